@@ -16,6 +16,7 @@ import (
 	"secbox/admin"
 	"secbox/api"
 	"secbox/audit"
+	"secbox/retention"
 	"secbox/tokens"
 )
 
@@ -89,7 +90,7 @@ func TestExamplesOfDocsWork(t *testing.T) {
 			t.Errorf("%s sends a token, and none is needed:\n%s", id, command)
 		}
 		if id == "removeHold" {
-			holds, err := f.db.Retention().Holds(t.Context())
+			holds, err := f.db.Retention().Holds(t.Context(), retention.HoldCursor{}, 1)
 			if err != nil || len(holds) == 0 {
 				t.Fatal(holds, err)
 			}

@@ -1249,6 +1249,11 @@ type HealthReportStatus string
 
 // HealthRetention What the rules of retention removed. Counts are of the running or last run of the installation.
 type HealthRetention struct {
+	// Altered Execs that were kept because they are not as the transparency log says; known at the end of the run.
+	//
+	// Example: 0
+	Altered int64 `json:"altered"`
+
 	// Artifacts Execs whose artifacts were removed and whose record stays.
 	//
 	// Example: 15
@@ -1346,10 +1351,13 @@ type Hold struct {
 	Value string `json:"value"`
 }
 
-// HoldList Holds.
+// HoldList A page of holds.
 type HoldList struct {
 	// Items Oldest first.
 	Items []Hold `json:"items"`
+
+	// NextCursor The cursor of the next page; `null` on the last one. Opaque.
+	NextCursor *string `json:"next_cursor"`
 }
 
 // HoldRequest A hold to be added.
@@ -2846,6 +2854,15 @@ type ExportAuditParams struct {
 	Until *FilterUntil `form:"until,omitempty" json:"until,omitempty"`
 }
 
+// ListHoldsParams defines parameters for ListHolds.
+type ListHoldsParams struct {
+	// Limit The maximum number of items; the default is 50.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the previous page.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
 // GetLogDocumentsParams defines parameters for GetLogDocuments.
 type GetLogDocumentsParams struct {
 	// At The `next` of the page before; `from:INDEX` for only the execs that have entries from this index on. Without it, the first page.
@@ -3277,7 +3294,7 @@ type ServerInterface interface {
 	ExportAudit(ctx echo.Context, params ExportAuditParams) error
 	// ListHolds The holds that stop retention
 	// (GET /audit/holds)
-	ListHolds(ctx echo.Context) error
+	ListHolds(ctx echo.Context, params ListHoldsParams) error
 	// AddHold Keep execs from being removed
 	// (POST /audit/holds)
 	AddHold(ctx echo.Context) error
@@ -3702,8 +3719,24 @@ func (w *ServerInterfaceWrapper) ExportAudit(ctx echo.Context) error {
 func (w *ServerInterfaceWrapper) ListHolds(ctx echo.Context) error {
 	var err error
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListHoldsParams
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", ctx.QueryParams(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.ListHolds(ctx)
+	err = w.Handler.ListHolds(ctx, params)
 	return err
 }
 
@@ -6274,6 +6307,7 @@ func (response ExportAudit503ApplicationProblemPlusJSONResponse) VisitExportAudi
 }
 
 type ListHoldsRequestObject struct {
+	Params ListHoldsParams
 }
 
 type ListHoldsResponseObject interface {
@@ -16453,8 +16487,10 @@ func (sh *strictHandler) ExportAudit(ctx echo.Context, params ExportAuditParams)
 }
 
 // ListHolds operation middleware
-func (sh *strictHandler) ListHolds(ctx echo.Context) error {
+func (sh *strictHandler) ListHolds(ctx echo.Context, params ListHoldsParams) error {
 	var request ListHoldsRequestObject
+
+	request.Params = params
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.ListHolds(ctx.Request().Context(), request.(ListHoldsRequestObject))

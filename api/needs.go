@@ -111,8 +111,8 @@ type Retention interface {
 	// Tombstones returns the tombstones of the execs.
 	Tombstones(ctx context.Context, execIDs []string) ([]retention.Tombstone, error)
 
-	// Holds returns the holds, oldest first.
-	Holds(ctx context.Context) ([]retention.Hold, error)
+	// Holds returns at most limit holds, oldest first, after one of them.
+	Holds(ctx context.Context, after retention.HoldCursor, limit int) ([]retention.Hold, error)
 
 	// AddHold adds a hold; fault.InvalidRequest names wrong fields.
 	AddHold(ctx context.Context, h retention.Hold) (retention.Hold, error)

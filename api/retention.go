@@ -5,18 +5,35 @@ import (
 
 	"github.com/google/uuid"
 
+	"secbox/api/visible"
+	"secbox/audit"
 	"secbox/retention"
 )
 
-// ListHolds sends the holds.
-func (s *Server) ListHolds(ctx context.Context, _ ListHoldsRequestObject) (ListHoldsResponseObject, error) {
-	holds, err := s.cfg.Retention.Holds(ctx)
+// ListHolds sends a page of holds.
+func (s *Server) ListHolds(ctx context.Context, in ListHoldsRequestObject) (ListHoldsResponseObject, error) {
+	limit, err := pageLimit(in.Params.Limit)
+	if err != nil {
+		return nil, err
+	}
+	var after retention.HoldCursor
+	if text := value(in.Params.Cursor); text != "" {
+		at, err := visible.DecodeCursor(text, "")
+		if err != nil {
+			return nil, err
+		}
+		after = retention.HoldCursor{AddedAt: at.CreatedAt, ID: at.ExecID}
+	}
+	holds, err := s.cfg.Retention.Holds(ctx, after, limit)
 	if err != nil {
 		return nil, err
 	}
 	out := ListHolds200JSONResponse{Items: make([]Hold, len(holds))}
 	for i, h := range holds {
 		out.Items[i] = hold(h)
+	}
+	if n := len(holds); n == limit {
+		out.NextCursor = new(visible.EncodeCursor(audit.Cursor{CreatedAt: holds[n-1].AddedAt, ExecID: holds[n-1].ID}, ""))
 	}
 	return out, nil
 }

@@ -20,8 +20,8 @@ func (f *fixture) removePart(part retention.Part, execID string) {
 		f.t.Fatal(begun, err)
 	}
 	q := retention.Query{Part: part, Rule: "audit.retention_days", Days: 7, Before: now, LostBefore: now}
-	if gone, err := s.Remove(f.t.Context(), q, []string{execID}, "run", time.Minute); err != nil || len(gone) != 1 {
-		f.t.Fatalf("%v, %v", gone, err)
+	if gone, err := s.Remove(f.t.Context(), q, []string{execID}, "run", time.Minute); err != nil || len(gone.Due) != 1 {
+		f.t.Fatalf("%+v, %v", gone, err)
 	}
 }
 

@@ -96,6 +96,12 @@ func newGauges() []gauge {
 			},
 		},
 		{
+			describe("retention_altered_execs", "Execs that the last run of retention kept because they are not as the transparency log says."),
+			func(s survey) (float64, bool) {
+				return float64(s.retention.Altered), s.retentionReported && s.retentionErr == nil
+			},
+		},
+		{
 			describe("retention_holds", "Holds that stop retention."),
 			func(s survey) (float64, bool) {
 				return float64(s.retention.Holds), s.retentionReported && s.retentionErr == nil

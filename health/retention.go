@@ -11,6 +11,7 @@ type Retention struct {
 	Artifacts int64      `json:"artifacts"`          // of execs whose record stays
 	Projects  int64      `json:"projects"`           // whose inputs or idle packs it removed
 	Held      int64      `json:"held"`               // execs that a hold kept
+	Altered   int64      `json:"altered"`            // execs that stayed because they are not as the transparency log says
 	Queued    int64      `json:"queued"`             // removed execs whose artifacts may still be on the disk
 	Holds     int64      `json:"holds"`
 	NextAt    *time.Time `json:"next_at,omitempty"`

@@ -36,6 +36,12 @@ type Hold struct {
 	RemovedBy string
 }
 
+// HoldCursor is the place of a hold in a list.
+type HoldCursor struct {
+	AddedAt time.Time
+	ID      string
+}
+
 const (
 	// MaxHolds bounds the holds at one time: every exec that retention looks at is compared with them.
 	MaxHolds = 10_000
@@ -53,7 +59,9 @@ func (h Hold) Check() error {
 	if h.Value == "" || len(h.Value) > maxHoldValue || !plain(h.Value) {
 		bad.Add("value", "must be 1 to %d bytes of UTF-8 that can be printed", maxHoldValue)
 	}
-	if strings.TrimSpace(h.Reason) == "" || len(h.Reason) > maxHoldReason || !plain(h.Reason) {
+	if strings.TrimSpace(h.Reason) == "" {
+		bad.Add("reason", "is missing: say why, for those who will ask whether the hold may be removed")
+	} else if len(h.Reason) > maxHoldReason || !plain(h.Reason) {
 		bad.Add("reason", "must be 1 to %d bytes of UTF-8 that can be printed", maxHoldReason)
 	}
 	return bad.Err()

@@ -2,6 +2,7 @@ package retention
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"secbox/fault"
@@ -9,13 +10,14 @@ import (
 
 // Plan is what a run would remove by one rule.
 type Plan struct {
-	Rule   string    `json:"rule"`
-	Days   int64     `json:"days"`
-	Before time.Time `json:"before"`
-	Due    int64     `json:"due"`   // execs; of the rule's projects: projects
-	Bytes  int64     `json:"bytes"` // of their artifacts, or of their events and the artifacts that are left
-	Kept   int64     `json:"kept"`  // of older execs: open, lost and not settled, or not in the transparency log
-	Held   int64     `json:"held"`
+	Rule    string    `json:"rule"`
+	Days    int64     `json:"days"`
+	Before  time.Time `json:"before"`
+	Due     int64     `json:"due"`   // execs; of the rule's projects: projects
+	Bytes   int64     `json:"bytes"` // of their artifacts, or of their events and the artifacts that are left
+	Kept    int64     `json:"kept"`  // of older execs: open, lost and not settled, or not in the transparency log
+	Held    int64     `json:"held"`
+	Altered int64     `json:"altered"` // not as the transparency log says
 }
 
 // DryRun tells what runs would remove, and removes nothing.
@@ -26,19 +28,22 @@ func (r *Runner) DryRun(ctx context.Context) ([]Plan, error) {
 	}
 	plans := []Plan{}
 	rules := r.rules(state.Now)
-	for _, q := range rules {
+	for i, q := range rules {
 		q.Sizes = true
+		if i > 0 { // each exec counts once
+			q.RecordsBefore, q.RecordsLostBefore = rules[0].Before, rules[0].LostBefore
+		}
 		p := Plan{Rule: q.Rule, Days: q.Days, Before: q.Before}
 		for after := (Cursor{}); ; {
 			found, err := r.cfg.Store.Scan(ctx, q, after, page)
 			if err != nil {
 				return nil, err
 			}
+			if err := r.judge(ctx, q, found, &p); err != nil {
+				return nil, err
+			}
 			for _, f := range found {
 				switch f.Verdict {
-				case Due:
-					p.Due++
-					p.Bytes += f.Bytes
 				case Held:
 					p.Held++
 				case Open, Unsettled, Unlogged:
@@ -70,6 +75,29 @@ func (r *Runner) DryRun(ctx context.Context) ([]Plan, error) {
 		return err
 	})
 	return append(plans, p), err
+}
+
+// judge counts what is due of a page.
+func (r *Runner) judge(ctx context.Context, q Query, found []Found, p *Plan) error {
+	bytes := map[string]int64{}
+	var due []string
+	for _, f := range found {
+		if f.Verdict == Due {
+			due, bytes[f.ExecID] = append(due, f.ExecID), f.Bytes
+		}
+	}
+	for some := range slices.Chunk(due, batch) {
+		judged, err := r.cfg.Store.Judge(ctx, q, some)
+		if err != nil {
+			return err
+		}
+		p.Altered += int64(len(judged.Altered))
+		for _, id := range judged.Due {
+			p.Due++
+			p.Bytes += bytes[id]
+		}
+	}
+	return nil
 }
 
 // ProjectFiles is the rule of inputs and idle packs, which go with the artifacts.

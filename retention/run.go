@@ -24,7 +24,12 @@ const (
 
 	page = 500 // execs that one scan looks at
 
-	lease     = 5 * time.Minute
+	mostTold = 1000 // altered execs in the server's log
+
+	// Lease is how long a run that was killed keeps others from beginning. A run renews it three times meanwhile.
+	Lease     = 30 * time.Second
+	renewEach = Lease / 3
+
 	fileStep  = 5 * time.Second // for the artifacts of one exec; the next run removes the rest
 	endWithin = 5 * time.Second
 
@@ -68,6 +73,7 @@ type Config struct {
 type Runner struct {
 	cfg   Config
 	floor map[Part]Cursor // nothing of the part is left before it
+	told  map[string]bool // altered execs that were logged
 
 	mu      sync.Mutex
 	problem error     // of the last run; nil: none
@@ -77,7 +83,7 @@ type Runner struct {
 
 // New returns a Runner. It does nothing until Run or Once.
 func New(cfg Config) *Runner {
-	return &Runner{cfg: cfg, floor: map[Part]Cursor{}}
+	return &Runner{cfg: cfg, floor: map[Part]Cursor{}, told: map[string]bool{}}
 }
 
 // Run starts a run every hour until ctx ends. It looks at the clock even if no rule removes anything.
@@ -142,18 +148,22 @@ func (r *Runner) once(ctx context.Context, every time.Duration, acceptClock bool
 	if err := checkClock(state); err != nil {
 		return done, err
 	}
-	begun, err := r.cfg.Store.Begin(ctx, r.cfg.Holder, lease, every)
+	began := time.Now()
+	begun, err := r.cfg.Store.Begin(ctx, r.cfg.Holder, Lease, every)
 	if err != nil {
 		return done, err
 	}
 	if !begun {
 		if every == 0 {
-			err = fault.New(fault.ServerBusy, "another run of retention is going on; wait until it has ended")
+			err = fault.New(fault.ServerBusy, "another run of retention is going on, or was killed less than %d seconds ago; try again when it has ended", int(Lease.Seconds()))
 		}
 		return done, err
 	}
 	run := &run{Runner: r}
-	err = run.all(ctx, rules)
+	err = r.leased(ctx, began, func(ctx context.Context) error { return run.all(ctx, rules) })
+	if run.Altered > 0 && err == nil {
+		err = fault.New(fault.InvalidProof, "retention keeps %d execs because they are not as the transparency log says; `core-api audit verify` names what differs", run.Altered)
+	}
 	r.mu.Lock()
 	r.totals.Records += run.Records
 	r.totals.Artifacts += run.Artifacts
@@ -161,13 +171,47 @@ func (r *Runner) once(ctx context.Context, every time.Duration, acceptClock bool
 	r.mu.Unlock()
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
-	if e := r.cfg.Store.End(ending, r.cfg.Holder, run.Held, run.Projects); err == nil {
+	if e := r.cfg.Store.End(ending, r.cfg.Holder, run.Done); err == nil {
 		err = e
 	}
 	if run.Records+run.Artifacts+run.Projects > 0 {
 		r.cfg.Logger.Info("retention removed what the settings no longer keep", "records", run.Records, "artifacts", run.Artifacts, "projects", run.Projects, "held", run.Held)
 	}
 	return run.Done, err
+}
+
+// leased calls work and renews the lease, which began at since, meanwhile. Once the lease may be another run's, it ends the context, and the error is ErrLeaseLost or why it
+// could not be renewed.
+func (r *Runner) leased(ctx context.Context, since time.Time, work func(context.Context) error) error {
+	working, lose := context.WithCancelCause(ctx)
+	ended := make(chan struct{})
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		for last := since; ; {
+			select {
+			case <-ended:
+				return
+			case <-time.After(renewEach):
+			}
+			began := time.Now()
+			err := r.cfg.Store.Renew(working, r.cfg.Holder, Lease)
+			switch {
+			case err == nil:
+				last = began
+			case errors.Is(err, ErrLeaseLost) || time.Since(last) > Lease-renewEach:
+				lose(err)
+				return
+			}
+		}
+	})
+	err := work(working)
+	close(ended)
+	renewing.Wait()
+	if lost := context.Cause(working); lost != nil && ctx.Err() == nil {
+		err = lost
+	}
+	lose(nil)
+	return err
 }
 
 // checkClock refuses a clock that may be wrong. Tick has moved ClockAt to Now if the two are plausible together.
@@ -216,8 +260,8 @@ func (r *run) all(ctx context.Context, rules []Query) error {
 // sweep removes what one rule does not keep, oldest first.
 func (r *run) sweep(ctx context.Context, q Query) error {
 	after, whole := r.floor[q.Part], true
-	held := int64(0)
-	defer func() { r.Held = max(r.Held, held) }() // the same exec by several rules
+	held, altered := int64(0), int64(0)
+	defer func() { r.Held, r.Altered = max(r.Held, held), max(r.Altered, altered) }() // the same exec by several rules
 	for r.Records+r.Artifacts < perRun {
 		found, err := r.cfg.Store.Scan(ctx, q, after, page)
 		if err != nil {
@@ -235,7 +279,10 @@ func (r *run) sweep(ctx context.Context, q Query) error {
 		}
 		removed := map[string]bool{}
 		for execs := range slices.Chunk(due, batch) {
-			if err := r.remove(ctx, q, execs, removed); err != nil {
+			kept, err := r.remove(ctx, q, execs, removed)
+			altered += int64(len(kept))
+			r.tell(kept)
+			if err != nil {
 				return err
 			}
 		}
@@ -256,24 +303,34 @@ func (r *run) sweep(ctx context.Context, q Query) error {
 }
 
 // remove removes one batch with its files, no faster than perSecond.
-func (r *run) remove(ctx context.Context, q Query, execs []string, removed map[string]bool) error {
+func (r *run) remove(ctx context.Context, q Query, execs []string, removed map[string]bool) ([]Altered, error) {
 	began := time.Now()
-	gone, err := r.cfg.Store.Remove(ctx, q, execs, r.cfg.Holder, lease)
+	judged, err := r.cfg.Store.Remove(ctx, q, execs, r.cfg.Holder, Lease)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	for _, id := range gone {
+	for _, id := range judged.Due {
 		removed[id] = true
 	}
 	if q.Part == Records {
-		r.Records += int64(len(gone))
+		r.Records += int64(len(judged.Due))
 	} else {
-		r.Artifacts += int64(len(gone))
+		r.Artifacts += int64(len(judged.Due))
 	}
 	if err := r.files(ctx); err != nil {
-		return err
+		return judged.Altered, err
 	}
-	return sleep(ctx, time.Duration(len(execs))*time.Second/perSecond-time.Since(began))
+	return judged.Altered, sleep(ctx, time.Duration(len(execs))*time.Second/perSecond-time.Since(began))
+}
+
+// tell logs execs that stay because they are altered, each once.
+func (r *run) tell(kept []Altered) {
+	for _, x := range kept {
+		if !r.told[x.ExecID] && len(r.told) < mostTold {
+			r.told[x.ExecID] = true
+			r.cfg.Logger.Error("retention keeps an exec because it is not as the transparency log says", "exec", x.ExecID, "why", x.Why)
+		}
+	}
 }
 
 // files removes the artifacts that are queued and that this run has not tried to remove.

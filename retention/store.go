@@ -19,17 +19,24 @@ type Store interface {
 	// Begin takes the lease for a run, if no other holder has it, or the same one after a crash, and the last run began at least every ago. It returns false if not.
 	Begin(ctx context.Context, holder string, lease, every time.Duration) (bool, error)
 
-	// End gives the lease back, and keeps how many execs were held and of how many projects files were removed. It does nothing for another holder.
-	End(ctx context.Context, holder string, held, projects int64) error
+	// Renew extends the lease; ErrLeaseLost if the holder does not have it.
+	Renew(ctx context.Context, holder string, lease time.Duration) error
+
+	// End gives the lease back, and keeps Projects, Held and Altered of what the run did. It does nothing for another holder.
+	End(ctx context.Context, holder string, done Done) error
 
 	// Scan returns at most limit execs that were created after the cursor and before q.Before, in the order of (created_at, exec_id), and what
 	// the rule means for each.
 	Scan(ctx context.Context, q Query, after Cursor, limit int) ([]Found, error)
 
-	// Remove removes those of the execs for which Scan would return Due now, in one durable transaction: it writes their tombstones and queues
+	// Judge tells which of the execs Remove would remove now. They are those for which Scan returns Due, which believes the row, except for Altered
+	// ones and those with an event at or after q.Before.
+	Judge(ctx context.Context, q Query, execIDs []string) (Judged, error)
+
+	// Remove removes the execs for which Judge would return Due now, in one durable transaction: it writes their tombstones and queues
 	// their artifacts; for Records it also deletes the rows and events, and the salts of the events' entries in the log. It extends the
-	// holder's lease, and fails with ErrLeaseLost, without a change, if another holder has it. It returns the ids of the removed ones.
-	Remove(ctx context.Context, q Query, execIDs []string, holder string, lease time.Duration) ([]string, error)
+	// holder's lease, and fails with ErrLeaseLost, without a change, if another holder has it, or had it meanwhile.
+	Remove(ctx context.Context, q Query, execIDs []string, holder string, lease time.Duration) (Judged, error)
 
 	// Queued returns at most limit removed execs whose artifacts may still be on the disk, the first queued first, after one of them; none that is held.
 	Queued(ctx context.Context, after Queued, limit int) ([]Queued, error)
@@ -49,8 +56,8 @@ type Store interface {
 	// RemoveHold ends a hold; fault.UnknownHold when there is none with this id that has not been removed.
 	RemoveHold(ctx context.Context, id, by string) (Hold, error)
 
-	// Holds returns the holds that have not been removed, oldest first.
-	Holds(ctx context.Context) ([]Hold, error)
+	// Holds returns at most limit holds that have not been removed, oldest first, after one of them.
+	Holds(ctx context.Context, after HoldCursor, limit int) ([]Hold, error)
 }
 
 // Part is what a rule removes of an exec.
@@ -70,6 +77,9 @@ type Query struct {
 	Before     time.Time
 	LostBefore time.Time // of execs that ended as lost, whose result may still arrive
 	Sizes      bool      // Scan counts bytes
+
+	// For Scan by Artifacts: an exec that another rule removes with its record, or would but for a hold, is Gone. Zero: none.
+	RecordsBefore, RecordsLostBefore time.Time
 }
 
 // Verdict is what a rule means for an exec.
@@ -91,6 +101,18 @@ type Found struct {
 	Cursor
 	Verdict Verdict
 	Bytes   int64 // of its artifacts, or of its events; only with Query.Sizes
+}
+
+// Judged are execs that were compared with the transparency log.
+type Judged struct {
+	Due     []string
+	Altered []Altered
+}
+
+// Altered is an exec that stays because its row or an event is not as the transparency log says.
+type Altered struct {
+	ExecID string
+	Why    string
 }
 
 // Cursor is the place of an exec in the order of a scan.
@@ -140,4 +162,5 @@ type Done struct {
 	Artifacts int64 // of execs whose row stays
 	Projects  int64 // whose inputs or idle packs were removed; known at its end
 	Held      int64 // execs that a hold kept; known at its end
+	Altered   int64 // execs that stay because they are not as the transparency log says; known at its end
 }

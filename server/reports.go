@@ -40,7 +40,7 @@ func (h healthReports) Report(ctx context.Context) api.HealthReport {
 		AuditLog: api.HealthAuditLog{Entries: r.AuditLog.Entries, BehindEvents: r.AuditLog.BehindEvents, BehindMS: r.AuditLog.BehindMS, AnchoredEntries: r.AuditLog.AnchoredEntries, Witnesses: []api.HealthAuditWitness{}},
 		Retention: api.HealthRetention{
 			Enabled: r.Retention.Enabled, Running: r.Retention.Running, BeganAt: (*api.Timestamp)(r.Retention.BeganAt), Records: r.Retention.Records, Artifacts: r.Retention.Artifacts,
-			Projects: r.Retention.Projects, Held: r.Retention.Held, Queued: r.Retention.Queued, Holds: r.Retention.Holds, NextAt: (*api.Timestamp)(r.Retention.NextAt),
+			Projects: r.Retention.Projects, Held: r.Retention.Held, Altered: r.Retention.Altered, Queued: r.Retention.Queued, Holds: r.Retention.Holds, NextAt: (*api.Timestamp)(r.Retention.NextAt),
 		},
 		Skills: api.HealthSkills{Loaded: r.Skills.Loaded, Broken: r.Skills.Broken}, Problems: []api.HealthProblem{},
 	}

@@ -29,7 +29,7 @@ func NewRetention(cfg settings.Settings, store retention.Store, files *workspace
 func (s *Server) retained(ctx context.Context) (health.Retention, error) {
 	r, err := s.retention.Report(ctx)
 	return health.Retention{
-		Enabled: r.Enabled, Running: r.Running, BeganAt: unlessZero(r.BeganAt), Records: r.Done.Records, Artifacts: r.Done.Artifacts, Projects: r.Done.Projects, Held: r.Done.Held,
+		Enabled: r.Enabled, Running: r.Running, BeganAt: unlessZero(r.BeganAt), Records: r.Done.Records, Artifacts: r.Done.Artifacts, Projects: r.Done.Projects, Held: r.Done.Held, Altered: r.Done.Altered,
 		Queued: r.Queued, Holds: r.Holds, NextAt: unlessZero(r.Next), Problem: r.Problem,
 		TotalRecords: r.Totals.Records, TotalArtifacts: r.Totals.Artifacts, TotalProjects: r.Totals.Projects,
 	}, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -50,8 +51,8 @@ func (c *command) retentionCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withRetention(cmd.Context(), func(r *retention.Runner) error {
 				done, err := r.Once(cmd.Context(), acceptClock)
-				fmt.Fprintf(c.stdout, "Removed %d records, and the artifacts of %d execs whose record stays; removed unused files of %d projects. Held: %d.\n",
-					done.Records, done.Artifacts, done.Projects, done.Held)
+				fmt.Fprintf(c.stdout, "Removed %d records, and the artifacts of %d execs whose record stays; removed unused files of %d projects. Held: %d. Altered, and kept: %d.\n",
+					done.Records, done.Artifacts, done.Projects, done.Held, done.Altered)
 				return err
 			})
 		},
@@ -83,9 +84,9 @@ func (c *command) withRetention(ctx context.Context, f func(*retention.Runner) e
 
 func (c *command) printPlans(plans []retention.Plan) error {
 	table := tabwriter.NewWriter(c.stdout, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(table, "RULE\tDAYS\tBEFORE\tREMOVES\tBYTES\tHELD\tNOT YET")
+	fmt.Fprintln(table, "RULE\tDAYS\tBEFORE\tREMOVES\tBYTES\tHELD\tNOT YET\tALTERED")
 	for _, p := range plans {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%d\t%d\t%d\n", p.Rule, p.Days, p.Before.UTC().Format(time.RFC3339), p.Due, p.Bytes, p.Held, p.Kept)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%d\t%d\t%d\t%d\n", p.Rule, p.Days, p.Before.UTC().Format(time.RFC3339), p.Due, p.Bytes, p.Held, p.Kept, p.Altered)
 	}
 	return table.Flush()
 }
@@ -116,7 +117,7 @@ func (c *command) holdAdd() *cobra.Command {
 	values := map[retention.HoldKind]*string{}
 	var reason string
 	cmd := &cobra.Command{
-		Use:   "add --project P | --user U | --task T | --exec ID",
+		Use:   "add --reason WHY --project P | --user U | --task T | --exec ID",
 		Short: "Keep the execs of a project, user or task, or one exec, and print the hold's id",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -129,6 +130,9 @@ func (c *command) holdAdd() *cobra.Command {
 				default:
 					h.Kind, h.Value = kind, *values[kind]
 				}
+			}
+			if strings.TrimSpace(reason) == "" {
+				return fault.New(fault.InvalidRequest, "give --reason: it is on record, for those who will ask whether the hold may be removed")
 			}
 			if h.Kind == "" {
 				return fault.New(fault.InvalidRequest, "give one of --project, --user, --task and --exec")
@@ -148,7 +152,7 @@ func (c *command) holdAdd() *cobra.Command {
 	for _, kind := range retention.HoldKinds {
 		values[kind] = cmd.Flags().String(string(kind), "", "the id of the "+string(kind))
 	}
-	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record")
+	cmd.Flags().StringVar(&reason, "reason", "", "why, for the record (required)")
 	return cmd
 }
 
@@ -159,7 +163,7 @@ func (c *command) holdList() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
-				holds, err := db.Retention().Holds(cmd.Context())
+				holds, err := db.Retention().Holds(cmd.Context(), retention.HoldCursor{}, retention.MaxHolds)
 				if err != nil {
 					return err
 				}

@@ -57,9 +57,21 @@ func (f *fakeFiles) RemoveUnused(_ context.Context, projectID string, _ time.Tim
 	return 5, nil
 }
 
+// later is a store whose clock is some days ahead. The clock of its events is not.
+type later struct {
+	retention.Store
+	days int
+}
+
+func (s later) State(ctx context.Context) (retention.State, error) {
+	state, err := s.Store.State(ctx)
+	state.Now, state.ClockAt = state.Now.AddDate(0, 0, s.days), state.ClockAt.AddDate(0, 0, s.days)
+	return state, err
+}
+
 // retentionRuns: a run removes all that is due, and one that is killed leaves what the next one completes.
 func retentionRuns(t *testing.T, f Fixture) {
-	s := f.Retention()
+	s := later{f.Retention(), 100}
 	keyFile, _ := logKey(t)
 	files := &fakeFiles{left: map[string]bool{}, broken: map[string]bool{}}
 	runner := func(records, artifacts int64) *retention.Runner {
@@ -71,7 +83,7 @@ func retentionRuns(t *testing.T, f Fixture) {
 	var ids []string
 	add := func(days int, change func(*audit.Record)) {
 		r := closedExec(t, f, func(r *audit.Record) {
-			r.CreatedAt = now.AddDate(0, 0, -days)
+			r.CreatedAt = now.AddDate(0, 0, 100-days)
 			r.StartedAt = r.CreatedAt
 			change(r)
 		})
@@ -80,9 +92,13 @@ func retentionRuns(t *testing.T, f Fixture) {
 	for range 40 { // more than a batch
 		add(100, unchanged)
 	}
+	backdated := closedExec(t, f, func(r *audit.Record) { r.CreatedAt = now.AddDate(0, 0, 99) }).ExecID
+	files.left[backdated] = true
 	add(100, func(r *audit.Record) { r.TaskID = "kept" })
 	add(50, unchanged)
 	add(1, func(r *audit.Record) { r.ProjectID = "other" })
+	long := now.AddDate(-1, 0, 0)
+	f.mustSQL(t, "UPDATE sandbox_execs SET created_at = "+f.literal(long)+", started_at = "+f.literal(long)+", ended_at = "+f.literal(long)+" WHERE exec_id = '"+backdated+"'")
 	old, held, middle, young := ids[:40], ids[40], ids[41], ids[42]
 	logAll(t, sequencer(t, f.TransparencyLog(), "n1", keyFile))
 	if _, err := s.AddHold(t.Context(), retention.Hold{ID: newID(), Kind: retention.HoldTask, Value: "kept", Reason: "a trial"}); err != nil {
@@ -93,11 +109,11 @@ func retentionRuns(t *testing.T, f Fixture) {
 	}
 
 	plans, err := runner(90, 30).DryRun(t.Context())
-	if err != nil || len(plans) != 3 || plans[1].Due != 41 || plans[1].Held != 1 || plans[0].Due != 40 || plans[0].Held != 1 || plans[0].Bytes <= 40*3 ||
+	if err != nil || len(plans) != 3 || plans[1].Due != 1 || plans[1].Held != 0 || plans[0].Due != 40 || plans[0].Held != 1 || plans[0].Altered != 1 || plans[1].Altered != 0 || plans[0].Bytes <= 40*3 ||
 		plans[2].Rule != retention.ProjectFiles || plans[2].Due != 0 {
 		t.Errorf("%+v, %v", plans, err)
 	}
-	if len(files.left) != len(ids) || len(files.unused) != 0 {
+	if len(files.left) != len(ids)+1 || len(files.unused) != 0 {
 		t.Error("a dry run removes files")
 	}
 
@@ -107,16 +123,16 @@ func retentionRuns(t *testing.T, f Fixture) {
 		t.Errorf("a run that is killed: %v", err)
 	}
 	files.die = nil
-	if state, err := s.State(t.Context()); err != nil || state.Queued == 0 || len(files.left) != len(ids) {
+	if state, err := s.State(t.Context()); err != nil || state.Queued == 0 || len(files.left) != len(ids)+1 {
 		t.Errorf("after the kill: %+v, %v", state, err)
 	}
 
 	files.broken[old[3]] = true
 	done, err := runner(90, 30).Once(t.Context(), false)
-	if err == nil || fault.From(err).Message != errBroken.Message || done.Records == 0 || done.Artifacts != 1 || done.Held != 1 || done.Projects != 0 {
+	if err == nil || fault.From(err).Message != errBroken.Message || done.Records == 0 || done.Artifacts != 1 || done.Held != 1 || done.Altered != 1 || done.Projects != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if left := slices.Sorted(maps.Keys(files.left)); !slices.Equal(left, slices.Sorted(slices.Values([]string{old[3], held, young}))) {
+	if left := slices.Sorted(maps.Keys(files.left)); !slices.Equal(left, slices.Sorted(slices.Values([]string{old[3], held, young, backdated}))) {
 		t.Errorf("artifacts are left of %v", left)
 	}
 	for _, id := range ids {
@@ -130,10 +146,10 @@ func retentionRuns(t *testing.T, f Fixture) {
 	}
 
 	files.broken = nil
-	if done, err = runner(90, 30).Once(t.Context(), false); err != nil || done.Records+done.Artifacts != 0 || files.left[old[3]] {
+	if done, err = runner(90, 30).Once(t.Context(), false); !fault.Is(err, fault.InvalidProof) || done.Records+done.Artifacts != 0 || files.left[old[3]] {
 		t.Errorf("once more: %+v, %v", done, err)
 	}
-	if state, err := s.State(t.Context()); err != nil || state.Queued != 0 || state.Running {
+	if state, err := s.State(t.Context()); err != nil || state.Queued != 0 || state.Running || state.Done.Altered != 1 {
 		t.Errorf("%+v, %v", state, err)
 	}
 }

@@ -103,6 +103,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"a change without its event does not happen", refusedEvents},
 		{"retention leaves tombstones, and entries of the log", retentionRemoves},
 		{"retention keeps what is open, held, unsettled or not logged", retentionKeeps},
+		{"retention keeps what is not as the log says", retentionAltered},
 		{"nothing goes without a tombstone", retentionTriggers},
 		{"one run of retention at a time", retentionLease},
 		{"retention notices a clock that jumps", retentionClock},

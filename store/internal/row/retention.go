@@ -7,6 +7,7 @@ import (
 	"secbox/admin"
 	"secbox/fault"
 	"secbox/retention"
+	"secbox/translog"
 )
 
 // Retention implements retention.Store.
@@ -35,14 +36,14 @@ var (
 		" (SELECT l.idx FROM audit_log_entries AS l WHERE l.source = " + execEvents.quoted() + " AND l.event_seq = v.seq) IS NULL)"
 )
 
-// verdict is the retention.Verdict of e; $1 and $2 are Query.Before and Query.LostBefore.
-func verdict(part retention.Part) string {
-	gone, last := "false", " WHEN "+unlogged+" THEN 'unlogged'"
+// verdict is the retention.Verdict of e by its row; $1 and $2 are Query.Before and Query.LostBefore. also is a condition that it is gone.
+func verdict(part retention.Part, also string) string {
+	gone := "false"
 	if part == retention.Artifacts {
-		gone, last = artifactsGone, ""
+		gone = artifactsGone + also
 	}
 	return "CASE WHEN e.status IN ('queued', 'running') OR e.ended_at IS NULL THEN 'open' WHEN " + gone + " THEN 'gone' WHEN e.ended_at >= $1 THEN 'young'" +
-		" WHEN e.status = 'lost' AND e.ended_at >= $2 THEN 'lost' WHEN " + heldExec + " THEN 'held'" + last + " ELSE 'due' END"
+		" WHEN e.status = 'lost' AND e.ended_at >= $2 THEN 'lost' WHEN " + heldExec + " THEN 'held' WHEN " + unlogged + " THEN 'unlogged' ELSE 'due' END"
 }
 
 // size is the size of what a rule removes of e.
@@ -59,10 +60,10 @@ func (db Retention) State(ctx context.Context) (retention.State, error) {
 	var args Params
 	now := db.Now(&args)
 	s, found, err := One(ctx, db.Query, func(scan Scan) (s retention.State, err error) {
-		err = scan(timeInto{&s.Now}, timeInto{&s.ClockAt}, &s.Running, timeInto{&s.BeganAt}, timeInto{&s.EndedAt}, &s.Done.Records, &s.Done.Artifacts, &s.Done.Projects, &s.Done.Held,
+		err = scan(timeInto{&s.Now}, timeInto{&s.ClockAt}, &s.Running, timeInto{&s.BeganAt}, timeInto{&s.EndedAt}, &s.Done.Records, &s.Done.Artifacts, &s.Done.Projects, &s.Done.Held, &s.Done.Altered,
 			timeInto{&s.NewestAt}, &s.Queued, &s.Holds)
 		return s, err
-	}, "SELECT "+now+", clock_at, holder <> '' AND lease_until >= "+now+", began_at, ended_at, records, artifacts, projects, held,"+
+	}, "SELECT "+now+", clock_at, holder <> '' AND lease_until >= "+now+", began_at, ended_at, "+doneColumns+","+
 		" (SELECT at FROM sandbox_exec_events ORDER BY seq DESC LIMIT 1), (SELECT count(*) FROM audit_removals),"+
 		" (SELECT count(*) FROM audit_holds WHERE removed_at IS NULL) FROM audit_retention", args...)
 	if err == nil && !found {
@@ -89,7 +90,7 @@ func (db Retention) Begin(ctx context.Context, holder string, lease, every time.
 		args := Params{Text(holder)}
 		now, until, last := db.Now(&args), db.Ago(&args, -lease), db.Ago(&args, every)
 		free := " WHERE (holder IN ('', $1) OR lease_until < " + now + ") AND (began_at IS NULL OR began_at <= " + last + " OR began_at > " + now + ")"
-		begin := "UPDATE audit_retention SET holder = $1, lease_until = " + until + ", began_at = " + now + ", records = 0, artifacts = 0, projects = 0, held = 0" + free + " RETURNING 1"
+		begin := "UPDATE audit_retention SET holder = $1, lease_until = " + until + ", began_at = " + now + ", records = 0, artifacts = 0, projects = 0, held = 0, altered = 0" + free + " RETURNING 1"
 		killed, _, err := One(ctx, run, scanDone, "SELECT "+doneColumns+" FROM audit_retention WHERE holder <> ''")
 		if err != nil {
 			return err
@@ -102,12 +103,27 @@ func (db Retention) Begin(ctx context.Context, holder string, lease, every time.
 	return begun && err == nil, err
 }
 
+// Renew implements retention.Store.
+func (db Retention) Renew(ctx context.Context, holder string, lease time.Duration) error {
+	args := Params{Text(holder)}
+	_, mine, err := One(ctx, db.Write, Value[int], db.extend(&args, lease), args...)
+	if err == nil && !mine {
+		err = retention.ErrLeaseLost
+	}
+	return err
+}
+
+// extend extends the lease of the holder $1.
+func (db Retention) extend(args *Params, lease time.Duration) string {
+	return "UPDATE audit_retention SET lease_until = " + db.Ago(args, -lease) + " WHERE holder = $1 RETURNING 1"
+}
+
 // End implements retention.Store.
-func (db Retention) End(ctx context.Context, holder string, held, projects int64) error {
+func (db Retention) End(ctx context.Context, holder string, d retention.Done) error {
 	return db.Tx(ctx, func(run Run) error {
-		args := Params{Text(holder), projects, held}
+		args := Params{Text(holder), d.Projects, d.Held, d.Altered}
 		now := db.Now(&args)
-		end := "UPDATE audit_retention SET holder = '', lease_until = " + now + ", ended_at = " + now + ", projects = $2, held = $3 WHERE holder = $1 RETURNING " + doneColumns
+		end := "UPDATE audit_retention SET holder = '', lease_until = " + now + ", ended_at = " + now + ", projects = $2, held = $3, altered = $4 WHERE holder = $1 RETURNING " + doneColumns
 		done, mine, err := One(ctx, run, scanDone, end, args...)
 		if err != nil || !mine {
 			return err
@@ -116,13 +132,13 @@ func (db Retention) End(ctx context.Context, holder string, held, projects int64
 	})
 }
 
-// lockRetention makes transactions of Begin, Remove and AddHold wait for each other.
+// lockRetention makes transactions of Begin, Remove and AddHold wait for each other. Renew waits, too, and so ends after the run that took the lease.
 const lockRetention = "UPDATE audit_retention SET holder = holder"
 
-const doneColumns = "records, artifacts, projects, held"
+const doneColumns = "records, artifacts, projects, held, altered"
 
 func scanDone(scan Scan) (d retention.Done, err error) {
-	err = scan(&d.Records, &d.Artifacts, &d.Projects, &d.Held)
+	err = scan(&d.Records, &d.Artifacts, &d.Projects, &d.Held, &d.Altered)
 	return d, err
 }
 
@@ -131,7 +147,7 @@ func (db Retention) recordRun(ctx context.Context, run Run, how string, done ret
 	if done.Records+done.Artifacts+done.Projects == 0 {
 		return nil
 	}
-	return db.record(ctx, run, admin.RetentionRun, how, map[string]any{"records": done.Records, "artifacts": done.Artifacts, "projects": done.Projects, "held": done.Held})
+	return db.record(ctx, run, admin.RetentionRun, how, map[string]any{"records": done.Records, "artifacts": done.Artifacts, "projects": done.Projects, "held": done.Held, "altered": done.Altered})
 }
 
 // record inserts an administrative event.
@@ -151,38 +167,94 @@ func (db Retention) Scan(ctx context.Context, q retention.Query, after retention
 	if q.Sizes {
 		bytes = size(q.Part)
 	}
+	also, args := "", []any{db.stored(q.Before), db.stored(q.LostBefore), db.stored(after.CreatedAt), Text(after.ExecID), limit}
+	if !q.RecordsBefore.IsZero() {
+		also = " OR e.ended_at < $6 AND NOT (e.status = 'lost' AND e.ended_at >= $7)"
+		args = append(args, db.stored(q.RecordsBefore), db.stored(q.RecordsLostBefore))
+	}
 	return All(ctx, db.Query, func(scan Scan) (f retention.Found, err error) {
 		err = scan(timeInto{&f.CreatedAt}, &f.ExecID, (*string)(&f.Verdict), &f.Bytes)
 		return f, err
-	}, "SELECT e.created_at, e.exec_id, "+verdict(q.Part)+", "+bytes+" FROM sandbox_execs AS e"+
-		" WHERE e.created_at < $1 AND (e.created_at, e.exec_id) > ($3, $4) ORDER BY e.created_at, e.exec_id LIMIT $5",
-		db.stored(q.Before), db.stored(q.LostBefore), db.stored(after.CreatedAt), Text(after.ExecID), limit)
+	}, "SELECT e.created_at, e.exec_id, "+verdict(q.Part, also)+", "+bytes+" FROM sandbox_execs AS e"+
+		" WHERE e.created_at < $1 AND (e.created_at, e.exec_id) > ($3, $4) ORDER BY e.created_at, e.exec_id LIMIT $5", args...)
 }
 
+// Judge implements retention.Store.
+func (db Retention) Judge(ctx context.Context, q retention.Query, execIDs []string) (j retention.Judged, err error) {
+	err = db.Snapshot(ctx, func(query Run) error {
+		j, err = db.judge(ctx, query, q, execIDs, "")
+		return err
+	})
+	return j, err
+}
+
+// judge is Judge within a transaction. lock is the end of the query for the rows.
+func (db Retention) judge(ctx context.Context, run Run, q retention.Query, execIDs []string, lock string) (j retention.Judged, err error) {
+	due, err := All(ctx, run, Value[string], "SELECT e.exec_id FROM sandbox_execs AS e WHERE e.exec_id"+db.In("$3")+" AND "+verdict(q.Part, "")+" = 'due'"+lock,
+		db.stored(q.Before), db.stored(q.LostBefore), db.Set(Texts(execIDs)))
+	for _, id := range due {
+		newest, why, err := db.logged(ctx, run, id)
+		switch {
+		case err != nil:
+			return retention.Judged{}, err
+		case why != nil:
+			j.Altered = append(j.Altered, retention.Altered{ExecID: id, Why: why.Error()})
+		case newest.Before(q.Before):
+			j.Due = append(j.Due, id)
+		}
+	}
+	return j, err
+}
+
+// logged returns when the newest event of an exec happened, as the transparency log says, or why the exec is not as the log says.
+func (db Retention) logged(ctx context.Context, run Run, execID string) (newest time.Time, why, err error) {
+	x := translog.Exec{ID: execID}
+	r, found, err := One(ctx, run, ScanRecord, SelectExecs+" WHERE exec_id = $1", execID)
+	if err != nil {
+		return newest, nil, err
+	}
+	if found {
+		x.Row = &r
+	}
+	var entries [][]byte
+	x.Events, err = All(ctx, run, func(scan Scan) (translog.Event, error) {
+		e := translog.Event{Source: translog.Execs}
+		var entry []byte
+		err := scan(append(execEvents.scan(&e), &e.Index, &e.Salt, timeInto{&e.LoggedAt}, &entry)...)
+		entries = append(entries, entry)
+		return e, err
+	}, "SELECT "+execEvents.columns+", l.idx, l.salt, l.logged_at, l.entry FROM sandbox_exec_events AS e JOIN audit_log_entries AS l"+
+		" ON l.source = "+execEvents.quoted()+" AND l.event_seq = e.seq WHERE e.exec_id = $1 ORDER BY e.seq LIMIT $2", execID, mostEvents)
+	if err != nil {
+		return newest, nil, err
+	}
+	newest, why = x.Check(entries)
+	return newest, why, nil
+}
+
+// mostEvents is more events than an exec can have.
+const mostEvents = 16
+
 // Remove implements retention.Store. The first statement makes transactions of AddHold wait, so that a hold is before or after all of it.
-func (db Retention) Remove(ctx context.Context, q retention.Query, execIDs []string, holder string, lease time.Duration) ([]string, error) {
-	var removed []string
-	err := db.Tx(ctx, func(run Run) error {
+func (db Retention) Remove(ctx context.Context, q retention.Query, execIDs []string, holder string, lease time.Duration) (j retention.Judged, err error) {
+	err = db.Tx(ctx, func(run Run) error {
 		args := Params{Text(holder)}
-		extend := "UPDATE audit_retention SET lease_until = " + db.Ago(&args, -lease) + " WHERE holder = $1 RETURNING 1"
-		_, mine, err := One(ctx, run, Value[int], extend, args...)
+		_, mine, err := One(ctx, run, Value[int], db.extend(&args, lease), args...)
 		if err != nil {
 			return err
 		}
 		if !mine {
 			return retention.ErrLeaseLost
 		}
-		removed, err = All(ctx, run, Value[string], "SELECT e.exec_id FROM sandbox_execs AS e WHERE e.exec_id"+db.In("$3")+" AND "+verdict(q.Part)+" = 'due'"+db.Lock,
-			db.stored(q.Before), db.stored(q.LostBefore), db.Set(Texts(execIDs)))
-		if err != nil || len(removed) == 0 {
+		if j, err = db.judge(ctx, run, q, execIDs, db.Lock); err != nil || len(j.Due) == 0 {
 			return err
 		}
-		return db.remove(ctx, run, q, removed)
+		return db.remove(ctx, run, q, j.Due)
 	})
 	if err != nil {
-		return nil, err
+		return retention.Judged{}, err
 	}
-	return removed, nil
+	return j, nil
 }
 
 // remove removes execs that no other transaction can change now.
@@ -264,59 +336,4 @@ func (db Retention) Tombstones(ctx context.Context, execIDs []string) ([]retenti
 		return t, err
 	}, "SELECT exec_id, part, project_id, requested_by, rule, days, events, removed_at FROM audit_tombstones WHERE exec_id"+db.In("$1")+
 		" ORDER BY exec_id, part", db.Set(Texts(execIDs)))
-}
-
-const holdColumns = "id, kind, value, reason, added_at, added_by, removed_at, removed_by"
-
-func scanHold(scan Scan) (h retention.Hold, err error) {
-	err = scan(&h.ID, (*string)(&h.Kind), &h.Value, &h.Reason, timeInto{&h.AddedAt}, &h.AddedBy, timeInto{&h.RemovedAt}, &h.RemovedBy)
-	return h, err
-}
-
-// AddHold implements retention.Store. The update waits for a transaction of Remove.
-func (db Retention) AddHold(ctx context.Context, h retention.Hold) (added retention.Hold, err error) {
-	if err := h.Check(); err != nil {
-		return retention.Hold{}, err
-	}
-	err = db.Tx(ctx, func(run Run) error {
-		if err := run(ctx, nil, lockRetention); err != nil {
-			return err
-		}
-		args := Params{Text(h.ID), string(h.Kind), h.Value, h.Reason, Text(h.AddedBy), retention.MaxHolds}
-		insert := "INSERT INTO audit_holds (id, kind, value, reason, added_by, added_at) SELECT $1, $2, $3, $4, $5, " + db.Now(&args) +
-			" WHERE (SELECT count(*) FROM audit_holds WHERE removed_at IS NULL) < $6 RETURNING " + holdColumns
-		var found bool
-		added, found, err = One(ctx, run, scanHold, insert, args...)
-		if err == nil && !found {
-			err = fault.New(fault.InvalidRequest, "there are %d holds already; remove one that is no longer needed", retention.MaxHolds)
-		}
-		if err != nil {
-			return err
-		}
-		return db.record(ctx, run, admin.HoldAdded, added.ID, map[string]any{"kind": added.Kind, "value": added.Value, "reason": added.Reason})
-	})
-	return added, err
-}
-
-// RemoveHold implements retention.Store.
-func (db Retention) RemoveHold(ctx context.Context, id, by string) (removed retention.Hold, err error) {
-	err = db.Tx(ctx, func(run Run) error {
-		args := Params{Text(id), Text(by)}
-		end := "UPDATE audit_holds SET removed_by = $2, removed_at = " + db.Now(&args) + " WHERE id = $1 AND removed_at IS NULL RETURNING " + holdColumns
-		var found bool
-		removed, found, err = One(ctx, run, scanHold, end, args...)
-		if err == nil && !found {
-			err = fault.New(fault.UnknownHold, "there is no hold %q, or it was removed before", Text(id))
-		}
-		if err != nil {
-			return err
-		}
-		return db.record(ctx, run, admin.HoldRemoved, removed.ID, map[string]any{"kind": removed.Kind, "value": removed.Value})
-	})
-	return removed, err
-}
-
-// Holds implements retention.Store.
-func (db Retention) Holds(ctx context.Context) ([]retention.Hold, error) {
-	return All(ctx, db.Query, scanHold, "SELECT "+holdColumns+" FROM audit_holds WHERE removed_at IS NULL ORDER BY added_at, id")
 }
