@@ -37,6 +37,7 @@ const (
 	Export           Kind = "export"            // format of the export
 	Download         Kind = "download"          // id of the exec
 	DownloadsOmitted Kind = "downloads_omitted" // id of the token whose downloads were too many for an event each
+	ExportsOmitted   Kind = "exports_omitted"   // id of the token whose exports were too many for events each
 	RetentionRun     Kind = "retention_run"     // "ended", or "killed" for one whose process died
 	HoldAdded        Kind = "hold_added"        // id of the hold
 	HoldRemoved      Kind = "hold_removed"      // id of the hold
@@ -48,7 +49,7 @@ const (
 // Kinds returns every kind.
 func Kinds() []Kind {
 	return []Kind{
-		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted,
+		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted,
 		RetentionRun, HoldAdded, HoldRemoved, SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }

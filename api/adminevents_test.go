@@ -107,7 +107,7 @@ func TestDownloadsOfOthersExecsAreEvents(t *testing.T) {
 // TestManyDownloads: a client cannot fill the disk with events.
 func TestManyDownloads(t *testing.T) {
 	t.Parallel()
-	var recorder *admin.Downloads
+	var recorder admin.Downloads
 	f := start(t, func(c *api.Config) {
 		now := time.Now()
 		recorder = admin.NewDownloads(c.AdminEvents.(admin.Store), tally.Rate{Burst: 3, PerMinute: 1}, func() time.Time { return now }, slog.New(slog.DiscardHandler))
@@ -135,7 +135,7 @@ func TestManyDownloads(t *testing.T) {
 // noDownloads is a recorder without a database.
 type noDownloads struct{}
 
-func (noDownloads) Record(context.Context, string, string, string, string) error {
+func (noDownloads) Record(context.Context, string, string, string) error {
 	return fault.New(fault.DatabaseUnavailable, "the database does not answer")
 }
 

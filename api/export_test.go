@@ -7,14 +7,20 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
+	"secbox/admin"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/export"
 	"secbox/fault"
+	"secbox/runner"
+	"secbox/tally"
 	"secbox/tokens"
 	"secbox/translog/logtest"
 )
@@ -169,5 +175,79 @@ func TestCutExportCutsTheConnection(t *testing.T) {
 	defer resp.Body.Close()
 	if n, err := io.Copy(io.Discard, resp.Body); err == nil {
 		t.Errorf("%d bytes without an error", n)
+	}
+}
+
+// endlessRecords is records without an end.
+type endlessRecords struct{}
+
+func (endlessRecords) Walk(ctx context.Context, _ audit.Filter, _ *audit.Cursor, limit int, each func(audit.Record) bool) error {
+	r := newRecord(runner.Request{ProjectID: "p", Command: runner.Command{Args: []string{strings.Repeat("x", 10<<10)}}})
+	for range limit {
+		if !each(r) {
+			break
+		}
+	}
+	return ctx.Err()
+}
+
+// TestCutOffExportIsTold: the event of an export whose client hangs up says that it was cut off, and the place of the export is free again.
+func TestCutOffExportIsTold(t *testing.T) {
+	t.Parallel()
+	f := start(t, func(c *api.Config) {
+		c.Exports = export.Exporter{Records: endlessRecords{}, Events: c.AdminEvents.(admin.Store)}
+	})
+	_, secret := f.token(tokens.Spec{Role: tokens.Auditor})
+	for range 2 * 2 { // twice as many as a token may have at once
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.url+"/audit/export?task_id=x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+secret)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(resp.Body, make([]byte, 100)); err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("%d, %v", resp.StatusCode, err)
+		}
+		resp.Body.Close()
+		for before := len(f.told(secret, admin.Export)); before%2 == 1 && before == len(f.told(secret, admin.Export)); {
+			runtime.Gosched()
+		}
+	}
+	for i, line := range f.told(secret, admin.Export) {
+		if cut := strings.Contains(line, `"state":"cut_off"`); cut != (i%2 == 1) || cut && !strings.Contains(line, `"bytes":`) || !strings.Contains(line, `{"task_id":"x"}`) {
+			t.Errorf("%d: %s", i, line)
+		}
+	}
+}
+
+// TestManyExports: a client cannot fill the disk with events, and an export whose begin has none has none at its end.
+func TestManyExports(t *testing.T) {
+	t.Parallel()
+	var limit *admin.Limit
+	f := start(t, func(c *api.Config) {
+		now := time.Now()
+		events := c.AdminEvents.(admin.Store)
+		limit = admin.NewLimit(events, admin.ExportsOmitted, tally.Rate{Burst: 3, PerMinute: 1}, func() time.Time { return now }, slog.New(slog.DiscardHandler))
+		exports := c.Exports.(export.Exporter)
+		exports.Limit = limit
+		c.Exports = exports
+	})
+	auditor, secret := f.token(tokens.Spec{Role: tokens.Auditor})
+	_, other := f.token(tokens.Spec{Role: tokens.Auditor})
+	for _, token := range []string{secret, secret, secret, secret, secret, other} {
+		if r := f.do(request{path: "/audit/export", token: token}); r.StatusCode != 200 || !strings.Contains(string(r.body), "secbox/audit-export-end@v1") {
+			t.Fatalf("%d %s", r.StatusCode, r.body)
+		}
+	}
+	limit.Count(t.Context())
+	limit.Count(t.Context())
+	if got := f.told(secret, admin.Export); len(got) != 2*4 {
+		t.Errorf("%d events: %q", len(got), got)
+	}
+	if got := f.told(secret, admin.ExportsOmitted); len(got) != 1 || !strings.Contains(got[0], auditor+` {"count":2,`) {
+		t.Errorf("%q", got)
 	}
 }

@@ -97,7 +97,7 @@ type AdminEvents interface {
 // Downloads records downloads of files of other clients' execs; see admin.Downloads.
 type Downloads interface {
 	// Record must succeed before the first byte is sent. The actor is that of ctx.
-	Record(ctx context.Context, token, execID, what, path string) error
+	Record(ctx context.Context, execID, what, path string) error
 }
 
 // Exports writes audit records; see export.Exporter.

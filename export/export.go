@@ -8,6 +8,9 @@ package export
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
 	"io"
 	"time"
 
@@ -51,12 +54,18 @@ type Events interface {
 	Record(ctx context.Context, e admin.Event) error
 }
 
+// Limit says whether an export gets events; admin.Limit implements it. It counts the others.
+type Limit interface {
+	Take(ctx context.Context) bool
+}
+
 // Exporter writes exports. It is safe for concurrent use.
 type Exporter struct {
 	Records Records
 	Log     Log
 
 	Events Events
+	Limit  Limit // nil: every export gets events
 
 	Patience time.Duration    // for the log to have the newest events; 0: 5 s
 	Now      func() time.Time // nil: time.Now
@@ -90,12 +99,13 @@ type encoder interface {
 // Write writes the records that were created before now and match the query. It reads the first page before it writes anything. When it
 // fails afterwards, the output has no end. Its errors are those of the records, the log and the events, and of w. The context names the actor.
 func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Counts, err error) {
-	begun := false
+	recorded := false
+	out := &output{w: w, digest: sha256.New()}
 	defer func() {
-		if begun && err != nil {
+		if recorded && err != nil {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 			defer cancel()
-			_ = x.record(ctx, q, cutOff, counts) // err says more
+			_ = x.record(ctx, q, cutOff, counts, out) // err says more
 		}
 	}()
 	enc, err := q.Format.encoder()
@@ -131,13 +141,15 @@ func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Count
 			return counts, p.err
 		}
 		if first {
-			if err := x.record(ctx, q, begins, counts); err != nil {
-				return counts, err
+			if x.Limit == nil || x.Limit.Take(ctx) {
+				if err := x.record(ctx, q, begins, counts, out); err != nil {
+					return counts, err
+				}
+				recorded = true
 			}
-			begun = true
 			p.text, first = append(enc.begin(nil), p.text...), false
 		}
-		if _, err := w.Write(p.text); err != nil {
+		if _, err := out.Write(p.text); err != nil {
 			return counts, err
 		}
 		counts.Records += int64(p.records)
@@ -161,37 +173,62 @@ func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Count
 		counts.NotLogged += int64(len(exported))
 		text, err := enc.notLogged(nil, exported)
 		if err == nil {
-			_, err = w.Write(text)
+			_, err = out.Write(text)
 		}
 		return err
 	})
 	if err != nil {
 		return counts, err
 	}
-	if err := x.record(ctx, q, complete, counts); err != nil {
-		return counts, err
-	}
 	text, err := enc.end(nil, end{
 		Type: typeEnd, Records: counts.Records, NotLogged: counts.NotLogged, CreatedBefore: filter.Until, Asked: q.Asked, LogSize: cover.Size, Checkpoint: cover.Checkpoint,
 	})
-	if err == nil {
-		_, err = w.Write(text)
+	if err != nil {
+		return counts, err
 	}
+	out.add(text)
+	if recorded {
+		if err := x.record(ctx, q, complete, counts, out); err != nil {
+			return counts, err
+		}
+	}
+	_, err = w.Write(text)
 	return counts, err
+}
+
+// output is a writer that knows what was written, for the events.
+type output struct {
+	w      io.Writer
+	digest hash.Hash // SHA-256
+	bytes  int64
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.w.Write(p)
+	o.add(p[:n])
+	return n, err
+}
+
+func (o *output) add(p []byte) {
+	o.digest.Write(p) // never fails
+	o.bytes += int64(len(p))
 }
 
 // States of an export in its events. One that begins and has no other event ended with its server.
 const (
 	begins   = "begins"
-	complete = "complete" // but for its last element
+	complete = "complete" // but for its last element, which is in the digest
 	cutOff   = "cut_off"
 )
 
 // record records that an export begins or ends.
-func (x Exporter) record(ctx context.Context, q Query, state string, c Counts) error {
+func (x Exporter) record(ctx context.Context, q Query, state string, c Counts, out *output) error {
 	data := map[string]any{"state": state, "parameters": q.Asked}
 	if state != begins {
-		data["records"], data["not_logged"] = c.Records, c.NotLogged
+		data["records"], data["not_logged"], data["bytes"] = c.Records, c.NotLogged, out.bytes
+	}
+	if state == complete {
+		data["sha256"] = hex.EncodeToString(out.digest.Sum(nil))
 	}
 	e, err := admin.New(ctx, admin.Export, q.Format.Name, data)
 	if err == nil {

@@ -3,7 +3,9 @@ package export
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/csv"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,18 +30,22 @@ type memory struct {
 	limits  []int
 
 	events     []string // states of the export
+	sha256     string   // of the export that was complete
 	eventsFail string   // the state that cannot be recorded
 }
 
 func (m *memory) Record(_ context.Context, e admin.Event) error {
-	var data struct{ State string }
+	var data struct {
+		State, SHA256 string
+		Bytes         int64
+	}
 	if err := json.Unmarshal([]byte(e.Data), &data); err != nil || e.Kind != admin.Export {
 		return fmt.Errorf("%+v, %w", e, err)
 	}
 	if data.State == m.eventsFail {
 		return errors.New("the event cannot be recorded")
 	}
-	m.events = append(m.events, e.Subject+" "+data.State)
+	m.events, m.sha256 = append(m.events, e.Subject+" "+data.State), data.SHA256
 	return nil
 }
 
@@ -93,6 +99,9 @@ func (m *memory) export(t *testing.T, format string) (string, Counts) {
 	}
 	if !slices.Equal(m.events, []string{format + " begins", format + " complete"}) {
 		t.Errorf("events %q", m.events)
+	}
+	if sum := sha256.Sum256([]byte(out.String())); m.sha256 != hex.EncodeToString(sum[:]) {
+		t.Errorf("the event has the digest %q", m.sha256)
 	}
 	m.events = nil
 	return out.String(), counts

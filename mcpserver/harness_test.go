@@ -391,13 +391,13 @@ type downloads struct {
 	err  error
 }
 
-func (d *downloads) Record(ctx context.Context, token, execID, what, path string) error {
+func (d *downloads) Record(ctx context.Context, execID, what, path string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	e, err := admin.New(ctx, admin.Download, execID, nil)
 	if err != nil || d.err != nil {
 		return cmp.Or(d.err, err)
 	}
-	d.seen = append(d.seen, e.Actor.ID+" "+token+" "+what+" "+path)
+	d.seen = append(d.seen, e.Actor.ID+" "+what+" "+path)
 	return nil
 }

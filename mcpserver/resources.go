@@ -183,7 +183,7 @@ func (s *Server) recordDownload(ctx context.Context, who caller, record audit.Re
 		return nil
 	}
 	ctx = admin.By(ctx, admin.Actor{Type: admin.ByToken, ID: who.token.ID, Name: who.token.Name})
-	return s.cfg.Downloads.Record(ctx, who.token.ID, record.ExecID, what, path)
+	return s.cfg.Downloads.Record(ctx, record.ExecID, what, path)
 }
 
 func readBounded(who caller, in io.Reader, size int64, execID, route string) ([]byte, error) {

@@ -61,7 +61,7 @@ func TestReadResource(t *testing.T) {
 			seen := f.downloads.seen
 			f.downloads.err = fault.New(fault.DatabaseUnavailable, "no database")
 			f.downloads.mu.Unlock()
-			if want := "tok-admin tok-admin artifact " + c.file; len(seen) != 1 || seen[0] != want {
+			if want := "tok-admin artifact " + c.file; len(seen) != 1 || seen[0] != want {
 				t.Errorf("downloads of other clients' files: %q, want %q", seen, want)
 			}
 			if _, err := f.connect("admin", "", nil).ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri}); err == nil {

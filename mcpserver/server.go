@@ -58,7 +58,7 @@ type Runner interface {
 
 // Downloads records downloads of files of other clients' execs; see admin.Downloads. Record must succeed before the file is sent.
 type Downloads interface {
-	Record(ctx context.Context, token, execID, what, path string) error
+	Record(ctx context.Context, execID, what, path string) error
 }
 
 // Config is the configuration of a Server. Fields without a default are required.

@@ -22,6 +22,7 @@ func (s *Server) startBackground(context.Context) error {
 	for _, work := range []func(){
 		func() { s.audit.Run(ctx) },
 		func() { s.downloads.Run(ctx) },
+		func() { s.exports.Run(ctx) },
 		func() { s.runTransparencyLog(ctx) },
 		func() { s.retention.Run(ctx) },
 		func() { s.deps.skills.Watch(ctx, skillsInterval) },

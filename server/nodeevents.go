@@ -24,9 +24,10 @@ func (s *Server) acting(ctx context.Context) context.Context {
 	return admin.OnNode(ctx, s.state.NodeID())
 }
 
-// openDownloads makes the recorder of downloads. Nothing to undo.
+// openDownloads makes the recorder of downloads and the limit of exports. Nothing to undo.
 func (s *Server) openDownloads(context.Context) error {
 	s.downloads = admin.NewDownloads(s.db.AdminEvents(), tally.Rate{}, time.Now, s.log)
+	s.exports = admin.NewLimit(s.db.AdminEvents(), admin.ExportsOmitted, tally.Rate{}, time.Now, s.log)
 	return nil
 }
 

@@ -69,7 +69,8 @@ type Server struct {
 	open      bool // requests need no token yet
 	key       keyed.Key
 	audit     *audit.Log
-	downloads *admin.Downloads
+	downloads admin.Downloads
+	exports   *admin.Limit
 	recorded  bool // that the node has started
 	evidence  translog.Log
 	sequencer *translog.Sequencer

@@ -38,7 +38,7 @@ type Tokens interface {
 // Downloads records downloads of files of other clients' execs; see admin.Downloads.
 type Downloads interface {
 	// Record must succeed before the first byte is sent. The actor is that of ctx.
-	Record(ctx context.Context, token, execID, what, path string) error
+	Record(ctx context.Context, execID, what, path string) error
 }
 
 // Execs is safe for concurrent use.
@@ -141,7 +141,7 @@ func (e Execs) RecordDownload(ctx context.Context, caller tokens.Token, rec audi
 	if caller.ID == rec.RequestedBy {
 		return nil
 	}
-	return e.Downloads.Record(ctx, caller.ID, rec.ExecID, what, path)
+	return e.Downloads.Record(ctx, rec.ExecID, what, path)
 }
 
 // canonicalID returns an exec id in the form that records have, or false if s is not an exec id.

@@ -249,7 +249,8 @@ func changeEvents(t *testing.T, f Fixture) {
 	if err := s.Remove(ctx, baseline, two); err != nil {
 		t.Error(err)
 	}
-	for _, c := range []sandbox.Choice{{UserID: "u", Backend: sandbox.Docker, UpdatedAt: base}, {UserID: "u", Backend: sandbox.Remote, Runner: "r", UpdatedAt: base}} {
+	remote := sandbox.Choice{UserID: "u", Backend: sandbox.Remote, Runner: "r", UpdatedAt: base}
+	for _, c := range []sandbox.Choice{{UserID: "u", Backend: sandbox.Docker, UpdatedAt: base}, remote, remote} { // the last one changes nothing
 		if err := f.Sandboxes().Choose(ctx, c); err != nil {
 			t.Error(err)
 		}
