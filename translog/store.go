@@ -23,7 +23,7 @@ type Store interface {
 	Unlogged(ctx context.Context, floors Floors, limit int) (Unlogged, error)
 
 	// Append extends the log in one durable transaction, if its state is still a.Old and the lease is free or a.Holder's. It returns false,
-	// and writes nothing, if not.
+	// and writes nothing, if not. A lease that ends later than in MaxLease is free.
 	Append(ctx context.Context, a Append) (bool, error)
 
 	// Tile returns the hashes of the widest form of a tile of height TileHeight; nil if there is none.
@@ -60,6 +60,9 @@ type Store interface {
 	// Behind returns how many events the log does not have, counting no further than most, and the time of the first.
 	Behind(ctx context.Context, most int) (n int, oldest time.Time, err error)
 }
+
+// MaxLease is longer than any lease. One that ends later was taken before the database's clock was set back.
+const MaxLease = 10 * time.Minute
 
 // Source is a table of events.
 type Source string
@@ -145,7 +148,7 @@ type Append struct {
 	VerifierKey string
 
 	Holder string
-	Lease  time.Duration // from now on, by the database's clock
+	Lease  time.Duration // from now on, by the database's clock; at most MaxLease
 }
 
 // Entry is the entry of an event.

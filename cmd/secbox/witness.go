@@ -44,7 +44,7 @@ func witnessCommand(getenv func(string) string) *cobra.Command {
 its own signature and the time. Run it on the auditor's machine, not on the server's. With --listen it also answers core-api's requests for
 cosignatures (audit.witnesses; C2SP tlog-witness).
 
-It ends with exit code 1 when the log is not what it was, and prints and stores both checkpoints as evidence; with 2 when it cannot check, which without
+It ends with exit code 1 when the log is not what it was, and prints and stores both checkpoints as evidence; a later start ends with 1, too, as long as the evidence is in DIR. It ends with 2 when it cannot check, which without
 --once is only wrong usage: it goes on when the server does not answer. DIR grows by some 450 bytes for each checkpoint.
 
 The token (core-api token create --role auditor) comes from the environment variable ` + envToken + ` or a file.`,
@@ -55,7 +55,7 @@ The token (core-api token create --role auditor) comes from the environment vari
 	compare := &cobra.Command{
 		Use:   "compare DIR DIR --key KEY",
 		Short: "Compare what two witnesses have seen of a log",
-		Long: `Compares the checkpoints that two witnesses have kept; FILE with checkpoints in place of a DIR will do. Without --server, only checkpoints of the same size can
+		Long: `Compares the checkpoints that two witnesses have kept; a FILE with checkpoints, such as one of evidence, will do in place of a DIR. Without --server, only checkpoints of the same size can
 be compared; with it, both are also compared with the log's present tree. The exit codes are those of the witness.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return verdict(o.compare(cmd, getenv, args)) },
@@ -129,11 +129,15 @@ func (o *witnessOptions) run(cmd *cobra.Command, getenv func(string) string) err
 	fmt.Fprintf(out, "witness %s\n", w.Verifier())
 	if o.once {
 		err = w.Check(cmd.Context())
+		if known := w.Found(); known != nil && !errors.As(err, new(*witness.Finding)) {
+			fmt.Fprintln(cmd.ErrOrStderr(), "secbox:", fault.From(err).Message) // the finding decides the exit code
+			err = known
+		}
 	} else {
 		err = o.follow(cmd.Context(), w, out)
 	}
 	if finding := (*witness.Finding)(nil); errors.As(err, &finding) {
-		fmt.Fprintf(out, "\n%s\nBoth are in %s\n", finding.Printable(), finding.File)
+		fmt.Fprintf(out, "\n%s\nThe evidence is in %s\n", finding.Printable(), finding.File)
 	}
 	if err == nil && o.once {
 		fmt.Fprintf(out, "the log %s extends all that was seen before: %s\n", w.Latest().Origin, w.Latest())
@@ -199,7 +203,7 @@ func (o *witnessOptions) compare(cmd *cobra.Command, getenv func(string) string,
 	if result.Common == 0 && get == nil {
 		return fault.New(fault.InvalidRequest, "the two have no checkpoint of the same size; give --server, to compare them with the log's tree")
 	}
-	fmt.Fprintf(out, "both have seen the same log: %d checkpoints of the same size, the last of %s and of %s\n", result.Common, result.Newest[0], result.Newest[1])
+	fmt.Fprintf(out, "both have seen the same log; checkpoints of the same size: %d; the last of %s and of %s\n", result.Common, result.Newest[0], result.Newest[1])
 	return nil
 }
 

@@ -63,7 +63,7 @@ func TestAuditWitness(t *testing.T) {
 		code  int
 		says  []string
 	}{
-		{"the first time", nil, shows(good), 0, []string{"witness ", "/w1+", "extends all that was seen before: 1 entries"}},
+		{"the first time", nil, shows(good), 0, []string{"witness ", "/w1+", "extends all that was seen before: 1 entry"}},
 		{"again", nil, shows(good), 0, []string{"/w1+"}},
 		{"a page", nil, shows([]byte("<html>")), 2, []string{"no checkpoint of a transparency log"}},
 		{"an endless answer", nil, func(w http.ResponseWriter, _ *http.Request) {
@@ -86,6 +86,8 @@ func TestAuditWitness(t *testing.T) {
 			fmt.Fprint(w, `{"code":"not_logged","detail":"empty"}`)
 		}, 1, []string{"cut: ", string(good), "is empty"}},
 		{"another log", nil, shows(other), 1, []string{"forked: ", string(good), string(other), "evidence"}},
+		{"a page, after a finding", nil, shows([]byte("<html>")), 1, []string{"no checkpoint of a transparency log", string(good), "an earlier look", "away"}},
+		{"the right log, after a finding", nil, shows(good), 1, []string{string(good), "an earlier look"}},
 	} {
 		handler.Store(&tc.shows)
 		var stdout, stderr bytes.Buffer
@@ -101,12 +103,17 @@ func TestAuditWitness(t *testing.T) {
 			}
 		}
 	}
+	evidence, err := filepath.Glob(filepath.Join(dir, "evidence", "forked-*.txt"))
+	if err != nil || len(evidence) != 1 {
+		t.Fatal(evidence, err)
+	}
 	for name, tc := range map[string]struct {
 		other string
 		code  int
 		says  string
 	}{
-		"with itself":      {dir, 0, "both have seen the same log: 1 checkpoints"},
+		"with evidence":    {evidence[0], 1, "forked"},
+		"with itself":      {dir, 0, "checkpoints of the same size: 1;"},
 		"with another log": {saved, 1, "forked"},
 		"with nothing":     {filepath.Join(dir, "none"), 2, "cannot open"},
 	} {

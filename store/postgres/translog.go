@@ -15,7 +15,7 @@ type logStore struct{ row.LogReader }
 const extendLog = "WITH up AS (UPDATE audit_log SET size = size + cardinality($9::bigint[]), root = $4, checkpoint = $5, signed_at = statement_timestamp()," +
 	" verifier_key = $6, holder = $7, fence = fence + CASE WHEN holder = $7 THEN 0 ELSE 1 END," +
 	" lease_until = statement_timestamp() + $8 * interval '1 microsecond'" +
-	" WHERE size = $1 AND root = $2 AND fence = $3 AND (holder = $7 OR lease_until < statement_timestamp()) AND verifier_key IN ('', $6) RETURNING 1)," +
+	" WHERE size = $1 AND root = $2 AND fence = $3 AND (holder = $7 OR lease_until < statement_timestamp() OR lease_until > statement_timestamp() + $20 * interval '1 microsecond') AND verifier_key IN ('', $6) RETURNING 1)," +
 	" src AS (UPDATE audit_log_sources AS s SET floor_seq = f.floor," +
 	" mark_seq = CASE WHEN f.floor >= s.mark_seq OR s.mark_xid >= pg_snapshot_xmax(pg_current_snapshot()) THEN f.last ELSE s.mark_seq END," +
 	" mark_xid = CASE WHEN f.floor >= s.mark_seq OR s.mark_xid >= pg_snapshot_xmax(pg_current_snapshot()) THEN pg_current_xact_id() ELSE s.mark_xid END" +
@@ -46,6 +46,6 @@ func (s logStore) Append(ctx context.Context, a translog.Append) (bool, error) {
 		levels, numbers, hashes = append(levels, int32(t.Level)), append(numbers, t.N), append(hashes, t.Hashes)
 	}
 	done, _, err := row.One(ctx, s.Write, row.Value[int], extendLog, a.Old.Size, a.Old.Root[:], a.Old.Fence, a.Root[:], a.Checkpoint, a.VerifierKey,
-		a.Holder, a.Lease.Microseconds(), seqs, salts, entries, a.LoggedAt, raised, floors, levels, numbers, hashes, lasts, sources)
+		a.Holder, a.Lease.Microseconds(), seqs, salts, entries, a.LoggedAt, raised, floors, levels, numbers, hashes, lasts, sources, translog.MaxLease.Microseconds())
 	return err == nil && done == 1, err
 }

@@ -405,7 +405,7 @@ func logAppend(t *testing.T, f Fixture) {
 		return translog.Append{
 			Old: old, Floors: translog.Floors{translog.Execs: seq}, Entries: []translog.Entry{{Source: translog.Execs, Seq: seq, Salt: make([]byte, 32), Hash: [32]byte{byte(seq)}}}, LoggedAt: base,
 			Tiles: []translog.Tile{{Level: 0, N: 0, Hashes: make([]byte, 32*seq)}}, Root: [32]byte{byte(seq)}, Checkpoint: fmt.Sprint("c", seq), VerifierKey: "k",
-			Holder: holder, Lease: time.Hour,
+			Holder: holder, Lease: translog.MaxLease / 2,
 		}
 	}
 	try := func(what string, a translog.Append, want bool) {

@@ -33,7 +33,12 @@ type Checkpoint struct {
 // Text returns what is signed.
 func (c Checkpoint) Text() string { text, _, _ := strings.Cut(c.Signed, "\n\n"); return text + "\n" }
 
-func (c Checkpoint) String() string { return fmt.Sprintf("%d entries, root %s", c.Tree.N, c.Tree.Hash) }
+func (c Checkpoint) String() string {
+	if c.Tree.N == 1 {
+		return fmt.Sprintf("1 entry, root %s", c.Tree.Hash)
+	}
+	return fmt.Sprintf("%d entries, root %s", c.Tree.N, c.Tree.Hash)
+}
 
 // The reasons why a text is no checkpoint of a log. Each is wrapped in a sentence.
 var (

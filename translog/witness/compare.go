@@ -1,13 +1,17 @@
 package witness
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 
 	sumdb "golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"secbox/fault"
 	"secbox/translog/checkpoint"
@@ -94,16 +98,54 @@ func split(a, b checkpoint.Checkpoint, why error) *Finding {
 	return &Finding{Kind: kindOf(why), Reason: why.Error(), Kept: a.Signed, Shown: b.Signed}
 }
 
-// inOrder returns the checkpoints of a file, and an error if their sizes do not grow.
+// maxUnordered is the size of the largest file whose checkpoints are sorted, in bytes: one of evidence, or one that was put together by hand.
+const maxUnordered = 1 << 20
+
+// inOrder returns the checkpoints of a file by their sizes, and an error if the sizes do not grow in a large file. It fails with a *Finding if
+// two of the same size differ.
 func inOrder(f io.Reader, key sumdb.Verifier) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
-		before := int64(-1)
-		for c, err := range checkpoint.All(f, key) {
-			if err == nil && c.Tree.N <= before {
-				err = fault.New(fault.InvalidRequest, "the checkpoints are not in the order of their sizes, as a witness keeps them: %d entries after %d", c.Tree.N, before)
+		head, err := io.ReadAll(io.LimitReader(f, maxUnordered))
+		if err != nil {
+			yield(checkpoint.Checkpoint{}, err)
+			return
+		}
+		all := checkpoint.All(io.MultiReader(bytes.NewReader(head), f), key)
+		if len(head) < maxUnordered {
+			all = sorted(all)
+		}
+		before := checkpoint.Checkpoint{Tree: tlog.Tree{N: -1}}
+		for c, err := range all {
+			switch {
+			case err != nil:
+			case c.Tree == before.Tree:
+				continue
+			case c.Tree.N == before.Tree.N:
+				err = split(before, c, checkpoint.ErrForked)
+			case c.Tree.N < before.Tree.N:
+				err = fault.New(fault.InvalidRequest, "the checkpoints are not in the order of their sizes, as a witness keeps them: %s after %s", c, before)
 			}
-			before = c.Tree.N
+			before = c
 			if !yield(c, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func sorted(all iter.Seq2[checkpoint.Checkpoint, error]) iter.Seq2[checkpoint.Checkpoint, error] {
+	return func(yield func(checkpoint.Checkpoint, error) bool) {
+		var points []checkpoint.Checkpoint
+		for c, err := range all {
+			if err != nil {
+				yield(c, err)
+				return
+			}
+			points = append(points, c)
+		}
+		slices.SortStableFunc(points, func(a, b checkpoint.Checkpoint) int { return cmp.Compare(a.Tree.N, b.Tree.N) })
+		for _, c := range points {
+			if !yield(c, nil) {
 				return
 			}
 		}

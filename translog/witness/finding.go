@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -48,12 +49,17 @@ type Finding struct {
 	Kept   string // the checkpoint that the witness has, with its signatures; empty: none yet
 	Shown  string // the other one
 	File   string // with both; empty: it could not be written
+
+	stored string // its text, if an earlier process found it
 }
 
 func (f *Finding) Error() string { return f.Reason }
 
 // Text returns the finding with both checkpoints.
 func (f *Finding) Text() string {
+	if f.stored != "" {
+		return f.stored
+	}
 	kept := f.Kept
 	if kept == "" {
 		kept = "(none)\n"
@@ -87,4 +93,51 @@ func (w *Witness) find(kind Kind, why error, kept checkpoint.Checkpoint, shown s
 	defer w.mu.Unlock()
 	w.found = f
 	return f
+}
+
+// maxEvidence is more than a file of evidence has, in bytes: two checkpoints.
+const maxEvidence = 4 * checkpoint.MaxBytes
+
+// openEvidence finds what an earlier process has found, since a restart settles nothing. Of several findings it takes the last one.
+func (w *Witness) openEvidence() error {
+	dir := filepath.Join(w.cfg.Dir, evidenceDir)
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return unusable(w.cfg.Dir, err)
+	}
+	var newest time.Time
+	for _, file := range files {
+		info, err := file.Info()
+		kind, isFinding := strings.CutSuffix(file.Name(), ".txt")
+		at := strings.LastIndexByte(kind, '-')
+		if err != nil || !isFinding || at < 0 || info.ModTime().Before(newest) {
+			continue
+		}
+		path := filepath.Join(dir, file.Name())
+		text, err := statedir.Read(path, maxEvidence)
+		if err != nil {
+			return unusable(w.cfg.Dir, err)
+		}
+		newest = info.ModTime()
+		w.found = &Finding{
+			Kind: Kind(kind[:at]), File: path, stored: string(text),
+			Reason: fmt.Sprintf("an earlier look at the log has found %q; when that is settled, move %s away", kind[:at], path),
+		}
+	}
+	return nil
+}
+
+// Found returns what was found, now or by an earlier process whose evidence is still in the directory; nil if nothing was.
+func (w *Witness) Found() *Finding {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.found
+}
+
+// orFound returns what was found, if there is no error.
+func (w *Witness) orFound(err error) error {
+	if found := w.Found(); err == nil && found != nil {
+		return found
+	}
+	return err
 }

@@ -95,7 +95,7 @@ func Open(cfg Config) (_ *Witness, err error) {
 	} else if err != nil {
 		return nil, unusable(cfg.Dir, err)
 	}
-	if err := w.openKey(); err != nil {
+	if err := errors.Join(w.openKey(), w.openEvidence()); err != nil {
 		return nil, err
 	}
 	return w, w.openKept()
@@ -186,7 +186,8 @@ func (w *Witness) Latest() checkpoint.Checkpoint {
 	return w.latest
 }
 
-// Check looks at the log once. It fails with a *Finding if the log is not the one that was seen before.
+// Check looks at the log once. It fails with a *Finding if the log is not the one that was seen before, and if the evidence of an earlier
+// finding is still in the directory.
 func (w *Witness) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -198,10 +199,11 @@ func (w *Witness) Check(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	return w.examine(ctx, shown, before)
+	return w.orFound(w.examine(ctx, shown, before))
 }
 
-// Follow looks at the log until ctx ends, or returns a *Finding. Failures are logged when they come and go.
+// Follow looks at the log until ctx ends, or returns a *Finding, also that of an earlier process. Failures are logged when they come, change
+// and go.
 func (w *Witness) Follow(ctx context.Context, every time.Duration) error {
 	var failing error
 	var doubted []byte // not compared yet: the log may not show the tiles that it needs
@@ -218,7 +220,7 @@ func (w *Witness) Follow(ctx context.Context, every time.Duration) error {
 		case errors.As(err, &finding):
 			return finding
 		case ctx.Err() != nil:
-			return nil
+			return w.orFound(nil)
 		case err != nil:
 			if failing == nil || failing.Error() != err.Error() {
 				w.cfg.Logger.Warn("cannot check the log; trying again", "reason", fault.From(err).Message, "err", err)
@@ -231,7 +233,7 @@ func (w *Witness) Follow(ctx context.Context, every time.Duration) error {
 		failing = err
 		select {
 		case <-ctx.Done():
-			return nil
+			return w.orFound(nil)
 		case doubted = <-w.doubted:
 		case <-time.After(pause):
 		}

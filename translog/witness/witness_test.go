@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -189,6 +190,66 @@ func TestFollowOutlivesFailures(t *testing.T) {
 			return
 		}
 	}
+}
+
+// TestEachCauseIsNamed: a witness that cannot check says so once for each change of the cause. After a restart it still knows what was found.
+func TestEachCauseIsNamed(t *testing.T) {
+	t.Parallel()
+	l := newLog(t, "secbox/a").grow(t, 3, "e")
+	dir := t.TempDir()
+	w := open(t, dir, l)
+	if err := w.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	finding := (*witness.Finding)(nil)
+	rolled := l.again().grow(t, 2, "e")
+	if err := errors.Join(w.Close(), checkWith(t, dir, rolled)); !errors.As(err, &finding) || finding.Kind != witness.Cut {
+		t.Fatal(err)
+	}
+	looks := 0
+	ctx, stop := context.WithCancel(t.Context())
+	l.shown = func() ([]byte, error) {
+		looks++
+		switch {
+		case looks < 3:
+			return nil, fault.New(fault.Unauthenticated, "the token is not valid")
+		case looks < 5:
+			return nil, fault.New(fault.UpstreamFailed, "away")
+		}
+		stop()
+		return nil, fault.New(fault.Unauthenticated, "the token is not valid")
+	}
+	var said bytes.Buffer
+	cfg := config(t, dir, l)
+	cfg.Logger = slog.New(slog.NewTextHandler(&said, nil))
+	w, err := witness.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.Follow(ctx, time.Millisecond); !errors.As(err, &finding) || finding.Kind != witness.Cut || !strings.Contains(finding.Text(), "cut: ") || !strings.Contains(err.Error(), finding.File) {
+		t.Errorf("%v", err)
+	}
+	if n, m := strings.Count(said.String(), `reason="the token`), strings.Count(said.String(), "reason=away"); n != 1 || m != 1 {
+		t.Errorf("%d and %d:\n%s", n, m, &said)
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "evidence")); err != nil {
+		t.Fatal(err)
+	}
+	l.shown = nil
+	if err := errors.Join(w.Close(), checkWith(t, dir, l)); err != nil {
+		t.Errorf("without the evidence: %v", err)
+	}
+}
+
+// checkWith looks at a log once with the witness of this directory.
+func checkWith(t *testing.T, dir string, l *fakeLog) error {
+	t.Helper()
+	w, err := witness.Open(config(t, dir, l))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return errors.Join(w.Check(t.Context()), w.Close())
 }
 
 func TestOpenRefuses(t *testing.T) {

@@ -37,7 +37,7 @@ func (db LogReader) ExecPage(ctx context.Context, after string) (page translog.E
 			rows = slices.DeleteFunc(rows, func(r audit.Record) bool { return r.ExecID > page.Next })
 		}
 		page.Execs = merge(rows, events)
-		page.State, err = LogReader{Database{Query: query, Now: db.Now}}.State(ctx)
+		page.State, err = LogReader{Database{Query: query, Now: db.Now, Ago: db.Ago}}.State(ctx)
 		return err
 	})
 	return page, err
@@ -71,7 +71,7 @@ func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.
 		if page.Removed, err = All(ctx, query, scanRemoved, selectRemoved+" WHERE l.idx >= $1 AND l.idx < $2 ORDER BY t.event_seq", from, page.NextIndex); err != nil {
 			return err
 		}
-		page.State, err = LogReader{Database{Query: query, Now: db.Now}}.State(ctx)
+		page.State, err = LogReader{Database{Query: query, Now: db.Now, Ago: db.Ago}}.State(ctx)
 		return err
 	})
 	return page, err
@@ -111,7 +111,7 @@ func (db LogReader) AdminPage(ctx context.Context, after int64) (page translog.E
 		if cut {
 			page.NextSeq = page.Admin[len(page.Admin)-1].Seq
 		}
-		page.State, err = LogReader{Database{Query: query, Now: db.Now}}.State(ctx)
+		page.State, err = LogReader{Database{Query: query, Now: db.Now, Ago: db.Ago}}.State(ctx)
 		return err
 	})
 	return page, err

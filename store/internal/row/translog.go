@@ -86,7 +86,7 @@ func (db LogReader) State(ctx context.Context) (translog.State, error) {
 	var s translog.State
 	floors := translog.Floors{}
 	var args Params
-	statement := "SELECT l.size, l.root, l.checkpoint, l.signed_at, l.verifier_key, l.holder, l.fence, l.lease_until >= " + db.Now(&args) + ", s.source, s.floor_seq" +
+	statement := "SELECT l.size, l.root, l.checkpoint, l.signed_at, l.verifier_key, l.holder, l.fence, l.lease_until BETWEEN " + db.Now(&args) + " AND " + db.Ago(&args, -translog.MaxLease) + ", s.source, s.floor_seq" +
 		" FROM audit_log AS l, audit_log_sources AS s"
 	err := db.Query(ctx, func(scan Scan) error {
 		var root []byte
