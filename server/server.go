@@ -61,37 +61,36 @@ type Server struct {
 	deps     *Deps
 
 	// Set by the steps of Start. shutdown closes those that are set.
-	state     *statedir.Dir
-	workspace *workspace.Workspace
-	creator   fs.FS // skill-creator
-	db        store.Database
-	tokens    *tokens.Service
-	open      bool // requests need no token yet
-	key       keyed.Key
-	audit     *audit.Log
-	downloads admin.Downloads
-	exports   *admin.Limit
-	recorded  bool // that the node has started
-	evidence  translog.Log
-	sequencer *translog.Sequencer
-	anchor    *translog.Anchor // nil: none
-	retention *retention.Runner
-	registry  *prometheus.Registry
-	metrics   *metrics
-	cold      *engine.Cold
-	engine    *engine.Pool // around cold
-	checker   *health.Checker
-	disk      *diskwatch.Watcher
-	inputs    *inputstore.Store
-	runner    *runner.Runner
-	replayer  *replay.Replayer
-	sandboxes *sandboxes
-	library   *library.Library
-	catalog   *catalog.Store
-	published *registry.Registry
-	results   *offload.Store
-	feishu    *feishu.Client // nil: off
-	listener  net.Listener
+	state        *statedir.Dir
+	workspace    *workspace.Workspace
+	creator      fs.FS // skill-creator
+	db           store.Database
+	tokens       *tokens.Service
+	open         bool // requests need no token yet
+	key          keyed.Key
+	audit        *audit.Log
+	downloads    admin.Downloads
+	exports      *admin.Limit
+	recorded     bool // that the node has started
+	evidence     translog.Log
+	transparency transparencyLog
+	retention    *retention.Runner
+	registry     *prometheus.Registry
+	metrics      *metrics
+	cold         *engine.Cold
+	engine       *engine.Pool // around cold
+	checker      *health.Checker
+	disk         *diskwatch.Watcher
+	inputs       *inputstore.Store
+	runner       *runner.Runner
+	replayer     *replay.Replayer
+	sandboxes    *sandboxes
+	library      *library.Library
+	catalog      *catalog.Store
+	published    *registry.Registry
+	results      *offload.Store
+	feishu       *feishu.Client // nil: off
+	listener     net.Listener
 
 	userServers *userservers.Manager // nil: none
 	mcp         *mcpserver.Server

@@ -210,7 +210,7 @@ func (s *Server) recoverExecs(ctx context.Context) error {
 
 // checkHealth makes the health checks and runs those whose results the next steps use. Nothing to undo.
 func (s *Server) checkHealth(ctx context.Context) error {
-	s.checker = s.deps.NewChecker(s.db.Audit(), s.db.Kind(), s.auditLog, s.retained, s.state.NodeID(), s.log)
+	s.checker = s.deps.NewChecker(s.db.Audit(), s.db.Kind(), s.transparency.measure, s.retained, s.state.NodeID(), s.log)
 	s.checker.Warm(ctx)
 	s.registry.MustRegister(s.checker)
 	return nil

@@ -4,33 +4,79 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"sync"
 	"time"
 
-	"golang.org/x/mod/sumdb/note"
-
 	"secbox/fault"
 	"secbox/health"
 	"secbox/settings"
+	"secbox/store"
 	"secbox/translog"
 	"secbox/translog/checkpoint"
 )
 
+// transparencyLog is the log with its sequencer, and what compares it with checkpoints outside the database.
+type transparencyLog struct {
+	translog.Log
+	sequencer *translog.Sequencer
+	anchor    *translog.Anchor // nil: none
+}
+
 // openTransparencyLog makes the sequencer of the transparency log, whose key is read once and kept in memory. Nothing to undo.
-func (s *Server) openTransparencyLog(ctx context.Context) error {
-	installation, err := s.db.Audit().InstallationID(ctx)
+func (s *Server) openTransparencyLog(ctx context.Context) (err error) {
+	s.transparency, err = newTransparencyLog(ctx, s.settings, s.db, s.state.NodeID(), s.log)
+	s.evidence = s.transparency.Log
+	return err
+}
+
+func newTransparencyLog(ctx context.Context, cfg settings.Settings, db store.Database, holder string, log *slog.Logger) (t transparencyLog, err error) {
+	installation, err := db.Audit().InstallationID(ctx)
 	if err != nil {
-		return err
+		return t, err
+	}
+	var witnesses []checkpoint.Witness
+	for _, text := range cfg.Audit.Witnesses {
+		w, err := checkpoint.ParseWitness(text)
+		if err != nil {
+			return t, err
+		}
+		witnesses = append(witnesses, w)
 	}
 	origin := translog.Origin(installation)
-	keys := translog.NewKeys(func(begun bool) (translog.Key, error) { return LogKey(s.settings, origin, begun) })
-	s.evidence = translog.Log{Store: s.db.TransparencyLog(), Key: keys.Held, Events: s.db.AdminEvents()}
-	s.sequencer = translog.NewSequencer(translog.SequencerConfig{
-		Store: s.evidence.Store, Origin: origin, Holder: s.state.NodeID(), Logger: s.log,
-		Key: keys.Reload,
+	keys := translog.NewKeys(func(begun bool) (translog.Key, error) { return LogKey(cfg, origin, begun) })
+	t.Log = translog.Log{Store: db.TransparencyLog(), Key: keys.Held, Events: db.AdminEvents()}
+	t.sequencer = translog.NewSequencer(translog.SequencerConfig{Store: t.Store, Origin: origin, Holder: holder, Logger: log, Key: keys.Reload})
+	t.Cosigner = translog.NewCosigner(translog.CosignerConfig{
+		Log: t.Log, Origin: origin, Witnesses: witnesses, Verifier: keys.Verifier, Conflict: t.sequencer.Halt, Logger: log,
 	})
-	return s.watchTransparencyLog(origin, keys.Verifier)
+	if cfg.Audit.AnchorDir != "" {
+		t.anchor = translog.NewAnchor(translog.AnchorConfig{
+			Log: t.Log, Origin: origin, Dir: cfg.Audit.AnchorDir, Every: cfg.Audit.AnchorEvery, Verifier: keys.Verifier, Conflict: t.sequencer.Halt, Logger: log,
+		})
+	}
+	return t, nil
+}
+
+// CompareLog compares the transparency log with the checkpoints of the anchor and the witnesses, beside a server or without one, and returns
+// what it found for health. It changes nothing.
+func CompareLog(ctx context.Context, cfg settings.Settings, db store.Database) (func(context.Context) (health.AuditLog, error), error) {
+	t, err := newTransparencyLog(ctx, cfg, db, "", slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, compareTimeout)
+	defer cancel()
+	t.Cosigner.Compare(ctx)
+	if t.anchor != nil {
+		t.anchor.Compare(ctx)
+	}
+	return func(ctx context.Context) (health.AuditLog, error) {
+		out, err := t.measure(ctx)
+		out.BehindEvents, out.BehindMS = 0, 0 // whether a server runs is not known here
+		return out, err
+	}, nil
 }
 
 // LogKey reads the signing key of the transparency log. It creates the key unless the log has begun, since the log cannot go on with another.
@@ -52,24 +98,24 @@ func LogKey(cfg settings.Settings, origin string, begun bool) (translog.Key, err
 	return key, err
 }
 
-// auditLog measures the transparency log for health and metrics.
-func (s *Server) auditLog(ctx context.Context) (health.AuditLog, error) {
-	lag, err := s.evidence.Lag(ctx, time.Now())
+// measure measures the log for health and metrics.
+func (t transparencyLog) measure(ctx context.Context) (health.AuditLog, error) {
+	lag, err := t.Lag(ctx, time.Now())
 	out := health.AuditLog{Entries: lag.Size, BehindEvents: lag.Events, BehindMS: lag.Age.Milliseconds()}
-	if problem := s.sequencer.Problem(); problem != nil {
+	if problem := t.sequencer.Problem(); problem != nil {
 		out.Problem = fault.From(problem).Message
 	}
-	if halted := s.sequencer.Halted(); halted != nil {
+	if halted := t.sequencer.Halted(); halted != nil {
 		out.Halted, out.HaltedRemedy = fault.From(halted).Message, halted.Remedy
 	}
-	if s.anchor != nil {
-		status := s.anchor.Status()
+	if t.anchor != nil {
+		status := t.anchor.Status()
 		out.AnchoredEntries = status.Entries
 		if status.Problem != nil {
 			out.AnchorProblem = fault.From(status.Problem).Message
 		}
 	}
-	for _, w := range s.evidence.Cosigner.Status() {
+	for _, w := range t.Cosigner.Status() {
 		peer := health.AuditWitness{Name: w.Name, Entries: w.Entries}
 		if w.Problem != nil {
 			peer.Problem, peer.ProblemFor = fault.From(w.Problem).Message, time.Since(w.Since)
@@ -83,28 +129,6 @@ func (s *Server) auditLog(ctx context.Context) (health.AuditLog, error) {
 // stops it then.
 const compareTimeout = 5 * time.Second
 
-// watchTransparencyLog makes the anchor and the cosigner of the settings. Nothing to undo.
-func (s *Server) watchTransparencyLog(origin string, verifier func() (note.Verifier, error)) error {
-	cfg := s.settings.Audit
-	var witnesses []checkpoint.Witness
-	for _, text := range cfg.Witnesses {
-		w, err := checkpoint.ParseWitness(text)
-		if err != nil {
-			return err
-		}
-		witnesses = append(witnesses, w)
-	}
-	s.evidence.Cosigner = translog.NewCosigner(translog.CosignerConfig{
-		Log: s.evidence, Origin: origin, Witnesses: witnesses, Verifier: verifier, Conflict: s.sequencer.Halt, Logger: s.log,
-	})
-	if cfg.AnchorDir != "" {
-		s.anchor = translog.NewAnchor(translog.AnchorConfig{
-			Log: s.evidence, Origin: origin, Dir: cfg.AnchorDir, Every: cfg.AnchorEvery, Verifier: verifier, Conflict: s.sequencer.Halt, Logger: s.log,
-		})
-	}
-	return nil
-}
-
 // runTransparencyLog extends the log until ctx ends. First it waits for the comparison with checkpoints outside the database, so that the log
 // of a database that was rolled back is not continued.
 func (s *Server) runTransparencyLog(ctx context.Context) {
@@ -115,8 +139,8 @@ func (s *Server) runTransparencyLog(ctx context.Context) {
 		watching.Go(func() { run(watch, sync.OnceFunc(comparing.Done)) })
 	}
 	run(s.evidence.Cosigner.Run)
-	if s.anchor != nil {
-		run(s.anchor.Run)
+	if s.transparency.anchor != nil {
+		run(s.transparency.anchor.Run)
 	}
 	compared := make(chan struct{})
 	go func() {
@@ -128,7 +152,7 @@ func (s *Server) runTransparencyLog(ctx context.Context) {
 	case <-time.After(compareTimeout):
 	case <-ctx.Done():
 	}
-	s.sequencer.Run(ctx)
+	s.transparency.sequencer.Run(ctx)
 	stop() // after the sequencer's last checkpoint, so that it is anchored
 	watching.Wait()
 }

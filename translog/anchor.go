@@ -119,6 +119,21 @@ func (a *Anchor) Run(ctx context.Context, ready func()) {
 	}
 }
 
+// Compare compares the log with the last checkpoint in the directory, and changes nothing there.
+func (a *Anchor) Compare(ctx context.Context) {
+	_, err := os.Stat(a.cfg.Dir)
+	if err != nil {
+		err = a.unusable(err)
+	} else if _, missing := os.Lstat(filepath.Join(a.cfg.Dir, a.file())); !errors.Is(missing, fs.ErrNotExist) {
+		_, err = a.appendNewest(ctx, false)
+	}
+	if !errors.Is(err, errNoKey) {
+		a.mu.Lock()
+		a.status.Problem = err
+		a.mu.Unlock()
+	}
+}
+
 // stepOrEnd leaves a step behind that does not return although the server ends: the directory may be on a file server that is gone.
 func (a *Anchor) stepOrEnd(ctx context.Context, last bool) bool {
 	done := make(chan struct{})

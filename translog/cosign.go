@@ -97,13 +97,10 @@ func (c *Cosigner) Status() []WitnessStatus {
 
 // Run compares the log with the checkpoint of each witness, calls ready, and then asks for cosignatures until ctx ends.
 func (c *Cosigner) Run(ctx context.Context, ready func()) {
+	c.Compare(ctx)
+	ready()
 	var attempts sync.WaitGroup
 	defer attempts.Wait()
-	for _, p := range c.peers {
-		attempts.Go(func() { c.attempt(ctx, p, nil) })
-	}
-	attempts.Wait()
-	ready()
 	for asked, askedAt := "", (time.Time{}); ; {
 		select {
 		case <-ctx.Done():
@@ -127,6 +124,15 @@ func (c *Cosigner) Run(ctx context.Context, ready func()) {
 			}
 		}
 	}
+}
+
+// Compare compares the log with the checkpoint of each witness.
+func (c *Cosigner) Compare(ctx context.Context) {
+	var attempts sync.WaitGroup
+	for _, p := range c.peers {
+		attempts.Go(func() { c.attempt(ctx, p, nil) })
+	}
+	attempts.Wait()
 }
 
 // newest returns the newest checkpoint; nil if there is none.

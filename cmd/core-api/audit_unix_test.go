@@ -111,6 +111,61 @@ func TestAuditKeyReplaces(t *testing.T) {
 	}
 }
 
+// TestCompareLog: the doctor compares the log with the anchor, and changes nothing there.
+func TestCompareLog(t *testing.T) {
+	t.Parallel()
+	state, dir := filepath.Join(t.TempDir(), "state"), t.TempDir()
+	if code, _, stderr := coreAPI(t, "migrate", "--state-dir", state); code != 0 {
+		t.Fatal(stderr)
+	}
+	logOneExec(t, state)
+	db, err := store.Open(t.Context(), "", state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	installation, err := db.Audit().InstallationID(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	origin := translog.Origin(installation)
+	other, err := translog.MakeKey(filepath.Join(t.TempDir(), "key"), origin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	point := log.Checkpoint{Origin: origin, Size: 7, Hash: make([]byte, 32)}
+	signed, err := note.Sign(&note.Note{Text: string(point.Marshal())}, other.Signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "secbox-"+installation+".checkpoints")
+	for _, tc := range []struct{ kept, dir, halted, problem string }{
+		{"", dir, "", ""},
+		{string(signed) + "\n", dir, "under another key, " + checkpoint.KeyID(other.Verifier), "under another key"},
+		{"", filepath.Join(dir, "none"), "", "mount it"},
+	} {
+		if tc.kept != "" {
+			if err := os.WriteFile(file, []byte(tc.kept), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var cfg settings.Settings
+		cfg.StateDir, cfg.Audit.AnchorDir, cfg.Audit.AnchorEvery = state, tc.dir, 1
+		measure, err := server.CompareLog(t.Context(), cfg, db)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := measure(t.Context())
+		if err != nil || got.Entries == 0 || !strings.Contains(got.Halted, tc.halted) || (got.Halted == "") != (tc.halted == "") ||
+			!strings.Contains(got.AnchorProblem, tc.problem) || (got.AnchorProblem == "") != (tc.problem == "") {
+			t.Errorf("%+v: %+v, %v", tc, got, err)
+		}
+		if text, err := os.ReadFile(file); err == nil && string(text) != string(signed)+"\n" {
+			t.Errorf("the file has %q", text)
+		}
+	}
+}
+
 func TestAuditExport(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

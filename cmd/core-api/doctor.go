@@ -75,13 +75,13 @@ func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.D
 		return d, fault.Wrap(fault.Internal, err, "cannot make a temporary directory")
 	}
 	defer os.RemoveAll(dir)
-	run := func(database health.Database) error {
+	run := func(database health.Database, auditLog func(context.Context) (health.AuditLog, error)) error {
 		node := "doctor-" + server.NewID()
 		e, err := deps.NewEngine(engine.Identity{Installation: "doctor", Node: node}, dir, log)
 		if err != nil {
 			return err
 		}
-		checker := deps.NewChecker(database, kind, nil, nil, node, log)
+		checker := deps.NewChecker(database, kind, auditLog, nil, node, log)
 		d = health.NewDoctor(health.DoctorConfig{
 			Checker: checker, Engine: e, Workspace: deps.Workspace, Now: time.Now,
 			Share: func(ctx context.Context, spec engine.Spec) (engine.Engine, string) {
@@ -95,16 +95,20 @@ func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.D
 		return e.Close()
 	}
 	if errors.Is(server.NeedDatabase(s), fs.ErrNotExist) { // the server creates it
-		err := run(nil)
+		err := run(nil, nil)
 		return d, err
 	}
 	ran := false
 	err = c.withDatabase(ctx, func(_ settings.Settings, db store.Database) error {
 		ran = true
-		return run(db.Audit())
+		auditLog, err := server.CompareLog(ctx, s, db)
+		if err != nil { // the database does not answer, and is checked
+			auditLog = nil
+		}
+		return run(db.Audit(), auditLog)
 	})
 	if !ran { // the database could not be opened; the other checks can still run
-		err = run(health.Failing{Err: err})
+		err = run(health.Failing{Err: err}, nil)
 	}
 	return d, err
 }
