@@ -41,6 +41,8 @@ const (
 	RetentionRun     Kind = "retention_run"     // "ended", or "killed" for one whose process died
 	HoldAdded        Kind = "hold_added"        // id of the hold
 	HoldRemoved      Kind = "hold_removed"      // id of the hold
+	SignedIn         Kind = "signed_in"         // id of the token
+	SignedOut        Kind = "signed_out"        // id of the token
 	SkillsRepair     Kind = "skills_repair"     // empty: of all skills
 	SchemaMigrated   Kind = "schema_migrated"   // version of the program
 	LogKeyReplaced   Kind = "log_key_replaced"  // name and hash of the former key of the transparency log
@@ -50,7 +52,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted,
-		RetentionRun, HoldAdded, HoldRemoved, SkillsRepair, SchemaMigrated, LogKeyReplaced,
+		RetentionRun, HoldAdded, HoldRemoved, SignedIn, SignedOut, SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"net"
 	"net/http"
 	"strings"
 
@@ -40,7 +41,13 @@ func (d Door) WithoutToken(r *http.Request) (tokens.Token, error) {
 }
 
 // ClientAddress returns the address of the client, without its port.
-func (d Door) ClientAddress(r *http.Request) string { return d.server.gate.ClientAddress(r) }
+func (d Door) ClientAddress(r *http.Request) string {
+	address := d.server.gate.ClientAddress(r)
+	if host, _, err := net.SplitHostPort(address); err == nil {
+		return host
+	}
+	return address
+}
 
 // Secure reports whether the browser reaches this server by TLS.
 func (d Door) Secure(r *http.Request) bool { return d.server.gate.Secure(r) }

@@ -2,7 +2,6 @@ package console
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -23,6 +22,8 @@ type Config struct {
 	Runner Runner
 	Proofs Proofs
 
+	Sessions Sessions
+
 	Version string
 	Logger  *slog.Logger     // nil: no log
 	Now     func() time.Time // nil: time.Now
@@ -38,8 +39,8 @@ type Console struct {
 
 // New makes a Console.
 func New(cfg Config) (*Console, error) {
-	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Version == "" {
-		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs and a Version")
+	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Sessions == nil || cfg.Version == "" {
+		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, Sessions and a Version")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -98,10 +99,10 @@ func (c *Console) showError(err error, e echo.Context) {
 	if e.Response().Committed {
 		panic(http.ErrAbortHandler) // cuts the connection, so that the answer is visibly incomplete
 	}
-	if (problem.Code == fault.Unauthenticated || problem.Code == fault.TokenRevoked) && v.toSignIn() {
-		return
-	}
 	page := ui.Page{Title: fault.Title(problem.Code), Body: problemBody(problem), Status: fault.HTTPStatus(problem.Code)}
+	if refused, ok := asRefusedSignIn(err); ok {
+		page = refused.page()
+	}
 	if err := c.render(v, page); err != nil {
 		c.log.Error("a page of an error failed", "error", err)
 	}
@@ -122,6 +123,3 @@ func translate(err error) *fault.Error {
 	}
 	return fault.From(err)
 }
-
-// random returns 256 random bits as text.
-func random() string { return rand.Text() + rand.Text() }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"secbox/console"
 	"secbox/fault"
 	"secbox/runner"
+	"secbox/sessions"
 	"secbox/tokens"
 )
 
@@ -27,19 +29,21 @@ type fakeApp struct {
 	caller  tokens.Token
 	prove   error
 
+	sessions *fakeSessions
+
 	canceled  []string
 	downloads []string
 }
 
 // newFake returns an application whose caller is an admin.
 func newFake() *fakeApp {
-	return &fakeApp{caller: tokens.Token{ID: "t", Name: "Ada", Role: tokens.Admin}, output: map[string][]byte{}}
+	return &fakeApp{caller: tokens.Token{ID: "t", Name: "Ada", Role: tokens.Admin}, output: map[string][]byte{}, sessions: &fakeSessions{byToken: map[string]tokens.Token{}, open: map[string]tokens.Token{}}}
 }
 
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Version: "test"})
+	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Sessions: f.sessions, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,4 +159,40 @@ func (f *fakeApp) fill(n int) *fakeApp {
 	}
 	f.events = []audit.Event{{Kind: audit.EventCreated, At: clock}, {Kind: audit.EventEnded, At: clock.Add(time.Second)}}
 	return f
+}
+
+// fakeSessions has sessions in memory.
+type fakeSessions struct {
+	mu      sync.Mutex
+	byToken map[string]tokens.Token // by the token's secret
+	open    map[string]tokens.Token // by the session's secret
+}
+
+func (f *fakeSessions) Begin(_ context.Context, secret, _ string) (string, tokens.Token, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t, ok := f.byToken[secret]
+	if !ok {
+		return "", tokens.Token{}, fault.New(fault.Unauthenticated, "the token is not known")
+	}
+	session := sessions.Secret()
+	f.open[session] = t
+	return session, t, nil
+}
+
+func (f *fakeSessions) Caller(_ context.Context, session string) (tokens.Token, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t, ok := f.open[session]
+	if !ok {
+		return tokens.Token{}, fault.New(fault.Unauthenticated, "the session has ended")
+	}
+	return t, nil
+}
+
+func (f *fakeSessions) End(_ context.Context, session string, _ tokens.Token) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.open, session)
+	return nil
 }

@@ -32,6 +32,18 @@ type Door interface {
 	Reserve(bytes int64) error
 }
 
+// Sessions keeps browsers signed in; see sessions.Service.
+type Sessions interface {
+	// Begin exchanges the secret of a token for that of a session.
+	Begin(ctx context.Context, secret, address string) (session string, caller tokens.Token, err error)
+
+	// Caller returns the token of a session: fault.Unauthenticated or fault.TokenRevoked when it has ended.
+	Caller(ctx context.Context, session string) (tokens.Token, error)
+
+	// End ends a session of a token.
+	End(ctx context.Context, session string, caller tokens.Token) error
+}
+
 // Execs is what a caller may read of execs; see visible.Execs.
 type Execs interface {
 	Get(ctx context.Context, caller tokens.Token, execID string) (audit.Record, error)

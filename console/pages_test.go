@@ -19,6 +19,7 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"exec", "/console/execs/" + execID(2)},
 	{"running exec", "/console/execs/" + execID(1)},
 	{"output", "/console/execs/" + execID(2) + "/output/stdout?from=65536"},
+	{"sign in", "/console/sign-in?next=/console/history"},
 	{"unknown exec", "/console/execs/none"},
 	{"refused parameter", "/console/history?nothing=1"},
 }

@@ -31,6 +31,9 @@ var (
 func (c *Console) table() []route {
 	return []route{
 		{path: "", roles: readers, serve: c.start},
+		{path: "/sign-in", query: []string{"next", "ended"}, page: c.signInPage},
+		{path: "/sign-in", form: c.signIn},
+		{path: "/sign-out", roles: tokens.Roles(), form: c.signOut},
 		{path: "/history", nav: "History", roles: readers, query: historyQuery, page: c.history},
 		{path: "/execs/:id", roles: readers, query: []string{"show"}, page: c.exec},
 		{path: "/execs/:id/output/:stream", roles: readers, query: []string{"from"}, page: c.outputPage},

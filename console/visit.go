@@ -23,9 +23,11 @@ type visit struct {
 	query  url.Values   // one value for each name; several values of a form are joined by commas, empty ones are left out
 	form   url.Values   // of a form
 	door   Door
-	cookie string // the secret of this browser, of which the tokens of its forms are made
-	tidy   bool   // the address has parameters that say nothing
-	ends   bool   // there is a session that the caller can end
+
+	session string // the secret of the caller's session; empty: it has none
+	ended   bool   // it had one
+	cookie  string // the secret of this browser, of which the tokens of its forms are made
+	tidy    bool   // the address has parameters that say nothing
 }
 
 func (v *visit) ctx() context.Context { return v.Request().Context() }
@@ -61,6 +63,9 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 		e.Response().Writer = out
 		e.SetRequest(in)
 		if r.roles != nil {
+			if signedOut(signedIn) {
+				return v.toSignIn()
+			}
 			if signedIn != nil {
 				return signedIn
 			}
@@ -126,21 +131,13 @@ func (v *visit) readQuery(known []string) error {
 
 // here is the address of the page, without empty parameters.
 func (v *visit) here() ui.Address {
-	path := strings.TrimPrefix(strings.TrimPrefix(v.Request().URL.EscapedPath(), ui.Root), "/")
-	var parts []string
-	for part := range strings.SplitSeq(path, "/") {
-		plain, err := url.PathUnescape(part)
-		if err != nil || plain == "" {
-			continue
-		}
-		parts = append(parts, plain)
-	}
-	return ui.Link(parts...).WithAll(v.query)
+	here, _ := ui.Parse(v.Request().URL.EscapedPath()) // a route has matched
+	return here.WithAll(v.query)
 }
 
 // render answers with a page in its frame. The page is complete before its first byte is sent.
 func (c *Console) render(v *visit, page ui.Page) error {
-	frame := ui.Frame{Page: page, Nav: c.navigation(v), Caller: v.caller.Name, Role: string(v.caller.Role), SignOut: v.ends, Version: c.cfg.Version}
+	frame := ui.Frame{Page: page, Nav: c.navigation(v), Caller: v.caller.Name, Role: string(v.caller.Role), SignOut: v.session != "", Version: c.cfg.Version}
 	var b bytes.Buffer
 	if err := ui.Document(frame).Render(ui.WithCSRF(v.ctx(), v.csrf()), &b); err != nil {
 		return fault.Wrap(fault.Internal, err, "the page could not be made")
@@ -176,25 +173,3 @@ func (c *Console) navigation(v *visit) []ui.NavItem {
 	}
 	return items
 }
-
-// identify sets the caller of a visit. Its error is why the request has none.
-func (c *Console) identify(v *visit) error {
-	if v.cookie = v.readCookie(formCookie); v.cookie == "" {
-		v.cookie = random()
-		v.setCookie(formCookie, v.cookie)
-	}
-	caller, err := v.door.WithoutToken(v.Request())
-	if err != nil {
-		return err
-	}
-	v.caller = caller
-	return nil
-}
-
-// stillSignedIn returns a function that verifies the session again while an answer is sent.
-func (c *Console) stillSignedIn(*visit) func() error {
-	return func() error { return nil }
-}
-
-// toSignIn leads a browser to the page for signing in.
-func (v *visit) toSignIn() bool { return false }

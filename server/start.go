@@ -31,6 +31,7 @@ import (
 	"secbox/offload"
 	"secbox/replay"
 	"secbox/runner"
+	"secbox/sessions"
 	"secbox/settings"
 	"secbox/skills/creator"
 	"secbox/skills/invoke"
@@ -314,7 +315,8 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	runs := cancelers{s.runner, s.sandboxes.Recorder}
 	pages, err := console.New(console.Config{
 		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads},
-		Events: s.audit, Runner: runs, Proofs: s.evidence, Version: Version, Logger: s.log,
+		Events: s.audit, Runner: runs, Proofs: s.evidence,
+		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now), Version: Version, Logger: s.log,
 	})
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"secbox/registry"
 	"secbox/retention"
 	"secbox/sandbox"
+	"secbox/sessions"
 	"secbox/skills"
 	"secbox/store/postgres"
 	"secbox/store/sqlite"
@@ -33,6 +34,7 @@ type Database interface {
 	TransparencyLog() translog.Store
 	AdminEvents() admin.Store
 	Retention() retention.Store
+	Sessions() sessions.Store
 	Kind() string // "sqlite" or "postgres"
 	Close() error // waits for running calls; safe to call twice
 }

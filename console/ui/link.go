@@ -14,6 +14,29 @@ const Root = "/console"
 // value; empty values are left out.
 func Link(parts ...string) Address { return Address{parts: parts} }
 
+// Parse returns the address of a path of the console with its query; false if it is anything else, such as the address of another site.
+func Parse(text string) (Address, bool) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" || u.Fragment != "" {
+		return Address{}, false
+	}
+	path, ok := strings.CutPrefix(u.EscapedPath(), Root)
+	if !ok || path != "" && path[0] != '/' {
+		return Address{}, false
+	}
+	var out Address
+	for part := range strings.SplitSeq(path, "/") {
+		plain, err := url.PathUnescape(part)
+		if err != nil {
+			return Address{}, false
+		}
+		if plain != "" {
+			out.parts = append(out.parts, plain)
+		}
+	}
+	return out.WithAll(u.Query()), true
+}
+
 // An Address is the address of a page of the console. Its text is safe in a href whatever its parts contain.
 type Address struct {
 	parts []string

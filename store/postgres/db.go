@@ -23,6 +23,7 @@ import (
 	"secbox/registry"
 	"secbox/retention"
 	"secbox/sandbox"
+	"secbox/sessions"
 	"secbox/skills"
 	"secbox/store/internal/row"
 	"secbox/tokens"
@@ -178,7 +179,12 @@ func (db *DB) Retention() retention.Store {
 	return row.Retention{Database: db.statements(), Lock: " FOR UPDATE OF e SKIP LOCKED", Tx: db.inTx}
 }
 
-// inTx is row.Retention.Tx.
+// Sessions returns the store of browsers' sessions.
+func (db *DB) Sessions() sessions.Store {
+	return row.Sessions{Database: db.statements(), Tx: db.inTx}
+}
+
+// inTx is row.Retention.Tx, and row.Sessions.Tx.
 func (db *DB) inTx(ctx context.Context, fn func(row.Run) error) error {
 	return db.call(ctx, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {

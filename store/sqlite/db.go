@@ -24,6 +24,7 @@ import (
 	"secbox/registry"
 	"secbox/retention"
 	"secbox/sandbox"
+	"secbox/sessions"
 	"secbox/skills"
 	"secbox/store/internal/row"
 	"secbox/tokens"
@@ -221,6 +222,13 @@ func (db *DB) TransparencyLog() translog.Store {
 // Retention returns the store of the audit's retention.
 func (db *DB) Retention() retention.Store {
 	return row.Retention{Database: db.statements(), Tx: func(ctx context.Context, fn func(row.Run) error) error {
+		return db.inTx(ctx, func(tx tx) error { return fn(tx.each) })
+	}}
+}
+
+// Sessions returns the store of browsers' sessions.
+func (db *DB) Sessions() sessions.Store {
+	return row.Sessions{Database: db.statements(), Tx: func(ctx context.Context, fn func(row.Run) error) error {
 		return db.inTx(ctx, func(tx tx) error { return fn(tx.each) })
 	}}
 }

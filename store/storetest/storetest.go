@@ -20,6 +20,7 @@ import (
 	"secbox/registry"
 	"secbox/retention"
 	"secbox/sandbox"
+	"secbox/sessions"
 	"secbox/skills"
 	"secbox/store/planprobe"
 	"secbox/tokens"
@@ -37,6 +38,7 @@ type Database interface {
 	TransparencyLog() translog.Store
 	AdminEvents() admin.Store
 	Retention() retention.Store
+	Sessions() sessions.Store
 	Close() error
 }
 
@@ -113,6 +115,9 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"retention notices a clock that jumps", retentionClock},
 		{"no exec is removed once it is held", retentionHoldRace},
 		{"a run of retention ends what a killed one began", retentionRuns},
+		{"sessions begin and end with their events", sessionsBeginAndEnd},
+		{"sessions end with their token and their time", sessionsEndByThemselves},
+		{"sessions are bounded", sessionsBounded},
 		{"a run of retention refuses a clock that jumped", retentionClockStops},
 		{"files of a project stay for its execs and holds", retentionProjects},
 		{"a verification finds nothing in an honest database", verifyHonest},

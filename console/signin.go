@@ -1,0 +1,186 @@
+package console
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"secbox/console/ui"
+	"secbox/fault"
+	"secbox/sessions"
+	"secbox/tokens"
+)
+
+// The cookies. Behind TLS their names begin with __Host-, so that no other host can set them.
+const (
+	formCookie    = "secbox_form" // of a browser that is not signed in
+	sessionCookie = "secbox_session"
+)
+
+// identify sets the caller of a visit: that of its session, or the one of requests that need no token. Its error is why there is none.
+func (c *Console) identify(v *visit) error {
+	var ended error
+	if session := v.readCookie(sessionCookie); session != "" {
+		caller, err := c.cfg.Sessions.Caller(v.ctx(), session)
+		if err == nil {
+			v.caller, v.session, v.cookie = caller, session, session
+		}
+		if !signedOut(err) {
+			return err
+		}
+		v.setCookie(sessionCookie, "")
+		v.ended, ended = true, err
+	}
+	if v.cookie = v.readCookie(formCookie); v.cookie == "" {
+		v.cookie = sessions.Secret()
+		v.setCookie(formCookie, v.cookie)
+	}
+	caller, err := v.door.WithoutToken(v.Request())
+	if err != nil && ended != nil {
+		return ended
+	}
+	v.caller = caller
+	return err
+}
+
+// sessionInterval is how often the session of a long answer is verified again.
+const sessionInterval = time.Second
+
+// stillSignedIn returns a function that verifies the session again while an answer is sent, at most once in sessionInterval. Its only errors are those
+// of a session that is no longer valid. It is not safe for concurrent use.
+func (c *Console) stillSignedIn(v *visit) func() error {
+	next := c.cfg.Now().Add(sessionInterval)
+	return func() error {
+		now := c.cfg.Now()
+		if v.session == "" || now.Before(next) {
+			return nil
+		}
+		next = now.Add(sessionInterval)
+		if _, err := c.cfg.Sessions.Caller(v.ctx(), v.session); signedOut(err) {
+			return err
+		}
+		return nil
+	}
+}
+
+// signedOut reports whether an error says that the session is no longer valid.
+func signedOut(err error) bool {
+	return fault.Is(err, fault.Unauthenticated) || fault.Is(err, fault.TokenRevoked)
+}
+
+// toSignIn leads the browser to the page for signing in, and from there back.
+func (v *visit) toSignIn() error {
+	to := ui.Link("sign-in")
+	if v.ended {
+		to = to.With("ended", "1")
+	}
+	if r := v.Request(); r.Method == http.MethodGet || r.Method == http.MethodHead {
+		if back := v.here().WithAll(r.URL.Query()).String(); len(back) <= maxNext && back != ui.Root {
+			to = to.With("next", back)
+		}
+	}
+	if v.Request().Header.Get("HX-Request") != "" { // htmx would put the page into a part of another
+		v.Response().Header().Set("HX-Redirect", to.String())
+		return v.NoContent(http.StatusNoContent)
+	}
+	return v.Redirect(http.StatusSeeOther, to.String())
+}
+
+// maxNext is the longest address, in bytes, to which a sign-in leads back.
+const maxNext = 4 << 10
+
+// next returns the page of the console to which a sign-in leads: never another site.
+func next(text string) ui.Address {
+	to, ok := ui.Parse(text)
+	if !ok || len(text) > maxNext {
+		return ui.Link()
+	}
+	return to
+}
+
+// signInPage asks for a token.
+func (c *Console) signInPage(v *visit) (ui.Page, error) {
+	message := ""
+	if v.query.Get("ended") != "" {
+		message = "Your session has ended. Sign in again."
+	}
+	return ui.Page{Title: "Sign in", Body: signInBody(v.query.Get("next"), message, nil)}, nil
+}
+
+// refusedSignIn is the error of a sign-in, which is shown on its page.
+type refusedSignIn struct {
+	error
+	next string
+}
+
+func (e refusedSignIn) Unwrap() error { return e.error }
+
+func (e refusedSignIn) page() ui.Page {
+	problem := fault.From(e.error)
+	if problem.Code == fault.Unauthenticated {
+		problem = fault.New(problem.Code, "The token is not known. Paste the whole token, which begins with %s unless an operator chose it.", tokens.Prefix)
+	}
+	return ui.Page{Title: "Sign in", Body: signInBody(e.next, "", problem), Status: fault.HTTPStatus(problem.Code)}
+}
+
+// signIn exchanges a token for a session, which always has a new secret: one that was there before the sign-in is ended.
+func (c *Console) signIn(v *visit) (ui.Address, error) {
+	to := v.form.Get("next")
+	session, _, err := c.cfg.Sessions.Begin(v.ctx(), strings.TrimSpace(v.form.Get("token")), v.door.ClientAddress(v.Request()))
+	if err != nil {
+		return ui.Address{}, refusedSignIn{err, to}
+	}
+	if v.session != "" {
+		if err := c.cfg.Sessions.End(v.ctx(), v.session, v.caller); err != nil {
+			return ui.Address{}, err
+		}
+	}
+	v.setCookie(sessionCookie, session)
+	v.setCookie(formCookie, "")
+	return next(to), nil
+}
+
+// signOut ends the session.
+func (c *Console) signOut(v *visit) (ui.Address, error) {
+	if v.session != "" {
+		if err := c.cfg.Sessions.End(v.ctx(), v.session, v.caller); err != nil {
+			return ui.Address{}, err
+		}
+		v.setCookie(sessionCookie, "")
+	}
+	return ui.Link("sign-in"), nil
+}
+
+// cookieName returns the name of a cookie for this connection.
+func cookieName(name string, secure bool) string {
+	if secure {
+		return "__Host-" + name
+	}
+	return name
+}
+
+// readCookie returns the value of a cookie; empty without one, and for one that this server did not make.
+func (v *visit) readCookie(name string) string {
+	cookie, err := v.Request().Cookie(cookieName(name, v.door.Secure(v.Request())))
+	if err != nil || len(cookie.Value) != sessions.SecretLength || strings.Trim(cookie.Value, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
+		return ""
+	}
+	return cookie.Value
+}
+
+// setCookie sets a cookie until the browser is closed, or removes it with an empty value. Scripts cannot read it, and requests of other sites do not have it.
+func (v *visit) setCookie(name, value string) {
+	secure := v.door.Secure(v.Request())
+	cookie := &http.Cookie{Name: cookieName(name, secure), Value: value, Path: "/", HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode}
+	if value == "" {
+		cookie.MaxAge = -1
+	}
+	http.SetCookie(v.Response(), cookie)
+}
+
+// asRefusedSignIn returns the refusedSignIn in err.
+func asRefusedSignIn(err error) (refused refusedSignIn, ok bool) {
+	ok = errors.As(err, &refused)
+	return refused, ok
+}

@@ -1,0 +1,299 @@
+package console_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"secbox/tokens"
+)
+
+// visitor is a browser without scripts: it keeps cookies and does not follow redirects.
+type visitor struct {
+	t      *testing.T
+	url    string
+	client *http.Client
+}
+
+func newVisitor(t *testing.T, serverURL string) *visitor {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &visitor{t, serverURL, client}
+}
+
+func (v *visitor) do(req *http.Request) (*http.Response, string) {
+	v.t.Helper()
+	resp, err := v.client.Do(req)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return resp, string(body)
+}
+
+func (v *visitor) get(path string) (*http.Response, string) {
+	v.t.Helper()
+	req, err := http.NewRequestWithContext(v.t.Context(), "GET", v.url+path, nil)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return v.do(req)
+}
+
+// post sends a form as a browser does, with the token of the page at path from; change may change the request.
+func (v *visitor) post(from, to string, fields url.Values, change ...func(*http.Request, url.Values)) (*http.Response, string) {
+	v.t.Helper()
+	_, page := v.get(from)
+	fields.Set("csrf_token", csrfToken(page))
+	req, err := http.NewRequestWithContext(v.t.Context(), "POST", v.url+to, nil)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Origin", v.url)
+	req.Header.Set("Sec-Fetch-Site", "same-origin")
+	for _, c := range change {
+		c(req, fields)
+	}
+	body := fields.Encode()
+	req.Body, req.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
+	return v.do(req)
+}
+
+var csrfField = regexp.MustCompile(`name="csrf_token" value="([^"]*)"`)
+
+func csrfToken(page string) string {
+	if m := csrfField.FindStringSubmatch(page); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// signIn signs in with a token.
+func (v *visitor) signIn(secret string) {
+	v.t.Helper()
+	if resp, page := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {secret}}); resp.StatusCode != http.StatusSeeOther {
+		v.t.Fatalf("%d: %s", resp.StatusCode, page)
+	}
+}
+
+func (v *visitor) session() string {
+	u, _ := url.Parse(v.url)
+	for _, c := range v.client.Jar.Cookies(u) {
+		if c.Name == "secbox_session" {
+			return c.Value
+		}
+	}
+	return ""
+}
+
+// closedApp returns an application that needs a token: "secret-<role>".
+func closedApp() *fakeApp {
+	f := fullApp()
+	f.caller = tokens.Token{}
+	for _, role := range tokens.Roles() {
+		f.sessions.byToken["secret-"+string(role)] = tokens.Token{ID: string(role), Name: string(role), Role: role}
+	}
+	return f
+}
+
+func TestSignInAndOut(t *testing.T) {
+	t.Parallel()
+	f := closedApp()
+	v := newVisitor(t, f.serve(t))
+	resp, _ := v.get("/console/history?status=failed")
+	if to := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || to != "/console/sign-in?next=%2Fconsole%2Fhistory%3Fstatus%3Dfailed" {
+		t.Fatalf("%d, %s", resp.StatusCode, to)
+	}
+	resp, page := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"wrong"}, "next": {"/console/history"}})
+	if resp.StatusCode != http.StatusUnauthorized || !strings.Contains(page, "The token is not known") || !strings.Contains(page, `name="next" value="/console/history"`) {
+		t.Errorf("a wrong token: %d, %.900s", resp.StatusCode, page)
+	}
+	if v.session() != "" {
+		t.Error("a wrong token made a session")
+	}
+	resp, _ = v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {" secret-auditor\n"}, "next": {"/console/history?status=failed"}})
+	if to := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || to != "/console/history?status=failed" {
+		t.Fatalf("%d, %s", resp.StatusCode, to)
+	}
+	for _, set := range resp.Header.Values("Set-Cookie") {
+		if !strings.Contains(set, "Path=/;") || !strings.Contains(set, "HttpOnly") || !strings.Contains(set, "SameSite=Strict") || strings.Contains(set, "Domain") {
+			t.Errorf("cookie %s", set)
+		}
+	}
+	if resp, page := v.get("/console/history"); resp.StatusCode != http.StatusOK || !strings.Contains(page, "Sign out") {
+		t.Errorf("signed in: %d, %.500s", resp.StatusCode, page)
+	}
+	session := v.session()
+	if resp, _ := v.post("/console/history", "/console/sign-out", url.Values{}); resp.Header.Get("Location") != "/console/sign-in" || v.session() != "" {
+		t.Errorf("sign-out: %d, cookie %q", resp.StatusCode, v.session())
+	}
+	if _, open := f.sessions.open[session]; open {
+		t.Error("the session is open after the sign-out")
+	}
+}
+
+// TestSignInHasNewSession is against session fixation: a session from before the sign-in, perhaps of an attacker, is not used on.
+func TestSignInHasNewSession(t *testing.T) {
+	t.Parallel()
+	f := closedApp()
+	v := newVisitor(t, f.serve(t))
+	u, _ := url.Parse(v.url)
+	planted := strings.Repeat("A", 52)
+	v.client.Jar.SetCookies(u, []*http.Cookie{{Name: "secbox_session", Value: planted, Path: "/"}})
+	v.signIn("secret-worker")
+	first := v.session()
+	v.signIn("secret-admin")
+	if second := v.session(); first == planted || second == first || second == "" {
+		t.Errorf("sessions %q, %q", first, second)
+	}
+	if _, open := f.sessions.open[first]; open || len(f.sessions.open) != 1 {
+		t.Errorf("%d sessions are open", len(f.sessions.open))
+	}
+}
+
+func TestEndedSession(t *testing.T) {
+	t.Parallel()
+	f := closedApp()
+	v := newVisitor(t, f.serve(t))
+	v.signIn("secret-admin")
+	clear(f.sessions.open)
+	resp, _ := v.get("/console/history")
+	if to := resp.Header.Get("Location"); to != "/console/sign-in?ended=1&next=%2Fconsole%2Fhistory" {
+		t.Errorf("leads to %s", to)
+	}
+	if _, page := v.get("/console/sign-in?ended=1"); !strings.Contains(page, "Your session has ended") {
+		t.Error("the page does not say why")
+	}
+	req, _ := http.NewRequestWithContext(t.Context(), "GET", v.url+"/console/history", nil)
+	req.Header.Set("HX-Request", "true")
+	if resp, _ := v.do(req); resp.StatusCode != http.StatusNoContent || resp.Header.Get("HX-Redirect") == "" {
+		t.Errorf("for htmx: %d", resp.StatusCode)
+	}
+}
+
+// TestSignInLeadsNowhereElse is against open redirects.
+func TestSignInLeadsNowhereElse(t *testing.T) {
+	t.Parallel()
+	f := closedApp()
+	server := f.serve(t)
+	for _, next := range []string{
+		"https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example", "/console@evil.example", "/consoles", "javascript:alert(1)", "/console/../../evil", "/docs", " /console",
+		"/console/\r\nLocation: //evil.example", "/console//evil.example", "http:/console", "/console#x", strings.Repeat("/console", 1000),
+	} {
+		v := newVisitor(t, server)
+		resp, _ := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"secret-admin"}, "next": {next}})
+		to := resp.Header.Get("Location")
+		if resp.StatusCode != http.StatusSeeOther || to != "/console" && !strings.HasPrefix(to, "/console/") || strings.Contains(to, "//") || strings.Contains(to, "/../") {
+			t.Errorf("%q leads to %q (%d)", next, to, resp.StatusCode)
+		}
+	}
+}
+
+// TestForeignForms is against CSRF: forms of other sites, and without the token, change nothing.
+func TestForeignForms(t *testing.T) {
+	t.Parallel()
+	f := closedApp()
+	v := newVisitor(t, f.serve(t))
+	v.signIn("secret-admin")
+	page, to := "/console/execs/"+execID(1), "/console/execs/"+execID(1)+"/cancel"
+	for name, change := range map[string]func(*http.Request, url.Values){
+		"no token":         func(_ *http.Request, f url.Values) { f.Del("csrf_token") },
+		"another token":    func(_ *http.Request, f url.Values) { f.Set("csrf_token", strings.Repeat("A", 43)) },
+		"another site":     func(r *http.Request, _ url.Values) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
+		"a sibling":        func(r *http.Request, _ url.Values) { r.Header.Set("Sec-Fetch-Site", "same-site") },
+		"another origin":   func(r *http.Request, _ url.Values) { r.Header.Set("Origin", "https://evil.example") },
+		"an opaque origin": func(r *http.Request, _ url.Values) { r.Header.Set("Origin", "null") },
+		"JSON":             func(r *http.Request, _ url.Values) { r.Header.Set("Content-Type", "text/plain") },
+		"in the address": func(r *http.Request, f url.Values) {
+			r.URL.RawQuery = f.Encode()
+			f.Del("csrf_token")
+		},
+	} {
+		resp, body := v.post(page, to, url.Values{}, change)
+		if resp.StatusCode < 400 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+			t.Errorf("%s: %d: %.300s", name, resp.StatusCode, body)
+		}
+	}
+	if len(f.canceled) != 0 {
+		t.Errorf("canceled %v", f.canceled)
+	}
+	if resp, _ := v.post(page, to, url.Values{}); resp.StatusCode != http.StatusSeeOther || len(f.canceled) != 1 {
+		t.Errorf("the page's own form: %d, canceled %v", resp.StatusCode, f.canceled)
+	}
+	if resp, _ := v.get(to); resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("GET: %d", resp.StatusCode)
+	}
+	// The token of one session is none of another's.
+	other := newVisitor(t, v.url)
+	other.signIn("secret-admin")
+	_, own := other.get(page)
+	if resp, _ := v.post(page, to, url.Values{}, func(_ *http.Request, f url.Values) { f.Set("csrf_token", csrfToken(own)) }); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("the token of another session: %d", resp.StatusCode)
+	}
+}
+
+// TestHeaders is against clickjacking and scripts in content.
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	v := newVisitor(t, fullApp().serve(t))
+	for _, page := range pagesUnderTest {
+		resp, body := v.get(page.path)
+		csp := resp.Header.Get("Content-Security-Policy")
+		for _, want := range []string{"default-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'", "object-src 'none'"} {
+			if !strings.Contains(csp, want) {
+				t.Errorf("%s: no %s in %s", page.name, want, csp)
+			}
+		}
+		if strings.Contains(csp, "unsafe") || strings.Contains(csp, "*") || strings.Contains(csp, "http") {
+			t.Errorf("%s: %s", page.name, csp)
+		}
+		for name, want := range map[string]string{
+			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cross-Origin-Opener-Policy": "same-origin",
+			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
+		} {
+			if got := resp.Header.Get(name); got != want {
+				t.Errorf("%s: %s: %q", page.name, name, got)
+			}
+		}
+		for _, bad := range []string{"<style", " style=", "<script>", " onclick", " onload", "javascript:", "hx-on", "http://", "https://"} {
+			if strings.Contains(body, bad) {
+				t.Errorf("%s has %q", page.name, bad)
+			}
+		}
+	}
+}
+
+// TestRoles checks which role may use which page.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	f := closedApp()
+	server := f.serve(t)
+	for role, allowed := range map[tokens.Role]bool{tokens.Worker: true, tokens.Auditor: true, tokens.Admin: true, tokens.AgentAdmin: false} {
+		v := newVisitor(t, server)
+		v.signIn("secret-" + string(role))
+		if resp, page := v.get("/console/history"); (resp.StatusCode == http.StatusOK) != allowed || strings.Contains(page, ">History</a>") != allowed {
+			t.Errorf("%s: history %d", role, resp.StatusCode)
+		}
+		_, page := v.get("/console/execs/" + execID(1))
+		mayCancel := role == tokens.Admin || role == tokens.Worker
+		if strings.Contains(page, "/cancel") != mayCancel {
+			t.Errorf("%s: a button to cancel: %v", role, !mayCancel)
+		}
+		if resp, _ := v.post("/console/sign-in", "/console/execs/"+execID(1)+"/cancel", url.Values{}); (resp.StatusCode == http.StatusSeeOther) != mayCancel {
+			t.Errorf("%s: cancel %d", role, resp.StatusCode)
+		}
+	}
+}

@@ -1,0 +1,12 @@
+-- Sessions of browsers that signed in to the console with a token. Only the SHA-256 of a session's secret is stored. begun_at is by the
+-- database's clock; a session is valid for 12 hours, unless its token is revoked.
+
+-- +goose Up
+CREATE TABLE console_sessions (
+    hash     BLOB NOT NULL PRIMARY KEY,
+    token_id TEXT NOT NULL,
+    begun_at INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX console_sessions_token ON console_sessions (token_id, begun_at);
+CREATE INDEX console_sessions_begun ON console_sessions (begun_at);
