@@ -32,6 +32,7 @@ func (f raw) VisitGetMetaResponse(w http.ResponseWriter) error             { ret
 func (f raw) VisitGetMetricsResponse(w http.ResponseWriter) error          { return f(w) }
 func (f raw) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error { return f(w) }
 func (f raw) VisitGetSkillResponse(w http.ResponseWriter) error            { return f(w) }
+func (f raw) VisitGetRootResponse(w http.ResponseWriter) error             { return f(w) }
 func (f raw) VisitGetStderrResponse(w http.ResponseWriter) error           { return f(w) }
 func (f raw) VisitGetStdoutResponse(w http.ResponseWriter) error           { return f(w) }
 func (f raw) VisitListArtifactsResponse(w http.ResponseWriter) error       { return f(w) }

@@ -317,7 +317,7 @@ func TestUnknownExecs(t *testing.T) {
 func TestUnknownRoutesAndMethods(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	for _, path := range []string{"/", "/x", "/sandbox", "/sandbox/execs/", "/docs/", "//docs", "/sandbox/execs//stdout", "/sandbox/execs/a/artifacts/", "/sandbox/execs/a/b/c", "/../etc/passwd", "/SANDBOX/execs"} {
+	for _, path := range []string{"/x", "/sandbox", "/sandbox/execs/", "/docs/", "//docs", "/sandbox/execs//stdout", "/sandbox/execs/a/artifacts/", "/sandbox/execs/a/b/c", "/../etc/passwd", "/SANDBOX/execs"} {
 		f.get(path).wants(t, fault.NotFound)
 	}
 	for _, r := range []request{

@@ -3,6 +3,7 @@ package api_test
 import (
 	"html"
 	"maps"
+	"net/http"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -122,12 +123,34 @@ func TestExamplesOfDocsWork(t *testing.T) {
 	}
 }
 
+// TestFrontDoor: / leads browsers to the console, and tells programs what the service is.
+func TestFrontDoor(t *testing.T) {
+	t.Parallel()
+	f := start(t, func(c *api.Config) { c.Console = func(http.ResponseWriter, *http.Request, api.Door) {} })
+	f.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	r := f.do(request{path: "/", header: map[string]string{"Accept": "text/html,*/*;q=0.8"}})
+	if r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != "/console" {
+		t.Errorf("a browser: %d, %s", r.StatusCode, r.Header.Get("Location"))
+	}
+	for _, accept := range []string{"", "*/*", "application/json"} {
+		info := decodeAs[api.ServiceInfo](t, f.do(request{path: "/", header: map[string]string{"Accept": accept}}), 200)
+		if info.Service != "core-api" || info.Console != "/console" {
+			t.Errorf("Accept %q: %+v", accept, info)
+		}
+		for _, path := range []string{info.Docs, info.Openapi, info.Health} {
+			if r := f.get(path); r.StatusCode != 200 {
+				t.Errorf("%s: %d", path, r.StatusCode)
+			}
+		}
+	}
+}
+
 // TestNotFoundPage: browsers get a page, programs a problem document.
 func TestNotFoundPage(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
-	for _, path := range []string{"/", "/nowhere", "/sandbox/execs/x/y/z", "/v1/nowhere"} {
+	for _, path := range []string{"/nowhere", "/sandbox/execs/x/y/z", "/v1/nowhere"} {
 		r := f.do(request{path: path, header: map[string]string{"Accept": browser}})
 		if r.StatusCode != 404 || r.Header.Get("Content-Type") != "text/html; charset=utf-8" || !strings.Contains(string(r.body), `href="/docs"`) {
 			t.Errorf("%s: %d %s %.200s", path, r.StatusCode, r.Header.Get("Content-Type"), r.body)

@@ -1813,6 +1813,39 @@ type RunnerList struct {
 	Items []ConnectedRunner `json:"items"`
 }
 
+// ServiceInfo What the service is, and the paths of its pages.
+type ServiceInfo struct {
+	// About What it is for.
+	//
+	// Example: Runs commands for AI agents in throw-away containers, and proves afterwards what ran.
+	About string `json:"about"`
+
+	// Console Web pages for people.
+	//
+	// Example: /console
+	Console string `json:"console"`
+
+	// Docs This document as a page.
+	//
+	// Example: /docs
+	Docs string `json:"docs"`
+
+	// Health Whether an exec could run now; with a token.
+	//
+	// Example: /sandbox/health
+	Health string `json:"health"`
+
+	// Openapi This document.
+	//
+	// Example: /openapi.json
+	Openapi string `json:"openapi"`
+
+	// Service The name of the program.
+	//
+	// Example: core-api
+	Service string `json:"service"`
+}
+
 // Skill A tool with declared inputs and outputs, from its manifest.json.
 type Skill struct {
 	// Description Its purpose and when to use it.
@@ -3283,6 +3316,9 @@ func (a ExecMeta) MarshalJSON() ([]byte, error) {
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// GetRoot What this service is, and where its pages are
+	// (GET /)
+	GetRoot(ctx echo.Context) error
 	// ListAdminEvents List administrative events, newest first
 	// (GET /audit/events)
 	ListAdminEvents(ctx echo.Context, params ListAdminEventsParams) error
@@ -3486,6 +3522,15 @@ type ServerInterface interface {
 // ServerInterfaceWrapper converts echo contexts to parameters.
 type ServerInterfaceWrapper struct {
 	Handler ServerInterface
+}
+
+// GetRoot converts echo context to params.
+func (w *ServerInterfaceWrapper) GetRoot(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetRoot(ctx)
+	return err
 }
 
 // ListAdminEvents converts echo context to params.
@@ -5695,6 +5740,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/metrics", wrapper.GetMetrics, options.OperationMiddlewares["getMetrics"]...)
 	router.GET(options.BaseURL+"/openapi.yaml", wrapper.GetContract, options.OperationMiddlewares["getContract"]...)
 	router.GET(options.BaseURL+"/openapi.json", wrapper.GetContractJSON, options.OperationMiddlewares["getContractJSON"]...)
+	router.GET(options.BaseURL+"/", wrapper.GetRoot, options.OperationMiddlewares["getRoot"]...)
 	router.GET(options.BaseURL+"/docs", wrapper.GetDocs, options.OperationMiddlewares["getDocs"]...)
 	router.GET(options.BaseURL+"/docs/script.js", wrapper.GetDocsScript, options.OperationMiddlewares["getDocsScript"]...)
 
@@ -5876,6 +5922,91 @@ type V1UnprocessableJSONResponse V1Error
 type V1UnsupportedJSONResponse V1Error
 
 type V1UnsupportedMediaJSONResponse V1Error
+
+type GetRootRequestObject struct {
+}
+
+type GetRootResponseObject interface {
+	VisitGetRootResponse(w http.ResponseWriter) error
+}
+
+type GetRoot200JSONResponse ServiceInfo
+
+func (response GetRoot200JSONResponse) VisitGetRootResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRoot303Response struct {
+}
+
+func (response GetRoot303Response) VisitGetRootResponse(w http.ResponseWriter) error {
+	w.WriteHeader(303)
+	return nil
+}
+
+type GetRoot304Response struct {
+}
+
+func (response GetRoot304Response) VisitGetRootResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type GetRoot400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetRoot400ApplicationProblemPlusJSONResponse) VisitGetRootResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRoot403ApplicationProblemPlusJSONResponse struct {
+	ForeignApplicationProblemPlusJSONResponse
+}
+
+func (response GetRoot403ApplicationProblemPlusJSONResponse) VisitGetRootResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetRoot500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetRoot500ApplicationProblemPlusJSONResponse) VisitGetRootResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
 
 type ListAdminEventsRequestObject struct {
 	Params ListAdminEventsParams
@@ -16199,6 +16330,9 @@ func (response SyncSkill507JSONResponse) VisitSyncSkillResponse(w http.ResponseW
 
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
+	// GetRoot What this service is, and where its pages are
+	// (GET /)
+	GetRoot(ctx context.Context, request GetRootRequestObject) (GetRootResponseObject, error)
 	// ListAdminEvents List administrative events, newest first
 	// (GET /audit/events)
 	ListAdminEvents(ctx context.Context, request ListAdminEventsRequestObject) (ListAdminEventsResponseObject, error)
@@ -16409,6 +16543,29 @@ func NewStrictHandler(ssi StrictServerInterface, middlewares []StrictMiddlewareF
 type strictHandler struct {
 	ssi         StrictServerInterface
 	middlewares []StrictMiddlewareFunc
+}
+
+// GetRoot operation middleware
+func (sh *strictHandler) GetRoot(ctx echo.Context) error {
+	var request GetRootRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetRoot(ctx.Request().Context(), request.(GetRootRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetRoot")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetRootResponseObject); ok {
+		return validResponse.VisitGetRootResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
 }
 
 // ListAdminEvents operation middleware

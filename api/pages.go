@@ -3,9 +3,27 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
+
+// GetRoot leads browsers to the console, and tells programs what this service is.
+func (s *Server) GetRoot(ctx context.Context, _ GetRootRequestObject) (GetRootResponseObject, error) {
+	r := callFrom(ctx).request
+	page, err := jsonPage(ServiceInfo{
+		Service: "core-api", About: "Runs commands for AI agents in throw-away containers, and proves afterwards what ran.",
+		Console: consolePath, Docs: "/docs", Openapi: "/openapi.json", Health: "/sandbox/health",
+	})
+	return raw(func(w http.ResponseWriter) error {
+		w.Header().Add("Vary", "Accept")
+		if s.cfg.Console != nil && strings.Contains(r.Header.Get("Accept"), "text/html") {
+			http.Redirect(w, r, consolePath, http.StatusSeeOther)
+			return nil
+		}
+		return page.Serve(w, r)
+	}), err
+}
 
 // GetContract sends openapi.yaml without the extensions for the code generator.
 func (s *Server) GetContract(ctx context.Context, _ GetContractRequestObject) (GetContractResponseObject, error) {
