@@ -88,7 +88,16 @@ func TestAuditKeyReplaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]int{"": 2, "x\n": 2, string(signed): 0} {
+	elsewhere, err := translog.MakeKey(filepath.Join(t.TempDir(), "key"), "secbox/before")
+	if err != nil {
+		t.Fatal(err)
+	}
+	point.Origin = "secbox/before"
+	before, err := note.Sign(&note.Note{Text: string(point.Marshal())}, elsewhere.Signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]int{"": 2, "x\n": 2, string(before): 0, string(signed) + "\n" + string(before): 0} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -101,13 +110,16 @@ func TestAuditKeyReplaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	events, err := db.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.LogKeyReplaced}, nil, 10)
+	events, err := db.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.LogKeyReplaced, Subject: checkpoint.KeyID(other.Verifier)}, nil, 10)
 	if err != nil || len(events) != 1 || events[0].Subject != checkpoint.KeyID(other.Verifier) || events[0].Actor.Type != admin.ByCommand {
 		t.Fatalf("%+v, %v", events, err)
 	}
 	var r translog.Replacement
 	if err := json.Unmarshal([]byte(events[0].Data), &r); err != nil || r.Key != strings.TrimSpace(key) || r.Entries != 7 || r.Checkpoint != string(signed) || r.Reason != "a fire" {
 		t.Errorf("%+v, %v", r, err)
+	}
+	if events, err = db.AdminEvents().List(t.Context(), admin.Filter{Subject: checkpoint.KeyID(elsewhere.Verifier)}, nil, 10); err != nil || len(events) != 1 {
+		t.Errorf("of the log before: %+v, %v", events, err)
 	}
 }
 

@@ -26,7 +26,7 @@ func (c *command) auditKey() *cobra.Command {
 
 A server does not extend the log when audit.anchor_dir or a witness has a checkpoint of it under another key: the log was rebuilt. If you know why, because the key and the log are lost,
 tell the auditors and give the last checkpoint under the former key with --replaces. That is an administrative event in the log, log_key_replaced. Servers then go on after a restart, with
-the present key. Witnesses of the former log still report it.`,
+the present key. Witnesses of the former log still report it. In a new installation, which has another log, the event names the log that it follows.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withDatabase(cmd.Context(), func(s settings.Settings, db store.Database) error {
@@ -80,14 +80,17 @@ func (c *command) replaceKey(ctx context.Context, db store.Database, origin stri
 		return err
 	}
 	claim, found, err := checkpoint.LastOfOther(f, info.Size(), origin, checkpoint.KeyID(key.Verifier))
+	if err == nil && !found { // of a log before this installation, which this one continues
+		claim, found, err = checkpoint.LastOfOther(f, info.Size(), "", checkpoint.KeyID(key.Verifier))
+	}
 	if err != nil || !found {
-		return fault.Wrap(fault.InvalidRequest, err, "%s has no checkpoint of the log %s under another key than %s", path, origin, checkpoint.KeyID(key.Verifier))
+		return fault.Wrap(fault.InvalidRequest, err, "%s has no checkpoint of a log under another key than %s", path, checkpoint.KeyID(key.Verifier))
 	}
 	err = admin.Record(ctx, db.AdminEvents(), admin.LogKeyReplaced, claim.KeyID, translog.Replacement{
 		Key: key.Verifier, Entries: claim.Tree.N, Root: claim.Tree.Hash.String(), Checkpoint: claim.Signed, Reason: reason,
 	})
 	if err == nil {
-		fmt.Fprintf(c.stderr, "Recorded: the log goes on without the key %s, whose last checkpoint has %s. Restart core-api, and give the auditors this key:\n", claim.KeyID, claim.Checkpoint)
+		fmt.Fprintf(c.stderr, "Recorded: this log follows that of the key %s, whose last checkpoint has %s. Restart core-api, and give the auditors this key:\n", claim.KeyID, claim.Checkpoint)
 	}
 	return err
 }

@@ -32,10 +32,13 @@ func IDOf(key note.Verifier) string {
 // signatureBytes is the size of an Ed25519 signature in a note, with the hash of its key.
 const signatureBytes = 4 + 64
 
-// OfOther reads a checkpoint of the log with this origin that a key of the same name, and not the one with this id, is said to have signed.
-// An id that is empty is of no key.
+// OfOther reads a checkpoint of the log with this origin, or of any log if it is empty, that a key of the log's name, and not the one with this
+// id, is said to have signed. An id that is empty is of no key.
 func OfOther(signed []byte, origin, keyID string) (Claim, bool) {
 	c, n, err := parse(signed)
+	if origin == "" {
+		origin = c.Origin
+	}
 	if err != nil || c.Origin != origin {
 		return Claim{}, false
 	}
