@@ -39,8 +39,8 @@ PREFIX ?= /usr/local
 TEST_FLAGS ?=
 # For one test program that hangs; on an idle machine of two cores the slowest, of e2e, takes a few minutes.
 TEST_TIMEOUT ?= 45m
-# The test programs share one engine and this machine's cores: two at a time keep both busy without starving a test of them.
-TEST_P ?= 2
+# The test programs share one engine and this machine's cores: three at a time keep two cores busy although their tests wait now and then.
+TEST_P ?= 3
 # Tests of one program at a time. Most of them wait for a container, so more than there are cores.
 TEST_PARALLEL ?= 6
 # Of e2e, which runs alone: its tests also wait for servers, whose starts and ends take little CPU time.
@@ -50,9 +50,11 @@ FUZZ_TIME ?= 10s
 GO_TEST = go test -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
 test-e2e: TEST_PARALLEL = $(E2E_PARALLEL)
 # The race detector needs a C compiler. It leaves out SQLite, translated C that one connection uses at a time: with it, opening a
-# database takes several times the CPU time.
-# Nothing of a test program runs on after its tests, so that it need not wait for reports for a second before it exits.
+# database takes several times the CPU time. By default a program waits for a second before it exits, for reports that come late.
 RACE := export GORACE=atexit_sleep_ms=0; race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race='-race -gcflags=modernc.org/...=-race=false'
+# Tests of these packages run without the race detector, with which computing takes several times the CPU time; make soak runs them with it.
+# cmd/bench is a tool for measurements, docs, images and scripts run commands, and the others start no goroutines.
+WITHOUT_RACE := cmd/bench|docs|images|sandbox/remote/wire|scripts|settings|skills/archive|skills/creator|skills/lines|translog/proof
 # These tests of e2e send many requests at once to one server, and make test runs them with the race detector. It runs the others without,
 # which halves the CPU time of the test program: they show what one client sees, and the packages below have race-tested tests. A race
 # that needs the wiring of a whole server and other routes than these is left to make soak, which runs everything with the race detector.
@@ -93,8 +95,13 @@ vet:
 test: setup vet ## Run every test, on a real Docker engine and a real PostgreSQL
 	@failed=; for part in packages e2e; do $(MAKE) --no-print-directory test-$$part || failed=1; done; [ -z "$$failed" ]
 
+# tac: the packages that are among the last then, such as api, keep all cores busy by themselves.
 test-packages:
-	@$(RACE); set -x; $(GO_TEST) $$race -p $(TEST_P) $(TEST_FLAGS) $$(go list ./... | grep -vx secbox/e2e)
+	@$(RACE); failed=; packages() { go list ./... | grep -vx secbox/e2e | grep $$1 -xE 'secbox/($(WITHOUT_RACE))' | tac; }; set -x; \
+	$(GO_TEST) $$race -p $(TEST_P) $(TEST_FLAGS) $$(packages -v) || failed=1; \
+	[ "$(SECBOX_SOAK)" = 1 ] || { export $(NO_CGO); race=; }; \
+	$(GO_TEST) $$race -p $(TEST_P) $(TEST_FLAGS) $$(packages) || failed=1; \
+	{ set +x; } 2>/dev/null; [ -z "$$failed" ]
 
 test-e2e:
 	@$(RACE); failed=; set -x; \

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -172,35 +171,6 @@ func TestPanic(t *testing.T) {
 		t.Error("the log does not have the panic")
 	}
 	f.get("/healthz")
-}
-
-func TestExecContinuesWithoutItsClient(t *testing.T) {
-	t.Parallel()
-	f := start(t)
-	started, hungUp, outcome := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	f.runner.run = func(ctx context.Context, req runner.Request) (runner.Result, error) {
-		close(started)
-		<-hungUp
-		outcome <- ctx.Err()
-		return f.runner.succeed(ctx, req)
-	}
-	ctx, hangUp := context.WithCancel(t.Context())
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		req, _ := http.NewRequestWithContext(ctx, "POST", f.url+"/sandbox/execs", strings.NewReader(`{"project_id": "demo", `+aCommand+`}`))
-		req.Header.Set("Content-Type", "application/json")
-		if resp, err := http.DefaultClient.Do(req); err == nil {
-			resp.Body.Close()
-		}
-	}()
-	<-started
-	hangUp()
-	<-gone
-	close(hungUp)
-	if err := <-outcome; err != nil {
-		t.Errorf("the runner's context ended with the connection: %v", err)
-	}
 }
 
 func TestListPages(t *testing.T) {
