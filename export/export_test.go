@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	jsonv2 "github.com/go-json-experiment/json"
+
 	"secbox/admin"
 	"secbox/audit"
 	"secbox/store/planprobe"
@@ -133,6 +135,26 @@ func TestJSONLHasAllRecordsAndTheEnd(t *testing.T) {
 		if err := json.Unmarshal([]byte(lines[n+named]), &last); err != nil || last.Type != typeEnd || last.Records != int64(n) || last.NotLogged != int64(named) ||
 			last.LogSize != 7 || !strings.HasPrefix(last.Checkpoint, "secbox/x\n7\n") || last.Asked["format"] != "jsonl" || last.CreatedBefore.IsZero() {
 			t.Errorf("%+v, %v", last, err)
+		}
+	}
+}
+
+// TestLinesAreTheRecords: a line is the record's JSON, whatever the policy snapshots of the records before were.
+func TestLinesAreTheRecords(t *testing.T) {
+	t.Parallel()
+	lines := newJSONL()
+	r := planprobe.Exec(0, 1)
+	full := r.PolicySnapshot
+	for _, snapshot := range []string{string(full), string(full), ``, string(full), `{"a": "\u003c/ü", "b": [1.50, 1e3, null]}`, `null`, `{}`, `{"policy_snapshot": null}`, `{}`} {
+		if r.PolicySnapshot = nil; snapshot != "" {
+			r.PolicySnapshot = []byte(snapshot)
+		}
+		r.Cmd, r.Args = `"policy_snapshot":null`, []string{`{"policy_snapshot":null}`, ""}
+		r.LargeLists = map[string]audit.LargeList{"args": {}, "policy_snapshot": {}}
+		got, err := lines.record([]byte("before"), r)
+		want, wrong := jsonv2.Marshal(&r, jsonv2.Deterministic(true))
+		if err != nil || wrong != nil || string(got) != "before"+string(want)+"\n" {
+			t.Errorf("%v, %v\n%s\nwant\n%s", err, wrong, got, want)
 		}
 	}
 }

@@ -2,6 +2,8 @@ package export
 
 import (
 	"bytes"
+	"errors"
+	"slices"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,17 +21,21 @@ const (
 type jsonLines struct {
 	line *bytes.Buffer
 	json *jsontext.Encoder
+	last *snapshot
 }
+
+// snapshot is the last policy snapshot, which many records share, as the database has it and as a line has it.
+type snapshot struct{ from, to []byte }
 
 func newJSONL() jsonLines {
 	var line bytes.Buffer
-	return jsonLines{&line, jsontext.NewEncoder(&line)}
+	return jsonLines{&line, jsontext.NewEncoder(&line, jsontext.AllowDuplicateNames(true)), &snapshot{}}
 }
 
 // append appends v as a line.
 func (j jsonLines) append(b []byte, v any) ([]byte, error) {
 	j.line.Reset()
-	j.json.Reset(j.line)
+	j.json.Reset(j.line, jsontext.AllowDuplicateNames(true))
 	if err := json.MarshalEncode(j.json, v, json.Deterministic(true)); err != nil { // with the newline
 		return b, err
 	}
@@ -40,8 +46,31 @@ func (j jsonLines) begin(b []byte) []byte { return b }
 
 func (j jsonLines) record(b []byte, r audit.Record) ([]byte, error) {
 	r.Kind = kind(r)
-	return j.append(b, &r)
+	if len(r.PolicySnapshot) == 0 {
+		return j.append(b, &r)
+	}
+	if !bytes.Equal(r.PolicySnapshot, j.last.from) {
+		text, err := j.append(nil, r.PolicySnapshot)
+		if err != nil {
+			return b, err
+		}
+		*j.last = snapshot{r.PolicySnapshot, bytes.TrimSuffix(text, []byte("\n"))}
+	}
+	r.PolicySnapshot = nil
+	begin := len(b)
+	b, err := j.append(b, &r)
+	if err != nil {
+		return b, err
+	}
+	at := bytes.Index(b[begin:], noSnapshot) // quotes in texts are escaped, so that this is the member
+	if at < 0 {
+		return b, errors.New("a record without a policy snapshot has no place for one")
+	}
+	at += begin + len(noSnapshot)
+	return slices.Replace(b, at-len("null"), at, j.last.to...), nil
 }
+
+var noSnapshot = []byte(`"policy_snapshot":null`)
 
 // notLogged is a line that names execs.
 type notLogged struct {

@@ -50,6 +50,12 @@ func TestEventsFollowTheSchema(t *testing.T) {
 			r.Args = []string{"dir/file.txt"}
 			r.SHA256Before, r.SHA256After = []string{"", absent, "aa"}[i%3], []string{"bb", "", absent}[(i+i/3)%3]
 		}
+		if i%3 == 0 {
+			r.SkillID, r.SkillDigest = "", ""
+		}
+		if i%5 == 0 {
+			r.ReplayOf, r.Unreadable = r.ExecID, map[string]string{"args": "NULL"}
+		}
 		if i%7 == 0 {
 			r.Backend, r.Runner = "remote", "laptop"
 		}
