@@ -13,6 +13,7 @@ type cable struct {
 	url string
 
 	mu     sync.Mutex
+	to     string        // the server's address
 	flows  chan struct{} // closed unless the cable is pulled
 	trap   []byte        // from the server; the cable is pulled behind it
 	sprung chan struct{}
@@ -20,13 +21,13 @@ type cable struct {
 }
 
 // newCable lays a cable to a server, given by its address.
-func newCable(t *testing.T, to string) *cable {
+func newCable(t testing.TB, to string) *cable {
 	t.Helper()
 	in, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cable{url: "http://" + in.Addr().String(), flows: make(chan struct{}), ends: map[net.Conn]bool{}}
+	c := &cable{url: "http://" + in.Addr().String(), to: to, flows: make(chan struct{}), ends: map[net.Conn]bool{}}
 	close(c.flows)
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -35,6 +36,9 @@ func newCable(t *testing.T, to string) *cable {
 			if err != nil {
 				return
 			}
+			c.mu.Lock()
+			to := c.to
+			c.mu.Unlock()
 			far, err := net.Dial("tcp", strings.TrimPrefix(to, "http://"))
 			if err != nil {
 				near.Close()
@@ -54,6 +58,13 @@ func newCable(t *testing.T, to string) *cable {
 		all.Wait()
 	})
 	return c
+}
+
+// lead makes the cable lead to another server, for later connections.
+func (c *cable) lead(to string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.to = to
 }
 
 // pass passes bytes on until one of the ends is closed.

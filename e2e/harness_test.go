@@ -146,6 +146,18 @@ func (s *testServer) send(method, path string, body any, header ...string) answe
 	if prepared {
 		defer s.turn.end()
 	}
+	a, err := s.try(method, path, body, header...)
+	if err != nil {
+		s.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	if isExec {
+		s.served(prepared, a)
+	}
+	return a
+}
+
+// try is send to a server that may end meanwhile.
+func (s *testServer) try(method, path string, body any, header ...string) (answer, error) {
 	var reader io.Reader
 	switch b := body.(type) {
 	case nil:
@@ -154,13 +166,13 @@ func (s *testServer) send(method, path string, body any, header ...string) answe
 	default:
 		encoded, err := json.Marshal(b)
 		if err != nil {
-			s.t.Fatal(err)
+			return answer{}, err
 		}
 		reader = bytes.NewReader(encoded)
 	}
 	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+path, reader)
 	if err != nil {
-		s.t.Fatal(err)
+		return answer{}, err
 	}
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
@@ -177,18 +189,14 @@ func (s *testServer) send(method, path string, body any, header ...string) answe
 	}
 	resp, err := s.client.Do(req)
 	if err != nil {
-		s.t.Fatalf("%s %s: %v", method, path, err)
+		return answer{}, err
 	}
 	defer resp.Body.Close()
 	content, err := io.ReadAll(resp.Body)
 	if err != nil {
-		s.t.Fatalf("%s %s: %v", method, path, err)
+		return answer{}, err
 	}
-	a := answer{resp.StatusCode, resp.Header, content}
-	if isExec {
-		s.served(prepared, a)
-	}
-	return a
+	return answer{resp.StatusCode, resp.Header, content}, nil
 }
 
 func (s *testServer) get(path string) object {
