@@ -90,27 +90,31 @@ func (tr *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tr.check(r, sent, resp); err != nil {
+	var got []byte
+	isJSON := answersJSON(r, resp)
+	if isJSON {
+		got, err = io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil { // the server has ended
+			return nil, err
+		}
+		resp.Body = io.NopCloser(bytes.NewReader(got))
+	}
+	if err := tr.check(r, sent, resp, got, isJSON); err != nil {
 		tr.t.Errorf("contract: %s %s -> %d: %v", r.Method, r.URL.RequestURI(), resp.StatusCode, err)
 	}
 	return resp, nil
 }
 
-func (tr *transport) check(r *http.Request, sent []byte, resp *http.Response) error {
+// answersJSON reports whether the answer has a body of JSON.
+func answersJSON(r *http.Request, resp *http.Response) bool {
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return err == nil && (media == "application/json" || media == "application/problem+json") && r.Method != http.MethodHead
+}
+
+// check validates the exchange. got is the body of an answer in JSON.
+func (tr *transport) check(r *http.Request, sent []byte, resp *http.Response, got []byte, isJSON bool) error {
 	route, params := tr.find(r)
-	isJSON := false
-	if media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err == nil {
-		isJSON = (media == "application/json" || media == "application/problem+json") && r.Method != http.MethodHead
-	}
-	var got []byte
-	if isJSON {
-		var err error
-		if got, err = io.ReadAll(resp.Body); err != nil {
-			return fmt.Errorf("reading the answer: %w", err)
-		}
-		resp.Body.Close()
-		resp.Body = io.NopCloser(bytes.NewReader(got))
-	}
 	if resp.StatusCode >= 400 && resp.StatusCode != http.StatusPreconditionFailed && resp.Header.Get("Content-Type") == "" {
 		return errors.New("an error without a content type")
 	}
