@@ -1,7 +1,9 @@
 package planprobe
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"strings"
@@ -46,6 +48,14 @@ var endings = []struct {
 	{7, audit.Failed, audit.InvalidOutput, new(0)},
 }
 
+var compactSnapshot = func() json.RawMessage {
+	var b bytes.Buffer
+	if err := json.Compact(&b, []byte(snapshot)); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}()
+
 // history is the i-th of Histories.
 func history(i, n int, until time.Time) (opened, ended audit.Record) {
 	mixed := int(uint64(i) * 0x9e3779b97f4a7c15 >> 40) // so that neighbours differ
@@ -57,6 +67,7 @@ func history(i, n int, until time.Time) (opened, ended audit.Record) {
 	if mixed%3 == 0 {
 		opened.SkillID, opened.SkillDigest = fmt.Sprintf("skill.number%d", mixed%30), fmt.Sprintf("%064x", mixed%30)
 	}
+	opened.PolicySnapshot = compactSnapshot        // as core-api writes it
 	script := fmt.Sprintf("python3 main.py %d", i) // with bash and -lc some 20 bytes
 	opened.Args = []string{"-lc", script + strings.Repeat(" && ls -l /workspace/artifacts", mixed%13)}
 	opened.ReplayOf, opened.InputsKept = "", ""

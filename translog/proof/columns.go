@@ -116,11 +116,29 @@ func (c column) equals(field reflect.Value) bool {
 	case json.RawMessage:
 		return len(value) == 0 && string(c) == "null" || bytes.Equal(c, value) || sameJSON(json.RawMessage(c), value)
 	}
+	if texts, ok := field.Interface().([]string); ok {
+		return c.isTexts(texts)
+	}
 	if empty := string(c) == "[]" || string(c) == "{}"; empty || field.Len() == 0 {
 		return empty && field.Len() == 0
 	}
 	text, err := json.Marshal(field.Interface())
 	return err == nil && sameJSON(json.RawMessage(c), text)
+}
+
+// isTexts reports whether the column is the JSON of a list of texts.
+func (c column) isTexts(texts []string) bool {
+	d := jsontext.NewDecoder(bytes.NewBuffer(c))
+	if open, err := d.ReadToken(); err != nil || open.Kind() != '[' {
+		return false
+	}
+	for _, text := range texts {
+		if value, err := d.ReadValue(); err != nil || !column(value).isText(text) {
+			return false
+		}
+	}
+	end, err := d.ReadToken()
+	return err == nil && end.Kind() == ']'
 }
 
 // isText reports whether the column is the JSON of a text.
