@@ -50,11 +50,10 @@ const (
 	remoteUser = "far"
 )
 
-// retentionDays is the age at which records are removed. seededExecs of 31 to 91 days are in the log before the first start.
-const (
-	retentionDays = 60
-	seededExecs   = 200
-)
+// retentionDays is the age at which records are removed. seededExecs, of 31 to 91 days old, are in the log before the first start.
+const retentionDays = 60
+
+func seededExecs() int { return scaled(40, 200) }
 
 func newLoad(t *testing.T, database string) *load {
 	l := &load{t: t, dir: t.TempDir(), answered: map[string]string{}, words: &words{}}
@@ -89,7 +88,7 @@ func (l *load) seed(database string) {
 	defer db.Close()
 	until := time.Now().AddDate(0, 0, -31)
 	err = db.(planprobe.Database).LoadHistories(ctx, func(yield func(opened, ended audit.Record) bool) {
-		for opened, ended := range planprobe.Histories(seededExecs, until) {
+		for opened, ended := range planprobe.Histories(seededExecs(), until) {
 			opened.ArtifactsPath, opened.ManifestDigest, ended.ArtifactsPath, ended.ManifestDigest = "", "", "", "" // there are none
 			if !yield(opened, ended) {
 				return
@@ -205,11 +204,11 @@ func (l *load) verify(p *process) {
 	l.t.Logf("%v: %s%s", time.Since(begun).Round(time.Millisecond), here, there)
 }
 
-// answers is how many commands were answered.
-func (l *load) answers() int {
+// answers is how many requests were answered, and how many of them by containers.
+func (l *load) answers() (containers, all int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.answered) + l.unheard
+	return len(l.inDocker), len(l.answered) + l.unheard
 }
 
 // heard notes an answer.
@@ -333,21 +332,22 @@ func (l *load) sandbox(p *process, user string, i int) error {
 		return err
 	}
 	l.heard(a.Header.Get("X-Exec-Id"), "")
+	pause := scaled(50, 5)                       // ms
 	if a.Code == http.StatusServiceUnavailable { // the machine is not back yet
-		time.Sleep(50 * time.Millisecond)
+		pause = 50
 	}
+	time.Sleep(time.Duration(pause) * time.Millisecond)
 	return nil
 }
 
 // change changes files of users.
 func (l *load) change(p *process, i int) error {
 	user := []string{besideUser, remoteUser}[i%2]
-	a, err := p.try(http.MethodPut, fmt.Sprintf("/v1/sandbox/%s/ag/edit?path=f%d.txt", user, i%5), fmt.Sprintf("line %d\n", i))
+	_, err := p.try(http.MethodPut, fmt.Sprintf("/v1/sandbox/%s/ag/edit?path=f%d.txt", user, i%5), fmt.Sprintf("line %d\n", i))
 	if err == nil {
 		l.heard("", "")
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(time.Duration(scaled(50, 20)) * time.Millisecond)
 	}
-	_ = a
 	return err
 }
 
