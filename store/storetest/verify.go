@@ -39,7 +39,7 @@ func newEvidence(t *testing.T, f Fixture) evidence {
 	large := in(record(), func(r *audit.Record) {
 		r.Args = []string{strings.Repeat("x", 5000)}
 		r.LargeLists = map[string]audit.LargeList{"args": {Count: 1, Kept: 1, SHA256: "aa"}}
-		r.NodeID = "lost"
+		r.NodeID, r.Backend = "lost", "remote"
 	})
 	mustOpen(t, s, large)
 	if _, err := s.LoseOpen(t.Context(), "lost", nil); err != nil {
@@ -160,6 +160,19 @@ func attacks() []attack {
 				return verify.Options{}
 			},
 			says: []string{"exec OPEN: history: expected possible events, found event 3 changes cmd"},
+		},
+		{
+			name: "a lost exec of docker is corrected", run: func(t *testing.T, e evidence, _ *verify.Kept) verify.Options {
+				if _, err := e.Audit().LoseOpen(t.Context(), "n1", nil); err != nil {
+					t.Fatal(err)
+				}
+				if err := e.Audit().Close(t.Context(), ended(mustGet(t, e.Audit(), e.open))); err != nil {
+					t.Fatal(err)
+				}
+				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
+				return verify.Options{}
+			},
+			says: []string{`exec OPEN: correction: expected none of a lost exec of the backend "docker": only those of "remote" report late, found event `},
 		},
 		{name: "a row that is hostile to terminals", statements: []string{"UPDATE sandbox_execs SET detail = 'x' || CHR(27) || '[2J' || CHR(10) || 'exec y: no difference' WHERE exec_id = 'PLAIN'"}, says: []string{`exec PLAIN: detail: expected `}},
 		{name: "an event", statements: []string{"UPDATE sandbox_exec_events SET node_id = 'other' WHERE seq = " + event("QUEUED", "started")}, says: []string{"exec QUEUED: event 5 (started): expected entry 4, "}},

@@ -334,6 +334,7 @@ func compareExec(_ *run, s Subject, f *findings) {
 	if err != nil {
 		f.add(s.Key, "history", "possible events", err.Error())
 	}
+	checkCorrection(events, f)
 	if s.Row == nil {
 		f.add(s.Key, "row", fmt.Sprintf("the row of %d events", len(events)), "none")
 		return
@@ -350,6 +351,23 @@ func compareExec(_ *run, s Subject, f *findings) {
 	}
 	if len(unproven) > 0 {
 		f.sum.ColumnsNewer++
+	}
+}
+
+// correctable is the backend whose execs report their ends late: they run on users' machines. The end of any other exec is known to the node that ran it, or
+// lost with that node.
+const correctable = "remote"
+
+// checkCorrection reports a correction of an exec that nothing could report late.
+func checkCorrection(events []proof.Document, f *findings) {
+	last := len(events) - 1
+	if last == 0 || events[last].Kind != audit.EventCorrected {
+		return
+	}
+	first, err := events[0].Decode() // its backend never changes
+	if err == nil && first.Backend != correctable {
+		f.add(events[last].ExecID, "correction", fmt.Sprintf("none of a lost exec of the backend %q: only those of %q report late", first.Backend, correctable),
+			fmt.Sprintf("event %d (%s)", events[last].Seq, events[last].Kind))
 	}
 }
 
