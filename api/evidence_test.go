@@ -170,7 +170,7 @@ func TestEvidenceIsVerifiedOverHTTP(t *testing.T) {
 	}{
 		"honest":                         {func(page string) string { return page }, ""},
 		"a row":                          {func(page string) string { return strings.Replace(page, `"cwd":"`, `"cwd":"x`, 1) }, "exec " + first.ExecID + ": cwd: expected "},
-		"an exec that is hidden":         {func(page string) string { return page[strings.Index(page, "\n")+1:] }, "documents, found none"},
+		"an exec that is hidden":         {func(page string) string { return page[strings.Index(page, "\n")+1:] }, "events, found none"},
 		"a page that breaks off":         {func(page string) string { return page[:len(page)/2] }, "unexpected EOF"},
 		"a page without its last line":   {func(page string) string { return page[:strings.LastIndex(page[:len(page)-1], "\n")+1] }, "cut off"},
 		"a salt":                         {func(page string) string { return strings.Replace(page, `"salt":"`, `"salt":"AAAA`, 1) }, "a salt of 32 bytes"},

@@ -268,9 +268,13 @@ func damaged(err error) error {
 // Canonical returns the bytes of the event that are hashed.
 func (e Event) Canonical() []byte {
 	if e.Source == Admin {
-		return proof.AdminDocument{
-			Seq: e.Seq, Kind: admin.Kind(e.Kind), At: e.At, NodeID: e.NodeID, Actor: e.Actor, Subject: e.Subject, Data: e.Data, LoggedAt: e.LoggedAt,
-		}.Canonical()
+		return e.adminDocument().Canonical()
 	}
 	return e.document().Canonical()
+}
+
+func (e Event) adminDocument() proof.AdminDocument {
+	return proof.AdminDocument{
+		Seq: e.Seq, Kind: admin.Kind(e.Kind), At: e.At, NodeID: e.NodeID, Actor: e.Actor, Subject: e.Subject, Data: e.Data, LoggedAt: e.LoggedAt,
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"secbox/admin"
 	"secbox/audit"
+	"secbox/translog/verify"
 )
 
 // Store is a database of the log. store/sqlite and store/postgres implement it, and store/storetest is their common test suite. All methods
@@ -56,6 +57,9 @@ type Store interface {
 
 	// Logged returns the events of the entries from one index on and before another; of execs, all of their events, in the order of their ids.
 	Logged(ctx context.Context, from, end int64) (EventPage, error)
+
+	// Holds returns all holds, also those that were removed, and the administrative events of holds in the order of their seq, as they were at one moment.
+	Holds(ctx context.Context) ([]verify.Hold, []Event, error)
 
 	// Behind returns how many events the log does not have, counting no further than most, and the time of the first.
 	Behind(ctx context.Context, most int) (n int, oldest time.Time, err error)

@@ -134,3 +134,13 @@ func (e Event) overdue(state State, now time.Time) bool {
 func (e Event) document() *proof.Document {
 	return &proof.Document{Seq: e.Seq, ExecID: e.ExecID, Kind: audit.EventKind(e.Kind), At: e.At, NodeID: e.NodeID, LoggedAt: e.LoggedAt, Record: e.Data}
 }
+
+// Holds implements verify.HoldSource.
+func (l Log) Holds(ctx context.Context) ([]verify.Hold, []proof.AdminDocument, error) {
+	holds, events, err := l.Store.Holds(ctx)
+	documents := make([]proof.AdminDocument, len(events))
+	for i, e := range events {
+		documents[i] = e.adminDocument()
+	}
+	return holds, documents, err
+}

@@ -42,10 +42,11 @@ func (c *command) auditVerify() *cobra.Command {
 		Use:   "verify",
 		Short: "Compare all records of what ran with the transparency log",
 		Long: `Recomputes the transparency log, and compares with it: the signature of its checkpoint, its tiles and root, every event with its entry, every record with its events, column by column,
-and with --artifacts every manifest with its record and every artifact with its manifest. It only reads, also beside a running server. Each difference is a line.
+every hold with its events, and with --artifacts every manifest with its record and every artifact with its manifest. It only reads, also beside a running server. Each difference is a line.
 
 A run remembers in the state dir what it has verified, unless there were differences. The next run proves that the log extends it, and compares only the execs that have new entries; records and events
-that were changed, inserted or removed elsewhere are found by --full, which compares everything again, and by --since and --project, which compare all execs of a time or a project.
+that were changed, inserted or removed elsewhere are found by --full, which compares everything again, and by --since and --project, which compare all execs of a time or a project. These two leave out administrative events and holds. What a run remembers under another key
+is a difference, and stays: the log was rebuilt, or an operator replaced its key; then move audit-verified.json away.
 
 The exit code is 0 without a difference, 1 with some, and 2 if it could not check.`,
 		Args: cobra.NoArgs,

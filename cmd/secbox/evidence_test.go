@@ -105,7 +105,7 @@ func TestAuditVerifyOfAHostileServer(t *testing.T) {
 		says   string
 	}{
 		"honest":                {"none", nil, 0, "0 differences: the log has 2 entries"},
-		"no documents":          {"/audit/log/documents", page(`{"next":""}` + "\n"), 1, "entries 0 to 1: expected 2 documents, found none"},
+		"no documents":          {"/audit/log/documents", page(`{"next":""}` + "\n"), 1, "entries 0 to 1: expected 2 events, found none"},
 		"an endless checkpoint": {"/audit/log/checkpoint", func(w http.ResponseWriter, _ *http.Request) { endless(w, "x") }, 2, "has more than 65536 bytes"},
 		"an endless tile":       {"/audit/log/tile/0/000.p/2", func(w http.ResponseWriter, _ *http.Request) { endless(w, "x") }, 2, "has more than 8704 bytes"},
 		"a tile that is large once it is decompressed": {"/audit/log/tile/entries/000.p/2", func(w http.ResponseWriter, _ *http.Request) {

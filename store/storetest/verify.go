@@ -2,11 +2,13 @@ package storetest
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"secbox/audit"
+	"secbox/retention"
 	"secbox/store/planprobe"
 	"secbox/translog"
 	"secbox/translog/verify"
@@ -61,10 +63,10 @@ func newEvidence(t *testing.T, f Fixture) evidence {
 func (e evidence) unprotect(t *testing.T) {
 	t.Helper()
 	if e.Kind() == "postgres" {
-		e.mustSQL(t, "ALTER TABLE sandbox_execs DISABLE TRIGGER ALL; ALTER TABLE sandbox_exec_events DISABLE TRIGGER ALL; ALTER TABLE audit_log_entries DISABLE TRIGGER ALL")
+		e.mustSQL(t, "ALTER TABLE sandbox_execs DISABLE TRIGGER ALL; ALTER TABLE sandbox_exec_events DISABLE TRIGGER ALL; ALTER TABLE audit_log_entries DISABLE TRIGGER ALL; ALTER TABLE admin_events DISABLE TRIGGER ALL; ALTER TABLE audit_holds DISABLE TRIGGER ALL")
 		return
 	}
-	names, err := e.SQL("SELECT group_concat(name) FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ('sandbox_execs', 'sandbox_exec_events', 'audit_log_entries')")
+	names, err := e.SQL("SELECT group_concat(name) FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ('sandbox_execs', 'sandbox_exec_events', 'audit_log_entries', 'admin_events', 'audit_holds')")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +125,10 @@ func verifyHonest(t *testing.T, f Fixture) {
 	}
 	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, Full: true}); len(lines) > 0 || sum.Entries != 763 || sum.Execs != 304 || kept == nil {
 		t.Errorf("all: %q, %+v", lines, sum)
+	}
+	withHolds()(t, e, nil)
+	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer}); len(lines) > 0 || sum.Holds != 2 || sum.Entries != 3 || kept == nil {
+		t.Errorf("with holds: %q, %+v", lines, sum)
 	}
 	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, Project: "no such project"}); len(lines) > 0 || sum.Execs != 0 || kept != nil {
 		t.Errorf("another project: %q, %+v", lines, sum)
@@ -190,11 +196,11 @@ func attacks() []attack {
 			says: []string{`exec PLAIN: env_keys: expected ["A","B"], found null, which is not a value`, "exec PLAIN: inputs: expected "},
 		},
 		{name: "a row is deleted", statements: []string{"DELETE FROM sandbox_execs WHERE exec_id = 'QUEUED'"}, says: []string{"exec QUEUED: row: expected the row of 3 events, found none"}},
-		{name: "an event is deleted", statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("QUEUED", "started")}, says: []string{"exec QUEUED: history: ", "log: entry 4: expected 1 document, found none"}},
+		{name: "an event is deleted", statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("QUEUED", "started")}, says: []string{"exec QUEUED: history: ", "log: entry 4: expected 1 event, found none"}},
 		{name: "the last event is deleted", statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")}, says: []string{"exec PLAIN: status: expected ", "log: entry 2: "}},
 		{
 			name: "an exec is deleted", statements: []string{"DELETE FROM sandbox_execs WHERE exec_id = 'PLAIN'", "DELETE FROM sandbox_exec_events WHERE exec_id = 'PLAIN'"},
-			says: []string{"log: entries 0 to 2: expected 3 documents, found none"},
+			says: []string{"log: entries 0 to 2: expected 3 events, found none"},
 		},
 		{
 			name: "an event is inserted", statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
@@ -234,19 +240,76 @@ func attacks() []attack {
 			}, says: []string{"log: checkpoint: expected a signature of "},
 		},
 		{
+			name: "the log is rebuilt with another key", statements: emptyLog, run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
+				file := filepath.Join(t.TempDir(), "kept.json")
+				if err := verify.WriteKept(file, kept); err != nil {
+					t.Fatal(err)
+				}
+				keyFile, key := logKey(t)
+				logAll(t, sequencer(t, e.TransparencyLog(), "n1", keyFile))
+				before, err := verify.ReadKept(file, key)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return verify.Options{Kept: before, Key: key}
+			}, says: []string{
+				"log: key: expected the one under which the log was verified before, secbox/test+", "log: tree: expected one that extends the verified log of 12 entries",
+			},
+		},
+		{
+			name: "a hold is deleted", run: withHolds("DELETE FROM audit_holds WHERE id = 'h1'"),
+			says: []string{"log: hold h1: row: expected the hold of administrative event "},
+		},
+		{
+			name: "a hold is ended", run: withHolds("UPDATE audit_holds SET removed_at = added_at, removed_by = 'alice' WHERE id = 'h1'"),
+			says: []string{"log: hold h1: removed_at: expected nothing: there is no hold_removed, found 20"},
+		},
+		{
+			name: "a hold is of another project", run: withHolds("UPDATE audit_holds SET value = 'other', added_by = 'bob' WHERE id = 'h1'"),
+			says: []string{"log: hold h1: value: expected demo, found other", "log: hold h1: added_by: expected alice, found bob"},
+		},
+		{
+			name: "a hold is added, and one that was removed holds again", run: withHolds(
+				"INSERT INTO audit_holds (id, kind, value, reason, added_at, added_by) SELECT 'h3', kind, value, reason, added_at, added_by FROM audit_holds WHERE id = 'h1'",
+				"UPDATE audit_holds SET removed_at = NULL WHERE id = 'h2'"),
+			says: []string{"log: hold h3: events: expected a hold_added of this row, found none", "log: hold h2: removed_at: expected 20"},
+		},
+		{
+			name: "a hold goes with its event", run: withHolds("DELETE FROM audit_holds WHERE id = 'h1'", "DELETE FROM admin_events WHERE subject = 'h1'"),
+			says: []string{"log: entry 12: expected 1 event, found none"},
+		},
+		{
 			name: "the log is rebuilt with the same key", statements: emptyLog, run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
 				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
 				return verify.Options{Kept: kept}
-			}, says: []string{"log: log: expected one that extends the verified log of 12 entries"},
+			}, says: []string{"log: tree: expected one that extends the verified log of 12 entries"},
 		},
 		{
 			name: "the log is rolled back", statements: append(emptyLog, "DELETE FROM sandbox_exec_events WHERE seq > 3", "DELETE FROM sandbox_execs WHERE exec_id <> 'PLAIN'"),
 			run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
 				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
 				return verify.Options{Kept: kept}
-			}, says: []string{"log: log: expected at least the verified one: 12 entries"},
+			}, says: []string{"log: tree: expected at least the verified one: 12 entries"},
 		},
-		{name: "the log is emptied", statements: emptyLog, run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options { return verify.Options{Kept: kept} }, says: []string{"log: log: expected at least the 12 entries"}},
+		{name: "the log is emptied", statements: emptyLog, run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options { return verify.Options{Kept: kept} }, says: []string{"log: tree: expected at least the verified one: 12 entries"}},
+	}
+}
+
+// withHolds adds two holds, removes the second, and runs statements.
+func withHolds(statements ...string) func(*testing.T, evidence, *verify.Kept) verify.Options {
+	return func(t *testing.T, e evidence, _ *verify.Kept) verify.Options {
+		ctx := asAlice(t)
+		for _, id := range []string{"h1", "h2"} {
+			if _, err := e.Retention().AddHold(ctx, retention.Hold{ID: id, Kind: retention.HoldProject, Value: "demo", Reason: "a trial", AddedBy: "alice"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := e.Retention().RemoveHold(ctx, "h2", "alice"); err != nil {
+			t.Fatal(err)
+		}
+		logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
+		e.all(t, append([]string{"SELECT 1"}, statements...), strings.NewReplacer())
+		return verify.Options{}
 	}
 }
 
@@ -264,7 +327,7 @@ func verifyAttacks(t *testing.T, f Fixture) {
 	}
 	e.unprotect(t)
 	var restore []string
-	for _, table := range []string{"sandbox_execs", "sandbox_exec_events", "audit_log", "audit_log_sources", "audit_log_entries", "audit_log_tiles"} {
+	for _, table := range []string{"sandbox_execs", "sandbox_exec_events", "audit_log", "audit_log_sources", "audit_log_entries", "audit_log_tiles", "admin_events", "audit_holds"} {
 		e.mustSQL(t, "CREATE TABLE kept_"+table+" AS SELECT * FROM "+table)
 		insert := "INSERT INTO " + table
 		if e.Kind() == "postgres" {

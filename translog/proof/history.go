@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strings"
 
 	"secbox/audit"
 )
@@ -50,7 +51,7 @@ func (h History) Check(execID string, indexes []int64) error {
 		kinds += " " + string(d.Kind)
 	}
 	if !histories.MatchString(kinds) {
-		return fmt.Errorf("an exec cannot have the events %q", clip(kinds))
+		return fmt.Errorf("an exec cannot have the events %q", clip(strings.TrimSpace(kinds)))
 	}
 	if err := h.checkKinds(); err != nil {
 		return err

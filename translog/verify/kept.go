@@ -8,12 +8,14 @@ import (
 	"math/bits"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/transparency-dev/formats/log"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"secbox/fault"
+	"secbox/translog/checkpoint"
 )
 
 // Kept is what a run verified: a checkpoint, and the hashes that prove that a later log extends its log.
@@ -23,18 +25,26 @@ type Kept struct {
 	Nodes      [][]byte `json:"nodes"` // the compact range of the tree
 	Tiles      [][]byte `json:"tiles"` // by level, the hashes of the last tile, which is not full
 
-	root tlog.Hash
+	root     tlog.Hash
+	otherKey string // the id of the key that signed the checkpoint, if it is not that of the run
 }
 
-func (k *Kept) describe() string { return fmt.Sprintf("%d entries with the root %s", k.Size, k.root) }
+func (k *Kept) describe() string {
+	return fmt.Sprintf("%s with the root %s", many(k.Size, "entry"), k.root)
+}
 
 // keep returns what this run verified.
 func (r *run) keep() *Kept {
 	return &Kept{Checkpoint: r.checkpoint, Size: r.size, Nodes: r.tree.nodes.Hashes(), Tiles: r.tree.tiles, root: r.root}
 }
 
-// ReadKept reads a file of WriteKept; nil if there is none. It fails if the file is damaged, or is not of the log with this key.
+// ReadKept reads a file of WriteKept; nil if there is none. It fails if the file is damaged. If another key has signed it, Run reports that as a
+// difference.
 func ReadKept(path, key string) (*Kept, error) {
+	verifier, err := newVerifier(key)
+	if err != nil {
+		return nil, err
+	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -44,24 +54,26 @@ func ReadKept(path, key string) (*Kept, error) {
 		err = json.Unmarshal(text, &k)
 	}
 	if err == nil {
-		err = k.check(key)
+		err = k.check(verifier)
 	}
 	if err != nil {
-		return nil, fault.Wrap(fault.InvalidRequest, err, "cannot use %s, which has what was verified before: %s; if the key is the right one, remove the file and verify everything",
+		return nil, fault.Wrap(fault.InvalidRequest, err, "cannot use %s, which has what was verified before: %s; keep it for the auditors, move it away, and verify everything",
 			path, err)
 	}
 	return &k, nil
 }
 
 // check compares the hashes with the signed checkpoint, and sets the other fields.
-func (k *Kept) check(key string) error {
-	verifier, err := note.NewVerifier(key)
-	if err != nil {
-		return err
-	}
+func (k *Kept) check(verifier note.Verifier) error {
 	point, _, _, err := log.ParseCheckpoint([]byte(k.Checkpoint), verifier.Name(), verifier)
 	if err != nil {
-		return err
+		origin, _, _ := strings.Cut(k.Checkpoint, "\n")
+		claim, other := checkpoint.OfOther([]byte(k.Checkpoint), origin, checkpoint.IDOf(verifier))
+		if !other {
+			return err
+		}
+		k.otherKey = claim.KeyID
+		point = &log.Checkpoint{Size: uint64(claim.Tree.N), Hash: claim.Tree.Hash[:]}
 	}
 	if point.Size == 0 || point.Size > maxSize || len(point.Hash) != tlog.HashSize || len(k.Nodes) != bits.OnesCount64(point.Size) {
 		return errors.New("it is damaged")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -91,16 +92,27 @@ func (p Printer) line(v any) {
 
 // String returns the counts as one line.
 func (s Summary) String() string {
-	text := fmt.Sprintf("%s: the log has %d entries", many(s.Differences, "difference"), s.Size)
+	text := fmt.Sprintf("%s: the log has %s", many(s.Differences, "difference"), many(s.Size, "entry"))
 	if s.From > 0 {
 		text += fmt.Sprintf(", the first %d of them verified before", s.From)
 	}
-	text += fmt.Sprintf("; compared %s, %s", many(s.Events, "document"), many(s.Execs, "exec"))
-	if s.ArtifactFiles > 0 {
+	text += fmt.Sprintf("; compared %s, %s", many(s.Events, "event"), many(s.Execs, "exec"))
+	if s.Holds > 0 {
+		text += ", " + many(s.Holds, "hold")
+	}
+	if s.Artifacts {
 		text += ", " + many(s.ArtifactFiles, "file")
+	} else {
+		text += "; no artifacts were compared"
+	}
+	if s.Only {
+		text += "; of a part of the execs only, without administrative events and holds"
+	}
+	if s.Project != "" && s.Execs == 0 {
+		text += fmt.Sprintf("; there is no exec of the project %q", s.Project)
 	}
 	if s.Pending > 0 {
-		text += fmt.Sprintf("; %s not in the log yet", many(s.Pending, "document"))
+		text += fmt.Sprintf("; %s not in the log yet", many(s.Pending, "event"))
 	}
 	if s.Removed > 0 {
 		text += fmt.Sprintf("; %s removed by retention", many(s.Removed, "event"))
@@ -112,8 +124,13 @@ func (s Summary) String() string {
 }
 
 func many(n int64, what string) string {
-	if n == 1 {
+	switch {
+	case n == 1:
 		return "1 " + what
+	case strings.HasSuffix(what, "y"):
+		return fmt.Sprintf("%d %sies", n, strings.TrimSuffix(what, "y"))
+	case strings.HasSuffix(what, "sh"):
+		return fmt.Sprintf("%d %ses", n, what)
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"secbox/fault"
+	"secbox/translog/checkpoint"
 )
 
 // tileHeight and tileWidth are those of C2SP tlog-tiles.
@@ -27,16 +28,20 @@ const maxConflicts = 10_000
 
 // readCheckpoint reads and checks the checkpoint. One that is not signed by the key is a difference, and its log is compared nevertheless.
 func (r *run) readCheckpoint(ctx context.Context) error {
-	verifier, err := note.NewVerifier(strings.TrimSpace(r.o.Key))
+	verifier, err := newVerifier(r.o.Key)
 	if err != nil {
-		return fault.Wrap(fault.InvalidRequest, err, "the key is not the public key of a log; `core-api audit key` prints it")
+		return err
 	}
 	r.origin = verifier.Name()
+	if r.o.Kept != nil && r.o.Kept.otherKey != "" {
+		r.report(Difference{What: "key", Expected: "the one under which the log was verified before, " + r.o.Kept.otherKey, Found: checkpoint.IDOf(verifier) +
+			": the log was rebuilt under another key, unless an operator replaced it (log_key_replaced) or this key is another log's"})
+	}
 	r.checkpoint, err = r.source.Checkpoint(ctx)
 	if fault.Is(err, fault.NotLogged) {
 		r.size = 0
 		if r.o.Kept != nil {
-			r.report(Difference{What: "log", Expected: fmt.Sprintf("at least the %d entries that were verified before", r.o.Kept.Size), Found: "an empty log"})
+			r.report(Difference{What: "tree", Expected: "at least the verified one: " + r.o.Kept.describe(), Found: "an empty log"})
 		}
 		return nil
 	}
@@ -52,12 +57,20 @@ func (r *run) readCheckpoint(ctx context.Context) error {
 		}
 	}
 	if len(point.Hash) != tlog.HashSize || point.Size > maxSize {
-		r.report(Difference{What: "checkpoint", Expected: "a root of 32 bytes and a possible size", Found: fmt.Sprintf("%d bytes and the size %d", len(point.Hash), point.Size)})
+		r.report(Difference{What: "checkpoint", Expected: "a root of 32 bytes and a possible size", Found: fmt.Sprintf("%s and the size %d", many(int64(len(point.Hash)), "byte"), point.Size)})
 		point = &log.Checkpoint{Hash: make([]byte, tlog.HashSize)}
 	}
 	r.size, r.root = int64(point.Size), tlog.Hash(point.Hash)
 	r.sum.Size = r.size
 	return nil
+}
+
+func newVerifier(key string) (note.Verifier, error) {
+	verifier, err := note.NewVerifier(strings.TrimSpace(key))
+	if err != nil {
+		err = fault.Wrap(fault.InvalidRequest, err, "the key is not the public key of a log; `core-api audit key` prints it")
+	}
+	return verifier, err
 }
 
 // maxSize is above the size of any log, and bounds the memory that a hostile checkpoint can cost to 32 MiB.
@@ -74,7 +87,7 @@ var factory = &compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}
 // readLog recomputes the tree from the entries, and compares it with the tiles, the root, and what was verified before.
 func (r *run) readLog(ctx context.Context) error {
 	kept := r.o.Kept
-	if kept != nil && !r.o.Full && !r.narrowed() && kept.Size <= r.size {
+	if kept != nil && kept.otherKey == "" && !r.o.Full && !r.narrowed() && kept.Size <= r.size {
 		if ok, err := r.readEntries(ctx, kept); ok || err != nil {
 			return err
 		}
@@ -83,7 +96,9 @@ func (r *run) readLog(ctx context.Context) error {
 	return err
 }
 
-func (r *run) describe() string { return fmt.Sprintf("%d entries with the root %s", r.size, r.root) }
+func (r *run) describe() string {
+	return fmt.Sprintf("%s with the root %s", many(r.size, "entry"), r.root)
+}
 
 // readEntries reads the entries from the end of the kept log on; all of them without one. It returns false, and reports nothing, if the root is
 // another than that of the checkpoint and the log was kept.
@@ -144,7 +159,7 @@ func (r *run) readEntries(ctx context.Context, from *Kept) (bool, error) {
 		r.report(d)
 	}
 	if r.o.Kept != nil && r.size < r.o.Kept.Size {
-		r.report(Difference{What: "log", Expected: "at least the verified one: " + r.o.Kept.describe(), Found: "a log of " + r.describe() + ", so it was cut or rolled back"})
+		r.report(Difference{What: "tree", Expected: "at least the verified one: " + r.o.Kept.describe(), Found: "a log of " + r.describe() + ", so it was cut or rolled back"})
 	}
 	return true, r.leaves.flush()
 }
@@ -199,9 +214,9 @@ func tilePath(t tlog.Tile) string {
 
 // addPart adds the entries from base on to the tree. Where they are missing, it takes the hashes of the tile.
 func (r *run) addPart(ctx context.Context, p part, base int64) (found []Difference, err error) {
-	name := fmt.Sprintf("entries %d to %d", p.first, p.first+int64(p.width)-1)
+	name := entriesFrom(p.first, p.first+int64(p.width))
 	if p.entries == nil {
-		found = append(found, Difference{What: name, Expected: fmt.Sprintf("%d entries", p.width), Found: "missing or damaged ones"})
+		found = append(found, Difference{What: name, Expected: many(int64(p.width), "entry"), Found: "missing or damaged ones"})
 	}
 	for i := range p.width {
 		index := p.first + int64(i)
@@ -240,7 +255,7 @@ func (r *run) addPart(ctx context.Context, p part, base int64) (found []Differen
 				return nil, err
 			}
 			if tlog.Hash(root) != kept.root {
-				found = append(found, Difference{What: "log", Expected: "one that extends the verified log of " + kept.describe(), Found: fmt.Sprintf("the root %s of its first %d entries, so it was rebuilt", encode(root), kept.Size)})
+				found = append(found, Difference{What: "tree", Expected: "one that extends the verified log of " + kept.describe(), Found: fmt.Sprintf("the root %s of its first %s, so it was rebuilt", encode(root), many(kept.Size, "entry"))})
 			}
 		}
 	}
@@ -294,9 +309,9 @@ func (r *run) compareTile(ctx context.Context, t tlog.Tile, hashes []byte) []Dif
 	stored, err := readTile(ctx, r.source, t)
 	switch {
 	case err != nil:
-		return []Difference{{What: what, Expected: fmt.Sprintf("%d hashes", t.W), Found: err.Error()}}
+		return []Difference{{What: what, Expected: many(int64(t.W), "hash"), Found: err.Error()}}
 	case stored == nil:
-		return []Difference{{What: what, Expected: fmt.Sprintf("%d hashes", t.W), Found: "none, or fewer"}}
+		return []Difference{{What: what, Expected: many(int64(t.W), "hash"), Found: "none, or fewer"}}
 	}
 	for at := 0; at < len(hashes); at += tlog.HashSize {
 		if want, is := hashes[at:at+tlog.HashSize], stored[at:at+tlog.HashSize]; string(want) != string(is) {
@@ -304,6 +319,14 @@ func (r *run) compareTile(ctx context.Context, t tlog.Tile, hashes []byte) []Dif
 		}
 	}
 	return nil
+}
+
+// entriesFrom names the entries from one index on and before another.
+func entriesFrom(first, end int64) string {
+	if end == first+1 {
+		return fmt.Sprintf("entry %d", first)
+	}
+	return fmt.Sprintf("entries %d to %d", first, end-1)
 }
 
 func encode(hash []byte) string { return base64.StdEncoding.EncodeToString(hash) }

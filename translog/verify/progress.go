@@ -25,6 +25,6 @@ func Progress(w io.Writer) func(Summary) {
 			return
 		}
 		last = time.Now()
-		fmt.Fprintf(w, "%d of %d entries read; %d documents and %d execs compared, %s\n", s.From+s.Entries, s.Size, s.Events, s.Execs, many(s.Differences, "difference"))
+		fmt.Fprintf(w, "%d of %d entries read; %d events and %d execs compared, %s\n", s.From+s.Entries, s.Size, s.Events, s.Execs, many(s.Differences, "difference"))
 	}
 }

@@ -249,7 +249,7 @@ func (r *run) compareDocument(older *older, s Subject, d Document, f *findings, 
 		if d.Event != nil {
 			return fmt.Sprintf("event %d (%s)", d.Seq, d.Event.Kind)
 		}
-		return fmt.Sprintf("%s document %d", s.Source, d.Seq)
+		return adminName(d.Seq)
 	}
 	switch {
 	case d.Removed:
@@ -265,10 +265,10 @@ func (r *run) compareDocument(older *older, s Subject, d Document, f *findings, 
 	}
 	f.sum.Events++
 	if again := r.see(d.Index); again && r.leaves.base == 0 {
-		f.add(execID, name(), "an entry of its own", fmt.Sprintf("entry %d, which has another document", d.Index))
+		f.add(execID, name(), "an entry of its own", fmt.Sprintf("entry %d, which has another event", d.Index))
 	}
 	if len(d.Salt) != proof.SaltSize {
-		f.add(execID, name(), fmt.Sprintf("a salt of %d bytes", proof.SaltSize), fmt.Sprintf("%d bytes", len(d.Salt)))
+		f.add(execID, name(), fmt.Sprintf("a salt of %d bytes", proof.SaltSize), many(int64(len(d.Salt)), "byte"))
 		return buffer, nil
 	}
 	if buffer = append(buffer, d.Salt...); d.Event != nil {
@@ -319,7 +319,7 @@ func compareExec(_ *run, s Subject, f *findings) {
 	events, indexes := make([]proof.Document, len(s.Documents)), make([]int64, len(s.Documents))
 	for i, d := range s.Documents {
 		if d.Event == nil {
-			f.add(s.Key, fmt.Sprintf("document %d", d.Seq), "an event of an exec", "a document of another type")
+			f.add(s.Key, fmt.Sprintf("event %d", d.Seq), "an event of an exec", "one of another type")
 			return
 		}
 		events[i], indexes[i] = *d.Event, d.Index
@@ -336,7 +336,7 @@ func compareExec(_ *run, s Subject, f *findings) {
 	}
 	checkCorrection(events, f)
 	if s.Row == nil {
-		f.add(s.Key, "row", fmt.Sprintf("the row of %d events", len(events)), "none")
+		f.add(s.Key, "row", "the row of "+many(int64(len(events)), "event"), "none")
 		return
 	}
 	if history.Empty() {
@@ -379,11 +379,7 @@ func (r *run) reportUnseen() {
 		for end < r.size-base && !r.seen.isSet(end) {
 			end++
 		}
-		what := fmt.Sprintf("entry %d", base+at)
-		if end > at+1 {
-			what = fmt.Sprintf("entries %d to %d", base+at, base+end-1)
-		}
-		r.report(Difference{What: what, Expected: many(end-at, "document"), Found: "none"})
+		r.report(Difference{What: entriesFrom(base+at, base+end), Expected: many(end-at, "event"), Found: "none"})
 		at = r.seen.next(end, r.size-base)
 	}
 }

@@ -68,6 +68,7 @@ type Options struct {
 	Kept *Kept // what an earlier run verified; nil: nothing
 	Full bool  // look at everything again, and compare the log with Kept
 
+	// Either of them leaves out administrative events and holds.
 	Since   time.Time // only execs created since; zero: all
 	Project string    // only execs of this project; empty: all
 
@@ -97,14 +98,20 @@ type Summary struct {
 	Pending       int64 `json:"pending"`        // that the log does not have yet, or got after the checkpoint
 	Removed       int64 `json:"removed"`        // events that retention has removed
 	ColumnsNewer  int64 `json:"columns_newer"`  // execs whose row has columns that are newer than their last event, and so are not proven
+	Holds         int64 `json:"holds"`          // that were compared with their events; those that were removed too
 	ArtifactFiles int64 `json:"artifact_files"` // that were compared
 	Differences   int64 `json:"differences"`
+
+	Artifacts bool   `json:"artifacts"`         // the artifacts of the execs were compared
+	Only      bool   `json:"only,omitzero"`     // only execs of a time or a project were compared, and no administrative events or holds
+	Project   string `json:"project,omitempty"` // that of Options
 }
 
 // Run verifies the evidence. Differences are no error: an error means that it could not check. It returns what to keep for the next run; nil after
 // differences, and after a run that looked only at some execs.
 func Run(ctx context.Context, source Source, o Options) (Summary, *Kept, error) {
 	r := &run{source: source, o: o, size: -1}
+	r.sum.Artifacts, r.sum.Only, r.sum.Project = o.Artifacts != nil, r.narrowed(), o.Project
 	defer r.leaves.close()
 	if err := r.readCheckpoint(ctx); err != nil {
 		return r.sum, nil, err
@@ -116,6 +123,9 @@ func Run(ctx context.Context, source Source, o Options) (Summary, *Kept, error) 
 		return r.sum, nil, err
 	}
 	r.reportUnseen()
+	if err := r.compareHolds(ctx); err != nil {
+		return r.sum, nil, err
+	}
 	if r.sum.Differences > 0 || r.narrowed() || r.size == 0 {
 		return r.sum, nil, nil
 	}

@@ -7,6 +7,7 @@ import (
 
 	"secbox/audit"
 	"secbox/translog"
+	"secbox/translog/verify"
 )
 
 // Bounds of a page of execs with their events.
@@ -115,6 +116,38 @@ func (db LogReader) AdminPage(ctx context.Context, after int64) (page translog.E
 		return err
 	})
 	return page, err
+}
+
+const selectHolds = "SELECT id, kind, value, reason, added_at, added_by, removed_at, removed_by FROM audit_holds ORDER BY id"
+
+// Holds implements translog.Store.
+func (db LogReader) Holds(ctx context.Context) (holds []verify.Hold, events []translog.Event, err error) {
+	err = db.Snapshot(ctx, func(query Run) error {
+		holds, err = All(ctx, query, func(scan Scan) (h verify.Hold, err error) {
+			var dest []any
+			for _, c := range []cell{
+				{name: "id", field: &h.ID},
+				{name: "kind", field: &h.Kind},
+				{name: "value", field: &h.Value},
+				{name: "reason", field: &h.Reason},
+				{name: "added_at", field: &h.AddedAt},
+				{name: "added_by", field: &h.AddedBy},
+				{name: "removed_at", field: &h.RemovedAt},
+				{name: "removed_by", field: &h.RemovedBy},
+			} {
+				c.unreadable = &h.Unreadable
+				dest = append(dest, &c)
+			}
+			err = scan(dest...)
+			return h, err
+		}, selectHolds)
+		if err != nil {
+			return err
+		}
+		events, err = adminEvents.logged(ctx, query, "e.kind IN ('hold_added', 'hold_removed')")
+		return err
+	})
+	return holds, events, err
 }
 
 // someOf is All that ends after most rows, or pageBytes. cut reports that there may be more.
