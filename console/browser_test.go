@@ -75,7 +75,7 @@ func open(t *testing.T, serverURL string) *tab {
 		case *runtime.EventExceptionThrown:
 			b.complain("exception: " + e.ExceptionDetails.Text)
 		case *log.EventEntryAdded:
-			if e.Entry.Source == log.EntrySourceNetwork { // a status such as 404, which tests look at themselves
+			if e.Entry.Source == log.EntrySourceNetwork || e.Entry.Source == log.EntrySourceRecommendation { // a status such as 404; advice
 				return
 			}
 			b.complain(string(e.Entry.Source) + ": " + e.Entry.Text)

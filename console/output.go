@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"strconv"
+	"unicode/utf8"
 
 	"secbox/audit"
 	"secbox/console/ui"
@@ -83,7 +84,23 @@ func (c *Console) readOutput(v *visit, rec audit.Record, name string, from, most
 		return s, err
 	}
 	s.text, err = io.ReadAll(io.LimitReader(f, most))
+	if from+int64(len(s.text)) < size {
+		s.text = wholeCharacters(s.text)
+	}
 	return s, err
+}
+
+// wholeCharacters cuts the beginning of a character from the end of a text, which the next part begins with.
+func wholeCharacters(text []byte) []byte {
+	for n := 1; n <= min(utf8.UTFMax-1, len(text)-1); n++ {
+		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				return text[:len(text)-n]
+			}
+			break
+		}
+	}
+	return text
 }
 
 // outputPage shows a part of a stream of output.

@@ -1,0 +1,173 @@
+package console_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"secbox/admin"
+	"secbox/api"
+	"secbox/api/visible"
+	"secbox/audit"
+	"secbox/console"
+	"secbox/diskspace"
+	"secbox/diskwatch"
+	"secbox/engine/memengine"
+	"secbox/export"
+	"secbox/pathadapter"
+	"secbox/policy"
+	"secbox/runner"
+	"secbox/sessions"
+	"secbox/skills"
+	"secbox/store/sqlite"
+	"secbox/store/storetest/sqlitetest"
+	"secbox/tally"
+	"secbox/tokens"
+	"secbox/translog"
+	"secbox/workspace"
+)
+
+// core is a core-api with a real database, whose execs run in an engine without containers; see memengine.Shell for the commands.
+type core struct {
+	t      *testing.T
+	url    string
+	db     *sqlite.DB
+	tokens *tokens.Service
+	log    *translog.Sequencer
+}
+
+// startCore starts one. Parts that pages do not need are missing.
+func startCore(t *testing.T) *core {
+	t.Helper()
+	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
+	db, err := sqlite.Open(t.Context(), sqlitetest.Migrated(t, filepath.Join(dir, "core.db")))
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	owner := -1
+	if os.Geteuid() == 0 {
+		owner = 1000
+	}
+	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: filepath.Join(dir, "workspace")})
+	must(t, err)
+	files, err := workspace.Open(workspace.Options{Adapter: adapter, UID: owner, GID: owner})
+	must(t, err)
+	t.Cleanup(func() { must(t, files.Close()) })
+	resolver, err := policy.New(policy.Config{SettingsDigest: "sha256:s"})
+	must(t, err)
+	history, err := audit.NewLog(audit.Config{Store: db.Audit(), Dir: filepath.Join(dir, "spool"), Node: audit.Node{NodeID: "n"}, Logger: quiet})
+	must(t, err)
+	jobs := memengine.New(memengine.Options{})
+	newID := func() string { return uuid.Must(uuid.NewV7()).String() }
+	runs, err := runner.New(runner.Config{
+		Log: history, Engine: jobs, Images: &memengine.Images{}, Policy: resolver, Workspace: files, Host: func() policy.Host { return policy.Host{} },
+		StateDir: filepath.Join(dir, "state"), NodeID: "n", User: "1000:1000", Disk: diskwatch.New(roomyDisk{}, diskwatch.Limits{}, quiet),
+		Slots: 4, Queue: 8, Now: time.Now, NewID: newID, Logger: quiet,
+	})
+	must(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		runs.Drain(ctx)
+		must(t, jobs.Close())
+	})
+	catalog, err := skills.Open(skills.Config{Dir: t.TempDir(), Logger: quiet})
+	must(t, err)
+
+	keyFile := filepath.Join(dir, "log.key")
+	key, err := translog.MakeKey(keyFile, "secbox/test")
+	must(t, err)
+	evidence := translog.Log{Store: db.TransparencyLog(), Key: func() (translog.Key, error) { return key, nil }}
+	c := &core{t: t, db: db, tokens: tokens.NewService(db.Tokens(), time.Now)}
+	c.log = translog.NewSequencer(translog.SequencerConfig{
+		Store: evidence.Store, Origin: "secbox/test", Holder: "n", Logger: quiet, Key: func(bool) (translog.Key, error) { return key, nil },
+	})
+	downloads := admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, quiet)
+	pages, err := console.New(console.Config{
+		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads},
+		Events: history, Runner: runs, Proofs: evidence, Sessions: sessions.New(db.Sessions(), c.tokens, time.Now), Version: "test", Logger: quiet,
+	})
+	must(t, err)
+	server := httptest.NewUnstartedServer(nil)
+	handler, err := api.New(api.Config{
+		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { pages.ServeHTTP(w, r, door) },
+		Runner:  runs, History: history, TransparencyLog: evidence, Retention: db.Retention(), Exports: export.Exporter{}, AdminEvents: db.AdminEvents(), Downloads: downloads,
+		Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{}, Skills: catalog, Invoker: struct{ api.Invoker }{}, Replayer: struct{ api.Replayer }{}, Tokens: c.tokens,
+		Library: struct{ api.Library }{}, Sandboxes: struct{ api.Sandboxes }{}, Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{},
+		UploadDir: filepath.Join(dir, "uploads"), ListenAddr: server.Listener.Addr().String(), Logger: quiet,
+	})
+	must(t, err)
+	server.Config.Handler = handler
+	server.Start()
+	t.Cleanup(server.Close)
+	c.url = server.URL
+	return c
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// roomyDisk always has room.
+type roomyDisk struct{}
+
+func (roomyDisk) Free() (diskspace.Space, error) {
+	return diskspace.Space{Bytes: 1 << 40, Inodes: 1 << 30}, nil
+}
+
+// token makes a token and returns its secret.
+func (c *core) token(name string, role tokens.Role) (secret string) {
+	c.t.Helper()
+	_, secret, err := c.tokens.Create(c.t.Context(), tokens.Spec{Name: name, Role: role})
+	must(c.t, err)
+	return secret
+}
+
+// run runs a script with a token, which may be empty, and returns the exec's id.
+func (c *core) run(secret, script string) string {
+	c.t.Helper()
+	body, err := json.Marshal(map[string]any{"project_id": "demo", "exec": map[string]any{"script": script}})
+	must(c.t, err)
+	req, err := http.NewRequestWithContext(c.t.Context(), "POST", c.url+"/sandbox/execs", strings.NewReader(string(body)))
+	must(c.t, err)
+	req.Header.Set("Content-Type", "application/json")
+	if secret != "" {
+		req.Header.Set("Authorization", "Bearer "+secret)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	must(c.t, err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	must(c.t, err)
+	var out struct {
+		ExecID string `json:"exec_id"`
+	}
+	if err := json.Unmarshal(answer, &out); err != nil || resp.StatusCode != http.StatusOK {
+		c.t.Fatalf("%d: %s", resp.StatusCode, answer)
+	}
+	return out.ExecID
+}
+
+// events returns the administrative events, oldest first, as kind and subject.
+func (c *core) events() []string {
+	c.t.Helper()
+	list, err := c.db.AdminEvents().List(c.t.Context(), admin.Filter{}, nil, 500)
+	must(c.t, err)
+	var out []string
+	for i := len(list) - 1; i >= 0; i-- {
+		out = append(out, string(list[i].Kind)+" by "+list[i].Actor.Name)
+	}
+	return out
+}

@@ -1,0 +1,90 @@
+package console_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+
+	"secbox/audit"
+	"secbox/runner"
+)
+
+var regexpOlder = regexp.MustCompile(`<a class="button" href="([^"]*cursor=[^"]*)"`)
+
+// hostile are texts that try to run, to leave their element, to hide, and to change what a reader sees.
+var hostile = []string{
+	`<script>window.hacked=1</script>`,
+	`"><img src=x onerror="window.hacked=1">`,
+	`'><svg/onload=window.hacked=1>`,
+	`</pre></code></td></table><h1>Signed out</h1><form action=//evil.example>`,
+	`javascript:window.hacked=1`,
+	`{{constructor.constructor('window.hacked=1')()}} ${window.hacked=1}`,
+	`<div hx-get="/console" hx-trigger="load" hx-on:load="window.hacked=1">`,
+	"\u202egpj.exe\u202c \u2066x\u2069 a\u200bb \u00ad \ufeff",
+	"\x1b]0;title\x07\x1b[2J\x1b[1A\x1b[31mred\x00\x08\x7f\u0085 \u2028 \u2029",
+	"\x1b[" + strings.Repeat("1;", 500) + "m",
+	"\xff\xfe invalid \xc3\x28",
+	"../../../etc/passwd",
+	"%2e%2e/%00?x=1#y",
+	"//evil.example/",
+	strings.Repeat("W", 3000),
+}
+
+// hostileApp returns an application in which every text is s.
+func hostileApp(s string) *fakeApp {
+	f := fullApp()
+	f.caller.Name = s
+	for i := range f.records {
+		r := &f.records[i]
+		r.ProjectID, r.TaskID, r.ConversationID, r.AgentID, r.UserID, r.SkillID, r.SkillDigest = s, s, s, s, s, s, s
+		r.Image, r.ImageID, r.Cmd, r.Args, r.Cwd, r.EnvKeys = s, s, s, []string{s, s}, s, []string{s}
+		r.Inputs = []audit.Input{{Path: s, Size: 1, SHA256: s}}
+		r.ErrorReason, r.Detail, r.NodeID, r.Backend, r.Runner, r.RequestedBy, r.IdempotencyKey = audit.Reason(s), s, s, s, s, s, s
+		r.ReplayOf, r.InputsKept = s, audit.InputsKept(s)
+	}
+	for i := range f.events {
+		f.events[i].NodeID, f.events[i].Kind = s, audit.EventKind(s)
+	}
+	f.files = []runner.Artifact{{Path: s, Size: 1, SHA256: s}}
+	f.output = map[string][]byte{"stdout": []byte(strings.Repeat(s+"\n", 70_000/len(s)+1)), "stderr": []byte(s)}
+	return f
+}
+
+// TestHostileContent: whatever records, output and names contain, nothing runs, nothing breaks the page, and no character is invisible.
+func TestHostileContent(t *testing.T) {
+	for _, s := range hostile {
+		url := hostileApp(s).serve(t)
+		for _, page := range pagesUnderTest {
+			if strings.Contains(page.path, "?from=") && s != hostile[0] {
+				continue // the same parts as on the page of the exec
+			}
+			body := get(t, url+page.path)
+			if i := strings.IndexFunc(body, func(r rune) bool {
+				return r != '\n' && r != '\t' && (!unicode.IsPrint(r) || r == unicode.ReplacementChar && !strings.Contains(s, "\xff"))
+			}); i >= 0 {
+				t.Errorf("%.40q, %s: an invisible character in %q", s, page.name, body[max(0, i-30):min(len(body), i+30)])
+			}
+		}
+	}
+	b := open(t, "")
+	for _, s := range []string{strings.Join(hostile[:7], " "), strings.Join(hostile[7:14], " "), hostile[14]} {
+		b.url = hostileApp(s).serve(t)
+		for _, path := range []string{"/console/history?columns=status,command,reason,project,user,agent,task,conversation,skill,token,backend,node,image", "/console/execs/" + execID(2)} {
+			b.visit(path)
+			got := eval[struct {
+				Hacked  bool
+				Scripts int
+				Odd     int
+				Forms   int
+				H1      string
+				Wide    bool
+			}](b, `({Hacked: "hacked" in window, Scripts: document.scripts.length, Odd: document.querySelectorAll("img,svg,iframe,object,embed,base,[onerror],[onload],main [hx-trigger]").length,
+				Forms: [...document.forms].filter(f => new URL(f.action).origin != location.origin).length, H1: [...document.querySelectorAll("h1")].map(h => h.innerText).join("|"),
+				Wide: document.documentElement.scrollWidth > innerWidth})`)
+			if got.Hacked || got.Scripts != 2 || got.Odd != 0 || got.Forms != 0 || got.Wide || got.H1 != "History" && got.H1 != "Exec "+execID(2) {
+				t.Errorf("%.40q, %s: %+v", s, path, got)
+			}
+		}
+	}
+}
