@@ -212,3 +212,28 @@ func TestReplayOfWhatDidNotEndByItself(t *testing.T) {
 	_, points = f.again(replay.Request{First: old, Env: map[string]string{"A": "b"}})
 	f.wants(points, map[string]replay.Equal{"env.A": replay.Unknown, "inputs": replay.Yes})
 }
+
+// TestInputsThatCannotBeKept: a store that cannot be written stops no exec, and the record and the refusal of a replay say why.
+func TestInputsThatCannotBeKept(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	kept := filepath.Join(f.dir, "workspace", "kept-inputs")
+	f.exec(shell("true", input("in", "content")))
+	tokens, err := os.ReadDir(kept)
+	f.must(err)
+	if len(tokens) != 1 {
+		t.Fatalf("%v", tokens)
+	}
+	token := filepath.Join(kept, tokens[0].Name())
+	f.must(os.RemoveAll(token))
+	f.must(os.WriteFile(token, nil, 0o600)) // no directory can be made there, like on a full disk
+	first := f.exec(shell("cat /workspace/inputs/in", input("in", "another")))
+	if first.Status != audit.Succeeded || first.InputsKept != audit.KeptFailed {
+		t.Errorf("%+v", first)
+	}
+	f.must(os.Remove(token))
+	f.refused(fault.NotReplayable, "its inputs could not be written", replay.Request{First: first})
+	if again := f.exec(shell("cat /workspace/inputs/in", input("in", "another"))); again.InputsKept != audit.Kept {
+		t.Errorf("%+v", again)
+	}
+}
