@@ -258,7 +258,7 @@ func (a *Anchor) compareOther(ctx context.Context, f AnchorFile, size int64, own
 		return false, nil
 	}
 	path := filepath.Join(a.cfg.Dir, a.file())
-	return true, a.stop(a.cfg.Log.CompareOther(ctx, claim, checkpoint.IDOf(own), "audit.anchor_dir, "+a.cfg.Dir+",", "run `core-api audit key --replaces "+path+"`"))
+	return true, a.stop(a.cfg.Log.CompareOther(ctx, claim, checkpoint.IDOf(own), "audit.anchor_dir, "+a.cfg.Dir+",", "run `core-api audit key --replaces "+path+" --reason …`"))
 }
 
 // stop stops the log if the error is a *Conflict. It returns the error.

@@ -220,7 +220,7 @@ func (c *Cosigner) compare(ctx context.Context, p *peer) error {
 	other := (*otherKey)(nil)
 	switch {
 	case errors.As(err, &other):
-		err = c.cfg.Log.CompareOther(ctx, other.Claim, checkpoint.IDOf(key), where, "run `core-api audit key --replaces FILE` with this checkpoint, which "+p.latestURL(c.cfg.Origin)+" serves,")
+		err = c.cfg.Log.CompareOther(ctx, other.Claim, checkpoint.IDOf(key), where, "run `core-api audit key --replaces FILE --reason …` with this checkpoint, which "+p.latestURL(c.cfg.Origin)+" serves,")
 	case err == nil && point != nil:
 		err = c.cfg.Log.Compare(ctx, *point, where, "remove the witness from audit.witnesses and restart")
 	}

@@ -192,6 +192,9 @@ func TestWrongWitnesses(t *testing.T) {
 		"largest": {answers(409, "text/x.tlog.size", "9223372036854775807\n"), "does not say how many"},
 		"page":    {answers(200, "text/html", "<html>"), "no valid cosignature"},
 		"endless": {answers(200, "text/plain", strings.Repeat("— w AAAAAAAA\n", 10_000)), "too long"},
+		"away": {func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		}, "does not answer"},
 		"redirects": {func(http.Handler) http.Handler {
 			return http.RedirectHandler(good.setting.URL.String(), http.StatusTemporaryRedirect)
 		}, "answered 307"},
