@@ -47,7 +47,8 @@ TEST_PARALLEL ?= 6
 E2E_PARALLEL ?= 8
 FUZZ_TIME ?= 10s
 
-GO_TEST = go test -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
+# make test vets first, all packages with their tests.
+GO_TEST = go test -vet=off -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
 test-e2e: TEST_PARALLEL = $(E2E_PARALLEL)
 # The race detector needs a C compiler. It leaves out SQLite, translated C that one connection uses at a time: with it, opening a
 # database takes several times the CPU time. By default a program waits for a second before it exits, for reports that come late.

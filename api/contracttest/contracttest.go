@@ -77,8 +77,9 @@ type transport struct {
 
 // RoundTrip sends the request and validates it and the answer.
 func (tr *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	route, params := tr.find(r)
 	var sent []byte
-	if r.Body != nil && r.Body != http.NoBody {
+	if r.Body != nil && r.Body != http.NoBody && route != nil && takesJSON(route.Operation) {
 		var err error
 		if sent, err = io.ReadAll(r.Body); err != nil {
 			return nil, err
@@ -91,8 +92,7 @@ func (tr *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	var got []byte
-	isJSON := answersJSON(r, resp)
-	if isJSON {
+	if answersJSON(r, resp) {
 		got, err = io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if err != nil { // the server has ended
@@ -100,7 +100,7 @@ func (tr *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		resp.Body = io.NopCloser(bytes.NewReader(got))
 	}
-	if err := tr.check(r, sent, resp, got, isJSON); err != nil {
+	if err := tr.check(r, route, params, sent, resp, got); err != nil {
 		tr.t.Errorf("contract: %s %s -> %d: %v", r.Method, r.URL.RequestURI(), resp.StatusCode, err)
 	}
 	return resp, nil
@@ -112,9 +112,8 @@ func answersJSON(r *http.Request, resp *http.Response) bool {
 	return err == nil && (media == "application/json" || media == "application/problem+json") && r.Method != http.MethodHead
 }
 
-// check validates the exchange. got is the body of an answer in JSON.
-func (tr *transport) check(r *http.Request, sent []byte, resp *http.Response, got []byte, isJSON bool) error {
-	route, params := tr.find(r)
+// check validates the exchange. sent is the body of a request in JSON, and got that of an answer in JSON; nil for other bodies.
+func (tr *transport) check(r *http.Request, route *routers.Route, params map[string]string, sent []byte, resp *http.Response, got []byte) error {
 	if resp.StatusCode >= 400 && resp.StatusCode != http.StatusPreconditionFailed && resp.Header.Get("Content-Type") == "" {
 		return errors.New("an error without a content type")
 	}
@@ -128,7 +127,7 @@ func (tr *transport) check(r *http.Request, sent []byte, resp *http.Response, go
 	in := &openapi3filter.RequestValidationInput{
 		Request: asked, PathParams: params, QueryParams: asked.URL.Query(), Route: route,
 		Options: &openapi3filter.Options{
-			IncludeResponseStatus: true, ExcludeResponseBody: !isJSON, MultiError: true, ExcludeRequestBody: !takesJSON(route.Operation),
+			IncludeResponseStatus: true, ExcludeResponseBody: got == nil, MultiError: true, ExcludeRequestBody: !takesJSON(route.Operation),
 			AuthenticationFunc: openapi3filter.NoopAuthenticationFunc,
 		},
 	}
