@@ -28,6 +28,7 @@ type fakeApp struct {
 	files   []runner.Artifact
 	caller  tokens.Token
 	prove   error
+	secure  bool // the browser comes by TLS
 
 	sessions *fakeSessions
 
@@ -62,7 +63,7 @@ func (d openDoor) WithoutToken(*http.Request) (tokens.Token, error) {
 	return d.app.caller, nil
 }
 func (d openDoor) ClientAddress(r *http.Request) string { return r.RemoteAddr }
-func (d openDoor) Secure(*http.Request) bool            { return false }
+func (d openDoor) Secure(*http.Request) bool            { return d.app.secure }
 func (d openDoor) Reserve(int64) error                  { return nil }
 func (d openDoor) Enter(w http.ResponseWriter, r *http.Request, _ string, _ tokens.Token, _ func() error) (http.ResponseWriter, *http.Request, func(), error) {
 	return w, r, func() {}, nil

@@ -15,6 +15,8 @@ type route struct {
 	query []string      // its parameters; it refuses others
 	nav   string        // its label in the navigation; empty: it is not there
 
+	covers []string // of an entry of the navigation: the paths of other pages that belong to it
+
 	page  func(*visit) (ui.Page, error)
 	form  func(*visit) (next ui.Address, err error) // changes something; the answer leads to next
 	serve func(*visit, http.ResponseWriter) error   // anything else, such as a file or a stream
@@ -34,7 +36,7 @@ func (c *Console) table() []route {
 		{path: "/sign-in", query: []string{"next", "ended"}, page: c.signInPage},
 		{path: "/sign-in", form: c.signIn},
 		{path: "/sign-out", roles: tokens.Roles(), form: c.signOut},
-		{path: "/history", nav: "History", roles: readers, query: historyQuery, page: c.history},
+		{path: "/history", nav: "History", covers: []string{"/execs"}, roles: readers, query: historyQuery, page: c.history},
 		{path: "/execs/:id", roles: readers, query: []string{"show"}, page: c.exec},
 		{path: "/execs/:id/output/:stream", roles: readers, query: []string{"from"}, page: c.outputPage},
 		{path: "/execs/:id/proof", roles: readers, serve: c.downloadProof},

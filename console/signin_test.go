@@ -276,6 +276,28 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// TestSecureCookies checks that cookies of connections with TLS belong to this host and to TLS.
+func TestSecureCookies(t *testing.T) {
+	t.Parallel()
+	f := closedApp()
+	f.secure = true
+	resp, _ := newVisitor(t, f.serve(t)).get("/console/sign-in")
+	if set := resp.Header.Get("Set-Cookie"); !strings.HasPrefix(set, "__Host-secbox_form=") || !strings.Contains(set, "; Secure") || !strings.Contains(set, "Path=/;") {
+		t.Errorf("cookie %s", set)
+	}
+}
+
+// TestNavigation checks that the entry of a page's part is the current one.
+func TestNavigation(t *testing.T) {
+	t.Parallel()
+	v := newVisitor(t, fullApp().serve(t))
+	for path, want := range map[string]int{"/console/history": 1, "/console/execs/" + execID(2): 1, "/console/sign-in": 0} {
+		if _, page := v.get(path); strings.Count(page, `aria-current="page"`) != want {
+			t.Errorf("%s: %d current entries", path, strings.Count(page, `aria-current="page"`))
+		}
+	}
+}
+
 // TestRoles checks which role may use which page.
 func TestRoles(t *testing.T) {
 	t.Parallel()

@@ -167,9 +167,11 @@ func (c *Console) navigation(v *visit) []ui.NavItem {
 		if r.nav == "" || !slices.Contains(r.roles, v.caller.Role) {
 			continue
 		}
-		path := strings.TrimPrefix(r.path, "/")
-		at := strings.TrimPrefix(v.Request().URL.Path, ui.Root+r.path)
-		items = append(items, ui.NavItem{Label: r.nav, To: ui.Link(path), Current: at == "" || at[0] == '/'})
+		current := slices.ContainsFunc(append([]string{r.path}, r.covers...), func(path string) bool {
+			rest, ok := strings.CutPrefix(v.Request().URL.Path, ui.Root+path)
+			return ok && (rest == "" || rest[0] == '/')
+		})
+		items = append(items, ui.NavItem{Label: r.nav, To: ui.Link(strings.TrimPrefix(r.path, "/")), Current: current})
 	}
 	return items
 }
