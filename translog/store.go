@@ -59,7 +59,7 @@ type Store interface {
 	Logged(ctx context.Context, from, end int64) (EventPage, error)
 
 	// Holds returns all holds, also those that were removed, and the administrative events of holds in the order of their seq, as they were at one moment.
-	Holds(ctx context.Context) ([]verify.Hold, []Event, error)
+	Holds(ctx context.Context) ([]Hold, []Event, error)
 
 	// Behind returns how many events the log does not have, counting no further than most, and the time of the first.
 	Behind(ctx context.Context, most int) (n int, oldest time.Time, err error)
@@ -67,6 +67,9 @@ type Store interface {
 
 // MaxLease is longer than any lease. One that ends later was taken before the database's clock was set back.
 const MaxLease = 10 * time.Minute
+
+// Hold is a row of the table of holds.
+type Hold = verify.Hold
 
 // Source is a table of events.
 type Source string

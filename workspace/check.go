@@ -35,7 +35,7 @@ func (p *Project) CheckArtifacts(ctx context.Context, execID, digest string, rep
 		}
 		switch err := open(); {
 		case fault.Is(err, fault.ArtifactAltered), fault.Is(err, fault.UnknownArtifact):
-			report("artifact "+quoted(entry.Path), fmt.Sprintf("%d bytes with the SHA-256 %.64s", entry.Size, entry.SHA256), found(err))
+			report("artifact "+quoted(entry.Path), fmt.Sprintf("the size %d and the SHA-256 %.64s", entry.Size, entry.SHA256), found(err))
 		case err != nil:
 			return files, err
 		}

@@ -123,6 +123,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"a verification finds nothing in an honest database", verifyHonest},
 		{"a verification names every attack", verifyAttacks},
 		{"a verification finds nothing in a filled database", verifyFilled},
+		{"a verification names every attack on artifacts", verifyArtifacts},
+		{"a verification finds nothing wrong in lost and corrected and removed execs", verifyLives},
 		{"a damaged cell hides no other", damagedCells},
 		{"a heartbeat carries the database's time", heartbeat},
 		{"nodes are those that have beaten lately", nodesSeen},

@@ -7,7 +7,6 @@ import (
 
 	"secbox/audit"
 	"secbox/translog"
-	"secbox/translog/verify"
 )
 
 // Bounds of a page of execs with their events.
@@ -121,9 +120,9 @@ func (db LogReader) AdminPage(ctx context.Context, after int64) (page translog.E
 const selectHolds = "SELECT id, kind, value, reason, added_at, added_by, removed_at, removed_by FROM audit_holds ORDER BY id"
 
 // Holds implements translog.Store.
-func (db LogReader) Holds(ctx context.Context) (holds []verify.Hold, events []translog.Event, err error) {
+func (db LogReader) Holds(ctx context.Context) (holds []translog.Hold, events []translog.Event, err error) {
 	err = db.Snapshot(ctx, func(query Run) error {
-		holds, err = All(ctx, query, func(scan Scan) (h verify.Hold, err error) {
+		holds, err = All(ctx, query, func(scan Scan) (h translog.Hold, err error) {
 			var dest []any
 			for _, c := range []cell{
 				{name: "id", field: &h.ID},
