@@ -124,8 +124,12 @@ func (r *Runner) Report(ctx context.Context) (Report, error) {
 			out.Next = earliest
 		}
 	}
-	if r.problem != nil {
-		out.Problem = fault.From(r.problem).Message
+	problem := r.problem
+	if problem == nil && !state.Running {
+		problem = state.Done.altered() // perhaps of a run on another node
+	}
+	if problem != nil {
+		out.Problem = fault.From(problem).Message
 	}
 	return out, err
 }
@@ -139,4 +143,12 @@ func (t Tombstone) Removed() error {
 	e := fault.New(fault.RemovedByRetention, "%s removed at %s by the rule %s = %d", what, clock(t.RemovedAt), t.Rule, t.Days)
 	e.Removed = &fault.Removal{Part: string(t.Part), At: t.RemovedAt.UTC(), Rule: t.Rule, Days: t.Days, Events: t.Events}
 	return e
+}
+
+// altered is the error of a run that kept altered execs.
+func (d Done) altered() error {
+	if d.Altered == 0 {
+		return nil
+	}
+	return fault.New(fault.InvalidProof, "retention keeps %d execs because they are not as the transparency log says; `core-api audit verify` names what differs", d.Altered)
 }

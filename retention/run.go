@@ -76,7 +76,8 @@ type Runner struct {
 	told  map[string]bool // altered execs that were logged
 
 	mu      sync.Mutex
-	problem error     // of the last run; nil: none
+	problem error     // of the last run, or why it could not begin; nil: none
+	ofRun   bool      // it is of a run
 	next    time.Time // when Run looks again
 	totals  Done      // of all runs of this process
 }
@@ -97,13 +98,15 @@ func (r *Runner) Run(ctx context.Context) {
 			return
 		case <-time.After(pause):
 		}
-		_, err := r.once(ctx, interval, false)
+		_, ran, err := r.once(ctx, interval, false)
 		if ctx.Err() != nil {
 			return
 		}
 		r.mu.Lock()
 		before := r.problem
-		r.problem = err
+		if ran || err != nil || !r.ofRun { // a run's problem lasts until the next one
+			r.problem, r.ofRun = err, ran
+		}
 		r.mu.Unlock()
 		if err != nil && (before == nil || before.Error() != err.Error()) {
 			r.cfg.Logger.Error("retention did not end its work; it is tried again", "err", err)
@@ -114,7 +117,8 @@ func (r *Runner) Run(ctx context.Context) {
 // Once runs now, unless another run has the lease: fault.ServerBusy. acceptClock tells that the database's clock is right although no core-api
 // ran for long.
 func (r *Runner) Once(ctx context.Context, acceptClock bool) (Done, error) {
-	return r.once(ctx, 0, acceptClock)
+	done, _, err := r.once(ctx, 0, acceptClock)
+	return done, err
 }
 
 // rules returns what is removed: records, which take their artifacts along, and then the artifacts of others.
@@ -133,36 +137,36 @@ func (r *Runner) rules(now time.Time) []Query {
 }
 
 // once is a run, if the last one began at least every ago.
-func (r *Runner) once(ctx context.Context, every time.Duration, acceptClock bool) (done Done, err error) {
+func (r *Runner) once(ctx context.Context, every time.Duration, acceptClock bool) (done Done, ran bool, err error) {
 	if err := r.cfg.Store.Tick(ctx, ClockGap, acceptClock); err != nil {
-		return done, err
+		return done, false, err
 	}
 	state, err := r.cfg.Store.State(ctx)
 	if err != nil {
-		return done, err
+		return done, false, err
 	}
 	rules := r.rules(state.Now)
 	if len(rules) == 0 && state.Queued == 0 {
-		return done, nil
+		return done, false, nil
 	}
 	if err := checkClock(state); err != nil {
-		return done, err
+		return done, false, err
 	}
 	began := time.Now()
 	begun, err := r.cfg.Store.Begin(ctx, r.cfg.Holder, Lease, every)
 	if err != nil {
-		return done, err
+		return done, false, err
 	}
 	if !begun {
 		if every == 0 {
 			err = fault.New(fault.ServerBusy, "another run of retention is going on, or was killed less than %d seconds ago; try again when it has ended", int(Lease.Seconds()))
 		}
-		return done, err
+		return done, false, err
 	}
 	run := &run{Runner: r}
 	err = r.leased(ctx, began, func(ctx context.Context) error { return run.all(ctx, rules) })
-	if run.Altered > 0 && err == nil {
-		err = fault.New(fault.InvalidProof, "retention keeps %d execs because they are not as the transparency log says; `core-api audit verify` names what differs", run.Altered)
+	if err == nil {
+		err = run.altered()
 	}
 	r.mu.Lock()
 	r.totals.Records += run.Records
@@ -177,7 +181,7 @@ func (r *Runner) once(ctx context.Context, every time.Duration, acceptClock bool
 	if run.Records+run.Artifacts+run.Projects > 0 {
 		r.cfg.Logger.Info("retention removed what the settings no longer keep", "records", run.Records, "artifacts", run.Artifacts, "projects", run.Projects, "held", run.Held)
 	}
-	return run.Done, err
+	return run.Done, true, err
 }
 
 // leased calls work and renews the lease, which began at since, meanwhile. Once the lease may be another run's, it ends the context, and the error is ErrLeaseLost or why it
@@ -198,7 +202,7 @@ func (r *Runner) leased(ctx context.Context, since time.Time, work func(context.
 			switch {
 			case err == nil:
 				last = began
-			case errors.Is(err, ErrLeaseLost) || time.Since(last) > Lease-renewEach:
+			case errors.Is(err, ErrLeaseLost) || time.Since(last) >= Lease-renewEach:
 				lose(err)
 				return
 			}

@@ -1,6 +1,7 @@
 package row
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -192,47 +193,39 @@ func (db Retention) Judge(ctx context.Context, q retention.Query, execIDs []stri
 func (db Retention) judge(ctx context.Context, run Run, q retention.Query, execIDs []string, lock string) (j retention.Judged, err error) {
 	due, err := All(ctx, run, Value[string], "SELECT e.exec_id FROM sandbox_execs AS e WHERE e.exec_id"+db.In("$3")+" AND "+verdict(q.Part, "")+" = 'due'"+lock,
 		db.stored(q.Before), db.stored(q.LostBefore), db.Set(Texts(execIDs)))
-	for _, id := range due {
-		newest, why, err := db.logged(ctx, run, id)
-		switch {
-		case err != nil:
-			return retention.Judged{}, err
-		case why != nil:
-			j.Altered = append(j.Altered, retention.Altered{ExecID: id, Why: why.Error()})
-		case newest.Before(q.Before):
-			j.Due = append(j.Due, id)
-		}
+	if err != nil || len(due) == 0 {
+		return j, err
 	}
-	return j, err
-}
-
-// logged returns when the newest event of an exec happened, as the transparency log says, or why the exec is not as the log says.
-func (db Retention) logged(ctx context.Context, run Run, execID string) (newest time.Time, why, err error) {
-	x := translog.Exec{ID: execID}
-	r, found, err := One(ctx, run, ScanRecord, SelectExecs+" WHERE exec_id = $1", execID)
+	rows, err := All(ctx, run, ScanRecord, SelectExecs+" WHERE exec_id"+db.In("$1")+" ORDER BY exec_id", db.Set(due))
 	if err != nil {
-		return newest, nil, err
+		return j, err
 	}
-	if found {
-		x.Row = &r
-	}
-	var entries [][]byte
-	x.Events, err = All(ctx, run, func(scan Scan) (translog.Event, error) {
+	entries := map[string][][]byte{}
+	// With an inner join, SQLite would read the whole log.
+	events, err := All(ctx, run, func(scan Scan) (translog.Event, error) {
 		e := translog.Event{Source: translog.Execs}
 		var entry []byte
 		err := scan(append(execEvents.scan(&e), &e.Index, &e.Salt, timeInto{&e.LoggedAt}, &entry)...)
-		entries = append(entries, entry)
+		entries[e.ExecID] = append(entries[e.ExecID], bytes.Clone(entry))
 		return e, err
-	}, "SELECT "+execEvents.columns+", l.idx, l.salt, l.logged_at, l.entry FROM sandbox_exec_events AS e JOIN audit_log_entries AS l"+
-		" ON l.source = "+execEvents.quoted()+" AND l.event_seq = e.seq WHERE e.exec_id = $1 ORDER BY e.seq LIMIT $2", execID, mostEvents)
+	}, "SELECT "+execEvents.columns+", coalesce(l.idx, -1), l.salt, l.logged_at, l.entry FROM sandbox_exec_events AS e LEFT JOIN audit_log_entries AS l"+
+		" ON l.source = "+execEvents.quoted()+" AND l.event_seq = e.seq WHERE e.exec_id"+db.In("$1")+" ORDER BY e.exec_id, e.seq LIMIT $2", db.Set(due), mostEvents*len(due))
 	if err != nil {
-		return newest, nil, err
+		return j, err
 	}
-	newest, why = x.Check(entries)
-	return newest, why, nil
+	for _, x := range merge(rows, events) {
+		newest, err := x.Check(entries[x.ID])
+		switch {
+		case err != nil:
+			j.Altered = append(j.Altered, retention.Altered{ExecID: x.ID, Why: err.Error()})
+		case newest.Before(q.Before):
+			j.Due = append(j.Due, x.ID)
+		}
+	}
+	return j, nil
 }
 
-// mostEvents is more events than an exec can have.
+// mostEvents is how many events are read for each exec; it has at most four. One with more could only keep others of its batch from being removed.
 const mostEvents = 16
 
 // Remove implements retention.Store. The first statement makes transactions of AddHold wait, so that a hold is before or after all of it.
