@@ -2,6 +2,8 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +34,9 @@ func TestRemovedExecsAnswerGone(t *testing.T) {
 	worker, secret := f.token(tokens.Spec{Role: tokens.Worker})
 	_, foreign := f.token(tokens.Spec{Role: tokens.Worker})
 	_, auditor := f.token(tokens.Spec{Role: tokens.Auditor})
-	r := f.record(func(r *audit.Record) { r.RequestedBy, r.ArtifactsPath = worker, "projects/demo/artifacts/x" })
+	r := f.record(func(r *audit.Record) {
+		r.RequestedBy, r.ArtifactsPath, r.StdoutBytes, r.StderrBytes = worker, "projects/demo/artifacts/x", 3, 3
+	})
 	f.logEvents()
 	path := "/sandbox/execs/" + r.ExecID
 	get := func(token, path string) reply { return f.do(request{path: path, token: token}) }
@@ -48,8 +52,12 @@ func TestRemovedExecsAnswerGone(t *testing.T) {
 		t.Errorf("the proof: %d %s", got.StatusCode, got.body)
 	}
 
+	for _, below := range []string{"/artifacts/x", "/manifest", "/meta"} {
+		get(secret, path+below).wants(t, fault.RemovedByRetention)
+	}
+
 	f.removePart(retention.Records, r.ExecID)
-	for _, below := range []string{"", "/proof", "/artifacts", "/artifacts/x", "/stdout", "/manifest", "/meta"} {
+	for _, below := range []string{"", "/proof", "/attestation", "/comparison", "/artifacts", "/artifacts/x", "/stdout", "/stderr", "/manifest", "/meta"} {
 		got := get(secret, path+below)
 		got.wants(t, fault.RemovedByRetention)
 		var problem struct{ Removed fault.Removal }
@@ -59,6 +67,7 @@ func TestRemovedExecsAnswerGone(t *testing.T) {
 		get(auditor, path+below).wants(t, fault.RemovedByRetention)
 		get(foreign, path+below).wants(t, fault.UnknownExec)
 	}
+	f.do(request{method: "POST", path: path + "/replay", body: "{}", token: secret}).wants(t, fault.RemovedByRetention)
 }
 
 func TestHolds(t *testing.T) {
@@ -93,4 +102,33 @@ func TestHolds(t *testing.T) {
 	if list := f.do(request{path: "/audit/holds", token: admin}); strings.Contains(string(list.body), hold.ID) {
 		t.Errorf("%s", list.body)
 	}
+
+	var want, got []string
+	for i := range 5 {
+		added := add(admin, fmt.Sprintf(`{"kind":"task","value":"t%d","reason":"y"}`, i))
+		if err := json.Unmarshal(added.body, &hold); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, hold.ID)
+	}
+	next := new(string)
+	for pages := 0; next != nil && pages < 4; pages++ {
+		list := f.do(request{path: "/audit/holds?limit=2&cursor=" + *next, token: auditor})
+		var page struct {
+			Items      []struct{ ID string }
+			NextCursor *string `json:"next_cursor"`
+		}
+		if err := json.Unmarshal(list.body, &page); err != nil || len(page.Items) > 2 {
+			t.Fatalf("%s, %v", list.body, err)
+		}
+		for _, h := range page.Items {
+			got = append(got, h.ID)
+		}
+		next = page.NextCursor
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("in pages: %v, want %v", got, want)
+	}
+	f.do(request{path: "/audit/holds?cursor=x", token: auditor}).wants(t, fault.InvalidCursor, "cursor")
+	f.do(request{path: "/audit/holds?limit=501", token: auditor}).wants(t, fault.InvalidRequest, "limit")
 }
