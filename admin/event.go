@@ -38,6 +38,7 @@ const (
 	Download         Kind = "download"          // id of the exec
 	DownloadsOmitted Kind = "downloads_omitted" // id of the token whose downloads were too many for an event each
 	ExportsOmitted   Kind = "exports_omitted"   // id of the token whose exports were too many for events each
+	ExecsRemoved     Kind = "execs_removed"     // the rule of retention by which they were
 	RetentionRun     Kind = "retention_run"     // "ended", or "killed" for one whose process died
 	HoldAdded        Kind = "hold_added"        // id of the hold
 	HoldRemoved      Kind = "hold_removed"      // id of the hold
@@ -52,7 +53,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted,
-		RetentionRun, HoldAdded, HoldRemoved, SignedIn, SignedOut, SkillsRepair, SchemaMigrated, LogKeyReplaced,
+		ExecsRemoved, RetentionRun, HoldAdded, HoldRemoved, SignedIn, SignedOut, SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }
 

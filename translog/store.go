@@ -52,9 +52,6 @@ type Store interface {
 	// AdminPage returns the administrative events after the one with this seq.
 	AdminPage(ctx context.Context, after int64) (EventPage, error)
 
-	// RemovedPage returns the events that retention has removed, after the one with this seq: their seq, exec and index.
-	RemovedPage(ctx context.Context, after int64) (EventPage, error)
-
 	// Logged returns the events of the entries from one index on and before another; of execs, all of their events, in the order of their ids.
 	Logged(ctx context.Context, from, end int64) (EventPage, error)
 
@@ -116,14 +113,13 @@ type Event struct {
 
 // EventPage is a page of events. All of it is as it was at one moment.
 type EventPage struct {
-	Execs   []Exec
-	Admin   []Event
-	Removed []Event // only their seq, exec and index
-	State   State
+	Execs []Exec
+	Admin []Event
+	State State
 
 	// Where the next page begins.
 	Next      string // of ExecPage: after this id; empty: there is none
-	NextSeq   int64  // of AdminPage and RemovedPage: after this seq; 0: there is none
+	NextSeq   int64  // of AdminPage: after this seq; 0: there is none
 	NextIndex int64  // of Logged: with this entry
 }
 

@@ -17,16 +17,13 @@ import (
 // second, and ten when another node takes over.
 const overdueAfter = time.Minute
 
-// removed is the source of events that retention has removed. It comes after the others: an exec that is removed meanwhile is found in one of them.
-const removed = "removed"
-
-// Subjects implements verify.Source: one page of the database. Places are a source and the key after which the page begins. Sources are in the
-// order of their names.
+// Subjects implements verify.Source: one page of the database. Places are a source and the key after which the page begins. Execs come before
+// administrative events, so that an exec which retention removes meanwhile is found, or else the event that says so.
 func (l Log) Subjects(ctx context.Context, at string, each func(verify.Subject) error) (next string, err error) {
 	source, after, ok := strings.Cut(at, ":")
 	switch {
 	case at == "":
-		return l.adminSubjects(ctx, 0, each)
+		return l.execSubjects(ctx, "", each)
 	case ok && source+":" == verify.FromPrefix:
 		index, err := strconv.ParseInt(after, 10, 64)
 		if err == nil && index >= 0 {
@@ -38,28 +35,22 @@ func (l Log) Subjects(ctx context.Context, at string, each func(verify.Subject) 
 			return l.adminSubjects(ctx, seq, each)
 		}
 	case ok && source == string(Execs):
-		page, err := l.Store.ExecPage(ctx, after)
-		next = string(Execs) + ":" + page.Next
-		if page.Next == "" {
-			next = removed + ":0"
-		}
-		return next, page.each(err, each)
-	case ok && source == removed:
-		seq, err := strconv.ParseInt(after, 10, 64)
-		if err == nil {
-			page, err := l.Store.RemovedPage(ctx, seq)
-			if page.NextSeq > 0 {
-				next = fmt.Sprintf("%s:%d", removed, page.NextSeq)
-			}
-			return next, page.each(err, each)
-		}
+		return l.execSubjects(ctx, after, each)
 	}
 	return "", fault.New(fault.InvalidRequest, "%.60q is not a place in the evidence; use the next of an answer, or %sINDEX", at, verify.FromPrefix)
 }
 
+func (l Log) execSubjects(ctx context.Context, after string, each func(verify.Subject) error) (next string, err error) {
+	page, err := l.Store.ExecPage(ctx, after)
+	next = string(Execs) + ":" + page.Next
+	if page.Next == "" {
+		next = string(Admin) + ":0"
+	}
+	return next, page.each(err, each)
+}
+
 func (l Log) adminSubjects(ctx context.Context, after int64, each func(verify.Subject) error) (next string, err error) {
 	page, err := l.Store.AdminPage(ctx, after)
-	next = string(Execs) + ":"
 	if page.NextSeq > 0 {
 		next = fmt.Sprintf("%s:%d", Admin, page.NextSeq)
 	}
@@ -84,12 +75,6 @@ func (p EventPage) each(err error, each func(verify.Subject) error) error {
 		return err
 	}
 	now := time.Now()
-	for _, e := range p.Admin { // keys of equal length are in the order of seq
-		s := verify.Subject{Source: string(Admin), Key: fmt.Sprintf("%019d", e.Seq), Documents: []verify.Document{e.evidence(p.State, now)}}
-		if err := each(s); err != nil {
-			return err
-		}
-	}
 	for _, x := range p.Execs {
 		s := verify.Subject{Source: string(Execs), Key: x.ID, Row: x.Row, Cut: len(x.Events) > maxHistory}
 		s.Documents = make([]verify.Document, len(x.Events))
@@ -100,8 +85,8 @@ func (p EventPage) each(err error, each func(verify.Subject) error) error {
 			return err
 		}
 	}
-	for _, e := range p.Removed {
-		s := verify.Subject{Source: removed, Key: fmt.Sprintf("%019d", e.Seq), Documents: []verify.Document{{Seq: e.Seq, Index: e.Index, Removed: true}}}
+	for _, e := range p.Admin { // keys of equal length are in the order of seq
+		s := verify.Subject{Source: string(Admin), Key: fmt.Sprintf("%019d", e.Seq), Documents: []verify.Document{e.evidence(p.State, now)}}
 		if err := each(s); err != nil {
 			return err
 		}

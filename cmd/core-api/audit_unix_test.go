@@ -269,7 +269,7 @@ func TestAuditVerify(t *testing.T) {
 	wants("--artifacts", 0, "0 differences: the log has 3 entries; compared 3 events, 1 exec, 0 files\n")
 	wants("", 0, "0 differences: the log has 3 entries, the first 3 of them verified before; compared 0 events, 0 execs; no artifacts were compared\n")
 	wants("--full", 0, "compared 3 events")
-	wants("--since 1h --project other", 0, `compared 0 events, 0 execs; no artifacts were compared; of a part of the execs only, without administrative events and holds; there is no exec of the project "other"`)
+	wants("--since 1h --project other", 0, `compared 1 event, 0 execs; no artifacts were compared; of a part of the execs only, without holds; there is no exec of the project "other"`)
 	pub := filepath.Join(t.TempDir(), "log.pub")
 	_, key, _ := coreAPI(t, "audit", "key", "--state-dir", state)
 	if err := os.WriteFile(pub, []byte(key), 0o600); err != nil {

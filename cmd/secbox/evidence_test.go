@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,54 +26,78 @@ import (
 	"secbox/translog/verify"
 )
 
-// smallLog is a log of two administrative events.
+// smallLog is a log of administrative events, which a test serves.
 type smallLog struct {
-	key                             string
-	point, tile, entries, documents []byte
+	key    string
+	signer note.Signer
+	events []verify.Document
+	shown  atomic.Int64                      // entries
+	lists  func(at string) []verify.Document // nil: all events
 }
 
-func newSmallLog(t *testing.T) smallLog {
+// newSmallLog returns a log of two events, and others that it does not show yet.
+func newSmallLog(t *testing.T, more ...proof.AdminDocument) *smallLog {
 	t.Helper()
 	secret, key, err := note.GenerateKey(strings.NewReader(strings.Repeat("k", 100)), "secbox/a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := note.NewSigner(secret)
-	if err != nil {
+	l := &smallLog{key: key}
+	if l.signer, err = note.NewSigner(secret); err != nil {
 		t.Fatal(err)
 	}
-	l := smallLog{key: key}
-	var hashes []tlog.Hash
-	for i := range int64(2) {
-		d := verify.Document{Seq: i + 1, Index: i, Salt: bytes.Repeat([]byte{byte(i)}, proof.SaltSize)}
-		d.Canonical = proof.AdminDocument{Seq: d.Seq, Kind: admin.NodeStarted, Data: "{}"}.Canonical()
-		entry := proof.Entry(d.Salt, d.Canonical)
-		hash := tlog.RecordHash(entry[:])
-		l.entries = append(binary.BigEndian.AppendUint16(l.entries, uint16(len(entry))), entry[:]...)
-		hashes, l.tile = append(hashes, hash), append(l.tile, hash[:]...)
-		if l.documents, err = verify.AppendSubject(l.documents, verify.Subject{Source: "admin", Key: fmt.Sprintf("%019d", d.Seq), Documents: []verify.Document{d}}); err != nil {
-			t.Fatal(err)
-		}
+	for i, e := range append([]proof.AdminDocument{{Kind: admin.NodeStarted, Data: "{}"}, {Kind: admin.NodeEnded, Data: "{}"}}, more...) {
+		e.Seq = int64(i) + 1
+		l.events = append(l.events, verify.Document{Seq: e.Seq, Index: int64(i), Salt: bytes.Repeat([]byte{byte(i)}, proof.SaltSize), Canonical: e.Canonical()})
 	}
-	l.documents = verify.AppendEnd(l.documents, "")
-	root := tlog.NodeHash(hashes[0], hashes[1])
-	if l.point, err = note.Sign(&note.Note{Text: string(log.Checkpoint{Origin: "secbox/a", Size: 2, Hash: root[:]}.Marshal())}, signer); err != nil {
-		t.Fatal(err)
-	}
+	l.shown.Store(2)
 	return l
 }
 
-// serve answers as core-api does.
-func (l smallLog) serve(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP answers as core-api does.
+func (l *smallLog) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	size := l.shown.Load()
+	var bundle, tile, page []byte
+	var hashes []tlog.Hash
+	read := tlog.HashReaderFunc(func(at []int64) (found []tlog.Hash, err error) {
+		for _, index := range at {
+			found = append(found, hashes[index])
+		}
+		return found, nil
+	})
+	for i, e := range l.events[:size] {
+		entry := proof.Entry(e.Salt, e.Canonical)
+		bundle = append(binary.BigEndian.AppendUint16(bundle, uint16(len(entry))), entry[:]...)
+		stored, err := tlog.StoredHashes(int64(i), entry[:], read)
+		if err != nil {
+			panic(err)
+		}
+		hashes, tile = append(hashes, stored...), append(tile, stored[0][:]...)
+	}
 	switch r.URL.Path {
 	case "/audit/log/checkpoint":
-		_, _ = w.Write(l.point)
-	case "/audit/log/tile/0/000.p/2":
-		_, _ = w.Write(l.tile)
-	case "/audit/log/tile/entries/000.p/2":
-		_, _ = w.Write(l.entries)
+		root, err := tlog.TreeHash(size, read)
+		if err != nil {
+			panic(err)
+		}
+		point, err := note.Sign(&note.Note{Text: string(log.Checkpoint{Origin: "secbox/a", Size: uint64(size), Hash: root[:]}.Marshal())}, l.signer)
+		if err != nil {
+			panic(err)
+		}
+		_, _ = w.Write(point)
+	case fmt.Sprintf("/audit/log/tile/0/000.p/%d", size):
+		_, _ = w.Write(tile)
+	case fmt.Sprintf("/audit/log/tile/entries/000.p/%d", size):
+		_, _ = w.Write(bundle)
 	case "/audit/log/documents":
-		_, _ = w.Write(l.documents)
+		events := l.events[:size]
+		if l.lists != nil {
+			events = l.lists(r.FormValue("at"))
+		}
+		for _, e := range events {
+			page, _ = verify.AppendSubject(page, verify.Subject{Source: verify.SourceAdmin, Key: fmt.Sprintf("%019d", e.Seq), Documents: []verify.Document{e}})
+		}
+		_, _ = w.Write(verify.AppendEnd(page, ""))
 	default:
 		http.NotFound(w, r)
 	}
@@ -134,7 +159,9 @@ func TestAuditVerifyOfAHostileServer(t *testing.T) {
 		"the same page again": {"/audit/log/documents", func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, pending("admin", "1"), `{"next":"`+r.FormValue("at")+`a"}`+"\n")
 		}, 2, "not in order: admin 1 comes after admin 1"},
-		"a member twice": {"/audit/log/documents", page(`{"source":"admin","key":"1","documents":[],"key":"2"}` + "\n"), 2, "duplicate"},
+		"a document that is said to be removed": {"/audit/log/documents", page(`{"source":"admin","key":"1","documents":[{"seq":1,"index":0,"removed":true}]}` + "\n" + `{"next":""}`), 1, "event 1: expected a salt of 32 bytes"},
+		"another source":                        {"/audit/log/documents", page(`{"source":"removed","key":"1","documents":[{"seq":1,"index":0,"removed":true}]}` + "\n"), 2, "unknown source removed"},
+		"a member twice":                        {"/audit/log/documents", page(`{"source":"admin","key":"1","documents":[],"key":"2"}` + "\n"), 2, "duplicate"},
 		"an error that is hostile to terminals": {"/audit/log/checkpoint", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusForbidden)
 			fmt.Fprint(w, `{"code":"forbidden","detail":"x\u001b[2J"}`)
@@ -147,7 +174,7 @@ func TestAuditVerifyOfAHostileServer(t *testing.T) {
 					c.answer(w, r)
 					return
 				}
-				l.serve(w, r)
+				l.ServeHTTP(w, r)
 			}))
 			t.Cleanup(web.Close)
 			var stdout, stderr bytes.Buffer
@@ -168,7 +195,7 @@ func TestAuditVerifyGoesOnFromItsPlace(t *testing.T) {
 			fmt.Fprintln(w, `{"next":"from:1"}`)
 			return
 		}
-		l.serve(w, r)
+		l.ServeHTTP(w, r)
 	}))
 	t.Cleanup(web.Close)
 	for _, c := range []struct {
@@ -223,6 +250,41 @@ func TestEvidenceOfAServerThatStalls(t *testing.T) {
 			e := newEvidence(&endpoint{url: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, client: &http.Client{Transport: answer}})
 			if _, err := e.Tile(t.Context(), "0/000"); !fault.Is(err, fault.OutcomeUnknown) || time.Since(began) > 5*time.Minute {
 				t.Errorf("%s: after %s: %v", name, time.Since(began), err)
+			}
+		})
+	}
+}
+
+// TestExecsRemovedDuringAVerification: an event that the log does not have excuses no missing document, unless the log gets it soon.
+func TestExecsRemovedDuringAVerification(t *testing.T) {
+	t.Parallel()
+	for _, logged := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newSmallLog(t, proof.AdminDocument{Kind: admin.ExecsRemoved, Subject: "audit.retention_days", Data: `{"part":"record","days":7,"entries":{"x":[0]}}`})
+			l.lists = func(at string) []verify.Document { // the first document was removed
+				removal := l.events[2]
+				if at == verify.From(2) {
+					return []verify.Document{removal}
+				}
+				removal.Index = -1
+				return []verify.Document{l.events[1], removal}
+			}
+			if logged {
+				time.AfterFunc(2*time.Second, func() { l.shown.Store(3) })
+			}
+			e := newEvidence(&endpoint{url: &url.URL{Scheme: "http", Host: "127.0.0.1:1"}, client: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+				w := httptest.NewRecorder()
+				l.ServeHTTP(w, r)
+				return w.Result(), nil
+			})}})
+			var lines []string
+			sum, kept, err := verify.Run(t.Context(), e, verify.Options{Key: l.key, TempDir: t.TempDir(), Report: func(d verify.Difference) { lines = append(lines, d.String()) }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if logged && (len(lines) > 0 || sum.Removed != 1 || kept == nil || kept.Size != 2) ||
+				!logged && (kept != nil || len(lines) != 1 || lines[0] != "log: entry 0: expected 1 event, found none") {
+				t.Errorf("logged %v: %q, %+v, %v", logged, lines, sum, kept)
 			}
 		})
 	}

@@ -121,6 +121,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"a run of retention refuses a clock that jumped", retentionClockStops},
 		{"files of a project stay for its execs and holds", retentionProjects},
 		{"a verification finds nothing in an honest database", verifyHonest},
+		{"a verification excuses what an event of the log says that retention removed", verifyRetention},
 		{"a verification names every attack", verifyAttacks},
 		{"a verification finds nothing in a filled database", verifyFilled},
 		{"a verification names every attack on artifacts", verifyArtifacts},

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/retention"
 	"secbox/store/planprobe"
@@ -132,6 +133,68 @@ func verifyHonest(t *testing.T, f Fixture) {
 	}
 	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, Project: "no such project"}); len(lines) > 0 || sum.Execs != 0 || kept != nil {
 		t.Errorf("another project: %q, %+v", lines, sum)
+	}
+}
+
+// verifyRetention: only an event in the log excuses an entry without a document.
+func verifyRetention(t *testing.T, f Fixture) {
+	e := newEvidence(t, f)
+	s, q := f.Retention(), sequencer(t, f.TransparencyLog(), "n1", e.keyFile)
+	_, _, before := e.verify(t, verify.Options{})
+	beginRun(t, s)
+	mustRemove(t, s, expired(retention.Artifacts), e.large)
+	mustRemove(t, s, expired(retention.Records), e.plain)
+	logAll(t, q)
+	if lines, sum, kept := e.verify(t, verify.Options{}); len(lines) > 0 || sum.Execs != 3 || sum.Removed != 3 || kept == nil {
+		t.Errorf("during the run: %q, %+v", lines, sum)
+	}
+	if err := s.End(t.Context(), "run", retention.Done{}); err != nil {
+		t.Fatal(err)
+	}
+	logAll(t, q)
+	for name, o := range map[string]verify.Options{"all": {}, "from the kept checkpoint": {Kept: before}, "of a project": {Project: "none"}} {
+		if lines, _, _ := e.verify(t, o); len(lines) > 0 {
+			t.Errorf("%s, after the run: %q", name, lines)
+		}
+	}
+	record := func(kind admin.Kind, data any) {
+		t.Helper()
+		event, err := admin.New(t.Context(), kind, "audit.test_days", data)
+		if err == nil {
+			err = f.AdminEvents().Record(t.Context(), event)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	removed := func(entries ...int) map[string]any {
+		return map[string]any{"part": "record", "days": 7, "entries": map[string][]int{e.queued: entries}}
+	}
+	record(admin.ExecsRemoved, removed(4))
+	record(admin.ExecsRemoved, removed(1))
+	record(admin.ExecsRemoved, removed(100))
+	record(admin.ExecsRemoved, map[string]any{"part": "all"})
+	record(admin.RetentionRun, map[string]int{"records": 5})
+	e.unprotect(t)
+	e.mustSQL(t, "INSERT INTO audit_tombstone_events (event_seq, exec_id) SELECT seq, exec_id FROM sandbox_exec_events WHERE exec_id = '"+e.open+"'")
+	e.mustSQL(t, "DELETE FROM sandbox_exec_events WHERE exec_id = '"+e.open+"'")
+	e.mustSQL(t, "DELETE FROM sandbox_execs WHERE exec_id = '"+e.open+"'")
+	logAll(t, q)
+	lines, _, _ := e.verify(t, verify.Options{})
+	for _, says := range []string{
+		"exec " + e.queued + ": entry 4: expected its event, or one that says that it was removed, found another one beside administrative event ",
+		"exec " + e.queued + ": entry 1: expected its event, or one that says that it was removed, found another one beside administrative event ",
+		"exec " + e.queued + ": administrative event 6 (execs_removed): expected entries before its own, found entry 100",
+		`log: administrative event 7 (execs_removed): expected a rule of retention and what it removed, found {"part":"all"}`,
+		"log: administrative event 8 (retention_run): expected 3 records and the artifacts of 0 execs, as the events before it say, found 5 and 0",
+		"log: entries 10 to 11: expected 2 events, found none",
+	} {
+		if !strings.Contains(strings.Join(lines, "\n"), says) {
+			t.Errorf("%q is not in:\n%s", says, strings.Join(lines, "\n"))
+		}
+	}
+	if len(lines) != 6 {
+		t.Errorf("%q", lines)
 	}
 }
 

@@ -44,8 +44,8 @@ func (d AdminDocument) Canonical() []byte {
 	return append(b, `,"type":"`+typeAdminEvent+`"}`...)
 }
 
-// parseAdmin is the reverse of Canonical. It refuses bytes that Canonical would not return.
-func parseAdmin(canonical string) (AdminDocument, error) {
+// ParseAdmin is the reverse of Canonical. It refuses bytes that Canonical would not return.
+func ParseAdmin(canonical string) (AdminDocument, error) {
 	var raw struct {
 		ActorID   string          `json:"actor_id"`
 		ActorName string          `json:"actor_name"`
@@ -127,7 +127,7 @@ func CheckAdmin(data []byte, key string, witnesses ...string) (AdminResult, erro
 	if err != nil {
 		return AdminResult{}, refuse(err, "%v", err)
 	}
-	d, err := parseAdmin(f.Event)
+	d, err := ParseAdmin(f.Event)
 	if err != nil {
 		return AdminResult{}, refuse(err, "%v", err)
 	}

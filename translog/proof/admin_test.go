@@ -22,18 +22,18 @@ func TestAdminDocumentsAreReadBack(t *testing.T) {
 	if canonical != want {
 		t.Fatalf("got\n%s\nwant\n%s", canonical, want)
 	}
-	if got, err := parseAdmin(canonical); err != nil || got != d {
+	if got, err := ParseAdmin(canonical); err != nil || got != d {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for i := range canonical {
 		changed := []byte(canonical)
 		changed[i] ^= 1 << (i % 8)
-		if got, err := parseAdmin(string(changed)); err == nil && got == d {
+		if got, err := ParseAdmin(string(changed)); err == nil && got == d {
 			t.Errorf("byte %d: %s", i, changed)
 		}
 	}
 	for _, other := range []string{"", "{}", " " + canonical, canonical + "\n", canonical[:len(canonical)-1] + `,"x":1}`} {
-		if _, err := parseAdmin(other); err == nil {
+		if _, err := ParseAdmin(other); err == nil {
 			t.Errorf("%s was accepted", other)
 		}
 	}

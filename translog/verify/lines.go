@@ -106,7 +106,7 @@ func (s Summary) String() string {
 		text += "; no artifacts were compared"
 	}
 	if s.Only {
-		text += "; of a part of the execs only, without administrative events and holds"
+		text += "; of a part of the execs only, without holds"
 	}
 	if s.Project != "" && s.Execs == 0 {
 		text += fmt.Sprintf("; there is no exec of the project %q", s.Project)

@@ -24,12 +24,14 @@ const (
 // rules compare the documents of a subject with each other and with its row, by source. Documents of a source without a rule are only compared
 // with their entries.
 var rules = map[string]func(r *run, s Subject, f *findings){
-	SourceExec: compareExec,
+	SourceExec:  compareExec,
+	SourceAdmin: compareAdmin,
 }
 
 // findings are of some subjects.
 type findings struct {
 	differences []Difference
+	removals    []removal
 	sum         Summary
 }
 
@@ -37,10 +39,11 @@ func (f *findings) add(execID, what, expected, found string) {
 	f.differences = append(f.differences, Difference{ExecID: execID, What: what, Expected: expected, Found: found})
 }
 
-// readSubjects compares all subjects, or those with new entries.
+// readSubjects compares all subjects, or those with new entries. Results come in the order of subjects.
 func (r *run) readSubjects(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	r.removals.begun = r.leaves.base == 0
 	older := r.older(ctx)
 	batches, failed := make(chan []Subject), make(chan error, 1)
 	go func() {
@@ -63,11 +66,13 @@ func (r *run) readSubjects(ctx context.Context) error {
 		r.sum.Execs += f.sum.Execs
 		r.sum.Events += f.sum.Events
 		r.sum.Pending += f.sum.Pending
-		r.sum.Removed += f.sum.Removed
 		r.sum.ColumnsNewer += f.sum.ColumnsNewer
 		r.sum.ArtifactFiles += f.sum.ArtifactFiles
 		for _, d := range f.differences {
 			r.report(d)
+		}
+		for _, e := range f.removals {
+			r.addRemoval(e)
 		}
 		r.progress()
 		return nil
@@ -120,8 +125,11 @@ type producer struct {
 }
 
 func (p *producer) add(ctx context.Context, s Subject) error {
-	if last := p.last; p.whole && (s.Source < last.Source || s.Source == last.Source && s.Key <= last.Key) {
-		return fault.New(fault.InvalidProof, "the evidence is not in order: %s %s comes after %s %s", Printable(s.Source), Printable(s.Key), Printable(last.Source), Printable(last.Key))
+	switch last := p.last; {
+	case s.Source != SourceExec && s.Source != SourceAdmin:
+		return fault.New(fault.InvalidProof, "the evidence has the unknown source %s; use a secbox of the server's version", Printable(s.Source))
+	case p.whole && (s.Source == last.Source && s.Key <= last.Key || s.Source == SourceExec && last.Source == SourceAdmin):
+		return fault.New(fault.InvalidProof, "the evidence is not in order: %s %s comes after %s %s", s.Source, Printable(s.Key), last.Source, Printable(last.Key))
 	}
 	p.last = Subject{Source: s.Source, Key: s.Key}
 	size := s.size()
@@ -194,6 +202,7 @@ func (r *run) compare(ctx context.Context, older *older, subjects []Subject) (fi
 			}
 			continue
 		}
+		before := len(f.differences)
 		for _, d := range s.Documents {
 			var err error
 			if buffer, err = r.compareDocument(older, s, d, &f, buffer[:0]); err != nil {
@@ -204,7 +213,7 @@ func (r *run) compare(ctx context.Context, older *older, subjects []Subject) (fi
 			f.add(s.Key, "events", "at most four", fmt.Sprintf("%d or more", len(s.Documents)))
 			continue
 		}
-		if rule := rules[s.Source]; rule != nil {
+		if rule := rules[s.Source]; rule != nil && (s.Source == SourceExec || len(f.differences) == before) {
 			rule(r, s, &f)
 		}
 		if r.o.Artifacts != nil && s.Row != nil && s.Row.Status.Final() {
@@ -220,7 +229,7 @@ func (r *run) compare(ctx context.Context, older *older, subjects []Subject) (fi
 
 // wanted reports whether a subject is in the selection by its row, or by its first event: one of the two may have been changed.
 func (r *run) wanted(s Subject) bool {
-	if !r.narrowed() || s.Row != nil && r.selects(*s.Row) {
+	if !r.narrowed() || s.Source == SourceAdmin || s.Row != nil && r.selects(*s.Row) {
 		return true
 	}
 	if len(s.Documents) == 0 || s.Documents[0].Event == nil {
@@ -252,10 +261,6 @@ func (r *run) compareDocument(older *older, s Subject, d Document, f *findings, 
 		return adminName(d.Seq)
 	}
 	switch {
-	case d.Removed:
-		r.see(d.Index)
-		f.sum.Removed++
-		return buffer, nil
 	case d.Overdue:
 		f.add(execID, name(), "an entry in the log", "none")
 		return buffer, nil

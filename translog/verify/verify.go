@@ -26,7 +26,7 @@ type Source interface {
 	// Tile returns a resource of C2SP tlog-tiles by its path below tile/; fault.UnknownFile if there is none.
 	Tile(ctx context.Context, path string) ([]byte, error)
 
-	// Subjects calls each for some subjects, in ascending order of (Source, Key), and returns the place where the next call begins; "" at the end. at
+	// Subjects calls each for some subjects, execs first and then SourceAdmin, both in ascending order of their keys, and returns the place where the next call begins; "" at the end. at
 	// is such a place, "" for all subjects, or From.
 	Subjects(ctx context.Context, at string, each func(Subject) error) (next string, err error)
 }
@@ -37,8 +37,11 @@ func From(index int64) string { return FromPrefix + strconv.FormatInt(index, 10)
 // FromPrefix begins the places of From.
 const FromPrefix = "from:"
 
-// SourceExec is the source of subjects that are execs.
-const SourceExec = "exec"
+// Sources of subjects.
+const (
+	SourceExec  = "exec"
+	SourceAdmin = "admin" // administrative events, each a subject; keys are in the order of their numbers
+)
 
 // Subject is a thing with documents in the log, such as an exec, with all of its documents.
 type Subject struct {
@@ -54,7 +57,6 @@ type Document struct {
 	Seq     int64
 	Index   int64 // of the entry; -1: the log does not have it
 	Overdue bool  // Index is -1, and the log should have it by now
-	Removed bool  // by retention, which left a tombstone
 	Salt    []byte
 
 	Event     *proof.Document // the event of an exec; nil for other types
@@ -68,7 +70,7 @@ type Options struct {
 	Kept *Kept // what an earlier run verified; nil: nothing
 	Full bool  // look at everything again, and compare the log with Kept
 
-	// Either of them leaves out administrative events and holds.
+	// Either of them leaves out holds.
 	Since   time.Time // only execs created since; zero: all
 	Project string    // only execs of this project; empty: all
 
@@ -103,7 +105,7 @@ type Summary struct {
 	Differences   int64 `json:"differences"`
 
 	Artifacts bool   `json:"artifacts"`         // the artifacts of the execs were compared
-	Only      bool   `json:"only,omitzero"`     // only execs of a time or a project were compared, and no administrative events or holds
+	Only      bool   `json:"only,omitzero"`     // only execs of a time or a project were compared, and no holds
 	Project   string `json:"project,omitempty"` // that of Options
 }
 
@@ -120,6 +122,9 @@ func Run(ctx context.Context, source Source, o Options) (Summary, *Kept, error) 
 		return r.sum, nil, err
 	}
 	if err := r.readSubjects(ctx); err != nil {
+		return r.sum, nil, err
+	}
+	if err := r.settle(ctx); err != nil {
 		return r.sum, nil, err
 	}
 	r.reportUnseen()
@@ -145,7 +150,9 @@ type run struct {
 
 	tree   tree
 	leaves leaves
-	seen   bitmap // of the entries from leaves.base on: it has a document
+	seen   bitmap // of the entries from leaves.base on: it has a document, or an event that says that it was removed
+
+	removals removals
 
 	conflicts map[int64]tlog.Hash // tiles that differ from the entry, by index; not written after readLog
 }

@@ -29,7 +29,6 @@ type (
 		Seq      int64  `json:"seq"`
 		Index    int64  `json:"index"`
 		Overdue  bool   `json:"overdue,omitempty"`
-		Removed  bool   `json:"removed,omitempty"`
 		Salt     []byte `json:"salt,omitempty"`
 		Document string `json:"document,omitempty"` // the canonical bytes
 	}
@@ -39,7 +38,7 @@ type (
 func AppendSubject(b []byte, s Subject) ([]byte, error) {
 	w := wireSubject{Source: s.Source, Key: s.Key, Row: s.Row, Cut: s.Cut, Documents: make(wireDocuments, len(s.Documents))}
 	for i, d := range s.Documents {
-		w.Documents[i] = wireDocument{Seq: d.Seq, Index: d.Index, Overdue: d.Overdue, Removed: d.Removed, Salt: d.Salt, Document: string(d.Canonical)}
+		w.Documents[i] = wireDocument{Seq: d.Seq, Index: d.Index, Overdue: d.Overdue, Salt: d.Salt, Document: string(d.Canonical)}
 		if d.Event != nil {
 			w.Documents[i].Document = string(d.Event.Canonical())
 		}
@@ -99,8 +98,8 @@ var errTooMany = fmt.Errorf("a page has more than %d subjects and documents", ma
 func (w wireSubject) subject() (Subject, error) {
 	s := Subject{Source: w.Source, Key: w.Key, Row: w.Row, Cut: w.Cut}
 	for _, d := range w.Documents {
-		document := Document{Seq: d.Seq, Index: max(-1, d.Index), Overdue: d.Overdue, Removed: d.Removed, Salt: d.Salt, Canonical: []byte(d.Document)}
-		if w.Source == SourceExec && !d.Removed {
+		document := Document{Seq: d.Seq, Index: max(-1, d.Index), Overdue: d.Overdue, Salt: d.Salt, Canonical: []byte(d.Document)}
+		if w.Source == SourceExec {
 			event, err := proof.ParseDocument(d.Document)
 			if err != nil {
 				return s, fmt.Errorf("the document of event %d of exec %s cannot be read: %w", d.Seq, Printable(w.Key), err)

@@ -68,33 +68,7 @@ func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.
 		if page.Admin, err = adminEvents.logged(ctx, query, "l.idx >= $1 AND l.idx < $2", from, page.NextIndex); err != nil {
 			return err
 		}
-		if page.Removed, err = All(ctx, query, scanRemoved, selectRemoved+" WHERE l.idx >= $1 AND l.idx < $2 ORDER BY t.event_seq", from, page.NextIndex); err != nil {
-			return err
-		}
 		page.State, err = LogReader{Database{Query: query, Now: db.Now, Ago: db.Ago}}.State(ctx)
-		return err
-	})
-	return page, err
-}
-
-// selectRemoved selects the removed events that are in the log, for scanRemoved.
-var selectRemoved = "SELECT t.event_seq, t.exec_id, l.idx FROM audit_tombstone_events AS t" +
-	" JOIN audit_log_entries AS l ON l.source = " + execEvents.quoted() + " AND l.event_seq = t.event_seq"
-
-func scanRemoved(scan Scan) (e translog.Event, err error) {
-	e.Source = translog.Execs
-	err = scan(&e.Seq, &e.ExecID, &e.Index)
-	return e, err
-}
-
-// RemovedPage implements translog.Store.
-func (db LogReader) RemovedPage(ctx context.Context, after int64) (page translog.EventPage, err error) {
-	err = db.Snapshot(ctx, func(query Run) error {
-		var cut bool
-		page.Removed, cut, err = someOf(ctx, query, pageEvents, scanRemoved, eventSize, selectRemoved+" WHERE t.event_seq > $1 ORDER BY t.event_seq LIMIT $2", after, pageEvents)
-		if cut {
-			page.NextSeq = page.Removed[len(page.Removed)-1].Seq
-		}
 		return err
 	})
 	return page, err

@@ -277,6 +277,9 @@ func (db Retention) remove(ctx context.Context, run Run, q retention.Query, exec
 			step{"DELETE FROM sandbox_exec_events AS e" + these, Params{ids}},
 			step{"DELETE FROM sandbox_execs AS e" + these, Params{ids}})
 	}
+	if err := db.recordRemoval(ctx, run, q, execIDs); err != nil {
+		return err
+	}
 	counter := map[retention.Part]string{retention.Records: "records", retention.Artifacts: "artifacts"}[q.Part]
 	steps = append(steps, step{"UPDATE audit_retention SET " + counter + " = " + counter + " + $1", Params{len(execIDs)}})
 	for _, s := range steps {
@@ -285,6 +288,28 @@ func (db Retention) remove(ctx context.Context, run Run, q retention.Query, exec
 		}
 	}
 	return nil
+}
+
+// recordRemoval inserts the event that names the execs, and the entries that lose their events.
+func (db Retention) recordRemoval(ctx context.Context, run Run, q retention.Query, execIDs []string) error {
+	entries := map[string][]int64{}
+	for _, id := range execIDs {
+		entries[id] = []int64{}
+	}
+	if q.Part == retention.Records {
+		err := run(ctx, func(scan Scan) error {
+			var id string
+			var index int64
+			err := scan(&id, &index)
+			entries[id] = append(entries[id], index)
+			return err
+		}, "SELECT e.exec_id, l.idx FROM sandbox_exec_events AS e JOIN audit_log_entries AS l ON l.source = "+execEvents.quoted()+" AND l.event_seq = e.seq"+
+			" WHERE e.exec_id"+db.In("$1")+" ORDER BY l.idx", db.Set(execIDs))
+		if err != nil {
+			return err
+		}
+	}
+	return db.record(ctx, run, admin.ExecsRemoved, q.Rule, map[string]any{"part": q.Part, "days": q.Days, "entries": entries})
 }
 
 // Queued implements retention.Store.
