@@ -59,9 +59,10 @@ func (e evidence) Subjects(ctx context.Context, at string, each func(verify.Subj
 // get returns an answer of at most limit bytes. It tries again when the server is busy or the connection breaks.
 func (e evidence) get(ctx context.Context, path string, limit int64) (body []byte, err error) {
 	pause := time.Second / 4
-	for range answerAttempts {
+	for attempt := 1; ; attempt++ {
 		body, err = e.getOnce(ctx, path, limit)
-		if !fault.Is(err, fault.ServerBusy) && !fault.Is(err, fault.DatabaseUnavailable) && !fault.Is(err, fault.OutcomeUnknown) {
+		again := fault.Is(err, fault.ServerBusy) || fault.Is(err, fault.DatabaseUnavailable) || fault.Is(err, fault.OutcomeUnknown)
+		if !again || attempt == answerAttempts {
 			return body, err
 		}
 		select {
@@ -71,7 +72,6 @@ func (e evidence) get(ctx context.Context, path string, limit int64) (body []byt
 			pause *= 2
 		}
 	}
-	return nil, err
 }
 
 var errStalled = errors.New("no byte arrived for too long")

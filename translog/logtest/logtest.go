@@ -4,16 +4,11 @@ package logtest
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
-	"encoding/json"
 	"fmt"
 
 	"github.com/transparency-dev/formats/log"
-	tproof "github.com/transparency-dev/formats/proof"
 	"github.com/transparency-dev/merkle/compact"
-	"github.com/transparency-dev/merkle/proof"
 	"github.com/transparency-dev/merkle/rfc6962"
 	"golang.org/x/mod/sumdb/note"
 )
@@ -131,46 +126,4 @@ func Consistent(key string, signed []byte, entries [][]byte) error {
 		err = fmt.Errorf("the log was forked: its first %d entries had another root", point.Size)
 	}
 	return err
-}
-
-// VerifyProof verifies the proof of an exec: each event's inclusion, by its salt and its bytes. It returns the events.
-func VerifyProof(key string, file []byte) ([]json.RawMessage, error) {
-	var f struct {
-		Events []struct {
-			Event     string `json:"event"`
-			Salt      string `json:"salt"`
-			TLogProof string `json:"tlog_proof"`
-		} `json:"events"`
-	}
-	if err := json.Unmarshal(file, &f); err != nil {
-		return nil, err
-	}
-	if len(f.Events) == 0 {
-		return nil, fmt.Errorf("no events")
-	}
-	var events []json.RawMessage
-	for _, e := range f.Events {
-		var p tproof.TLogProof
-		if err := p.Unmarshal([]byte(e.TLogProof)); err != nil {
-			return nil, err
-		}
-		point, err := open(key, p.Checkpoint)
-		if err != nil {
-			return nil, err
-		}
-		salt, err := base64.StdEncoding.DecodeString(e.Salt)
-		if err != nil {
-			return nil, err
-		}
-		entry := sha256.Sum256(append(salt, e.Event...))
-		hashes := make([][]byte, len(p.Hashes))
-		for i := range p.Hashes {
-			hashes[i] = p.Hashes[i][:]
-		}
-		if err := proof.VerifyInclusion(rfc6962.DefaultHasher, p.Index, point.Size, rfc6962.DefaultHasher.HashLeaf(entry[:]), hashes, point.Hash); err != nil {
-			return nil, err
-		}
-		events = append(events, json.RawMessage(e.Event))
-	}
-	return events, nil
 }
