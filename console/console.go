@@ -23,6 +23,7 @@ type Config struct {
 	Proofs Proofs
 
 	Sessions Sessions
+	Tokens   Tokens
 
 	Version string
 	Logger  *slog.Logger     // nil: no log
@@ -39,8 +40,8 @@ type Console struct {
 
 // New makes a Console.
 func New(cfg Config) (*Console, error) {
-	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Sessions == nil || cfg.Version == "" {
-		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, Sessions and a Version")
+	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" {
+		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, Sessions, Tokens and a Version")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -52,7 +53,7 @@ func New(cfg Config) (*Console, error) {
 	c.routes = c.table()
 	for _, r := range c.routes {
 		serve := c.serve(r)
-		if r.form != nil {
+		if r.form != nil || r.answer != nil {
 			c.echo.POST(ui.Root+r.path, serve)
 			continue
 		}

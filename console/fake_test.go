@@ -31,6 +31,7 @@ type fakeApp struct {
 	secure  bool // the browser comes by TLS
 
 	sessions *fakeSessions
+	tokens   []tokens.Token // oldest first
 
 	canceled  []string
 	downloads []string
@@ -44,7 +45,7 @@ func newFake() *fakeApp {
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Sessions: f.sessions, Version: "test"})
+	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +125,34 @@ func (f *fakeApp) OpenOutput(_ context.Context, _ audit.Record, stream string) (
 }
 
 func (f *fakeApp) Prove(context.Context, audit.Record) ([]byte, error) { return []byte("{}"), f.prove }
+
+// fakeTokens has tokens in memory; their secrets are of no use.
+type fakeTokens struct{ app *fakeApp }
+
+func (f fakeTokens) Create(ctx context.Context, spec tokens.Spec) (tokens.Token, string, error) {
+	t, secret, err := tokens.NewService(fakeTokenStore{}, func() time.Time { return clock }).Create(ctx, spec)
+	if err == nil {
+		f.app.tokens = append(f.app.tokens, t)
+	}
+	return t, secret, err
+}
+
+func (f fakeTokens) List(context.Context) ([]tokens.Token, error) {
+	return slices.Clone(f.app.tokens), nil
+}
+
+func (f fakeTokens) Revoke(_ context.Context, id string) (tokens.Token, error) {
+	i := slices.IndexFunc(f.app.tokens, func(t tokens.Token) bool { return t.ID == id })
+	if i < 0 {
+		return tokens.Token{}, fault.New(fault.UnknownToken, "there is no token %s", id)
+	}
+	f.app.tokens[i].RevokedAt = clock
+	return f.app.tokens[i], nil
+}
+
+type fakeTokenStore struct{ tokens.Store }
+
+func (fakeTokenStore) Create(context.Context, tokens.Token, tokens.Hash) error { return nil }
 
 type readSeekCloser struct{ io.ReadSeeker }
 

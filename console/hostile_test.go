@@ -43,6 +43,9 @@ func hostileApp(s string) *fakeApp {
 		r.ErrorReason, r.Detail, r.NodeID, r.Backend, r.Runner, r.RequestedBy, r.IdempotencyKey = audit.Reason(s), s, s, s, s, s, s
 		r.ReplayOf, r.InputsKept = s, audit.InputsKept(s)
 	}
+	for i := range f.tokens {
+		f.tokens[i].Name, f.tokens[i].Projects, f.tokens[i].UserID = s, []string{s, s}, s
+	}
 	for i := range f.events {
 		f.events[i].NodeID, f.events[i].Kind = s, audit.EventKind(s)
 	}
@@ -70,7 +73,7 @@ func TestHostileContent(t *testing.T) {
 	b := open(t, "")
 	for _, s := range []string{strings.Join(hostile[:7], " "), strings.Join(hostile[7:14], " "), hostile[14]} {
 		b.url = hostileApp(s).serve(t)
-		for _, path := range []string{"/console/history?columns=status,command,reason,project,user,agent,task,conversation,skill,token,backend,node,image", "/console/execs/" + execID(2)} {
+		for _, path := range []string{"/console/history?columns=status,command,reason,project,user,agent,task,conversation,skill,token,backend,node,image", "/console/execs/" + execID(2), "/console/tokens"} {
 			b.visit(path)
 			got := eval[struct {
 				Hacked  bool
@@ -82,7 +85,7 @@ func TestHostileContent(t *testing.T) {
 			}](b, `({Hacked: "hacked" in window, Scripts: document.scripts.length, Odd: document.querySelectorAll("img,svg,iframe,object,embed,base,[onerror],[onload],main [hx-trigger]").length,
 				Forms: [...document.forms].filter(f => new URL(f.action).origin != location.origin).length, H1: [...document.querySelectorAll("h1")].map(h => h.innerText).join("|"),
 				Wide: document.documentElement.scrollWidth > innerWidth})`)
-			if got.Hacked || got.Scripts != 2 || got.Odd != 0 || got.Forms != 0 || got.Wide || got.H1 != "History" && got.H1 != "Exec "+execID(2) {
+			if got.Hacked || got.Scripts != 2 || got.Odd != 0 || got.Forms != 0 || got.Wide || got.H1 != "History" && got.H1 != "Tokens" && got.H1 != "Exec "+execID(2) {
 				t.Errorf("%.40q, %s: %+v", s, path, got)
 			}
 		}

@@ -44,6 +44,18 @@ type Sessions interface {
 	End(ctx context.Context, session string, caller tokens.Token) error
 }
 
+// Tokens makes, lists and revokes tokens, by the actor of the context; see tokens.Service.
+type Tokens interface {
+	// Create returns a token with its secret, which is not stored; fault.InvalidRequest names wrong fields.
+	Create(ctx context.Context, spec tokens.Spec) (tokens.Token, string, error)
+
+	// List returns all tokens, also revoked ones, oldest first.
+	List(ctx context.Context) ([]tokens.Token, error)
+
+	// Revoke revokes a token; fault.UnknownToken when there is none with this id.
+	Revoke(ctx context.Context, id string) (tokens.Token, error)
+}
+
 // Execs is what a caller may read of execs; see visible.Execs.
 type Execs interface {
 	Get(ctx context.Context, caller tokens.Token, execID string) (audit.Record, error)

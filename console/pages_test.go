@@ -8,6 +8,7 @@ import (
 
 	"secbox/audit"
 	"secbox/runner"
+	"secbox/tokens"
 )
 
 // pagesUnderTest has an address of every page; each is checked for accessibility in light and dark, for valid HTML and for hostile content. A
@@ -19,6 +20,10 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"exec", "/console/execs/" + execID(2)},
 	{"running exec", "/console/execs/" + execID(1)},
 	{"output", "/console/execs/" + execID(2) + "/output/stdout?from=65536"},
+	{"tokens", "/console/tokens"},
+	{"tokens with revoked ones", "/console/tokens?revoked=1&before=t3"},
+	{"token", "/console/tokens/t1"},
+	{"revoked token", "/console/tokens/t2"},
 	{"sign in", "/console/sign-in?next=/console/history"},
 	{"unknown exec", "/console/execs/none"},
 	{"refused parameter", "/console/history?nothing=1"},
@@ -37,6 +42,11 @@ func fullApp() *fakeApp {
 	ended.StdoutBytes = 200_000
 	f.files = []runner.Artifact{{Path: "report.html", Size: 1234, SHA256: strings.Repeat("b", 64)}}
 	f.output["stdout"] = []byte("\x1b[31mred\x1b[0m \x1b[1;44mbold on blue\x1b[0m\rprogress\n" + strings.Repeat("line\n", 40_000))
+	f.tokens = []tokens.Token{
+		{ID: "t1", Name: "Ada", Role: tokens.Admin, CreatedAt: clock},
+		{ID: "t2", Name: "CI", Role: tokens.Worker, Projects: []string{"demo"}, Agents: []string{"a", "b"}, CreatedAt: clock, RevokedAt: clock},
+		{ID: "t3", Name: "Laptop", Role: tokens.Runner, UserID: "ada", CreatedAt: clock},
+	}
 	f.output["stderr"] = []byte("warning\n")
 	return f
 }

@@ -8,7 +8,7 @@ import (
 	"secbox/tokens"
 )
 
-// route is a page, a form or another answer of the console. Exactly one of page, form and serve is set.
+// route is a page, a form or another answer of the console. Exactly one of page, form, answer and serve is set.
 type route struct {
 	path  string        // below /console, in echo's form: /execs/:id
 	roles []tokens.Role // may use it, as in openapi.yaml; nil: no one needs to be signed in
@@ -17,9 +17,10 @@ type route struct {
 
 	covers []string // of an entry of the navigation: the paths of other pages that belong to it
 
-	page  func(*visit) (ui.Page, error)
-	form  func(*visit) (next ui.Address, err error) // changes something; the answer leads to next
-	serve func(*visit, http.ResponseWriter) error   // anything else, such as a file or a stream
+	page   func(*visit) (ui.Page, error)
+	form   func(*visit) (next ui.Address, err error) // changes something; the answer leads to next
+	answer func(*visit) (ui.Page, error)             // a form whose answer is a page that no address has
+	serve  func(*visit, http.ResponseWriter) error   // anything else, such as a file or a stream
 }
 
 // Roles that several routes have.
@@ -27,6 +28,7 @@ var (
 	readers  = []tokens.Role{tokens.Worker, tokens.Auditor, tokens.Admin}
 	auditors = []tokens.Role{tokens.Auditor, tokens.Admin} //nolint:unused // of pages to come
 	workers  = []tokens.Role{tokens.Worker, tokens.Admin}
+	admins   = []tokens.Role{tokens.Admin}
 )
 
 // table lists every page, in the order of the navigation. PagesUnderTest in pages_test.go has an address of each.
@@ -41,6 +43,10 @@ func (c *Console) table() []route {
 		{path: "/execs/:id/output/:stream", roles: readers, query: []string{"from"}, page: c.outputPage},
 		{path: "/execs/:id/proof", roles: readers, serve: c.downloadProof},
 		{path: "/execs/:id/cancel", roles: workers, form: c.cancel},
+		{path: "/tokens", nav: "Tokens", roles: admins, query: []string{"revoked", "before"}, page: c.tokens},
+		{path: "/tokens", roles: admins, answer: c.createToken},
+		{path: "/tokens/:id", roles: admins, page: c.token},
+		{path: "/tokens/:id/revoke", roles: admins, form: c.revokeToken},
 	}
 }
 

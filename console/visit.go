@@ -76,7 +76,18 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 		if err := v.readQuery(r.query); err != nil {
 			return err
 		}
+		if r.form != nil || r.answer != nil {
+			if err := c.readForm(v); err != nil {
+				return err
+			}
+		}
 		switch {
+		case r.answer != nil:
+			page, err := r.answer(v)
+			if err != nil {
+				return err
+			}
+			return c.render(v, page)
 		case r.page != nil:
 			page, err := r.page(v)
 			if err != nil {
@@ -84,9 +95,6 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 			}
 			return c.render(v, page)
 		case r.form != nil:
-			if err := c.readForm(v); err != nil {
-				return err
-			}
 			next, err := r.form(v)
 			if err != nil {
 				return err

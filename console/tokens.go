@@ -1,0 +1,142 @@
+package console
+
+import (
+	"slices"
+	"strings"
+
+	"secbox/console/ui"
+	"secbox/fault"
+	"secbox/tokens"
+)
+
+const tokenRows = 100 // of a page
+
+// tokensPage is a page of the tokens, newest first.
+type tokensPage struct {
+	rows    []tokens.Token
+	revoked bool // shows revoked ones, too
+	none    bool // there was never one
+	next    ui.Address
+	more    bool
+	first   bool
+	asked   tokenForm
+}
+
+// tokenForm is what the form for a new token asks for. Lists are as they were typed.
+type tokenForm struct {
+	name, role, projects, agents, users, userID string
+	problem                                     *fault.Error // why it was refused
+}
+
+// tokens lists the tokens.
+func (c *Console) tokens(v *visit) (ui.Page, error) {
+	p, err := c.readTokens(v)
+	return ui.Page{Title: "Tokens", Body: tokensBody(p)}, err
+}
+
+func (c *Console) readTokens(v *visit) (tokensPage, error) {
+	all, err := c.cfg.Tokens.List(v.ctx())
+	if err != nil {
+		return tokensPage{}, err
+	}
+	p := tokensPage{revoked: v.query.Get("revoked") == "1", none: len(all) == 0, first: v.query.Get("before") == ""}
+	slices.Reverse(all)
+	if before := v.query.Get("before"); before != "" {
+		i := slices.IndexFunc(all, func(t tokens.Token) bool { return t.ID == before })
+		if i < 0 {
+			return p, noToken(before)
+		}
+		all = all[i+1:]
+	}
+	if !p.revoked {
+		all = slices.DeleteFunc(all, tokens.Token.Revoked)
+	}
+	if p.rows = all; len(all) > tokenRows {
+		p.rows, p.more = all[:tokenRows], true
+		p.next = v.here().With("before", all[tokenRows-1].ID)
+	}
+	return p, nil
+}
+
+// createToken shows the secret of a new token on its answer, and nowhere else.
+func (c *Console) createToken(v *visit) (ui.Page, error) {
+	asked := tokenForm{
+		name: strings.TrimSpace(v.form.Get("name")), role: v.form.Get("role"), userID: strings.TrimSpace(v.form.Get("user_id")),
+		projects: v.form.Get("projects"), agents: v.form.Get("agents"), users: v.form.Get("users"),
+	}
+	made, secret, err := c.cfg.Tokens.Create(v.ctx(), tokens.Spec{
+		Name: asked.name, Role: tokens.Role(asked.role), Projects: list(asked.projects), Agents: list(asked.agents), Users: list(asked.users), UserID: asked.userID,
+	})
+	if fault.Is(err, fault.InvalidRequest) {
+		p, readErr := c.readTokens(v)
+		p.asked, p.asked.problem = asked, fault.From(err)
+		return ui.Page{Title: "Tokens", Body: tokensBody(p), Status: fault.HTTPStatus(fault.InvalidRequest)}, readErr
+	}
+	return ui.Page{Title: "New token", Crumbs: tokenCrumbs(), Body: newTokenBody(made, secret)}, err
+}
+
+// list splits a text at commas and white space.
+func list(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) })
+}
+
+// token asks whether a token is to be revoked.
+func (c *Console) token(v *visit) (ui.Page, error) {
+	all, err := c.cfg.Tokens.List(v.ctx())
+	if err != nil {
+		return ui.Page{}, err
+	}
+	i := slices.IndexFunc(all, func(t tokens.Token) bool { return t.ID == v.Param("id") })
+	if i < 0 {
+		return ui.Page{}, noToken(v.Param("id"))
+	}
+	last := !slices.ContainsFunc(all, func(t tokens.Token) bool { return t.ID != all[i].ID && t.Role == tokens.Admin && !t.Revoked() })
+	return ui.Page{Title: "Token " + ui.Cut(all[i].Name, 100), Crumbs: tokenCrumbs(), Body: tokenBody(all[i], all[i].ID == v.caller.ID, last && all[i].Role == tokens.Admin)}, nil
+}
+
+// revokeToken revokes a token.
+func (c *Console) revokeToken(v *visit) (ui.Address, error) {
+	_, err := c.cfg.Tokens.Revoke(v.ctx(), v.Param("id"))
+	return ui.Link("tokens"), err
+}
+
+func noToken(id string) error {
+	return fault.New(fault.UnknownToken, "there is no token %s; the list has those that there are", ui.Cut(id, 100))
+}
+
+// tokenScope tells what a token is limited to.
+func tokenScope(t tokens.Token) string {
+	if t.Role == tokens.Runner {
+		return "machine of " + t.UserID
+	}
+	var parts []string
+	for _, l := range []struct {
+		name   string
+		values []string
+	}{{"projects", t.Projects}, {"agents", t.Agents}, {"users", t.Users}} {
+		if len(l.values) > 0 {
+			parts = append(parts, l.name+" "+strings.Join(l.values, ", "))
+		}
+	}
+	if len(parts) == 0 {
+		return "everything"
+	}
+	return strings.Join(parts, "; ")
+}
+
+func tokenRoles() []string {
+	var names []string
+	for _, r := range tokens.Roles() {
+		names = append(names, string(r))
+	}
+	return names
+}
+
+func tokenCrumbs() []ui.Crumb { return []ui.Crumb{{Label: "Tokens", To: ui.Link("tokens")}} }
+
+func (p tokensPage) showRevoked() string {
+	if p.revoked {
+		return "1"
+	}
+	return ""
+}
