@@ -40,6 +40,13 @@ type Store interface {
 	// the store.
 	Outlines(ctx context.Context, since, until time.Time, most int, each func(Outline)) error
 
+	// Hours calls each for the execs created at since or later and before until, counted by hour, status and error_reason, in no order. An
+	// empty requestedBy means those of all tokens. The function must not call the store.
+	Hours(ctx context.Context, since, until time.Time, requestedBy string, each func(HourCount)) error
+
+	// Slowest returns at most limit of the newest most execs of that time, the one that took longest first.
+	Slowest(ctx context.Context, since, until time.Time, requestedBy string, most, limit int) ([]SlowExec, error)
+
 	// Events returns the history of an exec, oldest first; empty for an unknown exec.
 	Events(ctx context.Context, execID string) ([]Event, error)
 

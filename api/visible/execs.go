@@ -41,12 +41,19 @@ type Downloads interface {
 	Record(ctx context.Context, execID, what, path string) error
 }
 
+// Activity counts execs by hour; see audit.Activity. Its counts are of one token when requestedBy is not empty.
+type Activity interface {
+	Hours(ctx context.Context, n int, requestedBy string) ([]audit.HourCount, error)
+	Slowest(ctx context.Context, requestedBy string) ([]audit.SlowExec, error)
+}
+
 // Execs is safe for concurrent use.
 type Execs struct {
 	History    History
 	Tombstones Tombstones
 	Tokens     Tokens
 	Downloads  Downloads
+	Activity   Activity // of Hours and Slowest
 }
 
 // Get returns the record of an exec. An exec that the caller may not see looks like an unknown one: fault.UnknownExec. One that retention
@@ -81,6 +88,24 @@ func (e Execs) List(ctx context.Context, caller tokens.Token, f audit.Filter, af
 		f.RequestedBy = caller.ID
 	}
 	return e.History.List(ctx, f, after, limit)
+}
+
+// Hours counts the execs of the newest n hours that the caller may see.
+func (e Execs) Hours(ctx context.Context, caller tokens.Token, n int) ([]audit.HourCount, error) {
+	return e.Activity.Hours(ctx, n, only(caller))
+}
+
+// Slowest returns the execs of the last 24 hours that took longest, of those that the caller may see.
+func (e Execs) Slowest(ctx context.Context, caller tokens.Token) ([]audit.SlowExec, error) {
+	return e.Activity.Slowest(ctx, only(caller))
+}
+
+// only returns the token to whose execs a caller is restricted; empty: none.
+func only(caller tokens.Token) string {
+	if caller.Role == tokens.Worker {
+		return caller.ID
+	}
+	return ""
 }
 
 // Names returns the names of the tokens that requested execs, by id. A worker gets its own name only.

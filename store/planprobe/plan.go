@@ -70,6 +70,28 @@ func Outlines(ctx context.Context, db Database, since, until time.Time, most int
 	return p, nil
 }
 
+// Activity checks that counts of hours and the slowest execs are read from the index of the newest alone. Both sort what they group.
+func Activity(ctx context.Context, db Database, since, until time.Time, requestedBy string) error {
+	hours, err := db.ExplainHours(ctx, since, until, requestedBy)
+	if err != nil {
+		return err
+	}
+	slowest, err := db.ExplainSlowest(ctx, since, until, requestedBy, 10_000, 5)
+	if err != nil {
+		return err
+	}
+	for _, text := range []string{hours, slowest} {
+		p, err := parse(db, strings.ReplaceAll(text, "SCAN newest\n", "")) // the subquery, which is no table
+		if err != nil {
+			return err
+		}
+		if p.Scans || !p.Covered || !slices.Equal(p.Indexes, []string{"sandbox_execs_newest"}) {
+			return fmt.Errorf("more than the index of the newest is read:\n%s", p.Text)
+		}
+	}
+	return nil
+}
+
 // Entries returns the plan of a list of the registry's entries.
 func Entries(ctx context.Context, db Database, q registry.Query, after string, limit int) (Plan, error) {
 	text, err := db.ExplainEntries(ctx, q, after, limit)

@@ -24,6 +24,8 @@ type Database interface {
 	LoadHistories(ctx context.Context, execs iter.Seq2[audit.Record, audit.Record]) error // as they were opened, and as they ended
 	ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error)
 	ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error)
+	ExplainHours(ctx context.Context, since, until time.Time, requestedBy string) (string, error)
+	ExplainSlowest(ctx context.Context, since, until time.Time, requestedBy string, most, limit int) (string, error)
 	ExplainEntries(ctx context.Context, q registry.Query, after string, limit int) (string, error)
 	ExplainRegistryEvents(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) (string, error)
 }

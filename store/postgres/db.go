@@ -144,6 +144,7 @@ func (db *DB) statements() row.Database {
 		NewID:   func(*row.Params) string { return newID },
 		Settled: "CASE WHEN s.mark_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN s.mark_seq ELSE 0 END",
 		Later:   "greatest",
+		Hour:    "date_trunc('hour', created_at, 'UTC')",
 		In:      func(param string) string { return " = ANY (" + param + ")" },
 		Set:     func(values []string) any { return values },
 	}

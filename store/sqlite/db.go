@@ -161,6 +161,7 @@ func (db *DB) statements() row.Database {
 		NewID:      db.newID,
 		Settled:    "e.seq", // transactions commit in the order of their events
 		Later:      "max",
+		Hour:       "created_at - created_at % 3600000000", // microseconds
 		In:         func(param string) string { return " IN (SELECT value FROM json_each(" + param + "))" },
 		Set:        func(values []string) any { list, _ := json.Marshal(values); return string(list) },
 		Leading:    true, // no statistics here

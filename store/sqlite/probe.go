@@ -156,6 +156,18 @@ func (db *DB) ExplainOutlines(ctx context.Context, since, until time.Time, most 
 	return db.explain(ctx, statement, args)
 }
 
+// ExplainHours returns the plan of the counts of hours.
+func (db *DB) ExplainHours(ctx context.Context, since, until time.Time, requestedBy string) (string, error) {
+	statement, args := db.statements().HoursQuery(since, until, requestedBy)
+	return db.explain(ctx, statement, args)
+}
+
+// ExplainSlowest returns the plan of the list of the slowest execs.
+func (db *DB) ExplainSlowest(ctx context.Context, since, until time.Time, requestedBy string, most, limit int) (string, error) {
+	statement, args := db.statements().SlowestQuery(since, until, requestedBy, most, limit)
+	return db.explain(ctx, statement, args)
+}
+
 // ExplainEntries returns the plan of a list of the registry's entries.
 func (db *DB) ExplainEntries(ctx context.Context, q registry.Query, after string, limit int) (string, error) {
 	statement, args := db.statements().EntriesQuery(q, after, limit)

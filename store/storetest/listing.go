@@ -419,6 +419,11 @@ func plans(t *testing.T, f Fixture) {
 			t.Error(err)
 		}
 	}
+	for _, token := range []string{"", middle.RequestedBy, "none"} {
+		if err := planprobe.Activity(t.Context(), f.Database, middle.CreatedAt, middle.CreatedAt.Add(time.Hour), token); err != nil {
+			t.Errorf("token %q: %v", token, err)
+		}
+	}
 	at := &audit.Cursor{CreatedAt: middle.CreatedAt, ExecID: middle.ExecID}
 	for name, c := range map[string]struct {
 		filter audit.Filter

@@ -147,6 +147,7 @@ func canceled(t *testing.T, f Fixture) {
 		"Get":      func() error { _, err := s.Get(ctx, r.ExecID); return err },
 		"List":     func() error { _, err := s.List(ctx, audit.Filter{}, nil, 1); return err },
 		"Outlines": func() error { return s.Outlines(ctx, base, base, 1, func(audit.Outline) {}) },
+		"Hours":    func() error { return s.Hours(ctx, base, base, "", func(audit.HourCount) {}) },
 		"Ping":     func() error { return s.Ping(ctx) },
 	} {
 		if err := call(); !errors.Is(err, context.Canceled) {
@@ -176,6 +177,7 @@ func closed(t *testing.T, f Fixture) {
 		"Get":       func() error { _, err := db.Audit().Get(t.Context(), r.ExecID); return err },
 		"List":      func() error { _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 1); return err },
 		"Outlines":  func() error { return db.Audit().Outlines(t.Context(), base, base, 1, func(audit.Outline) {}) },
+		"Hours":     func() error { return db.Audit().Hours(t.Context(), base, base, "", func(audit.HourCount) {}) },
 		"Events":    func() error { _, err := db.Audit().Events(t.Context(), r.ExecID); return err },
 		"LoseOpen":  func() error { _, err := db.Audit().LoseOpen(t.Context(), "n1", nil); return err },
 		"Heartbeat": func() error { return db.Audit().Heartbeat(t.Context(), audit.Node{NodeID: "n", StartedAt: base}) },

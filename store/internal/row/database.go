@@ -33,6 +33,8 @@ type Database struct {
 	Settled string
 	// Later is the name of the function that returns the greater one of two times.
 	Later string
+	// Hour is the start of the hour of created_at, in UTC.
+	Hour string
 	// In is the condition that a value is in the list of the parameter; Set makes that parameter.
 	In  func(param string) string
 	Set func([]string) any
