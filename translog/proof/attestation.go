@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -42,6 +43,11 @@ func NewSubject(name, sha256 string) Subject {
 	return s
 }
 
+// manifestSubject returns the subject of the manifest. Digests of in-toto have no prefix, unlike those of records.
+func manifestSubject(r audit.Record) Subject {
+	return NewSubject(manifestFile, strings.TrimPrefix(r.ManifestDigest, "sha256:"))
+}
+
 // statement is an in-toto statement.
 type statement struct {
 	Type          string         `json:"_type"`
@@ -60,7 +66,7 @@ func Attest(signer note.Signer, r audit.Record, artifacts []Subject) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
-	body, err := jsonv2.Marshal(statement{statementType, append([]Subject{NewSubject(manifestFile, r.ManifestDigest)}, artifacts...), PredicateType, record})
+	body, err := jsonv2.Marshal(statement{statementType, append([]Subject{manifestSubject(r)}, artifacts...), PredicateType, record})
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +120,7 @@ func CheckAttestation(file []byte, key string) (Attestation, error) {
 		return Attestation{}, refuse(err, "the record cannot be read: %v", err)
 	}
 	a.Record, a.Subjects = inUTC(a.Record), s.Subject
-	if len(s.Subject) == 0 || s.Subject[0] != NewSubject(manifestFile, a.Record.ManifestDigest) {
+	if len(s.Subject) == 0 || s.Subject[0] != manifestSubject(a.Record) {
 		return Attestation{}, refuse(nil, "the first subject is not the manifest of the record")
 	}
 	return a, nil

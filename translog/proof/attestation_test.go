@@ -30,7 +30,7 @@ func attest(t testing.TB) (file []byte, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := audit.Record{ExecID: "e1", Kind: audit.KindExec, Cmd: "bash", Args: []string{"-lc", "echo <b>"}, Status: audit.Failed, ExitCode: new(3), CreatedAt: time.Unix(1, 0), ManifestDigest: strings.Repeat("aa", 32)}
+	r := audit.Record{ExecID: "e1", Kind: audit.KindExec, Cmd: "bash", Args: []string{"-lc", "echo <b>"}, Status: audit.Failed, ExitCode: new(3), CreatedAt: time.Unix(1, 0), ManifestDigest: "sha256:" + strings.Repeat("aa", 32)}
 	file, err = Attest(signer, r, []Subject{NewSubject("out/=a.txt", strings.Repeat("bb", 32))})
 	if err != nil {
 		t.Fatal(err)
