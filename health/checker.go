@@ -258,6 +258,13 @@ type disk struct {
 	known         bool // bytes and inodes could be read
 }
 
+func (d disk) space() *diskspace.Space {
+	if !d.known {
+		return nil
+	}
+	return &diskspace.Space{Bytes: d.bytes, Inodes: d.inodes}
+}
+
 // measure returns the free space even when nothing can be written.
 func measure(w Workspace) (disk, error) {
 	var d disk

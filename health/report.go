@@ -46,6 +46,10 @@ type Report struct {
 	PoolShared           bool   `json:"pool_shared"`
 	PoolNotSharedBecause string `json:"pool_not_shared_because"`
 
+	// The free space of the workspace root and of the state dir, for pages; nil: it could not be read.
+	WorkspaceFree *diskspace.Space `json:"-"`
+	StateFree     *diskspace.Space `json:"-"`
+
 	Problems []Problem `json:"problems"` // never nil; those that stop execs come first
 }
 
@@ -68,7 +72,7 @@ func (c *Checker) Report(ctx context.Context) Report {
 		DockerVersion: s.engine.ServerVersion, DockerContext: s.engine.ClientInfo.Context,
 		EngineRuntime: c.runtimeInUse(s.engine), CgroupVersion: s.engine.CgroupVersion,
 		ContainerUser: c.cfg.ContainerUser, ImagePresent: s.imagePresent(), Database: c.cfg.DatabaseKind,
-		AuditLog: s.auditLog, Retention: s.retention, Skills: c.skills(), Problems: c.problems(s),
+		AuditLog: s.auditLog, Retention: s.retention, Skills: c.skills(), WorkspaceFree: s.root.space(), StateFree: s.state.space(), Problems: c.problems(s),
 	}
 	if c.cfg.CLI != nil {
 		r.DockerCLIPath = c.cfg.CLI.Path()

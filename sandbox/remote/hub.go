@@ -82,6 +82,7 @@ type RunnerInfo struct {
 	Shell          string
 	Allow          []string
 	ConnectedSince time.Time     // this link
+	HeardAt        time.Time     // when it last sent anything
 	Latency        time.Duration // of the last ping; 0: none has returned yet
 	InFlight       int
 }
@@ -135,7 +136,8 @@ func (h *Hub) Runners() []RunnerInfo {
 		}
 		all = append(all, RunnerInfo{
 			UserID: k.user, Name: k.name, Version: m.hello.Version, OS: m.hello.OS, Arch: m.hello.Arch, Shell: m.hello.Shell,
-			Allow: slices.Clone(m.hello.Allow), ConnectedSince: m.link.since, Latency: m.link.latency, InFlight: len(m.pending),
+			Allow: slices.Clone(m.hello.Allow), ConnectedSince: m.link.since, HeardAt: m.link.start.Add(time.Duration(m.link.heard.Load())),
+			Latency: m.link.latency, InFlight: len(m.pending),
 		})
 	}
 	slices.SortFunc(all, func(a, b RunnerInfo) int {
