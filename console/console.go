@@ -22,6 +22,11 @@ type Config struct {
 	Runner Runner
 	Proofs Proofs
 
+	Nodes   Nodes
+	Health  Health
+	Pool    Pool
+	Runners Runners
+
 	Sessions Sessions
 	Tokens   Tokens
 
@@ -40,8 +45,9 @@ type Console struct {
 
 // New makes a Console.
 func New(cfg Config) (*Console, error) {
-	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" {
-		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, Sessions, Tokens and a Version")
+	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" ||
+		cfg.Nodes == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Runners == nil {
+		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, Sessions, Tokens, Nodes, Health, a Pool, Runners and a Version")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -14,8 +14,11 @@ import (
 
 	"secbox/audit"
 	"secbox/console"
+	"secbox/engine"
 	"secbox/fault"
+	"secbox/health"
 	"secbox/runner"
+	"secbox/sandbox/remote"
 	"secbox/sessions"
 	"secbox/tokens"
 )
@@ -29,6 +32,11 @@ type fakeApp struct {
 	caller  tokens.Token
 	prove   error
 	secure  bool // the browser comes by TLS
+
+	nodes    []audit.Node
+	report   health.Report
+	pool     engine.PoolStats
+	machines []remote.RunnerInfo
 
 	sessions *fakeSessions
 	tokens   []tokens.Token // oldest first
@@ -45,7 +53,7 @@ func newFake() *fakeApp {
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test"})
+	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Nodes: f, Health: f, Pool: f, Runners: f, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,6 +161,11 @@ func (f fakeTokens) Revoke(_ context.Context, id string) (tokens.Token, error) {
 type fakeTokenStore struct{ tokens.Store }
 
 func (fakeTokenStore) Create(context.Context, tokens.Token, tokens.Hash) error { return nil }
+
+func (f *fakeApp) Nodes(context.Context, time.Duration) ([]audit.Node, error) { return f.nodes, nil }
+func (f *fakeApp) Report(context.Context) health.Report                       { return f.report }
+func (f *fakeApp) Stats() engine.PoolStats                                    { return f.pool }
+func (f *fakeApp) Runners() []remote.RunnerInfo                               { return slices.Clone(f.machines) }
 
 type readSeekCloser struct{ io.ReadSeeker }
 

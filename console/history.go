@@ -51,7 +51,8 @@ func (c *Console) history(v *visit) (ui.Page, error) {
 	return ui.Page{Title: "History", Body: historyBody(page)}, err
 }
 
-func (c *Console) readHistory(v *visit) (historyList, error) {
+// readHistory reads the page that the address asks for; only the statuses given, if any.
+func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, error) {
 	var bad fault.Fields
 	f := audit.ParseFilter(func(name string) string {
 		if slices.Contains(filters, name) {
@@ -59,6 +60,9 @@ func (c *Console) readHistory(v *visit) (historyList, error) {
 		}
 		return ""
 	}, c.cfg.Now(), &bad)
+	if len(only) > 0 {
+		f.Statuses = only
+	}
 	text := v.query.Get("text")
 	if len(text) > maxSearch {
 		bad.Add("text", "must be at most %d bytes", maxSearch)

@@ -1,13 +1,17 @@
 package console_test
 
 import (
+	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
 
 	"secbox/audit"
+	"secbox/health"
 	"secbox/runner"
+	"secbox/sandbox/remote"
 )
 
 var regexpOlder = regexp.MustCompile(`<a class="button" href="([^"]*cursor=[^"]*)"`)
@@ -46,6 +50,12 @@ func hostileApp(s string) *fakeApp {
 	for i := range f.tokens {
 		f.tokens[i].Name, f.tokens[i].Projects, f.tokens[i].UserID = s, []string{s, s}, s
 	}
+	f.records[57].ErrorReason, f.records[57].Detail = audit.PolicyDenied, "timeout_ms: "+s+" is above"
+	f.records[57].PolicySnapshot, _ = json.Marshal(map[string]any{"fields": map[string]any{"timeout_ms": map[string]any{"value": s, "ceiling": s, "ceiling_from": s}}})
+	f.machines = []remote.RunnerInfo{{UserID: s, Name: s, Version: s, OS: s, Arch: s, Allow: []string{s}}}
+	f.nodes = []audit.Node{{NodeID: s, Version: s}}
+	f.report = health.Report{Status: health.Degraded, NodeID: s, Version: s, DockerVersion: s, WorkspaceRootNative: s, Problems: []health.Problem{{Check: s, Reason: s, Remedy: s}}}
+	f.pool.NotShared = s
 	for i := range f.events {
 		f.events[i].NodeID, f.events[i].Kind = s, audit.EventKind(s)
 	}
@@ -73,7 +83,7 @@ func TestHostileContent(t *testing.T) {
 	b := open(t, "")
 	for _, s := range []string{strings.Join(hostile[:7], " "), strings.Join(hostile[7:14], " "), hostile[14]} {
 		b.url = hostileApp(s).serve(t)
-		for _, path := range []string{"/console/history?columns=status,command,reason,project,user,agent,task,conversation,skill,token,backend,node,image", "/console/execs/" + execID(2), "/console/tokens"} {
+		for _, path := range []string{"/console/history?columns=status,command,reason,project,user,agent,task,conversation,skill,token,backend,node,image", "/console/execs/" + execID(2), "/console/refused", "/console/runners", "/console/tokens"} {
 			b.visit(path)
 			got := eval[struct {
 				Hacked  bool
@@ -85,7 +95,7 @@ func TestHostileContent(t *testing.T) {
 			}](b, `({Hacked: "hacked" in window, Scripts: document.scripts.length, Odd: document.querySelectorAll("img,svg,iframe,object,embed,base,[onerror],[onload],main [hx-trigger]").length,
 				Forms: [...document.forms].filter(f => new URL(f.action).origin != location.origin).length, H1: [...document.querySelectorAll("h1")].map(h => h.innerText).join("|"),
 				Wide: document.documentElement.scrollWidth > innerWidth})`)
-			if got.Hacked || got.Scripts != 2 || got.Odd != 0 || got.Forms != 0 || got.Wide || got.H1 != "History" && got.H1 != "Tokens" && got.H1 != "Exec "+execID(2) {
+			if got.Hacked || got.Scripts != 2 || got.Odd != 0 || got.Forms != 0 || got.Wide || !slices.Contains([]string{"History", "Exec " + execID(2), "Refused", "Runners and nodes", "Tokens"}, got.H1) {
 				t.Errorf("%.40q, %s: %+v", s, path, got)
 			}
 		}

@@ -7,7 +7,10 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/engine"
+	"secbox/health"
 	"secbox/runner"
+	"secbox/sandbox/remote"
 	"secbox/tokens"
 )
 
@@ -82,4 +85,27 @@ type Runner interface {
 type Proofs interface {
 	// Prove returns fault.NotLogged while the log does not have all events of the exec.
 	Prove(ctx context.Context, r audit.Record) ([]byte, error)
+}
+
+// Nodes has the heartbeats of the installation's nodes; see audit.Store.
+type Nodes interface {
+	// Nodes returns those whose last heartbeat is within the duration, by their ids.
+	Nodes(ctx context.Context, within time.Duration) ([]audit.Node, error)
+}
+
+// Health checks this node; see health.Checker.
+type Health interface {
+	// Report never fails: a check that fails is one of its problems.
+	Report(ctx context.Context) health.Report
+}
+
+// Pool has the containers of this node that wait for a job; see engine.Pool.
+type Pool interface {
+	Stats() engine.PoolStats
+}
+
+// Runners has the users' machines that are connected to this node; see remote.Hub.
+type Runners interface {
+	// Runners returns them by user and name.
+	Runners() []remote.RunnerInfo
 }

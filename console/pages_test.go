@@ -5,9 +5,14 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"secbox/audit"
+	"secbox/diskspace"
+	"secbox/engine"
+	"secbox/health"
 	"secbox/runner"
+	"secbox/sandbox/remote"
 	"secbox/tokens"
 )
 
@@ -17,6 +22,10 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"history", "/console/history"},
 	{"history with a search", "/console/history?text=echo&status=succeeded&columns=status,command,token,node"},
 	{"history without a match", "/console/history?text=nothing-has-this"},
+	{"refused", "/console/refused"},
+	{"refused without a match", "/console/refused?project_id=nothing-has-this"},
+	{"runners and nodes", "/console/runners"},
+	{"runners of a user", "/console/runners?user_id=nobody"},
 	{"exec", "/console/execs/" + execID(2)},
 	{"running exec", "/console/execs/" + execID(1)},
 	{"output", "/console/execs/" + execID(2) + "/output/stdout?from=65536"},
@@ -40,6 +49,17 @@ func fullApp() *fakeApp {
 	ended.SkillID, ended.TaskID, ended.AgentID = "shell.run", "task-1", "agent-1"
 	ended.PolicySnapshot = []byte(`{"fields":{"timeout_ms":{"value":60000,"layer":"default","ceiling":1800000,"ceiling_from":"default"}},"settings_digest":"sha256:s"}`)
 	ended.StdoutBytes = 200_000
+	refused := &f.records[57] // execID(3)
+	refused.Status, refused.ErrorReason, refused.ExitCode = audit.Rejected, audit.PolicyDenied, nil
+	refused.Detail = "timeout_ms: 9000000 is above the ceiling of 1800000; ask for at most that"
+	refused.PolicySnapshot = ended.PolicySnapshot
+	f.machines = []remote.RunnerInfo{{UserID: "ada", Name: "laptop", Version: "0.1.0", OS: "linux", Arch: "amd64", Allow: []string{"exec"}, ConnectedSince: clock, HeardAt: clock, Latency: time.Millisecond, InFlight: 2}}
+	f.nodes = []audit.Node{{NodeID: "node", Version: "test", StartedAt: clock, SeenAt: time.Now()}, {NodeID: "old", Version: "test", StartedAt: clock, SeenAt: clock}}
+	f.report = health.Report{
+		Status: health.Degraded, NodeID: "node", Version: "test", DockerVersion: "20.10.24", Database: "sqlite", WorkspaceRootNative: "/srv/workspace", WorkspaceFree: &diskspace.Space{Bytes: 1 << 38},
+		Problems: []health.Problem{{Check: "skills", Reason: "a skill is broken", Remedy: "repair it"}},
+	}
+	f.pool = engine.PoolStats{Max: 4, Waiting: 2, Starting: 1, Hits: 1200, Misses: 3, NotShared: engine.NotKnownYet + "no container has waited", MemoryLow: true}
 	f.files = []runner.Artifact{{Path: "report.html", Size: 1234, SHA256: strings.Repeat("b", 64)}}
 	f.output["stdout"] = []byte("\x1b[31mred\x1b[0m \x1b[1;44mbold on blue\x1b[0m\rprogress\n" + strings.Repeat("line\n", 40_000))
 	f.tokens = []tokens.Token{

@@ -26,7 +26,7 @@ type route struct {
 // Roles that several routes have.
 var (
 	readers  = []tokens.Role{tokens.Worker, tokens.Auditor, tokens.Admin}
-	auditors = []tokens.Role{tokens.Auditor, tokens.Admin} //nolint:unused // of pages to come
+	auditors = []tokens.Role{tokens.Auditor, tokens.Admin}
 	workers  = []tokens.Role{tokens.Worker, tokens.Admin}
 	admins   = []tokens.Role{tokens.Admin}
 )
@@ -39,6 +39,8 @@ func (c *Console) table() []route {
 		{path: "/sign-in", form: c.signIn},
 		{path: "/sign-out", roles: tokens.Roles(), form: c.signOut},
 		{path: "/history", nav: "History", covers: []string{"/execs"}, roles: readers, query: historyQuery, page: c.history},
+		{path: "/refused", nav: "Refused", roles: readers, query: refusedQuery, page: c.refused},
+		{path: "/runners", nav: "Runners", roles: auditors, query: []string{"user_id"}, page: c.runners},
 		{path: "/execs/:id", roles: readers, query: []string{"show"}, page: c.exec},
 		{path: "/execs/:id/output/:stream", roles: readers, query: []string{"from"}, page: c.outputPage},
 		{path: "/execs/:id/proof", roles: readers, serve: c.downloadProof},

@@ -315,7 +315,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	runs := cancelers{s.runner, s.sandboxes.Recorder}
 	pages, err := console.New(console.Config{
 		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads},
-		Events: s.audit, Runner: runs, Proofs: s.evidence,
+		Events: s.audit, Runner: runs, Proofs: s.evidence, Nodes: s.db.Audit(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.hub,
 		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now), Tokens: s.tokens, Version: Version, Logger: s.log,
 	})
 	if err != nil {

@@ -1,0 +1,92 @@
+package console
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"secbox/audit"
+	"secbox/console/ui"
+	"secbox/diskspace"
+	"secbox/engine"
+	"secbox/health"
+	"secbox/sandbox/remote"
+)
+
+const (
+	maxRunners  = 500 // rows of a page
+	maxOpen     = 500 // open execs that a page counts
+	nodesWithin = 7 * 24 * time.Hour
+	nodeSilent  = time.Minute // six heartbeats
+)
+
+// runnersPage is the users' machines and the nodes.
+type runnersPage struct {
+	user    string // filter; empty: all
+	runners []remote.RunnerInfo
+	more    int // beyond maxRunners
+	nodes   []nodeRow
+	here    health.Report
+	pool    engine.PoolStats
+	partial bool // more than maxOpen execs are open
+	now     time.Time
+}
+
+// nodeRow is a node with its open execs.
+type nodeRow struct {
+	audit.Node
+	silent          bool
+	running, queued int
+}
+
+// runners shows the connected machines of users, the nodes of the installation and the state of this one.
+func (c *Console) runners(v *visit) (ui.Page, error) {
+	p := runnersPage{user: v.query.Get("user_id"), now: c.cfg.Now()}
+	p.runners = slices.DeleteFunc(c.cfg.Runners.Runners(), func(r remote.RunnerInfo) bool { return p.user != "" && r.UserID != p.user })
+	if p.more = len(p.runners) - maxRunners; p.more > 0 {
+		p.runners = p.runners[:maxRunners]
+	}
+	nodes, err := c.cfg.Nodes.Nodes(v.ctx(), nodesWithin)
+	if err != nil {
+		return ui.Page{}, err
+	}
+	open, next, err := c.cfg.Execs.List(v.ctx(), v.caller, audit.Filter{Statuses: []audit.Status{audit.Queued, audit.Running}, Summary: true}, nil, maxOpen)
+	if err != nil {
+		return ui.Page{}, err
+	}
+	p.partial = next != nil
+	for _, n := range nodes {
+		row := nodeRow{Node: n, silent: p.now.Sub(n.SeenAt) > nodeSilent}
+		for _, rec := range open {
+			switch {
+			case rec.NodeID != n.NodeID:
+			case rec.Status == audit.Queued:
+				row.queued++
+			default:
+				row.running++
+			}
+		}
+		p.nodes = append(p.nodes, row)
+	}
+	slices.SortStableFunc(p.nodes, func(a, b nodeRow) int { return cmp.Compare(b.SeenAt.Unix(), a.SeenAt.Unix()) })
+	p.here, p.pool = c.cfg.Health.Report(v.ctx()), c.cfg.Pool.Stats()
+	return ui.Page{Title: "Runners and nodes", Body: runnersBody(p)}, nil
+}
+
+// statusTone is the class of the colour of a node's health.
+func statusTone(s health.Status) string {
+	switch s {
+	case health.OK:
+		return "good"
+	case health.Unavailable:
+		return "bad"
+	}
+	return "warn"
+}
+
+func freeSpace(s *diskspace.Space) string {
+	if s == nil {
+		return "not known"
+	}
+	return ui.Bytes(int64(min(s.Bytes, 1<<62))) + " free"
+}
