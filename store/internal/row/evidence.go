@@ -47,8 +47,9 @@ func (db LogReader) ExecPage(ctx context.Context, after string) (page translog.E
 func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.EventPage, err error) {
 	err = db.Snapshot(ctx, func(query Run) error {
 		page.NextIndex = min(end, from+pageExecs)
+		// Without the expression, PostgreSQL might read all entries of the source by their index.
 		ids, err := All(ctx, query, Value[string], "SELECT DISTINCT e.exec_id FROM audit_log_entries AS l JOIN sandbox_exec_events AS e ON e.seq = l.event_seq"+
-			" WHERE l.source = "+execEvents.quoted()+" AND l.idx >= $1 AND l.idx < $2", from, page.NextIndex)
+			" WHERE l.source || '' = "+execEvents.quoted()+" AND l.idx >= $1 AND l.idx < $2", from, page.NextIndex)
 		if err != nil {
 			return err
 		}
