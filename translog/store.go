@@ -49,8 +49,8 @@ type Store interface {
 	// ExecPage returns the execs after the one with this id, in the order of their ids. Pages are bounded in number and bytes.
 	ExecPage(ctx context.Context, after string) (EventPage, error)
 
-	// AdminPage returns the administrative events after the one with this seq.
-	AdminPage(ctx context.Context, after int64) (EventPage, error)
+	// AdminPage returns the administrative events with at least this seq, which has no lower bound in a database that was changed.
+	AdminPage(ctx context.Context, from int64) (EventPage, error)
 
 	// Logged returns the events of the entries from one index on and before another; of execs, all of their events, in the order of their ids.
 	Logged(ctx context.Context, from, end int64) (EventPage, error)
@@ -119,7 +119,7 @@ type EventPage struct {
 
 	// Where the next page begins.
 	Next      string // of ExecPage: after this id; empty: there is none
-	NextSeq   int64  // of AdminPage: after this seq; 0: there is none
+	NextSeq   int64  // of AdminPage: with this seq; math.MinInt64: there is none
 	NextIndex int64  // of Logged: with this entry
 }
 

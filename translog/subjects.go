@@ -3,6 +3,7 @@ package translog
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -44,18 +45,20 @@ func (l Log) execSubjects(ctx context.Context, after string, each func(verify.Su
 	page, err := l.Store.ExecPage(ctx, after)
 	next = string(Execs) + ":" + page.Next
 	if page.Next == "" {
-		next = string(Admin) + ":0"
+		next = adminPlace(math.MinInt64)
 	}
 	return next, page.each(err, each)
 }
 
-func (l Log) adminSubjects(ctx context.Context, after int64, each func(verify.Subject) error) (next string, err error) {
-	page, err := l.Store.AdminPage(ctx, after)
-	if page.NextSeq > 0 {
-		next = fmt.Sprintf("%s:%d", Admin, page.NextSeq)
+func (l Log) adminSubjects(ctx context.Context, from int64, each func(verify.Subject) error) (next string, err error) {
+	page, err := l.Store.AdminPage(ctx, from)
+	if page.NextSeq != math.MinInt64 {
+		next = adminPlace(page.NextSeq)
 	}
 	return next, page.each(err, each)
 }
+
+func adminPlace(from int64) string { return fmt.Sprintf("%s:%d", Admin, from) }
 
 func (l Log) subjectsFrom(ctx context.Context, index int64, each func(verify.Subject) error) (next string, err error) {
 	state, err := l.Store.State(ctx)
@@ -85,13 +88,21 @@ func (p EventPage) each(err error, each func(verify.Subject) error) error {
 			return err
 		}
 	}
-	for _, e := range p.Admin { // keys of equal length are in the order of seq
-		s := verify.Subject{Source: string(Admin), Key: fmt.Sprintf("%019d", e.Seq), Documents: []verify.Document{e.evidence(p.State, now)}}
+	for _, e := range p.Admin {
+		s := verify.Subject{Source: string(Admin), Key: adminKey(e.Seq), Documents: []verify.Document{e.evidence(p.State, now)}}
 		if err := each(s); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// adminKey returns a key that is in the order of seq. A negative seq is no event's that this program wrote.
+func adminKey(seq int64) string {
+	if seq < 0 {
+		return fmt.Sprintf("-%019d", seq-math.MinInt64)
+	}
+	return fmt.Sprintf("%019d", seq)
 }
 
 // maxHistory is more events than an exec can have.

@@ -2,7 +2,9 @@ package workspace
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"secbox/fault"
@@ -78,6 +80,9 @@ func quoted(name string) string { return fmt.Sprintf("%q", tree.CutName(name, ma
 
 // found returns the cause of an error without its remedy.
 func found(err error) string {
+	if errors.Is(err, fs.ErrNotExist) {
+		return "none"
+	}
 	if e := fault.From(err); e.Err != nil {
 		return e.Err.Error()
 	}

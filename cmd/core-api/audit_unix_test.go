@@ -105,6 +105,12 @@ func TestAuditKeyReplaces(t *testing.T) {
 			t.Errorf("%q: %d %q %q", text, code, out, stderr)
 		}
 	}
+	if err := os.WriteFile(file, signed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, out, stderr := coreAPI(t, "audit", "key", "--state-dir", state, "--replaces", file, "--reason", "again"); code != 0 || out != key || !strings.Contains(stderr, "Recorded before, as administrative event ") {
+		t.Errorf("again: %d %q %q", code, out, stderr)
+	}
 	db, err := store.Open(t.Context(), "", state)
 	if err != nil {
 		t.Fatal(err)

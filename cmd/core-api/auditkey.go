@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -86,6 +88,14 @@ func (c *command) replaceKey(ctx context.Context, db store.Database, origin stri
 	if err != nil || !found {
 		return fault.Wrap(fault.InvalidRequest, err, "%s has no checkpoint of a log under another key than %s", path, checkpoint.KeyID(key.Verifier))
 	}
+	before, err := recorded(ctx, db, claim, key)
+	if err != nil {
+		return err
+	}
+	if before.Seq != 0 {
+		fmt.Fprintf(c.stderr, "Recorded before, as administrative event %d of %s, and not again. This is the present key:\n", before.Seq, before.At.Format(time.RFC3339))
+		return nil
+	}
 	err = admin.Record(ctx, db.AdminEvents(), admin.LogKeyReplaced, claim.KeyID, translog.Replacement{
 		Key: key.Verifier, Entries: claim.Tree.N, Root: claim.Tree.Hash.String(), Checkpoint: claim.Signed, Reason: reason,
 	})
@@ -93,4 +103,17 @@ func (c *command) replaceKey(ctx context.Context, db store.Database, origin stri
 		fmt.Fprintf(c.stderr, "Recorded: this log follows that of the key %s, whose last checkpoint has %s. Restart core-api, and give the auditors this key:\n", claim.KeyID, claim.Checkpoint)
 	}
 	return err
+}
+
+// recorded returns the event that says that this key replaced that of the checkpoint; its Seq is 0 if there is none.
+func recorded(ctx context.Context, db store.Database, former checkpoint.Claim, key translog.Key) (admin.Event, error) {
+	const most = 100 // a key is replaced by few
+	events, err := db.AdminEvents().List(ctx, admin.Filter{Kind: admin.LogKeyReplaced, Subject: former.KeyID}, nil, most)
+	for _, e := range events {
+		var r translog.Replacement
+		if json.Unmarshal([]byte(e.Data), &r) == nil && r.Key == key.Verifier && r.Checkpoint == former.Signed {
+			return e, err
+		}
+	}
+	return admin.Event{}, err
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -148,6 +149,20 @@ func TestAuditVerifyOfAHostileServer(t *testing.T) {
 				_, _ = io.WriteString(w, pending("admin", fmt.Sprintf("%019d", i)))
 			}
 		}, 2, "more than 5120 subjects and documents"},
+		"documents without an end": {"/audit/log/documents", func(w http.ResponseWriter, r *http.Request) {
+			n, _ := strconv.Atoi(r.FormValue("at"))
+			for i := range 2000 {
+				fmt.Fprintf(w, `{"source":"admin","key":"%019d","documents":[{"seq":1,"index":%d,"document":"{}"}]}`+"\n", n+i, i%2)
+			}
+			fmt.Fprintf(w, `{"next":"%d"}`+"\n", n+2000)
+		}, 2, "more than a log of 2 entries can have"},
+		"too many differences": {"/audit/log/documents", func(w http.ResponseWriter, r *http.Request) {
+			n, _ := strconv.Atoi(r.FormValue("at"))
+			for i := range 2000 {
+				fmt.Fprintf(w, `{"source":"admin","key":"%019d","documents":[{"seq":1,"index":-1,"overdue":true,"document":"{}"}]}`+"\n", n+i)
+			}
+			fmt.Fprintf(w, `{"next":%q}`+"\n", map[bool]string{true: strconv.Itoa(n + 2000)}[n < 12_000])
+		}, 1, "14001 differences, of which the last 4001 are not printed: the log has 2 entries"},
 		"too many documents": {"/audit/log/documents", page(`{"source":"admin","key":"1","documents":[` + strings.Repeat("{},", 2_000_000) + `{}]}` + "\n"), 2, "more than 5120 subjects and documents"},
 		"a giant record":     {"/audit/log/documents", page(`{"source":"exec","key":"1","row":{"args":[` + strings.Repeat(`"",`, 1_000_000) + `""]},"documents":[]}` + "\n"), 2, "more than a log of 2 entries can have"},
 		"pages in a circle": {"/audit/log/documents", func(w http.ResponseWriter, r *http.Request) {

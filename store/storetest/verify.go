@@ -214,6 +214,12 @@ func event(id, kind string) string {
 	return "(SELECT seq FROM sandbox_exec_events WHERE exec_id = '" + id + "' AND kind = '" + kind + "')"
 }
 
+// insertBefore inserts administrative events with numbers that no event has.
+func insertBefore(at, option string) string {
+	return "INSERT INTO admin_events (seq, at, node_id, actor_type, actor_id, actor_name, kind, subject, data) " + option +
+		" SELECT seq, " + at + ", 'n1', 'command', '', 'root', 'token_revoked', 't', '{}' FROM (SELECT -9223372036854775808 AS seq UNION ALL SELECT -5 UNION ALL SELECT -4 UNION ALL SELECT 0) AS numbers"
+}
+
 func attacks() []attack {
 	return []attack{
 		{name: "a column of a row", statements: []string{"UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = 'PLAIN'"}, says: []string{"exec PLAIN: exit_code: expected "}},
@@ -272,6 +278,18 @@ func attacks() []attack {
 		{
 			name: "a row is inserted", statements: []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'", "UPDATE copy SET exec_id = 'new', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy"},
 			says: []string{"exec new: events: expected at least one, found none"},
+		},
+		{
+			name: "a row without an id is inserted", statements: []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'", "UPDATE copy SET exec_id = '', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy"},
+			says: []string{"log: events: expected at least one, found none"},
+		},
+		{
+			name: "administrative events are inserted before the first", says: []string{
+				"log: administrative event -9223372036854775808: expected an entry in the log, found none", "log: administrative event -5: expected an entry in the log, found none",
+				"log: administrative event -4: expected an entry in the log, found none", "log: administrative event 0: expected an entry in the log, found none",
+			},
+			sqlite:   []string{insertBefore("1", "")},
+			postgres: []string{insertBefore("now()", "OVERRIDING SYSTEM VALUE")},
 		},
 		{
 			name: "two events are swapped", statements: []string{

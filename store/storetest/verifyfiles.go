@@ -128,7 +128,10 @@ func verifyArtifacts(t *testing.T, f Fixture) {
 	}{
 		{"changed", func() { write(t, path(one, "a.txt"), "b.txt") }, func() { write(t, path(one, "a.txt"), "a.txt") }, []string{`exec ONE: artifact "a.txt": expected the size 5 and the SHA-256 `}},
 		{"added", func() { write(t, path(one, "c.txt"), "c") }, func() { os.Remove(path(one, "c.txt")) }, []string{`exec ONE: artifact "c.txt": expected no such file, found one that the manifest does not have`}},
-		{"removed", func() { os.Remove(path(one, "a.txt")) }, func() { write(t, path(one, "a.txt"), "a.txt") }, []string{`exec ONE: artifact "a.txt": expected the size 5 and the SHA-256 `}},
+		{
+			"removed", func() { os.Remove(path(one, "a.txt")) }, func() { write(t, path(one, "a.txt"), "a.txt") },
+			[]string{`exec ONE: artifact "a.txt": expected the size 5 and the SHA-256 ` + digestOf([]byte("a.txt"))[len("sha256:"):] + ", found none"},
+		},
 		{
 			"swapped", func() { swap(path(one, "a.txt"), path(one, "b.txt")) }, func() { swap(path(one, "a.txt"), path(one, "b.txt")) },
 			[]string{`exec ONE: artifact "a.txt": expected `, `exec ONE: artifact "b.txt": expected `},

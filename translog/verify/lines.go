@@ -92,7 +92,11 @@ func (p Printer) line(v any) {
 
 // String returns the counts as one line.
 func (s Summary) String() string {
-	text := fmt.Sprintf("%s: the log has %s", many(s.Differences, "difference"), many(s.Size, "entry"))
+	text := many(s.Differences, "difference")
+	if s.Differences > MaxReported {
+		text += fmt.Sprintf(", of which the last %d are not printed", s.Differences-MaxReported)
+	}
+	text += ": the log has " + many(s.Size, "entry")
 	if s.From > 0 {
 		text += fmt.Sprintf(", the first %d of them verified before", s.From)
 	}

@@ -81,13 +81,17 @@ func (r *run) readSubjects(ctx context.Context) error {
 
 // produce reads the subjects.
 func (r *run) produce(ctx context.Context, batches chan<- []Subject) error {
-	p := producer{run: r, batches: batches, left: maxEvidencePerEntry*r.size + maxUnlogged, whole: r.leaves.base == 0}
+	p := producer{run: r, batches: batches, whole: r.leaves.base == 0}
+	p.logged, p.unlogged = r.size, maxUnlogged
+	if !p.whole {
+		p.logged *= maxTimes
+	}
 	at := ""
 	if !p.whole {
 		at = From(r.leaves.base)
 	}
 	for empty := 0; ; {
-		before := p.left
+		before := p.logged + p.unlogged
 		next, err := r.source.Subjects(ctx, at, func(s Subject) error { return p.add(ctx, s) })
 		if err != nil {
 			return err
@@ -95,7 +99,7 @@ func (r *run) produce(ctx context.Context, batches chan<- []Subject) error {
 		if next == "" || !p.whole && p.beyond(next) {
 			return p.send(ctx)
 		}
-		if empty++; p.left < before {
+		if empty++; p.logged+p.unlogged < before {
 			empty = 0
 		}
 		if !p.goesOn(at, next, empty) {
@@ -107,17 +111,18 @@ func (r *run) produce(ctx context.Context, batches chan<- []Subject) error {
 
 // Bounds of the evidence of a whole run, for a server that does not end.
 const (
-	maxEvidencePerEntry = 8          // subjects and documents: an exec with its four events comes at most four times
-	maxUnlogged         = 10_000_000 // that the log does not have yet: those of an older version, after an upgrade
-	maxSubject          = 8 << 20    // bytes of memory: records have at most some 300 KiB, and so has their first event, as JSON
-	maxEmptyPages       = 3          // in a row
+	maxTimes      = 4          // that an entry's document comes with only those of new entries: once for each event of its exec
+	maxUnlogged   = 10_000_000 // documents that the log does not have yet: those of an older version, after an upgrade
+	maxSubject    = 8 << 20    // bytes of memory: records have at most some 300 KiB, and so has their first event, as JSON
+	maxEmptyPages = 3          // in a row
 )
 
 // producer passes on subjects in batches.
 type producer struct {
 	*run
 	batches  chan<- []Subject
-	left     int64 // subjects and documents that may still come
+	logged   int64 // documents with an entry that may still come
+	unlogged int64 // the same of other documents, and subjects without one
 	whole    bool  // all subjects are asked for, which come in their order
 	last     Subject
 	subjects []Subject
@@ -133,7 +138,17 @@ func (p *producer) add(ctx context.Context, s Subject) error {
 	}
 	p.last = Subject{Source: s.Source, Key: s.Key}
 	size := s.size()
-	if p.left -= int64(1 + len(s.Documents)); p.left < 0 || size > maxSubject {
+	if len(s.Documents) == 0 {
+		p.unlogged--
+	}
+	for _, d := range s.Documents {
+		if d.Index >= 0 && d.Index < p.size {
+			p.logged--
+		} else {
+			p.unlogged--
+		}
+	}
+	if p.logged < 0 || p.unlogged < 0 || size > maxSubject {
 		return fault.New(fault.InvalidProof, "the evidence has more than a log of %d entries can have", p.size)
 	}
 	p.subjects = append(p.subjects, s)

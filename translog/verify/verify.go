@@ -78,7 +78,7 @@ type Options struct {
 	Artifacts func(ctx context.Context, r audit.Record, report func(what, expected, found string)) (files int, err error)
 
 	TempDir  string           // for a file with 32 bytes for each entry; empty: os.TempDir
-	Report   func(Difference) // is called for each difference, by one goroutine at a time
+	Report   func(Difference) // is called for the first MaxReported differences, by one goroutine at a time
 	Progress func(Summary)    // the same; nil: none
 }
 
@@ -89,6 +89,9 @@ type Difference struct {
 	Expected string `json:"expected"`
 	Found    string `json:"found"`
 }
+
+// MaxReported bounds the differences that Run reports. It counts the others.
+const MaxReported = 10_000
 
 // Summary counts what Run has looked at.
 type Summary struct {
@@ -158,8 +161,9 @@ type run struct {
 }
 
 func (r *run) report(d Difference) {
-	r.sum.Differences++
-	r.o.Report(d)
+	if r.sum.Differences++; r.sum.Differences <= MaxReported {
+		r.o.Report(d)
+	}
 }
 
 func (r *run) narrowed() bool { return !r.o.Since.IsZero() || r.o.Project != "" }

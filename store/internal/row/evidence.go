@@ -3,6 +3,7 @@ package row
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"secbox/audit"
@@ -19,14 +20,18 @@ const (
 // ExecPage implements translog.Store.
 func (db LogReader) ExecPage(ctx context.Context, after string) (page translog.EventPage, err error) {
 	err = db.Snapshot(ctx, func(query Run) error {
-		rows, cut, err := someOf(ctx, query, pageExecs, newRecordScanner().next, audit.Record.Size, SelectExecs+" WHERE exec_id > $1 ORDER BY exec_id LIMIT $2", after, pageExecs)
+		above := " > $1"
+		if after == "" {
+			above = " >= $1" // an inserted id may be empty
+		}
+		rows, cut, err := someOf(ctx, query, pageExecs, newRecordScanner().next, audit.Record.Size, SelectExecs+" WHERE exec_id"+above+" ORDER BY exec_id LIMIT $2", after, pageExecs)
 		if err != nil {
 			return err
 		}
-		where, args := " WHERE e.exec_id > $1 ORDER BY e.exec_id, e.seq LIMIT $2", []any{after, pageEvents}
+		where, args := " WHERE e.exec_id"+above+" ORDER BY e.exec_id, e.seq LIMIT $2", []any{after, pageEvents}
 		if cut {
 			page.Next = rows[len(rows)-1].ExecID
-			where, args = " WHERE e.exec_id > $1 AND e.exec_id <= $3 ORDER BY e.exec_id, e.seq LIMIT $2", append(args, page.Next)
+			where, args = " WHERE e.exec_id"+above+" AND e.exec_id <= $3 ORDER BY e.exec_id, e.seq LIMIT $2", append(args, page.Next)
 		}
 		events, cut, err := someOf(ctx, query, pageEvents, execEvents.scanLogged(), eventSize, execEvents.selectLogged()+where, args...)
 		if err != nil {
@@ -76,15 +81,16 @@ func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.
 }
 
 // AdminPage implements translog.Store.
-func (db LogReader) AdminPage(ctx context.Context, after int64) (page translog.EventPage, err error) {
+func (db LogReader) AdminPage(ctx context.Context, from int64) (page translog.EventPage, err error) {
 	err = db.Snapshot(ctx, func(query Run) error {
 		var cut bool
-		page.Admin, cut, err = someOf(ctx, query, pageEvents, adminEvents.scanLogged(), eventSize, adminEvents.selectLogged()+" WHERE e.seq > $1 ORDER BY e.seq LIMIT $2", after, pageEvents)
+		page.NextSeq = math.MinInt64
+		page.Admin, cut, err = someOf(ctx, query, pageEvents, adminEvents.scanLogged(), eventSize, adminEvents.selectLogged()+" WHERE e.seq >= $1 ORDER BY e.seq LIMIT $2", from, pageEvents)
 		if err != nil {
 			return err
 		}
 		if cut {
-			page.NextSeq = page.Admin[len(page.Admin)-1].Seq
+			page.NextSeq = page.Admin[len(page.Admin)-1].Seq + 1 // math.MinInt64 after the last that can be
 		}
 		page.State, err = LogReader{Database{Query: query, Now: db.Now, Ago: db.Ago}}.State(ctx)
 		return err
