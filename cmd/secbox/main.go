@@ -25,6 +25,7 @@ var version = "0.1.0-dev"
 func main() {
 	process.Main() // does not return in a worker, which this program starts to run commands
 	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
+	context.AfterFunc(ctx, stop) // a second signal ends a program that waits, such as for the writer of a pipe
 	code := run(ctx, os.Args[1:], os.Getenv, os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)

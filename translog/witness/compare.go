@@ -102,7 +102,7 @@ func split(a, b checkpoint.Checkpoint, why error) *Finding {
 const maxUnordered = 1 << 20
 
 // inOrder returns the checkpoints of a file by their sizes, and an error if the sizes do not grow in a large file. It fails with a *Finding if
-// two of the same size differ.
+// two of the same size differ, or if a small file has one of this log that another key is said to have signed.
 func inOrder(f io.Reader, key sumdb.Verifier) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		head, err := io.ReadAll(io.LimitReader(f, maxUnordered))
@@ -111,8 +111,10 @@ func inOrder(f io.Reader, key sumdb.Verifier) iter.Seq2[checkpoint.Checkpoint, e
 			return
 		}
 		all := checkpoint.All(io.MultiReader(bytes.NewReader(head), f), key)
+		var other checkpoint.Claim
 		if len(head) < maxUnordered {
 			all = sorted(all)
+			other, _, err = checkpoint.LastOfOther(bytes.NewReader(head), int64(len(head)), key.Name(), checkpoint.IDOf(key))
 		}
 		before := checkpoint.Checkpoint{Tree: tlog.Tree{N: -1}}
 		for c, err := range all {
@@ -129,6 +131,12 @@ func inOrder(f io.Reader, key sumdb.Verifier) iter.Seq2[checkpoint.Checkpoint, e
 			if !yield(c, err) || err != nil {
 				return
 			}
+		}
+		if err == nil && other.KeyID != "" && before.Signed != "" {
+			err = &Finding{Kind: OtherKey, Reason: checkpoint.ErrKey.Error() + ": " + other.KeyID, Kept: before.Signed, Shown: other.Signed}
+		}
+		if err != nil {
+			yield(checkpoint.Checkpoint{}, err)
 		}
 	}
 }
