@@ -86,6 +86,7 @@ type end struct {
 	Asked         map[string]string `json:"parameters"`
 	LogSize       int64             `json:"log_size"`
 	Checkpoint    string            `json:"checkpoint"`
+	Problem       string            `json:"problem,omitempty"`
 }
 
 // An encoder appends the elements of a format to b.
@@ -180,8 +181,12 @@ func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Count
 	if err != nil {
 		return counts, err
 	}
+	problem := ""
+	if cover.NoState {
+		problem = "no checkpoint covers these records: the database has lost the state of its transparency log"
+	}
 	text, err := enc.end(nil, end{
-		Type: typeEnd, Records: counts.Records, NotLogged: counts.NotLogged, CreatedBefore: filter.Until, Asked: q.Asked, LogSize: cover.Size, Checkpoint: cover.Checkpoint,
+		Type: typeEnd, Records: counts.Records, NotLogged: counts.NotLogged, CreatedBefore: filter.Until, Asked: q.Asked, LogSize: cover.Size, Checkpoint: cover.Checkpoint, Problem: problem,
 	})
 	if err != nil {
 		return counts, err

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"path"
 	"strings"
 	"time"
@@ -210,7 +211,7 @@ func (o ocsfEvents) notLogged(b []byte, execIDs []string) ([]byte, error) {
 }
 
 func (o ocsfEvents) end(b []byte, e end) ([]byte, error) {
-	return o.base(b, "the export ends with the checkpoint that covers it", e.CreatedBefore, e)
+	return o.base(b, cmp.Or(e.Problem, "the export ends with the checkpoint that covers it"), e.CreatedBefore, e)
 }
 
 // base appends an event of no class, which OCSF calls a Base Event.

@@ -2,6 +2,7 @@ package translog
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -14,6 +15,7 @@ const (
 type Cover struct {
 	Checkpoint string
 	Size       int64
+	NoState    bool // the database has lost its checkpoint, and nothing is covered
 }
 
 // Cover waits until the log has every event of an exec that is visible now, but no longer than patience, and returns the newest checkpoint. Before
@@ -24,6 +26,9 @@ func (l Log) Cover(ctx context.Context, patience time.Duration, lacking func(exe
 		return Cover{}, err
 	}
 	state, err := l.Store.State(ctx)
+	if errors.Is(err, ErrNoState) {
+		return Cover{NoState: true}, nil
+	}
 	if err != nil {
 		return Cover{}, err
 	}

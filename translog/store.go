@@ -15,7 +15,7 @@ import (
 // Store is a database of the log. store/sqlite and store/postgres implement it, and store/storetest is their common test suite. All methods
 // are safe for concurrent use. They fail with fault.DatabaseUnavailable when the database does not answer.
 type Store interface {
-	// State returns the state of the log.
+	// State returns the state of the log; ErrNoState if it was deleted.
 	State(ctx context.Context) (State, error)
 
 	// Unlogged returns at most limit events that the log does not have, administrative events first, and those of each source in the order of
@@ -61,6 +61,9 @@ type Store interface {
 	// Behind returns how many events the log does not have, counting no further than most, and the time of the first.
 	Behind(ctx context.Context, most int) (n int, oldest time.Time, err error)
 }
+
+// ErrNoState is wrapped by the errors of State.
+var ErrNoState = verify.ErrNoState
 
 // MaxLease is longer than any lease. One that ends later was taken before the database's clock was set back.
 const MaxLease = 10 * time.Minute
@@ -113,9 +116,10 @@ type Event struct {
 
 // EventPage is a page of events. All of it is as it was at one moment.
 type EventPage struct {
-	Execs []Exec
-	Admin []Event
-	State State
+	Execs   []Exec
+	Admin   []Event
+	State   State // the zero value without one
+	NoState bool  // it was deleted
 
 	// Where the next page begins.
 	Next      string // of ExecPage: after this id; empty: there is none

@@ -82,14 +82,14 @@ func (p EventPage) each(err error, each func(verify.Subject) error) error {
 		s := verify.Subject{Source: string(Execs), Key: x.ID, Row: x.Row, Cut: len(x.Events) > maxHistory}
 		s.Documents = make([]verify.Document, len(x.Events))
 		for i, e := range x.Events {
-			s.Documents[i] = e.evidence(p.State, now)
+			s.Documents[i] = p.evidence(e, now)
 		}
 		if err := each(s); err != nil {
 			return err
 		}
 	}
 	for _, e := range p.Admin {
-		s := verify.Subject{Source: string(Admin), Key: adminKey(e.Seq), Documents: []verify.Document{e.evidence(p.State, now)}}
+		s := verify.Subject{Source: string(Admin), Key: adminKey(e.Seq), Documents: []verify.Document{p.evidence(e, now)}}
 		if err := each(s); err != nil {
 			return err
 		}
@@ -108,9 +108,9 @@ func adminKey(seq int64) string {
 // maxHistory is more events than an exec can have.
 const maxHistory = 16
 
-// evidence returns the event with its entry.
-func (e Event) evidence(state State, now time.Time) verify.Document {
-	d := verify.Document{Seq: e.Seq, Index: e.Index, Overdue: e.overdue(state, now), Salt: e.Salt}
+// evidence returns an event of the page with its entry. Without a state, none is overdue: the missing state is the difference.
+func (p EventPage) evidence(e Event, now time.Time) verify.Document {
+	d := verify.Document{Seq: e.Seq, Index: e.Index, Overdue: !p.NoState && e.overdue(p.State, now), Salt: e.Salt}
 	if e.Source == Execs {
 		d.Event = e.document()
 	} else {

@@ -9,6 +9,7 @@ import (
 
 	"secbox/admin"
 	"secbox/audit"
+	"secbox/export"
 	"secbox/retention"
 	"secbox/store/planprobe"
 	"secbox/translog"
@@ -371,6 +372,19 @@ func attacks() []attack {
 				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
 				return verify.Options{Kept: kept}
 			}, says: []string{"log: tree: expected at least the verified one: 12 entries"},
+		},
+		{
+			name: "the state of the log is deleted", statements: []string{"DELETE FROM audit_log", "UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = 'PLAIN'"},
+			run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
+				var out strings.Builder
+				x := export.Exporter{Records: e.Audit(), Log: translog.Log{Store: e.TransparencyLog()}, Events: e.AdminEvents()}
+				counts, err := x.Write(t.Context(), &out, export.Query{Format: export.Format{Name: "jsonl"}})
+				if err != nil || counts.Records != 4 || !strings.Contains(out.String(), `"problem":"no checkpoint covers these records: `) {
+					t.Errorf("%+v, %v: %s", counts, err, out.String())
+				}
+				return verify.Options{Kept: kept}
+			},
+			says: []string{"log: state: expected a checkpoint and a size of the log, found none", "log: tree: expected at least the verified one: 12 entries", "exec PLAIN: exit_code: expected "},
 		},
 		{name: "the log is emptied", statements: emptyLog, run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options { return verify.Options{Kept: kept} }, says: []string{"log: tree: expected at least the verified one: 12 entries"}},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -43,6 +44,11 @@ func (r *run) readCheckpoint(ctx context.Context) error {
 		if r.o.Kept != nil {
 			r.report(Difference{What: "tree", Expected: "at least the verified one: " + r.o.Kept.describe(), Found: "an empty log"})
 		}
+		return nil
+	}
+	if errors.Is(err, ErrNoState) {
+		r.size = 0
+		r.report(Difference{What: "state", Expected: "a checkpoint and a size of the log", Found: "none"})
 		return nil
 	}
 	if err != nil {

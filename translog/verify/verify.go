@@ -7,6 +7,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"strconv"
 	"time"
@@ -20,7 +21,7 @@ import (
 // Source is the evidence of an installation. It may change meanwhile: a subject is as it was at one moment, and all that the log had at the time of
 // Checkpoint is in the subjects of later calls.
 type Source interface {
-	// Checkpoint returns the newest signed checkpoint; fault.NotLogged for an empty log.
+	// Checkpoint returns the newest signed checkpoint; fault.NotLogged for an empty log, and ErrNoState if the database has lost what it knows about the log.
 	Checkpoint(ctx context.Context) (string, error)
 
 	// Tile returns a resource of C2SP tlog-tiles by its path below tile/; fault.UnknownFile if there is none.
@@ -30,6 +31,9 @@ type Source interface {
 	// is such a place, "" for all subjects, or From.
 	Subjects(ctx context.Context, at string, each func(Subject) error) (next string, err error)
 }
+
+// ErrNoState means that the database has neither the log's checkpoint nor its size any more.
+var ErrNoState = errors.New("the log has no state")
 
 // From is the place of Source.Subjects for only those with an entry from the index on. The order of subjects is not defined, and they may come twice.
 func From(index int64) string { return FromPrefix + strconv.FormatInt(index, 10) }

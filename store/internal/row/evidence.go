@@ -42,8 +42,7 @@ func (db LogReader) ExecPage(ctx context.Context, after string) (page translog.E
 			rows = slices.DeleteFunc(rows, func(r audit.Record) bool { return r.ExecID > page.Next })
 		}
 		page.Execs = merge(rows, events)
-		page.State, err = LogReader{Database{Query: query, Now: db.Now, Ago: db.Ago}}.State(ctx)
-		return err
+		return db.addState(ctx, query, &page)
 	})
 	return page, err
 }
@@ -74,10 +73,18 @@ func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.
 		if page.Admin, err = adminEvents.logged(ctx, query, "l.idx >= $1 AND l.idx < $2", from, page.NextIndex); err != nil {
 			return err
 		}
-		page.State, err = LogReader{Database{Query: query, Now: db.Now, Ago: db.Ago}}.State(ctx)
-		return err
+		return db.addState(ctx, query, &page)
 	})
 	return page, err
+}
+
+// addState sets the page's state, as it was when the rest was read.
+func (db LogReader) addState(ctx context.Context, query Run, page *translog.EventPage) (err error) {
+	page.State, err = LogReader{Database{Query: query, Now: db.Now, Ago: db.Ago}}.State(ctx)
+	if errors.Is(err, translog.ErrNoState) {
+		page.State, page.NoState, err = translog.State{}, true, nil
+	}
+	return err
 }
 
 // AdminPage implements translog.Store.
@@ -92,8 +99,7 @@ func (db LogReader) AdminPage(ctx context.Context, from int64) (page translog.Ev
 		if cut {
 			page.NextSeq = page.Admin[len(page.Admin)-1].Seq + 1 // math.MinInt64 after the last that can be
 		}
-		page.State, err = LogReader{Database{Query: query, Now: db.Now, Ago: db.Ago}}.State(ctx)
-		return err
+		return db.addState(ctx, query, &page)
 	})
 	return page, err
 }

@@ -100,7 +100,7 @@ func (db LogReader) State(ctx context.Context) (translog.State, error) {
 	s.Floors = floors
 	for _, source := range sources {
 		if _, ok := floors[source.name]; err == nil && !ok {
-			err = fault.New(fault.Internal, "the database has lost the state of its transparency log")
+			err = fault.Wrap(fault.Internal, translog.ErrNoState, "the database has lost the state of its transparency log; restore audit_log and audit_log_sources from a backup")
 		}
 	}
 	return s, err
