@@ -52,7 +52,8 @@ type Store interface {
 	// AdminPage returns the administrative events with at least this seq, which has no lower bound in a database that was changed.
 	AdminPage(ctx context.Context, from int64) (EventPage, error)
 
-	// Logged returns the events of the entries from one index on and before another; of execs, all of their events, in the order of their ids.
+	// Logged returns the events of the entries from one index on and before another, and with the last of them the first 128 of each source that the log
+	// does not have; of execs, all of their events, in the order of their ids.
 	Logged(ctx context.Context, from, end int64) (EventPage, error)
 
 	// Holds returns all holds, also those that were removed, and the administrative events of holds in the order of their seq, as they were at one moment.

@@ -62,7 +62,7 @@ func adminPlace(from int64) string { return fmt.Sprintf("%s:%d", Admin, from) }
 
 func (l Log) subjectsFrom(ctx context.Context, index int64, each func(verify.Subject) error) (next string, err error) {
 	state, err := l.Store.State(ctx)
-	if err != nil || index >= state.Size {
+	if err != nil || index > state.Size {
 		return "", err
 	}
 	page, err := l.Store.Logged(ctx, index, state.Size)

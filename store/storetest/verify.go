@@ -111,7 +111,7 @@ func verifyHonest(t *testing.T, f Fixture) {
 			}
 		}
 	}
-	if lines, sum, again := e.verify(t, verify.Options{Kept: kept}); len(lines) > 0 || sum.Execs != 0 || sum.From != 12 || again == nil {
+	if lines, sum, again := e.verify(t, verify.Options{Kept: kept}); len(lines) > 0 || sum.Pending < 128 || sum.From != 12 || again == nil {
 		t.Errorf("before they are in the log: %q, %+v", lines, sum)
 	}
 	if lines, sum, _ := e.verify(t, verify.Options{}); len(lines) > 0 || sum.Execs != 304 || sum.Pending != 750 {
@@ -275,6 +275,20 @@ func attacks() []attack {
 		{
 			name: "an event is inserted", statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
 			says: []string{"exec PLAIN: history: "},
+		},
+		{
+			name:       "an event is inserted that the log does not have yet",
+			statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
+			run:        func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options { return verify.Options{Kept: kept} },
+			says:       []string{"exec PLAIN: history: "},
+		},
+		{
+			name:       "the log is stopped",
+			statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
+			sqlite:     []string{"UPDATE sandbox_exec_events SET at = 1 WHERE seq > 12", "UPDATE audit_log SET signed_at = 1"},
+			postgres:   []string{"UPDATE sandbox_exec_events SET at = '2020-01-01' WHERE seq > 12", "UPDATE audit_log SET signed_at = '2020-01-01'"},
+			run:        func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options { return verify.Options{Kept: kept} },
+			says:       []string{"exec PLAIN: event "},
 		},
 		{
 			name: "a row is inserted", statements: []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'", "UPDATE copy SET exec_id = 'new', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy"},

@@ -15,6 +15,7 @@ const (
 	pageExecs  = 256
 	pageEvents = 8 * pageExecs // an exec has at most four
 	pageBytes  = 4 << 20       // of rows, and of events
+	pageBehind = pageExecs / 2 // events that the log does not have, with the last entries: pageEvents are more than all of these execs have
 )
 
 // ExecPage implements translog.Store.
@@ -57,6 +58,17 @@ func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.
 		if err != nil {
 			return err
 		}
+		behind := func(s source) string {
+			return " WHERE e.seq > (SELECT floor_seq FROM audit_log_sources WHERE source = " + s.quoted() + ") AND " + s.notLogged() + " ORDER BY e.seq LIMIT $1"
+		}
+		if page.NextIndex == end {
+			waiting, err := All(ctx, query, Value[string], "SELECT e.exec_id FROM sandbox_exec_events AS e"+behind(execEvents), pageBehind)
+			if err != nil {
+				return err
+			}
+			slices.Sort(waiting)
+			ids = append(ids, slices.Compact(waiting)...)
+		}
 		rows, err := All(ctx, query, newRecordScanner().next, SelectExecs+" WHERE exec_id"+db.In("$1")+" ORDER BY exec_id", db.Set(ids))
 		if err != nil {
 			return err
@@ -72,6 +84,13 @@ func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.
 		page.Execs = merge(rows, events)
 		if page.Admin, err = adminEvents.logged(ctx, query, "l.idx >= $1 AND l.idx < $2", from, page.NextIndex); err != nil {
 			return err
+		}
+		if page.NextIndex == end {
+			waiting, err := All(ctx, query, adminEvents.scanLogged(), adminEvents.selectLogged()+behind(adminEvents), pageBehind)
+			if err != nil {
+				return err
+			}
+			page.Admin = append(page.Admin, waiting...)
 		}
 		return db.addState(ctx, query, &page)
 	})
