@@ -207,7 +207,8 @@ type attack struct {
 	postgres   []string
 	run        func(t *testing.T, e evidence, kept *verify.Kept) verify.Options // in addition; nil: none
 
-	says []string // each in a line; PLAIN, QUEUED, LARGE and OPEN are the ids
+	says   []string // each in a line; PLAIN, QUEUED, LARGE and OPEN are the ids
+	others bool     // other execs may be named, too: a log that stands still for a minute lacks their events
 }
 
 // event selects an event of an exec, by its name in attack.says.
@@ -400,7 +401,7 @@ func attacks() []attack {
 			},
 			says: []string{"log: state: expected a checkpoint and a size of the log, found none", "log: tree: expected at least the verified one: 12 entries", "exec PLAIN: exit_code: expected "},
 		},
-		{name: "the log is emptied", statements: emptyLog, run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options { return verify.Options{Kept: kept} }, says: []string{"log: tree: expected at least the verified one: 12 entries"}},
+		{name: "the log is emptied", statements: emptyLog, run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options { return verify.Options{Kept: kept} }, says: []string{"log: tree: expected at least the verified one: 12 entries"}, others: true},
 	}
 }
 
@@ -462,7 +463,7 @@ func verifyAttacks(t *testing.T, f Fixture) {
 				if strings.ContainsAny(line, "\x1b\n") {
 					t.Errorf("%q is not safe", line)
 				}
-				if !strings.HasPrefix(line, "log: ") && !strings.Contains(names.Replace(fmt.Sprint(a.says)), strings.SplitN(line, ":", 2)[0]) {
+				if !a.others && !strings.HasPrefix(line, "log: ") && !strings.Contains(names.Replace(fmt.Sprint(a.says)), strings.SplitN(line, ":", 2)[0]) {
 					t.Errorf("another exec is named: %s", line)
 				}
 			}
