@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/retention"
@@ -147,11 +149,48 @@ func checkArtifacts(ctx context.Context, deps *server.Deps, db store.Database, r
 	if err != nil {
 		return 0, err
 	}
+	found := "none"
 	for _, stone := range stones {
-		if stone.Part == retention.Artifacts {
-			return 0, nil
+		if stone.Part != retention.Artifacts {
+			continue
 		}
+		if removed, err := saysRemoved(ctx, db.AdminEvents(), stone); err != nil || removed {
+			return 0, err
+		}
+		found = "none, and a tombstone without an execs_removed event"
 	}
-	report("artifacts", fmt.Sprintf("a manifest with the digest %s", r.ManifestDigest), "none")
+	report("artifacts", fmt.Sprintf("a manifest with the digest %s", r.ManifestDigest), found)
 	return 0, nil
+}
+
+// removalTakes is more than the transaction of a removal takes, in which both tombstone and event get their times.
+const removalTakes = 5 * time.Second
+
+// saysRemoved reports whether an administrative event says what the tombstone of an exec's artifacts says. Verify compares the event with the log.
+func saysRemoved(ctx context.Context, events admin.Store, stone retention.Tombstone) (bool, error) {
+	f := admin.Filter{Kind: admin.ExecsRemoved, Subject: stone.Rule, Since: stone.RemovedAt.Add(-removalTakes), Until: stone.RemovedAt.Add(removalTakes)}
+	const page = 100
+	for after := (*admin.Cursor)(nil); ; {
+		some, err := events.List(ctx, f, after, page)
+		if err != nil {
+			return false, err
+		}
+		for _, e := range some {
+			var data struct {
+				Part    retention.Part `json:"part"`
+				Entries map[string]any `json:"entries"`
+			}
+			if json.Unmarshal([]byte(e.Data), &data) != nil { // verify names it
+				continue
+			}
+			if _, named := data.Entries[stone.ExecID]; named && data.Part == stone.Part {
+				return true, nil
+			}
+		}
+		if len(some) < page {
+			return false, nil
+		}
+		last := some[page-1]
+		after = &admin.Cursor{At: last.At, Seq: last.Seq}
+	}
 }

@@ -34,7 +34,7 @@ func oldExecs(t *testing.T, state, workspace string, n int) (ids []string) {
 		id, at := uuid.Must(uuid.NewV7()).String(), time.Now().AddDate(0, 0, -100).UTC().Truncate(time.Second)
 		r := audit.Record{
 			ExecID: id, Kind: audit.KindExec, ProjectID: "demo", TaskID: fmt.Sprint("task", i%2), Status: audit.Rejected, CreatedAt: at, EndedAt: at,
-			ArtifactsPath: "projects/demo/artifacts/" + id,
+			ArtifactsPath: "projects/demo/artifacts/" + id, ManifestDigest: "sha256:" + strings.Repeat("0", 64),
 		}
 		if _, err := db.Audit().Open(t.Context(), r); err != nil {
 			t.Fatal(err)
@@ -127,6 +127,37 @@ func TestRetention(t *testing.T) {
 	wants("hold remove "+hold, 4, "or it was removed before")
 	wants("retention run", 0, "Removed 4 records")
 	wants("verify", 0, "0 differences", "16 events removed by retention")
+}
+
+// TestRemovedArtifacts: a tombstone excuses missing artifacts only if the log has the event of their removal.
+func TestRemovedArtifacts(t *testing.T) {
+	t.Parallel()
+	state, workspace := filepath.Join(t.TempDir(), "state"), t.TempDir()
+	ids := oldExecs(t, state, workspace, 2)
+	file := filepath.Join(t.TempDir(), "core-api.yaml")
+	if err := os.WriteFile(file, []byte("audit: {artifacts_retention_days: 30}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.Open(t.Context(), "", state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	wants := func(command string, wantCode int, says string) {
+		t.Helper()
+		code, out, stderr := coreAPI(t, append(strings.Fields("audit "+command), "--config", file, "--state-dir", state, "--workspace-root", workspace)...)
+		if code != wantCode || !strings.Contains(out, says) {
+			t.Errorf("%s: %d %q %q", command, code, out, stderr)
+		}
+	}
+	wants("hold add --task task1 --reason case17", 0, "")
+	wants("retention run", 0, "Removed 0 records, and the artifacts of 1 ")
+	if err := os.RemoveAll(filepath.Join(workspace, "projects/demo/artifacts", ids[1])); err != nil {
+		t.Fatal(err)
+	}
+	inDatabase(t, state, "INSERT INTO audit_tombstones SELECT '"+ids[1]+"', part, project_id, requested_by, rule, days, events, removed_at FROM audit_tombstones")
+	logAll(t, db, state)
+	wants("verify --artifacts --full", 1, ids[1]+": artifacts: expected a manifest with the digest sha256:"+strings.Repeat("0", 64)+", found none, and a tombstone without an execs_removed event\n1 difference:")
 }
 
 // killed is the variable with the arguments of the child process of TestKilledRetention.
