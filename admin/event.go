@@ -77,6 +77,11 @@ type Event struct {
 	Data    string // a JSON object of at most MaxData bytes
 }
 
+// Size returns the bytes that the event takes in memory, about.
+func (e Event) Size() int {
+	return len(e.Data) + len(e.Subject) + len(e.Actor.ID) + len(e.Actor.Name) + len(e.NodeID) + 256
+}
+
 // New returns an event by the actor of the context. data is encoded as a JSON object; nil is an empty one. A text of any length and content is
 // accepted: a long one is cut and gets its digest, a character that terminals interpret becomes U+FFFD, and data that is too large becomes its
 // size and its digest. It fails with fault.Internal for an unknown kind, and for data that is no JSON object.

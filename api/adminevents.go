@@ -2,20 +2,12 @@ package api
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"strconv"
-	"strings"
-	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"secbox/admin"
 	"secbox/api/content"
-	"secbox/api/decode"
 	"secbox/api/problem"
 	"secbox/api/visible"
 	"secbox/audit"
@@ -24,17 +16,20 @@ import (
 
 // ListAdminEvents lists administrative events.
 func (s *Server) ListAdminEvents(ctx context.Context, in ListAdminEventsRequestObject) (ListAdminEventsResponseObject, error) {
-	filter, after, limit, err := eventQuery(in.Params, s.cfg.Now())
+	var bad fault.Fields
+	limit, err := pageLimit(in.Params.Limit)
+	bad.Merge(err)
+	query, err := visible.ParseEvents(callFrom(ctx).request.URL.Query().Get, s.cfg.Now(), &bad)
 	if err != nil {
 		return nil, err
 	}
-	events, err := s.cfg.AdminEvents.List(ctx, filter, after, limit)
+	events, err := s.cfg.AdminEvents.List(ctx, query.Filter, query.After, limit)
 	if err != nil {
 		return nil, err
 	}
 	size := 0
 	for _, e := range events {
-		size += len(e.Data) + len(e.Subject) + len(e.Actor.Name) + len(e.NodeID) + 256
+		size += e.Size()
 	}
 	if err := callFrom(ctx).reserve(2 * int64(size)); err != nil {
 		return nil, err
@@ -47,78 +42,9 @@ func (s *Server) ListAdminEvents(ctx context.Context, in ListAdminEventsRequestO
 		}
 	}
 	if n := len(events); n == limit {
-		out.NextCursor = new(encodeEventCursor(admin.Cursor{At: events[n-1].At, Seq: events[n-1].Seq}, in.Params))
+		out.NextCursor = new(query.Cursor(events[n-1]))
 	}
 	return out, nil
-}
-
-func eventQuery(p ListAdminEventsParams, now time.Time) (f admin.Filter, after *admin.Cursor, limit int, err error) {
-	var bad fault.Fields
-	text := func(field string, p *string) string {
-		s := value(p)
-		if len(s) > admin.MaxText || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) {
-			bad.Add(field, "must be at most %d bytes of UTF-8 without control characters", admin.MaxText)
-		}
-		return s
-	}
-	f = admin.Filter{
-		Kind: admin.Kind(value(p.Kind)), Actor: text("actor", p.Actor), Subject: text("subject", p.Subject),
-		Since: audit.ParseTime("since", value(p.Since), now, &bad), Until: audit.ParseTime("until", value(p.Until), now, &bad),
-	}
-	if f.Kind != "" && !f.Kind.Valid() {
-		bad.Add("kind", "must be one of %v", admin.Kinds())
-	}
-	limit, err = pageLimit(p.Limit)
-	bad.Merge(err)
-	if err := bad.Err(); err != nil {
-		return admin.Filter{}, nil, 0, err
-	}
-	if s := value(p.Cursor); s != "" {
-		after, err = decodeEventCursor(s, p)
-	}
-	return f, after, limit, err
-}
-
-// eventCursor is a cursor as base64url-encoded JSON. Filter identifies the parameters of the list that it is a place in.
-type eventCursor struct {
-	At     string `json:"at"`
-	ID     int64  `json:"id"`
-	Filter string `json:"filter"`
-}
-
-// filterOf identifies the filters of a list. A relative time is the same filter on each page, although its meaning moves.
-func filterOf(p ListAdminEventsParams) string {
-	text, _ := json.Marshal([]string{value(p.Kind), value(p.Actor), value(p.Subject), value(p.Since), value(p.Until)})
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:8])
-}
-
-func encodeEventCursor(c admin.Cursor, p ListAdminEventsParams) string {
-	text, _ := json.Marshal(eventCursor{c.At.UTC().Format(visible.Micros), c.Seq, filterOf(p)})
-	return base64.RawURLEncoding.EncodeToString(text)
-}
-
-// decodeEventCursor accepts only output of encodeEventCursor for the same filters.
-func decodeEventCursor(s string, p ListAdminEventsParams) (*admin.Cursor, error) {
-	refuse := func(reason string) error {
-		return &fault.Error{
-			Code: fault.InvalidCursor, Message: "cursor: " + reason + "; pass next_cursor of the page before, unchanged, with the same parameters",
-			Fields: []fault.Field{{Field: "cursor", Reason: reason}},
-		}
-	}
-	var c eventCursor
-	text, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if len(s) > 512 || err != nil || decode.Strict(text, &c) != nil {
-		return nil, refuse("was not made by this server")
-	}
-	at, err := time.Parse(visible.Micros, c.At)
-	if err != nil || at.Format(visible.Micros) != c.At || c.ID < 1 {
-		return nil, refuse("was not made by this server")
-	}
-	if c.Filter != filterOf(p) {
-		return nil, refuse("is of a list with other parameters")
-	}
-	return &admin.Cursor{At: at, Seq: c.ID}, nil
 }
 
 // GetAdminEventProof sends the proof of an administrative event.

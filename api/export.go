@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"secbox/api/content"
-	"secbox/audit"
 	"secbox/export"
 	"secbox/fault"
 )
@@ -23,33 +22,28 @@ const (
 // ExportAudit sends all records that match a filter.
 func (s *Server) ExportAudit(ctx context.Context, _ ExportAuditRequestObject) (ExportAuditResponseObject, error) {
 	call := callFrom(ctx)
-	query := call.request.URL.Query()
 	var bad fault.Fields
-	q := export.Query{
-		Filter: audit.ParseFilter(query.Get, s.cfg.Now(), &bad), Format: export.ParseFormat(query.Get, &bad), Asked: map[string]string{},
-	}
+	q := export.ParseQuery(call.request.URL.Query().Get, s.cfg.Now(), &bad)
 	if err := bad.Err(); err != nil {
 		return nil, err
 	}
-	for name := range query {
-		if v := query.Get(name); v != "" {
-			q.Asked[name] = v
-		}
+	return raw(func(w http.ResponseWriter) error { return s.sendExport(w, call.request, call, q) }), nil
+}
+
+// sendExport answers a request with an export. A HEAD request gets the header only.
+func (s *Server) sendExport(w http.ResponseWriter, r *http.Request, call *call, q export.Query) error {
+	share, err := s.exports.Enter(call.caller.ID, 0)
+	if err != nil {
+		return err
 	}
-	return raw(func(w http.ResponseWriter) error {
-		share, err := s.exports.Enter(call.caller.ID, 0)
-		if err != nil {
-			return err
-		}
-		defer share.Leave()
-		if err := call.reserve(export.MaxMemory); err != nil {
-			return err
-		}
-		ctx, cancel := context.WithTimeoutCause(ctx, maxExportTime, fault.New(fault.ServerBusy, "the export took longer than %v", maxExportTime))
-		defer cancel()
-		return content.ServeStream(w, call.request, q.Format.ContentType(), q.Format.FileName(), func() error {
-			_, err := s.cfg.Exports.Write(ctx, w, q)
-			return err
-		})
-	}), nil
+	defer share.Leave()
+	if err := call.reserve(export.MaxMemory); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(r.Context(), maxExportTime, fault.New(fault.ServerBusy, "the export took longer than %v", maxExportTime))
+	defer cancel()
+	return content.ServeStream(w, r, q.Format.ContentType(), q.Format.FileName(), func() error {
+		_, err := s.cfg.Exports.Write(ctx, w, q)
+		return err
+	})
 }

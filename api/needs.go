@@ -8,6 +8,7 @@ import (
 
 	"secbox/admin"
 	"secbox/api/gate"
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/catalog"
 	"secbox/export"
@@ -111,14 +112,7 @@ type Retention interface {
 	// Tombstones returns the tombstones of the execs.
 	Tombstones(ctx context.Context, execIDs []string) ([]retention.Tombstone, error)
 
-	// Holds returns at most limit holds, oldest first, after one of them.
-	Holds(ctx context.Context, after retention.HoldCursor, limit int) ([]retention.Hold, error)
-
-	// AddHold adds a hold; fault.InvalidRequest names wrong fields.
-	AddHold(ctx context.Context, h retention.Hold) (retention.Hold, error)
-
-	// RemoveHold ends a hold; fault.UnknownHold if there is none with this id.
-	RemoveHold(ctx context.Context, id, by string) (retention.Hold, error)
+	visible.HoldStore
 }
 
 // Health checks what an exec needs.

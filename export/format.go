@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"secbox/audit"
 	"secbox/fault"
@@ -21,6 +22,17 @@ func Params() []audit.FilterParam {
 		{Name: "format", Meaning: "jsonl (the default), csv or ocsf"},
 		{Name: "ocsf_version", Meaning: "of OCSF's schema: " + strings.Join(OCSFVersions(), " or ") + "; the first is the default"},
 	}
+}
+
+// ParseQuery returns what the parameters of audit.ParseFilter and ParseFormat ask for. get returns a parameter by its name, empty if it is absent. Wrong ones go to bad.
+func ParseQuery(get func(name string) string, now time.Time, bad *fault.Fields) Query {
+	q := Query{Filter: audit.ParseFilter(get, now, bad), Format: ParseFormat(get, bad), Asked: map[string]string{}}
+	for _, p := range append(audit.FilterParams(), Params()...) {
+		if value := get(p.Name); value != "" {
+			q.Asked[p.Name] = value
+		}
+	}
+	return q
 }
 
 // ParseFormat returns the format that the parameters format and ocsf_version name. An empty format is JSON Lines.

@@ -61,7 +61,7 @@ func DecodeCursor(s, list string) (*audit.Cursor, error) {
 }
 
 func refusedCursor(reason string) error {
-	e := fault.New(fault.InvalidCursor, "cursor: %s; pass next_cursor of the page before, unchanged", reason)
+	e := fault.New(fault.InvalidCursor, "cursor: %s; pass next_cursor of the page before, unchanged, with the same parameters", reason)
 	e.Fields = []fault.Field{{Field: "cursor", Reason: reason}}
 	return e
 }

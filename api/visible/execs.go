@@ -1,4 +1,4 @@
-// Package visible is what a caller may read of execs: rows, names of tokens, and what retention removed; for api and console alike. It must
+// Package visible is what api and console do alike: what a caller may read of execs, the list of administrative events, holds. It must
 // not know routes or the form of answers.
 package visible
 

@@ -34,16 +34,9 @@ administrative event. An export without its last element, the end with the check
 				return ""
 			}
 			var bad fault.Fields
-			q := export.Query{
-				Filter: audit.ParseFilter(get, time.Now(), &bad), Format: export.ParseFormat(get, &bad), Asked: map[string]string{},
-			}
+			q := export.ParseQuery(get, time.Now(), &bad)
 			if err := bad.Err(); err != nil {
 				return err
-			}
-			for name := range asked {
-				if v := get(name); v != "" {
-					q.Asked[name] = v
-				}
 			}
 			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
 				x := export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents()}

@@ -1,0 +1,61 @@
+package visible
+
+import (
+	"context"
+
+	"github.com/google/uuid"
+
+	"secbox/audit"
+	"secbox/retention"
+	"secbox/tokens"
+)
+
+// HoldStore has the holds; see retention.Store.
+type HoldStore interface {
+	// Holds returns at most limit holds, oldest first, after one of them.
+	Holds(ctx context.Context, after retention.HoldCursor, limit int) ([]retention.Hold, error)
+
+	// AddHold adds a hold; fault.InvalidRequest names wrong fields.
+	AddHold(ctx context.Context, h retention.Hold) (retention.Hold, error)
+
+	// RemoveHold ends a hold; fault.UnknownHold if there is none with this id.
+	RemoveHold(ctx context.Context, id, by string) (retention.Hold, error)
+}
+
+// Holds are the holds that stop retention. It is safe for concurrent use.
+type Holds struct{ Store HoldStore }
+
+// List returns a page of at most limit holds that were not removed, oldest first, and the cursor of the next page; empty if there is none.
+func (h Holds) List(ctx context.Context, cursor string, limit int) (holds []retention.Hold, next string, err error) {
+	var after retention.HoldCursor
+	if cursor != "" {
+		at, err := DecodeCursor(cursor, "")
+		if err != nil {
+			return nil, "", err
+		}
+		after = retention.HoldCursor{AddedAt: at.CreatedAt, ID: at.ExecID}
+	}
+	holds, err = h.Store.Holds(ctx, after, limit)
+	if n := len(holds); err == nil && n == limit {
+		next = EncodeCursor(audit.Cursor{CreatedAt: holds[n-1].AddedAt, ExecID: holds[n-1].ID}, "")
+	}
+	return holds, next, err
+}
+
+// Add adds a hold by the caller: fault.InvalidRequest names wrong fields.
+func (h Holds) Add(ctx context.Context, caller tokens.Token, kind retention.HoldKind, value, reason string) (retention.Hold, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return retention.Hold{}, err
+	}
+	wanted := retention.Hold{ID: id.String(), Kind: kind, Value: value, Reason: reason, AddedBy: caller.ID}
+	if err := wanted.Check(); err != nil {
+		return retention.Hold{}, err
+	}
+	return h.Store.AddHold(ctx, wanted)
+}
+
+// Remove ends a hold by the caller: fault.UnknownHold.
+func (h Holds) Remove(ctx context.Context, caller tokens.Token, id string) (retention.Hold, error) {
+	return h.Store.RemoveHold(ctx, id, caller.ID)
+}
