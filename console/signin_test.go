@@ -191,83 +191,27 @@ func TestSignInLeadsNowhereElse(t *testing.T) {
 	server := f.serve(t)
 	for _, next := range []string{
 		"https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example", "/console@evil.example", "/consoles", "javascript:alert(1)", "/console/../../evil", "/docs", " /console",
-		"/console/\r\nLocation: //evil.example", "/console//evil.example", "http:/console", "/console#x", strings.Repeat("/console", 1000),
+		"/console/\r\nLocation: //evil.example", "///evil.example", "/\t/evil.example", "https:evil.example", "https:/\\evil.example", "//evil.example\\@127.0.0.1/console", "http://127.0.0.1@evil.example/console",
+		"/console/%2e%2e/evil", "/console/.%2e/%2e./evil", "/console/..;/evil", "/console\\..\\evil", "/%63onsole", "/console%2f..%2f..%2fevil", "/console?next=//evil.example/../", "data:text/html,x", "%2f%2fevil.example", "\x00/console",
+		"\uff0f\uff0fevil.example", "/console/sign-out/..//evil.example",
+		"/console//evil.example", "http:/console", "/console#x", strings.Repeat("/console", 1000),
 	} {
 		v := newVisitor(t, server)
 		resp, _ := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"secret-admin"}, "next": {next}})
 		to := resp.Header.Get("Location")
-		if resp.StatusCode != http.StatusSeeOther || to != "/console" && !strings.HasPrefix(to, "/console/") || strings.Contains(to, "//") || strings.Contains(to, "/../") {
+		path, _, _ := strings.Cut(to, "?")
+		if resp.StatusCode != http.StatusSeeOther || path != "/console" && !strings.HasPrefix(path, "/console/") || strings.Contains(path, "//") || strings.Contains(path+"/", "/../") || strings.Contains(path, "\\") {
 			t.Errorf("%q leads to %q (%d)", next, to, resp.StatusCode)
 		}
 	}
 }
 
-// TestForeignForms is against CSRF: forms of other sites, and without the token, change nothing.
-func TestForeignForms(t *testing.T) {
+// TestNothingInline: pages have no scripts and styles of their own, and load nothing from elsewhere.
+func TestNothingInline(t *testing.T) {
 	t.Parallel()
-	f := closedApp()
-	v := newVisitor(t, f.serve(t))
-	v.signIn("secret-admin")
-	page, to := "/console/execs/"+execID(1), "/console/execs/"+execID(1)+"/cancel"
-	for name, change := range map[string]func(*http.Request, url.Values){
-		"no token":         func(_ *http.Request, f url.Values) { f.Del("csrf_token") },
-		"another token":    func(_ *http.Request, f url.Values) { f.Set("csrf_token", strings.Repeat("A", 43)) },
-		"another site":     func(r *http.Request, _ url.Values) { r.Header.Set("Sec-Fetch-Site", "cross-site") },
-		"a sibling":        func(r *http.Request, _ url.Values) { r.Header.Set("Sec-Fetch-Site", "same-site") },
-		"another origin":   func(r *http.Request, _ url.Values) { r.Header.Set("Origin", "https://evil.example") },
-		"an opaque origin": func(r *http.Request, _ url.Values) { r.Header.Set("Origin", "null") },
-		"JSON":             func(r *http.Request, _ url.Values) { r.Header.Set("Content-Type", "text/plain") },
-		"in the address": func(r *http.Request, f url.Values) {
-			r.URL.RawQuery = f.Encode()
-			f.Del("csrf_token")
-		},
-	} {
-		resp, body := v.post(page, to, url.Values{}, change)
-		if resp.StatusCode < 400 || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
-			t.Errorf("%s: %d: %.300s", name, resp.StatusCode, body)
-		}
-	}
-	if len(f.canceled) != 0 {
-		t.Errorf("canceled %v", f.canceled)
-	}
-	if resp, _ := v.post(page, to, url.Values{}); resp.StatusCode != http.StatusSeeOther || len(f.canceled) != 1 {
-		t.Errorf("the page's own form: %d, canceled %v", resp.StatusCode, f.canceled)
-	}
-	if resp, _ := v.get(to); resp.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("GET: %d", resp.StatusCode)
-	}
-	// The token of one session is none of another's.
-	other := newVisitor(t, v.url)
-	other.signIn("secret-admin")
-	_, own := other.get(page)
-	if resp, _ := v.post(page, to, url.Values{}, func(_ *http.Request, f url.Values) { f.Set("csrf_token", csrfToken(own)) }); resp.StatusCode != http.StatusForbidden {
-		t.Errorf("the token of another session: %d", resp.StatusCode)
-	}
-}
-
-// TestHeaders is against clickjacking and scripts in content.
-func TestHeaders(t *testing.T) {
-	t.Parallel()
-	v := newVisitor(t, fullApp().serve(t))
+	url := fullApp().serve(t)
 	for _, page := range pagesUnderTest {
-		resp, body := v.get(page.path)
-		csp := resp.Header.Get("Content-Security-Policy")
-		for _, want := range []string{"default-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'", "object-src 'none'"} {
-			if !strings.Contains(csp, want) {
-				t.Errorf("%s: no %s in %s", page.name, want, csp)
-			}
-		}
-		if strings.Contains(csp, "unsafe") || strings.Contains(csp, "*") || strings.Contains(csp, "http") {
-			t.Errorf("%s: %s", page.name, csp)
-		}
-		for name, want := range map[string]string{
-			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
-			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
-		} {
-			if got := resp.Header.Get(name); got != want {
-				t.Errorf("%s: %s: %q", page.name, name, got)
-			}
-		}
+		body := get(t, url+page.path)
 		for _, bad := range []string{"<style", " style=", "<script>", " onclick", " onload", "javascript:", "hx-on", "http://", "https://"} {
 			if strings.Contains(body, bad) {
 				t.Errorf("%s has %q", page.name, bad)

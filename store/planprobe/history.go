@@ -15,6 +15,12 @@ import (
 // historySpan is the time that the execs of Histories cover.
 const historySpan = 60 * 24 * time.Hour
 
+// The tokens of Histories: of ten thousand execs MostBy has nine thousand, FewBy has one, and four others share the rest.
+const (
+	MostBy = "token-most"
+	FewBy  = "token-few"
+)
+
 // Histories generates n execs of the 60 days before a time, as they were opened and as they ended: of 1,000 projects, 200 users, 30 skills and
 // all statuses, with commands of 20 to 400 bytes. The same arguments give the same execs.
 func Histories(n int, until time.Time) iter.Seq2[audit.Record, audit.Record] {
@@ -71,6 +77,14 @@ func history(i, n int, until time.Time) (opened, ended audit.Record) {
 	script := fmt.Sprintf("python3 main.py %d", i) // with bash and -lc some 20 bytes
 	opened.Args = []string{"-lc", script + strings.Repeat(" && ls -l /workspace/artifacts", mixed%13)}
 	opened.ReplayOf, opened.InputsKept = "", ""
+	switch share := i % 10_000; {
+	case share == 0:
+		opened.RequestedBy = FewBy
+	case share%10 == 1:
+		opened.RequestedBy = fmt.Sprintf("token-%d", i/10%4)
+	default:
+		opened.RequestedBy = MostBy
+	}
 	switch mixed % 20 {
 	case 0:
 		opened.Backend, opened.Runner = "remote", "laptop"
