@@ -128,11 +128,21 @@ func TestFrontDoor(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *api.Config) { c.Console = func(http.ResponseWriter, *http.Request, api.Door) {} })
 	f.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	r := f.do(request{path: "/", header: map[string]string{"Accept": "text/html,*/*;q=0.8"}})
-	if r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != "/console" {
-		t.Errorf("a browser: %d, %s", r.StatusCode, r.Header.Get("Location"))
+	for _, accept := range []string{
+		"text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8", // Chromium's
+		"text/html", "TEXT/HTML ; q=0.5", "application/json;q=0.4, text/html;q=0.5", "text/html, application/json",
+	} {
+		for _, method := range []string{"GET", "HEAD"} {
+			r := f.do(request{method: method, path: "/", header: map[string]string{"Accept": accept}})
+			if r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != "/console" || r.Header.Get("Vary") != "Accept" || len(r.body) > 0 && method == "HEAD" {
+				t.Errorf("%s of a browser, Accept %q: %d, %s", method, accept, r.StatusCode, r.Header.Get("Location"))
+			}
+		}
 	}
-	for _, accept := range []string{"", "*/*", "application/json"} {
+	for _, accept := range []string{"", "*/*", "application/json", "text/*", "text/html;q=0", "text/html;q=0.5, application/json", "text/html;q=nonsense", "texthtml;;,"} {
+		if r := f.do(request{method: "HEAD", path: "/", header: map[string]string{"Accept": accept}}); r.StatusCode != 200 || r.Header.Get("Content-Type") != "application/json" || len(r.body) > 0 {
+			t.Errorf("HEAD of a program, Accept %q: %d, %s", accept, r.StatusCode, r.Header.Get("Content-Type"))
+		}
 		info := decodeAs[api.ServiceInfo](t, f.do(request{path: "/", header: map[string]string{"Accept": accept}}), 200)
 		if info.Service != "core-api" || info.Console != "/console" {
 			t.Errorf("Accept %q: %+v", accept, info)

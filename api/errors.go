@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"strings"
 
 	"github.com/labstack/echo/v4"
 
@@ -34,7 +33,7 @@ func (s *Server) handleError(err error, c echo.Context) {
 	if c.Response().Committed {
 		panic(http.ErrAbortHandler) // too late for a problem document: cut the connection, so that the answer is visibly incomplete
 	}
-	if noRoute(err) && strings.Contains(r.Header.Get("Accept"), "text/html") { // a browser: programs accept JSON or anything
+	if noRoute(err) && isBrowser(r) {
 		s.docs.NotFound.ServeStatus(c.Response(), r, http.StatusNotFound)
 		return
 	}

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"net/http"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
@@ -17,7 +16,7 @@ func (s *Server) GetRoot(ctx context.Context, _ GetRootRequestObject) (GetRootRe
 	})
 	return raw(func(w http.ResponseWriter) error {
 		w.Header().Add("Vary", "Accept")
-		if s.cfg.Console != nil && strings.Contains(r.Header.Get("Accept"), "text/html") {
+		if s.cfg.Console != nil && isBrowser(r) {
 			http.Redirect(w, r, consolePath, http.StatusSeeOther)
 			return nil
 		}
