@@ -143,12 +143,21 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 			return nil, err
 		}
 	}
-	log.Info("core-api serves", "addr", s.Addr(), "version", Version, "node", s.state.NodeID(), "runtime_mode", s.deps.adapter.Mode(),
+	log.Info("core-api serves", "addr", s.Addr(), "console", consoleURL(s.Addr()), "version", Version, "node", s.state.NodeID(), "runtime_mode", s.deps.adapter.Mode(),
 		"workspace_root", s.deps.adapter.NativeRoot(), "state_dir", s.state.Path(), "database", s.db.Kind(), "container_user", s.deps.User)
 	if s.open {
 		log.Warn("no token exists: every program on this machine may use the API; create a token to end that", "command", CreateAdminCommand(cfg))
 	}
 	return s, nil
+}
+
+// consoleURL returns the address of the console for a browser on this machine.
+func consoleURL(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if ip := net.ParseIP(host); err != nil || ip != nil && ip.IsUnspecified() {
+		addr = net.JoinHostPort("localhost", port)
+	}
+	return "http://" + addr + "/console"
 }
 
 // Addr returns the address that the server listens on.
