@@ -71,7 +71,7 @@ help: ## List the targets
 setup: ## Install missing parts: Go modules, Docker engine, PostgreSQL for the tests, the sandbox image
 	@scripts/setup.sh
 
-demo: ## Start core-api, run a real exec and a refused one, show result, artifact, policy and audit rows
+demo: ## Start core-api, run a real exec and a refused one, show result, artifact, policy, audit rows and the page of the exec
 	@scripts/setup.sh demo
 	@scripts/demo.sh
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Demonstrates secbox: starts core-api on a free loopback port with throw-away directories, runs a real exec and a refused one over
-# HTTP, and prints their results. The exit code is 0 only if every claim was checked. All files are removed at the end.
+# HTTP, and prints their results. The exit code is 0 only if every claim was checked. On a terminal the server stays until Enter is
+# pressed, so that one can look at the exec in a browser. All files are removed at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
@@ -157,19 +158,33 @@ check "the row names the image that ran" holds rows.json '.items[2].image_id | s
 	jq -r '.items[]? | "  \(.created_at[0:19])\t\(.exec_id)\t\(.task_id)\t\(.status)\t\(.exit_code // "-")\t\(.warm)\t\(.requested_by)"' "$dir/rows.json" || true
 } | awk -F '\t' '{printf "%-22s %-37s %-7s %-10s %-5s %-6s %s\n", $1, $2, $3, $4, $5, $6, $7}'
 
-stop_server
-node=$(jq -r '.node_id // empty' "$dir/record.json")
-left=$(docker ps -aq --filter "label=secbox.node=$node" 2>/dev/null | wc -l)
-check "no container is left" [ "$left" -eq 0 ]
+title "7. The same in a browser"
+link=$url/console/execs/$id
+call page.html "$link"
+check "the exec's page shows what it printed" grep -q "2 rows, total 42" "$dir/page.html"
+call page.html -L -H 'Accept: text/html' "$url/"
+check "the server's own address leads a browser to the console (it was answered with $code)" grep -qF 'href="/console/history"' "$dir/page.html"
+printf '  %s\n' "$link"
 
 title "What to type next"
 cat <<'NEXT'
   make run                                    the server, on http://127.0.0.1:8003, with data that stays
+  open http://127.0.0.1:8003/                 its console: the history, each exec with its evidence
   open http://127.0.0.1:8003/docs             every route, readable without a network
   curl -s http://127.0.0.1:8003/sandbox/execs -H 'Content-Type: application/json' \
     -d '{"project_id": "demo", "exec": {"kind": "shell", "command": "bash", "args": ["-lc", "id; ls -la"]}}'
   make test                                   every test, on a real Docker engine and a real PostgreSQL
 NEXT
+# If a person can read this, the link works until they have seen the page.
+if [ "$wrong" -eq 0 ] && [ -t 0 ] && [ -t 1 ]; then
+	printf '\nLook at the exec that ran: %s\nThen press Enter, which ends the demo. ' "$link"
+	trap : INT # Ctrl-C ends the demo, too
+	read -r _ || echo
+fi
+stop_server
+node=$(jq -r '.node_id // empty' "$dir/record.json")
+left=$(docker ps -aq --filter "label=secbox.node=$node" 2>/dev/null | wc -l)
+check "no container is left" [ "$left" -eq 0 ]
 echo
 if [ "$wrong" -gt 0 ]; then
 	echo "core-api said:" >&2

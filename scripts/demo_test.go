@@ -3,16 +3,22 @@ package scripts
 import (
 	"bytes"
 	"context"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
-// demo runs demo.sh; programs in the folder replace those of the same name. It returns the output.
-func demo(t *testing.T, standIns string) (said string, ok bool) {
+// demo runs demo.sh; programs in the folder replace those of the same name. It returns the output. With visit, the demo has a terminal, and visit is
+// called with the exec's address when it waits for Enter.
+func demo(t *testing.T, standIns string, visit func(link string)) (said string, ok bool) {
 	t.Helper()
 	tmp := t.TempDir()
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "./demo.sh")
@@ -20,8 +26,37 @@ func demo(t *testing.T, standIns string) (said string, ok bool) {
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "PATH="+standIns+string(filepath.ListSeparator)+os.Getenv("PATH"),
 		"CORE_API_SANDBOX_MAX_QUEUED_EXECS=nonsense", "DATABASE_URL=postgres://127.0.0.1:1/none")
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
+	var err error
+	if visit == nil {
+		cmd.Stdout, cmd.Stderr = &out, &out
+		err = cmd.Run()
+	} else {
+		keyboard, terminal := openTerminal(t)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal, terminal, terminal
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		terminal.Close()
+		waits := regexp.MustCompile(`Look at the exec that ran: (\S+)\s+Then press Enter`)
+		for part := make([]byte, 4096); ; {
+			n, readErr := keyboard.Read(part)
+			out.Write(part[:n])
+			if link := waits.FindSubmatch(out.Bytes()); link != nil && visit != nil {
+				visit(string(link[1]))
+				visit = nil
+				if _, err := keyboard.WriteString("\n"); err != nil {
+					t.Error(err)
+				}
+			}
+			if readErr != nil { // EIO once all processes have closed the terminal
+				break
+			}
+		}
+		if visit != nil {
+			t.Error("on a terminal, the demo did not wait")
+		}
+		err = cmd.Wait()
+	}
 	left, globErr := filepath.Glob(filepath.Join(tmp, "secbox*"))
 	if globErr != nil || len(left) > 0 {
 		t.Errorf("the demo left %v", left)
@@ -35,14 +70,47 @@ func demo(t *testing.T, standIns string) (said string, ok bool) {
 	return out.String(), err == nil
 }
 
+// openTerminal returns both ends of a new terminal.
+func openTerminal(t *testing.T) (keyboard, terminal *os.File) {
+	t.Helper()
+	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { keyboard.Close() })
+	if err := unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	n, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err = os.OpenFile("/dev/pts/"+strconv.Itoa(n), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keyboard, terminal
+}
+
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	said, ok := demo(t, t.TempDir())
+	said, ok := demo(t, t.TempDir(), func(link string) {
+		resp, err := http.Get(link)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer resp.Body.Close()
+		page, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != http.StatusOK || !bytes.Contains(page, []byte("2 rows, total 42")) {
+			t.Errorf("%s: %d, %v", link, resp.StatusCode, err)
+		}
+	})
 	if !ok {
 		t.Fatalf("it said:\n%s", said)
 	}
 	for _, want := range []string{
-		"succeeded, exit code 0", "2 rows, total 42", "summary.json", "403 policy_denied", "SQLite", "What to type next", "is true",
+		"succeeded, exit code 0", "2 rows, total 42", "summary.json", "403 policy_denied", "SQLite", "/console/execs/", "What to type next", "is true",
 	} {
 		if !strings.Contains(said, want) {
 			t.Errorf("it did not say %q; it said:\n%s", want, said)
@@ -58,7 +126,7 @@ func TestDemoFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	said, ok := demo(t, standIns)
+	said, ok := demo(t, standIns, nil)
 	if ok || !strings.Contains(said, "✗ not true: the hash of the downloaded bytes is the recorded one") || !strings.Contains(said, "1 of the things above are not true") {
 		t.Errorf("ok %v, it said:\n%s", ok, said)
 	}
