@@ -41,6 +41,7 @@ import (
 type core struct {
 	t      *testing.T
 	url    string
+	dir    string // with the workspace
 	db     *sqlite.DB
 	tokens *tokens.Service
 	log    *translog.Sequencer
@@ -87,7 +88,7 @@ func startCore(t *testing.T) *core {
 	key, err := translog.MakeKey(keyFile, "secbox/test")
 	must(t, err)
 	evidence := translog.Log{Store: db.TransparencyLog(), Key: func() (translog.Key, error) { return key, nil }}
-	c := &core{t: t, db: db, tokens: tokens.NewService(db.Tokens(), time.Now)}
+	c := &core{t: t, dir: dir, db: db, tokens: tokens.NewService(db.Tokens(), time.Now)}
 	c.log = translog.NewSequencer(translog.SequencerConfig{
 		Store: evidence.Store, Origin: "secbox/test", Holder: "n", Logger: quiet, Key: func(bool) (translog.Key, error) { return key, nil },
 	})

@@ -17,7 +17,6 @@ import (
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/policy"
-	"secbox/runner"
 	"secbox/tokens"
 )
 
@@ -31,7 +30,6 @@ type execPage struct {
 	limits    []limit
 	output    []stream
 	artifacts artifactList
-	removedAt time.Time // of the artifacts; zero: they are there
 	proof     proofState
 	before    string // the exec before in the project; empty: none
 	after     string
@@ -61,14 +59,13 @@ func (c *Console) exec(v *visit) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	p.removedAt = removed[rec.ExecID]
 	if p.before, p.after, err = c.neighbours(v.ctx(), v.caller, rec); err != nil {
 		return ui.Page{}, err
 	}
 	if p.output, err = c.outputs(v, rec); err != nil {
 		return ui.Page{}, err
 	}
-	p.artifacts = c.artifactsOf(v.ctx(), rec)
+	p.artifacts = c.artifactsOf(v.ctx(), rec, removed[rec.ExecID])
 	p.proof = c.proofOf(v, rec)
 	page := ui.Page{
 		Title: "Exec " + rec.ExecID, Crumbs: []ui.Crumb{{Label: "History", To: ui.Link("history")}}, Badge: ui.Status(rec.Status),
@@ -182,29 +179,6 @@ func limitsOf(rec audit.Record) []limit {
 		memory.used, memory.share = fmt.Sprintf("exceeded %d times", rec.OOMEvents), 1
 	}
 	return append(out, memory)
-}
-
-// maxArtifacts is how many artifacts a page lists.
-const maxArtifacts = 200
-
-// artifactList is the artifacts of an exec, or why they are not known.
-type artifactList struct {
-	runner.ArtifactList
-	more    int // beyond maxArtifacts
-	problem string
-}
-
-func (c *Console) artifactsOf(ctx context.Context, rec audit.Record) artifactList {
-	all, err := c.cfg.Runner.Artifacts(ctx, rec)
-	if err != nil {
-		return artifactList{problem: reason(c.cfg.Execs.UnlessRemoved(ctx, rec, err))}
-	}
-	defer all.Close()
-	out := artifactList{ArtifactList: all.List()}
-	if out.more = len(out.Items) - maxArtifacts; out.more > 0 {
-		out.Items = out.Items[:maxArtifacts]
-	}
-	return out
 }
 
 // proofState is whether the transparency log has an exec.

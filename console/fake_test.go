@@ -29,6 +29,7 @@ type fakeApp struct {
 	events  []audit.Event
 	output  map[string][]byte // by stream
 	files   []runner.Artifact
+	content map[string]string // of files, by path
 	caller  tokens.Token
 	prove   error
 	secure  bool // the browser comes by TLS
@@ -42,6 +43,7 @@ type fakeApp struct {
 	tokens   []tokens.Token // oldest first
 
 	canceled  []string
+	mu        sync.Mutex // of downloads, which frames make at once
 	downloads []string
 }
 
@@ -112,6 +114,8 @@ func (f *fakeApp) ArtifactsRemoved(context.Context, ...string) (map[string]time.
 }
 func (f *fakeApp) UnlessRemoved(_ context.Context, _ audit.Record, err error) error { return err }
 func (f *fakeApp) RecordDownload(_ context.Context, _ tokens.Token, rec audit.Record, what, path string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.downloads = append(f.downloads, rec.ExecID+" "+what+" "+path)
 	return nil
 }
@@ -124,7 +128,7 @@ func (f *fakeApp) Cancel(_ context.Context, execID string) error {
 }
 
 func (f *fakeApp) Artifacts(context.Context, audit.Record) (runner.Artifacts, error) {
-	return fakeFiles{f.files}, nil
+	return fakeFiles{f}, nil
 }
 
 func (f *fakeApp) OpenOutput(_ context.Context, _ audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
@@ -170,14 +174,6 @@ func (f *fakeApp) Runners() []remote.RunnerInfo                               { 
 type readSeekCloser struct{ io.ReadSeeker }
 
 func (readSeekCloser) Close() error { return nil }
-
-type fakeFiles struct{ items []runner.Artifact }
-
-func (f fakeFiles) List() runner.ArtifactList { return runner.ArtifactList{Items: f.items} }
-func (f fakeFiles) Open(context.Context, string) (io.ReadSeekCloser, runner.Artifact, error) {
-	return nil, runner.Artifact{}, fault.New(fault.UnknownArtifact, "there is no such file")
-}
-func (f fakeFiles) Close() error { return nil }
 
 // clock is the time of the records of tests.
 var clock = time.Date(2026, 11, 23, 9, 30, 0, 0, time.UTC)

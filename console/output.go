@@ -109,9 +109,9 @@ func (c *Console) outputPage(v *visit) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	name := v.Param("stream")
-	if name != "stdout" && name != "stderr" {
-		return ui.Page{}, fault.New(fault.NotFound, "an exec has the streams stdout and stderr")
+	name, err := v.streamName()
+	if err != nil {
+		return ui.Page{}, err
 	}
 	from := int64(0)
 	if text := v.query.Get("from"); text != "" {
@@ -127,7 +127,15 @@ func (c *Console) outputPage(v *visit) (ui.Page, error) {
 		return ui.Page{}, c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
 	}
 	return ui.Page{
-		Title: s.label(), Crumbs: []ui.Crumb{{Label: "History", To: ui.Link("history")}, {Label: rec.ExecID, To: ui.Link("execs", rec.ExecID)}},
-		Body: outputRange(s),
+		Title: s.label(), Crumbs: execCrumbs(rec), Body: outputRange(s),
 	}, nil
+}
+
+// streamName is the stream of output that the address names.
+func (v *visit) streamName() (string, error) {
+	name := v.Param("stream")
+	if name != "stdout" && name != "stderr" {
+		return "", fault.New(fault.NotFound, "an exec has the streams stdout and stderr")
+	}
+	return name, nil
 }

@@ -11,7 +11,6 @@ import (
 	"secbox/diskspace"
 	"secbox/engine"
 	"secbox/health"
-	"secbox/runner"
 	"secbox/sandbox/remote"
 	"secbox/tokens"
 )
@@ -29,6 +28,11 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"exec", "/console/execs/" + execID(2)},
 	{"running exec", "/console/execs/" + execID(1)},
 	{"output", "/console/execs/" + execID(2) + "/output/stdout?from=65536"},
+	{"artifacts", "/console/execs/" + execID(2) + "/artifacts"},
+	{"no artifacts", "/console/execs/" + execID(2) + "/artifacts?from=1000"},
+	{"artifact of text", "/console/execs/" + execID(2) + "/show/report.html"},
+	{"artifact of an image", "/console/execs/" + execID(2) + "/show/plots/one.png"},
+	{"artifact without a preview", "/console/execs/" + execID(2) + "/show/data.bin"},
 	{"tokens", "/console/tokens"},
 	{"tokens with revoked ones", "/console/tokens?revoked=1&before=t3"},
 	{"token", "/console/tokens/t1"},
@@ -60,7 +64,9 @@ func fullApp() *fakeApp {
 		Problems: []health.Problem{{Check: "skills", Reason: "a skill is broken", Remedy: "repair it"}},
 	}
 	f.pool = engine.PoolStats{Max: 4, Waiting: 2, Starting: 1, Hits: 1200, Misses: 3, NotShared: engine.NotKnownYet + "no container has waited", MemoryLow: true}
-	f.files = []runner.Artifact{{Path: "report.html", Size: 1234, SHA256: strings.Repeat("b", 64)}}
+	f.addFile("report.html", "<h1>Report</h1>")
+	f.addFile("plots/one.png", onePixel)
+	f.addFile("data.bin", "\x00\x01")
 	f.output["stdout"] = []byte("\x1b[31mred\x1b[0m \x1b[1;44mbold on blue\x1b[0m\rprogress\n" + strings.Repeat("line\n", 40_000))
 	f.tokens = []tokens.Token{
 		{ID: "t1", Name: "Ada", Role: tokens.Admin, CreatedAt: clock},

@@ -1,6 +1,7 @@
 package content
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -22,6 +23,7 @@ const fileCSP = "sandbox; " + problem.CSP
 type File struct {
 	Content  io.ReadSeekCloser
 	Type     string    // the Content-Type
+	CSP      string    // the Content-Security-Policy; empty: one with which browsers run and frame nothing
 	SaveAs   string    // the name for a download; empty: the browser may show the file
 	SHA256   string    // the entity tag; empty: none
 	Modified time.Time // zero: the file may still grow
@@ -34,7 +36,7 @@ func (f File) Serve(w http.ResponseWriter, r *http.Request) error {
 	defer f.Content.Close()
 	h := w.Header()
 	h.Set("Content-Type", f.Type)
-	h.Set("Content-Security-Policy", fileCSP)
+	h.Set("Content-Security-Policy", cmp.Or(f.CSP, fileCSP))
 	h.Set("Cache-Control", "private, no-cache")
 	if f.SaveAs != "" {
 		h.Set("Content-Disposition", Attachment(f.SaveAs))

@@ -1,0 +1,145 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	"image/gif"
+	"image/jpeg"
+	"image/png"
+	"io"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"secbox/console/ui"
+)
+
+const (
+	textMost   = 1 << 20  // bytes of a text that are shown
+	imageMost  = 16 << 20 // bytes of an image that is shown
+	pixelsMost = 40e6     // of an image that is shown: a browser takes 4 bytes for each
+	headMost   = 1 << 20  // bytes of an image that are read to find its size
+)
+
+// preview is how an artifact is shown.
+type preview struct {
+	kind  string // for readers; empty: it is not shown
+	image string // the media type of an image; empty for others
+	text  []byte // of a text, with all characters visible; nil for others
+	cut   bool   // there is more text
+	why   string // it is not shown
+}
+
+// imageKind is a format of images. Formats that can have scripts are none of them: SVG is shown as text.
+type imageKind struct {
+	name, media string
+	size        func(io.Reader) (image.Config, error)
+}
+
+var (
+	pngKind  = imageKind{"PNG image", "image/png", png.DecodeConfig}
+	jpegKind = imageKind{"JPEG image", "image/jpeg", jpeg.DecodeConfig}
+	gifKind  = imageKind{"GIF image", "image/gif", gif.DecodeConfig}
+	webpKind = imageKind{"WebP image", "image/webp", webpSize}
+)
+
+// imageKinds are the formats by extension.
+var imageKinds = map[string]imageKind{".png": pngKind, ".jpg": jpegKind, ".jpeg": jpegKind, ".gif": gifKind, ".webp": webpKind}
+
+// previewOf finds out how a file is shown: an image whose name and content agree, or UTF-8 text. The offset of the file is 0 after it.
+func previewOf(name string, size int64, f io.ReadSeeker, reserve func(int64) error) (preview, error) {
+	p, err := func() (preview, error) {
+		if kind, ok := imageKinds[strings.ToLower(path.Ext(name))]; ok {
+			return kind.preview(size, io.LimitReader(f, headMost))
+		}
+		return textPreview(size, f, reserve)
+	}()
+	_, seekErr := f.Seek(0, io.SeekStart)
+	return p, cmp.Or(err, seekErr)
+}
+
+// failing remembers the error of a reader other than its end.
+type failing struct {
+	io.Reader
+	err error
+}
+
+func (r *failing) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		r.err = err
+	}
+	return n, err
+}
+
+func (k imageKind) preview(size int64, r io.Reader) (preview, error) {
+	in := &failing{Reader: r}
+	config, err := k.size(in)
+	switch {
+	case in.err != nil:
+		return preview{}, in.err
+	case err != nil:
+		return preview{why: "Its name is that of a " + k.name + ", and its content is not."}, nil
+	case size > imageMost:
+		return preview{why: "Images of more than " + ui.Bytes(imageMost) + " are not shown."}, nil
+	case config.Width < 1 || config.Height < 1 || int64(config.Width)*int64(config.Height) > pixelsMost:
+		return preview{why: fmt.Sprintf("It has %d × %d pixels. Images of more than %d million pixels are not shown.", config.Width, config.Height, int64(pixelsMost/1e6))}, nil
+	}
+	return preview{kind: fmt.Sprintf("%s, %d × %d", k.name, config.Width, config.Height), image: k.media}, nil
+}
+
+// textPreview is a preview of a file that is UTF-8 without NUL, as far as it is shown.
+func textPreview(size int64, r io.Reader, reserve func(int64) error) (preview, error) {
+	if err := reserve(outputPrice * min(size, textMost)); err != nil {
+		return preview{}, err
+	}
+	text, err := io.ReadAll(io.LimitReader(r, textMost))
+	if err != nil {
+		return preview{}, err
+	}
+	p := preview{kind: "Text", cut: size > int64(len(text))}
+	if p.cut {
+		text = wholeCharacters(text)
+	}
+	if bytes.IndexByte(text, 0) >= 0 || !utf8.Valid(text) {
+		return preview{why: "It is neither UTF-8 text nor a PNG, JPEG, GIF or WebP image."}, nil
+	}
+	p.text = append([]byte{}, ui.Visible(string(text))...)
+	return p, nil
+}
+
+var errNoWebP = errors.New("no WebP image")
+
+// webpSize reads the size of a WebP image from its first chunk.
+func webpSize(r io.Reader) (image.Config, error) {
+	b := make([]byte, 30)
+	if n, err := io.ReadFull(r, b); n < 25 { // the shortest of a lossless image
+		return image.Config{}, err
+	}
+	if string(b[:4]) != "RIFF" || string(b[8:12]) != "WEBP" {
+		return image.Config{}, errNoWebP
+	}
+	bits := binary.LittleEndian.Uint32
+	switch string(b[12:16]) {
+	case "VP8 ": // lossy
+		if !bytes.Equal(b[23:26], []byte{0x9d, 0x01, 0x2a}) {
+			return image.Config{}, errNoWebP
+		}
+		size := bits(b[26:])
+		return image.Config{Width: int(size & 0x3fff), Height: int(size >> 16 & 0x3fff)}, nil
+	case "VP8L": // lossless
+		if b[20] != 0x2f {
+			return image.Config{}, errNoWebP
+		}
+		size := bits(b[21:])
+		return image.Config{Width: int(size&0x3fff) + 1, Height: int(size>>14&0x3fff) + 1}, nil
+	case "VP8X": // extended
+		width, height := bits(b[24:])&0xffffff, bits(b[26:])>>8
+		return image.Config{Width: int(width) + 1, Height: int(height) + 1}, nil
+	}
+	return image.Config{}, errNoWebP
+}
