@@ -18,13 +18,16 @@ import (
 type capture struct {
 	stdout *stream
 	stderr *stream
+	grown  *signal // more is kept
 }
 
 // newCapture makes no file yet; files are named by the exec's id.
 func newCapture(root, execID string, maxStdout, maxStderr int64) *capture {
+	grown := &signal{}
 	return &capture{
-		stdout: &stream{path: filepath.Join(root, execID+".stdout"), limit: maxStdout},
-		stderr: &stream{path: filepath.Join(root, execID+".stderr"), limit: maxStderr},
+		stdout: &stream{path: filepath.Join(root, execID+".stdout"), limit: maxStdout, grown: grown},
+		stderr: &stream{path: filepath.Join(root, execID+".stderr"), limit: maxStderr, grown: grown},
+		grown:  grown,
 	}
 }
 
@@ -51,6 +54,7 @@ func (c *capture) remove() {
 type stream struct {
 	path  string
 	limit int64
+	grown *signal
 
 	mu     sync.Mutex
 	inline []byte   // the first InlineBytes of the kept output
@@ -82,7 +86,15 @@ func (s *stream) Write(p []byte) (int, error) {
 	if s.file == nil {
 		s.kept = int64(len(s.inline))
 	}
+	s.grown.wake()
 	return len(p), nil
+}
+
+// size is how much is kept so far, in bytes.
+func (s *stream) size() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept
 }
 
 // spill makes the file and writes inline to it; s.mu is held.

@@ -340,6 +340,7 @@ func (x *exec) publishCapture(c *capture) (undo func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.captures[x.record.ExecID] = c
+	x.started.wake()
 	return func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()

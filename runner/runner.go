@@ -85,6 +85,8 @@ type Runner struct {
 
 	mu       sync.Mutex
 	captures map[string]*capture // by exec id; of running execs that can print
+
+	started signal // an exec was added to captures
 }
 
 // New makes a runner and removes what an earlier process left of its captures.
