@@ -95,6 +95,7 @@ type Server struct {
 	downloads *inflight.Quota
 	exports   *inflight.Quota
 	execs     visible.Execs
+	skills    visible.Skills
 	edits     admission.Locks // of files on users' machines
 	docs      *docs.Pages
 	catalog   catalogPages
@@ -128,6 +129,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.Bounds, cfg.Library = b, newBoundedLibrary(cfg.Library, b, downloads)
 	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads, exports: inflight.NewCount("exports", maxExports, maxExportsPerToken)}
 	s.execs = visible.Execs{History: cfg.History, Tombstones: cfg.Retention, Tokens: cfg.Tokens, Downloads: cfg.Downloads}
+	s.skills = visible.Skills{Catalog: cfg.Skills, Tools: cfg.Library}
 	var err error
 	if s.gate, err = gate.New(gate.Config{
 		ListenAddr: cfg.ListenAddr, AllowedHosts: cfg.AllowedHosts, TrustedProxies: cfg.TrustedProxies, Tokens: cfg.Tokens,

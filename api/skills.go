@@ -6,11 +6,8 @@ import (
 	"sync"
 
 	"secbox/api/content"
-	"secbox/api/gate"
 	"secbox/api/problem"
-	"secbox/fault"
 	"secbox/skills"
-	"secbox/tokens"
 )
 
 // ListSkills sends the catalog, with the packages of a user if the request names one.
@@ -20,7 +17,7 @@ func (s *Server) ListSkills(ctx context.Context, in ListSkillsRequestObject) (Li
 		return nil, err
 	}
 	if in.Params.AgentID != nil || in.Params.UserID != nil {
-		now, err := s.catalogOf(ctx, in.Params.AgentID, in.Params.UserID)
+		now, err := s.skills.Of(ctx, callFrom(ctx).caller, in.Params.AgentID, in.Params.UserID)
 		if err != nil {
 			return nil, err
 		}
@@ -36,39 +33,9 @@ func (s *Server) ListSkills(ctx context.Context, in ListSkillsRequestObject) (Li
 	return pageAnswer(callFrom(ctx).request, p, err)
 }
 
-// catalogOf returns the catalog. With an agent and a user it adds that user's packages that have a manifest, if the caller may use the user's
-// workspace.
-func (s *Server) catalogOf(ctx context.Context, agentID, userID *string) (*skills.Snapshot, error) {
-	now := s.cfg.Skills.Now()
-	if agentID == nil && userID == nil {
-		return now, nil
-	}
-	for _, half := range []struct {
-		name, other string
-		value       *string
-	}{{"agent_id", "user_id", agentID}, {"user_id", "agent_id", userID}} {
-		if half.value == nil {
-			return nil, fault.BadField(half.name, "is missing; %s needs it, since packages belong to a user of an agent", half.other)
-		}
-	}
-	caller := callFrom(ctx).caller
-	if caller.Role == tokens.Auditor { // reading may write: a user's first request fixes the versions of the agent's packages
-		return nil, fault.New(fault.Forbidden, "a token with the role %s may not read a user's packages; leave out agent_id and user_id", caller.Role)
-	}
-	o, err := gate.Owner(caller, "user_id", *userID, "agent_id", *agentID)
-	if err != nil {
-		return nil, err
-	}
-	tools, broken, err := s.cfg.Library.Tools(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	return now.WithPackages(tools, broken), nil
-}
-
 // GetSkill sends one skill.
 func (s *Server) GetSkill(ctx context.Context, in GetSkillRequestObject) (GetSkillResponseObject, error) {
-	now, err := s.catalogOf(ctx, in.Params.AgentID, in.Params.UserID)
+	now, err := s.skills.Of(ctx, callFrom(ctx).caller, in.Params.AgentID, in.Params.UserID)
 	if err != nil {
 		return nil, err
 	}

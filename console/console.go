@@ -26,6 +26,7 @@ type Config struct {
 	Health  Health
 	Pool    Pool
 	Runners Runners
+	Skills  Skills
 
 	Sessions Sessions
 	Tokens   Tokens
@@ -46,8 +47,8 @@ type Console struct {
 // New makes a Console.
 func New(cfg Config) (*Console, error) {
 	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" ||
-		cfg.Nodes == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Runners == nil {
-		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, Sessions, Tokens, Nodes, Health, a Pool, Runners and a Version")
+		cfg.Nodes == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Runners == nil || cfg.Skills == nil {
+		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, Sessions, Tokens, Nodes, Health, a Pool, Runners, Skills and a Version")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

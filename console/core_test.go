@@ -95,7 +95,7 @@ func startCore(t *testing.T) *core {
 	downloads := admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, quiet)
 	pages, err := console.New(console.Config{
 		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads},
-		Events: history, Runner: runs, Proofs: evidence, Nodes: db.Audit(), Health: struct{ console.Health }{}, Pool: struct{ console.Pool }{}, Runners: newFake(), Sessions: sessions.New(db.Sessions(), c.tokens, time.Now), Tokens: c.tokens, Version: "test", Logger: quiet,
+		Events: history, Runner: runs, Proofs: evidence, Nodes: db.Audit(), Health: struct{ console.Health }{}, Pool: struct{ console.Pool }{}, Runners: newFake(), Skills: visible.Skills{Catalog: catalog}, Sessions: sessions.New(db.Sessions(), c.tokens, time.Now), Tokens: c.tokens, Version: "test", Logger: quiet,
 	})
 	must(t, err)
 	server := httptest.NewUnstartedServer(nil)

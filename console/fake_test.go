@@ -38,6 +38,7 @@ type fakeApp struct {
 	report   health.Report
 	pool     engine.PoolStats
 	machines []remote.RunnerInfo
+	skills   fakeSkills
 
 	sessions *fakeSessions
 	tokens   []tokens.Token // oldest first
@@ -55,7 +56,7 @@ func newFake() *fakeApp {
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Nodes: f, Health: f, Pool: f, Runners: f, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test"})
+	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Nodes: f, Health: f, Pool: f, Runners: f, Skills: f, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,10 @@ import (
 	"secbox/audit"
 	"secbox/engine"
 	"secbox/health"
+	"secbox/policy"
 	"secbox/runner"
 	"secbox/sandbox/remote"
+	"secbox/skills"
 	"secbox/tokens"
 )
 
@@ -79,6 +81,7 @@ type Runner interface {
 	Cancel(ctx context.Context, execID string) error
 	Artifacts(ctx context.Context, rec audit.Record) (runner.Artifacts, error)
 	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)
+	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
 }
 
 // Proofs proves execs; see translog.Log.
@@ -108,4 +111,10 @@ type Pool interface {
 type Runners interface {
 	// Runners returns them by user and name.
 	Runners() []remote.RunnerInfo
+}
+
+// Skills is what a caller may read of the catalog; see visible.Skills.
+type Skills interface {
+	// Of returns the catalog, with the packages of a user of an agent if both are given.
+	Of(ctx context.Context, caller tokens.Token, agentID, userID *string) (*skills.Snapshot, error)
 }

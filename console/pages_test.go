@@ -33,6 +33,10 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"artifact of text", "/console/execs/" + execID(2) + "/show/report.html"},
 	{"artifact of an image", "/console/execs/" + execID(2) + "/show/plots/one.png"},
 	{"artifact without a preview", "/console/execs/" + execID(2) + "/show/data.bin"},
+	{"skills", "/console/skills"},
+	{"skills without a match", "/console/skills?text=nothing-has-this"},
+	{"skill", "/console/skills/shell.run"},
+	{"unknown skill", "/console/skills/no.skill"},
 	{"tokens", "/console/tokens"},
 	{"tokens with revoked ones", "/console/tokens?revoked=1&before=t3"},
 	{"token", "/console/tokens/t1"},
@@ -74,6 +78,7 @@ func fullApp() *fakeApp {
 		{ID: "t3", Name: "Laptop", Role: tokens.Runner, UserID: "ada", CreatedAt: clock},
 	}
 	f.output["stderr"] = []byte("warning\n")
+	f.fillSkills()
 	return f
 }
 

@@ -34,12 +34,14 @@ var (
 // table lists every page, in the order of the navigation. PagesUnderTest in pages_test.go has an address of each.
 func (c *Console) table() []route {
 	return []route{
-		{path: "", roles: readers, serve: c.start},
+		{path: "", roles: skillReaders, serve: c.start},
 		{path: "/sign-in", query: []string{"next", "ended"}, page: c.signInPage},
 		{path: "/sign-in", form: c.signIn},
 		{path: "/sign-out", roles: tokens.Roles(), form: c.signOut},
 		{path: "/history", nav: "History", covers: []string{"/execs"}, roles: readers, query: historyQuery, page: c.history},
 		{path: "/refused", nav: "Refused", roles: readers, query: refusedQuery, page: c.refused},
+		{path: "/skills", nav: "Skills", roles: skillReaders, query: skillsQuery, page: c.skills},
+		{path: "/skills/:id", roles: skillReaders, query: []string{"agent_id", "user_id"}, page: c.skill},
 		{path: "/runners", nav: "Runners", roles: auditors, query: []string{"user_id"}, page: c.runners},
 		{path: "/execs/:id", roles: readers, query: []string{"show"}, page: c.exec},
 		{path: "/execs/:id/output/:stream", roles: readers, query: []string{"from"}, page: c.outputPage},

@@ -36,11 +36,13 @@ var operations = map[string][]string{
 	"GET /console/execs/:id/view/*":              {"downloadArtifact"},
 	"GET /console/execs/:id/proof":               {"getExecProof"},
 	"POST /console/execs/:id/cancel":             {"cancelExec"},
+	"GET /console/skills":                        {"listSkills"},
+	"GET /console/skills/:id":                    {"getSkill", "resolvePolicy"},
 }
 
 // ownRoles are the roles of routes that have no operation in openapi.yaml.
 var ownRoles = map[string][]tokens.Role{
-	"GET /console":                    {tokens.Worker, tokens.Auditor, tokens.Admin},
+	"GET /console":                    {tokens.Worker, tokens.Auditor, tokens.AgentAdmin, tokens.Admin},
 	"GET /console/sign-in":            nil, // everyone
 	"POST /console/sign-in":           nil,
 	"POST /console/sign-out":          tokens.Roles(),

@@ -211,7 +211,7 @@ func TestNothingInline(t *testing.T) {
 	t.Parallel()
 	url := fullApp().serve(t)
 	for _, page := range pagesUnderTest {
-		body := get(t, url+page.path)
+		body := strings.ReplaceAll(get(t, url+page.path), url, "") // commands to copy have the address of this server
 		for _, bad := range []string{"<style", " style=", "<script>", " onclick", " onload", "javascript:", "hx-on", "http://", "https://"} {
 			if strings.Contains(body, bad) {
 				t.Errorf("%s has %q", page.name, bad)

@@ -1,4 +1,4 @@
-// Package visible is what api and console do alike: what a caller may read of execs, the list of administrative events, holds. It must
+// Package visible is what api and console do alike: what a caller may read of execs and skills, the list of administrative events, holds. It must
 // not know routes or the form of answers.
 package visible
 

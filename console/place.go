@@ -1,0 +1,37 @@
+package console
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+
+	"secbox/fault"
+)
+
+// maxPlace bounds the text of a place, in bytes.
+const maxPlace = 2 << 10
+
+// placeText returns the name of the last row of a page as a cursor: the place where the next page of the list begins. list is the address of the list
+// with its filters.
+func placeText(last, list string) string {
+	return base64.RawURLEncoding.EncodeToString(append(listSum(list), last...))
+}
+
+// parsePlace returns the name in a cursor of placeText for the same list: else fault.InvalidCursor. An empty cursor is the first page.
+func parsePlace(cursor, list string) (last string, err error) {
+	if cursor == "" {
+		return "", nil
+	}
+	refused := fault.New(fault.InvalidCursor, "the address is of a page of another list; open the list again, and use its own buttons")
+	text, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	sum := listSum(list)
+	if err != nil || len(text) > maxPlace || len(text) <= len(sum) || !bytes.HasPrefix(text, sum) {
+		return "", refused
+	}
+	return string(text[len(sum):]), nil
+}
+
+func listSum(list string) []byte {
+	sum := sha256.Sum256([]byte(list))
+	return sum[:8]
+}
