@@ -46,15 +46,20 @@ func fill(ctx context.Context, args []string, log io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
+	return fillHistories(ctx, db, *stateDir, *rows, log)
+}
+
+// fillHistories puts execs of the last 60 days into an empty database, and their events into its log, whose key gets into the state directory.
+func fillHistories(ctx context.Context, db store.Database, stateDir string, rows int, log io.Writer) error {
 	probe, ok := db.(planprobe.Database)
 	if !ok {
 		return fmt.Errorf("a %s cannot be filled", db.Kind())
 	}
 	begun := time.Now()
-	if err := planprobe.FillHistories(ctx, probe, *rows, begun); err != nil {
+	if err := planprobe.FillHistories(ctx, probe, rows, begun); err != nil {
 		return err
 	}
-	fmt.Fprintf(log, "%d execs after %.0f s\n", *rows, time.Since(begun).Seconds())
+	fmt.Fprintf(log, "%d execs after %.0f s\n", rows, time.Since(begun).Seconds())
 	installation, err := db.Audit().InstallationID(ctx)
 	if err != nil {
 		return err
@@ -64,7 +69,7 @@ func fill(ctx context.Context, args []string, log io.Writer) (err error) {
 	q := translog.NewSequencer(translog.SequencerConfig{
 		Store: dated, Origin: origin, Holder: "bench", Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return dated.newest },
 		Key: func(begun bool) (translog.Key, error) {
-			return coreapi.LogKey(settings.Settings{StateDir: *stateDir}, origin, begun)
+			return coreapi.LogKey(settings.Settings{StateDir: stateDir}, origin, begun)
 		},
 	})
 	for entries, reported := 0, time.Now(); ; {

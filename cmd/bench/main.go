@@ -101,7 +101,9 @@ type options struct {
 	files       int           // in the skill that packages uploads and copies; read from a runner
 	packages    int           // that packages lists; first accesses find two fifths of them
 	largeBytes  int64         // of the file that sandboxes streams, and transfers sends and fetches
-	rows, tasks int           // in the databases of lists; lists timed for each
+	rows, tasks int           // in the databases of lists and console; lists timed for each
+	addresses   int           // console: of one kind of page, for each role
+	filled      []string      // console: state directories that `bench fill` made, with ",URL" for PostgreSQL; empty: it fills databases itself
 }
 
 // defaults are the numbers that the project's targets are for.
@@ -109,7 +111,7 @@ func defaults() options {
 	return options{
 		timeLimit: 15 * time.Minute, pairs: 100, pace: 500 * time.Millisecond, rounds: 6, roundExecs: 24, outputBytes: 1 << 30,
 		closedAt: []int{4, 16}, closedExecs: 200, burst: 16, slots: 64, skills: 1000, files: 1000, packages: 500, largeBytes: 400 << 20,
-		rows: 1_000_000, tasks: 200,
+		rows: 1_000_000, tasks: 200, addresses: 3,
 	}
 }
 
@@ -141,7 +143,11 @@ func (b *bench) parse(args []string) (asJSON bool, err error) {
 	f.IntVar(&b.rounds, "rounds", b.rounds, "rounds of each side, where many things at once are measured")
 	f.DurationVar(&b.pace, "pace", b.pace, "first, warm, skills: from the start of a turn to the next one's; uneven: between two arrivals on average")
 	f.IntVar(&b.closedExecs, "closed-execs", b.closedExecs, "closed: execs in a round of one side")
-	f.IntVar(&b.rows, "rows", b.rows, "lists: rows in each database")
+	f.IntVar(&b.rows, "rows", b.rows, "lists, console: rows in each database")
+	f.Func("filled", "console: measure over a database that `bench fill` made instead: its state directory, with ,URL after it for PostgreSQL; may be repeated", func(s string) error {
+		b.filled = append(b.filled, s)
+		return nil
+	})
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	if err := f.Parse(args); err != nil {
 		return false, err
@@ -217,6 +223,7 @@ func sections() []section {
 		{"sandboxes", (*bench).sandboxes},                                               // the docker sandbox beside docker exec, a runner beside os/exec and plain HTTP
 		{"transfers", (*bench).transfers},                                               // files over HTTP, in the docker sandbox and on a runner, beside plain HTTP
 		{"lists", (*bench).lists},                                                       // 50 execs of one task out of many
+		{"console", (*bench).consolePages},                                              // every page as each role, over many execs; only if it is named
 	}
 }
 
@@ -251,7 +258,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 	b.report.Begun, b.report.Machine = begun.UTC().Truncate(time.Second), machine(info)
 	defer func() { b.report.Seconds = time.Since(begun).Round(100 * time.Millisecond).Seconds() }()
 	for _, s := range sections() {
-		if ctx.Err() != nil || len(b.only) > 0 && !slices.Contains(b.only, s.name) {
+		if ctx.Err() != nil || (len(b.only) > 0 || s.name == "console") && !slices.Contains(b.only, s.name) { // to fill databases with events takes half an hour
 			continue
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, b.timeLimit, errTimeLimit)

@@ -36,16 +36,20 @@ type server struct {
 
 // serve starts a core-api on directories below dir. The environment is ours without core-api's settings.
 func (b *bench) serve(ctx context.Context, program, dir string, environ ...string) (*server, error) {
-	workspace, state := filepath.Join(dir, "workspace"), filepath.Join(dir, "state")
-	if err := errors.Join(os.MkdirAll(workspace, 0o700), os.MkdirAll(state, 0o700)); err != nil {
-		return nil, err
-	}
-	s, err := b.startServer(ctx, slices.Concat(b.settings, environ), program, "serve", "--addr", "127.0.0.1:0", "--log-format", "json", "--log-level", "info",
-		"--workspace-root", workspace, "--state-dir", state)
+	s, err := b.startCoreAPI(ctx, program, filepath.Join(dir, "workspace"), filepath.Join(dir, "state"), environ...)
 	if err == nil {
 		s.dir = dir
 	}
 	return s, err
+}
+
+// startCoreAPI starts a core-api on these directories.
+func (b *bench) startCoreAPI(ctx context.Context, program, workspace, state string, environ ...string) (*server, error) {
+	if err := errors.Join(os.MkdirAll(workspace, 0o700), os.MkdirAll(state, 0o700)); err != nil {
+		return nil, err
+	}
+	return b.startServer(ctx, slices.Concat(b.settings, environ), program, "serve", "--addr", "127.0.0.1:0", "--log-format", "json", "--log-level", "info",
+		"--workspace-root", workspace, "--state-dir", state)
 }
 
 // servesMessage is the log line of a server that tells its address.
