@@ -1,6 +1,9 @@
 package admin
 
-import "context"
+import (
+	"context"
+	"strings"
+)
 
 // ActorType is how an actor reaches the installation.
 type ActorType string
@@ -8,6 +11,7 @@ type ActorType string
 // The types.
 const (
 	ByToken   ActorType = "token"   // a request; without a token while none exists
+	ByPerson  ActorType = "person"  // a person who signed in by OIDC
 	ByCommand ActorType = "command" // core-api on the command line
 	ByNode    ActorType = "node"    // a server by itself
 	ByUnknown ActorType = "unknown" // not set: an error of this program
@@ -16,9 +20,23 @@ const (
 // Actor is who acts.
 type Actor struct {
 	Type ActorType `json:"type"`
-	ID   string    `json:"id"`   // of the token or node; "core-api" for a command
-	Name string    `json:"name"` // of the token, or the user of the operating system who runs the command
+	ID   string    `json:"id"`   // of the token, person or node; "core-api" for a command
+	Name string    `json:"name"` // of the token or person, or the user of the operating system who runs the command
 }
+
+// PersonPrefix begins the ids of people who signed in by OIDC: no token's id has a colon.
+const PersonPrefix = "oidc:"
+
+// Caller returns the actor of a request: a token or a person.
+func Caller(id, name string) Actor {
+	if strings.HasPrefix(id, PersonPrefix) {
+		return Actor{Type: ByPerson, ID: id, Name: name}
+	}
+	return Actor{Type: ByToken, ID: id, Name: name}
+}
+
+// Calls reports whether the actor is that of a request, whose id records have.
+func (a Actor) Calls() bool { return a.Type == ByToken || a.Type == ByPerson }
 
 // acting is the actor and the node of a context.
 type acting struct {

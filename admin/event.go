@@ -42,8 +42,10 @@ const (
 	RetentionRun     Kind = "retention_run"     // "ended", or "killed" for one whose process died
 	HoldAdded        Kind = "hold_added"        // id of the hold
 	HoldRemoved      Kind = "hold_removed"      // id of the hold
-	SignedIn         Kind = "signed_in"         // id of the token
-	SignedOut        Kind = "signed_out"        // id of the token
+	SignedIn         Kind = "signed_in"         // id of the token or person
+	SignedOut        Kind = "signed_out"        // id of the token or person
+	PersonBlocked    Kind = "person_blocked"    // id of the person
+	PersonUnblocked  Kind = "person_unblocked"  // id of the person
 	SkillsRepair     Kind = "skills_repair"     // empty: of all skills
 	SchemaMigrated   Kind = "schema_migrated"   // version of the program
 	LogKeyReplaced   Kind = "log_key_replaced"  // name and hash of the former key of the transparency log
@@ -53,7 +55,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted,
-		ExecsRemoved, RetentionRun, HoldAdded, HoldRemoved, SignedIn, SignedOut, SkillsRepair, SchemaMigrated, LogKeyReplaced,
+		ExecsRemoved, RetentionRun, HoldAdded, HoldRemoved, SignedIn, SignedOut, PersonBlocked, PersonUnblocked, SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }
 

@@ -62,7 +62,7 @@ func (d Door) Enter(w http.ResponseWriter, r *http.Request, route string, caller
 		return nil, nil, nil, err
 	}
 	if caller.ID != "" {
-		r = r.WithContext(admin.By(r.Context(), admin.Actor{Type: admin.ByToken, ID: caller.ID, Name: caller.Name}))
+		r = r.WithContext(admin.By(r.Context(), admin.Caller(caller.ID, caller.Name)))
 	}
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = inflight.NewBody(w, r, d.call.memory, valid, false, rest)

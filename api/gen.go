@@ -112,17 +112,17 @@ func (e V1UploadScope) Valid() bool {
 
 // AdminActor Who acted.
 type AdminActor struct {
-	// Type `token`: a request; `command`: core-api on the command line; `node`: a server by itself; `unknown`.
+	// Type `token`: a request; `person`: a request of the console by a person who signed in by OIDC; `command`: core-api on the command line; `node`: a server by itself; `unknown`.
 	//
 	// Example: token
 	Type string `json:"type"`
 
-	// ID The id of the token or node; `core-api` for a command; `loopback` for a request without a token.
+	// ID The id of the token, person or node; `core-api` for a command; `loopback` for a request without a token.
 	//
 	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ID string `json:"id"`
 
-	// Name The name of the token, or the user of the operating system who ran the command.
+	// Name The name of the token or person, or the user of the operating system who ran the command.
 	//
 	// Example: ci
 	Name string `json:"name"`

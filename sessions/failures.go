@@ -14,7 +14,7 @@ const (
 	maxAllFailures = 1000 // of all addresses; also bounds the memory
 )
 
-// failures counts sign-ins with a wrong token.
+// failures counts sign-ins that failed.
 type failures struct {
 	now func() time.Time
 
@@ -32,7 +32,7 @@ func (f *failures) check(address string) error {
 	if f.by[network(address)] < maxFailures && f.all < maxAllFailures {
 		return nil
 	}
-	e := fault.New(fault.ServerBusy, "too many sign-ins with a wrong token; wait a minute and try again")
+	e := fault.New(fault.ServerBusy, "too many sign-ins have failed; wait a minute and try again")
 	e.RetryAfter = f.minute.Add(time.Minute).Sub(now)
 	return e
 }

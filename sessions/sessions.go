@@ -1,5 +1,6 @@
-// Package sessions keeps browsers signed in: a token is exchanged for the random secret of a session, of which only the SHA-256 is stored. A
-// session ends after 12 hours, when its token is revoked, and when its user signs out. It must not know cookies, pages or SQL.
+// Package sessions keeps browsers signed in: a token, or a person whom an OIDC provider knows, gets the random secret of a session, of which only the
+// SHA-256 is stored. A session ends after 12 hours, when its token is revoked or its person blocked, and when its user signs out. It must not know cookies,
+// pages, SQL or how a provider identifies people.
 package sessions
 
 import (
@@ -16,8 +17,8 @@ import (
 // Bounds of sessions.
 const (
 	Lifetime    = 12 * time.Hour
-	MaxPerToken = 20     // the oldest of a token's sessions ends when it begins another
-	Max         = 10_000 // of all tokens
+	MaxPerToken = 20     // of a token or person: the oldest ends when another begins
+	Max         = 10_000 // of all
 )
 
 // Hash is the SHA-256 of a session's secret.
@@ -31,11 +32,25 @@ type Store interface {
 	// meanwhile, fault.ServerBusy when there are Max sessions. Calls at the same time may exceed the bounds by their number.
 	Begin(ctx context.Context, h Hash, tokenID, address string) error
 
-	// Token returns the token of a session that is not older than Lifetime, revoked or not; fault.Unauthenticated when there is none.
+	// BeginPerson is Begin for a person, whose name and role it stores for all of the person's sessions. fault.Forbidden for one who is blocked.
+	BeginPerson(ctx context.Context, h Hash, p Person, address string) error
+
+	// Token returns the token or person of a session that is not older than Lifetime, revoked or not; fault.Unauthenticated when there is none.
 	Token(ctx context.Context, h Hash) (tokens.Token, error)
 
 	// End removes a session with its administrative event, by the actor of ctx. Nothing happens when there is none.
 	End(ctx context.Context, h Hash, tokenID string) error
+
+	// EndAll removes all sessions of a token or person with one administrative event, which has the reason, by the actor of ctx. Nothing happens when there is
+	// none.
+	EndAll(ctx context.Context, id, reason string) error
+
+	// People returns at most limit people by descending (FirstAt, ID), after the one with the id after (empty: from the first; unknown: none).
+	People(ctx context.Context, after string, limit int) ([]Person, error)
+
+	// Block blocks a person and removes the person's sessions, or ends that, with its administrative event by the actor of ctx. fault.NotFound when there is no
+	// such person. Nothing happens when it is so already.
+	Block(ctx context.Context, id string, blocked bool) error
 }
 
 // Tokens verifies the secrets of tokens; see tokens.Service.
@@ -47,6 +62,7 @@ type Tokens interface {
 type Service struct {
 	store    Store
 	tokens   Tokens
+	issuer   string // of people; see Trust
 	failures failures
 }
 
@@ -55,9 +71,9 @@ func New(store Store, verifier Tokens, now func() time.Time) *Service {
 	return &Service{store: store, tokens: verifier, failures: failures{now: now}}
 }
 
-// by returns a context in which a token acts.
+// by returns a context in which a token or person acts.
 func by(ctx context.Context, t tokens.Token) context.Context {
-	return admin.By(ctx, admin.Actor{Type: admin.ByToken, ID: t.ID, Name: t.Name})
+	return admin.By(ctx, admin.Caller(t.ID, t.Name))
 }
 
 // Begin exchanges the secret of a token for that of a new session. address is the client's; one with too many failures has to wait:
@@ -83,11 +99,15 @@ func (s *Service) Begin(ctx context.Context, secret, address string) (session st
 	return session, caller, nil
 }
 
-// Caller returns the token of a session: fault.Unauthenticated when it has ended, fault.TokenRevoked. It reads the store every time, so that
+// Caller returns the token or person of a session: fault.Unauthenticated when it has ended, fault.TokenRevoked. It reads the store every time, so that
 // a revocation takes effect at once on every node.
 func (s *Service) Caller(ctx context.Context, session string) (tokens.Token, error) {
 	t, err := s.store.Token(ctx, hashOf(session))
-	if err == nil && t.Revoked() {
+	switch {
+	case err != nil:
+	case s.foreign(t):
+		err = fault.New(fault.Unauthenticated, "the provider of the single sign-on has changed; sign in again")
+	case t.Revoked():
 		err = fault.New(fault.TokenRevoked, "the token with which you signed in was revoked; sign in with another one")
 	}
 	if err != nil {

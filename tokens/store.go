@@ -34,7 +34,7 @@ type Store interface {
 	// ByID returns the token with an id, revoked or not. fault.UnknownToken when there is none.
 	ByID(ctx context.Context, id string) (Token, error)
 
-	// Names returns the names of the tokens with these ids, also of revoked ones, by id. Unknown ids are left out.
+	// Names returns the names of the tokens with these ids, also of revoked ones, by id; of people who signed in to the console, too. Unknown ids are left out.
 	Names(ctx context.Context, ids []string) (map[string]string, error)
 
 	// Any reports whether a token exists or has existed that is not a runner's: then every request needs a token. Revoked tokens count, so that

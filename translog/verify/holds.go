@@ -71,7 +71,7 @@ func (r *run) compareHolds(ctx context.Context) error {
 			r.reportHold(id, "removed_at", "nothing: there is no hold_removed", formatTime(h.RemovedAt))
 		case end.Seq != 0 && apart(h.RemovedAt, end.At):
 			r.reportHold(id, "removed_at", formatTime(end.At)+" of "+adminName(end.Seq), formatTime(h.RemovedAt))
-		case end.Seq != 0 && end.Actor.Type == admin.ByToken && end.Actor.ID != h.RemovedBy:
+		case end.Seq != 0 && end.Actor.Calls() && end.Actor.ID != h.RemovedBy:
 			r.reportHold(id, "removed_by", end.Actor.ID, h.RemovedBy)
 		}
 	}
@@ -90,7 +90,7 @@ func (r *run) compareHold(h Hold, e proof.AdminDocument) {
 			r.reportHold(h.ID, c.name, c.expected, c.found)
 		}
 	}
-	if e.Actor.Type == admin.ByToken && e.Actor.ID != h.AddedBy {
+	if e.Actor.Calls() && e.Actor.ID != h.AddedBy {
 		r.reportHold(h.ID, "added_by", e.Actor.ID, h.AddedBy)
 	}
 	if apart(h.AddedAt, e.At) {

@@ -164,7 +164,7 @@ func (db Tokens) Names(ctx context.Context, ids []string) (map[string]string, er
 		err := scan(&id, &name)
 		names[id] = name
 		return err
-	}, "SELECT id, name FROM tokens WHERE id"+db.In("$1"), db.Set(Texts(ids)))
+	}, "SELECT id, name FROM tokens WHERE id"+db.In("$1")+" UNION ALL SELECT id, name FROM console_people WHERE id"+db.In("$1"), db.Set(Texts(ids)))
 	if err != nil {
 		return nil, err
 	}
