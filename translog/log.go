@@ -114,7 +114,7 @@ func (l Log) Prove(ctx context.Context, r audit.Record) ([]byte, error) {
 		proofs = append(proofs, p)
 	}
 	if len(proofs) == 0 {
-		return nil, notLogged("the exec has no events yet; try again in a second")
+		return nil, noEvents()
 	}
 	f, err := proof.NewFile(r, proofs)
 	if err != nil {
@@ -134,7 +134,7 @@ func (l Log) cosigned(newest State, index int64) State {
 // prove returns the proof of one event at the state's checkpoint.
 func prove(state State, hashes tlog.HashReader, e Event) (proof.Event, error) {
 	if e.Index < 0 || e.Index >= state.Size {
-		return proof.Event{}, notLogged("the transparency log does not have the newest event yet; try again in a second")
+		return proof.Event{}, notYet()
 	}
 	if len(e.Salt) == 0 {
 		return proof.Event{}, fault.New(fault.Internal, "the salt of the event is missing")
@@ -148,6 +148,28 @@ func prove(state State, hashes tlog.HashReader, e Event) (proof.Event, error) {
 		p.Hashes = append(p.Hashes, h)
 	}
 	return proof.Event{Event: string(e.Canonical()), Salt: e.Salt, TLogProof: string(p.Marshal())}, nil
+}
+
+// Logged returns the index in the log of the newest event of an exec; fault.NotLogged whenever Prove returns it. It reads no hashes of the log.
+func (l Log) Logged(ctx context.Context, execID string) (index int64, err error) {
+	events, err := l.Store.History(ctx, execID)
+	if err != nil {
+		return 0, err
+	}
+	state, err := l.Store.State(ctx) // after the events, so that it has their entries
+	if err != nil {
+		return 0, err
+	}
+	if len(events) == 0 {
+		return 0, noEvents()
+	}
+	for _, e := range events {
+		if e.Index < 0 || e.Index >= state.Size {
+			return 0, notYet()
+		}
+		index = max(index, e.Index)
+	}
+	return index, nil
 }
 
 // ProveAdmin returns a file that proves an administrative event; fault.UnknownEvent if there is none with this seq, and fault.NotLogged
@@ -167,6 +189,12 @@ func (l Log) ProveAdmin(ctx context.Context, seq int64) ([]byte, error) {
 		return nil, err
 	}
 	return proof.NewAdminFile(p).Marshal()
+}
+
+func noEvents() error { return notLogged("the exec has no events yet; try again in a second") }
+
+func notYet() error {
+	return notLogged("the transparency log does not have the newest event yet; try again in a second")
 }
 
 func notLogged(message string) error {

@@ -118,6 +118,9 @@ func logOfEvents(t *testing.T, f Fixture) {
 		if err != nil || len(result.Events) != 3 || result.Record.ExecID != id || result.Size != 1350 {
 			t.Errorf("%s: %+v, %v", id, result, err)
 		}
+		if index, err := l.Logged(t.Context(), id); err != nil || index != result.Events[2].Index {
+			t.Errorf("%s: index %d, %v", id, index, err)
+		}
 		if events, err := logtest.VerifyProof(key, data); err != nil || len(events) != 3 {
 			t.Errorf("the independent verifier: %d events, %v", len(events), err)
 		}
@@ -253,17 +256,22 @@ func logLargeLists(t *testing.T, f Fixture) {
 		r.LargeLists = map[string]audit.LargeList{"args": {Count: 1, Kept: 1, SHA256: "aa"}}
 	})
 	mustOpen(t, s, r)
-	if _, err := l.Prove(t.Context(), r); !fault.Is(err, fault.NotLogged) {
-		t.Errorf("a proof before the log has the event: %v", err)
+	notLogged := func(what string) {
+		t.Helper()
+		if _, err := l.Prove(t.Context(), mustGet(t, s, r.ExecID)); !fault.Is(err, fault.NotLogged) {
+			t.Errorf("a proof %s: %v", what, err)
+		}
+		if _, err := l.Logged(t.Context(), r.ExecID); !fault.Is(err, fault.NotLogged) {
+			t.Errorf("logged %s: %v", what, err)
+		}
 	}
+	notLogged("before the log has the event")
 	logAll(t, q)
 	r.Status, r.StartedAt = audit.Running, base.Add(time.Second)
 	if started, err := s.Start(t.Context(), r); !started || err != nil {
 		t.Fatal(started, err)
 	}
-	if _, err := l.Prove(t.Context(), mustGet(t, s, r.ExecID)); !fault.Is(err, fault.NotLogged) {
-		t.Errorf("a proof before the log has the newest event: %v", err)
-	}
+	notLogged("before the log has the newest event")
 	if _, err := s.LoseOpen(t.Context(), r.NodeID, nil); err != nil {
 		t.Fatal(err)
 	}
