@@ -7,7 +7,6 @@ import (
 	"secbox/api/gate"
 	"secbox/fault"
 	"secbox/replay"
-	"secbox/runner"
 )
 
 // ReplayExec runs an exec again. If the client hangs up, an exec that was admitted goes on.
@@ -23,11 +22,8 @@ func (s *Server) ReplayExec(ctx context.Context, in ReplayExecRequestObject) (Re
 	if err := bad.Err(); err != nil {
 		return nil, err
 	}
-	if err := gate.CheckProject(caller, first.ProjectID, first.ConversationID, first.UserID); err != nil {
-		return nil, s.cfg.Runner.Refuse(ctx, runner.Request{
-			ProjectID: first.ProjectID, ConversationID: first.ConversationID, AgentID: first.AgentID, UserID: first.UserID, SkillID: first.SkillID, TaskID: first.TaskID,
-			Command: runner.Command{Name: first.Cmd, Args: first.Args, Cwd: first.Cwd}, ReplayOf: first.ExecID, RequestedBy: caller.ID,
-		}, err)
+	if err := gate.CheckReplay(ctx, caller, first, s.cfg.Runner); err != nil {
+		return nil, err
 	}
 	res, err := s.cfg.Replayer.Replay(ctx, q)
 	if err != nil {

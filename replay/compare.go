@@ -251,7 +251,7 @@ func (c *comparison) secrets(first, second audit.Record) {
 	}
 	given := hmacs(second)
 	known := hmacs(first)
-	for _, name := range variables(first) {
+	for _, name := range Variables(first) {
 		a, b := known[name], given[name]
 		switch _, ok := given[name]; {
 		case !ok:

@@ -66,6 +66,7 @@ type Request struct {
 	RequestedBy    string
 	IdempotencyKey string
 	Reserve        Reserve
+	OnOpen         func(execID string) // see runner.Request; may be nil
 }
 
 // Reserve counts bytes of memory before they are used. An error means that they do not fit, and must not be used.
@@ -173,7 +174,7 @@ func (r *Replayer) request(ctx context.Context, q Request) (runner.Request, erro
 		ProjectID: first.ProjectID, ConversationID: first.ConversationID, AgentID: first.AgentID, UserID: first.UserID, SkillID: first.SkillID, TaskID: first.TaskID,
 		Command:   runner.Command{Kind: runner.KindArgv, Name: first.Cmd, Args: first.Args, Cwd: first.Cwd, Env: q.Env, Stdin: q.Stdin},
 		Overrides: layer(snapshot.Values), ImageID: first.ImageID,
-		ReplayOf: first.ExecID, HMACSalt: first.HMACSalt, RequestedBy: q.RequestedBy, IdempotencyKey: q.IdempotencyKey, Digest: digest(q),
+		OnOpen: q.OnOpen, ReplayOf: first.ExecID, HMACSalt: first.HMACSalt, RequestedBy: q.RequestedBy, IdempotencyKey: q.IdempotencyKey, Digest: digest(q),
 	}
 	var skillInput []byte
 	for _, in := range first.Inputs {
@@ -233,7 +234,7 @@ func notKept(first audit.Record, err error) error {
 // checkValues refuses values for which the first exec had no place.
 func checkValues(first audit.Record, q Request) error {
 	var bad fault.Fields
-	names := variables(first)
+	names := Variables(first)
 	for _, name := range slices.Sorted(maps.Keys(q.Env)) {
 		if !slices.Contains(names, name) {
 			bad.Add("env."+name, "the first exec had no variable of this name")
@@ -245,8 +246,8 @@ func checkValues(first audit.Record, q Request) error {
 	return bad.Err()
 }
 
-// variables are the names of the variables that the first request had. An invoke's own three have paths, which are made anew.
-func variables(r audit.Record) []string {
+// Variables are the names of the variables that the first request had. An invoke's own three have paths, which are made anew.
+func Variables(r audit.Record) []string {
 	if !invoked(r) {
 		return r.EnvKeys
 	}
