@@ -22,6 +22,8 @@ type Config struct {
 	Runner Runner
 	Proofs Proofs
 
+	Replayer Replayer
+
 	Nodes   Nodes
 	Health  Health
 	Pool    Pool
@@ -46,9 +48,9 @@ type Console struct {
 
 // New makes a Console.
 func New(cfg Config) (*Console, error) {
-	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" ||
+	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Replayer == nil || cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" ||
 		cfg.Nodes == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Runners == nil || cfg.Skills == nil {
-		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, Sessions, Tokens, Nodes, Health, a Pool, Runners, Skills and a Version")
+		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, a Replayer, Sessions, Tokens, Nodes, Health, a Pool, Runners, Skills and a Version")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -24,8 +25,10 @@ import (
 	"secbox/diskwatch"
 	"secbox/engine/memengine"
 	"secbox/export"
+	"secbox/inputstore"
 	"secbox/pathadapter"
 	"secbox/policy"
+	"secbox/replay"
 	"secbox/runner"
 	"secbox/sessions"
 	"secbox/skills"
@@ -47,8 +50,8 @@ type core struct {
 	log    *translog.Sequencer
 }
 
-// startCore starts one. Parts that pages do not need are missing.
-func startCore(t *testing.T) *core {
+// startCore starts one, whose shell knows more commands. Parts that pages do not need are missing.
+func startCore(t *testing.T, more ...map[string]memengine.Command) *core {
 	t.Helper()
 	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
 	db, err := sqlite.Open(t.Context(), sqlitetest.Migrated(t, filepath.Join(dir, "core.db")))
@@ -67,10 +70,17 @@ func startCore(t *testing.T) *core {
 	must(t, err)
 	history, err := audit.NewLog(audit.Config{Store: db.Audit(), Dir: filepath.Join(dir, "spool"), Node: audit.Node{NodeID: "n"}, Logger: quiet})
 	must(t, err)
-	jobs := memengine.New(memengine.Options{})
+	words := map[string]memengine.Command{}
+	for _, m := range more {
+		maps.Copy(words, m)
+	}
+	jobs := memengine.New(memengine.Options{Run: memengine.Shell(words)})
+	inputs, err := inputstore.Open(inputstore.Config{Root: files.Root(), MaxBytes: 1 << 20, MaxBytesPerToken: 1 << 20, Now: time.Now, Logger: quiet})
+	must(t, err)
+	t.Cleanup(func() { must(t, inputs.Close()) })
 	newID := func() string { return uuid.Must(uuid.NewV7()).String() }
 	runs, err := runner.New(runner.Config{
-		Log: history, Engine: jobs, Images: &memengine.Images{}, Policy: resolver, Workspace: files, Host: func() policy.Host { return policy.Host{} },
+		Log: history, Inputs: inputs, Engine: jobs, Images: &memengine.Images{}, Policy: resolver, Workspace: files, Host: func() policy.Host { return policy.Host{} },
 		StateDir: filepath.Join(dir, "state"), NodeID: "n", User: "1000:1000", Disk: diskwatch.New(roomyDisk{}, diskwatch.Limits{}, quiet),
 		Slots: 4, Queue: 8, Now: time.Now, NewID: newID, Logger: quiet,
 	})
@@ -92,17 +102,18 @@ func startCore(t *testing.T) *core {
 	c.log = translog.NewSequencer(translog.SequencerConfig{
 		Store: evidence.Store, Origin: "secbox/test", Holder: "n", Logger: quiet, Key: func(bool) (translog.Key, error) { return key, nil },
 	})
+	replayer := replay.New(runs, inputs, struct{ replay.Skills }{}) // no exec of a skill is replayed
 	downloads := admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, quiet)
 	pages, err := console.New(console.Config{
 		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads},
-		Events: history, Runner: runs, Proofs: evidence, Nodes: db.Audit(), Health: struct{ console.Health }{}, Pool: struct{ console.Pool }{}, Runners: newFake(), Skills: visible.Skills{Catalog: catalog}, Sessions: sessions.New(db.Sessions(), c.tokens, time.Now), Tokens: c.tokens, Version: "test", Logger: quiet,
+		Events: history, Runner: runs, Replayer: replayer, Proofs: evidence, Nodes: db.Audit(), Health: struct{ console.Health }{}, Pool: struct{ console.Pool }{}, Runners: newFake(), Skills: visible.Skills{Catalog: catalog}, Sessions: sessions.New(db.Sessions(), c.tokens, time.Now), Tokens: c.tokens, Version: "test", Logger: quiet,
 	})
 	must(t, err)
 	server := httptest.NewUnstartedServer(nil)
 	handler, err := api.New(api.Config{
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { pages.ServeHTTP(w, r, door) },
 		Runner:  runs, History: history, TransparencyLog: evidence, Retention: db.Retention(), Exports: export.Exporter{}, AdminEvents: db.AdminEvents(), Downloads: downloads,
-		Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{}, Skills: catalog, Invoker: struct{ api.Invoker }{}, Replayer: struct{ api.Replayer }{}, Tokens: c.tokens,
+		Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{}, Skills: catalog, Invoker: struct{ api.Invoker }{}, Replayer: replayer, Tokens: c.tokens,
 		Library: struct{ api.Library }{}, Sandboxes: struct{ api.Sandboxes }{}, Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{},
 		UploadDir: filepath.Join(dir, "uploads"), ListenAddr: server.Listener.Addr().String(), Logger: quiet,
 	})

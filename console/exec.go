@@ -30,6 +30,7 @@ type execPage struct {
 	limits    []limit
 	output    []stream
 	artifacts artifactList
+	replay    replayPart
 	proof     proofState
 	before    string // the exec before in the project; empty: none
 	after     string
@@ -63,6 +64,9 @@ func (c *Console) exec(v *visit) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	if p.output, err = c.outputs(v, rec); err != nil {
+		return ui.Page{}, err
+	}
+	if p.replay, err = c.replaysOf(v, rec); err != nil {
 		return ui.Page{}, err
 	}
 	p.artifacts = c.artifactsOf(v.ctx(), rec, removed[rec.ExecID])
@@ -183,7 +187,7 @@ func limitsOf(rec audit.Record) []limit {
 
 // proofState is whether the transparency log has an exec.
 type proofState struct {
-	logged  bool
+	index   int64 // in the log, of the newest event
 	problem string
 }
 
@@ -191,13 +195,14 @@ type proofState struct {
 const proofPrice = 16
 
 func (c *Console) proofOf(v *visit, rec audit.Record) proofState {
-	if err := v.door.Reserve(proofPrice * int64(rec.Size())); err != nil {
+	if err := v.door.Reserve(4 * int64(rec.Size())); err != nil { // at most four events
 		return proofState{problem: reason(err)}
 	}
-	if _, err := c.cfg.Proofs.Prove(v.ctx(), rec); err != nil {
+	index, err := c.cfg.Proofs.Logged(v.ctx(), rec.ExecID)
+	if err != nil {
 		return proofState{problem: reason(err)}
 	}
-	return proofState{logged: true}
+	return proofState{index: index}
 }
 
 // downloadProof sends the proof of an exec.

@@ -25,14 +25,15 @@ import (
 
 // fakeApp implements what a Console asks, with content of a test.
 type fakeApp struct {
-	records []audit.Record // newest first
-	events  []audit.Event
-	output  map[string][]byte // by stream
-	files   []runner.Artifact
-	content map[string]string // of files, by path
-	caller  tokens.Token
-	prove   error
-	secure  bool // the browser comes by TLS
+	records  []audit.Record // newest first
+	events   []audit.Event
+	output   map[string][]byte // by stream
+	files    []runner.Artifact
+	content  map[string]string // of files, by path
+	replayer fakeReplayer
+	caller   tokens.Token
+	prove    error
+	secure   bool // the browser comes by TLS
 
 	nodes    []audit.Node
 	report   health.Report
@@ -56,7 +57,7 @@ func newFake() *fakeApp {
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Nodes: f, Health: f, Pool: f, Runners: f, Skills: f, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test"})
+	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Replayer: &f.replayer, Nodes: f, Health: f, Pool: f, Runners: f, Skills: f, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,6 +137,8 @@ func (f *fakeApp) OpenOutput(_ context.Context, _ audit.Record, stream string) (
 	b := f.output[stream]
 	return readSeekCloser{bytes.NewReader(b)}, int64(len(b)), nil
 }
+
+func (f *fakeApp) Logged(context.Context, string) (int64, error) { return 1234, f.prove }
 
 func (f *fakeApp) Prove(context.Context, audit.Record) ([]byte, error) { return []byte("{}"), f.prove }
 

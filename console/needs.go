@@ -10,6 +10,7 @@ import (
 	"secbox/engine"
 	"secbox/health"
 	"secbox/policy"
+	"secbox/replay"
 	"secbox/runner"
 	"secbox/sandbox/remote"
 	"secbox/skills"
@@ -82,11 +83,23 @@ type Runner interface {
 	Artifacts(ctx context.Context, rec audit.Record) (runner.Artifacts, error)
 	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)
 	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
+
+	// Refuse records a request that is refused, and returns the error with the record's id.
+	Refuse(ctx context.Context, req runner.Request, why error) error
+}
+
+// Replayer runs execs again, and compares; see replay.Replayer.
+type Replayer interface {
+	Replay(ctx context.Context, q replay.Request) (replay.Result, error)
+	Compare(ctx context.Context, first, second audit.Record, reserve replay.Reserve) []replay.Point
 }
 
 // Proofs proves execs; see translog.Log.
 type Proofs interface {
-	// Prove returns fault.NotLogged while the log does not have all events of the exec.
+	// Logged returns the index in the log of the newest event of an exec; fault.NotLogged while the log does not have all of them.
+	Logged(ctx context.Context, execID string) (index int64, err error)
+
+	// Prove returns fault.NotLogged like Logged.
 	Prove(ctx context.Context, r audit.Record) ([]byte, error)
 }
 

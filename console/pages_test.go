@@ -11,6 +11,7 @@ import (
 	"secbox/diskspace"
 	"secbox/engine"
 	"secbox/health"
+	"secbox/replay"
 	"secbox/sandbox/remote"
 	"secbox/tokens"
 )
@@ -68,6 +69,12 @@ func fullApp() *fakeApp {
 		Problems: []health.Problem{{Check: "skills", Reason: "a skill is broken", Remedy: "repair it"}},
 	}
 	f.pool = engine.PoolStats{Max: 4, Waiting: 2, Starting: 1, Hits: 1200, Misses: 3, NotShared: engine.NotKnownYet + "no container has waited", MemoryLow: true}
+	ended.ReplayOf, ended.Kind, ended.StdinBytes = execID(4), audit.KindExec, 5
+	f.replayer.points = []replay.Point{
+		{What: "status", Equal: replay.Yes, First: "succeeded", Second: "succeeded"},
+		{What: "stdout", Equal: replay.No, First: strings.Repeat("a", 64), Second: strings.Repeat("b", 64), Why: "they wrote something else"},
+		{What: "work", Equal: replay.Unknown, Why: "its former state is not kept"},
+	}
 	f.addFile("report.html", "<h1>Report</h1>")
 	f.addFile("plots/one.png", onePixel)
 	f.addFile("data.bin", "\x00\x01")

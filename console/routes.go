@@ -52,6 +52,7 @@ func (c *Console) table() []route {
 		{path: "/execs/:id/view/*", roles: readers, serve: c.viewArtifact},
 		{path: "/execs/:id/proof", roles: readers, serve: c.downloadProof},
 		{path: "/execs/:id/cancel", roles: workers, form: c.cancel},
+		{path: "/execs/:id/replay", roles: workers, form: c.replay},
 		{path: "/tokens", nav: "Tokens", roles: admins, query: []string{"revoked", "before"}, page: c.tokens},
 		{path: "/tokens", roles: admins, answer: c.createToken},
 		{path: "/tokens/:id", roles: admins, page: c.token},

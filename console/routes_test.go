@@ -38,6 +38,7 @@ var operations = map[string][]string{
 	"POST /console/execs/:id/cancel":             {"cancelExec"},
 	"GET /console/skills":                        {"listSkills"},
 	"GET /console/skills/:id":                    {"getSkill", "resolvePolicy"},
+	"POST /console/execs/:id/replay":             {"replayExec"},
 }
 
 // ownRoles are the roles of routes that have no operation in openapi.yaml.
@@ -61,6 +62,7 @@ var otherAddresses = map[string]string{
 	"GET /console/execs/:id/artifacts/*":         "/console/execs/" + execID(2) + "/artifacts/report.html",
 	"GET /console/execs/:id/view/*":              "/console/execs/" + execID(2) + "/view/report.html",
 	"POST /console/execs/:id/cancel":             "/console/execs/" + execID(1) + "/cancel",
+	"POST /console/execs/:id/replay":             "/console/execs/" + execID(2) + "/replay",
 	"POST /console/sign-in":                      "/console/sign-in",
 	"POST /console/sign-out":                     "/console/sign-out",
 	"POST /console/tokens":                       "/console/tokens",
@@ -410,5 +412,5 @@ func TestFramed(t *testing.T) {
 func (f *fakeApp) changes() string {
 	f.sessions.mu.Lock()
 	defer f.sessions.mu.Unlock()
-	return fmt.Sprint(f.canceled, f.tokens, f.downloads)
+	return fmt.Sprint(f.canceled, f.tokens, f.downloads, len(f.replayer.asked))
 }

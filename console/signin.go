@@ -163,10 +163,15 @@ func cookieName(name string, secure bool) string {
 // readCookie returns the value of a cookie; empty without one, and for one that this server did not make.
 func (v *visit) readCookie(name string) string {
 	cookie, err := v.Request().Cookie(cookieName(name, v.door.Secure(v.Request())))
-	if err != nil || len(cookie.Value) != sessions.SecretLength || strings.Trim(cookie.Value, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") != "" {
+	if err != nil || !isSecret(cookie.Value) {
 		return ""
 	}
 	return cookie.Value
+}
+
+// isSecret reports whether a text has the form of sessions.Secret.
+func isSecret(s string) bool {
+	return len(s) == sessions.SecretLength && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
 // setCookie sets a cookie until the browser is closed, or removes it with an empty value. Scripts cannot read it, and requests of other sites do not have it.

@@ -96,7 +96,7 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 			return c.render(v, page)
 		case r.form != nil:
 			next, err := r.form(v)
-			if err != nil {
+			if err != nil || e.Response().Committed {
 				return err
 			}
 			return e.Redirect(http.StatusSeeOther, next.String())

@@ -1,0 +1,31 @@
+package console_test
+
+import (
+	"context"
+
+	"secbox/audit"
+	"secbox/replay"
+	"secbox/runner"
+)
+
+// fakeReplayer notes what it is asked to replay. The replay is execID(1).
+type fakeReplayer struct {
+	asked  []replay.Request
+	points []replay.Point
+	err    error
+}
+
+func (f *fakeReplayer) Replay(_ context.Context, q replay.Request) (replay.Result, error) {
+	if f.err != nil {
+		return replay.Result{}, f.err
+	}
+	f.asked = append(f.asked, q)
+	return replay.Result{Exec: runner.Result{Record: record(1)}}, nil
+}
+
+func (f *fakeReplayer) Compare(context.Context, audit.Record, audit.Record, replay.Reserve) []replay.Point {
+	return f.points
+}
+
+// Refuse adds nothing to the record's error.
+func (f *fakeApp) Refuse(_ context.Context, _ runner.Request, why error) error { return why }
