@@ -21,6 +21,7 @@ func (s *Server) startBackground(context.Context) error {
 	collected := newCollectedVersions(s.registry)
 	for _, work := range []func(){
 		func() { s.audit.Run(ctx) },
+		func() { s.activity.Run(ctx) },
 		func() { s.downloads.Run(ctx) },
 		func() { s.exports.Run(ctx) },
 		func() { s.runTransparencyLog(ctx) },

@@ -69,6 +69,7 @@ type Server struct {
 	open         bool // requests need no token yet
 	key          keyed.Key
 	audit        *audit.Log
+	activity     *audit.Activity
 	downloads    admin.Downloads
 	exports      *admin.Limit
 	recorded     bool // that the node has started

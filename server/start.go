@@ -312,9 +312,10 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	}); err != nil {
 		return err
 	}
+	s.activity = audit.NewActivity(s.db.Audit(), nil)
 	runs := cancelers{s.runner, s.sandboxes.Recorder}
 	pages, err := console.New(console.Config{
-		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads},
+		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads, Activity: s.activity},
 		Events: s.audit, Runner: runs, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Audit(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.hub,
 		Skills:   visible.Skills{Catalog: s.deps.skills, Tools: s.library},
 		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now), Tokens: s.tokens, Version: Version, Logger: s.log,

@@ -43,8 +43,7 @@ type Downloads interface {
 
 // Activity counts execs by hour; see audit.Activity. Its counts are of one token when requestedBy is not empty.
 type Activity interface {
-	Hours(ctx context.Context, n int, requestedBy string) ([]audit.HourCount, error)
-	Slowest(ctx context.Context, requestedBy string) ([]audit.SlowExec, error)
+	Recent(ctx context.Context, n int, requestedBy string) (audit.Recent, error)
 }
 
 // Execs is safe for concurrent use.
@@ -53,7 +52,7 @@ type Execs struct {
 	Tombstones Tombstones
 	Tokens     Tokens
 	Downloads  Downloads
-	Activity   Activity // of Hours and Slowest
+	Activity   Activity // of Recent
 }
 
 // Get returns the record of an exec. An exec that the caller may not see looks like an unknown one: fault.UnknownExec. One that retention
@@ -90,22 +89,13 @@ func (e Execs) List(ctx context.Context, caller tokens.Token, f audit.Filter, af
 	return e.History.List(ctx, f, after, limit)
 }
 
-// Hours counts the execs of the newest n hours that the caller may see.
-func (e Execs) Hours(ctx context.Context, caller tokens.Token, n int) ([]audit.HourCount, error) {
-	return e.Activity.Hours(ctx, n, only(caller))
-}
-
-// Slowest returns the execs of the last 24 hours that took longest, of those that the caller may see.
-func (e Execs) Slowest(ctx context.Context, caller tokens.Token) ([]audit.SlowExec, error) {
-	return e.Activity.Slowest(ctx, only(caller))
-}
-
-// only returns the token to whose execs a caller is restricted; empty: none.
-func only(caller tokens.Token) string {
+// Recent counts the execs of the newest n hours that the caller may see, and lists the slowest of them.
+func (e Execs) Recent(ctx context.Context, caller tokens.Token, n int) (audit.Recent, error) {
+	only := ""
 	if caller.Role == tokens.Worker {
-		return caller.ID
+		only = caller.ID
 	}
-	return ""
+	return e.Activity.Recent(ctx, n, only)
 }
 
 // Names returns the names of the tokens that requested execs, by id. A worker gets its own name only.
