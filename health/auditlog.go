@@ -14,10 +14,11 @@ type AuditLog struct {
 	AnchoredEntries int64          `json:"anchored_entries"` // of the last checkpoint in audit.anchor_dir; 0: none
 	Witnesses       []AuditWitness `json:"witnesses"`
 
-	Problem       string `json:"-"` // why this node cannot extend it; empty: it can, or another one does
-	Halted        string `json:"-"` // why this node does not extend it until its next start; empty: it does
-	HaltedRemedy  string `json:"-"`
-	AnchorProblem string `json:"-"` // with the remedy
+	SignedAt      time.Time `json:"-"` // of the newest checkpoint; zero: there is none
+	Problem       string    `json:"-"` // why this node cannot extend it; empty: it can, or another one does
+	Halted        string    `json:"-"` // why this node does not extend it until its next start; empty: it does
+	HaltedRemedy  string    `json:"-"`
+	AnchorProblem string    `json:"-"` // with the remedy
 }
 
 // AuditWitness is a witness of the transparency log.

@@ -33,6 +33,11 @@ type cached[T any] struct {
 
 // get returns an answer that is at most maxAge old, or runs the check. It always returns within the timeout.
 func (l *cached[T]) get(ctx context.Context, maxAge time.Duration) (T, error) {
+	return l.soon(ctx, maxAge, 0)
+}
+
+// soon is get, except that it does not wait for the check while there is an answer that is too old by at most staleAge.
+func (l *cached[T]) soon(ctx context.Context, maxAge, staleAge time.Duration) (T, error) {
 	l.mu.Lock()
 	if l.fresh(maxAge) {
 		defer l.mu.Unlock()
@@ -43,6 +48,10 @@ func (l *cached[T]) get(ctx context.Context, maxAge time.Duration) (T, error) {
 		answered = make(chan struct{})
 		l.asking = answered
 		go l.refresh(answered)
+	}
+	if age := l.now().Sub(l.at); staleAge > 0 && !l.at.IsZero() && age >= 0 && age <= maxAge+staleAge {
+		defer l.mu.Unlock()
+		return l.answer, l.err
 	}
 	l.mu.Unlock()
 

@@ -38,6 +38,32 @@ func TestCachedAnswer(t *testing.T) {
 	})
 }
 
+// TestOldAnswer checks that a caller that takes an old answer does not wait for the new one, and that one check runs at once.
+func TestOldAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		l := newCached(func(context.Context) (int, error) {
+			asked++
+			time.Sleep(time.Second)
+			return asked, nil
+		})
+		for _, step := range []struct{ wait, took, want int }{{0, 1, 1}, {3, 0, 1}, {0, 0, 1}, {2, 0, 2}, {60, 1, 3}} {
+			time.Sleep(time.Duration(step.wait) * time.Second)
+			begin := time.Now()
+			got, err := l.soon(t.Context(), time.Second, 15*time.Second)
+			if took := time.Since(begin); got != step.want || err != nil || took != time.Duration(step.took)*time.Second {
+				t.Errorf("after %d s: %d, %v, in %s", step.wait, got, err, took)
+			}
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		if asked != 3 {
+			t.Errorf("asked %d times", asked)
+		}
+	})
+}
+
 func TestFailureExpiresSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -88,9 +88,10 @@ const (
 
 // How long answers are cached.
 const (
-	reportAge = time.Second     // for reports
-	engineAge = 5 * time.Second // docker info and docker image inspect start a process each
-	readyAge  = 5 * time.Second // for load balancers and metrics
+	reportAge = time.Second      // for reports
+	engineAge = 5 * time.Second  // docker info and docker image inspect start a process each
+	readyAge  = 5 * time.Second  // for load balancers and metrics
+	recentAge = 15 * time.Second // for live pages, while newer answers are made
 	// allowedAge is longer, since each missing image starts a process.
 	allowedAge = 15 * time.Second
 )
@@ -158,7 +159,7 @@ func setUp[T any](l *cached[T], cfg Config, name string, timeout time.Duration, 
 }
 
 // Warm runs all checks once, for the first exec and the first request. It returns within three seconds.
-func (c *Checker) Warm(ctx context.Context) { c.survey(ctx, reportAge) }
+func (c *Checker) Warm(ctx context.Context) { c.survey(ctx, reportAge, 0) }
 
 // Host is the size of the engine's machine at the last check; zero before the first answer.
 func (c *Checker) Host() policy.Host {
@@ -236,18 +237,18 @@ type survey struct {
 func (s survey) imagePresent() bool { return s.engineErr == nil && s.imageErr == nil }
 
 // survey runs all checks at once.
-func (c *Checker) survey(ctx context.Context, maxAge time.Duration) survey {
+func (c *Checker) survey(ctx context.Context, maxAge, staleAge time.Duration) survey {
 	s := survey{logReported: c.cfg.AuditLog != nil, retentionReported: c.cfg.Retention != nil}
 	var all sync.WaitGroup
-	all.Go(func() { s.engine, s.engineErr = c.engine.get(ctx, max(maxAge, engineAge)) })
-	all.Go(func() { s.image, s.imageErr = c.image.get(ctx, max(maxAge, engineAge)) })
-	all.Go(func() { s.missing, s.allowedErr = c.allowed.get(ctx, max(maxAge, allowedAge)) })
-	all.Go(func() { _, s.databaseErr = c.database.get(ctx, maxAge) })
-	all.Go(func() { s.root, s.rootErr = c.root.get(ctx, maxAge) })
-	all.Go(func() { s.state, s.stateErr = c.state.get(ctx, maxAge) })
-	all.Go(func() { _, s.stateFSErr = c.stateFS.get(ctx, max(maxAge, time.Minute)) })
-	all.Go(func() { s.retention, s.retentionErr = c.retention.get(ctx, maxAge) })
-	all.Go(func() { s.auditLog, s.auditLogErr = c.auditLog.get(ctx, maxAge) })
+	all.Go(func() { s.engine, s.engineErr = c.engine.soon(ctx, max(maxAge, engineAge), staleAge) })
+	all.Go(func() { s.image, s.imageErr = c.image.soon(ctx, max(maxAge, engineAge), staleAge) })
+	all.Go(func() { s.missing, s.allowedErr = c.allowed.soon(ctx, max(maxAge, allowedAge), staleAge) })
+	all.Go(func() { _, s.databaseErr = c.database.soon(ctx, maxAge, staleAge) })
+	all.Go(func() { s.root, s.rootErr = c.root.soon(ctx, maxAge, staleAge) })
+	all.Go(func() { s.state, s.stateErr = c.state.soon(ctx, maxAge, staleAge) })
+	all.Go(func() { _, s.stateFSErr = c.stateFS.soon(ctx, max(maxAge, time.Minute), staleAge) })
+	all.Go(func() { s.retention, s.retentionErr = c.retention.soon(ctx, maxAge, staleAge) })
+	all.Go(func() { s.auditLog, s.auditLogErr = c.auditLog.soon(ctx, maxAge, staleAge) })
 	all.Wait()
 	return s
 }

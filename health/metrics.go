@@ -141,7 +141,7 @@ func (c *Checker) Describe(to chan<- *prometheus.Desc) {
 
 // Collect uses cached answers, as Ready does. Unknown values have no sample.
 func (c *Checker) Collect(to chan<- prometheus.Metric) {
-	s := c.survey(context.Background(), readyAge)
+	s := c.survey(context.Background(), readyAge, 0)
 	for _, g := range c.gauges {
 		if value, known := g.value(s); known {
 			to <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value)

@@ -64,8 +64,14 @@ type Problem struct {
 }
 
 // Report runs all checks. It returns within three seconds and never fails: a check without an answer is one of its problems.
-func (c *Checker) Report(ctx context.Context) Report {
-	s := c.survey(ctx, reportAge)
+func (c *Checker) Report(ctx context.Context) Report { return c.report(c.survey(ctx, reportAge, 0)) }
+
+// Recent is Report for pages that ask every few seconds: it does not wait for checks that have answered within 15 seconds, and repeats them meanwhile.
+func (c *Checker) Recent(ctx context.Context) Report {
+	return c.report(c.survey(ctx, reportAge, recentAge))
+}
+
+func (c *Checker) report(s survey) Report {
 	r := Report{
 		Status: OK, Version: c.cfg.Version, NodeID: c.cfg.NodeID,
 		RuntimeMode: c.cfg.RuntimeMode, WorkspaceRootNative: c.cfg.WorkspaceRootNative, WorkspaceWritable: s.rootErr == nil,
@@ -89,7 +95,7 @@ func (c *Checker) Report(ctx context.Context) Report {
 // Ready returns nil when an exec could run here, else the reason. It is cheap: it uses cached answers. fault.DatabaseUnavailable, fault.EngineUnavailable, fault.ImageMissing, fault.DiskFull, or fault.Internal for directories that
 // cannot be written.
 func (c *Checker) Ready(ctx context.Context) error {
-	problems := c.problems(c.survey(ctx, readyAge))
+	problems := c.problems(c.survey(ctx, readyAge, 0))
 	if len(problems) == 0 || problems[0].code == "" {
 		return nil
 	}

@@ -101,7 +101,7 @@ func LogKey(cfg settings.Settings, origin string, begun bool) (translog.Key, err
 // measure measures the log for health and metrics.
 func (t transparencyLog) measure(ctx context.Context) (health.AuditLog, error) {
 	lag, err := t.Lag(ctx, time.Now())
-	out := health.AuditLog{Entries: lag.Size, BehindEvents: lag.Events, BehindMS: lag.Age.Milliseconds()}
+	out := health.AuditLog{Entries: lag.Size, SignedAt: lag.SignedAt, BehindEvents: lag.Events, BehindMS: lag.Age.Milliseconds()}
 	if problem := t.sequencer.Problem(); problem != nil {
 		out.Problem = fault.From(problem).Message
 	}
