@@ -104,9 +104,14 @@ func startCore(t *testing.T, more ...map[string]memengine.Command) *core {
 	})
 	replayer := replay.New(runs, inputs, struct{ replay.Skills }{}) // no exec of a skill is replayed
 	downloads := admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, quiet)
+	activity := audit.NewActivity(db.Audit(), nil)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); activity.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-ended }) // before the database is closed
 	pages, err := console.New(console.Config{
-		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads},
-		Events: history, Runner: runs, Replayer: replayer, Proofs: evidence, Nodes: db.Audit(), Health: struct{ console.Health }{}, Pool: struct{ console.Pool }{}, Runners: newFake(), Skills: visible.Skills{Catalog: catalog}, Sessions: sessions.New(db.Sessions(), c.tokens, time.Now), Tokens: c.tokens, Version: "test", Logger: quiet,
+		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads, Activity: activity},
+		Events: history, Runner: runs, Replayer: replayer, Proofs: evidence, Nodes: db.Audit(), Health: newFake(), Pool: newFake(), Runners: newFake(), Skills: visible.Skills{Catalog: catalog}, Sessions: sessions.New(db.Sessions(), c.tokens, time.Now), Tokens: c.tokens, Version: "test", Logger: quiet,
 	})
 	must(t, err)
 	server := httptest.NewUnstartedServer(nil)

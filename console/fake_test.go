@@ -41,6 +41,9 @@ type fakeApp struct {
 	machines []remote.RunnerInfo
 	skills   fakeSkills
 
+	recent func(hours int) audit.Recent // nil: nothing
+	now    func() time.Time             // nil: time.Now
+
 	sessions *fakeSessions
 	tokens   []tokens.Token // oldest first
 
@@ -57,7 +60,7 @@ func newFake() *fakeApp {
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Replayer: &f.replayer, Nodes: f, Health: f, Pool: f, Runners: f, Skills: f, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test"})
+	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Replayer: &f.replayer, Nodes: f, Health: f, Pool: f, Runners: f, Skills: f, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +174,7 @@ type fakeTokenStore struct{ tokens.Store }
 func (fakeTokenStore) Create(context.Context, tokens.Token, tokens.Hash) error { return nil }
 
 func (f *fakeApp) Nodes(context.Context, time.Duration) ([]audit.Node, error) { return f.nodes, nil }
-func (f *fakeApp) Report(context.Context) health.Report                       { return f.report }
+func (f *fakeApp) Latest(context.Context) health.Report                       { return f.report }
 func (f *fakeApp) Stats() engine.PoolStats                                    { return f.pool }
 func (f *fakeApp) Runners() []remote.RunnerInfo                               { return slices.Clone(f.machines) }
 

@@ -66,6 +66,7 @@ type Tokens interface {
 type Execs interface {
 	Get(ctx context.Context, caller tokens.Token, execID string) (audit.Record, error)
 	List(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error)
+	Recent(ctx context.Context, caller tokens.Token, hours int) (audit.Recent, error)
 	Names(ctx context.Context, caller tokens.Token, ids ...string) (map[string]string, error)
 	ArtifactsRemoved(ctx context.Context, execIDs ...string) (map[string]time.Time, error)
 	UnlessRemoved(ctx context.Context, rec audit.Record, err error) error
@@ -111,8 +112,8 @@ type Nodes interface {
 
 // Health checks this node; see health.Checker.
 type Health interface {
-	// Report never fails: a check that fails is one of its problems.
-	Report(ctx context.Context) health.Report
+	// Latest never fails: a check that fails is one of its problems. It may be some seconds old.
+	Latest(ctx context.Context) health.Report
 }
 
 // Pool has the containers of this node that wait for a job; see engine.Pool.

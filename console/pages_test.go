@@ -19,6 +19,8 @@ import (
 // pagesUnderTest has an address of every page; each is checked for accessibility in light and dark, for valid HTML and for hostile content. A
 // page that needs other content than fullApp gives has it added there.
 var pagesUnderTest = []struct{ name, path string }{
+	{"overview", "/console/overview"},
+	{"overview of a month", "/console/overview?span=month&live=off"},
 	{"history", "/console/history"},
 	{"history with a search", "/console/history?text=echo&status=succeeded&columns=status,command,token,node"},
 	{"history without a match", "/console/history?text=nothing-has-this"},
@@ -62,12 +64,14 @@ func fullApp() *fakeApp {
 	refused.Status, refused.ErrorReason, refused.ExitCode = audit.Rejected, audit.PolicyDenied, nil
 	refused.Detail = "timeout_ms: 9000000 is above the ceiling of 1800000; ask for at most that"
 	refused.PolicySnapshot = ended.PolicySnapshot
+	f.recent = func(int) audit.Recent { return busyMonth(time.Now()) }
 	f.machines = []remote.RunnerInfo{{UserID: "ada", Name: "laptop", Version: "0.1.0", OS: "linux", Arch: "amd64", Allow: []string{"exec"}, ConnectedSince: clock, HeardAt: clock, Latency: time.Millisecond, InFlight: 2}}
 	f.nodes = []audit.Node{{NodeID: "node", Version: "test", StartedAt: clock, SeenAt: time.Now()}, {NodeID: "old", Version: "test", StartedAt: clock, SeenAt: clock}}
 	f.report = health.Report{
 		Status: health.Degraded, NodeID: "node", Version: "test", DockerVersion: "20.10.24", Database: "sqlite", WorkspaceRootNative: "/srv/workspace", WorkspaceFree: &diskspace.Space{Bytes: 1 << 38},
 		Problems: []health.Problem{{Check: "skills", Reason: "a skill is broken", Remedy: "repair it"}},
 	}
+	f.report.AuditLog = health.AuditLog{Entries: 2_976_933, SignedAt: clock, BehindEvents: 3, BehindMS: 400, AnchoredEntries: 2_976_000, Witnesses: []health.AuditWitness{{Name: "w.example", Entries: 2_976_900}}}
 	f.pool = engine.PoolStats{Max: 4, Waiting: 2, Starting: 1, Hits: 1200, Misses: 3, NotShared: engine.NotKnownYet + "no container has waited", MemoryLow: true}
 	ended.ReplayOf, ended.Kind, ended.StdinBytes = execID(4), audit.KindExec, 5
 	f.replayer.points = []replay.Point{

@@ -38,6 +38,7 @@ func (c *Console) table() []route {
 		{path: "/sign-in", query: []string{"next", "ended"}, page: c.signInPage},
 		{path: "/sign-in", form: c.signIn},
 		{path: "/sign-out", roles: tokens.Roles(), form: c.signOut},
+		{path: "/overview", nav: "Overview", roles: readers, query: []string{"span", "live"}, page: c.overview},
 		{path: "/history", nav: "History", covers: []string{"/execs"}, roles: readers, query: historyQuery, page: c.history},
 		{path: "/refused", nav: "Refused", roles: readers, query: refusedQuery, page: c.refused},
 		{path: "/skills", nav: "Skills", roles: skillReaders, query: skillsQuery, page: c.skills},

@@ -24,6 +24,7 @@ import (
 // operations has, for each route, the operations of openapi.yaml that have what it shows or does: their common roles are its roles. A route with none of
 // them is at the end.
 var operations = map[string][]string{
+	"GET /console/overview":                      {"listExecs", "execStats"},
 	"GET /console/history":                       {"listExecs"},
 	"GET /console/refused":                       {"listExecs"},
 	"GET /console/runners":                       {"listRunners", "getPool", "getHealth"},

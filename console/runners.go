@@ -69,7 +69,7 @@ func (c *Console) runners(v *visit) (ui.Page, error) {
 		p.nodes = append(p.nodes, row)
 	}
 	slices.SortStableFunc(p.nodes, func(a, b nodeRow) int { return cmp.Compare(b.SeenAt.Unix(), a.SeenAt.Unix()) })
-	p.here, p.pool = c.cfg.Health.Report(v.ctx()), c.cfg.Pool.Stats()
+	p.here, p.pool = c.cfg.Health.Latest(v.ctx()), c.cfg.Pool.Stats()
 	return ui.Page{Title: "Runners and nodes", Body: runnersBody(p)}, nil
 }
 

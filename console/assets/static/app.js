@@ -42,5 +42,12 @@
     copyButtons(root);
   }
   document.addEventListener("DOMContentLoaded", () => ready(document));
-  document.addEventListener("htmx:afterSettle", (e) => ready(e.target.parentNode || document));
+
+  // A part that is replaced keeps its open details, and has local times before it is shown.
+  let opened = [];
+  document.addEventListener("htmx:beforeSwap", (e) => { opened = [...e.target.querySelectorAll("details[open][id]")].map((d) => d.id); });
+  document.addEventListener("htmx:afterSwap", (e) => {
+    for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+    ready(e.target.parentNode || document);
+  });
 })();
