@@ -11,6 +11,7 @@ type AuditLog struct {
 	BehindEvents int   `json:"behind_events"` // that it does not have yet
 	BehindMS     int64 `json:"behind_ms"`     // age of the first of them
 
+	AnchorDir       string         `json:"-"`                // audit.anchor_dir; empty: none
 	AnchoredEntries int64          `json:"anchored_entries"` // of the last checkpoint in audit.anchor_dir; 0: none
 	Witnesses       []AuditWitness `json:"witnesses"`
 

@@ -107,6 +107,10 @@ const ProjectFiles = "inputs and idle packs"
 type Report struct {
 	State
 	Enabled bool
+
+	// The settings, in days; 0 keeps records for ever, and artifacts as long as their record.
+	RecordDays, ArtifactDays int64
+
 	Problem string    // empty: none
 	Next    time.Time // when the next look is due
 	Totals  Done      // of all runs of this process
@@ -117,7 +121,7 @@ func (r *Runner) Report(ctx context.Context) (Report, error) {
 	state, err := r.cfg.Store.State(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := Report{State: state, Enabled: len(r.rules(state.Now)) > 0, Totals: r.totals}
+	out := Report{State: state, Enabled: len(r.rules(state.Now)) > 0, RecordDays: r.cfg.RecordDays, ArtifactDays: r.cfg.ArtifactDays, Totals: r.totals}
 	if out.Enabled {
 		out.Next = r.next
 		if earliest := state.BeganAt.Add(interval); !state.BeganAt.IsZero() && earliest.After(out.Next) {

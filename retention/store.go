@@ -148,6 +148,7 @@ type State struct {
 
 	// Of the run that is running, or of the last one; zero: there was none.
 	Running bool
+	Holder  string // of the running one; empty: none
 	BeganAt time.Time
 	EndedAt time.Time // of the last one that ended
 	Done    Done

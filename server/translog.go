@@ -110,7 +110,7 @@ func (t transparencyLog) measure(ctx context.Context) (health.AuditLog, error) {
 	}
 	if t.anchor != nil {
 		status := t.anchor.Status()
-		out.AnchoredEntries = status.Entries
+		out.AnchorDir, out.AnchoredEntries = status.Dir, status.Entries
 		if status.Problem != nil {
 			out.AnchorProblem = fault.From(status.Problem).Message
 		}

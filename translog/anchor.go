@@ -76,6 +76,7 @@ type Anchor struct {
 
 // AnchorStatus is what an anchor has.
 type AnchorStatus struct {
+	Dir     string
 	Entries int64 // of the last checkpoint in the directory
 	Problem error // of the last attempt
 }
@@ -97,6 +98,7 @@ func (a *Anchor) Status() AnchorStatus {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := a.status
+	s.Dir = a.cfg.Dir
 	if !a.working.IsZero() && a.cfg.Now().Sub(a.working) > anchorSlow {
 		s.Problem = fault.New(fault.DiskFull, "the directory of audit.anchor_dir, %s, does not answer; check its disk or file server", a.cfg.Dir)
 	}

@@ -35,6 +35,9 @@ type Events interface {
 	List(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) ([]admin.Event, error)
 }
 
+// State returns the state of the log; the one of an empty log has no checkpoint. ErrNoState if the database has lost it.
+func (l Log) State(ctx context.Context) (State, error) { return l.Store.State(ctx) }
+
 // Checkpoint returns the newest checkpoint, with the cosignatures that have arrived; fault.NotLogged for an empty log.
 func (l Log) Checkpoint(ctx context.Context) (string, error) {
 	state, err := l.Store.State(ctx)

@@ -61,10 +61,10 @@ func (db Retention) State(ctx context.Context) (retention.State, error) {
 	var args Params
 	now := db.Now(&args)
 	s, found, err := One(ctx, db.Query, func(scan Scan) (s retention.State, err error) {
-		err = scan(timeInto{&s.Now}, timeInto{&s.ClockAt}, &s.Running, timeInto{&s.BeganAt}, timeInto{&s.EndedAt}, &s.Done.Records, &s.Done.Artifacts, &s.Done.Projects, &s.Done.Held, &s.Done.Altered,
+		err = scan(timeInto{&s.Now}, timeInto{&s.ClockAt}, &s.Running, &s.Holder, timeInto{&s.BeganAt}, timeInto{&s.EndedAt}, &s.Done.Records, &s.Done.Artifacts, &s.Done.Projects, &s.Done.Held, &s.Done.Altered,
 			timeInto{&s.NewestAt}, &s.Queued, &s.Holds)
 		return s, err
-	}, "SELECT "+now+", clock_at, holder <> '' AND lease_until >= "+now+", began_at, ended_at, "+doneColumns+","+
+	}, "SELECT "+now+", clock_at, holder <> '' AND lease_until >= "+now+", CASE WHEN lease_until >= "+now+" THEN holder ELSE '' END, began_at, ended_at, "+doneColumns+","+
 		" (SELECT at FROM sandbox_exec_events ORDER BY seq DESC LIMIT 1), (SELECT count(*) FROM audit_removals),"+
 		" (SELECT count(*) FROM audit_holds WHERE removed_at IS NULL) FROM audit_retention", args...)
 	if err == nil && !found {
