@@ -77,6 +77,10 @@ type Event struct {
 	Kind    Kind
 	Subject string // at most MaxText bytes, without control characters
 	Data    string // a JSON object of at most MaxData bytes
+
+	// Unreadable has the beginnings of the values that the database has in columns of another type, by column; nil when there is none. Only a change of
+	// the database behind core-api's back leaves such values; the event has an empty one in their place.
+	Unreadable map[string]string
 }
 
 // Size returns the bytes that the event takes in memory, about.

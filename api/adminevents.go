@@ -40,6 +40,9 @@ func (s *Server) ListAdminEvents(ctx context.Context, in ListAdminEventsRequestO
 			ID: e.Seq, At: Timestamp(e.At), NodeID: e.NodeID, Actor: AdminActor{Type: string(e.Actor.Type), ID: e.Actor.ID, Name: e.Actor.Name},
 			Kind: string(e.Kind), Subject: e.Subject, Data: json.RawMessage(e.Data),
 		}
+		if len(e.Unreadable) > 0 {
+			out.Items[i].Unreadable = &e.Unreadable
+		}
 	}
 	if n := len(events); n == limit {
 		out.NextCursor = new(query.Cursor(events[n-1]))

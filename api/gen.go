@@ -162,6 +162,11 @@ type AdminEvent struct {
 	//
 	// Example: {"name":"ci","role":"worker"}
 	Data json.RawMessage `json:"data"`
+
+	// Unreadable The beginnings of values that do not have the type of their column, by column; absent if there are none. Such a value was not written by core-api, and the event has an empty one in its place. `core-api audit verify` says what the log has. An event with an unreadable `at` is in no list.
+	//
+	// Example: {"data":"[1]"}
+	Unreadable *map[string]string `json:"unreadable,omitempty"`
 }
 
 // AdminEventList One page of administrative events.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/catalog"
 	"secbox/registry"
@@ -95,6 +96,15 @@ func Activity(ctx context.Context, db Database, since, until time.Time, requeste
 // Entries returns the plan of a list of the registry's entries.
 func Entries(ctx context.Context, db Database, q registry.Query, after string, limit int) (Plan, error) {
 	text, err := db.ExplainEntries(ctx, q, after, limit)
+	if err != nil {
+		return Plan{}, err
+	}
+	return parse(db, text)
+}
+
+// AdminEvents returns the plan of a list of administrative events.
+func AdminEvents(ctx context.Context, db Database, f admin.Filter, after *admin.Cursor, limit int) (Plan, error) {
+	text, err := db.ExplainAdminEvents(ctx, f, after, limit)
 	if err != nil {
 		return Plan{}, err
 	}

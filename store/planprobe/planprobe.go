@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/catalog"
 	"secbox/registry"
@@ -27,6 +28,7 @@ type Database interface {
 	ExplainHours(ctx context.Context, since, until time.Time, requestedBy string) (string, error)
 	ExplainSlowest(ctx context.Context, since, until time.Time, requestedBy string, most, limit int) (string, error)
 	ExplainEntries(ctx context.Context, q registry.Query, after string, limit int) (string, error)
+	ExplainAdminEvents(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) (string, error)
 	ExplainRegistryEvents(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) (string, error)
 }
 

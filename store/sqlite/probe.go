@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/catalog"
 	"secbox/registry"
@@ -171,6 +172,12 @@ func (db *DB) ExplainSlowest(ctx context.Context, since, until time.Time, reques
 // ExplainEntries returns the plan of a list of the registry's entries.
 func (db *DB) ExplainEntries(ctx context.Context, q registry.Query, after string, limit int) (string, error) {
 	statement, args := db.statements().EntriesQuery(q, after, limit)
+	return db.explain(ctx, statement, args)
+}
+
+// ExplainAdminEvents returns the plan of a list of administrative events.
+func (db *DB) ExplainAdminEvents(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) (string, error) {
+	statement, args := db.statements().EventsQuery(f, after, limit)
 	return db.explain(ctx, statement, args)
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -84,7 +85,7 @@ func adminLists(t *testing.T, f Fixture) {
 		if i > 0 && e.Seq <= all[i-1].Seq {
 			t.Errorf("the seq %d follows %d", e.Seq, all[i-1].Seq)
 		}
-		if got, err := s.Get(t.Context(), e.Seq); err != nil || got != e {
+		if got, err := s.Get(t.Context(), e.Seq); err != nil || !reflect.DeepEqual(got, e) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}
@@ -118,7 +119,7 @@ func adminLists(t *testing.T, f Fixture) {
 			after = &admin.Cursor{At: page[len(page)-1].At, Seq: page[len(page)-1].Seq}
 		}
 		slices.Reverse(paged)
-		if want := adminEvents(t, s, filter); !slices.Equal(paged, want) {
+		if want := adminEvents(t, s, filter); !reflect.DeepEqual(paged, want) {
 			t.Errorf("%+v in pages: %v; want %v", filter, paged, want)
 		}
 	}

@@ -105,6 +105,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"the log has the events of both sources", logBoth},
 		{"administrative events come back in pages", adminLists},
 		{"administrative events have bounded texts", adminOdd},
+		{"administrative events are read in order from one index", adminPlans},
+		{"a damaged administrative event hides no other", adminDamaged},
 		{"administrative events cannot be changed", adminImmutable},
 		{"tokens are created and revoked with their events", tokenEvents},
 		{"baselines and backends change with their events", changeEvents},

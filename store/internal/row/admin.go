@@ -12,6 +12,8 @@ import (
 // AdminEvents implements admin.Store.
 type AdminEvents struct{ Database }
 
+var adminNames = strings.Split(adminColumns, ", ")
+
 const adminColumns = "at, node_id, actor_type, actor_id, actor_name, kind, subject, data"
 
 // InsertEvent returns the start of a statement that inserts the event once for each row of a FROM, which the caller may add. subject is an
@@ -44,8 +46,16 @@ func (db AdminEvents) Record(ctx context.Context, e admin.Event) error {
 
 const selectEvents = "SELECT seq, " + adminColumns + " FROM admin_events"
 
+// scanAdminEvent never fails for a value that its column cannot have: one damaged event must not hide the others.
 func scanAdminEvent(scan Scan) (e admin.Event, err error) {
-	err = scan(&e.Seq, timeInto{&e.At}, &e.NodeID, (*string)(&e.Actor.Type), &e.Actor.ID, &e.Actor.Name, (*string)(&e.Kind), &e.Subject, &e.Data)
+	dest := []any{&e.Seq}
+	for i, field := range []any{&e.At, &e.NodeID, (*string)(&e.Actor.Type), &e.Actor.ID, &e.Actor.Name, (*string)(&e.Kind), &e.Subject, (*jsonObject)(&e.Data)} {
+		dest = append(dest, &cell{name: adminNames[i], field: field, unreadable: &e.Unreadable})
+	}
+	err = scan(dest...)
+	if e.Data == "" {
+		e.Data = "{}"
+	}
 	return e, err
 }
 
@@ -82,18 +92,16 @@ func (db Database) EventsQuery(f admin.Filter, after *admin.Cursor, limit int) (
 		}
 		where = append(where, eq.column+" = "+args.Add(Text(eq.value)))
 	}
-	if !f.Since.IsZero() {
-		where = append(where, "at >= "+args.Add(db.EncodeTime(roundUp(f.Since))))
-	}
-	if !f.Until.IsZero() {
-		where = append(where, "at < "+args.Add(db.EncodeTime(roundUp(f.Until))))
+	// A damaged time is in no list, like a damaged created_at of a record. The cursor is a bound already.
+	where = append(where, "at >= "+args.Add(db.EncodeTime(roundUp(f.Since))))
+	if until := f.Until; after == nil || !until.IsZero() {
+		if until.IsZero() {
+			until = lastTime
+		}
+		where = append(where, "at < "+args.Add(db.EncodeTime(roundUp(until))))
 	}
 	if after != nil {
 		where = append(where, "(at, seq) < ("+args.Add(db.stored(inRange(after.At)))+", "+args.Add(after.Seq)+")")
 	}
-	statement := selectEvents
-	if len(where) > 0 {
-		statement += " WHERE " + strings.Join(where, " AND ")
-	}
-	return statement + " ORDER BY at DESC, seq DESC LIMIT " + args.Add(int64(limit)), args
+	return selectEvents + " WHERE " + strings.Join(where, " AND ") + " ORDER BY at DESC, seq DESC LIMIT " + args.Add(int64(limit)), args
 }

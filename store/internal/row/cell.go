@@ -120,6 +120,12 @@ func (c *cell) set(value any) (ok bool) {
 // setJSON is set for JSON columns.
 func (c *cell) setJSON(text []byte) bool {
 	switch f := c.field.(type) {
+	case *jsonObject:
+		if len(text) == 0 || text[0] != '{' || !json.Valid(text) {
+			return false
+		}
+		*f = jsonObject(text)
+		return true
 	case *json.RawMessage:
 		if len(text) == 0 || string(text) != c.last && !json.Valid(text) {
 			return false
@@ -150,6 +156,9 @@ func setJSON[T any](field *T, text []byte, empty string, none T) bool {
 	}
 	return ok
 }
+
+// jsonObject is a text that is a JSON object.
+type jsonObject string
 
 const maxBeginning = 200 // bytes
 
