@@ -30,6 +30,10 @@ type Config struct {
 	Runners Runners
 	Skills  Skills
 
+	AdminEvents AdminEvents
+	Holds       Holds
+	Retention   Retention
+
 	Sessions Sessions
 	Tokens   Tokens
 
@@ -49,8 +53,9 @@ type Console struct {
 // New makes a Console.
 func New(cfg Config) (*Console, error) {
 	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Replayer == nil || cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" ||
-		cfg.Nodes == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Runners == nil || cfg.Skills == nil {
-		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, a Replayer, Sessions, Tokens, Nodes, Health, a Pool, Runners, Skills and a Version")
+		cfg.Nodes == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Runners == nil || cfg.Skills == nil ||
+		cfg.AdminEvents == nil || cfg.Holds == nil || cfg.Retention == nil {
+		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, a Replayer, Sessions, Tokens, Nodes, Health, a Pool, Runners, Skills, AdminEvents, Holds, Retention and a Version")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -110,8 +115,9 @@ func (c *Console) showError(err error, e echo.Context) {
 		panic(http.ErrAbortHandler) // cuts the connection, so that the answer is visibly incomplete
 	}
 	page := ui.Page{Title: fault.Title(problem.Code), Body: problemBody(problem), Status: fault.HTTPStatus(problem.Code)}
-	if refused, ok := asRefusedSignIn(err); ok {
-		page = refused.page()
+	var shown interface{ page() ui.Page } // a form that was refused, with what was typed
+	if errors.As(err, &shown) {
+		page = shown.page()
 	}
 	if err := c.render(v, page); err != nil {
 		c.log.Error("a page of an error failed", "error", err)

@@ -47,6 +47,8 @@ type fakeApp struct {
 	sessions *fakeSessions
 	tokens   []tokens.Token // oldest first
 
+	audit fakeAudit
+
 	canceled  []string
 	mu        sync.Mutex // of downloads, which frames make at once
 	downloads []string
@@ -60,7 +62,7 @@ func newFake() *fakeApp {
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Replayer: &f.replayer, Nodes: f, Health: f, Pool: f, Runners: f, Skills: f, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
+	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Replayer: &f.replayer, Nodes: f, Health: f, Pool: f, Runners: f, Skills: f, AdminEvents: fakeAdminEvents{f}, Holds: f.holds(), Retention: fakeRetention{f}, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"secbox/audit"
 	"secbox/engine"
+	"secbox/export"
 	"secbox/health"
 	"secbox/policy"
 	"secbox/replay"
@@ -15,6 +16,7 @@ import (
 	"secbox/sandbox/remote"
 	"secbox/skills"
 	"secbox/tokens"
+	"secbox/translog"
 )
 
 // All interfaces are safe for concurrent use, and their errors carry a fault code.
@@ -33,6 +35,10 @@ type Door interface {
 	// Enter counts a request against the limits of its caller until leave is called: fault.ServerBusy. It returns the writer for the answer
 	// and the request with the caller as the actor. valid is called while the answer is sent, and its error cuts the answer off.
 	Enter(w http.ResponseWriter, r *http.Request, route string, caller tokens.Token, valid func() error) (out http.ResponseWriter, in *http.Request, leave func(), err error)
+
+	// Export answers a request with all records that match, after Enter, as GET /audit/export does and within the same bounds: fault.ServerBusy. A HEAD
+	// request gets the header only.
+	Export(w http.ResponseWriter, r *http.Request, q export.Query) error
 
 	// Reserve counts bytes of memory before they are used, after Enter: fault.ServerBusy.
 	Reserve(bytes int64) error
@@ -95,13 +101,22 @@ type Replayer interface {
 	Compare(ctx context.Context, first, second audit.Record, reserve replay.Reserve) []replay.Point
 }
 
-// Proofs proves execs; see translog.Log.
+// Proofs is the transparency log, which proves execs and administrative events; see translog.Log.
 type Proofs interface {
 	// Logged returns the index in the log of the newest event of an exec; fault.NotLogged while the log does not have all of them.
 	Logged(ctx context.Context, execID string) (index int64, err error)
 
 	// Prove returns fault.NotLogged like Logged.
 	Prove(ctx context.Context, r audit.Record) ([]byte, error)
+
+	// ProveAdmin returns fault.UnknownEvent, or fault.NotLogged while the log does not have the event.
+	ProveAdmin(ctx context.Context, seq int64) ([]byte, error)
+
+	// State returns the state of the log. An error that wraps translog.ErrNoState says that the database has lost it.
+	State(ctx context.Context) (translog.State, error)
+
+	// Checkpoint returns the newest checkpoint with the cosignatures that have arrived; fault.NotLogged for an empty log.
+	Checkpoint(ctx context.Context) (string, error)
 }
 
 // Nodes has the heartbeats of the installation's nodes; see audit.Store.

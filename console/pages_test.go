@@ -44,6 +44,13 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"tokens with revoked ones", "/console/tokens?revoked=1&before=t3"},
 	{"token", "/console/tokens/t1"},
 	{"revoked token", "/console/tokens/t2"},
+	{"audit log", "/console/audit"},
+	{"events", "/console/audit/events?actor=t1"},
+	{"events without a match", "/console/audit/events?subject=nothing-has-this"},
+	{"holds", "/console/audit/holds"},
+	{"retention", "/console/audit/retention"},
+	{"export", "/console/audit/export?project_id=demo"},
+	{"refused export", "/console/audit/export?format=xml&since=x&exit_code_ne=y"},
 	{"sign in", "/console/sign-in?next=/console/history"},
 	{"unknown exec", "/console/execs/none"},
 	{"refused parameter", "/console/history?nothing=1"},
@@ -90,6 +97,7 @@ func fullApp() *fakeApp {
 	}
 	f.output["stderr"] = []byte("warning\n")
 	f.fillSkills()
+	f.fullAudit()
 	return f
 }
 

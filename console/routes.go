@@ -3,6 +3,7 @@ package console
 import (
 	"net/http"
 
+	"secbox/api/visible"
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/tokens"
@@ -54,6 +55,17 @@ func (c *Console) table() []route {
 		{path: "/execs/:id/proof", roles: readers, serve: c.downloadProof},
 		{path: "/execs/:id/cancel", roles: workers, form: c.cancel},
 		{path: "/execs/:id/replay", roles: workers, form: c.replay},
+		{path: "/audit", nav: "Audit log", roles: auditors, page: c.auditLog},
+		{path: "/audit/checkpoint", roles: auditors, serve: c.downloadCheckpoint},
+		{path: "/audit/key", roles: auditors, serve: c.downloadKey},
+		{path: "/audit/events", roles: auditors, query: visible.EventParams, page: c.events},
+		{path: "/audit/events/:id/proof", roles: auditors, serve: c.downloadEventProof},
+		{path: "/audit/holds", roles: auditors, query: []string{"cursor"}, page: c.holds},
+		{path: "/audit/holds", roles: admins, form: c.addHold},
+		{path: "/audit/holds/:id/release", roles: admins, form: c.releaseHold},
+		{path: "/audit/retention", roles: auditors, page: c.retention},
+		{path: "/audit/export", roles: auditors, query: exportQuery, page: c.exportForm},
+		{path: "/audit/export/file", roles: auditors, query: exportQuery, serve: c.downloadExport},
 		{path: "/tokens", nav: "Tokens", roles: admins, query: []string{"revoked", "before"}, page: c.tokens},
 		{path: "/tokens", roles: admins, answer: c.createToken},
 		{path: "/tokens/:id", roles: admins, page: c.token},

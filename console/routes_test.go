@@ -40,6 +40,18 @@ var operations = map[string][]string{
 	"GET /console/skills":                        {"listSkills"},
 	"GET /console/skills/:id":                    {"getSkill", "resolvePolicy"},
 	"POST /console/execs/:id/replay":             {"replayExec"},
+
+	"GET /console/audit":                    {"getLogCheckpoint", "getHealth"},
+	"GET /console/audit/checkpoint":         {"getLogCheckpoint"},
+	"GET /console/audit/key":                {"getLogCheckpoint"},
+	"GET /console/audit/events":             {"listAdminEvents"},
+	"GET /console/audit/events/:id/proof":   {"getAdminEventProof"},
+	"GET /console/audit/holds":              {"listHolds"},
+	"POST /console/audit/holds":             {"addHold"},
+	"POST /console/audit/holds/:id/release": {"removeHold"},
+	"GET /console/audit/retention":          {"listAdminEvents", "getHealth"},
+	"GET /console/audit/export":             {"exportAudit"},
+	"GET /console/audit/export/file":        {"exportAudit"},
 }
 
 // ownRoles are the roles of routes that have no operation in openapi.yaml.
@@ -68,6 +80,13 @@ var otherAddresses = map[string]string{
 	"POST /console/sign-out":                     "/console/sign-out",
 	"POST /console/tokens":                       "/console/tokens",
 	"POST /console/tokens/:id/revoke":            "/console/tokens/t1/revoke",
+
+	"GET /console/audit/checkpoint":         "/console/audit/checkpoint",
+	"GET /console/audit/key":                "/console/audit/key",
+	"GET /console/audit/events/:id/proof":   "/console/audit/events/99/proof",
+	"POST /console/audit/holds":             "/console/audit/holds",
+	"POST /console/audit/holds/:id/release": "/console/audit/holds/" + execID(1) + "/release",
+	"GET /console/audit/export/file":        "/console/audit/export/file",
 }
 
 var parameter = regexp.MustCompile(`:[a-z]+`)
@@ -413,5 +432,5 @@ func TestFramed(t *testing.T) {
 func (f *fakeApp) changes() string {
 	f.sessions.mu.Lock()
 	defer f.sessions.mu.Unlock()
-	return fmt.Sprint(f.canceled, f.tokens, f.downloads, len(f.replayer.asked))
+	return fmt.Sprint(f.canceled, f.tokens, f.downloads, len(f.replayer.asked), f.audit.holds)
 }

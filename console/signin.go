@@ -1,7 +1,6 @@
 package console
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -182,10 +181,4 @@ func (v *visit) setCookie(name, value string) {
 		cookie.MaxAge = -1
 	}
 	http.SetCookie(v.Response(), cookie)
-}
-
-// asRefusedSignIn returns the refusedSignIn in err.
-func asRefusedSignIn(err error) (refused refusedSignIn, ok bool) {
-	ok = errors.As(err, &refused)
-	return refused, ok
 }

@@ -1,0 +1,61 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+
+	"secbox/audit"
+	"secbox/console/ui"
+	"secbox/export"
+	"secbox/fault"
+)
+
+// exportQuery are the parameters of an export.
+var exportQuery = func() (names []string) {
+	for _, p := range append(audit.FilterParams(), export.Params()...) {
+		names = append(names, p.Name)
+	}
+	return names
+}()
+
+// exportPage is the form for an export, with what is wrong in it.
+type exportPage struct {
+	query   url.Values
+	problem *fault.Error // nil: nothing
+}
+
+// exportForm asks what to export. The address has it, so that it can be sent to another person.
+func (c *Console) exportForm(v *visit) (ui.Page, error) {
+	p := exportPage{query: v.query}
+	page := ui.Page{Title: "Export"}
+	if _, err := c.exportOf(v); err != nil {
+		p.problem = fault.From(err)
+		page.Status = fault.HTTPStatus(p.problem.Code)
+	}
+	page.Body = exportBody(p)
+	return page, nil
+}
+
+func (c *Console) exportOf(v *visit) (export.Query, error) {
+	var bad fault.Fields
+	q := export.ParseQuery(v.query.Get, c.cfg.Now(), &bad)
+	return q, bad.Err()
+}
+
+// downloadExport sends the records. A form with wrong fields is shown again.
+func (c *Console) downloadExport(v *visit, w http.ResponseWriter) error {
+	q, err := c.exportOf(v)
+	if err != nil {
+		return v.Redirect(http.StatusSeeOther, ui.Link("audit", "export").WithAll(v.query).String())
+	}
+	return v.door.Export(w, v.Request(), q)
+}
+
+// moreFilters reports whether a filter is set, or wrong, that is shown only on demand.
+func (p exportPage) moreFilters() bool {
+	return slices.ContainsFunc(rareFilters, func(name string) bool { return p.query.Get(name) != "" })
+}
+
+// rareFilters are shown on demand.
+var rareFilters = []string{"task_id", "conversation_id", "agent_id", "skill_id", "skill_digest", "backend", "runner", "replay_of", "requested_by", "error_reason", "exit_code_ne", "ocsf_version", "view"}

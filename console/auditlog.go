@@ -1,0 +1,169 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"secbox/admin"
+	"secbox/api/content"
+	"secbox/api/problem"
+	"secbox/console/ui"
+	"secbox/fault"
+	"secbox/health"
+	"secbox/retention"
+	"secbox/tokens"
+	"secbox/translog"
+)
+
+// AdminEvents lists administrative events; see admin.Store.
+type AdminEvents interface {
+	// List returns at most limit events, newest first, after the cursor.
+	List(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) ([]admin.Event, error)
+}
+
+// Holds are the holds that stop retention; see visible.Holds.
+type Holds interface {
+	// List returns a page of holds that were not removed, oldest first, and the cursor of the next page.
+	List(ctx context.Context, cursor string, limit int) (holds []retention.Hold, next string, err error)
+
+	// Add adds a hold by the caller; fault.InvalidRequest names wrong fields.
+	Add(ctx context.Context, caller tokens.Token, kind retention.HoldKind, value, reason string) (retention.Hold, error)
+
+	// Remove ends a hold by the caller; fault.UnknownHold.
+	Remove(ctx context.Context, caller tokens.Token, id string) (retention.Hold, error)
+}
+
+// Retention removes what the settings no longer keep; see retention.Runner.
+type Retention interface {
+	Report(ctx context.Context) (retention.Report, error)
+}
+
+// auditTab is one of the pages of the audit log.
+type auditTab struct {
+	label string
+	path  []string
+}
+
+// auditTabs are the pages of the audit log; each is named by its label.
+var auditTabs = []auditTab{
+	{"Log", []string{"audit"}},
+	{"Events", []string{"audit", "events"}},
+	{"Holds", []string{"audit", "holds"}},
+	{"Retention", []string{"audit", "retention"}},
+	{"Export", []string{"audit", "export"}},
+}
+
+// logPage is the state of the transparency log.
+type logPage struct {
+	state      translog.State
+	lost       error  // why there is no state; nil: there is
+	checkpoint string // with cosignatures
+	here       health.AuditLog
+	problems   []health.Problem // of the log, its witnesses and its anchor
+}
+
+// auditLog shows the newest checkpoint, and who has it.
+func (c *Console) auditLog(v *visit) (ui.Page, error) {
+	var p logPage
+	var err error
+	if p.state, err = c.cfg.Proofs.State(v.ctx()); errors.Is(err, translog.ErrNoState) {
+		p.lost, err = err, nil
+	}
+	if err == nil && p.state.Size > 0 {
+		p.checkpoint, err = c.cfg.Proofs.Checkpoint(v.ctx())
+	}
+	if err != nil {
+		return ui.Page{}, err
+	}
+	report := c.cfg.Health.Latest(v.ctx())
+	p.here = report.AuditLog
+	for _, problem := range report.Problems {
+		if strings.HasPrefix(problem.Check, "audit_") {
+			p.problems = append(p.problems, problem)
+		}
+	}
+	return ui.Page{Title: "Audit log", Badge: logBadge(p), Body: logBody(p)}, nil
+}
+
+// logState returns in a word how the log is, and the class of its colour.
+func (p logPage) logState() (word, tone string) {
+	switch {
+	case p.lost != nil:
+		return "lost", "bad"
+	case p.here.Halted != "":
+		return "stopped", "bad"
+	case len(p.problems) > 0 || p.here.Problem != "":
+		return "with problems", "warn"
+	case p.state.Size == 0:
+		return "empty", ""
+	}
+	return "signing", "good"
+}
+
+// signers returns the names of the keys that have signed a checkpoint: the log's, and those of witnesses.
+func signers(checkpoint string) []string {
+	_, signatures, _ := strings.Cut(checkpoint, "\n\n")
+	var names []string
+	for line := range strings.Lines(signatures) {
+		if rest, ok := strings.CutPrefix(line, "— "); ok {
+			name, _, _ := strings.Cut(rest, " ")
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	return names
+}
+
+// keyID returns the name and the hash of a public key, without the key itself.
+func keyID(verifier string) string {
+	parts := strings.SplitN(verifier, "+", 3)
+	return strings.Join(parts[:min(2, len(parts))], "+")
+}
+
+// downloadCheckpoint sends the newest checkpoint, with the cosignatures that have arrived.
+func (c *Console) downloadCheckpoint(v *visit, w http.ResponseWriter) error {
+	checkpoint, err := c.cfg.Proofs.Checkpoint(v.ctx())
+	if err != nil {
+		return err
+	}
+	return sendFile(v, w, "audit-log.checkpoint", "text/plain; charset=utf-8", []byte(checkpoint))
+}
+
+// downloadKey sends the public key of the log.
+func (c *Console) downloadKey(v *visit, w http.ResponseWriter) error {
+	state, err := c.cfg.Proofs.State(v.ctx())
+	if err == nil && state.VerifierKey == "" {
+		err = fault.New(fault.NotLogged, "the transparency log is empty yet; its key is known with its first checkpoint, or by `core-api audit key` on the server")
+	}
+	if err != nil {
+		return err
+	}
+	return sendFile(v, w, "log.pub", "text/plain; charset=utf-8", []byte(state.VerifierKey+"\n"))
+}
+
+// eventProofPrice is the memory that the proof of an event takes: its text is encoded twice.
+const eventProofPrice = 16 * admin.MaxData
+
+// downloadEventProof sends the proof of an administrative event.
+func (c *Console) downloadEventProof(v *visit, w http.ResponseWriter) error {
+	id, err := strconv.ParseInt(v.Param("id"), 10, 64)
+	if err != nil || strconv.FormatInt(id, 10) != v.Param("id") {
+		return fault.New(fault.UnknownEvent, "there is no event %s; the list has those that there are", ui.Cut(v.Param("id"), 40))
+	}
+	if err := v.door.Reserve(eventProofPrice); err != nil {
+		return err
+	}
+	proof, err := c.cfg.Proofs.ProveAdmin(v.ctx(), id)
+	if err != nil {
+		return err
+	}
+	return sendFile(v, w, "event-"+v.Param("id")+".proof.json", "application/json", proof)
+}
+
+// sendFile sends a small file that the browser saves.
+func sendFile(v *visit, w http.ResponseWriter, name, contentType string, text []byte) error {
+	w.Header().Set("Content-Disposition", content.Attachment(name))
+	return content.NewPage(contentType, text, problem.CSP).Serve(w, v.Request())
+}

@@ -1,0 +1,346 @@
+package console_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"secbox/admin"
+	"secbox/fault"
+	"secbox/health"
+	"secbox/retention"
+	"secbox/tokens"
+	"secbox/translog"
+)
+
+// TestAuditLogStates: the page says whether the log goes on, and if not, what to do.
+func TestAuditLogStates(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*fakeApp)
+		want   []string
+		not    string
+	}{
+		"signing": {func(*fakeApp) {}, []string{">signing<", "1,200", "secbox/test, example.com/w1", "3 events, the first 400 ms old", "/mnt/anchor", "does not answer", "not asked yet"}, "Signing is stopped"},
+		"stopped": {func(f *fakeApp) {
+			f.report.AuditLog.Halted = "the database was rolled back"
+			f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "the database was rolled back", Remedy: "restore the newest one"}, {Check: "skills", Reason: "a skill is broken"}}
+		}, []string{">stopped<", "Signing is stopped.", "the database was rolled back", "restore the newest one"}, "a skill is broken"},
+		"behind": {func(f *fakeApp) {
+			f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "the transparency log lacks 9 events", Remedy: "wait"}}
+		}, []string{">with problems<", "lacks 9 events"}, "Signing is stopped"},
+		"without a key": {func(f *fakeApp) { f.report.AuditLog.Problem = "this node has no key" }, []string{">with problems<", "this node has no key"}, "Signing is stopped"},
+		"lost": {func(f *fakeApp) {
+			f.audit.lost = fault.Wrap(fault.Internal, translog.ErrNoState, "the database has lost the state of its transparency log")
+		}, []string{">lost<", "the database has lost the state"}, "Newest checkpoint"},
+		"empty": {func(f *fakeApp) {
+			f.audit.state, f.report.AuditLog = translog.State{}, health.AuditLog{}
+		}, []string{">empty<", "The log is empty yet", "secbox audit witness", "audit.anchor_dir"}, "Newest checkpoint"},
+	} {
+		f := fullApp()
+		c.change(f)
+		page := get(t, f.serve(t)+"/console/audit")
+		for _, want := range c.want {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s: no %q", name, want)
+			}
+		}
+		if strings.Contains(page, c.not) {
+			t.Errorf("%s: there is %q", name, c.not)
+		}
+	}
+}
+
+// TestAuditLogDownloads: the checkpoint, the key and proofs of events, or why there are none.
+func TestAuditLogDownloads(t *testing.T) {
+	t.Parallel()
+	f := fullApp()
+	v := newVisitor(t, f.serve(t))
+	for path, want := range map[string][2]string{
+		"checkpoint": {f.audit.checkpoint, "audit-log.checkpoint"}, "key": {"secbox/test+12345678+AbCd\n", "log.pub"}, "events/99/proof": {"{}", "event-99.proof.json"},
+	} {
+		resp, body := v.get("/console/audit/" + path)
+		if resp.StatusCode != http.StatusOK || body != want[0] || !strings.Contains(resp.Header.Get("Content-Disposition"), `attachment; filename="`+want[1]+`"`) {
+			t.Errorf("%s: %d, %q, %q", path, resp.StatusCode, body, resp.Header.Get("Content-Disposition"))
+		}
+	}
+	for _, id := range []string{"0", "1000", "01", "x", "-1", "%2e%2e"} {
+		if resp, _ := v.get("/console/audit/events/" + id + "/proof"); resp.StatusCode != http.StatusNotFound {
+			t.Errorf("the proof of %s: %d", id, resp.StatusCode)
+		}
+	}
+	f.audit.state = translog.State{}
+	for _, path := range []string{"checkpoint", "key"} {
+		if resp, _ := v.get("/console/audit/" + path); resp.StatusCode != http.StatusConflict {
+			t.Errorf("%s of an empty log: %d", path, resp.StatusCode)
+		}
+	}
+}
+
+// TestEventPages: filters, pages whose cursors are bound to them, and links to what events are about.
+func TestEventPages(t *testing.T) {
+	t.Parallel()
+	v := newVisitor(t, fullApp().serve(t))
+	rows := func(path string) (string, int) {
+		resp, page := v.get(path)
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %d", path, resp.StatusCode)
+		}
+		return page, strings.Count(page, "Proof of event")
+	}
+	page, n := rows("/console/audit/events")
+	older := regexpOlder.FindStringSubmatch(page)
+	if n != 50 || older == nil {
+		t.Fatalf("%d rows, %v", n, older)
+	}
+	for _, link := range []string{
+		"/console/execs/" + execID(2), "/console/tokens/t1", "/console/audit/events?actor=t1", "/console/audit/events?subject=" + execID(9), "/console/audit/retention", "/console/runners", "/console/execs/" + execID(1),
+	} {
+		if !strings.Contains(page, `href="`+link+`"`) {
+			t.Errorf("no link to %s", link)
+		}
+	}
+	for _, text := range []string{"<dt>parameters.project_id</dt><dd>demo</dd>", "<dd>addr, audit.anchor_dir</dd>", "2 execs", "unreadable", "<dt>bytes</dt><dd>900</dd>"} {
+		if !strings.Contains(strings.NewReplacer("\n", "", "\t", "", "> <", "><").Replace(page), text) {
+			t.Errorf("no %s", text)
+		}
+	}
+	last, n := rows(strings.ReplaceAll(older[1], "&amp;", "&"))
+	if n != 18 || strings.Contains(last, "cursor=") || !strings.Contains(last, "Newest") {
+		t.Errorf("the last page has %d rows", n)
+	}
+	if _, n := rows("/console/audit/events?kind=download&actor=&since="); n != 1 {
+		t.Errorf("%d downloads", n)
+	}
+	if page, n := rows("/console/audit/events?kind=schema_migrated"); n != 0 || !strings.Contains(page, "No event matches") {
+		t.Errorf("%d rows of no event", n)
+	}
+	cursor := strings.ReplaceAll(older[1], "&amp;", "&")
+	for path, want := range map[string]string{
+		cursor + "&kind=download": "other parameters", "/console/audit/events?cursor=x": "not made by this server", "/console/audit/events?kind=x": "must be one of",
+		"/console/audit/events?until=tomorrow": "RFC 3339", "/console/audit/events?actor=%00": "control characters", "/console/audit/events?actr=x": "there is no such parameter",
+	} {
+		if resp, page := v.get(path); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, want) {
+			t.Errorf("%s: %d", path, resp.StatusCode)
+		}
+	}
+	if page := get(t, newFake().serve(t)+"/console/audit/events"); !strings.Contains(page, "No events yet") {
+		t.Error("no word about an empty list")
+	}
+}
+
+// TestAuditorsHoldNothing: an auditor sees the same without forms and without links to pages of admins.
+func TestAuditorsHoldNothing(t *testing.T) {
+	t.Parallel()
+	f := fullApp()
+	f.caller.Role = tokens.Auditor
+	url := f.serve(t)
+	if page := get(t, url+"/console/audit/holds"); strings.Contains(page, "/release") || strings.Contains(page, "New hold") || !strings.Contains(page, "value-1<") {
+		t.Error("the page of holds")
+	}
+	if page := get(t, url+"/console/audit/events"); strings.Contains(page, "/console/tokens") || !strings.Contains(page, `href="/console/history?requested_by=t1"`) {
+		t.Error("the page of events")
+	}
+}
+
+// TestHoldForms: a refused hold comes back with what was typed, and the reason at its field.
+func TestHoldForms(t *testing.T) {
+	t.Parallel()
+	f := fullApp()
+	f.audit.holds = nil
+	v := newVisitor(t, f.serve(t))
+	post := func(path string, fields url.Values) (*http.Response, string) {
+		return v.post("/console/audit/holds", "/console/audit/holds"+path, fields)
+	}
+	resp, page := post("", url.Values{"kind": {"agent"}, "value": {`"><script>`}, "reason": {" "}})
+	if resp.StatusCode != http.StatusBadRequest || len(f.audit.holds) != 0 || strings.Count(page, `aria-invalid="true"`) != 2 {
+		t.Fatalf("%d: %s", resp.StatusCode, page)
+	}
+	for _, want := range []string{`value="&#34;&gt;&lt;script&gt;"`, `aria-describedby="p-kind"`, `id="p-kind">must be project, user, task or exec`, `id="p-reason">is missing: say why`, "The hold was not placed", "<h1>Holds</h1>"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	valid(t, []document{{"refused hold", page}})
+	f.audit.holdErr = fault.New(fault.InvalidRequest, "there are 10000 holds already; remove one that is no longer needed")
+	fields := url.Values{"kind": {"task"}, "value": {" task-1 "}, "reason": {"case 7"}}
+	if resp, page := post("", fields); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "10000 holds already") || !strings.Contains(page, `value="task-1"`) || !strings.Contains(page, `value="task" selected`) {
+		t.Errorf("too many holds: %d", resp.StatusCode)
+	}
+	f.audit.holdErr = nil
+	if resp, _ := post("", fields); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/console/audit/holds" || len(f.audit.holds) != 1 {
+		t.Fatalf("%d, %+v", resp.StatusCode, f.audit.holds)
+	}
+	h := f.audit.holds[0]
+	if h.Kind != retention.HoldTask || h.Value != "task-1" || h.Reason != "case 7" || h.AddedBy != "t" {
+		t.Errorf("%+v", h)
+	}
+	if _, page := v.get("/console/audit/holds"); !strings.Contains(page, `href="/console/history?task_id=task-1"`) || !strings.Contains(page, "/console/audit/holds/"+h.ID+"/release") {
+		t.Error("the list lacks the hold")
+	}
+	if resp, _ := post("/"+h.ID+"/release", url.Values{}); resp.StatusCode != http.StatusSeeOther || len(f.audit.holds) != 0 {
+		t.Errorf("release: %d, %+v", resp.StatusCode, f.audit.holds)
+	}
+	if resp, page := post("/"+h.ID+"/release", url.Values{}); resp.StatusCode != http.StatusNotFound || !strings.Contains(page, "it was removed before") || !strings.Contains(page, "<h1>Holds</h1>") {
+		t.Errorf("release of a released one: %d", resp.StatusCode)
+	}
+}
+
+// TestHoldPages: the list in pages.
+func TestHoldPages(t *testing.T) {
+	t.Parallel()
+	v := newVisitor(t, fullApp().serve(t))
+	_, page := v.get("/console/audit/holds")
+	newer := regexpOlder.FindStringSubmatch(page)
+	if newer == nil || strings.Count(page, "Release it") != 50 {
+		t.Fatalf("%v, %d rows", newer, strings.Count(page, "Release it"))
+	}
+	if _, page := v.get(newer[1]); strings.Count(page, "Release it") != 2 || !strings.Contains(page, "Oldest") || regexpOlder.MatchString(page) {
+		t.Errorf("the last page has %d rows", strings.Count(page, "Release it"))
+	}
+	if resp, _ := v.get("/console/audit/holds?cursor=x"); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("a cursor that we did not make: %d", resp.StatusCode)
+	}
+}
+
+// TestRetentionStates: what is kept, what the last run did, and what is wrong.
+func TestRetentionStates(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		report retention.Report
+		want   []string
+		not    string
+	}{
+		"off":     {retention.Report{}, []string{">off<", "for ever", "as long as their record", "There was no run yet", "--dry-run"}, "Next run"},
+		"on":      {fullApp().audit.report, []string{"with a problem", "an exec is not as the transparency log says", "365 days", "30 days", "52 in force", "Last run", "Next run", "the files of 2 removed execs"}, "On the node"},
+		"running": {retention.Report{Enabled: true, RecordDays: 1, State: retention.State{Running: true, Holder: "node-7", BeganAt: clock}}, []string{">running<", "Run that goes on", "node-7"}, ">Ended<"},
+	} {
+		f := fullApp()
+		f.audit.report = c.report
+		page := get(t, f.serve(t)+"/console/audit/retention")
+		for _, want := range c.want {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s: no %q", name, want)
+			}
+		}
+		if strings.Contains(page, c.not) {
+			t.Errorf("%s: there is %q", name, c.not)
+		}
+	}
+}
+
+// TestExportForm: an export is asked for by filters that are checked first, and a HEAD request exports nothing.
+func TestExportForm(t *testing.T) {
+	t.Parallel()
+	f := fullApp()
+	v := newVisitor(t, f.serve(t))
+	resp, _ := v.get("/console/audit/export/file?format=xml&project_id=demo&since=x&status=")
+	if to := resp.Header.Get("Location"); resp.StatusCode != http.StatusSeeOther || to != "/console/audit/export?format=xml&project_id=demo&since=x" {
+		t.Fatalf("%d, %s", resp.StatusCode, to)
+	}
+	resp, page := v.get(resp.Header.Get("Location"))
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, `id="p-format">must be jsonl, csv or ocsf`) || !strings.Contains(page, `id="p-since">must be an RFC 3339`) || !strings.Contains(page, `name="project_id" value="demo"`) {
+		t.Errorf("%d: %s", resp.StatusCode, page)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodHead, v.url+"/console/audit/export/file?format=csv", nil)
+	must(t, err)
+	if resp, _ := v.do(req); resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/csv") || len(f.audit.exports) != 0 {
+		t.Errorf("HEAD: %d, %q, %d exports", resp.StatusCode, resp.Header.Get("Content-Type"), len(f.audit.exports))
+	}
+	resp, body := v.get("/console/audit/export/file?format=csv&project_id=demo&status=failed&user_id=")
+	if resp.StatusCode != http.StatusOK || body != "{}\n" || !strings.Contains(resp.Header.Get("Content-Disposition"), "audit.csv") || len(f.audit.exports) != 1 {
+		t.Fatalf("%d, %q, %v", resp.StatusCode, body, resp.Header)
+	}
+	if q := f.audit.exports[0]; q.Filter.ProjectID != "demo" || q.Format.Name != "csv" || fmt.Sprint(q.Asked) != "map[format:csv project_id:demo status:failed]" {
+		t.Errorf("%+v", q)
+	}
+	if page := get(t, v.url+"/console/audit/export?runner=laptop"); !strings.Contains(page, "<details open>") {
+		t.Error("a filter that is set is hidden")
+	}
+	if resp, _ := v.get("/console/audit/export/file?cursor=x"); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("a parameter that an export has not: %d", resp.StatusCode)
+	}
+}
+
+var shownRoot = regexp.MustCompile(`<code>([A-Za-z0-9+/]{43}=)</code>`)
+
+// TestAuditLogOverRealCore: what the pages show and do is in the database and in the log.
+func TestAuditLogOverRealCore(t *testing.T) {
+	t.Parallel()
+	c := startCore(t)
+	v := newVisitor(t, c.url)
+	if _, page := v.get("/console/audit"); !strings.Contains(page, "The log is empty yet") {
+		t.Error("the page of an empty log")
+	}
+	secret := c.token("ada", tokens.Admin)
+	id := c.run(secret, "echo hi")
+	v.signIn(secret)
+	if resp, _ := v.post("/console/audit/holds", "/console/audit/holds", url.Values{"kind": {"exec"}, "value": {id}, "reason": {"case <7>"}}); resp.StatusCode != http.StatusSeeOther {
+		t.Fatalf("a hold: %d", resp.StatusCode)
+	}
+	holds, err := c.db.Retention().Holds(t.Context(), retention.HoldCursor{}, 10)
+	if err != nil || len(holds) != 1 || holds[0].Value != id {
+		t.Fatalf("%+v, %v", holds, err)
+	}
+	if _, page := v.get("/console/audit/holds"); !strings.Contains(page, "case &lt;7&gt;") || !strings.Contains(page, ">ada</a>") || !strings.Contains(page, "No hold was ever released") {
+		t.Error("the list of holds")
+	}
+	if resp, _ := v.post("/console/audit/holds", "/console/audit/holds/"+holds[0].ID+"/release", url.Values{}); resp.StatusCode != http.StatusSeeOther {
+		t.Errorf("release: %d", resp.StatusCode)
+	}
+	if _, page := v.get("/console/audit/holds"); !strings.Contains(page, "No holds") || !strings.Contains(page, "hold_removed") {
+		t.Error("the list of released holds")
+	}
+	if _, page := v.get("/console/audit/retention"); !strings.Contains(page, "30 days") || !strings.Contains(page, "There was no run yet") {
+		t.Error("the page of retention")
+	}
+
+	resp, export := v.get("/console/audit/export/file?project_id=demo")
+	var end struct {
+		Type    string            `json:"type"`
+		Records int               `json:"records"`
+		Asked   map[string]string `json:"parameters"`
+	}
+	lines := strings.Split(strings.TrimSpace(export), "\n")
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &end); err != nil || resp.StatusCode != http.StatusOK || end.Type != "secbox/audit-export-end@v1" || end.Records != 1 || end.Asked["project_id"] != "demo" || !strings.Contains(lines[0], id) {
+		t.Errorf("%d, %s, %v", resp.StatusCode, export, err)
+	}
+	got := c.events()
+	for _, want := range []string{"hold_added by ada", "hold_removed by ada", "export by ada"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("events %q lack %s", got, want)
+		}
+	}
+	if n := len(slices.DeleteFunc(slices.Clone(got), func(e string) bool { return e != "export by ada" })); n != 2 { // it begins, and is complete
+		t.Errorf("%d events of an export", n)
+	}
+
+	if _, err := c.log.Step(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	state, err := c.db.TransparencyLog().State(t.Context())
+	must(t, err)
+	_, page := v.get("/console/audit")
+	if root := shownRoot.FindStringSubmatch(page); root == nil || root[1] != state.Root.String() || !strings.Contains(page, state.VerifierKey) || !strings.Contains(page, `title="`) {
+		t.Errorf("the page shows the root %v of %s", root, state.Root)
+	}
+	if _, text := v.get("/console/audit/checkpoint"); text != state.Checkpoint {
+		t.Errorf("%q, want %q", text, state.Checkpoint)
+	}
+	if _, text := v.get("/console/audit/key"); text != state.VerifierKey+"\n" {
+		t.Errorf("%q, want %q", text, state.VerifierKey)
+	}
+	events, err := c.db.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.HoldAdded}, nil, 1)
+	must(t, err)
+	if resp, proof := v.get(fmt.Sprintf("/console/audit/events/%d/proof", events[0].Seq)); resp.StatusCode != http.StatusOK || !strings.Contains(proof, holds[0].ID) {
+		t.Errorf("the proof: %d, %s", resp.StatusCode, proof)
+	}
+	if _, page := v.get("/console/audit/events?kind=hold_added&since=1h"); strings.Count(page, "Proof of event") != 1 || !strings.Contains(page, "case &lt;7&gt;") {
+		t.Error("the events of holds")
+	}
+}

@@ -1,0 +1,167 @@
+package console_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"secbox/admin"
+	"secbox/api/content"
+	"secbox/api/visible"
+	"secbox/export"
+	"secbox/fault"
+	"secbox/health"
+	"secbox/retention"
+	"secbox/translog"
+)
+
+// fakeAudit is the audit log of a fakeApp.
+type fakeAudit struct {
+	state      translog.State
+	lost       error
+	checkpoint string
+	events     []admin.Event    // newest first
+	holds      []retention.Hold // oldest first
+	holdErr    error
+	report     retention.Report
+	exports    []export.Query
+}
+
+func (f *fakeApp) State(context.Context) (translog.State, error) { return f.audit.state, f.audit.lost }
+
+func (f *fakeApp) Checkpoint(context.Context) (string, error) {
+	if f.audit.state.Size == 0 {
+		return "", fault.New(fault.NotLogged, "the transparency log is empty yet")
+	}
+	return f.audit.checkpoint, nil
+}
+
+func (f *fakeApp) ProveAdmin(_ context.Context, seq int64) ([]byte, error) {
+	if !slices.ContainsFunc(f.audit.events, func(e admin.Event) bool { return e.Seq == seq }) {
+		return nil, fault.New(fault.UnknownEvent, "there is no event %d", seq)
+	}
+	return []byte("{}"), nil
+}
+
+func (d openDoor) Export(w http.ResponseWriter, r *http.Request, q export.Query) error {
+	return content.ServeStream(w, r, q.Format.ContentType(), q.Format.FileName(), func() error {
+		d.app.audit.exports = append(d.app.audit.exports, q)
+		_, err := io.WriteString(w, "{}\n")
+		return err
+	})
+}
+
+type fakeAdminEvents struct{ *fakeApp }
+
+func (f fakeAdminEvents) List(_ context.Context, filter admin.Filter, after *admin.Cursor, limit int) ([]admin.Event, error) {
+	var out []admin.Event
+	for _, e := range f.audit.events {
+		if (filter.Kind == "" || e.Kind == filter.Kind) && (filter.Actor == "" || e.Actor.ID == filter.Actor) && (filter.Subject == "" || e.Subject == filter.Subject) &&
+			(after == nil || e.Seq < after.Seq) && len(out) < limit {
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// holds are the pages' own code over a list in memory.
+func (f *fakeApp) holds() visible.Holds { return visible.Holds{Store: fakeHoldStore{f}} }
+
+type fakeHoldStore struct{ *fakeApp }
+
+func (f fakeHoldStore) Holds(_ context.Context, after retention.HoldCursor, limit int) ([]retention.Hold, error) {
+	rest := slices.DeleteFunc(slices.Clone(f.audit.holds), func(h retention.Hold) bool {
+		return cmp.Or(h.AddedAt.Compare(after.AddedAt), strings.Compare(h.ID, after.ID)) <= 0
+	})
+	return rest[:min(limit, len(rest))], nil
+}
+
+func (f fakeHoldStore) AddHold(_ context.Context, h retention.Hold) (retention.Hold, error) {
+	if f.audit.holdErr != nil {
+		return retention.Hold{}, f.audit.holdErr
+	}
+	h.AddedAt = clock
+	f.audit.holds = append(f.audit.holds, h)
+	return h, nil
+}
+
+func (f fakeHoldStore) RemoveHold(_ context.Context, id, _ string) (retention.Hold, error) {
+	for i, h := range f.audit.holds {
+		if h.ID == id {
+			f.audit.holds = slices.Delete(f.audit.holds, i, i+1)
+			return h, nil
+		}
+	}
+	return retention.Hold{}, fault.New(fault.UnknownHold, "there is no hold %q, or it was removed before", id)
+}
+
+type fakeRetention struct{ *fakeApp }
+
+func (f fakeRetention) Report(context.Context) (retention.Report, error) {
+	return f.audit.report, nil
+}
+
+// event returns an administrative event.
+func event(n int, kind admin.Kind, subject, data string) admin.Event {
+	return admin.Event{Seq: int64(n), At: clock.Add(time.Duration(n) * time.Second), NodeID: "node", Actor: admin.Actor{Type: admin.ByToken, ID: "t1", Name: "Ada"}, Kind: kind, Subject: subject, Data: data}
+}
+
+// fullAudit gives the application something on every page of the audit log.
+func (f *fakeApp) fullAudit() {
+	f.report.AuditLog = health.AuditLog{
+		Entries: 1200, BehindEvents: 3, BehindMS: 400, AnchorDir: "/mnt/anchor", AnchoredEntries: 1180,
+		Witnesses: []health.AuditWitness{{Name: "example.com/w1", Entries: 1199}, {Name: "example.com/w2", Problem: "does not answer", ProblemFor: time.Hour}, {Name: "example.com/w3"}},
+	}
+	f.audit.state = translog.State{Size: 1200, SignedAt: clock, VerifierKey: "secbox/test+12345678+AbCd", Holder: "node"}
+	f.audit.checkpoint = "secbox/test\n1200\nAAAA\n\n— secbox/test YWJj\n— example.com/w1 YWJj\n"
+	f.audit.report = retention.Report{
+		State:   retention.State{BeganAt: clock, EndedAt: clock.Add(time.Minute), Done: retention.Done{Records: 12, Artifacts: 3, Held: 1}, Queued: 2, Holds: 52},
+		Enabled: true, RecordDays: 365, ArtifactDays: 30, Next: clock.Add(time.Hour), Problem: "an exec is not as the transparency log says",
+	}
+	removed := `{"part":"record","days":30,"entries":{"` + execID(1) + `":[1,2],"` + execID(2) + `":[3]}}`
+	f.audit.events = []admin.Event{
+		event(99, admin.HoldRemoved, execID(9), `{"kind":"project","value":"old"}`), event(98, admin.RetentionRun, "ended", `{"records":12,"artifacts":3,"projects":0,"held":1}`),
+		event(97, admin.ExecsRemoved, "audit.retention_days", removed), event(96, admin.Export, "csv", `{"state":"complete","parameters":{"project_id":"demo","since":"7d"},"records":5,"not_logged":0,"bytes":900,"sha256":"`+strings.Repeat("ab", 32)+`"}`),
+		event(95, admin.Download, execID(2), `{"what":"artifact","path":"`+strings.Repeat("long/", 40)+`"}`), event(94, admin.NodeStarted, "node", `{"version":"test","settings_changed":["addr","audit.anchor_dir"]}`),
+		event(93, admin.TokenCreated, "t1", `{"name":"Ada"}`),
+	}
+	damaged := event(92, "", "", "{}")
+	damaged.Unreadable = map[string]string{"subject": "NULL", "data": "[1]"}
+	f.audit.events = append(f.audit.events, damaged)
+	for n := 60; n > 0; n-- {
+		f.audit.events = append(f.audit.events, event(n, admin.SignedIn, "t1", `{"address":"127.0.0.1"}`))
+	}
+	for n := range 52 {
+		f.audit.holds = append(f.audit.holds, retention.Hold{
+			ID: execID(n + 1), Kind: retention.HoldKinds[n%4], Value: fmt.Sprint("value-", n+1), Reason: "case 2026-17", AddedAt: clock.Add(time.Duration(n) * time.Second), AddedBy: "t",
+		})
+	}
+}
+
+// hostileAudit makes every text of the audit log s.
+func (f *fakeApp) hostileAudit(s string) {
+	f.report.AuditLog.AnchorDir, f.report.AuditLog.AnchorProblem, f.report.AuditLog.Halted = s, s, s
+	f.report.AuditLog.Witnesses = []health.AuditWitness{{Name: s, Problem: s}}
+	f.report.Problems = append(f.report.Problems, health.Problem{Check: "audit_log", Reason: s, Remedy: s})
+	f.audit.state.VerifierKey, f.audit.state.Holder = s, s
+	f.audit.checkpoint = s + "\n\n— " + s + " YWJj\n"
+	f.audit.report.Problem, f.audit.report.Holder, f.audit.report.Running = s, s, true
+	encoded, _ := json.Marshal(s)
+	text := string(encoded)
+	for i := range f.audit.events {
+		e := &f.audit.events[i]
+		e.NodeID, e.Subject, e.Actor = s, s, admin.Actor{Type: admin.ActorType(s), ID: s, Name: s}
+		e.Data = `{"what":` + text + `,"list":[` + text + `],"deep":{` + text + `:{` + text + `:` + text + `}},"entries":{` + text + `:[1]}}`
+		e.Unreadable = map[string]string{s: s}
+	}
+	for i := range f.audit.holds {
+		h := &f.audit.holds[i]
+		h.Value, h.Reason, h.AddedBy = s, s, s
+	}
+}
