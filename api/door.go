@@ -7,6 +7,7 @@ import (
 
 	"secbox/admin"
 	"secbox/api/inflight"
+	"secbox/api/visible"
 	"secbox/export"
 	"secbox/tokens"
 )
@@ -76,4 +77,11 @@ func (d Door) Reserve(bytes int64) error { return d.call.reserve(bytes) }
 // Export answers a request with all records that match, after Enter, as ExportAudit does and within the same bounds: fault.ServerBusy.
 func (d Door) Export(w http.ResponseWriter, r *http.Request, q export.Query) error {
 	return d.server.sendExport(w, r, d.call, q)
+}
+
+// Skills returns what callers may read of skills, after Enter, within the limits of the API. Looking at them changes nothing.
+func (d Door) Skills() visible.Skills {
+	seen := d.server.skills
+	seen.Library = seen.View
+	return seen
 }

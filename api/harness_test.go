@@ -24,6 +24,7 @@ import (
 	"secbox/admin"
 	"secbox/api"
 	"secbox/api/contracttest"
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/catalog"
 	"secbox/export"
@@ -47,12 +48,12 @@ import (
 
 // The implementations of package server.
 var (
-	_ api.Runner  = (*runner.Runner)(nil)
-	_ api.History = (*audit.Log)(nil)
-	_ api.Tokens  = (*tokens.Service)(nil)
-	_ api.Skills  = (*skills.Catalog)(nil)
-	_ api.Invoker = (*invoke.Invoker)(nil)
-	_ api.Library = (*library.Library)(nil)
+	_ api.Runner      = (*runner.Runner)(nil)
+	_ api.History     = (*audit.Log)(nil)
+	_ api.Tokens      = (*tokens.Service)(nil)
+	_ visible.Catalog = (*skills.Catalog)(nil)
+	_ api.Invoker     = (*invoke.Invoker)(nil)
+	_ api.Library     = (*library.Library)(nil)
 
 	_ api.Catalog  = (*catalog.Store)(nil)
 	_ api.Registry = (*registry.Registry)(nil)
@@ -132,7 +133,7 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 		Runner: f.runner, History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog(), Key: func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") }}, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Patience: time.Millisecond},
 		AdminEvents: db.AdminEvents(), Downloads: admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, slog.New(slog.DiscardHandler)),
 		Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Replayer: replay.New(f.runner, noInputs{}, nil),
-		Tokens: f.tokens, Library: f.packages, Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
+		Tokens: f.tokens, Library: f.packages, View: f.packages.View(), Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {

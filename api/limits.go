@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"secbox/api/inflight"
+	"secbox/api/visible"
 	"secbox/fault"
 	"secbox/skills/library"
 )
@@ -57,13 +58,25 @@ func orDefault[T int | int64 | time.Duration](n, otherwise T) T {
 	return otherwise
 }
 
-// boundedLibrary limits how many calls of a Library run at once.
-type boundedLibrary struct {
-	Library
+// boundedPackages limits how many reads of packages run at once.
+type boundedPackages struct {
+	visible.Packages
 	work        *inflight.Queue // copies or unpacks whole skills
 	reads       *inflight.Queue // reads one file into memory
 	downloads   *inflight.Quota
 	maxDownload time.Duration
+}
+
+// boundedLibrary limits how many calls of a Library run at once.
+type boundedLibrary struct {
+	boundedPackages
+	libraryWrites
+}
+
+// boundedView is a View within the limits of the Library.
+type boundedView struct {
+	boundedPackages
+	visible.Versions
 }
 
 // A read from disk is short, and its place is free again before the answer is sent.
@@ -72,11 +85,14 @@ const (
 	readsQueued = 1024
 )
 
-func newBoundedLibrary(l Library, b Bounds, downloads *inflight.Quota) boundedLibrary {
-	return boundedLibrary{
-		Library: l, work: inflight.NewQueue(b.ConcurrentWork, b.QueuedWork), reads: inflight.NewQueue(readsAtOnce, readsQueued),
+func newBoundedLibrary(l Library, v visible.View, b Bounds, downloads *inflight.Quota) (boundedLibrary, boundedView) {
+	reading := boundedPackages{
+		Packages: l, work: inflight.NewQueue(b.ConcurrentWork, b.QueuedWork), reads: inflight.NewQueue(readsAtOnce, readsQueued),
 		downloads: downloads, maxDownload: b.Download,
 	}
+	looking := reading
+	looking.Packages = v
+	return boundedLibrary{reading, l}, boundedView{looking, v}
 }
 
 func newDownloads(b Bounds) *inflight.Quota {
@@ -96,34 +112,34 @@ func queued[T any](ctx context.Context, q *inflight.Queue, f func() (T, error)) 
 }
 
 func (b boundedLibrary) Upload(ctx context.Context, o library.Owner, scope library.Scope, filename string, zip io.ReaderAt, size int64) (library.Uploaded, error) {
-	return queued(ctx, b.work, func() (library.Uploaded, error) { return b.Library.Upload(ctx, o, scope, filename, zip, size) })
+	return queued(ctx, b.work, func() (library.Uploaded, error) { return b.libraryWrites.Upload(ctx, o, scope, filename, zip, size) })
 }
 
 func (b boundedLibrary) Promote(ctx context.Context, o library.Owner, skillID string, force bool, reviewed ...string) (library.Promoted, error) {
-	return queued(ctx, b.work, func() (library.Promoted, error) { return b.Library.Promote(ctx, o, skillID, force, reviewed...) })
+	return queued(ctx, b.work, func() (library.Promoted, error) { return b.libraryWrites.Promote(ctx, o, skillID, force, reviewed...) })
 }
 
 func (b boundedLibrary) Sync(ctx context.Context, o library.Owner, skillID string, force bool) (library.Synced, error) {
-	return queued(ctx, b.work, func() (library.Synced, error) { return b.Library.Sync(ctx, o, skillID, force) })
+	return queued(ctx, b.work, func() (library.Synced, error) { return b.libraryWrites.Sync(ctx, o, skillID, force) })
 }
 
-func (b boundedLibrary) Diff(ctx context.Context, o library.Owner, skillID string) (diff, digest string, err error) {
+func (b boundedLibrary) SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error) {
+	return queued(ctx, b.reads, func() ([]byte, error) { return b.libraryWrites.SandboxRead(ctx, o, path) })
+}
+
+func (b boundedPackages) Diff(ctx context.Context, o library.Owner, skillID string) (diff, digest string, err error) {
 	diff, err = queued(ctx, b.work, func() (d string, err error) {
-		d, digest, err = b.Library.Diff(ctx, o, skillID)
+		d, digest, err = b.Packages.Diff(ctx, o, skillID)
 		return d, err
 	})
 	return diff, digest, err
 }
 
-func (b boundedLibrary) Read(ctx context.Context, o library.Owner, skillID, path string) ([]byte, error) {
-	return queued(ctx, b.reads, func() ([]byte, error) { return b.Library.Read(ctx, o, skillID, path) })
+func (b boundedPackages) Read(ctx context.Context, o library.Owner, skillID, path string) ([]byte, error) {
+	return queued(ctx, b.reads, func() ([]byte, error) { return b.Packages.Read(ctx, o, skillID, path) })
 }
 
-func (b boundedLibrary) SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error) {
-	return queued(ctx, b.reads, func() ([]byte, error) { return b.Library.SandboxRead(ctx, o, path) })
-}
-
-func (b boundedLibrary) Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error {
+func (b boundedPackages) Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error {
 	r, err := b.downloads.Enter(callFrom(ctx).caller.ID, 0)
 	if err != nil {
 		return err
@@ -131,5 +147,5 @@ func (b boundedLibrary) Download(ctx context.Context, o library.Owner, skillID s
 	defer r.Leave()
 	ctx, cancel := context.WithTimeoutCause(ctx, b.maxDownload, fault.New(fault.SkillsBusy, "the download took longer than %v", b.maxDownload))
 	defer cancel()
-	return b.Library.Download(ctx, o, skillID, w)
+	return b.Packages.Download(ctx, o, skillID, w)
 }

@@ -18,7 +18,6 @@ import (
 	"secbox/retention"
 	"secbox/runner"
 	"secbox/sandbox"
-	"secbox/skills"
 	"secbox/skills/invoke"
 	"secbox/skills/library"
 	"secbox/tokens"
@@ -129,12 +128,6 @@ type Pool interface {
 	Report() PoolReport
 }
 
-// Skills is the catalog.
-type Skills interface {
-	// Now returns the current catalog, never nil. A changed catalog has another pointer.
-	Now() *skills.Snapshot
-}
-
 // Invoker runs skills.
 type Invoker interface {
 	// Invoke returns when the record of the exec is complete. An exit code other than 0 is not an error. An error means that the skill did not run:
@@ -155,17 +148,14 @@ type Replayer interface {
 // UnknownSkill, UnknownFile, PathRefused, InvalidRequest, and for writes SkillMoved, SkillConflict, ReservedSkill, DiskFull,
 // DatabaseUnavailable. A failed write has changed nothing.
 type Library interface {
+	visible.Packages
+	libraryWrites
+}
+
+// libraryWrites is what a Library does beside reading packages.
+type libraryWrites interface {
 	// Upload makes the archive the newest version of a skill. It reads the archive until it returns.
 	Upload(ctx context.Context, o library.Owner, scope library.Scope, filename string, zip io.ReaderAt, size int64) (library.Uploaded, error)
-
-	// List returns the user's skills by id.
-	List(ctx context.Context, o library.Owner) ([]library.Listed, error)
-	Files(ctx context.Context, o library.Owner, skillID string) ([]string, error)
-	Read(ctx context.Context, o library.Owner, skillID, path string) ([]byte, error)
-	ReadLines(ctx context.Context, o library.Owner, skillID, path string, r library.LineRange) ([]string, error)
-
-	// Tools returns the user's packages that have a manifest.json: the usable ones, and the problems of the others.
-	Tools(ctx context.Context, o library.Owner) ([]*skills.Skill, []skills.Broken, error)
 
 	// Edit writes a file of the user's own copy, the whole file if lines is nil.
 	Edit(ctx context.Context, o library.Owner, skillID, path string, content []byte, lines *library.LineRange) error
@@ -179,10 +169,6 @@ type Library interface {
 	Delete(ctx context.Context, o library.Owner, skillID string, scope library.Scope) error
 	Promote(ctx context.Context, o library.Owner, skillID string, force bool, reviewed ...string) (library.Promoted, error)
 	Sync(ctx context.Context, o library.Owner, skillID string, force bool) (library.Synced, error)
-	Diff(ctx context.Context, o library.Owner, skillID string) (diff, digest string, err error)
-
-	// Download writes the skill as a ZIP. It may fail before the first byte is written.
-	Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error
 
 	userFiles
 }

@@ -8,9 +8,15 @@ import (
 
 	"secbox/api/content"
 	"secbox/api/gate"
+	"secbox/api/visible"
 	"secbox/fault"
 	"secbox/skills/library"
 )
+
+// reads returns what the caller of a request reads packages from.
+func (s *Server) reads(ctx context.Context) visible.Packages {
+	return s.skills.Packages(callFrom(ctx).caller)
+}
 
 // UploadSkill takes a skill as a ZIP.
 func (s *Server) UploadSkill(ctx context.Context, in UploadSkillRequestObject) (UploadSkillResponseObject, error) {
@@ -46,12 +52,12 @@ func (s *Server) DownloadSkill(ctx context.Context, in DownloadSkillRequestObjec
 	}
 	r := callFrom(ctx).request
 	if r.Method == http.MethodHead {
-		if _, err := s.cfg.Library.Files(ctx, o, in.SkillID); err != nil {
+		if _, err := s.reads(ctx).Files(ctx, o, in.SkillID); err != nil {
 			return nil, err
 		}
 	}
 	return raw(func(w http.ResponseWriter) error {
-		return content.ServeStream(w, r, "application/zip", in.SkillID+".zip", func() error { return s.cfg.Library.Download(r.Context(), o, in.SkillID, w) })
+		return content.ServeStream(w, r, "application/zip", in.SkillID+".zip", func() error { return s.reads(ctx).Download(r.Context(), o, in.SkillID, w) })
 	}), nil
 }
 
@@ -80,7 +86,7 @@ func (s *Server) packages(ctx context.Context, userID, agentID string) ([]librar
 	if err != nil {
 		return nil, err
 	}
-	return s.cfg.Library.List(ctx, o)
+	return s.reads(ctx).List(ctx, o)
 }
 
 // ListSkillFiles lists the files of a skill.
@@ -89,7 +95,7 @@ func (s *Server) ListSkillFiles(ctx context.Context, in ListSkillFilesRequestObj
 	if err != nil {
 		return nil, err
 	}
-	files, err := s.cfg.Library.Files(ctx, o, in.SkillID)
+	files, err := s.reads(ctx).Files(ctx, o, in.SkillID)
 	return ListSkillFiles200JSONResponse{Status: envelopeSuccess, Data: notNil(files)}, err
 }
 
@@ -104,9 +110,9 @@ func (s *Server) ReadSkillFile(ctx context.Context, in ReadSkillFileRequestObjec
 		return nil, err
 	}
 	answer, err := callFrom(ctx).contentAnswer(lines, func() ([]byte, error) {
-		return s.cfg.Library.Read(ctx, o, in.SkillID, in.Params.Path)
+		return s.reads(ctx).Read(ctx, o, in.SkillID, in.Params.Path)
 	}, func(r library.LineRange) ([]string, error) {
-		return s.cfg.Library.ReadLines(ctx, o, in.SkillID, in.Params.Path, r)
+		return s.reads(ctx).ReadLines(ctx, o, in.SkillID, in.Params.Path, r)
 	})
 	return ReadSkillFile200JSONResponse(answer), err
 }
@@ -175,7 +181,7 @@ func (s *Server) DiffSkill(ctx context.Context, in DiffSkillRequestObject) (Diff
 	if err != nil {
 		return nil, err
 	}
-	diff, digest, err := s.cfg.Library.Diff(ctx, o, in.SkillID)
+	diff, digest, err := s.reads(ctx).Diff(ctx, o, in.SkillID)
 	if err == nil {
 		err = callFrom(ctx).reserveContent(len(diff))
 	}

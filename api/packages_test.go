@@ -389,7 +389,7 @@ func TestErrorsBelowV1(t *testing.T) {
 	if r.Header.Get("WWW-Authenticate") == "" || r.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("%v", r.Header)
 	}
-	f.do(request{path: "/v1/skills/u/ag/list", token: secret}).refused(t, fault.Forbidden)
+	f.do(request{method: "DELETE", path: "/v1/skills/u/ag/s", token: secret}).refused(t, fault.Forbidden)
 	f.do(request{path: "/v1/skills/u/ag/list", token: "wrong"}).refused(t, fault.Unauthenticated)
 	f.db.Close()
 	f.do(request{path: "/v1/skills/u/ag/list", token: secret}).refused(t, fault.DatabaseUnavailable)

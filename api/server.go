@@ -46,11 +46,12 @@ type Config struct {
 	Retention       Retention
 	Health          Health
 	Pool            Pool
-	Skills          Skills
+	Skills          visible.Catalog
 	Invoker         Invoker
 	Replayer        Replayer
 	Tokens          Tokens
 	Library         Library
+	View            visible.View // of the Library
 	Sandboxes       Sandboxes
 	Catalog         Catalog
 	Registry        Registry
@@ -120,16 +121,18 @@ func New(cfg Config) (*Server, error) {
 		cfg.Now = time.Now
 	}
 	if cfg.Runner == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.Retention == nil || cfg.AdminEvents == nil || cfg.Downloads == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Replayer == nil || cfg.Tokens == nil ||
-		cfg.Library == nil || cfg.Sandboxes == nil || cfg.Catalog == nil || cfg.Registry == nil || cfg.UploadDir == "" {
+		cfg.Library == nil || cfg.View == nil || cfg.Sandboxes == nil || cfg.Catalog == nil || cfg.Registry == nil || cfg.UploadDir == "" {
 		return nil, fault.New(fault.Internal,
 			"api.New needs a Runner, a History, Exports, AdminEvents, Downloads, a Health, a Pool, Skills, an Invoker, a Replayer, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")
 	}
 	b := cfg.Bounds.withDefaults(cfg.MaxBodyBytes)
 	downloads := newDownloads(b)
-	cfg.Bounds, cfg.Library = b, newBoundedLibrary(cfg.Library, b, downloads)
+	cfg.Bounds = b
+	var view visible.View
+	cfg.Library, view = newBoundedLibrary(cfg.Library, cfg.View, b, downloads)
 	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads, exports: inflight.NewCount("exports", maxExports, maxExportsPerToken)}
 	s.execs = visible.Execs{History: cfg.History, Tombstones: cfg.Retention, Tokens: cfg.Tokens, Downloads: cfg.Downloads}
-	s.skills = visible.Skills{Catalog: cfg.Skills, Tools: cfg.Library}
+	s.skills = visible.Skills{Catalog: cfg.Skills, Library: cfg.Library, View: view}
 	var err error
 	if s.gate, err = gate.New(gate.Config{
 		ListenAddr: cfg.ListenAddr, AllowedHosts: cfg.AllowedHosts, TrustedProxies: cfg.TrustedProxies, Tokens: cfg.Tokens,

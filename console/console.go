@@ -28,7 +28,6 @@ type Config struct {
 	Health  Health
 	Pool    Pool
 	Runners Runners
-	Skills  Skills
 
 	AdminEvents AdminEvents
 	Holds       Holds
@@ -53,9 +52,9 @@ type Console struct {
 // New makes a Console.
 func New(cfg Config) (*Console, error) {
 	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Replayer == nil || cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" ||
-		cfg.Nodes == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Runners == nil || cfg.Skills == nil ||
+		cfg.Nodes == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Runners == nil ||
 		cfg.AdminEvents == nil || cfg.Holds == nil || cfg.Retention == nil {
-		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, a Replayer, Sessions, Tokens, Nodes, Health, a Pool, Runners, Skills, AdminEvents, Holds, Retention and a Version")
+		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, a Replayer, Sessions, Tokens, Nodes, Health, a Pool, Runners, AdminEvents, Holds, Retention and a Version")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -112,7 +112,7 @@ func startCore(t *testing.T, more ...map[string]memengine.Command) *core {
 	t.Cleanup(func() { stop(); <-ended }) // before the database is closed
 	pages, err := console.New(console.Config{
 		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads, Activity: activity},
-		Events: history, Runner: runs, Replayer: replayer, Proofs: evidence, Nodes: db.Audit(), Health: newFake(), Pool: newFake(), Runners: newFake(), Skills: visible.Skills{Catalog: catalog},
+		Events: history, Runner: runs, Replayer: replayer, Proofs: evidence, Nodes: db.Audit(), Health: newFake(), Pool: newFake(), Runners: newFake(),
 		AdminEvents: db.AdminEvents(), Holds: visible.Holds{Store: db.Retention()}, Retention: retention.New(retention.Config{Store: db.Retention(), RecordDays: 30}),
 		Sessions: sessions.New(db.Sessions(), c.tokens, time.Now), Tokens: c.tokens, Version: "test", Logger: quiet,
 	})
@@ -122,7 +122,7 @@ func startCore(t *testing.T, more ...map[string]memengine.Command) *core {
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { pages.ServeHTTP(w, r, door) },
 		Runner:  runs, History: history, TransparencyLog: evidence, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: evidence, Events: db.AdminEvents(), Patience: time.Millisecond}, AdminEvents: db.AdminEvents(), Downloads: downloads,
 		Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{}, Skills: catalog, Invoker: struct{ api.Invoker }{}, Replayer: replayer, Tokens: c.tokens,
-		Library: struct{ api.Library }{}, Sandboxes: struct{ api.Sandboxes }{}, Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{},
+		Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{}, Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{},
 		UploadDir: filepath.Join(dir, "uploads"), ListenAddr: server.Listener.Addr().String(), Logger: quiet,
 	})
 	must(t, err)

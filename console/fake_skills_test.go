@@ -5,10 +5,10 @@ import (
 	"encoding/json"
 	"strings"
 
+	"secbox/api/visible"
 	"secbox/policy"
 	"secbox/runner"
 	"secbox/skills"
-	"secbox/tokens"
 )
 
 // fakeSkills is the catalog of an application of a test.
@@ -17,10 +17,12 @@ type fakeSkills struct {
 	broken []skills.Broken
 }
 
-// Of ignores whose packages are wanted.
-func (f *fakeApp) Of(context.Context, tokens.Token, *string, *string) (*skills.Snapshot, error) {
-	return (&skills.Snapshot{}).WithPackages(f.skills.usable, f.skills.broken), nil
+// Now implements visible.Catalog.
+func (f *fakeSkills) Now() *skills.Snapshot {
+	return (&skills.Snapshot{}).WithPackages(f.usable, f.broken)
 }
+
+func (f *fakeSkills) visible() visible.Skills { return visible.Skills{Catalog: f} }
 
 func (f *fakeApp) Resolve(_ context.Context, req runner.Request) (policy.Snapshot, error) {
 	field := policy.Field{Value: int64(60000), Layer: policy.LayerDefault, Ceiling: int64(1800000), CeilingFrom: policy.LayerDefault}

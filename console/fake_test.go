@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/console"
 	"secbox/engine"
@@ -62,7 +63,7 @@ func newFake() *fakeApp {
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Replayer: &f.replayer, Nodes: f, Health: f, Pool: f, Runners: f, Skills: f, AdminEvents: fakeAdminEvents{f}, Holds: f.holds(), Retention: fakeRetention{f}, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
+	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Replayer: &f.replayer, Nodes: f, Health: f, Pool: f, Runners: f, AdminEvents: fakeAdminEvents{f}, Holds: f.holds(), Retention: fakeRetention{f}, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,6 +84,7 @@ func (d openDoor) WithoutToken(*http.Request) (tokens.Token, error) {
 func (d openDoor) ClientAddress(r *http.Request) string { return r.RemoteAddr }
 func (d openDoor) Secure(*http.Request) bool            { return d.app.secure }
 func (d openDoor) Reserve(int64) error                  { return nil }
+func (d openDoor) Skills() visible.Skills               { return d.app.skills.visible() }
 func (d openDoor) Enter(w http.ResponseWriter, r *http.Request, _ string, _ tokens.Token, _ func() error) (http.ResponseWriter, *http.Request, func(), error) {
 	return w, r, func() {}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/engine"
 	"secbox/export"
@@ -14,7 +15,6 @@ import (
 	"secbox/replay"
 	"secbox/runner"
 	"secbox/sandbox/remote"
-	"secbox/skills"
 	"secbox/tokens"
 	"secbox/translog"
 )
@@ -42,6 +42,9 @@ type Door interface {
 
 	// Reserve counts bytes of memory before they are used, after Enter: fault.ServerBusy.
 	Reserve(bytes int64) error
+
+	// Skills returns what callers may read of skills and packages, after Enter. Reading changes nothing.
+	Skills() visible.Skills
 }
 
 // Sessions keeps browsers signed in; see sessions.Service.
@@ -140,10 +143,4 @@ type Pool interface {
 type Runners interface {
 	// Runners returns them by user and name.
 	Runners() []remote.RunnerInfo
-}
-
-// Skills is what a caller may read of the catalog; see visible.Skills.
-type Skills interface {
-	// Of returns the catalog, with the packages of a user of an agent if both are given.
-	Of(ctx context.Context, caller tokens.Token, agentID, userID *string) (*skills.Snapshot, error)
 }

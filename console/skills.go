@@ -131,7 +131,7 @@ func (c *Console) catalog(v *visit) (*skills.Snapshot, error) {
 	if text := v.query.Get("text"); len(text) > maxSearch {
 		return nil, fault.BadField("text", "must be at most %d bytes", maxSearch)
 	}
-	return c.cfg.Skills.Of(v.ctx(), v.caller, param("agent_id"), param("user_id"))
+	return v.door.Skills().Of(v.ctx(), v.caller, param("agent_id"), param("user_id"))
 }
 
 // repairOf says how a broken folder is repaired.

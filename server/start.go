@@ -317,7 +317,6 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	pages, err := console.New(console.Config{
 		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads, Activity: s.activity},
 		Events: s.audit, Runner: runs, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Audit(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.hub,
-		Skills:      visible.Skills{Catalog: s.deps.skills, Tools: s.library},
 		AdminEvents: s.db.AdminEvents(), Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,
 		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now), Tokens: s.tokens, Version: Version, Logger: s.log,
 	})
@@ -327,7 +326,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	s.handler, err = api.New(api.Config{
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { pages.ServeHTTP(w, r, door) },
 		Runner:  runs, History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(), Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limit: s.exports}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
-		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
+		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, View: s.library.View(), Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))
 		},

@@ -2,6 +2,7 @@ package visible
 
 import (
 	"context"
+	"io"
 
 	"secbox/api/gate"
 	"secbox/fault"
@@ -12,23 +13,54 @@ import (
 
 // Catalog has the skills of the installation.
 type Catalog interface {
-	// Now returns the current catalog, never nil.
+	// Now returns the current catalog, never nil. A changed catalog has another pointer.
 	Now() *skills.Snapshot
 }
 
-// Tools finds the packages of users that can be invoked.
-type Tools interface {
-	// Tools returns a user's packages that have a manifest.json: the usable ones, and the problems of the others.
+// Packages reads the skills of agents and users. Paths are relative and unchecked. Errors are UnknownSkill, UnknownFile, PathRefused,
+// InvalidRequest and DatabaseUnavailable.
+type Packages interface {
+	// List returns the user's skills by id.
+	List(ctx context.Context, o library.Owner) ([]library.Listed, error)
+	Files(ctx context.Context, o library.Owner, skillID string) ([]string, error)
+	Read(ctx context.Context, o library.Owner, skillID, path string) ([]byte, error)
+	ReadLines(ctx context.Context, o library.Owner, skillID, path string, r library.LineRange) ([]string, error)
+
+	// Tools returns the user's packages that have a manifest.json: the usable ones, and the problems of the others.
 	Tools(ctx context.Context, o library.Owner) ([]*skills.Skill, []skills.Broken, error)
+
+	Diff(ctx context.Context, o library.Owner, skillID string) (diff, digest string, err error)
+
+	// Download writes the skill as a ZIP. It may fail before the first byte is written.
+	Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error
+}
+
+// View is Packages for those who only look: it changes nothing; see library.View.
+type View interface {
+	Packages
+	Versions
+}
+
+// Versions are the versions that agents and users have of their skills.
+type Versions interface {
+	// Pointers returns a user's pointer to a skill, and the agent's baseline of it; nil where there is none.
+	Pointers(ctx context.Context, o library.Owner, skillID string) (mine, baseline *skills.Pointer, err error)
+
+	// Baselines returns at most limit baselines of an agent, by skill, after one of them.
+	Baselines(ctx context.Context, agentID, after string, limit int) ([]skills.Pointer, error)
+
+	// Agents returns at most limit agents that have skills, by id, after one of them.
+	Agents(ctx context.Context, after string, limit int) ([]string, error)
 }
 
 // Skills is safe for concurrent use.
 type Skills struct {
 	Catalog Catalog
-	Tools   Tools
+	Library Packages // for the users' own requests: the first one of a user fixes the versions of the agent's skills
+	View    View
 }
 
-// Of returns the catalog. With an agent and a user it adds that user's packages that have a manifest, if the caller may use the user's
+// Of returns the catalog. With an agent and a user it adds that user's packages that have a manifest, if the caller may read the user's
 // workspace.
 func (s Skills) Of(ctx context.Context, caller tokens.Token, agentID, userID *string) (*skills.Snapshot, error) {
 	now := s.Catalog.Now()
@@ -43,16 +75,21 @@ func (s Skills) Of(ctx context.Context, caller tokens.Token, agentID, userID *st
 			return nil, fault.BadField(half.name, "is missing; %s needs it, since packages belong to a user of an agent", half.other)
 		}
 	}
-	if caller.Role == tokens.Auditor { // reading may write: a user's first request fixes the versions of the agent's packages
-		return nil, fault.New(fault.Forbidden, "a token with the role %s may not read a user's packages; leave out agent_id and user_id", caller.Role)
-	}
 	o, err := gate.Owner(caller, "user_id", *userID, "agent_id", *agentID)
 	if err != nil {
 		return nil, err
 	}
-	tools, broken, err := s.Tools.Tools(ctx, o)
+	tools, broken, err := s.Packages(caller).Tools(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	return now.WithPackages(tools, broken), nil
+}
+
+// Packages returns what the caller reads users' packages from: an auditor only looks.
+func (s Skills) Packages(caller tokens.Token) Packages {
+	if caller.Role == tokens.Auditor {
+		return s.View
+	}
+	return s.Library
 }

@@ -13,6 +13,7 @@ import (
 
 	"secbox/admin"
 	"secbox/api"
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/skills"
 	"secbox/store/sqlite"
@@ -41,7 +42,7 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 		AdminEvents: db.AdminEvents(), Downloads: admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, slog.New(slog.DiscardHandler)), Retention: db.Retention(),
 		UploadDir: filepath.Join(t.TempDir(), "uploads"),
 		Runner:    struct{ api.Runner }{}, History: struct{ api.History }{}, Exports: struct{ api.Exports }{}, Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{},
-		Invoker: struct{ api.Invoker }{}, Replayer: struct{ api.Replayer }{}, Library: struct{ api.Library }{}, Sandboxes: struct{ api.Sandboxes }{},
+		Invoker: struct{ api.Invoker }{}, Replayer: struct{ api.Replayer }{}, Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{},
 		Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{}, // never called
 	})
 	if err != nil {

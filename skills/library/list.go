@@ -38,7 +38,7 @@ type Listed struct {
 // List returns the user's skills by id. It reads no files that have not changed since the last call, and for skills without a copy it does
 // not access the disk. A copy that cannot be read does not hide the others: it is MODIFIED, without a digest.
 func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
-	all, err := l.all(ctx, o, true)
+	all, err := l.all(ctx, o, !l.viewing)
 	if err != nil {
 		return nil, err
 	}

@@ -69,7 +69,7 @@ func (l *Library) tryCopy(ctx context.Context, o Owner, one *Listed, in *tree.Tr
 	if now, e := in.Lstat(one.SkillID); e == nil && !t.Is(now) && ctx.Err() == nil {
 		return true, err
 	}
-	if err == nil && isNested(c, one.SkillID) {
+	if err == nil && !l.viewing && isNested(c, one.SkillID) {
 		l.files.Distrust(key)
 		if l.unnest(ctx, o, one.SkillID, in) {
 			return true, nil
