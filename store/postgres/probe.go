@@ -94,7 +94,10 @@ func (db *DB) loadHistories(ctx context.Context, opened, ended [][]any) error {
 
 // ExplainList runs a list and returns its plan from EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON).
 func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error) {
-	statement, args := db.statements().ListQuery(f, after, limit)
+	statement, args, err := row.Records{Database: db.statements()}.ListStatement(ctx, f, after, limit)
+	if err != nil {
+		return "", err
+	}
 	return db.explain(ctx, statement, args)
 }
 

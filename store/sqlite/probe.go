@@ -147,7 +147,10 @@ func loadSome(ctx context.Context, tx *sql.Tx, next func() (*audit.Record, audit
 
 // ExplainList returns the plan of a list from EXPLAIN QUERY PLAN, one step per line.
 func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error) {
-	statement, args := db.statements().ListQuery(f, after, limit)
+	statement, args, err := row.Records{Database: db.statements()}.ListStatement(ctx, f, after, limit)
+	if err != nil {
+		return "", err
+	}
 	return db.explain(ctx, statement, args)
 }
 

@@ -1,14 +1,16 @@
 package row
 
 import (
+	"slices"
 	"strings"
 	"time"
 
 	"secbox/audit"
 )
 
-// ListQuery returns the statement of a list and its parameters: keyset paging in the order of the filter.
-func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (string, []any) {
+// ListQuery returns the statement of a list and its parameters: keyset paging in the order of the filter. lead is the column whose index is to be read
+// where the database has no statistics; empty: that of the first condition.
+func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int, lead string) (string, []any) {
 	var where []string
 	var args Params
 	param := args.Add
@@ -24,37 +26,16 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 		order, comes = "", ">"
 	}
 
-	const elsewhere = "backend <> 'docker'"
-	backendIndex := elsewhere
-	if f.Backend == "docker" { // nearly all are: the index of the newest is better
-		backendIndex = ""
-	}
-	status := ""
-	if len(f.Statuses) == 1 {
-		status = string(f.Statuses[0])
-	}
 	leading := true
-	for _, eq := range []struct {
-		column, value string
-		partial       string // the condition of a partial index, which the query must repeat literally
-	}{
-		{"replay_of", f.ReplayOf, "replay_of <> ''"},
-		{"task_id", f.TaskID, "task_id <> ''"},
-		{"conversation_id", f.ConversationID, "conversation_id <> ''"},
-		{"project_id", f.ProjectID, ""},
-		{"user_id", f.UserID, "user_id <> ''"},
-		{"agent_id", f.AgentID, "agent_id <> ''"},
-		{"skill_digest", f.SkillDigest, "skill_digest <> ''"},
-		{"skill_id", f.SkillID, "skill_id <> ''"},
-		{"runner", f.Runner, "runner <> ''"},
-		{"error_reason", string(f.ErrorReason), "error_reason <> ''"},
-		{"requested_by", f.RequestedBy, ""},
-		{"status", status, ""},
-		{"backend", f.Backend, backendIndex},
-	} {
-		if eq.value == "" {
-			continue
-		}
+	equalities := equalities(f)
+	if at := slices.IndexFunc(equalities, func(eq equality) bool { return eq.column == lead }); at > 0 {
+		equalities = slices.Insert(slices.Delete(slices.Clone(equalities), at, at+1), 0, equalities[at])
+	}
+	ledByStatus, ledByKind := lead == "status" && len(f.Statuses) > 1, lead == "kind"
+	if ledByStatus || ledByKind {
+		leading = false
+	}
+	for _, eq := range equalities {
 		column := eq.column
 		if db.Leading && !leading {
 			column = "+" + column
@@ -71,7 +52,7 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 		for i, s := range f.Statuses {
 			statuses[i] = Text(string(s))
 		}
-		if leading {
+		if leading || ledByStatus {
 			for _, s := range statuses {
 				each = append(each, param(s))
 			}
@@ -81,7 +62,7 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 	}
 	switch {
 	case f.Kind == "":
-	case f.Kind == audit.KindChange && leading && len(each) == 0:
+	case f.Kind == audit.KindChange && (leading && len(each) == 0 || ledByKind):
 		where = append(where, "kind = 'change'") // the condition of an index, repeated literally
 	default:
 		where = append(where, "kind = "+param(string(f.Kind)))
@@ -124,8 +105,11 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 	}
 
 	columns := ColumnList
-	if f.Summary {
+	switch {
+	case f.Summary:
 		columns = summaryColumns
+	case f.Commands:
+		columns = commandColumns
 	}
 	one := "SELECT " + columns + " FROM sandbox_execs"
 	page := " ORDER BY created_at" + order + ", exec_id" + order + " LIMIT " + param(int64(limit))
@@ -143,6 +127,40 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int) (st
 		one += " WHERE " + strings.Join(where, " AND ")
 	}
 	return one + page, args
+}
+
+// equality is a condition that a column has a value.
+type equality struct {
+	column, value string
+	partial       string // the condition of a partial index, which the query must repeat literally
+	scattered     bool   // no index has the column's values in the order of lists
+}
+
+// equalities returns the conditions of a filter, in the order in which they lead if nothing else is known.
+func equalities(f audit.Filter) []equality {
+	status := ""
+	if len(f.Statuses) == 1 {
+		status = string(f.Statuses[0])
+	}
+	backend := equality{column: "backend", value: f.Backend, partial: "backend <> 'docker'"}
+	if f.Backend == "docker" { // nearly all are: the index of the newest is better
+		backend.partial, backend.scattered = "", true
+	}
+	return slices.DeleteFunc([]equality{
+		{column: "replay_of", value: f.ReplayOf, partial: "replay_of <> ''"},
+		{column: "task_id", value: f.TaskID, partial: "task_id <> ''"},
+		{column: "conversation_id", value: f.ConversationID, partial: "conversation_id <> ''"},
+		{column: "project_id", value: f.ProjectID},
+		{column: "user_id", value: f.UserID, partial: "user_id <> ''"},
+		{column: "agent_id", value: f.AgentID, partial: "agent_id <> ''"},
+		{column: "skill_digest", value: f.SkillDigest, partial: "skill_digest <> ''"},
+		{column: "skill_id", value: f.SkillID, partial: "skill_id <> ''"},
+		{column: "runner", value: f.Runner, partial: "runner <> ''"},
+		{column: "error_reason", value: string(f.ErrorReason), partial: "error_reason <> ''"},
+		{column: "requested_by", value: f.RequestedBy},
+		{column: "status", value: status},
+		backend,
+	}, func(eq equality) bool { return eq.value == "" })
 }
 
 // OutlinesQuery returns the statement of Outlines and its parameters. The index of the newest covers all its columns.

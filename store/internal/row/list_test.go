@@ -24,7 +24,7 @@ func TestStatementHasNoCallerData(t *testing.T) {
 			In:  func(param string) string { return " IN " + param },
 			Set: func(values []string) any { list, _ := json.Marshal(values); return list },
 		}
-		statement, args := db.ListQuery(f, &audit.Cursor{CreatedAt: time.Unix(3, 0), ExecID: evil}, 50)
+		statement, args := db.ListQuery(f, &audit.Cursor{CreatedAt: time.Unix(3, 0), ExecID: evil}, 50, "")
 		if strings.Contains(statement, "DROP") {
 			t.Errorf("the statement holds a value: %s", statement)
 		}

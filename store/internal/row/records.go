@@ -41,12 +41,25 @@ func UnknownExec(execID string) error {
 	return fault.New(fault.UnknownExec, "there is no exec %q", Text(execID))
 }
 
+// ListStatement returns the statement of a list and its parameters.
+func (db Records) ListStatement(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, []any, error) {
+	lead, err := db.lead(ctx, f, after)
+	if err != nil {
+		return "", nil, err
+	}
+	statement, args := db.ListQuery(f, after, limit, lead)
+	return statement, args, nil
+}
+
 // List implements audit.Store.
 func (db Records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, error) {
 	if limit <= 0 {
 		return []audit.Record{}, nil
 	}
-	statement, args := db.ListQuery(f, after, limit)
+	statement, args, err := db.ListStatement(ctx, f, after, limit)
+	if err != nil {
+		return nil, err
+	}
 	return All(ctx, db.Database.List, newRecordScanner().next, statement, args...)
 }
 
@@ -55,9 +68,12 @@ var errEnough = errors.New("the caller has enough records")
 
 // Walk implements audit.Store.
 func (db Records) Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int, each func(audit.Record) bool) error {
-	statement, args := db.ListQuery(f, after, max(limit, 0))
+	statement, args, err := db.ListStatement(ctx, f, after, max(limit, 0))
+	if err != nil {
+		return err
+	}
 	enough, records := false, newRecordScanner()
-	err := db.Database.List(ctx, func(scan Scan) error {
+	err = db.Database.List(ctx, func(scan Scan) error {
 		r, err := records.next(scan)
 		if err != nil {
 			return err
