@@ -216,6 +216,7 @@ type Filter struct {
 	Users       []string // only these users; nil: all
 
 	OldestFirst bool // the order of the list; cursors continue in it
+	Commands    bool // the records come without what Summary leaves out, except args and large_lists
 	Summary     bool // the records come without args, env_keys, env_hmacs, inputs, policy_snapshot and large_lists
 }
 

@@ -60,8 +60,9 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, erro
 		}
 		return ""
 	}, c.cfg.Now(), &bad)
+	f.Commands = true // pages need no policies
 	if len(only) > 0 {
-		f.Statuses = only
+		f.Statuses, f.Commands = only, false // but those of refusals
 	}
 	text := v.query.Get("text")
 	if len(text) > maxSearch {

@@ -210,6 +210,11 @@ func filters(t *testing.T, f Fixture) {
 	if err != nil || len(light) != 1 || len(light[0].Args)+len(light[0].EnvKeys)+len(light[0].Inputs) > 0 || light[0].PolicySnapshot != nil || light[0].Cmd == "" {
 		t.Errorf("a summary: %+v, %v", light, err)
 	}
+	merged.Summary, merged.Commands = false, true
+	light, err = s.List(t.Context(), merged, nil, 1)
+	if err != nil || len(light) != 1 || len(light[0].Args) == 0 || len(light[0].EnvKeys)+len(light[0].Inputs) > 0 || light[0].PolicySnapshot != nil || light[0].Cmd == "" {
+		t.Errorf("a command: %+v, %v", light, err)
+	}
 
 	// Two filters of different variants find nothing; all that one record has, together, finds the record.
 	if got := pages(t, s, audit.Filter{TaskID: "T1", SkillID: "a.b"}, 5); len(got) != 0 {
@@ -474,6 +479,29 @@ func plans(t *testing.T, f Fixture) {
 				t.Errorf("%s, %s: %v", name, page, err)
 			} else if c.index != "" && p.Indexes[0] != c.index {
 				t.Errorf("%s, %s: walks %s, not %s:\n%s", name, page, p.Indexes[0], c.index, p.Text)
+			}
+		}
+	}
+
+	// A list is read by the index of the rarest of its conditions, whichever this is.
+	for name, c := range map[string]struct {
+		filter audit.Filter
+		index  string
+	}{
+		"a token's rare status":   {audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Timeout}}, "sandbox_execs_status"},
+		"a token's rare statuses": {audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Timeout, audit.Lost}}, "sandbox_execs_status"},
+		"a token's common status": {audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Succeeded}}, "sandbox_execs_requested_by"},
+		"a token's changes":       {audit.Filter{RequestedBy: middle.RequestedBy, Kind: audit.KindChange}, "sandbox_execs_changes"},
+		"an agent's rare reason":  {audit.Filter{AgentID: middle.AgentID, ErrorReason: audit.ReasonTimeout}, "sandbox_execs_reason"},
+		"an unknown token's":      {audit.Filter{AgentID: middle.AgentID, RequestedBy: "none"}, "sandbox_execs_requested_by"},
+	} {
+		for _, c.filter.OldestFirst = range []bool{false, true} {
+			p, err := planprobe.List(t.Context(), f.Database, c.filter, nil, 50)
+			if err == nil && f.Kind() == "sqlite" { // PostgreSQL may take a bitmap of two indexes
+				err = p.Good(0)
+			}
+			if err != nil || p.Scans || f.Kind() == "sqlite" && p.Indexes[0] != c.index {
+				t.Errorf("%s, oldest first %v: %v\n%s", name, c.filter.OldestFirst, err, p.Text)
 			}
 		}
 	}

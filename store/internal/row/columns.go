@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -93,6 +94,7 @@ var (
 	StartSet       = assignments(onStart)          // what Start sets beside the status
 	CloseSet       = assignments(onClose)
 	summaryColumns = withoutLarge() // ColumnList with empty values for the large columns
+	commandColumns = withoutLarge("args", "large_lists")
 )
 
 // Columns is the names of all columns, in the order of ScanRecord.
@@ -128,10 +130,10 @@ func assignments(set use) string {
 	return strings.Join(parts, ", ")
 }
 
-func withoutLarge() string {
+func withoutLarge(except ...string) string {
 	var parts []string
 	for _, c := range columns(&audit.Record{}) {
-		if c.use&large != 0 {
+		if c.use&large != 0 && !slices.Contains(except, c.name) {
 			c.name = fmt.Sprintf("'%s' AS %s", c.value(nil), c.name)
 		}
 		parts = append(parts, c.name)
