@@ -99,11 +99,12 @@ func badURL(err error) error {
 // setUp configures a new connection in one round trip: timeouts, and commits that survive a crash (a stricter synchronous_commit than "on"
 // is kept). Bitmap scans are off because they lose the order of an index: for the fifty execs of a task the planner would read them
 // unordered and sort, which is right for fifty execs and wrong for a million. Nothing else here is large enough to need them. Materialized joins are
-// off because without statistics, as after a restore, the planner would join each event of a page with the whole transparency log. Events have
-// times as text, in UTC.
+// off because without statistics, as after a restore, the planner would join each event of a page with the whole transparency log. Statements are not
+// compiled (jit): the planner overestimates those with a limit, and compiling takes a second where running takes milliseconds. Events have times as
+// text, in UTC.
 func setUp(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, `SELECT set_config('statement_timeout', $1, false), set_config('idle_in_transaction_session_timeout', $2, false),
-		set_config('enable_bitmapscan', 'off', false), set_config('enable_material', 'off', false), set_config('TimeZone', 'UTC', false),
+		set_config('enable_bitmapscan', 'off', false), set_config('enable_material', 'off', false), set_config('jit', 'off', false), set_config('TimeZone', 'UTC', false),
 		CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END`,
 		statementTimeout, idleInTxTimeout)
 	return err

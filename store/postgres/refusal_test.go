@@ -236,5 +236,8 @@ func TestCommitsAreDurable(t *testing.T) {
 		if got, err := db.Setting(t.Context(), "statement_timeout"); err != nil || got != "4500ms" {
 			t.Errorf("statement_timeout is %q, %v", got, err)
 		}
+		if got, err := db.Setting(t.Context(), "jit"); err != nil || got != "off" {
+			t.Errorf("jit is %q, %v", got, err)
+		}
 	}
 }
