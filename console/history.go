@@ -15,7 +15,7 @@ import (
 
 const (
 	historyRows = 50   // of a page
-	searchLook  = 2000 // rows that a page with a search looks at, at most
+	searchLook  = 1000 // rows that a page with a search looks at, at most
 	searchChunk = 200  // rows that it reads at once
 	maxSearch   = 200  // bytes of the text
 )
