@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/chromedp/chromedp"
 
@@ -276,7 +277,7 @@ func TestHostileArtifactsInBrowser(t *testing.T) {
 		{"page.pdf", "%PDF-1.4\n\xff" + page, ""},
 	}
 	for _, name := range hostile { // as names of files, which have no NUL, no invalid UTF-8 and no "..", and are not as long
-		if len(name) < 1000 && !strings.ContainsAny(name, "\x00\xff") && !strings.HasPrefix(name, "../") {
+		if len(name) < 1000 && !strings.Contains(name, "\x00") && utf8.ValidString(name) && !strings.HasPrefix(name, "../") {
 			files = append(files, struct{ name, content, media string }{name, page, text})
 		}
 	}

@@ -27,11 +27,12 @@ const (
 
 // preview is how an artifact is shown.
 type preview struct {
-	kind  string // for readers; empty: it is not shown
-	image string // the media type of an image; empty for others
-	text  []byte // of a text, with all characters visible; nil for others
-	cut   bool   // there is more text
-	why   string // it is not shown
+	kind  string       // for readers; empty: it is not shown
+	image string       // the media type of an image; empty for others
+	text  []byte       // of a text, with all characters visible; nil for others
+	cut   bool         // there is more text
+	size  image.Config // of an image, in pixels
+	why   string       // it is not shown
 }
 
 // imageKind is a format of images. Formats that can have scripts are none of them: SVG is shown as text.
@@ -89,7 +90,7 @@ func (k imageKind) preview(size int64, r io.Reader) (preview, error) {
 	case config.Width < 1 || config.Height < 1 || int64(config.Width)*int64(config.Height) > pixelsMost:
 		return preview{why: fmt.Sprintf("It has %d × %d pixels. Images of more than %d million pixels are not shown.", config.Width, config.Height, int64(pixelsMost/1e6))}, nil
 	}
-	return preview{kind: fmt.Sprintf("%s, %d × %d", k.name, config.Width, config.Height), image: k.media}, nil
+	return preview{kind: fmt.Sprintf("%s, %d × %d", k.name, config.Width, config.Height), image: k.media, size: config}, nil
 }
 
 // textPreview is a preview of a file that is UTF-8 without NUL, as far as it is shown.

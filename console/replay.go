@@ -145,7 +145,8 @@ func pointName(p replay.Point) string {
 	return p.What
 }
 
-// digestText reports whether a text is a SHA-256 in hexadecimal.
+// digestText reports whether a text is a digest, of which a reader compares the beginning only.
 func digestText(s string) bool {
-	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
+	s = strings.TrimPrefix(s, "sha256:")
+	return (len(s) == 64 || len(s) == 32) && strings.Trim(s, "0123456789abcdef") == ""
 }
