@@ -2,9 +2,11 @@ package api_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -216,5 +218,33 @@ func TestAdminEventProof(t *testing.T) {
 	f.do(request{path: fmt.Sprintf("/audit/events/%d/proof", items[0].ID+1), token: secret}).wants(t, fault.NotLogged)
 	for _, id := range []string{"0", "-1", "01", "x", "99999999999999999999", "1e3", "%00"} {
 		f.do(request{path: "/audit/events/" + id + "/proof", token: secret}).wants(t, fault.UnknownEvent)
+	}
+}
+
+// TestDamagedAdminEvent: a value that was changed past core-api fails neither the event nor the others.
+func TestDamagedAdminEvent(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	for _, format := range []string{"csv", "jsonl"} {
+		if err := admin.Record(t.Context(), f.db.AdminEvents(), admin.Export, format, map[string]any{"state": "begins"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file, err := sql.Open("sqlite", f.dbFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for _, statement := range []string{"DROP TRIGGER admin_events_no_update", `UPDATE admin_events SET data = '[1]', actor_name = CAST(x'ff41' AS TEXT) WHERE subject = 'csv'`} {
+		if _, err := file.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	items, _ := f.events("", "?kind=export")
+	if len(items) != 2 || items[0].Unreadable != nil || string(items[0].Data) != `{"state":"begins"}` {
+		t.Fatalf("%+v", items)
+	}
+	if e := items[1]; string(e.Data) != "{}" || e.Actor.Name != "" || e.Subject != "csv" || e.Unreadable == nil || !maps.Equal(*e.Unreadable, map[string]string{"data": "[1]", "actor_name": "\uFFFDA"}) {
+		t.Errorf("%+v", e)
 	}
 }

@@ -107,11 +107,19 @@ func (f exportsFunc) Write(ctx context.Context, w io.Writer, q export.Query) (ex
 	return f(ctx, w, q)
 }
 
-// TestExportsAreBounded: a token has 2 exports at once, and their end makes room for others. The end of a client ends its export.
+// TestExportsAreBounded: a token has 2 exports at once, those of pages among them, and their end makes room for others. The end of a client ends its export.
 func TestExportsAreBounded(t *testing.T) {
 	t.Parallel()
-	entered, left := make(chan struct{}), make(chan error)
+	entered, left, ofPage := make(chan struct{}), make(chan error), make(chan error, 1)
 	f := start(t, func(c *api.Config) {
+		c.Console = func(w http.ResponseWriter, r *http.Request, door api.Door) {
+			out, in, leave, err := door.Enter(w, r, "/console", tokens.Token{ID: runner.Tokenless}, func() error { return nil })
+			if err == nil {
+				defer leave()
+				err = door.Export(out, in, export.Query{Filter: audit.Filter{TaskID: "short"}, Format: export.Format{Name: "csv"}})
+			}
+			ofPage <- err
+		}
 		c.Exports = exportsFunc(func(ctx context.Context, w io.Writer, q export.Query) (export.Counts, error) {
 			if q.Filter.TaskID == "short" {
 				return export.Counts{}, nil
@@ -147,11 +155,34 @@ func TestExportsAreBounded(t *testing.T) {
 	if busy.Header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
+	openPage := func() http.Header {
+		resp, err := http.Get(f.url + "/console/export") // openapi.yaml has no pages
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		return resp.Header
+	}
+	openPage()
+	if err := <-ofPage; !fault.Is(err, fault.ServerBusy) {
+		t.Errorf("an export of a page: %v", err)
+	}
 	hangUp()
 	for range 2 {
 		if err := <-left; !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
+	}
+	for { // until the places are free again
+		header := openPage()
+		err := <-ofPage
+		if fault.Is(err, fault.ServerBusy) {
+			continue
+		}
+		if err != nil || !strings.HasPrefix(header.Get("Content-Type"), "text/csv") {
+			t.Errorf("an export of a page: %v, %v", err, header)
+		}
+		return
 	}
 }
 

@@ -9,10 +9,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
+
 	"secbox/admin"
 	"secbox/api/visible"
 	"secbox/console/ui"
 	"secbox/fault"
+	"secbox/runner"
 	"secbox/tokens"
 )
 
@@ -70,8 +73,9 @@ func eventRowsOf(v *visit, events []admin.Event) ([]eventRow, error) {
 // subjectPage returns the page of what an event is about; false if there is none.
 func subjectPage(e admin.Event, role tokens.Role) (ui.Address, bool) {
 	switch e.Kind {
-	case admin.TokenCreated, admin.TokenRevoked, admin.DownloadsOmitted, admin.ExportsOmitted, admin.SignedIn, admin.SignedOut:
-		return tokenPage(e.Subject, role), e.Subject != ""
+	case admin.TokenCreated, admin.TokenRevoked, admin.DownloadsOmitted, admin.ExportsOmitted, admin.SignedIn, admin.SignedOut,
+		admin.PersonBlocked, admin.PersonUnblocked:
+		return callerPage(e.Subject, role), e.Subject != ""
 	case admin.Download:
 		return ui.Link("execs", e.Subject), e.Subject != ""
 	case admin.NodeStarted, admin.NodeEnded:
@@ -86,9 +90,9 @@ func subjectPage(e admin.Event, role tokens.Role) (ui.Address, bool) {
 	return ui.Address{}, false
 }
 
-// tokenPage returns the page of a token: for others than admins, its execs.
-func tokenPage(id string, role tokens.Role) ui.Address {
-	if role == tokens.Admin && id != "loopback" {
+// callerPage returns the page of a token or, for others than admins and of a person, the execs.
+func callerPage(id string, role tokens.Role) ui.Address {
+	if role == tokens.Admin && id != runner.Tokenless && !strings.HasPrefix(id, admin.PersonPrefix) {
 		return ui.Link("tokens", id)
 	}
 	return ui.Link("history").With("requested_by", id)
@@ -155,11 +159,10 @@ func eventKinds() []string {
 // id is the event's id in addresses.
 func (r eventRow) id() string { return strconv.FormatInt(r.Seq, 10) }
 
-// short returns the end of a long id, in which the ids of nodes that were made together differ.
+// short returns the end of a UUID, in which those that were made together differ, and the beginning of any other long text.
 func short(id string) string {
-	const shown = 8
-	if runes := []rune(id); len(runes) > 2*shown {
-		return "…" + string(runes[len(runes)-shown:])
+	if _, err := uuid.Parse(id); err == nil && len(id) == 36 {
+		return "…" + id[len(id)-12:]
 	}
-	return id
+	return ui.Cut(id, 40)
 }
