@@ -16,10 +16,10 @@ func (f *fakeApp) Recent(_ context.Context, _ tokens.Token, hours int) (audit.Re
 	return f.recent(hours), nil
 }
 
-// busyMonth has execs in each third of the hours of 31 days before a time.
+// busyMonth has execs in each third of the hours of 30 days before a time.
 func busyMonth(now time.Time) audit.Recent {
 	out := audit.Recent{Complete: true}
-	for i := 0; i < 744; i += 3 {
+	for i := 0; i < 720; i += 3 {
 		hour := now.UTC().Truncate(time.Hour).Add(-time.Duration(i) * time.Hour)
 		for _, h := range []audit.HourCount{
 			{Status: audit.Succeeded, Execs: 1000 + int64(i)},

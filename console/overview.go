@@ -27,14 +27,14 @@ const (
 // span is a time that the overview can show.
 type span struct {
 	name, label string
-	bars, hours int       // hours of each bar
-	axis        [5]string // below the bars, from the oldest to the newest
+	bars, hours int      // hours of each bar
+	axis        []string // below the bars, from the oldest to the newest
 }
 
 var spans = []span{
-	{"day", "24 hours", 24, 1, [5]string{"24 h ago", "18 h", "12 h", "6 h", "now"}},
-	{"week", "7 days", 56, 3, [5]string{"7 days ago", "5¼", "3½", "1¾", "now"}},
-	{"month", "31 days", 62, 12, [5]string{"31 days ago", "23", "15½", "8", "now"}},
+	{"day", "24 hours", 24, 1, []string{"24 hours ago", "18", "12", "6", "now"}},
+	{"week", "7 days", 56, 3, []string{"7 days ago", "6", "5", "4", "3", "2", "1", "now"}},
+	{"month", "30 days", 60, 12, []string{"30 days ago", "24", "18", "12", "6", "now"}},
 }
 
 // unit is the time of one bar.

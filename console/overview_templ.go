@@ -943,7 +943,7 @@ func runningPanel(p overviewPage) templ.Component {
 						}()
 					}
 					ctx = templ.InitializeContext(ctx)
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 79, "<table><caption class=\"hide\">The newest running execs</caption> <thead><tr><th scope=\"col\">Since</th><th scope=\"col\">Command</th><th scope=\"col\">Project</th><th scope=\"col\" class=\"num\">For</th></tr></thead> <tbody>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 79, "<table><caption class=\"hide\">The newest running execs</caption> <thead><tr><th scope=\"col\">Since</th><th scope=\"col\">Command</th><th scope=\"col\" class=\"roomy\">Project</th><th scope=\"col\" class=\"num\">For</th></tr></thead> <tbody>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -990,7 +990,7 @@ func runningPanel(p overviewPage) templ.Component {
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
-						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 84, "</td><td class=\"cut\">")
+						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 84, "</td><td class=\"cut roomy\">")
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
@@ -1147,7 +1147,7 @@ func slowestPanel(p overviewPage) templ.Component {
 						}()
 					}
 					ctx = templ.InitializeContext(ctx)
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 98, "<table><caption class=\"hide\">The execs of the last 24 hours that took longest</caption> <thead><tr><th scope=\"col\">Time</th><th scope=\"col\">Status</th><th scope=\"col\">Skill</th><th scope=\"col\" class=\"num\">Took</th></tr></thead> <tbody>")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 98, "<table><caption class=\"hide\">The execs of the last 24 hours that took longest</caption> <thead><tr><th scope=\"col\">Time</th><th scope=\"col\">Status</th><th scope=\"col\" class=\"roomy\">Skill</th><th scope=\"col\" class=\"num\">Took</th></tr></thead> <tbody>")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
@@ -1194,7 +1194,7 @@ func slowestPanel(p overviewPage) templ.Component {
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
-						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 103, "</td><td class=\"cut\">")
+						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 103, "</td><td class=\"cut roomy\">")
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
