@@ -20,7 +20,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) < 2 || strings.Count(args[0], "/") != 1 {
-		return fmt.Errorf("usage: typecheck GOOS/GOARCH PACKAGE...")
+		return fmt.Errorf("usage: typecheck GOOS/GOARCH PACKAGE [PACKAGE ...]")
 	}
 	system, arch, _ := strings.Cut(args[0], "/")
 	config := packages.Config{
