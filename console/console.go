@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -47,6 +48,7 @@ type Console struct {
 	log    *slog.Logger
 	routes []route
 	echo   *echo.Echo
+	feeds  *feeds
 }
 
 // New makes a Console.
@@ -59,7 +61,7 @@ func New(cfg Config) (*Console, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Console{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), echo: echo.New()}
+	c := &Console{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), echo: echo.New(), feeds: newFeeds()}
 	c.echo.HideBanner, c.echo.HidePort = true, true
 	c.echo.Logger.SetOutput(io.Discard) // this module logs through slog
 	c.echo.HTTPErrorHandler = c.showError
@@ -112,6 +114,9 @@ func (c *Console) showError(err error, e echo.Context) {
 	}
 	if e.Response().Committed {
 		panic(http.ErrAbortHandler) // cuts the connection, so that the answer is visibly incomplete
+	}
+	if problem.RetryAfter > 0 {
+		e.Response().Header().Set("Retry-After", strconv.Itoa(int((problem.RetryAfter+time.Second-1)/time.Second)))
 	}
 	page := ui.Page{Title: fault.Title(problem.Code), Body: problemBody(problem), Status: fault.HTTPStatus(problem.Code)}
 	var shown interface{ page() ui.Page } // a form that was refused, with what was typed

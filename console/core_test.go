@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -49,6 +50,9 @@ type core struct {
 	db     *sqlite.DB
 	tokens *tokens.Service
 	log    *translog.Sequencer
+	pages  *console.Console
+	prints chan printed // by the command listen
+	later  atomic.Int64 // how many nanoseconds the console's clock is ahead
 }
 
 // startCore starts one, whose shell knows more commands. Parts that pages do not need are missing.
@@ -71,7 +75,8 @@ func startCore(t *testing.T, more ...map[string]memengine.Command) *core {
 	must(t, err)
 	history, err := audit.NewLog(audit.Config{Store: db.Audit(), Dir: filepath.Join(dir, "spool"), Node: audit.Node{NodeID: "n"}, Logger: quiet})
 	must(t, err)
-	words := map[string]memengine.Command{}
+	prints := make(chan printed)
+	words := map[string]memengine.Command{"listen": listen(prints)}
 	for _, m := range more {
 		maps.Copy(words, m)
 	}
@@ -99,7 +104,7 @@ func startCore(t *testing.T, more ...map[string]memengine.Command) *core {
 	key, err := translog.MakeKey(keyFile, "secbox/test")
 	must(t, err)
 	evidence := translog.Log{Store: db.TransparencyLog(), Key: func() (translog.Key, error) { return key, nil }}
-	c := &core{t: t, dir: dir, db: db, tokens: tokens.NewService(db.Tokens(), time.Now)}
+	c := &core{t: t, dir: dir, db: db, tokens: tokens.NewService(db.Tokens(), time.Now), prints: prints}
 	c.log = translog.NewSequencer(translog.SequencerConfig{
 		Store: evidence.Store, Origin: "secbox/test", Holder: "n", Logger: quiet, Key: func(bool) (translog.Key, error) { return key, nil },
 	})
@@ -115,8 +120,10 @@ func startCore(t *testing.T, more ...map[string]memengine.Command) *core {
 		Events: history, Runner: runs, Replayer: replayer, Proofs: evidence, Nodes: db.Audit(), Health: newFake(), Pool: newFake(), Runners: newFake(),
 		AdminEvents: db.AdminEvents(), Holds: visible.Holds{Store: db.Retention()}, Retention: retention.New(retention.Config{Store: db.Retention(), RecordDays: 30}),
 		Sessions: sessions.New(db.Sessions(), c.tokens, time.Now), Tokens: c.tokens, Version: "test", Logger: quiet,
+		Now: func() time.Time { return time.Now().Add(time.Duration(c.later.Load())) },
 	})
 	must(t, err)
+	c.pages = pages
 	server := httptest.NewUnstartedServer(nil)
 	handler, err := api.New(api.Config{
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { pages.ServeHTTP(w, r, door) },
@@ -128,7 +135,10 @@ func startCore(t *testing.T, more ...map[string]memengine.Command) *core {
 	must(t, err)
 	server.Config.Handler = handler
 	server.Start()
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		pages.Close() // the server waits for answers
+		server.Close()
+	})
 	c.url = server.URL
 	return c
 }

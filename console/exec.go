@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"time"
 
 	"secbox/api/content"
 	"secbox/api/problem"
@@ -34,7 +33,7 @@ type execPage struct {
 	proof     proofState
 	before    string // the exec before in the project; empty: none
 	after     string
-	now       time.Time
+	live      bool // it has not ended, or its end completes a live page
 }
 
 // exec shows one exec.
@@ -46,7 +45,7 @@ func (c *Console) exec(v *visit) (ui.Page, error) {
 	if err := v.door.Reserve(4 * int64(rec.Size())); err != nil {
 		return ui.Page{}, err
 	}
-	p := execPage{rec: rec, now: c.cfg.Now(), policy: policyOf(rec), limits: limitsOf(rec)}
+	p := execPage{rec: rec, live: !rec.Status.Final() || v.query.Has("shown"), policy: policyOf(rec), limits: limitsOf(rec)}
 	p.mayCancel = !rec.Status.Final() && slices.Contains(workers, v.caller.Role)
 	names, err := c.cfg.Execs.Names(v.ctx(), v.caller, rec.RequestedBy)
 	if err != nil {
@@ -72,8 +71,8 @@ func (c *Console) exec(v *visit) (ui.Page, error) {
 	p.artifacts = c.artifactsOf(v.ctx(), rec, removed[rec.ExecID])
 	p.proof = c.proofOf(v, rec)
 	page := ui.Page{
-		Title: "Exec " + rec.ExecID, Crumbs: []ui.Crumb{{Label: "History", To: ui.Link("history")}}, Badge: ui.Status(rec.Status),
-		Actions: execActions(p), Body: execBody(p),
+		Title: "Exec " + rec.ExecID, Crumbs: []ui.Crumb{{Label: "History", To: ui.Link("history")}}, Badge: execBadge(p),
+		Actions: execActions(p), Body: execBody(p), Live: !rec.Status.Final(),
 	}
 	return page, nil
 }
@@ -188,6 +187,7 @@ func limitsOf(rec audit.Record) []limit {
 // proofState is whether the transparency log has an exec.
 type proofState struct {
 	index   int64 // in the log, of the newest event
+	pending bool  // the log will have it in a moment
 	problem string
 }
 
@@ -200,7 +200,7 @@ func (c *Console) proofOf(v *visit, rec audit.Record) proofState {
 	}
 	index, err := c.cfg.Proofs.Logged(v.ctx(), rec.ExecID)
 	if err != nil {
-		return proofState{problem: reason(err)}
+		return proofState{problem: reason(err), pending: fault.Is(err, fault.NotLogged) && rec.Status.Final()}
 	}
 	return proofState{index: index}
 }

@@ -68,7 +68,10 @@ func (f *fakeApp) serve(t *testing.T) string {
 		t.Fatal(err)
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { pages.ServeHTTP(w, r, openDoor{f}) }))
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		pages.Close() // the server waits for answers
+		server.Close()
+	})
 	return server.URL
 }
 

@@ -5,6 +5,7 @@ import (
 	"go/format"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -12,6 +13,8 @@ import (
 	"github.com/a-h/templ/generator"
 	"github.com/a-h/templ/parser/v2"
 )
+
+var callAsText = regexp.MustCompile(`WriteString\([^\n]*[^\n"]@[a-zA-Z.]+\([^\n]*`)
 
 // TestGeneratedCodeIsFresh makes the code of each template again in memory, with the version of templ in go.mod.
 func TestGeneratedCodeIsFresh(t *testing.T) {
@@ -44,6 +47,9 @@ func TestGeneratedCodeIsFresh(t *testing.T) {
 		got, err := os.ReadFile(strings.TrimSuffix(file, ".templ") + "_templ.go")
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("the code of %s is older than it: run go generate ./console (%v)", file, err)
+		}
+		if at := callAsText.Find(got); at != nil {
+			t.Errorf("%s has a call in the middle of a line, which templ takes for text: %s", file, at)
 		}
 	}
 }

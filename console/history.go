@@ -38,6 +38,7 @@ type historyList struct {
 	more    bool
 	here    ui.Address // without the cursor
 	first   bool
+	newer   newerExecs
 }
 
 // initial reports whether the columns are those of an address without any.
@@ -109,6 +110,7 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, erro
 	if next != nil {
 		out.next, out.more = out.here.With("cursor", visible.EncodeCursor(*next, list)), true
 	}
+	out.newer = c.newerOf(out)
 	return out, nil
 }
 

@@ -94,6 +94,9 @@ type Runner interface {
 	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)
 	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
 
+	// Follow waits until the progress of an exec differs from seen; it returns the zero value for an exec that this node does not run.
+	Follow(ctx context.Context, execID string, seen runner.Progress) (runner.Progress, error)
+
 	// Refuse records a request that is refused, and returns the error with the record's id.
 	Refuse(ctx context.Context, req runner.Request, why error) error
 }

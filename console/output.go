@@ -4,11 +4,11 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"unicode/utf8"
 
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/fault"
+	"secbox/runner"
 )
 
 const (
@@ -23,18 +23,24 @@ type stream struct {
 	execID, name string
 	from         int64
 	text         []byte
-	size         int64 // of what was kept
-	written      int64 // by the job
+	before       ui.Terminal // the text
+	size         int64       // of what was kept
+	written      int64       // by the job
+	done         bool        // it does not grow any longer
 	problem      string
+	live         bool // it grows, or a live page has all that is before from
+	elsewhere    bool // it can be read when the exec has ended
 }
 
 // next is where the next part begins; 0 if pages show no more.
 func (s stream) next() int64 {
-	if end := s.from + int64(len(s.text)); end < min(s.size, outputMost) && len(s.text) > 0 {
+	if end := s.end(); end < min(s.size, outputMost) && (len(s.text) > 0 && !s.live || s.live && s.done) {
 		return end
 	}
 	return 0
 }
+
+func (s stream) end() int64 { return s.from + int64(len(s.text)) }
 
 // label is the name of the stream for readers.
 func (s stream) label() string {
@@ -44,14 +50,32 @@ func (s stream) label() string {
 	return "Standard output"
 }
 
-// outputs returns the beginning of both streams. An event of the download is recorded once, if any output is shown.
+// outputs returns the beginning of both streams; of a live page whose exec has ended, only where it goes on. An event of the download is recorded once,
+// if any output is shown.
 func (c *Console) outputs(v *visit, rec audit.Record) ([]stream, error) {
 	out := make([]stream, 0, 2)
-	for _, name := range []string{"stdout", "stderr"} {
-		s, err := c.readOutput(v, rec, name, 0, outputFirst)
+	from, most := offsets{}, int64(outputFirst)
+	goesOn := v.query.Has("shown")
+	if goesOn {
+		var err error
+		if from, err = parseOffsets(v.query.Get("shown")); err != nil {
+			return nil, err
+		}
+		most = 0
+	}
+	var now runner.Progress
+	if !rec.Status.Final() {
+		var err error
+		if now, err = c.cfg.Runner.Follow(v.ctx(), rec.ExecID, runner.Progress{}); err != nil {
+			return nil, err
+		}
+	}
+	for i, name := range streamNames {
+		s, err := c.readOutput(v, rec, name, from[i], most)
 		if err != nil {
 			s = stream{execID: rec.ExecID, name: name, problem: reason(c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err))}
 		}
+		s.live, s.elsewhere = goesOn || !rec.Status.Final(), !rec.Status.Final() && !now.Here
 		if len(s.text) > 0 {
 			if err := c.recordDownload(v, rec, name, ""); err != nil {
 				return nil, err
@@ -74,33 +98,27 @@ func (c *Console) readOutput(v *visit, rec audit.Record, name string, from, most
 	}
 	defer f.Close()
 	s.size = size
-	if !rec.Status.Final() {
+	if s.done = rec.Status.Final(); !s.done {
 		s.written = max(s.written, size)
 	}
 	if err := v.door.Reserve(outputPrice * min(most, max(0, size-from))); err != nil {
 		return s, err
 	}
+	if most == 0 {
+		return s, nil
+	}
+	if s.before, _, err = skip(v.ctx(), f, size, from); err != nil {
+		return s, err
+	}
 	if _, err := f.Seek(from, io.SeekStart); err != nil {
 		return s, err
 	}
-	s.text, err = io.ReadAll(io.LimitReader(f, most))
-	if from+int64(len(s.text)) < size {
-		s.text = wholeCharacters(s.text)
+	if s.text, err = io.ReadAll(io.LimitReader(f, most)); err != nil {
+		return s, err
 	}
-	return s, err
-}
-
-// wholeCharacters cuts the beginning of a character from the end of a text, which the next part begins with.
-func wholeCharacters(text []byte) []byte {
-	for n := 1; n <= min(utf8.UTFMax-1, len(text)-1); n++ {
-		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
-			if !utf8.FullRune(last) {
-				return text[:len(text)-n]
-			}
-			break
-		}
-	}
-	return text
+	now := s.before
+	s.text = s.text[:now.Skip(s.text, s.done && s.end() == size)]
+	return s, nil
 }
 
 // outputPage shows a part of a stream of output.
@@ -139,3 +157,6 @@ func (v *visit) streamName() (string, error) {
 	}
 	return name, nil
 }
+
+// wholeCharacters cuts the beginning of a character or a sequence from the end of a text.
+func wholeCharacters(text []byte) []byte { return text[:new(ui.Terminal).Skip(text, false)] }

@@ -26,6 +26,7 @@ import (
 var operations = map[string][]string{
 	"GET /console/overview":                      {"listExecs", "execStats"},
 	"GET /console/history":                       {"listExecs"},
+	"GET /console/history/newer":                 {"listExecs"},
 	"GET /console/refused":                       {"listExecs"},
 	"GET /console/runners":                       {"listRunners", "getPool", "getHealth"},
 	"GET /console/execs/:id":                     {"getExec"},
@@ -36,6 +37,7 @@ var operations = map[string][]string{
 	"GET /console/execs/:id/show/*":              {"downloadArtifact"},
 	"GET /console/execs/:id/view/*":              {"downloadArtifact"},
 	"GET /console/execs/:id/proof":               {"getExecProof"},
+	"GET /console/execs/:id/live":                {"getStdout", "getStderr"},
 	"POST /console/execs/:id/cancel":             {"cancelExec"},
 	"GET /console/skills":                        {"listSkills"},
 	"GET /console/skills/:id":                    {"getSkill", "resolvePolicy"},
@@ -70,6 +72,8 @@ var ownRoles = map[string][]tokens.Role{
 var otherAddresses = map[string]string{
 	"GET /console":                               "/console",
 	"GET /console/execs/:id/proof":               "/console/execs/" + execID(2) + "/proof",
+	"GET /console/history/newer":                 "/console/history/newer",
+	"GET /console/execs/:id/live":                "/console/execs/" + execID(2) + "/live",
 	"GET /console/execs/:id/output/:stream":      "/console/execs/" + execID(2) + "/output/stdout",
 	"GET /console/execs/:id/output/:stream/file": "/console/execs/" + execID(2) + "/output/stdout/file",
 	"GET /console/execs/:id/artifacts/*":         "/console/execs/" + execID(2) + "/artifacts/report.html",

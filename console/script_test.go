@@ -46,7 +46,7 @@ func TestTimesWithScript(t *testing.T) {
 	b := open(t, fullApp().serve(t))
 	b.visit("/console/history")
 	b.do(chromedp.WaitVisible("time[data-utc]"))
-	got := eval[struct{ Text, Title, Zone string }](b, `(t => ({Text: t.textContent, Title: t.title, Zone: document.querySelector("[data-zone]").textContent}))(document.querySelector("time"))`)
+	got := eval[struct{ Text, Title, Zone string }](b, `(t => ({Text: t.textContent, Title: t.title, Zone: document.querySelector("[data-zone]").textContent}))(document.querySelector("#results td time"))`)
 	if got.Text != "2026-11-23 09:31:00" || !strings.HasPrefix(got.Title, "2026-11-23 09:31:00.000000 UTC · 2026-11-23 09:31:00 ") || got.Zone != "UTC" {
 		t.Errorf("%+v", got)
 	}

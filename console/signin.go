@@ -55,7 +55,7 @@ func (c *Console) stillSignedIn(v *visit) func() error {
 		if v.session == "" || now.Before(next) {
 			return nil
 		}
-		next = now.Add(sessionInterval)
+		next = now.Add(max(sessionInterval, v.verifyEvery))
 		if _, err := c.cfg.Sessions.Caller(v.ctx(), v.session); signedOut(err) {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -28,6 +29,8 @@ type visit struct {
 	ended   bool   // it had one
 	cookie  string // the secret of this browser, of which the tokens of its forms are made
 	tidy    bool   // the address has parameters that say nothing
+
+	verifyEvery time.Duration // how often the session is verified while a long answer is sent, if not every sessionInterval
 }
 
 func (v *visit) ctx() context.Context { return v.Request().Context() }

@@ -22,6 +22,7 @@ import (
 	"secbox/admin"
 	"secbox/audit"
 	"secbox/catalog"
+	"secbox/console"
 	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/feishu"
@@ -95,6 +96,7 @@ type Server struct {
 
 	userServers *userservers.Manager // nil: none
 	mcp         *mcpserver.Server
+	pages       *console.Console
 	handler     http.Handler
 	http        *http.Server
 
@@ -175,7 +177,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // shutdown closes everything that Start has opened, in this order:
 //   - First the packages that start commands, while results can still be recorded and answered.
-//   - Then links of users' machines and MCP streams, which do not end by themselves: the HTTP server waits for unanswered requests.
+//   - Then links of users' machines, MCP streams and live pages, which do not end by themselves: the HTTP server waits for unanswered requests.
 //   - The engine after the sandboxes and the runner, whose containers it removes.
 //   - Last the background work, which puts the node's end into the transparency log, then the database, the workspace and the lock on the
 //     state directory.
@@ -194,6 +196,9 @@ func (s *Server) shutdown(ctx context.Context) error {
 	}
 	if s.mcp != nil {
 		errs = append(errs, s.mcp.Close())
+	}
+	if s.pages != nil {
+		s.pages.Close()
 	}
 	errs = append(errs, s.closeHTTP())
 	if s.engine != nil {

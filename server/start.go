@@ -314,7 +314,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	}
 	s.activity = audit.NewActivity(s.db.Audit(), nil)
 	runs := cancelers{s.runner, s.sandboxes.Recorder}
-	pages, err := console.New(console.Config{
+	s.pages, err = console.New(console.Config{
 		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads, Activity: s.activity},
 		Events: s.audit, Runner: runs, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Audit(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.hub,
 		AdminEvents: s.db.AdminEvents(), Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,
@@ -324,7 +324,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		return err
 	}
 	s.handler, err = api.New(api.Config{
-		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { pages.ServeHTTP(w, r, door) },
+		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { s.pages.ServeHTTP(w, r, door) },
 		Runner:  runs, History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(), Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limit: s.exports}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads, Health: healthReports{s.checker, s.engine, s.closing.Load}, Pool: poolReports{s.engine},
 		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, View: s.library.View(), Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {

@@ -1,24 +1,9 @@
 package ui
 
 import (
-	"context"
-	"html"
-	"io"
 	"strconv"
 	"strings"
-	"unicode/utf8"
-
-	"github.com/a-h/templ"
 )
-
-// Output shows what a command wrote. Sequences of ANSI that set colours and weights become classes; every other control character is shown, so
-// that output can neither hide nor overwrite anything.
-func Output(text []byte) templ.Component {
-	return templ.ComponentFunc(func(_ context.Context, w io.Writer) error {
-		_, err := io.WriteString(w, ansiHTML(text))
-		return err
-	})
-}
 
 // style is how the following text is shown.
 type style struct {
@@ -45,59 +30,6 @@ func (s style) classes() string {
 	add(fg > 0, "t-f"+strconv.Itoa(fg-1))
 	add(bg > 0, "t-bg"+strconv.Itoa(bg-1))
 	return strings.Join(c, " ")
-}
-
-func ansiHTML(text []byte) string {
-	var b strings.Builder
-	b.Grow(len(text) + len(text)/8)
-	var now style
-	open := ""
-	for len(text) > 0 {
-		if n, params, ok := sgr(text); ok {
-			now = now.apply(params)
-			text = text[n:]
-			if classes := now.classes(); classes != open {
-				if open != "" {
-					b.WriteString("</span>")
-				}
-				if open = classes; open != "" {
-					b.WriteString(`<span class="` + open + `">`)
-				}
-			}
-			continue
-		}
-		end := 1
-		for end < len(text) && text[end] != 0x1b {
-			end++
-		}
-		writeOutput(&b, text[:end])
-		text = text[end:]
-	}
-	if open != "" {
-		b.WriteString("</span>")
-	}
-	return b.String()
-}
-
-// writeOutput writes text without sequences. A carriage return that begins the same line again, as progress bars do, begins a new one here.
-func writeOutput(b *strings.Builder, text []byte) {
-	for len(text) > 0 {
-		r, n := utf8.DecodeRune(text)
-		switch {
-		case r == '\r' && len(text) > 1 && text[1] == '\n':
-			n = 2
-			b.WriteByte('\n')
-		case r == '\r':
-			b.WriteString("<span class=\"odd\">␍</span>\n")
-		case odd(r):
-			b.WriteString(`<span class="odd">`)
-			writeVisible(b, r)
-			b.WriteString("</span>")
-		default:
-			b.WriteString(html.EscapeString(string(r)))
-		}
-		text = text[n:]
-	}
 }
 
 // maxSGR is the longest sequence that is interpreted, in bytes.

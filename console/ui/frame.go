@@ -13,7 +13,8 @@ type Page struct {
 	Actions templ.Component // beside the heading; may be nil
 	Badge   templ.Component // after the heading; may be nil
 	Body    templ.Component
-	Status  int // of the answer; 0: 200
+	Status  int  // of the answer; 0: 200
+	Live    bool // the page has the script live.js
 }
 
 // A Crumb is a page above the current one.

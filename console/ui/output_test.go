@@ -22,7 +22,7 @@ func TestOutput(t *testing.T) {
 		"\u202eabc\x00":               `<span class="odd">⟨U+202E⟩</span>abc<span class="odd">␀</span>`,
 		"\xff":                        "\uFFFD",
 	} {
-		if got := ansiHTML([]byte(in)); got != want {
+		if got := htmlOf([]byte(in)); got != want {
 			t.Errorf("%q: %s", in, got)
 		}
 	}
@@ -36,7 +36,7 @@ func FuzzOutput(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		out := ansiHTML(in)
+		out := htmlOf(in)
 		depth := 0
 		for _, tag := range element.FindAllString(out, -1) {
 			if depth++; tag == "</span>" {

@@ -1,0 +1,115 @@
+// Shows the output of an exec while it runs: server-sent events bring pieces of HTML, and at the end the rest of the complete page. A hidden page holds
+// no connection, because browsers allow six for each server. Without this script the page has a link that reloads it.
+"use strict";
+(() => {
+  const first = document.getElementById("live");
+  if (!first) return;
+  const url = first.dataset.live, streams = ["stdout", "stderr"];
+  let at = first.dataset.at, status = first.dataset.status;
+  let source = null, ended = false, proofs = 0;
+
+  const box = (name, root = document) => root.querySelector(`#${name} pre.live`);
+  const atEnd = (pre) => pre.scrollHeight - pre.scrollTop - pre.clientHeight < 4;
+
+  function say(text) {
+    const e = document.getElementById("live");
+    if (e) e.textContent = text;
+  }
+
+  function append(name, html) {
+    const pre = box(name);
+    if (!pre) return;
+    const follow = atEnd(pre);
+    pre.insertAdjacentHTML("beforeend", html);
+    if (follow) pre.scrollTop = pre.scrollHeight;
+  }
+
+  function close() {
+    if (source) source.close();
+    source = null;
+  }
+
+  function connect() {
+    if (source || ended || document.hidden) return;
+    source = new EventSource(`${url}?from=${at}`);
+    source.onopen = () => say("live");
+    source.onerror = () => {
+      say("connecting …");
+      if (source.readyState !== EventSource.CLOSED) return; // the browser tries again
+      close();
+      later(refresh, 5000); // which finds a session that has ended
+    };
+    for (const name of streams) {
+      source.addEventListener(name, (e) => {
+        append(name, e.data);
+        at = e.lastEventId;
+      });
+    }
+    source.addEventListener("status", (e) => {
+      if (e.data !== status) refresh();
+      status = e.data;
+    });
+    source.addEventListener("end", (e) => {
+      ended = true;
+      close();
+      setTimeout(refresh, Math.random() * e.data);
+    });
+  }
+
+  function later(f, ms) {
+    setTimeout(f, ms * (1 + Math.random()));
+  }
+
+  // refresh puts the present page around the output that is shown already. Nothing moves: parts do not become lower.
+  async function refresh() {
+    let page;
+    try {
+      const answer = await fetch(`${location.pathname}?shown=${at}`);
+      if (answer.redirected || answer.status >= 400 && answer.status < 500) { // the session has ended; the exec was removed
+        location.reload();
+        return;
+      }
+      if (!answer.ok) throw new Error(answer.status);
+      page = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
+    } catch {
+      later(refresh, 5000);
+      return;
+    }
+    const main = document.getElementById("main");
+    for (const part of page.querySelectorAll(".head, .panel[id]")) {
+      const old = main.querySelector(part.id ? `#${part.id}` : ".head");
+      if (old) part.style.minHeight = `${old.getBoundingClientRect().height}px`;
+    }
+    const tops = streams.map((name) => {
+      const old = box(name), next = box(name, page);
+      if (!old || !next) return null;
+      const top = old.scrollTop;
+      next.replaceWith(old);
+      return [old, top];
+    });
+    const focused = main.contains(document.activeElement);
+    main.replaceChildren(...page.childNodes);
+    for (const kept of tops) if (kept) kept[0].scrollTop = kept[1];
+    if (focused && document.activeElement === document.body) main.focus({ preventScroll: true });
+    htmx.process(main);
+    htmx.trigger(main, "htmx:afterSettle");
+    if (!ended) {
+      say("live");
+      connect();
+      return;
+    }
+    const badge = main.querySelector(".head .badge"), news = document.getElementById("status");
+    if (badge && news && !proofs) news.textContent = `The exec has ended: ${badge.textContent}.`;
+    if (main.querySelector("[data-pending]") && proofs < 4) setTimeout(refresh, 2000 << proofs++);
+  }
+
+  for (const name of streams) {
+    const pre = box(name);
+    if (pre) pre.scrollTop = pre.scrollHeight;
+  }
+  say("connecting …");
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : connect()));
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", connect);
+  connect();
+})();
