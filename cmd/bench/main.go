@@ -104,6 +104,8 @@ type options struct {
 	rows, tasks int           // in the databases of lists and console; lists timed for each
 	addresses   int           // console: of one kind of page, for each role
 	filled      []string      // console: state directories that `bench fill` made, with ",URL" for PostgreSQL; empty: it fills databases itself
+	viewers     int           // who look at live pages
+	turnExecs   int           // in a turn of viewers
 }
 
 // defaults are the numbers that the project's targets are for.
@@ -111,7 +113,7 @@ func defaults() options {
 	return options{
 		timeLimit: 15 * time.Minute, pairs: 100, pace: 500 * time.Millisecond, rounds: 6, roundExecs: 24, outputBytes: 1 << 30,
 		closedAt: []int{4, 16}, closedExecs: 200, burst: 16, slots: 64, skills: 1000, files: 1000, packages: 500, largeBytes: 400 << 20,
-		rows: 1_000_000, tasks: 200, addresses: 3,
+		rows: 1_000_000, tasks: 200, addresses: 3, viewers: 200, turnExecs: 20,
 	}
 }
 
@@ -222,6 +224,7 @@ func sections() []section {
 		{"packages", (*bench).skillPackages},                                            // beside unzip and cp
 		{"sandboxes", (*bench).sandboxes},                                               // the docker sandbox beside docker exec, a runner beside os/exec and plain HTTP
 		{"transfers", (*bench).transfers},                                               // files over HTTP, in the docker sandbox and on a runner, beside plain HTTP
+		{"viewers", served("viewers", (*bench).viewed)},                                 // a warm exec beside people who look at live pages
 		{"lists", (*bench).lists},                                                       // 50 execs of one task out of many
 		{"console", (*bench).consolePages},                                              // every page as each role, over many execs; only if it is named
 	}

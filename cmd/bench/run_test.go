@@ -64,7 +64,7 @@ func small(t *testing.T, only ...string) *bench {
 	b.settings = []string{poolReady + "1"} // each container costs time
 	b.pairs, b.rounds, b.roundExecs, b.outputBytes, b.rows, b.tasks = 1, 1, 2, 4<<20, 2000, 5
 	b.pace, b.closedAt, b.closedExecs, b.burst, b.slots, b.skills = 100*time.Millisecond, []int{2}, 2, 2, 2, 5
-	b.files, b.packages, b.largeBytes, b.addresses = 12, 5, 5<<20, 1
+	b.files, b.packages, b.largeBytes, b.addresses, b.viewers, b.turnExecs = 12, 5, 5<<20, 1, 3, 2
 	t.Cleanup(func() { nothingLeft(t, dir) })
 	return b
 }
@@ -95,7 +95,7 @@ func nothingLeft(t *testing.T, dir string) {
 func TestRun(t *testing.T) {
 	targets := map[string]int{
 		"cold": 1, "cold-throughput": 1, "output": 2, "first": 6, "warm": 4, "uneven": 4, "closed": 1, "burst": 1, "memory": 2, "skills": 4,
-		"packages": 8, "sandboxes": 9, "transfers": 4, "lists": 4, "console": 12,
+		"packages": 8, "sandboxes": 9, "transfers": 4, "viewers": 1, "lists": 4, "console": 12,
 	}
 	for _, s := range sections() {
 		t.Run(s.name, func(t *testing.T) {

@@ -25,6 +25,8 @@ type subject struct {
 	plain *plainDocker // starts containers with this server's flags
 	max   int          // containers of its pool
 
+	watched string // the exec that runs during all turns of viewers; empty: none
+
 	mu       sync.Mutex
 	results  []result      // since begin
 	own, cli time.Duration // CPU time until begin
@@ -220,7 +222,7 @@ func (x *subject) settled(ctx context.Context, wanted func(pool) bool) (since ti
 			last = p.Idle
 			timeout.Reset(settleTimeout)
 		}
-		switch done := p.Starting == 0 && running == p.Idle && (wanted == nil || wanted(p)); {
+		switch done := p.Starting == 0 && running == p.Idle+x.busy() && (wanted == nil || wanted(p)); {
 		case !done:
 			since = time.Time{}
 		case since.IsZero():
@@ -231,7 +233,7 @@ func (x *subject) settled(ctx context.Context, wanted func(pool) bool) (since ti
 			if err != nil {
 				return time.Time{}, because(ctx, err)
 			}
-			if len(left) == p.Idle {
+			if len(left) == p.Idle+x.busy() {
 				return since, nil
 			}
 			since = time.Time{}
@@ -244,6 +246,14 @@ func (x *subject) settled(ctx context.Context, wanted func(pool) bool) (since ti
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
+}
+
+// busy is how many containers are in use between turns.
+func (x *subject) busy() int {
+	if x.watched != "" {
+		return 1
+	}
+	return 0
 }
 
 // full waits until the server is settled with a full pool.

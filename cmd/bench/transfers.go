@@ -58,7 +58,7 @@ type transfers struct {
 
 // dialIn starts the runner of the user and waits until it is connected.
 func (t *transfers) dialIn(ctx context.Context) (*child, error) {
-	secret, err := t.token(ctx, "--role", "runner", "--user", benchUser.ID)
+	secret, err := t.newToken(ctx, t.api, "--role", "runner", "--user", benchUser.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -85,13 +85,13 @@ func (t *transfers) use(ctx context.Context, backend string) error {
 	return t.api.call(ctx, http.MethodPut, "/v1/sandbox/"+benchUser.ID+"/backend", map[string]string{"backend": backend}, nil)
 }
 
-// token creates a token for the measured core-api.
-func (t *transfers) token(ctx context.Context, flags ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, t.server, append([]string{
+// newToken creates a token for a core-api.
+func (b *bench) newToken(ctx context.Context, s *server, flags ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, s.cmd.Path, append([]string{
 		"token", "create",
-		"--state-dir", filepath.Join(t.api.dir, "state"), "--workspace-root", filepath.Join(t.api.dir, "workspace"),
+		"--state-dir", filepath.Join(s.dir, "state"), "--workspace-root", filepath.Join(s.dir, "workspace"),
 	}, flags...)...)
-	cmd.Env = withoutSettings(t.environ)
+	cmd.Env = withoutSettings(b.environ)
 	out, err := cmd.Output()
 	if err != nil {
 		return "", fmt.Errorf("core-api token create: %w", err)
