@@ -166,3 +166,11 @@ func short(id string) string {
 	}
 	return ui.Cut(id, 40)
 }
+
+// several returns a number of things: "1 exec", "2,000 execs".
+func several(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return ui.Count(int64(n)) + " " + thing
+}

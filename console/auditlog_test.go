@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/chromedp"
+
 	"secbox/admin"
 	"secbox/fault"
 	"secbox/health"
@@ -28,9 +30,9 @@ func TestAuditLogStates(t *testing.T) {
 	}{
 		"signing": {func(*fakeApp) {}, []string{">signing<", "1,200", "secbox/test, example.com/w1", "3 events, the first 400 ms old", "/mnt/anchor", "does not answer", "not asked yet"}, "Signing is stopped"},
 		"stopped": {func(f *fakeApp) {
-			f.report.AuditLog.Halted = "the database was rolled back"
+			f.report.AuditLog.Halted, f.report.AuditLog.Problem, f.report.AuditLog.AnchorProblem = "the database was rolled back", "the database was rolled back", "the database was rolled back"
 			f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "the database was rolled back", Remedy: "restore the newest one"}, {Check: "skills", Reason: "a skill is broken"}}
-		}, []string{">stopped<", "Signing is stopped.", "the database was rolled back", "restore the newest one"}, "a skill is broken"},
+		}, []string{">stopped<", "Signing is stopped.", "the database was rolled back", "What to do: restore the newest one", "has another log"}, "a skill is broken"},
 		"behind": {func(f *fakeApp) {
 			f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "the transparency log lacks 9 events", Remedy: "wait"}}
 		}, []string{">with problems<", "lacks 9 events"}, "Signing is stopped"},
@@ -342,5 +344,27 @@ func TestAuditLogOverRealCore(t *testing.T) {
 	}
 	if _, page := v.get("/console/audit/events?kind=hold_added&since=1h"); strings.Count(page, "Proof of event") != 1 || !strings.Contains(page, "case &lt;7&gt;") {
 		t.Error("the events of holds")
+	}
+}
+
+// TestHoldsWithBrowser: in a browser, filters of events replace the table, and an admin places and releases a hold.
+func TestHoldsWithBrowser(t *testing.T) {
+	f := fullApp()
+	f.audit.holds = nil
+	b := open(t, f.serve(t))
+	b.visit("/console/audit/events")
+	b.do(chromedp.SetValue("#f-kind", "download"), chromedp.Click("#filters button.main"), chromedp.WaitNotPresent("#results .pager a"))
+	if n := eval[int](b, `document.querySelectorAll("#results tbody tr").length`); n != 1 || run(b, chromedp.Location()) != b.url+"/console/audit/events?kind=download" {
+		t.Errorf("%d rows at %s", n, run(b, chromedp.Location()))
+	}
+	b.visit("/console/audit/holds")
+	b.do(chromedp.SendKeys("#f-reason", "case 7"), chromedp.Click("#new button.main"), chromedp.WaitVisible("#p-value"))
+	if kept := eval[string](b, `document.querySelector("#f-reason").value`); kept != "case 7" || len(f.audit.holds) != 0 {
+		t.Errorf("the form has the reason %q", kept)
+	}
+	b.do(chromedp.SetValue("#f-kind", "project"), chromedp.SendKeys("#f-value", "demo"), chromedp.Click("#new button.main"), chromedp.WaitVisible("tbody summary"))
+	b.do(chromedp.Click("tbody summary"), chromedp.WaitVisible("tbody button.danger"), chromedp.Click("tbody button.danger"), chromedp.WaitVisible(".empty"))
+	if text := b.text(); len(f.audit.holds) != 0 || !strings.Contains(text, "No holds") {
+		t.Errorf("%+v: %s", f.audit.holds, text)
 	}
 }
