@@ -15,6 +15,8 @@ import (
 type fakeSkills struct {
 	usable []*skills.Skill
 	broken []skills.Broken
+
+	packages fakePackages
 }
 
 // Now implements visible.Catalog.
@@ -22,7 +24,9 @@ func (f *fakeSkills) Now() *skills.Snapshot {
 	return (&skills.Snapshot{}).WithPackages(f.usable, f.broken)
 }
 
-func (f *fakeSkills) visible() visible.Skills { return visible.Skills{Catalog: f} }
+func (f *fakeSkills) visible() visible.Skills {
+	return visible.Skills{Catalog: f, Library: &f.packages, View: &f.packages}
+}
 
 func (f *fakeApp) Resolve(_ context.Context, req runner.Request) (policy.Snapshot, error) {
 	field := policy.Field{Value: int64(60000), Layer: policy.LayerDefault, Ceiling: int64(1800000), CeilingFrom: policy.LayerDefault}
@@ -57,6 +61,7 @@ const shellInputs = `{"type": "object", "properties": {
 // fillSkills gives the application three skills and a broken one.
 func (f *fakeApp) fillSkills() {
 	f.skills.usable = []*skills.Skill{skill("shell.run", skills.BuiltIn, shellInputs), skill("text.count", skills.SkillsDir, `{"type": "object"}`), skill("text.greet", skills.Package, `{"type": "object"}`)}
+	f.fillPackages()
 	f.skills.broken = []skills.Broken{{Folder: "text.broken", Source: skills.SkillsDir, Problems: []skills.Problem{{File: skills.ManifestFile, Pointer: "/runtime/kind", Reason: "must be docker"}}}}
 }
 
@@ -66,6 +71,7 @@ func (f *fakeApp) hostileSkills(s string) {
 	q := string(quoted)
 	inputs := `{"type": "object", "description": ` + q + `, "properties": {` + q + `: {"type": [` + q + `, "array"], "description": ` + q + `, "enum": [` + q + `], "pattern": ` + q +
 		`, "default": ` + q + `, ` + q + `: {` + q + `: ` + q + `}, "items": {"properties": {` + q + `: {"type": ` + q + `}}}}}, "required": [` + q + `]}`
+	f.hostilePackages(s)
 	for _, one := range f.skills.usable {
 		m := &one.Manifest
 		m.Name, m.Description, m.Runtime.Image, m.Runtime.Entrypoint = s, s, s, []string{s, s}

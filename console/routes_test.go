@@ -54,6 +54,13 @@ var operations = map[string][]string{
 	"GET /console/audit/retention":          {"listAdminEvents", "getHealth"},
 	"GET /console/audit/export":             {"exportAudit"},
 	"GET /console/audit/export/file":        {"exportAudit"},
+
+	// Packages and the registry.
+	"GET /console/packages":                              {"listPackages", "listStatus"},
+	"GET /console/packages/:agent/:user/:skill":          {"listStatus", "listSkillFiles"},
+	"GET /console/packages/:agent/:user/:skill/file":     {"readSkillFile"},
+	"GET /console/packages/:agent/:user/:skill/diff":     {"diffSkill"},
+	"GET /console/packages/:agent/:user/:skill/download": {"downloadSkill"},
 }
 
 // ownRoles are the roles of routes that have no operation in openapi.yaml.
@@ -70,6 +77,7 @@ var ownRoles = map[string][]tokens.Role{
 
 // otherAddresses has an address of each route that has no page in pagesUnderTest.
 var otherAddresses = map[string]string{
+	"GET /console/packages/:agent/:user/:skill/download": "/console/packages/ag/ann/own/download",
 	"GET /console":                               "/console",
 	"GET /console/execs/:id/proof":               "/console/execs/" + execID(2) + "/proof",
 	"GET /console/history/newer":                 "/console/history/newer",

@@ -159,6 +159,14 @@ type skillPage struct {
 	moreFiles       int
 }
 
+// project is the workspace of the package; empty for a skill of the catalog.
+func (p skillPage) project() string {
+	if p.agent == "" {
+		return ""
+	}
+	return p.agent + "~" + p.user
+}
+
 // shownText is the beginning of a text.
 type shownText struct {
 	text string
@@ -174,12 +182,13 @@ func showText(text string) shownText {
 
 // runsPanel is who ran a skill.
 type runsPanel struct {
-	rows   []audit.Record
-	names  map[string]string // of tokens
-	counts []statusCount
-	looked int
-	more   bool // there are older ones
-	all    ui.Address
+	rows    []audit.Record
+	names   map[string]string // of tokens
+	counts  []statusCount
+	looked  int
+	more    bool // there are older ones
+	all     ui.Address
+	version string // the digest of the version on the page
 }
 
 // statusCount is how many of the newest execs ended in a state.
@@ -212,9 +221,10 @@ func (c *Console) skill(v *visit) (ui.Page, error) {
 	p.mayInvoke = slices.Contains(workers, v.caller.Role)
 	p.example = invocation(v, p)
 	if slices.Contains(readers, v.caller.Role) {
-		if p.runs, err = c.runsOf(v, p); err != nil {
+		if p.runs, err = c.runsOf(v, p.ID(), p.project()); err != nil {
 			return ui.Page{}, err
 		}
+		p.runs.version = p.Digest
 	}
 	crumb := ui.Link("skills")
 	if p.agent != "" {
@@ -233,14 +243,10 @@ func (c *Console) policyOfSkill(v *visit, s *skills.Skill) ([]policyField, error
 	return policyOf(audit.Record{PolicySnapshot: encoded}), err
 }
 
-// runsOf returns the newest execs of a skill that the caller may see, and counts them by outcome.
-func (c *Console) runsOf(v *visit, p skillPage) (*runsPanel, error) {
-	f := audit.Filter{SkillID: p.ID(), Kind: audit.KindExec, Summary: true}
-	out := &runsPanel{all: ui.Link("history").With("skill_id", p.ID())}
-	if p.agent != "" {
-		f.ProjectID = p.agent + "~" + p.user
-		out.all = out.all.With("project_id", f.ProjectID)
-	}
+// runsOf returns the newest execs of a skill, in one project if it is not empty, that the caller may see, and counts them by outcome.
+func (c *Console) runsOf(v *visit, skillID, projectID string) (*runsPanel, error) {
+	f := audit.Filter{SkillID: skillID, ProjectID: projectID, Kind: audit.KindExec, Summary: true}
+	out := &runsPanel{all: ui.Link("history").With("skill_id", skillID).With("project_id", projectID)}
 	rows, next, err := c.cfg.Execs.List(v.ctx(), v.caller, f, nil, skillLook)
 	if err != nil {
 		return nil, err
@@ -272,10 +278,7 @@ func invocation(v *visit, p skillPage) string {
 	if v.door.Secure(v.Request()) {
 		scheme = "https"
 	}
-	project := "demo"
-	if p.agent != "" {
-		project = p.agent + "~" + p.user
-	}
+	project := cmp.Or(p.project(), "demo")
 	lines := []string{"curl -sS " + quoted(scheme+"://"+v.Request().Host+"/skills/"+url.PathEscape(p.ID())+"/invoke")}
 	if v.session != "" {
 		lines = append(lines, `-H "Authorization: Bearer $TOKEN"`)

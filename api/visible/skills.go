@@ -3,6 +3,7 @@ package visible
 import (
 	"context"
 	"io"
+	"slices"
 
 	"secbox/api/gate"
 	"secbox/fault"
@@ -92,4 +93,30 @@ func (s Skills) Packages(caller tokens.Token) Packages {
 		return s.View
 	}
 	return s.Library
+}
+
+// Owner returns the workspace of a user of an agent if the caller may read it.
+func (s Skills) Owner(caller tokens.Token, agentID, userID string) (library.Owner, error) {
+	return gate.Owner(caller, "user_id", userID, "agent_id", agentID)
+}
+
+// List returns the packages of a user of an agent by id, if the caller may read the user's workspace.
+func (s Skills) List(ctx context.Context, caller tokens.Token, agentID, userID string) ([]library.Listed, error) {
+	o, err := s.Owner(caller, agentID, userID)
+	if err != nil {
+		return nil, err
+	}
+	return s.Packages(caller).List(ctx, o)
+}
+
+// Baselines returns at most limit baselines of an agent, by skill, after one of them. Auditors and admins read those of every agent, an agent-admin
+// those of its agents; for others they are among the packages of a user.
+func (s Skills) Baselines(ctx context.Context, caller tokens.Token, agentID, after string, limit int) ([]skills.Pointer, error) {
+	switch {
+	case caller.Role == tokens.Worker:
+		return nil, fault.BadField("user_id", "is missing; a token with the role %s reads the packages of a user of the agent", caller.Role)
+	case len(caller.Agents) > 0 && !slices.Contains(caller.Agents, agentID):
+		return nil, gate.OutOfScope(fault.Field{Field: "agent_id", Reason: "the agent is not in the token's scope"})
+	}
+	return s.View.Baselines(ctx, agentID, after, limit)
 }
