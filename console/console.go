@@ -31,6 +31,7 @@ type Config struct {
 	Runners Runners
 
 	AdminEvents AdminEvents
+	Registry    Registry
 	Holds       Holds
 	Retention   Retention
 
@@ -55,8 +56,8 @@ type Console struct {
 func New(cfg Config) (*Console, error) {
 	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Replayer == nil || cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" ||
 		cfg.Nodes == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Runners == nil ||
-		cfg.AdminEvents == nil || cfg.Holds == nil || cfg.Retention == nil {
-		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, a Replayer, Sessions, Tokens, Nodes, Health, a Pool, Runners, AdminEvents, Holds, Retention and a Version")
+		cfg.AdminEvents == nil || cfg.Registry == nil || cfg.Holds == nil || cfg.Retention == nil {
+		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, a Replayer, Sessions, Tokens, Nodes, Health, a Pool, Runners, AdminEvents, Registry, Holds, Retention and a Version")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -16,7 +16,8 @@ type fakeSkills struct {
 	usable []*skills.Skill
 	broken []skills.Broken
 
-	packages fakePackages
+	packages  fakePackages
+	published fakeRegistry
 }
 
 // Now implements visible.Catalog.
@@ -62,6 +63,7 @@ const shellInputs = `{"type": "object", "properties": {
 func (f *fakeApp) fillSkills() {
 	f.skills.usable = []*skills.Skill{skill("shell.run", skills.BuiltIn, shellInputs), skill("text.count", skills.SkillsDir, `{"type": "object"}`), skill("text.greet", skills.Package, `{"type": "object"}`)}
 	f.fillPackages()
+	f.fillRegistry()
 	f.skills.broken = []skills.Broken{{Folder: "text.broken", Source: skills.SkillsDir, Problems: []skills.Problem{{File: skills.ManifestFile, Pointer: "/runtime/kind", Reason: "must be docker"}}}}
 }
 
@@ -72,6 +74,7 @@ func (f *fakeApp) hostileSkills(s string) {
 	inputs := `{"type": "object", "description": ` + q + `, "properties": {` + q + `: {"type": [` + q + `, "array"], "description": ` + q + `, "enum": [` + q + `], "pattern": ` + q +
 		`, "default": ` + q + `, ` + q + `: {` + q + `: ` + q + `}, "items": {"properties": {` + q + `: {"type": ` + q + `}}}}}, "required": [` + q + `]}`
 	f.hostilePackages(s)
+	f.hostileRegistry(s)
 	for _, one := range f.skills.usable {
 		m := &one.Manifest
 		m.Name, m.Description, m.Runtime.Image, m.Runtime.Entrypoint = s, s, s, []string{s, s}

@@ -8,10 +8,12 @@ import (
 
 	"secbox/api/visible"
 	"secbox/audit"
+	"secbox/catalog"
 	"secbox/engine"
 	"secbox/export"
 	"secbox/health"
 	"secbox/policy"
+	"secbox/registry"
 	"secbox/replay"
 	"secbox/runner"
 	"secbox/sandbox/remote"
@@ -146,4 +148,11 @@ type Pool interface {
 type Runners interface {
 	// Runners returns them by user and name.
 	Runners() []remote.RunnerInfo
+}
+
+// Registry has what users published; see registry.Registry.
+type Registry interface {
+	Search(ctx context.Context, kind catalog.Kind, text string, by registry.Owner, after string, limit int) ([]registry.Entry, error)
+	Entry(ctx context.Context, kind catalog.Kind, name string) (registry.Entry, error)
+	Events(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) ([]registry.Event, error)
 }

@@ -31,8 +31,9 @@ type packagesPage struct {
 	agents      []string
 	baselines   []skills.Pointer
 	packages    []library.Listed
-	counted     int // packages of the user
-	all         bool
+	counted     int  // packages of the user
+	all         bool // the role sees all agents
+	seesAgent   bool // the role may see the baselines of the agent
 	next        ui.Address
 	more        bool
 	first       bool
@@ -43,6 +44,7 @@ type packagesPage struct {
 func (c *Console) packages(v *visit) (ui.Page, error) {
 	p := packagesPage{agent: v.query.Get("agent_id"), user: v.query.Get("user_id"), here: v.here().With("cursor", "")}
 	p.all = slices.Contains(auditors, v.caller.Role)
+	p.seesAgent = v.caller.Role != tokens.Worker
 	after, err := parsePlace(v.query.Get("cursor"), p.here.String())
 	if err != nil {
 		return ui.Page{}, err

@@ -50,6 +50,8 @@ func (c *Console) table() []route {
 		{path: "/packages/:agent/:user/:skill/file", roles: skillReaders, query: []string{"path"}, page: c.packageFile},
 		{path: "/packages/:agent/:user/:skill/diff", roles: skillReaders, page: c.packageDiff},
 		{path: "/packages/:agent/:user/:skill/download", roles: skillReaders, serve: c.downloadPackage},
+		{path: "/registry", roles: skillReaders, query: []string{"kind", "query", "cursor"}, page: c.registry},
+		{path: "/registry/:kind/:name", roles: skillReaders, query: []string{"cursor"}, page: c.entry},
 		{path: "/runners", nav: "Runners", roles: auditors, query: []string{"user_id"}, page: c.runners},
 		{path: "/execs/:id", roles: readers, query: []string{"shown"}, page: c.exec},
 		{path: "/execs/:id/live", roles: readers, query: []string{"from"}, serve: c.live},

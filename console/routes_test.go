@@ -56,6 +56,8 @@ var operations = map[string][]string{
 	"GET /console/audit/export/file":        {"exportAudit"},
 
 	// Packages and the registry.
+	"GET /console/registry":                              {"searchRegistry"},
+	"GET /console/registry/:kind/:name":                  {"getRegistryEntry"},
 	"GET /console/packages":                              {"listPackages", "listStatus"},
 	"GET /console/packages/:agent/:user/:skill":          {"listStatus", "listSkillFiles"},
 	"GET /console/packages/:agent/:user/:skill/file":     {"readSkillFile"},
