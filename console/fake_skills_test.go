@@ -18,6 +18,7 @@ type fakeSkills struct {
 
 	packages  fakePackages
 	published fakeRegistry
+	real      *visible.Skills // used instead; nil: none
 }
 
 // Now implements visible.Catalog.
@@ -26,6 +27,9 @@ func (f *fakeSkills) Now() *skills.Snapshot {
 }
 
 func (f *fakeSkills) visible() visible.Skills {
+	if f.real != nil {
+		return *f.real
+	}
 	return visible.Skills{Catalog: f, Library: &f.packages, View: &f.packages}
 }
 
