@@ -2,8 +2,10 @@ package console_test
 
 import (
 	"context"
+	"encoding/json"
 
 	"secbox/audit"
+	"secbox/policy"
 	"secbox/replay"
 	"secbox/runner"
 )
@@ -29,3 +31,20 @@ func (f *fakeReplayer) Compare(context.Context, audit.Record, audit.Record, repl
 
 // Refuse adds nothing to the record's error.
 func (f *fakeApp) Refuse(_ context.Context, _ runner.Request, why error) error { return why }
+
+// defaultPolicy is the policy of an exec that asked for nothing.
+func defaultPolicy() json.RawMessage {
+	resolver, err := policy.New(policy.Config{SettingsDigest: "sha256:s"})
+	if err != nil {
+		panic(err)
+	}
+	snapshot, err := resolver.Resolve(nil, policy.Layer{}, policy.Host{})
+	if err != nil {
+		panic(err)
+	}
+	text, err := json.Marshal(snapshot)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}

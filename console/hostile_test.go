@@ -49,6 +49,7 @@ func hostileApp(s string) *fakeApp {
 		r.ErrorReason, r.Detail, r.NodeID, r.Backend, r.Runner, r.RequestedBy, r.IdempotencyKey = audit.Reason(s), s, s, s, s, s, s
 		r.ReplayOf, r.InputsKept = s, audit.InputsKept(s)
 	}
+	f.records[58].Backend = "docker" // else it cannot be replayed, and has no form
 	for i := range f.tokens {
 		f.tokens[i].Name, f.tokens[i].Projects, f.tokens[i].UserID = s, []string{s, s}, s
 	}

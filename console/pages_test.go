@@ -79,7 +79,7 @@ func fullApp() *fakeApp {
 	ended.InputsKept = audit.Kept
 	ended.EnvKeys = []string{"LANG", "TZ"}
 	ended.SkillID, ended.TaskID, ended.AgentID = "shell.run", "task-1", "agent-1"
-	ended.PolicySnapshot = []byte(`{"fields":{"timeout_ms":{"value":60000,"layer":"default","ceiling":1800000,"ceiling_from":"default"}},"settings_digest":"sha256:s"}`)
+	ended.PolicySnapshot, ended.ArtifactsPath = defaultPolicy(), "projects/demo/artifacts/x"
 	ended.StdoutBytes = 200_000
 	refused := &f.records[57] // execID(3)
 	refused.Status, refused.ErrorReason, refused.ExitCode = audit.Rejected, audit.PolicyDenied, nil

@@ -26,7 +26,8 @@ const (
 // replayPart is what the page of an exec has about replays.
 type replayPart struct {
 	rec     audit.Record
-	may     bool // the caller may run it again
+	may     bool   // the caller may run it again, and the record does not say that it cannot
+	refusal string // what the record says to one who may
 	vars    []string
 	key     string // of the form, so that it runs once however often it is sent
 	list    []audit.Record
@@ -39,7 +40,11 @@ type replayPart struct {
 // replaysOf reads what the page of an exec has about replays.
 func (c *Console) replaysOf(v *visit, rec audit.Record) (replayPart, error) {
 	p := replayPart{rec: rec}
-	if p.may = slices.Contains(workers, v.caller.Role) && rec.Status.Final() && rec.Status != audit.Rejected && rec.Kind != audit.KindChange; p.may {
+	if slices.Contains(workers, v.caller.Role) && rec.Status.Final() {
+		p.refusal = refusalOf(rec)
+		p.may = p.refusal == ""
+	}
+	if p.may {
 		p.vars, p.key = replay.Variables(rec), replayKey+sessions.Secret()
 		p.vars = p.vars[:min(len(p.vars), replayVars)]
 	}
@@ -62,6 +67,14 @@ func (c *Console) replaysOf(v *visit, rec audit.Record) (replayPart, error) {
 		p.points = p.points[:pointRows]
 	}
 	return p, nil
+}
+
+// refusalOf says why an exec cannot run again; empty if its record does not say so.
+func refusalOf(rec audit.Record) string {
+	if err := replay.Check(rec); err != nil {
+		return reason(err)
+	}
+	return ""
 }
 
 // rank has the points that differ first.

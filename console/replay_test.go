@@ -61,6 +61,10 @@ func TestReplayForm(t *testing.T) {
 	if _, body := v.get("/console/execs/" + execID(3)); strings.Contains(body, `/replay"`) {
 		t.Error("the page of a refused exec has a form for a replay")
 	}
+	ended.Backend = "none"
+	if _, body := v.get(page); strings.Contains(body, `/replay"`) || !strings.Contains(body, "is a command in a user’s sandbox") && !strings.Contains(body, "is a command in a user&#39;s sandbox") {
+		t.Error("the page of a command in a sandbox does not say why it cannot be replayed")
+	}
 }
 
 // TestComparisonOrder: what differs comes first, and a long comparison is cut.

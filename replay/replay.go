@@ -134,6 +134,12 @@ func (r *Replayer) input(ctx context.Context, q Request, of audit.Record, in aud
 
 func refuse(format string, args ...any) error { return fault.New(fault.NotReplayable, format, args...) }
 
+// Check returns fault.NotReplayable for an exec whose record alone says that it cannot run again.
+func Check(first audit.Record) error {
+	_, err := check(first)
+	return err
+}
+
 // check refuses execs that cannot run again, and returns the policy of the others.
 func check(first audit.Record) (policy.Snapshot, error) {
 	switch {
