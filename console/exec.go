@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,7 +15,6 @@ import (
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/policy"
-	"secbox/tokens"
 )
 
 // execPage is what is known of one exec.
@@ -59,7 +57,10 @@ func (c *Console) exec(v *visit) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	if p.before, p.after, err = c.neighbours(v.ctx(), v.caller, rec); err != nil {
+	if p.before, err = c.cfg.Execs.Neighbour(v.ctx(), v.caller, rec, false); err != nil {
+		return ui.Page{}, err
+	}
+	if p.after, err = c.cfg.Execs.Neighbour(v.ctx(), v.caller, rec, true); err != nil {
 		return ui.Page{}, err
 	}
 	if p.output, err = c.outputs(v, rec); err != nil {
@@ -75,23 +76,6 @@ func (c *Console) exec(v *visit) (ui.Page, error) {
 		Actions: execActions(p), Body: execBody(p), Live: !rec.Status.Final(),
 	}
 	return page, nil
-}
-
-// neighbours returns the execs before and after one in its project; empty for none.
-func (c *Console) neighbours(ctx context.Context, caller tokens.Token, rec audit.Record) (before, after string, err error) {
-	at := &audit.Cursor{CreatedAt: rec.CreatedAt, ExecID: rec.ExecID}
-	one := func(oldestFirst bool) (string, error) {
-		f := audit.Filter{ProjectID: rec.ProjectID, Kind: rec.Kind, Summary: true, OldestFirst: oldestFirst}
-		rows, _, err := c.cfg.Execs.List(ctx, caller, f, at, 1)
-		if err != nil || len(rows) == 0 {
-			return "", err
-		}
-		return rows[0].ExecID, nil
-	}
-	if before, err = one(false); err == nil {
-		after, err = one(true)
-	}
-	return before, after, err
 }
 
 // cancel requests the end of an exec.

@@ -8,6 +8,7 @@ import (
 	"secbox/policy"
 	"secbox/replay"
 	"secbox/runner"
+	"secbox/tokens"
 )
 
 // fakeReplayer notes what it is asked to replay. The replay is execID(1).
@@ -27,6 +28,14 @@ func (f *fakeReplayer) Replay(_ context.Context, q replay.Request) (replay.Resul
 
 func (f *fakeReplayer) Compare(context.Context, audit.Record, audit.Record, replay.Reserve) []replay.Point {
 	return f.points
+}
+
+func (f *fakeApp) Neighbour(ctx context.Context, caller tokens.Token, rec audit.Record, after bool) (string, error) {
+	rows, _, err := f.List(ctx, caller, audit.Filter{OldestFirst: after}, &audit.Cursor{ExecID: rec.ExecID}, 1)
+	if len(rows) == 0 {
+		return "", err
+	}
+	return rows[0].ExecID, err
 }
 
 // Refuse adds nothing to the record's error.

@@ -98,6 +98,26 @@ func (e Execs) Recent(ctx context.Context, caller tokens.Token, n int) (audit.Re
 	return e.Activity.Recent(ctx, n, only)
 }
 
+// Near is how many execs of a project Neighbour looks at for a worker, whose own may be rare among them.
+const Near = 100
+
+// Neighbour returns the id of the exec before another one in its project, or after it, of those that the caller may see; empty if there is none, and
+// for a worker if it is not among the Near nearest ones.
+func (e Execs) Neighbour(ctx context.Context, caller tokens.Token, rec audit.Record, after bool) (string, error) {
+	limit := 1
+	if caller.Role == tokens.Worker {
+		limit = Near
+	}
+	f := audit.Filter{ProjectID: rec.ProjectID, Kind: rec.Kind, Summary: true, OldestFirst: after}
+	rows, _, err := e.History.List(ctx, f, &audit.Cursor{CreatedAt: rec.CreatedAt, ExecID: rec.ExecID}, limit)
+	for _, r := range rows {
+		if gate.MaySee(caller, r) {
+			return r.ExecID, err
+		}
+	}
+	return "", err
+}
+
 // Names returns the names of the tokens that requested execs, by id. A worker gets its own name only.
 func (e Execs) Names(ctx context.Context, caller tokens.Token, ids ...string) (map[string]string, error) {
 	if caller.Role == tokens.Worker {
