@@ -31,7 +31,7 @@ const (
 
 	livePart  = 16 << 10               // bytes of output in an event, at most
 	liveKept  = 256 << 10              // bytes of events of one stream that a feed keeps for viewers that are behind
-	livePause = 400 * time.Millisecond // between reads of a feed that has read all
+	livePause = 500 * time.Millisecond // between reads of a feed that has read all
 	liveRow   = time.Second            // between reads of the row of an exec that this node does not run
 	liveBeat  = 10 * time.Second       // between comments that keep a silent stream open, for which the session is verified, too
 	liveCheck = 5 * time.Second        // between verifications of the session

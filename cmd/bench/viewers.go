@@ -24,8 +24,8 @@ import (
 
 const (
 	viewersOfToken = 20 // the most sessions that it has
-	newerEvery     = 10 * time.Second
-	viewerWarmUp   = time.Second // before the execs of each turn
+	newerEvery     = 20 * time.Second
+	viewerWarmUp   = 2 * time.Second // before the execs of each turn
 )
 
 // chatter writes a line five times per second, as long as a job may.
