@@ -119,6 +119,9 @@ func (c *Console) showError(err error, e echo.Context) {
 	if problem.RetryAfter > 0 {
 		e.Response().Header().Set("Retry-After", strconv.Itoa(int((problem.RetryAfter+time.Second-1)/time.Second)))
 	}
+	h := v.Response().Header()
+	h.Del("Content-Disposition") // of a file that could not be sent
+	h.Set("Content-Security-Policy", csp)
 	page := ui.Page{Title: fault.Title(problem.Code), Body: problemBody(problem), Status: fault.HTTPStatus(problem.Code)}
 	var shown interface{ page() ui.Page } // a form that was refused, with what was typed
 	if errors.As(err, &shown) {

@@ -31,7 +31,8 @@ type execPage struct {
 	proof     proofState
 	before    string // the exec before in the project; empty: none
 	after     string
-	live      bool // it has not ended, or its end completes a live page
+	live      bool   // it has not ended, or its end completes a live page
+	curl      string // gets the record from the API
 }
 
 // exec shows one exec.
@@ -71,6 +72,7 @@ func (c *Console) exec(v *visit) (ui.Page, error) {
 	}
 	p.artifacts = c.artifactsOf(v.ctx(), rec, removed[rec.ExecID])
 	p.proof = c.proofOf(v, rec)
+	p.curl = v.curl(inAPI(nil, "sandbox", "execs", rec.ExecID))
 	page := ui.Page{
 		Title: "Exec " + rec.ExecID, Crumbs: []ui.Crumb{{Label: "History", To: ui.Link("history")}}, Badge: execBadge(p),
 		Actions: execActions(p), Body: execBody(p), Live: !rec.Status.Final(),

@@ -51,6 +51,9 @@ func (f *fakeApp) ProveAdmin(_ context.Context, seq int64) ([]byte, error) {
 
 func (d openDoor) Export(w http.ResponseWriter, r *http.Request, q export.Query) error {
 	return content.ServeStream(w, r, q.Format.ContentType(), q.Format.FileName(), func() error {
+		if q.Filter.ProjectID == "fails" {
+			return fault.New(fault.ServerBusy, "the database is busy; try again in a second")
+		}
 		d.app.audit.exports = append(d.app.audit.exports, q)
 		_, err := io.WriteString(w, "{}\n")
 		return err

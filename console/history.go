@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"secbox/api/visible"
 	"secbox/audit"
@@ -39,6 +40,10 @@ type historyList struct {
 	here    ui.Address // without the cursor
 	first   bool
 	newer   newerExecs
+
+	mayExport bool
+	export    ui.Address // of the execs on all pages, without a format
+	curl      string     // gets the page from the API
 }
 
 // initial reports whether the columns are those of an address without any.
@@ -50,6 +55,15 @@ func (p historyList) initial() bool {
 func (c *Console) history(v *visit) (ui.Page, error) {
 	page, err := c.readHistory(v)
 	return ui.Page{Title: "History", Body: historyBody(page)}, err
+}
+
+// searchText returns the text to search in commands, in lower case. A wrong one goes to bad.
+func searchText(query url.Values, bad *fault.Fields) string {
+	text := query.Get("text")
+	if len(text) > maxSearch || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
+		bad.Add("text", "must be at most %d bytes of UTF-8 without NUL", maxSearch)
+	}
+	return strings.ToLower(text)
 }
 
 // readHistory reads the page that the address asks for; only the statuses given, if any.
@@ -65,10 +79,7 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, erro
 	if len(only) > 0 {
 		f.Statuses, f.Commands = only, false // but those of refusals
 	}
-	text := v.query.Get("text")
-	if len(text) > maxSearch {
-		bad.Add("text", "must be at most %d bytes", maxSearch)
-	}
+	text := searchText(v.query, &bad)
 	out := historyList{query: v.query, columns: chosenColumns(v.query.Get("columns"), &bad), here: v.here().With("cursor", "")}
 	if err := bad.Err(); err != nil {
 		return out, err
@@ -86,6 +97,7 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, erro
 		}
 	}
 	out.first = after == nil
+	out.repeat(v, after, only)
 	var next *audit.Cursor
 	var err error
 	if text == "" {
@@ -114,10 +126,9 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, erro
 	return out, nil
 }
 
-// search adds the rows whose command has the text, in any case. It looks at searchLook rows at most, and returns the place where the next
+// search adds the rows whose command has the text, which is in lower case, in any case. It looks at searchLook rows at most, and returns the place where the next
 // search begins; nil at the end.
 func (c *Console) search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, text string, out *historyList) (*audit.Cursor, error) {
-	text = strings.ToLower(text)
 	for out.looked < searchLook {
 		rows, next, err := c.cfg.Execs.List(ctx, caller, f, after, searchChunk)
 		if err != nil {

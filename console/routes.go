@@ -42,6 +42,7 @@ func (c *Console) table() []route {
 		{path: "/overview", nav: "Overview", roles: readers, query: []string{"span", "live"}, page: c.overview},
 		{path: "/history", nav: "History", covers: []string{"/execs"}, roles: readers, query: historyQuery, page: c.history},
 		{path: "/history/newer", roles: readers, query: newerQuery, serve: c.newer},
+		{path: "/history/export", roles: auditors, query: historyExportQuery, serve: c.exportHistory},
 		{path: "/refused", nav: "Refused", roles: readers, query: refusedQuery, page: c.refused},
 		{path: "/skills", nav: "Skills", covers: []string{"/packages", "/registry"}, roles: skillReaders, query: skillsQuery, page: c.skills},
 		{path: "/skills/:id", roles: skillReaders, query: []string{"agent_id", "user_id"}, page: c.skill},

@@ -28,7 +28,8 @@ type runnersPage struct {
 	nodes   []nodeRow
 	here    health.Report
 	pool    engine.PoolStats
-	partial bool // more than maxOpen execs are open
+	partial bool   // more than maxOpen execs are open
+	curl    string // gets the same from the API
 	now     time.Time
 }
 
@@ -69,6 +70,7 @@ func (c *Console) runners(v *visit) (ui.Page, error) {
 		p.nodes = append(p.nodes, row)
 	}
 	slices.SortStableFunc(p.nodes, func(a, b nodeRow) int { return cmp.Compare(b.SeenAt.Unix(), a.SeenAt.Unix()) })
+	p.curl = v.curl(inAPI(nil, "runners"), inAPI(nil, "sandbox", "health"), inAPI(nil, "sandbox", "pool"))
 	p.here, p.pool = c.cfg.Health.Latest(v.ctx()), c.cfg.Pool.Stats()
 	return ui.Page{Title: "Runners and nodes", Body: runnersBody(p)}, nil
 }

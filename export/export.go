@@ -47,6 +47,8 @@ type Query struct {
 	Filter audit.Filter // its order is ignored
 	Format Format
 	Asked  map[string]string // the parameters of the request that are not empty, for the end of the export
+
+	Only func(audit.Record) bool // nil: all that match Filter
 }
 
 // Events are the administrative events; admin.Store implements it.
@@ -128,7 +130,7 @@ func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Count
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		read(ctx, x.Records, filter, enc, pages)
+		read(ctx, x.Records, filter, q.Only, enc, pages)
 	}()
 	defer func() { cancel(); <-done }()
 
@@ -160,13 +162,15 @@ func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Count
 	}
 
 	// The state of an exec may have changed since it was exported.
-	filter.Statuses, filter.ErrorReason, filter.ExitCodeNot, filter.Summary = nil, "", nil, true
+	filter.Statuses, filter.ErrorReason, filter.ExitCodeNot, filter.Summary = nil, "", nil, q.Only == nil
 	cover, err := x.Log.Cover(ctx, cmp.Or(x.Patience, patience), func(execIDs []string) error {
 		var exported []string
 		only := filter
 		only.ExecIDs = execIDs
 		if err := x.Records.Walk(ctx, only, nil, len(execIDs), func(r audit.Record) bool {
-			exported = append(exported, r.ExecID)
+			if q.Only == nil || q.Only(r) {
+				exported = append(exported, r.ExecID)
+			}
 			return true
 		}); err != nil || len(exported) == 0 {
 			return err
@@ -250,7 +254,7 @@ type page struct {
 }
 
 // read sends pages until there are no more records, an error, or ctx ends. It closes the channel.
-func read(ctx context.Context, records Records, f audit.Filter, enc encoder, pages chan<- page) {
+func read(ctx context.Context, records Records, f audit.Filter, only func(audit.Record) bool, enc encoder, pages chan<- page) {
 	defer close(pages)
 	var after *audit.Cursor
 	// The receiver of a page is done with the page before.
@@ -258,14 +262,18 @@ func read(ctx context.Context, records Records, f audit.Filter, enc encoder, pag
 	for limit, turn := firstPage, 0; ; turn = 1 - turn {
 		p := page{text: buffers[turn][:0]}
 		var bad error
-		full := false
+		full, walked, skipped := false, 0, 0 // bytes of records that are not exported
 		err := records.Walk(ctx, f, after, limit, func(r audit.Record) bool {
-			if p.text, bad = enc.record(p.text, r); bad != nil {
+			if only != nil && !only(r) {
+				skipped += r.Size()
+			} else if p.text, bad = enc.record(p.text, r); bad != nil {
 				return false
+			} else {
+				p.records++
 			}
 			after = &audit.Cursor{CreatedAt: r.CreatedAt, ExecID: r.ExecID}
-			p.records++
-			full = len(p.text) >= pageBytes
+			walked++
+			full = len(p.text)+skipped >= pageBytes
 			return !full
 		})
 		buffers[turn] = p.text
@@ -278,9 +286,9 @@ func read(ctx context.Context, records Records, f audit.Filter, enc encoder, pag
 		case <-ctx.Done():
 			return
 		}
-		if err != nil || !full && p.records < limit {
+		if err != nil || !full && walked < limit {
 			return
 		}
-		limit = min(mostPage, max(1, pageBytes*p.records/len(p.text)))
+		limit = min(mostPage, max(1, pageBytes*walked/max(1, len(p.text)+skipped)))
 	}
 }

@@ -139,6 +139,33 @@ func TestJSONLHasAllRecordsAndTheEnd(t *testing.T) {
 	}
 }
 
+// TestOnly: an export can leave out records of its filter, on each page, and does not name them as not logged.
+func TestOnly(t *testing.T) {
+	t.Parallel()
+	m := many(2500)
+	m.lacking = []string{m.all[0].ExecID, m.all[7].ExecID}
+	wanted := map[string]bool{}
+	for i := 7; i < len(m.all); i += 100 {
+		wanted[m.all[i].ExecID] = true
+	}
+	for range 2 {
+		var out strings.Builder
+		counts, err := Exporter{Records: m, Log: m, Events: m}.Write(t.Context(), &out, Query{Format: Format{Name: "jsonl"}, Only: func(r audit.Record) bool { return wanted[r.ExecID] }})
+		if err != nil || counts != (Counts{int64(len(wanted)), int64(min(1, len(wanted)))}) {
+			t.Fatalf("%+v, %v", counts, err)
+		}
+		for id := range wanted {
+			if !strings.Contains(out.String(), `"exec_id":"`+id+`"`) {
+				t.Errorf("%s is missing", id)
+			}
+		}
+		if slices.Max(m.limits) > mostPage {
+			t.Errorf("pages of %d records", slices.Max(m.limits))
+		}
+		clear(wanted) // none at all
+	}
+}
+
 // TestLinesAreTheRecords: a line is the record's JSON, whatever the policy snapshots of the records before were.
 func TestLinesAreTheRecords(t *testing.T) {
 	t.Parallel()

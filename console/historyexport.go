@@ -1,0 +1,28 @@
+package console
+
+import (
+	"net/http"
+	"slices"
+
+	"secbox/audit"
+	"secbox/export"
+	"secbox/fault"
+)
+
+// historyExportQuery are the parameters of an export of the history: those that choose execs, and the format.
+var historyExportQuery = append(slices.Clone(filters), "text", "format", "ocsf_version")
+
+// exportHistory sends all execs that the history lists with the same filters, oldest first, as GET /audit/export does.
+func (c *Console) exportHistory(v *visit, w http.ResponseWriter) error {
+	var bad fault.Fields
+	q := export.ParseQuery(v.query.Get, c.cfg.Now(), &bad)
+	text := searchText(v.query, &bad)
+	if err := bad.Err(); err != nil {
+		return err
+	}
+	if text != "" {
+		q.Asked["text"] = text
+		q.Only = func(rec audit.Record) bool { return hasText(rec, text) }
+	}
+	return v.door.Export(w, v.Request(), q)
+}

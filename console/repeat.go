@@ -1,0 +1,70 @@
+package console
+
+import (
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"secbox/api/visible"
+	"secbox/audit"
+	"secbox/console/ui"
+	"secbox/runner"
+)
+
+// repeat sets the address of an export and the command that get what the list shows: the page after a cursor, of the statuses given, if any.
+func (p *historyList) repeat(v *visit, after *audit.Cursor, only []audit.Status) {
+	asked := url.Values{}
+	for _, name := range append(slices.Clone(filters), "text") {
+		if value := v.query.Get(name); value != "" {
+			asked.Set(name, value)
+		}
+	}
+	if len(only) > 0 {
+		asked.Set("status", joined(only))
+	}
+	p.mayExport, p.export = slices.Contains(auditors, v.caller.Role), ui.Link("history", "export").WithAll(asked)
+	asked.Del("text") // the API does not search
+	asked.Set("limit", strconv.Itoa(historyRows))
+	if after != nil {
+		asked.Set("cursor", visible.EncodeCursor(*after, ""))
+	}
+	p.curl = v.curl(inAPI(asked, "sandbox", "execs"))
+}
+
+func joined(statuses []audit.Status) string {
+	names := make([]string, len(statuses))
+	for i, s := range statuses {
+		names[i] = string(s)
+	}
+	return strings.Join(names, ",")
+}
+
+// curl returns a command that gets answers of the API, for any shell of POSIX. The token stays in the environment. Each address is from inAPI.
+func (v *visit) curl(addresses ...string) string {
+	command := "curl -sS"
+	if v.caller.ID != runner.Tokenless {
+		command += ` -H "Authorization: Bearer $SECBOX_TOKEN"`
+	}
+	server := "http://"
+	if v.door.Secure(v.Request()) {
+		server = "https://"
+	}
+	server += v.Request().Host
+	for _, address := range addresses {
+		command += " '" + strings.ReplaceAll(server+address, "'", `'\''`) + "'"
+	}
+	return command
+}
+
+// inAPI returns the address of an operation from the server's root, in ASCII.
+func inAPI(query url.Values, path ...string) string {
+	var b strings.Builder
+	for _, part := range path {
+		b.WriteString("/" + url.PathEscape(part))
+	}
+	if text := query.Encode(); text != "" {
+		b.WriteString("?" + text)
+	}
+	return b.String()
+}
