@@ -61,10 +61,10 @@ E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokesDuringEdits|OneKeyOneExec
 
 # A recipe needs what the one before it made.
 .NOTPARALLEL:
-.PHONY: help setup demo run install check vet test test-packages test-e2e soak bench lint fmt fuzz generate images up clean
+.PHONY: help setup demo run install check vet test test-packages test-e2e soak bench lint fmt fuzz generate screenshots images up clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install missing parts: Go modules, Docker engine, PostgreSQL for the tests, the sandbox image
 	@scripts/setup.sh
@@ -128,6 +128,9 @@ fuzz: ## Run each fuzz target for FUZZ_TIME (10s)
 
 generate: ## Generate the HTTP types from api/openapi.yaml, and the code of the console's templates
 	go generate ./api ./console
+
+screenshots: ## Take the pictures of README again, after a change of the console's pages
+	$(NO_CGO) go test -count=1 -run '^TestScreenshots$$' ./console -screenshots
 
 images: ## Build the sandbox image and the image of core-api
 	@images/build-sandbox.sh
