@@ -72,13 +72,12 @@ func (b *bench) consolePages(ctx context.Context) error {
 		return nil
 	}
 	if len(b.filled) > 0 {
+		var failed []error
 		for _, where := range b.filled {
 			state, database, _ := strings.Cut(where, ",")
-			if err := b.consoleOf(ctx, state, database); err != nil {
-				return err
-			}
+			failed = append(failed, b.consoleOf(ctx, state, database))
 		}
-		return nil
+		return errors.Join(failed...)
 	}
 	return errors.Join(b.filledConsole(ctx, "sqlite"), b.filledConsole(ctx, "postgres"))
 }
@@ -248,11 +247,13 @@ func (v *visitor) explore(ctx context.Context, most int) error {
 	kinds := map[string]*pageKind{}
 	waiting := append([]string{"/console"}, lookUps(time.Now())...)
 	seen := map[string]bool{}
+	downloads := map[string]bool{} // routes
 	for len(waiting) > 0 {
 		at := waiting[0]
 		waiting = waiting[1:]
 		kind, ok := kindOf(at)
-		if seen[at] || !ok || kinds[kind] != nil && len(kinds[kind].addresses) == most {
+		route, _, _ := strings.Cut(kind, "?")
+		if seen[at] || !ok || downloads[route] || kinds[kind] != nil && len(kinds[kind].addresses) == most {
 			continue
 		}
 		seen[at] = true
@@ -264,6 +265,7 @@ func (v *visitor) explore(ctx context.Context, most int) error {
 			v.failed = append(v.failed, fmt.Errorf("%s: %w", v.name, err))
 		}
 		if !ok {
+			downloads[route] = err == nil
 			continue
 		}
 		if kinds[kind] == nil {
