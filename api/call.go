@@ -99,7 +99,11 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 // guarded refuses foreign hosts and origins before any other code reads the request.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := s.gate.CheckHost(r); err != nil {
+		check := s.gate.CheckHost
+		if r.URL.Path == signInCallback {
+			check = s.gate.CheckArrival
+		}
+		if err := check(r); err != nil {
 			problem.Write(w, r, fault.From(err))
 			return
 		}

@@ -15,7 +15,10 @@ import (
 // Console answers the requests for /console and below: web pages, whose callers it identifies itself. door is what it asks this server.
 type Console func(w http.ResponseWriter, r *http.Request, door Door)
 
-const consolePath = "/console"
+const (
+	consolePath    = "/console"
+	signInCallback = consolePath + "/sign-in/oidc/callback" // an OIDC provider leads browsers there
+)
 
 // withConsole passes the requests for pages to the console.
 func (s *Server) withConsole(next http.Handler) http.Handler {

@@ -16,7 +16,7 @@ import (
 	"secbox/fault"
 )
 
-// Config is what a Console shows. All fields but Logger and Now are required.
+// Config is what a Console shows. All fields but SignOn, Logger and Now are required.
 type Config struct {
 	Execs  Execs
 	Events Events
@@ -37,6 +37,7 @@ type Config struct {
 
 	Sessions Sessions
 	Tokens   Tokens
+	SignOn   SignOn // nil: only tokens sign in
 
 	Version string
 	Logger  *slog.Logger     // nil: no log

@@ -34,6 +34,7 @@ import (
 	"secbox/runner"
 	"secbox/sessions"
 	"secbox/skills"
+	"secbox/sso"
 	"secbox/store/sqlite"
 	"secbox/store/storetest/sqlitetest"
 	"secbox/tally"
@@ -58,6 +59,13 @@ type core struct {
 // startCore starts one, whose shell knows more commands. Parts that pages do not need are missing.
 func startCore(t *testing.T, more ...map[string]memengine.Command) *core {
 	t.Helper()
+	return startCoreWith(t, nil, more...)
+}
+
+// startCoreWith is startCore with single sign-on at the provider that signOn makes, if any, for a console with this address.
+func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...map[string]memengine.Command) *core {
+	t.Helper()
+	server := httptest.NewUnstartedServer(nil)
 	dir, quiet := t.TempDir(), slog.New(slog.DiscardHandler)
 	db, err := sqlite.Open(t.Context(), sqlitetest.Migrated(t, filepath.Join(dir, "core.db")))
 	must(t, err)
@@ -110,6 +118,14 @@ func startCore(t *testing.T, more ...map[string]memengine.Command) *core {
 	})
 	replayer := replay.New(runs, inputs, struct{ replay.Skills }{}) // no exec of a skill is replayed
 	downloads := admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, quiet)
+	signIns := sessions.New(db.Sessions(), c.tokens, time.Now)
+	var provider console.SignOn
+	if signOn != nil {
+		p := signOn("http://" + server.Listener.Addr().String())
+		t.Cleanup(p.Close)
+		provider = p
+		signIns.Trust(p.Issuer())
+	}
 	activity := audit.NewActivity(db.Audit(), nil)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -119,12 +135,11 @@ func startCore(t *testing.T, more ...map[string]memengine.Command) *core {
 		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads, Activity: activity},
 		Events: history, Runner: runs, Replayer: replayer, Proofs: evidence, Nodes: db.Audit(), Health: newFake(), Pool: newFake(), Runners: newFake(),
 		Registry: struct{ console.Registry }{}, AdminEvents: db.AdminEvents(), Holds: visible.Holds{Store: db.Retention()}, Retention: retention.New(retention.Config{Store: db.Retention(), RecordDays: 30}),
-		Sessions: sessions.New(db.Sessions(), c.tokens, time.Now), Tokens: c.tokens, Version: "test", Logger: quiet,
+		Sessions: signIns, SignOn: provider, Tokens: c.tokens, Version: "test", Logger: quiet,
 		Now: func() time.Time { return time.Now().Add(time.Duration(c.later.Load())) },
 	})
 	must(t, err)
 	c.pages = pages
-	server := httptest.NewUnstartedServer(nil)
 	handler, err := api.New(api.Config{
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { pages.ServeHTTP(w, r, door) },
 		Runner:  runs, History: history, TransparencyLog: evidence, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: evidence, Events: db.AdminEvents(), Patience: time.Millisecond}, AdminEvents: db.AdminEvents(), Downloads: downloads,

@@ -46,6 +46,9 @@ type fakeApp struct {
 	now    func() time.Time             // nil: time.Now
 
 	sessions *fakeSessions
+	people   []sessions.Person
+	blocked  []string // ids; "not " before one is the end of its block
+	signOn   console.SignOn
 	tokens   []tokens.Token // oldest first
 
 	audit fakeAudit
@@ -57,13 +60,15 @@ type fakeApp struct {
 
 // newFake returns an application whose caller is an admin.
 func newFake() *fakeApp {
-	return &fakeApp{caller: tokens.Token{ID: "t", Name: "Ada", Role: tokens.Admin}, output: map[string][]byte{}, sessions: &fakeSessions{byToken: map[string]tokens.Token{}, open: map[string]tokens.Token{}}}
+	f := &fakeApp{caller: tokens.Token{ID: "t", Name: "Ada", Role: tokens.Admin}, output: map[string][]byte{}, sessions: &fakeSessions{byToken: map[string]tokens.Token{}, open: map[string]tokens.Token{}}}
+	f.sessions.app = f
+	return f
 }
 
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Replayer: &f.replayer, Nodes: f, Health: f, Pool: f, Runners: f, AdminEvents: fakeAdminEvents{f}, Registry: &f.skills.published, Holds: f.holds(), Retention: fakeRetention{f}, Sessions: f.sessions, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
+	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Replayer: &f.replayer, Nodes: f, Health: f, Pool: f, Runners: f, AdminEvents: fakeAdminEvents{f}, Registry: &f.skills.published, Holds: f.holds(), Retention: fakeRetention{f}, Sessions: f.sessions, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,6 +221,7 @@ func (f *fakeApp) fill(n int) *fakeApp {
 
 // fakeSessions has sessions in memory.
 type fakeSessions struct {
+	app     *fakeApp
 	mu      sync.Mutex
 	byToken map[string]tokens.Token // by the token's secret
 	open    map[string]tokens.Token // by the session's secret

@@ -63,6 +63,8 @@ func hostileApp(s string) *fakeApp {
 	f.pool.NotShared = s
 	f.hostileSkills(s)
 	f.hostileAudit(s)
+	f.fillPeople(s)
+	f.people[1].ID = s
 	for i := range f.events {
 		f.events[i].NodeID, f.events[i].Kind = s, audit.EventKind(s)
 	}
@@ -91,7 +93,7 @@ func TestHostileContent(t *testing.T) {
 	b := open(t, "")
 	for _, s := range []string{strings.Join(hostile[:7], " "), strings.Join(hostile[7:14], " "), hostile[14]} {
 		b.url = hostileApp(s).serve(t)
-		for _, path := range []string{"/console/history?columns=status,command,reason,project,user,agent,task,conversation,skill,token,backend,node,image", "/console/execs/" + execID(2), "/console/refused", "/console/runners", "/console/tokens", "/console/audit", "/console/audit/events", "/console/audit/holds", "/console/audit/retention", "/console/skills", "/console/skills/shell.run", "/console/packages?agent_id=ag&user_id=ann", "/console/packages/ag/ann/own", "/console/packages/ag/ann/own/file?path=main.py", "/console/packages/ag/ann/own/diff", "/console/registry", "/console/registry/skills/csv-report", "/console/overview"} {
+		for _, path := range []string{"/console/history?columns=status,command,reason,project,user,agent,task,conversation,skill,token,backend,node,image", "/console/execs/" + execID(2), "/console/refused", "/console/runners", "/console/people", "/console/tokens", "/console/audit", "/console/audit/events", "/console/audit/holds", "/console/audit/retention", "/console/skills", "/console/skills/shell.run", "/console/packages?agent_id=ag&user_id=ann", "/console/packages/ag/ann/own", "/console/packages/ag/ann/own/file?path=main.py", "/console/packages/ag/ann/own/diff", "/console/registry", "/console/registry/skills/csv-report", "/console/overview"} {
 			b.visit(path)
 			drawn := 0
 			if path == "/console/overview" {
@@ -107,7 +109,7 @@ func TestHostileContent(t *testing.T) {
 			}](b, `({Hacked: "hacked" in window, Scripts: document.scripts.length, Odd: document.querySelectorAll("img,svg,iframe,object,embed,base,[onerror],[onload],main [hx-trigger]:not(#newer)").length,
 				Forms: [...document.forms].filter(f => new URL(f.action).origin != location.origin).length, H1: [...document.querySelectorAll("h1")].map(h => h.innerText).join("|"),
 				Wide: document.documentElement.scrollWidth > innerWidth})`)
-			if got.Hacked || got.Scripts != 2 || got.Odd != drawn || got.Forms != 0 || got.Wide || !slices.Contains([]string{"History", "Exec " + execID(2), "Refused", "Runners and nodes", "Tokens", "Audit log", "Administrative events", "Holds", "Retention", "Skills", "shell.run", "Packages", "own", "main.py", "Changes", "Registry", "csv-report", "Overview"}, got.H1) {
+			if got.Hacked || got.Scripts != 2 || got.Odd != drawn || got.Forms != 0 || got.Wide || !slices.Contains([]string{"History", "Exec " + execID(2), "Refused", "Runners and nodes", "People", "Tokens", "Audit log", "Administrative events", "Holds", "Retention", "Skills", "shell.run", "Packages", "own", "main.py", "Changes", "Registry", "csv-report", "Overview"}, got.H1) {
 				t.Errorf("%.40q, %s: %+v", s, path, got)
 			}
 		}

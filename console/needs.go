@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	"secbox/api/visible"
@@ -17,6 +18,7 @@ import (
 	"secbox/replay"
 	"secbox/runner"
 	"secbox/sandbox/remote"
+	"secbox/sessions"
 	"secbox/tokens"
 	"secbox/translog"
 )
@@ -54,11 +56,34 @@ type Sessions interface {
 	// Begin exchanges the secret of a token for that of a session.
 	Begin(ctx context.Context, secret, address string) (session string, caller tokens.Token, err error)
 
-	// Caller returns the token of a session: fault.Unauthenticated or fault.TokenRevoked when it has ended.
+	// Caller returns the token or person of a session: fault.Unauthenticated or fault.TokenRevoked when it has ended.
 	Caller(ctx context.Context, session string) (tokens.Token, error)
 
-	// End ends a session of a token.
+	// BeginPerson begins a session of the person whom identify returns; fault.Forbidden for one who may not sign in, and the errors of identify.
+	BeginPerson(ctx context.Context, address string, identify func(context.Context) (sessions.Person, error)) (session string, caller tokens.Token, err error)
+
+	// End ends a session of a token or person.
 	End(ctx context.Context, session string, caller tokens.Token) error
+
+	// People returns people who signed in by single sign-on, newest first, after the one with an id (empty: from the first).
+	People(ctx context.Context, after string, limit int) ([]sessions.Person, error)
+
+	// Block ends the sessions of a person, who cannot sign in until Unblock, by the actor of the context. fault.NotFound.
+	Block(ctx context.Context, id string) error
+	Unblock(ctx context.Context, id string) error
+}
+
+// SignOn asks an OIDC provider who signs in; see sso.Provider.
+type SignOn interface {
+	// Name is the provider's host, and Origin the scheme and host of the console to which it sends browsers back.
+	Name() string
+	Origin() string
+
+	// Begin returns the provider's address to which a browser goes to sign in; secret is known to this browser only.
+	Begin(ctx context.Context, secret string) (address string, err error)
+
+	// Finish returns the person whom the provider's answer names, by its parameters.
+	Finish(ctx context.Context, secret string, answer url.Values) (sessions.Person, error)
 }
 
 // Tokens makes, lists and revokes tokens, by the actor of the context; see tokens.Service.

@@ -54,6 +54,8 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"file of a package", "/console/packages/ag/ann/own/file?path=main.py"},
 	{"binary file of a package", "/console/packages/ag/ann/own/file?path=logo.png"},
 	{"changes of a package", "/console/packages/ag/ann/own/diff"},
+	{"people", "/console/people"},
+	{"people beyond the last", "/console/people?after=t"},
 	{"tokens", "/console/tokens"},
 	{"tokens with revoked ones", "/console/tokens?revoked=1&before=t3"},
 	{"token", "/console/tokens/t1"},
@@ -112,7 +114,7 @@ func fullApp() *fakeApp {
 	f.output["stderr"] = []byte("warning\n")
 	f.fillSkills()
 	f.fullAudit()
-	return f
+	return f.fillPeople("Ada Lovelace (ada@idp.example)")
 }
 
 // get returns the body of a page as it is sent.

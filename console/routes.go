@@ -11,10 +11,11 @@ import (
 
 // route is a page, a form or another answer of the console. Exactly one of page, form, answer and serve is set.
 type route struct {
-	path  string        // below /console, in echo's form: /execs/:id
-	roles []tokens.Role // may use it, as in openapi.yaml; nil: no one needs to be signed in
-	query []string      // its parameters; it refuses others
-	nav   string        // its label in the navigation; empty: it is not there
+	path    string        // below /console, in echo's form: /execs/:id
+	roles   []tokens.Role // may use it, as in openapi.yaml; nil: no one needs to be signed in
+	query   []string      // its parameters; it refuses others
+	arrival bool          // another site leads browsers there with parameters of its own, which it reads itself
+	nav     string        // its label in the navigation; empty: it is not there
 
 	covers []string // of an entry of the navigation: the paths of other pages that belong to it
 
@@ -38,6 +39,8 @@ func (c *Console) table() []route {
 		{path: "", roles: skillReaders, serve: c.start},
 		{path: "/sign-in", query: []string{"next", "ended"}, page: c.signInPage},
 		{path: "/sign-in", form: c.signIn},
+		{path: "/sign-in/oidc", query: []string{"next"}, serve: c.beginSignOn},
+		{path: "/sign-in/oidc/callback", arrival: true, serve: c.finishSignOn},
 		{path: "/sign-out", roles: tokens.Roles(), form: c.signOut},
 		{path: "/overview", nav: "Overview", roles: readers, query: []string{"span", "live"}, page: c.overview},
 		{path: "/history", nav: "History", covers: []string{"/execs"}, roles: readers, query: historyQuery, page: c.history},
@@ -76,6 +79,8 @@ func (c *Console) table() []route {
 		{path: "/audit/retention", roles: auditors, page: c.retention},
 		{path: "/audit/export", roles: auditors, query: exportQuery, page: c.exportForm},
 		{path: "/audit/export/file", roles: auditors, query: exportQuery, serve: c.downloadExport},
+		{path: "/people", nav: c.navIfSignOn("People"), roles: admins, query: []string{"after"}, page: c.people},
+		{path: "/people/block", roles: admins, form: c.blockPerson},
 		{path: "/tokens", nav: "Tokens", roles: admins, query: []string{"revoked", "before"}, page: c.tokens},
 		{path: "/tokens", roles: admins, answer: c.createToken},
 		{path: "/tokens/:id", roles: admins, page: c.token},

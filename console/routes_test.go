@@ -68,14 +68,18 @@ var operations = map[string][]string{
 
 // ownRoles are the roles of routes that have no operation in openapi.yaml.
 var ownRoles = map[string][]tokens.Role{
-	"GET /console":                    {tokens.Worker, tokens.Auditor, tokens.AgentAdmin, tokens.Admin},
-	"GET /console/sign-in":            nil, // everyone
-	"POST /console/sign-in":           nil,
-	"POST /console/sign-out":          tokens.Roles(),
-	"GET /console/tokens":             {tokens.Admin},
-	"POST /console/tokens":            {tokens.Admin},
-	"GET /console/tokens/:id":         {tokens.Admin},
-	"POST /console/tokens/:id/revoke": {tokens.Admin},
+	"GET /console":                       {tokens.Worker, tokens.Auditor, tokens.AgentAdmin, tokens.Admin},
+	"GET /console/sign-in":               nil, // everyone
+	"POST /console/sign-in":              nil,
+	"POST /console/sign-out":             tokens.Roles(),
+	"GET /console/sign-in/oidc":          nil,
+	"GET /console/sign-in/oidc/callback": nil,
+	"GET /console/people":                {tokens.Admin},
+	"POST /console/people/block":         {tokens.Admin},
+	"GET /console/tokens":                {tokens.Admin},
+	"POST /console/tokens":               {tokens.Admin},
+	"GET /console/tokens/:id":            {tokens.Admin},
+	"POST /console/tokens/:id/revoke":    {tokens.Admin},
 }
 
 // otherAddresses has an address of each route that has no page in pagesUnderTest.
@@ -94,6 +98,9 @@ var otherAddresses = map[string]string{
 	"GET /console/history/export":                "/console/history/export",
 	"POST /console/sign-in":                      "/console/sign-in",
 	"POST /console/sign-out":                     "/console/sign-out",
+	"GET /console/sign-in/oidc":                  "/console/sign-in/oidc",
+	"GET /console/sign-in/oidc/callback":         callback,
+	"POST /console/people/block":                 "/console/people/block",
 	"POST /console/tokens":                       "/console/tokens",
 	"POST /console/tokens/:id/revoke":            "/console/tokens/t1/revoke",
 
@@ -214,7 +221,11 @@ func TestHeadersOfRoutes(t *testing.T) {
 			}
 		}
 		for _, c := range resp.Cookies() {
-			if c.Name == "secbox_session" && c.Value != "" && !strings.HasPrefix(what, "POST /console/sign-in") || c.Value == planted || c.Domain != "" || !c.HttpOnly || c.SameSite != http.SameSiteStrictMode {
+			sameSite := http.SameSiteStrictMode
+			if c.Name == "secbox_oidc" {
+				sameSite = http.SameSiteLaxMode // the provider's page leads back to us
+			}
+			if c.Name == "secbox_session" && c.Value != "" && !strings.HasPrefix(what, "POST /console/sign-in") || c.Value == planted || c.Domain != "" || !c.HttpOnly || c.SameSite != sameSite {
 				t.Errorf("%s sets the cookie %s", what, c)
 			}
 		}
@@ -448,5 +459,5 @@ func TestFramed(t *testing.T) {
 func (f *fakeApp) changes() string {
 	f.sessions.mu.Lock()
 	defer f.sessions.mu.Unlock()
-	return fmt.Sprint(f.canceled, f.tokens, f.downloads, len(f.replayer.asked), f.audit.holds)
+	return fmt.Sprint(f.canceled, f.tokens, f.downloads, len(f.replayer.asked), f.audit.holds, f.blocked)
 }

@@ -104,31 +104,35 @@ func (c *Console) signInPage(v *visit) (ui.Page, error) {
 	if v.query.Get("ended") != "" {
 		message = "Your session has ended. Sign in again."
 	}
-	return ui.Page{Title: "Sign in", Body: signInBody(v.query.Get("next"), message, nil)}, nil
+	return ui.Page{Title: "Sign in", Body: signInBody(v.query.Get("next"), message, c.providerName(), nil)}, nil
 }
 
 // refusedSignIn is the error of a sign-in, which is shown on its page.
 type refusedSignIn struct {
 	error
-	next string
+	next, provider string
+}
+
+func (c *Console) refuseSignIn(err error, next string) error {
+	return refusedSignIn{err, next, c.providerName()}
 }
 
 func (e refusedSignIn) Unwrap() error { return e.error }
 
 func (e refusedSignIn) page() ui.Page {
 	problem := fault.From(e.error)
-	if problem.Code == fault.Unauthenticated {
-		problem = fault.New(problem.Code, "The token is not known. Paste the whole token, which begins with %s unless an operator chose it.", tokens.Prefix)
-	}
-	return ui.Page{Title: "Sign in", Body: signInBody(e.next, "", problem), Status: fault.HTTPStatus(problem.Code)}
+	return ui.Page{Title: "Sign in", Body: signInBody(e.next, "", e.provider, problem), Status: fault.HTTPStatus(problem.Code)}
 }
 
 // signIn exchanges a token for a session, which always has a new secret: one that was there before the sign-in is ended.
 func (c *Console) signIn(v *visit) (ui.Address, error) {
 	to := v.form.Get("next")
 	session, _, err := c.cfg.Sessions.Begin(v.ctx(), strings.TrimSpace(v.form.Get("token")), v.door.ClientAddress(v.Request()))
+	if fault.Is(err, fault.Unauthenticated) {
+		err = fault.New(fault.Unauthenticated, "The token is not known. Paste the whole token, which begins with %s unless an operator chose it.", tokens.Prefix)
+	}
 	if err != nil {
-		return ui.Address{}, refusedSignIn{err, to}
+		return ui.Address{}, c.refuseSignIn(err, to)
 	}
 	if v.session != "" {
 		if err := c.cfg.Sessions.End(v.ctx(), v.session, v.caller); err != nil {

@@ -76,7 +76,7 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 				return fault.New(fault.Forbidden, "a token with the role %s may not open this page; allowed are: %s", v.caller.Role, roleNames(r.roles))
 			}
 		}
-		if err := v.readQuery(r.query); err != nil {
+		if err := v.readQuery(r.query); err != nil && !r.arrival {
 			return err
 		}
 		if r.form != nil || r.answer != nil {

@@ -38,6 +38,7 @@ import (
 	"secbox/runner"
 	"secbox/settings"
 	"secbox/skills/library"
+	"secbox/sso"
 	"secbox/statedir"
 	"secbox/store"
 	"secbox/tokens"
@@ -92,6 +93,7 @@ type Server struct {
 	published    *registry.Registry
 	results      *offload.Store
 	feishu       *feishu.Client // nil: off
+	provider     *sso.Provider  // of the console's single sign-on; nil: off
 	listener     net.Listener
 
 	userServers *userservers.Manager // nil: none
@@ -134,6 +136,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.openRegistry,
 		s.openResults,
 		s.makeFeishu,
+		s.makeSignOn,
 		s.makeUserServers,
 		s.listen,
 		s.makeHandler,
@@ -212,6 +215,9 @@ func (s *Server) shutdown(ctx context.Context) error {
 	s.background.Wait()
 	if s.feishu != nil {
 		s.feishu.Close()
+	}
+	if s.provider != nil {
+		s.provider.Close()
 	}
 	if s.results != nil {
 		errs = append(errs, s.results.Close())

@@ -82,6 +82,16 @@ var samples = map[string][3]string{
 	"mcp_servers":       {`{"*":{"time":{"command":"a"}}}`, `{"a1":{"x":{"command":"b","args":["c"],"idle_seconds":5}}}`, ""},
 	"feishu.base_url":   {"https://a.example", "https://open.larksuite.com", ""},
 
+	"console.oidc.issuer":         {"https://a.example", "https://b.example", ""},
+	"console.oidc.client_id":      {"a", "b", ""},
+	"console.oidc.client_secret":  {"", "a-secret", ""},
+	"console.oidc.redirect_url":   {"https://a.example/cb", "https://b.example/cb", ""},
+	"console.oidc.scopes":         {"email", "email,groups", ""},
+	"console.oidc.groups_claim":   {"roles", "teams", ""},
+	"console.oidc.admin_groups":   {"a", "a,b", ""},
+	"console.oidc.auditor_groups": {"a", "a,b", ""},
+	"console.oidc.worker_groups":  {"a", "a,b", ""},
+
 	"sandbox.runtime_mode":         {"linux", "wsl", ""},
 	"sandbox.workspace_root":       {"/srv/d/ws", "/srv/e/ws", "/srv/f/ws"},
 	"sandbox.workspace_root_win":   {`D:\a`, `D:\b`, ""},

@@ -28,6 +28,7 @@ type Settings struct {
 	Workspaces Workspaces `yaml:"workspaces"`
 	Sandboxes  Sandboxes  `yaml:"sandboxes"`
 	Feishu     Feishu     `yaml:"feishu"`
+	Console    Console    `yaml:"console"`
 	MCPServers MCPServers `yaml:"mcp_servers" default:"none" doc:"MCP servers that run in users' sandboxes, by agent (* is all agents) and name; see mcp.md. As a variable, the same as JSON."`
 
 	origin origin // not a setting; see Command
@@ -137,6 +138,24 @@ type Feishu struct {
 	BaseURL   string `yaml:"base_url" doc:"Address of Feishu's API; that of Lark is https://open.larksuite.com. http only on this machine."`
 }
 
+// Console is about the web pages.
+type Console struct {
+	OIDC OIDC `yaml:"oidc"`
+}
+
+// OIDC is about the single sign-on of the console. It is off while none of issuer, client and groups is set.
+type OIDC struct {
+	Issuer        string   `yaml:"issuer" default:"none" doc:"Address of the OIDC provider by which people sign in to the console, as the provider writes it in its tokens. http only on this machine."`
+	ClientID      string   `yaml:"client_id" default:"none" doc:"Id of the console as a client of the OIDC provider."`
+	ClientSecret  Secret   `yaml:"client_secret" source:"env" default:"none" doc:"Secret of the console as a client of the OIDC provider. Environment only, so that it is in no file."`
+	RedirectURL   string   `yaml:"redirect_url" default:"none" doc:"Address of the console to which the OIDC provider sends browsers back, as it is registered there: https://HOST/console/sign-in/oidc/callback. http only on this machine."`
+	Scopes        []string `yaml:"scopes" doc:"Scopes that the OIDC provider is asked for beside openid. Some providers tell groups only with the scope groups."`
+	GroupsClaim   string   `yaml:"groups_claim" doc:"Claim of the OIDC provider that lists a person's groups."`
+	AdminGroups   []string `yaml:"admin_groups" default:"none" doc:"Groups whose people are admins in the console. The highest role of a person's groups counts: admin, auditor, worker."`
+	AuditorGroups []string `yaml:"auditor_groups" default:"none" doc:"Groups whose people are auditors in the console."`
+	WorkerGroups  []string `yaml:"worker_groups" default:"none" doc:"Groups whose people are workers in the console, who see their own execs."`
+}
+
 // Overrides are the values of flags; an empty one was not given. Directories may be relative to the working directory. WorkspaceRoot
 // replaces all spellings of the workspace root except workspace_root_host.
 type Overrides struct {
@@ -212,7 +231,8 @@ func Default() Settings {
 			RunnerGraceSeconds: 60,
 			HeartbeatSeconds:   10, // some proxies close connections that are silent for 30 s
 		},
-		Feishu: Feishu{BaseURL: "https://open.feishu.cn"},
+		Feishu:  Feishu{BaseURL: "https://open.feishu.cn"},
+		Console: Console{OIDC: OIDC{Scopes: []string{"profile", "email"}, GroupsClaim: "groups"}},
 	}
 }
 

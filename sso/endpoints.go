@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -87,11 +88,11 @@ func (p *Provider) read(ctx context.Context) (*endpoints, error) {
 // check refuses settings that cannot work.
 func (cfg Config) check() error {
 	issuer, err := url.Parse(cfg.Issuer)
-	if err != nil || issuer.Host == "" || issuer.User != nil || issuer.RawQuery != "" || issuer.Fragment != "" || !private(issuer) {
+	if err != nil || issuer.Host == "" || issuer.User != nil || strings.ContainsAny(cfg.Issuer, "?# ") || !private(issuer) {
 		return fault.New(fault.InvalidSettings, "console.oidc.issuer must be https://host with or without a path, as the provider writes it; http only on this machine")
 	}
 	to, err := url.Parse(cfg.RedirectURL)
-	if err != nil || to.Host == "" || to.User != nil || to.RawQuery != "" || to.Fragment != "" || !private(to) || to.Path != CallbackPath {
+	if err != nil || to.Host == "" || to.User != nil || strings.ContainsAny(cfg.RedirectURL, "?# ") || !private(to) || to.Path != CallbackPath {
 		return fault.New(fault.InvalidSettings, "console.oidc.redirect_url must be the console's address as browsers see it, with the path %s: https://core.example%s; http only on this machine", CallbackPath, CallbackPath)
 	}
 	for name, value := range map[string]string{

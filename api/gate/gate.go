@@ -62,7 +62,10 @@ func (g *Gate) Secure(r *http.Request) bool {
 }
 
 // CheckHost refuses a Host that is not this server's and, on loopback, a request that a page of another origin made.
-func (g *Gate) CheckHost(r *http.Request) error { return g.hosts.check(r) }
+func (g *Gate) CheckHost(r *http.Request) error { return g.hosts.check(r, false) }
+
+// CheckArrival is CheckHost for an address to which another site may lead a browser, if it shows the answer as a page of its own.
+func (g *Gate) CheckArrival(r *http.Request) error { return g.hosts.check(r, true) }
 
 // Authenticate returns the token of a request. A request with a bad token is refused even where it needs none.
 func (g *Gate) Authenticate(r *http.Request) (tokens.Token, error) {

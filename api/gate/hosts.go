@@ -47,7 +47,8 @@ func newHosts(listenAddr string, allowed []string) (hosts, error) {
 	return g, nil
 }
 
-func (g hosts) check(r *http.Request) error {
+// check refuses what Gate.CheckHost and, if arrival is true, Gate.CheckArrival refuse.
+func (g hosts) check(r *http.Request, arrival bool) error {
 	if len(g.names) > 0 && !g.knows(r.Host) {
 		return fault.New(fault.ForeignHost, "the Host header %q is not one of this server's; use localhost, or add the name to the setting http.allowed_hosts", problem.Clip(r.Host))
 	}
@@ -58,6 +59,9 @@ func (g hosts) check(r *http.Request) error {
 		if !sameOrigin(origin, r.Host) {
 			return fault.New(fault.ForeignOrigin, "the request comes from a page of %q; this server answers only its own pages and programs", problem.Clip(origin))
 		}
+	}
+	if arrival && r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
+		return nil
 	}
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
 		if site != "same-origin" && site != "none" {

@@ -1,0 +1,118 @@
+package console
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"secbox/console/ui"
+	"secbox/fault"
+	"secbox/sessions"
+)
+
+// pendingCookie is a sign-in that has begun at a provider: the secret of which its state, nonce and verifier are made, when it began, and where it leads. The
+// server keeps nothing of it.
+const pendingCookie = "secbox_oidc"
+
+// Bounds of a sign-in that has begun.
+const (
+	maxPending     = 10 * time.Minute
+	maxPendingNext = 2 << 10 // bytes: browsers keep cookies of 4 KiB
+)
+
+func (c *Console) providerName() string {
+	if c.cfg.SignOn == nil {
+		return ""
+	}
+	return c.cfg.SignOn.Name()
+}
+
+// noSignOn is the error of its pages while it is turned off.
+func noSignOn() error {
+	return fault.New(fault.NotFound, "single sign-on is not set up here; sign in with a token, or see console.oidc in the documentation of the settings")
+}
+
+// beginSignOn leads the browser to the provider. A session that it has ends: the answer of the provider comes without the session's cookie.
+func (c *Console) beginSignOn(v *visit, w http.ResponseWriter) error {
+	if c.cfg.SignOn == nil {
+		return noSignOn()
+	}
+	if dest := v.Request().Header.Get("Sec-Fetch-Dest"); dest != "" && dest != "document" {
+		return fault.New(fault.ForeignOrigin, "a sign-in begins in a tab of its own, not in a part of another page; open the page for signing in")
+	}
+	to := v.query.Get("next")
+	secret := sessions.Secret()
+	address, err := c.cfg.SignOn.Begin(v.ctx(), secret)
+	if err != nil {
+		return c.refuseSignIn(err, to)
+	}
+	if v.session != "" {
+		if err := c.cfg.Sessions.End(v.ctx(), v.session, v.caller); err != nil {
+			return err
+		}
+		v.setCookie(sessionCookie, "")
+	}
+	if len(to) > maxPendingNext {
+		to = ""
+	}
+	v.setPending(strings.Join([]string{secret, strconv.FormatInt(c.cfg.Now().Unix(), 10), base64.RawURLEncoding.EncodeToString([]byte(to))}, "."))
+	http.Redirect(w, v.Request(), address, http.StatusSeeOther)
+	return nil
+}
+
+// finishSignOn signs in the person whom the provider names. The session's cookie is SameSite=Strict, so a redirect from here, which the provider's page
+// has begun, would not have it; a page of ours that refreshes itself has it.
+func (c *Console) finishSignOn(v *visit, w http.ResponseWriter) error {
+	if c.cfg.SignOn == nil {
+		return noSignOn()
+	}
+	secret, to, ok := v.pending(c.cfg.Now())
+	v.setPending("")
+	if !ok {
+		return c.refuseSignIn(fault.New(fault.Unauthenticated, "This browser has begun no sign-in in the last %d minutes, or not at %s. Open the console there, and sign in again.",
+			int(maxPending.Minutes()), c.cfg.SignOn.Origin()), "")
+	}
+	session, caller, err := c.cfg.Sessions.BeginPerson(v.ctx(), v.door.ClientAddress(v.Request()), func(ctx context.Context) (sessions.Person, error) {
+		return c.cfg.SignOn.Finish(ctx, secret, v.Request().URL.Query())
+	})
+	if err != nil {
+		return c.refuseSignIn(err, to)
+	}
+	v.setCookie(sessionCookie, session)
+	v.setCookie(formCookie, "")
+	w.Header().Set("Refresh", "0; url="+next(to).String())
+	return c.render(v, ui.Page{Title: "Signed in", Body: signedInBody(caller.Name, next(to))})
+}
+
+// setPending sets the cookie of a sign-in that has begun, or removes it with an empty value. It is SameSite=Lax: the provider's page leads back to us.
+func (v *visit) setPending(value string) {
+	secure := v.door.Secure(v.Request())
+	cookie := &http.Cookie{
+		Name: cookieName(pendingCookie, secure), Value: value, Path: "/", HttpOnly: true, Secure: secure, SameSite: http.SameSiteLaxMode, MaxAge: int(maxPending.Seconds()),
+	}
+	if value == "" {
+		cookie.MaxAge = -1
+	}
+	http.SetCookie(v.Response(), cookie)
+}
+
+// pending returns the sign-in that this browser has begun; false if there is none, or only an old one.
+func (v *visit) pending(now time.Time) (secret, next string, ok bool) {
+	cookie, err := v.Request().Cookie(cookieName(pendingCookie, v.door.Secure(v.Request())))
+	if err != nil {
+		return "", "", false
+	}
+	parts := strings.Split(cookie.Value, ".")
+	if len(parts) != 3 || !isSecret(parts[0]) {
+		return "", "", false
+	}
+	begun, err := strconv.ParseInt(parts[1], 10, 64)
+	if age := now.Sub(time.Unix(begun, 0)); err != nil || age < -time.Minute || age > maxPending {
+		return "", "", false
+	}
+	to, err := base64.RawURLEncoding.DecodeString(parts[2])
+	return parts[0], string(to), err == nil
+}
