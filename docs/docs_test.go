@@ -37,6 +37,7 @@ var notRun = map[string]string{
 	"images.md: docker build --network=host -t numpy-sandbox:1 - <<'EOF'":                                                                                   "needs a package mirror",
 	"mcp.md: npx @modelcontextprotocol/inspector --cli http://127.0.0.1:8003/mcp --transport http \\":                                                       "needs the npm registry; e2e runs the inspector that make setup installs",
 	"packages.md: core-api skills repair --dry-run      # prints the repairs":                                                                               "needs a stopped server; e2e/repair_test.go runs it",
+	"performance.md: bin/bench fill --state-dir /srv/million --rows 1000000      # with --database-url for PostgreSQL":                                      "takes half an hour",
 	"performance.md: make bench                                                        # some twenty minutes":                                               "takes twenty minutes; cmd/bench has a short run as its test",
 	"performance.md: go test ./e2e -run - -bench WarmExec -benchtime 500x -cpuprofile cpu.pprof":                                                            "takes minutes",
 	"runners.md: secbox runner --server wss://core-api.example.com --token-file laptop.token --workspace dir":                                               "needs a TLS certificate",
