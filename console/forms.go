@@ -4,8 +4,10 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"secbox/console/ui"
@@ -29,11 +31,19 @@ func (c *Console) readForm(v *visit) error {
 		return fault.Wrap(fault.InvalidRequest, err, "the form could not be read; it may have at most %d bytes", maxForm)
 	}
 	v.form = r.PostForm
-	want := v.csrf()
-	if got := v.form.Get(ui.CSRFField); want == "" || !hmac.Equal([]byte(got), []byte(want)) {
+	if got := []byte(v.form.Get(ui.CSRFField)); !slices.ContainsFunc(v.cookies, func(secret string) bool { return hmac.Equal(got, []byte(csrfToken(secret))) }) {
 		return fault.New(fault.ForeignOrigin, "the form is too old or not of this site: go back, reload the page and send it again; cookies must be allowed")
 	}
 	return nil
+}
+
+// unlessRefused returns a page that shows the values that an error refuses beside their inputs; any other error is the answer itself.
+func unlessRefused(page ui.Page, err error) (ui.Page, error) {
+	if problem := (*fault.Error)(nil); errors.As(err, &problem) && len(problem.Fields) > 0 {
+		page.Problem, page.Status = problem, fault.HTTPStatus(problem.Code)
+		return page, nil
+	}
+	return page, err
 }
 
 // ownOrigin refuses a request that another site made, by the headers with which browsers say so. Browsers send Origin with every form.
@@ -52,10 +62,14 @@ func ownOrigin(r *http.Request) error {
 
 // csrf returns the token of the visit's forms: only this server's pages in this browser have it. Every node computes the same.
 func (v *visit) csrf() string {
-	if v.cookie == "" {
+	if len(v.cookies) == 0 {
 		return ""
 	}
-	mac := hmac.New(sha256.New, []byte(v.cookie))
+	return csrfToken(v.cookies[0])
+}
+
+func csrfToken(secret string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte("secbox console form"))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }

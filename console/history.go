@@ -40,6 +40,7 @@ type historyList struct {
 	here    ui.Address // without the cursor
 	first   bool
 	newer   newerExecs
+	listed  bool // false: the filters were refused
 
 	mayExport bool
 	export    ui.Address // of the execs on all pages, without a format
@@ -54,7 +55,7 @@ func (p historyList) initial() bool {
 // history lists execs, newest first.
 func (c *Console) history(v *visit) (ui.Page, error) {
 	page, err := c.readHistory(v)
-	return ui.Page{Title: "History", Body: historyBody(page)}, err
+	return unlessRefused(ui.Page{Title: "History", Body: historyBody(page)}, err)
 }
 
 // searchText returns the text to search in commands, in lower case. A wrong one goes to bad.
@@ -81,12 +82,12 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, erro
 	}
 	text := searchText(v.query, &bad)
 	out := historyList{query: v.query, columns: chosenColumns(v.query.Get("columns"), &bad), here: v.here().With("cursor", "")}
-	if err := bad.Err(); err != nil {
-		return out, err
-	}
 	if out.initial() { // as the form sends them
 		v.query.Del("columns")
 		out.here = out.here.With("columns", "")
+	}
+	if err := bad.Err(); err != nil {
+		return out, err
 	}
 	list := out.here.With("columns", "").String() // columns do not change the rows
 	var after *audit.Cursor
@@ -123,6 +124,7 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, erro
 		out.next, out.more = out.here.With("cursor", visible.EncodeCursor(*next, list)), true
 	}
 	out.newer = c.newerOf(out)
+	out.listed = true
 	return out, nil
 }
 

@@ -17,7 +17,7 @@ var refusals = []string{string(audit.PolicyDenied), string(audit.Forbidden), str
 // refused lists the requests that were refused and put on record, newest first.
 func (c *Console) refused(v *visit) (ui.Page, error) {
 	page, err := c.readHistory(v, audit.Rejected)
-	return ui.Page{Title: "Refused", Body: refusedBody(page)}, err
+	return unlessRefused(ui.Page{Title: "Refused", Body: refusedBody(page)}, err)
 }
 
 // violation is a field of the policy for which a request was refused.

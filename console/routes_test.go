@@ -321,7 +321,7 @@ func TestFormsOfOthers(t *testing.T) {
 		stranger, err := http.NewRequestWithContext(t.Context(), "POST", server+path, strings.NewReader("csrf_token=&token=secret-admin"))
 		must(t, err)
 		stranger.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		if resp, _ := newVisitor(t, server).do(stranger); resp.Header.Get("Location") != "/console/sign-in" && resp.StatusCode != http.StatusForbidden {
+		if resp, _ := newVisitor(t, server).do(stranger); resp.Header.Get("Location") != "/console/sign-in?ended=form" && resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s without cookies: %d", name(r), resp.StatusCode)
 		}
 		v := newVisitor(t, server)

@@ -41,17 +41,6 @@ func TestShowMore(t *testing.T) {
 	}
 }
 
-// TestTimesWithScript: times become local ones of the same width.
-func TestTimesWithScript(t *testing.T) {
-	b := open(t, fullApp().serve(t))
-	b.visit("/console/history")
-	b.do(chromedp.WaitVisible("time[data-utc]"))
-	got := eval[struct{ Text, Title, Zone string }](b, `(t => ({Text: t.textContent, Title: t.title, Zone: document.querySelector("[data-zone]").textContent}))(document.querySelector("#results td time"))`)
-	if got.Text != "2026-11-23 09:31:00" || !strings.HasPrefix(got.Title, "2026-11-23 09:31:00.000000 UTC · 2026-11-23 09:31:00 ") || got.Zone != "UTC" {
-		t.Errorf("%+v", got)
-	}
-}
-
 // TestSignInWithBrowser signs in, follows a link, and signs out, in a browser that enforces the Content-Security-Policy and the cookies.
 func TestSignInWithBrowser(t *testing.T) {
 	f := closedApp()

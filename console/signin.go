@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 // The cookies. Behind TLS their names begin with __Host-, so that no other host can set them.
 const (
-	formCookie    = "secbox_form" // of a browser that is not signed in
+	formCookie    = "secbox_form" // begins the names of those of a browser that is not signed in
 	sessionCookie = "secbox_session"
 )
 
@@ -23,7 +24,7 @@ func (c *Console) identify(v *visit) error {
 	if session := v.readCookie(sessionCookie); session != "" {
 		caller, err := c.cfg.Sessions.Caller(v.ctx(), session)
 		if err == nil {
-			v.caller, v.session, v.cookie = caller, session, session
+			v.caller, v.session, v.cookies = caller, session, []string{session}
 		}
 		if !signedOut(err) {
 			return err
@@ -31,9 +32,10 @@ func (c *Console) identify(v *visit) error {
 		v.setCookie(sessionCookie, "")
 		v.ended, ended = true, err
 	}
-	if v.cookie = v.readCookie(formCookie); v.cookie == "" {
-		v.cookie = sessions.Secret()
-		v.setCookie(formCookie, v.cookie)
+	if v.cookies = v.formCookies(); len(v.cookies) == 0 {
+		// A browser that opens several pages at once gets a cookie from each: with names of their own, none replaces another.
+		v.cookies = []string{sessions.Secret()}
+		v.setCookie(formCookie+"_"+sessions.Secret()[:8], v.cookies[0])
 	}
 	caller, err := v.door.WithoutToken(v.Request())
 	if err != nil && ended != nil {
@@ -74,16 +76,35 @@ func (v *visit) toSignIn() error {
 	if v.ended {
 		to = to.With("ended", "1")
 	}
-	if r := v.Request(); r.Method == http.MethodGet || r.Method == http.MethodHead {
-		if back := v.here().WithAll(r.URL.Query()).String(); len(back) <= maxNext && back != ui.Root {
-			to = to.With("next", back)
-		}
+	r := v.Request()
+	back := v.here().WithAll(r.URL.Query()).String()
+	if r.Method == http.MethodPost {
+		to, back = to.With("ended", endedForm), v.formPage()
+	}
+	if len(back) <= maxNext && back != ui.Root {
+		to = to.With("next", back)
 	}
 	if v.Request().Header.Get("HX-Request") != "" { // htmx would put the page into a part of another
 		v.Response().Header().Set("HX-Redirect", to.String())
 		return v.NoContent(http.StatusNoContent)
 	}
 	return v.Redirect(http.StatusSeeOther, to.String())
+}
+
+// endedForm is the value of the parameter ended after a form that was not obeyed.
+const endedForm = "form"
+
+// formPage returns the address of the page on which a form was, as the browser tells it.
+func (v *visit) formPage() string {
+	from, err := url.Parse(v.Request().Referer())
+	if err != nil || from.Host != v.Request().Host {
+		return ui.Root
+	}
+	page, ok := ui.Parse(from.RequestURI())
+	if !ok {
+		return ui.Root
+	}
+	return page.String()
 }
 
 // maxNext is the longest address, in bytes, to which a sign-in leads back.
@@ -101,7 +122,11 @@ func next(text string) ui.Address {
 // signInPage asks for a token.
 func (c *Console) signInPage(v *visit) (ui.Page, error) {
 	message := ""
-	if v.query.Get("ended") != "" {
+	switch v.query.Get("ended") {
+	case "":
+	case endedForm:
+		message = "You are not signed in any more, so what you sent changed nothing. Sign in, and send it again."
+	default:
 		message = "Your session has ended. Sign in again."
 	}
 	return ui.Page{Title: "Sign in", Body: signInBody(v.query.Get("next"), message, c.providerName(), nil)}, nil
@@ -140,7 +165,7 @@ func (c *Console) signIn(v *visit) (ui.Address, error) {
 		}
 	}
 	v.setCookie(sessionCookie, session)
-	v.setCookie(formCookie, "")
+	v.endFormCookies()
 	return next(to), nil
 }
 
@@ -172,6 +197,16 @@ func (v *visit) readCookie(name string) string {
 	return cookie.Value
 }
 
+// formCookies returns the secrets of a browser that is not signed in.
+func (v *visit) formCookies() (secrets []string) {
+	for _, cookie := range v.Request().Cookies() {
+		if strings.HasPrefix(cookie.Name, cookieName(formCookie, v.door.Secure(v.Request()))) && isSecret(cookie.Value) {
+			secrets = append(secrets, cookie.Value)
+		}
+	}
+	return secrets
+}
+
 // isSecret reports whether a text has the form of sessions.Secret.
 func isSecret(s string) bool {
 	return len(s) == sessions.SecretLength && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
@@ -185,4 +220,13 @@ func (v *visit) setCookie(name, value string) {
 		cookie.MaxAge = -1
 	}
 	http.SetCookie(v.Response(), cookie)
+}
+
+// endFormCookies removes the cookies of a browser that was not signed in.
+func (v *visit) endFormCookies() {
+	for _, cookie := range v.Request().Cookies() {
+		if name := strings.TrimPrefix(cookie.Name, cookieName("", v.door.Secure(v.Request()))); strings.HasPrefix(name, formCookie) {
+			v.setCookie(name, "")
+		}
+	}
 }

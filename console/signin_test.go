@@ -226,7 +226,7 @@ func TestSecureCookies(t *testing.T) {
 	f := closedApp()
 	f.secure = true
 	resp, _ := newVisitor(t, f.serve(t)).get("/console/sign-in")
-	if set := resp.Header.Get("Set-Cookie"); !strings.HasPrefix(set, "__Host-secbox_form=") || !strings.Contains(set, "; Secure") || !strings.Contains(set, "Path=/;") {
+	if set := resp.Header.Get("Set-Cookie"); !strings.HasPrefix(set, "__Host-secbox_form_") || !strings.Contains(set, "; Secure") || !strings.Contains(set, "Path=/;") {
 		t.Errorf("cookie %s", set)
 	}
 }

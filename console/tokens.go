@@ -1,8 +1,11 @@
 package console
 
 import (
+	"net/http"
 	"slices"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"secbox/console/ui"
 	"secbox/fault"
@@ -24,8 +27,7 @@ type tokensPage struct {
 
 // tokenForm is what the form for a new token asks for. Lists are as they were typed.
 type tokenForm struct {
-	name, role, projects, agents, users, userID string
-	problem                                     *fault.Error // why it was refused
+	id, name, role, projects, agents, users, userID string // id: chosen by the page, so that a form that is sent twice makes one token
 }
 
 // tokens lists the tokens.
@@ -39,7 +41,7 @@ func (c *Console) readTokens(v *visit) (tokensPage, error) {
 	if err != nil {
 		return tokensPage{}, err
 	}
-	p := tokensPage{revoked: v.query.Get("revoked") == "1", none: len(all) == 0, first: v.query.Get("before") == ""}
+	p := tokensPage{asked: tokenForm{id: uuid.Must(uuid.NewV7()).String()}, revoked: v.query.Get("revoked") == "1", none: len(all) == 0, first: v.query.Get("before") == ""}
 	slices.Reverse(all)
 	if before := v.query.Get("before"); before != "" {
 		i := slices.IndexFunc(all, func(t tokens.Token) bool { return t.ID == before })
@@ -61,18 +63,37 @@ func (c *Console) readTokens(v *visit) (tokensPage, error) {
 // createToken shows the secret of a new token on its answer, and nowhere else.
 func (c *Console) createToken(v *visit) (ui.Page, error) {
 	asked := tokenForm{
-		name: strings.TrimSpace(v.form.Get("name")), role: v.form.Get("role"), userID: strings.TrimSpace(v.form.Get("user_id")),
+		id: v.form.Get("id"), name: strings.TrimSpace(v.form.Get("name")), role: v.form.Get("role"), userID: strings.TrimSpace(v.form.Get("user_id")),
 		projects: v.form.Get("projects"), agents: v.form.Get("agents"), users: v.form.Get("users"),
 	}
 	made, secret, err := c.cfg.Tokens.Create(v.ctx(), tokens.Spec{
-		Name: asked.name, Role: tokens.Role(asked.role), Projects: list(asked.projects), Agents: list(asked.agents), Users: list(asked.users), UserID: asked.userID,
+		ID: asked.id, Name: asked.name, Role: tokens.Role(asked.role), Projects: list(asked.projects), Agents: list(asked.agents), Users: list(asked.users), UserID: asked.userID,
 	})
 	if fault.Is(err, fault.InvalidRequest) {
 		p, readErr := c.readTokens(v)
-		p.asked, p.asked.problem = asked, fault.From(err)
-		return ui.Page{Title: "Tokens", Body: tokensBody(p), Status: fault.HTTPStatus(fault.InvalidRequest)}, readErr
+		if readErr != nil {
+			return ui.Page{}, readErr
+		}
+		asked.id = p.asked.id
+		p.asked = asked
+		return unlessRefused(ui.Page{Title: "Tokens", Body: tokensBody(p)}, err)
+	}
+	if err != nil {
+		if t, ok := c.findToken(v, asked.id); ok { // the form was sent again, such as by a reload
+			return ui.Page{Title: "The token exists already", Crumbs: tokenCrumbs(), Body: sentTwice(t), Status: http.StatusConflict}, nil
+		}
 	}
 	return ui.Page{Title: "New token", Crumbs: tokenCrumbs(), Body: newTokenBody(made, secret)}, err
+}
+
+// findToken reports whether there is a token with an id.
+func (c *Console) findToken(v *visit, id string) (tokens.Token, bool) {
+	all, err := c.cfg.Tokens.List(v.ctx())
+	i := slices.IndexFunc(all, func(t tokens.Token) bool { return t.ID == id })
+	if err != nil || i < 0 {
+		return tokens.Token{}, false
+	}
+	return all[i], true
 }
 
 // list splits a text at commas and white space.

@@ -51,6 +51,39 @@ func TestTokensOverRealCore(t *testing.T) {
 	}
 }
 
+var formID = regexp.MustCompile(`name="id" value="([^"]+)"`)
+
+// TestReloadMakesNoSecondToken: a form that is sent again makes nothing, and the answer has no secret; a new form makes another token.
+func TestReloadMakesNoSecondToken(t *testing.T) {
+	t.Parallel()
+	c := startCore(t)
+	v := newVisitor(t, c.url)
+	v.signIn(c.token("ada", tokens.Admin))
+	send := func(id string) (*http.Response, string) {
+		return v.post("/console/tokens", "/console/tokens", url.Values{"id": {id}, "name": {"CI"}, "role": {"worker"}})
+	}
+	_, page := v.get("/console/tokens")
+	id := formID.FindStringSubmatch(page)[1]
+	if resp, page := send(id); resp.StatusCode != http.StatusOK || secretShown.FindString(page) == "" || !strings.Contains(page, id) {
+		t.Fatalf("%d: %s", resp.StatusCode, page)
+	}
+	resp, page := send(id)
+	if resp.StatusCode != http.StatusConflict || strings.Contains(page, tokens.Prefix) || !strings.Contains(page, "/console/tokens/"+id) {
+		t.Errorf("sent again: %d: %s", resp.StatusCode, page)
+	}
+	valid(t, []document{{"sent again", page}})
+	if resp, page := send("../1"); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "must be a UUID") {
+		t.Errorf("another id: %d", resp.StatusCode)
+	}
+	_, page = v.get("/console/tokens")
+	if next := formID.FindStringSubmatch(page)[1]; next == id {
+		t.Error("the next form has the same id")
+	}
+	if all, err := c.tokens.List(t.Context()); err != nil || len(all) != 2 {
+		t.Errorf("%d tokens, %v", len(all), err)
+	}
+}
+
 // TestTokensAreOfAdmins: other roles get 403, for pages and forms, and forms of other sites change nothing.
 func TestTokensAreOfAdmins(t *testing.T) {
 	t.Parallel()
@@ -93,7 +126,7 @@ func TestRefusedToken(t *testing.T) {
 	f := fullApp()
 	v := newVisitor(t, f.serve(t))
 	resp, page := v.post("/console/tokens", "/console/tokens", url.Values{"name": {`"><script>`}, "role": {"root"}, "projects": {"../x"}, "user_id": {"ada"}})
-	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "was not created") || !strings.Contains(page, `value="&#34;&gt;&lt;script&gt;"`) || !strings.Contains(page, "is not one of") || len(f.tokens) != 3 {
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "Nothing was done") || !strings.Contains(page, `value="&#34;&gt;&lt;script&gt;"`) || !strings.Contains(page, `aria-describedby="p-role"`) || !strings.Contains(page, `id="p-role">is not one of`) || len(f.tokens) != 3 {
 		t.Errorf("%d: %s", resp.StatusCode, page)
 	}
 }

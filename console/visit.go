@@ -25,10 +25,10 @@ type visit struct {
 	form   url.Values   // of a form
 	door   Door
 
-	session string // the secret of the caller's session; empty: it has none
-	ended   bool   // it had one
-	cookie  string // the secret of this browser, of which the tokens of its forms are made
-	tidy    bool   // the address has parameters that say nothing
+	session string   // the secret of the caller's session; empty: it has none
+	ended   bool     // it had one
+	cookies []string // the secrets of this browser: of the first one the tokens of its forms are made, and those of the others are valid, too
+	tidy    bool     // the address has parameters that say nothing
 
 	verifyEvery time.Duration // how often the session is verified while a long answer is sent, if not every sessionInterval
 }

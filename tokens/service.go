@@ -38,7 +38,8 @@ func NewService(store Store, now func() time.Time) *Service {
 	return &Service{store: store, now: now, random: func(b []byte) { rand.Read(b) }} // rand.Read never fails
 }
 
-// Create creates a token and returns it with its secret, which is not stored. It fails with fault.InvalidRequest for an invalid spec.
+// Create creates a token and returns it with its secret, which is not stored. It fails with fault.InvalidRequest for an invalid spec, and with fault.Internal for
+// the ID of another token.
 func (s *Service) Create(ctx context.Context, spec Spec) (Token, string, error) {
 	if err := spec.check(); err != nil {
 		return Token{}, "", err
@@ -134,12 +135,15 @@ func (s *Service) Revoke(ctx context.Context, id string) (Token, error) {
 func (s *Service) Any(ctx context.Context) (bool, error) { return s.store.Any(ctx) }
 
 func (s *Service) newToken(spec Spec) (Token, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return Token{}, fault.Wrap(fault.Internal, err, "cannot create an id for the token")
+	if spec.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return Token{}, fault.Wrap(fault.Internal, err, "cannot create an id for the token")
+		}
+		spec.ID = id.String()
 	}
 	return Token{
-		ID: id.String(), Name: spec.Name, Role: spec.Role, UserID: spec.UserID, CreatedAt: s.time(),
+		ID: spec.ID, Name: spec.Name, Role: spec.Role, UserID: spec.UserID, CreatedAt: s.time(),
 		Projects: scope(spec.Projects), Agents: scope(spec.Agents), Users: scope(spec.Users),
 	}, nil
 }

@@ -99,6 +99,7 @@ func TestSpecsThatAreWrong(t *testing.T) {
 		"a runner with a scope":        {Spec{Name: "a", Role: Runner, UserID: "u", Users: []string{"u"}}, []string{"users"}},
 		"a runner without a user":      {Spec{Name: "a", Role: Runner}, []string{"user_id"}},
 		"a runner of an odd user":      {Spec{Name: "a", Role: Runner, UserID: "../u"}, []string{"user_id"}},
+		"an id that is no UUID":        {Spec{Name: "a", Role: Admin, ID: "../1"}, []string{"id"}},
 		"a worker of a user":           {Spec{Name: "a", Role: Worker, UserID: "u"}, []string{"user_id"}},
 		"an agent-admin of no agent":   {Spec{Name: "a", Role: AgentAdmin}, []string{"agents"}},
 		"an agent-admin of projects":   {Spec{Name: "a", Role: AgentAdmin, Agents: []string{"a"}, Projects: []string{"p"}}, []string{"projects"}},

@@ -8,6 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
+
 	"secbox/fault"
 )
 
@@ -19,6 +21,8 @@ type Spec struct {
 	Agents   []string // worker, and agent-admin, which needs at least one
 	Users    []string // worker and agent-admin; empty: all
 	UserID   string   // runner only, which needs it
+
+	ID string // a new UUID, with which a repeated request makes no second token; empty: one is chosen
 }
 
 // Bounds of a Spec.
@@ -46,6 +50,9 @@ func (s Spec) check() error {
 		refuse("role", "is not one of %s", roleNames())
 	}
 
+	if id, err := uuid.Parse(s.ID); s.ID != "" && (err != nil || id.String() != s.ID) {
+		refuse("id", "must be a UUID")
+	}
 	scoped := s.Role == Worker || s.Role == AgentAdmin
 	for _, list := range []struct {
 		field   string

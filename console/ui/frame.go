@@ -2,8 +2,11 @@ package ui
 
 import (
 	"context"
+	"io"
 
 	"github.com/a-h/templ"
+
+	"secbox/fault"
 )
 
 // A Page is the content of a page, without the frame.
@@ -15,6 +18,8 @@ type Page struct {
 	Body    templ.Component
 	Status  int  // of the answer; 0: 200
 	Live    bool // the page has the script live.js
+
+	Problem *fault.Error // why what was asked was refused; shown above Body, and its fields beside their inputs; nil: it was not
 }
 
 // A Crumb is a page above the current one.
@@ -34,11 +39,38 @@ type Frame struct {
 	CSRF    string // for the forms of the page
 }
 
+func (f Frame) body() templ.Component {
+	return templ.ComponentFunc(func(ctx context.Context, w io.Writer) error {
+		return f.Body.Render(withProblem(ctx, f.Problem), w)
+	})
+}
+
 // NavItem is an entry of the navigation.
 type NavItem struct {
 	Label   string
 	To      Address
 	Current bool
+}
+
+type problemKey struct{}
+
+// withProblem returns a context whose inputs show why their values were refused.
+func withProblem(ctx context.Context, problem *fault.Error) context.Context {
+	return context.WithValue(ctx, problemKey{}, problem)
+}
+
+// wrong returns why the value of an input was refused; empty if it was not.
+func wrong(ctx context.Context, name string) string {
+	problem, _ := ctx.Value(problemKey{}).(*fault.Error)
+	if problem == nil {
+		return ""
+	}
+	for _, f := range problem.Fields {
+		if f.Field == name {
+			return f.Reason
+		}
+	}
+	return ""
 }
 
 type csrfKey struct{}

@@ -1,47 +1,160 @@
-// The console's own script. Pages work without it: it adds local times, copy buttons and keys.
+// The console's own script. Pages work without it: it adds how long ago things were, copy buttons and keys.
 "use strict";
 (() => {
+  const byID = (id) => document.getElementById(id);
+
+  // What this browser remembers. Without storage, a choice lasts as long as the page.
+  const chosen = {};
+  function remember(name, value) {
+    chosen[name] = value;
+    try { localStorage.setItem("secbox." + name, value); } catch { /* not allowed */ }
+  }
+  function recall(name, otherwise) {
+    try { return chosen[name] || localStorage.getItem("secbox." + name) || otherwise; } catch { return chosen[name] || otherwise; }
+  }
+
+  // say tells a message to screen readers, and shows it if it is a problem.
+  function say(text, problem) {
+    const status = byID("status");
+    status.className = problem ? "toast" : "hide";
+    status.textContent = text;
+  }
+
+  // Times
+
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";
   const two = (n) => String(n).padStart(2, "0");
   const local = (d) => `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
 
+  // ago returns the distance to now; nothing if it is longer than 30 days.
   function ago(d) {
-    const s = Math.round((Date.now() - d) / 1000);
-    const units = [["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
-    const [unit, size] = units.find(([, n]) => Math.abs(s) >= n) || units[3];
-    return new Intl.RelativeTimeFormat("en", { numeric: "auto" }).format(-Math.trunc(s / size), unit);
+    const s = Math.trunc((Date.now() - d) / 1000), far = Math.abs(s);
+    if (far < 5) return "just now";
+    const [size, unit] = far < 60 ? [1, "s"] : far < 3600 ? [60, "min"] : far < 86400 ? [3600, "h"] : far < 2592000 ? [86400, "day"] : [0];
+    if (!size) return "";
+    const n = Math.trunc(far / size), text = `${n} ${unit}${unit === "day" && n > 1 ? "s" : ""}`;
+    return s < 0 ? `in ${text}` : `${text} ago`;
   }
 
-  // The text keeps its width: UTC and local time have the same form.
   function times(root) {
+    const how = recall("times", "ago");
     for (const t of root.querySelectorAll("time[data-utc]")) {
       const d = new Date(t.dateTime);
       if (isNaN(d)) continue;
-      t.textContent = local(d);
-      t.title = `${t.dataset.utc} UTC · ${local(d)} ${zone} · ${ago(d)}`;
+      const text = how === "utc" ? t.dataset.utc.slice(0, 19) : how === "ago" && !("exact" in t.dataset) && ago(d) || local(d);
+      if (t.textContent !== text) t.textContent = text;
+      t.title = `${local(d)}${t.dataset.utc.slice(19)} ${zone}\n${t.dataset.utc} UTC`;
     }
-    for (const z of root.querySelectorAll("[data-zone]")) z.textContent = zone;
   }
 
-  function copyButtons(root) {
-    for (const b of root.querySelectorAll("button[data-copy]")) b.hidden = !navigator.clipboard;
-  }
+  setInterval(() => { if (!document.hidden) times(document); }, 5000);
+  document.addEventListener("visibilitychange", () => times(document));
+
+  // Copy buttons, which need a secure context
 
   document.addEventListener("click", async (e) => {
     const b = e.target.closest("button[data-copy]");
     if (!b) return;
-    await navigator.clipboard.writeText(b.dataset.copy);
-    const status = document.getElementById("status");
-    if (status) status.textContent = "Copied.";
+    try {
+      await navigator.clipboard.writeText(b.dataset.copy);
+    } catch {
+      say("The browser does not allow copying. Select the text and copy it.", true);
+      return;
+    }
+    say("");
+    say("Copied.");
     b.classList.add("done");
     setTimeout(() => b.classList.remove("done"), 1200);
   });
 
+  // Keys
+
+  const keysOn = () => recall("keys", "on") === "on";
+  const rows = () => [...document.querySelectorAll("main tbody tr")].map((r) => r.querySelector("a[href]")).filter((a) => a && a.offsetParent);
+  const search = () => document.querySelector("#filters input[type=search], #filters input[type=text], #filters select");
+
+  function move(step) {
+    const all = rows(), row = document.activeElement.closest("tbody tr");
+    const at = all.findIndex((a) => row && row.contains(a));
+    const next = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : at + step];
+    if (!next) return;
+    next.focus({ preventScroll: true });
+    next.closest("tr").scrollIntoView({ block: "nearest" });
+  }
+
+  const keys = {
+    "/": () => { const field = search(); if (field) { field.focus(); field.select?.(); } },
+    "?": () => byID("keys").showModal(),
+    j: () => move(1),
+    k: () => move(-1),
+  };
+
+  document.addEventListener("keydown", (e) => {
+    if (e.defaultPrevented || e.isComposing || e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]")) return;
+    const at = e.target.closest("input, textarea, select, [contenteditable]");
+    if (e.key === "Escape" && at && at === search()) at.blur();
+    if (e.key === "Escape") document.activeElement.classList.add("quiet"); // hides its exact time
+    if (at || !keysOn() || !Object.hasOwn(keys, e.key)) return;
+    e.preventDefault();
+    keys[e.key]();
+  });
+  document.addEventListener("focusout", (e) => e.target.classList.remove("quiet"));
+
+  document.addEventListener("click", (e) => {
+    const open = e.target.closest("[data-open]");
+    if (open) byID(open.dataset.open).showModal();
+    const close = e.target.closest("[data-close]");
+    if (close) close.closest("dialog").close();
+  });
+
+  document.addEventListener("change", (e) => {
+    if (e.target.id === "keys-on") {
+      remember("keys", e.target.checked ? "on" : "off");
+      describeKeys();
+    }
+    if (e.target.id === "times") {
+      remember("times", e.target.value);
+      times(document);
+    }
+  });
+
+  function describeKeys() {
+    const field = search();
+    if (field && keysOn()) field.setAttribute("aria-keyshortcuts", "/");
+    else if (field) field.removeAttribute("aria-keyshortcuts");
+  }
+
+  // Requests by htmx. A refusal is a page: it replaces the present one if the reader asked for it.
+
+  document.addEventListener("htmx:beforeSwap", (e) => {
+    const d = e.detail, asked = d.requestConfig.triggeringEvent;
+    if (d.xhr.status < 400 || !asked || !["click", "submit"].includes(asked.type)) return;
+    if (!(d.xhr.getResponseHeader("Content-Type") || "").startsWith("text/html")) {
+      say("The server could not answer. Reload the page.", true);
+      return;
+    }
+    d.shouldSwap = true;
+    d.isError = false;
+    d.target = byID("main");
+    d.selectOverride = "#main";
+    d.swapOverride = "outerHTML";
+  });
+  document.addEventListener("htmx:sendError", () => say("The server did not answer. Try again.", true));
+  document.addEventListener("htmx:beforeRequest", () => say(""));
+
   function ready(root) {
     times(root);
-    copyButtons(root);
+    for (const b of root.querySelectorAll("button[data-copy]")) b.hidden = !navigator.clipboard;
+    for (const x of root.querySelectorAll("[data-script]")) x.hidden = false;
+    for (const x of root.querySelectorAll("[data-noscript]")) x.hidden = true;
+    describeKeys();
   }
-  document.addEventListener("DOMContentLoaded", () => ready(document));
+  document.addEventListener("DOMContentLoaded", () => {
+    byID("keys-on").checked = keysOn();
+    byID("times").value = recall("times", "ago");
+    for (const o of byID("times").options) if (o.value === "local") o.textContent += ` (${zone})`;
+    ready(document);
+  });
 
   // A part that is replaced keeps its open details, and has local times before it is shown.
   let opened = [];
