@@ -818,7 +818,7 @@ func execsPanel(p overviewPage) templ.Component {
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
-						templ_7745c5c3_Err = ui.Time(b.since).Render(ctx, templ_7745c5c3_Buffer)
+						templ_7745c5c3_Err = ui.ExactTime(b.since).Render(ctx, templ_7745c5c3_Buffer)
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}

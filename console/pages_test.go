@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
+
 	"secbox/audit"
 	"secbox/diskspace"
 	"secbox/engine"
@@ -132,12 +134,19 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// TestPagesAreAccessible checks each page with axe-core by WCAG 2.2 AA, in light and dark.
+// TestPagesAreAccessible checks each page with axe-core by WCAG 2.2 AA, in light and dark. From 400 pixels to 4K, only tables scroll sideways.
 func TestPagesAreAccessible(t *testing.T) {
 	b := open(t, fullApp().serve(t))
 	for _, page := range pagesUnderTest {
 		b.visit(page.path)
 		b.accessible(page.name)
+		for _, width := range []int64{400, 3840} {
+			b.do(chromedp.EmulateViewport(width, 900))
+			if beyond := eval[int](b, `document.documentElement.scrollWidth - innerWidth`); beyond > 0 {
+				b.t.Errorf("%s is %d pixels wider than %d", page.name, beyond, width)
+			}
+		}
+		b.do(chromedp.EmulateViewport(1280, 900))
 	}
 }
 

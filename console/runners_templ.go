@@ -423,7 +423,7 @@ func nodesPanel(p runnersPage) templ.Component {
 							return templ_7745c5c3_Err
 						}
 						if n.NodeID == p.here.NodeID {
-							templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, "<span class=\"tag\">this node</span>")
+							templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 29, "<span class=\"tag nowrap\">this node</span>")
 							if templ_7745c5c3_Err != nil {
 								return templ_7745c5c3_Err
 							}
