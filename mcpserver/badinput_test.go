@@ -207,6 +207,7 @@ func TestCallsOutliveTheReadTimeout(t *testing.T) {
 		f.server.ServeHTTP(w, r.WithContext(WithCaller(r.Context(), f.tokens["worker"])))
 	}))
 	web.Config.ReadTimeout = 500 * time.Millisecond
+	web.Config.IdleTimeout = time.Minute // by default that of reading; a request may meet the end of its connection
 	web.Start()
 	defer web.Close()
 	f.url = web.URL

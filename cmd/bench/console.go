@@ -219,7 +219,7 @@ func (v *visitor) get(ctx context.Context, address string) (page string, ok bool
 		return "", false, err
 	}
 	defer resp.Body.Close()
-	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+	if !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") || resp.StatusCode == http.StatusConflict { // of the proof of an event that the log lacks yet
 		return "", false, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(resp.Body, pageLimit))
