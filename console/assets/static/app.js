@@ -91,7 +91,8 @@
 
   document.addEventListener("keydown", (e) => {
     if (e.defaultPrevented || e.isComposing || e.ctrlKey || e.metaKey || e.altKey || document.querySelector("dialog[open]")) return;
-    const at = e.target.closest("input, textarea, select, [contenteditable]");
+    const field = e.target.closest("input, textarea, select, [contenteditable]");
+    const at = field?.checkVisibility() && field; // a dialog that closes keeps the focus for a moment
     if (e.key === "Escape" && at && at === search()) at.blur();
     if (e.key === "Escape") document.activeElement.classList.add("quiet"); // hides its exact time
     if (at || !keysOn() || !Object.hasOwn(keys, e.key)) return;
