@@ -1,16 +1,13 @@
 package api
 
 import (
-	"archive/zip"
 	"context"
-	"fmt"
-	"io"
 	"net/http"
 	"path"
-	"time"
 
 	"secbox/api/content"
 	"secbox/api/problem"
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
@@ -96,7 +93,7 @@ func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObjec
 		return nil, s.execs.UnlessRemoved(ctx, rec, err)
 	}
 	if format == "zip" {
-		err := checkArtifacts(ctx, all)
+		err := visible.CheckArtifacts(ctx, all)
 		if err == nil {
 			err = s.recordDownload(ctx, rec, "artifacts", "")
 		}
@@ -104,59 +101,14 @@ func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObjec
 			all.Close()
 			return nil, s.execs.UnlessRemoved(ctx, rec, err)
 		}
-		return raw(func(w http.ResponseWriter) error { return serveArtifacts(w, callFrom(ctx).request, all, rec) }), nil
+		return raw(func(w http.ResponseWriter) error {
+			defer all.Close()
+			return content.ServeStream(w, callFrom(ctx).request, "application/zip", rec.ExecID+".zip", func() error { return visible.WriteArtifacts(ctx, w, all, rec) })
+		}), nil
 	}
 	defer all.Close()
 	list := all.List()
 	return ListArtifacts200JSONResponse{Body: ArtifactList{
 		ExecID: rec.ExecID, Items: notNil(list.Items), TotalBytes: list.TotalBytes, Truncated: list.Truncated,
 	}}, nil
-}
-
-// checkArtifacts finds an altered file before the answer has begun.
-func checkArtifacts(ctx context.Context, all runner.Artifacts) error {
-	for _, item := range all.List().Items {
-		in, _, err := all.Open(ctx, item.Path)
-		if err != nil {
-			return err
-		}
-		in.Close()
-	}
-	return nil
-}
-
-// serveArtifacts sends all artifacts as a ZIP, which it makes while sending, and closes them.
-func serveArtifacts(w http.ResponseWriter, r *http.Request, all runner.Artifacts, rec audit.Record) error {
-	defer all.Close()
-	return content.ServeStream(w, r, "application/zip", rec.ExecID+".zip", func() error {
-		archive := zip.NewWriter(w)
-		for _, item := range all.List().Items {
-			if err := addArtifact(r.Context(), archive, all, rec, item.Path); err != nil {
-				return err
-			}
-		}
-		return archive.Close()
-	})
-}
-
-func addArtifact(ctx context.Context, archive *zip.Writer, all runner.Artifacts, rec audit.Record, path string) error {
-	in, artifact, err := all.Open(ctx, path)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	modified := rec.EndedAt
-	if modified.IsZero() {
-		modified = time.Unix(0, 0)
-	}
-	entry, err := archive.CreateHeader(&zip.FileHeader{Name: content.ZipName(path), Method: zip.Deflate, Modified: modified.UTC()})
-	if err != nil {
-		return err
-	}
-	if n, err := io.Copy(entry, in); err != nil {
-		return err
-	} else if n != artifact.Size {
-		return fmt.Errorf("artifact %q of exec %s has %d bytes, its manifest says %d", path, rec.ExecID, n, artifact.Size)
-	}
-	return nil
 }

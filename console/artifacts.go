@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"secbox/api/content"
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/fault"
@@ -69,7 +70,7 @@ func (c *Console) artifactsPage(v *visit) (ui.Page, error) {
 	}
 	defer all.Close()
 	list := artifactList{execID: rec.ExecID, ArtifactList: all.List()}.page(from)
-	return ui.Page{Title: "Artifacts", Crumbs: execCrumbs(rec), Body: artifactsBody(list)}, nil
+	return ui.Page{Title: "Artifacts", Crumbs: execCrumbs(rec), Actions: archiveAction(list), Body: artifactsBody(list)}, nil
 }
 
 // execCrumbs are the pages above one that is about a part of an exec.
@@ -141,6 +142,26 @@ func (c *Console) downloadArtifact(v *visit, w http.ResponseWriter) error {
 		return err
 	}
 	return c.serveFile(v, w, a.rec, "artifact", a.Path, content.File{Content: a.content, Type: "application/octet-stream", SaveAs: path.Base(a.Path), SHA256: a.SHA256})
+}
+
+// downloadArtifacts sends all artifacts of an exec as a ZIP, as the API does.
+func (c *Console) downloadArtifacts(v *visit, w http.ResponseWriter) error {
+	rec, err := c.cfg.Execs.Get(v.ctx(), v.caller, v.Param("id"))
+	if err != nil {
+		return err
+	}
+	all, err := c.cfg.Runner.Artifacts(v.ctx(), rec)
+	if err != nil {
+		return c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
+	}
+	defer all.Close()
+	if err := visible.CheckArtifacts(v.ctx(), all); err != nil {
+		return c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
+	}
+	if err := c.recordDownload(v, rec, "artifacts", ""); err != nil {
+		return err
+	}
+	return content.ServeStream(w, v.Request(), "application/zip", rec.ExecID+".zip", func() error { return visible.WriteArtifacts(v.ctx(), w, all, rec) })
 }
 
 // downloadOutput sends all that was kept of a stream of output.

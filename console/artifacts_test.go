@@ -380,7 +380,7 @@ func TestArtifactsOverRealCore(t *testing.T) {
 
 	stranger := newVisitor(t, c.url)
 	stranger.signIn(other)
-	paths := []string{"/artifacts", "/artifacts/sub/a%20b.txt", "/show/sub/a%20b.txt", "/view/sub/a%20b.txt", "/output/stdout/file"}
+	paths := []string{"/artifacts", "/artifacts.zip", "/artifacts/sub/a%20b.txt", "/show/sub/a%20b.txt", "/view/sub/a%20b.txt", "/output/stdout/file"}
 	for _, path := range paths {
 		if resp, body := stranger.get(base + path); resp.StatusCode != http.StatusNotFound || strings.Contains(body, "012") {
 			t.Errorf("another's %s: %d", path, resp.StatusCode)
@@ -395,7 +395,7 @@ func TestArtifactsOverRealCore(t *testing.T) {
 		}
 	}
 	events := c.events()[before:]
-	if strings.Join(events, ",") != "download by auditor,download by auditor,download by auditor" {
+	if strings.Join(events, ",") != "download by auditor,download by auditor,download by auditor,download by auditor" {
 		t.Errorf("events %q", events)
 	}
 

@@ -62,6 +62,7 @@ func (c *Console) table() []route {
 		{path: "/execs/:id/output/:stream", roles: readers, query: []string{"from"}, page: c.outputPage},
 		{path: "/execs/:id/output/:stream/file", roles: readers, serve: c.downloadOutput},
 		{path: "/execs/:id/artifacts", roles: readers, query: []string{"from"}, page: c.artifactsPage},
+		{path: "/execs/:id/artifacts.zip", roles: readers, serve: c.downloadArtifacts},
 		{path: "/execs/:id/artifacts/*", roles: readers, serve: c.downloadArtifact},
 		{path: "/execs/:id/show/*", roles: readers, page: c.showArtifact},
 		{path: "/execs/:id/view/*", roles: readers, serve: c.viewArtifact},

@@ -1,5 +1,5 @@
-// Package visible is what api and console do alike: what a caller may read of execs and skills, the list of administrative events, holds. It must
-// not know routes or the form of answers.
+// Package visible is what api and console do alike: what a caller may read of execs and skills, artifacts as an archive, administrative events in
+// pages, holds. It must not know routes or the form of answers.
 package visible
 
 import (

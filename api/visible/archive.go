@@ -1,0 +1,58 @@
+package visible
+
+import (
+	"archive/zip"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"secbox/api/content"
+	"secbox/audit"
+	"secbox/runner"
+)
+
+// CheckArtifacts finds an altered file before the first byte of an archive is sent.
+func CheckArtifacts(ctx context.Context, all runner.Artifacts) error {
+	for _, item := range all.List().Items {
+		in, _, err := all.Open(ctx, item.Path)
+		if err != nil {
+			return err
+		}
+		in.Close()
+	}
+	return nil
+}
+
+// WriteArtifacts writes all artifacts of an exec as a ZIP. CheckArtifacts and the event of the download come before it.
+func WriteArtifacts(ctx context.Context, w io.Writer, all runner.Artifacts, rec audit.Record) error {
+	archive := zip.NewWriter(w)
+	for _, item := range all.List().Items {
+		if err := addArtifact(ctx, archive, all, rec, item.Path); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
+}
+
+func addArtifact(ctx context.Context, archive *zip.Writer, all runner.Artifacts, rec audit.Record, path string) error {
+	in, artifact, err := all.Open(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	modified := rec.EndedAt
+	if modified.IsZero() {
+		modified = time.Unix(0, 0)
+	}
+	entry, err := archive.CreateHeader(&zip.FileHeader{Name: content.ZipName(path), Method: zip.Deflate, Modified: modified.UTC()})
+	if err != nil {
+		return err
+	}
+	if n, err := io.Copy(entry, in); err != nil {
+		return err
+	} else if n != artifact.Size {
+		return fmt.Errorf("artifact %q of exec %s has %d bytes, its manifest says %d", path, rec.ExecID, n, artifact.Size)
+	}
+	return nil
+}
