@@ -27,6 +27,7 @@ type execPage struct {
 	limits    []limit
 	output    []stream
 	artifacts artifactList
+	skill     skillPart
 	replay    replayPart
 	proof     proofState
 	before    string // the exec before in the project; empty: none
@@ -65,6 +66,9 @@ func (c *Console) exec(v *visit) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	if p.output, err = c.outputs(v, rec); err != nil {
+		return ui.Page{}, err
+	}
+	if p.skill, err = c.skillOf(v, rec); err != nil {
 		return ui.Page{}, err
 	}
 	if p.replay, err = c.replaysOf(v, rec); err != nil {

@@ -125,6 +125,7 @@ func TestHistoryOverRealCore(t *testing.T) {
 	shows("/console/history?text=needle", rare)
 	shows("/console/history?text=nowhere&since=1h")
 	shows("/console/history?project_id=demo&until=1h")
+	shows("/console/history?skill_digest=none")
 	first := shows("/console/history", append([]string{failed, rare}, ids[4:]...)...)
 	older := regexpOlder.FindStringSubmatch(first)
 	if older == nil {
