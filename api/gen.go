@@ -436,7 +436,7 @@ type ErrorCode = fault.Code
 // match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 // change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 // `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
-// not be read), `node_lost`, `shutting_down`, `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 // have run, and its end is not known.
 //
 // Example:
@@ -607,6 +607,11 @@ type ExecRecord struct {
 	// Example: 2026-12-21T02:00:00.000000Z
 	ArtifactsRemovedAt *Timestamp `json:"artifacts_removed_at,omitempty"`
 
+	// Async The request was asynchronous: it was answered when the exec waited.
+	//
+	// Example: false
+	Async bool `json:"async"`
+
 	// Attached That container waited for any project, and got the project's directories with the exec.
 	//
 	// Example: false
@@ -667,7 +672,7 @@ type ExecRecord struct {
 	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
-	// not be read), `node_lost`, `shutting_down`, `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 	// have run, and its end is not known.
 	//
 	//
@@ -739,6 +744,11 @@ type ExecRecord struct {
 
 	// PolicySnapshot The policy it ran under; `null` if it was refused before there was one.
 	PolicySnapshot *json.RawMessage `json:"policy_snapshot"`
+
+	// Priority The priority of an asynchronous exec; empty for others.
+	//
+	// Example:
+	Priority audit.Priority `json:"priority"`
 
 	// ProjectID The project it ran in.
 	//
@@ -947,7 +957,7 @@ type ExecResult struct {
 	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
-	// not be read), `node_lost`, `shutting_down`, `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 	// have run, and its end is not known.
 	//
 	//

@@ -42,7 +42,7 @@ func execRecord(rec audit.Record, names map[string]string) ExecRecord {
 		ArtifactsBytes: rec.ArtifactsBytes, OOMEvents: rec.OOMEvents, NodeID: rec.NodeID, Backend: rec.Backend, Runner: rec.Runner, Warm: rec.Warm, Attached: rec.Attached,
 		RequestedBy: rec.RequestedBy, RequestedByName: names[rec.RequestedBy], RequestDigest: rec.RequestDigest,
 		IdempotencyKey: rec.IdempotencyKey, SettingsDigest: rec.SettingsDigest,
-		ReplayOf: rec.ReplayOf, EnvHMACs: notNil(rec.EnvHMACs), HMACSalt: rec.HMACSalt, StdinHMAC: rec.StdinHMAC, StdinBytes: rec.StdinBytes, InputsKept: rec.InputsKept,
+		ReplayOf: rec.ReplayOf, EnvHMACs: notNil(rec.EnvHMACs), HMACSalt: rec.HMACSalt, StdinHMAC: rec.StdinHMAC, StdinBytes: rec.StdinBytes, InputsKept: rec.InputsKept, Async: rec.Async, Priority: rec.Priority,
 	}
 	if len(rec.LargeLists) > 0 {
 		out.LargeLists = &rec.LargeLists

@@ -114,7 +114,18 @@ func (l *Log) Open(ctx context.Context, r Record) (taken *Record, err error) {
 	if err := l.room(min(reservedForEnds, l.cfg.FreeMinBytes)); err != nil {
 		return nil, err
 	}
-	return l.open(ctx, bounded(r, false))
+	return l.open(ctx, bounded(r, false), l.store.Open)
+}
+
+// Enqueue writes the row and the job of an asynchronous exec; see Store.Enqueue. When it fails, nothing will run, except that the job of a row that
+// the database wrote without an answer may be taken before Run ends the row.
+func (l *Log) Enqueue(ctx context.Context, r Record, job Job, limits JobLimits) (taken *Record, err error) {
+	if err := l.room(l.cfg.FreeMinBytes + uint64(len(job.Sealed))); err != nil {
+		return nil, err
+	}
+	return l.open(ctx, bounded(r, false), func(ctx context.Context, r Record) (*Record, error) {
+		return l.store.Enqueue(ctx, r, job, limits)
+	})
 }
 
 // room fails when the disk has less than this free.
@@ -129,8 +140,8 @@ func (l *Log) room(least uint64) error {
 	return diskspace.StateDir(least, "or lower sandbox.disk_free_min_bytes").Check(diskspace.Space{Bytes: free}, diskspace.Space{})
 }
 
-func (l *Log) open(ctx context.Context, r Record) (taken *Record, err error) {
-	taken, err = l.store.Open(ctx, r)
+func (l *Log) open(ctx context.Context, r Record, open func(context.Context, Record) (*Record, error)) (taken *Record, err error) {
+	taken, err = open(ctx, r)
 	switch {
 	case err != nil && outcomeUnknown(err):
 		l.mu.Lock()

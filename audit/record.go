@@ -63,12 +63,23 @@ const (
 	ArtifactsLost     Reason = "artifacts_lost" // the job ended, but its artifacts could not be collected
 	NodeLost          Reason = "node_lost"
 	ShuttingDown      Reason = "shutting_down"
+	QueueTimeout      Reason = "queue_timeout" // an asynchronous exec waited too long, and never ran
 	InternalError     Reason = "internal_error"
 
 	// Of commands in sandboxes.
 	RunnerOffline  Reason = "runner_offline"  // the user's machine was not connected
 	RunnerRefused  Reason = "runner_refused"  // the user's machine does not allow it
 	OutcomeUnknown Reason = "outcome_unknown" // it may have run, and the outcome is not known; a late result corrects it
+)
+
+// Priority orders the asynchronous execs that wait; empty for other execs.
+type Priority string
+
+// The priorities. An exec of a lower one starts when none of a higher one could start instead.
+const (
+	High   Priority = "high"
+	Normal Priority = "normal"
+	Low    Priority = "low"
 )
 
 // Kind is what a row records.
@@ -156,6 +167,10 @@ type Record struct {
 	// did not succeed may have the digests that were expected.
 	SHA256Before string `json:"sha256_before"`
 	SHA256After  string `json:"sha256_after"`
+
+	// An asynchronous exec has no NodeID until a node starts it, and its job waits sealed in the database until it ends.
+	Async    bool     `json:"async"`
+	Priority Priority `json:"priority"`
 
 	// LargeLists describes the large ones of args, env_keys, env_hmacs and inputs, which events do not repeat; nil when there is none.
 	LargeLists map[string]LargeList `json:"large_lists,omitempty"`

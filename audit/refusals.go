@@ -20,7 +20,7 @@ func (l *Log) Refuse(ctx context.Context, r Record) (taken *Record, recorded boo
 		l.refusals.Omit(r.RequestedBy, tally.Once(now))
 		return nil, false, nil
 	}
-	taken, err = l.open(ctx, bounded(r, true))
+	taken, err = l.open(ctx, bounded(r, true), l.store.Open)
 	return taken, err == nil, err
 }
 

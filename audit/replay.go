@@ -169,6 +169,7 @@ func (l *Log) endUncertain(ctx context.Context, execID string) error {
 	case fault.Is(err, fault.UnknownExec):
 	case err != nil:
 		return err
+	case stored.Async && stored.Status == Running: // a node has taken it
 	case !stored.Status.Final():
 		stored.Status, stored.ErrorReason = Errored, StartFailed
 		stored.IdempotencyKey = "" // the same request may be tried again

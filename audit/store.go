@@ -3,6 +3,8 @@ package audit
 import (
 	"context"
 	"time"
+
+	"secbox/fault"
 )
 
 // Store is a database of records. store/sqlite and store/postgres implement it, and store/storetest is their common test suite. All
@@ -14,12 +16,17 @@ type Store interface {
 	// the key; else nil. It fails with fault.Internal when the exec_id exists already: ids are never used twice.
 	Open(ctx context.Context, r Record) (taken *Record, err error)
 
+	// Enqueue is Open for the queued record of an asynchronous exec. The same transaction stores its sealed job, which the transaction that ends the row
+	// deletes. fault.QueueFull when the jobs exceed the limits; concurrent calls may exceed them by one each.
+	Enqueue(ctx context.Context, r Record, job Job, limits JobLimits) (taken *Record, err error)
+
 	// Start changes a row from queued to running: it sets started_at, node_id, image_id, warm, attached and detail from r and appends the started
 	// event. When the row is no longer queued, it writes nothing and returns false.
 	Start(ctx context.Context, r Record) (bool, error)
 
 	// Close ends a row: it sets every field that can change after the opening from r, and appends an ended event, or a corrected event to a
-	// row that ended as lost. It does not change a row that has ended otherwise: the first ending wins, and Close is idempotent. An r
+	// row that ended as lost. It does not change a row that has ended otherwise: the first ending wins, and Close is idempotent. Nor does it change a row
+	// of another node than r's, so that a node that has lost an exec cannot end it; a row without a node may be ended by any. An r
 	// without an idempotency key releases the row's, so that the same request may come again under it; the key cannot change otherwise.
 	Close(ctx context.Context, r Record) error
 
@@ -66,6 +73,36 @@ type Store interface {
 
 	// Ping reports whether a row could be written now.
 	Ping(ctx context.Context) error
+}
+
+// Job is what the container of an asynchronous exec needs and its record must not have.
+type Job struct {
+	ExpiresAt time.Time // it must have started by then
+	Sealed    []byte
+}
+
+// JobLimits bound the jobs of the database.
+type JobLimits struct {
+	Waiting         int   // jobs that wait
+	WaitingPerToken int   // of one token
+	Bytes           int64 // of all jobs, sealed
+}
+
+// Check returns fault.QueueFull when the jobs, with a new one, exceed the limits.
+func (l JobLimits) Check(waiting, ofToken int, bytes int64) error {
+	var e *fault.Error
+	switch {
+	case ofToken > l.WaitingPerToken:
+		e = fault.New(fault.QueueFull, "%d asynchronous execs of this token are waiting already; try again later (the setting sandbox.max_queued_per_token raises it)", ofToken-1)
+	case waiting > l.Waiting:
+		e = fault.New(fault.QueueFull, "%d asynchronous execs are waiting already; try again later (the setting sandbox.max_queued_async raises it)", waiting-1)
+	case bytes > l.Bytes:
+		e = fault.New(fault.QueueFull, "the asynchronous execs that wait or run have take %d bytes, with this one more than the setting sandbox.max_queued_async_mb allows; try again later", bytes)
+	default:
+		return nil
+	}
+	e.RetryAfter = 5 * time.Second
+	return e
 }
 
 // Node is the row of a core-api process.

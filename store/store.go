@@ -10,6 +10,7 @@ import (
 	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/jobs"
 	"secbox/registry"
 	"secbox/retention"
 	"secbox/sandbox"
@@ -27,6 +28,7 @@ const File = "secbox.db"
 // Database is an open, migrated database.
 type Database interface {
 	Audit() audit.Store
+	Jobs() jobs.Store
 	Tokens() tokens.Store
 	Skills() skills.Registry
 	Sandboxes() sandbox.Choices

@@ -19,6 +19,7 @@ import (
 	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/jobs"
 	"secbox/migrations"
 	"secbox/registry"
 	"secbox/retention"
@@ -121,6 +122,11 @@ func (db *DB) Kind() string { return "postgres" }
 
 // Audit returns the store of audit records.
 func (db *DB) Audit() audit.Store { return records{row.Records{Database: db.statements()}, db} }
+
+// Jobs returns the store of the jobs of asynchronous execs.
+func (db *DB) Jobs() jobs.Store {
+	return row.Jobs{Database: db.statements(), Lock: " FOR UPDATE SKIP LOCKED"}
+}
 
 // Tokens returns the store of tokens.
 func (db *DB) Tokens() tokens.Store { return tokenTable{row.Tokens{Database: db.statements()}} }

@@ -33,6 +33,7 @@ var (
 
 	startQueued = "WITH up AS (UPDATE sandbox_execs SET status = 'running', " + row.StartSet +
 		" WHERE exec_id = $1 AND status = 'queued' RETURNING *)," +
+		" held AS (UPDATE sandbox_exec_jobs AS j SET taken_by = up.node_id FROM up WHERE up.async AND j.exec_id = up.exec_id)," +
 		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
 		" SELECT exec_id, 'started', statement_timestamp(), node_id, " + brief("up") + " FROM up)" +
 		" SELECT count(*) FROM up"
@@ -46,12 +47,15 @@ var (
 func end(statuses string) string {
 	return "WITH cur AS (SELECT exec_id, status FROM sandbox_execs WHERE exec_id = $1 FOR UPDATE)," +
 		" up AS (UPDATE sandbox_execs AS e SET " + row.CloseSet +
-		" FROM cur WHERE e.exec_id = cur.exec_id AND cur.status IN (" + statuses + ") RETURNING e.*)," +
+		" FROM cur WHERE e.exec_id = cur.exec_id AND cur.status IN (" + statuses + ") AND e." + row.CloseOwn + " RETURNING e.*)," + deleteJobs +
 		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
 		" SELECT up.exec_id, CASE cur.status WHEN 'lost' THEN 'corrected' ELSE 'ended' END, statement_timestamp(), up.node_id, " + brief("up") +
 		" FROM up JOIN cur USING (exec_id))" +
 		" SELECT count(*) FROM cur"
 }
+
+// deleteJobs deletes the jobs of the rows of up.
+const deleteJobs = " gone AS (DELETE FROM sandbox_exec_jobs AS j USING up WHERE up.async AND j.exec_id = up.exec_id),"
 
 // brief is the text of audit.Record.Brief of a row: its large lists are empty, and their descriptions say so.
 func brief(row string) string {
@@ -73,7 +77,35 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 		return nil, err
 	}
 
-	// The holder of the key has committed: ON CONFLICT waited for it.
+	return s.holder(ctx, r)
+}
+
+// Enqueue implements audit.Store.
+func (s records) Enqueue(ctx context.Context, r audit.Record, job audit.Job, limits audit.JobLimits) (*audit.Record, error) {
+	r, values, err := row.InsertArgs(r, encodeTime)
+	if err != nil {
+		return nil, err
+	}
+	inserted := 0
+	err = s.db.inTx(ctx, func(run row.Run) error {
+		var err error
+		inserted, _, err = row.One(ctx, run, row.Value[int], insertExec, append(values, row.OpeningEvents(r.Status))...)
+		if err != nil || inserted == 0 {
+			return err
+		}
+		return s.InsertJob(ctx, run, r, job, limits)
+	})
+	if duplicate(err) {
+		return nil, usedTwice(err)
+	}
+	if err != nil || inserted == 1 {
+		return nil, err
+	}
+	return s.holder(ctx, r)
+}
+
+// holder returns the exec that has the key of a record that was not inserted. It has committed: ON CONFLICT waited for it.
+func (s records) holder(ctx context.Context, r audit.Record) (*audit.Record, error) {
 	holder, err := s.OfKey(ctx, r.RequestedBy, r.IdempotencyKey)
 	switch {
 	case err != nil:
@@ -128,7 +160,7 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 			" WHERE node_id = $1 AND status IN ('queued', 'running') AND exec_id <> ALL ($2) ORDER BY created_at, exec_id FOR UPDATE),"+
 			" up AS (UPDATE sandbox_execs AS e SET status = 'lost', error_reason = 'node_lost', detail = $3, ended_at = cur.ended,"+
 			" duration_ms = coalesce(floor(extract(epoch FROM cur.ended - e.started_at) * 1000), 0)"+
-			" FROM cur WHERE e.exec_id = cur.exec_id RETURNING e.*),"+
+			" FROM cur WHERE e.exec_id = cur.exec_id RETURNING e.*),"+deleteJobs+
 			" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)"+
 			" SELECT exec_id, 'ended', statement_timestamp(), node_id, "+brief("up")+" FROM up ORDER BY created_at, exec_id)"+
 			" SELECT exec_id FROM up ORDER BY created_at, exec_id",

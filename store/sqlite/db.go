@@ -20,6 +20,7 @@ import (
 	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/jobs"
 	"secbox/migrations"
 	"secbox/registry"
 	"secbox/retention"
@@ -135,6 +136,9 @@ func (db *DB) Kind() string { return "sqlite" }
 
 // Audit returns the store of audit records.
 func (db *DB) Audit() audit.Store { return records{row.Records{Database: db.statements()}, db} }
+
+// Jobs returns the store of the jobs of asynchronous execs.
+func (db *DB) Jobs() jobs.Store { return row.Jobs{Database: db.statements()} }
 
 // Tokens returns the store of tokens.
 func (db *DB) Tokens() tokens.Store { return tokenTable{row.Tokens{Database: db.statements()}, db} }

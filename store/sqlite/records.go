@@ -17,8 +17,8 @@ var (
 		" WHERE exec_id = $1 AND status = 'queued' RETURNING " + row.ColumnList
 
 	setEnd      = "UPDATE sandbox_execs SET " + row.CloseSet + " WHERE exec_id = $1"
-	endOpen     = setEnd + " AND status IN ('queued', 'running') RETURNING " + row.ColumnList
-	correctLost = setEnd + " AND status = 'lost' RETURNING " + row.ColumnList
+	endOpen     = setEnd + " AND " + row.CloseOwn + " AND status IN ('queued', 'running') RETURNING " + row.ColumnList
+	correctLost = setEnd + " AND " + row.CloseOwn + " AND status = 'lost' RETURNING " + row.ColumnList
 )
 
 const (
@@ -38,8 +38,22 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	if err != nil {
 		return nil, err
 	}
+	return s.insert(ctx, r, values, nil)
+}
+
+// Enqueue implements audit.Store.
+func (s records) Enqueue(ctx context.Context, r audit.Record, job audit.Job, limits audit.JobLimits) (*audit.Record, error) {
+	r, values, err := row.InsertArgs(r, encodeTime)
+	if err != nil {
+		return nil, err
+	}
+	return s.insert(ctx, r, values, func(tx tx) error { return s.InsertJob(ctx, tx.each, r, job, limits) })
+}
+
+// insert inserts a row with its events, unless its key is taken. then may be nil.
+func (s records) insert(ctx context.Context, r audit.Record, values []any, then func(tx) error) (*audit.Record, error) {
 	var taken *audit.Record
-	err = s.db.inTx(ctx, func(tx tx) error {
+	err := s.db.inTx(ctx, func(tx tx) error {
 		if r.IdempotencyKey != "" {
 			holder, found, err := row.One(ctx, tx.each, row.ScanRecord, row.FindKey, r.RequestedBy, r.IdempotencyKey)
 			if err != nil {
@@ -54,10 +68,13 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 		if duplicate(err) {
 			return fault.Wrap(fault.Internal, err, "an exec with this id exists already")
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			err = s.append(tx, r, row.OpeningEvents(r.Status)...)
 		}
-		return s.append(tx, r, row.OpeningEvents(r.Status)...)
+		if err == nil && then != nil {
+			err = then(tx)
+		}
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -98,6 +115,11 @@ func (s records) Start(ctx context.Context, r audit.Record) (started bool, err e
 			return err
 		}
 		started = true
+		if changed.Async {
+			if _, err := tx.exec(row.HoldJob, changed.ExecID, changed.NodeID); err != nil {
+				return err
+			}
+		}
 		return s.append(tx, changed, string(audit.EventStarted))
 	})
 	return started && err == nil, err
@@ -120,15 +142,25 @@ func (s records) Close(ctx context.Context, r audit.Record) error {
 		case err != nil:
 			return err
 		case found:
-			return s.append(tx, changed, string(kind))
+			return s.ended(tx, changed, kind)
 		}
-		// The first ending stands.
+		// The first ending stands, or another node has the exec.
 		_, known, err := row.One(ctx, tx.each, row.Value[bool], "SELECT true FROM sandbox_execs WHERE exec_id = $1", r.ExecID)
 		if err == nil && !known {
 			err = row.UnknownExec(r.ExecID)
 		}
 		return err
 	})
+}
+
+// ended appends the event of a row that has just ended, and deletes its job.
+func (s records) ended(tx tx, r audit.Record, kind audit.EventKind) error {
+	if r.Async {
+		if _, err := tx.exec(row.DeleteJob, r.ExecID); err != nil {
+			return err
+		}
+	}
+	return s.append(tx, r, string(kind))
 }
 
 // LoseOpen implements audit.Store.
@@ -149,7 +181,7 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 			if _, err := tx.exec(setEnd, args...); err != nil {
 				return err
 			}
-			if err := s.append(tx, r, string(audit.EventEnded)); err != nil {
+			if err := s.ended(tx, r, audit.EventEnded); err != nil {
 				return err
 			}
 			lost = append(lost, r.ExecID)

@@ -98,7 +98,7 @@ func closing(t *testing.T, f Fixture) {
 	r := record()
 	mustOpen(t, s, r)
 	want := ended(r)
-	want.ImageID, want.NodeID, want.Warm, want.Attached, want.ArtifactsPath = "sha256:cc", "n2", true, true, "projects/demo/artifacts/y"
+	want.ImageID, want.Warm, want.Attached, want.ArtifactsPath = "sha256:cc", true, true, "projects/demo/artifacts/y"
 	given := in(want, func(r *audit.Record) { // all that is settled at the opening
 		r.ProjectID, r.TaskID, r.ConversationID, r.AgentID, r.UserID, r.SkillID, r.SkillDigest = "x", "x", "x", "x", "x", "x", "x"
 		r.Image, r.Cmd, r.Args, r.Cwd, r.EnvKeys, r.Inputs, r.PolicySnapshot = "x", "x", nil, "x", nil, nil, nil

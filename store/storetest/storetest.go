@@ -17,6 +17,7 @@ import (
 
 	"secbox/admin"
 	"secbox/audit"
+	"secbox/jobs"
 	"secbox/registry"
 	"secbox/retention"
 	"secbox/sandbox"
@@ -31,6 +32,7 @@ import (
 type Database interface {
 	planprobe.Database
 	Audit() audit.Store
+	Jobs() jobs.Store
 	Tokens() tokens.Store
 	Skills() skills.Registry
 	Sandboxes() sandbox.Choices
@@ -78,6 +80,13 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"losing ends the open rows of one node", losing},
 		{"losing and closing at once keep the result", losingRace},
 		{"a lost exec does not end before it began", losingWithSkew},
+		{"an asynchronous exec waits with its job", jobRoundTrip},
+		{"jobs are taken by priority, token and age", jobOrder},
+		{"of concurrent takers exactly one gets a job", jobRace},
+		{"jobs are bounded", jobLimits},
+		{"a job ends with its exec, which its node ends", jobEnds},
+		{"a job is returned unless its exec has started", jobReturned},
+		{"a job that has waited too long is taken to be ended", jobExpires},
 		{"an unknown exec", unknownExec},
 		{"lists run newest first and page by keyset", paging},
 		{"pages through equal times miss nothing", pagingEqualTimes},
@@ -207,6 +216,7 @@ func record() audit.Record {
 		Status:         audit.Running, CreatedAt: base, StartedAt: base.Add(time.Millisecond),
 		ArtifactsPath: "projects/demo/artifacts/x", NodeID: "n1", Backend: "docker", Runner: "laptop", Warm: false, RequestedBy: "tok", RequestDigest: "rd",
 		SettingsDigest: "sd", ReplayOf: "0194", EnvHMACs: []string{"0a", "0b"}, HMACSalt: "salt", StdinHMAC: "0c", StdinBytes: 1 << 33,
+		Async: true, Priority: audit.Low,
 	}
 }
 

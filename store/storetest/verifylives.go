@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"secbox/audit"
 	"secbox/fault"
@@ -25,7 +26,8 @@ func (s *refusing) Close(ctx context.Context, r audit.Record) error {
 	return s.Store.Close(ctx, r)
 }
 
-// verifyLives finds nothing in execs that came through the spool, were lost, were corrected by their machine, or were removed by retention.
+// verifyLives finds nothing in execs that came through the spool, were lost, were corrected by their machine, wait without a node, or were removed by
+// retention.
 func verifyLives(t *testing.T, f Fixture) {
 	e, left := newEvidence(t, f), newFiles(t)
 	store := &refusing{Store: e.Audit(), down: true}
@@ -52,6 +54,14 @@ func verifyLives(t *testing.T, f Fixture) {
 	if _, err := node.Close(t.Context(), ended(late)); err != nil {
 		t.Fatal(err)
 	}
+	mustEnqueue(t, f, waiting("tok", audit.Normal))
+	ran := in(mustEnqueue(t, f, waiting("tok", audit.Low)), func(r *audit.Record) { r.NodeID, r.StartedAt = "n3", base.Add(time.Second) })
+	if ok, err := e.Audit().Start(t.Context(), ran); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	if err := e.Audit().Close(t.Context(), ended(ran)); err != nil {
+		t.Fatal(err)
+	}
 	removed, emptied := record(), record()
 	for _, r := range []*audit.Record{&removed, &emptied} {
 		mustOpen(t, e.Audit(), *r)
@@ -62,14 +72,14 @@ func verifyLives(t *testing.T, f Fixture) {
 	}
 	logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
 	lines, sum, kept := e.verify(t, verify.Options{Artifacts: left.check})
-	if len(lines) > 0 || sum.Execs != 9 || sum.Removed != 0 || sum.ArtifactFiles != 6 {
+	if len(lines) > 0 || sum.Execs != 11 || sum.Removed != 0 || sum.ArtifactFiles != 6 {
 		t.Fatalf("before the run of retention: %q, %+v", lines, sum)
 	}
 	beginRun(t, e.Retention())
 	mustRemove(t, e.Retention(), expired(retention.Records), removed.ExecID)
 	mustRemove(t, e.Retention(), expired(retention.Artifacts), emptied.ExecID)
 	logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
-	if lines, sum, _ := e.verify(t, verify.Options{Full: true, Kept: kept}); len(lines) > 0 || sum.Execs != 8 || sum.Removed != 3 {
+	if lines, sum, _ := e.verify(t, verify.Options{Full: true, Kept: kept}); len(lines) > 0 || sum.Execs != 10 || sum.Removed != 3 {
 		t.Errorf("after it: %q, %+v", lines, sum)
 	}
 	if err := e.Retention().End(t.Context(), "run", retention.Done{Records: 1, Artifacts: 1}); err != nil {

@@ -30,7 +30,7 @@ func read(t testing.TB, name string) []byte {
 var goldens = []string{"sqlite.json", "postgres.json"}
 
 // newer are the columns that the files of testdata do not have, in order.
-var newer = []string{"env_hmacs", "hmac_salt", "inputs_kept", "replay_of", "stdin_bytes", "stdin_hmac"}
+var newer = []string{"async", "env_hmacs", "hmac_salt", "inputs_kept", "priority", "replay_of", "stdin_bytes", "stdin_hmac"}
 
 func TestCheckAcceptsProofs(t *testing.T) {
 	t.Parallel()

@@ -83,6 +83,8 @@ func columns(r *audit.Record) []column {
 		{"inputs_kept", (*string)(&r.InputsKept), onClose},
 		{"sha256_before", &r.SHA256Before, onClose},
 		{"sha256_after", &r.SHA256After, onClose},
+		{"async", &r.Async, 0},
+		{"priority", (*string)(&r.Priority), 0},
 		{"large_lists", &r.LargeLists, large},
 	}
 }
@@ -93,7 +95,8 @@ var (
 	InsertParams   = insertParams()                // "$1, $2, …", one for each column
 	StartSet       = assignments(onStart)          // what Start sets beside the status
 	CloseSet       = assignments(onClose)
-	summaryColumns = withoutLarge() // ColumnList with empty values for the large columns
+	CloseOwn       = ownNode(onClose) // the condition that the row has no node yet or that of the closed record
+	summaryColumns = withoutLarge()   // ColumnList with empty values for the large columns
 	commandColumns = withoutLarge("args", "large_lists")
 )
 
@@ -128,6 +131,20 @@ func assignments(set use) string {
 		parts = append(parts, c.name+" = "+value)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// ownNode is a condition on the row's node_id. It uses the parameter of assignments.
+func ownNode(set use) string {
+	param := 1
+	for _, c := range columns(&audit.Record{}) {
+		if c.use&set != 0 {
+			param++
+		}
+		if c.name == "node_id" {
+			break
+		}
+	}
+	return "node_id IN ('', $" + strconv.Itoa(param) + ")"
 }
 
 func withoutLarge(except ...string) string {

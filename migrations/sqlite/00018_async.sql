@@ -1,0 +1,23 @@
+-- An asynchronous exec waits without a node. sandbox_exec_jobs has what its container needs and no record may have, sealed with the key of the
+-- installation; the transaction that ends the exec deletes it. rank is 0 for the priority high, 1 for normal, 2 for low. taken_by is the node that is
+-- about to start the exec, or runs it; empty while it waits. sealed is last, so that the other columns are read without it.
+
+-- +goose Up
+ALTER TABLE sandbox_execs ADD COLUMN async INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sandbox_execs ADD COLUMN priority TEXT NOT NULL DEFAULT '';
+
+CREATE TABLE sandbox_exec_jobs (
+    exec_id      TEXT NOT NULL PRIMARY KEY,
+    rank         INTEGER NOT NULL,
+    requested_by TEXT NOT NULL,
+    queued_at    INTEGER NOT NULL,
+    expires_at   INTEGER NOT NULL,
+    taken_by     TEXT NOT NULL DEFAULT '',
+    size         INTEGER NOT NULL,
+    sealed       BLOB NOT NULL
+) STRICT;
+
+CREATE INDEX sandbox_exec_jobs_waiting ON sandbox_exec_jobs (rank, requested_by, queued_at, exec_id) WHERE taken_by = '';
+CREATE INDEX sandbox_exec_jobs_expiry ON sandbox_exec_jobs (expires_at, exec_id) WHERE taken_by = '';
+CREATE INDEX sandbox_exec_jobs_taken ON sandbox_exec_jobs (taken_by) WHERE taken_by <> '';
+CREATE INDEX sandbox_exec_jobs_size ON sandbox_exec_jobs (requested_by, taken_by, size);

@@ -1,0 +1,139 @@
+package row
+
+import (
+	"context"
+	"time"
+
+	"secbox/audit"
+	"secbox/jobs"
+)
+
+// ranks are the priorities in the order in which their jobs are taken, each by its rank.
+var ranks = []audit.Priority{audit.High, audit.Normal, audit.Low}
+
+func rank(p audit.Priority) int64 {
+	for i, known := range ranks {
+		if p == known {
+			return int64(i)
+		}
+	}
+	return int64(len(ranks) - 1)
+}
+
+// Statements on the job of an exec, $1, within a transaction that changes its row.
+const (
+	HoldJob   = "UPDATE sandbox_exec_jobs SET taken_by = $2 WHERE exec_id = $1"
+	DeleteJob = "DELETE FROM sandbox_exec_jobs WHERE exec_id = $1"
+)
+
+const (
+	insertJob = "INSERT INTO sandbox_exec_jobs (exec_id, rank, requested_by, queued_at, expires_at, size, sealed) VALUES ($1, $2, $3, $4, $5, $6, $7)"
+
+	countJobs = "SELECT count(*) FILTER (WHERE taken_by = ''), count(*) FILTER (WHERE taken_by = '' AND requested_by = $1), CAST(coalesce(sum(size), 0) AS bigint)" +
+		" FROM sandbox_exec_jobs"
+
+	// JobTokens finds the tokens with jobs of a rank that wait. It jumps in the index from one to the next.
+	JobTokens = "WITH RECURSIVE heads (token) AS (SELECT min(requested_by) FROM sandbox_exec_jobs WHERE taken_by = '' AND rank = $1" +
+		" UNION ALL SELECT (SELECT min(j.requested_by) FROM sandbox_exec_jobs AS j WHERE j.taken_by = '' AND j.rank = $1 AND j.requested_by > heads.token)" +
+		" FROM heads WHERE heads.token IS NOT NULL)" +
+		" SELECT token FROM heads WHERE token IS NOT NULL LIMIT 1000"
+
+	// OldestJob finds the oldest job of a token and rank that waits.
+	OldestJob = "SELECT exec_id FROM sandbox_exec_jobs WHERE taken_by = '' AND rank = $1 AND requested_by = $2 ORDER BY queued_at, exec_id LIMIT 1"
+)
+
+// Jobs implements jobs.Store.
+type Jobs struct {
+	Database
+	Lock string // ends a query for jobs that its statement changes: it skips those that another transaction has locked
+}
+
+// InsertJob inserts the job of a record that the same transaction has inserted.
+func (db Database) InsertJob(ctx context.Context, run Run, r audit.Record, job audit.Job, limits audit.JobLimits) error {
+	err := run(ctx, nil, insertJob, r.ExecID, rank(r.Priority), r.RequestedBy, db.EncodeTime(r.CreatedAt), db.stored(job.ExpiresAt), int64(len(job.Sealed)), job.Sealed)
+	if err != nil {
+		return err
+	}
+	type counts struct {
+		waiting, ofToken int
+		bytes            int64
+	}
+	c, _, err := One(ctx, run, func(scan Scan) (c counts, err error) {
+		err = scan(&c.waiting, &c.ofToken, &c.bytes)
+		return c, err
+	}, countJobs, r.RequestedBy)
+	if err != nil {
+		return err
+	}
+	return limits.Check(c.waiting, c.ofToken, c.bytes)
+}
+
+// raced is how often Take looks again after another node was faster.
+const raced = 3
+
+// Take implements jobs.Store.
+func (db Jobs) Take(ctx context.Context, node string, choose func(tokens []string) (string, bool)) (*jobs.Taken, error) {
+	for rank := range ranks {
+		for range raced {
+			tokens, err := All(ctx, db.Query, Value[string], JobTokens, int64(rank))
+			if err != nil {
+				return nil, err
+			}
+			token, ok := "", false
+			if len(tokens) > 0 {
+				token, ok = choose(tokens)
+			}
+			if !ok {
+				break
+			}
+			taken, found, err := One(ctx, db.Write, scanTaken, "UPDATE sandbox_exec_jobs SET taken_by = $3 WHERE taken_by = '' AND exec_id = ("+OldestJob+db.Lock+")"+
+				" RETURNING exec_id, requested_by, expires_at, sealed", int64(rank), token, Text(node))
+			if err != nil {
+				return nil, err
+			}
+			if found {
+				return &taken, nil
+			}
+		}
+	}
+	return nil, nil
+}
+
+func scanTaken(scan Scan) (t jobs.Taken, err error) {
+	err = scan(&t.ExecID, &t.RequestedBy, timeInto{&t.ExpiresAt}, &t.Sealed)
+	return t, err
+}
+
+// TakeExpired implements jobs.Store.
+func (db Jobs) TakeExpired(ctx context.Context, node string, most int) ([]string, error) {
+	args := Params{Text(node), int64(most)}
+	return All(ctx, db.Write, Value[string], "UPDATE sandbox_exec_jobs SET taken_by = $1 WHERE taken_by = '' AND exec_id IN ("+
+		"SELECT exec_id FROM sandbox_exec_jobs WHERE taken_by = '' AND expires_at <= "+db.Now(&args)+" ORDER BY expires_at, exec_id LIMIT $2"+db.Lock+") RETURNING exec_id", args...)
+}
+
+// Return implements jobs.Store.
+func (db Jobs) Return(ctx context.Context, node, execID string) error {
+	return db.Write(ctx, nil, "UPDATE sandbox_exec_jobs SET taken_by = '' WHERE exec_id = $1 AND taken_by = $2"+queuedOnly, execID, Text(node))
+}
+
+// ReturnAll implements jobs.Store.
+func (db Jobs) ReturnAll(ctx context.Context, node string) (int, error) {
+	returned, err := All(ctx, db.Write, Value[string], "UPDATE sandbox_exec_jobs SET taken_by = '' WHERE taken_by <> '' AND taken_by = $1"+queuedOnly+" RETURNING exec_id", Text(node))
+	return len(returned), err
+}
+
+// queuedOnly is the condition that the row of a job has not started.
+const queuedOnly = " AND EXISTS (SELECT 1 FROM sandbox_execs AS e WHERE e.exec_id = sandbox_exec_jobs.exec_id AND e.status = 'queued')"
+
+// Waiting implements jobs.Store.
+func (db Jobs) Waiting(ctx context.Context) (n int, oldest time.Time, err error) {
+	type state struct {
+		n      int
+		oldest time.Time
+	}
+	s, _, err := One(ctx, db.Query, func(scan Scan) (s state, err error) {
+		err = scan(&s.n, timeInto{&s.oldest})
+		return s, err
+	}, "SELECT count(*), min(queued_at) FROM sandbox_exec_jobs WHERE taken_by = ''")
+	return s.n, s.oldest, err
+}

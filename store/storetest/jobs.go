@@ -1,0 +1,337 @@
+package storetest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/jobs"
+)
+
+// waiting is an asynchronous exec of a token that waits.
+func waiting(token string, p audit.Priority, change ...func(*audit.Record)) audit.Record {
+	r := in(queued(), func(r *audit.Record) {
+		r.Async, r.Priority, r.RequestedBy, r.NodeID = true, p, token, ""
+	})
+	for _, c := range change {
+		c(&r)
+	}
+	return r
+}
+
+// roomy are limits that no test reaches.
+var roomy = audit.JobLimits{Waiting: 1 << 20, WaitingPerToken: 1 << 20, Bytes: 1 << 40}
+
+func aJob() audit.Job { return audit.Job{ExpiresAt: farAway, Sealed: []byte("\x00sealed\xff")} }
+
+var farAway = time.Date(9000, 1, 2, 3, 4, 5, 6000, time.UTC)
+
+func mustEnqueue(t *testing.T, f Fixture, r audit.Record) audit.Record {
+	t.Helper()
+	if taken, err := f.Audit().Enqueue(t.Context(), r, aJob(), roomy); err != nil || taken != nil {
+		t.Fatalf("Enqueue(%s) = %+v, %v", r.ExecID, taken, err)
+	}
+	return r
+}
+
+// first chooses the first token that is not one of these.
+func first(except ...string) func([]string) (string, bool) {
+	return func(tokens []string) (string, bool) {
+		for _, token := range tokens {
+			if !slices.Contains(except, token) {
+				return token, true
+			}
+		}
+		return "", false
+	}
+}
+
+func mustTake(t *testing.T, s jobs.Store, node string, choose func([]string) (string, bool)) *jobs.Taken {
+	t.Helper()
+	taken, err := s.Take(t.Context(), node, choose)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return taken
+}
+
+// wantJobs fails unless the database has so many jobs, and so many of them wait.
+func wantJobs(t *testing.T, f Fixture, what string, all, waiting int) {
+	t.Helper()
+	if got, err := f.SQL("SELECT count(*) FROM sandbox_exec_jobs"); err != nil || got != fmt.Sprint(all) {
+		t.Errorf("%s: %s jobs, %v; want %d", what, got, err, all)
+	}
+	if n, _, err := f.Jobs().Waiting(t.Context()); err != nil || n != waiting {
+		t.Errorf("%s: %d jobs wait, %v; want %d", what, n, err, waiting)
+	}
+}
+
+func jobRoundTrip(t *testing.T, f Fixture) {
+	r := mustEnqueue(t, f, waiting("tok", audit.High))
+	same(t, "row", mustGet(t, f.Audit(), r.ExecID), r)
+	if got := kinds(t, f.Audit(), r.ExecID); !slices.Equal(got, []audit.EventKind{audit.EventCreated}) {
+		t.Errorf("events %v", got)
+	}
+	if n, oldest, err := f.Jobs().Waiting(t.Context()); err != nil || n != 1 || !oldest.Equal(r.CreatedAt) {
+		t.Errorf("%d wait since %v, %v", n, oldest, err)
+	}
+	taken := mustTake(t, f.Jobs(), "n1", first())
+	if taken == nil || taken.ExecID != r.ExecID || taken.RequestedBy != "tok" || !taken.ExpiresAt.Equal(farAway) || !bytes.Equal(taken.Sealed, aJob().Sealed) {
+		t.Fatalf("%+v", taken)
+	}
+	if again := mustTake(t, f.Jobs(), "n2", first()); again != nil {
+		t.Errorf("taken twice: %+v", again)
+	}
+	if n, oldest, err := f.Jobs().Waiting(t.Context()); err != nil || n != 0 || !oldest.IsZero() {
+		t.Errorf("%d wait since %v, %v", n, oldest, err)
+	}
+	same(t, "a taken one waits still", mustGet(t, f.Audit(), r.ExecID), r)
+
+	r.NodeID, r.StartedAt, r.ImageID = "n1", base.Add(time.Second), "sha256:bb"
+	if ok, err := f.Audit().Start(t.Context(), r); err != nil || !ok {
+		t.Fatal(ok, err)
+	}
+	r.Status = audit.Running
+	same(t, "started", mustGet(t, f.Audit(), r.ExecID), r)
+	wantJobs(t, f, "started", 1, 0)
+	r = ended(r)
+	if err := f.Audit().Close(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "ended", mustGet(t, f.Audit(), r.ExecID), r)
+	wantJobs(t, f, "ended", 0, 0)
+
+	// An id that exists, a key that is taken, and a record that is wrong make no job.
+	keyed := mustEnqueue(t, f, waiting("tok", audit.Low, func(r *audit.Record) { r.IdempotencyKey = "key" }))
+	if _, err := f.Audit().Enqueue(t.Context(), r, aJob(), roomy); !fault.Is(err, fault.Internal) {
+		t.Errorf("an id that exists: %v", err)
+	}
+	holder, err := f.Audit().Enqueue(t.Context(), waiting("tok", audit.Low, func(r *audit.Record) { r.IdempotencyKey = "key" }), aJob(), audit.JobLimits{})
+	if err != nil || holder == nil {
+		t.Fatalf("a key that is taken, beside full limits: %+v, %v", holder, err)
+	}
+	same(t, "holder", *holder, keyed)
+	if _, err := f.Audit().Enqueue(t.Context(), waiting("tok", audit.Low, func(r *audit.Record) { r.Status = "odd" }), aJob(), roomy); !fault.Is(err, fault.Internal) {
+		t.Errorf("an odd status: %v", err)
+	}
+	wantJobs(t, f, "of refused ones", 1, 1)
+}
+
+func jobOrder(t *testing.T, f Fixture) {
+	older := func(r *audit.Record) { r.CreatedAt = base.Add(-time.Hour) }
+	lowB := mustEnqueue(t, f, waiting("b", audit.Low, older))
+	normalB := mustEnqueue(t, f, waiting("b", audit.Normal))
+	olderB := mustEnqueue(t, f, waiting("b", audit.Normal, older))
+	highC := mustEnqueue(t, f, waiting("c", audit.High))
+	lowA := mustEnqueue(t, f, waiting("a", audit.Low))
+
+	s := f.Jobs()
+	if none := mustTake(t, s, "n1", func([]string) (string, bool) { return "", false }); none != nil {
+		t.Fatalf("no token was chosen: %+v", none)
+	}
+	var asked [][]string
+	last := func(tokens []string) (string, bool) {
+		asked = append(asked, tokens)
+		return tokens[len(tokens)-1], true
+	}
+	var got []string
+	for _, choose := range []func([]string) (string, bool){last, first("c"), last, last, last} {
+		if taken := mustTake(t, s, "n1", choose); taken != nil {
+			got = append(got, taken.ExecID)
+		}
+	}
+	if want := []string{highC.ExecID, olderB.ExecID, normalB.ExecID, lowB.ExecID, lowA.ExecID}; !slices.Equal(got, want) {
+		t.Errorf("taken %v, want %v", got, want)
+	}
+	if want := [][]string{{"c"}, {"b"}, {"a", "b"}, {"a"}}; fmt.Sprint(asked) != fmt.Sprint(want) {
+		t.Errorf("the tokens were %v, want %v", asked, want)
+	}
+	if taken := mustTake(t, s, "n1", last); taken != nil {
+		t.Errorf("one too many: %+v", taken)
+	}
+}
+
+func jobRace(t *testing.T, f Fixture) {
+	const n = 24
+	want := map[string]bool{}
+	for i := range n {
+		want[mustEnqueue(t, f, waiting(fmt.Sprint("token-", i%3), audit.Normal)).ExecID] = true
+	}
+	var mu sync.Mutex
+	var got []string
+	var all sync.WaitGroup
+	for i := range 6 {
+		all.Go(func() {
+			for range 4 * n {
+				taken, err := f.Jobs().Take(t.Context(), fmt.Sprint("n", i), first())
+				if err != nil {
+					t.Error(err)
+				}
+				if taken == nil {
+					if left, _, err := f.Jobs().Waiting(t.Context()); err != nil || left == 0 {
+						return
+					}
+					continue // others were faster
+				}
+				mu.Lock()
+				got = append(got, taken.ExecID)
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	slices.Sort(got)
+	if len(got) != n || len(slices.Compact(slices.Clone(got))) != n {
+		t.Errorf("%d of %d jobs were taken: %v", len(got), n, got)
+	}
+}
+
+func jobLimits(t *testing.T, f Fixture) {
+	limits := audit.JobLimits{Waiting: 3, WaitingPerToken: 2, Bytes: 100}
+	enqueue := func(token string, size int) error {
+		_, err := f.Audit().Enqueue(t.Context(), waiting(token, audit.Normal), audit.Job{ExpiresAt: farAway, Sealed: make([]byte, size)}, limits)
+		return err
+	}
+	refused := func(what string, err error, setting string) {
+		t.Helper()
+		if !fault.Is(err, fault.QueueFull) || !strings.Contains(err.Error(), setting) || fault.From(err).RetryAfter == 0 {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	accepted := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	accepted(enqueue("a", 20))
+	accepted(enqueue("a", 20))
+	refused("a third of a token", enqueue("a", 1), "sandbox.max_queued_per_token")
+	accepted(enqueue("b", 20))
+	refused("a fourth", enqueue("c", 1), "sandbox.max_queued_async ")
+	if rows, err := f.SQL("SELECT count(*) FROM sandbox_execs"); err != nil || rows != "3" {
+		t.Errorf("%s rows, %v: a refused one left something", rows, err)
+	}
+	// One that was taken waits no longer, and takes its bytes all the same.
+	mustTake(t, f.Jobs(), "n1", first())
+	refused("too large", enqueue("a", 41), "sandbox.max_queued_async_mb")
+	accepted(enqueue("a", 40))
+}
+
+func jobEnds(t *testing.T, f Fixture) {
+	s := f.Audit()
+	canceled := mustEnqueue(t, f, waiting("a", audit.Normal))
+	end := in(canceled, func(r *audit.Record) {
+		r.Status, r.ErrorReason, r.EndedAt = audit.Canceled, audit.ReasonCanceled, base.Add(time.Second)
+	})
+	if err := s.Close(t.Context(), end); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "canceled", mustGet(t, s, canceled.ExecID), end)
+	wantJobs(t, f, "canceled", 0, 0)
+	started := in(canceled, func(r *audit.Record) { r.NodeID = "n1" })
+	if ok, err := s.Start(t.Context(), started); ok || err != nil {
+		t.Errorf("a canceled one starts: %v, %v", ok, err)
+	}
+
+	// One that a node runs is ended by that node only.
+	running := mustEnqueue(t, f, waiting("a", audit.Normal))
+	mustTake(t, f.Jobs(), "n1", first())
+	running.NodeID, running.StartedAt = "n1", base.Add(time.Second)
+	if ok, err := s.Start(t.Context(), running); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	running.Status = audit.Running
+	for _, node := range []string{"", "n2"} {
+		if err := s.Close(t.Context(), in(ended(running), func(r *audit.Record) { r.NodeID = node })); err != nil {
+			t.Errorf("the node %q is too late, which is no error: %v", node, err)
+		}
+	}
+	same(t, "still running", mustGet(t, s, running.ExecID), running)
+	wantJobs(t, f, "still running", 1, 0)
+
+	// A node that is lost loses what it ran, not what waits; a later result corrects.
+	left := mustEnqueue(t, f, waiting("a", audit.Normal))
+	if lost, err := s.LoseOpen(t.Context(), "n1", nil); err != nil || !slices.Equal(lost, []string{running.ExecID}) {
+		t.Errorf("lost %v, %v", lost, err)
+	}
+	same(t, "waits", mustGet(t, s, left.ExecID), left)
+	wantJobs(t, f, "lost", 1, 1)
+	if err := s.Close(t.Context(), in(ended(running), func(r *audit.Record) { r.NodeID = "n2" })); err != nil {
+		t.Error(err)
+	}
+	if got := mustGet(t, s, running.ExecID); got.Status != audit.Lost {
+		t.Errorf("another node corrected it: %+v", got)
+	}
+	if err := s.Close(t.Context(), ended(running)); err != nil {
+		t.Error(err)
+	}
+	same(t, "corrected", mustGet(t, s, running.ExecID), ended(running))
+}
+
+func jobReturned(t *testing.T, f Fixture) {
+	s := f.Jobs()
+	var execs []audit.Record
+	for i := range 4 {
+		execs = append(execs, mustEnqueue(t, f, waiting("a", audit.Normal, func(r *audit.Record) { r.CreatedAt = base.Add(time.Duration(i) * time.Second) })))
+		node := "n1"
+		if i == 3 {
+			node = "n2"
+		}
+		mustTake(t, s, node, first())
+	}
+	execs[0].NodeID = "n1"
+	if ok, err := f.Audit().Start(t.Context(), execs[0]); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	for id, node := range map[string]string{execs[0].ExecID: "n1", execs[1].ExecID: "n2", "unknown": "n1"} {
+		if err := s.Return(t.Context(), node, id); err != nil {
+			t.Error(err)
+		}
+	}
+	wantJobs(t, f, "nothing to return", 4, 0)
+	if err := s.Return(t.Context(), "n1", execs[1].ExecID); err != nil {
+		t.Error(err)
+	}
+	wantJobs(t, f, "one is returned", 4, 1)
+	if n, err := s.ReturnAll(t.Context(), "n1"); err != nil || n != 1 {
+		t.Errorf("%d were returned, %v", n, err)
+	}
+	wantJobs(t, f, "those of a node are returned", 4, 2)
+	if taken := mustTake(t, s, "n3", first()); taken == nil || taken.ExecID != execs[1].ExecID {
+		t.Errorf("%+v, want the oldest, %s", taken, execs[1].ExecID)
+	}
+}
+
+func jobExpires(t *testing.T, f Fixture) {
+	s := f.Jobs()
+	enqueue := func(expires time.Time) string {
+		r := waiting("a", audit.Normal)
+		if _, err := f.Audit().Enqueue(t.Context(), r, audit.Job{ExpiresAt: expires, Sealed: []byte{1}}, roomy); err != nil {
+			t.Fatal(err)
+		}
+		return r.ExecID
+	}
+	second, oldest, third := enqueue(base.Add(time.Second)), enqueue(base), enqueue(base.Add(time.Hour))
+	enqueue(farAway)
+	got, err := s.TakeExpired(t.Context(), "n1", 2)
+	slices.Sort(got)
+	want := []string{second, oldest}
+	slices.Sort(want)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v; want %v", got, err, want)
+	}
+	if got, err := s.TakeExpired(t.Context(), "n2", 10); err != nil || !slices.Equal(got, []string{third}) {
+		t.Errorf("%v, %v; want %s", got, err, third)
+	}
+	if got, err := s.TakeExpired(t.Context(), "n2", 10); err != nil || len(got) != 0 {
+		t.Errorf("%v, %v", got, err)
+	}
+	wantJobs(t, f, "expired", 4, 1)
+}
