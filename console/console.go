@@ -14,6 +14,7 @@ import (
 	"secbox/console/assets"
 	"secbox/console/ui"
 	"secbox/fault"
+	"secbox/follow"
 )
 
 // Config is what a Console shows. All fields but SignOn, Logger and Now are required.
@@ -21,6 +22,7 @@ type Config struct {
 	Execs  Execs
 	Events Events
 	Runner Runner
+	Live   *follow.Execs // those of Runner
 	Proofs Proofs
 
 	Replayer Replayer
@@ -50,20 +52,20 @@ type Console struct {
 	log    *slog.Logger
 	routes []route
 	echo   *echo.Echo
-	feeds  *feeds
+	live   *liveExecs
 }
 
 // New makes a Console.
 func New(cfg Config) (*Console, error) {
-	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Proofs == nil || cfg.Replayer == nil || cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" ||
+	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Live == nil || cfg.Proofs == nil || cfg.Replayer == nil || cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" ||
 		cfg.Nodes == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Runners == nil ||
 		cfg.AdminEvents == nil || cfg.Registry == nil || cfg.Holds == nil || cfg.Retention == nil {
-		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Proofs, a Replayer, Sessions, Tokens, Nodes, Health, a Pool, Runners, AdminEvents, Registry, Holds, Retention and a Version")
+		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Live, Proofs, a Replayer, Sessions, Tokens, Nodes, Health, a Pool, Runners, AdminEvents, Registry, Holds, Retention and a Version")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Console{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), echo: echo.New(), feeds: newFeeds()}
+	c := &Console{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), echo: echo.New(), live: newLiveExecs()}
 	c.echo.HideBanner, c.echo.HidePort = true, true
 	c.echo.Logger.SetOutput(io.Discard) // this module logs through slog
 	c.echo.HTTPErrorHandler = c.showError

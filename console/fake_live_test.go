@@ -23,6 +23,20 @@ func (f *fakeApp) Follow(ctx context.Context, execID string, seen runner.Progres
 	return now, ctx.Err()
 }
 
+// Await tells that every exec is here.
+func (f *fakeApp) Await(string) (<-chan struct{}, func()) {
+	here := make(chan struct{})
+	close(here)
+	return here, func() {}
+}
+
+// followed reads the records for those who follow an exec.
+type followed struct{ app *fakeApp }
+
+func (f followed) Get(ctx context.Context, execID string) (audit.Record, error) {
+	return f.app.Get(ctx, f.app.caller, execID)
+}
+
 // printed is what the command listen prints. An empty one ends it.
 type printed struct{ stdout, stderr string }
 

@@ -17,6 +17,7 @@ import (
 	"secbox/console"
 	"secbox/engine"
 	"secbox/fault"
+	"secbox/follow"
 	"secbox/health"
 	"secbox/runner"
 	"secbox/sandbox/remote"
@@ -68,7 +69,7 @@ func newFake() *fakeApp {
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Proofs: f, Replayer: &f.replayer, Nodes: f, Health: f, Pool: f, Runners: f, AdminEvents: fakeAdminEvents{f}, Registry: &f.skills.published, Holds: f.holds(), Retention: fakeRetention{f}, Sessions: f.sessions, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
+	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Live: follow.New(f, followed{f}), Proofs: f, Replayer: &f.replayer, Nodes: f, Health: f, Pool: f, Runners: f, AdminEvents: fakeAdminEvents{f}, Registry: &f.skills.published, Holds: f.holds(), Retention: fakeRetention{f}, Sessions: f.sessions, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
 	if err != nil {
 		t.Fatal(err)
 	}

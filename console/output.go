@@ -8,6 +8,7 @@ import (
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/fault"
+	"secbox/follow"
 	"secbox/runner"
 )
 
@@ -54,7 +55,7 @@ func (s stream) label() string {
 // if any output is shown.
 func (c *Console) outputs(v *visit, rec audit.Record) ([]stream, error) {
 	out := make([]stream, 0, 2)
-	from, most := offsets{}, int64(outputFirst)
+	from, most := follow.Offsets{}, int64(outputFirst)
 	goesOn := v.query.Has("shown")
 	if goesOn {
 		var err error
@@ -70,7 +71,7 @@ func (c *Console) outputs(v *visit, rec audit.Record) ([]stream, error) {
 			return nil, err
 		}
 	}
-	for i, name := range streamNames {
+	for i, name := range follow.Streams {
 		s, err := c.readOutput(v, rec, name, from[i], most)
 		if err != nil {
 			s = stream{execID: rec.ExecID, name: name, problem: reason(c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err))}

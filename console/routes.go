@@ -58,7 +58,7 @@ func (c *Console) table() []route {
 		{path: "/registry/:kind/:name", roles: skillReaders, query: []string{"cursor"}, page: c.entry},
 		{path: "/runners", nav: "Runners", roles: auditors, query: []string{"user_id"}, page: c.runners},
 		{path: "/execs/:id", roles: readers, query: []string{"shown"}, page: c.exec},
-		{path: "/execs/:id/live", roles: readers, query: []string{"from"}, serve: c.live},
+		{path: "/execs/:id/live", roles: readers, query: []string{"from"}, serve: c.streamLive},
 		{path: "/execs/:id/output/:stream", roles: readers, query: []string{"from"}, page: c.outputPage},
 		{path: "/execs/:id/output/:stream/file", roles: readers, serve: c.downloadOutput},
 		{path: "/execs/:id/artifacts", roles: readers, query: []string{"from"}, page: c.artifactsPage},

@@ -47,6 +47,7 @@ type Commands struct {
 
 	mu         sync.Mutex
 	inProgress map[string]*Command // by exec id
+	awaited    map[string]*awaited // the same, of commands that are not in progress
 	draining   bool
 	idle       sync.WaitGroup
 }
@@ -69,7 +70,7 @@ var (
 
 // New makes an empty set of commands.
 func New(cfg Config) *Commands {
-	return &Commands{cfg: cfg, inProgress: map[string]*Command{}}
+	return &Commands{cfg: cfg, inProgress: map[string]*Command{}, awaited: map[string]*awaited{}}
 }
 
 // Now is the time in UTC, in microseconds as the databases keep it.
@@ -97,6 +98,10 @@ func (c *Commands) Begin(parent context.Context, cmd Command, admit func(inProgr
 	ctx, cancel := context.WithCancelCause(parent)
 	cmd.cancel, cmd.ended = cancel, make(chan struct{})
 	c.inProgress[cmd.ExecID] = &cmd
+	if a := c.awaited[cmd.ExecID]; a != nil {
+		delete(c.awaited, cmd.ExecID)
+		close(a.began)
+	}
 	c.idle.Add(1)
 	return ctx, &cmd, nil
 }
@@ -133,6 +138,35 @@ func (c *Commands) Ended(execID string) <-chan struct{} {
 		return cmd.ended
 	}
 	return nil
+}
+
+// awaited is a command whose beginning some callers wait for.
+type awaited struct {
+	began   chan struct{}
+	waiting int
+}
+
+// Await returns a channel that is closed when the command begins on this node; at once if it is in progress. The caller must call leave.
+func (c *Commands) Await(execID string) (began <-chan struct{}, leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.awaited[execID]
+	if a == nil {
+		a = &awaited{began: make(chan struct{})}
+		if c.inProgress[execID] != nil {
+			close(a.began)
+			return a.began, func() {}
+		}
+		c.awaited[execID] = a
+	}
+	a.waiting++
+	return a.began, sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if a.waiting--; a.waiting == 0 && c.awaited[execID] == a {
+			delete(c.awaited, execID)
+		}
+	})
 }
 
 // Running is how many commands are in progress.

@@ -45,6 +45,33 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestAwait: those who wait for a command learn of its beginning, and leave nothing.
+func TestAwait(t *testing.T) {
+	t.Parallel()
+	c := newCommands(nil)
+	first, leaveFirst := c.Await("1")
+	second, leaveSecond := c.Await("1")
+	other, leaveOther := c.Await("2")
+	leaveSecond()
+	leaveSecond()
+	_, _ = begin(t, c, "1")
+	<-first
+	<-second
+	select {
+	case <-other:
+		t.Error("another command began")
+	default:
+	}
+	again, leaveAgain := c.Await("1")
+	<-again
+	leaveFirst()
+	leaveAgain()
+	leaveOther()
+	if n := c.Awaited(); n != 0 {
+		t.Errorf("%d commands are still awaited", n)
+	}
+}
+
 func TestBegin(t *testing.T) {
 	t.Parallel()
 	c := newCommands(nil)

@@ -46,6 +46,11 @@ func (r *Runner) Follow(ctx context.Context, execID string, seen Progress) (Prog
 	}
 }
 
+// Await returns a channel that is closed when an exec is here, in the sense of Progress; at once if it is. The caller must call leave.
+func (r *Runner) Await(execID string) (here <-chan struct{}, leave func()) {
+	return r.commands.Await(execID)
+}
+
 // signal wakes all who wait for a change. The zero value is ready, and costs nothing while no one waits.
 type signal struct {
 	mu      sync.Mutex

@@ -25,6 +25,7 @@ import (
 	"secbox/export"
 	"secbox/fault"
 	"secbox/feishu"
+	"secbox/follow"
 	"secbox/inputstore"
 	"secbox/keyed"
 	"secbox/mcpserver"
@@ -314,9 +315,10 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	}
 	s.activity = audit.NewActivity(s.db.Audit(), nil)
 	runs := cancelers{s.runner, s.sandboxes.Recorder}
+	live := follow.New(s.runner, s.audit)
 	s.pages, err = console.New(console.Config{
 		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads, Activity: s.activity},
-		Events: s.audit, Runner: runs, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Audit(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.hub,
+		Events: s.audit, Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Audit(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.hub,
 		AdminEvents: s.db.AdminEvents(), Registry: s.published, Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,
 		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now).Trust(s.settings.Console.OIDC.Issuer), SignOn: s.signOn(), Tokens: s.tokens, Version: Version, Logger: s.log,
 	})
