@@ -14,6 +14,7 @@ import (
 	"secbox/api/problem"
 	"secbox/fault"
 	"secbox/tokens"
+	"secbox/traces"
 )
 
 // call is the state of one request.
@@ -57,7 +58,7 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 		var id [8]byte
 		rand.Read(id[:]) // never fails
 		c := &call{id: hex.EncodeToString(id[:])}
-		r = r.WithContext(context.WithValue(r.Context(), callKey{}, c))
+		r = r.WithContext(traces.FromHeader(context.WithValue(r.Context(), callKey{}, c), r.Header))
 		answer := &answerWriter{ResponseWriter: w, request: r, drain: min(time.Second, s.cfg.Bounds.Rest/2)}
 
 		h := w.Header()

@@ -662,7 +662,7 @@ type ExecRecord struct {
 	// Example: ["8b1a9953c4611296a827abf8c47804d7"]
 	EnvHMACs []string `json:"env_hmacs"`
 
-	// EnvKeys The names of the given environment variables, sorted; never their values.
+	// EnvKeys The names of the environment variables that the request gave, sorted; never their values. `TRACEPARENT`, which core-api adds for a request with a trace, is not among them.
 	//
 	// Example: ["GREETING"]
 	EnvKeys []string `json:"env_keys"`
@@ -805,6 +805,11 @@ type ExecRecord struct {
 	// Example:
 	SkillID string `json:"skill_id"`
 
+	// SpanID The exec's span in `trace_id`; if core-api exports no spans, the span that the `traceparent` named.
+	//
+	// Example: 00f067aa0ba902b7
+	SpanID string `json:"span_id"`
+
 	// StartedAt When the command started in its container; `null` while the exec is queued or running, and if the command never started.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
@@ -852,6 +857,11 @@ type ExecRecord struct {
 	//
 	// Example: t1
 	TaskID string `json:"task_id"`
+
+	// TraceID The distributed trace that the exec belongs to, by the `traceparent` of the request, or, if core-api exports spans, one that began here; empty if there is none.
+	//
+	// Example: 4bf92f3577b34da6a3ce929d0e0e4736
+	TraceID string `json:"trace_id"`
 
 	// Unreadable The beginnings of values that do not have the type of their column, by column; absent if there are none. Such a value was not written by core-api, and the record has an empty one in its place. `core-api audit verify` says what the log has. A record with an unreadable `created_at` is in no list.
 	//
@@ -2608,6 +2618,9 @@ type FilterStatus = string
 // FilterTaskID defines model for FilterTaskID.
 type FilterTaskID = string
 
+// FilterTraceID defines model for FilterTraceID.
+type FilterTraceID = string
+
 // FilterUntil defines model for FilterUntil.
 type FilterUntil = string
 
@@ -2874,6 +2887,9 @@ type ExportAuditParams struct {
 	// ReplayOf Only execs that ran this exec again.
 	ReplayOf *FilterReplayOf `form:"replay_of,omitempty" json:"replay_of,omitempty"`
 
+	// TraceID Only execs of this distributed trace.
+	TraceID *FilterTraceID `form:"trace_id,omitempty" json:"trace_id,omitempty"`
+
 	// AgentID Only execs of this agent.
 	AgentID *FilterAgentID `form:"agent_id,omitempty" json:"agent_id,omitempty"`
 
@@ -2945,6 +2961,9 @@ type ListExecsParams struct {
 
 	// ReplayOf Only execs that ran this exec again.
 	ReplayOf *FilterReplayOf `form:"replay_of,omitempty" json:"replay_of,omitempty"`
+
+	// TraceID Only execs of this distributed trace.
+	TraceID *FilterTraceID `form:"trace_id,omitempty" json:"trace_id,omitempty"`
 
 	// AgentID Only execs of this agent.
 	AgentID *FilterAgentID `form:"agent_id,omitempty" json:"agent_id,omitempty"`
@@ -3707,6 +3726,13 @@ func (w *ServerInterfaceWrapper) ExportAudit(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter replay_of: %s", err))
 	}
 
+	// ------------- Optional query parameter "trace_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "trace_id", ctx.QueryParams(), &params.TraceID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter trace_id: %s", err))
+	}
+
 	// ------------- Optional query parameter "agent_id" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "agent_id", ctx.QueryParams(), &params.AgentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -4007,6 +4033,13 @@ func (w *ServerInterfaceWrapper) ListExecs(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "replay_of", ctx.QueryParams(), &params.ReplayOf, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter replay_of: %s", err))
+	}
+
+	// ------------- Optional query parameter "trace_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "trace_id", ctx.QueryParams(), &params.TraceID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter trace_id: %s", err))
 	}
 
 	// ------------- Optional query parameter "agent_id" -------------

@@ -42,6 +42,7 @@ import (
 	"secbox/store/storetest/sqlitetest"
 	"secbox/tally"
 	"secbox/tokens"
+	"secbox/traces"
 	"secbox/translog"
 	"secbox/workspace"
 )
@@ -322,6 +323,8 @@ func (r *fakeRunner) Repeat(ctx context.Context, req runner.Request) (runner.Res
 // succeed writes the row of an exec that ended well.
 func (r *fakeRunner) succeed(ctx context.Context, req runner.Request) (runner.Result, error) {
 	rec := newRecord(req)
+	span := traces.Of(ctx)
+	rec.TraceID, rec.SpanID = span.Trace, span.Span
 	taken, err := r.store.Open(ctx, rec)
 	if err != nil {
 		return runner.Result{}, err

@@ -43,6 +43,7 @@ func execRecord(rec audit.Record, names map[string]string) ExecRecord {
 		RequestedBy: rec.RequestedBy, RequestedByName: names[rec.RequestedBy], RequestDigest: rec.RequestDigest,
 		IdempotencyKey: rec.IdempotencyKey, SettingsDigest: rec.SettingsDigest,
 		ReplayOf: rec.ReplayOf, EnvHMACs: notNil(rec.EnvHMACs), HMACSalt: rec.HMACSalt, StdinHMAC: rec.StdinHMAC, StdinBytes: rec.StdinBytes, InputsKept: rec.InputsKept, Async: rec.Async, Priority: rec.Priority,
+		TraceID: rec.TraceID, SpanID: rec.SpanID,
 	}
 	if len(rec.LargeLists) > 0 {
 		out.LargeLists = &rec.LargeLists

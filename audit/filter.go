@@ -30,6 +30,7 @@ func FilterParams() []FilterParam {
 		{"backend", "only commands that ran on this backend: docker, none or remote"},
 		{"runner", "only commands that ran on users' machines with this name"},
 		{"replay_of", "only execs that ran this exec again"},
+		{"trace_id", "only execs of this distributed trace"},
 		{"requested_by", "only execs that the token with this id requested"},
 		{"error_reason", "only execs that failed for this reason"},
 		{"exit_code_ne", "only execs with an exit code other than this one"},
@@ -54,6 +55,7 @@ func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields)
 	f := Filter{
 		TaskID: label("task_id"), ProjectID: label("project_id"), ConversationID: label("conversation_id"), SkillID: label("skill_id"), SkillDigest: label("skill_digest"),
 		UserID: label("user_id"), AgentID: label("agent_id"), Backend: label("backend"), Runner: label("runner"), ReplayOf: label("replay_of"),
+		TraceID: label("trace_id"),
 		ErrorReason: Reason(label("error_reason")), RequestedBy: label("requested_by"),
 		Since: ParseTime("since", get("since"), now, bad), Until: ParseTime("until", get("until"), now, bad),
 	}

@@ -163,6 +163,10 @@ type Record struct {
 	StdinBytes int64      `json:"stdin_bytes"` // of standard input
 	InputsKept InputsKept `json:"inputs_kept"`
 
+	// The span of a distributed trace, in hexadecimal: that of the exec, or the request's while this service exports no spans; empty for none.
+	TraceID string `json:"trace_id"`
+	SpanID  string `json:"span_id"`
+
 	// Of a change: the SHA-256 of the file's content in hexadecimal, empty if it is not known, and "absent" if there was no file. The row of a change that
 	// did not succeed may have the digests that were expected.
 	SHA256Before string `json:"sha256_before"`
@@ -216,6 +220,7 @@ type Filter struct {
 	Backend, Runner string
 
 	ReplayOf   string
+	TraceID    string
 	InputsKept bool // only execs whose inputs were kept
 
 	Kind         Kind

@@ -22,7 +22,7 @@ const (
 )
 
 // filters are the parameters of the history that audit.ParseFilter takes.
-var filters = []string{"status", "project_id", "user_id", "agent_id", "task_id", "conversation_id", "skill_id", "skill_digest", "error_reason", "backend", "requested_by", "kind", "since", "until"}
+var filters = []string{"status", "project_id", "user_id", "agent_id", "task_id", "conversation_id", "trace_id", "skill_id", "skill_digest", "error_reason", "backend", "requested_by", "kind", "since", "until"}
 
 // historyQuery are the parameters of the history: the filters, the text to search in commands, the columns, and the place of the page.
 var historyQuery = append(slices.Clone(filters), "text", "columns", "cursor")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"secbox/admission"
@@ -14,6 +15,7 @@ import (
 	"secbox/inputstore"
 	"secbox/lifecycle"
 	"secbox/policy"
+	"secbox/traces"
 	"secbox/workspace"
 )
 
@@ -259,7 +261,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	x.watch.Ready(measureTimeout)
 	command := x.req.Command
 	exit, err := x.slot.Run(x.ctx, engine.Job{
-		Argv: append([]string{command.Name}, command.Args...), Env: command.Env, Cwd: command.Cwd, Stdin: bytes.NewReader(command.Stdin),
+		Argv: append([]string{command.Name}, command.Args...), Env: traced(command.Env, x.req.Trace), Cwd: command.Cwd, Stdin: bytes.NewReader(command.Stdin),
 		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes,
 		OnStart: func() {
 			x.record.StartedAt = x.commands.Now()
@@ -290,6 +292,17 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 		x.artifactsLost("the container's death could not be confirmed, so its artifacts were not collected", lost.Err)
 	}
 	return x.close(ctx, result)
+}
+
+// traced returns the environment of a job that knows its span, unless the request has set the variable itself. The record has what the request set.
+func traced(env map[string]string, span traces.ID) map[string]string {
+	if _, set := env[traces.Variable]; set || span == (traces.ID{}) {
+		return env
+	}
+	with := make(map[string]string, len(env)+1)
+	maps.Copy(with, env)
+	with[traces.Variable] = span.String()
+	return with
 }
 
 // closeUnrun closes the row of an exec whose job certainly did not run, because of cause. The caller gets toCaller, with the exec's id,

@@ -3,6 +3,7 @@ package runner
 import (
 	"secbox/audit"
 	"secbox/policy"
+	"secbox/traces"
 	"secbox/workspace"
 )
 
@@ -35,6 +36,9 @@ type Request struct {
 	ImageID  string // sha256:…, to run another image than the policy's name stands for now; empty: that one
 	ReplayOf string // the exec that this one runs again
 	HMACSalt string // of the record's keyed digests; empty: a new one
+
+	// Trace is the span that the exec's record and its job name. Run and Refuse set it, by their context.
+	Trace traces.ID
 
 	RequestedBy    string // the token's id, or "loopback"
 	IdempotencyKey string

@@ -12,6 +12,7 @@ import (
 	"secbox/fault"
 	"secbox/keyed"
 	"secbox/policy"
+	"secbox/traces"
 	"secbox/workspace"
 )
 
@@ -20,6 +21,7 @@ import (
 // wait of a replay for the exec that it repeats.
 func (r *Runner) Run(client context.Context, req Request) (Result, error) {
 	ctx := context.WithoutCancel(client)
+	req.Trace = traces.Of(ctx)
 	req, err := normalise(req)
 	if err != nil {
 		return Result{}, err
@@ -100,7 +102,7 @@ func (r *Runner) Refuse(ctx context.Context, req Request, why error) error {
 	if agent, user, ok := workspace.SplitWorkspaceID(req.ProjectID); ok && req.AgentID == "" && req.UserID == "" {
 		req.AgentID, req.UserID = agent, user // lists of the workspace's execs then have it
 	}
-	req.IdempotencyKey = ""
+	req.IdempotencyKey, req.Trace = "", traces.Of(ctx)
 	return r.refuse(ctx, req, policy.Snapshot{}, audit.Rejected, reason, why)
 }
 
@@ -146,6 +148,7 @@ func (r *Runner) newRecord(req Request, snapshot policy.Snapshot, execID string)
 		Image: snapshot.Values.Image, Cmd: req.Command.Name, Args: req.Command.Args, Cwd: req.Command.Cwd,
 		EnvKeys: slices.Sorted(maps.Keys(req.Command.Env)), Inputs: digests(allInputs(req)), Backend: backend,
 		RequestedBy: req.RequestedBy, RequestDigest: r.cfg.Key.Request(req.Digest), IdempotencyKey: req.IdempotencyKey, ReplayOf: req.ReplayOf,
+		TraceID: req.Trace.Trace, SpanID: req.Trace.Span,
 	}
 	r.addHMACs(&record, req)
 	return r.commands.NewRecord(record, snapshot)

@@ -11,6 +11,7 @@ import (
 	"secbox/lifecycle"
 	"secbox/policy"
 	"secbox/sandbox"
+	"secbox/traces"
 )
 
 // finder is a sandbox that knows where a user's files are, without preparing for a command.
@@ -31,11 +32,11 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 	if err != nil {
 		return "", err
 	}
-	from := sandbox.RequestOf(ctx)
+	from, span := sandbox.RequestOf(ctx), traces.Of(ctx)
 	record, err := r.commands.NewRecord(audit.Record{
 		ExecID: execID, Kind: audit.KindChange, ProjectID: c.User.ProjectID(), ConversationID: from.ConversationID, AgentID: c.User.AgentID, UserID: c.User.ID,
 		TaskID: from.TaskID, RequestedBy: from.RequestedBy, Cmd: c.Tool, Args: append([]string{c.Path}, c.Args...), Cwd: sandbox.Root, Backend: at.Backend, Runner: at.User.Runner,
-		SHA256Before: c.Before, SHA256After: c.After,
+		SHA256Before: c.Before, SHA256After: c.After, TraceID: span.Trace, SpanID: span.Span,
 	}, policy.Snapshot{})
 	if err != nil {
 		return "", err

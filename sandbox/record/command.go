@@ -8,6 +8,7 @@ import (
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/sandbox"
+	"secbox/traces"
 )
 
 // command is one run from its spec to its closed row.
@@ -50,6 +51,7 @@ func (r *Recorder) run(caller context.Context, spec sandbox.ExecSpec, stdout, st
 	if err := c.open(ctx); err != nil {
 		return nil, err
 	}
+	c.spec.Env = traced(c.spec.Env, traces.Of(ctx))
 	res, err := c.Backend.ExecTo(ctx, c.spec, c.stdout.writer(), c.stderr.writer())
 	return c.end(ctx, res, err)
 }

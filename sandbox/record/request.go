@@ -12,17 +12,19 @@ import (
 	"secbox/audit"
 	"secbox/keyed"
 	"secbox/sandbox"
+	"secbox/traces"
 )
 
 // requestRecord is the part of a command's record that its caller determines. It has the names of variables but not their values, and nothing
 // of standard input.
 func requestRecord(ctx context.Context, key keyed.Key, spec sandbox.ExecSpec, shell string) audit.Record {
-	from := sandbox.RequestOf(ctx)
+	from, span := sandbox.RequestOf(ctx), traces.Of(ctx)
 	r := audit.Record{
 		ExecID: spec.ExecID, ProjectID: spec.User.ProjectID(), ConversationID: from.ConversationID, AgentID: spec.User.AgentID, UserID: spec.User.ID,
 		SkillID: from.SkillID, TaskID: from.TaskID, RequestedBy: from.RequestedBy, RequestDigest: key.Request(digest(spec)),
 		Cmd: spec.Command, Args: spec.Args, Cwd: spec.Dir,
 	}
+	r.TraceID, r.SpanID = span.Trace, span.Span
 	if spec.Shell {
 		r.Cmd, r.Args = shell, []string{spec.Command}
 	}
@@ -46,6 +48,15 @@ func requestRecord(ctx context.Context, key keyed.Key, spec sandbox.ExecSpec, sh
 		r.StdinHMAC, r.StdinBytes = key.Stdin(r.HMACSalt, []byte(spec.Stdin)), int64(len(spec.Stdin))
 	}
 	return r
+}
+
+// traced returns the environment of a command that knows its span, unless its caller has set the variable. The record has what the caller set.
+func traced(env []string, span traces.ID) []string {
+	set := func(kv string) bool { return strings.HasPrefix(kv, traces.Variable+"=") }
+	if span == (traces.ID{}) || slices.ContainsFunc(env, set) {
+		return env
+	}
+	return append(slices.Clip(env), traces.Variable+"="+span.String())
 }
 
 // digest is the sha256 of all of a request: two requests with the same digest are the same.

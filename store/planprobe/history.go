@@ -76,7 +76,7 @@ func history(i, n int, until time.Time) (opened, ended audit.Record) {
 	opened.PolicySnapshot = compactSnapshot        // as core-api writes it
 	script := fmt.Sprintf("python3 main.py %d", i) // with bash and -lc some 20 bytes
 	opened.Args = []string{"-lc", script + strings.Repeat(" && ls -l /workspace/artifacts", mixed%13)}
-	opened.ReplayOf, opened.InputsKept = "", ""
+	opened.ReplayOf, opened.InputsKept, opened.TraceID, opened.SpanID = "", "", "", ""
 	switch share := i % 10_000; {
 	case share == 0:
 		opened.RequestedBy = FewBy

@@ -80,6 +80,9 @@ func Exec(i, n int) audit.Record {
 	if i%50 == 0 {
 		r.ReplayOf = fmt.Sprintf("replayed-%d", i/50%7)
 	}
+	if i%60 == 0 {
+		r.TraceID, r.SpanID = TraceID(i/60%11), fmt.Sprintf("%016x", i)
+	}
 	if i%503 == 0 {
 		r.Backend, r.Runner = "remote", "laptop"
 	}
@@ -95,6 +98,9 @@ func Exec(i, n int) audit.Record {
 	}
 	return r
 }
+
+// TraceID is the n-th of the traces of Exec.
+func TraceID(n int) string { return fmt.Sprintf("%032x", 1+n) }
 
 // snapshot is as large as a real policy snapshot.
 const snapshot = `{"fields": {

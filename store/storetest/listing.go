@@ -162,6 +162,7 @@ func variants() map[string]struct {
 		"skill":        {func(r *audit.Record) { r.SkillID = "a.b" }, audit.Filter{SkillID: "a.b"}},
 		"version":      {func(r *audit.Record) { r.SkillDigest = "d2" }, audit.Filter{SkillDigest: "d2"}},
 		"machine":      {func(r *audit.Record) { r.Runner = "desk" }, audit.Filter{Runner: "desk"}},
+		"trace":        {func(r *audit.Record) { r.TraceID = "7e" }, audit.Filter{TraceID: "7e"}},
 		"replay":       {func(r *audit.Record) { r.ReplayOf = "R1" }, audit.Filter{ReplayOf: "R1"}},
 		"inputs kept":  {func(r *audit.Record) { r.InputsKept = audit.Kept }, audit.Filter{InputsKept: true}},
 		"kind":         {func(r *audit.Record) { r.Kind = audit.KindChange }, audit.Filter{Kind: audit.KindChange}},
@@ -224,13 +225,13 @@ func filters(t *testing.T, f Fixture) {
 		r.TaskID, r.ProjectID, r.ConversationID, r.SkillID, r.SkillDigest, r.UserID, r.AgentID, r.RequestedBy = "T", "P~U", "C", "S", "D", "U", "P", "R"
 		r.Status, r.CreatedAt = audit.Timeout, base.Add(24*time.Hour)
 		r.Backend, r.Runner, r.Kind = "none", "M", audit.KindChange
-		r.ReplayOf, r.InputsKept = "O", audit.Kept
+		r.ReplayOf, r.TraceID, r.InputsKept = "O", "7c", audit.Kept
 	})
 	mustOpen(t, s, together)
 	full := audit.Filter{
 		TaskID: "T", ProjectID: "P~U", ConversationID: "C", SkillID: "S", SkillDigest: "D", UserID: "U", Statuses: []audit.Status{audit.Timeout}, Since: together.CreatedAt,
 		Until: together.CreatedAt.Add(time.Microsecond), RequestedBy: "R", Backend: "none", Runner: "M", Kind: audit.KindChange, Projects: []string{"P~U"}, Agents: []string{"P"}, Users: []string{"U"},
-		ReplayOf: "O", InputsKept: true,
+		ReplayOf: "O", TraceID: "7c", InputsKept: true,
 	}
 	if got := pages(t, s, full, 5); !slices.Equal(got, []string{together.ExecID}) {
 		t.Errorf("all filters together: %v", got)
@@ -240,6 +241,7 @@ func filters(t *testing.T, f Fixture) {
 		"conversation": func(f *audit.Filter) { f.ConversationID = "x" }, "skill": func(f *audit.Filter) { f.SkillID = "x" },
 		"version": func(f *audit.Filter) { f.SkillDigest = "x" },
 		"replay":  func(f *audit.Filter) { f.ReplayOf = "x" },
+		"trace":   func(f *audit.Filter) { f.TraceID = "x" },
 		"kind":    func(f *audit.Filter) { f.Kind = audit.KindExec },
 		"backend": func(f *audit.Filter) { f.Backend = "docker" }, "machine": func(f *audit.Filter) { f.Runner = "x" },
 		"user": func(f *audit.Filter) { f.UserID = "x" }, "status": func(f *audit.Filter) { f.Statuses = []audit.Status{audit.Lost} },
@@ -261,7 +263,7 @@ func filters(t *testing.T, f Fixture) {
 		func(f *audit.Filter) { f.SkillID = "S" }, func(f *audit.Filter) { f.SkillDigest = "D" }, func(f *audit.Filter) { f.UserID = "U" }, func(f *audit.Filter) { f.Statuses = []audit.Status{audit.Timeout} },
 		func(f *audit.Filter) { f.Backend = "none" }, func(f *audit.Filter) { f.Runner = "M" },
 		func(f *audit.Filter) { f.RequestedBy = "R" }, func(f *audit.Filter) { f.Agents = []string{"P", "x"} },
-		func(f *audit.Filter) { f.ReplayOf = "O" }, func(f *audit.Filter) { f.InputsKept = true },
+		func(f *audit.Filter) { f.ReplayOf = "O" }, func(f *audit.Filter) { f.TraceID = "7c" }, func(f *audit.Filter) { f.InputsKept = true },
 	}
 	for i := range pairs {
 		for j := range i {
@@ -446,6 +448,7 @@ func plans(t *testing.T, f Fixture) {
 		"conversation_id":   {audit.Filter{ConversationID: middle.ConversationID}, "sandbox_execs_conversation"},
 		"skill_id":          {audit.Filter{SkillID: middle.SkillID}, "sandbox_execs_skill"},
 		"replay_of":         {audit.Filter{ReplayOf: "replayed-3"}, "sandbox_execs_replay_of"},
+		"trace_id":          {audit.Filter{TraceID: planprobe.TraceID(3)}, "sandbox_execs_trace"},
 		"inputs_kept":       {audit.Filter{InputsKept: true}, "sandbox_execs_inputs_kept"},
 		"skill_digest":      {audit.Filter{SkillDigest: middle.SkillDigest}, "sandbox_execs_skill_digest"},
 		"user_id":           {audit.Filter{UserID: middle.UserID}, "sandbox_execs_user"},

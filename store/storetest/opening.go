@@ -250,7 +250,7 @@ func openingRefused(t *testing.T, f Fixture) {
 	}
 	longest := strings.Repeat("\U0001F600", 128) // 512 bytes that do not compress into an index entry by luck
 	mustOpen(t, s, in(record(), func(r *audit.Record) {
-		r.ProjectID, r.TaskID, r.ConversationID, r.SkillID, r.SkillDigest, r.AgentID, r.UserID, r.RequestedBy, r.IdempotencyKey, r.NodeID, r.Runner, r.ReplayOf = longest, longest, longest, longest, longest, longest, longest, longest, longest, longest, longest, longest
+		r.ProjectID, r.TaskID, r.ConversationID, r.SkillID, r.SkillDigest, r.AgentID, r.UserID, r.RequestedBy, r.IdempotencyKey, r.NodeID, r.Runner, r.ReplayOf, r.TraceID = longest, longest, longest, longest, longest, longest, longest, longest, longest, longest, longest, longest, longest
 	}))
 	if list, err := s.List(t.Context(), audit.Filter{}, nil, 100); err != nil || len(list) != 1 {
 		t.Errorf("%d rows, %v; want only the one that was right", len(list), err)

@@ -81,6 +81,8 @@ func columns(r *audit.Record) []column {
 		{"stdin_hmac", &r.StdinHMAC, 0},
 		{"stdin_bytes", &r.StdinBytes, 0},
 		{"inputs_kept", (*string)(&r.InputsKept), onClose},
+		{"trace_id", &r.TraceID, key},
+		{"span_id", &r.SpanID, 0},
 		{"sha256_before", &r.SHA256Before, onClose},
 		{"sha256_after", &r.SHA256After, onClose},
 		{"async", &r.Async, 0},

@@ -148,6 +148,7 @@ func equalities(f audit.Filter) []equality {
 	}
 	return slices.DeleteFunc([]equality{
 		{column: "replay_of", value: f.ReplayOf, partial: "replay_of <> ''"},
+		{column: "trace_id", value: f.TraceID, partial: "trace_id <> ''"},
 		{column: "task_id", value: f.TaskID, partial: "task_id <> ''"},
 		{column: "conversation_id", value: f.ConversationID, partial: "conversation_id <> ''"},
 		{column: "project_id", value: f.ProjectID},
