@@ -38,6 +38,14 @@ func Caller(id, name string) Actor {
 // Calls reports whether the actor is that of a request, whose id records have.
 func (a Actor) Calls() bool { return a.Type == ByToken || a.Type == ByPerson }
 
+// String names the actor in a sentence: the type, the name, and the id if it is another.
+func (a Actor) String() string {
+	if a.Name == "" || a.Name == a.ID {
+		return string(a.Type) + " " + a.ID
+	}
+	return string(a.Type) + " " + a.Name + " (" + a.ID + ")"
+}
+
 // acting is the actor and the node of a context.
 type acting struct {
 	node  string
@@ -51,6 +59,12 @@ func from(ctx context.Context) acting {
 		return a
 	}
 	return acting{actor: Actor{Type: ByUnknown}}
+}
+
+// ActorOf returns the actor of a context. Its texts are at most MaxText bytes long and printable.
+func ActorOf(ctx context.Context) Actor {
+	a := from(ctx).actor
+	return Actor{a.Type, text(a.ID), text(a.Name)}
 }
 
 // OnNode returns a context for the work of a server. Its actor is the node, until By names another.

@@ -96,7 +96,7 @@ func New(ctx context.Context, kind Kind, subject string, data any) (Event, error
 		return Event{}, fault.New(fault.Internal, "there is no administrative event %q", kind)
 	}
 	by := from(ctx)
-	e := Event{NodeID: text(by.node), Actor: Actor{by.actor.Type, text(by.actor.ID), text(by.actor.Name)}, Kind: kind, Subject: text(subject), Data: "{}"}
+	e := Event{NodeID: text(by.node), Actor: ActorOf(ctx), Kind: kind, Subject: text(subject), Data: "{}"}
 	if data == nil {
 		return e, nil
 	}

@@ -138,7 +138,7 @@ func TestUploadInProgressIsOnRecord(t *testing.T) {
 		for name, end := range map[string]func(execID string, hangUp func()){
 			"the client hangs up": func(_ string, hangUp func()) { hangUp() },
 			"it is canceled": func(execID string, _ func()) {
-				if !f.sandboxes.Cancel(execID) {
+				if !f.sandboxes.Cancel(t.Context(), execID) {
 					t.Error("cannot be canceled")
 				}
 			},

@@ -37,7 +37,7 @@ type Runner interface {
 	// returns any other error unchanged.
 	Refuse(ctx context.Context, req runner.Request, why error) error
 
-	// Cancel requests the end of an exec and does not wait for it. fault.UnknownExec, fault.ExecEnded.
+	// Cancel requests the end of an exec, by the actor of the context, and does not wait for it. fault.UnknownExec, fault.ExecEnded.
 	Cancel(ctx context.Context, execID string) error
 
 	// Resolve returns the policy that Run would apply.

@@ -451,7 +451,7 @@ func TestLiveWithoutScript(t *testing.T) {
 		t.Errorf("canceling it: %d", resp.StatusCode)
 	}
 	<-ended
-	if _, body := v.get("/console/execs/" + id); strings.Contains(body, "Reload") || !strings.Contains(body, "canceled by request") {
+	if _, body := v.get("/console/execs/" + id); strings.Contains(body, "Reload") || !strings.Contains(body, "canceled by request of token loopback") {
 		t.Errorf("the page after its end is %s", body)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/policy"
@@ -63,10 +64,11 @@ type Command struct {
 }
 
 // Why a command is killed. Killed reads them.
-var (
-	errCanceled = errors.New("canceled")
-	errShutdown = errors.New("the node shuts down")
-)
+type canceled struct{ detail string }
+
+func (c canceled) Error() string { return c.detail }
+
+var errShutdown = errors.New("the node shuts down")
 
 // New makes an empty set of commands.
 func New(cfg Config) *Commands {
@@ -119,13 +121,13 @@ func (c *Commands) End(cmd *Command) {
 // Kill ends the command's context with a cause.
 func (cmd *Command) Kill(cause error) { cmd.cancel(cause) }
 
-// Cancel asks for the end of a command and returns at once; false when it is not in progress on this node.
-func (c *Commands) Cancel(execID string) bool {
+// Cancel asks for the end of a command, by the actor of the context, and returns at once; false when it is not in progress on this node.
+func (c *Commands) Cancel(ctx context.Context, execID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cmd := c.inProgress[execID]
 	if cmd != nil {
-		cmd.cancel(errCanceled)
+		cmd.cancel(canceled{CanceledBy(ctx)})
 	}
 	return cmd != nil
 }
@@ -199,13 +201,22 @@ func (c *Commands) Drain(ctx context.Context) {
 	<-ended
 }
 
+// CanceledBy is the detail of a command that the actor of the context cancels.
+func CanceledBy(ctx context.Context) string {
+	if by := admin.ActorOf(ctx); by.Calls() {
+		return "canceled by request of " + by.String()
+	}
+	return "canceled by request"
+}
+
 // Killed says why the context of a command ended: by Drain, by Cancel, or, when reason is empty, for another cause.
 func Killed(ctx context.Context) (reason audit.Reason, detail string) {
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errShutdown):
+	cause := context.Cause(ctx)
+	if errors.Is(cause, errShutdown) {
 		return audit.ShuttingDown, "killed because core-api was shutting down"
-	case errors.Is(cause, errCanceled):
-		return audit.ReasonCanceled, "canceled by request"
+	}
+	if c, ok := errors.AsType[canceled](cause); ok {
+		return audit.ReasonCanceled, c.detail
 	}
 	return "", ""
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/lifecycle"
@@ -32,7 +33,7 @@ func TestCancel(t *testing.T) {
 	ctx, cmd := begin(t, c, "1")
 	other, _ := begin(t, c, "2")
 	ended := c.Ended("1")
-	if c.Cancel("3") || !c.Cancel("1") || other.Err() != nil || c.Running() != 2 {
+	if c.Cancel(t.Context(), "3") || !c.Cancel(t.Context(), "1") || other.Err() != nil || c.Running() != 2 {
 		t.Errorf("canceled the wrong one; %d run", c.Running())
 	}
 	if reason, detail := lifecycle.Killed(ctx); reason != audit.ReasonCanceled || detail == "" {
@@ -40,8 +41,29 @@ func TestCancel(t *testing.T) {
 	}
 	c.End(cmd)
 	<-ended
-	if c.Ended("1") != nil || c.Cancel("1") || c.Running() != 1 {
+	if c.Ended("1") != nil || c.Cancel(t.Context(), "1") || c.Running() != 1 {
 		t.Error("an ended command is still in progress")
+	}
+}
+
+// TestCanceledBy: the record of a command says who canceled it, as far as that is known.
+func TestCanceledBy(t *testing.T) {
+	t.Parallel()
+	for want, by := range map[string]admin.Actor{
+		"canceled by request of token ops (t-1)":            admin.Caller("t-1", "ops"),
+		"canceled by request of token loopback":             admin.Caller("loopback", "loopback"),
+		"canceled by request of person Ada (oidc:i#ada)":    admin.Caller("oidc:i#ada", "Ada"),
+		"canceled by request of token a\ufffdb\ufffd (t-1)": admin.Caller("t-1", "a\nb\u202e"),
+		"canceled by request":                               {Type: admin.ByUnknown},
+	} {
+		c := newCommands(nil)
+		ctx, _ := begin(t, c, "1")
+		if !c.Cancel(admin.By(t.Context(), by), "1") {
+			t.Fatal("it is not in progress")
+		}
+		if _, detail := lifecycle.Killed(ctx); detail != want {
+			t.Errorf("%q, want %q", detail, want)
+		}
 	}
 }
 

@@ -122,9 +122,9 @@ func (r *Runner) Load() (running, waiting int) {
 	return r.cfg.Slots - free, waiting
 }
 
-// Cancel asks for an exec's end and returns at once. fault.UnknownExec when there is none, fault.ExecEnded when it has ended.
+// Cancel asks for an exec's end, by the actor of the context, and returns at once. fault.UnknownExec when there is none, fault.ExecEnded when it has ended.
 func (r *Runner) Cancel(ctx context.Context, execID string) error {
-	if r.commands.Cancel(execID) {
+	if r.commands.Cancel(ctx, execID) {
 		return nil
 	}
 	record, err := r.cfg.Log.Get(ctx, execID)

@@ -185,7 +185,7 @@ type cancelers struct {
 }
 
 func (c cancelers) Cancel(ctx context.Context, execID string) error {
-	if c.sandboxes.Cancel(execID) {
+	if c.sandboxes.Cancel(ctx, execID) {
 		return nil
 	}
 	return c.Runner.Cancel(ctx, execID)

@@ -97,7 +97,7 @@ func TestCanceledChange(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t))
 	_, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "uploadSandboxFile", Path: sandbox.Root + "/a.txt"}, func(ctx context.Context, _ sandbox.Location) (sandbox.Digests, error) {
-		if !f.Cancel(f.only().ExecID) {
+		if !f.Cancel(t.Context(), f.only().ExecID) {
 			t.Error("the change is not in progress")
 		}
 		<-ctx.Done()

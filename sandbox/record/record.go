@@ -96,8 +96,10 @@ func (r *Recorder) begin(ctx context.Context, execID, userID string) (context.Co
 	})
 }
 
-// Cancel asks for the end of a command and returns at once; false when it does not run on this node.
-func (r *Recorder) Cancel(execID string) bool { return r.commands.Cancel(execID) }
+// Cancel asks for the end of a command, by the actor of the context, and returns at once; false when it does not run on this node.
+func (r *Recorder) Cancel(ctx context.Context, execID string) bool {
+	return r.commands.Cancel(ctx, execID)
+}
 
 // Running is how many commands run now.
 func (r *Recorder) Running() int { return r.commands.Running() }

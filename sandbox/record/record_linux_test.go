@@ -477,10 +477,10 @@ func TestCancel(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t))
 	end := f.waitFor(t.Context(), execID)
-	if f.Running() != 1 || f.Cancel("0195aaaa-0000-7000-8000-00000000ffff") {
+	if f.Running() != 1 || f.Cancel(t.Context(), "0195aaaa-0000-7000-8000-00000000ffff") {
 		t.Errorf("%d run", f.Running())
 	}
-	if !f.Cancel(execID) {
+	if !f.Cancel(t.Context(), execID) {
 		t.Fatal("it is not known")
 	}
 	got := <-end
@@ -490,7 +490,7 @@ func TestCancel(t *testing.T) {
 	if row := f.only(); row.Status != audit.Canceled || row.ErrorReason != audit.ReasonCanceled || row.ExitCode != nil || row.StdoutBytes != 6 {
 		t.Errorf("row %+v", row)
 	}
-	if f.Cancel(execID) {
+	if f.Cancel(t.Context(), execID) {
 		t.Error("canceled twice")
 	}
 }
@@ -564,7 +564,7 @@ func TestMaxPerUser(t *testing.T) {
 	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: sandbox.User{AgentID: "agent", ID: "other"}}); err != nil {
 		t.Errorf("one of another user: %v", err)
 	}
-	f.Cancel(execID)
+	f.Cancel(t.Context(), execID)
 	<-end
 	if _, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user}); err != nil {
 		t.Errorf("when it has ended: %v", err)
