@@ -23,6 +23,7 @@ func (f raw) VisitGetContractResponse(w http.ResponseWriter) error         { ret
 func (f raw) VisitGetDocsResponse(w http.ResponseWriter) error             { return f(w) }
 func (f raw) VisitGetDocsScriptResponse(w http.ResponseWriter) error       { return f(w) }
 func (f raw) VisitGetExecAttestationResponse(w http.ResponseWriter) error  { return f(w) }
+func (f raw) VisitGetExecEventsResponse(w http.ResponseWriter) error       { return f(w) }
 func (f raw) VisitGetExecProofResponse(w http.ResponseWriter) error        { return f(w) }
 func (f raw) VisitGetLogCheckpointResponse(w http.ResponseWriter) error    { return f(w) }
 func (f raw) VisitGetLogDocumentsResponse(w http.ResponseWriter) error     { return f(w) }

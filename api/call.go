@@ -25,6 +25,8 @@ type call struct {
 	request *http.Request         // as received
 	memory  *inflight.Reservation // nil before the gate
 	body    *inflight.Body        // nil: the request has none
+
+	verifyEvery time.Duration // of the token while the answer is sent; 0: see stillValid
 }
 
 type callKey struct{}

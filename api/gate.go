@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -134,7 +135,7 @@ func (s *Server) stillValid(op contract.Operation, r *http.Request, verified tim
 			return nil
 		}
 		begins := next.IsZero()
-		next = now.Add(every)
+		next = now.Add(cmp.Or(callFrom(r.Context()).verifyEvery, every))
 		if begins {
 			return nil
 		}

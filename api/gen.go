@@ -442,6 +442,21 @@ type ErrorCode = fault.Code
 // Example:
 type ErrorReason = audit.Reason
 
+// ExecEvents The data of the events of an exec, by the event's name.
+type ExecEvents struct {
+	// End The state of an exec: a part of its record.
+	End *ExecState `json:"end,omitempty"`
+
+	// Status The state of an exec: a part of its record.
+	Status *ExecState `json:"status,omitempty"`
+
+	// Stderr A piece of the output of an exec.
+	Stderr *ExecOutput `json:"stderr,omitempty"`
+
+	// Stdout A piece of the output of an exec.
+	Stdout *ExecOutput `json:"stdout,omitempty"`
+}
+
 // ExecList One page of execs.
 type ExecList struct {
 	// Items The records, newest first.
@@ -533,6 +548,24 @@ type ExecMeta struct {
 	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
 	ExecID               string                 `json:"exec_id"`
 	AdditionalProperties map[string]interface{} `json:"-"`
+}
+
+// ExecOutput A piece of the output of an exec.
+type ExecOutput struct {
+	// Data At most 16 KiB of output, in the encoding. A character is not divided between two pieces.
+	//
+	// Example: hi
+	Data string `json:"data"`
+
+	// Encoding `base64` for a piece that is not valid UTF-8.
+	//
+	// Example: utf-8
+	Encoding string `json:"encoding"`
+
+	// Offset How many bytes of the stream were before it. It is the sum of the pieces before: a client needs it only to check that.
+	//
+	// Example: 0
+	Offset int64 `json:"offset"`
 }
 
 // ExecProof The proof of an exec.
@@ -1056,6 +1089,122 @@ type ExecResult struct {
 	//
 	// Example: false
 	Warm bool `json:"warm"`
+}
+
+// ExecState The state of an exec: a part of its record.
+type ExecState struct {
+	// AgentID The agent whose workspace it ran in.
+	//
+	// Example:
+	AgentID string `json:"agent_id"`
+
+	// ConversationID The caller's conversation.
+	//
+	// Example: c1
+	ConversationID string `json:"conversation_id"`
+
+	// CreatedAt When the record was created.
+	//
+	// Example: 2026-11-21T06:50:31.101120Z
+	CreatedAt Timestamp `json:"created_at"`
+
+	// Detail A sentence for people.
+	//
+	// Example:
+	Detail string `json:"detail"`
+
+	// DurationMS Milliseconds from `started_at` to `ended_at`.
+	//
+	// Example: 64
+	DurationMS int64 `json:"duration_ms"`
+
+	// EndedAt When it ended.
+	//
+	// Example: 2026-11-21T06:50:31.184211Z
+	EndedAt *Timestamp `json:"ended_at"`
+
+	// ErrorReason Why an exec did not succeed; empty if it did. Of the command: `nonzero_exit`, `timeout` (`timeout_ms`), `oom` (`memory_mb`), `pids_limit` (`pids`),
+	// `disk_limit` (the project grew too much, or the disk is full), `canceled`, `invalid_output` (it exited with 0, but the skill's output does not
+	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
+	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
+	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
+	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+	// have run, and its end is not known.
+	//
+	//
+	// Example:
+	ErrorReason ErrorReason `json:"error_reason"`
+
+	// ExecID The exec's id, a UUIDv7.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	ExecID string `json:"exec_id"`
+
+	// ExitCode The command's exit code, 128+n if signal n ended it: 137 for a killed command, for example after a timeout. `null` if it did not run, or its end was not reported.
+	//
+	// Example: 0
+	ExitCode *int `json:"exit_code"`
+
+	// Problem Only in `end`: why the events do not have all of the output that the command wrote.
+	Problem *StreamProblem `json:"problem,omitempty"`
+
+	// ProjectID The project it ran in.
+	//
+	// Example: demo
+	ProjectID string `json:"project_id"`
+
+	// RequestedBy The id of the token that requested it; `loopback` if none was needed.
+	//
+	// Example: loopback
+	RequestedBy string `json:"requested_by"`
+
+	// SkillID The skill it belongs to.
+	//
+	// Example:
+	SkillID string `json:"skill_id"`
+
+	// StartedAt When the command started in its container; `null` while the exec is queued or running, and if the command never started.
+	//
+	// Example: 2026-11-21T06:50:31.120034Z
+	StartedAt *Timestamp `json:"started_at"`
+
+	// Status The state of an exec. `queued` and `running` are open; all others are final: `succeeded` (exit code 0), `failed` (any other exit code),
+	// `timeout`, `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or
+	// this service failed), `lost` (its node died).
+	//
+	//
+	// Example: succeeded
+	Status ExecStatus `json:"status"`
+
+	// StderrBytes Bytes written to standard error, kept or not.
+	//
+	// Example: 0
+	StderrBytes int64 `json:"stderr_bytes"`
+
+	// StderrTruncated It wrote more to standard error than was kept.
+	//
+	// Example: false
+	StderrTruncated bool `json:"stderr_truncated"`
+
+	// StdoutBytes Bytes written to standard output, kept or not.
+	//
+	// Example: 3
+	StdoutBytes int64 `json:"stdout_bytes"`
+
+	// StdoutTruncated It wrote more to standard output than was kept.
+	//
+	// Example: false
+	StdoutTruncated bool `json:"stdout_truncated"`
+
+	// TaskID The caller's task.
+	//
+	// Example: t1
+	TaskID string `json:"task_id"`
+
+	// UserID The user on whose behalf it ran.
+	//
+	// Example: u1
+	UserID string `json:"user_id"`
 }
 
 // ExecStats Counts of execs. Each list is sorted by count and has at most the 100 largest.
@@ -2041,6 +2190,19 @@ type SkillRuntime struct {
 	Kind string `json:"kind"`
 }
 
+// StreamProblem Only in `end`: why the events do not have all of the output that the command wrote.
+type StreamProblem struct {
+	// Code A stable reason to switch on.
+	//
+	// Example: unknown_exec
+	Code ErrorCode `json:"code"`
+
+	// Detail A sentence for people.
+	//
+	// Example: the rest of the exec's stdout was not kept
+	Detail string `json:"detail"`
+}
+
 // TaskRef The caller's own reference to the exec: an object, or only the task's id.
 //
 // Example: {"task_id":"t1"}
@@ -3017,6 +3179,12 @@ type DownloadArtifactParams struct {
 	Range *Range `json:"Range,omitempty"`
 }
 
+// GetExecEventsParams defines parameters for GetExecEvents.
+type GetExecEventsParams struct {
+	// LastEventID The `id` of the last event that the client has; without it, the stream begins with the first byte of output.
+	LastEventID *string `json:"Last-Event-ID,omitempty"`
+}
+
 // ReplayExecParams defines parameters for ReplayExec.
 type ReplayExecParams struct {
 	// IdempotencyKey Any 1 to 255 printable ASCII characters, unique per request and token.
@@ -3428,6 +3596,9 @@ type ServerInterface interface {
 	// GetComparison Compare a replay with its first exec
 	// (GET /sandbox/execs/{exec_id}/comparison)
 	GetComparison(ctx echo.Context, execID ExecID) error
+	// GetExecEvents Follow an exec: server-sent events of its status, its output and its end
+	// (GET /sandbox/execs/{exec_id}/events)
+	GetExecEvents(ctx echo.Context, execID ExecID, params GetExecEventsParams) error
 	// GetManifest The manifest of an exec's files
 	// (GET /sandbox/execs/{exec_id}/manifest)
 	GetManifest(ctx echo.Context, execID ExecID) error
@@ -4283,6 +4454,42 @@ func (w *ServerInterfaceWrapper) GetComparison(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetComparison(ctx, execID)
+	return err
+}
+
+// GetExecEvents converts echo context to params.
+func (w *ServerInterfaceWrapper) GetExecEvents(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetExecEventsParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Last-Event-ID" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
+		var LastEventID string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Last-Event-ID, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Last-Event-ID: %s", err))
+		}
+
+		params.LastEventID = &LastEventID
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetExecEvents(ctx, execID, params)
 	return err
 }
 
@@ -5732,6 +5939,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/artifacts/:path", wrapper.DownloadArtifact, options.OperationMiddlewares["downloadArtifact"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stdout", wrapper.GetStdout, options.OperationMiddlewares["getStdout"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stderr", wrapper.GetStderr, options.OperationMiddlewares["getStderr"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/events", wrapper.GetExecEvents, options.OperationMiddlewares["getExecEvents"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/manifest", wrapper.GetManifest, options.OperationMiddlewares["getManifest"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/meta", wrapper.GetMeta, options.OperationMiddlewares["getMeta"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/proof", wrapper.GetExecProof, options.OperationMiddlewares["getExecProof"]...)
@@ -5809,6 +6017,12 @@ type DatabaseUnavailableApplicationProblemPlusJSONResponse ProblemDocument
 type DiskFullApplicationProblemPlusJSONResponse ProblemDocument
 
 type ExecEndedApplicationProblemPlusJSONResponse ProblemDocument
+
+type ExecEventsTextEventStreamResponse struct {
+	Body io.Reader
+
+	ContentLength int64
+}
 
 type ExportsBusyApplicationProblemPlusJSONResponse ProblemDocument
 
@@ -9362,6 +9576,180 @@ type GetComparison503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetComparison503ApplicationProblemPlusJSONResponse) VisitGetComparisonResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecEventsRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+	Params GetExecEventsParams
+}
+
+type GetExecEventsResponseObject interface {
+	VisitGetExecEventsResponse(w http.ResponseWriter) error
+}
+
+type GetExecEvents200TextEventStreamResponse struct {
+	ExecEventsTextEventStreamResponse
+}
+
+func (response GetExecEvents200TextEventStreamResponse) VisitGetExecEventsResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type GetExecEvents204Response struct {
+}
+
+func (response GetExecEvents204Response) VisitGetExecEventsResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type GetExecEvents400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecEvents400ApplicationProblemPlusJSONResponse) VisitGetExecEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecEvents401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecEvents401ApplicationProblemPlusJSONResponse) VisitGetExecEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecEvents403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecEvents403ApplicationProblemPlusJSONResponse) VisitGetExecEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecEvents404ApplicationProblemPlusJSONResponse struct {
+	UnknownExecApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecEvents404ApplicationProblemPlusJSONResponse) VisitGetExecEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecEvents410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecEvents410ApplicationProblemPlusJSONResponse) VisitGetExecEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecEvents500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecEvents500ApplicationProblemPlusJSONResponse) VisitGetExecEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetExecEvents503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetExecEvents503ApplicationProblemPlusJSONResponse) VisitGetExecEventsResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -16456,6 +16844,9 @@ type StrictServerInterface interface {
 	// GetComparison Compare a replay with its first exec
 	// (GET /sandbox/execs/{exec_id}/comparison)
 	GetComparison(ctx context.Context, request GetComparisonRequestObject) (GetComparisonResponseObject, error)
+	// GetExecEvents Follow an exec: server-sent events of its status, its output and its end
+	// (GET /sandbox/execs/{exec_id}/events)
+	GetExecEvents(ctx context.Context, request GetExecEventsRequestObject) (GetExecEventsResponseObject, error)
 	// GetManifest The manifest of an exec's files
 	// (GET /sandbox/execs/{exec_id}/manifest)
 	GetManifest(ctx context.Context, request GetManifestRequestObject) (GetManifestResponseObject, error)
@@ -17264,6 +17655,32 @@ func (sh *strictHandler) GetComparison(ctx echo.Context, execID ExecID) error {
 		return err
 	} else if validResponse, ok := response.(GetComparisonResponseObject); ok {
 		return validResponse.VisitGetComparisonResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetExecEvents operation middleware
+func (sh *strictHandler) GetExecEvents(ctx echo.Context, execID ExecID, params GetExecEventsParams) error {
+	var request GetExecEventsRequestObject
+
+	request.ExecID = execID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetExecEvents(ctx.Request().Context(), request.(GetExecEventsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetExecEvents")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetExecEventsResponseObject); ok {
+		return validResponse.VisitGetExecEventsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

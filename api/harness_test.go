@@ -29,6 +29,7 @@ import (
 	"secbox/catalog"
 	"secbox/export"
 	"secbox/fault"
+	"secbox/follow"
 	"secbox/pathadapter"
 	"secbox/policy"
 	"secbox/registry"
@@ -131,7 +132,7 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	}
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
-		Runner: f.runner, History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog(), Key: func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") }}, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Patience: time.Millisecond},
+		Runner: f.runner, Live: follow.New(f.runner, f.history), History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog(), Key: func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") }}, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Patience: time.Millisecond},
 		AdminEvents: db.AdminEvents(), Downloads: admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, slog.New(slog.DiscardHandler)),
 		Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Replayer: replay.New(f.runner, noInputs{}, nil),
 		Tokens: f.tokens, Library: f.packages, View: f.packages.View(), Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
@@ -422,6 +423,14 @@ func (r *fakeRunner) OpenOutput(_ context.Context, _ audit.Record, stream string
 	text := r.output[stream]
 	return content{strings.NewReader(text)}, int64(len(text)), nil
 }
+
+// Follow implements follow.Runner. No exec runs here.
+func (r *fakeRunner) Follow(context.Context, string, runner.Progress) (runner.Progress, error) {
+	return runner.Progress{}, nil
+}
+
+// Await implements follow.Runner.
+func (r *fakeRunner) Await(string) (<-chan struct{}, func()) { return nil, func() {} }
 
 // newRecord is a running exec as the runner would open it.
 func newRecord(req runner.Request) audit.Record {

@@ -31,6 +31,9 @@ type Bounds struct {
 	Downloads           int   // at once; each may have a copy of the skill on disk: 32
 	DownloadsPerToken   int   // 8
 
+	Streams         int // of events at once: 1000
+	StreamsPerToken int // 600
+
 	// Download is how long one download, or upload of a file of a workspace, may take in total, even at a sufficient rate: 30 min.
 	Download time.Duration
 }
@@ -44,6 +47,8 @@ func (b Bounds) withDefaults(maxBodyBytes int64) Bounds {
 	b.UploadBytesPerToken = orDefault(b.UploadBytesPerToken, 512<<20)
 	b.Downloads = orDefault(b.Downloads, 32)
 	b.DownloadsPerToken = orDefault(b.DownloadsPerToken, 8)
+	b.Streams = orDefault(b.Streams, 1000)
+	b.StreamsPerToken = orDefault(b.StreamsPerToken, 600)
 	b.Rest = orDefault(b.Rest, 30*time.Second)
 	b.Download = orDefault(b.Download, 30*time.Minute)
 	b.MemoryPerToken = orDefault(b.MemoryPerToken, max(192<<20, (inflight.BytePrice+1)*maxBodyBytes))

@@ -21,6 +21,7 @@ import (
 	"secbox/api/upload"
 	"secbox/api/visible"
 	"secbox/fault"
+	"secbox/follow"
 )
 
 // DefaultMaxBodyBytes is Config.MaxBodyBytes if it is 0: 32 MiB.
@@ -34,10 +35,11 @@ func Contract() []byte { return slices.Clone(contractYAML) }
 
 var loadContract = sync.OnceValues(func() (*contract.Contract, error) { return contract.Load(contractYAML) })
 
-// Config is the configuration of a Server. Runner, History, TransparencyLog, Exports, Retention, AdminEvents, Downloads, Health, Pool, Skills, Invoker, Replayer, Tokens,
+// Config is the configuration of a Server. Runner, Live, History, TransparencyLog, Exports, Retention, AdminEvents, Downloads, Health, Pool, Skills, Invoker, Replayer, Tokens,
 // Library, Sandboxes, Catalog, Registry, UploadDir and ListenAddr are required.
 type Config struct {
 	Runner          Runner
+	Live            *follow.Execs // those of Runner
 	History         History
 	TransparencyLog TransparencyLog
 	Exports         Exports
@@ -95,6 +97,9 @@ type Server struct {
 	uploads   *upload.Receiver
 	downloads *inflight.Quota
 	exports   *inflight.Quota
+	streams   *inflight.Quota
+	closing   chan struct{} // closed by Close
+	close     func()
 	execs     visible.Execs
 	skills    visible.Skills
 	edits     admission.Locks // of files on users' machines
@@ -120,17 +125,19 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Runner == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.Retention == nil || cfg.AdminEvents == nil || cfg.Downloads == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Replayer == nil || cfg.Tokens == nil ||
+	if cfg.Runner == nil || cfg.Live == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.Retention == nil || cfg.AdminEvents == nil || cfg.Downloads == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Replayer == nil || cfg.Tokens == nil ||
 		cfg.Library == nil || cfg.View == nil || cfg.Sandboxes == nil || cfg.Catalog == nil || cfg.Registry == nil || cfg.UploadDir == "" {
 		return nil, fault.New(fault.Internal,
-			"api.New needs a Runner, a History, Exports, AdminEvents, Downloads, a Health, a Pool, Skills, an Invoker, a Replayer, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")
+			"api.New needs a Runner, Live, a History, Exports, AdminEvents, Downloads, a Health, a Pool, Skills, an Invoker, a Replayer, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")
 	}
 	b := cfg.Bounds.withDefaults(cfg.MaxBodyBytes)
 	downloads := newDownloads(b)
 	cfg.Bounds = b
 	var view visible.View
 	cfg.Library, view = newBoundedLibrary(cfg.Library, cfg.View, b, downloads)
-	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads, exports: inflight.NewCount("exports", maxExports, maxExportsPerToken)}
+	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads, exports: inflight.NewCount("exports", maxExports, maxExportsPerToken),
+		streams: inflight.NewCount("streams of events", b.Streams, b.StreamsPerToken), closing: make(chan struct{})}
+	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.execs = visible.Execs{History: cfg.History, Tombstones: cfg.Retention, Tokens: cfg.Tokens, Downloads: cfg.Downloads}
 	s.skills = visible.Skills{Catalog: cfg.Skills, Library: cfg.Library, View: view}
 	var err error

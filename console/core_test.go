@@ -127,6 +127,7 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 		provider = p
 		signIns.Trust(p.Issuer())
 	}
+	live := follow.New(runs, history)
 	activity := audit.NewActivity(db.Audit(), nil)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -134,7 +135,7 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	t.Cleanup(func() { stop(); <-ended }) // before the database is closed
 	pages, err := console.New(console.Config{
 		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads, Activity: activity},
-		Events: history, Runner: runs, Live: follow.New(runs, history), Replayer: replayer, Proofs: evidence, Nodes: db.Audit(), Health: newFake(), Pool: newFake(), Runners: newFake(),
+		Events: history, Runner: runs, Live: live, Replayer: replayer, Proofs: evidence, Nodes: db.Audit(), Health: newFake(), Pool: newFake(), Runners: newFake(),
 		Registry: struct{ console.Registry }{}, AdminEvents: db.AdminEvents(), Holds: visible.Holds{Store: db.Retention()}, Retention: retention.New(retention.Config{Store: db.Retention(), RecordDays: 30}),
 		Sessions: signIns, SignOn: provider, Tokens: c.tokens, Version: "test", Logger: quiet,
 		Now: func() time.Time { return time.Now().Add(time.Duration(c.later.Load())) },
@@ -143,7 +144,7 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	c.pages = pages
 	handler, err := api.New(api.Config{
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { pages.ServeHTTP(w, r, door) },
-		Runner:  runs, History: history, TransparencyLog: evidence, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: evidence, Events: db.AdminEvents(), Patience: time.Millisecond}, AdminEvents: db.AdminEvents(), Downloads: downloads,
+		Runner:  runs, Live: live, History: history, TransparencyLog: evidence, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: evidence, Events: db.AdminEvents(), Patience: time.Millisecond}, AdminEvents: db.AdminEvents(), Downloads: downloads,
 		Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{}, Skills: catalog, Invoker: struct{ api.Invoker }{}, Replayer: replayer, Tokens: c.tokens,
 		Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{}, Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{},
 		UploadDir: filepath.Join(dir, "uploads"), ListenAddr: server.Listener.Addr().String(), Logger: quiet,

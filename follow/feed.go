@@ -32,7 +32,7 @@ type feed struct {
 	state   State
 	tails   [2]tail
 	failed  [2]error // why the end of a stream could not be read
-	noted   map[string]bool
+	notes   notes
 }
 
 // tail is the newest bytes of a stream.

@@ -86,7 +86,7 @@ type Watch struct {
 	ended State // if feed is nil
 	wake  chan struct{}
 	open  [2]output
-	noted map[string]bool // if feed is nil
+	notes notes // if feed is nil
 }
 
 // output is an open stream of output.
@@ -99,7 +99,7 @@ type output struct {
 func (e *Execs) Watch(rec audit.Record) *Watch {
 	w := &Watch{execs: e, wake: make(chan struct{}, 1)}
 	if rec.Status.Final() {
-		w.ended, w.noted = State{Record: rec, Ended: true, Watchers: 1}, map[string]bool{}
+		w.ended = State{Record: rec, Ended: true, Watchers: 1}
 		return w
 	}
 	e.mu.Lock()
@@ -107,7 +107,7 @@ func (e *Execs) Watch(rec audit.Record) *Watch {
 	f := e.feeds[rec.ExecID]
 	if f == nil {
 		ctx, stop := context.WithCancel(context.Background())
-		f = &feed{execs: e, stop: stop, done: make(chan struct{}), watches: map[*Watch]bool{}, state: State{Record: rec}, noted: map[string]bool{}}
+		f = &feed{execs: e, stop: stop, done: make(chan struct{}), watches: map[*Watch]bool{}, state: State{Record: rec}}
 		e.feeds[rec.ExecID] = f
 		go f.run(ctx)
 	}
@@ -159,25 +159,27 @@ func (w *Watch) State() State {
 
 // Note calls record, unless it succeeded for the same key before while the exec was followed.
 func (w *Watch) Note(key string, record func() error) error {
-	noted := w.noted
-	if f := w.feed; f != nil {
-		f.mu.Lock()
-		known := f.noted[key]
-		f.mu.Unlock()
-		if known {
-			return nil
-		}
-		noted = f.noted
-	} else if noted[key] {
+	notes := &w.notes
+	if w.feed != nil {
+		notes = &w.feed.notes
+	}
+	notes.mu.Lock()
+	defer notes.mu.Unlock()
+	if notes.known[key] {
 		return nil
 	}
 	if err := record(); err != nil {
 		return err
 	}
-	if w.feed != nil {
-		w.feed.mu.Lock()
-		defer w.feed.mu.Unlock()
+	if notes.known == nil {
+		notes.known = map[string]bool{}
 	}
-	noted[key] = true
+	notes.known[key] = true
 	return nil
+}
+
+// notes are the keys that were recorded.
+type notes struct {
+	mu    sync.Mutex // also while one is recorded
+	known map[string]bool
 }

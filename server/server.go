@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"secbox/admin"
+	"secbox/api"
 	"secbox/audit"
 	"secbox/catalog"
 	"secbox/console"
@@ -99,7 +100,7 @@ type Server struct {
 	userServers *userservers.Manager // nil: none
 	mcp         *mcpserver.Server
 	pages       *console.Console
-	handler     http.Handler
+	handler     *api.Server
 	http        *http.Server
 
 	stop       context.CancelFunc // ends the background work
@@ -180,7 +181,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // shutdown closes everything that Start has opened, in this order:
 //   - First the packages that start commands, while results can still be recorded and answered.
-//   - Then links of users' machines, MCP streams and live pages, which do not end by themselves: the HTTP server waits for unanswered requests.
+//   - Then links of users' machines, MCP streams, live pages and streams of events, which do not end by themselves: the HTTP server waits for unanswered requests.
 //   - The engine after the sandboxes and the runner, whose containers it removes.
 //   - Last the background work, which puts the node's end into the transparency log, then the database, the workspace and the lock on the
 //     state directory.
@@ -202,6 +203,9 @@ func (s *Server) shutdown(ctx context.Context) error {
 	}
 	if s.pages != nil {
 		s.pages.Close()
+	}
+	if s.handler != nil {
+		s.handler.Close()
 	}
 	errs = append(errs, s.closeHTTP())
 	if s.engine != nil {

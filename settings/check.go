@@ -107,6 +107,8 @@ func (h HTTP) check(p *problems) {
 		between(p, "http.max_memory_bytes", h.MaxMemoryBytes, max(5*h.MaxBodyBytes, h.MaxMemoryBytesPerToken), 1<<50, "it needs room for one token, http.max_memory_bytes_per_token, and for a body, which takes up to five times its bytes")
 	}
 	between(p, "http.max_connections", int64(h.MaxConnections), 16, 1<<20, "each takes a file descriptor")
+	between(p, "http.max_streams", int64(h.MaxStreams), 1, 1<<20, "each takes a connection")
+	between(p, "http.max_streams_per_token", int64(h.MaxStreamsPerToken), 1, int64(h.MaxStreams), "it is a part of http.max_streams")
 	for i, host := range h.AllowedHosts {
 		name, port, err := net.SplitHostPort(host)
 		if err != nil {

@@ -42,6 +42,8 @@ var samples = map[string][3]string{
 	"http.max_memory_bytes":           {"300000000", "400000000", ""},
 	"http.max_memory_bytes_per_token": {"200000000", "210000000", ""},
 	"http.max_connections":            {"100", "200", ""},
+	"http.max_streams":                {"700", "800", ""},
+	"http.max_streams_per_token":      {"70", "80", ""},
 
 	"http.allowed_hosts":   {"a.example", "b.example,c.example:8003", ""},
 	"http.trusted_proxies": {"10.0.0.1", "10.0.0.0/8,::1", ""},
@@ -447,6 +449,7 @@ func TestErrors(t *testing.T) {
 		{name: "no place at all", env: []string{"CORE_API_SANDBOX_MAX_CONCURRENT_EXECS=0"}, field: "sandbox.max_concurrent_execs", says: []string{"1 to 1024"}},
 		{name: "no memory for a body", env: []string{"CORE_API_HTTP_MAX_MEMORY_BYTES_PER_TOKEN=33554432"}, field: "http.max_memory_bytes_per_token", says: []string{"167772160 to"}},
 		{name: "less memory for all than for one", file: "http: {max_memory_bytes: 200000000, max_memory_bytes_per_token: 300000000}", field: "http.max_memory_bytes", says: []string{"300000000 to"}},
+		{name: "more streams of a token than in all", file: "http: {max_streams: 5}", field: "http.max_streams_per_token", says: []string{"1 to 5"}},
 		{name: "no connections", file: "http: {max_connections: 0}", field: "http.max_connections", says: []string{"16 to"}},
 		{name: "more for one token than for all", file: "sandbox: {max_concurrent_execs: 2, max_concurrent_execs_per_token: 3}", field: "sandbox.max_concurrent_execs_per_token", says: []string{"0 to 2"}},
 		{name: "a negative queue", env: []string{"CORE_API_SANDBOX_MAX_QUEUED_EXECS=-1"}, field: "sandbox.max_queued_execs", says: []string{"0 to"}},

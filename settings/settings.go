@@ -40,6 +40,8 @@ type HTTP struct {
 	MaxMemoryBytes         int64    `yaml:"max_memory_bytes" default:"512 MiB, and room for three tokens" doc:"Bytes of memory for the bodies and answers of all requests at once; further requests get 503 server_busy. 0 is the default."`
 	MaxMemoryBytesPerToken int64    `yaml:"max_memory_bytes_per_token" default:"192 MiB, and room for one body" doc:"Bytes of http.max_memory_bytes that one token may use. 0 is the default."`
 	MaxConnections         int      `yaml:"max_connections" doc:"Connections at once, three quarters of them from one address; further ones are closed at once."`
+	MaxStreams             int      `yaml:"max_streams" doc:"Streams of events at once; further ones get 503 server_busy."`
+	MaxStreamsPerToken     int      `yaml:"max_streams_per_token" doc:"Streams of events of one token at once."`
 	AllowedHosts           []string `yaml:"allowed_hosts" doc:"Host names that requests may use beside the loopback names and the listening address."`
 	TrustedProxies         []string `yaml:"trusted_proxies" doc:"Addresses or networks of reverse proxies whose X-Forwarded-For is logged. With any of them every request needs a token."`
 }
@@ -178,6 +180,7 @@ func Default() Settings {
 		HTTP: HTTP{
 			MaxBodyBytes:   32 << 20,
 			MaxConnections: 4096, // an idle one takes some 20 KB
+			MaxStreams:     1000, MaxStreamsPerToken: 600,
 		},
 		Sandbox: Sandbox{
 			RuntimeMode:        "auto",
