@@ -15,6 +15,7 @@ import (
 type raw func(w http.ResponseWriter) error
 
 func (f raw) VisitDownloadArtifactResponse(w http.ResponseWriter) error    { return f(w) }
+func (f raw) VisitDownloadInputResponse(w http.ResponseWriter) error       { return f(w) }
 func (f raw) VisitDownloadSkillResponse(w http.ResponseWriter) error       { return f(w) }
 func (f raw) VisitExportAuditResponse(w http.ResponseWriter) error         { return f(w) }
 func (f raw) VisitGetAdminEventProofResponse(w http.ResponseWriter) error  { return f(w) }

@@ -250,7 +250,7 @@ func TestWorkerSeesOnlyItsExecs(t *testing.T) {
 	if by := f.runner.seen()[0].RequestedBy; by != mineID {
 		t.Errorf("requested by %q, want %q", by, mineID)
 	}
-	for _, rest := range []string{"", "/artifacts", "/artifacts?format=zip", "/stdout", "/stderr"} {
+	for _, rest := range []string{"", "/artifacts", "/artifacts?format=zip", "/inputs", "/stdout", "/stderr"} {
 		path := "/sandbox/execs/" + rec.ExecID + rest
 		for _, secret := range []string{mine, auditor, admin} {
 			if r := f.do(request{path: path, token: secret}); r.StatusCode != 200 {

@@ -304,7 +304,7 @@ func TestUnknownExecs(t *testing.T) {
 		"019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d", "x", "..", "%2e%2e", "019aa4b67c1e7d359a520f4f3a1b2c3d", "%7B019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d%7D",
 		"urn:uuid:019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d", "%00", "%ff", "a%2Fb", "'%20OR%201=1", strings.Repeat("9", 3000),
 	} {
-		for _, rest := range []string{"", "/artifacts", "/artifacts?format=zip", "/artifacts/a", "/stdout", "/stderr"} {
+		for _, rest := range []string{"", "/artifacts", "/artifacts?format=zip", "/artifacts/a", "/inputs", "/inputs/a", "/stdout", "/stderr"} {
 			f.get("/sandbox/execs/"+id+rest).wants(t, fault.UnknownExec)
 		}
 		f.do(request{method: "POST", path: "/sandbox/execs/" + id + "/cancel"}).wants(t, fault.UnknownExec)

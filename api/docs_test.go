@@ -37,7 +37,7 @@ func examples(page string) map[string]string {
 // TestExamplesOfDocsWork runs each command in a shell and expects a declared successful status.
 func TestExamplesOfDocsWork(t *testing.T) {
 	t.Parallel()
-	f := start(t, func(c *api.Config) { c.Runners = &dialledIn{} })
+	f, kept := startWithInputs(t, func(c *api.Config) { c.Runners = &dialledIn{} })
 	f.runner.files = map[string]string{"hi.txt": "hi\n"}
 	doc, err := openapi3.NewLoader().LoadFromData(api.Contract())
 	if err != nil {
@@ -75,7 +75,9 @@ func TestExamplesOfDocsWork(t *testing.T) {
 	order := slices.Concat(first, slices.DeleteFunc(slices.Sorted(maps.Keys(commands)), func(id string) bool {
 		return slices.Contains(elsewhere, id)
 	}), last)
-	execID := f.record(func(r *audit.Record) { r.ManifestDigest = strings.Repeat("ab", 32) }).ExecID
+	execID := f.record(func(r *audit.Record) {
+		r.ManifestDigest, r.Inputs = strings.Repeat("ab", 32), []audit.Input{kept.add("main.py", "print(1)")}
+	}).ExecID
 	if err := admin.Record(t.Context(), f.db.AdminEvents(), admin.Export, "jsonl", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +110,7 @@ func TestExamplesOfDocsWork(t *testing.T) {
 			t.Errorf("%s: %v, want %v\n%s\n%.400s", id, err, good[id], command, out)
 		}
 	}
-	for _, name := range []string{"hi.txt", "weather_skill.zip"} {
+	for _, name := range []string{"hi.txt", "main.py", "weather_skill.zip"} {
 		if _, err := os.Stat(filepath.Join(downloads, name)); err != nil {
 			t.Error(err)
 		}

@@ -457,6 +457,50 @@ type ExecEvents struct {
 	Stdout *ExecOutput `json:"stdout,omitempty"`
 }
 
+// ExecInput One input of an exec.
+type ExecInput struct {
+	// Kept There is a copy of its content.
+	//
+	// Example: true
+	Kept bool `json:"kept"`
+
+	// Path Relative to /workspace/inputs, with slashes.
+	//
+	// Example: main.py
+	Path string `json:"path"`
+
+	// SHA256 The digest of its content.
+	//
+	// Example: 98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4
+	SHA256 string `json:"sha256"`
+
+	// Size Bytes.
+	//
+	// Example: 8
+	Size int64 `json:"size"`
+}
+
+// ExecInputList The inputs of an exec.
+type ExecInputList struct {
+	// ExecID The exec's id.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	ExecID string `json:"exec_id"`
+
+	// Items The inputs, in the order of the request.
+	Items []ExecInput `json:"items"`
+
+	// TotalBytes Bytes of all inputs.
+	//
+	// Example: 8
+	TotalBytes int64 `json:"total_bytes"`
+
+	// Truncated The exec had more inputs.
+	//
+	// Example: false
+	Truncated bool `json:"truncated"`
+}
+
 // ExecList One page of execs.
 type ExecList struct {
 	// Items The records, newest first.
@@ -2873,6 +2917,9 @@ type Foreign = ProblemDocument
 // ImageMissing An error (RFC 9457).
 type ImageMissing = ProblemDocument
 
+// InputNotKept An error (RFC 9457).
+type InputNotKept = ProblemDocument
+
 // Internal An error (RFC 9457).
 type Internal = ProblemDocument
 
@@ -2929,6 +2976,9 @@ type UnknownExec = ProblemDocument
 
 // UnknownHold An error (RFC 9457).
 type UnknownHold = ProblemDocument
+
+// UnknownInput An error (RFC 9457).
+type UnknownInput = ProblemDocument
 
 // UnknownSkill An error (RFC 9457).
 type UnknownSkill = ProblemDocument
@@ -3183,6 +3233,12 @@ type DownloadArtifactParams struct {
 type GetExecEventsParams struct {
 	// LastEventID The `id` of the last event that the client has; without it, the stream begins with the first byte of output.
 	LastEventID *string `json:"Last-Event-ID,omitempty"`
+}
+
+// DownloadInputParams defines parameters for DownloadInput.
+type DownloadInputParams struct {
+	// Range One byte range; a list of several is ignored, and the whole is sent.
+	Range *Range `json:"Range,omitempty"`
 }
 
 // ReplayExecParams defines parameters for ReplayExec.
@@ -3599,6 +3655,12 @@ type ServerInterface interface {
 	// GetExecEvents Follow an exec: server-sent events of its status, its output and its end
 	// (GET /sandbox/execs/{exec_id}/events)
 	GetExecEvents(ctx echo.Context, execID ExecID, params GetExecEventsParams) error
+	// ListInputs An exec's inputs, and which contents are kept
+	// (GET /sandbox/execs/{exec_id}/inputs)
+	ListInputs(ctx echo.Context, execID ExecID) error
+	// DownloadInput Download one input
+	// (GET /sandbox/execs/{exec_id}/inputs/{path})
+	DownloadInput(ctx echo.Context, execID ExecID, path string, params DownloadInputParams) error
 	// GetManifest The manifest of an exec's files
 	// (GET /sandbox/execs/{exec_id}/manifest)
 	GetManifest(ctx echo.Context, execID ExecID) error
@@ -4490,6 +4552,66 @@ func (w *ServerInterfaceWrapper) GetExecEvents(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetExecEvents(ctx, execID, params)
+	return err
+}
+
+// ListInputs converts echo context to params.
+func (w *ServerInterfaceWrapper) ListInputs(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListInputs(ctx, execID)
+	return err
+}
+
+// DownloadInput converts echo context to params.
+func (w *ServerInterfaceWrapper) DownloadInput(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// ------------- Path parameter "path" -------------
+	var path string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "path", ctx.Param("path"), &path, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DownloadInputParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Range" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Range")]; found {
+		var Range Range
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Range, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Range", valueList[0], &Range, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Range: %s", err))
+		}
+
+		params.Range = &Range
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.DownloadInput(ctx, execID, path, params)
 	return err
 }
 
@@ -5935,6 +6057,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/sandbox/execs", wrapper.RunExec, options.OperationMiddlewares["runExec"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id", wrapper.GetExec, options.OperationMiddlewares["getExec"]...)
 	router.GET(options.BaseURL+"/sandbox/stats", wrapper.ExecStats, options.OperationMiddlewares["execStats"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/inputs", wrapper.ListInputs, options.OperationMiddlewares["listInputs"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/inputs/:path", wrapper.DownloadInput, options.OperationMiddlewares["downloadInput"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/artifacts", wrapper.ListArtifacts, options.OperationMiddlewares["listArtifacts"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/artifacts/:path", wrapper.DownloadArtifact, options.OperationMiddlewares["downloadArtifact"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stdout", wrapper.GetStdout, options.OperationMiddlewares["getStdout"]...)
@@ -6034,6 +6158,8 @@ type ForeignApplicationProblemPlusJSONResponse ProblemDocument
 
 type ImageMissingApplicationProblemPlusJSONResponse ProblemDocument
 
+type InputNotKeptApplicationProblemPlusJSONResponse ProblemDocument
+
 type InternalApplicationProblemPlusJSONResponse ProblemDocument
 
 type InvalidInputsApplicationProblemPlusJSONResponse ProblemDocument
@@ -6123,6 +6249,8 @@ type UnknownEventApplicationProblemPlusJSONResponse ProblemDocument
 type UnknownExecApplicationProblemPlusJSONResponse ProblemDocument
 
 type UnknownHoldApplicationProblemPlusJSONResponse ProblemDocument
+
+type UnknownInputApplicationProblemPlusJSONResponse ProblemDocument
 
 type UnknownSkillApplicationProblemPlusJSONResponse ProblemDocument
 
@@ -9750,6 +9878,381 @@ type GetExecEvents503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetExecEvents503ApplicationProblemPlusJSONResponse) VisitGetExecEventsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListInputsRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+}
+
+type ListInputsResponseObject interface {
+	VisitListInputsResponse(w http.ResponseWriter) error
+}
+
+type ListInputs200JSONResponse ExecInputList
+
+func (response ListInputs200JSONResponse) VisitListInputsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListInputs400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response ListInputs400ApplicationProblemPlusJSONResponse) VisitListInputsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListInputs401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response ListInputs401ApplicationProblemPlusJSONResponse) VisitListInputsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListInputs403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response ListInputs403ApplicationProblemPlusJSONResponse) VisitListInputsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListInputs404ApplicationProblemPlusJSONResponse struct {
+	UnknownExecApplicationProblemPlusJSONResponse
+}
+
+func (response ListInputs404ApplicationProblemPlusJSONResponse) VisitListInputsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListInputs409ApplicationProblemPlusJSONResponse struct {
+	ArtifactConflictApplicationProblemPlusJSONResponse
+}
+
+func (response ListInputs409ApplicationProblemPlusJSONResponse) VisitListInputsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListInputs410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response ListInputs410ApplicationProblemPlusJSONResponse) VisitListInputsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListInputs500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response ListInputs500ApplicationProblemPlusJSONResponse) VisitListInputsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListInputs503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response ListInputs503ApplicationProblemPlusJSONResponse) VisitListInputsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadInputRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+	Path   string `json:"path"`
+	Params DownloadInputParams
+}
+
+type DownloadInputResponseObject interface {
+	VisitDownloadInputResponse(w http.ResponseWriter) error
+}
+
+type DownloadInput200ResponseHeaders struct {
+	ContentDisposition *string
+	ETag               *string
+}
+
+type DownloadInput200ApplicationOctetStreamResponse struct {
+	Body          io.Reader
+	Headers       DownloadInput200ResponseHeaders
+	ContentLength int64
+}
+
+func (response DownloadInput200ApplicationOctetStreamResponse) VisitDownloadInputResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	if response.Headers.ContentDisposition != nil {
+		w.Header().Set("Content-Disposition", fmt.Sprint(*response.Headers.ContentDisposition))
+	}
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type DownloadInput206ApplicationOctetStreamResponse struct {
+	PartialBytesApplicationOctetStreamResponse
+}
+
+func (response DownloadInput206ApplicationOctetStreamResponse) VisitDownloadInputResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	if response.Headers.ContentRange != nil {
+		w.Header().Set("Content-Range", fmt.Sprint(*response.Headers.ContentRange))
+	}
+	w.WriteHeader(206)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	_, err := io.Copy(w, response.Body)
+	return err
+}
+
+type DownloadInput304Response struct {
+}
+
+func (response DownloadInput304Response) VisitDownloadInputResponse(w http.ResponseWriter) error {
+	w.WriteHeader(304)
+	return nil
+}
+
+type DownloadInput400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response DownloadInput400ApplicationProblemPlusJSONResponse) VisitDownloadInputResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadInput401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response DownloadInput401ApplicationProblemPlusJSONResponse) VisitDownloadInputResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadInput403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response DownloadInput403ApplicationProblemPlusJSONResponse) VisitDownloadInputResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadInput404ApplicationProblemPlusJSONResponse struct {
+	UnknownInputApplicationProblemPlusJSONResponse
+}
+
+func (response DownloadInput404ApplicationProblemPlusJSONResponse) VisitDownloadInputResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadInput409ApplicationProblemPlusJSONResponse struct {
+	ArtifactConflictApplicationProblemPlusJSONResponse
+}
+
+func (response DownloadInput409ApplicationProblemPlusJSONResponse) VisitDownloadInputResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(409)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadInput410ApplicationProblemPlusJSONResponse struct {
+	InputNotKeptApplicationProblemPlusJSONResponse
+}
+
+func (response DownloadInput410ApplicationProblemPlusJSONResponse) VisitDownloadInputResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadInput416ApplicationProblemPlusJSONResponse struct {
+	RangeUnsatisfiableApplicationProblemPlusJSONResponse
+}
+
+func (response DownloadInput416ApplicationProblemPlusJSONResponse) VisitDownloadInputResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.ContentRange != nil {
+		w.Header().Set("Content-Range", fmt.Sprint(*response.Headers.ContentRange))
+	}
+	w.WriteHeader(416)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadInput500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response DownloadInput500ApplicationProblemPlusJSONResponse) VisitDownloadInputResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type DownloadInput503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response DownloadInput503ApplicationProblemPlusJSONResponse) VisitDownloadInputResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -16847,6 +17350,12 @@ type StrictServerInterface interface {
 	// GetExecEvents Follow an exec: server-sent events of its status, its output and its end
 	// (GET /sandbox/execs/{exec_id}/events)
 	GetExecEvents(ctx context.Context, request GetExecEventsRequestObject) (GetExecEventsResponseObject, error)
+	// ListInputs An exec's inputs, and which contents are kept
+	// (GET /sandbox/execs/{exec_id}/inputs)
+	ListInputs(ctx context.Context, request ListInputsRequestObject) (ListInputsResponseObject, error)
+	// DownloadInput Download one input
+	// (GET /sandbox/execs/{exec_id}/inputs/{path})
+	DownloadInput(ctx context.Context, request DownloadInputRequestObject) (DownloadInputResponseObject, error)
 	// GetManifest The manifest of an exec's files
 	// (GET /sandbox/execs/{exec_id}/manifest)
 	GetManifest(ctx context.Context, request GetManifestRequestObject) (GetManifestResponseObject, error)
@@ -17681,6 +18190,58 @@ func (sh *strictHandler) GetExecEvents(ctx echo.Context, execID ExecID, params G
 		return err
 	} else if validResponse, ok := response.(GetExecEventsResponseObject); ok {
 		return validResponse.VisitGetExecEventsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListInputs operation middleware
+func (sh *strictHandler) ListInputs(ctx echo.Context, execID ExecID) error {
+	var request ListInputsRequestObject
+
+	request.ExecID = execID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListInputs(ctx.Request().Context(), request.(ListInputsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListInputs")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListInputsResponseObject); ok {
+		return validResponse.VisitListInputsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// DownloadInput operation middleware
+func (sh *strictHandler) DownloadInput(ctx echo.Context, execID ExecID, path string, params DownloadInputParams) error {
+	var request DownloadInputRequestObject
+
+	request.ExecID = execID
+	request.Path = path
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.DownloadInput(ctx.Request().Context(), request.(DownloadInputRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "DownloadInput")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(DownloadInputResponseObject); ok {
+		return validResponse.VisitDownloadInputResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -142,6 +142,12 @@ type Replayer interface {
 
 	// Compare compares an exec with its replay. What cannot be read, or does not fit into memory, is unknown.
 	Compare(ctx context.Context, first, second audit.Record, reserve replay.Reserve) []replay.Point
+
+	// Inputs lists at most limit inputs of an exec, from the one with the number from on, and says which contents are kept.
+	Inputs(ctx context.Context, rec audit.Record, from, limit int, reserve replay.Reserve) (replay.InputList, error)
+
+	// OpenInput opens the kept content of an input; fault.UnknownInput, fault.InputNotKept, fault.ArtifactAltered. The caller closes it.
+	OpenInput(ctx context.Context, rec audit.Record, path string, reserve replay.Reserve) (io.ReadSeekCloser, audit.Input, error)
 }
 
 // Library stores the skills of agents and users, and the plain files of users' workspaces. Paths are relative and unchecked. Errors are

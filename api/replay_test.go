@@ -3,6 +3,7 @@ package api_test
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -20,6 +21,14 @@ type replays func(ctx context.Context, q replay.Request) (replay.Result, error)
 
 func (f replays) Replay(ctx context.Context, q replay.Request) (replay.Result, error) {
 	return f(ctx, q)
+}
+
+func (replays) Inputs(context.Context, audit.Record, int, int, replay.Reserve) (replay.InputList, error) {
+	return replay.InputList{}, nil
+}
+
+func (replays) OpenInput(context.Context, audit.Record, string, replay.Reserve) (io.ReadSeekCloser, audit.Input, error) {
+	return nil, audit.Input{}, fault.New(fault.UnknownInput, "there is no input")
 }
 
 func (replays) Compare(_ context.Context, first, second audit.Record, reserve replay.Reserve) []replay.Point {

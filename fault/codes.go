@@ -29,6 +29,8 @@ var meanings = map[Code]meaning{
 	UnknownExec:         {http.StatusNotFound, 4, "There is no such exec"},
 	UnknownSkill:        {http.StatusNotFound, 4, "There is no such skill"},
 	UnknownArtifact:     {http.StatusNotFound, 4, "There is no such artifact"},
+	UnknownInput:        {http.StatusNotFound, 4, "There is no such input"},
+	InputNotKept:        {http.StatusGone, 4, "The content of the input is not kept"},
 	ArtifactsPending:    {http.StatusConflict, 5, "The artifacts are not collected yet"},
 	ArtifactAltered:     {http.StatusConflict, 5, "The artifact was changed after it was collected"},
 	NotLogged:           {http.StatusConflict, 5, "The transparency log does not have it yet"},

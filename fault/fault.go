@@ -37,6 +37,8 @@ const (
 	UnknownExec         Code = "unknown_exec"          // no exec with this id that the caller may see
 	UnknownSkill        Code = "unknown_skill"         // no skill with this id in the catalog
 	UnknownArtifact     Code = "unknown_artifact"      // the exec left no such regular file
+	UnknownInput        Code = "unknown_input"         // the exec has no input of this path
+	InputNotKept        Code = "input_not_kept"        // there is no copy of the input's content, or none any more
 	ArtifactsPending    Code = "artifacts_pending"     // the exec has not ended, so its artifacts are not collected
 	ArtifactAltered     Code = "artifact_altered"      // a file of an exec does not match its manifest and its row
 	NotLogged           Code = "not_logged"            // the transparency log does not have it yet

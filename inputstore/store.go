@@ -1,10 +1,11 @@
-// Package inputstore keeps the contents of execs' inputs for a replay, by their digest, below the workspace root. Each token has its own
+// Package inputstore keeps the contents of execs' inputs for replays and downloads, by their digest, below the workspace root. Each token has its own
 // contents: the bound of a token counts what it has brought, and a token cannot find out what others have. Contents are compared with their
 // digest when they are read, and damaged ones are replaced when they come again. The package must not know execs or databases.
 package inputstore
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -244,6 +245,33 @@ func (s *Store) Get(token string, in audit.Input) ([]byte, error) {
 		return nil, altered(errors.New("it has another digest"))
 	}
 	return content, nil
+}
+
+// Kept reports for each input of execs of the token whether the store has a content of its digest and size, which Get compares further.
+func (s *Store) Kept(ctx context.Context, token string, inputs []audit.Input) ([]bool, error) {
+	kept := make([]bool, len(inputs))
+	if len(inputs) == 0 {
+		return kept, nil
+	}
+	dir, _, err := tree.OpenDir(s.dir, tokenDir(token))
+	if errors.Is(err, fs.ErrNotExist) {
+		return kept, nil
+	}
+	if err != nil {
+		return nil, tree.Failed(err, "the kept inputs cannot be read")
+	}
+	defer dir.Close()
+	for i, in := range inputs {
+		if err := ctx.Err(); err != nil {
+			return nil, fault.Wrap(fault.Internal, err, "the client left")
+		}
+		if !tree.IsDigest(in.SHA256) {
+			continue
+		}
+		fi, err := dir.Lstat(place(in.SHA256))
+		kept[i] = err == nil && fi.Mode().IsRegular() && fi.Size() == in.Size
+	}
+	return kept, nil
 }
 
 // open opens the regular file of a content.

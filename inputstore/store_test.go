@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -278,5 +279,36 @@ func TestNotWritable(t *testing.T) {
 	}
 	if err := f.Measure(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKept: what is kept is told without reading it, and nothing outside the store is looked at.
+func TestKept(t *testing.T) {
+	t.Parallel()
+	f := setUp(t, 1<<20, 1<<20)
+	f.keep("a", audit.Kept, "one", "two", "folder", "link")
+	for _, c := range []string{"folder", "link"} {
+		if err := os.Remove(f.file("a", c)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(f.file("a", "folder"), 0o700), os.Symlink(f.file("a", "one"), f.file("a", "link"))); err != nil {
+		t.Fatal(err)
+	}
+	resized, odd := input("two"), input("one")
+	resized.Size++
+	odd.SHA256 = "../../../../etc/passwd"
+	inputs := []audit.Input{input("one"), input("none"), input("two"), resized, odd, input("folder"), input("link"), {}}
+	got, err := f.Kept(t.Context(), "a", inputs)
+	if want := []bool{true, false, true, false, false, false, false, false}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+	if got, err := f.Kept(t.Context(), "b", inputs); err != nil || slices.Contains(got, true) || len(got) != len(inputs) {
+		t.Errorf("another token: %v, %v", got, err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.Kept(gone, "a", inputs); err == nil {
+		t.Error("it goes on without its client")
 	}
 }

@@ -1,5 +1,5 @@
-// Package replay runs an exec again from its record – the same command, image, skill, inputs and policy – and compares what came out. It must
-// not know HTTP, SQL or Docker.
+// Package replay runs an exec again from its record – the same command, image, skill, inputs and policy – and compares what came out. It also
+// lists and opens the inputs of an exec. It must not know HTTP, SQL or Docker.
 package replay
 
 import (
@@ -35,6 +35,7 @@ type Runner interface {
 // Inputs has the kept contents of inputs; see inputstore.Store.
 type Inputs interface {
 	Get(token string, in audit.Input) ([]byte, error)
+	Kept(ctx context.Context, token string, inputs []audit.Input) ([]bool, error)
 }
 
 // Skills finds versions of skills.
@@ -115,14 +116,14 @@ func (r *Replayer) repeat(ctx context.Context, q Request) (res runner.Result, fo
 const inputPrice = 1 << 10
 
 // input reads an input.
-func (r *Replayer) input(ctx context.Context, q Request, of audit.Record, in audit.Input) ([]byte, error) {
+func (r *Replayer) input(ctx context.Context, of audit.Record, in audit.Input, reserve Reserve) ([]byte, error) {
 	if err := ctx.Err(); err != nil { // the client hung up, and nothing runs yet
-		return nil, fault.Wrap(fault.Internal, err, "the client left before the replay of exec %s began", of.ExecID)
+		return nil, fault.Wrap(fault.Internal, err, "the client left before the inputs of exec %s were read", of.ExecID)
 	}
 	if in.Size < 0 || in.Size > math.MaxInt64/2 {
 		return nil, refuse("the record of exec %s has an input of %d bytes", of.ExecID, in.Size)
 	}
-	if err := q.Reserve(in.Size + inputPrice); err != nil {
+	if err := reserve(in.Size + inputPrice); err != nil {
 		return nil, err
 	}
 	content, err := r.inputs.Get(of.RequestedBy, in)
@@ -184,7 +185,7 @@ func (r *Replayer) request(ctx context.Context, q Request) (runner.Request, erro
 	}
 	var skillInput []byte
 	for _, in := range first.Inputs {
-		content, err := r.input(ctx, q, first, in)
+		content, err := r.input(ctx, first, in, q.Reserve)
 		if err != nil {
 			return runner.Request{}, err
 		}
@@ -223,14 +224,16 @@ func (r *Replayer) addSkill(ctx context.Context, first audit.Record, input []byt
 	return nil
 }
 
+var whyNotKept = map[audit.InputsKept]string{
+	audit.KeptOff:    "the settings kept no inputs (audit.inputs_max_mb)",
+	audit.KeptNoRoom: "there was no room for its inputs (audit.inputs_max_mb)",
+	audit.KeptShare:  "its token had no room for more inputs (audit.inputs_max_mb_per_token)",
+	audit.KeptFailed: "its inputs could not be written",
+}
+
 // notKept completes the reason why an input is missing.
 func notKept(first audit.Record, err error) error {
-	why := map[audit.InputsKept]string{
-		audit.KeptOff:    "the settings kept no inputs (audit.inputs_max_mb)",
-		audit.KeptNoRoom: "there was no room for its inputs (audit.inputs_max_mb)",
-		audit.KeptShare:  "its token had no room for more inputs (audit.inputs_max_mb_per_token)",
-		audit.KeptFailed: "its inputs could not be written",
-	}[first.InputsKept]
+	why := whyNotKept[first.InputsKept]
 	if why == "" || !fault.Is(err, fault.NotReplayable) {
 		return err
 	}
