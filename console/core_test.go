@@ -185,7 +185,13 @@ func (c *core) token(name string, role tokens.Role) (secret string) {
 // run runs a script with a token, which may be empty, and returns the exec's id.
 func (c *core) run(secret, script string) string {
 	c.t.Helper()
-	body, err := json.Marshal(map[string]any{"project_id": "demo", "exec": map[string]any{"script": script}})
+	return c.post(secret, map[string]any{"project_id": "demo", "exec": map[string]any{"script": script}})
+}
+
+// post runs an exec with a token, which may be empty, and returns its id.
+func (c *core) post(secret string, exec map[string]any) string {
+	c.t.Helper()
+	body, err := json.Marshal(exec)
 	must(c.t, err)
 	req, err := http.NewRequestWithContext(c.t.Context(), "POST", c.url+"/sandbox/execs", strings.NewReader(string(body)))
 	must(c.t, err)

@@ -26,7 +26,8 @@ type execPage struct {
 	policy    []policyField
 	limits    []limit
 	output    []stream
-	artifacts artifactList
+	artifacts fileList
+	inputs    fileList
 	skill     skillPart
 	replay    replayPart
 	proof     proofState
@@ -74,7 +75,8 @@ func (c *Console) exec(v *visit) (ui.Page, error) {
 	if p.replay, err = c.replaysOf(v, rec); err != nil {
 		return ui.Page{}, err
 	}
-	p.artifacts = c.artifactsOf(v.ctx(), rec, removed[rec.ExecID])
+	p.artifacts = c.artifactsPart(v.ctx(), rec, removed[rec.ExecID])
+	p.inputs = c.inputsPart(v, rec)
 	p.proof = c.proofOf(v, rec)
 	p.curl = v.curl(inAPI(nil, "sandbox", "execs", rec.ExecID))
 	page := ui.Page{

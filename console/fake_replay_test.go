@@ -2,9 +2,15 @@ package console_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"io"
+	"slices"
+	"strings"
 
 	"secbox/audit"
+	"secbox/fault"
 	"secbox/policy"
 	"secbox/replay"
 	"secbox/runner"
@@ -15,7 +21,39 @@ import (
 type fakeReplayer struct {
 	asked  []replay.Request
 	points []replay.Point
+	inputs map[string]string // kept contents by path, for all execs
 	err    error
+}
+
+func (f *fakeReplayer) Inputs(_ context.Context, rec audit.Record, from, limit int, _ replay.Reserve) (replay.InputList, error) {
+	list := replay.InputList{All: len(rec.Inputs), Truncated: rec.LargeLists["inputs"].Count > len(rec.Inputs)}
+	for _, in := range rec.Inputs[min(from, list.All):min(from+limit, list.All)] {
+		_, kept := f.inputs[in.Path]
+		list.Items = append(list.Items, replay.Input{Input: in, Kept: kept})
+	}
+	return list, nil
+}
+
+func (f *fakeReplayer) OpenInput(_ context.Context, rec audit.Record, path string, _ replay.Reserve) (io.ReadSeekCloser, audit.Input, error) {
+	i := slices.IndexFunc(rec.Inputs, func(in audit.Input) bool { return in.Path == path })
+	if i < 0 {
+		return nil, audit.Input{}, fault.New(fault.UnknownInput, "there is no such input")
+	}
+	content, ok := f.inputs[path]
+	if !ok {
+		return nil, audit.Input{}, fault.New(fault.InputNotKept, "the content is not kept")
+	}
+	return readSeekCloser{strings.NewReader(content)}, rec.Inputs[i], nil
+}
+
+// addInput gives an exec an input whose content is kept.
+func (f *fakeApp) addInput(rec *audit.Record, path, content string) {
+	sum := sha256.Sum256([]byte(content))
+	rec.Inputs = append(rec.Inputs, audit.Input{Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:])})
+	if f.replayer.inputs == nil {
+		f.replayer.inputs = map[string]string{}
+	}
+	f.replayer.inputs[path] = content
 }
 
 func (f *fakeReplayer) Replay(_ context.Context, q replay.Request) (replay.Result, error) {

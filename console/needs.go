@@ -133,6 +133,8 @@ type Runner interface {
 type Replayer interface {
 	Replay(ctx context.Context, q replay.Request) (replay.Result, error)
 	Compare(ctx context.Context, first, second audit.Record, reserve replay.Reserve) []replay.Point
+	Inputs(ctx context.Context, rec audit.Record, from, limit int, reserve replay.Reserve) (replay.InputList, error)
+	OpenInput(ctx context.Context, rec audit.Record, path string, reserve replay.Reserve) (io.ReadSeekCloser, audit.Input, error)
 }
 
 // Proofs is the transparency log, which proves execs and administrative events; see translog.Log.

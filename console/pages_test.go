@@ -38,6 +38,11 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"artifact of text", "/console/execs/" + execID(2) + "/show/report.html"},
 	{"artifact of an image", "/console/execs/" + execID(2) + "/show/plots/one.png"},
 	{"artifact without a preview", "/console/execs/" + execID(2) + "/show/data.bin"},
+	{"inputs", "/console/execs/" + execID(2) + "/inputs"},
+	{"no inputs", "/console/execs/" + execID(2) + "/inputs?from=1000"},
+	{"input of text", "/console/execs/" + execID(2) + "/show-input/src/main.py"},
+	{"input without a preview", "/console/execs/" + execID(2) + "/show-input/data.parquet"},
+	{"input that is not kept", "/console/execs/" + execID(2) + "/show-input/gone.csv"},
 	{"skills", "/console/skills"},
 	{"skills without a match", "/console/skills?text=nothing-has-this"},
 	{"skill", "/console/skills/shell.run"},
@@ -79,7 +84,9 @@ func fullApp() *fakeApp {
 	f := newFake().fill(60)
 	running, ended := &f.records[59], &f.records[58] // execID(1), execID(2)
 	running.Status, running.ExitCode = audit.Running, nil
-	ended.Inputs = []audit.Input{{Path: "in.csv", Size: 5, SHA256: strings.Repeat("a", 64)}}
+	ended.Inputs = []audit.Input{{Path: "gone.csv", Size: 5, SHA256: strings.Repeat("a", 64)}}
+	f.addInput(ended, "src/main.py", "print(1)\n")
+	f.addInput(ended, "data.parquet", "PAR1\x00")
 	ended.InputsKept = audit.Kept
 	ended.EnvKeys = []string{"LANG", "TZ"}
 	ended.SkillID, ended.TaskID, ended.AgentID = "shell.run", "task-1", "agent-1"
