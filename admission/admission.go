@@ -18,6 +18,10 @@ type Gate struct {
 
 	clients map[string]*client // clients that work or wait
 	turns   uint64             // callers admitted so far
+
+	background     int // callers from the background at work
+	mostBackground int
+	freed          func() // never nil
 }
 
 // Share is how many callers of one client may work at once and wait.
@@ -31,7 +35,7 @@ type client struct {
 
 // New makes a Gate for atOnce callers at work and queue callers that wait.
 func New(atOnce, queue int) *Gate {
-	return &Gate{free: atOnce, queue: queue, clients: map[string]*client{}}
+	return &Gate{free: atOnce, queue: queue, clients: map[string]*client{}, freed: func() {}}
 }
 
 // NewShared makes a Gate that limits each client with a name to a share. The next turn is that of the waiting client whose last turn was longest
@@ -42,12 +46,51 @@ func NewShared(atOnce, queue int, each Share) *Gate {
 	return g
 }
 
+// AllowBackground lets most callers from the background work at once. freed, which must not block, is called when there may be a place for one. Call it
+// before the Gate is used.
+func (g *Gate) AllowBackground(most int, freed func()) {
+	g.mostBackground, g.freed = most, freed
+}
+
 // Ticket is a place at work or in the queue. Leave gives it back.
 type Ticket struct {
-	g    *Gate
-	name string
-	turn chan struct{} // closed when its turn comes; nil: it does not wait
-	once sync.Once
+	g          *Gate
+	name       string
+	turn       chan struct{} // closed when its turn comes; nil: it does not wait
+	background bool
+	idle       bool // from the background, for no client yet
+	once       sync.Once
+}
+
+// EnterBackground takes a place for a caller from the background, which does not know its client yet; nil if there is none.
+func (g *Gate) EnterBackground() *Ticket {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.free == 0 || g.background >= g.mostBackground {
+		return nil
+	}
+	g.give(g.client(""))
+	g.background++
+	return &Ticket{g: g, background: true, idle: true}
+}
+
+// MayRun reports whether the client has work left in its share.
+func (g *Gate) MayRun(name string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.clients[name] == nil || g.mayRun(name)
+}
+
+// WorkFor gives the place of a caller from the background to a client.
+func (t *Ticket) WorkFor(name string) {
+	t.g.mu.Lock()
+	defer t.g.mu.Unlock()
+	t.g.clients[t.name].running--
+	t.g.forget(t.name)
+	t.name, t.idle = name, false
+	c := t.g.client(name)
+	c.running++
+	c.turn = t.g.turns
 }
 
 // Enter takes a place for a client without a name, which has no share; nil when the queue is full.
@@ -123,7 +166,14 @@ func (t *Ticket) Wait(ctx context.Context) error {
 }
 
 // Leave gives the place back. Safe to call twice.
-func (t *Ticket) Leave() { t.once.Do(t.leave) }
+func (t *Ticket) Leave() {
+	t.once.Do(func() {
+		t.leave()
+		if !t.idle { // else nothing has changed for the background
+			t.g.freed()
+		}
+	})
+}
 
 func (t *Ticket) leave() {
 	g := t.g
@@ -137,6 +187,9 @@ func (t *Ticket) leave() {
 	}
 	g.clients[t.name].running--
 	g.free++
+	if t.background {
+		g.background--
+	}
 	next := -1
 	for i, w := range g.waiting {
 		if g.mayRun(w.name) && (next < 0 || g.clients[w.name].turn < g.clients[g.waiting[next].name].turn) {

@@ -20,17 +20,22 @@ const (
 
 // RunExec runs one exec. If the client hangs up, only its wait for an earlier exec with the same Idempotency-Key ends.
 func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecResponseObject, error) {
-	req, err := execRequest(*in.Body, in.Params.IdempotencyKey, callFrom(ctx).caller)
+	async := prefersAsync(in.Params.Prefer)
+	req, err := execRequest(*in.Body, async, in.Params.IdempotencyKey, callFrom(ctx).caller)
 	if err != nil {
 		return nil, s.cfg.Runner.Refuse(ctx, req, err)
 	}
-	*in.Body = ExecRequest{} // req has the contents; do not keep them twice while the exec runs
-	if body := callFrom(ctx).body; body != nil {
+	*in.Body = ExecRequest{}                               // req has the contents; do not keep them twice while the exec runs
+	if body := callFrom(ctx).body; body != nil && !async { // what waits is sealed in the memory of the decoder
 		body.Decoded()
 	}
 	res, err := s.cfg.Runner.Run(ctx, req)
 	if err != nil {
 		return nil, err
+	}
+	if async {
+		record, headers, err := s.accepted(ctx, res)
+		return RunExec202JSONResponse{Body: record, Headers: headers}, err
 	}
 	out := RunExec200JSONResponse{Body: execResult(res)}
 	if res.Replayed {
@@ -101,15 +106,21 @@ func (s *Server) GetExec(ctx context.Context, in GetExecRequestObject) (GetExecR
 	if err != nil {
 		return nil, err
 	}
+	out, err := s.wholeRecord(ctx, rec)
+	return GetExec200JSONResponse(out), err
+}
+
+// wholeRecord converts a record for the API, with what other tables know about it.
+func (s *Server) wholeRecord(ctx context.Context, rec audit.Record) (ExecRecord, error) {
 	removed, err := s.execs.ArtifactsRemoved(ctx, rec.ExecID)
 	if err != nil {
-		return nil, err
+		return ExecRecord{}, err
 	}
 	s.warnOfUnreadable(rec)
 	names, err := s.tokenNames(ctx, []string{rec.RequestedBy})
 	out := execRecord(rec, names)
 	out.ArtifactsRemovedAt = timestamp(removed[rec.ExecID])
-	return GetExec200JSONResponse(out), err
+	return out, err
 }
 
 // tokenNames returns the names of tokens by id. A worker gets its own name only.

@@ -32,7 +32,7 @@ func FuzzDecodeExec(f *testing.F) {
 		if !json.Valid(text) || !utf8.Valid(text) {
 			t.Fatalf("took %q", text)
 		}
-		req, err := execRequest(body, nil, tokens.Token{ID: "t", Role: tokens.Worker})
+		req, err := execRequest(body, false, nil, tokens.Token{ID: "t", Role: tokens.Worker})
 		if err != nil {
 			refused(t, err, fault.InvalidRequest)
 			return
@@ -45,7 +45,7 @@ func FuzzDecodeExec(f *testing.F) {
 		if err := strict.Decode(bytes.NewReader(again), &second); err != nil {
 			t.Fatalf("took %q, but not its own spelling %q: %v", text, again, err)
 		}
-		if req2, err := execRequest(second, nil, tokens.Token{ID: "t", Role: tokens.Worker}); err != nil || req2.Digest != req.Digest {
+		if req2, err := execRequest(second, false, nil, tokens.Token{ID: "t", Role: tokens.Worker}); err != nil || req2.Digest != req.Digest {
 			t.Fatalf("%q has another digest as %q (%v)", text, again, err)
 		}
 	})
@@ -75,7 +75,7 @@ func FuzzDecodeInvoke(f *testing.F) {
 		if !json.Valid(text) || !utf8.Valid(text) || len(body.Inputs) > 0 && !bytes.Contains(text, body.Inputs) {
 			t.Fatalf("took %q with the inputs %q", text, body.Inputs)
 		}
-		req, err := invokeRequest("shell.run", body, nil, tokens.Token{ID: "t", Role: tokens.Worker})
+		req, err := invokeRequest("shell.run", body, false, nil, tokens.Token{ID: "t", Role: tokens.Worker})
 		if err != nil {
 			refused(t, err, fault.InvalidRequest)
 			return
@@ -91,7 +91,7 @@ func FuzzDecodeInvoke(f *testing.F) {
 		if err != nil {
 			t.Fatalf("took %q, but not its own spelling %q: %v", text, again, err)
 		}
-		if req2, err := invokeRequest("shell.run", second, nil, tokens.Token{ID: "t", Role: tokens.Worker}); err != nil || req2.Digest != req.Digest {
+		if req2, err := invokeRequest("shell.run", second, false, nil, tokens.Token{ID: "t", Role: tokens.Worker}); err != nil || req2.Digest != req.Digest {
 			t.Fatalf("%q has another digest as %q (%v)", text, again, err)
 		}
 	})

@@ -981,12 +981,22 @@ type ExecRequest struct {
 	// "none"}}`; giving both is refused.
 	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
 
+	// Priority Of an asynchronous request: the exec starts before those of a lower priority. Default: `normal`.
+	//
+	// Example: normal
+	Priority audit.Priority `json:"priority,omitempty"`
+
 	// ProjectID The project whose inputs/ and work/ the container mounts: a letter or digit, then up to 127 of `A-Za-z0-9._-`; or a workspace
 	// `<agentId>~<userId>` that the token may use. Default: `conversation_id`.
 	//
 	//
 	// Example: demo
 	ProjectID string `json:"project_id,omitempty"`
+
+	// QueueTimeoutMS Of an asynchronous request: how long it may wait, in milliseconds. Then it ends as `canceled`, with the reason `queue_timeout`. Default: 24 hours.
+	//
+	// Example: 600000
+	QueueTimeoutMS *int64 `json:"queue_timeout_ms,omitempty"`
 
 	// SkillID A skill of the catalog. The limits and permissions of its manifest become the policy's third layer; the command is that of this request. To run the skill itself, invoke it.
 	//
@@ -1633,10 +1643,20 @@ type InvokeRequest struct {
 	// "none"}}`; giving both is refused.
 	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
 
+	// Priority Of an asynchronous request: the exec starts before those of a lower priority. Default: `normal`.
+	//
+	// Example: normal
+	Priority audit.Priority `json:"priority,omitempty"`
+
 	// ProjectID The project it runs in, as for an exec. Default: `conversation_id`.
 	//
 	// Example: demo
 	ProjectID string `json:"project_id,omitempty"`
+
+	// QueueTimeoutMS Of an asynchronous request: how long it may wait, in milliseconds. Then it ends as `canceled`, with the reason `queue_timeout`. Default: 24 hours.
+	//
+	// Example: 600000
+	QueueTimeoutMS *int64 `json:"queue_timeout_ms,omitempty"`
 
 	// TaskRef The caller's own reference to the exec: an object, or only the task's id.
 	//
@@ -2836,6 +2856,9 @@ type FilterUserID = string
 // FilterView defines model for FilterView.
 type FilterView = string
 
+// Prefer defines model for Prefer.
+type Prefer = string
+
 // Range defines model for Range.
 type Range = string
 
@@ -3213,6 +3236,9 @@ type ListExecsParams struct {
 
 // RunExecParams defines parameters for RunExec.
 type RunExecParams struct {
+	// Prefer `respond-async`: answer 202 when the request waits. Other preferences (RFC 7240) are ignored.
+	Prefer *Prefer `json:"Prefer,omitempty"`
+
 	// IdempotencyKey Any 1 to 255 printable ASCII characters, unique per request and token.
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
@@ -3259,6 +3285,12 @@ type GetStdoutParams struct {
 	Range *Range `json:"Range,omitempty"`
 }
 
+// WaitExecParams defines parameters for WaitExec.
+type WaitExecParams struct {
+	// TimeoutMS How long to wait, in milliseconds.
+	TimeoutMS *string `form:"timeout_ms,omitempty" json:"timeout_ms,omitempty"`
+}
+
 // ExecStatsParams defines parameters for ExecStats.
 type ExecStatsParams struct {
 	// Since Only execs created at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`; the default is 24 hours before `until`.
@@ -3291,6 +3323,9 @@ type GetSkillParams struct {
 
 // InvokeSkillParams defines parameters for InvokeSkill.
 type InvokeSkillParams struct {
+	// Prefer `respond-async`: answer 202 when the request waits. Other preferences (RFC 7240) are ignored.
+	Prefer *Prefer `json:"Prefer,omitempty"`
+
 	// IdempotencyKey Any 1 to 255 printable ASCII characters, unique per request and token.
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
@@ -3679,6 +3714,9 @@ type ServerInterface interface {
 	// GetStdout The captured standard output
 	// (GET /sandbox/execs/{exec_id}/stdout)
 	GetStdout(ctx echo.Context, execID ExecID, params GetStdoutParams) error
+	// WaitExec Wait for the end of an exec
+	// (GET /sandbox/execs/{exec_id}/wait)
+	WaitExec(ctx echo.Context, execID ExecID, params WaitExecParams) error
 	// GetHealth Whether an exec could run now, and if not, why
 	// (GET /sandbox/health)
 	GetHealth(ctx echo.Context) error
@@ -4365,6 +4403,21 @@ func (w *ServerInterfaceWrapper) RunExec(ctx echo.Context) error {
 	var params RunExecParams
 
 	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Prefer" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
+		var Prefer Prefer
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Prefer, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Prefer: %s", err))
+		}
+
+		params.Prefer = &Prefer
+	}
 	// ------------- Optional header parameter "Idempotency-Key" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
 		var IdempotencyKey string
@@ -4771,6 +4824,31 @@ func (w *ServerInterfaceWrapper) GetStdout(ctx echo.Context) error {
 	return err
 }
 
+// WaitExec converts echo context to params.
+func (w *ServerInterfaceWrapper) WaitExec(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params WaitExecParams
+	// ------------- Optional query parameter "timeout_ms" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "timeout_ms", ctx.QueryParams(), &params.TimeoutMS, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter timeout_ms: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.WaitExec(ctx, execID, params)
+	return err
+}
+
 // GetHealth converts echo context to params.
 func (w *ServerInterfaceWrapper) GetHealth(ctx echo.Context) error {
 	var err error
@@ -4902,6 +4980,21 @@ func (w *ServerInterfaceWrapper) InvokeSkill(ctx echo.Context) error {
 	var params InvokeSkillParams
 
 	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Prefer" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Prefer")]; found {
+		var Prefer Prefer
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Prefer, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Prefer", valueList[0], &Prefer, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Prefer: %s", err))
+		}
+
+		params.Prefer = &Prefer
+	}
 	// ------------- Optional header parameter "Idempotency-Key" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
 		var IdempotencyKey string
@@ -6056,6 +6149,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs", wrapper.ListExecs, options.OperationMiddlewares["listExecs"]...)
 	router.POST(options.BaseURL+"/sandbox/execs", wrapper.RunExec, options.OperationMiddlewares["runExec"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id", wrapper.GetExec, options.OperationMiddlewares["getExec"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/wait", wrapper.WaitExec, options.OperationMiddlewares["waitExec"]...)
 	router.GET(options.BaseURL+"/sandbox/stats", wrapper.ExecStats, options.OperationMiddlewares["execStats"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/inputs", wrapper.ListInputs, options.OperationMiddlewares["listInputs"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/inputs/:path", wrapper.DownloadInput, options.OperationMiddlewares["downloadInput"]...)
@@ -8450,6 +8544,38 @@ func (response RunExec200JSONResponse) VisitRunExecResponse(w http.ResponseWrite
 		w.Header().Set("Idempotency-Replayed", fmt.Sprint(*response.Headers.IdempotencyReplayed))
 	}
 	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RunExec202ResponseHeaders struct {
+	IdempotencyReplayed *string
+	Location            *string
+	PreferenceApplied   *string
+}
+
+type RunExec202JSONResponse struct {
+	Body    ExecRecord
+	Headers RunExec202ResponseHeaders
+}
+
+func (response RunExec202JSONResponse) VisitRunExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.IdempotencyReplayed != nil {
+		w.Header().Set("Idempotency-Replayed", fmt.Sprint(*response.Headers.IdempotencyReplayed))
+	}
+	if response.Headers.Location != nil {
+		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
+	}
+	if response.Headers.PreferenceApplied != nil {
+		w.Header().Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
+	}
+	w.WriteHeader(202)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -11456,6 +11582,144 @@ func (response GetStdout503ApplicationProblemPlusJSONResponse) VisitGetStdoutRes
 	return err
 }
 
+type WaitExecRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+	Params WaitExecParams
+}
+
+type WaitExecResponseObject interface {
+	VisitWaitExecResponse(w http.ResponseWriter) error
+}
+
+type WaitExec200JSONResponse ExecRecord
+
+func (response WaitExec200JSONResponse) VisitWaitExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WaitExec400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response WaitExec400ApplicationProblemPlusJSONResponse) VisitWaitExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WaitExec401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response WaitExec401ApplicationProblemPlusJSONResponse) VisitWaitExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WaitExec403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response WaitExec403ApplicationProblemPlusJSONResponse) VisitWaitExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WaitExec404ApplicationProblemPlusJSONResponse struct {
+	UnknownExecApplicationProblemPlusJSONResponse
+}
+
+func (response WaitExec404ApplicationProblemPlusJSONResponse) VisitWaitExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WaitExec410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response WaitExec410ApplicationProblemPlusJSONResponse) VisitWaitExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WaitExec500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response WaitExec500ApplicationProblemPlusJSONResponse) VisitWaitExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type WaitExec503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response WaitExec503ApplicationProblemPlusJSONResponse) VisitWaitExecResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type GetHealthRequestObject struct {
 }
 
@@ -12291,6 +12555,38 @@ func (response InvokeSkill200JSONResponse) VisitInvokeSkillResponse(w http.Respo
 		w.Header().Set("Idempotency-Replayed", fmt.Sprint(*response.Headers.IdempotencyReplayed))
 	}
 	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type InvokeSkill202ResponseHeaders struct {
+	IdempotencyReplayed *string
+	Location            *string
+	PreferenceApplied   *string
+}
+
+type InvokeSkill202JSONResponse struct {
+	Body    ExecRecord
+	Headers InvokeSkill202ResponseHeaders
+}
+
+func (response InvokeSkill202JSONResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.IdempotencyReplayed != nil {
+		w.Header().Set("Idempotency-Replayed", fmt.Sprint(*response.Headers.IdempotencyReplayed))
+	}
+	if response.Headers.Location != nil {
+		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
+	}
+	if response.Headers.PreferenceApplied != nil {
+		w.Header().Set("Preference-Applied", fmt.Sprint(*response.Headers.PreferenceApplied))
+	}
+	w.WriteHeader(202)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -17374,6 +17670,9 @@ type StrictServerInterface interface {
 	// GetStdout The captured standard output
 	// (GET /sandbox/execs/{exec_id}/stdout)
 	GetStdout(ctx context.Context, request GetStdoutRequestObject) (GetStdoutResponseObject, error)
+	// WaitExec Wait for the end of an exec
+	// (GET /sandbox/execs/{exec_id}/wait)
+	WaitExec(ctx context.Context, request WaitExecRequestObject) (WaitExecResponseObject, error)
 	// GetHealth Whether an exec could run now, and if not, why
 	// (GET /sandbox/health)
 	GetHealth(ctx context.Context, request GetHealthRequestObject) (GetHealthResponseObject, error)
@@ -18418,6 +18717,32 @@ func (sh *strictHandler) GetStdout(ctx echo.Context, execID ExecID, params GetSt
 		return err
 	} else if validResponse, ok := response.(GetStdoutResponseObject); ok {
 		return validResponse.VisitGetStdoutResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// WaitExec operation middleware
+func (sh *strictHandler) WaitExec(ctx echo.Context, execID ExecID, params WaitExecParams) error {
+	var request WaitExecRequestObject
+
+	request.ExecID = execID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.WaitExec(ctx.Request().Context(), request.(WaitExecRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "WaitExec")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(WaitExecResponseObject); ok {
+		return validResponse.VisitWaitExecResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

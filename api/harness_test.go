@@ -313,6 +313,14 @@ func (r *fakeRunner) Run(ctx context.Context, req runner.Request) (runner.Result
 	return r.run(ctx, req)
 }
 
+func (r *fakeRunner) WaitEnd(ctx context.Context, rec audit.Record) (audit.Record, error) {
+	if rec.Status.Final() {
+		return rec, nil
+	}
+	<-ctx.Done()
+	return r.store.Get(context.WithoutCancel(ctx), rec.ExecID)
+}
+
 func (r *fakeRunner) Repeat(ctx context.Context, req runner.Request) (runner.Result, bool, error) {
 	taken, err := r.store.OfKey(ctx, req.RequestedBy, req.IdempotencyKey)
 	if err != nil || taken == nil {

@@ -15,7 +15,8 @@ import (
 
 // InvokeSkill runs a skill. A client that hangs up ends the validation of the inputs, but not an exec that has begun.
 func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (InvokeSkillResponseObject, error) {
-	req, err := invokeRequest(problem.Clip(in.ID), *in.Body, in.Params.IdempotencyKey, callFrom(ctx).caller)
+	async := prefersAsync(in.Params.Prefer)
+	req, err := invokeRequest(problem.Clip(in.ID), *in.Body, async, in.Params.IdempotencyKey, callFrom(ctx).caller)
 	if err != nil {
 		return nil, s.cfg.Runner.Refuse(ctx, runner.Request{
 			ProjectID: req.ProjectID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID, TaskID: req.TaskID,
@@ -26,6 +27,10 @@ func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (
 	res, err := s.cfg.Invoker.Invoke(ctx, req)
 	if err != nil {
 		return nil, err
+	}
+	if async {
+		record, headers, err := s.accepted(ctx, res.Exec)
+		return InvokeSkill202JSONResponse{Body: record, Headers: InvokeSkill202ResponseHeaders(headers)}, err
 	}
 	out := InvokeSkill200JSONResponse{Body: InvokeResult{Exec: execResult(res.Exec)}}
 	if res.Outputs != nil {
@@ -39,7 +44,7 @@ func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (
 
 // invokeRequest is execRequest for a skill. It passes the inputs on as written; the invoker checks them against the skill's schema. Beside a
 // fault.Forbidden the request is complete.
-func invokeRequest(id string, body InvokeRequest, idempotencyKey *string, caller tokens.Token) (invoke.Request, error) {
+func invokeRequest(id string, body InvokeRequest, async bool, idempotencyKey *string, caller tokens.Token) (invoke.Request, error) {
 	var bad fault.Fields
 	refuse := bad.Add
 	req := invoke.Request{
@@ -47,6 +52,7 @@ func invokeRequest(id string, body InvokeRequest, idempotencyKey *string, caller
 		Inputs: body.Inputs, Files: inputFiles("files", body.Files, refuse), Overrides: overrides(body.PolicyOverrides, refuse),
 		IdempotencyKey: checkedKey(idempotencyKey, refuse),
 	}
+	req.Queue = queueing(async, body.Priority, body.QueueTimeoutMS, refuse)
 	body.TaskRef.into(&req.TaskID, &req.ConversationID, refuse)
 	if err := bad.Err(); err != nil {
 		return invoke.Request{}, err
@@ -60,7 +66,7 @@ func invokeRequest(id string, body InvokeRequest, idempotencyKey *string, caller
 	}
 	req.Digest = digest(runner.Request{
 		ProjectID: req.ProjectID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID, TaskID: req.TaskID,
-		Inputs: req.Files, Overrides: req.Overrides,
+		Inputs: req.Files, Overrides: req.Overrides, Queue: req.Queue,
 	}, inputs)
 	return req, gate.CheckProject(caller, req.ProjectID, req.ConversationID, req.UserID)
 }

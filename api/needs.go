@@ -29,7 +29,7 @@ import (
 
 // Runner runs execs.
 type Runner interface {
-	// Run returns when the record of the exec is complete. An exit code other than 0 is not an error. An error names the exec, if it has a record, in
+	// Run returns when the record of the exec is complete, or, if it is asynchronous, when its record says that it waits. An exit code other than 0 is not an error. An error names the exec, if it has a record, in
 	// fault.Error.ExecID. The end of ctx does not stop an exec that was admitted.
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
 
@@ -39,6 +39,9 @@ type Runner interface {
 
 	// Cancel requests the end of an exec, by the actor of the context, and does not wait for it. fault.UnknownExec, fault.ExecEnded.
 	Cancel(ctx context.Context, execID string) error
+
+	// WaitEnd returns the record of an exec when it has ended, or, without an error, as it is when ctx ends.
+	WaitEnd(ctx context.Context, rec audit.Record) (audit.Record, error)
 
 	// Resolve returns the policy that Run would apply.
 	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)

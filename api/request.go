@@ -11,6 +11,7 @@ import (
 
 	"secbox/api/gate"
 	"secbox/api/problem"
+	"secbox/audit"
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/runner"
@@ -22,7 +23,7 @@ const maxIdempotencyKey = 255
 
 // execRequest converts a decoded body into a request for the runner. It checks the form of the request and the token's scope; the runner checks
 // the values. Beside a fault.Forbidden the request is complete.
-func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) (runner.Request, error) {
+func execRequest(body ExecRequest, async bool, idempotencyKey *string, caller tokens.Token) (runner.Request, error) {
 	var bad fault.Fields
 	refuse := bad.Add
 	req := runner.Request{
@@ -40,6 +41,7 @@ func execRequest(body ExecRequest, idempotencyKey *string, caller tokens.Token) 
 	}
 	req.Inputs = inputFiles("inputs", body.Inputs, refuse)
 	req.Overrides = overrides(body.PolicyOverrides, refuse)
+	req.Queue = queueing(async, body.Priority, body.QueueTimeoutMS, refuse)
 	req.IdempotencyKey = checkedKey(idempotencyKey, refuse)
 	if err := bad.Err(); err != nil {
 		return runner.Request{}, err
@@ -231,11 +233,16 @@ func digest(req runner.Request, skillInputs []byte) string {
 		Inputs       []input           `json:"inputs"`
 		Overrides    overrides         `json:"policy_overrides"`
 		SkillInputs  string            `json:"skill_inputs,omitempty"`
+		Priority     audit.Priority    `json:"priority,omitempty"` // that it is asynchronous makes no other request
+		QueueTimeout int64             `json:"queue_timeout_ms,omitempty"`
 	}{
 		Project: req.ProjectID, Conversation: req.ConversationID, User: req.UserID, Skill: req.SkillID, Task: req.TaskID, Image: req.Image,
 		Kind: req.Command.Kind, Command: req.Command.Name, Args: append([]string{}, req.Command.Args...), Cwd: req.Command.Cwd,
 		Env: req.Command.Env, Stdin: hash(req.Command.Stdin), Inputs: []input{},
 		Overrides: overrides{Layer: req.Overrides, FSRead: req.Overrides.FSRead, FSWrite: req.Overrides.FSWrite},
+	}
+	if q := req.Queue; q != nil {
+		canonical.Priority, canonical.QueueTimeout = q.Priority, q.Timeout.Milliseconds()
 	}
 	if skillInputs != nil {
 		canonical.SkillInputs = hash(skillInputs)

@@ -21,7 +21,7 @@ func TestDigestIsStable(t *testing.T) {
 		if err := decode.Strict([]byte(text), &body); err != nil {
 			t.Fatal(err)
 		}
-		req, err := execRequest(body, nil, tokens.Token{ID: "t", Role: tokens.Worker})
+		req, err := execRequest(body, false, nil, tokens.Token{ID: "t", Role: tokens.Worker})
 		if err != nil || req.Digest != want {
 			t.Errorf("%s: digest %s, want %s (%v)", text, req.Digest, want, err)
 		}

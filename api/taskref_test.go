@@ -19,7 +19,7 @@ func TestTaskRefs(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		req, err := execRequest(body, nil, tokens.Token{ID: "t", Role: tokens.Worker})
+		req, err := execRequest(body, false, nil, tokens.Token{ID: "t", Role: tokens.Worker})
 		if err != nil || req.TaskID != want[0] || req.ConversationID != want[1] {
 			t.Errorf("%s: %q %q %v, want %q", text, req.TaskID, req.ConversationID, err, want)
 		}

@@ -85,9 +85,7 @@ func (c *Commands) Begin(parent context.Context, cmd Command, admit func(inProgr
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.draining {
-		e := fault.New(fault.ShuttingDown, "this node is shutting down; try another one, or again shortly")
-		e.RetryAfter = 5 * time.Second
-		return nil, nil, e
+		return nil, nil, shuttingDown()
 	}
 	if admit != nil {
 		if err := admit(c.inProgress); err != nil {
@@ -106,6 +104,22 @@ func (c *Commands) Begin(parent context.Context, cmd Command, admit func(inProgr
 	}
 	c.idle.Add(1)
 	return ctx, &cmd, nil
+}
+
+// Accepts returns fault.ShuttingDown while the node drains.
+func (c *Commands) Accepts() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining {
+		return shuttingDown()
+	}
+	return nil
+}
+
+func shuttingDown() error {
+	e := fault.New(fault.ShuttingDown, "this node is shutting down; try another one, or again shortly")
+	e.RetryAfter = 5 * time.Second
+	return e
 }
 
 // End removes a command from those in progress and wakes those who wait for it.

@@ -217,10 +217,7 @@ func (r *Replayer) addSkill(ctx context.Context, first audit.Record, input []byt
 	if err != nil {
 		return err
 	}
-	req.Skill = &runner.Skill{
-		Layer: skill.Manifest.Layer(), Folder: invoke.FolderOf(skill), Input: input, MaxOutput: skills.MaxOutputBytes,
-		Accept: func(ctx context.Context, output []byte) ([]byte, error) { return skill.CheckOutputs(ctx, output) },
-	}
+	req.Skill = invoke.RunnerSkill(skill, input)
 	return nil
 }
 

@@ -40,6 +40,22 @@ type exec struct {
 
 // resolveImage finds the image id. A missing image and a missing engine are put on record: the request was in order.
 func (x *exec) resolveImage(ctx context.Context) error {
+	image, err := x.findImage(ctx)
+	switch fault.CodeOf(err) {
+	case "":
+		x.image = image
+		return nil
+	case fault.ImageMissing, fault.NotReplayable:
+		return x.refuse(ctx, x.req, x.snapshot, audit.Errored, audit.ImageMissing, err)
+	case fault.EngineUnavailable:
+		return x.refuse(ctx, x.req, x.snapshot, audit.Errored, audit.EngineUnavailable, err)
+	default:
+		return err
+	}
+}
+
+// findImage finds the image id. fault.NotReplayable when the request names an id that is gone.
+func (x *exec) findImage(ctx context.Context) (engine.Image, error) {
 	limited, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	image, err := x.cfg.Images.Resolve(limited, x.snapshot.Values.Image)
@@ -48,20 +64,9 @@ func (x *exec) resolveImage(ctx context.Context) error {
 		if fault.Is(err, fault.ImageMissing) {
 			err = fault.Wrap(fault.NotReplayable, err, "the image %s, which %s was then, is no longer on the engine: load it again (`docker load` from a saved copy, or `docker pull` by its digest)",
 				id, x.snapshot.Values.Image)
-			return x.refuse(ctx, x.req, x.snapshot, audit.Errored, audit.ImageMissing, err)
 		}
 	}
-	switch fault.CodeOf(err) {
-	case "":
-		x.image = image
-		return nil
-	case fault.ImageMissing:
-		return x.refuse(ctx, x.req, x.snapshot, audit.Errored, audit.ImageMissing, err)
-	case fault.EngineUnavailable:
-		return x.refuse(ctx, x.req, x.snapshot, audit.Errored, audit.EngineUnavailable, err)
-	default:
-		return err
-	}
+	return image, err
 }
 
 // openRunning takes a slot first, because a waiting container already has its exec id, and opens the row as running.
@@ -194,21 +199,35 @@ func (x *exec) run(ctx context.Context) (Result, error) {
 		if err := x.ticket.Wait(x.ctx); err != nil {
 			return x.closeUnrun(ctx, err, nil)
 		}
-		if err := x.acquire(ctx, x.record.ExecID); err != nil {
+		if err := x.start(ctx); err != nil {
 			return x.closeUnrun(ctx, err, err)
 		}
-		x.startWatch()
-		x.addSlot(&x.record)
-		started, err := x.cfg.Log.Start(ctx, x.record)
-		if err != nil || !started {
-			x.slot.Discard()
-			if err == nil {
-				err = fault.New(fault.ExecEnded, "exec %s was ended while it waited", x.record.ExecID)
-			}
-			return x.closeUnrun(ctx, err, err)
-		}
-		x.record.Status = audit.Running
 	}
+	return x.work(ctx)
+}
+
+// start takes a slot for an exec that has waited, and claims its row. After an error there is no slot to discard. fault.ExecEnded when the row waits no
+// longer.
+func (x *exec) start(ctx context.Context) error {
+	if err := x.acquire(ctx, x.record.ExecID); err != nil {
+		return err
+	}
+	x.startWatch()
+	x.addSlot(&x.record)
+	started, err := x.cfg.Log.Start(ctx, x.record)
+	if err == nil && !started {
+		err = fault.New(fault.ExecEnded, "exec %s was ended while it waited", x.record.ExecID)
+	}
+	if err != nil {
+		x.slot.Discard()
+		return err
+	}
+	x.record.Status = audit.Running
+	return nil
+}
+
+// work goes from the running row to the closed one.
+func (x *exec) work(ctx context.Context) (Result, error) {
 	release, err := x.putInputs()
 	if err != nil {
 		x.slot.Discard()

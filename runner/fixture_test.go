@@ -20,6 +20,7 @@ import (
 	"secbox/engine"
 	"secbox/engine/memengine"
 	"secbox/fault"
+	"secbox/jobs"
 	"secbox/pathadapter"
 	"secbox/policy"
 	"secbox/runner"
@@ -41,6 +42,7 @@ type fixture struct {
 	engine    *memengine.Engine
 	images    *memengine.Images
 	store     *store
+	jobs      jobs.Store
 	log       *audit.Log
 	workspace *workspace.Workspace
 	disk      *disk
@@ -69,7 +71,7 @@ func setUp(t *testing.T, change ...func(*fixture)) *fixture {
 	db, err := sqlite.Open(t.Context(), sqlitetest.Migrated(t, filepath.Join(f.dir, "audit.db")))
 	must(t, err)
 	t.Cleanup(func() { must(t, db.Close()) })
-	f.store = &store{Store: db.Audit()}
+	f.store, f.jobs = &store{Store: db.Audit()}, db.Jobs()
 	f.disk = &disk{bytes: 1 << 40}
 	resolver, err := policy.New(policy.Config{SettingsDigest: "sha256:s", Images: []string{"other:1"}})
 	must(t, err)

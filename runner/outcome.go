@@ -84,9 +84,15 @@ func verdictOnKill(ctx context.Context) (audit.Status, audit.Reason, string) {
 	if errors.As(context.Cause(ctx), &disk) {
 		return audit.Failed, audit.DiskLimit, disk.Error()
 	}
+	if errors.Is(context.Cause(ctx), errExpired) {
+		return audit.Canceled, audit.QueueTimeout, errExpired.Error()
+	}
 	reason, detail := lifecycle.Killed(ctx)
 	return audit.Canceled, reason, detail
 }
+
+// errExpired is why an asynchronous exec that waited too long is killed.
+var errExpired = errors.New("canceled because it waited longer than queue_timeout_ms")
 
 // verdictOnLoss is for a job that was started and whose exit is unknown.
 func verdictOnLoss(ctx context.Context, err error) (audit.Status, audit.Reason, string) {

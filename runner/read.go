@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"time"
 
 	"secbox/audit"
 	"secbox/fault"
@@ -96,31 +95,6 @@ func refusalOf(record audit.Record) error {
 	e := fault.New(code, "%s", record.Detail)
 	e.ExecID = record.ExecID
 	return e
-}
-
-// replayPoll is how often the row of an exec of another process is read.
-const replayPoll = 100 * time.Millisecond
-
-// awaitEnd waits until an exec has ended: one of this node tells, the row of another node's is polled.
-func (r *Runner) awaitEnd(ctx context.Context, record audit.Record) (audit.Record, error) {
-	for !record.Status.Final() {
-		ended := r.commands.Ended(record.ExecID)
-		var poll <-chan time.Time
-		if ended == nil {
-			poll = time.After(replayPoll)
-		}
-		select {
-		case <-ctx.Done():
-			return record, fault.Wrap(fault.Internal, ctx.Err(), "the client left while exec %s ran", record.ExecID)
-		case <-ended:
-		case <-poll:
-		}
-		var err error
-		if record, err = r.cfg.Log.Get(ctx, record.ExecID); err != nil {
-			return record, err
-		}
-	}
-	return record, nil
 }
 
 func (r *Runner) inline(ctx context.Context, record audit.Record, stream string) (begin []byte, cut bool, err error) {

@@ -28,7 +28,8 @@ type Request struct {
 	Image          string // empty: the policy's
 	Inputs         []Input
 	Overrides      policy.Layer
-	Skill          *Skill // not nil for the invoke of the skill SkillID
+	Skill          *Skill    // not nil for the invoke of the skill SkillID
+	Queue          *Queueing // not nil for an asynchronous exec
 
 	// OnOpen is called with the exec's id when its row is open, before it runs. May be nil.
 	OnOpen func(execID string)
@@ -64,7 +65,7 @@ const MaxInputs = workspace.MaxInputs
 // Input is one file for inputs/, decoded.
 type Input = workspace.Input
 
-// Result is the answer to a Request: the closed record and the beginning of the output.
+// Result is the answer to a Request: the closed record and the beginning of the output; of an asynchronous one only the record, as it waits.
 type Result struct {
 	Record    audit.Record
 	Spooled   bool   // the database did not take the end; the record waits in the spool

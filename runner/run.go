@@ -16,7 +16,7 @@ import (
 	"secbox/workspace"
 )
 
-// Run runs one exec to its closed row and returns its result with any exit code. An error is a *fault.Error and means that the job
+// Run runs one exec to its closed row and returns its result with any exit code; an asynchronous one, to its queued row. An error is a *fault.Error and means that the job
 // did not run; its ExecID is set when the refusal is on record. The end of the client's context does not stop the exec; it ends only the
 // wait of a replay for the exec that it repeats.
 func (r *Runner) Run(client context.Context, req Request) (Result, error) {
@@ -43,6 +43,9 @@ func (r *Runner) Run(client context.Context, req Request) (Result, error) {
 	}
 	if err := r.cfg.Disk.Room(); err != nil {
 		return Result{}, err
+	}
+	if req.Queue != nil {
+		return r.submit(ctx, req, snapshot)
 	}
 	ticket, err := r.admit(req.RequestedBy)
 	if err != nil {
@@ -73,10 +76,7 @@ func (r *Runner) Run(client context.Context, req Request) (Result, error) {
 
 // admit takes a place for an exec of a token, at work or in the queue.
 func (r *Runner) admit(token string) (*admission.Ticket, error) {
-	if token == Tokenless {
-		token = ""
-	}
-	ticket, tokenLimit := r.admission.EnterAs(token)
+	ticket, tokenLimit := r.admission.EnterAs(gateName(token))
 	if ticket != nil {
 		return ticket, nil
 	}
@@ -87,6 +87,14 @@ func (r *Runner) admit(token string) (*admission.Ticket, error) {
 	}
 	e.RetryAfter = time.Second
 	return nil, e
+}
+
+// gateName is the name of a token for admission. Requests without a token have no share.
+func gateName(token string) string {
+	if token == Tokenless {
+		return ""
+	}
+	return token
 }
 
 // Refuse puts a request on record that its caller refuses, because the token may not use the project or a path leads out of its directory.

@@ -27,6 +27,8 @@ import (
 // Log is what the runner needs of the audit log.
 type Log interface {
 	lifecycle.Log
+	// Enqueue opens the row of an asynchronous exec with its job; see audit.Log.
+	Enqueue(ctx context.Context, r audit.Record, job audit.Job, limits audit.JobLimits) (taken *audit.Record, err error)
 	// Start moves the row from queued to running; false when it is no longer queued.
 	Start(ctx context.Context, r audit.Record) (bool, error)
 	// OfKey returns the exec that has the idempotency key of the token; nil if none has.
@@ -66,6 +68,7 @@ type Config struct {
 	// Each is how many of them may be of one token; zero: all but one of Slots, and three quarters of Queue. Requests without a token have no
 	// such bound.
 	Each     admission.Share
+	Async    Async
 	Now      func() time.Time
 	NewID    func() string
 	Logger   *slog.Logger
@@ -87,6 +90,7 @@ type Runner struct {
 	captures map[string]*capture // by exec id; of running execs that can print
 
 	started signal // an exec was added to captures
+	ends    ends   // of asynchronous execs
 }
 
 // New makes a runner and removes what an earlier process left of its captures.
@@ -109,11 +113,13 @@ func New(cfg Config) (*Runner, error) {
 	if cfg.Each.Queue <= 0 {
 		cfg.Each.Queue = (cfg.Queue*3 + 3) / 4
 	}
-	return &Runner{
+	r := &Runner{
 		cfg: cfg, captureDir: captureDir, pendingDirs: pending, captures: map[string]*capture{},
 		admission: admission.NewShared(cfg.Slots, cfg.Queue, cfg.Each),
 		commands:  lifecycle.New(lifecycle.Config{Log: cfg.Log, NodeID: cfg.NodeID, Now: cfg.Now, Observer: cfg.Observer}),
-	}, nil
+	}
+	r.admission.AllowBackground(cfg.Async.Places, cfg.Async.Bell.Ring)
+	return r, nil
 }
 
 // Load returns how many execs run and wait now.
@@ -127,11 +133,17 @@ func (r *Runner) Cancel(ctx context.Context, execID string) error {
 	if r.commands.Cancel(ctx, execID) {
 		return nil
 	}
-	record, err := r.cfg.Log.Get(ctx, execID)
-	if err != nil {
+	canceled := false
+	record, err := r.endQueued(ctx, execID, func(record *audit.Record) {
+		canceled = true
+		record.ErrorReason, record.Detail = audit.ReasonCanceled, lifecycle.CanceledBy(ctx)+" before it started"
+	})
+	switch {
+	case err != nil:
 		return err
-	}
-	if record.Status.Final() {
+	case canceled && record.Status == audit.Canceled, r.commands.Cancel(ctx, execID): // else it has started a moment ago
+		return nil
+	case record.Status.Final():
 		return fault.New(fault.ExecEnded, "exec %s has ended already: %s", execID, record.Status)
 	}
 	return fault.New(fault.ExecEnded, "exec %s does not run on this node; its row is about to be ended", execID)

@@ -18,9 +18,13 @@ const (
 func (s *Server) startBackground(context.Context) error {
 	ctx, stop := context.WithCancel(s.acting(context.Background()))
 	s.stop = stop
+	s.makeDispatcher()
+	taking, stopJobs := context.WithCancel(ctx)
+	s.stopJobs = stopJobs
 	collected := newCollectedVersions(s.registry)
 	for _, work := range []func(){
 		func() { s.audit.Run(ctx) },
+		func() { s.dispatcher.Run(taking) },
 		func() { s.activity.Run(ctx) },
 		func() { s.downloads.Run(ctx) },
 		func() { s.exports.Run(ctx) },

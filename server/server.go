@@ -29,6 +29,7 @@ import (
 	"secbox/feishu"
 	"secbox/health"
 	"secbox/inputstore"
+	"secbox/jobs"
 	"secbox/keyed"
 	"secbox/mcpserver"
 	"secbox/mcpserver/userservers"
@@ -86,7 +87,10 @@ type Server struct {
 	checker      *health.Checker
 	disk         *diskwatch.Watcher
 	inputs       *inputstore.Store
+	bell         jobs.Bell // rung for the dispatcher
 	runner       *runner.Runner
+	dispatcher   *jobs.Dispatcher
+	stopJobs     context.CancelFunc // ends the dispatcher
 	replayer     *replay.Replayer
 	sandboxes    *sandboxes
 	library      *library.Library
@@ -112,7 +116,7 @@ type Server struct {
 
 // Start returns once the server answers requests. If a step fails, Start closes everything that earlier steps opened.
 func Start(ctx context.Context, cfg settings.Settings, environ []string, log *slog.Logger) (_ *Server, err error) {
-	s := &Server{DrainTimeout: drainTimeout, settings: cfg, environ: environ, log: log, stop: func() {}}
+	s := &Server{DrainTimeout: drainTimeout, settings: cfg, environ: environ, log: log, stop: func() {}, stopJobs: func() {}, bell: jobs.NewBell()}
 	for _, step := range []func(context.Context) error{
 		s.findDeps,
 		s.lockStateDir,
@@ -255,8 +259,12 @@ func (s *Server) drain(ctx context.Context) {
 	if s.sandboxes != nil {
 		drained.Go(func() { s.sandboxes.Drain(ctx) })
 	}
+	s.stopJobs() // what waits goes on waiting
 	if s.runner != nil {
 		s.runner.Drain(ctx)
+	}
+	if s.dispatcher != nil {
+		s.dispatcher.Wait()
 	}
 	drained.Wait()
 }

@@ -236,8 +236,9 @@ func (s *Server) makeRunner(context.Context) (err error) {
 		Log:    s.audit, Engine: s.engine, Images: s.deps.Images, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace, Ready: s.materialise,
 		Host: s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), Key: s.key, User: s.deps.User, Disk: s.disk,
 		Slots: cfg.MaxConcurrentExecs, Queue: cfg.MaxQueuedExecs,
-		Each: admission.Share{AtOnce: cfg.MaxConcurrentExecsPerToken, Queue: cfg.MaxQueuedExecsPerToken},
-		Now:  time.Now, NewID: NewID, Logger: s.log, Observer: s.metrics,
+		Each:  admission.Share{AtOnce: cfg.MaxConcurrentExecsPerToken, Queue: cfg.MaxQueuedExecsPerToken},
+		Async: s.async(),
+		Now:   time.Now, NewID: NewID, Logger: s.log, Observer: s.metrics,
 	}); err != nil {
 		return err
 	}

@@ -198,6 +198,10 @@ func (s Sandbox) check(p *problems) {
 	between(p, "sandbox.max_concurrent_execs_per_token", int64(s.MaxConcurrentExecsPerToken), 0, max(0, int64(s.MaxConcurrentExecs)), "0 is the default: all but one of sandbox.max_concurrent_execs")
 	between(p, "sandbox.max_queued_execs_per_token", int64(s.MaxQueuedExecsPerToken), 0, max(0, int64(s.MaxQueuedExecs)), "0 is the default: three quarters of sandbox.max_queued_execs")
 	between(p, "sandbox.max_queued_execs", int64(s.MaxQueuedExecs), 0, 100_000, "each holds its request in memory")
+	between(p, "sandbox.max_queued_async", int64(s.MaxQueuedAsync), 0, 100_000, "each is a row of the database")
+	between(p, "sandbox.max_queued_async_mb", int64(s.MaxQueuedAsyncMB), 1, 1<<20, "MiB")
+	between(p, "sandbox.max_queued_per_token", int64(s.MaxQueuedPerToken), 0, max(0, int64(s.MaxQueuedAsync)), "0 is the default: half of sandbox.max_queued_async")
+	between(p, "sandbox.reserved_execs", int64(s.ReservedExecs), -1, max(0, int64(s.MaxConcurrentExecs)-1), "at least one of sandbox.max_concurrent_execs is for asynchronous execs; -1 is a quarter of them")
 	if d := s.DockerPath; d != "" && !filepath.IsAbs(d) && strings.ContainsAny(d, `/\`) {
 		p.addf("sandbox.docker_path", "%q is relative; give the whole path, or a bare name to look up on PATH", clip(d))
 	}

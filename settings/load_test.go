@@ -112,6 +112,10 @@ var samples = map[string][3]string{
 
 	"sandbox.max_concurrent_execs_per_token": {"1", "2", ""},
 	"sandbox.max_queued_execs_per_token":     {"1", "2", ""},
+	"sandbox.max_queued_async":               {"1", "2", ""},
+	"sandbox.max_queued_async_mb":            {"1", "2", ""},
+	"sandbox.max_queued_per_token":           {"1", "2", ""},
+	"sandbox.reserved_execs":                 {"0", "1", ""},
 	"sandboxes.max_containers_per_token":     {"1", "2", ""},
 
 	"sandbox.disk_free_min_bytes":     {"0", "1", ""},

@@ -58,6 +58,10 @@ type Sandbox struct {
 	MaxQueuedExecs             int `yaml:"max_queued_execs" doc:"Execs that may wait in the queue; further ones get 429."`
 	MaxConcurrentExecsPerToken int `yaml:"max_concurrent_execs_per_token" default:"all but one" doc:"Execs of one token that run at once; further ones wait. Requests without a token have no such limit. 0 is the default."`
 	MaxQueuedExecsPerToken     int `yaml:"max_queued_execs_per_token" default:"three quarters" doc:"Execs of one token that may wait in the queue; further ones get 429. 0 is the default."`
+	MaxQueuedAsync             int `yaml:"max_queued_async" doc:"Asynchronous execs that may wait in the database, for all nodes; further ones get 429."`
+	MaxQueuedAsyncMB           int `yaml:"max_queued_async_mb" doc:"MiB in the database for what asynchronous execs need that wait or run: environment, standard input, input files."`
+	MaxQueuedPerToken          int `yaml:"max_queued_per_token" default:"half" doc:"Asynchronous execs of one token that may wait; further ones get 429. 0 is the default."`
+	ReservedExecs              int `yaml:"reserved_execs" doc:"Of max_concurrent_execs, those that asynchronous execs leave to other requests. -1: a quarter, rounded up, and none of a single one."`
 
 	Policy        policy.Layer  `yaml:"policy"`
 	PolicyCeiling policy.Limits `yaml:"policy_ceiling"`
@@ -186,6 +190,9 @@ func Default() Settings {
 			RuntimeMode:        "auto",
 			MaxConcurrentExecs: 4,
 			MaxQueuedExecs:     64,
+			MaxQueuedAsync:     5000,
+			MaxQueuedAsyncMB:   1024,
+			ReservedExecs:      -1,
 			Seccomp:            "secbox",
 			ReadOnlyRootfs:     true,
 			InitVolume:         "secbox-sandbox-init",

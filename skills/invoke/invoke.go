@@ -49,6 +49,8 @@ type Request struct {
 	Files          []runner.Input  // for inputs/
 	Overrides      policy.Layer
 
+	Queue *runner.Queueing // not nil for an asynchronous exec; then the result has only its record, as it waits
+
 	RequestedBy    string
 	IdempotencyKey string
 	Digest         string // sha256 of the request as it was sent
@@ -126,10 +128,7 @@ func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) 
 	res, err := i.runner.Run(ctx, runner.Request{
 		ProjectID: req.ProjectID, ConversationID: req.ConversationID, AgentID: req.AgentID, UserID: req.UserID, SkillID: skill.ID(),
 		TaskID: req.TaskID, Command: runner.Command{Name: argv[0], Args: argv[1:]}, Inputs: req.Files, Overrides: req.Overrides,
-		Skill: &runner.Skill{
-			Layer: skill.Manifest.Layer(), Folder: FolderOf(skill), Input: req.Inputs, MaxOutput: skills.MaxOutputBytes,
-			Accept: func(ctx context.Context, output []byte) ([]byte, error) { return skill.CheckOutputs(ctx, output) },
-		},
+		Skill: RunnerSkill(skill, req.Inputs), Queue: req.Queue,
 		OnOpen: req.OnOpen, RequestedBy: req.RequestedBy, IdempotencyKey: req.IdempotencyKey, Digest: req.Digest,
 	})
 	if err != nil {
@@ -157,6 +156,14 @@ func commandOf(skill *skills.Skill) []string {
 }
 
 var python = regexp.MustCompile(`^python[0-9.]*$`)
+
+// RunnerSkill returns what the runner needs for the invoke of a skill.
+func RunnerSkill(skill *skills.Skill, input []byte) *runner.Skill {
+	return &runner.Skill{
+		Layer: skill.Manifest.Layer(), Folder: FolderOf(skill), Input: input, MaxOutput: skills.MaxOutputBytes,
+		Accept: func(ctx context.Context, output []byte) ([]byte, error) { return skill.CheckOutputs(ctx, output) },
+	}
+}
 
 // FolderOf returns a skill's folder for a workspace.
 func FolderOf(skill *skills.Skill) workspace.Folder {

@@ -1,0 +1,95 @@
+package api
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/runner"
+)
+
+// respondAsync is the preference for an answer as soon as the exec waits (RFC 7240).
+const respondAsync = "respond-async"
+
+// prefersAsync reports whether a Prefer header has respond-async. Parameters of it, and other preferences, are ignored.
+func prefersAsync(header *string) bool {
+	for preference := range strings.SplitSeq(value(header), ",") {
+		name, _, _ := strings.Cut(preference, ";")
+		if strings.EqualFold(strings.TrimSpace(name), respondAsync) {
+			return true
+		}
+	}
+	return false
+}
+
+// queueing returns how an asynchronous request waits; nil for any other, which must not have the fields for it.
+func queueing(async bool, priority audit.Priority, timeoutMS *int64, refuse refusal) *runner.Queueing {
+	const onlyAsync = "is for asynchronous requests; send the header Prefer: respond-async as well, or leave it out"
+	q := &runner.Queueing{Priority: priority}
+	switch priority {
+	case "":
+	case audit.High, audit.Normal, audit.Low:
+		if !async {
+			refuse("priority", onlyAsync)
+		}
+	default:
+		refuse("priority", "must be low, normal or high")
+	}
+	if timeoutMS != nil {
+		most := runner.MaxQueueTimeout.Milliseconds()
+		switch {
+		case *timeoutMS < 1 || *timeoutMS > most:
+			refuse("queue_timeout_ms", "must be from 1 to %d", most)
+		case !async:
+			refuse("queue_timeout_ms", onlyAsync)
+		default:
+			q.Timeout = time.Duration(*timeoutMS) * time.Millisecond
+		}
+	}
+	if !async {
+		return nil
+	}
+	return q
+}
+
+// accepted is the answer to an asynchronous request: its record, and the headers of RunExec, which are also those of InvokeSkill.
+func (s *Server) accepted(ctx context.Context, res runner.Result) (ExecRecord, RunExec202ResponseHeaders, error) {
+	headers := RunExec202ResponseHeaders{Location: new("/sandbox/execs/" + res.Record.ExecID), PreferenceApplied: new(respondAsync)}
+	if res.Replayed {
+		headers.IdempotencyReplayed = new("true")
+	}
+	rec, err := s.wholeRecord(ctx, res.Record)
+	return rec, headers, err
+}
+
+// The wait of WaitExec, in milliseconds.
+const (
+	defaultWaitMS = 30_000
+	maxWaitMS     = 300_000
+)
+
+// WaitExec sends the record of an exec when it has ended, or as it is after a time.
+func (s *Server) WaitExec(ctx context.Context, in WaitExecRequestObject) (WaitExecResponseObject, error) {
+	timeoutMS := defaultWaitMS
+	if text := value(in.Params.TimeoutMS); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 0 || n > maxWaitMS {
+			return nil, fault.BadField("timeout_ms", "must be from 0 to %d", maxWaitMS)
+		}
+		timeoutMS = n
+	}
+	rec, err := s.record(ctx, in.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, time.Duration(timeoutMS)*time.Millisecond)
+	defer cancel()
+	if rec, err = s.cfg.Runner.WaitEnd(waiting, rec); err != nil {
+		return nil, err
+	}
+	out, err := s.wholeRecord(ctx, rec)
+	return WaitExec200JSONResponse(out), err
+}

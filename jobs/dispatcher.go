@@ -1,0 +1,191 @@
+package jobs
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Bell wakes a Dispatcher. Rings in quick succession are one.
+type Bell chan struct{}
+
+// NewBell makes a Bell.
+func NewBell() Bell { return make(Bell, 1) }
+
+// Ring does not block.
+func (b Bell) Ring() {
+	select {
+	case b <- struct{}{}:
+	default:
+	}
+}
+
+// Runner runs execs whose jobs were taken.
+type Runner interface {
+	// Place takes a place for one exec, which RunQueued or Leave gives back; nil if none is free. The Runner rings the Bell when one may be free again, and
+	// when the share of a token may be.
+	Place() Place
+
+	// MayRun reports whether the token has places left.
+	MayRun(token string) bool
+
+	// RunQueued runs an exec to its closed row. later says that nothing ran, and that the row waits as before: the engine, the disk or the node cannot
+	// run execs now.
+	RunQueued(t Taken, p Place) (later bool)
+
+	// Expire ends the row of an exec that has waited too long.
+	Expire(ctx context.Context, execID string) error
+}
+
+// Place is a place for an exec.
+type Place interface{ Leave() }
+
+// Config configures a Dispatcher. All fields are required.
+type Config struct {
+	Store  Store
+	Runner Runner
+	Node   string
+	Bell   Bell
+	Poll   time.Duration // between two looks at the database without a ring
+	Logger *slog.Logger
+}
+
+const (
+	pause      = time.Second // after a job that cannot run now, and between two searches for expired ones
+	expireMost = 100         // jobs taken to be ended at once
+	mostTurns  = 4096        // tokens whose last turns are known
+)
+
+// Dispatcher runs the jobs of the database on this node. Of one priority, the next job is that of the token whose last turn on this node was longest ago.
+type Dispatcher struct {
+	cfg     Config
+	running sync.WaitGroup
+	count   atomic.Int64 // of execs that run
+	later   chan struct{}
+
+	turns map[string]uint64 // when a token's job was last taken
+	turn  uint64
+	down  bool // the last call of the store failed
+}
+
+// New makes a Dispatcher.
+func New(cfg Config) *Dispatcher {
+	return &Dispatcher{cfg: cfg, later: make(chan struct{}, 1), turns: map[string]uint64{}}
+}
+
+// Run takes back the jobs that an earlier process of the node took, and then runs jobs until ctx ends. Execs that run then go on: Wait waits for them.
+func (d *Dispatcher) Run(ctx context.Context) {
+	poll := time.NewTicker(d.cfg.Poll)
+	defer poll.Stop()
+	expire := time.NewTicker(pause)
+	defer expire.Stop()
+	returned := false
+	var paused <-chan time.Time // not nil: no job is taken before
+	for ctx.Err() == nil {
+		if !returned {
+			returned = d.report(ctx, d.returnAll(ctx))
+		}
+		if returned && paused == nil {
+			d.report(ctx, d.fill(ctx))
+		}
+		select {
+		case <-ctx.Done():
+		case <-d.cfg.Bell:
+		case <-poll.C:
+		case <-expire.C:
+			d.report(ctx, d.expire(ctx))
+		case <-d.later:
+			paused = time.After(pause)
+		case <-paused:
+			paused = nil
+		}
+	}
+}
+
+// Running is how many execs run.
+func (d *Dispatcher) Running() int { return int(d.count.Load()) }
+
+// Wait waits until the execs that Run has started have ended.
+func (d *Dispatcher) Wait() { d.running.Wait() }
+
+func (d *Dispatcher) returnAll(ctx context.Context) error {
+	n, err := d.cfg.Store.ReturnAll(ctx, d.cfg.Node)
+	if n > 0 {
+		d.cfg.Logger.Info("asynchronous execs of an earlier run of this node, which had not started, wait again", "execs", n)
+	}
+	return err
+}
+
+// fill runs jobs while there are places.
+func (d *Dispatcher) fill(ctx context.Context) error {
+	for ctx.Err() == nil {
+		place := d.cfg.Runner.Place()
+		if place == nil {
+			return nil
+		}
+		taken, err := d.cfg.Store.Take(ctx, d.cfg.Node, d.choose)
+		if taken == nil {
+			place.Leave()
+			return err
+		}
+		d.turn++
+		d.turns[taken.RequestedBy] = d.turn
+		d.running.Go(func() { d.runOne(context.WithoutCancel(ctx), *taken, place) })
+	}
+	return nil
+}
+
+func (d *Dispatcher) runOne(ctx context.Context, taken Taken, place Place) {
+	d.count.Add(1)
+	defer d.count.Add(-1)
+	if !d.cfg.Runner.RunQueued(taken, place) {
+		return
+	}
+	select {
+	case d.later <- struct{}{}:
+	default:
+	}
+	if err := d.cfg.Store.Return(ctx, d.cfg.Node, taken.ExecID); err != nil {
+		d.cfg.Logger.Error("an exec that cannot run now is not given back; the next start of this node does", "exec", taken.ExecID, "error", err)
+	}
+}
+
+// choose returns the token whose turn it is.
+func (d *Dispatcher) choose(tokens []string) (token string, ok bool) {
+	for _, t := range tokens {
+		if d.cfg.Runner.MayRun(t) && (!ok || d.turns[t] < d.turns[token]) {
+			token, ok = t, true
+		}
+	}
+	if len(d.turns) > mostTurns {
+		clear(d.turns)
+	}
+	return token, ok
+}
+
+func (d *Dispatcher) expire(ctx context.Context) error {
+	execs, err := d.cfg.Store.TakeExpired(ctx, d.cfg.Node, expireMost)
+	for _, id := range execs {
+		if e := d.cfg.Runner.Expire(context.WithoutCancel(ctx), id); e != nil {
+			d.cfg.Logger.Error("an exec that waited too long is not ended; trying again when this node starts", "exec", id, "error", e)
+		}
+	}
+	if len(execs) == expireMost {
+		d.cfg.Bell.Ring()
+	}
+	return err
+}
+
+// report logs when the store begins and ends to fail, and reports whether err is nil.
+func (d *Dispatcher) report(ctx context.Context, err error) bool {
+	if ctx.Err() == nil && (err != nil) != d.down {
+		if d.down = err != nil; d.down {
+			d.cfg.Logger.Error("asynchronous execs wait: the database does not tell which", "error", err)
+		} else {
+			d.cfg.Logger.Info("asynchronous execs are run again")
+		}
+	}
+	return err == nil
+}

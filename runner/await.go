@@ -1,0 +1,98 @@
+package runner
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+)
+
+// How often the row of an exec that another node may have is read: more and more seldom.
+const (
+	pollFirst = 100 * time.Millisecond
+	pollLast  = time.Second
+)
+
+// WaitEnd waits until an exec has ended, and returns its record; when ctx ends first, the record as it was a moment ago, and no error. The execs of this
+// node tell, the rows of others are polled.
+func (r *Runner) WaitEnd(ctx context.Context, record audit.Record) (audit.Record, error) {
+	for poll := pollFirst; !record.Status.Final() && ctx.Err() == nil; poll = min(2*poll, pollLast) {
+		told, release := r.ends.wait(record.ExecID)
+		ended := r.commands.Ended(record.ExecID)
+		now, err := r.cfg.Log.Get(ctx, record.ExecID) // after both: it may have ended before
+		if err != nil {
+			release()
+			if ctx.Err() != nil {
+				return record, nil
+			}
+			return record, err
+		}
+		if record = now; record.Status.Final() {
+			release()
+			break
+		}
+		timer := time.NewTimer(poll)
+		select {
+		case <-ctx.Done():
+		case <-told:
+		case <-ended:
+		case <-timer.C:
+		}
+		timer.Stop()
+		release()
+	}
+	return record, nil
+}
+
+// awaitEnd is WaitEnd for a client that needs the end.
+func (r *Runner) awaitEnd(ctx context.Context, record audit.Record) (audit.Record, error) {
+	record, err := r.WaitEnd(ctx, record)
+	if err == nil && !record.Status.Final() {
+		err = fault.Wrap(fault.Internal, ctx.Err(), "the client left while exec %s ran", record.ExecID)
+	}
+	return record, err
+}
+
+// ends tells of the ends of asynchronous execs, which may come while they wait. The zero value is ready.
+type ends struct {
+	mu      sync.Mutex
+	waiting map[string]*end
+}
+
+type end struct {
+	told  chan struct{}
+	users int
+}
+
+// wait returns a channel that is closed when tell is called for the exec. The caller must call release.
+func (e *ends) wait(execID string) (told <-chan struct{}, release func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.waiting == nil {
+		e.waiting = map[string]*end{}
+	}
+	w := e.waiting[execID]
+	if w == nil {
+		w = &end{told: make(chan struct{})}
+		e.waiting[execID] = w
+	}
+	w.users++
+	return w.told, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if w.users--; w.users == 0 && e.waiting[execID] == w {
+			delete(e.waiting, execID)
+		}
+	}
+}
+
+func (e *ends) tell(execID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if w := e.waiting[execID]; w != nil {
+		close(w.told)
+		delete(e.waiting, execID)
+	}
+}

@@ -1,0 +1,51 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"secbox/audit"
+	"secbox/jobs"
+	"secbox/runner"
+	"secbox/skills/invoke"
+)
+
+// How often a node looks for asynchronous execs that wait, beside the bell. Alone it misses none; other nodes ring no bell here.
+const (
+	pollAlone = 5 * time.Second
+	pollNodes = 250 * time.Millisecond
+)
+
+// async configures the runner's asynchronous execs.
+func (s *Server) async() runner.Async {
+	cfg := s.settings.Sandbox
+	perToken := cfg.MaxQueuedPerToken
+	if perToken == 0 {
+		perToken = (cfg.MaxQueuedAsync + 1) / 2
+	}
+	reserved := cfg.ReservedExecs
+	if reserved < 0 {
+		reserved = min((cfg.MaxConcurrentExecs+3)/4, cfg.MaxConcurrentExecs-1)
+	}
+	return runner.Async{
+		Limits: audit.JobLimits{Waiting: cfg.MaxQueuedAsync, WaitingPerToken: perToken, Bytes: int64(cfg.MaxQueuedAsyncMB) << 20},
+		Places: cfg.MaxConcurrentExecs - reserved, Bell: s.bell,
+		Skill: func(ctx context.Context, projectID, skillID, digest string) (*runner.Skill, error) {
+			skill, err := skillVersions{userPackages{s.library, s.deps.skills}}.Version(ctx, projectID, skillID, digest)
+			if err != nil {
+				return nil, err
+			}
+			return invoke.RunnerSkill(skill, nil), nil
+		},
+	}
+}
+
+// makeDispatcher makes the dispatcher of asynchronous execs.
+func (s *Server) makeDispatcher() {
+	poll := pollAlone
+	if s.db.Kind() == "postgres" {
+		poll = pollNodes
+	}
+	s.dispatcher = jobs.New(jobs.Config{Store: s.db.Jobs(), Runner: s.runner, Node: s.state.NodeID(), Bell: s.bell, Poll: poll, Logger: s.log})
+	gauge(s.registry, "secbox_async_execs_running", "Asynchronous execs that run on this node now.", s.dispatcher.Running)
+}
