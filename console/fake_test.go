@@ -41,7 +41,9 @@ type fakeApp struct {
 	report   health.Report
 	pool     engine.PoolStats
 	machines []remote.RunnerInfo
-	skills   fakeSkills
+
+	connected func() []remote.RunnerInfo // nil: machines
+	skills    fakeSkills
 
 	recent func(hours int) audit.Recent // nil: nothing
 	now    func() time.Time             // nil: time.Now
@@ -189,7 +191,13 @@ func (fakeTokenStore) Create(context.Context, tokens.Token, tokens.Hash) error {
 func (f *fakeApp) Nodes(context.Context, time.Duration) ([]audit.Node, error) { return f.nodes, nil }
 func (f *fakeApp) Latest(context.Context) health.Report                       { return f.report }
 func (f *fakeApp) Stats() engine.PoolStats                                    { return f.pool }
-func (f *fakeApp) Runners() []remote.RunnerInfo                               { return slices.Clone(f.machines) }
+
+func (f *fakeApp) Runners() []remote.RunnerInfo {
+	if f.connected != nil {
+		return f.connected()
+	}
+	return slices.Clone(f.machines)
+}
 
 type readSeekCloser struct{ io.ReadSeeker }
 

@@ -18,11 +18,7 @@ import (
 	"secbox/tokens"
 )
 
-const (
-	overviewRows = 5 // of each of its lists
-	refreshEvery = "every 5s"
-	refreshSoon  = "every 1s" // while counts are being made
-)
+const overviewRows = 5 // of each of its lists
 
 // span is a time that the overview can show.
 type span struct {
@@ -138,16 +134,14 @@ type overviewPage struct {
 
 // overview shows what happens now, and the execs of a day, a week or a month.
 func (c *Console) overview(v *visit) (ui.Page, error) {
-	p := overviewPage{live: v.query.Get("live") != "off", now: c.cfg.Now().UTC(), node: v.caller.Role != tokens.Worker}
+	p := overviewPage{now: c.cfg.Now().UTC(), node: v.caller.Role != tokens.Worker}
 	name := cmp.Or(v.query.Get("span"), spans[0].name)
 	i := slices.IndexFunc(spans, func(s span) bool { return s.name == name })
 	var bad fault.Fields
 	if i < 0 {
 		bad.Add("span", "must be day, week or month")
 	}
-	if live := v.query.Get("live"); live != "" && live != "off" {
-		bad.Add("live", "must be off or left out")
-	}
+	p.live = v.isLive(&bad)
 	if err := bad.Err(); err != nil {
 		return ui.Page{}, err
 	}

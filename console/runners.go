@@ -2,6 +2,8 @@ package console
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	"secbox/console/ui"
 	"secbox/diskspace"
 	"secbox/engine"
+	"secbox/fault"
 	"secbox/health"
 	"secbox/sandbox/remote"
 )
@@ -23,6 +26,8 @@ const (
 // runnersPage is the users' machines and the nodes.
 type runnersPage struct {
 	user    string // filter; empty: all
+	live    bool
+	at      ui.Address // of the page, live
 	runners []remote.RunnerInfo
 	more    int // beyond maxRunners
 	nodes   []nodeRow
@@ -43,6 +48,11 @@ type nodeRow struct {
 // runners shows the connected machines of users, the nodes of the installation and the state of this one.
 func (c *Console) runners(v *visit) (ui.Page, error) {
 	p := runnersPage{user: v.query.Get("user_id"), now: c.cfg.Now()}
+	var bad fault.Fields
+	p.live, p.at = v.isLive(&bad), ui.Link("runners").With("user_id", p.user)
+	if err := bad.Err(); err != nil {
+		return ui.Page{}, err
+	}
 	p.runners = slices.DeleteFunc(c.cfg.Runners.Runners(), func(r remote.RunnerInfo) bool { return p.user != "" && r.UserID != p.user })
 	if p.more = len(p.runners) - maxRunners; p.more > 0 {
 		p.runners = p.runners[:maxRunners]
@@ -72,7 +82,13 @@ func (c *Console) runners(v *visit) (ui.Page, error) {
 	slices.SortStableFunc(p.nodes, func(a, b nodeRow) int { return cmp.Compare(b.SeenAt.Unix(), a.SeenAt.Unix()) })
 	p.curl = v.curl(inAPI(nil, "runners"), inAPI(nil, "sandbox", "health"), inAPI(nil, "sandbox", "pool"))
 	p.here, p.pool = c.cfg.Health.Latest(v.ctx()), c.cfg.Pool.Stats()
-	return ui.Page{Title: "Runners and nodes", Body: runnersBody(p)}, nil
+	return ui.Page{Title: "Runners and nodes", Actions: pause(p.at, p.live), Body: runnersBody(p)}, nil
+}
+
+// linkID is the id of the link of a machine, which keeps the focus when the table is replaced.
+func linkID(r remote.RunnerInfo) string {
+	sum := sha256.Sum256([]byte(r.UserID + "\x00" + r.Name))
+	return "runner-" + hex.EncodeToString(sum[:8])
 }
 
 // statusTone is the class of the colour of a node's health.

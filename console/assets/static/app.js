@@ -157,11 +157,21 @@
     ready(document);
   });
 
-  // A part that is replaced keeps its open details, and has local times before it is shown.
-  let opened = [];
-  document.addEventListener("htmx:beforeSwap", (e) => { opened = [...e.target.querySelectorAll("details[open][id]")].map((d) => d.id); });
+  // A part that is replaced keeps its open details and how far its tables are scrolled, and has local times before it is shown.
+  let opened = [], scrolled = [];
+  document.addEventListener("htmx:beforeSwap", (e) => {
+    opened = [...e.target.querySelectorAll("details[open][id]")].map((d) => d.id);
+    scrolled = [...e.target.querySelectorAll(".scroll")].map((s) => [s.getAttribute("aria-label"), s.scrollLeft, s === document.activeElement]);
+  });
   document.addEventListener("htmx:afterSwap", (e) => {
     for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
+    const parts = [...document.querySelectorAll(".scroll")];
+    for (const [label, left, focused] of scrolled) {
+      const part = parts.find((s) => s.getAttribute("aria-label") === label);
+      if (!part) continue;
+      part.scrollLeft = left;
+      if (focused) part.focus({ preventScroll: true });
+    }
     ready(e.target.parentNode || document);
   });
 })();
