@@ -13,6 +13,7 @@ import (
 	"secbox/api/inflight"
 	"secbox/api/problem"
 	"secbox/fault"
+	"secbox/runner"
 	"secbox/tokens"
 	"secbox/traces"
 )
@@ -39,9 +40,13 @@ func callFrom(ctx context.Context) *call {
 	return c
 }
 
-// reserve counts bytes of memory before they are used; fault.ServerBusy if they do not fit.
+// reserve counts bytes of memory before they are used; fault.ServerBusy if they do not fit. A negative number gives bytes back.
 func (c *call) reserve(bytes int64) error {
 	if c.memory == nil {
+		return nil
+	}
+	if bytes < 0 {
+		c.memory.Force(bytes)
 		return nil
 	}
 	return c.memory.Grow(bytes)
@@ -60,7 +65,7 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 		var id [8]byte
 		rand.Read(id[:]) // never fails
 		c := &call{id: hex.EncodeToString(id[:])}
-		r = r.WithContext(traces.FromHeader(context.WithValue(r.Context(), callKey{}, c), r.Header))
+		r = r.WithContext(runner.Counted(traces.FromHeader(context.WithValue(r.Context(), callKey{}, c), r.Header), c.reserve))
 		answer := &answerWriter{ResponseWriter: w, request: r, drain: min(time.Second, s.cfg.Bounds.Rest/2)}
 
 		h := w.Header()

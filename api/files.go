@@ -1,7 +1,10 @@
 package api
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"path"
 
@@ -106,9 +109,27 @@ func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObjec
 			return content.ServeStream(w, callFrom(ctx).request, "application/zip", rec.ExecID+".zip", func() error { return visible.WriteArtifacts(ctx, w, all, rec) })
 		}), nil
 	}
-	defer all.Close()
-	list := all.List()
-	return ListArtifacts200JSONResponse{Body: ArtifactList{
-		ExecID: rec.ExecID, Items: notNil(list.Items), TotalBytes: list.TotalBytes, Truncated: list.Truncated,
-	}}, nil
+	return raw(func(w http.ResponseWriter) error {
+		defer all.Close() // the list counts as memory until it is sent
+		return writeArtifacts(w, rec.ExecID, all.List())
+	}), nil
+}
+
+// writeArtifacts writes an ArtifactList, each item for itself: encoded as a whole, it would need as much memory again.
+func writeArtifacts(w http.ResponseWriter, execID string, list runner.ArtifactList) error {
+	w.Header().Set("Content-Type", jsonType)
+	w.WriteHeader(http.StatusOK)
+	out := bufio.NewWriterSize(w, 16<<10)
+	fmt.Fprintf(out, `{"exec_id":%q,"items":[`, execID) // an id has no character that is escaped
+	items := json.NewEncoder(out)
+	for i, item := range list.Items {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		if err := items.Encode(item); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(out, `],"total_bytes":%d,"truncated":%t}`+"\n", list.TotalBytes, list.Truncated)
+	return out.Flush()
 }

@@ -293,6 +293,7 @@ type fakeRunner struct {
 	skillOutput    string // what a skill leaves
 	output         map[string]string
 	published      map[string]string
+	manifestBytes  int64 // of memory, which an open manifest takes
 	artifactsError error
 	resolveError   error
 	timeoutCeiling int64 // milliseconds; 0: half an hour
@@ -388,7 +389,10 @@ func (r *fakeRunner) Resolve(_ context.Context, req runner.Request) (policy.Snap
 	}, SettingsDigest: "abc"}, r.resolveError
 }
 
-func (r *fakeRunner) Artifacts(context.Context, audit.Record) (runner.Artifacts, error) {
+func (r *fakeRunner) Artifacts(ctx context.Context, _ audit.Record) (runner.Artifacts, error) {
+	if err := runner.Reserve(ctx, r.manifestBytes); err != nil {
+		return nil, err
+	}
 	if r.artifactsError != nil {
 		return nil, r.artifactsError
 	}

@@ -95,6 +95,22 @@ func small(c *api.Config) {
 	c.Bounds.MemoryPerToken, c.Bounds.Memory = 1000<<10, 1400<<10
 }
 
+// TestManifestsAreLimited: what reading a manifest takes counts as memory of the token.
+func TestManifestsAreLimited(t *testing.T) {
+	t.Parallel()
+	f := start(t, small)
+	rec := f.record(nil)
+	for _, c := range []struct {
+		bytes  int64
+		status int
+	}{{100 << 10, 200}, {2 << 20, 503}} {
+		f.runner.manifestBytes = c.bytes
+		if r := f.get("/sandbox/execs/" + rec.ExecID + "/artifacts"); r.StatusCode != c.status {
+			t.Errorf("a manifest that takes %d bytes: %d %s", c.bytes, r.StatusCode, r.body)
+		}
+	}
+}
+
 func TestMemoryOfBodiesIsLimited(t *testing.T) {
 	t.Parallel()
 	f := start(t, small, func(c *api.Config) {

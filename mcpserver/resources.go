@@ -18,6 +18,7 @@ import (
 	"secbox/admin"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/runner"
 )
 
 const (
@@ -151,7 +152,7 @@ func (s *Server) contentOf(ctx context.Context, who caller, execID, file string)
 	}
 	switch file {
 	case stdoutFile, stderrFile:
-		out, size, err := s.cfg.Runner.OpenOutput(ctx, record, strings.TrimSuffix(file, ".txt"))
+		out, size, err := s.cfg.Runner.OpenOutput(counted(ctx, who), record, strings.TrimSuffix(file, ".txt"))
 		if err != nil {
 			return nil, err
 		}
@@ -161,7 +162,7 @@ func (s *Server) contentOf(ctx context.Context, who caller, execID, file string)
 		}
 		return readBounded(who, out, size, execID, strings.TrimSuffix(file, ".txt"))
 	}
-	left, err := s.cfg.Runner.Artifacts(ctx, record)
+	left, err := s.cfg.Runner.Artifacts(counted(ctx, who), record)
 	if err != nil {
 		return nil, err
 	}
@@ -175,6 +176,16 @@ func (s *Server) contentOf(ctx context.Context, who caller, execID, file string)
 		return nil, err
 	}
 	return readBounded(who, in, item.Size, execID, "artifacts/"+strings.TrimPrefix(uriOf("", file), resourceScheme+"/"))
+}
+
+// counted returns a context in which manifests count as memory until the answer is sent.
+func counted(ctx context.Context, who caller) context.Context {
+	return runner.Counted(ctx, func(bytes int64) error {
+		if bytes < 0 {
+			return nil
+		}
+		return who.reserve(bytes)
+	})
 }
 
 // recordDownload records that an admin reads a file of another client's exec, as api does for downloads.

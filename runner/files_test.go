@@ -18,6 +18,7 @@ import (
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/runner"
+	"secbox/workspace"
 )
 
 // output reads the kept part of a stream.
@@ -310,4 +311,43 @@ func TestUnusedDirectoriesAreRemoved(t *testing.T) {
 		t.Errorf("artifacts of %s", got)
 	}
 	f.exec(shell("p", "true"))
+}
+
+// TestManifestsCountAsMemory: what a request reads of artifacts counts as its memory, also when it repeats another one by its Idempotency-Key.
+func TestManifestsCountAsMemory(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	req := shell("p", "echo a > /workspace/artifacts/a", under("key"))
+	r := f.exec(req).Record
+	var held int64
+	ctx := runner.Counted(t.Context(), func(bytes int64) error {
+		held += bytes
+		return nil
+	})
+	left, err := f.Artifacts(ctx, r)
+	must(t, err)
+	if held == 0 {
+		t.Error("an open manifest does not count")
+	}
+	must(t, left.Close())
+	if held != 0 {
+		t.Errorf("%d bytes are held after Close", held)
+	}
+	if result, err := f.Run(ctx, req); err != nil || !result.Replayed || len(result.Artifacts) != 1 || held == 0 {
+		t.Errorf("a repeated request holds %d bytes: %+v, %v", held, result, err)
+	}
+	full := runner.Counted(t.Context(), func(bytes int64) error { return fault.New(fault.ServerBusy, "full") })
+	if _, err := f.Run(full, req); !fault.Is(err, fault.ServerBusy) {
+		t.Errorf("a repeated request without memory: %v", err)
+	}
+}
+
+// TestDetailNamesTheLimitOfArtifacts: an exec whose artifacts are too deep is not told to raise the bytes.
+func TestDetailNamesTheLimitOfArtifacts(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	r := f.exec(shell("p", "mkdir /workspace/artifacts"+strings.Repeat("/d", workspace.MaxDepth+1))).Record
+	if !strings.Contains(r.Detail, "at most 64 directories below each other are kept") || strings.Contains(r.Detail, "max_artifacts_bytes_total") {
+		t.Errorf("%q", r.Detail)
+	}
 }

@@ -26,9 +26,6 @@ func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (R
 	if err := r.sameRequest(taken, req); err != nil {
 		return Result{}, err
 	}
-	if req.OnReplay != nil {
-		req.OnReplay(taken.ExecID)
-	}
 	record, err := r.awaitEnd(ctx, taken)
 	if err == nil {
 		err = refusalOf(record)
@@ -59,10 +56,40 @@ func (r *Runner) readBack(ctx context.Context, req Request, result *Result) erro
 	if err != nil {
 		return err
 	}
+	var bytes int64
 	defer left.Close()
 	result.Artifacts = left.List().Items
+	for _, item := range result.Artifacts { // they outlive left
+		bytes += itemPrice + 2*int64(len(item.Path))
+	}
+	if err := Reserve(ctx, bytes); err != nil {
+		return err
+	}
 	result.Output, err = r.outputOf(ctx, req.Skill, left)
 	return err
+}
+
+// itemPrice is the memory that an artifact takes in an answer, beside its path.
+const itemPrice = 512
+
+type countedKey struct{}
+
+// Counted returns a context in which the manifests that are read count as the memory of a request: reserve is called with bytes before they are read, and
+// with a negative number when they are not needed any longer.
+func Counted(ctx context.Context, reserve func(bytes int64) error) context.Context {
+	return context.WithValue(ctx, countedKey{}, workspace.Reserve(reserve))
+}
+
+// Reserve counts bytes of memory as Counted says; without Counted it counts nothing.
+func Reserve(ctx context.Context, bytes int64) error {
+	if reserve, ok := ctx.Value(countedKey{}).(workspace.Reserve); ok {
+		return reserve(bytes)
+	}
+	return nil
+}
+
+func reserveOf(ctx context.Context) workspace.Reserve {
+	return func(bytes int64) error { return Reserve(ctx, bytes) }
 }
 
 // sameRequest returns fault.IdempotencyMismatch unless the exec that has the key of a request is of the same request.
@@ -122,60 +149,61 @@ type Artifacts interface {
 	Close() error
 }
 
-// Artifacts opens the artifacts of an exec; fault.ArtifactsPending while it runs. An exec that never ran has none.
-func (r *Runner) Artifacts(_ context.Context, record audit.Record) (Artifacts, error) {
-	files, err := r.files(record)
+// Artifacts opens the artifacts of an exec; fault.ArtifactsPending while it runs. An exec that never ran has none. The memory of the manifest counts
+// until Close; see Counted.
+func (r *Runner) Artifacts(ctx context.Context, record audit.Record) (Artifacts, error) {
+	project, err := r.ended(record)
 	if err != nil {
 		return nil, err
 	}
-	if files == nil {
-		return &artifacts{execID: record.ExecID, listed: map[string]Artifact{}}, nil
+	if project == nil {
+		return &artifacts{execID: record.ExecID}, nil
 	}
-	set := &artifacts{
-		execID: record.ExecID, files: files, listed: map[string]Artifact{},
-		list: ArtifactList{Items: artifactsOf(files.Manifest), TotalBytes: files.Manifest.TotalBytes, Truncated: files.Manifest.Truncated},
+	files, err := project.Artifacts(record.ExecID, record.ManifestDigest, reserveOf(ctx))
+	if err != nil {
+		return nil, err
 	}
-	for _, item := range set.list.Items {
-		set.listed[item.Path] = item
-	}
-	return set, nil
+	return &artifacts{execID: record.ExecID, files: files}, nil
 }
 
-// files opens an exec's directory by the manifest whose digest is on record; nil for an exec without a manifest, which never ran.
-func (r *Runner) files(record audit.Record) (*workspace.Artifacts, error) {
+// ended returns the project of an exec that has ended; nil for an exec without a manifest, which never ran.
+func (r *Runner) ended(record audit.Record) (*workspace.Project, error) {
 	if !record.Status.Final() {
 		return nil, fault.New(fault.ArtifactsPending, "exec %s is %s; its artifacts are collected when it has ended", record.ExecID, record.Status)
 	}
 	if record.ManifestDigest == "" {
 		return nil, nil
 	}
-	project, err := r.cfg.Workspace.Existing(record.ProjectID)
-	if err != nil {
-		return nil, err
-	}
-	return project.Artifacts(record.ExecID, record.ManifestDigest)
+	return r.cfg.Workspace.Existing(record.ProjectID)
 }
 
 // artifacts implements Artifacts; files is nil for an exec that never ran.
 type artifacts struct {
 	execID string
 	files  *workspace.Artifacts
-	list   ArtifactList
-	listed map[string]Artifact
 }
 
-func (a *artifacts) List() ArtifactList { return a.list }
+func (a *artifacts) List() ArtifactList {
+	if a.files == nil {
+		return ArtifactList{}
+	}
+	m := a.files.Manifest
+	return ArtifactList{Items: artifactsOf(m), TotalBytes: m.TotalBytes, Truncated: m.Truncated}
+}
 
 func (a *artifacts) Open(ctx context.Context, path string) (io.ReadSeekCloser, Artifact, error) {
-	item, ok := a.listed[path]
-	if !ok {
-		return nil, Artifact{}, fault.New(fault.UnknownArtifact, "exec %s left no regular file %q; see its list of artifacts", a.execID, path)
+	unknown := fault.New(fault.UnknownArtifact, "exec %s left no regular file %q; see its list of artifacts", a.execID, path)
+	if a.files == nil {
+		return nil, Artifact{}, unknown
 	}
-	file, err := a.files.Open(ctx, path)
+	file, entry, err := a.files.Open(ctx, path)
+	if fault.Is(err, fault.UnknownArtifact) {
+		return nil, Artifact{}, unknown
+	}
 	if err != nil {
 		return nil, Artifact{}, err
 	}
-	return file, item, nil
+	return file, artifactOf(entry), nil
 }
 
 func (a *artifacts) Close() error {
@@ -203,15 +231,14 @@ func (r *Runner) OpenOutput(ctx context.Context, record audit.Record, stream str
 
 // OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json of an exec that has ended, under the rules of Artifacts.Open.
 func (r *Runner) OpenPublished(ctx context.Context, record audit.Record, name string) (io.ReadSeekCloser, Artifact, error) {
-	files, err := r.files(record)
+	project, err := r.ended(record)
 	if err != nil {
 		return nil, Artifact{}, err
 	}
-	if files == nil {
+	if project == nil {
 		return nil, Artifact{}, fault.New(fault.UnknownArtifact, "exec %s left no %s: its command did not run in its own container, or its end is unknown", record.ExecID, name)
 	}
-	defer files.Close()
-	f, entry, err := files.OpenPublished(ctx, name)
+	f, entry, err := project.OpenPublished(ctx, record.ExecID, record.ManifestDigest, name, reserveOf(ctx))
 	if err != nil {
 		return nil, Artifact{}, err
 	}

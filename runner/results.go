@@ -37,8 +37,10 @@ func (x *exec) collectResults(ctx context.Context, c *capture) (left []Artifact,
 	} else {
 		output = x.acceptOutput(manifest)
 		if manifest.Truncated {
-			x.record.Detail = join(x.record.Detail, fmt.Sprintf("artifacts over a limit were removed, see omitted in the manifest; max_artifacts_bytes_total=%d, raise %s",
-				x.snapshot.Values.MaxArtifactsBytesTotal, x.raise("max_artifacts_bytes_total")))
+			x.record.Detail = join(x.record.Detail, "artifacts over a limit were removed, see omitted in the manifest")
+		}
+		for _, limit := range manifest.Limits {
+			x.record.Detail = join(x.record.Detail, x.artifactsLimit(limit))
 		}
 	}
 	x.record.ArtifactsBytes = manifest.TotalBytes
@@ -46,6 +48,17 @@ func (x *exec) collectResults(ctx context.Context, c *capture) (left []Artifact,
 		x.artifactsLost("output and metadata could not be written to the workspace", err)
 	}
 	return artifactsOf(manifest), output
+}
+
+// artifactsLimit says which limit artifacts were over, and what to do.
+func (x *exec) artifactsLimit(reason string) string {
+	switch reason {
+	case workspace.OmitTooMany:
+		return fmt.Sprintf("at most %d files and directories with paths of %d bytes in total are kept: pack many files into an archive", workspace.MaxArtifacts, workspace.MaxPathBytes)
+	case workspace.OmitTooDeep:
+		return fmt.Sprintf("at most %d directories below each other are kept: pack them into an archive", workspace.MaxDepth)
+	}
+	return fmt.Sprintf("max_artifacts_bytes_total=%d, raise %s", x.snapshot.Values.MaxArtifactsBytesTotal, x.raise("max_artifacts_bytes_total"))
 }
 
 // artifactsLost turns success into an error: a client must not take an incomplete result for a complete one.
@@ -109,8 +122,12 @@ func artifactsOf(m workspace.Manifest) []Artifact {
 	out := []Artifact{}
 	for _, f := range m.Files {
 		if f.Kind == workspace.KindFile {
-			out = append(out, Artifact{Path: f.Path, Size: f.Size, SHA256: f.SHA256})
+			out = append(out, artifactOf(f))
 		}
 	}
 	return out
+}
+
+func artifactOf(e workspace.ManifestEntry) Artifact {
+	return Artifact{Path: e.Path, Size: e.Size, SHA256: e.SHA256}
 }

@@ -3,6 +3,7 @@
 package workspace_test
 
 import (
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -34,11 +35,11 @@ func TestAlteredFilesAreNotServed(t *testing.T) {
 	write(t, f.left+"/stdout.txt", "evil")
 	a := f.artifacts(t)
 	for _, path := range []string{"a", "gone"} {
-		if got, err := all(a.Open(t.Context(), path)); !fault.Is(err, fault.ArtifactAltered) || got != "" || !strings.Contains(fault.From(err).Message, path) {
+		if got, err := contentOf(a.Open(t.Context(), path)); !fault.Is(err, fault.ArtifactAltered) || got != "" || !strings.Contains(fault.From(err).Message, path) {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
-	if got, err := all(a.Open(t.Context(), "b")); err != nil || got != "good" {
+	if got, err := contentOf(a.Open(t.Context(), "b")); err != nil || got != "good" {
 		t.Errorf("b: %q, %v", got, err)
 	}
 	if _, _, err := a.OpenPublished(t.Context(), workspace.StdoutName); !fault.Is(err, fault.ArtifactAltered) {
@@ -48,13 +49,71 @@ func TestAlteredFilesAreNotServed(t *testing.T) {
 	if got, err := all(r, err); err != nil || got != "ours" || entry.SHA256 != digest("ours") {
 		t.Errorf("meta.json: %q, %v", got, err)
 	}
-	r, entry, err = a.OpenPublished(t.Context(), workspace.ManifestName)
+	recorded := "sha256:" + digest(read(t, f.left+"/manifest.json"))
+	r, entry, err = f.project.OpenPublished(t.Context(), execID, recorded, workspace.ManifestName, nil)
 	if got, err := all(r, err); err != nil || got != read(t, f.left+"/manifest.json") || entry.SHA256 != digest(got) {
 		t.Errorf("manifest.json: %q, %v", got, err)
 	}
 
-	if _, err := f.project.Artifacts(execID, "sha256:"+digest("another")); !fault.Is(err, fault.ArtifactAltered) || !strings.Contains(fault.From(err).Message, "manifest_digest") {
+	if _, err := f.project.Artifacts(execID, "sha256:"+digest("another"), nil); !fault.Is(err, fault.ArtifactAltered) || !strings.Contains(fault.From(err).Message, "manifest_digest") {
 		t.Errorf("manifest.json: %v", err)
+	}
+	if _, _, err := f.project.OpenPublished(t.Context(), execID, "sha256:"+digest("another"), workspace.ManifestName, nil); !fault.Is(err, fault.ArtifactAltered) || !strings.Contains(fault.From(err).Message, "manifest_digest") {
+		t.Errorf("manifest.json as a file: %v", err)
+	}
+}
+
+// TestManifestCountsAsMemory: the memory of a manifest is counted before it is read, and given back.
+func TestManifestCountsAsMemory(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	write(t, f.left+"/a", "good")
+	m := f.collect(t, plenty)
+	entry, err := workspace.Describe(workspace.File{Name: workspace.MetaName, Content: strings.NewReader("ours")})
+	must(t, err)
+	m.Published = append(m.Published, entry)
+	must(t, f.project.Publish(execID, workspace.MetaName, strings.NewReader("ours")))
+	f.publish(t, m)
+	text := read(t, f.left+"/manifest.json")
+	recorded := "sha256:" + digest(text)
+
+	var held, most int64
+	reserve := func(bytes int64) error {
+		held += bytes
+		most = max(most, held)
+		return nil
+	}
+	a, err := f.project.Artifacts(execID, recorded, reserve)
+	must(t, err)
+	if held < 3*int64(len(text)) {
+		t.Errorf("an open manifest of %d bytes counts as %d", len(text), held)
+	}
+	must(t, a.Close())
+	if held != 0 {
+		t.Errorf("%d bytes are held after Close", held)
+	}
+	most = 0
+	_, err = contentOf(f.project.OpenPublished(t.Context(), execID, recorded, workspace.MetaName, reserve))
+	must(t, err)
+	if held != 0 || most < int64(len(text)) {
+		t.Errorf("meta.json: %d bytes are held, at most %d", held, most)
+	}
+	most = 0
+	_, err = contentOf(f.project.OpenPublished(t.Context(), execID, recorded, workspace.ManifestName, reserve))
+	must(t, err)
+	if most != 0 {
+		t.Errorf("the manifest as a file takes %d bytes of memory", most)
+	}
+
+	full := fault.New(fault.ServerBusy, "full")
+	refuse := func(bytes int64) error {
+		if bytes > 0 {
+			return full
+		}
+		return nil
+	}
+	if _, err := f.project.Artifacts(execID, recorded, refuse); !errors.Is(err, full) {
+		t.Errorf("without memory: %v", err)
 	}
 }
 
@@ -101,7 +160,7 @@ func TestFileChangedWhileReadIsCut(t *testing.T) {
 	f := setUp(t)
 	write(t, f.left+"/a", "goodgood")
 	f.publish(t, f.collect(t, plenty))
-	r, err := f.artifacts(t).Open(t.Context(), "a")
+	r, _, err := f.artifacts(t).Open(t.Context(), "a")
 	must(t, err)
 	defer r.Close()
 	half := make([]byte, 4)

@@ -15,7 +15,7 @@ import (
 // was changed, is missing, or is not in the manifest, and returns how many files it compared. Errors are about the disk, or mean that there are no artifacts
 // at all: fault.UnknownArtifact.
 func (p *Project) CheckArtifacts(ctx context.Context, execID, digest string, report func(what, expected, found string)) (files int, err error) {
-	a, err := p.Artifacts(execID, digest)
+	a, err := p.Artifacts(execID, digest, nil)
 	if fault.Is(err, fault.ArtifactAltered) || fault.Is(err, fault.Internal) || fault.Is(err, fault.ProjectDamaged) {
 		report(ManifestName, digest, found(err))
 		return 0, nil
@@ -31,7 +31,7 @@ func (p *Project) CheckArtifacts(ctx context.Context, execID, digest string, rep
 		if entry.Kind != KindFile {
 			continue
 		}
-		open := func() error { f, err := a.Open(ctx, entry.Path); return closed(f, err) }
+		open := func() error { f, _, err := a.Open(ctx, entry.Path); return closed(f, err) }
 		if slices.Contains(publishedNames, entry.Path) {
 			open = func() error { f, _, err := a.OpenPublished(ctx, entry.Path); return closed(f, err) }
 		}

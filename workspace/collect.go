@@ -36,7 +36,7 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 	defer dir.Close()
 	p.takeOver(dir)
 	c := collector{
-		ctx: ctx, manifest: &m, maxBytes: maxBytes, room: tree.MaxEntries, pathRoom: maxPathBytes, own: p.ownsArtifacts(), fresh: p.w.TempName,
+		ctx: ctx, manifest: &m, maxBytes: maxBytes, room: tree.MaxEntries, pathRoom: MaxPathBytes, own: p.ownsArtifacts(), fresh: p.w.TempName,
 	}
 	names, err := c.list(dir, "")
 	if err == nil {
@@ -242,6 +242,9 @@ func (c *collector) omit(dir *os.Root, path, name, reason string) error {
 	switch reason {
 	case OmitOverLimit, OmitTooMany, OmitTooDeep:
 		c.manifest.Truncated = true
+		if !slices.Contains(c.manifest.Limits, reason) {
+			c.manifest.Limits = append(c.manifest.Limits, reason)
+		}
 	}
 	removed, err := tree.RemoveTree(c.ctx, dir, name)
 	c.manifest.OmittedCount += removed

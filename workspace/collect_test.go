@@ -292,6 +292,9 @@ func TestHundredThousandFiles(t *testing.T) {
 	if m.OmittedCount != n-10_000 || len(m.Omitted) != 1_000 || m.Omitted[0].Reason != workspace.OmitTooMany || !m.Truncated {
 		t.Errorf("%d are omitted in %d lines", m.OmittedCount, len(m.Omitted))
 	}
+	if len(m.Limits) != 1 || m.Limits[0] != workspace.OmitTooMany {
+		t.Errorf("the limits that were reached: %q", m.Limits)
+	}
 	if left := count(t, f.left); left != 10_000 {
 		t.Errorf("%d entries stayed", left)
 	}

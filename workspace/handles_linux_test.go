@@ -44,11 +44,11 @@ func TestNoHandleStaysOpen(t *testing.T) {
 		must(t, p.Publish(id, workspace.ManifestName, strings.NewReader(string(data))))
 		must(t, p.Publish(id, workspace.StdoutName, strings.NewReader("x")))
 		_ = p.Publish(id, workspace.MetaName, failingReader{})
-		a, err := p.Artifacts(id, "sha256:"+digest(string(data)))
+		a, err := p.Artifacts(id, "sha256:"+digest(string(data)), nil)
 		must(t, err)
 		must(t, os.Rename(left+"/a/b", left+"/a/away"))
 		for _, path := range []string{"a/b/c/d", "a/b/c", "a/b/nothing", "link", "link/secret", "fifo", "stdout.txt"} {
-			if file, err := a.Open(t.Context(), path); err == nil {
+			if file, _, err := a.Open(t.Context(), path); err == nil {
 				must(t, file.Close())
 			}
 		}

@@ -104,7 +104,7 @@ func (f *fixture) publish(t testing.TB, m workspace.Manifest) {
 // artifacts opens the artifacts as if the digest of the manifest on the disk were recorded.
 func (f *fixture) artifacts(t testing.TB) *workspace.Artifacts {
 	t.Helper()
-	a, err := f.project.Artifacts(execID, "sha256:"+digest(read(t, f.left+"/manifest.json")))
+	a, err := f.project.Artifacts(execID, "sha256:"+digest(read(t, f.left+"/manifest.json")), nil)
 	must(t, err)
 	t.Cleanup(func() { a.Close() })
 	return a
@@ -113,7 +113,12 @@ func (f *fixture) artifacts(t testing.TB) *workspace.Artifacts {
 // content reads an artifact.
 func (f *fixture) content(t testing.TB, path string) (string, error) {
 	t.Helper()
-	return all(f.artifacts(t).Open(t.Context(), path))
+	return contentOf(f.artifacts(t).Open(t.Context(), path))
+}
+
+// contentOf is all for the results of Open and OpenPublished.
+func contentOf(r io.ReadSeekCloser, _ workspace.ManifestEntry, err error) (string, error) {
+	return all(r, err)
 }
 
 func all(r io.ReadCloser, err error) (string, error) {

@@ -29,11 +29,13 @@ const (
 
 // Bounds of a manifest, which is read as a whole. A job can make millions of entries in a minute.
 const (
-	maxPathBytes    = 4 << 20 // all listed paths together: 10,000 paths of 400 bytes
-	maxOmittedLines = 1_000   // lines in omitted; omitted_count goes on
-	maxOmittedName  = 512     // bytes of a path shown in omitted: a reason needs no more
+	MaxArtifacts    = tree.MaxEntries // files and directories
+	MaxDepth        = tree.MaxDepth   // directories below each other
+	MaxPathBytes    = 4 << 20         // all listed paths together: 10,000 paths of 400 bytes
+	maxOmittedLines = 1_000           // lines in omitted; omitted_count goes on
+	maxOmittedName  = 512             // bytes of a path shown in omitted: a reason needs no more
 	// maxManifestBytes is the most bytes of such a manifest as JSON, where one byte may become six (\u0001).
-	maxManifestBytes = 6*(maxPathBytes+maxOmittedLines*maxOmittedName) + 256*(tree.MaxEntries+maxOmittedLines) + 4096
+	maxManifestBytes = 6*(MaxPathBytes+maxOmittedLines*maxOmittedName) + 256*(tree.MaxEntries+maxOmittedLines) + 4096
 )
 
 // ManifestEntry is an artifact. Only regular files are opened and have Size and SHA256.
@@ -63,6 +65,9 @@ type Manifest struct {
 
 	// Published lists the files of core-api: stdout.txt, stderr.txt and meta.json. Manifests of early versions have none.
 	Published []ManifestEntry `json:"published,omitempty"`
+
+	// Limits are the reasons of Truncated, as Collect found them: OmitOverLimit, OmitTooMany, OmitTooDeep. Omitted may not have all of them.
+	Limits []string `json:"-"`
 }
 
 // JSON is the published form of the manifest. It is canonical, so that its digest identifies the content.

@@ -235,7 +235,7 @@ func TestStrangeExecIDsGoNowhere(t *testing.T) {
 		_, err = f.project.Collect(t.Context(), id, 1)
 		wantCode(t, err, fault.UnknownExec)
 		wantCode(t, f.project.Publish(id, workspace.MetaName, strings.NewReader("x")), fault.UnknownExec)
-		_, err = f.project.Artifacts(id, "")
+		_, err = f.project.Artifacts(id, "", nil)
 		wantCode(t, err, fault.UnknownExec)
 		_, err = f.project.Growth(t.Context(), id)
 		wantCode(t, err, fault.UnknownExec)

@@ -82,7 +82,7 @@ func TestOpenPublishedFollowsNothing(t *testing.T) {
 		_, _, err := a.OpenPublished(t.Context(), name)
 		wantCode(t, err, code)
 	}
-	_, err := f.project.Artifacts("no-such-exec", "")
+	_, err := f.project.Artifacts("no-such-exec", "", nil)
 	wantCode(t, err, fault.UnknownArtifact)
 }
 
@@ -147,7 +147,7 @@ func TestDamagedManifests(t *testing.T) {
 	good := `{"exec_id": "` + execID + `"}`
 	wants := func(content string, code fault.Code) {
 		t.Helper()
-		_, err := f.project.Artifacts(execID, "sha256:"+digest(content))
+		_, err := f.project.Artifacts(execID, "sha256:"+digest(content), nil)
 		wantCode(t, err, code)
 	}
 	wants(good, fault.UnknownArtifact)
