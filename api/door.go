@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"strings"
@@ -72,6 +73,12 @@ func (d Door) Enter(w http.ResponseWriter, r *http.Request, route string, caller
 		r.Body = inflight.NewBody(w, r, d.call.memory, valid, false, rest)
 	}
 	return inflight.NewWriter(w, d.call.memory, valid, rest), r, d.call.memory.Leave, nil
+}
+
+// Turn waits until it is the caller's turn to have an answer made, after Enter. The caller of Turn must call leave before the answer is sent:
+// fault.ServerBusy.
+func (d Door) Turn(ctx context.Context) (leave func(), err error) {
+	return d.server.turns.Enter(ctx, d.call.caller.ID)
 }
 
 // Reserve counts bytes of memory before they are used, after Enter: fault.ServerBusy.

@@ -5,7 +5,11 @@ import (
 	"context"
 	"io"
 	"math"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/labstack/echo/v4"
 
 	"secbox/api/inflight"
 	"secbox/api/visible"
@@ -89,6 +93,36 @@ const (
 	readsAtOnce = 8
 	readsQueued = 1024
 )
+
+// Answers that are made of the database and the disk at once; see inflight.Turns. More would not be faster: few lists run at once in a database.
+const (
+	turnsAtOnce         = 8
+	turnsAtOncePerToken = 4
+	turnsQueued         = 4096
+	turnsQueuedPerToken = 512
+)
+
+// takesTurns are the operations that read execs, their files and the audit log.
+var takesTurns = []string{
+	"listExecs", "execStats", "getExecProof", "getComparison", "getExecAttestation", "listArtifacts", "downloadArtifact", "getManifest", "getMeta",
+	"listAdminEvents", "getAdminEventProof", "listHolds", "getLogDocuments", "searchRegistry", "listRegistryEvents",
+}
+
+// inTurn makes the answers of an operation in turns, if it takes turns. They are sent afterwards.
+func (s *Server) inTurn(next StrictHandlerFunc, operationID string) StrictHandlerFunc {
+	if !slices.ContainsFunc(takesTurns, func(id string) bool { return strings.EqualFold(id, operationID) }) {
+		return next
+	}
+	return func(c echo.Context, request any) (any, error) {
+		ctx := c.Request().Context()
+		leave, err := s.turns.Enter(ctx, callFrom(ctx).caller.ID)
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+		return next(c, request)
+	}
+}
 
 func newBoundedLibrary(l Library, v visible.View, b Bounds, downloads *inflight.Quota) (boundedLibrary, boundedView) {
 	reading := boundedPackages{

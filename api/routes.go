@@ -6,6 +6,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"secbox/api/contract"
 	"secbox/fault"
 )
 
@@ -25,7 +26,7 @@ func (s *Server) register(e *echo.Echo) error {
 			gates[op.ID] = append(gates[op.ID], s.uploads.Gate)
 		}
 	}
-	RegisterHandlersWithOptions(router{e}, NewStrictHandler(s, nil), RegisterHandlersOptions{OperationMiddlewares: gates})
+	RegisterHandlersWithOptions(router{e}, NewStrictHandler(s, []StrictMiddlewareFunc{s.inTurn}), RegisterHandlersOptions{OperationMiddlewares: gates})
 	protocols := map[string]echo.HandlerFunc{mcpPath: s.serveMCP, linkPath: s.serveLink, transferPath: s.serveTransfer}
 	for _, op := range s.contract.Operations {
 		if serve := protocols[op.Path]; serve != nil {
@@ -45,6 +46,11 @@ func (s *Server) register(e *echo.Echo) error {
 		delete(served, op.Method+" "+op.Path)
 		if op.Method == "GET" {
 			delete(served, "HEAD "+op.Path)
+		}
+	}
+	for _, id := range takesTurns {
+		if !slices.ContainsFunc(s.contract.Operations, func(op contract.Operation) bool { return op.ID == id }) {
+			return fault.New(fault.Internal, "takesTurns has %s, but openapi.yaml has no such operation", id)
 		}
 	}
 	for route := range served {

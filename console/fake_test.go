@@ -23,7 +23,6 @@ import (
 	"secbox/sandbox/remote"
 	"secbox/sessions"
 	"secbox/tokens"
-	"secbox/translog"
 )
 
 // fakeApp implements what a Console asks, with content of a test.
@@ -36,7 +35,6 @@ type fakeApp struct {
 	replayer fakeReplayer
 	caller   tokens.Token
 	prove    error
-	standing translog.Standing
 	secure   bool // the browser comes by TLS
 
 	nodes    []audit.Node
@@ -65,7 +63,7 @@ type fakeApp struct {
 
 // newFake returns an application whose caller is an admin.
 func newFake() *fakeApp {
-	f := &fakeApp{caller: tokens.Token{ID: "t", Name: "Ada", Role: tokens.Admin}, standing: translog.Standing{Index: 1234}, output: map[string][]byte{}, sessions: &fakeSessions{byToken: map[string]tokens.Token{}, open: map[string]tokens.Token{}}}
+	f := &fakeApp{caller: tokens.Token{ID: "t", Name: "Ada", Role: tokens.Admin}, output: map[string][]byte{}, sessions: &fakeSessions{byToken: map[string]tokens.Token{}, open: map[string]tokens.Token{}}}
 	f.sessions.app = f
 	return f
 }
@@ -97,6 +95,7 @@ func (d openDoor) WithoutToken(*http.Request) (tokens.Token, error) {
 func (d openDoor) ClientAddress(r *http.Request) string { return r.RemoteAddr }
 func (d openDoor) Secure(*http.Request) bool            { return d.app.secure }
 func (d openDoor) Reserve(int64) error                  { return nil }
+func (d openDoor) Turn(context.Context) (func(), error) { return func() {}, nil }
 func (d openDoor) Skills() visible.Skills               { return d.app.skills.visible() }
 func (d openDoor) Enter(w http.ResponseWriter, r *http.Request, _ string, _ tokens.Token, _ func() error) (http.ResponseWriter, *http.Request, func(), error) {
 	return w, r, func() {}, nil
@@ -158,9 +157,7 @@ func (f *fakeApp) OpenOutput(_ context.Context, _ audit.Record, stream string) (
 	return readSeekCloser{bytes.NewReader(b)}, int64(len(b)), nil
 }
 
-func (f *fakeApp) Standing(context.Context, audit.Record) (translog.Standing, error) {
-	return f.standing, nil
-}
+func (f *fakeApp) Logged(context.Context, string) (int64, error) { return 1234, f.prove }
 
 func (f *fakeApp) Prove(context.Context, audit.Record) ([]byte, error) { return []byte("{}"), f.prove }
 

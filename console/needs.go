@@ -44,6 +44,9 @@ type Door interface {
 	// request gets the header only.
 	Export(w http.ResponseWriter, r *http.Request, q export.Query) error
 
+	// Turn waits until it is the caller's turn to have a page made, after Enter. leave must be called before the page is sent: fault.ServerBusy.
+	Turn(ctx context.Context) (leave func(), err error)
+
 	// Reserve counts bytes of memory before they are used, after Enter: fault.ServerBusy.
 	Reserve(bytes int64) error
 
@@ -139,10 +142,10 @@ type Replayer interface {
 
 // Proofs is the transparency log, which proves execs and administrative events; see translog.Log.
 type Proofs interface {
-	// Standing compares a row with its events and these with the log.
-	Standing(ctx context.Context, row audit.Record) (translog.Standing, error)
+	// Logged returns the index in the log of the newest event of an exec; fault.NotLogged while the log does not have all of them.
+	Logged(ctx context.Context, execID string) (index int64, err error)
 
-	// Prove returns fault.NotLogged while the log does not have all events of the exec.
+	// Prove returns fault.NotLogged like Logged.
 	Prove(ctx context.Context, r audit.Record) ([]byte, error)
 
 	// ProveAdmin returns fault.UnknownEvent, or fault.NotLogged while the log does not have the event.

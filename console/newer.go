@@ -49,6 +49,10 @@ func (n newerExecs) rows() string { return n.list().With("columns", "").String()
 // newer answers a page of the history with how many new execs there are; with nothing if the page shows that already.
 func (c *Console) newer(v *visit, w http.ResponseWriter) error {
 	var bad fault.Fields
+	seen := v.query.Get("seen")
+	if n, err := strconv.Atoi(seen); v.query.Has("seen") && (err != nil || n < 0 || n > mostNewer+1 || strconv.Itoa(n) != seen) {
+		bad.Add("seen", "must be a number from 0 to %d: how many new execs the page shows already", mostNewer+1)
+	}
 	f := audit.ParseFilter(func(name string) string {
 		if slices.Contains(filters, name) {
 			return v.query.Get(name)
@@ -59,7 +63,7 @@ func (c *Console) newer(v *visit, w http.ResponseWriter) error {
 		return err
 	}
 	f.OldestFirst, f.Summary = true, true
-	n, seen := newerExecs{query: v.query, newest: v.query.Get("newest"), asOf: c.cfg.Now()}, v.query.Get("seen")
+	n := newerExecs{query: v.query, newest: v.query.Get("newest"), asOf: c.cfg.Now()}
 	n.query.Del("newest")
 	n.query.Del("seen")
 	var after *audit.Cursor
@@ -69,7 +73,13 @@ func (c *Console) newer(v *visit, w http.ResponseWriter) error {
 			return err
 		}
 	}
+	leave, err := v.door.Turn(v.ctx())
+	if err != nil {
+		return err
+	}
+	defer leave()
 	rows, _, err := c.cfg.Execs.List(v.ctx(), v.caller, f, after, mostNewer+1)
+	leave()
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package console_test
 import (
 	"html"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -50,6 +51,12 @@ func TestNewerExecs(t *testing.T) {
 		t.Error("a search asks, too")
 	}
 	address := html.UnescapeString(newerAddress.FindStringSubmatch(page)[1])
+	for _, seen := range []string{"zz", "-1", "+1", "01", "22"} {
+		again := regexp.MustCompile(`seen=\d+`).ReplaceAllString(address, "seen="+url.QueryEscape(seen))
+		if resp, page := v.get(again); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "from 0 to 21") {
+			t.Errorf("seen=%s: %d", seen, resp.StatusCode)
+		}
+	}
 	if resp, _ := v.get(address + "&status=failed"); resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("the place of another list: %d", resp.StatusCode)
 	}

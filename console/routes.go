@@ -14,6 +14,7 @@ type route struct {
 	path    string        // below /console, in echo's form: /execs/:id
 	roles   []tokens.Role // may use it, as in openapi.yaml; nil: no one needs to be signed in
 	query   []string      // its parameters; it refuses others
+	queued  bool          // the work for its page waits in a queue of its own, so that it takes no turn; see Door.Turn
 	arrival bool          // another site leads browsers there with parameters of its own, which it reads itself
 	nav     string        // its label in the navigation; empty: it is not there
 
@@ -52,12 +53,12 @@ func (c *Console) table() []route {
 		{path: "/packages", roles: skillReaders, query: []string{"agent_id", "user_id", "cursor"}, page: c.packages},
 		{path: "/packages/:agent/:user/:skill", roles: skillReaders, page: c.onePackage},
 		{path: "/packages/:agent/:user/:skill/file", roles: skillReaders, query: []string{"path"}, page: c.packageFile},
-		{path: "/packages/:agent/:user/:skill/diff", roles: skillReaders, page: c.packageDiff},
+		{path: "/packages/:agent/:user/:skill/diff", roles: skillReaders, queued: true, page: c.packageDiff},
 		{path: "/packages/:agent/:user/:skill/download", roles: skillReaders, serve: c.downloadPackage},
 		{path: "/registry", roles: skillReaders, query: []string{"kind", "query", "cursor"}, page: c.registry},
 		{path: "/registry/:kind/:name", roles: skillReaders, query: []string{"cursor"}, page: c.entry},
 		{path: "/runners", nav: "Runners", roles: auditors, query: []string{"user_id", "live"}, page: c.runners},
-		{path: "/execs/:id", roles: readers, query: []string{"shown", "canceling"}, page: c.exec},
+		{path: "/execs/:id", roles: readers, query: []string{"shown"}, page: c.exec},
 		{path: "/execs/:id/live", roles: readers, query: []string{"from"}, serve: c.streamLive},
 		{path: "/execs/:id/output/:stream", roles: readers, query: []string{"from"}, page: c.outputPage},
 		{path: "/execs/:id/output/:stream/file", roles: readers, serve: c.downloadOutput},

@@ -91,12 +91,14 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 				return err
 			}
 			return c.render(v, page)
-		case r.page != nil:
+		case r.page != nil && (r.roles == nil || r.queued):
 			page, err := r.page(v)
 			if err != nil {
 				return err
 			}
 			return c.render(v, page)
+		case r.page != nil:
+			return c.renderInTurn(v, r.page)
 		case r.form != nil:
 			next, err := r.form(v)
 			if err != nil || e.Response().Committed {
@@ -146,17 +148,49 @@ func (v *visit) here() ui.Address {
 	return here.WithAll(v.query)
 }
 
+// renderInTurn answers with a page that is made when it is the caller's turn.
+func (c *Console) renderInTurn(v *visit, read func(*visit) (ui.Page, error)) error {
+	leave, err := v.door.Turn(v.ctx())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	page, err := read(v)
+	if err != nil {
+		return err
+	}
+	body, err := c.draw(v, page)
+	if err != nil {
+		return err
+	}
+	leave() // a slow reader keeps no turn
+	return v.send(page, body)
+}
+
 // render answers with a page in its frame. The page is complete before its first byte is sent.
 func (c *Console) render(v *visit, page ui.Page) error {
+	body, err := c.draw(v, page)
+	if err != nil {
+		return err
+	}
+	return v.send(page, body)
+}
+
+// draw returns a page in its frame.
+func (c *Console) draw(v *visit, page ui.Page) (string, error) {
 	frame := ui.Frame{Page: page, Nav: c.navigation(v), Caller: v.caller.Name, Role: string(v.caller.Role), SignOut: v.session != "", Version: c.cfg.Version}
 	var b bytes.Buffer
 	if err := ui.Document(frame).Render(ui.WithCSRF(v.ctx(), v.csrf()), &b); err != nil {
-		return fault.Wrap(fault.Internal, err, "the page could not be made")
+		return "", fault.Wrap(fault.Internal, err, "the page could not be made")
 	}
 	if err := v.door.Reserve(2 * int64(b.Len())); err != nil && page.Status == 0 {
-		return err
+		return "", err
 	}
-	body := ui.Visible(b.String())
+	return ui.Visible(b.String()), nil
+}
+
+// send sends a page that was drawn.
+func (v *visit) send(page ui.Page, body string) error {
 	h := v.Response().Header()
 	if v.tidy && v.Request().Header.Get("HX-Request") != "" { // the address bar shows what a form really asked for
 		h.Set("HX-Push-Url", v.here().String())

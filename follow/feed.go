@@ -62,7 +62,10 @@ func (f *feed) change(what func()) {
 	defer f.mu.Unlock()
 	what()
 	for w := range f.watches {
-		w.Wake()
+		select {
+		case w.wake <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -30,3 +30,32 @@ func (q *Queue) Enter(ctx context.Context) (leave func(), err error) {
 	}
 	return ticket.Leave, nil
 }
+
+// Turns bounds how many answers are made of the database and the disk at once. Tokens take turns: however many requests of one wait, a request of another
+// one is next.
+type Turns struct {
+	gate  *admission.Gate
+	queue int
+	each  admission.Share
+}
+
+// NewTurns lets atOnce requests work and queue more wait, each of one token at most.
+func NewTurns(atOnce, queue int, each admission.Share) *Turns {
+	return &Turns{admission.NewShared(atOnce, queue, each), queue, each}
+}
+
+// Enter waits for a turn of a token. The caller must call leave when the answer is made, and before it is sent; it is safe to call twice. fault.ServerBusy
+// when too many wait.
+func (t *Turns) Enter(ctx context.Context, token string) (leave func(), err error) {
+	ticket, its := t.gate.EnterAs(token)
+	switch {
+	case its:
+		return nil, busy(fault.ServerBusy, "token limit reached: %d requests for lists and pages wait already; wait for those and try again", t.each.Queue)
+	case ticket == nil:
+		return nil, busy(fault.ServerBusy, "server limit reached: %d requests for lists and pages wait already; try again shortly", t.queue)
+	}
+	if err := ticket.Wait(ctx); err != nil {
+		return nil, err
+	}
+	return ticket.Leave, nil
+}
