@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"secbox/api/inflight"
@@ -26,6 +27,7 @@ type call struct {
 	request *http.Request         // as received
 	memory  *inflight.Reservation // nil before the gate
 	body    *inflight.Body        // nil: the request has none
+	span    traces.Span           // none before the gate
 
 	verifyEvery time.Duration // of the token while the answer is sent; 0: see stillValid
 }
@@ -90,6 +92,7 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 			took := s.cfg.Now().Sub(began)
 			s.metrics.inFlight.Dec()
 			s.metrics.count(c.route, r.Method, answer.status, took)
+			c.endSpan(r.Method, answer.status)
 			level := slog.LevelInfo
 			if c.caller.ID == "" && answer.status < 400 {
 				level = slog.LevelDebug // probes and pages
@@ -102,6 +105,22 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(answer, r)
 	})
+}
+
+// endSpan ends the request's span. The path is not in it: it may name files.
+func (c *call) endSpan(method string, status int) {
+	if !c.span.Recording() {
+		return
+	}
+	c.span.Set(
+		traces.Text("http.request.method", method), traces.Text("http.route", c.route), traces.Int("http.response.status_code", int64(status)),
+		traces.Text("secbox.request.id", c.id), traces.Text("secbox.token.id", c.caller.ID),
+	)
+	if status >= http.StatusInternalServerError {
+		c.span.End(strconv.Itoa(status))
+		return
+	}
+	c.span.End("")
 }
 
 // guarded refuses foreign hosts and origins before any other code reads the request.

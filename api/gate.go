@@ -27,6 +27,8 @@ const (
 // gateOf returns what a request to an operation passes before its handler: the path's parameters, the token and its role, the query's
 // parameters, and the limits of requests in progress.
 func (s *Server) gateOf(op contract.Operation) echo.MiddlewareFunc {
+	name := op.Method + " " + op.Path
+	streams := op.Path == linkPath || op.Path == transferPath || op.Path == mcpPath // MCP's messages have spans of their own
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			call := callFrom(c.Request().Context())
@@ -41,7 +43,11 @@ func (s *Server) gateOf(op contract.Operation) echo.MiddlewareFunc {
 				}
 				call.caller = caller
 				by := admin.Actor{Type: admin.ByToken, ID: caller.ID, Name: caller.Name}
-				c.SetRequest(c.Request().WithContext(admin.By(c.Request().Context(), by)))
+				ctx := admin.By(c.Request().Context(), by)
+				if !streams {
+					ctx, call.span = s.cfg.Tracer.Serve(ctx, name)
+				}
+				c.SetRequest(c.Request().WithContext(ctx))
 				if !op.Allows(caller.Role) {
 					return fault.New(fault.Forbidden, "a token with the role %s may not use %s %s; allowed are: %s",
 						caller.Role, op.Method, op.Path, roleNames(op.Roles))

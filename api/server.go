@@ -22,6 +22,7 @@ import (
 	"secbox/api/visible"
 	"secbox/fault"
 	"secbox/follow"
+	"secbox/traces"
 )
 
 // DefaultMaxBodyBytes is Config.MaxBodyBytes if it is 0: 32 MiB.
@@ -83,6 +84,7 @@ type Config struct {
 	MaxBodyBytes  int64                // 0: DefaultMaxBodyBytes
 	Logger        *slog.Logger         // nil: no log
 	Metrics       *prometheus.Registry // served at /metrics; nil: a new one with the HTTP metrics only
+	Tracer        *traces.Tracer       // nil: no spans
 	Now           func() time.Time     // nil: time.Now
 }
 

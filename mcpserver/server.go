@@ -27,6 +27,7 @@ import (
 	"secbox/skills/invoke"
 	"secbox/tokens"
 	"secbox/tools"
+	"secbox/traces"
 )
 
 // Invoker runs skills; see invoke.Invoker. An error is a *fault.Error and means that the skill did not run.
@@ -77,6 +78,7 @@ type Config struct {
 	Downloads Downloads
 	Version   string // of the program
 	Logger    *slog.Logger
+	Tracer    *traces.Tracer // nil: no spans
 
 	MaxBodyBytes int64         // of one HTTP request; 0: no limit
 	MaxSessions  int           // 0: 1,000; one token may have three quarters of them
@@ -148,7 +150,7 @@ func (s *Server) newProtocolServer(instructions string) *mcp.Server {
 			Tools: &mcp.ToolCapabilities{ListChanged: true}, Resources: &mcp.ResourceCapabilities{},
 		},
 	})
-	server.AddReceivingMiddleware(refuseForeignURIs)
+	server.AddReceivingMiddleware(s.traced, refuseForeignURIs)
 	server.AddResourceTemplate(artifactTemplate(), s.readResource)
 	return server
 }

@@ -191,6 +191,10 @@ func (r *Runner) RunQueued(taken jobs.Taken, place jobs.Place) (later bool) {
 	x.ticket, x.ctx, x.command = ticket, killed, command
 	x.record.NodeID = r.cfg.NodeID
 	defer x.release()
+	ctx, span := r.cfg.Tracer.Start(traces.With(ctx, x.req.Trace), "queued exec")
+	defer func() { lifecycle.EndSpan(span, x.record, nil) }()
+	_, queue := r.cfg.Tracer.StartAt(ctx, "queue", x.record.CreatedAt)
+	queue.End("")
 	switch err := x.startQueued(ctx, taken.ExpiresAt); {
 	case err == nil:
 		_, _ = x.work(ctx) // the row has the outcome

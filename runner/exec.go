@@ -55,7 +55,9 @@ func (x *exec) resolveImage(ctx context.Context) error {
 }
 
 // findImage finds the image id. fault.NotReplayable when the request names an id that is gone.
-func (x *exec) findImage(ctx context.Context) (engine.Image, error) {
+func (x *exec) findImage(ctx context.Context) (_ engine.Image, err error) {
+	ctx, span := x.cfg.Tracer.Start(ctx, "image")
+	defer span.Done(&err)
 	limited, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	image, err := x.cfg.Images.Resolve(limited, x.snapshot.Values.Image)
@@ -112,7 +114,9 @@ func (x *exec) logDamage(err error) {
 
 // acquire takes a slot of the engine; execID is preset when the row is open already. It creates missing directories of the project and
 // gives work/ back to the container's user. Later, the engine prepares directories for the project only while these exist.
-func (x *exec) acquire(ctx context.Context, execID string) error {
+func (x *exec) acquire(ctx context.Context, execID string) (err error) {
+	ctx, span := x.cfg.Tracer.Start(ctx, "container")
+	defer span.Done(&err)
 	project, err := x.cfg.Workspace.Project(x.req.ProjectID)
 	if err != nil {
 		return err
@@ -177,7 +181,9 @@ func (x *exec) open(ctx context.Context, record audit.Record) error {
 		if x.slot != nil {
 			x.startWatch()
 		}
+		_, span := x.cfg.Tracer.Start(ctx, "open")
 		x.taken, err = x.cfg.Log.Open(ctx, record)
+		span.Done(&err)
 		if err == nil && x.taken == nil {
 			x.record = record
 			if x.req.OnOpen != nil {
@@ -196,7 +202,7 @@ func (x *exec) open(ctx context.Context, record audit.Record) error {
 // run goes from the open row to the closed one.
 func (x *exec) run(ctx context.Context) (Result, error) {
 	if x.ticket.MustWait() {
-		if err := x.ticket.Wait(x.ctx); err != nil {
+		if err := x.wait(ctx); err != nil {
 			return x.closeUnrun(ctx, err, nil)
 		}
 		if err := x.start(ctx); err != nil {
@@ -214,7 +220,9 @@ func (x *exec) start(ctx context.Context) error {
 	}
 	x.startWatch()
 	x.addSlot(&x.record)
+	_, span := x.cfg.Tracer.Start(ctx, "open")
 	started, err := x.cfg.Log.Start(ctx, x.record)
+	span.Done(&err)
 	if err == nil && !started {
 		err = fault.New(fault.ExecEnded, "exec %s was ended while it waited", x.record.ExecID)
 	}
@@ -228,7 +236,7 @@ func (x *exec) start(ctx context.Context) error {
 
 // work goes from the running row to the closed one.
 func (x *exec) work(ctx context.Context) (Result, error) {
-	release, err := x.putInputs()
+	release, err := x.putInputs(ctx)
 	if err != nil {
 		x.slot.Discard()
 		return x.closeUnrun(ctx, err, err)
@@ -237,7 +245,22 @@ func (x *exec) work(ctx context.Context) (Result, error) {
 	return x.execute(ctx)
 }
 
-func (x *exec) putInputs() (release func(), err error) {
+// wait waits for a place.
+func (x *exec) wait(ctx context.Context) error {
+	_, span := x.cfg.Tracer.Start(ctx, "queue")
+	err := x.ticket.Wait(x.ctx)
+	if err == nil {
+		span.End("")
+	} else {
+		_, reason, _ := verdictOnStart(x.ctx, err)
+		span.End(string(reason))
+	}
+	return err
+}
+
+func (x *exec) putInputs(ctx context.Context) (release func(), err error) {
+	_, span := x.cfg.Tracer.Start(ctx, "inputs")
+	defer span.Done(&err)
 	releaseInputs, err := x.project.PutInputs(x.record.ExecID, x.req.Inputs)
 	if err != nil {
 		return nil, err
@@ -279,11 +302,15 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	kept := x.keepInputs()
 	x.watch.Ready(measureTimeout)
 	command := x.req.Command
+	_, start := x.cfg.Tracer.Start(ctx, "start")
+	var job traces.Span
 	exit, err := x.slot.Run(x.ctx, engine.Job{
 		Argv: append([]string{command.Name}, command.Args...), Env: traced(command.Env, x.req.Trace), Cwd: command.Cwd, Stdin: bytes.NewReader(command.Stdin),
 		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes,
 		OnStart: func() {
 			x.record.StartedAt = x.commands.Now()
+			start.End("")
+			_, job = x.cfg.Tracer.Start(ctx, "job")
 			x.watch.Start()
 			go x.pendingDirs.remove(x.record.ExecID) // the exec has its row and its directory; the client does not wait for this
 		},
@@ -296,6 +323,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 
 	var lost *engine.RunError
 	if errors.As(err, &lost) && !lost.Started {
+		start.Done(&err)
 		if fault.Is(err, fault.ImageMissing) {
 			x.cfg.Images.Forget(x.image.Ref)
 		}
@@ -303,6 +331,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	}
 	x.setOutcome(exit, err, c)
 	x.record.EndedAt = ended
+	job.EndAt(ended, string(x.record.ErrorReason))
 	result := Result{Stdout: text(c.stdout.inline), Stderr: text(c.stderr.inline)}
 	result.StdoutCut, result.StderrCut = c.stdout.kept > InlineBytes, c.stderr.kept > InlineBytes
 	if lost == nil || lost.Dead {
@@ -358,7 +387,9 @@ func (x *exec) closeUnrun(ctx context.Context, cause, toCaller error) (Result, e
 }
 
 // close closes the row and completes the result.
-func (x *exec) close(ctx context.Context, result Result) (Result, error) {
+func (x *exec) close(ctx context.Context, result Result) (_ Result, err error) {
+	_, span := x.cfg.Tracer.Start(ctx, "close")
+	defer span.Done(&err)
 	spooled, err := x.commands.Close(ctx, &x.record)
 	if err != nil {
 		return Result{}, err

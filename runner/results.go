@@ -27,6 +27,15 @@ const collectTimeout = 2 * time.Minute
 // collectResults collects the artifacts of a dead container and publishes output, manifest and metadata beside them. It completes x.record.
 // output is the valid output of a skill, or nil.
 func (x *exec) collectResults(ctx context.Context, c *capture) (left []Artifact, output []byte) {
+	ctx, span := x.cfg.Tracer.Start(ctx, "collection")
+	defer func() {
+		switch reason := x.record.ErrorReason; reason {
+		case audit.ArtifactsLost, audit.InvalidOutput:
+			span.End(string(reason))
+		default:
+			span.End("")
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
 	manifest, err := x.project.Collect(ctx, x.record.ExecID, x.snapshot.Values.MaxArtifactsBytesTotal)

@@ -11,6 +11,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/keyed"
+	"secbox/lifecycle"
 	"secbox/policy"
 	"secbox/traces"
 	"secbox/workspace"
@@ -19,22 +20,11 @@ import (
 // Run runs one exec to its closed row and returns its result with any exit code; an asynchronous one, to its queued row. An error is a *fault.Error and means that the job
 // did not run; its ExecID is set when the refusal is on record. The end of the client's context does not stop the exec; it ends only the
 // wait of a replay for the exec that it repeats.
-func (r *Runner) Run(client context.Context, req Request) (Result, error) {
-	ctx := context.WithoutCancel(client)
+func (r *Runner) Run(client context.Context, req Request) (res Result, err error) {
+	ctx, span := r.cfg.Tracer.Start(context.WithoutCancel(client), "exec")
+	defer func() { lifecycle.EndSpan(span, res.Record, err) }()
 	req.Trace = traces.Of(ctx)
-	req, err := normalise(req)
-	if err != nil {
-		return Result{}, err
-	}
-	manifest, err := r.manifestLayer(req)
-	if err != nil {
-		return Result{}, err
-	}
-	req = addSkillEnv(req)
-	snapshot, err := r.cfg.Policy.Resolve(manifest, req.Overrides, r.cfg.Host())
-	if err == nil {
-		err = checkSkillMounts(req, snapshot.Values)
-	}
+	req, snapshot, err := r.resolve(ctx, req)
 	if err != nil {
 		if fault.Is(err, fault.PolicyDenied) {
 			return Result{}, r.refuse(ctx, req, snapshot, audit.Rejected, audit.PolicyDenied, err)
@@ -47,7 +37,7 @@ func (r *Runner) Run(client context.Context, req Request) (Result, error) {
 	if req.Queue != nil {
 		return r.submit(ctx, req, snapshot)
 	}
-	ticket, err := r.admit(req.RequestedBy)
+	ticket, err := r.admit(ctx, req.RequestedBy)
 	if err != nil {
 		return Result{}, err
 	}
@@ -74,8 +64,28 @@ func (r *Runner) Run(client context.Context, req Request) (Result, error) {
 	return x.run(ctx)
 }
 
+// resolve checks a request and determines its policy.
+func (r *Runner) resolve(ctx context.Context, req Request) (_ Request, snapshot policy.Snapshot, err error) {
+	_, span := r.cfg.Tracer.Start(ctx, "policy")
+	defer span.Done(&err)
+	if req, err = normalise(req); err != nil {
+		return req, snapshot, err
+	}
+	manifest, err := r.manifestLayer(req)
+	if err != nil {
+		return req, snapshot, err
+	}
+	req = addSkillEnv(req)
+	if snapshot, err = r.cfg.Policy.Resolve(manifest, req.Overrides, r.cfg.Host()); err == nil {
+		err = checkSkillMounts(req, snapshot.Values)
+	}
+	return req, snapshot, err
+}
+
 // admit takes a place for an exec of a token, at work or in the queue.
-func (r *Runner) admit(token string) (*admission.Ticket, error) {
+func (r *Runner) admit(ctx context.Context, token string) (_ *admission.Ticket, err error) {
+	_, span := r.cfg.Tracer.Start(ctx, "admission")
+	defer span.Done(&err)
 	ticket, tokenLimit := r.admission.EnterAs(gateName(token))
 	if ticket != nil {
 		return ticket, nil

@@ -21,6 +21,7 @@ import (
 	"secbox/keyed"
 	"secbox/lifecycle"
 	"secbox/policy"
+	"secbox/traces"
 	"secbox/workspace"
 )
 
@@ -73,6 +74,7 @@ type Config struct {
 	NewID    func() string
 	Logger   *slog.Logger
 	Observer lifecycle.Observer // may be nil
+	Tracer   *traces.Tracer     // may be nil
 }
 
 // backend is what the records of this package name as theirs.

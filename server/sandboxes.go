@@ -72,7 +72,7 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	}
 	all.Recorder = record.New(record.Config{
 		Sandbox: all.router, Log: s.audit, Policy: s.deps.policy, Host: s.checker.Host, NodeID: s.state.NodeID(), Key: s.key, Now: time.Now, NewID: NewID,
-		Logger: s.log, Observer: observer,
+		Logger: s.log, Observer: observer, Tracer: s.tracer,
 		Enter: func(ctx context.Context, l sandbox.Location) (func(), error) {
 			traits := sandbox.TraitsOf(l.Backend)
 			if traits.UserMachine {

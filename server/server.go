@@ -44,6 +44,8 @@ import (
 	"secbox/statedir"
 	"secbox/store"
 	"secbox/tokens"
+	"secbox/traces"
+	"secbox/traces/otlp"
 	"secbox/translog"
 	"secbox/workspace"
 )
@@ -82,6 +84,8 @@ type Server struct {
 	retention    *retention.Runner
 	registry     *prometheus.Registry
 	metrics      *metrics
+	spans        *otlp.Exporter // of tracer; nil: off
+	tracer       *traces.Tracer // nil: off
 	cold         *engine.Cold
 	engine       *engine.Pool // around cold
 	checker      *health.Checker
@@ -130,6 +134,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.openTransparencyLog,
 		s.makeRetention,
 		s.makeMetrics,
+		s.makeTracer,
 		s.makeEngine,
 		s.removeLeftovers,
 		s.recoverExecs,
@@ -221,6 +226,7 @@ func (s *Server) shutdown(ctx context.Context) error {
 	s.recordEnd(ctx)
 	s.stop()
 	s.background.Wait()
+	s.flushSpans()
 	if s.feishu != nil {
 		s.feishu.Close()
 	}

@@ -238,7 +238,7 @@ func (s *Server) makeRunner(context.Context) (err error) {
 		Slots: cfg.MaxConcurrentExecs, Queue: cfg.MaxQueuedExecs,
 		Each:  admission.Share{AtOnce: cfg.MaxConcurrentExecsPerToken, Queue: cfg.MaxQueuedExecsPerToken},
 		Async: s.async(),
-		Now:   time.Now, NewID: NewID, Logger: s.log, Observer: s.metrics,
+		Now:   time.Now, NewID: NewID, Logger: s.log, Observer: s.metrics, Tracer: s.tracer,
 	}); err != nil {
 		return err
 	}
@@ -309,7 +309,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	invoker := countedInvoker{invoke.New(s.deps.skills, s.runner).WithPackages(ofUsers), s.deps.skills, s.metrics}
 	s.replayer = replay.New(s.runner, s.inputs, skillVersions{ofUsers})
 	if s.mcp, err = mcpserver.New(mcpserver.Config{
-		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit, Runner: s.runner, Downloads: s.downloads, Version: Version, Logger: s.log,
+		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit, Runner: s.runner, Downloads: s.downloads, Version: Version, Logger: s.log, Tracer: s.tracer,
 		MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
 	}); err != nil {
 		return err
@@ -335,7 +335,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		},
 		UploadDir: filepath.Join(s.state.Path(), "uploads"), MaxUploadBytes: cfg.Skills.MaxUploadBytes, UploadRoom: s.freeBytes, Bounds: bounds(cfg),
 		ListenAddr: s.Addr(), AllowedHosts: cfg.HTTP.AllowedHosts, TrustedProxies: cfg.HTTP.TrustedProxies, MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
-		Logger: s.log, Metrics: s.registry,
+		Logger: s.log, Metrics: s.registry, Tracer: s.tracer,
 	})
 	return err
 }

@@ -45,6 +45,7 @@ func (s Settings) check() []fault.Field {
 	s.Sandboxes.check(&p)
 	s.MCPServers.check(&p)
 	s.Audit.check(&p)
+	s.Traces.check(&p)
 	s.checkDirs(&p)
 	resolver, err := policy.New(s.PolicyConfig())
 	if err != nil {

@@ -29,6 +29,7 @@ type Settings struct {
 	Sandboxes  Sandboxes  `yaml:"sandboxes"`
 	Feishu     Feishu     `yaml:"feishu"`
 	Console    Console    `yaml:"console"`
+	Traces     Traces     `yaml:"traces"`
 	MCPServers MCPServers `yaml:"mcp_servers" default:"none" doc:"MCP servers that run in users' sandboxes, by agent (* is all agents) and name; see mcp.md. As a variable, the same as JSON."`
 
 	origin origin // not a setting; see Command
@@ -162,6 +163,14 @@ type OIDC struct {
 	WorkerGroups  []string `yaml:"worker_groups" default:"none" doc:"Groups whose people are workers in the console, who see their own execs."`
 }
 
+// Traces is about spans of the stages of requests, for a collector of OpenTelemetry. They are off while there is no endpoint.
+type Traces struct {
+	Endpoint    string  `yaml:"endpoint" also:"OTEL_EXPORTER_OTLP_ENDPOINT" default:"none" doc:"Address of a collector that takes spans by OTLP over HTTP, such as http://127.0.0.1:4318; /v1/traces is added. Without it core-api exports no spans."`
+	Headers     Secret  `yaml:"headers" source:"env" also:"OTEL_EXPORTER_OTLP_HEADERS" default:"none" doc:"Headers for the collector, such as its key: name=value,name=value with %-escapes. Environment only, so that they are in no file."`
+	SampleRatio float64 `yaml:"sample_ratio" also:"OTEL_TRACES_SAMPLER_ARG" doc:"Share of the traces that begin in core-api and are exported, from 0 to 1. If a request has a traceparent, that decides."`
+	ServiceName string  `yaml:"service_name" also:"OTEL_SERVICE_NAME" doc:"Name of core-api in traces."`
+}
+
 // Overrides are the values of flags; an empty one was not given. Directories may be relative to the working directory. WorkspaceRoot
 // replaces all spellings of the workspace root except workspace_root_host.
 type Overrides struct {
@@ -243,6 +252,7 @@ func Default() Settings {
 		},
 		Feishu:  Feishu{BaseURL: "https://open.feishu.cn"},
 		Console: Console{OIDC: OIDC{Scopes: []string{"profile", "email"}, GroupsClaim: "groups"}},
+		Traces:  Traces{SampleRatio: 1, ServiceName: "core-api"},
 	}
 }
 

@@ -113,6 +113,18 @@ func FromHeader(ctx context.Context, h http.Header) context.Context {
 	return With(ctx, id)
 }
 
+// FromMessage returns a context whose work belongs to the span that a message in a request names, or else the request's header, or else to none:
+// ctx may be that of an earlier request.
+func FromMessage(ctx context.Context, traceparent string, h http.Header) context.Context {
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
+	}
+	if id, ok := Parse(traceparent); ok {
+		return With(ctx, id)
+	}
+	return FromHeader(ctx, h)
+}
+
 // Of returns the span that the work of a context belongs to.
 func Of(ctx context.Context) ID {
 	of := trace.SpanContextFromContext(ctx)

@@ -23,6 +23,9 @@ type finder interface {
 // command, and as arguments the path and the change's Args. A change that Cancel or Drain ends is over when do returns.
 func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(context.Context, sandbox.Location) (sandbox.Digests, error)) (execID string, err error) {
 	execID = r.cfg.NewID()
+	var record audit.Record
+	caller, span := r.cfg.Tracer.Start(caller, "file change")
+	defer func() { lifecycle.EndSpan(span, record, err) }()
 	ctx, registered, err := r.begin(caller, execID, c.User.ID)
 	if err != nil {
 		return "", err
@@ -32,11 +35,11 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 	if err != nil {
 		return "", err
 	}
-	from, span := sandbox.RequestOf(ctx), traces.Of(ctx)
-	record, err := r.commands.NewRecord(audit.Record{
+	from, of := sandbox.RequestOf(ctx), traces.Of(ctx)
+	record, err = r.commands.NewRecord(audit.Record{
 		ExecID: execID, Kind: audit.KindChange, ProjectID: c.User.ProjectID(), ConversationID: from.ConversationID, AgentID: c.User.AgentID, UserID: c.User.ID,
 		TaskID: from.TaskID, RequestedBy: from.RequestedBy, Cmd: c.Tool, Args: append([]string{c.Path}, c.Args...), Cwd: sandbox.Root, Backend: at.Backend, Runner: at.User.Runner,
-		SHA256Before: c.Before, SHA256After: c.After, TraceID: span.Trace, SpanID: span.Span,
+		SHA256Before: c.Before, SHA256After: c.After, TraceID: of.Trace, SpanID: of.Span,
 	}, policy.Snapshot{})
 	if err != nil {
 		return "", err

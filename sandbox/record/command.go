@@ -6,6 +6,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/lifecycle"
 	"secbox/policy"
 	"secbox/sandbox"
 	"secbox/traces"
@@ -24,25 +25,27 @@ type command struct {
 }
 
 // run goes through the stages.
-func (r *Recorder) run(caller context.Context, spec sandbox.ExecSpec, stdout, stderr *stream) (*sandbox.ExecResult, error) {
+func (r *Recorder) run(caller context.Context, spec sandbox.ExecSpec, stdout, stderr *stream) (_ *sandbox.ExecResult, err error) {
 	if err := caller.Err(); err != nil {
 		return nil, err
 	}
-	if spec.ExecID == "" {
-		spec.ExecID = r.cfg.NewID()
+	c := &command{Recorder: r, spec: spec, stdout: stdout, stderr: stderr}
+	caller, span := r.cfg.Tracer.Start(caller, "sandbox command")
+	defer func() { lifecycle.EndSpan(span, c.record, err) }()
+	if c.spec.ExecID == "" {
+		c.spec.ExecID = r.cfg.NewID()
 	}
-	ctx, registered, err := r.begin(caller, spec.ExecID, spec.User.ID)
+	ctx, registered, err := r.begin(caller, c.spec.ExecID, c.spec.User.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer r.commands.End(registered)
-	c := &command{Recorder: r, spec: spec, stdout: stdout, stderr: stderr}
 	defer func() {
 		if c.leave != nil {
 			c.leave()
 		}
 	}()
-	if err := c.limit(); err != nil {
+	if err := c.limit(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.locate(ctx); err != nil {
@@ -52,12 +55,16 @@ func (r *Recorder) run(caller context.Context, spec sandbox.ExecSpec, stdout, st
 		return nil, err
 	}
 	c.spec.Env = traced(c.spec.Env, traces.Of(ctx))
-	res, err := c.Backend.ExecTo(ctx, c.spec, c.stdout.writer(), c.stderr.writer())
+	jobCtx, job := r.cfg.Tracer.Start(ctx, "job")
+	res, err := c.Backend.ExecTo(jobCtx, c.spec, c.stdout.writer(), c.stderr.writer())
+	job.Done(&err)
 	return c.end(ctx, res, err)
 }
 
 // limit sets the timeout and the output limits of the command: those of the spec, up to the policy's ceilings.
-func (c *command) limit() error {
+func (c *command) limit(ctx context.Context) (err error) {
+	_, span := c.cfg.Tracer.Start(ctx, "policy")
+	defer span.Done(&err)
 	base, err := c.cfg.Policy.Resolve(nil, policy.Layer{}, c.cfg.Host())
 	if err != nil {
 		return err
@@ -89,6 +96,8 @@ func (c *command) limit() error {
 
 // locate finds out where the command will run, and enters the workspace.
 func (c *command) locate(ctx context.Context) (err error) {
+	ctx, span := c.cfg.Tracer.Start(ctx, "container")
+	defer span.Done(&err)
 	if c.location, err = c.Locate(ctx, c.spec.User); err != nil {
 		return err
 	}
@@ -153,7 +162,9 @@ func (c *command) enforced(backend string) policy.Snapshot {
 	return c.snapshot
 }
 
-func (c *command) open(ctx context.Context) error {
+func (c *command) open(ctx context.Context) (err error) {
+	_, span := c.cfg.Tracer.Start(ctx, "open")
+	defer span.Done(&err)
 	record, err := c.newRecord(ctx)
 	if err != nil {
 		return err
@@ -187,7 +198,9 @@ func (c *command) end(ctx context.Context, res *sandbox.ExecResult, err error) (
 	if res.OOMKilled {
 		record.OOMEvents = 1
 	}
-	if _, e := c.commands.Close(ctx, record); e != nil {
+	_, closing := c.cfg.Tracer.Start(ctx, "close")
+	_, e := c.commands.Close(ctx, record)
+	if closing.Done(&e); e != nil {
 		return nil, e
 	}
 	if err := c.callerError(ctx, err); err != nil {

@@ -15,6 +15,7 @@ import (
 	"secbox/lifecycle"
 	"secbox/policy"
 	"secbox/sandbox"
+	"secbox/traces"
 )
 
 // Config configures a Recorder. All fields are required unless they say otherwise.
@@ -29,6 +30,7 @@ type Config struct {
 	NewID    func() string
 	Logger   *slog.Logger
 	Observer lifecycle.Observer // may be nil
+	Tracer   *traces.Tracer     // may be nil
 
 	// Enter is called with the location of a command before it begins, and leave when its row is closed: the workspace is in use in between.
 	// An error of Enter ends the command before it begins. May be nil.
