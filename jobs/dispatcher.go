@@ -24,14 +24,13 @@ func (b Bell) Ring() {
 
 // Runner runs execs whose jobs were taken.
 type Runner interface {
-	// Place takes a place for one exec, which RunQueued or Leave gives back; nil if none is free. The Runner rings the Bell when one may be free again, and
-	// when the share of a token may be.
+	// Place takes a place for one exec; nil if none is free. The Runner rings the Bell when one may be free again, and when the share of a token may be.
 	Place() Place
 
 	// MayRun reports whether the token has places left.
 	MayRun(token string) bool
 
-	// RunQueued runs an exec to its closed row. later says that nothing ran, and that the row waits as before: the engine, the disk or the node cannot
+	// RunQueued runs an exec to its closed row. It may leave the place before it returns; the caller does afterwards. later says that nothing ran, and that the row waits as before: the engine, the disk or the node cannot
 	// run execs now.
 	RunQueued(t Taken, p Place) (later bool)
 
@@ -40,7 +39,12 @@ type Runner interface {
 }
 
 // Place is a place for an exec.
-type Place interface{ Leave() }
+type Place interface {
+	// WorkFor counts the place towards the share of a token. It is called before RunQueued, and not for a place that is not used.
+	WorkFor(token string)
+	// Leave gives the place back. Safe to call twice.
+	Leave()
+}
 
 // Config configures a Dispatcher. All fields are required.
 type Config struct {
@@ -63,7 +67,11 @@ type Dispatcher struct {
 	cfg     Config
 	running sync.WaitGroup
 	count   atomic.Int64 // of execs that run
-	later   chan struct{}
+	paused  atomic.Int64 // no job is taken before; Unix time in nanoseconds
+
+	mu     sync.Mutex
+	looked chan struct{} // closed after the next look for jobs; nil: no one waits for it
+	full   bool          // the last look ended for want of a place
 
 	turns map[string]uint64 // when a token's job was last taken
 	turn  uint64
@@ -72,7 +80,7 @@ type Dispatcher struct {
 
 // New makes a Dispatcher.
 func New(cfg Config) *Dispatcher {
-	return &Dispatcher{cfg: cfg, later: make(chan struct{}, 1), turns: map[string]uint64{}}
+	return &Dispatcher{cfg: cfg, turns: map[string]uint64{}}
 }
 
 // Run takes back the jobs that an earlier process of the node took, and then runs jobs until ctx ends. Execs that run then go on: Wait waits for them.
@@ -82,12 +90,11 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	expire := time.NewTicker(pause)
 	defer expire.Stop()
 	returned := false
-	var paused <-chan time.Time // not nil: no job is taken before
 	for ctx.Err() == nil {
 		if !returned {
 			returned = d.report(ctx, d.returnAll(ctx))
 		}
-		if returned && paused == nil {
+		if returned && time.Now().UnixNano() >= d.paused.Load() {
 			d.report(ctx, d.fill(ctx))
 		}
 		select {
@@ -96,10 +103,6 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		case <-poll.C:
 		case <-expire.C:
 			d.report(ctx, d.expire(ctx))
-		case <-d.later:
-			paused = time.After(pause)
-		case <-paused:
-			paused = nil
 		}
 	}
 }
@@ -118,18 +121,63 @@ func (d *Dispatcher) returnAll(ctx context.Context) error {
 	return err
 }
 
+// Answer looks for jobs, and returns when there was a place for one, or ctx has ended.
+func (d *Dispatcher) Answer(ctx context.Context) {
+	for look := true; look; {
+		looked := d.nextLook()
+		d.cfg.Bell.Ring()
+		select {
+		case <-ctx.Done():
+			return
+		case <-looked:
+		}
+		d.mu.Lock()
+		look = d.full
+		d.mu.Unlock()
+		if look {
+			select { // until a place comes free, which rings the bell
+			case <-ctx.Done():
+				return
+			case <-d.nextLook():
+			}
+		}
+	}
+}
+
+// nextLook returns a channel that is closed after a look for jobs.
+func (d *Dispatcher) nextLook() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.looked == nil {
+		d.looked = make(chan struct{})
+	}
+	return d.looked
+}
+
+func (d *Dispatcher) hasLooked(full bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.full = full; d.looked != nil {
+		close(d.looked)
+		d.looked = nil
+	}
+}
+
 // fill runs jobs while there are places.
 func (d *Dispatcher) fill(ctx context.Context) error {
 	for ctx.Err() == nil {
 		place := d.cfg.Runner.Place()
 		if place == nil {
+			d.hasLooked(true)
 			return nil
 		}
 		taken, err := d.cfg.Store.Take(ctx, d.cfg.Node, d.choose)
 		if taken == nil {
 			place.Leave()
+			d.hasLooked(false)
 			return err
 		}
+		place.WorkFor(taken.RequestedBy)
 		d.turn++
 		d.turns[taken.RequestedBy] = d.turn
 		d.running.Go(func() { d.runOne(context.WithoutCancel(ctx), *taken, place) })
@@ -140,13 +188,12 @@ func (d *Dispatcher) fill(ctx context.Context) error {
 func (d *Dispatcher) runOne(ctx context.Context, taken Taken, place Place) {
 	d.count.Add(1)
 	defer d.count.Add(-1)
+	defer place.Leave() // which rings the bell: not before the pause
 	if !d.cfg.Runner.RunQueued(taken, place) {
 		return
 	}
-	select {
-	case d.later <- struct{}{}:
-	default:
-	}
+	d.paused.Store(time.Now().Add(pause).UnixNano())
+	time.AfterFunc(pause, d.cfg.Bell.Ring)
 	if err := d.cfg.Store.Return(ctx, d.cfg.Node, taken.ExecID); err != nil {
 		d.cfg.Logger.Error("an exec that cannot run now is not given back; the next start of this node does", "exec", taken.ExecID, "error", err)
 	}

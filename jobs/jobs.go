@@ -4,6 +4,7 @@ package jobs
 
 import (
 	"context"
+	"log/slog"
 	"time"
 )
 
@@ -26,6 +27,13 @@ type Store interface {
 
 	// Waiting returns how many jobs wait, and since when the oldest of them; the zero time if there is none.
 	Waiting(ctx context.Context) (n int, oldest time.Time, err error)
+}
+
+// Carrier tells nodes that a job waits.
+type Carrier interface {
+	// Carry calls answer, on one of the nodes that run it, for each job that begins to wait, until ctx ends. It calls answer again only when it has
+	// returned; until then other nodes answer. It may call too often, and may miss some while the database does not answer.
+	Carry(ctx context.Context, answer func(ctx context.Context), log *slog.Logger)
 }
 
 // Taken is a job that this node has taken.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"database/sql"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -41,11 +42,37 @@ const (
 // UpPostgres applies the missing migrations. It holds a session-level advisory lock meanwhile, so a connection pooler in front of
 // PostgreSQL must pool sessions, not transactions.
 func UpPostgres(ctx context.Context, db *sql.DB) (Result, error) {
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(lockID), lock.WithLockTimeout(lockPeriodSeconds, lockAttempts))
+	locker, err := postgresLocker()
 	if err != nil {
-		return Result{}, fmt.Errorf("make the migration lock: %w", err)
+		return Result{}, err
 	}
 	return up(ctx, db, goose.DialectPostgres, "postgres", goose.WithSessionLocker(locker))
+}
+
+func postgresLocker() (lock.SessionLocker, error) {
+	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(lockID), lock.WithLockTimeout(lockPeriodSeconds, lockAttempts))
+	if err != nil {
+		return nil, fmt.Errorf("make the migration lock: %w", err)
+	}
+	return locker, nil
+}
+
+// Alone runs fn, which migrates tables of a library, while no other node migrates the PostgreSQL database.
+func Alone(ctx context.Context, db *sql.DB, fn func(ctx context.Context) error) (err error) {
+	locker, err := postgresLocker()
+	if err != nil {
+		return err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := locker.SessionLock(ctx, conn); err != nil {
+		return fmt.Errorf("wait for another node that migrates: %w", err)
+	}
+	defer func() { err = errors.Join(err, locker.SessionUnlock(context.WithoutCancel(ctx), conn)) }()
+	return fn(ctx)
 }
 
 // UpSQLite applies the missing migrations to the database in the file path. It holds a lock on the file path+".migrate" meanwhile. That

@@ -162,19 +162,20 @@ func (r *Runner) unseal(taken jobs.Taken) (*exec, error) {
 // Place implements jobs.Runner.
 func (r *Runner) Place() jobs.Place {
 	if ticket := r.admission.EnterBackground(); ticket != nil {
-		return ticket
+		return place{ticket}
 	}
 	return nil
 }
+
+type place struct{ *admission.Ticket }
+
+func (p place) WorkFor(token string) { p.Ticket.WorkFor(gateName(token)) }
 
 // MayRun implements jobs.Runner.
 func (r *Runner) MayRun(token string) bool { return r.admission.MayRun(gateName(token)) }
 
 // RunQueued implements jobs.Runner. The place is one of Place.
-func (r *Runner) RunQueued(taken jobs.Taken, place jobs.Place) (later bool) {
-	ticket := place.(*admission.Ticket)
-	defer ticket.Leave()
-	ticket.WorkFor(gateName(taken.RequestedBy))
+func (r *Runner) RunQueued(taken jobs.Taken, at jobs.Place) (later bool) {
 	ctx := context.Background()
 	killed, command, err := r.commands.Begin(ctx, lifecycle.Command{ExecID: taken.ExecID}, nil)
 	if err != nil {
@@ -188,7 +189,7 @@ func (r *Runner) RunQueued(taken jobs.Taken, place jobs.Place) (later bool) {
 		r.closeSealed(ctx, taken.ExecID, err)
 		return false
 	}
-	x.ticket, x.ctx, x.command = ticket, killed, command
+	x.ticket, x.ctx, x.command = at.(place).Ticket, killed, command
 	x.record.NodeID = r.cfg.NodeID
 	defer x.release()
 	ctx, span := r.cfg.Tracer.Start(traces.With(ctx, x.req.Trace), "queued exec")

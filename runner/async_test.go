@@ -304,9 +304,11 @@ func TestAsyncRestart(t *testing.T) {
 	if got, err := f.jobs.Take(t.Context(), "n", func([]string) (string, bool) { return "z", true }); err != nil || got == nil || got.ExecID != taken {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	go stop()
-	f.shutDown(0)
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	go f.Drain(now)
 	stop()
+	f.shutDown(time.Minute)
 	if r := f.ends(running); r.Status != audit.Canceled || r.ErrorReason != audit.ShuttingDown {
 		t.Errorf("%+v", r)
 	}

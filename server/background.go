@@ -25,6 +25,11 @@ func (s *Server) startBackground(context.Context) error {
 	for _, work := range []func(){
 		func() { s.audit.Run(ctx) },
 		func() { s.dispatcher.Run(taking) },
+		func() {
+			if carrier := s.db.Carrier(); carrier != nil {
+				carrier.Carry(taking, s.dispatcher.Answer, s.log)
+			}
+		},
 		func() { s.activity.Run(ctx) },
 		func() { s.downloads.Run(ctx) },
 		func() { s.exports.Run(ctx) },

@@ -29,6 +29,7 @@ const File = "secbox.db"
 type Database interface {
 	Audit() audit.Store
 	Jobs() jobs.Store
+	Carrier() jobs.Carrier // nil: the database is for one node
 	Tokens() tokens.Store
 	Skills() skills.Registry
 	Sandboxes() sandbox.Choices

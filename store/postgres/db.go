@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/riverqueue/river"
 
 	"secbox/admin"
 	"secbox/audit"
@@ -43,6 +44,7 @@ const (
 // DB is an open database. Its methods are safe for concurrent use.
 type DB struct {
 	pool  *pgxpool.Pool
+	rings *river.Client[pgx.Tx]
 	lists chan struct{} // a permit for each running list: half of the connections, so that a look-up, such as that of a token, never waits for lists
 }
 
@@ -61,11 +63,15 @@ func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	}
 	migrating := cfg.ConnConfig.Copy()
 	cfg.AfterConnect = setUp
+	rings, err := newRinger()
+	if err != nil {
+		return nil, interpretError(err)
+	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, interpretError(err)
 	}
-	db := &DB{pool: pool, lists: make(chan struct{}, max(1, cfg.MaxConns/2))}
+	db := &DB{pool: pool, rings: rings, lists: make(chan struct{}, max(1, cfg.MaxConns/2))}
 	if err := db.reach(ctx); err != nil {
 		pool.Close()
 		return nil, err
@@ -73,7 +79,11 @@ func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	// Another connection, since a migration may take longer than the timeouts of a statement.
 	one := stdlib.OpenDB(*migrating)
 	defer one.Close()
-	if _, err := migrations.UpPostgres(ctx, one); err != nil {
+	_, err = migrations.UpPostgres(ctx, one)
+	if err == nil {
+		err = migrateRiver(ctx, pool, one)
+	}
+	if err != nil {
 		pool.Close()
 		return nil, interpretError(err)
 	}
@@ -195,9 +205,14 @@ func (db *DB) Sessions() sessions.Store {
 
 // inTx is row.Retention.Tx, and row.Sessions.Tx.
 func (db *DB) inTx(ctx context.Context, fn func(row.Run) error) error {
+	return db.tx(ctx, func(_ context.Context, _ pgx.Tx, run row.Run) error { return fn(run) })
+}
+
+// tx calls fn in a transaction.
+func (db *DB) tx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx, run row.Run) error) error {
 	return db.call(ctx, func(ctx context.Context) error {
 		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
-			return fn(func(_ context.Context, each func(row.Scan) error, statement string, args ...any) error {
+			return fn(ctx, tx, func(_ context.Context, each func(row.Scan) error, statement string, args ...any) error {
 				return every(ctx, tx, each, statement, args...)
 			})
 		})

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
 
 	"secbox/audit"
 	"secbox/fault"
@@ -87,13 +88,17 @@ func (s records) Enqueue(ctx context.Context, r audit.Record, job audit.Job, lim
 		return nil, err
 	}
 	inserted := 0
-	err = s.db.inTx(ctx, func(run row.Run) error {
+	err = s.db.tx(ctx, func(ctx context.Context, tx pgx.Tx, run row.Run) error {
 		var err error
 		inserted, _, err = row.One(ctx, run, row.Value[int], insertExec, append(values, row.OpeningEvents(r.Status))...)
 		if err != nil || inserted == 0 {
 			return err
 		}
-		return s.InsertJob(ctx, run, r, job, limits)
+		if err := s.InsertJob(ctx, run, r, job, limits); err != nil {
+			return err
+		}
+		_, err = s.db.rings.InsertTx(ctx, tx, ring{}, &river.InsertOpts{Queue: ringQueue})
+		return err
 	})
 	if duplicate(err) {
 		return nil, usedTwice(err)

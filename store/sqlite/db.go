@@ -140,6 +140,9 @@ func (db *DB) Audit() audit.Store { return records{row.Records{Database: db.stat
 // Jobs returns the store of the jobs of asynchronous execs.
 func (db *DB) Jobs() jobs.Store { return row.Jobs{Database: db.statements()} }
 
+// Carrier returns nil: there is one node.
+func (db *DB) Carrier() jobs.Carrier { return nil }
+
 // Tokens returns the store of tokens.
 func (db *DB) Tokens() tokens.Store { return tokenTable{row.Tokens{Database: db.statements()}, db} }
 

@@ -1,0 +1,177 @@
+package postgres_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/store/postgres"
+)
+
+// enqueue queues an asynchronous exec.
+func enqueue(t *testing.T, db *postgres.DB, id string, limit int) error {
+	t.Helper()
+	_, err := db.Audit().Enqueue(t.Context(), audit.Record{
+		ExecID: id, Status: audit.Queued, CreatedAt: time.Now(), RequestedBy: "tok", Async: true, Priority: audit.Normal,
+	}, audit.Job{ExpiresAt: time.Now().Add(time.Hour), Sealed: []byte{1}}, audit.JobLimits{Waiting: limit, WaitingPerToken: limit, Bytes: 1 << 20})
+	return err
+}
+
+// logged is a log that may be written and read at once.
+type logged struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// carry runs the carrier of a database until the end of the test.
+func carry(t *testing.T, db *postgres.DB, answer func(context.Context)) *logged {
+	t.Helper()
+	log := &logged{}
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { db.Carrier().Carry(ctx, answer, slog.New(slog.NewTextHandler(log, nil))) })
+	t.Cleanup(func() {
+		cancel()
+		done.Wait()
+	})
+	return log
+}
+
+// TestCarry: a ring is heard by a node that is not busy with another, and none is inserted for an exec that was refused.
+func TestCarry(t *testing.T) {
+	t.Parallel()
+	address := cluster.Migrated(t)
+	db, other := open(t, address), open(t, address)
+	heard := make(chan string, 10)
+	busy := make(chan struct{})
+	log := carry(t, db, func(ctx context.Context) {
+		heard <- "n1"
+		select {
+		case <-busy:
+		case <-ctx.Done():
+		}
+	})
+	for i := range 2 {
+		if err := enqueue(t, db, fmt.Sprint("a", i), 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := enqueue(t, db, "refused", 2); err == nil {
+		t.Fatal("the queue was not full")
+	}
+	if got := <-heard; got != "n1" {
+		t.Error(got)
+	}
+	carry(t, other, func(context.Context) { heard <- "n2" })
+	if got := <-heard; got != "n2" {
+		t.Errorf("%s hears the second ring, while n1 is busy", got)
+	}
+	close(busy)
+	if err := enqueue(t, other, "b", 9); err != nil {
+		t.Fatal(err)
+	}
+	<-heard
+	select {
+	case got := <-heard:
+		t.Errorf("%s heard one too many", got)
+	default:
+	}
+	if strings.Contains(log.String(), "pooler") {
+		t.Errorf("notifications arrive, and the log says %s", log)
+	}
+}
+
+// TestCarryWithoutNotifications: a pooler that pools transactions is named, and rings are heard all the same.
+func TestCarryWithoutNotifications(t *testing.T) {
+	t.Parallel()
+	db := open(t, deaf(t, cluster.Migrated(t)))
+	heard := make(chan struct{}, 10)
+	log := carry(t, db, func(context.Context) { heard <- struct{}{} })
+	if err := enqueue(t, db, "a", 9); err != nil {
+		t.Fatal(err)
+	}
+	<-heard
+	if !strings.Contains(log.String(), "let the pooler pool sessions") {
+		t.Errorf("the log says %q", log)
+	}
+}
+
+// deaf returns the URL of a proxy for a database that drops notifications, as a pooler does that pools transactions.
+func deaf(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := u.Query().Get("host") + "/.s.PGSQL." + u.Query().Get("port")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("unix", socket)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			go func() {
+				_, _ = io.Copy(server, client)
+				server.Close()
+			}()
+			go func() {
+				_ = withoutNotifications(client, server)
+				client.Close()
+			}()
+		}
+	}()
+	u.RawQuery, u.Host = "sslmode=disable", l.Addr().String()
+	return u.String()
+}
+
+// withoutNotifications copies the messages of a server except for its notifications: a type, a length with itself, and the rest.
+func withoutNotifications(to io.Writer, from io.Reader) error {
+	for {
+		head := make([]byte, 5)
+		if _, err := io.ReadFull(from, head); err != nil {
+			return err
+		}
+		rest := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
+		if _, err := io.ReadFull(from, rest); err != nil {
+			return err
+		}
+		if head[0] == 'A' {
+			continue
+		}
+		if _, err := to.Write(append(head, rest...)); err != nil {
+			return err
+		}
+	}
+}
