@@ -37,9 +37,11 @@ func (f raw) VisitGetSkillResponse(w http.ResponseWriter) error            { ret
 func (f raw) VisitGetRootResponse(w http.ResponseWriter) error             { return f(w) }
 func (f raw) VisitGetStderrResponse(w http.ResponseWriter) error           { return f(w) }
 func (f raw) VisitGetStdoutResponse(w http.ResponseWriter) error           { return f(w) }
+func (f raw) VisitInvokeSkillResponse(w http.ResponseWriter) error         { return f(w) }
 func (f raw) VisitListArtifactsResponse(w http.ResponseWriter) error       { return f(w) }
 func (f raw) VisitListSkillsResponse(w http.ResponseWriter) error          { return f(w) }
 func (f raw) VisitResolvePolicyResponse(w http.ResponseWriter) error       { return f(w) }
+func (f raw) VisitRunExecResponse(w http.ResponseWriter) error             { return f(w) }
 
 // pageAnswer answers r with a page.
 func pageAnswer(r *http.Request, p content.Page, err error) (raw, error) {

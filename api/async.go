@@ -25,6 +25,13 @@ func prefersAsync(header *string) bool {
 	return false
 }
 
+// checkStream refuses an asynchronous request for events.
+func checkStream(stream, async bool, refuse refusal) {
+	if stream && async {
+		refuse("stream", "cannot be combined with the header Prefer: respond-async; leave one of them out, and follow an asynchronous exec by GET /sandbox/execs/{exec_id}/events")
+	}
+}
+
 // queueing returns how an asynchronous request waits; nil for any other, which must not have the fields for it.
 func queueing(async bool, priority audit.Priority, timeoutMS *int64, refuse refusal) *runner.Queueing {
 	const onlyAsync = "is for asynchronous requests; send the header Prefer: respond-async as well, or leave it out"

@@ -69,7 +69,7 @@ func (s *Server) GetExecEvents(ctx context.Context, in GetExecEventsRequestObjec
 	return s.stream(call, func(ctx context.Context, out *sse.Stream) error {
 		x := execStream{server: s, call: call, out: out, at: from, watch: s.cfg.Live.Watch(rec)}
 		defer x.watch.Close()
-		return x.run(ctx)
+		return x.serve(ctx)
 	}), nil
 }
 
@@ -97,10 +97,13 @@ type execStream struct {
 	watch  *follow.Watch
 	at     follow.Offsets
 	status audit.Status // as sent
+
+	run      *run // that began the exec; nil for a client that only follows it
+	replayed bool // the exec is that of an earlier request
 }
 
-// run sends events until the exec has ended, or the stream must end.
-func (x *execStream) run(ctx context.Context) error {
+// serve sends events until the exec has ended, or the stream must end.
+func (x *execStream) serve(ctx context.Context) error {
 	for {
 		done, err := x.send(ctx)
 		if err != nil {
@@ -136,10 +139,23 @@ func (x *execStream) send(ctx context.Context) (done bool, err error) {
 		}
 		missing = errors.Join(missing, unread)
 	}
+	if x.run != nil && now.Ended {
+		if another, found := x.run.other(ctx, now.Record.ExecID); found {
+			if err := x.follow(ctx, another); err != nil {
+				return false, err
+			}
+			return x.send(ctx)
+		}
+	}
 	if !now.Ended {
-		return false, nil
+		failed := x.unrecorded(ctx, now.Record.ExecID)
+		if failed == nil {
+			return false, nil
+		}
+		missing = failed
 	}
 	end := execState(now.Record)
+	x.run.complete(&end)
 	if missing != nil {
 		reason := fault.From(x.server.execs.UnlessRemoved(ctx, now.Record, missing))
 		end.Problem = &StreamProblem{Code: reason.Code, Detail: reason.Message}
@@ -219,7 +235,7 @@ func wholeCharacters(text []byte) []byte {
 func execState(rec audit.Record) ExecState {
 	return ExecState{
 		ExecID: rec.ExecID, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID, UserID: rec.UserID,
-		SkillID: rec.SkillID, RequestedBy: rec.RequestedBy, Status: rec.Status, ExitCode: rec.ExitCode, ErrorReason: rec.ErrorReason, Detail: rec.Detail,
+		SkillID: rec.SkillID, RequestedBy: rec.RequestedBy, TraceID: rec.TraceID, Status: rec.Status, ExitCode: rec.ExitCode, ErrorReason: rec.ErrorReason, Detail: rec.Detail,
 		CreatedAt: Timestamp(rec.CreatedAt), StartedAt: timestamp(rec.StartedAt), EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS,
 		StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes, StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated,
 	}

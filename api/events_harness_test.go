@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -199,12 +200,15 @@ func (f *fixture) follow(execID, secret, lastID string) *events {
 	return e
 }
 
-// next reads one event and checks its form. It returns its name; "" when the stream has ended without breaking off.
+// next reads one event and checks its form. It returns its name; "" when the stream has ended between two events, and "cut off" when it broke off.
 func (e *events) next() string {
 	e.t.Helper()
 	event, err := e.Next()
 	if err == io.EOF {
 		return ""
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return "cut off"
 	}
 	must(e.t, err)
 	strict := json.NewDecoder(strings.NewReader(event.Data))
@@ -244,7 +248,7 @@ func (e *events) next() string {
 func (e *events) until(stdout, stderr int) {
 	e.t.Helper()
 	for len(e.got[0]) < stdout || len(e.got[1]) < stderr {
-		if name := e.next(); name == "" || name == "end" {
+		if name := e.next(); name == "" || name == "end" || name == "cut off" {
 			e.t.Fatalf("it ends after %d and %d bytes, want %d and %d", len(e.got[0]), len(e.got[1]), stdout, stderr)
 		}
 	}
@@ -260,7 +264,7 @@ func (e *events) end() api.ExecState {
 				e.t.Fatalf("%s follows the end", name)
 			}
 			return e.last
-		case "":
+		case "", "cut off":
 			e.t.Fatal("the stream has no end event")
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/retention"
+	"secbox/runner"
 	"secbox/tokens"
 )
 
@@ -174,8 +175,16 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	for !strings.Contains(f.log.String(), "cut_off=true") {
 		runtime.Gosched()
 	}
-	if e := f.follow(id, "", slow.LastID); e.end().StdoutBytes != int64(16*len(text)) || e.got[0] != strings.Repeat(text, 16) {
-		t.Errorf("one that comes again got %d bytes", len(e.got[0]))
+	whole := strings.Repeat(text, 16)
+	for e, name := f.follow(id, "", slow.LastID), ""; name != "end"; { // this client may be cut off, too
+		if name = e.next(); name == "cut off" {
+			read := e.got
+			e = f.follow(id, "", e.LastID)
+			e.got = read
+		}
+		if name == "end" && (e.got[0] != whole || e.last.StdoutBytes != int64(len(whole))) {
+			t.Errorf("one that comes again got %d bytes of %d", len(e.got[0]), e.last.StdoutBytes)
+		}
 	}
 }
 
@@ -271,5 +280,153 @@ func TestEventsOfRemovedOutput(t *testing.T) {
 		t.Errorf("removed: %+v", end)
 	}
 	f.removePart(retention.Records, id)
-	f.get("/sandbox/execs/" + id + "/events").wants(t, fault.RemovedByRetention)
+	f.get("/sandbox/execs/"+id+"/events").wants(t, fault.RemovedByRetention)
+}
+
+// TestStreamedRuns: the answer to stream: true is the events of the exec, whose end has what only this request gets; refusals are as without it.
+func TestStreamedRuns(t *testing.T) {
+	t.Parallel()
+	f := startLive(t, 1)
+	_, secret := f.token(tokens.Spec{Role: tokens.Worker})
+	run := func(script, key, more string) *events {
+		header := map[string]string{}
+		if key != "" {
+			header["Idempotency-Key"] = key
+		}
+		return f.open(request{method: "POST", path: "/sandbox/execs", token: secret, header: header, body: `{"project_id": "demo", "stream": true, "exec": {"script": "` + script + `"}` + more + `}`})
+	}
+	e := run("listen; echo x > ../artifacts/a.txt", "k", "")
+	if name := e.next(); name != "status" || e.last.Status != audit.Running || e.last.ExecID == "" {
+		t.Fatalf("it begins with %s %+v", name, e.last)
+	}
+	id := e.last.ExecID
+	f.print("one")
+	e.until(3, 0)
+	waits := run("echo -n later", "", "")
+	if waits.next(); waits.last.Status != audit.Queued {
+		t.Errorf("one that waits begins with %+v", waits.last)
+	}
+	again := run("listen; echo x > ../artifacts/a.txt", "k", "") // follows the exec while it runs
+	again.until(3, 0)
+	f.print("two")
+	again.until(6, 0)
+	f.prints <- printed{}
+	for name, e := range map[string]*events{"the first": e, "the repeated one": again} {
+		end := e.end()
+		if end.ExecID != id || end.Status != audit.Succeeded || e.got[0] != "onetwo" || end.Problem != nil || end.Artifacts == nil || len(*end.Artifacts) != 1 || (*end.Artifacts)[0].Path != "a.txt" {
+			t.Errorf("%s: %q, %+v", name, e.got, end)
+		}
+	}
+	if end := waits.end(); end.Status != audit.Succeeded || waits.got[0] != "later" {
+		t.Errorf("the one that waited: %q, %+v", waits.got, end)
+	}
+	if stored := run("listen; echo x > ../artifacts/a.txt", "k", ""); stored.end().ExecID != id || stored.got[0] != "onetwo" {
+		t.Errorf("the stored result: %+v", stored)
+	}
+	same := f.do(request{method: "POST", path: "/sandbox/execs", token: secret, header: map[string]string{"Idempotency-Key": "k"}, body: `{"project_id": "demo", "exec": {"script": "listen; echo x > ../artifacts/a.txt"}}`})
+	if r := decodeAs[api.ExecResult](t, same, 200); r.ExecID != id || r.Stdout != "onetwo" || same.Header.Get("Idempotency-Replayed") != "true" {
+		t.Errorf("without stream: %s", same.body)
+	}
+	if late := f.follow(id, secret, "3-0"); late.end().Artifacts != nil || late.got[0] != "???two" {
+		t.Errorf("one that goes on got %q", late.got)
+	}
+
+	refused := func(body string, header map[string]string) reply {
+		return f.do(request{method: "POST", path: "/sandbox/execs", token: secret, header: header, body: body})
+	}
+	refused(`{"stream": true, "exec": {"script": "true"}}`, nil).wants(t, fault.InvalidRequest, "project_id")
+	refused(`{"project_id": "p", "stream": true, "exec": {"script": "true"}, "policy_overrides": {"memory_mb": 1000000}}`, nil).wants(t, fault.PolicyDenied, "memory_mb")
+	refused(`{"project_id": "p", "stream": true, "exec": {"script": "true"}}`, map[string]string{"Idempotency-Key": "k"}).wants(t, fault.IdempotencyMismatch)
+	refused(`{"project_id": "p", "stream": 1, "exec": {"script": "true"}}`, nil).wants(t, fault.InvalidRequest, "stream")
+	refused(`{"project_id": "p", "stream": true, "exec": {"script": "true"}}`, map[string]string{"Prefer": "respond-async"}).wants(t, fault.InvalidRequest, "stream")
+	must(t, os.MkdirAll(filepath.Join(f.execRoot, "projects/p/inputs/dir"), 0o755))
+	refused(`{"project_id": "p", "stream": true, "exec": {"script": "true"}, "inputs": [{"path": "dir", "content": ""}]}`, nil).wants(t, fault.InputConflict, "inputs[0].path")
+	f.do(request{method: "POST", path: "/skills/no.such/invoke", token: secret, body: `{"project_id": "p", "stream": true}`}).wants(t, fault.UnknownSkill, "skill_id")
+	f.do(request{method: "POST", path: "/skills/no.such/invoke", token: secret, header: map[string]string{"Prefer": "respond-async"}, body: `{"project_id": "p", "stream": true}`}).wants(t, fault.InvalidRequest, "stream")
+}
+
+// TestStreamedRunOutlivesItsClient: an exec goes on when the client of its stream has gone.
+func TestStreamedRunOutlivesItsClient(t *testing.T) {
+	t.Parallel()
+	f := startLive(t, 1)
+	e := f.open(request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "demo", "stream": true, "exec": {"script": "listen; echo -n after"}}`})
+	e.next()
+	id := e.last.ExecID
+	must(t, e.body.Close())
+	other := f.follow(id, "", "")
+	f.print("before ")
+	f.prints <- printed{}
+	if end := other.end(); end.Status != audit.Succeeded || other.got[0] != "before after" {
+		t.Errorf("%q, %+v", other.got, end)
+	}
+}
+
+// TestStreamedRunThatFails: an exec that is refused after it has waited ends with its state; so does one whose end cannot be recorded, with the problem.
+func TestStreamedRunThatFails(t *testing.T) {
+	t.Parallel()
+	f := startLive(t, 1)
+	_, first := f.begin("", "listen", "")
+	must(t, os.MkdirAll(filepath.Join(f.execRoot, "projects/p/inputs/dir"), 0o755))
+	e := f.open(request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "p", "stream": true, "exec": {"script": "true"}, "inputs": [{"path": "dir", "content": ""}]}`})
+	if e.next(); e.last.Status != audit.Queued {
+		t.Errorf("it begins with %+v", e.last)
+	}
+	f.prints <- printed{}
+	<-first
+	if end := e.end(); end.Status != audit.Rejected || end.ErrorReason != audit.InputRefused || end.Problem != nil || end.Detail == "" {
+		t.Errorf("it ends with %+v", end)
+	}
+
+	lost := start(t)
+	lost.runner.run = func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		rec := newRecord(req)
+		rec.Status = audit.Queued
+		if _, err := lost.db.Audit().Open(ctx, rec); err != nil {
+			return runner.Result{}, err
+		}
+		req.OnOpen(rec.ExecID)
+		return runner.Result{}, fault.New(fault.DiskFull, "the disk is full")
+	}
+	e = lost.open(request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "p", "stream": true, "exec": {"script": "true"}}`})
+	if end := e.end(); end.Status != audit.Queued || end.Problem == nil || end.Problem.Code != fault.DiskFull {
+		t.Errorf("an exec without an end: %+v", end)
+	}
+	lost.runner.run = func(context.Context, runner.Request) (runner.Result, error) { panic("a defect") }
+	lost.post("/sandbox/execs", `{"project_id": "p", "stream": true, "exec": {"script": "true"}}`).wants(t, fault.Internal)
+}
+
+// TestStreamedRunOfReplacedSkill: when an invoke is tried again as another exec, because the skill was replaced while it waited, the stream goes on with that one.
+func TestStreamedRunOfReplacedSkill(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	putSkill(t, f.dir, "trial.one", "")
+	f.skills.Reload()
+	f.runner.skillOutput = `{"n": 7}`
+	waits, tries := make(chan struct{}), 0
+	f.runner.run = func(ctx context.Context, req runner.Request) (runner.Result, error) {
+		if tries++; tries > 1 {
+			res, err := f.runner.succeed(ctx, req)
+			req.OnOpen(res.Record.ExecID)
+			return res, err
+		}
+		rec := newRecord(req)
+		rec.Status = audit.Queued
+		_, err := f.db.Audit().Open(ctx, rec)
+		must(t, err)
+		req.OnOpen(rec.ExecID)
+		<-waits
+		must(t, os.WriteFile(filepath.Join(f.dir, "trial.one", "run.sh"), []byte("false\n"), 0o600))
+		rec.Status, rec.ErrorReason, rec.EndedAt = audit.Errored, audit.StartFailed, time.Now()
+		must(t, f.db.Audit().Close(ctx, rec))
+		return runner.Result{}, fault.New(fault.SkillChanged, "replaced")
+	}
+	e := f.open(request{method: "POST", path: "/skills/trial.one/invoke", body: `{"project_id": "p", "stream": true}`})
+	e.next()
+	first := e.last
+	close(waits)
+	e.next()
+	second := e.last
+	if end := e.end(); first.Status != audit.Queued || second.ExecID == first.ExecID || end.ExecID != second.ExecID || end.Status != audit.Succeeded || end.Outputs == nil || string(*end.Outputs) != `{"n":7}` {
+		t.Errorf("%+v, then %+v, ends with %+v", first, second, end)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/runner"
 )
 
 // Records on one page of a list.
@@ -25,9 +26,16 @@ func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecR
 	if err != nil {
 		return nil, s.cfg.Runner.Refuse(ctx, req, err)
 	}
+	stream := in.Body.Stream
 	*in.Body = ExecRequest{}                               // req has the contents; do not keep them twice while the exec runs
 	if body := callFrom(ctx).body; body != nil && !async { // what waits is sealed in the memory of the decoder
 		body.Decoded()
+	}
+	if stream {
+		return s.streamRun(callFrom(ctx), func(ctx context.Context, open func(opened)) (runner.Result, error) {
+			req.OnOpen, req.OnReplay = hooks(open)
+			return s.cfg.Runner.Run(ctx, req)
+		}), nil
 	}
 	res, err := s.cfg.Runner.Run(ctx, req)
 	if err != nil {

@@ -1003,6 +1003,14 @@ type ExecRequest struct {
 	// Example: shell.run
 	SkillID string `json:"skill_id,omitempty"`
 
+	// Stream Answer with server-sent events (`text/event-stream`): those of `GET /sandbox/execs/{exec_id}/events`, from the beginning of the exec. The data of
+	// `end` also has the artifacts. A request that is refused before the exec begins gets the ordinary answer. A client whose connection was
+	// lost goes on with that route and its last id.
+	//
+	//
+	// Example: true
+	Stream bool `json:"stream,omitempty"`
+
 	// TaskRef The caller's own reference to the exec: an object, or only the task's id.
 	//
 	// Example: {"task_id":"t1"}
@@ -1152,6 +1160,9 @@ type ExecState struct {
 	// Example:
 	AgentID string `json:"agent_id"`
 
+	// Artifacts Only in `end` of an answer to `stream: true`: the regular files that the exec left.
+	Artifacts *[]Artifact `json:"artifacts,omitempty"`
+
 	// ConversationID The caller's conversation.
 	//
 	// Example: c1
@@ -1198,6 +1209,11 @@ type ExecState struct {
 	//
 	// Example: 0
 	ExitCode *int `json:"exit_code"`
+
+	// Outputs Only in `end` of an answer to `stream: true`: the skill's outputs, if it wrote valid ones.
+	//
+	// Example: {"stdout":"hi\n"}
+	Outputs *json.RawMessage `json:"outputs,omitempty"`
 
 	// Problem Only in `end`: why the events do not have all of the output that the command wrote.
 	Problem *StreamProblem `json:"problem,omitempty"`
@@ -1254,6 +1270,11 @@ type ExecState struct {
 	//
 	// Example: t1
 	TaskID string `json:"task_id"`
+
+	// TraceID The distributed trace that the exec belongs to, by the `traceparent` of the request, or, if core-api exports spans, one that began here; empty if there is none.
+	//
+	// Example: 4bf92f3577b34da6a3ce929d0e0e4736
+	TraceID string `json:"trace_id"`
 
 	// UserID The user on whose behalf it ran.
 	//
@@ -1657,6 +1678,14 @@ type InvokeRequest struct {
 	//
 	// Example: 600000
 	QueueTimeoutMS *int64 `json:"queue_timeout_ms,omitempty"`
+
+	// Stream Answer with server-sent events (`text/event-stream`): those of `GET /sandbox/execs/{exec_id}/events`, from the beginning of the exec. The data of
+	// `end` also has the artifacts and the outputs. A request that is refused before the exec begins gets the ordinary answer. A client whose connection was
+	// lost goes on with that route and its last id.
+	//
+	//
+	// Example: true
+	Stream bool `json:"stream,omitempty"`
 
 	// TaskRef The caller's own reference to the exec: an object, or only the task's id.
 	//
@@ -8548,6 +8577,53 @@ func (response RunExec200JSONResponse) VisitRunExecResponse(w http.ResponseWrite
 	return err
 }
 
+type RunExec200TextEventStreamResponse struct {
+	Body          io.Reader
+	Headers       RunExec200ResponseHeaders
+	ContentLength int64
+}
+
+func (response RunExec200TextEventStreamResponse) VisitRunExecResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	if response.Headers.IdempotencyReplayed != nil {
+		w.Header().Set("Idempotency-Replayed", fmt.Sprint(*response.Headers.IdempotencyReplayed))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
 type RunExec202ResponseHeaders struct {
 	IdempotencyReplayed *string
 	Location            *string
@@ -12557,6 +12633,53 @@ func (response InvokeSkill200JSONResponse) VisitInvokeSkillResponse(w http.Respo
 	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
+}
+
+type InvokeSkill200TextEventStreamResponse struct {
+	Body          io.Reader
+	Headers       InvokeSkill200ResponseHeaders
+	ContentLength int64
+}
+
+func (response InvokeSkill200TextEventStreamResponse) VisitInvokeSkillResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	if response.Headers.IdempotencyReplayed != nil {
+		w.Header().Set("Idempotency-Replayed", fmt.Sprint(*response.Headers.IdempotencyReplayed))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
 }
 
 type InvokeSkill202ResponseHeaders struct {

@@ -23,7 +23,15 @@ func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (
 			Inputs: req.Files, RequestedBy: req.RequestedBy, Digest: req.Digest,
 		}, err)
 	}
+	stream := in.Body.Stream
 	*in.Body = InvokeRequest{} // req has the contents; do not keep them twice while the exec runs
+	if stream {
+		return s.streamRun(callFrom(ctx), func(ctx context.Context, open func(opened)) (runner.Result, error) {
+			req.OnOpen, req.OnReplay = hooks(open)
+			res, err := s.cfg.Invoker.Invoke(ctx, req)
+			return res.Exec, err
+		}), nil
+	}
 	res, err := s.cfg.Invoker.Invoke(ctx, req)
 	if err != nil {
 		return nil, err
@@ -52,6 +60,7 @@ func invokeRequest(id string, body InvokeRequest, async bool, idempotencyKey *st
 		Inputs: body.Inputs, Files: inputFiles("files", body.Files, refuse), Overrides: overrides(body.PolicyOverrides, refuse),
 		IdempotencyKey: checkedKey(idempotencyKey, refuse),
 	}
+	checkStream(body.Stream, async, refuse)
 	req.Queue = queueing(async, body.Priority, body.QueueTimeoutMS, refuse)
 	body.TaskRef.into(&req.TaskID, &req.ConversationID, refuse)
 	if err := bad.Err(); err != nil {

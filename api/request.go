@@ -41,6 +41,7 @@ func execRequest(body ExecRequest, async bool, idempotencyKey *string, caller to
 	}
 	req.Inputs = inputFiles("inputs", body.Inputs, refuse)
 	req.Overrides = overrides(body.PolicyOverrides, refuse)
+	checkStream(body.Stream, async, refuse)
 	req.Queue = queueing(async, body.Priority, body.QueueTimeoutMS, refuse)
 	req.IdempotencyKey = checkedKey(idempotencyKey, refuse)
 	if err := bad.Err(); err != nil {

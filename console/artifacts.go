@@ -47,6 +47,14 @@ func (c *Console) artifactsPart(ctx context.Context, rec audit.Record, removedAt
 		out.problem = reason(err)
 	}
 	out.removedAt = removedAt
+	switch {
+	case !rec.Status.Final():
+		out.why = "They can be read here when the exec has ended."
+	case unknownEnd(rec):
+		out.why = "It is not known whether the job left artifacts: none were kept."
+	case rec.ErrorReason == audit.ArtifactsLost:
+		out.why = "The artifacts could not be collected: see the detail of the outcome."
+	}
 	return out
 }
 

@@ -23,6 +23,7 @@ import (
 	"secbox/sandbox/remote"
 	"secbox/sessions"
 	"secbox/tokens"
+	"secbox/translog"
 )
 
 // fakeApp implements what a Console asks, with content of a test.
@@ -35,6 +36,7 @@ type fakeApp struct {
 	replayer fakeReplayer
 	caller   tokens.Token
 	prove    error
+	standing translog.Standing
 	secure   bool // the browser comes by TLS
 
 	nodes    []audit.Node
@@ -63,7 +65,7 @@ type fakeApp struct {
 
 // newFake returns an application whose caller is an admin.
 func newFake() *fakeApp {
-	f := &fakeApp{caller: tokens.Token{ID: "t", Name: "Ada", Role: tokens.Admin}, output: map[string][]byte{}, sessions: &fakeSessions{byToken: map[string]tokens.Token{}, open: map[string]tokens.Token{}}}
+	f := &fakeApp{caller: tokens.Token{ID: "t", Name: "Ada", Role: tokens.Admin}, standing: translog.Standing{Index: 1234}, output: map[string][]byte{}, sessions: &fakeSessions{byToken: map[string]tokens.Token{}, open: map[string]tokens.Token{}}}
 	f.sessions.app = f
 	return f
 }
@@ -157,7 +159,9 @@ func (f *fakeApp) OpenOutput(_ context.Context, _ audit.Record, stream string) (
 	return readSeekCloser{bytes.NewReader(b)}, int64(len(b)), nil
 }
 
-func (f *fakeApp) Logged(context.Context, string) (int64, error) { return 1234, f.prove }
+func (f *fakeApp) Standing(context.Context, audit.Record) (translog.Standing, error) {
+	return f.standing, nil
+}
 
 func (f *fakeApp) Prove(context.Context, audit.Record) ([]byte, error) { return []byte("{}"), f.prove }
 

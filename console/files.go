@@ -58,6 +58,7 @@ type fileList struct {
 	truncated bool  // there were more
 	removedAt time.Time
 	problem   string
+	why       string // there are none, in a sentence; empty: see the kind
 }
 
 func (l fileList) more() bool { return l.from+len(l.rows) < l.all }

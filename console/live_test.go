@@ -389,7 +389,7 @@ func TestLiveRowsOfOtherNodes(t *testing.T) {
 	}
 }
 
-// TestLivePage: in a browser, text appears while the exec runs, and its end completes the page, of which nothing moves.
+// TestLivePage: in a browser, text appears while the exec runs, and nothing moves. Its end completes the page: boxes take the height of their text.
 func TestLivePage(t *testing.T) {
 	c := startCore(t)
 	id, ended := c.begin("", "listen")
@@ -404,20 +404,23 @@ func TestLivePage(t *testing.T) {
 		c.prints <- printed{stdout: fmt.Sprintf("line %d\n", i)}
 	}
 	b.until(`document.querySelector("#stdout pre").textContent.endsWith("line 59\n")`)
-	parts := `[".head h1", "#command", "#stdout", "#stdout pre", "#stderr", "#for", "#timeline", "#outcome", "#resources", "#artifacts"].map(s => s + " " + document.querySelector(s).getBoundingClientRect().top).join()`
+	parts := `[".head h1", "#command", "#stdout", "#stdout pre", "#stderr"].map(s => s + " " + document.querySelector(s).getBoundingClientRect().top).join()`
 	before := eval[string](b, `document.querySelector("#stdout pre").scrollTop > 0 ? `+parts+` : "not at the end"`)
+	if moved := eval[[]string](b, "moved"); len(moved) > 0 {
+		t.Errorf("layout shifts: %q", moved)
+	}
 	c.prints <- printed{}
 	<-ended
 	b.until(`document.querySelector(".head .badge").textContent.trim() === "succeeded"`)
+	if got := eval[string](b, `[document.querySelectorAll("button[data-copy][hidden]").length, document.querySelector("#stderr pre").clientHeight < 60, !!document.querySelector("#proof a[href$='#proof']")].join("|")`); got != "0|true|true" {
+		t.Errorf("hidden buttons, a low box, and a link that looks again: %s", got)
+	}
 	if after := eval[string](b, `document.querySelector("#stdout pre").scrollTop > 0 ? `+parts+` : "scrolled back"`); after != before {
 		t.Errorf("before the end %s, after it %s", before, after)
 	}
 	if got := eval[string](b, `[document.querySelector("#stdout pre").textContent.length, document.querySelector("#stdout .note").textContent.trim().replace(/\s+/g, " "), document.querySelector("#status").textContent, !!document.querySelector("#live"),
 		document.querySelectorAll("#timeline tbody tr").length, document.querySelector("#stdout pre .t-f2").textContent.startsWith("green"), !!document.querySelector("button.danger")].join("|")`); got != "481|All 486 B are shown. Download|The exec has ended: succeeded.|false|3|true|false" {
 		t.Errorf("the complete page: %s", got)
-	}
-	if moved := eval[[]string](b, "moved"); len(moved) > 0 {
-		t.Errorf("layout shifts: %q", moved)
 	}
 	_, err := c.log.Step(t.Context())
 	must(t, err)
@@ -430,9 +433,12 @@ func TestLiveCancel(t *testing.T) {
 	id, ended := c.begin("", "listen")
 	b := open(t, c.url)
 	b.visit("/console/execs/" + id)
-	b.do(chromedp.Click("button.danger"))
+	b.do(chromedp.Click("#cancel summary"), chromedp.Click("#cancel button"), chromedp.WaitNotPresent("#cancel"))
 	<-ended
-	b.do(chromedp.WaitVisible(".head .badge.warn"), chromedp.WaitNotPresent("button.danger"))
+	b.do(chromedp.WaitVisible(".head .badge.warn"), chromedp.WaitNotPresent("#canceling"))
+	if at := eval[string](b, "document.activeElement.id"); at != "main" {
+		t.Errorf("the focus is at %q", at)
+	}
 	if text := b.text(); !strings.Contains(text, "canceled by request") {
 		t.Errorf("the page is %s", text)
 	}

@@ -142,10 +142,10 @@ type Replayer interface {
 
 // Proofs is the transparency log, which proves execs and administrative events; see translog.Log.
 type Proofs interface {
-	// Logged returns the index in the log of the newest event of an exec; fault.NotLogged while the log does not have all of them.
-	Logged(ctx context.Context, execID string) (index int64, err error)
+	// Standing compares a row with its events and these with the log.
+	Standing(ctx context.Context, row audit.Record) (translog.Standing, error)
 
-	// Prove returns fault.NotLogged like Logged.
+	// Prove returns fault.NotLogged while the log does not have all events of the exec.
 	Prove(ctx context.Context, r audit.Record) ([]byte, error)
 
 	// ProveAdmin returns fault.UnknownEvent, or fault.NotLogged while the log does not have the event.

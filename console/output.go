@@ -31,6 +31,7 @@ type stream struct {
 	problem      string
 	live         bool // it grows, or a live page has all that is before from
 	elsewhere    bool // it can be read when the exec has ended
+	lost         bool // the exec's end was never reported
 }
 
 // next is where the next part begins; 0 if pages show no more.
@@ -42,6 +43,14 @@ func (s stream) next() int64 {
 }
 
 func (s stream) end() int64 { return s.from + int64(len(s.text)) }
+
+// cut is how many bytes were not kept.
+func (s stream) cut() int64 {
+	if !s.done || s.lost {
+		return 0
+	}
+	return max(0, s.written-s.size)
+}
 
 // label is the name of the stream for readers.
 func (s stream) label() string {
@@ -99,7 +108,7 @@ func (c *Console) readOutput(v *visit, rec audit.Record, name string, from, most
 	}
 	defer f.Close()
 	s.size = size
-	if s.done = rec.Status.Final(); !s.done {
+	if s.done, s.lost = rec.Status.Final(), rec.Status == audit.Lost; !s.done {
 		s.written = max(s.written, size)
 	}
 	if err := v.door.Reserve(outputPrice * min(most, max(0, size-from))); err != nil {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -20,6 +21,8 @@ const (
 	pointRows  = 200 // of a comparison
 	replayVars = 200 // variables that the form asks for
 
+	namedPoints = 5 // of a kind, in the sentence about a comparison
+
 	replayKey = "console-" // begins the Idempotency-Keys of forms
 )
 
@@ -34,6 +37,8 @@ type replayPart struct {
 	more    bool // than list
 	points  []replay.Point
 	cut     int    // points beyond pointRows
+	verdict string // of the comparison, in a sentence; empty: there is none
+	first   *audit.Record // that this one replays; nil: it is no replay, or the first one cannot be read
 	problem string // why there is no comparison
 }
 
@@ -61,7 +66,9 @@ func (c *Console) replaysOf(v *visit, rec audit.Record) (replayPart, error) {
 		p.problem = reason(err)
 		return p, nil
 	}
+	p.first = &first
 	p.points = c.cfg.Replayer.Compare(v.ctx(), first, rec, v.door.Reserve)
+	p.verdict = verdictOf(p.points)
 	slices.SortStableFunc(p.points, func(a, b replay.Point) int { return cmp.Compare(rank(a), rank(b)) })
 	if p.cut = len(p.points) - pointRows; p.cut > 0 {
 		p.points = p.points[:pointRows]
@@ -75,6 +82,35 @@ func refusalOf(rec audit.Record) string {
 		return reason(err)
 	}
 	return ""
+}
+
+// verdictOf sums up a comparison in a sentence.
+func verdictOf(points []replay.Point) string {
+	if len(points) == 0 {
+		return ""
+	}
+	same := 0
+	names := map[replay.Equal][]string{}
+	for _, p := range points {
+		if p.Equal == replay.Yes {
+			same++
+		} else {
+			names[p.Equal] = append(names[p.Equal], ui.Cut(pointName(p), 60))
+		}
+	}
+	text := fmt.Sprintf("It came out the same in %d of %d points", same, len(points))
+	for _, other := range []struct {
+		what  replay.Equal
+		label string
+	}{{replay.No, "; different: "}, {replay.Unknown, "; not known: "}} {
+		if list := names[other.what]; len(list) > 0 {
+			text += other.label + strings.Join(list[:min(len(list), namedPoints)], ", ")
+			if more := len(list) - namedPoints; more > 0 {
+				text += fmt.Sprintf(" and %d more", more)
+			}
+		}
+	}
+	return text + "."
 }
 
 // rank has the points that differ first.

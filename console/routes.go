@@ -58,7 +58,7 @@ func (c *Console) table() []route {
 		{path: "/registry", roles: skillReaders, query: []string{"kind", "query", "cursor"}, page: c.registry},
 		{path: "/registry/:kind/:name", roles: skillReaders, query: []string{"cursor"}, page: c.entry},
 		{path: "/runners", nav: "Runners", roles: auditors, query: []string{"user_id", "live"}, page: c.runners},
-		{path: "/execs/:id", roles: readers, query: []string{"shown"}, page: c.exec},
+		{path: "/execs/:id", roles: readers, query: []string{"shown", "canceling"}, page: c.exec},
 		{path: "/execs/:id/live", roles: readers, query: []string{"from"}, serve: c.streamLive},
 		{path: "/execs/:id/output/:stream", roles: readers, query: []string{"from"}, page: c.outputPage},
 		{path: "/execs/:id/output/:stream/file", roles: readers, serve: c.downloadOutput},

@@ -844,7 +844,7 @@ func skillBody(p skillPage) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			} else {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 59, "<p class=\"note\">What an invoke gets here when it asks for nothing else, and the layer that set each field; <span class=\"tag\">manifest</span> is the skill.</p>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 59, "<p class=\"note\">What an invoke gets here when it asks for nothing else, and the layer that set each field.</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -62,10 +62,7 @@ func (f *feed) change(what func()) {
 	defer f.mu.Unlock()
 	what()
 	for w := range f.watches {
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
+		w.Wake()
 	}
 }
 

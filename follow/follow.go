@@ -145,6 +145,14 @@ func (w *Watch) Close() {
 // Changed is woken by each change of State and of what Read returns.
 func (w *Watch) Changed() <-chan struct{} { return w.wake }
 
+// Wake wakes Changed, though nothing has changed. It may be called at any time.
+func (w *Watch) Wake() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
 // State returns what is known now.
 func (w *Watch) State() State {
 	if w.feed == nil {

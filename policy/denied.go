@@ -11,6 +11,7 @@ type Denied struct {
 	Field  string // its public name
 	Asked  string
 	Reason string // with the remedy
+	Layer  string // that asked, LayerManifest or LayerRequest; empty for messages of older versions that do not tell
 }
 
 // ParseDenied returns the violations in the message of a fault.PolicyDenied of Resolve, in the message's order: records have no more than the
@@ -38,6 +39,12 @@ func ParseDenied(message string) []Denied {
 			if asked, _, ok := strings.Cut(d.Reason, verb); ok && (d.Asked == "" || len(asked) < len(d.Asked)) {
 				d.Asked = asked
 			}
+		}
+		switch rest := strings.TrimPrefix(d.Reason, d.Asked); {
+		case strings.Contains(rest, askFor(LayerManifest)), strings.Contains(rest, askInstead(LayerManifest)):
+			d.Layer = LayerManifest
+		case strings.Contains(rest, "; "+askFor(LayerRequest)):
+			d.Layer = LayerRequest
 		}
 		out = append(out, d)
 	}

@@ -16,11 +16,15 @@ func TestParseDenied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, asked := range []Layer{
+	for n, asked := range []Layer{
 		{Limits: Limits{TimeoutMS: new(int64(1 << 40))}},
 		{Limits: Limits{TimeoutMS: new(int64(1 << 30)), CPUCores: new(64.5), MemoryMB: new(int64(1 << 20))}, Image: new("other:1"), NetMode: new("host")},
 	} {
-		_, err := r.Resolve(nil, asked, Host{})
+		layer, of, request := LayerRequest, (*Layer)(nil), asked
+		if n == 0 {
+			layer, of, request = LayerManifest, &asked, Layer{}
+		}
+		_, err := r.Resolve(of, request, Host{})
 		var e *fault.Error
 		if !errors.As(err, &e) || e.Code != fault.PolicyDenied {
 			t.Fatal(err)
@@ -30,7 +34,7 @@ func TestParseDenied(t *testing.T) {
 			t.Fatalf("%q: %+v", e.Message, got)
 		}
 		for i, f := range e.Fields {
-			if got[i].Field != f.Field || got[i].Reason != f.Reason || strings.Trim(got[i].Asked, `"`) != fmt.Sprint(f.Asked) {
+			if got[i].Layer != layer || got[i].Field != f.Field || got[i].Reason != f.Reason || strings.Trim(got[i].Asked, `"`) != fmt.Sprint(f.Asked) {
 				t.Errorf("%+v instead of %+v", got[i], f)
 			}
 		}

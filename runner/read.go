@@ -26,6 +26,9 @@ func (r *Runner) replay(ctx context.Context, req Request, taken audit.Record) (R
 	if err := r.sameRequest(taken, req); err != nil {
 		return Result{}, err
 	}
+	if req.OnReplay != nil {
+		req.OnReplay(taken.ExecID)
+	}
 	record, err := r.awaitEnd(ctx, taken)
 	if err == nil {
 		err = refusalOf(record)

@@ -34,6 +34,9 @@ type Request struct {
 	// OnOpen is called with the exec's id when its row is open, before it runs. May be nil.
 	OnOpen func(execID string)
 
+	// OnReplay is called with the id of the exec whose Idempotency-Key the request repeats, before the wait for its end. May be nil.
+	OnReplay func(execID string)
+
 	ImageID  string // sha256:…, to run another image than the policy's name stands for now; empty: that one
 	ReplayOf string // the exec that this one runs again
 	HMACSalt string // of the record's keyed digests; empty: a new one

@@ -153,28 +153,6 @@ func prove(state State, hashes tlog.HashReader, e Event) (proof.Event, error) {
 	return proof.Event{Event: string(e.Canonical()), Salt: e.Salt, TLogProof: string(p.Marshal())}, nil
 }
 
-// Logged returns the index in the log of the newest event of an exec; fault.NotLogged whenever Prove returns it. It reads no hashes of the log.
-func (l Log) Logged(ctx context.Context, execID string) (index int64, err error) {
-	events, err := l.Store.History(ctx, execID)
-	if err != nil {
-		return 0, err
-	}
-	state, err := l.Store.State(ctx) // after the events, so that it has their entries
-	if err != nil {
-		return 0, err
-	}
-	if len(events) == 0 {
-		return 0, noEvents()
-	}
-	for _, e := range events {
-		if e.Index < 0 || e.Index >= state.Size {
-			return 0, notYet()
-		}
-		index = max(index, e.Index)
-	}
-	return index, nil
-}
-
 // ProveAdmin returns a file that proves an administrative event; fault.UnknownEvent if there is none with this seq, and fault.NotLogged
 // while the log does not have it.
 func (l Log) ProveAdmin(ctx context.Context, seq int64) ([]byte, error) {

@@ -47,6 +47,9 @@ func Begin(w http.ResponseWriter, closing <-chan struct{}) *Stream {
 	return s
 }
 
+// Header is the header of the answer, until the first Wait or Flush.
+func (s *Stream) Header() http.Header { return s.out.Header() }
+
 // End releases what the stream has. It writes nothing.
 func (s *Stream) End() {
 	s.beat.Stop()

@@ -57,6 +57,8 @@ type Request struct {
 
 	// OnOpen gets the exec's id after its row is opened and before it runs, so that the caller can watch or cancel it. Nil: not called.
 	OnOpen func(execID string)
+
+	OnReplay func(execID string) // see runner.Request; may be nil
 }
 
 // Result is the exec and the skill's outputs.
@@ -129,7 +131,7 @@ func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) 
 		ProjectID: req.ProjectID, ConversationID: req.ConversationID, AgentID: req.AgentID, UserID: req.UserID, SkillID: skill.ID(),
 		TaskID: req.TaskID, Command: runner.Command{Name: argv[0], Args: argv[1:]}, Inputs: req.Files, Overrides: req.Overrides,
 		Skill: RunnerSkill(skill, req.Inputs), Queue: req.Queue,
-		OnOpen: req.OnOpen, RequestedBy: req.RequestedBy, IdempotencyKey: req.IdempotencyKey, Digest: req.Digest,
+		OnOpen: req.OnOpen, OnReplay: req.OnReplay, RequestedBy: req.RequestedBy, IdempotencyKey: req.IdempotencyKey, Digest: req.Digest,
 	})
 	if err != nil {
 		return Result{}, inCallersWords(err)

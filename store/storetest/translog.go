@@ -118,8 +118,12 @@ func logOfEvents(t *testing.T, f Fixture) {
 		if err != nil || len(result.Events) != 3 || result.Record.ExecID != id || result.Size != 1350 {
 			t.Errorf("%s: %+v, %v", id, result, err)
 		}
-		if index, err := l.Logged(t.Context(), id); err != nil || index != result.Events[2].Index {
-			t.Errorf("%s: index %d, %v", id, index, err)
+		if standing, err := l.Standing(t.Context(), r); err != nil || standing.Index != result.Events[2].Index || len(standing.Differences) > 0 {
+			t.Errorf("%s: %+v, %v", id, standing, err)
+		}
+		r.ExitCode = new(7)
+		if standing, err := l.Standing(t.Context(), r); err != nil || len(standing.Differences) != 1 || standing.Differences[0].What != "exit_code" {
+			t.Errorf("%s with another exit code: %+v, %v", id, standing, err)
 		}
 		if events, err := logtest.VerifyProof(key, data); err != nil || len(events) != 3 {
 			t.Errorf("the independent verifier: %d events, %v", len(events), err)
@@ -261,8 +265,8 @@ func logLargeLists(t *testing.T, f Fixture) {
 		if _, err := l.Prove(t.Context(), mustGet(t, s, r.ExecID)); !fault.Is(err, fault.NotLogged) {
 			t.Errorf("a proof %s: %v", what, err)
 		}
-		if _, err := l.Logged(t.Context(), r.ExecID); !fault.Is(err, fault.NotLogged) {
-			t.Errorf("logged %s: %v", what, err)
+		if standing, err := l.Standing(t.Context(), mustGet(t, s, r.ExecID)); err != nil || standing.Index != -1 || len(standing.Differences) > 0 {
+			t.Errorf("%s: %+v, %v", what, standing, err)
 		}
 	}
 	notLogged("before the log has the event")

@@ -329,6 +329,13 @@ func (*run) compareConflict(execID, name string, index int64, f *findings, docum
 	}
 }
 
+// CompareExec compares the events of one exec with each other and with its row, as Run does for all. It compares no event with its entry.
+func CompareExec(s Subject) []Difference {
+	var f findings
+	compareExec(nil, s, &f)
+	return f.differences
+}
+
 // compareExec compares the events of an exec with each other and with its row.
 func compareExec(_ *run, s Subject, f *findings) {
 	f.sum.Execs++

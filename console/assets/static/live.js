@@ -8,7 +8,7 @@
   let at = first.dataset.at, status = first.dataset.status;
   let source = null, ended = false, proofs = 0;
 
-  const box = (name, root = document) => root.querySelector(`#${name} pre.live`);
+  const box = (name, root = document) => root.querySelector(`#${name} pre[data-grows]`);
   const atEnd = (pre) => pre.scrollHeight - pre.scrollTop - pre.clientHeight < 4;
 
   function say(text) {
@@ -60,7 +60,8 @@
     setTimeout(f, ms * (1 + Math.random()));
   }
 
-  // refresh puts the present page around the output that is shown already. Nothing moves: parts do not become lower.
+  // refresh puts the present page around the output that is shown already. Nothing moves while the exec runs: parts do not become lower. When it has
+  // ended, boxes take the height of their text.
   async function refresh() {
     let page;
     try {
@@ -78,21 +79,26 @@
     const main = document.getElementById("main");
     for (const part of page.querySelectorAll(".head, .panel[id]")) {
       const old = main.querySelector(part.id ? `#${part.id}` : ".head");
-      if (old) part.style.minHeight = `${old.getBoundingClientRect().height}px`;
+      if (old && !ended) part.style.minHeight = `${old.getBoundingClientRect().height}px`;
     }
     const tops = streams.map((name) => {
       const old = box(name), next = box(name, page);
       if (!old || !next) return null;
       const top = old.scrollTop;
       next.replaceWith(old);
+      old.className = next.className;
       return [old, top];
     });
     const focused = main.contains(document.activeElement);
+    const read = [...main.querySelectorAll(".panel[id]")].find((part) => part.getBoundingClientRect().bottom > 0);
+    const readAt = read && read.getBoundingClientRect().top;
     main.replaceChildren(...page.childNodes);
+    const readNow = read && document.getElementById(read.id);
+    if (readNow) window.scrollBy(0, readNow.getBoundingClientRect().top - readAt);
     for (const kept of tops) if (kept) kept[0].scrollTop = kept[1];
     if (focused && document.activeElement === document.body) main.focus({ preventScroll: true });
     htmx.process(main);
-    htmx.trigger(main, "htmx:afterSettle");
+    htmx.trigger(main, "htmx:afterSwap"); // app.js makes the new parts ready
     if (!ended) {
       say("live");
       connect();
@@ -100,7 +106,7 @@
     }
     const badge = main.querySelector(".head .badge"), news = document.getElementById("status");
     if (badge && news && !proofs) news.textContent = `The exec has ended: ${badge.textContent}.`;
-    if (main.querySelector("[data-pending]") && proofs < 4) setTimeout(refresh, 2000 << proofs++);
+    if (main.querySelector("[data-pending]") && proofs < 6) setTimeout(refresh, 2000 << proofs++);
   }
 
   for (const name of streams) {

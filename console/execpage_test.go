@@ -1,0 +1,212 @@
+package console_test
+
+import (
+	"database/sql"
+	"encoding/json"
+	"html"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/health"
+	"secbox/policy"
+	"secbox/replay"
+)
+
+// tags are the elements of a page, and all space.
+var tags = regexp.MustCompile(`(<[^>]*>|\s)+`)
+
+// textOf returns the text of a page.
+func textOf(page string) string { return html.UnescapeString(tags.ReplaceAllString(page, " ")) }
+
+// says checks what a page says, and what it must not say. Elements and spaces count as one space.
+func says(t *testing.T, page string, want, not []string) {
+	t.Helper()
+	text := textOf(page)
+	for _, w := range want {
+		if !strings.Contains(text, w) {
+			t.Errorf("the page does not say %q", w)
+		}
+	}
+	for _, n := range not {
+		if strings.Contains(text, n) {
+			t.Errorf("the page says %q", n)
+		}
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+// TestFalsifiedExec: the page of an exec whose row or events were changed in the database names what differs, and no longer says that they are proven.
+func TestFalsifiedExec(t *testing.T) {
+	t.Parallel()
+	c := startCore(t)
+	id := c.run("", "true")
+	db, err := sql.Open("sqlite", filepath.Join(c.dir, "core.db"))
+	must(t, err)
+	defer db.Close()
+	change := func(statement string, args ...any) {
+		_, err := db.ExecContext(t.Context(), statement, args...)
+		must(t, err)
+	}
+	v := newVisitor(t, c.url)
+	page := func() string {
+		_, body := v.get("/console/execs/" + id)
+		return body
+	}
+	says(t, page(), []string{"does not have the newest event yet"}, []string{"is not what its events"})
+	_, err = c.log.Step(t.Context())
+	must(t, err)
+	proven := []string{"has every event of this exec, the newest as entry", "and the record is what they say", "secbox audit check " + id + ".proof.json --key log.pub", "core-api audit key"}
+	says(t, page(), proven, []string{"was changed, and not by core-api"})
+	change("UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = ?", id)
+	falsified := page()
+	says(t, falsified, []string{"was changed, and not by core-api: exit_code: expected 0, found 7", "The database is not as the log says: exit_code: expected 0, found 7"}, []string{"has every event"})
+	if strings.Index(falsified, "exit_code: expected 0") > strings.Index(falsified, `id="command"`) {
+		t.Error("the warning is not at the top")
+	}
+	change("DROP TRIGGER sandbox_exec_events_no_update")
+	change("DROP TRIGGER sandbox_exec_events_no_delete")
+	change("UPDATE sandbox_exec_events SET data = replace(data, '\"exit_code\":0', '\"exit_code\":7') WHERE exec_id = ?", id)
+	says(t, page(), []string{"(ended): expected that of entry", "found another one"}, []string{"has every event"})
+	change("DELETE FROM sandbox_exec_events WHERE exec_id = ?", id)
+	says(t, page(), []string{"events: expected at least one, found none"}, []string{"has every event"})
+}
+
+// TestStoppedLog: while signing is stopped, the page says so, and does not ask to try again.
+func TestStoppedLog(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(1)
+	f.standing.Index = -1
+	f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "the database does not have the checkpoint of 12 entries"}}
+	page := get(t, f.serve(t)+"/console/execs/"+execID(1))
+	says(t, page, []string{"signing is stopped, or behind: the database does not have the checkpoint of 12 entries.", "See the audit log"}, []string{"second", "Download the proof"})
+	if strings.Contains(page, "data-pending") {
+		t.Error("the page goes on asking for the proof")
+	}
+}
+
+// TestLostExec: what nobody reported is not known.
+func TestLostExec(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(1)
+	rec := &f.records[0]
+	rec.Status, rec.ErrorReason, rec.ExitCode, rec.StdoutBytes, rec.DurationMS, rec.PolicySnapshot = audit.Lost, audit.NodeLost, nil, 0, 0, defaultPolicy()
+	page := get(t, f.serve(t)+"/console/execs/"+execID(1))
+	says(t, page, []string{"It is not known what the command wrote", "It is not known whether the job left artifacts", "Time not known 1 min 00 s –", "Memory not known", "Ran not known"},
+		[]string{"Nothing was written", "left no artifacts", "Time 0 ms", "0 %", "within the limit"})
+}
+
+// TestRunningResources: what an exec uses is not on record before its end.
+func TestRunningResources(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(1)
+	rec := &f.records[0]
+	rec.Status, rec.ExitCode, rec.EndedAt, rec.DurationMS, rec.PolicySnapshot = audit.Running, nil, time.Time{}, 0, defaultPolicy()
+	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{"Time – 1 min 00 s –", "Memory –", "when the exec has ended"}, []string{"0 ms 1 min", "0 %", "within the limit", "left no artifacts"})
+}
+
+// TestMemoryExceeded: one time is not "1 times".
+func TestMemoryExceeded(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(2)
+	for i := range f.records {
+		f.records[i].OOMEvents, f.records[i].PolicySnapshot = int64(i+1), defaultPolicy()
+	}
+	server := f.serve(t)
+	says(t, get(t, server+"/console/execs/"+execID(2)), []string{"Memory exceeded once"}, nil)
+	says(t, get(t, server+"/console/execs/"+execID(1)), []string{"Memory exceeded 2 times"}, nil)
+}
+
+// TestCutOutput: output of which the policy kept a part says so before its text, on each page and for each download.
+func TestCutOutput(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(1)
+	f.records[0].StdoutBytes, f.records[0].StdoutTruncated = 3<<20, true
+	f.output["stdout"] = []byte(strings.Repeat("x", 1<<20))
+	server := f.serve(t)
+	for _, path := range []string{"", "?shown=0-0", "/output/stdout?from=65536"} {
+		says(t, get(t, server+"/console/execs/"+execID(1)+path), []string{"Cut at 1 MiB: 2 MiB were not kept."}, nil)
+	}
+	says(t, get(t, server+"/console/execs/"+execID(1)), []string{"Download the 1 MiB that were kept"}, nil)
+}
+
+// TestRefusedExec: the page of a request that never ran marks what was refused, and tells nothing of a run.
+func TestRefusedExec(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(1)
+	resolver, err := policy.New(policy.Config{SettingsDigest: "sha256:s"})
+	must(t, err)
+	snapshot, refusal := resolver.Resolve(&policy.Layer{Limits: policy.Limits{MemoryMB: new(int64(1 << 20))}}, policy.Layer{Limits: policy.Limits{TimeoutMS: new(int64(1 << 40)), CPUCores: new(1.0)}}, policy.Host{})
+	text, err := json.Marshal(snapshot)
+	must(t, err)
+	rec := &f.records[0]
+	rec.Status, rec.ErrorReason, rec.Detail, rec.PolicySnapshot = audit.Rejected, audit.PolicyDenied, fault.From(refusal).Message, text
+	rec.ExitCode, rec.StartedAt, rec.StdoutBytes, rec.DurationMS, rec.Backend = nil, time.Time{}, 0, 0, ""
+	page := get(t, f.serve(t)+"/console/execs/"+execID(1))
+	says(t, page, []string{"What was to run", "no command was started", "refused: the request asked for 1099511627776", "refused: the skill asked for 1048576", "nothing ran under it"},
+		[]string{"What ran", "Standard output", "Artifacts File", "Resources", "Nothing was written", "left no artifacts", "Backend"})
+}
+
+// TestReplayVerdict: the page of a replay begins with the outcome of the comparison, and its policy has the layers of the first exec.
+func TestReplayVerdict(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(2)
+	resolver, err := policy.New(policy.Config{SettingsDigest: "sha256:s"})
+	must(t, err)
+	all := policy.Layer{Limits: policy.Limits{TimeoutMS: new(int64(60_000)), MemoryMB: new(int64(600))}}
+	for i, layers := range [][2]policy.Layer{{{}, all}, {{Limits: policy.Limits{MemoryMB: new(int64(600))}}, {}}} { // the replay, and its first exec
+		snapshot, err := resolver.Resolve(&layers[0], layers[1], policy.Host{})
+		must(t, err)
+		text, err := json.Marshal(snapshot)
+		must(t, err)
+		f.records[i].PolicySnapshot = text
+	}
+	f.records[0].ReplayOf = execID(1)
+	f.replayer.points = []replay.Point{{What: "status", Equal: replay.Yes}, {What: "stdout", Equal: replay.No}, {What: "work", Equal: replay.Unknown}}
+	server := f.serve(t)
+	page := get(t, server+"/console/execs/"+execID(2))
+	says(t, page, []string{"It came out the same in 1 of 3 points; different: standard output; not known: other files in work/.", "timeout_ms 60000 default as in the first exec", "memory_mb 600 skill as in the first exec"}, []string{"manifest"})
+	if strings.Index(page, "It came out") > strings.Index(page, `id="command"`) {
+		t.Error("the verdict is not at the top")
+	}
+	f.replayer.points = []replay.Point{{What: "status", Equal: replay.Yes}}
+	says(t, get(t, server+"/console/execs/"+execID(2)), []string{"It came out the same in 1 of 1 points."}, nil)
+}
+
+// TestCancelAsks: the button asks first, and the page after it says that the end was asked for.
+func TestCancelAsks(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(1)
+	f.records[0].Status, f.records[0].ExitCode = audit.Running, nil
+	v := newVisitor(t, f.serve(t))
+	path := "/console/execs/" + execID(1)
+	_, body := v.get(path)
+	if _, rest, asks := strings.Cut(body, `<summary class="button danger">Cancel…</summary>`); !asks || !strings.Contains(rest, `action="`+path+`/cancel"`) {
+		t.Errorf("it does not ask: %s", body)
+	}
+	resp, _ := v.post(path, path+"/cancel", url.Values{})
+	if resp.StatusCode != http.StatusSeeOther || len(f.canceled) != 1 {
+		t.Fatalf("%d, %q", resp.StatusCode, f.canceled)
+	}
+	_, body = v.get(resp.Header.Get("Location"))
+	says(t, body, []string{"You have asked for the end of this exec. It ends in a moment; until then it is running."}, []string{"Cancel…"})
+	f.records[0].Status = audit.Canceled
+	_, body = v.get(resp.Header.Get("Location"))
+	says(t, body, nil, []string{"You have asked"})
+}
+
+// TestRequestedBy: the requester leads to its other execs.
+func TestRequestedBy(t *testing.T) {
+	t.Parallel()
+	if page := get(t, newFake().fill(1).serve(t)+"/console/execs/"+execID(1)); !strings.Contains(page, `<a href="/console/history?requested_by=t">Ada</a>`) {
+		t.Error("it leads nowhere")
+	}
+}
