@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"path/filepath"
 	"time"
 
 	"secbox/admission"
@@ -14,6 +15,7 @@ import (
 	"secbox/fault"
 	"secbox/inputstore"
 	"secbox/lifecycle"
+	"secbox/lifecycle/output"
 	"secbox/policy"
 	"secbox/traces"
 	"secbox/workspace"
@@ -295,9 +297,9 @@ const measureTimeout = 10 * time.Millisecond
 // execute gives the job to the container, captures its output and collects its artifacts.
 func (x *exec) execute(ctx context.Context) (Result, error) {
 	v := x.snapshot.Values
-	c := newCapture(x.captureDir, x.record.ExecID, v.MaxStdoutBytes, v.MaxStderrBytes)
-	defer c.remove()
-	defer x.publishCapture(c)()
+	c := output.New(filepath.Join(x.captureDir, x.record.ExecID), v.MaxStdoutBytes, v.MaxStderrBytes)
+	defer c.Remove()
+	defer x.outputs.Add(x.record.ExecID, c, 0)()
 
 	kept := x.keepInputs()
 	x.watch.Ready(measureTimeout)
@@ -315,7 +317,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 			go x.pendingDirs.remove(x.record.ExecID) // the exec has its row and its directory; the client does not wait for this
 		},
 		OnUnlinked: func(u engine.Unlinked) { x.unlinked.Set(u.Bytes, u.Hidden) },
-	}, c.stdout, c.stderr)
+	}, c.Stdout, c.Stderr)
 	ended := x.commands.Now() // stopWatch may wait for a measurement
 	x.record.Warm, x.record.Attached = x.slot.Warm(), x.slot.Attached()
 	x.stopWatch()
@@ -332,8 +334,8 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	x.setOutcome(exit, err, c)
 	x.record.EndedAt = ended
 	job.EndAt(ended, string(x.record.ErrorReason))
-	result := Result{Stdout: text(c.stdout.inline), Stderr: text(c.stderr.inline)}
-	result.StdoutCut, result.StderrCut = c.stdout.kept > InlineBytes, c.stderr.kept > InlineBytes
+	result := Result{Stdout: text(c.Stdout.Inline()), Stderr: text(c.Stderr.Inline())}
+	result.StdoutCut, result.StderrCut = c.Stdout.Kept() > InlineBytes, c.Stderr.Kept() > InlineBytes
 	if lost == nil || lost.Dead {
 		result.Artifacts, result.Output = x.collectResults(ctx, c)
 	} else {
@@ -396,19 +398,6 @@ func (x *exec) close(ctx context.Context, result Result) (_ Result, err error) {
 	}
 	result.Record, result.Spooled = x.record, spooled
 	return result, nil
-}
-
-// publishCapture makes the output readable while the exec runs, until undo.
-func (x *exec) publishCapture(c *capture) (undo func()) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.captures[x.record.ExecID] = c
-	x.started.wake()
-	return func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		delete(x.captures, x.record.ExecID)
-	}
 }
 
 // startWatch watches the disk until stopWatch, and kills the job when a limit is exceeded.

@@ -10,23 +10,24 @@ import (
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/lifecycle"
+	"secbox/lifecycle/output"
 )
 
 // setOutcome completes the record of a job that has ended.
-func (x *exec) setOutcome(exit engine.Exit, runErr error, c *capture) {
+func (x *exec) setOutcome(exit engine.Exit, runErr error, c *output.Capture) {
 	record := &x.record
 	if runErr != nil {
 		record.Status, record.ErrorReason, record.Detail = verdictOnLoss(x.ctx, runErr)
-		exit.StdoutBytes, exit.StderrBytes = c.stdout.seen, c.stderr.seen
+		exit.StdoutBytes, exit.StderrBytes = c.Stdout.Seen(), c.Stderr.Seen()
 	} else {
 		code := exit.Code
 		record.ExitCode = &code
 		record.Status, record.ErrorReason, record.Detail = x.verdict(exit)
 	}
 	record.OOMEvents = exit.OOMKills
-	record.StdoutBytes, record.StderrBytes = max(exit.StdoutBytes, c.stdout.seen), max(exit.StderrBytes, c.stderr.seen)
-	record.StdoutTruncated, record.StderrTruncated = c.stdout.truncated(exit.StdoutBytes), c.stderr.truncated(exit.StderrBytes)
-	if err := errors.Join(c.stdout.failed, c.stderr.failed); err != nil {
+	record.StdoutBytes, record.StderrBytes = max(exit.StdoutBytes, c.Stdout.Seen()), max(exit.StderrBytes, c.Stderr.Seen())
+	record.StdoutTruncated, record.StderrTruncated = c.Stdout.Truncated(exit.StdoutBytes), c.Stderr.Truncated(exit.StderrBytes)
+	if err := c.Failed(); err != nil {
 		x.cfg.Logger.Error("output could not be kept", "exec", record.ExecID, "error", err)
 		record.Detail = join(record.Detail, "the state dir could not keep all output: "+fault.From(stateDirError(err)).Message)
 	}

@@ -218,11 +218,11 @@ func (a *artifacts) Close() error {
 
 // OpenOutput opens the kept part of "stdout" or "stderr" and returns its size in bytes; while the exec runs, the output so far.
 func (r *Runner) OpenOutput(ctx context.Context, record audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
-	if live, size := r.liveOutput(record.ExecID, stream); live != nil {
+	if live, size := r.outputs.Open(record.ExecID, stream); live != nil {
 		return live, size, nil
 	}
 	if !record.Status.Final() || record.ManifestDigest == "" {
-		return section{io.NewSectionReader(bytes.NewReader(nil), 0, 0), nil}, 0, nil
+		return inMemory{bytes.NewReader(nil)}, 0, nil
 	}
 	name := workspace.StdoutName
 	if stream == "stderr" {
@@ -231,6 +231,11 @@ func (r *Runner) OpenOutput(ctx context.Context, record audit.Record, stream str
 	f, file, err := r.OpenPublished(ctx, record, name)
 	return f, file.Size, err
 }
+
+// inMemory is content that needs no file.
+type inMemory struct{ *bytes.Reader }
+
+func (inMemory) Close() error { return nil }
 
 // OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json of an exec that has ended, under the rules of Artifacts.Open.
 func (r *Runner) OpenPublished(ctx context.Context, record audit.Record, name string) (io.ReadSeekCloser, Artifact, error) {
@@ -246,23 +251,4 @@ func (r *Runner) OpenPublished(ctx context.Context, record audit.Record, name st
 		return nil, Artifact{}, err
 	}
 	return f, Artifact{Path: name, Size: entry.Size, SHA256: entry.SHA256}, nil
-}
-
-// liveOutput opens the output of a running exec so far; nil when there is none.
-func (r *Runner) liveOutput(execID, stream string) (io.ReadSeekCloser, int64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	c := r.captures[execID]
-	if c == nil {
-		return nil, 0
-	}
-	s := c.stdout
-	if stream == "stderr" {
-		s = c.stderr
-	}
-	reader, size, err := s.open()
-	if err != nil {
-		return nil, 0
-	}
-	return reader, size
 }

@@ -1,10 +1,10 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
-	"strings"
 	"testing"
 
 	"secbox/audit"
@@ -45,7 +45,7 @@ func TestRefusalOf(t *testing.T) {
 type oneOutput struct{ Artifacts }
 
 func (oneOutput) Open(context.Context, string) (io.ReadSeekCloser, Artifact, error) {
-	return section{io.NewSectionReader(strings.NewReader("{}"), 0, 2), nil}, Artifact{Size: 2}, nil
+	return inMemory{bytes.NewReader([]byte("{}"))}, Artifact{Size: 2}, nil
 }
 
 // TestReplayEndsWithItsClient: it neither waits for the first exec nor validates its output for a client that has left.

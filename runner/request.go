@@ -2,6 +2,7 @@ package runner
 
 import (
 	"secbox/audit"
+	"secbox/lifecycle/output"
 	"secbox/policy"
 	"secbox/traces"
 	"secbox/workspace"
@@ -82,7 +83,7 @@ type Result struct {
 }
 
 // InlineBytes is how much of each stream an answer carries.
-const InlineBytes = 64 << 10
+const InlineBytes = output.InlineBytes
 
 // Artifact is one regular file among the artifacts of an exec.
 type Artifact struct {

@@ -11,6 +11,7 @@ import (
 
 	"secbox/audit"
 	"secbox/engine"
+	"secbox/lifecycle/output"
 	"secbox/workspace"
 )
 
@@ -26,7 +27,7 @@ const collectTimeout = 2 * time.Minute
 
 // collectResults collects the artifacts of a dead container and publishes output, manifest and metadata beside them. It completes x.record.
 // output is the valid output of a skill, or nil.
-func (x *exec) collectResults(ctx context.Context, c *capture) (left []Artifact, output []byte) {
+func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Artifact, output []byte) {
 	ctx, span := x.cfg.Tracer.Start(ctx, "collection")
 	defer func() {
 		switch reason := x.record.ErrorReason; reason {
@@ -81,7 +82,7 @@ func (x *exec) artifactsLost(what string, err error) {
 
 // publish writes the output, the metadata and the manifest, which lists these files as well. The row gets the manifest's digest, which
 // covers all of them.
-func (x *exec) publish(c *capture, manifest workspace.Manifest) error {
+func (x *exec) publish(c *output.Capture, manifest workspace.Manifest) error {
 	var meta bytes.Buffer
 	encoder := json.NewEncoder(&meta)
 	encoder.SetEscapeHTML(false) // for people: scripts are full of > and &
@@ -90,8 +91,8 @@ func (x *exec) publish(c *capture, manifest workspace.Manifest) error {
 		return err
 	}
 	files := []workspace.File{
-		{Name: workspace.StdoutName, Content: c.stdout.reader()},
-		{Name: workspace.StderrName, Content: c.stderr.reader()},
+		{Name: workspace.StdoutName, Content: c.Stdout.Reader()},
+		{Name: workspace.StderrName, Content: c.Stderr.Reader()},
 		{Name: MetaFile, Content: bytes.NewReader(meta.Bytes())},
 	}
 	for _, f := range files {

@@ -9,17 +9,18 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"secbox/admission"
 	"secbox/audit"
+	"secbox/diskspace"
 	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/inputstore"
 	"secbox/keyed"
 	"secbox/lifecycle"
+	"secbox/lifecycle/output"
 	"secbox/policy"
 	"secbox/traces"
 	"secbox/workspace"
@@ -88,11 +89,8 @@ type Runner struct {
 	pendingDirs *pendingDirs
 	captureDir  string
 
-	mu       sync.Mutex
-	captures map[string]*capture // by exec id; of running execs that can print
-
-	started signal // an exec was added to captures
-	ends    ends   // of asynchronous execs
+	outputs *output.Running
+	ends    ends // of asynchronous execs
 }
 
 // New makes a runner and removes what an earlier process left of its captures.
@@ -116,12 +114,20 @@ func New(cfg Config) (*Runner, error) {
 		cfg.Each.Queue = (cfg.Queue*3 + 3) / 4
 	}
 	r := &Runner{
-		cfg: cfg, captureDir: captureDir, pendingDirs: pending, captures: map[string]*capture{},
+		cfg: cfg, captureDir: captureDir, pendingDirs: pending,
 		admission: admission.NewShared(cfg.Slots, cfg.Queue, cfg.Each),
 		commands:  lifecycle.New(lifecycle.Config{Log: cfg.Log, NodeID: cfg.NodeID, Now: cfg.Now, Observer: cfg.Observer}),
 	}
+	r.outputs = output.Of(r.commands)
 	r.admission.AllowBackground(cfg.Async.Places, cfg.Async.Bell.Ring)
 	return r, nil
+}
+
+func stateDirError(err error) error {
+	if diskspace.IsFull(err) {
+		return fault.Wrap(fault.DiskFull, err, "the state dir has no room for an exec's output; free some space")
+	}
+	return fault.Wrap(fault.Internal, err, "the state dir cannot be written")
 }
 
 // Load returns how many execs run and wait now.

@@ -1,0 +1,171 @@
+// Package output keeps what commands write while they run, and lets others follow it: the beginning in memory and, when there is more, all that is to
+// be kept in files. It must not know where commands run, nor what becomes of their output.
+package output
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"sync"
+)
+
+// InlineBytes is how much of a stream is kept in memory.
+const InlineBytes = 64 << 10
+
+// Capture keeps the output of one command: the first InlineBytes of each stream in memory and, when there is more, all of it in a file.
+type Capture struct {
+	Stdout *Stream
+	Stderr *Stream
+	grown  *signal // more is kept
+}
+
+// New returns a Capture that keeps at most so many bytes of each stream. It makes no file before it needs one: path.stdout and path.stderr, in a
+// directory that the command cannot write to. Streams of at most InlineBytes have none.
+func New(path string, maxStdout, maxStderr int64) *Capture {
+	grown := &signal{}
+	return &Capture{
+		Stdout: &Stream{path: path + ".stdout", limit: maxStdout, grown: grown},
+		Stderr: &Stream{path: path + ".stderr", limit: maxStderr, grown: grown},
+		grown:  grown,
+	}
+}
+
+// Remove removes the files.
+func (c *Capture) Remove() {
+	for _, s := range []*Stream{c.Stdout, c.Stderr} {
+		s.mu.Lock()
+		if s.file != nil {
+			_ = s.file.Close()
+			_ = os.Remove(s.path)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// Failed returns why output could not be written to the files; nil if it could. No one may write meanwhile.
+func (c *Capture) Failed() error { return errors.Join(c.Stdout.failed, c.Stderr.failed) }
+
+// stream returns a stream by its name.
+func (c *Capture) stream(name string) *Stream {
+	if name == "stderr" {
+		return c.Stderr
+	}
+	return c.Stdout
+}
+
+// Stream is one of the outputs: its first limit bytes are kept, the rest is counted.
+type Stream struct {
+	path  string
+	limit int64
+	grown *signal
+
+	mu     sync.Mutex
+	inline []byte   // the first InlineBytes of the kept output
+	file   *os.File // all kept output; nil while inline holds it
+	kept   int64
+	seen   int64
+	failed error // the first failure to write; later output is lost
+}
+
+// Write implements io.Writer. It never fails: what cannot be kept is counted.
+func (s *Stream) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen += int64(len(p))
+	keep := p[:min(int64(len(p)), s.limit-s.kept)]
+	if len(keep) == 0 || s.failed != nil {
+		return len(p), nil
+	}
+	if s.file == nil && len(s.inline)+len(keep) > InlineBytes {
+		s.file, s.failed = s.spill()
+	}
+	if s.file != nil {
+		n, err := s.file.Write(keep)
+		s.kept += int64(n)
+		s.failed = err
+	}
+	if room := InlineBytes - len(s.inline); room > 0 {
+		s.inline = append(s.inline, keep[:min(len(keep), room)]...)
+	}
+	if s.file == nil {
+		s.kept = int64(len(s.inline))
+	}
+	s.grown.wake()
+	return len(p), nil
+}
+
+// Inline returns the first InlineBytes that were kept. No one may write meanwhile.
+func (s *Stream) Inline() []byte { return s.inline }
+
+// Seen is how much was written so far, in bytes.
+func (s *Stream) Seen() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
+// Kept is how much is kept so far, in bytes.
+func (s *Stream) Kept() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept
+}
+
+// spill makes the file and writes inline to it; s.mu is held.
+func (s *Stream) spill() (*os.File, error) {
+	f, err := os.OpenFile(s.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Write(s.inline); err != nil {
+		_ = f.Close()
+		_ = os.Remove(s.path)
+		return nil, err
+	}
+	return f, nil
+}
+
+// Reader reads the output kept so far; it must not be used after Remove.
+func (s *Stream) Reader() *io.SectionReader {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil {
+		return io.NewSectionReader(bytes.NewReader(s.inline), 0, s.kept)
+	}
+	return io.NewSectionReader(s.file, 0, s.kept)
+}
+
+// open is Reader, but the result may be used after Remove, until it is closed.
+func (s *Stream) open() (io.ReadSeekCloser, int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil {
+		return section{io.NewSectionReader(bytes.NewReader(s.inline), 0, s.kept), nil}, s.kept, nil
+	}
+	f, err := os.Open(s.path)
+	if err != nil {
+		return nil, 0, err
+	}
+	return section{io.NewSectionReader(f, 0, s.kept), f}, s.kept, nil
+}
+
+// section closes a file with the section of it that is read.
+type section struct {
+	*io.SectionReader
+	of io.Closer // may be nil
+}
+
+func (s section) Close() error {
+	if s.of == nil {
+		return nil
+	}
+	return s.of.Close()
+}
+
+// Truncated reports whether less was kept than the command wrote, which may have counted its output itself.
+func (s *Stream) Truncated(total int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept < max(total, s.seen)
+}
