@@ -9,7 +9,9 @@ import (
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/follow"
+	"secbox/policy"
 	"secbox/runner"
+	"secbox/sandbox"
 )
 
 const (
@@ -32,6 +34,13 @@ type stream struct {
 	live         bool // it grows, or a live page has all that is before from
 	elsewhere    bool // it can be read when the exec has ended
 	lost         bool // the exec's end was never reported
+	unstored     bool // it is that of a command in a sandbox, whose caller gets it
+}
+
+// inSandbox reports whether a record is of a command in a user's sandbox, whose output is shown while it runs and not stored.
+func inSandbox(rec audit.Record) bool {
+	snapshot, err := policy.ParseSnapshot(rec.PolicySnapshot)
+	return sandbox.TraitsOf(rec.Backend).Unconfined || err == nil && len(snapshot.NotEnforced) > 0
 }
 
 // next is where the next part begins; 0 if pages show no more.
@@ -46,7 +55,7 @@ func (s stream) end() int64 { return s.from + int64(len(s.text)) }
 
 // cut is how many bytes were not kept.
 func (s stream) cut() int64 {
-	if !s.done || s.lost {
+	if !s.done || s.lost || s.unstored {
 		return 0
 	}
 	return max(0, s.written-s.size)
@@ -80,12 +89,14 @@ func (c *Console) outputs(v *visit, rec audit.Record) ([]stream, error) {
 			return nil, err
 		}
 	}
+	unstored := inSandbox(rec)
 	for i, name := range follow.Streams {
 		s, err := c.readOutput(v, rec, name, from[i], most)
 		if err != nil {
 			s = stream{execID: rec.ExecID, name: name, problem: reason(c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err))}
 		}
 		s.live, s.elsewhere = goesOn || !rec.Status.Final(), !rec.Status.Final() && !now.Here
+		s.unstored = unstored
 		if len(s.text) > 0 {
 			if err := c.recordDownload(v, rec, name, ""); err != nil {
 				return nil, err

@@ -154,6 +154,9 @@ func TestRemoteSandbox(t *testing.T) {
 	if len(running) != 1 {
 		t.Fatalf("%d run", len(running))
 	}
+	eventually(t, "its output can be read while it runs", func() bool {
+		return string(s.send(http.MethodGet, "/sandbox/execs/"+running[0].str("exec_id")+"/stdout", nil).Body) == "begun\n"
+	})
 	if a := s.send(http.MethodPost, "/sandbox/execs/"+running[0].str("exec_id")+"/cancel", nil); a.Code != http.StatusAccepted {
 		t.Errorf("%d %s", a.Code, a.Body)
 	}
@@ -206,6 +209,9 @@ func TestDockerSandbox(t *testing.T) {
 	}()
 	eventually(t, "the command runs", func() bool { _, err := os.Stat(filepath.Join(s.project("ag~u"), "work/begun")); return err == nil })
 	id := s.get("/sandbox/execs?status=running").list("items")[0].str("exec_id")
+	eventually(t, "its output can be read while it runs", func() bool {
+		return string(s.send(http.MethodGet, "/sandbox/execs/"+id+"/stdout", nil).Body) == "begun\n"
+	})
 	if a := s.send(http.MethodPost, "/sandbox/execs/"+id+"/cancel", nil); a.Code != http.StatusAccepted {
 		t.Errorf("%d %s", a.Code, a.Body)
 	}
@@ -213,6 +219,9 @@ func TestDockerSandbox(t *testing.T) {
 		t.Errorf("canceled: %v", got)
 	}
 	s.get("/sandbox/execs/"+id).wants(t, object{"status": "canceled", "backend": "docker"})
+	if a := s.send(http.MethodGet, "/sandbox/execs/"+id+"/stdout", nil); a.Code != http.StatusOK || len(a.Body) != 0 {
+		t.Errorf("its output is stored: %d %q", a.Code, a.Body)
+	}
 	s.runs(u+"/execute?command=echo", "still here").wants(t, object{"stdout": "still here\n"})
 
 	// A backend that is not enabled cannot be chosen.

@@ -8,7 +8,6 @@ import (
 	"secbox/fault"
 	"secbox/lifecycle"
 	"secbox/policy"
-	"secbox/runner"
 	"secbox/sandbox"
 	"secbox/sandbox/docker"
 	"secbox/sandbox/files"
@@ -176,17 +175,4 @@ func (c catalogSkills) Open(id string) fs.FS {
 		return nil
 	}
 	return skill.FS()
-}
-
-// cancelers cancels a command in an exec's container or in a sandbox.
-type cancelers struct {
-	*runner.Runner
-	sandboxes *record.Recorder
-}
-
-func (c cancelers) Cancel(ctx context.Context, execID string) error {
-	if c.sandboxes.Cancel(ctx, execID) {
-		return nil
-	}
-	return c.Runner.Cancel(ctx, execID)
 }

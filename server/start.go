@@ -315,8 +315,8 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		return err
 	}
 	s.activity = audit.NewActivity(s.db.Audit(), nil)
-	runs := cancelers{s.runner, s.sandboxes.Recorder}
-	live := follow.New(s.runner, s.audit)
+	runs := runs{s.runner, s.sandboxes.Recorder}
+	live := follow.New(followed{runs}, s.audit)
 	s.pages, err = console.New(console.Config{
 		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads, Activity: s.activity},
 		Events: s.audit, Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Audit(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.hub,

@@ -7,6 +7,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/lifecycle"
+	"secbox/lifecycle/output"
 	"secbox/policy"
 	"secbox/sandbox"
 	"secbox/traces"
@@ -55,10 +56,18 @@ func (r *Recorder) run(caller context.Context, spec sandbox.ExecSpec, stdout, st
 		return nil, err
 	}
 	c.spec.Env = traced(c.spec.Env, traces.Of(ctx))
+	defer c.show()()
 	jobCtx, job := r.cfg.Tracer.Start(ctx, "job")
 	res, err := c.Backend.ExecTo(jobCtx, c.spec, c.stdout.writer(), c.stderr.writer())
 	job.Done(&err)
 	return c.end(ctx, res, err)
+}
+
+// show lets others read the beginning of the output, in memory, until the returned function is called.
+func (c *command) show() (hide func()) {
+	shown := output.New("", output.InlineBytes, output.InlineBytes)
+	c.stdout.shown, c.stderr.shown = shown.Stdout, shown.Stderr
+	return c.outputs.Add(c.record.ExecID, shown, lingering)
 }
 
 // limit sets the timeout and the output limits of the command: those of the spec, up to the policy's ceilings.

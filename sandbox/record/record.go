@@ -13,6 +13,7 @@ import (
 
 	"secbox/keyed"
 	"secbox/lifecycle"
+	"secbox/lifecycle/output"
 	"secbox/policy"
 	"secbox/sandbox"
 	"secbox/traces"
@@ -45,6 +46,7 @@ type Recorder struct {
 	sandbox.Backend
 	cfg      Config
 	commands *lifecycle.Commands
+	outputs  *output.Running
 }
 
 var (
@@ -56,10 +58,8 @@ var (
 func New(cfg Config) *Recorder {
 	cfg.MaxPerUser = cmp.Or(max(0, cfg.MaxPerUser), 64)
 	cfg.Max = cmp.Or(max(0, cfg.Max), 1024)
-	return &Recorder{
-		Backend: cfg.Sandbox, cfg: cfg,
-		commands: lifecycle.New(lifecycle.Config{Log: cfg.Log, NodeID: cfg.NodeID, Now: cfg.Now, Observer: cfg.Observer}),
-	}
+	commands := lifecycle.New(lifecycle.Config{Log: cfg.Log, NodeID: cfg.NodeID, Now: cfg.Now, Observer: cfg.Observer})
+	return &Recorder{Backend: cfg.Sandbox, cfg: cfg, commands: commands, outputs: output.Of(commands)}
 }
 
 // Exec implements sandbox.Sandbox. A command that Cancel has ended has a result, too: its ExitCode is -1, Detail names the reason, and its
@@ -101,6 +101,21 @@ func (r *Recorder) begin(ctx context.Context, execID, userID string) (context.Co
 // Cancel asks for the end of a command, by the actor of the context, and returns at once; false when it does not run on this node.
 func (r *Recorder) Cancel(ctx context.Context, execID string) bool {
 	return r.commands.Cancel(ctx, execID)
+}
+
+// lingering is how long the output of a command can be read after its end by those who followed it.
+const lingering = time.Second
+
+// Follow waits until the progress of a command differs from seen; see output.Running. Only the first output.InlineBytes of each stream are kept, only while the
+// command runs, and only if its caller takes the output.
+func (r *Recorder) Follow(ctx context.Context, execID string, seen output.Progress) (output.Progress, error) {
+	return r.outputs.Follow(ctx, execID, seen)
+}
+
+// OpenOutput opens what a command has written to "stdout" or "stderr" so far, as far as it is kept, and returns its size in bytes; nil for one that does
+// not run here.
+func (r *Recorder) OpenOutput(execID, stream string) (io.ReadSeekCloser, int64) {
+	return r.outputs.Open(execID, stream)
 }
 
 // Running is how many commands run now.

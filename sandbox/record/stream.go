@@ -3,12 +3,15 @@ package record
 import (
 	"bytes"
 	"io"
+
+	"secbox/lifecycle/output"
 )
 
-// stream counts one of the outputs of a command, and keeps it or passes it on. Its methods must not be called at the same time.
+// stream counts one of the outputs of a command, shows its beginning, and keeps it or passes it on. Its methods must not be called at the same time.
 type stream struct {
-	keep  bool      // the output, up to the limit
-	to    io.Writer // gets the output; may be nil
+	keep  bool           // the output, up to the limit
+	to    io.Writer      // gets the output; may be nil
+	shown *output.Stream // nil before the command has a row
 	limit int64
 	seen  int64
 	kept  bytes.Buffer
@@ -25,6 +28,7 @@ func (s *stream) writer() io.Writer {
 // Write implements io.Writer.
 func (s *stream) Write(p []byte) (int, error) {
 	s.seen += int64(len(p))
+	_, _ = s.shown.Write(p) // never fails
 	if s.to != nil {
 		return s.to.Write(p)
 	}
