@@ -8,50 +8,74 @@ import (
 	"secbox/fault"
 )
 
-// Bounds of failures in a minute, after which sign-ins wait for the next.
 const (
-	maxFailures    = 10   // of an address
-	maxAllFailures = 1000 // of all addresses; also bounds the memory
+	maxFailures  = 10    // of a network in a minute, after which its sign-ins wait
+	maxNetworks  = 1_000 // that are remembered: the one whose failures began first is forgotten
+	failureLimit = time.Minute
 )
 
-// failures counts sign-ins that failed.
+// failures counts sign-ins that failed, by network. Failures of one network never keep others out: a token cannot be guessed, so that many networks
+// have no better chance than one.
 type failures struct {
 	now func() time.Time
 
-	mu     sync.Mutex
-	minute time.Time
-	all    int
-	by     map[string]int
+	mu sync.Mutex
+	by map[string]*failed
 }
 
-// check returns fault.ServerBusy if the address, or all together, have failed too often in this minute.
+// failed is the failures of a network in a minute.
+type failed struct {
+	since time.Time
+	count int
+}
+
+// check returns fault.ServerBusy if the network of an address has failed too often in its minute.
 func (f *failures) check(address string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	now := f.begin()
-	if f.by[network(address)] < maxFailures && f.all < maxAllFailures {
+	one, now := f.by[network(address)], f.now()
+	if one == nil || one.count < maxFailures || over(one, now) {
 		return nil
 	}
-	e := fault.New(fault.ServerBusy, "too many sign-ins have failed; wait a minute and try again")
-	e.RetryAfter = f.minute.Add(time.Minute).Sub(now)
+	left := one.since.Add(failureLimit).Sub(now)
+	e := fault.New(fault.ServerBusy, "too many sign-ins from this address have failed; try again in %d seconds", (left+time.Second-1)/time.Second)
+	e.RetryAfter = left
 	return e
+}
+
+// over reports whether the minute of some failures has passed, also on a clock that was set back.
+func over(one *failed, now time.Time) bool {
+	passed := now.Sub(one.since)
+	return passed < 0 || passed >= failureLimit
 }
 
 func (f *failures) add(address string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.begin()
-	f.all++
-	f.by[network(address)]++
+	where, now := network(address), f.now()
+	if f.by == nil {
+		f.by = map[string]*failed{}
+	}
+	one := f.by[where]
+	if one == nil || over(one, now) {
+		if one == nil && len(f.by) >= maxNetworks {
+			f.forget()
+		}
+		one = &failed{since: now}
+		f.by[where] = one
+	}
+	one.count++
 }
 
-// begin starts a new minute if the last one is over, and returns the time. It needs mu.
-func (f *failures) begin() time.Time {
-	now := f.now()
-	if passed := now.Sub(f.minute); passed < 0 || passed >= time.Minute || f.by == nil {
-		f.minute, f.all, f.by = now, 0, map[string]int{}
+// forget removes the network whose failures began first.
+func (f *failures) forget() {
+	oldest := ""
+	for where, one := range f.by {
+		if oldest == "" || one.since.Before(f.by[oldest].since) {
+			oldest = where
+		}
 	}
-	return now
+	delete(f.by, oldest)
 }
 
 // network returns the part of an address that one client can choose freely no more: of IPv6 the first 64 bits.

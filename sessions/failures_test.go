@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,13 +34,23 @@ func TestFailuresOfAnAddress(t *testing.T) {
 	}
 }
 
-func TestFailuresOfAll(t *testing.T) {
+// TestFailuresOfManyAddresses: they keep no other address out, and take bounded memory; an address that fails on stays out.
+func TestFailuresOfManyAddresses(t *testing.T) {
 	t.Parallel()
-	f := failures{now: time.Now}
-	for n := range maxAllFailures {
-		f.add(fmt.Sprintf("192.0.%d.%d", n/256, n%256))
+	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	f := failures{now: func() time.Time { return now }}
+	for n := range 3 * maxNetworks {
+		now = now.Add(time.Millisecond)
+		f.add(fmt.Sprintf("192.%d.%d.1", n/256, n%256))
 	}
-	if err := f.check("198.51.100.1"); !fault.Is(err, fault.ServerBusy) || len(f.by) > maxAllFailures {
-		t.Errorf("after %d failures: %v", maxAllFailures, err)
+	if err := f.check("198.51.100.1"); err != nil || len(f.by) > maxNetworks {
+		t.Errorf("another address beside %d: %v", len(f.by), err)
+	}
+	for range maxFailures {
+		f.add("198.51.100.1")
+	}
+	now = now.Add(20*time.Second + time.Millisecond)
+	if err := f.check("198.51.100.1"); err == nil || fault.From(err).RetryAfter > 40*time.Second || !strings.Contains(err.Error(), "in 40 seconds") {
+		t.Errorf("the address that failed %d times: %v", maxFailures, err)
 	}
 }
