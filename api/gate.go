@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -141,11 +142,17 @@ func (s *Server) stillValid(op contract.Operation, r *http.Request, verified tim
 			return nil
 		}
 		begins := next.IsZero()
-		next = now.Add(cmp.Or(callFrom(r.Context()).verifyEvery, every))
+		call := callFrom(r.Context())
+		interval := cmp.Or(call.verifyEvery, every)
+		next = now.Add(interval)
 		if begins {
 			return nil
 		}
-		if _, err := s.gate.Authenticate(r); noLongerValid(err) {
+		err := s.checks.Do(r.Context(), call.caller.ID, now, interval, func(ctx context.Context) error {
+			_, err := s.gate.Authenticate(r.WithContext(ctx))
+			return err
+		})
+		if noLongerValid(err) {
 			return err
 		}
 		return nil

@@ -106,6 +106,7 @@ type Server struct {
 	skills    visible.Skills
 	edits     admission.Locks // of files on users' machines
 	turns     *inflight.Turns
+	checks    *inflight.Checks // of tokens, while long answers are sent
 	docs      *docs.Pages
 	catalog   catalogPages
 	handler   http.Handler
@@ -141,6 +142,7 @@ func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads, exports: inflight.NewCount("exports", maxExports, maxExportsPerToken),
 		streams: inflight.NewCount("streams of events", b.Streams, b.StreamsPerToken), closing: make(chan struct{})}
 	s.close = sync.OnceFunc(func() { close(s.closing) })
+	s.checks = inflight.NewChecks()
 	s.turns = inflight.NewTurns(turnsAtOnce, turnsQueued, admission.Share{AtOnce: turnsAtOncePerToken, Queue: turnsQueuedPerToken})
 	s.execs = visible.Execs{History: cfg.History, Tombstones: cfg.Retention, Tokens: cfg.Tokens, Downloads: cfg.Downloads}
 	s.skills = visible.Skills{Catalog: cfg.Skills, Library: cfg.Library, View: view}

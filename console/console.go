@@ -11,6 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"secbox/api/inflight"
 	"secbox/console/assets"
 	"secbox/console/ui"
 	"secbox/fault"
@@ -53,6 +54,7 @@ type Console struct {
 	routes []route
 	echo   *echo.Echo
 	live   *liveExecs
+	checks *inflight.Checks // of sessions, while long answers are sent
 }
 
 // New makes a Console.
@@ -65,7 +67,7 @@ func New(cfg Config) (*Console, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Console{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), echo: echo.New(), live: newLiveExecs()}
+	c := &Console{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), echo: echo.New(), live: newLiveExecs(), checks: inflight.NewChecks()}
 	c.echo.HideBanner, c.echo.HidePort = true, true
 	c.echo.Logger.SetOutput(io.Discard) // this module logs through slog
 	c.echo.HTTPErrorHandler = c.showError

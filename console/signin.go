@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -57,8 +58,13 @@ func (c *Console) stillSignedIn(v *visit) func() error {
 		if v.session == "" || now.Before(next) {
 			return nil
 		}
-		next = now.Add(max(sessionInterval, v.verifyEvery))
-		if _, err := c.cfg.Sessions.Caller(v.ctx(), v.session); signedOut(err) {
+		every := max(sessionInterval, v.verifyEvery)
+		next = now.Add(every)
+		err := c.checks.Do(v.ctx(), v.session, now, every, func(ctx context.Context) error {
+			_, err := c.cfg.Sessions.Caller(ctx, v.session)
+			return err
+		})
+		if signedOut(err) {
 			return err
 		}
 		return nil
