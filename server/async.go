@@ -47,5 +47,16 @@ func (s *Server) makeDispatcher() {
 		poll = pollNodes
 	}
 	s.dispatcher = jobs.New(jobs.Config{Store: s.db.Jobs(), Runner: s.runner, Node: s.state.NodeID(), Bell: s.bell, Poll: poll, Logger: s.log})
+	gauge(s.registry, "secbox_async_execs_waiting", "Asynchronous execs that wait in the database, for all nodes; -1 if it does not answer.", s.waitingJobs)
 	gauge(s.registry, "secbox_async_execs_running", "Asynchronous execs that run on this node now.", s.dispatcher.Running)
+}
+
+func (s *Server) waitingJobs() int {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	n, _, err := s.db.Jobs().Waiting(ctx)
+	if err != nil {
+		return -1
+	}
+	return n
 }

@@ -93,6 +93,30 @@ func Activity(ctx context.Context, db Database, since, until time.Time, requeste
 	return nil
 }
 
+// MaxJobBuffers is how many pages PostgreSQL may touch to find the tokens whose jobs wait, or the next job of one, for a few tokens.
+const MaxJobBuffers = 60
+
+// Jobs checks that the jobs that wait are found by their indexes, whatever their number: the tokens of one priority, and the oldest job of one and those
+// that have expired in the order of their index.
+func Jobs(ctx context.Context, db Database, token string) error {
+	tokens, oldest, expired, err := db.ExplainJobs(ctx, token)
+	if err != nil {
+		return err
+	}
+	for text, index := range map[string]string{
+		strings.ReplaceAll(tokens, "SCAN heads", ""): "sandbox_exec_jobs_waiting", oldest: "sandbox_exec_jobs_waiting", expired: "sandbox_exec_jobs_expiry",
+	} {
+		p, err := parse(db, text)
+		if err != nil {
+			return err
+		}
+		if p.Sorts || p.Scans || !slices.Equal(p.Indexes, []string{index}) || p.Buffers > MaxJobBuffers {
+			return fmt.Errorf("jobs are not found by the index %s:\n%s", index, p.Text)
+		}
+	}
+	return nil
+}
+
 // Entries returns the plan of a list of the registry's entries.
 func Entries(ctx context.Context, db Database, q registry.Query, after string, limit int) (Plan, error) {
 	text, err := db.ExplainEntries(ctx, q, after, limit)
@@ -200,7 +224,7 @@ func parseSQLite(text string) Plan {
 		switch {
 		case strings.Contains(step, "TEMP B-TREE"):
 			p.Sorts = true
-		case strings.Contains(step, "json_each"): // the list in a scope filter
+		case strings.Contains(step, "json_each"), strings.HasPrefix(step, "SCAN CONSTANT ROW"): // the list in a scope filter, and no table
 		case len(words) > 0 && (words[0] == "SEARCH" || words[0] == "SCAN"):
 			at := slices.Index(words, "INDEX")
 			if at < 0 || at+1 >= len(words) {

@@ -27,6 +27,7 @@ type Database interface {
 	ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error)
 	ExplainHours(ctx context.Context, since, until time.Time, requestedBy string) (string, error)
 	ExplainSlowest(ctx context.Context, since, until time.Time, requestedBy string, most, limit int) (string, error)
+	ExplainJobs(ctx context.Context, token string) (tokens, oldest, expired string, err error)
 	ExplainEntries(ctx context.Context, q registry.Query, after string, limit int) (string, error)
 	ExplainAdminEvents(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) (string, error)
 	ExplainRegistryEvents(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) (string, error)

@@ -172,6 +172,19 @@ func (db *DB) ExplainSlowest(ctx context.Context, since, until time.Time, reques
 	return db.explain(ctx, statement, args)
 }
 
+// ExplainJobs returns the plans of the search for the next job of a token, and for those that have expired.
+func (db *DB) ExplainJobs(ctx context.Context, token string) (tokens, oldest, expired string, err error) {
+	if tokens, err = db.explain(ctx, row.JobTokens, []any{int64(1)}); err != nil {
+		return "", "", "", err
+	}
+	if oldest, err = db.explain(ctx, row.OldestJob, []any{int64(1), token}); err != nil {
+		return "", "", "", err
+	}
+	statement, args := db.statements().ExpiredQuery(50)
+	expired, err = db.explain(ctx, statement, args)
+	return tokens, oldest, expired, err
+}
+
 // ExplainEntries returns the plan of a list of the registry's entries.
 func (db *DB) ExplainEntries(ctx context.Context, q registry.Query, after string, limit int) (string, error) {
 	statement, args := db.statements().EntriesQuery(q, after, limit)

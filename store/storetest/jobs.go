@@ -12,6 +12,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/jobs"
+	"secbox/store/planprobe"
 )
 
 // waiting is an asynchronous exec of a token that waits.
@@ -334,4 +335,24 @@ func jobExpires(t *testing.T, f Fixture) {
 		t.Errorf("%v, %v", got, err)
 	}
 	wantJobs(t, f, "expired", 4, 1)
+}
+
+// jobPlans: of ten thousand jobs, the next one is found as quickly as of ten.
+func jobPlans(t *testing.T, f Fixture) {
+	numbers, at, sealed := "SELECT generate_series(1, 10000) AS n", "timestamptz '2026-01-01' + n * interval '1 second'", "'123'::bytea"
+	if f.Kind() == "sqlite" {
+		numbers, at = "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 10000) SELECT n FROM s", "1767225600000000 + n * 1000000"
+		sealed = "x'010203'"
+	}
+	if _, err := f.SQL("INSERT INTO sandbox_exec_jobs (exec_id, rank, requested_by, queued_at, expires_at, size, sealed)" +
+		" SELECT 'e' || n, n % 3, 'token-' || (n % 7), " + at + ", " + at + ", 3, " + sealed + " FROM (" + numbers + ") AS numbers"); err != nil {
+		t.Fatal(err)
+	}
+	if err := planprobe.Jobs(t.Context(), f.Database, "token-3"); err != nil {
+		t.Error(err)
+	}
+	wantJobs(t, f, "filled", 10_000, 10_000)
+	if taken := mustTake(t, f.Jobs(), "n1", first("token-0")); taken == nil || taken.RequestedBy != "token-1" || taken.ExecID != "e15" {
+		t.Errorf("%+v", taken)
+	}
 }

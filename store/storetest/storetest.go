@@ -86,6 +86,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"jobs are bounded", jobLimits},
 		{"a job ends with its exec, which its node ends", jobEnds},
 		{"a job is returned unless its exec has started", jobReturned},
+		{"of ten thousand jobs the next is found by an index", jobPlans},
 		{"a job that has waited too long is taken to be ended", jobExpires},
 		{"an unknown exec", unknownExec},
 		{"lists run newest first and page by keyset", paging},

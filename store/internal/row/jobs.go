@@ -33,9 +33,9 @@ const (
 		" FROM sandbox_exec_jobs"
 
 	// JobTokens finds the tokens with jobs of a rank that wait. It jumps in the index from one to the next.
-	JobTokens = "WITH RECURSIVE heads (token) AS (SELECT min(requested_by) FROM sandbox_exec_jobs WHERE taken_by = '' AND rank = $1" +
-		" UNION ALL SELECT (SELECT min(j.requested_by) FROM sandbox_exec_jobs AS j WHERE j.taken_by = '' AND j.rank = $1 AND j.requested_by > heads.token)" +
-		" FROM heads WHERE heads.token IS NOT NULL)" +
+	JobTokens = "WITH RECURSIVE heads (token) AS (SELECT (SELECT requested_by FROM sandbox_exec_jobs WHERE taken_by = '' AND rank = $1 ORDER BY requested_by LIMIT 1)" +
+		" UNION ALL SELECT (SELECT j.requested_by FROM sandbox_exec_jobs AS j WHERE j.taken_by = '' AND j.rank = $1 AND j.requested_by > heads.token" +
+		" ORDER BY j.requested_by LIMIT 1) FROM heads WHERE heads.token IS NOT NULL)" +
 		" SELECT token FROM heads WHERE token IS NOT NULL LIMIT 1000"
 
 	// OldestJob finds the oldest job of a token and rank that waits.
@@ -106,9 +106,14 @@ func scanTaken(scan Scan) (t jobs.Taken, err error) {
 
 // TakeExpired implements jobs.Store.
 func (db Jobs) TakeExpired(ctx context.Context, node string, most int) ([]string, error) {
-	args := Params{Text(node), int64(most)}
-	return All(ctx, db.Write, Value[string], "UPDATE sandbox_exec_jobs SET taken_by = $1 WHERE taken_by = '' AND exec_id IN ("+
-		"SELECT exec_id FROM sandbox_exec_jobs WHERE taken_by = '' AND expires_at <= "+db.Now(&args)+" ORDER BY expires_at, exec_id LIMIT $2"+db.Lock+") RETURNING exec_id", args...)
+	query, args := db.ExpiredQuery(most)
+	return All(ctx, db.Write, Value[string], "UPDATE sandbox_exec_jobs SET taken_by = "+args.Add(Text(node))+" WHERE taken_by = '' AND exec_id IN ("+query+db.Lock+") RETURNING exec_id", args...)
+}
+
+// ExpiredQuery returns the query for the jobs that have waited too long, and its parameters.
+func (db Database) ExpiredQuery(most int) (string, Params) {
+	var args Params
+	return "SELECT exec_id FROM sandbox_exec_jobs WHERE taken_by = '' AND expires_at <= " + db.Now(&args) + " ORDER BY expires_at, exec_id LIMIT " + args.Add(int64(most)), args
 }
 
 // Return implements jobs.Store.
