@@ -1621,7 +1621,7 @@ type HoldRequest struct {
 	// Example: case 2026-17
 	Reason string `json:"reason"`
 
-	// Value The id of the project, user, task or exec; at most 255 bytes.
+	// Value The id of the project, user, task or exec; at most 255 bytes, without control characters. An exec must exist; an id with spaces around it must be that of an exec's user or task.
 	//
 	// Example: demo
 	Value string `json:"value"`

@@ -88,6 +88,7 @@ func TestHolds(t *testing.T) {
 	for bad, field := range map[string]string{
 		`{"kind":"agent","value":"x","reason":"y"}`: "kind", `{"kind":"task","value":"","reason":"y"}`: "value",
 		`{"kind":"task","value":"x","reason":" "}`: "reason", `{"kind":"task","value":"x\ny","reason":"y"}`: "value",
+		`{"kind":"exec","value":"019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d","reason":"y"}`: "value", `{"kind":"user","value":"x ","reason":"y"}`: "value",
 	} {
 		add(admin, bad).wants(t, fault.InvalidRequest, field)
 	}

@@ -10,6 +10,7 @@ import (
 	"secbox/admin"
 	"secbox/api/content"
 	"secbox/api/problem"
+	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/health"
@@ -31,6 +32,12 @@ type Holds interface {
 
 	// Add adds a hold by the caller; fault.InvalidRequest names wrong fields.
 	Add(ctx context.Context, caller tokens.Token, kind retention.HoldKind, value, reason string) (retention.Hold, error)
+
+	// On returns at most limit holds that name an exec, oldest first.
+	On(ctx context.Context, rec audit.Record, limit int) ([]retention.Hold, error)
+
+	// Covered returns how many execs each hold names, counting no further than most.
+	Covered(ctx context.Context, holds []retention.Hold, most int) ([]int, error)
 
 	// Remove ends a hold by the caller; fault.UnknownHold.
 	Remove(ctx context.Context, caller tokens.Token, id string) (retention.Hold, error)

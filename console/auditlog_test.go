@@ -188,7 +188,7 @@ func TestHoldForms(t *testing.T) {
 	if resp, _ := post("/"+h.ID+"/release", url.Values{}); resp.StatusCode != http.StatusSeeOther || len(f.audit.holds) != 0 {
 		t.Errorf("release: %d, %+v", resp.StatusCode, f.audit.holds)
 	}
-	if resp, page := post("/"+h.ID+"/release", url.Values{}); resp.StatusCode != http.StatusNotFound || !strings.Contains(page, "it was removed before") || !strings.Contains(page, "<h1>Holds</h1>") {
+	if resp, page := post("/"+h.ID+"/release", url.Values{}); resp.StatusCode != http.StatusNotFound || !strings.Contains(page, "This hold was released before") || !strings.Contains(page, "<h1>Holds</h1>") {
 		t.Errorf("release of a released one: %d", resp.StatusCode)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/fault"
+	"secbox/retention"
 )
 
 // execPage is what is known of one exec.
@@ -27,6 +28,8 @@ type execPage struct {
 	skill     skillPart
 	replay    replayPart
 	proof     proofState
+	holds     []retention.Hold // that keep it, for those who may know of holds
+	mayHold   bool
 	before    string // the exec before in the project; empty: none
 	after     string
 	live      bool   // it has not ended, or its end completes a live page
@@ -76,6 +79,12 @@ func (c *Console) exec(v *visit) (ui.Page, error) {
 	p.artifacts = c.artifactsPart(v.ctx(), rec, removed[rec.ExecID])
 	p.inputs = c.inputsPart(v, rec)
 	p.proof = c.proofOf(v, rec)
+	if slices.Contains(auditors, v.caller.Role) {
+		if p.holds, err = c.cfg.Holds.On(v.ctx(), rec, heldRows); err != nil {
+			return ui.Page{}, err
+		}
+		p.mayHold = slices.Contains(admins, v.caller.Role)
+	}
 	p.curl = v.curl(inAPI(nil, "sandbox", "execs", rec.ExecID))
 	page := ui.Page{
 		Title: "Exec " + rec.ExecID, Crumbs: []ui.Crumb{{Label: "History", To: ui.Link("history")}}, Badge: execBadge(p),
@@ -95,6 +104,9 @@ func (c *Console) cancel(v *visit) (ui.Address, error) {
 	}
 	return ui.Link("execs", rec.ExecID).With("canceling", "1"), nil
 }
+
+// heldRows bounds the holds on the page of an exec.
+const heldRows = 5
 
 // neverRan reports whether no command of an exec was started: it was refused, or ended while it waited.
 func neverRan(rec audit.Record) bool {

@@ -17,6 +17,8 @@ import (
 	"secbox/health"
 	"secbox/policy"
 	"secbox/replay"
+	"secbox/retention"
+	"secbox/tokens"
 )
 
 // tags are the elements of a page, and all space.
@@ -209,4 +211,33 @@ func TestRequestedBy(t *testing.T) {
 	if page := get(t, newFake().fill(1).serve(t)+"/console/execs/"+execID(1)); !strings.Contains(page, `<a href="/console/history?requested_by=t">Ada</a>`) {
 		t.Error("it leads nowhere")
 	}
+}
+
+// TestHeldExec: the page of an exec names the holds that keep it, and leads an admin to the form for one, which is filled in.
+func TestHeldExec(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(1)
+	f.audit.holds = []retention.Hold{{ID: execID(9), Kind: retention.HoldProject, Value: "demo", Reason: "case 2026-17", AddedBy: "t"}}
+	v := newVisitor(t, f.serve(t))
+	path := "/console/execs/" + execID(1)
+	_, page := v.get(path)
+	says(t, page, []string{"Holds project demo : case 2026-17 Hold this exec…"}, nil)
+	form := "/console/audit/holds?kind=exec&value=" + execID(1)
+	if !strings.Contains(page, `href="`+html.EscapeString(form)+`#new"`) {
+		t.Error("no link leads to the form")
+	}
+	_, page = v.get(form)
+	if !strings.Contains(page, `<option value="exec" selected>`) || !strings.Contains(page, `value="`+execID(1)+`"`) {
+		t.Error("the form is empty")
+	}
+	says(t, page, []string{"project demo 1 case 2026-17"}, nil)
+	f.fill(1000)
+	_, page = v.get(form)
+	says(t, page, []string{"project demo 1,000 or more case 2026-17"}, nil)
+	f.caller.Role = tokens.Auditor
+	_, page = v.get(path)
+	says(t, page, []string{"case 2026-17"}, []string{"Hold this exec"})
+	f.caller.Role = tokens.Worker
+	_, page = v.get(path)
+	says(t, page, nil, []string{"case 2026-17", "Hold this exec"})
 }

@@ -94,6 +94,19 @@ func (f fakeHoldStore) AddHold(_ context.Context, h retention.Hold) (retention.H
 	return h, nil
 }
 
+// HoldsOn returns the holds on execs and projects.
+func (f fakeHoldStore) HoldsOn(_ context.Context, exec retention.HoldSubject, limit int) ([]retention.Hold, error) {
+	on := slices.DeleteFunc(slices.Clone(f.audit.holds), func(h retention.Hold) bool {
+		return (h.Kind != retention.HoldExec || h.Value != exec.ExecID) && (h.Kind != retention.HoldProject || h.Value != exec.ProjectID)
+	})
+	return on[:min(limit, len(on))], nil
+}
+
+// Covered tells that each hold names as many execs as there are.
+func (f fakeHoldStore) Covered(_ context.Context, holds []retention.Hold, most int) ([]int, error) {
+	return slices.Repeat([]int{min(len(f.records), most)}, len(holds)), nil
+}
+
 func (f fakeHoldStore) RemoveHold(_ context.Context, id, _ string) (retention.Hold, error) {
 	for i, h := range f.audit.holds {
 		if h.ID == id {

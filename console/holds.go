@@ -13,11 +13,14 @@ import (
 const (
 	holdRows     = 50 // of a page
 	releasedRows = 10 // the last released holds
+
+	coveredMost = 1000 // execs of a hold that its row counts
 )
 
 // holdsPage is a page of the holds.
 type holdsPage struct {
 	rows     []retention.Hold
+	covered  []int             // execs of each row, counted up to coveredMost
 	names    map[string]string // of tokens
 	released []eventRow        // the last ones
 	mayHold  bool              // the visitor is an admin
@@ -53,6 +56,10 @@ func (c *Console) readHolds(v *visit, cursor string) (holdsPage, error) {
 	if p.more = next != ""; p.more {
 		p.next = ui.Link("audit", "holds").With("cursor", next)
 	}
+	if p.covered, err = c.cfg.Holds.Covered(v.ctx(), p.rows, coveredMost); err != nil {
+		return p, err
+	}
+	p.asked.kind, p.asked.value = v.query.Get("kind"), v.query.Get("value")
 	ids := make([]string, len(p.rows))
 	for i, h := range p.rows {
 		ids[i] = h.AddedBy
@@ -69,7 +76,7 @@ func (c *Console) readHolds(v *visit, cursor string) (holdsPage, error) {
 
 // addHold places a hold. A refusal comes back with the form as it was sent.
 func (c *Console) addHold(v *visit) (ui.Address, error) {
-	asked := holdForm{kind: v.form.Get("kind"), value: strings.TrimSpace(v.form.Get("value")), reason: strings.TrimSpace(v.form.Get("reason"))}
+	asked := holdForm{kind: v.form.Get("kind"), value: strings.Trim(v.form.Get("value"), " "), reason: strings.TrimSpace(v.form.Get("reason"))}
 	_, err := c.cfg.Holds.Add(v.ctx(), v.caller, retention.HoldKind(asked.kind), asked.value, asked.reason)
 	if fault.Is(err, fault.InvalidRequest) {
 		asked.problem = fault.From(err)
@@ -82,7 +89,9 @@ func (c *Console) addHold(v *visit) (ui.Address, error) {
 func (c *Console) releaseHold(v *visit) (ui.Address, error) {
 	_, err := c.cfg.Holds.Remove(v.ctx(), v.caller, v.Param("id"))
 	if fault.Is(err, fault.UnknownHold) {
-		return ui.Address{}, c.refuseHold(v, err, func(p *holdsPage) { p.problem = fault.From(err) })
+		return ui.Address{}, c.refuseHold(v, err, func(p *holdsPage) {
+			p.problem = fault.New(fault.UnknownHold, "This hold was released before, or there never was one.")
+		})
 	}
 	return ui.Link("audit", "holds"), err
 }
@@ -115,6 +124,14 @@ func holdKinds() []string {
 		names = append(names, string(k))
 	}
 	return names
+}
+
+// coveredText is how many execs a hold names.
+func coveredText(n int) string {
+	if n >= coveredMost {
+		return ui.Count(coveredMost) + " or more"
+	}
+	return ui.Count(int64(n))
 }
 
 // heldExecs returns the page of what a hold names.

@@ -36,10 +36,10 @@ type replayPart struct {
 	list    []audit.Record
 	more    bool // than list
 	points  []replay.Point
-	cut     int    // points beyond pointRows
-	verdict string // of the comparison, in a sentence; empty: there is none
+	cut     int           // points beyond pointRows
+	verdict string        // of the comparison, in a sentence; empty: there is none
 	first   *audit.Record // that this one replays; nil: it is no replay, or the first one cannot be read
-	problem string // why there is no comparison
+	problem string        // why there is no comparison
 }
 
 // replaysOf reads what the page of an exec has about replays.

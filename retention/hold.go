@@ -56,11 +56,14 @@ func (h Hold) Check() error {
 	if !slices.Contains(HoldKinds, h.Kind) {
 		bad.Add("kind", "must be project, user, task or exec")
 	}
-	if h.Value == "" || len(h.Value) > maxHoldValue || !plain(h.Value) {
-		bad.Add("value", "must be 1 to %d bytes of UTF-8 that can be printed", maxHoldValue)
+	// Users and tasks are what clients named them, with any character but those that no request may have.
+	if h.Value == "" {
+		bad.Add("value", "is missing: give the id of the project, user, task or exec")
+	} else if len(h.Value) > maxHoldValue || !utf8.ValidString(h.Value) || strings.ContainsFunc(h.Value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		bad.Add("value", "must be at most %d bytes of UTF-8 without control characters", maxHoldValue)
 	}
 	if strings.TrimSpace(h.Reason) == "" {
-		bad.Add("reason", "is missing: say why, for those who will ask whether the hold may be removed")
+		bad.Add("reason", "is missing: say why, for those who will ask whether the hold may be released")
 	} else if len(h.Reason) > maxHoldReason || !plain(h.Reason) {
 		bad.Add("reason", "must be 1 to %d bytes of UTF-8 that can be printed", maxHoldReason)
 	}

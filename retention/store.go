@@ -50,15 +50,25 @@ type Store interface {
 	// Tombstones returns the tombstones of the execs.
 	Tombstones(ctx context.Context, execIDs []string) ([]Tombstone, error)
 
-	// AddHold adds a hold, at the time of the database's clock. A transaction of Remove that began before ends before it; a later one sees the hold.
+	// AddHold adds a hold, at the time of the database's clock. fault.InvalidRequest for an exec that there is not, and for an id with spaces around it that
+	// no exec has. A transaction of Remove that began before ends before it; a later one sees the hold.
 	AddHold(ctx context.Context, h Hold) (Hold, error)
 
 	// RemoveHold ends a hold; fault.UnknownHold when there is none with this id that has not been removed.
 	RemoveHold(ctx context.Context, id, by string) (Hold, error)
 
+	// HoldsOn returns at most limit holds that have not been removed and name an exec, oldest first; it may have been removed.
+	HoldsOn(ctx context.Context, exec HoldSubject, limit int) ([]Hold, error)
+
+	// Covered returns how many execs there are that each hold names, counting no further than most.
+	Covered(ctx context.Context, holds []Hold, most int) ([]int, error)
+
 	// Holds returns at most limit holds that have not been removed, oldest first, after one of them.
 	Holds(ctx context.Context, after HoldCursor, limit int) ([]Hold, error)
 }
+
+// HoldSubject is what holds can name of an exec.
+type HoldSubject struct{ ProjectID, UserID, TaskID, ExecID string }
 
 // Part is what a rule removes of an exec.
 type Part string

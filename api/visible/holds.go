@@ -18,6 +18,12 @@ type HoldStore interface {
 	// AddHold adds a hold; fault.InvalidRequest names wrong fields.
 	AddHold(ctx context.Context, h retention.Hold) (retention.Hold, error)
 
+	// HoldsOn returns at most limit holds that name an exec, oldest first.
+	HoldsOn(ctx context.Context, exec retention.HoldSubject, limit int) ([]retention.Hold, error)
+
+	// Covered returns how many execs each hold names, counting no further than most.
+	Covered(ctx context.Context, holds []retention.Hold, most int) ([]int, error)
+
 	// RemoveHold ends a hold; fault.UnknownHold if there is none with this id.
 	RemoveHold(ctx context.Context, id, by string) (retention.Hold, error)
 }
@@ -53,6 +59,16 @@ func (h Holds) Add(ctx context.Context, caller tokens.Token, kind retention.Hold
 		return retention.Hold{}, err
 	}
 	return h.Store.AddHold(ctx, wanted)
+}
+
+// On returns at most limit holds that name an exec, oldest first. The exec may have been removed.
+func (h Holds) On(ctx context.Context, rec audit.Record, limit int) ([]retention.Hold, error) {
+	return h.Store.HoldsOn(ctx, retention.HoldSubject{ProjectID: rec.ProjectID, UserID: rec.UserID, TaskID: rec.TaskID, ExecID: rec.ExecID}, limit)
+}
+
+// Covered returns how many execs each hold names, counting no further than most.
+func (h Holds) Covered(ctx context.Context, holds []retention.Hold, most int) ([]int, error) {
+	return h.Store.Covered(ctx, holds, most)
 }
 
 // Remove ends a hold by the caller: fault.UnknownHold.

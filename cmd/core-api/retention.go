@@ -16,6 +16,7 @@ import (
 	"secbox/server"
 	"secbox/settings"
 	"secbox/store"
+	"secbox/translog/verify"
 )
 
 func (c *command) retentionCommand() *cobra.Command {
@@ -170,7 +171,7 @@ func (c *command) holdList() *cobra.Command {
 				table := tabwriter.NewWriter(c.stdout, 0, 4, 2, ' ', 0)
 				fmt.Fprintln(table, "ID\tHOLDS\tADDED\tBY\tREASON")
 				for _, h := range holds {
-					fmt.Fprintf(table, "%s\t%s %s\t%s\t%s\t%s\n", h.ID, h.Kind, h.Value, h.AddedAt.Format(time.RFC3339), h.AddedBy, h.Reason)
+					fmt.Fprintf(table, "%s\t%s %s\t%s\t%s\t%s\n", h.ID, h.Kind, verify.Printable(h.Value), h.AddedAt.Format(time.RFC3339), h.AddedBy, h.Reason)
 				}
 				return table.Flush()
 			})

@@ -138,8 +138,8 @@ func retentionKeeps(t *testing.T, f Fixture) {
 	add(retention.Due, unchanged)
 	add(retention.Due, func(r *audit.Record) { r.ArtifactsPath = "" })
 	for _, kind := range retention.HoldKinds {
-		add(retention.Held, func(r *audit.Record) {
-			value := "kept"
+		value := "kept\u202e"
+		held := closedExec(t, f, func(r *audit.Record) {
 			switch kind {
 			case retention.HoldProject:
 				r.ProjectID = value
@@ -150,10 +150,19 @@ func retentionKeeps(t *testing.T, f Fixture) {
 			case retention.HoldExec:
 				value = r.ExecID
 			}
-			if _, err := s.AddHold(t.Context(), retention.Hold{ID: newID(), Kind: kind, Value: value, Reason: "a trial", AddedBy: "tok"}); err != nil {
-				t.Fatal(err)
-			}
 		})
+		want[held.ExecID] = retention.Held
+		hold, err := s.AddHold(t.Context(), retention.Hold{ID: newID(), Kind: kind, Value: value, Reason: "a trial", AddedBy: "tok"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		on, err := s.HoldsOn(t.Context(), retention.HoldSubject{ProjectID: held.ProjectID, UserID: held.UserID, TaskID: held.TaskID, ExecID: held.ExecID}, 2)
+		if err != nil || len(on) != 1 || on[0] != hold {
+			t.Errorf("holds on an exec that a hold by %s names: %+v, %v", kind, on, err)
+		}
+		if n, err := s.Covered(t.Context(), []retention.Hold{hold, {Kind: kind, Value: "none"}}, 5); err != nil || !slices.Equal(n, []int{1, 0}) {
+			t.Errorf("a hold by %s covers %d, %v", kind, n, err)
+		}
 	}
 	add(retention.Young, func(r *audit.Record) { r.CreatedAt = tomorrow.Add(-time.Second) })
 	open := record()
@@ -433,7 +442,14 @@ func retentionProjects(t *testing.T, f Fixture) {
 	if due("ann", base.Add(time.Hour)) {
 		t.Error("while an exec runs")
 	}
-	if _, err := s.AddHold(t.Context(), retention.Hold{ID: newID(), Kind: "agent", Value: "x\n"}); !fault.Is(err, fault.InvalidRequest) {
-		t.Errorf("an invalid hold: %v", err)
+	for _, bad := range []retention.Hold{{Kind: "agent", Value: "x\n"}, {Kind: retention.HoldExec, Value: newID(), Reason: "a trial"}, {Kind: retention.HoldUser, Value: " ann", Reason: "a trial"}} {
+		bad.ID = newID()
+		if _, err := s.AddHold(t.Context(), bad); !fault.Is(err, fault.InvalidRequest) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+	mustOpen(t, f.Audit(), in(record(), func(r *audit.Record) { r.UserID = " ann" }))
+	if _, err := s.AddHold(t.Context(), retention.Hold{ID: newID(), Kind: retention.HoldUser, Value: " ann", Reason: "a trial"}); err != nil {
+		t.Errorf("a user whose id begins with a space: %v", err)
 	}
 }
