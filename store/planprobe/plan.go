@@ -4,14 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	"secbox/admin"
 	"secbox/audit"
-	"secbox/catalog"
-	"secbox/registry"
 )
 
 // MaxBuffers is the most pages that PostgreSQL may touch for a list of 50: one per row, since they are far apart, and those of the index.
@@ -43,22 +42,50 @@ func (p Plan) Good(maxBuffers int64) error {
 	return nil
 }
 
-// List returns the plan of a list.
-func List(ctx context.Context, db Database, f audit.Filter, after *audit.Cursor, limit int) (Plan, error) {
-	text, err := db.ExplainList(ctx, f, after, limit)
+// ofTransaction are statements that have no plan.
+var ofTransaction = regexp.MustCompile(`(?i)^(begin|commit|rollback|savepoint|release|pragma|deallocate)\b`)
+
+// Of returns the plan of the last statement that a call runs.
+func Of(ctx context.Context, db Database, call func() error) (Plan, error) {
+	var mu sync.Mutex
+	var last string
+	var args []any
+	stop := db.Watch(func(statement string, values []any) {
+		if ofTransaction.MatchString(statement) {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		last, args = statement, values
+	})
+	err := call()
+	stop()
+	if err != nil {
+		return Plan{}, err
+	}
+	return Explained(ctx, db, last, args)
+}
+
+// Explained returns the plan of a query.
+func Explained(ctx context.Context, db Database, statement string, args []any) (Plan, error) {
+	text, err := db.Explain(ctx, statement, args)
 	if err != nil {
 		return Plan{}, err
 	}
 	return parse(db, text)
 }
 
+// List returns the plan of a list.
+func List(ctx context.Context, db Database, f audit.Filter, after *audit.Cursor, limit int) (Plan, error) {
+	return Of(ctx, db, func() error {
+		_, err := db.Audit().List(ctx, f, after, limit)
+		return err
+	})
+}
+
 // Outlines checks that statistics read only the index of the newest, in its order.
 func Outlines(ctx context.Context, db Database, since, until time.Time, most int) (Plan, error) {
-	text, err := db.ExplainOutlines(ctx, since, until, most)
-	if err != nil {
-		return Plan{}, err
-	}
-	p, err := parse(db, text)
+	p, err := Of(ctx, db, func() error { return db.Audit().Outlines(ctx, since, until, most, func(audit.Outline) {}) })
 	if err != nil {
 		return p, err
 	}
@@ -71,18 +98,19 @@ func Outlines(ctx context.Context, db Database, since, until time.Time, most int
 	return p, nil
 }
 
+// MaxJobBuffers is how many pages PostgreSQL may touch to find the tokens whose jobs wait, or the next job of one, for a few tokens.
+const MaxJobBuffers = 60
+
 // Activity checks that counts of hours and the slowest execs are read from the index of the newest alone. Both sort what they group.
 func Activity(ctx context.Context, db Database, since, until time.Time, requestedBy string) error {
-	hours, err := db.ExplainHours(ctx, since, until, requestedBy)
-	if err != nil {
-		return err
-	}
-	slowest, err := db.ExplainSlowest(ctx, since, until, requestedBy, 10_000, 5)
-	if err != nil {
-		return err
-	}
-	for _, text := range []string{hours, slowest} {
-		p, err := parse(db, strings.ReplaceAll(text, "SCAN newest\n", "")) // the subquery, which is no table
+	for _, call := range []func() error{
+		func() error { return db.Audit().Hours(ctx, since, until, requestedBy, func(audit.HourCount) {}) },
+		func() error {
+			_, err := db.Audit().Slowest(ctx, since, until, requestedBy, 10_000, 5)
+			return err
+		},
+	} {
+		p, err := Of(ctx, db, call)
 		if err != nil {
 			return err
 		}
@@ -91,57 +119,6 @@ func Activity(ctx context.Context, db Database, since, until time.Time, requeste
 		}
 	}
 	return nil
-}
-
-// MaxJobBuffers is how many pages PostgreSQL may touch to find the tokens whose jobs wait, or the next job of one, for a few tokens.
-const MaxJobBuffers = 60
-
-// Jobs checks that the jobs that wait are found by their indexes, whatever their number: the tokens of one priority, and the oldest job of one and those
-// that have expired in the order of their index.
-func Jobs(ctx context.Context, db Database, token string) error {
-	tokens, oldest, expired, err := db.ExplainJobs(ctx, token)
-	if err != nil {
-		return err
-	}
-	for text, index := range map[string]string{
-		strings.ReplaceAll(tokens, "SCAN heads", ""): "sandbox_exec_jobs_waiting", oldest: "sandbox_exec_jobs_waiting", expired: "sandbox_exec_jobs_expiry",
-	} {
-		p, err := parse(db, text)
-		if err != nil {
-			return err
-		}
-		if p.Sorts || p.Scans || !slices.Equal(p.Indexes, []string{index}) || p.Buffers > MaxJobBuffers {
-			return fmt.Errorf("jobs are not found by the index %s:\n%s", index, p.Text)
-		}
-	}
-	return nil
-}
-
-// Entries returns the plan of a list of the registry's entries.
-func Entries(ctx context.Context, db Database, q registry.Query, after string, limit int) (Plan, error) {
-	text, err := db.ExplainEntries(ctx, q, after, limit)
-	if err != nil {
-		return Plan{}, err
-	}
-	return parse(db, text)
-}
-
-// AdminEvents returns the plan of a list of administrative events.
-func AdminEvents(ctx context.Context, db Database, f admin.Filter, after *admin.Cursor, limit int) (Plan, error) {
-	text, err := db.ExplainAdminEvents(ctx, f, after, limit)
-	if err != nil {
-		return Plan{}, err
-	}
-	return parse(db, text)
-}
-
-// RegistryEvents returns the plan of a list of the registry's events.
-func RegistryEvents(ctx context.Context, db Database, kind catalog.Kind, name string, after *registry.Cursor, limit int) (Plan, error) {
-	text, err := db.ExplainRegistryEvents(ctx, kind, name, after, limit)
-	if err != nil {
-		return Plan{}, err
-	}
-	return parse(db, text)
 }
 
 func parse(db Database, text string) (Plan, error) {
@@ -218,6 +195,7 @@ func parsePostgres(text string) (Plan, error) {
 // parseSQLite reads steps such as "SEARCH sandbox_execs USING INDEX sandbox_execs_task (task_id=?)".
 func parseSQLite(text string) Plan {
 	p := Plan{Text: text, Buffers: -1, Rows: -1}
+	var made []string // subqueries, which are no tables
 	for step := range strings.Lines(text) {
 		words := strings.Fields(step)
 		p.Covered = p.Covered || strings.Contains(step, "COVERING INDEX")
@@ -225,6 +203,9 @@ func parseSQLite(text string) Plan {
 		case strings.Contains(step, "TEMP B-TREE"):
 			p.Sorts = true
 		case strings.Contains(step, "json_each"), strings.HasPrefix(step, "SCAN CONSTANT ROW"): // the list in a scope filter, and no table
+		case len(words) > 1 && (words[0] == "CO-ROUTINE" || words[0] == "MATERIALIZE"):
+			made = append(made, words[1])
+		case len(words) > 1 && words[0] == "SCAN" && slices.Contains(made, words[1]):
 		case len(words) > 0 && (words[0] == "SEARCH" || words[0] == "SCAN"):
 			at := slices.Index(words, "INDEX")
 			if at < 0 || at+1 >= len(words) {

@@ -1,6 +1,6 @@
-// Package planprobe checks the cost of a list of execs, or of the registry, in the database's plan: it must read one index in the order of the list, sort
-// nothing, and touch few pages, for any number of rows. Tests and the bench program use it. It imports no driver; a database that can be
-// probed implements Database.
+// Package planprobe checks what statements cost by the plans of the databases. A list of execs, of administrative events or of the registry must read
+// one index in its order, sort nothing, and touch few pages, for any number of rows. No statement at all may read a table from end to end that grows
+// with use. Tests and the bench program use it. It imports no driver; a database that can be probed implements Database.
 package planprobe
 
 import (
@@ -12,25 +12,22 @@ import (
 	"strings"
 	"time"
 
-	"secbox/admin"
 	"secbox/audit"
-	"secbox/catalog"
-	"secbox/registry"
 )
 
-// Database can be filled quickly and explains its lists.
+// Database can be filled quickly, and explains its statements.
 type Database interface {
 	Kind() string // "sqlite" or "postgres"
+	Audit() audit.Store
 	Load(ctx context.Context, rows iter.Seq[audit.Record]) error
 	LoadHistories(ctx context.Context, execs iter.Seq2[audit.Record, audit.Record]) error // as they were opened, and as they ended
-	ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error)
-	ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error)
-	ExplainHours(ctx context.Context, since, until time.Time, requestedBy string) (string, error)
-	ExplainSlowest(ctx context.Context, since, until time.Time, requestedBy string, most, limit int) (string, error)
-	ExplainJobs(ctx context.Context, token string) (tokens, oldest, expired string, err error)
-	ExplainEntries(ctx context.Context, q registry.Query, after string, limit int) (string, error)
-	ExplainAdminEvents(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) (string, error)
-	ExplainRegistryEvents(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) (string, error)
+
+	// Watch calls see with each statement that runs, until stop is called. Calls may be concurrent.
+	Watch(see func(statement string, args []any)) (stop func())
+	// Explain returns the plan of a query, which PostgreSQL runs.
+	Explain(ctx context.Context, statement string, args []any) (string, error)
+	// ExplainAtBest returns plans of a statement, which does not run, in which PostgreSQL avoids reading whole tables and sorting at any cost.
+	ExplainAtBest(ctx context.Context, statement string, args []any) ([]string, error)
 }
 
 // ExecsPerTask is the number of generated execs of one task: one page of a list.

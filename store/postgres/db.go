@@ -46,6 +46,7 @@ type DB struct {
 	pool  *pgxpool.Pool
 	rings *river.Client[pgx.Tx]
 	lists chan struct{} // a permit for each running list: half of the connections, so that a look-up, such as that of a token, never waits for lists
+	watch *row.Watch
 }
 
 // Open connects and migrates. It fails with fault.InvalidSettings for a URL that cannot be parsed, and with fault.DatabaseUnavailable for a
@@ -67,11 +68,13 @@ func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	if err != nil {
 		return nil, interpretError(err)
 	}
+	watch := &row.Watch{}
+	cfg.ConnConfig.Tracer = tracer{watch}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, interpretError(err)
 	}
-	db := &DB{pool: pool, rings: rings, lists: make(chan struct{}, max(1, cfg.MaxConns/2))}
+	db := &DB{pool: pool, rings: rings, lists: make(chan struct{}, max(1, cfg.MaxConns/2)), watch: watch}
 	if err := db.reach(ctx); err != nil {
 		pool.Close()
 		return nil, err

@@ -3,14 +3,11 @@ package postgres
 import (
 	"context"
 	"iter"
-	"time"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
-	"secbox/admin"
 	"secbox/audit"
-	"secbox/catalog"
-	"secbox/registry"
 	"secbox/store/internal/row"
 )
 
@@ -92,66 +89,75 @@ func (db *DB) loadHistories(ctx context.Context, opened, ended [][]any) error {
 	})
 }
 
-// ExplainList runs a list and returns its plan from EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON).
-func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error) {
-	statement, args, err := row.Records{Database: db.statements()}.ListStatement(ctx, f, after, limit)
-	if err != nil {
-		return "", err
+// tracer tells the watch of each statement.
+type tracer struct{ watch *row.Watch }
+
+func (t tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	t.watch.Saw(q.SQL, q.Args)
+	return ctx
+}
+
+func (t tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
+	for _, q := range b.Batch.QueuedQueries {
+		t.watch.Saw(q.SQL, q.Arguments)
 	}
-	return db.explain(ctx, statement, args)
+	return ctx
 }
 
-// ExplainOutlines runs the query of statistics and returns its plan.
-func (db *DB) ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error) {
-	statement, args := db.statements().OutlinesQuery(since, until, most)
-	return db.explain(ctx, statement, args)
+func (tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData)     {}
+func (tracer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (tracer) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+
+// Watch calls see with each statement that runs, until stop is called. Calls may be concurrent.
+func (db *DB) Watch(see func(statement string, args []any)) (stop func()) {
+	return db.watch.Begin(func(statement string, args []any) {
+		if len(args) > 0 {
+			if _, ok := args[0].(pgx.QueryExecMode); ok { // an option, which is no parameter
+				args = args[1:]
+			}
+		}
+		see(statement, args)
+	})
 }
 
-// ExplainHours returns the plan of the counts of hours.
-func (db *DB) ExplainHours(ctx context.Context, since, until time.Time, requestedBy string) (string, error) {
-	statement, args := db.statements().HoursQuery(since, until, requestedBy)
-	return db.explain(ctx, statement, args)
-}
-
-// ExplainSlowest returns the plan of the list of the slowest execs.
-func (db *DB) ExplainSlowest(ctx context.Context, since, until time.Time, requestedBy string, most, limit int) (string, error) {
-	statement, args := db.statements().SlowestQuery(since, until, requestedBy, most, limit)
-	return db.explain(ctx, statement, args)
-}
-
-// ExplainJobs returns the plans of the search for the next job of a token, and for those that have expired.
-func (db *DB) ExplainJobs(ctx context.Context, token string) (tokens, oldest, expired string, err error) {
-	if tokens, err = db.explain(ctx, row.JobTokens, []any{int64(1)}); err != nil {
-		return "", "", "", err
-	}
-	if oldest, err = db.explain(ctx, row.OldestJob, []any{int64(1), token}); err != nil {
-		return "", "", "", err
-	}
-	statement, args := db.statements().ExpiredQuery(50)
-	expired, err = db.explain(ctx, statement, args)
-	return tokens, oldest, expired, err
-}
-
-// ExplainEntries returns the plan of a list of the registry's entries.
-func (db *DB) ExplainEntries(ctx context.Context, q registry.Query, after string, limit int) (string, error) {
-	statement, args := db.statements().EntriesQuery(q, after, limit)
-	return db.explain(ctx, statement, args)
-}
-
-// ExplainAdminEvents returns the plan of a list of administrative events.
-func (db *DB) ExplainAdminEvents(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) (string, error) {
-	statement, args := db.statements().EventsQuery(f, after, limit)
-	return db.explain(ctx, statement, args)
-}
-
-// ExplainRegistryEvents returns the plan of a list of the registry's events.
-func (db *DB) ExplainRegistryEvents(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) (string, error) {
-	statement, args := db.statements().RegistryEventsQuery(kind, name, after, limit)
-	return db.explain(ctx, statement, args)
-}
-
-func (db *DB) explain(ctx context.Context, statement string, args []any) (string, error) {
+// Explain runs a query and returns its plan from EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON).
+func (db *DB) Explain(ctx context.Context, statement string, args []any) (string, error) {
 	plan, _, err := row.One(ctx, db.run, row.Value[string],
 		"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 	return plan, err
+}
+
+// ExplainAtBest returns two plans of a statement, which does not run: for its parameters, and for any. The planner avoids scans of tables and sorts at any
+// cost, so those that are left need another index.
+func (db *DB) ExplainAtBest(ctx context.Context, statement string, args []any) (plans []string, err error) {
+	const name = "explained"
+	err = db.call(ctx, func(ctx context.Context) error {
+		plans = nil
+		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {
+				return err
+			}
+			prepared, err := tx.Prepare(ctx, name, statement)
+			if err != nil {
+				return err
+			}
+			defer tx.Conn().Deallocate(context.WithoutCancel(ctx), name) //nolint:errcheck // the connection is only of use without it
+			generic := "EXPLAIN (FORMAT JSON) EXECUTE " + name
+			if n := len(prepared.ParamOIDs); n > 0 {
+				generic += "(NULL" + strings.Repeat(", NULL", n-1) + ")"
+			}
+			for _, q := range []struct {
+				explain string
+				args    []any
+			}{{"EXPLAIN (FORMAT JSON) " + statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)}, {generic, nil}} {
+				var plan string
+				if err := tx.QueryRow(ctx, q.explain, q.args...).Scan(&plan); err != nil {
+					return err
+				}
+				plans = append(plans, plan)
+			}
+			return nil
+		})
+	})
+	return plans, err
 }

@@ -52,6 +52,7 @@ type DB struct {
 	now    func() time.Time // the database's clock is this host's
 
 	prepared sync.Map // *sql.Stmt for reading, by text; see lookUp
+	watch    *row.Watch
 
 	closed atomic.Bool // database/sql has no typed error for it
 }
@@ -78,7 +79,8 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	if err != nil {
 		return nil, interpretError(err)
 	}
-	db := &DB{writer: newWriter(write), lists: make(chan struct{}, listers), now: time.Now}
+	watch := &row.Watch{}
+	db := &DB{writer: newWriter(write, watch), lists: make(chan struct{}, listers), now: time.Now, watch: watch}
 	db.read, err = connect(path, readers, url.Values{"_query_only": {"1"}})
 	if err != nil {
 		write.Close()
@@ -254,6 +256,7 @@ func (db *DB) inTx(ctx context.Context, fn func(tx tx) error) error {
 // query calls each for each row. It may take long, so only few run at once.
 func (db *DB) query(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
 	return db.listing(ctx, func(ctx context.Context) error {
+		db.watch.Saw(statement, args)
 		rows, err := db.read.QueryContext(ctx, statement, args...)
 		return every(rows, err, each)
 	})
@@ -288,6 +291,7 @@ func (db *DB) snapshot(ctx context.Context, fn func(row.Run) error) error {
 			if err != nil {
 				return err
 			}
+			db.watch.Saw(statement, args)
 			rows, err := tx.StmtContext(ctx, prepared).QueryContext(ctx, args...)
 			return every(rows, err, each)
 		})
@@ -305,6 +309,7 @@ func (db *DB) lookUp(ctx context.Context, each func(row.Scan) error, statement s
 	if err != nil {
 		return interpretError(err)
 	}
+	db.watch.Saw(statement, args)
 	rows, err := prepared.QueryContext(ctx, args...)
 	return interpretError(every(rows, err, each))
 }

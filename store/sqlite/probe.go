@@ -8,10 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"secbox/admin"
 	"secbox/audit"
-	"secbox/catalog"
-	"secbox/registry"
 	"secbox/store/internal/row"
 )
 
@@ -145,69 +142,21 @@ func loadSome(ctx context.Context, tx *sql.Tx, next func() (*audit.Record, audit
 	return true, nil
 }
 
-// ExplainList returns the plan of a list from EXPLAIN QUERY PLAN, one step per line.
-func (db *DB) ExplainList(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, error) {
-	statement, args, err := row.Records{Database: db.statements()}.ListStatement(ctx, f, after, limit)
-	if err != nil {
-		return "", err
-	}
-	return db.explain(ctx, statement, args)
-}
+// Watch calls see with each statement that runs, until stop is called. Calls may be concurrent.
+func (db *DB) Watch(see func(statement string, args []any)) (stop func()) { return db.watch.Begin(see) }
 
-// ExplainOutlines returns the plan of the query of statistics.
-func (db *DB) ExplainOutlines(ctx context.Context, since, until time.Time, most int) (string, error) {
-	statement, args := db.statements().OutlinesQuery(since, until, most)
-	return db.explain(ctx, statement, args)
-}
-
-// ExplainHours returns the plan of the counts of hours.
-func (db *DB) ExplainHours(ctx context.Context, since, until time.Time, requestedBy string) (string, error) {
-	statement, args := db.statements().HoursQuery(since, until, requestedBy)
-	return db.explain(ctx, statement, args)
-}
-
-// ExplainSlowest returns the plan of the list of the slowest execs.
-func (db *DB) ExplainSlowest(ctx context.Context, since, until time.Time, requestedBy string, most, limit int) (string, error) {
-	statement, args := db.statements().SlowestQuery(since, until, requestedBy, most, limit)
-	return db.explain(ctx, statement, args)
-}
-
-// ExplainJobs returns the plans of the search for the next job of a token, and for those that have expired.
-func (db *DB) ExplainJobs(ctx context.Context, token string) (tokens, oldest, expired string, err error) {
-	if tokens, err = db.explain(ctx, row.JobTokens, []any{int64(1)}); err != nil {
-		return "", "", "", err
-	}
-	if oldest, err = db.explain(ctx, row.OldestJob, []any{int64(1), token}); err != nil {
-		return "", "", "", err
-	}
-	statement, args := db.statements().ExpiredQuery(50)
-	expired, err = db.explain(ctx, statement, args)
-	return tokens, oldest, expired, err
-}
-
-// ExplainEntries returns the plan of a list of the registry's entries.
-func (db *DB) ExplainEntries(ctx context.Context, q registry.Query, after string, limit int) (string, error) {
-	statement, args := db.statements().EntriesQuery(q, after, limit)
-	return db.explain(ctx, statement, args)
-}
-
-// ExplainAdminEvents returns the plan of a list of administrative events.
-func (db *DB) ExplainAdminEvents(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) (string, error) {
-	statement, args := db.statements().EventsQuery(f, after, limit)
-	return db.explain(ctx, statement, args)
-}
-
-// ExplainRegistryEvents returns the plan of a list of the registry's events.
-func (db *DB) ExplainRegistryEvents(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) (string, error) {
-	statement, args := db.statements().RegistryEventsQuery(kind, name, after, limit)
-	return db.explain(ctx, statement, args)
-}
-
-func (db *DB) explain(ctx context.Context, statement string, args []any) (string, error) {
+// Explain returns the plan of a statement from EXPLAIN QUERY PLAN, one step per line.
+func (db *DB) Explain(ctx context.Context, statement string, args []any) (string, error) {
 	steps, err := row.All(ctx, db.query, func(scan row.Scan) (step string, err error) {
 		var id, parent, unused int
 		err = scan(&id, &parent, &unused, &step)
 		return step, err
 	}, "EXPLAIN QUERY PLAN "+statement, args...)
 	return strings.Join(steps, "\n"), err
+}
+
+// ExplainAtBest returns the plan of a statement. Without statistics there is one.
+func (db *DB) ExplainAtBest(ctx context.Context, statement string, args []any) ([]string, error) {
+	plan, err := db.Explain(ctx, statement, args)
+	return []string{plan}, err
 }

@@ -26,6 +26,7 @@ const maxBatch = 32
 // for the outcome, which takes a moment.
 type writer struct {
 	pool      *sql.DB // of the one connection
+	watch     *row.Watch
 	writeLock chan struct{}
 
 	mu      sync.Mutex
@@ -48,8 +49,8 @@ type job struct {
 	panicked any // the value that do panicked with; run panics with it in the caller's goroutine
 }
 
-func newWriter(pool *sql.DB) *writer {
-	return &writer{pool: pool, writeLock: make(chan struct{}, 1), prepared: map[string]*sql.Stmt{}}
+func newWriter(pool *sql.DB, watch *row.Watch) *writer {
+	return &writer{pool: pool, watch: watch, writeLock: make(chan struct{}, 1), prepared: map[string]*sql.Stmt{}}
 }
 
 // run runs do in one durable transaction. An error of do rolls it back and is returned.
@@ -272,6 +273,7 @@ func (t tx) exec(statement string, args ...any) (changed int64, err error) {
 	if err != nil {
 		return 0, err
 	}
+	t.w.watch.Saw(statement, args)
 	result, err := s.ExecContext(context.Background(), args...)
 	if err != nil {
 		return 0, err
@@ -285,6 +287,7 @@ func (t tx) each(_ context.Context, each func(row.Scan) error, statement string,
 	if err != nil {
 		return err
 	}
+	t.w.watch.Saw(statement, args)
 	rows, err := s.QueryContext(context.Background(), args...)
 	return every(rows, err, each)
 }

@@ -38,7 +38,10 @@ func adminPlans(t *testing.T, f Fixture) {
 	} {
 		for _, filter := range filters {
 			for _, after := range []*admin.Cursor{nil, middle} {
-				p, err := planprobe.AdminEvents(t.Context(), f.Database, filter, after, 50)
+				p, err := planprobe.Of(t.Context(), f.Database, func() error {
+					_, err := f.AdminEvents().List(t.Context(), filter, after, 50)
+					return err
+				})
 				if err == nil {
 					err = p.Good(planprobe.MaxBuffers)
 				}

@@ -12,6 +12,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/jobs"
+	"secbox/store/internal/row"
 	"secbox/store/planprobe"
 )
 
@@ -348,8 +349,31 @@ func jobPlans(t *testing.T, f Fixture) {
 		" SELECT 'e' || n, n % 3, 'token-' || (n % 7), " + at + ", " + at + ", 3, " + sealed + " FROM (" + numbers + ") AS numbers"); err != nil {
 		t.Fatal(err)
 	}
-	if err := planprobe.Jobs(t.Context(), f.Database, "token-3"); err != nil {
-		t.Error(err)
+	tokens, err := planprobe.Of(t.Context(), f.Database, func() error {
+		_, err := f.Jobs().Take(t.Context(), "n1", func([]string) (string, bool) { return "", false })
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	oldest, err := planprobe.Explained(t.Context(), f.Database, row.OldestJob, []any{int64(1), "token-3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expired, err := planprobe.Of(t.Context(), f.Database, func() error {
+		_, err := f.Jobs().TakeExpired(t.Context(), "n1", 0)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		plan  planprobe.Plan
+		index string
+	}{{tokens, "sandbox_exec_jobs_waiting"}, {oldest, "sandbox_exec_jobs_waiting"}, {expired, "sandbox_exec_jobs_expiry"}} {
+		if p := c.plan; p.Sorts || p.Scans || !slices.Contains(p.Indexes, c.index) || p.Buffers > planprobe.MaxJobBuffers {
+			t.Errorf("jobs are not found by the index %s:\n%s", c.index, p.Text)
+		}
 	}
 	wantJobs(t, f, "filled", 10_000, 10_000)
 	if taken := mustTake(t, f.Jobs(), "n1", first("token-0")); taken == nil || taken.RequestedBy != "token-1" || taken.ExecID != "e15" {

@@ -48,7 +48,10 @@ func registryPlans(t *testing.T, f Fixture) {
 		"an author's, paged":   {registry.Query{Kind: catalog.Agent, By: author}, "n-03000", "registry_entries_author"},
 		"without entries":      {registry.Query{Kind: catalog.Agent, By: registry.Owner{AgentID: "a", UserID: "none"}}, "", "registry_entries_author"},
 	} {
-		p, err := planprobe.Entries(t.Context(), f.Database, c.query, c.after, 50)
+		p, err := planprobe.Of(t.Context(), f.Database, func() error {
+			_, err := f.Registry().Entries(t.Context(), c.query, c.after, 50)
+			return err
+		})
 		if err == nil {
 			err = p.Good(0)
 		}
@@ -57,7 +60,10 @@ func registryPlans(t *testing.T, f Fixture) {
 		}
 	}
 	for name, after := range map[string]*registry.Cursor{"first page": nil, "a page in the middle": {At: time.Unix(3000, 0), ID: "e03000"}} {
-		p, err := planprobe.RegistryEvents(t.Context(), f.Database, catalog.Skill, "n-00001", after, 50)
+		p, err := planprobe.Of(t.Context(), f.Database, func() error {
+			_, err := f.Registry().Events(t.Context(), catalog.Skill, "n-00001", after, 50)
+			return err
+		})
 		if err == nil {
 			err = p.Good(planprobe.MaxBuffers)
 		}

@@ -106,14 +106,9 @@ func scanTaken(scan Scan) (t jobs.Taken, err error) {
 
 // TakeExpired implements jobs.Store.
 func (db Jobs) TakeExpired(ctx context.Context, node string, most int) ([]string, error) {
-	query, args := db.ExpiredQuery(most)
-	return All(ctx, db.Write, Value[string], "UPDATE sandbox_exec_jobs SET taken_by = "+args.Add(Text(node))+" WHERE taken_by = '' AND exec_id IN ("+query+db.Lock+") RETURNING exec_id", args...)
-}
-
-// ExpiredQuery returns the query for the jobs that have waited too long, and its parameters.
-func (db Database) ExpiredQuery(most int) (string, Params) {
-	var args Params
-	return "SELECT exec_id FROM sandbox_exec_jobs WHERE taken_by = '' AND expires_at <= " + db.Now(&args) + " ORDER BY expires_at, exec_id LIMIT " + args.Add(int64(most)), args
+	args := Params{Text(node), int64(most)}
+	return All(ctx, db.Write, Value[string], "UPDATE sandbox_exec_jobs SET taken_by = $1 WHERE taken_by = '' AND exec_id IN ("+
+		"SELECT exec_id FROM sandbox_exec_jobs WHERE taken_by = '' AND expires_at <= "+db.Now(&args)+" ORDER BY expires_at, exec_id LIMIT $2"+db.Lock+") RETURNING exec_id", args...)
 }
 
 // Return implements jobs.Store.
