@@ -38,7 +38,7 @@ func (l *refusingLog) Open(ctx context.Context, r audit.Record) (*audit.Record, 
 // changes returns the rows of changes, the newest first.
 func (f *fixture) changes() []audit.Record {
 	f.t.Helper()
-	rows, err := f.db.Audit().List(f.t.Context(), audit.Filter{Kind: audit.KindChange}, nil, 100)
+	rows, _, err := f.db.Audit().List(f.t.Context(), audit.Filter{Kind: audit.KindChange}, nil, 100)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func (f *liveFixture) begin(secret, script, more string) (execID string, ended <
 	f.t.Helper()
 	seen := map[string]bool{}
 	list := func() []audit.Record {
-		rows, err := f.db.Audit().List(f.t.Context(), audit.Filter{Statuses: []audit.Status{audit.Running, audit.Queued}}, nil, 10)
+		rows, _, err := f.db.Audit().List(f.t.Context(), audit.Filter{Statuses: []audit.Status{audit.Running, audit.Queued}}, nil, 10)
 		must(f.t, err)
 		return rows
 	}

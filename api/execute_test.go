@@ -83,7 +83,7 @@ func TestForbiddenCommands(t *testing.T) {
 	for _, good := range []string{`["/workspace/work/skills/weather_skill/main.py"]`, `["./utils/helper.py"]`} {
 		data[api.V1Output](t, f.post(inSkill+"cat", good))
 	}
-	if rows, err := f.db.Audit().List(t.Context(), audit.Filter{Backend: "none"}, nil, 10); err != nil || len(rows) > 0 {
+	if rows, _, err := f.db.Audit().List(t.Context(), audit.Filter{Backend: "none"}, nil, 10); err != nil || len(rows) > 0 {
 		t.Errorf("ran in the sandbox: %+v, %v", rows, err)
 	}
 }

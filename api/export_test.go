@@ -212,14 +212,14 @@ func TestCutExportCutsTheConnection(t *testing.T) {
 // endlessRecords is records without an end.
 type endlessRecords struct{}
 
-func (endlessRecords) Walk(ctx context.Context, _ audit.Filter, _ *audit.Cursor, limit int, each func(audit.Record) bool) error {
+func (endlessRecords) Walk(ctx context.Context, _ audit.Filter, _ *audit.Cursor, limit int, each func(audit.Record) bool) (*audit.Cursor, error) {
 	r := newRecord(runner.Request{ProjectID: "p", Command: runner.Command{Args: []string{strings.Repeat("x", 10<<10)}}})
 	for range limit {
 		if !each(r) {
 			break
 		}
 	}
-	return ctx.Err()
+	return nil, ctx.Err()
 }
 
 // TestCutOffExportIsTold: the event of an export whose client hangs up says that it was cut off, and the place of the export is free again.

@@ -254,14 +254,14 @@ func (l *Log) newest(r Record) Record {
 	return r
 }
 
-// List returns at most limit records, newest first; see Store.List. A page of large records ends early, but has at least one record. next is
-// the start of the next page; nil on the last one. Like Get, List uses the ends that the database does not have yet, and leaves out records
+// List returns at most limit records, newest first; see Store.List. A page of large records ends early, and so does one that has looked at many records; next is
+// the start of the next page, and nil on the last one. Like Get, List uses the ends that the database does not have yet, and leaves out records
 // that no longer have a requested status because of them. (A record that has it only now appears when the database has its end.)
 func (l *Log) List(ctx context.Context, f Filter, after *Cursor, limit int) (items []Record, next *Cursor, err error) {
 	items = []Record{}
 	for bytes := 0; limit > 0; {
 		asked := min(limit+1-len(items), chunk)
-		page, err := l.store.List(ctx, f, after, asked)
+		page, next, err := l.store.List(ctx, f, after, asked)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -276,10 +276,30 @@ func (l *Log) List(ctx context.Context, f Filter, after *Cursor, limit int) (ite
 			}
 		}
 		if len(page) < asked {
-			break
+			return items, next, nil
 		}
 	}
 	return items, nil, nil
+}
+
+// Search calls each for at most most records of a filter, in its order, with nothing but exec_id, created_at, cmd and args, until each returns false. next is
+// where to go on, before the record that each refused; nil at the end. The function must not call the log.
+func (l *Log) Search(ctx context.Context, f Filter, after *Cursor, most int, each func(Record) bool) (next *Cursor, err error) {
+	f.OnlyCommands = true
+	n, more := 0, false
+	next, err = l.store.Walk(ctx, f, after, most+1, func(r Record) bool {
+		if n == most || !each(l.newest(r)) {
+			more = true
+			return false
+		}
+		n++
+		after = &Cursor{CreatedAt: r.CreatedAt, ExecID: r.ExecID}
+		return true
+	})
+	if more {
+		next = after
+	}
+	return next, err
 }
 
 // Events returns the history of an exec, oldest first, as the database has it.

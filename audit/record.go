@@ -236,8 +236,10 @@ type Filter struct {
 	Users       []string // only these users; nil: all
 
 	OldestFirst bool // the order of the list; cursors continue in it
-	Commands    bool // the records come without what Summary leaves out, except args and large_lists
 	Summary     bool // the records come without args, env_keys, env_hmacs, inputs, policy_snapshot and large_lists
+	Commands    bool // the records come without what Summary leaves out, except args and large_lists
+
+	OnlyCommands bool // the records have exec_id, created_at, cmd and args, and nothing else
 }
 
 // Cursor is the position after which a list continues: the key of the last item. Lists are in order of (created_at, exec_id), newest first unless the filter says otherwise.

@@ -36,12 +36,13 @@ type Store interface {
 	// OfKey returns the exec that has the idempotency key of the token; nil if none has. The key is not empty.
 	OfKey(ctx context.Context, requestedBy, key string) (*Record, error)
 
-	// List returns at most limit records in the order of the filter, after the cursor (nil: from the first), by keyset, never by offset.
-	List(ctx context.Context, f Filter, after *Cursor, limit int) ([]Record, error)
+	// List returns at most limit records in the order of the filter, after the cursor (nil: from the first), by keyset, never by offset. It looks at a bounded
+	// number of records: if few of them match, it returns fewer than limit, perhaps none, and next is where to go on. Else next is nil.
+	List(ctx context.Context, f Filter, after *Cursor, limit int) (items []Record, next *Cursor, err error)
 
-	// Walk calls each for the records of List in their order, one after the other as they are read, until each returns false. The function
+	// Walk calls each for the records of List in their order, one after the other as they are read, until each returns false; then next is nil. The function
 	// must not call the store.
-	Walk(ctx context.Context, f Filter, after *Cursor, limit int, each func(Record) bool) error
+	Walk(ctx context.Context, f Filter, after *Cursor, limit int, each func(Record) bool) (next *Cursor, err error)
 
 	// Outlines calls each for at most most execs created at since or later and before until, newest first. The function must not call
 	// the store.

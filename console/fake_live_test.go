@@ -68,7 +68,7 @@ func (c *core) begin(secret, script string) (execID string, ended <-chan struct{
 		c.run(secret, script)
 	}()
 	c.prints <- printed{stdout: "began\n"} // the script has begun to listen
-	rows, err := c.db.Audit().List(c.t.Context(), audit.Filter{Statuses: []audit.Status{audit.Running}}, nil, 1)
+	rows, _, err := c.db.Audit().List(c.t.Context(), audit.Filter{Statuses: []audit.Status{audit.Running}}, nil, 1)
 	must(c.t, err)
 	if len(rows) != 1 {
 		c.t.Fatalf("%d execs run", len(rows))

@@ -58,6 +58,8 @@ type fakeApp struct {
 
 	audit fakeAudit
 
+	barren bool // the first page of a list of execs has looked at many, and found none
+
 	canceled  []string
 	mu        sync.Mutex // of downloads, which frames make at once
 	downloads []string
@@ -112,9 +114,15 @@ func (f *fakeApp) Get(_ context.Context, _ tokens.Token, execID string) (audit.R
 	return audit.Record{}, fault.New(fault.UnknownExec, "there is no exec %s that you may see", execID)
 }
 
-// List ignores filters.
+// List ignores filters but ExecIDs.
 func (f *fakeApp) List(_ context.Context, _ tokens.Token, filter audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error) {
+	if f.barren && after == nil {
+		return nil, &audit.Cursor{CreatedAt: f.records[0].CreatedAt, ExecID: f.records[0].ExecID}, nil
+	}
 	rows := slices.Clone(f.records)
+	if filter.ExecIDs != nil {
+		rows = slices.DeleteFunc(rows, func(r audit.Record) bool { return !slices.Contains(filter.ExecIDs, r.ExecID) })
+	}
 	if filter.OldestFirst {
 		slices.Reverse(rows)
 	}
@@ -126,6 +134,18 @@ func (f *fakeApp) List(_ context.Context, _ tokens.Token, filter audit.Filter, a
 	}
 	last := rows[limit-1]
 	return rows[:limit], &audit.Cursor{CreatedAt: last.CreatedAt, ExecID: last.ExecID}, nil
+}
+
+// Search ignores filters, too.
+func (f *fakeApp) Search(ctx context.Context, caller tokens.Token, filter audit.Filter, after *audit.Cursor, most int, each func(audit.Record) bool) (*audit.Cursor, error) {
+	rows, next, err := f.List(ctx, caller, filter, after, most)
+	for _, rec := range rows {
+		if !each(rec) {
+			return after, err
+		}
+		after = &audit.Cursor{CreatedAt: rec.CreatedAt, ExecID: rec.ExecID}
+	}
+	return next, err
 }
 
 func (f *fakeApp) Names(context.Context, tokens.Token, ...string) (map[string]string, error) {

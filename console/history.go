@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"secbox/api/visible"
@@ -16,8 +17,7 @@ import (
 
 const (
 	historyRows = 50   // of a page
-	searchLook  = 1000 // rows that a page with a search looks at, at most
-	searchChunk = 200  // rows that it reads at once
+	searchLook  = 1000 // execs that a page with a search looks at, at most
 	maxSearch   = 200  // bytes of the text
 )
 
@@ -33,10 +33,10 @@ type historyList struct {
 	columns []column
 	rows    []audit.Record
 	names   map[string]string // of tokens
-	looked  int               // at rows, by a search
-	oldest  audit.Record      // the last row that a search looked at
+	looked  int               // at execs, by a search
 	next    ui.Address        // the next page
 	more    bool
+	reached time.Time  // where the next page goes on; zero: there is none
 	here    ui.Address // without the cursor
 	first   bool
 	newer   newerExecs
@@ -121,6 +121,7 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, erro
 		return out, err
 	}
 	if next != nil {
+		out.reached = next.CreatedAt
 		out.next, out.more = out.here.With("cursor", visible.EncodeCursor(*next, list)), true
 	}
 	out.newer = c.newerOf(out)
@@ -128,32 +129,28 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, erro
 	return out, nil
 }
 
-// search adds the rows whose command has the text, which is in lower case, in any case. It looks at searchLook rows at most, and returns the place where the next
+// search adds the rows whose command has the text, which is in lower case, in any case. It looks at searchLook execs at most, and returns the place where the next
 // search begins; nil at the end.
 func (c *Console) search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, text string, out *historyList) (*audit.Cursor, error) {
-	for out.looked < searchLook {
-		rows, next, err := c.cfg.Execs.List(ctx, caller, f, after, searchChunk)
-		if err != nil {
-			return nil, err
+	found := audit.Filter{ExecIDs: []string{}, Commands: f.Commands}
+	next, err := c.cfg.Execs.Search(ctx, caller, f, after, searchLook, func(rec audit.Record) bool {
+		if len(found.ExecIDs) == historyRows {
+			return false
 		}
-		for i, rec := range rows {
-			out.looked++
-			out.oldest = rec
-			if !hasText(rec, text) {
-				continue
-			}
-			if out.rows = append(out.rows, rec); len(out.rows) == historyRows {
-				if i == len(rows)-1 {
-					return next, nil
-				}
-				return &audit.Cursor{CreatedAt: rec.CreatedAt, ExecID: rec.ExecID}, nil
-			}
+		out.looked++
+		if hasText(rec, text) {
+			found.ExecIDs = append(found.ExecIDs, rec.ExecID)
 		}
-		if after = next; next == nil {
-			return nil, nil
-		}
+		return true
+	})
+	if err != nil || len(found.ExecIDs) == 0 {
+		return next, err
 	}
-	return after, nil
+	rows, cut, err := c.cfg.Execs.List(ctx, caller, found, nil, historyRows)
+	if out.rows = rows; cut != nil { // the rows are large
+		next = cut
+	}
+	return next, err
 }
 
 func hasText(rec audit.Record, lower string) bool {

@@ -105,6 +105,7 @@ type Tokens interface {
 type Execs interface {
 	Get(ctx context.Context, caller tokens.Token, execID string) (audit.Record, error)
 	List(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error)
+	Search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, most int, each func(audit.Record) bool) (*audit.Cursor, error)
 	Recent(ctx context.Context, caller tokens.Token, hours int) (audit.Recent, error)
 	Neighbour(ctx context.Context, caller tokens.Token, rec audit.Record, after bool) (execID string, err error)
 	Names(ctx context.Context, caller tokens.Token, ids ...string) (map[string]string, error)

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"html"
 	"io"
 	"net/http"
 	"strings"
@@ -77,6 +78,25 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"sign in", "/console/sign-in?next=/console/history"},
 	{"unknown exec", "/console/execs/none"},
 	{"refused parameter", "/console/history?nothing=1"},
+}
+
+// TestBarrenPagesGoOn: a page that has looked at many records and found none says how far it came, and leads to older ones.
+func TestBarrenPagesGoOn(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(60)
+	f.barren = true
+	url := f.serve(t)
+	for _, path := range []string{"/console/history", "/console/history?status=failed&project_id=demo", "/console/refused?user_id=ada"} {
+		page := get(t, url+path)
+		older := regexpOlder.FindStringSubmatch(page)
+		if !strings.Contains(page, "No record matches back to") || strings.Contains(page, "<tbody>") || older == nil {
+			t.Fatalf("%s: %.3000s", path, page)
+		}
+		if page := get(t, url+html.UnescapeString(older[1])); strings.Count(page, "<tr>") < 50 {
+			t.Errorf("%s: the next page has no rows", path)
+		}
+	}
+	valid(t, []document{{"barren", get(t, url+"/console/history")}})
 }
 
 // fullApp returns an application with something on every page.

@@ -91,7 +91,7 @@ func TestMCPServersRunInTheUsersSandbox(t *testing.T) { // 004 l11, 23, 337–33
 	if out, err := exec.Command("pgrep", "-af", "sleep "+mark).CombinedOutput(); err == nil {
 		t.Errorf("processes are left: %s", out)
 	}
-	rowsOf, err := s.database().Audit().List(t.Context(), audit.Filter{}, nil, 100)
+	rowsOf, _, err := s.database().Audit().List(t.Context(), audit.Filter{}, nil, 100)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func TestRefusedRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.inDatabase(func(ctx context.Context, db audit.Store) {
-		rows, err := db.List(ctx, audit.Filter{RequestedBy: noisyID}, nil, 1)
+		rows, _, err := db.List(ctx, audit.Filter{RequestedBy: noisyID}, nil, 1)
 		if err != nil || len(rows) != 1 || rows[0].ErrorReason != audit.RefusalsOmitted || !strings.HasPrefix(rows[0].Detail, fmt.Sprint(omitted, " refused requests")) {
 			t.Errorf("%v: %+v", err, rows)
 		}

@@ -34,7 +34,7 @@ const MaxMemory = 12 << 20
 
 // Records reads audit records; audit.Store implements it.
 type Records interface {
-	Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int, each func(audit.Record) bool) error
+	Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int, each func(audit.Record) bool) (next *audit.Cursor, err error)
 }
 
 // Log is the transparency log; translog.Log implements it.
@@ -167,7 +167,7 @@ func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Count
 		var exported []string
 		only := filter
 		only.ExecIDs = execIDs
-		if err := x.Records.Walk(ctx, only, nil, len(execIDs), func(r audit.Record) bool {
+		if _, err := x.Records.Walk(ctx, only, nil, len(execIDs), func(r audit.Record) bool {
 			if q.Only == nil || q.Only(r) {
 				exported = append(exported, r.ExecID)
 			}
@@ -263,7 +263,7 @@ func read(ctx context.Context, records Records, f audit.Filter, only func(audit.
 		p := page{text: buffers[turn][:0]}
 		var bad error
 		full, walked, skipped := false, 0, 0 // bytes of records that are not exported
-		err := records.Walk(ctx, f, after, limit, func(r audit.Record) bool {
+		next, err := records.Walk(ctx, f, after, limit, func(r audit.Record) bool {
 			if only != nil && !only(r) {
 				skipped += r.Size()
 			} else if p.text, bad = enc.record(p.text, r); bad != nil {
@@ -286,8 +286,11 @@ func read(ctx context.Context, records Records, f audit.Filter, only func(audit.
 		case <-ctx.Done():
 			return
 		}
-		if err != nil || !full && walked < limit {
+		if err != nil || next == nil && !full && walked < limit {
 			return
+		}
+		if next != nil {
+			after = next
 		}
 		limit = min(mostPage, max(1, pageBytes*walked/max(1, len(p.text)+skipped)))
 	}

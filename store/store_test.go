@@ -29,7 +29,7 @@ func TestOpenPicksTheDatabase(t *testing.T) {
 			if db.Kind() != kind {
 				t.Errorf("%.12s: %s, want %s", url, db.Kind(), kind)
 			}
-			if _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 1); err != nil {
+			if _, _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 1); err != nil {
 				t.Error(err)
 			}
 			if _, err := os.Stat(filepath.Join(dir, store.File)); (err == nil) != (kind == "sqlite") {

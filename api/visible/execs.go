@@ -24,6 +24,11 @@ type History interface {
 	List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (items []audit.Record, next *audit.Cursor, err error)
 }
 
+// Commands searches in the commands of records; see audit.Log.
+type Commands interface {
+	Search(ctx context.Context, f audit.Filter, after *audit.Cursor, most int, each func(audit.Record) bool) (next *audit.Cursor, err error)
+}
+
 // Tombstones tells what retention removed.
 type Tombstones interface {
 	Tombstones(ctx context.Context, execIDs []string) ([]retention.Tombstone, error)
@@ -53,6 +58,7 @@ type Execs struct {
 	Tokens     Tokens
 	Downloads  Downloads
 	Activity   Activity // of Recent
+	Commands   Commands // of Search
 }
 
 // Get returns the record of an exec. An exec that the caller may not see looks like an unknown one: fault.UnknownExec. One that retention
@@ -80,13 +86,30 @@ func (e Execs) Get(ctx context.Context, caller tokens.Token, execID string) (aud
 
 // List returns the records of History.List that the caller may see: a worker only its own.
 func (e Execs) List(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error) {
-	if caller.Role == tokens.Worker {
-		if f.RequestedBy != "" && f.RequestedBy != caller.ID {
-			return nil, nil, nil
-		}
-		f.RequestedBy = caller.ID
+	if !own(caller, &f) {
+		return nil, nil, nil
 	}
 	return e.History.List(ctx, f, after, limit)
+}
+
+// Search calls each for records of Commands.Search that the caller may see.
+func (e Execs) Search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, most int, each func(audit.Record) bool) (next *audit.Cursor, err error) {
+	if !own(caller, &f) {
+		return nil, nil
+	}
+	return e.Commands.Search(ctx, f, after, most, each)
+}
+
+// own narrows a filter to what the caller may see: a worker only its own execs. False: the filter wants those of another token.
+func own(caller tokens.Token, f *audit.Filter) bool {
+	if caller.Role != tokens.Worker {
+		return true
+	}
+	if f.RequestedBy != "" && f.RequestedBy != caller.ID {
+		return false
+	}
+	f.RequestedBy = caller.ID
+	return true
 }
 
 // Recent counts the execs of the newest n hours that the caller may see, and lists the slowest of them.
@@ -101,6 +124,9 @@ func (e Execs) Recent(ctx context.Context, caller tokens.Token, n int) (audit.Re
 // Near is how many execs of a project Neighbour looks at for a worker, whose own may be rare among them.
 const Near = 100
 
+// lists is how many lists Neighbour reads, each of which looks at a bounded number of records.
+const lists = 5
+
 // Neighbour returns the id of the exec before another one in its project, or after it, of those that the caller may see; empty if there is none, and
 // for a worker if it is not among the Near nearest ones.
 func (e Execs) Neighbour(ctx context.Context, caller tokens.Token, rec audit.Record, after bool) (string, error) {
@@ -109,13 +135,20 @@ func (e Execs) Neighbour(ctx context.Context, caller tokens.Token, rec audit.Rec
 		limit = Near
 	}
 	f := audit.Filter{ProjectID: rec.ProjectID, Kind: rec.Kind, Summary: true, OldestFirst: after}
-	rows, _, err := e.History.List(ctx, f, &audit.Cursor{CreatedAt: rec.CreatedAt, ExecID: rec.ExecID}, limit)
-	for _, r := range rows {
-		if gate.MaySee(caller, r) {
-			return r.ExecID, err
+	at := &audit.Cursor{CreatedAt: rec.CreatedAt, ExecID: rec.ExecID}
+	for range lists {
+		rows, next, err := e.History.List(ctx, f, at, limit)
+		for _, r := range rows {
+			if gate.MaySee(caller, r) {
+				return r.ExecID, err
+			}
 		}
+		if err != nil || next == nil || len(rows) > 0 {
+			return "", err
+		}
+		at = next // records of another kind are between
 	}
-	return "", err
+	return "", nil
 }
 
 // Names returns the names of the tokens that requested execs, by id. A worker gets its own name only.

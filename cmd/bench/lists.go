@@ -84,7 +84,7 @@ func (b *bench) listsOf(ctx context.Context, kind string) (err error) {
 				return len(page.Items), err
 			})},
 			{name: "from the database", unit: ms, turn: byTask(func(ctx context.Context, task string) (int, error) {
-				list, err := db.Audit().List(ctx, audit.Filter{TaskID: task}, nil, planprobe.ExecsPerTask)
+				list, _, err := db.Audit().List(ctx, audit.Filter{TaskID: task}, nil, planprobe.ExecsPerTask)
 				return len(list), err
 			})},
 		},

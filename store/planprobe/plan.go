@@ -78,7 +78,7 @@ func Explained(ctx context.Context, db Database, statement string, args []any) (
 // List returns the plan of a list.
 func List(ctx context.Context, db Database, f audit.Filter, after *audit.Cursor, limit int) (Plan, error) {
 	return Of(ctx, db, func() error {
-		_, err := db.Audit().List(ctx, f, after, limit)
+		_, _, err := db.Audit().List(ctx, f, after, limit)
 		return err
 	})
 }
@@ -153,7 +153,9 @@ func ListByTask(ctx context.Context, db Database, taskID string) (Plan, error) {
 // node is one node of PostgreSQL's plan.
 type node struct {
 	Type  string  `json:"Node Type"`
+	Table string  `json:"Relation Name"`
 	Index string  `json:"Index Name"`
+	Cond  string  `json:"Index Cond"`
 	Rows  float64 `json:"Actual Rows"` // newer servers give a fraction
 	Cost  float64 `json:"Total Cost"`
 	Hit   int64   `json:"Shared Hit Blocks"`

@@ -168,6 +168,7 @@ func (db *DB) statements() row.Database {
 		Hour:    "date_trunc('hour', created_at, 'UTC')",
 		In:      func(param string) string { return " = ANY (" + param + ")" },
 		Set:     func(values []string) any { return values },
+		Hidden:  func(column string) string { return column + " || ''" },
 	}
 }
 

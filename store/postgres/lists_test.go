@@ -33,7 +33,7 @@ func TestLookUpsDoNotWaitForLists(t *testing.T) {
 	var lists sync.WaitGroup
 	for range 20 {
 		lists.Go(func() {
-			if _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 1); err != nil && !fault.Is(err, fault.DatabaseUnavailable) {
+			if _, _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 1); err != nil && !fault.Is(err, fault.DatabaseUnavailable) {
 				t.Error(err)
 			}
 		})

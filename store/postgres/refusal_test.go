@@ -136,7 +136,7 @@ func calls(t *testing.T, db *postgres.DB) map[string]func() error {
 		"Start":          func() error { _, err := s.Start(ctx, record("new")); return err },
 		"Close":          func() error { return s.Close(ctx, ended(record("r"))) },
 		"Get":            func() error { _, err := s.Get(ctx, "r"); return err },
-		"List":           func() error { _, err := s.List(ctx, audit.Filter{}, nil, 10); return err },
+		"List":           func() error { _, _, err := s.List(ctx, audit.Filter{}, nil, 10); return err },
 		"Events":         func() error { _, err := s.Events(ctx, "r"); return err },
 		"LoseOpen":       func() error { _, err := s.LoseOpen(ctx, "n1", nil); return err },
 		"Heartbeat":      func() error { return s.Heartbeat(ctx, audit.Node{NodeID: "n", StartedAt: time.Now()}) },
@@ -218,7 +218,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 			t.Errorf("%s: %v", write, err)
 		}
 	}
-	if _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 1); err != nil {
+	if _, _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 1); err != nil {
 		t.Errorf("reading: %v", err)
 	}
 }

@@ -173,7 +173,8 @@ func (db *DB) statements() row.Database {
 		Hour:       "created_at - created_at % 3600000000", // microseconds
 		In:         func(param string) string { return " IN (SELECT value FROM json_each(" + param + "))" },
 		Set:        func(values []string) any { list, _ := json.Marshal(values); return string(list) },
-		Leading:    true, // no statistics here
+		Hidden:     func(column string) string { return "+" + column },
+		Leading:    true,
 	}
 }
 

@@ -106,7 +106,7 @@ func TestThoseWhoWaitShareOneCommit(t *testing.T) {
 	if n := commits(t, path) - before; n != 1 {
 		t.Errorf("%d commits", n)
 	}
-	all, err := s.List(t.Context(), audit.Filter{}, nil, 10)
+	all, _, err := s.List(t.Context(), audit.Filter{}, nil, 10)
 	if err != nil || len(all) != 3 {
 		t.Errorf("%d rows, %v", len(all), err)
 	}
@@ -169,7 +169,7 @@ func TestManyWait(t *testing.T) {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
-	if all, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 500); err != nil || len(all) != len(calls) {
+	if all, _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 500); err != nil || len(all) != len(calls) {
 		t.Errorf("%d rows, %v", len(all), err)
 	}
 }
@@ -291,7 +291,7 @@ func TestWALStaysSmall(t *testing.T) {
 		t.Errorf("the WAL is left behind: %v", err)
 	}
 	again := open(t, path)
-	if items, err := again.Audit().List(t.Context(), audit.Filter{Statuses: []audit.Status{audit.Running}}, nil, 1); err != nil || len(items) != 0 {
+	if items, _, err := again.Audit().List(t.Context(), audit.Filter{Statuses: []audit.Status{audit.Running}}, nil, 1); err != nil || len(items) != 0 {
 		t.Errorf("%v, %v", items, err)
 	}
 }

@@ -80,7 +80,7 @@ func mustBeListed(t *testing.T, s audit.Store, want ...string) {
 	for _, oldest := range []bool{false, true} {
 		var got []string
 		for after := (*audit.Cursor)(nil); len(got) <= len(want); {
-			page, err := s.List(t.Context(), audit.Filter{OldestFirst: oldest}, after, 1)
+			page, _, err := s.List(t.Context(), audit.Filter{OldestFirst: oldest}, after, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

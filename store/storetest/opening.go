@@ -21,7 +21,7 @@ func roundTrip(t *testing.T, f Fixture) {
 	r.IdempotencyKey = "key"
 	mustOpen(t, s, r)
 	same(t, "Get", mustGet(t, s, r.ExecID), r)
-	list, err := s.List(t.Context(), audit.Filter{}, nil, 10)
+	list, _, err := s.List(t.Context(), audit.Filter{}, nil, 10)
 	if err != nil || len(list) != 1 {
 		t.Fatalf("List = %v, %v", list, err)
 	}
@@ -80,7 +80,7 @@ func oddStrings(t *testing.T, f Fixture) {
 		expected.PolicySnapshot, got.PolicySnapshot = nil, nil
 		same(t, in, got, expected)
 
-		list, err := s.List(t.Context(), audit.Filter{TaskID: in, UserID: in, Users: []string{in}}, nil, 10)
+		list, _, err := s.List(t.Context(), audit.Filter{TaskID: in, UserID: in, Users: []string{in}}, nil, 10)
 		if err != nil || len(list) != 1 || list[0].ExecID != r.ExecID {
 			t.Errorf("%q as a filter: %v, %v", in, list, err)
 		}
@@ -132,7 +132,7 @@ func emptyLists(t *testing.T, f Fixture) {
 			t.Errorf("a snapshot of null came back as %q", got)
 		}
 	}
-	if list, err := s.List(t.Context(), audit.Filter{TaskID: "none"}, nil, 10); err != nil || list == nil || len(list) != 0 {
+	if list, _, err := s.List(t.Context(), audit.Filter{TaskID: "none"}, nil, 10); err != nil || list == nil || len(list) != 0 {
 		t.Errorf("an empty list is %#v, %v", list, err)
 	}
 	if events, err := s.Events(t.Context(), "none"); err != nil || events == nil || len(events) != 0 {
@@ -252,7 +252,7 @@ func openingRefused(t *testing.T, f Fixture) {
 	mustOpen(t, s, in(record(), func(r *audit.Record) {
 		r.ProjectID, r.TaskID, r.ConversationID, r.SkillID, r.SkillDigest, r.AgentID, r.UserID, r.RequestedBy, r.IdempotencyKey, r.NodeID, r.Runner, r.ReplayOf, r.TraceID = longest, longest, longest, longest, longest, longest, longest, longest, longest, longest, longest, longest, longest
 	}))
-	if list, err := s.List(t.Context(), audit.Filter{}, nil, 100); err != nil || len(list) != 1 {
+	if list, _, err := s.List(t.Context(), audit.Filter{}, nil, 100); err != nil || len(list) != 1 {
 		t.Errorf("%d rows, %v; want only the one that was right", len(list), err)
 	}
 }
@@ -346,7 +346,7 @@ func idempotencyRace(t *testing.T, f Fixture) {
 			t.Errorf("a loser was told %q, the winner is %q", holder, winners[0])
 		}
 	}
-	if list, err := s.List(t.Context(), audit.Filter{}, nil, 100); err != nil || len(list) != 1 {
+	if list, _, err := s.List(t.Context(), audit.Filter{}, nil, 100); err != nil || len(list) != 1 {
 		t.Errorf("%d rows, %v", len(list), err)
 	}
 }

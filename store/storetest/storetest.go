@@ -151,6 +151,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"a canceled caller gets its cancellation", canceled},
 		{"a closed database is unavailable", closed},
 		{"lists are read in order from one index", plans},
+		{"lists with any two filters are read in order", pairPlans},
+		{"lists look at a bounded number of records", looking},
 		{"a token comes back as it went in", tokenRoundTrip},
 		{"token ids and secrets are never used twice", tokenUsedTwice},
 		{"a revoked token stays revoked", tokenRevoke},

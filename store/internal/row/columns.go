@@ -100,7 +100,11 @@ var (
 	CloseOwn       = ownNode(onClose) // the condition that the row has no node yet or that of the closed record
 	summaryColumns = withoutLarge()   // ColumnList with empty values for the large columns
 	commandColumns = withoutLarge("args", "large_lists")
+	onlyCommands   = strings.Join(commandNames, ", ")
 )
+
+// commandNames are the columns that a search in commands needs.
+var commandNames = []string{"exec_id", "created_at", "cmd", "args"}
 
 // Columns is the names of all columns, in the order of ScanRecord.
 func Columns() []string {
@@ -254,9 +258,17 @@ type recordScanner struct {
 	dest []any // points into r
 }
 
-func newRecordScanner() recordScanner {
+// newRecordScanner is for rows with all columns, or with those named.
+func newRecordScanner(only ...string) recordScanner {
 	r := new(audit.Record)
 	all := columns(r)
+	if len(only) > 0 {
+		named := make([]column, len(only))
+		for i, name := range only {
+			named[i] = all[slices.IndexFunc(all, func(c column) bool { return c.name == name })]
+		}
+		all = named
+	}
 	dest := make([]any, len(all))
 	for i, c := range all {
 		dest[i] = &cell{name: c.name, field: c.field, unreadable: &r.Unreadable}

@@ -38,8 +38,9 @@ type Database struct {
 	// In is the condition that a value is in the list of the parameter; Set makes that parameter.
 	In  func(param string) string
 	Set func([]string) any
-	// Leading: the database has no statistics, so only the first equality in the order of audit.Filter selects the index of a list; a unary
-	// plus hides the others from its planner.
+	// Hidden is a column in a condition for which no index is to be read.
+	Hidden func(column string) string
+	// Leading: the database has no statistics, so it has one plan for all parameters of a statement.
 	Leading bool
 }
 

@@ -7,18 +7,25 @@ import (
 	"secbox/audit"
 )
 
-// sparse is how many rows of a list are looked at without harm.
-const sparse = 1000
+// Bounds of the rows that a list looks at. Each takes some 10 µs.
+const (
+	lookPerItem = 20
+	leastLook   = 200
+	mostLook    = 1000
+)
 
-// lead returns the column whose index a list is read by: of the filter's conditions that have one, that of the rarest in the part of the history that the
-// list is about to read. Else a list of a token with many execs would look at each of them to find the few that failed. A condition is the
-// rarer the farther away its sparse-th row is. With statistics, the database chooses itself.
-func (db Records) lead(ctx context.Context, f audit.Filter, after *audit.Cursor) (string, error) {
-	type condition struct {
-		column, is string
-		values     []string // one of them
-	}
-	var conditions []condition
+// look is how many rows a list of at most limit items looks at.
+func look(limit int) int { return max(min(max(lookPerItem*limit, leastLook), mostLook), 2*limit) }
+
+// condition is a condition of a filter whose rows an index has in the order of lists.
+type condition struct {
+	column string
+	is     string   // what selects the rows in the index, for one of values
+	values []string // the column has one of them; nil: is has no parameter
+}
+
+// conditions returns those of a filter.
+func conditions(f audit.Filter) (all []condition) {
 	for _, eq := range equalities(f) {
 		if eq.scattered {
 			continue
@@ -27,62 +34,138 @@ func (db Records) lead(ctx context.Context, f audit.Filter, after *audit.Cursor)
 		if eq.partial != "" {
 			is += " AND " + eq.partial
 		}
-		conditions = append(conditions, condition{eq.column, is, []string{eq.value}})
+		all = append(all, condition{eq.column, is, []string{Text(eq.value)}})
 	}
 	if len(f.Statuses) > 1 {
-		c := condition{column: "status", is: "status = $1"}
-		for _, s := range f.Statuses {
-			c.values = append(c.values, string(s))
-		}
-		conditions = append(conditions, c)
+		all = append(all, condition{"status", "status = $1", statuses(f)})
 	}
+	// The conditions of partial indexes, repeated literally.
 	if f.Kind == audit.KindChange {
-		conditions = append(conditions, condition{"kind", "kind = 'change' AND $1 = ''", []string{""}}) // the condition of an index, repeated literally
+		all = append(all, condition{column: "kind", is: "kind = 'change'"})
 	}
-	if !db.Leading || len(conditions) < 2 {
-		return "", nil
+	if f.InputsKept {
+		all = append(all, condition{column: "inputs_kept", is: "inputs_kept = 'kept'"})
 	}
+	if f.ExitCodeNot != nil && *f.ExitCodeNot == 0 {
+		all = append(all, condition{column: "exit_code", is: "exit_code <> 0"})
+	}
+	return all
+}
 
-	since, until, order := f.Since, f.Until, " DESC"
+// statuses returns the statuses of a filter as text.
+func statuses(f audit.Filter) []string {
+	out := make([]string, len(f.Statuses))
+	for i, s := range f.Statuses {
+		out[i] = Text(string(s))
+	}
+	return out
+}
+
+// plain reports whether all rows that a filter wants are next to each other in the index of the newest, but for their kind, which that index has.
+func plain(f audit.Filter) bool {
+	return len(equalities(f)) == 0 && len(f.Statuses) < 2 && f.Kind != audit.KindChange && !f.InputsKept && f.ExitCodeNot == nil &&
+		f.Projects == nil && f.Agents == nil && f.Users == nil
+}
+
+// lead returns the condition by whose index a list is read: the rarest one in the part of the history that the list is about to read. Else a list of a token
+// with many execs would look at each of them to find the few that failed. The condition with the fewest rows is the rarest, or if all have more than most, the
+// one whose most-th row is the farthest. None of the rows up to there may be what the other conditions want, so the list ends there; end is zero if it has
+// no such end.
+func (db Database) lead(ctx context.Context, f audit.Filter, after *audit.Cursor, most int) (best condition, end time.Time, err error) {
+	if f.ExecIDs != nil || plain(f) {
+		return condition{}, time.Time{}, nil
+	}
+	all := conditions(f)
+	if len(all) == 0 {
+		all = []condition{{}} // the index of the newest
+	}
+	since, until := f.Since, f.Until
 	if until.IsZero() {
 		until = lastTime
 	}
 	switch {
-	case f.OldestFirst:
-		order = ""
-		if after != nil && after.CreatedAt.After(since) {
-			since = after.CreatedAt
-		}
-	case after != nil && after.CreatedAt.Before(until):
+	case after == nil:
+	case f.OldestFirst && after.CreatedAt.After(since):
+		since = after.CreatedAt
+	case !f.OldestFirst && after.CreatedAt.Before(until):
 		until = after.CreatedAt.Add(time.Microsecond)
 	}
-	from, to := db.EncodeTime(roundUp(since)), db.EncodeTime(roundUp(until))
-	best, farthest := "", time.Time{}
-	nearer := func(a, b time.Time) bool { return a.After(b) != f.OldestFirst }
-	for _, c := range conditions {
-		nearest, full := time.Time{}, false
-		for _, value := range c.values {
-			at, found, err := One(ctx, db.Query, scanTime,
-				"SELECT created_at FROM sandbox_execs WHERE "+c.is+" AND created_at >= $2 AND created_at < $3 ORDER BY created_at"+order+", exec_id"+order+" LIMIT 1 OFFSET $4",
-				Text(value), from, to, int64(sparse))
-			if err != nil {
-				return "", err
-			}
-			if found && (!full || nearer(at, nearest)) {
-				nearest, full = at, true
-			}
+	fewest := most + 1
+	for i, c := range all {
+		n, at, err := db.nearest(ctx, c, since, until, f.OldestFirst, most)
+		if err != nil {
+			return condition{}, time.Time{}, err
 		}
-		if !full {
-			return c.column, nil
-		}
-		if best == "" || nearer(farthest, nearest) {
-			best, farthest = c.column, nearest
+		if i == 0 || n < fewest || n == fewest && at.After(end) == f.OldestFirst {
+			best, fewest, end = c, n, at
 		}
 	}
-	return best, nil
+	if fewest <= most {
+		end = time.Time{}
+	}
+	return best, end, nil
 }
 
-func scanTime(scan Scan) (at time.Time, err error) {
-	err = scan(timeInto{&at})
-	return at, err
+// nearest counts the rows with a condition, at most one more than most, and returns the time of the last one. For several values it shares most among them, and
+// returns the nearest such time if there is one.
+func (db Database) nearest(ctx context.Context, c condition, since, until time.Time, oldestFirst bool, most int) (n int, last time.Time, err error) {
+	farthest, order := "min", " DESC"
+	if oldestFirst {
+		farthest, order = "max", ""
+	}
+	statement := "SELECT count(*), " + farthest + "(created_at) FROM (SELECT created_at FROM sandbox_execs WHERE "
+	if c.is != "" {
+		statement += c.is + " AND "
+	}
+	run := db.List // plans for the values
+	if db.Leading {
+		run = db.Query // keeps the only plan there is
+	}
+	all := []Params{{}}
+	if len(c.values) > 0 {
+		all = nil
+		for _, value := range c.values {
+			all = append(all, Params{value})
+		}
+	}
+	full := false
+	for _, args := range all {
+		share := most / len(all)
+		from, to := args.Add(db.EncodeTime(roundUp(since))), args.Add(db.EncodeTime(roundUp(until)))
+		limit := args.Add(int64(share + 1))
+		var rows int
+		var at time.Time
+		_, _, err := One(ctx, run, func(scan Scan) (struct{}, error) { return struct{}{}, scan(&rows, timeInto{&at}) },
+			statement+"created_at >= "+from+" AND created_at < "+to+" ORDER BY created_at"+order+", exec_id"+order+" LIMIT "+limit+") AS nearest", args...)
+		if err != nil {
+			return 0, time.Time{}, err
+		}
+		n += rows
+		if rows > share && (!full || at.After(last) != oldestFirst) {
+			last, full = at, true
+		}
+	}
+	if full {
+		n = most + 1
+	}
+	return n, last, nil
+}
+
+// Ids before and after those of all execs of a time.
+const (
+	firstID = "00000000-0000-0000-0000-000000000000"
+	lastID  = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+)
+
+// upTo returns the filter of a list that ends with the execs of a time, and the place after it.
+func upTo(f audit.Filter, end time.Time) (audit.Filter, *audit.Cursor) {
+	if end.IsZero() {
+		return f, nil
+	}
+	if f.OldestFirst {
+		f.Until = end.Add(time.Microsecond)
+		return f, &audit.Cursor{CreatedAt: end, ExecID: lastID}
+	}
+	f.Since = end
+	return f, &audit.Cursor{CreatedAt: end, ExecID: firstID}
 }

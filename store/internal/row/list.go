@@ -8,85 +8,55 @@ import (
 	"secbox/audit"
 )
 
-// ListQuery returns the statement of a list and its parameters: keyset paging in the order of the filter. lead is the column whose index is to be read
-// where the database has no statistics; empty: that of the first condition.
-func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int, lead string) (string, []any) {
+// ListQuery returns the statement of a list and its parameters: keyset paging in the order of the filter. The list is read by the index of lead, one of
+// conditions(f), or of the newest if that is the zero value. The other conditions are hidden from the planner.
+func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int, lead condition) (string, []any) {
 	var where []string
 	var args Params
 	param := args.Add
-	oneOf := func(column string, values []string) string {
-		if db.Leading {
-			column = "+" + column
+	if lead.is != "" && len(lead.values) < 2 {
+		where = append(where, lead.is)
+		if len(lead.values) == 1 {
+			param(lead.values[0])
 		}
-		return column + db.In(param(db.Set(values)))
 	}
-
-	order, comes := " DESC", "<"
-	if f.OldestFirst {
-		order, comes = "", ">"
-	}
-
-	leading := true
-	equalities := equalities(f)
-	if at := slices.IndexFunc(equalities, func(eq equality) bool { return eq.column == lead }); at > 0 {
-		equalities = slices.Insert(slices.Delete(slices.Clone(equalities), at, at+1), 0, equalities[at])
-	}
-	ledByStatus, ledByKind := lead == "status" && len(f.Statuses) > 1, lead == "kind"
-	if ledByStatus || ledByKind {
-		leading = false
-	}
-	for _, eq := range equalities {
-		column := eq.column
-		if db.Leading && !leading {
-			column = "+" + column
+	for _, eq := range equalities(f) {
+		switch {
+		case eq.scattered:
+			where = append(where, eq.column+" = "+param(Text(eq.value)))
+		case eq.column != lead.column:
+			where = append(where, db.Hidden(eq.column)+" = "+param(Text(eq.value)))
 		}
-		where = append(where, column+" = "+param(Text(eq.value)))
-		if eq.partial != "" && (leading || !db.Leading) {
-			where = append(where, eq.partial)
-		}
-		leading = false
 	}
-	var each []string // the parameters of the statuses, when their lists are merged
-	if len(f.Statuses) > 1 {
-		statuses := make([]string, len(f.Statuses))
-		for i, s := range f.Statuses {
-			statuses[i] = Text(string(s))
-		}
-		if leading || ledByStatus {
-			for _, s := range statuses {
-				each = append(each, param(s))
-			}
-		} else {
-			where = append(where, oneOf("status", statuses))
-		}
+	if len(f.Statuses) > 1 && lead.column != "status" {
+		where = append(where, db.Hidden("status")+db.In(param(db.Set(statuses(f)))))
 	}
 	switch {
-	case f.Kind == "":
-	case f.Kind == audit.KindChange && (leading && len(each) == 0 || ledByKind):
-		where = append(where, "kind = 'change'") // the condition of an index, repeated literally
-	default:
-		where = append(where, "kind = "+param(string(f.Kind)))
+	case f.Kind == audit.KindChange && lead.column != "kind":
+		where = append(where, db.Hidden("kind")+" = "+param(string(f.Kind)))
+	case f.Kind != "" && f.Kind != audit.KindChange:
+		where = append(where, "kind = "+param(string(f.Kind))) // no index has only these
 	}
-	if f.InputsKept {
-		where = append(where, "inputs_kept = 'kept'") // the condition of an index, repeated literally
+	if f.InputsKept && lead.column != "inputs_kept" {
+		where = append(where, db.Hidden("inputs_kept")+" = 'kept'")
 	}
-	switch {
-	case f.ExitCodeNot == nil:
-	case *f.ExitCodeNot == 0:
-		where = append(where, "exit_code <> 0") // the condition of an index, repeated literally
-	default:
-		where = append(where, "exit_code <> "+param(int64(*f.ExitCodeNot)))
+	if f.ExitCodeNot != nil {
+		where = append(where, "+exit_code <> "+param(int64(*f.ExitCodeNot)))
 	}
 	for _, in := range []struct {
 		column string
 		values []string
 	}{{"project_id", f.Projects}, {"agent_id", f.Agents}, {"user_id", f.Users}} {
 		if in.values != nil {
-			where = append(where, oneOf(in.column, Texts(in.values)))
+			where = append(where, db.Hidden(in.column)+db.In(param(db.Set(Texts(in.values)))))
 		}
 	}
 	if f.ExecIDs != nil {
 		where = append(where, "exec_id"+db.In(param(db.Set(Texts(f.ExecIDs)))))
+	}
+	order, comes := " DESC", "<"
+	if f.OldestFirst {
+		order, comes = "", ">"
 	}
 	// A damaged created_at is in no list: no cursor can have it, so the page after it would be another one. The cursor is a bound already.
 	if until := f.Until; after == nil || f.OldestFirst || !until.IsZero() {
@@ -106,6 +76,8 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int, lea
 
 	columns := ColumnList
 	switch {
+	case f.OnlyCommands:
+		columns = onlyCommands
 	case f.Summary:
 		columns = summaryColumns
 	case f.Commands:
@@ -113,10 +85,10 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int, lea
 	}
 	one := "SELECT " + columns + " FROM sandbox_execs"
 	page := " ORDER BY created_at" + order + ", exec_id" + order + " LIMIT " + param(int64(limit))
-	if len(each) > 0 { // each list comes in order from the index of statuses, and the database merges them
-		lists := make([]string, len(each))
-		for i, status := range each {
-			lists[i] = one + " WHERE " + strings.Join(append([]string{"status = " + status}, where...), " AND ")
+	if len(lead.values) > 1 { // each list comes in order from the index, and the database merges them
+		lists := make([]string, len(lead.values))
+		for i, value := range lead.values {
+			lists[i] = one + " WHERE " + strings.Join(append([]string{lead.column + " = " + param(value)}, where...), " AND ")
 			if !db.Leading { // tells a planner with statistics that no list is read to its end
 				lists[i] = "(" + lists[i] + page + ")"
 			}
@@ -136,7 +108,7 @@ type equality struct {
 	scattered     bool   // no index has the column's values in the order of lists
 }
 
-// equalities returns the conditions of a filter, in the order in which they lead if nothing else is known.
+// equalities returns the conditions of a filter, the rarest first by experience.
 func equalities(f audit.Filter) []equality {
 	status := ""
 	if len(f.Statuses) == 1 {

@@ -41,52 +41,56 @@ func UnknownExec(execID string) error {
 	return fault.New(fault.UnknownExec, "there is no exec %q", Text(execID))
 }
 
-// ListStatement returns the statement of a list and its parameters.
-func (db Records) ListStatement(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (string, []any, error) {
-	lead, err := db.lead(ctx, f, after)
-	if err != nil {
-		return "", nil, err
-	}
-	statement, args := db.ListQuery(f, after, limit, lead)
-	return statement, args, nil
-}
-
 // List implements audit.Store.
-func (db Records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, error) {
-	if limit <= 0 {
-		return []audit.Record{}, nil
-	}
-	statement, args, err := db.ListStatement(ctx, f, after, limit)
+func (db Records) List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error) {
+	items := []audit.Record{}
+	next, err := db.Walk(ctx, f, after, limit, func(r audit.Record) bool {
+		items = append(items, r)
+		return true
+	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return All(ctx, db.Database.List, newRecordScanner().next, statement, args...)
+	return items, next, nil
 }
 
 // errEnough ends a walk.
 var errEnough = errors.New("the caller has enough records")
 
 // Walk implements audit.Store.
-func (db Records) Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int, each func(audit.Record) bool) error {
-	statement, args, err := db.ListStatement(ctx, f, after, max(limit, 0))
-	if err != nil {
-		return err
+func (db Records) Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int, each func(audit.Record) bool) (next *audit.Cursor, err error) {
+	if limit <= 0 {
+		return nil, nil
 	}
-	enough, records := false, newRecordScanner()
+	lead, end, err := db.lead(ctx, f, after, look(limit))
+	if err != nil {
+		return nil, err
+	}
+	f, next = upTo(f, end)
+	statement, args := db.ListQuery(f, after, limit, lead)
+	records, n := newRecordScanner(), 0
+	if f.OnlyCommands {
+		records = newRecordScanner(commandNames...)
+	}
 	err = db.Database.List(ctx, func(scan Scan) error {
 		r, err := records.next(scan)
 		if err != nil {
 			return err
 		}
-		if enough = !each(r); enough {
+		n++
+		if !each(r) {
+			n = limit
 			return errEnough
 		}
 		return nil
 	}, statement, args...)
-	if enough {
-		return nil
+	switch {
+	case n == limit && (err == nil || errors.Is(err, errEnough)):
+		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	return err
+	return next, nil
 }
 
 // Outlines implements audit.Store.
