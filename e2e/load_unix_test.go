@@ -87,7 +87,7 @@ func (l *load) seed(database string) {
 	}
 	defer db.Close()
 	until := time.Now().AddDate(0, 0, -31)
-	err = db.(planprobe.Database).LoadHistories(ctx, func(yield func(opened, ended audit.Record) bool) {
+	err = db.(planprobe.Database).LoadHistories(ctx, 0, func(yield func(opened, ended audit.Record) bool) {
 		for opened, ended := range planprobe.Histories(seededExecs(), until) {
 			opened.ArtifactsPath, opened.ManifestDigest, ended.ArtifactsPath, ended.ManifestDigest = "", "", "", "" // there are none
 			if !yield(opened, ended) {

@@ -12,7 +12,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -24,7 +23,6 @@ import (
 	"secbox/sessions"
 	"secbox/store"
 	"secbox/store/planprobe"
-	"secbox/store/storetest/pgcluster"
 	"secbox/tokens"
 )
 
@@ -66,105 +64,140 @@ func lookUps(now time.Time) []string {
 	return out
 }
 
-// consolePages measures every page of the console over filled databases, as each role.
-func (b *bench) consolePages(ctx context.Context) error {
+// consolePages measures every page of the console over filled databases, as each role. The databases take turns, too.
+func (b *bench) consolePages(ctx context.Context) (err error) {
 	if b.against != "" {
 		return nil
 	}
-	if len(b.filled) > 0 {
-		var failed []error
-		for _, where := range b.filled {
-			state, database, _ := strings.Cut(where, ",")
-			failed = append(failed, b.consoleOf(ctx, state, database))
-		}
-		return errors.Join(failed...)
-	}
-	return errors.Join(b.filledConsole(ctx, "sqlite"), b.filledConsole(ctx, "postgres"))
-}
-
-// filledConsole fills a new database for the measurement.
-func (b *bench) filledConsole(ctx context.Context, kind string) (err error) {
-	dir := filepath.Join(b.dir, "console-"+kind)
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	state := filepath.Join(dir, "state")
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return err
-	}
-	database := ""
-	if kind == "postgres" {
-		cluster, err := pgcluster.Start(b.tmp) // not below b.dir, which PostgreSQL's user may not pass
+	filled := b.filled
+	if len(filled) == 0 {
+		var remove func() error
+		filled, remove, err = b.fillBoth(ctx)
+		defer func() { err = errors.Join(err, remove()) }()
 		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, cluster.Remove()) }()
-		if database, err = cluster.Database(); err != nil {
-			return err
-		}
-	}
-	db, err := store.Open(ctx, database, state)
-	if err != nil {
-		return err
-	}
-	b.logf("console: filling %s with %d rows", kind, b.rows)
-	if err := errors.Join(fillHistories(ctx, db, state, b.rows, b.log), db.Close()); err != nil {
-		return because(ctx, err)
-	}
-	return b.consoleOf(ctx, state, database)
-}
-
-// consoleOf measures over a database that `bench fill` has filled.
-func (b *bench) consoleOf(ctx context.Context, state, database string) (err error) {
-	db, err := store.Open(ctx, database, state)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, db.Close()) }()
-	visitors := make([]*visitor, len(readers))
-	for i, r := range readers {
-		if visitors[i], err = signIn(ctx, db, r.id, r.name, r.role); err != nil {
-			return err
-		}
-	}
-	s, err := b.startCoreAPI(ctx, b.server, filepath.Join(b.dir, "console-workspace"), state, noPool, "DATABASE_URL="+database)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, s.stop()) }()
-	c := comparison{section: "console", title: "pages of the console, " + db.Kind(), rounds: max(1, b.pairs/2), least: 20}
-	for _, v := range visitors {
-		v.client = s.client
-		if err := v.explore(ctx, b.addresses); err != nil {
 			return because(ctx, err)
 		}
-		for _, p := range v.pages {
-			c.sides = append(c.sides, side{name: v.name + " " + p.name, unit: ms, turn: p.turn(v)})
+	}
+	c := comparison{section: "console", title: "pages of the console", rounds: max(1, b.pairs/2), least: 20}
+	var consoles []*filledConsole
+	for i, where := range filled {
+		one, err := b.openConsole(ctx, fmt.Sprintf("console-%d", i), where)
+		if err != nil {
+			return because(ctx, err)
 		}
-	}
-	for _, v := range visitors {
-		defer func() { err = errors.Join(append(v.failed, err)...) }()
-	}
-	views, err := b.firstViews(ctx, visitors[len(visitors)-1])
-	if err != nil {
-		return because(ctx, err)
+		defer func() { err = errors.Join(err, one.close()) }()
+		consoles = append(consoles, one)
+		for _, p := range one.pages() {
+			c.sides = append(c.sides, side{name: p.title, unit: ms, turn: p.turn()})
+		}
 	}
 	c.note = func(out *Comparison) {
-		for _, v := range visitors {
-			slowest := Summary{}
-			for _, s := range out.Sides {
-				if rest, ok := strings.CutPrefix(s.Name, v.name+" "); ok && s.P95 > slowest.P95 {
-					slowest = s
-					slowest.Name = rest
-				}
-			}
-			out.Targets = append(out.Targets, fact(fmt.Sprintf("%s, %s, %d kinds of pages: p95 of the slowest, %s", db.Kind(), v.name, len(v.pages), slowest.Name), ms, slowest.P95, maxPage))
-			out.Notes = append(out.Notes, v.notes...)
+		at := 0
+		for _, one := range consoles {
+			n := len(one.pages())
+			one.report(out, out.Sides[at:at+n])
+			at += n
 		}
-		out.Sides = append(out.Sides, views.sides...)
-		out.Targets = append(out.Targets,
-			fact(fmt.Sprintf("%s: largest first view, %s", db.Kind(), views.largest), sizeBytes, views.bytes, maxView),
-			fact(fmt.Sprintf("%s: first paint, p95 of the slowest, %s", db.Kind(), views.slowest), ms, views.paint, maxPaint))
+		for _, one := range consoles {
+			one.views.report(out, one.kind)
+		}
 	}
 	return b.compare(ctx, c)
+}
+
+// filledConsole is a core-api over a filled database, and who looks at its pages.
+type filledConsole struct {
+	kind     string
+	db       store.Database
+	server   *server
+	visitors []*visitor
+	views    views
+}
+
+// openConsole starts a core-api over a database that `bench fill` has filled, and finds the pages.
+func (b *bench) openConsole(ctx context.Context, name, where string) (out *filledConsole, err error) {
+	state, database, _ := strings.Cut(where, ",")
+	out = &filledConsole{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, out.close())
+		}
+	}()
+	if out.db, err = store.Open(ctx, database, state); err != nil {
+		return out, err
+	}
+	out.kind = out.db.Kind()
+	for _, r := range readers {
+		v, err := signIn(ctx, out.db, r.id, r.name, r.role)
+		if err != nil {
+			return out, err
+		}
+		out.visitors = append(out.visitors, v)
+	}
+	if out.server, err = b.startCoreAPI(ctx, b.server, filepath.Join(b.dir, name), state, noPool, "DATABASE_URL="+database); err != nil {
+		return out, err
+	}
+	for _, v := range out.visitors {
+		v.client = out.server.client
+		if err := v.explore(ctx, b.addresses); err != nil {
+			return out, err
+		}
+	}
+	if out.views, err = b.firstViews(ctx, out.visitors[len(out.visitors)-1]); err != nil {
+		return out, err
+	}
+	m, err := meterOf(out.server.pid(), database)
+	for _, p := range out.pages() {
+		p.title, p.meter = out.kind+", "+p.visitor.name+" "+p.name, m
+	}
+	return out, err
+}
+
+// close stops the core-api. The error has what a page was refused with.
+func (c *filledConsole) close() (err error) {
+	for _, v := range c.visitors {
+		err = errors.Join(append(v.failed, err)...)
+	}
+	if c.server != nil {
+		err = errors.Join(err, c.server.stop())
+	}
+	if c.db != nil {
+		err = errors.Join(err, c.db.Close())
+	}
+	return err
+}
+
+func (c *filledConsole) pages() (all []*pageKind) {
+	for _, v := range c.visitors {
+		all = append(all, v.pages...)
+	}
+	return all
+}
+
+// report adds what was measured of pages(), whose sides these are.
+func (c *filledConsole) report(out *Comparison, sides []Summary) {
+	pages := c.pages()
+	for _, v := range c.visitors {
+		slowest, dearest := 0, 0
+		for i, p := range pages {
+			sides[i].CPU = milliseconds(p.cpu) / float64(max(p.asked, 1))
+			if p.visitor != v {
+				continue
+			}
+			if pages[slowest].visitor != v || sides[i].P95 > sides[slowest].P95 {
+				slowest = i
+			}
+			if pages[dearest].visitor != v || sides[i].CPU > sides[dearest].CPU {
+				dearest = i
+			}
+		}
+		who := fmt.Sprintf("%s, %s", c.kind, v.name)
+		out.Targets = append(out.Targets, fact(fmt.Sprintf("%s, %d kinds of pages: p95 of the slowest, %s", who, len(v.pages), pages[slowest].name), ms, sides[slowest].P95, maxPage))
+		out.Notes = append(out.Notes, fmt.Sprintf("%s: the page with the most CPU time, %.1f ms in the mean, is %s", who, sides[dearest].CPU, pages[dearest].name))
+		for _, note := range v.notes {
+			out.Notes = append(out.Notes, c.kind+", "+note)
+		}
+	}
 }
 
 // visitor is a browser that is signed in.
@@ -179,9 +212,14 @@ type visitor struct {
 
 // pageKind is a page with certain parameters, such as the history with a status.
 type pageKind struct {
+	visitor   *visitor
 	name      string
+	title     string // with the database and the visitor
 	addresses []string
-	next      int
+	meter     *meter
+
+	asked int           // how often, after the warm-up
+	cpu   time.Duration // of core-api and of the database, for all of them
 }
 
 // signIn makes the token unless the database has it, and a session of it.
@@ -269,7 +307,7 @@ func (v *visitor) explore(ctx context.Context, most int) error {
 			continue
 		}
 		if kinds[kind] == nil {
-			kinds[kind] = &pageKind{name: kind}
+			kinds[kind] = &pageKind{visitor: v, name: kind}
 			v.pages = append(v.pages, kinds[kind])
 		}
 		kinds[kind].addresses = append(kinds[kind].addresses, at)
@@ -316,20 +354,27 @@ func kindOf(address string) (string, bool) {
 	return "", false
 }
 
-// turn measures the whole answer, of one address after the other.
-func (p *pageKind) turn(v *visitor) turn {
+// turn measures the whole answer, of one address after the other, and the CPU time for it.
+func (p *pageKind) turn() turn {
 	warm := false
 	return func(ctx context.Context, _ *subject) ([]float64, error) {
 		for n := 0; !warm && n < warmUps*len(p.addresses); n++ {
-			if _, _, err := v.get(ctx, p.addresses[n%len(p.addresses)]); err != nil {
+			if _, _, err := p.visitor.get(ctx, p.addresses[n%len(p.addresses)]); err != nil {
 				return nil, err
 			}
 		}
 		warm = true
-		at := p.addresses[p.next%len(p.addresses)]
-		p.next++
+		at := p.addresses[p.asked%len(p.addresses)]
+		p.asked++
+		before, err := p.meter.read()
+		if err != nil {
+			return nil, err
+		}
 		begun := time.Now()
-		_, _, err := v.get(ctx, at)
-		return since(begun), err
+		_, _, err = p.visitor.get(ctx, at)
+		took := since(begun)
+		after, meterErr := p.meter.read()
+		p.cpu += after - before
+		return took, errors.Join(err, meterErr)
 	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -25,18 +26,19 @@ const fillCommand = "fill"
 // fillBatch is how many events get into the log at once: more than a core-api's, since nothing else waits for the database.
 const fillBatch = 4096
 
-// fill puts execs with their events into a new database, and all events into its transparency log.
+// fill puts execs into a new database, with their events, which get into its transparency log.
 func fill(ctx context.Context, args []string, log io.Writer) (err error) {
 	f := flag.NewFlagSet("bench fill", flag.ContinueOnError)
 	f.SetOutput(log)
 	stateDir := f.String("state-dir", "", "gets the log's key, and secbox.db without --database-url")
 	url := f.String("database-url", os.Getenv("DATABASE_URL"), "an empty PostgreSQL database")
 	rows := f.Int("rows", 1_000_000, "execs of the last 60 days")
+	logged := f.Int("logged", 0, "only the newest of them get events, and entries of the log; 0: all")
 	if err := f.Parse(args); err != nil {
 		return err
 	}
-	if *stateDir == "" || *rows < 1 {
-		return errors.New("give --state-dir, and --rows of at least 1")
+	if *stateDir == "" || *rows < 1 || *logged < 0 || *logged > *rows {
+		return errors.New("give --state-dir, --rows of at least 1, and --logged of at most --rows")
 	}
 	if err := os.MkdirAll(*stateDir, 0o700); err != nil {
 		return err
@@ -46,17 +48,17 @@ func fill(ctx context.Context, args []string, log io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	return fillHistories(ctx, db, *stateDir, *rows, log)
+	return fillHistories(ctx, db, *stateDir, *rows, cmp.Or(*logged, *rows), log)
 }
 
-// fillHistories puts execs of the last 60 days into an empty database, and their events into its log, whose key gets into the state directory.
-func fillHistories(ctx context.Context, db store.Database, stateDir string, rows int, log io.Writer) error {
+// fillHistories puts execs of the last 60 days into an empty database, and the events of the newest into its log, whose key gets into the state directory.
+func fillHistories(ctx context.Context, db store.Database, stateDir string, rows, logged int, log io.Writer) error {
 	probe, ok := db.(planprobe.Database)
 	if !ok {
 		return fmt.Errorf("a %s cannot be filled", db.Kind())
 	}
 	begun := time.Now()
-	if err := planprobe.FillHistories(ctx, probe, rows, begun); err != nil {
+	if err := planprobe.FillHistories(ctx, probe, rows, logged, begun); err != nil {
 		return err
 	}
 	fmt.Fprintf(log, "%d execs after %.0f s\n", rows, time.Since(begun).Seconds())

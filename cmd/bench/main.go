@@ -259,7 +259,9 @@ func (b *bench) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	begun := time.Now()
 	b.report.Begun, b.report.Machine = begun.UTC().Truncate(time.Second), machine(info)
-	defer func() { b.report.Seconds = time.Since(begun).Round(100 * time.Millisecond).Seconds() }()
+	defer func() {
+		b.report.Seconds, b.report.LoadAfter = time.Since(begun).Round(100*time.Millisecond).Seconds(), loadAverage()
+	}()
 	for _, s := range sections() {
 		if ctx.Err() != nil || (len(b.only) > 0 || s.name == "console") && !slices.Contains(b.only, s.name) { // to fill databases with events takes half an hour
 			continue

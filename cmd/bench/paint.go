@@ -24,6 +24,14 @@ type views struct {
 	bytes, paint     float64 // theirs: with headers; p95 in ms
 }
 
+// report adds what was measured.
+func (v views) report(out *Comparison, kind string) {
+	out.Sides = append(out.Sides, v.sides...)
+	out.Targets = append(out.Targets,
+		fact(fmt.Sprintf("%s: largest first view, %s", kind, v.largest), sizeBytes, v.bytes, maxView),
+		fact(fmt.Sprintf("%s: first paint, p95 of the slowest, %s", kind, v.slowest), ms, v.paint, maxPaint))
+}
+
 // firstViews opens each page in Chromium, each time in a context of its own, so that nothing is in its cache.
 func (b *bench) firstViews(ctx context.Context, v *visitor) (out views, err error) {
 	path, err := exec.LookPath("chromium")

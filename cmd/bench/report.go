@@ -21,6 +21,7 @@ type Report struct {
 	Command     string        `json:"command"`
 	Begun       time.Time     `json:"begun"`
 	Seconds     float64       `json:"seconds"`
+	LoadAfter   string        `json:"load_after"` // over 1, 5 and 15 minutes, at the end
 	Machine     Machine       `json:"machine"`
 	Comparisons []*Comparison `json:"comparisons"`
 }
@@ -43,6 +44,7 @@ type Summary struct {
 	P95    float64   `json:"p95"`
 	Min    float64   `json:"min"`
 	Max    float64   `json:"max"`
+	CPU    float64   `json:"cpu_ms,omitempty"` // CPU time of core-api and its database for each turn, in the mean
 	rounds []float64 // the median of each
 }
 
@@ -172,17 +174,26 @@ func binarySize(n float64) string {
 func (r *Report) writeText(w io.Writer) error {
 	m := r.Machine
 	fmt.Fprintf(w, "%s\n%s, %.0f s\n", r.Command, r.Begun.Format(time.RFC3339), r.Seconds)
-	fmt.Fprintf(w, "%s; kernel %s; %d cores (%s), %s of memory; load at the beginning %s\n",
-		m.OS, m.Kernel, m.Cores, m.CPU, binarySize(float64(m.MemoryMB<<20)), m.Load)
+	fmt.Fprintf(w, "%s; kernel %s; %d cores (%s), %s of memory; load at the beginning %s, at the end %s\n",
+		m.OS, m.Kernel, m.Cores, m.CPU, binarySize(float64(m.MemoryMB<<20)), m.Load, r.LoadAfter)
 	fmt.Fprintf(w, "Docker engine %s, CLI %s, %s, cgroup v%s\n", m.EngineVersion, m.ClientVersion, m.Runtime, m.CgroupVersion)
 	for _, c := range r.Comparisons {
 		fmt.Fprintf(w, "\n%s: %s\n\n", c.Section, c.Title)
 		t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+		cpu := slices.ContainsFunc(c.Sides, func(s Summary) bool { return s.CPU > 0 })
 		if len(c.Sides) > 0 {
-			fmt.Fprintf(t, "\tn\tp50\tp95\tmin\tmax\n")
+			fmt.Fprintf(t, "\tn\tp50\tp95\tmin\tmax")
+			if cpu {
+				fmt.Fprintf(t, "\tCPU time, mean")
+			}
+			fmt.Fprintln(t)
 		}
 		for _, s := range c.Sides {
-			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s\n", s.Name, s.N, s.Unit.format(s.P50), s.Unit.format(s.P95), s.Unit.format(s.Min), s.Unit.format(s.Max))
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s", s.Name, s.N, s.Unit.format(s.P50), s.Unit.format(s.P95), s.Unit.format(s.Min), s.Unit.format(s.Max))
+			if s.CPU > 0 {
+				fmt.Fprintf(t, "\t%s", ms.format(s.CPU))
+			}
+			fmt.Fprintln(t)
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -228,17 +239,24 @@ type Machine struct {
 	CgroupVersion string `json:"cgroup_version"`
 }
 
-func machine(info dockercli.Info) Machine {
-	field := func(file, after, before string) string {
-		content, _ := os.ReadFile(file)
-		_, rest, _ := strings.Cut(string(content), after)
-		value, _, _ := strings.Cut(rest, before)
-		return strings.TrimSpace(value)
-	}
+// field is the part of a file between two texts.
+func field(file, after, before string) string {
+	content, _ := os.ReadFile(file)
+	_, rest, _ := strings.Cut(string(content), after)
+	value, _, _ := strings.Cut(rest, before)
+	return strings.TrimSpace(value)
+}
+
+// loadAverage is the machine's load over 1, 5 and 15 minutes.
+func loadAverage() string {
 	load := strings.Fields(field("/proc/loadavg", "", "\n"))
+	return strings.Join(load[:min(3, len(load))], " ")
+}
+
+func machine(info dockercli.Info) Machine {
 	return Machine{
 		OS: info.OperatingSystem + " " + info.Architecture, Kernel: field("/proc/sys/kernel/osrelease", "", "\n"), Cores: runtime.NumCPU(),
-		CPU: strings.TrimLeft(field("/proc/cpuinfo", "model name", "\n"), "\t: "), Load: strings.Join(load[:min(3, len(load))], " "),
+		CPU: strings.TrimLeft(field("/proc/cpuinfo", "model name", "\n"), "\t: "), Load: loadAverage(),
 		MemoryMB: info.MemTotal >> 20, EngineVersion: info.ServerVersion, ClientVersion: info.ClientInfo.Version,
 		Runtime: info.DefaultRuntime, CgroupVersion: info.CgroupVersion,
 	}

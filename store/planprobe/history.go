@@ -122,7 +122,7 @@ func history(i, n int, until time.Time) (opened, ended audit.Record) {
 	return opened, ended
 }
 
-// FillHistories loads Histories(n, until) into an empty database.
-func FillHistories(ctx context.Context, db Database, n int, until time.Time) error {
-	return db.LoadHistories(ctx, Histories(n, until))
+// FillHistories loads Histories(n, until) into an empty database. The newest logged of them get their events.
+func FillHistories(ctx context.Context, db Database, n, logged int, until time.Time) error {
+	return db.LoadHistories(ctx, n-logged, Histories(n, until))
 }

@@ -20,7 +20,8 @@ type Database interface {
 	Kind() string // "sqlite" or "postgres"
 	Audit() audit.Store
 	Load(ctx context.Context, rows iter.Seq[audit.Record]) error
-	LoadHistories(ctx context.Context, execs iter.Seq2[audit.Record, audit.Record]) error // as they were opened, and as they ended
+	// LoadHistories loads execs as they were opened, and as they ended. The first ones get no events.
+	LoadHistories(ctx context.Context, withoutEvents int, execs iter.Seq2[audit.Record, audit.Record]) error
 
 	// Watch calls see with each statement that runs, until stop is called. Calls may be concurrent.
 	Watch(see func(statement string, args []any)) (stop func())

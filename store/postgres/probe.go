@@ -2,10 +2,12 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"secbox/audit"
 	"secbox/store/internal/row"
@@ -38,36 +40,66 @@ func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 // loadBatch is how many execs LoadHistories writes in one transaction.
 const loadBatch = 20_000
 
-// LoadHistories writes many execs with their events, which have the times of their records, and updates the planner's statistics: for measuring
-// only.
-func (db *DB) LoadHistories(ctx context.Context, execs iter.Seq2[audit.Record, audit.Record]) error {
+// LoadHistories writes many execs, and their events, which have the times of their records, and updates the planner's statistics: for measuring only. The first
+// execs get no events. Meanwhile the lists have no indexes; creating them at the end is several times faster than updating them.
+func (db *DB) LoadHistories(ctx context.Context, withoutEvents int, execs iter.Seq2[audit.Record, audit.Record]) error {
+	indexes, err := db.dropIndexes(ctx)
+	if err != nil {
+		return err
+	}
 	next, stop := iter.Pull2(execs)
 	defer stop()
-	for more := true; more; {
+	for more, n := true, 0; more && err == nil; {
 		var opened, ended [][]any
-		for len(ended) < loadBatch {
+		for len(ended) < loadBatch && err == nil {
 			var o, e audit.Record
 			if o, e, more = next(); !more {
 				break
 			}
-			_, before, err := row.InsertArgs(o, encodeTime)
-			if err != nil {
-				return err
+			var before, after []any
+			if _, after, err = row.InsertArgs(e, encodeTime); err == nil && n >= withoutEvents {
+				_, before, err = row.InsertArgs(o, encodeTime)
+				opened = append(opened, before)
 			}
-			_, after, err := row.InsertArgs(e, encodeTime)
-			if err != nil {
-				return err
-			}
-			opened, ended = append(opened, before), append(ended, after)
+			ended = append(ended, after)
+			n++
 		}
-		if err := db.loadHistories(ctx, opened, ended); err != nil {
-			return interpretError(err)
+		if err == nil {
+			err = db.loadHistories(ctx, opened, ended)
 		}
 	}
-	return interpretError(pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0; ANALYZE sandbox_execs, sandbox_exec_events")
+	return interpretError(errors.Join(err, db.settle(context.WithoutCancel(ctx), indexes)))
+}
+
+// settle creates indexes, and leaves the tables as autovacuum leaves them behind inserts.
+func (db *DB) settle(ctx context.Context, indexes []string) error {
+	return db.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET maintenance_work_mem = '256MB'"); err != nil { // these take longer than a statement may
+			return err
+		}
+		defer conn.Conn().Close(ctx)
+		for _, statement := range append(indexes, "VACUUM (ANALYZE) sandbox_execs, sandbox_exec_events") {
+			if _, err := conn.Exec(ctx, statement); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// dropIndexes removes the indexes of sandbox_execs but its primary key, and returns the statements that create them again.
+func (db *DB) dropIndexes(ctx context.Context) (again []string, err error) {
+	var drop []string
+	err = db.run(ctx, func(scan row.Scan) error {
+		var name, statement string
+		err := scan(&name, &statement)
+		drop, again = append(drop, name), append(again, statement)
 		return err
-	}))
+	}, "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 'sandbox_execs'::regclass AND NOT indisprimary")
+	if err == nil {
+		err = db.run(ctx, nil, "DROP INDEX "+strings.Join(drop, ", "))
+	}
+	return again, err
 }
 
 // loadHistories writes execs by the values of their columns.
@@ -80,6 +112,9 @@ func (db *DB) loadHistories(ctx context.Context, opened, ended [][]any) error {
 			if _, err := tx.CopyFrom(ctx, pgx.Identifier{table}, row.Columns(), pgx.CopyFromRows(values)); err != nil {
 				return err
 			}
+		}
+		if len(opened) == 0 {
+			return nil
 		}
 		_, err := tx.Exec(ctx, "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)"+
 			" SELECT o.exec_id, k.kind, k.at, o.node_id, k.data::text FROM opened o JOIN sandbox_execs e USING (exec_id), LATERAL (VALUES"+

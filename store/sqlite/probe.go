@@ -27,11 +27,16 @@ func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 	})
 }
 
-// LoadHistories writes many execs with their events, which have the times of their records, as Load writes rows.
-func (db *DB) LoadHistories(ctx context.Context, execs iter.Seq2[audit.Record, audit.Record]) error {
+// LoadHistories writes many execs as Load writes rows, and their events, which have the times of their records; the first ones get none.
+func (db *DB) LoadHistories(ctx context.Context, withoutEvents int, execs iter.Seq2[audit.Record, audit.Record]) error {
 	return db.load(ctx, func(yield func(*audit.Record, audit.Record) bool) {
+		n := 0
 		for opened, ended := range execs {
-			if !yield(&opened, ended) {
+			var with *audit.Record
+			if n++; n > withoutEvents {
+				with = &opened
+			}
+			if !yield(with, ended) {
 				return
 			}
 		}
@@ -48,11 +53,13 @@ func load(ctx context.Context, conn *sql.Conn, execs iter.Seq2[*audit.Record, au
 	if err != nil {
 		return err
 	}
-	if _, err := conn.ExecContext(ctx, "PRAGMA synchronous = OFF; PRAGMA cache_size = -65536"); err != nil { // KiB
+	// The rows are ours, and as they must be. Creating an index reads the whole table: mapped, without a copy of each page.
+	if _, err := conn.ExecContext(ctx, "PRAGMA synchronous = OFF; PRAGMA cache_size = -65536; PRAGMA ignore_check_constraints = ON"); err != nil { // KiB
 		return err
 	}
 	defer func() {
-		back := strings.Join(indexes, ";") + "; PRAGMA synchronous = FULL; PRAGMA cache_size = -2000; PRAGMA wal_checkpoint(TRUNCATE)"
+		back := "PRAGMA wal_checkpoint(TRUNCATE); PRAGMA mmap_size = 17179869184;" + strings.Join(indexes, ";") +
+			"; PRAGMA mmap_size = 0; PRAGMA synchronous = FULL; PRAGMA cache_size = -2000; PRAGMA ignore_check_constraints = OFF; PRAGMA wal_checkpoint(TRUNCATE)"
 		_, backErr := conn.ExecContext(context.WithoutCancel(ctx), back)
 		err = errors.Join(err, backErr)
 	}()

@@ -495,7 +495,7 @@ func (e evidence) all(t *testing.T, statements []string, names *strings.Replacer
 // verifyFilled finds nothing in a database that was filled for measurements.
 func verifyFilled(t *testing.T, f Fixture) {
 	const rows = 200
-	if err := planprobe.FillHistories(t.Context(), f.Database, rows, base); err != nil {
+	if err := planprobe.FillHistories(t.Context(), f.Database, rows, rows, base); err != nil {
 		t.Fatal(err)
 	}
 	e := evidence{Fixture: f}
