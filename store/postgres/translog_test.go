@@ -80,7 +80,7 @@ func TestLateCommitsAreLogged(t *testing.T) {
 	for floor := int64(0); floor <= seq; {
 		write()
 		floor = step(1)
-		if execs == 1000 {
+		if execs == 10_000 {
 			t.Fatalf("the floor stays at %d", floor)
 		}
 	}
