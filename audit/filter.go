@@ -55,7 +55,7 @@ func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields)
 	f := Filter{
 		TaskID: label("task_id"), ProjectID: label("project_id"), ConversationID: label("conversation_id"), SkillID: label("skill_id"), SkillDigest: label("skill_digest"),
 		UserID: label("user_id"), AgentID: label("agent_id"), Backend: label("backend"), Runner: label("runner"), ReplayOf: label("replay_of"),
-		TraceID: label("trace_id"),
+		TraceID:     label("trace_id"),
 		ErrorReason: Reason(label("error_reason")), RequestedBy: label("requested_by"),
 		Since: ParseTime("since", get("since"), now, bad), Until: ParseTime("until", get("until"), now, bad),
 	}

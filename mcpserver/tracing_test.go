@@ -48,8 +48,8 @@ func TestCallsTrace(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				id, sent := <-seen, traces.ID{}
-				sent, _ = traces.Parse(want)
+				id := <-seen
+				sent, _ := traces.Parse(want)
 				if id.Trace != sent.Trace && want != "" || want == "" && id.Trace != "" != on || (id.Span == sent.Span) != (!on) {
 					t.Errorf("%v: the call belongs to %s", meta, id)
 				}

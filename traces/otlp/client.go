@@ -109,12 +109,10 @@ func (c *client) post(ctx context.Context, body []byte) (again bool, err error) 
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
-	switch status := resp.StatusCode; {
-	case status/100 == 2:
+	if resp.StatusCode/100 == 2 {
 		return false, nil
-	default:
-		return status == http.StatusTooManyRequests || status >= 500, fmt.Errorf("the collector answers %s", resp.Status)
 	}
+	return resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500, fmt.Errorf("the collector answers %s", resp.Status)
 }
 
 // warn logs that spans are lost, once in warnEvery.
