@@ -127,7 +127,7 @@ func (c *call) endSpan(method string, status int) {
 func (s *Server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		check := s.gate.CheckHost
-		if r.URL.Path == signInCallback {
+		if r.URL.Path == signInCallback || r.URL.Path == signInPath {
 			check = s.gate.CheckArrival
 		}
 		if err := check(r); err != nil {

@@ -18,7 +18,8 @@ type Console func(w http.ResponseWriter, r *http.Request, door Door)
 
 const (
 	consolePath    = "/console"
-	signInCallback = consolePath + "/sign-in/oidc/callback" // an OIDC provider leads browsers there
+	signInPath     = consolePath + "/sign-in"      // an OIDC provider leads browsers there after a sign-out
+	signInCallback = signInPath + "/oidc/callback" // and there after a sign-in
 )
 
 // withConsole passes the requests for pages to the console.

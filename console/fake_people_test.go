@@ -14,6 +14,7 @@ import (
 type fakeSignOn struct {
 	app    *fakeApp
 	begin  error
+	end    string // the address that ends sessions; empty: none
 	secret string // of the last sign-in
 	asked  int    // answers that it was asked about
 }
@@ -25,6 +26,8 @@ func (f *fakeSignOn) Begin(_ context.Context, secret string) (string, error) {
 	f.secret = secret
 	return "https://idp.example/auth?state=s", f.begin
 }
+
+func (f *fakeSignOn) EndAddress(context.Context) (string, error) { return f.end, f.begin }
 
 func (f *fakeSignOn) Finish(_ context.Context, secret string, answer url.Values) (sessions.Person, error) {
 	f.asked++
@@ -81,6 +84,6 @@ func (f *fakeApp) fillPeople(name string) *fakeApp {
 		{ID: sessions.PersonID("idp.example", "2"), Name: "Grace (grace@idp.example)", Role: tokens.Auditor, FirstAt: clock, SeenAt: clock, BlockedAt: clock},
 		{ID: "t", Name: "Ada", Role: tokens.Admin, FirstAt: clock, SeenAt: clock},
 	}
-	f.signOn = &fakeSignOn{app: f}
+	f.signOn = &fakeSignOn{app: f, end: "https://idp.example/logout"}
 	return f
 }

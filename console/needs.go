@@ -85,6 +85,9 @@ type SignOn interface {
 	// Begin returns the provider's address to which a browser goes to sign in; secret is known to this browser only.
 	Begin(ctx context.Context, secret string) (address string, err error)
 
+	// EndAddress returns the provider's address that ends the browser's session there and leads back; empty if it has none.
+	EndAddress(ctx context.Context) (string, error)
+
 	// Finish returns the person whom the provider's answer names, by its parameters.
 	Finish(ctx context.Context, secret string, answer url.Values) (sessions.Person, error)
 }

@@ -76,6 +76,7 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"export", "/console/audit/export?project_id=demo"},
 	{"refused export", "/console/audit/export?format=xml&since=x&exit_code_ne=y"},
 	{"sign in", "/console/sign-in?next=/console/history"},
+	{"signed out", "/console/sign-in?ended=here"},
 	{"unknown exec", "/console/execs/none"},
 	{"refused parameter", "/console/history?nothing=1"},
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/zitadel/oidc/v3/example/server/exampleop"
 	"github.com/zitadel/oidc/v3/example/server/storage"
 	"github.com/zitadel/oidc/v3/pkg/oidc"
+	"github.com/zitadel/oidc/v3/pkg/op"
 
 	"secbox/sso"
 	"secbox/tokens"
@@ -22,7 +23,8 @@ import (
 // directory is the storage of a real OIDC provider with people of this test. It tells groups at the userinfo endpoint, as many providers do.
 type directory struct {
 	*storage.Storage
-	people map[string]person // by subject
+	people    map[string]person // by subject
+	signedOut string            // the registered address of the console for those who have signed out
 }
 
 type person struct {
@@ -39,6 +41,20 @@ func (d directory) GetUserByID(id string) *storage.User {
 	}
 	return &storage.User{ID: id, Username: id, Password: password, FirstName: p.name, LastName: "<b>", Email: id + "@idp.example", EmailVerified: true}
 }
+
+// signsOut is a client that the provider sends back to an address after a sign-out.
+type signsOut struct {
+	op.Client
+	to string
+}
+
+func (c signsOut) PostLogoutRedirectURIs() []string { return []string{c.to} }
+
+func (d directory) GetClientByClientID(ctx context.Context, id string) (op.Client, error) {
+	client, err := d.Storage.GetClientByClientID(ctx, id)
+	return signsOut{client, d.signedOut}, err
+}
+
 func (d directory) GetUserByUsername(name string) *storage.User { return d.GetUserByID(name) }
 func (d directory) ExampleClientID() string                     { return "none" }
 
@@ -56,7 +72,7 @@ func startProvider(t *testing.T, consoleURL string) *sso.Provider {
 	server := httptest.NewUnstartedServer(nil)
 	_, port, _ := strings.Cut(server.Listener.Addr().String(), ":")
 	issuer := "http://localhost:" + port
-	d := directory{people: map[string]person{
+	d := directory{signedOut: consoleURL + "/console/sign-in", people: map[string]person{
 		"ada": {"Ada", []string{"staff", "secbox-admins"}}, "grace": {"Grace", []string{"secbox-auditors"}}, "eve": {"Eve", []string{"staff"}},
 	}}
 	redirect := consoleURL + callback
@@ -107,7 +123,14 @@ func TestSignInAtRealProvider(t *testing.T) {
 			b.visit("/console/people")
 			b.do(chromedp.Click(`button[aria-label^="Block Grace"]`), chromedp.WaitVisible(`button[aria-label^="Unblock Grace"]`))
 		}
-		b.do(chromedp.Click(".who button"), chromedp.WaitVisible("#token"))
+		b.do(chromedp.Click(".who button"), chromedp.WaitVisible("#signed-out"))
+		if text := b.text(); !strings.Contains(text, "Your session at localhost") {
+			t.Errorf("%s has signed out: %s", p.name, text)
+		}
+		b.do(chromedp.Click("#signed-out a.main"), chromedp.WaitVisible("#token")) // at the provider, and back
+		if at := run(b, chromedp.Location()); at != c.url+"/console/sign-in" {
+			t.Errorf("the provider leads %s to %s", p.name, at)
+		}
 	}
 	for name, want := range map[string]string{"eve": "no group of yours has a role", "grace": "has blocked you"} {
 		b := open(t, c.url)

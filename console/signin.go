@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"secbox/admin"
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/sessions"
@@ -97,8 +98,11 @@ func (v *visit) toSignIn() error {
 	return v.Redirect(http.StatusSeeOther, to.String())
 }
 
-// endedForm is the value of the parameter ended after a form that was not obeyed.
-const endedForm = "form"
+// Values of the parameter ended.
+const (
+	endedForm = "form" // after a form that was not obeyed
+	endedHere = "here" // after a person's sign-out
+)
 
 // formPage returns the address of the page on which a form was, as the browser tells it.
 func (v *visit) formPage() string {
@@ -130,6 +134,10 @@ func (c *Console) signInPage(v *visit) (ui.Page, error) {
 	message := ""
 	switch v.query.Get("ended") {
 	case "":
+	case endedHere:
+		if c.cfg.SignOn != nil {
+			return c.signedOutPage(v), nil
+		}
 	case endedForm:
 		message = "You are not signed in any more, so what you sent changed nothing. Sign in, and send it again."
 	default:
@@ -177,13 +185,17 @@ func (c *Console) signIn(v *visit) (ui.Address, error) {
 
 // signOut ends the session.
 func (c *Console) signOut(v *visit) (ui.Address, error) {
+	to := ui.Link("sign-in")
 	if v.session != "" {
 		if err := c.cfg.Sessions.End(v.ctx(), v.session, v.caller); err != nil {
 			return ui.Address{}, err
 		}
 		v.setCookie(sessionCookie, "")
+		if strings.HasPrefix(v.caller.ID, admin.PersonPrefix) {
+			to = to.With("ended", endedHere)
+		}
 	}
-	return ui.Link("sign-in"), nil
+	return to, nil
 }
 
 // cookieName returns the name of a cookie for this connection.

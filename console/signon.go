@@ -87,6 +87,16 @@ func (c *Console) finishSignOn(v *visit, w http.ResponseWriter) error {
 	return c.render(v, ui.Page{Title: "Signed in", Body: signedInBody(caller.Name, next(to))})
 }
 
+// signedOutPage leads a person who has signed out here to the sign-out at the provider, whose session goes on. It is a link and not a form, since browsers
+// send our forms nowhere else (csp).
+func (c *Console) signedOutPage(v *visit) ui.Page {
+	address, err := c.cfg.SignOn.EndAddress(v.ctx())
+	if err != nil {
+		c.log.Info("the provider does not tell where its sessions end", "error", err)
+	}
+	return ui.Page{Title: "Signed out", Body: signedOutBody(c.providerName(), address)}
+}
+
 // setPending sets the cookie of a sign-in that has begun, or removes it with an empty value. It is SameSite=Lax: the provider's page leads back to us.
 func (v *visit) setPending(value string) {
 	secure := v.door.Secure(v.Request())

@@ -22,6 +22,7 @@ import (
 type endpoints struct {
 	provider  *oidc.Provider // with its keys, which are read again for a token that none of them signed
 	authStyle oauth2.AuthStyle
+	end       *url.URL // ends a browser's session there; nil: the provider has no such address
 }
 
 // How long an answer about the endpoints is used.
@@ -68,6 +69,7 @@ func (p *Provider) read(ctx context.Context) (*endpoints, error) {
 	var more struct {
 		AuthMethods []string `json:"token_endpoint_auth_methods_supported"`
 		Keys        string   `json:"jwks_uri"`
+		End         string   `json:"end_session_endpoint"`
 	}
 	if err := provider.Claims(&more); err != nil {
 		return nil, err
@@ -82,7 +84,14 @@ func (p *Provider) read(ctx context.Context) (*endpoints, error) {
 	if len(more.AuthMethods) > 0 && !slices.Contains(more.AuthMethods, "client_secret_basic") {
 		style = oauth2.AuthStyleInParams
 	}
-	return &endpoints{provider, style}, nil
+	end, err := url.Parse(more.End)
+	if more.End != "" && (err != nil || end.Host == "" || end.User != nil || !private(end)) {
+		p.log.Warn("the provider's address for signing out is not used: it is not https", "issuer", p.cfg.Issuer, "address", cut(more.End, 100))
+		end = nil
+	} else if more.End == "" {
+		end = nil
+	}
+	return &endpoints{provider, style, end}, nil
 }
 
 // check refuses settings that cannot work.
@@ -108,8 +117,11 @@ func (cfg Config) check() error {
 	return nil
 }
 
-// CallbackPath is the path of the console to which a provider sends browsers back.
-const CallbackPath = "/console/sign-in/oidc/callback"
+// The paths of the console to which a provider sends browsers back: after a sign-in and after a sign-out there.
+const (
+	CallbackPath  = "/console/sign-in/oidc/callback"
+	signedOutPath = "/console/sign-in"
+)
 
 // private reports whether nobody on the network can read or change what an address sends.
 func private(u *url.URL) bool {

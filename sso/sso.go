@@ -122,6 +122,27 @@ func (p *Provider) Begin(ctx context.Context, secret string) (string, error) {
 	return p.client(at).AuthCodeURL(derive(secret, "state"), oidc.Nonce(derive(secret, "nonce")), oauth2.S256ChallengeOption(derive(secret, "verifier"))), nil
 }
 
+// EndAddress returns the address at which a browser ends its session at the provider, which sends it back to the console's page for signing in; empty if the
+// provider has none. The provider's tokens are kept nowhere, so the address names the client and no person: the provider knows the browser, and may ask
+// the person. fault.UpstreamFailed when the provider does not answer, fault.ServerBusy.
+func (p *Provider) EndAddress(ctx context.Context) (string, error) {
+	leave, err := p.enter()
+	if err != nil {
+		return "", err
+	}
+	defer leave()
+	at, err := p.discover(ctx)
+	if err != nil || at.end == nil {
+		return "", err
+	}
+	end := *at.end
+	query := end.Query()
+	query.Set("client_id", p.cfg.ClientID)
+	query.Set("post_logout_redirect_uri", p.Origin()+signedOutPath)
+	end.RawQuery = query.Encode()
+	return end.String(), nil
+}
+
 // Finish returns the person with whom the provider sent the browser back, by the parameters of its answer; the secret is that of Begin. A person whose groups
 // have no role has none. fault.Unauthenticated for an answer to another browser, one that was used before, and when the provider refused;
 // fault.UpstreamFailed when the provider does not answer, or not as it should; fault.ServerBusy.
