@@ -2241,7 +2241,7 @@ func proof(p execPage) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 144, "</pre><p class=\"note\"><code>log.pub</code> is the log’s public key, as <code>core-api audit key</code> prints it on the server. Get it once from the operator, by another way than this server, and keep it: whoever changes the server can change the key that it shows. ")
+					templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 144, "</pre><p class=\"note\"><code>log.pub</code> is the log’s public key, as <code>core-api audit key</code> prints it on the server. Get it once from the operator, by another way than this server, and keep it: a person who changes the server can change the key that it shows. ")
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

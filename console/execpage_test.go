@@ -95,7 +95,7 @@ func TestStoppedLog(t *testing.T) {
 	}
 }
 
-// TestLostExec: what nobody reported is not known.
+// TestLostExec: the page says what is not known of an exec whose end was not reported.
 func TestLostExec(t *testing.T) {
 	t.Parallel()
 	f := newFake().fill(1)
