@@ -5,18 +5,18 @@ import (
 
 	"secbox/audit"
 	"secbox/console/ui"
-	"secbox/translog/verify"
+	"secbox/translog"
 )
 
 // proofState is how an exec stands to the transparency log.
 type proofState struct {
-	index       int64               // in the log, of the newest event
-	pending     bool                // the log will have it in a moment
-	stopped     string              // why it will not: no node extends the log; empty: it will
-	mayLook     bool                // the visitor may open the page of the log
-	open        bool                // the exec has not ended, so that more events follow
-	differences []verify.Difference // the database was changed
-	problem     string              // why nothing is known
+	index       int64                 // in the log, of the newest event
+	pending     bool                  // the log will have it in a moment
+	stopped     string                // why it will not: no node extends the log; empty: it will
+	mayLook     bool                  // the visitor may open the page of the log
+	open        bool                  // the exec has not ended, so that more events follow
+	differences []translog.Difference // the database was changed
+	problem     string                // why nothing is known
 }
 
 // proofPrice is the memory that one byte of a record takes in its proof; as api counts it.
@@ -74,6 +74,6 @@ func checkCommand(rec audit.Record) string {
 func proofName(rec audit.Record) string { return rec.ExecID + ".proof.json" }
 
 // differenceText says what of a record is not as the log says.
-func differenceText(d verify.Difference) string {
+func differenceText(d translog.Difference) string {
 	return ui.Cut(d.What, 100) + ": expected " + ui.Cut(d.Expected, 200) + ", found " + ui.Cut(d.Found, 200)
 }

@@ -10,10 +10,13 @@ import (
 	"secbox/translog/verify"
 )
 
+// Difference is a piece of evidence that is not as the log says.
+type Difference = verify.Difference
+
 // Standing is how the row of an exec and its events stand to the log.
 type Standing struct {
-	Index       int64               // in the log, of the newest event; -1: the log does not have all events yet
-	Differences []verify.Difference // as a verification reports them; they mean that the database was changed
+	Index       int64        // in the log, of the newest event; -1: the log does not have all events yet
+	Differences []Difference // as a verification reports them; they mean that the database was changed
 }
 
 // Standing compares a row with the exec's events, and these with their entries. It reads no tree: only a proof shows that the signed checkpoint has
@@ -52,16 +55,16 @@ func (l Log) Standing(ctx context.Context, row audit.Record) (Standing, error) {
 }
 
 // compareEntry returns a difference if an event is not the one of its entry.
-func (l Log) compareEntry(ctx context.Context, d verify.Document) ([]verify.Difference, error) {
+func (l Log) compareEntry(ctx context.Context, d verify.Document) ([]Difference, error) {
 	entries, err := l.Store.Entries(ctx, d.Index, 1)
 	if err != nil {
 		return nil, err
 	}
-	found := verify.Difference{ExecID: d.Event.ExecID, What: fmt.Sprintf("event %d (%s)", d.Seq, d.Event.Kind), Expected: fmt.Sprintf("that of entry %d of the log", d.Index), Found: "another one"}
+	found := Difference{ExecID: d.Event.ExecID, What: fmt.Sprintf("event %d (%s)", d.Seq, d.Event.Kind), Expected: fmt.Sprintf("that of entry %d of the log", d.Index), Found: "another one"}
 	if len(d.Salt) != proof.SaltSize || len(entries) == 0 {
 		found.Found = "one without an entry"
 	} else if [sha256.Size]byte(proof.Entry(d.Salt, d.Event.Canonical())) == entries[0] {
 		return nil, nil
 	}
-	return []verify.Difference{found}, nil
+	return []Difference{found}, nil
 }
