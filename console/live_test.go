@@ -17,6 +17,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"secbox/audit"
+	"secbox/engine"
+	"secbox/engine/memengine"
 	"secbox/tokens"
 )
 
@@ -429,11 +431,23 @@ func TestLivePage(t *testing.T) {
 
 // TestLiveCancel: the button ends the exec, and the page shows that.
 func TestLiveCancel(t *testing.T) {
-	c := startCore(t)
-	id, ended := c.begin("", "listen")
+	began, die, ended := make(chan string), make(chan struct{}), make(chan struct{})
+	c := startCore(t, map[string]memengine.Command{"resist": func(ctx context.Context, p *memengine.Process) (int, *engine.Exit, error) {
+		began <- p.ExecID
+		<-ctx.Done()
+		<-die // not before the page after the form is there
+		died := memengine.Died()
+		return 0, &died, nil
+	}})
+	go func() {
+		defer close(ended)
+		c.run("", "resist")
+	}()
 	b := open(t, c.url)
-	b.visit("/console/execs/" + id)
-	b.do(chromedp.Click("#cancel summary"), chromedp.Click("#cancel button"), chromedp.WaitNotPresent("#cancel"))
+	b.visit("/console/execs/" + <-began)
+	b.do(chromedp.Click("#cancel summary"), chromedp.Click("#cancel button"), chromedp.WaitVisible("#canceling"), chromedp.WaitNotPresent("#cancel"))
+	b.until(`document.activeElement.id === "canceling"`)
+	close(die)
 	<-ended
 	b.do(chromedp.WaitVisible(".head .badge.warn"), chromedp.WaitNotPresent("#canceling"))
 	if at := eval[string](b, "document.activeElement.id"); at != "main" {

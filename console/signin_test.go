@@ -212,6 +212,9 @@ func TestNothingInline(t *testing.T) {
 	url := fullApp().serve(t)
 	for _, page := range pagesUnderTest {
 		body := strings.ReplaceAll(get(t, url+page.path), url, "") // commands to copy have the address of this server
+		if page.name == "signed out" {
+			body = strings.Replace(body, `<a class="button main" href="https://idp.example/logout">`, "", 1) // loads nothing
+		}
 		for _, bad := range []string{"<style", " style=", "<script>", " onclick", " onload", "javascript:", "hx-on", "http://", "https://"} {
 			if strings.Contains(body, bad) {
 				t.Errorf("%s has %q", page.name, bad)
