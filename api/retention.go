@@ -31,7 +31,7 @@ func (s *Server) ListHolds(ctx context.Context, in ListHoldsRequestObject) (List
 
 // AddHold adds a hold.
 func (s *Server) AddHold(ctx context.Context, in AddHoldRequestObject) (AddHoldResponseObject, error) {
-	added, err := s.holds().Add(ctx, callFrom(ctx).caller, retention.HoldKind(in.Body.Kind), in.Body.Value, in.Body.Reason)
+	added, err := s.holds().Add(ctx, callFrom(ctx).caller, retention.Hold{Kind: retention.HoldKind(in.Body.Kind), Value: in.Body.Value, Reason: in.Body.Reason})
 	return AddHold201JSONResponse(hold(added)), err
 }
 

@@ -30,8 +30,8 @@ type Holds interface {
 	// List returns a page of holds that were not removed, oldest first, and the cursor of the next page.
 	List(ctx context.Context, cursor string, limit int) (holds []retention.Hold, next string, err error)
 
-	// Add adds a hold by the caller; fault.InvalidRequest names wrong fields.
-	Add(ctx context.Context, caller tokens.Token, kind retention.HoldKind, value, reason string) (retention.Hold, error)
+	// Add adds a hold by the caller; fault.InvalidRequest names wrong fields. An empty ID gets a new one; it fails with the ID of a hold that was added before.
+	Add(ctx context.Context, caller tokens.Token, wanted retention.Hold) (retention.Hold, error)
 
 	// On returns at most limit holds that name an exec, oldest first.
 	On(ctx context.Context, rec audit.Record, limit int) ([]retention.Hold, error)

@@ -13,6 +13,8 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"secbox/admin"
+	"secbox/api/visible"
+	"secbox/audit"
 	"secbox/fault"
 	"secbox/health"
 	"secbox/retention"
@@ -113,7 +115,7 @@ func TestEventPages(t *testing.T) {
 		}
 	}
 	last, n := rows(strings.ReplaceAll(older[1], "&amp;", "&"))
-	if n != 18 || strings.Contains(last, "cursor=") || !strings.Contains(last, "Newest") {
+	if n != 33 || strings.Contains(last, "cursor=") || !strings.Contains(last, "Newest") {
 		t.Errorf("the last page has %d rows", n)
 	}
 	if _, n := rows("/console/audit/events?kind=download&actor=&since="); n != 1 {
@@ -193,20 +195,64 @@ func TestHoldForms(t *testing.T) {
 	}
 }
 
-// TestHoldPages: the list in pages.
+// TestHoldSentTwice: a form that is sent again holds nothing more, also after the hold was released; a new form has another id.
+func TestHoldSentTwice(t *testing.T) {
+	t.Parallel()
+	f := fullApp()
+	f.audit.holds = nil
+	v := newVisitor(t, f.serve(t))
+	_, page := v.get("/console/audit/holds")
+	id := formID.FindStringSubmatch(page)[1]
+	send := func(id string) (*http.Response, string) {
+		return v.post("/console/audit/holds", "/console/audit/holds", url.Values{"id": {id}, "kind": {"task"}, "value": {"task-1"}, "reason": {"case 7"}})
+	}
+	if resp, _ := send(id); resp.StatusCode != http.StatusSeeOther || len(f.audit.holds) != 1 || f.audit.holds[0].ID != id {
+		t.Fatalf("%d, %+v", resp.StatusCode, f.audit.holds)
+	}
+	resp, page := send(id)
+	if next := formID.FindStringSubmatch(page); resp.StatusCode != http.StatusConflict || !strings.Contains(page, "This form was sent before") || len(f.audit.holds) != 1 || next[1] == id {
+		t.Errorf("sent again: %d, %d holds, the next id is %v", resp.StatusCode, len(f.audit.holds), next)
+	}
+	valid(t, []document{{"sent again", page}})
+	v.post("/console/audit/holds", "/console/audit/holds/"+id+"/release", url.Values{})
+	if resp, _ := send(id); resp.StatusCode != http.StatusConflict || len(f.audit.holds) != 0 {
+		t.Errorf("sent again after the release: %d, %+v", resp.StatusCode, f.audit.holds)
+	}
+	if resp, page := send("../1"); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "must be a UUID") {
+		t.Errorf("another id: %d", resp.StatusCode)
+	}
+}
+
+// TestHoldPages: the lists of holds and of released holds in pages, each with cursors of its own.
 func TestHoldPages(t *testing.T) {
 	t.Parallel()
 	v := newVisitor(t, fullApp().serve(t))
 	_, page := v.get("/console/audit/holds")
-	newer := regexpOlder.FindStringSubmatch(page)
-	if newer == nil || strings.Count(page, "Release it") != 50 {
-		t.Fatalf("%v, %d rows", newer, strings.Count(page, "Release it"))
+	released := regexp.MustCompile(`href="([^"]*[?&;]released=[^"#]*)#released"`)
+	newer, older := regexpOlder.FindStringSubmatch(page), released.FindStringSubmatch(page)
+	if newer == nil || older == nil || strings.Count(page, "Release it") != 50 || strings.Count(page, ">released-") != 9 {
+		t.Fatalf("%v, %v, %d rows, %d released", newer, older, strings.Count(page, "Release it"), strings.Count(page, ">released-"))
 	}
-	if _, page := v.get(newer[1]); strings.Count(page, "Release it") != 2 || !strings.Contains(page, "Oldest") || regexpOlder.MatchString(page) {
-		t.Errorf("the last page has %d rows", strings.Count(page, "Release it"))
+	_, last := v.get(newer[1])
+	if strings.Count(last, "Release it") != 2 || !strings.Contains(last, "Oldest") || regexp.MustCompile(`[?&;]cursor=[^"]*">Newer`).MatchString(last) {
+		t.Errorf("the last page has %d rows", strings.Count(last, "Release it"))
 	}
-	if resp, _ := v.get("/console/audit/holds?cursor=x"); resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("a cursor that we did not make: %d", resp.StatusCode)
+	both := strings.ReplaceAll(released.FindStringSubmatch(last)[1], "&amp;", "&")
+	if _, page := v.get(both); strings.Count(page, "Release it") != 2 || strings.Count(page, ">released-") != 6 || !strings.Contains(page, ">released-14<") || released.MatchString(page) {
+		t.Errorf("%s has %d holds and %d released", both, strings.Count(page, "Release it"), strings.Count(page, ">released-"))
+	}
+	_, page = v.get("/console/history")
+	ofHistory := regexpOlder.FindStringSubmatch(page)[1]
+	of := func(address, name string) string {
+		u, err := url.Parse(strings.ReplaceAll(address, "&amp;", "&"))
+		must(t, err)
+		return u.Query().Get(name)
+	}
+	unbound := visible.EncodeCursor(audit.Cursor{CreatedAt: clock, ExecID: execID(1)}, "") // of GET /sandbox/execs
+	for _, query := range []string{"cursor=x", "cursor=" + of(ofHistory, "cursor"), "cursor=" + unbound, "cursor=" + of(older[1], "released"), "released=x", "released=" + of(newer[1], "cursor")} {
+		if resp, page := v.get("/console/audit/holds?" + query); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "invalid_cursor") {
+			t.Errorf("the place of another list, %s: %d", query, resp.StatusCode)
+		}
 	}
 }
 
@@ -282,8 +328,12 @@ func TestAuditLogOverRealCore(t *testing.T) {
 	secret := c.token("ada", tokens.Admin)
 	id := c.run(secret, "echo hi")
 	v.signIn(secret)
-	if resp, _ := v.post("/console/audit/holds", "/console/audit/holds", url.Values{"kind": {"exec"}, "value": {id}, "reason": {"case <7>"}}); resp.StatusCode != http.StatusSeeOther {
-		t.Fatalf("a hold: %d", resp.StatusCode)
+	_, page := v.get("/console/audit/holds")
+	form := url.Values{"id": formID.FindStringSubmatch(page)[1:], "kind": {"exec"}, "value": {id}, "reason": {"case <7>"}}
+	for _, want := range []int{http.StatusSeeOther, http.StatusConflict} {
+		if resp, _ := v.post("/console/audit/holds", "/console/audit/holds", form); resp.StatusCode != want {
+			t.Fatalf("a hold: %d, want %d", resp.StatusCode, want)
+		}
 	}
 	holds, err := c.db.Retention().Holds(t.Context(), retention.HoldCursor{}, 10)
 	if err != nil || len(holds) != 1 || holds[0].Value != id {
@@ -327,7 +377,7 @@ func TestAuditLogOverRealCore(t *testing.T) {
 	}
 	state, err := c.db.TransparencyLog().State(t.Context())
 	must(t, err)
-	_, page := v.get("/console/audit")
+	_, page = v.get("/console/audit")
 	if root := shownRoot.FindStringSubmatch(page); root == nil || root[1] != state.Root.String() || !strings.Contains(page, state.VerifierKey) || !strings.Contains(page, `title="`) {
 		t.Errorf("the page shows the root %v of %s", root, state.Root)
 	}

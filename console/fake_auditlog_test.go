@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -89,8 +90,12 @@ func (f fakeHoldStore) AddHold(_ context.Context, h retention.Hold) (retention.H
 	if f.audit.holdErr != nil {
 		return retention.Hold{}, f.audit.holdErr
 	}
+	if slices.ContainsFunc(f.audit.events, func(e admin.Event) bool { return e.Kind == admin.HoldAdded && e.Subject == h.ID }) {
+		return retention.Hold{}, errors.New("UNIQUE constraint failed: audit_holds.id")
+	}
 	h.AddedAt = clock
 	f.audit.holds = append(f.audit.holds, h)
+	f.audit.events = slices.Insert(f.audit.events, 0, event(100+len(f.audit.events), admin.HoldAdded, h.ID, "{}"))
 	return h, nil
 }
 
@@ -150,6 +155,9 @@ func (f *fakeApp) fullAudit() {
 	damaged := event(92, "", "", "{}")
 	damaged.Unreadable = map[string]string{"subject": "NULL", "data": "[1]"}
 	f.audit.events = append(f.audit.events, damaged)
+	for n := range 15 {
+		f.audit.events = append(f.audit.events, event(75-n, admin.HoldRemoved, execID(60+n), fmt.Sprintf(`{"kind":"task","value":"released-%d"}`, n)))
+	}
 	for n := 60; n > 0; n-- {
 		f.audit.events = append(f.audit.events, event(n, admin.SignedIn, "t1", `{"address":"127.0.0.1"}`))
 	}

@@ -79,7 +79,7 @@ func (c *Console) table() []route {
 		{path: "/audit/key", roles: auditors, serve: c.downloadKey},
 		{path: "/audit/events", roles: auditors, query: visible.EventParams, page: c.events},
 		{path: "/audit/events/:id/proof", roles: auditors, serve: c.downloadEventProof},
-		{path: "/audit/holds", roles: auditors, query: []string{"cursor", "kind", "value"}, page: c.holds},
+		{path: "/audit/holds", roles: auditors, query: []string{"cursor", "released", "kind", "value"}, page: c.holds},
 		{path: "/audit/holds", roles: admins, form: c.addHold},
 		{path: "/audit/holds/:id/release", roles: admins, form: c.releaseHold},
 		{path: "/audit/retention", roles: auditors, page: c.retention},

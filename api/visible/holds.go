@@ -6,6 +6,7 @@ import (
 	"github.com/google/uuid"
 
 	"secbox/audit"
+	"secbox/fault"
 	"secbox/retention"
 	"secbox/tokens"
 )
@@ -31,11 +32,14 @@ type HoldStore interface {
 // Holds are the holds that stop retention. It is safe for concurrent use.
 type Holds struct{ Store HoldStore }
 
+// holdList identifies their list in its cursors.
+const holdList = "holds"
+
 // List returns a page of at most limit holds that were not removed, oldest first, and the cursor of the next page; empty if there is none.
 func (h Holds) List(ctx context.Context, cursor string, limit int) (holds []retention.Hold, next string, err error) {
 	var after retention.HoldCursor
 	if cursor != "" {
-		at, err := DecodeCursor(cursor, "")
+		at, err := DecodeCursor(cursor, holdList)
 		if err != nil {
 			return nil, "", err
 		}
@@ -43,18 +47,24 @@ func (h Holds) List(ctx context.Context, cursor string, limit int) (holds []rete
 	}
 	holds, err = h.Store.Holds(ctx, after, limit)
 	if n := len(holds); err == nil && n == limit {
-		next = EncodeCursor(audit.Cursor{CreatedAt: holds[n-1].AddedAt, ExecID: holds[n-1].ID}, "")
+		next = EncodeCursor(audit.Cursor{CreatedAt: holds[n-1].AddedAt, ExecID: holds[n-1].ID}, holdList)
 	}
 	return holds, next, err
 }
 
-// Add adds a hold by the caller: fault.InvalidRequest names wrong fields.
-func (h Holds) Add(ctx context.Context, caller tokens.Token, kind retention.HoldKind, value, reason string) (retention.Hold, error) {
-	id, err := uuid.NewV7()
-	if err != nil {
-		return retention.Hold{}, err
+// Add adds a hold by the caller: fault.InvalidRequest names wrong fields. An empty ID gets a new one; any other is a UUID, which no hold had before.
+func (h Holds) Add(ctx context.Context, caller tokens.Token, wanted retention.Hold) (retention.Hold, error) {
+	if wanted.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return retention.Hold{}, err
+		}
+		wanted.ID = id.String()
 	}
-	wanted := retention.Hold{ID: id.String(), Kind: kind, Value: value, Reason: reason, AddedBy: caller.ID}
+	if id, ok := canonicalID(wanted.ID); !ok || id != wanted.ID {
+		return retention.Hold{}, fault.BadField("id", "must be a UUID in lower case")
+	}
+	wanted.AddedBy = caller.ID
 	if err := wanted.Check(); err != nil {
 		return retention.Hold{}, err
 	}
