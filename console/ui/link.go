@@ -14,7 +14,8 @@ const Root = "/console"
 // value; empty values are left out.
 func Link(parts ...string) Address { return Address{parts: parts} }
 
-// Parse returns the address of a path of the console with its query; false if it is anything else, such as the address of another site.
+// Parse returns the address of a path of the console with its query, without empty parts of the path; false if it is anything else, such as the address
+// of another site, or one that a browser or a proxy may read as leading elsewhere: with a part . or .. or a slash in a part, also escaped.
 func Parse(text string) (Address, bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" || u.Fragment != "" {
@@ -27,7 +28,7 @@ func Parse(text string) (Address, bool) {
 	var out Address
 	for part := range strings.SplitSeq(path, "/") {
 		plain, err := url.PathUnescape(part)
-		if err != nil {
+		if err != nil || plain == "." || plain == ".." || strings.ContainsAny(plain, `/\`) {
 			return Address{}, false
 		}
 		if plain != "" {
@@ -71,8 +72,8 @@ func (a Address) String() string {
 	for _, part := range a.parts {
 		b.WriteByte('/')
 		switch part {
-		case ".", "..": // browsers would resolve them
-			b.WriteString(strings.ReplaceAll(part, ".", "%2E"))
+		case ".", "..": // browsers resolve them, and %2E as well: no address has such a part, and this one leads to no page
+			b.WriteString(strings.ReplaceAll(part, ".", "%252E"))
 		default:
 			b.WriteString(url.PathEscape(part))
 		}

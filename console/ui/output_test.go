@@ -61,18 +61,23 @@ func TestLink(t *testing.T) {
 	for _, c := range []struct {
 		address Address
 		want    string
+		parses  bool
 	}{
-		{Link(), "/console"},
-		{Link("execs", "a/../b?c#d"), "/console/execs/a%2F..%2Fb%3Fc%23d"},
-		{Link("execs", ".."), "/console/execs/%2E%2E"},
-		{Link("history").With("a", "x&y=1").With("b", "").With("a", "2"), "/console/history?a=2"},
+		{Link(), "/console", true},
+		{Link("execs", "a/../b?c#d"), "/console/execs/a%2F..%2Fb%3Fc%23d", false},
+		{Link("execs", "a?b;c#d%2f"), "/console/execs/a%3Fb%3Bc%23d%252f", true},
+		{Link("execs", "..", "."), "/console/execs/%252E%252E/%252E", true},
+		{Link("history").With("a", "x&y=1").With("b", "").With("a", "2"), "/console/history?a=2", true},
 	} {
 		if got := c.address.String(); got != c.want {
 			t.Errorf("got %s, want %s", got, c.want)
 		}
-		if back, ok := Parse(c.want); !ok || back.String() != c.want {
+		if back, ok := Parse(c.want); ok != c.parses || ok && back.String() != c.want {
 			t.Errorf("%s is parsed as %s, %v", c.want, back, ok)
 		}
+	}
+	if clean, ok := Parse("/console//history///?a=1&a=2"); !ok || clean.String() != "/console/history?a=1" {
+		t.Errorf("%s, %v", clean, ok)
 	}
 }
 
