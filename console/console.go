@@ -2,11 +2,10 @@ package console
 
 import (
 	"cmp"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -80,6 +79,10 @@ func New(cfg Config) (*Console, error) {
 		}
 		c.echo.GET(ui.Root+r.path, serve)
 		c.echo.HEAD(ui.Root+r.path, serve)
+		if (r.page != nil || r.path == "") && !strings.HasSuffix(r.path, "*") {
+			c.echo.GET(ui.Root+r.path+"/", c.withoutSlash)
+			c.echo.HEAD(ui.Root+r.path+"/", c.withoutSlash)
+		}
 	}
 	c.echo.GET(assets.Prefix+":name", c.asset)
 	c.echo.HEAD(assets.Prefix+":name", c.asset)
@@ -99,6 +102,20 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request, door Door) {
 	c.echo.ServeHTTP(w, r.WithContext(withDoor(r.Context(), door)))
 }
 
+// withoutSlash leads from the address of a page with a slash at its end to the page.
+func (c *Console) withoutSlash(e echo.Context) error {
+	u := e.Request().URL
+	page, ok := ui.Parse(u.EscapedPath())
+	if !ok {
+		return echo.ErrNotFound
+	}
+	to := page.String()
+	if u.RawQuery != "" {
+		to += "?" + u.RawQuery
+	}
+	return e.Redirect(http.StatusPermanentRedirect, to)
+}
+
 // csp keeps a page from running and loading anything but our own files, from being framed, and its forms from being sent elsewhere. frame-src is for the
 // sandboxed frames that show artifacts.
 const csp = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; frame-src 'self'; object-src 'none'"
@@ -108,47 +125,4 @@ func (c *Console) asset(e echo.Context) error {
 		return fault.New(fault.NotFound, "there is no such file; reload the page, which may be of an older version")
 	}
 	return nil
-}
-
-// showError answers with a page that says what to do.
-func (c *Console) showError(err error, e echo.Context) {
-	v := visitFrom(e)
-	problem := translate(err)
-	gone := e.Request().Context().Err() != nil
-	if !gone && (problem.Err != nil || problem.Code == fault.Internal) {
-		c.log.Error("a page failed", "path", e.Request().URL.Path, "error", problem.Error())
-	}
-	if e.Response().Committed {
-		panic(http.ErrAbortHandler) // cuts the connection, so that the answer is visibly incomplete
-	}
-	if problem.RetryAfter > 0 {
-		e.Response().Header().Set("Retry-After", strconv.Itoa(int((problem.RetryAfter+time.Second-1)/time.Second)))
-	}
-	h := v.Response().Header()
-	h.Del("Content-Disposition") // of a file that could not be sent
-	h.Set("Content-Security-Policy", csp)
-	page := ui.Page{Title: fault.Title(problem.Code), Body: problemBody(problem), Status: fault.HTTPStatus(problem.Code)}
-	var shown interface{ page() ui.Page } // a form that was refused, with what was typed
-	if errors.As(err, &shown) {
-		page = shown.page()
-	}
-	if err := c.render(v, page); err != nil {
-		c.log.Error("a page of an error failed", "error", err)
-	}
-}
-
-// translate returns the fault in err. Errors of echo concern routes.
-func translate(err error) *fault.Error {
-	var he *echo.HTTPError
-	var fe *fault.Error
-	if errors.As(err, &fe) || !errors.As(err, &he) {
-		return fault.From(err)
-	}
-	switch he.Code {
-	case http.StatusNotFound:
-		return fault.New(fault.NotFound, "there is no such page; the navigation has those that there are")
-	case http.StatusMethodNotAllowed:
-		return fault.New(fault.MethodNotAllowed, "this address takes another method; open the page again and use its buttons")
-	}
-	return fault.From(err)
 }

@@ -22,7 +22,7 @@ func parsePlace(cursor, list string) (last string, err error) {
 	if cursor == "" {
 		return "", nil
 	}
-	refused := fault.New(fault.InvalidCursor, "the address is of a page of another list; open the list again, and use its own buttons")
+	refused := fault.New(fault.InvalidCursor, "cursor: was not made by this server, or is of another list")
 	text, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	sum := listSum(list)
 	if err != nil || len(text) > maxPlace || len(text) <= len(sum) || !bytes.HasPrefix(text, sum) {

@@ -26,6 +26,17 @@ type route struct {
 	serve  func(*visit, http.ResponseWriter) error   // anything else, such as a file or a stream
 }
 
+// does says what a request of the route does, after "may not".
+func (r route) does() string {
+	switch {
+	case r.form != nil || r.answer != nil:
+		return "do this"
+	case r.page != nil:
+		return "open this page"
+	}
+	return "get this"
+}
+
 // Roles that several routes have.
 var (
 	readers  = []tokens.Role{tokens.Worker, tokens.Auditor, tokens.Admin}
@@ -100,5 +111,5 @@ func (c *Console) start(v *visit, w http.ResponseWriter) error {
 		http.Redirect(w, v.Request(), item.To.String(), http.StatusSeeOther)
 		return nil
 	}
-	return fault.New(fault.Forbidden, "a token with the role %s has no pages here", v.caller.Role)
+	return fault.New(fault.Forbidden, "the role %s has no pages here; sign in with a token of another role", v.caller.Role)
 }

@@ -171,7 +171,7 @@ func TestRolesOfRoutes(t *testing.T) {
 			v := newVisitor(t, server)
 			v.signIn("secret-" + string(role))
 			resp, body := v.open(r, path)
-			if allowed := roles == nil || slices.Contains(roles, role); allowed == strings.Contains(body, "may not open this page") || allowed == (resp.StatusCode == http.StatusForbidden) {
+			if allowed := roles == nil || slices.Contains(roles, role); allowed == strings.Contains(body, "does not allow this") || allowed == (resp.StatusCode == http.StatusForbidden) {
 				t.Errorf("%s: %s got %d", name(r), role, resp.StatusCode)
 			}
 		}

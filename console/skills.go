@@ -159,6 +159,14 @@ type skillPage struct {
 	moreFiles       int
 }
 
+// noSkill is the error of an id that no usable skill has.
+func noSkill(now *skills.Snapshot, id string) error {
+	if slices.ContainsFunc(now.Broken(), func(b skills.Broken) bool { return b.Folder == id }) {
+		return fault.New(fault.UnknownSkill, "the skill %q is broken; the list of skills shows its problems", ui.Cut(id, 100))
+	}
+	return fault.New(fault.UnknownSkill, "there is no skill %q; the list of skills has those that there are", ui.Cut(id, 100))
+}
+
 // project is the workspace of the package; empty for a skill of the catalog.
 func (p skillPage) project() string {
 	if p.agent == "" {
@@ -204,6 +212,9 @@ func (c *Console) skill(v *visit) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	s, err := now.Get(v.Param("id"))
+	if fault.Is(err, fault.UnknownSkill) {
+		return ui.Page{}, noSkill(now, v.Param("id"))
+	}
 	if err != nil {
 		return ui.Page{}, err
 	}

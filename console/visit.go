@@ -57,14 +57,11 @@ func visitFrom(e echo.Context) *visit {
 func (c *Console) serve(r route) echo.HandlerFunc {
 	return func(e echo.Context) error {
 		v := visitFrom(e)
-		signedIn := c.identify(v)
-		out, in, leave, err := v.door.Enter(e.Response().Writer, e.Request(), ui.Root+r.path, v.caller, c.stillSignedIn(v))
+		signedIn, leave, err := c.enter(v, r.path)
 		if err != nil {
 			return err
 		}
 		defer leave()
-		e.Response().Writer = out
-		e.SetRequest(in)
 		if r.roles != nil {
 			if signedOut(signedIn) {
 				return v.toSignIn()
@@ -73,7 +70,7 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 				return signedIn
 			}
 			if !slices.Contains(r.roles, v.caller.Role) {
-				return fault.New(fault.Forbidden, "a token with the role %s may not open this page; allowed are: %s", v.caller.Role, roleNames(r.roles))
+				return fault.New(fault.Forbidden, "the role %s may not %s; allowed are: %s", v.caller.Role, r.does(), roleNames(r.roles))
 			}
 		}
 		if err := v.readQuery(r.query); err != nil && !r.arrival {
@@ -109,6 +106,17 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 			return r.serve(v, e.Response())
 		}
 	}
+}
+
+// enter identifies the caller, and counts the request until leave is called. signedIn is why there is no caller; nil: there is one.
+func (c *Console) enter(v *visit, path string) (signedIn error, leave func(), err error) {
+	signedIn = c.identify(v)
+	out, in, leave, err := v.door.Enter(v.Response().Writer, v.Request(), ui.Root+path, v.caller, c.stillSignedIn(v))
+	if err == nil {
+		v.Response().Writer = out
+		v.SetRequest(in)
+	}
+	return signedIn, leave, err
 }
 
 func roleNames(roles []tokens.Role) string {

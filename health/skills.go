@@ -34,7 +34,7 @@ func (c *Checker) skillProblems() []Problem {
 		if i == maxSkillProblems {
 			out = append(out, Problem{
 				Check: "skills", Reason: fmt.Sprintf("%d more skills are broken", len(broken)-i),
-				Remedy: "GET /skills?broken=true lists them all, and so does `core-api skills lint`",
+				Remedy: "the console's page Skills lists them all, and so do GET /skills?broken=true and `core-api skills lint`",
 			})
 			break
 		}

@@ -209,7 +209,7 @@ func (s *Store) write(dir *os.Root, c Content) (added bool, err error) {
 // if it was changed on the disk.
 func (s *Store) Get(token string, in audit.Input) ([]byte, error) {
 	gone := func(err error) error {
-		return fault.Wrap(fault.NotReplayable, err, "the content of the input %q is not kept any more: post the exec again with its inputs", tree.CutName(in.Path, 255))
+		return fault.Wrap(fault.NotReplayable, err, "the content of the input %q is not kept any more: send the request again with its inputs", tree.CutName(in.Path, 255))
 	}
 	if !tree.IsDigest(in.SHA256) {
 		return nil, gone(errors.New("no digest"))
@@ -223,7 +223,7 @@ func (s *Store) Get(token string, in audit.Input) ([]byte, error) {
 	}
 	defer dir.Close()
 	altered := func(err error) error {
-		return fault.Wrap(fault.ArtifactAltered, err, "the kept copy of the input %q was changed on the disk, so it is not used: restore %s/%s/%s from a backup, or post the exec again with its inputs",
+		return fault.Wrap(fault.ArtifactAltered, err, "the kept copy of the input %q was changed on the disk, so it is not used: restore %s/%s/%s from a backup, or send the request again with its inputs",
 			tree.CutName(in.Path, 255), dirName, tokenDir(token), place(in.SHA256))
 	}
 	f, err := open(dir, in.SHA256)

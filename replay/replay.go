@@ -151,7 +151,7 @@ func check(first audit.Record) (policy.Snapshot, error) {
 	case !first.Status.Final():
 		return policy.Snapshot{}, refuse("exec %s is %s; replay it when it has ended", first.ExecID, first.Status)
 	case first.Status == audit.Rejected || len(first.PolicySnapshot) == 0:
-		return policy.Snapshot{}, refuse("exec %s was refused, so there is nothing to replay: post it again", first.ExecID)
+		return policy.Snapshot{}, refuse("exec %s was refused, so there is nothing to replay: send the request again", first.ExecID)
 	}
 	snapshot, err := policy.ParseSnapshot(first.PolicySnapshot)
 	switch {
@@ -160,7 +160,7 @@ func check(first audit.Record) (policy.Snapshot, error) {
 	case len(snapshot.NotEnforced) > 0 || first.Backend != "docker":
 		return policy.Snapshot{}, refuse("%s is a command in a user's sandbox (backend %q), whose files and programs outlive commands: run it again there", first.ExecID, first.Backend)
 	case first.ArtifactsPath == "" && first.StartedAt.IsZero() && first.Status != audit.Lost:
-		return policy.Snapshot{}, refuse("exec %s ended before its command ran, so there is nothing to compare: post it again", first.ExecID)
+		return policy.Snapshot{}, refuse("exec %s ended before its command ran, so there is nothing to compare: send the request again", first.ExecID)
 	}
 	return snapshot, nil
 }
@@ -234,7 +234,7 @@ func notKept(first audit.Record, err error) error {
 	if why == "" || !fault.Is(err, fault.NotReplayable) {
 		return err
 	}
-	return fault.Wrap(fault.NotReplayable, err, "the inputs of exec %s were not kept: %s; post the exec again with its inputs", first.ExecID, why)
+	return fault.Wrap(fault.NotReplayable, err, "the inputs of exec %s were not kept: %s; send the request again with its inputs", first.ExecID, why)
 }
 
 // checkValues refuses values for which the first exec had no place.

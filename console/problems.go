@@ -1,0 +1,103 @@
+package console
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"secbox/console/ui"
+	"secbox/fault"
+)
+
+// showError answers with a page that says what to do.
+func (c *Console) showError(err error, e echo.Context) {
+	v := visitFrom(e)
+	if status := noRoute(err); status != 0 {
+		_, leave, full := c.enter(v, "/*") // for the navigation, which only those who are signed in get
+		if full != nil {
+			err = full
+		} else {
+			defer leave()
+			err = c.lost(v, status)
+		}
+	}
+	c.showProblem(err, v)
+}
+
+// showProblem sends the page of an error.
+func (c *Console) showProblem(err error, v *visit) {
+	problem := problemOf(err)
+	gone := v.ctx().Err() != nil
+	if !gone && (problem.Err != nil || problem.Code == fault.Internal) {
+		c.log.Error("a page failed", "path", v.Request().URL.Path, "error", problem.Error())
+	}
+	if v.Response().Committed {
+		panic(http.ErrAbortHandler) // cuts the connection, so that the answer is visibly incomplete
+	}
+	h := v.Response().Header()
+	if problem.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((problem.RetryAfter+time.Second-1)/time.Second)))
+	}
+	h.Del("Content-Disposition") // of a file that could not be sent
+	h.Set("Content-Security-Policy", csp)
+	page := ui.Page{Title: titleOf(problem.Code), Body: problemBody(problem), Status: fault.HTTPStatus(problem.Code)}
+	var shown interface{ page() ui.Page } // a form that was refused, with what was typed
+	if errors.As(err, &shown) {
+		page = shown.page()
+	}
+	if err := c.render(v, page); err != nil {
+		c.log.Error("a page of an error failed", "error", err)
+	}
+}
+
+// noRoute returns the status of an error of echo's router: 404, 405, or 0 for any other error.
+func noRoute(err error) int {
+	var he *echo.HTTPError
+	var fe *fault.Error
+	if errors.As(err, &fe) || !errors.As(err, &he) || he.Code != http.StatusNotFound && he.Code != http.StatusMethodNotAllowed {
+		return 0
+	}
+	return he.Code
+}
+
+// lost is the error of an address without a page, or of a method that an address does not take. It names what the page has.
+func (c *Console) lost(v *visit, status int) error {
+	where := "go to the first page"
+	if len(c.navigation(v)) > 0 {
+		where = "choose a page in the navigation"
+	}
+	if status == http.StatusMethodNotAllowed {
+		return fault.New(fault.MethodNotAllowed, "this address takes no request with the method %s; %s, and use its links and forms", ui.Cut(v.Request().Method, 20), where)
+	}
+	return fault.New(fault.NotFound, "there is no such page; %s", where)
+}
+
+// titles are the headings of errors that mean something else to the reader of a page than to a client of the API.
+var titles = map[fault.Code]string{
+	fault.InvalidCursor:      "There is no such page of the list",
+	fault.Forbidden:          "Your role or scope does not allow this",
+	fault.ForeignOrigin:      "Another site asked for this",
+	fault.NotFound:           "There is no such page",
+	fault.MethodNotAllowed:   "This is no address of a page",
+	fault.RangeUnsatisfiable: "The file has no such part",
+}
+
+func titleOf(code fault.Code) string { return cmp.Or(titles[code], fault.Title(code)) }
+
+// problemOf returns the fault in err. Remedies of the API are replaced by those that a page has.
+func problemOf(err error) *fault.Error {
+	problem := *fault.From(err)
+	switch problem.Code {
+	case fault.InvalidCursor:
+		problem.Message, problem.Fields = "the address is of a page of another list, or was cut; open the list again, and use its own buttons", nil
+	case fault.UnknownExec:
+		problem.Message += "; the history has those that you may see"
+	case fault.RangeUnsatisfiable:
+		problem.Message = "the part of the file that was asked for is malformed, or begins after the end; download the whole file"
+	}
+	return &problem
+}
