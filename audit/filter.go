@@ -107,7 +107,11 @@ func ParseTime(field, text string, now time.Time, bad *fault.Fields) time.Time {
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil || t.Year() < 1 || t.Year() > 9999 {
-		bad.Add(field, "must be an RFC 3339 time like 2026-11-21T06:50:31Z (in a URL, write + as %%2B), or a duration before now like 90m, 24h or 7d")
+		hint := ""
+		if strings.Contains(text, " ") {
+			hint = " (in a URL, write + as %2B)"
+		}
+		bad.Add(field, "must be an RFC 3339 time like 2026-11-21T06:50:31Z%s, or a duration before now like 90m, 24h or 7d, of 1 to 9999 s, m, h or d", hint)
 	}
 	return t.UTC()
 }

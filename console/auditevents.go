@@ -31,6 +31,10 @@ type eventsPage struct {
 	more  bool
 }
 
+func (p eventsPage) page() ui.Page {
+	return ui.Page{Title: "Administrative events", Body: eventsBody(p)}
+}
+
 // eventRow is an event with the page that its subject has.
 type eventRow struct {
 	admin.Event
@@ -42,10 +46,10 @@ type eventRow struct {
 func (c *Console) events(v *visit) (ui.Page, error) {
 	var bad fault.Fields
 	q, err := visible.ParseEvents(v.query.Get, c.cfg.Now(), &bad)
-	if err != nil {
-		return ui.Page{}, err
-	}
 	p := eventsPage{query: v.query, first: q.After == nil, here: v.here().With("cursor", "")}
+	if err != nil {
+		return unlessRefused(p.page(), err)
+	}
 	events, err := c.cfg.AdminEvents.List(v.ctx(), q.Filter, q.After, eventRows)
 	if err != nil {
 		return ui.Page{}, err
@@ -56,7 +60,7 @@ func (c *Console) events(v *visit) (ui.Page, error) {
 	if n := len(events); n == eventRows {
 		p.next, p.more = p.here.With("cursor", q.Cursor(events[n-1])), true
 	}
-	return ui.Page{Title: "Administrative events", Body: eventsBody(p)}, nil
+	return p.page(), nil
 }
 
 // eventRowsOf counts the memory of events, and finds the pages of their subjects.

@@ -126,7 +126,7 @@ func TestEventPages(t *testing.T) {
 	}
 	cursor := strings.ReplaceAll(older[1], "&amp;", "&")
 	for path, want := range map[string]string{
-		cursor + "&kind=download": "another list", "/console/audit/events?cursor=x": "open the list again", "/console/audit/events?kind=x": "must be one of",
+		cursor + "&kind=download": "not a page of this list", "/console/audit/events?cursor=x": "Show its newest page", "/console/audit/events?kind=x": "must be one of",
 		"/console/audit/events?until=tomorrow": "RFC 3339", "/console/audit/events?actor=%00": "control characters", "/console/audit/events?actr=x": "there is no such parameter",
 	} {
 		if resp, page := v.get(path); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, want) {

@@ -55,7 +55,7 @@ var allColumns = []column{
 
 // chosenColumns returns the columns of a comma-separated list of names, the initial ones for an empty list.
 func chosenColumns(list string, bad *fault.Fields) []column {
-	var names []string
+	var names, known []string
 	if list != "" {
 		names = strings.Split(list, ",")
 	}
@@ -64,9 +64,13 @@ func chosenColumns(list string, bad *fault.Fields) []column {
 		if slices.Contains(names, col.name) || list == "" && col.initial {
 			out = append(out, col)
 		}
+		known = append(known, col.name)
 	}
-	if list != "" && len(out) == 0 {
-		bad.Add("columns", "names no column")
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			bad.Add("columns", "%q is no column; choose among %s", ui.Cut(name, 40), strings.Join(known, ", "))
+			break
+		}
 	}
 	return out
 }

@@ -232,7 +232,7 @@ func TestRefusedFilters(t *testing.T) {
 	for path, want := range map[string][]string{
 		"/console/history?since=%22yesterday%22&status=nosuch&kind=odd&columns=none&text=" + strings.Repeat("x", 201): {
 			`value="&#34;yesterday&#34;"`, `aria-describedby="p-since"`, `id="p-since">must be an RFC 3339`, `id="p-status">must be a comma-separated`, `<option value="nosuch" selected>`,
-			`id="p-kind">must be`, `<option value="odd" selected>`, `id="p-text">must be at most 200 bytes`, "names no column", "<details open",
+			`id="p-kind">must be`, `<option value="odd" selected>`, `id="p-text">must be at most 200 bytes`, `id="p-columns">&#34;none&#34; is no column`, "<details open",
 		},
 		"/console/refused?until=tomorrow":    {`value="tomorrow"`, `id="p-until">must be`},
 		"/console/refused?cursor=x&since=7d": {"not a page of this list", `href="/console/refused?since=7d"`},

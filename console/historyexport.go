@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"secbox/audit"
+	"secbox/console/ui"
 	"secbox/export"
 	"secbox/fault"
 )
@@ -18,7 +19,15 @@ func (c *Console) exportHistory(v *visit, w http.ResponseWriter) error {
 	q := export.ParseQuery(v.query.Get, c.cfg.Now(), &bad)
 	text := searchText(v.query, &bad)
 	if err := bad.Err(); err != nil {
-		return err
+		ofExport := []string{"format", "ocsf_version"}
+		if slices.ContainsFunc(fault.From(err).Fields, func(f fault.Field) bool { return slices.Contains(ofExport, f.Field) }) {
+			return err
+		}
+		list := ui.Link("history").WithAll(v.query) // has the form, and says what is wrong
+		for _, name := range ofExport {
+			list = list.With(name, "")
+		}
+		return v.Redirect(http.StatusSeeOther, list.String())
 	}
 	if text != "" {
 		q.Asked["text"] = text

@@ -34,14 +34,14 @@ const (
 	liveLife  = 10 * time.Minute       // of a stream; the browser opens the next one, which is a new request
 )
 
-// parseOffsets reads a place in both streams; an empty text is the beginning.
-func parseOffsets(text string) (follow.Offsets, error) {
+// parseOffsets reads a place in both streams, of the parameter with this name; an empty text is the beginning.
+func parseOffsets(name, text string) (follow.Offsets, error) {
 	if text == "" {
 		return follow.Offsets{}, nil
 	}
 	at, ok := follow.ParseOffsets(text)
 	if !ok || max(at[0], at[1]) > outputMost {
-		return follow.Offsets{}, fault.BadField("from", "must be two numbers of bytes up to %d, such as 120-0; reload the page", outputMost)
+		return follow.Offsets{}, fault.BadField(name, "must be two numbers of bytes up to %d, such as 120-0; reload the page", outputMost)
 	}
 	return at, nil
 }
@@ -217,7 +217,7 @@ func (c *Console) streamLive(v *visit, w http.ResponseWriter) error {
 	if text == "" {
 		text = v.query.Get("from")
 	}
-	from, err := parseOffsets(text)
+	from, err := parseOffsets("from", text)
 	if err != nil {
 		return err
 	}

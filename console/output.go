@@ -77,7 +77,7 @@ func (c *Console) outputs(v *visit, rec audit.Record) ([]stream, error) {
 	goesOn := v.query.Has("shown")
 	if goesOn {
 		var err error
-		if from, err = parseOffsets(v.query.Get("shown")); err != nil {
+		if from, err = parseOffsets("shown", v.query.Get("shown")); err != nil {
 			return nil, err
 		}
 		most = 0
@@ -158,12 +158,15 @@ func (c *Console) outputPage(v *visit) (ui.Page, error) {
 			return ui.Page{}, fault.BadField("from", "must be a number of bytes below %d; download the stream to read more", outputMost)
 		}
 	}
-	if err := c.recordDownload(v, rec, name, ""); err != nil {
-		return ui.Page{}, err
-	}
 	s, err := c.readOutput(v, rec, name, from, min(outputPart, outputMost-from))
+	if from > 0 && from >= s.size && (err == nil || errors.Is(err, io.EOF)) {
+		return ui.Page{}, fault.BadField("from", "must be below %d, the number of bytes that this stream has; open the exec to read from the beginning", s.size)
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return ui.Page{}, c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
+	}
+	if err := c.recordDownload(v, rec, name, ""); err != nil {
+		return ui.Page{}, err
 	}
 	return ui.Page{
 		Title: s.label(), Crumbs: execCrumbs(rec), Body: outputRange(s),

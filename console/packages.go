@@ -50,10 +50,13 @@ func (c *Console) packages(v *visit) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	p.first = after == ""
+	page := func() ui.Page {
+		return ui.Page{Title: "Packages", Crumbs: packageCrumbs("", ""), Body: packagesBody(p)}
+	}
 	seen, last := v.door.Skills(), ""
 	switch {
 	case p.agent == "" && p.user != "":
-		return ui.Page{}, fault.BadField("agent_id", "is missing; packages belong to a user of an agent")
+		err = fault.BadField("agent_id", "is missing; packages belong to a user of an agent")
 	case p.agent == "":
 		p.agents, last, err = c.agents(v, seen, after)
 	case p.user == "":
@@ -73,12 +76,12 @@ func (c *Console) packages(v *visit) (ui.Page, error) {
 		}
 	}
 	if err != nil {
-		return ui.Page{}, err
+		return unlessRefused(page(), err)
 	}
 	if last != "" {
 		p.more, p.next = true, p.here.With("cursor", placeText(last, p.here.String()))
 	}
-	return ui.Page{Title: "Packages", Crumbs: packageCrumbs("", ""), Body: packagesBody(p)}, nil
+	return page(), nil
 }
 
 // agents returns a page of the agents that the caller may look at, and the last one if there may be more.

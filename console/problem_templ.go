@@ -39,7 +39,7 @@ func problemBody(e *fault.Error) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if e.Code == fault.InvalidRequest && len(e.Fields) > 0 {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<p>Nothing was done. Correct this first:</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<p>Correct this first:</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -43,7 +43,7 @@ func TestRemediesArePages(t *testing.T) {
 	v := newVisitor(t, fullApp().serve(t))
 	for path, want := range map[string]string{
 		"/console/history?cursor=x":      "Show its newest page",
-		"/console/audit/events?cursor=x": "open the list again",
+		"/console/audit/events?cursor=x": "Show its newest page",
 		"/console/audit/holds?cursor=x":  "open the list again",
 		"/console/skills/no.skill":       "the list of skills has those that there are",
 		"/console/skills/text.broken":    "the list of skills shows its problems",
@@ -69,6 +69,52 @@ func TestRemediesArePages(t *testing.T) {
 	}
 	if _, page := auditor.get("/console/tokens"); !strings.Contains(page, "may not open this page") {
 		t.Errorf("a page of others: %s", page)
+	}
+}
+
+// TestWrongParameters: a page says which parameter is wrong, and what it may be, beside the field if there is a form.
+func TestWrongParameters(t *testing.T) {
+	t.Parallel()
+	f := fullApp()
+	v := newVisitor(t, f.serve(t))
+	beside := func(name, reason string) string { return `id="p-` + name + `">` + reason }
+	listed := func(name, reason string) string { return "<code>" + name + "</code>: " + reason }
+	exec := "/console/execs/" + execID(2)
+	for path, want := range map[string]string{
+		exec + "?shown=zz":                            listed("shown", "must be two numbers"),
+		exec + "/live?from=zz":                        listed("from", "must be two numbers"),
+		exec + "/output/stdout?from=900000":           listed("from", "must be below 200046, the number of bytes that this stream has"),
+		exec + "/output/stderr?from=8":                listed("from", "must be below 8,"),
+		exec + "/output/stdout?from=x":                listed("from", "must be a number of bytes below 1048576"),
+		exec + "/artifacts?from=-1":                   listed("from", "must be the number of an artifact"),
+		"/console/tokens?revoked=zz":                  listed("revoked", "must be 1"),
+		"/console/overview?span=year":                 listed("span", "must be day, week or month"),
+		"/console/history?columns=xx":                 beside("columns", "&#34;xx&#34; is no column; choose among status, command"),
+		"/console/history?columns=status&columns=xx":  beside("columns", "&#34;xx&#34; is no column"),
+		"/console/history?since=100000d":              beside("since", "must be an RFC 3339 time like 2026-11-21T06:50:31Z, or a duration before now like 90m, 24h or 7d, of 1 to 9999 s, m, h or d"),
+		"/console/history?until=2026-11-21T06:50:31 ": beside("until", "must be an RFC 3339 time like 2026-11-21T06:50:31Z (in a URL, write + as %2B)"),
+		"/console/audit/export?since=100000d":         beside("since", "must be an RFC 3339 time"),
+		"/console/audit/events?kind=x&since=100000d":  beside("since", "must be an RFC 3339 time"),
+		"/console/refused?since=x":                    beside("since", "must be an RFC 3339 time"),
+		"/console/skills?source=x":                    beside("source", "must be one of built-in, "),
+		"/console/skills?agent_id=ag":                 beside("user_id", "is missing"),
+		"/console/packages?user_id=ann":               beside("agent_id", "is missing"),
+		"/console/packages?agent_id=.&user_id=ann":    beside("agent_id", "must be a letter or digit"),
+		"/console/history/export?format=xml":          listed("format", "must be jsonl, csv or ocsf"),
+	} {
+		resp, page := v.get(strings.ReplaceAll(path, " ", "%20"))
+		if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, want) {
+			t.Errorf("%s: %d, without %q: %s", path, resp.StatusCode, want, page)
+		}
+		if strings.Contains(page, "matches") {
+			t.Errorf("%s says that nothing matches", path)
+		}
+	}
+	if len(f.downloads) != 0 {
+		t.Errorf("refused requests are on record: %q", f.downloads)
+	}
+	if resp, _ := v.get("/console/history/export?format=csv&project_id=demo&since=100000d"); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/console/history?project_id=demo&since=100000d" {
+		t.Errorf("an export leads to %d, %q", resp.StatusCode, resp.Header.Get("Location"))
 	}
 }
 

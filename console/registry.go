@@ -50,13 +50,16 @@ func (c *Console) registry(v *visit) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	p.first = after == ""
+	page := func() ui.Page {
+		return ui.Page{Title: "Registry", Crumbs: packageCrumbs("", ""), Body: registryBody(p)}
+	}
 	if p.rows, err = c.cfg.Registry.Search(v.ctx(), entryKind(p.kind), p.words, registry.Owner{}, after, registryRows); err != nil {
-		return ui.Page{}, err
+		return unlessRefused(page(), err)
 	}
 	if len(p.rows) == registryRows {
 		p.more, p.next = true, p.here.With("cursor", placeText(p.rows[registryRows-1].Name, p.here.String()))
 	}
-	return ui.Page{Title: "Registry", Crumbs: packageCrumbs("", ""), Body: registryBody(p)}, nil
+	return page(), nil
 }
 
 // entryPage is a published skill or agent, with the record of its name.

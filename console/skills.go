@@ -63,16 +63,21 @@ func (r skillRow) place() string {
 
 // skills lists the catalog.
 func (c *Console) skills(v *visit) (ui.Page, error) {
+	p := skillsPage{visit: v}
+	page := func() ui.Page { return ui.Page{Title: "Skills", Body: skillsBody(p)} }
+	if source := v.query.Get("source"); source != "" && !slices.Contains(sources, source) {
+		return unlessRefused(page(), fault.BadField("source", "must be one of %s", strings.Join(sources, ", ")))
+	}
 	now, err := c.catalog(v)
 	if err != nil {
-		return ui.Page{}, err
+		return unlessRefused(page(), err)
 	}
 	list := v.here().With("cursor", "")
 	after, err := parsePlace(v.query.Get("cursor"), list.String())
 	if err != nil {
 		return ui.Page{}, err
 	}
-	p := skillsPage{visit: v, usable: len(now.Skills()), broken: len(now.Broken()), first: after == ""}
+	p.usable, p.broken, p.first = len(now.Skills()), len(now.Broken()), after == ""
 	p.filtered = v.query.Get("text")+v.query.Get("source") != ""
 	for _, row := range skillRowsOf(now) {
 		switch {
@@ -87,7 +92,7 @@ func (c *Console) skills(v *visit) (ui.Page, error) {
 			break
 		}
 	}
-	return ui.Page{Title: "Skills", Body: skillsBody(p)}, nil
+	return page(), nil
 }
 
 // skillRowsOf returns all skills and broken folders by name.

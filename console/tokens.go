@@ -36,12 +36,16 @@ func (c *Console) tokens(v *visit) (ui.Page, error) {
 	return ui.Page{Title: "Tokens", Body: tokensBody(p)}, err
 }
 
+// readTokens reads the page that the address asks for; a form's has no parameters.
 func (c *Console) readTokens(v *visit) (tokensPage, error) {
 	all, err := c.cfg.Tokens.List(v.ctx())
 	if err != nil {
 		return tokensPage{}, err
 	}
 	p := tokensPage{asked: tokenForm{id: uuid.Must(uuid.NewV7()).String()}, revoked: v.query.Get("revoked") == "1", none: len(all) == 0, first: v.query.Get("before") == ""}
+	if revoked := v.query.Get("revoked"); revoked != "" && revoked != "1" {
+		return p, fault.BadField("revoked", "must be 1, which shows revoked tokens, too, or be left out")
+	}
 	slices.Reverse(all)
 	if before := v.query.Get("before"); before != "" {
 		i := slices.IndexFunc(all, func(t tokens.Token) bool { return t.ID == before })

@@ -59,6 +59,12 @@ func withProblem(ctx context.Context, problem *fault.Error) context.Context {
 	return context.WithValue(ctx, problemKey{}, problem)
 }
 
+// hasProblem reports whether the page says why what was asked was refused.
+func hasProblem(ctx context.Context) bool {
+	problem, _ := ctx.Value(problemKey{}).(*fault.Error)
+	return problem != nil
+}
+
 // wrong returns why the value of an input was refused; empty if it was not.
 func wrong(ctx context.Context, name string) string {
 	problem, _ := ctx.Value(problemKey{}).(*fault.Error)
