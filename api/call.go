@@ -123,19 +123,53 @@ func (c *call) endSpan(method string, status int) {
 	c.span.End("")
 }
 
-// guarded refuses foreign hosts and origins before any other code reads the request.
+// MaxHeaderBytes is the most that a request line and the headers may have in all. The HTTP server reads some more, so that the refusal can say what to do.
+const MaxHeaderBytes = 64 << 10
+
+// guarded refuses foreign hosts and origins, and large headers, before any other code reads the request.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		check := s.gate.CheckHost
 		if r.URL.Path == signInCallback || r.URL.Path == signInPath {
 			check = s.gate.CheckArrival
 		}
-		if err := check(r); err != nil {
-			problem.Write(w, r, fault.From(err))
+		err := check(r)
+		if size := headerBytes(r); err == nil && size > MaxHeaderBytes {
+			err = fault.New(fault.HeadersTooLarge, "the address and the headers have %d bytes, more than the %d that a request may have; shorten the address, or remove cookies of this host",
+				size, MaxHeaderBytes)
+		}
+		if err != nil {
+			s.refuse(w, r, fault.From(err))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// headerBytes returns the size of a request's first line and headers as HTTP/1.1 has them.
+func headerBytes(r *http.Request) int {
+	n := len(r.Method) + len(r.RequestURI) + len("  HTTP/1.1\r\n") + len("Host: \r\n") + len(r.Host)
+	for name, values := range r.Header {
+		for _, value := range values {
+			n += len(name) + len(value) + len(": \r\n")
+		}
+	}
+	return n
+}
+
+// refuse answers a request that no route sees. A browser on the way to the console gets a page.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, e *fault.Error) {
+	if s.cfg.Console == nil || !isBrowser(r) || r.URL.Path != "/" && !ofConsole(r.URL.Path) {
+		problem.Write(w, r, e)
+		return
+	}
+	page, err := s.docs.Refusal(e)
+	if err != nil {
+		s.log.Error("the page of a refusal failed", "error", err)
+		problem.Write(w, r, e)
+		return
+	}
+	page.ServeStatus(w, r, fault.HTTPStatus(e.Code))
 }
 
 func isAbort(cause any) bool {

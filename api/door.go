@@ -22,13 +22,18 @@ const (
 	signInCallback = signInPath + "/oidc/callback" // and there after a sign-in
 )
 
+// ofConsole reports whether a path is one of the console.
+func ofConsole(path string) bool {
+	return path == consolePath || strings.HasPrefix(path, consolePath+"/")
+}
+
 // withConsole passes the requests for pages to the console.
 func (s *Server) withConsole(next http.Handler) http.Handler {
 	if s.cfg.Console == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != consolePath && !strings.HasPrefix(r.URL.Path, consolePath+"/") {
+		if !ofConsole(r.URL.Path) {
 			next.ServeHTTP(w, r)
 			return
 		}

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -107,6 +108,58 @@ func TestForeignOrigins(t *testing.T) {
 	ran := len(f.runner.seen())
 	if ran != 4 {
 		t.Errorf("%d execs ran, want those of the 4 good requests", ran)
+	}
+}
+
+// TestRefusalsOfPages: a browser that is refused on its way to the console gets a page with the remedy, which shows nothing else; a program gets a problem document.
+func TestRefusalsOfPages(t *testing.T) {
+	t.Parallel()
+	f := start(t, func(c *api.Config) {
+		c.Console = func(http.ResponseWriter, *http.Request, api.Door) { t.Error("the console was asked") }
+	})
+	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+	for name, c := range map[string]struct {
+		change func(*http.Request)
+		code   fault.Code
+		want   string
+	}{
+		"host":    {func(r *http.Request) { r.Host = "evil.example<b>" }, fault.ForeignHost, "use localhost, or add the name to the setting http.allowed_hosts"},
+		"origin":  {func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, fault.ForeignOrigin, "answers only its own pages"},
+		"site":    {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, fault.ForeignOrigin, "type the address into the browser"},
+		"cookies": {func(r *http.Request) { r.Header.Set("Cookie", "a="+strings.Repeat("x", api.MaxHeaderBytes)) }, fault.HeadersTooLarge, "remove cookies of this host"},
+		"address": {func(r *http.Request) { r.RequestURI += "?text=" + strings.Repeat("x", api.MaxHeaderBytes) }, fault.HeadersTooLarge, "shorten the address"},
+	} {
+		for path, page := range map[string]bool{"/": true, "/console": true, "/console/history": true, "/console/assets/app.css": true, "/consoles": false, "/docs": false, "/sandbox/execs": false} {
+			for accept, html := range map[string]bool{browser: true, "": false, "*/*": false, "application/json": false} {
+				r := httptest.NewRequest("GET", path, nil)
+				r.Host, r.RemoteAddr = "localhost", "127.0.0.1:1"
+				r.Header.Set("Accept", accept)
+				c.change(r)
+				w := httptest.NewRecorder()
+				f.server.ServeHTTP(w, r)
+				kind := "application/problem+json"
+				if page && html {
+					kind = "text/html; charset=utf-8"
+				}
+				h, body := w.Header(), w.Body.String()
+				if w.Code != fault.HTTPStatus(c.code) || h.Get("Content-Type") != kind || !strings.Contains(body, string(c.code)) || !strings.Contains(body, c.want) || strings.Contains(body, "<b>") || h.Get("Set-Cookie") != "" {
+					t.Errorf("%s, %s for %q: %d, %v: %.500s", name, path, accept, w.Code, h, body)
+				}
+				if csp := h.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'; frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
+					t.Errorf("%s, %s: %s", name, path, csp)
+				}
+			}
+		}
+	}
+	fits := httptest.NewRequest("GET", "/healthz", nil)
+	fits.Host = "localhost"
+	fits.Header.Set("Cookie", strings.Repeat("x", api.MaxHeaderBytes-len("GET /healthz HTTP/1.1\r\nHost: localhost\r\nCookie: \r\n")))
+	for _, want := range []int{http.StatusOK, http.StatusRequestHeaderFieldsTooLarge} {
+		w := httptest.NewRecorder()
+		if f.server.ServeHTTP(w, fits); w.Code != want {
+			t.Errorf("%d, want %d", w.Code, want)
+		}
+		fits.Header.Set("Cookie", fits.Header.Get("Cookie")+"x")
 	}
 }
 

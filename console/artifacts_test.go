@@ -133,6 +133,22 @@ func TestArtifactEscapes(t *testing.T) {
 	}
 }
 
+// TestRangesBeyondTheEnd: a browser gets a page that says what to do, without the headers of the file.
+func TestRangesBeyondTheEnd(t *testing.T) {
+	t.Parallel()
+	v := newVisitor(t, fullApp().serve(t))
+	for _, path := range []string{fileURL("artifacts", "report.html"), "/console/execs/" + execID(2) + "/output/stdout/file"} {
+		resp, page := v.fetch("GET", path, "Range", "bytes=9000000-")
+		h := resp.Header
+		if resp.StatusCode != http.StatusRequestedRangeNotSatisfiable || !strings.Contains(page, "<h1>The file has no such part</h1>") || !strings.Contains(page, "download the whole file") || !strings.HasPrefix(h.Get("Content-Range"), "bytes */") {
+			t.Errorf("%s: %d, %v: %s", path, resp.StatusCode, h, page)
+		}
+		if h.Get("Content-Disposition")+h.Get("ETag")+h.Get("Repr-Digest") != "" || h.Get("Cache-Control") != "no-store" || !strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'self'") {
+			t.Errorf("%s has headers of the file: %v", path, h)
+		}
+	}
+}
+
 // raw sends a GET whose path the client does not change.
 func (v *visitor) raw(path string) (status int, body string) {
 	v.t.Helper()

@@ -42,8 +42,11 @@ func (c *Console) showProblem(err error, v *visit) {
 	if problem.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(int((problem.RetryAfter+time.Second-1)/time.Second)))
 	}
-	h.Del("Content-Disposition") // of a file that could not be sent
+	for _, name := range []string{"Content-Disposition", "ETag", "Last-Modified", "Accept-Ranges"} { // of a file that could not be sent
+		h.Del(name)
+	}
 	h.Set("Content-Security-Policy", csp)
+	h.Set("Cache-Control", "no-store")
 	page := ui.Page{Title: titleOf(problem.Code), Body: problemBody(problem), Status: fault.HTTPStatus(problem.Code)}
 	var shown interface{ page() ui.Page } // a form that was refused, with what was typed
 	if errors.As(err, &shown) {

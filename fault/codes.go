@@ -17,6 +17,7 @@ var meanings = map[Code]meaning{
 	UnsupportedMedia:    {http.StatusUnsupportedMediaType, 2, "The content type is not supported"},
 	BodyTooLarge:        {http.StatusRequestEntityTooLarge, 2, "The body is too large"},
 	BodyTooSlow:         {http.StatusRequestTimeout, 7, "The body came too slowly"},
+	HeadersTooLarge:     {http.StatusRequestHeaderFieldsTooLarge, 2, "The address and the headers are too large"},
 	ServerBusy:          {http.StatusServiceUnavailable, 7, "The server has too much to do at once"},
 	Unauthenticated:     {http.StatusUnauthorized, 3, "A valid token is needed"},
 	TokenRevoked:        {http.StatusUnauthorized, 3, "The token was revoked"},

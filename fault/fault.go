@@ -25,6 +25,7 @@ const (
 	UnsupportedMedia    Code = "unsupported_media"     // the body's content type is not application/json
 	BodyTooLarge        Code = "body_too_large"        // the body exceeds the server's limit
 	BodyTooSlow         Code = "body_too_slow"         // the body arrives too slowly
+	HeadersTooLarge     Code = "headers_too_large"     // the address and the headers exceed the server's limit
 	ServerBusy          Code = "server_busy"           // running requests use all the memory, or all the time for validations
 	Unauthenticated     Code = "unauthenticated"       // no token, or an unknown one
 	TokenRevoked        Code = "token_revoked"         // a revoked token

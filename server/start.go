@@ -47,7 +47,6 @@ import (
 const (
 	databaseTimeout = 30 * time.Second // for a database that starts at the same time
 	sweepTimeout    = 20 * time.Second // for removing the containers of an earlier process
-	maxHeaderBytes  = 64 << 10         // of one request, including its first line
 )
 
 // findDeps finds the docker CLI and resolves paths, user and policy. Nothing to undo.
@@ -358,7 +357,7 @@ func bounds(cfg settings.Settings) api.Bounds {
 func (s *Server) serve(context.Context) error {
 	s.http = &http.Server{
 		Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: maxHeaderBytes, BaseContext: func(net.Listener) context.Context { return s.acting(context.Background()) }, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		MaxHeaderBytes: 4 * api.MaxHeaderBytes, BaseContext: func(net.Listener) context.Context { return s.acting(context.Background()) }, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.background.Go(func() {
 		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {

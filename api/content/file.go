@@ -31,7 +31,7 @@ type File struct {
 	Digest   bool      // a client that wants a Repr-Digest gets it as a trailer; for content whose SHA256 is not known before
 }
 
-// Serve answers r with the file or the range of it that r asks for, and closes the file.
+// Serve answers r with the file or the range of it that r asks for, and closes the file. fault.RangeUnsatisfiable comes before anything was sent.
 func (f File) Serve(w http.ResponseWriter, r *http.Request) error {
 	defer f.Content.Close()
 	h := w.Header()
@@ -58,7 +58,7 @@ func (f File) Serve(w http.ResponseWriter, r *http.Request) error {
 	return out.end()
 }
 
-// fileWriter turns net/http's plain text for a bad range into a problem document, and notices an answer that is too short.
+// fileWriter drops net/http's plain text for a bad range, and notices an answer that is too short.
 type fileWriter struct {
 	http.ResponseWriter
 	request  *http.Request
@@ -80,8 +80,6 @@ func (w *fileWriter) WriteHeader(status int) {
 		}
 	}
 	if w.refused = status == http.StatusRequestedRangeNotSatisfiable; w.refused {
-		problem.Write(w.ResponseWriter, w.request, fault.New(fault.RangeUnsatisfiable,
-			"the range %q is malformed or starts after the end; Content-Range gives the size", problem.Clip(w.request.Header.Get("Range"))))
 		return
 	}
 	w.promised, _ = strconv.ParseInt(h.Get("Content-Length"), 10, 64)
@@ -119,7 +117,10 @@ func (w *fileWriter) ReadFrom(r io.Reader) (int64, error) {
 // end returns an error if a part of the content is missing, because it could not be read or the client has gone.
 func (w *fileWriter) end() error {
 	switch {
-	case w.request.Method == http.MethodHead || w.refused:
+	case w.refused:
+		w.Header().Del(digestHeader)
+		return fault.New(fault.RangeUnsatisfiable, "the range %q is malformed or starts after the end; Content-Range gives the size", problem.Clip(w.request.Header.Get("Range")))
+	case w.request.Method == http.MethodHead:
 		return nil
 	case w.sent < w.promised:
 		return fmt.Errorf("%d of %d bytes were sent", w.sent, w.promised)

@@ -30,6 +30,9 @@ var script []byte
 //go:embed notfound.html.tmpl
 var notFoundTemplate string
 
+//go:embed refusal.html.tmpl
+var refusalTemplate string
+
 // Pages are the pages of one server. The functions make a page on their first call.
 type Pages struct {
 	YAML, JSON func() (content.Page, error) // the published document
@@ -37,6 +40,8 @@ type Pages struct {
 	Token      func() (content.Page, error) // /docs for every other caller
 	Script     content.Page
 	NotFound   content.Page
+
+	title string
 }
 
 // New makes the pages. Examples go to listenAddr; the paths in noExample have none, because they speak a protocol other than plain HTTP.
@@ -59,8 +64,13 @@ func New(c *contract.Contract, listenAddr string, noExample ...string) (*Pages, 
 		}),
 		Tokenless: docs(true), Token: docs(false),
 		Script:   content.NewPage("text/javascript; charset=utf-8", script, problem.CSP),
-		NotFound: notFound,
+		NotFound: notFound, title: title,
 	}, nil
+}
+
+// Refusal makes the page for a browser that was refused on its way to the console. It has its style in itself: the browser may load nothing else.
+func (p *Pages) Refusal(e *fault.Error) (content.Page, error) {
+	return htmlPage(refusalTemplate, model{Title: p.title, CSS: template.CSS(styleSheet), Refused: e}, "") //nolint:gosec // our own style sheet
 }
 
 // docsPage makes the page at /docs. Its examples carry a token unless open.

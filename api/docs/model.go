@@ -22,6 +22,7 @@ type (
 		Groups  []group
 		Schemas []schema
 		Codes   []errorCode
+		Refused *fault.Error
 	}
 	group struct {
 		Name       string
