@@ -57,7 +57,9 @@ type liveExecs struct {
 }
 
 func newLiveExecs() *liveExecs {
-	l := &liveExecs{places: inflight.NewCount("live pages", liveViewers, liveViewersPerToken), closing: make(chan struct{}), drawn: map[string]*drawing{}}
+	places := inflight.NewCount("live pages", liveViewers, liveViewersPerToken).
+		WithTokenRefusal(fault.TooManyLivePages, "close pages of running execs that you do not need, and reload this one")
+	l := &liveExecs{places: places, closing: make(chan struct{}), drawn: map[string]*drawing{}}
 	l.close = sync.OnceFunc(func() { close(l.closing) })
 	return l
 }

@@ -346,9 +346,13 @@ func TestManyViewers(t *testing.T) {
 	for range 50 {
 		streams = append(streams, v.watch(id, "6-0"))
 	}
-	if resp, body := v.get("/console/execs/" + id + "/live"); resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "250 live pages") {
-		t.Errorf("one more: %d", resp.StatusCode)
+	if resp, body := v.get("/console/execs/" + id + "/live"); resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "token limit reached: 250 live pages of 250 live pages") ||
+		!strings.Contains(body, "close pages of running execs") || !strings.Contains(body, "too_many_live_pages") {
+		t.Errorf("one more: %d: %s", resp.StatusCode, body)
 	}
+	b := open(t, c.url)
+	b.visit("/console/execs/" + id)
+	b.until(`document.querySelector("#live").textContent.includes("too many pages are live with your token. Close some")`)
 	c.prints <- printed{}
 	<-ended
 	for _, e := range streams {

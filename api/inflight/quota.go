@@ -6,6 +6,7 @@
 package inflight
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"sync"
@@ -37,6 +38,9 @@ type Quota struct {
 	total    Share
 	perToken Share
 
+	tokenCode   fault.Code // of a refusal because of the token's share
+	tokenRemedy string
+
 	mu      sync.Mutex
 	used    Share
 	byToken map[string]Share // without zero values
@@ -44,7 +48,7 @@ type Quota struct {
 
 // NewQuota refuses with fault.SkillsBusy. noun is what it counts, for messages: "uploads".
 func NewQuota(noun string, total, perToken Share) *Quota {
-	return &Quota{noun: noun, code: fault.SkillsBusy, total: total, perToken: perToken, byToken: map[string]Share{}}
+	return &Quota{noun: noun, code: fault.SkillsBusy, total: total, perToken: perToken, tokenRemedy: "wait for those and try again", byToken: map[string]Share{}}
 }
 
 // NewCount bounds how many requests of a sort run at once. It refuses with fault.ServerBusy.
@@ -58,6 +62,12 @@ func NewCount(noun string, total, perToken int) *Quota {
 func NewMemory(total, perToken int64) *Quota {
 	q := NewQuota("requests in memory", Share{math.MaxInt, total}, Share{math.MaxInt, perToken})
 	q.code, q.setting = fault.ServerBusy, "http.max_memory_bytes"
+	return q
+}
+
+// WithTokenRefusal sets the code and the remedy of refusals because of a token's share. It returns q, which must not be in use yet.
+func (q *Quota) WithTokenRefusal(code fault.Code, remedy string) *Quota {
+	q.tokenCode, q.tokenRemedy = code, remedy
 	return q
 }
 
@@ -84,7 +94,7 @@ func (q *Quota) Enter(token string, announced int64) (*Reservation, error) {
 func (q *Quota) check(token string, requests int, bytes int64) error {
 	switch used := q.byToken[token]; {
 	case !used.plus(requests, bytes).within(q.perToken):
-		return busy(q.code, "token limit reached: %s of %s in progress; wait for those and try again%s", q.format(used), q.format(q.perToken), q.remedy("_per_token"))
+		return busy(cmp.Or(q.tokenCode, q.code), "token limit reached: %s of %s in progress; %s%s", q.format(used), q.format(q.perToken), q.tokenRemedy, q.remedy("_per_token"))
 	case !q.used.plus(requests, bytes).within(q.total):
 		return busy(q.code, "server limit reached: %s of %s in progress; try again shortly%s", q.format(q.used), q.format(q.total), q.remedy(""))
 	}

@@ -37,7 +37,7 @@
       say("connecting …");
       if (source.readyState !== EventSource.CLOSED) return; // the browser tries again
       close();
-      later(refresh, 5000); // which finds a session that has ended
+      refused();
     };
     for (const name of streams) {
       source.addEventListener(name, (e) => {
@@ -54,6 +54,13 @@
       close();
       setTimeout(refresh, Math.random() * e.data);
     });
+  }
+
+  // refused says why there is no stream, whose status the browser does not tell, and tries again.
+  async function refused() {
+    const answer = await fetch(url, { method: "HEAD" }).catch(() => null), full = answer && answer.status === 429;
+    if (full) say("not live: too many pages are live with your token. Close some, and reload this one");
+    later(refresh, full ? 30000 : 5000); // finds a session that has ended
   }
 
   function later(f, ms) {
@@ -100,7 +107,7 @@
     htmx.process(main);
     htmx.trigger(main, "htmx:afterSwap"); // app.js makes the new parts ready
     if (!ended) {
-      say("live");
+      say(source ? "live" : "connecting …");
       connect();
       return;
     }
