@@ -130,7 +130,7 @@ const MaxHeaderBytes = 64 << 10
 func (s *Server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		check := s.gate.CheckHost
-		if r.URL.Path == signInCallback || r.URL.Path == signInPath {
+		if towardsConsole(r.URL.Path) { // which answers pages only to links of other sites
 			check = s.gate.CheckArrival
 		}
 		err := check(r)
@@ -159,7 +159,7 @@ func headerBytes(r *http.Request) int {
 
 // refuse answers a request that no route sees. A browser on the way to the console gets a page.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, e *fault.Error) {
-	if s.cfg.Console == nil || !isBrowser(r) || r.URL.Path != "/" && !ofConsole(r.URL.Path) {
+	if s.cfg.Console == nil || !isBrowser(r) || !towardsConsole(r.URL.Path) {
 		problem.Write(w, r, e)
 		return
 	}

@@ -16,16 +16,15 @@ import (
 // Console answers the requests for /console and below: web pages, whose callers it identifies itself. door is what it asks this server.
 type Console func(w http.ResponseWriter, r *http.Request, door Door)
 
-const (
-	consolePath    = "/console"
-	signInPath     = consolePath + "/sign-in"      // an OIDC provider leads browsers there after a sign-out
-	signInCallback = signInPath + "/oidc/callback" // and there after a sign-in
-)
+const consolePath = "/console"
 
 // ofConsole reports whether a path is one of the console.
 func ofConsole(path string) bool {
 	return path == consolePath || strings.HasPrefix(path, consolePath+"/")
 }
+
+// towardsConsole reports whether a path is one of the console, or the one that leads browsers there.
+func towardsConsole(path string) bool { return path == "/" || ofConsole(path) }
 
 // withConsole passes the requests for pages to the console.
 func (s *Server) withConsole(next http.Handler) http.Handler {

@@ -163,6 +163,39 @@ func TestRefusalsOfPages(t *testing.T) {
 	}
 }
 
+// TestLinksToTheConsole: another site can lead a browser to the console, as the top of a tab, and to nothing else; the console then answers pages only.
+func TestLinksToTheConsole(t *testing.T) {
+	t.Parallel()
+	asked := 0
+	f := start(t, func(c *api.Config) { c.Console = func(http.ResponseWriter, *http.Request, api.Door) { asked++ } })
+	for name, c := range map[string]struct {
+		method, mode, dest, origin string
+		passes                     bool
+	}{
+		"link": {"GET", "navigate", "document", "", true}, "form": {"POST", "navigate", "document", "https://evil.example", false}, "form without origin": {"POST", "navigate", "document", "", false},
+		"HEAD": {"HEAD", "navigate", "document", "", false}, "frame": {"GET", "navigate", "iframe", "", false}, "image": {"GET", "no-cors", "image", "", false}, "fetch": {"GET", "cors", "empty", "https://evil.example", false},
+		"script": {"GET", "no-cors", "script", "", false}, "prefetch": {"GET", "no-cors", "empty", "", false}, "old browser": {"GET", "", "", "", false},
+	} {
+		for path, console := range map[string]bool{"/console": true, "/console/history": true, "/console/audit/export/file": true, "/": true, "/docs": false, "/sandbox/execs": false, "/openapi.json": false} {
+			r := httptest.NewRequest(c.method, path, nil)
+			r.Host, r.RemoteAddr = "localhost", "127.0.0.1:1"
+			for header, value := range map[string]string{"Accept": "text/html", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": c.mode, "Sec-Fetch-Dest": c.dest, "Origin": c.origin} {
+				if value != "" {
+					r.Header.Set(header, value)
+				}
+			}
+			before, w := asked, httptest.NewRecorder()
+			f.server.ServeHTTP(w, r)
+			if refused := w.Code == http.StatusForbidden; refused == (console && c.passes) || refused && asked != before {
+				t.Errorf("%s to %s: %d", name, path, w.Code)
+			}
+		}
+	}
+	if asked != 3 {
+		t.Errorf("the console was asked %d times", asked)
+	}
+}
+
 func TestAllowedHosts(t *testing.T) {
 	t.Parallel()
 	anyHost := start(t, func(c *api.Config) { c.ListenAddr = ":8003" })

@@ -147,6 +147,23 @@ func (b *tab) visit(path string) {
 	b.do(chromedp.Navigate(b.url+path), chromedp.WaitReady("main"))
 }
 
+// heading waits for the page of an address, and returns its heading. A query of chromedp would wait in vain for a node of a page that led there and is gone.
+func (b *tab) heading(address string) string {
+	b.t.Helper()
+	at := ""
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
+		ctx, cancel := context.WithTimeout(b.ctx, 5*time.Second)
+		found, err := chromedp.Run(ctx, chromedp.Evaluate[[2]string](`new Promise(shown => setTimeout(() =>
+			shown([document.readyState === "complete" ? location.href : "", document.querySelector("h1")?.textContent ?? ""]), 50))`, chromedp.EvalAwaitPromise))
+		cancel()
+		if at = found[0]; err == nil && at == address && found[1] != "One moment" {
+			return found[1]
+		}
+	}
+	b.t.Fatalf("the page is %s, not %s: %.600s", at, address, b.text())
+	return ""
+}
+
 // scheme chooses the colour scheme that the page sees: light or dark.
 func (b *tab) scheme(name string) {
 	b.t.Helper()

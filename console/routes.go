@@ -15,7 +15,7 @@ type route struct {
 	roles   []tokens.Role // may use it, as in openapi.yaml; nil: no one needs to be signed in
 	query   []string      // its parameters; it refuses others
 	queued  bool          // the work for its page waits in a queue of its own, so that it takes no turn; see Door.Turn
-	arrival bool          // another site leads browsers there with parameters of its own, which it reads itself
+	arrival bool          // another site leads browsers there with parameters of its own, which it reads itself; of pages it is the address only, see arrive
 	nav     string        // its label in the navigation; empty: it is not there
 
 	covers []string // of an entry of the navigation: the paths of other pages that belong to it

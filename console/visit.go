@@ -57,6 +57,9 @@ func visitFrom(e echo.Context) *visit {
 func (c *Console) serve(r route) echo.HandlerFunc {
 	return func(e echo.Context) error {
 		v := visitFrom(e)
+		if fromElsewhere(e.Request()) && !r.arrival {
+			return c.arrive(v, r)
+		}
 		signedIn, leave, err := c.enter(v, r.path)
 		if err != nil {
 			return err
