@@ -86,7 +86,7 @@ func TestWrongParameters(t *testing.T) {
 		exec + "/output/stdout?from=900000":           listed("from", "must be below 200046, the number of bytes that this stream has"),
 		exec + "/output/stderr?from=8":                listed("from", "must be below 8,"),
 		exec + "/output/stdout?from=x":                listed("from", "must be a number of bytes below 1048576"),
-		exec + "/artifacts?from=-1":                   listed("from", "must be the number of an artifact"),
+		exec + "/artifacts?from=-1":                   listed("from", "must be the number of a file"),
 		"/console/tokens?revoked=zz":                  listed("revoked", "must be 1"),
 		"/console/overview?span=year":                 listed("span", "must be day, week or month"),
 		"/console/history?columns=xx":                 beside("columns", "&#34;xx&#34; is no column; choose among status, command"),
@@ -128,7 +128,7 @@ func TestSlashAtTheEnd(t *testing.T) {
 			query = "?" + query
 		}
 		want := http.StatusPermanentRedirect
-		if strings.Contains(path, "/show/") { // the path of a file
+		if strings.Contains(path, "/show") { // the path of a file
 			want = http.StatusNotFound
 		}
 		resp, _ := v.get(path + "/" + query)

@@ -190,8 +190,8 @@ func TestAnswersOfRealProvider(t *testing.T) {
 	if resp, page := arrive(v, first, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"); resp.StatusCode != http.StatusOK || v.session() == "" {
 		t.Fatalf("%d, %s", resp.StatusCode, page)
 	}
-	if resp, _ := arrive(v, c.url+"/console/history", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"); resp.StatusCode != http.StatusForbidden {
-		t.Errorf("another page from another site: %d", resp.StatusCode)
+	if resp, _ := arrive(v, c.url+"/console/sign-in/oidc", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"); resp.StatusCode != http.StatusForbidden || v.session() == "" {
+		t.Errorf("a sign-in that another site begins: %d", resp.StatusCode)
 	}
 	v.client.Jar.SetCookies(must1(url.Parse(c.url)), pending)
 	if resp, page := arrive(v, first); resp.StatusCode != http.StatusUnauthorized || !strings.Contains(page, "valid once") {
