@@ -18,6 +18,7 @@ func (f raw) VisitDownloadArtifactResponse(w http.ResponseWriter) error    { ret
 func (f raw) VisitDownloadInputResponse(w http.ResponseWriter) error       { return f(w) }
 func (f raw) VisitDownloadSkillResponse(w http.ResponseWriter) error       { return f(w) }
 func (f raw) VisitExportAuditResponse(w http.ResponseWriter) error         { return f(w) }
+func (f raw) VisitFollowExecsResponse(w http.ResponseWriter) error         { return f(w) }
 func (f raw) VisitGetAdminEventProofResponse(w http.ResponseWriter) error  { return f(w) }
 func (f raw) VisitGetContractJSONResponse(w http.ResponseWriter) error     { return f(w) }
 func (f raw) VisitGetContractResponse(w http.ResponseWriter) error         { return f(w) }

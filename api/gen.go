@@ -3272,6 +3272,66 @@ type RunExecParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
+// FollowExecsParams defines parameters for FollowExecs.
+type FollowExecsParams struct {
+	// TaskID Only execs of this task.
+	TaskID *FilterTaskID `form:"task_id,omitempty" json:"task_id,omitempty"`
+
+	// ProjectID Only execs of this project, or of this workspace `<agentId>~<userId>`.
+	ProjectID *FilterProjectID `form:"project_id,omitempty" json:"project_id,omitempty"`
+
+	// ConversationID Only execs of this conversation.
+	ConversationID *FilterConversationID `form:"conversation_id,omitempty" json:"conversation_id,omitempty"`
+
+	// SkillID Only execs of this skill.
+	SkillID *FilterSkillID `form:"skill_id,omitempty" json:"skill_id,omitempty"`
+
+	// SkillDigest Only execs of this version of a skill, by the digest of its files.
+	SkillDigest *FilterSkillDigest `form:"skill_digest,omitempty" json:"skill_digest,omitempty"`
+
+	// UserID Only execs of this user.
+	UserID *FilterUserID `form:"user_id,omitempty" json:"user_id,omitempty"`
+
+	// Backend Only commands that ran on this backend: docker, none or remote.
+	Backend *FilterBackend `form:"backend,omitempty" json:"backend,omitempty"`
+
+	// Runner Only commands that ran on users' machines with this name.
+	Runner *FilterRunner `form:"runner,omitempty" json:"runner,omitempty"`
+
+	// ReplayOf Only execs that ran this exec again.
+	ReplayOf *FilterReplayOf `form:"replay_of,omitempty" json:"replay_of,omitempty"`
+
+	// TraceID Only execs of this distributed trace.
+	TraceID *FilterTraceID `form:"trace_id,omitempty" json:"trace_id,omitempty"`
+
+	// AgentID Only execs of this agent.
+	AgentID *FilterAgentID `form:"agent_id,omitempty" json:"agent_id,omitempty"`
+
+	// RequestedBy Only execs that the token with this id requested.
+	RequestedBy *FilterRequestedBy `form:"requested_by,omitempty" json:"requested_by,omitempty"`
+
+	// ErrorReason Only execs that failed for this reason.
+	ErrorReason *FilterErrorReason `form:"error_reason,omitempty" json:"error_reason,omitempty"`
+
+	// ExitCodeNe Only execs with an exit code other than this one.
+	ExitCodeNe *FilterExitCodeNe `form:"exit_code_ne,omitempty" json:"exit_code_ne,omitempty"`
+
+	// Status Only execs with this status, or with one of several separated by commas.
+	Status *FilterStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// Kind `exec` for commands, which is the default; `change` for changes of files; `all` for both.
+	Kind *FilterKind `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Since Only execs created at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`.
+	Since *FilterSince `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only execs created before this time: RFC 3339, or a duration before now.
+	Until *FilterUntil `form:"until,omitempty" json:"until,omitempty"`
+
+	// LastEventID The `id` of the last event that the client has; without it, the stream begins now.
+	LastEventID *string `json:"Last-Event-ID,omitempty"`
+}
+
 // ListArtifactsParams defines parameters for ListArtifacts.
 type ListArtifactsParams struct {
 	// Format `json` for the list (the default), `zip` for the files.
@@ -3698,6 +3758,9 @@ type ServerInterface interface {
 	// RunExec Run a command and wait for its result
 	// (POST /sandbox/execs)
 	RunExec(ctx echo.Context, params RunExecParams) error
+	// FollowExecs Follow many execs: a server-sent event for each change of a status
+	// (GET /sandbox/execs/events)
+	FollowExecs(ctx echo.Context, params FollowExecsParams) error
 	// GetExec The audit record of one exec
 	// (GET /sandbox/execs/{exec_id})
 	GetExec(ctx echo.Context, execID ExecID) error
@@ -4465,6 +4528,160 @@ func (w *ServerInterfaceWrapper) RunExec(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.RunExec(ctx, params)
+	return err
+}
+
+// FollowExecs converts echo context to params.
+func (w *ServerInterfaceWrapper) FollowExecs(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params FollowExecsParams
+	// ------------- Optional query parameter "task_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "task_id", ctx.QueryParams(), &params.TaskID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter task_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "project_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "project_id", ctx.QueryParams(), &params.ProjectID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter project_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "conversation_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "conversation_id", ctx.QueryParams(), &params.ConversationID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter conversation_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "skill_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "skill_id", ctx.QueryParams(), &params.SkillID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skill_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "skill_digest" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "skill_digest", ctx.QueryParams(), &params.SkillDigest, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter skill_digest: %s", err))
+	}
+
+	// ------------- Optional query parameter "user_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "user_id", ctx.QueryParams(), &params.UserID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter user_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "backend" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "backend", ctx.QueryParams(), &params.Backend, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter backend: %s", err))
+	}
+
+	// ------------- Optional query parameter "runner" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "runner", ctx.QueryParams(), &params.Runner, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter runner: %s", err))
+	}
+
+	// ------------- Optional query parameter "replay_of" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "replay_of", ctx.QueryParams(), &params.ReplayOf, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter replay_of: %s", err))
+	}
+
+	// ------------- Optional query parameter "trace_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "trace_id", ctx.QueryParams(), &params.TraceID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter trace_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "agent_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "agent_id", ctx.QueryParams(), &params.AgentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agent_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "requested_by" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "requested_by", ctx.QueryParams(), &params.RequestedBy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter requested_by: %s", err))
+	}
+
+	// ------------- Optional query parameter "error_reason" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "error_reason", ctx.QueryParams(), &params.ErrorReason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter error_reason: %s", err))
+	}
+
+	// ------------- Optional query parameter "exit_code_ne" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "exit_code_ne", ctx.QueryParams(), &params.ExitCodeNe, runtime.BindQueryParameterOptions{Type: "integer", Format: "int32"})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exit_code_ne: %s", err))
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", ctx.QueryParams(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter status: %s", err))
+	}
+
+	// ------------- Optional query parameter "kind" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "kind", ctx.QueryParams(), &params.Kind, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter kind: %s", err))
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", ctx.QueryParams(), &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter until: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Last-Event-ID" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Last-Event-ID")]; found {
+		var LastEventID string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Last-Event-ID, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Last-Event-ID", valueList[0], &LastEventID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Last-Event-ID: %s", err))
+		}
+
+		params.LastEventID = &LastEventID
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.FollowExecs(ctx, params)
 	return err
 }
 
@@ -6177,6 +6394,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 
 	router.GET(options.BaseURL+"/sandbox/execs", wrapper.ListExecs, options.OperationMiddlewares["listExecs"]...)
 	router.POST(options.BaseURL+"/sandbox/execs", wrapper.RunExec, options.OperationMiddlewares["runExec"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/events", wrapper.FollowExecs, options.OperationMiddlewares["followExecs"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id", wrapper.GetExec, options.OperationMiddlewares["getExec"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/wait", wrapper.WaitExec, options.OperationMiddlewares["waitExec"]...)
 	router.GET(options.BaseURL+"/sandbox/stats", wrapper.ExecStats, options.OperationMiddlewares["execStats"]...)
@@ -8866,6 +9084,140 @@ func (response RunExec507ApplicationProblemPlusJSONResponse) VisitRunExecRespons
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(507)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type FollowExecsRequestObject struct {
+	Params FollowExecsParams
+}
+
+type FollowExecsResponseObject interface {
+	VisitFollowExecsResponse(w http.ResponseWriter) error
+}
+
+type FollowExecs200TextEventStreamResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response FollowExecs200TextEventStreamResponse) VisitFollowExecsResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type FollowExecs400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response FollowExecs400ApplicationProblemPlusJSONResponse) VisitFollowExecsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type FollowExecs401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response FollowExecs401ApplicationProblemPlusJSONResponse) VisitFollowExecsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type FollowExecs403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response FollowExecs403ApplicationProblemPlusJSONResponse) VisitFollowExecsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type FollowExecs500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response FollowExecs500ApplicationProblemPlusJSONResponse) VisitFollowExecsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type FollowExecs503ApplicationProblemPlusJSONResponse struct {
+	UnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response FollowExecs503ApplicationProblemPlusJSONResponse) VisitFollowExecsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -17748,6 +18100,9 @@ type StrictServerInterface interface {
 	// RunExec Run a command and wait for its result
 	// (POST /sandbox/execs)
 	RunExec(ctx context.Context, request RunExecRequestObject) (RunExecResponseObject, error)
+	// FollowExecs Follow many execs: a server-sent event for each change of a status
+	// (GET /sandbox/execs/events)
+	FollowExecs(ctx context.Context, request FollowExecsRequestObject) (FollowExecsResponseObject, error)
 	// GetExec The audit record of one exec
 	// (GET /sandbox/execs/{exec_id})
 	GetExec(ctx context.Context, request GetExecRequestObject) (GetExecResponseObject, error)
@@ -18433,6 +18788,31 @@ func (sh *strictHandler) RunExec(ctx echo.Context, params RunExecParams) error {
 		return err
 	} else if validResponse, ok := response.(RunExecResponseObject); ok {
 		return validResponse.VisitRunExecResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// FollowExecs operation middleware
+func (sh *strictHandler) FollowExecs(ctx echo.Context, params FollowExecsParams) error {
+	var request FollowExecsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.FollowExecs(ctx.Request().Context(), request.(FollowExecsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "FollowExecs")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(FollowExecsResponseObject); ok {
+		return validResponse.VisitFollowExecsResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -36,11 +36,12 @@ func Contract() []byte { return slices.Clone(contractYAML) }
 
 var loadContract = sync.OnceValues(func() (*contract.Contract, error) { return contract.Load(contractYAML) })
 
-// Config is the configuration of a Server. Runner, Live, History, TransparencyLog, Exports, Retention, AdminEvents, Downloads, Health, Pool, Skills, Invoker, Replayer, Tokens,
+// Config is the configuration of a Server. Runner, Live, Changes, History, TransparencyLog, Exports, Retention, AdminEvents, Downloads, Health, Pool, Skills, Invoker, Replayer, Tokens,
 // Library, Sandboxes, Catalog, Registry, UploadDir and ListenAddr are required.
 type Config struct {
 	Runner          Runner
 	Live            *follow.Execs // those of Runner
+	Changes         follow.ChangeStore
 	History         History
 	TransparencyLog TransparencyLog
 	Exports         Exports
@@ -100,6 +101,7 @@ type Server struct {
 	downloads *inflight.Quota
 	exports   *inflight.Quota
 	streams   *inflight.Quota
+	changes   *follow.Changes
 	closing   chan struct{} // closed by Close
 	close     func()
 	execs     visible.Execs
@@ -129,10 +131,10 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Runner == nil || cfg.Live == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.Retention == nil || cfg.AdminEvents == nil || cfg.Downloads == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Replayer == nil || cfg.Tokens == nil ||
+	if cfg.Runner == nil || cfg.Live == nil || cfg.Changes == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.Retention == nil || cfg.AdminEvents == nil || cfg.Downloads == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Replayer == nil || cfg.Tokens == nil ||
 		cfg.Library == nil || cfg.View == nil || cfg.Sandboxes == nil || cfg.Catalog == nil || cfg.Registry == nil || cfg.UploadDir == "" {
 		return nil, fault.New(fault.Internal,
-			"api.New needs a Runner, Live, a History, Exports, AdminEvents, Downloads, a Health, a Pool, Skills, an Invoker, a Replayer, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")
+			"api.New needs a Runner, Live, Changes, a History, Exports, AdminEvents, Downloads, a Health, a Pool, Skills, an Invoker, a Replayer, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")
 	}
 	b := cfg.Bounds.withDefaults(cfg.MaxBodyBytes)
 	downloads := newDownloads(b)
@@ -141,6 +143,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.Library, view = newBoundedLibrary(cfg.Library, cfg.View, b, downloads)
 	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads, exports: inflight.NewCount("exports", maxExports, maxExportsPerToken),
 		streams: inflight.NewCount("streams of events", b.Streams, b.StreamsPerToken), closing: make(chan struct{})}
+	s.changes = follow.NewChanges(cfg.Changes, stateText)
 	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.checks = inflight.NewChecks()
 	s.turns = inflight.NewTurns(turnsAtOnce, turnsQueued, admission.Share{AtOnce: turnsAtOncePerToken, Queue: turnsQueuedPerToken})

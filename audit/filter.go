@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
@@ -95,6 +96,30 @@ func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields)
 		bad.Add("view", "must be full or summary")
 	}
 	return f
+}
+
+// Matches reports whether a list with the filter would have the record. The order and the parts of the records do not matter.
+func (f Filter) Matches(r Record) bool {
+	for _, want := range [][2]string{
+		{f.TaskID, r.TaskID}, {f.ProjectID, r.ProjectID}, {f.ConversationID, r.ConversationID}, {f.SkillID, r.SkillID}, {f.SkillDigest, r.SkillDigest},
+		{f.AgentID, r.AgentID}, {f.UserID, r.UserID}, {f.Backend, r.Backend}, {f.Runner, r.Runner}, {f.ReplayOf, r.ReplayOf}, {f.TraceID, r.TraceID},
+		{string(f.Kind), string(cmp.Or(r.Kind, KindExec))}, {string(f.ErrorReason), string(r.ErrorReason)}, {f.RequestedBy, r.RequestedBy},
+	} {
+		if want[0] != "" && want[0] != want[1] {
+			return false
+		}
+	}
+	for _, in := range []struct {
+		values []string
+		value  string
+	}{{f.ExecIDs, r.ExecID}, {f.Projects, r.ProjectID}, {f.Agents, r.AgentID}, {f.Users, r.UserID}} {
+		if in.values != nil && !slices.Contains(in.values, in.value) {
+			return false
+		}
+	}
+	return (len(f.Statuses) == 0 || slices.Contains(f.Statuses, r.Status)) && (!f.InputsKept || r.InputsKept == Kept) &&
+		(f.ExitCodeNot == nil || r.ExitCode != nil && *r.ExitCode != *f.ExitCodeNot) &&
+		!r.CreatedAt.Before(f.Since) && (f.Until.IsZero() || r.CreatedAt.Before(f.Until))
 }
 
 // ParseTime parses a time in RFC 3339, or a duration before now. It returns the zero time for an empty text.

@@ -58,6 +58,10 @@ type Store interface {
 	// Events returns the history of an exec, oldest first; empty for an unknown exec.
 	Events(ctx context.Context, execID string) ([]Event, error)
 
+	// Changes returns at most limit events of all execs with a seq above after, oldest first; fewer if they are large. With a limit of 0 it returns no event,
+	// but Newest and Next.
+	Changes(ctx context.Context, after int64, limit int) (Changes, error)
+
 	// LoseOpen ends every queued or running row of the node as lost, each with its ended event, and returns their ids. It leaves out the
 	// rows in except, whose results are in the spool.
 	LoseOpen(ctx context.Context, nodeID string, except []string) ([]string, error)
@@ -104,6 +108,16 @@ func (l JobLimits) Check(waiting, ofToken int, bytes int64) error {
 	}
 	e.RetryAfter = 5 * time.Second
 	return e
+}
+
+// Changes are events of all execs. One with a lower seq than others may become visible after them, when its transaction took longer. Transactions have numbers: once
+// a read has an Oldest of at least an earlier Next, no event below the Newest of that earlier read becomes visible any longer. Both are 0 where events become
+// visible in the order of their seq.
+type Changes struct {
+	Events []Event
+	Newest int64 // the highest seq that is visible; 0: none
+	Oldest int64 // every transaction with a lower number had ended; only with events or a limit of 0
+	Next   int64 // a number that no transaction had before; only with a limit of 0
 }
 
 // Node is the row of a core-api process.

@@ -197,13 +197,15 @@ func (tr *transport) find(r *http.Request) (*routers.Route, map[string]string) {
 	if method == http.MethodHead {
 		method = http.MethodGet
 	}
+	var found *routers.Route
+	var values map[string]string
 	for template, item := range tr.doc.Paths.Map() {
 		params, ok := match(template, r.URL.EscapedPath())
-		if op := item.GetOperation(method); ok && op != nil {
-			return &routers.Route{Spec: tr.doc, Path: template, PathItem: item, Method: method, Operation: op}, params
+		if op := item.GetOperation(method); ok && op != nil && (found == nil || len(params) < len(values)) { // a path without parameters comes before its templates
+			found, values = &routers.Route{Spec: tr.doc, Path: template, PathItem: item, Method: method, Operation: op}, params
 		}
 	}
-	return nil, nil
+	return found, values
 }
 
 func match(template, path string) (map[string]string, bool) {

@@ -86,7 +86,7 @@ func (e Execs) Get(ctx context.Context, caller tokens.Token, execID string) (aud
 
 // List returns the records of History.List that the caller may see: a worker only its own.
 func (e Execs) List(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error) {
-	if !own(caller, &f) {
+	if !Own(caller, &f) {
 		return nil, nil, nil
 	}
 	return e.History.List(ctx, f, after, limit)
@@ -94,14 +94,14 @@ func (e Execs) List(ctx context.Context, caller tokens.Token, f audit.Filter, af
 
 // Search calls each for records of Commands.Search that the caller may see.
 func (e Execs) Search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, most int, each func(audit.Record) bool) (next *audit.Cursor, err error) {
-	if !own(caller, &f) {
+	if !Own(caller, &f) {
 		return nil, nil
 	}
 	return e.Commands.Search(ctx, f, after, most, each)
 }
 
-// own narrows a filter to what the caller may see: a worker only its own execs. False: the filter wants those of another token.
-func own(caller tokens.Token, f *audit.Filter) bool {
+// Own narrows a filter to what the caller may see: a worker only its own execs. False: the filter wants those of another token.
+func Own(caller tokens.Token, f *audit.Filter) bool {
 	if caller.Role != tokens.Worker {
 		return true
 	}

@@ -121,6 +121,25 @@ func Activity(ctx context.Context, db Database, since, until time.Time, requeste
 	return nil
 }
 
+// Changes checks that a page of the events of all execs is read in order by their seq, and that nothing before it is read.
+func Changes(ctx context.Context, db Database, after int64, limit int) error {
+	p, err := Of(ctx, db, func() error {
+		_, err := db.Audit().Changes(ctx, after, limit)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	byKey := slices.Equal(p.Indexes, []string{"sandbox_exec_events_pkey"}) && !p.Scans && p.Buffers <= 2*int64(limit)
+	if db.Kind() == "sqlite" {
+		byKey = strings.Contains(p.Text, "INTEGER PRIMARY KEY (rowid>?)")
+	}
+	if p.Sorts || !byKey {
+		return fmt.Errorf("changes are not read by the key of their events:\n%s", p.Text)
+	}
+	return nil
+}
+
 func parse(db Database, text string) (Plan, error) {
 	switch db.Kind() {
 	case "postgres":

@@ -164,11 +164,13 @@ func (db *DB) statements() row.Database {
 		},
 		NewID:   func(*row.Params) string { return newID },
 		Settled: "CASE WHEN s.mark_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN s.mark_seq ELSE 0 END",
-		Later:   "greatest",
-		Hour:    "date_trunc('hour', created_at, 'UTC')",
-		In:      func(param string) string { return " = ANY (" + param + ")" },
-		Set:     func(values []string) any { return values },
-		Hidden:  func(column string) string { return column + " || ''" },
+		// The xmax of a snapshot would not do as NextTx: transactions at or above it may be in progress, with a seq that they have taken.
+		OldestTx: "pg_snapshot_xmin(pg_current_snapshot())::text::bigint", NextTx: "pg_current_xact_id()::text::bigint",
+		Later:  "greatest",
+		Hour:   "date_trunc('hour', created_at, 'UTC')",
+		In:     func(param string) string { return " = ANY (" + param + ")" },
+		Set:    func(values []string) any { return values },
+		Hidden: func(column string) string { return column + " || ''" },
 	}
 }
 

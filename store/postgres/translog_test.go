@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"log/slog"
 	"path/filepath"
 	"testing"
@@ -82,6 +83,33 @@ func TestLateCommitsAreLogged(t *testing.T) {
 		floor = step(1)
 		if execs == 10_000 {
 			t.Fatalf("the floor stays at %d", floor)
+		}
+	}
+}
+
+// TestOldestOfChanges: until a transaction in progress has ended, which may make an earlier event visible, Oldest is below Next.
+func TestOldestOfChanges(t *testing.T) {
+	t.Parallel()
+	url := cluster.Migrated(t)
+	db, ctx := open(t, url), context.WithoutCancel(t.Context())
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "BEGIN; SELECT pg_current_xact_id()"); err != nil {
+		t.Fatal(err)
+	}
+	during, err := db.Audit().Changes(t.Context(), 0, 0)
+	if err != nil || during.Oldest >= during.Next {
+		t.Errorf("during a transaction: %+v, %v", during, err)
+	}
+	if _, err := conn.Exec(ctx, "COMMIT"); err != nil {
+		t.Fatal(err)
+	}
+	for after := during; after.Oldest < during.Next; { // transactions of other databases of the cluster end, too
+		if after, err = db.Audit().Changes(t.Context(), 0, 0); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

@@ -169,6 +169,8 @@ func (db *DB) statements() row.Database {
 		Ago:        func(args *row.Params, d time.Duration) string { return args.Add(encodeTime(db.clock().Add(-d))) },
 		NewID:      db.newID,
 		Settled:    "e.seq", // transactions commit in the order of their events
+		OldestTx:   "0",
+		NextTx:     "0",
 		Later:      "max",
 		Hour:       "created_at - created_at % 3600000000", // microseconds
 		In:         func(param string) string { return " IN (SELECT value FROM json_each(" + param + "))" },

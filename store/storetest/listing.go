@@ -194,6 +194,28 @@ func variants() map[string]struct {
 
 func filters(t *testing.T, f Fixture) {
 	s := f.Audit()
+	stored := func() []audit.Record {
+		records, _, err := s.List(t.Context(), audit.Filter{}, nil, 500)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return records
+	}
+	pages := func(t *testing.T, s audit.Store, f audit.Filter, limit int) []string {
+		t.Helper()
+		listed := pages(t, s, f, limit)
+		matching := []string{}
+		for _, r := range stored() {
+			if f.Matches(r) {
+				matching = append(matching, r.ExecID)
+			}
+		}
+		slices.Sort(matching)
+		if !slices.Equal(matching, slices.Sorted(slices.Values(listed))) {
+			t.Errorf("%+v matches %v, and lists %v", f, matching, listed)
+		}
+		return listed
+	}
 	ids := map[string]string{}
 	for name, v := range variants() {
 		r := in(record(), v.change)
@@ -439,6 +461,12 @@ func plans(t *testing.T, f Fixture) {
 		if err := planprobe.Activity(t.Context(), f.Database, middle.CreatedAt, middle.CreatedAt.Add(time.Hour), token); err != nil {
 			t.Errorf("token %q: %v", token, err)
 		}
+	}
+	if _, err := f.SQL("INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, 'created', created_at, node_id, '{}' FROM sandbox_execs"); err != nil {
+		t.Fatal(err)
+	}
+	if err := planprobe.Changes(t.Context(), f.Database, int64(planRows/2), 256); err != nil {
+		t.Error(err)
 	}
 	at := &audit.Cursor{CreatedAt: middle.CreatedAt, ExecID: middle.ExecID}
 	for name, c := range map[string]struct {

@@ -97,6 +97,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"outlines come newest first, within a time and a bound", outlines},
 		{"execs are counted by hour and outcome", hours},
 		{"the slowest execs come first, within a time and a bound", slowest},
+		{"the events of all execs come in order", changes},
 		{"events cannot be changed", immutableEvents},
 		{"the log has every event, and proves execs", logOfEvents},
 		{"a checkpoint covers the events, or names their execs", logCover},

@@ -31,6 +31,8 @@ type Database struct {
 	// Settled is a seq of a table of events: no event with at most this seq becomes visible later. e is the event that is read, and s its source of
 	// the transparency log.
 	Settled string
+	// OldestTx and NextTx are Oldest and Next of audit.Changes.
+	OldestTx, NextTx string
 	// Later is the name of the function that returns the greater one of two times.
 	Later string
 	// Hour is the start of the hour of created_at, in UTC.

@@ -112,6 +112,31 @@ func (db Records) Events(ctx context.Context, execID string) ([]audit.Event, err
 		"SELECT seq, exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE exec_id = $1 ORDER BY seq", Text(execID))
 }
 
+// changesBytes bounds the records of the events that Changes returns.
+const changesBytes = 4 << 20
+
+// Changes implements audit.Store. A transaction gets its number before its event gets a seq: it changes the row first.
+func (db Records) Changes(ctx context.Context, after int64, limit int) (audit.Changes, error) {
+	var c audit.Changes
+	if limit <= 0 {
+		err := db.Query(ctx, func(scan Scan) error { return scan(&c.Newest, &c.Oldest, &c.Next) }, "SELECT (SELECT coalesce(max(seq), 0) FROM sandbox_exec_events), "+db.OldestTx+", "+db.NextTx)
+		return c, err
+	}
+	bytes, enough := 0, false
+	err := db.Query(ctx, func(scan Scan) error {
+		if enough = bytes > changesBytes; enough {
+			return errEnough
+		}
+		e, err := scanEvent(func(dest ...any) error { return scan(append(dest, &c.Oldest)...) })
+		c.Events, c.Newest, bytes = append(c.Events, e), e.Seq, bytes+len(e.Data)
+		return err
+	}, "SELECT seq, exec_id, kind, at, node_id, data, "+db.OldestTx+" FROM sandbox_exec_events WHERE seq > $1 ORDER BY seq LIMIT $2", after, limit)
+	if enough {
+		err = nil
+	}
+	return c, err
+}
+
 // Heartbeat implements audit.Store.
 func (db Records) Heartbeat(ctx context.Context, n audit.Node) error {
 	args := Params{Text(n.NodeID), Text(n.Version), db.EncodeTime(n.StartedAt)}
