@@ -69,7 +69,7 @@ func TestExamplesOfDocsWork(t *testing.T) {
 	}
 	// Examples that make things run first, and those that remove them last. No real exec has left a manifest or a policy.
 	first := []string{"uploadSkill", "editSkillFile", "editSandboxFile", "publishToRegistry", "installFromRegistry"}
-	last := []string{"uninstall", "withdrawFromRegistry", "deletePackage", "removeHold"}
+	last := []string{"uninstall", "withdrawFromRegistry", "deletePackage", "removeHold", "followExecs"}
 	f.inWork("1001", "agent001", "skills/csv-report/SKILL.md", "# CSV")
 	elsewhere := slices.Concat(first, last, []string{"getManifest", "getMeta", "replayExec", "getComparison"})
 	order := slices.Concat(first, slices.DeleteFunc(slices.Sorted(maps.Keys(commands)), func(id string) bool {
@@ -91,6 +91,9 @@ func TestExamplesOfDocsWork(t *testing.T) {
 		command := strings.Replace(commands[id], `"backend": "docker"`, `"backend": "none"`, 1) // there is no engine here
 		if strings.Contains(command, "$TOKEN") {
 			t.Errorf("%s sends a token, and none is needed:\n%s", id, command)
+		}
+		if id == "followExecs" { // ends its streams, which have no end otherwise
+			f.server.Close()
 		}
 		if id == "removeHold" {
 			holds, err := f.db.Retention().Holds(t.Context(), retention.HoldCursor{}, 1)
