@@ -172,8 +172,10 @@ func short(id string) string {
 }
 
 // several returns a number of things: "1 exec", "2,000 execs".
-func several(n int, thing string) string {
-	if n != 1 {
+func several[N int | int64](n N, thing string) string {
+	if begin, y := strings.CutSuffix(thing, "y"); n != 1 && y {
+		thing = begin + "ies"
+	} else if n != 1 {
 		thing += "s"
 	}
 	return ui.Count(int64(n)) + " " + thing

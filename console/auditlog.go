@@ -86,28 +86,39 @@ func (c *Console) auditLog(v *visit) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	report := c.cfg.Health.Latest(v.ctx())
-	p.here = report.AuditLog
-	for _, problem := range report.Problems {
-		if strings.HasPrefix(problem.Check, "audit_") {
-			p.problems = append(p.problems, problem)
-		}
-	}
+	p.here, p.problems = report.AuditLog, logProblems(report)
 	return ui.Page{Title: "Audit log", Badge: logBadge(p), Body: logBody(p)}, nil
 }
 
-// logState returns in a word how the log is, and the class of its colour.
-func (p logPage) logState() (word, tone string) {
+// logProblems returns the problems of the log, its witnesses and its anchor.
+func logProblems(report health.Report) []health.Problem {
+	var problems []health.Problem
+	for _, problem := range report.Problems {
+		if strings.HasPrefix(problem.Check, "audit_") {
+			problems = append(problems, problem)
+		}
+	}
+	return problems
+}
+
+// logState returns in a word how a log with this number of entries is, and the class of its colour.
+func logState(log health.AuditLog, problems []health.Problem, entries int64) (word, tone string) {
 	switch {
-	case p.lost != nil:
-		return "lost", "bad"
-	case p.here.Halted != "":
+	case log.Halted != "":
 		return "stopped", "bad"
-	case len(p.problems) > 0 || p.here.Problem != "":
+	case len(problems) > 0 || log.Problem != "":
 		return "with problems", "warn"
-	case p.state.Size == 0:
+	case entries == 0:
 		return "empty", ""
 	}
 	return "signing", "good"
+}
+
+func (p logPage) logState() (word, tone string) {
+	if p.lost != nil {
+		return "lost", "bad"
+	}
+	return logState(p.here, p.problems, p.state.Size)
 }
 
 // signers returns the names of the keys that have signed a checkpoint: the log's, and those of witnesses.

@@ -85,7 +85,7 @@ func TestKeys(t *testing.T) {
 	if at := run(b, chromedp.Location()); at != b.url+row(50) {
 		t.Errorf("Enter leads to %s", at)
 	}
-	for path, want := range map[string]string{"/console/refused": "/console/execs/" + execID(60), "/console/runners": "runner-1e7e4e133da41290" /* of ada */, "/console/tokens": "/console/tokens/t3"} {
+	for path, want := range map[string]string{"/console/overview": "run-" + execID(60) /* not in the closed table */, "/console/refused": "/console/execs/" + execID(60), "/console/runners": "runner-1e7e4e133da41290" /* of ada */, "/console/tokens": "/console/tokens/t3"} {
 		b.visit(path)
 		b.keys("j")
 		b.focuses("j on "+path, want)

@@ -89,7 +89,7 @@ func (c counts) total() (n int64) {
 
 // words says the counts that are not zero: "12 execs: 10 succeeded, 2 failed".
 func (c counts) words() string {
-	text, sep := ui.Count(c.total())+" execs", ": "
+	text, sep := several(c.total(), "exec"), ": "
 	for i, n := range c {
 		if n > 0 {
 			text += sep + ui.Count(n) + " " + strings.ToLower(outcomes[i].label)

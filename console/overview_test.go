@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"secbox/audit"
+	"secbox/health"
 	"secbox/tokens"
 )
 
@@ -247,6 +251,53 @@ func TestOverviewRefreshes(t *testing.T) {
 	}
 	if focus := eval[string](b, `document.activeElement.id + " " + document.getElementById("numbers").open`); focus != "all-good true" {
 		t.Errorf("the focus and the table are %s", focus)
+	}
+}
+
+// TestOverviewSaysThatItIsStale: while refreshes fail, the page says since when; the first one that succeeds takes that away.
+func TestOverviewSaysThatItIsStale(t *testing.T) {
+	f := fullApp()
+	inner := f.serve(t)
+	var down atomic.Bool
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down.Load() && r.Header.Get("HX-Request") != "" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		back, _ := url.Parse(inner)
+		(&httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(back) }}).ServeHTTP(w, r)
+	}))
+	t.Cleanup(proxy.Close)
+	f.recent = func(int) audit.Recent { return audit.Recent{Uncounted: 700} } // refreshes each second
+	b := open(t, proxy.URL)
+	b.visit("/console/overview")
+	if eval[bool](b, `document.getElementById("stale").checkVisibility()`) {
+		t.Error("a page that was refreshed says that it was not")
+	}
+	down.Store(true)
+	b.do(chromedp.WaitVisible("#stale"))
+	if text := eval[string](b, `document.getElementById("stale").textContent`); !regexp.MustCompile(`^Not refreshed since \d\d:\d\d:\d\d: the server cannot answer \(status 503\)\.`).MatchString(text) {
+		t.Error(text)
+	}
+	b.accessible("stale overview")
+	down.Store(false)
+	b.do(chromedp.WaitNotVisible("#stale"))
+}
+
+// TestOverviewOfStoppedLog: that signing is stopped is said once, before anything else, with the remedy; problems are named.
+func TestOverviewOfStoppedLog(t *testing.T) {
+	t.Parallel()
+	f := fullApp()
+	f.report.AuditLog.Halted, f.report.AuditLog.Problem, f.report.AuditLog.HaltedRemedy = "it was rolled back", "it was rolled back", "restore the newest database"
+	f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "it was rolled back", Remedy: "restore the newest database"}, {Check: "skills", Reason: "a skill is broken"}}
+	page := get(t, f.serve(t)+"/console/overview")
+	says(t, page, []string{"Signing is stopped. it was rolled back What to do: restore the newest database. See the audit log", "2 problems audit_log : signing is stopped, see above skills : a skill is broken"}, []string{"Halted"})
+	if strings.Count(page, "it was rolled back") != 1 || strings.Index(page, "rolled back") > strings.Index(page, `id="execs"`) {
+		t.Error("that the log is stopped is said twice, or late")
+	}
+	f.caller.Role = tokens.Worker
+	if page := get(t, f.serve(t)+"/console/overview"); strings.Contains(page, "rolled back") {
+		t.Error("a worker learns of the log")
 	}
 }
 

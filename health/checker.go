@@ -92,6 +92,7 @@ const (
 	engineAge = 5 * time.Second  // docker info and docker image inspect start a process each
 	readyAge  = 5 * time.Second  // for load balancers and metrics
 	recentAge = 15 * time.Second // for live pages, while newer answers are made
+	logAge    = 6 * time.Second  // of the log on them, which may stop soon after the start: a page that refreshes itself every 5 seconds does not wait
 	// allowedAge is longer, since each missing image starts a process.
 	allowedAge = 15 * time.Second
 )
@@ -248,7 +249,7 @@ func (c *Checker) survey(ctx context.Context, maxAge, staleAge time.Duration) su
 	all.Go(func() { s.state, s.stateErr = c.state.soon(ctx, maxAge, staleAge) })
 	all.Go(func() { _, s.stateFSErr = c.stateFS.soon(ctx, max(maxAge, time.Minute), staleAge) })
 	all.Go(func() { s.retention, s.retentionErr = c.retention.soon(ctx, maxAge, staleAge) })
-	all.Go(func() { s.auditLog, s.auditLogErr = c.auditLog.soon(ctx, maxAge, staleAge) })
+	all.Go(func() { s.auditLog, s.auditLogErr = c.auditLog.soon(ctx, maxAge, min(staleAge, logAge)) })
 	all.Wait()
 	return s
 }

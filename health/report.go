@@ -66,7 +66,7 @@ type Problem struct {
 // Report runs all checks. It returns within three seconds and never fails: a check without an answer is one of its problems.
 func (c *Checker) Report(ctx context.Context) Report { return c.report(c.survey(ctx, reportAge, 0)) }
 
-// Latest is Report for pages that ask every few seconds: it does not wait for checks that have answered within 15 seconds, and repeats them meanwhile.
+// Latest is Report for pages that ask every few seconds: it does not wait for checks that have answered within 15 seconds, or 6 for the log, and repeats them meanwhile.
 func (c *Checker) Latest(ctx context.Context) Report {
 	return c.report(c.survey(ctx, reportAge, recentAge))
 }

@@ -187,18 +187,23 @@ func (a *Anchor) Step(ctx context.Context, last bool) {
 	if errors.Is(err, errNoKey) {
 		return
 	}
-	conflict := (*Conflict)(nil) // the sequencer logs it
-	if before := a.status.Problem; err != nil && !errors.As(err, &conflict) && (before == nil || before.Error() != err.Error()) {
+	conflict := (*Conflict)(nil)
+	if errors.As(err, &conflict) { // the sequencer logs it
+		entries = conflict.Kept.Tree.N
+	} else if before := a.status.Problem; err != nil && (before == nil || before.Error() != err.Error()) {
 		a.cfg.Logger.Error("cannot anchor the transparency log; execs and the log go on", "err", err)
 	} else if err == nil && before != nil {
 		a.cfg.Logger.Info("the transparency log is anchored again")
 	}
 	a.status.Problem = err
+	if err == nil || entries > 0 {
+		a.status.Entries = entries
+	}
 	if err != nil {
 		a.again = now.Add(anchorAgain)
 		return
 	}
-	a.status.Entries, a.compared = entries, true
+	a.compared = true
 	if turn {
 		a.waiting = 0
 	}
@@ -231,7 +236,7 @@ func (a *Anchor) appendNewest(ctx context.Context, write bool) (entries int64, e
 		return 0, fault.New(fault.InvalidSettings, "%s in audit.anchor_dir, %s, has no checkpoint of this log at its end; move it away if it is damaged", a.file(), a.cfg.Dir)
 	}
 	if found {
-		err := a.cfg.Log.Compare(ctx, last, "audit.anchor_dir, "+a.cfg.Dir+",", "move "+a.file()+" out of it and restart")
+		err := a.cfg.Log.Compare(ctx, last, "audit.anchor_dir, "+a.cfg.Dir+",", "move "+filepath.Join(a.cfg.Dir, a.file())+" to another directory and restart")
 		if err != nil {
 			return last.Tree.N, a.stop(err)
 		}

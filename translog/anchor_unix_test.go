@@ -141,7 +141,7 @@ func TestAnchorFindsRollback(t *testing.T) {
 			b, _ := late.anchor(dir, 1, nil)
 			b.Step(t.Context(), false)
 			conflict := (*translog.Conflict)(nil)
-			if err := b.Status().Problem; !errors.As(err, &conflict) || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), "18 entries") || !strings.Contains(conflict.Remedy, anchorFile) {
+			if err := b.Status().Problem; b.Status().Entries != 18 || !errors.As(err, &conflict) || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), "18 entries") || !strings.Contains(conflict.Remedy, anchorFile) {
 				t.Errorf("%v, %+v", err, conflict)
 			}
 			if !late.stops() {

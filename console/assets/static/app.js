@@ -70,7 +70,7 @@
   // Keys
 
   const keysOn = () => recall("keys", "on") === "on";
-  const rows = () => [...document.querySelectorAll("main tbody tr")].map((r) => r.querySelector("a[href]")).filter((a) => a && a.offsetParent);
+  const rows = () => [...document.querySelectorAll("main tbody tr")].map((r) => r.querySelector("a[href]")).filter((a) => a?.checkVisibility());
   const search = () => document.querySelector("#filters input[type=search], #filters input[type=text], #filters select");
 
   function move(step) {
@@ -140,8 +140,32 @@
     d.selectOverride = "#main";
     d.swapOverride = "outerHTML";
   });
-  document.addEventListener("htmx:sendError", () => say("The server did not answer. Try again.", true));
-  document.addEventListener("htmx:beforeRequest", () => say(""));
+  document.addEventListener("htmx:sendError", (e) => {
+    if (!refreshes(e)) say("The server did not answer. Try again.", true);
+  });
+  document.addEventListener("htmx:beforeRequest", (e) => {
+    if (!refreshes(e)) say("");
+  });
+
+  // A page that refreshes itself says when that fails, since its numbers look like those of now. The next refresh that succeeds takes the note away.
+
+  const refreshes = (e) => e.detail.requestConfig.elt.id === "live";
+  let refreshed = new Date();
+
+  function stale(why) {
+    const note = byID("stale");
+    if (!note) return;
+    const at = recall("times", "ago") === "utc" ? `${refreshed.toISOString().slice(11, 19)} UTC` : local(refreshed).slice(11);
+    const text = why && `Not refreshed since ${at}: ${why}. The page goes on trying.`;
+    if (note.textContent !== text) note.textContent = text;
+    note.hidden = !why;
+  }
+  document.addEventListener("htmx:afterRequest", (e) => {
+    if (!refreshes(e)) return;
+    const { successful, xhr } = e.detail;
+    if (successful) refreshed = new Date();
+    stale(successful ? "" : xhr.status ? `the server cannot answer (status ${xhr.status})` : "the server does not answer");
+  });
 
   function ready(root) {
     times(root);
