@@ -3103,10 +3103,10 @@ type ListAdminEventsParams struct {
 	// Subject Only events about this subject, whose meaning depends on the kind: a token, a node, an exec, `agent/skill`, a user.
 	Subject *string `form:"subject,omitempty" json:"subject,omitempty"`
 
-	// Since Only events at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`.
+	// Since Only events at or after this time: RFC 3339, a date in UTC, or a duration before now such as `90m`, `24h` or `7d`.
 	Since *string `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only events before this time: RFC 3339, or a duration before now.
+	// Until Only events before this time: RFC 3339, a date in UTC, or a duration before now.
 	Until *string `form:"until,omitempty" json:"until,omitempty"`
 
 	// Limit The maximum number of items; the default is 50.
@@ -3175,10 +3175,10 @@ type ExportAuditParams struct {
 	// View `summary` leaves `args`, `env_keys`, `env_hmacs` and `inputs` empty and `policy_snapshot` `null`, for smaller answers; `full` is the default.
 	View *FilterView `form:"view,omitempty" json:"view,omitempty"`
 
-	// Since Only execs created at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`.
+	// Since Only execs created at or after this time: RFC 3339, a date in UTC, or a duration before now such as `90m`, `24h` or `7d`.
 	Since *FilterSince `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only execs created before this time: RFC 3339, or a duration before now.
+	// Until Only execs created before this time: RFC 3339, a date in UTC, or a duration before now.
 	Until *FilterUntil `form:"until,omitempty" json:"until,omitempty"`
 }
 
@@ -3250,10 +3250,10 @@ type ListExecsParams struct {
 	// View `summary` leaves `args`, `env_keys`, `env_hmacs` and `inputs` empty and `policy_snapshot` `null`, for smaller answers; `full` is the default.
 	View *FilterView `form:"view,omitempty" json:"view,omitempty"`
 
-	// Since Only execs created at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`.
+	// Since Only execs created at or after this time: RFC 3339, a date in UTC, or a duration before now such as `90m`, `24h` or `7d`.
 	Since *FilterSince `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only execs created before this time: RFC 3339, or a duration before now.
+	// Until Only execs created before this time: RFC 3339, a date in UTC, or a duration before now.
 	Until *FilterUntil `form:"until,omitempty" json:"until,omitempty"`
 
 	// Limit The maximum number of items; the default is 50.
@@ -3322,10 +3322,10 @@ type FollowExecsParams struct {
 	// Kind `exec` for commands, which is the default; `change` for changes of files; `all` for both.
 	Kind *FilterKind `form:"kind,omitempty" json:"kind,omitempty"`
 
-	// Since Only execs created at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`.
+	// Since Only execs created at or after this time: RFC 3339, a date in UTC, or a duration before now such as `90m`, `24h` or `7d`.
 	Since *FilterSince `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only execs created before this time: RFC 3339, or a duration before now.
+	// Until Only execs created before this time: RFC 3339, a date in UTC, or a duration before now.
 	Until *FilterUntil `form:"until,omitempty" json:"until,omitempty"`
 
 	// LastEventID The `id` of the last event that the client has; without it, the stream begins now.
@@ -3382,10 +3382,10 @@ type WaitExecParams struct {
 
 // ExecStatsParams defines parameters for ExecStats.
 type ExecStatsParams struct {
-	// Since Only execs created at or after this time: RFC 3339, or a duration before now such as `90m`, `24h` or `7d`; the default is 24 hours before `until`.
+	// Since Only execs created at or after this time: RFC 3339, a date in UTC, or a duration before now such as `90m`, `24h` or `7d`; the default is 24 hours before `until`.
 	Since *string `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only execs created before this time: RFC 3339, or a duration before now; the default is now.
+	// Until Only execs created before this time: RFC 3339, a date in UTC, or a duration before now; the default is now.
 	Until *string `form:"until,omitempty" json:"until,omitempty"`
 }
 

@@ -122,7 +122,10 @@ func (f Filter) Matches(r Record) bool {
 		!r.CreatedAt.Before(f.Since) && (f.Until.IsZero() || r.CreatedAt.Before(f.Until))
 }
 
-// ParseTime parses a time in RFC 3339, or a duration before now. It returns the zero time for an empty text.
+// dateOnly is a date, the beginning of its day in UTC.
+const dateOnly = "2006-01-02"
+
+// ParseTime parses a time in RFC 3339, a date, or a duration before now. It returns the zero time for an empty text.
 func ParseTime(field, text string, now time.Time, bad *fault.Fields) time.Time {
 	if text == "" {
 		return time.Time{}
@@ -130,13 +133,17 @@ func ParseTime(field, text string, now time.Time, bad *fault.Fields) time.Time {
 	if ago, ok := duration(text); ok {
 		return now.UTC().Add(-ago)
 	}
-	t, err := time.Parse(time.RFC3339Nano, text)
+	layout := time.RFC3339Nano
+	if len(text) == len(dateOnly) {
+		layout = dateOnly
+	}
+	t, err := time.Parse(layout, text)
 	if err != nil || t.Year() < 1 || t.Year() > 9999 {
 		hint := ""
-		if strings.Contains(text, " ") {
+		if strings.Count(text, ":") == 3 && strings.Contains(text, " ") { // of the offset
 			hint = " (in a URL, write + as %2B)"
 		}
-		bad.Add(field, "must be an RFC 3339 time like 2026-11-21T06:50:31Z%s, or a duration before now like 90m, 24h or 7d, of 1 to 9999 s, m, h or d", hint)
+		bad.Add(field, "must be a date like 2026-11-21, its beginning in UTC; an RFC 3339 time like 2026-11-21T06:50:31Z%s; or a duration before now like 90m, 24h or 7d, of 1 to 9999 s, m, h or d", hint)
 	}
 	return t.UTC()
 }

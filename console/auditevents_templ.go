@@ -83,7 +83,7 @@ func eventsBody(p eventsPage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = ui.Input("since", "Since", p.query.Get("since"), "24h, 7d or a time").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = ui.Input("since", "Since", p.query.Get("since"), "24h, 7d or a date").Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

@@ -85,7 +85,7 @@ func exportBody(p exportPage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = exportField(p, "since", "Since", "24h, 7d or a time").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = exportField(p, "since", "Since", "24h, 7d or a date").Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

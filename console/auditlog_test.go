@@ -292,7 +292,7 @@ func TestExportForm(t *testing.T) {
 		t.Fatalf("%d, %s", resp.StatusCode, to)
 	}
 	resp, page := v.get(resp.Header.Get("Location"))
-	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, `id="p-format">must be jsonl, csv or ocsf`) || !strings.Contains(page, `id="p-since">must be an RFC 3339`) || !strings.Contains(page, `name="project_id" value="demo"`) {
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, `id="p-format">must be jsonl, csv or ocsf`) || !strings.Contains(page, `id="p-since">must be a date like`) || !strings.Contains(page, `name="project_id" value="demo"`) {
 		t.Errorf("%d: %s", resp.StatusCode, page)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodHead, v.url+"/console/audit/export/file?format=csv", nil)

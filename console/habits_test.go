@@ -231,7 +231,7 @@ func TestRefusedFilters(t *testing.T) {
 	var documents []document
 	for path, want := range map[string][]string{
 		"/console/history?since=%22yesterday%22&status=nosuch&kind=odd&columns=none&text=" + strings.Repeat("x", 201): {
-			`value="&#34;yesterday&#34;"`, `aria-describedby="p-since"`, `id="p-since">must be an RFC 3339`, `id="p-status">must be a comma-separated`, `<option value="nosuch" selected>`,
+			`value="&#34;yesterday&#34;"`, `aria-describedby="p-since"`, `id="p-since">must be a date like`, `id="p-status">must be a comma-separated`, `<option value="nosuch" selected>`,
 			`id="p-kind">must be`, `<option value="odd" selected>`, `id="p-text">must be at most 200 bytes`, `id="p-columns">&#34;none&#34; is no column`, "<details open",
 		},
 		"/console/refused?until=tomorrow":    {`value="tomorrow"`, `id="p-until">must be`},
@@ -242,6 +242,9 @@ func TestRefusedFilters(t *testing.T) {
 			if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, text) {
 				t.Errorf("%.40s: %d, without %s", path, resp.StatusCode, text)
 			}
+		}
+		if strings.Count(page, "must be a date like") > 1 || strings.Contains(page, "this:<") {
+			t.Errorf("%.40s gives a reason twice", path)
 		}
 		if strings.Contains(page, "<tbody>") || strings.Contains(page, "Repeat with curl") {
 			t.Errorf("%.40s lists execs", path)

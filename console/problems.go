@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -47,7 +48,7 @@ func (c *Console) showProblem(err error, v *visit) {
 	}
 	h.Set("Content-Security-Policy", csp)
 	h.Set("Cache-Control", "no-store")
-	page := ui.Page{Title: titleOf(problem.Code), Body: problemBody(problem), Status: fault.HTTPStatus(problem.Code)}
+	page := ui.Page{Title: titleOf(problem.Code), Body: problemBody(problem, c.bare(v, problem)), Status: fault.HTTPStatus(problem.Code)}
 	var shown interface{ page() ui.Page } // a form that was refused, with what was typed
 	if errors.As(err, &shown) {
 		page = shown.page()
@@ -55,6 +56,17 @@ func (c *Console) showProblem(err error, v *visit) {
 	if err := c.render(v, page); err != nil {
 		c.log.Error("a page of an error failed", "error", err)
 	}
+}
+
+// bare returns the address of a page that refused a parameter, without its parameters; nil if it is no page, or refused something else.
+func (c *Console) bare(v *visit, problem *fault.Error) *ui.Address {
+	asked := v.Request()
+	isPage := slices.ContainsFunc(c.routes, func(r route) bool { return ui.Root+r.path == v.Path() && r.page != nil })
+	page, ok := ui.Parse(asked.URL.EscapedPath())
+	if !ok || !isPage || asked.Method != http.MethodGet || problem.Code != fault.InvalidRequest || asked.URL.RawQuery == "" {
+		return nil
+	}
+	return &page
 }
 
 // noRoute returns the status of an error of echo's router: 404, 405, or 0 for any other error.

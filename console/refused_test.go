@@ -51,7 +51,7 @@ func TestRefusedOverRealCore(t *testing.T) {
 		t.Errorf("the second page has %q", second)
 	}
 	for _, path := range []string{older + "&user_id=ada", strings.Replace(older, "/refused", "/history", 1)} {
-		if resp, page := v.get(path); resp.StatusCode != http.StatusBadRequest || len(execLinks(page)) != 0 || !strings.Contains(page, "other parameters") {
+		if resp, page := v.get(path); resp.StatusCode != http.StatusBadRequest || len(execLinks(page)) != 0 || !strings.Contains(page, "not a page of this list") {
 			t.Errorf("the cursor for %s: %d", path, resp.StatusCode)
 		}
 	}

@@ -126,7 +126,7 @@ func TestRefusedToken(t *testing.T) {
 	f := fullApp()
 	v := newVisitor(t, f.serve(t))
 	resp, page := v.post("/console/tokens", "/console/tokens", url.Values{"name": {`"><script>`}, "role": {"root"}, "projects": {"../x"}, "user_id": {"ada"}})
-	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "Nothing was done") || !strings.Contains(page, `value="&#34;&gt;&lt;script&gt;"`) || !strings.Contains(page, `aria-describedby="p-role"`) || !strings.Contains(page, `id="p-role">is not one of`) || len(f.tokens) != 3 {
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "Correct what is marked below.") || strings.Contains(page, "<code>role</code>") || !strings.Contains(page, `value="&#34;&gt;&lt;script&gt;"`) || !strings.Contains(page, `aria-describedby="p-role"`) || !strings.Contains(page, `id="p-role">must be one of`) || !strings.Contains(page, `id="p-projects">projects[0] is not a valid id`) || len(f.tokens) != 3 {
 		t.Errorf("%d: %s", resp.StatusCode, page)
 	}
 }

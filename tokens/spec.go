@@ -47,7 +47,7 @@ func (s Spec) check() error {
 		refuse("name", "%s", reason)
 	}
 	if !s.Role.Valid() {
-		refuse("role", "is not one of %s", roleNames())
+		refuse("role", "must be one of %s", roleNames())
 	}
 
 	if id, err := uuid.Parse(s.ID); s.ID != "" && (err != nil || id.String() != s.ID) {

@@ -41,7 +41,11 @@ func ParseEvents(get func(name string) string, now time.Time, bad *fault.Fields)
 		Since: audit.ParseTime("since", get("since"), now, bad), Until: audit.ParseTime("until", get("until"), now, bad),
 	}}
 	if q.Filter.Kind != "" && !q.Filter.Kind.Valid() {
-		bad.Add("kind", "must be one of %v", admin.Kinds())
+		var kinds []string
+		for _, k := range admin.Kinds() {
+			kinds = append(kinds, string(k))
+		}
+		bad.Add("kind", "must be one of %s", strings.Join(kinds, ", "))
 	}
 	if err := bad.Err(); err != nil {
 		return EventQuery{}, err

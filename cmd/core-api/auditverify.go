@@ -63,7 +63,7 @@ The exit code is 0 without a difference, 1 with some, and 2 if it could not chec
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.key, "key", "", "the log's public key, or a file with it (default: that of this node's signing key)")
-	flags.StringVar(&o.since, "since", "", "only execs created since then: a time, or an age such as 7d")
+	flags.StringVar(&o.since, "since", "", "only execs created since then: a date, a time, or an age such as 7d")
 	flags.StringVar(&o.Project, "project", "", "only execs of this project")
 	flags.BoolVar(&o.artifacts, "artifacts", false, "compare the artifacts too")
 	flags.BoolVar(&o.Full, "full", false, "compare everything again")

@@ -217,7 +217,7 @@ func TestAuditVerifyGoesOnFromItsPlace(t *testing.T) {
 		since string
 		code  int
 		says  string
-	}{{"7d", 0, "0 differences"}, {"7x", 2, `--since "7x" must be an RFC 3339 time`}, {"", 0, "0 differences: the log has 2 entries"}, {"", 2, "does not go on after from:2"}} {
+	}{{"7d", 0, "0 differences"}, {"7x", 2, `--since "7x" must be a date like 2026-11-21`}, {"", 0, "0 differences: the log has 2 entries"}, {"", 2, "does not go on after from:2"}} {
 		var stdout, stderr bytes.Buffer
 		code := run(t.Context(), []string{"audit", "verify", "--server", web.URL, "--key", l.key, "--dir", dir, "--since", c.since}, environment(), nil, &stdout, &stderr)
 		if code != c.code || !strings.Contains(stdout.String()+stderr.String(), c.says) {

@@ -1,8 +1,11 @@
 package ui
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/a-h/templ"
 
@@ -19,7 +22,7 @@ type Page struct {
 	Status  int  // of the answer; 0: 200
 	Live    bool // the page has the script live.js
 
-	Problem *fault.Error // why what was asked was refused; shown above Body, and its fields beside their inputs; nil: it was not
+	Problem *fault.Error // why what was asked was refused: shown above Body, with the fields that have no input there; nil: it was not
 }
 
 // A Crumb is a page above the current one.
@@ -39,9 +42,22 @@ type Frame struct {
 	CSRF    string // for the forms of the page
 }
 
+// body is the page's content, below the reasons of its Problem that are not beside an input.
 func (f Frame) body() templ.Component {
+	if f.Problem == nil {
+		return f.Body
+	}
 	return templ.ComponentFunc(func(ctx context.Context, w io.Writer) error {
-		return f.Body.Render(withProblem(ctx, f.Problem), w)
+		shown := &refusal{problem: f.Problem, beside: map[string]bool{}}
+		var body bytes.Buffer
+		if err := f.Body.Render(context.WithValue(ctx, refusalKey{}, shown), &body); err != nil {
+			return err
+		}
+		if err := problem(shown).Render(ctx, w); err != nil {
+			return err
+		}
+		_, err := body.WriteTo(w)
+		return err
 	})
 }
 
@@ -52,31 +68,58 @@ type NavItem struct {
 	Current bool
 }
 
-type problemKey struct{}
+type refusalKey struct{}
 
-// withProblem returns a context whose inputs show why their values were refused.
-func withProblem(ctx context.Context, problem *fault.Error) context.Context {
-	return context.WithValue(ctx, problemKey{}, problem)
+// refusal is a page's Problem, with the fields whose reasons stand beside their inputs.
+type refusal struct {
+	problem *fault.Error
+	beside  map[string]bool
 }
 
 // hasProblem reports whether the page says why what was asked was refused.
 func hasProblem(ctx context.Context) bool {
-	problem, _ := ctx.Value(problemKey{}).(*fault.Error)
-	return problem != nil
+	_, ok := ctx.Value(refusalKey{}).(*refusal)
+	return ok
 }
 
-// wrong returns why the value of an input was refused; empty if it was not.
+// wrong returns why the value of an input was refused, which the input shows; empty if it was not.
 func wrong(ctx context.Context, name string) string {
-	problem, _ := ctx.Value(problemKey{}).(*fault.Error)
-	if problem == nil {
+	r, _ := ctx.Value(refusalKey{}).(*refusal)
+	if r == nil {
 		return ""
 	}
-	for _, f := range problem.Fields {
+	for _, f := range r.problem.Fields {
 		if f.Field == name {
+			r.beside[f.Field] = true
 			return f.Reason
+		}
+		if strings.HasPrefix(f.Field, name+"[") { // one of a list that is typed into one input
+			r.beside[f.Field] = true
+			return f.Field + " " + f.Reason
 		}
 	}
 	return ""
+}
+
+// elsewhere are the fields that have no input.
+func (r *refusal) elsewhere() []fault.Field {
+	if r.problem.Code == fault.InvalidCursor {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(r.problem.Fields), func(f fault.Field) bool { return r.beside[f.Field] })
+}
+
+// says begins the list of the fields that have no input.
+func (r *refusal) says() string {
+	switch {
+	case r.problem.Code == fault.InvalidCursor:
+		return "This is not a page of this list. Show its newest page."
+	case len(r.elsewhere()) == len(r.problem.Fields):
+		return "This was refused. Correct this:"
+	case len(r.elsewhere()) > 0:
+		return "This was refused. Correct what is marked below, and this:"
+	}
+	return "This was refused. Correct what is marked below."
 }
 
 type csrfKey struct{}
