@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"secbox/dockercli"
+	"secbox/dockercli/dockerclitest"
 	"secbox/fault"
 )
 
@@ -138,11 +139,7 @@ func TestHungEngine(t *testing.T) {
 // TestMinimalEnvironment runs a program in docker's place that prints its environment.
 func TestMinimalEnvironment(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "docker")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\nenv\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cli, err := dockercli.Find(program, []string{
+	cli, err := dockercli.Find(dockerclitest.Program(t, "env"), []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=/h", "DOCKER_HOST=unix:///d", "SECRET_KEY=s", "AWS_ACCESS_KEY_ID=a", "LD_PRELOAD=x", "CORE_API_ADMIN_TOKEN=t",
 	})
 	if err != nil {

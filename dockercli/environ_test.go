@@ -1,23 +1,18 @@
 package dockercli_test
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"secbox/dockercli"
+	"secbox/dockercli/dockerclitest"
 )
 
 // TestDockerEnvironment runs a docker command in an environment with variables that must not be passed on.
 func TestDockerEnvironment(t *testing.T) {
 	t.Parallel()
-	program := filepath.Join(t.TempDir(), "docker")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec /usr/bin/env\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cli, err := dockercli.Find(program, []string{"HOME=/h", "GOGC=1", "GOMAXPROCS=64", "GODEBUG=x", "DOCKER_CLI_HINTS=true"})
+	cli, err := dockercli.Find(dockerclitest.Program(t, "exec /usr/bin/env"), []string{"HOME=/h", "GOGC=1", "GOMAXPROCS=64", "GODEBUG=x", "DOCKER_CLI_HINTS=true"})
 	if err != nil {
 		t.Fatal(err)
 	}

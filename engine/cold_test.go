@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,7 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/dockercli"
+	"secbox/dockercli/dockerclitest"
 	"secbox/engine"
 	"secbox/engine/enginetest"
 	"secbox/fault"
@@ -29,14 +27,7 @@ func TestColdEngine(t *testing.T) {
 // engine; tests run in the order of files, and here it is among the first.
 func TestResidentOfSilentEngine(t *testing.T) {
 	t.Parallel()
-	silent := filepath.Join(t.TempDir(), "docker")
-	if err := os.WriteFile(silent, []byte("#!/bin/sh\n[ \"$1\" != run ] || printf 'h\\0\\0\\0\\016secbox-serve/1'\nexec sleep 1000\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	cli, err := dockercli.Find(silent, os.Environ())
-	if err != nil {
-		t.Fatal(err)
-	}
+	cli := dockerclitest.Script(t, "[ \"$1\" != run ] || printf 'h\\0\\0\\0\\016secbox-serve/1'\nexec sleep 1000")
 	cold := engine.NewCold(engine.Config{CLI: cli, NewID: uuid.NewString, Log: slog.New(slog.DiscardHandler)})
 	start := func() *engine.Resident {
 		r, err := cold.StartResident(t.Context(), engine.ResidentSpec{ImageID: "sha256:x"})
