@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/admission"
 	"secbox/api/inflight"
 	"secbox/api/sse"
 	"secbox/audit"
@@ -27,6 +28,7 @@ const (
 	liveViewersPerToken = 250
 	livePrice           = 256 << 10 // memory that is counted for each viewer: its share of the pieces, and one of its own
 
+	liveTurns = 2                      // parts of output that are rendered at once: execs need the processors, too
 	livePart  = 16 << 10               // bytes of output in an event, at most
 	liveKept  = 256 << 10              // bytes of events of one stream that are kept for viewers that are behind
 	livePause = 500 * time.Millisecond // between events of a job that writes all the time
@@ -49,6 +51,7 @@ func parseOffsets(name, text string) (follow.Offsets, error) {
 // liveExecs are the execs whose pages are live now.
 type liveExecs struct {
 	places  *inflight.Quota
+	turns   *inflight.Turns // at rendering output
 	closing chan struct{}
 	close   func()
 
@@ -59,7 +62,8 @@ type liveExecs struct {
 func newLiveExecs() *liveExecs {
 	places := inflight.NewCount("live pages", liveViewers, liveViewersPerToken).
 		WithTokenRefusal(fault.TooManyLivePages, "close pages of running execs that you do not need, and reload this one")
-	l := &liveExecs{places: places, closing: make(chan struct{}), drawn: map[string]*drawing{}}
+	turns := inflight.NewTurns(liveTurns, liveViewers, admission.Share{AtOnce: 1, Queue: liveViewersPerToken})
+	l := &liveExecs{places: places, turns: turns, closing: make(chan struct{}), drawn: map[string]*drawing{}}
 	l.close = sync.OnceFunc(func() { close(l.closing) })
 	return l
 }
@@ -135,12 +139,22 @@ func (d *drawing) draw(x *viewer, stream int, ended bool) (p piece, next int64, 
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s, at := &d.streams[stream], x.at[stream]
+	if s.begun {
+		if p, next, ok = s.at(at); ok || at != s.head || at >= outputMost {
+			return p, next, ok
+		}
+	}
+	leave, err := x.turn()
+	if err != nil { // the viewer has left
+		return piece{}, at, false
+	}
+	defer leave()
 	if !s.begun { // where the first viewer is
 		s.now, s.head, _ = x.console.skipOutput(x.visit.ctx(), x.watch.State().Record, stream, at)
 		s.begun = true
-	}
-	if p, next, ok = s.at(at); ok || at != s.head || at >= outputMost {
-		return p, next, ok
+		if at != s.head || at >= outputMost {
+			return piece{}, s.head, false
+		}
 	}
 	part := parts.Get().(*[livePart]byte)
 	defer parts.Put(part)
@@ -211,7 +225,13 @@ func eachPart(ctx context.Context, f io.ReadSeeker, from, end int64, take func(t
 
 // streamLive streams the events of an exec that has not ended.
 func (c *Console) streamLive(v *visit, w http.ResponseWriter) error {
+	leaveTurn, err := v.door.Turn(v.ctx())
+	if err != nil {
+		return err
+	}
+	defer leaveTurn()
 	rec, err := c.cfg.Execs.Get(v.ctx(), v.caller, v.Param("id"))
+	leaveTurn()
 	if err != nil {
 		return err
 	}
@@ -319,30 +339,44 @@ func (x *viewer) write(stream int, p piece) error {
 
 // catchUp sends pieces that the drawing does not have any longer, up to an offset.
 func (x *viewer) catchUp(stream int, to int64) error {
-	ctx := x.visit.ctx()
-	if x.now[stream] == nil {
-		now, _, err := x.console.skipOutput(ctx, x.watch.State().Record, stream, x.at[stream])
-		if err != nil {
-			return err
-		}
-		x.now[stream] = &now
-	}
-	part := parts.Get().(*[livePart]byte)
-	defer parts.Put(part)
 	for x.at[stream] < to {
-		at := x.at[stream]
-		n, err := x.watch.Read(ctx, stream, part[:min(livePart, to-at)], at)
-		if err != nil && !errors.Is(err, io.EOF) {
+		p, err := x.drawOwn(stream, to)
+		if err != nil || p.to == p.from {
 			return err
-		}
-		now := *x.now[stream]
-		p := newPiece(at, &now, part[:n], at+int64(n) >= to)
-		if p.to == p.from {
-			return nil
 		}
 		if err := x.write(stream, p); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// drawOwn returns the next piece up to an offset, for this viewer alone.
+func (x *viewer) drawOwn(stream int, to int64) (piece, error) {
+	leave, err := x.turn()
+	if err != nil {
+		return piece{}, err
+	}
+	defer leave()
+	ctx, at := x.visit.ctx(), x.at[stream]
+	if x.now[stream] == nil {
+		now, _, err := x.console.skipOutput(ctx, x.watch.State().Record, stream, at)
+		if err != nil {
+			return piece{}, err
+		}
+		x.now[stream] = &now
+	}
+	part := parts.Get().(*[livePart]byte)
+	defer parts.Put(part)
+	n, err := x.watch.Read(ctx, stream, part[:min(livePart, to-at)], at)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return piece{}, err
+	}
+	now := *x.now[stream]
+	return newPiece(at, &now, part[:n], at+int64(n) >= to), nil
+}
+
+// turn waits until the viewer may render a part of the output: however many viewers of one token are behind, those of another one are next.
+func (x *viewer) turn() (leave func(), err error) {
+	return x.console.live.turns.Enter(x.visit.ctx(), x.visit.caller.ID)
 }

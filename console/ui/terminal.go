@@ -123,6 +123,11 @@ func unfinished(text []byte) bool {
 // writeOutput writes text without sequences. A carriage return that begins the same line again, as progress bars do, begins a new one here.
 func writeOutput(b *strings.Builder, text []byte) {
 	for len(text) > 0 {
+		if n := ordinary(text); n > 0 {
+			b.WriteString(html.EscapeString(string(text[:n])))
+			text = text[n:]
+			continue
+		}
 		r, n := utf8.DecodeRune(text)
 		switch {
 		case r == '\r' && len(text) > 1 && text[1] == '\n':
@@ -134,9 +139,21 @@ func writeOutput(b *strings.Builder, text []byte) {
 			b.WriteString(`<span class="odd">`)
 			writeVisible(b, r)
 			b.WriteString("</span>")
-		default:
-			b.WriteString(html.EscapeString(string(r)))
+		default: // RuneError
+			b.WriteRune(r)
 		}
 		text = text[n:]
 	}
+}
+
+// ordinary returns the length of the beginning of a text that is shown as it is.
+func ordinary(text []byte) (n int) {
+	for n < len(text) {
+		r, size := utf8.DecodeRune(text[n:])
+		if r == utf8.RuneError || odd(r) {
+			break
+		}
+		n += size
+	}
+	return n
 }

@@ -45,7 +45,8 @@ const (
 type DB struct {
 	pool  *pgxpool.Pool
 	rings *river.Client[pgx.Tx]
-	lists chan struct{} // a permit for each running list: half of the connections, so that a look-up, such as that of a token, never waits for lists
+	reads permits // all connections but one, so that a write, such as that of an exec's row, never waits for readers
+	lists permits // of reads: half of the connections, so that a look-up, such as that of a token, never waits for lists
 	watch *row.Watch
 }
 
@@ -74,7 +75,7 @@ func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	if err != nil {
 		return nil, interpretError(err)
 	}
-	db := &DB{pool: pool, rings: rings, lists: make(chan struct{}, max(1, cfg.MaxConns/2)), watch: watch}
+	db := &DB{pool: pool, rings: rings, reads: make(permits, max(1, cfg.MaxConns-1)), lists: make(permits, max(1, cfg.MaxConns/2)), watch: watch}
 	if err := db.reach(ctx); err != nil {
 		pool.Close()
 		return nil, err
@@ -155,7 +156,7 @@ func (db *DB) Sandboxes() sandbox.Choices { return row.Choices{Database: db.stat
 // statements is how package row runs its statements here.
 func (db *DB) statements() row.Database {
 	return row.Database{
-		Query: db.run, List: db.list, Write: db.run, Snapshot: db.snapshot, Duplicate: duplicate,
+		Query: db.read, List: db.list, Write: db.run, Snapshot: db.snapshot, Duplicate: duplicate,
 		Recorded:   db.recorded,
 		EncodeTime: encodeTime,
 		Now:        func(*row.Params) string { return "statement_timestamp()" },
@@ -252,13 +253,22 @@ func (db *DB) run(ctx context.Context, each func(row.Scan) error, statement stri
 	return db.call(ctx, func(ctx context.Context) error { return every(ctx, db.pool, each, statement, args...) })
 }
 
+// read is run for statements that only read.
+func (db *DB) read(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
+	return db.call(ctx, func(ctx context.Context) error {
+		return db.reads.with(ctx, func() error { return every(ctx, db.pool, each, statement, args...) })
+	})
+}
+
 // snapshot is row.Database.Snapshot.
 func (db *DB) snapshot(ctx context.Context, fn func(row.Run) error) error {
 	return db.listing(ctx, func() error {
 		return db.call(ctx, func(ctx context.Context) error {
-			return pgx.BeginTxFunc(ctx, db.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-				return fn(func(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
-					return every(ctx, tx, each, statement, args...)
+			return db.reads.with(ctx, func() error {
+				return pgx.BeginTxFunc(ctx, db.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+					return fn(func(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
+						return every(ctx, tx, each, statement, args...)
+					})
 				})
 			})
 		})
@@ -283,25 +293,33 @@ func every(ctx context.Context, on interface {
 	return rows.Err()
 }
 
-// list is run with a permit to list, and with QueryExecModeCacheDescribe, which plans a list for the actual values. A prepared statement
+// list is read with a permit to list, and with QueryExecModeCacheDescribe, which plans a list for the actual values. A prepared statement
 // would finally get a generic plan, for a task_id of average frequency.
 func (db *DB) list(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
 	return db.listing(ctx, func() error {
-		return db.run(ctx, each, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+		return db.read(ctx, each, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
 	})
 }
 
-// listing calls fn with a permit to list.
+// listing calls fn with a permit to list. Waiting for it has a timeout of its own.
 func (db *DB) listing(ctx context.Context, fn func() error) error {
 	waiting, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	return interpretError(db.lists.with(waiting, fn))
+}
+
+// permits has an element for each statement of a sort that runs now.
+type permits chan struct{}
+
+// with calls fn with a permit, for which it waits until ctx ends.
+func (p permits) with(ctx context.Context, fn func() error) error {
 	select {
-	case db.lists <- struct{}{}:
-		defer func() { <-db.lists }()
-	case <-waiting.Done():
-		return interpretError(waiting.Err())
+	case p <- struct{}{}:
+		defer func() { <-p }()
+		return fn()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return fn()
 }
 
 func encodeTime(t time.Time) any { return t }
