@@ -204,7 +204,7 @@ func (f *fixture) follow(execID, secret, lastID string) *events {
 func (e *events) next() string {
 	e.t.Helper()
 	event, err := e.Next()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return ""
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) {

@@ -124,7 +124,7 @@ func writeArtifacts(w http.ResponseWriter, execID string, list runner.ArtifactLi
 	items := json.NewEncoder(out)
 	for i, item := range list.Items {
 		if i > 0 {
-			out.WriteByte(',')
+			_ = out.WriteByte(',') // Flush returns the error
 		}
 		if err := items.Encode(item); err != nil {
 			return err

@@ -141,8 +141,10 @@ func New(cfg Config) (*Server, error) {
 	cfg.Bounds = b
 	var view visible.View
 	cfg.Library, view = newBoundedLibrary(cfg.Library, cfg.View, b, downloads)
-	s := &Server{cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads, exports: inflight.NewCount("exports", maxExports, maxExportsPerToken),
-		streams: inflight.NewCount("streams of events", b.Streams, b.StreamsPerToken), closing: make(chan struct{})}
+	s := &Server{
+		cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads, exports: inflight.NewCount("exports", maxExports, maxExportsPerToken),
+		streams: inflight.NewCount("streams of events", b.Streams, b.StreamsPerToken), closing: make(chan struct{}),
+	}
 	s.changes = follow.NewChanges(cfg.Changes, stateText)
 	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.checks = inflight.NewChecks()

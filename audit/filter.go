@@ -101,9 +101,20 @@ func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields)
 // Matches reports whether a list with the filter would have the record. The order and the parts of the records do not matter.
 func (f Filter) Matches(r Record) bool {
 	for _, want := range [][2]string{
-		{f.TaskID, r.TaskID}, {f.ProjectID, r.ProjectID}, {f.ConversationID, r.ConversationID}, {f.SkillID, r.SkillID}, {f.SkillDigest, r.SkillDigest},
-		{f.AgentID, r.AgentID}, {f.UserID, r.UserID}, {f.Backend, r.Backend}, {f.Runner, r.Runner}, {f.ReplayOf, r.ReplayOf}, {f.TraceID, r.TraceID},
-		{string(f.Kind), string(cmp.Or(r.Kind, KindExec))}, {string(f.ErrorReason), string(r.ErrorReason)}, {f.RequestedBy, r.RequestedBy},
+		{f.TaskID, r.TaskID},
+		{f.ProjectID, r.ProjectID},
+		{f.ConversationID, r.ConversationID},
+		{f.SkillID, r.SkillID},
+		{f.SkillDigest, r.SkillDigest},
+		{f.AgentID, r.AgentID},
+		{f.UserID, r.UserID},
+		{f.Backend, r.Backend},
+		{f.Runner, r.Runner},
+		{f.ReplayOf, r.ReplayOf},
+		{f.TraceID, r.TraceID},
+		{string(f.Kind), string(cmp.Or(r.Kind, KindExec))},
+		{string(f.ErrorReason), string(r.ErrorReason)},
+		{f.RequestedBy, r.RequestedBy},
 	} {
 		if want[0] != "" && want[0] != want[1] {
 			return false

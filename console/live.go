@@ -269,7 +269,7 @@ func (c *Console) streamLive(v *visit, w http.ResponseWriter) error {
 			break
 		}
 		if x.done {
-			err = x.out.Flush()
+			_ = x.out.Flush() // nothing follows
 			break
 		}
 		more, err = x.out.Wait(ctx, watch.Changed(), livePause)

@@ -43,7 +43,7 @@ The exit code is 0 without a difference, 1 with some, and 2 if it could not chec
 	_ = cmd.MarkFlagRequired("key") // the flag exists
 	flags.StringVar(&o.dir, "dir", "", "directory in which to remember what was verified")
 	flags.StringVar(&o.since, "since", "", "only execs created since then: a date, a time, or an age such as 7d")
-	flags.StringVar(&o.Options.Project, "project", "", "only execs of this project")
+	flags.StringVar(&o.Project, "project", "", "only execs of this project")
 	flags.BoolVar(&o.Full, "full", false, "compare everything again")
 	flags.BoolVar(&o.json, "json", false, "print JSON Lines: the differences, and at last the summary")
 	return cmd

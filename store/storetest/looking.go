@@ -45,7 +45,9 @@ func looking(t *testing.T, f Fixture) {
 		},
 		"no condition with an index": {
 			audit.Filter{Backend: "docker", Kind: audit.KindExec, Users: []string{one.UserID}},
-			func(r audit.Record) bool { return r.Backend == "docker" && r.UserID == one.UserID && r.Kind != audit.KindChange },
+			func(r audit.Record) bool {
+				return r.Backend == "docker" && r.UserID == one.UserID && r.Kind != audit.KindChange
+			},
 		},
 		"kept inputs of a user": {
 			audit.Filter{InputsKept: true, UserID: one.UserID},

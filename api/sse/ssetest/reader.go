@@ -3,6 +3,7 @@ package ssetest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -33,7 +34,7 @@ func (r *Reader) Next() (Event, error) {
 	for {
 		line, err := r.in.ReadString('\n')
 		if err != nil {
-			if err == io.EOF && (line != "" || len(seen) > 0) {
+			if errors.Is(err, io.EOF) && (line != "" || len(seen) > 0) {
 				err = fmt.Errorf("the stream ended within an event: %q after %v", line, seen)
 			}
 			return Event{}, err
