@@ -29,6 +29,7 @@ type eventsPage struct {
 	here  ui.Address // without the cursor
 	next  ui.Address
 	more  bool
+	curl  string // gets the same from the API
 }
 
 func (p eventsPage) page() ui.Page {
@@ -60,6 +61,9 @@ func (c *Console) events(v *visit) (ui.Page, error) {
 	if n := len(events); n == eventRows {
 		p.next, p.more = p.here.With("cursor", q.Cursor(events[n-1])), true
 	}
+	asked := maps.Clone(v.query)
+	asked.Set("limit", strconv.Itoa(eventRows))
+	p.curl = v.curl(inAPI(asked, "audit", "events"))
 	return p.page(), nil
 }
 

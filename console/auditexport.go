@@ -19,22 +19,13 @@ var exportQuery = func() (names []string) {
 	return names
 }()
 
-// exportPage is the form for an export, with what is wrong in it.
-type exportPage struct {
-	query   url.Values
-	problem *fault.Error // nil: nothing
-}
+// exportPage is the form for an export.
+type exportPage struct{ query url.Values }
 
 // exportForm asks what to export. The address has it, so that it can be sent to another person.
 func (c *Console) exportForm(v *visit) (ui.Page, error) {
-	p := exportPage{query: v.query}
-	page := ui.Page{Title: "Export"}
-	if _, err := c.exportOf(v); err != nil {
-		p.problem = fault.From(err)
-		page.Status = fault.HTTPStatus(p.problem.Code)
-	}
-	page.Body = exportBody(p)
-	return page, nil
+	_, err := c.exportOf(v)
+	return unlessRefused(ui.Page{Title: "Export", Body: exportBody(exportPage{v.query})}, err)
 }
 
 func (c *Console) exportOf(v *visit) (export.Query, error) {

@@ -374,28 +374,28 @@ func retentionBody(p retentionPage) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var15 string
-			templ_7745c5c3_Var15, templ_7745c5c3_Err = templ.JoinStringErrs(ui.Count(p.Totals.Records))
+			templ_7745c5c3_Var15, templ_7745c5c3_Err = templ.JoinStringErrs(several(p.Totals.Records, "record"))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `auditretention.templ`, Line: 66, Col: 86}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `auditretention.templ`, Line: 66, Col: 95}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var15))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 25, " records and the artifacts of ")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 25, " and the artifacts of ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var16 string
-			templ_7745c5c3_Var16, templ_7745c5c3_Err = templ.JoinStringErrs(ui.Count(p.Totals.Artifacts))
+			templ_7745c5c3_Var16, templ_7745c5c3_Err = templ.JoinStringErrs(several(p.Totals.Artifacts, "other exec"))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `auditretention.templ`, Line: 66, Col: 148}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `auditretention.templ`, Line: 66, Col: 162}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var16))
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, " other execs.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, ".</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -483,7 +483,7 @@ func queued(n int64) string {
 	if n == 0 {
 		return "no files wait to be removed"
 	}
-	return "the files of " + ui.Count(n) + " removed execs wait to be removed"
+	return "the files of " + several(n, "removed exec") + " wait to be removed"
 }
 
 var _ = templruntime.GeneratedTemplate

@@ -259,11 +259,15 @@ type fakeSessions struct {
 	mu      sync.Mutex
 	byToken map[string]tokens.Token // by the token's secret
 	open    map[string]tokens.Token // by the session's secret
+	down    bool                    // the database does not answer
 }
 
 func (f *fakeSessions) Begin(_ context.Context, secret, _ string) (string, tokens.Token, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.down {
+		return "", tokens.Token{}, fault.New(fault.DatabaseUnavailable, "the database does not answer")
+	}
 	t, ok := f.byToken[secret]
 	if !ok {
 		return "", tokens.Token{}, fault.New(fault.Unauthenticated, "the token is not known")
@@ -277,6 +281,9 @@ func (f *fakeSessions) Caller(_ context.Context, session string) (tokens.Token, 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	t, ok := f.open[session]
+	if f.down {
+		return tokens.Token{}, fault.New(fault.DatabaseUnavailable, "the database does not answer")
+	}
 	if !ok {
 		return tokens.Token{}, fault.New(fault.Unauthenticated, "the session has ended")
 	}

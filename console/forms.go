@@ -14,6 +14,11 @@ import (
 	"secbox/fault"
 )
 
+// oldForm is the error of a form whose token is not one of this browser's.
+type oldForm struct{ error }
+
+func (e oldForm) Unwrap() error { return e.error }
+
 // maxForm is the largest body of a form, in bytes.
 const maxForm = 64 << 10
 
@@ -32,7 +37,7 @@ func (c *Console) readForm(v *visit) error {
 	}
 	v.form = r.PostForm
 	if got := []byte(v.form.Get(ui.CSRFField)); !slices.ContainsFunc(v.cookies, func(secret string) bool { return hmac.Equal(got, []byte(csrfToken(secret))) }) {
-		return fault.New(fault.ForeignOrigin, "the form is too old or not of this site: go back, reload the page and send it again; cookies must be allowed")
+		return oldForm{fault.New(fault.ForeignOrigin, "the form is too old or not of this site: go back, reload the page and send it again; cookies must be allowed")}
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package console
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -33,6 +35,8 @@ type holdsPage struct {
 	next    ui.Address
 
 	released releasedHolds
+
+	curl string // gets the same from the API
 
 	asked holdForm
 	said  string // why a form did nothing, if it is not beside a field
@@ -79,6 +83,11 @@ func (c *Console) readHolds(v *visit) (holdsPage, error) {
 	if p.covered, err = c.cfg.Holds.Covered(v.ctx(), p.rows, coveredMost); err != nil {
 		return p, err
 	}
+	asked := url.Values{"limit": {strconv.Itoa(holdRows)}}
+	if cursor != "" {
+		asked.Set("cursor", cursor)
+	}
+	p.curl = v.curl(inAPI(asked, "audit", "holds"))
 	p.asked.kind, p.asked.value = v.query.Get("kind"), v.query.Get("value")
 	ids := make([]string, len(p.rows))
 	for i, h := range p.rows {

@@ -231,7 +231,7 @@ func curlExec(v *visit) string {
 		scheme = "https"
 	}
 	if v.session != "" {
-		token = ` -H "Authorization: Bearer $TOKEN"`
+		token = ` -H "Authorization: Bearer $SECBOX_TOKEN"`
 	}
 	return fmt.Sprintf(`curl -s %s://%s/sandbox/execs%s -H 'Content-Type: application/json' -d '{"project_id": "demo", "exec": {"script": "echo hello"}}'`, scheme, v.Request().Host, token)
 }

@@ -325,7 +325,7 @@ func TestOverviewOverRealCore(t *testing.T) {
 	if command == nil {
 		t.Fatal("the empty page has no command")
 	}
-	parts := regexp.MustCompile(`^curl -s (\S+) -H "(Authorization): (Bearer) \$TOKEN" -H '(Content-Type): (.*)' -d '(.*)'$`).FindStringSubmatch(html.UnescapeString(command[1]))
+	parts := regexp.MustCompile(`^curl -s (\S+) -H "(Authorization): (Bearer) \$SECBOX_TOKEN" -H '(Content-Type): (.*)' -d '(.*)'$`).FindStringSubmatch(html.UnescapeString(command[1]))
 	if parts == nil || parts[1] != c.url+"/sandbox/execs" {
 		t.Fatalf("the command is %s", command[1])
 	}

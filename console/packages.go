@@ -12,8 +12,10 @@ import (
 	"secbox/admin"
 	"secbox/api/content"
 	"secbox/api/visible"
+	"secbox/catalog"
 	"secbox/console/ui"
 	"secbox/fault"
+	"secbox/registry"
 	"secbox/skills"
 	"secbox/skills/library"
 	"secbox/tokens"
@@ -122,6 +124,7 @@ type packagePage struct {
 	files          []string
 	moreFiles      int
 	isTool         bool
+	entry          registry.Entry // of this name, if it is published
 	runs           *runsPanel // nil: the role may not list execs
 }
 
@@ -168,6 +171,9 @@ func (c *Console) onePackage(v *visit) (ui.Page, error) {
 	p.isTool = slices.Contains(p.files, skills.ManifestFile)
 	if p.moreFiles = len(p.files) - maxFiles; p.moreFiles > 0 {
 		p.files = p.files[:maxFiles]
+	}
+	if p.entry, err = c.cfg.Registry.Entry(v.ctx(), catalog.Skill, p.one.SkillID); err != nil && !fault.Is(err, fault.UnknownEntry) {
+		return ui.Page{}, err
 	}
 	if p.seesChanges = slices.Contains(auditors, v.caller.Role); p.seesChanges {
 		if err := c.changesOf(v, &p); err != nil {

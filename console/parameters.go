@@ -126,7 +126,11 @@ func rulesOf(schema json.RawMessage) []string {
 		case slices.Contains(shownApart, m.name):
 			continue
 		case known:
-			rules = append(rules, fmt.Sprintf(format, value))
+			rule := fmt.Sprintf(format, value)
+			if value == "1" {
+				rule = strings.TrimSuffix(rule, "s")
+			}
+			rules = append(rules, rule)
 		case m.name == "enum":
 			rules = append(rules, "one of "+strings.Join(texts(m.value), ", "))
 		case m.name == "examples":

@@ -14,6 +14,8 @@ type peoplePage struct {
 	next  ui.Address
 	more  bool
 	first bool
+
+	signOn bool // single sign-on is set up
 }
 
 // navIfSignOn is the label of a page that has no content without single sign-on: then it is not in the navigation.
@@ -31,7 +33,7 @@ func (c *Console) people(v *visit) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	p := peoplePage{rows: rows, own: v.caller.ID, first: after == ""}
+	p := peoplePage{rows: rows, own: v.caller.ID, first: after == "", signOn: c.cfg.SignOn != nil}
 	if len(rows) > peopleRows {
 		p.rows, p.more = rows[:peopleRows], true
 		p.next = v.here().With("after", rows[peopleRows-1].ID)

@@ -48,7 +48,11 @@ func (c *Console) showProblem(err error, v *visit) {
 	}
 	h.Set("Content-Security-Policy", csp)
 	h.Set("Cache-Control", "no-store")
-	page := ui.Page{Title: titleOf(problem.Code), Body: problemBody(problem, c.bare(v, problem)), Status: fault.HTTPStatus(problem.Code)}
+	title := titleOf(problem.Code)
+	if errors.As(err, new(oldForm)) {
+		title = "The form is too old"
+	}
+	page := ui.Page{Title: title, Body: problemBody(problem, c.bare(v, problem)), Status: fault.HTTPStatus(problem.Code)}
 	var shown interface{ page() ui.Page } // a form that was refused, with what was typed
 	if errors.As(err, &shown) {
 		page = shown.page()

@@ -133,7 +133,7 @@ func TestHistoryOverRealCore(t *testing.T) {
 	}
 	next := strings.ReplaceAll(older[1], "&amp;", "&")
 	shows(next, ids[:4]...)
-	if resp, page := v.get(next + "&status=succeeded"); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "other parameters") {
+	if resp, page := v.get(next + "&status=succeeded"); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "not a page of this list") {
 		t.Errorf("a cursor of another list: %d", resp.StatusCode)
 	}
 	if resp, page := v.get("/console/history?stauts=failed"); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "there is no such parameter") {

@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"strconv"
 
 	"secbox/audit"
 	"secbox/console/ui"
@@ -39,8 +40,19 @@ func violations(rec audit.Record) []violation {
 	}
 	var out []violation
 	for _, d := range policy.ParseDenied(rec.Detail) {
+		if plain, err := strconv.Unquote(d.Asked); err == nil { // as the ceiling is shown
+			d.Asked = plain
+		}
 		f := snapshot.Fields[d.Field]
 		out = append(out, violation{Denied: d, ceiling: plain(f.Ceiling), from: f.CeilingFrom})
 	}
 	return out
+}
+
+// ceilingText is the ceiling with the layer that set it.
+func (v violation) ceilingText() string {
+	if v.ceiling == "" || v.from == "" {
+		return v.ceiling
+	}
+	return v.ceiling + " (" + v.from + ")"
 }

@@ -10,8 +10,10 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "secbox/console/ui"
 
-// exportFormats are the choices of an export, with their labels.
-var exportFormats = []struct{ name, label string }{{"csv", "CSV"}, {"jsonl", "JSON Lines"}, {"ocsf", "OCSF"}}
+// exportFormat is a choice of an export.
+type exportFormat struct{ name, label string }
+
+var exportFormats = []exportFormat{{"csv", "CSV"}, {"jsonl", "JSON Lines"}, {"ocsf", "OCSF"}}
 
 // takeAway leads to the same execs as files, and shows the command that gets the page from the API.
 func takeAway(p historyList) templ.Component {
@@ -52,7 +54,7 @@ func takeAway(p historyList) templ.Component {
 				var templ_7745c5c3_Var2 templ.SafeURL
 				templ_7745c5c3_Var2, templ_7745c5c3_Err = templ.JoinURLErrs(p.export.With("format", f.name).URL())
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `repeat.templ`, Line: 15, Col: 67}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `repeat.templ`, Line: 17, Col: 67}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var2))
 				if templ_7745c5c3_Err != nil {
@@ -65,7 +67,7 @@ func takeAway(p historyList) templ.Component {
 				var templ_7745c5c3_Var3 string
 				templ_7745c5c3_Var3, templ_7745c5c3_Err = templ.JoinStringErrs(f.label)
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `repeat.templ`, Line: 15, Col: 79}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `repeat.templ`, Line: 17, Col: 79}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var3))
 				if templ_7745c5c3_Err != nil {

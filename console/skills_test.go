@@ -67,7 +67,7 @@ func TestSkillPage(t *testing.T) {
 	f.records[3].Status, f.records[3].SkillDigest = "failed", strings.Repeat("c", 64)
 	page := get(t, f.serve(t)+"/console/skills/shell.run")
 	for _, want := range []string{
-		"<code>script</code>", "at least 1 characters", "at most 4000 characters", "list of string", "one of fast, safe", "<code>limits.seconds</code>", "integer or null", "Other fields are refused",
+		"<code>script</code>", "at least 1 character ·", "at most 4000 characters", "list of string", "one of fast, safe", "<code>limits.seconds</code>", "integer or null", "Other fields are refused",
 		`<span class="tag">skill</span>`, "20000", "skill.shell.run", "<code>python3 ./run.py</code>", "executable", "# Run a script",
 		`/skills/shell.run/invoke`, `{&#34;project_id&#34;: &#34;demo&#34;, &#34;inputs&#34;: {&#34;script&#34;: &#34;…&#34;, &#34;mode&#34;: &#34;fast&#34;, &#34;limits&#34;: {&#34;seconds&#34;: 1}}}`,
 		`href="/console/history?skill_id=shell.run"`, `href="/console/history?skill_id=shell.run&amp;status=failed"`, "58",
@@ -96,7 +96,7 @@ func TestSkillRoles(t *testing.T) {
 			t.Errorf("%s: %d", role, resp.StatusCode)
 		}
 		resp, page := v.get("/console/skills/shell.run")
-		if resp.StatusCode != http.StatusOK || strings.Contains(page, "Who ran it") != want.runs || strings.Contains(page, "cannot invoke") == want.invokes || !strings.Contains(page, "Bearer $TOKEN") {
+		if resp.StatusCode != http.StatusOK || strings.Contains(page, "Who ran it") != want.runs || strings.Contains(page, "cannot invoke") == want.invokes || !strings.Contains(page, "Bearer $SECBOX_TOKEN") {
 			t.Errorf("%s: %d", role, resp.StatusCode)
 		}
 	}

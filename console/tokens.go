@@ -143,7 +143,10 @@ func tokenScope(t tokens.Token) string {
 			parts = append(parts, l.name+" "+strings.Join(l.values, ", "))
 		}
 	}
-	if len(parts) == 0 {
+	switch {
+	case t.Role == tokens.Auditor:
+		return "all records, to read"
+	case len(parts) == 0:
 		return "everything"
 	}
 	return strings.Join(parts, "; ")
