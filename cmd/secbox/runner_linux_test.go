@@ -226,13 +226,14 @@ func TestRunnerProcess(t *testing.T) {
 // TestHangup: a closed terminal ends the runner like Ctrl-C, unless SIGHUP is ignored.
 func TestHangup(t *testing.T) {
 	t.Parallel()
+	defer signal.Reset(syscall.SIGHUP)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // no longer ignored where this test runs under nohup
 	h := newHub(t, httptest.NewServer)
 	c := startRunner(t, h.web.URL, "right")
 	h.connected(t, 1)
 	c.endsInOrder(h, syscall.SIGHUP)
 
 	signal.Ignore(syscall.SIGHUP) // inherited, as from nohup
-	defer signal.Reset(syscall.SIGHUP)
 	c = startRunner(t, h.web.URL, "right")
 	h.connected(t, 1)
 	for _, s := range []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM} {
