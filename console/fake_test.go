@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"secbox/api/visible"
@@ -49,6 +50,8 @@ type fakeApp struct {
 
 	recent func(hours int) audit.Recent // nil: nothing
 	now    func() time.Time             // nil: time.Now
+
+	stalled bool // the bodies of requests stop, and net/http has ended their contexts
 
 	sessions *fakeSessions
 	people   []sessions.Person
@@ -102,6 +105,12 @@ func (d openDoor) Reserve(int64) error                  { return nil }
 func (d openDoor) Turn(context.Context) (func(), error) { return func() {}, nil }
 func (d openDoor) Skills() visible.Skills               { return d.app.skills.visible() }
 func (d openDoor) Enter(w http.ResponseWriter, r *http.Request, _ string, _ tokens.Token, _ func() error) (http.ResponseWriter, *http.Request, func(), error) {
+	if d.app.stalled && r.Method == http.MethodPost {
+		ctx, cancel := context.WithCancel(r.Context())
+		cancel()
+		r = r.WithContext(ctx)
+		r.Body = io.NopCloser(iotest.ErrReader(fault.New(fault.BodyTooSlow, "the body stopped")))
+	}
 	return w, r, func() {}, nil
 }
 

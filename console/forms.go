@@ -33,6 +33,9 @@ func (c *Console) readForm(v *visit) error {
 	}
 	r.Body = http.MaxBytesReader(v.Response(), r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
+		if known, ok := errors.AsType[*fault.Error](err); ok { // of the body: fault.BodyTooSlow
+			return known
+		}
 		return fault.Wrap(fault.InvalidRequest, err, "the form could not be read; it may have at most %d bytes", maxForm)
 	}
 	v.form = r.PostForm

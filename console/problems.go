@@ -14,6 +14,9 @@ import (
 	"secbox/fault"
 )
 
+// retryAfter is when to come again after an answer 503 that does not know, such as that of a database that is away.
+const retryAfter = 5 * time.Second
+
 // showError answers with a page that says what to do.
 func (c *Console) showError(err error, e echo.Context) {
 	v := visitFrom(e)
@@ -40,8 +43,12 @@ func (c *Console) showProblem(err error, v *visit) {
 		panic(http.ErrAbortHandler) // cuts the connection, so that the answer is visibly incomplete
 	}
 	h := v.Response().Header()
-	if problem.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int((problem.RetryAfter+time.Second-1)/time.Second)))
+	wait := problem.RetryAfter
+	if wait <= 0 && fault.HTTPStatus(problem.Code) == http.StatusServiceUnavailable {
+		wait = retryAfter
+	}
+	if wait > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((wait+time.Second-1)/time.Second)))
 	}
 	for _, name := range []string{"Content-Disposition", "ETag", "Last-Modified", "Accept-Ranges"} { // of a file that could not be sent
 		h.Del(name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -122,20 +123,40 @@ func (v *visit) formPage() string {
 // maxNext is the longest address, in bytes, to which a sign-in leads back.
 const maxNext = 4 << 10
 
-// next returns the page of the console to which a sign-in leads: never another site.
-func next(text string) ui.Address {
+// next returns the page of the console to which a sign-in leads: never another site, nor an address that takes only forms.
+func (c *Console) next(text string) ui.Address {
 	to, ok := ui.Parse(text)
-	if !ok || len(text) > maxNext {
+	if !ok || len(text) > maxNext || c.takesOnlyForms(to) {
 		return ui.Link()
 	}
 	return to
+}
+
+// takesOnlyForms reports whether an address has forms and no page.
+func (c *Console) takesOnlyForms(to ui.Address) (only bool) {
+	path, _, _ := strings.Cut(to.String(), "?")
+	for _, r := range c.routes {
+		if !matches(ui.Root+r.path, path) {
+			continue
+		}
+		if r.form == nil && r.answer == nil {
+			return false
+		}
+		only = true
+	}
+	return only
+}
+
+// matches reports whether a path is one of a route, in whose path a part :name is any part.
+func matches(route, path string) bool {
+	return slices.EqualFunc(strings.Split(route, "/"), strings.Split(path, "/"), func(want, part string) bool { return want == part || strings.HasPrefix(want, ":") })
 }
 
 // signInPage asks for a token.
 func (c *Console) signInPage(v *visit) (ui.Page, error) {
 	message := ""
 	if v.caller.ID == runner.Tokenless {
-		return ui.Page{Title: "Signed in", Body: signedInBody(v.caller.Name, next(v.query.Get("next")))}, nil
+		return ui.Page{Title: "Signed in", Body: signedInBody(v.caller.Name, c.next(v.query.Get("next")))}, nil
 	}
 	switch v.query.Get("ended") {
 	case "":
@@ -185,7 +206,7 @@ func (c *Console) signIn(v *visit) (ui.Address, error) {
 	}
 	v.setCookie(sessionCookie, session)
 	v.endFormCookies()
-	return next(to), nil
+	return c.next(to), nil
 }
 
 // signOut ends the session.

@@ -109,6 +109,34 @@ func closedApp() *fakeApp {
 	return f
 }
 
+// TestStalledForm: a form whose body stops is told so.
+func TestStalledForm(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.stalled = true
+	v := newVisitor(t, f.serve(t))
+	for _, form := range []string{"sign-in", "sign-out", "tokens"} {
+		if resp, page := v.post("/console/sign-in", "/console/"+form, url.Values{}); resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(page, "the body stopped") {
+			t.Errorf("%s: %d, %.300s", form, resp.StatusCode, page)
+		}
+	}
+}
+
+// TestSignInLeadsToNoForm: after a sign-in, an address that takes only forms is not opened.
+func TestSignInLeadsToNoForm(t *testing.T) {
+	t.Parallel()
+	v := newVisitor(t, closedApp().serve(t))
+	for next, want := range map[string]string{
+		"/console/sign-out": "/console", "/console/people/block": "/console", "/console/execs/1/cancel?x=1": "/console", "/console/tokens/1/revoke": "/console",
+		"/console/tokens": "/console/tokens", "/console/audit/holds": "/console/audit/holds", "/console/execs/1/artifacts/a/b": "/console/execs/1/artifacts/a/b",
+	} {
+		resp, _ := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"secret-admin"}, "next": {next}})
+		if to := resp.Header.Get("Location"); to != want {
+			t.Errorf("%s leads to %s", next, to)
+		}
+	}
+}
+
 func TestSignInAndOut(t *testing.T) {
 	t.Parallel()
 	f := closedApp()

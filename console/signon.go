@@ -83,8 +83,8 @@ func (c *Console) finishSignOn(v *visit, w http.ResponseWriter) error {
 	}
 	v.setCookie(sessionCookie, session)
 	v.setCookie(formCookie, "")
-	w.Header().Set("Refresh", "0; url="+next(to).String())
-	return c.render(v, ui.Page{Title: "Signed in", Body: signedInBody(caller.Name, next(to))})
+	w.Header().Set("Refresh", "0; url="+c.next(to).String())
+	return c.render(v, ui.Page{Title: "Signed in", Body: signedInBody(caller.Name, c.next(to))})
 }
 
 // signedOutPage leads a person who has signed out here to the sign-out at the provider, whose session goes on. It is a link and not a form, since browsers

@@ -191,7 +191,8 @@ func (c *Console) render(v *visit, page ui.Page) error {
 func (c *Console) draw(v *visit, page ui.Page) (string, error) {
 	frame := ui.Frame{Page: page, Nav: c.navigation(v), Caller: v.caller.Name, Role: string(v.caller.Role), SignOut: v.session != "", Version: c.cfg.Version}
 	var b bytes.Buffer
-	if err := ui.Document(frame).Render(ui.WithCSRF(v.ctx(), v.csrf()), &b); err != nil {
+	ctx := context.WithoutCancel(v.ctx()) // net/http ends the context of a request whose body stalls, and the client still reads why
+	if err := ui.Document(frame).Render(ui.WithCSRF(ctx, v.csrf()), &b); err != nil {
 		return "", fault.Wrap(fault.Internal, err, "the page could not be made")
 	}
 	if err := v.door.Reserve(2 * int64(b.Len())); err != nil && page.Status == 0 {

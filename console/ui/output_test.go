@@ -21,6 +21,8 @@ func TestOutput(t *testing.T) {
 		"\x1b[31":                     `<span class="odd">␛</span>[31`,
 		"\u202eabc\x00":               `<span class="odd">⟨U+202E⟩</span>abc<span class="odd">␀</span>`,
 		"\xff":                        "\uFFFD",
+		"a\ufe0f☀\ufe0f\ufe0f":        `a<span class="odd">⟨U+FE0F⟩</span>☀` + "\ufe0f" + `<span class="odd">⟨U+FE0F⟩</span>`,
+		"\u2800":                      `<span class="odd">⟨U+2800⟩</span>`,
 	} {
 		if got := htmlOf([]byte(in)); got != want {
 			t.Errorf("%q: %s", in, got)
@@ -54,6 +56,27 @@ func FuzzOutput(f *testing.F) {
 			t.Fatalf("an invisible character at %d of %q", i, text)
 		}
 	})
+}
+
+// TestVisible: characters without ink are marked; emoji stay.
+func TestVisible(t *testing.T) {
+	t.Parallel()
+	for _, r := range []rune{
+		0, 0x1b, 0x7f, 0xa0, 0xad, 0x34f, 0x61c, 0x115f, 0x1160, 0x17b4, 0x17b5, 0x180b, 0x180e, 0x180f, 0x200b, 0x2028, 0x202e, 0x2065, 0x2800, 0x3000, 0x3164,
+		0xfe00, 0xfe0f, 0xfeff, 0xffa0, 0xfff0, 0x16fe4, 0x1d159, 0xe0000, 0xe0041, 0xe0100, 0xe01ef, 0xe0fff,
+	} {
+		text := "a" + string(r) + "b"
+		if got := Visible(text); got == text || got[0] != 'a' || got[len(got)-1] != 'b' || strings.ContainsRune(got, r) {
+			t.Errorf("%U is shown as %q", r, got)
+		}
+	}
+	for in, want := range map[string]string{
+		"é ü 漢字 \u0301 ❤\ufe0f 🌶\ufe0f\n\t": "é ü 漢字 \u0301 ❤\ufe0f 🌶\ufe0f\n\t", "❤\ufe0f\ufe0f": "❤\ufe0f⟨U+FE0F⟩", "1\ufe0f": "1⟨U+FE0F⟩", "\ufe0f": "⟨U+FE0F⟩",
+	} {
+		if got := Visible(in); got != want {
+			t.Errorf("%q is shown as %q", in, got)
+		}
+	}
 }
 
 func TestLink(t *testing.T) {

@@ -99,10 +99,13 @@ func whole(text []byte, last bool) int {
 	for n := 1; n <= min(utf8.UTFMax-1, end); n++ {
 		if last := text[end-n:]; utf8.RuneStart(last[0]) {
 			if !utf8.FullRune(last) {
-				return end - n
+				end -= n
 			}
 			break
 		}
+	}
+	if r, size := utf8.DecodeLastRune(text[:end]); symbol(r) { // emojiStyle may follow
+		return end - size
 	}
 	return end
 }
@@ -148,11 +151,13 @@ func writeOutput(b *strings.Builder, text []byte) {
 
 // ordinary returns the length of the beginning of a text that is shown as it is.
 func ordinary(text []byte) (n int) {
+	before := rune(0)
 	for n < len(text) {
 		r, size := utf8.DecodeRune(text[n:])
-		if r == utf8.RuneError || odd(r) {
+		if r == utf8.RuneError || odd(r) && (r != emojiStyle || !symbol(before)) {
 			break
 		}
+		before = r
 		n += size
 	}
 	return n

@@ -59,6 +59,7 @@ var cutOutputs = []string{
 	"\x1b[2J\x1b]0;title\x07\x1b\x1b[31mx\x1b[",
 	"\xff\xf0\x9f\x99 \u202e\u200b\x00<b>&amp;</b>\xe2\x82",
 	"\x1b[" + strings.Repeat("1;", 40) + "mlong",
+	"☀\ufe0f\ufe0fx\ufe0f🌶\ufe0f é\ufe0f☀",
 	"\x1b[31" + strings.Repeat("\x1b[", 5) + "32mx",
 }
 
