@@ -125,7 +125,7 @@ type packagePage struct {
 	moreFiles      int
 	isTool         bool
 	entry          registry.Entry // of this name, if it is published
-	runs           *runsPanel // nil: the role may not list execs
+	runs           *runsPanel     // nil: the role may not list execs
 }
 
 // baselineChange is an administrative event about a baseline.
