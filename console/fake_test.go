@@ -205,8 +205,28 @@ func (f fakeTokens) Create(ctx context.Context, spec tokens.Spec) (tokens.Token,
 	return t, secret, err
 }
 
-func (f fakeTokens) List(context.Context) ([]tokens.Token, error) {
-	return slices.Clone(f.app.tokens), nil
+func (f fakeTokens) Page(_ context.Context, after string, revoked bool, limit int) (page []tokens.Token, _ error) {
+	begun := after == ""
+	for _, t := range slices.Backward(f.app.tokens) {
+		if begun && (revoked || !t.Revoked()) && len(page) < limit {
+			page = append(page, t)
+		}
+		begun = begun || t.ID == after
+	}
+	return page, nil
+}
+
+func (f fakeTokens) ByID(_ context.Context, id string) (tokens.Token, error) {
+	for _, t := range f.app.tokens {
+		if t.ID == id {
+			return t, nil
+		}
+	}
+	return tokens.Token{}, fault.New(fault.UnknownToken, "there is no token %s", id)
+}
+
+func (f fakeTokens) OtherAdmin(_ context.Context, id string) (bool, error) {
+	return slices.ContainsFunc(f.app.tokens, func(t tokens.Token) bool { return t.ID != id && t.Role == tokens.Admin && !t.Revoked() }), nil
 }
 
 func (f fakeTokens) Revoke(_ context.Context, id string) (tokens.Token, error) {

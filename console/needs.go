@@ -97,8 +97,14 @@ type Tokens interface {
 	// Create returns a token with its secret, which is not stored; fault.InvalidRequest names wrong fields.
 	Create(ctx context.Context, spec tokens.Spec) (tokens.Token, string, error)
 
-	// List returns all tokens, also revoked ones, oldest first.
-	List(ctx context.Context) ([]tokens.Token, error)
+	// Page returns at most limit tokens, newest first, after the one with an id (empty: from the newest); revoked ones only if they are asked for.
+	Page(ctx context.Context, after string, revoked bool, limit int) ([]tokens.Token, error)
+
+	// ByID returns the token with an id, revoked or not: fault.UnknownToken when there is none.
+	ByID(ctx context.Context, id string) (tokens.Token, error)
+
+	// OtherAdmin reports whether an admin token is valid apart from the one with an id.
+	OtherAdmin(ctx context.Context, id string) (bool, error)
 
 	// Revoke revokes a token; fault.UnknownToken when there is none with this id.
 	Revoke(ctx context.Context, id string) (tokens.Token, error)

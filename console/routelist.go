@@ -12,6 +12,7 @@ type Route struct {
 	Method string        // GET, which includes HEAD, or POST
 	Path   string        // from the server's root; :name stands for a part of any content: /console/execs/:id
 	Roles  []tokens.Role // may use it; nil: everyone
+	Query  []string      // its parameters
 }
 
 // Routes lists the addresses of the console without those of its assets, for tests and measurements that go through all of them.
@@ -22,7 +23,7 @@ func Routes() []Route {
 		if r.form != nil || r.answer != nil {
 			method = http.MethodPost
 		}
-		out = append(out, Route{method, ui.Root + r.path, r.roles})
+		out = append(out, Route{method, ui.Root + r.path, r.roles, r.query})
 	}
 	return out
 }

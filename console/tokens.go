@@ -2,7 +2,6 @@ package console
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -38,28 +37,30 @@ func (c *Console) tokens(v *visit) (ui.Page, error) {
 
 // readTokens reads the page that the address asks for; a form's has no parameters.
 func (c *Console) readTokens(v *visit) (tokensPage, error) {
-	all, err := c.cfg.Tokens.List(v.ctx())
-	if err != nil {
-		return tokensPage{}, err
-	}
-	p := tokensPage{asked: tokenForm{id: uuid.Must(uuid.NewV7()).String()}, revoked: v.query.Get("revoked") == "1", none: len(all) == 0, first: v.query.Get("before") == ""}
+	before := v.query.Get("before")
+	p := tokensPage{asked: tokenForm{id: uuid.Must(uuid.NewV7()).String()}, revoked: v.query.Get("revoked") == "1", first: before == ""}
 	if revoked := v.query.Get("revoked"); revoked != "" && revoked != "1" {
 		return p, fault.BadField("revoked", "must be 1, which shows revoked tokens, too, or be left out")
 	}
-	slices.Reverse(all)
-	if before := v.query.Get("before"); before != "" {
-		i := slices.IndexFunc(all, func(t tokens.Token) bool { return t.ID == before })
-		if i < 0 {
-			return p, noToken(before)
+	if !p.first {
+		if _, err := c.findToken(v, before); err != nil {
+			return p, err
 		}
-		all = all[i+1:]
 	}
-	if !p.revoked {
-		all = slices.DeleteFunc(all, tokens.Token.Revoked)
+	rows, err := c.cfg.Tokens.Page(v.ctx(), before, p.revoked, tokenRows+1)
+	if err != nil {
+		return p, err
 	}
-	if p.rows = all; len(all) > tokenRows {
-		p.rows, p.more = all[:tokenRows], true
-		p.next = v.here().With("before", all[tokenRows-1].ID)
+	if p.rows = rows; len(rows) > tokenRows {
+		p.rows, p.more = rows[:tokenRows], true
+		p.next = v.here().With("before", rows[tokenRows-1].ID)
+	}
+	if len(rows) == 0 && p.first {
+		any, err := c.cfg.Tokens.Page(v.ctx(), "", true, 1)
+		if err != nil {
+			return p, err
+		}
+		p.none = len(any) == 0
 	}
 	return p, nil
 }
@@ -83,21 +84,20 @@ func (c *Console) createToken(v *visit) (ui.Page, error) {
 		return unlessRefused(ui.Page{Title: "Tokens", Body: tokensBody(p)}, err)
 	}
 	if err != nil {
-		if t, ok := c.findToken(v, asked.id); ok { // the form was sent again, such as by a reload
+		if t, unknown := c.findToken(v, asked.id); unknown == nil { // the form was sent again, such as by a reload
 			return ui.Page{Title: "The token exists already", Crumbs: tokenCrumbs(), Body: sentTwice(t), Status: http.StatusConflict}, nil
 		}
 	}
 	return ui.Page{Title: "New token", Crumbs: tokenCrumbs(), Body: newTokenBody(made, secret)}, err
 }
 
-// findToken reports whether there is a token with an id.
-func (c *Console) findToken(v *visit, id string) (tokens.Token, bool) {
-	all, err := c.cfg.Tokens.List(v.ctx())
-	i := slices.IndexFunc(all, func(t tokens.Token) bool { return t.ID == id })
-	if err != nil || i < 0 {
-		return tokens.Token{}, false
+// findToken returns the token with an id.
+func (c *Console) findToken(v *visit, id string) (tokens.Token, error) {
+	t, err := c.cfg.Tokens.ByID(v.ctx(), id)
+	if fault.Is(err, fault.UnknownToken) {
+		err = noToken(id)
 	}
-	return all[i], true
+	return t, err
 }
 
 // list splits a text at commas and white space.
@@ -107,16 +107,19 @@ func list(text string) []string {
 
 // token asks whether a token is to be revoked.
 func (c *Console) token(v *visit) (ui.Page, error) {
-	all, err := c.cfg.Tokens.List(v.ctx())
+	t, err := c.findToken(v, v.Param("id"))
 	if err != nil {
 		return ui.Page{}, err
 	}
-	i := slices.IndexFunc(all, func(t tokens.Token) bool { return t.ID == v.Param("id") })
-	if i < 0 {
-		return ui.Page{}, noToken(v.Param("id"))
+	last := false
+	if t.Role == tokens.Admin {
+		other, err := c.cfg.Tokens.OtherAdmin(v.ctx(), t.ID)
+		if err != nil {
+			return ui.Page{}, err
+		}
+		last = !other
 	}
-	last := !slices.ContainsFunc(all, func(t tokens.Token) bool { return t.ID != all[i].ID && t.Role == tokens.Admin && !t.Revoked() })
-	return ui.Page{Title: "Token " + ui.Cut(all[i].Name, 100), Crumbs: tokenCrumbs(), Body: tokenBody(all[i], all[i].ID == v.caller.ID, last && all[i].Role == tokens.Admin)}, nil
+	return ui.Page{Title: "Token " + ui.Cut(t.Name, 100), Crumbs: tokenCrumbs(), Body: tokenBody(t, t.ID == v.caller.ID, last)}, nil
 }
 
 // revokeToken revokes a token.

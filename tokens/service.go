@@ -112,6 +112,15 @@ func (s *Service) Seed(ctx context.Context, secret string) error {
 // List returns all tokens, also revoked ones, oldest first.
 func (s *Service) List(ctx context.Context) ([]Token, error) { return s.store.List(ctx) }
 
+// Page returns at most limit tokens, newest first, after the one with an id (empty: from the newest); revoked ones only if they are asked for. It is empty for
+// an unknown id.
+func (s *Service) Page(ctx context.Context, after string, revoked bool, limit int) ([]Token, error) {
+	return s.store.Page(ctx, after, revoked, limit)
+}
+
+// ByID returns the token with an id, revoked or not: fault.UnknownToken when there is none.
+func (s *Service) ByID(ctx context.Context, id string) (Token, error) { return s.store.ByID(ctx, id) }
+
 // Names returns the names of tokens by their ids. Unknown ids are left out.
 func (s *Service) Names(ctx context.Context, ids []string) (map[string]string, error) {
 	if len(ids) == 0 {
@@ -122,8 +131,12 @@ func (s *Service) Names(ctx context.Context, ids []string) (map[string]string, e
 
 // Usable reports whether any token that is not a runner's is still valid. If none is, requests that need a token cannot be served.
 func (s *Service) Usable(ctx context.Context) (bool, error) {
-	all, err := s.store.List(ctx)
-	return slices.ContainsFunc(all, func(t Token) bool { return t.Role != Runner && !t.Revoked() }), err
+	return s.store.Usable(ctx, slices.DeleteFunc(Roles(), func(r Role) bool { return r == Runner }), "")
+}
+
+// OtherAdmin reports whether an admin token is valid apart from the one with an id.
+func (s *Service) OtherAdmin(ctx context.Context, id string) (bool, error) {
+	return s.store.Usable(ctx, []Role{Admin}, id)
 }
 
 // Revoke revokes a token; fault.UnknownToken when there is none with this id.

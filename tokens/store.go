@@ -23,6 +23,13 @@ type Store interface {
 	// List returns all tokens, also revoked ones, in the order of (created_at, id).
 	List(ctx context.Context) ([]Token, error)
 
+	// Page returns at most limit tokens, newest first, after the one with an id (empty: from the newest); revoked ones only if they are asked for. It is
+	// empty for an unknown id.
+	Page(ctx context.Context, after string, revoked bool, limit int) ([]Token, error)
+
+	// Usable reports whether a token that was not revoked has one of the roles, apart from the token with an id (empty: none).
+	Usable(ctx context.Context, roles []Role, apart string) (bool, error)
+
 	// Revoke revokes a token and returns it. A token that is revoked already keeps its first time. fault.UnknownToken when there is none
 	// with this id.
 	Revoke(ctx context.Context, id string, at time.Time) (Token, error)

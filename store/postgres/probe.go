@@ -169,7 +169,7 @@ func (db *DB) ExplainAtBest(ctx context.Context, statement string, args []any) (
 	err = db.call(ctx, func(ctx context.Context) error {
 		plans = nil
 		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {
+			if _, err := tx.Exec(ctx, "SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {
 				return err
 			}
 			prepared, err := tx.Prepare(ctx, name, statement)

@@ -154,6 +154,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"lists are read in order from one index", plans},
 		{"lists with any two filters are read in order", pairPlans},
 		{"lists look at a bounded number of records", looking},
+		{"pages of tokens run newest first", tokenPages},
+		{"a token is usable until it is revoked", tokenUsable},
 		{"a token comes back as it went in", tokenRoundTrip},
 		{"token ids and secrets are never used twice", tokenUsedTwice},
 		{"a revoked token stays revoked", tokenRevoke},

@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"crypto/sha256"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -230,5 +232,76 @@ func tokenService(t *testing.T, f Fixture) {
 	}
 	if _, err := service.Verify(t.Context(), "a-first-admin-secret"); !fault.Is(err, fault.TokenRevoked) {
 		t.Errorf("the seeded one before: %v", err)
+	}
+}
+
+// tokenPages: pages of tokens run newest first, with and without revoked ones.
+func tokenPages(t *testing.T, f Fixture) {
+	s := f.Tokens()
+	var all, valid []string // newest first
+	for i := range 23 {
+		tok, hash := token(fmt.Sprint("t", i), tokens.Roles()[i%len(tokens.Roles())])
+		tok.CreatedAt = base.Add(time.Duration(i/2) * time.Second) // ids decide between two
+		mustCreate(t, s, tok, hash)
+		all = append(all, tok.ID)
+		if i%3 == 0 {
+			if _, err := s.Revoke(t.Context(), tok.ID, base); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			valid = append(valid, tok.ID)
+		}
+	}
+	slices.Reverse(all)
+	slices.Reverse(valid)
+	for want, revoked := range map[*[]string]bool{&all: true, &valid: false} {
+		for _, size := range []int{1, 7, 50} {
+			var got []string
+			for after := ""; ; {
+				page, err := s.Page(t.Context(), after, revoked, size)
+				if err != nil || page == nil || len(page) > size {
+					t.Fatalf("%d tokens on a page of %d, %v", len(page), size, err)
+				}
+				for _, tok := range page {
+					got, after = append(got, tok.ID), tok.ID
+				}
+				if len(page) < size {
+					break
+				}
+			}
+			if !slices.Equal(got, *want) {
+				t.Errorf("revoked ones %v, in pages of %d: %v, want %v", revoked, size, got, *want)
+			}
+		}
+	}
+	if page, err := s.Page(t.Context(), "none", true, 5); err != nil || len(page) > 0 {
+		t.Errorf("after an unknown one: %v, %v", page, err)
+	}
+}
+
+// tokenUsable: a revoked token is of no use, and the one that does not count is left out.
+func tokenUsable(t *testing.T, f Fixture) {
+	s := f.Tokens()
+	usable := func(apart string, roles ...tokens.Role) bool {
+		t.Helper()
+		found, err := s.Usable(t.Context(), roles, apart)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if usable("", tokens.Roles()...) {
+		t.Error("a token without tokens")
+	}
+	admin, hash := token("admin", tokens.Admin)
+	mustCreate(t, s, admin, hash)
+	if !usable("", tokens.Worker, tokens.Admin) || usable("", tokens.Worker, tokens.Auditor) || usable(admin.ID, tokens.Admin) || !usable("none", tokens.Admin) || usable("") {
+		t.Error("one admin's token")
+	}
+	if _, err := s.Revoke(t.Context(), admin.ID, base); err != nil {
+		t.Fatal(err)
+	}
+	if usable("", tokens.Roles()...) {
+		t.Error("a revoked token")
 	}
 }

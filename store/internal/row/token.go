@@ -3,6 +3,7 @@ package row
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"secbox/admin"
@@ -86,6 +87,31 @@ func (db Tokens) Create(ctx context.Context, t tokens.Token, h tokens.Hash) erro
 // List implements tokens.Store.
 func (db Tokens) List(ctx context.Context) ([]tokens.Token, error) {
 	return All(ctx, db.Query, scanToken, selectTokens+" ORDER BY created_at, id")
+}
+
+// Page implements tokens.Store.
+func (db Tokens) Page(ctx context.Context, after string, revoked bool, limit int) ([]tokens.Token, error) {
+	where, args := "", Params{max(limit, 0)}
+	if !revoked {
+		where = " AND revoked_at IS NULL" // the condition of an index, repeated literally
+	}
+	if after != "" {
+		where += " AND (created_at, id) < (SELECT created_at, id FROM tokens WHERE id = " + args.Add(Text(after)) + ")"
+	}
+	if where != "" {
+		where = " WHERE" + strings.TrimPrefix(where, " AND")
+	}
+	return All(ctx, db.Query, scanToken, selectTokens+where+" ORDER BY created_at DESC, id DESC LIMIT $1", args...)
+}
+
+// Usable implements tokens.Store.
+func (db Tokens) Usable(ctx context.Context, roles []tokens.Role, apart string) (bool, error) {
+	names := make([]string, len(roles))
+	for i, r := range roles {
+		names[i] = string(r)
+	}
+	usable, _, err := One(ctx, db.Query, Value[bool], "SELECT EXISTS (SELECT 1 FROM tokens WHERE revoked_at IS NULL AND role"+db.In("$1")+" AND id <> $2)", db.Set(names), Text(apart))
+	return usable, err
 }
 
 // Revoke implements tokens.Store. A token's name and role never change, so that the event can be made before.
