@@ -96,7 +96,7 @@ func newUserSandboxes(t *testing.T, root *workspace.Workspace, db *sqlite.DB) *u
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := audit.NewLog(audit.Config{Store: db.Audit(), Dir: filepath.Join(t.TempDir(), "spool"), Node: audit.Node{NodeID: "n"}, Logger: slog.New(slog.DiscardHandler)})
+	log, err := audit.NewLog(audit.Config{Store: db.Audit(), Dir: filepath.Join(t.TempDir(), "spool"), NodeID: "n", Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

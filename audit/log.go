@@ -23,7 +23,6 @@ const closeTimeout = 5 * time.Second
 
 // Defaults of Config.
 const (
-	defaultHeartbeat = 10 * time.Second
 	defaultRetry     = time.Second
 	defaultPageBytes = 8 << 20
 
@@ -36,11 +35,10 @@ const (
 type Config struct {
 	Store  Store
 	Dir    string // the spool's directory in the state dir; created, private, used by this process only
-	Node   Node   // the node of the log; SeenAt is not used
+	NodeID string
 	Logger *slog.Logger
 
-	Heartbeat time.Duration // between two heartbeats; 0: 10 s
-	Retry     time.Duration // between two attempts to empty the spool; 0: 1 s
+	Retry time.Duration // between two attempts to empty the spool; 0: 1 s
 
 	// FreeBytes returns the free bytes of the state dir's disk. Refusals leave FreeMinBytes free, other rows leave a little for ends. Nil or
 	// an error: not checked.
@@ -78,7 +76,6 @@ type Log struct {
 
 // NewLog returns the log of a node, with the results in its spool.
 func NewLog(cfg Config) (*Log, error) {
-	cfg.Heartbeat = cmp.Or(max(0, cfg.Heartbeat), defaultHeartbeat)
 	cfg.Retry = cmp.Or(max(0, cfg.Retry), defaultRetry)
 	cfg.PageBytes = cmp.Or(max(0, cfg.PageBytes), defaultPageBytes)
 	cfg.StatsRows = cmp.Or(max(0, cfg.StatsRows), defaultStatsRows)

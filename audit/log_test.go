@@ -300,46 +300,6 @@ func TestCloseNeedsFinalStatus(t *testing.T) {
 	}
 }
 
-func TestHeartbeats(t *testing.T) {
-	t.Parallel()
-	db := onPostgres(t)
-	beats := &countedBeats{Store: db.Audit(), seen: make(chan error, 100)}
-	stop := run(t, newLog(t, beats, t.TempDir()))
-	for range 3 {
-		if err := <-beats.seen; err != nil {
-			t.Fatal(err)
-		}
-	}
-	db.refuse()
-	for err := range beats.seen {
-		if fault.Is(err, fault.DatabaseUnavailable) {
-			break
-		}
-	}
-	db.answer()
-	for err := range beats.seen {
-		if err == nil {
-			break
-		}
-	}
-	stop()
-}
-
-// countedBeats tells of every heartbeat.
-type countedBeats struct {
-	audit.Store
-	seen chan error
-}
-
-func (c *countedBeats) Heartbeat(ctx context.Context, n audit.Node) error {
-	err := c.Store.Heartbeat(ctx, n)
-	select {
-	case c.seen <- err:
-	default:
-	}
-	return err
-}
-
 // lossy writes the opening and loses the answer, as a connection does that breaks after the commit.
 type lossy struct{ audit.Store }
 

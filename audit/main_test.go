@@ -77,8 +77,8 @@ func openDatabase(t *testing.T, url, dir string) store.Database {
 func newLog(t *testing.T, s audit.Store, stateDir string) *audit.Log {
 	t.Helper()
 	l, err := audit.NewLog(audit.Config{
-		Store: s, Dir: filepath.Join(stateDir, "spool"), Node: audit.Node{NodeID: "n1", Version: "test", StartedAt: time.Now()},
-		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Heartbeat: 50 * time.Millisecond, Retry: 20 * time.Millisecond,
+		Store: s, Dir: filepath.Join(stateDir, "spool"), NodeID: "n1",
+		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Retry: 20 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

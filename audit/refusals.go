@@ -47,7 +47,7 @@ func (l *Log) countOne(ctx context.Context, token string, n tally.Count, now tim
 	now = now.UTC().Truncate(time.Microsecond)
 	const second = "2006-01-02T15:04:05Z"
 	_, err = l.store.Open(ctx, Record{
-		ExecID: id.String(), Status: Rejected, ErrorReason: RefusalsOmitted, CreatedAt: now, EndedAt: now, NodeID: l.cfg.Node.NodeID, RequestedBy: token,
+		ExecID: id.String(), Status: Rejected, ErrorReason: RefusalsOmitted, CreatedAt: now, EndedAt: now, NodeID: l.cfg.NodeID, RequestedBy: token,
 		Detail: fmt.Sprintf("%d refused requests of this token from %s to %s have no rows: a token gets %d such rows at once, and %g a minute",
 			n.Omitted, n.First.UTC().Format(second), n.Last.UTC().Format(second), l.refusals.Rate.Burst, l.refusals.Rate.PerMinute),
 	})

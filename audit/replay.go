@@ -21,27 +21,21 @@ func (l *Log) Recover(ctx context.Context) (lost []string, err error) {
 	l.mu.Lock()
 	except := slices.Collect(maps.Keys(l.waiting))
 	l.mu.Unlock()
-	return l.store.LoseOpen(ctx, l.cfg.Node.NodeID, except)
+	return l.store.LoseOpen(ctx, l.cfg.NodeID, except)
 }
 
-// Run sends heartbeats, writes waiting results as soon as the database accepts them, and writes the counts of refusals. It returns when ctx
+// Run writes waiting results as soon as the database accepts them, and writes the counts of refusals. It returns when ctx
 // ends; results that still wait are in the spool for the next start.
 func (l *Log) Run(ctx context.Context) {
-	beat := time.NewTicker(l.cfg.Heartbeat)
-	defer beat.Stop()
 	retry := time.NewTicker(l.cfg.Retry)
 	defer retry.Stop()
 	count := time.NewTicker(tally.Period)
 	defer count.Stop()
 	defer l.countRefusals(context.WithoutCancel(ctx))
-	l.heartbeat(ctx)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-beat.C:
-			l.heartbeat(ctx)
-			continue
 		case <-count.C:
 			l.countRefusals(ctx)
 			continue
@@ -55,11 +49,7 @@ func (l *Log) Run(ctx context.Context) {
 	}
 }
 
-func (l *Log) heartbeat(ctx context.Context) {
-	l.report(ctx, l.store.Heartbeat(ctx, l.cfg.Node))
-}
-
-// report logs when the database stops answering and when it answers again, not every attempt.
+// report logs when the database stops taking results and when it takes them again, not every attempt.
 func (l *Log) report(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -71,9 +61,9 @@ func (l *Log) report(ctx context.Context, err error) {
 	l.mu.Unlock()
 	switch {
 	case err != nil && !before:
-		l.cfg.Logger.Error("the database does not answer; execs are refused until it does", "waiting", waiting, "err", err)
+		l.cfg.Logger.Error("the database takes no results of execs; they wait in the state dir until it does", "waiting", waiting, "err", err)
 	case err == nil && before:
-		l.cfg.Logger.Info("the database answers again", "waiting", waiting)
+		l.cfg.Logger.Info("the database takes the results of execs again", "waiting", waiting)
 	}
 }
 

@@ -66,13 +66,6 @@ type Store interface {
 	// rows in except, whose results are in the spool.
 	LoseOpen(ctx context.Context, nodeID string, except []string) ([]string, error)
 
-	// Heartbeat inserts or updates the node's row; its time is that of the database's clock.
-	Heartbeat(ctx context.Context, n Node) error
-
-	// Nodes returns the nodes whose last heartbeat is within the duration, by the database's clock, in the order of their ids; never nil. A
-	// node that has ended stays in the list for that time; compare SeenAt to find out whether it still runs.
-	Nodes(ctx context.Context, within time.Duration) ([]Node, error)
-
 	// InstallationID is a UUID created with the database; all nodes of an installation share it.
 	InstallationID(ctx context.Context) (string, error)
 
@@ -118,12 +111,4 @@ type Changes struct {
 	Newest int64 // the highest seq that is visible; 0: none
 	Oldest int64 // every transaction with a lower number had ended; only with events or a limit of 0
 	Next   int64 // a number that no transaction had before; only with a limit of 0
-}
-
-// Node is the row of a core-api process.
-type Node struct {
-	NodeID    string
-	Version   string
-	StartedAt time.Time
-	SeenAt    time.Time // set by the database
 }

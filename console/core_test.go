@@ -82,7 +82,7 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	t.Cleanup(func() { must(t, files.Close()) })
 	resolver, err := policy.New(policy.Config{SettingsDigest: "sha256:s"})
 	must(t, err)
-	history, err := audit.NewLog(audit.Config{Store: db.Audit(), Dir: filepath.Join(dir, "spool"), Node: audit.Node{NodeID: "n"}, Logger: quiet})
+	history, err := audit.NewLog(audit.Config{Store: db.Audit(), Dir: filepath.Join(dir, "spool"), NodeID: "n", Logger: quiet})
 	must(t, err)
 	prints := make(chan printed)
 	words := map[string]memengine.Command{"listen": listen(prints)}
@@ -135,7 +135,7 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	t.Cleanup(func() { stop(); <-ended }) // before the database is closed
 	pages, err := console.New(console.Config{
 		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads, Activity: activity, Commands: history},
-		Events: history, Runner: runs, Live: live, Replayer: replayer, Proofs: evidence, Nodes: db.Audit(), Health: newFake(), Pool: newFake(), Runners: newFake(),
+		Events: history, Runner: runs, Live: live, Replayer: replayer, Proofs: evidence, Nodes: db.Nodes(), Health: newFake(), Pool: newFake(), Runners: newFake(),
 		Registry: struct{ console.Registry }{}, AdminEvents: db.AdminEvents(), Holds: visible.Holds{Store: db.Retention()}, Retention: retention.New(retention.Config{Store: db.Retention(), RecordDays: 30}),
 		Sessions: signIns, SignOn: provider, Tokens: c.tokens, Version: "test", Logger: quiet,
 		Now: func() time.Time { return time.Now().Add(time.Duration(c.later.Load())) },

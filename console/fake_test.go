@@ -20,6 +20,7 @@ import (
 	"secbox/fault"
 	"secbox/follow"
 	"secbox/health"
+	"secbox/nodes"
 	"secbox/runner"
 	"secbox/sandbox/remote"
 	"secbox/sessions"
@@ -40,7 +41,7 @@ type fakeApp struct {
 	standing translog.Standing
 	secure   bool // the browser comes by TLS
 
-	nodes    []audit.Node
+	nodes    []nodes.Node
 	report   health.Report
 	pool     engine.PoolStats
 	machines []remote.RunnerInfo
@@ -78,7 +79,7 @@ func newFake() *fakeApp {
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Live: follow.New(f, followed{f}), Proofs: f, Replayer: &f.replayer, Nodes: f, Health: f, Pool: f, Runners: f, AdminEvents: fakeAdminEvents{f}, Registry: &f.skills.published, Holds: f.holds(), Retention: fakeRetention{f}, Sessions: f.sessions, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
+	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Live: follow.New(f, followed{f}), Proofs: f, Replayer: &f.replayer, Nodes: fakeNodes{f}, Health: f, Pool: f, Runners: f, AdminEvents: fakeAdminEvents{f}, Registry: &f.skills.published, Holds: f.holds(), Retention: fakeRetention{f}, Sessions: f.sessions, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +243,10 @@ type fakeTokenStore struct{ tokens.Store }
 
 func (fakeTokenStore) Create(context.Context, tokens.Token, tokens.Hash) error { return nil }
 
-func (f *fakeApp) Nodes(context.Context, time.Duration) ([]audit.Node, error) { return f.nodes, nil }
+// fakeNodes are the nodes of a fakeApp.
+type fakeNodes struct{ *fakeApp }
+
+func (f fakeNodes) List(context.Context, time.Duration) ([]nodes.Node, error) { return f.nodes, nil }
 func (f *fakeApp) Latest(context.Context) health.Report                       { return f.report }
 func (f *fakeApp) Stats() engine.PoolStats                                    { return f.pool }
 

@@ -13,6 +13,7 @@ import (
 	"secbox/engine"
 	"secbox/export"
 	"secbox/health"
+	"secbox/nodes"
 	"secbox/policy"
 	"secbox/registry"
 	"secbox/replay"
@@ -168,10 +169,10 @@ type Proofs interface {
 	Checkpoint(ctx context.Context) (string, error)
 }
 
-// Nodes has the heartbeats of the installation's nodes; see audit.Store.
+// Nodes has the installation's nodes; see nodes.Store.
 type Nodes interface {
-	// Nodes returns those whose last heartbeat is within the duration, by their ids.
-	Nodes(ctx context.Context, within time.Duration) ([]audit.Node, error)
+	// List returns those that were seen within the duration, by their ids.
+	List(ctx context.Context, within time.Duration) ([]nodes.Node, error)
 }
 
 // Health checks this node; see health.Checker.

@@ -14,6 +14,7 @@ import (
 	"secbox/diskspace"
 	"secbox/engine"
 	"secbox/health"
+	"secbox/nodes"
 	"secbox/replay"
 	"secbox/sandbox/remote"
 	"secbox/tokens"
@@ -119,7 +120,7 @@ func fullApp() *fakeApp {
 	refused.PolicySnapshot = ended.PolicySnapshot
 	f.recent = func(int) audit.Recent { return busyMonth(time.Now()) }
 	f.machines = []remote.RunnerInfo{{UserID: "ada", Name: "laptop", Version: "0.1.0", OS: "linux", Arch: "amd64", Allow: []string{"exec"}, ConnectedSince: clock, HeardAt: clock, Latency: time.Millisecond, InFlight: 2}}
-	f.nodes = []audit.Node{{NodeID: "node", Version: "test", StartedAt: clock, SeenAt: time.Now()}, {NodeID: "old", Version: "test", StartedAt: clock, SeenAt: clock}}
+	f.nodes = []nodes.Node{{NodeID: "node", Version: "test", StartedAt: clock, SeenAt: time.Now()}, {NodeID: "old", Version: "test", StartedAt: clock, SeenAt: clock}}
 	f.report = health.Report{
 		Status: health.Degraded, NodeID: "node", Version: "test", DockerVersion: "20.10.24", Database: "sqlite", WorkspaceRootNative: "/srv/workspace", WorkspaceFree: &diskspace.Space{Bytes: 1 << 38},
 		Problems: []health.Problem{{Check: "skills", Reason: "a skill is broken", Remedy: "repair it"}},

@@ -13,6 +13,7 @@ import (
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/health"
+	"secbox/nodes"
 	"secbox/sandbox/remote"
 )
 
@@ -40,7 +41,7 @@ type runnersPage struct {
 
 // nodeRow is a node with its open execs.
 type nodeRow struct {
-	audit.Node
+	nodes.Node
 	silent          bool
 	running, queued int
 }
@@ -57,7 +58,7 @@ func (c *Console) runners(v *visit) (ui.Page, error) {
 	if p.more = len(p.runners) - maxRunners; p.more > 0 {
 		p.runners = p.runners[:maxRunners]
 	}
-	nodes, err := c.cfg.Nodes.Nodes(v.ctx(), nodesWithin)
+	seen, err := c.cfg.Nodes.List(v.ctx(), nodesWithin)
 	if err != nil {
 		return ui.Page{}, err
 	}
@@ -66,7 +67,7 @@ func (c *Console) runners(v *visit) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	p.partial = next != nil
-	for _, n := range nodes {
+	for _, n := range seen {
 		row := nodeRow{Node: n, silent: p.now.Sub(n.SeenAt) > nodeSilent}
 		for _, rec := range open {
 			switch {

@@ -50,6 +50,7 @@ type Commands struct {
 	inProgress map[string]*Command // by exec id
 	awaited    map[string]*awaited // the same, of commands that are not in progress
 	draining   bool
+	paused     *fault.Error // not nil: why commands are refused for some time
 	idle       sync.WaitGroup
 }
 
@@ -68,7 +69,10 @@ type canceled struct{ detail string }
 
 func (c canceled) Error() string { return c.detail }
 
-var errShutdown = errors.New("the node shuts down")
+var (
+	errShutdown = errors.New("the node shuts down")
+	errLost     = errors.New("the node has lost its lease")
+)
 
 // New makes an empty set of commands.
 func New(cfg Config) *Commands {
@@ -80,12 +84,12 @@ func (c *Commands) Now() time.Time { return c.cfg.Now().UTC().Truncate(time.Micr
 
 // Begin registers a command, so that it can be canceled and waited for, and returns its context, which ends with parent, Cancel and Drain.
 // The caller must call End, after the row is closed. An error of admit, which sees all commands in progress and may be nil, refuses the
-// command. fault.ShuttingDown while the node drains.
+// command. fault.ShuttingDown after Drain, and the error of Pause until Resume.
 func (c *Commands) Begin(parent context.Context, cmd Command, admit func(inProgress map[string]*Command) error) (context.Context, *Command, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.draining {
-		return nil, nil, shuttingDown()
+	if err := c.accepts(); err != nil {
+		return nil, nil, err
 	}
 	if admit != nil {
 		if err := admit(c.inProgress); err != nil {
@@ -106,14 +110,45 @@ func (c *Commands) Begin(parent context.Context, cmd Command, admit func(inProgr
 	return ctx, &cmd, nil
 }
 
-// Accepts returns fault.ShuttingDown while the node drains.
+// Accepts returns the error with which Begin refuses every command now.
 func (c *Commands) Accepts() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.draining {
+	return c.accepts()
+}
+
+func (c *Commands) accepts() error {
+	switch {
+	case c.draining:
 		return shuttingDown()
+	case c.paused != nil:
+		return c.paused
 	}
 	return nil
+}
+
+// Pause refuses new commands with an error until Resume.
+func (c *Commands) Pause(why *fault.Error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.paused = why
+}
+
+// Resume ends Pause.
+func (c *Commands) Resume() { c.Pause(nil) }
+
+// Lose kills the commands in progress, because other nodes have ended their rows, and returns when all have ended. Call it after Pause.
+func (c *Commands) Lose() {
+	c.kill(errLost)
+	c.idle.Wait()
+}
+
+func (c *Commands) kill(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, cmd := range c.inProgress {
+		cmd.cancel(cause)
+	}
 }
 
 func shuttingDown() error {
@@ -207,11 +242,7 @@ func (c *Commands) Drain(ctx context.Context) {
 		return
 	case <-ctx.Done():
 	}
-	c.mu.Lock()
-	for _, cmd := range c.inProgress {
-		cmd.cancel(errShutdown)
-	}
-	c.mu.Unlock()
+	c.kill(errShutdown)
 	<-ended
 }
 
@@ -223,16 +254,19 @@ func CanceledBy(ctx context.Context) string {
 	return "canceled by request"
 }
 
-// Killed says why the context of a command ended: by Drain, by Cancel, or, when reason is empty, for another cause.
-func Killed(ctx context.Context) (reason audit.Reason, detail string) {
+// Killed says why the context of a command ended: by Drain, by Lose, by Cancel, or, when reason is empty, for another cause.
+func Killed(ctx context.Context) (status audit.Status, reason audit.Reason, detail string) {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errShutdown) {
-		return audit.ShuttingDown, "killed because core-api was shutting down"
+		return audit.Canceled, audit.ShuttingDown, "killed because core-api was shutting down"
+	}
+	if errors.Is(cause, errLost) {
+		return audit.Lost, audit.NodeLost, "killed because the node had lost its lease; it may have run to its end before"
 	}
 	if c, ok := errors.AsType[canceled](cause); ok {
-		return audit.ReasonCanceled, c.detail
+		return audit.Canceled, audit.ReasonCanceled, c.detail
 	}
-	return "", ""
+	return audit.Canceled, "", ""
 }
 
 // NewRecord completes the record of a request before anything has happened. EnvKeys may be in any order and repeat; a snapshot without

@@ -36,7 +36,7 @@ func TestCancel(t *testing.T) {
 	if c.Cancel(t.Context(), "3") || !c.Cancel(t.Context(), "1") || other.Err() != nil || c.Running() != 2 {
 		t.Errorf("canceled the wrong one; %d run", c.Running())
 	}
-	if reason, detail := lifecycle.Killed(ctx); reason != audit.ReasonCanceled || detail == "" {
+	if status, reason, detail := lifecycle.Killed(ctx); status != audit.Canceled || reason != audit.ReasonCanceled || detail == "" {
 		t.Errorf("killed because of %q, %q", reason, detail)
 	}
 	c.End(cmd)
@@ -44,6 +44,41 @@ func TestCancel(t *testing.T) {
 	if c.Ended("1") != nil || c.Cancel(t.Context(), "1") || c.Running() != 1 {
 		t.Error("an ended command is still in progress")
 	}
+}
+
+// TestLose: a node that has lost its lease kills what it runs, and takes new commands only after Resume.
+func TestLose(t *testing.T) {
+	t.Parallel()
+	c := newCommands(nil)
+	ctx, cmd := begin(t, c, "1")
+	c.Pause(fault.New(fault.ServerBusy, "for now"))
+	if _, _, err := c.Begin(t.Context(), lifecycle.Command{ExecID: "2"}, nil); !fault.Is(err, fault.ServerBusy) || !fault.Is(c.Accepts(), fault.ServerBusy) {
+		t.Errorf("while it is paused: %v", err)
+	}
+	if ctx.Err() != nil {
+		t.Error("Pause has killed a command")
+	}
+	lost := make(chan struct{})
+	go func() {
+		c.Lose()
+		close(lost)
+	}()
+	<-ctx.Done()
+	if status, reason, detail := lifecycle.Killed(ctx); status != audit.Lost || reason != audit.NodeLost || detail == "" {
+		t.Errorf("killed as %s because of %q, %q", status, reason, detail)
+	}
+	select {
+	case <-lost:
+		t.Error("Lose has not waited")
+	default:
+	}
+	c.End(cmd)
+	<-lost
+	c.Resume()
+	if err := c.Accepts(); err != nil {
+		t.Errorf("after Resume: %v", err)
+	}
+	begin(t, c, "2")
 }
 
 // TestCanceledBy: the record of a command says who canceled it, as far as that is known.
@@ -61,7 +96,7 @@ func TestCanceledBy(t *testing.T) {
 		if !c.Cancel(admin.By(t.Context(), by), "1") {
 			t.Fatal("it is not in progress")
 		}
-		if _, detail := lifecycle.Killed(ctx); detail != want {
+		if _, _, detail := lifecycle.Killed(ctx); detail != want {
 			t.Errorf("%q, want %q", detail, want)
 		}
 	}
@@ -139,7 +174,7 @@ func TestDrain(t *testing.T) {
 			t.Error("killed before the deadline")
 		}
 		<-slow.Done()
-		if reason, _ := lifecycle.Killed(slow); reason != audit.ShuttingDown || deadline.Err() == nil {
+		if _, reason, _ := lifecycle.Killed(slow); reason != audit.ShuttingDown || deadline.Err() == nil {
 			t.Errorf("killed because of %q", reason)
 		}
 		select {

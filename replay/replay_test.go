@@ -80,7 +80,7 @@ func (f *fixture) start() {
 	f.must(err)
 	f.t.Cleanup(func() { db.Close() })
 	quiet := slog.New(slog.DiscardHandler)
-	f.log, err = audit.NewLog(audit.Config{Store: db.Audit(), Dir: filepath.Join(f.dir, "spool"), Node: audit.Node{NodeID: "n"}, Logger: quiet})
+	f.log, err = audit.NewLog(audit.Config{Store: db.Audit(), Dir: filepath.Join(f.dir, "spool"), NodeID: "n", Logger: quiet})
 	f.must(err)
 	_, err = f.log.Recover(f.t.Context())
 	f.must(err)

@@ -211,8 +211,8 @@ func (r *Runner) RunQueued(taken jobs.Taken, at jobs.Place) (later bool) {
 // waits reports whether an exec that did not start waits for another attempt.
 func waits(ctx context.Context, err error) bool {
 	if ctx.Err() != nil {
-		reason, _ := lifecycle.Killed(ctx)
-		return reason == audit.ShuttingDown
+		_, reason, _ := lifecycle.Killed(ctx)
+		return reason == audit.ShuttingDown || reason == audit.NodeLost
 	}
 	return fault.Is(err, fault.EngineUnavailable) || fault.Is(err, fault.DiskFull)
 }

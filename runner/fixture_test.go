@@ -96,7 +96,7 @@ func setUp(t *testing.T, change ...func(*fixture)) *fixture {
 func (f *fixture) boot() {
 	f.t.Helper()
 	var err error
-	f.log, err = audit.NewLog(audit.Config{Store: f.store, Dir: filepath.Join(f.dir, "spool"), Node: audit.Node{NodeID: "n"}, Logger: f.cfg.Logger})
+	f.log, err = audit.NewLog(audit.Config{Store: f.store, Dir: filepath.Join(f.dir, "spool"), NodeID: "n", Logger: f.cfg.Logger})
 	must(f.t, err)
 	f.engine = memengine.New(f.options)
 	f.cfg.Log, f.cfg.Engine = f.log, f.engine

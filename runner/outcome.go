@@ -88,8 +88,7 @@ func verdictOnKill(ctx context.Context) (audit.Status, audit.Reason, string) {
 	if errors.Is(context.Cause(ctx), errExpired) {
 		return audit.Canceled, audit.QueueTimeout, errExpired.Error()
 	}
-	reason, detail := lifecycle.Killed(ctx)
-	return audit.Canceled, reason, detail
+	return lifecycle.Killed(ctx)
 }
 
 // errExpired is why an asynchronous exec that waited too long is killed.

@@ -169,6 +169,15 @@ func (r *Runner) Resolve(_ context.Context, req Request) (policy.Snapshot, error
 	return r.cfg.Policy.Resolve(manifest, req.Overrides, r.cfg.Host())
 }
 
+// Pause refuses new execs with an error until resume is called.
+func (r *Runner) Pause(why *fault.Error) (resume func()) {
+	r.commands.Pause(why)
+	return r.commands.Resume
+}
+
+// Lose kills the execs in progress, because other nodes have ended their rows, and returns when all have ended. Call it after Pause.
+func (r *Runner) Lose() { r.commands.Lose() }
+
 // Drain refuses new execs, lets the running ones end until ctx does, kills the rest, and returns when every row is closed. Safe to call
 // twice.
 func (r *Runner) Drain(ctx context.Context) { r.commands.Drain(ctx) }

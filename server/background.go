@@ -24,6 +24,7 @@ func (s *Server) startBackground(context.Context) error {
 	collected := newCollectedVersions(s.registry)
 	for _, work := range []func(){
 		func() { s.audit.Run(ctx) },
+		func() { s.member.Run(ctx) },
 		func() { s.dispatcher.Run(taking) },
 		func() {
 			if carrier := s.db.Carrier(); carrier != nil {

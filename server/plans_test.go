@@ -26,7 +26,7 @@ var bounded = []struct{ statement, why string }{
 	{"SELECT exec_id, created_at, status, skill_id, duration_ms FROM (SELECT", "it sorts the newest"},
 	{"exec_id IN (SELECT value FROM json_each(", "it sorts one page"},
 	{"WITH RECURSIVE b (agent_id) AS", "it sorts one page"},
-	{"SELECT node_id, version, started_at, seen_at FROM nodes", "nodes are few"},
+	{" FROM nodes WHERE seen_at > ", "nodes are few"},
 	{" FROM audit_retention", "the removals that are under way, and retention.MaxHolds"},
 	{"INSERT INTO audit_holds", "retention.MaxHolds"},
 	{"UPDATE sandbox_exec_jobs", "of no page; storetest has its plan"},

@@ -33,6 +33,7 @@ import (
 	"secbox/keyed"
 	"secbox/mcpserver"
 	"secbox/mcpserver/userservers"
+	"secbox/nodes"
 	"secbox/offload"
 	"secbox/registry"
 	"secbox/replay"
@@ -103,6 +104,7 @@ type Server struct {
 	results      *offload.Store
 	feishu       *feishu.Client // nil: off
 	provider     *sso.Provider  // of the console's single sign-on; nil: off
+	member       *nodes.Member
 	listener     net.Listener
 
 	userServers *userservers.Manager // nil: none
@@ -150,6 +152,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.makeUserServers,
 		s.listen,
 		s.makeHandler,
+		s.join,
 		s.recordStart,
 		s.startBackground,
 		s.serve,
@@ -224,6 +227,7 @@ func (s *Server) shutdown(ctx context.Context) error {
 		s.sweep(ctx)
 	}
 	s.recordEnd(ctx)
+	s.leave(ctx)
 	s.stop()
 	s.background.Wait()
 	s.flushSpans()

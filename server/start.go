@@ -155,7 +155,7 @@ func (s *Server) openKey(context.Context) (err error) {
 func (s *Server) openAudit(context.Context) (err error) {
 	s.audit, err = audit.NewLog(audit.Config{
 		Store: s.db.Audit(), Dir: filepath.Join(s.state.Path(), "spool"),
-		Node: audit.Node{NodeID: s.state.NodeID(), Version: Version, StartedAt: time.Now()}, Logger: s.log,
+		NodeID: s.state.NodeID(), Logger: s.log,
 		FreeBytes: s.freeBytes, FreeMinBytes: uint64(s.settings.Sandbox.DiskFreeMinBytes),
 	})
 	return err
@@ -318,7 +318,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	live := follow.New(followed{runs}, s.audit)
 	s.pages, err = console.New(console.Config{
 		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads, Activity: s.activity, Commands: s.audit},
-		Events: s.audit, Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Audit(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.hub,
+		Events: s.audit, Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Nodes(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.hub,
 		AdminEvents: s.db.AdminEvents(), Registry: s.published, Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,
 		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now).Trust(s.settings.Console.OIDC.Issuer), SignOn: s.signOn(), Tokens: s.tokens, Version: Version, Logger: s.log,
 	})

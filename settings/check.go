@@ -34,6 +34,7 @@ const minAdminToken = 16
 func (s Settings) check() []fault.Field {
 	var p problems
 	s.checkServer(&p)
+	s.Node.check(&p)
 	s.HTTP.check(&p)
 	s.Sandbox.check(&p)
 	s.Pool.check(&p)
@@ -178,6 +179,10 @@ func (a Audit) check(p *problems) {
 		}
 		seen[w.Key.Name()] = true
 	}
+}
+
+func (s Node) check(p *problems) {
+	between(p, "node.lease_seconds", int64(s.LeaseSeconds), 2, 3600, "seconds; a dead node is noticed after as many")
 }
 
 func (s Sandboxes) check(p *problems) {

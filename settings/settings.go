@@ -19,6 +19,7 @@ type Settings struct {
 	LogFormat   string `yaml:"log_format" flag:"log-format" doc:"Format of log lines: text or json."`
 	AdminToken  Secret `yaml:"admin_token" source:"env" default:"none" doc:"Token with the role admin that always exists, at least 16 characters. Environment only, so that it is in no file."`
 
+	Node    Node    `yaml:"node"`
 	HTTP    HTTP    `yaml:"http"`
 	Sandbox Sandbox `yaml:"sandbox"`
 	Pool    Pool    `yaml:"pool"`
@@ -33,6 +34,11 @@ type Settings struct {
 	MCPServers MCPServers `yaml:"mcp_servers" default:"none" doc:"MCP servers that run in users' sandboxes, by agent (* is all agents) and name; see mcp.md. As a variable, the same as JSON."`
 
 	origin origin // not a setting; see Command
+}
+
+// Node is about this node among those that share a database.
+type Node struct {
+	LeaseSeconds int `yaml:"lease_seconds" doc:"Seconds after its last sign of life in the database after which another node ends this one's execs as lost. Give all nodes the same."`
 }
 
 // HTTP is about the server and its clients.
@@ -190,6 +196,7 @@ func Default() Settings {
 		Addr:      "127.0.0.1:8003",
 		LogLevel:  "info",
 		LogFormat: "text",
+		Node:      Node{LeaseSeconds: 15},
 		HTTP: HTTP{
 			MaxBodyBytes:   32 << 20,
 			MaxConnections: 4096, // an idle one takes some 20 KB

@@ -11,6 +11,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/jobs"
+	"secbox/nodes"
 	"secbox/registry"
 	"secbox/retention"
 	"secbox/sandbox"
@@ -29,6 +30,7 @@ const File = "secbox.db"
 type Database interface {
 	Audit() audit.Store
 	Jobs() jobs.Store
+	Nodes() nodes.Store
 	Carrier() jobs.Carrier // nil: the database is for one node
 	Tokens() tokens.Store
 	Skills() skills.Registry

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"secbox/admin"
-	"secbox/audit"
 	"secbox/fault"
+	"secbox/nodes"
 	"secbox/server"
 	"secbox/settings"
 	"secbox/skills/library"
@@ -85,7 +85,7 @@ func (c *command) repair(ctx context.Context, s settings.Settings, opts repair.O
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	if !opts.DryRun {
-		if err := waitForNodes(ctx, db.Audit(), own, c.stderr); err != nil {
+		if err := waitForNodes(ctx, db.Nodes(), own, c.stderr); err != nil {
 			return report, err
 		}
 		if err := admin.Record(ctx, db.AdminEvents(), admin.SkillsRepair, "", map[string]any{"all_lost": opts.AllLost}); err != nil {
@@ -109,19 +109,19 @@ const (
 )
 
 // waitForNodes returns when no other node is running. It waits for nodes that have just stopped; a heartbeat of another node is an error.
-func waitForNodes(ctx context.Context, nodes audit.Store, own string, stderr io.Writer) error {
-	var first []audit.Node
+func waitForNodes(ctx context.Context, known nodes.Store, own string, stderr io.Writer) error {
+	var first []nodes.Node
 	for warned := false; ; {
-		seen, err := nodes.Nodes(ctx, nodeTimeout)
+		seen, err := known.List(ctx, nodeTimeout)
 		if err != nil {
 			return err
 		}
-		seen = slices.DeleteFunc(seen, func(n audit.Node) bool { return n.NodeID == own })
+		seen = slices.DeleteFunc(seen, func(n nodes.Node) bool { return n.NodeID == own })
 		if len(seen) == 0 {
 			return nil
 		}
 		for _, n := range seen {
-			at := slices.IndexFunc(first, func(f audit.Node) bool { return f.NodeID == n.NodeID })
+			at := slices.IndexFunc(first, func(f nodes.Node) bool { return f.NodeID == n.NodeID })
 			if first != nil && (at < 0 || !n.SeenAt.Equal(first[at].SeenAt)) {
 				return fault.New(fault.StateDirInUse,
 					"the node %s is running: stop all servers of this installation and run this again, or use --dry-run", n.NodeID)

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"secbox/audit"
 	"secbox/fault"
+	"secbox/nodes"
 	"secbox/store"
 )
 
@@ -18,21 +18,21 @@ func TestRepairWaitsForNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	if err := waitForNodes(t.Context(), db.Audit(), "own", t.Output()); err != nil {
+	if err := waitForNodes(t.Context(), db.Nodes(), "own", t.Output()); err != nil {
 		t.Errorf("without nodes: %v", err)
 	}
 	beat := func(id string) {
-		if err := db.Audit().Heartbeat(t.Context(), audit.Node{NodeID: id, StartedAt: time.Now()}); err != nil {
+		if _, err := db.Nodes().Join(t.Context(), nodes.Node{NodeID: id, StartedAt: time.Now()}, time.Minute); err != nil {
 			t.Error(err)
 		}
 	}
 	beat("own")
-	if err := waitForNodes(t.Context(), db.Audit(), "own", t.Output()); err != nil {
+	if err := waitForNodes(t.Context(), db.Nodes(), "own", t.Output()); err != nil {
 		t.Errorf("only this node is there: %v", err)
 	}
 	beat("other")
 	done := make(chan error)
-	go func() { done <- waitForNodes(t.Context(), db.Audit(), "own", t.Output()) }()
+	go func() { done <- waitForNodes(t.Context(), db.Nodes(), "own", t.Output()) }()
 	for {
 		select {
 		case err := <-done:

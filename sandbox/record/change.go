@@ -71,8 +71,8 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 func changeVerdict(ctx context.Context, err error) (audit.Status, audit.Reason, string) {
 	message := fault.From(err).Message
 	code := fault.CodeOf(err)
-	if reason, detail := lifecycle.Killed(ctx); reason != "" && code != fault.OutcomeUnknown {
-		return audit.Canceled, reason, detail
+	if status, reason, detail := lifecycle.Killed(ctx); reason != "" && code != fault.OutcomeUnknown {
+		return status, reason, detail
 	}
 	switch code {
 	case fault.InvalidRequest:

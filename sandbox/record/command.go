@@ -242,6 +242,8 @@ func (c *command) callerError(ctx context.Context, err error) error {
 		err = fault.Wrap(fault.ShuttingDown, err, "the command was %s; check its effects before you try again", r.Detail)
 	case r.ErrorReason == audit.ShuttingDown && ctx.Err() != nil:
 		err = fault.Wrap(fault.ShuttingDown, err, "the command was killed because this node is shutting down; check its effects before you try again")
+	case r.ErrorReason == audit.NodeLost && ctx.Err() != nil:
+		err = fault.Wrap(fault.ShuttingDown, err, "the command was killed because this node had lost its lease on the database; check its effects before you try again")
 	case fault.Is(err, fault.Internal) && r.ErrorReason == audit.InternalError:
 		c.cfg.Logger.Error("a command in a sandbox failed", "exec", r.ExecID, "error", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"time"
 
+	"secbox/fault"
 	"secbox/keyed"
 	"secbox/lifecycle"
 	"secbox/lifecycle/output"
@@ -120,6 +121,15 @@ func (r *Recorder) OpenOutput(execID, stream string) (io.ReadSeekCloser, int64) 
 
 // Running is how many commands run now.
 func (r *Recorder) Running() int { return r.commands.Running() }
+
+// Pause refuses new commands with an error until resume is called. File operations go on.
+func (r *Recorder) Pause(why *fault.Error) (resume func()) {
+	r.commands.Pause(why)
+	return r.commands.Resume
+}
+
+// Lose kills the commands in progress, because other nodes have ended their rows, and returns when all have ended. Call it after Pause.
+func (r *Recorder) Lose() { r.commands.Lose() }
 
 // Drain refuses new commands, lets the running ones end until ctx does, kills the rest, and returns when every row is closed. File operations
 // go on until Close. Safe to call twice.

@@ -88,7 +88,7 @@ func setUp(t *testing.T, store audit.Store, change ...func(*record.Config)) *fix
 	t.Helper()
 	f := &fixture{t: t, dir: t.TempDir(), tools: sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: t.TempDir()}, ended: &endings{}}
 	var err error
-	if f.log, err = audit.NewLog(audit.Config{Store: store, Dir: filepath.Join(t.TempDir(), "spool"), Node: audit.Node{NodeID: "n"}, Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if f.log, err = audit.NewLog(audit.Config{Store: store, Dir: filepath.Join(t.TempDir(), "spool"), NodeID: "n", Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 	resolver, err := policy.New(policy.Config{SettingsDigest: "sha256:s"})

@@ -63,8 +63,8 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 		return audit.Lost, audit.OutcomeUnknown, message
 	}
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
-		if reason, detail := lifecycle.Killed(ctx); reason != "" {
-			return audit.Canceled, reason, detail
+		if status, reason, detail := lifecycle.Killed(ctx); reason != "" {
+			return status, reason, detail
 		}
 		return audit.Canceled, audit.ReasonCanceled, "canceled because its caller gave up"
 	}
@@ -116,6 +116,6 @@ func withID(err error, execID string) error {
 
 // canceled reports whether Cancel ended the context.
 func canceled(ctx context.Context) bool {
-	reason, _ := lifecycle.Killed(ctx)
+	_, reason, _ := lifecycle.Killed(ctx)
 	return reason == audit.ReasonCanceled
 }

@@ -22,6 +22,7 @@ import (
 	"secbox/fault"
 	"secbox/jobs"
 	"secbox/migrations"
+	"secbox/nodes"
 	"secbox/registry"
 	"secbox/retention"
 	"secbox/sandbox"
@@ -140,6 +141,15 @@ func (db *DB) Audit() audit.Store { return records{row.Records{Database: db.stat
 // Jobs returns the store of the jobs of asynchronous execs.
 func (db *DB) Jobs() jobs.Store {
 	return row.Jobs{Database: db.statements(), Lock: " FOR UPDATE SKIP LOCKED"}
+}
+
+// Nodes returns the store of nodes.
+func (db *DB) Nodes() nodes.Store {
+	return row.Nodes{Database: db.statements(), Tx: func(ctx context.Context, fn func(row.Run, func(string) ([]string, error)) error) error {
+		return db.inTx(ctx, func(run row.Run) error {
+			return fn(run, func(nodeID string) ([]string, error) { return loseOpen(ctx, run, nodeID, nil) })
+		})
+	}}
 }
 
 // Tokens returns the store of tokens.

@@ -33,7 +33,7 @@ var (
 		" SELECT count(*) FROM ins"
 
 	startQueued = "WITH up AS (UPDATE sandbox_execs SET status = 'running', " + row.StartSet +
-		" WHERE exec_id = $1 AND status = 'queued' RETURNING *)," +
+		" WHERE exec_id = $1 AND status = 'queued' AND " + row.StartLeased + " RETURNING *)," +
 		" held AS (UPDATE sandbox_exec_jobs AS j SET taken_by = up.node_id FROM up WHERE up.async AND j.exec_id = up.exec_id)," +
 		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
 		" SELECT exec_id, 'started', statement_timestamp(), node_id, " + brief("up") + " FROM up)" +
@@ -157,10 +157,14 @@ func (s records) Close(ctx context.Context, r audit.Record) error {
 // LoseOpen implements audit.Store. The database's clock may be behind the one that wrote created_at and started_at, and an exec must not
 // end before its start.
 func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) ([]string, error) {
+	return loseOpen(ctx, s.Write, nodeID, except)
+}
+
+func loseOpen(ctx context.Context, run row.Run, nodeID string, except []string) ([]string, error) {
 	if except == nil {
 		except = []string{}
 	}
-	return row.All(ctx, s.Write, row.Value[string],
+	return row.All(ctx, run, row.Value[string],
 		"WITH cur AS (SELECT exec_id, greatest(statement_timestamp(), created_at, started_at) AS ended FROM sandbox_execs"+
 			" WHERE node_id = $1 AND status IN ('queued', 'running') AND exec_id <> ALL ($2) ORDER BY created_at, exec_id FOR UPDATE),"+
 			" up AS (UPDATE sandbox_execs AS e SET status = 'lost', error_reason = 'node_lost', detail = $3, ended_at = cur.ended,"+

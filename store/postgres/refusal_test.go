@@ -139,7 +139,7 @@ func calls(t *testing.T, db *postgres.DB) map[string]func() error {
 		"List":           func() error { _, _, err := s.List(ctx, audit.Filter{}, nil, 10); return err },
 		"Events":         func() error { _, err := s.Events(ctx, "r"); return err },
 		"LoseOpen":       func() error { _, err := s.LoseOpen(ctx, "n1", nil); return err },
-		"Heartbeat":      func() error { return s.Heartbeat(ctx, audit.Node{NodeID: "n", StartedAt: time.Now()}) },
+		"Renew":          func() error { _, _, err := db.Nodes().Renew(ctx, "n", 1, time.Minute); return err },
 		"InstallationID": func() error { _, err := s.InstallationID(ctx); return err },
 		"Ping":           func() error { return s.Ping(ctx) },
 		"Tokens":         func() error { _, err := db.Tokens().Any(ctx); return err },
@@ -184,7 +184,7 @@ func TestLockedTable(t *testing.T) {
 	release := holdLock(t, url)
 	var all sync.WaitGroup
 	for name, call := range calls(t, db) {
-		if name == "Heartbeat" || name == "InstallationID" || name == "Ping" || name == "Tokens" || name == "Events" {
+		if name == "Renew" || name == "InstallationID" || name == "Ping" || name == "Tokens" || name == "Events" {
 			continue // other tables
 		}
 		all.Go(func() {
@@ -212,7 +212,7 @@ func TestReadOnlyDatabase(t *testing.T) {
 	name := url[strings.LastIndex(url, "/test_")+1 : strings.Index(url, "?")]
 	cluster.SQL(t, "postgres", "ALTER DATABASE "+name+" SET default_transaction_read_only = on")
 	db = open(t, url) // migrated already, so there is nothing to write
-	for _, write := range []string{"Open", "Close", "Heartbeat", "Ping"} {
+	for _, write := range []string{"Open", "Close", "Renew", "Ping"} {
 		err := calls(t, db)[write]()
 		if !fault.Is(err, fault.DatabaseUnavailable) || !strings.Contains(err.Error(), "read-only") {
 			t.Errorf("%s: %v", write, err)

@@ -22,6 +22,7 @@ import (
 	"secbox/fault"
 	"secbox/jobs"
 	"secbox/migrations"
+	"secbox/nodes"
 	"secbox/registry"
 	"secbox/retention"
 	"secbox/sandbox"
@@ -141,6 +142,17 @@ func (db *DB) Audit() audit.Store { return records{row.Records{Database: db.stat
 
 // Jobs returns the store of the jobs of asynchronous execs.
 func (db *DB) Jobs() jobs.Store { return row.Jobs{Database: db.statements()} }
+
+// Nodes returns the store of nodes.
+func (db *DB) Nodes() nodes.Store {
+	return row.Nodes{Database: db.statements(), Tx: func(ctx context.Context, fn func(row.Run, func(string) ([]string, error)) error) error {
+		return db.inTx(ctx, func(tx tx) error {
+			return fn(tx.each, func(nodeID string) ([]string, error) {
+				return records{row.Records{Database: db.statements()}, db}.loseOpen(ctx, tx, nodeID, nil)
+			})
+		})
+	}}
+}
 
 // Carrier returns nil: there is one node.
 func (db *DB) Carrier() jobs.Carrier { return nil }

@@ -14,7 +14,7 @@ var (
 	insertExec = "INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.InsertParams + ")"
 
 	startQueued = "UPDATE sandbox_execs SET status = 'running', " + row.StartSet +
-		" WHERE exec_id = $1 AND status = 'queued' RETURNING " + row.ColumnList
+		" WHERE exec_id = $1 AND status = 'queued' AND " + row.StartLeased + " RETURNING " + row.ColumnList
 
 	setEnd      = "UPDATE sandbox_execs SET " + row.CloseSet + " WHERE exec_id = $1"
 	endOpen     = setEnd + " AND " + row.CloseOwn + " AND status IN ('queued', 'running') RETURNING " + row.ColumnList
@@ -165,31 +165,36 @@ func (s records) ended(tx tx, r audit.Record, kind audit.EventKind) error {
 
 // LoseOpen implements audit.Store.
 func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) ([]string, error) {
-	lost := []string{}
-	err := s.db.inTx(ctx, func(tx tx) error {
-		now := s.db.clock()
-		open, err := row.All(ctx, tx.each, row.ScanRecord, row.SelectExecs+" WHERE node_id = $1 AND status IN ('queued', 'running')"+
-			" AND exec_id NOT IN (SELECT value FROM json_each($2)) ORDER BY created_at, exec_id", row.Text(nodeID), s.Set(append([]string{}, except...)))
-		if err != nil {
-			return err
-		}
-		for _, r := range open {
-			r, args, err := row.CloseArgs(row.Lose(r, now), encodeTime)
-			if err != nil {
-				return err
-			}
-			if _, err := tx.exec(setEnd, args...); err != nil {
-				return err
-			}
-			if err := s.ended(tx, r, audit.EventEnded); err != nil {
-				return err
-			}
-			lost = append(lost, r.ExecID)
-		}
-		return nil
+	var lost []string
+	err := s.db.inTx(ctx, func(tx tx) (err error) {
+		lost, err = s.loseOpen(ctx, tx, nodeID, except)
+		return err
 	})
 	if err != nil {
 		return nil, err
+	}
+	return lost, nil
+}
+
+func (s records) loseOpen(ctx context.Context, tx tx, nodeID string, except []string) ([]string, error) {
+	lost, now := []string{}, s.db.clock()
+	open, err := row.All(ctx, tx.each, row.ScanRecord, row.SelectExecs+" WHERE node_id = $1 AND status IN ('queued', 'running')"+
+		" AND exec_id NOT IN (SELECT value FROM json_each($2)) ORDER BY created_at, exec_id", row.Text(nodeID), s.Set(append([]string{}, except...)))
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range open {
+		r, args, err := row.CloseArgs(row.Lose(r, now), encodeTime)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := tx.exec(setEnd, args...); err != nil {
+			return nil, err
+		}
+		if err := s.ended(tx, r, audit.EventEnded); err != nil {
+			return nil, err
+		}
+		lost = append(lost, r.ExecID)
 	}
 	return lost, nil
 }

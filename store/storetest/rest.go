@@ -9,6 +9,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/nodes"
 	"secbox/skills"
 )
 
@@ -42,59 +43,6 @@ func immutableEvents(t *testing.T, f Fixture) {
 	after := mustEvents(t, s, r.ExecID)
 	if len(before) != 2 || len(after) != 2 || string(before[0].Data) != string(after[0].Data) || before[1].Kind != after[1].Kind {
 		t.Errorf("events changed:\n%v\n%v", before, after)
-	}
-}
-
-func heartbeat(t *testing.T, f Fixture) {
-	s := f.Audit()
-	n := audit.Node{NodeID: "n1", Version: "1.0", StartedAt: base, SeenAt: time.Unix(0, 0)}
-	for range 2 {
-		if err := s.Heartbeat(t.Context(), n); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n.Version = "1.1"
-	if err := s.Heartbeat(t.Context(), n); err != nil {
-		t.Fatal(err)
-	}
-	// One line per node; the time is the database's, not the caller's.
-	for statement, want := range map[string]string{
-		"SELECT count(*) FROM nodes": "1",
-		"SELECT version FROM nodes":  "1.1",
-		"SELECT CAST(count(*) AS text) FROM nodes WHERE seen_at > started_at": "1",
-	} {
-		if got, err := f.SQL(statement); err != nil || got != want {
-			t.Errorf("%s: %q, %v; want %q", statement, got, err, want)
-		}
-	}
-}
-
-func nodesSeen(t *testing.T, f Fixture) {
-	s := f.Audit()
-	if nodes, err := s.Nodes(t.Context(), time.Hour); err != nil || nodes == nil || len(nodes) != 0 {
-		t.Errorf("an empty table: %+v, %v", nodes, err)
-	}
-	for _, id := range []string{"n2", "n1", "old"} {
-		if err := s.Heartbeat(t.Context(), audit.Node{NodeID: id, Version: "1.0", StartedAt: base}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	back := "3600000000"
-	if f.Kind() == "postgres" {
-		back = "interval '1 hour'"
-	}
-	if _, err := f.SQL("UPDATE nodes SET seen_at = seen_at - " + back + " WHERE node_id = 'old'"); err != nil {
-		t.Fatal(err)
-	}
-	for within, want := range map[time.Duration]int{30 * time.Minute: 2, 2 * time.Hour: 3, 0: 0} {
-		nodes, err := s.Nodes(t.Context(), within)
-		if err != nil || len(nodes) != want {
-			t.Fatalf("within %v: %+v, %v", within, nodes, err)
-		}
-		if want > 0 && (nodes[0].NodeID != "n1" || nodes[1].NodeID != "n2" || nodes[0].Version != "1.0" || !nodes[0].StartedAt.Equal(base) ||
-			time.Since(nodes[0].SeenAt).Abs() > time.Hour) {
-			t.Errorf("within %v: %+v", within, nodes)
-		}
 	}
 }
 
@@ -171,24 +119,27 @@ func closed(t *testing.T, f Fixture) {
 	}
 	r := record()
 	for name, call := range map[string]func() error{
-		"Open":      func() error { _, err := db.Audit().Open(t.Context(), r); return err },
-		"Start":     func() error { _, err := db.Audit().Start(t.Context(), r); return err },
-		"Close":     func() error { return db.Audit().Close(t.Context(), ended(r)) },
-		"Get":       func() error { _, err := db.Audit().Get(t.Context(), r.ExecID); return err },
-		"List":      func() error { _, _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 1); return err },
-		"Outlines":  func() error { return db.Audit().Outlines(t.Context(), base, base, 1, func(audit.Outline) {}) },
-		"Hours":     func() error { return db.Audit().Hours(t.Context(), base, base, "", func(audit.HourCount) {}) },
-		"Events":    func() error { _, err := db.Audit().Events(t.Context(), r.ExecID); return err },
-		"LoseOpen":  func() error { _, err := db.Audit().LoseOpen(t.Context(), "n1", nil); return err },
-		"Heartbeat": func() error { return db.Audit().Heartbeat(t.Context(), audit.Node{NodeID: "n", StartedAt: base}) },
-		"Ping":      func() error { return db.Audit().Ping(t.Context()) },
-		"Tokens":    func() error { _, err := db.Tokens().List(t.Context()); return err },
-		"Names":     func() error { _, err := db.Tokens().Names(t.Context(), []string{"x"}); return err },
-		"Skills":    func() error { _, err := db.Skills().List(t.Context(), "a", "", "", 1); return err },
-		"Set":       func() error { _, err := db.Skills().Set(t.Context(), baseline("s"), nil, version(1)); return err },
-		"Remove":    func() error { return db.Skills().Remove(t.Context(), baseline("s"), version(1)) },
-		"Pin":       func() error { _, err := db.Skills().Pin(t.Context(), "a", "u"); return err },
-		"Digests":   func() error { _, err := db.Skills().Digests(t.Context(), "a", skills.Version{}, 1); return err },
+		"Open":     func() error { _, err := db.Audit().Open(t.Context(), r); return err },
+		"Start":    func() error { _, err := db.Audit().Start(t.Context(), r); return err },
+		"Close":    func() error { return db.Audit().Close(t.Context(), ended(r)) },
+		"Get":      func() error { _, err := db.Audit().Get(t.Context(), r.ExecID); return err },
+		"List":     func() error { _, _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 1); return err },
+		"Outlines": func() error { return db.Audit().Outlines(t.Context(), base, base, 1, func(audit.Outline) {}) },
+		"Hours":    func() error { return db.Audit().Hours(t.Context(), base, base, "", func(audit.HourCount) {}) },
+		"Events":   func() error { _, err := db.Audit().Events(t.Context(), r.ExecID); return err },
+		"LoseOpen": func() error { _, err := db.Audit().LoseOpen(t.Context(), "n1", nil); return err },
+		"Join": func() error {
+			_, err := db.Nodes().Join(t.Context(), nodes.Node{NodeID: "n", StartedAt: base}, time.Minute)
+			return err
+		},
+		"Ping":    func() error { return db.Audit().Ping(t.Context()) },
+		"Tokens":  func() error { _, err := db.Tokens().List(t.Context()); return err },
+		"Names":   func() error { _, err := db.Tokens().Names(t.Context(), []string{"x"}); return err },
+		"Skills":  func() error { _, err := db.Skills().List(t.Context(), "a", "", "", 1); return err },
+		"Set":     func() error { _, err := db.Skills().Set(t.Context(), baseline("s"), nil, version(1)); return err },
+		"Remove":  func() error { return db.Skills().Remove(t.Context(), baseline("s"), version(1)) },
+		"Pin":     func() error { _, err := db.Skills().Pin(t.Context(), "a", "u"); return err },
+		"Digests": func() error { _, err := db.Skills().Digests(t.Context(), "a", skills.Version{}, 1); return err },
 	} {
 		if err := call(); !fault.Is(err, fault.DatabaseUnavailable) {
 			t.Errorf("%s: %v", name, err)

@@ -18,6 +18,7 @@ import (
 	"secbox/admin"
 	"secbox/audit"
 	"secbox/jobs"
+	"secbox/nodes"
 	"secbox/registry"
 	"secbox/retention"
 	"secbox/sandbox"
@@ -33,6 +34,7 @@ type Database interface {
 	planprobe.Database
 	Audit() audit.Store
 	Jobs() jobs.Store
+	Nodes() nodes.Store
 	Tokens() tokens.Store
 	Skills() skills.Registry
 	Sandboxes() sandbox.Choices
@@ -145,8 +147,11 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"a verification names every attack on artifacts", verifyArtifacts},
 		{"a verification finds nothing wrong in lost and corrected and removed execs", verifyLives},
 		{"a damaged cell hides no other", damagedCells},
-		{"a heartbeat carries the database's time", heartbeat},
-		{"nodes are those that have beaten lately", nodesSeen},
+		{"a lease is renewed under its epoch only", leases},
+		{"nodes are those that were seen lately", nodesSeen},
+		{"a node whose lease has ended is retired", retiring},
+		{"of concurrent retirings one ends the execs", retiringRace},
+		{"a retired node starts nothing", retiredStarts},
 		{"the installation's id is made once", installationID},
 		{"a ping writes nothing", ping},
 		{"a canceled caller gets its cancellation", canceled},

@@ -31,7 +31,7 @@ func (s *refusing) Close(ctx context.Context, r audit.Record) error {
 func verifyLives(t *testing.T, f Fixture) {
 	e, left := newEvidence(t, f), newFiles(t)
 	store := &refusing{Store: e.Audit(), down: true}
-	node, err := audit.NewLog(audit.Config{Store: store, Dir: filepath.Join(t.TempDir(), "spool"), Node: audit.Node{NodeID: "n2"}, Logger: discard})
+	node, err := audit.NewLog(audit.Config{Store: store, Dir: filepath.Join(t.TempDir(), "spool"), NodeID: "n2", Logger: discard})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -97,8 +97,9 @@ var (
 	InsertParams   = insertParams()                // "$1, $2, …", one for each column
 	StartSet       = assignments(onStart)          // what Start sets beside the status
 	CloseSet       = assignments(onClose)
-	CloseOwn       = ownNode(onClose) // the condition that the row has no node yet or that of the closed record
-	summaryColumns = withoutLarge()   // ColumnList with empty values for the large columns
+	CloseOwn       = "node_id IN ('', " + nodeParam(onClose) + ")" // the condition that the row has no node yet or that of the closed record
+	StartLeased    = leased(nodeParam(onStart))                    // the condition that the lease of the record's node was not retired
+	summaryColumns = withoutLarge()                                // ColumnList with empty values for the large columns
 	commandColumns = withoutLarge("args", "large_lists")
 	onlyCommands   = strings.Join(commandNames, ", ")
 )
@@ -139,8 +140,8 @@ func assignments(set use) string {
 	return strings.Join(parts, ", ")
 }
 
-// ownNode is a condition on the row's node_id. It uses the parameter of assignments.
-func ownNode(set use) string {
+// nodeParam is the parameter of assignments that has the node_id.
+func nodeParam(set use) string {
 	param := 1
 	for _, c := range columns(&audit.Record{}) {
 		if c.use&set != 0 {
@@ -150,7 +151,7 @@ func ownNode(set use) string {
 			break
 		}
 	}
-	return "node_id IN ('', $" + strconv.Itoa(param) + ")"
+	return "$" + strconv.Itoa(param)
 }
 
 func withoutLarge(except ...string) string {

@@ -118,12 +118,16 @@ func (db Jobs) Return(ctx context.Context, node, execID string) error {
 
 // ReturnAll implements jobs.Store.
 func (db Jobs) ReturnAll(ctx context.Context, node string) (int, error) {
-	returned, err := All(ctx, db.Write, Value[string], "UPDATE sandbox_exec_jobs SET taken_by = '' WHERE taken_by <> '' AND taken_by = $1"+queuedOnly+" RETURNING exec_id", Text(node))
+	returned, err := All(ctx, db.Write, Value[string], returnAll, Text(node))
 	return len(returned), err
 }
 
-// queuedOnly is the condition that the row of a job has not started.
-const queuedOnly = " AND EXISTS (SELECT 1 FROM sandbox_execs AS e WHERE e.exec_id = sandbox_exec_jobs.exec_id AND e.status = 'queued')"
+const (
+	// queuedOnly is the condition that the row of a job has not started.
+	queuedOnly = " AND EXISTS (SELECT 1 FROM sandbox_execs AS e WHERE e.exec_id = sandbox_exec_jobs.exec_id AND e.status = 'queued')"
+
+	returnAll = "UPDATE sandbox_exec_jobs SET taken_by = '' WHERE taken_by <> '' AND taken_by = $1" + queuedOnly + " RETURNING exec_id"
+)
 
 // Waiting implements jobs.Store.
 func (db Jobs) Waiting(ctx context.Context) (n int, oldest time.Time, err error) {

@@ -137,27 +137,6 @@ func (db Records) Changes(ctx context.Context, after int64, limit int) (audit.Ch
 	return c, err
 }
 
-// Heartbeat implements audit.Store.
-func (db Records) Heartbeat(ctx context.Context, n audit.Node) error {
-	args := Params{Text(n.NodeID), Text(n.Version), db.EncodeTime(n.StartedAt)}
-	statement := "INSERT INTO nodes (node_id, version, started_at, seen_at) VALUES ($1, $2, $3, " + db.Now(&args) + ")" +
-		" ON CONFLICT (node_id) DO UPDATE SET version = excluded.version, started_at = excluded.started_at, seen_at = excluded.seen_at"
-	return db.Write(ctx, nil, statement, args...)
-}
-
-// Nodes implements audit.Store.
-func (db Records) Nodes(ctx context.Context, within time.Duration) ([]audit.Node, error) {
-	var args Params
-	statement := "SELECT node_id, version, started_at, seen_at FROM nodes WHERE seen_at > " + db.Ago(&args, within) + " ORDER BY node_id"
-	return All(ctx, db.Query, scanNode, statement, args...)
-}
-
-func scanNode(scan Scan) (audit.Node, error) {
-	var n audit.Node
-	err := scan(&n.NodeID, &n.Version, timeInto{&n.StartedAt}, timeInto{&n.SeenAt})
-	return n, err
-}
-
 // InstallationID implements audit.Store.
 func (db Records) InstallationID(ctx context.Context) (string, error) {
 	id, _, err := One(ctx, db.Query, Value[string], "SELECT id FROM installation")

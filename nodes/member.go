@@ -1,0 +1,169 @@
+package nodes
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// DefaultLease is the Lease of a Config without one.
+const DefaultLease = 15 * time.Second
+
+const renewals = 5 // in the time of a lease
+
+// Config configures a Member. Store, Node, Fence and Logger are required.
+type Config struct {
+	Store  Store
+	Node   Node
+	Lease  time.Duration // 0: DefaultLease
+	Logger *slog.Logger
+
+	// Fence is called when another node has retired the lease of this one. It kills what runs on this node, refuses new work, and returns when all has ended;
+	// resume is called when there is a new lease.
+	Fence func(ctx context.Context) (resume func())
+
+	// Retired is called after this node has retired another. May be nil.
+	Retired func(Retired)
+}
+
+// Member is this process as one of the nodes: Join once, then Run until the end, then Leave.
+type Member struct {
+	cfg Config
+
+	steps sync.Mutex // held for a step
+	left  bool
+
+	mu    sync.Mutex
+	epoch int64
+
+	renewed time.Time // when the last renewal that succeeded was sent
+	since   time.Time // from when on renewals have succeeded in time
+	resume  func()    // not nil: Fence has returned, and there is no new lease yet
+	down    bool      // the last call of the store failed
+}
+
+// NewMember makes a Member.
+func NewMember(cfg Config) *Member {
+	if cfg.Lease <= 0 {
+		cfg.Lease = DefaultLease
+	}
+	return &Member{cfg: cfg}
+}
+
+// Join begins the lease.
+func (m *Member) Join(ctx context.Context) error {
+	sent := time.Now()
+	epoch, err := m.cfg.Store.Join(ctx, m.cfg.Node, m.cfg.Lease)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.epoch = epoch
+	m.mu.Unlock()
+	m.renewed, m.since = sent, sent
+	return nil
+}
+
+// Run renews the lease, and retires those of other nodes that have ended, until ctx does.
+func (m *Member) Run(ctx context.Context) {
+	tick := time.NewTicker(m.cfg.Lease / renewals)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		m.report(ctx, m.step(ctx))
+	}
+}
+
+// Leave ends the lease, when nothing runs on this node any longer.
+func (m *Member) Leave(ctx context.Context) error {
+	m.steps.Lock()
+	defer m.steps.Unlock()
+	if m.left || m.Epoch() == 0 {
+		return nil
+	}
+	m.left = true
+	return m.cfg.Store.Leave(ctx, m.cfg.Node.NodeID, m.Epoch())
+}
+
+// Epoch is that of the present lease; 0 before Join.
+func (m *Member) Epoch() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.epoch
+}
+
+func (m *Member) step(ctx context.Context) error {
+	m.steps.Lock()
+	defer m.steps.Unlock()
+	if m.left {
+		return nil
+	}
+	if m.resume == nil {
+		held, err := m.renew(ctx)
+		if err != nil {
+			return err
+		}
+		if held {
+			return m.retire(ctx)
+		}
+		m.cfg.Logger.Warn("this node has lost its lease: it did not renew it in time, and another node has ended its execs as lost; those that still run are killed")
+		m.resume = m.cfg.Fence(ctx)
+	}
+	if err := m.Join(ctx); err != nil {
+		return err
+	}
+	m.resume()
+	m.resume = nil
+	m.cfg.Logger.Info("this node has a new lease", "epoch", m.Epoch())
+	return nil
+}
+
+func (m *Member) renew(ctx context.Context) (held bool, err error) {
+	sent := time.Now()
+	held, _, err = m.cfg.Store.Renew(ctx, m.cfg.Node.NodeID, m.Epoch(), m.cfg.Lease)
+	if err != nil || !held {
+		return held, err
+	}
+	if sent.Sub(m.renewed) > m.cfg.Lease/2 {
+		m.since = sent
+	}
+	m.renewed = sent
+	return true, nil
+}
+
+// retire retires the leases of other nodes that have ended. It waits until this node has renewed its own in time for as long as a lease lasts: after an
+// outage of the database all leases have ended, and all nodes may renew theirs first.
+func (m *Member) retire(ctx context.Context) error {
+	if m.renewed.Sub(m.since) < m.cfg.Lease {
+		return nil
+	}
+	for ctx.Err() == nil {
+		r, err := m.cfg.Store.Retire(ctx, m.cfg.Node.NodeID, m.cfg.Lease)
+		if err != nil || r == nil {
+			return err
+		}
+		m.cfg.Logger.Warn("the lease of another node has ended: its execs are lost, and its jobs that had not started wait again",
+			"node", r.NodeID, "lost", len(r.Lost), "returned", r.Returned)
+		if m.cfg.Retired != nil {
+			m.cfg.Retired(*r)
+		}
+	}
+	return nil
+}
+
+// report logs when the database stops answering and when it answers again, not every attempt.
+func (m *Member) report(ctx context.Context, err error) {
+	if ctx.Err() != nil || (err != nil) == m.down {
+		return
+	}
+	if m.down = err != nil; m.down {
+		m.cfg.Logger.Error("the database does not answer; execs are refused until it does", "err", err)
+	} else {
+		m.cfg.Logger.Info("the database answers again")
+	}
+}

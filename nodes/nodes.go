@@ -1,0 +1,53 @@
+// Package nodes keeps the leases of the nodes that share a database. A node renews its lease by the database's clock. When a lease has ended, another
+// node retires it: one transaction ends the node's open execs as lost and gives back the jobs whose execs have not started. Each lease has an epoch, so
+// that a node that was frozen, and wakes after that, learns it: it kills what it still runs before it takes a new lease. The package must not know SQL,
+// HTTP, nor what a node runs.
+package nodes
+
+import (
+	"context"
+	"time"
+)
+
+// Node is a core-api process, as the database knows it.
+type Node struct {
+	NodeID    string
+	Name      string // for people; need not be unique
+	Version   string
+	Address   string // URL that other nodes reach it at; empty: none
+	StartedAt time.Time
+
+	// Set by the store.
+	SeenAt     time.Time
+	LeaseUntil time.Time // zero: it has no lease
+	Epoch      int64     // counts the leases that began and those that were retired; 0 for a node of a version without leases
+	Draining   bool
+}
+
+// Retired is a node whose lease another node has retired.
+type Retired struct {
+	NodeID   string
+	Lost     []string // execs that were ended as lost
+	Returned int      // jobs that wait again
+}
+
+// Store has the nodes and their leases. Its times are those of the database's clock. All methods are safe for concurrent use, and fail with
+// fault.DatabaseUnavailable when the database does not answer.
+type Store interface {
+	// Join begins a lease under a new epoch, which it returns. A former epoch of the node ends, and so does its draining.
+	Join(ctx context.Context, n Node, lease time.Duration) (epoch int64, err error)
+
+	// Renew extends the lease, even one that has ended, unless its epoch was retired: then held is false.
+	Renew(ctx context.Context, nodeID string, epoch int64, lease time.Duration) (held, draining bool, err error)
+
+	// Leave ends the lease, unless its epoch was retired.
+	Leave(ctx context.Context, nodeID string, epoch int64) error
+
+	// Retire retires the lease of one node but this whose lease ended and that has not been seen for some time: in one transaction, its open execs end as
+	// lost, each with its event, and its jobs whose execs have not started wait again. It does the same for a node without a lease that has open execs or
+	// such jobs nevertheless. nil when there is none; call it again otherwise.
+	Retire(ctx context.Context, self string, unseen time.Duration) (*Retired, error)
+
+	// List returns the nodes that were seen within the duration, in the order of their ids; never nil. A node that has ended stays in the list for that time.
+	List(ctx context.Context, within time.Duration) ([]Node, error)
+}

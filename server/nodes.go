@@ -1,0 +1,61 @@
+package server
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"secbox/fault"
+	"secbox/nodes"
+)
+
+// join begins the lease of this node, before it runs anything. shutdown ends it.
+func (s *Server) join(ctx context.Context) error {
+	name, _ := os.Hostname() // only for people
+	s.member = nodes.NewMember(nodes.Config{
+		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Logger: s.log,
+		Node: nodes.Node{NodeID: s.state.NodeID(), Name: name, Version: Version, StartedAt: time.Now()},
+	})
+	return s.member.Join(ctx)
+}
+
+// fence ends what runs on this node, because another node has retired its lease. New work is refused until resume is called.
+func (s *Server) fence(ctx context.Context) (resume func()) {
+	why := fault.New(fault.ShuttingDown, "this node has lost its lease on the database and is ending what it ran; try another one, or again shortly")
+	why.RetryAfter = 5 * time.Second
+	resumeExecs, resumeCommands := s.runner.Pause(why), s.sandboxes.Pause(why)
+	s.runner.Lose()
+	s.sandboxes.Lose()
+	// Rows that were opened after the retirement, and jobs that were taken after it.
+	for {
+		lost, err := s.audit.Recover(ctx)
+		if err == nil {
+			_, err = s.db.Jobs().ReturnAll(ctx, s.state.NodeID())
+		}
+		if err == nil {
+			if len(lost) > 0 {
+				s.log.Warn("execs of this node that began after it had lost its lease are ended as lost", "execs", len(lost))
+			}
+			break
+		}
+		s.log.Warn("the database does not answer; this node waits with its new lease", "error", err)
+		if !wait(ctx, time.Second) {
+			break
+		}
+	}
+	return func() {
+		resumeExecs()
+		resumeCommands()
+		s.bell.Ring()
+	}
+}
+
+// leave ends the lease of this node, on which nothing runs any longer.
+func (s *Server) leave(ctx context.Context) {
+	if s.member == nil {
+		return
+	}
+	if err := s.member.Leave(context.WithoutCancel(ctx)); err != nil {
+		s.log.Warn("the lease of this node could not be ended; another node retires it", "error", err)
+	}
+}

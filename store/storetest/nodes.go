@@ -1,0 +1,204 @@
+package storetest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"secbox/audit"
+	"secbox/nodes"
+)
+
+func mustJoin(t *testing.T, f Fixture, id string) int64 {
+	t.Helper()
+	epoch, err := f.Nodes().Join(t.Context(), nodes.Node{NodeID: id, Name: "host", Version: "1.0", Address: "http://" + id + ":8003", StartedAt: base}, time.Hour)
+	if err != nil {
+		t.Fatalf("Join(%s): %v", id, err)
+	}
+	return epoch
+}
+
+// silence moves the lease of a node, or of a node without one the last sign of it, two hours into the past.
+func silence(t *testing.T, f Fixture, id string) {
+	back := "7200000000"
+	if f.Kind() == "postgres" {
+		back = "interval '2 hours'"
+	}
+	f.mustSQL(t, "UPDATE nodes SET seen_at = seen_at - "+back+", lease_until = lease_until - "+back+" WHERE node_id = '"+id+"'")
+}
+
+func leases(t *testing.T, f Fixture) {
+	s := f.Nodes()
+	if epoch := mustJoin(t, f, "n1"); epoch != 1 {
+		t.Errorf("the first epoch is %d", epoch)
+	}
+	if held, _, err := s.Renew(t.Context(), "n1", 1, time.Hour); !held || err != nil {
+		t.Errorf("renewed: %v, %v", held, err)
+	}
+	silence(t, f, "n1")
+	if held, _, err := s.Renew(t.Context(), "n1", 1, time.Hour); !held || err != nil {
+		t.Errorf("a lease that has ended, and that no node has retired, was not renewed: %v, %v", held, err)
+	}
+	f.mustSQL(t, "UPDATE nodes SET draining = "+map[string]string{"sqlite": "1", "postgres": "true"}[f.Kind()])
+	if held, draining, err := s.Renew(t.Context(), "n1", 1, time.Hour); !held || !draining || err != nil {
+		t.Errorf("draining: %v, %v, %v", held, draining, err)
+	}
+	if epoch := mustJoin(t, f, "n1"); epoch != 2 {
+		t.Errorf("the second epoch is %d", epoch)
+	}
+	for _, epoch := range []int64{0, 1, 3} {
+		if held, _, err := s.Renew(t.Context(), "n1", epoch, time.Hour); held || err != nil {
+			t.Errorf("epoch %d was renewed: %v", epoch, err)
+		}
+		if err := s.Leave(t.Context(), "n1", epoch); err != nil {
+			t.Error(err)
+		}
+	}
+	all, err := s.List(t.Context(), time.Minute)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("List = %+v, %v", all, err)
+	}
+	n := all[0]
+	if n.Draining || n.Epoch != 2 || n.LeaseUntil.Sub(n.SeenAt).Round(time.Second) != time.Hour || n.Address != "http://n1:8003" || n.Name != "host" || n.Version != "1.0" || !n.StartedAt.Equal(base) {
+		t.Errorf("the node: %+v", n)
+	}
+	if err := s.Leave(t.Context(), "n1", 2); err != nil {
+		t.Fatal(err)
+	}
+	if all, err = s.List(t.Context(), time.Minute); err != nil || len(all) != 1 || !all[0].LeaseUntil.IsZero() {
+		t.Errorf("after its end: %+v, %v", all, err)
+	}
+}
+
+func nodesSeen(t *testing.T, f Fixture) {
+	s := f.Nodes()
+	if seen, err := s.List(t.Context(), time.Hour); err != nil || seen == nil || len(seen) != 0 {
+		t.Errorf("an empty table: %+v, %v", seen, err)
+	}
+	for _, id := range []string{"n2", "n1", "old"} {
+		mustJoin(t, f, id)
+	}
+	silence(t, f, "old")
+	for within, want := range map[time.Duration][]string{time.Hour: {"n1", "n2"}, 3 * time.Hour: {"n1", "n2", "old"}, 0: nil} {
+		seen, err := s.List(t.Context(), within)
+		var ids []string
+		for _, n := range seen {
+			ids = append(ids, n.NodeID)
+		}
+		if err != nil || !slices.Equal(ids, want) {
+			t.Errorf("within %v: %v, %v; want %v", within, ids, err, want)
+		}
+	}
+}
+
+// retiring: only a lease that has ended is retired, once, with everything that was open.
+func retiring(t *testing.T, f Fixture) {
+	s, log := f.Nodes(), f.Audit()
+	mustJoin(t, f, "n1")
+	mustJoin(t, f, "n2")
+	running := in(record(), func(r *audit.Record) { r.NodeID = "n1" })
+	mustOpen(t, log, running)
+	others := in(record(), func(r *audit.Record) { r.NodeID = "n2" })
+	mustOpen(t, log, others)
+	taken := mustEnqueue(t, f, waiting("tok", audit.Normal))
+	if got, err := f.Jobs().Take(t.Context(), "n1", first()); err != nil || got == nil || got.ExecID != taken.ExecID {
+		t.Fatalf("Take = %+v, %v", got, err)
+	}
+	if r, err := s.Retire(t.Context(), "n2", time.Minute); r != nil || err != nil {
+		t.Errorf("a node with a lease was retired: %+v, %v", r, err)
+	}
+	silence(t, f, "n1")
+	if r, err := s.Retire(t.Context(), "n1", time.Minute); r != nil || err != nil {
+		t.Errorf("a node retired itself: %+v, %v", r, err)
+	}
+	if r, err := s.Retire(t.Context(), "n2", 3*time.Hour); r != nil || err != nil {
+		t.Errorf("a node that was seen lately was retired: %+v, %v", r, err)
+	}
+	r, err := s.Retire(t.Context(), "n2", time.Minute)
+	if err != nil || r == nil || r.NodeID != "n1" || !slices.Equal(r.Lost, []string{running.ExecID}) || r.Returned != 1 {
+		t.Fatalf("Retire = %+v, %v", r, err)
+	}
+	if again, err := s.Retire(t.Context(), "n2", time.Minute); again != nil || err != nil {
+		t.Errorf("retired twice: %+v, %v", again, err)
+	}
+	if got := mustGet(t, log, running.ExecID); got.Status != audit.Lost || got.ErrorReason != audit.NodeLost || got.NodeID != "n1" {
+		t.Errorf("the running exec: %+v", got)
+	}
+	if got := mustGet(t, log, others.ExecID); got.Status != audit.Running {
+		t.Errorf("the exec of another node is %s", got.Status)
+	}
+	if events := mustEvents(t, log, running.ExecID); len(events) != 3 || events[2].Kind != audit.EventEnded {
+		t.Errorf("the events: %+v", events)
+	}
+	if got, err := f.Jobs().Take(t.Context(), "n2", first()); err != nil || got == nil || got.ExecID != taken.ExecID {
+		t.Errorf("the job does not wait again: %+v, %v", got, err)
+	}
+	if held, _, err := s.Renew(t.Context(), "n1", 1, time.Hour); held || err != nil {
+		t.Errorf("a retired lease was renewed: %v", err)
+	}
+
+	late := in(record(), func(r *audit.Record) { r.NodeID = "n1" }) // opened when the node did not know yet
+	mustOpen(t, log, late)
+	if r, err := s.Retire(t.Context(), "n2", time.Minute); err != nil || r == nil || !slices.Equal(r.Lost, []string{late.ExecID}) {
+		t.Errorf("what began after it: %+v, %v", r, err)
+	}
+	if epoch := mustJoin(t, f, "n1"); epoch != 4 {
+		t.Errorf("the epoch of the next lease is %d", epoch)
+	}
+	if err := log.Close(t.Context(), ended(running)); err != nil {
+		t.Fatal(err)
+	}
+	if events := mustEvents(t, log, running.ExecID); len(events) != 4 || events[3].Kind != audit.EventCorrected {
+		t.Errorf("a late result is no correction: %+v", events)
+	}
+}
+
+func retiringRace(t *testing.T, f Fixture) {
+	mustJoin(t, f, "n1")
+	r := in(record(), func(r *audit.Record) { r.NodeID = "n1" })
+	mustOpen(t, f.Audit(), r)
+	silence(t, f, "n1")
+	const retirers = 4
+	lost := make(chan int, retirers)
+	for range retirers {
+		go func() {
+			r, err := f.Nodes().Retire(t.Context(), "n2", time.Minute)
+			if err != nil {
+				t.Error(err)
+			}
+			if r == nil {
+				lost <- 0
+			} else {
+				lost <- len(r.Lost)
+			}
+		}()
+	}
+	sum := 0
+	for range retirers {
+		sum += <-lost
+	}
+	if events := mustEvents(t, f.Audit(), r.ExecID); sum != 1 || len(events) != 3 {
+		t.Errorf("ended %d times, with the events %+v", sum, events)
+	}
+}
+
+// retiredStarts: the claim of a node without a lease fails, and the exec goes on waiting.
+func retiredStarts(t *testing.T, f Fixture) {
+	mustJoin(t, f, "n1")
+	r := mustEnqueue(t, f, waiting("tok", audit.Normal))
+	if got, err := f.Jobs().Take(t.Context(), "n1", first()); err != nil || got == nil {
+		t.Fatalf("Take = %+v, %v", got, err)
+	}
+	silence(t, f, "n1")
+	if r, err := f.Nodes().Retire(t.Context(), "n2", time.Minute); err != nil || r == nil {
+		t.Fatalf("Retire = %+v, %v", r, err)
+	}
+	going := in(r, func(r *audit.Record) { r.Status, r.NodeID, r.StartedAt = audit.Running, "n1", base.Add(time.Second) })
+	if ok, err := f.Audit().Start(t.Context(), going); ok || err != nil {
+		t.Errorf("a node without a lease started an exec: %v", err)
+	}
+	mustJoin(t, f, "n1")
+	if ok, err := f.Audit().Start(t.Context(), going); !ok || err != nil {
+		t.Errorf("with a new lease: %v, %v", ok, err)
+	}
+}
