@@ -14,7 +14,7 @@ import (
 
 // small are tables that may be read from end to end, and why they stay small.
 var small = map[string]string{
-	"installation": "one row", "audit_log": "one row", "audit_retention": "one row", "audit_log_sources": "a row for each kind of events",
+	"nodes": "they are few", "installation": "one row", "audit_log": "one row", "audit_retention": "one row", "audit_log_sources": "a row for each kind of events",
 }
 
 // bounded are parts of statements that may read a whole table, or sort, and why they are bounded.
@@ -26,7 +26,6 @@ var bounded = []struct{ statement, why string }{
 	{"SELECT exec_id, created_at, status, skill_id, duration_ms FROM (SELECT", "it sorts the newest"},
 	{"exec_id IN (SELECT value FROM json_each(", "it sorts one page"},
 	{"WITH RECURSIVE b (agent_id) AS", "it sorts one page"},
-	{" FROM nodes WHERE seen_at > ", "nodes are few"},
 	{" FROM audit_retention", "the removals that are under way, and retention.MaxHolds"},
 	{"INSERT INTO audit_holds", "retention.MaxHolds"},
 	{"UPDATE sandbox_exec_jobs", "of no page; storetest has its plan"},
