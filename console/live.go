@@ -287,6 +287,7 @@ type viewer struct {
 	at      follow.Offsets
 	now     [2]*ui.Terminal // nil: not known
 	state   audit.Status    // as sent
+	pending []byte          // what write keeps for the next event
 	done    bool
 }
 
@@ -316,6 +317,9 @@ func (x *viewer) send() error {
 				return err
 			}
 		}
+		if err := x.flush(i); err != nil {
+			return err
+		}
 	}
 	if !now.Ended && now.Gone == nil {
 		return nil
@@ -325,7 +329,7 @@ func (x *viewer) send() error {
 	return x.out.Event("end", "", []byte(strconv.Itoa(min(now.Watchers*10, 5000))))
 }
 
-// write sends a piece.
+// write sends a piece, in one event with those after it: each of many viewers has others drawn.
 func (x *viewer) write(stream int, p piece) error {
 	name := follow.Streams[stream]
 	if err := x.watch.Note(name+" "+x.visit.caller.ID, func() error {
@@ -333,8 +337,22 @@ func (x *viewer) write(stream int, p piece) error {
 	}); err != nil {
 		return err
 	}
-	x.at[stream], x.now[stream] = p.to, &p.after
-	return x.out.Event(name, x.at.String(), p.html)
+	if len(x.pending)+len(p.html) > livePart {
+		if err := x.flush(stream); err != nil {
+			return err
+		}
+	}
+	x.at[stream], x.now[stream], x.pending = p.to, &p.after, append(x.pending, p.html...)
+	return nil
+}
+
+// flush sends what write has kept.
+func (x *viewer) flush(stream int) error {
+	html := x.pending
+	if x.pending = x.pending[:0]; len(html) == 0 {
+		return nil
+	}
+	return x.out.Event(follow.Streams[stream], x.at.String(), html)
 }
 
 // catchUp sends pieces that the drawing does not have any longer, up to an offset.
