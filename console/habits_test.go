@@ -301,7 +301,7 @@ func TestFirstVisitsAtOnce(t *testing.T) {
 		}
 	}
 	v.signIn("secret-admin")
-	if left := v.client.Jar.Cookies(u); len(left) != 1 || left[0].Name != "secbox_session" {
+	if left := v.client.Jar.Cookies(u); len(left) != 1 || left[0].Name != sessionCookie(v.url) {
 		t.Errorf("cookies %v", left)
 	}
 }

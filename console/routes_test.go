@@ -233,7 +233,7 @@ func TestHeadersOfRoutes(t *testing.T) {
 			if c.Name == "secbox_oidc" {
 				sameSite = http.SameSiteLaxMode // the provider's page leads back to us
 			}
-			if c.Name == "secbox_session" && c.Value != "" && !strings.HasPrefix(what, "POST /console/sign-in") || c.Value == planted || c.Domain != "" || !c.HttpOnly || c.SameSite != sameSite {
+			if c.Name == sessionCookie(server) && c.Value != "" && !strings.HasPrefix(what, "POST /console/sign-in") || c.Value == planted || c.Domain != "" || !c.HttpOnly || c.SameSite != sameSite {
 				t.Errorf("%s sets the cookie %s", what, c)
 			}
 		}
@@ -244,7 +244,7 @@ func TestHeadersOfRoutes(t *testing.T) {
 		for who, secret := range roles {
 			v := newVisitor(t, server)
 			u, _ := url.Parse(server)
-			v.client.Jar.SetCookies(u, []*http.Cookie{{Name: "secbox_session", Value: planted, Path: "/"}})
+			v.client.Jar.SetCookies(u, []*http.Cookie{{Name: sessionCookie(v.url), Value: planted, Path: "/"}})
 			if secret != "" {
 				v.signIn(secret)
 			}
@@ -381,7 +381,7 @@ func TestFixedCookies(t *testing.T) {
 	v := newVisitor(t, app.serve(t))
 	u, _ := url.Parse(v.url)
 	planted := strings.Repeat("A", 52)
-	v.client.Jar.SetCookies(u, []*http.Cookie{{Name: "secbox_form", Value: planted, Path: "/"}, {Name: "secbox_session", Value: planted, Path: "/"}})
+	v.client.Jar.SetCookies(u, []*http.Cookie{{Name: "secbox_form", Value: planted, Path: "/"}, {Name: sessionCookie(v.url), Value: planted, Path: "/"}})
 	_, page := v.get("/console/sign-in")
 	before := csrfToken(page)
 	v.signIn("secret-admin")
@@ -396,7 +396,7 @@ func TestFixedCookies(t *testing.T) {
 		t.Errorf("the token from before the sign-in: %d", resp.StatusCode)
 	}
 	thief := newVisitor(t, v.url)
-	thief.client.Jar.SetCookies(u, []*http.Cookie{{Name: "secbox_session", Value: planted, Path: "/"}})
+	thief.client.Jar.SetCookies(u, []*http.Cookie{{Name: sessionCookie(v.url), Value: planted, Path: "/"}})
 	if resp, _ := thief.get("/console/history"); resp.StatusCode != http.StatusSeeOther {
 		t.Errorf("the planted session: %d", resp.StatusCode)
 	}

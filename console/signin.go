@@ -2,9 +2,11 @@ package console
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,12 +22,14 @@ import (
 const (
 	formCookie    = "secbox_form" // begins the names of those of a browser that is not signed in
 	sessionCookie = "secbox_session"
+
+	maxSessionCookies = 4 // that are looked up for a request
 )
 
 // identify sets the caller of a visit: that of its session, or the one of requests that need no token. Its error is why there is none.
 func (c *Console) identify(v *visit) error {
 	var ended error
-	if session := v.readCookie(sessionCookie); session != "" {
+	for _, session := range v.sessionCookies() {
 		caller, err := c.cfg.Sessions.Caller(v.ctx(), session)
 		if err == nil {
 			v.caller, v.session, v.cookies = caller, session, []string{session}
@@ -34,8 +38,10 @@ func (c *Console) identify(v *visit) error {
 			v.cookies = []string{session} // a form of the sign-in is valid while the database does not answer
 			return err
 		}
-		v.setCookie(sessionCookie, "")
-		v.ended, ended = true, err
+		ended = err
+	}
+	if v.ended = ended != nil; v.ended {
+		v.setCookie(v.sessionCookie(), "")
 	}
 	if v.cookies = v.formCookies(); len(v.cookies) == 0 {
 		// A browser that opens several pages at once gets a cookie from each: with names of their own, none replaces another.
@@ -204,7 +210,7 @@ func (c *Console) signIn(v *visit) (ui.Address, error) {
 			return ui.Address{}, err
 		}
 	}
-	v.setCookie(sessionCookie, session)
+	v.setCookie(v.sessionCookie(), session)
 	v.endFormCookies()
 	return c.next(to), nil
 }
@@ -216,7 +222,7 @@ func (c *Console) signOut(v *visit) (ui.Address, error) {
 		if err := c.cfg.Sessions.End(v.ctx(), v.session, v.caller); err != nil {
 			return ui.Address{}, err
 		}
-		v.setCookie(sessionCookie, "")
+		v.setCookie(v.sessionCookie(), "")
 		if strings.HasPrefix(v.caller.ID, admin.PersonPrefix) {
 			to = to.With("ended", endedHere)
 		}
@@ -232,13 +238,23 @@ func cookieName(name string, secure bool) string {
 	return name
 }
 
-// readCookie returns the value of a cookie; empty without one, and for one that this server did not make.
-func (v *visit) readCookie(name string) string {
-	cookie, err := v.Request().Cookie(cookieName(name, v.door.Secure(v.Request())))
-	if err != nil || !isSecret(cookie.Value) {
-		return ""
+// sessionCookie is the name of the session's cookie. Browsers send cookies to all ports of a host, so each server there has its own.
+func (v *visit) sessionCookie() string {
+	_, port, _ := net.SplitHostPort(v.Request().Host)
+	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return sessionCookie
 	}
-	return cookie.Value
+	return sessionCookie + "_" + port
+}
+
+// sessionCookies returns the sessions that the browser has cookies of. They are more than one where another host of the same domain has set one.
+func (v *visit) sessionCookies() (secrets []string) {
+	for _, cookie := range v.Request().CookiesNamed(cookieName(v.sessionCookie(), v.door.Secure(v.Request()))) {
+		if isSecret(cookie.Value) && len(secrets) < maxSessionCookies {
+			secrets = append(secrets, cookie.Value)
+		}
+	}
+	return secrets
 }
 
 // formCookies returns the secrets of a browser that is not signed in.

@@ -89,10 +89,15 @@ func (v *visitor) signIn(secret string) {
 	}
 }
 
+// sessionCookie is the name of the session's cookie of a server.
+func sessionCookie(server string) string {
+	return "secbox_session_" + server[strings.LastIndexByte(server, ':')+1:]
+}
+
 func (v *visitor) session() string {
 	u, _ := url.Parse(v.url)
 	for _, c := range v.client.Jar.Cookies(u) {
-		if c.Name == "secbox_session" {
+		if c.Name == sessionCookie(v.url) {
 			return c.Value
 		}
 	}
@@ -180,7 +185,7 @@ func TestSignInHasNewSession(t *testing.T) {
 	v := newVisitor(t, f.serve(t))
 	u, _ := url.Parse(v.url)
 	planted := strings.Repeat("A", 52)
-	v.client.Jar.SetCookies(u, []*http.Cookie{{Name: "secbox_session", Value: planted, Path: "/"}})
+	v.client.Jar.SetCookies(u, []*http.Cookie{{Name: sessionCookie(v.url), Value: planted, Path: "/"}})
 	v.signIn("secret-worker")
 	first := v.session()
 	v.signIn("secret-admin")
@@ -324,6 +329,35 @@ func TestRoles(t *testing.T) {
 		}
 		if resp, _ := v.post("/console/sign-in", "/console/execs/"+execID(1)+"/cancel", url.Values{}); (resp.StatusCode == http.StatusSeeOther) != mayCancel {
 			t.Errorf("%s: cancel %d", role, resp.StatusCode)
+		}
+	}
+}
+
+// TestSeveralSessionCookies: servers on two ports of a host do not sign each other out, and neither does a cookie that another host of the domain has set.
+func TestSeveralSessionCookies(t *testing.T) {
+	t.Parallel()
+	one, other := newVisitor(t, closedApp().serve(t)), newVisitor(t, closedApp().serve(t))
+	other.client.Jar = one.client.Jar // one browser
+	one.signIn("secret-admin")
+	other.signIn("secret-admin")
+	for _, v := range []*visitor{one, other, one} {
+		if resp, page := v.get("/console/history"); resp.StatusCode != http.StatusOK {
+			t.Errorf("%s: %d: %s", v.url, resp.StatusCode, page)
+		}
+	}
+	name, valid := sessionCookie(one.url), one.session()
+	for planted, want := range map[int]int{1: http.StatusOK, 3: http.StatusOK, 4: http.StatusSeeOther} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, one.url+"/console/history", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range planted {
+			req.AddCookie(&http.Cookie{Name: name, Value: strings.Repeat("A", 52)})
+		}
+		req.AddCookie(&http.Cookie{Name: name, Value: valid})
+		resp, _ := newVisitor(t, one.url).do(req)
+		if resp.StatusCode != want || want == http.StatusOK && len(resp.Cookies()) > 0 {
+			t.Errorf("%d planted before it: %d, %v", planted, resp.StatusCode, resp.Cookies())
 		}
 	}
 }

@@ -53,7 +53,7 @@ func (c *Console) beginSignOn(v *visit, w http.ResponseWriter) error {
 		if err := c.cfg.Sessions.End(v.ctx(), v.session, v.caller); err != nil {
 			return err
 		}
-		v.setCookie(sessionCookie, "")
+		v.setCookie(v.sessionCookie(), "")
 	}
 	if len(to) > maxPendingNext {
 		to = ""
@@ -81,7 +81,7 @@ func (c *Console) finishSignOn(v *visit, w http.ResponseWriter) error {
 	if err != nil {
 		return c.refuseSignIn(err, to)
 	}
-	v.setCookie(sessionCookie, session)
+	v.setCookie(v.sessionCookie(), session)
 	v.setCookie(formCookie, "")
 	w.Header().Set("Refresh", "0; url="+c.next(to).String())
 	return c.render(v, ui.Page{Title: "Signed in", Body: signedInBody(caller.Name, c.next(to))})

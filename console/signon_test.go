@@ -56,7 +56,7 @@ func TestSignOn(t *testing.T) {
 		t.Errorf("%d, %v: %s", resp.StatusCode, resp.Header, page)
 	}
 	valid(t, []document{{"signed in", page}})
-	if got := cookie(t, resp, "secbox_session"); !got.HttpOnly || got.SameSite != http.SameSiteStrictMode || got.MaxAge != 0 {
+	if got := cookie(t, resp, sessionCookie(v.url)); !got.HttpOnly || got.SameSite != http.SameSiteStrictMode || got.MaxAge != 0 {
 		t.Errorf("the session is %s", got)
 	}
 	if got := cookie(t, resp, "secbox_oidc"); got.MaxAge >= 0 || got.Value != "" {
@@ -85,7 +85,7 @@ func TestSignOnBehindTLS(t *testing.T) {
 	req, _ := http.NewRequestWithContext(t.Context(), "GET", v.url+callback+"?state=s&code="+ada, nil)
 	req.AddCookie(&http.Cookie{Name: "__Host-secbox_oidc", Value: begun.Value})
 	resp, _ = v.do(req)
-	if session := cookie(t, resp, "__Host-secbox_session"); !begun.Secure || !session.Secure || session.Value == "" {
+	if session := cookie(t, resp, "__Host-"+sessionCookie(v.url)); !begun.Secure || !session.Secure || session.Value == "" {
 		t.Errorf("cookies %s, %s", begun, session)
 	}
 }
@@ -144,7 +144,7 @@ func TestSignOnHasNewSession(t *testing.T) {
 	}
 	u, _ := url.Parse(v.url)
 	planted := strings.Repeat("A", 52)
-	v.client.Jar.SetCookies(u, []*http.Cookie{{Name: "secbox_session", Value: planted, Path: "/"}})
+	v.client.Jar.SetCookies(u, []*http.Cookie{{Name: sessionCookie(v.url), Value: planted, Path: "/"}})
 	v.get(callback + "?state=s&code=" + ada)
 	if got := v.session(); got == planted || got == first || got == "" || len(f.sessions.open) != 1 {
 		t.Errorf("session %q of %d", got, len(f.sessions.open))

@@ -243,6 +243,11 @@ type given tokens.Token
 
 func (g given) Verify(context.Context, string) (tokens.Token, error) { return tokens.Token(g), nil }
 
+// sessionCookie is the name of the session's cookie of a server.
+func sessionCookie(server string) string {
+	return "secbox_session_" + server[strings.LastIndexByte(server, ':')+1:]
+}
+
 // get requests an address of the console and returns its page; ok is false for anything else, such as a download.
 func (v *visitor) get(ctx context.Context, address string) (page string, ok bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -251,7 +256,7 @@ func (v *visitor) get(ctx context.Context, address string) (page string, ok bool
 	if err != nil {
 		return "", false, err
 	}
-	req.AddCookie(&http.Cookie{Name: "secbox_session", Value: v.session})
+	req.AddCookie(&http.Cookie{Name: sessionCookie(v.url), Value: v.session})
 	resp, err := v.Do(req)
 	if err != nil {
 		return "", false, err

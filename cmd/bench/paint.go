@@ -77,7 +77,7 @@ func firstView(browser context.Context, v *visitor, address string) (size, paint
 	defer end()
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	secret := network.SetCookieParams{Name: "secbox_session", Value: v.session, URL: v.url}
+	secret := network.SetCookieParams{Name: sessionCookie(v.url), Value: v.session, URL: v.url}
 	setCookie := func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
 		_, err := cdp.Call(ctx, t, network.SetCookie, secret)
 		return chromedp.Void{}, err
