@@ -22,8 +22,8 @@ func (e oldForm) Unwrap() error { return e.error }
 // maxForm is the largest body of a form, in bytes.
 const maxForm = 64 << 10
 
-// readForm reads the fields of a form, and refuses one that a page of another origin sent.
-func (c *Console) readForm(v *visit) error {
+// readForm reads the fields of a form, and refuses one that a page of another origin sent, or that has other fields.
+func (c *Console) readForm(v *visit, fields []string) error {
 	r := v.Request()
 	if err := ownOrigin(r); err != nil {
 		return err
@@ -41,6 +41,17 @@ func (c *Console) readForm(v *visit) error {
 	v.form = r.PostForm
 	if got := []byte(v.form.Get(ui.CSRFField)); !slices.ContainsFunc(v.cookies, func(secret string) bool { return hmac.Equal(got, []byte(csrfToken(secret))) }) {
 		return oldForm{fault.New(fault.ForeignOrigin, "the form is too old or not of this site: go back, reload the page and send it again; cookies must be allowed")}
+	}
+	for name, values := range v.form {
+		switch {
+		case len(values) > 1:
+			return fault.BadField(ui.Cut(name, 100), "is there %d times; send it once", len(values))
+		case name != ui.CSRFField && !slices.ContainsFunc(fields, func(field string) bool {
+			prefix, any := strings.CutSuffix(field, "*")
+			return name == field || any && strings.HasPrefix(name, prefix)
+		}):
+			return fault.BadField(ui.Cut(name, 100), "is no field of this form; use the page's own form")
+		}
 	}
 	return nil
 }

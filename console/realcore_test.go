@@ -93,7 +93,7 @@ func TestSessionsOverRealCore(t *testing.T) {
 	for range 10 {
 		v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"wrong"}})
 	}
-	if resp, page := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {second}}); resp.StatusCode != http.StatusServiceUnavailable || !strings.Contains(page, "from this address have failed; try again in") {
+	if resp, page := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {second}}); resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(page, "from this address have failed; try again in") {
 		t.Errorf("after ten failures: %d", resp.StatusCode)
 	}
 }

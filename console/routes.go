@@ -15,6 +15,7 @@ type route struct {
 	roles   []tokens.Role // may use it, as in openapi.yaml; nil: no one needs to be signed in
 	query   []string      // its parameters; it refuses others
 	queued  bool          // the work for its page waits in a queue of its own, so that it takes no turn; see Door.Turn
+	fields  []string      // of a form; it refuses others, and one that is there twice. A name that ends in * stands for those that begin so
 	arrival bool          // another site leads browsers there with parameters of its own, which it reads itself; of pages it is the address only, see arrive
 	nav     string        // its label in the navigation; empty: it is not there
 
@@ -50,7 +51,7 @@ func (c *Console) table() []route {
 	return []route{
 		{path: "", roles: skillReaders, serve: c.start},
 		{path: "/sign-in", query: []string{"next", "ended"}, page: c.signInPage},
-		{path: "/sign-in", form: c.signIn},
+		{path: "/sign-in", fields: []string{"token", "next"}, form: c.signIn},
 		{path: "/sign-in/oidc", query: []string{"next"}, serve: c.beginSignOn},
 		{path: "/sign-in/oidc/callback", arrival: true, serve: c.finishSignOn},
 		{path: "/sign-out", roles: tokens.Roles(), form: c.signOut},
@@ -84,22 +85,22 @@ func (c *Console) table() []route {
 		{path: "/execs/:id/view-input/*", roles: readers, serve: c.viewFile(inputKind)},
 		{path: "/execs/:id/proof", roles: readers, serve: c.downloadProof},
 		{path: "/execs/:id/cancel", roles: workers, form: c.cancel},
-		{path: "/execs/:id/replay", roles: workers, form: c.replay},
+		{path: "/execs/:id/replay", roles: workers, fields: []string{"key", "stdin", "env.*"}, form: c.replay},
 		{path: "/audit", nav: "Audit log", roles: auditors, page: c.auditLog},
 		{path: "/audit/checkpoint", roles: auditors, serve: c.downloadCheckpoint},
 		{path: "/audit/key", roles: auditors, serve: c.downloadKey},
 		{path: "/audit/events", roles: auditors, query: visible.EventParams, page: c.events},
 		{path: "/audit/events/:id/proof", roles: auditors, serve: c.downloadEventProof},
 		{path: "/audit/holds", roles: auditors, query: []string{"cursor", "released", "kind", "value"}, page: c.holds},
-		{path: "/audit/holds", roles: admins, form: c.addHold},
+		{path: "/audit/holds", roles: admins, fields: []string{"id", "kind", "value", "reason"}, form: c.addHold},
 		{path: "/audit/holds/:id/release", roles: admins, form: c.releaseHold},
 		{path: "/audit/retention", roles: auditors, page: c.retention},
 		{path: "/audit/export", roles: auditors, query: exportQuery, page: c.exportForm},
 		{path: "/audit/export/file", roles: auditors, query: exportQuery, serve: c.downloadExport},
 		{path: "/people", nav: c.navIfSignOn("People"), roles: admins, query: []string{"after"}, page: c.people},
-		{path: "/people/block", roles: admins, form: c.blockPerson},
+		{path: "/people/block", roles: admins, fields: []string{"id", "unblock"}, form: c.blockPerson},
 		{path: "/tokens", nav: "Tokens", roles: admins, query: []string{"revoked", "before"}, page: c.tokens},
-		{path: "/tokens", roles: admins, answer: c.createToken},
+		{path: "/tokens", roles: admins, fields: []string{"id", "name", "role", "projects", "agents", "users", "user_id"}, answer: c.createToken},
 		{path: "/tokens/:id", roles: admins, page: c.token},
 		{path: "/tokens/:id/revoke", roles: admins, form: c.revokeToken},
 	}

@@ -361,3 +361,20 @@ func TestSeveralSessionCookies(t *testing.T) {
 		}
 	}
 }
+
+// TestFormFields: a form refuses a field that it does not have, such as a misspelt limit of a token, and one of which the first value would win.
+func TestFormFields(t *testing.T) {
+	t.Parallel()
+	app := closedApp()
+	v := newVisitor(t, app.serve(t))
+	v.signIn("secret-admin")
+	before := len(app.tokens)
+	for field, f := range map[string]url.Values{
+		"projekts": {"name": {"one"}, "role": {"worker"}, "projekts": {"demo"}},
+		"name":     {"name": {"one", "two"}, "role": {"worker"}},
+	} {
+		if resp, page := v.post("/console/tokens", "/console/tokens", f); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, field) || len(app.tokens) != before {
+			t.Errorf("%s: %d, %d tokens: %s", field, resp.StatusCode, len(app.tokens), page)
+		}
+	}
+}

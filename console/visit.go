@@ -80,7 +80,7 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 			return err
 		}
 		if r.form != nil || r.answer != nil {
-			if err := c.readForm(v); err != nil {
+			if err := c.readForm(v, r.fields); err != nil {
 				return err
 			}
 		}

@@ -18,6 +18,7 @@ var meanings = map[Code]meaning{
 	BodyTooLarge:        {http.StatusRequestEntityTooLarge, 2, "The body is too large"},
 	BodyTooSlow:         {http.StatusRequestTimeout, 7, "The body came too slowly"},
 	HeadersTooLarge:     {http.StatusRequestHeaderFieldsTooLarge, 2, "The address and the headers are too large"},
+	TooManySignIns:      {http.StatusTooManyRequests, 7, "Too many sign-ins have failed"},
 	TooManyLivePages:    {http.StatusTooManyRequests, 7, "Too many live pages are open with this token"},
 	ServerBusy:          {http.StatusServiceUnavailable, 7, "The server has too much to do at once"},
 	Unauthenticated:     {http.StatusUnauthorized, 3, "A valid token is needed"},

@@ -26,6 +26,7 @@ const (
 	BodyTooLarge        Code = "body_too_large"        // the body exceeds the server's limit
 	BodyTooSlow         Code = "body_too_slow"         // the body arrives too slowly
 	HeadersTooLarge     Code = "headers_too_large"     // the address and the headers exceed the server's limit
+	TooManySignIns      Code = "too_many_sign_ins"     // too many sign-ins from the client's address have failed; again after Retry-After
 	TooManyLivePages    Code = "too_many_live_pages"   // the token has as many live pages of the console open as it may
 	ServerBusy          Code = "server_busy"           // running requests use all the memory, or all the time for validations
 	Unauthenticated     Code = "unauthenticated"       // no token, or an unknown one

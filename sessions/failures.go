@@ -29,7 +29,7 @@ type failed struct {
 	count int
 }
 
-// check returns fault.ServerBusy if the network of an address has failed too often in its minute.
+// check returns fault.TooManySignIns if the network of an address has failed too often in its minute.
 func (f *failures) check(address string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -38,7 +38,7 @@ func (f *failures) check(address string) error {
 		return nil
 	}
 	left := one.since.Add(failureLimit).Sub(now)
-	e := fault.New(fault.ServerBusy, "too many sign-ins from this address have failed; try again in %d seconds", (left+time.Second-1)/time.Second)
+	e := fault.New(fault.TooManySignIns, "too many sign-ins from this address have failed; try again in %d seconds", (left+time.Second-1)/time.Second)
 	e.RetryAfter = left
 	return e
 }

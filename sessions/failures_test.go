@@ -20,7 +20,7 @@ func TestFailuresOfAnAddress(t *testing.T) {
 		f.add(fmt.Sprintf("2001:db8::%x", n)) // one network
 	}
 	err := f.check("2001:db8::ffff")
-	if !fault.Is(err, fault.ServerBusy) || fault.From(err).RetryAfter != time.Minute {
+	if !fault.Is(err, fault.TooManySignIns) || fault.From(err).RetryAfter != time.Minute {
 		t.Errorf("after %d failures: %v", maxFailures, err)
 	}
 	for _, other := range []string{"2001:db8:0:1::1", "192.0.2.1"} {

@@ -42,7 +42,7 @@ func (s *Service) foreign(caller tokens.Token) bool {
 	return strings.HasPrefix(caller.ID, admin.PersonPrefix) && (s.issuer == "" || !strings.HasPrefix(caller.ID, PersonID(s.issuer, "")))
 }
 
-// BeginPerson begins a session of the person whom identify returns. address is the client's; one with too many failures has to wait: fault.ServerBusy. A
+// BeginPerson begins a session of the person whom identify returns. address is the client's; one with too many failures has to wait: fault.TooManySignIns. A
 // person whose groups give no role, or whom an administrator has blocked, is refused with fault.Forbidden; without a role, the person's other sessions end.
 // Other errors are those of identify, whose fault.Unauthenticated counts as a failure, and of Store.BeginPerson.
 func (s *Service) BeginPerson(ctx context.Context, address string, identify func(context.Context) (Person, error)) (session string, caller tokens.Token, err error) {

@@ -92,7 +92,7 @@ func TestFailedSignInsOfPeopleWait(t *testing.T) {
 			asked++
 			return sessions.Person{}, fault.New(fault.Unauthenticated, "no")
 		})
-		if !fault.Is(err, fault.Unauthenticated) && !fault.Is(err, fault.ServerBusy) {
+		if !fault.Is(err, fault.Unauthenticated) && !fault.Is(err, fault.TooManySignIns) {
 			t.Fatal(err)
 		}
 	}

@@ -77,7 +77,7 @@ func by(ctx context.Context, t tokens.Token) context.Context {
 }
 
 // Begin exchanges the secret of a token for that of a new session. address is the client's; one with too many failures has to wait:
-// fault.ServerBusy. Other errors are those of tokens.Service.Verify and Store.Begin. Runners have no sessions: fault.Forbidden.
+// fault.TooManySignIns. Other errors are those of tokens.Service.Verify and Store.Begin. Runners have no sessions: fault.Forbidden.
 func (s *Service) Begin(ctx context.Context, secret, address string) (session string, caller tokens.Token, err error) {
 	if err := s.failures.check(address); err != nil {
 		return "", tokens.Token{}, err
