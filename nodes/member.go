@@ -12,7 +12,7 @@ const DefaultLease = 15 * time.Second
 
 const renewals = 5 // in the time of a lease
 
-// Config configures a Member. Store, Node, Fence and Logger are required.
+// Config configures a Member. All but Lease is required.
 type Config struct {
 	Store  Store
 	Node   Node
@@ -23,8 +23,8 @@ type Config struct {
 	// resume is called when there is a new lease.
 	Fence func(ctx context.Context) (resume func())
 
-	// Retired is called after this node has retired another. May be nil.
-	Retired func(Retired)
+	// Retired is called after this node has retired another: jobs may wait that had been its.
+	Retired func()
 }
 
 // Member is this process as one of the nodes: Join once, then Run until the end, then Leave.
@@ -149,9 +149,7 @@ func (m *Member) retire(ctx context.Context) error {
 		}
 		m.cfg.Logger.Warn("the lease of another node has ended: its execs are lost, and its jobs that had not started wait again",
 			"node", r.NodeID, "lost", len(r.Lost), "returned", r.Returned)
-		if m.cfg.Retired != nil {
-			m.cfg.Retired(*r)
-		}
+		m.cfg.Retired()
 	}
 	return nil
 }

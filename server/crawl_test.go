@@ -142,15 +142,15 @@ func (c *crawl) fill(db store.Database) error {
 	c.values = map[string][]string{
 		// In paths, by the name, or by the part before it.
 		"execs/": {ended.ExecID, again.ExecID}, "tokens/": {"the-admin", "the-runner"}, "events/": {"1"}, "holds/": {hold}, "skills/": {"own", "shell.run"}, "packages/": {"ag"}, "registry/": {"skills"},
-		"tile/": {"0/000"}, "inputs/": {"in.csv"}, "artifacts/": {"out.txt"}, "show/": {"out.txt"}, "view/": {"out.txt"}, "show-input/": {"in.csv"}, "view-input/": {"in.csv"}, "transfers/": {"none"},
-		"output/": {"stdout"}, "skill": {"own"}, "user": {"ann"}, "userId": {"ann"}, "agentId": {"ag"}, "skillId": {"own"}, "name": {"csv"},
+		"inputs/": {"in.csv"}, "artifacts/": {"out.txt"}, "show/": {"out.txt"}, "view/": {"out.txt"}, "show-input/": {"in.csv"}, "view-input/": {"in.csv"},
+		"output/": {"stdout"}, "skill": {"own"}, "user": {"ann"}, "name": {"csv"},
 		// In queries, by the name, or by the route and the name.
 		"?task_id": {ended.TaskID}, "?project_id": {ended.ProjectID}, "?conversation_id": {ended.ConversationID}, "?skill_id": {"skill.number3"}, "?skill_digest": {strings.Repeat("ab", 32)}, "?user_id": {"ann"},
 		"?agent_id": {"ag"}, "?backend": {"remote"}, "?runner": {"laptop"}, "?replay_of": {ended.ExecID}, "?requested_by": {planprobe.MostBy}, "?trace_id": {strings.Repeat("a1", 16)}, "?error_reason": {"policy_denied"},
-		"?exit_code_ne": {"0"}, "?status": {"failed,timeout"}, "?kind": {"change"}, "?view": {"summary"}, "?since": {day}, "?until": {day}, "?text": {"main.py"}, "?columns": {"status,command"}, "?limit": {"1"},
+		"?exit_code_ne": {"0"}, "?status": {"failed,timeout"}, "?kind": {"change"}, "?view": {"summary"}, "?since": {day}, "?until": {day}, "?text": {"main.py"}, "?columns": {"status,command"},
 		"?format": {"csv"}, "?ocsf_version": {"1.3.0"}, "?seen": {"0"}, "?span": {"month"}, "?live": {"off"}, "?next": {"/console/history"}, "?ended": {"1"}, "?source": {"built-in"}, "?path": {"SKILL.md"}, "?query": {"tables"},
-		"?from": {"0"}, "?shown": {"65536"}, "?canceling": {"1"}, "?actor": {"the-admin"}, "?subject": {"the-admin"}, "?value": {"project-001"}, "?revoked": {"1"}, "?after": {person}, "?timeout_ms": {"1"}, "?at": {"1"},
-		"?broken": {"true"}, "?names": {"true"}, "?start": {"1"}, "?end": {"1"}, "/audit/events?kind": {"export"}, "/console/audit/events?kind": {"export"}, "/console/audit/holds?kind": {"project"}, "/console/registry?kind": {"skills"},
+		"?canceling": {"1"}, "?actor": {"the-admin"}, "?subject": {"the-admin"}, "?value": {"project-001"}, "?revoked": {"1"}, "?after": {person},
+		"/console/audit/events?kind": {"export"}, "/console/audit/holds?kind": {"project"}, "/console/registry?kind": {"skills"},
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 func (s *Server) join(ctx context.Context) error {
 	name, _ := os.Hostname() // only for people
 	s.member = nodes.NewMember(nodes.Config{
-		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Logger: s.log,
+		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Retired: s.bell.Ring, Logger: s.log,
 		Node: nodes.Node{NodeID: s.state.NodeID(), Name: name, Version: Version, StartedAt: time.Now()},
 	})
 	return s.member.Join(ctx)
