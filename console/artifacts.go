@@ -33,7 +33,7 @@ func (c *Console) artifactsOf(ctx context.Context, rec audit.Record, from int) (
 	}
 	defer all.Close()
 	list := all.List()
-	out := fileList{kind: artifactKind, execID: rec.ExecID, from: from, all: len(list.Items), total: list.TotalBytes, truncated: list.Truncated}
+	out := fileList{kind: artifactKind, execID: rec.ExecID, from: from, all: len(list.Items), total: list.TotalBytes, truncated: list.Truncated, notKept: list.NotKept, notKeptCount: list.NotKeptCount}
 	for _, item := range list.Items[min(from, out.all):min(from+maxFileRows, out.all)] {
 		out.rows = append(out.rows, fileRow{item, true})
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"secbox/retention"
+	"secbox/runner"
 	"secbox/tokens"
 )
 
@@ -250,6 +251,24 @@ func TestManyArtifacts(t *testing.T) {
 			t.Errorf("from=%s: %d", from, resp.StatusCode)
 		}
 	}
+}
+
+// TestArtifactsNotKept: what has no content is named with the reason and a visible name, also when nothing was kept, and the page says how many there are.
+func TestArtifactsNotKept(t *testing.T) {
+	t.Parallel()
+	f := fullApp()
+	f.notKept = runner.ArtifactList{NotKeptCount: 10_003, NotKept: []runner.NotKept{
+		{Path: "a\u202egpj.exe", Size: 2048, Why: "it did not fit"}, {Path: `bad\xff`, Why: "its name is not UTF-8"}, {Path: "<b>link", Why: "a symbolic link"},
+	}}
+	url := f.serve(t) + "/console/execs/" + execID(2)
+	rows := []string{"a⟨U+202E⟩gpj.exe 2 KiB it did not fit", `bad\xff – its name is not UTF-8`, "<b>link – a symbolic link", "3 of 10,003 are shown"}
+	says(t, get(t, url), append(rows, "report.html", "Not kept File Size Reason"), []string{"see the detail of the outcome"})
+	f.files = nil
+	says(t, get(t, url), append(rows, "no artifacts that could be kept"), []string{"report.html", "left no artifacts."})
+	f.notKept.NotKeptCount = 3
+	says(t, get(t, url), rows[:3], []string{"3 of 3"})
+	f.notKept = runner.ArtifactList{}
+	says(t, get(t, url), []string{"The job left no artifacts."}, []string{"Not kept"})
 }
 
 // withPNGChecksum repairs the checksum of a PNG's first chunk.

@@ -25,7 +25,11 @@ func (f *fakeApp) addFile(path, content string) {
 // fakeFiles has the artifacts of an application, which are those of all its execs.
 type fakeFiles struct{ app *fakeApp }
 
-func (f fakeFiles) List() runner.ArtifactList { return runner.ArtifactList{Items: f.app.files} }
+func (f fakeFiles) List() runner.ArtifactList {
+	list := f.app.notKept
+	list.Items = f.app.files
+	return list
+}
 
 func (f fakeFiles) Open(_ context.Context, path string) (io.ReadSeekCloser, runner.Artifact, error) {
 	i := slices.IndexFunc(f.app.files, func(a runner.Artifact) bool { return a.Path == path })

@@ -34,7 +34,8 @@ type fakeApp struct {
 	events   []audit.Event
 	output   map[string][]byte // by stream
 	files    []runner.Artifact
-	content  map[string]string // of files, by path
+	notKept  runner.ArtifactList // without Items
+	content  map[string]string   // of files, by path
 	replayer fakeReplayer
 	caller   tokens.Token
 	prove    error

@@ -56,6 +56,10 @@ type fileList struct {
 	from, all int   // rows begin at from, and there are all
 	total     int64 // bytes of all
 	truncated bool  // there were more
+
+	notKept      []runner.NotKept // artifacts without a content, and the number of all
+	notKeptCount int64
+
 	removedAt time.Time
 	problem   string
 	why       string // there are none, in a sentence; empty: see the kind

@@ -72,6 +72,7 @@ func hostileApp(s string) *fakeApp {
 	f.replayer.inputs = map[string]string{s: s}
 	f.replayer.points = []replay.Point{{What: s, Equal: replay.Equal(s), First: s, Second: s, Why: s}}
 	f.files = []runner.Artifact{{Path: s, Size: 1, SHA256: s}}
+	f.notKept.NotKept = []runner.NotKept{{Path: s, Size: 1, Why: s}}
 	f.output = map[string][]byte{"stdout": []byte(strings.Repeat(s+"\n", 70_000/len(s)+1)), "stderr": []byte(s)}
 	return f
 }

@@ -17,6 +17,7 @@ import (
 
 	"secbox/audit"
 	"secbox/health"
+	"secbox/runner"
 )
 
 var takeScreenshots = flag.Bool("screenshots", false, "write the pictures of README (make screenshots)")
@@ -194,7 +195,7 @@ func pictureApp(t *testing.T) *fakeApp {
 	shown.StdoutBytes, shown.ArtifactsBytes = 24, 312
 	shown.PolicySnapshot, shown.ArtifactsPath = defaultPolicy(), "projects/sales/artifacts/x"
 	f.output["stdout"], f.output["stderr"] = []byte("1204 rows, total 981223\n"), nil
-	f.files, f.content = nil, nil
+	f.files, f.content, f.notKept = nil, nil, runner.ArtifactList{}
 	f.addFile("summary.json", `{"rows": 1204, "total": 981223}`)
 	f.events = []audit.Event{{Kind: audit.EventCreated, At: shown.CreatedAt, NodeID: "node"}, {Kind: audit.EventStarted, At: shown.StartedAt, NodeID: "node"}, {Kind: audit.EventEnded, At: shown.EndedAt, NodeID: "node"}}
 	f.report.Status, f.report.Problems = health.OK, nil

@@ -191,7 +191,9 @@ func (a *artifacts) List() ArtifactList {
 		return ArtifactList{}
 	}
 	m := a.files.Manifest
-	return ArtifactList{Items: artifactsOf(m), TotalBytes: m.TotalBytes, Truncated: m.Truncated}
+	list := ArtifactList{Items: artifactsOf(m), TotalBytes: m.TotalBytes, Truncated: m.Truncated}
+	list.NotKept, list.NotKeptCount = notKept(m)
+	return list
 }
 
 func (a *artifacts) Open(ctx context.Context, path string) (io.ReadSeekCloser, Artifact, error) {

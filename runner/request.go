@@ -97,4 +97,7 @@ type ArtifactList struct {
 	Items      []Artifact
 	TotalBytes int64
 	Truncated  bool
+
+	NotKept      []NotKept // the first 25 removed entries and the first 25 special files
+	NotKeptCount int64     // of all; a removed directory counts with everything that was below it
 }

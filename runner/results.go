@@ -64,9 +64,9 @@ func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Ar
 func (x *exec) artifactsLimit(reason string) string {
 	switch reason {
 	case workspace.OmitTooMany:
-		return fmt.Sprintf("at most %d files and directories with paths of %d bytes in total are kept: pack many files into an archive", workspace.MaxArtifacts, workspace.MaxPathBytes)
+		return tooMany()
 	case workspace.OmitTooDeep:
-		return fmt.Sprintf("at most %d directories below each other are kept: pack them into an archive", workspace.MaxDepth)
+		return tooDeep()
 	}
 	return fmt.Sprintf("max_artifacts_bytes_total=%d, raise %s", x.snapshot.Values.MaxArtifactsBytesTotal, x.raise("max_artifacts_bytes_total"))
 }
