@@ -97,6 +97,5 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	wants("no token", 2, "--token-file")
-	web.Close()
-	wants("unreachable", 2, "core-api does not answer at "+web.URL)
+	wants("unreachable", 2, "core-api does not answer at "+unanswered, "--server", unanswered)
 }

@@ -87,8 +87,7 @@ func TestRegistryCommands(t *testing.T) {
 	if code := run(t.Context(), []string{"registry", "search", "--server", web.URL}, environment(), strings.NewReader(""), &errOut, &errOut); code != fault.ExitCode(fault.Unauthenticated) {
 		t.Errorf("without a token: %d %s", code, &errOut)
 	}
-	web.Close()
-	if code := run(t.Context(), []string{"registry", "search", "--server", web.URL}, environment(), strings.NewReader(""), &errOut, &errOut); code == 0 || !strings.Contains(errOut.String(), "does not answer") {
+	if code := run(t.Context(), []string{"registry", "search", "--server", unanswered}, environment(), strings.NewReader(""), &errOut, &errOut); code == 0 || !strings.Contains(errOut.String(), "does not answer") {
 		t.Errorf("without a server: %d %s", code, &errOut)
 	}
 }

@@ -48,6 +48,9 @@ func TestScript(t *testing.T) {
 	}
 }
 
+// unanswered is the address of a server that does not answer: port 1 (tcpmux) has no server.
+const unanswered = "http://127.0.0.1:1"
+
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
@@ -64,18 +67,12 @@ func TestUnreachable(t *testing.T) {
 	}
 	go func() { _ = page.Serve(listener) }()
 	t.Cleanup(func() { _ = page.Close() })
-	free, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	unused := free.Addr().String()
-	_ = free.Close()
 
 	for name, c := range map[string]struct {
 		server, token string
 		says          []string
 	}{
-		"no server":     {"http://" + unused, "right", []string{"does not answer at http://" + unused, "core-api serve", "--server"}},
+		"no server":     {unanswered, "right", []string{"does not answer at " + unanswered, "core-api serve", "--server"}},
 		"a wrong token": {"http://" + r.addr, "wrong", []string{"the token is not known", envToken, "--token-file"}},
 		"no token":      {"http://" + r.addr, "", []string{"the token is not known"}},
 		"a page":        {"http://" + listener.Addr().String(), "right", []string{"is not a core-api", "--server"}},
