@@ -31,6 +31,10 @@ const (
 	TokenRevoked     Kind = "token_revoked"     // id of the token
 	NodeStarted      Kind = "node_started"      // id of the node
 	NodeEnded        Kind = "node_ended"        // id of the node
+	NodeLost         Kind = "node_lost"         // id of the node whose lease another one has retired
+	NodeDrained      Kind = "node_drained"      // id of the node
+	NodeUndrained    Kind = "node_undrained"    // id of the node
+	NodeForgotten    Kind = "node_forgotten"    // id of the node
 	BaselinePromoted Kind = "baseline_promoted" // agent/skill
 	BaselineDeleted  Kind = "baseline_deleted"  // agent/skill
 	BackendChosen    Kind = "backend_chosen"    // user
@@ -54,7 +58,7 @@ const (
 // Kinds returns every kind.
 func Kinds() []Kind {
 	return []Kind{
-		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted,
+		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted,
 		ExecsRemoved, RetentionRun, HoldAdded, HoldRemoved, SignedIn, SignedOut, PersonBlocked, PersonUnblocked, SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }

@@ -86,7 +86,7 @@ func subjectPage(e admin.Event, role tokens.Role) (ui.Address, bool) {
 		return callerPage(e.Subject, role), e.Subject != ""
 	case admin.Download:
 		return ui.Link("execs", e.Subject), e.Subject != ""
-	case admin.NodeStarted, admin.NodeEnded:
+	case admin.NodeStarted, admin.NodeEnded, admin.NodeLost, admin.NodeDrained, admin.NodeUndrained, admin.NodeForgotten:
 		return ui.Link("runners"), true
 	case admin.BackendChosen:
 		return ui.Link("runners").With("user_id", e.Subject), true

@@ -121,7 +121,11 @@ func fullApp() *fakeApp {
 	refused.PolicySnapshot = ended.PolicySnapshot
 	f.recent = func(int) audit.Recent { return busyMonth(time.Now()) }
 	f.machines = []remote.RunnerInfo{{UserID: "ada", Name: "laptop", Version: "0.1.0", OS: "linux", Arch: "amd64", Allow: []string{"exec"}, ConnectedSince: clock, HeardAt: clock, Latency: time.Millisecond, InFlight: 2}}
-	f.nodes = []nodes.Node{{NodeID: "node", Version: "test", StartedAt: clock, SeenAt: time.Now()}, {NodeID: "old", Version: "test", StartedAt: clock, SeenAt: clock}}
+	leased := nodes.Node{Version: "test", StartedAt: clock, SeenAt: clock, ReadAt: clock, Epoch: 1, LeaseUntil: clock.Add(time.Minute), Running: 2, Queued: 1}
+	draining, silent, retired := leased, leased, leased
+	draining.Draining, silent.LeaseUntil, retired.LeaseUntil = true, clock, time.Time{}
+	leased.NodeID, draining.NodeID, silent.NodeID, retired.NodeID = "node", "second", "third", "fourth"
+	f.nodes = []nodes.Node{leased, draining, silent, retired}
 	f.report = health.Report{
 		Status: health.Degraded, NodeID: "node", Version: "test", DockerVersion: "20.10.24", Database: "sqlite", WorkspaceRootNative: "/srv/workspace", WorkspaceFree: &diskspace.Space{Bytes: 1 << 38},
 		Problems: []health.Problem{{Check: "skills", Reason: "a skill is broken", Remedy: "repair it"}},

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/diskspace"
 	"secbox/engine"
@@ -19,9 +18,7 @@ import (
 
 const (
 	maxRunners  = 500 // rows of a page
-	maxOpen     = 500 // open execs that a page counts
 	nodesWithin = 7 * 24 * time.Hour
-	nodeSilent  = time.Minute // six heartbeats
 )
 
 // runnersPage is the users' machines and the nodes.
@@ -31,24 +28,15 @@ type runnersPage struct {
 	at      ui.Address // of the page, live
 	runners []remote.RunnerInfo
 	more    int // beyond maxRunners
-	nodes   []nodeRow
+	nodes   []nodes.Node
 	here    health.Report
 	pool    engine.PoolStats
-	partial bool   // more than maxOpen execs are open
 	curl    string // gets the same from the API
-	now     time.Time
-}
-
-// nodeRow is a node with its open execs.
-type nodeRow struct {
-	nodes.Node
-	silent          bool
-	running, queued int
 }
 
 // runners shows the connected machines of users, the nodes of the installation and the state of this one.
 func (c *Console) runners(v *visit) (ui.Page, error) {
-	p := runnersPage{user: v.query.Get("user_id"), now: c.cfg.Now()}
+	p := runnersPage{user: v.query.Get("user_id")}
 	var bad fault.Fields
 	p.live, p.at = v.isLive(&bad), ui.Link("runners").With("user_id", p.user)
 	if err := bad.Err(); err != nil {
@@ -58,29 +46,11 @@ func (c *Console) runners(v *visit) (ui.Page, error) {
 	if p.more = len(p.runners) - maxRunners; p.more > 0 {
 		p.runners = p.runners[:maxRunners]
 	}
-	seen, err := c.cfg.Nodes.List(v.ctx(), nodesWithin)
-	if err != nil {
+	var err error
+	if p.nodes, err = c.cfg.Nodes.List(v.ctx(), nodesWithin); err != nil {
 		return ui.Page{}, err
 	}
-	open, next, err := c.cfg.Execs.List(v.ctx(), v.caller, audit.Filter{Statuses: []audit.Status{audit.Queued, audit.Running}, Summary: true}, nil, maxOpen)
-	if err != nil {
-		return ui.Page{}, err
-	}
-	p.partial = next != nil
-	for _, n := range seen {
-		row := nodeRow{Node: n, silent: p.now.Sub(n.SeenAt) > nodeSilent}
-		for _, rec := range open {
-			switch {
-			case rec.NodeID != n.NodeID:
-			case rec.Status == audit.Queued:
-				row.queued++
-			default:
-				row.running++
-			}
-		}
-		p.nodes = append(p.nodes, row)
-	}
-	slices.SortStableFunc(p.nodes, func(a, b nodeRow) int { return cmp.Compare(b.SeenAt.Unix(), a.SeenAt.Unix()) })
+	slices.SortStableFunc(p.nodes, func(a, b nodes.Node) int { return cmp.Compare(b.SeenAt.Unix(), a.SeenAt.Unix()) })
 	p.curl = v.curl(inAPI(nil, "runners"), inAPI(nil, "sandbox", "health"), inAPI(nil, "sandbox", "pool"))
 	p.here, p.pool = c.cfg.Health.Latest(v.ctx()), c.cfg.Pool.Stats()
 	return ui.Page{Title: "Runners and nodes", Actions: pause(p.at, p.live), Body: runnersBody(p)}, nil
@@ -90,6 +60,17 @@ func (c *Console) runners(v *visit) (ui.Page, error) {
 func linkID(r remote.RunnerInfo) string {
 	sum := sha256.Sum256([]byte(r.UserID + "\x00" + r.Name))
 	return "runner-" + hex.EncodeToString(sum[:8])
+}
+
+// stateTone is the class of the colour of a node's state.
+func stateTone(s nodes.State) string {
+	switch s {
+	case nodes.StateLive:
+		return "good"
+	case nodes.StateRetired:
+		return ""
+	}
+	return "warn"
 }
 
 // statusTone is the class of the colour of a node's health.

@@ -23,6 +23,12 @@ func TestRunnersLive(t *testing.T) {
 	if _, page := v.get("/console/runners?user_id=ada&live=off"); strings.Contains(page, "hx-trigger") || !strings.Contains(page, `href="/console/runners?user_id=ada">Go on`) {
 		t.Error("the page does not pause")
 	}
+	_, page := v.get("/console/runners")
+	for _, badge := range []string{`badge good">live`, `badge warn">draining`, `badge warn">silent`, `badge ">retired`} {
+		if strings.Count(page, badge) != 1 {
+			t.Errorf("not once: %s", badge)
+		}
+	}
 	if resp, page := v.get("/console/runners?live=on"); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "must be off") {
 		t.Errorf("live=on: %d", resp.StatusCode)
 	}

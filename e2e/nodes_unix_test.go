@@ -126,6 +126,7 @@ func TestDeadNode(t *testing.T) {
 	t.Parallel()
 	c := startNodes(t, 2)
 	dead, other := c.nodes[0], c.nodes[1]
+	node := dead.node()
 	running := dead.post(shell("held", "touch started; sleep 1000"))
 	id := dead.awaitStart("held")
 	dead.kill()
@@ -135,4 +136,49 @@ func TestDeadNode(t *testing.T) {
 	if got := c.kinds(id); got != "created started ended" {
 		t.Errorf("events: %s", got)
 	}
+	lost := other.get("/audit/events?kind=node_lost").list("items")
+	if len(lost) != 1 {
+		t.Fatalf("administrative events: %v", lost)
+	}
+	lost[0].wants(t, object{"subject": node, "data": object{"lost": 1.0, "returned": 0.0}})
+	if err := c.db.Nodes().Forget(t.Context(), node); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDrainedNode: a drained node finishes what runs and takes no new commands, also none that wait, until that is undone.
+func TestDrainedNode(t *testing.T) {
+	t.Parallel()
+	c := startNodes(t, 2)
+	drained, other := c.nodes[0], c.nodes[1]
+	id := drained.node()
+	running := drained.post(shell("held", "touch started; until [ -e end ]; do sleep 0.05; done"))
+	drained.awaitStart("held")
+	ready := func(want int) func() bool {
+		return func() bool { return drained.send(http.MethodGet, "/readyz", nil).Code == want }
+	}
+	if err := c.db.Nodes().Drain(t.Context(), id, true); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the node is drained", ready(http.StatusServiceUnavailable))
+	refused := drained.send(http.MethodPost, "/sandbox/execs", shell("new", "true"))
+	if refused.Code != http.StatusServiceUnavailable || refused.json(t).str("code") != "draining" || refused.Header.Get("Retry-After") != "5" {
+		t.Errorf("a new exec: %d %s", refused.Code, refused.Body)
+	}
+	for range 4 {
+		job := other.send(http.MethodPost, "/sandbox/execs", shell("jobs", "true"), "Prefer", "respond-async").json(t).str("exec_id")
+		ended := other.get("/sandbox/execs/" + job + "/wait?timeout_ms=60000")
+		if ended.str("status") != "succeeded" || ended.str("node_id") == id {
+			t.Errorf("a job: %v", ended)
+		}
+	}
+	if err := os.WriteFile(drained.work("held", "end"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	running.result().wants(t, object{"status": "succeeded"})
+	if err := c.db.Nodes().Drain(t.Context(), id, false); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the node takes commands again", ready(http.StatusOK))
+	drained.works("again")
 }

@@ -89,7 +89,10 @@ const (
 	RunnerProtocol      Code = "runner_protocol"       // the other side of a runner's link speaks another version, or none
 	UpstreamFailed      Code = "upstream_failed"       // a service that this one uses, such as Feishu, or a user's machine refused or failed
 	OutcomeUnknown      Code = "outcome_unknown"       // it may have happened; the outcome is not known
-	ShuttingDown        Code = "shutting_down"         // this node drains
+	ShuttingDown        Code = "shutting_down"         // this node ends
+	Draining            Code = "draining"              // an operator drains this node: it takes no new commands
+	UnknownNode         Code = "unknown_node"          // no node of this id in the database
+	NodeConflict        Code = "node_conflict"         // the state of the node does not allow this
 	StateDirInUse       Code = "state_dir_in_use"      // another core-api holds this state dir
 	InvalidSettings     Code = "invalid_settings"      // the settings file, environment or flags are wrong
 	Internal            Code = "internal"              // an error of this service; see the log

@@ -50,7 +50,7 @@ type Commands struct {
 	inProgress map[string]*Command // by exec id
 	awaited    map[string]*awaited // the same, of commands that are not in progress
 	draining   bool
-	paused     *fault.Error // not nil: why commands are refused for some time
+	paused     []*fault.Error // why commands are refused for some time
 	idle       sync.WaitGroup
 }
 
@@ -84,7 +84,7 @@ func (c *Commands) Now() time.Time { return c.cfg.Now().UTC().Truncate(time.Micr
 
 // Begin registers a command, so that it can be canceled and waited for, and returns its context, which ends with parent, Cancel and Drain.
 // The caller must call End, after the row is closed. An error of admit, which sees all commands in progress and may be nil, refuses the
-// command. fault.ShuttingDown after Drain, and the error of Pause until Resume.
+// command. fault.ShuttingDown after Drain, and the error of Pause until its resume.
 func (c *Commands) Begin(parent context.Context, cmd Command, admit func(inProgress map[string]*Command) error) (context.Context, *Command, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,21 +121,24 @@ func (c *Commands) accepts() error {
 	switch {
 	case c.draining:
 		return shuttingDown()
-	case c.paused != nil:
-		return c.paused
+	case len(c.paused) > 0:
+		return c.paused[len(c.paused)-1]
 	}
 	return nil
 }
 
-// Pause refuses new commands with an error until Resume.
-func (c *Commands) Pause(why *fault.Error) {
+// Pause refuses new commands with an error until resume is called. With several, they are refused until the last one has resumed.
+func (c *Commands) Pause(why *fault.Error) (resume func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.paused = why
+	c.paused = append(c.paused, why)
+	return sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		i := slices.Index(c.paused, why)
+		c.paused = slices.Delete(c.paused, i, i+1)
+	})
 }
-
-// Resume ends Pause.
-func (c *Commands) Resume() { c.Pause(nil) }
 
 // Lose kills the commands in progress, because other nodes have ended their rows, and returns when all have ended. Call it after Pause.
 func (c *Commands) Lose() {

@@ -46,12 +46,13 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestLose: a node that has lost its lease kills what it runs, and takes new commands only after Resume.
+// TestLose: a node that has lost its lease kills what it runs, and takes new commands only when all that paused it have resumed.
 func TestLose(t *testing.T) {
 	t.Parallel()
 	c := newCommands(nil)
 	ctx, cmd := begin(t, c, "1")
-	c.Pause(fault.New(fault.ServerBusy, "for now"))
+	drained := c.Pause(fault.New(fault.Draining, "drained"))
+	resume := c.Pause(fault.New(fault.ServerBusy, "for now"))
 	if _, _, err := c.Begin(t.Context(), lifecycle.Command{ExecID: "2"}, nil); !fault.Is(err, fault.ServerBusy) || !fault.Is(c.Accepts(), fault.ServerBusy) {
 		t.Errorf("while it is paused: %v", err)
 	}
@@ -74,9 +75,14 @@ func TestLose(t *testing.T) {
 	}
 	c.End(cmd)
 	<-lost
-	c.Resume()
+	drained()
+	drained()
+	if err := c.Accepts(); !fault.Is(err, fault.ServerBusy) {
+		t.Errorf("after the first resume: %v", err)
+	}
+	resume()
 	if err := c.Accepts(); err != nil {
-		t.Errorf("after Resume: %v", err)
+		t.Errorf("after the last resume: %v", err)
 	}
 	begin(t, c, "2")
 }

@@ -23,6 +23,9 @@ type Config struct {
 	// resume is called when there is a new lease.
 	Fence func(ctx context.Context) (resume func())
 
+	// Drain is called when an operator begins to drain this node, and with false when the operator undoes it. It must not block.
+	Drain func(draining bool)
+
 	// Retired is called after this node has retired another: jobs may wait that had been its.
 	Retired func()
 }
@@ -34,8 +37,9 @@ type Member struct {
 	steps sync.Mutex // held for a step
 	left  bool
 
-	mu    sync.Mutex
-	epoch int64
+	mu       sync.Mutex
+	epoch    int64
+	draining bool
 
 	renewed time.Time // when the last renewal that succeeded was sent
 	since   time.Time // from when on renewals have succeeded in time
@@ -51,10 +55,11 @@ func NewMember(cfg Config) *Member {
 	return &Member{cfg: cfg}
 }
 
-// Join begins the lease.
+// Join begins the lease. A node that was drained before its process started is drained no longer.
 func (m *Member) Join(ctx context.Context) error {
-	sent := time.Now()
-	epoch, err := m.cfg.Store.Join(ctx, m.cfg.Node, m.cfg.Lease)
+	sent, node := time.Now(), m.cfg.Node
+	node.Draining = m.Draining()
+	epoch, err := m.cfg.Store.Join(ctx, node, m.cfg.Lease)
 	if err != nil {
 		return err
 	}
@@ -97,6 +102,13 @@ func (m *Member) Epoch() int64 {
 	return m.epoch
 }
 
+// Draining reports whether an operator drains this node.
+func (m *Member) Draining() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.draining
+}
+
 func (m *Member) step(ctx context.Context) error {
 	m.steps.Lock()
 	defer m.steps.Unlock()
@@ -125,9 +137,15 @@ func (m *Member) step(ctx context.Context) error {
 
 func (m *Member) renew(ctx context.Context) (held bool, err error) {
 	sent := time.Now()
-	held, _, err = m.cfg.Store.Renew(ctx, m.cfg.Node.NodeID, m.Epoch(), m.cfg.Lease)
+	held, draining, err := m.cfg.Store.Renew(ctx, m.cfg.Node.NodeID, m.Epoch(), m.cfg.Lease)
 	if err != nil || !held {
 		return held, err
+	}
+	if draining != m.Draining() {
+		m.mu.Lock()
+		m.draining = draining
+		m.mu.Unlock()
+		m.cfg.Drain(draining)
 	}
 	if sent.Sub(m.renewed) > m.cfg.Lease/2 {
 		m.since = sent

@@ -15,14 +15,17 @@ import (
 
 // table is a Store in memory.
 type table struct {
-	mu      sync.Mutex
-	down    bool
-	epochs  map[string]int64
-	until   map[string]time.Time // of the leases
-	retired []string
+	mu       sync.Mutex
+	down     bool
+	epochs   map[string]int64
+	until    map[string]time.Time // of the leases
+	draining map[string]bool
+	retired  []string
 }
 
-func newTable() *table { return &table{epochs: map[string]int64{}, until: map[string]time.Time{}} }
+func newTable() *table {
+	return &table{epochs: map[string]int64{}, until: map[string]time.Time{}, draining: map[string]bool{}}
+}
 
 func (s *table) lock() (unlock func(), err error) {
 	s.mu.Lock()
@@ -37,7 +40,7 @@ func (s *table) Join(_ context.Context, n nodes.Node, lease time.Duration) (int6
 	defer unlock()
 	if err == nil {
 		s.epochs[n.NodeID]++
-		s.until[n.NodeID] = time.Now().Add(lease)
+		s.until[n.NodeID], s.draining[n.NodeID] = time.Now().Add(lease), n.Draining
 	}
 	return s.epochs[n.NodeID], err
 }
@@ -49,7 +52,7 @@ func (s *table) Renew(_ context.Context, id string, epoch int64, lease time.Dura
 		return false, false, err
 	}
 	s.until[id] = time.Now().Add(lease)
-	return true, false, nil
+	return true, s.draining[id], nil
 }
 
 func (s *table) Leave(_ context.Context, id string, epoch int64) error {
@@ -78,6 +81,9 @@ func (s *table) Retire(_ context.Context, self string, _ time.Duration) (*nodes.
 	return nil, nil
 }
 
+func (s *table) Drain(context.Context, string, bool) error { return nil }
+func (s *table) Forget(context.Context, string) error      { return nil }
+
 func (s *table) List(context.Context, time.Duration) ([]nodes.Node, error) { return nil, nil }
 
 func (s *table) set(change func()) {
@@ -102,6 +108,37 @@ func run(t *testing.T, m *nodes.Member) (stop func()) {
 		cancel()
 		running.Wait()
 	}
+}
+
+// TestDrain: a node learns that it is drained, and that it is no longer; it stays drained when it loses its lease, and not when it starts again.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newTable()
+		s.draining["a"] = true
+		var steps []bool
+		m := nodes.NewMember(nodes.Config{
+			Store: s, Node: nodes.Node{NodeID: "a"}, Fence: func(context.Context) func() { return func() {} }, Logger: slog.New(slog.DiscardHandler),
+			Drain: func(draining bool) { steps = append(steps, draining) },
+		})
+		defer run(t, m)()
+		learns := func(want ...bool) {
+			t.Helper()
+			time.Sleep(10 * time.Second)
+			s.set(func() {
+				if !slices.Equal(steps, want) || m.Draining() != s.draining["a"] {
+					t.Errorf("it has learned %v, want %v; draining: %v", steps, want, m.Draining())
+				}
+			})
+		}
+		learns()
+		s.set(func() { s.draining["a"] = true })
+		learns(true)
+		s.set(func() { s.epochs["a"]++ })
+		learns(true)
+		s.set(func() { s.draining["a"] = false })
+		learns(true, false)
+	})
 }
 
 func unexpected(t *testing.T) func(context.Context) func() {

@@ -161,6 +161,9 @@ func (r *Runner) unseal(taken jobs.Taken) (*exec, error) {
 
 // Place implements jobs.Runner.
 func (r *Runner) Place() jobs.Place {
+	if r.commands.Accepts() != nil {
+		return nil
+	}
 	if ticket := r.admission.EnterBackground(); ticket != nil {
 		return place{ticket}
 	}

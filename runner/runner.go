@@ -170,10 +170,7 @@ func (r *Runner) Resolve(_ context.Context, req Request) (policy.Snapshot, error
 }
 
 // Pause refuses new execs with an error until resume is called.
-func (r *Runner) Pause(why *fault.Error) (resume func()) {
-	r.commands.Pause(why)
-	return r.commands.Resume
-}
+func (r *Runner) Pause(why *fault.Error) (resume func()) { return r.commands.Pause(why) }
 
 // Lose kills the execs in progress, because other nodes have ended their rows, and returns when all have ended. Call it after Pause.
 func (r *Runner) Lose() { r.commands.Lose() }

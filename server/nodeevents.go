@@ -36,12 +36,18 @@ func (s *Server) recordStart(ctx context.Context) error {
 	ctx = s.acting(ctx)
 	node, events := s.state.NodeID(), s.db.AdminEvents()
 	data := map[string]any{"version": Version, "settings_digest": s.settings.Digest()}
-	last, err := events.List(ctx, admin.Filter{Subject: node}, nil, 1)
-	if err != nil {
-		return err
+	var last [2]admin.Event
+	for i, kind := range []admin.Kind{admin.NodeStarted, admin.NodeEnded} {
+		newest, err := events.List(ctx, admin.Filter{Subject: node, Kind: kind}, nil, 1)
+		if err != nil {
+			return err
+		}
+		if len(newest) > 0 {
+			last[i] = newest[0]
+		}
 	}
-	if len(last) > 0 {
-		data["previous_end_recorded"] = last[0].Kind == admin.NodeEnded
+	if started, ended := last[0], last[1]; started.Seq > 0 {
+		data["previous_end_recorded"] = ended.Seq > started.Seq
 	}
 	path := filepath.Join(s.state.Path(), settingsFile)
 	remember, changed, err := compareSettings(path, s.settings)

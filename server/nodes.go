@@ -13,7 +13,7 @@ import (
 func (s *Server) join(ctx context.Context) error {
 	name, _ := os.Hostname() // only for people
 	s.member = nodes.NewMember(nodes.Config{
-		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Retired: s.bell.Ring, Logger: s.log,
+		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Drain: s.obeyDrain, Retired: s.bell.Ring, Logger: s.log,
 		Node: nodes.Node{NodeID: s.state.NodeID(), Name: name, Version: Version, StartedAt: time.Now()},
 	})
 	return s.member.Join(ctx)
@@ -48,6 +48,39 @@ func (s *Server) fence(ctx context.Context) (resume func()) {
 		resumeCommands()
 		s.bell.Ring()
 	}
+}
+
+// obeyDrain refuses new commands while an operator drains this node. What runs goes on, and so does all that is not a command.
+func (s *Server) obeyDrain(draining bool) {
+	if !draining {
+		s.undrain()
+		s.bell.Ring()
+		s.log.Info("this node is drained no longer: it takes new commands")
+		return
+	}
+	resumeExecs, resumeCommands := s.runner.Pause(errDraining), s.sandboxes.Pause(errDraining)
+	s.undrain = func() {
+		resumeExecs()
+		resumeCommands()
+	}
+	s.log.Info("this node is drained: it takes no new commands until that is undone, or its next start")
+}
+
+var errDraining = func() *fault.Error {
+	e := fault.New(fault.Draining, "this node is drained and takes no new commands; send the request to another node")
+	e.RetryAfter = 5 * time.Second
+	return e
+}()
+
+// accepts returns the error with which this node refuses new commands until its end, or as long as it is drained.
+func (s *Server) accepts() error {
+	switch {
+	case s.closing.Load():
+		return fault.New(fault.ShuttingDown, "this node is shutting down")
+	case s.member.Draining():
+		return errDraining
+	}
+	return nil
 }
 
 // leave ends the lease of this node, on which nothing runs any longer.

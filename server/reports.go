@@ -7,7 +7,6 @@ import (
 
 	"secbox/api"
 	"secbox/engine"
-	"secbox/fault"
 	"secbox/health"
 	"secbox/sandbox/remote"
 	"secbox/tokens"
@@ -17,13 +16,13 @@ import (
 type healthReports struct {
 	checker *health.Checker
 	pool    *engine.Pool
-	closing func() bool // the node drains
+	accepts func() error // why the node refuses commands
 }
 
 // Ready fails as soon as the node refuses execs, so that load balancers send requests elsewhere.
 func (h healthReports) Ready(ctx context.Context) error {
-	if h.closing() {
-		return fault.New(fault.ShuttingDown, "this node is shutting down")
+	if err := h.accepts(); err != nil {
+		return err
 	}
 	return h.checker.Ready(ctx)
 }

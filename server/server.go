@@ -105,6 +105,7 @@ type Server struct {
 	feishu       *feishu.Client // nil: off
 	provider     *sso.Provider  // of the console's single sign-on; nil: off
 	member       *nodes.Member
+	undrain      func() // after obeyDrain
 	listener     net.Listener
 
 	userServers *userservers.Manager // nil: none

@@ -103,20 +103,21 @@ func (c *command) repair(ctx context.Context, s settings.Settings, opts repair.O
 }
 
 const (
-	nodeTimeout      = 30 * time.Second // three heartbeats
 	nodeInterval     = 500 * time.Millisecond
 	progressInterval = 5 * time.Second
 )
 
-// waitForNodes returns when no other node is running. It waits for nodes that have just stopped; a heartbeat of another node is an error.
+// waitForNodes returns when no other node is live. It waits for the leases of nodes that were killed to end; one that is renewed is an error.
 func waitForNodes(ctx context.Context, known nodes.Store, own string, stderr io.Writer) error {
 	var first []nodes.Node
 	for warned := false; ; {
-		seen, err := known.List(ctx, nodeTimeout)
+		seen, err := known.List(ctx, ever)
 		if err != nil {
 			return err
 		}
-		seen = slices.DeleteFunc(seen, func(n nodes.Node) bool { return n.NodeID == own })
+		seen = slices.DeleteFunc(seen, func(n nodes.Node) bool {
+			return n.NodeID == own || n.State() != nodes.StateLive && n.State() != nodes.StateDraining
+		})
 		if len(seen) == 0 {
 			return nil
 		}
@@ -132,7 +133,7 @@ func waitForNodes(ctx context.Context, known nodes.Store, own string, stderr io.
 		}
 		if !warned {
 			warned = true
-			fmt.Fprintf(stderr, "%s used this database less than %v ago; waiting for a sign that it still runs.\n", many(len(seen), "node"), nodeTimeout)
+			fmt.Fprintf(stderr, "The lease of %s has not ended; waiting for its end, or for a sign that it still runs.\n", many(len(seen), "node"))
 		}
 		select {
 		case <-ctx.Done():

@@ -10,7 +10,7 @@ import (
 	"secbox/store"
 )
 
-// TestRepairWaitsForNodes: another node that beats is an error that names it.
+// TestRepairWaitsForNodes: another node that renews its lease is an error that names it; one that has ended is not waited for.
 func TestRepairWaitsForNodes(t *testing.T) {
 	t.Parallel()
 	db, err := store.Open(t.Context(), "", t.TempDir())
@@ -22,6 +22,7 @@ func TestRepairWaitsForNodes(t *testing.T) {
 		t.Errorf("without nodes: %v", err)
 	}
 	beat := func(id string) {
+		t.Helper()
 		if _, err := db.Nodes().Join(t.Context(), nodes.Node{NodeID: id, StartedAt: time.Now()}, time.Minute); err != nil {
 			t.Error(err)
 		}
@@ -29,6 +30,13 @@ func TestRepairWaitsForNodes(t *testing.T) {
 	beat("own")
 	if err := waitForNodes(t.Context(), db.Nodes(), "own", t.Output()); err != nil {
 		t.Errorf("only this node is there: %v", err)
+	}
+	beat("ended")
+	if err := db.Nodes().Leave(t.Context(), "ended", 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := waitForNodes(t.Context(), db.Nodes(), "own", t.Output()); err != nil {
+		t.Errorf("the other node has ended: %v", err)
 	}
 	beat("other")
 	done := make(chan error)

@@ -123,10 +123,7 @@ func (r *Recorder) OpenOutput(execID, stream string) (io.ReadSeekCloser, int64) 
 func (r *Recorder) Running() int { return r.commands.Running() }
 
 // Pause refuses new commands with an error until resume is called. File operations go on.
-func (r *Recorder) Pause(why *fault.Error) (resume func()) {
-	r.commands.Pause(why)
-	return r.commands.Resume
-}
+func (r *Recorder) Pause(why *fault.Error) (resume func()) { return r.commands.Pause(why) }
 
 // Lose kills the commands in progress, because other nodes have ended their rows, and returns when all have ended. Call it after Pause.
 func (r *Recorder) Lose() { r.commands.Lose() }

@@ -2,10 +2,13 @@ package storetest
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"secbox/admin"
 	"secbox/audit"
+	"secbox/fault"
 	"secbox/nodes"
 )
 
@@ -43,10 +46,16 @@ func leases(t *testing.T, f Fixture) {
 	if held, draining, err := s.Renew(t.Context(), "n1", 1, time.Hour); !held || !draining || err != nil {
 		t.Errorf("draining: %v, %v, %v", held, draining, err)
 	}
-	if epoch := mustJoin(t, f, "n1"); epoch != 2 {
-		t.Errorf("the second epoch is %d", epoch)
+	if epoch, err := s.Join(t.Context(), nodes.Node{NodeID: "n1", StartedAt: base, Draining: true}, time.Hour); epoch != 2 || err != nil {
+		t.Errorf("the second epoch is %d, %v", epoch, err)
 	}
-	for _, epoch := range []int64{0, 1, 3} {
+	if _, draining, err := s.Renew(t.Context(), "n1", 2, time.Hour); !draining || err != nil {
+		t.Errorf("with the next lease: draining: %v, %v", draining, err)
+	}
+	if epoch := mustJoin(t, f, "n1"); epoch != 3 {
+		t.Errorf("the third epoch is %d", epoch)
+	}
+	for _, epoch := range []int64{0, 1, 2, 4} {
 		if held, _, err := s.Renew(t.Context(), "n1", epoch, time.Hour); held || err != nil {
 			t.Errorf("epoch %d was renewed: %v", epoch, err)
 		}
@@ -59,13 +68,13 @@ func leases(t *testing.T, f Fixture) {
 		t.Fatalf("List = %+v, %v", all, err)
 	}
 	n := all[0]
-	if n.Draining || n.Epoch != 2 || n.LeaseUntil.Sub(n.SeenAt).Round(time.Second) != time.Hour || n.Address != "http://n1:8003" || n.Name != "host" || n.Version != "1.0" || !n.StartedAt.Equal(base) {
+	if n.Draining || n.Epoch != 3 || n.State() != nodes.StateLive || n.LeaseUntil.Sub(n.SeenAt).Round(time.Second) != time.Hour || n.Address != "http://n1:8003" || n.Name != "host" || n.Version != "1.0" || !n.StartedAt.Equal(base) {
 		t.Errorf("the node: %+v", n)
 	}
-	if err := s.Leave(t.Context(), "n1", 2); err != nil {
+	if err := s.Leave(t.Context(), "n1", 3); err != nil {
 		t.Fatal(err)
 	}
-	if all, err = s.List(t.Context(), time.Minute); err != nil || len(all) != 1 || !all[0].LeaseUntil.IsZero() {
+	if all, err = s.List(t.Context(), time.Minute); err != nil || len(all) != 1 || !all[0].LeaseUntil.IsZero() || all[0].State() != nodes.StateRetired {
 		t.Errorf("after its end: %+v, %v", all, err)
 	}
 }
@@ -118,6 +127,10 @@ func retiring(t *testing.T, f Fixture) {
 	if err != nil || r == nil || r.NodeID != "n1" || !slices.Equal(r.Lost, []string{running.ExecID}) || r.Returned != 1 {
 		t.Fatalf("Retire = %+v, %v", r, err)
 	}
+	lost, err := f.AdminEvents().List(t.Context(), admin.Filter{Subject: "n1"}, nil, 10)
+	if err != nil || len(lost) != 1 || lost[0].Kind != admin.NodeLost || lost[0].Data != `{"lost":1,"returned":1}` {
+		t.Errorf("the administrative events: %+v, %v", lost, err)
+	}
 	if again, err := s.Retire(t.Context(), "n2", time.Minute); again != nil || err != nil {
 		t.Errorf("retired twice: %+v, %v", again, err)
 	}
@@ -151,6 +164,92 @@ func retiring(t *testing.T, f Fixture) {
 	if events := mustEvents(t, log, running.ExecID); len(events) != 4 || events[3].Kind != audit.EventCorrected {
 		t.Errorf("a late result is no correction: %+v", events)
 	}
+}
+
+// draining: only a node with a lease is drained, and each change has an event.
+func draining(t *testing.T, f Fixture) {
+	s, ctx := f.Nodes(), admin.By(t.Context(), admin.Actor{Type: admin.ByCommand, ID: "core-api"})
+	mustJoin(t, f, "n1")
+	mustJoin(t, f, "n2")
+	mustOpen(t, f.Audit(), in(record(), func(r *audit.Record) { r.NodeID = "n1" }))
+	for _, on := range []bool{false, true, true, false, true} {
+		if err := s.Drain(ctx, "n1", on); err != nil {
+			t.Fatal(err)
+		}
+		all, err := s.List(t.Context(), time.Hour)
+		if err != nil || len(all) != 2 || all[0].Draining != on || (all[0].State() == nodes.StateDraining) != on || all[1].Draining {
+			t.Errorf("drained %v: %+v, %v", on, all, err)
+		}
+		if all[0].Running != 1 || all[0].Queued+all[1].Running+all[1].Queued != 0 {
+			t.Errorf("open execs: %+v", all)
+		}
+	}
+	if err := s.Drain(ctx, "n3", true); !fault.Is(err, fault.UnknownNode) {
+		t.Errorf("an unknown node: %v", err)
+	}
+	if err := s.Leave(t.Context(), "n2", 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Drain(ctx, "n2", true); !fault.Is(err, fault.NodeConflict) {
+		t.Errorf("a node that has ended: %v", err)
+	}
+	wantKinds(t, f, "n1", admin.NodeDrained, admin.NodeUndrained, admin.NodeDrained)
+	wantKinds(t, f, "n2")
+}
+
+// wantKinds compares the administrative events of a node, the newest first.
+func wantKinds(t *testing.T, f Fixture, node string, want ...admin.Kind) {
+	t.Helper()
+	events, err := f.AdminEvents().List(t.Context(), admin.Filter{Subject: node}, nil, 100)
+	var kinds []admin.Kind
+	for _, e := range events {
+		kinds = append(kinds, e.Kind)
+	}
+	if err != nil || !slices.Equal(kinds, want) {
+		t.Errorf("events of %s: %v, %v; want %v", node, kinds, err, want)
+	}
+}
+
+// forgetting: only a node without a lease and open execs is removed, and its execs stay.
+func forgetting(t *testing.T, f Fixture) {
+	s := f.Nodes()
+	refused := func(why string) {
+		t.Helper()
+		if err := s.Forget(t.Context(), "n1"); !fault.Is(err, fault.NodeConflict) || !strings.Contains(err.Error(), why) {
+			t.Errorf("Forget = %v, want %q", err, why)
+		}
+	}
+	mustJoin(t, f, "n1")
+	r := in(record(), func(r *audit.Record) { r.NodeID = "n1" })
+	mustOpen(t, f.Audit(), r)
+	refused("is live")
+	silence(t, f, "n1")
+	refused("has ended, and no other node has retired it")
+	if r, err := s.Retire(t.Context(), "n2", time.Minute); err != nil || r == nil {
+		t.Fatalf("Retire = %+v, %v", r, err)
+	}
+	late := in(record(), func(r *audit.Record) { r.NodeID = "n1" })
+	mustOpen(t, f.Audit(), late)
+	refused("has open execs")
+	if err := f.Audit().Close(t.Context(), ended(late)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Forget(t.Context(), "n1"); err != nil {
+		t.Errorf("Forget: %v", err)
+	}
+	if err := s.Forget(t.Context(), "n1"); !fault.Is(err, fault.UnknownNode) {
+		t.Errorf("forgotten twice: %v", err)
+	}
+	if all, err := s.List(t.Context(), 24*time.Hour); err != nil || len(all) != 0 {
+		t.Errorf("the nodes: %+v, %v", all, err)
+	}
+	if got := mustGet(t, f.Audit(), r.ExecID); got.Status != audit.Lost {
+		t.Errorf("its exec is %s", got.Status)
+	}
+	wantKinds(t, f, "n1", admin.NodeForgotten, admin.NodeLost)
+
+	f.mustSQL(t, "INSERT INTO nodes (node_id, version, started_at, seen_at) SELECT 'n1', '0.0.1', at, at FROM admin_events LIMIT 1")
+	refused("a version without leases")
 }
 
 func retiringRace(t *testing.T, f Fixture) {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"secbox/admin"
+	"secbox/fault"
 	"secbox/nodes"
 )
 
@@ -26,11 +28,11 @@ func (db Nodes) until(args *Params, lease time.Duration) string { return db.Ago(
 
 // Join implements nodes.Store.
 func (db Nodes) Join(ctx context.Context, n nodes.Node, lease time.Duration) (int64, error) {
-	args := Params{Text(n.NodeID), Text(n.Name), Text(n.Version), Text(n.Address), db.stored(n.StartedAt)}
-	statement := "INSERT INTO nodes AS n (node_id, name, version, address, started_at, seen_at, lease_until, epoch) VALUES ($1, $2, $3, $4, $5, " +
-		db.Now(&args) + ", " + db.until(&args, lease) + ", 1)" +
+	args := Params{Text(n.NodeID), Text(n.Name), Text(n.Version), Text(n.Address), db.stored(n.StartedAt), n.Draining}
+	statement := "INSERT INTO nodes AS n (node_id, name, version, address, started_at, seen_at, draining, lease_until, epoch) VALUES ($1, $2, $3, $4, $5, " +
+		db.Now(&args) + ", $6, " + db.until(&args, lease) + ", 1)" +
 		" ON CONFLICT (node_id) DO UPDATE SET name = excluded.name, version = excluded.version, address = excluded.address, started_at = excluded.started_at," +
-		" seen_at = excluded.seen_at, lease_until = excluded.lease_until, epoch = n.epoch + 1, draining = false RETURNING epoch"
+		" seen_at = excluded.seen_at, lease_until = excluded.lease_until, epoch = n.epoch + 1, draining = excluded.draining RETURNING epoch"
 	epoch, _, err := One(ctx, db.Write, Value[int64], statement, args...)
 	return epoch, err
 }
@@ -73,8 +75,16 @@ func (db Nodes) Retire(ctx context.Context, self string, unseen time.Duration) (
 			return err
 		}
 		returned, err := All(ctx, run, Value[string], returnAll, Text(nodeID))
-		r.Returned = len(returned)
-		return err
+		if r.Returned = len(returned); err != nil {
+			return err
+		}
+		e, err := admin.New(ctx, admin.NodeLost, nodeID, map[string]any{"lost": len(r.Lost), "returned": r.Returned})
+		if err != nil {
+			return err
+		}
+		var event Params
+		statement := db.InsertEvent(&event, e, "")
+		return run(ctx, nil, statement, event...)
 	})
 	if err != nil || !still {
 		return nil, err
@@ -87,14 +97,83 @@ func (db Nodes) leaseEnded(args *Params, unseen time.Duration) string {
 	return " AND n.epoch > 0 AND (n.lease_until IS NULL OR n.lease_until <= " + db.Now(args) + ") AND n.seen_at <= " + db.Ago(args, unseen)
 }
 
+// Drain implements nodes.Store.
+func (db Nodes) Drain(ctx context.Context, nodeID string, draining bool) error {
+	kind := admin.NodeUndrained
+	if draining {
+		kind = admin.NodeDrained
+	}
+	changed, err := db.change(ctx, kind, nodeID, "UPDATE nodes SET draining = $2 WHERE node_id = $1 AND draining <> $2 AND lease_until IS NOT NULL RETURNING node_id", draining)
+	if err != nil || changed {
+		return err
+	}
+	n, err := db.get(ctx, nodeID)
+	if err == nil && n.Draining != draining {
+		err = fault.New(fault.NodeConflict, "the node %s has no lease, so it takes no commands: it has ended, or its version has no leases", nodeID)
+	}
+	return err
+}
+
+// Forget implements nodes.Store.
+func (db Nodes) Forget(ctx context.Context, nodeID string) error {
+	changed, err := db.change(ctx, admin.NodeForgotten, nodeID, "DELETE FROM nodes WHERE node_id = $1 AND epoch > 0 AND lease_until IS NULL"+
+		" AND NOT EXISTS (SELECT 1 FROM sandbox_execs AS e WHERE e.node_id = $1 AND e.status IN ('queued', 'running'))"+
+		" AND NOT EXISTS (SELECT 1 FROM sandbox_exec_jobs AS j WHERE j.taken_by <> '' AND j.taken_by = $1) RETURNING node_id")
+	if err != nil || changed {
+		return err
+	}
+	n, err := db.get(ctx, nodeID)
+	switch {
+	case err != nil:
+		return err
+	case n.Epoch == 0:
+		return fault.New(fault.NodeConflict, "the node %s is of a version without leases; start it once with this version, or leave it in the list", nodeID)
+	case n.State() == nodes.StateSilent:
+		return fault.New(fault.NodeConflict, "the lease of node %s has ended, and no other node has retired it yet; try again in a minute, with another node running", nodeID)
+	case n.State() != nodes.StateRetired:
+		return fault.New(fault.NodeConflict, "the node %s is live; stop it first", nodeID)
+	}
+	return fault.New(fault.NodeConflict, "the node %s has open execs, which another node is about to end; try again in a minute", nodeID)
+}
+
+// change runs a statement on the node $1 that returns a row if it has changed it, with its event.
+func (db Nodes) change(ctx context.Context, kind admin.Kind, nodeID, statement string, args ...any) (changed bool, err error) {
+	e, err := admin.New(ctx, kind, nodeID, nil)
+	if err != nil {
+		return false, err
+	}
+	err = db.Recorded(ctx, func(scan Scan) error {
+		changed = true
+		return scan(new(string))
+	}, e, statement, append([]any{Text(nodeID)}, args...)...)
+	return changed && err == nil, err
+}
+
+func (db Nodes) get(ctx context.Context, nodeID string) (nodes.Node, error) {
+	var args Params
+	n, found, err := One(ctx, db.Query, scanNode, db.selectNodes(&args)+" WHERE n.node_id = "+args.Add(Text(nodeID)), args...)
+	if err == nil && !found {
+		err = fault.New(fault.UnknownNode, "there is no node %s; `core-api node list` shows all", nodeID)
+	}
+	return n, err
+}
+
 // List implements nodes.Store.
 func (db Nodes) List(ctx context.Context, within time.Duration) ([]nodes.Node, error) {
 	var args Params
-	return All(ctx, db.Query, scanNode, "SELECT "+nodeColumns+" FROM nodes WHERE seen_at > "+db.Ago(&args, within)+" ORDER BY node_id", args...)
+	return All(ctx, db.Query, scanNode, db.selectNodes(&args)+" WHERE n.seen_at > "+db.Ago(&args, within)+" ORDER BY n.node_id", args...)
+}
+
+func (db Nodes) selectNodes(args *Params) string {
+	open := func(status string) string {
+		return "(SELECT count(*) FROM sandbox_execs AS e WHERE e.node_id = n.node_id AND e.status = '" + status + "' AND e.status IN ('queued', 'running'))"
+	}
+	return "SELECT " + nodeColumns + ", " + db.Now(args) + ", " + open("running") + ", " + open("queued") + " FROM nodes AS n"
 }
 
 func scanNode(scan Scan) (nodes.Node, error) {
 	var n nodes.Node
-	err := scan(&n.NodeID, &n.Name, &n.Version, &n.Address, timeInto{&n.StartedAt}, timeInto{&n.SeenAt}, timeInto{&n.LeaseUntil}, &n.Epoch, &n.Draining)
+	err := scan(&n.NodeID, &n.Name, &n.Version, &n.Address, timeInto{&n.StartedAt}, timeInto{&n.SeenAt}, timeInto{&n.LeaseUntil}, &n.Epoch, &n.Draining,
+		timeInto{&n.ReadAt}, &n.Running, &n.Queued)
 	return n, err
 }
