@@ -33,8 +33,9 @@ const ringQueue = "secbox_execs"
 const (
 	fetchCooldown = time.Millisecond
 	fetchPoll     = 100 * time.Millisecond
-	riverKeeps    = time.Minute // jobs that have ended, and those of a node that died
-	riverConns    = 3           // beside the one that listens
+	ringTime      = 30 * time.Second // how long a node without a free place keeps a ring from others; River rescues no job without a limit
+	riverKeeps    = time.Minute      // jobs that have ended, and those of a node that died
+	riverConns    = 3                // beside the one that listens
 	riverStop     = 5 * time.Second
 	carryRetry    = 2 * time.Second
 	notifyTimeout = 2 * time.Second
@@ -101,7 +102,7 @@ func (c carrier) carry(ctx context.Context, answer func(context.Context), log *s
 	river.AddWorker(workers, &listener{answer: answer})
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Queues: map[string]river.QueueConfig{ringQueue: {MaxWorkers: 1}}, Workers: workers, PollOnly: !heard,
-		FetchCooldown: fetchCooldown, FetchPollInterval: fetchPoll, JobTimeout: -1, RescueStuckJobsAfter: riverKeeps,
+		FetchCooldown: fetchCooldown, FetchPollInterval: fetchPoll, JobTimeout: ringTime, RescueStuckJobsAfter: riverKeeps,
 		CompletedJobRetentionPeriod: riverKeeps, CancelledJobRetentionPeriod: riverKeeps, DiscardedJobRetentionPeriod: riverKeeps,
 		Logger: slog.New(quiet{log.Handler()}),
 	})
@@ -123,7 +124,7 @@ type listener struct {
 	answer func(context.Context)
 }
 
-// Work implements river.Worker. A ring that the end of this node interrupts is heard by another.
+// Work implements river.Worker. A ring that ringTime or the end of this node interrupts is heard by another.
 func (l *listener) Work(ctx context.Context, _ *river.Job[ring]) error {
 	l.answer(ctx)
 	if ctx.Err() != nil {
