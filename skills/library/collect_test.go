@@ -235,7 +235,16 @@ func collectBesideClients(t *testing.T, f *fixture) {
 	nodes := []*library.Library{f.Library, f.another()}
 	f.upload(alice, library.Baseline, "demo", numbered(0))
 	var put, restored, removed atomic.Int64
-	for round := 0; round < rounds || removed.Load() == 0 && round < 20*rounds; round++ { // whether clients leave a version unused is chance
+	for round := range rounds {
+		f.upload(alice, library.Overlay, "demo", numbered(contents+round)) // whether clients leave a version unused is chance; this one is
+		must(t, f.Delete(t.Context(), alice, "demo", library.Overlay))
+		collect := func(l *library.Library) error {
+			got, err := l.Collect(t.Context(), time.Now().Add(time.Duration(round+1)*2*time.Hour))
+			put.Add(int64(got.Retired))
+			restored.Add(int64(got.Restored))
+			removed.Add(int64(got.Removed))
+			return err
+		}
 		done := make(chan struct{})
 		var collectors, users sync.WaitGroup
 		for _, l := range nodes {
@@ -246,14 +255,10 @@ func collectBesideClients(t *testing.T, f *fixture) {
 						return
 					default:
 					}
-					got, err := l.Collect(t.Context(), time.Now().Add(time.Duration(round+1)*2*time.Hour))
-					if err != nil {
+					if err := collect(l); err != nil {
 						t.Errorf("collecting: %v", err)
 						return
 					}
-					put.Add(int64(got.Retired))
-					restored.Add(int64(got.Restored))
-					removed.Add(int64(got.Removed))
 				}
 			})
 		}
@@ -264,8 +269,7 @@ func collectBesideClients(t *testing.T, f *fixture) {
 		close(done)
 		collectors.Wait()
 		for _, l := range nodes { // the next collection restores versions of crashed callers; here there are none
-			_, err := l.Collect(t.Context(), time.Now().Add(time.Duration(round+1)*2*time.Hour))
-			must(t, err)
+			must(t, collect(l))
 		}
 		f.allThere()
 	}
