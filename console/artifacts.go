@@ -26,7 +26,7 @@ func (c *Console) openArtifact(v *visit, rec audit.Record, path string) (io.Read
 }
 
 // artifactsOf returns a page of the artifacts of an exec.
-func (c *Console) artifactsOf(ctx context.Context, rec audit.Record, from int) (fileList, error) {
+func (c *Console) artifactsOf(ctx context.Context, rec audit.Record, from, rows int) (fileList, error) {
 	all, err := c.cfg.Runner.Artifacts(ctx, rec)
 	if err != nil {
 		return fileList{}, c.cfg.Execs.UnlessRemoved(ctx, rec, err)
@@ -34,7 +34,7 @@ func (c *Console) artifactsOf(ctx context.Context, rec audit.Record, from int) (
 	defer all.Close()
 	list := all.List()
 	out := fileList{kind: artifactKind, execID: rec.ExecID, from: from, all: len(list.Items), total: list.TotalBytes, truncated: list.Truncated, notKept: list.NotKept, notKeptCount: list.NotKeptCount}
-	for _, item := range list.Items[min(from, out.all):min(from+maxFileRows, out.all)] {
+	for _, item := range list.Items[min(from, out.all):min(from+rows, out.all)] {
 		out.rows = append(out.rows, fileRow{item, true})
 	}
 	return out, nil
@@ -42,7 +42,7 @@ func (c *Console) artifactsOf(ctx context.Context, rec audit.Record, from int) (
 
 // artifactsPart returns the first artifacts of an exec for its page, or why they are not known.
 func (c *Console) artifactsPart(ctx context.Context, rec audit.Record, removedAt time.Time) fileList {
-	out, err := c.artifactsOf(ctx, rec, 0)
+	out, err := c.artifactsOf(ctx, rec, 0, fileRowsOfExec)
 	if err != nil {
 		out.problem = reason(err)
 	}
@@ -64,7 +64,7 @@ func (c *Console) artifactsPage(v *visit) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	list, err := c.artifactsOf(v.ctx(), rec, from)
+	list, err := c.artifactsOf(v.ctx(), rec, from, maxFileRows)
 	if err != nil {
 		return ui.Page{}, err
 	}

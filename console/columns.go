@@ -22,6 +22,14 @@ type column struct {
 	cell    func(rec audit.Record, names map[string]string) templ.Component
 }
 
+// inCard is the label beside a cell on a narrow page, where a row is a card; empty for a cell that needs none.
+func (c column) inCard() string {
+	if c.name == "status" || c.name == "command" || c.name == "duration" {
+		return ""
+	}
+	return c.label
+}
+
 func textCell(value func(audit.Record) string) func(audit.Record, map[string]string) templ.Component {
 	return func(rec audit.Record, _ map[string]string) templ.Component { return ui.Text(value(rec)) }
 }

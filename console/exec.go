@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"unicode"
+	"unicode/utf8"
 
 	"secbox/api/content"
 	"secbox/api/problem"
@@ -141,11 +143,12 @@ func (c *Console) recordDownload(v *visit, rec audit.Record, what, path string) 
 	return c.cfg.Execs.RecordDownload(v.ctx(), v.caller, rec, what, path)
 }
 
-// reason returns the message of an error for a part of a page.
+// reason returns the message of an error for a part of a page, as a sentence.
 func reason(err error) string {
 	var e *fault.Error
 	if !errors.As(err, &e) {
 		e = fault.From(err)
 	}
-	return e.Message
+	first, size := utf8.DecodeRuneInString(e.Message)
+	return string(unicode.ToUpper(first)) + e.Message[size:]
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"secbox/audit"
 	"secbox/console/ui"
@@ -13,6 +14,7 @@ import (
 type limit struct {
 	name, used, most string
 	share            float64 // of the limit, from 0 to 1; negative: not known
+	unmeasured       bool    // no record has what was used
 }
 
 // limitsOf returns the resources whose limits were enforced; nil without a policy, and for an exec that never ran.
@@ -27,7 +29,7 @@ func limitsOf(rec audit.Record) []limit {
 		if slices.Contains(snapshot.NotEnforced, field) {
 			return
 		}
-		l := limit{name, text(used), text(most), -1}
+		l := limit{name: name, used: text(used), most: text(most), share: -1}
 		switch {
 		case !rec.Status.Final():
 			l.used = ""
@@ -42,14 +44,38 @@ func limitsOf(rec audit.Record) []limit {
 	add(policy.FieldMaxStdoutBytes, "Standard output", rec.StdoutBytes, values.MaxStdoutBytes, ui.Bytes)
 	add(policy.FieldMaxStderrBytes, "Standard error", rec.StderrBytes, values.MaxStderrBytes, ui.Bytes)
 	add(policy.FieldMaxArtifacts, "Artifacts", rec.ArtifactsBytes, values.MaxArtifactsBytesTotal, ui.Bytes)
-	add("memory_mb", "Memory", rec.OOMEvents, values.MemoryMB<<20, ui.Bytes)
-	if memory := len(out) - 1; memory >= 0 && out[memory].name == "Memory" && out[memory].share >= 0 { // no record has how much was used
-		out[memory].used, out[memory].share = "within the limit", -1
-		if n := rec.OOMEvents; n > 0 {
-			out[memory].used, out[memory].share = "exceeded "+times(n), 1
+	if !slices.Contains(snapshot.NotEnforced, "memory_mb") {
+		l := limit{name: "Memory", used: "within the limit", most: ui.Bytes(values.MemoryMB << 20), share: -1}
+		switch {
+		case !rec.Status.Final():
+			l.used = ""
+		case unknownEnd(rec):
+			l.used = "not known"
+		case rec.OOMEvents > 0:
+			l.used, l.share = "exceeded "+times(rec.OOMEvents), 1
+		}
+		out = append(out, l)
+	}
+	unmeasured := func(field, name, most string) {
+		if !slices.Contains(snapshot.NotEnforced, field) {
+			out = append(out, limit{name: name, most: most, share: -1, unmeasured: true})
 		}
 	}
+	unmeasured("cpu_cores", "CPU", cores(values.CPUCores))
+	unmeasured("pids", "Processes", ui.Count(values.PIDs))
+	if last := len(out) - 1; last >= 0 && out[last].name == "Processes" && rec.ErrorReason == audit.PIDsLimit {
+		out[last].unmeasured, out[last].used, out[last].share = false, "at the limit", 1
+	}
+	unmeasured("tmp_mb", "/tmp", ui.Bytes(values.TmpMB<<20))
 	return out
+}
+
+// cores is a number of processors.
+func cores(n float64) string {
+	if n == 1 {
+		return "1 core"
+	}
+	return strconv.FormatFloat(n, 'f', -1, 64) + " cores"
 }
 
 // times is how often something happened.

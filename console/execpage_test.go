@@ -127,6 +127,25 @@ func TestMemoryExceeded(t *testing.T) {
 	says(t, get(t, server+"/console/execs/"+execID(1)), []string{"Memory exceeded 2 times"}, nil)
 }
 
+// TestUnmeasured: the page says which limits have no measurement, and that processes reached theirs; the timeline says how its times differ.
+func TestUnmeasured(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(2)
+	f.records[0].PolicySnapshot, f.records[1].PolicySnapshot = defaultPolicy(), defaultPolicy()
+	f.records[1].Status, f.records[1].ErrorReason = audit.Failed, audit.PIDsLimit
+	server := f.serve(t)
+	says(t, get(t, server+"/console/execs/"+execID(2)), []string{"CPU not measured 1 core", "Processes not measured 256", "/tmp not measured 256 MiB", "The command itself ran from 0 ms to 1.0 s after"}, nil)
+	says(t, get(t, server+"/console/execs/"+execID(1)), []string{"Processes at the limit 256"}, nil)
+}
+
+// TestSilentExec: one that wrote nothing has one panel instead of two empty ones.
+func TestSilentExec(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(1)
+	f.records[0].StdoutBytes, f.records[0].StderrBytes = 0, 0
+	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{"Nothing was written, neither"}, []string{"Standard error Nothing"})
+}
+
 // TestCutOutput: output of which the policy kept a part says so before its text, on each page and for each download.
 func TestCutOutput(t *testing.T) {
 	t.Parallel()
@@ -175,7 +194,7 @@ func TestReplayVerdict(t *testing.T) {
 	f.replayer.points = []replay.Point{{What: "status", Equal: replay.Yes}, {What: "stdout", Equal: replay.No}, {What: "work", Equal: replay.Unknown}}
 	server := f.serve(t)
 	page := get(t, server+"/console/execs/"+execID(2))
-	says(t, page, []string{"It came out the same in 1 of 3 points; different: standard output; not known: other files in work/.", "timeout_ms 60000 default as in the first exec", "memory_mb 600 skill as in the first exec"}, []string{"manifest"})
+	says(t, page, []string{"It came out the same in 1 of 3 points; different: standard output; not known: other files in work/.", "timeout_ms 60000 (1 min 00 s) default as in the first exec", "memory_mb 600 skill as in the first exec"}, []string{"manifest"})
 	if strings.Index(page, "It came out") > strings.Index(page, `id="command"`) {
 		t.Error("the verdict is not at the top")
 	}

@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"sort"
+	"strconv"
 	"strings"
 
 	"secbox/audit"
+	"secbox/console/ui"
 	"secbox/policy"
 )
 
@@ -89,4 +91,21 @@ func plain(v any) string {
 		return fmt.Sprint(v)
 	}
 	return fmt.Sprint(v)
+}
+
+// inUnits returns a policy's number of bytes, MiB or milliseconds in units for readers; empty for other fields, and for a number that needs none.
+func inUnits(name, value string) string {
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n < 0 {
+		return ""
+	}
+	switch {
+	case strings.HasSuffix(name, "_ms") && n >= 1000:
+		return ui.Duration(n)
+	case strings.Contains(name, "_bytes") && n >= 1024:
+		return ui.Bytes(n)
+	case strings.HasSuffix(name, "_mb") && n >= 1024 && n < 1<<40:
+		return ui.Bytes(n << 20)
+	}
+	return ""
 }

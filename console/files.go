@@ -39,8 +39,11 @@ func fileLink(execID, part, file string) ui.Address {
 	return ui.Link(append([]string{"execs", execID, part}, strings.Split(file, "/")...)...)
 }
 
-// maxFileRows is how many files a page lists.
-const maxFileRows = 200
+// How many files a page lists: a row is some 600 bytes, and a page with its style sheet and its scripts at most 150 KiB.
+const (
+	maxFileRows    = 100
+	fileRowsOfExec = 30 // on the page of an exec, of its artifacts and of its inputs
+)
 
 // fileRow is a file of a list.
 type fileRow struct {

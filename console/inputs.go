@@ -17,8 +17,8 @@ func (c *Console) openInput(v *visit, rec audit.Record, path string) (io.ReadSee
 }
 
 // inputsOf returns a page of the inputs of an exec.
-func (c *Console) inputsOf(v *visit, rec audit.Record, from int) (fileList, error) {
-	list, err := c.cfg.Replayer.Inputs(v.ctx(), rec, from, maxFileRows, v.door.Reserve)
+func (c *Console) inputsOf(v *visit, rec audit.Record, from, rows int) (fileList, error) {
+	list, err := c.cfg.Replayer.Inputs(v.ctx(), rec, from, rows, v.door.Reserve)
 	if err != nil {
 		return fileList{}, c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
 	}
@@ -31,7 +31,7 @@ func (c *Console) inputsOf(v *visit, rec audit.Record, from int) (fileList, erro
 
 // inputsPart returns the first inputs of an exec for its page, or why they are not known.
 func (c *Console) inputsPart(v *visit, rec audit.Record) fileList {
-	out, err := c.inputsOf(v, rec, 0)
+	out, err := c.inputsOf(v, rec, 0, fileRowsOfExec)
 	if err != nil {
 		out.problem = reason(err)
 	}
@@ -44,7 +44,7 @@ func (c *Console) inputsPage(v *visit) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	list, err := c.inputsOf(v, rec, from)
+	list, err := c.inputsOf(v, rec, from, maxFileRows)
 	if err != nil {
 		return ui.Page{}, err
 	}

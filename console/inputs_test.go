@@ -98,14 +98,14 @@ func TestManyInputs(t *testing.T) {
 	}
 	rec.LargeLists = map[string]audit.LargeList{"inputs": {Count: 251, Kept: 250}}
 	v := newVisitor(t, f.serve(t))
-	for path, want := range map[string][2]int{"": {0, 200}, "/inputs": {0, 200}, "/inputs?from=200": {200, 250}, "/inputs?from=250": {250, 250}} {
+	for path, want := range map[string][2]int{"": {0, 30}, "/inputs": {0, 100}, "/inputs?from=200": {200, 250}, "/inputs?from=250": {250, 250}} {
 		_, page := v.get("/console/execs/" + execID(2) + path)
 		for i := range 250 {
 			if shown := strings.Contains(page, "/inputs/file-"+strconv.Itoa(1000+i)+`"`); shown != (i >= want[0] && i < want[1]) {
 				t.Fatalf("%s: file %d is shown: %v", path, i, shown)
 			}
 		}
-		if path == "" && (!strings.Contains(page, `href="/console/execs/`+execID(2)+`/inputs?from=200">`) || !strings.Contains(page, "There were more inputs")) {
+		if path == "" && (!strings.Contains(page, `href="/console/execs/`+execID(2)+`/inputs?from=30">`) || !strings.Contains(page, "There were more inputs")) {
 			t.Error("the page leads to no further inputs")
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/health"
+	"secbox/runner"
 	"secbox/tokens"
 )
 
@@ -124,6 +125,7 @@ type overviewPage struct {
 	running []audit.Record
 	more    bool // execs are running
 	empty   bool // there is no exec at all that the caller may see
+	open    bool // requests need no token
 	curl    string
 	now     time.Time
 
@@ -134,7 +136,7 @@ type overviewPage struct {
 
 // overview shows what happens now, and the execs of a day, a week or a month.
 func (c *Console) overview(v *visit) (ui.Page, error) {
-	p := overviewPage{now: c.cfg.Now().UTC(), node: v.caller.Role != tokens.Worker}
+	p := overviewPage{now: c.cfg.Now().UTC(), node: v.caller.Role != tokens.Worker, open: v.caller.ID == runner.Tokenless}
 	name := cmp.Or(v.query.Get("span"), spans[0].name)
 	i := slices.IndexFunc(spans, func(s span) bool { return s.name == name })
 	var bad fault.Fields

@@ -203,8 +203,8 @@ func TestOverviewLive(t *testing.T) {
 		want   []string
 		not    string
 	}{
-		{"", audit.Recent{Complete: true}, []string{`hx-get="/console/overview"`, `hx-trigger="every 5s"`, "Each bar is an hour", "No exec has ended", `live=off`}, "being made"},
-		{"?span=month", audit.Recent{Uncounted: 700}, []string{`hx-get="/console/overview?span=month"`, `hx-trigger="every 1s"`, "700 hours are missing", "still being looked for"}, "Each bar"},
+		{"", audit.Recent{Complete: true}, []string{`hx-get="/console/overview"`, `hx-trigger="every 5s"`, "Each bar is an hour", "No exec has ended", `live=off`}, "still counting"},
+		{"?span=month", audit.Recent{Uncounted: 700}, []string{`hx-get="/console/overview?span=month"`, `hx-trigger="every 1s"`, "Still missing: 700 hours.", "still being looked for"}, "Each bar"},
 		{"?span=week&live=off", audit.Recent{Complete: true}, []string{`href="/console/overview?span=week"`, "Go on", "Each bar is 3 hours"}, "hx-trigger"},
 	} {
 		page := get(t, overviewApp(c.recent).serve(t)+"/console/overview"+c.path)
@@ -321,7 +321,7 @@ func TestOverviewOverRealCore(t *testing.T) {
 		}
 	}
 	page := complete(first)
-	command := regexp.MustCompile(`<code>(curl.*)</code>`).FindStringSubmatch(page)
+	command := regexp.MustCompile(`aria-label="Command that runs the first exec">(curl.*)</pre>`).FindStringSubmatch(page)
 	if command == nil {
 		t.Fatal("the empty page has no command")
 	}

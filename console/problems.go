@@ -59,7 +59,7 @@ func (c *Console) showProblem(err error, v *visit) {
 	if errors.As(err, new(oldForm)) {
 		title = "The form is too old"
 	}
-	page := ui.Page{Title: title, Body: problemBody(problem, c.bare(v, problem)), Status: fault.HTTPStatus(problem.Code)}
+	page := ui.Page{Title: title, Body: problemBody(problem, c.bare(v, problem), c.section(v)), Status: fault.HTTPStatus(problem.Code)}
 	var shown interface{ page() ui.Page } // a form that was refused, with what was typed
 	if errors.As(err, &shown) {
 		page = shown.page()
@@ -67,6 +67,15 @@ func (c *Console) showProblem(err error, v *visit) {
 	if err := c.render(v, page); err != nil {
 		c.log.Error("a page of an error failed", "error", err)
 	}
+}
+
+// section returns the part of the navigation to which the address belongs, else the first page.
+func (c *Console) section(v *visit) ui.NavItem {
+	parts := c.navigation(v)
+	if at := slices.IndexFunc(parts, func(part ui.NavItem) bool { return part.Current }); at >= 0 {
+		return parts[at]
+	}
+	return ui.NavItem{Label: "the first page", To: ui.Link()}
 }
 
 // bare returns the address of a page that refused a parameter, without its parameters; nil if it is no page, or refused something else.
@@ -121,7 +130,7 @@ func problemOf(err error) *fault.Error {
 	case fault.InvalidCursor:
 		problem.Message, problem.Fields = "the address is of a page of another list, or was cut; open the list again, and use its own buttons", nil
 	case fault.UnknownExec:
-		problem.Message += "; the history has those that you may see"
+		problem.Message = "no exec has this id, or it is not one that you may see; the history has those that you may see"
 	case fault.RangeUnsatisfiable:
 		problem.Message = "the part of the file that was asked for is malformed, or begins after the end; download the whole file"
 	}

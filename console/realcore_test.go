@@ -65,6 +65,10 @@ func TestSessionsOverRealCore(t *testing.T) {
 	if resp, page := local.get("/console/history"); resp.StatusCode != http.StatusOK || !strings.Contains(page, "No execs yet") || strings.Contains(page, "Sign out") {
 		t.Errorf("on loopback without tokens: %d", resp.StatusCode)
 	}
+	const open = "This server has no token yet"
+	if _, page := local.get("/console/overview"); !strings.Contains(page, open) {
+		t.Error("the overview does not say that requests need no token")
+	}
 	secret := c.token("ada", tokens.Admin)
 	if resp, _ := local.get("/console/history"); resp.StatusCode != http.StatusSeeOther {
 		t.Errorf("on loopback with tokens: %d", resp.StatusCode)
@@ -73,6 +77,9 @@ func TestSessionsOverRealCore(t *testing.T) {
 	v.signIn(secret)
 	if resp, _ := v.get("/console/history"); resp.StatusCode != http.StatusOK {
 		t.Errorf("signed in: %d", resp.StatusCode)
+	}
+	if _, page := v.get("/console/overview"); strings.Contains(page, open) {
+		t.Error("the overview says that requests need no token")
 	}
 	all, err := c.tokens.List(t.Context())
 	must(t, err)

@@ -70,6 +70,7 @@ func (c *Console) table() []route {
 		{path: "/registry", roles: skillReaders, query: []string{"kind", "query", "cursor"}, page: c.registry},
 		{path: "/registry/:kind/:name", roles: skillReaders, query: []string{"cursor"}, page: c.entry},
 		{path: "/runners", nav: "Runners", roles: auditors, query: []string{"user_id", "live"}, page: c.runners},
+		{path: "/execs", roles: readers, serve: c.toHistory},
 		{path: "/execs/:id", roles: readers, query: []string{"shown", "canceling"}, page: c.exec},
 		{path: "/execs/:id/live", roles: readers, query: []string{"from"}, serve: c.streamLive},
 		{path: "/execs/:id/output/:stream", roles: readers, query: []string{"from"}, page: c.outputPage},
@@ -104,6 +105,12 @@ func (c *Console) table() []route {
 		{path: "/tokens/:id", roles: admins, page: c.token},
 		{path: "/tokens/:id/revoke", roles: admins, form: c.revokeToken},
 	}
+}
+
+// toHistory leads from the address above those of execs to their list.
+func (c *Console) toHistory(v *visit, w http.ResponseWriter) error {
+	http.Redirect(w, v.Request(), ui.Link("history").String(), http.StatusSeeOther)
+	return nil
 }
 
 // start leads to the first page of the navigation.
