@@ -14,6 +14,7 @@ import (
 // raw is an answer that is not encoded by generated code: pages, files and archives. Such an operation needs its Visit method here.
 type raw func(w http.ResponseWriter) error
 
+func (f raw) VisitCancelExecResponse(w http.ResponseWriter) error          { return f(w) }
 func (f raw) VisitDownloadArtifactResponse(w http.ResponseWriter) error    { return f(w) }
 func (f raw) VisitDownloadInputResponse(w http.ResponseWriter) error       { return f(w) }
 func (f raw) VisitDownloadSkillResponse(w http.ResponseWriter) error       { return f(w) }

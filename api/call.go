@@ -24,6 +24,8 @@ type call struct {
 	id      string                // random; the log and the answer have it
 	route   string                // the contract's path; empty until a route matched
 	caller  tokens.Token          // zero on public routes
+	peer    string                // the node that has forwarded the request; empty: it comes from a client
+	node    string                // the node that the request was forwarded to; empty: none
 	request *http.Request         // as received
 	memory  *inflight.Reservation // nil before the gate
 	body    *inflight.Body        // nil: the request has none
@@ -97,8 +99,17 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 			if c.caller.ID == "" && answer.status < 400 {
 				level = slog.LevelDebug // probes and pages
 			}
-			s.log.Log(r.Context(), level, "request", "request_id", c.id, "method", r.Method, "path", r.URL.Path, "status", answer.status,
-				"bytes", answer.bytes, "ms", took.Milliseconds(), "token", c.caller.ID, "remote", s.gate.ClientAddress(r), "cut_off", cause != nil)
+			words := []any{
+				"request_id", c.id, "method", r.Method, "path", r.URL.Path, "status", answer.status,
+				"bytes", answer.bytes, "ms", took.Milliseconds(), "token", c.caller.ID, "remote", s.gate.ClientAddress(r), "cut_off", cause != nil,
+			}
+			if c.peer != "" {
+				words = append(words, "forwarded_by", c.peer)
+			}
+			if c.node != "" {
+				words = append(words, "forwarded_to", c.node)
+			}
+			s.log.Log(r.Context(), level, "request", words...)
 			if cause != nil {
 				panic(http.ErrAbortHandler) // cuts the connection, so that the client notices that the answer is incomplete
 			}
@@ -133,7 +144,10 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 		if towardsConsole(r.URL.Path) { // which answers pages only to links of other sites
 			check = s.gate.CheckArrival
 		}
-		err := check(r)
+		err := s.arrived(r)
+		if err == nil && callFrom(r.Context()).peer == "" { // else that node has checked the Host
+			err = check(r)
+		}
 		if size := headerBytes(r); err == nil && size > MaxHeaderBytes {
 			err = fault.New(fault.HeadersTooLarge, "the address and the headers have %d bytes, more than the %d that a request may have; shorten the address, or remove cookies of this host",
 				size, MaxHeaderBytes)

@@ -9,6 +9,7 @@ import (
 	"secbox/admin"
 	"secbox/api/inflight"
 	"secbox/api/visible"
+	"secbox/audit"
 	"secbox/export"
 	"secbox/tokens"
 )
@@ -61,7 +62,23 @@ func (d Door) ClientAddress(r *http.Request) string {
 }
 
 // Secure reports whether the browser reaches this server by TLS.
-func (d Door) Secure(r *http.Request) bool { return d.server.gate.Secure(r) }
+func (d Door) Secure(r *http.Request) bool { return d.server.secure(d.call, r) }
+
+// Away returns the node that runs the command of an exec, or has it in its queue, if that is another one; empty: none. reachable is set if it can be asked.
+func (d Door) Away(ctx context.Context, rec audit.Record) (nodeID string, reachable bool) {
+	nodeID = d.server.away(d.call, rec)
+	return nodeID, nodeID != "" && d.server.cfg.Peers.Reaches(ctx, nodeID)
+}
+
+// Forward answers a request, after Enter, with the answer of another node: fault.NodeUnreachable.
+func (d Door) Forward(w http.ResponseWriter, r *http.Request, nodeID string) error {
+	return d.server.forward(d.call, w, r, nodeID)
+}
+
+// Relay goes on with a stream of events as another node has it after the event with an id. The header was sent. passed is not set if that node sent nothing.
+func (d Door) Relay(w http.ResponseWriter, r *http.Request, nodeID, lastEventID string) (passed bool) {
+	return d.server.relay(d.call, w, r, nodeID, lastEventID)
+}
 
 // Enter counts a request against the limits of its caller until leave is called: fault.ServerBusy. valid is called while the answer is sent.
 func (d Door) Enter(w http.ResponseWriter, r *http.Request, route string, caller tokens.Token, valid func() error) (http.ResponseWriter, *http.Request, func(), error) {

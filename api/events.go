@@ -31,7 +31,7 @@ const (
 func (s *Server) Close() { s.close() }
 
 // stream answers a request with events, within the bounds of streams.
-func (s *Server) stream(call *call, send func(ctx context.Context, out *sse.Stream) error) raw {
+func (s *Server) stream(call *call, send func(ctx context.Context, out *sse.Stream, w http.ResponseWriter) error) raw {
 	return func(w http.ResponseWriter) error {
 		share, err := s.streams.Enter(call.caller.ID, 0)
 		if err != nil {
@@ -48,7 +48,7 @@ func (s *Server) stream(call *call, send func(ctx context.Context, out *sse.Stre
 		call.verifyEvery = min(streamCheck, s.cfg.TokenInterval)
 		out := sse.Begin(w, s.closing)
 		defer out.End()
-		return send(call.request.Context(), out)
+		return send(call.request.Context(), out, w)
 	}
 }
 
@@ -66,8 +66,8 @@ func (s *Server) GetExecEvents(ctx context.Context, in GetExecEventsRequestObjec
 		return GetExecEvents204Response{}, nil
 	}
 	call := callFrom(ctx)
-	return s.stream(call, func(ctx context.Context, out *sse.Stream) error {
-		x := execStream{server: s, call: call, out: out, at: from, watch: s.cfg.Live.Watch(rec)}
+	return s.stream(call, func(ctx context.Context, out *sse.Stream, w http.ResponseWriter) error {
+		x := execStream{server: s, call: call, out: out, raw: w, at: from, watch: s.cfg.Live.Watch(rec)}
 		defer x.watch.Close()
 		return x.serve(ctx)
 	}), nil
@@ -94,6 +94,8 @@ type execStream struct {
 	server *Server
 	call   *call
 	out    *sse.Stream
+	raw    http.ResponseWriter // of out; nil: no other node is asked
+	asked  time.Time           // when another node was asked last, and did not answer
 	watch  *follow.Watch
 	at     follow.Offsets
 	status audit.Status // as sent
@@ -105,6 +107,9 @@ type execStream struct {
 // serve sends events until the exec has ended, or the stream must end.
 func (x *execStream) serve(ctx context.Context) error {
 	for {
+		if passed, err := x.relay(ctx); passed || err != nil {
+			return err
+		}
 		done, err := x.send(ctx)
 		if err != nil {
 			return err

@@ -142,8 +142,20 @@ func (s *Server) CancelExec(ctx context.Context, in CancelExecRequestObject) (Ca
 	if err != nil {
 		return nil, err
 	}
-	err = s.cfg.Runner.Cancel(ctx, rec.ExecID)
-	return CancelExec202JSONResponse{ExecID: rec.ExecID, Status: rec.Status}, err
+	call := callFrom(ctx)
+	node := s.away(call, rec)
+	if node == "" {
+		err := s.cfg.Runner.Cancel(ctx, rec.ExecID)
+		if fault.Is(err, fault.ExecEnded) { // or another node has begun it a moment ago
+			if now, again := s.record(ctx, in.ExecID); again == nil {
+				node = s.away(call, now)
+			}
+		}
+		if node == "" {
+			return CancelExec202JSONResponse{ExecID: rec.ExecID, Status: rec.Status}, err
+		}
+	}
+	return s.forwarded(call, node), nil
 }
 
 // ResolvePolicy sends the policy that an exec would have.

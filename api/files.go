@@ -27,6 +27,15 @@ func (s *Server) GetStderr(ctx context.Context, in GetStderrRequestObject) (GetS
 }
 
 func (s *Server) output(ctx context.Context, execID, stream string) (raw, error) {
+	if s.cfg.Peers != nil {
+		rec, err := s.record(ctx, execID)
+		if err != nil {
+			return nil, err
+		}
+		if node := s.away(callFrom(ctx), rec); node != "" {
+			return s.forwarded(callFrom(ctx), node), nil
+		}
+	}
 	return s.file(ctx, execID, stream, "", func(rec audit.Record) (content.File, error) {
 		in, _, err := s.cfg.Runner.OpenOutput(ctx, rec, stream)
 		return content.File{Content: in, Type: "text/plain; charset=utf-8"}, err

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -33,7 +34,7 @@ func (s *Server) FollowExecs(ctx context.Context, in FollowExecsRequestObject) (
 		return nil, err
 	}
 	some := visible.Own(call.caller, &filter)
-	return s.stream(call, func(ctx context.Context, out *sse.Stream) error {
+	return s.stream(call, func(ctx context.Context, out *sse.Stream, _ http.ResponseWriter) error {
 		changes, err := s.changes.Follow(ctx, after)
 		if err != nil {
 			return err

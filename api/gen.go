@@ -11796,7 +11796,7 @@ func (response GetStderr500ApplicationProblemPlusJSONResponse) VisitGetStderrRes
 }
 
 type GetStderr503ApplicationProblemPlusJSONResponse struct {
-	DatabaseUnavailableApplicationProblemPlusJSONResponse
+	UnavailableApplicationProblemPlusJSONResponse
 }
 
 func (response GetStderr503ApplicationProblemPlusJSONResponse) VisitGetStderrResponse(w http.ResponseWriter) error {
@@ -11995,7 +11995,7 @@ func (response GetStdout500ApplicationProblemPlusJSONResponse) VisitGetStdoutRes
 }
 
 type GetStdout503ApplicationProblemPlusJSONResponse struct {
-	DatabaseUnavailableApplicationProblemPlusJSONResponse
+	UnavailableApplicationProblemPlusJSONResponse
 }
 
 func (response GetStdout503ApplicationProblemPlusJSONResponse) VisitGetStdoutResponse(w http.ResponseWriter) error {

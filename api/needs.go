@@ -225,6 +225,20 @@ type Runners interface {
 	ServeTransfer(w http.ResponseWriter, r *http.Request, id string, caller tokens.Token)
 }
 
+// Peers are the other nodes of the installation; see peer.Peers.
+type Peers interface {
+	// From returns the node that has forwarded a request; empty for one that comes from a client. fault.NodeUnreachable if that cannot be verified.
+	From(r *http.Request) (nodeID string, err error)
+
+	// Other reports whether an id is that of another node, and Reaches whether requests can be forwarded to it now.
+	Other(nodeID string) bool
+	Reaches(ctx context.Context, nodeID string) bool
+
+	// Forward answers a request, which may arrive twice, with the answer of another node: fault.NodeUnreachable. An error after the beginning of the answer
+	// says that it is incomplete; a stream of events ends without one.
+	Forward(w http.ResponseWriter, r *http.Request, nodeID string) error
+}
+
 // MCP answers a request to /mcp. The caller may use the route, the query is checked, and the body is limited and unread. The request's
 // memory counts until it is answered. hold counts more bytes, or returns fault.ServerBusy, and keeps all of it counted until release is
 // called.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -62,6 +63,7 @@ type Config struct {
 	MCP             MCP     // nil: /mcp answers 404
 	Runners         Runners // nil: no user's machine can connect
 	Console         Console // nil: /console answers 404
+	Peers           Peers   // nil: there is one node
 
 	// ListenAddr is the address that the caller listens on, host:port. It decides whether a request may come without a token (on loopback
 	// only, until the first token exists) and which Host headers are answered.
@@ -104,14 +106,17 @@ type Server struct {
 	changes   *follow.Changes
 	closing   chan struct{} // closed by Close
 	close     func()
-	execs     visible.Execs
-	skills    visible.Skills
-	edits     admission.Locks // of files on users' machines
-	turns     *inflight.Turns
-	checks    *inflight.Checks // of tokens, while long answers are sent
-	docs      *docs.Pages
-	catalog   catalogPages
-	handler   http.Handler
+
+	relayFailed atomic.Int64 // when a node was last logged that does not pass on events, in Unix seconds
+
+	execs   visible.Execs
+	skills  visible.Skills
+	edits   admission.Locks // of files on users' machines
+	turns   *inflight.Turns
+	checks  *inflight.Checks // of tokens, while long answers are sent
+	docs    *docs.Pages
+	catalog catalogPages
+	handler http.Handler
 }
 
 // New makes a Server. It fails if openapi.yaml and the routes do not match.

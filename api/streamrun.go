@@ -37,7 +37,7 @@ func hooks(open func(opened)) (onOpen, onReplay func(execID string)) {
 // on, and the request is in progress until it ends.
 func (s *Server) streamRun(call *call, begin beginner) raw {
 	var r *run
-	answer := s.stream(call, func(ctx context.Context, out *sse.Stream) error {
+	answer := s.stream(call, func(ctx context.Context, out *sse.Stream, _ http.ResponseWriter) error {
 		r = &run{opened: make(chan opened, 8), done: make(chan struct{})} // an invoke is tried less often
 		go r.start(ctx, begin)
 		x := execStream{server: s, call: call, out: out, run: r}

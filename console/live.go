@@ -262,9 +262,12 @@ func (c *Console) streamLive(v *visit, w http.ResponseWriter) error {
 	defer watch.Close()
 	drawing, leave := c.live.enter(rec.ExecID)
 	defer leave()
-	x := viewer{console: c, visit: v, watch: watch, drawing: drawing, out: sse.Begin(w, c.live.closing), at: from}
+	x := viewer{console: c, visit: v, watch: watch, drawing: drawing, out: sse.Begin(w, c.live.closing), raw: w, at: from}
 	defer x.out.End()
 	for more := true; more && err == nil; {
+		if x.relay(ctx) {
+			break
+		}
 		if err = x.send(); err != nil {
 			break
 		}
@@ -284,6 +287,8 @@ type viewer struct {
 	watch   *follow.Watch
 	drawing *drawing
 	out     *sse.Stream
+	raw     http.ResponseWriter // of out
+	asked   time.Time           // when another node was asked last, and did not answer
 	at      follow.Offsets
 	now     [2]*ui.Terminal // nil: not known
 	state   audit.Status    // as sent

@@ -51,6 +51,17 @@ type Door interface {
 	// Reserve counts bytes of memory before they are used, after Enter: fault.ServerBusy.
 	Reserve(bytes int64) error
 
+	// Away returns the node that runs the command of an exec, or has it in its queue, if that is another one; empty: none. reachable is set if Forward and
+	// Relay can ask it.
+	Away(ctx context.Context, rec audit.Record) (nodeID string, reachable bool)
+
+	// Forward answers a request, after Enter, with the answer of another node: fault.NodeUnreachable.
+	Forward(w http.ResponseWriter, r *http.Request, nodeID string) error
+
+	// Relay goes on with a stream of events as another node has it after the event with an id. The header was sent. passed is not set if that node sent
+	// nothing.
+	Relay(w http.ResponseWriter, r *http.Request, nodeID, lastEventID string) (passed bool)
+
 	// Skills returns what callers may read of skills and packages, after Enter. Reading changes nothing.
 	Skills() visible.Skills
 }

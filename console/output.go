@@ -89,13 +89,14 @@ func (c *Console) outputs(v *visit, rec audit.Record) ([]stream, error) {
 			return nil, err
 		}
 	}
+	_, reachable := v.door.Away(v.ctx(), rec)
 	unstored := inSandbox(rec)
 	for i, name := range follow.Streams {
 		s, err := c.readOutput(v, rec, name, from[i], most)
 		if err != nil {
 			s = stream{execID: rec.ExecID, name: name, problem: reason(c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err))}
 		}
-		s.live, s.elsewhere = goesOn || !rec.Status.Final(), !rec.Status.Final() && !now.Here
+		s.live, s.elsewhere = goesOn || !rec.Status.Final(), !rec.Status.Final() && !now.Here && !reachable
 		s.unstored = unstored
 		if len(s.text) > 0 {
 			if err := c.recordDownload(v, rec, name, ""); err != nil {

@@ -16,6 +16,7 @@ type route struct {
 	query   []string      // its parameters; it refuses others
 	queued  bool          // the work for its page waits in a queue of its own, so that it takes no turn; see Door.Turn
 	fields  []string      // of a form; it refuses others, and one that is there twice. A name that ends in * stands for those that begin so
+	onNode  bool          // of an exec that another node runs, that node answers it
 	arrival bool          // another site leads browsers there with parameters of its own, which it reads itself; of pages it is the address only, see arrive
 	nav     string        // its label in the navigation; empty: it is not there
 
@@ -73,8 +74,8 @@ func (c *Console) table() []route {
 		{path: "/execs", roles: readers, serve: c.toHistory},
 		{path: "/execs/:id", roles: readers, query: []string{"shown", "canceling"}, page: c.exec},
 		{path: "/execs/:id/live", roles: readers, query: []string{"from"}, serve: c.streamLive},
-		{path: "/execs/:id/output/:stream", roles: readers, query: []string{"from"}, page: c.outputPage},
-		{path: "/execs/:id/output/:stream/file", roles: readers, serve: c.downloadOutput},
+		{path: "/execs/:id/output/:stream", roles: readers, onNode: true, query: []string{"from"}, page: c.outputPage},
+		{path: "/execs/:id/output/:stream/file", roles: readers, onNode: true, serve: c.downloadOutput},
 		{path: "/execs/:id/artifacts", roles: readers, query: []string{"from"}, page: c.artifactsPage},
 		{path: "/execs/:id/artifacts.zip", roles: readers, serve: c.downloadArtifacts},
 		{path: "/execs/:id/artifacts/*", roles: readers, serve: c.downloadFile(artifactKind)},
@@ -85,7 +86,7 @@ func (c *Console) table() []route {
 		{path: "/execs/:id/show-input/*", roles: readers, page: c.showFile(inputKind)},
 		{path: "/execs/:id/view-input/*", roles: readers, serve: c.viewFile(inputKind)},
 		{path: "/execs/:id/proof", roles: readers, serve: c.downloadProof},
-		{path: "/execs/:id/cancel", roles: workers, form: c.cancel},
+		{path: "/execs/:id/cancel", roles: workers, onNode: true, form: c.cancel},
 		{path: "/execs/:id/replay", roles: workers, fields: []string{"key", "stdin", "env.*"}, form: c.replay},
 		{path: "/audit", nav: "Audit log", roles: auditors, page: c.auditLog},
 		{path: "/audit/checkpoint", roles: auditors, serve: c.downloadCheckpoint},

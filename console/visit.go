@@ -79,6 +79,11 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 		if err := v.readQuery(r.query); err != nil && !r.arrival {
 			return err
 		}
+		if r.onNode {
+			if forwarded, err := c.forward(v); forwarded || err != nil {
+				return err
+			}
+		}
 		if r.form != nil || r.answer != nil {
 			if err := c.readForm(v, r.fields); err != nil {
 				return err

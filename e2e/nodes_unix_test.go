@@ -3,16 +3,22 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	"secbox/api/sse/ssetest"
 	"secbox/store"
 	"secbox/store/storetest/pgtest"
+	"secbox/tokens"
 )
 
 // nodeCluster is several core-apis on one database and one workspace, with leases of two seconds.
@@ -37,7 +43,7 @@ func startNodes(t *testing.T, n int, environ ...string) *nodeCluster {
 	}
 	environ = append([]string{
 		"DATABASE_URL=" + database, "CORE_API_AUDIT_HMAC_KEY_FILE=" + filepath.Join(shared, "hmac.key"), "CORE_API_AUDIT_LOG_KEY_FILE=" + filepath.Join(shared, "log.key"),
-		"CORE_API_POOL_MAX=0", "CORE_API_NODE_LEASE_SECONDS=2",
+		"CORE_API_POOL_MAX=0", "CORE_API_NODE_LEASE_SECONDS=2", "CORE_API_NODE_ADDRESS=http://127.0.0.1:0",
 	}, environ...)
 	for range n {
 		dir := t.TempDir()
@@ -70,6 +76,135 @@ func (c *nodeCluster) kinds(execID string) string {
 	return strings.Join(kinds, " ")
 }
 
+// events are the events of an exec.
+type events struct {
+	t testing.TB
+	*ssetest.Reader
+}
+
+// follow asks this node for the events of an exec.
+func (p *process) follow(execID, lastID string) events {
+	p.t.Helper()
+	req, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.url+"/sandbox/execs/"+execID+"/events", nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	req.Header.Set("Last-Event-ID", lastID)
+	if p.token != "" {
+		req.Header.Set("Authorization", "Bearer "+p.token)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(func() { resp.Body.Close() })
+	if resp.StatusCode != http.StatusOK {
+		p.t.Fatalf("events: %d", resp.StatusCode)
+	}
+	return events{p.t, ssetest.NewReader(resp.Body)}
+}
+
+// until reads up to an event with a text.
+func (e events) until(name, text string) {
+	e.t.Helper()
+	for {
+		next, err := e.Next()
+		if err != nil {
+			e.t.Fatalf("before the event %s with %s: %v", name, text, err)
+		}
+		if next.Name == name && strings.Contains(next.Data, text) {
+			return
+		}
+	}
+}
+
+// ends reads the end of the stream, which is not the end of the exec.
+func (e events) ends() {
+	e.t.Helper()
+	for {
+		next, err := e.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil || next.Name == "end" {
+			e.t.Fatalf("%+v, %v", next, err)
+		}
+	}
+}
+
+// TestOtherNode: requests about an exec that one node runs reach it through another one, with the rights of their own caller.
+func TestOtherNode(t *testing.T) {
+	t.Parallel()
+	c := startNodes(t, 2)
+	home, other := c.nodes[0], c.nodes[1]
+	service := tokens.NewService(c.db.Tokens(), time.Now)
+	token := func(name string, role tokens.Role) string {
+		_, secret, err := service.Create(t.Context(), tokens.Spec{Name: name, Role: role})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return secret
+	}
+	mine, theirs := token("mine", tokens.Worker), token("theirs", tokens.Worker)
+	home.token, other.token = mine, mine
+	running := home.post(shell("held", "echo before; touch started; until [ -e go ]; do sleep 0.05; done; echo after; sleep 1000"))
+	id := home.awaitOutput("held", "before\n")
+	path := "/sandbox/execs/" + id
+	seen := other.follow(id, "")
+	seen.until("stdout", "before\\n")
+	if out := other.send(http.MethodGet, path+"/stdout", nil, "Range", "bytes=2-"); out.Code != http.StatusPartialContent || string(out.Body) != "fore\n" {
+		t.Errorf("its output so far: %d %q", out.Code, out.Body)
+	}
+	if out := other.send(http.MethodGet, path+"/stderr", nil); out.Code != http.StatusOK || len(out.Body) > 0 {
+		t.Errorf("standard error: %d %q", out.Code, out.Body)
+	}
+	for _, of := range []string{"", "/stdout", "/events", "/cancel"} {
+		method := http.MethodGet
+		if of == "/cancel" {
+			method = http.MethodPost
+		}
+		if a := other.as(theirs).send(method, path+of, nil); a.Code != http.StatusNotFound {
+			t.Errorf("another token: %s: %d %s", of, a.Code, a.Body)
+		}
+	}
+
+	// The console, behind the Host that the browser knows.
+	v := signIn(t, other, token("admin", tokens.Admin))
+	page := v.get("/console/execs/" + id)
+	if strings.Contains(page, "can be read here when it has ended") || !strings.Contains(page, "data-live") {
+		t.Errorf("the page of an exec on another node: %s", page)
+	}
+	if out := v.get("/console/execs/" + id + "/output/stdout/file"); out != "before\n" {
+		t.Errorf("the download: %q", out)
+	}
+	if out := v.get("/console/execs/" + id + "/output/stdout"); !strings.Contains(out, "before") {
+		t.Errorf("the page of the output: %q", out)
+	}
+	if live := v.event("/console/execs/"+id+"/live", "stdout"); !strings.Contains(live, "before") {
+		t.Errorf("the live page: %q", live)
+	}
+
+	other.letGo("held")
+	seen.until("stdout", "after\\n")
+	if a := other.cancel(id); a.Code != http.StatusAccepted {
+		t.Errorf("cancel: %d %s", a.Code, a.Body)
+	}
+	seen.until("end", `"status":"canceled"`)
+	running.result().wants(t, object{"status": "canceled", "stdout": "before\nafter\n"})
+	if again := other.cancel(id); again.Code != http.StatusConflict {
+		t.Errorf("cancel after the end: %d %s", again.Code, again.Body)
+	}
+
+	second := home.post(shell("second", "touch started; sleep 1000"))
+	page = "/console/execs/" + home.awaitStart("second")
+	v.post(page, page+"/cancel", url.Values{})
+	ended := second.result()
+	ended.wants(t, object{"status": "canceled"})
+	if !strings.HasPrefix(ended.str("detail"), "canceled by request of token admin (") {
+		t.Errorf("detail: %s", ended.str("detail"))
+	}
+}
+
 // TestFrozenNode: the execs of a node that is frozen are lost, and its jobs run elsewhere. When it wakes, it ends what it still runs, changes no row that
 // has ended, and runs nothing twice.
 func TestFrozenNode(t *testing.T) {
@@ -86,7 +221,14 @@ func TestFrozenNode(t *testing.T) {
 	eventually(t, "the node runs a job", func() bool {
 		return len(frozen.get("/sandbox/execs?status=running&project_id=jobs").list("items")) > 0
 	})
+	seen := other.follow(heldID, "")
+	seen.until("stdout", "before\\n")
 	frozen.signal(syscall.SIGSTOP)
+	if a := other.cancel(heldID); a.Code != http.StatusServiceUnavailable || a.json(t).str("code") != "node_unreachable" || a.Header.Get("Retry-After") == "" {
+		t.Errorf("canceling an exec of a frozen node: %d %s", a.Code, a.Body)
+	}
+	seen.ends()
+	other.follow(heldID, seen.LastID).until("end", `"status":"lost"`)
 	eventually(t, "the exec of the frozen node is lost", func() bool {
 		return other.get("/sandbox/execs/"+heldID).str("status") == "lost"
 	})
@@ -127,10 +269,14 @@ func TestDeadNode(t *testing.T) {
 	c := startNodes(t, 2)
 	dead, other := c.nodes[0], c.nodes[1]
 	node := dead.node()
-	running := dead.post(shell("held", "touch started; sleep 1000"))
+	running := dead.post(shell("held", "touch started; echo before; sleep 1000"))
 	id := dead.awaitStart("held")
+	seen := other.follow(id, "")
+	seen.until("stdout", "before\\n")
 	dead.kill()
 	running.noAnswer()
+	seen.ends()
+	other.follow(id, seen.LastID).until("end", `"status":"lost"`)
 	eventually(t, "the exec of the dead node is lost", func() bool { return other.get("/sandbox/execs/"+id).str("status") == "lost" })
 	other.get("/sandbox/execs/"+id).wants(t, object{"error_reason": "node_lost", "detail": "the node that ran this exec ended before the exec did; whether its command finished is not known"})
 	if got := c.kinds(id); got != "created started ended" {

@@ -29,9 +29,17 @@ func (s *testServer) post(request object) *later {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	req, err := http.NewRequest(http.MethodPost, s.url+"/sandbox/execs", bytes.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if s.token != "" {
+		req.Header.Set("Authorization", "Bearer "+s.token)
+	}
 	l := &later{s: s, prepared: prepared, answer: make(chan answer, 1), failed: make(chan error, 1)}
 	go func() {
-		resp, err := s.client.Post(s.url+"/sandbox/execs", "application/json", bytes.NewReader(body))
+		resp, err := s.client.Do(req)
 		if err != nil {
 			l.failed <- err
 			return

@@ -84,6 +84,7 @@ var meanings = map[Code]meaning{
 	ShuttingDown:        {http.StatusServiceUnavailable, 7, "The server is shutting down"},
 	Draining:            {http.StatusServiceUnavailable, 7, "The node is drained"},
 	UnknownNode:         {http.StatusNotFound, 4, "There is no such node"},
+	NodeUnreachable:     {http.StatusServiceUnavailable, 7, "Another node cannot be reached"},
 	NodeConflict:        {http.StatusConflict, 5, "The node's state does not allow this"},
 	StateDirInUse:       {http.StatusConflict, 5, "The state dir is in use"},
 	InvalidSettings:     {http.StatusInternalServerError, 2, "The settings are invalid"},

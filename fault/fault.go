@@ -92,6 +92,7 @@ const (
 	ShuttingDown        Code = "shutting_down"         // this node ends
 	Draining            Code = "draining"              // an operator drains this node: it takes no new commands
 	UnknownNode         Code = "unknown_node"          // no node of this id in the database
+	NodeUnreachable     Code = "node_unreachable"      // another node, which has the exec, does not answer or does not know this one
 	NodeConflict        Code = "node_conflict"         // the state of the node does not allow this
 	StateDirInUse       Code = "state_dir_in_use"      // another core-api holds this state dir
 	InvalidSettings     Code = "invalid_settings"      // the settings file, environment or flags are wrong

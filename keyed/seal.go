@@ -4,7 +4,9 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hkdf"
+	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 )
 
@@ -45,12 +47,23 @@ func (k Key) Unseal(purpose, name string, sealed []byte) ([]byte, error) {
 	return content, nil
 }
 
-func (k Key) cipher(purpose string) cipher.AEAD {
+// Sign returns an HMAC-SHA-256 of a text for a purpose, in hexadecimal. A purpose has a key of its own.
+func (k Key) Sign(purpose, text string) string {
+	mac := hmac.New(sha256.New, k.subkey(purpose))
+	mac.Write([]byte(text))
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+func (k Key) subkey(purpose string) []byte {
 	secret, err := hkdf.Key(sha256.New, k.secret, nil, "secbox "+purpose, 32)
 	if err != nil {
 		panic(err) // only for too many bytes
 	}
-	block, err := aes.NewCipher(secret)
+	return secret
+}
+
+func (k Key) cipher(purpose string) cipher.AEAD {
+	block, err := aes.NewCipher(k.subkey(purpose))
 	if err != nil {
 		panic(err) // only for another length of the key
 	}

@@ -50,3 +50,18 @@ func TestSeal(t *testing.T) {
 		}
 	}
 }
+
+// TestSign: a signature is that of one key, purpose and text, and no key of another purpose.
+func TestSign(t *testing.T) {
+	t.Parallel()
+	k := keyed.New(bytes.Repeat([]byte{1}, 32))
+	first := k.Sign("p", "text")
+	if again := keyed.New(bytes.Repeat([]byte{1}, 32)).Sign("p", "text"); again != first || len(first) != 64 {
+		t.Errorf("%s, then %s", first, again)
+	}
+	for _, other := range []string{k.Sign("q", "text"), k.Sign("p", "texts"), keyed.New(bytes.Repeat([]byte{2}, 32)).Sign("p", "text")} {
+		if other == first {
+			t.Errorf("%s twice", first)
+		}
+	}
+}

@@ -84,6 +84,8 @@ func (s *table) Retire(_ context.Context, self string, _ time.Duration) (*nodes.
 func (s *table) Drain(context.Context, string, bool) error { return nil }
 func (s *table) Forget(context.Context, string) error      { return nil }
 
+func (s *table) Get(context.Context, string) (nodes.Node, error) { return nodes.Node{}, nil }
+
 func (s *table) List(context.Context, time.Duration) ([]nodes.Node, error) { return nil, nil }
 
 func (s *table) set(change func()) {

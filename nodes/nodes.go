@@ -89,6 +89,9 @@ type Store interface {
 	// Forget removes a node that has no lease and no open execs, with the event of the actor of the context; fault.UnknownNode, fault.NodeConflict.
 	Forget(ctx context.Context, nodeID string) error
 
+	// Get returns a node; fault.UnknownNode.
+	Get(ctx context.Context, nodeID string) (Node, error)
+
 	// List returns the nodes that were seen within the duration, in the order of their ids; never nil. A node that has ended stays in the list for that time.
 	List(ctx context.Context, within time.Duration) ([]Node, error)
 }

@@ -133,8 +133,8 @@ func (c *crawl) fill(db store.Database) error {
 			opened, ended = first, last
 		}
 	}
-	again := opened // a replay that runs
-	again.ExecID, again.ReplayOf, again.CreatedAt, again.StartedAt, again.NodeID = "0192f0c1-0000-7000-8000-000000000003", ended.ExecID, now, now, "another-node"
+	again := opened // a replay that runs; no node ends it, and no other one is asked for its output
+	again.ExecID, again.ReplayOf, again.CreatedAt, again.StartedAt, again.NodeID = "0192f0c1-0000-7000-8000-000000000003", ended.ExecID, now, now, ""
 	if _, err := db.Audit().Open(ctx, again); err != nil {
 		return err
 	}

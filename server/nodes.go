@@ -2,11 +2,14 @@ package server
 
 import (
 	"context"
+	"net"
+	"net/url"
 	"os"
 	"time"
 
 	"secbox/fault"
 	"secbox/nodes"
+	"secbox/peer"
 )
 
 // join begins the lease of this node, before it runs anything. shutdown ends it.
@@ -14,9 +17,30 @@ func (s *Server) join(ctx context.Context) error {
 	name, _ := os.Hostname() // only for people
 	s.member = nodes.NewMember(nodes.Config{
 		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Drain: s.obeyDrain, Retired: s.bell.Ring, Logger: s.log,
-		Node: nodes.Node{NodeID: s.state.NodeID(), Name: name, Version: Version, StartedAt: time.Now()},
+		Node: nodes.Node{NodeID: s.state.NodeID(), Name: name, Version: Version, Address: s.nodeAddress(), StartedAt: time.Now()},
 	})
 	return s.member.Join(ctx)
+}
+
+// nodeAddress is the address of this node for the others; empty: none.
+func (s *Server) nodeAddress() string {
+	u, err := url.Parse(s.settings.Node.Address)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	if _, port, _ := net.SplitHostPort(s.Addr()); u.Port() == "0" {
+		u.Host = net.JoinHostPort(u.Hostname(), port)
+	}
+	u.Path = ""
+	return u.String()
+}
+
+// makePeers makes the forwarder of requests to other nodes. shutdown closes its connections.
+func (s *Server) makePeers(context.Context) error {
+	if s.db.Kind() == "postgres" {
+		s.peers = peer.New(peer.Config{Self: s.state.NodeID(), Key: s.key, Nodes: s.db.Nodes(), Now: time.Now})
+	}
+	return nil
 }
 
 // fence ends what runs on this node, because another node has retired its lease. New work is refused until resume is called.

@@ -35,6 +35,7 @@ import (
 	"secbox/mcpserver/userservers"
 	"secbox/nodes"
 	"secbox/offload"
+	"secbox/peer"
 	"secbox/registry"
 	"secbox/replay"
 	"secbox/retention"
@@ -105,7 +106,8 @@ type Server struct {
 	feishu       *feishu.Client // nil: off
 	provider     *sso.Provider  // of the console's single sign-on; nil: off
 	member       *nodes.Member
-	undrain      func() // after obeyDrain
+	undrain      func()      // after obeyDrain
+	peers        *peer.Peers // nil: there is one node
 	listener     net.Listener
 
 	userServers *userservers.Manager // nil: none
@@ -152,6 +154,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.makeSignOn,
 		s.makeUserServers,
 		s.listen,
+		s.makePeers,
 		s.makeHandler,
 		s.join,
 		s.recordStart,
@@ -232,6 +235,9 @@ func (s *Server) shutdown(ctx context.Context) error {
 	s.stop()
 	s.background.Wait()
 	s.flushSpans()
+	if s.peers != nil {
+		s.peers.Close()
+	}
 	if s.feishu != nil {
 		s.feishu.Close()
 	}

@@ -325,7 +325,12 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	var peers api.Peers
+	if s.peers != nil { // a nil *peer.Peers in an interface would not be nil
+		peers = s.peers
+	}
 	s.handler, err = api.New(api.Config{
+		Peers:   peers,
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { s.pages.ServeHTTP(w, r, door) },
 		Runner:  runs, Live: live, Changes: s.db.Audit(), History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(), Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limit: s.exports}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads, Health: healthReports{s.checker, s.engine, s.accepts}, Pool: poolReports{s.engine},
 		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, View: s.library.View(), Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},

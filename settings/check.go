@@ -182,6 +182,15 @@ func (a Audit) check(p *problems) {
 }
 
 func (s Node) check(p *problems) {
+	if s.Address != "" {
+		u, err := url.Parse(s.Address)
+		switch {
+		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+			p.addf("node.address", "%q is no URL; write http://HOST:8003, with a name or address of this machine that the other nodes know", clip(s.Address))
+		case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/":
+			p.addf("node.address", "has more than scheme, host and port; leave the rest out")
+		}
+	}
 	between(p, "node.lease_seconds", int64(s.LeaseSeconds), 2, 3600, "seconds; a dead node is noticed after as many")
 }
 

@@ -122,6 +122,7 @@ var samples = map[string][3]string{
 	"sandbox.max_queued_per_token":           {"1", "2", ""},
 	"sandbox.reserved_execs":                 {"0", "1", ""},
 	"sandboxes.max_containers_per_token":     {"1", "2", ""},
+	"node.address":                           {"http://a:8003", "https://b", ""},
 	"node.lease_seconds":                     {"2", "60", ""},
 
 	"sandbox.disk_free_min_bytes":     {"0", "1", ""},

@@ -38,7 +38,8 @@ type Settings struct {
 
 // Node is about this node among those that share a database.
 type Node struct {
-	LeaseSeconds int `yaml:"lease_seconds" doc:"Seconds after its last sign of life in the database after which another node ends this one's execs as lost. Give all nodes the same."`
+	Address      string `yaml:"address" default:"none" doc:"URL at which other nodes reach this one, such as http://10.0.0.5:8003, to forward requests about its running execs; port 0 is that of addr."`
+	LeaseSeconds int    `yaml:"lease_seconds" doc:"Seconds after its last sign of life in the database after which another node ends this one's execs as lost. Give all nodes the same."`
 }
 
 // HTTP is about the server and its clients.

@@ -184,6 +184,12 @@ func draining(t *testing.T, f Fixture) {
 			t.Errorf("open execs: %+v", all)
 		}
 	}
+	if n, err := s.Get(t.Context(), "n1"); err != nil || n.NodeID != "n1" || n.Address != "http://n1:8003" || n.State() != nodes.StateDraining {
+		t.Errorf("Get = %+v, %v", n, err)
+	}
+	if _, err := s.Get(t.Context(), "n3"); !fault.Is(err, fault.UnknownNode) {
+		t.Errorf("Get of an unknown node: %v", err)
+	}
 	if err := s.Drain(ctx, "n3", true); !fault.Is(err, fault.UnknownNode) {
 		t.Errorf("an unknown node: %v", err)
 	}

@@ -107,7 +107,7 @@ func (db Nodes) Drain(ctx context.Context, nodeID string, draining bool) error {
 	if err != nil || changed {
 		return err
 	}
-	n, err := db.get(ctx, nodeID)
+	n, err := db.Get(ctx, nodeID)
 	if err == nil && n.Draining != draining {
 		err = fault.New(fault.NodeConflict, "the node %s has no lease, so it takes no commands: it has ended, or its version has no leases", nodeID)
 	}
@@ -122,7 +122,7 @@ func (db Nodes) Forget(ctx context.Context, nodeID string) error {
 	if err != nil || changed {
 		return err
 	}
-	n, err := db.get(ctx, nodeID)
+	n, err := db.Get(ctx, nodeID)
 	switch {
 	case err != nil:
 		return err
@@ -149,7 +149,8 @@ func (db Nodes) change(ctx context.Context, kind admin.Kind, nodeID, statement s
 	return changed && err == nil, err
 }
 
-func (db Nodes) get(ctx context.Context, nodeID string) (nodes.Node, error) {
+// Get implements nodes.Store.
+func (db Nodes) Get(ctx context.Context, nodeID string) (nodes.Node, error) {
 	var args Params
 	n, found, err := One(ctx, db.Query, scanNode, db.selectNodes(&args)+" WHERE n.node_id = "+args.Add(Text(nodeID)), args...)
 	if err == nil && !found {

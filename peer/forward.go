@@ -1,0 +1,134 @@
+package peer
+
+import (
+	"context"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"secbox/fault"
+)
+
+const (
+	dialTimeout   = 3 * time.Second
+	answerTimeout = 15 * time.Second // until the header of an answer
+	retryAfter    = 5 * time.Second
+)
+
+// unreachable is the error of a node that cannot be asked.
+func unreachable(nodeID string, cause error, why string) error {
+	e := fault.Wrap(fault.NodeUnreachable, cause, "node %s, which has the exec, cannot be reached: %s", nodeID, why)
+	e.RetryAfter = retryAfter
+	return e
+}
+
+// Forward answers a request with the answer of another node, which passes as the client reads it. The request must be one that changes no more if it is
+// sent twice. Before anything is written, its errors are fault.NodeUnreachable and that of the request's body. When the other node ends in the middle of an
+// answer, a stream of events ends like any other, so that the client comes again. Any other answer ends with an error, after which the caller must cut the
+// client's connection.
+func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) error {
+	target, err := p.target(r.Context(), nodeID)
+	if err != nil {
+		return err
+	}
+	body, err := takeBody(r)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	go p.watch(ctx, nodeID, cancel)
+	answer, err := p.transport.RoundTrip(p.marked(r.WithContext(ctx), target, nodeID, body))
+	if err != nil {
+		if r.Context().Err() == nil && context.Cause(ctx) != nil {
+			err = context.Cause(ctx)
+		}
+		return unreachable(nodeID, err, "it does not answer; if it has ended, another node ends its execs as lost within node.lease_seconds")
+	}
+	defer answer.Body.Close()
+	removeHopByHop(answer.Header)
+	for name, values := range answer.Header {
+		w.Header()[name] = values // also in place of what this node has set for every answer
+	}
+	w.WriteHeader(answer.StatusCode)
+	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
+	if kind == "text/event-stream" {
+		_ = pass(w, answer.Body, true)
+		return nil
+	}
+	return pass(w, answer.Body, false)
+}
+
+// target returns the address of a node that is live.
+func (p *Peers) target(ctx context.Context, nodeID string) (*url.URL, error) {
+	n, err := p.look(ctx, nodeID)
+	if err != nil {
+		return nil, unreachable(nodeID, err, fault.From(err).Message)
+	}
+	if why := unable(n); why != "" {
+		return nil, unreachable(nodeID, nil, why)
+	}
+	target, err := url.Parse(n.Address)
+	if err != nil {
+		return nil, unreachable(nodeID, err, "its node.address is not a URL")
+	}
+	return target, nil
+}
+
+// marked returns a request for another node.
+func (p *Peers) marked(r *http.Request, target *url.URL, nodeID string, body []byte) *http.Request {
+	out := r.Clone(r.Context())
+	out.URL.Scheme, out.URL.Host, out.RequestURI = target.Scheme, target.Host, ""
+	removeHopByHop(out.Header)
+	out.Header["Idempotency-Key"] = nil // sends none, and lets the transport try again when the other node has closed an idle connection
+	setBody(out, body)
+	unsigned := p.cfg.Self + " " + strconv.FormatInt(p.cfg.Now().UnixMilli(), 10) + " " + digest(body)
+	out.Header.Set(Header, unsigned+" "+p.sign(out, out.URL.RequestURI(), nodeID, unsigned))
+	return out
+}
+
+// removeHopByHop removes what is about one connection only.
+func removeHopByHop(h http.Header) {
+	for _, list := range h.Values("Connection") {
+		for name := range strings.SplitSeq(list, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
+		h.Del(name)
+	}
+}
+
+var buffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// pass copies an answer. Of a stream of events, it sends each piece at once.
+func pass(w http.ResponseWriter, body io.Reader, events bool) error {
+	buffer := buffers.Get().(*[32 << 10]byte)
+	defer buffers.Put(buffer)
+	conn := http.NewResponseController(w)
+	for {
+		n, err := body.Read(buffer[:])
+		if n > 0 {
+			if _, err := w.Write(buffer[:n]); err != nil {
+				return err
+			}
+			if events {
+				if err := conn.Flush(); err != nil {
+					return err
+				}
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

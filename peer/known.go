@@ -1,0 +1,83 @@
+package peer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"secbox/fault"
+	"secbox/nodes"
+)
+
+const (
+	freshFor   = 2 * time.Second
+	watchEvery = 3 * time.Second
+	maxKnown   = 1000 // nodes; more came and went
+)
+
+// known is a node as the database had it.
+type known struct {
+	mu   sync.Mutex // also while the row is read: one read serves all requests
+	node nodes.Node
+	err  error
+	at   time.Time
+}
+
+// Reaches reports whether requests can be forwarded to a node: it is live and has an address.
+func (p *Peers) Reaches(ctx context.Context, nodeID string) bool {
+	n, err := p.look(ctx, nodeID)
+	return err == nil && unable(n) == ""
+}
+
+// look returns a node as it was at most freshFor ago.
+func (p *Peers) look(ctx context.Context, nodeID string) (nodes.Node, error) {
+	p.mu.Lock()
+	k := p.known[nodeID]
+	if k == nil {
+		if len(p.known) >= maxKnown {
+			clear(p.known)
+		}
+		k = &known{}
+		p.known[nodeID] = k
+	}
+	p.mu.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if now := p.cfg.Now(); k.at.IsZero() || now.Sub(k.at) >= p.freshFor {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout) // others wait for it, also when this client leaves
+		defer cancel()
+		k.node, k.err = p.cfg.Nodes.Get(ctx, nodeID)
+		k.at = now
+	}
+	return k.node, k.err
+}
+
+// unable says why a node cannot be asked; empty if it can.
+func unable(n nodes.Node) string {
+	switch s := n.State(); {
+	case n.Address == "":
+		return "it has no node.address; set it, or send the request to that node"
+	case s == nodes.StateRetired || s == nodes.StateSilent:
+		return "its lease has ended, and another node is about to end its execs as lost"
+	}
+	return ""
+}
+
+// watch cancels a request when the node's lease has ended: a node that is frozen accepts connections and never answers.
+func (p *Peers) watch(ctx context.Context, nodeID string, cancel context.CancelCauseFunc) {
+	tick := time.NewTicker(p.watchEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if n, err := p.look(ctx, nodeID); err == nil {
+			if why := unable(n); why != "" {
+				cancel(fault.New(fault.NodeUnreachable, "%s", why))
+				return
+			}
+		}
+	}
+}
