@@ -95,9 +95,9 @@ func TestScreenshotsCanDiffer(t *testing.T) {
 		t.Errorf("the dark page differs by %v", share)
 	}
 	b.scheme("light")
-	eval[bool](b, `document.querySelector("main section, main .panel, main > *:nth-child(2)").before(Object.assign(document.createElement("h2"), {textContent: "New"})) ?? true`)
+	eval[bool](b, `document.querySelector("main section, main .panel, main > *:nth-child(2)").before(Object.assign(document.createElement("h2"), {className: "panel", textContent: "New"})) ?? true`)
 	if share := differ(t, first, decoded(t, run(b, chromedp.CaptureScreenshot()))); share < maxDiffer {
-		t.Errorf("a page with another heading differs by %v", share)
+		t.Errorf("a page with another panel differs by %v", share)
 	}
 }
 
