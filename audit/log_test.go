@@ -166,12 +166,12 @@ func TestAfterAKill(t *testing.T) {
 				t.Errorf("Recover again = %v, %v", again, err)
 			}
 
-			// A result that comes after lost is a correction, and both stay visible.
+			// A result that comes after lost changes nothing.
 			if ok, err := next.Close(t.Context(), ended(openOne)); ok || err != nil {
 				t.Fatalf("Close = %v, %v", ok, err)
 			}
 			events, err := next.Events(t.Context(), openOne.ExecID)
-			if err != nil || len(events) != 4 || events[3].Kind != audit.EventCorrected {
+			if err != nil || len(events) != 3 || status(t, db.Audit(), openOne.ExecID) != audit.Lost {
 				t.Errorf("events %+v, %v", events, err)
 			}
 		})

@@ -85,6 +85,9 @@ const (
 // Kind is what a row records.
 type Kind string
 
+// BackendRemote is the backend of commands on users' machines, sandbox.Remote. Only they may report a result after the row has ended as lost.
+const BackendRemote = "remote"
+
 // The kinds of rows.
 const (
 	KindExec   Kind = "exec"   // a command
@@ -147,7 +150,7 @@ type Record struct {
 	ArtifactsBytes  int64           `json:"artifacts_bytes"`
 	OOMEvents       int64           `json:"oom_events"`
 	NodeID          string          `json:"node_id"`
-	Backend         string          `json:"backend"` // "docker"; "none" or "remote" for commands of such sandboxes; empty: it ran nowhere, and its sandbox was not known
+	Backend         string          `json:"backend"` // "docker"; "none" or BackendRemote for commands of such sandboxes; empty: it ran nowhere, and its sandbox was not known
 	Runner          string          `json:"runner"`  // which of the user's machines; of the backend "remote" only
 	Warm            bool            `json:"warm"`
 	Attached        bool            `json:"attached"`     // the container had been started for any project
@@ -200,7 +203,7 @@ const (
 	EventCreated   EventKind = "created"
 	EventStarted   EventKind = "started"
 	EventEnded     EventKind = "ended"
-	EventCorrected EventKind = "corrected" // a result that arrived after the row had ended as lost
+	EventCorrected EventKind = "corrected" // a result from a user's machine that arrived after the row had ended as lost
 )
 
 // Event is one line of the append-only history of an exec.

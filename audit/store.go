@@ -24,9 +24,10 @@ type Store interface {
 	// event. When the row is no longer queued, it writes nothing and returns false.
 	Start(ctx context.Context, r Record) (bool, error)
 
-	// Close ends a row: it sets every field that can change after the opening from r, and appends an ended event, or a corrected event to a
-	// row that ended as lost. It does not change a row that has ended otherwise: the first ending wins, and Close is idempotent. Nor does it change a row
-	// of another node than r's, so that a node that has lost an exec cannot end it; a row without a node may be ended by any. An r
+	// Close ends a row: it sets every field that can change after the opening from r, and appends an ended event. It does not change a row that has ended: the
+	// first ending wins, and Close is idempotent. So a node that was taken for dead cannot change the end that another one gave to its execs; only a
+	// row of BackendRemote that ended as lost takes the result that the machine reports later, with a corrected event. Nor does it change a row of
+	// another node than r's; a row without a node may be ended by any. An r
 	// without an idempotency key releases the row's, so that the same request may come again under it; the key cannot change otherwise.
 	Close(ctx context.Context, r Record) error
 

@@ -109,6 +109,9 @@ func verdictOnLoss(ctx context.Context, err error) (audit.Status, audit.Reason, 
 func verdictOnStart(ctx context.Context, err error) (audit.Status, audit.Reason, string) {
 	if ctx.Err() != nil {
 		status, reason, detail := verdictOnKill(ctx)
+		if status == audit.Lost {
+			return audit.Canceled, reason, "canceled because the node had lost its lease before it started"
+		}
 		return status, reason, detail + " before it started"
 	}
 	e := fault.From(err)

@@ -254,6 +254,21 @@ func TestDrainKills(t *testing.T) {
 	f.Drain(now) // twice
 }
 
+// TestLose: a node that has lost its lease ends what runs as lost. An exec that waits has not run, and its client is told so.
+func TestLose(t *testing.T) {
+	t.Parallel()
+	f := setUp(t, slots(1, 1), each(admission.Share{AtOnce: 1, Queue: 1}))
+	running := f.post(shell("running", "hold"))
+	<-f.held
+	queued := f.post(shell("queued", "echo x > ran"))
+	queued.id()
+	f.Lose()
+	running.wants(audit.Lost, audit.NodeLost)
+	if got := queued.wants(audit.Canceled, audit.NodeLost); got.Record.ExitCode != nil || !got.Record.StartedAt.IsZero() {
+		t.Errorf("%+v", got.Record)
+	}
+}
+
 // TestFailureAfterTheQueue: an exec that finds no engine in its turn has a closed row, and its key is free.
 func TestFailureAfterTheQueue(t *testing.T) {
 	t.Parallel()

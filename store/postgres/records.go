@@ -39,16 +39,16 @@ var (
 		" SELECT exec_id, 'started', statement_timestamp(), node_id, " + brief("up") + " FROM up)" +
 		" SELECT count(*) FROM up"
 
-	endOpen      = end("'queued', 'running'")
-	endOrCorrect = end("'queued', 'running', 'lost'")
+	endOpen      = end("status IN ('queued', 'running')")
+	endOrCorrect = end("(status IN ('queued', 'running') OR " + row.Correctable + ")")
 )
 
-// end is the statement that ends a row that has one of these statuses. It locks the row before it reads the status, so that of two
+// end is the statement that ends a row that meets the condition. It locks the row before it reads the status, so that of two
 // endings that arrive together the second sees the first.
-func end(statuses string) string {
-	return "WITH cur AS (SELECT exec_id, status FROM sandbox_execs WHERE exec_id = $1 FOR UPDATE)," +
+func end(condition string) string {
+	return "WITH cur AS (SELECT exec_id, status, " + condition + " AS ends FROM sandbox_execs WHERE exec_id = $1 FOR UPDATE)," +
 		" up AS (UPDATE sandbox_execs AS e SET " + row.CloseSet +
-		" FROM cur WHERE e.exec_id = cur.exec_id AND cur.status IN (" + statuses + ") AND e." + row.CloseOwn + " RETURNING e.*)," + deleteJobs +
+		" FROM cur WHERE e.exec_id = cur.exec_id AND cur.ends AND e." + row.CloseOwn + " RETURNING e.*)," + deleteJobs +
 		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
 		" SELECT up.exec_id, CASE cur.status WHEN 'lost' THEN 'corrected' ELSE 'ended' END, statement_timestamp(), up.node_id, " + brief("up") +
 		" FROM up JOIN cur USING (exec_id))" +

@@ -18,7 +18,7 @@ var (
 
 	setEnd      = "UPDATE sandbox_execs SET " + row.CloseSet + " WHERE exec_id = $1"
 	endOpen     = setEnd + " AND " + row.CloseOwn + " AND status IN ('queued', 'running') RETURNING " + row.ColumnList
-	correctLost = setEnd + " AND " + row.CloseOwn + " AND status = 'lost' RETURNING " + row.ColumnList
+	correctLost = setEnd + " AND " + row.CloseOwn + " AND " + row.Correctable + " RETURNING " + row.ColumnList
 )
 
 const (

@@ -201,7 +201,7 @@ func closingRace(t *testing.T, f Fixture) {
 
 func correction(t *testing.T, f Fixture) {
 	s := f.Audit()
-	r := record()
+	r := in(record(), func(r *audit.Record) { r.Backend = audit.BackendRemote })
 	mustOpen(t, s, r)
 	if lost, err := s.LoseOpen(t.Context(), "n1", nil); err != nil || !slices.Equal(lost, []string{r.ExecID}) {
 		t.Fatalf("LoseOpen = %v, %v", lost, err)
@@ -227,6 +227,17 @@ func correction(t *testing.T, f Fixture) {
 	}
 	same(t, "the lost state stays visible", inEvent(t, events[2]), asLost)
 	same(t, "corrected event", inEvent(t, events[3]), want)
+
+	ours := record()
+	mustOpen(t, s, ours)
+	if _, err := s.LoseOpen(t.Context(), "n1", nil); err != nil {
+		t.Fatal(err)
+	}
+	asLost = mustGet(t, s, ours.ExecID)
+	if err := s.Close(t.Context(), ended(ours)); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "lost for good", mustGet(t, s, ours.ExecID), asLost)
 }
 
 func closingRefused(t *testing.T, f Fixture) {
@@ -310,11 +321,15 @@ func losingRace(t *testing.T, f Fixture) {
 			}
 		})
 		both.Wait()
-		same(t, "the result", mustGet(t, s, r.ExecID), ended(r))
-		got := kinds(t, s, r.ExecID)[2:]
-		if !slices.Equal(got, []audit.EventKind{audit.EventEnded}) && !slices.Equal(got, []audit.EventKind{audit.EventEnded, audit.EventCorrected}) {
-			t.Errorf("events %v", got)
+		got := mustGet(t, s, r.ExecID)
+		if got.Status != audit.Lost {
+			same(t, "the result", got, ended(r))
 		}
+		events := mustEvents(t, s, r.ExecID)
+		if len(events) != 3 {
+			t.Fatalf("events %+v", events)
+		}
+		same(t, "the ended event", inEvent(t, events[2]), got)
 	}
 }
 

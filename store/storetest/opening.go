@@ -201,7 +201,7 @@ func largeLists(t *testing.T, f Fixture) {
 		return r
 	}
 
-	waiting := in(queued(), func(r *audit.Record) { r.LargeLists = large })
+	waiting := in(queued(), func(r *audit.Record) { r.LargeLists, r.Backend = large, audit.BackendRemote })
 	mustOpen(t, s, waiting)
 	going := in(waiting, func(r *audit.Record) { r.Status, r.NodeID = audit.Running, "n1" })
 	if ok, err := s.Start(t.Context(), going); err != nil || !ok {

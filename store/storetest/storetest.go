@@ -80,7 +80,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"a closing that is wrong writes nothing", closingRefused},
 		{"a closing can give the key up", closingGivesTheKeyUp},
 		{"losing ends the open rows of one node", losing},
-		{"losing and closing at once keep the result", losingRace},
+		{"of losing and closing at once one stands", losingRace},
 		{"a lost exec does not end before it began", losingWithSkew},
 		{"an asynchronous exec waits with its job", jobRoundTrip},
 		{"jobs are taken by priority, token and age", jobOrder},

@@ -255,7 +255,7 @@ func logLargeLists(t *testing.T, f Fixture) {
 	file, key := logKey(t)
 	q := sequencer(t, l.Store, "n1", file)
 	r := in(record(), func(r *audit.Record) {
-		r.Status, r.StartedAt = audit.Queued, time.Time{}
+		r.Status, r.StartedAt, r.Backend = audit.Queued, time.Time{}, audit.BackendRemote
 		r.Args = []string{strings.Repeat("x", 5000)}
 		r.LargeLists = map[string]audit.LargeList{"args": {Count: 1, Kept: 1, SHA256: "aa"}}
 	})

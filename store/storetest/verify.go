@@ -240,12 +240,18 @@ func attacks() []attack {
 		},
 		{
 			name: "a lost exec of docker is corrected", run: func(t *testing.T, e evidence, _ *verify.Kept) verify.Options {
+				backend := func(to string) {
+					e.mustSQL(t, "UPDATE sandbox_execs SET backend = '"+to+"' WHERE exec_id = '"+e.open+"'")
+				}
 				if _, err := e.Audit().LoseOpen(t.Context(), "n1", nil); err != nil {
 					t.Fatal(err)
 				}
+				backend("remote")
 				if err := e.Audit().Close(t.Context(), ended(mustGet(t, e.Audit(), e.open))); err != nil {
 					t.Fatal(err)
 				}
+				backend("docker")
+				e.mustSQL(t, "UPDATE sandbox_exec_events SET data = replace(data, '\"remote\"', '\"docker\"') WHERE exec_id = '"+e.open+"'")
 				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
 				return verify.Options{}
 			},

@@ -381,19 +381,15 @@ func compareExec(_ *run, s Subject, f *findings) {
 	}
 }
 
-// correctable is the backend whose execs report their ends late: they run on users' machines. The end of any other exec is known to the node that ran it, or
-// lost with that node.
-const correctable = "remote"
-
-// checkCorrection reports a correction of an exec that nothing could report late.
+// checkCorrection reports a correction of an exec that no store makes, see audit.Store.Close.
 func checkCorrection(events []proof.Document, f *findings) {
 	last := len(events) - 1
 	if last == 0 || events[last].Kind != audit.EventCorrected {
 		return
 	}
 	first, err := events[0].Decode() // its backend never changes
-	if err == nil && first.Backend != correctable {
-		f.add(events[last].ExecID, "correction", fmt.Sprintf("none of a lost exec of the backend %q: only those of %q report late", first.Backend, correctable),
+	if err == nil && first.Backend != audit.BackendRemote {
+		f.add(events[last].ExecID, "correction", fmt.Sprintf("none of a lost exec of the backend %q: only those of %q report late", first.Backend, audit.BackendRemote),
 			fmt.Sprintf("event %d (%s)", events[last].Seq, events[last].Kind))
 	}
 }
