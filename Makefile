@@ -47,6 +47,7 @@ FUZZ_TIME ?= 10s
 # How long make chaos breaks things.
 CHAOS ?= 8m
 CHAOS_FLAGS ?=
+SCALING_FLAGS ?=
 
 # make test vets first, all packages with their tests.
 GO_TEST = go test -vet=off -parallel $(TEST_PARALLEL) -timeout $(TEST_TIMEOUT)
@@ -64,7 +65,7 @@ E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokesDuringEdits|OneKeyOneExec
 
 # A recipe needs what the one before it made.
 .NOTPARALLEL:
-.PHONY: help setup demo run install check vet test test-packages test-e2e soak chaos bench lint fmt fuzz generate screenshots images up clean
+.PHONY: help setup demo run install check vet test test-packages test-e2e soak chaos scaling bench lint fmt fuzz generate screenshots images up clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -117,6 +118,9 @@ soak: ## Run every test with the long random loops and the race detector; takes 
 
 chaos: setup ## Break three nodes, their engines and the database under load, and count what ran (CHAOS=1h for longer; as root)
 	$(NO_CGO) go test -count=1 -tags chaos -run '^TestChaos$$' -v -timeout 3h ./e2e -chaos $(CHAOS) $(CHAOS_FLAGS)
+
+scaling: setup ## Compare three nodes with one, each with an equal share of the processors (as root, with cgroup v1)
+	$(NO_CGO) go test -count=1 -tags chaos -run '^TestScaling$$' -v -timeout 3h ./e2e $(SCALING_FLAGS)
 
 bench: ## Measure core-api beside docker run, unzip, cp and plain HTTP (BENCH_FLAGS='--only warm'; bin/bench --help lists more)
 	@scripts/setup.sh test

@@ -46,13 +46,15 @@ type chaosNode struct {
 	disk   *smallDisk // of its state directory
 	wire   string     // the end of its network to the database that is in away
 	addr   string     // where it listens, also after a restart
+	share  *cpuShare  // of the processors; nil: all
 
 	cmd   *exec.Cmd
 	ended chan struct{}
 	log   *words
 }
 
-func newChaosCluster(t *testing.T) *chaosCluster {
+// newChaosCluster starts all nodes. Each has this many processors; 0: all.
+func newChaosCluster(t *testing.T, cpus float64) *chaosCluster {
 	t.Helper()
 	needRoot(t)
 	c := &chaosCluster{t: t, postgres: pgtest.New(t), shared: t.TempDir(), away: newNetns(t)}
@@ -72,7 +74,15 @@ func newChaosCluster(t *testing.T) *chaosCluster {
 			t.Fatal(err)
 		}
 		node.engine = newOwnEngine(t)
+		if cpus > 0 {
+			node.share = newCPUShare(t, fmt.Sprintf("secbox-node-%d", n), cpus)
+			node.engine.args = []string{"--cgroup-parent", "/" + node.share.name}
+		}
 		node.engine.start()
+		if node.share != nil {
+			node.share.hold(node.engine.containerd.Process.Pid)
+			node.share.hold(node.engine.dockerd.Process.Pid)
+		}
 		node.engine.loadImage("python3")
 		c.away.connect(node.wire, n)
 		c.away.relay(node.databaseAddr(), socket)
@@ -112,6 +122,9 @@ func (n *chaosNode) start() {
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
+	if n.share != nil {
+		n.share.hold(n.cmd.Process.Pid)
+	}
 	eventually(t, fmt.Sprintf("node %d is ready", n.n), func() bool {
 		select {
 		case <-n.ended:
@@ -141,6 +154,26 @@ func (n *chaosNode) running() bool {
 	default:
 		return true
 	}
+}
+
+// id is what the node is called in the database.
+func (n *chaosNode) id() string {
+	id, err := os.ReadFile(filepath.Join(n.dir, "state/node_id"))
+	if err != nil {
+		n.c.t.Error(err)
+	}
+	return strings.TrimSpace(string(id))
+}
+
+// command runs a command of core-api beside the node, with its settings.
+func (n *chaosNode) command(args ...string) string {
+	c := exec.Command(binary(n.c.t), append(args, "--state-dir", filepath.Join(n.dir, "state"), "--workspace-root", filepath.Join(n.dir, "workspace"))...)
+	c.Env = n.cmd.Env
+	out, err := c.CombinedOutput()
+	if err != nil {
+		n.c.t.Errorf("%v: %v\n%s", args, err, out)
+	}
+	return string(out)
 }
 
 func (n *chaosNode) kill() {

@@ -35,7 +35,7 @@ func TestChaos(t *testing.T) {
 		seed = rand.Uint64()
 	}
 	t.Logf("seed %d", seed)
-	c := newChaosCluster(t)
+	c := newChaosCluster(t, 0)
 	l := &chaosLoad{c: c, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: chaosWorkers}}}
 	begun := time.Now()
 	ctx, stop := context.WithCancel(t.Context())
@@ -86,6 +86,11 @@ var chaosFaults = []chaosFault{
 			n.kill()
 		}
 		n.start()
+	}},
+	{"drain", func(n *chaosNode, r *rand.Rand) {
+		n.command("node", "drain", n.id())
+		forAWhile(r, 5*time.Second)
+		n.command("node", "drain", n.id(), "--undo")
 	}},
 	{"freeze", func(n *chaosNode, r *rand.Rand) {
 		n.signal(syscall.SIGSTOP)

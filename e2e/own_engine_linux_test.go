@@ -26,7 +26,7 @@ type ownEngine struct {
 	containerd *exec.Cmd
 	dockerd    *exec.Cmd
 	disk       *smallDisk // of images and containers
-	runtimes   []string   // name=path of OCI runtimes beside its own; set before start
+	args       []string   // more of dockerd's; set before start
 }
 
 // janitor removes what the engine left when the test process ends without having done so. $1: the engine's folder.
@@ -103,10 +103,7 @@ func (e *ownEngine) start() {
 		"--host", "unix://" + e.path("d.sock"), "--containerd", e.path("c.sock"),
 		"--bridge=none", "--iptables=false", "--ip-forward=false", "--ip-masq=false", "--userland-proxy=false",
 	}
-	for _, runtime := range e.runtimes {
-		args = append(args, "--add-runtime", runtime)
-	}
-	e.dockerd = e.daemon("dockerd", args...)
+	e.dockerd = e.daemon("dockerd", append(args, e.args...)...)
 	eventually(e.t, "dockerd answers", func() bool { _, err := e.try("version"); return err == nil })
 }
 
@@ -175,6 +172,7 @@ const fewPrograms = `cd /; {
 	echo opt/secbox; echo workspace; echo etc/passwd; echo etc/group
 	for name; do program=$(command -v $name) || exit; echo $program; ldd $program | grep -o '/[^ ]*'; done
 	case " $* " in *" python3 "*)
+		echo bin/bash # the one that shell.run starts
 		python3 -c 'import os; print(os.path.dirname(os.__file__))'
 		ldd $(python3 -c 'import _ctypes; print(_ctypes.__file__)') | grep -o '/[^ ]*' ;;
 	esac

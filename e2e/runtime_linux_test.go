@@ -31,7 +31,7 @@ var dependOnRuntime = []string{
 func TestRuntime(t *testing.T) {
 	t.Parallel()
 	e := newOwnEngine(t)
-	e.runtimes = []string{"crun=" + crunFor(t, e)}
+	e.args = []string{"--add-runtime", "crun=" + crunFor(t, e)}
 	e.start()
 	e.loadImage(suitePrograms...)
 	under := func(t *testing.T, name string) *testServer {
