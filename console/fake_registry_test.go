@@ -12,8 +12,9 @@ import (
 
 // fakeRegistry has published skills.
 type fakeRegistry struct {
-	entries []registry.Entry // by name
-	events  []registry.Event // newest first, of every name
+	entries  []registry.Entry // by name
+	events   []registry.Event // newest first, of every name
+	installs []registry.Install
 }
 
 func (f *fakeRegistry) Search(_ context.Context, kind catalog.Kind, text string, _ registry.Owner, after string, limit int) ([]registry.Entry, error) {
@@ -32,6 +33,15 @@ func (f *fakeRegistry) Entry(_ context.Context, kind catalog.Kind, name string) 
 		return registry.Entry{}, fault.New(fault.UnknownEntry, "%s %q not found in the registry", kind, name)
 	}
 	return f.entries[i], nil
+}
+
+func (f *fakeRegistry) Installed(_ context.Context, o registry.Owner, kind catalog.Kind, name string) (registry.Install, bool, error) {
+	for _, i := range f.installs {
+		if i.Owner == o && i.Kind == kind && i.Name == name {
+			return i, i.State == registry.Installed, nil
+		}
+	}
+	return registry.Install{}, false, nil
 }
 
 func (f *fakeRegistry) Events(_ context.Context, _ catalog.Kind, name string, after *registry.Cursor, limit int) ([]registry.Event, error) {
@@ -54,6 +64,7 @@ func (f *fakeApp) fillRegistry() {
 		r.events = append(r.events, registry.Event{ID: execID(1000 - i), Kind: catalog.Skill, Name: "csv-report", Version: 1, Digest: strings.Repeat("8", 64), Action: registry.InstallDone, By: registry.Owner{AgentID: "ag", UserID: "bob"}, RequestedBy: "t", At: clock})
 	}
 	r.events[59].Action, r.events[59].By = registry.Published, author
+	r.installs = []registry.Install{{Owner: author, Kind: catalog.Skill, Name: "own", State: registry.Installed, Version: 3, Digest: strings.Repeat("8", 64), ChangedAt: clock}}
 }
 
 // hostileRegistry makes every text of the registry s, but not the name that addresses of tests have.

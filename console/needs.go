@@ -207,5 +207,6 @@ type Runners interface {
 type Registry interface {
 	Search(ctx context.Context, kind catalog.Kind, text string, by registry.Owner, after string, limit int) ([]registry.Entry, error)
 	Entry(ctx context.Context, kind catalog.Kind, name string) (registry.Entry, error)
+	Installed(ctx context.Context, o registry.Owner, kind catalog.Kind, name string) (registry.Install, bool, error)
 	Events(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) ([]registry.Event, error)
 }

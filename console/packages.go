@@ -124,8 +124,9 @@ type packagePage struct {
 	files          []string
 	moreFiles      int
 	isTool         bool
-	entry          registry.Entry // of this name, if it is published
-	runs           *runsPanel     // nil: the role may not list execs
+	entry          registry.Entry   // of this name, if it is published
+	installed      registry.Install // from the registry, if the user has
+	runs           *runsPanel       // nil: the role may not list execs
 }
 
 // baselineChange is an administrative event about a baseline.
@@ -173,6 +174,9 @@ func (c *Console) onePackage(v *visit) (ui.Page, error) {
 		p.files = p.files[:maxFiles]
 	}
 	if p.entry, err = c.cfg.Registry.Entry(v.ctx(), catalog.Skill, p.one.SkillID); err != nil && !fault.Is(err, fault.UnknownEntry) {
+		return ui.Page{}, err
+	}
+	if p.installed, _, err = c.cfg.Registry.Installed(v.ctx(), registry.Owner(o), catalog.Skill, p.one.SkillID); err != nil {
 		return ui.Page{}, err
 	}
 	if p.seesChanges = slices.Contains(auditors, v.caller.Role); p.seesChanges {

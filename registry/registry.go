@@ -159,6 +159,16 @@ func checkKind(kind catalog.Kind) error {
 	return nil
 }
 
+// Installed returns the installation of an entry in a user's workspace; false if there is none, or the user has removed it. The user may have changed
+// its files since.
+func (r *Registry) Installed(ctx context.Context, o Owner, kind catalog.Kind, name string) (Install, bool, error) {
+	if CheckName(kind, name) != nil {
+		return Install{}, false, nil
+	}
+	i, ok, err := r.Store.Install(ctx, o, kind, name)
+	return i, ok && i.State == Installed, err
+}
+
 // Entry returns an entry; fault.UnknownEntry.
 func (r *Registry) Entry(ctx context.Context, kind catalog.Kind, name string) (Entry, error) {
 	if err := CheckName(kind, name); err != nil {

@@ -33,6 +33,9 @@ func TestSkillFromAuthorToUser(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	f.install(skill(bob, "csv"))
+	if i, ok, err := f.Installed(t.Context(), bob, catalog.Skill, "csv"); !ok || i.Version != 1 || i.Digest != e.Digest || err != nil {
+		t.Errorf("the installation is %+v, %v", i, err)
+	}
 	f.holds(bob, "skills/csv/SKILL.md", "---\nname: CSV\ndescription: Reads tables.\n---\n")
 	f.holds(bob, "skills/csv/shared.py", "shared") // a link becomes a file
 	f.holds(bob, "skills/csv/bin/run", "#!/bin/sh\necho hi\n")
@@ -44,6 +47,9 @@ func TestSkillFromAuthorToUser(t *testing.T) {
 
 	if err := f.Uninstall(t.Context(), skill(bob, "csv")); err != nil {
 		t.Fatal(err)
+	}
+	if _, ok, err := f.Installed(t.Context(), bob, catalog.Skill, "csv"); ok || err != nil {
+		t.Errorf("a removed installation is there: %v", err)
 	}
 	f.absent(bob, "skills/csv")
 	fails(t, "a second removal", f.Uninstall(t.Context(), skill(bob, "csv")), fault.UnknownEntry, `skill "csv" not found`)
