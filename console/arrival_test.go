@@ -65,7 +65,7 @@ func TestLinksOfOtherSites(t *testing.T) {
 var isPage = func() map[string]bool {
 	pages := map[string]bool{}
 	for _, path := range []string{
-		"", "/sign-in", "/overview", "/history", "/refused", "/skills", "/skills/:id", "/packages", "/packages/:agent/:user/:skill", "/packages/:agent/:user/:skill/file", "/packages/:agent/:user/:skill/diff",
+		"", "/sign-in", "/overview", "/history", "/refused", "/skills", "/skills/:id", "/packages", "/packages/:agent/:user/:skill", "/packages/:agent/:user/:skill/file", "/packages/:agent/:user/:skill/diff", "/baselines/:agent/:skill", "/baselines/:agent/:skill/file",
 		"/registry", "/registry/:kind/:name", "/runners", "/execs/:id", "/execs/:id/output/:stream", "/execs/:id/artifacts", "/execs/:id/show/*", "/execs/:id/inputs", "/execs/:id/show-input/*", "/audit", "/audit/events", "/audit/holds", "/audit/retention", "/audit/export",
 		"/people", "/tokens", "/tokens/:id",
 	} {

@@ -81,6 +81,20 @@ func (f *fakePackages) Baselines(_ context.Context, agentID, after string, limit
 	return rows, nil
 }
 
+func (f *fakePackages) Baseline(ctx context.Context, agentID, skillID string) (skills.Pointer, []string, error) {
+	for _, row := range f.baselines {
+		if agentID == "ag" && row.SkillID == skillID {
+			names, err := f.Files(ctx, library.Owner{}, skillID)
+			return row, names, err
+		}
+	}
+	return skills.Pointer{}, nil, fault.New(fault.UnknownSkill, "the agent %s has no baseline of a skill %q", agentID, skillID)
+}
+
+func (f *fakePackages) ReadBaseline(ctx context.Context, _, skillID, path string) ([]byte, error) {
+	return f.Read(ctx, library.Owner{}, skillID, path)
+}
+
 func (f *fakePackages) Agents(_ context.Context, after string, limit int) ([]string, error) {
 	from, _ := slices.BinarySearch(f.agents, after+"\x00")
 	return f.agents[from:min(len(f.agents), from+limit)], nil

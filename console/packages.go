@@ -233,16 +233,25 @@ func (c *Console) packageFile(v *visit) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	if err := v.door.Reserve(int64(len(read)) + outputPrice*int64(min(len(read), maxText))); err != nil {
+	f, err := shownFileOf(v, read)
+	if err != nil {
 		return ui.Page{}, err
+	}
+	crumbs := append(packageCrumbs(p.agent, p.user), ui.Crumb{Label: p.one.SkillID, To: p.to()})
+	return ui.Page{Title: ui.Cut(f.path, 200), Crumbs: crumbs, Body: fileBody(f)}, nil
+}
+
+// shownFileOf prepares the file that the address names for its page.
+func shownFileOf(v *visit, read []byte) (filePage, error) {
+	if err := v.door.Reserve(int64(len(read)) + outputPrice*int64(min(len(read), maxText))); err != nil {
+		return filePage{}, err
 	}
 	sum := sha256.Sum256(read)
 	f := filePage{path: v.query.Get("path"), size: len(read), sum: hex.EncodeToString(sum[:]), binary: !utf8.Valid(read) || slices.Contains(read, 0)}
 	if !f.binary {
 		f.text = showText(string(read))
 	}
-	crumbs := append(packageCrumbs(p.agent, p.user), ui.Crumb{Label: p.one.SkillID, To: p.to()})
-	return ui.Page{Title: ui.Cut(f.path, 200), Crumbs: crumbs, Body: fileBody(f)}, nil
+	return f, nil
 }
 
 // diffLine is a line of a unified diff.

@@ -29,14 +29,17 @@ func TestPackage(t *testing.T) {
 	has("/console/packages?agent_id=ag&user_id=ann", "4 packages of ann", `href="/console/packages/ag/ann/own"`, "modified", "baseline changed", "out of sync", "the user’s own", "cannot be a version")
 	has("/console/packages/ag/ann/own", "former baseline", "Grace", "baseline_promoted", "3333333333333333…", `href="/console/packages/ag/ann/own/file?path=main.py"`,
 		`href="/console/packages/ag/ann/own/diff"`, `href="/console/skills/own?agent_id=ag&amp;user_id=ann"`, "Who ran it", `href="/console/history?project_id=ag~ann&amp;skill_id=own"`)
-	has("/console/packages/ag/ann/own", `version 3 from the <a href="/console/registry/skills/own">`, "the user has changed the files since")
+	has("/console/packages/ag/ann/own", `version 3 from the <a class="inline" href="/console/registry/skills/own">`, "the user has changed the files since")
+	has("/console/packages?agent_id=ag", `href="/console/baselines/ag/own"`)
+	has("/console/baselines/ag/own", "2222222222222222…", "Grace", "3333333333333333…", `href="/console/baselines/ag/own/file?path=main.py"`, `href="/console/history?agent_id=ag&amp;skill_id=own"`)
+	has("/console/baselines/ag/own/file?path=main.py", "print(&#39;hi&#39;)", "12 B", `href="/console/baselines/ag/own"`)
 	has("/console/packages/ag/ann/inherited", "has not used", "this baseline")
 	has("/console/packages/ag/ann/own/file?path=main.py", "print(&#39;hi&#39;)", "12 B")
 	has("/console/packages/ag/ann/own/file?path=logo.png", "is not UTF-8 text", "6 B", "SHA-256")
 	has("/console/packages/ag/ann/own/file?path=empty", "The file is empty")
 	has("/console/packages/ag/ann/own/diff", `<span class="t-f2">+print(&#39;hi&#39;)`, `<span class="t-f1">-print(&#39;old&#39;)`, "Binary files a/logo.png")
 	for path, status := range map[string]int{
-		"/console/packages/ag/ann/own/file": 400, "/console/packages/ag/ann/own/file?path=none": 404, "/console/packages/ag/ann/none": 404, "/console/packages?user_id=ann": 400,
+		"/console/baselines/ag/own/file": 400, "/console/baselines/ag/none": 404, "/console/baselines/other/own": 404, "/console/packages/ag/ann/own/file": 400, "/console/packages/ag/ann/own/file?path=none": 404, "/console/packages/ag/ann/none": 404, "/console/packages?user_id=ann": 400,
 		"/console/packages/a%2Fg/ann/own": 400, "/console/packages/ag/.../own": 400, "/console/packages/ag/ann/own/download": 200,
 	} {
 		resp, err := http.Get(url + path)
@@ -92,24 +95,27 @@ func TestPackageRoles(t *testing.T) {
 	f.sessions.byToken["manager"] = tokens.Token{ID: "m", Name: "m", Role: tokens.AgentAdmin, Agents: []string{"ag"}}
 	server := f.serve(t)
 	for secret, want := range map[string]struct {
-		own, foreign, otherAgent, agents int // statuses
-		allAgents, changes, runs         bool
+		own, foreign, otherAgent, agents, baseline int // statuses
+		allAgents, changes, runs                   bool
 	}{
-		"scoped":         {200, 403, 200, 400, false, false, true},
-		"manager":        {200, 200, 403, 403, false, false, false},
-		"secret-auditor": {200, 200, 200, 200, true, true, true},
-		"secret-admin":   {200, 200, 200, 200, true, true, true},
+		"scoped":         {200, 403, 200, 400, 400, false, false, true},
+		"manager":        {200, 200, 403, 403, 200, false, false, false},
+		"secret-auditor": {200, 200, 200, 200, 200, true, true, true},
+		"secret-admin":   {200, 200, 200, 200, 200, true, true, true},
 	} {
 		v := newVisitor(t, server)
 		v.signIn(secret)
 		for path, status := range map[string]int{
 			"/console/packages?agent_id=ag&user_id=ann": want.own, "/console/packages/ag/bob/own": want.foreign, "/console/packages/ag/bob/own/file?path=main.py": want.foreign,
 			"/console/packages/ag/bob/own/diff": want.foreign, "/console/packages/ag/bob/own/download": want.foreign, "/console/packages?agent_id=other&user_id=ann": want.otherAgent,
-			"/console/packages?agent_id=other": want.agents,
+			"/console/packages?agent_id=other": want.agents, "/console/baselines/ag/own": want.baseline, "/console/baselines/ag/own/file?path=main.py": want.baseline,
 		} {
 			if resp, _ := v.get(path); resp.StatusCode != status {
 				t.Errorf("%s, %s: %d, want %d", secret, path, resp.StatusCode, status)
 			}
+		}
+		if resp, _ := v.get("/console/baselines/other/own"); secret == "manager" && resp.StatusCode != http.StatusForbidden {
+			t.Errorf("an agent-admin got a baseline of another agent: %d", resp.StatusCode)
 		}
 		if _, page := v.get("/console/packages"); strings.Contains(page, "agent_id=other") != want.allAgents {
 			t.Errorf("%s: all agents are shown: %v", secret, !want.allAgents)

@@ -56,6 +56,8 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"withdrawn skill", "/console/registry/skills/withdrawn"},
 	{"agents with packages", "/console/packages"},
 	{"baselines of an agent", "/console/packages?agent_id=ag"},
+	{"baseline", "/console/baselines/ag/own"},
+	{"file of a baseline", "/console/baselines/ag/own/file?path=main.py"},
 	{"packages", "/console/packages?agent_id=ag&user_id=ann"},
 	{"no packages", "/console/packages?agent_id=none&user_id=ann"},
 	{"package", "/console/packages/ag/ann/own"},

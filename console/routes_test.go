@@ -67,6 +67,8 @@ var operations = map[string][]string{
 	"GET /console/registry/:kind/:name":                  {"getRegistryEntry"},
 	"GET /console/packages":                              {"listPackages", "listStatus"},
 	"GET /console/packages/:agent/:user/:skill":          {"listStatus", "listSkillFiles"},
+	"GET /console/baselines/:agent/:skill":               {"listStatus", "listSkillFiles"},
+	"GET /console/baselines/:agent/:skill/file":          {"readSkillFile"},
 	"GET /console/packages/:agent/:user/:skill/file":     {"readSkillFile"},
 	"GET /console/packages/:agent/:user/:skill/diff":     {"diffSkill"},
 	"GET /console/packages/:agent/:user/:skill/download": {"downloadSkill"},

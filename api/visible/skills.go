@@ -50,6 +50,10 @@ type Versions interface {
 	// Baselines returns at most limit baselines of an agent, by skill, after one of them.
 	Baselines(ctx context.Context, agentID, after string, limit int) ([]skills.Pointer, error)
 
+	// Baseline returns an agent's baseline of a skill and the paths of its files, and ReadBaseline one of these.
+	Baseline(ctx context.Context, agentID, skillID string) (skills.Pointer, []string, error)
+	ReadBaseline(ctx context.Context, agentID, skillID, path string) ([]byte, error)
+
 	// Agents returns at most limit agents that have skills, by id, after one of them.
 	Agents(ctx context.Context, after string, limit int) ([]string, error)
 }
@@ -112,11 +116,34 @@ func (s Skills) List(ctx context.Context, caller tokens.Token, agentID, userID s
 // Baselines returns at most limit baselines of an agent, by skill, after one of them. Auditors and admins read those of every agent, an agent-admin
 // those of its agents; for others they are among the packages of a user.
 func (s Skills) Baselines(ctx context.Context, caller tokens.Token, agentID, after string, limit int) ([]skills.Pointer, error) {
-	switch {
-	case caller.Role == tokens.Worker:
-		return nil, fault.BadField("user_id", "is missing; a token with the role %s reads the packages of a user of the agent", caller.Role)
-	case len(caller.Agents) > 0 && !slices.Contains(caller.Agents, agentID):
-		return nil, gate.OutOfScope(fault.Field{Field: "agent_id", Reason: "the agent is not in the token's scope"})
+	if err := checkBaselines(caller, agentID); err != nil {
+		return nil, err
 	}
 	return s.View.Baselines(ctx, agentID, after, limit)
+}
+
+// Baseline returns an agent's baseline of a skill and its files, to the same callers as Baselines.
+func (s Skills) Baseline(ctx context.Context, caller tokens.Token, agentID, skillID string) (skills.Pointer, []string, error) {
+	if err := checkBaselines(caller, agentID); err != nil {
+		return skills.Pointer{}, nil, err
+	}
+	return s.View.Baseline(ctx, agentID, skillID)
+}
+
+// ReadBaseline returns a file of an agent's baseline of a skill, to the same callers.
+func (s Skills) ReadBaseline(ctx context.Context, caller tokens.Token, agentID, skillID, path string) ([]byte, error) {
+	if err := checkBaselines(caller, agentID); err != nil {
+		return nil, err
+	}
+	return s.View.ReadBaseline(ctx, agentID, skillID, path)
+}
+
+func checkBaselines(caller tokens.Token, agentID string) error {
+	switch {
+	case caller.Role == tokens.Worker:
+		return fault.BadField("user_id", "is missing; a token with the role %s reads the packages of a user of the agent", caller.Role)
+	case len(caller.Agents) > 0 && !slices.Contains(caller.Agents, agentID):
+		return gate.OutOfScope(fault.Field{Field: "agent_id", Reason: "the agent is not in the token's scope"})
+	}
+	return nil
 }

@@ -8,6 +8,10 @@ import (
 
 	"secbox/fault"
 	"secbox/skills"
+	"secbox/skills/archive"
+	"secbox/skills/content"
+	"secbox/tree"
+	"secbox/workspace"
 )
 
 // View shows the skills of a user to readers who are not the user: what the user's own next request would find. It changes nothing. In particular,
@@ -79,6 +83,53 @@ func (v View) Pointers(ctx context.Context, o Owner, skillID string) (mine, base
 // Baselines returns at most limit baselines of an agent, by skill, after one of them.
 func (v View) Baselines(ctx context.Context, agentID, after string, limit int) ([]skills.Pointer, error) {
 	return v.l.Registry.List(ctx, agentID, "", after, limit)
+}
+
+// Baseline returns an agent's baseline of a skill and its files, as Files does; fault.UnknownSkill.
+func (v View) Baseline(ctx context.Context, agentID, skillID string) (row skills.Pointer, list []string, err error) {
+	err = v.inBaseline(ctx, agentID, skillID, func(at skills.Pointer, t *tree.Tree) (err error) {
+		row = at
+		list, err = files(ctx, t, content.Bounds)
+		return failed(err, "the skill "+skillID)
+	})
+	return row, list, err
+}
+
+// ReadBaseline returns a file of an agent's baseline of a skill, as Read does.
+func (v View) ReadBaseline(ctx context.Context, agentID, skillID, path string) (read []byte, err error) {
+	path, err = cleanPath(path, "the skill")
+	if err != nil {
+		return nil, err
+	}
+	err = v.inBaseline(ctx, agentID, skillID, func(_ skills.Pointer, t *tree.Tree) (err error) {
+		read, _, err = readFile(t, path)
+		return err
+	})
+	return read, err
+}
+
+// inBaseline calls f with a baseline and its files.
+func (v View) inBaseline(ctx context.Context, agentID, skillID string, f func(skills.Pointer, *tree.Tree) error) error {
+	if err := workspace.CheckPart("agent_id", agentID); err != nil {
+		return err
+	}
+	if err := archive.CheckID(skillID); err != nil {
+		return unknownSkill(skillID)
+	}
+	o := Owner{AgentID: agentID}
+	row, ok, err := v.l.Registry.Get(ctx, o.baseline(skillID))
+	if err != nil {
+		return err
+	}
+	if !ok || row.Digest == "" {
+		return fault.New(fault.UnknownSkill, "the agent %s has no baseline of a skill %q; list its baselines to see which exist", agentID, skillID)
+	}
+	t, err := v.l.version(o, skillID, row.Digest)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	return f(row, t)
 }
 
 // Agents returns at most limit agents that have skills, by id, after one of them.

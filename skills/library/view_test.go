@@ -142,3 +142,29 @@ func TestViewPages(t *testing.T) {
 		}
 	}
 }
+
+// TestBaselineOfAnAgent: a look at a baseline shows the agent's files, not those that a user has changed, and refuses paths that lead out of it.
+func TestBaselineOfAnAgent(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "one", tree{"SKILL.md": "# One\n", "lib/a.txt": "1\n"})
+	must(t, f.Edit(t.Context(), alice, "one", "lib/a.txt", []byte("2\n"), nil))
+	view, agent := f.View(), alice.AgentID
+	row, files, err := view.Baseline(t.Context(), agent, "one")
+	if want := []string{"SKILL.md", "lib/a.txt"}; err != nil || !slices.Equal(files, want) || row.SkillID != "one" || len(row.Digest) != 64 {
+		t.Errorf("%+v, %q, %v", row, files, err)
+	}
+	if read, err := view.ReadBaseline(t.Context(), agent, "one", "lib/a.txt"); string(read) != "1\n" || err != nil {
+		t.Errorf("%q, %v", read, err)
+	}
+	for _, path := range []string{"../../a", "/etc/passwd", "lib/../../x", "lib", "none"} {
+		if read, err := view.ReadBaseline(t.Context(), agent, "one", path); err == nil {
+			t.Errorf("%s: %q", path, read)
+		}
+	}
+	for _, at := range [][2]string{{agent, "none"}, {agent, "../one"}, {agent, "skill-creator"}, {"../agent001", "one"}, {"other", "one"}, {"", "one"}} {
+		if _, _, err := view.Baseline(t.Context(), at[0], at[1]); err == nil {
+			t.Errorf("%q has a baseline", at)
+		}
+	}
+}
