@@ -65,10 +65,10 @@ E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokesDuringEdits|OneKeyOneExec
 
 # A recipe needs what the one before it made.
 .NOTPARALLEL:
-.PHONY: help setup demo run install check vet test test-packages test-e2e soak chaos scaling bench lint fmt fuzz generate screenshots images up clean
+.PHONY: help setup demo demo-cluster run install check vet test test-packages test-e2e soak chaos scaling bench lint fmt fuzz generate screenshots images up clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Install missing parts: Go modules, Docker engine, PostgreSQL for the tests, the sandbox image
 	@scripts/setup.sh
@@ -76,6 +76,10 @@ setup: ## Install missing parts: Go modules, Docker engine, PostgreSQL for the t
 demo: ## Start core-api, run a real exec and a refused one, show result, artifact, policy, audit rows and the page of the exec
 	@scripts/setup.sh demo
 	@scripts/demo.sh
+
+demo-cluster: ## Start PostgreSQL and three nodes, send them many execs, kill one node, and account for every exec in a table
+	@scripts/setup.sh
+	@scripts/demo-cluster.sh
 
 run: ## Serve on 127.0.0.1:8003 with a workspace and state that stay in .cache/run
 	@scripts/setup.sh demo

@@ -101,11 +101,15 @@ func (d openDoor) WithoutToken(*http.Request) (tokens.Token, error) {
 	}
 	return d.app.caller, nil
 }
-func (d openDoor) ClientAddress(r *http.Request) string                          { return r.RemoteAddr }
-func (d openDoor) Secure(*http.Request) bool                                     { return d.app.secure }
-func (d openDoor) Reserve(int64) error                                           { return nil }
-func (d openDoor) Turn(context.Context) (func(), error)                          { return func() {}, nil }
-func (d openDoor) Skills() visible.Skills                                        { return d.app.skills.visible() }
+
+func (d openDoor) ClientAddress(r *http.Request) string { return r.RemoteAddr }
+
+func (d openDoor) Secure(*http.Request) bool            { return d.app.secure }
+func (d openDoor) Reserve(int64) error                  { return nil }
+func (d openDoor) Turn(context.Context) (func(), error) { return func() {}, nil }
+
+func (d openDoor) Skills() visible.Skills { return d.app.skills.visible() }
+
 func (d openDoor) Away(context.Context, audit.Record) (string, bool)             { return "", false }
 func (d openDoor) Forward(http.ResponseWriter, *http.Request, string) error      { return nil }
 func (d openDoor) Relay(http.ResponseWriter, *http.Request, string, string) bool { return false }

@@ -138,11 +138,13 @@ func TestOtherNode(t *testing.T) {
 	c := startNodes(t, 2)
 	home, other := c.nodes[0], c.nodes[1]
 	service := tokens.NewService(c.db.Tokens(), time.Now)
+	ids := map[string]string{}
 	token := func(name string, role tokens.Role) string {
-		_, secret, err := service.Create(t.Context(), tokens.Spec{Name: name, Role: role})
+		created, secret, err := service.Create(t.Context(), tokens.Spec{Name: name, Role: role})
 		if err != nil {
 			t.Fatal(err)
 		}
+		ids[name] = created.ID
 		return secret
 	}
 	mine, theirs := token("mine", tokens.Worker), token("theirs", tokens.Worker)
@@ -169,7 +171,8 @@ func TestOtherNode(t *testing.T) {
 	}
 
 	// The console, behind the Host that the browser knows.
-	v := signIn(t, other, token("admin", tokens.Admin))
+	admin := token("admin", tokens.Admin)
+	v := signIn(t, other, admin)
 	page := v.get("/console/execs/" + id)
 	if strings.Contains(page, "can be read here when it has ended") || !strings.Contains(page, "data-live") {
 		t.Errorf("the page of an exec on another node: %s", page)
@@ -195,6 +198,17 @@ func TestOtherNode(t *testing.T) {
 		t.Errorf("cancel after the end: %d %s", again.Code, again.Body)
 	}
 
+	const tool = "text.version"
+	// What changes on one node takes effect on the other with the next request.
+	home.as(admin).upload("ann/agent", "baseline", "x.zip", archiveOf(t, tool, toolFiles(tool, "one")...)).done(t)
+	if version, _ := other.as(mine).ran("agent~ann", tool); version != "one" {
+		t.Errorf("a skill that was uploaded to the first node ran as %q", version)
+	}
+	home.as(admin).editTool("ann/agent", tool, "two")
+	if version, _ := other.as(mine).ran("agent~ann", tool); version != "two" {
+		t.Errorf("a skill that was edited on the first node ran as %q", version)
+	}
+
 	second := home.post(shell("second", "touch started; sleep 1000"))
 	page = "/console/execs/" + home.awaitStart("second")
 	v.post(page, page+"/cancel", url.Values{})
@@ -202,6 +216,15 @@ func TestOtherNode(t *testing.T) {
 	ended.wants(t, object{"status": "canceled"})
 	if !strings.HasPrefix(ended.str("detail"), "canceled by request of token admin (") {
 		t.Errorf("detail: %s", ended.str("detail"))
+	}
+
+	if _, err := service.Revoke(t.Context(), ids["theirs"]); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range c.nodes {
+		if a := n.as(theirs).send(http.MethodGet, "/sandbox/execs", nil); a.Code != http.StatusUnauthorized || a.json(t).str("code") != "token_revoked" {
+			t.Errorf("a revoked token: %d %s", a.Code, a.Body)
+		}
 	}
 }
 

@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// demo runs demo.sh; programs in the folder replace those of the same name. It returns the output. With visit, the demo has a terminal, and visit is
+// demo runs a demo; programs in the folder replace those of the same name. It returns the output. With visit, the demo has a terminal, and visit is
 // called with the exec's address when it waits for Enter.
-func demo(t *testing.T, standIns string, visit func(link string)) (said string, ok bool) {
+func demo(t *testing.T, script, standIns string, visit func(link string)) (said string, ok bool) {
 	t.Helper()
 	tmp := t.TempDir()
-	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "./demo.sh")
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), script)
 	// A shell that is set up for another server must not reach into the demo.
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "PATH="+standIns+string(filepath.ListSeparator)+os.Getenv("PATH"),
-		"CORE_API_SANDBOX_MAX_QUEUED_EXECS=nonsense", "DATABASE_URL=postgres://127.0.0.1:1/none")
+		"CORE_API_SANDBOX_MAX_QUEUED_EXECS=nonsense", "DATABASE_URL=postgres://127.0.0.1:1/none", "DEMO_EXECS=24")
 	var out bytes.Buffer
 	var err error
 	if visit == nil {
@@ -94,7 +94,7 @@ func openTerminal(t *testing.T) (keyboard, terminal *os.File) {
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	said, ok := demo(t, t.TempDir(), func(link string) {
+	said, ok := demo(t, "./demo.sh", t.TempDir(), func(link string) {
 		resp, err := http.Get(link)
 		if err != nil {
 			t.Error(err)
@@ -126,8 +126,18 @@ func TestDemoFails(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	said, ok := demo(t, standIns, nil)
+	said, ok := demo(t, "./demo.sh", standIns, nil)
 	if ok || !strings.Contains(said, "✗ not true: the hash of the downloaded bytes is the recorded one") || !strings.Contains(said, "1 of the things above are not true") {
 		t.Errorf("ok %v, it said:\n%s", ok, said)
+	}
+}
+
+func TestDemoCluster(t *testing.T) {
+	t.Parallel()
+	said, ok := demo(t, "./demo-cluster.sh", t.TempDir(), nil)
+	for _, want := range []string{"canceled through node 1: canceled", "is lost on record", "begun twice: 0", "draining", "is true"} {
+		if !ok || !strings.Contains(said, want) {
+			t.Fatalf("ok %v, it did not say %q; it said:\n%s", ok, want, said)
+		}
 	}
 }
