@@ -107,7 +107,7 @@ func (n *chaosNode) start() {
 	n.cmd.Env = append(n.engine.environ(),
 		"DATABASE_URL="+database.String(),
 		"CORE_API_AUDIT_HMAC_KEY_FILE="+filepath.Join(n.c.shared, "hmac.key"), "CORE_API_AUDIT_LOG_KEY_FILE="+filepath.Join(n.c.shared, "log.key"),
-		fmt.Sprintf("CORE_API_NODE_LEASE_SECONDS=%d", int(chaosLease.Seconds())),
+		fmt.Sprintf("CORE_API_NODE_LEASE_SECONDS=%d", int(chaosLease.Seconds())), "CORE_API_NODE_ADDRESS="+n.url(),
 		"CORE_API_SANDBOX_MAX_CONCURRENT_EXECS=4", "CORE_API_POOL_MAX=2", "CORE_API_POOL_READY=1",
 	)
 	n.cmd.Stderr, n.ended = n.log, make(chan struct{})
