@@ -436,7 +436,8 @@ type ErrorCode = fault.Code
 // match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 // change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 // `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
-// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
+// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 // have run, and its end is not known.
 //
 // Example:
@@ -749,7 +750,8 @@ type ExecRecord struct {
 	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
-	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
+	// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 	// have run, and its end is not known.
 	//
 	//
@@ -1062,7 +1064,8 @@ type ExecResult struct {
 	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
-	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
+	// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 	// have run, and its end is not known.
 	//
 	//
@@ -1193,7 +1196,8 @@ type ExecState struct {
 	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
-	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
+	// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 	// have run, and its end is not known.
 	//
 	//

@@ -64,6 +64,7 @@ const (
 	NodeLost          Reason = "node_lost"
 	ShuttingDown      Reason = "shutting_down"
 	QueueTimeout      Reason = "queue_timeout" // an asynchronous exec waited too long, and never ran
+	TokenRevoked      Reason = "token_revoked" // the token of an asynchronous exec was revoked while it waited; it never ran
 	InternalError     Reason = "internal_error"
 
 	// Of commands in sandboxes.

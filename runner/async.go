@@ -38,6 +38,9 @@ type Async struct {
 
 	// Skill returns the version of a skill for an exec whose invoke has waited; fault.UnknownSkill if it is gone. Its Input is not set.
 	Skill func(ctx context.Context, projectID, skillID, digest string) (*Skill, error)
+
+	// Valid returns nil while the caller of a request may still make one: fault.TokenRevoked or fault.Unauthenticated if it may not.
+	Valid func(ctx context.Context, requestedBy string) error
 }
 
 // job is an asynchronous exec as it waits, sealed.
@@ -199,6 +202,13 @@ func (r *Runner) RunQueued(taken jobs.Taken, at jobs.Place) (later bool) {
 	defer func() { lifecycle.EndSpan(span, x.record, nil) }()
 	_, queue := r.cfg.Tracer.StartAt(ctx, "queue", x.record.CreatedAt)
 	queue.End("")
+	switch err := r.cfg.Async.Valid(ctx, x.req.RequestedBy); {
+	case err == nil:
+	case fault.Is(err, fault.TokenRevoked), fault.Is(err, fault.Unauthenticated):
+		command.Kill(errRevoked)
+	default:
+		return true // the database does not answer
+	}
 	switch err := x.startQueued(ctx, taken.ExpiresAt); {
 	case err == nil:
 		_, _ = x.work(ctx) // the row has the outcome

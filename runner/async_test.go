@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ func async(places int) func(*fixture) {
 			Skill: func(context.Context, string, string, string) (*runner.Skill, error) {
 				return nil, fault.New(fault.UnknownSkill, "there is no skill")
 			},
+			Valid: func(context.Context, string) error { return nil },
 		}
 	}
 }
@@ -396,5 +398,35 @@ func TestAsyncSkill(t *testing.T) {
 		if r := f.ends(id); r.ErrorReason != want || r.SkillDigest != strings.Repeat("ab", 32) || asked != "p a.skill "+r.SkillDigest {
 			t.Errorf("%s: %+v; asked for %s", script, r, asked)
 		}
+	}
+}
+
+// TestAsyncRevoked: an exec whose token was revoked while it waited ends without a run, and one whose token cannot be looked up waits.
+func TestAsyncRevoked(t *testing.T) {
+	t.Parallel()
+	looked := make(chan struct{})
+	var asked atomic.Int64
+	f := setUp(t, async(1), func(f *fixture) {
+		f.cfg.Async.Valid = func(_ context.Context, token string) error {
+			switch {
+			case token == "revoked":
+				return fault.New(fault.TokenRevoked, "this token was revoked")
+			case asked.Add(1) == 1:
+				close(looked)
+				return fault.New(fault.DatabaseUnavailable, "the database does not answer")
+			}
+			return nil
+		}
+	})
+	by := func(token string) func(*runner.Request) { return func(r *runner.Request) { r.RequestedBy = token } }
+	revoked := f.submit(shell("p", "true", by("revoked")))
+	valid := f.submit(shell("p", "true", by("valid")))
+	f.dispatch()
+	if r := f.ends(revoked); r.Status != audit.Canceled || r.ErrorReason != audit.TokenRevoked || !r.StartedAt.IsZero() || r.Detail != "canceled because its token was revoked before it started" {
+		t.Errorf("%+v", r)
+	}
+	<-looked
+	if r := f.ends(valid); r.Status != audit.Succeeded {
+		t.Errorf("%+v", r)
 	}
 }

@@ -88,8 +88,14 @@ func verdictOnKill(ctx context.Context) (audit.Status, audit.Reason, string) {
 	if errors.Is(context.Cause(ctx), errExpired) {
 		return audit.Canceled, audit.QueueTimeout, errExpired.Error()
 	}
+	if errors.Is(context.Cause(ctx), errRevoked) {
+		return audit.Canceled, audit.TokenRevoked, errRevoked.Error()
+	}
 	return lifecycle.Killed(ctx)
 }
+
+// errRevoked is why an asynchronous exec whose token was revoked does not run.
+var errRevoked = errors.New("canceled because its token was revoked")
 
 // errExpired is why an asynchronous exec that waited too long is killed.
 var errExpired = errors.New("canceled because it waited longer than queue_timeout_ms")

@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"strings"
 	"time"
 
+	"secbox/admin"
 	"secbox/audit"
 	"secbox/jobs"
 	"secbox/runner"
@@ -36,6 +38,12 @@ func (s *Server) async() runner.Async {
 				return nil, err
 			}
 			return invoke.RunnerSkill(skill, nil), nil
+		},
+		Valid: func(ctx context.Context, requestedBy string) error {
+			if requestedBy == runner.Tokenless || strings.HasPrefix(requestedBy, admin.PersonPrefix) {
+				return nil
+			}
+			return s.tokens.Valid(ctx, requestedBy)
 		},
 	}
 }
