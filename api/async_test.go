@@ -17,7 +17,7 @@ func (r *fakeRunner) queue(ctx context.Context, req runner.Request) (runner.Resu
 	rec := newRecord(req)
 	rec.Status, rec.StartedAt, rec.NodeID, rec.ArtifactsPath = audit.Queued, time.Time{}, "", ""
 	rec.Async, rec.Priority = true, req.Queue.Priority
-	taken, err := r.store.Enqueue(ctx, rec, audit.Job{ExpiresAt: rec.CreatedAt.Add(time.Hour), Sealed: []byte{1}}, audit.JobLimits{Waiting: 9, WaitingPerToken: 9, Bytes: 9})
+	taken, err := r.store.Enqueue(ctx, rec, audit.Job{ExpiresAt: rec.CreatedAt.Add(time.Hour), Sealed: []byte{1}}, audit.JobLimits{Waiting: 9, WaitingPerToken: 9, Bytes: 9, BytesPerToken: 9})
 	if taken != nil {
 		return runner.Result{Record: *taken, Replayed: true}, err
 	}

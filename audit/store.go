@@ -85,18 +85,21 @@ type JobLimits struct {
 	Waiting         int   // jobs that wait
 	WaitingPerToken int   // of one token
 	Bytes           int64 // of all jobs, sealed
+	BytesPerToken   int64 // of one token's
 }
 
 // Check returns fault.QueueFull when the jobs, with a new one, exceed the limits.
-func (l JobLimits) Check(waiting, ofToken int, bytes int64) error {
+func (l JobLimits) Check(waiting, ofToken int, bytes, bytesOfToken int64) error {
 	var e *fault.Error
 	switch {
 	case ofToken > l.WaitingPerToken:
 		e = fault.New(fault.QueueFull, "%d asynchronous execs of this token are waiting already; try again later (the setting sandbox.max_queued_per_token raises it)", ofToken-1)
 	case waiting > l.Waiting:
 		e = fault.New(fault.QueueFull, "%d asynchronous execs are waiting already; try again later (the setting sandbox.max_queued_async raises it)", waiting-1)
+	case bytesOfToken > l.BytesPerToken:
+		e = fault.New(fault.QueueFull, "the asynchronous execs of this token that wait or run take %d bytes, with this one more than its share, half of the setting sandbox.max_queued_async_mb; try again later", bytesOfToken)
 	case bytes > l.Bytes:
-		e = fault.New(fault.QueueFull, "the asynchronous execs that wait or run have take %d bytes, with this one more than the setting sandbox.max_queued_async_mb allows; try again later", bytes)
+		e = fault.New(fault.QueueFull, "the asynchronous execs that wait or run take %d bytes, with this one more than the setting sandbox.max_queued_async_mb allows; try again later", bytes)
 	default:
 		return nil
 	}

@@ -28,7 +28,7 @@ func async(places int) func(*fixture) {
 	return func(f *fixture) {
 		f.cfg.Key = keyed.New(bytes.Repeat([]byte{7}, 32))
 		f.cfg.Async = runner.Async{
-			Limits: audit.JobLimits{Waiting: 50, WaitingPerToken: 40, Bytes: 1 << 20}, Places: places, Bell: jobs.NewBell(),
+			Limits: audit.JobLimits{Waiting: 50, WaitingPerToken: 40, Bytes: 1 << 20, BytesPerToken: 1 << 20}, Places: places, Bell: jobs.NewBell(),
 			Skill: func(context.Context, string, string, string) (*runner.Skill, error) {
 				return nil, fault.New(fault.UnknownSkill, "there is no skill")
 			},

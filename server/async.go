@@ -29,8 +29,9 @@ func (s *Server) async() runner.Async {
 	if reserved < 0 {
 		reserved = min((cfg.MaxConcurrentExecs+3)/4, cfg.MaxConcurrentExecs-1)
 	}
+	bytes := int64(cfg.MaxQueuedAsyncMB) << 20
 	return runner.Async{
-		Limits: audit.JobLimits{Waiting: cfg.MaxQueuedAsync, WaitingPerToken: perToken, Bytes: int64(cfg.MaxQueuedAsyncMB) << 20},
+		Limits: audit.JobLimits{Waiting: cfg.MaxQueuedAsync, WaitingPerToken: perToken, Bytes: bytes, BytesPerToken: bytes / 2},
 		Places: cfg.MaxConcurrentExecs - reserved, Bell: s.bell,
 		Skill: func(ctx context.Context, projectID, skillID, digest string) (*runner.Skill, error) {
 			skill, err := skillVersions{userPackages{s.library, s.deps.skills}}.Version(ctx, projectID, skillID, digest)

@@ -23,7 +23,7 @@ func enqueue(t *testing.T, db *postgres.DB, id string, limit int) error {
 	t.Helper()
 	_, err := db.Audit().Enqueue(t.Context(), audit.Record{
 		ExecID: id, Status: audit.Queued, CreatedAt: time.Now(), RequestedBy: "tok", Async: true, Priority: audit.Normal,
-	}, audit.Job{ExpiresAt: time.Now().Add(time.Hour), Sealed: []byte{1}}, audit.JobLimits{Waiting: limit, WaitingPerToken: limit, Bytes: 1 << 20})
+	}, audit.Job{ExpiresAt: time.Now().Add(time.Hour), Sealed: []byte{1}}, audit.JobLimits{Waiting: limit, WaitingPerToken: limit, Bytes: 1 << 20, BytesPerToken: 1 << 20})
 	return err
 }
 

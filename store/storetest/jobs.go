@@ -28,7 +28,7 @@ func waiting(token string, p audit.Priority, change ...func(*audit.Record)) audi
 }
 
 // roomy are limits that no test reaches.
-var roomy = audit.JobLimits{Waiting: 1 << 20, WaitingPerToken: 1 << 20, Bytes: 1 << 40}
+var roomy = audit.JobLimits{Waiting: 1 << 20, WaitingPerToken: 1 << 20, Bytes: 1 << 40, BytesPerToken: 1 << 40}
 
 func aJob() audit.Job { return audit.Job{ExpiresAt: farAway, Sealed: []byte("\x00sealed\xff")} }
 
@@ -195,7 +195,7 @@ func jobRace(t *testing.T, f Fixture) {
 }
 
 func jobLimits(t *testing.T, f Fixture) {
-	limits := audit.JobLimits{Waiting: 3, WaitingPerToken: 2, Bytes: 100}
+	limits := audit.JobLimits{Waiting: 3, WaitingPerToken: 2, Bytes: 100, BytesPerToken: 100}
 	enqueue := func(token string, size int) error {
 		_, err := f.Audit().Enqueue(t.Context(), waiting(token, audit.Normal), audit.Job{ExpiresAt: farAway, Sealed: make([]byte, size)}, limits)
 		return err
@@ -222,7 +222,10 @@ func jobLimits(t *testing.T, f Fixture) {
 	}
 	// One that was taken waits no longer, and takes its bytes all the same.
 	mustTake(t, f.Jobs(), "n1", first())
-	refused("too large", enqueue("a", 41), "sandbox.max_queued_async_mb")
+	refused("too large", enqueue("a", 41), "setting sandbox.max_queued_async_mb allows")
+	limits.BytesPerToken = 79
+	refused("too large for the token", enqueue("a", 40), "of this token")
+	limits.BytesPerToken = 80
 	accepted(enqueue("a", 40))
 }
 

@@ -29,8 +29,8 @@ const (
 const (
 	insertJob = "INSERT INTO sandbox_exec_jobs (exec_id, rank, requested_by, queued_at, expires_at, size, sealed) VALUES ($1, $2, $3, $4, $5, $6, $7)"
 
-	countJobs = "SELECT count(*) FILTER (WHERE taken_by = ''), count(*) FILTER (WHERE taken_by = '' AND requested_by = $1), CAST(coalesce(sum(size), 0) AS bigint)" +
-		" FROM sandbox_exec_jobs"
+	countJobs = "SELECT count(*) FILTER (WHERE taken_by = ''), count(*) FILTER (WHERE taken_by = '' AND requested_by = $1), CAST(coalesce(sum(size), 0) AS bigint)," +
+		" CAST(coalesce(sum(size) FILTER (WHERE requested_by = $1), 0) AS bigint) FROM sandbox_exec_jobs"
 
 	// JobTokens finds the tokens with jobs of a rank that wait. It jumps in the index from one to the next.
 	JobTokens = "WITH RECURSIVE heads (token) AS (SELECT (SELECT requested_by FROM sandbox_exec_jobs WHERE taken_by = '' AND rank = $1 ORDER BY requested_by LIMIT 1)" +
@@ -55,17 +55,17 @@ func (db Database) InsertJob(ctx context.Context, run Run, r audit.Record, job a
 		return err
 	}
 	type counts struct {
-		waiting, ofToken int
-		bytes            int64
+		waiting, ofToken    int
+		bytes, bytesOfToken int64
 	}
 	c, _, err := One(ctx, run, func(scan Scan) (c counts, err error) {
-		err = scan(&c.waiting, &c.ofToken, &c.bytes)
+		err = scan(&c.waiting, &c.ofToken, &c.bytes, &c.bytesOfToken)
 		return c, err
 	}, countJobs, r.RequestedBy)
 	if err != nil {
 		return err
 	}
-	return limits.Check(c.waiting, c.ofToken, c.bytes)
+	return limits.Check(c.waiting, c.ofToken, c.bytes, c.bytesOfToken)
 }
 
 // raced is how often Take looks again after another node was faster.
