@@ -47,7 +47,7 @@ func TestRunnersRefresh(t *testing.T) {
 		return machines
 	}
 	b := open(t, f.serve(t))
-	b.do(chromedp.EmulateViewport(700, 900))
+	b.do(chromedp.EmulateViewport(720, 900)) // wider than where rows are cards
 	b.visit("/console/runners")
 	const bob = `a[href*="user_id=bob"]`
 	b.do(chromedp.Focus(bob))
