@@ -143,7 +143,7 @@ func (c *crawl) fill(db store.Database) error {
 		// In paths, by the name, or by the part before it.
 		"execs/": {ended.ExecID, again.ExecID}, "tokens/": {"the-admin", "the-runner"}, "events/": {"1"}, "holds/": {hold}, "skills/": {"own", "shell.run"}, "packages/": {"ag"}, "registry/": {"skills"},
 		"inputs/": {"in.csv"}, "artifacts/": {"out.txt"}, "show/": {"out.txt"}, "view/": {"out.txt"}, "show-input/": {"in.csv"}, "view-input/": {"in.csv"},
-		"output/": {"stdout"}, "skill": {"own"}, "user": {"ann"}, "name": {"csv"},
+		"output/": {"stdout"}, "skill": {"own"}, "user": {"ann"}, "name": {"csv"}, "agent": {"ag"},
 		// In queries, by the name, or by the route and the name.
 		"?task_id": {ended.TaskID}, "?project_id": {ended.ProjectID}, "?conversation_id": {ended.ConversationID}, "?skill_id": {"skill.number3"}, "?skill_digest": {strings.Repeat("ab", 32)}, "?user_id": {"ann"},
 		"?agent_id": {"ag"}, "?backend": {"remote"}, "?runner": {"laptop"}, "?replay_of": {ended.ExecID}, "?requested_by": {planprobe.MostBy}, "?trace_id": {strings.Repeat("a1", 16)}, "?error_reason": {"policy_denied"},
