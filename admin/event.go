@@ -50,6 +50,7 @@ const (
 	SignedOut        Kind = "signed_out"        // id of the token or person
 	PersonBlocked    Kind = "person_blocked"    // id of the person
 	PersonUnblocked  Kind = "person_unblocked"  // id of the person
+	WebhookSecret    Kind = "webhook_secret"    // id of the token that got a new one
 	SkillsRepair     Kind = "skills_repair"     // empty: of all skills
 	SchemaMigrated   Kind = "schema_migrated"   // version of the program
 	LogKeyReplaced   Kind = "log_key_replaced"  // name and hash of the former key of the transparency log
@@ -59,7 +60,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted,
-		ExecsRemoved, RetentionRun, HoldAdded, HoldRemoved, SignedIn, SignedOut, PersonBlocked, PersonUnblocked, SkillsRepair, SchemaMigrated, LogKeyReplaced,
+		ExecsRemoved, RetentionRun, HoldAdded, HoldRemoved, SignedIn, SignedOut, PersonBlocked, PersonUnblocked, WebhookSecret, SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }
 

@@ -26,6 +26,9 @@ func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecR
 	if err != nil {
 		return nil, s.cfg.Runner.Refuse(ctx, req, err)
 	}
+	if err := s.checkCallback(ctx, req.CallbackURL); err != nil {
+		return nil, err
+	}
 	stream := in.Body.Stream
 	*in.Body = ExecRequest{}                               // req has the contents; do not keep them twice while the exec runs
 	if body := callFrom(ctx).body; body != nil && !async { // what waits is sealed in the memory of the decoder

@@ -41,6 +41,33 @@ func (e AdminEventProofFormat) Valid() bool {
 	}
 }
 
+// Defines values for CallbackState.
+const (
+	CallbackStateDelivered CallbackState = "delivered"
+	CallbackStateDue       CallbackState = "due"
+	CallbackStateFailed    CallbackState = "failed"
+	CallbackStateNone      CallbackState = "none"
+	CallbackStateOpen      CallbackState = "open"
+)
+
+// Valid indicates whether the value is a known member of the CallbackState enum.
+func (e CallbackState) Valid() bool {
+	switch e {
+	case CallbackStateDelivered:
+		return true
+	case CallbackStateDue:
+		return true
+	case CallbackStateFailed:
+		return true
+	case CallbackStateNone:
+		return true
+	case CallbackStateOpen:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for DSSEEnvelopePayloadType.
 const (
 	ApplicationVndInTotoJSON DSSEEnvelopePayloadType = "application/vnd.in-toto+json"
@@ -246,6 +273,63 @@ type BackendChoice struct {
 
 // BrokenSkill A folder that should be a skill and cannot be used.
 type BrokenSkill = skills.Broken
+
+// Callback The delivery of an exec's webhook.
+type Callback struct {
+	// Attempts Tries that were begun.
+	//
+	// Example: 1
+	Attempts int64 `json:"attempts"`
+
+	// ExecID The exec.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	ExecID string `json:"exec_id"`
+
+	// NextAt When the next try is made, of a due one.
+	NextAt *Timestamp `json:"next_at"`
+
+	// State `open` until the exec ends; `due` until a service has taken it, or no try is left; `delivered`; `failed`. `none` for an exec without a `callback_url`.
+	//
+	// Example: delivered
+	State CallbackState `json:"state"`
+
+	// Tries The last 16 tries that have ended, oldest first.
+	Tries []CallbackTry `json:"tries"`
+
+	// URL The `callback_url`, without its query.
+	//
+	// Example: https://hooks.example.com/secbox
+	URL string `json:"url"`
+}
+
+// CallbackState `open` until the exec ends; `due` until a service has taken it, or no try is left; `delivered`; `failed`. `none` for an exec without a `callback_url`.
+//
+// Example: delivered
+type CallbackState string
+
+// CallbackTry One request of a delivery.
+type CallbackTry struct {
+	// At When it began.
+	//
+	// Example: 2026-11-21T06:50:31.120034Z
+	At Timestamp `json:"at"`
+
+	// DurationMS How long it took.
+	//
+	// Example: 12
+	DurationMS int64 `json:"duration_ms"`
+
+	// Error Why it did not deliver; empty if it did.
+	//
+	// Example:
+	Error string `json:"error"`
+
+	// StatusCode The status of the answer; 0 if there was none.
+	//
+	// Example: 204
+	StatusCode int64 `json:"status_code"`
+}
 
 // CancelAccepted A cancellation in progress.
 type CancelAccepted struct {
@@ -960,6 +1044,13 @@ type ExecRecord struct {
 
 // ExecRequest One command to run once. An empty string means the same as an absent field.
 type ExecRequest struct {
+	// CallbackURL Where to tell that the exec has ended, by a signed POST with its state (`exec.ended`): an address of a host that the setting `webhooks.allow` has. It is repeated for a day until the
+	// service answers 2xx. The token needs a secret, see `POST /webhooks/secret`.
+	//
+	//
+	// Example: https://hooks.example.com/secbox
+	CallbackURL string `json:"callback_url,omitempty"`
+
 	// ConversationID The conversation of the exec, for finding it later.
 	//
 	// Example: c1
@@ -1651,6 +1742,13 @@ type InputFile struct {
 
 // InvokeRequest One call of a skill. An empty string means the same as an absent field.
 type InvokeRequest struct {
+	// CallbackURL Where to tell that the exec has ended, by a signed POST with its state (`exec.ended`): an address of a host that the setting `webhooks.allow` has. It is repeated for a day until the
+	// service answers 2xx. The token needs a secret, see `POST /webhooks/secret`.
+	//
+	//
+	// Example: https://hooks.example.com/secbox
+	CallbackURL string `json:"callback_url,omitempty"`
+
 	// ConversationID The conversation of the exec, for finding it later.
 	//
 	// Example: c1
@@ -2829,6 +2927,19 @@ type V1WrittenAnswer struct {
 	Data V1Written `json:"data"`
 }
 
+// WebhookSecret A new secret of a token.
+type WebhookSecret struct {
+	// PreviousValidUntil Until then, webhooks are signed with the secret before it, too, if there was one.
+	//
+	// Example: 2026-11-22T06:50:31.120034Z
+	PreviousValidUntil Timestamp `json:"previous_valid_until"`
+
+	// Secret The secret. It is not shown again.
+	//
+	// Example: whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=
+	Secret string `json:"secret"`
+}
+
 // ExecID defines model for ExecID.
 type ExecID = string
 
@@ -3777,6 +3888,9 @@ type ServerInterface interface {
 	// GetExecAttestation A signed statement about an exec and its artifacts
 	// (GET /sandbox/execs/{exec_id}/attestation)
 	GetExecAttestation(ctx echo.Context, execID ExecID) error
+	// GetCallback How the webhook of an exec went
+	// (GET /sandbox/execs/{exec_id}/callback)
+	GetCallback(ctx echo.Context, execID ExecID) error
 	// CancelExec Kill a queued or running exec
 	// (POST /sandbox/execs/{exec_id}/cancel)
 	CancelExec(ctx echo.Context, execID ExecID) error
@@ -3918,6 +4032,9 @@ type ServerInterface interface {
 	// SyncSkill Update a user's skill to the agent's baseline
 	// (POST /v1/skills/{userId}/{agentId}/{skillId}/sync)
 	SyncSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params SyncSkillParams) error
+	// NewWebhookSecret Make the secret that signs the caller's webhooks
+	// (POST /webhooks/secret)
+	NewWebhookSecret(ctx echo.Context) error
 }
 
 // ServerInterfaceWrapper converts echo contexts to parameters.
@@ -4787,6 +4904,22 @@ func (w *ServerInterfaceWrapper) GetExecAttestation(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetExecAttestation(ctx, execID)
+	return err
+}
+
+// GetCallback converts echo context to params.
+func (w *ServerInterfaceWrapper) GetCallback(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetCallback(ctx, execID)
 	return err
 }
 
@@ -6349,6 +6482,15 @@ func (w *ServerInterfaceWrapper) SyncSkill(ctx echo.Context) error {
 	return err
 }
 
+// NewWebhookSecret converts echo context to params.
+func (w *ServerInterfaceWrapper) NewWebhookSecret(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.NewWebhookSecret(ctx)
+	return err
+}
+
 // This is a simple interface which specifies echo.Route addition functions which
 // are present on both echo.Echo and echo.Group, since we want to allow using
 // either of them for path registration
@@ -6400,6 +6542,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.POST(options.BaseURL+"/sandbox/execs", wrapper.RunExec, options.OperationMiddlewares["runExec"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/events", wrapper.FollowExecs, options.OperationMiddlewares["followExecs"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id", wrapper.GetExec, options.OperationMiddlewares["getExec"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/callback", wrapper.GetCallback, options.OperationMiddlewares["getCallback"]...)
+	router.POST(options.BaseURL+"/webhooks/secret", wrapper.NewWebhookSecret, options.OperationMiddlewares["newWebhookSecret"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/wait", wrapper.WaitExec, options.OperationMiddlewares["waitExec"]...)
 	router.GET(options.BaseURL+"/sandbox/stats", wrapper.ExecStats, options.OperationMiddlewares["execStats"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/inputs", wrapper.ListInputs, options.OperationMiddlewares["listInputs"]...)
@@ -9956,6 +10100,143 @@ type GetExecAttestation503ApplicationProblemPlusJSONResponse struct {
 }
 
 func (response GetExecAttestation503ApplicationProblemPlusJSONResponse) VisitGetExecAttestationResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCallbackRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+}
+
+type GetCallbackResponseObject interface {
+	VisitGetCallbackResponse(w http.ResponseWriter) error
+}
+
+type GetCallback200JSONResponse Callback
+
+func (response GetCallback200JSONResponse) VisitGetCallbackResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCallback400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response GetCallback400ApplicationProblemPlusJSONResponse) VisitGetCallbackResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCallback401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetCallback401ApplicationProblemPlusJSONResponse) VisitGetCallbackResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCallback403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetCallback403ApplicationProblemPlusJSONResponse) VisitGetCallbackResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCallback404ApplicationProblemPlusJSONResponse struct {
+	UnknownExecApplicationProblemPlusJSONResponse
+}
+
+func (response GetCallback404ApplicationProblemPlusJSONResponse) VisitGetCallbackResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(404)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCallback410ApplicationProblemPlusJSONResponse struct {
+	RemovedApplicationProblemPlusJSONResponse
+}
+
+func (response GetCallback410ApplicationProblemPlusJSONResponse) VisitGetCallbackResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(410)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCallback500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetCallback500ApplicationProblemPlusJSONResponse) VisitGetCallbackResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetCallback503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetCallback503ApplicationProblemPlusJSONResponse) VisitGetCallbackResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -18042,6 +18323,110 @@ func (response SyncSkill507JSONResponse) VisitSyncSkillResponse(w http.ResponseW
 	return err
 }
 
+type NewWebhookSecretRequestObject struct {
+}
+
+type NewWebhookSecretResponseObject interface {
+	VisitNewWebhookSecretResponse(w http.ResponseWriter) error
+}
+
+type NewWebhookSecret200JSONResponse WebhookSecret
+
+func (response NewWebhookSecret200JSONResponse) VisitNewWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type NewWebhookSecret400ApplicationProblemPlusJSONResponse struct {
+	BadQueryApplicationProblemPlusJSONResponse
+}
+
+func (response NewWebhookSecret400ApplicationProblemPlusJSONResponse) VisitNewWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type NewWebhookSecret401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response NewWebhookSecret401ApplicationProblemPlusJSONResponse) VisitNewWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type NewWebhookSecret403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response NewWebhookSecret403ApplicationProblemPlusJSONResponse) VisitNewWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type NewWebhookSecret500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response NewWebhookSecret500ApplicationProblemPlusJSONResponse) VisitNewWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type NewWebhookSecret503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response NewWebhookSecret503ApplicationProblemPlusJSONResponse) VisitNewWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 // StrictServerInterface represents all server handlers.
 type StrictServerInterface interface {
 	// GetRoot What this service is, and where its pages are
@@ -18119,6 +18504,9 @@ type StrictServerInterface interface {
 	// GetExecAttestation A signed statement about an exec and its artifacts
 	// (GET /sandbox/execs/{exec_id}/attestation)
 	GetExecAttestation(ctx context.Context, request GetExecAttestationRequestObject) (GetExecAttestationResponseObject, error)
+	// GetCallback How the webhook of an exec went
+	// (GET /sandbox/execs/{exec_id}/callback)
+	GetCallback(ctx context.Context, request GetCallbackRequestObject) (GetCallbackResponseObject, error)
 	// CancelExec Kill a queued or running exec
 	// (POST /sandbox/execs/{exec_id}/cancel)
 	CancelExec(ctx context.Context, request CancelExecRequestObject) (CancelExecResponseObject, error)
@@ -18260,6 +18648,9 @@ type StrictServerInterface interface {
 	// SyncSkill Update a user's skill to the agent's baseline
 	// (POST /v1/skills/{userId}/{agentId}/{skillId}/sync)
 	SyncSkill(ctx context.Context, request SyncSkillRequestObject) (SyncSkillResponseObject, error)
+	// NewWebhookSecret Make the secret that signs the caller's webhooks
+	// (POST /webhooks/secret)
+	NewWebhookSecret(ctx context.Context, request NewWebhookSecretRequestObject) (NewWebhookSecretResponseObject, error)
 }
 
 type StrictHandlerFunc func(ctx echo.Context, request any) (any, error)
@@ -18920,6 +19311,31 @@ func (sh *strictHandler) GetExecAttestation(ctx echo.Context, execID ExecID) err
 		return err
 	} else if validResponse, ok := response.(GetExecAttestationResponseObject); ok {
 		return validResponse.VisitGetExecAttestationResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetCallback operation middleware
+func (sh *strictHandler) GetCallback(ctx echo.Context, execID ExecID) error {
+	var request GetCallbackRequestObject
+
+	request.ExecID = execID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetCallback(ctx.Request().Context(), request.(GetCallbackRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetCallback")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetCallbackResponseObject); ok {
+		return validResponse.VisitGetCallbackResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -20313,6 +20729,29 @@ func (sh *strictHandler) SyncSkill(ctx echo.Context, userID V1UserID, agentID V1
 		return err
 	} else if validResponse, ok := response.(SyncSkillResponseObject); ok {
 		return validResponse.VisitSyncSkillResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// NewWebhookSecret operation middleware
+func (sh *strictHandler) NewWebhookSecret(ctx echo.Context) error {
+	var request NewWebhookSecretRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.NewWebhookSecret(ctx.Request().Context(), request.(NewWebhookSecretRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "NewWebhookSecret")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(NewWebhookSecretResponseObject); ok {
+		return validResponse.VisitNewWebhookSecretResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

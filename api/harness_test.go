@@ -30,6 +30,7 @@ import (
 	"secbox/export"
 	"secbox/fault"
 	"secbox/follow"
+	"secbox/keyed"
 	"secbox/pathadapter"
 	"secbox/policy"
 	"secbox/registry"
@@ -45,6 +46,7 @@ import (
 	"secbox/tokens"
 	"secbox/traces"
 	"secbox/translog"
+	"secbox/webhooks"
 	"secbox/workspace"
 )
 
@@ -59,6 +61,7 @@ var (
 
 	_ api.Catalog  = (*catalog.Store)(nil)
 	_ api.Registry = (*registry.Registry)(nil)
+	_ api.Webhooks = webhooks.Registry{}
 )
 
 // fixture is a server on loopback with a real database behind it. Only the parts that need a Docker engine are fake.
@@ -132,7 +135,8 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	}
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
-		Runner: f.runner, Live: follow.New(f.runner, f.history), Changes: db.Audit(), History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog(), Key: func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") }}, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Patience: time.Millisecond},
+		Runner: f.runner, Live: follow.New(f.runner, f.history), Changes: db.Audit(), Webhooks: webhooks.Registry{Policy: webhooks.Policy{Allow: []string{"*.example.com"}}, Store: db.Webhooks(), Secrets: webhooks.Secrets{Store: db.Webhooks(), Key: keyed.New([]byte("key"))}, Limits: webhooks.Limits{Waiting: 9, WaitingPerToken: 9}},
+		History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog(), Key: func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") }}, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Patience: time.Millisecond},
 		AdminEvents: db.AdminEvents(), Downloads: admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, slog.New(slog.DiscardHandler)),
 		Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Replayer: replay.New(f.runner, keptInputs{}, nil),
 		Tokens: f.tokens, Library: f.packages, View: f.packages.View(), Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),

@@ -23,6 +23,9 @@ func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (
 			Inputs: req.Files, RequestedBy: req.RequestedBy, Digest: req.Digest,
 		}, err)
 	}
+	if err := s.checkCallback(ctx, req.CallbackURL); err != nil {
+		return nil, err
+	}
 	stream := in.Body.Stream
 	*in.Body = InvokeRequest{} // req has the contents; do not keep them twice while the exec runs
 	if stream {
@@ -58,7 +61,7 @@ func invokeRequest(id string, body InvokeRequest, async bool, idempotencyKey *st
 	req := invoke.Request{
 		SkillID: id, ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, RequestedBy: caller.ID,
 		Inputs: body.Inputs, Files: inputFiles("files", body.Files, refuse), Overrides: overrides(body.PolicyOverrides, refuse),
-		IdempotencyKey: checkedKey(idempotencyKey, refuse),
+		IdempotencyKey: checkedKey(idempotencyKey, refuse), CallbackURL: body.CallbackURL,
 	}
 	checkStream(body.Stream, async, refuse)
 	req.Queue = queueing(async, body.Priority, body.QueueTimeoutMS, refuse)
@@ -75,7 +78,7 @@ func invokeRequest(id string, body InvokeRequest, async bool, idempotencyKey *st
 	}
 	req.Digest = digest(runner.Request{
 		ProjectID: req.ProjectID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID, TaskID: req.TaskID,
-		Inputs: req.Files, Overrides: req.Overrides, Queue: req.Queue,
+		Inputs: req.Files, Overrides: req.Overrides, Queue: req.Queue, CallbackURL: req.CallbackURL,
 	}, inputs)
 	return req, gate.CheckProject(caller, req.ProjectID, req.ConversationID, req.UserID)
 }

@@ -23,6 +23,7 @@ import (
 	"secbox/tokens"
 	"secbox/translog/proof"
 	"secbox/translog/verify"
+	"secbox/webhooks"
 )
 
 // All interfaces are safe for concurrent use, and their errors carry a fault code.
@@ -55,6 +56,18 @@ type Runner interface {
 
 	// OpenOutput opens the captured part of "stdout" or "stderr", and returns its size. The caller closes it.
 	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)
+}
+
+// Webhooks has the callbacks of execs; see webhooks.Registry.
+type Webhooks interface {
+	// Check returns fault.InvalidRequest if a request of a token may not have this callback_url.
+	Check(ctx context.Context, requestedBy, url string) error
+
+	// NewSecret makes the secret that signs the webhooks of a token. fault.InvalidRequest while webhooks are off.
+	NewSecret(ctx context.Context, requestedBy string) (string, error)
+
+	// Delivery returns the delivery of an exec; nil if it has none.
+	Delivery(ctx context.Context, execID string) (*webhooks.Delivery, error)
 }
 
 // History reads audit records. fault.DatabaseUnavailable if it cannot.

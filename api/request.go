@@ -32,7 +32,7 @@ func execRequest(body ExecRequest, async bool, idempotencyKey *string, caller to
 			Kind: body.Exec.Kind, Name: body.Exec.Command, Args: body.Exec.Args, Cwd: body.Exec.Cwd, Env: body.Exec.Env,
 			Stdin: []byte(body.Exec.Stdin),
 		},
-		RequestedBy: caller.ID,
+		CallbackURL: body.CallbackURL, RequestedBy: caller.ID,
 	}
 	body.TaskRef.into(&req.TaskID, &req.ConversationID, refuse)
 
@@ -236,10 +236,11 @@ func digest(req runner.Request, skillInputs []byte) string {
 		SkillInputs  string            `json:"skill_inputs,omitempty"`
 		Priority     audit.Priority    `json:"priority,omitempty"` // that it is asynchronous makes no other request
 		QueueTimeout int64             `json:"queue_timeout_ms,omitempty"`
+		CallbackURL  string            `json:"callback_url,omitempty"`
 	}{
 		Project: req.ProjectID, Conversation: req.ConversationID, User: req.UserID, Skill: req.SkillID, Task: req.TaskID, Image: req.Image,
 		Kind: req.Command.Kind, Command: req.Command.Name, Args: append([]string{}, req.Command.Args...), Cwd: req.Command.Cwd,
-		Env: req.Command.Env, Stdin: hash(req.Command.Stdin), Inputs: []input{},
+		Env: req.Command.Env, Stdin: hash(req.Command.Stdin), Inputs: []input{}, CallbackURL: req.CallbackURL,
 		Overrides: overrides{Layer: req.Overrides, FSRead: req.Overrides.FSRead, FSWrite: req.Overrides.FSWrite},
 	}
 	if q := req.Queue; q != nil {

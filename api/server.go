@@ -43,6 +43,7 @@ type Config struct {
 	Runner          Runner
 	Live            *follow.Execs // those of Runner
 	Changes         follow.ChangeStore
+	Webhooks        Webhooks
 	History         History
 	TransparencyLog TransparencyLog
 	Exports         Exports
@@ -136,7 +137,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Runner == nil || cfg.Live == nil || cfg.Changes == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.Retention == nil || cfg.AdminEvents == nil || cfg.Downloads == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Replayer == nil || cfg.Tokens == nil ||
+	if cfg.Runner == nil || cfg.Live == nil || cfg.Changes == nil || cfg.Webhooks == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.Retention == nil || cfg.AdminEvents == nil || cfg.Downloads == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Replayer == nil || cfg.Tokens == nil ||
 		cfg.Library == nil || cfg.View == nil || cfg.Sandboxes == nil || cfg.Catalog == nil || cfg.Registry == nil || cfg.UploadDir == "" {
 		return nil, fault.New(fault.Internal,
 			"api.New needs a Runner, Live, Changes, a History, Exports, AdminEvents, Downloads, a Health, a Pool, Skills, an Invoker, a Replayer, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")

@@ -43,6 +43,7 @@ var notRun = map[string]string{
 	"runners.md: secbox runner --server wss://core-api.example.com --token-file laptop.token --workspace dir":                                               "needs a TLS certificate",
 	"mcp.md: CORE_API_MCP_SERVERS='{\"agent007\": {\"words\": {\"command\": \"python3\", \"args\": [\"mcp/words.py\"], \"tools\": [\"count\"]}}}' make run": "starts the server that this test has started",
 	"skills.md: CORE_API_SANDBOX_SKILLS_DIR=$PWD/my-skills make run":                                                                                        "starts the server that this test has started",
+	"webhooks.md: curl -s -X POST http://127.0.0.1:8003/webhooks/secret | jq -r .secret":                                                                    "the server of this test allows no host, and no service waits for a webhook",
 	"mcp.md: git clone URL-OF-THIS-REPOSITORY ../secbox":                                                                                                    "needs the address of a repository; skills/provider_import_test.go does the rest",
 }
 

@@ -90,7 +90,13 @@ func (r *Runner) submit(ctx context.Context, req Request, snapshot policy.Snapsh
 	if err != nil {
 		return Result{}, err
 	}
+	if err := r.register(ctx, req, record.ExecID); err != nil {
+		return Result{}, err
+	}
 	taken, err := r.cfg.Log.Enqueue(ctx, record, audit.Job{ExpiresAt: record.CreatedAt.Add(timeout), Sealed: sealed}, r.cfg.Async.Limits)
+	if err != nil || taken != nil {
+		r.forget(ctx, req, record.ExecID, err)
+	}
 	switch {
 	case err != nil:
 		return Result{}, err

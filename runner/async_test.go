@@ -199,6 +199,58 @@ func TestAsyncIdempotency(t *testing.T) {
 	}
 }
 
+// TestCallbacks: the callback of a request is stored before the row of its exec, and forgotten if there is no row of its own.
+func TestCallbacks(t *testing.T) {
+	t.Parallel()
+	told := &callbacks{}
+	f := setUp(t, async(2), func(f *fixture) { f.cfg.Callbacks, told.f = told, f })
+	to := func(r *runner.Request) { r.CallbackURL = "https://a.example" }
+	for name, change := range map[string]func(*runner.Request){"sync": func(*runner.Request) {}, "async": queue(runner.Queueing{})} {
+		req := func() runner.Request { return shell("p", "true", to, change, under(name)) }
+		id := f.exec(req()).Record.ExecID
+		if told.known[id] != "https://a.example" {
+			t.Errorf("%s: %v", name, told.known)
+		}
+		if again := f.exec(req()); again.Record.ExecID != id || len(told.known) != 1 {
+			t.Errorf("%s: after a repeated request: %v", name, told.known)
+		}
+		told.err = fault.New(fault.QueueFull, "full")
+		f.refused(fault.QueueFull, shell("p", "true", to, change))
+		told.err = nil
+		f.exec(shell("p", "true", change))
+		if len(told.known) != 1 {
+			t.Errorf("%s: %v", name, told.known)
+		}
+		clear(told.known)
+	}
+}
+
+// callbacks is a runner.Callbacks that knows what is registered.
+type callbacks struct {
+	f     *fixture
+	known map[string]string
+	err   error
+}
+
+func (c *callbacks) Register(ctx context.Context, execID, _, url string) error {
+	if c.err != nil {
+		return c.err
+	}
+	if _, err := c.f.store.Get(ctx, execID); !fault.Is(err, fault.UnknownExec) {
+		c.f.t.Errorf("the exec has a row already: %v", err)
+	}
+	if c.known == nil {
+		c.known = map[string]string{}
+	}
+	c.known[execID] = url
+	return nil
+}
+
+func (c *callbacks) Forget(_ context.Context, execID string) error {
+	delete(c.known, execID)
+	return nil
+}
+
 // TestAsyncOrder: priorities come first, then tokens take turns, and other requests keep their places.
 func TestAsyncOrder(t *testing.T) {
 	t.Parallel()

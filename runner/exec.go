@@ -184,8 +184,13 @@ func (x *exec) open(ctx context.Context, record audit.Record) error {
 			x.startWatch()
 		}
 		_, span := x.cfg.Tracer.Start(ctx, "open")
-		x.taken, err = x.cfg.Log.Open(ctx, record)
+		if err = x.register(ctx, x.req, record.ExecID); err == nil {
+			x.taken, err = x.cfg.Log.Open(ctx, record)
+		}
 		span.Done(&err)
+		if err != nil || x.taken != nil {
+			x.forget(ctx, x.req, record.ExecID, err)
+		}
 		if err == nil && x.taken == nil {
 			x.record = record
 			if x.req.OnOpen != nil {

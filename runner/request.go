@@ -45,6 +45,8 @@ type Request struct {
 	// Trace is the span that the exec's record and its job name. Run and Refuse set it, by their context.
 	Trace traces.ID
 
+	CallbackURL string // told when the exec has ended; empty: none. Config.Callbacks has accepted it.
+
 	RequestedBy    string // the token's id, or "loopback"
 	IdempotencyKey string
 	Digest         string // sha256 of the request as it was sent: requests under one IdempotencyKey must have the same

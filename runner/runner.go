@@ -48,6 +48,13 @@ type Images interface {
 	Forget(ref string)
 }
 
+// Callbacks stores where to tell that execs have ended.
+type Callbacks interface {
+	// Register stores the callback of an exec that has no row yet; Forget removes it if the exec gets none.
+	Register(ctx context.Context, execID, requestedBy, url string) error
+	Forget(ctx context.Context, execID string) error
+}
+
 // Config configures a Runner. All fields are required unless they say otherwise.
 type Config struct {
 	Log       Log
@@ -69,13 +76,15 @@ type Config struct {
 	Queue    int // execs that may wait
 	// Each is how many of them may be of one token; zero: all but one of Slots, and three quarters of Queue. Requests without a token have no
 	// such bound.
-	Each     admission.Share
-	Async    Async
-	Now      func() time.Time
-	NewID    func() string
-	Logger   *slog.Logger
-	Observer lifecycle.Observer // may be nil
-	Tracer   *traces.Tracer     // may be nil
+	Each  admission.Share
+	Async Async
+	// Callbacks are told of requests with a CallbackURL before their rows are stored. May be nil if there are none.
+	Callbacks Callbacks
+	Now       func() time.Time
+	NewID     func() string
+	Logger    *slog.Logger
+	Observer  lifecycle.Observer // may be nil
+	Tracer    *traces.Tracer     // may be nil
 }
 
 // backend is what the records of this package name as theirs.

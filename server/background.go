@@ -31,6 +31,7 @@ func (s *Server) startBackground(context.Context) error {
 				carrier.Carry(taking, s.dispatcher.Answer, s.log)
 			}
 		},
+		func() { s.deliverWebhooks(ctx) },
 		func() { s.activity.Run(ctx) },
 		func() { s.downloads.Run(ctx) },
 		func() { s.exports.Run(ctx) },

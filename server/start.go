@@ -236,8 +236,8 @@ func (s *Server) makeRunner(context.Context) (err error) {
 		Host: s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), Key: s.key, User: s.deps.User, Disk: s.disk,
 		Slots: cfg.MaxConcurrentExecs, Queue: cfg.MaxQueuedExecs,
 		Each:  admission.Share{AtOnce: cfg.MaxConcurrentExecsPerToken, Queue: cfg.MaxQueuedExecsPerToken},
-		Async: s.async(),
-		Now:   time.Now, NewID: NewID, Logger: s.log, Observer: s.metrics, Tracer: s.tracer,
+		Async: s.async(), Callbacks: s.callbacks(),
+		Now: time.Now, NewID: NewID, Logger: s.log, Observer: s.metrics, Tracer: s.tracer,
 	}); err != nil {
 		return err
 	}
@@ -332,7 +332,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	s.handler, err = api.New(api.Config{
 		Peers:   peers,
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { s.pages.ServeHTTP(w, r, door) },
-		Runner:  runs, Live: live, Changes: s.db.Audit(), History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(), Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limit: s.exports}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads, Health: healthReports{s.checker, s.engine, s.accepts}, Pool: poolReports{s.engine},
+		Runner:  runs, Live: live, Changes: s.db.Audit(), Webhooks: s.callbacks(), History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(), Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limit: s.exports}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads, Health: healthReports{s.checker, s.engine, s.accepts}, Pool: poolReports{s.engine},
 		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, View: s.library.View(), Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))

@@ -47,6 +47,7 @@ func (s Settings) check() []fault.Field {
 	s.MCPServers.check(&p)
 	s.Audit.check(&p)
 	s.Traces.check(&p)
+	s.Webhooks.check(&p)
 	s.checkDirs(&p)
 	resolver, err := policy.New(s.PolicyConfig())
 	if err != nil {

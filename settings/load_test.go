@@ -48,6 +48,10 @@ var samples = map[string][3]string{
 	"http.allowed_hosts":   {"a.example", "b.example,c.example:8003", ""},
 	"http.trusted_proxies": {"10.0.0.1", "10.0.0.0/8,::1", ""},
 
+	"webhooks.allow":          {"a.example", "*.b.example,c.example:8443", ""},
+	"webhooks.allow_networks": {"10.0.0.1", "10.0.0.0/8,fd00::/8", ""},
+	"webhooks.allow_http":     {"true", "true", ""},
+
 	"skills.max_upload_bytes":            {"1048576", "2097152", ""},
 	"skills.max_concurrent_work":         {"1", "2", ""},
 	"skills.max_queued_work":             {"0", "1", ""},
@@ -493,6 +497,9 @@ func TestErrors(t *testing.T) {
 		{name: "a pool of less than nothing", env: []string{"CORE_API_POOL_MAX=-1"}, field: "pool.max", says: []string{"-1 is out of bounds", "0 to", "0 turns the pool off"}},
 		{name: "nothing per key", file: "pool: {max_per_key: 0}", field: "pool.max_per_key", says: []string{"1 to", "set pool.max to 0", "line 1"}},
 		{name: "memory for not one", env: []string{"CORE_API_POOL_MAX_MEMORY_MB=15"}, field: "pool.max_memory_mb", says: []string{"16 to", "set pool.max to 0"}},
+		{name: "a webhook's host as an address", file: "webhooks: {allow: ['https://a.example']}", field: "webhooks.allow[0]", says: []string{"is no host", "hooks.example.com"}},
+		{name: "any host for webhooks", file: "webhooks: {allow: ['*']}", field: "webhooks.allow[0]", says: []string{"is no host"}},
+		{name: "no network for webhooks", file: "webhooks: {allow_networks: [lan]}", field: "webhooks.allow_networks[0]", says: []string{"is no address and no network"}},
 		{name: "a collector without a scheme", env: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318"}, field: "traces.endpoint", says: []string{"is no address of a collector", "http://HOST:4318"}},
 		{name: "a collector's key in its address", file: "traces: {endpoint: 'https://a:hunter2@b.example'}", field: "traces.endpoint", says: []string{"has a user", "traces.headers", "line 1"}},
 		{name: "a header without a value", env: []string{"OTEL_EXPORTER_OTLP_HEADERS=a=b,c"}, field: "CORE_API_TRACES_HEADERS", says: []string{"header 2 is malformed", "name=value"}},

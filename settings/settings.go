@@ -31,6 +31,7 @@ type Settings struct {
 	Feishu     Feishu     `yaml:"feishu"`
 	Console    Console    `yaml:"console"`
 	Traces     Traces     `yaml:"traces"`
+	Webhooks   Webhooks   `yaml:"webhooks"`
 	MCPServers MCPServers `yaml:"mcp_servers" default:"none" doc:"MCP servers that run in users' sandboxes, by agent (* is all agents) and name; see mcp.md. As a variable, the same as JSON."`
 
 	origin origin // not a setting; see Command
@@ -143,6 +144,13 @@ type Sandboxes struct {
 	MaxContainers         int    `yaml:"max_containers" doc:"User containers at once. When another is needed, an idle one is stopped; if none is idle, the answer is 503 sandbox_busy."`
 	RunnerGraceSeconds    int    `yaml:"runner_grace_seconds" doc:"Seconds that commands on a user's machine wait for its lost connection to return; then their outcome is unknown."`
 	HeartbeatSeconds      int    `yaml:"heartbeat_seconds" doc:"Seconds between two pings of a user's machine; after three without an answer the connection is closed."`
+}
+
+// Webhooks is about requests to services of clients when execs end.
+type Webhooks struct {
+	Allow         []string `yaml:"allow" default:"none" doc:"Hosts that callback_url may name: hooks.example.com, or *.example.com for those below it, with a port if it is not the one of the scheme. None: webhooks are off."`
+	AllowNetworks []string `yaml:"allow_networks" default:"none" doc:"Addresses or networks that are not public, and that webhooks may call all the same, such as 10.1.2.0/24. The address of a host is checked when it is called."`
+	AllowHTTP     bool     `yaml:"allow_http" doc:"callback_url may begin with http://."`
 }
 
 // Feishu is about the app of Feishu (or Lark) by which tools move files.

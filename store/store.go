@@ -21,6 +21,7 @@ import (
 	"secbox/store/sqlite"
 	"secbox/tokens"
 	"secbox/translog"
+	"secbox/webhooks"
 )
 
 // File is the name of the SQLite database in the state dir.
@@ -31,6 +32,7 @@ type Database interface {
 	Audit() audit.Store
 	Jobs() jobs.Store
 	Nodes() nodes.Store
+	Webhooks() webhooks.Store
 	Carrier() jobs.Carrier // nil: the database is for one node
 	Tokens() tokens.Store
 	Skills() skills.Registry

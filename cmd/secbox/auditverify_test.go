@@ -42,7 +42,7 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 		TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Tokens: tokens.NewService(db.Tokens(), time.Now), Skills: catalog, ListenAddr: web.Listener.Addr().String(),
 		AdminEvents: db.AdminEvents(), Downloads: admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, slog.New(slog.DiscardHandler)), Retention: db.Retention(),
 		UploadDir: filepath.Join(t.TempDir(), "uploads"),
-		Runner:    struct{ api.Runner }{}, Live: &follow.Execs{}, Changes: db.Audit(), History: struct{ api.History }{}, Exports: struct{ api.Exports }{}, Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{},
+		Runner:    struct{ api.Runner }{}, Live: &follow.Execs{}, Changes: db.Audit(), Webhooks: struct{ api.Webhooks }{}, History: struct{ api.History }{}, Exports: struct{ api.Exports }{}, Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{},
 		Invoker: struct{ api.Invoker }{}, Replayer: struct{ api.Replayer }{}, Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{},
 		Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{}, // never called
 	})

@@ -51,6 +51,7 @@ type Request struct {
 
 	Queue *runner.Queueing // not nil for an asynchronous exec; then the result has only its record, as it waits
 
+	CallbackURL    string // see runner.Request
 	RequestedBy    string
 	IdempotencyKey string
 	Digest         string // sha256 of the request as it was sent
@@ -131,7 +132,7 @@ func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) 
 		ProjectID: req.ProjectID, ConversationID: req.ConversationID, AgentID: req.AgentID, UserID: req.UserID, SkillID: skill.ID(),
 		TaskID: req.TaskID, Command: runner.Command{Name: argv[0], Args: argv[1:]}, Inputs: req.Files, Overrides: req.Overrides,
 		Skill: RunnerSkill(skill, req.Inputs), Queue: req.Queue,
-		OnOpen: req.OnOpen, OnReplay: req.OnReplay, RequestedBy: req.RequestedBy, IdempotencyKey: req.IdempotencyKey, Digest: req.Digest,
+		OnOpen: req.OnOpen, OnReplay: req.OnReplay, CallbackURL: req.CallbackURL, RequestedBy: req.RequestedBy, IdempotencyKey: req.IdempotencyKey, Digest: req.Digest,
 	})
 	if err != nil {
 		return Result{}, inCallersWords(err)

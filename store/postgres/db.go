@@ -31,6 +31,7 @@ import (
 	"secbox/store/internal/row"
 	"secbox/tokens"
 	"secbox/translog"
+	"secbox/webhooks"
 )
 
 const (
@@ -150,6 +151,11 @@ func (db *DB) Nodes() nodes.Store {
 			return fn(run, func(nodeID string) ([]string, error) { return loseOpen(ctx, run, nodeID, nil) })
 		})
 	}}
+}
+
+// Webhooks returns the store of webhooks.
+func (db *DB) Webhooks() webhooks.Store {
+	return row.Webhooks{Database: db.statements(), Lock: " FOR UPDATE SKIP LOCKED"}
 }
 
 // Tokens returns the store of tokens.

@@ -31,6 +31,7 @@ import (
 	"secbox/store/internal/row"
 	"secbox/tokens"
 	"secbox/translog"
+	"secbox/webhooks"
 )
 
 const (
@@ -153,6 +154,9 @@ func (db *DB) Nodes() nodes.Store {
 		})
 	}}
 }
+
+// Webhooks returns the store of webhooks.
+func (db *DB) Webhooks() webhooks.Store { return row.Webhooks{Database: db.statements()} }
 
 // Carrier returns nil: there is one node.
 func (db *DB) Carrier() jobs.Carrier { return nil }

@@ -27,6 +27,7 @@ import (
 	"secbox/store/planprobe"
 	"secbox/tokens"
 	"secbox/translog"
+	"secbox/webhooks"
 )
 
 // Database is what both stores offer beyond the four interfaces.
@@ -35,6 +36,7 @@ type Database interface {
 	Audit() audit.Store
 	Jobs() jobs.Store
 	Nodes() nodes.Store
+	Webhooks() webhooks.Store
 	Tokens() tokens.Store
 	Skills() skills.Registry
 	Sandboxes() sandbox.Choices
@@ -154,6 +156,13 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"a node whose lease has ended is retired", retiring},
 		{"of concurrent retirings one ends the execs", retiringRace},
 		{"a retired node starts nothing", retiredStarts},
+		{"a webhook is due once its exec has ended, however it ends", webhookDue},
+		{"a webhook is taken for the time of a lease", webhookTaken},
+		{"of concurrent nodes one takes a webhook", webhookRace},
+		{"webhooks are bounded, and forgotten without an exec", webhookBounds},
+		{"a webhook is removed with its exec", webhookRemoved},
+		{"a webhook's secret is replaced with an event", webhookSecrets},
+		{"of ten thousand webhooks those that are due are found by an index", webhookPlans},
 		{"the installation's id is made once", installationID},
 		{"a ping writes nothing", ping},
 		{"a canceled caller gets its cancellation", canceled},

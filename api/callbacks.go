@@ -1,0 +1,60 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"secbox/audit"
+	"secbox/webhooks"
+)
+
+// checkCallback returns why the caller's request may not have a callback_url.
+func (s *Server) checkCallback(ctx context.Context, url string) error {
+	if url == "" {
+		return nil
+	}
+	return s.cfg.Webhooks.Check(ctx, callFrom(ctx).caller.ID, url)
+}
+
+// NewWebhookSecret makes a secret for the caller's token.
+func (s *Server) NewWebhookSecret(ctx context.Context, _ NewWebhookSecretRequestObject) (NewWebhookSecretResponseObject, error) {
+	secret, err := s.cfg.Webhooks.NewSecret(ctx, callFrom(ctx).caller.ID)
+	return NewWebhookSecret200JSONResponse{Secret: secret, PreviousValidUntil: Timestamp(s.cfg.Now().Add(webhooks.KeepSecret))}, err
+}
+
+// GetCallback sends the delivery of an exec.
+func (s *Server) GetCallback(ctx context.Context, in GetCallbackRequestObject) (GetCallbackResponseObject, error) {
+	rec, err := s.record(ctx, in.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.cfg.Webhooks.Delivery(ctx, rec.ExecID)
+	if err != nil {
+		return nil, err
+	}
+	out := GetCallback200JSONResponse{ExecID: rec.ExecID, State: CallbackStateNone, Tries: []CallbackTry{}}
+	if d == nil {
+		return out, nil
+	}
+	out.URL, _, _ = strings.Cut(d.URL, "?") // a query often is a password
+	out.State, out.Attempts, out.NextAt = CallbackState(d.State), int64(d.Attempts), timestamp(d.NextAt)
+	for _, try := range d.Tries {
+		out.Tries = append(out.Tries, CallbackTry{At: Timestamp(try.At), StatusCode: int64(try.Status), Error: try.Error, DurationMS: try.MS})
+	}
+	return out, nil
+}
+
+// CallbackBody is the body of a webhook: an event with the state of an exec.
+func CallbackBody(rec audit.Record) []byte {
+	text, err := json.Marshal(struct {
+		Type      string    `json:"type"`
+		Timestamp time.Time `json:"timestamp"`
+		Data      ExecState `json:"data"`
+	}{"exec.ended", rec.EndedAt, execState(rec)})
+	if err != nil {
+		panic(err) // strings, numbers and times
+	}
+	return text
+}

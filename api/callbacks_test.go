@@ -1,0 +1,139 @@
+package api_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"secbox/admin"
+	"secbox/api"
+	"secbox/audit"
+	"secbox/fault"
+	"secbox/tokens"
+	"secbox/webhooks"
+)
+
+// TestCallbackURL: the runner gets a callback_url of an allowed host, once the token has a secret, and it is part of what an Idempotency-Key names.
+func TestCallbackURL(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	id, secret := f.token(tokens.Spec{Role: tokens.Worker})
+	const url = "https://hooks.example.com/secbox?key=hunter2"
+	bodies := map[string]string{
+		"/sandbox/execs":           `{"project_id": "demo", "callback_url": "` + url + `", ` + aCommand + `}`,
+		"/skills/shell.run/invoke": `{"project_id": "demo", "callback_url": "` + url + `", "inputs": {"script": "true"}}`,
+	}
+	for path, body := range bodies {
+		f.do(request{method: "POST", path: path, body: body, token: secret}).wants(t, fault.InvalidRequest, "callback_url")
+	}
+	if seen := f.runner.seen(); len(seen) != 0 {
+		t.Fatalf("without a secret, %d execs ran", len(seen))
+	}
+	made := decodeAs[api.WebhookSecret](t, f.do(request{method: "POST", path: "/webhooks/secret", token: secret}), 200)
+	if !strings.HasPrefix(made.Secret, "whsec_") || time.Until(time.Time(made.PreviousValidUntil)) < 23*time.Hour {
+		t.Errorf("%+v", made)
+	}
+	events, err := f.db.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.WebhookSecret}, nil, 10)
+	if err != nil || len(events) != 1 || events[0].Subject != id || events[0].Actor.ID != id || strings.Contains(events[0].Data, "whsec_") {
+		t.Errorf("%+v, %v", events, err)
+	}
+	for path, body := range bodies {
+		key := map[string]string{"Idempotency-Key": path}
+		if r := f.do(request{method: "POST", path: path, body: body, token: secret, header: key}); r.StatusCode != 200 {
+			t.Errorf("%s: %d %s", path, r.StatusCode, r.body)
+		}
+		seen := f.runner.seen()
+		if got := seen[len(seen)-1].CallbackURL; got != url {
+			t.Errorf("%s: the runner got %q", path, got)
+		}
+		other := strings.Replace(body, "hunter2", "hunter3", 1)
+		f.do(request{method: "POST", path: path, body: other, token: secret, header: key})
+		if now := f.runner.seen(); len(now) != len(seen)+1 || now[len(seen)].Digest == seen[len(seen)-1].Digest {
+			t.Errorf("%s: the digest of the request is the same with another callback_url", path)
+		}
+		for _, bad := range []string{"https://other.test/", "http://hooks.example.com/", "https://u:p@hooks.example.com/", "hooks.example.com", "https://127.0.0.1/"} {
+			f.do(request{method: "POST", path: path, body: strings.Replace(body, url, bad, 1), token: secret}).wants(t, fault.InvalidRequest, "callback_url")
+		}
+	}
+	_, auditor := f.token(tokens.Spec{Role: tokens.Auditor})
+	f.do(request{method: "POST", path: "/webhooks/secret", token: auditor}).wants(t, fault.Forbidden)
+}
+
+// TestWebhooksAreOff: without webhooks.allow, a callback_url is refused and no secret is made.
+func TestWebhooksAreOff(t *testing.T) {
+	t.Parallel()
+	f := start(t, func(c *api.Config) { c.Webhooks = webhooks.Registry{} })
+	f.post("/sandbox/execs", `{"project_id": "demo", "callback_url": "https://hooks.example.com/", `+aCommand+`}`).wants(t, fault.InvalidRequest, "callback_url")
+	f.post("/webhooks/secret", "").wants(t, fault.InvalidRequest)
+}
+
+// TestCallbackOfExec: the tries of a delivery are shown to those who may read the exec, and never the query of its address.
+func TestCallbackOfExec(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	f.runner.run = f.runner.queue
+	_, secret := f.token(tokens.Spec{Role: tokens.Worker})
+	_, other := f.token(tokens.Spec{Role: tokens.Worker})
+	post := request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "demo", ` + aCommand + `}`, token: secret, header: map[string]string{"Prefer": "respond-async"}}
+	rec := decodeAs[api.ExecRecord](t, f.do(post), 202)
+	get := request{path: "/sandbox/execs/" + rec.ExecID + "/callback", token: secret}
+	wants := func(what string, state api.CallbackState) api.Callback {
+		t.Helper()
+		got := decodeAs[api.Callback](t, f.do(get), 200)
+		if got.State != state || got.ExecID != rec.ExecID {
+			t.Errorf("%s: %+v", what, got)
+		}
+		return got
+	}
+	wants("none", api.CallbackStateNone)
+	s := f.db.Webhooks()
+	if err := s.Register(t.Context(), webhooks.Delivery{ExecID: rec.ExecID, RequestedBy: "x", Host: "a.example", URL: "https://a.example/h?key=hunter2"}, webhooks.Limits{Waiting: 1, WaitingPerToken: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if got := wants("the exec waits", api.CallbackStateOpen); got.URL != "https://a.example/h" || got.NextAt != nil {
+		t.Errorf("%+v", got)
+	}
+	stored, err := f.db.Audit().Get(t.Context(), rec.ExecID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored.Status, stored.ErrorReason, stored.EndedAt = audit.Canceled, audit.ReasonCanceled, stored.CreatedAt
+	if err := f.db.Audit().Close(t.Context(), stored); err != nil {
+		t.Fatal(err)
+	}
+	stored, err = f.db.Audit().Get(t.Context(), rec.ExecID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := wants("it has ended", api.CallbackStateDue); got.NextAt == nil {
+		t.Errorf("%+v", got)
+	}
+	d, err := s.Take(t.Context(), "a.example", time.Minute)
+	if err != nil || d == nil {
+		t.Fatal(d, err)
+	}
+	d.State, d.Tries = webhooks.Delivered, []webhooks.Try{{At: stored.EndedAt, Status: 204, MS: 12}}
+	if err := s.Finish(t.Context(), *d, 0); err != nil {
+		t.Fatal(err)
+	}
+	got := wants("delivered", api.CallbackStateDelivered)
+	if got.Attempts != 1 || len(got.Tries) != 1 || got.Tries[0].StatusCode != 204 || got.Tries[0].DurationMS != 12 || got.NextAt != nil {
+		t.Errorf("%+v", got)
+	}
+	get.token = other
+	f.do(get).wants(t, fault.UnknownExec)
+
+	var body struct {
+		Type, Timestamp string
+		Data            map[string]any
+	}
+	if err := json.Unmarshal(api.CallbackBody(stored), &body); err != nil || body.Type != "exec.ended" || body.Data["exec_id"] != rec.ExecID || body.Data["status"] != "canceled" || body.Timestamp == "" {
+		t.Errorf("%+v, %v", body, err)
+	}
+	for _, hidden := range []string{"cmd", "args", "stdout", "env_keys"} {
+		if _, has := body.Data[hidden]; has {
+			t.Errorf("the body has %s", hidden)
+		}
+	}
+}

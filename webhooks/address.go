@@ -1,0 +1,135 @@
+package webhooks
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"secbox/fault"
+)
+
+// MaxURL is the longest callback_url, in bytes.
+const MaxURL = 2048
+
+// Policy says which addresses callbacks may have.
+type Policy struct {
+	Allow     []string // hosts, as HOST, HOST:PORT, *.HOST or *.HOST:PORT; none: webhooks are off
+	AllowHTTP bool
+	Networks  []netip.Prefix // addresses that are not public, and may be dialled all the same
+}
+
+// On reports whether webhooks are on.
+func (p Policy) On() bool { return len(p.Allow) > 0 }
+
+// Check returns the host of a callback_url, with its port if it has one. Its error names what is wrong, and never repeats the URL.
+func (p Policy) Check(text string) (host string, err error) {
+	const field = "callback_url"
+	u, err := url.Parse(text)
+	switch {
+	case !p.On():
+		return "", fault.BadField(field, "is not possible: webhooks are off; the setting webhooks.allow names the hosts that may be called")
+	case len(text) > MaxURL:
+		return "", fault.BadField(field, "has %d bytes, at most %d are possible", len(text), MaxURL)
+	case err != nil || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }) || u.Opaque != "" || u.Hostname() == "":
+		return "", fault.BadField(field, "is no URL of printable ASCII such as https://hooks.example.com/secbox")
+	case u.User != nil:
+		return "", fault.BadField(field, "has a user or password; leave it out: requests are signed, see POST /webhooks/secret")
+	case u.Fragment != "":
+		return "", fault.BadField(field, "has a fragment (#…); leave it out")
+	case u.Scheme != "https" && (u.Scheme != "http" || !p.AllowHTTP):
+		return "", fault.BadField(field, "must begin with https:// (http:// if the setting webhooks.allow_http is true)")
+	}
+	port := u.Port()
+	if port == "" {
+		port = defaultPorts[u.Scheme]
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fault.BadField(field, "has no valid port")
+	}
+	name := strings.ToLower(u.Hostname())
+	for _, pattern := range p.Allow {
+		if matches(pattern, name, port, u.Scheme) {
+			return strings.ToLower(u.Host), nil
+		}
+	}
+	return "", fault.BadField(field, "has a host or port that the setting webhooks.allow does not have")
+}
+
+var defaultPorts = map[string]string{"https": "443", "http": "80"}
+
+// splitPattern returns the host and the port of a pattern; the port may be empty.
+func splitPattern(pattern string) (host, port string) {
+	host, port, err := net.SplitHostPort(pattern)
+	if err != nil {
+		return strings.ToLower(strings.Trim(pattern, "[]")), ""
+	}
+	return strings.ToLower(host), port
+}
+
+// matches reports whether a pattern allows a host. One without a port allows the port of the scheme.
+func matches(pattern, name, port, scheme string) bool {
+	host, want := splitPattern(pattern)
+	if want == "" {
+		want = defaultPorts[scheme]
+	}
+	if port != want {
+		return false
+	}
+	if suffix, ok := strings.CutPrefix(host, "*"); ok {
+		return len(name) > len(suffix) && strings.HasSuffix(name, suffix)
+	}
+	return name == host
+}
+
+// notPublic are the networks within 0.0.0.0/0 and 2000::/3 that are no addresses of the internet's hosts (IANA's special-purpose registries). 6to4
+// and Teredo lead to any IPv4 address.
+var notPublic = func() (networks []netip.Prefix) {
+	for _, text := range []string{
+		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16",
+		"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
+	} {
+		networks = append(networks, netip.MustParsePrefix(text))
+	}
+	return networks
+}()
+
+// publicV6 are all addresses of IPv6 that hosts of the internet have. Outside are loopback, private, link-local and multicast addresses, those that are
+// mapped from IPv4, and NAT64.
+var publicV6 = netip.MustParsePrefix("2000::/3")
+
+var errNotPublic = errors.New("the host has an address that is not public, and that the setting webhooks.allow_networks does not have")
+
+// dials returns nil if an address may be dialled.
+func (p Policy) dials(addr netip.Addr) error {
+	if addr.Zone() != "" {
+		return errNotPublic
+	}
+	for _, network := range p.Networks {
+		if network.Contains(addr) {
+			return nil
+		}
+	}
+	if !addr.IsValid() || addr.Is6() && !publicV6.Contains(addr) {
+		return errNotPublic
+	}
+	for _, network := range notPublic {
+		if network.Contains(addr) {
+			return errNotPublic
+		}
+	}
+	return nil
+}
+
+// control is net.Dialer.Control: it checks the address that the name resolved to, immediately before the connection.
+func (p Policy) control(_, address string, _ syscall.RawConn) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return errNotPublic
+	}
+	return p.dials(to.Addr())
+}

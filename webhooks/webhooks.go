@@ -1,0 +1,82 @@
+// Package webhooks tells services of clients that execs have ended: a signed POST to the callback_url of the request, repeated until the service takes it.
+//
+// A delivery is stored before the row of its exec. The transaction that ends the row makes it due; every node with a free place takes due deliveries by an
+// atomic claim, for the time of a lease. A node that dies in the middle of a try has claimed it until then, so a delivery is made at least once, always with
+// the same id. The package must not know the HTTP API; it only knows records, and what a store does.
+package webhooks
+
+import (
+	"context"
+	"time"
+)
+
+// State is how far a delivery is.
+type State string
+
+// The states of deliveries.
+const (
+	Open      State = "open"      // the exec has not ended
+	Due       State = "due"       // the exec has ended; the next try is at NextAt
+	Delivered State = "delivered" // the service answered 2xx
+	Failed    State = "failed"    // no further try is made
+)
+
+// Delivery is the callback of an exec.
+type Delivery struct {
+	ExecID      string
+	RequestedBy string
+	Host        string // of URL, with its port if it has one
+	URL         string
+	State       State
+	Attempts    int       // tries that were begun
+	NextAt      time.Time // of a due one
+	Tries       []Try     // the last MaxTries that have ended, oldest first
+}
+
+// Try is one request.
+type Try struct {
+	At     time.Time `json:"at"`
+	Status int       `json:"status,omitempty"` // of the answer; 0: there was none
+	Error  string    `json:"error,omitempty"`
+	MS     int64     `json:"ms"`
+}
+
+// Limits bound the deliveries that wait.
+type Limits struct {
+	Waiting         int
+	WaitingPerToken int
+}
+
+// Store is a database of deliveries and secrets; see package store. It is safe for concurrent use. Times are those of the database's clock.
+type Store interface {
+	// Register stores an open delivery, before the row of its exec. fault.QueueFull when the limits are reached.
+	Register(ctx context.Context, d Delivery, limits Limits) error
+
+	// Forget deletes an open delivery whose exec has no row.
+	Forget(ctx context.Context, execID string) error
+
+	// ForgetOld is Forget for those that were registered so long ago.
+	ForgetOld(ctx context.Context, age time.Duration) error
+
+	// Hosts returns hosts with deliveries whose NextAt has come, at most 1,000, in no order.
+	Hosts(ctx context.Context) ([]string, error)
+
+	// Take claims the delivery of a host whose time came first: it counts an attempt, and no one else takes it before the end of the lease. Nil: there is none.
+	Take(ctx context.Context, host string, lease time.Duration) (*Delivery, error)
+
+	// Finish stores the state and the tries of a delivery that the caller has taken; a due one comes again after the delay. It does nothing when another node
+	// has taken it since, which Attempts tells.
+	Finish(ctx context.Context, d Delivery, delay time.Duration) error
+
+	// Delivery returns that of an exec; nil if it has none.
+	Delivery(ctx context.Context, execID string) (*Delivery, error)
+
+	// Waiting counts deliveries that are due.
+	Waiting(ctx context.Context) (int, error)
+
+	// SetSecret stores the sealed secret of a token, with its administrative event. The one before stays valid for a time.
+	SetSecret(ctx context.Context, requestedBy string, sealed []byte, keep time.Duration) error
+
+	// Secrets returns the sealed secrets of a token that are valid, the newest first.
+	Secrets(ctx context.Context, requestedBy string) ([][]byte, error)
+}
