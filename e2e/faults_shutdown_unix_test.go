@@ -4,6 +4,9 @@ package e2e
 
 import (
 	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,6 +89,23 @@ func TestSignals(t *testing.T) {
 		p.awaitStart("demo")
 		p.terminate()
 		eventually(t, "not ready", func() bool { return p.send(http.MethodGet, "/readyz", nil).Code == http.StatusServiceUnavailable })
+		p.letGo("demo")
+		running.result().wants(t, object{"status": "succeeded", "stdout": "finished\n"})
+		if code := p.exitCode(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+	t.Run("two hangups while an exec runs", func(t *testing.T) {
+		t.Parallel()
+		hangups := make(chan os.Signal, 1)
+		signal.Notify(hangups, syscall.SIGHUP) // the process inherits no ignored SIGHUP where this test runs under nohup
+		defer signal.Stop(hangups)
+		p := serve(t, t.TempDir())
+		running := p.post(shell("demo", waiting("echo finished")))
+		p.awaitStart("demo")
+		_ = p.cmd.Process.Signal(syscall.SIGHUP)
+		eventually(t, "not ready", func() bool { return p.send(http.MethodGet, "/readyz", nil).Code == http.StatusServiceUnavailable })
+		_ = p.cmd.Process.Signal(syscall.SIGHUP)
 		p.letGo("demo")
 		running.result().wants(t, object{"status": "succeeded", "stdout": "finished\n"})
 		if code := p.exitCode(); code != 0 {

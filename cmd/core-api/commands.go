@@ -40,6 +40,7 @@ func (c *command) serveCommand() *cobra.Command {
 			}
 			<-cmd.Context().Done()
 			log.Info("core-api ends; running execs may finish, and a second signal ends them at once", "patience", app.DrainTimeout)
+			// A second SIGHUP is not one: a terminal that closes sends it, and then its shell does.
 			again, stop := signal.NotifyContext(context.WithoutCancel(cmd.Context()), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			return app.Shutdown(again)
