@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 
 	"github.com/labstack/echo/v4"
 
@@ -22,10 +23,11 @@ func (s *Server) handleError(err error, c echo.Context) {
 		problem.WriteStatus(c.Response(), r, e, http.StatusServiceUnavailable)
 		return
 	}
-	gone := r.Context().Err() != nil && errors.Is(err, context.Canceled) // the client hung up
+	gone := r.Context().Err() != nil && errors.Is(err, context.Canceled)     // the client hung up
+	slow := errors.Is(err, os.ErrDeadlineExceeded) && c.Response().Committed // the client was cut off because it did not read
 	if !gone && (e.Err != nil || e.Code == fault.Internal) {
 		level, message := slog.LevelError, "a request failed"
-		if fault.HTTPStatus(e.Code) < http.StatusInternalServerError && e.Code != fault.ArtifactAltered { // clients can cause these at will
+		if fault.HTTPStatus(e.Code) < http.StatusInternalServerError && e.Code != fault.ArtifactAltered || slow { // clients can cause these at will
 			level, message = slog.LevelInfo, "a request was refused"
 		}
 		s.log.Log(r.Context(), level, message, "request_id", callFrom(r.Context()).id, "method", r.Method, "path", r.URL.Path, "error", e.Error())

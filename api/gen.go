@@ -3266,7 +3266,7 @@ type ExportAuditParams struct {
 	// ReplayOf Only execs that ran this exec again.
 	ReplayOf *FilterReplayOf `form:"replay_of,omitempty" json:"replay_of,omitempty"`
 
-	// TraceID Only execs of this distributed trace.
+	// TraceID Only execs of this distributed trace, 32 hexadecimal digits.
 	TraceID *FilterTraceID `form:"trace_id,omitempty" json:"trace_id,omitempty"`
 
 	// AgentID Only execs of this agent.
@@ -3341,7 +3341,7 @@ type ListExecsParams struct {
 	// ReplayOf Only execs that ran this exec again.
 	ReplayOf *FilterReplayOf `form:"replay_of,omitempty" json:"replay_of,omitempty"`
 
-	// TraceID Only execs of this distributed trace.
+	// TraceID Only execs of this distributed trace, 32 hexadecimal digits.
 	TraceID *FilterTraceID `form:"trace_id,omitempty" json:"trace_id,omitempty"`
 
 	// AgentID Only execs of this agent.
@@ -3416,7 +3416,7 @@ type FollowExecsParams struct {
 	// ReplayOf Only execs that ran this exec again.
 	ReplayOf *FilterReplayOf `form:"replay_of,omitempty" json:"replay_of,omitempty"`
 
-	// TraceID Only execs of this distributed trace.
+	// TraceID Only execs of this distributed trace, 32 hexadecimal digits.
 	TraceID *FilterTraceID `form:"trace_id,omitempty" json:"trace_id,omitempty"`
 
 	// AgentID Only execs of this agent.

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"cmp"
+	"encoding/hex"
 	"math"
 	"slices"
 	"strconv"
@@ -56,9 +57,12 @@ func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields)
 	f := Filter{
 		TaskID: label("task_id"), ProjectID: label("project_id"), ConversationID: label("conversation_id"), SkillID: label("skill_id"), SkillDigest: label("skill_digest"),
 		UserID: label("user_id"), AgentID: label("agent_id"), Backend: label("backend"), Runner: label("runner"), ReplayOf: label("replay_of"),
-		TraceID:     label("trace_id"),
+		TraceID:     strings.ToLower(get("trace_id")),
 		ErrorReason: Reason(label("error_reason")), RequestedBy: label("requested_by"),
 		Since: ParseTime("since", get("since"), now, bad), Until: ParseTime("until", get("until"), now, bad),
+	}
+	if id, err := hex.DecodeString(f.TraceID); f.TraceID != "" && (err != nil || len(id) != 16) {
+		bad.Add("trace_id", "must be 32 hexadecimal digits, the second part of a traceparent")
 	}
 	if list := get("status"); list != "" {
 		for name := range strings.SplitSeq(list, ",") {

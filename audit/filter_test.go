@@ -33,3 +33,18 @@ func TestParseTime(t *testing.T) {
 		}
 	}
 }
+
+// TestTraceID: an id that no exec can have is refused, and capital letters are those of the id.
+func TestTraceID(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", strings.Repeat("a1", 16): strings.Repeat("a1", 16), strings.Repeat("A1", 16): strings.Repeat("a1", 16),
+		"zz": "refused", strings.Repeat("z1", 16): "refused", strings.Repeat("a1", 15): "refused", strings.Repeat("a1", 17): "refused",
+	} {
+		var bad fault.Fields
+		f := audit.ParseFilter(func(name string) string { return map[string]string{"trace_id": text}[name] }, time.Now(), &bad)
+		if err := bad.Err(); want == "refused" && err == nil || want != "refused" && (err != nil || f.TraceID != want) {
+			t.Errorf("%q: %q, %v", text, f.TraceID, err)
+		}
+	}
+}

@@ -31,12 +31,18 @@ func (c *Console) readForm(v *visit, fields []string) error {
 	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); !strings.EqualFold(strings.TrimSpace(kind), "application/x-www-form-urlencoded") {
 		return fault.New(fault.UnsupportedMedia, "a form is application/x-www-form-urlencoded; use the page's own form")
 	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return fault.New(fault.UnsupportedMedia, "forms are read without a Content-Encoding; use the page's own form")
+	}
 	r.Body = http.MaxBytesReader(v.Response(), r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
 		if known, ok := errors.AsType[*fault.Error](err); ok { // of the body: fault.BodyTooSlow
 			return known
 		}
-		return fault.Wrap(fault.InvalidRequest, err, "the form could not be read; it may have at most %d bytes", maxForm)
+		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+			return fault.New(fault.BodyTooLarge, "the form is larger than %d bytes, the most that one may have; shorten what it has", maxForm)
+		}
+		return fault.Wrap(fault.InvalidRequest, err, "the form could not be read; it or its address is not encoded as application/x-www-form-urlencoded says: use the page's own form")
 	}
 	v.form = r.PostForm
 	if got := []byte(v.form.Get(ui.CSRFField)); !slices.ContainsFunc(v.cookies, func(secret string) bool { return hmac.Equal(got, []byte(csrfToken(secret))) }) {

@@ -377,4 +377,8 @@ func TestFormFields(t *testing.T) {
 			t.Errorf("%s: %d, %d tokens: %s", field, resp.StatusCode, len(app.tokens), page)
 		}
 	}
+	large := url.Values{"name": {strings.Repeat("x", 64<<10)}, "role": {"worker"}}
+	if resp, page := v.post("/console/tokens", "/console/tokens", large); resp.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(page, "65536 bytes") || len(app.tokens) != before {
+		t.Errorf("too large: %d, %d tokens: %s", resp.StatusCode, len(app.tokens), page)
+	}
 }
