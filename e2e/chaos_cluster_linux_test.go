@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -73,9 +74,11 @@ func newChaosCluster(t *testing.T, cpus float64) *chaosCluster {
 		if err := os.Symlink(filepath.Join(c.shared, "workspace"), filepath.Join(node.dir, "workspace")); err != nil {
 			t.Fatal(err)
 		}
-		node.engine = newOwnEngine(t)
-		if cpus > 0 {
+		if cpus > 0 { // before the engine, which is then gone when the share is removed
 			node.share = newCPUShare(t, fmt.Sprintf("secbox-node-%d", n), cpus)
+		}
+		node.engine = newOwnEngine(t)
+		if node.share != nil {
 			node.engine.args = []string{"--cgroup-parent", "/" + node.share.name}
 		}
 		node.engine.start()
@@ -110,6 +113,10 @@ func (n *chaosNode) start() {
 		fmt.Sprintf("CORE_API_NODE_LEASE_SECONDS=%d", int(chaosLease.Seconds())), "CORE_API_NODE_ADDRESS="+n.url(),
 		"CORE_API_SANDBOX_MAX_CONCURRENT_EXECS=4", "CORE_API_POOL_MAX=2", "CORE_API_POOL_READY=1",
 	)
+	if n.share != nil { // no control group may have more than the one above it
+		cores := strconv.FormatFloat(n.share.cpus, 'f', -1, 64)
+		n.cmd.Env = append(n.cmd.Env, "CORE_API_SANDBOX_POLICY_CPU_CORES="+cores, "CORE_API_SANDBOX_POLICY_CEILING_CPU_CORES="+cores)
+	}
 	n.cmd.Stderr, n.ended = n.log, make(chan struct{})
 	n.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)

@@ -180,6 +180,7 @@ func treeTime(t testing.TB, pid int) time.Duration {
 type cpuShare struct {
 	t    testing.TB
 	name string
+	cpus float64
 }
 
 const cgroups = "/sys/fs/cgroup"
@@ -188,15 +189,20 @@ var shareControllers = []string{"cpu", "cpuacct"}
 
 func newCPUShare(t testing.TB, name string, cpus float64) *cpuShare {
 	t.Helper()
-	s := &cpuShare{t, name}
+	s := &cpuShare{t, name, cpus}
 	t.Cleanup(s.remove)
 	for _, controller := range shareControllers {
 		if err := os.Mkdir(s.file(controller, ""), 0o755); err != nil {
 			t.Fatalf("%v; this test needs the controllers of cgroup v1", err)
 		}
 	}
-	if err := os.WriteFile(s.file("cpu", "cpu.cfs_quota_us"), fmt.Appendf(nil, "%.0f", cpus*100_000), 0); err != nil {
-		t.Fatal(err)
+	for file, value := range map[string]string{
+		"cpu.cfs_quota_us": fmt.Sprintf("%.0f", cpus*100_000),
+		"cpu.shares":       "16384", // other programs of the machine get what the nodes leave
+	} {
+		if err := os.WriteFile(s.file("cpu", file), []byte(value), 0); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return s
 }
