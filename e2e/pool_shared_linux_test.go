@@ -83,7 +83,11 @@ func TestWaitingContainerPaused(t *testing.T) {
 	t.Parallel()
 	s := tidy(t, ready(1))
 	s.fill(shell("before", "true"), 1)
-	slots := s.slots()
+	var slots []string
+	eventually(t, "the engine lists the container", func() bool {
+		slots = s.slots()
+		return len(slots) == 1
+	})
 	for _, slot := range slots {
 		s.docker("pause", slot)
 	}
