@@ -15,7 +15,7 @@ import (
 // How often a node looks for asynchronous execs that wait, beside the bell. Alone it misses none; other nodes ring no bell here.
 const (
 	pollAlone = 5 * time.Second
-	pollNodes = 250 * time.Millisecond
+	pollNodes = time.Second
 )
 
 // async configures the runner's asynchronous execs.

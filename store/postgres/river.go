@@ -32,10 +32,11 @@ const ringQueue = "secbox_execs"
 // Of River's own: its defaults find a job in 60 to 460 ms, these in one.
 const (
 	fetchCooldown = time.Millisecond
-	fetchPoll     = 100 * time.Millisecond
-	ringTime      = 30 * time.Second // how long a node without a free place keeps a ring from others; River rescues no job without a limit
-	riverKeeps    = time.Minute      // jobs that have ended, and those of a node that died
-	riverConns    = 3                // beside the one that listens
+	fetchHeard    = time.Second            // notifications arrive; a fetch costs this process and the database a millisecond of CPU time
+	fetchUnheard  = 100 * time.Millisecond // they do not
+	ringTime      = 30 * time.Second       // how long a node without a free place keeps a ring from others; River rescues no job without a limit
+	riverKeeps    = time.Minute            // jobs that have ended, and those of a node that died
+	riverConns    = 3                      // beside the one that listens
 	riverStop     = 5 * time.Second
 	carryRetry    = 2 * time.Second
 	notifyTimeout = 2 * time.Second
@@ -94,7 +95,9 @@ func (c carrier) carry(ctx context.Context, answer func(context.Context), log *s
 	if err != nil {
 		return err
 	}
+	poll := fetchHeard
 	if !heard {
+		poll = fetchUnheard
 		log.Warn("the database's notifications do not arrive, as behind a pooler that pools transactions: asynchronous execs are found by polling; " +
 			"let the pooler pool sessions, or name the server itself in database_url")
 	}
@@ -102,7 +105,7 @@ func (c carrier) carry(ctx context.Context, answer func(context.Context), log *s
 	river.AddWorker(workers, &listener{answer: answer})
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		Queues: map[string]river.QueueConfig{ringQueue: {MaxWorkers: 1}}, Workers: workers, PollOnly: !heard,
-		FetchCooldown: fetchCooldown, FetchPollInterval: fetchPoll, JobTimeout: ringTime, RescueStuckJobsAfter: riverKeeps,
+		FetchCooldown: fetchCooldown, FetchPollInterval: poll, JobTimeout: ringTime, RescueStuckJobsAfter: riverKeeps,
 		CompletedJobRetentionPeriod: riverKeeps, CancelledJobRetentionPeriod: riverKeeps, DiscardedJobRetentionPeriod: riverKeeps,
 		Logger: slog.New(quiet{log.Handler()}),
 	})
