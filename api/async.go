@@ -92,11 +92,27 @@ func (s *Server) WaitExec(ctx context.Context, in WaitExecRequestObject) (WaitEx
 	if err != nil {
 		return nil, err
 	}
-	waiting, cancel := context.WithTimeout(ctx, time.Duration(timeoutMS)*time.Millisecond)
-	defer cancel()
-	if rec, err = s.cfg.Runner.WaitEnd(waiting, rec); err != nil {
-		return nil, err
+	if !rec.Status.Final() && timeoutMS > 0 {
+		if rec, err = s.waitEnd(ctx, rec, time.Duration(timeoutMS)*time.Millisecond); err != nil {
+			return nil, err
+		}
 	}
 	out, err := s.wholeRecord(ctx, rec)
 	return WaitExec200JSONResponse(out), err
+}
+
+// waitEnd waits for the end of an exec, within the bounds of streams, and for a token that is valid afterwards.
+func (s *Server) waitEnd(ctx context.Context, rec audit.Record, timeout time.Duration) (audit.Record, error) {
+	call := callFrom(ctx)
+	share, err := s.streams.Enter(call.caller.ID, 0)
+	if err != nil {
+		return rec, err
+	}
+	defer share.Leave()
+	waiting, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if rec, err = s.cfg.Runner.WaitEnd(waiting, rec); err != nil {
+		return rec, err
+	}
+	return rec, s.verifyAgain(call.request, time.Now(), min(transferInterval, s.cfg.TokenInterval))
 }

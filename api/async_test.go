@@ -10,6 +10,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
+	"secbox/tokens"
 )
 
 // queue is a runner.Run that puts every exec into the queue.
@@ -80,4 +81,23 @@ func TestWaitExec(t *testing.T) {
 		f.get("/sandbox/execs/"+running.ExecID+"/wait?timeout_ms="+bad).wants(t, fault.InvalidRequest, "timeout_ms")
 	}
 	f.get("/sandbox/execs/0190aaaa-7c1e-7d35-9a52-0f4f3a1b2c3d/wait").wants(t, fault.UnknownExec)
+}
+
+// TestWaitExecIsBounded: requests that wait have a share of the streams, and no answer for a token that was revoked meanwhile.
+func TestWaitExecIsBounded(t *testing.T) {
+	t.Parallel()
+	f := start(t, func(cfg *api.Config) { cfg.Bounds.StreamsPerToken, cfg.TokenInterval = 1, time.Nanosecond })
+	id, secret := f.token(tokens.Spec{Role: tokens.Auditor})
+	running := f.record(func(r *audit.Record) { r.Status, r.EndedAt, r.ExitCode = audit.Running, time.Time{}, nil })
+	wait := request{path: "/sandbox/execs/" + running.ExecID + "/wait?timeout_ms=1", token: secret}
+	f.runner.waiting = func() {
+		f.do(wait).wants(t, fault.ServerBusy)
+		if r := f.do(request{path: strings.Replace(wait.path, "=1", "=0", 1), token: secret}); r.StatusCode != 200 {
+			t.Errorf("one that does not wait got %d %s", r.StatusCode, r.body)
+		}
+		if _, err := f.tokens.Revoke(t.Context(), id); err != nil {
+			t.Error(err)
+		}
+	}
+	f.do(wait).wants(t, fault.TokenRevoked)
 }

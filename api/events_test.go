@@ -229,7 +229,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	id, ended := f.begin(worker, "listen", "")
 	path := "/sandbox/execs/" + id + "/events"
 	first, second := f.follow(id, worker, ""), f.follow(id, worker, "")
-	if p := f.do(request{path: path, token: worker}).wants(t, fault.ServerBusy); !strings.Contains(p.Detail, "2 streams of events") {
+	if p := f.do(request{path: path, token: worker}).wants(t, fault.ServerBusy); !strings.Contains(p.Detail, "2 streams of events and waits") {
 		t.Errorf("a third one of a token: %s", p.Detail)
 	}
 	third := f.follow(id, auditor, "")

@@ -148,15 +148,20 @@ func (s *Server) stillValid(op contract.Operation, r *http.Request, verified tim
 		if begins {
 			return nil
 		}
-		err := s.checks.Do(r.Context(), call.caller.ID, now, interval, func(ctx context.Context) error {
-			_, err := s.gate.Authenticate(r.WithContext(ctx))
-			return err
-		})
-		if noLongerValid(err) {
-			return err
-		}
-		return nil
+		return s.verifyAgain(r, now, interval)
 	}
+}
+
+// verifyAgain verifies the token of a request as it is now, or was within a time before. Its only errors are those of a token that is no longer valid.
+func (s *Server) verifyAgain(r *http.Request, now time.Time, within time.Duration) error {
+	err := s.checks.Do(r.Context(), callFrom(r.Context()).caller.ID, now, within, func(ctx context.Context) error {
+		_, err := s.gate.Authenticate(r.WithContext(ctx))
+		return err
+	})
+	if noLongerValid(err) {
+		return err
+	}
+	return nil
 }
 
 // transferInterval is how often the token of an upload or download is verified again.

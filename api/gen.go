@@ -12418,7 +12418,7 @@ func (response WaitExec500ApplicationProblemPlusJSONResponse) VisitWaitExecRespo
 }
 
 type WaitExec503ApplicationProblemPlusJSONResponse struct {
-	DatabaseUnavailableApplicationProblemPlusJSONResponse
+	UnavailableApplicationProblemPlusJSONResponse
 }
 
 func (response WaitExec503ApplicationProblemPlusJSONResponse) VisitWaitExecResponse(w http.ResponseWriter) error {

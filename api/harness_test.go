@@ -289,6 +289,8 @@ type fakeRunner struct {
 	store audit.Store
 	run   func(ctx context.Context, req runner.Request) (runner.Result, error)
 
+	waiting func() // called by WaitEnd when it begins to wait; may be nil
+
 	mu       sync.Mutex
 	requests []runner.Request
 	canceled []string
@@ -321,6 +323,9 @@ func (r *fakeRunner) Run(ctx context.Context, req runner.Request) (runner.Result
 func (r *fakeRunner) WaitEnd(ctx context.Context, rec audit.Record) (audit.Record, error) {
 	if rec.Status.Final() {
 		return rec, nil
+	}
+	if r.waiting != nil {
+		r.waiting()
 	}
 	<-ctx.Done()
 	return r.store.Get(context.WithoutCancel(ctx), rec.ExecID)

@@ -149,7 +149,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.Library, view = newBoundedLibrary(cfg.Library, cfg.View, b, downloads)
 	s := &Server{
 		cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads, exports: inflight.NewCount("exports", maxExports, maxExportsPerToken),
-		streams: inflight.NewCount("streams of events", b.Streams, b.StreamsPerToken), closing: make(chan struct{}),
+		streams: inflight.NewCount("streams of events and waits for execs", b.Streams, b.StreamsPerToken), closing: make(chan struct{}),
 	}
 	s.changes = follow.NewChanges(cfg.Changes, stateText)
 	s.close = sync.OnceFunc(func() { close(s.closing) })

@@ -49,8 +49,8 @@ type HTTP struct {
 	MaxMemoryBytes         int64    `yaml:"max_memory_bytes" default:"512 MiB, and room for three tokens" doc:"Bytes of memory for the bodies and answers of all requests at once; further requests get 503 server_busy. 0 is the default."`
 	MaxMemoryBytesPerToken int64    `yaml:"max_memory_bytes_per_token" default:"192 MiB, and room for one body" doc:"Bytes of http.max_memory_bytes that one token may use. 0 is the default."`
 	MaxConnections         int      `yaml:"max_connections" doc:"Connections at once, three quarters of them from one address; further ones are closed at once."`
-	MaxStreams             int      `yaml:"max_streams" doc:"Streams of events at once; further ones get 503 server_busy."`
-	MaxStreamsPerToken     int      `yaml:"max_streams_per_token" doc:"Streams of events of one token at once."`
+	MaxStreams             int      `yaml:"max_streams" doc:"Streams of events, and requests that wait for the end of an exec, at once; further ones get 503 server_busy."`
+	MaxStreamsPerToken     int      `yaml:"max_streams_per_token" doc:"Streams and waiting requests of one token at once."`
 	AllowedHosts           []string `yaml:"allowed_hosts" doc:"Host names that requests may use beside the loopback names and the listening address."`
 	TrustedProxies         []string `yaml:"trusted_proxies" doc:"Addresses or networks of reverse proxies whose X-Forwarded-For is logged. With any of them every request needs a token."`
 }
