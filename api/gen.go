@@ -1074,7 +1074,7 @@ type ExecRequest struct {
 	// "none"}}`; giving both is refused.
 	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
 
-	// Priority Of an asynchronous request: the exec starts before those of a lower priority. Default: `normal`.
+	// Priority Of an asynchronous request: the exec starts before those of the same token that have a lower priority. Default: `normal`.
 	//
 	// Example: normal
 	Priority audit.Priority `json:"priority,omitempty"`
@@ -1766,7 +1766,7 @@ type InvokeRequest struct {
 	// "none"}}`; giving both is refused.
 	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
 
-	// Priority Of an asynchronous request: the exec starts before those of a lower priority. Default: `normal`.
+	// Priority Of an asynchronous request: the exec starts before those of the same token that have a lower priority. Default: `normal`.
 	//
 	// Example: normal
 	Priority audit.Priority `json:"priority,omitempty"`

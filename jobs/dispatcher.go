@@ -59,10 +59,9 @@ type Config struct {
 const (
 	pause      = time.Second // after a job that cannot run now, and between two searches for expired ones
 	expireMost = 100         // jobs taken to be ended at once
-	mostTurns  = 4096        // tokens whose last turns are known
 )
 
-// Dispatcher runs the jobs of the database on this node. Of one priority, the next job is that of the token whose last turn on this node was longest ago.
+// Dispatcher runs the jobs of the database on this node. Tokens take turns; no priority of one token's jobs delays those of another by more than a turn.
 type Dispatcher struct {
 	cfg     Config
 	running sync.WaitGroup
@@ -73,14 +72,13 @@ type Dispatcher struct {
 	looked chan struct{} // closed after the next look for jobs; nil: no one waits for it
 	full   bool          // the last look ended for want of a place
 
-	turns map[string]uint64 // when a token's job was last taken
-	turn  uint64
-	down  bool // the last call of the store failed
+	last string // the token whose job was taken last
+	down bool   // the last call of the store failed
 }
 
 // New makes a Dispatcher.
 func New(cfg Config) *Dispatcher {
-	return &Dispatcher{cfg: cfg, turns: map[string]uint64{}}
+	return &Dispatcher{cfg: cfg}
 }
 
 // Run takes back the jobs that an earlier process of the node took, and then runs jobs until ctx ends. Execs that run then go on: Wait waits for them.
@@ -171,15 +169,15 @@ func (d *Dispatcher) fill(ctx context.Context) error {
 			d.hasLooked(true)
 			return nil
 		}
-		taken, err := d.cfg.Store.Take(ctx, d.cfg.Node, d.choose)
+		taken, err := d.cfg.Store.Take(ctx, d.cfg.Node, d.last, d.cfg.Runner.MayRun)
 		if taken == nil {
+			d.last = ""
 			place.Leave()
 			d.hasLooked(false)
 			return err
 		}
 		place.WorkFor(taken.RequestedBy)
-		d.turn++
-		d.turns[taken.RequestedBy] = d.turn
+		d.last = taken.RequestedBy
 		d.running.Go(func() { d.runOne(context.WithoutCancel(ctx), *taken, place) })
 	}
 	return nil
@@ -197,19 +195,6 @@ func (d *Dispatcher) runOne(ctx context.Context, taken Taken, place Place) {
 	if err := d.cfg.Store.Return(ctx, d.cfg.Node, taken.ExecID); err != nil {
 		d.cfg.Logger.Error("an exec that cannot run now is not given back; the next start of this node does", "exec", taken.ExecID, "error", err)
 	}
-}
-
-// choose returns the token whose turn it is.
-func (d *Dispatcher) choose(tokens []string) (token string, ok bool) {
-	for _, t := range tokens {
-		if d.cfg.Runner.MayRun(t) && (!ok || d.turns[t] < d.turns[token]) {
-			token, ok = t, true
-		}
-	}
-	if len(d.turns) > mostTurns {
-		clear(d.turns)
-	}
-	return token, ok
 }
 
 func (d *Dispatcher) expire(ctx context.Context) error {

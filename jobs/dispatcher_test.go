@@ -30,33 +30,36 @@ type fakes struct {
 
 var errDown = errors.New("down")
 
-func (f *fakes) Take(_ context.Context, _ string, choose func([]string) (string, bool)) (*jobs.Taken, error) {
+func (f *fakes) Take(_ context.Context, _, after string, mayRun func(string) bool) (*jobs.Taken, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.down {
 		return nil, errDown
 	}
-	var tokens []string
-	for _, w := range f.waiting {
-		if !slices.Contains(tokens, w.RequestedBy) {
-			tokens = append(tokens, w.RequestedBy)
+	best := -1
+	for i, w := range f.waiting {
+		f.mu.Unlock()
+		may := mayRun(w.RequestedBy)
+		f.mu.Lock()
+		if may && (best < 0 || turn(w, after) < turn(f.waiting[best], after)) {
+			best = i
 		}
 	}
-	if len(tokens) == 0 {
+	if best < 0 {
 		return nil, nil
 	}
-	slices.Sort(tokens)
-	f.mu.Unlock()
-	token, ok := choose(tokens)
-	f.mu.Lock()
-	for i, w := range f.waiting {
-		if ok && w.RequestedBy == token {
-			f.waiting = slices.Delete(f.waiting, i, i+1)
-			f.taken[w.ExecID] = w
-			return &w, nil
-		}
+	w := f.waiting[best]
+	f.waiting = slices.Delete(f.waiting, best, best+1)
+	f.taken[w.ExecID] = w
+	return &w, nil
+}
+
+// turn orders the tokens after one before the others.
+func turn(w jobs.Taken, after string) string {
+	if w.RequestedBy > after {
+		return "0" + w.RequestedBy
 	}
-	return nil, nil
+	return "1" + w.RequestedBy
 }
 
 func (f *fakes) TakeExpired(context.Context, string, int) ([]string, error) {

@@ -12,9 +12,9 @@ import (
 // a node, which alone starts its exec; audit.Store's Start decides. All methods are safe for concurrent use, and fail with
 // fault.DatabaseUnavailable when the database does not answer.
 type Store interface {
-	// Take takes the oldest job of the token that choose returns, for the highest priority for which it returns one; nil if there is none. choose gets the tokens
-	// that have jobs of one priority, at least one and at most 1,000 in their order, and may be called several times.
-	Take(ctx context.Context, node string, choose func(tokens []string) (token string, ok bool)) (*Taken, error)
+	// Take takes the next job of the first token that mayRun accepts, in the order of the tokens from the one after a given one, round to that one; nil if there
+	// is none. The next job of a token is the oldest of its highest priority.
+	Take(ctx context.Context, node, after string, mayRun func(token string) bool) (*Taken, error)
 
 	// TakeExpired takes at most so many jobs that have waited too long, and returns their execs.
 	TakeExpired(ctx context.Context, node string, most int) ([]string, error)

@@ -251,7 +251,7 @@ func (c *callbacks) Forget(_ context.Context, execID string) error {
 	return nil
 }
 
-// TestAsyncOrder: priorities come first, then tokens take turns, and other requests keep their places.
+// TestAsyncOrder: tokens take turns, of one token priorities come first, and other requests keep their places.
 func TestAsyncOrder(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, async(1), slots(2, 2), each(admission.Share{AtOnce: 2, Queue: 2}))
@@ -263,7 +263,7 @@ func TestAsyncOrder(t *testing.T) {
 	a1, a2, a3 := add("a", ""), add("a", ""), add("a", "")
 	b1 := add("b", audit.Normal)
 	high := add("b", audit.High)
-	want = []string{high, a1, b1, a2, a3, low}
+	want = []string{a1, high, a2, b1, a3, low}
 	f.dispatch()
 	var got []string
 	for range want {
@@ -355,7 +355,7 @@ func TestAsyncRestart(t *testing.T) {
 	running, waiting, taken := f.submit(shell("p", "hold")), f.submit(shell("p", "echo after")), f.submit(shell("p", "echo after", by("z")))
 	stop := f.dispatch()
 	<-f.held
-	if got, err := f.jobs.Take(t.Context(), "n", func([]string) (string, bool) { return "z", true }); err != nil || got == nil || got.ExecID != taken {
+	if got, err := f.jobs.Take(t.Context(), "n", "", func(token string) bool { return token == "z" }); err != nil || got == nil || got.ExecID != taken {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	now, cancel := context.WithCancel(t.Context())

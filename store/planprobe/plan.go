@@ -98,8 +98,8 @@ func Outlines(ctx context.Context, db Database, since, until time.Time, most int
 	return p, nil
 }
 
-// MaxJobBuffers is how many pages PostgreSQL may touch to find the tokens whose jobs wait, or the next job of one, for a few tokens.
-const MaxJobBuffers = 60
+// MaxJobBuffers is how many pages PostgreSQL may touch to find the tokens whose jobs wait, twenty at a time, or the next job of one.
+const MaxJobBuffers = 100
 
 // Activity checks that counts of hours and the slowest execs are read from the index of the newest alone. Both sort what they group.
 func Activity(ctx context.Context, db Database, since, until time.Time, requestedBy string) error {

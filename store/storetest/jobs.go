@@ -42,21 +42,16 @@ func mustEnqueue(t *testing.T, f Fixture, r audit.Record) audit.Record {
 	return r
 }
 
-// first chooses the first token that is not one of these.
-func first(except ...string) func([]string) (string, bool) {
-	return func(tokens []string) (string, bool) {
-		for _, token := range tokens {
-			if !slices.Contains(except, token) {
-				return token, true
-			}
-		}
-		return "", false
-	}
+func anyToken(string) bool { return true }
+
+func mustTake(t *testing.T, s jobs.Store, node string) *jobs.Taken {
+	t.Helper()
+	return mustTakeAfter(t, s, node, "", anyToken)
 }
 
-func mustTake(t *testing.T, s jobs.Store, node string, choose func([]string) (string, bool)) *jobs.Taken {
+func mustTakeAfter(t *testing.T, s jobs.Store, node, after string, mayRun func(string) bool) *jobs.Taken {
 	t.Helper()
-	taken, err := s.Take(t.Context(), node, choose)
+	taken, err := s.Take(t.Context(), node, after, mayRun)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,11 +78,11 @@ func jobRoundTrip(t *testing.T, f Fixture) {
 	if n, oldest, err := f.Jobs().Waiting(t.Context()); err != nil || n != 1 || !oldest.Equal(r.CreatedAt) {
 		t.Errorf("%d wait since %v, %v", n, oldest, err)
 	}
-	taken := mustTake(t, f.Jobs(), "n1", first())
+	taken := mustTake(t, f.Jobs(), "n1")
 	if taken == nil || taken.ExecID != r.ExecID || taken.RequestedBy != "tok" || !taken.ExpiresAt.Equal(farAway) || !bytes.Equal(taken.Sealed, aJob().Sealed) {
 		t.Fatalf("%+v", taken)
 	}
-	if again := mustTake(t, f.Jobs(), "n2", first()); again != nil {
+	if again := mustTake(t, f.Jobs(), "n2"); again != nil {
 		t.Errorf("taken twice: %+v", again)
 	}
 	if n, oldest, err := f.Jobs().Waiting(t.Context()); err != nil || n != 0 || !oldest.IsZero() {
@@ -132,30 +127,22 @@ func jobOrder(t *testing.T, f Fixture) {
 	olderB := mustEnqueue(t, f, waiting("b", audit.Normal, older))
 	highC := mustEnqueue(t, f, waiting("c", audit.High))
 	lowA := mustEnqueue(t, f, waiting("a", audit.Low))
+	lowC := mustEnqueue(t, f, waiting("c", audit.Low, older))
 
 	s := f.Jobs()
-	if none := mustTake(t, s, "n1", func([]string) (string, bool) { return "", false }); none != nil {
-		t.Fatalf("no token was chosen: %+v", none)
-	}
-	var asked [][]string
-	last := func(tokens []string) (string, bool) {
-		asked = append(asked, tokens)
-		return tokens[len(tokens)-1], true
+	if none := mustTakeAfter(t, s, "n1", "", func(string) bool { return false }); none != nil {
+		t.Fatalf("no token may run: %+v", none)
 	}
 	var got []string
-	for _, choose := range []func([]string) (string, bool){last, first("c"), last, last, last} {
-		if taken := mustTake(t, s, "n1", choose); taken != nil {
-			got = append(got, taken.ExecID)
+	last, notB := "", func(token string) bool { return token != "b" }
+	for _, mayRun := range []func(string) bool{anyToken, anyToken, anyToken, anyToken, notB, anyToken, anyToken} {
+		if taken := mustTakeAfter(t, s, "n1", last, mayRun); taken != nil {
+			got, last = append(got, taken.ExecID), taken.RequestedBy
 		}
 	}
-	if want := []string{highC.ExecID, olderB.ExecID, normalB.ExecID, lowB.ExecID, lowA.ExecID}; !slices.Equal(got, want) {
+	// In turns; of a token by priority and age.
+	if want := []string{lowA.ExecID, olderB.ExecID, highC.ExecID, normalB.ExecID, lowC.ExecID, lowB.ExecID}; !slices.Equal(got, want) {
 		t.Errorf("taken %v, want %v", got, want)
-	}
-	if want := [][]string{{"c"}, {"b"}, {"a", "b"}, {"a"}}; fmt.Sprint(asked) != fmt.Sprint(want) {
-		t.Errorf("the tokens were %v, want %v", asked, want)
-	}
-	if taken := mustTake(t, s, "n1", last); taken != nil {
-		t.Errorf("one too many: %+v", taken)
 	}
 }
 
@@ -171,7 +158,7 @@ func jobRace(t *testing.T, f Fixture) {
 	for i := range 6 {
 		all.Go(func() {
 			for range 4 * n {
-				taken, err := f.Jobs().Take(t.Context(), fmt.Sprint("n", i), first())
+				taken, err := f.Jobs().Take(t.Context(), fmt.Sprint("n", i), "", anyToken)
 				if err != nil {
 					t.Error(err)
 				}
@@ -221,7 +208,7 @@ func jobLimits(t *testing.T, f Fixture) {
 		t.Errorf("%s rows, %v: a refused one left something", rows, err)
 	}
 	// One that was taken waits no longer, and takes its bytes all the same.
-	mustTake(t, f.Jobs(), "n1", first())
+	mustTake(t, f.Jobs(), "n1")
 	refused("too large", enqueue("a", 41), "setting sandbox.max_queued_async_mb allows")
 	limits.BytesPerToken = 79
 	refused("too large for the token", enqueue("a", 40), "of this token")
@@ -247,7 +234,7 @@ func jobEnds(t *testing.T, f Fixture) {
 
 	// One that a node runs is ended by that node only.
 	running := mustEnqueue(t, f, waiting("a", audit.Normal))
-	mustTake(t, f.Jobs(), "n1", first())
+	mustTake(t, f.Jobs(), "n1")
 	running.NodeID, running.StartedAt = "n1", base.Add(time.Second)
 	if ok, err := s.Start(t.Context(), running); !ok || err != nil {
 		t.Fatal(ok, err)
@@ -287,7 +274,7 @@ func jobReturned(t *testing.T, f Fixture) {
 		if i == 3 {
 			node = "n2"
 		}
-		mustTake(t, s, node, first())
+		mustTake(t, s, node)
 	}
 	execs[0].NodeID = "n1"
 	if ok, err := f.Audit().Start(t.Context(), execs[0]); !ok || err != nil {
@@ -307,7 +294,7 @@ func jobReturned(t *testing.T, f Fixture) {
 		t.Errorf("%d were returned, %v", n, err)
 	}
 	wantJobs(t, f, "those of a node are returned", 4, 2)
-	if taken := mustTake(t, s, "n3", first()); taken == nil || taken.ExecID != execs[1].ExecID {
+	if taken := mustTake(t, s, "n3"); taken == nil || taken.ExecID != execs[1].ExecID {
 		t.Errorf("%+v, want the oldest, %s", taken, execs[1].ExecID)
 	}
 }
@@ -339,7 +326,7 @@ func jobExpires(t *testing.T, f Fixture) {
 	wantJobs(t, f, "expired", 4, 1)
 }
 
-// jobPlans: of ten thousand jobs, the next one is found as quickly as of ten.
+// jobPlans: of ten thousand jobs of a thousand tokens, the next one is found as quickly as of ten.
 func jobPlans(t *testing.T, f Fixture) {
 	numbers, at, sealed := "SELECT generate_series(1, 10000) AS n", "timestamptz '2026-01-01' + n * interval '1 second'", "'123'::bytea"
 	if f.Kind() == "sqlite" {
@@ -347,17 +334,14 @@ func jobPlans(t *testing.T, f Fixture) {
 		sealed = "x'010203'"
 	}
 	if _, err := f.SQL("INSERT INTO sandbox_exec_jobs (exec_id, rank, requested_by, queued_at, expires_at, size, sealed)" +
-		" SELECT 'e' || n, n % 3, 'token-' || (n % 7), " + at + ", " + at + ", 3, " + sealed + " FROM (" + numbers + ") AS numbers"); err != nil {
+		" SELECT 'e' || n, n % 3, 'token-' || (n % 1000), " + at + ", " + at + ", 3, " + sealed + " FROM (" + numbers + ") AS numbers"); err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := planprobe.Of(t.Context(), f.Database, func() error {
-		_, err := f.Jobs().Take(t.Context(), "n1", func([]string) (string, bool) { return "", false })
-		return err
-	})
+	tokens, err := planprobe.Explained(t.Context(), f.Database, row.JobTokens, []any{"token-77"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	oldest, err := planprobe.Explained(t.Context(), f.Database, row.OldestJob, []any{int64(1), "token-3"})
+	next, err := planprobe.Explained(t.Context(), f.Database, row.NextJob, []any{"token-3"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,13 +355,13 @@ func jobPlans(t *testing.T, f Fixture) {
 	for _, c := range []struct {
 		plan  planprobe.Plan
 		index string
-	}{{tokens, "sandbox_exec_jobs_waiting"}, {oldest, "sandbox_exec_jobs_waiting"}, {expired, "sandbox_exec_jobs_expiry"}} {
+	}{{tokens, "sandbox_exec_jobs_turns"}, {next, "sandbox_exec_jobs_turns"}, {expired, "sandbox_exec_jobs_expiry"}} {
 		if p := c.plan; p.Sorts || p.Scans || !slices.Contains(p.Indexes, c.index) || p.Buffers > planprobe.MaxJobBuffers {
 			t.Errorf("jobs are not found by the index %s:\n%s", c.index, p.Text)
 		}
 	}
 	wantJobs(t, f, "filled", 10_000, 10_000)
-	if taken := mustTake(t, f.Jobs(), "n1", first("token-0")); taken == nil || taken.RequestedBy != "token-1" || taken.ExecID != "e15" {
+	if taken := mustTakeAfter(t, f.Jobs(), "n1", "token-998", anyToken); taken == nil || taken.RequestedBy != "token-999" || taken.ExecID != "e999" {
 		t.Errorf("%+v", taken)
 	}
 }

@@ -110,7 +110,7 @@ func retiring(t *testing.T, f Fixture) {
 	others := in(record(), func(r *audit.Record) { r.NodeID = "n2" })
 	mustOpen(t, log, others)
 	taken := mustEnqueue(t, f, waiting("tok", audit.Normal))
-	if got, err := f.Jobs().Take(t.Context(), "n1", first()); err != nil || got == nil || got.ExecID != taken.ExecID {
+	if got, err := f.Jobs().Take(t.Context(), "n1", "", anyToken); err != nil || got == nil || got.ExecID != taken.ExecID {
 		t.Fatalf("Take = %+v, %v", got, err)
 	}
 	if r, err := s.Retire(t.Context(), "n2", time.Minute); r != nil || err != nil {
@@ -143,7 +143,7 @@ func retiring(t *testing.T, f Fixture) {
 	if events := mustEvents(t, log, running.ExecID); len(events) != 3 || events[2].Kind != audit.EventEnded {
 		t.Errorf("the events: %+v", events)
 	}
-	if got, err := f.Jobs().Take(t.Context(), "n2", first()); err != nil || got == nil || got.ExecID != taken.ExecID {
+	if got, err := f.Jobs().Take(t.Context(), "n2", "", anyToken); err != nil || got == nil || got.ExecID != taken.ExecID {
 		t.Errorf("the job does not wait again: %+v, %v", got, err)
 	}
 	if held, _, err := s.Renew(t.Context(), "n1", 1, time.Hour); held || err != nil {
@@ -291,7 +291,7 @@ func retiringRace(t *testing.T, f Fixture) {
 func retiredStarts(t *testing.T, f Fixture) {
 	mustJoin(t, f, "n1")
 	r := mustEnqueue(t, f, waiting("tok", audit.Normal))
-	if got, err := f.Jobs().Take(t.Context(), "n1", first()); err != nil || got == nil {
+	if got, err := f.Jobs().Take(t.Context(), "n1", "", anyToken); err != nil || got == nil {
 		t.Fatalf("Take = %+v, %v", got, err)
 	}
 	silence(t, f, "n1")

@@ -2,6 +2,7 @@ package row
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"secbox/audit"
@@ -32,14 +33,16 @@ const (
 	countJobs = "SELECT count(*) FILTER (WHERE taken_by = ''), count(*) FILTER (WHERE taken_by = '' AND requested_by = $1), CAST(coalesce(sum(size), 0) AS bigint)," +
 		" CAST(coalesce(sum(size) FILTER (WHERE requested_by = $1), 0) AS bigint) FROM sandbox_exec_jobs"
 
-	// JobTokens finds the tokens with jobs of a rank that wait. It jumps in the index from one to the next.
-	JobTokens = "WITH RECURSIVE heads (token) AS (SELECT (SELECT requested_by FROM sandbox_exec_jobs WHERE taken_by = '' AND rank = $1 ORDER BY requested_by LIMIT 1)" +
-		" UNION ALL SELECT (SELECT j.requested_by FROM sandbox_exec_jobs AS j WHERE j.taken_by = '' AND j.rank = $1 AND j.requested_by > heads.token" +
+	// JobTokens finds the tokens after one whose jobs wait. It jumps in the index from one to the next.
+	JobTokens = "WITH RECURSIVE heads (token) AS (SELECT (SELECT requested_by FROM sandbox_exec_jobs WHERE taken_by = '' AND requested_by > $1 ORDER BY requested_by LIMIT 1)" +
+		" UNION ALL SELECT (SELECT j.requested_by FROM sandbox_exec_jobs AS j WHERE j.taken_by = '' AND j.requested_by > heads.token" +
 		" ORDER BY j.requested_by LIMIT 1) FROM heads WHERE heads.token IS NOT NULL)" +
-		" SELECT token FROM heads WHERE token IS NOT NULL LIMIT 1000"
+		" SELECT token FROM heads WHERE token IS NOT NULL LIMIT 20"
 
-	// OldestJob finds the oldest job of a token and rank that waits.
-	OldestJob = "SELECT exec_id FROM sandbox_exec_jobs WHERE taken_by = '' AND rank = $1 AND requested_by = $2 ORDER BY queued_at, exec_id LIMIT 1"
+	jobTokensPage = 20 // as in JobTokens
+
+	// NextJob finds the job of a token that is next.
+	NextJob = "SELECT exec_id FROM sandbox_exec_jobs WHERE taken_by = '' AND requested_by = $1 ORDER BY rank, queued_at, exec_id LIMIT 1"
 )
 
 // Jobs implements jobs.Store.
@@ -69,31 +72,34 @@ func (db Database) InsertJob(ctx context.Context, run Run, r audit.Record, job a
 }
 
 // raced is how often Take looks again after another node was faster.
-const raced = 3
+const raced = 9
 
 // Take implements jobs.Store.
-func (db Jobs) Take(ctx context.Context, node string, choose func(tokens []string) (string, bool)) (*jobs.Taken, error) {
-	for rank := range ranks {
-		for range raced {
-			tokens, err := All(ctx, db.Query, Value[string], JobTokens, int64(rank))
-			if err != nil {
-				return nil, err
-			}
-			token, ok := "", false
-			if len(tokens) > 0 {
-				token, ok = choose(tokens)
-			}
-			if !ok {
-				break
-			}
-			taken, found, err := One(ctx, db.Write, scanTaken, "UPDATE sandbox_exec_jobs SET taken_by = $3 WHERE taken_by = '' AND exec_id = ("+OldestJob+db.Lock+")"+
-				" RETURNING exec_id, requested_by, expires_at, sealed", int64(rank), token, Text(node))
+func (db Jobs) Take(ctx context.Context, node, after string, mayRun func(token string) bool) (*jobs.Taken, error) {
+	slower, round := 0, after == ""
+	for slower < raced {
+		tokens, err := All(ctx, db.Query, Value[string], JobTokens, after)
+		if err != nil {
+			return nil, err
+		}
+		i := slices.IndexFunc(tokens, mayRun)
+		switch {
+		case i >= 0:
+			taken, found, err := One(ctx, db.Write, scanTaken, "UPDATE sandbox_exec_jobs SET taken_by = $2 WHERE taken_by = '' AND exec_id = ("+NextJob+db.Lock+")"+
+				" RETURNING exec_id, requested_by, expires_at, sealed", tokens[i], Text(node))
 			if err != nil {
 				return nil, err
 			}
 			if found {
 				return &taken, nil
 			}
+			slower++
+		case len(tokens) == jobTokensPage:
+			after = tokens[len(tokens)-1]
+		case round:
+			return nil, nil
+		default:
+			after, round = "", true
 		}
 	}
 	return nil, nil
