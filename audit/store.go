@@ -88,10 +88,13 @@ type JobLimits struct {
 	BytesPerToken   int64 // of one token's
 }
 
-// Check returns fault.QueueFull when the jobs, with a new one, exceed the limits.
-func (l JobLimits) Check(waiting, ofToken int, bytes, bytesOfToken int64) error {
+// Check returns fault.QueueFull when the jobs, with a new one of a size, exceed the limits, and fault.BodyTooLarge when that one does alone.
+func (l JobLimits) Check(size int64, waiting, ofToken int, bytes, bytesOfToken int64) error {
 	var e *fault.Error
 	switch {
+	case size > min(l.BytesPerToken, l.Bytes):
+		return fault.New(fault.BodyTooLarge, "the environment, standard input and inputs of the exec take %d bytes, and those of a token's asynchronous execs may take %d together: send less, run it "+
+			"without Prefer: respond-async, or ask an operator for a higher sandbox.max_queued_async_mb, of which a token has half", size, min(l.BytesPerToken, l.Bytes))
 	case ofToken > l.WaitingPerToken:
 		e = fault.New(fault.QueueFull, "%d asynchronous execs of this token are waiting already; try again later (the setting sandbox.max_queued_per_token raises it)", ofToken-1)
 	case waiting > l.Waiting:

@@ -207,6 +207,9 @@ func jobLimits(t *testing.T, f Fixture) {
 	if rows, err := f.SQL("SELECT count(*) FROM sandbox_execs"); err != nil || rows != "3" {
 		t.Errorf("%s rows, %v: a refused one left something", rows, err)
 	}
+	if err := enqueue("d", 101); !fault.Is(err, fault.BodyTooLarge) || fault.From(err).RetryAfter != 0 {
+		t.Errorf("one that is too large alone: %v", err)
+	}
 	// One that was taken waits no longer, and takes its bytes all the same.
 	mustTake(t, f.Jobs(), "n1")
 	refused("too large", enqueue("a", 41), "setting sandbox.max_queued_async_mb allows")

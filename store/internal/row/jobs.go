@@ -68,7 +68,7 @@ func (db Database) InsertJob(ctx context.Context, run Run, r audit.Record, job a
 	if err != nil {
 		return err
 	}
-	return limits.Check(c.waiting, c.ofToken, c.bytes, c.bytesOfToken)
+	return limits.Check(int64(len(job.Sealed)), c.waiting, c.ofToken, c.bytes, c.bytesOfToken)
 }
 
 // raced is how often Take looks again after another node was faster.
