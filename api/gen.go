@@ -794,6 +794,11 @@ type ExecRecord struct {
 	// Example: c1
 	ConversationID string `json:"conversation_id"`
 
+	// CPUUS Microseconds of CPU time of all its processes, in user and kernel mode. `null` if it was not measured: for an exec that has not ended or whose end was not reported, a command in a user's sandbox, and in records of older versions.
+	//
+	// Example: 5213
+	CPUUS *int64 `json:"cpu_us"`
+
 	// CreatedAt When the record was created.
 	//
 	// Example: 2026-11-21T06:50:31.101120Z
@@ -894,6 +899,11 @@ type ExecRecord struct {
 	//
 	// Example: sha256:5feceb66ffc86f38d952786c6d696c79c2dbc239dd4e91b46729d73a27fb57e9
 	ManifestDigest string `json:"manifest_digest"`
+
+	// MaxRSSBytes The most resident memory that its largest process had, in bytes; those of other processes are not added. `null` like `cpu_us`.
+	//
+	// Example: 4104192
+	MaxRSSBytes *int64 `json:"max_rss_bytes"`
 
 	// NodeID The core-api process that ran it.
 	//

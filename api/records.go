@@ -39,7 +39,7 @@ func execRecord(rec audit.Record, names map[string]string) ExecRecord {
 		ErrorReason: rec.ErrorReason, Detail: rec.Detail, CreatedAt: Timestamp(rec.CreatedAt), StartedAt: timestamp(rec.StartedAt),
 		EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS, ArtifactsPath: rec.ArtifactsPath, ManifestDigest: rec.ManifestDigest,
 		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
-		ArtifactsBytes: rec.ArtifactsBytes, OOMEvents: rec.OOMEvents, NodeID: rec.NodeID, Backend: rec.Backend, Runner: rec.Runner, Warm: rec.Warm, Attached: rec.Attached,
+		ArtifactsBytes: rec.ArtifactsBytes, OOMEvents: rec.OOMEvents, CPUUS: rec.CPUUS, MaxRSSBytes: rec.MaxRSSBytes, NodeID: rec.NodeID, Backend: rec.Backend, Runner: rec.Runner, Warm: rec.Warm, Attached: rec.Attached,
 		RequestedBy: rec.RequestedBy, RequestedByName: names[rec.RequestedBy], RequestDigest: rec.RequestDigest,
 		IdempotencyKey: rec.IdempotencyKey, SettingsDigest: rec.SettingsDigest,
 		ReplayOf: rec.ReplayOf, EnvHMACs: notNil(rec.EnvHMACs), HMACSalt: rec.HMACSalt, StdinHMAC: rec.StdinHMAC, StdinBytes: rec.StdinBytes, InputsKept: rec.InputsKept, Async: rec.Async, Priority: rec.Priority,

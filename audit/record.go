@@ -150,6 +150,8 @@ type Record struct {
 	StderrBytes     int64           `json:"stderr_bytes"`
 	ArtifactsBytes  int64           `json:"artifacts_bytes"`
 	OOMEvents       int64           `json:"oom_events"`
+	CPUUS           *int64          `json:"cpu_us"`        // CPU time of all processes in user and kernel mode, in microseconds; nil: not measured
+	MaxRSSBytes     *int64          `json:"max_rss_bytes"` // most resident memory of the largest process; nil: not measured
 	NodeID          string          `json:"node_id"`
 	Backend         string          `json:"backend"` // "docker"; "none" or BackendRemote for commands of such sandboxes; empty: it ran nowhere, and its sandbox was not known
 	Runner          string          `json:"runner"`  // which of the user's machines; of the backend "remote" only

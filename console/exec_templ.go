@@ -1776,7 +1776,7 @@ func resources(p execPage) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 107, " <p class=\"note\">The record has the time, the bytes written, and how often the kernel killed a process for memory. It has no peak of memory, processes or <code>/tmp</code>, and no CPU time. Files in <code>/tmp</code> count as memory.</p>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 107, " <p class=\"note\">The share of the CPU is the average over the command's time. Memory is the most that one process had; others, and files in <code>/tmp</code>, count towards the limit as well. The record has no peak of processes or of <code>/tmp</code>.</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

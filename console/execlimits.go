@@ -44,24 +44,41 @@ func limitsOf(rec audit.Record) []limit {
 	add(policy.FieldMaxStdoutBytes, "Standard output", rec.StdoutBytes, values.MaxStdoutBytes, ui.Bytes)
 	add(policy.FieldMaxStderrBytes, "Standard error", rec.StderrBytes, values.MaxStderrBytes, ui.Bytes)
 	add(policy.FieldMaxArtifacts, "Artifacts", rec.ArtifactsBytes, values.MaxArtifactsBytesTotal, ui.Bytes)
-	if !slices.Contains(snapshot.NotEnforced, "memory_mb") {
-		l := limit{name: "Memory", used: "within the limit", most: ui.Bytes(values.MemoryMB << 20), share: -1}
+	// measured adds a resource that older records, and those of other sandboxes, have no measurement of.
+	measured := func(field, name string, used *int64, most string, full float64, text func(int64) string) *limit {
+		if slices.Contains(snapshot.NotEnforced, field) {
+			return nil
+		}
+		l := limit{name: name, most: most, share: -1}
 		switch {
 		case !rec.Status.Final():
-			l.used = ""
 		case unknownEnd(rec):
 			l.used = "not known"
-		case rec.OOMEvents > 0:
-			l.used, l.share = "exceeded "+times(rec.OOMEvents), 1
+		case used == nil:
+			l.unmeasured = true
+		default:
+			l.used = text(*used)
+			if full > 0 {
+				l.share = min(float64(*used)/full, 1)
+			}
 		}
 		out = append(out, l)
+		return &out[len(out)-1]
 	}
+	memory := measured("memory_mb", "Memory", rec.MaxRSSBytes, ui.Bytes(values.MemoryMB<<20), float64(values.MemoryMB<<20), func(n int64) string {
+		return ui.Bytes(n) + " in its largest process"
+	})
+	if memory != nil && rec.OOMEvents > 0 {
+		memory.used, memory.share, memory.unmeasured = "exceeded "+times(rec.OOMEvents), 1, false
+	}
+	measured("cpu_cores", "CPU", rec.CPUUS, cores(values.CPUCores), float64(rec.DurationMS)*1000*values.CPUCores, func(us int64) string {
+		return ui.Duration((us+500)/1000) + " of CPU time"
+	})
 	unmeasured := func(field, name, most string) {
 		if !slices.Contains(snapshot.NotEnforced, field) {
 			out = append(out, limit{name: name, most: most, share: -1, unmeasured: true})
 		}
 	}
-	unmeasured("cpu_cores", "CPU", cores(values.CPUCores))
 	unmeasured("pids", "Processes", ui.Count(values.PIDs))
 	if last := len(out) - 1; last >= 0 && out[last].name == "Processes" && rec.ErrorReason == audit.PIDsLimit {
 		out[last].unmeasured, out[last].used, out[last].share = false, "at the limit", 1

@@ -127,6 +127,15 @@ func TestMemoryExceeded(t *testing.T) {
 	says(t, get(t, server+"/console/execs/"+execID(1)), []string{"Memory exceeded 2 times"}, nil)
 }
 
+// TestMeasured: CPU time and memory that are on record, and what share of the limit they are.
+func TestMeasured(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(1)
+	rec := &f.records[0]
+	rec.PolicySnapshot, rec.DurationMS, rec.CPUUS, rec.MaxRSSBytes = defaultPolicy(), 1000, new(int64(250_400)), new(int64(256<<20))
+	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{"Memory 256 MiB in its largest process 1 GiB 25 %", "CPU 250 ms of CPU time 1 core 25 %"}, []string{"CPU not measured"})
+}
+
 // TestUnmeasured: the page says which limits have no measurement, and that processes reached theirs; the timeline says how its times differ.
 func TestUnmeasured(t *testing.T) {
 	t.Parallel()

@@ -61,6 +61,10 @@ func (csvRecords) record(b []byte, r audit.Record) ([]byte, error) {
 			b = appendCell(b, strconv.FormatInt(*f, 10))
 		case *bool:
 			b = strconv.AppendBool(b, *f)
+		case **int64:
+			if *f != nil {
+				b = appendCell(b, strconv.FormatInt(**f, 10))
+			}
 		case **int:
 			if *f != nil {
 				b = appendCell(b, strconv.Itoa(**f))

@@ -22,6 +22,9 @@ func (x *exec) setOutcome(exit engine.Exit, runErr error, c *output.Capture) {
 	} else {
 		code := exit.Code
 		record.ExitCode = &code
+		if exit.StartError == "" {
+			record.CPUUS, record.MaxRSSBytes = new((exit.UserCPU + exit.SystemCPU).Microseconds()), new(exit.MaxRSSBytes)
+		}
 		record.Status, record.ErrorReason, record.Detail = x.verdict(exit)
 	}
 	record.OOMEvents = exit.OOMKills

@@ -260,6 +260,12 @@ func DecodeJob(payload []byte) (Job, error) {
 	return j, nil
 }
 
+// The most that a job can have used: their sums, and products with the units that callers need, do not overflow.
+const (
+	maxCPU = 1 << 49 // microseconds, some 17 years
+	maxRSS = 1 << 40 // KiB, a PiB
+)
+
 // DecodeExit decodes an exit frame's payload and refuses impossible numbers.
 func DecodeExit(payload []byte) (Exit, error) {
 	var e Exit
@@ -267,7 +273,7 @@ func DecodeExit(payload []byte) (Exit, error) {
 		return Exit{}, fmt.Errorf("%w: exit: %w", ErrProtocol, err)
 	}
 	if e.Code < 0 || e.Code > 255 || e.Signal < 0 || e.Signal > 127 || e.StdoutBytes < 0 || e.StderrBytes < 0 ||
-		e.OOMKills < 0 || e.PIDsMax < 0 || e.UserUS < 0 || e.SystemUS < 0 || e.MaxRSSKB < 0 {
+		e.OOMKills < 0 || e.PIDsMax < 0 || e.UserUS < 0 || e.UserUS > maxCPU || e.SystemUS < 0 || e.SystemUS > maxCPU || e.MaxRSSKB < 0 || e.MaxRSSKB > maxRSS {
 		return Exit{}, fmt.Errorf("%w: exit with impossible numbers", ErrProtocol)
 	}
 	return e, nil

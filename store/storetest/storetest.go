@@ -249,6 +249,7 @@ func ended(r audit.Record) audit.Record {
 	r.EndedAt, r.DurationMS = r.CreatedAt.Add(1501*time.Millisecond), 1500
 	r.ManifestDigest, r.StdoutTruncated, r.StderrTruncated = "md", true, true
 	r.StdoutBytes, r.StderrBytes, r.ArtifactsBytes, r.OOMEvents = 1<<40, 2, 3, 4
+	r.CPUUS, r.MaxRSSBytes = new(int64(5)), new(int64(1<<41))
 	r.SHA256Before, r.SHA256After = "absent", "ff00"
 	r.InputsKept = audit.Kept
 	return r

@@ -30,7 +30,7 @@ func read(t testing.TB, name string) []byte {
 var goldens = []string{"sqlite.json", "postgres.json"}
 
 // newer are the columns that the files of testdata do not have, in order.
-var newer = []string{"async", "env_hmacs", "hmac_salt", "inputs_kept", "priority", "replay_of", "span_id", "stdin_bytes", "stdin_hmac", "trace_id"}
+var newer = []string{"async", "cpu_us", "env_hmacs", "hmac_salt", "inputs_kept", "max_rss_bytes", "priority", "replay_of", "span_id", "stdin_bytes", "stdin_hmac", "trace_id"}
 
 func TestCheckAcceptsProofs(t *testing.T) {
 	t.Parallel()

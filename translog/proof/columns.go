@@ -113,6 +113,11 @@ func (c column) equals(field reflect.Value) bool {
 			return string(c) == "null"
 		}
 		return string(c) == strconv.Itoa(*value)
+	case *int64:
+		if value == nil {
+			return string(c) == "null"
+		}
+		return string(c) == strconv.FormatInt(*value, 10)
 	case json.RawMessage:
 		return len(value) == 0 && string(c) == "null" || bytes.Equal(c, value) || sameJSON(json.RawMessage(c), value)
 	}

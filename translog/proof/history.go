@@ -129,7 +129,7 @@ func (h History) checkLists(i int) error {
 var MayChange = map[string]bool{
 	"image_id": true, "status": true, "exit_code": true, "error_reason": true, "detail": true, "started_at": true, "ended_at": true, "duration_ms": true,
 	"artifacts_path": true, "manifest_digest": true, "stdout_truncated": true, "stderr_truncated": true, "stdout_bytes": true, "stderr_bytes": true,
-	"artifacts_bytes": true, "oom_events": true, "node_id": true, "warm": true, "attached": true, "idempotency_key": true, "sha256_before": true, "sha256_after": true, "inputs_kept": true,
+	"artifacts_bytes": true, "oom_events": true, "cpu_us": true, "max_rss_bytes": true, "node_id": true, "warm": true, "attached": true, "idempotency_key": true, "sha256_before": true, "sha256_after": true, "inputs_kept": true,
 }
 
 var mayBeLarge = map[string]bool{"args": true, "env_keys": true, "env_hmacs": true, "inputs": true, "large_lists": true}

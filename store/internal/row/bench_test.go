@@ -44,6 +44,8 @@ func BenchmarkScan(b *testing.B) {
 				*d = values[i].(int64)
 			case **int:
 				*d = new(int(values[i].(int64)))
+			case **int64:
+				*d = new(values[i].(int64))
 			case interface{ Scan(any) error }:
 				if err := d.Scan(values[i]); err != nil {
 					return err

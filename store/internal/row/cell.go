@@ -97,6 +97,15 @@ func (c *cell) set(value any) (ok bool) {
 			*f = new(int(n))
 		}
 		return ok
+	case **int64:
+		if value == nil {
+			return true
+		}
+		n, ok := value.(int64)
+		if ok {
+			*f = &n
+		}
+		return ok
 	case *time.Time:
 		if value == nil {
 			return c.name != "created_at"

@@ -66,6 +66,8 @@ func columns(r *audit.Record) []column {
 		{"stderr_bytes", &r.StderrBytes, onClose},
 		{"artifacts_bytes", &r.ArtifactsBytes, onClose},
 		{"oom_events", &r.OOMEvents, onClose},
+		{"cpu_us", &r.CPUUS, onClose},
+		{"max_rss_bytes", &r.MaxRSSBytes, onClose},
 		{"node_id", &r.NodeID, key | onStart | onClose},
 		{"backend", &r.Backend, 0},
 		{"runner", &r.Runner, key},
@@ -218,6 +220,11 @@ func (c column) value(encodeTime TimeEncoder) any {
 			return nil
 		}
 		return int64(**f)
+	case **int64:
+		if *f == nil {
+			return nil
+		}
+		return **f
 	case *time.Time:
 		if f.IsZero() {
 			return nil

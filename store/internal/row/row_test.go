@@ -52,6 +52,8 @@ func TestEveryValueIsItsColumns(t *testing.T) {
 			field.Set(reflect.ValueOf(map[string]audit.LargeList{"args": {Count: 1}}))
 		case *int:
 			field.Set(reflect.ValueOf(&one))
+		case *int64:
+			field.Set(reflect.ValueOf(new(int64(7))))
 		case bool:
 			field.SetBool(true)
 		case int64:
