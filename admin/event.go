@@ -51,6 +51,7 @@ const (
 	PersonBlocked    Kind = "person_blocked"    // id of the person
 	PersonUnblocked  Kind = "person_unblocked"  // id of the person
 	WebhookSecret    Kind = "webhook_secret"    // id of the token that got a new one
+	WebhookDefault   Kind = "webhook_default"   // id of the token whose default address was changed
 	SkillsRepair     Kind = "skills_repair"     // empty: of all skills
 	SchemaMigrated   Kind = "schema_migrated"   // version of the program
 	LogKeyReplaced   Kind = "log_key_replaced"  // name and hash of the former key of the transparency log
@@ -60,7 +61,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted,
-		ExecsRemoved, RetentionRun, HoldAdded, HoldRemoved, SignedIn, SignedOut, PersonBlocked, PersonUnblocked, WebhookSecret, SkillsRepair, SchemaMigrated, LogKeyReplaced,
+		ExecsRemoved, RetentionRun, HoldAdded, HoldRemoved, SignedIn, SignedOut, PersonBlocked, PersonUnblocked, WebhookSecret, WebhookDefault, SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }
 

@@ -10,12 +10,22 @@ import (
 	"secbox/webhooks"
 )
 
-// checkCallback returns why the caller's request may not have a callback_url.
-func (s *Server) checkCallback(ctx context.Context, url string) error {
-	if url == "" {
-		return nil
-	}
-	return s.cfg.Webhooks.Check(ctx, callFrom(ctx).caller.ID, url)
+// GetWebhookDefault sends the default address of the caller's token.
+func (s *Server) GetWebhookDefault(ctx context.Context, _ GetWebhookDefaultRequestObject) (GetWebhookDefaultResponseObject, error) {
+	url, err := s.cfg.Webhooks.Default(ctx, callFrom(ctx).caller.ID)
+	return GetWebhookDefault200JSONResponse{CallbackURL: withoutQuery(url)}, err
+}
+
+// SetWebhookDefault sets the default address of the caller's token.
+func (s *Server) SetWebhookDefault(ctx context.Context, in SetWebhookDefaultRequestObject) (SetWebhookDefaultResponseObject, error) {
+	err := s.cfg.Webhooks.SetDefault(ctx, callFrom(ctx).caller.ID, in.Body.CallbackURL)
+	return SetWebhookDefault200JSONResponse{CallbackURL: withoutQuery(in.Body.CallbackURL)}, err
+}
+
+// withoutQuery cuts the query from an address, which often has a password.
+func withoutQuery(url string) string {
+	url, _, _ = strings.Cut(url, "?")
+	return url
 }
 
 // NewWebhookSecret makes a secret for the caller's token.
@@ -38,7 +48,7 @@ func (s *Server) GetCallback(ctx context.Context, in GetCallbackRequestObject) (
 	if d == nil {
 		return out, nil
 	}
-	out.URL, _, _ = strings.Cut(d.URL, "?") // a query often is a password
+	out.URL = withoutQuery(d.URL)
 	out.State, out.Attempts, out.NextAt = CallbackState(d.State), int64(d.Attempts), timestamp(d.NextAt)
 	for _, try := range d.Tries {
 		out.Tries = append(out.Tries, CallbackTry{At: Timestamp(try.At), StatusCode: int64(try.Status), Error: try.Error, DurationMS: try.MS})

@@ -60,6 +60,64 @@ func TestCallbackURL(t *testing.T) {
 	f.do(request{method: "POST", path: "/webhooks/secret", token: auditor}).wants(t, fault.Forbidden)
 }
 
+// TestWebhookDefault: execs of a token that name no callback_url are told at its default address, while webhooks.allow has its host.
+func TestWebhookDefault(t *testing.T) {
+	t.Parallel()
+	const url = "https://hooks.example.com/secbox?key=hunter2"
+	var allowed webhooks.Registry
+	f := start(t, func(c *api.Config) { allowed = c.Webhooks.(webhooks.Registry) })
+	id, secret := f.token(tokens.Spec{Role: tokens.Worker})
+	_, other := f.token(tokens.Spec{Role: tokens.Worker})
+	_, auditor := f.token(tokens.Spec{Role: tokens.Auditor})
+	put := func(token, url string) reply {
+		return f.do(request{method: "PUT", path: "/webhooks/default", body: `{"callback_url": "` + url + `"}`, token: token})
+	}
+	calls := func(token, callback string, want string) {
+		t.Helper()
+		for path, body := range map[string]string{"/sandbox/execs": aCommand, "/skills/shell.run/invoke": `"inputs": {"script": "true"}`} {
+			f.do(request{method: "POST", path: path, body: `{"project_id": "demo", ` + callback + body + `}`, token: token})
+			seen := f.runner.seen()
+			if got := seen[len(seen)-1].CallbackURL; got != want {
+				t.Errorf("%s with %q: the runner got %q, want %q", path, callback, got, want)
+			}
+		}
+	}
+	put(secret, url).wants(t, fault.InvalidRequest, "callback_url") // no secret
+	for _, token := range []string{secret, other} {
+		decodeAs[api.WebhookSecret](t, f.do(request{method: "POST", path: "/webhooks/secret", token: token}), 200)
+	}
+	put(secret, "https://other.test/").wants(t, fault.InvalidRequest, "callback_url")
+	put(auditor, url).wants(t, fault.Forbidden)
+	calls(secret, "", "")
+	for range 2 { // the second one changes nothing
+		if got := decodeAs[api.WebhookDefault](t, put(secret, url), 200); got.CallbackURL != "https://hooks.example.com/secbox" {
+			t.Errorf("%+v", got)
+		}
+	}
+	if got := decodeAs[api.WebhookDefault](t, f.do(request{path: "/webhooks/default", token: secret}), 200); got.CallbackURL != "https://hooks.example.com/secbox" {
+		t.Errorf("%+v", got)
+	}
+	calls(secret, "", url)
+	calls(secret, `"callback_url": "https://hooks.example.com/own", `, "https://hooks.example.com/own")
+	calls(secret, `"callback_url": "none", `, "")
+	calls(other, "", "")
+	now := allowed
+	now.Policy.Allow = []string{"elsewhere.example.com"}
+	if _, err := now.Resolve(t.Context(), id, ""); !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "PUT /webhooks/default") {
+		t.Errorf("a host that is no longer allowed: %v", err)
+	}
+	now.Policy.Allow = nil
+	if got, err := now.Resolve(t.Context(), id, ""); got != "" || err != nil {
+		t.Errorf("webhooks are off: %q, %v", got, err)
+	}
+	decodeAs[api.WebhookDefault](t, put(secret, ""), 200)
+	calls(secret, "", "")
+	events, err := f.db.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.WebhookDefault}, nil, 10)
+	if err != nil || len(events) != 2 || events[1].Subject != id || events[1].Actor.ID != id || events[1].Data != `{"host":"hooks.example.com"}` {
+		t.Errorf("%+v, %v", events, err)
+	}
+}
+
 // TestWebhooksAreOff: without webhooks.allow, a callback_url is refused and no secret is made.
 func TestWebhooksAreOff(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecR
 	if err != nil {
 		return nil, s.cfg.Runner.Refuse(ctx, req, err)
 	}
-	if err := s.checkCallback(ctx, req.CallbackURL); err != nil {
+	if req.CallbackURL, err = s.cfg.Webhooks.Resolve(ctx, req.RequestedBy, req.CallbackURL); err != nil {
 		return nil, err
 	}
 	stream := in.Body.Stream

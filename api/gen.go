@@ -1055,7 +1055,8 @@ type ExecRecord struct {
 // ExecRequest One command to run once. An empty string means the same as an absent field.
 type ExecRequest struct {
 	// CallbackURL Where to tell that the exec has ended, by a signed POST with its state (`exec.ended`): an address of a host that the setting `webhooks.allow` has. It is repeated for a day until the
-	// service answers 2xx. The token needs a secret, see `POST /webhooks/secret`.
+	// service answers 2xx. The token needs a secret, see `POST /webhooks/secret`. Without a `callback_url` the exec is told at the token's default address, see
+	// `PUT /webhooks/default`; `none` is nowhere.
 	//
 	//
 	// Example: https://hooks.example.com/secbox
@@ -1753,7 +1754,8 @@ type InputFile struct {
 // InvokeRequest One call of a skill. An empty string means the same as an absent field.
 type InvokeRequest struct {
 	// CallbackURL Where to tell that the exec has ended, by a signed POST with its state (`exec.ended`): an address of a host that the setting `webhooks.allow` has. It is repeated for a day until the
-	// service answers 2xx. The token needs a secret, see `POST /webhooks/secret`.
+	// service answers 2xx. The token needs a secret, see `POST /webhooks/secret`. Without a `callback_url` the exec is told at the token's default address, see
+	// `PUT /webhooks/default`; `none` is nowhere.
 	//
 	//
 	// Example: https://hooks.example.com/secbox
@@ -2937,6 +2939,14 @@ type V1WrittenAnswer struct {
 	Data V1Written `json:"data"`
 }
 
+// WebhookDefault The default address of a token's webhooks.
+type WebhookDefault struct {
+	// CallbackURL An address as `callback_url` of `POST /sandbox/execs`; empty for none.
+	//
+	// Example: https://hooks.example.com/secbox
+	CallbackURL string `json:"callback_url"`
+}
+
 // WebhookSecret A new secret of a token.
 type WebhookSecret struct {
 	// PreviousValidUntil Until then, webhooks are signed with the secret before it, too, if there was one.
@@ -3712,6 +3722,9 @@ type UploadSkillMultipartRequestBody = V1Upload
 // ExecuteInSkillJSONRequestBody defines body for ExecuteInSkill for application/json ContentType.
 type ExecuteInSkillJSONRequestBody = ExecuteInSkillJSONBody
 
+// SetWebhookDefaultJSONRequestBody defines body for SetWebhookDefault for application/json ContentType.
+type SetWebhookDefaultJSONRequestBody = WebhookDefault
+
 // Getter for additional properties for ExecMeta. Returns the specified
 // element and whether it was found
 func (a ExecMeta) Get(fieldName string) (value interface{}, found bool) {
@@ -4042,6 +4055,12 @@ type ServerInterface interface {
 	// SyncSkill Update a user's skill to the agent's baseline
 	// (POST /v1/skills/{userId}/{agentId}/{skillId}/sync)
 	SyncSkill(ctx echo.Context, userID V1UserID, agentID V1AgentID, skillID V1SkillID, params SyncSkillParams) error
+	// GetWebhookDefault The default address of the caller's webhooks
+	// (GET /webhooks/default)
+	GetWebhookDefault(ctx echo.Context) error
+	// SetWebhookDefault Set the default address of the caller's webhooks
+	// (PUT /webhooks/default)
+	SetWebhookDefault(ctx echo.Context) error
 	// NewWebhookSecret Make the secret that signs the caller's webhooks
 	// (POST /webhooks/secret)
 	NewWebhookSecret(ctx echo.Context) error
@@ -6492,6 +6511,24 @@ func (w *ServerInterfaceWrapper) SyncSkill(ctx echo.Context) error {
 	return err
 }
 
+// GetWebhookDefault converts echo context to params.
+func (w *ServerInterfaceWrapper) GetWebhookDefault(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetWebhookDefault(ctx)
+	return err
+}
+
+// SetWebhookDefault converts echo context to params.
+func (w *ServerInterfaceWrapper) SetWebhookDefault(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SetWebhookDefault(ctx)
+	return err
+}
+
 // NewWebhookSecret converts echo context to params.
 func (w *ServerInterfaceWrapper) NewWebhookSecret(ctx echo.Context) error {
 	var err error
@@ -6554,6 +6591,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id", wrapper.GetExec, options.OperationMiddlewares["getExec"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/callback", wrapper.GetCallback, options.OperationMiddlewares["getCallback"]...)
 	router.POST(options.BaseURL+"/webhooks/secret", wrapper.NewWebhookSecret, options.OperationMiddlewares["newWebhookSecret"]...)
+	router.GET(options.BaseURL+"/webhooks/default", wrapper.GetWebhookDefault, options.OperationMiddlewares["getWebhookDefault"]...)
+	router.PUT(options.BaseURL+"/webhooks/default", wrapper.SetWebhookDefault, options.OperationMiddlewares["setWebhookDefault"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/wait", wrapper.WaitExec, options.OperationMiddlewares["waitExec"]...)
 	router.GET(options.BaseURL+"/sandbox/stats", wrapper.ExecStats, options.OperationMiddlewares["execStats"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/inputs", wrapper.ListInputs, options.OperationMiddlewares["listInputs"]...)
@@ -18333,6 +18372,247 @@ func (response SyncSkill507JSONResponse) VisitSyncSkillResponse(w http.ResponseW
 	return err
 }
 
+type GetWebhookDefaultRequestObject struct {
+}
+
+type GetWebhookDefaultResponseObject interface {
+	VisitGetWebhookDefaultResponse(w http.ResponseWriter) error
+}
+
+type GetWebhookDefault200JSONResponse WebhookDefault
+
+func (response GetWebhookDefault200JSONResponse) VisitGetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetWebhookDefault401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response GetWebhookDefault401ApplicationProblemPlusJSONResponse) VisitGetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetWebhookDefault403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response GetWebhookDefault403ApplicationProblemPlusJSONResponse) VisitGetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetWebhookDefault500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response GetWebhookDefault500ApplicationProblemPlusJSONResponse) VisitGetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetWebhookDefault503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response GetWebhookDefault503ApplicationProblemPlusJSONResponse) VisitGetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetWebhookDefaultRequestObject struct {
+	Body *SetWebhookDefaultJSONRequestBody
+}
+
+type SetWebhookDefaultResponseObject interface {
+	VisitSetWebhookDefaultResponse(w http.ResponseWriter) error
+}
+
+type SetWebhookDefault200JSONResponse WebhookDefault
+
+func (response SetWebhookDefault200JSONResponse) VisitSetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetWebhookDefault400ApplicationProblemPlusJSONResponse struct {
+	BadRequestApplicationProblemPlusJSONResponse
+}
+
+func (response SetWebhookDefault400ApplicationProblemPlusJSONResponse) VisitSetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(400)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetWebhookDefault401ApplicationProblemPlusJSONResponse struct {
+	UnauthorizedApplicationProblemPlusJSONResponse
+}
+
+func (response SetWebhookDefault401ApplicationProblemPlusJSONResponse) VisitSetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.WWWAuthenticate != nil {
+		w.Header().Set("WWW-Authenticate", fmt.Sprint(*response.Headers.WWWAuthenticate))
+	}
+	w.WriteHeader(401)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetWebhookDefault403ApplicationProblemPlusJSONResponse struct {
+	ForbiddenApplicationProblemPlusJSONResponse
+}
+
+func (response SetWebhookDefault403ApplicationProblemPlusJSONResponse) VisitSetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetWebhookDefault408ApplicationProblemPlusJSONResponse struct {
+	TooSlowApplicationProblemPlusJSONResponse
+}
+
+func (response SetWebhookDefault408ApplicationProblemPlusJSONResponse) VisitSetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(408)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetWebhookDefault413ApplicationProblemPlusJSONResponse struct {
+	TooLargeApplicationProblemPlusJSONResponse
+}
+
+func (response SetWebhookDefault413ApplicationProblemPlusJSONResponse) VisitSetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(413)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetWebhookDefault415ApplicationProblemPlusJSONResponse struct {
+	UnsupportedMediaApplicationProblemPlusJSONResponse
+}
+
+func (response SetWebhookDefault415ApplicationProblemPlusJSONResponse) VisitSetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetWebhookDefault500ApplicationProblemPlusJSONResponse struct {
+	InternalApplicationProblemPlusJSONResponse
+}
+
+func (response SetWebhookDefault500ApplicationProblemPlusJSONResponse) VisitSetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(500)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetWebhookDefault503ApplicationProblemPlusJSONResponse struct {
+	DatabaseUnavailableApplicationProblemPlusJSONResponse
+}
+
+func (response SetWebhookDefault503ApplicationProblemPlusJSONResponse) VisitSetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type NewWebhookSecretRequestObject struct {
 }
 
@@ -18658,6 +18938,12 @@ type StrictServerInterface interface {
 	// SyncSkill Update a user's skill to the agent's baseline
 	// (POST /v1/skills/{userId}/{agentId}/{skillId}/sync)
 	SyncSkill(ctx context.Context, request SyncSkillRequestObject) (SyncSkillResponseObject, error)
+	// GetWebhookDefault The default address of the caller's webhooks
+	// (GET /webhooks/default)
+	GetWebhookDefault(ctx context.Context, request GetWebhookDefaultRequestObject) (GetWebhookDefaultResponseObject, error)
+	// SetWebhookDefault Set the default address of the caller's webhooks
+	// (PUT /webhooks/default)
+	SetWebhookDefault(ctx context.Context, request SetWebhookDefaultRequestObject) (SetWebhookDefaultResponseObject, error)
 	// NewWebhookSecret Make the secret that signs the caller's webhooks
 	// (POST /webhooks/secret)
 	NewWebhookSecret(ctx context.Context, request NewWebhookSecretRequestObject) (NewWebhookSecretResponseObject, error)
@@ -20739,6 +21025,75 @@ func (sh *strictHandler) SyncSkill(ctx echo.Context, userID V1UserID, agentID V1
 		return err
 	} else if validResponse, ok := response.(SyncSkillResponseObject); ok {
 		return validResponse.VisitSyncSkillResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetWebhookDefault operation middleware
+func (sh *strictHandler) GetWebhookDefault(ctx echo.Context) error {
+	var request GetWebhookDefaultRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetWebhookDefault(ctx.Request().Context(), request.(GetWebhookDefaultRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetWebhookDefault")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetWebhookDefaultResponseObject); ok {
+		return validResponse.VisitGetWebhookDefaultResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SetWebhookDefault operation middleware
+func (sh *strictHandler) SetWebhookDefault(ctx echo.Context) error {
+	var request SetWebhookDefaultRequestObject
+
+	var body SetWebhookDefaultJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SetWebhookDefault(ctx.Request().Context(), request.(SetWebhookDefaultRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SetWebhookDefault")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SetWebhookDefaultResponseObject); ok {
+		return validResponse.VisitSetWebhookDefaultResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -23,7 +23,7 @@ func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (
 			Inputs: req.Files, RequestedBy: req.RequestedBy, Digest: req.Digest,
 		}, err)
 	}
-	if err := s.checkCallback(ctx, req.CallbackURL); err != nil {
+	if req.CallbackURL, err = s.cfg.Webhooks.Resolve(ctx, req.RequestedBy, req.CallbackURL); err != nil {
 		return nil, err
 	}
 	stream := in.Body.Stream

@@ -60,8 +60,12 @@ type Runner interface {
 
 // Webhooks has the callbacks of execs; see webhooks.Registry.
 type Webhooks interface {
-	// Check returns fault.InvalidRequest if a request of a token may not have this callback_url.
-	Check(ctx context.Context, requestedBy, url string) error
+	// Resolve returns where the exec of a request with a callback_url, or with none, is told; empty for nowhere. fault.InvalidRequest if it may not be told there.
+	Resolve(ctx context.Context, requestedBy, url string) (string, error)
+
+	// SetDefault sets the default address of a token, or removes it if it is empty; Default returns it.
+	SetDefault(ctx context.Context, requestedBy, url string) error
+	Default(ctx context.Context, requestedBy string) (string, error)
 
 	// NewSecret makes the secret that signs the webhooks of a token. fault.InvalidRequest while webhooks are off.
 	NewSecret(ctx context.Context, requestedBy string) (string, error)

@@ -82,7 +82,7 @@ func eventRowsOf(v *visit, events []admin.Event) ([]eventRow, error) {
 func subjectPage(e admin.Event, role tokens.Role) (ui.Address, bool) {
 	switch e.Kind {
 	case admin.TokenCreated, admin.TokenRevoked, admin.DownloadsOmitted, admin.ExportsOmitted, admin.SignedIn, admin.SignedOut,
-		admin.PersonBlocked, admin.PersonUnblocked, admin.WebhookSecret:
+		admin.PersonBlocked, admin.PersonUnblocked, admin.WebhookSecret, admin.WebhookDefault:
 		return callerPage(e.Subject, role), e.Subject != ""
 	case admin.Download:
 		return ui.Link("execs", e.Subject), e.Subject != ""

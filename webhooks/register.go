@@ -14,8 +14,30 @@ type Registry struct {
 	Limits  Limits
 }
 
-// Check returns why a request of a token may not have a callback_url.
-func (r Registry) Check(ctx context.Context, requestedBy, url string) error {
+// NoCallback is the callback_url of a request whose exec is told nowhere, although its token has a default address.
+const NoCallback = "none"
+
+// Resolve returns where the exec of a request is told: the callback_url of the request, else the default address of its token; empty for nowhere. Its error is
+// why there may be no webhook.
+func (r Registry) Resolve(ctx context.Context, requestedBy, url string) (string, error) {
+	switch {
+	case url == NoCallback, url == "" && !r.Policy.On():
+		return "", nil
+	case url != "":
+		return url, r.check(ctx, requestedBy, url)
+	}
+	url, err := r.Store.Default(ctx, requestedBy)
+	if err != nil || url == "" {
+		return "", err
+	}
+	if _, err := r.Policy.Check(url); err != nil {
+		return "", fault.BadField("callback_url", "is missing, and the token's default address is refused now: %s; set another one with PUT /webhooks/default, or send %q", fault.From(err).Message, NoCallback)
+	}
+	return url, nil
+}
+
+// check returns why a token may not use an address.
+func (r Registry) check(ctx context.Context, requestedBy, url string) error {
 	if _, err := r.Policy.Check(url); err != nil {
 		return err
 	}
@@ -24,6 +46,26 @@ func (r Registry) Check(ctx context.Context, requestedBy, url string) error {
 		err = fault.BadField("callback_url", "needs a secret that signs the webhook; make one with POST /webhooks/secret")
 	}
 	return err
+}
+
+// SetDefault sets the default address of a token, or removes it if it is empty.
+func (r Registry) SetDefault(ctx context.Context, requestedBy, url string) error {
+	if url == "" {
+		return r.Store.SetDefault(ctx, requestedBy, "", "")
+	}
+	if err := r.check(ctx, requestedBy, url); err != nil {
+		return err
+	}
+	host, err := r.Policy.Check(url)
+	if err != nil {
+		return err
+	}
+	return r.Store.SetDefault(ctx, requestedBy, url, host)
+}
+
+// Default returns the default address of a token; empty if it has none.
+func (r Registry) Default(ctx context.Context, requestedBy string) (string, error) {
+	return r.Store.Default(ctx, requestedBy)
 }
 
 // NewSecret makes a secret for a token and returns it. It is not shown again. fault.InvalidRequest while webhooks are off.

@@ -79,4 +79,10 @@ type Store interface {
 
 	// Secrets returns the sealed secrets of a token that are valid, the newest first.
 	Secrets(ctx context.Context, requestedBy string) ([][]byte, error)
+
+	// SetDefault stores the default address of a token that has a secret, with its administrative event, which names the host only. An empty address removes it.
+	SetDefault(ctx context.Context, requestedBy, url, host string) error
+
+	// Default returns the default address of a token; empty if it has none.
+	Default(ctx context.Context, requestedBy string) (string, error)
 }

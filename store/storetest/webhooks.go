@@ -330,6 +330,17 @@ func webhookSecrets(t *testing.T, f Fixture) {
 	want("the second", "tok", "two", "one")
 	set("three", -time.Second)
 	want("the third, and none before it", "tok", "three")
+	for _, c := range []struct{ token, url, want string }{{"nobody", "https://a.example/", ""}, {"tok", "https://a.example/?key=1", "https://a.example/?key=1"}, {"other", "", ""}, {"tok", "", ""}} {
+		if err := f.Webhooks().SetDefault(t.Context(), c.token, c.url, "a.example"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.Webhooks().Default(t.Context(), c.token); got != c.want || err != nil {
+			t.Errorf("the default of %s is %q, %v; want %q", c.token, got, err, c.want)
+		}
+	}
+	if events := adminEvents(t, f.AdminEvents(), admin.Filter{Kind: admin.WebhookDefault}); len(events) != 2 {
+		t.Errorf("%+v", events)
+	}
 	events := adminEvents(t, f.AdminEvents(), admin.Filter{Kind: admin.WebhookSecret})
 	if len(events) != 3 || events[0].Subject != "tok" || events[0].Actor.ID != "alice" || strings.Contains(events[0].Data, "one") {
 		t.Errorf("%+v", events)

@@ -120,3 +120,18 @@ func (db Webhooks) Secrets(ctx context.Context, requestedBy string) ([][]byte, e
 	return All(ctx, db.Query, Value[[]byte], "SELECT sealed FROM (SELECT 1 AS n, sealed FROM webhook_secrets WHERE requested_by = $1"+
 		" UNION ALL SELECT 2, previous FROM webhook_secrets WHERE requested_by = $1 AND previous IS NOT NULL AND previous_until > "+now+") AS s ORDER BY n", args...)
 }
+
+// SetDefault implements webhooks.Store.
+func (db Webhooks) SetDefault(ctx context.Context, requestedBy, url, host string) error {
+	e, err := admin.New(ctx, admin.WebhookDefault, requestedBy, map[string]string{"host": host})
+	if err != nil {
+		return err
+	}
+	return db.Recorded(ctx, nil, e, "UPDATE webhook_secrets SET callback_url = $2 WHERE requested_by = $1 AND callback_url <> $2 RETURNING requested_by", Text(requestedBy), Text(url))
+}
+
+// Default implements webhooks.Store.
+func (db Webhooks) Default(ctx context.Context, requestedBy string) (string, error) {
+	url, _, err := One(ctx, db.Query, Value[string], "SELECT callback_url FROM webhook_secrets WHERE requested_by = $1", Text(requestedBy))
+	return url, err
+}
