@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"strings"
 	"time"
 
 	"secbox/audit"
@@ -13,19 +12,13 @@ import (
 // GetWebhookDefault sends the default address of the caller's token.
 func (s *Server) GetWebhookDefault(ctx context.Context, _ GetWebhookDefaultRequestObject) (GetWebhookDefaultResponseObject, error) {
 	url, err := s.cfg.Webhooks.Default(ctx, callFrom(ctx).caller.ID)
-	return GetWebhookDefault200JSONResponse{CallbackURL: withoutQuery(url)}, err
+	return GetWebhookDefault200JSONResponse{CallbackURL: webhooks.WithoutQuery(url)}, err
 }
 
 // SetWebhookDefault sets the default address of the caller's token.
 func (s *Server) SetWebhookDefault(ctx context.Context, in SetWebhookDefaultRequestObject) (SetWebhookDefaultResponseObject, error) {
 	err := s.cfg.Webhooks.SetDefault(ctx, callFrom(ctx).caller.ID, in.Body.CallbackURL)
-	return SetWebhookDefault200JSONResponse{CallbackURL: withoutQuery(in.Body.CallbackURL)}, err
-}
-
-// withoutQuery cuts the query from an address, which often has a password.
-func withoutQuery(url string) string {
-	url, _, _ = strings.Cut(url, "?")
-	return url
+	return SetWebhookDefault200JSONResponse{CallbackURL: webhooks.WithoutQuery(in.Body.CallbackURL)}, err
 }
 
 // NewWebhookSecret makes a secret for the caller's token.
@@ -48,7 +41,7 @@ func (s *Server) GetCallback(ctx context.Context, in GetCallbackRequestObject) (
 	if d == nil {
 		return out, nil
 	}
-	out.URL = withoutQuery(d.URL)
+	out.URL = webhooks.WithoutQuery(d.URL)
 	out.State, out.Attempts, out.NextAt = CallbackState(d.State), int64(d.Attempts), timestamp(d.NextAt)
 	for _, try := range d.Tries {
 		out.Tries = append(out.Tries, CallbackTry{At: Timestamp(try.At), StatusCode: int64(try.Status), Error: try.Error, DurationMS: try.MS})

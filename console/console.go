@@ -19,11 +19,12 @@ import (
 
 // Config is what a Console shows. All fields but SignOn, Logger and Now are required.
 type Config struct {
-	Execs  Execs
-	Events Events
-	Runner Runner
-	Live   *follow.Execs // those of Runner
-	Proofs Proofs
+	Execs     Execs
+	Events    Events
+	Callbacks Callbacks
+	Runner    Runner
+	Live      *follow.Execs // those of Runner
+	Proofs    Proofs
 
 	Replayer Replayer
 

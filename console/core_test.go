@@ -136,7 +136,7 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	t.Cleanup(func() { stop(); <-ended }) // before the database is closed
 	pages, err := console.New(console.Config{
 		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads, Activity: activity, Commands: history},
-		Events: history, Runner: runs, Live: live, Replayer: replayer, Proofs: evidence, Nodes: db.Nodes(), Health: newFake(), Pool: newFake(), Runners: newFake(),
+		Events: history, Callbacks: db.Webhooks(), Runner: runs, Live: live, Replayer: replayer, Proofs: evidence, Nodes: db.Nodes(), Health: newFake(), Pool: newFake(), Runners: newFake(),
 		Registry: struct{ console.Registry }{}, AdminEvents: db.AdminEvents(), Holds: visible.Holds{Store: db.Retention()}, Retention: retention.New(retention.Config{Store: db.Retention(), RecordDays: 30}),
 		Sessions: signIns, SignOn: provider, Tokens: c.tokens, Version: "test", Logger: quiet,
 		Now: func() time.Time { return time.Now().Add(time.Duration(c.later.Load())) },

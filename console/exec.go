@@ -13,6 +13,7 @@ import (
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/retention"
+	"secbox/webhooks"
 )
 
 // execPage is what is known of one exec.
@@ -30,7 +31,8 @@ type execPage struct {
 	skill     skillPart
 	replay    replayPart
 	proof     proofState
-	holds     []retention.Hold // that keep it, for those who may know of holds
+	callback  *webhooks.Delivery // nil: none
+	holds     []retention.Hold   // that keep it, for those who may know of holds
 	mayHold   bool
 	before    string // the exec before in the project; empty: none
 	after     string
@@ -56,6 +58,9 @@ func (c *Console) exec(v *visit) (ui.Page, error) {
 	}
 	p.token = tokenName(names, rec.RequestedBy)
 	if p.events, err = c.cfg.Events.Events(v.ctx(), rec.ExecID); err != nil {
+		return ui.Page{}, err
+	}
+	if p.callback, err = c.cfg.Callbacks.Delivery(v.ctx(), rec.ExecID); err != nil {
 		return ui.Page{}, err
 	}
 	removed, err := c.cfg.Execs.ArtifactsRemoved(v.ctx(), rec.ExecID)

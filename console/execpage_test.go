@@ -19,6 +19,7 @@ import (
 	"secbox/replay"
 	"secbox/retention"
 	"secbox/tokens"
+	"secbox/webhooks"
 )
 
 // tags are the elements of a page, and all space.
@@ -134,6 +135,20 @@ func TestMeasured(t *testing.T) {
 	rec := &f.records[0]
 	rec.PolicySnapshot, rec.DurationMS, rec.CPUUS, rec.MaxRSSBytes = defaultPolicy(), 1000, new(int64(250_400)), new(int64(256<<20))
 	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{"Memory 256 MiB in its largest process 1 GiB 25 %", "CPU 250 ms of CPU time 1 core 25 %"}, []string{"CPU not measured"})
+}
+
+// TestWebhookOfExec: the page has the address without its query, the state and what each try got.
+func TestWebhookOfExec(t *testing.T) {
+	t.Parallel()
+	f := fullApp()
+	server := f.serve(t)
+	says(t, get(t, server+"/console/execs/"+execID(2)),
+		[]string{"Webhook Address https://hooks.example.com/secbox State due: it is repeated", "Next try", "Tries 3", "500 Internal Server Error 12 ms", `<b>no answer</b>`, "15.0 s"}, []string{"hunter2"})
+	says(t, get(t, server+"/console/execs/"+execID(4)), nil, []string{"Webhook"})
+	for state, want := range map[webhooks.State]string{webhooks.Open: "waits for the end", webhooks.Delivered: "delivered", webhooks.Failed: "no try is left"} {
+		f.callback.State = state
+		says(t, get(t, server+"/console/execs/"+execID(2)), []string{want}, []string{"Next try"})
+	}
 }
 
 // TestUnmeasured: the page says which limits have no measurement, and that processes reached theirs; the timeline says how its times differ.

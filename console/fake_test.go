@@ -26,6 +26,7 @@ import (
 	"secbox/sessions"
 	"secbox/tokens"
 	"secbox/translog"
+	"secbox/webhooks"
 )
 
 // fakeApp implements what a Console asks, with content of a test.
@@ -37,6 +38,7 @@ type fakeApp struct {
 	notKept  runner.ArtifactList // without Items
 	content  map[string]string   // of files, by path
 	replayer fakeReplayer
+	callback *webhooks.Delivery // of execID(2)
 	caller   tokens.Token
 	prove    error
 	standing translog.Standing
@@ -80,7 +82,7 @@ func newFake() *fakeApp {
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Runner: f, Live: follow.New(f, followed{f}), Proofs: f, Replayer: &f.replayer, Nodes: fakeNodes{f}, Health: f, Pool: f, Runners: f, AdminEvents: fakeAdminEvents{f}, Registry: &f.skills.published, Holds: f.holds(), Retention: fakeRetention{f}, Sessions: f.sessions, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
+	pages, err := console.New(console.Config{Execs: f, Events: f, Callbacks: f, Runner: f, Live: follow.New(f, followed{f}), Proofs: f, Replayer: &f.replayer, Nodes: fakeNodes{f}, Health: f, Pool: f, Runners: f, AdminEvents: fakeAdminEvents{f}, Registry: &f.skills.published, Holds: f.holds(), Retention: fakeRetention{f}, Sessions: f.sessions, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,6 +93,16 @@ func (f *fakeApp) serve(t *testing.T) string {
 	})
 	return server.URL
 }
+
+// Delivery implements console.Callbacks.
+func (f *fakeApp) Delivery(_ context.Context, execID string) (*webhooks.Delivery, error) {
+	if execID != execID2 {
+		return nil, nil
+	}
+	return f.callback, nil
+}
+
+var execID2 = execID(2)
 
 // openDoor lets everything pass.
 type openDoor struct{ app *fakeApp }

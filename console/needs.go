@@ -22,6 +22,7 @@ import (
 	"secbox/sessions"
 	"secbox/tokens"
 	"secbox/translog"
+	"secbox/webhooks"
 )
 
 // All interfaces are safe for concurrent use, and their errors carry a fault code.
@@ -133,6 +134,12 @@ type Execs interface {
 	ArtifactsRemoved(ctx context.Context, execIDs ...string) (map[string]time.Time, error)
 	UnlessRemoved(ctx context.Context, rec audit.Record, err error) error
 	RecordDownload(ctx context.Context, caller tokens.Token, rec audit.Record, what, path string) error
+}
+
+// Callbacks has the webhooks of execs; see webhooks.Store.
+type Callbacks interface {
+	// Delivery returns that of an exec; nil if it has none.
+	Delivery(ctx context.Context, execID string) (*webhooks.Delivery, error)
 }
 
 // Events has the history of each exec; see audit.Log.

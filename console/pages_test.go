@@ -19,6 +19,7 @@ import (
 	"secbox/runner"
 	"secbox/sandbox/remote"
 	"secbox/tokens"
+	"secbox/webhooks"
 )
 
 // pagesUnderTest has an address of every page; each is checked for accessibility in light and dark, for valid HTML and for hostile content. A
@@ -140,6 +141,9 @@ func fullApp() *fakeApp {
 		{What: "stdout", Equal: replay.No, First: strings.Repeat("a", 64), Second: strings.Repeat("b", 64), Why: "they wrote something else"},
 		{What: "work", Equal: replay.Unknown, Why: "its former state is not kept"},
 	}
+	f.callback = &webhooks.Delivery{State: webhooks.Due, URL: "https://hooks.example.com/secbox?key=hunter2", Attempts: 3, NextAt: clock.Add(time.Minute), Tries: []webhooks.Try{
+		{At: clock, Status: 500, MS: 12}, {At: clock.Add(time.Second), Error: `<b>no answer</b>\u202e`, MS: 15_000},
+	}}
 	f.addFile("report.html", "<h1>Report</h1>")
 	f.addFile("plots/one.png", onePixel)
 	f.addFile("data.bin", "\x00\x01")

@@ -281,6 +281,7 @@ func TestNothingInline(t *testing.T) {
 		if page.name == "signed out" {
 			body = strings.Replace(body, `<a class="button main" href="https://idp.example/logout">`, "", 1) // loads nothing
 		}
+		body = strings.Replace(body, "https://hooks.example.com/secbox", "", 1) // the text of a webhook's address
 		for _, bad := range []string{"<style", " style=", "<script>", " onclick", " onload", "javascript:", "hx-on", "http://", "https://"} {
 			if strings.Contains(body, bad) {
 				t.Errorf("%s has %q", page.name, bad)

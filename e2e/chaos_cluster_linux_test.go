@@ -35,6 +35,7 @@ type chaosCluster struct {
 	database string // its name
 	shared   string // has the keys, and the workspace
 	away     *netns
+	hooks    *chaosHooks
 	nodes    []*chaosNode
 }
 
@@ -58,7 +59,7 @@ type chaosNode struct {
 func newChaosCluster(t *testing.T, cpus float64) *chaosCluster {
 	t.Helper()
 	needRoot(t)
-	c := &chaosCluster{t: t, postgres: pgtest.New(t), shared: t.TempDir(), away: newNetns(t)}
+	c := &chaosCluster{t: t, postgres: pgtest.New(t), shared: t.TempDir(), away: newNetns(t), hooks: newChaosHooks(t)}
 	database, err := url.Parse(c.postgres.Database(t))
 	if err != nil {
 		t.Fatal(err)
@@ -113,6 +114,7 @@ func (n *chaosNode) start() {
 		fmt.Sprintf("CORE_API_NODE_LEASE_SECONDS=%d", int(chaosLease.Seconds())), "CORE_API_NODE_ADDRESS="+n.url(),
 		"CORE_API_SANDBOX_MAX_CONCURRENT_EXECS=4", "CORE_API_POOL_MAX=2", "CORE_API_POOL_READY=1",
 	)
+	n.cmd.Env = append(n.cmd.Env, n.c.hooks.environ()...)
 	if n.share != nil { // no control group may have more than the one above it
 		cores := strconv.FormatFloat(n.share.cpus, 'f', -1, 64)
 		n.cmd.Env = append(n.cmd.Env, "CORE_API_SANDBOX_POLICY_CPU_CORES="+cores, "CORE_API_SANDBOX_POLICY_CEILING_CPU_CORES="+cores)

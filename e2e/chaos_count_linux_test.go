@@ -84,6 +84,7 @@ func (l *chaosLoad) count() {
 	t := l.c.t
 	t.Helper()
 	rows := l.rows()
+	l.c.hooks.count(l, rows)
 	starts, ends := l.c.ran()
 	started := map[string]bool{}
 	for id := range strings.Lines(l.c.postgres.SQL(t, l.c.database, "SELECT exec_id FROM sandbox_exec_events WHERE kind = 'started'")) {

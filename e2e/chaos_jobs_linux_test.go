@@ -19,7 +19,7 @@ import (
 )
 
 // chaosKinds are the kinds of requests.
-var chaosKinds = []string{"sync", "sync with a key", "async", "async with a key", "stream", "followed", "canceled", "invoke", "async invoke"}
+var chaosKinds = []string{"sync", "sync with a key", "async", "async with a key", "stream", "followed", "canceled", "invoke", "async invoke", "webhook", "async webhook"}
 
 // chaosJob is one request, as its client saw it.
 type chaosJob struct {
@@ -78,6 +78,9 @@ func (l *chaosLoad) run(j *chaosJob) {
 	path, body := "/sandbox/execs", shell(j.project, j.script(), "task_ref", object{"task_id": j.mark})
 	if j.is("invoke") {
 		path, body = "/skills/shell.run/invoke", object{"project_id": j.project, "inputs": object{"script": j.script()}, "task_ref": object{"task_id": j.mark}}
+	}
+	if j.is("webhook") {
+		body["callback_url"] = l.c.hooks.server.URL + "/hook?of=" + j.mark
 	}
 	var header []string
 	if j.is("key") {

@@ -37,6 +37,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("seed %d", seed)
 	c := newChaosCluster(t, 0)
 	l := &chaosLoad{c: c, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: chaosWorkers}}}
+	c.hooks.begin(t, l)
 	begun := time.Now()
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup

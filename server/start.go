@@ -318,7 +318,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	live := follow.New(followed{runs}, s.audit)
 	s.pages, err = console.New(console.Config{
 		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads, Activity: s.activity, Commands: s.audit},
-		Events: s.audit, Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Nodes(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.hub,
+		Events: s.audit, Callbacks: s.db.Webhooks(), Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Nodes(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.hub,
 		AdminEvents: s.db.AdminEvents(), Registry: s.published, Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,
 		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now).Trust(s.settings.Console.OIDC.Issuer), SignOn: s.signOn(), Tokens: s.tokens, Version: Version, Logger: s.log,
 	})

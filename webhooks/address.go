@@ -22,6 +22,12 @@ type Policy struct {
 	Networks  []netip.Prefix // addresses that are not public, and may be dialled all the same
 }
 
+// WithoutQuery cuts the query from an address to show it: a query often has a password.
+func WithoutQuery(url string) string {
+	url, _, _ = strings.Cut(url, "?")
+	return url
+}
+
 // On reports whether webhooks are on.
 func (p Policy) On() bool { return len(p.Allow) > 0 }
 
