@@ -114,8 +114,16 @@ func (p *process) leaveNothing() {
 	if p.testServer == nil { // it never served
 		return
 	}
+	var clis []int
+	var containers []string
+	defer func() {
+		if len(clis)+len(containers) > 0 {
+			p.t.Logf("left: CLIs %v, containers %v", clis, containers)
+		}
+	}()
 	eventually(p.t, "the killed core-api's docker CLIs and containers are gone", func() bool {
-		return len(processesWith("secbox.node="+p.node())) == 0 && len(p.containers()) == 0
+		clis, containers = processesWith("secbox.node="+p.node()), p.containers()
+		return len(clis)+len(containers) == 0
 	})
 	removeMounts(p.t, p.node())
 }

@@ -21,6 +21,7 @@ func TestNode(t *testing.T) {
 	node := func(wantCode int, want string, args ...string) {
 		t.Helper()
 		code, stdout, stderr := coreAPI(t, append(append([]string{"node"}, args...), "--state-dir", state)...)
+		stdout = strings.Replace(stdout, "1s ago", "0s ago", 1) // the machine may be busy
 		if code != wantCode || !strings.Contains(stdout+stderr, want) {
 			t.Errorf("node %v: %d %q %q, want %d %q", args, code, stdout, stderr, wantCode, want)
 		}

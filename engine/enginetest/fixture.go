@@ -267,9 +267,15 @@ func Docker(t *testing.T, args ...string) string {
 
 func (w Where) docker(t *testing.T, args ...string) string {
 	t.Helper()
-	cmd := exec.Command("docker", args...)
-	cmd.Env = w.environ()
-	out, err := cmd.CombinedOutput()
+	run := func() ([]byte, error) {
+		cmd := exec.Command("docker", args...)
+		cmd.Env = w.environ()
+		return cmd.CombinedOutput()
+	}
+	out, err := run()
+	for tries := 0; err != nil && tries < 20 && strings.Contains(string(out), "unable to freeze"); tries++ { // runc gives up soon where the machine is busy
+		out, err = run()
+	}
 	if err != nil {
 		t.Fatalf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
