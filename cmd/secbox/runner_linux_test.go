@@ -40,7 +40,7 @@ func newHub(t *testing.T, start func(http.Handler) *httptest.Server) *hub {
 	t.Helper()
 	h := &hub{}
 	h.Hub = remotes.NewHub(remotes.Config{
-		Log: slog.New(slog.DiscardHandler), Version: "test", Heartbeat: 100 * time.Millisecond, Grace: time.Minute,
+		Log: slog.New(slog.DiscardHandler), Version: "test", Heartbeat: 500 * time.Millisecond, Grace: time.Minute,
 		Valid: func(context.Context, string) error {
 			h.mu.Lock()
 			defer h.mu.Unlock()
