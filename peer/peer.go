@@ -2,7 +2,9 @@
 // signed with a key of the installation. The mark says two things only: that node has checked the Host, and no node forwards the request again. It gives
 // no rights: the receiving node verifies the client's own token or session, its role and its scope once more. The signature covers the whole request
 // with the client's credentials and the receiver, for a minute; within that time, only a program that has the credentials could repeat a request, and it
-// needs no mark for that. The package must not know routes.
+// needs no mark for that.
+//
+// Nodes also make requests of their own, of which clients know nothing: their marks are good once. The package must not know routes.
 package peer
 
 import (
@@ -40,6 +42,7 @@ type Key interface {
 // Nodes has the nodes of the installation; see nodes.Store.
 type Nodes interface {
 	Get(ctx context.Context, nodeID string) (nodes.Node, error)
+	List(ctx context.Context, within time.Duration) ([]nodes.Node, error)
 }
 
 // Config configures Peers. All fields are required.
@@ -57,17 +60,22 @@ type Peers struct {
 	freshFor   time.Duration // how long a row of the database is believed
 	watchEvery time.Duration // how often a request that waits for an answer looks whether the node is live
 
-	mu    sync.Mutex
-	known map[string]*known // by id
+	mu        sync.Mutex
+	known     map[string]*known    // by id
+	nonces    map[string]time.Time // of marks that Sender has accepted, with the time in them
+	nextSweep int                  // how many nonces there are before old ones are removed
 }
 
 // New makes Peers. The caller must call Close.
 func New(cfg Config) *Peers {
-	return &Peers{cfg: cfg, known: map[string]*known{}, freshFor: freshFor, watchEvery: watchEvery, transport: &http.Transport{
-		DialContext: (&net.Dialer{Timeout: dialTimeout}).DialContext, TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: answerTimeout,
+	return &Peers{cfg: cfg, known: map[string]*known{}, nonces: map[string]time.Time{}, freshFor: freshFor, watchEvery: watchEvery, transport: &http.Transport{
+		DialContext: (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: alive}).DialContext, TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: answerTimeout,
 		MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
 	}}
 }
+
+// alive ends connections to a machine that is gone after 20 seconds.
+var alive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // Close closes idle connections.
 func (p *Peers) Close() { p.transport.CloseIdleConnections() }

@@ -36,6 +36,16 @@ func (s *table) Get(_ context.Context, id string) (nodes.Node, error) {
 	return n, nil
 }
 
+func (s *table) List(context.Context, time.Duration) (all []nodes.Node, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range s.nodes {
+		n.ReadAt = time.Now()
+		all = append(all, n)
+	}
+	return all, nil
+}
+
 // set sets a node, with a lease or without.
 func (s *table) set(id, address string, live bool) {
 	s.mu.Lock()
