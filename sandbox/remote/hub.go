@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coder/websocket"
+
 	"secbox/fault"
 	"secbox/sandbox"
 	"secbox/sandbox/remote/wire"
@@ -36,6 +38,13 @@ type Config struct {
 	// arrived before.
 	Late func(ctx context.Context, user sandbox.User, execID string, result sandbox.ExecResult) error
 
+	// Elsewhere returns a connection to the node that has the runner of this name as a machine, for a runner that has dialled this node; nil: no
+	// other node has it. That node serves the link then, as ServeRelayed. Called for runners that are no machine here.
+	Elsewhere func(ctx context.Context, caller Caller, name string) *websocket.Conn
+
+	// TransferTag is what ids of transfers begin with, in hexadecimal, at most 16 digits: other nodes know by it where to pass them on to.
+	TransferTag string
+
 	// ReadOnlyRoots are paths that other sandboxes show beside Root. Users' machines do not have them: fault.Unsupported.
 	ReadOnlyRoots []string
 }
@@ -55,6 +64,9 @@ func (c Config) withDefaults() Config {
 	if c.Valid == nil {
 		c.Valid = func(context.Context, string) error { return nil }
 	}
+	if c.Elsewhere == nil {
+		c.Elsewhere = func(context.Context, Caller, string) *websocket.Conn { return nil }
+	}
 	if c.Late == nil {
 		c.Late = func(context.Context, sandbox.User, string, sandbox.ExecResult) error { return nil }
 	}
@@ -73,7 +85,7 @@ type Caller struct {
 	UserID  string
 }
 
-// RunnerInfo describes a connected runner.
+// RunnerInfo describes a runner.
 type RunnerInfo struct {
 	UserID         string
 	Name           string
@@ -81,10 +93,11 @@ type RunnerInfo struct {
 	OS, Arch       string
 	Shell          string
 	Allow          []string
-	ConnectedSince time.Time     // this link
+	ConnectedSince time.Time     // this link; zero: disconnected, and awaited
 	HeardAt        time.Time     // when it last sent anything
 	Latency        time.Duration // of the last ping; 0: none has returned yet
 	InFlight       int
+	NodeID         string // set by package relay: the node that it is connected to
 }
 
 // Hub is the Sandbox of all users' own machines. Safe for concurrent use.
@@ -127,23 +140,49 @@ func random(n int) string {
 
 // Runners returns the runners connected to this node, sorted by user and name.
 func (h *Hub) Runners() []RunnerInfo {
+	return slices.DeleteFunc(h.Machines(), func(r RunnerInfo) bool { return r.ConnectedSince.IsZero() })
+}
+
+// Machines returns Runners, and those whose return is awaited.
+func (h *Hub) Machines() []RunnerInfo {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := []RunnerInfo{}
 	for k, m := range h.machines {
-		if m.link == nil {
-			continue
-		}
-		all = append(all, RunnerInfo{
+		info := RunnerInfo{
 			UserID: k.user, Name: k.name, Version: m.hello.Version, OS: m.hello.OS, Arch: m.hello.Arch, Shell: m.hello.Shell,
-			Allow: slices.Clone(m.hello.Allow), ConnectedSince: m.link.since, HeardAt: m.link.start.Add(time.Duration(m.link.heard.Load())),
-			Latency: m.link.latency, InFlight: len(m.pending),
-		})
+			Allow: slices.Clone(m.hello.Allow), InFlight: len(m.pending),
+		}
+		if l := m.link; l != nil {
+			info.ConnectedSince, info.HeardAt, info.Latency = l.since, l.start.Add(time.Duration(l.heard.Load())), l.latency
+		}
+		all = append(all, info)
 	}
 	slices.SortFunc(all, func(a, b RunnerInfo) int {
 		return cmp.Or(strings.Compare(a.UserID, b.UserID), strings.Compare(a.Name, b.Name))
 	})
 	return all
+}
+
+// Names returns the names of the user's runners that are connected to this node, sorted.
+func (h *Hub) Names(userID string) []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var names []string
+	for k, m := range h.machines {
+		if k.user == userID && m.link != nil {
+			names = append(names, k.name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// has reports whether this node has a runner as a machine, connected or awaited.
+func (h *Hub) has(k key) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.machines[k] != nil
 }
 
 // pick returns the connected machine that a call is for. h.mu is held.
@@ -172,9 +211,12 @@ func (h *Hub) pick(user sandbox.User) (*machine, error) {
 	case 1:
 		return found, nil
 	}
-	slices.Sort(names)
-	return nil, fault.BadField("runner", "several machines are connected: %s; choose one of them as the sandbox's runner",
-		strings.Join(names, ", "))
+	return nil, Ambiguous(names)
+}
+
+// Ambiguous is the error of a call that is for one of several runners.
+func Ambiguous(names []string) error {
+	return fault.BadField("runner", "several machines are connected: %s; choose one of them as the sandbox's runner", strings.Join(slices.Sorted(slices.Values(names)), ", "))
 }
 
 // helloOf returns the hello of the machine that a call is for.

@@ -74,6 +74,15 @@ type item struct {
 
 // ServeLink answers GET /ws: it hijacks the connection for a runner of the caller's user, and returns when the link has ended.
 func (h *Hub) ServeLink(w http.ResponseWriter, r *http.Request, caller Caller) {
+	h.serveLink(w, r, caller, false)
+}
+
+// ServeRelayed is ServeLink for a link that comes through another node.
+func (h *Hub) ServeRelayed(w http.ResponseWriter, r *http.Request, caller Caller) {
+	h.serveLink(w, r, caller, true)
+}
+
+func (h *Hub) serveLink(w http.ResponseWriter, r *http.Request, caller Caller, relayed bool) {
 	h.mu.Lock()
 	closed := h.closed
 	if !closed {
@@ -98,7 +107,7 @@ func (h *Hub) ServeLink(w http.ResponseWriter, r *http.Request, caller Caller) {
 		hub: h, caller: caller, conn: conn, tcp: hijacked.conn, ctx: ctx, cut: cut, readDone: make(chan struct{}), closeSent: make(chan struct{}),
 		start: time.Now(), wake: make(chan struct{}, 1), late: &lateQueue{results: make(chan lateResult, maxLate)},
 	}
-	l.serve(r.RemoteAddr)
+	l.serve(r.RemoteAddr, relayed)
 }
 
 // hijacked remembers the hijacked connection. Closing it also ends a closing handshake, which otherwise waits for the rest of a frame that
@@ -116,9 +125,16 @@ func (t *hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // serve runs the link from the hello to its end.
-func (l *link) serve(remote string) {
+func (l *link) serve(remote string, relayed bool) {
 	h, log := l.hub, l.hub.cfg.Log.With("user", l.caller.UserID, "remote", remote)
-	hello, refusal := l.greet()
+	hello, raw, refusal := l.greet()
+	if refusal == nil && !relayed && !h.has(key{l.caller.UserID, hello.Name}) {
+		if home := h.cfg.Elsewhere(l.ctx, l.caller, hello.Name); home != nil {
+			log.Info("a runner's link is relayed to the node that has its machine", "runner", hello.Name)
+			l.relay(home, raw)
+			return
+		}
+	}
 	for refusal == nil {
 		var former *link
 		if former, refusal = h.attach(l, hello); former == nil {
@@ -182,36 +198,36 @@ func (l *link) isReadDone() bool {
 	}
 }
 
-// greet reads the hello.
-func (l *link) greet() (*wire.Hello, *closing) {
+// greet reads the hello, and returns its frame too.
+func (l *link) greet() (*wire.Hello, []byte, *closing) {
 	ctx, stop := context.WithTimeout(l.ctx, helloTimeout)
 	defer stop()
 	defer context.AfterFunc(l.hub.ctx, stop)()
 	var buf bytes.Buffer
 	if err := l.next(ctx, &buf); err != nil {
 		if l.hub.ctx.Err() != nil {
-			return nil, goingAway
+			return nil, nil, goingAway
 		}
-		return nil, &closing{wire.StatusProtocol, "no hello: " + reasonOf(err)}
+		return nil, nil, &closing{wire.StatusProtocol, "no hello: " + reasonOf(err)}
 	}
 	m, err := wire.FromRunner(buf.Bytes())
 	if err != nil {
-		return nil, &closing{wire.StatusProtocol, err.Error()}
+		return nil, nil, &closing{wire.StatusProtocol, err.Error()}
 	}
 	hello, ok := m.Body.(*wire.Hello)
 	switch {
 	case !ok:
-		return nil, &closing{wire.StatusProtocol, "the first message must be hello"}
+		return nil, nil, &closing{wire.StatusProtocol, "the first message must be hello"}
 	case hello.Protocol < wire.Version:
-		return nil, &closing{wire.StatusVersion, fmt.Sprintf("update secbox on this machine: it speaks protocol %d, the server %d",
+		return nil, nil, &closing{wire.StatusVersion, fmt.Sprintf("update secbox on this machine: it speaks protocol %d, the server %d",
 			hello.Protocol, wire.Version)}
 	case hello.Protocol > wire.Version:
-		return nil, &closing{wire.StatusVersion, fmt.Sprintf("update core-api: it speaks protocol %d, this runner %d", wire.Version, hello.Protocol)}
+		return nil, nil, &closing{wire.StatusVersion, fmt.Sprintf("update core-api: it speaks protocol %d, this runner %d", wire.Version, hello.Protocol)}
 	}
 	if err := l.hub.cfg.Valid(ctx, l.caller.TokenID); isRevoked(err) { // it may have been revoked since the request was authenticated
-		return nil, &closing{wire.StatusRevoked, "the runner's token was revoked"}
+		return nil, nil, &closing{wire.StatusRevoked, "the runner's token was revoked"}
 	}
-	return hello, nil
+	return hello, buf.Bytes(), nil
 }
 
 // read handles messages until the link ends.

@@ -48,7 +48,7 @@ type transferRequest struct {
 var errInterrupted = errors.New("interrupted")
 
 func (h *Hub) newTransfer() *transfer {
-	t := &transfer{hub: h, id: random(16), turn: make(chan struct{}, 1), start: time.Now()}
+	t := &transfer{hub: h, id: h.cfg.TransferTag + random(16)[len(h.cfg.TransferTag):], turn: make(chan struct{}, 1), start: time.Now()}
 	t.ctx, t.end = context.WithCancel(context.Background())
 	return t
 }
