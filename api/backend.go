@@ -15,7 +15,7 @@ func (s *Server) GetSandboxBackend(ctx context.Context, in GetSandboxBackendRequ
 		return nil, err
 	}
 	choice, err := s.cfg.Sandboxes.Chosen(ctx, in.UserID)
-	return GetSandboxBackend200JSONResponse(s.backendAnswer(choice)), err
+	return GetSandboxBackend200JSONResponse(s.backendAnswer(ctx, choice)), err
 }
 
 // SetSandboxBackend chooses the sandbox of a user.
@@ -31,22 +31,22 @@ func (s *Server) SetSandboxBackend(ctx context.Context, in SetSandboxBackendRequ
 	}
 	// Choose must also end the commands in the sandbox before, even if the client hangs up.
 	choice, err := s.cfg.Sandboxes.Choose(context.WithoutCancel(ctx), sandbox.Choice{UserID: in.UserID, Backend: in.Body.Backend, Runner: value(in.Body.Runner)})
-	return SetSandboxBackend200JSONResponse(s.backendAnswer(choice)), err
+	return SetSandboxBackend200JSONResponse(s.backendAnswer(ctx, choice)), err
 }
 
-func (s *Server) backendAnswer(c sandbox.Choice) V1BackendAnswer {
+func (s *Server) backendAnswer(ctx context.Context, c sandbox.Choice) V1BackendAnswer {
 	return V1BackendAnswer{Status: envelopeSuccess, Data: V1Backend{
-		Backend: c.Backend, Runner: c.Runner, Chosen: !c.UpdatedAt.IsZero(), UpdatedAt: timestamp(c.UpdatedAt), Connected: s.connected(c),
+		Backend: c.Backend, Runner: c.Runner, Chosen: !c.UpdatedAt.IsZero(), UpdatedAt: timestamp(c.UpdatedAt), Connected: s.connected(ctx, c),
 		Backends: s.cfg.Sandboxes.Backends(),
 	}}
 }
 
 // connected reports whether the chosen machine is connected. A choice without a name means any of the user's machines.
-func (s *Server) connected(c sandbox.Choice) bool {
+func (s *Server) connected(ctx context.Context, c sandbox.Choice) bool {
 	if !sandbox.TraitsOf(c.Backend).UserMachine {
 		return true
 	}
-	return s.cfg.Runners != nil && slices.ContainsFunc(s.cfg.Runners.Connected(), func(r ConnectedRunner) bool {
+	return s.cfg.Runners != nil && slices.ContainsFunc(s.cfg.Runners.Connected(ctx), func(r ConnectedRunner) bool {
 		return r.UserID == c.UserID && (c.Runner == "" || r.Name == c.Runner)
 	})
 }

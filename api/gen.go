@@ -456,6 +456,11 @@ type ConnectedRunner struct {
 	//
 	// Example: 0
 	InFlight int `json:"in_flight"`
+
+	// NodeID The node that it is connected to.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	NodeID string `json:"node_id"`
 }
 
 // DSSEEnvelope A DSSE envelope.

@@ -232,10 +232,10 @@ type Sandboxes interface {
 	Backends() []string
 }
 
-// Runners are users' machines that are connected to this node.
+// Runners are users' machines.
 type Runners interface {
-	// Connected returns them by user and name.
-	Connected() []ConnectedRunner
+	// Connected returns those that are connected to any node, by user and name. Those of a node that does not answer are missing.
+	Connected(ctx context.Context) []ConnectedRunner
 
 	// ServeLink and ServeTransfer answer a request of a runner's token. The body is unread.
 	ServeLink(w http.ResponseWriter, r *http.Request, caller tokens.Token)

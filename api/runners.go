@@ -36,7 +36,7 @@ func (s *Server) ListRunners(ctx context.Context, _ ListRunnersRequestObject) (L
 		return out, nil
 	}
 	caller := callFrom(ctx).caller
-	for _, r := range s.cfg.Runners.Connected() {
+	for _, r := range s.cfg.Runners.Connected(ctx) {
 		if gate.HasUser(caller, r.UserID) {
 			out.Items = append(out.Items, r)
 		}

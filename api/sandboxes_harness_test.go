@@ -119,7 +119,7 @@ type dialledIn struct {
 	served []string
 }
 
-func (d *dialledIn) Connected() []api.ConnectedRunner {
+func (d *dialledIn) Connected(context.Context) []api.ConnectedRunner {
 	runner := func(user, name string) api.ConnectedRunner {
 		return api.ConnectedRunner{UserID: user, Name: name, Version: "1", Os: "linux", Arch: "amd64", Allow: []string{"exec"}, ConnectedSince: api.Timestamp(time.Unix(1, 0).UTC())}
 	}

@@ -270,7 +270,7 @@ func (f fakeNodes) List(context.Context, time.Duration) ([]nodes.Node, error) { 
 func (f *fakeApp) Latest(context.Context) health.Report                       { return f.report }
 func (f *fakeApp) Stats() engine.PoolStats                                    { return f.pool }
 
-func (f *fakeApp) Runners() []remote.RunnerInfo {
+func (f *fakeApp) Runners(context.Context) []remote.RunnerInfo {
 	if f.connected != nil {
 		return f.connected()
 	}

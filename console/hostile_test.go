@@ -57,7 +57,7 @@ func hostileApp(s string) *fakeApp {
 	f.records[57].ErrorReason, f.records[57].Detail = audit.PolicyDenied, "timeout_ms: "+s+" is above"
 	f.records[57].PolicySnapshot, _ = json.Marshal(map[string]any{"fields": map[string]any{"timeout_ms": map[string]any{"value": s, "ceiling": s, "ceiling_from": s}}})
 	f.recent = func(int) audit.Recent { return hostileMonth(time.Now(), s) }
-	f.machines = []remote.RunnerInfo{{UserID: s, Name: s, Version: s, OS: s, Arch: s, Allow: []string{s}}}
+	f.machines = []remote.RunnerInfo{{UserID: s, Name: s, Version: s, OS: s, Arch: s, Allow: []string{s}, NodeID: s}}
 	f.nodes = []nodes.Node{{NodeID: s, Version: s}}
 	f.report = health.Report{Status: health.Degraded, NodeID: s, Version: s, DockerVersion: s, WorkspaceRootNative: s, Problems: []health.Problem{{Check: s, Reason: s, Remedy: s}}}
 	f.report.AuditLog = health.AuditLog{Halted: s, Problem: s, Witnesses: []health.AuditWitness{{Name: s}}}

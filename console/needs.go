@@ -204,10 +204,10 @@ type Pool interface {
 	Stats() engine.PoolStats
 }
 
-// Runners has the users' machines that are connected to this node; see remote.Hub.
+// Runners has the users' machines; see relay.Machines.
 type Runners interface {
-	// Runners returns them by user and name.
-	Runners() []remote.RunnerInfo
+	// Runners returns those that are connected to any node, by user and name.
+	Runners(ctx context.Context) []remote.RunnerInfo
 }
 
 // Registry has what users published; see registry.Registry.

@@ -42,7 +42,7 @@ func (c *Console) runners(v *visit) (ui.Page, error) {
 	if err := bad.Err(); err != nil {
 		return ui.Page{}, err
 	}
-	p.runners = slices.DeleteFunc(c.cfg.Runners.Runners(), func(r remote.RunnerInfo) bool { return p.user != "" && r.UserID != p.user })
+	p.runners = slices.DeleteFunc(c.cfg.Runners.Runners(v.ctx()), func(r remote.RunnerInfo) bool { return p.user != "" && r.UserID != p.user })
 	if p.more = len(p.runners) - maxRunners; p.more > 0 {
 		p.runners = p.runners[:maxRunners]
 	}
@@ -58,7 +58,7 @@ func (c *Console) runners(v *visit) (ui.Page, error) {
 
 // linkID is the id of the link of a machine, which keeps the focus when the table is replaced.
 func linkID(r remote.RunnerInfo) string {
-	sum := sha256.Sum256([]byte(r.UserID + "\x00" + r.Name))
+	sum := sha256.Sum256([]byte(r.UserID + "\x00" + r.Name + "\x00" + r.NodeID))
 	return "runner-" + hex.EncodeToString(sum[:8])
 }
 

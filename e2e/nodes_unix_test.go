@@ -3,9 +3,11 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -16,6 +18,8 @@ import (
 	"time"
 
 	"secbox/api/sse/ssetest"
+	"secbox/sandbox/remote/machine"
+	"secbox/sandbox/remote/relay"
 	"secbox/store"
 	"secbox/store/storetest/pgtest"
 	"secbox/tokens"
@@ -350,4 +354,154 @@ func TestDrainedNode(t *testing.T) {
 	}
 	eventually(t, "the node takes commands again", ready(http.StatusOK))
 	drained.works("again")
+}
+
+// TestRunnerOnOtherNode: commands and files of a user's machine reach it through every node, a runner that a load balancer sends to another node keeps its
+// commands, and one whose node was killed or is frozen goes on with another.
+func TestRunnerOnOtherNode(t *testing.T) {
+	t.Parallel()
+	c := startNodes(t, 3, "CORE_API_SANDBOXES_HEARTBEAT_SECONDS=1")
+	service := tokens.NewService(c.db.Tokens(), time.Now)
+	token := func(spec tokens.Spec) (id, secret string) {
+		spec.Name = "test"
+		created, secret, err := service.Create(t.Context(), spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return created.ID, secret
+	}
+	_, admin := token(tokens.Spec{Role: tokens.Admin})
+	runner, secret := token(tokens.Spec{Role: tokens.Runner, UserID: "u"})
+	for _, n := range c.nodes {
+		n.token = admin
+	}
+	home, asked, next := c.nodes[0], c.nodes[1], c.nodes[2]
+	const u = "/v1/sandbox/u/ag"
+	asked.worksIn("u", object{"backend": "remote"})
+	asked.send(http.MethodPost, u+"/execute?command=ls", []string{}).refuses(t, 503, "runner_offline")
+
+	balancer, dir := newCable(t, home.url), t.TempDir()
+	m, err := machine.New(machine.Config{
+		Server: balancer.url, Token: secret, Workspace: dir, Name: "laptop", Allow: []string{machine.AllowExec, machine.AllowWrite}, Version: "test",
+		Log: slog.New(slog.NewTextHandler(testLog{t}, nil)), Backoff: func(int) time.Duration { return 50 * time.Millisecond },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	t.Cleanup(stop)
+	on := func(nodes ...*process) func() bool {
+		return func() bool {
+			for _, n := range nodes {
+				all := n.get("/runners").list("items")
+				if len(all) != 1 || all[0].str("node_id") != home.node() {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	eventually(t, "all nodes know the machine", on(c.nodes...))
+	if got := asked.send(http.MethodGet, "/v1/sandbox/u/backend", nil).json(t); got.at("data.connected") != true {
+		t.Errorf("%v", got)
+	}
+
+	large := strings.Repeat("0123456789abcde\n", 400_000) // more than goes in a message
+	asked.send(http.MethodPut, u+"/edit?path=large.txt", large, "Content-Type", "text/plain").done(t)
+	if got := next.content(u, "large.txt"); got != large {
+		t.Errorf("%d bytes came back of %d", len(got), len(large))
+	}
+	ran := asked.runs(u+"/execute?command=bash", "-c", "wc -c < large.txt; echo err >&2; exit 3")
+	ran.wants(t, object{"stdout": "6400000\n", "stderror": "err\n", "exit_code": 3})
+	home.get("/sandbox/execs/"+ran.str("exec_id")).wants(t, object{"backend": "remote", "runner": "laptop", "status": "failed", "exit_code": 3, "node_id": asked.node()})
+	begin := func(from *process, name string) (string, <-chan answer) {
+		answered := make(chan answer, 1)
+		go func() {
+			answered <- from.send(http.MethodPost, u+"/execute?command=bash", []string{"-c", "echo begun; : > " + name + "; until [ -e go ]; do sleep 0.05; done; echo ended"})
+		}()
+		eventually(t, "the command runs", func() bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil })
+		for _, row := range from.get("/sandbox/execs?status=running&user_id=u").list("items") {
+			if strings.Contains(fmt.Sprint(row.at("args")), name) {
+				return row.str("exec_id"), answered
+			}
+		}
+		t.Fatal("it has no row")
+		return "", nil
+	}
+
+	// A cancel, through the third node: the asked node has the row, and home the machine.
+	id, canceled := begin(asked, "first")
+	if a := next.cancel(id); a.Code != http.StatusAccepted {
+		t.Errorf("%d %s", a.Code, a.Body)
+	}
+	if got := (<-canceled).json(t); got.str("data.stdout") != "begun\n" || !strings.Contains(got.str("data.stderror"), "canceled by request") {
+		t.Errorf("canceled: %v", got)
+	}
+
+	// The load balancer sends the runner to another node, with commands under way from two nodes.
+	id, moved := begin(asked, "second")
+	_, movedToo := begin(home, "third")
+	balancer.lead(next.url)
+	balancer.snap()
+	eventually(t, "its link is relayed", func() bool { return strings.Contains(next.log.String(), "relayed to the node that has its machine") })
+	eventually(t, "the machine stays on its node", on(c.nodes...))
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, answered := range []<-chan answer{moved, movedToo} {
+		if got := (<-answered).json(t); got.str("data.stdout") != "begun\nended\n" || got.num("data.exit_code") != 0 {
+			t.Errorf("after the move: %v", got)
+		}
+	}
+	next.get("/sandbox/execs/"+id).wants(t, object{"status": "succeeded", "node_id": asked.node()})
+	if got := asked.content(u, "large.txt"); got != large { // a transfer that next passes on
+		t.Errorf("%d bytes came back of %d", len(got), len(large))
+	}
+
+	// The node that has the machine is killed.
+	if err := os.Remove(filepath.Join(dir, "go")); err != nil {
+		t.Fatal(err)
+	}
+	id, lost := begin(asked, "fourth")
+	home.kill()
+	(<-lost).refuses(t, 502, "outcome_unknown")
+	home = next
+	eventually(t, "the machine is on the node that the runner dials", on(asked, next))
+	eventually(t, "the row has what the runner said at last", func() bool { return asked.get("/sandbox/execs/"+id).str("status") == "canceled" })
+	asked.runs(u+"/execute?command=echo", "again").wants(t, object{"stdout": "again\n", "exit_code": 0})
+
+	// It is frozen.
+	_, unknown := begin(asked, "fifth")
+	next.signal(syscall.SIGSTOP)
+	(<-unknown).refuses(t, 502, "outcome_unknown")
+	home = asked
+	balancer.lead(asked.url)
+	balancer.snap()
+	eventually(t, "the machine is on the node that lives", on(asked))
+	asked.runs(u+"/execute?command=echo", "alive").wants(t, object{"stdout": "alive\n", "exit_code": 0})
+	next.signal(syscall.SIGCONT)
+	eventually(t, "the frozen node knows it", on(next))
+	next.runs(u+"/execute?command=echo", "awake").wants(t, object{"stdout": "awake\n", "exit_code": 0})
+
+	// Requests of nodes are answered to nodes only.
+	for _, path := range []string{"", "/call", "/link?user=u&token=" + runner, "/transfers/0?user=u&token=" + runner} {
+		resp, err := http.Get(next.url + relay.Prefix + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("%s of a stranger: %d", path, resp.StatusCode)
+		}
+	}
+	if _, err := service.Revoke(t.Context(), runner); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the runner ended as if all were well")
+	}
+	asked.send(http.MethodPost, u+"/execute?command=ls", []string{}).refuses(t, 503, "runner_offline")
+	next.send(http.MethodPost, u+"/execute?command=ls", []string{}).refuses(t, 503, "runner_offline")
 }

@@ -3,13 +3,16 @@ package server
 import (
 	"context"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"secbox/fault"
 	"secbox/nodes"
 	"secbox/peer"
+	"secbox/sandbox/remote/relay"
 )
 
 // join begins the lease of this node, before it runs anything. shutdown ends it.
@@ -41,6 +44,20 @@ func (s *Server) makePeers(context.Context) error {
 		s.peers = peer.New(peer.Config{Self: s.state.NodeID(), Key: s.key, Nodes: s.db.Nodes(), Now: time.Now})
 	}
 	return nil
+}
+
+// withPeers answers the requests that other nodes make themselves, which are no part of the API, and passes the others on.
+func (s *Server) withPeers(next http.Handler) http.Handler {
+	if s.peers == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == relay.Prefix || strings.HasPrefix(r.URL.Path, relay.Prefix+"/") {
+			s.sandboxes.machines.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // fence ends what runs on this node, because another node has retired its lease. New work is refused until resume is called.

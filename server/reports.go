@@ -9,6 +9,7 @@ import (
 	"secbox/engine"
 	"secbox/health"
 	"secbox/sandbox/remote"
+	"secbox/sandbox/remote/relay"
 	"secbox/tokens"
 )
 
@@ -86,24 +87,24 @@ func spread(s engine.Spread) api.PoolSpread {
 }
 
 // connectedRunners implements api.Runners.
-type connectedRunners struct{ hub *remote.Hub }
+type connectedRunners struct{ machines *relay.Machines }
 
-func (c connectedRunners) Connected() []api.ConnectedRunner {
-	all := c.hub.Runners()
+func (c connectedRunners) Connected(ctx context.Context) []api.ConnectedRunner {
+	all := c.machines.Runners(ctx)
 	out := make([]api.ConnectedRunner, len(all))
 	for i, r := range all {
 		out[i] = api.ConnectedRunner{
 			UserID: r.UserID, Name: r.Name, Version: r.Version, Os: r.OS, Arch: r.Arch, Allow: append([]string{}, r.Allow...),
-			ConnectedSince: api.Timestamp(r.ConnectedSince.UTC()), LatencyMS: float64(r.Latency.Microseconds()) / 1000, InFlight: r.InFlight,
+			ConnectedSince: api.Timestamp(r.ConnectedSince.UTC()), LatencyMS: float64(r.Latency.Microseconds()) / 1000, InFlight: r.InFlight, NodeID: r.NodeID,
 		}
 	}
 	return out
 }
 
 func (c connectedRunners) ServeLink(w http.ResponseWriter, r *http.Request, caller tokens.Token) {
-	c.hub.ServeLink(w, r, remote.Caller{TokenID: caller.ID, UserID: caller.UserID})
+	c.machines.ServeLink(w, r, remote.Caller{TokenID: caller.ID, UserID: caller.UserID})
 }
 
 func (c connectedRunners) ServeTransfer(w http.ResponseWriter, r *http.Request, id string, caller tokens.Token) {
-	c.hub.ServeTransfer(w, r, id, remote.Caller{TokenID: caller.ID, UserID: caller.UserID})
+	c.machines.ServeTransfer(w, r, id, remote.Caller{TokenID: caller.ID, UserID: caller.UserID})
 }

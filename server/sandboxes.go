@@ -14,6 +14,7 @@ import (
 	"secbox/sandbox/none"
 	"secbox/sandbox/record"
 	"secbox/sandbox/remote"
+	"secbox/sandbox/remote/relay"
 	"secbox/skills"
 	"secbox/skills/archive"
 	"secbox/skills/library"
@@ -24,8 +25,8 @@ import (
 // sandboxes are the users' sandboxes: a record of every command around the router.
 type sandboxes struct {
 	*record.Recorder
-	router *sandbox.Router
-	hub    *remote.Hub
+	router   *sandbox.Router
+	machines *relay.Machines
 }
 
 func (s *sandboxes) Chosen(ctx context.Context, userID string) (sandbox.Choice, error) {
@@ -47,20 +48,24 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	}
 	readOnly := []sandbox.ReadOnlyRoot{{Path: workspace.ToolTarget, Link: sandbox.Root + "/" + library.ToolLink, Dir: tool.Path, Mount: tool.Mount}}
 	all := &sandboxes{}
-	all.hub = remote.NewHub(remote.Config{
+	connected := relay.Config{NodeID: s.state.NodeID(), Config: remote.Config{
 		Log: s.log, Now: time.Now, Version: Version, Heartbeat: seconds(cfg.HeartbeatSeconds), Grace: seconds(cfg.RunnerGraceSeconds), Valid: s.tokens.Valid,
 		Late: func(ctx context.Context, user sandbox.User, execID string, result sandbox.ExecResult) error {
 			return all.Late(ctx, user, execID, result)
 		},
 		ReadOnlyRoots: []string{workspace.ToolTarget},
-	})
+	}}
+	if s.peers != nil { // a nil *peer.Peers in an interface would not be nil
+		connected.Peers = s.peers
+	}
+	all.machines = relay.New(connected)
 	backends := []sandbox.Backend{
 		docker.New(docker.Config{
 			Directories: withSkills{s, workspace.ToolTarget}, Workspace: s.workspace, Engine: s.cold, Images: s.deps.Images,
 			Container: s.userContainer, Disk: s.disk, IdleFor: seconds(cfg.IdleSeconds), Max: cfg.MaxContainers,
 			MaxPerToken: cfg.MaxContainersPerToken, ReadOnlyRoots: readOnly, Log: s.log, Now: time.Now,
 		}),
-		all.hub,
+		all.machines,
 	}
 	if cfg.None {
 		backends = append(backends, none.New(none.Config{Directories: withSkills{s, tool.Path}, ReadOnly: readOnly, Environ: s.environ, Room: s.disk.Room}))

@@ -252,7 +252,7 @@ func (s *Server) makeSandboxes(context.Context) (err error) {
 		return err
 	}
 	gauge(s.registry, "secbox_sandbox_commands_running", "Commands that run in users' sandboxes now.", s.sandboxes.Running)
-	gauge(s.registry, "secbox_runners_connected", "Users' machines that are connected to this node.", func() int { return len(s.sandboxes.hub.Runners()) })
+	gauge(s.registry, "secbox_runners_connected", "Users' machines that are connected to this node.", s.sandboxes.machines.Here)
 	return nil
 }
 
@@ -318,7 +318,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	live := follow.New(followed{runs}, s.audit)
 	s.pages, err = console.New(console.Config{
 		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads, Activity: s.activity, Commands: s.audit},
-		Events: s.audit, Callbacks: s.db.Webhooks(), Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Nodes(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.hub,
+		Events: s.audit, Callbacks: s.db.Webhooks(), Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Nodes(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.machines,
 		AdminEvents: s.db.AdminEvents(), Registry: s.published, Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,
 		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now).Trust(s.settings.Console.OIDC.Issuer), SignOn: s.signOn(), Tokens: s.tokens, Version: Version, Logger: s.log,
 	})
@@ -333,7 +333,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		Peers:   peers,
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { s.pages.ServeHTTP(w, r, door) },
 		Runner:  runs, Live: live, Changes: s.db.Audit(), Webhooks: s.callbacks(), History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(), Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limit: s.exports}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads, Health: healthReports{s.checker, s.engine, s.accepts}, Pool: poolReports{s.engine},
-		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, View: s.library.View(), Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.hub},
+		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, View: s.library.View(), Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.machines},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))
 		},
@@ -361,7 +361,7 @@ func bounds(cfg settings.Settings) api.Bounds {
 // serve answers requests from here on. shutdown stops the HTTP server.
 func (s *Server) serve(context.Context) error {
 	s.http = &http.Server{
-		Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
+		Handler: s.withPeers(s.handler), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: 4 * api.MaxHeaderBytes, BaseContext: func(net.Listener) context.Context { return s.acting(context.Background()) }, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.background.Go(func() {

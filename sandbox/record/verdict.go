@@ -69,7 +69,7 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 		return audit.Canceled, audit.ReasonCanceled, "canceled because its caller gave up"
 	}
 	if fault.Is(err, fault.ShuttingDown) { // of the user's sandbox only: when this node shuts down, ctx ends
-		return audit.Canceled, audit.ReasonCanceled, "canceled because the user's sandbox was closed, as when the user is moved to another backend"
+		return audit.Canceled, audit.ReasonCanceled, "canceled because the user's sandbox was closed, as when the user is moved to another backend, or the node that has the user's machine ends"
 	}
 	if isPath {
 		return audit.Rejected, audit.InputRefused, message

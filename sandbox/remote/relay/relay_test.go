@@ -1,0 +1,403 @@
+//go:build linux
+
+package relay_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"secbox/fault"
+	"secbox/keyed"
+	"secbox/nodes"
+	"secbox/peer"
+	"secbox/sandbox"
+	"secbox/sandbox/remote"
+	"secbox/sandbox/remote/machine"
+	"secbox/sandbox/remote/relay"
+	"secbox/sandbox/remote/wire"
+	"secbox/sandbox/sandboxtest"
+)
+
+var user = sandbox.User{AgentID: "a", ID: "u"}
+
+// cluster is an installation without a database.
+type cluster struct {
+	t    testing.TB
+	mu   sync.Mutex
+	rows map[string]nodes.Node
+}
+
+func (c *cluster) Get(_ context.Context, id string) (nodes.Node, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.rows[id]
+	if !ok {
+		return n, fault.New(fault.UnknownNode, "there is no node %s", id)
+	}
+	n.ReadAt = time.Now()
+	return n, nil
+}
+
+func (c *cluster) List(ctx context.Context, _ time.Duration) (all []nodes.Node, err error) {
+	c.mu.Lock()
+	ids := make([]string, 0, len(c.rows))
+	for id := range c.rows {
+		ids = append(ids, id)
+	}
+	c.mu.Unlock()
+	for _, id := range ids {
+		n, err := c.Get(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
+// node is one of its nodes.
+type node struct {
+	*relay.Machines
+	c    *cluster
+	id   string
+	url  string
+	web  *httptest.Server
+	late chan string
+}
+
+func newCluster(t testing.TB) *cluster { return &cluster{t: t, rows: map[string]nodes.Node{}} }
+
+// node starts one. The caller of a runner's request is in its token: "token/user".
+func (c *cluster) node(id string, change ...func(*remote.Config)) *node {
+	c.t.Helper()
+	p := peer.New(peer.Config{Self: id, Key: keyed.New([]byte("key")), Nodes: c, Now: time.Now})
+	n := &node{c: c, id: id, late: make(chan string, 9)}
+	cfg := relay.Config{Config: remote.Config{
+		Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)), Version: "test", ReadOnlyRoots: []string{"/opt/skill-creator"},
+		Late: func(_ context.Context, _ sandbox.User, id string, _ sandbox.ExecResult) error {
+			n.late <- id
+			return nil
+		},
+	}, Peers: p, NodeID: id}
+	for _, f := range change {
+		f(&cfg.Config)
+	}
+	n.Machines = relay.New(cfg)
+	n.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, owner, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), "/")
+		caller := remote.Caller{TokenID: token, UserID: owner}
+		if id, ok := strings.CutPrefix(r.URL.Path, wire.TransferPath); ok {
+			n.ServeTransfer(w, r, id, caller)
+		} else if r.URL.Path == wire.LinkPath {
+			n.ServeLink(w, r, caller)
+		} else {
+			n.ServeHTTP(w, r)
+		}
+	}))
+	n.url = n.web.URL
+	c.t.Cleanup(func() {
+		_ = n.Close()
+		n.web.Close()
+		p.Close()
+	})
+	c.lease(id, n.url, true)
+	return n
+}
+
+// lease gives a node a lease, or ends it.
+func (c *cluster) lease(id, address string, live bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	row := nodes.Node{NodeID: id, Address: address, Epoch: 1}
+	if live {
+		row.LeaseUntil = time.Now().Add(time.Hour)
+	}
+	c.rows[id] = row
+}
+
+// run starts a real runner of the user that dials an address.
+func (c *cluster) run(address, dir, name string) {
+	c.t.Helper()
+	m, err := machine.New(machine.Config{
+		Server: address, Token: "token/u", Workspace: dir, Name: name, Allow: []string{machine.AllowExec, machine.AllowWrite}, Version: "test",
+		Log: slog.New(slog.NewTextHandler(c.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})), Backoff: func(int) time.Duration { return 20 * time.Millisecond },
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	c.t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			c.t.Error(err)
+		}
+	})
+}
+
+func await(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("still not: %s", what)
+		}
+	}
+}
+
+// TestSandbox: a machine that is connected to another node is a sandbox like any other.
+func TestSandbox(t *testing.T) {
+	t.Parallel()
+	sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture {
+		c := newCluster(t)
+		a, b := c.node("a"), c.node("b")
+		dir := t.TempDir()
+		c.run(b.url, dir, "laptop")
+		await(t, "the runner to connect", func() bool { return b.Here() == 1 })
+		return sandboxtest.Fixture{Sandbox: a, User: user, Dir: dir, WorkspaceElsewhere: true}
+	})
+}
+
+// TestRunnerMoves: a runner that dials another node keeps its commands; that node passes its link and its transfers on.
+func TestRunnerMoves(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a, b, third := c.node("a"), c.node("b"), c.node("c")
+	door := newDoor(t, a)
+	dir := t.TempDir()
+	c.run(door.url, dir, "laptop")
+	await(t, "the runner to connect", func() bool { return a.Here() == 1 })
+
+	var out syncBuffer
+	type ended struct {
+		result *sandbox.ExecResult
+		err    error
+	}
+	results := make(chan ended, 2)
+	for _, from := range []*node{a, third} {
+		go func() {
+			result, err := from.ExecTo(t.Context(), sandbox.ExecSpec{Command: "echo before; while [ ! -e go ]; do sleep 0.02; done; echo after", Shell: true, User: user}, &out, nil)
+			results <- ended{result, err}
+		}()
+	}
+	await(t, "both commands run", func() bool { return strings.Count(out.String(), "before") == 2 })
+	since := a.Runners(t.Context())[0].ConnectedSince
+	door.lead(b)
+	await(t, "the runner to move", func() bool {
+		all := third.Runners(t.Context())
+		return len(all) == 1 && all[0].NodeID == "a" && all[0].ConnectedSince.After(since)
+	})
+	if a.Here() != 1 || b.Here() != 0 {
+		t.Errorf("the machine is on another node: %d and %d", a.Here(), b.Here())
+	}
+	content := strings.Repeat("0123456789abcdef", 1<<20) // a transfer, which the runner makes at b
+	for _, from := range []*node{a, b, third} {
+		if n, err := from.WriteFileFrom(t.Context(), "/workspace/large", strings.NewReader(content), 0o644, user); err != nil || n != int64(len(content)) {
+			t.Errorf("%s: %d, %v", from.id, n, err)
+		}
+		if data, err := from.ReadFile(t.Context(), "/workspace/large", user); err != nil || string(data) != content {
+			t.Errorf("%s: %d bytes, %v", from.id, len(data), err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if got := <-results; got.err != nil || got.result.ExitCode != 0 {
+			t.Error(got.result, got.err)
+		}
+	}
+	if out.String() != "before\nbefore\nafter\nafter\n" {
+		t.Errorf("%q", out.String())
+	}
+
+	// When the node that has the machine ends, the runner's next link makes the other one have it.
+	_ = a.Close()
+	a.web.CloseClientConnections()
+	c.lease("a", a.url, false)
+	await(t, "the other node has the machine", func() bool { return b.Here() == 1 })
+	if got, err := third.Exec(t.Context(), sandbox.ExecSpec{Command: "cat", Stdin: "in\xff", User: user}); err != nil || got.Stdout != "in\xff" || got.Runner != "laptop" {
+		t.Error(got, err)
+	}
+}
+
+// door is a load balancer.
+type door struct {
+	url string
+
+	mu    sync.Mutex
+	to    *node
+	conns []net.Conn
+}
+
+func newDoor(t *testing.T, to *node) *door {
+	d := &door{to: to}
+	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		d.mu.Lock()
+		to := d.to
+		d.mu.Unlock()
+		to.web.Config.Handler.ServeHTTP(w, r)
+	}))
+	web.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.conns = append(d.conns, conn)
+		return ctx
+	}
+	web.Start()
+	t.Cleanup(web.Close)
+	d.url = web.URL
+	return d
+}
+
+// lead sends what comes from here on to a node, and cuts what is connected.
+func (d *door) lead(to *node) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.to = to
+	for _, conn := range d.conns {
+		_ = conn.Close()
+	}
+	d.conns = nil
+}
+
+// syncBuffer is a bytes.Buffer for several goroutines.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// TestNames: of two machines on different nodes, a call must name one, and two runners cannot have one name.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a, b := c.node("a"), c.node("b")
+	laptop, desk := t.TempDir(), t.TempDir()
+	c.run(a.url, laptop, "laptop")
+	await(t, "the first runner", func() bool { return a.Here() == 1 })
+	second, err := machine.New(machine.Config{Server: b.url, Token: "token/u", Workspace: desk, Name: "laptop", Version: "test", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Run(t.Context()); !fault.Is(err, fault.RunnerNameInUse) {
+		t.Errorf("a second runner of the name: %v", err)
+	}
+	if a.Here() != 1 || b.Here() != 0 {
+		t.Errorf("%d and %d machines", a.Here(), b.Here())
+	}
+	c.run(b.url, desk, "desk")
+	await(t, "the other runner", func() bool { return b.Here() == 1 })
+	for _, n := range []*node{a, b} {
+		await(t, "both are known", func() bool { return len(n.Runners(t.Context())) == 2 })
+		if err := n.MkdirAll(t.Context(), "/workspace/x", 0o755, user); !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "desk, laptop") {
+			t.Errorf("%s: %v", n.id, err)
+		}
+		if _, err := n.Locate(t.Context(), sandbox.User{ID: "u", Runner: "tower"}); !fault.Is(err, fault.RunnerOffline) {
+			t.Errorf("%s: %v", n.id, err)
+		}
+		if _, err := n.Locate(t.Context(), sandbox.User{ID: "another"}); !fault.Is(err, fault.RunnerOffline) {
+			t.Errorf("%s: %v", n.id, err)
+		}
+		for name, dir := range map[string]string{"laptop": laptop, "desk": desk} {
+			named := user
+			named.Runner = name
+			if err := n.WriteFile(t.Context(), "/workspace/of-"+n.id, []byte(name), 0o644, named); err != nil {
+				t.Errorf("%s: %v", n.id, err)
+			}
+			if got, err := os.ReadFile(filepath.Join(dir, "of-"+n.id)); string(got) != name {
+				t.Errorf("%s: %q, %v", n.id, got, err)
+			}
+		}
+	}
+}
+
+// TestStrangers: only live nodes with the installation's key are answered, and none twice.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a := c.node("a")
+	c.lease("b", a.url, true)
+	c.lease("gone", a.url, false)
+	as := func(id, key string) *peer.Peers {
+		p := peer.New(peer.Config{Self: id, Key: keyed.New([]byte(key)), Nodes: c, Now: time.Now})
+		t.Cleanup(p.Close)
+		return p
+	}
+	ask := func(method, url string, header http.Header) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = header
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, string(body)
+	}
+	own := func(p *peer.Peers, to string) (string, http.Header) {
+		url, header, err := p.Own(t.Context(), http.MethodGet, to, relay.Prefix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return url, header
+	}
+	good, header := own(as("b", "key"), "a")
+	if code, body := ask(http.MethodGet, good, header); code != http.StatusOK {
+		t.Fatal(code, body)
+	}
+	refused := func(what, says, method, url string, header http.Header) {
+		t.Helper()
+		if code, body := ask(method, url, header); code != http.StatusForbidden || !strings.Contains(body, says) {
+			t.Errorf("%s: %d %q", what, code, body)
+		}
+	}
+	refused("again", "was used before", http.MethodGet, good, header)
+	refused("no mark", "only nodes", http.MethodGet, good, nil)
+	url, header := own(as("b", "key"), "a")
+	refused("another method", "not signed", http.MethodPut, url, header)
+	refused("another path", "not signed", http.MethodGet, url+"/call", header)
+	url, header = own(as("b", "other key"), "a")
+	refused("another key", "audit.hmac_key_file", http.MethodGet, url, header)
+	url, header = own(as("a", "key"), "b") // for b, and sent to a
+	refused("another receiver", "not signed", http.MethodGet, url, header)
+	url, header = own(as("gone", "key"), "a")
+	refused("a node without a lease", "has no lease", http.MethodGet, url, header)
+	url, header = own(as("never", "key"), "a")
+	refused("a node that is not in the database", "no node never", http.MethodGet, url, header)
+	header[peer.OwnHeader] = []string{"never 0 x y z"}
+	refused("nonsense", "not signed", http.MethodGet, url, header)
+
+	slow := peer.New(peer.Config{Self: "b", Key: keyed.New([]byte("key")), Nodes: c, Now: func() time.Time { return time.Now().Add(-2 * time.Minute) }})
+	t.Cleanup(slow.Close)
+	url, header = own(slow, "a")
+	refused("an old mark", "clocks", http.MethodGet, url, header)
+}
