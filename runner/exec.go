@@ -336,6 +336,9 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 		}
 		return x.closeUnrun(ctx, err, lost.Err)
 	}
+	if x.record.StartedAt.IsZero() { // the container died before it could report the start
+		x.pendingDirs.remove(x.record.ExecID)
+	}
 	x.setOutcome(exit, err, c)
 	x.record.EndedAt = ended
 	job.EndAt(ended, string(x.record.ErrorReason))

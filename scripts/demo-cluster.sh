@@ -109,8 +109,9 @@ request() { jq -n --arg task "$1" --arg script "$2" '{project_id: "cluster", tas
 runs() { # TASK: it runs; its row is in FILE row.json
 	call 1 row.json "/sandbox/execs?status=running&task_id=$1" && holds row.json '.items | length == 1'
 }
-post 2 two.json "$(request on-node-2 'echo on node 2; sleep 600')" &
-post 3 three.json "$(request on-node-3 'echo on node 3; sleep 600')" 2>"$dir/three.err" &
+long() { request "$@" | jq '.policy_overrides = {timeout_ms: 600000}'; }
+post 2 two.json "$(long on-node-2 'echo on node 2; sleep 600')" &
+post 3 three.json "$(long on-node-3 'echo on node 3; sleep 600')" 2>"$dir/three.err" &
 until_true 30 runs on-node-2 || true
 two=$(jq -r '.items[0].exec_id' "$dir/row.json")
 until_true 30 runs on-node-3 || true

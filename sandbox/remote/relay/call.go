@@ -102,6 +102,11 @@ type streams struct {
 func (m *Machines) call(ctx context.Context, nodeID string, c call, s streams) (got *answer, err error) {
 	err = m.outbound.Do(ctx, c.User, func(ctx context.Context) (err error) {
 		got, err = m.callIn(ctx, nodeID, c, s)
+		if fault.Is(err, fault.RunnerOffline) { // it may have moved
+			m.mu.Lock()
+			m.asked = time.Time{}
+			m.mu.Unlock()
+		}
 		return err
 	})
 	return got, err
@@ -200,11 +205,15 @@ func (m *Machines) dial(ctx context.Context, nodeID, uri string) (*websocket.Con
 		return nil, err
 	}
 	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: &http.Client{Transport: m.peers.Transport()}, HTTPHeader: header})
-	if err != nil && resp != nil && resp.Body != nil {
+	if err == nil {
+		return conn, nil
+	}
+	if resp != nil {
+		defer resp.Body.Close()
 		reason, _ := io.ReadAll(io.LimitReader(resp.Body, 500))
 		err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(reason))
 	}
-	return conn, err
+	return nil, err
 }
 
 // feeder sends content and signals of a call, and receives its output.

@@ -62,6 +62,8 @@ type Machines struct {
 	log   *slog.Logger
 
 	outbound sandbox.Calls
+	gate     sync.Mutex // of inbound
+	closed   bool
 	inbound  sync.WaitGroup
 	ctx      context.Context // of the inbound calls
 	stop     context.CancelFunc
@@ -419,6 +421,9 @@ const closeGrace = 2 * time.Second
 
 // Close ends all calls and the links of this node.
 func (m *Machines) Close() error {
+	m.gate.Lock()
+	m.closed = true
+	m.gate.Unlock()
 	m.outbound.Close()
 	err := m.hub.Close()
 	defer time.AfterFunc(closeGrace, m.stop).Stop()

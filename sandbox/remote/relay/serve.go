@@ -138,12 +138,21 @@ func (m *Machines) ServeTransfer(w http.ResponseWriter, r *http.Request, id stri
 
 // serveCall does what another node asks for.
 func (m *Machines) serveCall(w http.ResponseWriter, r *http.Request) {
+	m.gate.Lock()
+	closed := m.closed
+	if !closed {
+		m.inbound.Add(1)
+	}
+	m.gate.Unlock()
+	if closed {
+		http.Error(w, "this node is shutting down", http.StatusServiceUnavailable)
+		return
+	}
+	defer m.inbound.Done()
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil {
 		return
 	}
-	m.inbound.Add(1)
-	defer m.inbound.Done()
 	defer func() { _ = conn.CloseNow() }()
 	ctx, cancel := context.WithCancel(m.ctx)
 	defer cancel()
