@@ -175,13 +175,19 @@ func TestNoLayoutShift(t *testing.T) {
 	b.do(chromedp.EmulateViewport(1280, 3000))
 	for _, path := range []string{"/console/history", "/console/execs/" + execID(2), "/console/runners", "/console/tokens"} {
 		b.visit(path)
-		shift := eval[float64](b, `new Promise(done => {
-			let sum = 0;
-			new PerformanceObserver(l => { for (const e of l.getEntries()) sum += e.value; }).observe({type: "layout-shift", buffered: true});
-			requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => done(sum), 0)));
+		shift := eval[struct {
+			Sum   float64
+			Moved []string
+		}](b, `new Promise(done => {
+			let Sum = 0, Moved = [];
+			new PerformanceObserver(l => { for (const e of l.getEntries()) {
+				Sum += e.value;
+				for (const {node, previousRect: p, currentRect: c} of e.sources) Moved.push([node?.nodeName, node?.id, node?.className, p.x, p.y, p.width, p.height, "to", c.x, c.y, c.width, c.height].join(" "));
+			} }).observe({type: "layout-shift", buffered: true});
+			requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(() => done({Sum, Moved}), 0)));
 		})`)
-		if shift > 0.001 {
-			t.Errorf("%s moves by %f", path, shift)
+		if shift.Sum > 0.001 {
+			t.Errorf("%s moves by %f: %q", path, shift.Sum, shift.Moved)
 		}
 	}
 }
@@ -209,7 +215,7 @@ func TestCopyButtons(t *testing.T) {
 	}
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.visit("/console/execs/" + execID(2))
-	if n := eval[int](b, `[...document.querySelectorAll("button[data-copy]")].filter(e => e.checkVisibility()).length`); n != 0 {
+	if n := eval[int](b, `[...document.querySelectorAll("button[data-copy]")].filter(e => e.checkVisibility({visibilityProperty: true})).length`); n != 0 {
 		t.Errorf("%d copy buttons are there without a script", n)
 	}
 }

@@ -58,7 +58,7 @@ func (c *Console) runners(v *visit) (ui.Page, error) {
 
 // linkID is the id of the link of a machine, which keeps the focus when the table is replaced.
 func linkID(r remote.RunnerInfo) string {
-	sum := sha256.Sum256([]byte(r.UserID + "\x00" + r.Name + "\x00" + r.NodeID))
+	sum := sha256.Sum256([]byte(r.UserID + "\x00" + r.Name))
 	return "runner-" + hex.EncodeToString(sum[:8])
 }
 
