@@ -5,7 +5,8 @@
 // passes its link and its transfers on to that node, until that node has ended or has let go of the machine. So a machine is never on two
 // nodes that live, and everything that remote promises holds with several.
 //
-// Who has which machine is asked of the nodes, not stored: an answer is never older than a second, and a node that ends takes its machines with it.
+// Who has which machine is asked of the nodes, not stored: an answer is never older than a second, unless a node is too busy to give one, and a node
+// that ends takes its machines with it.
 // Rows, policies and permissions stay with the node that got the request. The package must not know them.
 package relay
 
@@ -19,10 +20,12 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"secbox/fault"
@@ -68,17 +71,18 @@ type Machines struct {
 	ctx      context.Context // of the inbound calls
 	stop     context.CancelFunc
 
-	mu     sync.Mutex          // also while the nodes are asked: one round serves all who wait
-	asked  time.Time           // when the last round began
-	others []remote.RunnerInfo // what it found
-	mute   map[string]time.Time
+	mu     sync.Mutex                     // also while the nodes are asked: one round serves all who wait
+	asked  time.Time                      // when the last round began
+	others []remote.RunnerInfo            // what is known of all of them
+	lists  map[string][]remote.RunnerInfo // by node
+	mute   map[string]time.Time           // when a node has not answered
 }
 
 var _ sandbox.Backend = (*Machines)(nil)
 
 // New makes Machines without machines.
 func New(cfg Config) *Machines {
-	m := &Machines{self: cfg.NodeID, peers: cfg.Peers, log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), mute: map[string]time.Time{}}
+	m := &Machines{self: cfg.NodeID, peers: cfg.Peers, log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), mute: map[string]time.Time{}, lists: map[string][]remote.RunnerInfo{}}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	if m.peers != nil {
 		cfg.Elsewhere, cfg.TransferTag = m.elsewhere, peer.Tag(cfg.NodeID)
@@ -95,7 +99,8 @@ const (
 	maxList    = 64 << 20        // bytes of an answer
 )
 
-// known returns the machines of other nodes as they were at most maxAge ago. Those of a node that does not answer are missing.
+// known returns the machines of other nodes as they were at most maxAge ago. Those of a node that is too busy to answer are as they were before: they are
+// forgotten when its lease has ended, or when nothing listens at its address.
 func (m *Machines) known(ctx context.Context, maxAge time.Duration) []remote.RunnerInfo {
 	if m.peers == nil {
 		return nil
@@ -105,29 +110,39 @@ func (m *Machines) known(ctx context.Context, maxAge time.Duration) []remote.Run
 	if time.Since(m.asked) < maxAge {
 		return m.others
 	}
+	m.asked = time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout) // others wait for it, too
 	defer cancel()
-	began := time.Now()
 	nodes, err := m.peers.Others(ctx)
 	if err != nil {
-		m.log.Warn("the other nodes' runners are not known", "error", err)
+		m.log.Warn("the other nodes' runners are known as they were before", "error", err)
+		return m.others
 	}
-	nodes = slices.DeleteFunc(nodes, func(id string) bool { return time.Since(m.mute[id]) < muteFor })
+	gone := func(id string) bool { return !slices.Contains(nodes, id) }
+	maps.DeleteFunc(m.lists, func(id string, _ []remote.RunnerInfo) bool { return gone(id) })
+	maps.DeleteFunc(m.mute, func(id string, at time.Time) bool { return gone(id) || time.Since(at) >= muteFor })
+	nodes = slices.DeleteFunc(nodes, func(id string) bool { return !m.mute[id].IsZero() })
 	lists, errs := make([][]remote.RunnerInfo, len(nodes)), make([]error, len(nodes))
 	var asking sync.WaitGroup
 	for i, id := range nodes {
 		asking.Go(func() { lists[i], errs[i] = m.list(ctx, id) })
 	}
 	asking.Wait()
-	for i, err := range errs {
-		if err != nil {
-			m.log.Warn("the runners of a node are not known", "node", nodes[i], "error", err)
-			m.mute[nodes[i]] = time.Now()
-		} else {
-			delete(m.mute, nodes[i])
+	for i, id := range nodes {
+		switch {
+		case errs[i] == nil:
+			m.lists[id] = lists[i]
+			continue
+		case errors.Is(errs[i], syscall.ECONNREFUSED):
+			delete(m.lists, id)
 		}
+		m.log.Warn("a node does not say which runners it has", "node", id, "error", errs[i])
+		m.mute[id] = time.Now()
 	}
-	m.others, m.asked = slices.Concat(lists...), began
+	m.others = nil
+	for _, list := range m.lists {
+		m.others = append(m.others, list...)
+	}
 	return m.others
 }
 
@@ -161,7 +176,7 @@ func (m *Machines) list(ctx context.Context, nodeID string) ([]remote.RunnerInfo
 	return infos, nil
 }
 
-// Runners returns the machines that are connected, to any node that answers, by user and name.
+// Runners returns the machines that are connected, to any node, by user and name.
 func (m *Machines) Runners(ctx context.Context) []remote.RunnerInfo {
 	all := m.hub.Runners()
 	for i := range all {
@@ -172,10 +187,10 @@ func (m *Machines) Runners(ctx context.Context) []remote.RunnerInfo {
 			all = append(all, other)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b remote.RunnerInfo) int {
-		return cmp.Or(strings.Compare(a.UserID, b.UserID), strings.Compare(a.Name, b.Name))
+	slices.SortFunc(all, func(a, b remote.RunnerInfo) int { // a node that was frozen or killed may have had a machine before
+		return cmp.Or(strings.Compare(a.UserID, b.UserID), strings.Compare(a.Name, b.Name), b.ConnectedSince.Compare(a.ConnectedSince))
 	})
-	return all
+	return slices.CompactFunc(all, func(a, b remote.RunnerInfo) bool { return a.UserID == b.UserID && a.Name == b.Name })
 }
 
 // Here returns how many machines are connected to this node.

@@ -18,6 +18,7 @@ import (
 	"github.com/coder/websocket"
 
 	"secbox/fault"
+	"secbox/peer"
 	"secbox/sandbox/remote"
 )
 
@@ -90,7 +91,7 @@ func (m *Machines) elsewhere(ctx context.Context, caller remote.Caller, name str
 // ServeTransfer answers HEAD, PUT and GET of /ws/transfers/{id}, as remote.Hub does.
 func (m *Machines) ServeTransfer(w http.ResponseWriter, r *http.Request, id string, caller remote.Caller) {
 	node := ""
-	if m.peers != nil && len(id) > tagDigits {
+	if m.peers != nil && len(id) > tagDigits && id[:tagDigits] != peer.Tag(m.self) {
 		var err error
 		if node, err = m.peers.Tagged(r.Context(), id[:tagDigits]); err != nil {
 			m.log.Warn("a transfer cannot be passed on", "error", err)
