@@ -234,7 +234,7 @@ type Sandboxes interface {
 
 // Runners are users' machines.
 type Runners interface {
-	// Connected returns those that are connected to any node, by user and name. Those of a node that does not answer are missing.
+	// Connected returns those that are connected to any node, by user and name.
 	Connected(ctx context.Context) []ConnectedRunner
 
 	// ServeLink and ServeTransfer answer a request of a runner's token. The body is unread.
