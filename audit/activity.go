@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"secbox/fault"
 )
 
 const (
@@ -22,6 +25,8 @@ const (
 	slowestOf   = defaultStatsRows // the newest of them
 	slowestAge  = time.Minute
 	slowestRows = 5
+
+	slowestCommand = 1000 // bytes
 )
 
 // HourCount is the number of execs that were created in an hour, with one status and error_reason.
@@ -39,6 +44,10 @@ type SlowExec struct {
 	Status     Status
 	SkillID    string
 	DurationMS int64
+
+	// Cmd and Args are what ran, cut after 1,000 bytes. Store.Slowest leaves them out.
+	Cmd  string
+	Args []string
 }
 
 // Recent is what an Activity knows.
@@ -212,11 +221,36 @@ func (a *Activity) askSlowest(ctx context.Context, of *activityOf, token string)
 	if err != nil {
 		return err
 	}
+	slowest = slices.DeleteFunc(slowest, func(s SlowExec) bool { return s.DurationMS == 0 }) // refused, or not ended
+	for i := range slowest {
+		r, err := a.store.Get(ctx, slowest[i].ExecID)
+		if err != nil && !fault.Is(err, fault.UnknownExec) { // deleted since
+			return err
+		}
+		slowest[i].Cmd, slowest[i].Args = beginning(r, slowestCommand)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	of.slowest = slices.DeleteFunc(slowest, func(s SlowExec) bool { return s.DurationMS == 0 }) // refused, or not ended
+	of.slowest = slowest
 	of.slowestAt = a.now()
 	return nil
+}
+
+// beginning is the first bytes of what ran.
+func beginning(r Record, most int) (cmd string, args []string) {
+	cut := func(s string) string {
+		s = strings.Clone(s[:min(len(s), most)])
+		most -= len(s)
+		return s
+	}
+	cmd = cut(r.Cmd)
+	for _, arg := range r.Args {
+		if most == 0 {
+			break
+		}
+		args = append(args, cut(arg))
+	}
+	return cmd, args
 }
 
 // of returns what is kept of a token, and forgets the token that was not asked for longest when there are too many. The caller holds mu.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"secbox/audit"
+	"secbox/fault"
 )
 
 // hourStore has one exec in each hour, and records what was asked: the hours of each query, 0 for one of the slowest.
@@ -69,6 +71,14 @@ func (s *hourStore) Slowest(ctx context.Context, _, _ time.Time, token string, _
 	return []audit.SlowExec{{ExecID: token, DurationMS: 2}, {ExecID: "refused"}}, s.ask(ctx, 0, token)
 }
 
+// Get does not find the exec of t: it was deleted since.
+func (s *hourStore) Get(_ context.Context, execID string) (audit.Record, error) {
+	if execID == "t" {
+		return audit.Record{}, fault.New(fault.UnknownExec, "there is none")
+	}
+	return audit.Record{ExecID: execID, Cmd: "echo", Args: []string{"a", strings.Repeat("b", 2000), "c"}}, nil
+}
+
 // activity runs an Activity over the store in a bubble of synctest, until the test ends.
 func activity(t *testing.T, store *hourStore) *audit.Activity {
 	t.Helper()
@@ -105,6 +115,10 @@ func TestActivityAsksForNewestHours(t *testing.T) {
 			got, err := a.Recent(t.Context(), 50, step.token)
 			if err != nil || len(got.Hours) != 50 || !got.Complete || got.Uncounted != 0 || len(got.Slowest) != 1 || got.Slowest[0].ExecID != step.token {
 				t.Errorf("%s: %d hours, %v", step.name, len(got.Hours), err)
+			}
+			wantArgs := []string{"a", strings.Repeat("b", 1000-len("echoa"))}
+			if slow := got.Slowest[0]; step.token == "" && (slow.Cmd != "echo" || !slices.Equal(slow.Args, wantArgs)) || step.token == "t" && slow.Cmd != "" {
+				t.Errorf("%s: %+v", step.name, slow)
 			}
 			if now := time.Now().UTC(); !got.Hours[0].Hour.Equal(now.Truncate(time.Hour)) {
 				t.Errorf("%s: the newest hour is %s", step.name, got.Hours[0].Hour)

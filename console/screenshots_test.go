@@ -178,7 +178,7 @@ func pictureApp(t *testing.T) *fakeApp {
 		}
 	}
 	for i, skill := range []string{"report.quarterly", "data.clean", "report.quarterly", "", "shell.run"} {
-		recent.Slowest = append(recent.Slowest, audit.SlowExec{ExecID: execID(10 + i), CreatedAt: now.Add(-time.Duration(i*i+1) * time.Hour), Status: audit.Succeeded, SkillID: skill, DurationMS: int64(512_300 / (i + 1))})
+		recent.Slowest = append(recent.Slowest, audit.SlowExec{ExecID: execID(10 + i), CreatedAt: now.Add(-time.Duration(i*i+1) * time.Hour), Status: audit.Succeeded, SkillID: skill, DurationMS: int64(512_300 / (i + 1)), Cmd: "bash", Args: []string{"-lc", "python train.py --epochs 40"}})
 	}
 	f.recent = func(int) audit.Recent { return recent }
 
