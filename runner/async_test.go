@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -348,7 +349,8 @@ func TestAsyncExpires(t *testing.T) {
 	f.ends(running)
 }
 
-// TestAsyncRestart: a node that ends leaves what waits to the next process, and what has been taken and not started.
+// TestAsyncRestart: a node that ends leaves what waits to the next process, and what has been taken and not started, also when it was killed
+// after it had made the directory for the artifacts.
 func TestAsyncRestart(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, async(1))
@@ -366,7 +368,16 @@ func TestAsyncRestart(t *testing.T) {
 	if r := f.ends(running); r.Status != audit.Canceled || r.ErrorReason != audit.ShuttingDown {
 		t.Errorf("%+v", r)
 	}
+	left := f.path("p", "artifacts", taken)
+	must(t, os.Mkdir(left, 0o700))
+	must(t, os.WriteFile(filepath.Join(f.cfg.StateDir, "allotted", taken), []byte("p"), 0o600))
 	f.boot()
+	if _, err := os.Stat(left); err != nil {
+		t.Errorf("another node may run the exec, and has no directory: %v", err)
+	}
+	if notes, err := os.ReadDir(filepath.Join(f.cfg.StateDir, "allotted")); err != nil || len(notes) != 0 {
+		t.Errorf("%v, %v", notes, err)
+	}
 	f.dispatch()
 	for _, id := range []string{waiting, taken} {
 		if r := f.ends(id); r.Status != audit.Succeeded || f.published(r, "stdout.txt") != "after\n" {

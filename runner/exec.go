@@ -235,6 +235,7 @@ func (x *exec) start(ctx context.Context) error {
 	}
 	if err != nil {
 		x.slot.Discard()
+		x.slot, x.record.ArtifactsPath = nil, "" // another node may run it by now, in a directory of its own
 		return err
 	}
 	x.record.Status = audit.Running

@@ -1,12 +1,14 @@
 package runner
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"time"
 
 	"secbox/fault"
 	"secbox/workspace"
@@ -16,6 +18,9 @@ import (
 // wait for a job, and for an instant those of every exec. When a process ends without warning, the next one removes the directories. An entry
 // is a small file, named by the exec, that contains the project. None is synced: a loss of power leaves at most an empty directory.
 type pendingDirs struct{ dir string }
+
+// recoverTimeout is how long the records of pending directories may take to read, all together.
+const recoverTimeout = 30 * time.Second
 
 func openPendingDirs(path string) (*pendingDirs, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
@@ -35,18 +40,21 @@ func (p *pendingDirs) add(execID, project string) error {
 // remove is called when the exec has its row, or its directory is gone.
 func (p *pendingDirs) remove(execID string) { _ = os.Remove(filepath.Join(p.dir, execID)) }
 
-// recover removes the directories that an earlier process left pending. No job ran in them, so they are empty; others are kept.
-func (p *pendingDirs) recover(files *workspace.Workspace, log *slog.Logger) {
+// recover removes the directories that an earlier process left pending. No job ran in them, so they are empty; others are kept, and so are those of
+// execs that have not ended: another node may run them by now.
+func (p *pendingDirs) recover(files *workspace.Workspace, records Log, log *slog.Logger) {
 	list, err := os.Open(p.dir)
 	if err != nil {
 		log.Warn("cannot list unused artifacts directories of an earlier run", "error", err)
 		return
 	}
 	defer list.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), recoverTimeout)
+	defer cancel()
 	for {
 		names, err := list.Readdirnames(1024)
 		for _, execID := range names {
-			if err := p.release(files, execID); err != nil {
+			if err := p.release(ctx, files, records, execID); err != nil {
 				log.Warn("an unused artifacts directory of an earlier run stays", "exec", execID, "error", err)
 			}
 		}
@@ -59,7 +67,15 @@ func (p *pendingDirs) recover(files *workspace.Workspace, log *slog.Logger) {
 	}
 }
 
-func (p *pendingDirs) release(files *workspace.Workspace, execID string) error {
+func (p *pendingDirs) release(ctx context.Context, files *workspace.Workspace, records Log, execID string) error {
+	record, err := records.Get(ctx, execID)
+	if err == nil && !record.Status.Final() {
+		p.remove(execID)
+		return nil
+	}
+	if err != nil && !fault.Is(err, fault.UnknownExec) {
+		return err
+	}
 	content, err := os.ReadFile(filepath.Join(p.dir, execID))
 	if err != nil {
 		return err

@@ -115,7 +115,7 @@ func New(cfg Config) (*Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	pending.recover(cfg.Workspace, cfg.Logger)
+	pending.recover(cfg.Workspace, cfg.Log, cfg.Logger)
 	if cfg.Each.AtOnce <= 0 {
 		cfg.Each.AtOnce = max(1, cfg.Slots-1)
 	}

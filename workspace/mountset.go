@@ -33,7 +33,7 @@ func (p *Project) PrepareMounts(execID string, a Access) (*MountSet, error) {
 		s.seen, err = s.directories()
 	}
 	if err != nil {
-		_ = p.DropArtifacts(execID)
+		_ = p.DropUnused(execID)
 		return nil, err
 	}
 	return s, nil
@@ -110,8 +110,14 @@ func (p *Project) openMount(root *os.Root, target, execID string) (*os.File, err
 	return dir.Open(".")
 }
 
-// Drop removes the artifacts directory of an exec that never ran, if it is empty. A missing one is not an error.
-func (s *MountSet) Drop() error { return s.project.DropUnused(s.execID) }
+// Drop removes the artifacts directory of an exec that never ran, if it is empty and still the prepared one: another node may have made a new
+// one in its place. A missing one is not an error.
+func (s *MountSet) Drop() error {
+	if now, err := s.project.directories(s.names()[artifactsIndex]); err == nil && !now.equal(s.seen.at(artifactsIndex)) {
+		return nil
+	}
+	return s.project.DropUnused(s.execID)
+}
 
 func (s *MountSet) directories() (directories, error) {
 	seen, err := s.project.directories(s.names()...)
@@ -128,6 +134,9 @@ func (s *MountSet) names() []string {
 	return []string{".", inputsDir, workDir, artifactsDir, artifactsDir + "/" + s.execID}
 }
 
+// artifactsIndex is the index of the exec's own directory among names.
+const artifactsIndex = 4
+
 // index is the index of a target's directory among directories.
 func (s *MountSet) index(target string) int {
 	names := s.names()
@@ -135,7 +144,7 @@ func (s *MountSet) index(target string) int {
 	case ToolTarget:
 		return len(names)
 	case artifactsDir:
-		return len(names) - 1
+		return artifactsIndex
 	default:
 		return slices.Index(names, name)
 	}
@@ -151,6 +160,9 @@ type directories struct {
 func (d directories) equal(other directories) bool {
 	return slices.Equal(d.made, other.made) && slices.EqualFunc(d.infos, other.infos, os.SameFile)
 }
+
+// at is the directory with an index.
+func (d directories) at(i int) directories { return directories{d.infos[i : i+1], d.made[i : i+1]} }
 
 // directories identifies directories of the project.
 func (p *Project) directories(names ...string) (directories, error) {

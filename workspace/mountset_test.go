@@ -182,6 +182,15 @@ func TestMountSetIsDroppedOnlyWhileEmpty(t *testing.T) {
 	must(t, place.Drop()) // there is nothing any more
 
 	place = setAside()
+	other := setAside() // of another node
+	must(t, place.Drop())
+	if _, err := os.Lstat(path); err != nil || place.Intact() || !other.Intact() {
+		t.Errorf("another node's directory: %v", err)
+	}
+	must(t, other.Drop())
+	gone(t, path)
+
+	place = setAside()
 	must(t, os.WriteFile(path+"/evidence", nil, 0o644))
 	must(t, place.Drop())
 	if _, err := os.Lstat(path + "/evidence"); err != nil {

@@ -102,7 +102,8 @@ func (p *Project) openDir(root *os.Root, name string) (*os.Root, error) {
 	return dir, nil
 }
 
-// NewArtifacts makes artifacts/<exec_id>/, owned by the container's user. It must not exist yet.
+// NewArtifacts makes artifacts/<exec_id>/, owned by the container's user. An empty one, which a node made that died before it could start the
+// exec, is replaced; one with content is an error.
 func (p *Project) NewArtifacts(execID string) error {
 	artifacts, err := p.openArtifacts(execID)
 	if err != nil {
@@ -110,7 +111,10 @@ func (p *Project) NewArtifacts(execID string) error {
 	}
 	defer artifacts.Close()
 	err = p.w.owner().MakeDir(artifacts, execID)
-	return wrapFailed(err, "the artifacts directory of exec %s cannot be made, or exists already", execID)
+	if errors.Is(err, fs.ErrExist) && p.DropUnused(execID) == nil {
+		err = p.w.owner().MakeDir(artifacts, execID)
+	}
+	return wrapFailed(err, "the artifacts directory of exec %s cannot be made, or has content already", execID)
 }
 
 // DropArtifacts removes artifacts/<exec_id>/ of an exec that never ran. A missing one is not an error.

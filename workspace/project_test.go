@@ -52,6 +52,8 @@ func TestProjectDirectories(t *testing.T) {
 	if again.ID() != "demo" || again.ArtifactsPath(execID) != "projects/demo/artifacts/"+execID {
 		t.Errorf("got %q, %q", again.ID(), again.ArtifactsPath(execID))
 	}
+	must(t, f.project.NewArtifacts(execID)) // another node died before it could start the exec
+	must(t, os.WriteFile(filepath.Join(f.dir, "artifacts", execID, "a"), nil, 0o644))
 	if err := f.project.NewArtifacts(execID); err == nil {
 		t.Error("the artifacts directory was allotted twice")
 	}
