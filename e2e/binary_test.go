@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -13,8 +14,15 @@ import (
 // binaryDir holds the built programs until TestMain removes it.
 var binaryDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "secbox-e2e-") })
 
-// build builds a program under a name. With CGO_ENABLED=0 it shares what images/build-core-api.sh compiles.
+// build builds a program under a name, or takes it from the folder in SECBOX_E2E_PROGRAMS: where scripts/reach runs the tests, there is no Go. With
+// CGO_ENABLED=0 it shares what images/build-core-api.sh compiles.
 func build(pkg, name string, environ []string, flags ...string) (path string, err error) {
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	if built := os.Getenv("SECBOX_E2E_PROGRAMS"); built != "" {
+		return filepath.Join(built, name), nil
+	}
 	dir, err := binaryDir()
 	if err != nil {
 		return "", err
