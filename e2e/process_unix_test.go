@@ -14,6 +14,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"secbox/api/contracttest"
 	"secbox/engine/attach"
