@@ -57,6 +57,8 @@ test-e2e: TEST_PARALLEL = $(E2E_PARALLEL)
 RACE := export GORACE=atexit_sleep_ms=0; race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race='-race -gcflags=modernc.org/...=-race=false'
 # Tests of these packages run without the race detector, with which computing takes several times the CPU time; make soak runs them with it.
 # cmd/bench is a tool for measurements, docs, images and scripts run commands, and the others start no goroutines.
+# With RACE_TURN, a number from 0 to 2, only one third of the others runs with it: CI takes another third for each commit.
+RACE_TURN ?=
 WITHOUT_RACE := cmd/bench|docs|images|sandbox/remote/wire|scripts|settings|skills/archive|skills/creator|skills/lines|translog/proof
 # These tests of e2e send many requests at once to one server, and make test runs them with the race detector. It runs the others without,
 # which halves the CPU time of the test program: they show what one client sees, and the packages below have race-tested tests. A race
@@ -104,10 +106,11 @@ test: setup vet ## Run every test, on a real Docker engine and a real PostgreSQL
 
 # tac: the packages that are among the last then, such as api, keep all cores busy by themselves.
 test-packages:
-	@$(RACE); failed=; packages() { go list ./... | grep -vx secbox/e2e | grep $$1 -xE 'secbox/($(WITHOUT_RACE))' | tac; }; set -x; \
-	$(GO_TEST) $$race -p $(TEST_P) $(TEST_FLAGS) $$(packages -v) || failed=1; \
+	@$(RACE); failed=; all=$$(go list ./... | grep -vx secbox/e2e | tac); \
+	raced=$$(grep -vxE 'secbox/($(WITHOUT_RACE))' <<<"$$all" | awk -v turn='$(RACE_TURN)' 'turn == "" || NR % 3 == turn'); \
+	set -x; $(GO_TEST) $$race -p $(TEST_P) $(TEST_FLAGS) $$raced || failed=1; \
 	[ "$(SECBOX_SOAK)" = 1 ] || { export $(NO_CGO); race=; }; \
-	$(GO_TEST) $$race -p $(TEST_P) $(TEST_FLAGS) $$(packages) || failed=1; \
+	$(GO_TEST) $$race -p $(TEST_P) $(TEST_FLAGS) $$(grep -vxF "$$raced" <<<"$$all") || failed=1; \
 	{ set +x; } 2>/dev/null; [ -z "$$failed" ]
 
 test-e2e:
