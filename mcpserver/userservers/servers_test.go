@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -86,7 +87,8 @@ const (
 	oneTool     = `{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}`
 )
 
-func forever() { select {} }
+// forever waits until the process is killed. select {} would end a program without cgo: it has nothing else to wait for.
+func forever() { time.Sleep(24 * time.Hour) }
 
 func (s *rawServer) serve(in io.Reader) {
 	switch s.mode {
