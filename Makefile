@@ -57,7 +57,7 @@ test-e2e: TEST_PARALLEL = $(E2E_PARALLEL)
 RACE := export GORACE=atexit_sleep_ms=0; race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race='-race -gcflags=modernc.org/...=-race=false'
 # Tests of these packages run without the race detector, with which computing takes several times the CPU time; make soak runs them with it.
 # cmd/bench is a tool for measurements, docs, images and scripts run commands, and the others start no goroutines.
-# With RACE_TURN, a number from 0 to 2, only one third of the others runs with it: CI takes another third for each commit.
+# With RACE_TURN, a number from 0 to 2, only one third of the others runs with it: CI lets the commit choose.
 RACE_TURN ?=
 WITHOUT_RACE := cmd/bench|docs|images|sandbox/remote/wire|scripts|settings|skills/archive|skills/creator|skills/lines|translog/proof
 # These tests of e2e send many requests at once to one server, and make test runs them with the race detector. It runs the others without,

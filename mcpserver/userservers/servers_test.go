@@ -8,8 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -88,7 +88,11 @@ const (
 )
 
 // forever waits until the process is killed. select {} would end a program without cgo: it has nothing else to wait for.
-func forever() { time.Sleep(24 * time.Hour) }
+func forever() {
+	never := make(chan os.Signal, 1)
+	signal.Notify(never, os.Interrupt)
+	<-never
+}
 
 func (s *rawServer) serve(in io.Reader) {
 	switch s.mode {
