@@ -3,6 +3,8 @@ package jobs
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,11 +56,18 @@ type Config struct {
 	Bell   Bell
 	Poll   time.Duration // between two looks at the database without a ring
 	Logger *slog.Logger
+
+	// Ended returns the execs of this node that have ended, though the database does not have their ends yet. Their jobs must not wait again.
+	Ended func() []string
 }
 
 const (
 	pause      = time.Second // after a job that cannot run now, and between two searches for expired ones
 	expireMost = 100         // jobs taken to be ended at once
+
+	// recheck is the time between two returns of jobs that this node has taken and does not have in hand: a statement whose answer was lost may be
+	// committed after the return that followed it, and an exec whose row could not be read may be readable by now.
+	recheck = time.Minute
 )
 
 // Dispatcher runs the jobs of the database on this node. Tokens take turns; no priority of one token's jobs delays those of another by more than a turn.
@@ -69,8 +78,10 @@ type Dispatcher struct {
 	paused  atomic.Int64 // no job is taken before; Unix time in nanoseconds
 
 	mu     sync.Mutex
-	looked chan struct{} // closed after the next look for jobs; nil: no one waits for it
-	full   bool          // the last look ended for want of a place
+	looked chan struct{}  // closed after the next look for jobs; nil: no one waits for it
+	full   bool           // the last look ended for want of a place
+	inHand map[string]int // execs whose jobs this node has taken, by how many goroutines run them
+	unsure bool           // the database may have other jobs that this node has taken
 
 	last string // the token whose job was taken last
 	down bool   // the last call of the store failed
@@ -78,21 +89,22 @@ type Dispatcher struct {
 
 // New makes a Dispatcher.
 func New(cfg Config) *Dispatcher {
-	return &Dispatcher{cfg: cfg}
+	return &Dispatcher{cfg: cfg, inHand: map[string]int{}, unsure: true}
 }
 
-// Run takes back the jobs that an earlier process of the node took, and then runs jobs until ctx ends. Execs that run then go on: Wait waits for them.
+// Run runs jobs until ctx ends. Execs that run then go on: Wait waits for them. Before it takes jobs, and whenever an answer of the store was lost, it returns
+// those that the node has taken and does not have in hand, such as those of an earlier process. Only Run takes jobs and returns them all, so none is being
+// taken meanwhile.
 func (d *Dispatcher) Run(ctx context.Context) {
 	poll := time.NewTicker(d.cfg.Poll)
 	defer poll.Stop()
 	expire := time.NewTicker(pause)
 	defer expire.Stop()
-	returned := false
+	again := time.NewTicker(recheck)
+	defer again.Stop()
 	for ctx.Err() == nil {
-		if !returned {
-			returned = d.report(ctx, d.returnAll(ctx))
-		}
-		if returned && time.Now().UnixNano() >= d.paused.Load() {
+		sure := !d.isUnsure() || d.report(ctx, d.returnAll(ctx))
+		if sure && time.Now().UnixNano() >= d.paused.Load() {
 			d.report(ctx, d.fill(ctx))
 		}
 		select {
@@ -101,6 +113,8 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		case <-poll.C:
 		case <-expire.C:
 			d.report(ctx, d.expire(ctx))
+		case <-again.C:
+			d.setUnsure()
 		}
 	}
 }
@@ -111,12 +125,49 @@ func (d *Dispatcher) Running() int { return int(d.count.Load()) }
 // Wait waits until the execs that Run has started have ended.
 func (d *Dispatcher) Wait() { d.running.Wait() }
 
+func (d *Dispatcher) isUnsure() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.unsure
+}
+
+func (d *Dispatcher) setUnsure() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unsure = true
+}
+
+// returnAll returns the jobs that this node has taken and does not have in hand.
 func (d *Dispatcher) returnAll(ctx context.Context) error {
-	n, err := d.cfg.Store.ReturnAll(ctx, d.cfg.Node)
+	d.mu.Lock()
+	d.unsure = false
+	except := slices.Collect(maps.Keys(d.inHand))
+	d.mu.Unlock()
+	except = append(except, d.cfg.Ended()...) // afterwards: an exec ends while its job is in hand
+	n, err := d.cfg.Store.ReturnAll(ctx, d.cfg.Node, except)
+	if err != nil {
+		d.setUnsure()
+	}
 	if n > 0 {
-		d.cfg.Logger.Info("asynchronous execs of an earlier run of this node, which had not started, wait again", "execs", n)
+		d.cfg.Logger.Info("asynchronous execs that this node had taken and not started wait again", "execs", n)
 	}
 	return err
+}
+
+func (d *Dispatcher) hold(execID string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.inHand[execID]++
+}
+
+// drop is called when a job is no longer in hand; lost says that the database may still have it as taken.
+func (d *Dispatcher) drop(execID string, lost bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.inHand[execID]--; d.inHand[execID] == 0 {
+		delete(d.inHand, execID)
+	}
+	d.unsure = d.unsure || lost
 }
 
 // Answer looks for jobs, and returns when there was a place for one, or ctx has ended.
@@ -170,6 +221,9 @@ func (d *Dispatcher) fill(ctx context.Context) error {
 			return nil
 		}
 		taken, err := d.cfg.Store.Take(ctx, d.cfg.Node, d.last, d.cfg.Runner.MayRun)
+		if err != nil {
+			d.setUnsure()
+		}
 		if taken == nil {
 			d.last = ""
 			place.Leave()
@@ -178,6 +232,7 @@ func (d *Dispatcher) fill(ctx context.Context) error {
 		}
 		place.WorkFor(taken.RequestedBy)
 		d.last = taken.RequestedBy
+		d.hold(taken.ExecID)
 		d.running.Go(func() { d.runOne(context.WithoutCancel(ctx), *taken, place) })
 	}
 	return nil
@@ -188,20 +243,26 @@ func (d *Dispatcher) runOne(ctx context.Context, taken Taken, place Place) {
 	defer d.count.Add(-1)
 	defer place.Leave() // which rings the bell: not before the pause
 	if !d.cfg.Runner.RunQueued(taken, place) {
+		d.drop(taken.ExecID, false)
 		return
 	}
 	d.paused.Store(time.Now().Add(pause).UnixNano())
 	time.AfterFunc(pause, d.cfg.Bell.Ring)
-	if err := d.cfg.Store.Return(ctx, d.cfg.Node, taken.ExecID); err != nil {
-		d.cfg.Logger.Error("an exec that cannot run now is not given back; the next start of this node does", "exec", taken.ExecID, "error", err)
+	err := d.cfg.Store.Return(ctx, d.cfg.Node, taken.ExecID)
+	if err != nil {
+		d.cfg.Logger.Error("an exec that cannot run now is not given back; trying again when the database answers", "exec", taken.ExecID, "error", err)
 	}
+	d.drop(taken.ExecID, err != nil)
 }
 
 func (d *Dispatcher) expire(ctx context.Context) error {
 	execs, err := d.cfg.Store.TakeExpired(ctx, d.cfg.Node, expireMost)
+	if err != nil {
+		d.setUnsure()
+	}
 	for _, id := range execs {
 		if e := d.cfg.Runner.Expire(context.WithoutCancel(ctx), id); e != nil {
-			d.cfg.Logger.Error("an exec that waited too long is not ended; trying again when this node starts", "exec", id, "error", e)
+			d.cfg.Logger.Error("an exec that waited too long is not ended; trying again within a minute", "exec", id, "error", e)
 		}
 	}
 	if len(execs) == expireMost {

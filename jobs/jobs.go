@@ -22,8 +22,8 @@ type Store interface {
 	// Return gives a job back that the node has taken, unless its exec has started.
 	Return(ctx context.Context, node, execID string) error
 
-	// ReturnAll gives all jobs of a node back whose execs have not started, and returns how many there were.
-	ReturnAll(ctx context.Context, node string) (int, error)
+	// ReturnAll gives all jobs of a node back whose execs have not started, but for some execs, and returns how many there were.
+	ReturnAll(ctx context.Context, node string, except []string) (int, error)
 
 	// Waiting returns how many jobs wait, and since when the oldest of them; the zero time if there is none.
 	Waiting(ctx context.Context) (n int, oldest time.Time, err error)

@@ -42,7 +42,7 @@ func async(places int) func(*fixture) {
 func (f *fixture) dispatch() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := jobs.New(jobs.Config{
-		Store: f.jobs, Runner: f.Runner, Node: "n", Bell: f.cfg.Async.Bell, Poll: time.Minute, Logger: f.cfg.Logger,
+		Store: f.jobs, Runner: f.Runner, Node: "n", Bell: f.cfg.Async.Bell, Poll: time.Minute, Logger: f.cfg.Logger, Ended: f.log.SpooledIDs,
 	})
 	var done sync.WaitGroup
 	done.Go(func() { d.Run(ctx) })
@@ -461,6 +461,38 @@ func TestAsyncSkill(t *testing.T) {
 		if r := f.ends(id); r.ErrorReason != want || r.SkillDigest != strings.Repeat("ab", 32) || asked != "p a.skill "+r.SkillDigest {
 			t.Errorf("%s: %+v; asked for %s", script, r, asked)
 		}
+	}
+}
+
+// TestAsyncSpooledEnd: an exec whose end waits in the spool does not run, also after a restart, although its row is still queued.
+func TestAsyncSpooledEnd(t *testing.T) {
+	t.Parallel()
+	var revoked atomic.Bool
+	revoked.Store(true)
+	f := setUp(t, async(1), func(f *fixture) {
+		f.cfg.Async.Valid = func(context.Context, string) error {
+			if revoked.Load() {
+				return fault.New(fault.TokenRevoked, "this token was revoked")
+			}
+			return nil
+		}
+	})
+	first := f.submit(shell("p", "true"))
+	f.store.fail(nil, fault.New(fault.DatabaseUnavailable, "no database"))
+	stop := f.dispatch()
+	if r := f.ends(first); r.ErrorReason != audit.TokenRevoked || len(f.log.SpooledIDs()) != 1 {
+		t.Errorf("%+v", r)
+	}
+	stop()
+	f.store.fail(nil, nil)
+	revoked.Store(false)
+	second := f.submit(shell("p", "true"))
+	f.dispatch()
+	if r := f.ends(second); r.Status != audit.Succeeded {
+		t.Errorf("%+v", r)
+	}
+	if r, err := f.store.Get(t.Context(), first); err != nil || r.Status != audit.Queued {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

@@ -55,7 +55,9 @@ func (s *Server) makeDispatcher() {
 	if s.db.Kind() == "postgres" {
 		poll = pollNodes
 	}
-	s.dispatcher = jobs.New(jobs.Config{Store: s.db.Jobs(), Runner: s.runner, Node: s.state.NodeID(), Bell: s.bell, Poll: poll, Logger: s.log})
+	s.dispatcher = jobs.New(jobs.Config{
+		Store: s.db.Jobs(), Runner: s.runner, Node: s.state.NodeID(), Bell: s.bell, Poll: poll, Logger: s.log, Ended: s.audit.SpooledIDs,
+	})
 	gauge(s.registry, "secbox_async_execs_waiting", "Asynchronous execs that wait in the database, for all nodes; -1 if it does not answer.", s.waitingJobs)
 	gauge(s.registry, "secbox_async_execs_running", "Asynchronous execs that run on this node now.", s.dispatcher.Running)
 }

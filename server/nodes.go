@@ -71,7 +71,7 @@ func (s *Server) fence(ctx context.Context) (resume func()) {
 	for {
 		lost, err := s.audit.Recover(ctx)
 		if err == nil {
-			_, err = s.db.Jobs().ReturnAll(ctx, s.state.NodeID())
+			_, err = s.db.Jobs().ReturnAll(ctx, s.state.NodeID(), s.audit.SpooledIDs())
 		}
 		if err == nil {
 			if len(lost) > 0 {

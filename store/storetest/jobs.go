@@ -293,10 +293,20 @@ func jobReturned(t *testing.T, f Fixture) {
 		t.Error(err)
 	}
 	wantJobs(t, f, "one is returned", 4, 1)
-	if n, err := s.ReturnAll(t.Context(), "n1"); err != nil || n != 1 {
-		t.Errorf("%d were returned, %v", n, err)
+	for _, c := range []struct {
+		except []string
+		want   int
+	}{{[]string{"unknown", execs[2].ExecID}, 0}, {[]string{execs[0].ExecID}, 1}, {nil, 0}} {
+		if n, err := s.ReturnAll(t.Context(), "n1", c.except); err != nil || n != c.want {
+			t.Errorf("%d were returned but for %v, %v", n, c.except, err)
+		}
 	}
 	wantJobs(t, f, "those of a node are returned", 4, 2)
+	mustTake(t, s, "n1")
+	if n, err := s.ReturnAll(t.Context(), "n1", nil); err != nil || n != 1 {
+		t.Errorf("%d were returned, %v", n, err)
+	}
+	wantJobs(t, f, "one of them is returned again", 4, 2)
 	if taken := mustTake(t, s, "n3"); taken == nil || taken.ExecID != execs[1].ExecID {
 		t.Errorf("%+v, want the oldest, %s", taken, execs[1].ExecID)
 	}
@@ -355,10 +365,17 @@ func jobPlans(t *testing.T, f Fixture) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	returned, err := planprobe.Of(t.Context(), f.Database, func() error {
+		_, err := f.Jobs().ReturnAll(t.Context(), "n1", []string{"e1", "e2"})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		plan  planprobe.Plan
 		index string
-	}{{tokens, "sandbox_exec_jobs_turns"}, {next, "sandbox_exec_jobs_turns"}, {expired, "sandbox_exec_jobs_expiry"}} {
+	}{{tokens, "sandbox_exec_jobs_turns"}, {next, "sandbox_exec_jobs_turns"}, {expired, "sandbox_exec_jobs_expiry"}, {returned, "sandbox_exec_jobs_taken"}} {
 		if p := c.plan; p.Sorts || p.Scans || !slices.Contains(p.Indexes, c.index) || p.Buffers > planprobe.MaxJobBuffers {
 			t.Errorf("jobs are not found by the index %s:\n%s", c.index, p.Text)
 		}

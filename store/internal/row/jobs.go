@@ -123,16 +123,17 @@ func (db Jobs) Return(ctx context.Context, node, execID string) error {
 }
 
 // ReturnAll implements jobs.Store.
-func (db Jobs) ReturnAll(ctx context.Context, node string) (int, error) {
-	returned, err := All(ctx, db.Write, Value[string], returnAll, Text(node))
+func (db Jobs) ReturnAll(ctx context.Context, node string, except []string) (int, error) {
+	returned, err := All(ctx, db.Write, Value[string], returnTaken+" AND NOT exec_id"+db.In("$2")+" RETURNING exec_id", Text(node), db.Set(Texts(except)))
 	return len(returned), err
 }
 
 const (
-	// queuedOnly is the condition that the row of a job has not started.
-	queuedOnly = " AND EXISTS (SELECT 1 FROM sandbox_execs AS e WHERE e.exec_id = sandbox_exec_jobs.exec_id AND e.status = 'queued')"
+	// queuedOnly is the condition that the row of a job has not started. It is no EXISTS, so that no plan begins with all rows that are queued.
+	queuedOnly = " AND (SELECT e.status FROM sandbox_execs AS e WHERE e.exec_id = sandbox_exec_jobs.exec_id) = 'queued'"
 
-	returnAll = "UPDATE sandbox_exec_jobs SET taken_by = '' WHERE taken_by <> '' AND taken_by = $1" + queuedOnly + " RETURNING exec_id"
+	// returnTaken gives the jobs back that the node $1 has taken.
+	returnTaken = "UPDATE sandbox_exec_jobs SET taken_by = '' WHERE taken_by <> '' AND taken_by = $1" + queuedOnly
 )
 
 // Waiting implements jobs.Store.

@@ -74,7 +74,7 @@ func (db Nodes) Retire(ctx context.Context, self string, unseen time.Duration) (
 		if r.Lost, err = lose(nodeID); err != nil {
 			return err
 		}
-		returned, err := All(ctx, run, Value[string], returnAll, Text(nodeID))
+		returned, err := All(ctx, run, Value[string], returnTaken+" RETURNING exec_id", Text(nodeID))
 		if r.Returned = len(returned); err != nil {
 			return err
 		}
