@@ -232,6 +232,17 @@ func (l *Log) Get(ctx context.Context, execID string) (Record, error) {
 	return l.newest(r), nil
 }
 
+// Newer returns a record that was read before as it is now. It reads the whole row only if its status has changed: nothing else of an open row changes alone.
+func (l *Log) Newer(ctx context.Context, r Record) (Record, error) {
+	if _, ended := l.ending(r.ExecID); !ended {
+		status, err := l.store.Status(ctx, r.ExecID)
+		if err != nil || status == r.Status {
+			return r, err
+		}
+	}
+	return l.Get(ctx, r.ExecID)
+}
+
 // ending is a result that the database does not have yet.
 func (l *Log) ending(execID string) (Record, bool) {
 	l.mu.Lock()

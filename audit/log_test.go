@@ -106,6 +106,12 @@ func TestRunWaitsForTheDatabase(t *testing.T) {
 		if _, err := l.Get(t.Context(), running().ExecID); !fault.Is(err, fault.DatabaseUnavailable) {
 			t.Errorf("Get of another without the database: %v", err)
 		}
+		if got, err := l.Newer(t.Context(), execs[0]); err != nil || got.Status != audit.Succeeded {
+			t.Errorf("Newer without the database = %+v, %v", got, err)
+		}
+		if _, err := l.Newer(t.Context(), running()); !fault.Is(err, fault.DatabaseUnavailable) {
+			t.Errorf("Newer of another without the database: %v", err)
+		}
 		db.answer()
 		eventually(t, "the spool is empty", func() bool { return l.Spooled() == 0 })
 		for _, r := range execs {
@@ -297,6 +303,39 @@ func TestCloseNeedsFinalStatus(t *testing.T) {
 	}
 	if files := spooled(t, dir); len(files) != 0 {
 		t.Errorf("left in the spool: %v", files)
+	}
+}
+
+// counted counts the records that are read.
+type counted struct {
+	audit.Store
+	gets int
+}
+
+func (s *counted) Get(ctx context.Context, execID string) (audit.Record, error) {
+	s.gets++
+	return s.Store.Get(ctx, execID)
+}
+
+// TestNewer: a row is read again only if its status has changed.
+func TestNewer(t *testing.T) {
+	t.Parallel()
+	s := &counted{Store: openDatabase(t, "", t.TempDir()).Audit()}
+	l := newLog(t, s, t.TempDir())
+	r := mustOpen(t, l)
+	newer := func(wantStatus audit.Status, wantGets int) {
+		t.Helper()
+		if got, err := l.Newer(t.Context(), r); err != nil || got.Status != wantStatus || s.gets != wantGets {
+			t.Errorf("%s, %v; %d rows were read", got.Status, err, s.gets)
+		}
+	}
+	newer(audit.Running, 0)
+	if err := s.Close(t.Context(), ended(r)); err != nil {
+		t.Fatal(err)
+	}
+	newer(audit.Succeeded, 1)
+	if _, err := l.Newer(t.Context(), running()); !fault.Is(err, fault.UnknownExec) {
+		t.Errorf("Newer of an unknown one: %v", err)
 	}
 }
 

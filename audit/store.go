@@ -34,6 +34,9 @@ type Store interface {
 	// Get returns one record; fault.UnknownExec when there is none.
 	Get(ctx context.Context, execID string) (Record, error)
 
+	// Status returns the status of one record; fault.UnknownExec when there is none. It costs little, however large the record is.
+	Status(ctx context.Context, execID string) (Status, error)
+
 	// OfKey returns the exec that has the idempotency key of the token; nil if none has. The key is not empty.
 	OfKey(ctx context.Context, requestedBy, key string) (*Record, error)
 

@@ -33,8 +33,8 @@ func (f *fakeApp) Await(string) (<-chan struct{}, func()) {
 // followed reads the records for those who follow an exec.
 type followed struct{ app *fakeApp }
 
-func (f followed) Get(ctx context.Context, execID string) (audit.Record, error) {
-	return f.app.Get(ctx, f.app.caller, execID)
+func (f followed) Newer(ctx context.Context, r audit.Record) (audit.Record, error) {
+	return f.app.Get(ctx, f.app.caller, r.ExecID)
 }
 
 // printed is what the command listen prints. An empty one ends it.

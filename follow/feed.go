@@ -77,7 +77,7 @@ func (f *feed) run(ctx context.Context) {
 		}
 		pause := readPause
 		if !now.Here || now.Started != seen.Started {
-			next, err := f.execs.history.Get(ctx, rec.ExecID)
+			next, err := f.execs.history.Newer(ctx, rec)
 			switch {
 			case ctx.Err() != nil:
 				return

@@ -27,8 +27,8 @@ type Runner interface {
 
 // History reads records; see audit.Log.
 type History interface {
-	// Get returns one record; fault.UnknownExec if there is none.
-	Get(ctx context.Context, execID string) (audit.Record, error)
+	// Newer returns a record that was read before as it is now, without reading the whole row if its status is the same; fault.UnknownExec if there is none.
+	Newer(ctx context.Context, r audit.Record) (audit.Record, error)
 }
 
 // Streams are the names of the streams of output.

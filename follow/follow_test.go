@@ -25,7 +25,7 @@ type node struct {
 	out     [2][]byte
 	stored  bool  // OpenOutput reads what was stored
 	altered error // of OpenOutput
-	gone    error // of Get
+	gone    error // of Newer
 	opened  int
 	reads   int // of the row
 }
@@ -105,7 +105,7 @@ func (n *node) OpenOutput(_ context.Context, rec audit.Record, stream string) (i
 	}{bytes.NewReader(text), io.NopCloser(nil)}, int64(len(text)), n.altered
 }
 
-func (n *node) Get(context.Context, string) (audit.Record, error) {
+func (n *node) Newer(context.Context, audit.Record) (audit.Record, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.reads++

@@ -9,19 +9,22 @@ import (
 	"secbox/fault"
 )
 
-// How often the row of an exec that another node may have is read: more and more seldom.
+// How often the status of an exec is read that waits, or that another node may have: more and more seldom.
 const (
 	pollFirst = 100 * time.Millisecond
 	pollLast  = time.Second
 )
 
+// pollHere is how often it is read while the exec runs on this node, which tells of its end: only another node may have ended its row before, as lost.
+const pollHere = 15 * time.Second
+
 // WaitEnd waits until an exec has ended, and returns its record; when ctx ends first, the record as it was a moment ago, and no error. The execs of this
-// node tell, the rows of others are polled.
+// node tell, the statuses of others are polled.
 func (r *Runner) WaitEnd(ctx context.Context, record audit.Record) (audit.Record, error) {
 	for poll := pollFirst; !record.Status.Final() && ctx.Err() == nil; poll = min(2*poll, pollLast) {
 		told, release := r.ends.wait(record.ExecID)
 		ended := r.commands.Ended(record.ExecID)
-		now, err := r.cfg.Log.Get(ctx, record.ExecID) // after both: it may have ended before
+		now, err := r.cfg.Log.Newer(ctx, record) // after both: it may have ended before
 		if err != nil {
 			release()
 			if ctx.Err() != nil {
@@ -33,7 +36,11 @@ func (r *Runner) WaitEnd(ctx context.Context, record audit.Record) (audit.Record
 			release()
 			break
 		}
-		timer := time.NewTimer(poll)
+		pause := poll
+		if ended != nil && record.Status == audit.Running {
+			pause = pollHere
+		}
+		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 		case <-told:

@@ -33,6 +33,8 @@ type Log interface {
 	Enqueue(ctx context.Context, r audit.Record, job audit.Job, limits audit.JobLimits) (taken *audit.Record, err error)
 	// Start moves the row from queued to running; false when it is no longer queued.
 	Start(ctx context.Context, r audit.Record) (bool, error)
+	// Newer returns a record that was read before as it is now; see audit.Log.
+	Newer(ctx context.Context, r audit.Record) (audit.Record, error)
 	// OfKey returns the exec that has the idempotency key of the token; nil if none has.
 	OfKey(ctx context.Context, requestedBy, key string) (*audit.Record, error)
 }

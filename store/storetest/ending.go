@@ -48,6 +48,9 @@ func start(t *testing.T, f Fixture) {
 	}
 	for name, r := range map[string]audit.Record{"running": going, "ended": canceled, "unknown": queued()} {
 		before := len(mustEvents(t, s, r.ExecID))
+		if got, err := s.Status(t.Context(), r.ExecID); name != "unknown" && (err != nil || got != mustGet(t, s, r.ExecID).Status) {
+			t.Errorf("Status of a %s one = %s, %v", name, got, err)
+		}
 		r.Detail = "must not be written"
 		if ok, err := s.Start(t.Context(), r); err != nil || ok {
 			t.Errorf("Start of a %s one = %v, %v", name, ok, err)
@@ -351,6 +354,9 @@ func unknownExec(t *testing.T, f Fixture) {
 	_, err := s.Get(t.Context(), "0195-none")
 	if !fault.Is(err, fault.UnknownExec) {
 		t.Errorf("Get: %v", err)
+	}
+	if _, err := s.Status(t.Context(), "0195-none"); !fault.Is(err, fault.UnknownExec) {
+		t.Errorf("Status: %v", err)
 	}
 	if ok, err := s.Start(t.Context(), record()); ok || err != nil {
 		t.Errorf("Start: %v, %v", ok, err)

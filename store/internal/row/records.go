@@ -24,6 +24,15 @@ func (db Records) Get(ctx context.Context, execID string) (audit.Record, error) 
 	return r, err
 }
 
+// Status implements audit.Store.
+func (db Records) Status(ctx context.Context, execID string) (audit.Status, error) {
+	status, found, err := One(ctx, db.Query, Value[string], "SELECT status FROM sandbox_execs WHERE exec_id = $1", Text(execID))
+	if err == nil && !found {
+		err = UnknownExec(execID)
+	}
+	return audit.Status(status), err
+}
+
 // FindKey selects the record with an idempotency key of a token.
 var FindKey = SelectExecs + " WHERE requested_by = $1 AND idempotency_key = $2 AND idempotency_key <> ''"
 
