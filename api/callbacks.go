@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/fault"
 	"secbox/webhooks"
 )
 
@@ -17,14 +18,38 @@ func (s *Server) GetWebhookDefault(ctx context.Context, _ GetWebhookDefaultReque
 
 // SetWebhookDefault sets the default address of the caller's token.
 func (s *Server) SetWebhookDefault(ctx context.Context, in SetWebhookDefaultRequestObject) (SetWebhookDefaultResponseObject, error) {
-	err := s.cfg.Webhooks.SetDefault(ctx, callFrom(ctx).caller.ID, in.Body.CallbackURL)
-	return SetWebhookDefault200JSONResponse{CallbackURL: webhooks.WithoutQuery(in.Body.CallbackURL)}, err
+	token, url := callFrom(ctx).caller.ID, in.Body.CallbackURL
+	before, err := s.cfg.Webhooks.Default(ctx, token)
+	if err == nil && before != url { // the same address leaves no event
+		err = s.checkWebhookChange(token)
+	}
+	if err == nil {
+		err = s.cfg.Webhooks.SetDefault(ctx, token, url)
+	}
+	return SetWebhookDefault200JSONResponse{CallbackURL: webhooks.WithoutQuery(url)}, err
 }
 
 // NewWebhookSecret makes a secret for the caller's token.
 func (s *Server) NewWebhookSecret(ctx context.Context, _ NewWebhookSecretRequestObject) (NewWebhookSecretResponseObject, error) {
-	secret, err := s.cfg.Webhooks.NewSecret(ctx, callFrom(ctx).caller.ID)
+	token := callFrom(ctx).caller.ID
+	if err := s.checkWebhookChange(token); err != nil {
+		return nil, err
+	}
+	secret, err := s.cfg.Webhooks.NewSecret(ctx, token)
 	return NewWebhookSecret200JSONResponse{Secret: secret, PreviousValidUntil: Timestamp(s.cfg.Now().Add(webhooks.KeepSecret))}, err
+}
+
+// checkWebhookChange refuses a change of the webhooks of a token that has made too many: their events stay for ever, and would hide others.
+func (s *Server) checkWebhookChange(token string) error {
+	now := s.cfg.Now()
+	s.webhookChanges.Counts(now) // drops the buckets of tokens that have made none lately
+	if s.webhookChanges.Take(token, now) {
+		return nil
+	}
+	e := fault.New(fault.TooManyChanges, "this token may make %d secrets and changes of its default address at once, and then %.0f a minute, because each leaves an event; try again later",
+		s.webhookChanges.Rate.Burst, s.webhookChanges.Rate.PerMinute)
+	e.RetryAfter = time.Duration(float64(time.Minute) / s.webhookChanges.Rate.PerMinute)
+	return e
 }
 
 // GetCallback sends the delivery of an exec.

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"secbox/api"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/tally"
 	"secbox/tokens"
 	"secbox/webhooks"
 )
@@ -115,6 +117,50 @@ func TestWebhookDefault(t *testing.T) {
 	events, err := f.db.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.WebhookDefault}, nil, 10)
 	if err != nil || len(events) != 2 || events[1].Subject != id || events[1].Actor.ID != id || events[1].Data != `{"host":"hooks.example.com"}` {
 		t.Errorf("%+v, %v", events, err)
+	}
+}
+
+// TestManyWebhookChanges: a token makes a bounded number of events. An address that is sent again makes none, and other tokens have bounds of their own.
+func TestManyWebhookChanges(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	f := start(t, func(c *api.Config) { c.Now = func() time.Time { return now } })
+	_, secret := f.token(tokens.Spec{Role: tokens.Worker})
+	_, other := f.token(tokens.Spec{Role: tokens.Worker})
+	change := func(i int, token string) reply {
+		if i%2 == 0 {
+			return f.do(request{method: "POST", path: "/webhooks/secret", token: token})
+		}
+		return f.do(request{method: "PUT", path: "/webhooks/default", body: fmt.Sprintf(`{"callback_url": "https://hooks.example.com/%d"}`, i), token: token})
+	}
+	most := tally.Default.Burst
+	for i := range most {
+		if r := change(i, secret); r.StatusCode != 200 {
+			t.Fatalf("%d: %d %s", i, r.StatusCode, r.body)
+		}
+	}
+	for i := range 2 {
+		r := change(i, secret)
+		if r.wants(t, fault.TooManyChanges); r.Header.Get("Retry-After") != "6" {
+			t.Errorf("Retry-After %q", r.Header.Get("Retry-After"))
+		}
+	}
+	if r := change(most-1, secret); r.StatusCode != 200 {
+		t.Errorf("the same address: %d %s", r.StatusCode, r.body)
+	}
+	if r := change(0, other); r.StatusCode != 200 {
+		t.Errorf("another token: %d %s", r.StatusCode, r.body)
+	}
+	now = now.Add(6 * time.Second)
+	for i, code := range []int{200, 429} {
+		if r := change(i, secret); r.StatusCode != code {
+			t.Errorf("after Retry-After: %d %s", r.StatusCode, r.body)
+		}
+	}
+	for kind, want := range map[admin.Kind]int{admin.WebhookSecret: most/2 + 2, admin.WebhookDefault: most / 2} {
+		if events, err := f.db.AdminEvents().List(t.Context(), admin.Filter{Kind: kind}, nil, 100); err != nil || len(events) != want {
+			t.Errorf("%d events %s, want %d; %v", len(events), kind, want, err)
+		}
 	}
 }
 

@@ -3148,6 +3148,9 @@ type Removed = ProblemDocument
 // TooLarge An error (RFC 9457).
 type TooLarge = ProblemDocument
 
+// TooManyChanges An error (RFC 9457).
+type TooManyChanges = ProblemDocument
+
 // TooSlow An error (RFC 9457).
 type TooSlow = ProblemDocument
 
@@ -6771,6 +6774,15 @@ type RangeUnsatisfiableApplicationProblemPlusJSONResponse struct {
 type RemovedApplicationProblemPlusJSONResponse ProblemDocument
 
 type TooLargeApplicationProblemPlusJSONResponse ProblemDocument
+
+type TooManyChangesResponseHeaders struct {
+	RetryAfter *int
+}
+type TooManyChangesApplicationProblemPlusJSONResponse struct {
+	Body ProblemDocument
+
+	Headers TooManyChangesResponseHeaders
+}
 
 type TooSlowApplicationProblemPlusJSONResponse ProblemDocument
 
@@ -18586,6 +18598,25 @@ func (response SetWebhookDefault415ApplicationProblemPlusJSONResponse) VisitSetW
 	return err
 }
 
+type SetWebhookDefault429ApplicationProblemPlusJSONResponse struct {
+	TooManyChangesApplicationProblemPlusJSONResponse
+}
+
+func (response SetWebhookDefault429ApplicationProblemPlusJSONResponse) VisitSetWebhookDefaultResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type SetWebhookDefault500ApplicationProblemPlusJSONResponse struct {
 	InternalApplicationProblemPlusJSONResponse
 }
@@ -18686,6 +18717,25 @@ func (response NewWebhookSecret403ApplicationProblemPlusJSONResponse) VisitNewWe
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(403)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type NewWebhookSecret429ApplicationProblemPlusJSONResponse struct {
+	TooManyChangesApplicationProblemPlusJSONResponse
+}
+
+func (response NewWebhookSecret429ApplicationProblemPlusJSONResponse) VisitNewWebhookSecretResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
 	_, err := buf.WriteTo(w)
 	return err
 }

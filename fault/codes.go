@@ -20,6 +20,7 @@ var meanings = map[Code]meaning{
 	HeadersTooLarge:     {http.StatusRequestHeaderFieldsTooLarge, 2, "The address and the headers are too large"},
 	TooManySignIns:      {http.StatusTooManyRequests, 7, "Too many sign-ins have failed"},
 	TooManyLivePages:    {http.StatusTooManyRequests, 7, "Too many live pages are open with this token"},
+	TooManyChanges:      {http.StatusTooManyRequests, 7, "The token makes too many changes"},
 	ServerBusy:          {http.StatusServiceUnavailable, 7, "The server has too much to do at once"},
 	Unauthenticated:     {http.StatusUnauthorized, 3, "A valid token is needed"},
 	TokenRevoked:        {http.StatusUnauthorized, 3, "The token was revoked"},
