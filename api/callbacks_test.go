@@ -213,7 +213,7 @@ func TestCallbackOfExec(t *testing.T) {
 	if got := wants("it has ended", api.CallbackStateDue); got.NextAt == nil {
 		t.Errorf("%+v", got)
 	}
-	d, err := s.Take(t.Context(), "a.example", time.Minute)
+	d, err := s.Take(t.Context(), "x", nil, time.Minute)
 	if err != nil || d == nil {
 		t.Fatal(d, err)
 	}

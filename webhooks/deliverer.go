@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,9 +15,6 @@ import (
 )
 
 const (
-	atOnce  = 128 // tries of a node
-	perHost = 4   // of them to one host
-
 	poll     = 500 * time.Millisecond // between two looks for deliveries that are due
 	lease    = time.Minute            // of a try; it ends within sendTimeout, and the database may be slow
 	answerIn = 5 * time.Second        // for the end of a try, when the server shuts down
@@ -59,27 +55,20 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// Deliverer makes the deliveries that are due. Hosts take turns, so that one that does not answer delays no other.
+// Deliverer makes the deliveries that are due. Tokens and hosts take turns, so that one that does not answer delays no other.
 type Deliverer struct {
 	cfg    Config
 	client *http.Client
-	places chan struct{} // full: no further try
+	turns  *turns
 	freed  chan struct{}
 	tries  sync.WaitGroup
 
 	delivered, refused, gaveUp atomic.Int64
-
-	mu    sync.Mutex
-	busy  map[string]int    // tries by host; those without are left out
-	turns map[string]uint64 // when a host was last called
-	turn  uint64
 }
 
 // NewDeliverer makes a Deliverer.
 func NewDeliverer(cfg Config) *Deliverer {
-	return &Deliverer{
-		cfg: cfg, client: newClient(cfg.Policy, cfg.TLS), places: make(chan struct{}, atOnce), freed: make(chan struct{}, 1), busy: map[string]int{}, turns: map[string]uint64{},
-	}
+	return &Deliverer{cfg: cfg, client: newClient(cfg.Policy, cfg.TLS), turns: newTurns(), freed: make(chan struct{}, 1)}
 }
 
 // Counts are the tries since the start: those that delivered, those that did not, and how many deliveries were given up.
@@ -94,17 +83,21 @@ func (d *Deliverer) Run(ctx context.Context) {
 	defer forget.Stop()
 	defer d.client.CloseIdleConnections()
 	defer d.tries.Wait()
-	failing := false
+	failing, due := false, true
 	for {
-		err := d.fill(ctx)
+		err := d.fill(ctx, due)
 		if err != nil && ctx.Err() == nil && !failing {
 			d.cfg.Logger.Warn("cannot read which webhooks are due; trying again", "error", err)
 		}
-		failing = err != nil
+		if err != nil || due {
+			failing = err != nil
+		}
+		due = false
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
+			due = true
 		case <-d.freed:
 		case <-forget.C:
 			if err := d.cfg.Store.ForgetOld(ctx, forgetAfter); err != nil && ctx.Err() == nil {
@@ -114,71 +107,38 @@ func (d *Deliverer) Run(ctx context.Context) {
 	}
 }
 
-// fill begins tries while there are places and deliveries for them.
-func (d *Deliverer) fill(ctx context.Context) error {
-	if len(d.places) == cap(d.places) {
-		return nil
+// fill begins tries while there are places and deliveries for them. It looks for new ones if due is set.
+func (d *Deliverer) fill(ctx context.Context, due bool) error {
+	if due {
+		tokens, err := d.cfg.Store.Tokens(ctx)
+		if err != nil {
+			return err
+		}
+		d.turns.look(tokens)
 	}
-	hosts, err := d.cfg.Store.Hosts(ctx)
-	if err != nil {
-		return err
-	}
-	for len(hosts) > 0 {
-		host, ok := d.next(hosts)
-		if !ok || len(d.places) == cap(d.places) {
+	for {
+		token, except, ok := d.turns.next()
+		if !ok {
 			return nil
 		}
-		taken, err := d.cfg.Store.Take(ctx, host, lease)
+		taken, err := d.cfg.Store.Take(ctx, token, except, lease)
 		if err != nil {
 			return err
 		}
 		if taken == nil {
-			hosts = slices.DeleteFunc(hosts, func(h string) bool { return h == host })
+			d.turns.none(token, except)
 			continue
 		}
-		d.begin(host)
+		d.turns.begin(token, taken.Host)
 		d.tries.Go(func() {
-			defer d.end(host)
+			defer d.end(*taken)
 			d.try(ctx, *taken)
 		})
 	}
-	return nil
 }
 
-// next chooses the host with a free place whose last turn was longest ago.
-func (d *Deliverer) next(hosts []string) (host string, ok bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, h := range hosts {
-		if d.busy[h] < perHost && (!ok || d.turns[h] < d.turns[host]) {
-			host, ok = h, true
-		}
-	}
-	return host, ok
-}
-
-// mostTurns is how many hosts have turns that are remembered.
-const mostTurns = 4096
-
-func (d *Deliverer) begin(host string) {
-	d.places <- struct{}{} // only fill fills places
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if len(d.turns) >= mostTurns {
-		clear(d.turns)
-	}
-	d.turn++
-	d.turns[host] = d.turn
-	d.busy[host]++
-}
-
-func (d *Deliverer) end(host string) {
-	d.mu.Lock()
-	if d.busy[host]--; d.busy[host] == 0 {
-		delete(d.busy, host)
-	}
-	d.mu.Unlock()
-	<-d.places
+func (d *Deliverer) end(taken Delivery) {
+	d.turns.end(taken.RequestedBy, taken.Host)
 	select {
 	case d.freed <- struct{}{}:
 	default:

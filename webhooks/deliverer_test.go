@@ -30,43 +30,61 @@ type memory struct {
 	Store   // of calls that no test makes
 	mu      sync.Mutex
 	all     []*Delivery
-	secrets [][]byte
+	secrets map[string][][]byte // by token
 
 	forgotten int           // calls of ForgetOld
 	ended     chan Delivery // what Finish stores; nil: not told
 }
 
-func (m *memory) due(execID, url string) {
+func (m *memory) due(execID, url string) { m.dueOf("tok", execID, url) }
+
+func (m *memory) dueOf(token, execID, url string) {
 	host, _, _ := strings.Cut(strings.TrimPrefix(url, "http://"), "/")
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.all = append(m.all, &Delivery{ExecID: execID, RequestedBy: "tok", Host: host, URL: url, State: Due})
+	m.all = append(m.all, &Delivery{ExecID: execID, RequestedBy: token, Host: host, URL: url, State: Due})
 }
 
-func (m *memory) Hosts(context.Context) ([]string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var hosts []string
-	for _, d := range m.all {
-		if d.State == Due && !d.NextAt.After(time.Now()) && !slices.Contains(hosts, d.Host) {
-			hosts = append(hosts, d.Host)
-		}
-	}
-	return hosts, nil
-}
-
-func (m *memory) Take(_ context.Context, host string, lease time.Duration) (*Delivery, error) {
+// state is that of a delivery.
+func (m *memory) state(execID string) State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, d := range m.all {
-		if d.State == Due && d.Host == host && !d.NextAt.After(time.Now()) {
-			d.Attempts++
-			d.NextAt = time.Now().Add(lease)
-			taken := *d
-			return &taken, nil
+		if d.ExecID == execID {
+			return d.State
 		}
 	}
-	return nil, nil
+	return ""
+}
+
+func (m *memory) Tokens(context.Context) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var tokens []string
+	for _, d := range m.all {
+		if d.State == Due && !d.NextAt.After(time.Now()) && !slices.Contains(tokens, d.RequestedBy) {
+			tokens = append(tokens, d.RequestedBy)
+		}
+	}
+	return tokens, nil
+}
+
+func (m *memory) Take(_ context.Context, token string, except []string, lease time.Duration) (*Delivery, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var first *Delivery
+	for _, d := range m.all {
+		if d.State == Due && d.RequestedBy == token && !slices.Contains(except, d.Host) && !d.NextAt.After(time.Now()) && (first == nil || d.NextAt.Before(first.NextAt)) {
+			first = d
+		}
+	}
+	if first == nil {
+		return nil, nil
+	}
+	first.Attempts++
+	first.NextAt = time.Now().Add(lease)
+	taken := *first
+	return &taken, nil
 }
 
 func (m *memory) Finish(_ context.Context, done Delivery, delay time.Duration) error {
@@ -90,17 +108,20 @@ func (m *memory) ForgetOld(context.Context, time.Duration) error {
 	return nil
 }
 
-func (m *memory) SetSecret(_ context.Context, _ string, sealed []byte, _ time.Duration) error {
+func (m *memory) SetSecret(_ context.Context, token string, sealed []byte, _ time.Duration) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.secrets = append([][]byte{sealed}, m.secrets...)
+	if m.secrets == nil {
+		m.secrets = map[string][][]byte{}
+	}
+	m.secrets[token] = append([][]byte{sealed}, m.secrets[token]...)
 	return nil
 }
 
-func (m *memory) Secrets(context.Context, string) (copies [][]byte, err error) {
+func (m *memory) Secrets(_ context.Context, token string) (copies [][]byte, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, sealed := range m.secrets {
+	for _, sealed := range m.secrets[token] {
 		copies = append(copies, slices.Clone(sealed)) // Unseal works in place
 	}
 	return copies, nil
@@ -410,51 +431,132 @@ func TestTriesAreRepeatedForADay(t *testing.T) {
 	})
 }
 
-// TestDeadHostsDelayNoOthers: hosts that do not answer have thousands of deliveries, and those of another host are made at once.
+// hanging is a http.RoundTripper of services that do not answer, except those that live, and counts requests at once: all, by host, by token and by both. The path
+// of an address is the token that has it.
+type hanging struct {
+	live func(*http.Request) bool
+
+	mu        sync.Mutex
+	now, most map[string]int
+}
+
+func (h *hanging) RoundTrip(r *http.Request) (*http.Response, error) {
+	token := strings.Trim(r.URL.Path, "/")
+	keys := []string{"all", r.URL.Host, token, token + "@" + r.URL.Host}
+	h.count(keys, 1)
+	defer h.count(keys, -1)
+	if h.live(r) {
+		return answer(http.StatusOK)
+	}
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+func (h *hanging) count(keys []string, n int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.now == nil {
+		h.now, h.most = map[string]int{}, map[string]int{}
+	}
+	for _, key := range keys {
+		h.now[key] += n
+		h.most[key] = max(h.most[key], h.now[key])
+	}
+}
+
+// TestDeadHostsDelayNoOthers: hosts that do not answer have hundreds of deliveries, and those of another host of the same token are made at once. Only if there are so
+// many such hosts that the token has no place left, they wait for the first one.
 func TestDeadHostsDelayNoOthers(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		m := &memory{}
-		d, _ := deliverer(t, m, allowing())
-		var mu sync.Mutex
-		now, most := map[string]int{}, map[string]int{}
-		d.client.Transport = answers(func(r *http.Request) (*http.Response, error) {
-			host := r.URL.Host
-			mu.Lock()
-			now[host]++
-			now["all"]++
-			most[host], most["all"] = max(most[host], now[host]), max(most["all"], now["all"])
-			mu.Unlock()
-			defer func() {
-				mu.Lock()
-				defer mu.Unlock()
-				now[host]--
-				now["all"]--
-			}()
-			if host == "live.example" {
-				return answer(http.StatusOK)
+	for hosts, after := range map[int]time.Duration{3: time.Second, 30: sendTimeout + poll} {
+		synctest.Test(t, func(t *testing.T) {
+			m := &memory{}
+			d, _ := deliverer(t, m, allowing())
+			services := &hanging{live: func(r *http.Request) bool { return r.URL.Host == "live.example" }}
+			d.client.Transport = services
+			for i := range 300 {
+				m.due(fmt.Sprint("d", i), fmt.Sprintf("http://dead%d.example/tok", i%hosts))
 			}
-			<-r.Context().Done()
-			return nil, r.Context().Err()
+			for i := range 20 {
+				m.due(fmt.Sprint("l", i), "http://live.example/tok")
+			}
+			stop := run(t, d)
+			time.Sleep(after)
+			stop()
+			for _, x := range m.all {
+				if x.Host == "live.example" && x.State != Delivered {
+					t.Errorf("%d hosts: %+v waits for others", hosts, x)
+				}
+			}
+			if hosts == 30 && services.most["all"] != perToken || hosts == 3 && services.most["dead0.example"] != perTokenHost {
+				t.Errorf("%d hosts, requests at once: %v", hosts, services.most)
+			}
 		})
-		for i := range 300 {
-			m.due(fmt.Sprint("d", i), fmt.Sprintf("http://dead%d.example/", i%3))
-		}
-		for i := range 20 {
-			m.due(fmt.Sprint("l", i), "http://live.example/")
-		}
-		stop := run(t, d)
-		time.Sleep(3 * time.Second) // none of the dead has answered
-		stop()
-		for _, x := range m.all {
-			if x.Host == "live.example" && x.State != Delivered {
-				t.Errorf("%+v waits for others", x)
-			}
-		}
-		if most["dead0.example"] != perHost || most["all"] > atOnce {
-			t.Errorf("requests at once: %v", most)
-		}
-	})
+	}
+}
+
+// TestTokensDelayNoOthers: one token has a thousand deliveries to services that do not answer, and those of other tokens are made at once, whether they are due
+// at the same time or later, also if the services are on the same host.
+func TestTokensDelayNoOthers(t *testing.T) {
+	t.Parallel()
+	for name, dead := range map[string]func(i int) string{
+		"hosts":       func(i int) string { return fmt.Sprintf("http://dead%d.example/busy", i) },
+		"the host":    func(int) string { return "http://live.example/busy" },
+		"a few hosts": func(i int) string { return fmt.Sprintf("http://dead%d.example/busy", i%30) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				m := &memory{}
+				d, _ := deliverer(t, m, allowing())
+				for _, token := range []string{"busy", "other", "third"} {
+					if _, err := d.cfg.Secrets.create(t.Context(), token); err != nil {
+						t.Fatal(err)
+					}
+				}
+				services := &hanging{live: func(r *http.Request) bool { return r.URL.Path != "/busy" }}
+				d.client.Transport = services
+				for i := range 1000 {
+					m.dueOf("busy", fmt.Sprint("d", i), dead(i))
+				}
+				m.dueOf("other", "beside", "http://live.example/other")
+				defer run(t, d)()
+				synctest.Wait()
+				if got := m.state("beside"); got != Delivered {
+					t.Errorf("a delivery of another token is %s", got)
+				}
+				for i := range 20 { // in this time tries end, and others begin
+					time.Sleep(5 * time.Second)
+					m.dueOf("other", fmt.Sprint("later", i), "http://live.example/other")
+					m.dueOf("third", fmt.Sprint("third", i), "http://live.example/third")
+					time.Sleep(poll)
+					synctest.Wait()
+					if a, b := m.state(fmt.Sprint("later", i)), m.state(fmt.Sprint("third", i)); a != Delivered || b != Delivered {
+						t.Errorf("later deliveries of other tokens are %s and %s", a, b)
+					}
+				}
+				services.mu.Lock()
+				defer services.mu.Unlock()
+				for key, n := range services.most {
+					most := perHost
+					switch {
+					case key == "all":
+						most = atOnce
+					case strings.Contains(key, "@"):
+						most = perTokenHost
+					case !strings.Contains(key, "."):
+						most = perToken
+					}
+					if n > most {
+						t.Errorf("%s has %d requests at once, more than %d", key, n, most)
+					}
+				}
+				if want := map[string]int{"hosts": perToken, "the host": perTokenHost, "a few hosts": perToken}[name]; services.most["busy"] != want {
+					t.Errorf("the busy token has %d requests at once, want %d", services.most["busy"], want)
+				}
+			})
+		})
+	}
 }
 
 // TestDiesInTheMiddle: a node that dies during a try leaves the delivery to others, after the lease and with the same id.

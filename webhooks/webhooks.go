@@ -58,11 +58,12 @@ type Store interface {
 	// ForgetOld is Forget for those that were registered so long ago.
 	ForgetOld(ctx context.Context, age time.Duration) error
 
-	// Hosts returns hosts with deliveries whose NextAt has come, at most 1,000, in no order.
-	Hosts(ctx context.Context) ([]string, error)
+	// Tokens returns the tokens with deliveries whose NextAt has come, in no order.
+	Tokens(ctx context.Context) ([]string, error)
 
-	// Take claims the delivery of a host whose time came first: it counts an attempt, and no one else takes it before the end of the lease. Nil: there is none.
-	Take(ctx context.Context, host string, lease time.Duration) (*Delivery, error)
+	// Take claims the delivery of a token whose time came first, except those to some hosts: it counts an attempt, and no one else takes it before the end of the
+	// lease. Nil: there is none.
+	Take(ctx context.Context, requestedBy string, except []string, lease time.Duration) (*Delivery, error)
 
 	// Finish stores the state and the tries of a delivery that the caller has taken; a due one comes again after the delay. It does nothing when another node
 	// has taken it since, which Attempts tells.

@@ -18,7 +18,12 @@ import (
 
 func mustRegister(t *testing.T, f Fixture, execID, host string) webhooks.Delivery {
 	t.Helper()
-	d := webhooks.Delivery{ExecID: execID, RequestedBy: "tok", Host: host, URL: "https://" + host + "/hook?key=1", State: webhooks.Open}
+	return mustRegisterOf(t, f, "tok", execID, host)
+}
+
+func mustRegisterOf(t *testing.T, f Fixture, token, execID, host string) webhooks.Delivery {
+	t.Helper()
+	d := webhooks.Delivery{ExecID: execID, RequestedBy: token, Host: host, URL: "https://" + host + "/hook?key=1", State: webhooks.Open}
 	if err := f.Webhooks().Register(t.Context(), d, webhooks.Limits{Waiting: 1000, WaitingPerToken: 1000}); err != nil {
 		t.Fatal(err)
 	}
@@ -28,8 +33,13 @@ func mustRegister(t *testing.T, f Fixture, execID, host string) webhooks.Deliver
 // mustDue makes an exec that has ended, with its delivery.
 func mustDue(t *testing.T, f Fixture, host string) webhooks.Delivery {
 	t.Helper()
+	return mustDueOf(t, f, "tok", host)
+}
+
+func mustDueOf(t *testing.T, f Fixture, token, host string) webhooks.Delivery {
+	t.Helper()
 	r := record()
-	d := mustRegister(t, f, r.ExecID, host)
+	d := mustRegisterOf(t, f, token, r.ExecID, host)
 	mustOpen(t, f.Audit(), r)
 	if err := f.Audit().Close(t.Context(), ended(r)); err != nil {
 		t.Fatal(err)
@@ -62,9 +72,9 @@ func pass(t *testing.T, f Fixture) {
 	f.mustSQL(t, "UPDATE webhook_deliveries SET next_at = next_at - "+back+", created_at = created_at - "+back)
 }
 
-func mustTakeWebhook(t *testing.T, f Fixture, host string) *webhooks.Delivery {
+func mustTakeWebhook(t *testing.T, f Fixture, token string, except ...string) *webhooks.Delivery {
 	t.Helper()
-	d, err := f.Webhooks().Take(t.Context(), host, time.Hour)
+	d, err := f.Webhooks().Take(t.Context(), token, except, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +146,7 @@ func webhookDue(t *testing.T, f Fixture) {
 
 	// A result that comes after the loss corrects the record, and is not delivered again.
 	for range 6 {
-		d := mustTakeWebhook(t, f, "a.example")
+		d := mustTakeWebhook(t, f, "tok")
 		if d == nil {
 			t.Fatal("a due delivery is not found")
 		}
@@ -157,23 +167,28 @@ func webhookDue(t *testing.T, f Fixture) {
 // webhookTaken: a delivery belongs to the node that has taken it until its lease ends, then to another, and only the last one stores how it went.
 func webhookTaken(t *testing.T, f Fixture) {
 	s := f.Webhooks()
-	if hosts, err := s.Hosts(t.Context()); err != nil || len(hosts) != 0 {
-		t.Errorf("hosts %v, %v", hosts, err)
+	wantTokens := func(what string, want ...string) {
+		t.Helper()
+		got, err := s.Tokens(t.Context())
+		if slices.Sort(got); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: tokens %v, %v; want %v", what, got, err, want)
+		}
 	}
-	if d := mustTakeWebhook(t, f, "a.example"); d != nil {
+	wantTokens("none")
+	if d := mustTakeWebhook(t, f, "tok"); d != nil {
 		t.Errorf("%+v", d)
 	}
-	open := record()
-	mustRegister(t, f, open.ExecID, "b.example")
+	mustRegister(t, f, record().ExecID, "b.example")
+	wantTokens("an open one")
 	want := mustDue(t, f, "a.example")
 	second := mustDue(t, f, "a.example")
-	other := mustDue(t, f, "c.example:8443")
-	hosts, err := s.Hosts(t.Context())
-	if slices.Sort(hosts); err != nil || !slices.Equal(hosts, []string{"a.example", "c.example:8443"}) {
-		t.Errorf("hosts %v, %v", hosts, err)
+	other := mustDueOf(t, f, "zoe", "c.example:8443")
+	wantTokens("due", "tok", "zoe")
+	if d := mustTakeWebhook(t, f, "tok", "b.example", "a.example"); d != nil {
+		t.Errorf("of a host that is excepted: %+v", d)
 	}
-	one, two := mustTakeWebhook(t, f, "a.example"), mustTakeWebhook(t, f, "a.example")
-	if one == nil || two == nil || one.ExecID == two.ExecID || mustTakeWebhook(t, f, "a.example") != nil {
+	one, two := mustTakeWebhook(t, f, "tok", "c.example:8443"), mustTakeWebhook(t, f, "tok")
+	if one == nil || two == nil || one.ExecID == two.ExecID || mustTakeWebhook(t, f, "tok") != nil {
 		t.Fatalf("%+v, %+v", one, two)
 	}
 	if one.ExecID != want.ExecID {
@@ -182,11 +197,9 @@ func webhookTaken(t *testing.T, f Fixture) {
 	if one.ExecID != want.ExecID || one.URL != want.URL || one.RequestedBy != "tok" || one.Attempts != 1 || one.State != webhooks.Due || len(one.Tries) != 0 {
 		t.Errorf("%+v", one)
 	}
-	if hosts, err := s.Hosts(t.Context()); err != nil || !slices.Equal(hosts, []string{"c.example:8443"}) {
-		t.Errorf("hosts during the leases: %v, %v", hosts, err)
-	}
+	wantTokens("during the leases", "zoe")
 	pass(t, f)
-	again := mustTakeWebhook(t, f, "a.example")
+	again := mustTakeWebhook(t, f, "tok")
 	if again == nil || again.Attempts != 2 {
 		t.Fatalf("after the lease: %+v", again)
 	}
@@ -207,11 +220,11 @@ func webhookTaken(t *testing.T, f Fixture) {
 	if err != nil || got.State != webhooks.Due || got.Attempts != 2 || !slices.Equal(got.Tries, now.Tries) || got.NextAt.IsZero() {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if left := mustTakeWebhook(t, f, "a.example"); left == nil || left.ExecID == again.ExecID {
+	if left := mustTakeWebhook(t, f, "tok"); left == nil || left.ExecID == again.ExecID {
 		t.Errorf("during the pause: %+v", left)
 	}
 	pass(t, f)
-	if third := mustTakeWebhook(t, f, "c.example:8443"); third == nil || third.ExecID != other.ExecID {
+	if third := mustTakeWebhook(t, f, "zoe"); third == nil || third.ExecID != other.ExecID {
 		t.Errorf("%+v", third)
 	}
 }
@@ -228,13 +241,13 @@ func webhookRace(t *testing.T, f Fixture) {
 	for range 6 {
 		all.Go(func() {
 			for range 4 * n {
-				d, err := f.Webhooks().Take(t.Context(), "a.example", time.Hour)
+				d, err := f.Webhooks().Take(t.Context(), "tok", nil, time.Hour)
 				if err != nil {
 					t.Error(err)
 				}
 				if d == nil {
-					hosts, err := f.Webhooks().Hosts(t.Context())
-					if err != nil || len(hosts) == 0 {
+					tokens, err := f.Webhooks().Tokens(t.Context())
+					if err != nil || len(tokens) == 0 {
 						return
 					}
 					continue // others were faster
@@ -363,8 +376,11 @@ func webhookPlans(t *testing.T, f Fixture) {
 		whole bool // it counts all of the index, which webhooks.Limits bound
 		call  func() error
 	}{
-		{"webhook_deliveries_due", false, func() error { _, err := f.Webhooks().Hosts(t.Context()); return err }},
-		{"webhook_deliveries_due", false, func() error { _, err := f.Webhooks().Take(t.Context(), "h2", time.Hour); return err }},
+		{"webhook_deliveries_turns", false, func() error { _, err := f.Webhooks().Tokens(t.Context()); return err }},
+		{"webhook_deliveries_turns", false, func() error {
+			_, err := f.Webhooks().Take(t.Context(), "token-1", []string{"h2", "h3"}, time.Hour)
+			return err
+		}},
 		{"webhook_deliveries_open", false, func() error { return f.Webhooks().ForgetOld(t.Context(), 100*365*24*time.Hour) }},
 		{"webhook_deliveries_token", true, func() error {
 			return f.Webhooks().Register(t.Context(), webhooks.Delivery{ExecID: "e", RequestedBy: "token-1"}, webhooks.Limits{Waiting: 1 << 20, WaitingPerToken: 1 << 20})

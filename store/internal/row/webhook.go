@@ -55,22 +55,22 @@ func (db Webhooks) ForgetOld(ctx context.Context, age time.Duration) error {
 	return db.Write(ctx, nil, "DELETE FROM webhook_deliveries WHERE state = 'open' AND created_at < "+db.Ago(&args, age)+noRow, args...)
 }
 
-// Hosts implements webhooks.Store. It jumps in the index from one host to the next.
-func (db Webhooks) Hosts(ctx context.Context) ([]string, error) {
+// Tokens implements webhooks.Store. It jumps in the index from one token to the next.
+func (db Webhooks) Tokens(ctx context.Context) ([]string, error) {
 	var args Params
-	statement := "WITH RECURSIVE heads (host) AS (SELECT (SELECT min(host) FROM webhook_deliveries WHERE state = 'due')" +
-		" UNION ALL SELECT (SELECT min(d.host) FROM webhook_deliveries AS d WHERE d.state = 'due' AND d.host > heads.host) FROM heads WHERE heads.host IS NOT NULL)" +
-		" SELECT host FROM heads WHERE host IS NOT NULL AND EXISTS (SELECT 1 FROM webhook_deliveries AS d WHERE d.state = 'due' AND d.host = heads.host AND d.next_at <= " + db.Now(&args) + ") LIMIT 1000"
+	statement := "WITH RECURSIVE heads (token) AS (SELECT (SELECT min(requested_by) FROM webhook_deliveries WHERE state = 'due')" +
+		" UNION ALL SELECT (SELECT min(d.requested_by) FROM webhook_deliveries AS d WHERE d.state = 'due' AND d.requested_by > heads.token) FROM heads WHERE heads.token IS NOT NULL)" +
+		" SELECT token FROM heads WHERE token IS NOT NULL AND (SELECT min(d.next_at) FROM webhook_deliveries AS d WHERE d.state = 'due' AND d.requested_by = heads.token) <= " + db.Now(&args)
 	return All(ctx, db.Query, Value[string], statement, args...)
 }
 
 // Take implements webhooks.Store.
-func (db Webhooks) Take(ctx context.Context, host string, lease time.Duration) (*webhooks.Delivery, error) {
-	args := Params{Text(host)}
+func (db Webhooks) Take(ctx context.Context, requestedBy string, except []string, lease time.Duration) (*webhooks.Delivery, error) {
+	args := Params{Text(requestedBy), db.Set(Texts(except))}
 	until, now := db.Ago(&args, -lease), db.Now(&args)
 	d, found, err := One(ctx, db.Write, scanDelivery, "UPDATE webhook_deliveries SET attempts = attempts + 1, next_at = "+until+
-		" WHERE state = 'due' AND exec_id = (SELECT exec_id FROM webhook_deliveries WHERE state = 'due' AND host = $1 AND next_at <= "+now+
-		" ORDER BY next_at, exec_id LIMIT 1"+db.Lock+") RETURNING "+deliveryColumns, args...)
+		" WHERE state = 'due' AND exec_id = (SELECT exec_id FROM webhook_deliveries WHERE state = 'due' AND requested_by = $1 AND next_at <= "+now+
+		" AND NOT "+db.Hidden("host")+db.In("$2")+" ORDER BY next_at, exec_id LIMIT 1"+db.Lock+") RETURNING "+deliveryColumns, args...)
 	if err != nil || !found {
 		return nil, err
 	}
