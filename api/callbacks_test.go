@@ -11,6 +11,7 @@ import (
 	"secbox/api"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/keyed"
 	"secbox/tally"
 	"secbox/tokens"
 	"secbox/webhooks"
@@ -100,10 +101,24 @@ func TestWebhookDefault(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	calls(secret, "", url)
+	if stored, err := f.db.Webhooks().Default(t.Context(), id); err != nil || !strings.Contains(stored, "hooks.example.com/secbox") || strings.Contains(stored, "hunter2") {
+		t.Errorf("the default address is stored as %q, %v", stored, err)
+	}
+	if err := allowed.Register(t.Context(), "an-exec", id, url); err != nil {
+		t.Error(err)
+	}
+	if d, err := f.db.Webhooks().Delivery(t.Context(), "an-exec"); err != nil || webhooks.WithoutQuery(d.URL) != "https://hooks.example.com/secbox" || strings.Contains(d.URL, "hunter2") {
+		t.Errorf("the address is stored as %q, %v", d.URL, err)
+	}
 	calls(secret, `"callback_url": "https://hooks.example.com/own", `, "https://hooks.example.com/own")
 	calls(secret, `"callback_url": "none", `, "")
 	calls(other, "", "")
 	now := allowed
+	now.Secrets.Key = keyed.New([]byte("another key"))
+	if _, err := now.Resolve(t.Context(), id, ""); !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "PUT /webhooks/default") {
+		t.Errorf("a query that cannot be opened: %v", err)
+	}
+	now = allowed
 	now.Policy.Allow = []string{"elsewhere.example.com"}
 	if _, err := now.Resolve(t.Context(), id, ""); !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "PUT /webhooks/default") {
 		t.Errorf("a host that is no longer allowed: %v", err)

@@ -216,3 +216,34 @@ func TestOldEventsKeepTheirText(t *testing.T) {
 		})
 	}
 }
+
+// TestEndedWebhooksLoseTheirQueries: what is not delivered yet keeps its address.
+func TestEndedWebhooksLoseTheirQueries(t *testing.T) {
+	t.Parallel()
+	for kind, now := range map[string]string{"postgres": "now()", "sqlite": "0"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			n := nodes(t, kind, 1)[0]
+			if err := migrations.UpTo(t.Context(), n.db, kind, 25); err != nil {
+				t.Fatal(err)
+			}
+			wants := map[string]string{"open": "https://a/h?key=1?", "due": "https://a/h?key=1?", "delivered": "https://a/h", "failed": "https://a/h"}
+			for state := range wants {
+				if _, err := n.db.ExecContext(t.Context(), "INSERT INTO webhook_deliveries (exec_id, requested_by, host, url, state, created_at, next_at)"+
+					" VALUES ('"+state+"', 't', 'a', 'https://a/h?key=1?', '"+state+"', "+now+", "+now+"), ('"+state+" without', 't', 'a', 'https://a/h', '"+state+"', "+now+", "+now+")"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := n.up(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for state, want := range wants {
+				var got, without string
+				err := n.db.QueryRowContext(t.Context(), "SELECT a.url, b.url FROM webhook_deliveries AS a, webhook_deliveries AS b WHERE a.exec_id = '"+state+"' AND b.exec_id = '"+state+" without'").Scan(&got, &without)
+				if err != nil || got != want || without != "https://a/h" {
+					t.Errorf("%s: %q and %q, %v", state, got, without, err)
+				}
+			}
+		})
+	}
+}

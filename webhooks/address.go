@@ -22,9 +22,9 @@ type Policy struct {
 	Networks  []netip.Prefix // addresses that are not public, and may be dialled all the same
 }
 
-// WithoutQuery cuts the query from an address to show it: a query often has a password.
+// WithoutQuery cuts the query from an address, also from one that is stored, to show it: a query often has a password.
 func WithoutQuery(url string) string {
-	url, _, _ = strings.Cut(url, "?")
+	url, _, _ = strings.Cut(strings.TrimPrefix(url, sealedPrefix), "?")
 	return url
 }
 

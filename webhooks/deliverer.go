@@ -164,6 +164,9 @@ func (d *Deliverer) try(ctx context.Context, taken Delivery) {
 			taken.State = Failed
 		}
 	}
+	if taken.State != Due {
+		taken.URL = WithoutQuery(taken.URL) // it is not needed any more
+	}
 	taken.Tries = append(taken.Tries, try)
 	taken.Tries = taken.Tries[max(0, len(taken.Tries)-MaxTries):]
 	d.count(taken.State)
@@ -191,7 +194,11 @@ func (d *Deliverer) count(state State) {
 
 // request makes the request of a delivery. The settings may have changed since the delivery was stored.
 func (d *Deliverer) request(ctx context.Context, taken Delivery, at time.Time) (status int, err error) {
-	if _, err := d.cfg.Policy.Check(taken.URL); err != nil {
+	url, err := d.cfg.Secrets.openQuery(taken.ExecID, taken.URL)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := d.cfg.Policy.Check(url); err != nil {
 		return 0, err
 	}
 	rec, err := d.cfg.Records.Get(ctx, taken.ExecID)
@@ -203,7 +210,7 @@ func (d *Deliverer) request(ctx context.Context, taken Delivery, at time.Time) (
 	if err := d.cfg.Secrets.sign(ctx, taken.RequestedBy, "msg_"+taken.ExecID, at, body, header); err != nil {
 		return 0, hidden(err)
 	}
-	return send(ctx, d.client, taken.URL, header, body)
+	return send(ctx, d.client, url, header, body)
 }
 
 // hidden is an error without its cause.

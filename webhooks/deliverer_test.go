@@ -92,7 +92,7 @@ func (m *memory) Finish(_ context.Context, done Delivery, delay time.Duration) e
 	defer m.mu.Unlock()
 	for _, d := range m.all {
 		if d.ExecID == done.ExecID && d.Attempts == done.Attempts && d.State == Due {
-			d.State, d.Tries, d.NextAt = done.State, done.Tries, time.Now().Add(delay)
+			d.State, d.URL, d.Tries, d.NextAt = done.State, done.URL, done.Tries, time.Now().Add(delay)
 			if m.ended != nil {
 				m.ended <- *d
 			}
@@ -173,11 +173,12 @@ func TestDeliveriesAreSigned(t *testing.T) {
 	type got struct {
 		header http.Header
 		body   []byte
+		query  string
 	}
 	requests := make(chan got, 10)
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		requests <- got{r.Header, body}
+		requests <- got{r.Header, body, r.URL.RawQuery}
 		w.WriteHeader(http.StatusNoContent)
 	}))
 	defer service.Close()
@@ -188,8 +189,13 @@ func TestDeliveriesAreSigned(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.due("e1", service.URL+"/hook?key=hunter2")
+	stored := d.cfg.Secrets.sealQuery("e1", m.all[0].URL)
+	m.all[0].URL = stored
 	defer run(t, d)()
 	r := <-requests
+	if r.query != "key=hunter2" {
+		t.Errorf("the query is %q", r.query)
+	}
 	if string(r.body) != `{"exec":"e1"}` || r.header.Get("webhook-id") != "msg_e1" || r.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%v %s", r.header, r.body)
 	}
@@ -205,7 +211,7 @@ func TestDeliveriesAreSigned(t *testing.T) {
 			t.Error("another body is verified")
 		}
 	}
-	if e := <-m.ended; e.State != Delivered || len(e.Tries) != 1 || e.Tries[0].Status != 204 || e.Tries[0].Error != "" {
+	if e := <-m.ended; e.State != Delivered || e.URL != service.URL+"/hook" || len(e.Tries) != 1 || e.Tries[0].Status != 204 || e.Tries[0].Error != "" {
 		t.Errorf("%+v", e)
 	}
 	if delivered, refused, gaveUp := d.Counts(); delivered != 1 || refused != 0 || gaveUp != 0 {

@@ -26,11 +26,15 @@ func (r Registry) Resolve(ctx context.Context, requestedBy, url string) (string,
 	case url != "":
 		return url, r.check(ctx, requestedBy, url)
 	}
-	url, err := r.Store.Default(ctx, requestedBy)
-	if err != nil || url == "" {
+	stored, err := r.Store.Default(ctx, requestedBy)
+	if err != nil || stored == "" {
 		return "", err
 	}
-	if _, err := r.Policy.Check(url); err != nil {
+	url, err = r.Secrets.openQuery(requestedBy, stored)
+	if err == nil {
+		_, err = r.Policy.Check(url)
+	}
+	if err != nil {
 		return "", fault.BadField("callback_url", "is missing, and the token's default address is refused now: %s; set another one with PUT /webhooks/default, or send %q", fault.From(err).Message, NoCallback)
 	}
 	return url, nil
@@ -60,10 +64,17 @@ func (r Registry) SetDefault(ctx context.Context, requestedBy, url string) error
 	if err != nil {
 		return err
 	}
-	return r.Store.SetDefault(ctx, requestedBy, url, host)
+	stored, err := r.Store.Default(ctx, requestedBy)
+	if err != nil {
+		return err
+	}
+	if now, err := r.Secrets.openQuery(requestedBy, stored); err == nil && now == url && now != stored {
+		return nil // sealed again, it would be another text
+	}
+	return r.Store.SetDefault(ctx, requestedBy, r.Secrets.sealQuery(requestedBy, url), host)
 }
 
-// Default returns the default address of a token; empty if it has none.
+// Default returns the default address of a token, to be shown without its query; empty if it has none.
 func (r Registry) Default(ctx context.Context, requestedBy string) (string, error) {
 	return r.Store.Default(ctx, requestedBy)
 }
@@ -82,7 +93,7 @@ func (r Registry) Register(ctx context.Context, execID, requestedBy, url string)
 	if err != nil {
 		return err
 	}
-	return r.Store.Register(ctx, Delivery{ExecID: execID, RequestedBy: requestedBy, Host: host, URL: url, State: Open}, r.Limits)
+	return r.Store.Register(ctx, Delivery{ExecID: execID, RequestedBy: requestedBy, Host: host, URL: r.Secrets.sealQuery(execID, url), State: Open}, r.Limits)
 }
 
 // Forget removes the callback of an exec that got no row.

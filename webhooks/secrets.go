@@ -20,6 +20,10 @@ const (
 	secretPrefix  = "whsec_"
 	secretBytes   = 32
 	secretPurpose = "webhook secret" // of the key that seals secrets
+	queryPurpose  = "webhook query"  // of the key that seals queries of addresses
+
+	// sealedPrefix begins a stored address whose query is sealed. Nodes of versions that cannot open it refuse to call it.
+	sealedPrefix = "sealed:"
 
 	// KeepSecret is how long requests are signed with the previous secret, too, after a new one was made.
 	KeepSecret = 24 * time.Hour
@@ -40,6 +44,32 @@ func (s Secrets) create(ctx context.Context, requestedBy string) (string, error)
 		return "", err
 	}
 	return secret, nil
+}
+
+// sealQuery returns an address as it is stored for an exec or a token: its query is sealed, since it often has a password.
+func (s Secrets) sealQuery(name, url string) string {
+	address, query, has := strings.Cut(url, "?")
+	if !has {
+		return url
+	}
+	return sealedPrefix + address + "?" + base64.RawURLEncoding.EncodeToString(s.Key.Seal(queryPurpose, name+" "+address, []byte(query)))
+}
+
+// openQuery returns the address that sealQuery stored, or an older version with its query in clear text.
+func (s Secrets) openQuery(name, stored string) (string, error) {
+	url, is := strings.CutPrefix(stored, sealedPrefix)
+	if !is {
+		return stored, nil
+	}
+	address, text, _ := strings.Cut(url, "?")
+	sealed, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		sealed, err = s.Key.Unseal(queryPurpose, name+" "+address, sealed)
+	}
+	if err != nil {
+		return "", fault.New(fault.InvalidRequest, "the query of the address cannot be opened: another key sealed it, or it was altered")
+	}
+	return address + "?" + string(sealed), nil
 }
 
 // exist reports whether a token has a secret.

@@ -26,7 +26,7 @@ type Delivery struct {
 	ExecID      string
 	RequestedBy string
 	Host        string // of URL, with its port if it has one
-	URL         string
+	URL         string // its query is sealed, and cut off when the delivery has ended
 	State       State
 	Attempts    int       // tries that were begun
 	NextAt      time.Time // of a due one
@@ -65,8 +65,8 @@ type Store interface {
 	// lease. Nil: there is none.
 	Take(ctx context.Context, requestedBy string, except []string, lease time.Duration) (*Delivery, error)
 
-	// Finish stores the state and the tries of a delivery that the caller has taken; a due one comes again after the delay. It does nothing when another node
-	// has taken it since, which Attempts tells.
+	// Finish stores the state, the URL and the tries of a delivery that the caller has taken; a due one comes again after the delay. It does nothing when another
+	// node has taken it since, which Attempts tells.
 	Finish(ctx context.Context, d Delivery, delay time.Duration) error
 
 	// Delivery returns that of an exec; nil if it has none.

@@ -207,17 +207,18 @@ func webhookTaken(t *testing.T, f Fixture) {
 	if again.ExecID == second.ExecID {
 		late = *two
 	}
-	late.State = webhooks.Failed
+	late.State, late.URL = webhooks.Failed, "https://late.example"
 	if err := s.Finish(t.Context(), late, 0); err != nil {
 		t.Fatal(err)
 	}
 	wantState(t, f, "a late end", again.ExecID, webhooks.Due)
 	now.Tries = []webhooks.Try{{At: base, Status: 503, Error: "the service did not take it", MS: 7}}
+	now.URL = "https://a.example/hook"
 	if err := s.Finish(t.Context(), now, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	got, err := s.Delivery(t.Context(), again.ExecID)
-	if err != nil || got.State != webhooks.Due || got.Attempts != 2 || !slices.Equal(got.Tries, now.Tries) || got.NextAt.IsZero() {
+	if err != nil || got.State != webhooks.Due || got.Attempts != 2 || got.URL != now.URL || !slices.Equal(got.Tries, now.Tries) || got.NextAt.IsZero() {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if left := mustTakeWebhook(t, f, "tok"); left == nil || left.ExecID == again.ExecID {

@@ -83,8 +83,8 @@ func (db Webhooks) Finish(ctx context.Context, d webhooks.Delivery, delay time.D
 	if err != nil {
 		return fault.Wrap(fault.Internal, err, "the tries of a webhook cannot be stored")
 	}
-	args := Params{Text(d.ExecID), int64(d.Attempts), string(d.State), Text(string(tries))}
-	return db.Write(ctx, nil, "UPDATE webhook_deliveries SET state = $3, tries = $4, next_at = "+db.Ago(&args, -delay)+" WHERE exec_id = $1 AND attempts = $2 AND state = 'due'", args...)
+	args := Params{Text(d.ExecID), int64(d.Attempts), string(d.State), Text(string(tries)), Text(d.URL)}
+	return db.Write(ctx, nil, "UPDATE webhook_deliveries SET state = $3, tries = $4, url = $5, next_at = "+db.Ago(&args, -delay)+" WHERE exec_id = $1 AND attempts = $2 AND state = 'due'", args...)
 }
 
 // Delivery implements webhooks.Store.
