@@ -127,6 +127,7 @@ func TestNothingRan(t *testing.T) {
 		status  audit.Status // empty: no row
 		reason  audit.Reason
 		keeps   bool // the key
+		told    bool // its callback: the row was open already
 	}{
 		"invalid":  {request: func(r *runner.Request) { r.Command.Kind = "perl" }, code: fault.InvalidRequest},
 		"no skill": {request: func(r *runner.Request) { r.SkillID = "x" }, code: fault.UnknownSkill},
@@ -140,9 +141,9 @@ func TestNothingRan(t *testing.T) {
 		"engine away when the image is resolved": {
 			with: func(f *fixture) { f.images.Fail(policy.DefaultImage, unavailable) }, code: fault.EngineUnavailable, status: audit.Errored, reason: audit.EngineUnavailable,
 		},
-		"engine away at the start": {with: start(unavailable), code: fault.EngineUnavailable, status: audit.Errored, reason: audit.EngineUnavailable},
-		"image gone at the start":  {with: start(noImage), code: fault.ImageMissing, status: audit.Errored, reason: audit.ImageMissing},
-		"start failed":             {with: start(fault.New(fault.Internal, "no container")), code: fault.Internal, status: audit.Errored, reason: audit.StartFailed},
+		"engine away at the start": {with: start(unavailable), code: fault.EngineUnavailable, status: audit.Errored, reason: audit.EngineUnavailable, told: true},
+		"image gone at the start":  {with: start(noImage), code: fault.ImageMissing, status: audit.Errored, reason: audit.ImageMissing, told: true},
+		"start failed":             {with: start(fault.New(fault.Internal, "no container")), code: fault.Internal, status: audit.Errored, reason: audit.StartFailed, told: true},
 		"engine away before there is a slot": {
 			with: func(f *fixture) { f.options.Acquire = func(engine.Spec) error { return unavailable } }, code: fault.EngineUnavailable,
 		},
@@ -159,8 +160,10 @@ func TestNothingRan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := setUp(t, c.with)
+			told := &callbacks{}
+			f := setUp(t, c.with, func(f *fixture) { f.cfg.Callbacks, told.f = told, f })
 			e := f.refused(c.code, shell("p", "echo x > ran", under("key"), func(r *runner.Request) {
+				r.CallbackURL = "https://a.example"
 				if c.request != nil {
 					c.request(r)
 				}
@@ -179,6 +182,9 @@ func TestNothingRan(t *testing.T) {
 			}
 			if entries, _ := os.ReadDir(f.path("p", "artifacts")); len(entries) > 0 {
 				t.Errorf("artifacts: %v", entries)
+			}
+			if _, is := told.known[e.ExecID]; is != c.told && e.ExecID != "" {
+				t.Errorf("its callback stays: %v, want %v", is, c.told)
 			}
 			if name == "image gone at the start" && len(f.images.Forgotten()) != 1 {
 				t.Error("the image's id is still believed")
