@@ -50,6 +50,7 @@ func (s *Server) forward(call *call, w http.ResponseWriter, r *http.Request, nod
 	if err := call.reserve(forwardPrice); err != nil {
 		return err
 	}
+	defer func() { _ = call.reserve(-forwardPrice) }() // a stream of events may forward again and again
 	call.node = nodeID
 	out := r.Clone(r.Context())
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} { // by which a client could pretend
