@@ -21,9 +21,9 @@ const (
 	retryAfter    = 5 * time.Second
 )
 
-// unreachable is the error of a node that cannot be asked.
-func unreachable(nodeID string, cause error, why string) error {
-	e := fault.Wrap(fault.NodeUnreachable, cause, "node %s, which has the exec, cannot be reached: %s", nodeID, why)
+// unreachable is the error of a node that cannot be asked; title names it.
+func unreachable(title string, cause error, why string) error {
+	e := fault.Wrap(fault.NodeUnreachable, cause, "%s cannot be reached: %s", title, why)
 	e.RetryAfter = retryAfter
 	return e
 }
@@ -33,7 +33,8 @@ func unreachable(nodeID string, cause error, why string) error {
 // answer, a stream of events ends like any other, so that the client comes again. Any other answer ends with an error, after which the caller must cut the
 // client's connection.
 func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) error {
-	target, err := p.target(r.Context(), nodeID)
+	title := "node " + nodeID + ", which has the exec,"
+	target, err := p.target(r.Context(), nodeID, title)
 	if err != nil {
 		return err
 	}
@@ -49,7 +50,7 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) e
 		if r.Context().Err() == nil && context.Cause(ctx) != nil {
 			err = context.Cause(ctx)
 		}
-		return unreachable(nodeID, err, "it does not answer; if it has ended, another node ends its execs as lost within node.lease_seconds")
+		return unreachable(title, err, "it does not answer; if it has ended, another node ends its execs as lost within node.lease_seconds")
 	}
 	defer answer.Body.Close()
 	removeHopByHop(answer.Header)
@@ -65,18 +66,18 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) e
 	return pass(w, answer.Body, false)
 }
 
-// target returns the address of a node that is live.
-func (p *Peers) target(ctx context.Context, nodeID string) (*url.URL, error) {
+// target returns the address of a node that is live. title names the node in errors.
+func (p *Peers) target(ctx context.Context, nodeID, title string) (*url.URL, error) {
 	n, err := p.look(ctx, nodeID)
 	if err != nil {
-		return nil, unreachable(nodeID, err, fault.From(err).Message)
+		return nil, unreachable(title, err, fault.From(err).Message)
 	}
 	if why := unable(n); why != "" {
-		return nil, unreachable(nodeID, nil, why)
+		return nil, unreachable(title, nil, why)
 	}
 	target, err := url.Parse(n.Address)
 	if err != nil {
-		return nil, unreachable(nodeID, err, "its node.address is not a URL")
+		return nil, unreachable(title, err, "its node.address is not a URL")
 	}
 	return target, nil
 }

@@ -57,13 +57,16 @@ func unable(n nodes.Node) string {
 	switch s := n.State(); {
 	case n.Address == "":
 		return "it has no node.address; set it, or send the request to that node"
-	case s == nodes.StateRetired || s == nodes.StateSilent:
+	case s == nodes.StateRetired:
+		return "it has no lease: it was stopped, or another node has ended its execs as lost"
+	case s == nodes.StateSilent:
 		return "its lease has ended, and another node is about to end its execs as lost"
 	}
 	return ""
 }
 
-// watch cancels a request when the node's lease has ended: a node that is frozen accepts connections and never answers.
+// watch cancels a request when the node is retired: a node that is frozen accepts connections and never answers. A node that is only silent may live:
+// after an outage of the database all are.
 func (p *Peers) watch(ctx context.Context, nodeID string, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(p.watchEvery)
 	defer tick.Stop()
@@ -73,11 +76,9 @@ func (p *Peers) watch(ctx context.Context, nodeID string, cancel context.CancelC
 			return
 		case <-tick.C:
 		}
-		if n, err := p.look(ctx, nodeID); err == nil {
-			if why := unable(n); why != "" {
-				cancel(fault.New(fault.NodeUnreachable, "%s", why))
-				return
-			}
+		if n, err := p.look(ctx, nodeID); err == nil && n.State() == nodes.StateRetired {
+			cancel(fault.New(fault.NodeUnreachable, "it has lost its lease"))
+			return
 		}
 	}
 }

@@ -26,7 +26,7 @@ const (
 // Own returns the URL and the header with which this node asks another one itself, for a path with its query. They are good once, for a minute.
 // Such a request carries the rights of the installation: the receiver answers it by Sender alone. Errors are fault.NodeUnreachable.
 func (p *Peers) Own(ctx context.Context, method, nodeID, uri string) (string, http.Header, error) {
-	target, err := p.target(ctx, nodeID)
+	target, err := p.target(ctx, nodeID, "node "+nodeID)
 	if err != nil {
 		return "", nil, err
 	}
@@ -107,8 +107,8 @@ func (p *Peers) Others(ctx context.Context) ([]string, error) {
 // Transport sends the requests of Own.
 func (p *Peers) Transport() http.RoundTripper { return p.transport }
 
-// While returns a context that also ends, with fault.NodeUnreachable as its cause, when the lease of a node has ended: a node that is frozen keeps
-// its connections and never answers. The caller must call cancel.
+// While returns a context that also ends, with fault.NodeUnreachable as its cause, when a node is retired: one that is frozen
+// keeps its connections and never answers. The caller must call cancel.
 func (p *Peers) While(ctx context.Context, nodeID string) (within context.Context, cancel context.CancelFunc) {
 	within, end := context.WithCancelCause(ctx)
 	go p.watch(within, nodeID, end)

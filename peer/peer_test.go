@@ -57,6 +57,15 @@ func (s *table) set(id, address string, live bool) {
 	s.nodes[id] = n
 }
 
+// silence ends the lease of a node that no other node has retired yet.
+func (s *table) silence(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[id]
+	n.LeaseUntil = time.Now().Add(-time.Second)
+	s.nodes[id] = n
+}
+
 // fixture is the node a, which forwards to the node b.
 type fixture struct {
 	t    *testing.T
@@ -190,7 +199,8 @@ func TestUnreachable(t *testing.T) {
 	for want, set := range map[string]func(){
 		"there is no node":      func() { delete(f.rows.nodes, "b") },
 		"has no node.address":   func() { f.rows.set("b", "", true) },
-		"its lease has ended":   func() { f.rows.set("b", closed.URL, false) },
+		"it has no lease":       func() { f.rows.set("b", closed.URL, false) },
+		"its lease has ended":   func() { f.rows.silence("b") },
 		"does not answer":       func() { f.rows.set("b", closed.URL, true) },
 		"node b, which has the": func() { f.rows.set("b", "http://%zz", true) },
 	} {
@@ -199,6 +209,9 @@ func TestUnreachable(t *testing.T) {
 		w, err := f.forward("POST", "/", "")
 		if !fault.Is(err, fault.NodeUnreachable) || !strings.Contains(err.Error(), want) || fault.From(err).RetryAfter != retryAfter || w.Body.Len() > 0 {
 			t.Errorf("%v, want %q", err, want)
+		}
+		if _, _, err := f.a.Own(t.Context(), "GET", "b", "/"); (err == nil) != (want == "does not answer") || err != nil && strings.Contains(err.Error(), "which has the exec") {
+			t.Errorf("a request that the node makes itself: %v", err)
 		}
 		if reached := want == "does not answer" || want == "node b, which has the"; f.a.Reaches(t.Context(), "b") != reached {
 			t.Errorf("%s: reached: %v", want, !reached)
