@@ -41,13 +41,14 @@ func (p *Peers) look(ctx context.Context, nodeID string) (nodes.Node, error) {
 		p.known[nodeID] = k
 	}
 	p.mu.Unlock()
+	asked := p.cfg.Now() // before the wait for another read, which also answers this
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if now := p.cfg.Now(); k.at.IsZero() || now.Sub(k.at) >= p.freshFor {
+	if k.at.IsZero() || asked.Sub(k.at) >= p.freshFor {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout) // others wait for it, also when this client leaves
 		defer cancel()
+		k.at = p.cfg.Now()
 		k.node, k.err = p.cfg.Nodes.Get(ctx, nodeID)
-		k.at = now
 	}
 	return k.node, k.err
 }

@@ -80,9 +80,9 @@ func (p *Peers) isNew(nonce string, at time.Time) bool {
 				delete(p.nonces, nonce)
 			}
 		}
-		p.nextSweep = 2*len(p.nonces) + 1000
+		p.nextSweep = min(2*len(p.nonces)+1000, p.maxNonces) // a full map is swept, too
 	}
-	if len(p.nonces) >= maxNonces {
+	if len(p.nonces) >= p.maxNonces {
 		return false
 	}
 	p.nonces[nonce] = at

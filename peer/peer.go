@@ -59,6 +59,7 @@ type Peers struct {
 	transport  *http.Transport
 	freshFor   time.Duration // how long a row of the database is believed
 	watchEvery time.Duration // how often a request that waits for an answer looks whether the node is live
+	maxNonces  int
 
 	mu        sync.Mutex
 	known     map[string]*known    // by id
@@ -68,7 +69,7 @@ type Peers struct {
 
 // New makes Peers. The caller must call Close.
 func New(cfg Config) *Peers {
-	return &Peers{cfg: cfg, known: map[string]*known{}, nonces: map[string]time.Time{}, freshFor: freshFor, watchEvery: watchEvery, transport: &http.Transport{
+	return &Peers{cfg: cfg, known: map[string]*known{}, nonces: map[string]time.Time{}, freshFor: freshFor, watchEvery: watchEvery, maxNonces: maxNonces, transport: &http.Transport{
 		DialContext: (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: alive}).DialContext, TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: answerTimeout,
 		MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
 	}}

@@ -7,9 +7,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"secbox/fault"
@@ -261,5 +264,89 @@ func TestReads(t *testing.T) {
 	all.Wait()
 	if f.rows.reads != 1 {
 		t.Errorf("%d reads", f.rows.reads)
+	}
+}
+
+// slowTable answers the first query when so many requests have asked, after a time that is longer than an answer is believed.
+type slowTable struct {
+	table
+	requests int32
+	asked    atomic.Int32 // looks at the clock: one of each request, and one of each read
+	all      chan struct{}
+	late     atomic.Int32
+}
+
+func (s *slowTable) now() time.Time {
+	now := time.Unix(1000, 0).Add(time.Duration(s.late.Load()) * freshFor)
+	if s.asked.Add(1) == s.requests+1 {
+		close(s.all)
+	}
+	return now
+}
+
+func (s *slowTable) Get(ctx context.Context, id string) (nodes.Node, error) {
+	select {
+	case <-s.all:
+	case <-ctx.Done():
+	}
+	s.late.Add(1)
+	return s.table.Get(ctx, id)
+}
+
+// TestOneReadAnswersAll: requests that wait for a slow read take its answer, and do not read one after the other.
+func TestOneReadAnswersAll(t *testing.T) {
+	t.Parallel()
+	rows := &slowTable{requests: 100, all: make(chan struct{})}
+	p := New(Config{Self: "a", Key: keyed.New(nil), Nodes: rows, Now: rows.now})
+	var all sync.WaitGroup
+	for range rows.requests {
+		all.Go(func() { p.Reaches(t.Context(), "b") })
+	}
+	all.Wait()
+	if rows.reads != 1 {
+		t.Errorf("%d reads", rows.reads)
+	}
+}
+
+// TestWhile: what a node does with another one ends when that is retired, not while it may still live.
+func TestWhile(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rows := &table{nodes: map[string]nodes.Node{}}
+		p := New(Config{Self: "a", Key: keyed.New(nil), Nodes: rows, Now: time.Now})
+		rows.set("b", "", true) // it asks, and cannot be asked
+		ctx, cancel := p.While(t.Context(), "b")
+		defer cancel()
+		time.Sleep(time.Minute)
+		rows.silence("b")
+		time.Sleep(time.Minute)
+		if ctx.Err() != nil {
+			t.Fatal(context.Cause(ctx))
+		}
+		rows.set("b", "", false)
+		<-ctx.Done()
+		if err := context.Cause(ctx); !fault.Is(err, fault.NodeUnreachable) {
+			t.Error(err)
+		}
+	})
+}
+
+// TestNonces: marks are accepted again when those of a minute with too many have become old.
+func TestNonces(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	p := New(Config{Self: "a", Key: keyed.New(nil), Nodes: &table{}, Now: func() time.Time { return now }})
+	p.maxNonces = 5000
+	for i := range p.maxNonces {
+		if !p.isNew(strconv.Itoa(i), now) {
+			t.Fatalf("nonce %d is refused", i)
+		}
+	}
+	if p.isNew("0", now) || p.isNew("one more", now) {
+		t.Error("a nonce is accepted that was used, or is one too many")
+	}
+	now = now.Add(maxSkew + time.Second)
+	if !p.isNew("one more", now) {
+		t.Error("a nonce is refused after the others have become old")
 	}
 }
