@@ -44,7 +44,7 @@ type Peers interface {
 	Others(ctx context.Context) ([]string, error)
 	Tagged(ctx context.Context, tag string) (nodeID string, err error)
 
-	// While returns a context that also ends when a node has lost its lease.
+	// While returns a context that also ends when a node is retired.
 	While(ctx context.Context, nodeID string) (context.Context, context.CancelFunc)
 
 	Transport() http.RoundTripper

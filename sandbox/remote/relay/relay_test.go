@@ -36,6 +36,8 @@ type cluster struct {
 	t    testing.TB
 	mu   sync.Mutex
 	rows map[string]nodes.Node
+
+	peers func(relay.Peers) relay.Peers // changes those of nodes that start from now on; nil: does not
 }
 
 func (c *cluster) Get(_ context.Context, id string) (nodes.Node, error) {
@@ -90,6 +92,9 @@ func (c *cluster) node(id string, change ...func(*remote.Config)) *node {
 			return nil
 		},
 	}, Peers: p, NodeID: id}
+	if c.peers != nil {
+		cfg.Peers = c.peers(p)
+	}
 	for _, f := range change {
 		f(&cfg.Config)
 	}
@@ -404,4 +409,54 @@ func TestStrangers(t *testing.T) {
 	t.Cleanup(slow.Close)
 	url, header = own(slow, "a")
 	refused("an old mark", "clocks", http.MethodGet, url, header)
+}
+
+// leases are the other nodes of one, whose leases a test ends at once.
+type leases struct {
+	relay.Peers
+	mu   sync.Mutex
+	ends map[string][]context.CancelFunc
+}
+
+func (l *leases) While(ctx context.Context, nodeID string) (context.Context, context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ctx, end := context.WithCancel(ctx)
+	l.ends[nodeID] = append(l.ends[nodeID], end)
+	return ctx, end
+}
+
+func (l *leases) end(nodeID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, end := range l.ends[nodeID] {
+		end()
+	}
+}
+
+// TestCallerRetired: a command that a node runs for another one ends when that one is retired, although it is still connected.
+func TestCallerRetired(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a := c.node("a")
+	of := &leases{ends: map[string][]context.CancelFunc{}}
+	c.peers = func(p relay.Peers) relay.Peers {
+		of.Peers = p
+		return of
+	}
+	b := c.node("b")
+	c.run(b.url, t.TempDir(), "laptop")
+	await(t, "the runner to connect", func() bool { return b.Here() == 1 })
+	var out syncBuffer
+	ended := make(chan error, 1)
+	go func() {
+		_, err := a.ExecTo(t.Context(), sandbox.ExecSpec{Command: "echo begun; sleep 1000", Shell: true, User: user}, &out, nil)
+		ended <- err
+	}()
+	await(t, "the command runs", func() bool { return out.String() == "begun\n" })
+	of.end("a")
+	await(t, "the command ends", func() bool { return b.Runners(t.Context())[0].InFlight == 0 })
+	if err := <-ended; !fault.Is(err, fault.OutcomeUnknown) {
+		t.Error(err)
+	}
 }

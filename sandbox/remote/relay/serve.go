@@ -40,7 +40,8 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	if _, err := m.peers.Sender(r); err != nil {
+	sender, err := m.peers.Sender(r)
+	if err != nil {
 		http.Error(w, fault.From(err).Message, http.StatusForbidden)
 		return
 	}
@@ -57,7 +58,7 @@ func (m *Machines) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == linkPath:
 		m.hub.ServeRelayed(w, r, caller)
 	case r.URL.Path == callPath:
-		m.serveCall(w, r)
+		m.serveCall(w, r, sender)
 	default:
 		http.NotFound(w, r)
 	}
@@ -137,8 +138,8 @@ func (m *Machines) ServeTransfer(w http.ResponseWriter, r *http.Request, id stri
 	proxy.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// serveCall does what another node asks for.
-func (m *Machines) serveCall(w http.ResponseWriter, r *http.Request) {
+// serveCall does what another node asks for, as long as that node is not retired.
+func (m *Machines) serveCall(w http.ResponseWriter, r *http.Request, sender string) {
 	m.gate.Lock()
 	closed := m.closed
 	if !closed {
@@ -155,7 +156,7 @@ func (m *Machines) serveCall(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { _ = conn.CloseNow() }()
-	ctx, cancel := context.WithCancel(m.ctx)
+	ctx, cancel := m.peers.While(m.ctx, sender)
 	defer cancel()
 	conn.SetReadLimit(maxCall)
 	first, stop := context.WithTimeout(ctx, dialTimeout)
