@@ -18,6 +18,9 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
+// DefaultStall is the Stall of a Config without one.
+const DefaultStall = 30 * time.Second
+
 // Config configures a Hub. Zero durations mean the defaults.
 type Config struct {
 	Log     *slog.Logger
@@ -26,7 +29,7 @@ type Config struct {
 
 	Heartbeat      time.Duration // between two pings; default 10 s. After three without a sign of life the link is closed
 	Grace          time.Duration // how long requests wait for a runner that is disconnected; default 60 s
-	Stall          time.Duration // how long a transfer waits for the next byte; default 30 s
+	Stall          time.Duration // how long a transfer waits for the next byte; default DefaultStall
 	RequestTimeout time.Duration // of a file operation, and of a command beyond its own timeout; default 5 min
 
 	// Valid checks a token: an error with fault.TokenRevoked, fault.Unauthenticated, fault.UnknownToken or fault.Forbidden closes its links;
@@ -59,7 +62,7 @@ func (c Config) withDefaults() Config {
 	c.Version = cmp.Or(c.Version, "unknown")
 	c.Heartbeat = cmp.Or(c.Heartbeat, 10*time.Second)
 	c.Grace = cmp.Or(c.Grace, time.Minute)
-	c.Stall = cmp.Or(c.Stall, 30*time.Second)
+	c.Stall = cmp.Or(c.Stall, DefaultStall)
 	c.RequestTimeout = cmp.Or(c.RequestTimeout, 5*time.Minute)
 	if c.Valid == nil {
 		c.Valid = func(context.Context, string) error { return nil }

@@ -63,6 +63,8 @@ type Machines struct {
 	self  string
 	peers Peers
 	log   *slog.Logger
+	now   func() time.Time
+	stall time.Duration // see remote.Config
 
 	outbound sandbox.Calls
 	gate     sync.Mutex // of inbound
@@ -82,7 +84,10 @@ var _ sandbox.Backend = (*Machines)(nil)
 
 // New makes Machines without machines.
 func New(cfg Config) *Machines {
-	m := &Machines{self: cfg.NodeID, peers: cfg.Peers, log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), mute: map[string]time.Time{}, lists: map[string][]remote.RunnerInfo{}}
+	m := &Machines{self: cfg.NodeID, peers: cfg.Peers, log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), stall: cmp.Or(cfg.Stall, remote.DefaultStall), mute: map[string]time.Time{}, lists: map[string][]remote.RunnerInfo{}}
+	if m.now = cfg.Now; m.now == nil {
+		m.now = time.Now
+	}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	if m.peers != nil {
 		cfg.Elsewhere, cfg.TransferTag = m.elsewhere, peer.Tag(cfg.NodeID)

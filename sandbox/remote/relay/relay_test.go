@@ -5,6 +5,8 @@ package relay_test
 import (
 	"bytes"
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -460,3 +462,77 @@ func TestCallerRetired(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestStuckRunner: a transfer that is passed on ends when the runner neither takes nor sends anything.
+func TestStuckRunner(t *testing.T) {
+	t.Parallel()
+	for name, one := range map[string]struct {
+		begin   func(on *node) error // something that needs a transfer
+		request string
+	}{
+		"that reads nothing": {func(on *node) error {
+			_, err := on.WriteFileFrom(context.Background(), "/workspace/large", io.LimitReader(zeros{}, 200<<20), 0o644, user)
+			return err
+		}, "GET %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer token/u\r\n\r\n"},
+		"that sends nothing": {func(on *node) error {
+			_, err := on.ReadFile(context.Background(), "/workspace/large", user)
+			return err
+		}, "PUT %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer token/u\r\nContent-Length: 5000000\r\nContent-Range: bytes 0-4999999/5000000\r\n\r\nx"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			stall := func(cfg *remote.Config) { cfg.Stall = 50 * time.Millisecond }
+			a, b := c.node("a", stall), c.node("b", stall)
+			ids, ended := make(chan string, 9), make(chan struct{})
+			runner := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // the runner's own transfer never begins
+				if id, ok := strings.CutPrefix(r.URL.Path, wire.TransferPath); ok {
+					ids <- id
+					_, _ = io.Copy(io.Discard, r.Body)
+					<-r.Context().Done()
+					return
+				}
+				b.web.Config.Handler.ServeHTTP(w, r)
+			}))
+			t.Cleanup(runner.Close)
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "large"), make([]byte, 5_000_000), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c.run(runner.URL, dir, "laptop")
+			await(t, "the runner to connect", func() bool { return b.Here() == 1 })
+			go func() { _ = one.begin(b) }()
+
+			through := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer close(ended)
+				a.web.Config.Handler.ServeHTTP(w, r)
+			}))
+			defer through.Close()
+			conn, err := net.Dial("tcp", through.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := fmt.Fprintf(conn, one.request, wire.TransferPath+<-ids); err != nil {
+				t.Fatal(err)
+			}
+			await(t, "the transfer ends", func() bool {
+				select {
+				case <-ended:
+					return true
+				default:
+					return false
+				}
+			})
+			_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+			if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Error("the connection stays")
+			}
+		})
+	}
+}
+
+// zeros has content without end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }

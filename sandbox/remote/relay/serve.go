@@ -117,8 +117,11 @@ func (m *Machines) ServeTransfer(w http.ResponseWriter, r *http.Request, id stri
 		return
 	}
 	control := http.NewResponseController(w)
-	_ = control.SetReadDeadline(time.Time{}) // the other node ends it when nothing moves
+	_ = control.SetReadDeadline(time.Time{}) // the other node answers when nothing arrives
 	_ = control.SetWriteDeadline(time.Time{})
+	w.Header().Set("Connection", "close") // its deadlines must not apply to another request, and the rest of a body is not waited for
+	out := &pacedWriter{w, control, m.stall}
+	defer out.extend() // for what is still in the server's buffer
 	proxy := httputil.ReverseProxy{
 		Transport: m.peers.Transport(), FlushInterval: -1, ErrorLog: nil,
 		Rewrite: func(p *httputil.ProxyRequest) {
@@ -135,7 +138,7 @@ func (m *Machines) ServeTransfer(w http.ResponseWriter, r *http.Request, id stri
 			w.WriteHeader(http.StatusBadGateway)
 		},
 	}
-	proxy.ServeHTTP(w, r.WithContext(ctx))
+	proxy.ServeHTTP(out, r.WithContext(ctx))
 }
 
 // serveCall does what another node asks for, as long as that node is not retired.
