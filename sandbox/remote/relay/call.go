@@ -42,7 +42,7 @@ const (
 	window      = 256 << 10           // bytes of content under way
 	maxCall     = 2 * wire.MaxMessage // bytes of a call
 	maxAnswer   = 64 << 20            // bytes of an answer: a directory with sandbox.MaxDirEntries long names
-	dialTimeout = 5 * time.Second     // until the call is sent
+	dialTimeout = 5 * time.Second     // for a connection, and for a call beside its bytes
 	cancelGrace = 15 * time.Second    // for the answer to a canceled call; the hub waits 10 for the runner
 )
 
@@ -59,6 +59,11 @@ const (
 	opRemoveAll = "remove_all"
 	opClose     = "close"
 )
+
+// sendTimeout is how long a call of so many bytes may take to arrive: both sides wait as long.
+func sendTimeout(bytes int) time.Duration {
+	return dialTimeout + time.Duration(bytes)*time.Second/(1<<20)
+}
 
 // call is what a node asks another one to do on a user's machine.
 type call struct {
@@ -144,7 +149,7 @@ func (m *Machines) callIn(ctx context.Context, nodeID string, c call, s streams)
 		}
 		return fault.Wrap(fault.OutcomeUnknown, err, "node %s, which the user's machine is connected to, has not answered; the request may be done in part or whole, check there before you try again", nodeID)
 	}
-	sent, stop := context.WithTimeout(live, dialTimeout+time.Duration(message.Len())*time.Second/(1<<20))
+	sent, stop := context.WithTimeout(live, sendTimeout(message.Len()))
 	err = conn.Write(sent, websocket.MessageBinary, message.Bytes())
 	stop()
 	if err != nil {
@@ -167,8 +172,8 @@ func (m *Machines) callIn(ctx context.Context, nodeID string, c call, s streams)
 		go f.pass(s.signals)
 	}
 	canceled := context.AfterFunc(ctx, func() {
-		f.send([]byte{kindCancel})
 		give := time.AfterFunc(cancelGrace, end)
+		f.send([]byte{kindCancel}) // waits while content is being written
 		<-live.Done()
 		give.Stop()
 	})

@@ -110,12 +110,13 @@ func (m *Machines) known(ctx context.Context, maxAge time.Duration) []remote.Run
 	if m.peers == nil {
 		return nil
 	}
+	now := m.now() // before the wait for another round, which also answers this
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if time.Since(m.asked) < maxAge {
+	if now.Sub(m.asked) < maxAge {
 		return m.others
 	}
-	m.asked = time.Now()
+	m.asked = m.now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout) // others wait for it, too
 	defer cancel()
 	nodes, err := m.peers.Others(ctx)
@@ -125,7 +126,7 @@ func (m *Machines) known(ctx context.Context, maxAge time.Duration) []remote.Run
 	}
 	gone := func(id string) bool { return !slices.Contains(nodes, id) }
 	maps.DeleteFunc(m.lists, func(id string, _ []remote.RunnerInfo) bool { return gone(id) })
-	maps.DeleteFunc(m.mute, func(id string, at time.Time) bool { return gone(id) || time.Since(at) >= muteFor })
+	maps.DeleteFunc(m.mute, func(id string, at time.Time) bool { return gone(id) || m.asked.Sub(at) >= muteFor })
 	nodes = slices.DeleteFunc(nodes, func(id string) bool { return !m.mute[id].IsZero() })
 	lists, errs := make([][]remote.RunnerInfo, len(nodes)), make([]error, len(nodes))
 	var asking sync.WaitGroup
@@ -142,7 +143,7 @@ func (m *Machines) known(ctx context.Context, maxAge time.Duration) []remote.Run
 			delete(m.lists, id)
 		}
 		m.log.Warn("a node does not say which runners it has", "node", id, "error", errs[i])
-		m.mute[id] = time.Now()
+		m.mute[id] = m.now()
 	}
 	m.others = nil
 	for _, list := range m.lists {

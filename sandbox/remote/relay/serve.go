@@ -162,7 +162,7 @@ func (m *Machines) serveCall(w http.ResponseWriter, r *http.Request, sender stri
 	ctx, cancel := m.peers.While(m.ctx, sender)
 	defer cancel()
 	conn.SetReadLimit(maxCall)
-	first, stop := context.WithTimeout(ctx, dialTimeout)
+	first, stop := context.WithTimeout(ctx, sendTimeout(maxCall))
 	_, message, err := conn.Read(first)
 	stop()
 	var c call
