@@ -21,7 +21,7 @@ import (
 var streamCases = []testCase{
 	{name: "LargeContentBothWays", run: bothWays},
 	{name: "AStreamThatFails", run: failingStream},
-	{name: "AStreamOverTheLimit", run: streamOverTheLimit, backend: true},
+	{name: "AStreamOverTheLimit", run: streamOverTheLimit, backend: true, limit: true},
 	{name: "AWriterThatFails", run: failingWriter},
 	{name: "OutputComesWhileTheCommandRuns", run: outputComes},
 	{name: "OutputOfATalkingCommand", run: outputInOrder},

@@ -172,7 +172,7 @@ func TestSandbox(t *testing.T) {
 		dir := t.TempDir()
 		c.run(b.url, dir, "laptop")
 		await(t, "the runner to connect", func() bool { return b.Here() == 1 })
-		return sandboxtest.Fixture{Sandbox: a, User: user, Dir: dir, WorkspaceElsewhere: true, Decorator: true}
+		return sandboxtest.Fixture{Sandbox: a, User: user, Dir: dir, WorkspaceElsewhere: true, LimitElsewhere: raceEnabled}
 	})
 }
 
