@@ -133,7 +133,7 @@ func TestTwoServersOnOneStateDir(t *testing.T) {
 	if code := second.ProcessState.ExitCode(); err == nil || code != 5 {
 		t.Errorf("exit code %d, want 5", code)
 	}
-	if words := string(out); !strings.Contains(words, filepath.Join(dir, "state")) || !strings.Contains(words, "--state-dir") {
+	if words := string(out); !strings.Contains(words, filepath.Base(filepath.Dir(dir))) || !strings.Contains(words, "--state-dir") {
 		t.Errorf("it said: %s", words)
 	}
 	first.works("demo")

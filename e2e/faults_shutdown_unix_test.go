@@ -17,7 +17,7 @@ import (
 func TestShutdownDrains(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
-	s.app.DrainTimeout = answerTimeout
+	s.inside().DrainTimeout = answerTimeout
 	running := s.post(shell("demo", waiting("echo finished; echo x > /workspace/artifacts/x")))
 	s.awaitStart("demo")
 	closed := make(chan error, 1)
@@ -46,7 +46,7 @@ func TestShutdownKills(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s := startIn(t, dir, noPool, func(s *settings.Settings) { s.Sandbox.MaxConcurrentExecs = 1 })
-	s.app.DrainTimeout = 300 * time.Millisecond
+	s.inside().DrainTimeout = 300 * time.Millisecond
 	running := s.post(shell("running", "touch started; trap '' TERM; sleep 60"))
 	runningID := s.awaitStart("running")
 	queued := s.post(shell("queued", "touch /workspace/work/ran"))

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -22,7 +23,7 @@ import (
 // with it is held against openapi.yaml.
 type testServer struct {
 	t       testing.TB
-	app     *server.Server // nil for a server in a separate process
+	app     application // nil for a process that a test kills
 	db      *lazyDatabase
 	client  *http.Client
 	url     string
@@ -32,6 +33,33 @@ type testServer struct {
 	how     serving    // how its execs must be served; empty: as it happens
 	turn    *turn      // of the requests for which a container must wait
 	rows    *skillRows // where skills of its project run; nil: each is an invoke
+}
+
+// application is a running core-api.
+type application interface {
+	Addr() string
+	Close() error // after it has drained
+}
+
+// separate says that each server is a process of its own, started from the folder in SECBOX_E2E_PROGRAMS: scripts/reach runs the tests so.
+var separate = os.Getenv("SECBOX_E2E_SEPARATE") != ""
+
+// startApplication boots a server, whose log goes to w.
+func startApplication(ctx context.Context, s settings.Settings, environ []string, w io.Writer) (application, error) {
+	if separate {
+		return startProcess(s, environ, w)
+	}
+	return server.Start(ctx, s, environ, slog.New(slog.NewTextHandler(w, nil)))
+}
+
+// inside is the server, where it is in this process.
+func (s *testServer) inside() *server.Server {
+	s.t.Helper()
+	app, ok := s.app.(*server.Server)
+	if !ok {
+		s.t.Fatal("this test needs its server inside the same process: leave it out where SECBOX_E2E_SEPARATE is set")
+	}
+	return app
 }
 
 // start boots a server; more changes its settings.
@@ -50,7 +78,7 @@ func startIn(t testing.TB, dir string, more ...func(*settings.Settings)) *testSe
 func startWith(t testing.TB, dir string, environ []string, more ...func(*settings.Settings)) *testServer {
 	t.Helper()
 	s := settingsIn(t, dir, more...)
-	app, err := server.Start(t.Context(), s, environ, slog.New(slog.NewTextHandler(testLog{t}, nil)))
+	app, err := startApplication(t.Context(), s, environ, testLog{t})
 	if err != nil {
 		t.Fatalf("start: %v", err)
 	}

@@ -5,6 +5,7 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"secbox/api/contracttest"
 	"secbox/engine/attach"
 	sandboxprocess "secbox/sandbox/process"
+	"secbox/settings"
 )
 
 func TestMain(m *testing.M) {
@@ -68,18 +70,11 @@ func serve(t testing.TB, dir string, environ ...string) *process {
 // serveAs is serve with a program.
 func serveAs(t testing.TB, program, dir string, environ ...string) *process {
 	t.Helper()
-	p := &process{log: &words{}, ended: make(chan struct{})}
-	p.cmd = exec.Command(program, "serve", "--addr", "127.0.0.1:0",
+	p, addr, err := launch(program, slices.Concat(os.Environ(), []string{"CORE_API_POOL_READY=0"}, environ), &words{}, "--addr", "127.0.0.1:0",
 		"--state-dir", filepath.Join(dir, "state"), "--workspace-root", filepath.Join(dir, "workspace"))
-	p.cmd.Env = slices.Concat(os.Environ(), []string{"CORE_API_POOL_READY=0"}, environ)
-	p.cmd.Stderr = p.log
-	if err := p.cmd.Start(); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		_ = p.cmd.Wait()
-		close(p.ended)
-	}()
 	t.Cleanup(func() {
 		p.kill()
 		if t.Failed() {
@@ -87,20 +82,65 @@ func serveAs(t testing.TB, program, dir string, environ ...string) *process {
 		}
 		p.leaveNothing()
 	})
-	addr := ""
-	eventually(t, "core-api serves", func() bool {
-		if m := serves.FindStringSubmatch(p.log.String()); m != nil {
-			addr = m[1]
+	p.testServer = &testServer{t: t, client: contracttest.New(t), url: "http://" + addr, dir: dir, environ: os.Environ(), turn: &turn{}}
+	return p
+}
+
+// launch runs `core-api serve` and waits until it serves at an address.
+func launch(program string, environ []string, log *words, flags ...string) (p *process, addr string, err error) {
+	p = &process{log: log, ended: make(chan struct{})}
+	p.cmd = exec.Command(program, append([]string{"serve"}, flags...)...)
+	p.cmd.Env, p.cmd.Stderr = environ, p.log
+	p.cmd.WaitDelay = 5 * time.Second // what a killed program started may hold its standard error, under Wine
+	if err := p.cmd.Start(); err != nil {
+		return nil, "", err
+	}
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.ended)
+	}()
+	for deadline := time.After(2 * time.Minute); ; {
+		if m := serves.FindStringSubmatch(log.String()); m != nil {
+			return p, m[1], nil
 		}
 		select {
 		case <-p.ended:
-			t.Fatalf("core-api ended with code %d:\n%s", p.cmd.ProcessState.ExitCode(), p.log)
-		default:
+			return nil, "", fmt.Errorf("core-api ended with code %d:\n%s", p.cmd.ProcessState.ExitCode(), log)
+		case <-deadline:
+			p.kill()
+			return nil, "", fmt.Errorf("core-api does not serve:\n%s", log)
+		case <-time.After(10 * time.Millisecond):
 		}
-		return addr != ""
-	})
-	p.testServer = &testServer{t: t, client: contracttest.New(t), url: "http://" + addr, dir: dir, environ: os.Environ(), turn: &turn{}}
-	return p
+	}
+}
+
+// startProcess is startApplication where servers are separate.
+func startProcess(s settings.Settings, environ []string, w io.Writer) (application, error) {
+	program, err := tested()
+	if err != nil {
+		return nil, err
+	}
+	p, addr, err := launch(program, slices.Concat(environ, s.Environ()), &words{also: w})
+	if err != nil {
+		return nil, err
+	}
+	return &separately{p, addr}, nil
+}
+
+// separately is an application in a process.
+type separately struct {
+	*process
+	addr string
+}
+
+func (s *separately) Addr() string { return s.addr }
+
+func (s *separately) Close() error {
+	s.terminate()
+	if code := s.exitCode(); code != 0 {
+		return fmt.Errorf("core-api ended with code %d", code)
+	}
+	return nil
 }
 
 // kill ends the process as a crash or the kernel's OOM killer does.
@@ -147,13 +187,17 @@ func (p *process) exitCode() int {
 
 // words are what a process writes, readable meanwhile.
 type words struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu   sync.Mutex
+	b    bytes.Buffer
+	also io.Writer // nil: nobody
 }
 
 func (w *words) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.also != nil {
+		_, _ = w.also.Write(p)
+	}
 	return w.b.Write(p)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,7 +13,6 @@ import (
 	"testing"
 
 	"secbox/api/contracttest"
-	"secbox/server"
 	"secbox/settings"
 	"secbox/tree"
 )
@@ -24,7 +22,7 @@ import (
 type sharedServer struct {
 	how  serving
 	once sync.Once
-	app  *server.Server
+	app  application
 	dir  string
 	turn turn
 	err  error
@@ -74,7 +72,7 @@ func (c *sharedServer) start() {
 	s.Pool.Ready = 4
 	c.how.settings(&s)
 	s.Sandbox.MaxConcurrentExecs = 64
-	c.app, c.err = server.Start(context.Background(), s, os.Environ(), slog.New(slog.NewTextHandler(log, nil)))
+	c.app, c.err = startApplication(context.Background(), s, os.Environ(), log)
 }
 
 // log is where the common server's log is: no single test can have it.

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"net/url"
+	"reflect"
 	"regexp"
 	"strings"
 )
@@ -26,6 +27,23 @@ func (s Settings) Command(program, args string) string {
 		line = "DATABASE_URL=" + quote(withPlaceholder(s.DatabaseURL)) + " " + line
 	}
 	return line
+}
+
+// Environ returns the variables that give another process the settings in which s differs from Default, secrets included.
+func (s Settings) Environ() []string {
+	var vars []string
+	defaults := Default()
+	for _, row := range table() {
+		value := show(row.in(&s))
+		if value == show(row.in(&defaults)) {
+			continue
+		}
+		if value == "" && row.typ.Kind() == reflect.Slice {
+			value = emptyList
+		}
+		vars = append(vars, row.env[0]+"="+value)
+	}
+	return vars
 }
 
 // withPlaceholder is withoutPassword with the word PASSWORD in the password's place.

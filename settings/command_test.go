@@ -3,6 +3,7 @@ package settings
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -50,5 +51,47 @@ func TestCommandReachesTheSameInstallation(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestEnviron: another process that is given the variables has the same settings, whichever one differs from its default.
+func TestEnviron(t *testing.T) {
+	t.Parallel()
+	rows := table()
+	for _, row := range rows {
+		s := Default()
+		switch field := row.in(&s); field.Kind() {
+		case reflect.Slice:
+			field.Set(reflect.ValueOf([]string{}))
+			if row.def == "" || row.def == "none" {
+				field.Set(reflect.ValueOf([]string{"one", "two"}))
+			}
+		case reflect.Map:
+			field.Set(reflect.ValueOf(MCPServers{"*": {"files": {Command: "serve", Args: []string{"a b"}}}}))
+		case reflect.Bool:
+			field.SetBool(!field.Bool())
+		case reflect.Int, reflect.Int64:
+			field.SetInt(field.Int() + 1)
+		case reflect.String:
+			field.SetString("other")
+		case reflect.Pointer:
+			value := reflect.New(row.typ.Elem())
+			if !setText(value.Elem(), "3") && !setText(value.Elem(), "true") {
+				t.Fatalf("%s: %s", row.key, row.typ)
+			}
+			field.Set(value)
+		default:
+			t.Fatalf("%s: %s", row.key, row.typ)
+		}
+		environ := s.Environ()
+		if len(environ) != 1 {
+			t.Errorf("%s: %q", row.key, environ)
+		}
+		got := Default()
+		var p problems
+		readEnv(&got, rows, variables(environ, "linux"), &p)
+		if err := p.err(); err != nil || !reflect.DeepEqual(got, s) {
+			t.Errorf("%s: %q is read as %v: %v", row.key, environ, row.in(&got), err)
+		}
 	}
 }
