@@ -355,7 +355,7 @@ func Document(f Frame) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "</span> <span data-noscript>Times are in UTC</span> <label data-script hidden>Times <select id=\"times\"><option value=\"ago\">how long ago</option> <option value=\"local\">local</option> <option value=\"utc\">UTC</option></select></label> <button type=\"button\" class=\"quiet\" data-script data-open=\"keys\" hidden>Keyboard</button> <a href=\"/docs\">API</a></footer><p id=\"status\" class=\"hide\" role=\"status\"></p>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 35, "</span> <a href=\"/docs\">API</a> <span data-noscript>Times are in UTC</span> <label data-script hidden>Times <select id=\"times\"><option value=\"ago\">how long ago</option> <option value=\"local\">local</option> <option value=\"utc\">UTC</option></select></label> <button type=\"button\" class=\"quiet\" data-script data-open=\"keys\" hidden>Keyboard</button></footer><p id=\"status\" class=\"hide\" role=\"status\"></p>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
