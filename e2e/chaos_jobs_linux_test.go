@@ -129,6 +129,16 @@ func (l *chaosLoad) answered(j *chaosJob, a answer) {
 		return
 	}
 	j.refuse = o.str("code")
+	if j.refuse == "internal" { // its cause is in the log only
+		l.c.t.Logf("%d %s", a.Code, a.Body)
+		for _, node := range l.c.nodes {
+			for line := range strings.Lines(node.log.String()) {
+				if strings.Contains(line, "level=ERROR") && strings.Contains(line, strings.TrimPrefix(o.str("instance"), "urn:request:")) {
+					l.c.t.Log(line)
+				}
+			}
+		}
+	}
 	if id := o.str("exec_id"); id != "" {
 		j.execID = id
 	}
