@@ -74,6 +74,26 @@ type Info struct {
 	}
 }
 
+// Option returns the key=value pairs of a security option such as "name=seccomp,profile=default"; nil when the engine lacks it.
+func (i Info) Option(name string) map[string]string {
+	for _, o := range i.SecurityOptions {
+		pairs := map[string]string{}
+		for pair := range strings.SplitSeq(o, ",") {
+			key, value, _ := strings.Cut(pair, "=")
+			pairs[key] = value
+		}
+		if pairs["name"] == name {
+			return pairs
+		}
+	}
+	return nil
+}
+
+// HasOption reports whether the engine has a security option. It also accepts the bare name, the form of old engines.
+func (i Info) HasOption(name string) bool {
+	return i.Option(name) != nil || slices.Contains(i.SecurityOptions, name)
+}
+
 // Info returns the engine's Info.
 func (c *CLI) Info(ctx context.Context) (Info, error) {
 	info, err := query[Info](ctx, c, "info", "--format", "{{json .}}")

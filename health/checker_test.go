@@ -372,6 +372,23 @@ func TestEngineWarnings(t *testing.T) {
 	t.Parallel()
 	const well = `"ServerVersion":"28.0.0","OSType":"linux","MemoryLimit":true,"SwapLimit":true,"CpuCfsQuota":true,"PidsLimit":true,"OperatingSystem":"Debian"`
 	const seccomp = `,"SecurityOptions":["name=apparmor","name=seccomp,profile=builtin","name=cgroupns"]`
+	const isRootless = `,"SecurityOptions":["name=seccomp,profile=default","name=rootless"]}`
+	for user, want := range map[string]string{"0:0": "", "1000:1000": "rootless"} {
+		var info engineInfo
+		if err := json.Unmarshal([]byte("{"+well+isRootless), &info); err != nil {
+			t.Fatal(err)
+		}
+		if p := info.warnings(user); (len(p) > 0) != (want != "") || len(p) == 1 && (p[0].Check != want || p[0].code != "") {
+			t.Errorf("rootless, %s: %v", user, p)
+		}
+	}
+	var ofRoot engineInfo
+	if err := json.Unmarshal([]byte("{"+well+seccomp+"}"), &ofRoot); err != nil {
+		t.Fatal(err)
+	}
+	if p := ofRoot.warnings("0:0"); len(p) != 1 || p[0].code != fault.EngineUnavailable {
+		t.Errorf("jobs as root: %v", p)
+	}
 	cases := map[string]string{
 		"{" + well + seccomp + "}":                                                            "",
 		`{"ServerVersion":"4.0.0","SecurityOptions":["seccomp"]}`:                             "", // says nothing about limits: the doctor measures
@@ -393,7 +410,7 @@ func TestEngineWarnings(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, p := range info.warnings() {
+		for _, p := range info.warnings("1000:1000") {
 			got = append(got, p.Check)
 			if p.Reason == "" || p.Remedy == "" {
 				t.Errorf("%+v", p)

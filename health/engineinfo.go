@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"slices"
 	"strings"
 
 	"secbox/dockercli"
@@ -37,8 +36,8 @@ func askInfo(ctx context.Context, cli *dockercli.CLI) (engineInfo, error) {
 	return info, nil
 }
 
-// warnings are the problems of an engine that answers.
-func (i engineInfo) warnings() []Problem {
+// warnings are the problems of an engine that answers, for containers of a user, uid:gid.
+func (i engineInfo) warnings(user string) []Problem {
 	var p []Problem
 	add := func(check, reason, remedy string) {
 		p = append(p, Problem{Check: check, Reason: reason, Remedy: remedy})
@@ -67,16 +66,23 @@ func (i engineInfo) warnings() []Problem {
 		add("pids_limit", "the engine's kernel cannot limit processes, so pids is not enforced",
 			"enable the pids cgroup on the engine's host; for a rootless engine, delegate the pids controller")
 	}
-	if !i.hasOption("seccomp") {
+	if !i.HasOption("seccomp") {
 		add("seccomp", "the engine filters no system calls", "use an engine built with seccomp and a kernel with CONFIG_SECCOMP_FILTER")
-	} else if i.option("seccomp")["profile"] == "unconfined" {
+	} else if i.Option("seccomp")["profile"] == "unconfined" {
 		add("seccomp", "the engine's default seccomp profile is switched off", "remove seccomp-profile=unconfined from the engine's daemon.json and restart it")
 	}
-	if i.hasOption("rootless") {
-		add("rootless", "the engine is rootless: the container's user is another user on the disk, so jobs cannot write into work/ and artifacts/, and limits depend on delegated cgroups",
-			"use an engine that runs as root; `core-api doctor` reports which limits hold on this one")
+	rootless, root := i.HasOption("rootless"), strings.HasPrefix(user, "0:")
+	switch {
+	case rootless && !root:
+		add("rootless", "the engine is rootless: user "+user+" of its containers is another user on the disk, so jobs cannot write into work/ and artifacts/",
+			"run core-api as the user whose engine it is, and leave sandbox.user out; if the engine was started after core-api, restart core-api")
+	case root && !rootless:
+		p = append(p, Problem{
+			Check: "rootless", Reason: "the engine was rootless when core-api started and is not now, so jobs would run as root",
+			Remedy: "restart core-api", code: fault.EngineUnavailable,
+		})
 	}
-	if i.hasOption("userns") {
+	if i.HasOption("userns") {
 		add("userns", "the engine remaps users (userns-remap), so jobs may not be able to write into the workspace",
 			"run `core-api doctor`; if it complains about mounts, switch userns-remap off in the engine's daemon.json")
 	}
@@ -85,24 +91,4 @@ func (i engineInfo) warnings() []Problem {
 			"none for development; in production use an engine on Linux, and on Windows keep the workspace in WSL's own file system")
 	}
 	return p
-}
-
-// option returns the key=value pairs of a security option such as "name=seccomp,profile=default"; nil when the engine lacks it.
-func (i engineInfo) option(name string) map[string]string {
-	for _, o := range i.SecurityOptions {
-		pairs := map[string]string{}
-		for pair := range strings.SplitSeq(o, ",") {
-			key, value, _ := strings.Cut(pair, "=")
-			pairs[key] = value
-		}
-		if pairs["name"] == name {
-			return pairs
-		}
-	}
-	return nil
-}
-
-// hasOption also accepts the bare name, the form of old engines.
-func (i engineInfo) hasOption(name string) bool {
-	return i.option(name) != nil || slices.Contains(i.SecurityOptions, name)
 }

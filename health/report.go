@@ -126,7 +126,7 @@ func (c *Checker) found(s survey) []Problem {
 	case s.engineErr != nil:
 		p = append(p, c.engineProblem(s.engineErr))
 	default:
-		p = append(p, s.engine.warnings()...)
+		p = append(p, s.engine.warnings(c.cfg.ContainerUser)...)
 		p = append(p, c.runtimeProblem(s.engine)...)
 		if s.imageErr != nil {
 			p = append(p, c.imageProblem(s.imageErr))

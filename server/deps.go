@@ -60,7 +60,7 @@ func NewDeps(s settings.Settings, environ []string) (*Deps, error) {
 		return nil, err
 	}
 	return &Deps{
-		settings: s, cli: cli, adapter: adapter, User: sandboxUser(s, adapter.Mode()), policy: resolver, image: snapshot.Values.Image,
+		settings: s, cli: cli, adapter: adapter, User: sandboxUser(s, adapter.Mode(), cli), policy: resolver, image: snapshot.Values.Image,
 		Images: engine.NewImages(cli, policy.DefaultImage, s.Sandbox.InitVolume, time.Now),
 	}, nil
 }
