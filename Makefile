@@ -67,7 +67,7 @@ E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokesDuringEdits|OneKeyOneExec
 
 # A recipe needs what the one before it made.
 .NOTPARALLEL:
-.PHONY: help setup demo demo-cluster run install check vet test test-packages test-e2e soak chaos scaling bench lint fmt fuzz generate screenshots images up clean
+.PHONY: help setup demo demo-cluster run install check vet test test-packages test-e2e soak chaos scaling test-reach bench lint fmt fuzz generate screenshots images up clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -128,6 +128,9 @@ chaos: setup ## Break three nodes, their engines and the database under load, an
 
 scaling: setup ## Compare three nodes with one, each with an equal share of the processors (as root, with cgroup v1)
 	$(NO_CGO) go test -count=1 -tags chaos -run '^TestScaling$$' -v -timeout 3h ./e2e $(SCALING_FLAGS)
+
+test-reach: setup ## Run tests on cgroup v2, newer engines, rootless ones and Wine, in one table (REACH='cgroup2 windows' for parts; as root on Debian)
+	@scripts/reach.sh $(REACH)
 
 bench: ## Measure core-api beside docker run, unzip, cp and plain HTTP (BENCH_FLAGS='--only warm'; bin/bench --help lists more)
 	@scripts/setup.sh test

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Runs tests of core-api where it is used, beyond this machine: reach.sh [PART...], as root on Debian. `make test-reach` calls it.
+#
+#   here      this machine: what the others are compared with
+#   cgroup2   Debian 13 and Debian's next, systemd and cgroup v2, in User-Mode Linux
+#   engines   the newest packaged engine on this machine's kernel, in namespaces of its own
+#
+# Each part makes what it needs once, in SECBOX_REACH_CACHE (~/.cache/secbox-reach), some GiB, and runs at low priority. The result is one
+# table; the exit code is 1 if a test failed anywhere.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# shellcheck source=scripts/lib.sh
+. scripts/lib.sh
+# shellcheck source=scripts/reach/lib.sh
+. scripts/reach/lib.sh
+
+parts=("$@")
+[ $# -gt 0 ] || parts=(here cgroup2 engines windows rootless podman)
+for part in "${parts[@]}"; do
+	[ -r "scripts/reach/$part.sh" ] || fail "there is no part $part: take here, cgroup2, engines, windows, rootless or podman"
+done
+can_apt || fail "this needs root on Debian or Ubuntu"
+renice -n 19 $$ >/dev/null
+ionice -c 3 -p $$ 2>/dev/null || true
+
+scratch work
+build_programs
+for part in "${parts[@]}"; do
+	# shellcheck disable=SC1090 # one of the above
+	. "scripts/reach/$part.sh"
+done
+print_table

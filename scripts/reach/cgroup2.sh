@@ -1,0 +1,11 @@
+# shellcheck shell=bash
+# Two versions of Debian with systemd and cgroup v2.
+# shellcheck source=scripts/reach/uml.sh
+. scripts/reach/uml.sh
+
+for suite in trixie forky; do
+	in_uml "$suite-cgroup2" "$suite" <<-RUN
+		mkdir -p /var/tmp/reach && cd /var/tmp/reach
+		exec bash /reach/inside.sh /reach '$linux_tests'
+	RUN
+done

@@ -1,0 +1,7 @@
+# shellcheck shell=bash
+# This machine.
+share "$work/here"
+mkdir "$work/here/scratch"
+say "running here"
+(cd "$work/here/scratch" && bash ../inside.sh "$work/here" "$linux_tests") >"$work/here/run.log" 2>&1 || true
+collect here "$work/here"
