@@ -62,8 +62,9 @@ func TestEnviron(t *testing.T) {
 		s := Default()
 		switch field := row.in(&s); field.Kind() {
 		case reflect.Slice:
-			field.Set(reflect.ValueOf([]string{}))
-			if row.def == "" || row.def == "none" {
+			if field.Len() > 0 {
+				field.Set(reflect.ValueOf([]string{}))
+			} else {
 				field.Set(reflect.ValueOf([]string{"one", "two"}))
 			}
 		case reflect.Map:
@@ -72,6 +73,8 @@ func TestEnviron(t *testing.T) {
 			field.SetBool(!field.Bool())
 		case reflect.Int, reflect.Int64:
 			field.SetInt(field.Int() + 1)
+		case reflect.Float64:
+			field.SetFloat(0.25)
 		case reflect.String:
 			field.SetString("other")
 		case reflect.Pointer:
