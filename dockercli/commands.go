@@ -107,6 +107,15 @@ func (c *CLI) Info(ctx context.Context) (Info, error) {
 	return info, nil
 }
 
+// Pin makes all further commands go to the engine that the environment and the CLI's current context name now.
+func (c *CLI) Pin(ctx context.Context) error {
+	host, err := c.Output(ctx, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+	if err == nil {
+		c.env = append(c.env, "DOCKER_HOST="+strings.TrimSpace(string(host)))
+	}
+	return err
+}
+
 // Volumes lists the volumes whose names contain text and that have a label, given as name or name=value; with unused, only those without a
 // container.
 func (c *CLI) Volumes(ctx context.Context, text, label string, unused bool) ([]string, error) {

@@ -75,12 +75,13 @@ func sandboxUser(s settings.Settings, mode pathadapter.Mode, cli *dockercli.CLI)
 	}
 }
 
-// rootless reports whether the engine runs without root; false if it does not answer.
+// rootless reports whether the engine runs without root; false if it does not answer. A rootless engine stays the one that is used, so that another, whose
+// root would be the machine's, never gets what is meant for it.
 func rootless(cli *dockercli.CLI) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	info, err := cli.Info(ctx)
-	return err == nil && info.HasOption("rootless")
+	return err == nil && info.HasOption("rootless") && cli.Pin(ctx) == nil
 }
 
 // owner returns the uid and gid of the directories that jobs write to, or -1 to keep core-api's own.
