@@ -15,9 +15,9 @@ cd "$(dirname "$0")/.."
 . scripts/reach/lib.sh
 
 parts=("$@")
-[ $# -gt 0 ] || parts=(here cgroup2 engines windows rootless podman)
+[ $# -gt 0 ] || parts=(here cgroup2 engines windows wsl rootless podman)
 for part in "${parts[@]}"; do
-	[ -r "scripts/reach/$part.sh" ] || fail "there is no part $part: take here, cgroup2, engines, windows, rootless or podman"
+	[ -r "scripts/reach/$part.sh" ] || fail "there is no part $part: take here, cgroup2, engines, windows, wsl, rootless or podman"
 done
 can_apt || fail "this needs root on Debian or Ubuntu"
 renice -n 19 $$ >/dev/null

@@ -42,7 +42,10 @@ warm() {
 		sleep 0.1
 	done
 	for i in $(seq -5 30); do
-		sleep 1 # the pool is filled again
+		for _ in $(seq 100); do # until a container waits again
+			[ "$(curl -sf "http://$address/sandbox/pool" | jq '.idle > 0 and .starting == 0')" != true ] || break
+			sleep 0.1
+		done
 		curl -sf -o "$TMPDIR/answer" -w "$i %{time_total}\n" -H 'Content-Type: application/json' \
 			-d '{"project_id": "warm", "exec": {"kind": "shell", "command": "bash", "args": ["-c", "true"]}}' "http://$address/sandbox/execs" >>"$TMPDIR/times"
 		jq -e '.status == "succeeded"' "$TMPDIR/answer" >/dev/null || echo "0 0" >"$TMPDIR/times"

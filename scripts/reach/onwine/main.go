@@ -57,11 +57,11 @@ func run() (code int, err error) {
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 
-	// Ctrl-C is a key of a terminal: a server has one, other commands read what they are given.
+	// Ctrl-C is a key of a terminal: what stays in the foreground has one, other commands read what they are given.
 	cmd.Stdin = os.Stdin
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	if len(os.Args) > 1 && os.Args[1] == "serve" {
+	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "runner") {
 		keyboard, terminal, err := openTerminal()
 		if err != nil {
 			return 0, err
