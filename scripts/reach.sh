@@ -2,8 +2,13 @@
 # Runs tests of core-api where it is used, beyond this machine: reach.sh [PART...], as root on Debian. `make test-reach` calls it.
 #
 #   here      this machine: what the others are compared with
-#   cgroup2   Debian 13 and Debian's next, systemd and cgroup v2, in User-Mode Linux
+#   cgroup2   Debian 13 and the next one, with systemd and cgroup v2, in User-Mode Linux
 #   engines   the newest packaged engine on this machine's kernel, in namespaces of its own
+#   windows   core-api.exe, secbox.exe and docker.exe under Wine
+#   wsl       core-api of Linux with docker.exe, as under WSL
+#   rootless  an engine of an ordinary user
+#   podman    podman's command in place of docker's
+#   arm64     programs for arm64 under qemu
 #
 # Each part makes what it needs once, in SECBOX_REACH_CACHE (~/.cache/secbox-reach), some GiB, and runs at low priority. The result is one
 # table; the exit code is 1 if a test failed anywhere.
@@ -15,9 +20,9 @@ cd "$(dirname "$0")/.."
 . scripts/reach/lib.sh
 
 parts=("$@")
-[ $# -gt 0 ] || parts=(here cgroup2 engines windows wsl rootless podman)
+[ $# -gt 0 ] || parts=(here cgroup2 engines windows wsl rootless podman arm64)
 for part in "${parts[@]}"; do
-	[ -r "scripts/reach/$part.sh" ] || fail "there is no part $part: take here, cgroup2, engines, windows, wsl, rootless or podman"
+	[ -r "scripts/reach/$part.sh" ] || fail "there is no part $part: take here, cgroup2, engines, windows, wsl, rootless, podman or arm64"
 done
 can_apt || fail "this needs root on Debian or Ubuntu"
 renice -n 19 $$ >/dev/null
