@@ -617,7 +617,7 @@ type ExecManifest struct {
 		// Example: big.bin
 		Path string `json:"path"`
 
-		// Reason `reserved_name` (a name of a file that core-api writes), `over_limit` (`max_artifacts_bytes_total`), `too_many`, `too_deep`, `name_not_utf8` or `unreadable`.
+		// Reason `reserved_name` (a name of a file that core-api writes), `over_limit` (`max_artifacts_bytes_total`), `too_many`, `too_deep`, `name_not_utf8`, `foreign_name` (where core-api runs on Windows, a name that it does not have) or `unreadable`.
 		//
 		// Example: over_limit
 		Reason string `json:"reason"`

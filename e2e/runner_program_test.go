@@ -15,7 +15,7 @@ import (
 )
 
 // TestRunnerProgram serves a directory with the program secbox: files, a command, one that is canceled with its children, and Ctrl-C. Under Wine it is
-// secbox.exe, with a shell of Windows.
+// secbox.exe, and bash is a shell of Windows.
 func TestRunnerProgram(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
@@ -24,9 +24,9 @@ func TestRunnerProgram(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "note.txt"), []byte("from my machine\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	shell, say, sleep := []string{"bash", "-c"}, "cat made.txt; echo $SECBOX_WORKSPACE >&2; exit 3", "echo begun; sleep 8761 & wait"
+	flag, say, sleep := "-c", "cat made.txt; echo $SECBOX_WORKSPACE >&2; exit 3", "echo begun; sleep 8761 & wait"
 	if os.Getenv("WINEPREFIX") != "" {
-		shell, say, sleep = []string{"cmd", "/c"}, "type made.txt & echo %SECBOX_WORKSPACE% 1>&2 & exit 3", "echo begun & ping -n 8761 127.0.0.1 >nul"
+		flag, say, sleep = "/c", "type made.txt & echo %SECBOX_WORKSPACE% 1>&2 & exit 3", "echo begun & ping -n 8761 127.0.0.1 >nul"
 	}
 	var log words
 	cmd := exec.Command(secboxBinary(t), "runner", "--server", "ws"+strings.TrimPrefix(s.url, "http"), "--workspace", dir, "--name", "laptop", "--allow", "exec,write")
@@ -56,13 +56,13 @@ func TestRunnerProgram(t *testing.T) {
 	if files, note := s.files(u), s.content(u, "note.txt"); !slices.Equal(files, []string{"made.txt", "note.txt"}) || note != "from my machine\n" {
 		t.Errorf("%q, %q", files, note)
 	}
-	ran := s.runs(u+"/execute?command="+shell[0], shell[1], say)
+	ran := s.runs(u+"/execute?command=bash", flag, say)
 	if ran.str("stdout") != "from afar\n" || !strings.Contains(ran.str("stderror"), filepath.Base(filepath.Dir(dir))) || ran.num("exit_code") != 3 {
 		t.Errorf("%v", ran)
 	}
 
 	answered := make(chan answer, 1)
-	go func() { answered <- s.send(http.MethodPost, u+"/execute?command="+shell[0], []string{shell[1], sleep}) }()
+	go func() { answered <- s.send(http.MethodPost, u+"/execute?command=bash", []string{flag, sleep}) }()
 	var id string
 	eventually(t, "the command runs", func() bool {
 		for _, e := range s.get("/sandbox/execs?status=running").list("items") {

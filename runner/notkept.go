@@ -46,6 +46,8 @@ func whyRemoved(reason string) string {
 		return tooDeep()
 	case workspace.OmitNotUTF8:
 		return `its name is not UTF-8; \x and two digits stand for a byte`
+	case workspace.OmitForeign:
+		return "core-api runs on Windows, which has no such name: use another name"
 	case workspace.OmitUnreadable:
 		return "this system cannot read files of its kind"
 	}

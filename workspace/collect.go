@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -107,6 +108,11 @@ func (c *collector) visit(dir *os.Root, prefix, name string, depth int) (below *
 	}
 	if !utf8.ValidString(name) {
 		return nil, nil, c.omit(dir, path, name, OmitNotUTF8)
+	}
+	if !filepath.IsLocal(name) { // on Windows: con, a:b
+		c.mention(dir, path, name, OmitForeign)
+		c.manifest.OmittedCount++
+		return nil, nil, nil // there is no way to remove it either
 	}
 	fi, err := dir.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -228,6 +234,14 @@ func (c *collector) removeOthers(dir *os.Root, prefix string, keep []string) err
 
 // omit removes an entry with everything below it and lists it as omitted.
 func (c *collector) omit(dir *os.Root, path, name, reason string) error {
+	c.mention(dir, path, name, reason)
+	removed, err := tree.RemoveTree(c.ctx, dir, name)
+	c.manifest.OmittedCount += removed
+	return err
+}
+
+// mention lists an entry as omitted.
+func (c *collector) mention(dir *os.Root, path, name, reason string) {
 	if len(c.manifest.Omitted) < maxOmittedLines {
 		line := OmittedEntry{Path: path, Reason: reason}
 		if !utf8.ValidString(path) {
@@ -246,9 +260,6 @@ func (c *collector) omit(dir *os.Root, path, name, reason string) error {
 			c.manifest.Limits = append(c.manifest.Limits, reason)
 		}
 	}
-	removed, err := tree.RemoveTree(c.ctx, dir, name)
-	c.manifest.OmittedCount += removed
-	return err
 }
 
 // chown gives an entry to root, if core-api is root. Errors are ignored: some file systems have no owners.

@@ -24,6 +24,7 @@ const (
 	OmitTooMany    = "too_many"      // more entries, or longer paths altogether, than a manifest lists
 	OmitTooDeep    = "too_deep"      // below more directories than are walked
 	OmitNotUTF8    = "name_not_utf8" // JSON cannot carry the name; path shows it escaped
+	OmitForeign    = "foreign_name"  // Windows, where core-api runs, has no such name
 	OmitUnreadable = "unreadable"    // of a kind that this system does not know
 )
 

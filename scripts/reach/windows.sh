@@ -9,6 +9,7 @@ rm "$programs"/{core-api,core-api-as-released,secbox}
 GOOS=windows go build -trimpath -o "$programs/" ./cmd/core-api ./cmd/secbox
 ln "$programs/core-api.exe" "$programs/core-api-as-released.exe"
 cp "$docker_cli" "$programs/"
+cp "$prefix/prefix/drive_c/windows/system32/cmd.exe" "$programs/bash.exe" # a shell of Windows, by a name that is allowed
 go build -trimpath -o "$programs/core-api" ./scripts/reach/onwine
 cp "$programs/core-api" "$programs/core-api-as-released"
 cp "$programs/core-api" "$programs/secbox"

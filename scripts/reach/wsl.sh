@@ -14,10 +14,15 @@ case $1 in
 -u) echo "$2" | sed -E 's|^[Cc]:|/mnt/c|; s|\\|/|g' ;;
 esac
 SCRIPT
-chmod +x "$work/wsl/bin/wslpath"
+cat >"$work/wsl/bin/run-exe" <<'SCRIPT'
+#!/bin/sh
+export WINEPREFIX=/home/reach/prefix WINEDEBUG=-all
+exec /usr/lib/wine/wine64 "$@"
+SCRIPT
+chmod +x "$work/wsl/bin"/*
 cat >"$work/wsl/enter.sh" <<'ENTER'
 mount -t binfmt_misc none /proc/sys/fs/binfmt_misc
-echo ':wine:M::MZ::/usr/lib/wine/wine64:' >/proc/sys/fs/binfmt_misc/register
+echo ':wine:M::MZ::/reach/bin/run-exe:' >/proc/sys/fs/binfmt_misc/register
 exec unshare --user --map-user=1000 --map-group=1000 bash /reach/inside.sh /reach "$1" "$2"
 ENTER
 say "running core-api with docker.exe"
