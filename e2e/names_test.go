@@ -30,7 +30,7 @@ func TestNamesOfOtherSystems(t *testing.T) {
 	for i, name := range names {
 		is := func(o object) bool { return o.str("path") == name }
 		there := slices.ContainsFunc(result.list("artifacts"), is)
-		if there == slices.ContainsFunc(omitted, is) || !there && os.Getenv("WINEPREFIX") == "" {
+		if there == slices.ContainsFunc(omitted, is) || !there && os.Getenv("SECBOX_E2E_WINDOWS") == "" {
 			t.Errorf("%q: listed %v in %v, %v", name, there, result.list("artifacts"), omitted)
 		}
 		if !there {

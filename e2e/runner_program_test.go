@@ -24,9 +24,9 @@ func TestRunnerProgram(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "note.txt"), []byte("from my machine\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	flag, say, sleep := "-c", "cat made.txt; echo $SECBOX_WORKSPACE >&2; exit 3", "echo begun; sleep 8761 & wait"
-	if os.Getenv("WINEPREFIX") != "" {
-		flag, say, sleep = "/c", "type made.txt & echo %SECBOX_WORKSPACE% 1>&2 & exit 3", "echo begun & ping -n 8761 127.0.0.1 >nul"
+	say, sleep := "cat made.txt; echo $SECBOX_WORKSPACE >&2; exit 3", "echo begun; sleep 8761 & wait"
+	if os.Getenv("SECBOX_E2E_WINDOWS") != "" {
+		say, sleep = "type made.txt & echo %SECBOX_WORKSPACE% 1>&2 & exit 3", "echo begun & ping -n 8761 127.0.0.1 >nul"
 	}
 	var log words
 	cmd := exec.Command(secboxBinary(t), "runner", "--server", "ws"+strings.TrimPrefix(s.url, "http"), "--workspace", dir, "--name", "laptop", "--allow", "exec,write")
@@ -56,13 +56,13 @@ func TestRunnerProgram(t *testing.T) {
 	if files, note := s.files(u), s.content(u, "note.txt"); !slices.Equal(files, []string{"made.txt", "note.txt"}) || note != "from my machine\n" {
 		t.Errorf("%q, %q", files, note)
 	}
-	ran := s.runs(u+"/execute?command=bash", flag, say)
+	ran := s.runs(u+"/execute?command=bash", "-c", say)
 	if ran.str("stdout") != "from afar\n" || !strings.Contains(ran.str("stderror"), filepath.Base(filepath.Dir(dir))) || ran.num("exit_code") != 3 {
 		t.Errorf("%v", ran)
 	}
 
 	answered := make(chan answer, 1)
-	go func() { answered <- s.send(http.MethodPost, u+"/execute?command=bash", []string{flag, sleep}) }()
+	go func() { answered <- s.send(http.MethodPost, u+"/execute?command=bash", []string{"-c", sleep}) }()
 	var id string
 	eventually(t, "the command runs", func() bool {
 		for _, e := range s.get("/sandbox/execs?status=running").list("items") {

@@ -7,7 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -109,7 +109,7 @@ func (c *collector) visit(dir *os.Root, prefix, name string, depth int) (below *
 	if !utf8.ValidString(name) {
 		return nil, nil, c.omit(dir, path, name, OmitNotUTF8)
 	}
-	if !filepath.IsLocal(name) { // on Windows: con, a:b
+	if runtime.GOOS == "windows" && pathadapter.NameFault(name) != "" {
 		c.mention(dir, path, name, OmitForeign)
 		c.manifest.OmittedCount++
 		return nil, nil, nil // there is no way to remove it either
