@@ -30,7 +30,6 @@ var notRun = map[string]string{
 	"CONTRIBUTING.md: make setup     # installs what is missing: Go modules, Docker engine, PostgreSQL, the sandbox image":                 "sets machines up; continuous integration runs these",
 	"deployment.md: sudo make install         # sets the machine up like make demo; core-api and secbox go into /usr/local/bin (PREFIX=…)": "writes to /usr/local",
 	"platforms.md: go build ./cmd/core-api":                                                                                                                                "makes a program of Windows",
-	"platforms.md: .\\core-api.exe serve":                                                                                                                                  "scripts/reach/windows.sh runs it",
 	"deployment.md: sudo systemctl enable --now core-api":                                                                                                                  "needs systemd",
 	"deployment.md: export SECBOX_WORKSPACE=/srv/secbox":                                                                                                                   "images/compose_test.go runs it on an engine of its own",
 	"images.md: make images":                                                                                                                                               "builds the images that other tests use meanwhile",
