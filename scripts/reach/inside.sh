@@ -11,6 +11,7 @@ for _ in $(seq 240); do
 	docker info >/dev/null 2>&1 && break
 	sleep 0.5
 done
+docker info >/dev/null || { result engine "FAIL: it does not answer" && exit 1; }
 # shellcheck source=/dev/null
 result system "$(. /etc/os-release && echo "$ID ${VERSION_ID:-$VERSION_CODENAME}")"
 result kernel "$(uname -r | cut -d- -f1)"
