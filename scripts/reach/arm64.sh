@@ -12,13 +12,14 @@ echo ':arm64:M::\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\
 	>/proc/sys/fs/binfmt_misc/register
 dir=$1
 shift
+skip='^Test(WorkerProgramIsUnreadable|LoweredLimitsAreNotInherited|ServeEndOfLease)$' # qemu-user does not start workers
 result() { printf '%s\t%s\n' "$1" "$2" >>"$dir/results"; }
 result system "$(. /etc/os-release && echo "$ID $VERSION_ID")"
 for program in core-api secbox sandbox-init; do
 	if "$dir/$program" "$([ "$program" = sandbox-init ] && echo --version || echo version)" >>"$dir/tests.log" 2>&1; then result "$program starts" ok; else result "$program starts" FAIL; fi
 done
 for package; do
-	if GOARCH=arm64 go test -vet=off -count=1 "$package" >>"$dir/tests.log" 2>&1; then result "tests of ${package#./}" ok; else result "tests of ${package#./}" FAIL; fi
+	if GOARCH=arm64 go test -vet=off -count=1 -skip "$skip" "$package" >>"$dir/tests.log" 2>&1; then result "tests of ${package#./}" ok; else result "tests of ${package#./}" FAIL; fi
 done
 RUN
 unshare --user --map-root-user --mount bash "$work/arm64/run.sh" "$work/arm64" "${arm64_packages[@]}" >"$work/arm64/run.log" 2>&1 || true

@@ -20,6 +20,7 @@ mkdir -p "$made/root/reach"
 # shellcheck disable=SC2016 # expanded inside
 unshare --mount --propagation private --net --pid --ipc --uts --fork --kill-child bash -c '
 	set -e
+	mount --bind "$1" "$1"
 	mount -t proc proc "$1/proc"
 	mount --rbind /sys "$1/sys"
 	mount --rbind /dev "$1/dev"
@@ -29,6 +30,9 @@ unshare --mount --propagation private --net --pid --ipc --uts --fork --kill-chil
 	mount --bind "$2" "$1/reach"
 	mkdir -p "$1/var/tmp/docker" "$1/var/lib/docker"
 	mount --bind "$1/var/tmp/docker" "$1/var/lib/docker"
-	exec chroot "$1" env HOME=/root PATH=/usr/bin:/usr/sbin:/bin:/sbin bash /reach/run.sh "$4"
+	cd "$1"
+	pivot_root . mnt # no chroot, in which the engine could not unpack images
+	umount -l /mnt
+	exec env -C / HOME=/root PATH=/usr/bin:/usr/sbin:/bin:/sbin bash /reach/run.sh "$4"
 ' engine "$made/root" "$work/engine" "$work/engine-data" "$linux_tests" >"$work/engine/run.log" 2>&1 </dev/null || true
 collect forky-engine "$work/engine"
