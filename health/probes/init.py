@@ -1,7 +1,7 @@
 # Tries to read the container's first process, which runs as the same user, and to end it.
 import signal
 looks = {
-    "fd": lambda: os.listdir("/proc/1/fd"),
+    "fd": lambda: open("/proc/1/fd/1", "wb"),  # which frames would be forged with; root may list the others, as in a rootless engine
     "environ": lambda: open("/proc/1/environ", "rb").read(1),
     "maps": lambda: open("/proc/1/maps", "rb").read(1),
     "mem": lambda: open("/proc/1/mem", "rb"),
