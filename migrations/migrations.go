@@ -103,6 +103,10 @@ func up(ctx context.Context, db *sql.DB, dialect goose.Dialect, folder string, o
 	}
 	applied, err := provider.Up(ctx)
 	if err != nil {
+		// The driver closes a connection whose query the context ended, and what goose then says of the connection hides the reason.
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w: %w", cause, err)
+		}
 		return Result{}, fmt.Errorf("migrate: %w", err)
 	}
 	version, err := provider.GetDBVersion(ctx)
