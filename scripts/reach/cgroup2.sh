@@ -3,7 +3,9 @@
 # shellcheck source=scripts/reach/uml.sh
 . scripts/reach/uml.sh
 
-for suite in trixie forky; do
+suites=(trixie forky)
+[ -z "$quick" ] || suites=(trixie)
+for suite in "${suites[@]}"; do
 	in_uml "$suite-cgroup2" "$suite" <<-RUN
 		mkdir -p /var/tmp/reach && cd /var/tmp/reach
 		exec bash /reach/inside.sh /reach '$linux_tests'

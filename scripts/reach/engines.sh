@@ -2,7 +2,6 @@
 # The newest packaged engine on this machine's kernel and cgroups, in a root and namespaces of its own.
 engine_packages=docker.io,docker-cli,iptables,iproute2,jq,curl,ca-certificates,git,zip,unzip,postgresql,procps,python3-minimal
 
-tool mmdebstrap mmdebstrap
 cached engine-forky debian forky "$engine_packages"
 share "$work/engine"
 cat >"$work/engine/run.sh" <<'RUN'

@@ -56,8 +56,6 @@ boot() {
 	rm -f "$work/cow/cow"
 }
 
-tool mmdebstrap mmdebstrap
-tool mke2fs e2fsprogs
 cached uml-forky debian forky "$uml_packages"
 uml=$made
 

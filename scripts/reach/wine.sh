@@ -71,7 +71,6 @@ in_wine() {
 	collect "$1" "$share"
 }
 
-tool mmdebstrap mmdebstrap
 cached docker-exe docker_exe "$docker_exe_version"
 docker_cli=$made/docker.exe
 cached wine-trixie wine_root trixie "$windows_packages"
