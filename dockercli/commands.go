@@ -68,7 +68,10 @@ type Info struct {
 	SecurityOptions []string
 	DockerRootDir   string
 	ServerErrors    []string
-	ClientInfo      struct {
+	Plugins         struct {
+		Log []string // the log drivers
+	}
+	ClientInfo struct {
 		Version string
 		Context string
 	}
@@ -93,6 +96,9 @@ func (i Info) Option(name string) map[string]string {
 func (i Info) HasOption(name string) bool {
 	return i.Option(name) != nil || slices.Contains(i.SecurityOptions, name)
 }
+
+// IsPodman reports whether podman's service answers in the engine's place. It does not say so itself, but only it has this log driver.
+func (i Info) IsPodman() bool { return slices.Contains(i.Plugins.Log, "k8s-file") }
 
 // Info returns the engine's Info.
 func (c *CLI) Info(ctx context.Context) (Info, error) {

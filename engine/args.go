@@ -62,6 +62,9 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 	}
 	if o.ReadOnlyRootfs {
 		args = append(args, "--read-only")
+		if o.Podman { // it would mount a writable tmpfs of any size there
+			args = append(args, "--tmpfs", "/run:ro,size=4k", "--tmpfs", "/var/tmp:ro,size=4k")
+		}
 	}
 	for _, m := range mounts {
 		args = append(args, "--mount", bindMount(m))

@@ -19,6 +19,7 @@ import (
 type Options struct {
 	ReadOnlyRootfs bool
 	Seccomp        string // path of the profile on this machine; empty: the engine's own profile
+	Podman         bool   // podman's service is the engine
 }
 
 // Config configures a cold engine.

@@ -65,6 +65,8 @@ type Config struct {
 	ContainerUser  string // "uid:gid" of every job
 	Runtime        string // OCI runtime of every container, from the settings; empty: the engine's default
 	ReadOnlyRootfs bool
+	OwnSeccomp     bool // containers get core-api's seccomp profile, not the engine's
+	Podman         bool // podman's service was the engine at the start
 
 	// Skills returns the catalog without waiting. Nil: skills are not reported.
 	Skills func() *skills.Snapshot

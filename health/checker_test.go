@@ -223,6 +223,14 @@ func TestProblems(t *testing.T) {
 			c.CLI, c.Runtime = runtimesCLI(t, "28.0.0"), "io.containerd.runsc.v1"
 		}, "", OK, "", ""},
 		{"an engine that lists no runtimes", func(_ *testing.T, c *Config) { c.Runtime = "crun" }, "", OK, "", ""},
+		{"podman without a profile of its own", func(t *testing.T, c *Config) {
+			c.CLI, c.Podman, c.OwnSeccomp = podmanCLI(t), true, true
+		}, "podman", Unavailable, fault.EngineUnavailable, "set sandbox.seccomp to engine"},
+		{"podman", func(t *testing.T, c *Config) { c.CLI, c.Podman = podmanCLI(t), true }, "", OK, "", ""},
+		{"podman since the start", func(t *testing.T, c *Config) { c.CLI = podmanCLI(t) }, "podman", Unavailable, fault.EngineUnavailable, "restart core-api"},
+		{"podman's own command", func(t *testing.T, c *Config) {
+			c.CLI = dockerclitest.Script(t, `echo '{"host":{"arch":"amd64"},"store":{},"registries":{},"version":{"Version":"5.4.2"}}'`)
+		}, "engine", Unavailable, fault.EngineUnavailable, "install Docker's command"},
 		{"another user", func(_ *testing.T, c *Config) { c.ContainerUser = "1234:1234" }, "container_user", Degraded, "", "1234:1234"},
 	}
 	for _, tc := range cases {
@@ -255,6 +263,13 @@ func TestProblems(t *testing.T) {
 			}
 		})
 	}
+}
+
+// podmanCLI is a docker binary with podman's service behind it, which denies limits that it enforces.
+func podmanCLI(t *testing.T) *dockercli.CLI {
+	t.Helper()
+	return dockerclitest.Script(t, `echo '{"ServerVersion":"5.4.2","OSType":"linux","NCPU":4,"MemoryLimit":true,"SwapLimit":false,"CpuCfsQuota":false,"PidsLimit":true,`+
+		`"Plugins":{"Log":["k8s-file","none","journald"]},"DefaultRuntime":"runc","SecurityOptions":["name=seccomp,profile=default"]}'`)
 }
 
 // runtimesCLI is a docker binary whose engine has runtimes and a version.

@@ -119,7 +119,9 @@ func (d *Doctor) environment(ctx context.Context) environment {
 		return s
 	}
 	if info, err := d.cfg.Checker.engine.get(ctx, engineAge); err == nil {
-		s.runtime = d.cfg.Checker.runtimeInUse(info)
+		if s.runtime = d.cfg.Checker.runtimeInUse(info); info.IsPodman() {
+			s.runtime = cfg.Runtime // podman names any other runtime "oci"
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, engineTimeout)
 	defer cancel()

@@ -15,9 +15,12 @@ type engineInfo struct {
 	dockercli.Info
 	MemoryLimit *bool
 	SwapLimit   *bool
-	CPUCfsQuota *bool `json:"CpuCfsQuota"`
-	PIDsLimit   *bool `json:"PidsLimit"`
+	CPUCfsQuota *bool     `json:"CpuCfsQuota"`
+	PIDsLimit   *bool     `json:"PidsLimit"`
+	Host        *struct{} // only podman's own command has this
 }
+
+var errPodmanCommand = errors.New("the docker command is podman's own, which prints another `docker info`")
 
 // askInfo is dockercli's Info with more fields in one call, since each call starts a process.
 func askInfo(ctx context.Context, cli *dockercli.CLI) (engineInfo, error) {
@@ -29,11 +32,28 @@ func askInfo(ctx context.Context, cli *dockercli.CLI) (engineInfo, error) {
 	if err := json.Unmarshal(out, &info); err != nil {
 		return engineInfo{}, fault.Wrap(fault.Internal, err, "`docker info` printed no JSON")
 	}
+	if info.Host != nil {
+		return engineInfo{}, fault.Wrap(fault.EngineUnavailable, errPodmanCommand, "the docker command is podman's own")
+	}
 	// Older CLIs exit 0 when no engine answers.
 	if len(info.ServerErrors) > 0 || info.ServerVersion == "" {
 		return engineInfo{}, fault.Wrap(fault.EngineUnavailable, errors.New(strings.Join(info.ServerErrors, "; ")), "the Docker engine does not answer")
 	}
 	return info, nil
+}
+
+// podmanProblems are those of podman's service in the engine's place.
+func (c *Checker) podmanProblems(i engineInfo) []Problem {
+	problem := func(reason, remedy string) []Problem {
+		return []Problem{{Check: "podman", Reason: reason, Remedy: remedy, code: fault.EngineUnavailable}}
+	}
+	switch {
+	case i.IsPodman() != c.cfg.Podman:
+		return problem("the engine is another one than when core-api started: one of the two is podman", "restart core-api")
+	case i.IsPodman() && c.cfg.OwnSeccomp:
+		return problem("the engine is podman, which takes no seccomp profile from docker's command, so no container starts", "set sandbox.seccomp to engine")
+	}
+	return nil
 }
 
 // warnings are the problems of an engine that answers, for containers of a user, uid:gid.
@@ -49,7 +69,7 @@ func (i engineInfo) warnings(user string) []Problem {
 		})
 		return p
 	}
-	missing := func(limit *bool) bool { return limit != nil && !*limit }
+	missing := func(limit *bool) bool { return limit != nil && !*limit && !i.IsPodman() } // podman denies limits that it enforces: the doctor measures
 	if missing(i.MemoryLimit) {
 		add("memory_limit", "the engine's kernel cannot limit memory, so memory_mb is not enforced",
 			"enable the memory cgroup on the engine's host: boot it with cgroup_enable=memory, or use cgroup v2")

@@ -127,6 +127,7 @@ func (c *Checker) found(s survey) []Problem {
 		p = append(p, c.engineProblem(s.engineErr))
 	default:
 		p = append(p, s.engine.warnings(c.cfg.ContainerUser)...)
+		p = append(p, c.podmanProblems(s.engine)...)
 		p = append(p, c.runtimeProblem(s.engine)...)
 		if s.imageErr != nil {
 			p = append(p, c.imageProblem(s.imageErr))
@@ -176,6 +177,8 @@ func (c *Checker) engineProblem(err error) Problem {
 	switch {
 	case c.cfg.CLI == nil:
 		p.Reason, p.Remedy = "the docker CLI was not found", "install Docker, or set sandbox.docker_path to the docker binary"
+	case errors.Is(err, errPodmanCommand):
+		p.Reason, p.Remedy = "the docker command is podman's own", "install Docker's command, and set DOCKER_HOST to the socket of podman's service (docs/platforms.md)"
 	case !errors.Is(err, errTimeout) && fault.Is(err, fault.Internal):
 		p.Reason = "the docker CLI cannot report the state of its engine"
 	}

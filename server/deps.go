@@ -32,6 +32,7 @@ type Deps struct {
 	cli       *dockercli.CLI
 	adapter   pathadapter.Adapter
 	User      string // uid:gid of every container
+	podman    bool   // podman's service was the engine at the start
 	policy    *policy.Resolver
 	image     string // the default of execs
 	Images    *engine.Images
@@ -59,8 +60,11 @@ func NewDeps(s settings.Settings, environ []string) (*Deps, error) {
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	info, _ := cli.Info(ctx) // empty if the engine does not answer
 	return &Deps{
-		settings: s, cli: cli, adapter: adapter, User: sandboxUser(s, adapter.Mode(), cli), policy: resolver, image: snapshot.Values.Image,
+		settings: s, cli: cli, adapter: adapter, User: sandboxUser(ctx, s, adapter.Mode(), cli, info), podman: info.IsPodman(), policy: resolver, image: snapshot.Values.Image,
 		Images: engine.NewImages(cli, policy.DefaultImage, s.Sandbox.InitVolume, time.Now),
 	}, nil
 }
@@ -108,7 +112,7 @@ func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger)
 		}
 	}
 	return engine.NewCold(engine.Config{
-		CLI: d.cli, Identity: identity, Options: engine.Options{ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, Seccomp: seccomp}, NewID: NewID, Log: log,
+		CLI: d.cli, Identity: identity, Options: engine.Options{ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, Seccomp: seccomp, Podman: d.podman}, NewID: NewID, Log: log,
 	}), nil
 }
 
@@ -155,6 +159,7 @@ func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(c
 		Workspace: d.Workspace, Database: database, DatabaseKind: kind, AuditLog: auditLog, Retention: retained,
 		StateDir: d.settings.StateDir, NotCreated: errors.Is(NeedDatabase(d.settings), fs.ErrNotExist), CheckStateDir: settings.CheckStateDir, RuntimeMode: string(d.adapter.Mode()),
 		WorkspaceRootNative: d.adapter.NativeRoot(), DockerRoot: d.adapter.DockerRoot(), ContainerUser: d.User, Runtime: d.settings.Sandbox.Runtime,
+		Podman: d.podman, OwnSeccomp: d.settings.Sandbox.Seccomp != settings.SeccompOfEngine,
 		ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, FreeMinBytes: uint64(d.settings.Sandbox.DiskFreeMinBytes),
 		FreeMinInodes: uint64(d.settings.Sandbox.DiskFreeMinInodes), Skills: d.skills.Now, Version: Version, NodeID: nodeID, Now: time.Now, Logger: log,
 	})

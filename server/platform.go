@@ -57,8 +57,8 @@ func wslpath() func(path string, toWindows bool) (string, error) {
 
 // sandboxUser returns the uid:gid of every container. On native Linux, a core-api that is neither root nor uid 1000 cannot create directories
 // for uid 1000, so its containers run as its own user. For a rootless engine that user is root in the container, and no other can write into the
-// workspace.
-func sandboxUser(s settings.Settings, mode pathadapter.Mode, cli *dockercli.CLI) string {
+// workspace; it stays the one that is used, so that another, whose root would be the machine's, never gets what is meant for it.
+func sandboxUser(ctx context.Context, s settings.Settings, mode pathadapter.Mode, cli *dockercli.CLI, engine dockercli.Info) string {
 	const standard = "1000:1000"
 	uid, gid := os.Geteuid(), os.Getegid()
 	switch {
@@ -66,22 +66,13 @@ func sandboxUser(s settings.Settings, mode pathadapter.Mode, cli *dockercli.CLI)
 		return s.Sandbox.User
 	case mode != pathadapter.Linux || runtime.GOOS != "linux" || uid == 0:
 		return standard
-	case rootless(cli):
+	case engine.HasOption("rootless") && cli.Pin(ctx) == nil:
 		return "0:0"
 	case uid == 1000:
 		return standard
 	default:
 		return strconv.Itoa(uid) + ":" + strconv.Itoa(gid)
 	}
-}
-
-// rootless reports whether the engine runs without root; false if it does not answer. A rootless engine stays the one that is used, so that another, whose
-// root would be the machine's, never gets what is meant for it.
-func rootless(cli *dockercli.CLI) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	info, err := cli.Info(ctx)
-	return err == nil && info.HasOption("rootless") && cli.Pin(ctx) == nil
 }
 
 // owner returns the uid and gid of the directories that jobs write to, or -1 to keep core-api's own.

@@ -77,7 +77,7 @@ type Sandbox struct {
 	Images        []string      `yaml:"images" doc:"Images that a skill or a request may use beside secbox-sandbox:latest."`
 	SkillsDir     string        `yaml:"skills_dir" flag:"skills-dir" default:"none" doc:"Directory of further skills, one folder each, beside the built-in ones. It must be outside the workspace root and the state dir."`
 
-	Seccomp        string `yaml:"seccomp" doc:"Seccomp profile of containers: secbox, which core-api provides, or engine, the engine's own, for a docker CLI that cannot read files of the state dir (a snap)."`
+	Seccomp        string `yaml:"seccomp" doc:"Seccomp profile of containers: secbox, which core-api provides, or engine, the engine's own, for a docker CLI that cannot read files of the state dir (a snap), or podman."`
 	ReadOnlyRootfs bool   `yaml:"read_only_rootfs" doc:"Mount the container's own file system read-only."`
 	DockerPath     string `yaml:"docker_path" default:"docker on PATH" doc:"The docker binary: an absolute path, or a name to find on PATH."`
 	Runtime        string `yaml:"runtime" default:"the engine's default" doc:"OCI runtime of the containers, by the name that the engine knows: runc, crun, runsc."`

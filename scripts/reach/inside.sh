@@ -17,7 +17,7 @@ result system "$(. /etc/os-release && echo "$ID ${VERSION_ID:-$VERSION_CODENAME}
 result kernel "$(uname -r | cut -d- -f1)"
 result engine "$(docker version -f '{{.Server.Version}}' | cut -d+ -f1)"
 result "docker CLI" "$(docker version -f '{{.Client.Version}}' | cut -d+ -f1)"
-result cgroup "$(docker info -f 'v{{.CgroupVersion}} {{.CgroupDriver}}' || docker info -f 'v{{.Host.CgroupVersion}} {{.Host.CgroupManager}}')"
+result cgroup "$(docker info -f 'v{{.CgroupVersion}} {{.CgroupDriver}}')"
 mkdir -p "$TMPDIR"
 docker image inspect secbox-sandbox:latest >/dev/null 2>&1 || docker load -qi "$dir/images.tar" >/dev/null
 
