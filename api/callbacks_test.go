@@ -218,7 +218,7 @@ func TestCallbackOfExec(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored.Status, stored.ErrorReason, stored.EndedAt = audit.Canceled, audit.ReasonCanceled, stored.CreatedAt
-	if err := f.db.Audit().Close(t.Context(), stored); err != nil {
+	if _, err := f.db.Audit().Close(t.Context(), stored); err != nil {
 		t.Fatal(err)
 	}
 	stored, err = f.db.Audit().Get(t.Context(), rec.ExecID)

@@ -417,7 +417,8 @@ func TestStreamedRunOfReplacedSkill(t *testing.T) {
 		<-waits
 		must(t, os.WriteFile(filepath.Join(f.dir, "trial.one", "run.sh"), []byte("false\n"), 0o600))
 		rec.Status, rec.ErrorReason, rec.EndedAt = audit.Errored, audit.StartFailed, time.Now()
-		must(t, f.db.Audit().Close(ctx, rec))
+		_, err = f.db.Audit().Close(ctx, rec)
+		must(t, err)
 		return runner.Result{}, fault.New(fault.SkillChanged, "replaced")
 	}
 	e := f.open(request{method: "POST", path: "/skills/trial.one/invoke", body: `{"project_id": "p", "stream": true}`})

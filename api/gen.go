@@ -988,7 +988,7 @@ type ExecRecord struct {
 	// Example: 00f067aa0ba902b7
 	SpanID string `json:"span_id"`
 
-	// StartedAt When the command started in its container; `null` while the exec is queued or running, and if the command never started.
+	// StartedAt When the command started in its container; `null` while the exec is queued or running, if the command never started, and if it is `lost`: its node never recorded it.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
 	StartedAt *Timestamp `json:"started_at"`
@@ -1001,7 +1001,7 @@ type ExecRecord struct {
 	// Example: succeeded
 	Status ExecStatus `json:"status"`
 
-	// StderrBytes Bytes written to standard error, kept or not.
+	// StderrBytes Bytes written to standard error, kept or not; 0 if the exec is `lost`.
 	//
 	// Example: 0
 	StderrBytes int64 `json:"stderr_bytes"`
@@ -1021,7 +1021,7 @@ type ExecRecord struct {
 	// Example:
 	StdinHMAC string `json:"stdin_hmac"`
 
-	// StdoutBytes Bytes written to standard output, kept or not.
+	// StdoutBytes Bytes written to standard output, kept or not; 0 if the exec is `lost`.
 	//
 	// Example: 3
 	StdoutBytes int64 `json:"stdout_bytes"`
@@ -1194,7 +1194,7 @@ type ExecResult struct {
 	// Example: demo
 	ProjectID string `json:"project_id"`
 
-	// StartedAt When the command started in its container; `null` while the exec is queued or running, and if the command never started.
+	// StartedAt When the command started in its container; `null` while the exec is queued or running, if the command never started, and if it is `lost`: its node never recorded it.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
 	StartedAt *Timestamp `json:"started_at"`
@@ -1212,7 +1212,7 @@ type ExecResult struct {
 	// Example:
 	Stderr string `json:"stderr"`
 
-	// StderrBytes Bytes that the command wrote to standard error, kept or not.
+	// StderrBytes Bytes that the command wrote to standard error, kept or not; 0 if the exec is `lost`.
 	//
 	// Example: 0
 	StderrBytes int64 `json:"stderr_bytes"`
@@ -1237,7 +1237,7 @@ type ExecResult struct {
 	// Example: hi
 	Stdout string `json:"stdout"`
 
-	// StdoutBytes Bytes that the command wrote to standard output, kept or not.
+	// StdoutBytes Bytes that the command wrote to standard output, kept or not; 0 if the exec is `lost`.
 	//
 	// Example: 3
 	StdoutBytes int64 `json:"stdout_bytes"`
@@ -1344,7 +1344,7 @@ type ExecState struct {
 	// Example:
 	SkillID string `json:"skill_id"`
 
-	// StartedAt When the command started in its container; `null` while the exec is queued or running, and if the command never started.
+	// StartedAt When the command started in its container; `null` while the exec is queued or running, if the command never started, and if it is `lost`: its node never recorded it.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
 	StartedAt *Timestamp `json:"started_at"`
@@ -1357,7 +1357,7 @@ type ExecState struct {
 	// Example: succeeded
 	Status ExecStatus `json:"status"`
 
-	// StderrBytes Bytes written to standard error, kept or not.
+	// StderrBytes Bytes written to standard error, kept or not; 0 if the exec is `lost`.
 	//
 	// Example: 0
 	StderrBytes int64 `json:"stderr_bytes"`
@@ -1367,7 +1367,7 @@ type ExecState struct {
 	// Example: false
 	StderrTruncated bool `json:"stderr_truncated"`
 
-	// StdoutBytes Bytes written to standard output, kept or not.
+	// StdoutBytes Bytes written to standard output, kept or not; 0 if the exec is `lost`.
 	//
 	// Example: 3
 	StdoutBytes int64 `json:"stdout_bytes"`

@@ -352,7 +352,7 @@ func (r *fakeRunner) succeed(ctx context.Context, req runner.Request) (runner.Re
 		return runner.Result{Record: *taken, Replayed: true}, nil
 	}
 	rec.Status, rec.ExitCode, rec.EndedAt, rec.DurationMS = audit.Succeeded, new(int), rec.StartedAt.Add(64*time.Millisecond), 64
-	if err := r.store.Close(ctx, rec); err != nil {
+	if _, err := r.store.Close(ctx, rec); err != nil {
 		return runner.Result{}, err
 	}
 	res := runner.Result{Record: rec, Stdout: []byte("hi\n"), Artifacts: r.list()}
@@ -485,7 +485,7 @@ func (f *fixture) record(change func(*audit.Record)) audit.Record {
 		f.t.Fatal(err)
 	}
 	if ended.Status.Final() {
-		if err := f.db.Audit().Close(f.t.Context(), ended); err != nil {
+		if _, err := f.db.Audit().Close(f.t.Context(), ended); err != nil {
 			f.t.Fatal(err)
 		}
 	}

@@ -135,7 +135,7 @@ func TestOtherNodeAway(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec.Status, rec.EndedAt, rec.ErrorReason = audit.Lost, rec.StartedAt, audit.NodeLost
-		if err := f.db.Audit().Close(t.Context(), rec); err != nil {
+		if _, err := f.db.Audit().Close(t.Context(), rec); err != nil {
 			t.Fatal(err)
 		}
 		if last := e.next(); last != "end" || e.last.Status != audit.Lost {

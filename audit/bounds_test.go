@@ -88,7 +88,7 @@ func TestRecordIsBounded(t *testing.T) {
 	}
 	done := ended(huge)
 	done.Detail = strings.Repeat("ü", 1<<20)
-	if _, err := l.Close(t.Context(), done); err != nil {
+	if _, err := l.Close(t.Context(), &done); err != nil {
 		t.Fatal(err)
 	}
 	got, err := l.Get(t.Context(), huge.ExecID)

@@ -185,8 +185,10 @@ func (l *Log) Start(ctx context.Context, r Record) (bool, error) {
 
 // Close ends a row durably. When the store does not accept it within some seconds, the record goes to the spool, spooled is true, and Run
 // writes it later. An error means that it is in neither, so not durable: fault.DiskFull when the state dir has no room. Even then it is
-// kept in memory, and Run tries again. The end of ctx does not stop the writing.
-func (l *Log) Close(ctx context.Context, r Record) (spooled bool, err error) {
+// kept in memory, and Run tries again. The end of ctx does not stop the writing. When another node had ended the row, since this one did not
+// move for longer than its lease, r becomes the row: what the caller is told is what stays on record.
+func (l *Log) Close(ctx context.Context, ending *Record) (spooled bool, err error) {
+	r := *ending
 	if !r.Status.Final() || !r.Status.Valid() || r.EndedAt.IsZero() || !validSpoolID(r.ExecID) {
 		return false, fault.Wrap(fault.Internal, fmt.Errorf("closing exec %q with status %q, ended at %v", r.ExecID, r.Status, r.EndedAt),
 			"the end of the exec could not be recorded")
@@ -194,9 +196,12 @@ func (l *Log) Close(ctx context.Context, r Record) (spooled bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	r = boundedTexts(r)
-	storeErr := l.store.Close(ctx, r)
+	status, storeErr := l.store.Close(ctx, r)
 	if storeErr == nil {
-		return false, nil
+		if status != r.Status {
+			*ending, err = l.store.Get(ctx, r.ExecID)
+		}
+		return false, err
 	}
 	r = bounded(r, false)
 

@@ -30,7 +30,7 @@ func TestDatabaseRefuses(t *testing.T) {
 			if taken, err := l.Open(t.Context(), running()); !fault.Is(err, fault.DatabaseUnavailable) || taken != nil {
 				t.Errorf("Open = %v, %v", taken, err)
 			}
-			spooledNow, err := l.Close(t.Context(), ended(r))
+			spooledNow, err := l.Close(t.Context(), new(ended(r)))
 			if err != nil || !spooledNow {
 				t.Fatalf("Close = %v, %v", spooledNow, err)
 			}
@@ -47,7 +47,7 @@ func TestDatabaseRefuses(t *testing.T) {
 			if got := spooled(t, dir); !slices.Equal(got, []string{r.ExecID + ".json"}) || l.Spooled() != 1 {
 				t.Errorf("the spool holds %v, %d", got, l.Spooled())
 			}
-			if again, err := l.Close(t.Context(), ended(r)); err != nil || !again {
+			if again, err := l.Close(t.Context(), new(ended(r))); err != nil || !again {
 				t.Errorf("Close again = %v, %v", again, err)
 			}
 			db.answer()
@@ -96,7 +96,7 @@ func TestRunWaitsForTheDatabase(t *testing.T) {
 		execs := []audit.Record{mustOpen(t, l), mustOpen(t, l), mustOpen(t, l)}
 		db.refuse()
 		for _, r := range execs {
-			if ok, err := l.Close(t.Context(), ended(r)); err != nil || !ok {
+			if ok, err := l.Close(t.Context(), new(ended(r))); err != nil || !ok {
 				t.Fatalf("Close = %v, %v", ok, err)
 			}
 		}
@@ -137,11 +137,11 @@ func TestAfterAKill(t *testing.T) {
 			if _, err := killed.Open(t.Context(), foreign); err != nil {
 				t.Fatal(err)
 			}
-			if ok, err := killed.Close(t.Context(), ended(doneOne)); ok || err != nil {
+			if ok, err := killed.Close(t.Context(), new(ended(doneOne))); ok || err != nil {
 				t.Fatalf("Close = %v, %v", ok, err)
 			}
 			db.refuse()
-			if ok, err := killed.Close(t.Context(), ended(spooledOne)); !ok || err != nil {
+			if ok, err := killed.Close(t.Context(), new(ended(spooledOne))); !ok || err != nil {
 				t.Fatalf("Close = %v, %v", ok, err)
 			}
 			half := filepath.Join(dir, "spool", openOne.ExecID+".tmp")
@@ -173,7 +173,7 @@ func TestAfterAKill(t *testing.T) {
 			}
 
 			// A result that comes after lost changes nothing.
-			if ok, err := next.Close(t.Context(), ended(openOne)); ok || err != nil {
+			if ok, err := next.Close(t.Context(), new(ended(openOne))); ok || err != nil {
 				t.Fatalf("Close = %v, %v", ok, err)
 			}
 			events, err := next.Events(t.Context(), openOne.ExecID)
@@ -239,7 +239,7 @@ func TestReplayingTwiceChangesNothing(t *testing.T) {
 	l := newLog(t, db.Audit(), dir)
 	r := mustOpen(t, l)
 	db.refuse()
-	if ok, err := l.Close(t.Context(), ended(r)); !ok || err != nil {
+	if ok, err := l.Close(t.Context(), new(ended(r))); !ok || err != nil {
 		t.Fatalf("Close = %v, %v", ok, err)
 	}
 	file := filepath.Join(dir, "spool", r.ExecID+".json")
@@ -271,7 +271,7 @@ func TestCanceledCallerDoesNotStopClose(t *testing.T) {
 	r := mustOpen(t, l)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if ok, err := l.Close(gone, ended(r)); ok || err != nil {
+	if ok, err := l.Close(gone, new(ended(r))); ok || err != nil {
 		t.Fatalf("Close = %v, %v", ok, err)
 	}
 	if got := status(t, db.Audit(), r.ExecID); got != audit.Succeeded {
@@ -297,7 +297,7 @@ func TestCloseNeedsFinalStatus(t *testing.T) {
 	} {
 		wrong := ended(r)
 		change(&wrong)
-		if ok, err := l.Close(t.Context(), wrong); ok || !fault.Is(err, fault.Internal) {
+		if ok, err := l.Close(t.Context(), &wrong); ok || !fault.Is(err, fault.Internal) {
 			t.Errorf("%s: %v, %v", name, ok, err)
 		}
 	}
@@ -330,7 +330,7 @@ func TestNewer(t *testing.T) {
 		}
 	}
 	newer(audit.Running, 0)
-	if err := s.Close(t.Context(), ended(r)); err != nil {
+	if _, err := s.Close(t.Context(), ended(r)); err != nil {
 		t.Fatal(err)
 	}
 	newer(audit.Succeeded, 1)

@@ -81,7 +81,7 @@ func (l *Log) replay(ctx context.Context) error {
 
 	l.keepHeld()
 	for _, r := range l.oldestFirst() {
-		err := l.store.Close(ctx, r)
+		_, err := l.store.Close(ctx, r)
 		if err != nil && outcomeUnknown(err) {
 			return err
 		}
@@ -168,7 +168,7 @@ func (l *Log) endUncertain(ctx context.Context, execID string) error {
 		if stored.StartedAt.After(stored.EndedAt) {
 			stored.EndedAt = stored.StartedAt
 		}
-		if err := l.store.Close(ctx, stored); err != nil {
+		if _, err := l.store.Close(ctx, stored); err != nil {
 			return err
 		}
 	}

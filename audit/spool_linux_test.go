@@ -22,13 +22,13 @@ type absent struct {
 	order  []string // the exec ids it took
 }
 
-func (s *absent) Close(_ context.Context, r Record) error {
+func (s *absent) Close(_ context.Context, r Record) (Status, error) {
 	if s.back.Load() {
 		s.closed.Add(1)
 		s.order = append(s.order, r.ExecID)
-		return nil
+		return r.Status, nil
 	}
-	return fault.New(fault.DatabaseUnavailable, "not there")
+	return "", fault.New(fault.DatabaseUnavailable, "not there")
 }
 
 // TestFullStateDir writes to /dev/full, which says what a full disk says.
@@ -45,7 +45,7 @@ func TestFullStateDir(t *testing.T) {
 
 	r := Record{ExecID: "0195-1", Status: Failed, CreatedAt: time.Now(), EndedAt: time.Now()}
 	for range 2 {
-		if ok, err := l.Close(t.Context(), r); ok || !fault.Is(err, fault.DiskFull) {
+		if ok, err := l.Close(t.Context(), &r); ok || !fault.Is(err, fault.DiskFull) {
 			t.Fatalf("Close = %v, %v", ok, err)
 		}
 	}
@@ -73,7 +73,7 @@ func TestFullStateDir(t *testing.T) {
 	// Straight from memory to the database.
 	s.back.Store(false)
 	l.spool.create = func(string) (*os.File, error) { return os.OpenFile("/dev/full", os.O_WRONLY, 0) }
-	if _, err := l.Close(t.Context(), r); !fault.Is(err, fault.DiskFull) {
+	if _, err := l.Close(t.Context(), &r); !fault.Is(err, fault.DiskFull) {
 		t.Fatal(err)
 	}
 	s.back.Store(true)
@@ -94,7 +94,7 @@ func TestMissingStateDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := Record{ExecID: "0195-1", Status: Failed, CreatedAt: time.Now(), EndedAt: time.Now()}
-	if ok, err := l.Close(t.Context(), r); ok || !fault.Is(err, fault.Internal) {
+	if ok, err := l.Close(t.Context(), &r); ok || !fault.Is(err, fault.Internal) {
 		t.Errorf("Close = %v, %v", ok, err)
 	}
 	if _, err := NewLog(Config{Store: &absent{}, Dir: "/dev/null/spool"}); err == nil {
@@ -113,7 +113,7 @@ func TestReplayOrder(t *testing.T) {
 	base := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i, id := range []string{"c", "a", "d", "b", "e"} { // by end: b, d, a, c, e
 		end := base.Add([]time.Duration{4, 3, 2, 1, 4}[i] * time.Hour)
-		if ok, err := l.Close(t.Context(), Record{ExecID: id, Status: Failed, CreatedAt: base, EndedAt: end}); !ok || err != nil {
+		if ok, err := l.Close(t.Context(), &Record{ExecID: id, Status: Failed, CreatedAt: base, EndedAt: end}); !ok || err != nil {
 			t.Fatalf("Close = %v, %v", ok, err)
 		}
 	}

@@ -28,8 +28,9 @@ type Store interface {
 	// first ending wins, and Close is idempotent. So a node that was taken for dead cannot change the end that another one gave to its execs; only a
 	// row of BackendRemote that ended as lost takes the result that the machine reports later, with a corrected event. Nor does it change a row of
 	// another node than r's; a row without a node may be ended by any. An r
-	// without an idempotency key releases the row's, so that the same request may come again under it; the key cannot change otherwise.
-	Close(ctx context.Context, r Record) error
+	// without an idempotency key releases the row's, so that the same request may come again under it; the key cannot change otherwise. Close
+	// returns the status that the row has then.
+	Close(ctx context.Context, r Record) (Status, error)
 
 	// Get returns one record; fault.UnknownExec when there is none.
 	Get(ctx context.Context, execID string) (Record, error)

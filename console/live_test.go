@@ -389,7 +389,8 @@ func TestLiveRowsOfOtherNodes(t *testing.T) {
 		t.Errorf("it begins with %+v", next)
 	}
 	rec.Status, rec.EndedAt, rec.ExitCode = audit.Succeeded, rec.StartedAt.Add(time.Second), new(0)
-	must(t, c.db.Audit().Close(t.Context(), rec))
+	_, err = c.db.Audit().Close(t.Context(), rec)
+	must(t, err)
 	if next := e.next(); next.name != "end" {
 		t.Errorf("%+v", next)
 	}

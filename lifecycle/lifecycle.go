@@ -22,7 +22,7 @@ import (
 // durable in the database or, when spooled is true, in the spool. All are safe for concurrent use.
 type Log interface {
 	Open(ctx context.Context, r audit.Record) (taken *audit.Record, err error)
-	Close(ctx context.Context, r audit.Record) (spooled bool, err error)
+	Close(ctx context.Context, r *audit.Record) (spooled bool, err error)
 	Get(ctx context.Context, execID string) (audit.Record, error)
 
 	// Refuse puts a request that never started on record; see audit.Log. There is no row when recorded is false.
@@ -298,10 +298,10 @@ func (c *Commands) NewRecord(request audit.Record, snapshot policy.Snapshot) (au
 	return r, nil
 }
 
-// Close closes the row of a command, durably, and tells the observer. An error names the exec.
+// Close closes the row of a command, durably, and tells the observer. r becomes the row if another node had ended it. An error names the exec.
 func (c *Commands) Close(ctx context.Context, r *audit.Record) (spooled bool, err error) {
 	r.DurationMS = r.Duration().Milliseconds()
-	if spooled, err = c.cfg.Log.Close(context.WithoutCancel(ctx), *r); err != nil {
+	if spooled, err = c.cfg.Log.Close(context.WithoutCancel(ctx), r); err != nil {
 		e := *fault.From(err)
 		e.ExecID = r.ExecID
 		return false, &e

@@ -200,7 +200,7 @@ type closing struct {
 	err error
 }
 
-func (l closing) Close(context.Context, audit.Record) (bool, error) { return true, l.err }
+func (l closing) Close(context.Context, *audit.Record) (bool, error) { return true, l.err }
 
 func TestRecord(t *testing.T) {
 	t.Parallel()

@@ -342,12 +342,12 @@ func (s *store) Start(ctx context.Context, r audit.Record) (bool, error) {
 	return s.Store.Start(ctx, r)
 }
 
-func (s *store) Close(ctx context.Context, r audit.Record) error {
+func (s *store) Close(ctx context.Context, r audit.Record) (audit.Status, error) {
 	s.mu.Lock()
 	err := s.close
 	s.mu.Unlock()
 	if err != nil {
-		return err
+		return "", err
 	}
 	return s.Store.Close(ctx, r)
 }

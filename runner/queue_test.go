@@ -172,6 +172,20 @@ func TestCancel(t *testing.T) {
 	}
 }
 
+// TestRowEndedWhileRunning: the caller is told what another node has put on record about a node that did not move for longer than its lease.
+func TestRowEndedWhileRunning(t *testing.T) {
+	t.Parallel()
+	f := setUp(t, slots(1, 1))
+	running := f.post(shell("running", "hold"))
+	<-f.held
+	lost, err := f.store.LoseOpen(t.Context(), "n", nil)
+	must(t, err)
+	f.release <- struct{}{}
+	if got := running.wants(audit.Lost, audit.NodeLost); !slices.Equal(lost, []string{running.id()}) || got.Record.ExitCode != nil || f.ended.of(running.id()) != 1 {
+		t.Errorf("%v: %+v", lost, got.Record)
+	}
+}
+
 // TestRowEndedWhileQueued: an exec whose row another node has ended does not run.
 func TestRowEndedWhileQueued(t *testing.T) {
 	t.Parallel()
@@ -183,7 +197,8 @@ func TestRowEndedWhileQueued(t *testing.T) {
 	f.store.hook(nil, func() {
 		r := f.row(id)
 		r.Status, r.ErrorReason, r.EndedAt = audit.Lost, audit.NodeLost, time.Now().UTC()
-		must(t, f.store.Store.Close(context.Background(), r))
+		_, err := f.store.Store.Close(context.Background(), r)
+		must(t, err)
 	})
 	f.release <- struct{}{}
 	running.wants(audit.Succeeded, "")

@@ -72,7 +72,7 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Status, r.EndedAt = audit.Succeeded, time.Now()
-	if err := db.Audit().Close(t.Context(), r); err != nil {
+	if _, err := db.Audit().Close(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	sequencer := translog.NewSequencer(translog.SequencerConfig{

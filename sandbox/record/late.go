@@ -43,7 +43,7 @@ func (r *Recorder) Late(ctx context.Context, user sandbox.User, execID string, r
 	record.StdoutBytes, record.StderrBytes = result.StdoutBytes, result.StderrBytes
 	record.StdoutTruncated = result.StdoutBytes > snapshot.Values.MaxStdoutBytes
 	record.StderrTruncated = result.StderrBytes > snapshot.Values.MaxStderrBytes
-	spooled, err := r.cfg.Log.Close(context.WithoutCancel(ctx), record)
+	spooled, err := r.cfg.Log.Close(context.WithoutCancel(ctx), &record)
 	if err != nil {
 		return err
 	}

@@ -603,7 +603,7 @@ func TestEnter(t *testing.T) {
 // spooling is a log whose database closes no row.
 type spooling struct{ lifecycle.Log }
 
-func (spooling) Close(context.Context, audit.Record) (bool, error) { return true, nil }
+func (spooling) Close(context.Context, *audit.Record) (bool, error) { return true, nil }
 
 func TestLateFailsWhenSpooled(t *testing.T) {
 	t.Parallel()
@@ -627,7 +627,7 @@ type slowly struct {
 	begun, on chan struct{}
 }
 
-func (s slowly) Close(ctx context.Context, r audit.Record) (bool, error) {
+func (s slowly) Close(ctx context.Context, r *audit.Record) (bool, error) {
 	if r.Status == audit.Lost {
 		close(s.begun)
 		<-s.on

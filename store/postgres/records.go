@@ -52,7 +52,7 @@ func end(condition string) string {
 		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
 		" SELECT up.exec_id, CASE cur.status WHEN 'lost' THEN 'corrected' ELSE 'ended' END, statement_timestamp(), up.node_id, " + brief("up") +
 		" FROM up JOIN cur USING (exec_id))" +
-		" SELECT count(*) FROM cur"
+		" SELECT coalesce((SELECT status FROM up), status) FROM cur"
 }
 
 // deleteJobs deletes the jobs of the rows of up.
@@ -138,20 +138,20 @@ func (s records) Start(ctx context.Context, r audit.Record) (bool, error) {
 }
 
 // Close implements audit.Store.
-func (s records) Close(ctx context.Context, r audit.Record) error {
+func (s records) Close(ctx context.Context, r audit.Record) (audit.Status, error) {
 	r, args, err := row.CloseArgs(r, encodeTime)
 	if err != nil {
-		return err
+		return "", err
 	}
 	statement := endOrCorrect
 	if r.Status == audit.Lost {
 		statement = endOpen
 	}
-	known, _, err := row.One(ctx, s.Write, row.Value[int], statement, args...)
-	if err == nil && known == 0 {
-		return row.UnknownExec(r.ExecID)
+	status, known, err := row.One(ctx, s.Write, row.Value[audit.Status], statement, args...)
+	if err == nil && !known {
+		err = row.UnknownExec(r.ExecID)
 	}
-	return err
+	return status, err
 }
 
 // LoseOpen implements audit.Store. The database's clock may be behind the one that wrote created_at and started_at, and an exec must not

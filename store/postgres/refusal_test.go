@@ -134,7 +134,7 @@ func calls(t *testing.T, db *postgres.DB) map[string]func() error {
 	return map[string]func() error{
 		"Open":           func() error { _, err := s.Open(ctx, record("new")); return err },
 		"Start":          func() error { _, err := s.Start(ctx, record("new")); return err },
-		"Close":          func() error { return s.Close(ctx, ended(record("r"))) },
+		"Close":          func() error { _, err := s.Close(ctx, ended(record("r"))); return err },
 		"Get":            func() error { _, err := s.Get(ctx, "r"); return err },
 		"List":           func() error { _, _, err := s.List(ctx, audit.Filter{}, nil, 10); return err },
 		"Events":         func() error { _, err := s.Events(ctx, "r"); return err },
@@ -169,7 +169,7 @@ func TestServerRestart(t *testing.T) {
 	if got, err := db.Audit().Get(t.Context(), "r"); err != nil || got.Status != audit.Running {
 		t.Errorf("after a crash of the server: %+v, %v", got, err)
 	}
-	if err := db.Audit().Close(t.Context(), ended(record("r"))); err != nil {
+	if _, err := db.Audit().Close(t.Context(), ended(record("r"))); err != nil {
 		t.Error(err)
 	}
 }
@@ -199,7 +199,7 @@ func TestLockedTable(t *testing.T) {
 	}
 	all.Wait()
 	release()
-	if err := db.Audit().Close(t.Context(), ended(record("r"))); err != nil {
+	if _, err := db.Audit().Close(t.Context(), ended(record("r"))); err != nil {
 		t.Error(err)
 	}
 }

@@ -126,12 +126,12 @@ func (s records) Start(ctx context.Context, r audit.Record) (started bool, err e
 }
 
 // Close implements audit.Store.
-func (s records) Close(ctx context.Context, r audit.Record) error {
+func (s records) Close(ctx context.Context, r audit.Record) (status audit.Status, err error) {
 	r, args, err := row.CloseArgs(r, encodeTime)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return s.db.inTx(ctx, func(tx tx) error {
+	err = s.db.inTx(ctx, func(tx tx) error {
 		kind := audit.EventEnded
 		changed, found, err := row.One(ctx, tx.each, row.ScanRecord, endOpen, args...)
 		if err == nil && !found && r.Status != audit.Lost {
@@ -142,15 +142,17 @@ func (s records) Close(ctx context.Context, r audit.Record) error {
 		case err != nil:
 			return err
 		case found:
+			status = changed.Status
 			return s.ended(tx, changed, kind)
 		}
 		// The first ending stands, or another node has the exec.
-		_, known, err := row.One(ctx, tx.each, row.Value[bool], "SELECT true FROM sandbox_execs WHERE exec_id = $1", r.ExecID)
-		if err == nil && !known {
+		status, found, err = row.One(ctx, tx.each, row.Value[audit.Status], "SELECT status FROM sandbox_execs WHERE exec_id = $1", r.ExecID)
+		if err == nil && !found {
 			err = row.UnknownExec(r.ExecID)
 		}
 		return err
 	})
+	return status, err
 }
 
 // ended appends the event of a row that has just ended, and deletes its job.

@@ -84,9 +84,9 @@ func TestThoseWhoWaitShareOneCommit(t *testing.T) {
 		openOne("first"),
 		openOne("holder"), // exists: SQLite refuses the statement
 		func() (err error) { holder, err = s.Open(t.Context(), again); return err },
-		func() error { return s.Close(t.Context(), ended("first")) }, // of a row that this very commit opens
-		func() error { return s.Ping(t.Context()) },                  // takes back what it writes
-		func() error { return s.Close(t.Context(), ended("none")) },  // there is no such row
+		func() error { _, err := s.Close(t.Context(), ended("first")); return err }, // of a row that this very commit opens
+		func() error { return s.Ping(t.Context()) },                                 // takes back what it writes
+		func() error { _, err := s.Close(t.Context(), ended("none")); return err },  // there is no such row
 		openOne("first"),
 		openOne("second"),
 	)
@@ -272,7 +272,7 @@ func TestWALStaysSmall(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if err := db.Audit().Close(t.Context(), end); err != nil {
+				if _, err := db.Audit().Close(t.Context(), end); err != nil {
 					t.Error(err)
 					return
 				}

@@ -30,7 +30,7 @@ func changes(t *testing.T, f Fixture) {
 		t.Fatal(started, err)
 	}
 	runs.Status, runs.EndedAt = audit.Succeeded, base.Add(time.Second)
-	if err := s.Close(t.Context(), runs); err != nil {
+	if _, err := s.Close(t.Context(), runs); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{waits.ExecID + " created queued", runs.ExecID + " created running", runs.ExecID + " started running", waits.ExecID + " started running", runs.ExecID + " ended succeeded"}

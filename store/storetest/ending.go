@@ -43,7 +43,7 @@ func start(t *testing.T, f Fixture) {
 
 	canceled := in(queued(), func(r *audit.Record) {})
 	mustOpen(t, s, canceled)
-	if err := s.Close(t.Context(), in(ended(canceled), func(r *audit.Record) { r.Status = audit.Canceled })); err != nil {
+	if _, err := s.Close(t.Context(), in(ended(canceled), func(r *audit.Record) { r.Status = audit.Canceled })); err != nil {
 		t.Fatal(err)
 	}
 	for name, r := range map[string]audit.Record{"running": going, "ended": canceled, "unknown": queued()} {
@@ -107,7 +107,7 @@ func closing(t *testing.T, f Fixture) {
 		r.Image, r.Cmd, r.Args, r.Cwd, r.EnvKeys, r.Inputs, r.PolicySnapshot = "x", "x", nil, "x", nil, nil, nil
 		r.CreatedAt, r.Backend, r.Runner, r.RequestedBy, r.RequestDigest, r.IdempotencyKey, r.SettingsDigest = base.Add(time.Hour), "x", "x", "x", "x", "x", "x"
 	})
-	if err := s.Close(t.Context(), given); err != nil {
+	if _, err := s.Close(t.Context(), given); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "row", mustGet(t, s, r.ExecID), want)
@@ -122,7 +122,7 @@ func closing(t *testing.T, f Fixture) {
 	q := queued()
 	mustOpen(t, s, q)
 	q.Status, q.ErrorReason, q.EndedAt = audit.Canceled, audit.ReasonCanceled, base.Add(time.Second)
-	if err := s.Close(t.Context(), q); err != nil {
+	if _, err := s.Close(t.Context(), q); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "canceled while queued", mustGet(t, s, q.ExecID), q)
@@ -134,7 +134,7 @@ func closingGivesTheKeyUp(t *testing.T, f Fixture) {
 	r := keyed()
 	mustOpen(t, s, r)
 	want := in(ended(r), func(r *audit.Record) { r.Status, r.IdempotencyKey = audit.Errored, "" })
-	if err := s.Close(t.Context(), want); err != nil {
+	if _, err := s.Close(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "row", mustGet(t, s, r.ExecID), want)
@@ -149,7 +149,7 @@ func closingTwice(t *testing.T, f Fixture) {
 	mustOpen(t, s, r)
 	first := ended(r)
 	for range 3 {
-		if err := s.Close(t.Context(), first); err != nil {
+		if _, err := s.Close(t.Context(), first); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -158,7 +158,7 @@ func closingTwice(t *testing.T, f Fixture) {
 	})
 	lost := in(first, func(r *audit.Record) { r.Status, r.Detail = audit.Lost, "lost" })
 	for _, later := range []audit.Record{other, lost} {
-		if err := s.Close(t.Context(), later); err != nil {
+		if _, err := s.Close(t.Context(), later); err != nil {
 			t.Fatalf("another ending is no error, it is too late: %v", err)
 		}
 	}
@@ -169,7 +169,7 @@ func closingTwice(t *testing.T, f Fixture) {
 
 	rejected := in(ended(record()), func(r *audit.Record) { r.Status = audit.Rejected })
 	mustOpen(t, s, rejected)
-	if err := s.Close(t.Context(), ended(rejected)); err != nil {
+	if _, err := s.Close(t.Context(), ended(rejected)); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "final at birth", mustGet(t, s, rejected.ExecID), rejected)
@@ -184,7 +184,7 @@ func closingRace(t *testing.T, f Fixture) {
 		for i := range 6 {
 			all.Go(func() {
 				mine := in(ended(r), func(r *audit.Record) { r.Detail, r.StdoutBytes = fmt.Sprint("ending ", i), int64(i) })
-				if err := s.Close(t.Context(), mine); err != nil {
+				if _, err := s.Close(t.Context(), mine); err != nil {
 					t.Error(err)
 				}
 			})
@@ -210,15 +210,15 @@ func correction(t *testing.T, f Fixture) {
 		t.Fatalf("LoseOpen = %v, %v", lost, err)
 	}
 	asLost := mustGet(t, s, r.ExecID)
-	if err := s.Close(t.Context(), in(ended(r), func(r *audit.Record) { r.Status = audit.Lost })); err != nil {
+	if _, err := s.Close(t.Context(), in(ended(r), func(r *audit.Record) { r.Status = audit.Lost })); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "lost twice", mustGet(t, s, r.ExecID), asLost)
 
 	want := ended(r)
 	for range 2 {
-		if err := s.Close(t.Context(), want); err != nil {
-			t.Fatal(err)
+		if status, err := s.Close(t.Context(), want); err != nil || status != want.Status {
+			t.Fatal(status, err)
 		}
 	}
 	same(t, "corrected", mustGet(t, s, r.ExecID), want)
@@ -237,8 +237,8 @@ func correction(t *testing.T, f Fixture) {
 		t.Fatal(err)
 	}
 	asLost = mustGet(t, s, ours.ExecID)
-	if err := s.Close(t.Context(), ended(ours)); err != nil {
-		t.Fatal(err)
+	if status, err := s.Close(t.Context(), ended(ours)); err != nil || status != audit.Lost {
+		t.Fatal(status, err)
 	}
 	same(t, "lost for good", mustGet(t, s, ours.ExecID), asLost)
 }
@@ -256,7 +256,7 @@ func closingRefused(t *testing.T, f Fixture) {
 		"no end":        {func(r *audit.Record) { r.EndedAt = time.Time{} }, fault.Internal},
 		"unknown":       {func(r *audit.Record) { r.ExecID = newID() }, fault.UnknownExec},
 	} {
-		if err := s.Close(t.Context(), in(ended(r), c.change)); !fault.Is(err, c.code) {
+		if _, err := s.Close(t.Context(), in(ended(r), c.change)); !fault.Is(err, c.code) {
 			t.Errorf("%s: %v, want %s", name, err, c.code)
 		}
 	}
@@ -319,7 +319,7 @@ func losingRace(t *testing.T, f Fixture) {
 			}
 		})
 		both.Go(func() {
-			if err := s.Close(t.Context(), ended(r)); err != nil {
+			if _, err := s.Close(t.Context(), ended(r)); err != nil {
 				t.Error(err)
 			}
 		})

@@ -98,7 +98,7 @@ func jobRoundTrip(t *testing.T, f Fixture) {
 	same(t, "started", mustGet(t, f.Audit(), r.ExecID), r)
 	wantJobs(t, f, "started", 1, 0)
 	r = ended(r)
-	if err := f.Audit().Close(t.Context(), r); err != nil {
+	if _, err := f.Audit().Close(t.Context(), r); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "ended", mustGet(t, f.Audit(), r.ExecID), r)
@@ -225,7 +225,7 @@ func jobEnds(t *testing.T, f Fixture) {
 	end := in(canceled, func(r *audit.Record) {
 		r.Status, r.ErrorReason, r.EndedAt = audit.Canceled, audit.ReasonCanceled, base.Add(time.Second)
 	})
-	if err := s.Close(t.Context(), end); err != nil {
+	if _, err := s.Close(t.Context(), end); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "canceled", mustGet(t, s, canceled.ExecID), end)
@@ -244,7 +244,7 @@ func jobEnds(t *testing.T, f Fixture) {
 	}
 	running.Status = audit.Running
 	for _, node := range []string{"", "n2"} {
-		if err := s.Close(t.Context(), in(ended(running), func(r *audit.Record) { r.NodeID = node })); err != nil {
+		if _, err := s.Close(t.Context(), in(ended(running), func(r *audit.Record) { r.NodeID = node })); err != nil {
 			t.Errorf("the node %q is too late, which is no error: %v", node, err)
 		}
 	}
@@ -259,7 +259,7 @@ func jobEnds(t *testing.T, f Fixture) {
 	same(t, "waits", mustGet(t, s, left.ExecID), left)
 	wantJobs(t, f, "lost", 1, 1)
 	for _, node := range []string{"n1", "n2"} {
-		if err := s.Close(t.Context(), in(ended(running), func(r *audit.Record) { r.NodeID = node })); err != nil {
+		if _, err := s.Close(t.Context(), in(ended(running), func(r *audit.Record) { r.NodeID = node })); err != nil {
 			t.Error(err)
 		}
 		if got := mustGet(t, s, running.ExecID); got.Status != audit.Lost {

@@ -48,7 +48,7 @@ func logFaults(t *testing.T, f Fixture) {
 		for range 2 {
 			r := record()
 			mustOpen(t, f.Audit(), r)
-			if err := f.Audit().Close(t.Context(), ended(r)); err != nil {
+			if _, err := f.Audit().Close(t.Context(), ended(r)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -158,7 +158,7 @@ func retiring(t *testing.T, f Fixture) {
 	if epoch := mustJoin(t, f, "n1"); epoch != 4 {
 		t.Errorf("the epoch of the next lease is %d", epoch)
 	}
-	if err := log.Close(t.Context(), ended(running)); err != nil {
+	if _, err := log.Close(t.Context(), ended(running)); err != nil {
 		t.Fatal(err)
 	}
 	if events := mustEvents(t, log, running.ExecID); len(events) != 3 {
@@ -237,7 +237,7 @@ func forgetting(t *testing.T, f Fixture) {
 	late := in(record(), func(r *audit.Record) { r.NodeID = "n1" })
 	mustOpen(t, f.Audit(), late)
 	refused("has open execs")
-	if err := f.Audit().Close(t.Context(), ended(late)); err != nil {
+	if _, err := f.Audit().Close(t.Context(), ended(late)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Forget(t.Context(), "n1"); err != nil {

@@ -212,7 +212,7 @@ func largeLists(t *testing.T, f Fixture) {
 	}
 	lost := mustGet(t, s, waiting.ExecID)
 	done := in(ended(going), func(r *audit.Record) { r.LargeLists, r.Args, r.Inputs = nil, nil, nil }) // an ending does not change them
-	if err := s.Close(t.Context(), done); err != nil {
+	if _, err := s.Close(t.Context(), done); err != nil {
 		t.Fatal(err)
 	}
 	done.LargeLists, done.Args, done.Inputs = large, going.Args, going.Inputs
@@ -296,7 +296,7 @@ func idempotency(t *testing.T, f Fixture) {
 	mustOpen(t, s, record()) // no key
 	mustOpen(t, s, record())
 
-	if err := s.Close(t.Context(), ended(first)); err != nil {
+	if _, err := s.Close(t.Context(), ended(first)); err != nil {
 		t.Fatal(err)
 	}
 	taken, err = f.Reopen(t).Audit().Open(t.Context(), in(record(), func(r *audit.Record) { r.IdempotencyKey = "k" }))

@@ -91,7 +91,7 @@ func canceled(t *testing.T, f Fixture) {
 	r := record()
 	for name, call := range map[string]func() error{
 		"Open":     func() error { _, err := s.Open(ctx, r); return err },
-		"Close":    func() error { return s.Close(ctx, ended(r)) },
+		"Close":    func() error { _, err := s.Close(ctx, ended(r)); return err },
 		"Get":      func() error { _, err := s.Get(ctx, r.ExecID); return err },
 		"List":     func() error { _, _, err := s.List(ctx, audit.Filter{}, nil, 1); return err },
 		"Outlines": func() error { return s.Outlines(ctx, base, base, 1, func(audit.Outline) {}) },
@@ -104,7 +104,7 @@ func canceled(t *testing.T, f Fixture) {
 	}
 	late, cancelLate := context.WithTimeout(t.Context(), -time.Second)
 	defer cancelLate()
-	if err := s.Close(late, ended(r)); !fault.Is(err, fault.DatabaseUnavailable) {
+	if _, err := s.Close(late, ended(r)); !fault.Is(err, fault.DatabaseUnavailable) {
 		t.Errorf("out of time: %v", err)
 	}
 	mustOpen(t, s, r)
@@ -121,7 +121,7 @@ func closed(t *testing.T, f Fixture) {
 	for name, call := range map[string]func() error{
 		"Open":     func() error { _, err := db.Audit().Open(t.Context(), r); return err },
 		"Start":    func() error { _, err := db.Audit().Start(t.Context(), r); return err },
-		"Close":    func() error { return db.Audit().Close(t.Context(), ended(r)) },
+		"Close":    func() error { _, err := db.Audit().Close(t.Context(), ended(r)); return err },
 		"Get":      func() error { _, err := db.Audit().Get(t.Context(), r.ExecID); return err },
 		"List":     func() error { _, _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 1); return err },
 		"Outlines": func() error { return db.Audit().Outlines(t.Context(), base, base, 1, func(audit.Outline) {}) },

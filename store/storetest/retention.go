@@ -28,7 +28,7 @@ func closedExec(t *testing.T, f Fixture, change func(*audit.Record)) audit.Recor
 	t.Helper()
 	r := in(record(), change)
 	mustOpen(t, f.Audit(), r)
-	if err := f.Audit().Close(t.Context(), ended(r)); err != nil {
+	if _, err := f.Audit().Close(t.Context(), ended(r)); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -173,7 +173,7 @@ func retentionKeeps(t *testing.T, f Fixture) {
 	want[waiting.ExecID] = retention.Open
 	lost := in(record(), func(r *audit.Record) { r.NodeID = "gone" })
 	mustOpen(t, f.Audit(), lost)
-	if err := f.Audit().Close(t.Context(), in(ended(lost), func(r *audit.Record) { r.Status = audit.Lost })); err != nil {
+	if _, err := f.Audit().Close(t.Context(), in(ended(lost), func(r *audit.Record) { r.Status = audit.Lost })); err != nil {
 		t.Fatal(err)
 	}
 	want[lost.ExecID] = retention.Unsettled

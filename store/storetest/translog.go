@@ -91,7 +91,7 @@ func logOfEvents(t *testing.T, f Fixture) {
 		for range 150 { // more than a tile and than a step
 			r := record()
 			mustOpen(t, s, r)
-			if err := s.Close(t.Context(), ended(r)); err != nil {
+			if _, err := s.Close(t.Context(), ended(r)); err != nil {
 				t.Fatal(err)
 			}
 			ids = append(ids, r.ExecID)
@@ -188,7 +188,7 @@ func logCover(t *testing.T, f Fixture) {
 	logAll(t, q)
 	cover(0, 400)
 	r := mustGet(t, s, ids[3])
-	if err := s.Close(t.Context(), ended(r)); err != nil {
+	if _, err := s.Close(t.Context(), ended(r)); err != nil {
 		t.Fatal(err)
 	}
 	cover(0, 400, ids[3])
@@ -217,7 +217,7 @@ func logAttest(t *testing.T, f Fixture) {
 	l.Key = func() (translog.Key, error) { return translog.ReadKey(file, origin) }
 	r := record()
 	mustOpen(t, s, r)
-	if err := s.Close(t.Context(), ended(r)); err != nil {
+	if _, err := s.Close(t.Context(), ended(r)); err != nil {
 		t.Fatal(err)
 	}
 	r = mustGet(t, s, r.ExecID)
@@ -279,7 +279,7 @@ func logLargeLists(t *testing.T, f Fixture) {
 	if _, err := s.LoseOpen(t.Context(), r.NodeID, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Close(t.Context(), ended(r)); err != nil {
+	if _, err := s.Close(t.Context(), ended(r)); err != nil {
 		t.Fatal(err)
 	}
 	logAll(t, q)
@@ -356,7 +356,7 @@ func logRace(t *testing.T, f Fixture) {
 				if _, err := f.Audit().Open(ctx, r); err != nil {
 					t.Error(err)
 				}
-				if err := f.Audit().Close(ctx, ended(r)); err != nil {
+				if _, err := f.Audit().Close(ctx, ended(r)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -578,7 +578,7 @@ func logCrashes(t *testing.T, f Fixture) {
 		r := record()
 		mustOpen(t, f.Audit(), r)
 		if i%3 == 0 {
-			if err := f.Audit().Close(t.Context(), ended(r)); err != nil {
+			if _, err := f.Audit().Close(t.Context(), ended(r)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -31,7 +31,7 @@ func newEvidence(t *testing.T, f Fixture) evidence {
 
 	plain := record()
 	mustOpen(t, s, plain)
-	if err := s.Close(t.Context(), ended(plain)); err != nil {
+	if _, err := s.Close(t.Context(), ended(plain)); err != nil {
 		t.Fatal(err)
 	}
 	queued := in(record(), func(r *audit.Record) { r.Status, r.StartedAt = audit.Queued, time.Time{} })
@@ -50,7 +50,7 @@ func newEvidence(t *testing.T, f Fixture) evidence {
 		t.Fatal(err)
 	}
 	for _, r := range []audit.Record{queued, large} { // the second is corrected
-		if err := s.Close(t.Context(), ended(r)); err != nil {
+		if _, err := s.Close(t.Context(), ended(r)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,7 +106,7 @@ func verifyHonest(t *testing.T, f Fixture) {
 		r := record()
 		mustOpen(t, f.Audit(), r)
 		if i%2 == 0 {
-			if err := f.Audit().Close(t.Context(), ended(r)); err != nil {
+			if _, err := f.Audit().Close(t.Context(), ended(r)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -117,7 +117,7 @@ func verifyHonest(t *testing.T, f Fixture) {
 	if lines, sum, _ := e.verify(t, verify.Options{}); len(lines) > 0 || sum.Execs != 304 || sum.Pending != 750 {
 		t.Errorf("all, before they are in the log: %q, %+v", lines, sum)
 	}
-	if err := f.Audit().Close(t.Context(), ended(mustGet(t, f.Audit(), e.open))); err != nil {
+	if _, err := f.Audit().Close(t.Context(), ended(mustGet(t, f.Audit(), e.open))); err != nil {
 		t.Fatal(err)
 	}
 	logAll(t, sequencer(t, f.TransparencyLog(), "n1", e.keyFile))
@@ -230,7 +230,7 @@ func attacks() []attack {
 		{
 			name: "the row of an open exec, before its end is written from it", statements: []string{"UPDATE sandbox_execs SET cmd = 'evil' WHERE exec_id = 'OPEN'"},
 			run: func(t *testing.T, e evidence, _ *verify.Kept) verify.Options {
-				if err := e.Audit().Close(t.Context(), ended(mustGet(t, e.Audit(), e.open))); err != nil {
+				if _, err := e.Audit().Close(t.Context(), ended(mustGet(t, e.Audit(), e.open))); err != nil {
 					t.Fatal(err)
 				}
 				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
@@ -247,7 +247,7 @@ func attacks() []attack {
 					t.Fatal(err)
 				}
 				backend("remote")
-				if err := e.Audit().Close(t.Context(), ended(mustGet(t, e.Audit(), e.open))); err != nil {
+				if _, err := e.Audit().Close(t.Context(), ended(mustGet(t, e.Audit(), e.open))); err != nil {
 					t.Fatal(err)
 				}
 				backend("docker")

@@ -92,7 +92,7 @@ func verifyArtifacts(t *testing.T, f Fixture) {
 		r := record()
 		mustOpen(t, e.Audit(), r)
 		r.ManifestDigest = left.leave(t, r.ExecID)
-		if err := e.Audit().Close(t.Context(), in(ended(r), func(c *audit.Record) { c.ManifestDigest = r.ManifestDigest })); err != nil {
+		if _, err := e.Audit().Close(t.Context(), in(ended(r), func(c *audit.Record) { c.ManifestDigest = r.ManifestDigest })); err != nil {
 			t.Fatal(err)
 		}
 		execs = append(execs, r)

@@ -19,9 +19,9 @@ type refusing struct {
 	down bool
 }
 
-func (s *refusing) Close(ctx context.Context, r audit.Record) error {
+func (s *refusing) Close(ctx context.Context, r audit.Record) (audit.Status, error) {
 	if s.down {
-		return fault.New(fault.DatabaseUnavailable, "down")
+		return "", fault.New(fault.DatabaseUnavailable, "down")
 	}
 	return s.Store.Close(ctx, r)
 }
@@ -43,7 +43,7 @@ func verifyLives(t *testing.T, f Fixture) {
 			t.Fatal(err)
 		}
 	}
-	if inSpool, err := node.Close(t.Context(), ended(spooled)); err != nil || !inSpool {
+	if inSpool, err := node.Close(t.Context(), new(ended(spooled))); err != nil || !inSpool {
 		t.Fatal(inSpool, err)
 	}
 	logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile)) // between the openings and the ends
@@ -51,7 +51,7 @@ func verifyLives(t *testing.T, f Fixture) {
 	if ids, err := node.Recover(t.Context()); err != nil || !slices.Equal(ids, []string{lost.ExecID, late.ExecID}) {
 		t.Fatal(ids, err)
 	}
-	if _, err := node.Close(t.Context(), ended(late)); err != nil {
+	if _, err := node.Close(t.Context(), new(ended(late))); err != nil {
 		t.Fatal(err)
 	}
 	mustEnqueue(t, f, waiting("tok", audit.Normal))
@@ -59,14 +59,14 @@ func verifyLives(t *testing.T, f Fixture) {
 	if ok, err := e.Audit().Start(t.Context(), ran); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	if err := e.Audit().Close(t.Context(), ended(ran)); err != nil {
+	if _, err := e.Audit().Close(t.Context(), ended(ran)); err != nil {
 		t.Fatal(err)
 	}
 	removed, emptied := record(), record()
 	for _, r := range []*audit.Record{&removed, &emptied} {
 		mustOpen(t, e.Audit(), *r)
 		digest := left.leave(t, r.ExecID)
-		if err := e.Audit().Close(t.Context(), in(ended(*r), func(c *audit.Record) { c.ManifestDigest = digest })); err != nil {
+		if _, err := e.Audit().Close(t.Context(), in(ended(*r), func(c *audit.Record) { c.ManifestDigest = digest })); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -41,7 +41,7 @@ func mustDueOf(t *testing.T, f Fixture, token, host string) webhooks.Delivery {
 	r := record()
 	d := mustRegisterOf(t, f, token, r.ExecID, host)
 	mustOpen(t, f.Audit(), r)
-	if err := f.Audit().Close(t.Context(), ended(r)); err != nil {
+	if _, err := f.Audit().Close(t.Context(), ended(r)); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -100,7 +100,7 @@ func webhookDue(t *testing.T, f Fixture) {
 	}
 
 	closed := opened(record())
-	if err := s.Close(t.Context(), ended(closed)); err != nil {
+	if _, err := s.Close(t.Context(), ended(closed)); err != nil {
 		t.Fatal(err)
 	}
 	wantState(t, f, "closed", closed.ExecID, webhooks.Due)
@@ -110,13 +110,13 @@ func webhookDue(t *testing.T, f Fixture) {
 		t.Fatal(ok, err)
 	}
 	wantState(t, f, "started", waited.ExecID, webhooks.Open)
-	if err := s.Close(t.Context(), ended(waited)); err != nil {
+	if _, err := s.Close(t.Context(), ended(waited)); err != nil {
 		t.Fatal(err)
 	}
 	wantState(t, f, "closed after the queue", waited.ExecID, webhooks.Due)
 
 	never := opened(queued())
-	if err := s.Close(t.Context(), canceled(never)); err != nil {
+	if _, err := s.Close(t.Context(), canceled(never)); err != nil {
 		t.Fatal(err)
 	}
 	wantState(t, f, "canceled in the queue", never.ExecID, webhooks.Due)
@@ -125,7 +125,7 @@ func webhookDue(t *testing.T, f Fixture) {
 	mustRegister(t, f, async.ExecID, "a.example")
 	mustEnqueue(t, f, async)
 	wantState(t, f, "enqueued", async.ExecID, webhooks.Open)
-	if err := s.Close(t.Context(), canceled(async)); err != nil {
+	if _, err := s.Close(t.Context(), canceled(async)); err != nil {
 		t.Fatal(err)
 	}
 	wantState(t, f, "an asynchronous one, canceled", async.ExecID, webhooks.Due)
@@ -155,7 +155,7 @@ func webhookDue(t *testing.T, f Fixture) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Close(t.Context(), ended(lost)); err != nil {
+	if _, err := s.Close(t.Context(), ended(lost)); err != nil {
 		t.Fatal(err)
 	}
 	wantState(t, f, "corrected", lost.ExecID, webhooks.Delivered)

@@ -53,7 +53,7 @@ func measureWriting(b *testing.B, s audit.Store, atOnce int, pause time.Duration
 					return
 				}
 				opened := time.Now()
-				if err := s.Close(b.Context(), end); err != nil {
+				if _, err := s.Close(b.Context(), end); err != nil {
 					b.Errorf("close: %v", err)
 					return
 				}
