@@ -3,6 +3,7 @@ package console_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,11 +21,14 @@ import (
 
 const remedy = "; run make setup"
 
-// TestMain ends the browser that the tests share.
+// TestMain ends the browser and the validator that the tests share.
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if browser.end != nil {
 		browser.end()
+	}
+	if validator.end != nil {
+		validator.end()
 	}
 	os.Exit(code)
 }
@@ -239,24 +243,48 @@ type document struct {
 	HTML string `json:"html"`
 }
 
+// validator is one process with html-validate for all tests of the package, because loading it takes most of the time. It answers each
+// list of documents with the list of their problems.
+var validator struct {
+	sync.Mutex
+	once sync.Once
+	in   *json.Encoder
+	out  *json.Decoder
+	end  func()
+	err  error
+}
+
+func startValidator() error {
+	dir, err := modules()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("node", "testdata/browser/validate.cjs", dir)
+	cmd.Stderr = os.Stderr
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr, cmd.Start()); err != nil {
+		return err
+	}
+	validator.in, validator.out = json.NewEncoder(in), json.NewDecoder(out)
+	validator.end = func() { _, _ = in.Close(), cmd.Wait() }
+	return nil
+}
+
 // valid fails for each error of html-validate in the documents.
 func valid(t *testing.T, documents []document) {
 	t.Helper()
-	dir, err := modules()
-	if err != nil {
-		t.Fatal(err)
+	validator.once.Do(func() { validator.err = startValidator() })
+	if validator.err != nil {
+		t.Fatal(validator.err)
 	}
-	in, err := json.Marshal(documents)
-	if err != nil {
-		t.Fatal(err)
+	validator.Lock()
+	defer validator.Unlock()
+	var problems []string
+	if err := errors.Join(validator.in.Encode(documents), validator.out.Decode(&problems)); err != nil {
+		t.Fatalf("html-validate: %v", err)
 	}
-	cmd := exec.CommandContext(t.Context(), "node", "testdata/browser/validate.cjs", dir)
-	cmd.Stdin = strings.NewReader(string(in))
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	for line := range strings.Lines(string(out)) {
-		t.Error(strings.TrimSpace(line))
+	for _, problem := range problems {
+		t.Error(problem)
 	}
 }

@@ -180,10 +180,10 @@ func get(t *testing.T, url string) string {
 // TestPagesAreAccessible checks each page with axe-core by WCAG 2.2 AA, in light and dark. From 400 pixels to 4K, only tables scroll sideways; at 400 pixels the
 // large ones are cards, which do not.
 func TestPagesAreAccessible(t *testing.T) {
+	t.Parallel()
 	b := open(t, fullApp().serve(t))
 	for _, page := range pagesUnderTest {
 		b.visit(page.path)
-		b.accessible(page.name)
 		for _, width := range []int64{400, 3840} {
 			b.do(chromedp.EmulateViewport(width, 900))
 			if beyond := eval[int](b, `document.documentElement.scrollWidth - innerWidth`); beyond > 0 {
@@ -193,12 +193,24 @@ func TestPagesAreAccessible(t *testing.T) {
 				b.t.Errorf("%s: a table of cards is %d pixels wider than its frame", page.name, hidden)
 			}
 		}
-		b.do(chromedp.EmulateViewport(1280, 900))
+		b.do(chromedp.EmulateViewport(1280, 900), chromedp.Evaluate[chromedp.Void](withoutLikeRows))
+		b.accessible(page.name)
 	}
 }
 
+// withoutLikeRows leaves two of the table rows that have the same elements with the same classes: most of axe's time is per element.
+const withoutLikeRows = `{
+	const found = {};
+	for (const row of document.querySelectorAll("tbody tr")) {
+		const like = [row, ...row.querySelectorAll("*")].map(e => e.tagName + "." + e.getAttribute("class")).join();
+		found[like] = (found[like] ?? 0) + 1;
+		if (found[like] > 2) row.remove();
+	}
+}`
+
 // TestPagesAreValidHTML checks each page with html-validate.
 func TestPagesAreValidHTML(t *testing.T) {
+	t.Parallel()
 	url := fullApp().serve(t)
 	var documents []document
 	for _, page := range pagesUnderTest {

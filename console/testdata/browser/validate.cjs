@@ -1,6 +1,7 @@
-// Reads [{name, html}] from standard input and prints what is wrong with each page, one line a problem. The argument is the folder of the packages.
+// Reads lines of [{name, html}] from standard input and answers each with a line of [problem]. The argument is the folder of the packages.
 "use strict";
 const { createRequire } = require("node:module");
+const { createInterface } = require("node:readline");
 const { HtmlValidate, StaticConfigLoader } = createRequire(process.argv[2] + "/")("html-validate");
 
 const validator = new HtmlValidate(
@@ -19,16 +20,18 @@ const validator = new HtmlValidate(
     },
   }),
 );
-let text = "";
-process.stdin.on("data", (d) => (text += d));
-process.stdin.on("end", async () => {
-  for (const page of JSON.parse(text)) {
-    const report = await validator.validateString(page.html, page.name);
-    for (const result of report.results) {
-      for (const m of result.messages) {
-        const line = page.html.split("\n")[m.line - 1] || "";
-        console.log(`${page.name}: ${m.ruleId}: ${m.message}: ${line.slice(Math.max(0, m.column - 30), m.column + 90)}`);
+(async () => {
+  for await (const documents of createInterface({ input: process.stdin })) {
+    const problems = [];
+    for (const page of JSON.parse(documents)) {
+      const report = await validator.validateString(page.html, page.name);
+      for (const result of report.results) {
+        for (const m of result.messages) {
+          const line = page.html.split("\n")[m.line - 1] || "";
+          problems.push(`${page.name}: ${m.ruleId}: ${m.message}: ${line.slice(Math.max(0, m.column - 30), m.column + 90).trim()}`);
+        }
       }
     }
+    console.log(JSON.stringify(problems));
   }
-});
+})();
