@@ -103,6 +103,7 @@ type options struct {
 	largeBytes  int64         // of the file that sandboxes streams, and transfers sends and fetches
 	rows, tasks int           // in the databases of lists and console; lists timed for each
 	addresses   int           // console: of one kind of page, for each role
+	painted     int           // console: how many pages are opened in Chromium
 	filled      []string      // console: state directories that `bench fill` made, with ",URL" for PostgreSQL; empty: it fills databases itself
 	viewers     int           // who look at live pages
 	turnExecs   int           // in a turn of viewers
@@ -113,7 +114,7 @@ func defaults() options {
 	return options{
 		timeLimit: 15 * time.Minute, pairs: 100, pace: 500 * time.Millisecond, rounds: 6, roundExecs: 24, outputBytes: 1 << 30,
 		closedAt: []int{4, 16}, closedExecs: 200, burst: 16, slots: 64, skills: 1000, files: 1000, packages: 500, largeBytes: 400 << 20,
-		rows: 1_000_000, tasks: 200, addresses: 3, viewers: 200, turnExecs: 20,
+		rows: 1_000_000, tasks: 200, addresses: 3, painted: 100, viewers: 200, turnExecs: 20,
 	}
 }
 

@@ -37,7 +37,7 @@ var build = sync.OnceValue(func() error {
 		return err
 	}
 	programs = dir
-	cmd := exec.Command("go", "build", "-trimpath", "-o", dir+"/", "secbox/cmd/core-api", "secbox/cmd/secbox")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir+"/", "secbox/cmd/core-api", "secbox/cmd/secbox")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -64,7 +64,7 @@ func small(t *testing.T, only ...string) *bench {
 	b.settings = []string{poolReady + "1"} // each container costs time
 	b.pairs, b.rounds, b.roundExecs, b.outputBytes, b.rows, b.tasks = 1, 1, 2, 4<<20, 2000, 5
 	b.pace, b.closedAt, b.closedExecs, b.burst, b.slots, b.skills = 100*time.Millisecond, []int{2}, 2, 2, 2, 5
-	b.files, b.packages, b.largeBytes, b.addresses, b.viewers, b.turnExecs = 12, 5, 5<<20, 1, 3, 2
+	b.files, b.packages, b.largeBytes, b.addresses, b.painted, b.viewers, b.turnExecs = 12, 5, 5<<20, 1, 3, 3, 2
 	t.Cleanup(func() { nothingLeft(t, dir) })
 	return b
 }
