@@ -104,9 +104,10 @@ vet:
 test: setup vet ## Run every test, on a real Docker engine and a real PostgreSQL
 	@failed=; for part in packages e2e; do $(MAKE) --no-print-directory test-$$part || failed=1; done; [ -z "$$failed" ]
 
-# tac: the packages that are among the last then, such as api, keep all cores busy by themselves.
+# The packages with the slowest tests begin, so that none of them runs alone at the end.
+SLOWEST := console engine api cmd/bench images scripts
 test-packages:
-	@$(RACE); failed=; all=$$(go list ./... | grep -vx secbox/e2e | tac); \
+	@$(RACE); failed=; all=$$({ printf 'secbox/%s\n' $(SLOWEST); go list ./...; } | grep -vx secbox/e2e | awk '!seen[$$0]++'); \
 	raced=$$(grep -vxE 'secbox/($(WITHOUT_RACE))' <<<"$$all" | awk -v turn='$(RACE_TURN)' 'turn == "" || NR % 3 == turn'); \
 	set -x; $(GO_TEST) $$race -p $(TEST_P) $(TEST_FLAGS) $$raced || failed=1; \
 	[ "$(SECBOX_SOAK)" = 1 ] || { export $(NO_CGO); race=; }; \
