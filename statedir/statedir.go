@@ -1,6 +1,6 @@
 // Package statedir opens the private directory of a node: the embedded database, captured output, the spool of records and the node's id.
 //
-// Containers must never see the directory, so its mode is 0700. One process locks it until it closes it or ends: two core-apis on one
+// Containers must never see the directory, nor other users: its mode is 0700. One process locks it until it closes it or ends: two core-apis on one
 // state dir would end each other's execs. The package knows the lock and the id, and nothing of the other files.
 package statedir
 
@@ -35,7 +35,7 @@ func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot create state_dir %s: %s; choose another with --state-dir", path, fault.Reason(err))
 	}
-	if err := os.Chmod(path, 0o700); err != nil {
+	if err := makePrivate(path); err != nil {
 		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot make state_dir %s private: %s; it must belong to the user that runs core-api", path, fault.Reason(err))
 	}
 	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
