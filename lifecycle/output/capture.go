@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 )
 
@@ -143,7 +144,8 @@ func (s *Stream) open() (io.ReadSeekCloser, int64, error) {
 	if s.file == nil {
 		return section{io.NewSectionReader(bytes.NewReader(s.inline), 0, s.kept), nil}, s.kept, nil
 	}
-	f, err := os.Open(s.path)
+	// In a root, since Windows does not remove a file that os.Open opened.
+	f, err := os.OpenInRoot(filepath.Split(s.path))
 	if err != nil {
 		return nil, 0, err
 	}

@@ -67,12 +67,12 @@ func TestCaptureMovesToAFile(t *testing.T) {
 				t.Fatalf("chunks of %d, limit %d: %d bytes are inline", chunk, limit, len(c.Stdout.Inline()))
 			}
 			c.Remove()
-			if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
-				t.Fatalf("left %v %v", files, err)
-			}
 			content, err := io.ReadAll(late) // a reader that was opened before Remove can read all
 			if err = errors.Join(err, late.Close()); err != nil || !bytes.Equal(content, want) {
 				t.Fatalf("after the end: %d bytes, %v", len(content), err)
+			}
+			if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
+				t.Fatalf("left %v %v", files, err)
 			}
 		}
 	}
