@@ -145,7 +145,10 @@ func tree2map(t testing.TB, dir string) map[string]string {
 		case err != nil:
 			return err
 		case d.IsDir():
-			got[rel+"/"] = fi.Mode().Perm().String()
+			if fi.Mode().Perm() != folder {
+				t.Errorf("%s has the mode %v", rel, fi.Mode())
+			}
+			got[rel+"/"] = "-rwxr-xr-x"
 			return nil
 		case !d.Type().IsRegular():
 			t.Errorf("%s is no regular file", rel)
@@ -153,9 +156,9 @@ func tree2map(t testing.TB, dir string) map[string]string {
 		}
 		b, err := os.ReadFile(path)
 		switch fi.Mode().Perm() {
-		case 0o755:
-			rel += "*"
-		case 0o644:
+		case executable:
+			rel += star
+		case plain:
 		default:
 			t.Errorf("%s has the mode %v", rel, fi.Mode())
 		}

@@ -12,14 +12,14 @@ import (
 
 // weather is what testdata/made/README.md says of the folder with Chinese names.
 var weather = map[string]string{
-	"SKILL.md": "---\nname: 天气查询技能\ndescription: 提供全球实时天气查询服务\n---\n# 天气\n",
-	"乗法表.txt":  "1\n",
-	"模/":       "-rwxr-xr-x",
-	"模/说明.txt": "2\n",
-	"模/a.py*":  "#!/usr/bin/env python3\n",
+	"SKILL.md":      "---\nname: 天气查询技能\ndescription: 提供全球实时天气查询服务\n---\n# 天气\n",
+	"乗法表.txt":       "1\n",
+	"模/":            "-rwxr-xr-x",
+	"模/说明.txt":      "2\n",
+	"模/a.py" + star: "#!/usr/bin/env python3\n",
 }
 
-var hello = map[string]string{"SKILL.md": "# Demo\n", "run.sh*": "echo hi\n", "hard.sh*": "echo hi\n"}
+var hello = map[string]string{"SKILL.md": "# Demo\n", "run.sh" + star: "echo hi\n", "hard.sh" + star: "echo hi\n"}
 
 func read(t testing.TB, file string) []byte {
 	t.Helper()

@@ -78,7 +78,7 @@ func TestNamesAsTheyAreRead(t *testing.T) {
 			if strings.Count(c.want, "/") > 10 { // its folders are not spelled out
 				maps.DeleteFunc(tree, func(name, _ string) bool { return strings.HasSuffix(name, "/") })
 			}
-			if got := paths(tree); got != c.want {
+			if got := paths(tree); got != strings.ReplaceAll(c.want, "*", star) {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 		})

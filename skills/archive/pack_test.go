@@ -69,7 +69,7 @@ func TestPackAndUnpack(t *testing.T) {
 			mode := rapid.SampledFrom([]fs.FileMode{0o644, 0o600, 0o755, 0o711, 0o4755}).Draw(rt, "mode")
 			from[p] = &fstest.MapFile{Data: data, Mode: mode, ModTime: time.Unix(rapid.Int64Range(0, 1<<32).Draw(rt, "mtime"), 0)}
 			if mode&0o111 != 0 {
-				p += "*"
+				p += star
 			}
 			want[p] = string(data)
 		}
