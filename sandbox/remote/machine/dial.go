@@ -3,7 +3,6 @@ package machine
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,13 +92,11 @@ func newClient(wrap func(net.Conn) net.Conn, transport *http.Transport) *http.Cl
 
 // endOnDialError is the end after an attempt without an answer.
 func (m *Machine) endOnDialError(err error, again bool) linkEnd {
-	var unknown x509.UnknownAuthorityError
-	var host x509.HostnameError
-	var invalid x509.CertificateInvalidError
+	var untrusted *tls.CertificateVerificationError // whatever the system's own verifier says, as on Windows
 	var record tls.RecordHeaderError
 	at := m.server
 	switch {
-	case errors.As(err, &unknown), errors.As(err, &host), errors.As(err, &invalid):
+	case errors.As(err, &untrusted):
 		err = fault.Wrap(fault.RunnerOffline, err, "the certificate of %s is not trusted here (%s); have it signed by an authority that this machine trusts, or %s",
 			at, wire.Cleaned(rootCause(err).Error()), trustAdvice()) // the certificate is untrusted text
 		return linkEnd{err: plainError{err}, final: !again}
