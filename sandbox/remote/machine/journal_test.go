@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -125,7 +126,7 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestOutputIsKept: output is in memory up to the bound, then in unlinked files.
+// TestOutputIsKept: output is in memory up to the bound, then in files that are unlinked, on Windows when the output is dropped.
 func TestOutputIsKept(t *testing.T) {
 	t.Parallel()
 	k := &outputStore{log: slog.New(slog.DiscardHandler)}
@@ -144,8 +145,14 @@ func TestOutputIsKept(t *testing.T) {
 	if k.memory > memoryForOutput || k.disk == 0 {
 		t.Errorf("%d bytes in memory, %d on the disk", k.memory, k.disk)
 	}
-	if left, err := os.ReadDir(k.dir); err != nil || len(left) != 0 {
-		t.Errorf("%d files, %v", len(left), err)
+	files := func() {
+		t.Helper()
+		if left, err := os.ReadDir(k.dir); err != nil || len(left) != 0 {
+			t.Errorf("%d files, %v", len(left), err)
+		}
+	}
+	if runtime.GOOS != "windows" {
+		files()
 	}
 	for i, o := range all {
 		total, kept, lost := o.sizes()
@@ -165,6 +172,7 @@ func TestOutputIsKept(t *testing.T) {
 			t.Error("something is kept after all")
 		}
 	}
+	files()
 	dir := k.dir
 	k.close()
 	if _, err := os.Stat(dir); !os.IsNotExist(err) || k.memory != 0 || k.disk != 0 {
@@ -175,11 +183,7 @@ func TestOutputIsKept(t *testing.T) {
 // TestOutputOnFullDisk: output that cannot be kept is counted, and the command does not notice.
 func TestOutputOnFullDisk(t *testing.T) {
 	t.Parallel()
-	file := t.TempDir() + "/file"
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	k := &outputStore{log: slog.New(slog.DiscardHandler), dir: file}
+	k := &outputStore{log: slog.New(slog.DiscardHandler), dir: "no\x00directory"}
 	o := &output{store: k, limit: 4 * memoryPerStream, grown: func(int) {}}
 	small := []byte("small")
 	_, _ = o.Write(small)
