@@ -44,8 +44,11 @@ func OpenDir(parent *os.Root, name string) (*os.Root, fs.FileInfo, error) {
 }
 
 // ifSwapped converts the errors that opening a directory has only if something else took its place after the Lstat: a file, or a link,
-// whose refusal by os.Root is no error of the system.
+// whose refusal by os.Root is no error of the system. On Windows a file gives the same error as a missing directory, and counts as one.
 func ifSwapped(name string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	system, is := errors.AsType[syscall.Errno](err)
 	if !is || system == syscall.ENOTDIR || system == syscall.ELOOP {
 		return fmt.Errorf("%q %w", name, ErrSwapped)
