@@ -18,9 +18,28 @@ func OnDisk(fi fs.FileInfo) (bytes int64, id FileID, linked bool) { return fi.Si
 // BelongsTo is true: files are not given to other users here.
 func BelongsTo(fs.FileInfo, int) bool { return true }
 
-// RenameInto renames by path: Windows offers nothing else, and no container writes to these directories as itself.
+// RenameInto renames by path, in a directory above both: Windows offers nothing else, and no container writes to these directories as itself.
+// Unlike os.Rename, Root.Rename also replaces a file that is open.
 func RenameInto(from *os.Root, old string, to *os.Root, name string) error {
-	return os.Rename(filepath.Join(from.Name(), old), filepath.Join(to.Name(), name))
+	above := from.Name()
+	down, err := filepath.Rel(above, to.Name())
+	for err == nil && !filepath.IsLocal(down) {
+		above = filepath.Dir(above)
+		down, err = filepath.Rel(above, to.Name())
+	}
+	if err != nil {
+		return err
+	}
+	below, err := filepath.Rel(above, from.Name())
+	if err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(above)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return root.Rename(filepath.Join(below, old), filepath.Join(down, name))
 }
 
 // changedNS is not known on Windows; size and modification time must do.

@@ -185,7 +185,7 @@ func (l *Library) writeLines(t *tree.Tree, path string, content []byte, r LineRa
 				return err
 			}
 		}
-		return nil
+		return old.Close() // Windows may not replace an open file
 	})
 	*d = Digests{Before: hex.EncodeToString(before.Sum(nil)), After: hex.EncodeToString(after.Sum(nil))}
 	return err

@@ -114,7 +114,7 @@ func (f *fixture) another() *library.Library {
 
 func openSpace(t testing.TB, root string) *workspace.Workspace {
 	t.Helper()
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: root})
 	must(t, err)
 	owner := -1
 	if os.Geteuid() == 0 {

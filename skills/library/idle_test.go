@@ -64,7 +64,7 @@ func setUpIdle(t testing.TB) *idleFixture {
 // another returns a library of another node.
 func (f *idleFixture) another() *library.Library {
 	f.t.Helper()
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: f.root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: f.root})
 	must(f.t, err)
 	owner := -1
 	if os.Geteuid() == 0 {

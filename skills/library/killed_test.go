@@ -47,7 +47,7 @@ func victim(base string) {
 	ctx := context.Background()
 	db, err := store.Open(ctx, "", base)
 	check(err)
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: filepath.Join(base, "ws")})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: filepath.Join(base, "ws")})
 	check(err)
 	w, err := workspace.Open(workspace.Options{Adapter: adapter, UID: -1, GID: -1})
 	check(err)

@@ -33,7 +33,7 @@ func openedIn(ctx context.Context, base string) (*library.Library, error) {
 	if err != nil {
 		return nil, err
 	}
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: filepath.Join(base, "ws")})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: filepath.Join(base, "ws")})
 	if err != nil {
 		return nil, err
 	}

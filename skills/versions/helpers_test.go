@@ -33,7 +33,7 @@ type node struct {
 
 func open(t testing.TB, root string) node {
 	t.Helper()
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: root})
 	must(t, err)
 	w, err := workspace.Open(workspace.Options{Adapter: adapter, UID: owner(), GID: owner()})
 	must(t, err)
