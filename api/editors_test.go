@@ -19,7 +19,7 @@ func TestToolsWaitForOtherEditors(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	present := data[api.V1Written](t, f.put("present", "old", nil)).Sha256
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: f.root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: f.root})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func (f *liveFixture) execs(t *testing.T, slots int, cfg *api.Config) {
 	if os.Geteuid() == 0 {
 		owner = 1000
 	}
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: f.execRoot})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: f.execRoot})
 	must(t, err)
 	files, err := workspace.Open(workspace.Options{Adapter: adapter, UID: owner, GID: owner})
 	must(t, err)

@@ -107,7 +107,7 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 		t.Fatal(err)
 	}
 	f.uploads, f.root = filepath.Join(t.TempDir(), "uploads"), t.TempDir()
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: f.root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: f.root})
 	if err != nil {
 		t.Fatal(err)
 	}

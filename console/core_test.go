@@ -76,7 +76,7 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	if os.Geteuid() == 0 {
 		owner = 1000
 	}
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: filepath.Join(dir, "workspace")})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: filepath.Join(dir, "workspace")})
 	must(t, err)
 	files, err := workspace.Open(workspace.Options{Adapter: adapter, UID: owner, GID: owner})
 	must(t, err)

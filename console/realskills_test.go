@@ -35,7 +35,7 @@ func TestSkillsOverRealFiles(t *testing.T) {
 	db, err := sqlite.Open(t.Context(), sqlitetest.Migrated(t, filepath.Join(dir, "core.db")))
 	must(t, err)
 	t.Cleanup(func() { must(t, db.Close()) })
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: filepath.Join(dir, "workspace")})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: filepath.Join(dir, "workspace")})
 	must(t, err)
 	owner := -1
 	if os.Geteuid() == 0 {

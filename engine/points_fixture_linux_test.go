@@ -55,7 +55,7 @@ func newAnyPooled(t *testing.T) *anyPooled {
 	must(t, os.Symlink(script, filepath.Join(p.gate, "docker")))
 	cli, err := dockercli.Find(filepath.Join(p.gate, "docker"), os.Environ())
 	must(t, err)
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: p.root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: p.root})
 	must(t, err)
 	p.ws, err = workspace.Open(workspace.Options{Adapter: adapter, UID: 1000, GID: 1000})
 	must(t, err)

@@ -70,7 +70,7 @@ func alive(context.Context) error { return nil }
 // realConfig is a node that is well: the real engine, real directories.
 func realConfig(t *testing.T) (Config, *workspace.Workspace) {
 	t.Helper()
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: t.TempDir()})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

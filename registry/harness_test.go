@@ -107,7 +107,7 @@ func start(t *testing.T) *fixture {
 func startOver(t *testing.T, users string, over sandbox.Backend) *fixture {
 	base := t.TempDir()
 	f := &fixture{t: t, root: filepath.Join(base, "ws"), users: users, now: time.Now(), s: &flaky{Backend: over}}
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: f.root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: f.root})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func (f *fixture) start() {
 	if os.Geteuid() == 0 {
 		owner = 1000
 	}
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: filepath.Join(f.dir, "workspace")})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: filepath.Join(f.dir, "workspace")})
 	f.must(err)
 	files, err := workspace.Open(workspace.Options{Adapter: adapter, UID: owner, GID: owner})
 	f.must(err)

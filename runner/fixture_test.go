@@ -63,7 +63,7 @@ func setUp(t *testing.T, change ...func(*fixture)) *fixture {
 	if os.Geteuid() == 0 {
 		owner = 1000
 	}
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: filepath.Join(f.dir, "workspace")})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: filepath.Join(f.dir, "workspace")})
 	must(t, err)
 	f.workspace, err = workspace.Open(workspace.Options{Adapter: adapter, UID: owner, GID: owner})
 	must(t, err)

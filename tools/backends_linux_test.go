@@ -76,7 +76,7 @@ func inDocker(t testing.TB) place {
 		t.Fatalf("%v; run `make setup`", err)
 	}
 	root := t.TempDir()
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: root})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ type fixture struct {
 
 func open(t testing.TB, root string) *workspace.Workspace {
 	t.Helper()
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: root})
 	must(t, err)
 	w, err := workspace.Open(workspace.Options{Adapter: adapter, UID: owner(), GID: owner()})
 	must(t, err)

@@ -68,7 +68,7 @@ func (f *idleFixture) another() *workspace.Workspace {
 }
 
 func openIdleSpace(root string, now func() time.Time, told func(workspace.IdleEvent)) (*workspace.Workspace, error) {
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: root})
 	if err != nil {
 		return nil, err
 	}

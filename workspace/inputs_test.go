@@ -282,7 +282,7 @@ func TestOldStagingFilesAreRemoved(t *testing.T) {
 	}
 
 	// The clock is injected: a day later, for a new process, the other one is old too.
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: f.root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: f.root})
 	must(t, err)
 	later, err := workspace.Open(workspace.Options{Adapter: adapter, UID: -1, Now: func() time.Time { return now.Add(24 * time.Hour) }})
 	must(t, err)

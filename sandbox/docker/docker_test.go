@@ -58,7 +58,7 @@ func openFor(t testing.TB, change func(*docker.Config)) *space {
 		t.Fatal(err)
 	}
 	s.tools = sandbox.ReadOnlyRoot{Path: "/opt/tools", Link: "/workspace/tools", Dir: tools, Mount: tools}
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: s.root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: s.root})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ type files struct {
 func newFiles(t *testing.T) files {
 	t.Helper()
 	root := t.TempDir()
-	adapter, err := pathadapter.New(pathadapter.Config{Mode: pathadapter.Linux, Root: root})
+	adapter, err := pathadapter.New(pathadapter.Config{Root: root})
 	if err != nil {
 		t.Fatal(err)
 	}
