@@ -98,13 +98,15 @@ func TestEscapeStateDirAndWorkspaceAreSeparate(t *testing.T) {
 		{"a link to itself", "loop", "ws", "cannot be reached"},
 		{"a workspace link that leads nowhere", "state", "nowhere", "cannot be reached"},
 	} {
-		err := CheckApart(in(c.state), in(c.workspace))
-		switch {
-		case c.want == "" && err != nil:
-			t.Errorf("%s: %v", c.name, err)
-		case c.want != "" && (!fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), c.want)):
-			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			err := CheckApart(in(c.state), in(c.workspace))
+			switch {
+			case c.want == "" && err != nil:
+				t.Error(err)
+			case c.want != "" && (!fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
 	}
 	if err := CheckApart(in("state"), string(filepath.Separator)); err == nil {
 		t.Error("the whole system as a workspace was accepted")
@@ -141,13 +143,15 @@ func TestEscapeSkillsDirIsSeparate(t *testing.T) {
 		{"in the state dir by a link", "to-state", "state_dir"},
 		{"a link that leads nowhere", "nowhere/skills", "cannot be reached"},
 	} {
-		err := CheckSkillsDir(in(c.skills), in("state"), in("ws"))
-		switch {
-		case c.want == "" && err != nil:
-			t.Errorf("%s: %v", c.name, err)
-		case c.want != "" && (!fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), c.want)):
-			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			err := CheckSkillsDir(in(c.skills), in("state"), in("ws"))
+			switch {
+			case c.want == "" && err != nil:
+				t.Error(err)
+			case c.want != "" && (!fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
 	}
 	var p problems
 	s := Default()
