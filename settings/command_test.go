@@ -18,8 +18,9 @@ func TestCommandReachesTheSameInstallation(t *testing.T) {
 		}
 		return path
 	}
-	plain := write("plain.yaml", "state_dir: /srv/state\n")
-	withURL := write("with url.yaml", "database_url: postgres://u:hunter2@db/secbox\nstate_dir: /srv/state\n")
+	state, blank := abs("/srv/state"), abs("/srv/my state")
+	plain := write("plain.yaml", "state_dir: "+state+"\n")
+	withURL := write("with url.yaml", "database_url: postgres://u:hunter2@db/secbox\nstate_dir: "+state+"\n")
 	const url = "postgres://u:hunter2@db/secbox?password=hunter3"
 	for name, tc := range map[string]struct {
 		file    string
@@ -27,20 +28,20 @@ func TestCommandReachesTheSameInstallation(t *testing.T) {
 		flags   Overrides
 		want    string
 	}{
-		"flag":               {"", nil, Overrides{StateDir: "/srv/state"}, "core-api token list --state-dir /srv/state"},
-		"a blank in it":      {"", nil, Overrides{StateDir: "/srv/my state"}, "core-api token list --state-dir '/srv/my state'"},
-		"variable":           {"", []string{"CORE_API_STATE_DIR=/srv/state"}, Overrides{}, "core-api token list --state-dir /srv/state"},
+		"flag":               {"", nil, Overrides{StateDir: state}, "core-api token list --state-dir " + state},
+		"a blank in it":      {"", nil, Overrides{StateDir: blank}, "core-api token list --state-dir '" + blank + "'"},
+		"variable":           {"", []string{"CORE_API_STATE_DIR=" + state}, Overrides{}, "core-api token list --state-dir " + state},
 		"default":            {"", []string{"XDG_STATE_HOME=/srv", "HOME=/srv"}, Overrides{}, ""},
-		"file":               {plain, nil, Overrides{}, "core-api token list --config " + plain + " --state-dir /srv/state"},
+		"file":               {plain, nil, Overrides{}, "core-api token list --config " + plain + " --state-dir " + state},
 		"URL in the file":    {withURL, nil, Overrides{}, "core-api token list --config '" + withURL + "'"},
-		"URL in a flag":      {"", nil, Overrides{StateDir: "/srv/state", DatabaseURL: url}, "DATABASE_URL=postgres://u:PASSWORD@db/secbox core-api token list"},
-		"URL in a variable":  {"", []string{"CORE_API_STATE_DIR=/srv/state", "DATABASE_URL=" + url}, Overrides{}, "DATABASE_URL=postgres://u:PASSWORD@db/secbox core-api token list"},
+		"URL in a flag":      {"", nil, Overrides{StateDir: state, DatabaseURL: url}, "DATABASE_URL=postgres://u:PASSWORD@db/secbox core-api token list"},
+		"URL in a variable":  {"", []string{"CORE_API_STATE_DIR=" + state, "DATABASE_URL=" + url}, Overrides{}, "DATABASE_URL=postgres://u:PASSWORD@db/secbox core-api token list"},
 		"URL over the file":  {withURL, []string{"DATABASE_URL=postgres://v@db/other"}, Overrides{}, "DATABASE_URL=postgres://v@db/other core-api token list --config '" + withURL + "'"},
 		"file without a URL": {plain, []string{"DATABASE_URL=postgres://v@db/other"}, Overrides{}, "DATABASE_URL=postgres://v@db/other core-api token list --config " + plain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := Load(tc.file, append(tc.environ, "HOME=/home/u"), tc.flags)
+			s, err := Load(tc.file, here(tc.environ...), tc.flags)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,14 @@ import (
 // here is an environment in which nothing is set but where the user lives.
 func here(more ...string) []string {
 	return append([]string{"HOME=/home/ann", "PATH=/usr/bin", "USER=ann", "LOCALAPPDATA=C:\\l", "USERPROFILE=C:\\u"}, more...)
+}
+
+// abs makes an absolute path of Linux one of this system.
+func abs(path string) string {
+	if runtime.GOOS == "windows" {
+		return "C:" + filepath.FromSlash(path)
+	}
+	return path
 }
 
 func write(t *testing.T, text string) string {
@@ -31,7 +40,7 @@ func write(t *testing.T, text string) string {
 // samples are three valid values of every setting, as a variable would have them: for the file, the environment and the flag.
 var samples = map[string][3]string{
 	"addr":         {"127.0.0.1:1", "[::1]:2", "localhost:3"},
-	"state_dir":    {"/srv/a/state", "/srv/b/state", "/srv/c/state"},
+	"state_dir":    {abs("/srv/a/state"), abs("/srv/b/state"), abs("/srv/c/state")},
 	"database_url": {"postgres://u:p@h/a", "postgresql://u@h/b", "postgres:///c?host=/run/postgresql"},
 	"log_level":    {"debug", "warn", "error"},
 	"log_format":   {"json", "json", "json"},
@@ -70,15 +79,15 @@ var samples = map[string][3]string{
 	"sandboxes.runner_grace_seconds": {"1", "2", ""},
 	"sandboxes.heartbeat_seconds":    {"1", "2", ""},
 
-	"audit.hmac_key_file":           {"/etc/secbox/hmac.key", "/srv/hmac.key", ""},
+	"audit.hmac_key_file":           {abs("/etc/secbox/hmac.key"), abs("/srv/hmac.key"), ""},
 	"audit.inputs_max_mb":           {"512", "2048", "-1"},
 	"audit.inputs_max_mb_per_token": {"64", "128", "-1"},
-	"audit.log_key_file":            {"/etc/secbox/log.key", "/srv/log.key", ""},
+	"audit.log_key_file":            {abs("/etc/secbox/log.key"), abs("/srv/log.key"), ""},
 	"audit.witnesses": {
 		"a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a.example",
 		"a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a.example,b.example/w2+6430f1da+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c https://b.example/w2", "",
 	},
-	"audit.anchor_dir":               {"/srv/a/anchor", "/srv/b/anchor", ""},
+	"audit.anchor_dir":               {abs("/srv/a/anchor"), abs("/srv/b/anchor"), ""},
 	"audit.anchor_every":             {"1", "2", ""},
 	"audit.retention_days":           {"365", "1", ""},
 	"audit.artifacts_retention_days": {"30", "1", ""},
@@ -104,17 +113,17 @@ var samples = map[string][3]string{
 	"console.oidc.worker_groups":  {"a", "a,b", ""},
 
 	"sandbox.runtime_mode":         {"linux", "wsl", ""},
-	"sandbox.workspace_root":       {"/srv/d/ws", "/srv/e/ws", "/srv/f/ws"},
+	"sandbox.workspace_root":       {abs("/srv/d/ws"), abs("/srv/e/ws"), abs("/srv/f/ws")},
 	"sandbox.workspace_root_win":   {`D:\a`, `D:\b`, ""},
 	"sandbox.workspace_root_wsl":   {"/mnt/d/a", "/mnt/d/b", ""},
 	"sandbox.workspace_root_host":  {"/host/a", `C:\b`, ""},
 	"sandbox.max_concurrent_execs": {"1", "2", ""},
 	"sandbox.max_queued_execs":     {"0", "1", ""},
 	"sandbox.images":               {"a:1", "b:2,c:3", ""},
-	"sandbox.skills_dir":           {"/srv/a/skills", "/srv/b/skills", "/srv/c/skills"},
+	"sandbox.skills_dir":           {abs("/srv/a/skills"), abs("/srv/b/skills"), abs("/srv/c/skills")},
 	"sandbox.read_only_rootfs":     {"false", "false", ""},
 	"sandbox.seccomp":              {"engine", "engine", ""},
-	"sandbox.docker_path":          {"/usr/bin/docker", "podman", ""},
+	"sandbox.docker_path":          {abs("/usr/bin/docker"), "podman", ""},
 	"sandbox.runtime":              {"crun", "io.containerd.runsc.v1", ""},
 	"sandbox.user":                 {"1001:1001", "65534:0", ""},
 	"sandbox.init_volume":          {"a-volume", "b.volume", ""},
@@ -411,7 +420,7 @@ func TestErrors(t *testing.T) {
 		{name: "no witness", file: "audit: {witnesses: ['http://a.example']}", field: "audit.witnesses[0]", says: []string{"its public key and its address"}},
 		{name: "a witness with a damaged key", file: "audit: {witnesses: ['a.example/w1+f5ceb7c9+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a.example']}", field: "audit.witnesses[0]", says: []string{"damaged"}},
 		{name: "a witness twice", file: "audit: {witnesses: ['a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a', 'a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://b']}", field: "audit.witnesses[1]", says: []string{"name of another one"}},
-		{name: "an anchor in the state dir", file: "{state_dir: /srv/state, audit: {anchor_dir: /srv/state/anchor}}", field: "audit.anchor_dir", says: []string{"another volume"}},
+		{name: "an anchor in the state dir", file: "{state_dir: '" + abs("/srv/state") + "', audit: {anchor_dir: '" + abs("/srv/state/anchor") + "'}}", field: "audit.anchor_dir", says: []string{"another volume"}},
 		{name: "a relative anchor", file: "audit: {anchor_dir: anchor}", field: "audit.anchor_dir", says: []string{"relative"}},
 		{name: "no checkpoint is anchored", file: "audit: {anchor_every: 0}", field: "audit.anchor_every", says: []string{"use 1 to"}},
 		{name: "a key in the wrong place", file: "max_concurrent_execs: 3", field: "max_concurrent_execs", says: []string{"did you mean sandbox.max_concurrent_execs?"}},
@@ -510,8 +519,8 @@ func TestErrors(t *testing.T) {
 		{name: "less growth than artifacts", env: []string{"CORE_API_SANDBOX_DISK_GROWTH_MAX_BYTES=1000000"}, field: "sandbox.disk_growth_max_bytes", says: []string{"1073741824", "policy_ceiling"}},
 		{name: "a relative state dir", file: "state_dir: ~/x", field: "state_dir", says: []string{`"~/x" is relative`}},
 		{name: "a relative workspace", env: []string{"CORE_API_SANDBOX_WORKSPACE_ROOT=ws"}, field: "sandbox.workspace_root", says: []string{"relative"}},
-		{name: "one in the other", env: []string{"CORE_API_STATE_DIR=/srv/x/ws/state", "CORE_API_SANDBOX_WORKSPACE_ROOT=/srv/x/ws"}, field: "sandbox.workspace_root", says: []string{"is under the workspace root", "choose two"}},
-		{name: "the WSL root in the state dir", env: []string{"CORE_API_STATE_DIR=/mnt/d", "CORE_API_SANDBOX_WORKSPACE_ROOT_WSL=/mnt/d/ws"}, field: "sandbox.workspace_root_wsl", says: []string{"is under state_dir"}},
+		{name: "one in the other", env: []string{"CORE_API_STATE_DIR=" + abs("/srv/x/ws/state"), "CORE_API_SANDBOX_WORKSPACE_ROOT=" + abs("/srv/x/ws")}, field: "sandbox.workspace_root", says: []string{"is under the workspace root", "choose two"}},
+		{name: "the WSL root in the state dir", env: []string{"CORE_API_STATE_DIR=" + abs("/mnt/d"), "CORE_API_SANDBOX_WORKSPACE_ROOT_WSL=" + abs("/mnt/d/ws")}, field: "sandbox.workspace_root_wsl", says: []string{"is under state_dir"}},
 		{name: "the policy's own rules", file: "sandbox: {policy: {timeout_ms: 1800001}}", field: "sandbox.policy.timeout_ms", says: []string{"default ceiling of 1800000", "sandbox.policy_ceiling.timeout_ms", "set by line 1"}},
 		{name: "an image list", file: "sandbox: {images: ['--privileged']}", field: "sandbox.images[0]", says: []string{"no image reference", "line 1"}},
 	} {
