@@ -2,23 +2,12 @@ package api_test
 
 import (
 	"html"
-	"maps"
 	"net/http"
-	"os"
-	osexec "os/exec"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/getkin/kin-openapi/openapi3"
-
-	"secbox/admin"
 	"secbox/api"
-	"secbox/audit"
-	"secbox/retention"
-	"secbox/tokens"
 )
 
 // examples are the commands of the page, by the route's id.
@@ -32,100 +21,6 @@ func examples(page string) map[string]string {
 		}
 	}
 	return out
-}
-
-// TestExamplesOfDocsWork runs each command in a shell and expects a declared successful status.
-func TestExamplesOfDocsWork(t *testing.T) {
-	t.Parallel()
-	f, kept := startWithInputs(t, func(c *api.Config) { c.Runners = &dialledIn{} })
-	f.runner.files = map[string]string{"hi.txt": "hi\n"}
-	doc, err := openapi3.NewLoader().LoadFromData(api.Contract())
-	if err != nil {
-		t.Fatal(err)
-	}
-	good, public := map[string][]string{}, map[string]bool{} // by operation
-	for _, item := range doc.Paths.Map() {
-		for _, op := range item.Operations() {
-			public[op.OperationID] = op.Security != nil
-			for status := range op.Responses.Map() {
-				if status[0] == '2' {
-					good[op.OperationID] = append(good[op.OperationID], status)
-				}
-			}
-		}
-	}
-
-	commands := examples(string(f.get("/docs").body))
-	protocols := []string{"mcpSend", "mcpListen", "mcpEnd", "runnerLink", "runnerTransferOffset", "runnerTransferSend", "runnerTransferFetch"}
-	for id := range good {
-		if commands[id] == "" && !slices.Contains(protocols, id) {
-			t.Errorf("%s has no example", id)
-		}
-	}
-
-	dir, downloads := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "weather_skill.zip"), []byte(weather(t)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	// Examples that make things run first, and those that remove them last. No real exec has left a manifest or a policy.
-	first := []string{"uploadSkill", "editSkillFile", "editSandboxFile", "publishToRegistry", "installFromRegistry"}
-	last := []string{"uninstall", "withdrawFromRegistry", "deletePackage", "removeHold", "followExecs"}
-	f.inWork("1001", "agent001", "skills/csv-report/SKILL.md", "# CSV")
-	elsewhere := slices.Concat(first, last, []string{"getManifest", "getMeta", "replayExec", "getComparison"})
-	order := slices.Concat(first, slices.DeleteFunc(slices.Sorted(maps.Keys(commands)), func(id string) bool {
-		return slices.Contains(elsewhere, id)
-	}), last)
-	execID := f.record(func(r *audit.Record) {
-		r.ManifestDigest, r.Inputs = strings.Repeat("ab", 32), []audit.Input{kept.add("main.py", "print(1)")}
-	}).ExecID
-	if err := admin.Record(t.Context(), f.db.AdminEvents(), admin.Export, "jsonl", nil); err != nil {
-		t.Fatal(err)
-	}
-	f.logEvents()
-	for _, id := range order {
-		if id == "installFromRegistry" { // the author has it
-			if err := os.RemoveAll(filepath.Join(f.root, "projects/agent001~1001/work/skills/csv-report")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		command := strings.Replace(commands[id], `"backend": "docker"`, `"backend": "none"`, 1) // there is no engine here
-		if strings.Contains(command, "$TOKEN") {
-			t.Errorf("%s sends a token, and none is needed:\n%s", id, command)
-		}
-		if id == "followExecs" { // ends its streams, which have no end otherwise
-			f.server.Close()
-		}
-		if id == "removeHold" {
-			holds, err := f.db.Retention().Holds(t.Context(), retention.HoldCursor{}, 1)
-			if err != nil || len(holds) == 0 {
-				t.Fatal(holds, err)
-			}
-			command = strings.Replace(command, "019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d", holds[0].ID, 1)
-		}
-		cmd := osexec.CommandContext(t.Context(), "sh", "-c", strings.Replace(command, "curl ", `curl -w '\n%{http_code}' `, 1))
-		cmd.Dir = dir
-		if id != "uploadSkill" {
-			cmd.Dir = downloads // curl overwrites nothing
-		}
-		cmd.Env = append(os.Environ(), "EXEC_ID="+execID)
-		out, err := cmd.CombinedOutput()
-		if status := string(out[max(0, len(out)-3):]); err != nil || !slices.Contains(good[id], status) {
-			t.Errorf("%s: %v, want %v\n%s\n%.400s", id, err, good[id], command, out)
-		}
-	}
-	for _, name := range []string{"hi.txt", "main.py", "weather_skill.zip"} {
-		if _, err := os.Stat(filepath.Join(downloads, name)); err != nil {
-			t.Error(err)
-		}
-	}
-
-	// Once a token is needed, the commands send it.
-	f.token(tokens.Spec{Role: tokens.Worker})
-	for id, command := range examples(string(f.get("/docs").body)) {
-		if strings.Contains(command, "Bearer $TOKEN") == public[id] {
-			t.Errorf("%s: public %v, and the command is\n%s", id, public[id], command)
-		}
-	}
 }
 
 // TestFrontDoor: / leads browsers to the console, and tells programs what the service is.

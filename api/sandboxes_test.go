@@ -1,16 +1,12 @@
 package api_test
 
 import (
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"secbox/api"
-	"secbox/audit"
 	"secbox/fault"
 	"secbox/tokens"
 )
@@ -19,48 +15,6 @@ const (
 	whereU   = "/v1/sandbox/u/backend"
 	remotely = `{"backend": "remote", "runner": "laptop"}`
 )
-
-// TestSandboxCommandIsRecorded checks the record and the answer.
-func TestSandboxCommandIsRecorded(t *testing.T) {
-	t.Parallel()
-	f := start(t)
-	id, secret := f.token(tokens.Spec{Role: tokens.Worker, Agents: []string{"ag"}})
-	r := f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "echo hi; echo no >&2; pwd >where; exit 3"]`, token: secret})
-	if got := string(r.body); got != `{"status":"success","data":{"stdout":"hi\n","stderror":"no\n","exit_code":3}}`+"\n" {
-		t.Errorf("answered %s", got)
-	}
-	rec := decodeAs[api.ExecRecord](t, f.do(request{path: "/sandbox/execs/" + r.Header.Get("X-Exec-Id"), token: secret}), 200)
-	if rec.Cmd != "bash" || rec.AgentID != "ag" || rec.UserID != "u" || rec.ProjectID != "ag~u" || rec.Backend != "none" || rec.Runner != "" || rec.Cwd != "/workspace" ||
-		rec.RequestedBy != id || rec.Status != audit.Failed || *rec.ExitCode != 3 || rec.StdoutBytes != 3 {
-		t.Errorf("recorded %+v", rec)
-	}
-	if ran := f.runner.seen(); len(ran) != 1 { // it was asked for the policy only
-		t.Errorf("the runner was asked for %+v", ran)
-	}
-	if where := data[api.V1Content](t, f.do(request{path: "/v1/sandbox/u/ag/content?path=where", token: secret})).Content; where != filepath.Join(f.root, "projects", "ag~u", "work")+"\n" {
-		t.Errorf("it ran in %q", where)
-	}
-	if got := data[api.V1Output](t, f.do(request{method: "POST", path: inSandbox + "ls", token: secret})); got.Stdout != "where\n" { // without a body, without arguments
-		t.Errorf("%+v", got)
-	}
-
-	f.runner.maxStdout = 2000
-	long := data[api.V1Output](t, f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "printf %2001d 0; printf %3000d 0 >&2"]`, token: secret}))
-	if !long.StdoutTruncated || long.StderrTruncated || len(long.Stdout) != 2000 || len(long.Stderror) != 3000 {
-		t.Errorf("%d and %d bytes, truncated %v and %v", len(long.Stdout), len(long.Stderror), long.StdoutTruncated, long.StderrTruncated)
-	}
-
-	f.runner.timeoutCeiling = 500
-	got := data[api.V1Output](t, f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "echo begun; sleep 1000"]`, token: secret}))
-	if got.ExitCode != -1 || got.Stdout != "begun\n" || !strings.Contains(got.Stderror, "timeout_ms=500") {
-		t.Errorf("its time was up: %+v", got)
-	}
-	for query, want := range map[string]int{"backend=none": 4, "backend=docker": 0, "runner=laptop": 0, "backend=none&status=timeout": 1} {
-		if list := decodeAs[api.ExecList](t, f.do(request{path: "/sandbox/execs?" + query, token: secret}), 200); len(list.Items) != want {
-			t.Errorf("%s: %d rows, want %d", query, len(list.Items), want)
-		}
-	}
-}
 
 // TestAbsolutePathsWithoutAContainer: /workspace is not the user's workspace there.
 func TestAbsolutePathsWithoutAContainer(t *testing.T) {
@@ -77,33 +31,6 @@ func TestAbsolutePathsWithoutAContainer(t *testing.T) {
 	}
 	if rows := decodeAs[api.ExecList](t, f.get("/sandbox/execs"), 200); len(rows.Items) != 0 {
 		t.Errorf("ran %+v", rows.Items)
-	}
-}
-
-// TestChoiceEndsRunningCommands: a new choice ends the commands in the previous sandbox.
-func TestChoiceEndsRunningCommands(t *testing.T) {
-	t.Parallel()
-	f := start(t)
-	answered := make(chan reply, 1)
-	go func() { answered <- f.post(inSandbox+"bash", `["-c", "echo begun >begun; sleep 1000"]`) }()
-	begun := filepath.Join(f.root, "projects", "ag~u", "work", "begun")
-	for {
-		if _, err := os.Stat(begun); err == nil {
-			break
-		}
-		select {
-		case r := <-answered:
-			t.Fatalf("it ended before it began: %s", r.body)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-	data[api.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: remotely}))
-	if r := <-answered; r.StatusCode < 400 || !strings.Contains(string(r.body), "moved to another backend") {
-		t.Errorf("%d %s", r.StatusCode, r.body)
-	}
-	list := decodeAs[api.ExecList](t, f.get("/sandbox/execs?user_id=u"), 200)
-	if len(list.Items) != 1 || list.Items[0].Status != audit.Canceled || list.Items[0].ErrorReason != audit.ReasonCanceled {
-		t.Errorf("%+v", list.Items)
 	}
 }
 
@@ -144,9 +71,6 @@ func TestBackendChoice(t *testing.T) {
 	f.get("/v1/sandbox/.u/backend").refused(t, fault.InvalidRequest, "userId")
 
 	// An agent may be called backend: its routes have one step more.
-	if r := f.post("/v1/sandbox/v/backend/execute?command=echo", `["hi"]`); data[api.V1Output](t, r).Stdout != "hi\n" {
-		t.Errorf("%s", r.body)
-	}
 	if files := data[[]string](t, f.get("/v1/sandbox/v/backend/files")); len(files) != 0 {
 		t.Errorf("%v", files)
 	}

@@ -138,7 +138,14 @@ func TestFailedDownloadWritesNothing(t *testing.T) {
 	if _, err := f.client.Download(t.Context(), message1, box, "/workspace/../x", ann); err == nil {
 		t.Error("written out of the workspace")
 	}
-	if err := os.Symlink("/tmp", filepath.Join(dir, "link")); err != nil {
+}
+
+func TestDownloadThroughALinkIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFake(t)
+	box, dir := workspace(t)
+	f.resources[inMessage] = serves("x")
+	if err := os.Symlink(t.TempDir(), filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := f.client.Download(t.Context(), message1, box, "/workspace/link/x", ann); !errors.Is(err, fs.ErrPermission) {
@@ -175,7 +182,7 @@ func TestUploadAndSend(t *testing.T) {
 		image               bool
 	}{
 		{"report.pdf", "", "file", "file_key", false},
-		{"报告 \"1\".xlsx", "", "file", "file_key", false},
+		{"报告.xlsx", "报告 \"1\".xlsx", "file", "file_key", false},
 		{"voice.opus", "", "audio", "file_key", false},
 		{"clip.mp4", "", "media", "file_key", false},
 		{"anything", "other name.bin", "file", "file_key", false},

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -140,7 +141,7 @@ func TestIDsOfOtherSessionsAreUnknown(t *testing.T) {
 // files returns the names in the store's directory, all of which must be private.
 func files(t *testing.T, dir string) (names []string) {
 	t.Helper()
-	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+	if info, err := os.Stat(dir); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o700 {
 		t.Fatalf("%v %v", info, err)
 	}
 	entries, err := os.ReadDir(dir)
@@ -149,7 +150,7 @@ func files(t *testing.T, dir string) (names []string) {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || info.Mode() != 0o600 {
+		if err != nil || !info.Mode().IsRegular() || runtime.GOOS != "windows" && info.Mode() != 0o600 {
 			t.Errorf("%s: %v %v", e.Name(), info.Mode(), err)
 		}
 		names = append(names, e.Name())

@@ -3,6 +3,7 @@ package server
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func TestSettingsAreComparedByName(t *testing.T) {
 	expect([]string{"addr", "admin_token"})
 	expect([]string{})
 	text, err := os.ReadFile(path)
-	if info, _ := os.Stat(path); err != nil || info.Mode().Perm()&0o077 != 0 {
+	if info, _ := os.Stat(path); err != nil || runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
 	for _, secret := range []string{"swordfish", "127.0.0.1"} {

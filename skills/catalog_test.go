@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -239,7 +240,9 @@ func TestUnchangedFolderIsNotReadAgain(t *testing.T) {
 	fi, err := os.Stat(path)
 	must(t, err)
 	must(t, os.WriteFile(path, []byte("echo ho\n"), 0o644))
-	must(t, os.Chtimes(path, time.Time{}, fi.ModTime()))
+	if runtime.GOOS != "windows" { // where no change time is read
+		must(t, os.Chtimes(path, time.Time{}, fi.ModTime()))
+	}
 	before := s.states["a.b"].skill.Digest
 	must(t, s.refresh())
 	if s.reads != 7 || s.states["a.b"].skill.Digest == before {

@@ -68,7 +68,7 @@ func FuzzInputPath(f *testing.F) {
 		if err != nil || again != clean {
 			t.Fatalf("%q is clean as %q and then as %q, %v", path, clean, again, err)
 		}
-		if !filepath.IsLocal(clean) || filepath.Join("/in", clean) != "/in/"+clean || filepath.Clean(path) != clean {
+		if !filepath.IsLocal(clean) || filepath.ToSlash(filepath.Join("in", clean)) != "in/"+clean || filepath.ToSlash(filepath.Clean(path)) != clean {
 			t.Fatalf("%q leaves inputs/ as %q", path, clean)
 		}
 		if !utf8.ValidString(clean) || len(clean) > 4096 {

@@ -36,7 +36,10 @@ func skillFolder(t *testing.T, dir, name, manifest string) string {
 	return folder
 }
 
-// TestSkillsLint runs the command as an author would, in an environment that has no engine, no database and no home.
+// noHome is an environment without a home, but for the folders that every user has on Windows.
+var noHome = []string{`LOCALAPPDATA=C:\l`, `USERPROFILE=C:\u`}
+
+// TestSkillsLint runs the command as an author would, in an environment that has no engine and no database.
 func TestSkillsLint(t *testing.T) {
 	t.Parallel()
 	good := t.TempDir()
@@ -98,7 +101,7 @@ func TestSkillsLint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var stdout, stderr bytes.Buffer
-			code := run(t.Context(), append([]string{"skills", "lint"}, c.args...), nil, &stdout, &stderr)
+			code := run(t.Context(), append([]string{"skills", "lint"}, c.args...), noHome, &stdout, &stderr)
 			if code != c.code || stdout.String() != c.out || !strings.Contains(stderr.String(), c.err) || c.err == "" && stderr.Len() > 0 {
 				t.Errorf("exit code %d, not %d\n%s%s", code, c.code, &stdout, &stderr)
 			}
@@ -106,7 +109,7 @@ func TestSkillsLint(t *testing.T) {
 	}
 
 	var stdout, stderr bytes.Buffer
-	if code := run(t.Context(), []string{"skills", "lint", "--json", mixed}, nil, &stdout, &stderr); code != 1 {
+	if code := run(t.Context(), []string{"skills", "lint", "--json", mixed}, noHome, &stdout, &stderr); code != 1 {
 		t.Errorf("exit code %d: %s", code, &stderr)
 	}
 	var report skills.LintReport
@@ -121,7 +124,7 @@ func TestSkillsLint(t *testing.T) {
 func TestBuiltInSkillsPassLint(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), []string{"skills", "lint", "../../skills"}, nil, &stdout, &stderr)
+	code := run(t.Context(), []string{"skills", "lint", "../../skills"}, noHome, &stdout, &stderr)
 	if code != 0 || !strings.Contains(stdout.String(), "0 broken, 0 warnings.") {
 		t.Errorf("exit code %d\n%s%s", code, &stdout, &stderr)
 	}

@@ -83,7 +83,7 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 	}
 	wants("honest", 0, "compared 3 events, 1 exec", "--dir", filepath.Join(dir, "verified"))
 	wants("again", 0, "verified before; compared 0 events", "--dir", filepath.Join(dir, "verified"))
-	raw, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: path}).String())
+	raw, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(path), "/")}).String())
 	if err != nil {
 		t.Fatal(err)
 	}

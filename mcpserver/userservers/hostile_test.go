@@ -2,10 +2,7 @@ package userservers
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"math/rand/v2"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -191,25 +188,6 @@ func TestHostileLists(t *testing.T) { // 004 l11
 			f := start(t, nil, server(mode))
 			check(t, f, f.list())
 		})
-	}
-}
-
-// TestForksDoNotOutliveTheServer: processes that a server leaves behind, and that hold its pipes, are killed with it.
-func TestForksDoNotOutliveTheServer(t *testing.T) {
-	t.Parallel()
-	mark := fmt.Sprintf("1%09d", rand.IntN(1e9))
-	one := server("daemon", mark)
-	one.Idle = time.Minute
-	f := start(t, nil, one)
-	f.list()
-	if err := exec.Command("pgrep", "-f", "sleep "+mark).Run(); err != nil {
-		t.Fatal("there is no fork", err)
-	}
-	f.text("srv.t", "")
-	f.advance(time.Minute) // it is idle
-	f.nothingLeft()
-	if out, err := exec.Command("pgrep", "-af", "sleep "+mark).CombinedOutput(); err == nil {
-		t.Errorf("%s", out)
 	}
 }
 

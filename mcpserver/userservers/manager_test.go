@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -86,7 +87,7 @@ func TestProgressAndCancellationPassThrough(t *testing.T) {
 		cancel()
 	}})
 	file := filepath.Join(f.dir, "canceled")
-	if _, err := f.call(ctx, "srv.wait", `{"text":"`+file+`"}`); !errors.Is(err, context.Canceled) || shown != "half (1 of 2)\n" {
+	if _, err := f.call(ctx, "srv.wait", `{"text":`+strconv.Quote(file)+`}`); !errors.Is(err, context.Canceled) || shown != "half (1 of 2)\n" {
 		t.Errorf("%q %v", shown, err)
 	}
 	f.await("the server knows", func() bool {

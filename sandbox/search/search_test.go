@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -267,7 +268,11 @@ func TestTimeWithinAFile(t *testing.T) {
 
 func TestAnswer(t *testing.T) {
 	dir := t.TempDir()
-	put(t, dir, "a\nb\x1b[2J\xff", "x \x1b[31m\xff\n")
+	name := "a\nb\x1b[2J\xff"
+	if runtime.GOOS == "windows" {
+		name = "a b"
+	}
+	put(t, dir, name, "x \x1b[31m\xff\n")
 	t.Chdir(dir)
 	var out bytes.Buffer
 	if code := serve(`{"path":".","pattern":"x","mode":"content","limit":10,"timeout_ms":600000}`, &out); code != 0 {
@@ -278,7 +283,7 @@ func TestAnswer(t *testing.T) {
 	if len(lines) != 2 || json.Unmarshal([]byte(lines[0]), &file) != nil || json.Unmarshal([]byte(lines[1]), &summary) != nil {
 		t.Fatalf("%q", lines)
 	}
-	if string(file.File.Path) != "a\nb\x1b[2J\xff" || string(file.File.Lines[0].Text) != "x \x1b[31m\xff" || summary.Summary.Files != 1 {
+	if string(file.File.Path) != name || string(file.File.Lines[0].Text) != "x \x1b[31m\xff" || summary.Summary.Files != 1 {
 		t.Errorf("%q", lines)
 	}
 	for _, bad := range []string{`{`, `{"path":"no"}`, `{"path":".","pattern":"("}`, `{"path":".","glob":"["}`, `{"path":"../x"}`, `{"path":"/etc"}`} {

@@ -43,7 +43,6 @@ func TestOpenRefusesInBoundedTime(t *testing.T) {
 		"another kind of file": garbage,
 		"a truncated file":     truncated,
 		"a locked file":        locked,
-		"a device":             "/dev/full",
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun := time.Now()
@@ -108,24 +107,6 @@ func TestLockedFile(t *testing.T) {
 	release()
 	if _, err := s.Open(t.Context(), record("new")); err != nil {
 		t.Errorf("after the lock: %v", err)
-	}
-}
-
-func TestFileIsPrivate(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	db := open(t, filepath.Join(dir, "secbox.db"))
-	if _, err := db.Audit().Open(t.Context(), record("r")); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) < 3 {
-		t.Fatalf("%v, %v", entries, err)
-	}
-	for _, e := range entries {
-		if info, err := e.Info(); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("%s has mode %v, %v", e.Name(), info.Mode(), err)
-		}
 	}
 }
 

@@ -120,7 +120,7 @@ func verifyArtifacts(t *testing.T, f Fixture) {
 		t.Fatal(err)
 	}
 	manifest := string(text)
-	other := strings.Replace(manifest, `"a.txt"`, `"A.txt"`, 1)
+	other := strings.Replace(manifest, `"a.txt"`, `"aa.txt"`, 1)
 	for _, a := range []struct {
 		name         string
 		change, undo func()
@@ -147,7 +147,7 @@ func verifyArtifacts(t *testing.T, f Fixture) {
 		{
 			"the manifest with its row and an artifact, last since it stays", func() {
 				write(t, path(one, workspace.ManifestName), other)
-				rename(path(one, "a.txt"), path(one, "A.txt"))
+				rename(path(one, "a.txt"), path(one, "aa.txt"))
 				e.mustSQL(t, fmt.Sprintf("UPDATE sandbox_execs SET manifest_digest = '%s' WHERE exec_id = '%s'", digestOf([]byte(other)), one))
 			}, func() {},
 			[]string{fmt.Sprintf("exec ONE: manifest_digest: expected %q, found %q", execs[0].ManifestDigest, digestOf([]byte(other)))},

@@ -1,10 +1,15 @@
+//go:build unix
+
 package mcpserver
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"secbox/offload"
 	"secbox/sandbox"
@@ -13,6 +18,39 @@ import (
 	"secbox/skills"
 	"secbox/tools"
 )
+
+// TestShellReportsProgressAndIsCanceled: the output comes while the command runs, and a canceled call ends the command.
+func TestShellReportsProgressAndIsCanceled(t *testing.T) {
+	t.Parallel()
+	f, dir := toolsFixture(t)
+	reports := make(chan string, 10)
+	session := f.connect("worker", workspace, &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, req *mcp.ProgressNotificationClientRequest) { reports <- req.Params.Message },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	params := &mcp.CallToolParams{Name: "shell", Arguments: map[string]any{"command": "echo $$ >pid; echo begun; sleep 100000"}}
+	params.SetProgressToken("token")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := session.CallTool(ctx, params)
+		ended <- err
+	}()
+	if got := <-reports; got != "begun\n" {
+		t.Errorf("%q", got)
+	}
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("the canceled call has a result")
+	}
+	pid, err := os.ReadFile(filepath.Join(dir, "pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the command is dead", func() bool {
+		_, err := os.Stat("/proc/" + strings.TrimSpace(string(pid)))
+		return os.IsNotExist(err)
+	})
+}
 
 // TestLongResultsEndWithTheirSession: another session does not know the id, and the end of the session removes the file.
 func TestLongResultsEndWithTheirSession(t *testing.T) {
@@ -53,4 +91,17 @@ func TestLongResultsEndWithTheirSession(t *testing.T) {
 		entries, err := os.ReadDir(kept)
 		return err == nil && len(entries) == 0
 	})
+}
+
+func TestShellRunsInTheCurrentDirectory(t *testing.T) {
+	t.Parallel()
+	f, dir := toolsFixture(t)
+	if err := os.MkdirAll(filepath.Join(dir, "sub"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	session := f.connect("worker", workspace, nil)
+	f.call(session, "files.cd", map[string]any{"path": "sub"})
+	if r := f.call(session, "shell", map[string]any{"command": `basename "$PWD"; exit 4`}); !r.IsError || textOf(r) != "sub\n(exit code 4)\n" || r.Meta["secbox/exit_code"] != 4.0 {
+		t.Errorf("%s %v", textOf(r), r.Meta)
+	}
 }
