@@ -14,7 +14,9 @@ func WriteNew(path, text string) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.WriteString(text)
+	if err = makeFilePrivate(f.Name()); err == nil {
+		_, err = f.WriteString(text)
+	}
 	if err == nil {
 		err = f.Sync()
 	}

@@ -8,12 +8,17 @@ import (
 
 // makePrivate lets only this user, SYSTEM and administrators into the directory, as a user's profile does. A mode does not say that on Windows, where
 // a new directory of a drive may be open to every user of the machine.
-func makePrivate(path string) error {
+func makePrivate(dir string) error { return restrict(dir, "OICI") } // what is made in it inherits that
+
+// makeFilePrivate does the same for a file.
+func makeFilePrivate(path string) error { return restrict(path, "") }
+
+func restrict(path, flags string) error {
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
 		return err
 	}
-	want, err := windows.SecurityDescriptorFromString("D:P(A;OICI;FA;;;" + user.User.Sid.String() + ")(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)")
+	want, err := windows.SecurityDescriptorFromString(strings.ReplaceAll("D:P(A;flags;FA;;;"+user.User.Sid.String()+")(A;flags;FA;;;SY)(A;flags;FA;;;BA)", "flags", flags))
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,24 @@ func TestIsPrivate(t *testing.T) {
 	}
 }
 
+// TestNewFileIsPrivate: a new file is for this user only. Wine makes files that everyone may read.
+func TestNewFileIsPrivate(t *testing.T) {
+	t.Parallel()
+	user, err := windows.GetCurrentProcessToken().GetTokenUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "dir")
+	mkdir(t, dir, "D:P(A;OICI;FA;;;"+user.User.Sid.String()+")") // see above
+	path := filepath.Join(dir, "key")
+	if err := statedir.WriteNew(path, "secret\n"); err != nil {
+		t.Fatal(err)
+	}
+	if found := rights(t, path); strings.Contains(found, ";WD)") {
+		t.Errorf("rights of the file: %s", found)
+	}
+}
+
 // mkdir makes a directory with rights in Windows' notation for them.
 func mkdir(t *testing.T, path, rights string) {
 	t.Helper()
