@@ -5,6 +5,7 @@
 #   cgroup2   Debian 13 and the next one, with systemd and cgroup v2, in User-Mode Linux
 #   engines   the newest packaged engine on this machine's kernel, in namespaces of its own
 #   windows   core-api.exe, secbox.exe and docker.exe under Wine
+#   wintests  the test programs of all packages under Wine
 #   wsl       core-api of Linux with docker.exe, as under WSL
 #   rootless  an engine of an ordinary user
 #   podman    podman's service in place of the engine
@@ -25,9 +26,9 @@ fi
 . scripts/reach/lib.sh
 
 parts=("$@")
-[ $# -gt 0 ] || parts=(here cgroup2 engines windows wsl rootless podman arm64)
+[ $# -gt 0 ] || parts=(here cgroup2 engines windows wintests wsl rootless podman arm64)
 for part in "${parts[@]}"; do
-	[ -r "scripts/reach/$part.sh" ] || fail "there is no part $part: take here, cgroup2, engines, windows, wsl, rootless, podman or arm64"
+	[ -r "scripts/reach/$part.sh" ] || fail "there is no part $part: take here, cgroup2, engines, windows, wintests, wsl, rootless, podman or arm64"
 done
 can_apt || fail "this needs root on Debian or Ubuntu"
 renice -n 19 $$ >/dev/null
