@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,6 @@ import (
 
 	"secbox/audit"
 	"secbox/store"
-	"secbox/store/storetest/pgtest"
 	"secbox/store/storetest/sqlitetest"
 )
 
@@ -27,20 +27,12 @@ type database struct {
 }
 
 // databases are the two ways in which a database refuses: PostgreSQL is stopped, as by a crash; SQLite's file is locked by another process.
-func databases() map[string]func(t *testing.T) database {
-	return map[string]func(t *testing.T) database{"postgres": onPostgres, "sqlite": onSQLite}
-}
-
-func onPostgres(t *testing.T) database {
-	cluster := pgtest.New(t)
-	db := openDatabase(t, cluster.Database(t), "")
-	return database{Database: db, refuse: func() { cluster.Stop(t) }, answer: func() { cluster.Start(t) }}
-}
+var databases = map[string]func(t *testing.T) database{"sqlite": onSQLite}
 
 func onSQLite(t *testing.T) database {
 	dir := t.TempDir()
 	db := openDatabase(t, "", dir)
-	other, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: filepath.Join(dir, store.File), RawQuery: "_txlock=exclusive"}).String())
+	other, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(filepath.Join(dir, store.File)), "/"), RawQuery: "_txlock=exclusive"}).String())
 	if err != nil {
 		t.Fatal(err)
 	}
