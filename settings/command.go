@@ -4,6 +4,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"runtime"
 	"strings"
 )
 
@@ -13,7 +14,7 @@ type origin struct {
 	urlInFile bool   // database_url comes from the file
 }
 
-// Command returns a shell command that runs another command of the program, such as "token create --role admin", on the installation of
+// Command returns a shell command, on Windows one of PowerShell, that runs another command of the program, such as "token create --role admin", on the installation of
 // s. It contains no secret: a password in a database URL that is not from the settings file is written as PASSWORD.
 func (s Settings) Command(program, args string) string {
 	line := quote(program) + " " + args
@@ -24,7 +25,7 @@ func (s Settings) Command(program, args string) string {
 	case s.DatabaseURL == "":
 		line += " --state-dir " + quote(s.StateDir)
 	case !s.origin.urlInFile:
-		line = "DATABASE_URL=" + quote(withPlaceholder(s.DatabaseURL)) + " " + line
+		line = withVariable("DATABASE_URL", withPlaceholder(s.DatabaseURL)) + line
 	}
 	return line
 }
@@ -62,6 +63,14 @@ func withPlaceholder(databaseURL Secret) string {
 	}
 	u.User = url.UserPassword(u.User.Username(), "PASSWORD")
 	return u.String()
+}
+
+// withVariable is the beginning of a command that sets a variable: of a shell, or of PowerShell on Windows.
+func withVariable(name, value string) string {
+	if runtime.GOOS == "windows" {
+		return "$env:" + name + "='" + strings.ReplaceAll(value, "'", "''") + "'; "
+	}
+	return name + "=" + quote(value) + " "
 }
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+=:,./\\-]+$`)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -19,6 +20,12 @@ func TestCommandReachesTheSameInstallation(t *testing.T) {
 		return path
 	}
 	state, blank := abs("/srv/state"), abs("/srv/my state")
+	setting := func(url string) string {
+		if runtime.GOOS == "windows" {
+			return "$env:DATABASE_URL='" + url + "'; "
+		}
+		return "DATABASE_URL=" + url + " "
+	}
 	plain := write("plain.yaml", "state_dir: "+state+"\n")
 	withURL := write("with url.yaml", "database_url: postgres://u:hunter2@db/secbox\nstate_dir: "+state+"\n")
 	const url = "postgres://u:hunter2@db/secbox?password=hunter3"
@@ -34,10 +41,10 @@ func TestCommandReachesTheSameInstallation(t *testing.T) {
 		"default":            {"", []string{"XDG_STATE_HOME=/srv", "HOME=/srv"}, Overrides{}, ""},
 		"file":               {plain, nil, Overrides{}, "core-api token list --config " + plain + " --state-dir " + state},
 		"URL in the file":    {withURL, nil, Overrides{}, "core-api token list --config '" + withURL + "'"},
-		"URL in a flag":      {"", nil, Overrides{StateDir: state, DatabaseURL: url}, "DATABASE_URL=postgres://u:PASSWORD@db/secbox core-api token list"},
-		"URL in a variable":  {"", []string{"CORE_API_STATE_DIR=" + state, "DATABASE_URL=" + url}, Overrides{}, "DATABASE_URL=postgres://u:PASSWORD@db/secbox core-api token list"},
-		"URL over the file":  {withURL, []string{"DATABASE_URL=postgres://v@db/other"}, Overrides{}, "DATABASE_URL=postgres://v@db/other core-api token list --config '" + withURL + "'"},
-		"file without a URL": {plain, []string{"DATABASE_URL=postgres://v@db/other"}, Overrides{}, "DATABASE_URL=postgres://v@db/other core-api token list --config " + plain},
+		"URL in a flag":      {"", nil, Overrides{StateDir: state, DatabaseURL: url}, setting("postgres://u:PASSWORD@db/secbox") + "core-api token list"},
+		"URL in a variable":  {"", []string{"CORE_API_STATE_DIR=" + state, "DATABASE_URL=" + url}, Overrides{}, setting("postgres://u:PASSWORD@db/secbox") + "core-api token list"},
+		"URL over the file":  {withURL, []string{"DATABASE_URL=postgres://v@db/other"}, Overrides{}, setting("postgres://v@db/other") + "core-api token list --config '" + withURL + "'"},
+		"file without a URL": {plain, []string{"DATABASE_URL=postgres://v@db/other"}, Overrides{}, setting("postgres://v@db/other") + "core-api token list --config " + plain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
