@@ -43,7 +43,7 @@ func read(path string, limit int64, check func(fs.FileInfo) error) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|nonblock, 0)
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}

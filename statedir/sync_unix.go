@@ -8,8 +8,10 @@ import (
 	"syscall"
 )
 
-// nonblock keeps an open from waiting for the writer of a pipe.
-const nonblock = syscall.O_NONBLOCK
+// openFile opens a file to read it, and does not wait for the writer of a pipe.
+func openFile(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
 
 // SyncDir makes the names in a directory durable.
 func SyncDir(path string) error {
