@@ -14,8 +14,9 @@ type origin struct {
 	urlInFile bool   // database_url comes from the file
 }
 
-// Command returns a shell command, on Windows one of PowerShell, that runs another command of the program, such as "token create --role admin", on the installation of
-// s. It contains no secret: a password in a database URL that is not from the settings file is written as PASSWORD.
+// Command returns a shell command, on Windows one of PowerShell, that runs another command of the program, such as "token create --role
+// admin", on the installation of s. It contains no secret: a password in a database URL that is not from the settings file is written as
+// PASSWORD.
 func (s Settings) Command(program, args string) string {
 	line := quote(program) + " " + args
 	if s.origin.file != "" {
