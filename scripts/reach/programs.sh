@@ -5,6 +5,7 @@ set -euo pipefail
 dir=$1
 cp -r "$dir/source" "$WINEPREFIX/drive_c/secbox"
 printf 'system\t%s\n' "$(wine64 --version)" >"$dir/results"
+wineserver --persistent # a program that starts while the server of the former one ends may fail
 while IFS=$'\t' read -r package program skip; do
 	cd "$WINEPREFIX/drive_c/secbox/$package"
 	begun=$SECONDS ended=ok
