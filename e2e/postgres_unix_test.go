@@ -4,9 +4,12 @@ package e2e
 
 import (
 	"net/http"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"secbox/fault"
 	"secbox/settings"
 	"secbox/store/storetest/pgtest"
 	"secbox/tokens"
@@ -36,6 +39,12 @@ func TestOnPostgreSQL(t *testing.T) {
 	other.get("/sandbox/execs/"+id).wants(t, object{"status": "failed", "node_id": s.node()})
 	if a := other.send(http.MethodPost, "/sandbox/execs", request, "Idempotency-Key", "k"); a.Header.Get("Idempotency-Replayed") != "true" || a.json(t).str("exec_id") != id {
 		t.Errorf("%d %s", a.Code, a.Body)
+	}
+
+	// A node with a key of its own does not start.
+	_, err := startApplication(t.Context(), settingsIn(t, t.TempDir(), noPool, func(c *settings.Settings) { c.DatabaseURL = database }), os.Environ(), testLog{t})
+	if !fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), "audit.hmac_key_file") || !strings.Contains(err.Error(), "the live node ") {
+		t.Errorf("a node with another key: %v", err)
 	}
 
 	workerID, worker := s.newToken(tokens.Spec{Role: tokens.Worker, Agents: []string{"agent"}, Users: []string{"user"}})

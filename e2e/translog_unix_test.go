@@ -119,16 +119,17 @@ func TestTransparencyLogOutlivesKills(t *testing.T) {
 	}
 }
 
-// TestTransparencyLogOfTwoNodes: nodes with the same key extend one log, and a node with another key leaves it alone.
+// TestTransparencyLogOfTwoNodes: nodes with the same log key extend one log, and a node with another one leaves it alone.
 func TestTransparencyLogOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	database := settings.Secret(pgtest.New(t).Database(t))
-	file := filepath.Join(t.TempDir(), "log.key")
-	on := func(c *settings.Settings) { c.DatabaseURL, c.Audit.LogKeyFile = database, file }
+	file, hmac := filepath.Join(t.TempDir(), "log.key"), filepath.Join(t.TempDir(), "hmac.key")
+	joined := func(c *settings.Settings) { c.DatabaseURL, c.Audit.HMACKeyFile = database, hmac }
+	on := func(c *settings.Settings) { joined(c); c.Audit.LogKeyFile = file }
 	one, two := tidy(t, noPool, on), tidy(t, noPool, on)
 	one.exec(shell("a", "echo one"))
 	first := one.logged()
-	foreign := tidy(t, noPool, func(c *settings.Settings) { c.DatabaseURL = database })
+	foreign := tidy(t, noPool, joined)
 	two.exec(shell("b", "echo two"))
 	foreign.exec(shell("c", "echo three"))
 	two.logged()

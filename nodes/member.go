@@ -44,7 +44,7 @@ type Member struct {
 	renewed time.Time // when the last renewal that succeeded was sent
 	since   time.Time // from when on renewals have succeeded in time
 	resume  func()    // not nil: Fence has returned, and there is no new lease yet
-	down    bool      // the last call of the store failed
+	down    bool      // the last step failed
 }
 
 // NewMember makes a Member.
@@ -172,14 +172,14 @@ func (m *Member) retire(ctx context.Context) error {
 	return nil
 }
 
-// report logs when the database stops answering and when it answers again, not every attempt.
+// report logs when the lease cannot be renewed and when it is renewed again, not every attempt.
 func (m *Member) report(ctx context.Context, err error) {
 	if ctx.Err() != nil || (err != nil) == m.down {
 		return
 	}
 	if m.down = err != nil; m.down {
-		m.cfg.Logger.Error("the database does not answer; execs are refused until it does", "err", err)
+		m.cfg.Logger.Error("this node cannot renew its lease; execs are refused until it can", "err", err)
 	} else {
-		m.cfg.Logger.Info("the database answers again")
+		m.cfg.Logger.Info("this node renews its lease again")
 	}
 }

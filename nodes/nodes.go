@@ -16,7 +16,8 @@ type Node struct {
 	Version   string
 	Address   string // URL that other nodes reach it at; empty: none
 	StartedAt time.Time
-	Draining  bool // it takes no new commands
+	Draining  bool   // it takes no new commands
+	KeyCheck  string // of the key by which nodes know each other and open queued execs; empty: not compared. Get and List do not read it
 
 	// Set by the store.
 	SeenAt     time.Time
@@ -69,6 +70,7 @@ type Retired struct {
 // fault.DatabaseUnavailable when the database does not answer.
 type Store interface {
 	// Join begins a lease under a new epoch, which it returns. A former epoch of the node ends, and Draining of n decides whether it drains.
+	// fault.InvalidSettings while another node with a lease has another KeyCheck.
 	Join(ctx context.Context, n Node, lease time.Duration) (epoch int64, err error)
 
 	// Renew extends the lease, even one that has ended, unless its epoch was retired: then held is false.

@@ -20,7 +20,7 @@ func (s *Server) join(ctx context.Context) error {
 	name, _ := os.Hostname() // only for people
 	s.member = nodes.NewMember(nodes.Config{
 		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Drain: s.obeyDrain, Retired: s.bell.Ring, Logger: s.log,
-		Node: nodes.Node{NodeID: s.state.NodeID(), Name: name, Version: Version, Address: s.nodeAddress(), StartedAt: time.Now()},
+		Node: nodes.Node{NodeID: s.state.NodeID(), Name: name, Version: Version, Address: s.nodeAddress(), StartedAt: time.Now(), KeyCheck: s.key.Check()},
 	})
 	return s.member.Join(ctx)
 }

@@ -100,6 +100,71 @@ func nodesSeen(t *testing.T, f Fixture) {
 	}
 }
 
+// otherKeys: a node does not join while another one with a lease has another key. Nodes whose lease has ended, and those that have recorded no key, do not count.
+func otherKeys(t *testing.T, f Fixture) {
+	join := func(id, key string) error {
+		_, err := f.Nodes().Join(t.Context(), nodes.Node{NodeID: id, Name: "host-" + id, StartedAt: base, KeyCheck: key}, time.Hour)
+		return err
+	}
+	joins := func(id, key string) {
+		t.Helper()
+		if err := join(id, key); err != nil {
+			t.Errorf("%s with the key %q: %v", id, key, err)
+		}
+	}
+	refused := func(id, key, by string) {
+		t.Helper()
+		if err := join(id, key); !fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), by+` ("host-`+by+`")`) || !strings.Contains(err.Error(), "copy") {
+			t.Errorf("%s with the key %q: %v", id, key, err)
+		}
+	}
+	joins("old", "")
+	joins("n1", "a")
+	joins("n2", "a")
+	joins("n2", "a")
+	refused("n3", "b", "n1")
+	refused("n2", "b", "n1")
+	if _, err := f.Nodes().Get(t.Context(), "n3"); !fault.Is(err, fault.UnknownNode) {
+		t.Errorf("a node that was refused: %v", err)
+	}
+	if held, _, err := f.Nodes().Renew(t.Context(), "n2", 2, time.Hour); !held || err != nil {
+		t.Errorf("the lease of a node that was refused later: %v, %v", held, err)
+	}
+	if err := f.Nodes().Leave(t.Context(), "n2", 2); err != nil {
+		t.Fatal(err)
+	}
+	silence(t, f, "n1")
+	joins("n3", "b")
+	joins("n3", "c")
+	refused("n2", "a", "n3")
+
+	// Of nodes that join at once with different keys, one does.
+	if err := f.Nodes().Leave(t.Context(), "n3", 2); err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{"r1", "r2", "r3", "r4"}
+	for round := range 5 {
+		results := make(chan error)
+		for _, id := range ids {
+			go func() { results <- join(id, id) }()
+		}
+		joined := 0
+		for range ids {
+			if err := <-results; err == nil {
+				joined++
+			} else if !fault.Is(err, fault.InvalidSettings) {
+				t.Error(err)
+			}
+		}
+		if joined != 1 {
+			t.Errorf("round %d: %d of %d nodes with different keys joined", round, joined, len(ids))
+		}
+		for _, id := range ids {
+			silence(t, f, id)
+		}
+	}
+}
+
 // retiring: only a lease that has ended is retired, once, with everything that was open.
 func retiring(t *testing.T, f Fixture) {
 	s, log := f.Nodes(), f.Audit()

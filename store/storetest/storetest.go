@@ -150,6 +150,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"a verification finds nothing wrong in lost and corrected and removed execs", verifyLives},
 		{"a damaged cell hides no other", damagedCells},
 		{"a lease is renewed under its epoch only", leases},
+		{"a node with another key than a live one does not join", otherKeys},
 		{"only a node with a lease is drained", draining},
 		{"only a node without a lease is forgotten", forgetting},
 		{"nodes are those that were seen lately", nodesSeen},

@@ -27,14 +27,37 @@ func leased(param string) string {
 func (db Nodes) until(args *Params, lease time.Duration) string { return db.Ago(args, -lease) }
 
 // Join implements nodes.Store.
-func (db Nodes) Join(ctx context.Context, n nodes.Node, lease time.Duration) (int64, error) {
-	args := Params{Text(n.NodeID), Text(n.Name), Text(n.Version), Text(n.Address), db.stored(n.StartedAt), n.Draining}
-	statement := "INSERT INTO nodes AS n (node_id, name, version, address, started_at, seen_at, draining, lease_until, epoch) VALUES ($1, $2, $3, $4, $5, " +
-		db.Now(&args) + ", $6, " + db.until(&args, lease) + ", 1)" +
-		" ON CONFLICT (node_id) DO UPDATE SET name = excluded.name, version = excluded.version, address = excluded.address, started_at = excluded.started_at," +
-		" seen_at = excluded.seen_at, lease_until = excluded.lease_until, epoch = n.epoch + 1, draining = excluded.draining RETURNING epoch"
-	epoch, _, err := One(ctx, db.Write, Value[int64], statement, args...)
+func (db Nodes) Join(ctx context.Context, n nodes.Node, lease time.Duration) (epoch int64, err error) {
+	err = db.Tx(ctx, func(run Run, _ func(string) ([]string, error)) error {
+		// The lock lets one of two nodes that join at once see the other.
+		if err := run(ctx, nil, "UPDATE installation SET id = id"); err != nil {
+			return err
+		}
+		if err := db.sameKey(ctx, run, n); err != nil {
+			return err
+		}
+		args := Params{Text(n.NodeID), Text(n.Name), Text(n.Version), Text(n.Address), db.stored(n.StartedAt), n.Draining, n.KeyCheck}
+		statement := "INSERT INTO nodes AS n (node_id, name, version, address, started_at, seen_at, draining, key_check, lease_until, epoch) VALUES ($1, $2, $3, $4, $5, " +
+			db.Now(&args) + ", $6, $7, " + db.until(&args, lease) + ", 1)" +
+			" ON CONFLICT (node_id) DO UPDATE SET name = excluded.name, version = excluded.version, address = excluded.address, started_at = excluded.started_at," +
+			" seen_at = excluded.seen_at, lease_until = excluded.lease_until, epoch = n.epoch + 1, draining = excluded.draining, key_check = excluded.key_check RETURNING epoch"
+		var err error
+		epoch, _, err = One(ctx, run, Value[int64], statement, args...)
+		return err
+	})
 	return epoch, err
+}
+
+// sameKey refuses a node that has another key than a live one. Nodes of versions that record no key do not count.
+func (db Nodes) sameKey(ctx context.Context, run Run, n nodes.Node) error {
+	args := Params{Text(n.NodeID), n.KeyCheck}
+	other, found, err := One(ctx, run, func(scan Scan) (o nodes.Node, err error) { return o, scan(&o.NodeID, &o.Name) },
+		"SELECT node_id, name FROM nodes WHERE node_id <> $1 AND $2 <> '' AND key_check <> '' AND key_check <> $2 AND lease_until > "+db.Now(&args)+" ORDER BY node_id LIMIT 1", args...)
+	if err != nil || !found {
+		return err
+	}
+	return fault.New(fault.InvalidSettings, "the live node %s (%q) has another audit.hmac_key_file (hmac.key in its state_dir, unless set); copy that file to this node; to change the key, stop all nodes first, and wait for the end of the lease of one that was killed",
+		other.NodeID, other.Name)
 }
 
 // Renew implements nodes.Store.
