@@ -142,7 +142,7 @@ func (r *Runner) seal(record audit.Record, req Request) ([]byte, error) {
 func (r *Runner) unseal(taken jobs.Taken) (*exec, error) {
 	content, err := r.cfg.Key.Unseal(sealPurpose, taken.ExecID, taken.Sealed)
 	if errors.Is(err, keyed.ErrOtherKey) {
-		return nil, fault.Wrap(fault.Internal, err, "another key sealed the job; give all nodes the same audit.hmac_key_file, and post the exec again")
+		return nil, fault.New(fault.Internal, "another key sealed the job; give all nodes the same audit.hmac_key_file, and post the exec again")
 	}
 	var j job
 	x := &exec{Runner: r}

@@ -120,7 +120,7 @@ type Skills struct {
 // Audit is about the keys of the audit, and what it keeps.
 type Audit struct {
 	LogKeyFile             string   `yaml:"log_key_file" default:"log.key in the state dir" doc:"File with the key that signs the transparency log; created if the log is new. Nodes of one database need the same key to take over from each other."`
-	HMACKeyFile            string   `yaml:"hmac_key_file" default:"hmac.key in the state dir" doc:"File with the key of the keyed digests of requests, environment values and standard input; created if it is missing. Nodes of one database need the same key: one with another key than a live node does not start."`
+	HMACKeyFile            string   `yaml:"hmac_key_file" default:"hmac.key in the state dir" doc:"File with the key of the keyed digests of requests, environment values and standard input; created if it is missing. Nodes of one database need the same key."`
 	InputsMaxMB            int64    `yaml:"inputs_max_mb" doc:"MiB of inputs' contents that are kept for replays; further execs run, and their inputs are not kept. 0 keeps none."`
 	InputsMaxMBPerToken    int64    `yaml:"inputs_max_mb_per_token" default:"a quarter" doc:"MiB of audit.inputs_max_mb that one token may use. 0 is the default."`
 	Witnesses              []string `yaml:"witnesses" default:"none" doc:"Witnesses that are asked for cosignatures of the transparency log, each as its public key, a space, and its address; secbox audit witness --listen is one."`
