@@ -20,6 +20,8 @@ const (
 	// RequestIDHeader is set on every answer before a handler runs. A problem document repeats the id as its instance.
 	RequestIDHeader = "X-Request-Id"
 
+	unavailableSeconds = "5" // Retry-After of an answer 503 whose error has none
+
 	envelopePrefix = "/v1/"  // of the paths whose answers, errors included, are wrapped in {"status", "data"}
 	envelopeError  = "error" // the status of an Envelope
 )
@@ -74,6 +76,8 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, e *fault.Error, status 
 		h.Set("WWW-Authenticate", `Bearer realm="secbox"`)
 	case e.RetryAfter > 0 || e.Code == fault.QueueFull:
 		h.Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(e.RetryAfter.Seconds())))))
+	case status == http.StatusServiceUnavailable: // its cause passes, but it is not known when
+		h.Set("Retry-After", unavailableSeconds)
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // fails only if the client is gone
