@@ -81,8 +81,8 @@ const (
 // WaitExec sends the record of an exec when it has ended, or as it is after a time.
 func (s *Server) WaitExec(ctx context.Context, in WaitExecRequestObject) (WaitExecResponseObject, error) {
 	timeoutMS := defaultWaitMS
-	if text := value(in.Params.TimeoutMS); text != "" {
-		n, err := strconv.Atoi(text)
+	if text := in.Params.TimeoutMS; text != nil {
+		n, err := strconv.Atoi(*text)
 		if err != nil || n < 0 || n > maxWaitMS {
 			return nil, fault.BadField("timeout_ms", "must be from 0 to %d", maxWaitMS)
 		}

@@ -77,7 +77,7 @@ func TestWaitExec(t *testing.T) {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}
-	for _, bad := range []string{"-1", "300001", "x", "1.5", "99999999999999999999"} {
+	for _, bad := range []string{"", "-1", "300001", "x", "1.5", "99999999999999999999"} {
 		f.get("/sandbox/execs/"+running.ExecID+"/wait?timeout_ms="+bad).wants(t, fault.InvalidRequest, "timeout_ms")
 	}
 	f.get("/sandbox/execs/0190aaaa-7c1e-7d35-9a52-0f4f3a1b2c3d/wait").wants(t, fault.UnknownExec)

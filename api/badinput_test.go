@@ -48,7 +48,7 @@ func TestBadBodies(t *testing.T) {
 		"a list":                       {`[]`, fault.InvalidRequest, nil, "an object is expected"},
 		"a string":                     {`"x"`, fault.InvalidRequest, nil, "an object is expected"},
 		"null":                         {`null`, fault.InvalidRequest, nil, "null"},
-		"nothing in it":                {`{}`, fault.InvalidRequest, []string{"exec.kind"}, "missing"},
+		"nothing in it":                {`{}`, fault.InvalidRequest, []string{"exec"}, "missing"},
 		"unknown field":                {`{"projekt": 1}`, fault.InvalidRequest, []string{"projekt"}, "no such field"},
 		"unknown field, other case":    {`{"Project_id": "demo"}`, fault.InvalidRequest, []string{"Project_id"}, "no such field"},
 		"unknown field inside":         {exec(`{"foo": 1}`), fault.InvalidRequest, []string{"exec.foo"}, "no such field"},

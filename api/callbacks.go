@@ -13,12 +13,15 @@ import (
 // GetWebhookDefault sends the default address of the caller's token.
 func (s *Server) GetWebhookDefault(ctx context.Context, _ GetWebhookDefaultRequestObject) (GetWebhookDefaultResponseObject, error) {
 	url, err := s.cfg.Webhooks.Default(ctx, callFrom(ctx).caller.ID)
-	return GetWebhookDefault200JSONResponse{CallbackURL: webhooks.WithoutQuery(url)}, err
+	return GetWebhookDefault200JSONResponse{CallbackURL: new(webhooks.WithoutQuery(url))}, err
 }
 
 // SetWebhookDefault sets the default address of the caller's token.
 func (s *Server) SetWebhookDefault(ctx context.Context, in SetWebhookDefaultRequestObject) (SetWebhookDefaultResponseObject, error) {
-	token, url := callFrom(ctx).caller.ID, in.Body.CallbackURL
+	if in.Body.CallbackURL == nil {
+		return nil, fault.BadField("callback_url", "is missing; an empty one ends the default address")
+	}
+	token, url := callFrom(ctx).caller.ID, *in.Body.CallbackURL
 	before, err := s.cfg.Webhooks.Default(ctx, token)
 	if err == nil && before != url { // the same address leaves no event
 		err = s.checkWebhookChange(token)
@@ -26,11 +29,14 @@ func (s *Server) SetWebhookDefault(ctx context.Context, in SetWebhookDefaultRequ
 	if err == nil {
 		err = s.cfg.Webhooks.SetDefault(ctx, token, url)
 	}
-	return SetWebhookDefault200JSONResponse{CallbackURL: webhooks.WithoutQuery(url)}, err
+	return SetWebhookDefault200JSONResponse{CallbackURL: new(webhooks.WithoutQuery(url))}, err
 }
 
 // NewWebhookSecret makes a secret for the caller's token.
 func (s *Server) NewWebhookSecret(ctx context.Context, _ NewWebhookSecretRequestObject) (NewWebhookSecretResponseObject, error) {
+	if callFrom(ctx).request.ContentLength != 0 {
+		return nil, fault.New(fault.InvalidRequest, "this route takes no body")
+	}
 	token := callFrom(ctx).caller.ID
 	if err := s.checkWebhookChange(token); err != nil {
 		return nil, err

@@ -91,13 +91,15 @@ func TestWebhookDefault(t *testing.T) {
 	}
 	put(secret, "https://other.test/").wants(t, fault.InvalidRequest, "callback_url")
 	put(auditor, url).wants(t, fault.Forbidden)
+	f.do(request{method: "PUT", path: "/webhooks/default", body: `{}`, token: secret}).wants(t, fault.InvalidRequest, "callback_url")
+	f.do(request{method: "POST", path: "/webhooks/secret", body: `{}`, token: secret}).wants(t, fault.InvalidRequest)
 	calls(secret, "", "")
 	for range 2 { // the second one changes nothing
-		if got := decodeAs[api.WebhookDefault](t, put(secret, url), 200); got.CallbackURL != "https://hooks.example.com/secbox" {
+		if got := decodeAs[api.WebhookDefault](t, put(secret, url), 200); *got.CallbackURL != "https://hooks.example.com/secbox" {
 			t.Errorf("%+v", got)
 		}
 	}
-	if got := decodeAs[api.WebhookDefault](t, f.do(request{path: "/webhooks/default", token: secret}), 200); got.CallbackURL != "https://hooks.example.com/secbox" {
+	if got := decodeAs[api.WebhookDefault](t, f.do(request{path: "/webhooks/default", token: secret}), 200); *got.CallbackURL != "https://hooks.example.com/secbox" {
 		t.Errorf("%+v", got)
 	}
 	calls(secret, "", url)

@@ -2949,7 +2949,7 @@ type WebhookDefault struct {
 	// CallbackURL An address as `callback_url` of `POST /sandbox/execs`; empty for none.
 	//
 	// Example: https://hooks.example.com/secbox
-	CallbackURL string `json:"callback_url"`
+	CallbackURL *string `json:"callback_url"`
 }
 
 // WebhookSecret A new secret of a token.

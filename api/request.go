@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"secbox/api/gate"
@@ -78,6 +79,10 @@ func shortForm(in Command, out *runner.Command, refuse refusal) bool {
 
 // checkCommand checks that the command is the program of its kind.
 func checkCommand(in Command, refuse refusal) {
+	if reflect.ValueOf(in).IsZero() {
+		refuse("exec", "is missing; give exec.script or exec.code")
+		return
+	}
 	switch in.Kind {
 	case "":
 		refuse("exec.kind", "is missing; use shell or python, or give exec.script or exec.code alone")
