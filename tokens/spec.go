@@ -84,9 +84,9 @@ func (s Spec) check() error {
 
 	switch {
 	case s.Role == Runner && s.UserID == "":
-		refuse("user_id", "a runner needs the user whose machine it is")
+		refuse("user_id", "a runner needs the user whose machine it is (--user)")
 	case s.Role.Valid() && s.Role != Runner && s.UserID != "":
-		refuse("user_id", "only a runner has one; limit a worker to users with --for-user")
+		refuse("user_id", "only a runner has one (--user); limit a worker to users with --for-user")
 	case s.UserID != "" && !agentID.MatchString(s.UserID):
 		refuse("user_id", "is not a valid id")
 	}

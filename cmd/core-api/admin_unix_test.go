@@ -93,3 +93,20 @@ func TestRevokingTheLastTokenWarns(t *testing.T) {
 		}
 	}
 }
+
+// TestMessagesNameTheFlag: wrong arguments are answered with the flag that is missing, or the command whose help has it.
+func TestMessagesNameTheFlag(t *testing.T) {
+	t.Parallel()
+	state := filepath.Join(t.TempDir(), "state")
+	for args, want := range map[string]string{
+		"token create --role runner": "(--user)",
+		"token create":               "core-api: role: must be one of ",
+		"node drain":                 "Try `core-api node drain --help`.",
+		"nodes":                      "Try `core-api --help`.",
+	} {
+		code, _, stderr := coreAPI(t, append(strings.Fields(args), "--state-dir", state)...)
+		if code != 2 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: %d %s", args, code, stderr)
+		}
+	}
+}

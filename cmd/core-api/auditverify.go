@@ -57,7 +57,7 @@ The exit code is 0 without a difference, 1 with some, and 2 if it could not chec
 			if known := exitCode(0); err == nil || errors.As(err, &known) {
 				return err
 			}
-			complain(c.stderr, err)
+			complain(c.stderr, cmd.CommandPath(), err)
 			return exitUnchecked
 		},
 	}

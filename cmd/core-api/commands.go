@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -166,9 +167,7 @@ func (c *command) tokenCreate() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			spec.Role = tokens.Role(role)
-			if spec.Name == "" {
-				spec.Name = role
-			}
+			spec.Name = cmp.Or(spec.Name, role, "token") // without a role, only that is refused
 			return c.makingDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
 				token, secret, err := tokens.NewService(db.Tokens(), time.Now).Create(cmd.Context(), spec)
 				if err != nil {

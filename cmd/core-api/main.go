@@ -47,7 +47,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	err := root.ExecuteContext(admin.By(ctx, admin.Actor{Type: admin.ByCommand, ID: "core-api", Name: osUser()}))
+	called, err := root.ExecuteContextC(admin.By(ctx, admin.Actor{Type: admin.ByCommand, ID: "core-api", Name: osUser()}))
 	if err == nil {
 		return 0
 	}
@@ -55,7 +55,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	if errors.As(err, &quiet) {
 		return int(quiet)
 	}
-	return complain(stderr, err)
+	return complain(stderr, called.CommandPath(), err)
 }
 
 // osUser returns the name of the user who runs this program. The environment does not decide it.
@@ -77,12 +77,12 @@ type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// complain prints an error and returns its exit code.
-func complain(w io.Writer, err error) int {
+// complain prints an error of a command and returns its exit code.
+func complain(w io.Writer, path string, err error) int {
 	var e *fault.Error
 	if !errors.As(err, &e) { // an error of cobra: a wrong flag or subcommand
 		fmt.Fprintln(w, "core-api:", err)
-		fmt.Fprintln(w, "Try `core-api --help`.")
+		fmt.Fprintf(w, "Try `%s --help`.\n", path)
 		return 2
 	}
 	fmt.Fprintln(w, "core-api:", e.Message)
