@@ -60,7 +60,7 @@ func (c Config) base() (*url.URL, error) {
 		return nil, fault.New(fault.InvalidRequest, "--server takes an address without user, query or fragment, like %s", exampleServer)
 	}
 	if u.Scheme == "http" && !c.Insecure && !IsLoopback(u.Hostname()) {
-		return nil, fault.New(fault.Forbidden, "the token would go to %s in plain text, where others can read it; use wss://, or --insecure if the network is safe", u.Host)
+		return nil, fault.New(fault.InvalidRequest, "the token would go to %s in plain text, where others can read it; use wss://, or --insecure if the network is safe", u.Host)
 	}
 	// Users may give the address of the link itself.
 	u.Path = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), wire.LinkPath), "/")
