@@ -86,7 +86,7 @@ func TestBadBodies(t *testing.T) {
 		"code and args":                {exec(`{"code": "1", "args": ["-c", "1"]}`), fault.InvalidRequest, []string{"exec"}, "give exec.code alone"},
 		"script and code":              {exec(`{"script": "true", "code": "1"}`), fault.InvalidRequest, []string{"exec"}, "give one of them"},
 		"script of the other kind":     {exec(`{"script": "true", "kind": "python"}`), fault.InvalidRequest, []string{"exec.kind"}, "leave exec.kind out"},
-		"an empty script":              {exec(`{"script": ""}`), fault.InvalidRequest, []string{"exec.kind"}, "missing"},
+		"an empty script":              {exec(`{"script": ""}`), fault.InvalidRequest, []string{"exec"}, "missing"},
 		"a long script":                {exec(`{"script": "` + strings.Repeat("x", 128<<10) + `"}`), fault.InvalidRequest, []string{"exec.script"}, "input file"},
 		"code with a NUL":              {exec(`{"code": "\u0000"}`), fault.InvalidRequest, []string{"exec.code"}, "NUL"},
 		"beyond int64":                 {withOverrides(`{"timeout_ms": 9223372036854775808}`), fault.InvalidRequest, []string{"policy_overrides.timeout_ms"}, "out of range"},
@@ -101,7 +101,7 @@ func TestBadBodies(t *testing.T) {
 		"net.mode twice":               {withOverrides(`{"net.mode": "none", "net": {"mode": "none"}}`), fault.InvalidRequest, []string{"policy_overrides.net.mode"}, "twice"},
 		"fs twice":                     {withOverrides(`{"fs.read": [], "fs.write": [], "fs": {"read": [], "write": []}}`), fault.InvalidRequest, []string{"policy_overrides.fs.read", "policy_overrides.fs.write"}, "twice"},
 		"fs.read null":                 {withOverrides(`{"fs.read": null}`), fault.InvalidRequest, []string{"policy_overrides.fs.read"}, "null"},
-		"several at once":              {`{"exec": {}, "inputs": [{"path": "", "content": "", "encoding": "x"}]}`, fault.InvalidRequest, []string{"exec.kind", "inputs[0].encoding", "inputs[0].path"}, "and 2 more"},
+		"several at once":              {`{"exec": {}, "inputs": [{"path": "", "content": "", "encoding": "x"}]}`, fault.InvalidRequest, []string{"exec", "inputs[0].encoding", "inputs[0].path"}, "and 2 more"},
 		"a name of a megabyte":         {`{"` + strings.Repeat("x", 1<<20) + `": 1}`, fault.InvalidRequest, []string{strings.Repeat("x", 200) + "…"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

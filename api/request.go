@@ -80,7 +80,7 @@ func shortForm(in Command, out *runner.Command, refuse refusal) bool {
 // checkCommand checks that the command is the program of its kind.
 func checkCommand(in Command, refuse refusal) {
 	if reflect.ValueOf(in).IsZero() {
-		refuse("exec", "is missing; give exec.script or exec.code")
+		refuse("exec", "is missing or empty; give exec.script or exec.code")
 		return
 	}
 	switch in.Kind {
