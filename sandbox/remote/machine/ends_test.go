@@ -215,7 +215,7 @@ func TestConfig(t *testing.T) {
 		"no address":       {func(c *machine.Config) { c.Server = "core-api" }, fault.InvalidRequest, "--server"},
 		"another scheme":   {func(c *machine.Config) { c.Server = "ftp://127.0.0.1" }, fault.InvalidRequest, "wss://"},
 		"a user in it":     {func(c *machine.Config) { c.Server = "wss://a:b@127.0.0.1" }, fault.InvalidRequest, "without user"},
-		"plain http":       {func(c *machine.Config) { c.Server = "ws://core-api.example.com" }, fault.Forbidden, "--insecure"},
+		"plain http":       {func(c *machine.Config) { c.Server = "ws://core-api.example.com" }, fault.InvalidRequest, "--insecure"},
 		"no token":         {func(c *machine.Config) { c.Token = "" }, fault.Unauthenticated, "core-api token create --role runner"},
 		"a token of lines": {func(c *machine.Config) { c.Token = "a\nb" }, fault.InvalidRequest, "one word"},
 		"a name":           {func(c *machine.Config) { c.Name = "my laptop" }, fault.InvalidRequest, "--name"},
