@@ -15,7 +15,7 @@ docker info >/dev/null || { result engine "FAIL: it does not answer" && exit 1; 
 # shellcheck source=/dev/null
 result system "$(. /etc/os-release && echo "$ID ${VERSION_ID:-$VERSION_CODENAME}")"
 result kernel "$(uname -r | cut -d- -f1)"
-result engine "$(docker version -f '{{.Server.Version}}' | cut -d+ -f1)"
+result engine "$(docker info -f '{{.ServerVersion}}' | cut -d+ -f1)"
 result "docker CLI" "$(docker version -f '{{.Client.Version}}' | cut -d+ -f1)"
 result cgroup "$(docker info -f 'v{{.CgroupVersion}} {{.CgroupDriver}}')"
 mkdir -p "$TMPDIR"
