@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"secbox/engine"
 )
@@ -98,6 +100,9 @@ func weigh(server int, containers []string) (*Comparison, error) {
 			continue
 		}
 		held, err := sizes(fmt.Sprintf("/proc/%d/smaps_rollup", p.pid), "Pss", "Rss")
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // it has just ended, as a short docker CLI does; the counts below show if it was another
+		}
 		if err != nil {
 			return nil, err
 		}
