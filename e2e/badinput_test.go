@@ -229,7 +229,7 @@ func badJSON() []badInput {
 		{name: "not JSON", body: raw("x")[:40], header: []string{"Content-Type", "text/plain"}, status: 415, code: "unsupported_media"},
 		{name: "a key of 256 bytes", body: shell("never", "true"), header: []string{"Idempotency-Key", strings.Repeat("k", 256)}, status: 400, code: "invalid_request", fields: []string{"Idempotency-Key"}},
 		{name: "a key that is not ASCII", body: shell("never", "true"), header: []string{"Idempotency-Key", "ü"}, status: 400, code: "invalid_request", fields: []string{"Idempotency-Key"}},
-		{name: "an empty object", body: "{}", status: 400, code: "invalid_request", fields: []string{"exec.kind"}},
+		{name: "an empty object", body: "{}", status: 400, code: "invalid_request", fields: []string{"exec"}},
 		{name: "a list as body", body: "[]", status: 400, code: "invalid_request"},
 	}
 	for name, body := range map[string]string{
