@@ -8,6 +8,6 @@ suites=(trixie forky)
 for suite in "${suites[@]}"; do
 	in_uml "$suite-cgroup2" "$suite" <<-RUN
 		mkdir -p /var/tmp/reach && cd /var/tmp/reach
-		exec bash /reach/inside.sh /reach '$linux_tests'
+		QUICK=$quick exec bash /reach/inside.sh /reach '$linux_tests'
 	RUN
 done
