@@ -185,8 +185,8 @@ func (l *Log) Start(ctx context.Context, r Record) (bool, error) {
 
 // Close ends a row durably. When the store does not accept it within some seconds, the record goes to the spool, spooled is true, and Run
 // writes it later. An error means that it is in neither, so not durable: fault.DiskFull when the state dir has no room. Even then it is
-// kept in memory, and Run tries again. The end of ctx does not stop the writing. When another node had ended the row, since this one did not
-// move for longer than its lease, r becomes the row: what the caller is told is what stays on record.
+// kept in memory, and Run tries again. The end of ctx does not stop the writing. When the row has another status then, since another
+// node had ended it while this one did not move for longer than its lease, the record becomes the row: the caller is told what stays on record.
 func (l *Log) Close(ctx context.Context, ending *Record) (spooled bool, err error) {
 	r := *ending
 	if !r.Status.Final() || !r.Status.Valid() || r.EndedAt.IsZero() || !validSpoolID(r.ExecID) {
@@ -198,8 +198,12 @@ func (l *Log) Close(ctx context.Context, ending *Record) (spooled bool, err erro
 	r = boundedTexts(r)
 	status, storeErr := l.store.Close(ctx, r)
 	if storeErr == nil {
-		if status != r.Status {
-			*ending, err = l.store.Get(ctx, r.ExecID)
+		if status == r.Status {
+			return false, nil
+		}
+		stored, err := l.store.Get(ctx, r.ExecID)
+		if err == nil {
+			*ending = stored
 		}
 		return false, err
 	}

@@ -298,7 +298,7 @@ func (c *Commands) NewRecord(request audit.Record, snapshot policy.Snapshot) (au
 	return r, nil
 }
 
-// Close closes the row of a command, durably, and tells the observer. r becomes the row if another node had ended it. An error names the exec.
+// Close closes the row of a command, durably, and tells the observer. r becomes the row if another node had ended it, or runs it. An error names the exec.
 func (c *Commands) Close(ctx context.Context, r *audit.Record) (spooled bool, err error) {
 	r.DurationMS = r.Duration().Milliseconds()
 	if spooled, err = c.cfg.Log.Close(context.WithoutCancel(ctx), r); err != nil {
@@ -306,7 +306,9 @@ func (c *Commands) Close(ctx context.Context, r *audit.Record) (spooled bool, er
 		e.ExecID = r.ExecID
 		return false, &e
 	}
-	c.observe(*r)
+	if r.Status.Final() { // else another node runs it
+		c.observe(*r)
+	}
 	return spooled, nil
 }
 

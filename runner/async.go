@@ -296,9 +296,8 @@ func (r *Runner) endQueued(ctx context.Context, execID string, why func(*audit.R
 	}
 	record.Status, record.EndedAt = audit.Canceled, r.commands.Now()
 	why(&record)
-	if _, err := r.commands.Close(ctx, &record); err != nil {
-		return record, err
+	if _, err = r.commands.Close(ctx, &record); err == nil {
+		r.ends.tell(execID)
 	}
-	r.ends.tell(execID)
-	return r.cfg.Log.Get(ctx, execID)
+	return record, err
 }

@@ -8,15 +8,21 @@ import (
 	"testing"
 )
 
-// TestDirectorySwappedWhileOpened gives OpenDir's second step what a command can put in the place of a directory after the first.
-func TestDirectorySwappedWhileOpened(t *testing.T) {
-	t.Parallel()
+func openTemp(t *testing.T) (string, *os.Root) {
+	t.Helper()
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer root.Close()
+	t.Cleanup(func() { root.Close() })
+	return dir, root
+}
+
+// TestDirectorySwappedWhileOpened gives OpenDir's second step what a command can put in the place of a directory after the first.
+func TestDirectorySwappedWhileOpened(t *testing.T) {
+	t.Parallel()
+	dir, root := openTemp(t)
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -33,12 +39,7 @@ func TestDirectorySwappedWhileOpened(t *testing.T) {
 
 func TestDirectorySwappedForLinkWhileOpened(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer root.Close()
+	dir, root := openTemp(t)
 	for name, target := range map[string]string{"out": t.TempDir(), "up": "..", "loop": "loop"} {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
