@@ -198,7 +198,7 @@ func (l *Log) Close(ctx context.Context, ending *Record) (spooled bool, err erro
 	r = boundedTexts(r)
 	status, storeErr := l.store.Close(ctx, r)
 	if storeErr == nil {
-		if status == r.Status {
+		if status == r.Status && status != Lost { // another node records less of a lost one
 			return false, nil
 		}
 		stored, err := l.store.Get(ctx, r.ExecID)
