@@ -1476,6 +1476,34 @@ type HealthAuditLog struct {
 	Witnesses []HealthAuditWitness `json:"witnesses"`
 }
 
+// HealthAuditSpool The results of execs that this node has and the database does not. They are kept in the state dir, and written as soon as the database takes them.
+type HealthAuditSpool struct {
+	// DamagedFiles Files in the state dir from which no result can be read.
+	//
+	// Example: 0
+	DamagedFiles int `json:"damaged_files"`
+
+	// InMemory Of these results, the ones that the state dir did not take either.
+	//
+	// Example: 0
+	InMemory int `json:"in_memory"`
+
+	// OldestMS Time since the first end of the results, in milliseconds.
+	//
+	// Example: 0
+	OldestMS int64 `json:"oldest_ms"`
+
+	// Refused Of these results, the ones that the database answers with an error.
+	//
+	// Example: 0
+	Refused int `json:"refused"`
+
+	// Results Results that wait.
+	//
+	// Example: 0
+	Results int `json:"results"`
+}
+
 // HealthAuditWitness A witness of the transparency log.
 type HealthAuditWitness struct {
 	// Entries Entries of the newest checkpoint that it has cosigned since this node started.
@@ -1511,6 +1539,9 @@ type HealthProblem struct {
 type HealthReport struct {
 	// AuditLog The transparency log.
 	AuditLog HealthAuditLog `json:"audit_log"`
+
+	// AuditSpool The results of execs that this node has and the database does not. They are kept in the state dir, and written as soon as the database takes them.
+	AuditSpool HealthAuditSpool `json:"audit_spool"`
 
 	// CgroupVersion The engine's cgroup version.
 	//

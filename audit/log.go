@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -55,8 +53,8 @@ type Config struct {
 // are safe for concurrent use.
 //
 // The life of a node: Recover once, before anything runs; then Run in the background until the end, while execs are opened and
-// closed. A result is never given up: Close puts it into the store, else into the spool, else it stays in memory and Run goes
-// on trying both.
+// closed. A result is never given up, whatever the store's error is: Close puts it into the store, else into the spool, else it stays in
+// memory and Run goes on trying both. Unstored tells of the results that wait.
 type Log struct {
 	store Store
 	cfg   Config
@@ -66,8 +64,8 @@ type Log struct {
 	replaying sync.Mutex // one replay at a time
 
 	mu        sync.Mutex
-	waiting   map[string]Record    // results that the store does not have, by exec id: in the spool or in memory
-	held      map[string]bool      // those in memory only, because the spool could not be written
+	waiting   map[string]*result   // results that the store does not have, by exec id
+	damaged   map[string]error     // files of the spool that no record can be read from, by name
 	uncertain map[string]time.Time // openings without an answer, by exec id, and their time; nothing ran, but the row may exist
 	down      bool                 // the last call of the store failed
 
@@ -88,21 +86,9 @@ func NewLog(cfg Config) (*Log, error) {
 	}
 	l := &Log{
 		store: cfg.Store, cfg: cfg, spool: sp, kick: make(chan struct{}, 1),
-		waiting: map[string]Record{}, held: map[string]bool{}, uncertain: map[string]time.Time{}, refusals: tally.New(cfg.Refusals),
+		waiting: map[string]*result{}, uncertain: map[string]time.Time{}, refusals: tally.New(cfg.Refusals),
 	}
-	found, err := sp.list()
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range found {
-		r, err := sp.read(name)
-		if err != nil {
-			l.setAside(name, err)
-			continue
-		}
-		l.waiting[r.ExecID] = r
-	}
-	return l, nil
+	return l, l.load()
 }
 
 // Open writes the row of an exec; see Store.Open. When it fails, nothing may run: fault.DiskFull when there is no room for the row. If the
@@ -185,8 +171,8 @@ func (l *Log) Start(ctx context.Context, r Record) (bool, error) {
 
 // Close ends a row durably. When the store does not accept it within some seconds, the record goes to the spool, spooled is true, and Run
 // writes it later. An error means that it is in neither, so not durable: fault.DiskFull when the state dir has no room. Even then it is
-// kept in memory, and Run tries again. The end of ctx does not stop the writing. When the row has another status then, since another
-// node had ended it while this one did not move for longer than its lease, the record becomes the row: the caller is told what stays on record.
+// kept in memory, and Run tries again. The end of ctx does not stop the writing. When the row has another status then, since it had ended
+// before, the record becomes the row: the caller is told what stays on record.
 func (l *Log) Close(ctx context.Context, ending *Record) (spooled bool, err error) {
 	r := *ending
 	if !r.Status.Final() || !r.Status.Valid() || r.EndedAt.IsZero() || !validSpoolID(r.ExecID) {
@@ -214,28 +200,26 @@ func (l *Log) Close(ctx context.Context, ending *Record) (spooled bool, err erro
 	defer l.wake()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, known := l.waiting[r.ExecID]; known && !l.held[r.ExecID] {
+	if known := l.waiting[r.ExecID]; known != nil && !known.held {
 		return true, nil // the first ending wins
 	}
-	l.waiting[r.ExecID] = r
+	w := &result{Record: r}
+	l.waiting[r.ExecID] = w
 	if err := l.spool.write(r); err != nil {
-		l.held[r.ExecID] = true
+		w.held = true
 		l.cfg.Logger.Error("the spool did not accept the end of an exec either; it is in memory only", "exec_id", r.ExecID, "err", err)
 		return false, err
 	}
-	delete(l.held, r.ExecID)
 	return true, nil
 }
 
-// Get returns one record. While the database does not have its end yet, or does not answer, a spooled end is returned.
+// Get returns one record. While the database does not have its end yet, cannot return the row or has lost it, a spooled end is returned.
 func (l *Log) Get(ctx context.Context, execID string) (Record, error) {
 	r, err := l.store.Get(ctx, execID)
-	if fault.Is(err, fault.DatabaseUnavailable) {
+	if err != nil {
 		if ending, ok := l.ending(execID); ok {
 			return ending, nil
 		}
-	}
-	if err != nil {
 		return r, err
 	}
 	return l.newest(r), nil
@@ -256,8 +240,10 @@ func (l *Log) Newer(ctx context.Context, r Record) (Record, error) {
 func (l *Log) ending(execID string) (Record, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	r, ok := l.waiting[execID]
-	return r, ok
+	if w := l.waiting[execID]; w != nil {
+		return w.Record, true
+	}
+	return Record{}, false
 }
 
 // newest is the record, or its end that the database does not have yet.
@@ -326,30 +312,6 @@ func (l *Log) Events(ctx context.Context, execID string) ([]Event, error) {
 
 // Ping reports whether a row could be written now.
 func (l *Log) Ping(ctx context.Context) error { return l.store.Ping(ctx) }
-
-// Spooled is the number of results that the database does not have yet; for health and metrics.
-func (l *Log) Spooled() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.waiting)
-}
-
-// SpooledIDs returns the execs whose results the database does not have yet.
-func (l *Log) SpooledIDs() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.waiting))
-}
-
-// setAside renames a spool file that cannot be used, so that the operator can inspect it.
-func (l *Log) setAside(name string, reason error) {
-	bad, err := l.spool.setAside(name)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		l.cfg.Logger.Error("a file of the audit spool cannot be used, and cannot be renamed", "file", name, "reason", reason, "err", err)
-		return
-	}
-	l.cfg.Logger.Error("a file of the audit spool cannot be used; it was renamed, inspect it", "file", bad, "reason", reason)
-}
 
 func (l *Log) wake() {
 	select {

@@ -2,6 +2,8 @@ package audit_test
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -45,8 +47,8 @@ func TestDatabaseRefuses(t *testing.T) {
 			if info, err := os.Stat(filepath.Dir(file)); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o700 {
 				t.Errorf("the spool's folder: %v, %v", info, err)
 			}
-			if got := spooled(t, dir); !slices.Equal(got, []string{r.ExecID + ".json"}) || l.Spooled() != 1 {
-				t.Errorf("the spool holds %v, %d", got, l.Spooled())
+			if got := spooled(t, dir); !slices.Equal(got, []string{r.ExecID + ".json"}) || l.Unstored().Results != 1 {
+				t.Errorf("the spool holds %v, %d", got, l.Unstored().Results)
 			}
 			if again, err := l.Close(t.Context(), new(ended(r))); err != nil || !again {
 				t.Errorf("Close again = %v, %v", again, err)
@@ -70,7 +72,7 @@ func TestDatabaseRefuses(t *testing.T) {
 			}
 
 			run(t, l)
-			eventually(t, "the spool is empty", func() bool { return l.Spooled() == 0 && len(spooled(t, dir)) == 0 })
+			eventually(t, "the spool is empty", func() bool { return l.Unstored().Results == 0 && len(spooled(t, dir)) == 0 })
 			got, err := db.Audit().Get(t.Context(), r.ExecID)
 			if err != nil || got.Status != audit.Succeeded || got.StdoutBytes != 42 || !got.EndedAt.Equal(ended(r).EndedAt) {
 				t.Errorf("the row is %+v, %v", got, err)
@@ -136,12 +138,12 @@ func TestAfterAKill(t *testing.T) {
 				t.Errorf("Recover again = %v, %v", again, err)
 			}
 
-			// A result that comes after lost changes nothing.
+			// A result that comes after lost corrects it, and both stay visible.
 			if ok, err := next.Close(t.Context(), new(ended(openOne))); ok || err != nil {
 				t.Fatalf("Close = %v, %v", ok, err)
 			}
 			events, err := next.Events(t.Context(), openOne.ExecID)
-			if err != nil || len(events) != 3 || status(t, db.Audit(), openOne.ExecID) != audit.Lost {
+			if err != nil || len(events) != 4 || events[3].Kind != audit.EventCorrected || status(t, db.Audit(), openOne.ExecID) != audit.Succeeded {
 				t.Errorf("events %+v, %v", events, err)
 			}
 		})
@@ -177,21 +179,41 @@ func TestSpoolWithForeignFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// A record that an older version set aside, and one of a crash between the file and its name.
+	aside, crashed := mustOpen(t, l), mustOpen(t, l)
+	for name, r := range map[string]audit.Record{aside.ExecID + ".bad": aside, crashed.ExecID + ".tmp": crashed} {
+		content, err := json.Marshal(ended(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "spool", name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+
 	next := newLog(t, db.Audit(), dir)
 	lost, err := next.Recover(t.Context())
-	if err != nil || !slices.Equal(lost, []string{open.ExecID}) {
-		t.Fatalf("Recover = %v, %v", lost, err)
+	if err != nil || len(lost) != 0 {
+		t.Fatalf("Recover = %v, %v: a row was ended as lost although its file may hold the result", lost, err)
 	}
-	want := []string{
-		"another.bad", "empty.bad", "folder.bad", "garbage.bad", "gone.bad", "later-version.json.txt", "link.bad", "list.bad", "no-end.bad", "odd.bad",
-		open.ExecID + ".bad",
+	for r, want := range map[string]audit.Status{open.ExecID: audit.Running, aside.ExecID: audit.Succeeded, crashed.ExecID: audit.Succeeded} {
+		if got := status(t, db.Audit(), r); got != want {
+			t.Errorf("%s is %s, want %s", r, got, want)
+		}
 	}
+	delete(files, "later-version.json.txt")
+	want := append(slices.Sorted(maps.Keys(files)), "folder.json", "later-version.json.txt", "link.json")
 	slices.Sort(want)
 	if got := spooled(t, dir); !slices.Equal(got, want) {
 		t.Errorf("the spool holds\n%v, want\n%v", got, want)
 	}
-	if content, err := os.ReadFile(filepath.Join(dir, "spool", "garbage.bad")); err != nil || string(content) != "{" {
-		t.Errorf("the file that was set aside has %q, %v", content, err)
+	// The exec of gone.json is not in the database: its result stays, too.
+	u := next.Unstored()
+	if u.Results != 1 || u.Refused != 1 || u.ExecID != "gone" || u.Reason == "" || u.Damaged != len(want)-2 {
+		t.Errorf("unstored: %+v", u)
+	}
+	if got, err := next.Get(t.Context(), "gone"); err != nil || got.Status != audit.Failed {
+		t.Errorf("the result without a row: %+v, %v", got, err)
 	}
 }
 

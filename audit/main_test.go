@@ -24,6 +24,7 @@ import (
 type database struct {
 	store.Database
 	refuse, answer func()
+	sql            func(t *testing.T, statements string) // runs them as the database's owner
 }
 
 // databases are the two ways in which a database refuses: PostgreSQL is stopped, as by a crash; SQLite's file is locked by another process.
@@ -50,6 +51,12 @@ func onSQLite(t *testing.T) database {
 				t.Fatal(err)
 			}
 		},
+		sql: func(t *testing.T, statements string) {
+			t.Helper()
+			if _, err := other.ExecContext(context.WithoutCancel(t.Context()), statements); err != nil {
+				t.Fatal(err)
+			}
+		},
 	}
 }
 
@@ -68,8 +75,14 @@ func openDatabase(t *testing.T, url, dir string) store.Database {
 
 func newLog(t *testing.T, s audit.Store, stateDir string) *audit.Log {
 	t.Helper()
+	return newLogAt(t, s, stateDir, time.Now)
+}
+
+// newLogAt makes a log with a clock of its own.
+func newLogAt(t *testing.T, s audit.Store, stateDir string, now func() time.Time) *audit.Log {
+	t.Helper()
 	l, err := audit.NewLog(audit.Config{
-		Store: s, Dir: filepath.Join(stateDir, "spool"), NodeID: "n1",
+		Store: s, Dir: filepath.Join(stateDir, "spool"), NodeID: "n1", Now: now,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Retry: 20 * time.Millisecond,
 	})
 	if err != nil {

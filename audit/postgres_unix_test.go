@@ -3,8 +3,10 @@
 package audit_test
 
 import (
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"secbox/audit"
@@ -12,12 +14,37 @@ import (
 	"secbox/store/storetest/pgtest"
 )
 
-func init() { databases["postgres"] = onPostgres }
+func init() {
+	databases["postgres"] = onPostgres
+	raise := func(code string) string {
+		return "CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '" + code + "'; END$$;" +
+			" CREATE TRIGGER no BEFORE UPDATE ON sandbox_execs FOR EACH ROW EXECUTE FUNCTION no()"
+	}
+	refusals["postgres"] = []refusal{
+		{"a trigger", raise("P0001"), "DROP FUNCTION no CASCADE"},
+		{"a full tablespace", raise("53100"), "DROP FUNCTION no CASCADE"},
+		{"a revoked right", "REVOKE UPDATE ON sandbox_execs FROM app", "GRANT UPDATE ON sandbox_execs TO app"},
+		{"a renamed column", "ALTER TABLE sandbox_execs RENAME COLUMN detail TO other", "ALTER TABLE sandbox_execs RENAME COLUMN other TO detail"},
+		{"a renamed table", "ALTER TABLE sandbox_exec_events RENAME TO other", "ALTER TABLE other RENAME TO sandbox_exec_events"},
+		{"a column without room", "ALTER TABLE sandbox_execs ADD CHECK (stdout_bytes < 42) NOT VALID", "ALTER TABLE sandbox_execs DROP CONSTRAINT sandbox_execs_stdout_bytes_check"},
+	}
+}
 
+// onPostgres opens a database as its owner, who is no superuser.
 func onPostgres(t *testing.T) database {
 	cluster := pgtest.New(t)
-	db := openDatabase(t, cluster.Database(t), "")
-	return database{Database: db, refuse: func() { cluster.Stop(t) }, answer: func() { cluster.Start(t) }}
+	u, err := url.Parse(cluster.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := strings.TrimPrefix(u.Path, "/")
+	cluster.SQL(t, name, "CREATE ROLE app LOGIN PASSWORD 'app'; ALTER DATABASE "+name+" OWNER TO app")
+	u.User = url.UserPassword("app", "app")
+	db := openDatabase(t, u.String(), "")
+	return database{
+		Database: db, refuse: func() { cluster.Stop(t) }, answer: func() { cluster.Start(t) },
+		sql: func(t *testing.T, statements string) { cluster.SQL(t, name, "SET ROLE app; "+statements) },
+	}
 }
 
 // TestRunWaitsForTheDatabase: the background work is there while the database goes and comes back, more than once.
@@ -48,7 +75,7 @@ func TestRunWaitsForTheDatabase(t *testing.T) {
 			t.Errorf("Newer of another without the database: %v", err)
 		}
 		db.answer()
-		eventually(t, "the spool is empty", func() bool { return l.Spooled() == 0 })
+		eventually(t, "the spool is empty", func() bool { return l.Unstored().Results == 0 })
 		for _, r := range execs {
 			if got := status(t, db.Audit(), r.ExecID); got != audit.Succeeded {
 				t.Errorf("%s is %s", r.ExecID, got)

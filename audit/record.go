@@ -86,7 +86,7 @@ const (
 // Kind is what a row records.
 type Kind string
 
-// BackendRemote is the backend of commands on users' machines, sandbox.Remote. Only they may report a result after the row has ended as lost.
+// BackendRemote is the backend of commands on users' machines, sandbox.Remote.
 const BackendRemote = "remote"
 
 // The kinds of rows.
@@ -206,7 +206,7 @@ const (
 	EventCreated   EventKind = "created"
 	EventStarted   EventKind = "started"
 	EventEnded     EventKind = "ended"
-	EventCorrected EventKind = "corrected" // a result from a user's machine that arrived after the row had ended as lost
+	EventCorrected EventKind = "corrected" // a result that arrived after the row had ended as lost
 )
 
 // Event is one line of the append-only history of an exec.

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -12,16 +11,13 @@ import (
 )
 
 // Recover updates the database after this node's last end: it replays the spool and then ends the node's open rows as lost, except those
-// whose results it could not write yet. It returns the lost ids. Call it before anything runs, and after the node's containers are gone.
+// whose results it could not write yet, and those of damaged files. It returns the lost ids. Call it before anything runs, and after the node's containers are gone.
 // After fault.DatabaseUnavailable, when no row was ended, call it again.
 func (l *Log) Recover(ctx context.Context) (lost []string, err error) {
 	if err := l.replay(ctx); err != nil {
 		return nil, err
 	}
-	l.mu.Lock()
-	except := slices.Collect(maps.Keys(l.waiting))
-	l.mu.Unlock()
-	return l.store.LoseOpen(ctx, l.cfg.NodeID, except)
+	return l.store.LoseOpen(ctx, l.cfg.NodeID, l.SpooledIDs())
 }
 
 // Run writes waiting results as soon as the database accepts them, and writes the counts of refusals. It returns when ctx
@@ -38,6 +34,7 @@ func (l *Log) Run(ctx context.Context) {
 			return
 		case <-count.C:
 			l.countRefusals(ctx)
+			l.lookAgain()
 			continue
 		case <-retry.C:
 		case <-l.kick:
@@ -73,71 +70,39 @@ func (l *Log) idle() bool {
 	return len(l.waiting) == 0 && len(l.uncertain) == 0
 }
 
-// replay writes the waiting results, oldest first, and stops when the database does not answer. It sets a record aside that the database
-// refuses, since it would be refused again.
+// replay writes the waiting results whose time has come, oldest first, and stops when the database does not answer twice: once may be a row
+// that another transaction has locked. A result that the database refuses waits longer each time: the cause may go away, such as a trigger,
+// a missing right or a renamed column.
 func (l *Log) replay(ctx context.Context) error {
 	l.replaying.Lock()
 	defer l.replaying.Unlock()
 
 	l.keepHeld()
-	for _, r := range l.oldestFirst() {
+	var failed error
+	for _, r := range l.due() {
 		_, err := l.store.Close(ctx, r)
-		if err != nil && outcomeUnknown(err) {
+		switch {
+		case err == nil:
+			l.settle(r.ExecID)
+		case outcomeUnknown(err) && failed != nil:
 			return err
+		case outcomeUnknown(err):
+			failed = err
+		default:
+			l.refused(r.ExecID, err)
 		}
-		l.settle(r.ExecID, err)
 	}
 	l.mu.Lock()
 	uncertain := slices.Collect(maps.Keys(l.uncertain))
 	l.mu.Unlock()
 	for _, id := range uncertain {
-		if err := l.endUncertain(ctx, id); err != nil {
+		if err := l.endUncertain(ctx, id); err != nil && failed != nil {
 			return err
+		} else if err != nil {
+			failed = err
 		}
 	}
-	return nil
-}
-
-// oldestFirst returns the waiting results in the order of their ends.
-func (l *Log) oldestFirst() []Record {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := slices.Collect(maps.Values(l.waiting))
-	slices.SortFunc(all, func(a, b Record) int {
-		return cmp.Or(a.EndedAt.Compare(b.EndedAt), cmp.Compare(a.ExecID, b.ExecID))
-	})
-	return all
-}
-
-// settle removes a result that the store has, or sets one aside that the store refuses.
-func (l *Log) settle(execID string, refused error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if refused != nil {
-		if l.held[execID] { // there is no file to set aside, only this log line
-			l.cfg.Logger.Error("the database refuses the end of an exec, and it is in no file", "record", l.waiting[execID], "err", refused)
-		} else {
-			l.setAside(spoolFile(execID), refused)
-		}
-	} else if !l.held[execID] {
-		if err := l.spool.remove(execID); err != nil {
-			// The next start writes it again, which changes nothing.
-			l.cfg.Logger.Warn("cannot remove a file of the audit spool that is no longer needed", "exec_id", execID, "err", err)
-		}
-	}
-	delete(l.waiting, execID)
-	delete(l.held, execID)
-}
-
-// keepHeld tries to write the results in memory to the spool.
-func (l *Log) keepHeld() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for id := range l.held {
-		if l.spool.write(l.waiting[id]) == nil {
-			delete(l.held, id)
-		}
-	}
+	return failed
 }
 
 // uncertainTime is how long a row may still appear after the timeout of its opening, since the database may be about to commit it. It is

@@ -13,6 +13,9 @@ import (
 	"secbox/fault"
 )
 
+// SpoolDir returns the spool's directory in a state dir.
+func SpoolDir(stateDir string) string { return filepath.Join(stateDir, "spool") }
+
 // spool is the directory of results that the database does not have yet: one file per exec, <exec_id>.json, the record as JSON. Files are
 // written atomically, and survive a power failure once write has returned.
 type spool struct {
@@ -25,7 +28,7 @@ type spool struct {
 const (
 	spoolDone = ".json" // a record
 	spoolTemp = ".tmp"  // being written, or left by a crash
-	spoolBad  = ".bad"  // set aside for the operator
+	spoolBad  = ".bad"  // a record that version 0.13 or earlier set aside when the database refused it, or that it could not read
 )
 
 func openSpool(dir string) (*spool, error) {
@@ -41,17 +44,28 @@ func openSpool(dir string) (*spool, error) {
 	if err := syncDir(filepath.Dir(dir)); err != nil {
 		return nil, spoolFault(err)
 	}
-	// Remove incomplete files of a crash: their writes never returned.
-	incomplete, err := s.named(spoolTemp)
+	return s, s.tidy()
+}
+
+// tidy keeps files of a crash that are complete, and removes the others: their writes never returned.
+func (s *spool) tidy() error {
+	left, err := s.named(spoolTemp)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	for _, name := range incomplete {
-		if err := os.Remove(filepath.Join(dir, name)); err != nil {
-			return nil, spoolFault(err)
+	for _, name := range left {
+		temp, done := filepath.Join(s.dir, name), spoolFile(strings.TrimSuffix(name, spoolTemp))
+		_, err := s.parse(name, done)
+		if err == nil {
+			err = os.Rename(temp, filepath.Join(s.dir, done))
+		} else {
+			err = os.Remove(temp)
+		}
+		if err != nil {
+			return spoolFault(err)
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // validSpoolID accepts ids that are safe file names, such as UUIDs.
@@ -102,7 +116,14 @@ func (s *spool) writeFile(path string, data []byte) error {
 }
 
 // list returns the names of the records in the spool.
-func (s *spool) list() ([]string, error) { return s.named(spoolDone) }
+func (s *spool) list() ([]string, error) {
+	done, err := s.named(spoolDone)
+	if err != nil {
+		return nil, err
+	}
+	bad, err := s.named(spoolBad)
+	return append(done, bad...), err
+}
 
 func (s *spool) named(ending string) ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
@@ -120,6 +141,11 @@ func (s *spool) named(ending string) ([]string, error) {
 
 // read reads a record, which must be valid for Close and have the file's name.
 func (s *spool) read(name string) (Record, error) {
+	return s.parse(name, spoolFile(spooledID(name)))
+}
+
+// parse reads a record from a file that may have another name than its own.
+func (s *spool) parse(name, own string) (Record, error) {
 	path := filepath.Join(s.dir, name)
 	if info, err := os.Lstat(path); err != nil {
 		return Record{}, err
@@ -130,8 +156,11 @@ func (s *spool) read(name string) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	return parseSpooled(name, data)
+	return parseSpooled(own, data)
 }
+
+// spooledID returns the exec id in the name of a file.
+func spooledID(name string) string { return strings.TrimSuffix(name, filepath.Ext(name)) }
 
 func parseSpooled(name string, data []byte) (Record, error) {
 	var r Record
@@ -147,22 +176,24 @@ func parseSpooled(name string, data []byte) (Record, error) {
 	return r, nil
 }
 
-// remove removes a record that the database has.
+// remove removes the files of a record that the database has.
 func (s *spool) remove(execID string) error {
-	err := os.Remove(filepath.Join(s.dir, spoolFile(execID)))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	for _, ending := range []string{spoolDone, spoolBad} {
+		if err := os.Remove(filepath.Join(s.dir, execID+ending)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
-// setAside renames a file that cannot be used, and returns its new name.
-func (s *spool) setAside(name string) (string, error) {
-	bad := strings.TrimSuffix(name, spoolDone) + spoolBad
-	if err := os.Rename(filepath.Join(s.dir, name), filepath.Join(s.dir, bad)); err != nil {
-		return name, err
+// has reports whether the spool has a file of a record.
+func (s *spool) has(execID string) bool {
+	for _, ending := range []string{spoolDone, spoolBad} {
+		if _, err := os.Lstat(filepath.Join(s.dir, execID+ending)); !errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
 	}
-	return bad, syncDir(s.dir)
+	return false
 }
 
 // spoolFault gives an error of the spool its code.

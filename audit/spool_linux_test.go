@@ -63,8 +63,8 @@ func TestFullStateDir(t *testing.T) {
 	}
 	// and to the database as soon as that is there.
 	s.back.Store(true)
-	if err := l.replay(t.Context()); err != nil || s.closed.Load() != 1 || l.Spooled() != 0 {
-		t.Errorf("replay: %v; %d written, %d wait", err, s.closed.Load(), l.Spooled())
+	if err := l.replay(t.Context()); err != nil || s.closed.Load() != 1 || l.Unstored().Results != 0 {
+		t.Errorf("replay: %v; %d written, %d wait", err, s.closed.Load(), l.Unstored().Results)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
 		t.Errorf("left in the spool: %v, %v", entries, err)
@@ -77,8 +77,8 @@ func TestFullStateDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.back.Store(true)
-	if err := l.replay(t.Context()); err != nil || s.closed.Load() != 2 || l.Spooled() != 0 {
-		t.Errorf("replay: %v; %d written, %d wait", err, s.closed.Load(), l.Spooled())
+	if err := l.replay(t.Context()); err != nil || s.closed.Load() != 2 || l.Unstored().Results != 0 {
+		t.Errorf("replay: %v; %d written, %d wait", err, s.closed.Load(), l.Unstored().Results)
 	}
 }
 

@@ -25,9 +25,9 @@ type Store interface {
 	Start(ctx context.Context, r Record) (bool, error)
 
 	// Close ends a row: it sets every field that can change after the opening from r, and appends an ended event. It does not change a row that has ended: the
-	// first ending wins, and Close is idempotent. So a node that was taken for dead cannot change the end that another one gave to its execs; only a
-	// row of BackendRemote that ended as lost takes the result that the machine reports later, with a corrected event. Nor does it change a row of
-	// another node than r's; a row without a node may be ended by any. An r
+	// first ending wins, and Close is idempotent. Only a row that ended as lost takes a result that arrives later, with a corrected event: from a user's
+	// machine, or from the node that was taken for dead and had the result in its spool. Close does not change a row of another node than r's; a row
+	// without a node may be ended by any. An r
 	// without an idempotency key releases the row's, so that the same request may come again under it; the key cannot change otherwise. Close
 	// returns the status that the row has then.
 	Close(ctx context.Context, r Record) (Status, error)

@@ -36,6 +36,7 @@ type execPage struct {
 	mayHold   bool
 	before    string // the exec before in the project; empty: none
 	after     string
+	spooled   bool   // the database does not have its end
 	live      bool   // it has not ended, or its end completes a live page
 	curl      string // gets the record from the API
 }
@@ -49,7 +50,7 @@ func (c *Console) exec(v *visit) (ui.Page, error) {
 	if err := v.door.Reserve(4 * int64(rec.Size())); err != nil {
 		return ui.Page{}, err
 	}
-	p := execPage{rec: rec, live: !rec.Status.Final() || v.query.Has("shown"), policy: policyOf(rec), limits: limitsOf(rec)}
+	p := execPage{rec: rec, spooled: c.cfg.Events.Spooled(rec.ExecID), live: !rec.Status.Final() || v.query.Has("shown"), policy: policyOf(rec), limits: limitsOf(rec)}
 	p.canceling = !rec.Status.Final() && v.query.Has("canceling")
 	p.mayCancel = !rec.Status.Final() && !p.canceling && slices.Contains(workers, v.caller.Role)
 	names, err := c.cfg.Execs.Names(v.ctx(), v.caller, rec.RequestedBy)

@@ -96,6 +96,16 @@ func TestStoppedLog(t *testing.T) {
 	}
 }
 
+// TestSpooledEnd: the page says that the database does not have the end.
+func TestSpooledEnd(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(1)
+	const notice = "The database does not have the end of this exec."
+	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), nil, []string{notice})
+	f.spooled = true
+	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{notice}, nil)
+}
+
 // TestLostExec: the page says what is not known of an exec whose end was not reported.
 func TestLostExec(t *testing.T) {
 	t.Parallel()

@@ -31,6 +31,7 @@ import (
 
 // fakeApp implements what a Console asks, with content of a test.
 type fakeApp struct {
+	spooled  bool
 	records  []audit.Record // newest first
 	events   []audit.Event
 	output   map[string][]byte // by stream
@@ -192,6 +193,8 @@ func (f *fakeApp) RecordDownload(_ context.Context, _ tokens.Token, rec audit.Re
 	f.downloads = append(f.downloads, rec.ExecID+" "+what+" "+path)
 	return nil
 }
+
+func (f *fakeApp) Spooled(string) bool { return f.spooled }
 
 func (f *fakeApp) Events(context.Context, string) ([]audit.Event, error) { return f.events, nil }
 

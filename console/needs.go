@@ -145,6 +145,9 @@ type Callbacks interface {
 // Events has the history of each exec; see audit.Log.
 type Events interface {
 	Events(ctx context.Context, execID string) ([]audit.Event, error)
+
+	// Spooled reports whether the database does not have the end of the exec yet, and this node has it.
+	Spooled(execID string) bool
 }
 
 // Runner has the files of execs, and ends them; see api.Runner.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/audit"
 	"secbox/diskspace"
 	"secbox/dockercli"
 	"secbox/engine"
@@ -47,6 +48,9 @@ type Config struct {
 	DatabaseKind string // sqlite or postgres
 	// AuditLog measures the transparency log. Nil: it is not reported.
 	AuditLog func(ctx context.Context) (AuditLog, error)
+
+	// Spool tells which results the database does not have. Nil: it is not reported.
+	Spool func() (audit.Unstored, error)
 
 	// Retention tells what rules removed. Nil: it is not reported.
 	Retention func(ctx context.Context) (Retention, error)
@@ -113,6 +117,7 @@ type Checker struct {
 	stateFS   cached[struct{}]
 	auditLog  cached[AuditLog]
 	retention cached[Retention]
+	spool     cached[audit.Unstored]
 
 	mu   sync.Mutex
 	host policy.Host
@@ -145,6 +150,12 @@ func New(cfg Config) *Checker {
 			return Retention{}, nil
 		}
 		return cfg.Retention(ctx)
+	})
+	setUp(&c.spool, cfg, "audit_spool", diskTimeout, func(context.Context) (audit.Unstored, error) {
+		if cfg.Spool == nil {
+			return audit.Unstored{}, nil
+		}
+		return cfg.Spool()
 	})
 	setUp(&c.root, cfg, "workspace", diskTimeout, func(context.Context) (disk, error) { return measure(cfg.Workspace) })
 	setUp(&c.state, cfg, "state_dir", diskTimeout, func(context.Context) (disk, error) { return measure(stateDir(state)) })
@@ -234,6 +245,10 @@ type survey struct {
 	retention         Retention
 	retentionErr      error
 	retentionReported bool
+
+	spool         audit.Unstored
+	spoolErr      error
+	spoolReported bool
 }
 
 // imagePresent ignores a cached answer when the engine does not answer.
@@ -241,7 +256,7 @@ func (s survey) imagePresent() bool { return s.engineErr == nil && s.imageErr ==
 
 // survey runs all checks at once.
 func (c *Checker) survey(ctx context.Context, maxAge, staleAge time.Duration) survey {
-	s := survey{logReported: c.cfg.AuditLog != nil, retentionReported: c.cfg.Retention != nil}
+	s := survey{logReported: c.cfg.AuditLog != nil, retentionReported: c.cfg.Retention != nil, spoolReported: c.cfg.Spool != nil}
 	var all sync.WaitGroup
 	all.Go(func() { s.engine, s.engineErr = c.engine.soon(ctx, max(maxAge, engineAge), staleAge) })
 	all.Go(func() { s.image, s.imageErr = c.image.soon(ctx, max(maxAge, engineAge), staleAge) })
@@ -252,6 +267,7 @@ func (c *Checker) survey(ctx context.Context, maxAge, staleAge time.Duration) su
 	all.Go(func() { _, s.stateFSErr = c.stateFS.soon(ctx, max(maxAge, time.Minute), staleAge) })
 	all.Go(func() { s.retention, s.retentionErr = c.retention.soon(ctx, maxAge, staleAge) })
 	all.Go(func() { s.auditLog, s.auditLogErr = c.auditLog.soon(ctx, maxAge, min(staleAge, logAge)) })
+	all.Go(func() { s.spool, s.spoolErr = c.spool.soon(ctx, maxAge, staleAge) })
 	all.Wait()
 	return s
 }

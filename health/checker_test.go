@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.yaml.in/yaml/v3"
 
+	"secbox/audit"
 	"secbox/diskspace"
 	"secbox/dockercli"
 	"secbox/dockercli/dockerclitest"
@@ -459,6 +460,14 @@ func TestMetrics(t *testing.T) {
 			"secbox_audit_log_entries": 9, "secbox_audit_log_behind_events": 2, "secbox_audit_log_behind_seconds": 1.5,
 			"secbox_audit_log_halted": 0, "secbox_audit_log_anchored_entries": 7, "secbox_audit_log_witness_entries": 8,
 		}},
+		{"with results that the database does not have", func(c *Config) {
+			c.Workspace = fakeDisk{bytes: 7, inodes: 8}
+			c.Spool = func() (audit.Unstored, error) { return audit.Unstored{Results: 3, Refused: 2, Damaged: 1}, nil }
+		}, map[string]float64{
+			"secbox_engine_up": 1, "secbox_image_present": 1, "secbox_database_up": 1, "secbox_workspace_writable": 1,
+			"secbox_workspace_free_bytes": 7, "secbox_workspace_free_inodes": 8,
+			"secbox_audit_spool_results": 3, "secbox_audit_spool_refused": 2, "secbox_audit_spool_damaged_files": 1,
+		}},
 		{"broken", func(c *Config) {
 			c.CLI, c.Database, c.Workspace = nil, Failing{errBad}, fakeDisk{bytes: 7, inodes: math.MaxUint64, writeErr: errBad}
 		}, map[string]float64{
@@ -495,6 +504,35 @@ func TestMetrics(t *testing.T) {
 				t.Errorf("%v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestSpoolProblems: health names results that the database does not have, while it lasts.
+func TestSpoolProblems(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	for name, tc := range map[string]struct {
+		survey survey
+		want   []string
+	}{
+		"none":    {survey{}, nil},
+		"waiting": {survey{spool: audit.Unstored{Results: 1, Oldest: now.Add(-3 * time.Second)}}, []string{"the results of 1 exec, the first of them 3s old"}},
+		"refused": {survey{spool: audit.Unstored{Results: 3, Refused: 2, InMemory: 1, ExecID: "e1", Reason: "no room", Oldest: now.Add(-time.Hour)}}, []string{
+			"the results of 3 execs, the first of them 1h0m0s old; their rows look as if they were running. It refuses 2, among them exec e1: no room. 1 of them are in memory only",
+		}},
+		"damaged":    {survey{spool: audit.Unstored{Damaged: 1, DamagedFile: "x.json"}}, []string{"1 files of the audit spool hold no record that can be read, among them x.json"}},
+		"unreadable": {survey{spoolErr: errBad}, []string{"cannot be read"}},
+	} {
+		problems := spoolProblems(tc.survey, func() time.Time { return now })
+		if len(problems) != len(tc.want) {
+			t.Errorf("%s: %+v", name, problems)
+			continue
+		}
+		for i, p := range problems {
+			if !strings.Contains(p.Reason, tc.want[i]) || p.Remedy == "" || p.code != "" {
+				t.Errorf("%s: %+v", name, p)
+			}
+		}
 	}
 }
 

@@ -39,6 +39,18 @@ func newGauges() []gauge {
 			},
 		},
 		{
+			describe("audit_spool_results", "Results of execs that the database does not have yet."),
+			func(s survey) (float64, bool) { return float64(s.spool.Results), s.spoolReported && s.spoolErr == nil },
+		},
+		{
+			describe("audit_spool_refused", "Of these results, the ones that the database answers with an error."),
+			func(s survey) (float64, bool) { return float64(s.spool.Refused), s.spoolReported && s.spoolErr == nil },
+		},
+		{
+			describe("audit_spool_damaged_files", "Files of the audit spool from which no record can be read."),
+			func(s survey) (float64, bool) { return float64(s.spool.Damaged), s.spoolReported && s.spoolErr == nil },
+		},
+		{
 			describe("audit_log_entries", "Entries of the transparency log."),
 			func(s survey) (float64, bool) {
 				return float64(s.auditLog.Entries), s.logReported && s.auditLogErr == nil

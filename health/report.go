@@ -39,6 +39,7 @@ type Report struct {
 	ImagePresent        bool      `json:"image_present"`
 	Database            string    `json:"database"` // sqlite or postgres
 	AuditLog            AuditLog  `json:"audit_log"`
+	AuditSpool          Spool     `json:"audit_spool"`
 	Retention           Retention `json:"retention"`
 	Skills              Skills    `json:"skills"`
 
@@ -78,7 +79,7 @@ func (c *Checker) report(s survey) Report {
 		DockerVersion: s.engine.ServerVersion, DockerContext: s.engine.ClientInfo.Context,
 		EngineRuntime: c.runtimeInUse(s.engine), CgroupVersion: s.engine.CgroupVersion,
 		ContainerUser: c.cfg.ContainerUser, ImagePresent: s.imagePresent(), Database: c.cfg.DatabaseKind,
-		AuditLog: s.auditLog, Retention: s.retention, Skills: c.skills(), WorkspaceFree: s.root.space(), StateFree: s.state.space(), Problems: c.problems(s),
+		AuditLog: s.auditLog, AuditSpool: spoolOf(s.spool, c.cfg.Now), Retention: s.retention, Skills: c.skills(), WorkspaceFree: s.root.space(), StateFree: s.state.space(), Problems: c.problems(s),
 	}
 	if c.cfg.CLI != nil {
 		r.DockerCLIPath = c.cfg.CLI.Path()
@@ -153,6 +154,7 @@ func (c *Checker) found(s survey) []Problem {
 			Remedy: "run core-api as root or as uid 1000",
 		})
 	}
+	p = append(p, spoolProblems(s, c.cfg.Now)...)
 	p = append(p, auditLogProblems(s)...)
 	p = append(p, auditWatchProblems(s.auditLog)...)
 	p = append(p, retentionProblems(s)...)

@@ -223,8 +223,8 @@ func TestSpool(t *testing.T) {
 	if row := f.row(result.Record.ExecID); row.Status != audit.Running {
 		t.Errorf("the database has %s", row.Status)
 	}
-	if got, err := f.log.Get(t.Context(), result.Record.ExecID); err != nil || got.Status != audit.Failed || f.log.Spooled() != 1 {
-		t.Errorf("%s %v, %d are spooled", got.Status, err, f.log.Spooled())
+	if got, err := f.log.Get(t.Context(), result.Record.ExecID); err != nil || got.Status != audit.Failed || f.log.Unstored().Results != 1 {
+		t.Errorf("%s %v, %d are spooled", got.Status, err, f.log.Unstored().Results)
 	}
 	must(t, os.RemoveAll(filepath.Join(f.dir, "spool")))
 	_, err := f.Run(t.Context(), shell("p", "true"))

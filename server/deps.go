@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"secbox/audit"
 	"secbox/dockercli"
 	"secbox/engine"
 	"secbox/engine/attach"
@@ -152,11 +153,12 @@ func (d *Deps) defaultSpec(ctx context.Context, host policy.Host) (engine.Spec, 
 	}, nil
 }
 
-// NewChecker makes the health checks of a node; database may be nil when none exists yet, and auditLog and retained when no server runs.
-func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(context.Context) (health.AuditLog, error), retained func(context.Context) (health.Retention, error), nodeID string, log *slog.Logger) *health.Checker {
+// NewChecker makes the health checks of a node; database may be nil when none exists yet, spool too, and auditLog and retained when no server
+// runs.
+func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(context.Context) (health.AuditLog, error), retained func(context.Context) (health.Retention, error), spool func() (audit.Unstored, error), nodeID string, log *slog.Logger) *health.Checker {
 	return health.New(health.Config{
 		CLI: d.cli, Images: d.Images, Image: d.image, Allowed: slices.DeleteFunc(d.policy.Images(), func(ref string) bool { return ref == d.image }),
-		Workspace: d.Workspace, Database: database, DatabaseKind: kind, AuditLog: auditLog, Retention: retained,
+		Workspace: d.Workspace, Database: database, DatabaseKind: kind, AuditLog: auditLog, Retention: retained, Spool: spool,
 		StateDir: d.settings.StateDir, NotCreated: errors.Is(NeedDatabase(d.settings), fs.ErrNotExist), CheckStateDir: settings.CheckStateDir, RuntimeMode: string(d.adapter.Mode()),
 		WorkspaceRootNative: d.adapter.NativeRoot(), DockerRoot: d.adapter.DockerRoot(), ContainerUser: d.User, Runtime: d.settings.Sandbox.Runtime,
 		Podman: d.podman, OwnSeccomp: d.settings.Sandbox.Seccomp != settings.SeccompOfEngine,

@@ -37,7 +37,8 @@ func (h healthReports) Report(ctx context.Context) api.HealthReport {
 		DockerVersion: r.DockerVersion, DockerContext: r.DockerContext, EngineRuntime: r.EngineRuntime, CgroupVersion: r.CgroupVersion,
 		ContainerUser: r.ContainerUser, ImagePresent: r.ImagePresent, Database: r.Database,
 		PoolShared: pool.Shared, PoolNotSharedBecause: pool.NotShared,
-		AuditLog: api.HealthAuditLog{Entries: r.AuditLog.Entries, BehindEvents: r.AuditLog.BehindEvents, BehindMS: r.AuditLog.BehindMS, AnchoredEntries: r.AuditLog.AnchoredEntries, Witnesses: []api.HealthAuditWitness{}},
+		AuditLog:   api.HealthAuditLog{Entries: r.AuditLog.Entries, BehindEvents: r.AuditLog.BehindEvents, BehindMS: r.AuditLog.BehindMS, AnchoredEntries: r.AuditLog.AnchoredEntries, Witnesses: []api.HealthAuditWitness{}},
+		AuditSpool: api.HealthAuditSpool{Results: r.AuditSpool.Results, Refused: r.AuditSpool.Refused, InMemory: r.AuditSpool.InMemory, DamagedFiles: r.AuditSpool.Damaged, OldestMS: r.AuditSpool.OldestMS},
 		Retention: api.HealthRetention{
 			Enabled: r.Retention.Enabled, Running: r.Retention.Running, BeganAt: (*api.Timestamp)(r.Retention.BeganAt), Records: r.Retention.Records, Artifacts: r.Retention.Artifacts,
 			Projects: r.Retention.Projects, Held: r.Retention.Held, Altered: r.Retention.Altered, Queued: r.Retention.Queued, Holds: r.Retention.Holds, NextAt: (*api.Timestamp)(r.Retention.NextAt),

@@ -154,7 +154,7 @@ func (s *Server) openKey(context.Context) (err error) {
 // openAudit opens the audit log, with its spool in the state directory. Nothing to undo.
 func (s *Server) openAudit(context.Context) (err error) {
 	s.audit, err = audit.NewLog(audit.Config{
-		Store: s.db.Audit(), Dir: filepath.Join(s.state.Path(), "spool"),
+		Store: s.db.Audit(), Dir: audit.SpoolDir(s.state.Path()),
 		NodeID: s.state.NodeID(), Logger: s.log,
 		FreeBytes: s.freeBytes, FreeMinBytes: uint64(s.settings.Sandbox.DiskFreeMinBytes),
 	})
@@ -211,7 +211,7 @@ func (s *Server) recoverExecs(ctx context.Context) error {
 
 // checkHealth makes the health checks and runs those whose results the next steps use. Nothing to undo.
 func (s *Server) checkHealth(ctx context.Context) error {
-	s.checker = s.deps.NewChecker(s.db.Audit(), s.db.Kind(), s.transparency.measure, s.retained, s.state.NodeID(), s.log)
+	s.checker = s.deps.NewChecker(s.db.Audit(), s.db.Kind(), s.transparency.measure, s.retained, func() (audit.Unstored, error) { return s.audit.Unstored(), nil }, s.state.NodeID(), s.log)
 	s.checker.Warm(ctx)
 	s.registry.MustRegister(s.checker)
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"secbox/audit"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/health"
@@ -75,13 +76,14 @@ func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.D
 		return d, fault.Wrap(fault.Internal, err, "cannot make a temporary directory")
 	}
 	defer os.RemoveAll(dir)
+	spool := func() (audit.Unstored, error) { return audit.LookAt(audit.SpoolDir(s.StateDir)) }
 	run := func(database health.Database, auditLog func(context.Context) (health.AuditLog, error)) error {
 		node := "doctor-" + server.NewID()
 		e, err := deps.NewEngine(engine.Identity{Installation: "doctor", Node: node}, dir, log)
 		if err != nil {
 			return err
 		}
-		checker := deps.NewChecker(database, kind, auditLog, nil, node, log)
+		checker := deps.NewChecker(database, kind, auditLog, nil, spool, node, log)
 		d = health.NewDoctor(health.DoctorConfig{
 			Checker: checker, Engine: e, Workspace: deps.Workspace, Now: time.Now,
 			Share: func(ctx context.Context, spec engine.Spec) (engine.Engine, string) {

@@ -258,12 +258,15 @@ func jobEnds(t *testing.T, f Fixture) {
 	}
 	same(t, "waits", mustGet(t, s, left.ExecID), left)
 	wantJobs(t, f, "lost", 1, 1)
-	for _, node := range []string{"n1", "n2"} {
-		if _, err := s.Close(t.Context(), in(ended(running), func(r *audit.Record) { r.NodeID = node })); err != nil {
+	for _, late := range []struct {
+		node string
+		want audit.Status
+	}{{"n2", audit.Lost}, {"n1", ended(running).Status}} {
+		if _, err := s.Close(t.Context(), in(ended(running), func(r *audit.Record) { r.NodeID = late.node })); err != nil {
 			t.Error(err)
 		}
-		if got := mustGet(t, s, running.ExecID); got.Status != audit.Lost {
-			t.Errorf("the node %s has changed the end: %+v", node, got)
+		if got := mustGet(t, s, running.ExecID).Status; got != late.want {
+			t.Errorf("after the result of node %s: %s, want %s", late.node, got, late.want)
 		}
 	}
 }

@@ -223,11 +223,11 @@ func retiring(t *testing.T, f Fixture) {
 	if epoch := mustJoin(t, f, "n1"); epoch != 4 {
 		t.Errorf("the epoch of the next lease is %d", epoch)
 	}
-	if _, err := log.Close(t.Context(), ended(running)); err != nil {
-		t.Fatal(err)
+	if status, err := log.Close(t.Context(), ended(running)); err != nil || status != ended(running).Status {
+		t.Fatal(status, err)
 	}
-	if events := mustEvents(t, log, running.ExecID); len(events) != 3 {
-		t.Errorf("the node has changed an end: %+v", events)
+	if got := kinds(t, log, running.ExecID); len(got) != 4 || got[3] != audit.EventCorrected {
+		t.Errorf("the result that the node brings back: %v", got)
 	}
 }
 

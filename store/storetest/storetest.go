@@ -82,7 +82,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"a closing that is wrong writes nothing", closingRefused},
 		{"a closing can give the key up", closingGivesTheKeyUp},
 		{"losing ends the open rows of one node", losing},
-		{"of losing and closing at once one stands", losingRace},
+		{"of losing and closing at once the result stands", losingRace},
 		{"a lost exec does not end before it began", losingWithSkew},
 		{"an asynchronous exec waits with its job", jobRoundTrip},
 		{"jobs are taken by priority, token and age", jobOrder},

@@ -238,25 +238,6 @@ func attacks() []attack {
 			},
 			says: []string{"exec OPEN: history: expected possible events, found event 3 changes cmd"},
 		},
-		{
-			name: "a lost exec of docker is corrected", run: func(t *testing.T, e evidence, _ *verify.Kept) verify.Options {
-				backend := func(to string) {
-					e.mustSQL(t, "UPDATE sandbox_execs SET backend = '"+to+"' WHERE exec_id = '"+e.open+"'")
-				}
-				if _, err := e.Audit().LoseOpen(t.Context(), "n1", nil); err != nil {
-					t.Fatal(err)
-				}
-				backend("remote")
-				if _, err := e.Audit().Close(t.Context(), ended(mustGet(t, e.Audit(), e.open))); err != nil {
-					t.Fatal(err)
-				}
-				backend("docker")
-				e.mustSQL(t, "UPDATE sandbox_exec_events SET data = replace(data, '\"remote\"', '\"docker\"') WHERE exec_id = '"+e.open+"'")
-				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
-				return verify.Options{}
-			},
-			says: []string{`exec OPEN: correction: expected none of a lost exec of the backend "docker": only those of "remote" report late, found event `},
-		},
 		{name: "a row that is hostile to terminals", statements: []string{"UPDATE sandbox_execs SET detail = 'x' || CHR(27) || '[2J' || CHR(10) || 'exec y: no difference' WHERE exec_id = 'PLAIN'"}, says: []string{`exec PLAIN: detail: expected `}},
 		{name: "an event", statements: []string{"UPDATE sandbox_exec_events SET node_id = 'other' WHERE seq = " + event("QUEUED", "started")}, says: []string{"exec QUEUED: event 5 (started): expected entry 4, "}},
 		{

@@ -361,7 +361,6 @@ func compareExec(_ *run, s Subject, f *findings) {
 	if err != nil {
 		f.add(s.Key, "history", "possible events", err.Error())
 	}
-	checkCorrection(events, f)
 	if s.Row == nil {
 		f.add(s.Key, "row", "the row of "+many(int64(len(events)), "event"), "none")
 		return
@@ -378,19 +377,6 @@ func compareExec(_ *run, s Subject, f *findings) {
 	}
 	if len(unproven) > 0 {
 		f.sum.ColumnsNewer++
-	}
-}
-
-// checkCorrection reports a correction of an exec that no store makes, see audit.Store.Close.
-func checkCorrection(events []proof.Document, f *findings) {
-	last := len(events) - 1
-	if last == 0 || events[last].Kind != audit.EventCorrected {
-		return
-	}
-	first, err := events[0].Decode() // its backend never changes
-	if err == nil && first.Backend != audit.BackendRemote {
-		f.add(events[last].ExecID, "correction", fmt.Sprintf("none of a lost exec of the backend %q: only those of %q report late", first.Backend, audit.BackendRemote),
-			fmt.Sprintf("event %d (%s)", events[last].Seq, events[last].Kind))
 	}
 }
 

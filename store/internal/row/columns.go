@@ -99,10 +99,10 @@ var (
 	InsertParams   = insertParams()                // "$1, $2, …", one for each column
 	StartSet       = assignments(onStart)          // what Start sets beside the status
 	CloseSet       = assignments(onClose)
-	CloseOwn       = "node_id IN ('', " + nodeParam(onClose) + ")"                 // the condition that the row has no node yet or that of the closed record
-	Correctable    = "status = 'lost' AND backend = '" + audit.BackendRemote + "'" // the condition that a result may arrive after the end
-	StartLeased    = leased(nodeParam(onStart))                                    // the condition that the lease of the record's node was not retired
-	summaryColumns = withoutLarge()                                                // ColumnList with empty values for the large columns
+	CloseOwn       = "node_id IN ('', " + nodeParam(onClose) + ")" // the condition that the row has no node yet or that of the closed record
+	Correctable    = "status = 'lost'"                             // the condition that a result may arrive after the end
+	StartLeased    = leased(nodeParam(onStart))                    // the condition that the lease of the record's node was not retired
+	summaryColumns = withoutLarge()                                // ColumnList with empty values for the large columns
 	commandColumns = withoutLarge("args", "large_lists")
 	onlyCommands   = strings.Join(commandNames, ", ")
 )
