@@ -87,7 +87,7 @@ func TestNodeKilled(t *testing.T) {
 	}
 	p.works("demo")
 
-	// Its result turns up after all, too late: a client may have been told that it is lost.
+	// Its result turns up after all. It corrects the row, and its history keeps the loss, of which a client may have been told.
 	p.kill()
 	p.inDatabase(func(ctx context.Context, db audit.Store) {
 		var err error
@@ -100,8 +100,8 @@ func TestNodeKilled(t *testing.T) {
 	end.EndedAt, end.DurationMS = end.StartedAt.Add(2*time.Second), 2000
 	putIntoSpool(t, dir, end)
 	p = serve(t, dir, noPool)
-	p.get("/sandbox/execs/"+execID).wants(t, object{"status": "lost", "error_reason": "node_lost", "exit_code": nil})
-	if got, want := p.history(execID), "created started ended"; got != want {
+	p.get("/sandbox/execs/"+execID).wants(t, object{"status": "failed", "error_reason": "nonzero_exit", "exit_code": 3})
+	if got, want := p.history(execID), "created started ended corrected"; got != want {
 		t.Errorf("events: %s, want %s", got, want)
 	}
 	if files, err := os.ReadDir(filepath.Join(dir, "state/spool")); err != nil || len(files) > 0 {

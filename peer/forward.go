@@ -5,12 +5,13 @@ import (
 	"errors"
 	"io"
 	"mime"
+	"net"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/yamux"
 
 	"secbox/fault"
 )
@@ -34,7 +35,7 @@ func unreachable(title string, cause error, why string) error {
 // client's connection.
 func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) error {
 	title := "node " + nodeID + ", which has the exec,"
-	target, err := p.target(r.Context(), nodeID, title)
+	to, err := p.target(r.Context(), nodeID, title)
 	if err != nil {
 		return err
 	}
@@ -45,12 +46,12 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) e
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	go p.watch(ctx, nodeID, cancel)
-	answer, err := p.transport.RoundTrip(p.marked(r.WithContext(ctx), target, nodeID, body))
+	answer, err := p.transport.RoundTrip(outgoing(r.WithContext(ctx), to, body))
 	if err != nil {
 		if r.Context().Err() == nil && context.Cause(ctx) != nil {
 			err = context.Cause(ctx)
 		}
-		return unreachable(title, err, "it does not answer; if it has ended, another node ends its execs as lost within node.lease_seconds")
+		return unreachable(title, err, why(err))
 	}
 	defer answer.Body.Close()
 	removeHopByHop(answer.Header)
@@ -66,31 +67,25 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) e
 	return pass(w, answer.Body, false)
 }
 
-// target returns the address of a node that is live. title names the node in errors.
-func (p *Peers) target(ctx context.Context, nodeID, title string) (*url.URL, error) {
-	n, err := p.look(ctx, nodeID)
-	if err != nil {
-		return nil, unreachable(title, err, fault.From(err).Message)
+// why says what to do about a node that has not answered.
+func why(err error) string {
+	var network net.Error
+	switch {
+	case errors.Is(err, errOther):
+		return errOther.Error()
+	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, yamux.ErrSessionShutdown), fault.Is(err, fault.NodeUnreachable):
+		return "it does not answer; if it has ended, another node ends its execs as lost within node.lease_seconds"
 	}
-	if why := unable(n); why != "" {
-		return nil, unreachable(title, nil, why)
-	}
-	target, err := url.Parse(n.Address)
-	if err != nil {
-		return nil, unreachable(title, err, "its node.address is not a URL")
-	}
-	return target, nil
+	return err.Error()
 }
 
-// marked returns a request for another node.
-func (p *Peers) marked(r *http.Request, target *url.URL, nodeID string, body []byte) *http.Request {
+// outgoing returns a request for another node.
+func outgoing(r *http.Request, to link, body []byte) *http.Request {
 	out := r.Clone(r.Context())
-	out.URL.Scheme, out.URL.Host, out.RequestURI = target.Scheme, target.Host, ""
+	out.URL.Scheme, out.URL.Host, out.RequestURI = "http", to.host(), ""
 	removeHopByHop(out.Header)
 	out.Header["Idempotency-Key"] = nil // sends none, and lets the transport try again when the other node has closed an idle connection
 	setBody(out, body)
-	unsigned := p.cfg.Self + " " + strconv.FormatInt(p.cfg.Now().UnixMilli(), 10) + " " + digest(body)
-	out.Header.Set(Header, unsigned+" "+p.sign(out, out.URL.RequestURI(), nodeID, unsigned))
 	return out
 }
 

@@ -25,12 +25,12 @@ type known struct {
 
 // Reaches reports whether requests can be forwarded to a node: it is live and has an address.
 func (p *Peers) Reaches(ctx context.Context, nodeID string) bool {
-	n, err := p.look(ctx, nodeID)
+	n, err := p.look(ctx, nodeID, p.freshFor)
 	return err == nil && unable(n) == ""
 }
 
-// look returns a node as it was at most freshFor ago.
-func (p *Peers) look(ctx context.Context, nodeID string) (nodes.Node, error) {
+// look returns a node as it was at most maxAge ago.
+func (p *Peers) look(ctx context.Context, nodeID string, maxAge time.Duration) (nodes.Node, error) {
 	p.mu.Lock()
 	k := p.known[nodeID]
 	if k == nil {
@@ -44,13 +44,20 @@ func (p *Peers) look(ctx context.Context, nodeID string) (nodes.Node, error) {
 	asked := p.cfg.Now() // before the wait for another read, which also answers this
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.at.IsZero() || asked.Sub(k.at) >= p.freshFor {
+	if k.at.IsZero() || asked.Sub(k.at) >= maxAge {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout) // others wait for it, also when this client leaves
 		defer cancel()
 		k.at = p.cfg.Now()
 		k.node, k.err = p.cfg.Nodes.Get(ctx, nodeID)
 	}
 	return k.node, k.err
+}
+
+// forget makes the next look read the row.
+func (p *Peers) forget(nodeID string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.known, nodeID)
 }
 
 // unable says why a node cannot be asked; empty if it can.
@@ -62,6 +69,8 @@ func unable(n nodes.Node) string {
 		return "it has no lease: it was stopped, or another node has ended its execs as lost"
 	case s == nodes.StateSilent:
 		return "its lease has ended, and another node is about to end its execs as lost"
+	case n.Epoch == 0:
+		return "it runs a version without channels of nodes; update core-api on it"
 	}
 	return ""
 }
@@ -77,7 +86,8 @@ func (p *Peers) watch(ctx context.Context, nodeID string, cancel context.CancelC
 			return
 		case <-tick.C:
 		}
-		if n, err := p.look(ctx, nodeID); err == nil && n.State() == nodes.StateRetired {
+		if n, err := p.look(ctx, nodeID, p.freshFor); err == nil && n.State() == nodes.StateRetired {
+			p.drop(nodeID)
 			cancel(fault.New(fault.NodeUnreachable, "it has lost its lease"))
 			return
 		}

@@ -1,38 +1,36 @@
-// Package peer forwards requests of clients to the node of the installation that can answer them. The node marks what it forwards with a header that is
-// signed with a key of the installation. The mark says two things only: that node has checked the Host, and no node forwards the request again. It gives
-// no rights: the receiving node verifies the client's own token or session, its role and its scope once more. The signature covers the whole request
-// with the client's credentials and the receiver, for a minute; within that time, only a program that has the credentials could repeat a request, and it
-// needs no mark for that.
+// Package peer connects the nodes of an installation. Node to node, nothing is told or believed before both sides have proven that they have the
+// installation's key, and under which lease they live.
 //
-// Nodes also make requests of their own, of which clients know nothing: their marks are good once. The package must not know routes.
+// A node dials another one at its node.address and asks for an upgrade of the connection, which passes through the proxies that pass WebSockets. What
+// follows is TLS 1.3 with certificates on both sides, whose authority every node derives from the installation's key. A certificate names a node and the
+// epoch of its lease, and its private key never leaves the process: so a program that listens on the address of a node that has ended learns
+// nothing, and what it is sent proves nothing elsewhere, nor to the same node after its next start. Validity has no part in it, nor has the clock. One such
+// channel carries all requests from one node to another, each as a stream of its own.
+//
+// Two kinds of requests pass. Those of clients are forwarded to the node that can answer them, with the client's own token or session, which the receiver
+// verifies with role and scope once more: that a node has forwarded a request says only that this node has checked the Host, and that it is not forwarded
+// again. Requests of the nodes' own are answered by Sender alone. The package must not know routes.
 package peer
 
 import (
 	"bytes"
 	"context"
-	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/hashicorp/yamux"
 
 	"secbox/fault"
 	"secbox/nodes"
 )
 
-// Header marks a request that a node has forwarded: the node's id, the time in Unix milliseconds, the SHA-256 of the body, and the signature.
-const Header = "Secbox-Peer"
-
-const (
-	purpose = "peer requests 1" // of the key; the number is that of the form of marks
-	maxSkew = time.Minute       // between the clocks of two nodes, and the life of a mark
-	maxBody = 64 << 10          // bytes that are forwarded: a form
-)
+const maxBody = 64 << 10 // bytes that are forwarded: a form
 
 // Key signs for a purpose; see keyed.Key.
 type Key interface {
@@ -47,85 +45,99 @@ type Nodes interface {
 
 // Config configures Peers. All fields are required.
 type Config struct {
-	Self  string // this node's id
-	Key   Key
-	Nodes Nodes
-	Now   func() time.Time
+	Self   string       // this node's id
+	Epoch  func() int64 // of this node's present lease
+	Key    Key
+	Nodes  Nodes
+	Now    func() time.Time
+	Logger *slog.Logger
 }
 
 // Peers are the other nodes. It is safe for concurrent use.
 type Peers struct {
 	cfg        Config
+	authority  authority
 	transport  *http.Transport
 	freshFor   time.Duration // how long a row of the database is believed
 	watchEvery time.Duration // how often a request that waits for an answer looks whether the node is live
-	maxNonces  int
+	arrivals   *arrivals
+	handshakes chan struct{} // a place for each that is under way
 
-	mu        sync.Mutex
-	known     map[string]*known    // by id
-	nonces    map[string]time.Time // of marks that Sender has accepted, with the time in them
-	nextSweep int                  // how many nonces there are before old ones are removed
+	mu       sync.Mutex
+	known    map[string]*known           // by id
+	channels map[string]*channel         // to other nodes, by id
+	accepted map[*yamux.Session]struct{} // of other nodes
+	own      ownCertificate
+	closed   bool
+	serving  sync.WaitGroup // accepted channels
 }
 
 // New makes Peers. The caller must call Close.
 func New(cfg Config) *Peers {
-	return &Peers{cfg: cfg, known: map[string]*known{}, nonces: map[string]time.Time{}, freshFor: freshFor, watchEvery: watchEvery, maxNonces: maxNonces, transport: &http.Transport{
-		DialContext: (&net.Dialer{Timeout: dialTimeout, KeepAliveConfig: alive}).DialContext, TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: answerTimeout,
+	p := &Peers{
+		cfg: cfg, authority: newAuthority(cfg.Key), freshFor: freshFor, watchEvery: watchEvery, arrivals: newArrivals(), handshakes: make(chan struct{}, maxHandshakes),
+		known: map[string]*known{}, channels: map[string]*channel{}, accepted: map[*yamux.Session]struct{}{},
+	}
+	p.transport = &http.Transport{
+		DialContext: p.dial, ResponseHeaderTimeout: answerTimeout,
 		MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
-	}}
+	}
+	return p
 }
 
-// alive ends connections to a machine that is gone after 20 seconds.
-var alive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
-
-// Close closes idle connections.
-func (p *Peers) Close() { p.transport.CloseIdleConnections() }
+// Close ends all channels, and returns when none is left.
+func (p *Peers) Close() {
+	p.mu.Lock()
+	p.closed = true
+	channels, accepted := p.channels, p.accepted
+	p.channels, p.accepted = map[string]*channel{}, map[*yamux.Session]struct{}{}
+	p.mu.Unlock()
+	for _, c := range channels {
+		c.close()
+	}
+	for session := range accepted {
+		_ = session.Close()
+	}
+	_ = p.arrivals.Close()
+	p.transport.CloseIdleConnections()
+	p.serving.Wait()
+}
 
 // Other reports whether an id is that of another node.
 func (p *Peers) Other(nodeID string) bool { return nodeID != "" && nodeID != p.cfg.Self }
 
-// sign signs a request with its mark. The receiver is in it, so that no mark is good for a third node.
-func (p *Peers) sign(r *http.Request, uri, to, unsigned string) string {
-	words := []string{r.Method, uri, r.Host, to, unsigned, r.Header.Get("X-Forwarded-Proto")}
-	for _, name := range []string{"Authorization", "Cookie"} {
-		words = append(words, digest([]byte(strings.Join(r.Header.Values(name), "\n"))))
+type senderKey struct{}
+
+// ConnContext is the http.Server.ConnContext of the server that answers what Arrivals accepts.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	if s, ok := c.(*stream); ok {
+		return context.WithValue(ctx, senderKey{}, s.from)
 	}
-	return p.cfg.Key.Sign(purpose, strings.Join(words, "\n")) // no word but the last ones' inputs could have a line break
+	return ctx
+}
+
+// From returns the node whose channel a request has come through; empty for a request of a client. fault.NodeUnreachable if that node has lost the lease
+// under which it has proven itself.
+func (p *Peers) From(r *http.Request) (nodeID string, err error) {
+	from, ok := r.Context().Value(senderKey{}).(identity)
+	if !ok {
+		return "", nil
+	}
+	return from.nodeID, p.checkLease(r.Context(), from)
+}
+
+// Sender is From for a request that nodes make themselves: fault.NodeUnreachable for a request of a client, too.
+func (p *Peers) Sender(r *http.Request) (nodeID string, err error) {
+	nodeID, err = p.From(r)
+	if err == nil && nodeID == "" {
+		err = fault.New(fault.NodeUnreachable, "only nodes of the installation may make this request")
+	}
+	return nodeID, err
 }
 
 func digest(b []byte) string {
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
-}
-
-// From returns the node that has forwarded a request, and takes the mark off it; empty for a request without a mark. fault.NodeUnreachable for a mark that is
-// not good.
-func (p *Peers) From(r *http.Request) (nodeID string, err error) {
-	marks := r.Header.Values(Header)
-	if len(marks) == 0 {
-		return "", nil
-	}
-	r.Header.Del(Header)
-	cut := strings.LastIndexByte(marks[0], ' ')
-	parts := strings.Split(marks[0], " ")
-	if len(marks) > 1 || len(parts) != 4 {
-		return "", fault.New(fault.NodeUnreachable, "malformed header %s: only nodes of the installation send it", Header)
-	}
-	if !hmac.Equal([]byte(parts[3]), []byte(p.sign(r, r.RequestURI, p.cfg.Self, marks[0][:cut]))) {
-		return "", fault.New(fault.NodeUnreachable, "the header %s is not signed for this node with its key; give all nodes the same audit.hmac_key_file, and each its own node.address", Header)
-	}
-	ms, err := strconv.ParseInt(parts[1], 10, 64)
-	if skew := p.cfg.Now().Sub(time.UnixMilli(ms)); err != nil || skew.Abs() > maxSkew {
-		return "", fault.New(fault.NodeUnreachable, "the clocks of the nodes differ by more than %v; synchronize them", maxSkew)
-	}
-	body, err := takeBody(r)
-	if err != nil {
-		return "", err
-	}
-	if digest(body) != parts[2] {
-		return "", fault.New(fault.NodeUnreachable, "the body is not the one that the header %s is signed for", Header)
-	}
-	return parts[0], nil
 }
 
 // takeBody reads the body of a request and gives it back to it.

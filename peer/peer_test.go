@@ -5,9 +5,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,6 +61,15 @@ func (s *table) set(id, address string, live bool) {
 	s.nodes[id] = n
 }
 
+// setEpoch gives a node another lease.
+func (s *table) setEpoch(id string, epoch int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.nodes[id]
+	n.Epoch = epoch
+	s.nodes[id] = n
+}
+
 // silence ends the lease of a node that no other node has retired yet.
 func (s *table) silence(id string) {
 	s.mu.Lock()
@@ -74,7 +84,9 @@ type fixture struct {
 	t    *testing.T
 	rows *table
 	a    *Peers
-	sent *http.Request // the last request to b, before b looked at it
+	b    *Peers
+	url  string        // of b
+	sent *http.Request // the last request to b
 	took string        // its body
 }
 
@@ -82,26 +94,54 @@ type fixture struct {
 func newFixture(t *testing.T, keyOfB byte, serve http.HandlerFunc) *fixture {
 	t.Helper()
 	f := &fixture{t: t, rows: &table{nodes: map[string]nodes.Node{}}}
-	f.a = f.peers("a", 1)
-	b := f.peers("b", keyOfB)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	f.a, f.b = f.peers("a", 1), f.peers("b", keyOfB)
+	f.rows.set("a", "http://unused.example", true)
+	f.url = f.listen(f.b, func(w http.ResponseWriter, r *http.Request) {
 		f.sent = r.Clone(context.Background())
-		from, err := b.From(r)
-		if err != nil || from != "a" || r.Header.Get(Header) != "" {
+		from, err := f.b.From(r)
+		if err != nil || from != "a" {
 			http.Error(w, fmt.Sprintf("%q, %v", from, err), http.StatusTeapot)
 			return
 		}
 		body, _ := io.ReadAll(r.Body)
 		f.took = string(body)
 		serve(w, r)
-	}))
-	t.Cleanup(server.Close)
-	f.rows.set("b", server.URL, true)
+	})
+	f.rows.set("b", f.url, true)
 	return f
 }
 
+// listen has a node take channels, and requests of clients, at the address that it returns.
+func (f *fixture) listen(p *Peers, serve http.HandlerFunc) string {
+	public := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == Path {
+			p.ServeHTTP(w, r)
+			return
+		}
+		serve(w, r)
+	}))
+	inner := &http.Server{Handler: serve, ConnContext: ConnContext}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = inner.Serve(p.Arrivals())
+	}()
+	f.t.Cleanup(func() {
+		p.Close()
+		_ = inner.Close()
+		<-done
+		public.Close()
+	})
+	return public.URL
+}
+
 func (f *fixture) peers(self string, key byte) *Peers {
-	p := New(Config{Self: self, Key: keyed.New(bytes.Repeat([]byte{key}, 32)), Nodes: f.rows, Now: time.Now})
+	return f.peersAt(self, key, 1)
+}
+
+// peersAt makes a node under a lease.
+func (f *fixture) peersAt(self string, key byte, epoch int64) *Peers {
+	p := New(Config{Self: self, Epoch: func() int64 { return epoch }, Key: keyed.New(bytes.Repeat([]byte{key}, 32)), Nodes: f.rows, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	p.watchEvery = 10 * time.Millisecond
 	f.t.Cleanup(p.Close)
 	return p
@@ -129,7 +169,7 @@ func TestForward(t *testing.T) {
 		fmt.Fprint(w, r.Host, r.Header.Get("Authorization"), r.Header["Cookie"], r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Hop"), r.Header.Get("Upgrade"))
 	})
 	w, err := f.forward("POST", "/a%2Fb?c=d%20e", "form=1", "Authorization", "Bearer x", "Cookie", "k=v", "Cookie", "l=w", "X-Forwarded-Proto", "https", "Connection", "x-hop", "X-Hop", "1",
-		"Upgrade", "h2c", "Idempotency-Key", "k", Header, "forged 1 2 3")
+		"Upgrade", "h2c", "Idempotency-Key", "k")
 	if err != nil || w.Code != http.StatusAccepted || w.Body.String() != "secbox.example:8003Bearer x[k=v l=w]https" || f.took != "form=1" || f.sent.RequestURI != "/a%2Fb?c=d%20e" {
 		t.Errorf("%v, %d %s; b got %q with %q", err, w.Code, w.Body, f.sent.RequestURI, f.took)
 	}
@@ -141,55 +181,242 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestMark: a node believes only the mark of a node with its key, for it, for this request and its credentials, and for a minute.
-func TestMark(t *testing.T) {
+// TestProof: nothing passes unless both sides have proven the key and the lease that the database has.
+func TestProof(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, 1, func(http.ResponseWriter, *http.Request) {})
-	if w, err := f.forward("POST", "/x?y=z", "form=1", "Authorization", "Bearer x", "Cookie", "k=v"); err != nil || w.Code != http.StatusOK {
+	reached := false
+	f := newFixture(t, 1, func(http.ResponseWriter, *http.Request) { reached = true })
+	if w, err := f.forward("POST", "/x?y=z", "form=1", "Authorization", "Bearer x"); err != nil || w.Code != http.StatusOK || !reached {
 		t.Fatalf("%v, %d %s", err, w.Code, w.Body)
 	}
-	late := f.peers("b", 1)
-	late.cfg.Now = func() time.Time { return time.Now().Add(maxSkew + time.Second) }
-	for name, c := range map[string]struct {
-		at     *Peers
-		change func(r *http.Request)
-	}{
-		"another key":          {at: f.peers("b", 2)},
-		"another node":         {at: f.peers("c", 1)},
-		"an hour later":        {at: late},
-		"another method":       {change: func(r *http.Request) { r.Method = "PUT" }},
-		"another path":         {change: func(r *http.Request) { r.RequestURI = "/y" }},
-		"another host":         {change: func(r *http.Request) { r.Host = "evil.example" }},
-		"another token":        {change: func(r *http.Request) { r.Header.Set("Authorization", "Bearer y") }},
-		"one more token":       {change: func(r *http.Request) { r.Header.Add("Authorization", "Bearer y") }},
-		"another cookie":       {change: func(r *http.Request) { r.Header.Set("Cookie", "k=w") }},
-		"no cookie":            {change: func(r *http.Request) { r.Header.Del("Cookie") }},
-		"another scheme":       {change: func(r *http.Request) { r.Header.Set("X-Forwarded-Proto", "https") }},
-		"another body":         {change: func(r *http.Request) { setBody(r, []byte("form=2")) }},
-		"two marks":            {change: func(r *http.Request) { r.Header.Add(Header, r.Header.Get(Header)) }},
-		"another sender":       {change: func(r *http.Request) { r.Header.Set(Header, "c"+r.Header.Get(Header)[1:]) }},
-		"a mark without parts": {change: func(r *http.Request) { r.Header.Set(Header, "a") }},
-		"an empty mark":        {change: func(r *http.Request) { r.Header.Set(Header, "") }},
+	for name, set := range map[string]func(){
+		"a client has another key":              func() { f.a = f.peers("a", 2) },
+		"a client has another key and no name":  func() { f.a = f.peers("", 2) },
+		"a client under a lease that has ended": func() { f.a = f.peersAt("a", 1, 2) },
+		"a client without a lease":              func() { f.a = f.peersAt("a", 1, 0) },
+		"a client that no row knows":            func() { f.a = f.peers("c", 1) },
+		"a server under a lease that has ended": func() { f.a = f.peers("a", 1); f.rows.setEpoch("b", 2) },
+		"a server with another name":            func() { f.a = f.peers("a", 1); f.rows.set("b", f.listen(f.peers("c", 1), f.teapot), true) },
+		"a server with another key":             func() { f.a = f.peers("a", 1); f.rows.set("b", f.listen(f.peers("b", 2), f.teapot), true) },
+		"a server of the client's own name":     func() { f.a = f.peers("a", 1); f.rows.set("b", f.listen(f.peers("a", 1), f.teapot), true) },
 	} {
-		r := f.sent.Clone(t.Context())
-		setBody(r, []byte("form=1"))
-		if from, err := f.peers("b", 1).From(r.Clone(t.Context())); from != "a" || err != nil {
-			t.Fatalf("the mark as it was sent: %q, %v", from, err)
-		}
-		setBody(r, []byte("form=1"))
-		at := f.peers("b", 1)
-		if c.at != nil {
-			at = c.at
-		}
-		if c.change != nil {
-			c.change(r)
-		}
-		if from, err := at.From(r); from != "" || !fault.Is(err, fault.NodeUnreachable) {
-			t.Errorf("%s: %q, %v", name, from, err)
+		f.rows.set("b", f.url, true)
+		reached = false
+		set()
+		w, err := f.forward("POST", "/", "", "Authorization", "Bearer x")
+		if !fault.Is(err, fault.NodeUnreachable) || reached || w.Body.Len() > 0 {
+			t.Errorf("%s: %v, reached: %v, %s", name, err, reached, w.Body)
 		}
 	}
-	if from, err := f.a.From(httptest.NewRequest("GET", "/", nil)); from != "" || err != nil {
+	// A mark of an older version, and a request beside a channel, are a client's.
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("Secbox-Peer", "a 1 2 3")
+	if from, err := f.b.From(r); from != "" || err != nil {
 		t.Errorf("a client's request: %q, %v", from, err)
+	}
+	if from, err := f.b.Sender(r); from != "" || !fault.Is(err, fault.NodeUnreachable) {
+		t.Errorf("a client's request to nodes: %q, %v", from, err)
+	}
+}
+
+func (f *fixture) teapot(http.ResponseWriter, *http.Request) {
+	f.t.Error("a request has reached an impostor")
+}
+
+// TestImpostor: a program that listens on the address of a node that has ended learns no credentials and is not believed.
+func TestImpostor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 1, func(http.ResponseWriter, *http.Request) {})
+	for name, answer := range map[string]string{
+		"an answer":             "HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\n\r\nhi",
+		"an upgrade":            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + protocol + "\r\n\r\n",
+		"an upgrade, and more":  "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + protocol + "\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+		"an upgrade to another": "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n",
+		"no HTTP":               "SSH-2.0-x\r\n",
+		"nothing":               "",
+		"a long header":         "HTTP/1.1 101 " + strings.Repeat("x", 1<<20),
+	} {
+		address, heard := impostor(t, answer)
+		f.rows.set("b", "http://"+address, true)
+		f.a = f.peers("a", 1)
+		w, err := f.forward("POST", "/sandbox/execs/x/cancel", "form=1", "Authorization", "Bearer secret", "Cookie", "session=secret")
+		if !fault.Is(err, fault.NodeUnreachable) || w.Body.Len() > 0 || len(w.Header()) > 0 {
+			t.Errorf("%s: %v, %v %s", name, err, w.Header(), w.Body)
+		}
+		f.a.Close()
+		if text := heard(); strings.Contains(text, "secret") || strings.Contains(text, "form=1") || strings.Contains(text, "cancel") || !strings.Contains(text, "GET "+Path) {
+			t.Errorf("%s: it was told %q", name, text)
+		}
+	}
+}
+
+// impostor answers every connection with a text, and keeps what it is told.
+func impostor(t *testing.T, answer string) (address string, heard func() string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	var told bytes.Buffer
+	all.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				defer conn.Close()
+				p := make([]byte, 64<<10)
+				for first := true; ; first = false {
+					n, err := conn.Read(p)
+					mu.Lock()
+					told.Write(p[:n])
+					mu.Unlock()
+					if err != nil {
+						return
+					}
+					if first && answer == "" {
+						return
+					}
+					if first {
+						_, _ = io.WriteString(conn, answer)
+					}
+				}
+			})
+		}
+	})
+	return l.Addr().String(), func() string {
+		l.Close()
+		all.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		return told.String()
+	}
+}
+
+// TestReplay: what was recorded of a channel proves nothing, to the same node and after its next start.
+func TestReplay(t *testing.T) {
+	t.Parallel()
+	reached := 0
+	f := newFixture(t, 1, func(http.ResponseWriter, *http.Request) { reached++ })
+	target := strings.TrimPrefix(f.url, "http://")
+	address, recorded := recorder(t, target)
+	f.rows.set("b", "http://"+address, true)
+	if w, err := f.forward("POST", "/", "form=1"); err != nil || w.Code != http.StatusOK || reached != 1 {
+		t.Fatalf("through the recorder: %v, %d %s", err, w.Code, w.Body)
+	}
+	f.a.Close()
+	bytesSent := recorded()
+	next := f.peersAt("b", 1, 2)
+	nextAddress := strings.TrimPrefix(f.listen(next, f.teapot), "http://")
+	for _, to := range []string{target, nextAddress} {
+		conn, err := net.Dial("tcp", to)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, piece := range bytesSent {
+			_, _ = conn.Write(piece)
+			_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			_, _ = conn.Read(make([]byte, 64<<10))
+		}
+		conn.Close()
+	}
+	if reached != 1 {
+		t.Errorf("%d requests were believed", reached)
+	}
+}
+
+// recorder passes one connection on, and keeps what the client sends, in pieces.
+func recorder(t *testing.T, target string) (address string, sent func() [][]byte) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var pieces [][]byte
+	all.Go(func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		there, err := net.Dial("tcp", target)
+		if err != nil {
+			return
+		}
+		defer there.Close()
+		all.Go(func() { _, _ = io.Copy(conn, there) })
+		p := make([]byte, 64<<10)
+		for {
+			n, err := conn.Read(p)
+			if err != nil {
+				return
+			}
+			pieces = append(pieces, bytes.Clone(p[:n]))
+			_, _ = there.Write(p[:n])
+		}
+	})
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String(), func() [][]byte {
+		all.Wait()
+		return pieces
+	}
+}
+
+// TestHandshakesAreBounded: strangers who open channels and go no further keep no places.
+func TestHandshakesAreBounded(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 1, func(http.ResponseWriter, *http.Request) {})
+	for range maxHandshakes {
+		f.b.handshakes <- struct{}{}
+	}
+	if _, err := f.forward("POST", "/", ""); !fault.Is(err, fault.NodeUnreachable) || !strings.Contains(err.Error(), "503") {
+		t.Errorf("with all places taken: %v", err)
+	}
+	for range maxHandshakes {
+		<-f.b.handshakes
+	}
+	if _, err := f.forward("POST", "/", ""); err != nil {
+		t.Errorf("with free places: %v", err)
+	}
+	answer, err := http.Get(f.url + Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	if answer.StatusCode != http.StatusUpgradeRequired {
+		t.Errorf("a browser: %s", answer.Status)
+	}
+}
+
+// TestNewLease: a channel ends with the leases of both sides, and the next request opens another.
+func TestNewLease(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 1, func(http.ResponseWriter, *http.Request) {})
+	f.a.freshFor, f.b.freshFor = 0, 0
+	for epoch := int64(1); epoch < 4; epoch++ {
+		f.rows.setEpoch("a", epoch)
+		f.a.cfg.Epoch = func() int64 { return epoch }
+		f.rows.setEpoch("b", epoch)
+		f.b.cfg.Epoch = func() int64 { return epoch }
+		for range 2 {
+			if w, err := f.forward("POST", "/", ""); err != nil || w.Code != http.StatusOK {
+				t.Fatalf("epoch %d: %v, %d %s", epoch, err, w.Code, w.Body)
+			}
+		}
+	}
+	f.rows.setEpoch("a", 9) // only the sender has a new one
+	f.a.cfg.Epoch = func() int64 { return 9 }
+	if w, err := f.forward("POST", "/", ""); err != nil || w.Code != http.StatusOK {
+		t.Errorf("%v, %d %s", err, w.Code, w.Body)
+	}
+	// The sender has lost its lease, and its channel is open.
+	f.rows.setEpoch("a", 4)
+	if w, err := f.forward("POST", "/", ""); err != nil || w.Code != http.StatusTeapot {
+		t.Errorf("%v, %d %s", err, w.Code, w.Body)
 	}
 }
 
@@ -213,7 +440,7 @@ func TestUnreachable(t *testing.T) {
 		if !fault.Is(err, fault.NodeUnreachable) || !strings.Contains(err.Error(), want) || fault.From(err).RetryAfter != retryAfter || w.Body.Len() > 0 {
 			t.Errorf("%v, want %q", err, want)
 		}
-		if _, _, err := f.a.Own(t.Context(), "GET", "b", "/"); (err == nil) != (want == "does not answer") || err != nil && strings.Contains(err.Error(), "which has the exec") {
+		if _, err := f.a.URL(t.Context(), "b", "/"); (err == nil) != (want == "does not answer" || want == "node b, which has the") || err != nil && strings.Contains(err.Error(), "which has the exec") {
 			t.Errorf("a request that the node makes itself: %v", err)
 		}
 		if reached := want == "does not answer" || want == "node b, which has the"; f.a.Reaches(t.Context(), "b") != reached {
@@ -297,7 +524,7 @@ func (s *slowTable) Get(ctx context.Context, id string) (nodes.Node, error) {
 func TestOneReadAnswersAll(t *testing.T) {
 	t.Parallel()
 	rows := &slowTable{requests: 100, all: make(chan struct{})}
-	p := New(Config{Self: "a", Key: keyed.New(nil), Nodes: rows, Now: rows.now})
+	p := New(Config{Self: "a", Epoch: func() int64 { return 1 }, Key: keyed.New(nil), Nodes: rows, Now: rows.now})
 	var all sync.WaitGroup
 	for range rows.requests {
 		all.Go(func() { p.Reaches(t.Context(), "b") })
@@ -313,7 +540,7 @@ func TestWhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rows := &table{nodes: map[string]nodes.Node{}}
-		p := New(Config{Self: "a", Key: keyed.New(nil), Nodes: rows, Now: time.Now})
+		p := New(Config{Self: "a", Epoch: func() int64 { return 1 }, Key: keyed.New(nil), Nodes: rows, Now: time.Now})
 		rows.set("b", "", true) // it asks, and cannot be asked
 		ctx, cancel := p.While(t.Context(), "b")
 		defer cancel()
@@ -329,24 +556,4 @@ func TestWhile(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// TestNonces: marks are accepted again when those of a minute with too many have become old.
-func TestNonces(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	p := New(Config{Self: "a", Key: keyed.New(nil), Nodes: &table{}, Now: func() time.Time { return now }})
-	p.maxNonces = 5000
-	for i := range p.maxNonces {
-		if !p.isNew(strconv.Itoa(i), now) {
-			t.Fatalf("nonce %d is refused", i)
-		}
-	}
-	if p.isNew("0", now) || p.isNew("one more", now) {
-		t.Error("a nonce is accepted that was used, or is one too many")
-	}
-	now = now.Add(maxSkew + time.Second)
-	if !p.isNew("one more", now) {
-		t.Error("a nonce is refused after the others have become old")
-	}
 }

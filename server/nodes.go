@@ -9,9 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"secbox/audit"
 	"secbox/fault"
 	"secbox/nodes"
 	"secbox/peer"
+	"secbox/sandbox"
 	"secbox/sandbox/remote/relay"
 )
 
@@ -38,20 +40,43 @@ func (s *Server) nodeAddress() string {
 	return u.String()
 }
 
-// makePeers makes the forwarder of requests to other nodes. shutdown closes its connections.
+// makePeers makes the channels to other nodes. shutdown closes them.
 func (s *Server) makePeers(context.Context) error {
 	if s.db.Kind() == "postgres" {
-		s.peers = peer.New(peer.Config{Self: s.state.NodeID(), Key: s.key, Nodes: s.db.Nodes(), Now: time.Now})
+		s.peers = peer.New(peer.Config{Self: s.state.NodeID(), Epoch: s.epoch, Key: s.key, Nodes: s.db.Nodes(), Now: time.Now, Logger: s.log})
 	}
 	return nil
 }
 
-// withPeers answers the requests that other nodes make themselves, which are no part of the API, and passes the others on.
+// epoch is that of this node's lease; 0 before it has one.
+func (s *Server) epoch() int64 {
+	if s.member == nil {
+		return 0
+	}
+	return s.member.Epoch()
+}
+
+// onRecord refuses a command that another node asks for unless it is open on record as the command of that node for that user.
+func (s *Server) onRecord(ctx context.Context, execID, nodeID string, user sandbox.User) error {
+	r, err := s.db.Audit().Get(ctx, execID)
+	switch {
+	case fault.Is(err, fault.UnknownExec), err == nil && (r.Status != audit.Running || r.NodeID != nodeID || r.UserID != user.ID):
+		s.log.Warn("a node asked for a command on a user's machine that is not on record as its own; it does not run", "node", nodeID, "exec", execID, "user", user.ID)
+		return fault.New(fault.Forbidden, "exec %q is not on record as a running command of node %s for this user", execID, nodeID)
+	}
+	return err
+}
+
+// withPeers takes the channels of other nodes, answers the requests that they make themselves, which are no part of the API, and passes the others on.
 func (s *Server) withPeers(next http.Handler) http.Handler {
 	if s.peers == nil {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == peer.Path {
+			s.peers.ServeHTTP(w, r)
+			return
+		}
 		if r.URL.Path == relay.Prefix || strings.HasPrefix(r.URL.Path, relay.Prefix+"/") {
 			s.sandboxes.machines.ServeHTTP(w, r)
 			return

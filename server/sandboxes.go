@@ -56,7 +56,7 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 		ReadOnlyRoots: []string{workspace.ToolTarget},
 	}}
 	if s.peers != nil { // a nil *peer.Peers in an interface would not be nil
-		connected.Peers = s.peers
+		connected.Peers, connected.OnRecord = s.peers, s.onRecord
 	}
 	all.machines = relay.New(connected)
 	backends := []sandbox.Backend{

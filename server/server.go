@@ -106,8 +106,9 @@ type Server struct {
 	feishu       *feishu.Client // nil: off
 	provider     *sso.Provider  // of the console's single sign-on; nil: off
 	member       *nodes.Member
-	undrain      func()      // after obeyDrain
-	peers        *peer.Peers // nil: there is one node
+	undrain      func()       // after obeyDrain
+	peers        *peer.Peers  // nil: there is one node
+	peerHTTP     *http.Server // answers what comes through channels of other nodes; nil: there is one node
 	listener     net.Listener
 
 	userServers *userservers.Manager // nil: none
@@ -291,9 +292,13 @@ func (s *Server) closeHTTP() error {
 	case s.http != nil:
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
-		if s.http.Shutdown(ctx) != nil {
-			return s.http.Close()
+		var errs []error
+		for _, h := range []*http.Server{s.http, s.peerHTTP} {
+			if h != nil && h.Shutdown(ctx) != nil {
+				errs = append(errs, h.Close())
+			}
 		}
+		return errors.Join(errs...)
 	case s.listener != nil:
 		return s.listener.Close()
 	}

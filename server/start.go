@@ -30,6 +30,7 @@ import (
 	"secbox/keyed"
 	"secbox/mcpserver"
 	"secbox/offload"
+	"secbox/peer"
 	"secbox/replay"
 	"secbox/runner"
 	"secbox/sessions"
@@ -360,14 +361,23 @@ func bounds(cfg settings.Settings) api.Bounds {
 
 // serve answers requests from here on. shutdown stops the HTTP server.
 func (s *Server) serve(context.Context) error {
-	s.http = &http.Server{
-		Handler: s.withPeers(s.handler), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
+	s.http = s.newHTTP(s.listener)
+	if s.peers != nil {
+		s.peerHTTP = s.newHTTP(s.peers.Arrivals())
+	}
+	return nil
+}
+
+// newHTTP serves what a listener accepts.
+func (s *Server) newHTTP(from net.Listener) *http.Server {
+	h := &http.Server{
+		Handler: s.withPeers(s.handler), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute, ConnContext: peer.ConnContext,
 		MaxHeaderBytes: 4 * api.MaxHeaderBytes, BaseContext: func(net.Listener) context.Context { return s.acting(context.Background()) }, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.background.Go(func() {
-		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := h.Serve(from); !errors.Is(err, http.ErrServerClosed) {
 			s.log.Error("the HTTP server ended", "error", err)
 		}
 	})
-	return nil
+	return h
 }

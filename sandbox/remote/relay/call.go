@@ -205,11 +205,11 @@ func (m *Machines) callIn(ctx context.Context, nodeID string, c call, s streams)
 func (m *Machines) dial(ctx context.Context, nodeID, uri string) (*websocket.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	url, header, err := m.peers.Own(ctx, http.MethodGet, nodeID, uri)
+	url, err := m.peers.URL(ctx, nodeID, uri)
 	if err != nil {
 		return nil, err
 	}
-	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: &http.Client{Transport: m.peers.Transport()}, HTTPHeader: header})
+	conn, resp, err := websocket.Dial(ctx, url, &websocket.DialOptions{HTTPClient: &http.Client{Transport: m.peers.Transport()}})
 	if err == nil {
 		return conn, nil
 	}

@@ -32,8 +32,8 @@ type neighbor struct {
 	pace  time.Duration // for each KiB to b
 }
 
-func (n *neighbor) Own(_ context.Context, _, nodeID, uri string) (string, http.Header, error) {
-	return "http://" + nodeID + uri, http.Header{}, nil
+func (n *neighbor) URL(_ context.Context, nodeID, uri string) (string, error) {
+	return "http://" + nodeID + uri, nil
 }
 
 func (n *neighbor) Sender(*http.Request) (string, error) { return "a", nil }
@@ -92,7 +92,7 @@ func (c slowConn) Write(p []byte) (int, error) {
 
 // machines makes the machines of a node.
 func (n *neighbor) machines(t *testing.T, id string) *relay.Machines {
-	m := relay.New(relay.Config{NodeID: id, Peers: n})
+	m := relay.New(relay.Config{NodeID: id, Peers: n, OnRecord: func(context.Context, string, string, sandbox.User) error { return nil }})
 	t.Cleanup(func() { _ = m.Close() })
 	return m
 }
@@ -164,7 +164,7 @@ func (d *slowDatabase) Others(ctx context.Context) ([]string, error) {
 func TestOneRoundAnswersAll(t *testing.T) {
 	t.Parallel()
 	d := &slowDatabase{calls: 100, all: make(chan struct{})}
-	a := relay.New(relay.Config{NodeID: "a", Peers: d, Config: remote.Config{Now: d.Now}})
+	a := relay.New(relay.Config{NodeID: "a", Peers: d, OnRecord: func(context.Context, string, string, sandbox.User) error { return nil }, Config: remote.Config{Now: d.Now}})
 	var all sync.WaitGroup
 	for range d.calls {
 		all.Go(func() { a.Runners(t.Context()) })

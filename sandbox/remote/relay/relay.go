@@ -36,8 +36,8 @@ import (
 
 // Peers are the other nodes; see peer.Peers.
 type Peers interface {
-	// Own returns the URL and the header to ask another node with; Sender the node that asks this one. fault.NodeUnreachable.
-	Own(ctx context.Context, method, nodeID, uri string) (string, http.Header, error)
+	// URL returns where Transport reaches another node; Sender the node that asks this one. fault.NodeUnreachable.
+	URL(ctx context.Context, nodeID, uri string) (string, error)
 	Sender(r *http.Request) (nodeID string, err error)
 
 	// Others returns the nodes that can be asked; Tagged the one of them with a tag, or none.
@@ -55,16 +55,20 @@ type Config struct {
 	remote.Config
 	NodeID string // of this node
 	Peers  Peers  // nil: there is one node
+
+	// OnRecord returns an error unless the row of a command is open on the node that asks this one to run it. Required with Peers.
+	OnRecord func(ctx context.Context, execID, nodeID string, user sandbox.User) error
 }
 
 // Machines are the machines of all users. It is a sandbox.Backend, safe for concurrent use.
 type Machines struct {
-	hub   *remote.Hub
-	self  string
-	peers Peers
-	log   *slog.Logger
-	now   func() time.Time
-	stall time.Duration // see remote.Config
+	hub      *remote.Hub
+	self     string
+	peers    Peers
+	onRecord func(ctx context.Context, execID, nodeID string, user sandbox.User) error
+	log      *slog.Logger
+	now      func() time.Time
+	stall    time.Duration // see remote.Config
 
 	outbound sandbox.Calls
 	gate     sync.Mutex // of inbound
@@ -84,7 +88,7 @@ var _ sandbox.Backend = (*Machines)(nil)
 
 // New makes Machines without machines.
 func New(cfg Config) *Machines {
-	m := &Machines{self: cfg.NodeID, peers: cfg.Peers, log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), stall: cmp.Or(cfg.Stall, remote.DefaultStall), mute: map[string]time.Time{}, lists: map[string][]remote.RunnerInfo{}}
+	m := &Machines{self: cfg.NodeID, peers: cfg.Peers, onRecord: cfg.OnRecord, log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), stall: cmp.Or(cfg.Stall, remote.DefaultStall), mute: map[string]time.Time{}, lists: map[string][]remote.RunnerInfo{}}
 	if m.now = cfg.Now; m.now == nil {
 		m.now = time.Now
 	}
@@ -154,7 +158,7 @@ func (m *Machines) known(ctx context.Context, maxAge time.Duration) []remote.Run
 
 // list asks a node for its machines.
 func (m *Machines) list(ctx context.Context, nodeID string) ([]remote.RunnerInfo, error) {
-	url, header, err := m.peers.Own(ctx, http.MethodGet, nodeID, listPath)
+	url, err := m.peers.URL(ctx, nodeID, listPath)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +166,6 @@ func (m *Machines) list(ctx context.Context, nodeID string) ([]remote.RunnerInfo
 	if err != nil {
 		return nil, err
 	}
-	r.Header = header
 	answer, err := m.peers.Transport().RoundTrip(r)
 	if err != nil {
 		return nil, err

@@ -85,7 +85,7 @@ func newCluster(t testing.TB) *cluster { return &cluster{t: t, rows: map[string]
 // node starts one. The caller of a runner's request is in its token: "token/user".
 func (c *cluster) node(id string, change ...func(*remote.Config)) *node {
 	c.t.Helper()
-	p := peer.New(peer.Config{Self: id, Key: keyed.New([]byte("key")), Nodes: c, Now: time.Now})
+	p := c.peer(id, "key")
 	n := &node{c: c, id: id, late: make(chan string, 9)}
 	cfg := relay.Config{Config: remote.Config{
 		Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)), Version: "test", ReadOnlyRoots: []string{"/opt/skill-creator"},
@@ -93,7 +93,12 @@ func (c *cluster) node(id string, change ...func(*remote.Config)) *node {
 			n.late <- id
 			return nil
 		},
-	}, Peers: p, NodeID: id}
+	}, Peers: p, NodeID: id, OnRecord: func(_ context.Context, execID, nodeID string, _ sandbox.User) error {
+		if strings.HasPrefix(execID, "unrecorded") {
+			return fault.New(fault.Forbidden, "%s of node %s is not on record", execID, nodeID)
+		}
+		return nil
+	}}
 	if c.peers != nil {
 		cfg.Peers = c.peers(p)
 	}
@@ -101,25 +106,43 @@ func (c *cluster) node(id string, change ...func(*remote.Config)) *node {
 		f(&cfg.Config)
 	}
 	n.Machines = relay.New(cfg)
-	n.web = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	serve := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, owner, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), "/")
 		caller := remote.Caller{TokenID: token, UserID: owner}
 		if id, ok := strings.CutPrefix(r.URL.Path, wire.TransferPath); ok {
 			n.ServeTransfer(w, r, id, caller)
 		} else if r.URL.Path == wire.LinkPath {
 			n.ServeLink(w, r, caller)
+		} else if r.URL.Path == peer.Path {
+			p.ServeHTTP(w, r)
 		} else {
 			n.ServeHTTP(w, r)
 		}
-	}))
+	})
+	n.web = httptest.NewServer(serve)
 	n.url = n.web.URL
+	inner := &http.Server{Handler: serve, ConnContext: peer.ConnContext}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = inner.Serve(p.Arrivals())
+	}()
 	c.t.Cleanup(func() {
 		_ = n.Close()
 		n.web.Close()
 		p.Close()
+		_ = inner.Close()
+		<-served
 	})
 	c.lease(id, n.url, true)
 	return n
+}
+
+// peer makes the channels of a node.
+func (c *cluster) peer(id, key string) *peer.Peers {
+	p := peer.New(peer.Config{Self: id, Epoch: func() int64 { return 1 }, Key: keyed.New([]byte(key)), Nodes: c, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	c.t.Cleanup(p.Close)
+	return p
 }
 
 // lease gives a node a lease, or ends it.
@@ -345,72 +368,54 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestStrangers: only live nodes with the installation's key are answered, and none twice.
+// TestStrangers: only live nodes with the installation's key are answered, and only commands that are on record run.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	a := c.node("a")
-	c.lease("b", a.url, true)
-	c.lease("gone", a.url, false)
-	as := func(id, key string) *peer.Peers {
-		p := peer.New(peer.Config{Self: id, Key: keyed.New([]byte(key)), Nodes: c, Now: time.Now})
-		t.Cleanup(p.Close)
-		return p
-	}
-	ask := func(method, url string, header http.Header) (int, string) {
-		r, err := http.NewRequestWithContext(t.Context(), method, url, http.NoBody)
+	c.lease("b", "http://unused.example", true)
+	c.lease("gone", "http://unused.example", false)
+	ask := func(p *peer.Peers) (string, error) {
+		url, err := p.URL(t.Context(), "a", relay.Prefix)
 		if err != nil {
-			t.Fatal(err)
+			return "", err
 		}
-		r.Header = header
-		resp, err := http.DefaultClient.Do(r)
+		resp, err := (&http.Client{Transport: p.Transport()}).Get(url)
 		if err != nil {
-			t.Fatal(err)
+			return "", err
 		}
 		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
+		return resp.Status, nil
+	}
+	if status, err := ask(c.peer("b", "key")); err != nil || status != "200 OK" {
+		t.Fatal(status, err)
+	}
+	for name, p := range map[string]*peer.Peers{"another key": c.peer("b", "other key"), "a node without a lease": c.peer("gone", "key"), "a node that is not in the database": c.peer("never", "key")} {
+		if status, err := ask(p); err == nil {
+			t.Errorf("%s: %s", name, status)
+		}
+	}
+	for _, path := range []string{"", "/call", "/link?user=u&token=t", "/transfers/x"} { // beside a channel
+		resp, err := http.Get(a.url + relay.Prefix + path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return resp.StatusCode, string(body)
-	}
-	own := func(p *peer.Peers, to string) (string, http.Header) {
-		url, header, err := p.Own(t.Context(), http.MethodGet, to, relay.Prefix)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return url, header
-	}
-	good, header := own(as("b", "key"), "a")
-	if code, body := ask(http.MethodGet, good, header); code != http.StatusOK {
-		t.Fatal(code, body)
-	}
-	refused := func(what, says, method, url string, header http.Header) {
-		t.Helper()
-		if code, body := ask(method, url, header); code != http.StatusForbidden || !strings.Contains(body, says) {
-			t.Errorf("%s: %d %q", what, code, body)
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusForbidden {
+			t.Errorf("a client's request for %q: %s", path, resp.Status)
 		}
 	}
-	refused("again", "was used before", http.MethodGet, good, header)
-	refused("no mark", "only nodes", http.MethodGet, good, nil)
-	url, header := own(as("b", "key"), "a")
-	refused("another method", "not signed", http.MethodPut, url, header)
-	refused("another path", "not signed", http.MethodGet, url+"/call", header)
-	url, header = own(as("b", "other key"), "a")
-	refused("another key", "audit.hmac_key_file", http.MethodGet, url, header)
-	url, header = own(as("a", "key"), "b") // for b, and sent to a
-	refused("another receiver", "not signed", http.MethodGet, url, header)
-	url, header = own(as("gone", "key"), "a")
-	refused("a node without a lease", "has no lease", http.MethodGet, url, header)
-	url, header = own(as("never", "key"), "a")
-	refused("a node that is not in the database", "no node never", http.MethodGet, url, header)
-	header[peer.OwnHeader] = []string{"never 0 x y z"}
-	refused("nonsense", "not signed", http.MethodGet, url, header)
 
-	slow := peer.New(peer.Config{Self: "b", Key: keyed.New([]byte("key")), Nodes: c, Now: func() time.Time { return time.Now().Add(-2 * time.Minute) }})
-	t.Cleanup(slow.Close)
-	url, header = own(slow, "a")
-	refused("an old mark", "clocks", http.MethodGet, url, header)
+	dir := t.TempDir()
+	c.run(a.url, dir, "laptop")
+	await(t, "the runner to connect", func() bool { return a.Here() == 1 })
+	b := c.node("b")
+	if _, err := b.Exec(t.Context(), sandbox.ExecSpec{Command: "touch ran", Shell: true, User: user, ExecID: "unrecorded-1"}); !fault.Is(err, fault.Forbidden) {
+		t.Errorf("a command that is not on record: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil {
+		t.Error("it ran")
+	}
 }
 
 // leases are the other nodes of one, whose leases a test ends at once.

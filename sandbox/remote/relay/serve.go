@@ -106,7 +106,7 @@ func (m *Machines) ServeTransfer(w http.ResponseWriter, r *http.Request, id stri
 	}
 	ctx, end := m.peers.While(r.Context(), node)
 	defer end()
-	to, header, err := m.peers.Own(ctx, r.Method, node, about(transferPath+url.PathEscape(id), caller))
+	to, err := m.peers.URL(ctx, node, about(transferPath+url.PathEscape(id), caller))
 	if err != nil {
 		http.Error(w, fault.From(err).Message, http.StatusServiceUnavailable)
 		return
@@ -128,9 +128,6 @@ func (m *Machines) ServeTransfer(w http.ResponseWriter, r *http.Request, id stri
 			p.Out.URL, p.Out.Host = target, ""
 			for _, name := range []string{"Authorization", "Cookie"} {
 				p.Out.Header.Del(name)
-			}
-			for name, values := range header {
-				p.Out.Header[name] = values
 			}
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
@@ -179,7 +176,7 @@ func (m *Machines) serveCall(w http.ResponseWriter, r *http.Request, sender stri
 	served := &served{conn: conn, ctx: ctx, cancel: cancelCall, signals: make(chan syscall.Signal, 16)}
 	served.cond.L = &served.mu
 	go served.receive()
-	a, err := m.perform(within, c, served)
+	a, err := m.perform(within, sender, c, served)
 	served.close()
 	a.Failure = failureOf(err)
 	var out bytes.Buffer
@@ -203,11 +200,14 @@ func execID(c call) string {
 }
 
 // perform makes the call to the hub.
-func (m *Machines) perform(ctx context.Context, c call, s *served) (a answer, err error) {
+func (m *Machines) perform(ctx context.Context, sender string, c call, s *served) (a answer, err error) {
 	switch c.Op {
 	case opExec:
 		if c.Spec == nil {
 			return a, errMalformed
+		}
+		if err := m.onRecord(ctx, c.Spec.ExecID, sender, c.User); err != nil {
+			return a, err
 		}
 		spec := *c.Spec
 		spec.User = c.User
