@@ -72,7 +72,7 @@ E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokesDuringEdits|OneKeyOneExec
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## Install missing parts: Go modules, Docker engine, PostgreSQL for the tests, the sandbox image
+setup: ## Install missing parts: Go modules, Docker engine, PostgreSQL and PgBouncer for the tests, the sandbox image
 	@scripts/setup.sh
 
 demo: ## Start core-api, run a real exec and a refused one, show result, artifact, policy, audit rows and the page of the exec

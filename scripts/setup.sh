@@ -2,8 +2,8 @@
 # Installs everything that secbox needs: setup.sh [demo|test]. It can run again; existing parts are not changed.
 #
 #   demo  for a server: Go and the modules, jq and curl, a Docker engine, the sandbox image
-#   test  for the tests as well: PostgreSQL's server programs, the compose plugin, the runtime crun, Node.js with
-#         the official MCP clients and checkers of web pages, chromium, iproute2, zip and unzip (default)
+#   test  for the tests as well: PostgreSQL's server programs, PgBouncer, the compose plugin, the runtime crun,
+#         Node.js with the official MCP clients and checkers of web pages, chromium, iproute2, zip and unzip (default)
 #
 # It installs missing packages only, as root on Debian or Ubuntu. Each failure is one line; the other steps continue, and the exit code is 1.
 set -euo pipefail
@@ -190,6 +190,27 @@ setup_postgres() {
 	say "PostgreSQL: server programs in $dir"
 }
 
+# The tests start poolers of their own.
+setup_pgbouncer() {
+	local sbin=${SECBOX_SBIN:-/usr/sbin} # not on the PATH of other users than root
+	local policy=$sbin/policy-rc.d
+	if ! have pgbouncer && [ ! -x "$sbin/pgbouncer" ] && can_apt; then
+		# The package starts a service and enables it for the next boot. The machine's own policy is put back afterwards.
+		if [ -e "$policy" ]; then mv "$policy" "$policy.secbox"; fi
+		printf '#!/bin/sh\nexit 101\n' >"$policy"
+		chmod +x "$policy"
+		apt_install pgbouncer || true
+		rm "$policy"
+		if [ -e "$policy.secbox" ]; then mv "$policy.secbox" "$policy"; fi
+		update-rc.d pgbouncer disable >/dev/null 2>&1 || true
+	fi
+	if ! have pgbouncer && [ ! -x "$sbin/pgbouncer" ]; then
+		problem "pgbouncer is missing, the tests reach PostgreSQL through it; install the package pgbouncer and run this again"
+		return
+	fi
+	say "PgBouncer is here"
+}
+
 setup_compose() {
 	local version p
 	if can_apt && ! docker compose version >/dev/null 2>&1 && ! have docker-compose; then
@@ -282,6 +303,7 @@ if setup_engine && have go; then
 fi
 if [ "$goal" = test ]; then
 	setup_postgres
+	setup_pgbouncer
 	setup_node
 	setup_chromium
 fi

@@ -29,7 +29,7 @@ func bare(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{t: t, dir: t.TempDir(), goal: "test"}
 	m.bin = filepath.Join(m.dir, "bin-of-the-machine")
-	for _, d := range []string{m.bin, "scripts", "images", "bin", "postgresql/15/bin", "postgresql-common", "e2e/testdata/mcpclient", "console/testdata/browser"} {
+	for _, d := range []string{m.bin, "scripts", "images", "bin", "sbin", "postgresql/15/bin", "postgresql-common", "e2e/testdata/mcpclient", "console/testdata/browser"} {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(m.dir, d)
 		}
@@ -75,6 +75,7 @@ func bare(t *testing.T) *machine {
 		*"install "*" chromium") touch "$BIN/chromium"; chmod +x "$BIN/chromium" ;;
 		*"install "*" nodejs npm") cp "$M/node" "$M/npm" "$BIN/" ;;
 		*install*docker.io*) cp "$M/docker" "$M/dockerd" "$BIN/" ;;
+		*"install "*" pgbouncer") cp "$M/sbin/policy-rc.d" "$M/policy-at-install"; touch "$M/sbin/pgbouncer"; chmod +x "$M/sbin/pgbouncer" ;;
 		*"install "*"postgresql") cp "$M/postgresql-common/createcluster.conf" "$M/conf-at-install"; touch "$M/postgresql/15/bin/initdb"; chmod +x "$M/postgresql/15/bin/initdb" ;;
 	esac`)
 	m.write("docker", `#!/bin/sh
@@ -98,6 +99,7 @@ func bare(t *testing.T) *machine {
 		"SECBOX_DOCKERD_LOG=" + filepath.Join(m.dir, "dockerd.log"),
 		"SECBOX_SYSTEMD_DIR=" + filepath.Join(m.dir, "systemd"),
 		"SECBOX_DAEMON_JSON=" + filepath.Join(m.dir, "daemon.json"),
+		"SECBOX_SBIN=" + filepath.Join(m.dir, "sbin"),
 		"SECBOX_POSTGRES_DIR=" + filepath.Join(m.dir, "postgresql"),
 		"SECBOX_CREATECLUSTER_CONF=" + filepath.Join(m.dir, "postgresql-common/createcluster.conf"),
 	}
@@ -116,6 +118,7 @@ func complete(t *testing.T) *machine {
 	m.program("npm")
 	m.stub("initdb", ``)
 	m.stub("postgres", ``)
+	m.stub("pgbouncer", ``)
 	return m
 }
 
@@ -232,7 +235,7 @@ func TestBareDebian(t *testing.T) {
 	}
 	got := m.installed()
 	slices.Sort(got)
-	if want := []string{"chromium", "crun", "docker.io", "iproute2", "iptables", "jq", "nodejs", "npm", "postgresql", "postgresql-common", "zip"}; !slices.Equal(got, want) {
+	if want := []string{"chromium", "crun", "docker.io", "iproute2", "iptables", "jq", "nodejs", "npm", "pgbouncer", "postgresql", "postgresql-common", "zip"}; !slices.Equal(got, want) {
 		t.Errorf("installed %q, want %q", got, want)
 	}
 	if want := []string{"--add-runtime crun=" + filepath.Join(m.bin, "crun")}; !slices.Equal(m.asked("dockerd"), want) {
@@ -288,6 +291,27 @@ func TestNoDatabaseCluster(t *testing.T) {
 	}
 }
 
+// The package of PgBouncer starts no service, and the machine's own policy is kept.
+func TestNoPoolerService(t *testing.T) {
+	t.Parallel()
+	const own = "#!/bin/sh\nexit 0\n"
+	m := bare(t)
+	m.write("sbin/policy-rc.d", own)
+	m.stub("update-rc.d", ``)
+	if said, ok := m.setup(); !ok {
+		t.Fatalf("it said:\n%s", said)
+	}
+	if got := m.read("policy-at-install"); got != "#!/bin/sh\nexit 101\n" {
+		t.Errorf("while the package was installed the policy was:\n%s", got)
+	}
+	if got := m.read("sbin/policy-rc.d"); got != own {
+		t.Errorf("afterwards it is:\n%s", got)
+	}
+	if got := m.asked("update-rc.d"); !slices.Equal(got, []string{"pgbouncer disable"}) {
+		t.Errorf("update-rc.d was called with %q", got)
+	}
+}
+
 // dockerd refuses runtimes in both daemon.json and a flag, and set-up does not change daemon.json.
 func TestDaemonJSONIsKept(t *testing.T) {
 	t.Parallel()
@@ -307,7 +331,7 @@ func TestDemoGoal(t *testing.T) {
 	m := bare(t)
 	m.goal = "demo"
 	said, ok := m.setup()
-	if !ok || slices.ContainsFunc(m.installed(), func(p string) bool { return p == "postgresql" || p == "crun" || p == "nodejs" || p == "chromium" }) {
+	if !ok || slices.ContainsFunc(m.installed(), func(p string) bool { return p == "postgresql" || p == "pgbouncer" || p == "crun" || p == "nodejs" || p == "chromium" }) {
 		t.Errorf("ok %v, installed %q, it said:\n%s", ok, m.installed(), said)
 	}
 	if want := []string{""}; !slices.Equal(m.asked("dockerd"), want) {
@@ -398,6 +422,10 @@ func TestProblems(t *testing.T) {
 		"no PostgreSQL, not Debian": {
 			func(m *machine) { notDebian(m); m.remove("initdb") },
 			"PostgreSQL's server programs (initdb, postgres) are missing, the tests need them; install PostgreSQL 14 or newer and put its bin folder on PATH",
+		},
+		"no PgBouncer, not root": {
+			func(m *machine) { notRoot(m); m.remove("pgbouncer") },
+			"pgbouncer is missing, the tests reach PostgreSQL through it; install the package pgbouncer and run this again",
 		},
 		"no crun, not root": {
 			func(m *machine) { notRoot(m); m.remove("crun") },

@@ -74,6 +74,28 @@ func (c *Cluster) Migrated(t testing.TB) string {
 	return url
 }
 
+// Pooler starts a PgBouncer with a pool_mode for one test. through changes the URL of a database, so
+// that it leads through the pooler.
+func (c *Cluster) Pooler(t testing.TB, mode string) (through func(url string) string) {
+	t.Helper()
+	pooler, err := c.core.Pooler(mode)
+	if err != nil {
+		t.Fatal("pgtest: ", err)
+	}
+	t.Cleanup(func() {
+		if err := pooler.Stop(); err != nil {
+			t.Error("pgtest: stop the pooler: ", err)
+		}
+	})
+	return func(url string) string {
+		url, err := pooler.Through(url)
+		if err != nil {
+			t.Fatal("pgtest: ", err)
+		}
+		return url
+	}
+}
+
 // URL is how to reach a database of the cluster.
 func (c *Cluster) URL(database string) string { return c.core.URL(database) }
 
