@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
-	"github.com/pressly/goose/v3/lock"
 
 	"secbox/lockfile"
 )
@@ -39,39 +38,69 @@ const (
 	lockAttempts      = 120
 )
 
-// UpPostgres applies the missing migrations. It holds a session-level advisory lock meanwhile, so a connection pooler in front of
-// PostgreSQL must pool sessions, not transactions.
+// UpPostgres applies the missing migrations. It needs two connections at once: one holds the lock.
 func UpPostgres(ctx context.Context, db *sql.DB) (Result, error) {
-	locker, err := postgresLocker()
-	if err != nil {
-		return Result{}, err
-	}
-	return up(ctx, db, goose.DialectPostgres, "postgres", goose.WithSessionLocker(locker))
+	return up(ctx, db, goose.DialectPostgres, "postgres", goose.WithLocker(&postgresLock{}))
 }
 
-func postgresLocker() (lock.SessionLocker, error) {
-	locker, err := lock.NewPostgresSessionLocker(lock.WithLockID(lockID), lock.WithLockTimeout(lockPeriodSeconds, lockAttempts))
-	if err != nil {
-		return nil, fmt.Errorf("make the migration lock: %w", err)
+// postgresLock implements lock.Locker of goose. The advisory lock belongs to a transaction, not to a
+// session: a connection pooler may run the statements of a connection in several sessions, and keeps
+// the session that has a lock.
+type postgresLock struct{ holder *sql.Tx }
+
+// Lock waits for another node that migrates. Each attempt is a transaction, so that a waiting node
+// holds no snapshot and no session of a pooler.
+func (l *postgresLock) Lock(ctx context.Context, db *sql.DB) error {
+	for range lockAttempts {
+		locked, err := l.try(ctx, db)
+		if err != nil || locked {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(lockPeriodSeconds * time.Second):
+		}
 	}
-	return locker, nil
+	return fmt.Errorf("another node has held the migration lock for %d seconds; start this node again when that migration has ended",
+		lockPeriodSeconds*lockAttempts)
+}
+
+func (l *postgresLock) try(ctx context.Context, db *sql.DB) (locked bool, err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if !locked {
+			_ = tx.Rollback() // there is nothing to undo
+		}
+	}()
+	// The transaction is idle while the migrations run. Servers before 17 have no transaction_timeout.
+	if _, err := tx.ExecContext(ctx, "SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN"+
+		" ('idle_in_transaction_session_timeout', 'transaction_timeout')"); err != nil {
+		return false, err
+	}
+	l.holder = tx
+	err = tx.QueryRowContext(ctx, "SELECT pg_try_advisory_xact_lock($1)", int64(lockID)).Scan(&locked)
+	return locked, err
+}
+
+// Unlock ends the transaction, which the end of Lock's context may have done already.
+func (l *postgresLock) Unlock(context.Context, *sql.DB) error {
+	if err := l.holder.Rollback(); !errors.Is(err, sql.ErrTxDone) {
+		return err
+	}
+	return nil
 }
 
 // Alone runs fn, which migrates tables of a library, while no other node migrates the PostgreSQL database.
 func Alone(ctx context.Context, db *sql.DB, fn func(ctx context.Context) error) (err error) {
-	locker, err := postgresLocker()
-	if err != nil {
-		return err
-	}
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if err := locker.SessionLock(ctx, conn); err != nil {
+	var lock postgresLock
+	if err := lock.Lock(ctx, db); err != nil {
 		return fmt.Errorf("wait for another node that migrates: %w", err)
 	}
-	defer func() { err = errors.Join(err, locker.SessionUnlock(context.WithoutCancel(ctx), conn)) }()
+	defer func() { err = errors.Join(err, lock.Unlock(ctx, db)) }()
 	return fn(ctx)
 }
 

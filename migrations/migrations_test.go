@@ -48,9 +48,12 @@ func nodes(t *testing.T, kind string, n int) []node {
 	t.Helper()
 	all := make([]node, n)
 	driver, dsn, path := "pgx", "", ""
-	if kind == "postgres" {
+	switch kind {
+	case "postgres":
 		dsn = cluster.Database(t)
-	} else {
+	case "pooler":
+		dsn = cluster.Pooler(t, "transaction")(cluster.Database(t)) + "&default_query_exec_mode=cache_describe"
+	default:
 		path = filepath.Join(t.TempDir(), "x.db")
 		driver, dsn = "sqlite", (&url.URL{Scheme: "file", Path: path, RawQuery: "_busy_timeout=5000&_journal_mode=WAL&_txlock=immediate"}).String()
 	}
@@ -61,10 +64,10 @@ func nodes(t *testing.T, kind string, n int) []node {
 		}
 		t.Cleanup(func() { db.Close() })
 		all[i] = node{db, func(ctx context.Context) (migrations.Result, error) {
-			if kind == "postgres" {
-				return migrations.UpPostgres(ctx, db)
+			if kind == "sqlite" {
+				return migrations.UpSQLite(ctx, db, path)
 			}
-			return migrations.UpSQLite(ctx, db, path)
+			return migrations.UpPostgres(ctx, db)
 		}}
 	}
 	return all
@@ -72,7 +75,7 @@ func nodes(t *testing.T, kind string, n int) []node {
 
 func TestSeveralNodesMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"postgres", "sqlite"} {
+	for _, kind := range []string{"postgres", "pooler", "sqlite"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			all := nodes(t, kind, 6)
@@ -107,6 +110,14 @@ func TestSeveralNodesMigrateAtOnce(t *testing.T) {
 			again, err := all[0].up(t.Context())
 			if err != nil || again.Applied != 0 || again.Version != int64(latest) {
 				t.Errorf("once more: %+v, %v", again, err)
+			}
+			if kind == "sqlite" {
+				return
+			}
+			var locks int
+			err = all[0].db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database WHERE locktype = 'advisory' AND datname = current_database()").Scan(&locks)
+			if err != nil || locks != 0 {
+				t.Errorf("%d advisory locks are left, %v", locks, err)
 			}
 		})
 	}
