@@ -1,8 +1,8 @@
 // Package postgres stores audit records, tokens and the pointers of skills in PostgreSQL 13 or later, for any number of nodes. It is one
 // of the two packages that import a database driver; it knows SQL and not the meaning of records.
 //
-// Every method but Pin, Revoke and those of retention is one statement, often with several parts in a WITH, and so one round trip. Passwords never
-// get into errors.
+// Every method but Pin, Revoke and those of retention is one statement, often with several parts in a WITH, and so one round trip; behind a
+// connection pooler, a list takes three. Passwords never get into errors.
 package postgres
 
 import (
@@ -37,23 +37,21 @@ import (
 const (
 	connectTimeout = 3 * time.Second // of one attempt to one host, unless the URL asks for less
 	callTimeout    = 5 * time.Second // of every method, with its wait for a connection
-
-	// The server's own timeouts, in case this process cannot stop a statement: a little less than callTimeout.
-	statementTimeout = "4500ms"
-	idleInTxTimeout  = "10s"
 )
 
 // DB is an open database. Its methods are safe for concurrent use.
 type DB struct {
-	pool  *pgxpool.Pool
-	rings *river.Client[pgx.Tx]
-	reads permits // all connections but one, so that a write, such as that of an exec's row, never waits for readers
-	lists permits // of reads: half of the connections, so that a look-up, such as that of a token, never waits for lists
-	watch *row.Watch
+	pool   *pgxpool.Pool
+	pooled bool // a connection pooler answers at the address
+	rings  *river.Client[pgx.Tx]
+	reads  permits // all connections but one, so that a write, such as that of an exec's row, never waits for readers
+	lists  permits // of reads: half of the connections, so that a look-up, such as that of a token, never waits for lists
+	watch  *row.Watch
 }
 
 // Open connects and migrates. It fails with fault.InvalidSettings for a URL that cannot be parsed, and with fault.DatabaseUnavailable for a
-// server that cannot be reached, refuses or does not answer within some seconds.
+// server that cannot be reached, refuses or does not answer within some seconds. Behind a connection pooler, the DB needs
+// nothing that belongs to a session of the server but notifications, see Carrier.
 func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	cfg, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {
@@ -65,40 +63,43 @@ func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "secbox"
 	}
-	migrating := cfg.ConnConfig.Copy()
-	cfg.AfterConnect = setUp
-	rings, err := newRinger()
-	if err != nil {
-		return nil, interpretError(err)
-	}
-	watch := &row.Watch{}
-	cfg.ConnConfig.Tracer = tracer{watch}
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, interpretError(err)
-	}
-	db := &DB{pool: pool, rings: rings, reads: make(permits, max(1, cfg.MaxConns-1)), lists: make(permits, max(1, cfg.MaxConns/2)), watch: watch}
-	if err := db.reach(ctx); err != nil {
-		pool.Close()
+	db := &DB{reads: make(permits, max(1, cfg.MaxConns-1)), lists: make(permits, max(1, cfg.MaxConns/2)), watch: &row.Watch{}}
+	if err := db.reach(ctx, cfg.ConnConfig); err != nil {
 		return nil, err
+	}
+	if !db.pooled {
+		cfg.AfterConnect = setUp
+	} else if !choosesMode(databaseURL) {
+		cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	}
+	migrating := cfg.ConnConfig.Copy()
+	cfg.ConnConfig.Tracer = tracer{db.watch}
+	if db.rings, err = newRinger(); err != nil {
+		return nil, interpretError(err)
+	}
+	if db.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
+		return nil, interpretError(err)
 	}
 	// Another connection, since a migration may take longer than the timeouts of a statement.
 	one := stdlib.OpenDB(*migrating)
 	defer one.Close()
 	_, err = migrations.UpPostgres(ctx, one)
 	if err == nil {
-		err = migrateRiver(ctx, pool, one)
+		err = migrateRiver(ctx, db.pool, one)
 	}
 	if err != nil {
-		pool.Close()
+		db.pool.Close()
 		return nil, interpretError(err)
 	}
 	return db, nil
 }
 
-// reach pings the server, so that a server that is down is noticed before the migration.
-func (db *DB) reach(ctx context.Context) error {
-	return db.call(ctx, func(ctx context.Context) error { return db.pool.Ping(ctx) })
+// reach connects once, so that a server that is down is noticed before the migration, and looks for a connection pooler.
+func (db *DB) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
+	return db.call(ctx, func(ctx context.Context) (err error) {
+		db.pooled, err = behindPooler(ctx, cfg)
+		return err
+	})
 }
 
 // badURL is the error of an invalid URL. It repeats neither the URL nor the parser's message, since both may contain the password.
@@ -111,20 +112,6 @@ func badURL(err error) error {
 		bad.Err = file
 	}
 	return bad
-}
-
-// setUp configures a new connection in one round trip: timeouts, and commits that survive a crash (a stricter synchronous_commit than "on"
-// is kept). Bitmap scans are off because they lose the order of an index: for the fifty execs of a task the planner would read them
-// unordered and sort, which is right for fifty execs and wrong for a million. Nothing else here is large enough to need them. Materialized joins are
-// off because without statistics, as after a restore, the planner would join each event of a page with the whole transparency log. Statements are not
-// compiled (jit): the planner overestimates those with a limit, and compiling takes a second where running takes milliseconds. Events have times as
-// text, in UTC.
-func setUp(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, `SELECT set_config('statement_timeout', $1, false), set_config('idle_in_transaction_session_timeout', $2, false),
-		set_config('enable_bitmapscan', 'off', false), set_config('enable_material', 'off', false), set_config('jit', 'off', false), set_config('TimeZone', 'UTC', false),
-		CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END`,
-		statementTimeout, idleInTxTimeout)
-	return err
 }
 
 // Close waits for running calls and closes the connections. Safe to call twice.
@@ -234,7 +221,7 @@ func (db *DB) inTx(ctx context.Context, fn func(row.Run) error) error {
 // tx calls fn in a transaction.
 func (db *DB) tx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx, run row.Run) error) error {
 	return db.call(ctx, func(ctx context.Context) error {
-		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+		return pgx.BeginTxFunc(ctx, db.pool, db.begin("BEGIN"), func(tx pgx.Tx) error {
 			return fn(ctx, tx, func(_ context.Context, each func(row.Scan) error, statement string, args ...any) error {
 				return every(ctx, tx, each, statement, args...)
 			})
@@ -246,11 +233,14 @@ func (db *DB) tx(ctx context.Context, fn func(ctx context.Context, tx pgx.Tx, ru
 func (db *DB) both(ctx context.Context, change string, args []any, then func(first int) string, thenArgs []any) (changed bool, err error) {
 	statement := "WITH done AS (" + change + " RETURNING 1) " + then(len(args)+1) + " FROM done"
 	err = db.call(ctx, func(ctx context.Context) error {
-		done, err := db.pool.Exec(ctx, statement, append(args, thenArgs...)...)
-		changed = err == nil && done.RowsAffected() == 1
-		return err
+		batch := db.batch()
+		batch.Queue(statement, append(args, thenArgs...)...).Exec(func(done pgconn.CommandTag) error {
+			changed = done.RowsAffected() == 1
+			return nil
+		})
+		return db.pool.SendBatch(ctx, batch).Close()
 	})
-	return changed, err
+	return changed && err == nil, err
 }
 
 // call runs fn within bounded time, and once more when the connection was dead before anything was sent over it.
@@ -266,14 +256,24 @@ func (db *DB) call(ctx context.Context, fn func(ctx context.Context) error) erro
 
 // run is a row.Run for every statement: a single one is a transaction.
 func (db *DB) run(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
-	return db.call(ctx, func(ctx context.Context) error { return every(ctx, db.pool, each, statement, args...) })
+	return db.call(ctx, func(ctx context.Context) error { return db.alone(ctx, each, statement, args...) })
 }
 
 // read is run for statements that only read.
 func (db *DB) read(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
 	return db.call(ctx, func(ctx context.Context) error {
-		return db.reads.with(ctx, func() error { return every(ctx, db.pool, each, statement, args...) })
+		return db.reads.with(ctx, func() error { return db.alone(ctx, each, statement, args...) })
 	})
+}
+
+// alone calls each for each row of the result of a statement that is a transaction of its own.
+func (db *DB) alone(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
+	if !db.pooled {
+		return every(ctx, db.pool, each, statement, args...)
+	}
+	batch := db.batch()
+	batch.Queue(statement, args...).Query(func(rows pgx.Rows) error { return scanAll(rows, each) })
+	return db.pool.SendBatch(ctx, batch).Close()
 }
 
 // snapshot is row.Database.Snapshot.
@@ -281,7 +281,7 @@ func (db *DB) snapshot(ctx context.Context, fn func(row.Run) error) error {
 	return db.listing(ctx, func() error {
 		return db.call(ctx, func(ctx context.Context) error {
 			return db.reads.with(ctx, func() error {
-				return pgx.BeginTxFunc(ctx, db.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+				return pgx.BeginTxFunc(ctx, db.pool, db.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), func(tx pgx.Tx) error {
 					return fn(func(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
 						return every(ctx, tx, each, statement, args...)
 					})
@@ -300,6 +300,10 @@ func every(ctx context.Context, on interface {
 	if err != nil {
 		return err
 	}
+	return scanAll(rows, each)
+}
+
+func scanAll(rows pgx.Rows, each func(row.Scan) error) error {
 	defer rows.Close()
 	for rows.Next() {
 		if err := each(rows.Scan); err != nil {
@@ -310,10 +314,14 @@ func every(ctx context.Context, on interface {
 }
 
 // list is read with a permit to list, and with QueryExecModeCacheDescribe, which plans a list for the actual values. A prepared statement
-// would finally get a generic plan, for a task_id of average frequency.
+// would finally get a generic plan, for a task_id of average frequency. A batch, as alone sends it to a pooler, could not choose the mode.
 func (db *DB) list(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
+	args = append([]any{pgx.QueryExecModeCacheDescribe}, args...)
+	if db.pooled {
+		return db.snapshot(ctx, func(run row.Run) error { return run(ctx, each, statement, args...) })
+	}
 	return db.listing(ctx, func() error {
-		return db.read(ctx, each, statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+		return db.read(ctx, each, statement, args...)
 	})
 }
 

@@ -20,6 +20,7 @@ func interpretError(err error) error { return row.Interpret(err, unavailable) }
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 var (
 	byCode = map[string]string{
+		"08P01": "the connection pooler at database_url refused; its log has the cause, such as a limit or an unknown parameter",    // protocol_violation
 		"25006": "the database is read-only; is database_url a standby?",                                                            // read_only_sql_transaction
 		"53100": "the database server's disk is full; make room there",                                                              // disk_full
 		"53300": "the database server takes no more connections; raise max_connections there or set pool_max_conns in database_url", // too_many_connections

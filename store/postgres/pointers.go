@@ -29,10 +29,10 @@ const (
 // all commits from before the first got its lock.
 func (db *DB) insertPins(ctx context.Context, agentID, userID string) (had bool, added int, err error) {
 	err = db.call(ctx, func(ctx context.Context) error {
-		var batch pgx.Batch
+		batch := db.batch()
 		batch.Queue(lockPins, agentID, userID)
 		batch.Queue(pinBaselines, agentID, userID).QueryRow(func(answer pgx.Row) error { return answer.Scan(&had, &added) })
-		return db.pool.SendBatch(ctx, &batch).Close()
+		return db.pool.SendBatch(ctx, batch).Close()
 	})
 	return had, added, err
 }

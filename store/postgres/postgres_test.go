@@ -28,11 +28,19 @@ func open(t *testing.T, url string) *postgres.DB {
 
 func TestStore(t *testing.T) {
 	t.Parallel()
+	runSuite(t, func(url string) string { return url })
+	if os.Getenv("SECBOX_SOAK") == "1" {
+		t.Run("through a pooler", func(t *testing.T) { runSuite(t, cluster.Pooler(t, "transaction")) })
+	}
+}
+
+// runSuite runs the suite with databases that are reached at the address that through makes of theirs.
+func runSuite(t *testing.T, through func(url string) string) {
 	storetest.Run(t, func(t *testing.T) storetest.Fixture {
 		url := cluster.Migrated(t)
 		name := strings.TrimPrefix(url[strings.LastIndex(url, "/test_"):strings.Index(url, "?")], "/")
 		return storetest.Fixture{
-			Database: open(t, url),
+			Database: open(t, through(url)),
 			SQL: func(statement string) (string, error) {
 				out, err := cluster.TrySQL(name, statement)
 				if err != nil {
@@ -40,7 +48,7 @@ func TestStore(t *testing.T) {
 				}
 				return out, err
 			},
-			Reopen: func(t *testing.T) storetest.Database { return open(t, url) },
+			Reopen: func(t *testing.T) storetest.Database { return open(t, through(url)) },
 		}
 	})
 }

@@ -134,7 +134,9 @@ func (t tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQue
 
 func (t tracer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, b pgx.TraceBatchStartData) context.Context {
 	for _, q := range b.Batch.QueuedQueries {
-		t.watch.Saw(q.SQL, q.Arguments)
+		if q.SQL != transactionSettings {
+			t.watch.Saw(q.SQL, q.Arguments)
+		}
 	}
 	return ctx
 }
@@ -156,9 +158,12 @@ func (db *DB) Watch(see func(statement string, args []any)) (stop func()) {
 }
 
 // Explain runs a query and returns its plan from EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON).
-func (db *DB) Explain(ctx context.Context, statement string, args []any) (string, error) {
-	plan, _, err := row.One(ctx, db.run, row.Value[string],
-		"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+func (db *DB) Explain(ctx context.Context, statement string, args []any) (plan string, err error) {
+	err = db.inTx(ctx, func(run row.Run) error {
+		plan, _, err = row.One(ctx, run, row.Value[string],
+			"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+statement, append([]any{pgx.QueryExecModeCacheDescribe}, args...)...)
+		return err
+	})
 	return plan, err
 }
 

@@ -181,7 +181,7 @@ func loseOpen(ctx context.Context, run row.Run, nodeID string, except []string) 
 func (s records) Ping(ctx context.Context) error {
 	return s.db.call(ctx, func(ctx context.Context) error {
 		undo := errors.New("only a probe")
-		err := pgx.BeginFunc(ctx, s.db.pool, func(tx pgx.Tx) error {
+		err := pgx.BeginTxFunc(ctx, s.db.pool, s.db.begin("BEGIN"), func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, "INSERT INTO nodes (node_id, version, started_at, seen_at)"+
 				" VALUES (gen_random_uuid()::text, '', statement_timestamp(), statement_timestamp())")
 			if err != nil {

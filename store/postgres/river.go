@@ -63,9 +63,12 @@ func migrateRiver(ctx context.Context, pool *pgxpool.Pool, one *sql.DB) error {
 }
 
 // Carrier returns the carrier of rings between nodes.
-func (db *DB) Carrier() jobs.Carrier { return carrier{db.pool.Config()} }
+func (db *DB) Carrier() jobs.Carrier { return carrier{db.pool.Config(), db.pooled} }
 
-type carrier struct{ cfg *pgxpool.Config }
+type carrier struct {
+	cfg    *pgxpool.Config
+	pooled bool
+}
 
 // Carry implements jobs.Carrier.
 func (c carrier) Carry(ctx context.Context, answer func(context.Context), log *slog.Logger) {
@@ -94,6 +97,10 @@ func (c carrier) carry(ctx context.Context, answer func(context.Context), log *s
 	heard, err := notifies(ctx, pool)
 	if err != nil {
 		return err
+	}
+	if c.pooled {
+		log.Info("a connection pooler answers at database_url: this node keeps no prepared statements and sets up each transaction, " +
+			"which costs the server more CPU time; to save it, name the server itself in database_url")
 	}
 	poll := fetchHeard
 	if !heard {

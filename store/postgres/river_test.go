@@ -3,12 +3,8 @@ package postgres_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
-	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -103,75 +99,23 @@ func TestCarry(t *testing.T) {
 	}
 }
 
-// TestCarryWithoutNotifications: a pooler that pools transactions is named, and rings are heard all the same.
-func TestCarryWithoutNotifications(t *testing.T) {
+// TestCarryThroughPooler: a pooler is named, with what its mode costs, and rings are heard.
+func TestCarryThroughPooler(t *testing.T) {
 	t.Parallel()
-	db := open(t, deaf(t, cluster.Migrated(t)))
-	heard := make(chan struct{}, 10)
-	log := carry(t, db, func(context.Context) { heard <- struct{}{} })
-	if err := enqueue(t, db, "a", 9); err != nil {
-		t.Fatal(err)
-	}
-	<-heard
-	if !strings.Contains(log.String(), "let the pooler pool sessions") {
-		t.Errorf("the log says %q", log)
-	}
-}
-
-// deaf returns the URL of a proxy for a database that drops notifications, as a pooler does that pools transactions.
-func deaf(t *testing.T, address string) string {
-	t.Helper()
-	u, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket := u.Query().Get("host") + "/.s.PGSQL." + u.Query().Get("port")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
+	for mode, deaf := range map[string]bool{"session": false, "transaction": true} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			db := open(t, cluster.Pooler(t, mode)(cluster.Migrated(t)))
+			heard := make(chan struct{}, 10)
+			log := carry(t, db, func(context.Context) { heard <- struct{}{} })
+			if err := enqueue(t, db, "a", 9); err != nil {
+				t.Fatal(err)
 			}
-			server, err := net.Dial("unix", socket)
-			if err != nil {
-				client.Close()
-				continue
+			<-heard
+			if !strings.Contains(log.String(), "a connection pooler answers at database_url") ||
+				strings.Contains(log.String(), "let the pooler pool sessions") != deaf {
+				t.Errorf("the log says %q", log)
 			}
-			go func() {
-				_, _ = io.Copy(server, client)
-				server.Close()
-			}()
-			go func() {
-				_ = withoutNotifications(client, server)
-				client.Close()
-			}()
-		}
-	}()
-	u.RawQuery, u.Host = "sslmode=disable", l.Addr().String()
-	return u.String()
-}
-
-// withoutNotifications copies the messages of a server except for its notifications: a type, a length with itself, and the rest.
-func withoutNotifications(to io.Writer, from io.Reader) error {
-	for {
-		head := make([]byte, 5)
-		if _, err := io.ReadFull(from, head); err != nil {
-			return err
-		}
-		rest := make([]byte, binary.BigEndian.Uint32(head[1:])-4)
-		if _, err := io.ReadFull(from, rest); err != nil {
-			return err
-		}
-		if head[0] == 'A' {
-			continue
-		}
-		if _, err := to.Write(append(head, rest...)); err != nil {
-			return err
-		}
+		})
 	}
 }
