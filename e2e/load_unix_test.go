@@ -195,7 +195,7 @@ func (l *load) endWitness() {
 func (l *load) verify(p *process) {
 	l.t.Helper()
 	begun := time.Now()
-	here := l.cli("audit", "verify", "--full", "--artifacts")
+	here := l.cli("audit", "verify", "--artifacts")
 	remote := exec.Command(secboxBinary(l.t), "audit", "verify", "--server", p.url, "--key", l.key)
 	there, err := remote.CombinedOutput()
 	if err != nil {

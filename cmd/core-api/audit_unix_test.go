@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"log/slog"
 	"os"
@@ -19,8 +20,10 @@ import (
 	"secbox/server"
 	"secbox/settings"
 	"secbox/store"
+	"secbox/store/storetest/pgtest"
 	"secbox/translog"
 	"secbox/translog/checkpoint"
+	"secbox/translog/verify"
 )
 
 // TestAuditKey: the key may be printed before the log begins, and no other key afterwards.
@@ -273,20 +276,40 @@ func TestAuditVerify(t *testing.T) {
 		}
 	}
 	wants("--artifacts", 0, "0 differences: the log has 3 entries; compared 3 events, 1 exec, 0 files\n")
-	wants("", 0, "0 differences: the log has 3 entries, the first 3 of them verified before; compared 0 events, 0 execs; no artifacts were compared\n")
-	wants("--full", 0, "compared 3 events")
-	wants("--since 1h --project other", 0, `compared 1 event, 0 execs; no artifacts were compared; of a part of the execs only, without holds; there is no exec of the project "other"`)
+	wants("--since 1h --project other", 0, `0 differences in a part of the execs, without holds: the log has 3 entries; compared 1 event, 0 execs; no artifacts were compared; there is no exec of the project "other"`)
 	pub := filepath.Join(t.TempDir(), "log.pub")
 	_, key, _ := coreAPI(t, "audit", "key", "--state-dir", state)
 	if err := os.WriteFile(pub, []byte(key), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wants("--full --key "+pub, 0, "compared 3 events")
-	wants("--full --key "+strings.TrimSpace(key), 0, "compared 3 events")
+	before, err := verify.ReadKept(filepath.Join(state, keptFile), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants("", 0, "0 differences: the log has 3 entries; compared 3 events, 1 exec; no artifacts were compared\n")
+	wants("--full", 0, "compared 3 events")
+	wants("--new-only", 0, "0 differences in what is new, and 3 entries and 1 exec were left out: the log has 3 entries; compared 0 events, 0 execs; no artifacts were compared\n")
+	after, err := verify.ReadKept(filepath.Join(state, keptFile), key)
+	if err != nil || after.FullAt.Before(before.FullAt) || after.Execs != 1 {
+		t.Fatal(after, err)
+	}
+	at := after.FullAt.Format(time.RFC3339)
+	wants("--new-only", 0, "Left out: 3 entries and 1 exec with their artifacts, unless they have new entries. Changes to them since they were compared, the first at "+at+", are not found; run without")
+	wants("--new-only --json", 0, `{"left_out":{"entries":3,"execs":1,"full_at":"`+at+`"}}`+"\n"+`{"summary":{"size":3,"from":3,`)
+	if code, _, stderr := coreAPI(t, "audit", "verify", "--state-dir", state, "--new-only", "--since", "1h"); code != 2 || !strings.Contains(stderr, "[new-only since]") {
+		t.Errorf("new entries of a time: %d %q", code, stderr)
+	}
+	after.FullAt = time.Time{} // as a run of an older version left it
+	if err := verify.WriteKept(filepath.Join(state, keptFile), after); err != nil {
+		t.Fatal(err)
+	}
+	wants("--new-only", 0, "Left out: nothing; there is no earlier run that this one can continue.\n0 differences: the log has 3 entries; compared 3 events")
+	wants("--key "+pub, 0, "compared 3 events")
+	wants("--key "+strings.TrimSpace(key), 0, "compared 3 events")
 	if code, _, stderr := coreAPI(t, "audit", "verify", "--state-dir", state, "--key", pub+"x"); code != 2 || !strings.Contains(stderr, pub+"x: no such file") {
 		t.Errorf("no key file: %d %q", code, stderr)
 	}
-	wants("--json --full", 0, `{"summary":{"size":3,`)
+	wants("--json", 0, `{"summary":{"size":3,`)
 	kept, err := os.ReadFile(filepath.Join(state, keptFile))
 	if err != nil {
 		t.Fatal(err)
@@ -300,5 +323,60 @@ func TestAuditVerify(t *testing.T) {
 	wants("--json --key "+foreign.Verifier, 1, `{"what":"key","expected":"the one under which the log was verified before, `+id+"+")
 	if after, err := os.ReadFile(filepath.Join(state, keptFile)); string(after) != string(kept) {
 		t.Errorf("what was verified is forgotten after a difference: %v", err)
+	}
+}
+
+// TestVerifyAgain: a run after one without differences finds changes of execs that have no new entries. Only --new-only does not, and says so first.
+func TestVerifyAgain(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"sqlite", "postgres"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			state, url := t.TempDir(), ""
+			change := func(statement string) { inDatabase(t, state, statement) }
+			unprotect := []string{"DROP TRIGGER sandbox_execs_no_delete"}
+			if kind == "postgres" {
+				cluster := pgtest.New(t)
+				url = cluster.Database(t)
+				change = func(statement string) { cluster.SQL(t, url, statement) }
+				unprotect = []string{"ALTER TABLE sandbox_execs DISABLE TRIGGER ALL"}
+			}
+			command := func(args string) (int, string, string) {
+				var out, errs bytes.Buffer
+				code := run(t.Context(), append(strings.Fields(args), "--state-dir", state), []string{"DATABASE_URL=" + url, "HOME=" + t.TempDir()}, &out, &errs)
+				return code, out.String(), errs.String()
+			}
+			wants := func(args string, wantCode int, says string) {
+				t.Helper()
+				if code, out, stderr := command(args); code != wantCode || !strings.Contains(out, says) || wantCode == 1 && !strings.HasPrefix(out, says) {
+					t.Errorf("%s: %d %q %q", args, code, out, stderr)
+				}
+			}
+			wants("migrate", 0, "")
+			db, err := store.Open(t.Context(), url, state)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			now := time.Now()
+			for _, id := range []string{"a", "b", "c"} {
+				r := audit.Record{ExecID: id, Kind: audit.KindExec, Status: audit.Rejected, CreatedAt: now, EndedAt: now, ExitCode: new(3)}
+				if _, err := db.Audit().Open(t.Context(), r); err != nil {
+					t.Fatal(err)
+				}
+			}
+			logAll(t, db, state)
+			wants("audit verify", 0, "0 differences: the log has ")
+			change("UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = 'a'")
+			wants("audit verify --new-only", 0, "Left out: ")
+			wants("audit verify", 1, "exec a: exit_code: expected 3, found 7\n1 difference: ")
+			change("UPDATE sandbox_execs SET exit_code = 3 WHERE exec_id = 'a'")
+			wants("audit verify", 0, "0 differences: the log has ")
+			for _, statement := range unprotect {
+				change(statement)
+			}
+			change("DELETE FROM sandbox_execs WHERE exec_id = 'b'")
+			wants("audit verify", 1, "exec b: row: expected the row of 2 events, found none\n1 difference: ")
+		})
 	}
 }

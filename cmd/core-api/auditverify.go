@@ -46,9 +46,11 @@ func (c *command) auditVerify() *cobra.Command {
 		Long: `Recomputes the transparency log, and compares with it: the signature of its checkpoint, its tiles and root, every event with its entry, every record with its events, column by column,
 every hold with its events, and with --artifacts every manifest with its record and every artifact with its manifest. It only reads, also beside a running server. Each difference is a line.
 
-A run remembers in the state dir what it has verified, unless there were differences. The next run proves that the log extends it, and compares only the execs that have new entries; records and events
-that were changed, inserted or removed elsewhere are found by --full, which compares everything again, and by --since and --project, which compare all execs of a time or a project. These two leave out administrative events and holds. What a run remembers under another key
-is a difference, and stays: the log was rebuilt, or an operator replaced its key; then move audit-verified.json away.
+A run compares everything, unless a flag leaves out a part. It remembers in the state dir which log it has verified, unless there were differences, and the next run proves that the log extends it. What a run
+remembers under another key is a difference, and stays: the log was rebuilt, or an operator replaced its key; then move audit-verified.json away.
+
+--new-only compares only the execs that have entries since the last run. It says first what it leaves out: records and events there that were changed, inserted or removed since are not found. --since and --project
+compare all execs of a time or a project, and no holds.
 
 The exit code is 0 without a difference, 1 with some, and 2 if it could not check.`,
 		Args: cobra.NoArgs,
@@ -66,7 +68,11 @@ The exit code is 0 without a difference, 1 with some, and 2 if it could not chec
 	flags.StringVar(&o.since, "since", "", "only execs created since then: a date, a time, or an age such as 7d")
 	flags.StringVar(&o.Project, "project", "", "only execs of this project")
 	flags.BoolVar(&o.artifacts, "artifacts", false, "compare the artifacts too")
-	flags.BoolVar(&o.Full, "full", false, "compare everything again")
+	flags.BoolVar(&o.NewOnly, "new-only", false, "leave out execs without entries since the last run")
+	cmd.MarkFlagsMutuallyExclusive("new-only", "since")
+	cmd.MarkFlagsMutuallyExclusive("new-only", "project")
+	flags.Bool("full", true, "does nothing: a run is full unless another flag leaves out a part")
+	_ = flags.MarkHidden("full") // the flag exists
 	flags.BoolVar(&o.json, "json", false, "print JSON Lines: the differences, and at last the summary")
 	return cmd
 }
@@ -98,6 +104,7 @@ func (c *command) verify(ctx context.Context, s settings.Settings, db store.Data
 	}
 	printer := verify.Printer{Out: c.stdout, JSON: o.json}
 	o.TempDir, o.Report, o.Progress = s.StateDir, printer.Difference, verify.Progress(c.stderr)
+	printer.Begin(o.Options)
 	sum, verified, err := verify.Run(ctx, translog.Log{Store: db.TransparencyLog()}, o.Options)
 	if err != nil {
 		return err

@@ -157,7 +157,7 @@ func TestRemovedArtifacts(t *testing.T) {
 	}
 	inDatabase(t, state, "INSERT INTO audit_tombstones SELECT '"+ids[1]+"', part, project_id, requested_by, rule, days, events, removed_at FROM audit_tombstones")
 	logAll(t, db, state)
-	wants("verify --artifacts --full", 1, ids[1]+": artifacts: expected a manifest with the digest sha256:"+strings.Repeat("0", 64)+", found none, and a tombstone without an execs_removed event\n1 difference:")
+	wants("verify --artifacts", 1, ids[1]+": artifacts: expected a manifest with the digest sha256:"+strings.Repeat("0", 64)+", found none, and a tombstone without an execs_removed event\n1 difference:")
 }
 
 // killed is the variable with the arguments of the child process of TestKilledRetention.
@@ -208,7 +208,7 @@ func TestKilledRetention(t *testing.T) {
 			t.Errorf("during the lease: %d %q", code, stderr)
 		}
 		logAll(t, db, state)
-		if code, out, stderr := coreAPI(t, "audit", "verify", "--full", "--state-dir", state); code != 0 || !strings.Contains(out, "0 differences") || !strings.Contains(out, "removed by retention") {
+		if code, out, stderr := coreAPI(t, "audit", "verify", "--state-dir", state); code != 0 || !strings.Contains(out, "0 differences") || !strings.Contains(out, "removed by retention") {
 			t.Errorf("after the kill: %d %q %q", code, out, stderr)
 		}
 		inDatabase(t, state, "UPDATE audit_retention SET lease_until = 0") // half a minute later
@@ -224,7 +224,7 @@ func TestKilledRetention(t *testing.T) {
 		t.Errorf("%+v, %v", now, err)
 	}
 	logAll(t, db, state)
-	if code, out, _ := coreAPI(t, "audit", "verify", "--full", "--state-dir", state); code != 0 || !strings.Contains(out, fmt.Sprint(2*n, " events removed by retention")) {
+	if code, out, _ := coreAPI(t, "audit", "verify", "--state-dir", state); code != 0 || !strings.Contains(out, fmt.Sprint(2*n, " events removed by retention")) {
 		t.Errorf("%d %q", code, out)
 	}
 }

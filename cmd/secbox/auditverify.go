@@ -28,8 +28,8 @@ func verifyCommand(getenv func(string) string) *cobra.Command {
 		Long: `Does over HTTP what ` + "`core-api audit verify`" + ` does on the server, without trust in the server: recomputes the transparency log, and compares with it the signature of its checkpoint, its
 tiles, every event, and every record with its events, column by column. Each difference is a line. Artifacts are not compared; each download is.
 
-With --dir, a run remembers what it has verified, unless there were differences. The next run proves that the log extends it, and compares only the execs that have new entries; --full compares
-everything again.
+A run compares all of this, unless a flag leaves out a part. With --dir, it remembers which log it has verified, unless there were differences, and the next run proves that the log extends it. --new-only
+compares only the execs that have entries since then. It says first what it leaves out: records and events there that were changed, inserted or removed since are not found.
 
 The exit code is 0 without a difference, 1 with some, and 2 if it could not check. The token (core-api token create --role auditor) comes from the environment variable ` + envToken + ` or a file.`,
 		Args: cobra.NoArgs,
@@ -44,7 +44,11 @@ The exit code is 0 without a difference, 1 with some, and 2 if it could not chec
 	flags.StringVar(&o.dir, "dir", "", "directory in which to remember what was verified")
 	flags.StringVar(&o.since, "since", "", "only execs created since then: a date, a time, or an age such as 7d")
 	flags.StringVar(&o.Project, "project", "", "only execs of this project")
-	flags.BoolVar(&o.Full, "full", false, "compare everything again")
+	flags.BoolVar(&o.NewOnly, "new-only", false, "leave out execs without entries since the last run")
+	cmd.MarkFlagsMutuallyExclusive("new-only", "since")
+	cmd.MarkFlagsMutuallyExclusive("new-only", "project")
+	flags.Bool("full", true, "does nothing: a run is full unless another flag leaves out a part")
+	_ = flags.MarkHidden("full") // the flag exists
 	flags.BoolVar(&o.json, "json", false, "print JSON Lines: the differences, and at last the summary")
 	return cmd
 }
@@ -74,6 +78,7 @@ func (o verifyOptions) run(cmd *cobra.Command, getenv func(string) string) error
 	}
 	printer := verify.Printer{Out: cmd.OutOrStdout(), JSON: o.json}
 	o.Report, o.Progress = printer.Difference, verify.Progress(cmd.ErrOrStderr())
+	printer.Begin(o.Options)
 	sum, verified, err := verify.Run(cmd.Context(), newEvidence(e), o.Options)
 	if err != nil {
 		return err

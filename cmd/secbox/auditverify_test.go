@@ -82,7 +82,9 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	wants("honest", 0, "compared 3 events, 1 exec", "--dir", filepath.Join(dir, "verified"))
-	wants("again", 0, "verified before; compared 0 events", "--dir", filepath.Join(dir, "verified"))
+	wants("again", 0, "0 differences: the log has 3 entries; compared 3 events, 1 exec", "--dir", filepath.Join(dir, "verified"))
+	wants("again, only what is new", 0, "Left out: 3 entries and 1 exec ", "--dir", filepath.Join(dir, "verified"), "--new-only")
+	wants("only what is new, without a memory", 0, "Left out: nothing; ", "--new-only")
 	raw, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(path), "/")}).String())
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +93,8 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 	if _, err := raw.ExecContext(t.Context(), "UPDATE sandbox_execs SET cmd = 'evil'"); err != nil {
 		t.Fatal(err)
 	}
+	wants("a changed row, and only what is new", 0, "0 differences in what is new, and 3 entries and 1 exec were left out", "--dir", filepath.Join(dir, "verified"), "--new-only")
+	wants("a changed row, after a run that knew the right one", 1, `exec e1: cmd: expected "true", found "evil"`, "--dir", filepath.Join(dir, "verified"))
 	wants("a changed row", 1, `exec e1: cmd: expected "true", found "evil"`)
 	wants("a changed row, as JSON", 1, `{"exec_id":"e1","what":"cmd","expected":"\"true\"","found":"\"evil\""}`, "--json", "--project", "demo", "--since", "1h")
 	if _, _, err := tokens.NewService(db.Tokens(), time.Now).Create(t.Context(), tokens.Spec{Name: "a", Role: tokens.Auditor}); err != nil {

@@ -214,12 +214,12 @@ func TestAuditVerifyGoesOnFromItsPlace(t *testing.T) {
 	}))
 	t.Cleanup(web.Close)
 	for _, c := range []struct {
-		since string
-		code  int
-		says  string
-	}{{"7d", 0, "0 differences"}, {"7x", 2, `--since "7x" must be a date like 2026-11-21`}, {"", 0, "0 differences: the log has 2 entries"}, {"", 2, "does not go on after from:2"}} {
+		arg  string
+		code int
+		says string
+	}{{"--since=7d", 0, "0 differences"}, {"--since=7x", 2, `--since "7x" must be a date like 2026-11-21`}, {"--json=false", 0, "0 differences: the log has 2 entries"}, {"--new-only", 2, "does not go on after from:2"}} {
 		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), []string{"audit", "verify", "--server", web.URL, "--key", l.key, "--dir", dir, "--since", c.since}, environment(), nil, &stdout, &stderr)
+		code := run(t.Context(), []string{"audit", "verify", "--server", web.URL, "--key", l.key, "--dir", dir, c.arg}, environment(), nil, &stdout, &stderr)
 		if code != c.code || !strings.Contains(stdout.String()+stderr.String(), c.says) {
 			t.Errorf("exit code %d, %q %q", code, stdout.String(), stderr.String())
 		}

@@ -111,7 +111,7 @@ func verifyHonest(t *testing.T, f Fixture) {
 			}
 		}
 	}
-	if lines, sum, again := e.verify(t, verify.Options{Kept: kept}); len(lines) > 0 || sum.Pending < 128 || sum.From != 12 || again == nil {
+	if lines, sum, again := e.verify(t, verify.Options{Kept: kept, NewOnly: true}); len(lines) > 0 || sum.Pending < 128 || sum.From != 12 || again == nil {
 		t.Errorf("before they are in the log: %q, %+v", lines, sum)
 	}
 	if lines, sum, _ := e.verify(t, verify.Options{}); len(lines) > 0 || sum.Execs != 304 || sum.Pending != 750 {
@@ -121,18 +121,18 @@ func verifyHonest(t *testing.T, f Fixture) {
 		t.Fatal(err)
 	}
 	logAll(t, sequencer(t, f.TransparencyLog(), "n1", e.keyFile))
-	lines, sum, newer := e.verify(t, verify.Options{Kept: kept})
-	if len(lines) > 0 || sum.From != 12 || sum.Entries != 751 || sum.Execs < 301 || newer == nil || newer.Size != 763 {
+	lines, sum, newer := e.verify(t, verify.Options{Kept: kept, NewOnly: true})
+	if len(lines) > 0 || sum.From != 12 || sum.Entries != 751 || sum.Execs < 301 || newer == nil || newer.Size != 763 || newer.Execs != 304 || newer.FullAt != kept.FullAt {
 		t.Errorf("from the kept checkpoint: %q, %+v", lines, sum)
 	}
-	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, Full: true}); len(lines) > 0 || sum.Entries != 763 || sum.Execs != 304 || kept == nil {
+	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer}); len(lines) > 0 || sum.Entries != 763 || sum.Execs != 304 || sum.LeftOut != nil || kept == nil {
 		t.Errorf("all: %q, %+v", lines, sum)
 	}
 	withHolds()(t, e, nil)
-	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer}); len(lines) > 0 || sum.Holds != 2 || sum.Entries != 3 || kept == nil {
+	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, NewOnly: true}); len(lines) > 0 || sum.Holds != 2 || sum.Entries != 3 || kept == nil {
 		t.Errorf("with holds: %q, %+v", lines, sum)
 	}
-	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, Project: "no such project"}); len(lines) > 0 || sum.Execs != 0 || kept != nil {
+	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, NewOnly: true, Project: "no such project"}); len(lines) > 0 || sum.Execs != 0 || kept != nil {
 		t.Errorf("another project: %q, %+v", lines, sum)
 	}
 }
@@ -153,7 +153,7 @@ func verifyRetention(t *testing.T, f Fixture) {
 		t.Fatal(err)
 	}
 	logAll(t, q)
-	for name, o := range map[string]verify.Options{"all": {}, "from the kept checkpoint": {Kept: before}, "of a project": {Project: "none"}} {
+	for name, o := range map[string]verify.Options{"all": {Kept: before}, "from the kept checkpoint": {Kept: before, NewOnly: true}, "of a project": {Project: "none"}} {
 		if lines, _, _ := e.verify(t, o); len(lines) > 0 {
 			t.Errorf("%s, after the run: %q", name, lines)
 		}
@@ -267,16 +267,20 @@ func attacks() []attack {
 		{
 			name:       "an event is inserted that the log does not have yet",
 			statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
-			run:        func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options { return verify.Options{Kept: kept} },
-			says:       []string{"exec PLAIN: history: "},
+			run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options {
+				return verify.Options{Kept: kept, NewOnly: true}
+			},
+			says: []string{"exec PLAIN: history: "},
 		},
 		{
 			name:       "the log is stopped",
 			statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
 			sqlite:     []string{"UPDATE sandbox_exec_events SET at = 1 WHERE seq > 12", "UPDATE audit_log SET signed_at = 1"},
 			postgres:   []string{"UPDATE sandbox_exec_events SET at = '2020-01-01' WHERE seq > 12", "UPDATE audit_log SET signed_at = '2020-01-01'"},
-			run:        func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options { return verify.Options{Kept: kept} },
-			says:       []string{"exec PLAIN: event "},
+			run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options {
+				return verify.Options{Kept: kept, NewOnly: true}
+			},
+			says: []string{"exec PLAIN: event "},
 		},
 		{
 			name: "a row is inserted", statements: []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'", "UPDATE copy SET exec_id = 'new', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy"},
@@ -335,7 +339,7 @@ func attacks() []attack {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return verify.Options{Kept: before, Key: key}
+				return verify.Options{Kept: before, NewOnly: true, Key: key}
 			}, says: []string{
 				"log: key: expected the one under which the log was verified before, secbox/test+", "log: tree: expected one that extends the verified log of 12 entries",
 			},
@@ -365,14 +369,14 @@ func attacks() []attack {
 		{
 			name: "the log is rebuilt with the same key", statements: emptyLog, run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
 				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
-				return verify.Options{Kept: kept}
+				return verify.Options{Kept: kept, NewOnly: true}
 			}, says: []string{"log: tree: expected one that extends the verified log of 12 entries"},
 		},
 		{
 			name: "the log is rolled back", statements: append(emptyLog, "DELETE FROM sandbox_exec_events WHERE seq > 3", "DELETE FROM sandbox_execs WHERE exec_id <> 'PLAIN'"),
 			run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
 				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
-				return verify.Options{Kept: kept}
+				return verify.Options{Kept: kept, NewOnly: true}
 			}, says: []string{"log: tree: expected at least the verified one: 12 entries"},
 		},
 		{
@@ -384,11 +388,13 @@ func attacks() []attack {
 				if err != nil || counts.Records != 4 || !strings.Contains(out.String(), `"problem":"no checkpoint covers these records: `) {
 					t.Errorf("%+v, %v: %s", counts, err, out.String())
 				}
-				return verify.Options{Kept: kept}
+				return verify.Options{Kept: kept, NewOnly: true}
 			},
 			says: []string{"log: state: expected a checkpoint and a size of the log, found none", "log: tree: expected at least the verified one: 12 entries", "exec PLAIN: exit_code: expected "},
 		},
-		{name: "the log is emptied", statements: emptyLog, run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options { return verify.Options{Kept: kept} }, says: []string{"log: tree: expected at least the verified one: 12 entries"}, others: true},
+		{name: "the log is emptied", statements: emptyLog, run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options {
+			return verify.Options{Kept: kept, NewOnly: true}
+		}, says: []string{"log: tree: expected at least the verified one: 12 entries"}, others: true},
 	}
 }
 
@@ -439,6 +445,9 @@ func verifyAttacks(t *testing.T, f Fixture) {
 			var o verify.Options
 			if a.run != nil {
 				o = a.run(t, e, kept)
+			}
+			if o.Kept == nil { // a run after one without differences
+				o.Kept = kept
 			}
 			lines, _, again := e.verify(t, o)
 			for _, says := range a.says {

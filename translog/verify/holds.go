@@ -33,7 +33,7 @@ const holdDelay = time.Minute
 // compareHolds compares the holds with their events, which were compared with the log before.
 func (r *run) compareHolds(ctx context.Context) error {
 	source, ok := r.source.(HoldSource)
-	if !ok || r.narrowed() {
+	if !ok || r.o.narrowed() {
 		return nil
 	}
 	holds, events, err := source.Holds(ctx)

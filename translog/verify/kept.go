@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/transparency-dev/formats/log"
 	"golang.org/x/mod/sumdb/note"
@@ -25,6 +26,9 @@ type Kept struct {
 	Nodes      [][]byte `json:"nodes"` // the compact range of the tree
 	Tiles      [][]byte `json:"tiles"` // by level, the hashes of the last tile, which is not full
 
+	Execs  int64     `json:"execs"`   // that the entries begin
+	FullAt time.Time `json:"full_at"` // when the last run that compared everything began; zero in a file of an older version
+
 	root     tlog.Hash
 	otherKey string // the id of the key that signed the checkpoint, if it is not that of the run
 }
@@ -35,7 +39,11 @@ func (k *Kept) describe() string {
 
 // keep returns what this run verified.
 func (r *run) keep() *Kept {
-	return &Kept{Checkpoint: r.checkpoint, Size: r.size, Nodes: r.tree.nodes.Hashes(), Tiles: r.tree.tiles, root: r.root}
+	k := &Kept{Checkpoint: r.checkpoint, Size: r.size, Nodes: r.tree.nodes.Hashes(), Tiles: r.tree.tiles, root: r.root, Execs: r.begun, FullAt: r.begunAt}
+	if left := r.sum.LeftOut; left != nil {
+		k.Execs, k.FullAt = k.Execs+left.Execs, left.FullAt
+	}
+	return k
 }
 
 // ReadKept reads a file of WriteKept; nil if there is none. It fails if the file is damaged. If another key has signed it, Run reports that as a

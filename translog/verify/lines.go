@@ -54,6 +54,21 @@ type Printer struct {
 	JSON bool
 }
 
+// Begin prints the first line of a run with NewOnly, which says what it leaves out.
+func (p Printer) Begin(o Options) {
+	left := o.LeftOut()
+	switch {
+	case !o.NewOnly:
+	case p.JSON:
+		p.line(map[string]*LeftOut{"left_out": left})
+	case left == nil:
+		fmt.Fprintln(p.Out, "Left out: nothing; there is no earlier run that this one can continue.")
+	default:
+		fmt.Fprintf(p.Out, "Left out: %s and %s with their artifacts, unless they have new entries. Changes to them since they were compared, the first at %s, are not found; run without --new-only to compare everything.\n",
+			many(left.Entries, "entry"), many(left.Execs, "exec"), formatTime(left.FullAt))
+	}
+}
+
 // Difference prints a difference.
 func (p Printer) Difference(d Difference) {
 	if p.JSON {
@@ -96,10 +111,13 @@ func (s Summary) String() string {
 	if s.Differences > MaxReported {
 		text += fmt.Sprintf(", of which the last %d are not printed", s.Differences-MaxReported)
 	}
-	text += ": the log has " + many(s.Size, "entry")
-	if s.From > 0 {
-		text += fmt.Sprintf(", the first %d of them verified before", s.From)
+	if s.Only {
+		text += " in a part of the execs, without holds"
 	}
+	if s.LeftOut != nil {
+		text += " in what is new, and " + many(s.LeftOut.Entries, "entry") + " and " + many(s.LeftOut.Execs, "exec") + " were left out"
+	}
+	text += ": the log has " + many(s.Size, "entry")
 	text += fmt.Sprintf("; compared %s, %s", many(s.Events, "event"), many(s.Execs, "exec"))
 	if s.Holds > 0 {
 		text += ", " + many(s.Holds, "hold")
@@ -108,9 +126,6 @@ func (s Summary) String() string {
 		text += ", " + many(s.ArtifactFiles, "file")
 	} else {
 		text += "; no artifacts were compared"
-	}
-	if s.Only {
-		text += "; of a part of the execs only, without holds"
 	}
 	if s.Project != "" && s.Execs == 0 {
 		text += fmt.Sprintf("; there is no exec of the project %q", s.Project)

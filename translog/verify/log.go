@@ -92,9 +92,9 @@ var factory = &compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}
 
 // readLog recomputes the tree from the entries, and compares it with the tiles, the root, and what was verified before.
 func (r *run) readLog(ctx context.Context) error {
-	kept := r.o.Kept
-	if kept != nil && kept.otherKey == "" && !r.o.Full && !r.narrowed() && kept.Size <= r.size {
-		if ok, err := r.readEntries(ctx, kept); ok || err != nil {
+	if left := r.o.LeftOut(); left != nil && left.Entries <= r.size {
+		if ok, err := r.readEntries(ctx, r.o.Kept); ok || err != nil {
+			r.sum.LeftOut = left
 			return err
 		}
 	}

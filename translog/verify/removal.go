@@ -173,7 +173,7 @@ func (r *run) settle(ctx context.Context) error {
 
 // settleOnce reads what the log has got since. It returns false if that does not extend the verified log.
 func (r *run) settleOnce(ctx context.Context) (extends bool, err error) {
-	later := &run{source: r.source, size: -1, o: Options{Key: r.o.Key, Kept: r.keep(), TempDir: r.o.TempDir, Report: func(Difference) {}}}
+	later := &run{source: r.source, size: -1, o: Options{Key: r.o.Key, Kept: r.keep(), NewOnly: true, TempDir: r.o.TempDir, Report: func(Difference) {}}}
 	defer later.leaves.close()
 	if err := later.readCheckpoint(ctx); err != nil || later.size <= r.size {
 		return later.size == r.size, err

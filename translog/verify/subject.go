@@ -32,6 +32,7 @@ var rules = map[string]func(r *run, s Subject, f *findings){
 type findings struct {
 	differences []Difference
 	removals    []removal
+	begun       int64
 	sum         Summary
 }
 
@@ -63,6 +64,7 @@ func (r *run) readSubjects(ctx context.Context) error {
 		}
 		return func(ctx context.Context) (findings, error) { return r.compare(ctx, older, subjects) }, nil
 	}, func(f findings) error {
+		r.begun += f.begun
 		r.sum.Execs += f.sum.Execs
 		r.sum.Events += f.sum.Events
 		r.sum.Pending += f.sum.Pending
@@ -244,7 +246,7 @@ func (r *run) compare(ctx context.Context, older *older, subjects []Subject) (fi
 
 // wanted reports whether a subject is in the selection by its row, or by its first event: one of the two may have been changed.
 func (r *run) wanted(s Subject) bool {
-	if !r.narrowed() || s.Source == SourceAdmin || s.Row != nil && r.selects(*s.Row) {
+	if !r.o.narrowed() || s.Source == SourceAdmin || s.Row != nil && r.selects(*s.Row) {
 		return true
 	}
 	if len(s.Documents) == 0 || s.Documents[0].Event == nil {
@@ -284,8 +286,12 @@ func (r *run) compareDocument(older *older, s Subject, d Document, f *findings, 
 		return buffer, nil
 	}
 	f.sum.Events++
-	if again := r.see(d.Index); again && r.leaves.base == 0 {
+	again := r.see(d.Index)
+	if again && r.leaves.base == 0 {
 		f.add(execID, name(), "an entry of its own", fmt.Sprintf("entry %d, which has another event", d.Index))
+	}
+	if d.Event != nil && d.Event.Kind == audit.EventCreated && d.Index >= r.leaves.base && !again {
+		f.begun++
 	}
 	if len(d.Salt) != proof.SaltSize {
 		f.add(execID, name(), fmt.Sprintf("a salt of %d bytes", proof.SaltSize), many(int64(len(d.Salt)), "byte"))

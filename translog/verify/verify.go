@@ -71,10 +71,10 @@ type Document struct {
 type Options struct {
 	Key string // the log's public key, as `core-api audit key` prints it
 
-	Kept *Kept // what an earlier run verified; nil: nothing
-	Full bool  // look at everything again, and compare the log with Kept
+	Kept    *Kept // what an earlier run verified, which the log must extend; nil: nothing
+	NewOnly bool  // leave out what LeftOut returns
 
-	// Either of them leaves out holds.
+	// Either of them leaves out holds, and overrides NewOnly.
 	Since   time.Time // only execs created since; zero: all
 	Project string    // only execs of this project; empty: all
 
@@ -85,6 +85,25 @@ type Options struct {
 	Report   func(Difference) // is called for the first MaxReported differences, by one goroutine at a time
 	Progress func(Summary)    // the same; nil: none
 }
+
+// LeftOut is what a run does not compare because earlier runs did: the entries, and the execs that they begin unless an exec has newer entries, too. A
+// change to them after that comparison is not found.
+type LeftOut struct {
+	Entries int64     `json:"entries"`
+	Execs   int64     `json:"execs"`
+	FullAt  time.Time `json:"full_at"` // when the last run that compared everything began
+}
+
+// LeftOut returns what a run with NewOnly leaves out; nil: nothing.
+func (o Options) LeftOut() *LeftOut {
+	k := o.Kept
+	if !o.NewOnly || o.narrowed() || k == nil || k.otherKey != "" || k.FullAt.IsZero() {
+		return nil
+	}
+	return &LeftOut{Entries: k.Size, Execs: k.Execs, FullAt: k.FullAt}
+}
+
+func (o Options) narrowed() bool { return !o.Since.IsZero() || o.Project != "" }
 
 // Difference is a piece of evidence that is not as the log says.
 type Difference struct {
@@ -100,7 +119,7 @@ const MaxReported = 10_000
 // Summary counts what Run has looked at.
 type Summary struct {
 	Size          int64 `json:"size"`           // entries of the log at the checkpoint
-	From          int64 `json:"from"`           // the first entry that was looked at; those before were verified earlier
+	From          int64 `json:"from"`           // the first entry that was looked at
 	Entries       int64 `json:"entries"`        // that were read
 	Execs         int64 `json:"execs"`          // that were compared with their events
 	Events        int64 `json:"events"`         // and other documents that were compared with their entries
@@ -114,13 +133,15 @@ type Summary struct {
 	Artifacts bool   `json:"artifacts"`         // the artifacts of the execs were compared
 	Only      bool   `json:"only,omitzero"`     // only execs of a time or a project were compared, and no holds
 	Project   string `json:"project,omitempty"` // that of Options
+
+	LeftOut *LeftOut `json:"left_out,omitempty"` // nil: everything else was compared
 }
 
 // Run verifies the evidence. Differences are no error: an error means that it could not check. It returns what to keep for the next run; nil after
 // differences, and after a run that looked only at some execs.
 func Run(ctx context.Context, source Source, o Options) (Summary, *Kept, error) {
-	r := &run{source: source, o: o, size: -1}
-	r.sum.Artifacts, r.sum.Only, r.sum.Project = o.Artifacts != nil, r.narrowed(), o.Project
+	r := &run{source: source, o: o, size: -1, begunAt: time.Now().UTC().Truncate(time.Second)}
+	r.sum.Artifacts, r.sum.Only, r.sum.Project = o.Artifacts != nil, o.narrowed(), o.Project
 	defer r.leaves.close()
 	if err := r.readCheckpoint(ctx); err != nil {
 		return r.sum, nil, err
@@ -138,7 +159,7 @@ func Run(ctx context.Context, source Source, o Options) (Summary, *Kept, error) 
 	if err := r.compareHolds(ctx); err != nil {
 		return r.sum, nil, err
 	}
-	if r.sum.Differences > 0 || r.narrowed() || r.size == 0 {
+	if r.sum.Differences > 0 || o.narrowed() || r.size == 0 {
 		return r.sum, nil, nil
 	}
 	return r.sum, r.keep(), nil
@@ -146,9 +167,11 @@ func Run(ctx context.Context, source Source, o Options) (Summary, *Kept, error) 
 
 // run is one Run.
 type run struct {
-	source Source
-	o      Options
-	sum    Summary
+	source  Source
+	o       Options
+	sum     Summary
+	begunAt time.Time
+	begun   int64 // execs whose first entry was looked at
 
 	checkpoint string
 	origin     string
@@ -169,8 +192,6 @@ func (r *run) report(d Difference) {
 		r.o.Report(d)
 	}
 }
-
-func (r *run) narrowed() bool { return !r.o.Since.IsZero() || r.o.Project != "" }
 
 func (r *run) progress() {
 	if r.o.Progress != nil {
