@@ -3,6 +3,7 @@ package console_test
 import (
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"html"
 	"net/http"
 	"net/url"
@@ -67,7 +68,7 @@ func TestFalsifiedExec(t *testing.T) {
 	says(t, page(), []string{"does not have the newest event yet"}, []string{"is not what its events"})
 	_, err = c.log.Step(t.Context())
 	must(t, err)
-	proven := []string{"has every event of this exec, the newest as entry", "and the record is what they say", "secbox audit check " + id + ".proof.json --key log.pub", "core-api audit key"}
+	proven := []string{"has every event of this exec, the newest as entry", "and the record is what they say", "the tree that the newest checkpoint signs", "secbox audit check " + id + ".proof.json --key log.pub", "core-api audit key"}
 	says(t, page(), proven, []string{"was changed, and not by core-api"})
 	change("UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = ?", id)
 	falsified := page()
@@ -104,6 +105,14 @@ func TestSpooledEnd(t *testing.T) {
 	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), nil, []string{notice})
 	f.spooled = true
 	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{notice}, nil)
+}
+
+// TestProofWithoutKey: a node that cannot verify the log's signature says so.
+func TestProofWithoutKey(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(1)
+	f.standing.Unsigned = errors.New("no key")
+	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{"could not verify the signature"}, []string{"the newest checkpoint signs"})
 }
 
 // TestLostExec: the page says what is not known of an exec whose end was not reported.

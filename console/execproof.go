@@ -15,6 +15,7 @@ type proofState struct {
 	stopped     string                // why it will not: no node extends the log; empty: it will
 	mayLook     bool                  // the visitor may open the page of the log
 	open        bool                  // the exec has not ended, so that more events follow
+	unsigned    bool                  // this node could not verify the checkpoint's signature
 	differences []translog.Difference // the database was changed
 	problem     string                // why nothing is known
 }
@@ -22,7 +23,7 @@ type proofState struct {
 // proofPrice is the memory that one byte of a record takes in its proof; as api counts it.
 const proofPrice = 16
 
-// proofOf compares the record with its events and with the log.
+// proofOf compares the record, as it is now, with its events and with the log.
 func (c *Console) proofOf(v *visit, rec audit.Record) proofState {
 	p := proofState{mayLook: slices.Contains(auditors, v.caller.Role), open: !rec.Status.Final()}
 	if err := v.door.Reserve(4 * int64(rec.Size())); err != nil { // at most four events
@@ -47,7 +48,7 @@ func (c *Console) proofOf(v *visit, rec audit.Record) proofState {
 		p.problem = reason(err)
 		return p
 	}
-	p.index, p.pending, p.differences = standing.Index, standing.Index < 0, standing.Differences
+	p.index, p.pending, p.differences, p.unsigned = standing.Index, standing.Index < 0, standing.Differences, standing.Unsigned != nil
 	if p.pending {
 		for _, problem := range c.cfg.Health.Latest(v.ctx()).Problems {
 			if problem.Check == "audit_log" {

@@ -174,7 +174,7 @@ type Replayer interface {
 
 // Proofs is the transparency log, which proves execs and administrative events; see translog.Log.
 type Proofs interface {
-	// Standing compares a row with its events and these with the log.
+	// Standing compares a row with its events, and these with the tree of the newest checkpoint.
 	Standing(ctx context.Context, row audit.Record) (translog.Standing, error)
 
 	// Prove returns fault.NotLogged while the log does not have all events of the exec.

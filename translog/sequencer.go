@@ -175,7 +175,7 @@ func (s *Sequencer) step(ctx context.Context) (n int, more bool, err error) {
 		}
 		return 0, false, err
 	}
-	if err := s.checkState(state, key); err != nil {
+	if err := key.check(state); err != nil {
 		return 0, false, err
 	}
 	change, err := s.extend(ctx, state, found, key)
@@ -206,16 +206,16 @@ func (s *Sequencer) signingKey(state State) (Key, error) {
 	return Key{}, fault.New(fault.InvalidSettings, "the transparency log was begun with another key (%s); restore that key, or let the node that has it run", state.VerifierKey)
 }
 
-// checkState refuses a state that the key has not signed.
-func (s *Sequencer) checkState(state State, key Key) error {
+// check refuses a state that the key has not signed.
+func (k Key) check(state State) error {
 	if state.Size == 0 {
 		return nil
 	}
-	verifier, err := note.NewVerifier(key.Verifier)
+	verifier, err := note.NewVerifier(k.Verifier)
 	if err != nil {
 		return err
 	}
-	signed, _, _, err := log.ParseCheckpoint([]byte(state.Checkpoint), s.cfg.Origin, verifier)
+	signed, _, _, err := log.ParseCheckpoint([]byte(state.Checkpoint), verifier.Name(), verifier)
 	if err != nil || signed.Size != uint64(state.Size) || string(signed.Hash) != string(state.Root[:]) {
 		return fault.Wrap(fault.Internal, err, "the state of the transparency log in the database is not the one that was signed; it was altered")
 	}

@@ -106,6 +106,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"the log has every event, and proves execs", logOfEvents},
 		{"a checkpoint covers the events, or names their execs", logCover},
 		{"a record that was altered is not attested", logAttest},
+		{"an exec is compared with the signed tree", logStanding},
 		{"an exec with large lists and a correction is proven", logLargeLists},
 		{"odd texts are proven as they are stored", logOdd},
 		{"sequencers that all hold the lease do not fork the log", logRace},

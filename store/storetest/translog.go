@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/translog"
@@ -238,6 +240,46 @@ func logAttest(t *testing.T, f Fixture) {
 	if _, err := l.Attest(t.Context(), mustGet(t, s, r.ExecID), nil); !fault.Is(err, fault.InvalidProof) || !strings.Contains(err.Error(), "manifest_digest") {
 		t.Errorf("an altered record: %v", err)
 	}
+}
+
+// logStanding: an exec whose row, events and entries were all changed alike is not what the signed tree says.
+func logStanding(t *testing.T, f Fixture) {
+	e := newEvidence(t, f)
+	l := translog.Log{Store: f.TransparencyLog()}
+	wants := func(what, says string, unsigned bool) {
+		t.Helper()
+		standing, err := l.Standing(t.Context(), mustGet(t, f.Audit(), e.plain))
+		if found := fmt.Sprint(standing.Differences); err != nil || (standing.Unsigned != nil) != unsigned || (len(standing.Differences) > 0) != (says != "") || !strings.Contains(found, says) {
+			t.Errorf("%s: %+v, %v", what, standing, err)
+		}
+	}
+	wants("without a key", "", true)
+	other, public := logKey(t)
+	l.Key = func() (translog.Key, error) { return translog.ReadKey(other, origin) }
+	wants("another key", "log: checkpoint: expected a signature of "+public, false)
+	l.Key = func() (translog.Key, error) { return translog.ReadKey(e.keyFile, origin) }
+	wants("honest", "", false)
+	e.unprotect(t)
+	e.mustSQL(t, "UPDATE sandbox_execs SET detail = 'exit code 7' WHERE exec_id = '"+e.plain+"'")
+	wants("a changed row", "detail: expected ", false)
+	e.mustSQL(t, "UPDATE sandbox_exec_events SET data = replace(data, 'exit code 3', 'exit code 7') WHERE exec_id = '"+e.plain+"'")
+	wants("a changed row and event", "event 3 (ended): expected that of entry 2 ", false)
+	events, err := l.Store.History(t.Context(), e.plain)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob := map[string]string{"sqlite": "X'%x'", "postgres": `'\x%x'`}[e.Kind()]
+	entry := proof.Entry(events[2].Salt, events[2].Canonical())
+	e.mustSQL(t, "UPDATE audit_log_entries SET entry = "+fmt.Sprintf(blob, entry)+" WHERE idx = 2")
+	wants("a changed row, event and entry", "hash of entry 2 in its tile: expected ", false)
+	hashes, err := l.Store.Tile(t.Context(), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := tlog.RecordHash(entry[:])
+	copy(hashes[2*tlog.HashSize:], leaf[:])
+	e.mustSQL(t, "UPDATE audit_log_tiles SET hashes = "+fmt.Sprintf(blob, hashes))
+	wants("a changed row, event, entry and tile", "tiles of entry 0: expected the hashes of the signed root, found ", false)
 }
 
 func mustCheckpoint(t *testing.T, l translog.Log) string {
