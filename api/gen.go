@@ -968,7 +968,7 @@ type ExecRecord struct {
 	// Example:
 	SHA256After string `json:"sha256_after"`
 
-	// SHA256Before Of a change: the SHA-256 of the file's content before, in hexadecimal; `absent` if there was no file; empty if it is not known.
+	// SHA256Before Of a change: the SHA-256 of the file's content before, in hexadecimal; `absent` if there was no file; empty if it is not known. Of `feishu.upload`: of the bytes that were sent, whose number is in `detail`.
 	//
 	// Example:
 	SHA256Before string `json:"sha256_before"`

@@ -190,7 +190,7 @@ func TestUploadAndSend(t *testing.T) {
 	} {
 		write(t, dir, c.name, content)
 		file, err := f.client.Upload(t.Context(), Upload{Path: "/workspace/" + c.name, Name: c.as, Image: c.image}, box, ann)
-		if err != nil || !bytes.Equal(f.files[file.Key], content) || file.Bytes != int64(len(content)) {
+		if err != nil || !bytes.Equal(f.files[file.Key], content) || file.Bytes != int64(len(content)) || file.SHA256 != digest(content) {
 			t.Fatalf("%s: %+v %v", c.name, file, err)
 		}
 		id, err := f.client.Send(t.Context(), file, "chat_id", "oc_1")
@@ -237,6 +237,11 @@ func TestUploadAndSend(t *testing.T) {
 	}
 }
 
+func digest(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
 // TestUploadToDrive: in blocks of 4 MiB, one after the other, with the last one shorter or not.
 func TestUploadToDrive(t *testing.T) {
 	t.Parallel()
@@ -246,7 +251,7 @@ func TestUploadToDrive(t *testing.T) {
 		content := bytes.Repeat([]byte("0123456789abcde\n"), size/16+1)[:size]
 		write(t, dir, "large.bin", content)
 		got, err := f.client.Upload(t.Context(), Upload{Path: "/workspace/large.bin", Folder: "fldcn1"}, box, ann)
-		if err != nil || got.Token == "" || got.Key != "" || !f.drive.finished || !bytes.Equal(f.drive.content, content) || f.drive.name != "large.bin" || f.drive.folder != "fldcn1" {
+		if err != nil || got.Token == "" || got.Key != "" || !f.drive.finished || !bytes.Equal(f.drive.content, content) || f.drive.name != "large.bin" || f.drive.folder != "fldcn1" || got.SHA256 != digest(content) || got.Bytes != int64(size) {
 			t.Errorf("%d: %+v %v", size, got, err)
 		}
 		if _, err := f.client.Send(t.Context(), got, "chat_id", "oc_1"); !fault.Is(err, fault.InvalidInputs) {
@@ -276,7 +281,7 @@ func (s shifty) ReadFileTo(_ context.Context, _ string, w io.Writer, _ sandbox.U
 	return s.has, s.err
 }
 
-// TestFileThatChangesDuringUpload: it grows, shrinks or cannot be read to its end, and nothing is uploaded.
+// TestFileThatChangesDuringUpload: it grows, shrinks or cannot be read to its end, and nothing is uploaded. What was sent of it is known.
 func TestFileThatChangesDuringUpload(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -295,8 +300,12 @@ func TestFileThatChangesDuringUpload(t *testing.T) {
 		"larger than a sandbox": {shifty{sandbox.MaxFileBytes + 1, 0, nil}, fault.FileTooLarge},
 	} {
 		f.drive = driveUpload{}
-		if _, err := f.client.Upload(t.Context(), Upload{Path: "/workspace/a", Folder: "fldcn1"}, c.file, ann); !fault.Is(err, c.code) {
+		got, err := f.client.Upload(t.Context(), Upload{Path: "/workspace/a", Folder: "fldcn1"}, c.file, ann)
+		if !fault.Is(err, c.code) {
 			t.Errorf("%s: %v", name, err)
+		}
+		if zeros := make([]byte, got.Bytes); got.Bytes > min(c.file.says, c.file.has) || got.Bytes > 0 && got.SHA256 != digest(zeros) || got.Bytes == 0 && got.SHA256 != "" || c.file.has == 5<<20 && got.Bytes != c.file.has {
+			t.Errorf("%s: %+v were sent", name, got)
 		}
 		if len(f.files) > 0 || f.drive.finished {
 			t.Errorf("%s: it was uploaded", name)

@@ -3,8 +3,11 @@ package feishu
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"hash/adler32"
 	"io"
 	"mime/multipart"
@@ -43,17 +46,18 @@ type Upload struct {
 	Folder string // token of the drive's folder, for a file of more than 30 MiB
 }
 
-// Uploaded is a file in Feishu. Either Key or Token is set.
+// Uploaded is a file in Feishu. Either Key or Token is set. After an error, it only has the bytes that were sent nevertheless.
 type Uploaded struct {
-	Key   string // for a message
-	Token string // of a file in the drive
-	Bytes int64
+	Key    string // for a message
+	Token  string // of a file in the drive
+	Bytes  int64  // that were sent, or read to be sent when the transfer broke
+	SHA256 string // of these bytes, in hexadecimal; empty: none
 
 	messageType string // of a message with Key: file, image, audio or media
 }
 
 // Upload uploads a file of a sandbox: for a message, or to the drive if it has more than 30 MiB. Feishu takes no empty files.
-func (c *Client) Upload(ctx context.Context, u Upload, from Source, user sandbox.User) (Uploaded, error) {
+func (c *Client) Upload(ctx context.Context, u Upload, from Source, user sandbox.User) (got Uploaded, err error) {
 	if u.Name == "" {
 		u.Name = path.Base(u.Path)
 	}
@@ -66,7 +70,8 @@ func (c *Client) Upload(ctx context.Context, u Upload, from Source, user sandbox
 	if err != nil {
 		return Uploaded{}, err
 	}
-	file := source{from: from, path: u.Path, user: user, bytes: info.Size}
+	file := source{from: from, path: u.Path, user: user, bytes: info.Size, sent: &sent{}}
+	defer func() { got.Bytes, got.SHA256 = file.sent.bytes, file.sent.digest() }()
 	switch {
 	case info.IsDir || !info.Mode.IsRegular():
 		return Uploaded{}, sandbox.Invalid("upload", u.Path)
@@ -110,7 +115,7 @@ func (c *Client) uploadFile(ctx context.Context, file source, name string) (Uplo
 		Key string `json:"file_key"`
 	}
 	err := c.call(ctx, &got, c.form("/open-apis/im/v1/files", file, name, "file", "file_type", kind, "file_name", name))
-	return Uploaded{Key: got.Key, Bytes: file.bytes, messageType: message}, checkAnswer(got.Key, err)
+	return Uploaded{Key: got.Key, messageType: message}, checkAnswer(got.Key, err)
 }
 
 func (c *Client) uploadImage(ctx context.Context, file source, name string) (Uploaded, error) {
@@ -118,7 +123,7 @@ func (c *Client) uploadImage(ctx context.Context, file source, name string) (Upl
 		Key string `json:"image_key"`
 	}
 	err := c.call(ctx, &got, c.form("/open-apis/im/v1/images", file, name, "image", "image_type", "message"))
-	return Uploaded{Key: got.Key, Bytes: file.bytes, messageType: "image"}, checkAnswer(got.Key, err)
+	return Uploaded{Key: got.Key, messageType: "image"}, checkAnswer(got.Key, err)
 }
 
 // uploadToDrive uploads a file block by block: the drive takes no calls at once. The file is read once.
@@ -155,7 +160,7 @@ func (c *Client) uploadToDrive(ctx context.Context, file source, name, folder st
 		Token string `json:"file_token"`
 	}
 	err = c.callDrive(ctx, &got, c.post(base+"upload_finish", map[string]any{"upload_id": plan.ID, "block_num": plan.Blocks}))
-	return Uploaded{Token: got.Token, Bytes: file.bytes}, checkAnswer(got.Token, err)
+	return Uploaded{Token: got.Token}, checkAnswer(got.Token, err)
 }
 
 // blockWriter passes on what is written to it in blocks of the capacity of block.
@@ -209,12 +214,33 @@ type source struct {
 	path  string
 	user  sandbox.User
 	bytes int64
+	sent  *sent
+}
+
+// sent is what was read of a file to be sent. A request that is sent again begins anew.
+type sent struct {
+	bytes int64
+	sum   hash.Hash
+}
+
+func (s *sent) digest() string {
+	if s.bytes == 0 {
+		return ""
+	}
+	return hex.EncodeToString(s.sum.Sum(nil))
+}
+
+// Write implements io.Writer.
+func (s *sent) Write(p []byte) (int, error) {
+	s.bytes += int64(len(p))
+	return s.sum.Write(p)
 }
 
 func (s source) size() int64 { return s.bytes }
 
 func (s source) copyTo(ctx context.Context, w io.Writer) error {
-	exact := &sandbox.BoundedWriter{W: w, Left: s.bytes}
+	s.sent.bytes, s.sent.sum = 0, sha256.New()
+	exact := &sandbox.BoundedWriter{W: io.MultiWriter(w, s.sent), Left: s.bytes}
 	_, err := s.from.ReadFileTo(ctx, s.path, exact, s.user)
 	if exact.Full || err == nil && exact.Left > 0 {
 		return fault.New(fault.FileChanged, "%s changed while it was uploaded; try again", path.Base(s.path))

@@ -151,7 +151,11 @@ type Change struct {
 }
 
 // Digests are the SHA-256 of a file's content before and after a change, in hexadecimal. Empty: not known. Before may be Absent.
-type Digests struct{ Before, After string }
+// Before of an upload is the digest of the Sent bytes; those of one that failed may be fewer than the file has.
+type Digests struct {
+	Before, After string
+	Sent          int64 // bytes that left for another service
+}
 
 // Locator is implemented by a Sandbox that can tell where a user's command would run now, for the audit row that is opened before the
 // command starts. The answer holds for the following call of Exec with Location.User, or that call fails.

@@ -78,8 +78,8 @@ type FeishuUploadParams struct {
 	ReceiveIDType string `json:"receive_id_type,omitempty" jsonschema:"what receive_id is: chat_id, which is the default, open_id, union_id, user_id or email"`
 }
 
-// FeishuUpload uploads a file of the workspace, and sends it if the parameters say to whom. Its Meta has size,
-// exec_id, file_key or file_token, and message_id.
+// FeishuUpload uploads a file of the workspace, and sends it if the parameters say to whom. Its Meta has size and
+// sha256 of what was sent, exec_id, file_key or file_token, and message_id.
 func (s *Session) FeishuUpload(ctx context.Context, p FeishuUploadParams) (*Result, error) {
 	receiverType := cmp.Or(p.ReceiveIDType, "chat_id")
 	if p.ReceiveID != "" {
@@ -103,14 +103,14 @@ func (s *Session) FeishuUpload(ctx context.Context, p FeishuUploadParams) (*Resu
 		if file, err = s.feishu.Upload(ctx, feishu.Upload{Path: full, Name: p.Name, Image: p.Image, Folder: p.Folder}, s.sandbox, user); err == nil && p.ReceiveID != "" {
 			message, err = s.feishu.Send(ctx, file, receiverType, p.ReceiveID)
 		}
-		return sandbox.Digests{}, err
+		return sandbox.Digests{Before: file.SHA256, Sent: file.Bytes}, err
 	})
 	if err != nil {
 		return nil, s.explain(ctx, full, err)
 	}
 	var b strings.Builder
-	meta := map[string]any{"size": file.Bytes, "exec_id": execID}
-	fmt.Fprintf(&b, "uploaded %s: %d bytes\n", quote(full), file.Bytes)
+	meta := map[string]any{"size": file.Bytes, "sha256": file.SHA256, "exec_id": execID}
+	fmt.Fprintf(&b, "uploaded %s: %d bytes\nsha256: %s\n", quote(full), file.Bytes, file.SHA256)
 	for _, id := range []struct{ name, value string }{{"file_key", file.Key}, {"file_token", file.Token}, {"message_id", message}} {
 		if id.value != "" {
 			meta[id.name] = id.value

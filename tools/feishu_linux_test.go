@@ -76,9 +76,11 @@ var _ sandbox.Changer = (*recording)(nil)
 
 func (r *recording) Change(ctx context.Context, c sandbox.Change, do func(context.Context, sandbox.Location) (sandbox.Digests, error)) (string, error) {
 	digests, err := do(ctx, sandbox.Location{User: c.User})
-	r.changes = append(r.changes, fmt.Sprint(c.Tool, " ", c.Path, " ", c.Args, digests.Before, digests.After))
+	r.changes = append(r.changes, fmt.Sprint(c.Tool, " ", c.Path, " ", c.Args, " ", digests))
 	return "an-id", err
 }
+
+const reportSHA256 = "90bd35df60f1e27d2236245a4a49f73e1dfb01936f2c2159c70a2bde93eb2977" // of "a report"
 
 // TestFeishuTools (004 l280): content goes from the sandbox to a chat, and back into the sandbox.
 func TestFeishuTools(t *testing.T) {
@@ -88,7 +90,7 @@ func TestFeishuTools(t *testing.T) {
 	mustCall(t, session, "files.cd", map[string]any{"path": "out"})
 	r := mustCall(t, session, "feishu.upload", map[string]any{"path": "report.txt", "receive_id": "ou_1", "receive_id_type": "open_id"})
 	if *content != "a report" || !strings.Contains(*sent, `"receive_id":"ou_1"`) || r.Meta["file_key"] != "file_1" || r.Meta["message_id"] != "om_1" ||
-		r.Text != "uploaded /workspace/out/report.txt: 8 bytes\nfile_key: file_1\nmessage_id: om_1\nsent to ou_1\n" {
+		r.Text != "uploaded /workspace/out/report.txt: 8 bytes\nsha256: "+reportSHA256+"\nfile_key: file_1\nmessage_id: om_1\nsent to ou_1\n" {
 		t.Errorf("%q %v, sent %s", r.Text, r.Meta, *sent)
 	}
 	r = mustCall(t, session, "feishu.download", map[string]any{"message_id": "om_1", "file_key": "file_1", "path": "new/copy.txt"})
@@ -96,7 +98,7 @@ func TestFeishuTools(t *testing.T) {
 	if err != nil || string(kept) != "a report" || !strings.HasPrefix(r.Text, "wrote /workspace/out/new/copy.txt: 8 bytes\nsha256: ") {
 		t.Errorf("%q %q %v", r.Text, kept, err)
 	}
-	if want := []string{"feishu.upload /workspace/out/report.txt [to  ou_1]", fmt.Sprint("feishu.download /workspace/out/new/copy.txt [from om_1 file_1 ]", r.Meta["sha256"])}; !slices.Equal(box.changes[1:], want) || r.Meta["exec_id"] != "an-id" {
+	if want := []string{"feishu.upload /workspace/out/report.txt [to  ou_1] {" + reportSHA256 + "  8}", "feishu.download /workspace/out/new/copy.txt [from om_1 file_1 ] { " + reportSHA256 + " 0}"}; !slices.Equal(box.changes[1:], want) || r.Meta["exec_id"] != "an-id" {
 		t.Errorf("on record: %q, %v", box.changes, r.Meta)
 	}
 	for _, c := range []struct {

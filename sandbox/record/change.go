@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strings"
 
 	"secbox/audit"
 	"secbox/fault"
@@ -57,7 +59,10 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 			err = fault.Wrap(fault.ShuttingDown, err, "the file was not changed because this node is shutting down; try another one, or again shortly")
 		}
 	}
-	if !neverStarted(record) {
+	if digests.Sent > 0 {
+		record.Detail = strings.TrimPrefix(fmt.Sprintf("%s; %d bytes were sent", record.Detail, digests.Sent), "; ")
+	}
+	if digests.Sent > 0 || !neverStarted(record) {
 		record.StartedAt = record.CreatedAt
 	}
 	if _, e := r.commands.Close(ctx, &record); e != nil {

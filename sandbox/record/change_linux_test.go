@@ -92,6 +92,23 @@ func TestFailedChangeIsOnRecord(t *testing.T) {
 	}
 }
 
+// TestSentBytesAreOnRecord: with their number and digest, also if the transfer broke.
+func TestSentBytesAreOnRecord(t *testing.T) {
+	t.Parallel()
+	for detail, failed := range map[string]error{"3 bytes were sent": nil, "of Feishu; 3 bytes were sent": fault.New(fault.UpstreamFailed, "of Feishu")} {
+		f := setUp(t, onSQLite(t))
+		_, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "feishu.upload", Path: sandbox.Root + "/a.txt"}, func(context.Context, sandbox.Location) (sandbox.Digests, error) {
+			return sandbox.Digests{Before: "ba7816", Sent: 3}, failed
+		})
+		if fault.CodeOf(err) != fault.CodeOf(failed) {
+			t.Error(err)
+		}
+		if row := f.only(); row.Detail != detail || row.SHA256Before != "ba7816" || row.StartedAt.IsZero() {
+			t.Errorf("%+v", row)
+		}
+	}
+}
+
 // TestCanceledChange: a change that is canceled by the id of its row ends as canceled, whatever error that causes.
 func TestCanceledChange(t *testing.T) {
 	t.Parallel()
