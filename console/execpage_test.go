@@ -107,6 +107,32 @@ func TestSpooledEnd(t *testing.T) {
 	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{notice}, nil)
 }
 
+// TestChangePage: the page of a change says what was done to which file, and no refusal that there was not.
+func TestChangePage(t *testing.T) {
+	t.Parallel()
+	before, after := strings.Repeat("1b", 32), strings.Repeat("2a", 32)
+	for name, c := range map[string]struct {
+		change    func(*audit.Record)
+		want, not []string
+	}{
+		"an edit": {func(r *audit.Record) { r.SHA256Before, r.SHA256After = before, after },
+			[]string{"What changed", "Action files.edit", "Path /workspace/a.txt", "SHA-256 before " + before[:15], "SHA-256 after " + after[:15], "A change of a file has no policy"}, nil},
+		"a new file":  {func(r *audit.Record) { r.SHA256Before, r.SHA256After = "absent", after }, []string{"SHA-256 before no file"}, nil},
+		"not known":   {func(r *audit.Record) { r.SHA256After = after }, []string{"SHA-256 before not known"}, nil},
+		"an upload":   {func(r *audit.Record) { r.Cmd, r.SHA256Before = "feishu.upload", before }, []string{"SHA-256 of what was sent " + before[:15]}, []string{"SHA-256 before"}},
+		"was refused": {func(r *audit.Record) { r.Status, r.SHA256After, r.StartedAt = audit.Rejected, after, time.Time{} }, []string{"What was to change", "SHA-256 asked for"}, []string{"SHA-256 after"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake().fill(1)
+			r := &f.records[0]
+			r.Kind, r.Cmd, r.Args, r.PolicySnapshot, r.Status = audit.KindChange, "files.edit", []string{"/workspace/a.txt"}, nil, audit.Succeeded
+			c.change(r)
+			says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), c.want, append(c.not, "was refused before", "No policy is on record", "Nothing was written"))
+		})
+	}
+}
+
 // TestProofWithoutKey: a node that cannot verify the log's signature says so.
 func TestProofWithoutKey(t *testing.T) {
 	t.Parallel()
