@@ -58,7 +58,7 @@ func whole(t *testing.T, s *offload.Session, id string, limit int64) string {
 	t.Helper()
 	var b strings.Builder
 	for at := int64(0); ; {
-		part, err := s.Read(id, at, limit)
+		part, err := s.Read(t.Context(), id, at, limit, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -102,18 +102,18 @@ func TestLongResultIsKept(t *testing.T) {
 		}
 	}
 	id := keep(t, session, "🙂"+long("", offload.MaxInline))
-	if part, err := session.Read(id, 0, 1); err != nil || part.Text != "🙂" || part.To != 4 {
+	if part, err := session.Read(t.Context(), id, 0, 1, nil); err != nil || part.Text != "🙂" || part.To != 4 {
 		t.Errorf("%+v %v: at least one character", part, err)
 	}
-	if part, err := session.Read(id, 2, 1); err != nil || part.Text != "." || part.From != 4 {
+	if part, err := session.Read(t.Context(), id, 2, 1, nil); err != nil || part.Text != "." || part.From != 4 {
 		t.Errorf("%+v %v: begins with a character", part, err)
 	}
 	for _, offset := range []int64{-1, offload.MaxInline + 5} {
-		if _, err := session.Read(id, offset, 1); !fault.Is(err, fault.InvalidInputs) {
+		if _, err := session.Read(t.Context(), id, offset, 1, nil); !fault.Is(err, fault.InvalidInputs) {
 			t.Errorf("offset %d: %v", offset, err)
 		}
 	}
-	if part, err := session.Read(id, offload.MaxInline+4, 1); err != nil || part.Text != "" {
+	if part, err := session.Read(t.Context(), id, offload.MaxInline+4, 1, nil); err != nil || part.Text != "" {
 		t.Errorf("at the end: %+v %v", part, err)
 	}
 }
@@ -124,12 +124,12 @@ func TestIDsOfOtherSessionsAreUnknown(t *testing.T) {
 	anns, again, bobs := store.Begin(ann), store.Begin(ann), store.Begin(bob)
 	id := keep(t, anns, long("ann", 40000))
 	for name, s := range map[string]*offload.Session{"another session": again, "another user": bobs} {
-		if _, err := s.Read(id, 0, 0); !fault.Is(err, fault.UnknownFile) {
+		if _, err := s.Read(t.Context(), id, 0, 0, nil); !fault.Is(err, fault.UnknownFile) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, guess := range []string{"", ".", "..", "../" + id, strings.ToLower(id), id + "\x00", "/etc/passwd"} {
-		if _, err := anns.Read(guess, 0, 0); !fault.Is(err, fault.UnknownFile) {
+		if _, err := anns.Read(t.Context(), guess, 0, 0, nil); !fault.Is(err, fault.UnknownFile) {
 			t.Errorf("%q: %v", guess, err)
 		}
 	}
@@ -173,14 +173,14 @@ func TestOldestResultsMakeRoom(t *testing.T) {
 		id := keep(t, s, long("x", size))
 		owner[id] = s
 		for _, at := range slices.Backward(gone) {
-			if _, err := owner[kept[at]].Read(kept[at], 0, 0); !fault.Is(err, fault.UnknownFile) {
+			if _, err := owner[kept[at]].Read(t.Context(), kept[at], 0, 0, nil); !fault.Is(err, fault.UnknownFile) {
 				t.Errorf("result %d is still there: %v", at, err)
 			}
 			kept = slices.Delete(kept, at, at+1)
 		}
 		kept = append(kept, id)
 		for at, id := range kept {
-			if _, err := owner[id].Read(id, 0, 0); err != nil {
+			if _, err := owner[id].Read(t.Context(), id, 0, 0, nil); err != nil {
 				t.Errorf("result %d of %d: %v", at, len(kept), err)
 			}
 		}
@@ -249,7 +249,7 @@ func TestSessionsAtOnce(t *testing.T) {
 			defer session.Close()
 			for range 10 {
 				out, _ := session.MaybeOffload("shell", long("x", 40000), offload.File{})
-				if part, err := session.Read(out.ID, 0, 0); err != nil && !fault.Is(err, fault.UnknownFile) || err == nil && part.Bytes != 40000 {
+				if part, err := session.Read(t.Context(), out.ID, 0, 0, nil); err != nil && !fault.Is(err, fault.UnknownFile) || err == nil && part.Bytes != 40000 {
 					t.Errorf("%+v %v", part, err)
 				}
 			}
@@ -323,13 +323,26 @@ func TestInvalidateStaleReads(t *testing.T) {
 	}
 	check(want)
 	check(want)
-	for path, id := range kept {
-		part, err := session.Read(id, 0, 0)
-		marked := path == "/workspace/changed" || path == "/workspace/removed"
-		if err != nil || (part.Stale == path) != marked {
-			t.Errorf("%s: marked as %q, %v", path, part.Stale, err)
+	reads := func(want offload.Stale) {
+		t.Helper()
+		var got offload.Stale
+		for _, file := range seen {
+			part, err := session.Read(t.Context(), kept[file.Path], 0, 0, box)
+			if err != nil || part.Text == "" {
+				t.Errorf("%s: %v", file.Path, err)
+			}
+			got.Changed, got.Removed, got.Unknown = append(got.Changed, part.Stale.Changed...), append(got.Removed, part.Stale.Removed...), append(got.Unknown, part.Stale.Unknown...)
+		}
+		if !slices.Equal(got.Changed, want.Changed) || !slices.Equal(got.Removed, want.Removed) || !slices.Equal(got.Unknown, want.Unknown) {
+			t.Errorf("reads say %+v, want %+v", got, want)
 		}
 	}
+	reads(want)
+	if err := os.WriteFile(at("changed"), []byte("changed"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want.Changed = nil
+	reads(want) // it is again as it was read
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if got, err := session.InvalidateStaleReads(ended, seen, box); err == nil {

@@ -1,6 +1,7 @@
 package offload
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -79,31 +80,37 @@ type Part struct {
 	From, To int64 // the bytes of the result that Text has
 	Bytes    int64 // of the whole
 	Tool     string
-	Stale    string // the file that the result shows, if it has changed since; see InvalidateStaleReads
+	Stale    Stale // the file that the result shows, in one of the lists unless it is as it was read
 }
 
-// Read returns up to limit bytes of a kept result, at most MaxRead and at least one character, from the byte offset on. An unknown id, also of another
-// session, is fault.UnknownFile.
-func (s *Session) Read(id string, offset, limit int64) (Part, error) {
+// Read returns up to limit bytes of a kept result, at most MaxRead and at least one character, from the byte offset on, and compares the file that the
+// result shows with what the sandbox has now. An unknown id, also of another session, is fault.UnknownFile.
+func (s *Session) Read(ctx context.Context, id string, offset, limit int64, from Files) (Part, error) {
+	part, shows, err := s.read(id, offset, limit)
+	if err == nil && shows.SHA256 != "" {
+		part.Stale, err = s.InvalidateStaleReads(ctx, []File{shows}, from)
+	}
+	return part, err
+}
+
+// read also returns the file that the result shows; the zero File: none.
+func (s *Session) read(id string, offset, limit int64) (part Part, shows File, err error) {
 	s.store.mu.Lock()
 	at := slices.IndexFunc(s.store.entries, func(e *entry) bool { return s.owns(e) && e.id == id })
 	if at < 0 {
 		s.store.mu.Unlock()
-		return Part{}, unknown()
+		return Part{}, File{}, unknown()
 	}
 	e := s.store.entries[at]
-	part := Part{Bytes: e.bytes, Tool: e.tool}
-	if e.stale {
-		part.Stale = e.read.Path
-	}
+	part, shows = Part{Bytes: e.bytes, Tool: e.tool}, e.read
 	f, err := s.store.root.Open(e.id)
 	s.store.mu.Unlock()
 	if err != nil {
-		return Part{}, err
+		return Part{}, File{}, err
 	}
 	defer f.Close()
 	if offset < 0 || offset > e.bytes {
-		return Part{}, fault.New(fault.InvalidInputs, "offset: must be from 0 to %d, the length of the result", e.bytes)
+		return Part{}, File{}, fault.New(fault.InvalidInputs, "offset: must be from 0 to %d, the length of the result", e.bytes)
 	}
 	if limit <= 0 || limit > MaxRead {
 		limit = MaxRead
@@ -111,7 +118,7 @@ func (s *Session) Read(id string, offset, limit int64) (Part, error) {
 	content := make([]byte, min(limit+2*utf8.UTFMax, e.bytes-offset))
 	n, err := f.ReadAt(content, offset)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return Part{}, err
+		return Part{}, File{}, err
 	}
 	// Begin and end between characters. An offset within one begins after it.
 	text := string(content[:n])
@@ -128,7 +135,7 @@ func (s *Session) Read(id string, offset, limit int64) (Part, error) {
 	}
 	part.Text = strings.ToValidUTF8(text[start:end], "\uFFFD")
 	part.From, part.To = offset+int64(start), offset+int64(end)
-	return part, nil
+	return part, shows, nil
 }
 
 func unknown() error {

@@ -37,7 +37,7 @@ type Stale struct {
 }
 
 // InvalidateStaleReads compares files with what the sandbox has now, and names those that have changed. Files are only called unchanged or changed if
-// they could be read as a whole. Kept results that show a changed file are marked in their Parts. An error means that ctx has ended.
+// they could be read as a whole. An error means that ctx has ended.
 func (s *Session) InvalidateStaleReads(ctx context.Context, seen []File, from Files) (Stale, error) {
 	within, cancel := context.WithTimeout(ctx, maxCheckTime)
 	defer cancel()
@@ -54,24 +54,12 @@ func (s *Session) InvalidateStaleReads(ctx context.Context, seen []File, from Fi
 			return Stale{}, ctx.Err()
 		case bounded.Full || err != nil && !errors.Is(err, fs.ErrNotExist):
 			found.Unknown = append(found.Unknown, file.Path)
-			continue
 		case err == nil && now == file.SHA256:
-			continue
 		case err == nil:
 			found.Changed = append(found.Changed, file.Path)
 		default:
 			found.Removed = append(found.Removed, file.Path)
 		}
-		s.invalidate(file.Path, now)
 	}
 	return found, nil
-}
-
-// invalidate marks the kept results that show a file with another content than now.
-func (s *Session) invalidate(path, now string) {
-	s.store.mu.Lock()
-	defer s.store.mu.Unlock()
-	for _, e := range s.store.entries {
-		e.stale = e.stale || s.owns(e) && e.read.Path == path && e.read.SHA256 != now
-	}
 }

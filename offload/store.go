@@ -39,7 +39,6 @@ type entry struct {
 	bytes   int64
 	tool    string
 	read    File // that the result shows; without a path: none
-	stale   bool // the file has changed since
 }
 
 // Open makes the directory, and removes the results of an earlier process. The caller must call Close.

@@ -42,9 +42,10 @@ type ReadKeptParams struct {
 	Limit  int64  `json:"limit,omitempty" jsonschema:"how many bytes to read; at most 24576, which is the default"`
 }
 
-// ReadKept shows a part of a kept result. Its Meta has from and to, the bytes that it shows, and offload_bytes.
-func (s *Session) ReadKept(_ context.Context, p ReadKeptParams) (*Result, error) {
-	part, err := s.kept.Read(p.ID, p.Offset, p.Limit)
+// ReadKept shows a part of a kept result, and says whether the file that it shows has changed since. Its Meta has from and to, the bytes that it shows,
+// and offload_bytes.
+func (s *Session) ReadKept(ctx context.Context, p ReadKeptParams) (*Result, error) {
+	part, err := s.kept.Read(ctx, p.ID, p.Offset, p.Limit, s.sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -57,8 +58,12 @@ func (s *Session) ReadKept(_ context.Context, p ReadKeptParams) (*Result, error)
 		text += fmt.Sprintf("; go on with offset %d", part.To)
 	}
 	text += ")\n"
-	if part.Stale != "" {
-		text += fmt.Sprintf("(%s has changed since it was read)\n", quote(part.Stale))
+	for says, paths := range map[string][]string{
+		"has changed since it was read": part.Stale.Changed, "was removed since it was read": part.Stale.Removed, "cannot be compared with what was read; perhaps it has changed": part.Stale.Unknown,
+	} {
+		for _, full := range paths {
+			text += fmt.Sprintf("(%s %s)\n", quote(full), says)
+		}
 	}
 	return &Result{Text: text, Meta: map[string]any{"tool": part.Tool, "from": part.From, "to": part.To, "offload_bytes": part.Bytes}}, nil
 }

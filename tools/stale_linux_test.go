@@ -43,11 +43,12 @@ func TestKeptResultsEverywhere(t *testing.T) {
 			for n := range 3000 {
 				lines = fmt.Appendf(lines, "line %d of a file\n", n)
 			}
+			ids := map[string]any{}
 			for _, file := range []string{"same", "touched", "changed", "removed", "a directory", "a fifo", "leads out", "grown"} {
 				if err := write(file, append([]byte(file+"\n"), lines...)); err != nil {
 					t.Fatal(err)
 				}
-				mustCall(t, session, "files.read", map[string]any{"path": file})
+				ids[file] = mustCall(t, session, "files.read", map[string]any{"path": file}).Meta["offload_id"]
 			}
 			for _, file := range []string{"big", "big changed", "big removed"} {
 				if err := write(file, big(file)); err != nil {
@@ -87,6 +88,14 @@ func TestKeptResultsEverywhere(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			for file, says := range map[string]string{"changed": "has changed since it was read", "removed": "was removed since it was read", "a fifo": "cannot be compared with what was read; perhaps it has changed"} {
+				if r := mustCall(t, session, "offload.read", map[string]any{"id": ids[file]}); !strings.HasSuffix(r.Text, "\n(/workspace/"+file+" "+says+")\n") { // before offload.stale is asked
+					t.Errorf("%q", r.Text[len(r.Text)-200:])
+				}
+			}
+			if r := mustCall(t, session, "offload.read", map[string]any{"id": ids["touched"]}); !strings.HasSuffix(r.Text, "; go on with offset 24576)\n") {
+				t.Errorf("%q", r.Text[len(r.Text)-200:])
+			}
 			for range 2 {
 				got := mustCall(t, session, "offload.stale", nil)
 				for list, want := range map[string][]string{
@@ -103,9 +112,6 @@ func TestKeptResultsEverywhere(t *testing.T) {
 						t.Errorf("%s: %q, not %q", list, names, want)
 					}
 				}
-			}
-			if r := mustCall(t, session, "offload.read", map[string]any{"id": id}); !strings.Contains(r.Text, "(/workspace/changed has changed since it was read)") {
-				t.Errorf("%q", r.Text[len(r.Text)-200:])
 			}
 		})
 	}
