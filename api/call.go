@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"time"
 
+	"secbox/admission"
 	"secbox/api/inflight"
 	"secbox/api/problem"
 	"secbox/fault"
@@ -69,7 +70,8 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 		var id [8]byte
 		rand.Read(id[:]) // never fails
 		c := &call{id: hex.EncodeToString(id[:])}
-		r = r.WithContext(runner.Counted(traces.FromHeader(context.WithValue(r.Context(), callKey{}, c), r.Header), c.reserve))
+		ctx := runner.Counted(traces.FromHeader(context.WithValue(r.Context(), callKey{}, c), r.Header), c.reserve)
+		r = r.WithContext(admission.WithProcessors(ctx, s.processors, func() string { return c.caller.ID }))
 		answer := &answerWriter{ResponseWriter: w, request: r, drain: min(time.Second, s.cfg.Bounds.Rest/2)}
 
 		h := w.Header()

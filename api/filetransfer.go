@@ -12,6 +12,7 @@ import (
 	"path"
 	"time"
 
+	"secbox/admission"
 	"secbox/api/content"
 	"secbox/api/decode"
 	"secbox/api/inflight"
@@ -114,7 +115,7 @@ func (s *Server) UploadSandboxFile(ctx context.Context, in UploadSandboxFileRequ
 	tooLong := fault.New(fault.BodyTooSlow, "the upload took longer than %v, and nothing was written; send a smaller file, or over a faster connection", s.cfg.Bounds.Download)
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Bounds.Download, tooLong)
 	defer cancel()
-	body := &checkedBody{r: counted, sum: sha256.New(), want: want}
+	body := &checkedBody{ctx: ctx, r: counted, sum: sha256.New(), want: want}
 	digest := ""
 	execID, err := s.changeFile(ctx, o, "uploadSandboxFile", in.Params.Path, sandbox.Digests{Before: was, After: want}, func(ctx context.Context, files userFiles) (library.Digests, error) {
 		digests, err := files.SandboxWrite(ctx, o, in.Params.Path, body, length, was)
@@ -162,6 +163,7 @@ var errUploadTooLarge = fault.New(fault.FileTooLarge, "the file has more than %d
 
 // checkedBody is a body whose end is an error if it is too large or has another digest than the request says.
 type checkedBody struct {
+	ctx  context.Context // of the request
 	r    io.Reader
 	sum  stdhash.Hash
 	want string // SHA-256 in hexadecimal; empty: any
@@ -171,8 +173,13 @@ type checkedBody struct {
 func (b *checkedBody) Read(p []byte) (int, error) {
 	n, err := b.r.Read(p)
 	b.size += int64(n)
-	b.sum.Write(p[:n])
+	hashing := admission.Do(b.ctx, func() error {
+		_, err := b.sum.Write(p[:n])
+		return err
+	})
 	switch {
+	case hashing != nil:
+		return 0, hashing
 	case b.size > library.MaxStreamBytes:
 		return 0, errUploadTooLarge
 	case errors.Is(err, io.EOF) && b.want != "" && hex.EncodeToString(b.sum.Sum(nil)) != b.want:

@@ -141,7 +141,7 @@ func newDownloads(b Bounds) *inflight.Quota {
 
 // queued calls f when it has a place in q.
 func queued[T any](ctx context.Context, q *inflight.Queue, f func() (T, error)) (T, error) {
-	leave, err := q.Enter(ctx)
+	leave, err := q.Enter(ctx, callFrom(ctx).caller.ID)
 	if err != nil {
 		var zero T
 		return zero, err

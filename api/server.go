@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -113,14 +114,16 @@ type Server struct {
 
 	relayFailed atomic.Int64 // when a node was last logged that does not pass on events, in Unix seconds
 
-	execs   visible.Execs
-	skills  visible.Skills
-	edits   admission.Locks // of files on users' machines
-	turns   *inflight.Turns
-	checks  *inflight.Checks // of tokens, while long answers are sent
-	docs    *docs.Pages
-	catalog catalogPages
-	handler http.Handler
+	execs  visible.Execs
+	skills visible.Skills
+	edits  admission.Locks // of files on users' machines
+	turns  *inflight.Turns
+
+	processors *admission.Gate  // for work of this server itself
+	checks     *inflight.Checks // of tokens, while long answers are sent
+	docs       *docs.Pages
+	catalog    catalogPages
+	handler    http.Handler
 }
 
 // New makes a Server. It fails if openapi.yaml and the routes do not match.
@@ -158,6 +161,7 @@ func New(cfg Config) (*Server, error) {
 	s.webhookChanges = tally.New(tally.Default)
 	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.checks = inflight.NewChecks()
+	s.processors = admission.NewProcessors(runtime.GOMAXPROCS(0))
 	s.turns = inflight.NewTurns(turnsAtOnce, turnsQueued, admission.Share{AtOnce: turnsAtOncePerToken, Queue: turnsQueuedPerToken})
 	s.execs = visible.Execs{History: cfg.History, Tombstones: cfg.Retention, Tokens: cfg.Tokens, Downloads: cfg.Downloads}
 	s.skills = visible.Skills{Catalog: cfg.Skills, Library: cfg.Library, View: view}

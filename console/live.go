@@ -192,10 +192,13 @@ func (c *Console) skipOutput(ctx context.Context, rec audit.Record, stream int, 
 // skip returns the state of a terminal after a stream of some size up to an offset, or up to its end, and where that is.
 func skip(ctx context.Context, f io.ReadSeeker, size, to int64) (now ui.Terminal, at int64, err error) {
 	to = min(size, to)
-	err = eachPart(ctx, f, 0, to, func(text []byte) (int, error) {
-		used := now.Skip(text, at+int64(len(text)) == to)
+	err = eachPart(ctx, f, 0, to, func(text []byte) (used int, err error) {
+		err = admission.Do(ctx, func() error {
+			used = now.Skip(text, at+int64(len(text)) == to)
+			return nil
+		})
 		at += int64(used)
-		return used, nil
+		return used, err
 	})
 	return now, at, err
 }

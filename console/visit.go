@@ -12,6 +12,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"secbox/admission"
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/tokens"
@@ -197,7 +198,7 @@ func (c *Console) draw(v *visit, page ui.Page) (string, error) {
 	frame := ui.Frame{Page: page, Nav: c.navigation(v), Caller: v.caller.Name, Role: string(v.caller.Role), SignOut: v.session != "", Version: c.cfg.Version}
 	var b bytes.Buffer
 	ctx := context.WithoutCancel(v.ctx()) // net/http ends the context of a request whose body stalls, and the client still reads why
-	if err := ui.Document(frame).Render(ui.WithCSRF(ctx, v.csrf()), &b); err != nil {
+	if err := admission.Do(ctx, func() error { return ui.Document(frame).Render(ui.WithCSRF(ctx, v.csrf()), &b) }); err != nil {
 		return "", fault.Wrap(fault.Internal, err, "the page could not be made")
 	}
 	if err := v.door.Reserve(2 * int64(b.Len())); err != nil && page.Status == 0 {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"secbox/admin"
+	"secbox/admission"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/translog"
@@ -263,7 +264,8 @@ func read(ctx context.Context, records Records, f audit.Filter, only func(audit.
 		p := page{text: buffers[turn][:0]}
 		var bad error
 		full, walked, skipped := false, 0, 0 // bytes of records that are not exported
-		next, err := records.Walk(ctx, f, after, limit, func(r audit.Record) bool {
+		var next *audit.Cursor
+		each := func(r audit.Record) bool {
 			if only != nil && !only(r) {
 				skipped += r.Size()
 			} else if p.text, bad = enc.record(p.text, r); bad != nil {
@@ -275,6 +277,10 @@ func read(ctx context.Context, records Records, f audit.Filter, only func(audit.
 			walked++
 			full = len(p.text)+skipped >= pageBytes
 			return !full
+		}
+		err := admission.Do(ctx, func() (err error) {
+			next, err = records.Walk(ctx, f, after, limit, each)
+			return err
 		})
 		buffers[turn] = p.text
 		if bad != nil {

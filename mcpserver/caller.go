@@ -39,6 +39,7 @@ type caller struct {
 	token   tokens.Token
 	project string // ?project_id= of the address
 	hold    Hold
+	request context.Context // of the HTTP request; it ends when the client has gone
 }
 
 // extraCaller is the key of the caller in auth.TokenInfo.Extra.
@@ -53,7 +54,7 @@ func tokenInfo(ctx context.Context, _ string, _ *http.Request) (*auth.TokenInfo,
 	if !ok {
 		hold = func(int64) (func(), error) { return func() {}, nil }
 	}
-	return &auth.TokenInfo{UserID: token.ID, Extra: map[string]any{extraCaller: caller{token, project, hold}}}, nil
+	return &auth.TokenInfo{UserID: token.ID, Extra: map[string]any{extraCaller: caller{token, project, hold, ctx}}}, nil
 }
 
 // callerOf returns the caller of the HTTP request that a message came with.

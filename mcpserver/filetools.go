@@ -42,7 +42,7 @@ func (s *Server) fileToolHandler(tool *tools.Tool, project string) mcp.ToolHandl
 		defer cancel()
 		defer s.sessions.begin(req.Session.ID(), &call{server: s, cancel: cancel})()
 		state := s.sessions.toolsOf(req.Session.ID(), func() *tools.Session { return s.cfg.Tools(project) })
-		by := tools.Caller{Reserve: who.reserve}
+		by := tools.Caller{Reserve: who.reserve, Request: who.request}
 		if token := req.Params.GetProgressToken(); token != nil {
 			by.Progress = outputReports(ctx, req.Session, token)
 		}

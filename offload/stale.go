@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"time"
 
+	"secbox/admission"
 	"secbox/sandbox"
 )
 
@@ -45,7 +46,7 @@ func (s *Session) InvalidateStaleReads(ctx context.Context, seen []File, from Fi
 	left := int64(maxCheckBytes)
 	for _, file := range seen {
 		sum := sha256.New()
-		bounded := &sandbox.BoundedWriter{W: sum, Left: left}
+		bounded := &sandbox.BoundedWriter{W: admission.InTurns(within, sum), Left: left}
 		_, err := from.ReadFileTo(within, file.Path, bounded, s.user)
 		left = bounded.Left
 		now := hex.EncodeToString(sum.Sum(nil))

@@ -15,6 +15,7 @@ import (
 
 	jsonv2 "github.com/go-json-experiment/json"
 
+	"secbox/admission"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/keyed"
@@ -298,7 +299,7 @@ func (r *Replayer) published(ctx context.Context, record audit.Record, name stri
 	if err := reserve(bytePrice * file.Size); err != nil {
 		return err
 	}
-	if err := jsonv2.UnmarshalRead(f, into); err != nil {
+	if err := admission.Do(ctx, func() error { return jsonv2.UnmarshalRead(f, into) }); err != nil {
 		return fault.Wrap(fault.Internal, err, "%s of exec %s cannot be read", name, record.ExecID)
 	}
 	return nil

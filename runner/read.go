@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 
+	"secbox/admission"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/workspace"
@@ -162,11 +163,15 @@ func (r *Runner) Artifacts(ctx context.Context, record audit.Record) (Artifacts,
 	if project == nil {
 		return &artifacts{execID: record.ExecID}, nil
 	}
-	files, err := project.Artifacts(record.ExecID, record.ManifestDigest, reserveOf(ctx))
+	left := &artifacts{execID: record.ExecID}
+	err = admission.Do(ctx, func() (err error) {
+		left.files, err = project.Artifacts(record.ExecID, record.ManifestDigest, reserveOf(ctx))
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	return &artifacts{execID: record.ExecID, files: files}, nil
+	return left, nil
 }
 
 // ended returns the project of an exec that has ended; nil for an exec without a manifest, which never ran.

@@ -9,6 +9,9 @@ type Caller struct {
 
 	// Reserve counts bytes of memory before they are used, until the result is sent. Its error ends the call.
 	Reserve func(bytes int64) error
+
+	// Request ends when the caller has gone, and reading and computing with it. Commands go on, and a change that has begun is made.
+	Request context.Context
 }
 
 type callerKey struct{}
@@ -21,6 +24,16 @@ func WithCaller(ctx context.Context, c Caller) context.Context {
 func callerOf(ctx context.Context) Caller {
 	c, _ := ctx.Value(callerKey{}).(Caller)
 	return c
+}
+
+// present returns a context that also ends when the caller has gone. The caller must call release.
+func (c Caller) present(ctx context.Context) (_ context.Context, release func()) {
+	if c.Request == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(c.Request, func() { cancel(context.Cause(c.Request)) })
+	return ctx, func() { stop(); cancel(nil) }
 }
 
 func (c Caller) reserve(bytes int64) error {

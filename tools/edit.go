@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
+	"secbox/admission"
 	"secbox/fault"
 )
 
@@ -66,26 +68,58 @@ func (s *Session) Edit(ctx context.Context, p EditParams) (*Result, error) {
 	if err != nil {
 		return nil, s.explain(ctx, full, err)
 	}
-	before := digestOf(content.data)
-	text, replaced := string(content.data), 0
-	for n, e := range p.Edits {
-		e, times, err := e.match(text, fmt.Sprintf("edits[%d]", n), quote(full))
+	work, release := callerOf(ctx).present(ctx)
+	defer release()
+	text, before, replaced, err := edited(work, content.data, p.Edits, quote(full), reserved)
+	if err != nil {
+		return nil, err
+	}
+	return s.replace(ctx, editTool, full, text, before, fmt.Sprintf("edited %s; replacements: %d", quote(full), replaced))
+}
+
+// edited makes all edits of a text, in turns with the work of other clients. It returns the new text, the digest of the old one, and how many replacements
+// were made. Four times the reserved bytes are counted as memory already.
+func edited(ctx context.Context, text []byte, edits []Replacement, file string, reserved int) (_ []byte, before string, replaced int, err error) {
+	turn, err := admission.Begin(ctx)
+	if err != nil {
+		return nil, "", 0, err
+	}
+	defer turn.End()
+	before = digestOf(text)
+	var spare []byte
+	for n, e := range edits {
+		if err := turn.Next(); err != nil {
+			return nil, "", 0, err
+		}
+		e, times, err := e.match(text, fmt.Sprintf("edits[%d]", n), file)
 		if err != nil {
-			return nil, err
+			return nil, "", 0, err
 		}
 		size := len(text) + times*(len(e.New)-len(e.Old))
 		if size > maxEditBytes {
-			return nil, fault.New(fault.FileTooLarge, "%s would have more than %d bytes; nothing was changed", quote(full), maxEditBytes)
+			return nil, "", 0, fault.New(fault.FileTooLarge, "%s would have more than %d bytes; nothing was changed", file, maxEditBytes)
 		}
 		if more := size - reserved; more > 0 {
 			if err := callerOf(ctx).reserve(4 * int64(more)); err != nil {
-				return nil, err
+				return nil, "", 0, err
 			}
 			reserved = size
 		}
-		text, replaced = strings.ReplaceAll(text, e.Old, e.New), replaced+times
+		text, spare = e.apply(slices.Grow(spare[:0], size), text, times), text
+		replaced += times
 	}
-	return s.replace(ctx, editTool, full, []byte(text), before, fmt.Sprintf("edited %s; replacements: %d", quote(full), replaced))
+	return text, before, replaced, nil
+}
+
+// apply appends a text to another one, with the first times occurrences replaced.
+func (e Replacement) apply(to, text []byte, times int) []byte {
+	old := []byte(e.Old)
+	for range times {
+		at := bytes.Index(text, old)
+		to = append(append(to, text[:at]...), e.New...)
+		text = text[at+len(old):]
+	}
+	return append(to, text...)
 }
 
 func (s *Session) editNew(ctx context.Context, full string, p EditParams) (*Result, error) {
@@ -103,23 +137,23 @@ func (s *Session) editNew(ctx context.Context, full string, p EditParams) (*Resu
 }
 
 // match returns the edit with the ends of lines that the text has, and how often the old text occurs.
-func (e Replacement) match(text, field, file string) (Replacement, int, error) {
+func (e Replacement) match(text []byte, field, file string) (Replacement, int, error) {
 	if e.Old == "" {
 		return e, 0, badArgument(field+".old", "is empty; give the text to replace, or use create for a new file")
 	}
 	if e.Old == e.New {
 		return e, 0, badArgument(field+".new", "is the same as old; leave this edit out")
 	}
-	times := strings.Count(text, e.Old)
-	if times == 0 && !strings.Contains(e.Old, "\r") && strings.Contains(text, "\r\n") { // files.read shows such lines without their \r
+	times := bytes.Count(text, []byte(e.Old))
+	if times == 0 && !strings.Contains(e.Old, "\r") && bytes.Contains(text, []byte("\r\n")) { // files.read shows such lines without their \r
 		e.Old, e.New = strings.ReplaceAll(e.Old, "\n", "\r\n"), strings.ReplaceAll(strings.ReplaceAll(e.New, "\r\n", "\n"), "\n", "\r\n")
-		times = strings.Count(text, e.Old)
+		times = bytes.Count(text, []byte(e.Old))
 	}
 	switch {
 	case times == 0:
-		return e, 0, badArgument(field+".old", "is not in %s; nothing was changed. %s", file, nearest(text, e.Old))
+		return e, 0, badArgument(field+".old", "is not in %s; nothing was changed. %s", file, nearest(string(text), e.Old))
 	case times > 1 && !e.All:
-		return e, 0, badArgument(field+".old", "occurs %d times in %s, at lines %s; nothing was changed. Give more of the text around it, or set all", times, file, linesOf(text, e.Old))
+		return e, 0, badArgument(field+".old", "occurs %d times in %s, at lines %s; nothing was changed. Give more of the text around it, or set all", times, file, linesOf(string(text), e.Old))
 	}
 	return e, times, nil
 }

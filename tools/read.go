@@ -1,6 +1,7 @@
 package tools
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"secbox/admission"
 )
 
 // Bounds of what Read answers with.
@@ -47,7 +50,9 @@ func (s *Session) Read(ctx context.Context, p ReadParams) (*Result, error) {
 	if p.Limit > 0 {
 		v.most = min(p.Limit, maxLines)
 	}
-	size, err := s.sandbox.ReadFileTo(ctx, full, v, s.user)
+	ctx, release := callerOf(ctx).present(ctx)
+	defer release()
+	size, err := s.sandbox.ReadFileTo(ctx, full, admission.InTurns(ctx, v), s.user)
 	if err != nil {
 		return nil, s.explain(ctx, full, err)
 	}
@@ -142,7 +147,7 @@ func (v *view) take(p []byte) {
 		}
 	case !v.binary:
 		for len(p) > 0 {
-			end := slices.Index(p, '\n')
+			end := bytes.IndexByte(p, '\n')
 			if end < 0 {
 				v.grow(p)
 				return

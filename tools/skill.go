@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"secbox/admission"
 	"secbox/fault"
 	"secbox/sandbox"
 )
@@ -61,7 +62,7 @@ func (s *Session) Skill(ctx context.Context, p SkillParams) (*Result, error) {
 		return nil, badArgument("file", "must be a path of the list, relative to the skill and without ..")
 	}
 	v := &view{sum: sha256.New(), first: 1, most: maxLines, bare: true, reserve: callerOf(ctx).reserve}
-	size, err := from.read(ctx, file, v)
+	size, err := from.read(ctx, file, admission.InTurns(ctx, v))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, s.noSkill(ctx, p, from)
 	}

@@ -13,6 +13,7 @@ import (
 	"path"
 	"strings"
 
+	"secbox/admission"
 	"secbox/fault"
 	"secbox/sandbox"
 )
@@ -70,8 +71,10 @@ func (s *Session) Download(ctx context.Context, p DownloadParams) (*Result, erro
 			return nil, err
 		}
 	}
+	ctx, release := callerOf(ctx).present(ctx)
+	defer release()
 	got := &fileHead{sum: sha256.New(), keep: info.Size <= maxInlineBytes}
-	bounded := &sandbox.BoundedWriter{W: got, Left: maxDigestBytes}
+	bounded := &sandbox.BoundedWriter{W: admission.InTurns(ctx, got), Left: maxDigestBytes}
 	if info.Size > maxDigestBytes { // only for its type
 		bounded.Left = sniffBytes
 	}

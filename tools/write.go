@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"path"
 
+	"secbox/admission"
 	"secbox/fault"
 	"secbox/sandbox"
 )
@@ -99,7 +100,7 @@ func (s *Session) record(ctx context.Context, c sandbox.Change, do func(context.
 func (s *Session) compareAndWrite(ctx context.Context, full string, content []byte, before string, user sandbox.User) error {
 	sum := sha256.New()
 	now := sandbox.Absent
-	_, err := s.sandbox.ReadFileTo(ctx, full, sum, user)
+	_, err := s.sandbox.ReadFileTo(ctx, full, admission.InTurns(ctx, sum), user)
 	switch {
 	case err == nil:
 		now = hex.EncodeToString(sum.Sum(nil))

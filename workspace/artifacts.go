@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"secbox/admission"
 	"secbox/fault"
 	"secbox/tree"
 )
@@ -66,7 +67,7 @@ func (p *Project) OpenPublished(ctx context.Context, execID, digest, name string
 		ExecID    string          `json:"exec_id"`
 		Published []ManifestEntry `json:"published"`
 	}
-	if err := a.readManifest(digest, 1, &m, &m.ExecID); err != nil {
+	if err := admission.Do(ctx, func() error { return a.readManifest(digest, 1, &m, &m.ExecID) }); err != nil {
 		return nil, ManifestEntry{}, err
 	}
 	a.Manifest.Published = m.Published

@@ -11,13 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"secbox/admission"
 	"secbox/tree"
 )
 
 const (
 	maxIntact   = 4096            // remembered files, some 200 bytes each
 	intactAfter = 3 * time.Second // minimum age of a file's last change, so that a later change has another time
-	largeFile   = 1 << 20         // bytes; files above it are hashed two at a time
 )
 
 var errAltered = errors.New("was changed after it was collected")
@@ -27,7 +27,6 @@ var errAltered = errors.New("was changed after it was collected")
 type intactFiles struct {
 	mu    sync.Mutex
 	seen  map[intactKey]tree.FileStat
-	large chan struct{} // capacity 2: held while a large file is hashed
 	after time.Duration // intactAfter
 }
 
@@ -37,7 +36,7 @@ type intactKey struct {
 }
 
 func newIntactFiles() intactFiles {
-	return intactFiles{seen: map[intactKey]tree.FileStat{}, large: make(chan struct{}, 2), after: intactAfter}
+	return intactFiles{seen: map[intactKey]tree.FileStat{}, after: intactAfter}
 }
 
 // check compares an open file, whose stat data was just read, with its entry: errAltered when they differ. It leaves the file at its
@@ -50,19 +49,16 @@ func (c *intactFiles) check(ctx context.Context, f *os.File, stat tree.FileStat,
 	if entry.Size == 0 || c.known(key, stat) {
 		return nil
 	}
-	if entry.Size > largeFile {
-		select {
-		case c.large <- struct{}{}:
-			defer func() { <-c.large }()
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if c.known(key, stat) {
-			return nil
-		}
+	turn, err := admission.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer turn.End()
+	if c.known(key, stat) { // another caller has hashed it meanwhile
+		return nil
 	}
 	began := time.Now()
-	_, sum, err := hashed(ctx, io.Discard, f, nil)
+	_, sum, err := hashed(ctx, io.Discard, turn.Reader(f), nil)
 	if err == nil {
 		_, err = f.Seek(0, io.SeekStart)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"secbox/admission"
 	"secbox/api/problem"
 	"secbox/fault"
 )
@@ -100,8 +101,11 @@ func (w *fileWriter) Write(p []byte) (int, error) {
 	}
 	n, err := w.ResponseWriter.Write(p)
 	w.sent += int64(n)
-	if w.digest != nil {
-		w.digest.Write(p[:n])
+	if w.digest != nil && err == nil {
+		err = admission.Do(w.request.Context(), func() error {
+			_, err := w.digest.Write(p[:n])
+			return err
+		})
 	}
 	return n, err
 }

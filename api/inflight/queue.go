@@ -10,19 +10,24 @@ import (
 // Queue bounds work that costs the disk and a processor: unpacking archives, copying whole skills.
 type Queue struct {
 	gate    *admission.Gate
-	waiting int // at most
+	waiting int             // at most
+	each    admission.Share // of these, for one token
 }
 
-// NewQueue lets running requests work at once and waiting more wait.
+// NewQueue lets running requests work at once and waiting more wait, half of them of one token.
 func NewQueue(running, waiting int) *Queue {
-	return &Queue{admission.New(running, waiting), waiting}
+	each := admission.Share{AtOnce: (running + 1) / 2, Queue: (waiting + 1) / 2}
+	return &Queue{admission.NewShared(running, waiting, each), waiting, each}
 }
 
-// Enter waits for its turn. The caller must call leave when its work is done, which is safe to call twice. fault.SkillsBusy when the queue is
+// Enter waits for a turn of a token. The caller must call leave when its work is done, which is safe to call twice. fault.SkillsBusy when the queue is
 // full.
-func (q *Queue) Enter(ctx context.Context) (leave func(), err error) {
-	ticket := q.gate.Enter()
-	if ticket == nil {
+func (q *Queue) Enter(ctx context.Context, token string) (leave func(), err error) {
+	ticket, its := q.gate.EnterAs(token)
+	switch {
+	case its:
+		return nil, busy(fault.SkillsBusy, "token limit reached: %d requests already wait for skills to be unpacked or copied; wait for those and try again", q.each.Queue)
+	case ticket == nil:
 		return nil, busy(fault.SkillsBusy, "queue full: %d requests already wait for skills to be unpacked or copied; try again shortly", q.waiting)
 	}
 	if err := ticket.Wait(ctx); err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"strings"
 	"testing"
 
 	"secbox/fault"
@@ -13,7 +14,7 @@ import (
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	queue := NewQueue(1, 2)
-	leave, err := queue.Enter(t.Context())
+	leave, err := queue.Enter(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,14 +29,14 @@ func TestQueue(t *testing.T) {
 	gone := errors.New("gone")
 	given := make(chan error)
 	go func() {
-		_, err := queue.Enter(ctx)
+		_, err := queue.Enter(ctx, "")
 		given <- err
 	}()
 	for waiting() < 1 {
 		runtime.Gosched()
 	}
 	go func() {
-		next, err := queue.Enter(t.Context())
+		next, err := queue.Enter(t.Context(), "")
 		if err != nil {
 			t.Error(err)
 		}
@@ -45,7 +46,7 @@ func TestQueue(t *testing.T) {
 	for waiting() < 2 {
 		runtime.Gosched()
 	}
-	_, err = queue.Enter(t.Context())
+	_, err = queue.Enter(t.Context(), "")
 	if !fault.Is(err, fault.SkillsBusy) || fault.From(err).RetryAfter <= 0 {
 		t.Errorf("a third in the queue: %v", err)
 	}
@@ -65,6 +66,38 @@ func TestQueue(t *testing.T) {
 	if waiting, free := queue.gate.Load(); free != 1 || waiting != 0 {
 		t.Errorf("%d free, %d wait", free, waiting)
 	}
+}
+
+// TestQueueIsShared: one token leaves a half of the places and of the queue to others.
+func TestQueueIsShared(t *testing.T) {
+	t.Parallel()
+	queue := NewQueue(2, 2)
+	enter := func(token string) func() {
+		t.Helper()
+		leave, err := queue.Enter(t.Context(), token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return leave
+	}
+	leave := enter("greedy")
+	waits := make(chan func())
+	go func() {
+		next, err := queue.Enter(t.Context(), "greedy")
+		if err != nil {
+			t.Error(err)
+		}
+		waits <- next
+	}()
+	for n := 0; n < 1; n, _ = queue.gate.Load() {
+		runtime.Gosched()
+	}
+	if _, err := queue.Enter(t.Context(), "greedy"); !fault.Is(err, fault.SkillsBusy) || !strings.Contains(err.Error(), "token limit") {
+		t.Errorf("a third of one token: %v", err)
+	}
+	enter("other")() // at once
+	leave()
+	(<-waits)()
 }
 
 func TestQuota(t *testing.T) {

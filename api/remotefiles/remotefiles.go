@@ -207,7 +207,7 @@ func (f Files) digestNow(ctx context.Context, full string) string {
 		return ""
 	}
 	sum := sha256.New()
-	if _, err := f.Sandbox.ReadFileTo(ctx, full, &sandbox.BoundedWriter{W: sum, Left: maxDigestBytes}, f.User); err != nil {
+	if _, err := f.Sandbox.ReadFileTo(ctx, full, &sandbox.BoundedWriter{W: admission.InTurns(ctx, sum), Left: maxDigestBytes}, f.User); err != nil {
 		return ""
 	}
 	return hex.EncodeToString(sum.Sum(nil))

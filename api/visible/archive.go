@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"secbox/admission"
 	"secbox/api/content"
 	"secbox/audit"
 	"secbox/runner"
@@ -26,16 +27,22 @@ func CheckArtifacts(ctx context.Context, all runner.Artifacts) error {
 
 // WriteArtifacts writes all artifacts of an exec as a ZIP. CheckArtifacts and the event of the download come before it.
 func WriteArtifacts(ctx context.Context, w io.Writer, all runner.Artifacts, rec audit.Record) error {
-	archive := zip.NewWriter(w)
+	turn, err := admission.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer turn.End()
+	archive := zip.NewWriter(turn.Writer(w))
 	for _, item := range all.List().Items {
-		if err := addArtifact(ctx, archive, all, rec, item.Path); err != nil {
+		turn.End() // opening the file hashes it in a turn of its own
+		if err := addArtifact(ctx, turn, archive, all, rec, item.Path); err != nil {
 			return err
 		}
 	}
 	return archive.Close()
 }
 
-func addArtifact(ctx context.Context, archive *zip.Writer, all runner.Artifacts, rec audit.Record, path string) error {
+func addArtifact(ctx context.Context, turn *admission.Turn, archive *zip.Writer, all runner.Artifacts, rec audit.Record, path string) error {
 	in, artifact, err := all.Open(ctx, path)
 	if err != nil {
 		return err
@@ -49,7 +56,7 @@ func addArtifact(ctx context.Context, archive *zip.Writer, all runner.Artifacts,
 	if err != nil {
 		return err
 	}
-	if n, err := io.Copy(entry, in); err != nil {
+	if n, err := io.Copy(entry, turn.Reader(in)); err != nil {
 		return err
 	} else if n != artifact.Size {
 		return fmt.Errorf("artifact %q of exec %s has %d bytes, its manifest says %d", path, rec.ExecID, n, artifact.Size)

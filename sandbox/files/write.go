@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"secbox/admission"
 	"secbox/fault"
 	"secbox/sandbox"
 	"secbox/tree"
@@ -259,7 +260,7 @@ func (p *Pending) replace(ctx context.Context) error {
 	}
 	var read fs.FileInfo
 	if p.Was != "" {
-		if read, err = p.compare(); err != nil {
+		if read, err = p.compare(ctx); err != nil {
 			return err
 		}
 	}
@@ -273,14 +274,14 @@ func (p *Pending) replace(ctx context.Context) error {
 }
 
 // compare checks the digest of the file to be replaced, and describes the file as it was before reading.
-func (p *Pending) compare() (fs.FileInfo, error) {
+func (p *Pending) compare(ctx context.Context) (fs.FileInfo, error) {
 	file, fi, err := openRegular(p.dir, p.base)
 	if err != nil {
 		return nil, p.changed(err)
 	}
 	defer file.Close()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, io.LimitReader(file, sandbox.MaxFileBytes+1)); err != nil {
+	if _, err := admission.Copy(ctx, sum, io.LimitReader(file, sandbox.MaxFileBytes+1)); err != nil {
 		return nil, err
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != p.Was {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 
+	"secbox/admission"
 	"secbox/fault"
 )
 
@@ -91,8 +92,13 @@ func (a *Archive) Unpack(ctx context.Context, into *os.Root) error {
 			return err
 		}
 	}
+	turn, err := admission.Begin(ctx)
+	if err != nil {
+		return givenUp(err)
+	}
+	defer turn.End()
 	for _, f := range a.plan.files {
-		if err := u.file(ctx, f); err != nil {
+		if err := u.file(turn, f); err != nil {
 			return err
 		}
 	}
@@ -101,10 +107,14 @@ func (a *Archive) Unpack(ctx context.Context, into *os.Root) error {
 
 // ended returns the error of a context that has ended.
 func ended(ctx context.Context) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("the archive was given up: %w", context.Cause(ctx))
+	return givenUp(context.Cause(ctx))
+}
+
+func givenUp(err error) error {
+	if err != nil {
+		err = fmt.Errorf("the archive was given up: %w", err)
 	}
-	return nil
+	return err
 }
 
 // bad refuses the archive.

@@ -9,6 +9,7 @@ import (
 	"path"
 	"time"
 
+	"secbox/admission"
 	"secbox/diskspace"
 	"secbox/fault"
 )
@@ -31,8 +32,13 @@ func Pack(ctx context.Context, w io.Writer, from fs.FS, top string) error {
 	if err != nil {
 		return err
 	}
-	p := packer{from: from, zip: zip.NewWriter(w), buffer: make([]byte, bufferBytes)}
-	err = walk(ctx, from, func(name string, fi fs.FileInfo) error { return p.add(ctx, path.Join(top, name), name, fi) })
+	turn, err := admission.Begin(ctx)
+	if err != nil {
+		return givenUp(err)
+	}
+	defer turn.End()
+	p := packer{from: from, zip: zip.NewWriter(turn.Writer(w)), buffer: make([]byte, bufferBytes)}
+	err = walk(ctx, from, func(name string, fi fs.FileInfo) error { return p.add(turn, path.Join(top, name), name, fi) })
 	if err != nil {
 		return err
 	}
@@ -90,7 +96,7 @@ type packer struct {
 	buffer []byte
 }
 
-func (p *packer) add(ctx context.Context, as, name string, fi fs.FileInfo) error {
+func (p *packer) add(turn *admission.Turn, as, name string, fi fs.FileInfo) error {
 	h := &zip.FileHeader{Name: as, Method: zip.Deflate, Modified: epoch}
 	switch {
 	case fi.IsDir():
@@ -117,8 +123,8 @@ func (p *packer) add(ctx context.Context, as, name string, fi fs.FileInfo) error
 		return errSpecial(name)
 	}
 	for {
-		if err := ended(ctx); err != nil {
-			return err
+		if err := turn.Next(); err != nil {
+			return givenUp(err)
 		}
 		n, err := in.Read(p.buffer)
 		if n > 0 {

@@ -11,6 +11,7 @@ import (
 	"math"
 	"os"
 
+	"secbox/admission"
 	"secbox/diskspace"
 	"secbox/fault"
 )
@@ -54,9 +55,9 @@ func ignoreUnsupported(err error) error {
 }
 
 // file writes one entry.
-func (u *unpacker) file(ctx context.Context, f file) error {
-	if err := ended(ctx); err != nil {
-		return err
+func (u *unpacker) file(turn *admission.Turn, f file) error {
+	if err := turn.Next(); err != nil {
+		return givenUp(err)
 	}
 	u.in.Reset(io.NewSectionReader(u.zip, f.offset, f.limit-f.offset))
 	if err := u.header(f.entry); err != nil {
@@ -74,7 +75,7 @@ func (u *unpacker) file(ctx context.Context, f file) error {
 		out.Close()
 		return unwritable(err, f.path)
 	}
-	if err := u.content(ctx, f, out); err != nil {
+	if err := u.content(turn, f, out); err != nil {
 		out.Close()
 		return err
 	}
@@ -125,7 +126,7 @@ func errHeadersDiffer(e *entry) error {
 }
 
 // content copies the entry's data, and stops at the first excess byte.
-func (u *unpacker) content(ctx context.Context, f file, out *os.File) error {
+func (u *unpacker) content(turn *admission.Turn, f file, out *os.File) error {
 	packed := &window{u.in, f.packed}
 	var data io.Reader = packed
 	if f.method == deflated {
@@ -135,8 +136,8 @@ func (u *unpacker) content(ctx context.Context, f file, out *os.File) error {
 	var sum uint32
 	blank := true
 	for {
-		if err := ended(ctx); err != nil {
-			return err
+		if err := turn.Next(); err != nil {
+			return givenUp(err)
 		}
 		n, err := data.Read(u.out)
 		if written += int64(n); written > f.size {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"secbox/admission"
 	"secbox/pathadapter"
 	"secbox/skills"
 	"secbox/tree"
@@ -50,7 +51,7 @@ func walk(ctx context.Context, t *tree.Tree, most int64, known func(tree.Entry) 
 		}
 		if !ok {
 			var err error
-			if file, err = hash(e, buffer); err != nil {
+			if file, err = hash(ctx, e, buffer); err != nil {
 				return fmt.Errorf("%q: %w", e.Path, err)
 			}
 			hashed(e, file)
@@ -97,13 +98,18 @@ func invalidEntry(e tree.Entry) string {
 	return ""
 }
 
-func hash(e tree.Entry, buffer []byte) (skills.File, error) {
+func hash(ctx context.Context, e tree.Entry, buffer []byte) (skills.File, error) {
 	f, err := e.Open()
 	if err != nil {
 		return skills.File{}, err
 	}
 	defer f.Close()
-	file, err := skills.HashFile(f, e.Path, e.Info.Size(), buffer, nil)
+	turn, err := admission.Begin(ctx)
+	if err != nil {
+		return skills.File{}, err
+	}
+	defer turn.End()
+	file, err := skills.HashFile(turn.Reader(f), e.Path, e.Info.Size(), buffer, nil)
 	if errors.Is(err, skills.ErrChanged) {
 		err = tree.ErrChanged
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/diff"
 
+	"secbox/admission"
 	"secbox/skills"
 	"secbox/tree"
 )
@@ -114,8 +115,14 @@ func (d *differ) trees(ctx context.Context, old, now map[string]skills.File) err
 		case len(a)+len(b) == 0:
 			fmt.Fprintf(&d.out, "--- %s\n+++ %s\n", from, to) // an empty file was added or removed
 		default:
-			_, unified, _ := bytes.Cut(diff.Diff(from, a, to, b), []byte("\n")) // without the line "diff from to"
-			d.out.Write(unified)
+			err := admission.Do(ctx, func() error {
+				_, unified, _ := bytes.Cut(diff.Diff(from, a, to, b), []byte("\n")) // without the line "diff from to"
+				d.out.Write(unified)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"path"
 	"strings"
 
+	"secbox/admission"
 	"secbox/fault"
 	"secbox/pathadapter"
 	"secbox/skills/lines"
@@ -44,7 +45,7 @@ func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, conte
 
 // change writes a file at a path of a tree. The caller has locked edits.
 type change struct {
-	write func(t *tree.Tree, path string) error
+	write func(ctx context.Context, t *tree.Tree, path string) error
 	// once: write must not be called again after it was made in a copy that was replaced meanwhile.
 	once bool
 }
@@ -52,15 +53,15 @@ type change struct {
 // edit returns the change of a whole file, or a range of its lines, which sets the digests.
 func (l *Library) edit(content []byte, r *LineRange, d *Digests) change {
 	if r == nil {
-		return change{write: func(t *tree.Tree, path string) error {
+		return change{write: func(ctx context.Context, t *tree.Tree, path string) error {
 			sum := sha256.Sum256(content)
-			*d = Digests{Before: digestNow(t, path), After: hex.EncodeToString(sum[:])}
+			*d = Digests{Before: digestNow(ctx, t, path), After: hex.EncodeToString(sum[:])}
 			return t.Write(path, content, nil)
 		}}
 	}
-	return change{once: true, write: func(t *tree.Tree, path string) (err error) {
+	return change{once: true, write: func(ctx context.Context, t *tree.Tree, path string) (err error) {
 		for range tries { // a command may change the file between reading and writing lines
-			if err = l.writeLines(t, path, content, *r, d); !errors.Is(err, tree.ErrChanged) {
+			if err = l.writeLines(ctx, t, path, content, *r, d); !errors.Is(err, tree.ErrChanged) {
 				break
 			}
 		}
@@ -143,11 +144,11 @@ func write(ctx context.Context, t *tree.Tree, path string, c change) error {
 		return failed(err, path)
 	}
 	defer release()
-	return failed(c.write(t, path), path)
+	return failed(c.write(ctx, t, path), path)
 }
 
 // writeLines replaces lines once. It reads the file twice, but never into memory as a whole.
-func (l *Library) writeLines(t *tree.Tree, path string, content []byte, r LineRange, d *Digests) error {
+func (l *Library) writeLines(ctx context.Context, t *tree.Tree, path string, content []byte, r LineRange, d *Digests) error {
 	old, seen, err := openFile(t, path)
 	if err != nil {
 		return err
@@ -157,7 +158,12 @@ func (l *Library) writeLines(t *tree.Tree, path string, content []byte, r LineRa
 	if size > MaxLinesBytes {
 		return fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d whose lines can be edited: use a command", path, size, int64(MaxLinesBytes))
 	}
-	c, err := lines.Find(io.NewSectionReader(old, 0, size), r.Start, r.End, string(content))
+	turn, err := admission.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer turn.End()
+	c, err := lines.Find(turn.Reader(io.NewSectionReader(old, 0, size)), r.Start, r.End, string(content))
 	if err != nil {
 		return err
 	}
@@ -181,7 +187,7 @@ func (l *Library) writeLines(t *tree.Tree, path string, content []byte, r LineRa
 			{io.NewSectionReader(old, c.From, c.To-c.From), before},
 			{io.NewSectionReader(old, c.To, size-c.To), io.MultiWriter(w, before, after)},
 		} {
-			if _, err := io.Copy(part.to, part.Reader); err != nil {
+			if _, err := io.Copy(part.to, turn.Reader(part.Reader)); err != nil {
 				return err
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"secbox/admission"
 	"secbox/fault"
 	"secbox/skills/content"
 	"secbox/skills/lines"
@@ -59,7 +60,7 @@ func (l *Library) Read(ctx context.Context, o Owner, skillID, path string) (cont
 // may have MaxLinesBytes, and the lines together MaxFileBytes. Only these lines are held in memory, and nothing after them is read.
 func (l *Library) ReadLines(ctx context.Context, o Owner, skillID, path string, r LineRange) (some []string, err error) {
 	err = l.inSkillFile(ctx, o, skillID, path, func(t *tree.Tree, path string) (err error) {
-		some, err = readLines(t, path, r)
+		some, err = readLines(ctx, t, path, r)
 		return err
 	})
 	return some, err
@@ -96,7 +97,7 @@ func openFile(t *tree.Tree, path string) (*os.File, fs.FileInfo, error) {
 	return f, fi, failed(err, path)
 }
 
-func readLines(t *tree.Tree, path string, r LineRange) ([]string, error) {
+func readLines(ctx context.Context, t *tree.Tree, path string, r LineRange) ([]string, error) {
 	f, fi, err := openFile(t, path)
 	if err != nil {
 		return nil, err
@@ -105,7 +106,12 @@ func readLines(t *tree.Tree, path string, r LineRange) ([]string, error) {
 	if fi.Size() > MaxLinesBytes {
 		return nil, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d whose lines can be read: use a command", path, fi.Size(), int64(MaxLinesBytes))
 	}
-	some, err := lines.Read(f, r.Start, r.End, MaxFileBytes)
+	turn, err := admission.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer turn.End()
+	some, err := lines.Read(turn.Reader(f), r.Start, r.End, MaxFileBytes)
 	return some, failed(err, path)
 }
 

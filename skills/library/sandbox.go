@@ -53,7 +53,7 @@ func (l *Library) SandboxRead(ctx context.Context, o Owner, path string) (conten
 // SandboxReadLines is ReadLines for a file in the user's work/.
 func (l *Library) SandboxReadLines(ctx context.Context, o Owner, path string, r LineRange) (some []string, err error) {
 	err = l.inSandbox(ctx, o, path, func(t *tree.Tree, path string) (err error) {
-		some, err = readLines(t, path, r)
+		some, err = readLines(ctx, t, path, r)
 		return err
 	})
 	return some, err

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"time"
 
+	"secbox/admission"
 	"secbox/fault"
 	"secbox/tree"
 )
@@ -53,7 +54,7 @@ const Absent = "absent"
 type Digests struct{ Before, After string }
 
 // digestNow returns the digest of a file, Absent if there is none, and an empty string if it cannot be read.
-func digestNow(t *tree.Tree, path string) string {
+func digestNow(ctx context.Context, t *tree.Tree, path string) string {
 	f, fi, err := t.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Absent
@@ -63,7 +64,7 @@ func digestNow(t *tree.Tree, path string) string {
 	}
 	defer f.Close()
 	sum := sha256.New()
-	n, err := io.Copy(sum, io.LimitReader(f, MaxStreamBytes))
+	n, err := admission.Copy(ctx, sum, io.LimitReader(f, MaxStreamBytes))
 	if err != nil || n != fi.Size() { // it is too large, or being written
 		return ""
 	}
@@ -91,7 +92,7 @@ func (l *Library) SandboxWrite(ctx context.Context, o Owner, file string, r io.R
 	defer work.Close()
 	// Refuse a hopeless path before reading the content. The file of a skill may exist in the stored version only.
 	if _, _, isSkill := inSkill(file); !isSkill {
-		if _, err := present(work, file, was); err != nil {
+		if _, err := present(ctx, work, file, was); err != nil {
 			return d, failed(err, file)
 		}
 	}
@@ -114,10 +115,10 @@ func (l *Library) SandboxWrite(ctx context.Context, o Owner, file string, r io.R
 	if err := content.Sync(); err != nil { // before the locks
 		return d, failed(err, file)
 	}
-	err = l.changeInSandbox(ctx, o, file, change{once: true, write: func(t *tree.Tree, path string) error {
-		seen, err := present(t, path, was)
+	err = l.changeInSandbox(ctx, o, file, change{once: true, write: func(ctx context.Context, t *tree.Tree, path string) error {
+		seen, err := present(ctx, t, path, was)
 		if d.Before = was; was == "" {
-			d.Before = digestNow(t, path)
+			d.Before = digestNow(ctx, t, path)
 		}
 		if err == nil {
 			err = t.Place(content, path, seen)
@@ -132,7 +133,7 @@ func (l *Library) SandboxWrite(ctx context.Context, o Owner, file string, r io.R
 
 // present checks that the content of a file has the digest was, and returns the stat data for tree.Place. Without a digest, the file must
 // be one that can be replaced.
-func present(t *tree.Tree, path, was string) (fs.FileInfo, error) {
+func present(ctx context.Context, t *tree.Tree, path, was string) (fs.FileInfo, error) {
 	fi, err := t.Lstat(path)
 	absent := errors.Is(err, fs.ErrNotExist)
 	switch {
@@ -153,7 +154,7 @@ func present(t *tree.Tree, path, was string) (fs.FileInfo, error) {
 	}
 	defer f.Close()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, io.LimitReader(f, MaxStreamBytes)); err != nil {
+	if _, err := admission.Copy(ctx, sum, io.LimitReader(f, MaxStreamBytes)); err != nil {
 		return nil, err
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != was {
