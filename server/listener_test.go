@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"testing"
 )
 
@@ -15,7 +16,7 @@ func TestNumberOfConnectionsIsLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	l := newBoundedListener(plain, 4, false) // three of one address
+	l := newBoundedListener(plain, 4, nil) // three of one address
 	accepted := make(chan net.Conn)
 	go func() {
 		for {
@@ -56,7 +57,39 @@ func TestNumberOfConnectionsIsLimited(t *testing.T) {
 	for _, conn := range open {
 		conn.Close()
 	}
-	if l.open != 0 || len(l.byAddress) != 0 {
-		t.Errorf("%d open, %v", l.open, l.byAddress)
+	if l.open != 0 || len(l.byClient) != 0 {
+		t.Errorf("%d open, %v", l.open, l.byClient)
+	}
+}
+
+// TestOnlyProxiesMayHaveAllConnections: a client has three quarters of the connections, also where proxies are trusted. Addresses of one IPv6 network
+// are one client.
+func TestOnlyProxiesMayHaveAllConnections(t *testing.T) {
+	t.Parallel()
+	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("2001:db8:1::5/128")}
+	for _, c := range []struct {
+		from string
+		most int
+	}{
+		{"10.0.0.5", 8}, {"2001:db8:1::5", 8}, {"10.0.1.5", 6}, {"127.0.0.1", 6}, {"2001:db8:1::6", 6},
+	} {
+		l := newBoundedListener(nil, 8, proxies)
+		from, open := netip.MustParseAddr(c.from), 0
+		for l.enter(from) {
+			open++
+		}
+		if open != c.most {
+			t.Errorf("%s has %d connections of 8, want %d", from, open, c.most)
+		}
+		if other := l.enter(netip.MustParseAddr("192.0.2.1")); other != (c.most < 8) {
+			t.Errorf("another client beside %s gets one: %v", from, other)
+		}
+	}
+	l := newBoundedListener(nil, 8, proxies)
+	from := netip.MustParseAddr("2001:db8:2::1")
+	for open := 0; l.enter(from); open++ {
+		if from = from.Next(); open == 6 {
+			t.Fatalf("one network has more than six connections")
+		}
 	}
 }

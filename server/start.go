@@ -286,7 +286,7 @@ func (s *Server) listen(ctx context.Context) error {
 	if err != nil {
 		return fault.Wrap(fault.InvalidSettings, err, "cannot listen on %s: %s; %s", s.settings.Addr, fault.Reason(err), listenRemedy(err))
 	}
-	s.listener = newBoundedListener(l, s.settings.HTTP.MaxConnections, len(s.settings.HTTP.TrustedProxies) > 0)
+	s.listener = newBoundedListener(l, s.settings.HTTP.MaxConnections, s.settings.HTTP.Proxies())
 	return nil
 }
 

@@ -122,14 +122,14 @@ func (h HTTP) check(p *problems) {
 		}
 	}
 	for i, proxy := range h.TrustedProxies {
-		if _, err := netip.ParseAddr(proxy); err == nil {
-			continue
-		}
-		if _, err := netip.ParsePrefix(proxy); err != nil {
+		if _, err := parseNetwork(proxy); err != nil {
 			p.addf(fmt.Sprintf("http.trusted_proxies[%d]", i), "%q is no address and no network; write 10.0.0.5 or 10.0.0.0/24", clip(proxy))
 		}
 	}
 }
+
+// Proxies returns the networks of the trusted proxies.
+func (h HTTP) Proxies() []netip.Prefix { return networks(h.TrustedProxies) }
 
 func isHost(name string) bool {
 	_, err := netip.ParseAddr(name)

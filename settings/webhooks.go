@@ -37,11 +37,14 @@ func parseNetwork(text string) (netip.Prefix, error) {
 
 // Policy is the settings for package webhooks.
 func (w Webhooks) Policy() webhooks.Policy {
-	policy := webhooks.Policy{Allow: w.Allow, AllowHTTP: w.AllowHTTP}
-	for _, text := range w.AllowNetworks {
+	return webhooks.Policy{Allow: w.Allow, AllowHTTP: w.AllowHTTP, Networks: networks(w.AllowNetworks)}
+}
+
+func networks(texts []string) (list []netip.Prefix) {
+	for _, text := range texts {
 		if network, err := parseNetwork(text); err == nil { // check has refused others
-			policy.Networks = append(policy.Networks, network)
+			list = append(list, network)
 		}
 	}
-	return policy
+	return list
 }
