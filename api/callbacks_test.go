@@ -132,7 +132,7 @@ func TestWebhookDefault(t *testing.T) {
 	decodeAs[api.WebhookDefault](t, put(secret, ""), 200)
 	calls(secret, "", "")
 	events, err := f.db.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.WebhookDefault}, nil, 10)
-	if err != nil || len(events) != 2 || events[1].Subject != id || events[1].Actor.ID != id || events[1].Data != `{"host":"hooks.example.com"}` {
+	if err != nil || len(events) != 2 || events[1].Subject != id || events[1].Actor.ID != id || events[1].Data != `{"host":"hooks.example.com:443"}` {
 		t.Errorf("%+v, %v", events, err)
 	}
 }

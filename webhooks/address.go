@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"secbox/fault"
 )
@@ -31,7 +32,7 @@ func WithoutQuery(url string) string {
 // On reports whether webhooks are on.
 func (p Policy) On() bool { return len(p.Allow) > 0 }
 
-// Check returns the host of a callback_url, with its port if it has one. Its error names what is wrong, and never repeats the URL.
+// Check returns the host of a callback_url and its port, in the only spelling that they have here. Its error names what is wrong, and never repeats the URL.
 func (p Policy) Check(text string) (host string, err error) {
 	const field = "callback_url"
 	u, err := url.Parse(text)
@@ -49,17 +50,16 @@ func (p Policy) Check(text string) (host string, err error) {
 	case u.Scheme != "https" && (u.Scheme != "http" || !p.AllowHTTP):
 		return "", fault.BadField(field, "must begin with https:// (http:// if the setting webhooks.allow_http is true)")
 	}
-	port := u.Port()
-	if port == "" {
-		port = defaultPorts[u.Scheme]
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+	name, port, err := hostOf(u)
+	switch {
+	case err != nil:
 		return "", fault.BadField(field, "has no valid port")
+	case strings.ContainsFunc(name, func(r rune) bool { return r >= utf8.RuneSelf }): // percent-encoded
+		return "", fault.BadField(field, "has a host name that is not ASCII; write its labels as xn--…")
 	}
-	name := strings.ToLower(u.Hostname())
 	for _, pattern := range p.Allow {
 		if matches(pattern, name, port, u.Scheme) {
-			return strings.ToLower(u.Host), nil
+			return net.JoinHostPort(name, port), nil
 		}
 	}
 	return "", fault.BadField(field, "has a host or port that the setting webhooks.allow does not have")
@@ -67,13 +67,60 @@ func (p Policy) Check(text string) (host string, err error) {
 
 var defaultPorts = map[string]string{"https": "443", "http": "80"}
 
+// hostOf returns the host and the port of an address in the only spelling that they have here: in lower case, IPv6 without brackets and as short as
+// possible, a port without leading zeros and also where it is the scheme's.
+func hostOf(u *url.URL) (name, port string, err error) {
+	port = u.Port()
+	if port == "" {
+		port = defaultPorts[u.Scheme]
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err == nil && n == 0 {
+		err = strconv.ErrRange
+	}
+	return canonicalName(u.Hostname()), strconv.FormatUint(n, 10), err
+}
+
+func canonicalName(name string) string {
+	if addr, err := netip.ParseAddr(name); err == nil {
+		return addr.Unmap().String()
+	}
+	return strings.ToLower(name)
+}
+
+// countedHost is the host of a stored delivery as Check returns it. Older versions stored it as the client had spelled it.
+func countedHost(d Delivery) string {
+	u, err := url.Parse(WithoutQuery(d.URL))
+	if err != nil {
+		return d.Host
+	}
+	name, port, err := hostOf(u)
+	if err != nil {
+		return d.Host
+	}
+	return net.JoinHostPort(name, port)
+}
+
+// storedHosts are the spellings of hosts in stored deliveries: those of Check, and without a port that is a scheme's, as older versions stored them.
+func storedHosts(hosts []string) (all []string) {
+	for _, host := range hosts {
+		all = append(all, host)
+		for _, port := range defaultPorts {
+			if bare, ok := strings.CutSuffix(host, ":"+port); ok {
+				all = append(all, bare)
+			}
+		}
+	}
+	return all
+}
+
 // splitPattern returns the host and the port of a pattern; the port may be empty.
 func splitPattern(pattern string) (host, port string) {
 	host, port, err := net.SplitHostPort(pattern)
 	if err != nil {
-		return strings.ToLower(strings.Trim(pattern, "[]")), ""
+		return canonicalName(strings.Trim(pattern, "[]")), ""
 	}
-	return strings.ToLower(host), port
+	return canonicalName(host), port
 }
 
 // matches reports whether a pattern allows a host. One without a port allows the port of the scheme.

@@ -129,7 +129,7 @@ func (d *Deliverer) fill(ctx context.Context, due bool) error {
 			d.turns.none(token, except)
 			continue
 		}
-		d.turns.begin(token, taken.Host)
+		d.turns.begin(token, countedHost(*taken))
 		d.tries.Go(func() {
 			defer d.end(*taken)
 			d.try(ctx, *taken)
@@ -138,7 +138,7 @@ func (d *Deliverer) fill(ctx context.Context, due bool) error {
 }
 
 func (d *Deliverer) end(taken Delivery) {
-	d.turns.end(taken.RequestedBy, taken.Host)
+	d.turns.end(taken.RequestedBy, countedHost(taken))
 	select {
 	case d.freed <- struct{}{}:
 	default:

@@ -78,7 +78,7 @@ func (t *turns) next() (token string, except []string, ok bool) {
 	return token, except, ok
 }
 
-// occupied returns the hosts that have no place for a token, and those that it calls already.
+// occupied returns the hosts that have no place for a token, and those that it calls already, in all spellings of stored deliveries.
 func (t *turns) occupied(token string) (full, busy []string) {
 	for host, tokens := range t.hosts {
 		all := 0
@@ -92,7 +92,7 @@ func (t *turns) occupied(token string) (full, busy []string) {
 			busy = append(busy, host)
 		}
 	}
-	return full, busy
+	return storedHosts(full), storedHosts(busy)
 }
 
 // none notes that a token has no due delivery but to these hosts. This holds until the next look.

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"fmt"
+	neturl "net/url"
 	"os"
 	"slices"
 	"strings"
@@ -95,5 +96,44 @@ func TestTurns(t *testing.T) {
 	one.look(nil)
 	if len(one.tokens) != 0 {
 		t.Errorf("tokens without deliveries are remembered: %v", one.tokens)
+	}
+}
+
+// TestOneHostInAllSpellings: deliveries to one host count together, also those that an older version stored as the client had spelled their host.
+func TestOneHostInAllSpellings(t *testing.T) {
+	t.Parallel()
+	var stored []Delivery
+	for _, url := range []string{"https://hooks.test/1", "https://hooks.test:443/2", sealedPrefix + "https://HOOKS.test/3?sealed", "https://hooks.test:0443/4"} {
+		u, err := neturl.Parse(WithoutQuery(url))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored = append(stored, Delivery{RequestedBy: "a", Host: strings.ToLower(u.Host), URL: url}) // as before
+		if host := countedHost(stored[len(stored)-1]); host != "hooks.test:443" {
+			t.Errorf("%s counts as %s", url, host)
+		}
+	}
+	waits := newTurns()
+	waits.look([]string{"a"})
+	for _, d := range stored[:perTokenHost] {
+		_, except, _ := waits.next()
+		if n := len(waits.hosts); n > 1 || n == 1 && !slices.Contains(except, "hooks.test") {
+			t.Errorf("%d hosts, all but %v may be called first", n, except)
+		}
+		waits.begin("a", countedHost(d))
+	}
+	_, except, _ := waits.next()
+	for _, spelled := range []string{"hooks.test", "hooks.test:443"} {
+		if !slices.Contains(except, spelled) {
+			t.Errorf("with %d tries to it, %s is not among %v", perTokenHost, spelled, except)
+		}
+	}
+	waits.none("a", except)
+	if token, _, ok := waits.next(); ok {
+		t.Errorf("%s may try although its only host is full", token)
+	}
+	waits.end("a", countedHost(stored[0]))
+	if _, _, ok := waits.next(); !ok {
+		t.Error("no try although its host has a place again")
 	}
 }

@@ -25,7 +25,7 @@ const (
 type Delivery struct {
 	ExecID      string
 	RequestedBy string
-	Host        string // of URL, with its port if it has one
+	Host        string // of URL, with its port; see Policy.Check
 	URL         string // its query is sealed, and cut off when the delivery has ended
 	State       State
 	Attempts    int       // tries that were begun
