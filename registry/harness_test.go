@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"secbox/catalog"
@@ -94,7 +93,7 @@ type fixture struct {
 	mu      sync.Mutex
 	now     time.Time
 	changed []sandbox.User
-	global  fstest.MapFS
+	global  []string
 }
 
 // start makes a registry whose users work in none.
@@ -126,8 +125,11 @@ func startOver(t *testing.T, users string, over sandbox.Backend) *fixture {
 	f.Registry, err = registry.New(registry.Config{
 		Store: f.store, Versions: v, Sandboxes: f.s, Now: f.clock, NewID: func() string { return fmt.Sprintf("id-%09d", ids.Add(1)) },
 		Changed: func(u sandbox.User) { f.mu.Lock(); defer f.mu.Unlock(); f.changed = append(f.changed, u) },
-		Global: func(kind catalog.Kind, name string) (fs.FS, bool) {
-			return f.global, kind == catalog.Skill && name == "global" && f.global != nil
+		Global: func(kind catalog.Kind) []string {
+			if kind == catalog.Skill {
+				return f.global
+			}
+			return nil
 		},
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"time"
 
 	"secbox/catalog"
@@ -33,7 +34,7 @@ func (r *Registry) Install(ctx context.Context, req Request) (Entry, error) {
 		return Entry{}, err
 	}
 	defer leave()
-	if _, ok := r.Global(req.Kind, req.Name); ok {
+	if slices.Contains(r.Global(req.Kind), req.Name) {
 		return Entry{}, alreadyInstalled(req, "it is one of the service's own")
 	}
 	if err := r.Room(); err != nil {

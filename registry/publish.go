@@ -3,11 +3,8 @@ package registry
 import (
 	"context"
 	"errors"
-	"io"
 	"io/fs"
 	"os"
-	"path"
-	"strings"
 
 	"secbox/catalog"
 	"secbox/fault"
@@ -18,12 +15,15 @@ import (
 	"secbox/tree"
 )
 
-// Publish publishes a skill or an agent under its name: the service's own of this name, else that of the user. A name belongs to the author
-// who published it first; for others it is fault.NameTaken. Publishing other content makes the next version, the same content changes
-// nothing. Installations keep the version that they have. fault.UnknownEntry when there is no such skill or agent.
+// Publish publishes a skill or an agent of the user under its name. A name belongs to the author who published it first; for others it, and what looks
+// like it, is fault.NameTaken. Names like those of the service's own are fault.ReservedSkill. Publishing other content makes the next version, the same
+// content changes nothing. Installations keep the version that they have. fault.UnknownEntry when there is no such skill or agent.
 func (r *Registry) Publish(ctx context.Context, req Request) (Entry, error) {
 	if err := CheckName(req.Kind, req.Name); err != nil {
 		return Entry{}, err
+	}
+	if own := r.ofService(req.Kind, req.Name); own != "" {
+		return Entry{}, fault.New(fault.ReservedSkill, "%q is or looks like the name of the service's own %s %s: use another name", req.Name, req.Kind, own)
 	}
 	leave, err := r.enter(ctx, req.RequestedBy)
 	if err != nil {
@@ -85,11 +85,14 @@ func (r *Registry) mayPublish(ctx context.Context, req Request) (cur Entry, foun
 	case err != nil:
 		return Entry{}, false, err
 	case found && cur.Name != req.Name:
-		return Entry{}, false, fault.New(fault.NameTaken, "there is a %s %q, and some systems do not distinguish %q from it: use another name", req.Kind, cur.Name, req.Name)
+		return Entry{}, false, looksLike(cur, req.Name)
 	case found && cur.Author != req.Owner:
 		return Entry{}, false, taken(cur)
 	case found:
 		return cur, true, nil
+	}
+	if err := r.checkNew(ctx, req.Kind, req.Name); err != nil {
+		return Entry{}, false, err
 	}
 	n, err := r.Store.Count(ctx, req.Owner)
 	if err == nil && n >= MaxPerAuthor {
@@ -100,10 +103,6 @@ func (r *Registry) mayPublish(ctx context.Context, req Request) (cur Entry, foun
 
 // copyOut copies the skill or agent to publish into a directory.
 func (r *Registry) copyOut(ctx context.Context, req Request, to *os.Root) error {
-	if global, ok := r.Global(req.Kind, req.Name); ok { // first, as in the user's catalog
-		_, err := sandbox.CopyTo(ctx, global, rootTarget{to}, "/", sandbox.User{}, "")
-		return step("write cache", err)
-	}
 	_, err := r.Sandboxes.Stat(ctx, req.file(), req.user())
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.Wrap(fault.UnknownEntry, err, "%s %q not found: there is no %s", req.Kind, req.Name, req.file())
@@ -176,25 +175,3 @@ func (r *Registry) open(place *versions.Agent, e Entry) (*tree.Tree, error) {
 	}
 	return nil, fault.New(fault.Internal, "read cache: the files of %s %q cannot be opened; try again", e.Kind, e.Name)
 }
-
-// rootTarget is a sandbox.Target for a directory of this machine.
-type rootTarget struct{ *os.Root }
-
-func (t rootTarget) MkdirAll(_ context.Context, name string, perm fs.FileMode, _ sandbox.User) error {
-	return t.Root.MkdirAll(below(name), perm)
-}
-
-func (t rootTarget) WriteFileFrom(_ context.Context, name string, from io.Reader, _ fs.FileMode, _ sandbox.User) (int64, error) {
-	f, err := t.OpenFile(below(name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	n, err := io.Copy(f, from)
-	if err != nil {
-		return n, err
-	}
-	return n, f.Close()
-}
-
-func below(name string) string { return path.Clean("./" + strings.TrimPrefix(name, "/")) }

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"io/fs"
 	"log/slog"
 	"strings"
 	"time"
@@ -32,8 +31,8 @@ type Config struct {
 	Sandboxes Sandboxes
 	NewID     func() string // returns a new UUIDv7
 
-	// Global opens one of the service's own skills or agents; nil: it has none.
-	Global func(kind catalog.Kind, name string) (fs.FS, bool)
+	// Global returns the names of the service's own skills or agents; nil: it has none.
+	Global func(kind catalog.Kind) []string
 	// Changed is called when a user's skills or agents have changed; nil: nothing to do.
 	Changed func(user sandbox.User)
 	// Room returns fault.DiskFull when the disk with the versions has no room; nil: it always has.
@@ -76,7 +75,7 @@ func New(cfg Config) (*Registry, error) {
 		return nil, fault.New(fault.Internal, "a registry needs a store, versions, sandboxes and ids")
 	}
 	if cfg.Global == nil {
-		cfg.Global = func(catalog.Kind, string) (fs.FS, bool) { return nil, false }
+		cfg.Global = func(catalog.Kind) []string { return nil }
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func(sandbox.User) {}

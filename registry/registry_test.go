@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"secbox/catalog"
@@ -101,21 +101,65 @@ func TestNotFound(t *testing.T) {
 	fails(t, "install", err, fault.UnknownEntry, `skill "csv" not found`)
 }
 
-// TestGlobalFirst (004 l271, l518–532): the service's own skill is found before the user's.
-func TestGlobalFirst(t *testing.T) {
+// TestServicesNamesAreReserved (004 l271, l518–532, but that publishing them is refused): neither the names of the service's own skills nor what looks like them can be published.
+func TestServicesNamesAreReserved(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	f.global = fstest.MapFS{"SKILL.md": {Data: []byte("# The service's")}, "sub/x": {Data: []byte("x")}}
-	f.plant(ann, "skills/global/SKILL.md", "# Ann's")
-	if e := f.publish(skill(ann, "global")); e.Files != 2 {
-		t.Errorf("%+v", e)
+	f.plant(ann, "skills/shell.run/SKILL.md", "# Ann's")
+	f.publish(skill(ann, "shell.run")) // before the service had one
+	f.global = []string{"shell.run"}
+	for _, name := range []string{"shell.run", "Shell.Run", "she1l.run", "sheIl.run", "shéll.run", "ｓhell.run"} {
+		f.plant(ann, "skills/"+name+"/SKILL.md", "# Ann's")
+		_, err := f.Publish(t.Context(), skill(ann, name))
+		fails(t, name, err, fault.ReservedSkill, fmt.Sprintf("%q is or looks like the name of the service's own skill shell.run: use another name", name))
 	}
-	_, err := f.Install(t.Context(), skill(bob, "global"))
-	fails(t, "install", err, fault.AlreadyInstalled, `skill "global" already installed`)
-	f.global = nil
-	f.install(skill(bob, "global"))
-	f.holds(bob, "skills/global/SKILL.md", "# The service's")
-	f.holds(bob, "skills/global/sub/x", "x")
+	f.plant(ann, "agents/shell.run.md", "of another kind")
+	f.publish(agent(ann, "shell.run"))
+	if e, err := f.Entry(t.Context(), catalog.Skill, "shell.run"); err != nil || e.Version != 1 {
+		t.Errorf("an entry of before: %+v, %v", e, err)
+	}
+	_, err := f.Install(t.Context(), skill(bob, "shell.run"))
+	fails(t, "install", err, fault.AlreadyInstalled, `skill "shell.run" already installed`)
+}
+
+// TestNewNames: a new name is no option, and looks like no other one. Entries of before stay, with their next versions.
+func TestNewNames(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	publish := func(o registry.Owner, name string) error {
+		f.plant(o, "skills/"+name+"/SKILL.md", "# "+o.UserID)
+		_, err := f.Publish(t.Context(), skill(o, name))
+		return err
+	}
+	for _, name := range []string{"csv-report_1.0", "a b", "modern", "说明", "データ", "café", "한글", "Total"} {
+		if err := publish(ann, name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, want := range map[string]fault.Code{
+		"-rf": fault.InvalidRequest, "－rf": fault.InvalidRequest, "ﬁle": fault.InvalidRequest, "ｆｉｌｅ": fault.InvalidRequest, "рау": fault.InvalidRequest, "tοp": fault.InvalidRequest,
+		"tıp": fault.InvalidRequest, "a–b": fault.InvalidRequest, "x🦆": fault.InvalidRequest,
+		"csv-report_l.0": fault.NameTaken, "csv-report_I.0": fault.NameTaken, "CSV-Report_1.o": fault.NameTaken, "rnodern": fault.NameTaken, "cafe": fault.NameTaken, "デ一タ": fault.NameTaken,
+		"TOTAL": fault.NameTaken, "Tota1": fault.NameTaken,
+	} {
+		if err := publish(bob, name); !fault.Is(err, want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
+	}
+	if err := publish(bob, "total sum"); err != nil {
+		t.Error(err)
+	}
+	old := registry.Entry{Kind: catalog.Skill, Name: "-рау", Version: 1, Digest: strings.Repeat("0", 64), Author: ann, FirstPublishedAt: f.clock(), PublishedAt: f.clock()}
+	event := registry.Event{ID: "old", Kind: old.Kind, Name: old.Name, Version: 1, Digest: old.Digest, Action: registry.Published, By: ann, At: f.clock()}
+	if ok, err := f.store.Publish(t.Context(), 0, old, event); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if e, err := f.Entry(t.Context(), catalog.Skill, old.Name); err != nil || e.Version != 1 {
+		t.Errorf("%+v, %v", e, err)
+	}
+	if err := publish(ann, old.Name); err != nil {
+		t.Errorf("the next version: %v", err)
+	}
 }
 
 // TestVersions: publishing again makes a new version, and installations keep theirs.

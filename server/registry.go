@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 
@@ -22,12 +21,13 @@ func (s *Server) openRegistry(context.Context) (err error) {
 	})
 	s.published, err = registry.New(registry.Config{
 		Store: s.db.Registry(), Versions: s.deps.versions, Sandboxes: s.sandboxes, NewID: NewID, Changed: s.catalog.InvalidateCache, Room: s.disk.Room, Log: s.log,
-		Global: func(kind catalog.Kind, name string) (fs.FS, bool) {
-			skill, err := s.deps.skills.Now().Get(name)
-			if kind != catalog.Skill || err != nil {
-				return nil, false
+		Global: func(kind catalog.Kind) (names []string) {
+			for _, own := range append(globalEntries(s.deps.skills.Now()), creator) {
+				if own.Kind == kind {
+					names = append(names, own.Name)
+				}
 			}
-			return skill.FS(), true
+			return names
 		},
 	})
 	return err
