@@ -47,6 +47,9 @@ func (f *fakeSignOn) Finish(_ context.Context, secret string, answer url.Values)
 func (f *fakeSessions) BeginPerson(ctx context.Context, _ string, identify func(context.Context) (sessions.Person, error)) (string, tokens.Token, error) {
 	p, err := identify(ctx)
 	if err != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.failed++
 		return "", tokens.Token{}, err
 	}
 	if !p.BlockedAt.IsZero() {

@@ -316,6 +316,7 @@ type fakeSessions struct {
 	byToken map[string]tokens.Token // by the token's secret
 	open    map[string]tokens.Token // by the session's secret
 	down    bool                    // the database does not answer
+	failed  int                     // sign-ins of people that identify has refused
 }
 
 func (f *fakeSessions) Begin(_ context.Context, secret, _ string) (string, tokens.Token, error) {

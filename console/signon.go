@@ -71,11 +71,11 @@ func (c *Console) finishSignOn(v *visit, w http.ResponseWriter) error {
 	}
 	secret, to, ok := v.pending(c.cfg.Now())
 	v.setPending("")
-	if !ok {
-		return c.refuseSignIn(fault.New(fault.Unauthenticated, "This browser has begun no sign-in in the last %d minutes, or not at %s. Open the console there, and sign in again.",
-			int(maxPending.Minutes()), c.cfg.SignOn.Origin()), "")
-	}
 	session, caller, err := c.cfg.Sessions.BeginPerson(v.ctx(), v.door.ClientAddress(v.Request()), func(ctx context.Context) (sessions.Person, error) {
+		if !ok {
+			return sessions.Person{}, fault.New(fault.Unauthenticated, "This browser has begun no sign-in in the last %d minutes, or not at %s. Open the console there, and sign in again.",
+				int(maxPending.Minutes()), c.cfg.SignOn.Origin())
+		}
 		return c.cfg.SignOn.Finish(ctx, secret, v.Request().URL.Query())
 	})
 	if err != nil {

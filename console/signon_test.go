@@ -268,3 +268,18 @@ func TestPagesOfPeople(t *testing.T) {
 		t.Errorf("the second page has %d rows", strings.Count(last, `scope="row"`))
 	}
 }
+
+// TestAnswersWithoutSignInCount: what comes without a sign-in that the browser has begun, or with an old one, is a failure of its address, too.
+func TestAnswersWithoutSignInCount(t *testing.T) {
+	t.Parallel()
+	f, _ := signOnApp()
+	v := newVisitor(t, f.serve(t))
+	for n := range 3 {
+		if resp, _ := v.get(callback + "?state=s&code=" + ada); resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%d", resp.StatusCode)
+		}
+		if failed := f.sessions.failed; failed != n+1 {
+			t.Errorf("%d failures are counted", failed)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package sessions
 
 import (
 	"context"
+	"net/http"
 	"strings"
 	"time"
 
@@ -44,16 +45,19 @@ func (s *Service) foreign(caller tokens.Token) bool {
 
 // BeginPerson begins a session of the person whom identify returns. address is the client's; one with too many failures has to wait: fault.TooManySignIns. A
 // person whose groups give no role, or whom an administrator has blocked, is refused with fault.Forbidden; without a role, the person's other sessions end.
-// Other errors are those of identify, whose fault.Unauthenticated counts as a failure, and of Store.BeginPerson.
+// Other errors are those of identify and of Store.BeginPerson. All count as failures but those that are not the client's: a provider or a database that does
+// not answer, and a server that has too much to do.
 func (s *Service) BeginPerson(ctx context.Context, address string, identify func(context.Context) (Person, error)) (session string, caller tokens.Token, err error) {
 	if err := s.failures.check(address); err != nil {
 		return "", tokens.Token{}, err
 	}
-	p, err := identify(ctx)
-	if err != nil {
-		if fault.Is(err, fault.Unauthenticated) {
+	defer func() {
+		if err != nil && (ctx.Err() != nil || fault.HTTPStatus(fault.CodeOf(err)) < http.StatusInternalServerError) { // the client has gone, or its fault
 			s.failures.add(address)
 		}
+	}()
+	p, err := identify(ctx)
+	if err != nil {
 		return "", tokens.Token{}, err
 	}
 	caller = p.Caller()

@@ -77,29 +77,47 @@ func TestSessionsOfAnotherIssuer(t *testing.T) {
 	}
 }
 
-// TestFailedSignInsOfPeopleWait: those that could not be identified count for their address; those without a role do not.
+// TestFailedSignInsOfPeopleWait: failures of every kind count for their address, but those that are not the client's.
 func TestFailedSignInsOfPeopleWait(t *testing.T) {
 	t.Parallel()
 	_, s := service(t)
-	for range 20 {
-		if _, _, err := s.BeginPerson(t.Context(), "192.0.2.1", is("")); !fault.Is(err, fault.Forbidden) {
-			t.Fatal(err)
+	if _, _, err := s.BeginPerson(t.Context(), "192.0.2.9", is(tokens.Admin)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Block(t.Context(), sessions.PersonID(issuer, "ada")); err != nil {
+		t.Fatal(err)
+	}
+	fails := func(code fault.Code) func(context.Context) (sessions.Person, error) {
+		return func(context.Context) (sessions.Person, error) { return sessions.Person{}, fault.New(code, "no") }
+	}
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for address, c := range map[string]struct {
+		ctx      context.Context
+		identify func(context.Context) (sessions.Person, error)
+		want     int // attempts
+	}{
+		"192.0.2.1": {t.Context(), is(""), 10},
+		"192.0.2.2": {t.Context(), is(tokens.Admin), 10}, // blocked
+		"192.0.2.3": {t.Context(), fails(fault.Unauthenticated), 10},
+		"192.0.2.4": {t.Context(), fails(fault.InvalidRequest), 10},
+		"192.0.2.5": {gone, fails(fault.UpstreamFailed), 10},
+		"192.0.2.6": {t.Context(), fails(fault.UpstreamFailed), 20},
+		"192.0.2.7": {t.Context(), fails(fault.ServerBusy), 20},
+		"192.0.2.8": {t.Context(), fails(fault.DatabaseUnavailable), 20},
+	} {
+		attempts := 0
+		for range 20 {
+			_, _, err := s.BeginPerson(c.ctx, address, func(ctx context.Context) (sessions.Person, error) {
+				attempts++
+				return c.identify(ctx)
+			})
+			if err == nil {
+				t.Errorf("%s signed in", address)
+			}
 		}
-	}
-	asked := 0
-	for range 20 {
-		_, _, err := s.BeginPerson(t.Context(), "192.0.2.1", func(context.Context) (sessions.Person, error) {
-			asked++
-			return sessions.Person{}, fault.New(fault.Unauthenticated, "no")
-		})
-		if !fault.Is(err, fault.Unauthenticated) && !fault.Is(err, fault.TooManySignIns) {
-			t.Fatal(err)
+		if attempts != c.want {
+			t.Errorf("%s had %d attempts, want %d", address, attempts, c.want)
 		}
-	}
-	if asked != 10 {
-		t.Errorf("the provider was asked %d times", asked)
-	}
-	if _, _, err := s.BeginPerson(t.Context(), "192.0.2.2", is(tokens.Admin)); err != nil {
-		t.Errorf("another address: %v", err)
 	}
 }

@@ -144,7 +144,7 @@ func (p *Provider) EndAddress(ctx context.Context) (string, error) {
 }
 
 // Finish returns the person with whom the provider sent the browser back, by the parameters of its answer; the secret is that of Begin. A person whose groups
-// have no role has none. fault.Unauthenticated for an answer to another browser, one that was used before, and when the provider refused;
+// have no role has none. fault.Unauthenticated for an answer to another browser, one that was used before, and when the provider refused, unless it said that it has failed itself;
 // fault.UpstreamFailed when the provider does not answer, or not as it should; fault.ServerBusy.
 func (p *Provider) Finish(ctx context.Context, secret string, answer url.Values) (sessions.Person, error) {
 	if !same(answer.Get("state"), derive(secret, "state")) || len(answer["state"]) != 1 {
@@ -153,7 +153,9 @@ func (p *Provider) Finish(ctx context.Context, secret string, answer url.Values)
 	if iss, ok := answer["iss"]; ok && !slices.Equal(iss, []string{p.cfg.Issuer}) {
 		return sessions.Person{}, fault.New(fault.Unauthenticated, "The answer is of another provider than %s. Begin again.", p.Name())
 	}
-	if code := answer.Get("error"); code != "" {
+	if code := answer.Get("error"); code == "server_error" || code == "temporarily_unavailable" {
+		return sessions.Person{}, p.strange("cannot sign in people now: %s; try again later, or sign in with a token", words(code, answer.Get("error_description")))
+	} else if code != "" {
 		return sessions.Person{}, fault.New(fault.Unauthenticated, "%s refused the sign-in: %s", p.Name(), words(code, answer.Get("error_description")))
 	}
 	code := answer.Get("code")

@@ -78,6 +78,11 @@ func TestRefusedAnswers(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	for _, failed := range []string{"server_error", "temporarily_unavailable"} { // the person has done nothing wrong
+		if _, err := b.p.Finish(t.Context(), secret, answer(asked, "error", failed)); !fault.Is(err, fault.UpstreamFailed) || !strings.Contains(fault.From(err).Message, "sign in with a token") {
+			t.Errorf("%s: %v", failed, err)
+		}
+	}
 	if b.asked["/token"] != 0 {
 		t.Error("the provider was asked")
 	}
