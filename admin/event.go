@@ -42,6 +42,7 @@ const (
 	Download         Kind = "download"          // id of the exec
 	DownloadsOmitted Kind = "downloads_omitted" // id of the token whose downloads were too many for an event each
 	ExportsOmitted   Kind = "exports_omitted"   // id of the token whose exports were too many for events each
+	ChangesRefused   Kind = "changes_refused"   // id of the token whose changes were too many
 	ExecsRemoved     Kind = "execs_removed"     // the rule of retention by which they were
 	RetentionRun     Kind = "retention_run"     // "ended", or "killed" for one whose process died
 	HoldAdded        Kind = "hold_added"        // id of the hold
@@ -60,7 +61,7 @@ const (
 // Kinds returns every kind.
 func Kinds() []Kind {
 	return []Kind{
-		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted,
+		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted, ChangesRefused,
 		ExecsRemoved, RetentionRun, HoldAdded, HoldRemoved, SignedIn, SignedOut, PersonBlocked, PersonUnblocked, WebhookSecret, WebhookDefault, SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }

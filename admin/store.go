@@ -10,7 +10,7 @@ import (
 // database does not answer.
 //
 // The stores of tokens, skills and sandboxes write the events of their changes themselves, in the same transaction, by the actor of the
-// context.
+// context. They, and Record, fail with fault.TooManyChanges beyond the Limits of the actor, before anything is changed.
 type Store interface {
 	// Record writes an event of New in a durable transaction.
 	Record(ctx context.Context, e Event) error

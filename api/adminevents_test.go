@@ -5,12 +5,10 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"secbox/admin"
 	"secbox/api"
@@ -109,24 +107,20 @@ func TestDownloadsOfOthersExecsAreEvents(t *testing.T) {
 // TestManyDownloads: a client cannot fill the disk with events.
 func TestManyDownloads(t *testing.T) {
 	t.Parallel()
-	var recorder admin.Downloads
-	f := start(t, func(c *api.Config) {
-		now := time.Now()
-		recorder = admin.NewDownloads(c.AdminEvents.(admin.Store), tally.Rate{Burst: 3, PerMinute: 1}, func() time.Time { return now }, slog.New(slog.DiscardHandler))
-		c.Downloads = recorder
-	})
+	f := start(t)
+	f.stopClock()
 	auditor, secret := f.token(tokens.Spec{Role: tokens.Auditor})
 	_, other := f.token(tokens.Spec{Role: tokens.Auditor})
 	rec := f.record(func(r *audit.Record) { r.RequestedBy = "w" })
-	for range 10 {
+	for range tally.Default.Burst + 7 {
 		if r := f.do(request{path: "/sandbox/execs/" + rec.ExecID + "/stdout", token: secret}); r.StatusCode != 200 {
 			t.Fatalf("%d %s", r.StatusCode, r.body)
 		}
 	}
 	f.do(request{path: "/sandbox/execs/" + rec.ExecID + "/stdout", token: other})
-	recorder.Count(t.Context())
-	recorder.Count(t.Context())
-	if got := f.told(secret, admin.Download); len(got) != 4 {
+	f.count()
+	f.count()
+	if got := f.told(secret, admin.Download); len(got) != tally.Default.Burst+1 {
 		t.Errorf("%d downloads have events", len(got))
 	}
 	if got := f.told(secret, admin.DownloadsOmitted); len(got) != 1 || !strings.Contains(got[0], auditor+` {"count":7,`) {

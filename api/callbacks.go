@@ -21,14 +21,8 @@ func (s *Server) SetWebhookDefault(ctx context.Context, in SetWebhookDefaultRequ
 	if in.Body.CallbackURL == nil {
 		return nil, fault.BadField("callback_url", "is missing; an empty one ends the default address")
 	}
-	token, url := callFrom(ctx).caller.ID, *in.Body.CallbackURL
-	before, err := s.cfg.Webhooks.Default(ctx, token)
-	if err == nil && before != url { // the same address leaves no event
-		err = s.checkWebhookChange(token)
-	}
-	if err == nil {
-		err = s.cfg.Webhooks.SetDefault(ctx, token, url)
-	}
+	url := *in.Body.CallbackURL
+	err := s.cfg.Webhooks.SetDefault(ctx, callFrom(ctx).caller.ID, url)
 	return SetWebhookDefault200JSONResponse{CallbackURL: new(webhooks.WithoutQuery(url))}, err
 }
 
@@ -37,25 +31,8 @@ func (s *Server) NewWebhookSecret(ctx context.Context, _ NewWebhookSecretRequest
 	if callFrom(ctx).request.ContentLength != 0 {
 		return nil, fault.New(fault.InvalidRequest, "this route takes no body")
 	}
-	token := callFrom(ctx).caller.ID
-	if err := s.checkWebhookChange(token); err != nil {
-		return nil, err
-	}
-	secret, err := s.cfg.Webhooks.NewSecret(ctx, token)
+	secret, err := s.cfg.Webhooks.NewSecret(ctx, callFrom(ctx).caller.ID)
 	return NewWebhookSecret200JSONResponse{Secret: secret, PreviousValidUntil: Timestamp(s.cfg.Now().Add(webhooks.KeepSecret))}, err
-}
-
-// checkWebhookChange refuses a change of the webhooks of a token that has made too many: their events stay for ever, and would hide others.
-func (s *Server) checkWebhookChange(token string) error {
-	now := s.cfg.Now()
-	s.webhookChanges.Counts(now) // drops the buckets of tokens that have made none lately
-	if s.webhookChanges.Take(token, now) {
-		return nil
-	}
-	e := fault.New(fault.TooManyChanges, "this token may make %d secrets and changes of its default address at once, and then %.0f a minute, because each leaves an event; try again later",
-		s.webhookChanges.Rate.Burst, s.webhookChanges.Rate.PerMinute)
-	e.RetryAfter = time.Duration(float64(time.Minute) / s.webhookChanges.Rate.PerMinute)
-	return e
 }
 
 // GetCallback sends the delivery of an exec.

@@ -7,12 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"secbox/admin"
 	"secbox/api"
@@ -257,25 +256,18 @@ func TestCutOffExportIsTold(t *testing.T) {
 // TestManyExports: a client cannot fill the disk with events, and an export whose begin has none has none at its end.
 func TestManyExports(t *testing.T) {
 	t.Parallel()
-	var limit *admin.Limit
-	f := start(t, func(c *api.Config) {
-		now := time.Now()
-		events := c.AdminEvents.(admin.Store)
-		limit = admin.NewLimit(events, admin.ExportsOmitted, tally.Rate{Burst: 3, PerMinute: 1}, func() time.Time { return now }, slog.New(slog.DiscardHandler))
-		exports := c.Exports.(export.Exporter)
-		exports.Limit = limit
-		c.Exports = exports
-	})
+	f := start(t)
+	f.stopClock()
 	auditor, secret := f.token(tokens.Spec{Role: tokens.Auditor})
 	_, other := f.token(tokens.Spec{Role: tokens.Auditor})
-	for _, token := range []string{secret, secret, secret, secret, secret, other} {
+	for _, token := range append(slices.Repeat([]string{secret}, tally.Default.Burst+2), other) {
 		if r := f.do(request{path: "/audit/export", token: token}); r.StatusCode != 200 || !strings.Contains(string(r.body), "secbox/audit-export-end@v1") {
 			t.Fatalf("%d %s", r.StatusCode, r.body)
 		}
 	}
-	limit.Count(t.Context())
-	limit.Count(t.Context())
-	if got := f.told(secret, admin.Export); len(got) != 2*4 {
+	f.count()
+	f.count()
+	if got := f.told(secret, admin.Export); len(got) != 2*(tally.Default.Burst+1) {
 		t.Errorf("%d events: %q", len(got), got)
 	}
 	if got := f.told(secret, admin.ExportsOmitted); len(got) != 1 || !strings.Contains(got[0], auditor+` {"count":2,`) {

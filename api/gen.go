@@ -3248,6 +3248,9 @@ type V1RangeUnsatisfiable = V1Error
 // V1TooLarge Why a request below /v1 was refused.
 type V1TooLarge = V1Error
 
+// V1TooManyChanges Why a request below /v1 was refused.
+type V1TooManyChanges = V1Error
+
 // V1TooSlow Why a request below /v1 was refused.
 type V1TooSlow = V1Error
 
@@ -6901,6 +6904,15 @@ type V1RangeUnsatisfiableJSONResponse struct {
 
 type V1TooLargeJSONResponse V1Error
 
+type V1TooManyChangesResponseHeaders struct {
+	RetryAfter *int
+}
+type V1TooManyChangesJSONResponse struct {
+	Body V1Error
+
+	Headers V1TooManyChangesResponseHeaders
+}
+
 type V1TooSlowJSONResponse V1Error
 
 type V1UnauthorizedResponseHeaders struct {
@@ -7675,6 +7687,25 @@ func (response AddHold415ApplicationProblemPlusJSONResponse) VisitAddHoldRespons
 	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type AddHold429ApplicationProblemPlusJSONResponse struct {
+	TooManyChangesApplicationProblemPlusJSONResponse
+}
+
+func (response AddHold429ApplicationProblemPlusJSONResponse) VisitAddHoldResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/problem+json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -14369,6 +14400,23 @@ func (response Uninstall422JSONResponse) VisitUninstallResponse(w http.ResponseW
 	return err
 }
 
+type Uninstall429JSONResponse struct{ V1TooManyChangesJSONResponse }
+
+func (response Uninstall429JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type Uninstall500JSONResponse struct{ V1InternalJSONResponse }
 
 func (response Uninstall500JSONResponse) VisitUninstallResponse(w http.ResponseWriter) error {
@@ -14568,6 +14616,23 @@ func (response InstallFromRegistry422JSONResponse) VisitInstallFromRegistryRespo
 	return err
 }
 
+type InstallFromRegistry429JSONResponse struct{ V1TooManyChangesJSONResponse }
+
+func (response InstallFromRegistry429JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type InstallFromRegistry500JSONResponse struct{ V1InternalJSONResponse }
 
 func (response InstallFromRegistry500JSONResponse) VisitInstallFromRegistryResponse(w http.ResponseWriter) error {
@@ -14739,6 +14804,23 @@ func (response WithdrawFromRegistry409JSONResponse) VisitWithdrawFromRegistryRes
 	return err
 }
 
+type WithdrawFromRegistry429JSONResponse struct{ V1TooManyChangesJSONResponse }
+
+func (response WithdrawFromRegistry429JSONResponse) VisitWithdrawFromRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type WithdrawFromRegistry500JSONResponse struct{ V1InternalJSONResponse }
 
 func (response WithdrawFromRegistry500JSONResponse) VisitWithdrawFromRegistryResponse(w http.ResponseWriter) error {
@@ -14892,6 +14974,23 @@ func (response PublishToRegistry422JSONResponse) VisitPublishToRegistryResponse(
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PublishToRegistry429JSONResponse struct{ V1TooManyChangesJSONResponse }
+
+func (response PublishToRegistry429JSONResponse) VisitPublishToRegistryResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -15201,6 +15300,23 @@ func (response SetSandboxBackend415JSONResponse) VisitSetSandboxBackendResponse(
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(415)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type SetSandboxBackend429JSONResponse struct{ V1TooManyChangesJSONResponse }
+
+func (response SetSandboxBackend429JSONResponse) VisitSetSandboxBackendResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -16995,6 +17111,23 @@ func (response UploadSkill422JSONResponse) VisitUploadSkillResponse(w http.Respo
 	return err
 }
 
+type UploadSkill429JSONResponse struct{ V1TooManyChangesJSONResponse }
+
+func (response UploadSkill429JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type UploadSkill500JSONResponse struct{ V1InternalJSONResponse }
 
 func (response UploadSkill500JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
@@ -17335,6 +17468,23 @@ func (response PromoteSkill422JSONResponse) VisitPromoteSkillResponse(w http.Res
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(422)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type PromoteSkill429JSONResponse struct{ V1TooManyChangesJSONResponse }
+
+func (response PromoteSkill429JSONResponse) VisitPromoteSkillResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.RetryAfter != nil {
+		w.Header().Set("Retry-After", fmt.Sprint(*response.Headers.RetryAfter))
+	}
+	w.WriteHeader(429)
 	_, err := buf.WriteTo(w)
 	return err
 }

@@ -42,7 +42,6 @@ import (
 	"secbox/skills/versions"
 	"secbox/store/sqlite"
 	"secbox/store/storetest/sqlitetest"
-	"secbox/tally"
 	"secbox/tokens"
 	"secbox/traces"
 	"secbox/translog"
@@ -136,8 +135,8 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{
 		Runner: f.runner, Live: follow.New(f.runner, f.history), Changes: db.Audit(), Webhooks: webhooks.Registry{Policy: webhooks.Policy{Allow: []string{"*.example.com"}}, Store: db.Webhooks(), Secrets: webhooks.Secrets{Store: db.Webhooks(), Key: keyed.New([]byte("key"))}, Limits: webhooks.Limits{Waiting: 9, WaitingPerToken: 9}},
-		History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog(), Key: func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") }}, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Patience: time.Millisecond},
-		AdminEvents: db.AdminEvents(), Downloads: admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, slog.New(slog.DiscardHandler)),
+		History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog(), Key: func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") }}, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Limits: db.Limits(), Patience: time.Millisecond},
+		AdminEvents: db.AdminEvents(), Downloads: admin.Downloads{Store: db.AdminEvents(), Limits: db.Limits()},
 		Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Replayer: replay.New(f.runner, keptInputs{}, nil),
 		Tokens: f.tokens, Library: f.packages, View: f.packages.View(), Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads, ListenAddr: ts.Listener.Addr().String(),
 		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -154,6 +153,18 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	t.Cleanup(ts.Close)
 	f.url = ts.URL
 	return f
+}
+
+// stopClock stops the clock of the limits of events until the returned function moves it on.
+func (f *fixture) stopClock() (move func(time.Duration)) {
+	now := time.Now()
+	f.db.Limits().Now = func() time.Time { return now }
+	return func(d time.Duration) { now = now.Add(d) }
+}
+
+// count writes the events that count others.
+func (f *fixture) count() {
+	f.db.Limits().Count(admin.OnNode(f.t.Context(), "n1"), f.db.AdminEvents(), slog.New(slog.DiscardHandler))
 }
 
 // token makes a token and returns its secret.

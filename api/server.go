@@ -24,7 +24,6 @@ import (
 	"secbox/api/visible"
 	"secbox/fault"
 	"secbox/follow"
-	"secbox/tally"
 	"secbox/traces"
 )
 
@@ -110,8 +109,6 @@ type Server struct {
 	closing   chan struct{} // closed by Close
 	close     func()
 
-	webhookChanges *tally.Tally // by token; each leaves an event
-
 	relayFailed atomic.Int64 // when a node was last logged that does not pass on events, in Unix seconds
 
 	execs  visible.Execs
@@ -158,7 +155,6 @@ func New(cfg Config) (*Server, error) {
 		streams: inflight.NewCount("streams of events and waits for execs", b.Streams, b.StreamsPerToken), closing: make(chan struct{}),
 	}
 	s.changes = follow.NewChanges(cfg.Changes, stateText)
-	s.webhookChanges = tally.New(tally.Default)
 	s.close = sync.OnceFunc(func() { close(s.closing) })
 	s.checks = inflight.NewChecks()
 	s.processors = admission.NewProcessors(runtime.GOMAXPROCS(0))

@@ -38,7 +38,6 @@ import (
 	"secbox/sso"
 	"secbox/store/sqlite"
 	"secbox/store/storetest/sqlitetest"
-	"secbox/tally"
 	"secbox/tokens"
 	"secbox/translog"
 	"secbox/webhooks"
@@ -119,7 +118,7 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 		Store: evidence.Store, Origin: "secbox/test", Holder: "n", Logger: quiet, Key: func(bool) (translog.Key, error) { return key, nil },
 	})
 	replayer := replay.New(runs, inputs, struct{ replay.Skills }{}) // no exec of a skill is replayed
-	downloads := admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, quiet)
+	downloads := admin.Downloads{Store: db.AdminEvents(), Limits: db.Limits()}
 	signIns := sessions.New(db.Sessions(), c.tokens, time.Now)
 	var provider console.SignOn
 	if signOn != nil {

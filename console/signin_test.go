@@ -8,7 +8,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	"secbox/admin"
 	"secbox/tokens"
 )
 
@@ -382,4 +384,30 @@ func TestFormFields(t *testing.T) {
 	if resp, page := v.post("/console/tokens", "/console/tokens", large); resp.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(page, "65536 bytes") || len(app.tokens) != before {
 		t.Errorf("too large: %d, %d tokens: %s", resp.StatusCode, len(app.tokens), page)
 	}
+}
+
+// TestManySignIns: a token that signs in again and again is refused, and told when to try again. Signing out is not refused.
+func TestManySignIns(t *testing.T) {
+	t.Parallel()
+	c := startCore(t)
+	now := time.Now()
+	c.db.Limits().Now = func() time.Time { return now }
+	secret := c.token("ann", tokens.Worker)
+	browser := newVisitor(t, c.url)
+	browser.signIn(secret)
+	all, err := c.db.Tokens().List(t.Context())
+	must(t, err)
+	for _, tok := range all {
+		for c.db.Limits().Take(admin.Caller(tok.ID, tok.Name), admin.SignedIn) {
+		}
+	}
+	resp, page := newVisitor(t, c.url).post("/console/sign-in", "/console/sign-in", url.Values{"token": {secret}})
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "6" || !strings.Contains(page, "too many changes of the kind signed_in") {
+		t.Errorf("%d, Retry-After %q: %s", resp.StatusCode, resp.Header.Get("Retry-After"), page)
+	}
+	if resp, page := browser.post("/console/overview", "/console/sign-out", url.Values{}); resp.StatusCode != http.StatusSeeOther {
+		t.Errorf("the sign-out: %d %s", resp.StatusCode, page)
+	}
+	now = now.Add(6 * time.Second)
+	newVisitor(t, c.url).signIn(secret)
 }

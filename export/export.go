@@ -57,18 +57,13 @@ type Events interface {
 	Record(ctx context.Context, e admin.Event) error
 }
 
-// Limit says whether an export gets events; admin.Limit implements it. It counts the others.
-type Limit interface {
-	Take(ctx context.Context) bool
-}
-
 // Exporter writes exports. It is safe for concurrent use.
 type Exporter struct {
 	Records Records
 	Log     Log
 
 	Events Events
-	Limit  Limit // nil: every export gets events
+	Limits *admin.Limits // say whether an export gets events; nil: every one does
 
 	Patience time.Duration    // for the log to have the newest events; 0: 5 s
 	Now      func() time.Time // nil: time.Now
@@ -145,7 +140,7 @@ func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Count
 			return counts, p.err
 		}
 		if first {
-			if x.Limit == nil || x.Limit.Take(ctx) {
+			if x.Limits == nil || x.Limits.Take(admin.ActorOf(ctx), admin.Export) {
 				if err := x.record(ctx, q, begins, counts, out); err != nil {
 					return counts, err
 				}

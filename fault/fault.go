@@ -28,7 +28,7 @@ const (
 	HeadersTooLarge     Code = "headers_too_large"     // the address and the headers exceed the server's limit
 	TooManySignIns      Code = "too_many_sign_ins"     // too many sign-ins from the client's address have failed; again after Retry-After
 	TooManyLivePages    Code = "too_many_live_pages"   // the token has as many live pages of the console open as it may
-	TooManyChanges      Code = "too_many_changes"      // the token changes its webhooks too often; again after Retry-After
+	TooManyChanges      Code = "too_many_changes"      // the token makes too many changes that leave an event; again after Retry-After
 	ServerBusy          Code = "server_busy"           // running requests use all the memory, or all the time for validations
 	Unauthenticated     Code = "unauthenticated"       // no token, or an unknown one
 	TokenRevoked        Code = "token_revoked"         // a revoked token

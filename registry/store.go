@@ -73,6 +73,9 @@ const (
 	UninstallDone  Action = "uninstalled"
 )
 
+// Ends reports whether the action ends what another began, which must not be refused.
+func (a Action) Ends() bool { return a == InstallDone || a == InstallFailed || a == UninstallDone }
+
 // Event is a record of a change of the registry, or of a user's installation. Events never change.
 type Event struct {
 	ID          string // a UUIDv7
@@ -94,7 +97,7 @@ type Cursor struct {
 
 // Store is the database of a registry; store/sqlite and store/postgres implement it and pass store/storetest. All methods are safe for
 // concurrent use, by any number of nodes. Each is one transaction, durable when it returns nil: a change is stored with its event or not at
-// all. When the database does not answer, the error is fault.DatabaseUnavailable.
+// all. When the database does not answer, the error is fault.DatabaseUnavailable. A change by an actor who makes too many is fault.TooManyChanges; see admin.Limits.
 type Store interface {
 	// Entry returns the entry of a name, or of one that some systems do not distinguish from it.
 	Entry(ctx context.Context, kind catalog.Kind, name string) (Entry, bool, error)

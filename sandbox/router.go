@@ -32,7 +32,7 @@ type Choices interface {
 	// Choice returns a user's choice; false when there is none.
 	Choice(ctx context.Context, userID string) (Choice, bool, error)
 
-	// Choose stores a choice in place of any other.
+	// Choose stores a choice in place of any other: fault.TooManyChanges when the actor of ctx makes too many.
 	Choose(ctx context.Context, c Choice) error
 }
 
@@ -92,7 +92,8 @@ func (r *Router) Chosen(ctx context.Context, userID string) (Choice, error) {
 	return Choice{UserID: userID, Backend: r.cfg.Default}, nil
 }
 
-// Choose stores a user's choice, and ends the user's commands in the former backend, or on the former machine. A backend that is not
+// Choose stores a user's choice, and ends the user's commands in the former backend, or on the former machine. The same choice again changes
+// nothing. A backend that is not
 // switched on, or a runner for a backend without runners, is fault.InvalidRequest.
 func (r *Router) Choose(ctx context.Context, c Choice) (Choice, error) {
 	switch {
@@ -108,6 +109,9 @@ func (r *Router) Choose(ctx context.Context, c Choice) (Choice, error) {
 	former, err := r.Chosen(ctx, c.UserID)
 	if err != nil {
 		return Choice{}, err
+	}
+	if former.Backend == c.Backend && former.Runner == c.Runner && !former.UpdatedAt.IsZero() {
+		return former, nil
 	}
 	c.UpdatedAt = r.cfg.Now().UTC().Truncate(time.Microsecond)
 	if err := r.cfg.Choices.Choose(ctx, c); err != nil {

@@ -26,9 +26,10 @@ func TestMain(m *testing.M) {
 
 // memory stores choices as a database would.
 type memory struct {
-	mu   sync.Mutex
-	all  map[string]sandbox.Choice
-	down error
+	mu     sync.Mutex
+	all    map[string]sandbox.Choice
+	stored int // calls of Choose
+	down   error
 }
 
 func (m *memory) Choice(_ context.Context, userID string) (sandbox.Choice, bool, error) {
@@ -45,6 +46,7 @@ func (m *memory) Choose(_ context.Context, c sandbox.Choice) error {
 		m.all = map[string]sandbox.Choice{}
 	}
 	m.all[c.UserID] = c
+	m.stored++
 	return m.down
 }
 
@@ -155,8 +157,12 @@ func TestRouterFollowsChoice(t *testing.T) {
 	if want := []sandbox.User{{ID: "u"}}; !reflect.DeepEqual(here.closed, want) {
 		t.Errorf("ended: %+v", here.closed)
 	}
+	stored := choices.stored
 	for range 2 { // the second changes nothing
-		_, err := r.Choose(ctx, sandbox.Choice{UserID: "u", Backend: sandbox.Remote, Runner: "desk"})
+		c, err = r.Choose(ctx, sandbox.Choice{UserID: "u", Backend: sandbox.Remote, Runner: "desk"})
+		if again, _ := r.Chosen(ctx, "u"); c != again || choices.stored != stored+1 {
+			t.Errorf("stored %d times; %+v, %+v", choices.stored-stored, c, again)
+		}
 		if want := []sandbox.User{{ID: "u", Runner: "laptop"}}; err != nil || !reflect.DeepEqual(there.closed, want) {
 			t.Errorf("another machine: %v, ended %+v", err, there.closed)
 		}

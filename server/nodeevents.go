@@ -10,13 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"secbox/admin"
 	"secbox/fault"
 	"secbox/settings"
 	"secbox/statedir"
-	"secbox/tally"
 )
 
 // acting returns a context in which this node acts.
@@ -24,11 +22,14 @@ func (s *Server) acting(ctx context.Context) context.Context {
 	return admin.OnNode(ctx, s.state.NodeID())
 }
 
-// openDownloads makes the recorder of downloads and the limit of exports. Nothing to undo.
-func (s *Server) openDownloads(context.Context) error {
-	s.downloads = admin.NewDownloads(s.db.AdminEvents(), tally.Rate{}, time.Now, s.log)
-	s.exports = admin.NewLimit(s.db.AdminEvents(), admin.ExportsOmitted, tally.Rate{}, time.Now, s.log)
-	return nil
+// asked returns a context for requests whose caller is not known yet. It has limits, unlike the node.
+func (s *Server) asked(ctx context.Context) context.Context {
+	return admin.By(s.acting(ctx), admin.Actor{Type: admin.ByUnknown})
+}
+
+// downloads returns the recorder of downloads.
+func (s *Server) downloads() admin.Downloads {
+	return admin.Downloads{Store: s.db.AdminEvents(), Limits: s.db.Limits()}
 }
 
 // recordStart writes the event of the node's start before any request is served. shutdown writes its end.

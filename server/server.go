@@ -19,7 +19,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"secbox/admin"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/catalog"
@@ -78,8 +77,6 @@ type Server struct {
 	key          keyed.Key
 	audit        *audit.Log
 	activity     *audit.Activity
-	downloads    admin.Downloads
-	exports      *admin.Limit
 	recorded     bool // that the node has started
 	evidence     translog.Log
 	transparency transparencyLog
@@ -136,7 +133,6 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.checkTokens,
 		s.openKey,
 		s.openAudit,
-		s.openDownloads,
 		s.openTransparencyLog,
 		s.makeRetention,
 		s.makeMetrics,

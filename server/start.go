@@ -309,7 +309,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	invoker := countedInvoker{invoke.New(s.deps.skills, s.runner).WithPackages(ofUsers), s.deps.skills, s.metrics}
 	s.replayer = replay.New(s.runner, s.inputs, skillVersions{ofUsers})
 	if s.mcp, err = mcpserver.New(mcpserver.Config{
-		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit, Runner: s.runner, Downloads: s.downloads, Version: Version, Logger: s.log, Tracer: s.tracer,
+		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit, Runner: s.runner, Downloads: s.downloads(), Version: Version, Logger: s.log, Tracer: s.tracer,
 		MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
 	}); err != nil {
 		return err
@@ -318,7 +318,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	runs := runs{s.runner, s.sandboxes.Recorder}
 	live := follow.New(followed{runs}, s.audit)
 	s.pages, err = console.New(console.Config{
-		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads, Activity: s.activity, Commands: s.audit},
+		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads(), Activity: s.activity, Commands: s.audit},
 		Events: s.audit, Callbacks: s.db.Webhooks(), Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Nodes(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.machines,
 		AdminEvents: s.db.AdminEvents(), Registry: s.published, Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,
 		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now).Trust(s.settings.Console.OIDC.Issuer), SignOn: s.signOn(), Tokens: s.tokens, Version: Version, Logger: s.log,
@@ -333,7 +333,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	s.handler, err = api.New(api.Config{
 		Peers:   peers,
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { s.pages.ServeHTTP(w, r, door) },
-		Runner:  runs, Live: live, Changes: s.db.Audit(), Webhooks: s.callbacks(), History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(), Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limit: s.exports}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads, Health: healthReports{s.checker, s.engine, s.accepts}, Pool: poolReports{s.engine},
+		Runner:  runs, Live: live, Changes: s.db.Audit(), Webhooks: s.callbacks(), History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(), Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limits: s.db.Limits()}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads(), Health: healthReports{s.checker, s.engine, s.accepts}, Pool: poolReports{s.engine},
 		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, View: s.library.View(), Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.machines},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))
@@ -372,7 +372,7 @@ func (s *Server) serve(context.Context) error {
 func (s *Server) newHTTP(from net.Listener) *http.Server {
 	h := &http.Server{
 		Handler: s.withPeers(s.handler), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute, ConnContext: peer.ConnContext,
-		MaxHeaderBytes: 4 * api.MaxHeaderBytes, BaseContext: func(net.Listener) context.Context { return s.acting(context.Background()) }, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		MaxHeaderBytes: 4 * api.MaxHeaderBytes, BaseContext: func(net.Listener) context.Context { return s.asked(context.Background()) }, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.background.Go(func() {
 		if err := h.Serve(from); !errors.Is(err, http.ErrServerClosed) {

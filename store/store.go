@@ -40,6 +40,7 @@ type Database interface {
 	Registry() registry.Store
 	TransparencyLog() translog.Store
 	AdminEvents() admin.Store
+	Limits() *admin.Limits // of the events that all these stores insert
 	Retention() retention.Store
 	Sessions() sessions.Store
 	Kind() string // "sqlite" or "postgres"

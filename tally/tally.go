@@ -63,6 +63,15 @@ func (l *Tally) Take(client string, now time.Time) bool {
 	return true
 }
 
+// Return gives back a row that Take allowed and that was not written.
+func (l *Tally) Return(client string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if b := l.buckets[client]; b != nil {
+		b.left++ // Take and Counts bound it
+	}
+}
+
 // bucket returns the client's bucket; a new one is full. It needs mu.
 func (l *Tally) bucket(client string, now time.Time) *bucket {
 	b := l.buckets[client]

@@ -2,6 +2,7 @@ package webhooks
 
 import (
 	"context"
+	"strings"
 
 	"secbox/fault"
 )
@@ -55,6 +56,10 @@ func (r Registry) check(ctx context.Context, requestedBy, url string) error {
 // SetDefault sets the default address of a token, or removes it if it is empty.
 func (r Registry) SetDefault(ctx context.Context, requestedBy, url string) error {
 	if url == "" {
+		stored, err := r.Store.Default(ctx, requestedBy)
+		if err != nil || stored == "" {
+			return err
+		}
 		return r.Store.SetDefault(ctx, requestedBy, "", "")
 	}
 	if err := r.check(ctx, requestedBy, url); err != nil {
@@ -68,8 +73,8 @@ func (r Registry) SetDefault(ctx context.Context, requestedBy, url string) error
 	if err != nil {
 		return err
 	}
-	if now, err := r.Secrets.openQuery(requestedBy, stored); err == nil && now == url && now != stored {
-		return nil // sealed again, it would be another text
+	if now, err := r.Secrets.openQuery(requestedBy, stored); err == nil && now == url && (now != stored || !strings.Contains(url, "?")) {
+		return nil // sealed again, it would be another text; an older version has stored its query in clear text
 	}
 	return r.Store.SetDefault(ctx, requestedBy, r.Secrets.sealQuery(requestedBy, url), host)
 }

@@ -19,7 +19,6 @@ import (
 	"secbox/skills"
 	"secbox/store/sqlite"
 	"secbox/store/storetest/sqlitetest"
-	"secbox/tally"
 	"secbox/tokens"
 	"secbox/translog"
 )
@@ -40,7 +39,7 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 	}
 	handler, err := api.New(api.Config{
 		TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Tokens: tokens.NewService(db.Tokens(), time.Now), Skills: catalog, ListenAddr: web.Listener.Addr().String(),
-		AdminEvents: db.AdminEvents(), Downloads: admin.NewDownloads(db.AdminEvents(), tally.Rate{}, nil, slog.New(slog.DiscardHandler)), Retention: db.Retention(),
+		AdminEvents: db.AdminEvents(), Downloads: admin.Downloads{Store: db.AdminEvents(), Limits: db.Limits()}, Retention: db.Retention(),
 		UploadDir: filepath.Join(t.TempDir(), "uploads"),
 		Runner:    struct{ api.Runner }{}, Live: &follow.Execs{}, Changes: db.Audit(), Webhooks: struct{ api.Webhooks }{}, History: struct{ api.History }{}, Exports: struct{ api.Exports }{}, Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{},
 		Invoker: struct{ api.Invoker }{}, Replayer: struct{ api.Replayer }{}, Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{},

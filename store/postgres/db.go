@@ -47,6 +47,8 @@ type DB struct {
 	reads  permits // all connections but one, so that a write, such as that of an exec's row, never waits for readers
 	lists  permits // of reads: half of the connections, so that a look-up, such as that of a token, never waits for lists
 	watch  *row.Watch
+
+	limits *admin.Limits
 }
 
 // Open connects and migrates. It fails with fault.InvalidSettings for a URL that cannot be parsed, and with fault.DatabaseUnavailable for a
@@ -63,7 +65,7 @@ func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "secbox"
 	}
-	db := &DB{reads: make(permits, max(1, cfg.MaxConns-1)), lists: make(permits, max(1, cfg.MaxConns/2)), watch: &row.Watch{}}
+	db := &DB{reads: make(permits, max(1, cfg.MaxConns-1)), lists: make(permits, max(1, cfg.MaxConns/2)), watch: &row.Watch{}, limits: admin.NewLimits()}
 	if err := db.reach(ctx, cfg.ConnConfig); err != nil {
 		return nil, err
 	}
@@ -161,6 +163,7 @@ func (db *DB) statements() row.Database {
 	return row.Database{
 		Query: db.read, List: db.list, Write: db.run, Snapshot: db.snapshot, Duplicate: duplicate,
 		Recorded:   db.recorded,
+		Limits:     db.limits,
 		EncodeTime: encodeTime,
 		Now:        func(*row.Params) string { return "statement_timestamp()" },
 		Ago: func(args *row.Params, d time.Duration) string {
@@ -178,11 +181,14 @@ func (db *DB) statements() row.Database {
 	}
 }
 
+// Limits returns the limits of the events that clients cause.
+func (db *DB) Limits() *admin.Limits { return db.limits }
+
 // AdminEvents returns the store of administrative events.
 func (db *DB) AdminEvents() admin.Store { return row.AdminEvents{Database: db.statements()} }
 
 // recorded is row.Database.Recorded, in one statement.
-func (db *DB) recorded(ctx context.Context, each func(row.Scan) error, e admin.Event, statement string, args ...any) error {
+func (db *DB) recorded(ctx context.Context, each func(row.Scan) error, e row.Permitted, statement string, args ...any) error {
 	params := append(row.Params{}, args...)
 	event := db.statements().InsertEvent(&params, e, "")
 	return db.run(ctx, func(scan row.Scan) error {

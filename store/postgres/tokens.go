@@ -12,7 +12,7 @@ type tokenTable struct{ row.Tokens }
 
 // Seed implements tokens.Store. The update does not see the row that the same statement inserts.
 func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (bool, error) {
-	event, replaced, err := row.SeedEvents(ctx, t)
+	event, replaced, err := s.SeedEvents(ctx, t)
 	if err != nil {
 		return false, err
 	}

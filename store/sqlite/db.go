@@ -55,6 +55,7 @@ type DB struct {
 
 	prepared sync.Map // *sql.Stmt for reading, by text; see lookUp
 	watch    *row.Watch
+	limits   *admin.Limits
 
 	closed atomic.Bool // database/sql has no typed error for it
 }
@@ -82,7 +83,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 		return nil, interpretError(err)
 	}
 	watch := &row.Watch{}
-	db := &DB{writer: newWriter(write, watch), lists: make(chan struct{}, listers), now: time.Now, watch: watch}
+	db := &DB{writer: newWriter(write, watch), lists: make(chan struct{}, listers), now: time.Now, watch: watch, limits: admin.NewLimits()}
 	db.read, err = connect(path, readers, url.Values{"_query_only": {"1"}})
 	if err != nil {
 		write.Close()
@@ -180,6 +181,7 @@ func (db *DB) statements() row.Database {
 			return db.inTx(ctx, func(tx tx) error { return tx.each(ctx, each, statement, args...) })
 		},
 		Recorded:   db.recorded,
+		Limits:     db.limits,
 		EncodeTime: encodeTime,
 		Now:        func(args *row.Params) string { return args.Add(encodeTime(db.clock())) },
 		Ago:        func(args *row.Params, d time.Duration) string { return args.Add(encodeTime(db.clock().Add(-d))) },
@@ -196,11 +198,14 @@ func (db *DB) statements() row.Database {
 	}
 }
 
+// Limits returns the limits of the events that clients cause.
+func (db *DB) Limits() *admin.Limits { return db.limits }
+
 // AdminEvents returns the store of administrative events.
 func (db *DB) AdminEvents() admin.Store { return row.AdminEvents{Database: db.statements()} }
 
 // recorded is row.Database.Recorded.
-func (db *DB) recorded(ctx context.Context, each func(row.Scan) error, e admin.Event, statement string, args ...any) error {
+func (db *DB) recorded(ctx context.Context, each func(row.Scan) error, e row.Permitted, statement string, args ...any) error {
 	return db.inTx(ctx, func(tx tx) error {
 		changed := false
 		err := tx.each(ctx, func(scan row.Scan) error {
@@ -211,16 +216,19 @@ func (db *DB) recorded(ctx context.Context, each func(row.Scan) error, e admin.E
 			return each(scan)
 		}, statement, args...)
 		if err == nil && changed {
-			err = db.insertEvent(tx, e)
+			err = db.insertEvent(tx, e, "")
 		}
 		return err
 	})
 }
 
-// insertEvent inserts an administrative event.
-func (db *DB) insertEvent(tx tx, e admin.Event) error {
+// insertEvent inserts an administrative event. An empty subject is the event's own.
+func (db *DB) insertEvent(tx tx, e row.Permitted, subject string) error {
 	var args row.Params
-	statement := db.statements().InsertEvent(&args, e, "")
+	if subject != "" {
+		subject = args.Add(subject)
+	}
+	statement := db.statements().InsertEvent(&args, e, subject)
 	_, err := tx.exec(statement, args...)
 	return err
 }

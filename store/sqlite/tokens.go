@@ -15,7 +15,7 @@ type tokenTable struct {
 
 // Seed implements tokens.Store.
 func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (created bool, err error) {
-	event, replaced, err := row.SeedEvents(ctx, t)
+	event, replaced, err := s.SeedEvents(ctx, t)
 	if err != nil {
 		return false, err
 	}
@@ -30,12 +30,11 @@ func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (cr
 		if err != nil {
 			return err
 		}
-		if err := s.db.insertEvent(tx, event); err != nil {
+		if err := s.db.insertEvent(tx, event, ""); err != nil {
 			return err
 		}
 		for _, id := range old {
-			replaced.Subject = id
-			if err := s.db.insertEvent(tx, replaced); err != nil {
+			if err := s.db.insertEvent(tx, replaced, id); err != nil {
 				return err
 			}
 		}

@@ -43,6 +43,7 @@ type Database interface {
 	Registry() registry.Store
 	TransparencyLog() translog.Store
 	AdminEvents() admin.Store
+	Limits() *admin.Limits
 	Retention() retention.Store
 	Sessions() sessions.Store
 	Close() error
@@ -126,6 +127,10 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"administrative events cannot be changed", adminImmutable},
 		{"tokens are created and revoked with their events", tokenEvents},
 		{"baselines and backends change with their events", changeEvents},
+		{"changes of clients are limited", changesAreLimited},
+		{"a change that changes nothing takes nothing from the limits", unchangedIsFree},
+		{"the ends of changes are not limited", endsAreNotLimited},
+		{"what is beyond the limits is counted", refusalsAreCounted},
 		{"a change without its event does not happen", refusedEvents},
 		{"retention leaves tombstones, and entries of the log", retentionRemoves},
 		{"retention keeps what is open, held, unsettled or not logged", retentionKeeps},

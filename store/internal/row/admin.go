@@ -16,9 +16,53 @@ var adminNames = strings.Split(adminColumns, ", ")
 
 const adminColumns = "at, node_id, actor_type, actor_id, actor_name, kind, subject, data"
 
+// Permitted is an event within the limits of its actor. Only permit makes one, so that no event is inserted past the limits.
+type Permitted struct{ event admin.Event }
+
+// permit returns fault.TooManyChanges for an event beyond the limits of its actor.
+func (db Database) permit(e admin.Event) (Permitted, error) {
+	return Permitted{e}, db.Limits.Permit(e.Actor, e.Kind)
+}
+
+// event makes an event of admin.New.
+func (db Database) event(ctx context.Context, kind admin.Kind, subject string, data any) (Permitted, error) {
+	e, err := admin.New(ctx, kind, subject, data)
+	if err != nil {
+		return Permitted{}, err
+	}
+	return db.permit(e)
+}
+
+// withEvent is Recorded with an event of admin.New. Beyond the limits, the statement does not run. One that returns no row does not count.
+func (db Database) withEvent(ctx context.Context, each func(Scan) error, kind admin.Kind, subject string, data any, statement string, args ...any) error {
+	e, err := db.event(ctx, kind, subject, data)
+	if err != nil {
+		return err
+	}
+	changed := false
+	err = db.Recorded(ctx, func(scan Scan) error {
+		changed = true
+		if each == nil {
+			return nil
+		}
+		return each(scan)
+	}, e, statement, args...)
+	if !changed {
+		db.Limits.Return(e.event.Actor, e.event.Kind)
+	}
+	return err
+}
+
+// recordIn inserts an event by a statement that run runs.
+func (db Database) recordIn(ctx context.Context, run Run, e Permitted) error {
+	var args Params
+	return run(ctx, nil, db.InsertEvent(&args, e, ""), args...)
+}
+
 // InsertEvent returns the start of a statement that inserts the event once for each row of a FROM, which the caller may add. subject is an
 // expression, or empty for the event's own subject.
-func (db Database) InsertEvent(args *Params, e admin.Event, subject string) string {
+func (db Database) InsertEvent(args *Params, permitted Permitted, subject string) string {
+	e := permitted.event
 	values := []string{db.Now(args)}
 	for _, v := range []string{e.NodeID, string(e.Actor.Type), e.Actor.ID, e.Actor.Name, string(e.Kind)} {
 		values = append(values, args.Add(v))
@@ -39,9 +83,11 @@ func (db AdminEvents) Record(ctx context.Context, e admin.Event) error {
 	if !e.Kind.Valid() || len(e.Data) > admin.MaxData {
 		return fault.New(fault.Internal, "the event could not be recorded: it was not made by admin.New")
 	}
-	var args Params
-	statement := db.InsertEvent(&args, e, "")
-	return db.Write(ctx, nil, statement, args...)
+	permitted, err := db.permit(e)
+	if err != nil {
+		return err
+	}
+	return db.recordIn(ctx, db.Write, permitted)
 }
 
 const selectEvents = "SELECT seq, " + adminColumns + " FROM admin_events"

@@ -33,11 +33,7 @@ func (db Choices) Choose(ctx context.Context, c sandbox.Choice) error {
 	if c.Runner != "" {
 		data["runner"] = c.Runner
 	}
-	e, err := admin.New(ctx, admin.BackendChosen, c.UserID, data)
-	if err != nil {
-		return err
-	}
-	return db.Recorded(ctx, nil, e, "INSERT INTO sandbox_choices (user_id, backend, runner, updated_at) VALUES ($1, $2, $3, $4)"+
+	return db.withEvent(ctx, nil, admin.BackendChosen, c.UserID, data, "INSERT INTO sandbox_choices (user_id, backend, runner, updated_at) VALUES ($1, $2, $3, $4)"+
 		" ON CONFLICT (user_id) DO UPDATE SET backend = excluded.backend, runner = excluded.runner, updated_at = excluded.updated_at"+
 		" WHERE sandbox_choices.backend <> excluded.backend OR sandbox_choices.runner <> excluded.runner RETURNING user_id",
 		c.UserID, c.Backend, c.Runner, db.stored(c.UpdatedAt))

@@ -17,7 +17,9 @@ type Database struct {
 	// Write runs a statement of constant text in a durable transaction of its own.
 	Write Run
 	// Recorded is Write for a statement with RETURNING. In the same transaction it inserts the event, if a row was returned.
-	Recorded func(ctx context.Context, each func(Scan) error, e admin.Event, statement string, args ...any) error
+	Recorded func(ctx context.Context, each func(Scan) error, e Permitted, statement string, args ...any) error
+	// Limits are those of all events that clients cause.
+	Limits *admin.Limits
 	// Snapshot calls fn with a function that runs queries of constant text, all of which see the database as it is at one moment. Few run at once.
 	Snapshot func(ctx context.Context, fn func(query Run) error) error
 	// Duplicate reports whether an error of Write means that a unique column has the value already.

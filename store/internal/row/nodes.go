@@ -101,13 +101,11 @@ func (db Nodes) Retire(ctx context.Context, self string, unseen time.Duration) (
 		if r.Returned = len(returned); err != nil {
 			return err
 		}
-		e, err := admin.New(ctx, admin.NodeLost, nodeID, map[string]any{"lost": len(r.Lost), "returned": r.Returned})
+		e, err := db.event(ctx, admin.NodeLost, nodeID, map[string]any{"lost": len(r.Lost), "returned": r.Returned})
 		if err != nil {
 			return err
 		}
-		var event Params
-		statement := db.InsertEvent(&event, e, "")
-		return run(ctx, nil, statement, event...)
+		return db.recordIn(ctx, run, e)
 	})
 	if err != nil || !still {
 		return nil, err
@@ -161,14 +159,10 @@ func (db Nodes) Forget(ctx context.Context, nodeID string) error {
 
 // change runs a statement on the node $1 that returns a row if it has changed it, with its event.
 func (db Nodes) change(ctx context.Context, kind admin.Kind, nodeID, statement string, args ...any) (changed bool, err error) {
-	e, err := admin.New(ctx, kind, nodeID, nil)
-	if err != nil {
-		return false, err
-	}
-	err = db.Recorded(ctx, func(scan Scan) error {
+	err = db.withEvent(ctx, func(scan Scan) error {
 		changed = true
 		return scan(new(string))
-	}, e, statement, append([]any{Text(nodeID)}, args...)...)
+	}, kind, nodeID, nil, statement, append([]any{Text(nodeID)}, args...)...)
 	return changed && err == nil, err
 }
 

@@ -72,10 +72,7 @@ func (db Pointers) Set(ctx context.Context, key skills.PointerKey, saw *skills.P
 		if saw != nil {
 			data["replaced_digest"] = saw.Digest
 		}
-		var err error
-		if write, err = db.recording(ctx, admin.BaselinePromoted, key, data); err != nil {
-			return skills.Pointer{}, err
-		}
+		write = db.recording(admin.BaselinePromoted, key, data)
 	}
 	p, found, err := One(ctx, write, scanPointer, statement, args...)
 	if err == nil && !found {
@@ -85,11 +82,10 @@ func (db Pointers) Set(ctx context.Context, key skills.PointerKey, saw *skills.P
 }
 
 // recording returns a Write that also inserts an event about a baseline.
-func (db Pointers) recording(ctx context.Context, kind admin.Kind, key skills.PointerKey, data map[string]any) (Run, error) {
-	e, err := admin.New(ctx, kind, key.AgentID+"/"+key.SkillID, data)
+func (db Pointers) recording(kind admin.Kind, key skills.PointerKey, data map[string]any) Run {
 	return func(ctx context.Context, each func(Scan) error, statement string, args ...any) error {
-		return db.Recorded(ctx, each, e, statement, args...)
-	}, err
+		return db.withEvent(ctx, each, kind, key.AgentID+"/"+key.SkillID, data, statement, args...)
+	}
 }
 
 // Remove implements skills.Registry.
@@ -101,10 +97,7 @@ func (db Pointers) Remove(ctx context.Context, key skills.PointerKey, saw skills
 	statement := "DELETE FROM agent_skill_registry WHERE " + at(key, &args) + " AND " + unchanged(saw, &args) + " RETURNING id"
 	write := db.Write
 	if key.UserID == "" {
-		var err error
-		if write, err = db.recording(ctx, admin.BaselineDeleted, key, map[string]any{"digest": saw.Digest}); err != nil {
-			return err
-		}
+		write = db.recording(admin.BaselineDeleted, key, map[string]any{"digest": saw.Digest})
 	}
 	_, found, err := One(ctx, write, Value[string], statement, args...)
 	if err == nil && !found {

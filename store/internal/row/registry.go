@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"secbox/admin"
 	"secbox/catalog"
 	"secbox/fault"
 	"secbox/pathadapter"
@@ -35,8 +36,18 @@ func insertEvent(first int) string {
 	return "INSERT INTO registry_events (" + eventColumns + ") SELECT " + strings.Join(values, ", ")
 }
 
-// change makes a change and inserts its event.
-func (db Registry) change(ctx context.Context, e registry.Event, statement string, args ...any) (bool, error) {
+// change makes a change and inserts its event: fault.TooManyChanges beyond the limits of the actor, unless it ends what was begun.
+func (db Registry) change(ctx context.Context, e registry.Event, statement string, args ...any) (changed bool, err error) {
+	if by := admin.ActorOf(ctx); !e.Action.Ends() {
+		if err := db.Limits.Permit(by, admin.RegistryChanged); err != nil {
+			return false, err
+		}
+		defer func() {
+			if !changed {
+				db.Limits.Return(by, admin.RegistryChanged)
+			}
+		}()
+	}
 	return db.Both(ctx, statement, args, insertEvent, []any{
 		e.ID, string(e.Kind), Text(e.Name), int64(e.Version), e.Digest, string(e.Action), Text(e.By.AgentID), Text(e.By.UserID), Text(e.RequestedBy),
 		db.stored(e.At),

@@ -153,13 +153,11 @@ func (db Retention) recordRun(ctx context.Context, run Run, how string, done ret
 
 // record inserts an administrative event.
 func (db Retention) record(ctx context.Context, run Run, kind admin.Kind, subject string, data any) error {
-	e, err := admin.New(ctx, kind, subject, data)
+	e, err := db.event(ctx, kind, subject, data)
 	if err != nil {
 		return err
 	}
-	var args Params
-	statement := db.InsertEvent(&args, e, "")
-	return run(ctx, nil, statement, args...)
+	return db.recordIn(ctx, run, e)
 }
 
 // Scan implements retention.Store.

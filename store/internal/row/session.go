@@ -17,7 +17,7 @@ type Sessions struct {
 
 // Begin implements sessions.Store.
 func (db Sessions) Begin(ctx context.Context, h sessions.Hash, tokenID, address string) error {
-	e, err := admin.New(ctx, admin.SignedIn, tokenID, map[string]any{"address": address})
+	e, err := db.event(ctx, admin.SignedIn, tokenID, map[string]any{"address": address})
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (db Sessions) Begin(ctx context.Context, h sessions.Hash, tokenID, address 
 
 // BeginPerson implements sessions.Store.
 func (db Sessions) BeginPerson(ctx context.Context, h sessions.Hash, p sessions.Person, address string) error {
-	e, err := admin.New(ctx, admin.SignedIn, p.ID, map[string]any{"address": address, "role": p.Role})
+	e, err := db.event(ctx, admin.SignedIn, p.ID, map[string]any{"address": address, "role": p.Role})
 	if err != nil {
 		return err
 	}
@@ -83,12 +83,6 @@ func (db Sessions) insert(ctx context.Context, run Run, h sessions.Hash, id, fro
 	return valid, err
 }
 
-// recordIn inserts an event in a transaction.
-func (db Sessions) recordIn(ctx context.Context, run Run, e admin.Event) error {
-	var args Params
-	return run(ctx, nil, db.InsertEvent(&args, e, ""), args...)
-}
-
 // Token implements sessions.Store.
 func (db Sessions) Token(ctx context.Context, h sessions.Hash) (tokens.Token, error) {
 	args := Params{h[:]}
@@ -106,16 +100,12 @@ func (db Sessions) Token(ctx context.Context, h sessions.Hash) (tokens.Token, er
 
 // End implements sessions.Store.
 func (db Sessions) End(ctx context.Context, h sessions.Hash, tokenID string) error {
-	e, err := admin.New(ctx, admin.SignedOut, tokenID, nil)
-	if err != nil {
-		return err
-	}
-	return db.Recorded(ctx, nil, e, "DELETE FROM console_sessions WHERE hash = $1 AND token_id = $2 RETURNING token_id", h[:], Text(tokenID))
+	return db.withEvent(ctx, nil, admin.SignedOut, tokenID, nil, "DELETE FROM console_sessions WHERE hash = $1 AND token_id = $2 RETURNING token_id", h[:], Text(tokenID))
 }
 
 // EndAll implements sessions.Store.
 func (db Sessions) EndAll(ctx context.Context, id, reason string) error {
-	e, err := admin.New(ctx, admin.SignedOut, id, map[string]any{"reason": reason})
+	e, err := db.event(ctx, admin.SignedOut, id, map[string]any{"reason": reason})
 	if err != nil {
 		return err
 	}
@@ -167,7 +157,7 @@ func (db Sessions) Block(ctx context.Context, id string, blocked bool) error {
 	if !blocked {
 		kind, was = admin.PersonUnblocked, "NOT NULL"
 	}
-	e, err := admin.New(ctx, kind, id, nil)
+	e, err := db.event(ctx, kind, id, nil)
 	if err != nil {
 		return err
 	}

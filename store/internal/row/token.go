@@ -73,11 +73,7 @@ func scanHashed(scan Scan) (t hashed, err error) {
 
 // Create implements tokens.Store.
 func (db Tokens) Create(ctx context.Context, t tokens.Token, h tokens.Hash) error {
-	e, err := TokenEvent(ctx, admin.TokenCreated, t)
-	if err != nil {
-		return err
-	}
-	err = db.Recorded(ctx, nil, e, InsertToken+" RETURNING id", db.InsertArgs(t, h)...)
+	err := db.withEvent(ctx, nil, admin.TokenCreated, t.ID, tokenData(t), InsertToken+" RETURNING id", db.InsertArgs(t, h)...)
 	if db.Duplicate(err) {
 		return fault.Wrap(fault.Internal, err, "a token with this id or secret exists already")
 	}
@@ -120,19 +116,15 @@ func (db Tokens) Revoke(ctx context.Context, id string, at time.Time) (tokens.To
 	if err != nil {
 		return tokens.Token{}, err
 	}
-	e, err := TokenEvent(ctx, admin.TokenRevoked, t)
-	if err != nil {
-		return tokens.Token{}, err
-	}
-	err = db.Recorded(ctx, nil, e, "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING id", Text(id), db.stored(at))
+	err = db.withEvent(ctx, nil, admin.TokenRevoked, t.ID, tokenData(t), "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING id", Text(id), db.stored(at))
 	if err != nil {
 		return tokens.Token{}, err
 	}
 	return db.ByID(ctx, id)
 }
 
-// TokenEvent returns the event of a created or revoked token. It has the token's role and scope.
-func TokenEvent(ctx context.Context, kind admin.Kind, t tokens.Token) (admin.Event, error) {
+// tokenData is what the event of a created or revoked token has: the token's role and scope.
+func tokenData(t tokens.Token) map[string]any {
 	data := map[string]any{"name": t.Name, "role": t.Role}
 	for name, list := range map[string][]string{"projects": t.Projects, "agents": t.Agents, "users": t.Users} {
 		if len(list) > 0 {
@@ -142,15 +134,15 @@ func TokenEvent(ctx context.Context, kind admin.Kind, t tokens.Token) (admin.Eve
 	if t.UserID != "" {
 		data["user_id"] = t.UserID
 	}
-	return admin.New(ctx, kind, t.ID, data)
+	return data
 }
 
 // SeedEvents returns the event of a seeded token, and that of each token of the same name that it replaces, whose subject is to be set.
-func SeedEvents(ctx context.Context, t tokens.Token) (created, replaced admin.Event, err error) {
-	if created, err = TokenEvent(ctx, admin.TokenCreated, t); err != nil {
+func (db Tokens) SeedEvents(ctx context.Context, t tokens.Token) (created, replaced Permitted, err error) {
+	if created, err = db.event(ctx, admin.TokenCreated, t.ID, tokenData(t)); err != nil {
 		return created, replaced, err
 	}
-	replaced, err = admin.New(ctx, admin.TokenRevoked, "", map[string]any{"name": t.Name, "replaced_by": t.ID})
+	replaced, err = db.event(ctx, admin.TokenRevoked, "", map[string]any{"name": t.Name, "replaced_by": t.ID})
 	return created, replaced, err
 }
 

@@ -104,12 +104,8 @@ func (db Webhooks) Waiting(ctx context.Context) (int, error) {
 
 // SetSecret implements webhooks.Store.
 func (db Webhooks) SetSecret(ctx context.Context, requestedBy string, sealed []byte, keep time.Duration) error {
-	e, err := admin.New(ctx, admin.WebhookSecret, requestedBy, nil)
-	if err != nil {
-		return err
-	}
 	args := Params{Text(requestedBy), sealed}
-	return db.Recorded(ctx, nil, e, "INSERT INTO webhook_secrets (requested_by, sealed) VALUES ($1, $2) ON CONFLICT (requested_by) DO UPDATE SET sealed = excluded.sealed,"+
+	return db.withEvent(ctx, nil, admin.WebhookSecret, requestedBy, nil, "INSERT INTO webhook_secrets (requested_by, sealed) VALUES ($1, $2) ON CONFLICT (requested_by) DO UPDATE SET sealed = excluded.sealed,"+
 		" previous = webhook_secrets.sealed, previous_until = "+db.Ago(&args, -keep)+" RETURNING requested_by", args...)
 }
 
@@ -123,11 +119,7 @@ func (db Webhooks) Secrets(ctx context.Context, requestedBy string) ([][]byte, e
 
 // SetDefault implements webhooks.Store.
 func (db Webhooks) SetDefault(ctx context.Context, requestedBy, url, host string) error {
-	e, err := admin.New(ctx, admin.WebhookDefault, requestedBy, map[string]string{"host": host})
-	if err != nil {
-		return err
-	}
-	return db.Recorded(ctx, nil, e, "UPDATE webhook_secrets SET callback_url = $2 WHERE requested_by = $1 AND callback_url <> $2 RETURNING requested_by", Text(requestedBy), Text(url))
+	return db.withEvent(ctx, nil, admin.WebhookDefault, requestedBy, map[string]string{"host": host}, "UPDATE webhook_secrets SET callback_url = $2 WHERE requested_by = $1 AND callback_url <> $2 RETURNING requested_by", Text(requestedBy), Text(url))
 }
 
 // Default implements webhooks.Store.
