@@ -97,7 +97,8 @@ type Cursor struct {
 
 // Store is the database of a registry; store/sqlite and store/postgres implement it and pass store/storetest. All methods are safe for
 // concurrent use, by any number of nodes. Each is one transaction, durable when it returns nil: a change is stored with its event or not at
-// all. When the database does not answer, the error is fault.DatabaseUnavailable. A change by an actor who makes too many is fault.TooManyChanges; see admin.Limits.
+// all. When the database does not answer, the error is fault.DatabaseUnavailable. A token that makes too many changes gets fault.TooManyChanges; see
+// admin.Limits.
 type Store interface {
 	// Entry returns the entry of a name, or of one that some systems do not distinguish from it.
 	Entry(ctx context.Context, kind catalog.Kind, name string) (Entry, bool, error)

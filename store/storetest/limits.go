@@ -51,6 +51,14 @@ func changesOf(t *testing.T, f Fixture) map[admin.Kind][]func(context.Context) e
 	drain := func(on bool) func(context.Context) error {
 		return func(ctx context.Context) error { return f.Nodes().Drain(ctx, "n1", on) }
 	}
+	publish := func(in func(context.Context) context.Context) func(context.Context) error {
+		return func(ctx context.Context) error {
+			e := entry(next(), 1)
+			e.RequestedBy = admin.ActorOf(ctx).ID
+			_, err := f.Registry().Publish(in(ctx), 0, e, about(e, registry.Published))
+			return err
+		}
+	}
 	return map[admin.Kind][]func(context.Context) error{
 		admin.TokenCreated: {
 			func(ctx context.Context) error {
@@ -94,11 +102,10 @@ func changesOf(t *testing.T, f Fixture) map[admin.Kind][]func(context.Context) e
 		admin.WebhookDefault: {func(ctx context.Context) error {
 			return f.Webhooks().SetDefault(ctx, "tok", "https://a.example/"+next(), "a.example")
 		}},
-		admin.RegistryChanged: {func(ctx context.Context) error {
-			e := entry(next(), 1)
-			_, err := f.Registry().Publish(ctx, 0, e, about(e, registry.Published))
-			return err
-		}},
+		admin.RegistryChanged: {
+			publish(func(ctx context.Context) context.Context { return ctx }),
+			publish(func(context.Context) context.Context { return t.Context() }), // the event names the token, and the context does not
+		},
 	}
 }
 

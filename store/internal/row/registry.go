@@ -36,9 +36,10 @@ func insertEvent(first int) string {
 	return "INSERT INTO registry_events (" + eventColumns + ") SELECT " + strings.Join(values, ", ")
 }
 
-// change makes a change and inserts its event: fault.TooManyChanges beyond the limits of the actor, unless it ends what was begun.
+// change makes a change and inserts its event: fault.TooManyChanges beyond the limits of the token that asks, unless it ends
+// what was begun. The event names the token; the context of a tool's call need not.
 func (db Registry) change(ctx context.Context, e registry.Event, statement string, args ...any) (changed bool, err error) {
-	if by := admin.ActorOf(ctx); !e.Action.Ends() {
+	if by := admin.Caller(e.RequestedBy, ""); !e.Action.Ends() {
 		if err := db.Limits.Permit(by, admin.RegistryChanged); err != nil {
 			return false, err
 		}
