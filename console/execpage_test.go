@@ -115,8 +115,11 @@ func TestChangePage(t *testing.T) {
 		change    func(*audit.Record)
 		want, not []string
 	}{
-		"an edit": {func(r *audit.Record) { r.SHA256Before, r.SHA256After = before, after },
-			[]string{"What changed", "Action files.edit", "Path /workspace/a.txt", "SHA-256 before " + before[:15], "SHA-256 after " + after[:15], "A change of a file has no policy"}, nil},
+		"an edit": {
+			func(r *audit.Record) { r.SHA256Before, r.SHA256After = before, after },
+			[]string{"What changed", "Action files.edit", "Path /workspace/a.txt", "SHA-256 before " + before[:15], "SHA-256 after " + after[:15], "A change of a file has no policy"},
+			nil,
+		},
 		"a new file":  {func(r *audit.Record) { r.SHA256Before, r.SHA256After = "absent", after }, []string{"SHA-256 before no file"}, nil},
 		"not known":   {func(r *audit.Record) { r.SHA256After = after }, []string{"SHA-256 before not known"}, nil},
 		"an upload":   {func(r *audit.Record) { r.Cmd, r.SHA256Before = "feishu.upload", before }, []string{"SHA-256 of what was sent " + before[:15]}, []string{"SHA-256 before"}},

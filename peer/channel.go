@@ -240,9 +240,11 @@ func (p *Peers) upgrade(ctx context.Context, address string) (net.Conn, error) {
 	}
 	buffered := bufio.NewReader(io.LimitReader(conn, maxAnswer))
 	answer, err := http.ReadResponse(buffered, nil)
-	switch {
-	case err != nil:
+	if err != nil {
 		return fail(fmt.Errorf("it does not answer by HTTP: %w", err))
+	}
+	_ = answer.Body.Close()
+	switch {
 	case answer.StatusCode != http.StatusSwitchingProtocols || !strings.EqualFold(answer.Header.Get("Upgrade"), protocol):
 		return fail(fmt.Errorf("it answers %d instead of opening a channel of nodes: it runs another version of core-api, or a proxy before it passes no upgrades", answer.StatusCode))
 	case buffered.Buffered() > 0:

@@ -331,7 +331,9 @@ func TestDemoGoal(t *testing.T) {
 	m := bare(t)
 	m.goal = "demo"
 	said, ok := m.setup()
-	if !ok || slices.ContainsFunc(m.installed(), func(p string) bool { return p == "postgresql" || p == "pgbouncer" || p == "crun" || p == "nodejs" || p == "chromium" }) {
+	if !ok || slices.ContainsFunc(m.installed(), func(p string) bool {
+		return p == "postgresql" || p == "pgbouncer" || p == "crun" || p == "nodejs" || p == "chromium"
+	}) {
 		t.Errorf("ok %v, installed %q, it said:\n%s", ok, m.installed(), said)
 	}
 	if want := []string{""}; !slices.Equal(m.asked("dockerd"), want) {
