@@ -365,9 +365,10 @@ func traced(env map[string]string, span traces.ID) map[string]string {
 }
 
 // closeUnrun closes the row of an exec whose job certainly did not run, because of cause. The caller gets toCaller, with the exec's id,
-// once the row is closed; it gets the record when that is nil or the exec was canceled.
+// once the row is closed; it gets the record when that is nil or the exec was killed, such as by a cancel or the end of the node's lease.
 func (x *exec) closeUnrun(ctx context.Context, cause, toCaller error) (Result, error) {
 	x.stopWatch()
+	killed := x.ctx.Err() != nil
 	r := &x.record
 	r.StartedAt, r.EndedAt = time.Time{}, x.commands.Now()
 	r.Status, r.ErrorReason, r.Detail = verdictOnStart(x.ctx, cause)
@@ -383,7 +384,7 @@ func (x *exec) closeUnrun(ctx context.Context, cause, toCaller error) (Result, e
 		r.ArtifactsPath = ""
 	}
 	result, err := x.close(ctx, Result{})
-	if err != nil || toCaller == nil || r.Status == audit.Canceled {
+	if err != nil || toCaller == nil || killed || r.Status == audit.Canceled {
 		return result, err
 	}
 	e := *fault.From(toCaller)

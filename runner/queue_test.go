@@ -187,6 +187,46 @@ func TestRowEndedWhileRunning(t *testing.T) {
 	}
 }
 
+// TestRowEndedWhileStarting: an exec whose container starts when the node loses its lease never ran. The caller is told so, or what is on record
+// about it, and not that the server is broken.
+func TestRowEndedWhileStarting(t *testing.T) {
+	t.Parallel()
+	for _, other := range []audit.Status{audit.Lost, audit.Errored} {
+		starting, start := make(chan struct{}), make(chan struct{})
+		f := setUp(t, slots(3, 2), func(f *fixture) {
+			f.options.Start = func(spec engine.Spec) error {
+				if spec.ProjectID != "p" {
+					return nil
+				}
+				close(starting)
+				<-start
+				return fault.New(fault.Internal, "killed before it started")
+			}
+		})
+		runs := f.post(shell("another", "hold"))
+		<-f.held
+		begins := f.post(shell("p", "echo never"))
+		id := begins.id()
+		<-starting
+		r := f.row(id)
+		r.Status, r.ErrorReason, r.EndedAt = other, audit.NodeLost, time.Now().UTC()
+		_, err := f.store.Close(t.Context(), r)
+		must(t, err)
+		var ended sync.WaitGroup
+		ended.Go(f.Lose)
+		<-runs.done // then both are killed
+		close(start)
+		want := audit.Canceled
+		if other != audit.Lost {
+			want = other
+		}
+		if got := begins.wants(want, audit.NodeLost); !got.Record.StartedAt.IsZero() || got.Record.ExecID != id {
+			t.Errorf("%s: %+v", other, got.Record)
+		}
+		ended.Wait()
+	}
+}
+
 // TestRowEndedWhileQueued: an exec whose row another node has ended does not run.
 func TestRowEndedWhileQueued(t *testing.T) {
 	t.Parallel()
