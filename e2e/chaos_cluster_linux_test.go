@@ -60,7 +60,10 @@ func newChaosCluster(t *testing.T, cpus float64) *chaosCluster {
 	t.Helper()
 	needRoot(t)
 	c := &chaosCluster{t: t, postgres: pgtest.New(t), shared: t.TempDir(), away: newNetns(t), hooks: newChaosHooks(t)}
-	database, err := url.Parse(c.postgres.Database(t))
+	direct := c.postgres.Database(t)
+	socket := socketOf(t, direct)
+	pooler := socketOf(t, c.postgres.Pooler(t, "transaction")(direct))
+	database, err := url.Parse(direct)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +71,6 @@ func newChaosCluster(t *testing.T, cpus float64) *chaosCluster {
 	if err := os.Mkdir(filepath.Join(c.shared, "workspace"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(database.Query().Get("host"), ".s.PGSQL."+database.Query().Get("port"))
 	for n := 1; n <= chaosNodes; n++ {
 		node := &chaosNode{c: c, n: n, dir: t.TempDir(), addr: fmt.Sprintf("127.77.0.%d:8003", n), wire: fmt.Sprintf("secbox%d", n), log: &words{}}
 		node.disk = newSmallDisk(t, filepath.Join(node.dir, "state"), 1024)
@@ -89,12 +91,24 @@ func newChaosCluster(t *testing.T, cpus float64) *chaosCluster {
 		}
 		node.engine.loadImage("python3")
 		c.away.connect(node.wire, n)
+		if n == chaosNodes { // the last one reaches the database through PgBouncer
+			socket = pooler
+		}
 		c.away.relay(node.databaseAddr(), socket)
 		c.nodes = append(c.nodes, node)
 		t.Cleanup(node.kill)
 		node.start()
 	}
 	return c
+}
+
+// socketOf returns the socket of a server or a pooler.
+func socketOf(t *testing.T, database string) string {
+	u, err := url.Parse(database)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(u.Query().Get("host"), ".s.PGSQL."+u.Query().Get("port"))
 }
 
 // databaseAddr is where this node reaches the database.

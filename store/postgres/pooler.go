@@ -82,10 +82,12 @@ func behindPooler(ctx context.Context, cfg *pgx.ConnConfig) (bool, error) {
 		return false, err
 	}
 	defer conn.Close(ctx)
-	var pid int64
-	err = conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeSimpleProtocol).Scan(&pid)
-	if err != nil || pid == int64(conn.PgConn().PID()) {
+	results, err := conn.PgConn().Exec(ctx, "SELECT pg_backend_pid()").ReadAll() // in the protocol that every pooler has
+	if err != nil {
 		return false, err
+	}
+	if len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == strconv.FormatUint(uint64(conn.PgConn().PID()), 10) {
+		return false, nil
 	}
 	if _, err = conn.Exec(ctx, "BEGIN"); err == nil {
 		_, err = conn.Exec(ctx, "ROLLBACK")

@@ -135,6 +135,31 @@ func TestSettingsHold(t *testing.T) {
 	}
 }
 
+// TestAnyEncoding: a server that was made with the locale C, as Debian's image makes it, has databases without an encoding.
+func TestAnyEncoding(t *testing.T) {
+	t.Parallel()
+	address := cluster.Database(t)
+	name := address[strings.LastIndex(address, "/test_")+1 : strings.Index(address, "?")]
+	cluster.SQL(t, "postgres", "DROP DATABASE "+name)
+	cluster.SQL(t, "postgres", "CREATE DATABASE "+name+" TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
+	for _, url := range []string{address, cluster.Pooler(t, "transaction")(address)} {
+		db, err := postgres.Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := record(fmt.Sprint("ümlaut-", len(url)))
+		if _, err := db.Audit().Open(t.Context(), r); err != nil {
+			t.Error(err)
+		}
+		if got, err := db.Audit().Get(t.Context(), r.ExecID); err != nil || got.ExecID != r.ExecID {
+			t.Errorf("%q, %v", got.ExecID, err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // TestModesOfURL: a mode that the URL chooses is kept, and works where the pooler allows it.
 func TestModesOfURL(t *testing.T) {
 	t.Parallel()
