@@ -2,9 +2,11 @@ package api
 
 import (
 	"context"
+	"time"
 
 	"secbox/api/content"
 	"secbox/api/problem"
+	"secbox/audit"
 	"secbox/fault"
 	"secbox/translog/proof"
 	"secbox/translog/verify"
@@ -34,6 +36,9 @@ func (s *Server) GetExecProof(ctx context.Context, in GetExecProofRequestObject)
 	if err := callFrom(ctx).reserve(proofPrice * int64(rec.Size())); err != nil {
 		return nil, err
 	}
+	if err := s.notLogged(rec); err != nil {
+		return nil, err
+	}
 	proof, err := s.cfg.TransparencyLog.Prove(ctx, rec)
 	if fault.Is(err, fault.NotLogged) { // perhaps its events were removed meanwhile
 		if gone := s.execs.Removed(ctx, callFrom(ctx).caller, rec.ExecID); gone != nil {
@@ -46,6 +51,16 @@ func (s *Server) GetExecProof(ctx context.Context, in GetExecProofRequestObject)
 	return pageAnswer(callFrom(ctx).request, content.NewPage("application/json", proof, problem.CSP), err)
 }
 
+// notLogged returns fault.NotLogged for an exec whose end the database does not have: its record is newer than its events.
+func (s *Server) notLogged(rec audit.Record) error {
+	if !s.cfg.History.Spooled(rec.ExecID) {
+		return nil
+	}
+	e := fault.New(fault.NotLogged, "the database does not have the end of exec %s yet, and so neither has the transparency log; its node keeps the result and tries again", rec.ExecID)
+	e.RetryAfter = 30 * time.Second
+	return e
+}
+
 // subjectPrice is the memory that an artifact takes in an attestation.
 const subjectPrice = 1 << 10
 
@@ -53,6 +68,9 @@ const subjectPrice = 1 << 10
 func (s *Server) GetExecAttestation(ctx context.Context, in GetExecAttestationRequestObject) (GetExecAttestationResponseObject, error) {
 	rec, err := s.record(ctx, in.ExecID)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.notLogged(rec); err != nil {
 		return nil, err
 	}
 	files, err := s.cfg.Runner.Artifacts(ctx, rec)

@@ -76,6 +76,9 @@ type Webhooks interface {
 
 // History reads audit records. fault.DatabaseUnavailable if it cannot.
 type History interface {
+	// Spooled reports whether this node has the end of an exec and the database does not.
+	Spooled(execID string) bool
+
 	// Get returns one record; fault.UnknownExec if there is none.
 	Get(ctx context.Context, execID string) (audit.Record, error)
 

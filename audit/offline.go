@@ -55,7 +55,7 @@ func LookAt(dir string) (Unstored, error) {
 // backup, it gets the whole record. The error is the database's.
 func StoreSpooled(ctx context.Context, store Store, dir string, f SpooledFile) (status Status, err error) {
 	r := f.Record
-	status, err = store.Close(ctx, r)
+	status, err = closeFinally(ctx, store, r)
 	if fault.Is(err, fault.UnknownExec) {
 		opened := r
 		opened.Status, opened.EndedAt = Running, time.Time{}
@@ -70,7 +70,7 @@ func StoreSpooled(ctx context.Context, store Store, dir string, f SpooledFile) (
 		case taken != nil:
 			return "", fault.New(fault.IdempotencyMismatch, "the database does not have exec %s, and exec %s has its idempotency key", r.ExecID, taken.ExecID)
 		}
-		status, err = store.Close(ctx, r)
+		status, err = closeFinally(ctx, store, r)
 	}
 	if err != nil {
 		return "", err
@@ -95,5 +95,5 @@ func DiscardSpooled(ctx context.Context, store Store, dir string, f SpooledFile)
 			return err
 		}
 	}
-	return os.Remove(filepath.Join(dir, f.Name))
+	return os.RemoveAll(filepath.Join(dir, f.Name)) // a damaged one may be a directory
 }

@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -121,6 +122,80 @@ func TestDiscardSpooled(t *testing.T) {
 		}
 		if files, err := audit.ReadSpool(dir); err != nil || len(files) != 0 {
 			t.Errorf("left: %+v, %v", files, err)
+		}
+	}
+}
+
+// TestForeignRecord: a record of another node than the row's is no end of it, and stays.
+func TestForeignRecord(t *testing.T) {
+	t.Parallel()
+	db := openDatabase(t, "", t.TempDir())
+	dir := t.TempDir()
+	l := newLog(t, db.Audit(), dir)
+	r := mustOpen(t, l)
+	foreign := ended(r)
+	foreign.NodeID = "n2"
+	if err := os.WriteFile(filepath.Join(dir, "spool", r.ExecID+".json"), []byte(asJSON(t, foreign)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l = newLog(t, db.Audit(), dir)
+	if lost, err := l.Recover(t.Context()); err != nil || len(lost) != 0 {
+		t.Errorf("Recover = %v, %v", lost, err)
+	}
+	if u := l.Unstored(); u.Refused != 1 || status(t, db.Audit(), r.ExecID) != audit.Running {
+		t.Errorf("%+v, the row is %s", u, status(t, db.Audit(), r.ExecID))
+	}
+	files, err := audit.ReadSpool(filepath.Join(dir, "spool"))
+	if err != nil || len(files) != 1 {
+		t.Fatal(files, err)
+	}
+	if _, err := audit.StoreSpooled(t.Context(), db.Audit(), filepath.Join(dir, "spool"), files[0]); !fault.Is(err, fault.Internal) {
+		t.Errorf("StoreSpooled: %v", err)
+	}
+}
+
+// TestHostileSpool: nothing in the spool keeps a node from starting, or costs much memory.
+func TestHostileSpool(t *testing.T) {
+	t.Parallel()
+	db := openDatabase(t, "", t.TempDir())
+	dir := t.TempDir()
+	l := newLog(t, db.Audit(), dir)
+	r, huge := mustOpen(t, l), mustOpen(t, l)
+	spool := filepath.Join(dir, "spool")
+	for _, path := range []string{"x.tmp/a", r.ExecID + ".json/x"} {
+		if err := os.MkdirAll(filepath.Join(spool, path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(spool, r.ExecID+".tmp"), []byte(asJSON(t, ended(r))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(spool, huge.ExecID+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(1<<40), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	next := newLog(t, db.Audit(), dir)
+	if lost, err := next.Recover(t.Context()); err != nil || len(lost) != 0 {
+		t.Errorf("Recover = %v, %v", lost, err)
+	}
+	if u := next.Unstored(); u.Damaged != 2 || u.Results != 0 {
+		t.Errorf("%+v", u)
+	}
+	files, err := audit.ReadSpool(spool)
+	if err != nil || len(files) != 2 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if err := audit.DiscardSpooled(t.Context(), db.Audit(), spool, file); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, id := range []string{r.ExecID, huge.ExecID} {
+		if got := status(t, db.Audit(), id); got != audit.Lost {
+			t.Errorf("%s is %s", id, got)
 		}
 	}
 }

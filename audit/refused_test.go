@@ -4,11 +4,13 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"secbox/audit"
+	"secbox/fault"
 )
 
 // refusal makes a database refuse the ends of execs, and take them again.
@@ -117,6 +119,63 @@ func TestRefusedEndDelaysNoOther(t *testing.T) {
 	if u := l.Unstored(); u.Results != 1 || u.ExecID != first.ExecID && u.ExecID != "" {
 		t.Errorf("unstored: %+v", u)
 	}
+}
+
+// TestUnansweredEndsDelayNoOther: results for which the database seems not to answer, such as of locked rows, keep no other from being written, and a
+// node from starting.
+func TestUnansweredEndsDelayNoOther(t *testing.T) {
+	t.Parallel()
+	db := openDatabase(t, "", t.TempDir())
+	s := &unanswering{Store: db.Audit(), of: map[string]bool{}}
+	dir := t.TempDir()
+	l := newLog(t, s, dir)
+	var execs []audit.Record
+	for range 5 {
+		r := mustOpen(t, l)
+		s.of[r.ExecID] = true
+		if spooled, err := l.Close(t.Context(), new(ended(r))); err != nil || !spooled {
+			t.Fatalf("Close = %v, %v", spooled, err)
+		}
+		execs = append(execs, r)
+	}
+	good := execs[3:]
+	s.allow(good[0].ExecID, good[1].ExecID)
+	next := newLog(t, s, dir) // as after a restart
+	if lost, err := next.Recover(t.Context()); err != nil || len(lost) != 0 {
+		t.Fatalf("Recover = %v, %v", lost, err)
+	}
+	run(t, next)
+	eventually(t, "the good ones are written", func() bool {
+		return status(t, db.Audit(), good[0].ExecID) == audit.Succeeded && status(t, db.Audit(), good[1].ExecID) == audit.Succeeded
+	})
+	if u := next.Unstored(); u.Results != 3 || u.Refused == 0 || u.Reason == "" {
+		t.Errorf("%+v", u)
+	}
+}
+
+// unanswering is a store that does not answer for some execs.
+type unanswering struct {
+	audit.Store
+	mu sync.Mutex
+	of map[string]bool
+}
+
+func (s *unanswering) allow(ids ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		delete(s.of, id)
+	}
+}
+
+func (s *unanswering) Close(ctx context.Context, r audit.Record) (audit.Status, error) {
+	s.mu.Lock()
+	refuse := s.of[r.ExecID]
+	s.mu.Unlock()
+	if refuse {
+		return "", fault.New(fault.DatabaseUnavailable, "the database did not answer in time; try again")
+	}
+	return s.Store.Close(ctx, r)
 }
 
 // TestResultOfRetiredNode: another node has ended the exec as lost while its result was in the spool. Its node brings it back.

@@ -14,9 +14,8 @@ import (
 // whose results it could not write yet, and those of damaged files. It returns the lost ids. Call it before anything runs, and after the node's containers are gone.
 // After fault.DatabaseUnavailable, when no row was ended, call it again.
 func (l *Log) Recover(ctx context.Context) (lost []string, err error) {
-	if err := l.replay(ctx); err != nil {
-		return nil, err
-	}
+	l.tryNow()
+	l.report(ctx, l.replay(ctx)) // results that the database does not take wait on
 	return l.store.LoseOpen(ctx, l.cfg.NodeID, l.SpooledIDs())
 }
 
@@ -70,9 +69,9 @@ func (l *Log) idle() bool {
 	return len(l.waiting) == 0 && len(l.uncertain) == 0
 }
 
-// replay writes the waiting results whose time has come, oldest first, and stops when the database does not answer twice: once may be a row
-// that another transaction has locked. A result that the database refuses waits longer each time: the cause may go away, such as a trigger,
-// a missing right or a renamed column.
+// replay writes the waiting results whose time has come, oldest first. A result that the database does not take waits longer each time: the
+// cause may go away, such as a trigger, a missing right or a locked row. When the database seems not to answer, a second result is tried and
+// then the others wait: the next round begins with them, so that no result keeps the others from being written.
 func (l *Log) replay(ctx context.Context) error {
 	l.replaying.Lock()
 	defer l.replaying.Unlock()
@@ -80,14 +79,18 @@ func (l *Log) replay(ctx context.Context) error {
 	l.keepHeld()
 	var failed error
 	for _, r := range l.due() {
-		_, err := l.store.Close(ctx, r)
+		_, err := closeFinally(ctx, l.store, r)
 		switch {
 		case err == nil:
 			l.settle(r.ExecID)
+		case ctx.Err() != nil:
+			return err
 		case outcomeUnknown(err) && failed != nil:
+			l.refused(r.ExecID, err)
 			return err
 		case outcomeUnknown(err):
 			failed = err
+			fallthrough
 		default:
 			l.refused(r.ExecID, err)
 		}
@@ -103,6 +106,15 @@ func (l *Log) replay(ctx context.Context) error {
 		}
 	}
 	return failed
+}
+
+// closeFinally is Store.Close for a result that is given up afterwards: the row must have ended.
+func closeFinally(ctx context.Context, s Store, r Record) (Status, error) {
+	status, err := s.Close(ctx, r)
+	if err == nil && !status.Final() {
+		err = fault.New(fault.Internal, "the record of exec %s is %s and of another node than %s", r.ExecID, status, r.NodeID)
+	}
+	return status, err
 }
 
 // uncertainTime is how long a row may still appear after the timeout of its opening, since the database may be about to commit it. It is

@@ -28,8 +28,11 @@ type spool struct {
 const (
 	spoolDone = ".json" // a record
 	spoolTemp = ".tmp"  // being written, or left by a crash
-	spoolBad  = ".bad"  // a record that version 0.13 or earlier set aside when the database refused it, or that it could not read
+	spoolBad  = ".bad"  // a record that an earlier version set aside when the database refused it, or that it could not read
 )
+
+// maxSpooled is the most bytes of a file with a record. Its lists and texts are bounded, and as JSON one byte becomes at most six.
+const maxSpooled = 8 << 20
 
 func openSpool(dir string) (*spool, error) {
 	s := &spool{
@@ -47,7 +50,8 @@ func openSpool(dir string) (*spool, error) {
 	return s, s.tidy()
 }
 
-// tidy keeps files of a crash that are complete, and removes the others: their writes never returned.
+// tidy keeps files of a crash that are complete, and removes the others: their writes never returned. What it cannot remove stays, and
+// is in the way of nothing but a result of the same exec.
 func (s *spool) tidy() error {
 	left, err := s.named(spoolTemp)
 	if err != nil {
@@ -55,14 +59,10 @@ func (s *spool) tidy() error {
 	}
 	for _, name := range left {
 		temp, done := filepath.Join(s.dir, name), spoolFile(strings.TrimSuffix(name, spoolTemp))
-		_, err := s.parse(name, done)
-		if err == nil {
-			err = os.Rename(temp, filepath.Join(s.dir, done))
+		if _, err := s.parse(name, done); err == nil {
+			_ = os.Rename(temp, filepath.Join(s.dir, done))
 		} else {
-			err = os.Remove(temp)
-		}
-		if err != nil {
-			return spoolFault(err)
+			_ = os.Remove(temp)
 		}
 	}
 	return nil
@@ -147,10 +147,13 @@ func (s *spool) read(name string) (Record, error) {
 // parse reads a record from a file that may have another name than its own.
 func (s *spool) parse(name, own string) (Record, error) {
 	path := filepath.Join(s.dir, name)
-	if info, err := os.Lstat(path); err != nil {
+	switch info, err := os.Lstat(path); {
+	case err != nil:
 		return Record{}, err
-	} else if !info.Mode().IsRegular() {
-		return Record{}, fmt.Errorf("%s is no regular file", name)
+	case !info.Mode().IsRegular():
+		return Record{}, errors.New("it is no regular file")
+	case info.Size() > maxSpooled:
+		return Record{}, fmt.Errorf("it has %d bytes, and a record has at most %d", info.Size(), maxSpooled)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -172,6 +175,8 @@ func parseSpooled(name string, data []byte) (Record, error) {
 		return Record{}, fmt.Errorf("%s holds the record of exec %q", name, r.ExecID)
 	case !r.Status.Valid() || !r.Status.Final() || r.EndedAt.IsZero():
 		return Record{}, fmt.Errorf("%s holds a record with status %q, ended at %v", name, r.Status, r.EndedAt)
+	case r.CreatedAt.IsZero():
+		return Record{}, fmt.Errorf("%s holds a record without created_at", name)
 	}
 	return r, nil
 }

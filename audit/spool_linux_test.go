@@ -63,6 +63,7 @@ func TestFullStateDir(t *testing.T) {
 	}
 	// and to the database as soon as that is there.
 	s.back.Store(true)
+	l.tryNow()
 	if err := l.replay(t.Context()); err != nil || s.closed.Load() != 1 || l.Unstored().Results != 0 {
 		t.Errorf("replay: %v; %d written, %d wait", err, s.closed.Load(), l.Unstored().Results)
 	}
@@ -77,6 +78,7 @@ func TestFullStateDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.back.Store(true)
+	l.tryNow()
 	if err := l.replay(t.Context()); err != nil || s.closed.Load() != 2 || l.Unstored().Results != 0 {
 		t.Errorf("replay: %v; %d written, %d wait", err, s.closed.Load(), l.Unstored().Results)
 	}
@@ -121,6 +123,7 @@ func TestReplayOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.back.Store(true)
+	l.tryNow()
 	if err := l.replay(t.Context()); err != nil || !slices.Equal(s.order, []string{"b", "d", "a", "c", "e"}) {
 		t.Errorf("written in the order %v, %v", s.order, err)
 	}

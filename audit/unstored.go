@@ -16,19 +16,19 @@ import (
 type result struct {
 	Record
 	held  bool          // in memory only, because the spool could not be written
-	err   error         // the store's last refusal; nil: it has not refused the result
-	delay time.Duration // between the last refusal and the next attempt
+	err   error         // of the last attempt to store it; nil: there was none
+	delay time.Duration // between the last attempt and the next
 	next  time.Time     // of the next attempt
 }
 
-// maxDelay is the longest time between two attempts to store a result that the database refuses: its cause is often gone within seconds, and
-// attempts for many results cost the database little.
+// maxDelay is the longest time between two attempts to store a result: the cause is often gone within seconds, and attempts for many results
+// cost the database little.
 const maxDelay = 30 * time.Second
 
 // Unstored describes the results of execs that the database does not have.
 type Unstored struct {
 	Results  int // that wait, for any reason
-	Refused  int // of these, the results that the database answers with an error; the others wait until it answers
+	Refused  int // of these, the results that the database did not take when it was last asked; the others have their first turn soon
 	InMemory int // of these, the results that the state dir did not take either; they end with the process
 	Damaged  int // files of the spool from which no record can be read
 
@@ -165,13 +165,22 @@ func (l *Log) due() []Record {
 	return due
 }
 
-// refused notes that the database refuses a result, which waits twice as long as before.
+// tryNow makes all results due.
+func (l *Log) tryNow() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range l.waiting {
+		w.next, w.delay = time.Time{}, 0
+	}
+}
+
+// refused notes that the database does not take a result, which waits twice as long as before.
 func (l *Log) refused(execID string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.waiting[execID]
 	if w.err == nil {
-		l.cfg.Logger.Error("the database refuses the end of an exec; it is kept and tried again", "exec_id", execID, "err", err)
+		l.cfg.Logger.Error("the database does not take the end of an exec; it is kept and tried again", "exec_id", execID, "err", err)
 	}
 	w.delay = min(max(2*w.delay, l.cfg.Retry), maxDelay)
 	w.err, w.next = err, l.cfg.Now().Add(w.delay)
@@ -192,7 +201,7 @@ func (l *Log) settle(execID string) {
 	if w.err == nil {
 		return
 	}
-	l.cfg.Logger.Info("the database has taken the end of an exec that it had refused", "exec_id", execID)
+	l.cfg.Logger.Info("the database has taken the end of an exec that it had not taken before", "exec_id", execID)
 	for _, other := range l.waiting { // which it may take now, too
 		other.next, other.delay = time.Time{}, 0
 	}

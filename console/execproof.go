@@ -26,6 +26,10 @@ const proofPrice = 16
 // proofOf compares the record, as it is now, with its events and with the log.
 func (c *Console) proofOf(v *visit, rec audit.Record) proofState {
 	p := proofState{mayLook: slices.Contains(auditors, v.caller.Role), open: !rec.Status.Final()}
+	if c.cfg.Events.Spooled(rec.ExecID) {
+		p.problem = "the database does not have the end of this exec yet"
+		return p
+	}
 	if err := v.door.Reserve(4 * int64(rec.Size())); err != nil { // at most four events
 		p.problem = reason(err)
 		return p

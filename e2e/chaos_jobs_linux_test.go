@@ -33,6 +33,7 @@ type chaosJob struct {
 	execID string // known to the client
 	stream string // standard output by events, of "stream" and "followed"
 	whole  bool   // the stream had its end event
+	told   string // status of that event
 	cuts   int    // how often it broke
 	gaps   string // what was wrong with the events
 }
@@ -277,7 +278,9 @@ func (j *chaosJob) event(name, data string) {
 		} else if id != "" && id != j.execID {
 			j.gaps += "another exec " + id + "; "
 		}
-		j.whole = name == "end"
+		if j.whole = name == "end"; j.whole {
+			j.told = o.str("status")
+		}
 	case "stdout":
 		piece := o.str("data")
 		if o.str("encoding") == "base64" {

@@ -518,9 +518,9 @@ func TestSpoolProblems(t *testing.T) {
 		"none":    {survey{}, nil},
 		"waiting": {survey{spool: audit.Unstored{Results: 1, Oldest: now.Add(-3 * time.Second)}}, []string{"the results of 1 exec, the first of them 3s old"}},
 		"refused": {survey{spool: audit.Unstored{Results: 3, Refused: 2, InMemory: 1, ExecID: "e1", Reason: "no room", Oldest: now.Add(-time.Hour)}}, []string{
-			"the results of 3 execs, the first of them 1h0m0s old; their rows look as if they were running. It refuses 2, among them exec e1: no room. 1 of them are in memory only",
+			"the results of 3 execs, the first of them 1h0m0s old; until it has them, their rows are as they were before. It did not take 2, among them exec e1: no room. 1 of them are in memory only",
 		}},
-		"damaged":    {survey{spool: audit.Unstored{Damaged: 1, DamagedFile: "x.json"}}, []string{"1 files of the audit spool hold no record that can be read, among them x.json"}},
+		"damaged":    {survey{spool: audit.Unstored{Damaged: 1, DamagedFile: "x.json"}}, []string{"1 files of the audit spool hold no record that can be read, among them \"x.json\""}},
 		"unreadable": {survey{spoolErr: errBad}, []string{"cannot be read"}},
 	} {
 		problems := spoolProblems(tc.survey, func() time.Time { return now })

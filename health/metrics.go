@@ -43,7 +43,7 @@ func newGauges() []gauge {
 			func(s survey) (float64, bool) { return float64(s.spool.Results), s.spoolReported && s.spoolErr == nil },
 		},
 		{
-			describe("audit_spool_refused", "Of these results, the ones that the database answers with an error."),
+			describe("audit_spool_refused", "Of these results, the ones that the database did not take when it was last asked."),
 			func(s survey) (float64, bool) { return float64(s.spool.Refused), s.spoolReported && s.spoolErr == nil },
 		},
 		{

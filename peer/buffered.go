@@ -22,13 +22,14 @@ type bufferedConn struct {
 }
 
 func newBuffered(conn net.Conn) *bufferedConn {
-	return &bufferedConn{Conn: conn, in: bufio.NewReaderSize(conn, bufferSize), dirty: make(chan struct{}, 1), done: make(chan struct{})}
+	return &bufferedConn{Conn: conn, in: bufio.NewReader(conn), dirty: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
-// start begins to buffer what is written, after the handshake. Close ends it.
+// start begins to buffer, after the handshake and before the first Read after it. Close ends it.
 func (c *bufferedConn) start() {
 	c.mu.Lock()
 	c.out = bufio.NewWriterSize(c.Conn, bufferSize)
+	c.in = bufio.NewReaderSize(c.in, bufferSize)
 	c.mu.Unlock()
 	go func() {
 		for {

@@ -24,10 +24,10 @@ import (
 const Path = "/internal/node"
 
 const (
-	maxHandshakes = 16 // that strangers can have under way at once; the next are told to come again
-	maxAnswer     = 8 << 10
-	streamWindow  = 512 << 10 // bytes of a stream under way
-	streamClose   = 2 * time.Second
+	maxAnswer    = 8 << 10
+	streamWindow = 512 << 10 // bytes of a stream under way
+	streamClose  = 2 * time.Second
+	failedFor    = time.Second // how long the failure of an attempt to open a channel is the answer of the next
 )
 
 func muxConfig() *yamux.Config {
@@ -76,12 +76,19 @@ func linkOf(address string) (l link, err error) {
 
 // channel leads to another node.
 type channel struct {
-	dialling sync.Mutex
-
 	mu      sync.Mutex
 	link    link
 	session *yamux.Session
 	conn    net.Conn
+	attempt *attempt // the last one to open it; nil: there was none
+}
+
+// attempt is one attempt to open a channel, for all who need it meanwhile.
+type attempt struct {
+	of   link
+	done chan struct{}
+	at   time.Time // of its end
+	err  error     // after done
 }
 
 func (c *channel) open(of link) *yamux.Session {
@@ -150,10 +157,12 @@ func (p *Peers) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	for try := 1; ; try++ {
 		session := c.open(of)
 		if session == nil {
-			if session, err = p.connect(ctx, c, of); err != nil {
+			if err := p.connect(ctx, c, of); err != nil {
 				return nil, err
 			}
-			try = 2
+			if session = c.open(of); session == nil {
+				return nil, net.ErrClosed
+			}
 		}
 		s, err := session.OpenStream()
 		if err == nil {
@@ -165,22 +174,49 @@ func (p *Peers) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	}
 }
 
-// connect opens a channel, which all who wait for it use.
-func (p *Peers) connect(ctx context.Context, c *channel, of link) (*yamux.Session, error) {
-	c.dialling.Lock()
-	defer c.dialling.Unlock()
-	if session := c.open(of); session != nil {
-		return session, nil
+// connect waits until a channel is open. All who wait share one attempt, and its failure is remembered for a moment: requests to a node that is
+// silent do not wait one after the other.
+func (p *Peers) connect(ctx context.Context, c *channel, of link) error {
+	c.mu.Lock()
+	a := c.attempt
+	if a == nil || a.of != of || a.ended() && (a.err == nil || p.cfg.Now().Sub(a.at) >= failedFor) {
+		a = &attempt{of: of, done: make(chan struct{})}
+		c.attempt = a
+		go func() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
+			defer cancel()
+			a.err = p.openChannel(ctx, c, of)
+			a.at = p.cfg.Now()
+			close(a.done)
+		}()
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
-	defer cancel()
+	c.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (a *attempt) ended() bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// openChannel makes both sides prove themselves.
+func (p *Peers) openChannel(ctx context.Context, c *channel, of link) error {
 	n, err := p.look(ctx, of.to.nodeID, p.freshFor)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	conn, err := p.upgrade(ctx, n.Address)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	config := p.tlsConfig()
 	config.VerifyConnection = func(s tls.ConnectionState) error {
@@ -195,18 +231,25 @@ func (p *Peers) connect(ctx context.Context, c *channel, of link) (*yamux.Sessio
 		_ = conn.Close()
 		if errors.Is(err, errOther) {
 			p.forget(of.to.nodeID) // its row may be newer
-			return nil, errOther
+			return errOther
 		}
-		return nil, fmt.Errorf("it does not prove that it has this installation's key (audit.hmac_key_file): %w", err)
+		return fmt.Errorf("it does not prove that it has this installation's key (audit.hmac_key_file): %w", err)
 	}
 	below.start()
 	session, err := yamux.Client(secured, muxConfig())
 	if err != nil {
 		_ = below.Close()
-		return nil, err
+		return err
 	}
 	c.set(of, session, below)
-	return session, nil
+	p.mu.Lock()
+	dropped := p.closed || p.channels[of.to.nodeID] != c // meanwhile
+	p.mu.Unlock()
+	if dropped {
+		c.close()
+		return net.ErrClosed
+	}
+	return nil
 }
 
 // upgrade dials an address and asks for a channel. It tells nothing but that.
@@ -257,22 +300,15 @@ func (p *Peers) upgrade(ctx context.Context, address string) (net.Conn, error) {
 // alive ends connections to a machine that is gone after 20 seconds.
 var alive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// ServeHTTP takes the channel of another node, at Path of this one's address. It returns when the channel has ended.
+// ServeHTTP takes the channel of another node, at Path of this one's address. It returns when the channel has ended. A stranger's attempt costs a
+// connection for three seconds, which counts among those of its address, and at most one handshake.
 func (p *Peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet || !strings.EqualFold(r.Header.Get("Upgrade"), protocol) {
 		w.Header().Set("Upgrade", protocol)
 		http.Error(w, "only nodes of the installation use this address", http.StatusUpgradeRequired)
 		return
 	}
-	select {
-	case p.handshakes <- struct{}{}:
-	default:
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "too many nodes open a channel at once", http.StatusServiceUnavailable)
-		return
-	}
 	session, from, err := p.accept(w, r)
-	<-p.handshakes
 	if err != nil {
 		p.cfg.Logger.Debug("a channel of nodes was not opened", "address", r.RemoteAddr, "error", err)
 		return

@@ -61,7 +61,6 @@ type Peers struct {
 	freshFor   time.Duration // how long a row of the database is believed
 	watchEvery time.Duration // how often a request that waits for an answer looks whether the node is live
 	arrivals   *arrivals
-	handshakes chan struct{} // a place for each that is under way
 
 	mu       sync.Mutex
 	known    map[string]*known           // by id
@@ -75,7 +74,7 @@ type Peers struct {
 // New makes Peers. The caller must call Close.
 func New(cfg Config) *Peers {
 	p := &Peers{
-		cfg: cfg, authority: newAuthority(cfg.Key), freshFor: freshFor, watchEvery: watchEvery, arrivals: newArrivals(), handshakes: make(chan struct{}, maxHandshakes),
+		cfg: cfg, authority: newAuthority(cfg.Key), freshFor: freshFor, watchEvery: watchEvery, arrivals: newArrivals(),
 		known: map[string]*known{}, channels: map[string]*channel{}, accepted: map[*yamux.Session]struct{}{},
 	}
 	p.transport = &http.Transport{

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -366,21 +367,23 @@ func recorder(t *testing.T, target string) (address string, sent func() [][]byte
 	}
 }
 
-// TestHandshakesAreBounded: strangers who open channels and go no further keep no places.
-func TestHandshakesAreBounded(t *testing.T) {
+// TestHalfOpen: strangers who ask for channels and go no further keep no node out.
+func TestHalfOpen(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 1, func(http.ResponseWriter, *http.Request) {})
-	for range maxHandshakes {
-		f.b.handshakes <- struct{}{}
-	}
-	if _, err := f.forward("POST", "/", ""); !fault.Is(err, fault.NodeUnreachable) || !strings.Contains(err.Error(), "503") {
-		t.Errorf("with all places taken: %v", err)
-	}
-	for range maxHandshakes {
-		<-f.b.handshakes
+	for range 100 {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Path, protocol)
+		if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "101") {
+			t.Fatal(line, err)
+		}
 	}
 	if _, err := f.forward("POST", "/", ""); err != nil {
-		t.Errorf("with free places: %v", err)
+		t.Error(err)
 	}
 	answer, err := http.Get(f.url + Path)
 	if err != nil {
@@ -390,6 +393,53 @@ func TestHandshakesAreBounded(t *testing.T) {
 	if answer.StatusCode != http.StatusUpgradeRequired {
 		t.Errorf("a browser: %s", answer.Status)
 	}
+}
+
+// TestSilentNode: requests to a node that accepts connections and says nothing share one attempt, and their clients may leave.
+func TestSilentNode(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 1, func(http.ResponseWriter, *http.Request) {})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	var accepted atomic.Int32
+	var open sync.WaitGroup
+	open.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			accepted.Add(1)
+			defer conn.Close()
+		}
+	})
+	f.rows.set("b", "http://"+l.Addr().String(), true)
+	gone, leave := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for i := range 20 {
+		all.Go(func() {
+			r := httptest.NewRequest("POST", "http://secbox.example/", nil)
+			if i%2 == 0 {
+				r = r.WithContext(gone)
+			}
+			if err := f.a.Forward(httptest.NewRecorder(), r, "b"); !fault.Is(err, fault.NodeUnreachable) {
+				t.Error(err)
+			}
+		})
+	}
+	leave()
+	all.Wait()
+	if _, err := f.forward("POST", "/", ""); !fault.Is(err, fault.NodeUnreachable) {
+		t.Error(err)
+	}
+	if n := accepted.Load(); n > 2 {
+		t.Errorf("%d attempts for 21 requests", n)
+	}
+	l.Close()
+	open.Wait()
 }
 
 // TestNewLease: a channel ends with the leases of both sides, and the next request opens another.

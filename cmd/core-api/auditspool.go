@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -69,7 +70,7 @@ func (c *command) spoolList() *cobra.Command {
 
 func (c *command) printSpool(rows []spoolRow) error {
 	if len(rows) == 0 {
-		fmt.Fprintln(c.stdout, "The database has all results.")
+		fmt.Fprintln(c.stdout, "The spool is empty.")
 		return nil
 	}
 	table := tabwriter.NewWriter(c.stdout, 0, 4, 2, ' ', 0)
@@ -95,7 +96,7 @@ func (c *command) withSpooled(ctx context.Context, name string, f func(db store.
 			return err
 		}
 		for _, file := range files {
-			if name == file.Name || name == file.Record.ExecID || strings.HasPrefix(file.Name, name+".") {
+			if name == file.Name || name == strings.TrimSuffix(file.Name, filepath.Ext(file.Name)) {
 				return f(db, dir, file)
 			}
 		}
@@ -131,6 +132,7 @@ func (c *command) spoolDiscard() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "discard EXEC_ID|FILE",
 		Short: "Remove a file of the spool, and end its exec as lost",
+		Long:  "Removes a file of the spool, with all that is in it if it is a directory, and ends its exec as lost if its record is open. Put -- before a\nname that begins with -.",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withSpooled(cmd.Context(), args[0], func(db store.Database, dir string, file audit.SpooledFile) error {

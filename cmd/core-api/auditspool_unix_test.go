@@ -30,7 +30,7 @@ func TestSpoolCommands(t *testing.T) {
 	if code, _, stderr := coreAPI(t, "migrate", "--state-dir", state); code != 0 {
 		t.Fatal(stderr)
 	}
-	run(0, "The database has all results.", "list")
+	run(0, "The spool is empty.", "list")
 
 	db, err := store.Open(t.Context(), "", state)
 	if err != nil {
@@ -67,6 +67,8 @@ func TestSpoolCommands(t *testing.T) {
 	run(0, "unexpected end of JSON input", "list")
 	run(0, `"exec_id": "`+whole.ExecID+`"`, "list", "--json")
 	run(4, "has no result of other", "store", "other")
+	run(4, "has no result of", "discard", "")
+	run(4, "has no result of", "discard", damaged.ExecID[:8])
 	run(2, "no record can be read from", "store", damaged.ExecID)
 	run(2, "give --force to lose it", "discard", whole.ExecID)
 	inDatabase(t, state, "CREATE TRIGGER no BEFORE UPDATE ON sandbox_execs BEGIN SELECT RAISE(ABORT, 'a word of the database'); END")
@@ -74,7 +76,7 @@ func TestSpoolCommands(t *testing.T) {
 	inDatabase(t, state, "DROP TRIGGER no")
 	run(0, "is on record as succeeded", "store", whole.ExecID)
 	run(0, "is removed", "discard", damaged.ExecID)
-	run(0, "The database has all results.", "list")
+	run(0, "The spool is empty.", "list")
 	for id, want := range map[string]audit.Status{whole.ExecID: audit.Succeeded, damaged.ExecID: audit.Lost} {
 		if got, err := db.Audit().Status(t.Context(), id); err != nil || got != want {
 			t.Errorf("%s is %s, %v; want %s", id, got, err, want)

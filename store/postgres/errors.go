@@ -29,7 +29,6 @@ var (
 		"40001": "the database is busy with another transaction; try again",                                                         // serialization_failure
 		"40P01": "the database is busy with another transaction; try again",                                                         // deadlock_detected
 		"3D000": "the database that database_url names does not exist; create it",                                                   // invalid_catalog_name
-		"42501": "the database user may not do this; it must own the database's schema",                                             // insufficient_privilege
 	}
 	byClass = map[string]string{
 		"28": "the database server refused the login; check user and password in database_url", // invalid authorization
@@ -49,6 +48,8 @@ func unavailable(err error) string {
 	var connect *pgconn.ConnectError
 	var network net.Error
 	switch {
+	case errors.As(err, &fromServer) && fromServer.Code == "42501": // insufficient_privilege
+		return "the database user may not do this: " + fromServer.Message + "; it must own the database's schema and have all rights in it"
 	case errors.As(err, &fromServer) && len(fromServer.Code) == 5:
 		return cmp.Or(byCode[fromServer.Code], byClass[fromServer.Code[:2]])
 	case errors.As(err, &connect):
