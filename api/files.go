@@ -139,6 +139,10 @@ func writeArtifacts(w http.ResponseWriter, execID string, list runner.ArtifactLi
 			return err
 		}
 	}
-	fmt.Fprintf(out, `],"total_bytes":%d,"truncated":%t}`+"\n", list.TotalBytes, list.Truncated)
+	fmt.Fprint(out, `],"omitted":`)
+	if err := items.Encode(notNil(list.NotKept)); err != nil {
+		return err
+	}
+	fmt.Fprintf(out, `,"omitted_count":%d,"total_bytes":%d,"truncated":%t}`+"\n", list.NotKeptCount, list.TotalBytes, list.Truncated)
 	return out.Flush()
 }

@@ -247,6 +247,14 @@ type ArtifactList struct {
 	// Items The files, by path.
 	Items []Artifact `json:"items"`
 
+	// Omitted What the exec left that is not in `items`: the first 25 entries that were removed, and the first 25 links, pipes and other special files. The manifest has more.
+	Omitted []OmittedArtifact `json:"omitted"`
+
+	// OmittedCount The number of all such entries.
+	//
+	// Example: 0
+	OmittedCount int64 `json:"omitted_count"`
+
 	// TotalBytes Bytes of all files.
 	//
 	// Example: 3
@@ -617,7 +625,7 @@ type ExecManifest struct {
 		// Example: big.bin
 		Path string `json:"path"`
 
-		// Reason `reserved_name` (a name of a file that core-api writes), `over_limit` (`max_artifacts_bytes_total`), `too_many`, `too_deep`, `name_not_utf8`, `foreign_name` (where core-api runs on Windows, a name that it does not have) or `unreadable`.
+		// Reason `over_limit` (`max_artifacts_bytes_total`), `too_many`, `too_deep`, `name_not_utf8`, `foreign_name` (where core-api runs on Windows, a name that it does not have) or `unreadable`; in manifests of earlier versions also `reserved_name`, a name of a file that core-api writes.
 		//
 		// Example: over_limit
 		Reason string `json:"reason"`
@@ -1133,7 +1141,7 @@ type ExecRequest struct {
 
 // ExecResult How an exec ended, and its output. Paths are relative to the workspace root, with slashes.
 type ExecResult struct {
-	// Artifacts The regular files that it left.
+	// Artifacts The regular files that it left. A symbolic link to a file of the project that the command could read is a copy of it. A name that is not UTF-8 has `%XX` for such a byte.
 	Artifacts []Artifact `json:"artifacts"`
 
 	// ArtifactsDir The directory of its artifacts; empty if nothing ran.
@@ -1188,6 +1196,14 @@ type ExecResult struct {
 	//
 	// Example: 0
 	ExitCode *int `json:"exit_code"`
+
+	// Omitted What it left that is not in `artifacts`: the first 25 entries that were removed, and the first 25 links, pipes and other special files.
+	Omitted []OmittedArtifact `json:"omitted"`
+
+	// OmittedCount The number of all such entries.
+	//
+	// Example: 0
+	OmittedCount int64 `json:"omitted_count"`
 
 	// ProjectID The project it ran in.
 	//
@@ -1320,6 +1336,14 @@ type ExecState struct {
 	//
 	// Example: 0
 	ExitCode *int `json:"exit_code"`
+
+	// Omitted Only in `end` of an answer to `stream: true`: as in the result of an exec.
+	Omitted *[]OmittedArtifact `json:"omitted,omitempty"`
+
+	// OmittedCount Only in `end` of an answer to `stream: true`: as in the result of an exec.
+	//
+	// Example: 0
+	OmittedCount *int64 `json:"omitted_count,omitempty"`
 
 	// Outputs Only in `end` of an answer to `stream: true`: the skill's outputs, if it wrote valid ones.
 	//
@@ -1877,6 +1901,11 @@ type ManifestEntry struct {
 	// Example: file
 	Kind string `json:"kind"`
 
+	// Link The target of the symbolic link that the command had made; the file is a copy.
+	//
+	// Example: /workspace/work/made.txt
+	Link *string `json:"link,omitempty"`
+
 	// Path Relative to /workspace/artifacts, with slashes.
 	//
 	// Example: hi.txt
@@ -1891,7 +1920,15 @@ type ManifestEntry struct {
 	//
 	// Example: 3
 	Size int64 `json:"size"`
+
+	// Stored Where the file is below the exec's artifacts, if not at `path`: core-api's own files have that name.
+	//
+	// Example: .job-manifest.json
+	Stored *string `json:"stored,omitempty"`
 }
+
+// OmittedArtifact An entry among the artifacts of an exec that has no content to download.
+type OmittedArtifact = runner.NotKept
 
 // PolicyField One field of a policy.
 type PolicyField = json.RawMessage

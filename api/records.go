@@ -18,6 +18,7 @@ func execResult(res runner.Result) ExecResult {
 		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
 		StdoutInlineTruncated: res.StdoutCut, StderrInlineTruncated: res.StderrCut,
 		StartedAt: timestamp(rec.StartedAt), EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS, Artifacts: notNil(res.Artifacts),
+		Omitted: notNil(res.NotKept), OmittedCount: res.NotKeptCount,
 		Audit: "stored", Warm: rec.Warm, Attached: rec.Attached,
 	}
 	if rec.ArtifactsPath != "" {

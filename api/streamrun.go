@@ -179,6 +179,7 @@ func (r *run) complete(end *ExecState) {
 		return
 	}
 	end.Artifacts = new(notNil(r.result.Artifacts))
+	end.Omitted, end.OmittedCount = new(notNil(r.result.NotKept)), new(r.result.NotKeptCount)
 	if r.result.Output != nil {
 		end.Outputs = new(json.RawMessage(r.result.Output))
 	}

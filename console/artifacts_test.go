@@ -260,9 +260,9 @@ func TestManyArtifacts(t *testing.T) {
 func TestArtifactsNotKept(t *testing.T) {
 	t.Parallel()
 	f := fullApp()
-	f.notKept = runner.ArtifactList{NotKeptCount: 10_003, NotKept: []runner.NotKept{
+	f.notKept = runner.ArtifactList{LeftOut: runner.LeftOut{NotKeptCount: 10_003, NotKept: []runner.NotKept{
 		{Path: "a\u202egpj.exe", Size: 2048, Why: "it did not fit"}, {Path: `bad\xff`, Why: "its name is not UTF-8"}, {Path: "<b>link", Why: "a symbolic link"},
-	}}
+	}}}
 	url := f.serve(t) + "/console/execs/" + execID(2)
 	rows := []string{"a⟨U+202E⟩gpj.exe 2 KiB it did not fit", `bad\xff – its name is not UTF-8`, "<b>link – a symbolic link", "3 of 10,003 are shown"}
 	says(t, get(t, url), append(rows, "report.html", "Not kept File Size Reason"), []string{"see the detail of the outcome"})

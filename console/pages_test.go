@@ -147,9 +147,9 @@ func fullApp() *fakeApp {
 	f.addFile("report.html", "<h1>Report</h1>")
 	f.addFile("plots/one.png", onePixel)
 	f.addFile("data.bin", "\x00\x01")
-	f.notKept = runner.ArtifactList{Truncated: true, NotKeptCount: 1402, NotKept: []runner.NotKept{
+	f.notKept = runner.ArtifactList{Truncated: true, LeftOut: runner.LeftOut{NotKeptCount: 1402, NotKept: []runner.NotKept{
 		{Path: "large.bin", Size: 73 << 20, Why: "it did not fit"}, {Path: `dir/name\xff`, Why: "its name is not UTF-8"}, {Path: "latest", Why: "a symbolic link"},
-	}}
+	}}}
 	f.output["stdout"] = []byte("\x1b[31mred\x1b[0m \x1b[1;44mbold on blue\x1b[0m\rprogress\n" + strings.Repeat("line\n", 40_000))
 	f.tokens = []tokens.Token{
 		{ID: "t1", Name: "Ada", Role: tokens.Admin, CreatedAt: clock},

@@ -236,7 +236,7 @@ func (d *Doctor) runIn(ctx context.Context, p place, e experiment) outcome {
 	if o.err == nil && e.collect {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		o.artifacts, o.artifactsErr = project.Collect(ctx, slot.ExecID(), outputKept)
+		o.artifacts, o.artifactsErr = project.Collect(ctx, slot.ExecID(), outputKept, workspace.FullAccess)
 	}
 	return o
 }

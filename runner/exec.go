@@ -346,7 +346,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	result := Result{Stdout: text(c.Stdout.Inline()), Stderr: text(c.Stderr.Inline())}
 	result.StdoutCut, result.StderrCut = c.Stdout.Kept() > InlineBytes, c.Stderr.Kept() > InlineBytes
 	if lost == nil || lost.Dead {
-		result.Artifacts, result.Output = x.collectResults(ctx, c)
+		result.Artifacts, result.LeftOut, result.Output = x.collectResults(ctx, c)
 	} else {
 		x.artifactsLost("the container's death could not be confirmed, so its artifacts were not collected", lost.Err)
 	}

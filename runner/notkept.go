@@ -2,7 +2,10 @@ package runner
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
+	"secbox/tree"
 	"secbox/workspace"
 )
 
@@ -11,16 +14,22 @@ const maxNotKept = 25
 
 // NotKept is an entry among the artifacts that has no content to open: it was removed, or is not a regular file.
 type NotKept struct {
-	Path string // as the manifest has it: cut if it is long, escaped if it is not UTF-8
-	Size int64  // bytes, of a removed regular file
-	Why  string // a sentence for people
+	Path   string `json:"path"`   // as the manifest has it: cut if it is long, escaped if it is not UTF-8
+	Size   int64  `json:"size"`   // bytes, of a removed regular file
+	Reason string `json:"reason"` // as in the manifest, or the kind of a special file
+	Why    string `json:"detail"` // a sentence for people
 }
 
-// notKept returns the first removed entries of a manifest and its first special files, and the number of all. A removed directory is one entry,
-// and counts with everything that was below it.
-func notKept(m workspace.Manifest) (first []NotKept, all int64) {
+// LeftOut is what an exec left among its artifacts and has no content to open.
+type LeftOut struct {
+	NotKept      []NotKept // the first 25 removed entries and the first 25 special files
+	NotKeptCount int64     // of all; a removed directory counts with everything that was below it
+}
+
+// notKept returns what a manifest has without content. A removed directory is one entry.
+func notKept(m workspace.Manifest) (out LeftOut) {
 	for _, o := range m.Omitted[:min(len(m.Omitted), maxNotKept)] {
-		first = append(first, NotKept{Path: o.Path, Size: o.Size, Why: whyRemoved(o.Reason)})
+		out.NotKept = append(out.NotKept, NotKept{Path: o.Path, Size: o.Size, Reason: o.Reason, Why: whyRemoved(o.Reason)})
 	}
 	special := 0
 	for _, f := range m.Files {
@@ -28,10 +37,38 @@ func notKept(m workspace.Manifest) (first []NotKept, all int64) {
 			continue
 		}
 		if special++; special <= maxNotKept {
-			first = append(first, NotKept{Path: f.Path, Why: whySpecial(f.Kind)})
+			out.NotKept = append(out.NotKept, NotKept{Path: f.Path, Reason: f.Kind, Why: whySpecial(f.Kind)})
 		}
 	}
-	return first, m.OmittedCount + int64(special)
+	out.NotKeptCount = m.OmittedCount + int64(special)
+	return out
+}
+
+// shownNotKept is how many entries the detail of an exec names.
+const shownNotKept = 3
+
+// detail says what was left out for other reasons than a limit, which the detail names on its own; empty if nothing was.
+func (l LeftOut) detail() string {
+	var shown []string
+	left := l.NotKeptCount
+	for _, one := range l.NotKept {
+		switch one.Reason {
+		case workspace.OmitOverLimit, workspace.OmitTooMany, workspace.OmitTooDeep:
+			continue
+		}
+		if len(shown) < shownNotKept {
+			shown = append(shown, strconv.QuoteToGraphic(tree.CutName(one.Path, 64))+" ("+one.Why+")")
+			left--
+		}
+	}
+	if len(shown) == 0 {
+		return ""
+	}
+	text := "not among the artifacts: " + strings.Join(shown, ", ")
+	if left > 0 {
+		text += fmt.Sprintf(" and %d more, see omitted", left)
+	}
+	return text
 }
 
 func whyRemoved(reason string) string {
@@ -45,11 +82,11 @@ func whyRemoved(reason string) string {
 	case workspace.OmitTooDeep:
 		return tooDeep()
 	case workspace.OmitNotUTF8:
-		return `its name is not UTF-8; \x and two digits stand for a byte`
+		return `its name is not UTF-8, and its bytes as %XX give a name that is taken or too long; \x and two digits stand for a byte`
 	case workspace.OmitForeign:
 		return "core-api runs on Windows, which has no such name: use another name"
 	case workspace.OmitUnreadable:
-		return "this system cannot read files of its kind"
+		return "it cannot be read: it is of a kind that this system does not know, or it changed while it was copied"
 	}
 	return reason
 }
@@ -57,7 +94,7 @@ func whyRemoved(reason string) string {
 func whySpecial(kind string) string {
 	switch kind {
 	case workspace.KindSymlink:
-		return "a symbolic link: links are not followed, copy the file instead"
+		return "a symbolic link, which leads to no regular file of this project that the job could read: copy the file instead"
 	case workspace.KindFIFO:
 		return "a named pipe (FIFO): only regular files are kept"
 	case workspace.KindSocket:

@@ -62,7 +62,8 @@ func (r *Runner) readBack(ctx context.Context, req Request, result *Result) erro
 	}
 	var bytes int64
 	defer left.Close()
-	result.Artifacts = left.List().Items
+	list := left.List()
+	result.Artifacts, result.LeftOut = list.Items, list.LeftOut
 	for _, item := range result.Artifacts { // they outlive left
 		bytes += itemPrice + 2*int64(len(item.Path))
 	}
@@ -197,7 +198,7 @@ func (a *artifacts) List() ArtifactList {
 	}
 	m := a.files.Manifest
 	list := ArtifactList{Items: artifactsOf(m), TotalBytes: m.TotalBytes, Truncated: m.Truncated}
-	list.NotKept, list.NotKeptCount = notKept(m)
+	list.LeftOut = notKept(m)
 	return list
 }
 

@@ -81,6 +81,7 @@ type Result struct {
 	StdoutCut bool // Stdout is not all that was kept
 	StderrCut bool
 	Artifacts []Artifact
+	LeftOut          // what is not among Artifacts
 	Output    []byte // of a skill: as its Accept returned it; nil when there is none or it is invalid
 }
 
@@ -100,6 +101,5 @@ type ArtifactList struct {
 	TotalBytes int64
 	Truncated  bool
 
-	NotKept      []NotKept // the first 25 removed entries and the first 25 special files
-	NotKeptCount int64     // of all; a removed directory counts with everything that was below it
+	LeftOut
 }

@@ -27,7 +27,7 @@ const collectTimeout = 2 * time.Minute
 
 // collectResults collects the artifacts of a dead container and publishes output, manifest and metadata beside them. It completes x.record.
 // output is the valid output of a skill, or nil.
-func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Artifact, output []byte) {
+func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Artifact, out LeftOut, output []byte) {
 	ctx, span := x.cfg.Tracer.Start(ctx, "collection")
 	defer func() {
 		switch reason := x.record.ErrorReason; reason {
@@ -39,7 +39,7 @@ func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Ar
 	}()
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
-	manifest, err := x.project.Collect(ctx, x.record.ExecID, x.snapshot.Values.MaxArtifactsBytesTotal)
+	manifest, err := x.project.Collect(ctx, x.record.ExecID, x.snapshot.Values.MaxArtifactsBytesTotal, accessOf(x.snapshot.Values.MountModes()))
 	if err != nil {
 		// The artifacts that were found until then are kept, and the output as well.
 		x.artifactsLost("not all artifacts could be collected", err)
@@ -52,12 +52,15 @@ func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Ar
 		for _, limit := range manifest.Limits {
 			x.record.Detail = join(x.record.Detail, x.artifactsLimit(limit))
 		}
+		if text := notKept(manifest).detail(); text != "" {
+			x.record.Detail = join(x.record.Detail, text)
+		}
 	}
 	x.record.ArtifactsBytes = manifest.TotalBytes
 	if err := x.publish(c, manifest); err != nil {
 		x.artifactsLost("output and metadata could not be written to the workspace", err)
 	}
-	return artifactsOf(manifest), output
+	return artifactsOf(manifest), notKept(manifest), output
 }
 
 // artifactsLimit says which limit artifacts were over, and what to do.

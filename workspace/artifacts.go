@@ -160,7 +160,7 @@ func (a *Artifacts) Open(ctx context.Context, name string) (io.ReadSeekCloser, M
 	}
 	i, ok := a.index[name]
 	// A forged manifest must not lead out of the directory; os.Root refuses that too, but later.
-	if !ok || !fs.ValidPath(name) || name == "." {
+	if !ok || !fs.ValidPath(name) || name == "." || !fs.ValidPath(a.Manifest.Files[i].onDisk()) {
 		return nil, ManifestEntry{}, unknownArtifact(errors.New("not in the manifest"))
 	}
 	f, err := a.open(ctx, a.Manifest.Files[i])
@@ -187,7 +187,7 @@ func (a *Artifacts) OpenPublished(ctx context.Context, name string) (io.ReadSeek
 
 // open opens the file of an entry and compares the two.
 func (a *Artifacts) open(ctx context.Context, entry ManifestEntry) (io.ReadSeekCloser, error) {
-	f, fi, err := a.dir.Open(entry.Path)
+	f, fi, err := a.dir.Open(entry.onDisk())
 	if err != nil {
 		return nil, a.altered(entry.Path, err)
 	}

@@ -24,7 +24,7 @@ func BenchmarkOneExec(b *testing.B) {
 		b.StopTimer()
 		write(b, f.dir+"/artifacts/"+id+"/hi.txt", "hi\n")
 		b.StartTimer()
-		m, err := p.Collect(b.Context(), id, plenty)
+		m, err := p.Collect(b.Context(), id, plenty, workspace.FullAccess)
 		must(b, err)
 		data, err := m.JSON()
 		must(b, err)

@@ -26,13 +26,13 @@ func (p *Project) CheckArtifacts(ctx context.Context, execID, digest string, rep
 	defer a.Close()
 	files = 1
 	listed := map[string]bool{ManifestName: true}
-	for _, entry := range slices.Concat(a.Manifest.Files, a.Manifest.Published) {
-		listed[entry.Path] = true
+	for i, entry := range slices.Concat(a.Manifest.Files, a.Manifest.Published) {
+		listed[entry.onDisk()] = true
 		if entry.Kind != KindFile {
 			continue
 		}
 		open := func() error { f, _, err := a.Open(ctx, entry.Path); return closed(f, err) }
-		if slices.Contains(publishedNames, entry.Path) {
+		if i >= len(a.Manifest.Files) {
 			open = func() error { f, _, err := a.OpenPublished(ctx, entry.Path); return closed(f, err) }
 		}
 		switch err := open(); {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"secbox/fault"
@@ -21,14 +22,15 @@ import (
 // emptySHA256 is the digest of an empty file, which need not be opened.
 const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// Collect walks the artifacts directory of an exec, hashes the regular files, and removes reserved names and everything beyond a
-// limit; maxBytes limits the apparent sizes of all regular files, so a sparse file is not read. It must be called once, after the
-// container's confirmed death and before Publish.
+// Collect walks the artifacts directory of an exec, hashes the regular files, and removes everything beyond a limit; maxBytes limits
+// the apparent sizes of all regular files, so a sparse file is not read. It must be called once, after the container's confirmed
+// death and before Publish. access is what the container had.
 //
 // The walk goes by name, so the order on the disk does not matter: a file that does not fit is omitted, a smaller one behind it may
-// fit. No link is followed, and only regular files are opened. When ctx ends or a file cannot be read or removed, the error comes
-// with an incomplete manifest.
-func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (Manifest, error) {
+// fit. Files with the names of core-api's own are moved, and names that are not UTF-8 become names with %XX. A symbolic link to a
+// regular file in a directory of the project that the container had is replaced by a copy; other links are not followed, and only
+// regular files are opened. When ctx ends or a file cannot be read or removed, the error comes with an incomplete manifest.
+func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64, access Access) (Manifest, error) {
 	m := Manifest{ExecID: execID}
 	dir, err := p.artifacts(execID)
 	if err != nil {
@@ -38,10 +40,12 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64) (M
 	p.takeOver(dir)
 	c := collector{
 		ctx: ctx, manifest: &m, maxBytes: maxBytes, room: tree.MaxEntries, pathRoom: MaxPathBytes, own: p.ownsArtifacts(), fresh: p.w.TempName,
+		links: newLinks(p, dir, access),
 	}
+	defer c.links.close()
 	names, err := c.list(dir, "")
 	if err == nil {
-		err = c.entries(dir, "", names, 1)
+		err = c.entries(dir, place{}, names, 1)
 	}
 	if err != nil {
 		if f := new(fault.Error); errors.As(err, &f) {
@@ -76,19 +80,23 @@ type collector struct {
 	buffer   []byte
 	own      bool          // kept files become root's
 	fresh    func() string // makes names of temporary files
+	links    *links
 }
 
+// place is a directory among the artifacts, as paths with a slash at the end; empty for the top.
+type place struct{ shown, stored string }
+
 // entries collects the names of a directory; depth is 1 at the top.
-func (c *collector) entries(dir *os.Root, prefix string, names []string, depth int) error {
+func (c *collector) entries(dir *os.Root, at place, names []string, depth int) error {
 	for _, name := range names {
-		below, inner, err := c.visit(dir, prefix, name, depth)
+		below, next, inner, err := c.visit(dir, at, name, depth)
 		if err != nil {
-			return fmt.Errorf("%q: %w", tree.CutName(prefix+name, maxOmittedName), err)
+			return fmt.Errorf("%q: %w", tree.CutName(at.shown+name, maxOmittedName), err)
 		}
 		if below == nil {
 			continue
 		}
-		err = c.entries(below, prefix+name+"/", inner, depth+1)
+		err = c.entries(below, next, inner, depth+1)
 		below.Close()
 		if err != nil {
 			return err
@@ -97,52 +105,114 @@ func (c *collector) entries(dir *os.Root, prefix string, names []string, depth i
 	return nil
 }
 
-// visit handles one entry. For a directory that is kept, it returns the open directory and the names in it.
-func (c *collector) visit(dir *os.Root, prefix, name string, depth int) (below *os.Root, names []string, err error) {
+// visit handles one entry. For a directory that is kept, it returns the open directory, its place and the names in it.
+func (c *collector) visit(dir *os.Root, at place, name string, depth int) (below *os.Root, next place, names []string, err error) {
 	if err := context.Cause(c.ctx); err != nil {
-		return nil, nil, err
-	}
-	path := prefix + name
-	if depth == 1 && slices.Contains(publishedNames, pathadapter.FoldName(name)) {
-		return nil, nil, c.omit(dir, path, name, OmitReserved)
-	}
-	if !utf8.ValidString(name) {
-		return nil, nil, c.omit(dir, path, name, OmitNotUTF8)
+		return nil, next, nil, err
 	}
 	if runtime.GOOS == "windows" && pathadapter.NameFault(name) != "" {
-		c.mention(dir, path, name, OmitForeign)
+		c.mention(dir, at.shown+name, name, OmitForeign)
 		c.manifest.OmittedCount++
-		return nil, nil, nil // there is no way to remove it either
+		return nil, next, nil, nil // there is no way to remove it either
 	}
 	fi, err := dir.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
+		return nil, next, nil, nil
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, next, nil, err
+	}
+	shown, name, err := c.nameFor(dir, name, depth)
+	if err != nil {
+		return nil, next, nil, err
+	}
+	path := at.shown + shown
+	if shown == "" {
+		return nil, next, nil, c.omit(dir, at.shown+name, name, OmitNotUTF8)
 	}
 	if fi.IsDir() {
 		if depth > tree.MaxDepth {
-			return nil, nil, c.omit(dir, path, name, OmitTooDeep)
+			return nil, next, nil, c.omit(dir, path, name, OmitTooDeep)
 		}
-		return c.enter(dir, path+"/", name, fi)
+		below, names, err = c.enter(dir, path+"/", name, fi)
+		return below, place{path + "/", at.stored + name + "/"}, names, err
 	}
+	return nil, next, nil, c.leaf(dir, at, shown, name, fi)
+}
+
+// nameFor returns the name under which an entry is listed, and its name on the disk, which it may change. The listed name is empty
+// if there is none.
+func (c *collector) nameFor(dir *os.Root, name string, depth int) (shown, stored string, err error) {
+	switch {
+	case !utf8.ValidString(name):
+		shown, stored = percent(name), percent(name)
+	case depth == 1 && slices.Contains(publishedNames, pathadapter.FoldName(name)):
+		shown, stored = name, jobPrefix+name
+	default:
+		return name, name, nil
+	}
+	for try := 0; ; try++ {
+		switch err := tree.RenameNew(dir, name, dir, stored); {
+		case err == nil:
+			return shown, stored, nil
+		case shown != stored && errors.Is(err, fs.ErrExist) && try < maxTries: // the listed name stays
+			stored = jobPrefix + c.fresh() + "-" + name
+		case errors.Is(err, fs.ErrExist), errors.Is(err, syscall.ENAMETOOLONG):
+			return "", name, nil
+		default:
+			return "", name, err
+		}
+	}
+}
+
+const (
+	jobPrefix = ".job-" // of a job's file that has the name of one of core-api's own
+	maxTries  = 10
+)
+
+// percent replaces the bytes of a name that are not UTF-8 by % and two digits.
+func percent(name string) string {
+	var b strings.Builder
+	for len(name) > 0 {
+		r, n := utf8.DecodeRuneInString(name)
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, "%%%02X", name[0])
+		} else {
+			b.WriteString(name[:n])
+		}
+		name = name[n:]
+	}
+	return b.String()
+}
+
+// leaf handles an entry that is no directory.
+func (c *collector) leaf(dir *os.Root, at place, shown, name string, fi fs.FileInfo) (err error) {
+	path := at.shown + shown
 	if len(path) > c.pathRoom {
-		return nil, nil, c.omit(dir, path, name, OmitTooMany)
+		return c.omit(dir, path, name, OmitTooMany)
 	}
 	entry := ManifestEntry{Path: path}
+	if stored := at.stored + name; stored != path {
+		entry.Stored = stored
+	}
 	switch mode := fi.Mode(); {
 	case mode.IsRegular():
 		if fi.Size() > c.maxBytes-c.manifest.TotalBytes {
-			return nil, nil, c.omit(dir, path, name, OmitOverLimit)
+			return c.omit(dir, path, name, OmitOverLimit)
 		}
 		if entry.SHA256, err = c.take(dir, name, fi); err != nil {
-			return nil, nil, err
+			return err
 		}
 		entry.Kind, entry.Size = KindFile, fi.Size()
 		c.manifest.TotalBytes += fi.Size()
 	case mode&fs.ModeSymlink != 0:
 		entry.Kind = KindSymlink
+		if reason, err := c.followLink(dir, at, name, &entry); err != nil || reason != "" {
+			if err == nil {
+				err = c.omit(dir, path, name, reason)
+			}
+			return err
+		}
 	case mode&fs.ModeNamedPipe != 0:
 		entry.Kind = KindFIFO
 	case mode&fs.ModeSocket != 0:
@@ -150,14 +220,14 @@ func (c *collector) visit(dir *os.Root, prefix, name string, depth int) (below *
 	case mode&fs.ModeDevice != 0:
 		entry.Kind = KindDevice
 	default: // on Windows: a reparse point that is not a link
-		return nil, nil, c.omit(dir, path, name, OmitUnreadable)
+		return c.omit(dir, path, name, OmitUnreadable)
 	}
 	if _, _, linked := tree.OnDisk(fi); entry.Kind != KindFile && !linked {
 		c.chown(dir, name)
 	}
 	c.pathRoom -= len(path)
 	c.manifest.Files = append(c.manifest.Files, entry)
-	return nil, nil, nil
+	return nil
 }
 
 func (c *collector) enter(parent *os.Root, prefix, name string, fi fs.FileInfo) (dir *os.Root, names []string, err error) {

@@ -90,18 +90,30 @@ func TestCollectListsInOrderWithDigests(t *testing.T) {
 	}
 }
 
-// TestLinksAndSpecialFilesAreOnlyListed: opening the FIFO would block this test, following a link would show the secret.
-func TestLinksAndSpecialFilesAreOnlyListed(t *testing.T) {
+// TestLinksAndSpecialFiles: opening the FIFO would block this test, following a link out of the project would show the secret. A link to a file
+// that the job could read in its directories becomes a copy.
+func TestLinksAndSpecialFiles(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	for name, target := range map[string]string{
 		"passwd": "/etc/passwd", "up": "../../../../outside/secret", "loop": "loop", "a": "b", "b": "a", "dir": f.outside, "root": "/", "self": ".", "fifolink": "fifo",
-		"inside": "real", "inwork": "../../work/w",
+		"inside": "real", "inwork": "../work/w", "absolute": "/workspace/work/w", "twice": "/workspace/work/d/hop", "input": "/workspace/inputs/i",
+		"onhost": "../../work/w", "private": "/workspace/work/private", "behind": "/workspace/work/locked/w", "throughdir": "/workspace/work/link/w", "out": "/workspace/work/out",
+		"workdir": "/workspace/work/d", "others": "/workspace/artifacts/../../artifacts/other/secret", "dangling": "/workspace/work/none",
 	} {
 		must(t, os.Symlink(target, filepath.Join(f.left, name)))
 	}
 	write(t, filepath.Join(f.left, "real"), "real")
-	write(t, filepath.Join(f.dir, "work", "w"), "w")
+	work := filepath.Join(f.dir, "work")
+	for _, name := range []string{"w", "private", "locked/w", "d/w"} {
+		write(t, filepath.Join(work, name), "w")
+	}
+	write(t, filepath.Join(f.dir, "inputs", "i"), "w")
+	for name, target := range map[string]string{"d/hop": "../w", "link": "d", "out": f.outside + "/secret"} {
+		must(t, os.Symlink(target, filepath.Join(work, name)))
+	}
+	must(t, os.Chmod(filepath.Join(work, "private"), 0o600)) // of core-api's user
+	must(t, os.Chmod(filepath.Join(work, "locked"), 0o700))
 	must(t, unix.Mkfifo(filepath.Join(f.left, "fifo"), 0o644))
 	socket, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	must(t, err)
@@ -117,9 +129,15 @@ func TestLinksAndSpecialFilesAreOnlyListed(t *testing.T) {
 			t.Errorf("%+v was looked into", entry)
 		}
 	}
-	want := map[string]string{"real": "file", "fifo": "fifo", "socket": "socket"}
-	for _, name := range []string{"passwd", "up", "loop", "a", "b", "dir", "root", "self", "fifolink", "inside", "inwork"} {
+	want := map[string]string{"fifo": "fifo", "socket": "socket"}
+	for _, name := range []string{"real", "inside", "inwork", "absolute", "twice", "input"} {
+		want[name] = workspace.KindFile
+	}
+	for _, name := range []string{"passwd", "up", "loop", "a", "b", "dir", "root", "self", "fifolink", "onhost", "private", "behind", "throughdir", "out", "workdir", "others", "dangling"} {
 		want[name] = workspace.KindSymlink
+	}
+	if os.Geteuid() != 0 { // the job's user is core-api's, and may read them
+		want["private"], want["behind"] = workspace.KindFile, workspace.KindFile
 	}
 	if !reflect.DeepEqual(kinds, want) {
 		t.Errorf("got %v", kinds)
@@ -142,8 +160,44 @@ func TestHardLinksCountEach(t *testing.T) {
 	wantFiles(t, f.collect(t, plenty), file("a", "12345"), file("b", "12345"))
 }
 
-// TestPlantedNamesAreRemoved: a job's files with the names of published ones are removed, in any spelling, and listed.
-func TestPlantedNamesAreRemoved(t *testing.T) {
+// TestLinksWithoutAccess: a link shows nothing of a directory that the container did not have.
+func TestLinksWithoutAccess(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	write(t, f.dir+"/work/w", "w")
+	must(t, os.Symlink("/workspace/work/w", f.left+"/link"))
+	m, err := f.project.Collect(deadline(t), execID, plenty, workspace.Access{Artifacts: workspace.ReadWrite})
+	must(t, err)
+	wantFiles(t, m, workspace.ManifestEntry{Path: "link", Kind: workspace.KindSymlink})
+}
+
+// TestCopiesOfLinksCount: a copy counts like any file, and is no link to the original.
+func TestCopiesOfLinksCount(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	write(t, f.dir+"/work/w", "12345")
+	for _, name := range []string{"a", "b", "c"} {
+		must(t, os.Symlink("/workspace/work/w", filepath.Join(f.left, name)))
+	}
+	m := f.collect(t, 12)
+	copied := func(path string) workspace.ManifestEntry {
+		entry := file(path, "12345")
+		entry.Link = "/workspace/work/w"
+		return entry
+	}
+	wantFiles(t, m, copied("a"), copied("b"))
+	if !m.Truncated || len(m.Omitted) != 1 || m.Omitted[0].Path != "c" || m.Omitted[0].Reason != workspace.OmitOverLimit {
+		t.Errorf("omitted: %+v", m.Omitted)
+	}
+	write(t, f.dir+"/work/w", "changed")
+	f.publish(t, m)
+	if got, err := f.content(t, "a"); err != nil || got != "12345" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestNamesOfOurFiles: a job's entries with the names of core-api's own files, in any spelling, are moved, and served under their names.
+func TestNamesOfOurFiles(t *testing.T) {
 	t.Parallel()
 	for kind, plant := range map[string]func(t *testing.T, f *fixture, path string){
 		"file":           func(t *testing.T, f *fixture, path string) { write(t, path, "planted") },
@@ -165,18 +219,32 @@ func TestPlantedNamesAreRemoved(t *testing.T) {
 			for _, name := range planted {
 				plant(t, f, filepath.Join(f.left, name))
 			}
+			write(t, f.left+"/.job-stdout.txt", "the job's own")
 			m := f.collect(t, plenty)
-			wantFiles(t, m)
-			var names []string
-			for _, o := range m.Omitted {
-				names = append(names, o.Path)
-				if o.Reason != workspace.OmitReserved {
-					t.Errorf("got %+v", o)
-				}
-				gone(t, filepath.Join(f.left, o.Path))
+			f.publish(t, m)
+			listed := map[string]workspace.ManifestEntry{}
+			for _, entry := range m.Files {
+				name, _, _ := strings.Cut(entry.Path, "/")
+				listed[name] = entry
 			}
-			if len(names) != len(planted) || m.OmittedCount < int64(len(planted)) || m.Truncated {
-				t.Errorf("omitted %d: %v", m.OmittedCount, names)
+			for _, name := range planted {
+				entry := listed[name]
+				if entry.Stored == "" || !strings.HasPrefix(entry.Stored, ".job-") || entry.Stored == ".job-stdout.txt" {
+					t.Errorf("%s: %+v", name, entry)
+				}
+				if name != workspace.ManifestName {
+					gone(t, filepath.Join(f.left, name))
+				}
+				content, err := f.content(t, entry.Path)
+				if isFile := kind == "file" || strings.HasSuffix(kind, "tree"); isFile && (err != nil || content != "planted") || !isFile && !fault.Is(err, fault.UnknownArtifact) {
+					t.Errorf("%s: %q, %v", name, content, err)
+				}
+			}
+			if content, err := f.content(t, ".job-stdout.txt"); err != nil || content != "the job's own" {
+				t.Errorf("%q, %v", content, err)
+			}
+			if len(listed) != len(planted)+1 || m.OmittedCount != 0 || m.Truncated {
+				t.Errorf("%+v", m)
 			}
 		})
 	}
@@ -219,14 +287,18 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	write(t, f.left+"/bad\xff\n", "x")
 	write(t, f.left+"/dir\xfe/inner", "x")
 	write(t, f.left+"/good", "x")
+	write(t, f.left+"/taken%FF", "x")
+	write(t, f.left+"/taken\xff", "x")
+	write(t, f.left+"/"+strings.Repeat("\xff", 100), "x")
 	m := f.collect(t, plenty)
-	wantFiles(t, m, file("good", "x"))
-	want := []workspace.OmittedEntry{{Path: `bad\xff\n`, Size: 1, Reason: "name_not_utf8"}, {Path: `dir\xfe`, Reason: "name_not_utf8"}}
-	if !reflect.DeepEqual(m.Omitted, want) || m.OmittedCount != 3 || m.Truncated {
-		t.Errorf("got %+v", m)
+	wantFiles(t, m, file("bad%FF\n", "x"), file("dir%FE/inner", "x"), file("good", "x"), file("taken%FF", "x"))
+	want := []workspace.OmittedEntry{{Path: `taken\xff`, Size: 1, Reason: "name_not_utf8"}, {Path: strings.Repeat(`\xff`, 100), Size: 1, Reason: "name_not_utf8"}}
+	if !reflect.DeepEqual(m.Omitted, want) || m.OmittedCount != 2 || m.Truncated {
+		t.Errorf("got %+v", m.Omitted)
 	}
-	if n := count(t, f.left); n != 1 {
-		t.Errorf("%d entries stayed", n)
+	f.publish(t, m)
+	if got, err := f.content(t, "dir%FE/inner"); err != nil || got != "x" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 
@@ -267,16 +339,17 @@ func TestLockedTreesAreRemoved(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	for i := range 5 {
-		write(t, fmt.Sprintf("%s/stdout.txt/d%d/e/f/g", f.left, i), "x")
-		must(t, os.Chmod(fmt.Sprintf("%s/stdout.txt/d%d/e/f", f.left, i), 0))
-		must(t, os.Chmod(fmt.Sprintf("%s/stdout.txt/d%d/e", f.left, i), 0o400))
-		must(t, os.Chmod(fmt.Sprintf("%s/stdout.txt/d%d", f.left, i), 0o500))
+		write(t, fmt.Sprintf("%s/bad\xff/d%d/e/f/g", f.left, i), "x")
+		must(t, os.Chmod(fmt.Sprintf("%s/bad\xff/d%d/e/f", f.left, i), 0))
+		must(t, os.Chmod(fmt.Sprintf("%s/bad\xff/d%d/e", f.left, i), 0o400))
+		must(t, os.Chmod(fmt.Sprintf("%s/bad\xff/d%d", f.left, i), 0o500))
 	}
-	must(t, os.Chmod(f.left+"/stdout.txt", 0o100))
+	must(t, os.Chmod(f.left+"/bad\xff", 0o100))
+	write(t, f.left+"/bad%FF", "takes the name")
 	if m := f.collect(t, plenty); m.OmittedCount != 21 {
 		t.Errorf("got %+v", m)
 	}
-	gone(t, f.left+"/stdout.txt")
+	gone(t, f.left+"/bad\xff")
 }
 
 // TestHundredThousandFiles: the first 10,000 names stay, the others are removed and counted.
@@ -386,7 +459,7 @@ func TestCollectEndsWithItsContext(t *testing.T) {
 	write(t, f.left+"/stdout.txt/x", "x")
 	ctx, cancel := context.WithCancelCause(context.Background())
 	cancel(errors.New("enough"))
-	m, err := f.project.Collect(ctx, execID, plenty)
+	m, err := f.project.Collect(ctx, execID, plenty, workspace.FullAccess)
 	if err == nil || !strings.Contains(err.Error(), "enough") || m.ExecID != execID {
 		t.Errorf("got %+v, %v", m, err)
 	}

@@ -36,7 +36,7 @@ func TestNoHandleStaysOpen(t *testing.T) {
 		nest(t, left+"/deep", 100)
 		_, err = p.Growth(t.Context(), id)
 		must(t, err)
-		m, err := p.Collect(t.Context(), id, plenty)
+		m, err := p.Collect(t.Context(), id, plenty, workspace.FullAccess)
 		must(t, err)
 		m.Published = []workspace.ManifestEntry{file(workspace.StdoutName, "x"), file(workspace.MetaName, "x")}
 		data, err := m.JSON()
@@ -57,7 +57,7 @@ func TestNoHandleStaysOpen(t *testing.T) {
 		must(t, file.Close())
 		_, _, _ = a.OpenPublished(t.Context(), workspace.MetaName)
 		must(t, a.Close())
-		_, _ = p.Collect(&treetest.EndsAfter{Context: t.Context(), Looks: 2}, id, plenty)
+		_, _ = p.Collect(&treetest.EndsAfter{Context: t.Context(), Looks: 2}, id, plenty, workspace.FullAccess)
 		_, _ = f.Project("DEMO")
 		_, _ = f.Existing("nothing")
 		must(t, f.Writable())

@@ -88,7 +88,7 @@ func setUpIn(t testing.TB, base string) *fixture {
 
 func (f *fixture) collect(t testing.TB, maxBytes int64) workspace.Manifest {
 	t.Helper()
-	m, err := f.project.Collect(deadline(t), execID, maxBytes)
+	m, err := f.project.Collect(deadline(t), execID, maxBytes, workspace.FullAccess)
 	must(t, err)
 	return m
 }

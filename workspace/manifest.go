@@ -2,6 +2,7 @@ package workspace
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -19,13 +20,13 @@ const (
 
 // Reasons why something is omitted.
 const (
-	OmitReserved   = "reserved_name" // stdout.txt, stderr.txt, manifest.json or meta.json
+	OmitReserved   = "reserved_name" // of early versions: stdout.txt, stderr.txt, manifest.json or meta.json
 	OmitOverLimit  = "over_limit"    // does not fit into max_artifacts_bytes_total
 	OmitTooMany    = "too_many"      // more entries, or longer paths altogether, than a manifest lists
 	OmitTooDeep    = "too_deep"      // below more directories than are walked
-	OmitNotUTF8    = "name_not_utf8" // JSON cannot carry the name; path shows it escaped
+	OmitNotUTF8    = "name_not_utf8" // JSON cannot carry the name, and with its bytes as %XX it is taken or too long; path shows it escaped
 	OmitForeign    = "foreign_name"  // Windows, where core-api runs, has no such name
-	OmitUnreadable = "unreadable"    // of a kind that this system does not know
+	OmitUnreadable = "unreadable"    // of a kind that this system does not know, or a link whose target changed while it was copied
 )
 
 // Bounds of a manifest, which is read as a whole. A job can make millions of entries in a minute.
@@ -36,7 +37,7 @@ const (
 	maxOmittedLines = 1_000           // lines in omitted; omitted_count goes on
 	maxOmittedName  = 512             // bytes of a path shown in omitted: a reason needs no more
 	// maxManifestBytes is the most bytes of such a manifest as JSON, where one byte may become six (\u0001).
-	maxManifestBytes = 6*(MaxPathBytes+maxOmittedLines*maxOmittedName) + 256*(tree.MaxEntries+maxOmittedLines) + 4096
+	maxManifestBytes = 6*(3*MaxPathBytes+maxOmittedLines*maxOmittedName) + 256*(tree.MaxEntries+maxOmittedLines) + 4096
 )
 
 // ManifestEntry is an artifact. Only regular files are opened and have Size and SHA256.
@@ -45,7 +46,16 @@ type ManifestEntry struct {
 	Size   int64  `json:"size"` // bytes, apparent
 	SHA256 string `json:"sha256,omitempty"`
 	Kind   string `json:"kind"`
+
+	// Stored is where the file is below the exec's artifacts, if not at Path: core-api's own files have that name.
+	Stored string `json:"stored,omitempty"`
+
+	// Link is the target of the symbolic link that the job had made, and in whose place the file is a copy.
+	Link string `json:"link,omitempty"`
 }
+
+// onDisk returns the path of the file below the exec's artifacts.
+func (e ManifestEntry) onDisk() string { return cmp.Or(e.Stored, e.Path) }
 
 // OmittedEntry is an artifact that was removed; a directory has one line.
 type OmittedEntry struct {

@@ -10,6 +10,7 @@ import (
 
 	"secbox/fault"
 	"secbox/tree/treetest"
+	"secbox/workspace"
 )
 
 // TestRetentionSparesMounts: what is mounted below artifacts/ and inputs/ stays, the error says so, and what is beside it goes.
@@ -73,7 +74,7 @@ func TestMountsAreNotCollected(t *testing.T) {
 	write(t, outside+"/kept", "kept")
 	must(t, os.Mkdir(f.left+"/mounted", 0o755))
 	treetest.Bind(t, outside, f.left+"/mounted", f.dir)
-	if _, err := f.project.Collect(deadline(t), execID, 1<<20); !fault.Is(err, fault.ProjectDamaged) {
+	if _, err := f.project.Collect(deadline(t), execID, 1<<20, workspace.FullAccess); !fault.Is(err, fault.ProjectDamaged) {
 		t.Error(err)
 	}
 }

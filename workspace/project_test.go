@@ -234,7 +234,7 @@ func TestStrangeExecIDsGoNowhere(t *testing.T) {
 		_, err := f.project.Mounts(id, workspace.FullAccess)
 		wantCode(t, err, fault.UnknownExec)
 		wantCode(t, f.project.NewArtifacts(id), fault.UnknownExec)
-		_, err = f.project.Collect(t.Context(), id, 1)
+		_, err = f.project.Collect(t.Context(), id, 1, workspace.FullAccess)
 		wantCode(t, err, fault.UnknownExec)
 		wantCode(t, f.project.Publish(id, workspace.MetaName, strings.NewReader("x")), fault.UnknownExec)
 		_, err = f.project.Artifacts(id, "", nil)

@@ -57,7 +57,7 @@ func (f files) leave(t *testing.T, execID string) string {
 	for _, name := range []string{"a.txt", "b.txt"} {
 		write(t, filepath.Join(f.root, execID, name), name)
 	}
-	m, err := f.project.Collect(t.Context(), execID, 1<<20)
+	m, err := f.project.Collect(t.Context(), execID, 1<<20, workspace.FullAccess)
 	if err != nil {
 		t.Fatal(err)
 	}
