@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"runtime/debug"
@@ -116,7 +117,9 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 				panic(http.ErrAbortHandler) // cuts the connection, so that the client notices that the answer is incomplete
 			}
 		}()
+		body := r.Body
 		next.ServeHTTP(answer, r)
+		answer.takeRest(body)
 	})
 }
 
@@ -219,6 +222,23 @@ func (a *answerWriter) Write(p []byte) (int, error) {
 	n, err := a.ResponseWriter.Write(p)
 	a.bytes += int64(n)
 	return n, err
+}
+
+const (
+	maxRest     = 64 << 20 // bytes of a refused request's body that are read
+	maxRestTime = 10 * time.Second
+)
+
+// takeRest reads what a refused client is still sending. Most clients send all of a body before they read the answer, and a connection that is closed
+// meanwhile is reset, with the answer. A client that asks first (Expect) sends nothing.
+func (a *answerWriter) takeRest(body io.Reader) {
+	if a.status < 400 || a.request.ContentLength == 0 || a.request.Header.Get("Expect") != "" {
+		return
+	}
+	conn := http.NewResponseController(a.ResponseWriter)
+	if conn.Flush() == nil && conn.SetReadDeadline(time.Now().Add(maxRestTime)) == nil {
+		_, _ = io.CopyN(io.Discard, body, maxRest)
+	}
 }
 
 // Unwrap lets http.ResponseController reach the connection.

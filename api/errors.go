@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 
@@ -23,11 +24,13 @@ func (s *Server) handleError(err error, c echo.Context) {
 		problem.WriteStatus(c.Response(), r, e, http.StatusServiceUnavailable)
 		return
 	}
-	gone := r.Context().Err() != nil && errors.Is(err, context.Canceled)     // the client hung up
+	var sent *net.OpError
+	gone := r.Context().Err() != nil && errors.Is(err, context.Canceled) || // the client hung up
+		c.Response().Committed && errors.As(err, &sent) && sent.Op == "write" // in the middle of the answer
 	slow := errors.Is(err, os.ErrDeadlineExceeded) && c.Response().Committed // the client was cut off because it did not read
 	if !gone && (e.Err != nil || e.Code == fault.Internal) {
 		level, message := slog.LevelError, "a request failed"
-		if fault.HTTPStatus(e.Code) < http.StatusInternalServerError && e.Code != fault.ArtifactAltered || slow { // clients can cause these at will
+		if fault.HTTPStatus(e.Code) < http.StatusInternalServerError && e.Code != fault.ArtifactAltered || e.Code == fault.RunnerOffline || slow { // clients can cause these at will
 			level, message = slog.LevelInfo, "a request was refused"
 		}
 		s.log.Log(r.Context(), level, message, "request_id", callFrom(r.Context()).id, "method", r.Method, "path", r.URL.Path, "error", e.Error())

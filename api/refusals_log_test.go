@@ -2,8 +2,13 @@ package api_test
 
 import (
 	"fmt"
+	"io"
+	"net"
+	"runtime"
 	"strings"
 	"testing"
+
+	"secbox/api"
 )
 
 // TestRefusalsAreLoggedAsInfo: clients must not be able to fill the log with errors.
@@ -21,6 +26,29 @@ func TestRefusalsAreLoggedAsInfo(t *testing.T) {
 		}
 	}
 	if log := f.log.String(); strings.Contains(log, "level=ERROR") || !strings.Contains(log, "level=INFO") {
+		t.Error(log)
+	}
+}
+
+// TestAbandonedDownloadIsNoError: a client that closes its connection in the middle of a download leaves no error in the log.
+func TestAbandonedDownloadIsNoError(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	f.runner.files = map[string]string{"large.bin": strings.Repeat("x", 32<<20)}
+	id := decodeAs[api.ExecResult](t, f.post("/sandbox/execs", `{"project_id": "p", `+aCommand+`}`), 200).ExecID
+	conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "GET /sandbox/execs/%s/artifacts/large.bin HTTP/1.1\r\nHost: %s\r\n\r\n", id, strings.TrimPrefix(f.url, "http://"))
+	if _, err := io.ReadFull(conn, make([]byte, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	for !strings.Contains(f.log.String(), "cut_off=true") {
+		runtime.Gosched()
+	}
+	if log := f.log.String(); strings.Contains(log, "level=ERROR") {
 		t.Error(log)
 	}
 }

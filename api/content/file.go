@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
@@ -67,6 +68,7 @@ type fileWriter struct {
 	refused  bool
 	promised int64 // bytes of the body
 	sent     int64
+	failed   error // of the last Write
 }
 
 func (w *fileWriter) WriteHeader(status int) {
@@ -101,6 +103,7 @@ func (w *fileWriter) Write(p []byte) (int, error) {
 	}
 	n, err := w.ResponseWriter.Write(p)
 	w.sent += int64(n)
+	w.failed = err
 	if w.digest != nil && err == nil {
 		err = admission.Do(w.request.Context(), func() error {
 			_, err := w.digest.Write(p[:n])
@@ -127,7 +130,7 @@ func (w *fileWriter) end() error {
 	case w.request.Method == http.MethodHead:
 		return nil
 	case w.sent < w.promised:
-		return fmt.Errorf("%d of %d bytes were sent", w.sent, w.promised)
+		return errors.Join(fmt.Errorf("%d of %d bytes were sent", w.sent, w.promised), w.failed)
 	case w.digest != nil:
 		setDigest(w.Header(), hex.EncodeToString(w.digest.Sum(nil)))
 	}

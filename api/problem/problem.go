@@ -69,6 +69,7 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, e *fault.Error, status 
 		body, mediaType = envelope(e), "application/json"
 	}
 	h.Set("Content-Type", mediaType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", CSP)
 	switch {
