@@ -50,7 +50,7 @@ func TestBadBodies(t *testing.T) {
 		"null":                         {`null`, fault.InvalidRequest, nil, "null"},
 		"nothing in it":                {`{}`, fault.InvalidRequest, []string{"exec"}, "missing"},
 		"unknown field":                {`{"projekt": 1}`, fault.InvalidRequest, []string{"projekt"}, "no such field"},
-		"unknown field, other case":    {`{"Project_id": "demo"}`, fault.InvalidRequest, []string{"Project_id"}, "no such field"},
+		"unknown field, other case":    {`{"Project_id": "demo"}`, fault.InvalidRequest, []string{"Project_id"}, "no such field; did you mean project_id?"},
 		"unknown field inside":         {exec(`{"foo": 1}`), fault.InvalidRequest, []string{"exec.foo"}, "no such field"},
 		"unknown field in a list":      {withInputs(`[{"path": "a", "content": ""}, {"foo": 1}]`), fault.InvalidRequest, []string{"inputs[1].foo"}, "no such field"},
 		"unknown field in task_ref":    {`{"task_ref": {"id": "t"}}`, fault.InvalidRequest, []string{"task_ref.id"}, ""},

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"secbox/internal/suggest"
 )
 
 // variables reads an environment as os.Environ returns it; of two entries with one name the last counts. Names have no case on Windows.
@@ -61,7 +63,7 @@ func readEnv(s *Settings, rows []setting, vars map[string]string, p *problems) {
 	}
 	slices.Sort(unknown)
 	for _, name := range unknown {
-		p.addf(clip(name), "there is no such setting; did you mean %s? Correct or unset it", nearest(name, names))
+		p.addf(clip(name), "there is no such setting; did you mean %s? Correct or unset it", suggest.Nearest(name, names))
 	}
 }
 

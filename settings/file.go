@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"secbox/internal/suggest"
 )
 
 // readFile applies a YAML file. Keys may be nested, dotted, or both: {sandbox: {policy: {net.mode: none}}} and
@@ -74,7 +76,7 @@ func (f *fileReader) walk(prefix string, mapping *yaml.Node) {
 		case known:
 			f.leaf(row, key, value)
 		case !f.groups[path]:
-			f.wrong(clip(path), key, "there is no such setting; did you mean %s?", nearest(path, f.keys))
+			f.wrong(clip(path), key, "there is no such setting; did you mean %s?", suggest.Nearest(path, f.keys))
 		case value.Kind == yaml.MappingNode:
 			f.walk(path+".", value)
 		case value.Kind == yaml.ScalarNode && value.Tag == "!!null":

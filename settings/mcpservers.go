@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"secbox/internal/suggest"
 )
 
 // MCPServers are MCP servers that run in users' sandboxes: by the agent that has them, or AllAgents, and by name.
@@ -144,7 +146,7 @@ func (f *fileReader) mcpServers(key string, value *yaml.Node) (all MCPServers, o
 				v, known := fields[field]
 				switch {
 				case !known:
-					f.wrong(at+"."+clip(field), n, "there is no such setting; did you mean %s?", nearest(field, slices.Sorted(maps.Keys(fields))))
+					f.wrong(at+"."+clip(field), n, "there is no such setting; did you mean %s?", suggest.Nearest(field, slices.Sorted(maps.Keys(fields))))
 				case !fits(v.Type(), n) || n.Decode(v.Addr().Interface()) != nil:
 					f.wrong(at+"."+field, n, "must be %s, not %s", want(v.Type()), yamlText(n))
 				default:

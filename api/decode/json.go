@@ -17,6 +17,7 @@ import (
 
 	"secbox/api/problem"
 	"secbox/fault"
+	"secbox/internal/suggest"
 )
 
 // emptyBody is the error of an empty body. It is an io.EOF, too: the generated code checks for that where openapi.yaml makes the body optional.
@@ -88,6 +89,9 @@ func (s JSON) Decode(body io.Reader, target any) error {
 func describe(e *strictjson.SemanticError) string {
 	switch {
 	case errors.Is(e.Err, strictjson.ErrUnknownName):
+		if near := suggest.Close(e.JSONPointer.LastToken(), names(e.GoType)); near != "" {
+			return "there is no such field; did you mean " + near + "?"
+		}
 		return "there is no such field"
 	case errors.Is(e.Err, errNull):
 		return errNull.Error()
@@ -108,6 +112,22 @@ func describe(e *strictjson.SemanticError) string {
 		jsontext.KindBeginObject: "an object", jsontext.KindBeginArray: "a list", jsontext.KindNull: "null",
 	}[e.JSONKind]
 	return fmt.Sprintf("%s is expected, not %s", want, got)
+}
+
+// names returns the names of an object's fields.
+func names(t reflect.Type) (all []string) {
+	for t != nil && t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t == nil || t.Kind() != reflect.Struct {
+		return nil
+	}
+	for f := range t.Fields() {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 func expected(t reflect.Type) string {

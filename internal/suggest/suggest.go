@@ -1,7 +1,8 @@
-package settings
+// Package suggest finds the word that a user may have meant.
+package suggest
 
-// nearest is the candidate that takes the fewest edits to reach; the first of equals. Candidates are not empty.
-func nearest(word string, candidates []string) string {
+// Nearest returns the candidate that takes the fewest edits to reach; the first of equals. Candidates are not empty.
+func Nearest(word string, candidates []string) string {
 	best, least := candidates[0], -1
 	for _, c := range candidates {
 		if d := distance(word, c); least < 0 || d < least {
@@ -30,4 +31,16 @@ func distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// Close is Nearest if at most a third of the word has to be edited, and two bytes of a short one; else empty.
+func Close(word string, candidates []string) string {
+	if len(candidates) == 0 {
+		return ""
+	}
+	near := Nearest(word, candidates)
+	if distance(word, near) > max(2, min(len(word), 200)/3) {
+		return ""
+	}
+	return near
 }
