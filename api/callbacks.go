@@ -31,8 +31,12 @@ func (s *Server) NewWebhookSecret(ctx context.Context, _ NewWebhookSecretRequest
 	if callFrom(ctx).request.ContentLength != 0 {
 		return nil, fault.New(fault.InvalidRequest, "this route takes no body")
 	}
-	secret, err := s.cfg.Webhooks.NewSecret(ctx, callFrom(ctx).caller.ID)
-	return NewWebhookSecret200JSONResponse{Secret: secret, PreviousValidUntil: Timestamp(s.cfg.Now().Add(webhooks.KeepSecret))}, err
+	secret, replaced, err := s.cfg.Webhooks.NewSecret(ctx, callFrom(ctx).caller.ID)
+	out := NewWebhookSecret200JSONResponse{Secret: secret}
+	if replaced {
+		out.PreviousValidUntil = new(Timestamp(s.cfg.Now().Add(webhooks.KeepSecret)))
+	}
+	return out, err
 }
 
 // GetCallback sends the delivery of an exec.
@@ -50,7 +54,7 @@ func (s *Server) GetCallback(ctx context.Context, in GetCallbackRequestObject) (
 		return out, nil
 	}
 	out.URL = webhooks.WithoutQuery(d.URL)
-	out.State, out.Attempts, out.NextAt = CallbackState(d.State), int64(d.Attempts), timestamp(d.NextAt)
+	out.State, out.Attempts, out.NextAt = CallbackState(d.Now()), int64(d.Attempts), timestamp(d.NextAt)
 	for _, try := range d.Tries {
 		out.Tries = append(out.Tries, CallbackTry{At: Timestamp(try.At), StatusCode: int64(try.Status), Error: try.Error, DurationMS: try.MS})
 	}

@@ -34,7 +34,7 @@ func TestCallbackURL(t *testing.T) {
 		t.Fatalf("without a secret, %d execs ran", len(seen))
 	}
 	made := decodeAs[api.WebhookSecret](t, f.do(request{method: "POST", path: "/webhooks/secret", token: secret}), 200)
-	if !strings.HasPrefix(made.Secret, "whsec_") || time.Until(time.Time(made.PreviousValidUntil)) < 23*time.Hour {
+	if !strings.HasPrefix(made.Secret, "whsec_") || made.PreviousValidUntil != nil {
 		t.Errorf("%+v", made)
 	}
 	events, err := f.db.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.WebhookSecret}, nil, 10)

@@ -48,6 +48,7 @@ const (
 	CallbackStateFailed    CallbackState = "failed"
 	CallbackStateNone      CallbackState = "none"
 	CallbackStateOpen      CallbackState = "open"
+	CallbackStateSending   CallbackState = "sending"
 )
 
 // Valid indicates whether the value is a known member of the CallbackState enum.
@@ -62,6 +63,8 @@ func (e CallbackState) Valid() bool {
 	case CallbackStateNone:
 		return true
 	case CallbackStateOpen:
+		return true
+	case CallbackStateSending:
 		return true
 	default:
 		return false
@@ -297,7 +300,7 @@ type Callback struct {
 	// NextAt When the next try is made, of a due one.
 	NextAt *Timestamp `json:"next_at"`
 
-	// State `open` until the exec ends; `due` until a service has taken it, or no try is left; `delivered`; `failed`. `none` for an exec without a `callback_url`.
+	// State `open` until the exec ends; `due` between tries; `sending` while one is made, when the service may have it; `delivered`; `failed` if no try is left. `none` for an exec without a `callback_url`.
 	//
 	// Example: delivered
 	State CallbackState `json:"state"`
@@ -311,7 +314,7 @@ type Callback struct {
 	URL string `json:"url"`
 }
 
-// CallbackState `open` until the exec ends; `due` until a service has taken it, or no try is left; `delivered`; `failed`. `none` for an exec without a `callback_url`.
+// CallbackState `open` until the exec ends; `due` between tries; `sending` while one is made, when the service may have it; `delivered`; `failed` if no try is left. `none` for an exec without a `callback_url`.
 //
 // Example: delivered
 type CallbackState string
@@ -1517,7 +1520,7 @@ type HealthAuditSpool struct {
 	// Example: 0
 	OldestMS int64 `json:"oldest_ms"`
 
-	// Refused Of these results, the ones that the database answers with an error.
+	// Refused Of these results, the ones that the database did not take when it was last asked.
 	//
 	// Example: 0
 	Refused int `json:"refused"`
@@ -1800,7 +1803,7 @@ type InputFile struct {
 	// Example: print(1)
 	Content *string `json:"content"`
 
-	// Encoding `base64` is the standard alphabet with padding.
+	// Encoding `utf-8`, also if it is missing, or `base64`: the standard alphabet with padding.
 	//
 	// Example: utf-8
 	Encoding string `json:"encoding,omitempty"`
@@ -3022,10 +3025,10 @@ type WebhookDefault struct {
 
 // WebhookSecret A new secret of a token.
 type WebhookSecret struct {
-	// PreviousValidUntil Until then, webhooks are signed with the secret before it, too, if there was one.
+	// PreviousValidUntil Until then, webhooks are signed with the secret before it, too; absent if there was none.
 	//
 	// Example: 2026-11-22T06:50:31.120034Z
-	PreviousValidUntil Timestamp `json:"previous_valid_until"`
+	PreviousValidUntil *Timestamp `json:"previous_valid_until,omitempty"`
 
 	// Secret The secret. It is not shown again.
 	//
@@ -3092,6 +3095,9 @@ type FilterUserID = string
 
 // FilterView defines model for FilterView.
 type FilterView = string
+
+// IfMatch defines model for IfMatch.
+type IfMatch = string
 
 // Prefer defines model for Prefer.
 type Prefer = string
@@ -3556,6 +3562,9 @@ type ListArtifactsParams struct {
 type DownloadArtifactParams struct {
 	// Range One byte range; a list of several is ignored, and the whole is sent.
 	Range *Range `json:"Range,omitempty"`
+
+	// IfMatch The ETag that the file must have, in double quotes; else 412.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // GetExecEventsParams defines parameters for GetExecEvents.
@@ -3570,6 +3579,18 @@ type DownloadInputParams struct {
 	Range *Range `json:"Range,omitempty"`
 }
 
+// GetManifestParams defines parameters for GetManifest.
+type GetManifestParams struct {
+	// IfMatch The ETag that the file must have, in double quotes; else 412.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// GetMetaParams defines parameters for GetMeta.
+type GetMetaParams struct {
+	// IfMatch The ETag that the file must have, in double quotes; else 412.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
 // ReplayExecParams defines parameters for ReplayExec.
 type ReplayExecParams struct {
 	// IdempotencyKey Any 1 to 255 printable ASCII characters, unique per request and token.
@@ -3580,12 +3601,18 @@ type ReplayExecParams struct {
 type GetStderrParams struct {
 	// Range One byte range; a list of several is ignored, and the whole is sent.
 	Range *Range `json:"Range,omitempty"`
+
+	// IfMatch The ETag that the file must have, in double quotes; else 412.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // GetStdoutParams defines parameters for GetStdout.
 type GetStdoutParams struct {
 	// Range One byte range; a list of several is ignored, and the whole is sent.
 	Range *Range `json:"Range,omitempty"`
+
+	// IfMatch The ETag that the file must have, in double quotes; else 412.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
 
 // WaitExecParams defines parameters for WaitExec.
@@ -3694,6 +3721,9 @@ type DownloadSandboxFileParams struct {
 
 	// Range One byte range; a list of several is ignored, and the whole is sent.
 	Range *Range `json:"Range,omitempty"`
+
+	// IfMatch The ETag that the file must have, in double quotes; else 412.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
 	// WantReprDigest RFC 9530. `sha-256=1` asks for the digest of a file of more than 10 MiB, which a whole download then has as a trailer.
 	WantReprDigest *string `json:"Want-Repr-Digest,omitempty"`
@@ -4010,10 +4040,10 @@ type ServerInterface interface {
 	DownloadInput(ctx echo.Context, execID ExecID, path string, params DownloadInputParams) error
 	// GetManifest The manifest of an exec's files
 	// (GET /sandbox/execs/{exec_id}/manifest)
-	GetManifest(ctx echo.Context, execID ExecID) error
+	GetManifest(ctx echo.Context, execID ExecID, params GetManifestParams) error
 	// GetMeta How an exec ran
 	// (GET /sandbox/execs/{exec_id}/meta)
-	GetMeta(ctx echo.Context, execID ExecID) error
+	GetMeta(ctx echo.Context, execID ExecID, params GetMetaParams) error
 	// GetExecProof The proof of an exec
 	// (GET /sandbox/execs/{exec_id}/proof)
 	GetExecProof(ctx echo.Context, execID ExecID) error
@@ -4993,6 +5023,21 @@ func (w *ServerInterfaceWrapper) DownloadArtifact(ctx echo.Context) error {
 
 		params.Range = &Range
 	}
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.DownloadArtifact(ctx, execID, path, params)
@@ -5170,8 +5215,28 @@ func (w *ServerInterfaceWrapper) GetManifest(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetManifestParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetManifest(ctx, execID)
+	err = w.Handler.GetManifest(ctx, execID, params)
 	return err
 }
 
@@ -5186,8 +5251,28 @@ func (w *ServerInterfaceWrapper) GetMeta(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetMetaParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
+
 	// Invoke the callback with all the unmarshaled arguments
-	err = w.Handler.GetMeta(ctx, execID)
+	err = w.Handler.GetMeta(ctx, execID, params)
 	return err
 }
 
@@ -5273,6 +5358,21 @@ func (w *ServerInterfaceWrapper) GetStderr(ctx echo.Context) error {
 
 		params.Range = &Range
 	}
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetStderr(ctx, execID, params)
@@ -5308,6 +5408,21 @@ func (w *ServerInterfaceWrapper) GetStdout(ctx echo.Context) error {
 		}
 
 		params.Range = &Range
+	}
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -5996,6 +6111,21 @@ func (w *ServerInterfaceWrapper) DownloadSandboxFile(ctx echo.Context) error {
 		}
 
 		params.Range = &Range
+	}
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
 	}
 	// ------------- Optional header parameter "Want-Repr-Digest" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("Want-Repr-Digest")]; found {
@@ -11373,6 +11503,7 @@ func (response DownloadInput503ApplicationProblemPlusJSONResponse) VisitDownload
 
 type GetManifestRequestObject struct {
 	ExecID ExecID `json:"exec_id"`
+	Params GetManifestParams
 }
 
 type GetManifestResponseObject interface {
@@ -11554,6 +11685,7 @@ func (response GetManifest503ApplicationProblemPlusJSONResponse) VisitGetManifes
 
 type GetMetaRequestObject struct {
 	ExecID ExecID `json:"exec_id"`
+	Params GetMetaParams
 }
 
 type GetMetaResponseObject interface {
@@ -20275,10 +20407,11 @@ func (sh *strictHandler) DownloadInput(ctx echo.Context, execID ExecID, path str
 }
 
 // GetManifest operation middleware
-func (sh *strictHandler) GetManifest(ctx echo.Context, execID ExecID) error {
+func (sh *strictHandler) GetManifest(ctx echo.Context, execID ExecID, params GetManifestParams) error {
 	var request GetManifestRequestObject
 
 	request.ExecID = execID
+	request.Params = params
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.GetManifest(ctx.Request().Context(), request.(GetManifestRequestObject))
@@ -20300,10 +20433,11 @@ func (sh *strictHandler) GetManifest(ctx echo.Context, execID ExecID) error {
 }
 
 // GetMeta operation middleware
-func (sh *strictHandler) GetMeta(ctx echo.Context, execID ExecID) error {
+func (sh *strictHandler) GetMeta(ctx echo.Context, execID ExecID, params GetMetaParams) error {
 	var request GetMetaRequestObject
 
 	request.ExecID = execID
+	request.Params = params
 
 	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
 		return sh.ssi.GetMeta(ctx.Request().Context(), request.(GetMetaRequestObject))

@@ -68,7 +68,7 @@ type Webhooks interface {
 	Default(ctx context.Context, requestedBy string) (string, error)
 
 	// NewSecret makes the secret that signs the webhooks of a token. fault.InvalidRequest while webhooks are off.
-	NewSecret(ctx context.Context, requestedBy string) (string, error)
+	NewSecret(ctx context.Context, requestedBy string) (secret string, replaced bool, err error)
 
 	// Delivery returns the delivery of an exec; nil if it has none.
 	Delivery(ctx context.Context, execID string) (*webhooks.Delivery, error)

@@ -10,11 +10,13 @@ import (
 
 // callbackState says how far a webhook is.
 func callbackState(d webhooks.Delivery) string {
-	switch d.State {
+	switch d.Now() {
 	case webhooks.Open:
 		return "waits for the end of the exec"
 	case webhooks.Due:
 		return "due: it is repeated until the service answers 2xx"
+	case webhooks.Sending:
+		return "being sent: the service may have it"
 	case webhooks.Delivered:
 		return "delivered"
 	case webhooks.Failed:

@@ -191,8 +191,10 @@ func TestWebhookOfExec(t *testing.T) {
 	f := fullApp()
 	server := f.serve(t)
 	says(t, get(t, server+"/console/execs/"+execID(2)),
-		[]string{"Webhook Address https://hooks.example.com/secbox State due: it is repeated", "Next try", "Tries 3", "500 Internal Server Error 12 ms", `<b>no answer</b>`, "15.0 s"}, []string{"hunter2"})
+		[]string{"Webhook Address https://hooks.example.com/secbox State due: it is repeated", "Next try", "Tries 2", "500 Internal Server Error 12 ms", `<b>no answer</b>`, "15.0 s"}, []string{"hunter2"})
 	says(t, get(t, server+"/console/execs/"+execID(4)), nil, []string{"Webhook"})
+	f.callback.Attempts++ // one that has not ended
+	says(t, get(t, server+"/console/execs/"+execID(2)), []string{"being sent", "Tries 3"}, []string{"Next try"})
 	for state, want := range map[webhooks.State]string{webhooks.Open: "waits for the end", webhooks.Delivered: "delivered", webhooks.Failed: "no try is left"} {
 		f.callback.State = state
 		says(t, get(t, server+"/console/execs/"+execID(2)), []string{want}, []string{"Next try"})

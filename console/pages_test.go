@@ -141,7 +141,7 @@ func fullApp() *fakeApp {
 		{What: "stdout", Equal: replay.No, First: strings.Repeat("a", 64), Second: strings.Repeat("b", 64), Why: "they wrote something else"},
 		{What: "work", Equal: replay.Unknown, Why: "its former state is not kept"},
 	}
-	f.callback = &webhooks.Delivery{State: webhooks.Due, URL: "https://hooks.example.com/secbox?key=hunter2", Attempts: 3, NextAt: clock.Add(time.Minute), Tries: []webhooks.Try{
+	f.callback = &webhooks.Delivery{State: webhooks.Due, URL: "https://hooks.example.com/secbox?key=hunter2", Attempts: 2, NextAt: clock.Add(time.Minute), Tries: []webhooks.Try{
 		{At: clock, Status: 500, MS: 12}, {At: clock.Add(time.Second), Error: `<b>no answer</b>\u202e`, MS: 15_000},
 	}}
 	f.addFile("report.html", "<h1>Report</h1>")

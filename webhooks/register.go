@@ -84,12 +84,15 @@ func (r Registry) Default(ctx context.Context, requestedBy string) (string, erro
 	return r.Store.Default(ctx, requestedBy)
 }
 
-// NewSecret makes a secret for a token and returns it. It is not shown again. fault.InvalidRequest while webhooks are off.
-func (r Registry) NewSecret(ctx context.Context, requestedBy string) (string, error) {
+// NewSecret makes a secret for a token and returns it; replaced is set if it had one. It is not shown again. fault.InvalidRequest while webhooks are off.
+func (r Registry) NewSecret(ctx context.Context, requestedBy string) (secret string, replaced bool, err error) {
 	if !r.Policy.On() {
-		return "", fault.New(fault.InvalidRequest, "webhooks are off; the setting webhooks.allow names the hosts that they may call")
+		return "", false, fault.New(fault.InvalidRequest, "webhooks are off; the setting webhooks.allow names the hosts that they may call")
 	}
-	return r.Secrets.create(ctx, requestedBy)
+	if replaced, err = r.Secrets.exist(ctx, requestedBy); err == nil {
+		secret, err = r.Secrets.create(ctx, requestedBy)
+	}
+	return secret, replaced, err
 }
 
 // Register stores the callback of an exec, before its row.

@@ -17,6 +17,7 @@ type State string
 const (
 	Open      State = "open"      // the exec has not ended
 	Due       State = "due"       // the exec has ended; the next try is at NextAt
+	Sending   State = "sending"   // of Delivery.Now only: a try is being made, or its node has died in the middle
 	Delivered State = "delivered" // the service answered 2xx
 	Failed    State = "failed"    // no further try is made
 )
@@ -31,6 +32,14 @@ type Delivery struct {
 	Attempts    int       // tries that were begun
 	NextAt      time.Time // of a due one
 	Tries       []Try     // the last MaxTries that have ended, oldest first
+}
+
+// Now returns the state with Sending for a due one whose try has begun and not ended. The service may have it by then.
+func (d Delivery) Now() State {
+	if d.State == Due && d.Attempts <= MaxTries && d.Attempts > len(d.Tries) {
+		return Sending
+	}
+	return d.State
 }
 
 // Try is one request.
