@@ -150,13 +150,32 @@ func (f *fixture) peersAt(self string, key byte, epoch int64) *Peers {
 
 // forward forwards a request for a path, as it comes from a client.
 func (f *fixture) forward(method, path, body string, header ...string) (*httptest.ResponseRecorder, error) {
+	w := httptest.NewRecorder()
+	err := f.forwardTo(w, method, path, body, header...)
+	return w, err
+}
+
+// forwardTo is forward with the writer of the answer.
+func (f *fixture) forwardTo(w http.ResponseWriter, method, path, body string, header ...string) error {
 	r := httptest.NewRequest(method, "http://secbox.example:8003"+path, strings.NewReader(body))
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
-	w := httptest.NewRecorder()
-	err := f.a.Forward(w, r, "b")
-	return w, err
+	return f.a.Forward(w, r, "b")
+}
+
+// writer calls a function after the first bytes of an answer.
+type writer struct {
+	*httptest.ResponseRecorder
+
+	once  sync.Once
+	wrote func()
+}
+
+func (w *writer) Write(b []byte) (int, error) {
+	n, err := w.ResponseRecorder.Write(b)
+	w.once.Do(w.wrote)
+	return n, err
 }
 
 // TestForward: a request arrives as the client sent it, but for its connection, and so does the answer.
@@ -514,12 +533,14 @@ func TestFrozen(t *testing.T) {
 				w.Header().Set("Content-Type", kind)
 				fmt.Fprint(w, "begun")
 				_ = http.NewResponseController(w).Flush()
+			} else {
+				frozen()
 			}
-			frozen()
 			<-thaw
 		})
 		f.a.freshFor = 0
-		w, err := f.forward("GET", "/", "")
+		w := &writer{ResponseRecorder: httptest.NewRecorder(), wrote: frozen}
+		err := f.forwardTo(w, "GET", "/", "")
 		close(thaw)
 		switch {
 		case !begun && (!fault.Is(err, fault.NodeUnreachable) || w.Body.Len() > 0):
