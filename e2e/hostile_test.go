@@ -116,7 +116,7 @@ func (s *testServer) zipSums(id string) map[string]string {
 	return sums
 }
 
-// checkPublished checks the four files that the server writes, which must replace files of the job with the same names.
+// checkPublished checks the four files that the server writes, whatever the job's files are called.
 func (s *testServer) checkPublished(result object) {
 	s.t.Helper()
 	dir := filepath.Join(s.dir, "workspace", result.str("artifacts_dir"))
@@ -145,13 +145,26 @@ func python(program string) string {
 	return "cd /workspace/artifacts && python3 - <<'PROGRAM'\nimport os, socket, stat\n" + program + "\nPROGRAM"
 }
 
-// fourFiles is a script that runs the given one for each name that the server reserves.
-func fourFiles(script string) string {
+// ourNames is a script that runs the given one for each name of a file that the server writes, and STDERR.TXT.
+func ourNames(script string) string {
 	return "cd /workspace/artifacts; echo real; echo real error >&2; for n in stdout.txt STDERR.TXT stderr.txt manifest.json meta.json; do " + script + "; done"
 }
 
-var fourOmitted = map[string]string{
-	"stdout.txt": "reserved_name", "STDERR.TXT": "reserved_name", "stderr.txt": "reserved_name", "manifest.json": "reserved_name", "meta.json": "reserved_name",
+// eachOurName are the entries below each name of a file that the server writes, by path to kind. "" is the name itself.
+func eachOurName(below map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, name := range []string{"stdout.txt", "STDERR.TXT", "stderr.txt", "manifest.json", "meta.json"} {
+		for path, kind := range below {
+			out[name+path] = kind
+		}
+	}
+	return out
+}
+
+// with returns the entries of both.
+func with(entries, more map[string]string) map[string]string {
+	maps.Copy(entries, more)
+	return entries
 }
 
 // TestHostileArtifacts runs jobs that leave links, FIFOs, reserved names, huge files and unprintable names in artifacts/.
@@ -180,7 +193,7 @@ os.mkfifo("fifo"); socket.socket(socket.AF_UNIX).bind("socket")
 open("file", "w").write("content"); os.link("file", "hard"); os.mkdir("d"); os.link("file", "d/hard"); os.symlink("..", "d/up")`),
 			want: left{files: map[string]string{
 				"passwd": "symlink", "etc": "symlink", "loop1": "symlink", "loop2": "symlink", "self": "symlink", "state": "symlink", "to-ours": "symlink",
-				"to-file": "symlink", "fifo": "fifo", "socket": "socket", "file": "file", "hard": "file", "d/hard": "file", "d/up": "symlink",
+				"to-file": "file", "fifo": "fifo", "socket": "socket", "file": "file", "hard": "file", "d/hard": "file", "d/up": "symlink",
 			}},
 			check: func(_ *testing.T, s *testServer, result object) {
 				for _, path := range []string{"etc/passwd", "self/file", "d/up/file", "state/secbox.db", "loop1/x", "fifo/x", "passwd/", "/file", "./file", "d/../file", "d"} {
@@ -190,13 +203,13 @@ open("file", "w").write("content"); os.link("file", "hard"); os.mkdir("d"); os.l
 		},
 		{
 			name: "our names as files", stdout: "real\n",
-			script: fourFiles(`echo '{"exec_id": "x", "files": [{"path": "../../../../../../etc/passwd", "kind": "file"}]}' > $n`),
-			want:   left{files: map[string]string{}, omitted: fourOmitted},
+			script: ourNames(`echo '{"exec_id": "x", "files": [{"path": "../../../../../../etc/passwd", "kind": "file"}]}' > $n`),
+			want:   left{files: eachOurName(map[string]string{"": "file"})},
 		},
 		{
 			name: "our names as links", stdout: "real\n",
-			script: `echo victim > /workspace/work/victim; ` + fourFiles(`ln -s /workspace/work/victim $n`) + `; ln -sf /etc/passwd manifest.json; ln -sf /nowhere meta.json`,
-			want:   left{files: map[string]string{}, omitted: fourOmitted},
+			script: `echo victim > /workspace/work/victim; ` + ourNames(`ln -s /workspace/work/victim $n`) + `; ln -sf /etc/passwd manifest.json; ln -sf /nowhere meta.json`,
+			want:   left{files: with(eachOurName(map[string]string{"": "file"}), map[string]string{"manifest.json": "symlink", "meta.json": "symlink"})},
 			check: func(t *testing.T, s *testServer, result object) {
 				if victim, err := os.ReadFile(filepath.Join(s.project(result.str("project_id")), "work/victim")); string(victim) != "victim\n" {
 					t.Errorf("written through a link: %q %v", victim, err)
@@ -205,18 +218,18 @@ open("file", "w").write("content"); os.link("file", "hard"); os.mkdir("d"); os.l
 		},
 		{
 			name: "our names as directories", stdout: "real\n",
-			script: fourFiles(`mkdir -p $n/a/b; ln -s /etc $n/etc; echo x > $n/stdout.txt; chmod 0 $n/a`),
-			want:   left{files: map[string]string{}, omitted: fourOmitted},
+			script: ourNames(`mkdir -p $n/a/b; ln -s /etc $n/etc; echo x > $n/stdout.txt; chmod 0 $n/a`),
+			want:   left{files: eachOurName(map[string]string{"/etc": "symlink", "/stdout.txt": "file"})},
 		},
 		{
 			name: "our names as FIFOs, and below a directory", stdout: "real\n",
-			script: fourFiles(`mkfifo $n`) + `; mkdir d; echo mine > d/stdout.txt`,
-			want:   left{files: map[string]string{"d/stdout.txt": "file"}, omitted: fourOmitted},
+			script: ourNames(`mkfifo $n`) + `; mkdir d; echo mine > d/stdout.txt`,
+			want:   left{files: with(eachOurName(map[string]string{"": "fifo"}), map[string]string{"d/stdout.txt": "file"})},
 		},
 		{
 			name:   "our names as hard links to one file, unwritable", // a file of ours must not be written into theirs
-			script: fourFiles(`ln -f /workspace/artifacts/theirs $n 2>/dev/null || { echo theirs > theirs; chmod 0 theirs; ln theirs $n; }`), stdout: "real\n",
-			want: left{files: map[string]string{"theirs": "file"}, omitted: fourOmitted},
+			script: ourNames(`ln -f /workspace/artifacts/theirs $n 2>/dev/null || { echo theirs > theirs; chmod 0 theirs; ln theirs $n; }`), stdout: "real\n",
+			want: left{files: with(eachOurName(map[string]string{"": "file"}), map[string]string{"theirs": "file"})},
 		},
 		{
 			name: "a sparse file of 10 GiB", script: "cd /workspace/artifacts; truncate -s 10G big; echo small > small",
@@ -240,9 +253,8 @@ open(b"broken\xff", "w").write("x"); os.mkdir(b"\xc3"); open(b"\xc3/inside", "w"
 				files: map[string]string{
 					"new\nline": "file", "tab\t": "file", `back\slash`: "file", " blank ": "file", "-rf": "file", "..dots": "file", "...": "file", "%2e%2e": "file",
 					"q?uery#": "file", "CON": "file", "a:b": "file", `quote"'`: "file", "\u202egnp.exe": "file", "e\u0301": "file", "\u00e9": "file", long: "file",
-					"\x7f\x1b[31m": "file",
+					"\x7f\x1b[31m": "file", "broken%FF": "file", "%C3/inside": "file", "d/%ED%A0%80": "symlink",
 				},
-				omitted: map[string]string{`broken\xff`: "name_not_utf8", `\xc3`: "name_not_utf8", `d/\xed\xa0\x80`: "name_not_utf8"},
 			},
 		},
 		{

@@ -140,7 +140,7 @@ func TestInvalidOutputs(t *testing.T) {
 		"type":      {`printf '{"n":"one"}' >"$SKILL_OUTPUT"`, "/n", kept},
 		"too large": {`{ printf '{"n":1,"s":"'; head -c 6000000 /dev/zero | tr '\0' x; printf '"}'; } >"$SKILL_OUTPUT"`, "bytes", kept},
 		"over":      {`{ printf '{"n":1}'; head -c 60000000 /dev/zero | tr '\0' ' '; } >"$SKILL_OUTPUT"`, "max_artifacts_bytes_total", gone},
-		"symlink":   {`printf '{"n":1}' >/workspace/artifacts/real; ln -s real "$SKILL_OUTPUT"`, "symlink", gone},
+		"symlink":   {`ln -s /etc/hostname "$SKILL_OUTPUT"`, "symlink", gone},
 		"FIFO":      {`mkfifo "$SKILL_OUTPUT"`, "fifo", gone},
 	}
 	var list []trialSkill
