@@ -29,6 +29,8 @@ func (c *command) auditKey() *cobra.Command {
 A server does not extend the log when audit.anchor_dir or a witness has a checkpoint of it under another key: the log was rebuilt. If you know why, because the key and the log are lost,
 tell the auditors and give the last checkpoint under the former key with --replaces. That is an administrative event in the log, log_key_replaced. Servers then go on after a restart, with
 the present key. Witnesses of the former log still report it. In a new installation, which has another log, the event names the log that it follows.`,
+		Example: `  core-api audit key > log.pub
+  core-api audit key --replaces checkpoints.txt --reason "disk lost on 2026-11-20"`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withDatabase(cmd.Context(), func(s settings.Settings, db store.Database) error {

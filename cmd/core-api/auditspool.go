@@ -23,6 +23,7 @@ func (c *command) auditSpool() *cobra.Command {
 		Short: "List, store and discard results of execs that the database has not taken",
 		Long: "When the database refuses the end of an exec, its node keeps the result in the state dir and tries again, at least every 30 seconds. These\n" +
 			"commands are for results that it goes on refusing, and for damaged files. A server may run meanwhile.",
+		Example: "  core-api audit spool list --state-dir /var/lib/secbox",
 	}
 	cmd.AddCommand(c.spoolList(), c.spoolStore(), c.spoolDiscard())
 	return cmd
@@ -40,9 +41,10 @@ type spoolRow struct {
 func (c *command) spoolList() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the files of the audit spool in the state dir",
-		Args:  cobra.NoArgs,
+		Use:     "list",
+		Short:   "List the files of the audit spool in the state dir",
+		Example: "  core-api audit spool list --state-dir /var/lib/secbox --json",
+		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			s, err := c.settings()
 			if err != nil {
@@ -110,7 +112,8 @@ func (c *command) spoolStore() *cobra.Command {
 		Short: "Write a result to the database now, and print why it is refused",
 		Long: "Writes a result of the spool to the database and removes its file. If the database does not have the exec, as after the restore of a\n" +
 			"backup, it gets the whole record, with the events of its beginning and its end as of now.",
-		Args: cobra.ExactArgs(1),
+		Example: "  core-api audit spool store 0193f0c2-7a1e-7b52-9d7e-3f6c1f0a9b11",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withSpooled(cmd.Context(), args[0], func(db store.Database, dir string, file audit.SpooledFile) error {
 				if file.Err != nil {
@@ -130,10 +133,11 @@ func (c *command) spoolStore() *cobra.Command {
 func (c *command) spoolDiscard() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use:   "discard EXEC_ID|FILE",
-		Short: "Remove a file of the spool, and end its exec as lost",
-		Long:  "Removes a file of the spool, with all that is in it if it is a directory, and ends its exec as lost if its record is open. Put -- before a\nname that begins with -.",
-		Args:  cobra.ExactArgs(1),
+		Use:     "discard EXEC_ID|FILE",
+		Short:   "Remove a file of the spool, and end its exec as lost",
+		Long:    "Removes a file of the spool, with all that is in it if it is a directory, and ends its exec as lost if its record is open. Put -- before a\nname that begins with -.",
+		Example: "  core-api audit spool discard 0193f0c2-7a1e-7b52-9d7e-3f6c1f0a9b11 --force",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withSpooled(cmd.Context(), args[0], func(db store.Database, dir string, file audit.SpooledFile) error {
 				if file.Err == nil && !force {

@@ -53,6 +53,8 @@ remembers under another key is a difference, and stays: the log was rebuilt, or 
 compare all execs of a time or a project, and no holds.
 
 The exit code is 0 without a difference, 1 with some, and 2 if it could not check.`,
+		Example: `  core-api audit verify --artifacts
+  core-api audit verify --since 7d --project demo --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := c.withDatabase(cmd.Context(), func(s settings.Settings, db store.Database) error { return c.verify(cmd.Context(), s, db, o) })

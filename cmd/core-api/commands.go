@@ -28,7 +28,9 @@ func (c *command) serveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the API until a signal ends it",
-		Args:  cobra.NoArgs,
+		Example: `  core-api serve
+  core-api serve --config /etc/secbox.yaml --addr 127.0.0.1:8003`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := c.settings()
 			if err != nil {
@@ -93,7 +95,9 @@ func (c *command) migrateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring the database to this version's schema; serve does it too",
-		Args:  cobra.NoArgs,
+		Example: `  core-api migrate --state-dir /var/lib/secbox
+  DATABASE_URL=postgres://… core-api migrate`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.makingDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
 				if err := admin.Record(cmd.Context(), db.AdminEvents(), admin.SchemaMigrated, server.Version, nil); err != nil {
@@ -131,7 +135,9 @@ func (c *command) settingsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "settings",
 		Short: "List every setting with its default and meaning; --json: the values in force, without secrets",
-		Args:  cobra.NoArgs,
+		Example: `  core-api settings
+  core-api settings --config /etc/secbox.yaml --json`,
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			s, err := c.settings()
 			if err != nil {
@@ -153,7 +159,7 @@ func (c *command) settingsCommand() *cobra.Command {
 }
 
 func (c *command) tokenCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "token", Short: "Create, list and revoke bearer tokens"}
+	cmd := &cobra.Command{Use: "token", Short: "Create, list and revoke bearer tokens", Example: "  core-api token create --role admin"}
 	cmd.AddCommand(c.tokenCreate(), c.tokenList(), c.tokenRevoke())
 	return cmd
 }
@@ -164,7 +170,9 @@ func (c *command) tokenCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Create a token and print its secret, this once",
-		Args:  cobra.NoArgs,
+		Example: `  core-api token create --role worker --name ci --project demo
+  core-api token create --role runner --user dan --name laptop > laptop.token`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			spec.Role = tokens.Role(role)
 			spec.Name = cmp.Or(spec.Name, role, "token") // without a role, only that is refused
@@ -191,9 +199,10 @@ func (c *command) tokenCreate() *cobra.Command {
 
 func (c *command) tokenList() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List tokens, never their secrets",
-		Args:  cobra.NoArgs,
+		Use:     "list",
+		Short:   "List tokens, never their secrets",
+		Example: "  core-api token list",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
 				list, err := tokens.NewService(db.Tokens(), time.Now).List(cmd.Context())
@@ -228,9 +237,10 @@ func listOrAny(list []string) string {
 
 func (c *command) tokenRevoke() *cobra.Command {
 	return &cobra.Command{
-		Use:   "revoke ID",
-		Short: "Revoke a token; it stops working at once",
-		Args:  cobra.ExactArgs(1),
+		Use:     "revoke ID",
+		Short:   "Revoke a token; it stops working at once",
+		Example: "  core-api token revoke 0193f0c2-7a1e-7b52-9d7e-3f6c1f0a9b11",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withDatabase(cmd.Context(), func(s settings.Settings, db store.Database) error {
 				service := tokens.NewService(db.Tokens(), time.Now)

@@ -28,6 +28,8 @@ func (c *command) doctorCommand() *cobra.Command {
 			"network limits and the other hardening. Says whether waiting containers serve any project, or why not. If they do, it tests that they see\n" +
 			"nothing of another project. The exit code is 0 only if an exec could run and every probe passed.\n" +
 			"A server may run at the same time.",
+		Example: `  core-api doctor
+  core-api doctor --config /etc/secbox.yaml --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := c.settings()

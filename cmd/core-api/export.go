@@ -25,6 +25,8 @@ func (c *command) auditExport() *cobra.Command {
 		Short: "Write all records that match, oldest first, and the checkpoint that covers them",
 		Long: `Writes the records of execs as JSON Lines, as CSV for spreadsheets, or as OCSF events, like GET /audit/export. It may run beside a server, and changes nothing; the export itself is an
 administrative event. An export without its last element, the end with the checkpoint, was cut off.`,
+		Example: `  core-api audit export > records.jsonl
+  core-api audit export --project-id demo --status failed --since 7d --format csv --output failed.csv`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			get := func(name string) string {

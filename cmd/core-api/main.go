@@ -18,6 +18,7 @@ import (
 
 	"secbox/admin"
 	"secbox/buildinfo"
+	"secbox/cmdline"
 	"secbox/fault"
 	commands "secbox/sandbox/process"
 	"secbox/server"
@@ -47,7 +48,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	called, err := root.ExecuteContextC(admin.By(ctx, admin.Actor{Type: admin.ByCommand, ID: "core-api", Name: osUser()}))
+	called, err := cmdline.Execute(admin.By(ctx, admin.Actor{Type: admin.ByCommand, ID: "core-api", Name: osUser()}), root)
 	if err == nil {
 		return 0
 	}
@@ -110,9 +111,11 @@ type command struct {
 
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "core-api",
-		Short:         "Runs commands for AI agents in throw-away Docker containers and records what ran",
-		Version:       server.Version,
+		Use:     "core-api",
+		Short:   "Runs commands for AI agents in throw-away Docker containers and records what ran",
+		Version: server.Version,
+		Example: `  core-api doctor
+  core-api serve --config /etc/secbox.yaml`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -126,7 +129,7 @@ func (c *command) root() *cobra.Command {
 	flags.StringVar(&c.overrides.LogLevel, "log-level", "", "debug, info, warn or error")
 	flags.StringVar(&c.overrides.LogFormat, "log-format", "", "text or json")
 	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.peopleCommand(), c.nodeCommand(), c.settingsCommand(), c.doctorCommand(), c.skillsCommand(), c.auditCommand(), &cobra.Command{
-		Use: "version", Short: "Print the version and the commit it was built from", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version and the commit it was built from", Example: "  core-api version", Args: cobra.NoArgs,
 		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdout, "core-api", buildinfo.Describe(server.Version)) },
 	})
 	return root

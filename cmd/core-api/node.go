@@ -17,7 +17,7 @@ import (
 )
 
 func (c *command) nodeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "node", Short: "List, drain and forget the nodes that share the database"}
+	cmd := &cobra.Command{Use: "node", Short: "List, drain and forget the nodes that share the database", Example: "  core-api node list"}
 	cmd.AddCommand(c.nodeList(), c.nodeDrain(), c.nodeForget())
 	return cmd
 }
@@ -45,6 +45,8 @@ func (c *command) nodeList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the nodes with their states and open execs, the latest to give a sign first",
+		Example: `  core-api node list
+  core-api node list --json`,
 		Long: "Lists the nodes that have ever used the database, except those that were forgotten.\n\n" +
 			"live      the node renews its lease\n" +
 			"draining  live, and it takes no new commands\n" +
@@ -92,6 +94,8 @@ func (c *command) nodeDrain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain ID",
 		Short: "Have a node take no new commands, until --undo or its next start",
+		Example: `  core-api node drain node-2 --wait
+  core-api node drain node-2 --undo`,
 		Long: "Has a node take no new commands: it starts no execs that wait, answers new ones with 503 draining, and /readyz fails, so that load\n" +
 			"balancers send requests to other nodes. What runs goes on. The node obeys when it renews its lease the next time, by default within\n" +
 			"three seconds. --undo ends it, and so does the next start of the node.",
@@ -155,9 +159,10 @@ func waitForIdle(ctx context.Context, known nodes.Store, id string) error {
 
 func (c *command) nodeForget() *cobra.Command {
 	return &cobra.Command{
-		Use:   "forget ID",
-		Short: "Remove a node that has ended for good from the list",
-		Args:  cobra.ExactArgs(1),
+		Use:     "forget ID",
+		Short:   "Remove a node that has ended for good from the list",
+		Example: "  core-api node forget node-2",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
 				err := db.Nodes().Forget(cmd.Context(), args[0])

@@ -18,7 +18,10 @@ import (
 )
 
 func (c *command) peopleCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "people", Short: "List, block and unblock people who sign in to the console by single sign-on"}
+	cmd := &cobra.Command{
+		Use: "people", Short: "List, block and unblock people who sign in to the console by single sign-on",
+		Example: `  core-api people block "oidc:https://idp.example#ada"`,
+	}
 	cmd.AddCommand(c.peopleList(),
 		c.peopleChange("block", "End the sessions of a person, who cannot sign in again", (*sessions.Service).Block,
 			"%s is blocked, and the sessions of the person have ended. Tokens that the person created stay valid: see core-api token list.\n"),
@@ -42,7 +45,9 @@ func (c *command) peopleList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List people with their roles and open sessions, the latest to sign in for the first time first",
-		Args:  cobra.NoArgs,
+		Example: `  core-api people list
+  core-api people list --json`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
 				people, err := allPeople(cmd.Context(), peopleOf(db))
@@ -112,9 +117,10 @@ func allPeople(ctx context.Context, s *sessions.Service) ([]personRow, error) {
 
 func (c *command) peopleChange(use, short string, change func(*sessions.Service, context.Context, string) error, done string) *cobra.Command {
 	return &cobra.Command{
-		Use:   use + " ID",
-		Short: short,
-		Args:  cobra.ExactArgs(1),
+		Use:     use + " ID",
+		Short:   short,
+		Example: "  core-api people " + use + ` "oidc:https://idp.example#ada"`,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
 				err := change(peopleOf(db), cmd.Context(), args[0])

@@ -34,6 +34,8 @@ func (c *command) skillsRepair() *cobra.Command {
 			"output is one repair. Stop all servers of the installation first; with --dry-run they may run, and their work in progress may\n" +
 			"show up as a difference.\n\n" +
 			"The exit code is 0 if everything agrees now, and 1 if a repair failed or, with --dry-run, is needed.",
+		Example: `  core-api skills repair --dry-run
+  core-api skills repair`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := c.settings()

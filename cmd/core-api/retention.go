@@ -24,7 +24,9 @@ func (c *command) retentionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retention --dry-run",
 		Short: "Tell what the rules audit.retention_days and audit.artifacts_retention_days would remove now",
-		Args:  cobra.NoArgs,
+		Example: `  core-api audit retention --dry-run
+  core-api audit retention run`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !dryRun {
 				return errors.New("give --dry-run to see what would be removed, or use `core-api audit retention run` to remove it")
@@ -48,7 +50,8 @@ func (c *command) retentionCommand() *cobra.Command {
 		Short: "Remove it now; a server does it every hour",
 		Long: "Remove what the rules no longer keep now, as a server does every hour. A run removes at most 100,000 execs, at most 200 a second; run it\n" +
 			"again for the rest. Servers may run meanwhile.",
-		Args: cobra.NoArgs,
+		Example: "  core-api audit retention run",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withRetention(cmd.Context(), func(r *retention.Runner) error {
 				done, err := r.Once(cmd.Context(), acceptClock)
@@ -93,11 +96,15 @@ func (c *command) printPlans(plans []retention.Plan) error {
 }
 
 func (c *command) holdCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "hold", Short: "Keep execs from being removed by retention"}
+	cmd := &cobra.Command{
+		Use: "hold", Short: "Keep execs from being removed by retention",
+		Example: `  core-api audit hold add --project demo --reason "case 2026-17"`,
+	}
 	cmd.AddCommand(c.holdAdd(), c.holdList(), &cobra.Command{
-		Use:   "remove ID",
-		Short: "Remove a hold; the next run removes what no other hold keeps",
-		Args:  cobra.ExactArgs(1),
+		Use:     "remove ID",
+		Short:   "Remove a hold; the next run removes what no other hold keeps",
+		Example: "  core-api audit hold remove 0193f0c2-7a1e-7b52-9d7e-3f6c1f0a9b11",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
 				h, err := db.Retention().RemoveHold(cmd.Context(), args[0], byCommand)
@@ -120,7 +127,9 @@ func (c *command) holdAdd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "add --reason WHY --project P | --user U | --task T | --exec ID",
 		Short: "Keep the execs of a project, user or task, or one exec, and print the hold's id",
-		Args:  cobra.NoArgs,
+		Example: `  core-api audit hold add --project demo --reason "case 2026-17"
+  core-api audit hold add --exec 0193f0c2-7a1e-7b52-9d7e-3f6c1f0a9b11 --reason "case 2026-17"`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			h := retention.Hold{ID: server.NewID(), Reason: reason, AddedBy: byCommand}
 			for _, kind := range retention.HoldKinds {
@@ -159,9 +168,10 @@ func (c *command) holdAdd() *cobra.Command {
 
 func (c *command) holdList() *cobra.Command {
 	return &cobra.Command{
-		Use:   "list",
-		Short: "List the holds, oldest first",
-		Args:  cobra.NoArgs,
+		Use:     "list",
+		Short:   "List the holds, oldest first",
+		Example: "  core-api audit hold list",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withDatabase(cmd.Context(), func(_ settings.Settings, db store.Database) error {
 				holds, err := db.Retention().Holds(cmd.Context(), retention.HoldCursor{}, retention.MaxHolds)

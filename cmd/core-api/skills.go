@@ -10,7 +10,7 @@ import (
 )
 
 func (c *command) skillsCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "skills", Short: "Check and repair skills"}
+	cmd := &cobra.Command{Use: "skills", Short: "Check and repair skills", Example: "  core-api skills lint my-skills"}
 	cmd.AddCommand(c.skillsLint(), c.skillsRepair())
 	return cmd
 }
@@ -27,6 +27,8 @@ func (c *command) skillsLint() *cobra.Command {
 			"Limits and images are compared with the settings: --config, environment and flags apply as for serve.\n" +
 			"Each line names the file, the place in it as a JSON pointer, and the problem. The exit code is 0 if all skills are usable\n" +
 			"(warnings do not count), 1 if one is broken, and 2 if DIR contains no skill.",
+		Example: `  core-api skills lint my-skills
+  core-api skills lint my-skills/word_count --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			s, err := c.settings()

@@ -16,7 +16,10 @@ import (
 )
 
 func auditCommand(getenv func(string) string) *cobra.Command {
-	cmd := &cobra.Command{Use: "audit", Short: "Verify what a core-api says that it ran"}
+	cmd := &cobra.Command{
+		Use: "audit", Short: "Verify what a core-api says that it ran",
+		Example: "  secbox audit check exec.proof.json --key log.pub && echo verified",
+	}
 	var key string
 	var witnesses []string
 	check := &cobra.Command{
@@ -24,6 +27,8 @@ func auditCommand(getenv func(string) string) *cobra.Command {
 		Short: "Verify the proof of an exec or of an administrative event, or an attestation, without a network",
 		Long: `Verifies a file of GET /sandbox/execs/{id}/proof with the public key of the log, which the operator of core-api prints with ` + "`core-api audit key`" + `: that each
 event of the exec is in the log, and that the record is what the events say. A file of GET /audit/events/{id}/proof is verified alike. Of GET /sandbox/execs/{id}/attestation it verifies the signature. FILE - is the standard input. Get the key on another way than the file.`,
+		Example: `  secbox audit check exec.proof.json --key log.pub
+  curl -s https://core-api.example.com/sandbox/execs/ID/proof | secbox audit check - --key log.pub`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return checkProof(args[0], key, witnesses, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())

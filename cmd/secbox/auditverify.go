@@ -32,6 +32,8 @@ A run compares all of this, unless a flag leaves out a part. With --dir, it reme
 compares only the execs that have entries since then. It says first what it leaves out: records and events there that were changed, inserted or removed since are not found.
 
 The exit code is 0 without a difference, 1 with some, and 2 if it could not check. The token (core-api token create --role auditor) comes from the environment variable ` + envToken + ` or a file.`,
+		Example: `  secbox audit verify --server https://core-api.example.com --key log.pub --token-file auditor.token --dir ~/secbox-verified
+  secbox audit verify --server https://core-api.example.com --key log.pub --token-file auditor.token --since 7d --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return verdict(o.run(cmd, getenv)) },
 	}

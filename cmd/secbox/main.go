@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"secbox/buildinfo"
+	"secbox/cmdline"
 	"secbox/fault"
 	"secbox/sandbox/process"
 )
@@ -42,24 +43,12 @@ func endings() []os.Signal {
 
 // run is main without the process: it returns the exit code.
 func run(ctx context.Context, args []string, getenv func(string) string, stdin io.Reader, stdout, stderr io.Writer) int {
-	root := &cobra.Command{
-		Use:           "secbox",
-		Short:         "Uses a core-api from this machine",
-		Version:       version,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-	}
+	root := newRoot(getenv)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(mcpCommand(getenv), runnerCommand(getenv), registryCommand(getenv), auditCommand(getenv), &cobra.Command{
-		Use: "version", Short: "Print the version, and from which commit it was built", Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			fmt.Fprintln(cmd.OutOrStdout(), "secbox", buildinfo.Describe(version))
-		},
-	})
-	err := root.ExecuteContext(ctx)
+	called, err := cmdline.Execute(ctx, root)
 	e, known := errors.AsType[*fault.Error](err)
 	ended, checked := errors.AsType[exit](err)
 	switch {
@@ -73,7 +62,26 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 		return fault.ExitCode(e.Code)
 	default: // from cobra: a wrong flag or sub-command
 		fmt.Fprintln(stderr, "secbox:", err)
-		fmt.Fprintln(stderr, "Try `secbox --help`.")
+		fmt.Fprintf(stderr, "Try `%s --help`.\n", called.CommandPath())
 		return 2
 	}
+}
+
+func newRoot(getenv func(string) string) *cobra.Command {
+	root := &cobra.Command{
+		Use:     "secbox",
+		Short:   "Uses a core-api from this machine",
+		Version: version,
+		Example: `  secbox registry search weather
+  secbox audit check exec.proof.json --key log.pub`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.AddCommand(mcpCommand(getenv), runnerCommand(getenv), registryCommand(getenv), auditCommand(getenv), &cobra.Command{
+		Use: "version", Short: "Print the version, and from which commit it was built", Example: "  secbox version", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintln(cmd.OutOrStdout(), "secbox", buildinfo.Describe(version))
+		},
+	})
+	return root
 }

@@ -35,7 +35,8 @@ error. It ends when its standard input ends.
 
 The token comes from the environment variable ` + envToken + ` or from a file, never from the command line, where other users could read it.
 A core-api without tokens needs none from its own machine.`,
-		Args: cobra.NoArgs,
+		Example: "  SECBOX_TOKEN=… secbox mcp --server https://core-api.example.com --project demo",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			endpoint, err := o.endpoint()
 			if err != nil {

@@ -33,6 +33,8 @@ func registryCommand(getenv func(string) string) *cobra.Command {
 		Short: "Publish, find and install skills and agents",
 		Long: `Uses the registry of a core-api: skills and agents that users publish for each other. Files are read from and written to the user's sandbox,
 wherever that is: on the server, or on the machine that ` + "`secbox runner`" + ` serves.`,
+		Example: `  secbox registry search weather
+  secbox registry install weather --user bob --agent agent001`,
 	}
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&o.server, "server", defaultServer, "address of core-api")
@@ -43,7 +45,8 @@ wherever that is: on the server, or on the machine that ` + "`secbox runner`" + 
 	flags.BoolVar(&o.insecure, "insecure", false, "send the token over plain http to another machine")
 
 	entry := func(use, short, method, action, done string) *cobra.Command {
-		return &cobra.Command{Use: use + " NAME", Short: short, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		example := "  secbox registry " + use + " weather --user bob --agent agent001"
+		return &cobra.Command{Use: use + " NAME", Short: short, Example: example, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.needUser(); err != nil {
 				return err
 			}
@@ -74,11 +77,13 @@ wherever that is: on the server, or on the machine that ` + "`secbox runner`" + 
 	cmd.AddCommand(
 		&cobra.Command{
 			Use: "search [WORD…]", Short: "List published skills whose name or description has all words",
-			RunE: func(cmd *cobra.Command, args []string) error { return o.search(cmd, getenv, strings.Join(args, " ")) },
+			Example: "  secbox registry search weather forecast",
+			RunE:    func(cmd *cobra.Command, args []string) error { return o.search(cmd, getenv, strings.Join(args, " ")) },
 		},
 		&cobra.Command{
 			Use: "list", Short: "List the skills and agents that the user can use, with --agents only the agents", Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error { return o.list(cmd, getenv) },
+			Example: "  secbox registry list --user bob --agent agent001",
+			RunE:    func(cmd *cobra.Command, _ []string) error { return o.list(cmd, getenv) },
 		},
 		entry("publish", "Publish a skill of the user for all users", http.MethodPost, "publish", "published"),
 		entry("withdraw", "Remove a published skill from the registry", http.MethodDelete, "publish", "withdrawn"),

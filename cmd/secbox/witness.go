@@ -57,8 +57,9 @@ The token (core-api token create --role auditor) comes from the environment vari
 		Short: "Compare what two witnesses have seen of a log",
 		Long: `Compares the checkpoints that two witnesses have kept; a FILE with checkpoints, such as one of evidence, will do in place of a DIR. Without --server, only checkpoints of the same size can
 be compared; with it, both are also compared with the log's present tree. The exit codes are those of the witness.`,
-		Args: cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error { return verdict(o.compare(cmd, getenv, args)) },
+		Example: "  secbox audit witness compare ~/secbox-witness evidence.txt --key log.pub",
+		Args:    cobra.ExactArgs(2),
+		RunE:    func(cmd *cobra.Command, args []string) error { return verdict(o.compare(cmd, getenv, args)) },
 	}
 	flags := cmd.PersistentFlags()
 	flags.StringVar(&o.key, "key", "", "the log's public key, or a file with it")
