@@ -69,7 +69,8 @@ func checkRelative(spec sandbox.ExecSpec, traits sandbox.Traits) error {
 	e := *fault.From(err)
 	e.Fields = slices.Clone(e.Fields)
 	for i := range e.Fields {
-		e.Fields[i].Reason = "contains an absolute path or .., but the user's sandbox " + where + " and has no " + sandbox.Root + "; use paths relative to the workspace, without .."
+		e.Fields[i].Reason = "contains an absolute path or .., but the user's sandbox " + where + " and has no " + sandbox.Root +
+			"; use paths relative to the workspace, without .., and put text that only looks like a path into a file"
 		e.Message = e.Fields[i].Field + ": " + e.Fields[i].Reason
 	}
 	return &e

@@ -5,18 +5,35 @@
 // The scan refuses mistakes (a path of another skill, of the host, of the system) before the command runs, with a message that says what to
 // write instead, and makes sure that no argument alone leads out of a skill's folder.
 //
-// It guarantees, for every command that is not an interpreter: an accepted argument names no path outside of the root, whether the command takes
-// it as it is, or after a = : , @ quote or space, or after the letters of a short option, as a file: URL, or with backslashes for slashes.
-// Links are left to the container.
+// It guarantees, for the commands that open files and run nothing (ls, cat, cp, mv, rm, mkdir, pip, and
+// curl and find but for what is named below): an accepted argument names no path outside of the root,
+// whether the command takes it as it is, or after a = : , @ quote or space, or after the letters of a
+// short option, as a file: URL, or with backslashes for slashes. Links are left to the container.
 //
-// It is heuristic for programs. bash, sh, awk, sed, grep and python3 take texts in which a slash may be a division or the delimiter of a
-// regular expression, and which can build any path at run time. In a shell's text every word is checked like an argument, also with quotes
-// removed; variables are not expanded. In the programs of awk, sed, grep and python3 -c a path counts only if its first component is one of
-// the top-level folders of Linux systems; in sed's, also after the letter of a command or flag that takes a file, as in r/etc/passwd and
-// s/a/b/w../x. In all of them, /dev/null and the standard streams are allowed. Program files are not read.
+// For all commands: no argument has a component "..", but for what a shell only writes, and none names a
+// path outside of the root whose first component is one of the top-level folders of Linux systems. /dev/null
+// and the standard streams, and the interpreter in the first line of a script (#!/bin/sh), are allowed to
+// those that take texts:
+//
+//   - Arguments of echo, of python3 FILE, python3 -m and python3 -c, of a shell's script, and curl's data
+//     and headers are texts or paths, as the program likes. They must not be a path elsewhere as a whole or
+//     as the value of an option: /x, --f=/x, -f/x, @/x. "</h1>", "GET /health", "// note" and {"a": "/x"}
+//     are texts.
+//   - The programs of awk, sed and python3 -c and the patterns of grep may have any other slashes. In sed's,
+//     a path also follows the letter of a command or flag that takes a file, as in r/etc/passwd and
+//     s/a/b/w../x.
+//   - The script of a shell is parsed. Each command in it, also in find's -exec, is checked as if it were
+//     the restricted one, and commands that are not on the list as python3 FILE is; so are values of
+//     variables and targets of redirections. Expansions are not expanded. Comments, patterns of case, and
+//     here-documents that cat or tee only write are texts that no command opens; not those that a pipe, a
+//     substitution or a function may hand to a shell. In a script that cannot be parsed, or is longer than
+//     32 KiB, every word that begins with a slash is a path.
+//
+// Texts can build any path at run time, and program files are not read.
 package confine
 
 import (
+	"iter"
 	"path"
 	"slices"
 	"strconv"
@@ -66,32 +83,81 @@ func Check(command string, args []string, root string, also ...string) error {
 			return fault.BadField("args", "have more than %d bytes; put them into files", MaxAllBytes)
 		}
 	}
-	kinds := kindsOf(command, args)
-	for i, arg := range args {
-		if why := check(arg, kinds[i], command, root, also); why != "" {
-			e := fault.BadField(field(i), "%s", why)
-			e.Code = fault.PathRefused
-			return e
-		}
+	s := scan{root: root, also: also}
+	for i, why := range s.command(command, args) {
+		e := fault.BadField(field(i), "%s", why)
+		e.Code = fault.PathRefused
+		return e
 	}
 	return nil
 }
 
-// check reads an argument in every way that the command may; it returns the reason to refuse it, or empty.
-func check(arg string, k kind, command, root string, also []string) string {
-	s := scan{root: root, also: also, kind: k}
-	why := s.read(arg)
-	if why == "" && k == script {
-		s.unquoted = true
-		why = s.read(strings.NewReplacer(`'`, "", `"`, "", `\`, "").Replace(arg))
+// command yields the reason to refuse each of the arguments that is refused.
+func (s scan) command(command string, args []string) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		kinds := kindsOf(command, args)
+		for i, arg := range args {
+			if why := s.as(kinds[i]).argument(command, arg); why != "" && !yield(i, why) {
+				return
+			}
+		}
 	}
-	if why == "" && (command == "sed" || k == script && strings.Contains(arg, "sed")) {
+}
+
+// argument reads an argument in every way that the command may; it returns the reason to refuse it, or empty.
+func (s scan) argument(command, arg string) string {
+	if s.kind == script {
+		return s.script(arg)
+	}
+	why := s.read(arg)
+	if why == "" && (command == "sed" || command == "find" && s.kind == program) {
 		why = s.sedFiles(arg)
 	}
 	if why == "" && command == "curl" && strings.ContainsRune(arg, '%') {
 		why = s.read(percentDecoded(arg))
 	}
 	return why
+}
+
+// script reads a shell's script: all of its text, and each command as if it were the restricted one. If
+// the script cannot be parsed, every absolute path in its text counts.
+func (s scan) script(text string) string {
+	shell, parsed := parseShell(text)
+	if parsed {
+		text, s.parsed = shell.text, true
+	}
+	why := s.read(text)
+	if why == "" {
+		unquoted := s
+		unquoted.unquoted = true
+		why = unquoted.read(strings.NewReplacer(`'`, "", `"`, "", `\`, "").Replace(text))
+	}
+	if why == "" && strings.Contains(text, "sed") {
+		why = s.sedFiles(text)
+	}
+	if why != "" {
+		return why
+	}
+	s.within = true
+	for _, fed := range shell.fed {
+		if why := s.as(script).script(fed); why != "" {
+			return why
+		}
+	}
+	for _, word := range shell.words {
+		if why := s.as(value).read(word); why != "" {
+			return why
+		}
+	}
+	for _, call := range shell.calls {
+		if why := s.as(value).read(call[0]); why != "" {
+			return why
+		}
+		for _, why := range s.command(call[0], call[1:]) {
+			return why
+		}
+	}
+	return ""
 }
 
 // percentDecoded decodes an argument as curl does with the path of a URL. Invalid escapes stay.

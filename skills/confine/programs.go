@@ -36,7 +36,11 @@ func grammars(command string) (grammar, bool) {
 			},
 		}, true
 	case "python3":
-		return grammar{flags: "IBEsSuOqvxbiPd", values: "WX", code: "c"}, true
+		return grammar{flags: "IBEsSuOqvxbiPd", values: "WX", code: "cm"}, true
+	case "cut": // these two only in scripts
+		return grammar{flags: "nsz", values: "bcfd", lax: "d"}, true
+	case "sort":
+		return grammar{flags: "bcCdfghiMmnRrsuVz", values: "kotST", lax: "t"}, true
 	}
 	return grammar{}, false
 }
@@ -44,16 +48,75 @@ func grammars(command string) (grammar, bool) {
 // kindsOf returns the kind of every argument.
 func kindsOf(command string, args []string) []kind {
 	kinds := make([]kind, len(args))
-	if command == "bash" || command == "sh" {
-		for i := range kinds {
-			kinds[i] = script
+	g, known := grammars(command)
+	switch {
+	case command == "bash" || command == "sh":
+		if at := operandOfShell(args); at < len(args) {
+			fill(kinds[at+1:], value)
+			if runsText(args[:at]) {
+				kinds[at] = script
+			}
 		}
-		return kinds
-	}
-	if g, ok := grammars(command); ok {
+	case command == "find":
+		for i := 0; i < len(args); i++ {
+			if !slices.Contains([]string{"-exec", "-execdir", "-ok", "-okdir"}, args[i]) || i+1 == len(args) {
+				continue
+			}
+			own := args[i+2:]
+			if end := slices.IndexFunc(own, func(a string) bool { return a == ";" || a == "+" }); end >= 0 {
+				own = own[:end]
+			}
+			if slices.Contains(Commands(), args[i+1]) {
+				copy(kinds[i+2:], kindsOf(args[i+1], own))
+			}
+			i += 1 + len(own)
+		}
+	case command == "curl":
+		for i := 1; i < len(args); i++ {
+			if slices.Contains([]string{"-d", "--data", "--data-ascii", "--data-binary", "--data-raw", "--json", "-H", "--header"}, args[i-1]) {
+				kinds[i] = value
+			}
+		}
+	case command == "tr": // opens no files
+		fill(kinds, program)
+	case known:
 		g.find(args, kinds)
+	case command == "echo" || !slices.Contains(Commands(), command): // in a script there are others
+		fill(kinds, value)
 	}
 	return kinds
+}
+
+func fill(kinds []kind, k kind) {
+	for i := range kinds {
+		kinds[i] = k
+	}
+}
+
+// operandOfShell returns the place of the first argument of bash or sh that is neither an option nor the value of one.
+func operandOfShell(args []string) int {
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		switch {
+		case arg == "--" || arg == "-":
+			return i + 1
+		case arg == "--rcfile" || arg == "--init-file":
+			i++
+		case strings.HasPrefix(arg, "--"):
+		case len(arg) > 1 && (arg[0] == '-' || arg[0] == '+'):
+			i += strings.Count(arg, "o") + strings.Count(arg, "O")
+		default:
+			return i
+		}
+	}
+	return len(args)
+}
+
+// runsText reports whether one of a shell's options is -c, also among other letters.
+func runsText(options []string) bool {
+	return slices.ContainsFunc(options, func(o string) bool {
+		return len(o) > 1 && o[0] == '-' && o[1] != '-' && strings.ContainsRune(o, 'c')
+	})
 }
 
 // find marks the programs among the arguments.
@@ -71,8 +134,9 @@ func (g grammar) find(args []string, kinds []kind) {
 		if len(arg) < 2 || arg[0] != '-' {
 			if operand < 0 {
 				operand = i
-				if !g.inline {
-					return // a file, followed by its arguments
+				if !g.inline { // a file, followed by its arguments
+					fill(kinds[i+1:], value)
+					return
 				}
 				if !coded {
 					kinds[i] = program
@@ -96,8 +160,9 @@ func (g grammar) find(args []string, kinds []kind) {
 			} else {
 				kinds[i] = program // attached
 			}
-			if !g.inline {
-				return // the arguments after python3 -c are the program's
+			if !g.inline { // the arguments after python3 -c are the program's
+				fill(kinds[min(i+1, len(args)):], value)
+				return
 			}
 		case g.lax != "" && strings.IndexByte(g.lax, arg[1]) >= 0:
 			if kinds[i] = program; len(arg) == 2 {

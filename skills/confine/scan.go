@@ -14,6 +14,7 @@ type kind int
 
 const (
 	plain   kind = iota // a file, an option, a value
+	value               // of a program that may open it as a whole, as python3 x.py may; else it is text
 	script              // a shell script
 	program             // of awk, sed or python3 -c, or a pattern of grep
 )
@@ -24,6 +25,13 @@ type scan struct {
 	also     []string // further directories; only absolute paths lead there
 	kind     kind
 	unquoted bool // quotes were removed from the text
+	parsed   bool // the commands of the script are checked beside its text
+	within   bool // a command of a script; it may use the standard streams
+}
+
+func (s scan) as(k kind) scan {
+	s.kind, s.unquoted, s.parsed = k, false, false
+	return s
 }
 
 // delimiters are the characters, beside white space and controls, after which a path can begin: --f=/x, -I a:b, {a,b}, 'x', "x", `x`, @file,
@@ -60,7 +68,8 @@ func (s scan) token(text string, at, end int) (next int, why string) {
 	}
 	if s.kind == script {
 		if home := strings.IndexByte(token, '/'); token[0] == '~' && home > 0 {
-			return 0, fmt.Sprintf("%s is below a home directory; write paths relative to the working directory, which is %s", shown(token), s.root)
+			why := fmt.Sprintf("%s is below a home directory; write paths relative to the working directory, which is %s", shown(token), s.root)
+			return 0, why + s.noPath()
 		}
 		if why := s.glob(text, at, token); why != "" {
 			return 0, why
@@ -82,10 +91,10 @@ func (s scan) token(text string, at, end int) (next int, why string) {
 	if begin == end || text[begin] != '/' || webAddress(text, begin) || s.kind == script && !s.unquoted && afterClosingQuote(text, begin) {
 		return end, ""
 	}
-	if !s.inside(text[begin:]) {
-		if w := word(text[begin:]); s.kind == program && !topLevel(w) || s.kind != plain && slices.Contains(streams, w) {
-			return end, ""
-		}
+	if s.harmless(text, begin) {
+		return end, ""
+	}
+	if !s.inside(text, begin) {
 		return 0, s.absolute(text[begin:end])
 	}
 	for _, root := range s.roots() {
@@ -110,17 +119,57 @@ func goesUp(token string) bool {
 	return slices.Contains(strings.FieldsFunc(token, func(r rune) bool { return r == '/' || r == '\\' }), "..")
 }
 
+// harmless reports whether the slash at this place begins no path that is opened, or one that any
+// script may open.
+func (s scan) harmless(text string, begin int) bool {
+	w := word(text[begin:])
+	if (s.kind != plain || s.within) && slices.Contains(streams, w) {
+		return true
+	}
+	switch {
+	case s.kind == plain, s.kind == script && !s.parsed, s.kind == value && whole(text, begin):
+		return false
+	}
+	return !topLevel(w) || interpreter(text[:begin], w)
+}
+
+// whole reports whether a program that gets this argument may take all of it, or all of an option's
+// value, for the path at this place. In "// note", the slashes are text.
+func whole(text string, begin int) bool {
+	option := strings.TrimLeft(strings.TrimSuffix(strings.TrimSuffix(text[:begin], "@"), "="), "-")
+	if strings.ContainsFunc(option, func(r rune) bool { return r != '-' && r != '_' && (r > unicode.MaxASCII || !alphanumeric(byte(r))) }) {
+		return false
+	}
+	rest := strings.TrimLeft(text[begin:], "/")
+	return rest == "" || rest[0] > ' '
+}
+
+// interpreter reports whether a path is the one in the first line of a script, after #!. No path that a
+// command opens follows #! without a space; at the beginning of a line, # begins a shell's comment.
+func interpreter(before, p string) bool {
+	line, found := strings.CutSuffix(before, "#!")
+	if !found {
+		line, found = strings.CutSuffix(strings.TrimRight(before, " "), "#!")
+		found = found && (line == "" || strings.HasSuffix(line, "\n"))
+	}
+	folders := []string{"/bin/", "/usr/bin/", "/usr/local/bin/"}
+	return found && slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(p, folder) })
+}
+
 // streams are the files outside of the root that scripts and programs may name.
 var streams = []string{"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"}
 
-// inside reports whether the absolute path at the beginning of the text is a root or below one. The path of a plain argument continues to its
-// end: /skills/ab c is not below /skills/ab. In a script or program it ends with the word.
-func (s scan) inside(text string) bool {
+// inside reports whether the absolute path at this place is a root or below one. The path of a plain
+// argument, or one that is the whole of a value, continues to its end: /skills/ab c is not below
+// /skills/ab. Elsewhere it ends with the word.
+func (s scan) inside(text string, begin int) bool {
+	ends := s.kind != plain && (s.kind != value || !whole(text, begin))
+	text = text[begin:]
 	within := func(p string) bool {
 		p = path.Clean(p)
 		return slices.ContainsFunc(s.roots(), func(root string) bool { return p == root || strings.HasPrefix(p, root+"/") })
 	}
-	return within(text) || s.kind != plain && within(word(text))
+	return within(text) || ends && within(word(text))
 }
 
 // word returns the text up to the end of a shell's word, or of a string in a program.
@@ -189,7 +238,7 @@ func (s scan) sedFiles(text string) string {
 		if up {
 			return s.dots(text)
 		}
-		if w := word(rest); topLevel(w) && !s.inside(rest) && !slices.Contains(streams, w) {
+		if w := word(rest); topLevel(w) && !s.inside(rest, 0) && !slices.Contains(streams, w) {
 			return s.absolute(w)
 		}
 	}
@@ -222,10 +271,15 @@ func (s scan) dots(text string) string {
 
 // noPath is the remedy when a script or program only seems to name a path.
 func (s scan) noPath() string {
-	if s.kind == plain {
-		return ""
+	switch s.kind {
+	case script:
+		return "; if this is text and no path, write the text with a here-document (cat > FILE <<'END'), or put it into a file"
+	case program:
+		return "; if this is no path but part of a program, put the program into a file"
+	case value:
+		return "; if this is text and no path, put the text into a file"
 	}
-	return "; if this is no path but part of a program, put the program into a file"
+	return ""
 }
 
 func alphanumeric(c byte) bool {
