@@ -156,6 +156,13 @@ func (s scan) script(text string) string {
 		for _, why := range s.command(call[0], call[1:]) {
 			return why
 		}
+		shell := slices.IndexFunc(call, func(word string) bool { return word == "sh" || word == "bash" })
+		if shell <= 0 {
+			continue
+		}
+		for _, why := range s.command(call[shell], call[shell+1:]) { // env sh -c …
+			return why
+		}
 	}
 	return ""
 }

@@ -77,6 +77,8 @@ func kindsOf(command string, args []string) []kind {
 				kinds[i] = value
 			}
 		}
+	case command == "eval" || command == "trap":
+		fill(kinds, script)
 	case command == "tr": // opens no files
 		fill(kinds, program)
 	case known:

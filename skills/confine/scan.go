@@ -203,12 +203,15 @@ func afterClosingQuote(text string, at int) bool {
 
 // glob refuses patterns that a shell may expand to "..", such as .* and .?, unless they seem to be quoted.
 func (s scan) glob(text string, at int, token string) string {
-	if before := text[:at]; s.unquoted || strings.Count(before, "'")%2 == 1 || strings.Count(before, `"`)%2 == 1 {
+	if s.unquoted {
 		return ""
 	}
 	for name := range strings.SplitSeq(token, "/") {
 		if !strings.HasPrefix(name, ".") || !strings.ContainsAny(name, "*?[") {
 			continue
+		}
+		if before := text[:at]; strings.Count(before, "'")%2 == 1 || strings.Count(before, `"`)%2 == 1 {
+			return ""
 		}
 		if matches, err := path.Match(name, ".."); matches && err == nil {
 			return fmt.Sprintf("%s may mean the folder above the working directory; put it into quotes if it is no file name, else name the files",
