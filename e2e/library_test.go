@@ -228,6 +228,8 @@ func TestRestrictedCommands(t *testing.T) {
 		{"cat", "path_refused", []string{"/workspace/work/skills/tool2/x"}},
 		{"sed", "path_refused", []string{"/import/r/etc/passwd", "main.py"}},
 		{"bash", "path_refused", []string{"-c", "cat /etc/passwd"}},
+		{"bash", "path_refused", []string{"-c", "cat <<'END' | sh\nls /\nEND"}},
+		{"bash", "path_refused", []string{"-c", "cat <<END\n$(cat /etc/passwd)\nEND"}},
 		{"cat", "invalid_request", []string{"a\x00b"}},
 	} {
 		s.send(http.MethodPost, inSkill+url.QueryEscape(c.command), append([]string{}, c.args...)).refuses(t, 400, c.code)
@@ -254,6 +256,13 @@ func TestRestrictedCommands(t *testing.T) {
 	s.runs(inSandbox+"find", ".", "-name", "SKILL.md").wants(t, object{"stdout": "./skills/tool/SKILL.md\n"})
 	s.get("/sandbox/execs?project_id=ag~u").list("items")[0].wants(t, object{"skill_id": "", "agent_id": "ag", "cwd": "/workspace", "cmd": "find", "backend": "docker"})
 	s.runs(inSandbox+"cat", "/workspace/skills/tool/SKILL.md").wants(t, object{"stdout": "# Tool\n", "exit_code": 0})
+
+	// Text that only looks like a path is none, and no shell expands arguments.
+	s.runs(inSkill+"echo", "</h1> // note, GET /health").wants(t, object{"stdout": "</h1> // note, GET /health\n"})
+	s.runs(inSkill+"python3", "-c", `import sys; print(sys.argv[1], "</p>", 6 / 2)`, `{"path": "/errors"}`).wants(t, object{"stdout": "{\"path\": \"/errors\"} </p> 3.0\n"})
+	s.runs(inSkill+"bash", "-c", "cat > run.sh <<'END'\n#!/bin/sh\necho 'not /etc'\nEND\nchmod +x run.sh; ./run.sh").wants(t, object{"stdout": "not /etc\n", "exit_code": 0})
+	s.runs(inSkill+"bash", "-c", "ls *.md").wants(t, object{"stdout": "SKILL.md\n"})
+	s.runs(inSkill+"ls", "*.md").wants(t, object{"stdout": "", "exit_code": 2})
 
 	if got := s.runs(inSkill+"python3", "big.py"); len(got.str("stdout")) != 300001 {
 		t.Errorf("%d bytes of output", len(got.str("stdout")))
