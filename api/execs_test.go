@@ -87,6 +87,20 @@ func TestShortForms(t *testing.T) {
 	}
 }
 
+// TestBodiesOfOtherWriters: a body is understood with a byte order mark, as editors of Windows write it, and with whole numbers as Python
+// writes computed ones.
+func TestBodiesOfOtherWriters(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	for _, body := range []string{"\xef\xbb\xbf" + withOverrides(`{"timeout_ms": 5000}`), withOverrides(`{"timeout_ms": 5000.0}`), withOverrides(`{"timeout_ms": 5e3}`)} {
+		if r := f.post("/sandbox/execs", body); r.StatusCode != 200 {
+			t.Errorf("%q: %d %s", body, r.StatusCode, r.body)
+		} else if seen := f.runner.seen(); *seen[len(seen)-1].Overrides.TimeoutMS != 5000 {
+			t.Errorf("%q: %d ms", body, *seen[len(seen)-1].Overrides.TimeoutMS)
+		}
+	}
+}
+
 func TestUnusualResults(t *testing.T) {
 	t.Parallel()
 	f := start(t)

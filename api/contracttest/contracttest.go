@@ -123,7 +123,8 @@ func (tr *transport) check(r *http.Request, route *routers.Route, params map[str
 	// The filter changes its request.
 	asked := r.Clone(context.WithoutCancel(r.Context()))
 	asked.Method = route.Method
-	asked.Body = io.NopCloser(bytes.NewReader(sent))
+	asked.Body = io.NopCloser(bytes.NewReader(bytes.TrimPrefix(sent, []byte("\xef\xbb\xbf")))) // RFC 8259, 8.1
+	asked.GetBody = nil // the filter would read the body of r again
 	in := &openapi3filter.RequestValidationInput{
 		Request: asked, PathParams: params, QueryParams: asked.URL.Query(), Route: route,
 		Options: &openapi3filter.Options{

@@ -28,7 +28,7 @@ func (b Binder) Bind(target any, c echo.Context) error {
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	charset, declared := params["charset"]
 	if err != nil || media != "application/json" || declared && !strings.EqualFold(charset, "utf-8") {
-		return fault.New(fault.UnsupportedMedia, "the Content-Type is %q; send application/json", problem.Clip(r.Header.Get("Content-Type")))
+		return fault.New(fault.UnsupportedMedia, "the Content-Type is %q; send application/json, in UTF-8", problem.Clip(r.Header.Get("Content-Type")))
 	}
 	if err := checkEncoding(r); err != nil {
 		return err

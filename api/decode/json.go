@@ -1,14 +1,18 @@
 package decode
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
+	"math"
 	"reflect"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/labstack/echo/v4"
@@ -36,14 +40,37 @@ type JSON struct{ options strictjson.Options }
 func NewJSON() JSON {
 	return JSON{strictjson.JoinOptions(
 		strictjson.RejectUnknownMembers(true),
-		// By default null means "leave as it is". No field of a request may be null.
-		strictjson.WithUnmarshalers(strictjson.UnmarshalFromFunc(func(dec *jsontext.Decoder, _ any) error {
-			if dec.PeekKind() == jsontext.KindNull {
-				return errNull
-			}
-			return errors.ErrUnsupported // decode as usual
-		})),
+		strictjson.WithUnmarshalers(strictjson.JoinUnmarshalers(
+			strictjson.UnmarshalFromFunc(decodeWhole),
+			// By default null means "leave as it is". No field of a request may be null.
+			strictjson.UnmarshalFromFunc(func(dec *jsontext.Decoder, _ any) error {
+				if dec.PeekKind() == jsontext.KindNull {
+					return errNull
+				}
+				return errors.ErrUnsupported // decode as usual
+			}),
+		)),
 	)}
+}
+
+// decodeWhole takes 5000.0 as 5000, as JSON Schema does: Python writes a computed number so.
+func decodeWhole(dec *jsontext.Decoder, n *int64) error {
+	if dec.PeekKind() != jsontext.KindNumber {
+		return errors.ErrUnsupported
+	}
+	text, err := dec.ReadValue()
+	if err != nil {
+		return err
+	}
+	if *n, err = strconv.ParseInt(string(text), 10, 64); errors.Is(err, strconv.ErrSyntax) {
+		if f, _ := strconv.ParseFloat(string(text), 64); f == math.Trunc(f) && math.Abs(f) <= 1<<53 {
+			*n, err = int64(f), nil
+		}
+	}
+	if err != nil {
+		return &strictjson.SemanticError{JSONKind: jsontext.KindNumber, JSONValue: text.Clone(), GoType: reflect.TypeFor[int64](), Err: err}
+	}
+	return nil
 }
 
 var errNull = errors.New("must not be null; leave it out instead")
@@ -60,10 +87,22 @@ func (s JSON) Deserialize(c echo.Context, target any) error {
 	return s.Decode(c.Request().Body, target)
 }
 
+// byteOrderMark is what some editors and shells of Windows write before a text in UTF-8.
+const byteOrderMark = "\xef\xbb\xbf"
+
 // Decode reads all of body as one JSON value into target. It returns fault.InvalidJSON, fault.InvalidRequest, or an error that wraps the
 // reader's.
 func (s JSON) Decode(body io.Reader, target any) error {
-	err := strictjson.UnmarshalRead(body, target, s.options)
+	buffered := bufio.NewReaderSize(body, 16)
+	if first, _ := buffered.Peek(1); len(first) > 0 && first[0] >= utf8.RuneSelf { // no JSON: a slow body is not waited for
+		switch mark, _ := buffered.Peek(len(byteOrderMark)); {
+		case string(mark) == byteOrderMark: // RFC 8259, 8.1: it may be ignored
+			_, _ = buffered.Discard(len(byteOrderMark))
+		case bytes.HasPrefix(mark, []byte{0xff, 0xfe}) || bytes.HasPrefix(mark, []byte{0xfe, 0xff}):
+			return fault.New(fault.InvalidJSON, "the body is UTF-16; send it as UTF-8")
+		}
+	}
+	err := strictjson.UnmarshalRead(buffered, target, s.options)
 	var wrong *strictjson.SemanticError
 	var broken *jsontext.SyntacticError
 	switch {
@@ -72,9 +111,9 @@ func (s JSON) Decode(body io.Reader, target any) error {
 	case errors.As(err, &wrong):
 		field := dotted(wrong.JSONPointer, reflect.TypeOf(target))
 		if field == "" {
-			return fault.New(fault.InvalidRequest, "the body: %s", describe(wrong))
+			return fault.New(fault.InvalidRequest, "the body: %s", describe(wrong, target))
 		}
-		return fault.BadField(field, "%s", describe(wrong))
+		return fault.BadField(field, "%s", describe(wrong, target))
 	case errors.As(err, &broken) && errors.Is(broken.Err, jsontext.ErrDuplicateName):
 		return fault.BadField(dotted(broken.JSONPointer, reflect.TypeOf(target)), "is given more than once")
 	case errors.As(err, &broken):
@@ -85,11 +124,16 @@ func (s JSON) Decode(body io.Reader, target any) error {
 	return fault.Wrap(fault.InvalidJSON, err, "the body cannot be read to its end")
 }
 
-// describe returns the expected value, in terms of JSON instead of Go.
-func describe(e *strictjson.SemanticError) string {
+// describe returns the expected value in a body, in terms of JSON instead of Go.
+func describe(e *strictjson.SemanticError, body any) string {
 	switch {
 	case errors.Is(e.Err, strictjson.ErrUnknownName):
-		if near := suggest.Close(e.JSONPointer.LastToken(), names(e.GoType)); near != "" {
+		name := e.JSONPointer.LastToken()
+		near := elsewhere(reflect.TypeOf(body), name)
+		if near == "" {
+			near = suggest.Close(name, names(e.GoType))
+		}
+		if near != "" {
 			return "there is no such field; did you mean " + near + "?"
 		}
 		return "there is no such field"
@@ -114,18 +158,42 @@ func describe(e *strictjson.SemanticError) string {
 	return fmt.Sprintf("%s is expected, not %s", want, got)
 }
 
-// names returns the names of an object's fields.
-func names(t reflect.Type) (all []string) {
+// elsewhere returns the path of a body's first field with that name in another object: exec.command for command.
+func elsewhere(body reflect.Type, name string) string {
+	for outer, t := range fields(body) {
+		if outer == name {
+			return outer
+		}
+		for inner := range fields(t) {
+			if inner == name {
+				return outer + "." + inner
+			}
+		}
+	}
+	return ""
+}
+
+// fields are the fields of an object by name; none of other types.
+func fields(t reflect.Type) iter.Seq2[string, reflect.Type] {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if t == nil || t.Kind() != reflect.Struct {
-		return nil
-	}
-	for f := range t.Fields() {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
-			all = append(all, name)
+	return func(yield func(string, reflect.Type) bool) {
+		if t == nil || t.Kind() != reflect.Struct {
+			return
 		}
+		for f := range t.Fields() {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && !yield(name, f.Type) {
+				return
+			}
+		}
+	}
+}
+
+// names returns the names of an object's fields.
+func names(t reflect.Type) (all []string) {
+	for name := range fields(t) {
+		all = append(all, name)
 	}
 	return all
 }
