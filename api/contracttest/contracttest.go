@@ -124,7 +124,7 @@ func (tr *transport) check(r *http.Request, route *routers.Route, params map[str
 	asked := r.Clone(context.WithoutCancel(r.Context()))
 	asked.Method = route.Method
 	asked.Body = io.NopCloser(bytes.NewReader(bytes.TrimPrefix(sent, []byte("\xef\xbb\xbf")))) // RFC 8259, 8.1
-	asked.GetBody = nil // the filter would read the body of r again
+	asked.GetBody = nil                                                                        // the filter would read the body of r again
 	in := &openapi3filter.RequestValidationInput{
 		Request: asked, PathParams: params, QueryParams: asked.URL.Query(), Route: route,
 		Options: &openapi3filter.Options{

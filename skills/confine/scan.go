@@ -147,10 +147,9 @@ func whole(text string, begin int) bool {
 // interpreter reports whether a path is the one in the first line of a script, after #!. No path that a
 // command opens follows #! without a space; at the beginning of a line, # begins a shell's comment.
 func interpreter(before, p string) bool {
-	line, found := strings.CutSuffix(before, "#!")
-	if !found {
-		line, found = strings.CutSuffix(strings.TrimRight(before, " "), "#!")
-		found = found && (line == "" || strings.HasSuffix(line, "\n"))
+	found := strings.HasSuffix(before, "#!")
+	if line, spaced := strings.CutSuffix(strings.TrimRight(before, " "), "#!"); spaced && (line == "" || strings.HasSuffix(line, "\n")) {
+		found = true
 	}
 	folders := []string{"/bin/", "/usr/bin/", "/usr/local/bin/"}
 	return found && slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(p, folder) })

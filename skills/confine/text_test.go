@@ -154,8 +154,13 @@ func TestWaysOutWork(t *testing.T) {
 	t.Parallel()
 	for _, c := range []cmd{
 		{"bash", "-c", "cat > FILE <<'END'\n/usr/lib is full; see ../x\nEND"},
-		{"python3", "FILE"}, {"sed", "-f", "FILE", "x"}, {"awk", "-f", "FILE", "x"}, {"grep", "-f", "FILE", "x"}, {"bash", "FILE"},
-		{"python3", "main.py", "@FILE"}, {"curl", "-d", "@FILE", "http://127.0.0.1/"},
+		{"python3", "FILE"},
+		{"sed", "-f", "FILE", "x"},
+		{"awk", "-f", "FILE", "x"},
+		{"grep", "-f", "FILE", "x"},
+		{"bash", "FILE"},
+		{"python3", "main.py", "@FILE"},
+		{"curl", "-d", "@FILE", "http://127.0.0.1/"},
 	} {
 		if err := confine.Check(c[0], c[1:], root); err != nil {
 			t.Errorf("%q: %v", c, err)
