@@ -52,6 +52,7 @@ func TestBadBodies(t *testing.T) {
 		"unknown field":                {`{"projekt": 1}`, fault.InvalidRequest, []string{"projekt"}, "no such field"},
 		"unknown field, other case":    {`{"Project_id": "demo"}`, fault.InvalidRequest, []string{"Project_id"}, "no such field; did you mean project_id?"},
 		"field of another object":      {`{"project_id": "demo", "command": "bash"}`, fault.InvalidRequest, []string{"command"}, "did you mean exec.command?"},
+		"field of the policy":          {`{"project_id": "demo", "timeout_ms": 1000}`, fault.InvalidRequest, []string{"timeout_ms"}, "did you mean policy_overrides.timeout_ms?"},
 		"field of the body":            {exec(`{"script": "true", "user_id": "u"}`), fault.InvalidRequest, []string{"exec.user_id"}, "did you mean user_id?"},
 		"unknown field inside":         {exec(`{"foo": 1}`), fault.InvalidRequest, []string{"exec.foo"}, "no such field"},
 		"unknown field in a list":      {withInputs(`[{"path": "a", "content": ""}, {"foo": 1}]`), fault.InvalidRequest, []string{"inputs[1].foo"}, "no such field"},

@@ -173,7 +173,7 @@ func elsewhere(body reflect.Type, name string) string {
 	return ""
 }
 
-// fields are the fields of an object by name; none of other types.
+// fields are the fields of an object by name, with those of embedded structs; none of other types.
 func fields(t reflect.Type) iter.Seq2[string, reflect.Type] {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -182,7 +182,7 @@ func fields(t reflect.Type) iter.Seq2[string, reflect.Type] {
 		if t == nil || t.Kind() != reflect.Struct {
 			return
 		}
-		for f := range t.Fields() {
+		for _, f := range reflect.VisibleFields(t) {
 			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" && !yield(name, f.Type) {
 				return
 			}
@@ -242,17 +242,12 @@ func dotted(pointer jsontext.Pointer, t reflect.Type) string {
 
 // member returns the type of an object's member, or nil if it is unknown.
 func member(t reflect.Type, name string) reflect.Type {
-	switch {
-	case t == nil:
-		return nil
-	case t.Kind() == reflect.Map:
+	if t != nil && t.Kind() == reflect.Map {
 		return t.Elem()
-	case t.Kind() != reflect.Struct:
-		return nil
 	}
-	for _, f := range reflect.VisibleFields(t) {
-		if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag == name {
-			return f.Type
+	for field, inner := range fields(t) {
+		if field == name {
+			return inner
 		}
 	}
 	return nil
