@@ -2360,7 +2360,7 @@ type Skill struct {
 	// Example: built-in
 	Source string `json:"source"`
 
-	// Tool Its name as an MCP tool.
+	// Tool Its name as a tool. MCP clients see it with underscores in place of the dots, unless they ask for `names=dotted`.
 	//
 	// Example: skill.shell.run
 	Tool string `json:"tool"`

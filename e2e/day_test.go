@@ -148,7 +148,7 @@ func (d *day) gone() {
 
 func (d *day) checkAnswers(seen object) {
 	t := d.t
-	for _, name := range []string{"files.cd", "files.glob", "files.grep", "files.read", "files.edit", "files.write", "shell", "skills.read"} {
+	for _, name := range []string{"files_cd", "files_glob", "files_grep", "files_read", "files_edit", "files_write", "shell", "skills_read"} {
 		if !slices.Contains(seen.at("tools").([]any), any(name)) {
 			t.Errorf("%s is not among %v", name, seen.at("tools"))
 		}

@@ -142,13 +142,13 @@ func checkWhatTheClientSaw(t *testing.T, s *testServer, tokenID, later string, s
 		return strings.TrimSpace(s.docker("ps", "-aq", "--filter", "label=secbox.exec="+fields[1])) == ""
 	})
 
-	if seen.at("listChanged.value") != true || !slices.Contains(seen.at("toolsLater").([]any), any("skill."+later)) {
+	if seen.at("listChanged.value") != true || !slices.Contains(seen.at("toolsLater").([]any), any("skill_"+strings.ReplaceAll(later, ".", "_"))) {
 		t.Errorf("a skill that came later: %v, %v", seen.at("listChanged"), seen.at("toolsLater"))
 	}
-	if !slices.Contains(seen.at("underscore").([]any), any("skill_shell_run")) {
-		t.Errorf("names without dots: %v", seen.at("underscore"))
+	if !slices.Contains(seen.at("dotted").([]any), any("skill.shell.run")) {
+		t.Errorf("names with dots: %v", seen.at("dotted"))
 	}
-	other, _ := seen.at("underscoreCall").(map[string]any)["_meta"].(map[string]any)["secbox/exec_id"].(string)
+	other, _ := seen.at("dottedCall").(map[string]any)["_meta"].(map[string]any)["secbox/exec_id"].(string)
 	if record := s.get("/sandbox/execs/" + other); record.str("project_id") != "other" {
 		t.Errorf("a call for another project: %v", record)
 	}
@@ -159,7 +159,7 @@ func checkWhatTheClientSaw(t *testing.T, s *testServer, tokenID, later string, s
 
 func checkShellTool(t *testing.T, seen object) {
 	for _, tool := range seen.list("tools") {
-		if tool.str("name") != "skill.shell.run" {
+		if tool.str("name") != "skill_shell_run" {
 			continue
 		}
 		if tool.str("inputSchema.properties.script.type") != "string" || tool.str("inputSchema.properties.project_id.type") != "string" ||
@@ -168,7 +168,7 @@ func checkShellTool(t *testing.T, seen object) {
 		}
 		return
 	}
-	t.Errorf("no skill.shell.run among %v", seen.at("tools"))
+	t.Errorf("no skill_shell_run among %v", seen.at("tools"))
 }
 
 func checkProgress(t *testing.T, seen object) {
@@ -223,7 +223,7 @@ func TestMCPInspector(t *testing.T) {
 		return seen
 	}
 	checkShellTool(t, inspect("--method", "tools/list"))
-	result := inspect("--method", "tools/call", "--tool-name", "skill.shell.run", "--tool-arg", "script=echo inspected")
+	result := inspect("--method", "tools/call", "--tool-name", "skill_shell_run", "--tool-arg", "script=echo inspected")
 	if result.at("isError") == true || result.str("structuredContent.stdout") != "inspected\n" {
 		t.Errorf("the call: %v", result)
 	}

@@ -52,7 +52,7 @@ func TestMCPServersRunInTheUsersSandbox(t *testing.T) { // 004 l11, 23, 337–33
 			if err != nil {
 				t.Fatal(err)
 			}
-			found = found || one.Name == "where.am_i"
+			found = found || one.Name == "where_am_i"
 		}
 		return found
 	}

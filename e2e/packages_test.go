@@ -234,8 +234,8 @@ func TestTwoUsersInTheOfficialMCPClient(t *testing.T) {
 		"NODE_PATH=" + modules, "MCP_URL=" + s.url, "MCP_TOKEN=" + admin, "EDITED=" + versionScript("two"), "SECBOX=" + secboxBinary(t),
 	}, "testdata/mcpclient/packages.cjs")
 	seen.wants(t, object{
-		"ann.before": []any{"skill.anns.own", "skill.text.version"}, "bob.before": []any{"skill.text.version"},
-		"ann.after": []any{"skill.text.version"}, "bob.after": []any{"skill.text.version"}, "bob.heard": false,
+		"ann.before": []any{"skill_anns_own", "skill_text_version"}, "bob.before": []any{"skill_text_version"},
+		"ann.after": []any{"skill_text_version"}, "bob.after": []any{"skill_text_version"}, "bob.heard": false,
 		"ann.version": "two", "bob.version": "one", "bob.unknown": float64(-32602),
 	})
 	for user, version := range map[string]string{"ann": "two", "bob": "one"} {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"secbox/fault"
+	"secbox/skills/schema"
 )
 
 // Arguments of every tool in addition to the skill's inputs, unless the skill has an input of the same name.
@@ -27,9 +28,9 @@ type callOptions struct {
 	timeoutMS *int64
 }
 
-// argumentSchema adds the optional arguments above to the schema of a skill's inputs. It returns the names of those that it added. Only a schema of
-// an object makes a tool.
-func argumentSchema(inputs json.RawMessage) (schema json.RawMessage, added []string, err error) {
+// argumentSchema adds the optional arguments above, and what schema.Meant does, to the schema of a skill's inputs. It returns the names of the
+// arguments that it added. Only a schema of an object makes a tool.
+func argumentSchema(inputs json.RawMessage) (arguments json.RawMessage, added []string, err error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(inputs, &object); err != nil {
 		return nil, nil, fmt.Errorf("the schema of the inputs is not an object: %w", err)
@@ -40,10 +41,17 @@ func argumentSchema(inputs json.RawMessage) (schema json.RawMessage, added []str
 			return nil, nil, fmt.Errorf("the properties of the inputs are not an object: %w", err)
 		}
 	}
-	for name, schema := range argSchemas {
+	for name, one := range argSchemas {
 		if _, taken := properties[name]; !taken {
-			added, properties[name] = append(added, name), schema
+			added, properties[name] = append(added, name), one
 		}
+	}
+	var described string
+	if raw, ok := object["description"]; ok && json.Unmarshal(raw, &described) == nil && described != "" {
+		described += " "
+	}
+	if object["description"], err = json.Marshal(described + schema.MeantRule); err != nil {
+		return nil, nil, err
 	}
 	if object["properties"], err = json.Marshal(properties); err != nil {
 		return nil, nil, err
@@ -51,8 +59,26 @@ func argumentSchema(inputs json.RawMessage) (schema json.RawMessage, added []str
 	if _, ok := object["type"]; !ok {
 		object["type"] = json.RawMessage(`"object"`)
 	}
-	schema, err = json.Marshal(object)
-	return schema, added, err
+	arguments, err = json.Marshal(object)
+	return arguments, added, err
+}
+
+// meantBy returns arguments as schema.Meant takes them, and as sent if it has nothing to change or they are not valid: their check will tell.
+func meantBy(arguments, inputSchema json.RawMessage) json.RawMessage {
+	value, wrong := schema.Parse(arguments)
+	doc, unread := schema.Parse(inputSchema)
+	if wrong != nil || unread != nil {
+		return arguments
+	}
+	value, changed := schema.Meant(value, doc)
+	if !changed {
+		return arguments
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return arguments
+	}
+	return text
 }
 
 // splitArguments separates the added arguments from the skill's inputs. It keeps the inputs as sent, even duplicate names, for validation against the

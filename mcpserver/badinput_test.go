@@ -131,8 +131,34 @@ func TestUnknownSpelling(t *testing.T) {
 	for _, query := range []string{"?names=dashes", "?names=underscore&names=underscore"} {
 		f.url = address + query
 		resp, body := f.post("worker", "", initialize)
-		if code := codeOf(t, resp, body); resp.StatusCode != http.StatusBadRequest || code != "invalid_request" || !strings.Contains(body, "underscore") {
+		if code := codeOf(t, resp, body); resp.StatusCode != http.StatusBadRequest || code != "invalid_request" || !strings.Contains(body, "dotted") {
 			t.Errorf("%s: %d %s", query, resp.StatusCode, body)
+		}
+	}
+}
+
+// TestRefusedVersionsAreNotNamed: an error that lists versions has none that the server refuses.
+func TestRefusedVersionsAreNotNamed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.open("worker")
+	const meta = `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"a","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}}`
+	for name, c := range map[string]struct{ session, method, params, version string }{
+		"an old version":            {session, "tools/list", `{}`, "1999-01-01"},
+		"a version of no day":       {session, "tools/list", `{}`, "2025-99-99"},
+		"a version without session": {session, "tools/list", meta, "2026-07-28"},
+		"a client that discovers":   {"", "server/discover", meta, "2026-07-28"},
+		"discovery in a session":    {session, "server/discover", `{}`, "2025-11-25"},
+	} {
+		_, body := f.post("worker", c.session, `{"jsonrpc":"2.0","id":5,"method":"`+c.method+`","params":`+c.params+`}`, "Mcp-Protocol-Version", c.version)
+		if strings.Contains(body, `"result"`) {
+			t.Errorf("%s: no error: %s", name, body)
+		}
+		for _, asked := range []string{`"requested":"2026-07-28"`, `version \"2026-07-28\"`} {
+			body = strings.ReplaceAll(body, asked, "")
+		}
+		if strings.Contains(body, "2026-07-28") {
+			t.Errorf("%s: %s", name, body)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"sync"
 
@@ -16,7 +17,7 @@ import (
 )
 
 // toolHandler handles calls of one skill's tool. added are the arguments that are not inputs of the skill.
-func (s *Server) toolHandler(skillID string, added []string) mcp.ToolHandler {
+func (s *Server) toolHandler(skillID string, inputSchema json.RawMessage, added []string) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		who, err := callerOf(req.Extra)
 		if err != nil {
@@ -27,7 +28,7 @@ func (s *Server) toolHandler(skillID string, added []string) mcp.ToolHandler {
 			return s.failure(ctx, err), nil
 		}
 		defer release()
-		r, err := invokeRequest(who, skillID, added, req)
+		r, err := invokeRequest(who, skillID, inputSchema, added, req)
 		if err != nil {
 			refused := runner.Request{ProjectID: r.ProjectID, SkillID: r.SkillID, RequestedBy: r.RequestedBy}
 			return s.failure(ctx, s.cfg.Runner.Refuse(ctx, refused, err)), nil
@@ -54,8 +55,8 @@ func (s *Server) toolHandler(skillID string, added []string) mcp.ToolHandler {
 	}
 }
 
-func invokeRequest(who caller, skillID string, added []string, req *mcp.CallToolRequest) (invoke.Request, error) {
-	options, inputs, err := splitArguments(req.Params.Arguments, added)
+func invokeRequest(who caller, skillID string, inputSchema json.RawMessage, added []string, req *mcp.CallToolRequest) (invoke.Request, error) {
+	options, inputs, err := splitArguments(meantBy(req.Params.Arguments, inputSchema), added)
 	if err != nil {
 		return invoke.Request{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"secbox/skills/schema"
 	"secbox/tokens"
 )
 
@@ -76,9 +78,56 @@ func TestLongResultIsShortened(t *testing.T) {
 	if request := f.execs.requests()[0]; request.Overrides.TimeoutMS == nil || *request.Overrides.TimeoutMS != 2500 || strings.Contains(string(request.Inputs), "timeout_ms") {
 		t.Errorf("overrides %+v", request.Overrides)
 	}
-	for _, wrong := range []any{0, -1, 1.5, "60", nil} {
+	for _, wrong := range []any{0, -1, 1.5, "an hour", true} {
 		if result := f.call(session, "skill.test.echo", map[string]any{"text": "x", "timeout_ms": wrong}); !result.IsError || !strings.Contains(textOf(result), "timeout_ms") {
 			t.Errorf("%v: %s", wrong, textOf(result))
+		}
+	}
+}
+
+// TestArgumentsAreTakenAsMeant: by the rule that the tool's schema states.
+func TestArgumentsAreTakenAsMeant(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.addSkill("test.counts", `{"type":"object","description":"What to count.","properties":{"n":{"type":"integer"},"text":{"type":"string"},"list":{"type":"array","items":{"type":"integer"}}},
+		"additionalProperties":false}`)
+	f.catalog.Reload()
+	f.server.syncTools()
+	session := f.connect("worker", "", nil)
+	text, _ := json.Marshal(toolsOf(t, session)["skill_test_counts"].InputSchema)
+	var rule struct{ Description string }
+	if err := json.Unmarshal(text, &rule); err != nil || rule.Description != "What to count. "+schema.MeantRule {
+		t.Errorf("%v: %s", err, text)
+	}
+	call := func(arguments string) *mcp.CallToolResult {
+		return f.call(session, "skill_test_counts", json.RawMessage(arguments))
+	}
+	for n, c := range []struct {
+		arguments, inputs string
+		timeoutMS         int64
+	}{
+		{`{"n": 5000.0, "timeout_ms": 5000.0}`, `{"n":5000}`, 5000},
+		{`{"n": "5", "timeout_ms": "5e3"}`, `{"n":5}`, 5000},
+		{`{"n": null, "timeout_ms": null, "project_id": null}`, `{}`, 0},
+		{`{"list": "[1, 2.0]", "description": "counts"}`, `{"list":[1,2]}`, 0},
+		{`{"n": 5}`, `{"n": 5}`, 0},
+	} {
+		if result := call(c.arguments); result.IsError {
+			t.Errorf("%s: %s", c.arguments, textOf(result))
+			continue
+		}
+		request := f.execs.requests()[n]
+		var got, want any
+		if json.Unmarshal(request.Inputs, &got) != nil || json.Unmarshal([]byte(c.inputs), &want) != nil || !reflect.DeepEqual(got, want) || strings.Contains(string(request.Inputs), ".0") {
+			t.Errorf("%s: inputs %s", c.arguments, request.Inputs)
+		}
+		if given := request.Overrides.TimeoutMS; (given == nil) != (c.timeoutMS == 0) || given != nil && *given != c.timeoutMS {
+			t.Errorf("%s: %v", c.arguments, given)
+		}
+	}
+	for _, wrong := range []string{`{"n": "five"}`, `{"n": 5.5}`, `{"n": "5.5"}`, `{"explanation": "counts"}`, `{"n": 1, "n": 2}`} {
+		if result := call(wrong); !result.IsError || !strings.Contains(textOf(result), "invalid_inputs") {
+			t.Errorf("%s: %s", wrong, textOf(result))
 		}
 	}
 }

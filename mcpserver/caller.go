@@ -16,7 +16,7 @@ import (
 type (
 	callerKey  struct{}
 	holdKey    struct{}
-	projectKey struct{}
+	addressKey struct{} // the caller, as far as the address of the request tells
 	serverKey  struct{} // the protocol server for a session that the request may open
 )
 
@@ -38,6 +38,7 @@ func WithHold(ctx context.Context, hold Hold) context.Context {
 type caller struct {
 	token   tokens.Token
 	project string // ?project_id= of the address
+	dotted  bool   // ?names=dotted of the address
 	hold    Hold
 	request context.Context // of the HTTP request; it ends when the client has gone
 }
@@ -48,13 +49,13 @@ const extraCaller = "secbox.caller"
 // tokenInfo passes the caller of an HTTP request to the SDK. The SDK attaches it to each message, and lets only the caller that opened a session use
 // it.
 func tokenInfo(ctx context.Context, _ string, _ *http.Request) (*auth.TokenInfo, error) {
-	token, _ := ctx.Value(callerKey{}).(tokens.Token)
-	project, _ := ctx.Value(projectKey{}).(string)
+	who, _ := ctx.Value(addressKey{}).(caller)
 	hold, ok := ctx.Value(holdKey{}).(Hold)
 	if !ok {
 		hold = func(int64) (func(), error) { return func() {}, nil }
 	}
-	return &auth.TokenInfo{UserID: token.ID, Extra: map[string]any{extraCaller: caller{token, project, hold, ctx}}}, nil
+	who.hold, who.request = hold, ctx
+	return &auth.TokenInfo{UserID: who.token.ID, Extra: map[string]any{extraCaller: who}}, nil
 }
 
 // callerOf returns the caller of the HTTP request that a message came with.

@@ -12,12 +12,11 @@ import (
 )
 
 // addFileTools offers the tools of package tools in the sessions of a user's workspace. They work in the user's sandbox.
-func (s *Server) addFileTools(server *mcp.Server, offered []*tools.Tool, project, names string) {
+func (s *Server) addFileTools(to *toolSet, offered []*tools.Tool, project string) {
 	for _, tool := range offered {
-		name := spelled(tool.Name, names)
 		destructive := !tool.ReadOnly
-		server.AddTool(&mcp.Tool{
-			Name: name, Title: tool.Title, Description: tool.Description, InputSchema: tool.Schema,
+		to.offer(&mcp.Tool{
+			Name: tool.Name, Title: tool.Title, Description: tool.Description, InputSchema: tool.Schema,
 			Annotations: &mcp.ToolAnnotations{Title: tool.Title, ReadOnlyHint: tool.ReadOnly, DestructiveHint: &destructive, OpenWorldHint: &tool.OpenWorld},
 		}, s.fileToolHandler(tool, project))
 	}

@@ -53,9 +53,9 @@ func TestFileToolsAreOfferedInWorkspaces(t *testing.T) {
 		"files.cd", "files.download", "files.edit", "files.glob", "files.grep", "files.read", "files.upload", "files.write",
 		"registry.install", "registry.list", "registry.publish", "registry.search", "registry.uninstall", "shell", "skills.read",
 	}
-	var underscored []string
+	var plain []string
 	for _, name := range all {
-		underscored = append(underscored, strings.ReplaceAll(name, ".", "_"))
+		plain = append(plain, strings.ReplaceAll(name, ".", "_"))
 	}
 	offered := func(token, query string) (names []string) {
 		for name := range toolsOf(t, f.connect(token, query, nil)) {
@@ -70,20 +70,21 @@ func TestFileToolsAreOfferedInWorkspaces(t *testing.T) {
 		token, query string
 		want         []string
 	}{
-		{"worker", workspace, all},
-		{"agent", workspace, all},
+		{"worker", workspace, plain},
+		{"agent", workspace, plain},
 		{"elsewhere", workspace, nil},
 		{"worker", "", nil},
 		{"worker", "?project_id=demo", nil},
 		{"worker", "?project_id=a1~", nil},
-		{"worker", workspace + "&names=underscore", underscored},
+		{"worker", workspace + "&names=underscore", plain},
+		{"worker", workspace + "&names=dotted", all},
 	} {
 		if got := offered(c.token, c.query); !slices.Equal(got, c.want) {
 			t.Errorf("%s%s: %q", c.token, c.query, got)
 		}
 	}
 	session := f.connect("agent", workspace, nil)
-	if text := session.InitializeResult().Instructions; !strings.Contains(text, "files.read") {
+	if text := session.InitializeResult().Instructions; !strings.Contains(text, "files_read") {
 		t.Errorf("%q", text)
 	}
 	f.mu.Lock() // the token loses its agent

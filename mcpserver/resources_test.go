@@ -37,7 +37,8 @@ func TestReadResource(t *testing.T) {
 		"a text with a NUL":          {file: "a", content: "a\x00b", mime: "application/octet-stream", blob: true},
 		"a picture":                  {file: "a.png", content: "\x89PNG\r\n\x1a\n\xff", mime: "image/png", blob: true},
 		"no extension":               {file: "Makefile", content: "all:", mime: "text/plain"},
-		"nothing":                    {file: "empty", content: "", mime: "text/plain"},
+		"nothing":                    {file: "empty.txt", content: "", mime: "text/plain"},
+		"nothing without extension":  {file: "empty", content: "", mime: "text/plain"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -68,6 +69,34 @@ func TestReadResource(t *testing.T) {
 				t.Error("a file without an event was sent")
 			}
 		})
+	}
+}
+
+// TestContentsHaveTextOrBlob: clients refuse contents with neither, also of an empty file.
+func TestContentsHaveTextOrBlob(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.open("worker")
+	for _, content := range []string{"", "text", "\x00"} {
+		uri := f.left("tok-worker", "f.txt", []byte(content))
+		_, body := f.post("worker", session, `{"jsonrpc":"2.0","id":5,"method":"resources/read","params":{"uri":"`+uri+`"}}`)
+		if strings.Contains(body, `"text":`) == strings.Contains(body, `"blob":`) {
+			t.Errorf("%q: %s", content, body)
+		}
+	}
+}
+
+// TestNothingIsPublic: no cache may give one client's answer to another.
+func TestNothingIsPublic(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	session := f.open("worker")
+	uri := f.left("tok-worker", "f.txt", []byte("private"))
+	for _, method := range []string{"tools/list", "resources/list", "resources/templates/list", "prompts/list", "resources/read"} {
+		_, body := f.post("worker", session, `{"jsonrpc":"2.0","id":5,"method":"`+method+`","params":{"uri":"`+uri+`"}}`)
+		if !strings.Contains(body, `"cacheScope":"private"`) || strings.Contains(body, "public") {
+			t.Errorf("%s: %s", method, body)
+		}
 	}
 }
 

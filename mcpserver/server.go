@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -94,9 +93,9 @@ const (
 	maxBatch            = 50              // messages in one request
 )
 
-// Spellings of tool names: values of the query parameter names.
+// Spellings of tool names: values of the query parameter names. Without it, names have underscores. Calls take both spellings.
 const (
-	namesDotted     = ""
+	namesDotted     = "dotted"
 	namesUnderscore = "underscore"
 )
 
@@ -124,8 +123,8 @@ func New(cfg Config) (*Server, error) {
 	cfg.UserInterval = cmp.Or(max(0, cfg.UserInterval), defaultUserInterval)
 	s := &Server{cfg: cfg}
 	s.ended, s.stop = context.WithCancel(context.Background())
-	s.tools = s.newToolSet(instructions, namesDotted, namesUnderscore)
-	s.users = &userTools{server: s, packages: cfg.Packages, interval: cfg.UserInterval, byKey: map[userKey]*user{}}
+	s.tools = s.newToolSet(instructions)
+	s.users = &userTools{server: s, packages: cfg.Packages, interval: cfg.UserInterval, byKey: map[string]*user{}}
 	s.sessions = newSessions(cfg.MaxSessions, s.closeSession)
 	sdk := mcp.NewStreamableHTTPHandler(
 		func(r *http.Request) *mcp.Server { return r.Context().Value(serverKey{}).(*mcp.Server) },
@@ -149,20 +148,30 @@ func (s *Server) newProtocolServer(instructions string) *mcp.Server {
 		Capabilities: &mcp.ServerCapabilities{
 			Tools: &mcp.ToolCapabilities{ListChanged: true}, Resources: &mcp.ResourceCapabilities{},
 		},
+		// Lists and files depend on the token. The SDK's default is public.
+		SetCacheable:              func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
+		SupportedProtocolVersions: protocolVersions(),
 	})
 	server.AddReceivingMiddleware(s.traced, refuseForeignURIs)
 	server.AddResourceTemplate(artifactTemplate(), s.readResource)
 	return server
 }
 
-const instructions = `Each tool named skill runs one skill in a fresh, isolated container without a network, under limits of time, memory and disk, ` +
+// protocolVersions returns the versions with sessions. The SDK knows later ones, which it serves only without sessions, and would name in errors.
+func protocolVersions() []string {
+	return slices.DeleteFunc(mcp.SupportedProtocolVersions(), func(v string) bool {
+		return !new(mcp.StreamableServerTransport).SupportsProtocolVersion(v)
+	})
+}
+
+const instructions = `Each tool whose name begins with skill_ runs one skill in a fresh, isolated container without a network, under limits of time, memory and disk, ` +
 	`and puts it on record. Calls with the same project_id share the files of that project: what one call leaves in /workspace/work, ` +
 	`the next one finds; files for you go to /workspace/artifacts and come back as links to resources exec://{exec_id}/{path}. ` +
 	`A call that fails says why, with the exec's id and, where a limit was hit, which one.`
 
 // workspaceInstructions are for sessions that have the tools of package tools, too.
-const workspaceInstructions = instructions + ` The other tools work on the user's own files in /workspace, wherever those are: files.cd, files.glob and files.grep find ` +
-	`them, files.read and files.edit read and change them, shell runs commands beside them.`
+const workspaceInstructions = instructions + ` The other tools work on the user's own files in /workspace, wherever those are: files_cd, files_glob and files_grep find ` +
+	`them, files_read and files_edit read and change them, shell runs commands beside them.`
 
 // sdkLogger lowers the level of the SDK's messages: it logs every start and end of a session as Info.
 func (s *Server) sdkLogger() *slog.Logger { return slog.New(demoter{s.cfg.Logger.Handler()}) }
@@ -176,8 +185,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	query := r.URL.Query()
 	names := query.Get("names")
-	if len(query["names"]) > 1 || s.tools.servers[names] == nil {
-		problem.Write(w, r, fault.BadField("names", "is unknown; leave it out, or use underscore for tool names without dots"))
+	if len(query["names"]) > 1 || names != "" && names != namesDotted && names != namesUnderscore {
+		problem.Write(w, r, fault.BadField("names", "is unknown; leave it out, or use dotted for tool names with dots"))
 		return
 	}
 	read, err := s.readBody(w, r)
@@ -186,7 +195,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = read
-	who := caller{token: token, project: query.Get("project_id")}
+	who := caller{token: token, project: query.Get("project_id"), dotted: names == namesDotted}
 	use, err := s.sessions.enter(r, token.ID, who.project)
 	if err != nil {
 		problem.Write(w, r, fault.From(err))
@@ -194,9 +203,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer use.leave()
 
-	server, done := s.serverFor(r, who, names)
+	server, done := s.serverFor(r, who)
 	defer done()
-	ctx := context.WithValue(context.WithValue(r.Context(), projectKey{}, who.project), serverKey{}, server)
+	ctx := context.WithValue(context.WithValue(r.Context(), addressKey{}, who), serverKey{}, server)
 	r = r.WithContext(ctx)                         // r is a copy already
 	r.Header.Set("Authorization", "Bearer caller") // the SDK needs a header to call tokenInfo, but not the secret
 	pw := newResponseWriter(w, r, use.opened)
@@ -288,7 +297,7 @@ func (s *Server) Close() error {
 
 // allServers returns the protocol servers of the catalog and of users.
 func (s *Server) allServers() []*mcp.Server {
-	return slices.AppendSeq(s.users.servers(), maps.Values(s.tools.servers))
+	return append(s.users.servers(), s.tools.server)
 }
 
 // closeSession ends one session.

@@ -13,29 +13,61 @@ import (
 	"secbox/skills"
 )
 
-// toolSet is a set of tools, with one protocol server for each spelling of their names.
+// toolSet is a set of tools, with their protocol server. It knows them by their names with dots.
 type toolSet struct {
-	servers map[string]*mcp.Server // by spelling
+	server *mcp.Server
+	dotted sync.Map // names with dots, by their plain spelling
 
 	mu      sync.Mutex
 	version string            // of the snapshot that they were made from
 	digests map[string]string // of the skills that are tools, by id
 }
 
-func (s *Server) newToolSet(instructions string, names ...string) *toolSet {
-	t := &toolSet{servers: map[string]*mcp.Server{}, digests: map[string]string{}}
-	for _, one := range names {
-		t.servers[one] = s.newProtocolServer(instructions)
-	}
+func (s *Server) newToolSet(instructions string) *toolSet {
+	t := &toolSet{server: s.newProtocolServer(instructions), digests: map[string]string{}}
+	t.server.AddReceivingMiddleware(t.spell)
 	return t
+}
+
+// spell lists tools in the spelling of the caller's address, and lets calls use either.
+func (t *toolSet) spell(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		if call, ok := req.(*mcp.CallToolRequest); ok {
+			if name, ok := t.dotted.Load(call.Params.Name); ok {
+				call.Params.Name = name.(string)
+			}
+		}
+		result, err := next(ctx, method, req)
+		if listed, ok := result.(*mcp.ListToolsResult); ok && err == nil {
+			if who, err := callerOf(req.GetExtra()); err == nil && !who.dotted {
+				for i, one := range listed.Tools {
+					named := *one
+					named.Name = skills.PlainName(one.Name)
+					listed.Tools[i] = &named
+				}
+			}
+		}
+		return result, err
+	}
+}
+
+// offer adds a tool, or replaces the one with its name. It panics on an invalid schema.
+func (t *toolSet) offer(tool *mcp.Tool, handler mcp.ToolHandler) {
+	t.server.AddTool(tool, handler)
+	t.dotted.Store(skills.PlainName(tool.Name), tool.Name)
+}
+
+func (t *toolSet) withdraw(names ...string) {
+	t.server.RemoveTools(names...)
+	for _, name := range names {
+		t.dotted.CompareAndDelete(skills.PlainName(name), name)
+	}
 }
 
 // inUse reports whether there is a session with these tools.
 func (t *toolSet) inUse() bool {
-	for _, server := range t.servers {
-		for range server.Sessions() {
-			return true
-		}
+	for range t.server.Sessions() {
+		return true
 	}
 	return false
 }
@@ -66,22 +98,12 @@ func (t *toolSet) sync(s *Server, now *skills.Snapshot) {
 	}
 	for id := range gone {
 		delete(t.digests, id)
-		for names, server := range t.servers {
-			server.RemoveTools(nameOf(id, names))
-		}
+		t.withdraw(skills.ToolName(id))
 	}
 }
 
 // syncTools updates the tools of the catalog.
 func (s *Server) syncTools() { s.tools.sync(s, s.cfg.Catalog.Now()) }
-
-// nameOf returns the name of a skill's tool in a spelling.
-func nameOf(id, names string) string {
-	if names == namesUnderscore {
-		return skills.UnderscoreToolName(id)
-	}
-	return skills.ToolName(id)
-}
 
 func (t *toolSet) add(s *Server, skill *skills.Skill) (err error) {
 	// The SDK panics on an invalid schema. A manifest must not end the server.
@@ -90,16 +112,11 @@ func (t *toolSet) add(s *Server, skill *skills.Skill) (err error) {
 			err = fmt.Errorf("%v", why)
 		}
 	}()
-	tool, added, err := s.toolOf(skill)
+	inputs, added, err := argumentSchema(skill.Manifest.Interface.Inputs)
 	if err != nil {
 		return err
 	}
-	handler := s.toolHandler(skill.ID(), added)
-	for names, server := range t.servers {
-		named := *tool
-		named.Name = nameOf(skill.ID(), names)
-		server.AddTool(&named, handler)
-	}
+	t.offer(s.toolOf(skill, inputs), s.toolHandler(skill.ID(), inputs, added))
 	return nil
 }
 
@@ -113,16 +130,12 @@ func (s *Server) conditions(skill *skills.Skill) string {
 		time.Duration(v.TimeoutMS)*time.Millisecond, v.MemoryMB, v.CPUCores, v.PIDs)
 }
 
-// toolOf converts a skill to a tool without a name. It returns the arguments that are not inputs of the skill.
-func (s *Server) toolOf(skill *skills.Skill) (tool *mcp.Tool, added []string, err error) {
+// toolOf converts a skill to a tool with a schema of its arguments.
+func (s *Server) toolOf(skill *skills.Skill, inputs json.RawMessage) *mcp.Tool {
 	m := &skill.Manifest
-	inputs, added, err := argumentSchema(m.Interface.Inputs)
-	if err != nil {
-		return nil, nil, err
-	}
 	readOnly, destructive, openWorld := m.ReadOnly(), !m.ReadOnly(), false
-	tool = &mcp.Tool{
-		Title: m.Name, Description: m.Description + s.conditions(skill), InputSchema: inputs,
+	tool := &mcp.Tool{
+		Name: skills.ToolName(skill.ID()), Title: m.Name, Description: m.Description + s.conditions(skill), InputSchema: inputs,
 		Annotations: &mcp.ToolAnnotations{
 			Title: m.Name, ReadOnlyHint: readOnly, DestructiveHint: &destructive, IdempotentHint: readOnly, OpenWorldHint: &openWorld,
 		},
@@ -134,5 +147,5 @@ func (s *Server) toolOf(skill *skills.Skill) (tool *mcp.Tool, added []string, er
 	if json.Unmarshal(m.Interface.Outputs, &outputs) == nil && outputs.Type == "object" {
 		tool.OutputSchema = m.Interface.Outputs
 	}
-	return tool, added, nil
+	return tool
 }

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"secbox/skills"
 )
 
 func toolsOf(t *testing.T, session *mcp.ClientSession) map[string]*mcp.Tool {
@@ -32,9 +35,9 @@ func TestListTools(t *testing.T) {
 	if len(tools) != len(f.catalog.Now().Skills()) {
 		t.Errorf("%d tools for %d skills", len(tools), len(f.catalog.Now().Skills()))
 	}
-	tool := tools["skill.test.echo"]
+	tool := tools["skill_test_echo"]
 	if tool == nil {
-		t.Fatalf("no skill.test.echo among %v", tools)
+		t.Fatalf("no skill_test_echo among %v", tools)
 	}
 	if tool.Title != "Name of test.echo" || !strings.HasPrefix(tool.Description, "Says what test.echo does.\n") || !strings.Contains(tool.Description, "without a network") || !strings.Contains(tool.Description, "1m0s (timeout_ms), 1024 MiB") {
 		t.Errorf("title %q, description %q", tool.Title, tool.Description)
@@ -68,28 +71,43 @@ func TestReadOnlyHint(t *testing.T) {
 	f.addSkill("test.look", `{"type":"object"}`)
 	f.catalog.Reload()
 	f.server.syncTools()
-	a := toolsOf(t, f.connect("worker", "", nil))["skill.test.look"].Annotations
+	a := toolsOf(t, f.connect("worker", "", nil))["skill_test_look"].Annotations
 	if !a.ReadOnlyHint || a.DestructiveHint == nil || *a.DestructiveHint || !a.IdempotentHint {
 		t.Errorf("a skill that writes nothing but artifacts: %+v", a)
 	}
 }
 
-func TestUnderscoreNames(t *testing.T) {
+// TestNames: clients see names that every host takes, or dotted ones if they ask for them, and call tools by either.
+func TestNames(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	session := f.connect("worker", "?names=underscore", nil)
-	tools := toolsOf(t, session)
-	for name := range tools {
-		if strings.Contains(name, ".") {
-			t.Errorf("%s has dots", name)
+	long := "test." + strings.Repeat("long", 20)
+	f.addSkill(long, `{"type":"object","properties":{"text":{"type":"string"}}}`)
+	f.catalog.Reload()
+	f.server.syncTools()
+	plain := regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+	for _, query := range []string{"", "?names=underscore", "?names=dotted"} {
+		session := f.connect("worker", query, nil)
+		tools := toolsOf(t, session)
+		for name := range tools {
+			if plain.MatchString(name) == (query == "?names=dotted") {
+				t.Errorf("%s: %s", query, name)
+			}
+			if result := f.call(session, name, map[string]any{"text": "hi"}); result.IsError && !strings.HasPrefix(textOf(result), "invalid_inputs") {
+				t.Errorf("%s: %s: %s", query, name, textOf(result))
+			}
 		}
-	}
-	result := f.call(session, "skill_test_echo", map[string]any{"text": "hi"})
-	if result.IsError {
-		t.Errorf("%s", textOf(result))
-	}
-	if resp, body := f.post("worker", "", initialize, "X", "y"); resp.StatusCode != 200 {
-		t.Errorf("%d %s", resp.StatusCode, body)
+		if (tools["skill.test.echo"] != nil) != (query == "?names=dotted") || (tools["skill."+long] != nil) != (query == "?names=dotted") {
+			t.Errorf("%s: %v", query, tools)
+		}
+		for _, name := range []string{"skill.test.echo", "skill_test_echo", "skill." + long, skills.PlainName("skill." + long)} {
+			if result := f.call(session, name, map[string]any{"text": "hi"}); result.IsError {
+				t.Errorf("%s: %s: %s", query, name, textOf(result))
+			}
+		}
+		if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "skill-test-echo"}); err == nil {
+			t.Errorf("%s: a third spelling", query)
+		}
 	}
 }
 
@@ -102,7 +120,7 @@ func TestListChangedNotifications(t *testing.T) {
 			ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changed <- struct{}{} },
 		})
 	}
-	dotted, underscore := told(""), told("?names=underscore")
+	dotted, underscore := told("?names=dotted"), told("")
 	step := func(what string, holds func(dotted, underscore map[string]*mcp.Tool) bool) {
 		t.Helper()
 		f.catalog.Reload()
@@ -158,7 +176,7 @@ func TestUnusableSchema(t *testing.T) {
 			if err := f.server.tools.add(f.server, &skill); err == nil {
 				t.Error("it was taken")
 			}
-			if tools := toolsOf(t, f.connect("worker", "", nil)); tools["skill.test.strange"] != nil {
+			if tools := toolsOf(t, f.connect("worker", "", nil)); tools["skill_test_strange"] != nil {
 				t.Error("it is listed")
 			}
 		})

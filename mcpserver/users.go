@@ -29,17 +29,15 @@ type userTools struct {
 	interval time.Duration // of the watch
 
 	mu       sync.Mutex
-	byKey    map[userKey]*user
+	byKey    map[string]*user // by project
 	watching bool
 	closed   bool
 }
 
-type userKey struct{ project, names string }
-
 type user struct {
-	key   userKey
-	tools *toolSet
-	held  int // requests that may open a session
+	project string
+	tools   *toolSet
+	held    int // requests that may open a session
 
 	loading sync.Mutex
 	loaded  bool // under loading
@@ -49,8 +47,8 @@ type user struct {
 
 // serverFor returns the protocol server for the session that a request may open. The caller must call done after the request. A project that is not
 // a workspace, or that the caller may not use, gets the tools of the catalog; a call reports the error.
-func (s *Server) serverFor(r *http.Request, c caller, names string) (server *mcp.Server, done func()) {
-	common, nothing := s.tools.servers[names], func() {}
+func (s *Server) serverFor(r *http.Request, c caller) (server *mcp.Server, done func()) {
+	common, nothing := s.tools.server, func() {}
 	if s.users.packages == nil || r.Header.Get(sessionHeader) != "" || r.Method != http.MethodPost {
 		return common, nothing
 	}
@@ -58,7 +56,7 @@ func (s *Server) serverFor(r *http.Request, c caller, names string) (server *mcp
 	if !strings.Contains(project, "~") || !c.token.MayUse(project, "", "") { // as in <agentId>~<userId>
 		return common, nothing
 	}
-	u := s.users.hold(userKey{project, names})
+	u := s.users.hold(project)
 	if u == nil {
 		return common, nothing
 	}
@@ -68,30 +66,30 @@ func (s *Server) serverFor(r *http.Request, c caller, names string) (server *mcp
 		u.loaded = true
 	}
 	u.loading.Unlock()
-	return u.tools.servers[names], func() { s.users.release(u) }
+	return u.tools.server, func() { s.users.release(u) }
 }
 
 // hold finds or makes the tools of a user. It returns nil when the server is closing.
-func (m *userTools) hold(key userKey) *user {
+func (m *userTools) hold(project string) *user {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return nil
 	}
-	u := m.byKey[key]
+	u := m.byKey[project]
 	if u == nil {
 		text, offered := instructions, []*tools.Tool(nil)
 		if begin := m.server.cfg.Tools; begin != nil {
-			if session := begin(key.project); session != nil {
+			if session := begin(project); session != nil {
 				text, offered = workspaceInstructions, session.Tools()
 			}
 		}
-		u = &user{key: key, tools: m.server.newToolSet(text, key.names)}
-		m.server.addFileTools(u.tools.servers[key.names], offered, key.project, key.names)
+		u = &user{project: project, tools: m.server.newToolSet(text)}
+		m.server.addFileTools(u.tools, offered, project)
 		if m.server.cfg.Servers != nil && offered != nil {
 			u.external.init(m.server, u, offered)
 		}
-		m.byKey[key] = u
+		m.byKey[project] = u
 	}
 	u.held++
 	if !m.watching {
@@ -109,10 +107,10 @@ func (m *userTools) release(u *user) {
 
 // load updates the tools of a user; the caller holds u.loading.
 func (m *userTools) load(ctx context.Context, u *user) {
-	snapshot, err := m.packages.Catalog(ctx, u.key.project)
+	snapshot, err := m.packages.Catalog(ctx, u.project)
 	if err != nil {
 		if ctx.Err() == nil {
-			m.server.cfg.Logger.Warn("cannot read a user's packages; their tools stay unchanged", "project", u.key.project, "error", err)
+			m.server.cfg.Logger.Warn("cannot read a user's packages; their tools stay unchanged", "project", u.project, "error", err)
 		}
 		if u.loaded {
 			return
@@ -154,7 +152,7 @@ func (m *userTools) watch() {
 func (m *userTools) present() []*user {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.byKey, func(_ userKey, u *user) bool { return u.held == 0 && !u.tools.inUse() })
+	maps.DeleteFunc(m.byKey, func(_ string, u *user) bool { return u.held == 0 && !u.tools.inUse() })
 	return slices.Collect(maps.Values(m.byKey))
 }
 
@@ -163,9 +161,7 @@ func (m *userTools) servers() (all []*mcp.Server) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, u := range m.byKey {
-		for _, server := range u.tools.servers {
-			all = append(all, server)
-		}
+		all = append(all, u.tools.server)
 	}
 	return all
 }

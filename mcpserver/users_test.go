@@ -92,15 +92,15 @@ func TestSessionHasOnlyItsUsersTools(t *testing.T) {
 		token, query string
 		has, hasNot  []string
 	}{
-		"alice by the address":            {"worker", "?project_id=ag~alice", []string{"skill.text.alices", "skill.text.both", "skill.test.echo", "skill.shell.run"}, nil},
-		"alice by the token's project":    {"ofAlice", "", []string{"skill.text.alices", "skill.text.both"}, nil},
-		"alice with underscores":          {"worker", "?project_id=ag~alice&names=underscore", []string{"skill_text_alices", "skill_shell_run"}, []string{"skill.text.alices"}},
-		"bob":                             {"ofBob", "?project_id=ag~bob", []string{"skill.text.both", "skill.shell.run"}, []string{"skill.text.alices"}},
-		"no user":                         {"worker", "", []string{"skill.shell.run"}, []string{"skill.text.alices", "skill.text.both"}},
-		"a plain project":                 {"worker", "?project_id=demo", []string{"skill.shell.run"}, []string{"skill.text.alices", "skill.text.both"}},
-		"bob who says that he is alice":   {"ofBob", "?project_id=ag~alice", []string{"skill.shell.run"}, []string{"skill.text.alices", "skill.text.both"}},
-		"a user of another agent":         {"agent", "?project_id=ag~alice", []string{"skill.shell.run"}, []string{"skill.text.alices", "skill.text.both"}},
-		"a user who has never been there": {"worker", "?project_id=ag~carol", []string{"skill.shell.run"}, []string{"skill.text.alices", "skill.text.both"}},
+		"alice by the address":            {"worker", "?project_id=ag~alice", []string{"skill_text_alices", "skill_text_both", "skill_test_echo", "skill_shell_run"}, nil},
+		"alice by the token's project":    {"ofAlice", "", []string{"skill_text_alices", "skill_text_both"}, nil},
+		"alice with dots":                 {"worker", "?project_id=ag~alice&names=dotted", []string{"skill.text.alices", "skill.shell.run"}, []string{"skill_text_alices"}},
+		"bob":                             {"ofBob", "?project_id=ag~bob", []string{"skill_text_both", "skill_shell_run"}, []string{"skill_text_alices"}},
+		"no user":                         {"worker", "", []string{"skill_shell_run"}, []string{"skill_text_alices", "skill_text_both"}},
+		"a plain project":                 {"worker", "?project_id=demo", []string{"skill_shell_run"}, []string{"skill_text_alices", "skill_text_both"}},
+		"bob who says that he is alice":   {"ofBob", "?project_id=ag~alice", []string{"skill_shell_run"}, []string{"skill_text_alices", "skill_text_both"}},
+		"a user of another agent":         {"agent", "?project_id=ag~alice", []string{"skill_shell_run"}, []string{"skill_text_alices", "skill_text_both"}},
+		"a user who has never been there": {"worker", "?project_id=ag~carol", []string{"skill_shell_run"}, []string{"skill_text_alices", "skill_text_both"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tools := toolsOf(t, f.connect(c.token, c.query, nil))
@@ -129,17 +129,17 @@ func TestSessionIsNotifiedOnlyOfItsUsersChanges(t *testing.T) {
 	alice, bob := listen("alice", "?project_id=ag~alice"), listen("bob", "?project_id=ag~bob")
 	s.put(t, "ag~alice", "text.alices")
 	<-heard["alice"]
-	if toolsOf(t, alice)["skill.text.alices"] == nil {
+	if toolsOf(t, alice)["skill_text_alices"] == nil {
 		t.Error("alice was told of a change and has the tools of before")
 	}
 	s.put(t, "ag~bob", "text.bobs")
 	<-heard["bob"]
-	if tools := toolsOf(t, bob); tools["skill.text.alices"] != nil || tools["skill.text.bobs"] == nil {
+	if tools := toolsOf(t, bob); tools["skill_text_alices"] != nil || tools["skill_text_bobs"] == nil {
 		t.Error("bob does not have his own tools only")
 	}
 	s.put(t, "ag~alice")
 	<-heard["alice"]
-	if toolsOf(t, alice)["skill.text.alices"] != nil {
+	if toolsOf(t, alice)["skill_text_alices"] != nil {
 		t.Error("a tool that is gone is listed")
 	}
 	if len(heard["bob"]) > 0 {
@@ -154,7 +154,7 @@ func TestUsersWithoutASessionAreForgotten(t *testing.T) {
 	s.put(t, "ag~alice", "text.alices")
 	for range 2 { // the second time the watch has to start again
 		session := f.connect("worker", "?project_id=ag~alice", nil)
-		if toolsOf(t, session)["skill.text.alices"] == nil {
+		if toolsOf(t, session)["skill_text_alices"] == nil {
 			t.Error("alice's tool is missing")
 		}
 		if n := f.server.users.count(); n != 1 {
@@ -186,13 +186,13 @@ func TestUnreadablePackages(t *testing.T) {
 	seen := set(true)
 	s.put(t, "ag~bob", "text.bobs")
 	bob := f.connect("worker", "?project_id=ag~bob", nil)
-	if tools := toolsOf(t, bob); tools["skill.shell.run"] == nil || tools["skill.text.bobs"] != nil {
+	if tools := toolsOf(t, bob); tools["skill_shell_run"] == nil || tools["skill_text_bobs"] != nil {
 		t.Error("bob does not have the catalog's tools")
 	}
 	eventually(t, "a read has failed", func() bool { return set(true) > seen+1 })
-	if toolsOf(t, before)["skill.text.alices"] == nil {
+	if toolsOf(t, before)["skill_text_alices"] == nil {
 		t.Error("alice's tool has gone with the database")
 	}
 	set(false)
-	eventually(t, "bob has his tool", func() bool { return toolsOf(t, bob)["skill.text.bobs"] != nil })
+	eventually(t, "bob has his tool", func() bool { return toolsOf(t, bob)["skill_text_bobs"] != nil })
 }

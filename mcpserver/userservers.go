@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"secbox/skills"
 	"secbox/tools"
 )
 
@@ -26,25 +26,25 @@ type UserServers interface {
 	OnChange(f func(projectID string))
 }
 
-// externalTools are the tools of the servers in a user's sandbox, in the sessions of one workspace with one spelling of names.
+// externalTools are the tools of the servers in a user's sandbox, in the sessions of one workspace.
 type externalTools struct {
 	mu      sync.Mutex
-	offered map[string]*tools.Tool // by name in the spelling; nil: there are no servers
-	taken   map[string]bool        // names of other tools
+	offered map[string]*tools.Tool // by name; nil: there are no servers
+	taken   map[string]bool        // plain names of other tools
 }
 
 // init offers the tools that are known, and has the first listing of tools start the other servers.
 func (e *externalTools) init(s *Server, u *user, others []*tools.Tool) {
 	e.offered, e.taken = map[string]*tools.Tool{}, map[string]bool{}
 	for _, one := range others {
-		e.taken[spelled(one.Name, u.key.names)] = true
+		e.taken[skills.PlainName(one.Name)] = true
 	}
 	e.sync(s, u)
-	u.tools.servers[u.key.names].AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+	u.tools.server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 			if method == "tools/list" {
-				if who, err := callerOf(req.GetExtra()); err == nil && who.token.MayUse(u.key.project, "", "") {
-					s.cfg.Servers.Ensure(ctx, u.key.project, who.token.ID)
+				if who, err := callerOf(req.GetExtra()); err == nil && who.token.MayUse(u.project, "", "") {
+					s.cfg.Servers.Ensure(ctx, u.project, who.token.ID)
 					e.sync(s, u)
 				}
 			}
@@ -60,21 +60,20 @@ func (e *externalTools) sync(s *Server, u *user) {
 	if e.offered == nil {
 		return
 	}
-	server := u.tools.servers[u.key.names]
 	gone, seen := maps.Clone(e.offered), map[string]bool{}
-	for _, one := range s.cfg.Servers.Offered(u.key.project) {
-		name := spelled(one.Name, u.key.names)
-		if e.taken[name] || seen[name] {
-			s.cfg.Logger.Warn("a tool of an MCP server is not offered: another tool has its name", "project", u.key.project, "tool", name)
+	for _, one := range s.cfg.Servers.Offered(u.project) {
+		name, plain := one.Name, skills.PlainName(one.Name)
+		if e.taken[plain] || seen[plain] {
+			s.cfg.Logger.Warn("a tool of an MCP server is not offered: another tool has its name", "project", u.project, "tool", name)
 			continue
 		}
-		seen[name] = true
+		seen[plain] = true
 		if e.offered[name] == one {
 			delete(gone, name)
 			continue
 		}
-		if err := s.addExternalTool(server, one, u.key); err != nil {
-			s.cfg.Logger.Warn("a tool of an MCP server is not offered", "project", u.key.project, "tool", name, "error", err)
+		if err := s.addExternalTool(u.tools, one, u.project); err != nil {
+			s.cfg.Logger.Warn("a tool of an MCP server is not offered", "project", u.project, "tool", name, "error", err)
 			continue
 		}
 		delete(gone, name)
@@ -83,39 +82,26 @@ func (e *externalTools) sync(s *Server, u *user) {
 	for name := range gone {
 		delete(e.offered, name)
 	}
-	server.RemoveTools(slices.Sorted(maps.Keys(gone))...)
+	u.tools.withdraw(slices.Sorted(maps.Keys(gone))...)
 }
 
-func (s *Server) addExternalTool(server *mcp.Server, tool *tools.Tool, key userKey) (err error) {
+func (s *Server) addExternalTool(to *toolSet, tool *tools.Tool, project string) (err error) {
 	// The SDK panics on an invalid schema. A user's server must not end this one.
 	defer func() {
 		if why := recover(); why != nil {
 			err = fmt.Errorf("%v", why)
 		}
 	}()
-	s.addFileTools(server, []*tools.Tool{tool}, key.project, key.names)
+	s.addFileTools(to, []*tools.Tool{tool}, project)
 	return nil
 }
 
 // serversChanged updates the tools of a workspace in its sessions.
 func (m *userTools) serversChanged(projectID string) {
 	m.mu.Lock()
-	var found []*user
-	for key, u := range m.byKey {
-		if key.project == projectID {
-			found = append(found, u)
-		}
-	}
+	u := m.byKey[projectID]
 	m.mu.Unlock()
-	for _, u := range found {
+	if u != nil {
 		u.external.sync(m.server, u)
 	}
-}
-
-// spelled returns the name of a tool in a spelling.
-func spelled(name, names string) string {
-	if names == namesUnderscore {
-		return strings.ReplaceAll(name, ".", "_")
-	}
-	return name
 }

@@ -64,8 +64,8 @@ func TestServersToolsFollowTheServers(t *testing.T) { // 004 l11
 	servers := &fakeServers{}
 	f, _ := toolsFixture(t, func(c *Config) { c.Servers = servers })
 	changes := make(chan struct{}, 100)
-	session := f.connect("worker", workspace, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changes <- struct{}{} }})
-	under := f.connect("worker", workspace+"&names=underscore", nil)
+	session := f.connect("worker", workspace+"&names=dotted", &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changes <- struct{}{} }})
+	under := f.connect("worker", workspace, nil)
 	offered := func(session *mcp.ClientSession) []string {
 		return slices.DeleteFunc(slices.Sorted(maps.Keys(toolsOf(t, session))), func(name string) bool { return !strings.HasPrefix(name, "srv") })
 	}
@@ -86,11 +86,11 @@ func TestServersToolsFollowTheServers(t *testing.T) { // 004 l11
 	for len(changes) > 0 {
 		<-changes
 	}
-	// srv.a_b is srv_a_b, too, where names have no dots; files.read and srv.header cannot be added.
+	// srv.a_b would be called as srv_a_b, too; files.read and srv.header cannot be added.
 	servers.set("srv.a.b", "srv.a_b", "srv.new", "files.read", "srv.header")
 	servers.onChange("a1~ann")
 	<-changes
-	if got := offered(session); !slices.Equal(got, []string{"srv.a.b", "srv.a_b", "srv.new"}) {
+	if got := offered(session); !slices.Equal(got, []string{"srv.a.b", "srv.new"}) {
 		t.Errorf("%q", got)
 	}
 	if got := offered(under); !slices.Equal(got, []string{"srv_a_b", "srv_new"}) {

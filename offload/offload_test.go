@@ -91,7 +91,7 @@ func TestLongResultIsKept(t *testing.T) {
 			if !strings.HasPrefix(text, head) || !strings.HasSuffix(text, tail) || len(head) < 16000 || len(tail) < 8000 {
 				t.Errorf("%q %d: head %d, tail %d bytes", unit, shift, len(head), len(tail))
 			}
-			if want := fmt.Sprintf("offload.read, id %s, from offset %d", out.ID, len(head)); !strings.Contains(note, want) {
+			if want := fmt.Sprintf("offload_read, id %s, from offset %d", out.ID, len(head)); !strings.Contains(note, want) {
 				t.Errorf("the note %q does not say %q", note, want)
 			}
 			for _, limit := range []int64{0, 5000, offload.MaxRead + 1, -7} {

@@ -56,7 +56,7 @@ func (s *Session) MaybeOffload(toolName, result string, read File) (OffloadedRes
 	}
 	head, tail := cutBack(result, headBytes), cutBack(result, len(result)-tailBytes)
 	out := OffloadedResult{ID: rand.Text(), Bytes: int64(len(result))}
-	rest := fmt.Sprintf("the whole result is kept: read it with offload.read, id %s, from offset %d", out.ID, head)
+	rest := fmt.Sprintf("the whole result is kept: read it with offload_read, id %s, from offset %d", out.ID, head)
 	if err := s.store.add(&entry{id: out.ID, session: s, bytes: out.Bytes, tool: toolName, read: read}, result); err != nil {
 		out.ID, rest = "", "they could not be kept; ask for less at once"
 	}

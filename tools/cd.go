@@ -38,14 +38,14 @@ func (s *Session) Cd(ctx context.Context, p CdParams) (*Result, error) {
 		return nil, s.explain(ctx, full, err)
 	}
 	if !info.IsDir {
-		return nil, badArgument("path", "%s is not a directory but a file; read it with files.read", quote(full))
+		return nil, badArgument("path", "%s is not a directory but a file; read it with files_read", quote(full))
 	}
 	full = path.Clean(full)
 	t := &tree{session: s}
 	_, err = t.add(ctx, full, 1, treeLines)
 	switch {
 	case fault.Is(err, fault.TreeTooLarge):
-		fmt.Fprintf(&t.text, "  (more than %d entries; find files with files.glob)\n", sandbox.MaxDirEntries)
+		fmt.Fprintf(&t.text, "  (more than %d entries; find files with files_glob)\n", sandbox.MaxDirEntries)
 	case err != nil:
 		return nil, s.explain(ctx, full, err)
 	}

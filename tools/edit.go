@@ -209,7 +209,7 @@ func nearest(text, old string) string {
 		best = best[:min(len(best), nearLines)]
 	}
 	if len(best) == 0 {
-		return "No line is like it; read the file (files.read)."
+		return "No line is like it; read the file (files_read)."
 	}
 	var b strings.Builder
 	b.WriteString("The lines most like it:")

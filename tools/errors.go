@@ -18,7 +18,7 @@ func (s *Session) explain(ctx context.Context, full string, err error) error {
 	name := quote(full)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.Wrap(fault.UnknownFile, err, "there is no %s; the current directory is %s, files.glob finds files", name, quote(s.Dir()))
+		return fault.Wrap(fault.UnknownFile, err, "there is no %s; the current directory is %s, files_glob finds files", name, quote(s.Dir()))
 	case errors.Is(err, fs.ErrPermission):
 		return fault.Wrap(fault.PathRefused, err, "%s leads out of the workspace, or permission is denied; use a path below /workspace", name)
 	case errors.Is(err, fs.ErrExist):
@@ -27,7 +27,7 @@ func (s *Session) explain(ctx context.Context, full string, err error) error {
 		if info, e := s.sandbox.Stat(ctx, full, s.user); e == nil {
 			switch {
 			case info.IsDir:
-				return fault.Wrap(fault.InvalidInputs, err, "%s is a directory; look into it with files.cd or files.glob", name)
+				return fault.Wrap(fault.InvalidInputs, err, "%s is a directory; look into it with files_cd or files_glob", name)
 			case !info.Mode.IsRegular():
 				return fault.Wrap(fault.InvalidInputs, err, "%s is not a regular file but %s, which this tool does not open", name, kindOf(info.Mode))
 			}

@@ -28,7 +28,7 @@ const (
 
 const readDescription = `Reads a file of the user's workspace. Text comes with line numbers, as from cat -n: at most 2,000 lines and 256 KiB, from offset on; ` +
 	`longer lines are cut, and a note says so. Images (PNG, JPEG, GIF, WebP, up to 5 MiB) are shown; of other files the size and type are named. ` +
-	`Paths are relative to the current directory (files.cd), or absolute below /workspace. Read a file before you overwrite it.`
+	`Paths are relative to the current directory (files_cd), or absolute below /workspace. Read a file before you overwrite it.`
 
 // ReadParams are the arguments of Read.
 type ReadParams struct {

@@ -39,8 +39,8 @@ const (
 
 const (
 	registrySearchDescription = `Searches the registry of skills and agents that users have published for each other. All words must occur in the name or description; without a query it lists all. ` +
-		`Install one with registry.install.`
-	registryListDescription      = `Lists the skills and agents that this user can use: those of the installation, and those in /workspace/skills and /workspace/agents. Read a skill with skills.read.`
+		`Install one with registry_install.`
+	registryListDescription      = `Lists the skills and agents that this user can use: those of the installation, and those in /workspace/skills and /workspace/agents. Read a skill with skills_read.`
 	registryInstallDescription   = `Installs a published skill or agent into this user's workspace: /workspace/skills/<name>/, or /workspace/agents/<name>.md. It never replaces existing files.`
 	registryPublishDescription   = `Publishes a skill or agent of this user for all users: /workspace/skills/<name>/ with its SKILL.md, or /workspace/agents/<name>.md. Publishing it again after a change makes the next version. A name belongs to the user who published it first.`
 	registryUninstallDescription = `Removes a skill or agent that was installed from the registry, with all changes made to it. It does not remove a user's own files.`

@@ -22,7 +22,7 @@ const (
 	progressInterval = time.Second
 )
 
-const shellDescription = `Runs a line in the shell of the user's sandbox (bash, in most cases), in the current directory (files.cd). Each call is a new shell: variables do not stay, files do. ` +
+const shellDescription = `Runs a line in the shell of the user's sandbox (bash, in most cases), in the current directory (files_cd). Each call is a new shell: variables do not stay, files do. ` +
 	`All processes that it starts are killed when it ends. Of long output the beginning and the end are shown. The sandbox may have no network.`
 
 // ShellParams are the arguments of Shell.
@@ -37,7 +37,7 @@ func (s *Session) Shell(ctx context.Context, p ShellParams) (*Result, error) {
 	case strings.TrimSpace(p.Command) == "":
 		return nil, badArgument("command", "is empty; give a line for the shell")
 	case len(p.Command) > maxCommand:
-		return nil, badArgument("command", "has %d bytes, more than %d; write a script with files.write and run that", len(p.Command), maxCommand)
+		return nil, badArgument("command", "has %d bytes, more than %d; write a script with files_write and run that", len(p.Command), maxCommand)
 	case p.TimeoutMS < 0:
 		return nil, badArgument("timeout_ms", "must be at least 1")
 	}

@@ -1,6 +1,7 @@
 package tools_test
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
@@ -18,7 +19,10 @@ func readNumbersLines(b *bench) {
 	b.plant("a.txt", "one\ntwo\r\n\tthree\n\nlast")
 	b.prints("files.read", object{"path": "a.txt"}, "     1\tone\n     2\ttwo\\x0d\n     3\t\tthree\n     4\t\n     5\tlast\n")
 	b.prints("files.read", object{"path": b.dir + "/a.txt", "offset": 2, "limit": 1}, "     2\ttwo\\x0d\n(lines 2 to 2 of 5; go on with offset 3)\n")
-	b.prints("files.read", object{"path": "a.txt", "offset": 9}, "(the file has 5 lines: none at offset 9)\n")
+	for _, as := range []any{"2", "2.0", json.Number("2.0"), json.Number("2e0")} { // numbers as programs and models write them
+		b.prints("files.read", object{"path": "a.txt", "offset": as, "limit": json.Number("1.0"), "description": "reads a line"}, "     2\ttwo\\x0d\n(lines 2 to 2 of 5; go on with offset 3)\n")
+	}
+	b.prints("files.read", object{"path": "a.txt", "offset": 9, "limit": nil}, "(the file has 5 lines: none at offset 9)\n")
 	b.plant("empty", "")
 	b.prints("files.read", object{"path": "empty"}, "(the file is empty)\n")
 	b.plant("dos.txt", "one\r\ntwo\r\n")
@@ -27,7 +31,7 @@ func readNumbersLines(b *bench) {
 	b.prints("files.read", object{"path": "mixed.txt"}, "     1\tone\n     2\ttwo\n     3\tthree\n     4\tfour\n(2 of 4 lines end with \\r\\n, which is not shown)\n")
 	b.plant("odd", "\x1b[31mred\x1b[0m \xff\xfe ä\u0085\n")
 	b.prints("files.read", object{"path": "odd"}, "     1\t\\x1b[31mred\\x1b[0m \\xff\\xfe ä\\u0085\n")
-	b.refuses("files.read", object{"path": "no.txt"}, fault.UnknownFile, "there is no "+b.dir+"/no.txt", "files.glob")
+	b.refuses("files.read", object{"path": "no.txt"}, fault.UnknownFile, "there is no "+b.dir+"/no.txt", "files_glob")
 	b.refuses("files.read", object{"path": "."}, fault.InvalidInputs, "is a directory")
 	b.refuses("files.read", object{"path": "a.txt", "offset": -1}, fault.InvalidInputs, "offset: must be at least 1")
 }
@@ -201,7 +205,7 @@ func writeMakesParents(b *bench) {
 
 func writeRefusesChanged(b *bench) {
 	b.plant("a.txt", "old\n")
-	b.refuses("files.write", object{"path": "a.txt", "content": "new\n"}, fault.FileChanged, "read it first (files.read)")
+	b.refuses("files.write", object{"path": "a.txt", "content": "new\n"}, fault.FileChanged, "read it first (files_read)")
 	b.do("files.read", object{"path": "a.txt", "limit": 1})
 	b.plant("a.txt", "someone else's\n")
 	b.refuses("files.write", object{"path": "a.txt", "content": "new\n"}, fault.FileChanged, "has changed since it was read", "read it again")

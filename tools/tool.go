@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/google/jsonschema-go/jsonschema"
 
@@ -24,6 +25,7 @@ type Tool struct {
 	OpenWorld   bool            // it uses services beyond this one and the user's sandbox
 
 	check *schema.Schema // nil: the other program checks the arguments
+	doc   any            // of check
 	call  func(ctx context.Context, s *Session, arguments []byte) (*Result, error)
 }
 
@@ -71,6 +73,8 @@ func define[P any](name, title, description string, readOnly bool, f func(*Sessi
 	if err != nil {
 		panic(err)
 	}
+	singleTypes(derived)
+	derived.Description = schema.MeantRule
 	text, err := json.Marshal(derived)
 	if err != nil {
 		panic(err)
@@ -80,18 +84,33 @@ func define[P any](name, title, description string, readOnly bool, f func(*Sessi
 		panic(fmt.Sprint(name, found))
 	}
 	return &Tool{
-		Name: name, Title: title, Description: description, Schema: text, ReadOnly: readOnly, check: check,
+		Name: name, Title: title, Description: description, Schema: text, ReadOnly: readOnly, check: check, doc: check.Doc(),
 		call: func(ctx context.Context, s *Session, arguments []byte) (*Result, error) {
 			var p P
-			if err := json.Unmarshal(arguments, &p); err != nil { // such as 1.0 for an int, which the schema accepts
-				return nil, fault.Wrap(fault.InvalidInputs, err, "an argument has a value that the tool cannot use; write whole numbers without a fraction or exponent")
+			if err := json.Unmarshal(arguments, &p); err != nil { // such as 1e30 for an int, which the schema accepts
+				return nil, fault.Wrap(fault.InvalidInputs, err, "an argument has a number that is too large for the tool; use one of up to 64 bits")
 			}
 			return f(s, ctx, p)
 		},
 	}
 }
 
-// Call checks the arguments and runs the tool. Wrong or unknown arguments are fault.InvalidInputs, whose Fields say what to do. Every error
+// singleTypes makes the types of a derived schema single ones: many hosts accept no lists of types. A list is that of a Go pointer or slice, which
+// may be nil, and a null argument is left out before the check.
+func singleTypes(s *jsonschema.Schema) {
+	if s == nil {
+		return
+	}
+	if i := slices.Index(s.Types, "null"); i >= 0 && len(s.Types) == 2 {
+		s.Type, s.Types = s.Types[1-i], nil
+	}
+	singleTypes(s.Items)
+	for _, property := range s.Properties {
+		singleTypes(property)
+	}
+}
+
+// Call takes the arguments as schema.Meant does, checks them and runs the tool. Wrong or unknown arguments are fault.InvalidInputs, whose Fields say what to do. Every error
 // carries a fault code or wraps that of ctx; after one nothing was changed, unless it is fault.OutcomeUnknown.
 func (t *Tool) Call(ctx context.Context, s *Session, arguments json.RawMessage) (*Result, error) {
 	if len(bytes.TrimSpace(arguments)) == 0 || string(bytes.TrimSpace(arguments)) == "null" {
@@ -102,6 +121,13 @@ func (t *Tool) Call(ctx context.Context, s *Session, arguments json.RawMessage) 
 		return nil, invalid(nil, *wrong)
 	}
 	if t.check != nil {
+		var changed bool
+		if value, changed = schema.Meant(value, t.doc); changed {
+			var err error
+			if arguments, err = json.Marshal(value); err != nil {
+				return nil, fault.Wrap(fault.Internal, err, "cannot write the arguments")
+			}
+		}
 		found, err := t.check.Validate(ctx, value)
 		if err != nil {
 			return nil, err

@@ -30,6 +30,9 @@ func TestSchemas(t *testing.T) {
 		if err := json.Unmarshal(tool.Schema, &s); err != nil || s.Type != "object" || len(tool.Description) < 100 || tool.Title == "" {
 			t.Errorf("%s: %s %v", tool.Name, tool.Schema, err)
 		}
+		if !strings.Contains(string(tool.Schema), `"description":"`+"An optional argument may be null") || strings.Contains(string(tool.Schema), `"type":[`) {
+			t.Errorf("%s has no rule for what is meant, or a list of types: %s", tool.Name, tool.Schema)
+		}
 		for name, p := range s.Properties {
 			if p.Description == "" {
 				t.Errorf("%s has no description of %s", tool.Name, name)

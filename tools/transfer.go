@@ -28,7 +28,7 @@ const (
 	downloadDescription = `Gives a file of the user's workspace to the caller: one of up to 1 MiB as a resource in the answer, and of every file the path of the HTTP request that downloads it ` +
 		`(up to 500 MiB), with its size, type and SHA-256.`
 	uploadDescription = `Writes bytes from the caller to a file of the user's workspace, and makes its parent directories: up to 1 MiB in data. For more, and without data, the answer has the path of the ` +
-		`HTTP request that uploads up to 500 MiB. As for files.write, an existing file must have been read or downloaded in this session.`
+		`HTTP request that uploads up to 500 MiB. As for files_write, an existing file must have been read or downloaded in this session.`
 )
 
 // DownloadParams are the arguments of Download.

@@ -16,7 +16,7 @@ import (
 )
 
 const writeDescription = `Writes a whole file of the user's workspace, and makes its parent directories. An existing file must have been read in this session ` +
-	`(files.read), and is only overwritten if it has not changed since; to change parts of a file, files.edit is better. The answer has the SHA-256 before and after.`
+	`(files_read), and is only overwritten if it has not changed since; to change parts of a file, files_edit is better. The answer has the SHA-256 before and after.`
 
 // WriteParams are the arguments of Write.
 type WriteParams struct {
@@ -43,7 +43,7 @@ func (s *Session) put(ctx context.Context, tool, full string, content []byte) (*
 	}
 	before := s.seenFile(full)
 	if before == "" {
-		return nil, fault.New(fault.FileChanged, "%s exists and was not read in this session; read it first (files.read), then write it again", quote(full))
+		return nil, fault.New(fault.FileChanged, "%s exists and was not read in this session; read it first (files_read), then write it again", quote(full))
 	}
 	return s.replace(ctx, tool, full, content, before, fmt.Sprintf("wrote %s: %d bytes instead of %d", quote(full), len(content), info.Size))
 }
@@ -69,7 +69,7 @@ func (s *Session) replace(ctx context.Context, tool, full string, content []byte
 		return sandbox.Digests{}, err
 	})
 	if fault.Is(err, fault.FileChanged) {
-		e := fault.Wrap(fault.FileChanged, err, "%s has changed since it was read, and nothing was written; read it again (files.read)", quote(full))
+		e := fault.Wrap(fault.FileChanged, err, "%s has changed since it was read, and nothing was written; read it again (files_read)", quote(full))
 		e.ExecID = execID
 		return nil, e
 	}

@@ -216,13 +216,13 @@ func (h *host) call(tool string) (string, error) {
 func TestMessagesPassBothWays(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
-	h := newHost(t, "--server", "http://"+r.addr+"/", "--project", "a b", "--names", "underscore")
+	h := newHost(t, "--server", "http://"+r.addr+"/", "--project", "a b", "--names", "dotted")
 	if text, err := h.call("echo"); err != nil || text != `{"x":1}` {
 		t.Errorf("%q, %v", text, err)
 	}
 	r.mu.Lock()
 	for _, query := range r.queries {
-		if query != "/mcp?names=underscore&project_id=a+b" {
+		if query != "/mcp?names=dotted&project_id=a+b" {
 			t.Errorf("asked for %s", query)
 		}
 	}

@@ -56,7 +56,7 @@ A core-api without tokens needs none from its own machine.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.server, "server", defaultServer, "address of core-api")
 	flags.StringVar(&o.project, "project", "", "project whose files the tools work on, unless a call names another (default: one for the token)")
-	flags.StringVar(&o.names, "names", "", "underscore: names of tools without dots, for hosts that do not accept dots")
+	flags.StringVar(&o.names, "names", "", "dotted: names of tools with dots, skill.shell.run instead of skill_shell_run")
 	flags.StringVar(&o.tokenFile, "token-file", "", "file that holds the token (default: the environment variable "+envToken+")")
 	flags.BoolVar(&o.insecure, "insecure", false, "send the token over plain http to another machine")
 	return cmd
@@ -71,8 +71,8 @@ func (o *mcpOptions) endpoint() (*url.URL, error) {
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fault.New(fault.InvalidRequest, "--server takes an address without user, query or fragment, like %s", defaultServer)
 	}
-	if o.names != "" && o.names != "underscore" {
-		return nil, fault.New(fault.InvalidRequest, "--names %q is unknown; leave it out, or use underscore", o.names)
+	if o.names != "" && o.names != "dotted" && o.names != "underscore" {
+		return nil, fault.New(fault.InvalidRequest, "--names %q is unknown; leave it out, or use dotted", o.names)
 	}
 	u.Path = strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), "/mcp") + "/mcp"
 	query := url.Values{}

@@ -31,7 +31,7 @@ func TestInvalidFlags(t *testing.T) {
 		"another scheme":                   {[]string{"--server", "ftp://host"}, "", 2, "is not an address"},
 		"a password in the address":        {[]string{"--server", "http://user:secret@127.0.0.1"}, "", 2, "without user"},
 		"a query":                          {[]string{"--server", "http://127.0.0.1/?x=1"}, "", 2, "without user, query"},
-		"unknown names":                    {[]string{"--names", "dots"}, "", 2, "underscore"},
+		"unknown names":                    {[]string{"--names", "dots"}, "", 2, "dotted"},
 		"a token in the clear":             {[]string{"--server", "http://example.test"}, "sbx_x", 3, "--insecure"},
 		"a token in the clear, by address": {[]string{"--server", "http://10.0.0.9:8003"}, "sbx_x", 3, "https://"},
 		"a token with a line break":        {nil, "sbx_x\ny", 2, "not contain a token"},

@@ -12,20 +12,20 @@ const { ToolListChangedNotificationSchema } = require("@modelcontextprotocol/sdk
 const { MCP_URL, MCP_TOKEN, SKILLS_DIR, SECBOX, HOME, PATH } = process.env;
 const overStdio = process.argv[2] === "stdio";
 
-function transport(underscore) {
+function transport(dotted) {
   if (overStdio) {
     const args = ["mcp", "--server", MCP_URL];
-    if (underscore) args.push("--names", "underscore");
+    if (dotted) args.push("--names", "dotted");
     return new StdioClientTransport({ command: SECBOX, args, env: { HOME, PATH, SECBOX_TOKEN: MCP_TOKEN } });
   }
   const url = new URL(MCP_URL + "/mcp");
-  if (underscore) url.searchParams.set("names", "underscore");
+  if (dotted) url.searchParams.set("names", "dotted");
   return new StreamableHTTPClientTransport(url, { requestInit: { headers: { Authorization: "Bearer " + MCP_TOKEN } } });
 }
 
-async function connect(underscore) {
+async function connect(dotted) {
   const client = new Client({ name: "secbox-test", version: "1.0.0" });
-  await client.connect(transport(underscore));
+  await client.connect(transport(dotted));
   return client;
 }
 
@@ -54,12 +54,12 @@ async function main() {
   seen.tools = (await client.listTools()).tools; // also makes the client check results by the output schemas
 
   const shell = (script, options) =>
-    client.callTool({ name: "skill.shell.run", arguments: { script } }, undefined, { timeout: 60000, ...options });
+    client.callTool({ name: "skill_shell_run", arguments: { script } }, undefined, { timeout: 60000, ...options });
 
   seen.call = await shell("echo hi; echo oops >&2; mkdir -p /workspace/artifacts/d; printf 'left here' > '/workspace/artifacts/d/a b.txt'");
   seen.failed = await shell("echo so far; exit 3");
-  seen.invalid = await client.callTool({ name: "skill.shell.run", arguments: { script: 5, more: true } });
-  seen.unknown = await failing(client.callTool({ name: "skill.no.such", arguments: {} }));
+  seen.invalid = await client.callTool({ name: "skill_shell_run", arguments: { script: 5, more: true } });
+  seen.unknown = await failing(client.callTool({ name: "skill_no_such", arguments: {} }));
 
   seen.progress = [];
   seen.slow = await shell("for n in 1 2 3; do echo line $n; sleep 1; done", { onprogress: (p) => seen.progress.push(p) });
@@ -90,10 +90,10 @@ async function main() {
   seen.toolsLater = (await client.listTools()).tools.map((t) => t.name);
   await client.close();
 
-  const underscore = await connect(true);
-  seen.underscore = (await underscore.listTools()).tools.map((t) => t.name);
-  seen.underscoreCall = await underscore.callTool({ name: "skill_shell_run", arguments: { script: "echo hi", project_id: "other" } });
-  await underscore.close();
+  const dotted = await connect(true);
+  seen.dotted = (await dotted.listTools()).tools.map((t) => t.name);
+  seen.dottedCall = await dotted.callTool({ name: "skill.shell.run", arguments: { script: "echo hi", project_id: "other" } });
+  await dotted.close();
   return seen;
 }
 

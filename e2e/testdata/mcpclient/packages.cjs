@@ -27,7 +27,7 @@ async function connect(transport) {
 // The packages among the tools: the built-in skills are everybody's.
 async function packages(user) {
   const names = (await user.client.listTools()).tools.map((tool) => tool.name);
-  return names.filter((name) => name.startsWith("skill.anns.") || name === "skill.text.version").sort();
+  return names.filter((name) => name.startsWith("skill_anns_") || name === "skill_text_version").sort();
 }
 
 async function send(method, path, body) {
