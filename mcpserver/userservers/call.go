@@ -14,6 +14,7 @@ import (
 
 	"secbox/fault"
 	"secbox/sandbox"
+	"secbox/skills"
 	"secbox/tools"
 )
 
@@ -171,14 +172,22 @@ func (p *process) over() bool {
 	}
 }
 
-// status is the tool of a server whose tools are not known; why is empty before the first start has failed.
-func (m *Manager) status(def *Server, user sandbox.User, why string) *tools.Tool {
+// unknown is the status of a server whose tools are not known; why is empty before the first start has failed.
+func (m *Manager) unknown(def *Server, user sandbox.User, why string) *tools.Tool {
 	text := "The MCP server " + def.Name + " has not started yet, and its tools are not known."
 	if why != "" {
 		text = "The tools of the MCP server " + def.Name + " are not known: " + why
 	}
+	return m.status(def, user, text)
+}
+
+// statusNote ends the description of a status.
+const statusNote = "\nA call starts it, and lists its tools or the error."
+
+// status is a tool that tells a text about a server's tools, and starts the server.
+func (m *Manager) status(def *Server, user sandbox.User, text string) *tools.Tool {
 	t := tools.Tool{
-		Name: def.Name + ".status", Title: "Start the MCP server " + def.Name, Description: shortText(text, maxDescription) + "\nA call starts it, and lists its tools or the error.",
+		Name: def.Name + ".status", Title: "Start the MCP server " + def.Name, Description: shortText(text, maxDescription) + statusNote,
 		Schema: json.RawMessage(`{"type":"object","additionalProperties":false}`), OpenWorld: true,
 	}
 	return tools.External(t, func(ctx context.Context, _ []byte, _ func(string)) (*tools.Result, error) {
@@ -189,9 +198,15 @@ func (m *Manager) status(def *Server, user sandbox.User, why string) *tools.Tool
 		}
 		defer s.release(p, false)
 		var names []string
+		text := ""
 		for _, one := range s.offered() {
-			names = append(names, one.Name)
+			if one.Name == t.Name {
+				text = strings.TrimSuffix(one.Description, statusNote)
+				continue
+			}
+			names = append(names, skills.PlainName(one.Name))
 		}
-		return &tools.Result{Text: "It runs. Its tools: " + strings.Join(names, ", ") + "\n", Meta: map[string]any{"exec_id": p.execID}}, nil
+		text = "It runs. Its tools: " + strings.Join(names, ", ") + "\n" + text
+		return &tools.Result{Text: text, Meta: map[string]any{"exec_id": p.execID}}, nil
 	})
 }

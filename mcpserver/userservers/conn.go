@@ -38,6 +38,7 @@ type transport struct {
 	broken   func(reason error)       // called when the connection cannot be used any more; it must end the process
 	read     atomic.Int64             // bytes of standard output so far
 	over     atomic.Bool              // standard output has ended, as it does with the process
+	noise    tail                     // what was written to standard output beside messages
 	pending  map[string]*atomic.Int64 // notifications that wait, by method
 	asked    atomic.Int64             // requests of the server without an answer
 }
@@ -51,7 +52,7 @@ func newTransport(p *sandbox.Process, output int64, patience time.Duration, brok
 
 // Connect implements mcp.Transport.
 func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
-	pipes := &mcp.IOTransport{Reader: countedReader{t}, Writer: t.process.Stdin, MaxLineLength: maxMessage}
+	pipes := &mcp.IOTransport{Reader: &messagesOnly{from: countedReader{t}, noise: &t.noise}, Writer: t.process.Stdin, MaxLineLength: maxMessage}
 	c, err := pipes.Connect(ctx)
 	if err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ func FuzzOutput(f *testing.F) {
 		`{"jsonrpc":"2.0","id":3,"result":{"resultType":"input_required","inputRequests":{}}}`,
 		`[{"jsonrpc":"2.0","id":"a","method":"ping"},{"jsonrpc":"2.0","id":"a","method":"ping"}]`, `[]`, `null`, `{}`, `"`, "\xff",
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":null}`, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}`,
-		`{"jsonrpc":"2.0","id":1.5,"method":"roots/list"}`, `{"jsonrpc":"1.0","id":3,"result":{}}`,
+		"[INFO] a\n\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"content\":[]}}\n{\"level\":1}", `{"jsonrpc":"2.0","id":1.5,"method":"roots/list"}`, `{"jsonrpc":"1.0","id":3,"result":{}}`,
 	} {
 		f.Add([]byte(seed))
 	}

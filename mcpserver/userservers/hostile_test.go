@@ -34,8 +34,8 @@ func TestServersThatDoNotStart(t *testing.T) { // 004 l11, 23
 	}{
 		{"exits", []string{"ended (exit code 3)", `no such database: (TEST_PASSWORD)\x1b[2J`}, false},
 		{"silent", []string{"did not answer within", "start_timeout_seconds"}, true},
-		{"garbage", []string{"wrote something other than messages", "log to standard error"}, false},
-		{"endless", []string{"wrote something other than messages"}, false},
+		{"garbage", []string{"did not answer within", "standard output, which is for messages only:\nWelcome to the server!"}, true},
+		{"endless", []string{"wrote something other than messages", "log to standard error", "xxx"}, false},
 		{"spaces", []string{"wrote something other than messages of at most 4 MiB"}, false},
 		{"refuses", []string{`refused to begin: no license\x1b`}, false},
 		{"version", []string{"does not understand", "1999-01-01"}, false},
@@ -153,9 +153,9 @@ func TestHostileCalls(t *testing.T) { // 004 l11, 23
 func TestHostileLists(t *testing.T) { // 004 l11
 	t.Parallel()
 	for mode, check := range map[string]func(t *testing.T, f *fixture, names []string){
-		"manytools": func(t *testing.T, _ *fixture, names []string) {
-			if len(names) != maxTools {
-				t.Errorf("%d tools", len(names))
+		"manytools": func(t *testing.T, f *fixture, names []string) {
+			if says := f.tool("srv.status").Description; len(names) != maxTools+1 || !strings.Contains(says, "\"t128\": it is beyond the first 128\n") || !strings.Contains(says, "\n9852 more\n") {
+				t.Errorf("%d tools, %s", len(names), says)
 			}
 		},
 		"pages": func(t *testing.T, _ *fixture, names []string) {
@@ -164,8 +164,16 @@ func TestHostileLists(t *testing.T) { // 004 l11
 			}
 		},
 		"names": func(t *testing.T, f *fixture, names []string) {
-			if !slices.Equal(names, []string{"srv.ok"}) || f.tool("srv.ok").Description != `fine\x1b[2J` {
+			if !slices.Equal(names, []string{"srv.a_b", "srv.ok", "srv.status"}) || f.tool("srv.ok").Description != `fine\x1b[2J` {
 				t.Errorf("%q", names)
+			}
+			for _, word := range []string{`"a.b": another tool has this name`, `"a\x00b": its name must be`, `"../x": `, `"with space": `, `"` + strings.Repeat("n", 65) + `": `, `"": `} {
+				if says := f.tool("srv.status").Description; !strings.Contains(says, word) {
+					t.Errorf("%s is not in %s", word, says)
+				}
+				if says := f.text("srv.status", ""); !strings.Contains(says, word) || !strings.HasPrefix(says, "It runs. Its tools: srv_ok, srv_a_b\n") {
+					t.Errorf("%s is not in %s", word, says)
+				}
 			}
 		},
 		"schemas": func(t *testing.T, f *fixture, names []string) {

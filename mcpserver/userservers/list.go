@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"secbox/sandbox"
+	"secbox/skills"
 	"secbox/skills/schema"
 	"secbox/tools"
 )
@@ -24,6 +26,7 @@ const (
 	maxTitle       = 200
 	maxSchema      = 32 << 10
 	maxListBytes   = 256 << 10 // of all descriptions and schemas
+	maxLeftOut     = 20        // tools that are named as left out
 )
 
 // toolName keeps names within what hosts of models accept, beside the name of the server.
@@ -33,7 +36,7 @@ var toolName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 const anyArguments = `{"type":"object"}`
 
 // list asks a server for its tools and converts them, up to maxPages pages or maxRead bytes. It leaves out those that are not allowed, whose name cannot be used, or that do not fit the
-// bounds.
+// bounds; the status of the server names the latter two.
 func (m *Manager) list(ctx context.Context, p *process, user sandbox.User) ([]*tools.Tool, error) {
 	o := offer{m: m, def: p.def, user: user, names: map[string]bool{}}
 	params, before := &mcp.ListToolsParams{}, p.transport.read.Load()
@@ -49,9 +52,10 @@ func (m *Manager) list(ctx context.Context, p *process, user sandbox.User) ([]*t
 			break
 		}
 	}
-	if o.left > 0 {
+	if len(o.left) > 0 {
 		m.cfg.Log.Warn("some tools of an MCP server are not offered: their names are not valid or not unique, or there are too many", "server", p.def.Name,
-			"user", user.ProjectID(), "offered", len(o.tools), "left_out", o.left)
+			"user", user.ProjectID(), "offered", len(o.tools), "left_out", len(o.left))
+		o.tools = append(o.tools, m.status(p.def, user, "Some tools of the MCP server "+p.def.Name+" are not offered:\n"+o.leftOut()))
 	}
 	return o.tools, nil
 }
@@ -64,16 +68,39 @@ type offer struct {
 
 	tools []*tools.Tool
 	names map[string]bool
-	size  int // bytes of descriptions and schemas
-	left  int // tools that are left out
+	size  int      // bytes of descriptions and schemas
+	left  []string // tools that are left out, with the reason
+}
+
+// leftOut lists the first tools that are left out.
+func (o *offer) leftOut() string {
+	text := strings.Join(o.left[:min(len(o.left), maxLeftOut)], "\n")
+	if more := len(o.left) - maxLeftOut; more > 0 {
+		text += fmt.Sprintf("\n%d more", more)
+	}
+	return text
 }
 
 func (o *offer) add(one *mcp.Tool) {
 	if one == nil || o.def.Tools != nil && !slices.Contains(o.def.Tools, one.Name) {
 		return
 	}
-	if !toolName.MatchString(one.Name) || o.names[one.Name] || len(o.tools) == maxTools || o.size >= maxListBytes {
-		o.left++
+	leave := func(format string, args ...any) {
+		o.left = append(o.left, `"`+shown(one.Name)+`": `+fmt.Sprintf(format, args...))
+	}
+	plain := skills.PlainName(one.Name)
+	switch {
+	case !toolName.MatchString(one.Name):
+		leave("its name must be a letter or digit and up to 63 letters, digits, dots, underscores and dashes")
+		return
+	case o.names[plain]:
+		leave("another tool has this name")
+		return
+	case len(o.tools) == maxTools:
+		leave("it is beyond the first %d", maxTools)
+		return
+	case o.size >= maxListBytes:
+		leave("the list has more than %d KiB", maxListBytes>>10)
 		return
 	}
 	t := tools.Tool{Name: o.def.Name + "." + one.Name, Title: shortText(one.Title, maxTitle), Description: shortText(one.Description, maxDescription), OpenWorld: true}
@@ -85,11 +112,11 @@ func (o *offer) add(one *mcp.Tool) {
 	}
 	t.Schema = usable(one.InputSchema)
 	if o.size += len(t.Description) + len(t.Schema); o.size > maxListBytes {
-		o.left++
+		leave("the list has more than %d KiB", maxListBytes>>10)
 		return
 	}
 	name := one.Name
-	o.names[name] = true
+	o.names[plain] = true
 	o.tools = append(o.tools, tools.External(t, func(ctx context.Context, arguments []byte, report func(string)) (*tools.Result, error) {
 		return o.m.call(ctx, o.def, o.user, name, arguments, report)
 	}))

@@ -99,7 +99,7 @@ func (m *Manager) launch(def *Server, user sandbox.User, token string) (p *proce
 	case m.open.Err() != nil:
 		why = shuttingDown()
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		why = def.failed(err, "did not answer within %s, and was ended; check its command in the sandbox, or raise start_timeout_seconds%s", def.StartTimeout, p.tail.note(def))
+		why = def.failed(err, "did not answer within %s, and was ended; check its command in the sandbox, or raise start_timeout_seconds%s", def.StartTimeout, p.notes())
 	case errors.As(err, &refusal):
 		why = def.failed(err, "refused to begin: %s", shown(refusal.Message))
 	case p.broke.Load() == nil && (errors.Is(why, context.Canceled) || fault.Is(why, fault.UpstreamFailed) && !isClosed(err)): // the SDK could not use an answer
@@ -169,10 +169,10 @@ func (p *process) reason(result *sandbox.ExecResult, err error) error {
 	if broken := p.broke.Load(); broken != nil {
 		switch {
 		case errors.Is(*broken, errOutput), errors.Is(*broken, errRequests), errors.Is(*broken, errStuck), errors.Is(*broken, errSilent):
-			return p.def.failed(nil, "%s, and was ended%s", *broken, p.tail.note(p.def))
+			return p.def.failed(nil, "%s, and was ended%s", *broken, p.notes())
 		}
 		return p.def.failed(*broken, "wrote something other than messages of at most %d MiB to its standard output, and was ended: %s; it must write its log to standard error%s",
-			maxMessage>>20, shown((*broken).Error()), p.tail.note(p.def))
+			maxMessage>>20, shown((*broken).Error()), p.notes())
 	}
 	if err == nil && p.stay.Err() != nil { // it may have ended by itself when its input did
 		err = p.stay.Err()
@@ -187,7 +187,7 @@ func (p *process) reason(result *sandbox.ExecResult, err error) error {
 	case result.Detail != "":
 		how += ", " + result.Detail
 	}
-	return p.def.failed(nil, "ended (%s)%s", shown(how), p.tail.note(p.def))
+	return p.def.failed(nil, "ended (%s)%s", shown(how), p.notes())
 }
 
 // shown returns the beginning of a text that a server or a library has written, for an error.
@@ -219,8 +219,13 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// note returns the end of standard error for an error, without the values of the server's variables.
-func (t *tail) note(def *Server) string {
+// notes returns the ends of what the server has written beside messages, for an error.
+func (p *process) notes() string {
+	return p.tail.note(p.def, "the end of its standard error") + p.transport.noise.note(p.def, "it also wrote to its standard output, which is for messages only")
+}
+
+// note returns the end of a stream under a title, without the values of the server's variables.
+func (t *tail) note(def *Server, title string) string {
 	t.mu.Lock()
 	text := strings.ToValidUTF8(string(t.kept), "\uFFFD")
 	t.mu.Unlock()
@@ -233,5 +238,5 @@ func (t *tail) note(def *Server) string {
 	if text = strings.TrimSpace(text); text == "" {
 		return ""
 	}
-	return "; the end of its standard error:\n" + tools.Printable(text)
+	return "; " + title + ":\n" + tools.Printable(text)
 }

@@ -108,6 +108,10 @@ func (s *rawServer) serve(in io.Reader) {
 		for {
 			_, _ = s.out.WriteString(strings.Repeat("x", 1<<16))
 		}
+	case "greets": // as programs do that were not written for pipes
+		s.say("\xef\xbb\xbfStarting example server ...")
+		s.say("[INFO] ready\n\n{\"level\":\"info\",\"msg\":\"listening\"}\n{broken\n  on two lines")
+		fmt.Fprint(s.out, "\xef\xbb\xbf")
 	case "spaces":
 		for {
 			_, _ = s.out.WriteString(strings.Repeat("\n", 1<<16))
@@ -179,7 +183,7 @@ func (s *rawServer) list(id json.RawMessage, cursor string) {
 		s.result(id, `{"tools":[{"name":"t","description":"`+strings.Repeat("d", 100<<20)+`","inputSchema":{"type":"object"}}]}`)
 	case "names":
 		var all []string
-		for _, name := range []string{`ok`, `ok`, `a\u0000b`, ``, `../x`, strings.Repeat("n", 65)} {
+		for _, name := range []string{`ok`, `ok`, `a_b`, `a.b`, `with space`, `a\u0000b`, ``, `../x`, strings.Repeat("n", 65)} {
 			all = append(all, `{"name":"`+name+`","description":"fine\u001b[2J","inputSchema":{"type":"object"}}`)
 		}
 		s.result(id, `{"tools":[`+strings.Join(all, ",")+`,null]}`)
@@ -202,6 +206,10 @@ func (s *rawServer) list(id json.RawMessage, cursor string) {
 func (s *rawServer) call(id json.RawMessage) {
 	switch s.mode {
 	case "hangs", "never":
+	case "greets":
+		s.say("DEBUG called")
+		s.result(id, `{"content":[{"type":"text","text":"hello"}]}`)
+		s.say("[DEBUG] answered")
 	case "dies":
 		fmt.Fprintln(os.Stderr, "a bug")
 		os.Exit(7)

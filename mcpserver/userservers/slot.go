@@ -143,7 +143,7 @@ func (s *slot) relist(p *process) {
 // learn takes a new list. Tools that have not changed stay the same pointers.
 func (s *slot) learn(listed []*tools.Tool) {
 	if len(listed) == 0 { // so that a call can start it again
-		listed = []*tools.Tool{s.m.status(s.def, s.user, "it lists none that the settings offer")}
+		listed = []*tools.Tool{s.m.unknown(s.def, s.user, "it lists none that the settings offer")}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +257,7 @@ func (s *slot) offered() []*tools.Tool {
 		why = fault.From(s.failure).Message
 	}
 	if s.listed == nil || s.statusOf != why {
-		s.listed, s.statusOf = []*tools.Tool{s.m.status(s.def, s.user, why)}, why
+		s.listed, s.statusOf = []*tools.Tool{s.m.unknown(s.def, s.user, why)}, why
 	}
 	return s.listed
 }
