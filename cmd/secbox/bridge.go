@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,8 +33,7 @@ type bridge struct {
 	out    *output
 	log    *slog.Logger
 
-	answerTime time.Duration // for calls in flight when the client closes its end
-	closeTime  time.Duration // to end the session
+	closeTime time.Duration // to end the session
 
 	renewing  sync.Mutex // serializes renew
 	inflight  sync.Map   // the keys of the client's calls
@@ -49,11 +49,11 @@ type bridge struct {
 
 func newBridge(u *url.URL, token string, out io.Writer, log *slog.Logger) *bridge {
 	return &bridge{
-		server: newEndpoint(u, token), out: &output{w: out}, log: log, answerTime: 2 * time.Second, closeTime: 3 * time.Second,
+		server: newEndpoint(u, token), out: &output{w: out}, log: log, closeTime: 3 * time.Second,
 	}
 }
 
-// run passes messages until the client closes its end, or ctx ends.
+// run passes messages until the client closes its end and has its answers, or ctx ends.
 func (b *bridge) run(ctx context.Context, in io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer b.goodbye()
@@ -134,15 +134,18 @@ func (b *bridge) pass(ctx context.Context, line []byte) {
 	}
 }
 
-// awaitAnswers waits briefly for the calls in flight: the client may be a script that still reads.
+// awaitAnswers waits for the calls in flight, which core-api bounds: the client may be a script that still reads. A host that does not want the
+// answers ends the process.
 func (b *bridge) awaitAnswers(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, b.answerTime)
-	defer cancel()
+	answered := make(chan struct{})
 	go func() {
 		b.calls.Wait()
-		cancel()
+		close(answered)
 	}()
-	<-ctx.Done()
+	select {
+	case <-answered:
+	case <-ctx.Done():
+	}
 }
 
 // call sends a request and makes sure that the client gets exactly one answer.
@@ -201,13 +204,40 @@ func (b *bridge) once(ctx context.Context, m message, s session) (done bool, err
 	defer resp.Body.Close()
 	opens := resp.Header.Get("Mcp-Session-Id")
 	b.opened(m, session{id: opens}) // so that it is ended, even without an answer
-	err = b.server.read(resp, func(raw []byte) {
+	last := ""
+	each := func(id string, raw []byte) {
+		if last = cmp.Or(id, last); len(raw) == 0 { // it only has an id
+			return
+		}
 		if m.isAnsweredBy(raw) {
 			done = true
 			b.opened(m, session{opens, versionOf(raw)})
 		}
 		b.write(raw)
-	})
+	}
+	err = b.server.read(resp, each)
+	// The connection broke before the answer, or something between cut it off: ask for the rest.
+	for deadline := time.Now().Add(restartTime); last != "" && !done && s.id != "" && time.Now().Before(deadline); {
+		if !sleep(ctx, restartPoll) {
+			return false, ctx.Err()
+		}
+		began, before := time.Now(), last
+		rest, failed := b.server.send(ctx, http.MethodGet, s, nil, "Last-Event-ID", last)
+		if r, ok := errors.AsType[refused](failed); ok && r.status != http.StatusConflict { // core-api does not have it; at a conflict, it has not noticed the break
+			break
+		}
+		if failed != nil {
+			continue
+		}
+		err = b.server.read(rest, each)
+		_ = rest.Body.Close()
+		if last != before || time.Since(began) > restartTime {
+			deadline = time.Now().Add(restartTime)
+		}
+	}
+	if _, ok := errors.AsType[refused](err); !ok && !errors.Is(err, errTooLong) {
+		err = nil // the connection broke; call tells it
+	}
 	return done, err
 }
 
@@ -254,7 +284,7 @@ func (b *bridge) renew(ctx context.Context, lost session) error {
 	}
 	defer resp.Body.Close()
 	next := session{id: resp.Header.Get("Mcp-Session-Id")}
-	err = b.server.read(resp, func(raw []byte) { // not for the client, which has had its answer
+	err = b.server.read(resp, func(_ string, raw []byte) { // not for the client, which has had its answer
 		if v := versionOf(raw); v != "" {
 			next.version = v
 		}
@@ -323,7 +353,11 @@ func (b *bridge) hear(ctx context.Context, s session) error {
 		return err
 	}
 	defer resp.Body.Close()
-	return b.server.read(resp, b.write)
+	return b.server.read(resp, func(_ string, raw []byte) {
+		if len(raw) > 0 {
+			b.write(raw)
+		}
+	})
 }
 
 // goodbye ends the session; core-api cancels its running calls.

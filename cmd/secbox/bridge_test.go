@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -32,10 +33,23 @@ type remote struct {
 	canceled int           // canceled calls of wait
 	waiting  int
 	queries  []string
+	later    chan struct{} // ends calls of later
+	resumed  int           // requests with Last-Event-ID that are open
+	cuts     []func()      // end the open requests
+}
+
+// cut ends all open requests, and leaves what they asked for.
+func (r *remote) cut() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, end := range r.cuts {
+		end()
+	}
+	r.cuts = nil
 }
 
 func newRemote(t *testing.T) *remote {
-	r := &remote{t: t, addr: "127.0.0.1:0"}
+	r := &remote{t: t, addr: "127.0.0.1:0", later: make(chan struct{})}
 	r.start()
 	t.Cleanup(r.kill)
 	return r
@@ -71,7 +85,13 @@ func (r *remote) start() {
 		r.count(&r.canceled, 1)
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "canceled"}}}, nil
 	})
-	sdk := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return protocol }, nil)
+	protocol.AddTool(&mcp.Tool{Name: "later", InputSchema: object}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		r.count(&r.waiting, 1)
+		defer r.count(&r.waiting, -1)
+		<-r.later
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "late"}}}, nil
+	})
+	sdk := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return protocol }, &mcp.StreamableHTTPOptions{EventStore: mcp.NewMemoryEventStore(nil)})
 	web := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		r.queries = append(r.queries, req.URL.RequestURI())
@@ -82,7 +102,15 @@ func (r *remote) start() {
 			_, _ = w.Write([]byte(`{"code":"unauthenticated","detail":"the token is not known"}`))
 			return
 		}
-		sdk.ServeHTTP(w, req)
+		ctx, end := context.WithCancel(req.Context())
+		defer end()
+		r.mu.Lock()
+		r.cuts = append(r.cuts, end)
+		r.mu.Unlock()
+		if req.Header.Get("Last-Event-ID") != "" {
+			r.count(&r.resumed, 1)
+		}
+		sdk.ServeHTTP(w, req.WithContext(ctx))
 	})}
 	go func() { _ = web.Serve(listener) }()
 	r.mu.Lock()
@@ -315,7 +343,7 @@ func TestRestartOfCoreAPI(t *testing.T) {
 	}
 	<-h.changed // the new server cannot know that the host has not seen its tools
 	tools, err := h.session.ListTools(t.Context(), nil)
-	if err != nil || len(tools.Tools) != 3 {
+	if err != nil || len(tools.Tools) != 4 {
 		t.Errorf("%v, %v", tools, err)
 	}
 	if n := r.sessions(); n != 1 {
@@ -336,12 +364,67 @@ func TestRestartWhileHostIsSilent(t *testing.T) {
 	}
 }
 
+// TestEndOfInputLeavesAnswers: a script that writes its messages and closes its end gets all answers.
+func TestEndOfInputLeavesAnswers(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t)
+	h := newHost(t, "--server", "http://"+r.addr)
+	answers := make(chan string, 2)
+	for range 2 {
+		go func() {
+			text, err := h.call("later")
+			answers <- fmt.Sprint(text, err)
+		}()
+	}
+	eventually(t, "the calls are in flight", func() bool { return r.get(&r.waiting) == 2 })
+	_ = h.toBox.Close()
+	close(r.later)
+	for range 2 {
+		if got := <-answers; got != "late<nil>" {
+			t.Error(got)
+		}
+	}
+	if code := <-h.ended; code != 0 {
+		t.Errorf("exit code %d\n%s", code, h.stderr)
+	}
+	h.ended <- 0
+}
+
+// TestBrokenStreamResumes: a call whose connection breaks gets its answer over another one.
+func TestBrokenStreamResumes(t *testing.T) {
+	t.Parallel()
+	r := newRemote(t)
+	h := newHost(t, "--server", "http://"+r.addr)
+	answer := make(chan string, 1)
+	go func() {
+		text, err := h.call("later")
+		answer <- fmt.Sprint(text, err)
+	}()
+	eventually(t, "the call is in flight", func() bool { return r.get(&r.waiting) == 1 })
+	for range 3 {
+		r.cut()
+		eventually(t, "it is asked for again", func() bool { return r.get(&r.resumed) > 0 })
+		r.count(&r.resumed, -r.get(&r.resumed))
+	}
+	close(r.later)
+	if got := <-answer; got != "late<nil>" {
+		t.Error(got)
+	}
+}
+
 func TestEndOfHostEndsCalls(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)
+	signal := make(chan struct{})
 	h := newHostOf(t, func(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) int {
 		b := newBridge(&url.URL{Scheme: "http", Host: r.addr, Path: "/mcp"}, "right", stdout, slog.New(slog.NewTextHandler(stderr, nil)))
-		b.answerTime, b.closeTime = 50*time.Millisecond, 50*time.Millisecond
+		b.closeTime = 50 * time.Millisecond
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		go func() {
+			<-signal
+			stop()
+		}()
 		if err := b.run(ctx, stdin); err != nil {
 			t.Error(err)
 		}
@@ -350,6 +433,7 @@ func TestEndOfHostEndsCalls(t *testing.T) {
 	go func() { _, _ = h.call("wait") }()
 	eventually(t, "a call is in flight", func() bool { return r.get(&r.waiting) == 1 })
 	_ = h.toBox.Close()
+	close(signal)
 	if code := <-h.ended; code != 0 {
 		t.Errorf("exit code %d\n%s", code, h.stderr)
 	}

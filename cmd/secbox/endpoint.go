@@ -58,8 +58,8 @@ func (r refused) Error() string { return r.text }
 // lostSession reports that core-api does not know the session: it was restarted, or the session was idle for too long.
 func (r refused) lostSession() bool { return r.status == http.StatusNotFound }
 
-// send makes a request. The caller closes the body of the response.
-func (e *endpoint) send(ctx context.Context, method string, s session, body []byte) (*http.Response, error) {
+// send makes a request with pairs of header fields. The caller closes the body of the response.
+func (e *endpoint) send(ctx context.Context, method string, s session, body []byte, header ...string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, e.url.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -72,6 +72,9 @@ func (e *endpoint) send(ctx context.Context, method string, s session, body []by
 	}
 	if s.id != "" {
 		req.Header.Set("Mcp-Session-Id", s.id)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
 	}
 	if s.version != "" {
 		req.Header.Set("Mcp-Protocol-Version", s.version)
@@ -133,8 +136,8 @@ func (e *endpoint) refusal(resp *http.Response) error {
 // address returns the server's address for messages.
 func (e *endpoint) address() string { return e.url.Scheme + "://" + e.url.Host }
 
-// read passes on the messages of a response: one, or a stream.
-func (e *endpoint) read(resp *http.Response, each func(raw []byte)) error {
+// read passes on the messages of a response: one, or a stream, of which an event may have an id, and no message.
+func (e *endpoint) read(resp *http.Response, each func(id string, raw []byte)) error {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch kind {
 	case "text/event-stream":
@@ -144,7 +147,7 @@ func (e *endpoint) read(resp *http.Response, each func(raw []byte)) error {
 		if err != nil {
 			return err
 		}
-		each(body)
+		each("", body)
 		return nil
 	}
 	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusNoContent {

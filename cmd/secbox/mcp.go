@@ -31,7 +31,7 @@ func mcpCommand(getenv func(string) string) *cobra.Command {
 		Use:   "mcp",
 		Short: "Run an MCP server over stdio: the skills of a core-api as tools",
 		Long: `Passes the messages of an MCP client on standard input to the /mcp of a core-api, and the answers to standard output. Logs go to standard
-error. It ends when its standard input ends.
+error. It ends when its standard input has ended and all that it asked for is answered.
 
 The token comes from the environment variable ` + envToken + ` or from a file, never from the command line, where other users could read it.
 A core-api without tokens needs none from its own machine.`,

@@ -32,7 +32,13 @@ func FuzzEvents(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		var all [][]byte
-		keep := func(data []byte) { all = append(all, bytes.Clone(data)) }
+		keep := func(id string, data []byte) {
+			if len(data) > 0 {
+				all = append(all, bytes.Clone(data))
+			} else if id == "" {
+				t.Fatalf("%q: an event with nothing", stream)
+			}
+		}
 		if err := events(bytes.NewReader(stream), keep); err != nil {
 			t.Fatalf("%q: %v", stream, err)
 		}

@@ -7,10 +7,11 @@ import (
 	"io"
 )
 
-// events reads server-sent events and passes on the data of each. It returns nil at the end of the stream.
-func events(r io.Reader, each func(data []byte)) error {
+// events reads server-sent events and passes on the id and the data of each; either may be empty. It returns nil at the end of the stream.
+func events(r io.Reader, each func(id string, data []byte)) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	var data []byte
+	var id string
 	for {
 		line, err := readLine(in, maxMessage)
 		if errors.Is(err, io.EOF) {
@@ -21,11 +22,14 @@ func events(r io.Reader, each func(data []byte)) error {
 		}
 		line = bytes.TrimRight(line, "\r\n")
 		if len(line) == 0 {
-			if len(data) > 0 {
-				each(data)
+			if len(data) > 0 || id != "" {
+				each(id, data)
 			}
-			data = nil
+			data, id = nil, ""
 			continue
+		}
+		if value, ok := bytes.CutPrefix(line, []byte("id:")); ok {
+			id = string(bytes.TrimPrefix(value, []byte(" ")))
 		}
 		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {
 			if len(data) > 0 {
