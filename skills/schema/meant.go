@@ -23,7 +23,7 @@ func Meant(arguments, doc any) (any, bool) {
 	s, _ := doc.(map[string]any)
 	if properties, _ := s["properties"].(map[string]any); isObject && s["additionalProperties"] == false {
 		_, known := properties["description"]
-		if _, text := object["description"].(string); text && !known {
+		if _, given := object["description"]; given && !known {
 			delete(object, "description")
 			changed = true
 		}
