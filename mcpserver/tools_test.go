@@ -35,6 +35,11 @@ func TestListTools(t *testing.T) {
 	if len(tools) != len(f.catalog.Now().Skills()) {
 		t.Errorf("%d tools for %d skills", len(tools), len(f.catalog.Now().Skills()))
 	}
+	for name, one := range tools {
+		if text, err := json.Marshal(one); err != nil || strings.Contains(string(text), `"type":[`) {
+			t.Errorf("%s has a list of types, which many hosts refuse: %s %v", name, text, err)
+		}
+	}
 	tool := tools["skill_test_echo"]
 	if tool == nil {
 		t.Fatalf("no skill_test_echo among %v", tools)
