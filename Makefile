@@ -67,7 +67,7 @@ E2E_RACE := ^Test(ManyExecsAtOnce|InvokesAtOnce|InvokesDuringEdits|OneKeyOneExec
 
 # A recipe needs what the one before it made.
 .NOTPARALLEL:
-.PHONY: help setup demo demo-cluster run install check vet test test-packages test-e2e soak chaos scaling test-reach bench lint fmt fuzz generate screenshots images up clean
+.PHONY: help setup demo demo-cluster run install check vet test test-packages test-e2e soak chaos scaling test-reach interop bench lint fmt fuzz generate screenshots images up clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -132,6 +132,9 @@ scaling: setup ## Compare three nodes with one, each with an equal share of the 
 
 test-reach: setup ## Run tests on cgroup v2, newer engines, rootless ones and Wine, in one table (REACH='cgroup2 windows' for parts; as root on Debian)
 	@scripts/reach.sh $(REACH)
+
+interop: setup ## Run programs of others against a core-api: MCP's conformance suite, LangChain, sigstore, promtool and more, in one table (INTEROP='sdk fuzz' for parts)
+	@scripts/interop.sh $(INTEROP)
 
 bench: ## Measure core-api beside docker run, unzip, cp and plain HTTP (BENCH_FLAGS='--only warm'; bin/bench --help lists more)
 	@scripts/setup.sh test

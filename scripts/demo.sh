@@ -7,22 +7,8 @@ cd "$(dirname "$0")/.."
 # shellcheck source=scripts/lib.sh
 . scripts/lib.sh
 
-# The demo uses the default settings: those of this shell are not passed on.
-for name in $(compgen -e | grep '^CORE_API_' || true) DATABASE_URL http_proxy HTTP_PROXY all_proxy ALL_PROXY; do unset "$name"; done
-
-dir=
-scratch dir
-mkdir "${dir:?}/workspaces" "$dir/state"
-
-server=
-stop_server() {
-	[ -n "$server" ] || return 0
-	kill "$server" 2>/dev/null || true
-	wait "$server" 2>/dev/null || true
-	server=
-}
-trap 'stop_server; rm -rf "${litter[@]}"' EXIT
-trap 'exit 130' INT TERM
+# shellcheck source=scripts/serve.sh
+. scripts/serve.sh
 
 wrong=0
 title() { printf '\n%s\n' "$*"; }
@@ -46,26 +32,8 @@ call() {
 milliseconds() { awk -v s="$1" 'BEGIN {printf "%.0f ms", 1000 * s}'; }
 sha256_of() { if have sha256sum; then sha256sum <"$1"; else shasum -a 256 <"$1"; fi | cut -d' ' -f1; }
 
-say "building core-api (the first time takes a minute or two)"
-CGO_ENABLED=0 go build -trimpath -o bin/core-api ./cmd/core-api
 # No container waits before the first exec, so that the demo can show how long a cold start takes.
-CORE_API_POOL_READY=0 bin/core-api serve --addr 127.0.0.1:0 --workspace-root "$dir/workspaces" --state-dir "$dir/state" --log-format json 2>"$dir/log" &
-server=$!
-
-url=""
-tries=0
-until [ -n "$url" ] && curl -sS --max-time 5 -f -o /dev/null "$url/readyz" 2>/dev/null; do
-	tries=$((tries + 1))
-	if [ "$tries" -gt 300 ] || ! kill -0 "$server" 2>/dev/null; then
-		tail -n 5 "$dir/log" >&2
-		[ -z "$url" ] || curl -sS --max-time 5 "$url/readyz" >&2 || true
-		fail "core-api did not become ready; its last words are above"
-	fi
-	addr=$(jq -rR 'fromjson? | select(.msg == "core-api serves") | .addr' "$dir/log" | tail -n 1)
-	url=${addr:+http://$addr}
-	sleep 0.1
-done
-say "core-api serves on $url, database: SQLite in its state dir"
+CORE_API_POOL_READY=0 serve
 
 program='import csv, json
 rows = list(csv.DictReader(open("/workspace/inputs/sales.csv")))

@@ -3,7 +3,7 @@
 #
 #   demo  for a server: Go and the modules, jq and curl, a Docker engine, the sandbox image
 #   test  for the tests as well: PostgreSQL's server programs, PgBouncer, the compose plugin, the runtime crun,
-#         Node.js with the official MCP clients and checkers of web pages, chromium, iproute2, zip and unzip (default)
+#         Node.js with the official MCP clients, checkers of web pages and the programs of make interop, chromium, iproute2, zip, unzip and Python (default)
 #
 # It installs missing packages only, as root on Debian or Ubuntu. Each failure is one line; the other steps continue, and the exit code is 1.
 set -euo pipefail
@@ -269,7 +269,8 @@ setup_node() {
 	fi
 	npm_packages e2e/testdata/mcpclient .cache/mcpclient "the MCP clients of the tests" || return 0
 	npm_packages console/testdata/browser .cache/consoletest "the checkers of the console's pages" || return 0
-	say "Node.js: $(node --version), the MCP clients of the tests and the checkers of pages are here"
+	npm_packages scripts/interop .cache/interop "the programs of make interop" || return 0
+	say "Node.js: $(node --version), the MCP clients of the tests, the checkers of pages and the programs of make interop are here"
 }
 
 # The browser in which the tests open the console's pages.
@@ -286,9 +287,10 @@ tool curl curl
 tool jq jq
 tool git git
 setup_go
-if [ "$goal" = test ]; then # the examples of docs/ zip, and the bench compares with unzip
+if [ "$goal" = test ]; then # the examples of docs/ zip, the bench compares with unzip, and make interop has a client in Python
 	tool zip zip
 	tool unzip unzip
+	tool python3 python3
 fi
 if [ "$goal" = test ] && [ "$(uname -s)" = Linux ]; then
 	setup_crun

@@ -29,7 +29,7 @@ func bare(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{t: t, dir: t.TempDir(), goal: "test"}
 	m.bin = filepath.Join(m.dir, "bin-of-the-machine")
-	for _, d := range []string{m.bin, "scripts", "images", "bin", "sbin", "postgresql/15/bin", "postgresql-common", "e2e/testdata/mcpclient", "console/testdata/browser"} {
+	for _, d := range []string{m.bin, "scripts", "images", "bin", "sbin", "postgresql/15/bin", "postgresql-common", "e2e/testdata/mcpclient", "console/testdata/browser", "scripts/interop"} {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(m.dir, d)
 		}
@@ -37,7 +37,7 @@ func bare(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	for _, pattern := range []string{"../scripts/*.sh", "../images/*.sh", "../images/*.Dockerfile", "../go.mod", "../e2e/testdata/mcpclient/*.json", "../console/testdata/browser/*.json"} {
+	for _, pattern := range []string{"../scripts/*.sh", "../images/*.sh", "../images/*.Dockerfile", "../go.mod", "../e2e/testdata/mcpclient/*.json", "../console/testdata/browser/*.json", "../scripts/interop/*.json"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", pattern, err)
@@ -60,7 +60,7 @@ func bare(t *testing.T) *machine {
 	m.write("postgresql-common/createcluster.conf", "# as Debian ships it\n")
 
 	m.stub("id", `[ "$1" = -u ] && echo 0 || echo root`)
-	for _, name := range []string{"curl", "jq", "git", "ip", "zip", "unzip"} {
+	for _, name := range []string{"curl", "jq", "git", "ip", "zip", "unzip", "python3"} {
 		m.stub(name, ``)
 	}
 	m.stub("go", `case "$*" in
@@ -260,16 +260,16 @@ func TestMCPClients(t *testing.T) {
 	t.Parallel()
 	m := complete(t)
 	for range 2 {
-		if said, ok := m.setup(); !ok || !strings.Contains(said, "secbox: Node.js: v20.20.2, the MCP clients of the tests and the checkers of pages are here\n") {
+		if said, ok := m.setup(); !ok || !strings.Contains(said, "secbox: Node.js: v20.20.2, the MCP clients of the tests, the checkers of pages and the programs of make interop are here\n") {
 			t.Fatalf("ok %v, it said:\n%s", ok, said)
 		}
 	}
-	if calls := m.asked("npm"); len(calls) != 2 || !strings.HasPrefix(calls[0], "ci ") || calls[1] != calls[0] {
+	if calls := m.asked("npm"); len(calls) != 3 || !strings.HasPrefix(calls[0], "ci ") || calls[1] != calls[0] || calls[2] != calls[0] {
 		t.Errorf("npm was called with %q", calls)
 	}
 	const lock = "e2e/testdata/mcpclient/package-lock.json"
 	m.write(lock, m.read(lock)+"\n ")
-	if said, ok := m.setup(); !ok || len(m.asked("npm")) != 3 {
+	if said, ok := m.setup(); !ok || len(m.asked("npm")) != 4 {
 		t.Errorf("ok %v, npm was called with %q, it said:\n%s", ok, m.asked("npm"), said)
 	}
 	if got := m.read(".cache/mcpclient/installed.json"); got != m.read(lock) {
