@@ -11,7 +11,7 @@
 #   container    the CIS Docker Benchmark, section 5: containers of execs
 #   fuzz         requests made from the contract, of a fixed seed (SEED=2 ROUNDS=20 for others)
 #   promtool     Prometheus' promtool: /metrics
-#   axe          axe-core on each page of the console, in light and dark
+#   axe          axe-core on each page of the console, in light and dark, and pages of 360 pixels
 #
 # Each part is one line, ok or FAIL with the reason, and at the end there is a table; the exit code is 1 if one failed. VERBOSE=1 shows what a part prints.
 # --quick leaves out promtool, which is downloaded, and axe, which `make test` runs.
@@ -57,7 +57,7 @@ part_promtool() (
 	fi
 	curl -sS -f "$url/metrics" | promtool check metrics
 )
-part_axe() { CGO_ENABLED=0 go test -count=1 -vet=off -run '^TestPagesAreAccessible$' ./console; }
+part_axe() { CGO_ENABLED=0 go test -count=1 -vet=off -run "^TestPagesAreAccessible\$" ./console; }
 
 here=$PWD/scripts/interop
 export NODE_PATH=$packages/node_modules SECBOX=$PWD/bin/secbox
@@ -77,7 +77,7 @@ for part in "${parts[@]}"; do
 		echo "ok $part"
 	else
 		result=FAIL failed=1
-		echo "FAIL $part: $(grep -v '^[[:space:]]*$' "$dir/$part.out" | tail -n 1)"
+		echo "FAIL $part: $(grep -vE '^(\s*|FAIL.*)$' "$dir/$part.out" | tail -n 1)"
 	fi
 	[ -z "${VERBOSE:-}" ] || cat "$dir/$part.out"
 	table+=$(printf '%-12s %4d s  %s' "$part" $((SECONDS - begun)) "$result")$'\n'
