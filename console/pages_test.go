@@ -177,8 +177,8 @@ func get(t *testing.T, url string) string {
 	return string(body)
 }
 
-// TestPagesAreAccessible checks each page with axe-core by WCAG 2.2 AA, in light and dark. From 360 pixels to 4K, only tables scroll sideways; at 360 pixels the
-// large ones are cards, which do not.
+// TestPagesAreAccessible checks each page with axe-core by WCAG 2.2 AA, in light and dark. From 360
+// pixels to 4K, only tables scroll sideways; at 360 pixels the large ones are cards, which do not.
 func TestPagesAreAccessible(t *testing.T) {
 	t.Parallel()
 	b := open(t, fullApp().serve(t))

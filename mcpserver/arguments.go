@@ -28,8 +28,9 @@ type callOptions struct {
 	timeoutMS *int64
 }
 
-// argumentSchema adds the optional arguments above, and what schema.Meant does, to the schema of a skill's inputs. It returns the names of the
-// arguments that it added. Only a schema of an object makes a tool.
+// argumentSchema adds the optional arguments above, and what schema.Meant does, to the schema of a
+// skill's inputs. It returns the names of the arguments that it added. Only a schema of an object
+// makes a tool.
 func argumentSchema(inputs json.RawMessage) (arguments json.RawMessage, added []string, err error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(inputs, &object); err != nil {
@@ -63,7 +64,8 @@ func argumentSchema(inputs json.RawMessage) (arguments json.RawMessage, added []
 	return arguments, added, err
 }
 
-// meantBy returns arguments as schema.Meant takes them, and as sent if it has nothing to change or they are not valid: their check will tell.
+// meantBy returns arguments as schema.Meant takes them, and as sent if it has nothing to change or
+// they are not valid: their check will tell.
 func meantBy(arguments, inputSchema json.RawMessage) json.RawMessage {
 	value, wrong := schema.Parse(arguments)
 	doc, unread := schema.Parse(inputSchema)

@@ -17,8 +17,9 @@ const (
 	maxEventStreams = 256 // a stream is the answer to one request
 )
 
-// events keeps the latest messages of each session's streams, so that a client whose connection broke gets the rest with Last-Event-ID. A session
-// shares its bounds with no other: the oldest events make room. It implements the SDK's interface, in place of its store in memory, which never
+// events keeps the latest messages of each session's streams, so that a client whose connection
+// broke gets the rest with Last-Event-ID. A session shares its bounds with no other: the oldest
+// events make room. It implements the SDK's interface, in place of its store in memory, which never
 // forgets a stream of a session, and lets the messages of one client displace those of all others.
 type events struct {
 	mu       sync.Mutex
@@ -39,11 +40,12 @@ type streamEvents struct {
 	data  [][]byte
 }
 
-// ownStream is the id of the stream that belongs to no request. It is the first that is opened. Its only message says that the tools have changed, and the latest
-// one stands for those before it.
+// ownStream is the id of the stream that belongs to no request. It is the first that is opened. Its
+// only message says that the tools have changed, and the latest one stands for those before it.
 const ownStream = ""
 
-// Open implements mcp.EventStore. A session that has ended is not opened again by a request that is late.
+// Open implements mcp.EventStore. A session that has ended is not opened again by a request that is
+// late.
 func (e *events) Open(_ context.Context, sessionID, streamID string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

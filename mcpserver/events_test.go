@@ -12,7 +12,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestStreamResumes: a client whose connection breaks during a call gets the rest with Last-Event-ID, once the call has ended and before.
+// TestStreamResumes: a client whose connection breaks during a call gets the rest with
+// Last-Event-ID, once the call has ended and before.
 func TestStreamResumes(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"2025-06-18", "2025-11-25"} {

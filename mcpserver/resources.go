@@ -125,8 +125,9 @@ func (s *Server) readResource(ctx context.Context, req *mcp.ReadResourceRequest)
 	return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{contentsOf(uri, mimeOf(file), content)}}, nil
 }
 
-// contentsOf returns content as text, if it is, or as a blob. Without a media type it gets a general one. An empty file is an empty blob, because
-// the SDK leaves out an empty text, and clients refuse contents with neither.
+// contentsOf returns content as text, if it is, or as a blob. Without a media type it gets a
+// general one. An empty file is an empty blob, because the SDK leaves out an empty text, and
+// clients refuse contents with neither.
 func contentsOf(uri, mediaType string, content []byte) *mcp.ResourceContents {
 	one := &mcp.ResourceContents{URI: uri, MIMEType: mediaType}
 	if isText(content) {

@@ -93,7 +93,8 @@ const (
 	maxBatch            = 50              // messages in one request
 )
 
-// Spellings of tool names: values of the query parameter names. Without it, names have underscores. Calls take both spellings.
+// Spellings of tool names: values of the query parameter names. Without it, names have underscores.
+// Calls take both spellings.
 const (
 	namesDotted     = "dotted"
 	namesUnderscore = "underscore"
@@ -157,7 +158,8 @@ func (s *Server) newProtocolServer(instructions string) *mcp.Server {
 	return server
 }
 
-// protocolVersions returns the versions with sessions. The SDK knows later ones, which it serves only without sessions, and would name in errors.
+// protocolVersions returns the versions with sessions. The SDK knows later ones, which it serves
+// only without sessions, and would name in errors.
 func protocolVersions() []string {
 	return slices.DeleteFunc(mcp.SupportedProtocolVersions(), func(v string) bool {
 		return !new(mcp.StreamableServerTransport).SupportsProtocolVersion(v)

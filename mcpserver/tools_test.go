@@ -82,7 +82,8 @@ func TestReadOnlyHint(t *testing.T) {
 	}
 }
 
-// TestNames: clients see names that every host takes, or dotted ones if they ask for them, and call tools by either.
+// TestNames: clients see names that every host takes, or dotted ones if they ask for them, and call
+// tools by either.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

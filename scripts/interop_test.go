@@ -31,7 +31,8 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-// TestInteropFails: a program that finds something wrong is named with its reason, and the others run.
+// TestInteropFails: a program that finds something wrong is named with its reason, and the others
+// run.
 func TestInteropFails(t *testing.T) {
 	t.Parallel()
 	standIns := t.TempDir()

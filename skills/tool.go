@@ -16,8 +16,9 @@ const (
 	plainDigest  = 8  // hexadecimal digits that end a name that was cut
 )
 
-// PlainName returns the name of a tool in the spelling that every MCP host takes, ^[a-zA-Z0-9_-]{1,64}$: skill_shell_run for skill.shell.run.
-// It cuts a longer name and ends it with a part of its digest.
+// PlainName returns the name of a tool in the spelling that every MCP host takes,
+// ^[a-zA-Z0-9_-]{1,64}$: skill_shell_run for skill.shell.run. It cuts a longer name and ends it
+// with a part of its digest.
 func PlainName(tool string) string {
 	plain := strings.ReplaceAll(tool, ".", "_")
 	if len(plain) <= maxPlainName {

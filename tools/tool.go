@@ -95,8 +95,9 @@ func define[P any](name, title, description string, readOnly bool, f func(*Sessi
 	}
 }
 
-// singleTypes makes the types of a derived schema single ones: many hosts accept no lists of types. A list is that of a Go pointer or slice, which
-// may be nil, and a null argument is left out before the check.
+// singleTypes makes the types of a derived schema single ones: many hosts accept no lists of types.
+// A list is that of a Go pointer or slice, which may be nil, and a null argument is left out before
+// the check.
 func singleTypes(s *jsonschema.Schema) {
 	if s == nil {
 		return
@@ -110,8 +111,9 @@ func singleTypes(s *jsonschema.Schema) {
 	}
 }
 
-// Call takes the arguments as schema.Meant does, checks them and runs the tool. Wrong or unknown arguments are fault.InvalidInputs, whose Fields say what to do. Every error
-// carries a fault code or wraps that of ctx; after one nothing was changed, unless it is fault.OutcomeUnknown.
+// Call takes the arguments as schema.Meant does, checks them and runs the tool. Wrong or unknown
+// arguments are fault.InvalidInputs, whose Fields say what to do. Every error carries a fault code
+// or wraps that of ctx; after one nothing was changed, unless it is fault.OutcomeUnknown.
 func (t *Tool) Call(ctx context.Context, s *Session, arguments json.RawMessage) (*Result, error) {
 	if len(bytes.TrimSpace(arguments)) == 0 || string(bytes.TrimSpace(arguments)) == "null" {
 		arguments = json.RawMessage("{}")

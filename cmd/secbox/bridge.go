@@ -134,8 +134,8 @@ func (b *bridge) pass(ctx context.Context, line []byte) {
 	}
 }
 
-// awaitAnswers waits for the calls in flight, which core-api bounds: the client may be a script that still reads. A host that does not want the
-// answers ends the process.
+// awaitAnswers waits for the calls in flight, which core-api bounds: the client may be a script
+// that still reads. A host that does not want the answers ends the process.
 func (b *bridge) awaitAnswers(ctx context.Context) {
 	answered := make(chan struct{})
 	go func() {

@@ -364,7 +364,8 @@ func TestRestartWhileHostIsSilent(t *testing.T) {
 	}
 }
 
-// TestEndOfInputLeavesAnswers: a script that writes its messages and closes its end gets all answers.
+// TestEndOfInputLeavesAnswers: a script that writes its messages and closes its end gets all
+// answers.
 func TestEndOfInputLeavesAnswers(t *testing.T) {
 	t.Parallel()
 	r := newRemote(t)

@@ -7,7 +7,8 @@ import (
 	"io"
 )
 
-// events reads server-sent events and passes on the id and the data of each; either may be empty. It returns nil at the end of the stream.
+// events reads server-sent events and passes on the id and the data of each; either may be empty.
+// It returns nil at the end of the stream.
 func events(r io.Reader, each func(id string, data []byte)) error {
 	in := bufio.NewReaderSize(r, 64<<10)
 	var data []byte

@@ -172,7 +172,8 @@ func (p *process) over() bool {
 	}
 }
 
-// unknown is the status of a server whose tools are not known; why is empty before the first start has failed.
+// unknown is the status of a server whose tools are not known; why is empty before the first start
+// has failed.
 func (m *Manager) unknown(def *Server, user sandbox.User, why string) *tools.Tool {
 	text := "The MCP server " + def.Name + " has not started yet, and its tools are not known."
 	if why != "" {

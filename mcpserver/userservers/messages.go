@@ -12,8 +12,9 @@ const (
 	maxDoubt = 4 << 10  // bytes of a line that begins like a message, without the member that each message has
 )
 
-// messagesOnly reads the messages of standard output, and drops what many servers write beside them: a greeting, a byte order mark, their log. A
-// message is a line that begins with an object or a list, and has the member "jsonrpc" in its first maxDoubt bytes or is longer.
+// messagesOnly reads the messages of standard output, and drops what many servers write beside
+// them: a greeting, a byte order mark, their log. A message is a line that begins with an object or
+// a list, and has the member "jsonrpc" in its first maxDoubt bytes or is longer.
 type messagesOnly struct {
 	from  io.Reader
 	noise io.Writer // gets what is dropped

@@ -8,7 +8,8 @@ import (
 	"testing/iotest"
 )
 
-// TestServersThatPrintBesideMessages: a greeting, a byte order mark and a log on standard output do no harm, before and between messages.
+// TestServersThatPrintBesideMessages: a greeting, a byte order mark and a log on standard output do
+// no harm, before and between messages.
 func TestServersThatPrintBesideMessages(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil, server("greets"))

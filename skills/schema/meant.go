@@ -10,8 +10,9 @@ import (
 const MeantRule = `An optional argument may be null, which leaves it out. Where something else than text is wanted, text is taken as its JSON: "5" as 5. ` +
 	`An additional argument "description" is ignored; others are as additionalProperties says.`
 
-// Meant changes arguments from Parse to what models mean by them, and reports whether it changed any. It looks at properties, items and type in
-// a schema's document, and never at lists of types or references:
+// Meant changes arguments from Parse to what models mean by them, and reports whether it changed
+// any. It looks at properties, items and type in a schema's document, and never at lists of types
+// or references:
 //
 //   - null for an optional property whose type is not null leaves it out;
 //   - text whose JSON has the wanted type, which is not string, is that value;
@@ -77,7 +78,8 @@ func isOf(value any, wanted string) bool {
 	return typeOf(value) == wanted
 }
 
-// wholeNumber returns an integer of up to 64 bits without a fraction or exponent, and other numbers unchanged.
+// wholeNumber returns an integer of up to 64 bits without a fraction or exponent, and other numbers
+// unchanged.
 func wholeNumber(n json.Number) json.Number {
 	if r, ok := new(big.Rat).SetString(n.String()); ok && r.IsInt() && r.Num().IsInt64() {
 		return json.Number(r.Num().String())
