@@ -13,6 +13,8 @@ import (
 	"secbox/fault"
 	"secbox/pathadapter"
 	"secbox/sandbox"
+	"secbox/skills/content"
+	"secbox/tree"
 )
 
 // undoTime is how long an interrupted installation may take to remove its files.
@@ -55,6 +57,10 @@ func (r *Registry) Install(ctx context.Context, req Request) (Entry, error) {
 		return Entry{}, err
 	}
 	defer from.Close()
+	executable, err := executables(ctx, from)
+	if err != nil {
+		return Entry{}, err
+	}
 
 	now := Install{Owner: req.Owner, Kind: req.Kind, Name: req.Name, ID: r.NewID(), State: Installing, Version: e.Version, Digest: e.Digest, ChangedAt: r.Now()}
 	if ok, err := r.Store.SetInstall(ctx, saw, now, r.event(req, e.Version, e.Digest, InstallBegun)); err != nil {
@@ -62,7 +68,7 @@ func (r *Registry) Install(ctx context.Context, req Request) (Entry, error) {
 	} else if !ok {
 		return Entry{}, alreadyInstalled(req, "another request installs or removes it at this moment")
 	}
-	err = r.copyIn(ctx, req, from.FS(), leftover)
+	err = r.copyIn(ctx, req, from.FS(), executable, leftover)
 	if err != nil {
 		return Entry{}, r.undo(ctx, req, now, err)
 	}
@@ -70,8 +76,21 @@ func (r *Registry) Install(ctx context.Context, req Request) (Entry, error) {
 	return e, r.finish(ctx, req, now, Installed, InstallDone)
 }
 
+// executables returns the executable files of a version, with all programs: older versions were stored without modes.
+func executables(ctx context.Context, t *tree.Tree) (map[string]bool, error) {
+	c, err := content.Read(ctx, t, MaxBytes)
+	if err != nil {
+		return nil, step("read cache", err)
+	}
+	is := map[string]bool{}
+	for _, f := range c.Files {
+		is[f.Path] = f.Executable || f.Program
+	}
+	return is, nil
+}
+
 // copyIn writes the files.
-func (r *Registry) copyIn(ctx context.Context, req Request, from fs.FS, leftover bool) error {
+func (r *Registry) copyIn(ctx context.Context, req Request, from fs.FS, executable map[string]bool, leftover bool) error {
 	if leftover {
 		if err := r.Sandboxes.RemoveAll(ctx, req.path(), req.user()); err != nil {
 			return step("clean", err)
@@ -81,7 +100,7 @@ func (r *Registry) copyIn(ctx context.Context, req Request, from fs.FS, leftover
 	if req.Kind == catalog.Agent {
 		to, last = catalog.AgentsDir, ""
 	}
-	_, err := sandbox.CopyTo(ctx, from, r.Sandboxes, to, req.user(), last)
+	_, err := sandbox.CopyTo(ctx, from, r.Sandboxes, to, req.user(), last, executable)
 	return step("write", err)
 }
 

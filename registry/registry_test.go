@@ -24,12 +24,16 @@ func TestSkillFromAuthorToUser(t *testing.T) {
 	f := start(t)
 	f.plant(ann, "skills/csv/SKILL.md", "---\nname: CSV\ndescription: Reads tables.\n---\n")
 	f.plant(ann, "skills/csv/bin/run", "#!/bin/sh\necho hi\n")
+	f.plant(ann, "skills/csv/bin/tool.py", "print()\n")
+	if err := os.Chmod(f.at(ann, "skills/csv/bin/tool.py"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	f.plant(ann, "lib/shared.py", "shared")
 	if err := os.Symlink("../../lib/shared.py", f.at(ann, "skills/csv/shared.py")); err != nil {
 		t.Fatal(err)
 	}
 	e := f.publish(skill(ann, "csv"))
-	if e.Version != 1 || e.Author != ann || e.Description != "Reads tables." || e.Files != 3 || len(e.Digest) != 64 || e.RequestedBy != "token" {
+	if e.Version != 1 || e.Author != ann || e.Description != "Reads tables." || e.Files != 4 || len(e.Digest) != 64 || e.RequestedBy != "token" {
 		t.Errorf("%+v", e)
 	}
 	f.install(skill(bob, "csv"))
@@ -39,8 +43,10 @@ func TestSkillFromAuthorToUser(t *testing.T) {
 	f.holds(bob, "skills/csv/SKILL.md", "---\nname: CSV\ndescription: Reads tables.\n---\n")
 	f.holds(bob, "skills/csv/shared.py", "shared") // a link becomes a file
 	f.holds(bob, "skills/csv/bin/run", "#!/bin/sh\necho hi\n")
-	if fi, err := os.Stat(f.at(bob, "skills/csv/bin/run")); err != nil || fi.Mode().Perm() != 0o755 {
-		t.Errorf("the program cannot be run: %v %v", fi, err)
+	for _, program := range []string{"run", "tool.py"} {
+		if fi, err := os.Stat(f.at(bob, "skills/csv/bin/"+program)); err != nil || fi.Mode().Perm() != 0o755 {
+			t.Errorf("%s cannot be run: %v %v", program, fi, err)
+		}
 	}
 	_, err := f.Install(t.Context(), skill(bob, "csv"))
 	fails(t, "a second installation", err, fault.AlreadyInstalled, `skill "csv" already installed`)

@@ -1,8 +1,6 @@
 package sandbox
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -11,6 +9,7 @@ import (
 	"path"
 
 	"secbox/fault"
+	"secbox/tree"
 )
 
 // CopyBounds bound a copy of a tree. Bytes are counted as they arrive: the sizes that a sandbox lists may be wrong.
@@ -33,8 +32,9 @@ type Source interface {
 }
 
 // CopyFrom copies the tree at dir in a sandbox into the empty directory to on this side. Links are expanded: a link to a file becomes a file, a
-// link to a directory a directory. Empty directories are left out, and all files have the mode 0644. A link that leads out of the sandbox or
-// nowhere, or a special file, is an error that names it. After an error, to may hold a part of the tree.
+// link to a directory a directory. Empty directories are left out. Files have the mode 0755 if they are executable or programs, as on
+// Windows, where modes do not say it, and else 0644. A link that leads out of the sandbox or nowhere, or a special file, is an error that names it.
+// After an error, to may hold a part of the tree.
 func CopyFrom(ctx context.Context, s Source, dir string, user User, to *os.Root, b CopyBounds) (Copied, error) {
 	var done Copied
 	w := walk{lister: s, user: user, bounds: b.WalkBounds}
@@ -52,7 +52,7 @@ func CopyFrom(ctx context.Context, s Source, dir string, user User, to *os.Root,
 		if err := to.MkdirAll(path.Dir(rel), 0o755); err != nil {
 			return err
 		}
-		f, err := to.OpenFile(rel, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+		f, err := to.OpenFile(rel, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
 		if err != nil {
 			return err
 		}
@@ -66,6 +66,13 @@ func CopyFrom(ctx context.Context, s Source, dir string, user User, to *os.Root,
 			return err
 		}
 		done.Files, done.Bytes = done.Files+1, done.Bytes+n
+		head := make([]byte, 4)
+		begin, _ := f.ReadAt(head, 0)
+		if e.Mode&0o100 != 0 || tree.IsProgram(head[:begin]) {
+			if err := f.Chmod(tree.PlainMode(true)); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) {
+				return err // a file system without permissions needs none
+			}
+		}
 		return f.Close()
 	}
 	err := w.run(ctx, dir)
@@ -79,9 +86,9 @@ type Target interface {
 }
 
 // CopyTo copies the regular files of from into the directory dir of a sandbox, and makes the directories that they need. It creates no links.
-// The file last, if from has it, is written last: a reader who looks for it first sees all of the tree or nothing. Files that begin with #!
-// or are ELF binaries have the mode 0755, others 0644. After an error, dir may hold a part of the tree.
-func CopyTo(ctx context.Context, from fs.FS, s Target, dir string, user User, last string) (Copied, error) {
+// The file last, if from has it, is written last: a reader who looks for it first sees all of the tree or nothing. The executable files have the
+// mode 0755, others 0644. After an error, dir may hold a part of the tree.
+func CopyTo(ctx context.Context, from fs.FS, s Target, dir string, user User, last string, executable map[string]bool) (Copied, error) {
 	var done Copied
 	made := map[string]bool{}
 	put := func(name string) error {
@@ -97,11 +104,7 @@ func CopyTo(ctx context.Context, from fs.FS, s Target, dir string, user User, la
 			return &CopyError{Step: "read cache", Err: err}
 		}
 		defer f.Close()
-		content, perm := bufio.NewReaderSize(f, 64<<10), fs.FileMode(0o644)
-		if head, _ := content.Peek(4); bytes.HasPrefix(head, []byte("#!")) || bytes.Equal(head, []byte("\x7fELF")) {
-			perm = 0o755
-		}
-		n, err := s.WriteFileFrom(ctx, at, content, perm, user)
+		n, err := s.WriteFileFrom(ctx, at, f, tree.PlainMode(executable[name]), user)
 		if err != nil {
 			return &CopyError{Step: "write", Err: err}
 		}

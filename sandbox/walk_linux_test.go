@@ -142,6 +142,36 @@ func TestCopyFromExpandsLinks(t *testing.T) {
 	}
 }
 
+// TestCopyFromKeepsExecutable: what is executable stays so, and programs become so.
+func TestCopyFromKeepsExecutable(t *testing.T) {
+	t.Parallel()
+	dir, s := onDisk(t)
+	modes := map[string]fs.FileMode{"run.sh": 0o755, "new.sh": 0o644, "tool": 0o755, "private": 0o700, "text": 0o600, "windows.sh": 0o666, "windows.txt": 0o666}
+	for name, mode := range modes {
+		content := "text"
+		if strings.HasSuffix(name, ".sh") {
+			content = "#!/bin/sh\n"
+		}
+		plant(t, dir, map[string]string{"s/" + name: content})
+		if err := os.Chmod(filepath.Join(dir, "s", name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, to := copied(t)
+	if _, err := sandbox.CopyFrom(t.Context(), s, "/workspace/s", walker, to, copyBounds); err != nil {
+		t.Fatal(err)
+	}
+	for name := range modes {
+		want := fs.FileMode(0o644)
+		if strings.HasSuffix(name, ".sh") || name == "tool" || name == "private" {
+			want = 0o755
+		}
+		if fi, err := os.Lstat(filepath.Join(got, name)); err != nil || fi.Mode() != want {
+			t.Errorf("%s: %v %v, want %v", name, fi, err, want)
+		}
+	}
+}
+
 var copyBounds = sandbox.CopyBounds{WalkBounds: sandbox.WalkBounds{Entries: 100, Depth: 8, Time: time.Minute}, Bytes: 1 << 20}
 
 func copied(t *testing.T) (string, *os.Root) {
@@ -229,7 +259,7 @@ func TestCopyToWritesLast(t *testing.T) {
 		"SKILL.md": {Data: []byte("text")}, "a": {Data: []byte("#!/bin/sh\n")}, "z/zz": {Data: nil}, "link": {Data: []byte("/etc"), Mode: fs.ModeSymlink | 0o777},
 	}
 	o := &order{Backend: s}
-	done, err := sandbox.CopyTo(t.Context(), from, o, "/workspace/s", walker, "SKILL.md")
+	done, err := sandbox.CopyTo(t.Context(), from, o, "/workspace/s", walker, "SKILL.md", map[string]bool{"a": true})
 	if err != nil || done != (sandbox.Copied{Files: 3, Bytes: 14}) || !slices.Equal(o.files, []string{"a", "z/zz", "SKILL.md"}) {
 		t.Errorf("%+v %v %q", done, err, o.files)
 	}

@@ -158,7 +158,7 @@ func TestEntrypoints(t *testing.T) {
 // TestDigest guards the documented format: records and folders in workspaces depend on it.
 func TestDigest(t *testing.T) {
 	t.Parallel()
-	got := Digest([]File{{Path: "a", Size: 1, SHA256: "00"}, {Path: "b/c", Size: 22, SHA256: "ff", Executable: true}})
+	got := Digest([]File{{Path: "a", Size: 1, SHA256: "00"}, {Path: "b/c", Size: 22, SHA256: "ff", Executable: true, Program: true}})
 	// printf 'secbox skill 1\n00 - 1 a\nff x 22 b/c\n' | sha256sum
 	if want := "883d0b2ef2fc9b74dd575555b6f141bda093fd973f3477085688360ef7ac3f3b"; got != want {
 		t.Errorf("got %s", got)

@@ -156,7 +156,7 @@ func (l *loader) checkEntrypoint(complete bool) {
 			l.add(ManifestFile, where, "names %s, but hidden files do not belong to a skill", schema.Clip(element))
 		case at < 0 && complete:
 			l.add(ManifestFile, where, "names %s, which is no regular file of the skill's folder", schema.Clip(element))
-		case at >= 0 && n == 0 && !l.skill.Files[at].Executable:
+		case at >= 0 && n == 0 && !l.skill.Files[at].Program:
 			l.add(ManifestFile, where, "names %s, which begins neither with #! nor like an ELF binary: put its interpreter before it, as in [\"bash\", \"./run.sh\"]",
 				schema.Clip(element))
 		}

@@ -21,8 +21,8 @@ func (f files) listed() ([]File, fstest.MapFS) {
 	for _, path := range slices.Sorted(maps.Keys(f)) {
 		content := []byte(f[path])
 		tree[path] = &fstest.MapFile{Data: content}
-		sum := sha256.Sum256(content)
-		list = append(list, File{Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:]), Executable: Executable(content)})
+		sum, program := sha256.Sum256(content), strings.HasPrefix(f[path], "#!")
+		list = append(list, File{Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:]), Executable: program, Program: program})
 	}
 	return list, tree
 }

@@ -1,7 +1,6 @@
 package skills
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,6 +10,7 @@ import (
 	"io/fs"
 
 	"secbox/skills/schema"
+	"secbox/tree"
 )
 
 // The sources of skills.
@@ -38,8 +38,9 @@ type File struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"` // bytes
 	SHA256 string `json:"sha256"`
-	// Executable is a property of the content, not of the file's mode; see Executable.
+	// Executable is the owner's execute bit of the file's mode, or Program where files have no modes: in a binary and on Windows.
 	Executable bool `json:"executable,omitempty"`
+	Program    bool `json:"-"` // by its content; see tree.IsProgram
 }
 
 // ID returns the skill's id.
@@ -75,15 +76,35 @@ type Broken struct {
 //	secbox skill 1\n
 //	<sha256 of the content in hex> <x or -> <size in bytes> <path>\n     for each file, in byte order of the paths
 //
-// where x means Executable. Paths are relative, with slashes and without control characters, so no two folders have the same text.
-// Directories count only by their files; modes, owners and times do not count. The digest of a package includes its hidden files, that of a
-// folder in the catalog does not.
+// where x means Executable. Paths are relative, with slashes and without control characters, so no two folders have the same text. The first
+// line is "secbox skill 2" if a program is not executable, or another file is; see DigestOfContents. Directories count only by their files;
+// owners, times and the rest of the modes do not count. The digest of a package includes its hidden files, that of a folder in the catalog
+// does not.
 func Digest(files []File) string {
+	for _, f := range files {
+		if f.Executable != f.Program {
+			return DigestWithModes(files)
+		}
+	}
+	return DigestOfContents(files)
+}
+
+// DigestOfContents is Digest as it was before modes counted: programs are taken as executable, and other files as not.
+func DigestOfContents(files []File) string {
+	return digest("secbox skill 1", files, func(f File) bool { return f.Program })
+}
+
+// DigestWithModes is Digest with the first line "secbox skill 2", whatever the modes.
+func DigestWithModes(files []File) string {
+	return digest("secbox skill 2", files, func(f File) bool { return f.Executable })
+}
+
+func digest(form string, files []File, executable func(File) bool) string {
 	sum := sha256.New()
-	fmt.Fprintln(sum, "secbox skill 1")
+	fmt.Fprintln(sum, form)
 	for _, f := range files {
 		x := "-"
-		if f.Executable {
+		if executable(f) {
 			x = "x"
 		}
 		fmt.Fprintf(sum, "%s %s %d %s\n", f.SHA256, x, f.Size, f.Path)
@@ -91,16 +112,10 @@ func Digest(files []File) string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// Executable reports whether a file whose first four bytes are head can be started without naming an interpreter: it begins with #! or is
-// an ELF binary. The mode does not count, because embedded files, ZIPs and Windows have none, and a digest must not depend on the place.
-func Executable(head []byte) bool {
-	return bytes.HasPrefix(head, []byte("#!")) || bytes.HasPrefix(head, []byte("\x7fELF"))
-}
-
 // ErrChanged is wrapped by errors of reading a file or folder that changed meanwhile.
 var ErrChanged = errors.New("changed while it was read; it is read again at the next reload")
 
-// HashFile reads a file to its end, and returns it with its digest. It uses the buffer and writes the content to keep, unless that is nil.
+// HashFile reads a file to its end, and returns it with its digest, Executable if it is a program. It uses the buffer and writes the content to keep, unless that is nil.
 // ErrChanged means that the file does not have the given size any more.
 func HashFile(r io.Reader, path string, size int64, buffer []byte, keep io.Writer) (File, error) {
 	file := File{Path: path, Size: size}
@@ -120,7 +135,8 @@ func HashFile(r io.Reader, path string, size int64, buffer []byte, keep io.Write
 		case read > size, errors.Is(err, io.EOF) && read < size:
 			return file, ErrChanged
 		case errors.Is(err, io.EOF):
-			file.SHA256, file.Executable = hex.EncodeToString(sum.Sum(nil)), Executable(head)
+			file.SHA256, file.Program = hex.EncodeToString(sum.Sum(nil)), tree.IsProgram(head)
+			file.Executable = file.Program
 			return file, nil
 		case err != nil:
 			return file, err

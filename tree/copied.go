@@ -1,9 +1,11 @@
 package tree
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
+	"runtime"
 )
 
 // LooksCopied reports whether the tree is, apart from contents and times, a copy that CopyFrom would make of another: the same files
@@ -41,11 +43,29 @@ func (t *Tree) LooksCopied(ctx context.Context, from *Tree, b Bounds, owner Owne
 }
 
 // copiedMode is the mode of a copied file.
-func copiedMode(fi fs.FileInfo) fs.FileMode {
-	if fi.Mode()&0o100 != 0 {
+func copiedMode(fi fs.FileInfo) fs.FileMode { return PlainMode(fi.Mode()&0o100 != 0) }
+
+// PlainMode returns the mode of files that are executable or not.
+func PlainMode(executable bool) fs.FileMode {
+	if executable {
 		return 0o755
 	}
 	return 0o644
+}
+
+// IsProgram reports whether a file whose first four bytes are head can be started without naming an interpreter: it begins with #! or is
+// an ELF binary.
+func IsProgram(head []byte) bool {
+	return bytes.HasPrefix(head, []byte("#!")) || bytes.HasPrefix(head, []byte("\x7fELF"))
+}
+
+// IsExecutable reports whether a file, which is a program or not, is executable: by its mode, or by its content on Windows, where files have no
+// such mode.
+func IsExecutable(fi fs.FileInfo, program bool) bool {
+	if runtime.GOOS == "windows" {
+		return program
+	}
+	return fi.Mode()&0o100 != 0
 }
 
 // given reports whether the file already has the owner of a copy.

@@ -39,6 +39,7 @@ func (t *Tree) WriteBy(path string, seen fs.FileInfo, put func(io.Writer) error)
 // discarded, after Place too.
 type Content struct {
 	*os.File
+	Mode    fs.FileMode // 0: of the file that it replaces, or 0644
 	staging *os.Root
 	temp    string
 }
@@ -83,6 +84,9 @@ func (t *Tree) Place(c *Content, path string, seen fs.FileInfo) error {
 	mode, err := modeAt(dir, name, seen)
 	if err != nil {
 		return err
+	}
+	if c.Mode != 0 {
+		mode = c.Mode
 	}
 	rename := RenameInto
 	switch {

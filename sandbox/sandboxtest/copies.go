@@ -5,6 +5,7 @@ package sandboxtest
 import (
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"time"
 
@@ -28,6 +29,7 @@ func copyThereAndBack(b *bench) {
 	for name, content := range map[string]string{"from/SKILL.md": "text", "from/bin/run": "#!/bin/sh\n", "from/a/b/c": "", "beside/y": "yy"} {
 		b.plant(name, content)
 	}
+	b.must(os.Chmod(filepath.Join(b.host, "from/bin/run"), 0o755))
 	b.plantLink("../beside", "from/link")
 	var seen []string
 	b.must(sandbox.WalkDir(b.ctx, b.s, b.at("from"), b.user, sandbox.DefaultWalkBounds, func(rel string, _ sandbox.DirEntry) error {
@@ -45,7 +47,11 @@ func copyThereAndBack(b *bench) {
 	if done, err := sandbox.CopyFrom(b.ctx, source, b.at("from"), b.user, here, bounds); err != nil || done != whole {
 		b.Fatalf("%+v %v", done, err)
 	}
-	if done, err := sandbox.CopyTo(b.ctx, here.FS(), target, b.at("back"), b.user, "SKILL.md"); err != nil || done != whole {
+	if fi, err := here.Stat("bin/run"); err != nil || runtime.GOOS != "windows" && fi.Mode() != 0o755 {
+		b.Errorf("%v %v, not executable", fi, err)
+	}
+	executable := map[string]bool{"bin/run": true}
+	if done, err := sandbox.CopyTo(b.ctx, here.FS(), target, b.at("back"), b.user, "SKILL.md", executable); err != nil || done != whole {
 		b.Fatalf("%+v %v", done, err)
 	}
 	for name, content := range map[string]string{"SKILL.md": "text", "bin/run": "#!/bin/sh\n", "a/b/c": "", "link/y": "yy"} {

@@ -79,7 +79,7 @@ func (a *Archive) Skill() Skill { return a.plan.skill }
 func (a *Archive) Folders() int { return len(a.plan.dirs) }
 
 // Unpack writes the skill to into, an empty directory that is not used by others meanwhile. It only creates files through this handle, never
-// opens existing ones, and follows nothing. Files are 0644 or 0755, directories 0755, regardless of the umask. Nothing is synced to the disk.
+// opens existing ones, and follows nothing. Files are 0644 or 0755, directories 0755, whatever the umask. Nothing is synced to the disk.
 // After an error, into may hold part of the skill. Calls may run concurrently, also on one archive. When ctx ends, Unpack fails with an error
 // that wraps its cause.
 //

@@ -51,6 +51,7 @@ type entry struct {
 	limit   int64 // the end of the entry: the offset of the next one or of the table
 	dir     bool  // by its attributes, or by the name once it is decoded
 	exec    bool
+	noMode  bool // it has no Unix mode: a program is executable
 
 	parts []string // the name, decoded and cleaned
 }
@@ -226,7 +227,7 @@ func (e *entry) readAttributes(attributes uint32) error {
 		return err
 	}
 	e.dir = mode&modeType == modeDirectory || mode&modeType == 0 && attributes&dosDirectory != 0
-	e.exec = mode&0o111 != 0
+	e.exec, e.noMode = mode&0o111 != 0, mode == 0
 	return nil
 }
 

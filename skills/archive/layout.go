@@ -87,7 +87,7 @@ func topFolder(entries []*entry, skip int) string {
 
 // place gives every entry its path in the skill and checks the tree.
 func (p *plan) place(entries []*entry, strip int, lim Limits) error {
-	t := tree{names: map[string]node{}, known: map[string]bool{}}
+	t := nameTree{names: map[string]node{}, known: map[string]bool{}}
 	var below *entry // the first SKILL.md that is not in the root
 	for _, e := range entries {
 		if len(e.parts) <= strip {
@@ -156,16 +156,16 @@ type node struct {
 	dir  bool
 }
 
-// tree detects names that some file system does not distinguish. Its keys are folded paths, so that collisions of folders are found even
+// nameTree detects names that some file system does not distinguish. Its keys are folded paths, so that collisions of folders are found even
 // if the files in them have different names.
-type tree struct {
+type nameTree struct {
 	names map[string]node
 	known map[string]bool // folders, by spelling
 	dirs  []string        // the same, in the order of the archive
 }
 
 // addAll adds an entry and the folders above it.
-func (t *tree) addAll(parts []string, e *entry) error {
+func (t *nameTree) addAll(parts []string, e *entry) error {
 	if n := len(parts) - 1; n > 0 && !t.known[strings.Join(parts[:n], "/")] {
 		for n := 1; n < len(parts); n++ {
 			if err := t.add(parts[:n], true, e); err != nil {
@@ -176,7 +176,7 @@ func (t *tree) addAll(parts []string, e *entry) error {
 	return t.add(parts, e.dir, e)
 }
 
-func (t *tree) add(parts []string, dir bool, e *entry) error {
+func (t *nameTree) add(parts []string, dir bool, e *entry) error {
 	name := strings.Join(parts, "/")
 	key := pathadapter.FoldName(name)
 	other, taken := t.names[key]

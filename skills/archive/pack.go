@@ -103,7 +103,7 @@ func (p *packer) add(turn *admission.Turn, as, name string, fi fs.FileInfo) erro
 		h.Name += "/"
 		h.Method = zip.Store
 		h.SetMode(fs.ModeDir | 0o755)
-	case fi.Mode()&0o111 != 0:
+	case fi.Mode()&0o100 != 0:
 		h.SetMode(0o755)
 	default:
 		h.SetMode(0o644)

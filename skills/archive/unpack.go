@@ -14,6 +14,7 @@ import (
 	"secbox/admission"
 	"secbox/diskspace"
 	"secbox/fault"
+	"secbox/tree"
 )
 
 // bufferBytes is the size of the buffers. Small entries are read with their headers in one call.
@@ -63,10 +64,7 @@ func (u *unpacker) file(turn *admission.Turn, f file) error {
 	if err := u.header(f.entry); err != nil {
 		return err
 	}
-	mode := os.FileMode(0o644)
-	if f.exec {
-		mode = 0o755
-	}
+	mode := tree.PlainMode(f.exec)
 	out, err := u.into.OpenFile(f.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return unwritable(err, f.path)
@@ -75,7 +73,11 @@ func (u *unpacker) file(turn *admission.Turn, f file) error {
 		out.Close()
 		return unwritable(err, f.path)
 	}
-	if err := u.content(turn, f, out); err != nil {
+	program, err := u.content(turn, f, out)
+	if err == nil && program && f.noMode {
+		err = ignoreUnsupported(out.Chmod(tree.PlainMode(true)))
+	}
+	if err != nil {
 		out.Close()
 		return err
 	}
@@ -125,8 +127,8 @@ func errHeadersDiffer(e *entry) error {
 	return badEntry(e.label(), "is described differently in the table of contents and before its data: pack the archive again")
 }
 
-// content copies the entry's data, and stops at the first excess byte.
-func (u *unpacker) content(turn *admission.Turn, f file, out *os.File) error {
+// content copies the entry's data, and stops at the first excess byte. It reports whether the file is a program.
+func (u *unpacker) content(turn *admission.Turn, f file, out *os.File) (program bool, err error) {
 	packed := &window{u.in, f.packed}
 	var data io.Reader = packed
 	if f.method == deflated {
@@ -135,35 +137,37 @@ func (u *unpacker) content(turn *admission.Turn, f file, out *os.File) error {
 	var written int64
 	var sum uint32
 	blank := true
+	head := make([]byte, 0, 4)
 	for {
 		if err := turn.Next(); err != nil {
-			return givenUp(err)
+			return false, givenUp(err)
 		}
 		n, err := data.Read(u.out)
 		if written += int64(n); written > f.size {
-			return badEntry(f.label(), "unpacks to more than the %d bytes it promises, as a bomb does: pack the archive again", f.size)
+			return false, badEntry(f.label(), "unpacks to more than the %d bytes it promises, as a bomb does: pack the archive again", f.size)
 		}
+		head = append(head, u.out[:min(n, 4-len(head))]...)
 		sum = crc32.Update(sum, crc32.IEEETable, u.out[:n])
 		blank = blank && f.description && isBlank(u.out[:n])
 		if n > 0 {
 			if _, err := out.Write(u.out[:n]); err != nil {
-				return unwritable(err, f.path)
+				return false, unwritable(err, f.path)
 			}
 		}
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return u.unreadable(f.entry, err)
+			return false, u.unreadable(f.entry, err)
 		}
 	}
 	switch {
 	case written != f.size || sum != f.crc:
-		return errDamaged(f.entry)
+		return false, errDamaged(f.entry)
 	case f.description && blank:
-		return errBlank(f.label())
+		return false, errBlank(f.label())
 	}
-	return nil
+	return tree.IsProgram(head), nil
 }
 
 // inflater resets the decompressor, which is kept for all entries, to a new stream.

@@ -56,6 +56,7 @@ func walk(ctx context.Context, t *tree.Tree, most int64, known func(tree.Entry) 
 			}
 			hashed(e, file)
 		}
+		file.Executable = tree.IsExecutable(e.Info, file.Program)
 		c.Files = append(c.Files, file)
 		return nil
 	})
@@ -84,6 +85,11 @@ func (c Content) ByPath() map[string]skills.File {
 		m[f.Path] = f
 	}
 	return m
+}
+
+// Has reports whether the content can be a version's with this digest: its modes count unless the version is from before they did.
+func (c Content) Has(digest string) bool {
+	return c.Digest != "" && (digest == c.Digest || digest == skills.DigestOfContents(c.Files) || digest == skills.DigestWithModes(c.Files))
 }
 
 // invalidEntry returns why an entry cannot be part of a version, or "". Such names could also give two trees the same digest.

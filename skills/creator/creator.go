@@ -3,9 +3,8 @@
 package creator
 
 import (
-	"crypto/sha256"
+	"bytes"
 	"embed"
-	"encoding/hex"
 	"io/fs"
 	"slices"
 	"strings"
@@ -33,13 +32,10 @@ func Folder() (workspace.Folder, error) {
 		if err != nil {
 			return err
 		}
-		sum := sha256.Sum256(content)
-		one := workspace.FolderFile{
-			Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:]), Executable: skills.Executable(content[:min(len(content), 4)]),
-		}
-		f.Files = append(f.Files, one)
-		listed = append(listed, skills.File(one))
-		return nil
+		one, err := skills.HashFile(bytes.NewReader(content), path, int64(len(content)), make([]byte, 32<<10), nil)
+		f.Files = append(f.Files, workspace.FolderFile{Path: path, Size: one.Size, SHA256: one.SHA256, Executable: one.Executable})
+		listed = append(listed, one)
+		return err
 	})
 	slices.SortFunc(listed, func(a, b skills.File) int { return strings.Compare(a.Path, b.Path) })
 	f.Digest = skills.Digest(listed)

@@ -168,11 +168,11 @@ func RunnerSkill(skill *skills.Skill, input []byte) *runner.Skill {
 	}
 }
 
-// FolderOf returns a skill's folder for a workspace.
+// FolderOf returns a skill's folder for a workspace. Its programs are executable, also those whose authors have forgotten the mode.
 func FolderOf(skill *skills.Skill) workspace.Folder {
 	f := workspace.Folder{Digest: skill.Digest, FS: skill.FS(), Files: make([]workspace.FolderFile, len(skill.Files))}
 	for n, file := range skill.Files {
-		f.Files[n] = workspace.FolderFile(file)
+		f.Files[n] = workspace.FolderFile{Path: file.Path, Size: file.Size, SHA256: file.SHA256, Executable: file.Executable || file.Program}
 	}
 	return f
 }

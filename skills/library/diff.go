@@ -55,9 +55,12 @@ func (l *Library) diff(ctx context.Context, o Owner, skillID string, mine *tree.
 	if err != nil {
 		return "", "", err
 	}
+	if digest, err = l.named(ctx, o.AgentID, skillID, now); err != nil {
+		return "", "", err
+	}
 	base, err := l.stored(ctx, o, skillID, row.BaseDigest)
 	if err != nil || base.Digest != "" && base.Digest == now.Digest {
-		return "", now.Digest, err
+		return "", digest, err
 	}
 	d := differ{}
 	if row.BaseDigest != "" {
@@ -73,7 +76,7 @@ func (l *Library) diff(ctx context.Context, o Owner, skillID string, mine *tree.
 	if now.Invalid != "" {
 		fmt.Fprintf(&d.out, "Not compared: %s\n", now.Invalid)
 	}
-	return d.out.String(), now.Digest, nil
+	return d.out.String(), digest, nil
 }
 
 type differ struct {
@@ -90,6 +93,12 @@ func (d *differ) trees(ctx context.Context, old, now map[string]skills.File) err
 		}
 		before, was := old[name]
 		after, is := now[name]
+		if was && is && before == after {
+			continue
+		}
+		if is && after.Executable != before.Executable {
+			d.mode(name, was, after.Executable)
+		}
 		if was && is && before.SHA256 == after.SHA256 {
 			continue
 		}
@@ -126,6 +135,20 @@ func (d *differ) trees(ctx context.Context, old, now map[string]skills.File) err
 		}
 	}
 	return nil
+}
+
+// mode writes git's lines about the mode of a file, which patch knows too.
+func (d *differ) mode(name string, was, executable bool) {
+	fmt.Fprintf(&d.out, "diff --git %s %s\n", quotedPath("a/"+name), quotedPath("b/"+name))
+	old, now := "100755", "100644"
+	if executable {
+		old, now = now, old
+	}
+	if was {
+		fmt.Fprintf(&d.out, "old mode %s\nnew mode %s\n", old, now)
+	} else {
+		fmt.Fprintf(&d.out, "new file mode %s\n", now)
+	}
 }
 
 // quotedPath keeps control characters in a path from forging lines.

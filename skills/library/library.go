@@ -69,6 +69,7 @@ type Library struct {
 	files *content.Cache
 	about *digestCache[about]
 	tools *digestCache[toolState]
+	names *digestCache[string] // see named
 
 	moves  atomic.Uint64        // of pointers, by this Library
 	placed *digestCache[placed] // by project and MaterialiseAll's toolDir
@@ -93,6 +94,7 @@ func New(cfg Config) (*Library, error) {
 	l := &Library{
 		Config: cfg, files: content.NewCache(cfg.Now),
 		about: newDigestCache(maxAbout, func(about) int { return 1 }), tools: newDigestCache(maxCached, toolState.weight),
+		names:  newDigestCache(maxAbout, func(string) int { return 1 }),
 		placed: newDigestCache(maxComplete, func(placed) int { return 1 }),
 	}
 	l.Registry = countedRegistry{cfg.Registry, &l.moves}

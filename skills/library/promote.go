@@ -101,8 +101,8 @@ func (p *promotion) capture(ctx context.Context) error {
 		p.staged.Discard()
 		return failed(err, "the skill "+p.skillID)
 	}
-	p.digest = c.Digest
-	return nil
+	p.digest, err = p.l.named(ctx, p.o.AgentID, p.skillID, c)
+	return err
 }
 
 // publish moves the pointers.

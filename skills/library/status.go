@@ -55,6 +55,7 @@ func (l *Library) readCopy(ctx context.Context, o Owner, one *Listed, in *tree.T
 func (l *Library) tryCopy(ctx context.Context, o Owner, one *Listed, in *tree.Tree) (again bool, err error) {
 	key := o.ProjectID() + "/" + one.SkillID
 	if digest, ok := l.files.Unchanged(key, one.SkillID, in); ok {
+		digest, _ = l.names.get(o.AgentID+"/"+one.SkillID, digest)
 		if known, ok := l.about.get(one.SkillID, digest); ok { // an empty digest is never in it
 			one.Digest, one.Name, one.Description = digest, known.name, known.description
 			return false, nil
@@ -76,7 +77,7 @@ func (l *Library) tryCopy(ctx context.Context, o Owner, one *Listed, in *tree.Tr
 		}
 	}
 	if err == nil {
-		one.Digest = c.Digest
+		one.Digest, err = l.named(ctx, o.AgentID, one.SkillID, c)
 		one.describe(l, t)
 	}
 	return false, err

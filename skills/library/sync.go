@@ -292,13 +292,27 @@ func (l *Library) carryOver(ctx context.Context, old *tree.Tree, before content.
 		late = append(late, name)
 		content, _, err := readFile(old, name)
 		if err == nil {
-			err = work.Write(skillPath(skillID)+"/"+name, content, nil)
+			err = writeAs(work, skillPath(skillID)+"/"+name, content, file.Executable)
 		}
 		if err != nil {
 			return late, err
 		}
 	}
 	return late, nil
+}
+
+// writeAs writes a file that is executable or not, whatever it replaces.
+func writeAs(work *tree.Tree, path string, content []byte, executable bool) error {
+	c, err := work.NewContent()
+	if err != nil {
+		return err
+	}
+	defer c.Discard()
+	c.Mode = tree.PlainMode(executable)
+	if _, err := c.Write(content); err != nil {
+		return err
+	}
+	return work.Place(c, path, nil)
 }
 
 // threeWay decides about each file: keep has those of mine that stay, take those of theirs that are taken. Two files whose names some systems

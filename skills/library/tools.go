@@ -154,7 +154,7 @@ func (l *Library) toolInVersion(ctx context.Context, o Owner, skillID, digest st
 		return toolState{}, err
 	}
 	defer t.Close()
-	one, err := l.load(ctx, "", skillID, t)
+	one, err := l.load(ctx, o, "", skillID, digest, t)
 	if err == nil {
 		l.tools.put(skillID, digest, one)
 	}
@@ -166,6 +166,7 @@ func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *t
 	key := o.ProjectID() + "/" + skillID
 	files := reopened(func() (*tree.Tree, error) { return l.openCopy(o, skillID) })
 	if digest, ok := l.files.Unchanged(key, skillID, in); ok {
+		digest, _ = l.names.get(o.AgentID+"/"+skillID, digest)
 		if one, ok := l.tools.get(skillID, digest); ok { // an empty digest is never in it
 			return one.from(files), nil
 		}
@@ -175,7 +176,7 @@ func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *t
 		if t, err = in.Dir(skillID); err != nil {
 			return toolState{}, err
 		}
-		one, err = l.load(ctx, key, skillID, t)
+		one, err = l.load(ctx, o, key, skillID, "", t)
 		now, gone := in.Lstat(skillID)
 		still := gone == nil && t.Is(now)
 		t.Close()
@@ -192,8 +193,8 @@ func changing(err error) bool {
 	return errors.Is(err, skills.ErrChanged) || errors.Is(err, tree.ErrChanged) || tree.IsRefused(err)
 }
 
-// load loads a package. key is that of the tree in the cache of files.
-func (l *Library) load(ctx context.Context, key, skillID string, t *tree.Tree) (toolState, error) {
+// load loads a package. key is that of the tree in the cache of files, and digest names a stored version; empty for a copy.
+func (l *Library) load(ctx context.Context, o Owner, key, skillID, digest string, t *tree.Tree) (toolState, error) {
 	if _, err := t.Lstat(skills.ManifestFile); errors.Is(err, fs.ErrNotExist) {
 		return toolState{}, nil // most packages are for reading, not calling
 	}
@@ -206,13 +207,21 @@ func (l *Library) load(ctx context.Context, key, skillID string, t *tree.Tree) (
 	case c.Invalid != "":
 		return broken("cannot be invoked: %s; a package that can be invoked holds plain files and directories only", c.Invalid), nil
 	}
-	if one, ok := l.tools.get(skillID, c.Digest); ok {
+	if digest == "" || !c.Has(digest) { // a damaged version is not what its digest says
+		if digest, err = l.named(ctx, o.AgentID, skillID, c); err != nil {
+			return toolState{}, err
+		}
+	}
+	if one, ok := l.tools.get(skillID, digest); ok {
 		return one, nil
 	}
 	skill, problems, err := skills.LoadPackage(skillID, c.Files, t.FS())
+	if skill != nil {
+		skill.Digest = digest
+	}
 	one := toolState{skill, problems}
 	if err == nil {
-		l.tools.put(skillID, c.Digest, one)
+		l.tools.put(skillID, digest, one)
 	}
 	return one, err
 }

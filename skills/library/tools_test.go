@@ -3,8 +3,10 @@
 package library_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -244,9 +246,13 @@ func digestOf(t *testing.T, dir string) string {
 			return err
 		}
 		content, err := os.ReadFile(filepath.Join(dir, path))
+		fi, statErr := e.Info()
 		sum := sha256.Sum256(content)
-		list = append(list, skills.File{Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:]), Executable: skills.Executable(content)})
-		return err
+		list = append(list, skills.File{
+			Path: path, Size: int64(len(content)), SHA256: hex.EncodeToString(sum[:]),
+			Executable: fi.Mode()&0o100 != 0, Program: bytes.HasPrefix(content, []byte("#!")),
+		})
+		return errors.Join(err, statErr)
 	}))
 	return skills.Digest(list)
 }

@@ -186,8 +186,11 @@ func (l *Library) commit(ctx context.Context, agent *versions.Agent, staged *tre
 	if c.Invalid != "" {
 		return "", fault.New(fault.InvalidArchive, "the skill cannot be a version: %s", c.Invalid)
 	}
-	(&Listed{SkillID: skillID, Digest: c.Digest}).describe(l, t) // so that List need not open it
-	return c.Digest, agent.Commit(staged, skillID, c.Digest, func(there *tree.Tree) bool {
+	if digest, err = l.named(ctx, agent.ID(), skillID, c); err != nil {
+		return "", err
+	}
+	(&Listed{SkillID: skillID, Digest: digest}).describe(l, t) // so that List need not open it
+	return digest, agent.Commit(staged, skillID, digest, func(there *tree.Tree) bool {
 		now, err := l.read(ctx, there)
 		return err == nil && now.Digest == c.Digest
 	})

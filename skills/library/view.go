@@ -23,7 +23,7 @@ type View struct{ l *Library }
 func (l *Library) View() View {
 	cfg := l.Config
 	cfg.Registry = unpinned{cfg.Registry}
-	return View{&Library{Config: cfg, files: l.files, about: l.about, tools: l.tools, viewing: true}}
+	return View{&Library{Config: cfg, files: l.files, about: l.about, tools: l.tools, names: l.names, viewing: true}}
 }
 
 // List is Library.List.

@@ -162,7 +162,7 @@ func (a *agentRepair) damage(ctx context.Context, t *tree.Tree, digest string) (
 		return "", 0, err
 	case c.Invalid != "":
 		why = "is damaged: " + c.Invalid
-	case c.Digest != digest:
+	case !c.Has(digest):
 		why = "is damaged: its content has the digest " + short(c.Digest)
 	}
 	return why, c.Bytes(), nil

@@ -173,7 +173,7 @@ func (a *agentRepair) repairCopy(ctx context.Context, userID, skillID string) er
 	defer copied.Close()
 	want := skills.PointerState{Digest: a.baselines[skillID].Digest}
 	why := "there is a copy in the workspace and no pointer: its base is unknown, so a sync will report conflicts"
-	if c, err := content.Read(ctx, copied, a.MaxBytes); err == nil && c.Digest == want.Digest {
+	if c, err := content.Read(ctx, copied, a.MaxBytes); err == nil && c.Has(want.Digest) {
 		want.BaseDigest = want.Digest
 		why = "there is a copy in the workspace and no pointer: it equals the baseline, which the pointer names now"
 	}

@@ -106,6 +106,9 @@ func (s *Store) agent(top, id string) *Agent {
 	return &Agent{store: s, top: top, id: id, state: state}
 }
 
+// ID returns the agent's id.
+func (a *Agent) ID() string { return a.id }
+
 func (a *Agent) open() (*os.Root, error) {
 	top, err := a.store.openTop(a.top)
 	if err != nil {
