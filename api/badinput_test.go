@@ -79,6 +79,8 @@ func TestBadBodies(t *testing.T) {
 		"content missing":              {withInputs(`[{"path": "a"}]`), fault.InvalidRequest, []string{"inputs[0].content"}, "missing"},
 		"path missing or empty":        {withInputs(`[{"path": "", "content": ""}, {"content": ""}]`), fault.InvalidRequest, []string{"inputs[0].path", "inputs[1].path"}, "missing"},
 		"unknown encoding":             {withInputs(`[{"path": "a", "content": "", "encoding": "hex"}]`), fault.InvalidRequest, []string{"inputs[0].encoding"}, "utf-8 and base64"},
+		"unknown mode":                 {withInputs(`[{"path": "a", "content": "", "mode": "4755"}]`), fault.InvalidRequest, []string{"inputs[0].mode"}, "must be 0644, or 0755"},
+		"a mode as a number":           {withInputs(`[{"path": "a", "content": "", "mode": 755}]`), fault.InvalidRequest, []string{"inputs[0].mode"}, "a string is expected"},
 		"bad base64":                   {withInputs(`[{"path": "a", "content": "aGk", "encoding": "base64"}, {"path": "b", "content": "_-8=", "encoding": "base64"}]`), fault.InvalidRequest, []string{"inputs[0].content", "inputs[1].content"}, "base64"},
 		"kind missing":                 {exec(`{"command": "bash"}`), fault.InvalidRequest, []string{"exec.kind"}, "missing"},
 		"kind unknown":                 {exec(`{"kind": "perl", "command": "perl"}`), fault.InvalidRequest, []string{"exec.kind"}, "shell and python"},
@@ -245,7 +247,7 @@ func TestDigestIgnoresOrderAndSpacing(t *testing.T) {
 	}
 	base := digest(`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":50}}`)
 	for _, same := range []string{
-		`{ "exec": {"command": "bash", "kind": "shell", "env": {"B": "2", "A": "1"}, "args": ["-lc", "tr\u0075e"]}, "policy_overrides": {"pids": 50, "net": {"mode": "none"}}, "user_id": "", "inputs": [{"encoding": "base64", "path": "a", "content": "aGk="}], "project_id": "demo"}`,
+		`{ "exec": {"command": "bash", "kind": "shell", "env": {"B": "2", "A": "1"}, "args": ["-lc", "tr\u0075e"]}, "policy_overrides": {"pids": 50, "net": {"mode": "none"}}, "user_id": "", "inputs": [{"encoding": "base64", "path": "a", "content": "aGk=", "mode": "0644"}], "project_id": "demo"}`,
 	} {
 		if d := digest(same); d != base {
 			t.Errorf("another digest for %s", same)
@@ -256,6 +258,7 @@ func TestDigestIgnoresOrderAndSpacing(t *testing.T) {
 		`{"project_id":"demo2","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":50}}`,
 		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"3"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":50}}`,
 		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"ho"}],"policy_overrides":{"net.mode":"none","pids":50}}`,
+		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi","mode":"0755"}],"policy_overrides":{"net.mode":"none","pids":50}}`,
 		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":60}}`,
 		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":50,"fs.read":[]}}`,
 		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc true"],"env":{"A":"1","B":"2"}},"inputs":[{"path":"a","content":"hi"}],"policy_overrides":{"net.mode":"none","pids":50}}`,

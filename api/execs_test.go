@@ -27,7 +27,8 @@ func TestRun(t *testing.T) {
 	r := f.do(request{method: "POST", path: "/sandbox/execs", body: `{
 		"project_id": "demo", "conversation_id": "c1", "user_id": "u1", "skill_id": "",
 		"exec": {"kind": "python", "command": "python", "args": ["-c", "print(1)"], "cwd": "/workspace/work", "env": {"K": "V", "1": "x"}, "stdin": "in"},
-		"image": "img", "inputs": [{"path": "a.txt", "content": "aGk=", "encoding": "base64"}, {"path": "b", "content": "", "encoding": "utf-8"}, {"path": "c", "content": "x"}],
+		"image": "img", "inputs": [{"path": "a.txt", "content": "aGk=", "encoding": "base64"}, {"path": "b", "content": "", "encoding": "utf-8"}, {"path": "c", "content": "x", "mode": "0644"},
+			{"path": "d", "content": "#!/bin/sh", "mode": "0755"}],
 		"policy_overrides": {"timeout_ms": 5000, "cpu_cores": 0.5, "net": {"mode": "none"}, "fs.read": [], "fs": {"write": ["artifacts/**"]}},
 		"task_ref": {"task_id": "t1"}}`, header: map[string]string{"Idempotency-Key": "k 1"}})
 	got := decodeAs[api.ExecResult](t, r, 200)
@@ -44,7 +45,7 @@ func TestRun(t *testing.T) {
 			Kind: "python", Name: "python", Args: []string{"-c", "print(1)"}, Cwd: "/workspace/work",
 			Env: map[string]string{"K": "V", "1": "x"}, Stdin: []byte("in"),
 		},
-		Inputs: []runner.Input{{Path: "a.txt", Content: []byte("hi")}, {Path: "b", Content: []byte{}}, {Path: "c", Content: []byte("x")}},
+		Inputs: []runner.Input{{Path: "a.txt", Content: []byte("hi")}, {Path: "b", Content: []byte{}}, {Path: "c", Content: []byte("x")}, {Path: "d", Content: []byte("#!/bin/sh"), Executable: true}},
 		Overrides: policy.Layer{
 			Limits: policy.Limits{
 				TimeoutMS: new(int64(5000)),

@@ -565,6 +565,11 @@ type ExecInput struct {
 	// Example: true
 	Kept bool `json:"kept"`
 
+	// Mode Present if the file was executable.
+	//
+	// Example: 0755
+	Mode string `json:"mode,omitempty"`
+
 	// Path Relative to /workspace/inputs, with slashes.
 	//
 	// Example: main.py
@@ -1807,6 +1812,12 @@ type InputFile struct {
 	//
 	// Example: utf-8
 	Encoding string `json:"encoding,omitempty"`
+
+	// Mode `0755` makes the file executable. Replays and `Idempotency-Key` compare it like the content, and a running exec with the same path must have the
+	// same one.
+	//
+	// Example: 0755
+	Mode string `json:"mode,omitempty"`
 
 	// Path Relative to inputs/, with slashes. Refused: absolute paths, `..`, `:`, backslashes, NUL, and names that Windows reserves.
 	//

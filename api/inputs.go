@@ -21,7 +21,7 @@ func (s *Server) ListInputs(ctx context.Context, in ListInputsRequestObject) (Li
 	}
 	out := ListInputs200JSONResponse{ExecID: rec.ExecID, Items: make([]ExecInput, len(list.Items)), TotalBytes: list.TotalBytes, Truncated: list.Truncated}
 	for i, item := range list.Items {
-		out.Items[i] = ExecInput{Path: item.Path, Size: item.Size, SHA256: item.SHA256, Kept: item.Kept}
+		out.Items[i] = ExecInput{Path: item.Path, Size: item.Size, SHA256: item.SHA256, Mode: item.Mode, Kept: item.Kept}
 	}
 	return out, nil
 }

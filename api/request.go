@@ -131,12 +131,15 @@ func inputFiles(list string, files []InputFile, refuse refusal) []runner.Input {
 			refuse(field+".content", "is missing; an empty file has the content \"\"")
 			continue
 		}
+		if in.Mode != "" && in.Mode != "0644" && in.Mode != audit.ModeExecutable {
+			refuse(field+".mode", "must be 0644, or 0755 for a program")
+		}
 		content, err := decodeContent(*in.Content, in.Encoding)
 		if err != nil {
 			refuse(field+err.part, "%s", err.reason)
 			continue
 		}
-		out = append(out, runner.Input{Path: in.Path, Content: content})
+		out = append(out, runner.Input{Path: in.Path, Content: content, Executable: in.Mode == audit.ModeExecutable})
 	}
 	return out
 }
@@ -217,6 +220,7 @@ func digest(req runner.Request, skillInputs []byte) string {
 	type input struct {
 		Path   string `json:"path"`
 		SHA256 string `json:"sha256"`
+		Mode   string `json:"mode,omitempty"`
 	}
 	type overrides struct {
 		policy.Layer
@@ -258,7 +262,11 @@ func digest(req runner.Request, skillInputs []byte) string {
 		canonical.Env = nil
 	}
 	for _, in := range req.Inputs {
-		canonical.Inputs = append(canonical.Inputs, input{in.Path, hash(in.Content)})
+		one := input{Path: in.Path, SHA256: hash(in.Content)}
+		if in.Executable {
+			one.Mode = audit.ModeExecutable
+		}
+		canonical.Inputs = append(canonical.Inputs, one)
 	}
 	text, err := json.Marshal(canonical)
 	if err != nil {

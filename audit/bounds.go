@@ -110,7 +110,11 @@ func appendText(b []byte, s string) []byte {
 }
 
 func appendInput(b []byte, in Input) []byte {
-	b = appendText(append(b, `{"path":`...), in.Path)
+	b = append(b, '{')
+	if in.Mode != "" {
+		b = append(appendText(append(b, `"mode":`...), in.Mode), ',')
+	}
+	b = appendText(append(b, `"path":`...), in.Path)
 	b = appendText(append(b, `,"sha256":`...), in.SHA256)
 	return append(strconv.AppendInt(append(b, `,"size":`...), in.Size, 10), '}')
 }

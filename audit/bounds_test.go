@@ -25,6 +25,9 @@ func manyInputs(n int) []audit.Input {
 	inputs := make([]audit.Input, n)
 	for i := range inputs {
 		inputs[i] = audit.Input{Path: fmt.Sprintf("%s/é\u2028<&>%d", strings.Repeat("x", 3000), i), Size: int64(i), SHA256: strings.Repeat("0a", 32)}
+		if i%2 == 1 {
+			inputs[i].Mode = audit.ModeExecutable
+		}
 	}
 	return inputs
 }

@@ -100,7 +100,11 @@ type Input struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"` // bytes
 	SHA256 string `json:"sha256"`
+	Mode   string `json:"mode,omitempty"` // ModeExecutable; empty: 0644, as in records from before inputs had modes
 }
+
+// ModeExecutable is the mode of an executable input.
+const ModeExecutable = "0755"
 
 // InputsKept says whether the contents of an exec's inputs were kept for a replay; empty for an exec without inputs, one whose end is not known,
 // and those of older versions. The list is closed.

@@ -221,7 +221,7 @@ func (c *comparison) inputs(first, second audit.Record) {
 			if ofSkill(in) {
 				in.Path = workspace.SkillInputs // its name is random
 			}
-			all[in.Path] = in.SHA256
+			all[in.Path] = in.SHA256 + in.Mode
 		}
 		return all
 	}

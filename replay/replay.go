@@ -193,7 +193,7 @@ func (r *Replayer) request(ctx context.Context, q Request) (runner.Request, erro
 		if ofSkill(in) {
 			skillInput = content
 		} else {
-			req.Inputs = append(req.Inputs, runner.Input{Path: in.Path, Content: content})
+			req.Inputs = append(req.Inputs, runner.Input{Path: in.Path, Content: content, Executable: in.Mode == audit.ModeExecutable})
 		}
 	}
 	switch {

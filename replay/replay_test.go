@@ -229,8 +229,9 @@ func TestReplay(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.limits.MemoryMB = new(int64(4096))
+	executable := func(r *runner.Request) { r.Inputs[0].Executable = true }
 	script := "cat /workspace/inputs/d/in.txt; cat > /workspace/artifacts/a.txt; echo x > /workspace/artifacts/b.txt; exit 3"
-	first := f.exec(shell(script, input("d/in.txt", "content"), input("empty", ""), env("SECRET", "hunter2"), stdin("some input"), func(r *runner.Request) {
+	first := f.exec(shell(script, input("d/in.txt", "content"), input("empty", ""), executable, env("SECRET", "hunter2"), stdin("some input"), func(r *runner.Request) {
 		r.Overrides.MemoryMB, r.TaskID, r.ConversationID = new(int64(64)), "task", "talk"
 	}))
 	if first.InputsKept != audit.Kept {
@@ -253,6 +254,9 @@ func TestReplay(t *testing.T) {
 		t.Errorf("%+v", second)
 	}
 	for _, r := range []audit.Record{first, second} {
+		if r.Inputs[0].Mode != audit.ModeExecutable || r.Inputs[1].Mode != "" {
+			t.Errorf("the modes of inputs are lost: %+v", r.Inputs)
+		}
 		if text, _ := json.Marshal(r); bytes.Contains(text, []byte("hunter2")) || bytes.Contains(text, []byte("some input")) {
 			t.Errorf("%s", text)
 		}

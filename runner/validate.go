@@ -215,6 +215,9 @@ func digests(inputs []Input) []audit.Input {
 	for i, in := range inputs {
 		sum := sha256.Sum256(in.Content)
 		out[i] = audit.Input{Path: in.Path, Size: int64(len(in.Content)), SHA256: hex.EncodeToString(sum[:])}
+		if in.Executable {
+			out[i].Mode = audit.ModeExecutable
+		}
 	}
 	return out
 }

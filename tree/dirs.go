@@ -96,13 +96,14 @@ func UndoUmask(parent *os.Root, name string) error {
 	return parent.Chmod(name, 0o755)
 }
 
-// UndoFileUmask does the same for a new file and 0644.
-func UndoFileUmask(f *os.File) error {
+// UndoFileUmask does the same for a new file and its PlainMode.
+func UndoFileUmask(f *os.File, executable bool) error {
+	mode := PlainMode(executable)
 	fi, err := f.Stat()
-	if err != nil || fi.Mode().Perm()&0o444 == 0o444 {
+	if err != nil || fi.Mode().Perm()&mode == mode {
 		return err
 	}
-	return f.Chmod(0o644)
+	return f.Chmod(mode)
 }
 
 // RealDir checks that each step down is a directory and no link.

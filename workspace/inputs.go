@@ -19,15 +19,17 @@ const MaxInputs = tree.MaxEntries
 
 // Input is a file for inputs/; Path is the requested one.
 type Input struct {
-	Path    string
-	Content []byte
+	Path       string
+	Content    []byte
+	Executable bool `json:",omitempty"` // its mode is 0755, else 0644
 }
 
 // inputUse is the input of running execs at one path.
 type inputUse struct {
-	path    string
-	sha256  [sha256.Size]byte
-	holders int
+	path       string
+	sha256     [sha256.Size]byte
+	executable bool
+	holders    int
 }
 
 // staged is an input that is being written.
@@ -41,7 +43,7 @@ type staged struct {
 }
 
 // PutInputs writes files below inputs/, each by a rename, so that no exec reads half of one. Until release is called, these paths
-// accept only the same content, which is shared. Everything is checked before the first write. If a write fails afterwards, renamed
+// accept only the same content and mode, which are shared. Everything is checked before the first write. If a write fails afterwards, renamed
 // files stay, but are not held. release may be called more than once.
 //
 // Paths that differ only by case or Unicode form, within one call or from a file in inputs/, are refused. Links below inputs/ are
@@ -73,7 +75,7 @@ func (p *Project) PutInputs(execID string, in []Input) (release func(), err erro
 	for _, f := range files {
 		use := p.state.uses[f.key]
 		if use == nil {
-			use = &inputUse{path: f.Path, sha256: f.sha256}
+			use = &inputUse{path: f.Path, sha256: f.sha256, executable: f.Executable}
 			p.state.uses[f.key] = use
 		}
 		use.holders++
@@ -154,8 +156,9 @@ func planInputs(in []Input) ([]staged, error) {
 	}
 	files := make([]staged, len(in))
 	for i, file := range clean {
-		content := in[i].Content
-		files[i] = staged{Input: Input{Path: file, Content: content}, sha256: sha256.Sum256(content), key: pathadapter.FoldName(file), field: inputField(i)}
+		input := in[i]
+		input.Path = file
+		files[i] = staged{Input: input, sha256: sha256.Sum256(input.Content), key: pathadapter.FoldName(file), field: inputField(i)}
 	}
 	return files, nil
 }
@@ -171,8 +174,8 @@ func (p *Project) admitInputs(root *os.Root, files []staged) error {
 	for i := range files {
 		f := &files[i]
 		if use := p.state.uses[f.key]; use != nil {
-			if use.sha256 != f.sha256 {
-				return refuseInput(fault.InputInUse, f, "a running exec was given %q with other content: give each job its own directory, such as %q, or its own project, or wait until that exec ends",
+			if use.sha256 != f.sha256 || use.executable != f.Executable {
+				return refuseInput(fault.InputInUse, f, "a running exec was given %q with other content or another mode: give each job its own directory, such as %q, or its own project, or wait until that exec ends",
 					tree.CutName(use.path, 256), "t1/"+tree.CutName(f.Path, 256))
 			}
 			f.shared = use.path == f.Path
@@ -282,7 +285,7 @@ func (p *Project) writeInputs(root *os.Root, files []staged) error {
 		}
 		f.temp = name
 		_, err = out.Write(f.Content)
-		if err := errors.Join(err, tree.UndoFileUmask(out), out.Close()); err != nil {
+		if err := errors.Join(err, tree.UndoFileUmask(out, f.Executable), out.Close()); err != nil {
 			return err
 		}
 	}

@@ -50,9 +50,10 @@ func TestPutInputs(t *testing.T) {
 	old := syscall.Umask(0o077)
 	defer syscall.Umask(old)
 	f := setUp(t)
-	release, err := f.project.PutInputs(execID, in("main.py", "print(1)", "./data//deep/x.csv", "1,2\n", "data/empty", ""))
+	inputs := append(in("main.py", "print(1)", "./data//deep/x.csv", "1,2\n", "data/empty", ""), workspace.Input{Path: "run", Content: []byte("x"), Executable: true})
+	release, err := f.project.PutInputs(execID, inputs)
 	must(t, err)
-	for path, mode := range map[string]fs.FileMode{"main.py": 0o644, "data": fs.ModeDir | 0o755, "data/deep": fs.ModeDir | 0o755, "data/deep/x.csv": 0o644} {
+	for path, mode := range map[string]fs.FileMode{"main.py": 0o644, "data": fs.ModeDir | 0o755, "data/deep": fs.ModeDir | 0o755, "data/deep/x.csv": 0o644, "run": 0o755} {
 		fi, err := os.Lstat(filepath.Join(f.dir, "inputs", path))
 		must(t, err)
 		if fi.Mode() != mode {
@@ -65,7 +66,15 @@ func TestPutInputs(t *testing.T) {
 	if n := f.staging(t); n != 0 {
 		t.Errorf("%d files stayed in .staging", n)
 	}
+	_, err = f.project.PutInputs(execID, in("run", "x"))
+	wantField(t, err, fault.InputInUse, "inputs[0].path")
 	release()
+	release()
+	release, err = f.project.PutInputs(execID, in("run", "x"))
+	must(t, err)
+	if fi, err := os.Lstat(f.dir + "/inputs/run"); err != nil || fi.Mode() != 0o644 {
+		t.Errorf("the mode has not changed: %v %v", fi, err)
+	}
 	release()
 
 	release, err = f.project.PutInputs(execID, nil)

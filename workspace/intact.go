@@ -123,6 +123,9 @@ type unchanged struct {
 	stat tree.FileStat
 }
 
+// Executable reports whether the file is executable, for archives.
+func (u *unchanged) Executable() bool { return u.stat.Mode&0o100 != 0 }
+
 func (u *unchanged) Read(p []byte) (int, error) {
 	n, err := u.f.Read(p)
 	if n > 0 {

@@ -113,7 +113,7 @@ func publish(dir *os.Root, temp string, file File) error {
 		return err
 	}
 	_, err = io.Copy(f, file.Content)
-	if err = errors.Join(err, tree.UndoFileUmask(f), f.Close()); err == nil {
+	if err = errors.Join(err, tree.UndoFileUmask(f, false), f.Close()); err == nil {
 		err = dir.Rename(temp, file.Name)
 		if err != nil { // a directory is in the way: a rename replaces other files
 			if _, err = tree.RemoveTree(context.Background(), dir, file.Name); err == nil {

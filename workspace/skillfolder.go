@@ -295,7 +295,7 @@ func writeSkillInput(root *os.Root, name string, content []byte) error {
 		return err
 	}
 	_, err = f.Write(content)
-	if err = errors.Join(err, tree.UndoFileUmask(f), f.Close()); err != nil {
+	if err = errors.Join(err, tree.UndoFileUmask(f, false), f.Close()); err != nil {
 		_ = root.Remove(name)
 	}
 	return err

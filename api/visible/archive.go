@@ -25,7 +25,7 @@ func CheckArtifacts(ctx context.Context, all runner.Artifacts) error {
 	return nil
 }
 
-// WriteArtifacts writes all artifacts of an exec as a ZIP. CheckArtifacts and the event of the download come before it.
+// WriteArtifacts writes all artifacts of an exec as a ZIP, in which executable files are executable. CheckArtifacts and the event of the download come before it.
 func WriteArtifacts(ctx context.Context, w io.Writer, all runner.Artifacts, rec audit.Record) error {
 	turn, err := admission.Begin(ctx)
 	if err != nil {
@@ -52,7 +52,12 @@ func addArtifact(ctx context.Context, turn *admission.Turn, archive *zip.Writer,
 	if modified.IsZero() {
 		modified = time.Unix(0, 0)
 	}
-	entry, err := archive.CreateHeader(&zip.FileHeader{Name: content.ZipName(path), Method: zip.Deflate, Modified: modified.UTC()})
+	header := &zip.FileHeader{Name: content.ZipName(path), Method: zip.Deflate, Modified: modified.UTC()}
+	header.SetMode(0o644)
+	if f, ok := in.(interface{ Executable() bool }); ok && f.Executable() {
+		header.SetMode(0o755)
+	}
+	entry, err := archive.CreateHeader(header)
 	if err != nil {
 		return err
 	}

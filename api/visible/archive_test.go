@@ -32,6 +32,13 @@ func (some) Close() error { return nil }
 
 type closing struct{ io.ReadSeeker }
 
+// Executable makes long ones executable.
+func (c closing) Executable() bool {
+	n, _ := c.Seek(0, io.SeekEnd)
+	_, _ = c.Seek(0, io.SeekStart)
+	return n > 10
+}
+
 func (closing) Close() error { return nil }
 
 // slowReader is a client that takes its time.
@@ -72,6 +79,9 @@ func TestArchiveLeavesProcessors(t *testing.T) {
 		}
 		if text, err := io.ReadAll(in); err != nil || string(text) != all[f.Name] {
 			t.Errorf("%s has %d bytes: %v", f.Name, len(text), err)
+		}
+		if executable := f.Mode() == 0o755; executable != (f.Name == "a.txt") {
+			t.Errorf("%s has the mode %v", f.Name, f.Mode())
 		}
 	}
 	gone, leave := context.WithCancel(ctx)

@@ -35,7 +35,7 @@ func clean(all []column) error {
 		case *[]audit.Input:
 			inputs := make([]audit.Input, len(*f))
 			for i, in := range *f {
-				inputs[i] = audit.Input{Path: Text(in.Path), Size: in.Size, SHA256: Text(in.SHA256)}
+				inputs[i] = audit.Input{Path: Text(in.Path), Size: in.Size, SHA256: Text(in.SHA256), Mode: Text(in.Mode)}
 			}
 			*f = inputs
 		case *time.Time:
