@@ -11,6 +11,7 @@ import (
 
 	"secbox/api"
 	"secbox/fault"
+	"secbox/skills/archive"
 	"secbox/skills/library"
 	"secbox/tokens"
 )
@@ -27,9 +28,9 @@ func (g gated) pass(what string) {
 	<-g.goOn
 }
 
-func (g gated) Upload(ctx context.Context, o library.Owner, scope library.Scope, filename string, zip io.ReaderAt, size int64) (library.Uploaded, error) {
+func (g gated) UploadSome(ctx context.Context, o library.Owner, scope library.Scope, name string, pick archive.Pick, zip io.ReaderAt, size int64) ([]library.Uploaded, error) {
 	g.pass(o.UserID)
-	return g.Library.Upload(ctx, o, scope, filename, zip, size)
+	return g.Library.UploadSome(ctx, o, scope, name, pick, zip, size)
 }
 
 func (g gated) Download(ctx context.Context, o library.Owner, skillID string, w io.Writer) error {

@@ -2611,7 +2611,7 @@ type V1CatalogEntry struct {
 	// Example: reviewer
 	Name string `json:"name"`
 
-	// Path The file to read first, in the user's sandbox; empty for the service's.
+	// Path The file to read first, in the user's sandbox, or the directory of a skill without one; empty for the service's.
 	//
 	// Example: /workspace/agents/reviewer.md
 	Path string `json:"path"`
@@ -2625,6 +2625,11 @@ type V1CatalogEntry struct {
 	//
 	// Example: Reviewer
 	Title string `json:"title"`
+
+	// Warning What of its texts is missing or cannot be read, and the remedy; absent if all is well.
+	//
+	// Example: SKILL.md is not UTF-8, and some of its characters are lost: save it as UTF-8
+	Warning string `json:"warning,omitempty"`
 }
 
 // V1CatalogProblem A file or directory of the user that is not listed.
@@ -2899,6 +2904,11 @@ type V1Skill struct {
 	//
 	// Example: 提供全球实时天气查询服务
 	Description string `json:"description"`
+
+	// Warning What of name and description is missing or cannot be read, and the remedy; absent if all is well.
+	//
+	// Example: SKILL.md: description in the front matter is empty or no text: write it on one line, in double quotes
+	Warning string `json:"warning,omitempty"`
 }
 
 // V1SkillList The skills of a user.
@@ -2943,6 +2953,11 @@ type V1Status struct {
 	//
 	// Example: 98ea6e4f216f2fb4b69fff9b3a44842c38686ca685f3f55dc48c5d3fb1107be4
 	Digest string `json:"digest"`
+
+	// Warning What of name and description is missing or cannot be read, and the remedy; absent if all is well.
+	//
+	// Example: SKILL.md: description in the front matter is empty or no text: write it on one line, in double quotes
+	Warning string `json:"warning,omitempty"`
 }
 
 // V1StatusList The skills of a user, compared with the baseline.
@@ -3001,6 +3016,22 @@ type V1Upload struct {
 //
 // Example: overlay
 type V1UploadScope string
+
+// V1Uploaded The result of an upload.
+type V1Uploaded struct {
+	// Status Always `success`.
+	//
+	// Example: success
+	Status string `json:"status"`
+
+	// Data The skills that were stored.
+	//
+	// Example: Upload successful: skill 'myskill' to 'overlay/1001/agent001/myskill'
+	Data string `json:"data"`
+
+	// Warnings What agents will miss, by skill; absent if all is well.
+	Warnings []string `json:"warnings,omitempty"`
+}
 
 // V1Written A file that was written.
 type V1Written struct {
@@ -3759,6 +3790,12 @@ type UploadSandboxFileParams struct {
 type UploadSkillParams struct {
 	// Scope `overlay` for the user's own version, the default; `baseline` for the agent's.
 	Scope *V1Scope `form:"scope,omitempty" json:"scope,omitempty"`
+
+	// Path The folder of the one skill to take from an archive of several, below its top folder; `.` takes everything as one skill.
+	Path *string `form:"path,omitempty" json:"path,omitempty"`
+
+	// All `true` takes all skills of an archive.
+	All *string `form:"all,omitempty" json:"all,omitempty"`
 }
 
 // DeletePackageParams defines parameters for DeletePackage.
@@ -6337,6 +6374,20 @@ func (w *ServerInterfaceWrapper) UploadSkill(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "scope", ctx.QueryParams(), &params.Scope, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter scope: %s", err))
+	}
+
+	// ------------- Optional query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// ------------- Optional query parameter "all" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "all", ctx.QueryParams(), &params.All, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter all: %s", err))
 	}
 
 	// Invoke the callback with all the unmarshaled arguments
@@ -17162,7 +17213,7 @@ type UploadSkillResponseObject interface {
 	VisitUploadSkillResponse(w http.ResponseWriter) error
 }
 
-type UploadSkill200JSONResponse V1Message
+type UploadSkill200JSONResponse V1Uploaded
 
 func (response UploadSkill200JSONResponse) VisitUploadSkillResponse(w http.ResponseWriter) error {
 

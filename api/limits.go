@@ -14,6 +14,7 @@ import (
 	"secbox/api/inflight"
 	"secbox/api/visible"
 	"secbox/fault"
+	"secbox/skills/archive"
 	"secbox/skills/library"
 )
 
@@ -150,8 +151,12 @@ func queued[T any](ctx context.Context, q *inflight.Queue, f func() (T, error)) 
 	return f()
 }
 
-func (b boundedLibrary) Upload(ctx context.Context, o library.Owner, scope library.Scope, filename string, zip io.ReaderAt, size int64) (library.Uploaded, error) {
-	return queued(ctx, b.work, func() (library.Uploaded, error) { return b.libraryWrites.Upload(ctx, o, scope, filename, zip, size) })
+func (b boundedLibrary) UploadSome(
+	ctx context.Context, o library.Owner, scope library.Scope, filename string, pick archive.Pick, zip io.ReaderAt, size int64,
+) ([]library.Uploaded, error) {
+	return queued(ctx, b.work, func() ([]library.Uploaded, error) {
+		return b.libraryWrites.UploadSome(ctx, o, scope, filename, pick, zip, size)
+	})
 }
 
 func (b boundedLibrary) Promote(ctx context.Context, o library.Owner, skillID string, force bool, reviewed ...string) (library.Promoted, error) {

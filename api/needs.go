@@ -18,6 +18,7 @@ import (
 	"secbox/retention"
 	"secbox/runner"
 	"secbox/sandbox"
+	"secbox/skills/archive"
 	"secbox/skills/invoke"
 	"secbox/skills/library"
 	"secbox/tokens"
@@ -184,7 +185,7 @@ type Library interface {
 // libraryWrites is what a Library does beside reading packages.
 type libraryWrites interface {
 	// Upload makes the archive the newest version of a skill. It reads the archive until it returns.
-	Upload(ctx context.Context, o library.Owner, scope library.Scope, filename string, zip io.ReaderAt, size int64) (library.Uploaded, error)
+	UploadSome(ctx context.Context, o library.Owner, scope library.Scope, filename string, pick archive.Pick, zip io.ReaderAt, size int64) ([]library.Uploaded, error)
 
 	// Edit writes a file of the user's own copy, the whole file if lines is nil.
 	Edit(ctx context.Context, o library.Owner, skillID, path string, content []byte, lines *library.LineRange) error

@@ -10,6 +10,7 @@ import (
 	"secbox/api/gate"
 	"secbox/api/visible"
 	"secbox/fault"
+	archives "secbox/skills/archive"
 	"secbox/skills/library"
 )
 
@@ -25,6 +26,11 @@ func (s *Server) UploadSkill(ctx context.Context, in UploadSkillRequestObject) (
 	if err != nil {
 		return nil, err
 	}
+	all, err := boolean("all", in.Params.All)
+	if err != nil {
+		return nil, err
+	}
+	pick := archives.Pick{Path: value(in.Params.Path), All: all}
 	archive, err := s.uploads.Receive(in.Body, caller.ID, callFrom(ctx).request.ContentLength)
 	if err != nil {
 		return nil, err
@@ -40,8 +46,17 @@ func (s *Server) UploadSkill(ctx context.Context, in UploadSkillRequestObject) (
 		}
 		scope = formScope
 	}
-	done, err := s.cfg.Library.Upload(ctx, o, scope, archive.ClientName, archive, archive.Size)
-	return UploadSkill200JSONResponse(message(fmt.Sprintf("Upload successful: skill '%s' to '%s'", done.SkillID, scopePath(scope, o, done.SkillID)))), err
+	done, err := s.cfg.Library.UploadSome(ctx, o, scope, archive.ClientName, pick, archive, archive.Size)
+	out := V1Uploaded{Status: envelopeSuccess}
+	var stored []string
+	for _, one := range done {
+		stored = append(stored, fmt.Sprintf("skill '%s' to '%s'", one.SkillID, scopePath(scope, o, one.SkillID)))
+		if one.Warning != "" {
+			out.Warnings = append(out.Warnings, fmt.Sprintf("skill '%s': %s", one.SkillID, one.Warning))
+		}
+	}
+	out.Data = "Upload successful: " + strings.Join(stored, ", ")
+	return UploadSkill200JSONResponse(out), err
 }
 
 // DownloadSkill sends a skill as a ZIP, which the library makes while it is sent.
@@ -66,7 +81,7 @@ func (s *Server) ListPackages(ctx context.Context, in ListPackagesRequestObject)
 	found, err := s.packages(ctx, in.UserID, in.AgentID)
 	out := ListPackages200JSONResponse{Status: envelopeSuccess, Data: make([]V1Skill, len(found))}
 	for i, skill := range found {
-		out.Data[i] = V1Skill{Name: skill.Name, Description: skill.Description}
+		out.Data[i] = V1Skill{Name: skill.Name, Description: skill.Description, Warning: skill.Warning}
 	}
 	return out, err
 }

@@ -121,6 +121,38 @@ func TestUnusualSkillIDs(t *testing.T) {
 	}
 }
 
+// TestUploadsOfArchivesAsPeopleHaveThem: an archive of several skills is named, and what of a description is not read is said in all lists.
+func TestUploadsOfArchivesAsPeopleHaveThem(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	repository := zipOf(t, map[string]string{
+		"repo-main/README.md": "# Skills", "repo-main/pdf/SKILL.md": "---\nname: pdf\ndescription: Use when: a PDF comes\n---\n", "repo-main/docx/SKILL.md": "# Docx",
+	})
+	r := f.upload("u/ag", "overlay", "repo.zip", repository)
+	if says := r.refused(t, fault.SeveralSkills, "path", "path"); !strings.Contains(says, `"docx", "pdf"`) || !strings.Contains(string(r.body), `{"field":"path","reason":"docx"},{"field":"path","reason":"pdf"}`) {
+		t.Errorf("%s", r.body)
+	}
+	const undescribed = "there is no description, so agents cannot tell when to use it: add one to the front matter of SKILL.md"
+	for query, want := range map[string]string{
+		"path=pdf": `{"status":"success","data":"Upload successful: skill 'pdf' to 'overlay/u/ag/pdf'"}`,
+		"all=true": `{"status":"success","data":"Upload successful: skill 'docx' to 'overlay/u/ag/docx', skill 'pdf' to 'overlay/u/ag/pdf'","warnings":["skill 'docx': ` + undescribed + `"]}`,
+	} {
+		if r := f.upload("u/ag", "overlay&"+query, "repo.zip", repository); r.StatusCode != 200 || strings.TrimSpace(string(r.body)) != want {
+			t.Errorf("%s: %d %s", query, r.StatusCode, r.body)
+		}
+	}
+	for query, field := range map[string]string{"path=pd": "path", "path=pdf&all=true": "path", "all=yes": "all"} {
+		f.upload("u/ag", "overlay&"+query, "repo.zip", repository).refused(t, fault.InvalidRequest, field)
+	}
+	if r := f.get("/v1/skills/u/ag/list"); string(r.body) != `{"status":"success","data":[{"name":"Docx","description":"No description available.","warning":"`+undescribed+
+		`"},{"name":"pdf","description":"Use when: a PDF comes"}]}`+"\n" {
+		t.Errorf("%s", r.body)
+	}
+	if one := f.statusOf("u", "docx", ""); one["warning"] != undescribed {
+		t.Errorf("%v", one)
+	}
+}
+
 func TestBaselineAndOverlayOfTwoUsers(t *testing.T) {
 	t.Parallel()
 	f := start(t)

@@ -30,7 +30,7 @@ func (s *Server) GetCatalog(ctx context.Context, in GetCatalogRequestObject) (Ge
 	}
 	size := 0
 	for _, e := range found.Entries {
-		size += len(e.Name) + len(e.Title) + len(e.Description) + len(e.Role) + len(e.Path) + entryOverhead
+		size += len(e.Name) + len(e.Title) + len(e.Description) + len(e.Role) + len(e.Path) + len(e.Warning) + entryOverhead
 	}
 	if err := callFrom(ctx).reserve(int64(2 * size)); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (s *Server) GetCatalog(ctx context.Context, in GetCatalogRequestObject) (Ge
 	out := V1CatalogData{Entries: make([]V1CatalogEntry, len(found.Entries)), Problems: make([]V1CatalogProblem, len(found.Problems)), ReadAt: Timestamp(found.ReadAt)}
 	for i, e := range found.Entries {
 		out.Entries[i] = V1CatalogEntry{
-			Kind: string(e.Kind), Name: e.Name, Title: e.Title, Description: e.Description, Role: e.Role, Global: e.Global, Path: e.Path,
+			Kind: string(e.Kind), Name: e.Name, Title: e.Title, Description: e.Description, Role: e.Role, Global: e.Global, Path: e.Path, Warning: e.Warning,
 		}
 	}
 	for i, p := range found.Problems {

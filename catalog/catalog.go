@@ -27,7 +27,8 @@ type Entry struct {
 	Description string
 	Role        string // of an agent, from its front matter; may be empty
 	Global      bool   // of the service, the same for all users
-	Path        string // of the file to read first, in the user's sandbox; empty for a global one
+	Path        string // of the file to read first, or of a skill without one, in the user's sandbox; empty for a global one
+	Warning     string // what of its texts cannot be read; see metadata.About
 }
 
 // Catalog lists the skills and agents that a user can use.
@@ -296,6 +297,7 @@ func (r *reading) list(ctx context.Context, kind Kind) {
 		return
 	}
 	var found []string
+	isDir := map[string]bool{}
 	for _, e := range names {
 		name, isAgent := strings.CutSuffix(e.Name, AgentExt)
 		if isAgent = isAgent && name != ""; isAgent != (kind == Agent) || !e.IsDir && kind == Skill && e.Mode&fs.ModeSymlink == 0 || strings.HasPrefix(name, ".") {
@@ -309,6 +311,7 @@ func (r *reading) list(ctx context.Context, kind Kind) {
 			break
 		}
 		found = append(found, name)
+		isDir[name] = e.IsDir
 	}
 	entries := make([]*Entry, len(found))
 	var all sync.WaitGroup
@@ -317,7 +320,7 @@ func (r *reading) list(ctx context.Context, kind Kind) {
 		permits <- struct{}{}
 		all.Go(func() {
 			defer func() { <-permits }()
-			entries[i] = r.entry(ctx, kind, name)
+			entries[i] = r.entry(ctx, kind, name, isDir[name])
 		})
 	}
 	all.Wait()
@@ -325,7 +328,7 @@ func (r *reading) list(ctx context.Context, kind Kind) {
 		if e == nil {
 			continue
 		}
-		if r.text += len(e.Name) + len(e.Title) + len(e.Description) + len(e.Role) + len(e.Path); r.text > maxText {
+		if r.text += len(e.Name) + len(e.Title) + len(e.Description) + len(e.Role) + len(e.Path) + len(e.Warning); r.text > maxText {
 			r.problem(e.Path, fault.New(fault.TreeTooLarge, "is not listed, as well as all after it: names and descriptions have more than %d bytes", maxText))
 			return
 		}
@@ -333,27 +336,46 @@ func (r *reading) list(ctx context.Context, kind Kind) {
 	}
 }
 
-// entry reads one file; nil if there is none.
-func (r *reading) entry(ctx context.Context, kind Kind, name string) *Entry {
+// entry reads the file that describes a skill or an agent. A skill's directory without one has its own name and no description; nil for a link or an
+// agent without.
+func (r *reading) entry(ctx context.Context, kind Kind, name string, isDir bool) *Entry {
 	file := kind.File(name)
 	if why := NameFault(name); why != "" {
 		r.problem(file, fault.New(fault.InvalidRequest, "its name %s", why))
 		return nil
 	}
-	content, err := Read(ctx, r.s, file, r.user, metadata.MaxFileBytes)
-	if errors.Is(err, fs.ErrNotExist) { // a directory that is no skill, or one that is being installed
-		return nil
-	}
-	if err != nil && !errors.Is(err, sandbox.ErrFull) {
-		r.problem(file, err)
-		return nil
-	}
-	e := &Entry{Kind: kind, Name: name, Path: file}
-	e.Title, e.Description, e.Role = metadata.DescribeFile(content, name)
+	dir, short := path.Split(file)
+	files, label := []string{short}, "agents/"
 	if kind == Skill {
-		e.Role = ""
+		files, label = metadata.Files[:], ""
 	}
+	e := &Entry{Kind: kind, Name: name}
+	for _, short := range files {
+		e.Path = dir + short
+		content, err := Read(ctx, r.s, e.Path, r.user, metadata.MaxFileBytes)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil && !errors.Is(err, sandbox.ErrFull) {
+			r.problem(e.Path, err)
+			return nil
+		}
+		e.say(metadata.DescribeFile(content, label+short, name))
+		return e
+	}
+	if kind == Agent || !isDir {
+		return nil
+	}
+	e.Path = path.Clean(dir)
+	e.say(metadata.DescribeFile(nil, SkillFile, name))
 	return e
+}
+
+func (e *Entry) say(about metadata.About) {
+	e.Title, e.Description, e.Warning = about.Name, about.Description, about.Warning
+	if e.Kind == Agent {
+		e.Role = about.Role
+	}
 }
 
 // Read returns at most limit bytes of a file of a sandbox. For a longer one it returns them with sandbox.ErrFull.

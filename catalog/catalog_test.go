@@ -23,12 +23,16 @@ import (
 	"secbox/sandbox"
 )
 
+const undescribed = "there is no description, so agents cannot tell when to use it: add one to the front matter of SKILL.md"
+
 // TestSkillsAndAgents (004 l236, l237, l238, l240, l245, l246, l269, l270, l419–442): skills of the service and the user, and agents with their roles.
 func TestSkillsAndAgents(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)
 	f.plant(t, user, "skills/csv/SKILL.md", "---\nname: CSV\ndescription: \"Reads\\ttables.\"\n---\n")
-	f.plant(t, user, "skills/notes/README.md", "# no skill") // without SKILL.md
+	f.plant(t, user, "skills/lower/skill.md", "---\nname: Lower\ndescription: Works: too\n---\n")
+	f.plant(t, user, "skills/notes/README.md", "---\nname: no\n---\n# Notes")
+	f.plant(t, user, "skills/tools/run.py", "x")
 	f.plant(t, user, "skills/plain.md", "x")
 	f.plant(t, user, "agents/reviewer.md", "---\nname: Reviewer\ndescription: Reviews code.\nrole: senior engineer\ntools: [Read]\n---\nYou review.")
 	f.plant(t, user, "agents/.hidden.md", "x")
@@ -38,6 +42,9 @@ func TestSkillsAndAgents(t *testing.T) {
 	want := []catalog.Entry{
 		{Kind: catalog.Skill, Name: "shell.run", Title: "Shell", Description: "Runs a command.", Global: true},
 		{Kind: catalog.Skill, Name: "csv", Title: "CSV", Description: "Reads tables.", Path: "/workspace/skills/csv/SKILL.md"},
+		{Kind: catalog.Skill, Name: "lower", Title: "Lower", Description: "Works: too", Path: "/workspace/skills/lower/skill.md"},
+		{Kind: catalog.Skill, Name: "notes", Title: "Notes", Description: "No description available.", Path: "/workspace/skills/notes/README.md", Warning: undescribed},
+		{Kind: catalog.Skill, Name: "tools", Title: "tools", Description: "No description available.", Path: "/workspace/skills/tools", Warning: undescribed},
 		{Kind: catalog.Agent, Name: "reviewer", Title: "Reviewer", Description: "Reviews code.", Role: "senior engineer", Path: "/workspace/agents/reviewer.md"},
 	}
 	if !slices.Equal(c.Entries, want) {

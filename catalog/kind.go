@@ -9,11 +9,11 @@ type Kind string
 
 // The kinds.
 const (
-	Skill Kind = "skill" // a directory with a SKILL.md
+	Skill Kind = "skill" // a directory, which a SKILL.md should describe
 	Agent Kind = "agent" // a Markdown file
 )
 
-// Directories of a user's skills and agents in their sandbox, and the file that makes a directory a skill.
+// Directories of a user's skills and agents in their sandbox, and the file that describes a skill.
 const (
 	SkillsDir = sandbox.Root + "/skills"
 	AgentsDir = sandbox.Root + "/agents"

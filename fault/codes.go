@@ -62,6 +62,7 @@ var meanings = map[Code]meaning{
 	FileTooLarge:        {http.StatusRequestEntityTooLarge, 2, "The file is too large"},
 	TreeTooLarge:        {http.StatusUnprocessableEntity, 6, "There are too many files"},
 	InvalidArchive:      {http.StatusBadRequest, 2, "The archive is not one that can be used"},
+	SeveralSkills:       {http.StatusBadRequest, 2, "The archive holds several skills"},
 	ArchiveTooLarge:     {http.StatusRequestEntityTooLarge, 2, "The archive is too large"},
 	ReservedSkill:       {http.StatusConflict, 5, "The skill's id is reserved"},
 	UnknownEntry:        {http.StatusNotFound, 4, "There is no such skill or agent"},

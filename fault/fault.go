@@ -70,6 +70,7 @@ const (
 	FileTooLarge        Code = "file_too_large"        // too many bytes to read or write at once
 	TreeTooLarge        Code = "tree_too_large"        // too many files or folders to read
 	InvalidArchive      Code = "invalid_archive"       // an uploaded archive that is not an accepted ZIP; the message names the entry
+	SeveralSkills       Code = "several_skills"        // an uploaded archive of several skills; the errors name their folders
 	ArchiveTooLarge     Code = "archive_too_large"     // an archive or its content exceeds a limit
 	ReservedSkill       Code = "reserved_skill"        // the skill's id is one of the installation's own
 	UnknownEntry        Code = "unknown_entry"         // no skill or agent of this name in the registry, or of this user

@@ -138,11 +138,11 @@ func (r *Registry) describe(ctx context.Context, req Request, staged *tree.Stage
 	}
 	e := Entry{Kind: req.Kind, Name: req.Name, Digest: c.Digest, Files: len(c.Files), Bytes: c.Bytes(), Author: req.Owner, RequestedBy: req.RequestedBy}
 	if req.Kind == catalog.Skill {
-		_, e.Description = metadata.Describe(t.FS(), req.Name)
+		e.Description = metadata.Describe(t.FS(), req.Name).Description
 		return e, nil
 	}
 	text, err := fs.ReadFile(t.FS(), req.Name+catalog.AgentExt)
-	_, e.Description, _ = metadata.DescribeFile(text, req.Name)
+	e.Description = metadata.DescribeFile(text, "agents/"+req.Name+catalog.AgentExt, req.Name).Description
 	return e, step("read cache", err)
 }
 

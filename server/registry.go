@@ -15,7 +15,8 @@ import (
 // openRegistry opens the registry of skills and agents, and the catalogs of users. Nothing to undo.
 func (s *Server) openRegistry(context.Context) (err error) {
 	creator := catalog.Entry{Kind: catalog.Skill, Name: archive.ReservedID}
-	creator.Title, creator.Description = metadata.Describe(s.creator, creator.Name)
+	about := metadata.Describe(s.creator, creator.Name)
+	creator.Title, creator.Description = about.Name, about.Description
 	s.catalog = catalog.New(catalog.Config{
 		Sandboxes: s.sandboxes, Log: s.log, Global: func() []catalog.Entry { return append(globalEntries(s.deps.skills.Now()), creator) },
 	})

@@ -52,9 +52,19 @@ type Archive struct {
 	plan *plan
 }
 
-// Open reads and checks the table of contents of the archive in zip. filename is the client's name for the file, needed when the archive has no
-// top folder. The memory used is bounded. Errors are those of Unpack.
+// Open opens an archive of one skill; see OpenSome.
 func Open(ctx context.Context, zip io.ReaderAt, size int64, filename string, lim Limits) (*Archive, error) {
+	all, err := OpenSome(ctx, zip, size, filename, Pick{}, lim)
+	if err != nil {
+		return nil, err
+	}
+	return all[0], nil
+}
+
+// OpenSome reads and checks the table of contents of the archive in zip, and returns the picked skills, by path. filename is the client's name for
+// the file, needed when the archive has no top folder. The memory used is bounded. Errors are those of Unpack, fault.SeveralSkills, which names
+// the skills, and fault.InvalidRequest for path.
+func OpenSome(ctx context.Context, zip io.ReaderAt, size int64, filename string, pick Pick, lim Limits) ([]*Archive, error) {
 	if err := ended(ctx); err != nil {
 		return nil, err
 	}
@@ -62,14 +72,18 @@ func Open(ctx context.Context, zip io.ReaderAt, size int64, filename string, lim
 	if err != nil {
 		return nil, err
 	}
-	plan, err := layOut(entries, filename, lim)
+	plans, err := layOut(entries, filename, pick, lim)
 	if err != nil {
 		return nil, err
 	}
-	if err := plan.checkSizes(size, lim); err != nil {
-		return nil, err
+	all := make([]*Archive, len(plans))
+	for i, plan := range plans {
+		if err := plan.checkSizes(size, lim); err != nil {
+			return nil, err
+		}
+		all[i] = &Archive{zip, plan}
 	}
-	return &Archive{zip, plan}, nil
+	return all, nil
 }
 
 // Skill describes the content, as the table of contents gives it.

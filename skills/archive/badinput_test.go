@@ -1,7 +1,12 @@
 package archive
 
 import (
+	"bytes"
+	"fmt"
 	"hash/crc32"
+	"io/fs"
+	"os"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -202,8 +207,6 @@ func TestDescriptions(t *testing.T) {
 		"blank and very long":      {[]raw{{name: "demo/SKILL.md", data: strings.Repeat(" ", 200_000), deflate: true}}, `"demo/SKILL.md" is empty`},
 		"blank for long, then not": {[]raw{{name: "demo/SKILL.md", data: strings.Repeat(" ", 200_000) + "x", deflate: true}}, ""},
 		"an empty README.md":       {[]raw{{name: "demo/SKILL.md", data: "x"}, {name: "demo/README.md"}}, `"demo/README.md" is empty`},
-		"two skills":               {[]raw{{name: "a/SKILL.md", data: "x"}, {name: "b/SKILL.md", data: "x"}}, "upload each skill as its own archive"},
-		"a folder too much":        {[]raw{{name: "repo-main/demo/SKILL.md", data: "x"}}, "with that file in its top folder"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -216,6 +219,121 @@ func TestDescriptions(t *testing.T) {
 			}
 			wantFault(t, err, fault.InvalidArchive, c.says)
 		})
+	}
+}
+
+// TestSeveralSkills: repositories and plugins are told from skills, and their skills are named, taken one by one, or all.
+func TestSeveralSkills(t *testing.T) {
+	t.Parallel()
+	skill := func(names ...string) (list []raw) {
+		for _, name := range names {
+			list = append(list, raw{name: name, data: "# text of " + name})
+		}
+		return list
+	}
+	many := []string{"README.md"}
+	for i := range maxSkills + 1 {
+		many = append(many, fmt.Sprintf("s%d/SKILL.md", i))
+	}
+	for name, c := range map[string]struct {
+		entries []raw
+		skills  string // their folders, as the error names them; empty: the archive is one skill
+		pick    Pick
+		takes   string // the ids and files
+		says    string // an error of pick
+	}{
+		"a repository":     {skill("README.md", "pdf/SKILL.md", "docx/SKILL.md", "docx/a.py"), "docx pdf", Pick{All: true}, "docx: SKILL.md a.py; pdf: SKILL.md", ""},
+		"in a top folder":  {skill("skills-main/LICENSE", "skills-main/pdf/SKILL.md", "skills-main/pdf/x"), "pdf", Pick{Path: "pdf"}, "pdf: SKILL.md x", ""},
+		"the whole path":   {skill("skills-main/LICENSE", "skills-main/pdf/SKILL.md"), "pdf", Pick{Path: "./skills-main/pdf/"}, "pdf: SKILL.md", ""},
+		"a plugin":         {skill(".claude-plugin/plugin.json", "commands/c.md", "skills/a/SKILL.md", "skills/b/SKILL.md"), "skills/a skills/b", Pick{Path: "skills/b"}, "b: SKILL.md", ""},
+		"a marketplace":    {skill(".claude-plugin/marketplace.json", "plugins/p/skills/a/SKILL.md", "plugins/q/skills/b/skill.md"), "plugins/p/skills/a plugins/q/skills/b", Pick{All: true}, "a: SKILL.md; b: skill.md", ""},
+		"two top folders":  {skill("a/SKILL.md", "b/SKILL.md"), "a b", Pick{All: true}, "a: SKILL.md; b: SKILL.md", ""},
+		"a folder too far": {skill("repo-main/demo/SKILL.md"), "demo", Pick{All: true}, "demo: SKILL.md", ""},
+		"a skill in one":   {skill("a-b/SKILL.md", "a/SKILL.md", "a/sub/SKILL.md"), "a a-b", Pick{All: true}, "a: SKILL.md sub/SKILL.md; a-b: SKILL.md", ""},
+		"one skill":        {skill("demo/SKILL.md", "demo/lib/SKILL.md"), "", Pick{All: true}, "demo: SKILL.md lib/SKILL.md", ""},
+		"all as one":       {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "."}, "uploaded: README.md pdf/SKILL.md", ""},
+		"a plain folder":   {skill("README.md", "pdf/SKILL.md", "lib/x/y"), "pdf", Pick{Path: "lib/x"}, "x: y", ""},
+		"no such folder":   {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "pd"}, "", "path: is no folder"},
+		"a file":           {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "README.md"}, "", "path: is no folder"},
+		"a way out":        {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "../pdf"}, "", "path: is no folder"},
+		"both":             {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "pdf", All: true}, "", "exclude each other"},
+		"one name":         {skill("x/pdf/SKILL.md", "y/PDF/SKILL.md"), "x/pdf y/PDF", Pick{All: true}, "", "skills with one name"},
+		"reserved":         {skill("README.md", "a/SKILL.md", "skill-creator/SKILL.md"), "a skill-creator", Pick{All: true}, "", "belongs to this installation"},
+		"an empty one":     {append(skill("README.md", "a/SKILL.md"), raw{name: "b/SKILL.md"}), "a b", Pick{All: true}, "", `"b/SKILL.md" is empty`},
+		"many":             {skill(many...), "s0 s1 s10", Pick{All: true}, "", "more than the 200"},
+	} {
+		zip := makeZip(ending{}, c.entries...)
+		_, err := OpenSome(t.Context(), bytes.NewReader(zip), int64(len(zip)), "uploaded.zip", Pick{}, DefaultLimits())
+		var found []string
+		if fault.Is(err, fault.SeveralSkills) {
+			for _, field := range fault.From(err).Fields {
+				found = append(found, field.Reason)
+			}
+		} else if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := strings.Join(found, " "); got != c.skills && !(name == "many" && strings.HasPrefix(got, c.skills)) {
+			t.Errorf("%s: names %q, want %q", name, got, c.skills)
+		}
+		all, err := OpenSome(t.Context(), bytes.NewReader(zip), int64(len(zip)), "uploaded.zip", c.pick, DefaultLimits())
+		if c.says != "" {
+			if err == nil || !strings.Contains(fault.From(err).Message, c.says) {
+				t.Errorf("%s: %v, want %q", name, err, c.says)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var takes []string
+		for _, one := range all {
+			into, err := os.OpenRoot(t.TempDir())
+			if err == nil {
+				err = one.Unpack(t.Context(), into)
+			}
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			line := one.Skill().ID + ":"
+			_ = fs.WalkDir(into.FS(), ".", func(path string, d fs.DirEntry, _ error) error {
+				if !d.IsDir() {
+					line += " " + path
+				}
+				return nil
+			})
+			into.Close()
+			takes = append(takes, line)
+		}
+		if got := strings.Join(takes, "; "); got != c.takes {
+			t.Errorf("%s: takes %q, want %q", name, got, c.takes)
+		}
+	}
+}
+
+// TestProgramsWithoutModes: a ZIP without Unix permissions, as Windows makes them, has executable programs.
+func TestProgramsWithoutModes(t *testing.T) {
+	t.Parallel()
+	zip := makeZip(ending{},
+		raw{name: "demo/SKILL.md", data: "# x"}, raw{name: "demo/run.sh", data: "#!/bin/sh\n"}, raw{name: "demo/elf", data: "\x7fELF..."},
+		raw{name: "demo/long", data: "#!/bin/sh\n" + strings.Repeat("x", 100_000), deflate: true}, raw{name: "demo/tool.py", data: "print()"},
+		raw{name: "demo/no.sh", data: "#!/bin/sh\n", mode: 0o100644}, raw{name: "demo/yes.py", data: "print()", mode: 0o100755})
+	a, err := Open(t.Context(), bytes.NewReader(zip), int64(len(zip)), "", DefaultLimits())
+	if err != nil {
+		t.Fatal(err)
+	}
+	into, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer into.Close()
+	if err := a.Unpack(t.Context(), into); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]fs.FileMode{"SKILL.md": 0o644, "run.sh": 0o755, "elf": 0o755, "long": 0o755, "tool.py": 0o644, "no.sh": 0o644, "yes.py": 0o755} {
+		if fi, err := into.Stat(name); err != nil || fi.Mode() != want && runtime.GOOS != "windows" {
+			t.Errorf("%s: %v %v, want %v", name, fi, err, want)
+		}
 	}
 }
 
@@ -368,7 +486,7 @@ func TestFlippedBytes(t *testing.T) {
 		b[n] ^= 0x41
 		_, tree, err := unpack(t, b, "uploaded.zip", DefaultLimits())
 		if err != nil {
-			if c := fault.CodeOf(err); c != fault.InvalidArchive && c != fault.ArchiveTooLarge {
+			if c := fault.CodeOf(err); c != fault.InvalidArchive && c != fault.ArchiveTooLarge && c != fault.SeveralSkills {
 				t.Fatalf("byte %d: %v", n, err)
 			}
 			continue

@@ -28,6 +28,6 @@
 // Unicode form, is reserved. A folder A that holds nothing but another A is flattened, repeatedly.
 //
 // A SKILL.md, skill.md or README.md in the skill's root must not be empty: descriptions are read from them. Without them the skill has its
-// folder's name and no description. A SKILL.md in a folder below is a file like any other beside one of them; without them it is refused,
-// because the archive holds several skills, or one folder too many around one.
+// folder's name and no description. Beside a SKILL.md in the root, one in a folder below is a file like any other. Without it, the folders with a
+// SKILL.md are the skills of a repository or a plugin: they are named by an error, and taken one by one or all by a Pick.
 package archive

@@ -129,7 +129,7 @@ func inspect(t *testing.T, dir string) (files int, size int64, sums map[string]s
 func checkRefusal(t *testing.T, err error) {
 	f := fault.From(err)
 	switch f.Code {
-	case fault.InvalidArchive, fault.ArchiveTooLarge, fault.ReservedSkill:
+	case fault.InvalidArchive, fault.ArchiveTooLarge, fault.ReservedSkill, fault.SeveralSkills:
 	default:
 		t.Fatalf("got %v", err)
 	}

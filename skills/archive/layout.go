@@ -1,12 +1,14 @@
 package archive
 
 import (
+	"fmt"
 	"path"
 	"slices"
 	"strings"
 
 	"golang.org/x/text/unicode/norm"
 
+	"secbox/fault"
 	"secbox/pathadapter"
 )
 
@@ -27,8 +29,17 @@ type plan struct {
 	files []file   // in the order of their data in the archive
 }
 
-// layOut plans the tree from the table of contents alone.
-func layOut(entries []*entry, filename string, lim Limits) (*plan, error) {
+// Pick selects skills of an archive that holds several. The zero value takes an archive of one skill.
+type Pick struct {
+	Path string // the folder of the skill to take, as a several_skills error names it; "." takes everything as one skill
+	All  bool   // take all
+}
+
+// maxSkills bounds the skills that are taken at once; each costs a pass over all entries, and descriptors while it is unpacked.
+const maxSkills = 200
+
+// layOut plans the trees from the table of contents alone.
+func layOut(entries []*entry, filename string, pick Pick, lim Limits) ([]*plan, error) {
 	kept := make([]*entry, 0, len(entries))
 	files := 0
 	for _, e := range entries {
@@ -52,19 +63,133 @@ func layOut(entries []*entry, filename string, lim Limits) (*plan, error) {
 		return nil, errEmpty()
 	}
 
-	p := &plan{}
 	top, strip := topFolder(kept, 0), 0
-	id, err := skillID(top, filename)
+	if top != "" {
+		for strip = 1; topFolder(kept, strip) == top; strip++ {
+		}
+	}
+	folders, err := pick.folders(kept, top, strip)
 	if err != nil {
 		return nil, err
 	}
-	p.skill.ID = id
-	if top != "" {
-		for strip = 1; topFolder(kept, strip) == top; strip++ {
-			p.skill.Flattened = true
+	if folders == nil {
+		one, err := planOne(kept, top, filename, strip, lim)
+		return []*plan{one}, err
+	}
+	plans := make([]*plan, len(folders))
+	var total int64
+	ids := map[string]string{} // the folders by their folded ids
+	for i, folder := range folders {
+		inside := slices.DeleteFunc(slices.Clone(kept), func(e *entry) bool { return !isBelow(e, strip, folder) })
+		if plans[i], err = planOne(inside, path.Base(folder), filename, strip+1+strings.Count(folder, "/"), lim); err != nil {
+			return nil, err
+		}
+		fold := pathadapter.FoldName(plans[i].skill.ID)
+		if other, taken := ids[fold]; taken {
+			return nil, severalSkills([]string{other, folder}, "the archive has skills with one name, %s: take one with ?path=, or rename their folders")
+		}
+		ids[fold] = folder
+		if total += plans[i].skill.Bytes; total > lim.Bytes {
+			return nil, tooLarge("the skills of the archive unpack to more than %s: take one with ?path=", inBytes(lim.Bytes))
 		}
 	}
-	return p, p.place(kept, strip, lim)
+	return plans, nil
+}
+
+// planOne plans the tree of a skill whose folder has so many names in its path.
+func planOne(entries []*entry, folder, filename string, strip int, lim Limits) (*plan, error) {
+	id, err := skillID(folder, filename)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{skill: Skill{ID: id, Flattened: strip > 1}}
+	return p, p.place(entries, strip, lim)
+}
+
+// isBelow reports whether an entry is in a folder, whose path begins below the top folder.
+func isBelow(e *entry, strip int, folder string) bool {
+	return len(e.parts) > strip && strings.HasPrefix(strings.Join(e.parts[strip:], "/")+"/", folder+"/")
+}
+
+// folders returns the folders of the skills to take; nil: the archive is one skill. All are below the top folder. An archive without a SKILL.md in
+// its root that has some below is one of several skills, such as a repository or a plugin.
+func (pick Pick) folders(entries []*entry, top string, strip int) ([]string, error) {
+	if pick.All && pick.Path != "" {
+		return nil, fault.BadField("path", "and all exclude each other: give one of them")
+	}
+	if pick.Path != "" {
+		return pick.folder(entries, top, strip)
+	}
+	var found []string
+	for _, e := range entries {
+		last := len(e.parts) - 1
+		if e.dir || last < strip || !slices.Contains(descriptions[:2], e.parts[last]) {
+			continue
+		}
+		folder := strings.Join(e.parts[strip:last], "/")
+		if folder == "" {
+			return nil, nil
+		}
+		found = append(found, folder)
+	}
+	// A folder comes before those below it, which are parts of its skill.
+	slices.SortFunc(found, func(a, b string) int { return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/")) })
+	var outer []string
+	for _, folder := range found {
+		if last := len(outer) - 1; last < 0 || !strings.HasPrefix(folder+"/", outer[last]+"/") {
+			outer = append(outer, folder)
+		}
+	}
+	switch {
+	case pick.All && len(outer) > maxSkills:
+		return nil, tooLarge("the archive has %d skills, more than the %d that can be taken at once: take one with ?path=", len(outer), maxSkills)
+	case pick.All, len(outer) == 0:
+		return outer, nil
+	}
+	return nil, severalSkills(outer, "the archive has no SKILL.md in its top folder, but skills below it: %s; take one with ?path=, all with ?all=true, or the whole as one skill with ?path=.")
+}
+
+// folder returns the folder that the path names.
+func (pick Pick) folder(entries []*entry, top string, strip int) ([]string, error) {
+	clean := path.Clean(norm.NFC.String(pick.Path))
+	if clean == "." {
+		return nil, nil
+	}
+	for _, folder := range []string{clean, strings.TrimPrefix(clean, top+"/")} {
+		for _, e := range entries {
+			for n := strip + 1; n < len(e.parts) || e.dir && n == len(e.parts); n++ {
+				if spelled := strings.Join(e.parts[strip:n], "/"); norm.NFC.String(spelled) == folder {
+					return []string{spelled}, nil
+				}
+			}
+		}
+	}
+	return nil, fault.BadField("path", "is no folder of the archive; without path, the answer lists its skills")
+}
+
+// severalSkills names skills in the message, and each as a field.
+func severalSkills(folders []string, format string) error {
+	const shown, listed = 250, 100 // bytes, and fields
+	err := &fault.Error{Code: fault.SeveralSkills}
+	text, left := "", 0
+	for i, folder := range folders {
+		if i < listed {
+			err.Fields = append(err.Fields, fault.Field{Field: "path", Reason: folder})
+		}
+		switch {
+		case i == 0:
+			text = quoted(folder)
+		case len(text) < shown:
+			text += ", " + quoted(folder)
+		default:
+			left++
+		}
+	}
+	if left > 0 {
+		text += fmt.Sprintf(" and %d more", left)
+	}
+	err.Message = fmt.Sprintf(format, text)
+	return err
 }
 
 // topFolder returns the folder that holds all entries, below the first skip names of their paths; empty if there is none.
@@ -119,7 +244,7 @@ func (p *plan) place(entries []*entry, strip int, lim Limits) error {
 		p.files = append(p.files, f)
 	}
 	if below != nil && !slices.ContainsFunc(p.files, func(f file) bool { return f.description }) {
-		return badEntry(below.label(), "is in a folder of the skill, but the root has none: upload each skill as its own archive, with that file in its top folder")
+		return badEntry(below.label(), "is in a folder of the skill, but the root has none: rename it to SKILL.md, or add one to the root")
 	}
 	p.dirs = t.dirs
 	slices.Sort(p.dirs) // a folder's path is a prefix of those below it

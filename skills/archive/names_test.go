@@ -109,7 +109,7 @@ func TestSkillID(t *testing.T) {
 		"NFC of the file":           {"SKILL.md", "cafe\u0301.zip", "caf\u00e9", "", "", false},
 		"200 bytes":                 {strings.Repeat("n", 200) + "/SKILL.md", "", strings.Repeat("n", 200), "", "", false},
 		"junk beside the folder":    {"demo/SKILL.md __MACOSX/._demo .DS_Store", "x.zip", "demo", "", "", false},
-		"a folder beside it":        {"demo/SKILL.md other/", "x.zip", "", "is in a folder of the skill", "", false}, // then the file names the skill
+		"a folder beside it":        {"demo/SKILL.md other/", "x.zip", "", `skills below it: "demo"`, fault.SeveralSkills, false},
 		"flattened":                 {"a/a/SKILL.md a/a/b", "x.zip", "a", "", "", true},
 		"flattened thrice":          {"a/ a/a/ a/a/a/ a/a/a/a/SKILL.md", "x.zip", "a", "", "", true},
 		"flattened, with junk":      {"a/a/SKILL.md a/.DS_Store __MACOSX/a", "x.zip", "a", "", "", true},

@@ -166,11 +166,11 @@ func (j judgement) check(t *testing.T, name, dir, wants string) {
 	if !j.Same {
 		t.Errorf("%s: it packs the same folder in two ways", name)
 	}
-	gotName, gotDescription := metadata.Describe(os.DirFS(dir), "no name")
-	if one := strings.Join(strings.Fields(j.Name), " "); one != gotName {
-		t.Errorf("%s: it reads the name %q, the server %q", name, one, gotName)
+	got := metadata.Describe(os.DirFS(dir), "no name")
+	if one := strings.Join(strings.Fields(j.Name), " "); one != got.Name {
+		t.Errorf("%s: it reads the name %q, the server %q", name, one, got.Name)
 	}
-	if one := strings.Join(strings.Fields(j.Description), " "); one != gotDescription {
-		t.Errorf("%s: it reads the description %q, the server %q", name, one, gotDescription)
+	if one := strings.Join(strings.Fields(j.Description), " "); one != got.Description {
+		t.Errorf("%s: it reads the description %q, the server %q", name, one, got.Description)
 	}
 }

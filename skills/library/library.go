@@ -14,6 +14,7 @@ import (
 	"secbox/skills"
 	"secbox/skills/archive"
 	"secbox/skills/content"
+	"secbox/skills/metadata"
 	"secbox/skills/versions"
 	"secbox/tree"
 	"secbox/workspace"
@@ -67,7 +68,7 @@ type Library struct {
 	Config
 	locks admission.Locks
 	files *content.Cache
-	about *digestCache[about]
+	about *digestCache[metadata.About]
 	tools *digestCache[toolState]
 	names *digestCache[string] // see named
 
@@ -93,7 +94,7 @@ func New(cfg Config) (*Library, error) {
 	}
 	l := &Library{
 		Config: cfg, files: content.NewCache(cfg.Now),
-		about: newDigestCache(maxAbout, func(about) int { return 1 }), tools: newDigestCache(maxCached, toolState.weight),
+		about: newDigestCache(maxAbout, func(metadata.About) int { return 1 }), tools: newDigestCache(maxCached, toolState.weight),
 		names:  newDigestCache(maxAbout, func(string) int { return 1 }),
 		placed: newDigestCache(maxComplete, func(placed) int { return 1 }),
 	}

@@ -33,6 +33,8 @@ type Listed struct {
 	BaselineChanged bool
 	// Digest is the user's version; empty if the copy cannot be a version, for example because of a link in it.
 	Digest string
+	// Warning says what of its name and description cannot be read; see metadata.About.
+	Warning string
 }
 
 // List returns the user's skills by id. It reads no files that have not changed since the last call, and for skills without a copy it does

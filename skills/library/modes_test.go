@@ -12,8 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/fault"
 	"secbox/skills"
+	"secbox/skills/archive"
 	"secbox/skills/library"
+	"secbox/skills/metadata"
 )
 
 // script is a skill whose run.sh is a program, and whose tool.py is not.
@@ -243,4 +246,67 @@ func TestOlderVersionsKeepTheirDigests(t *testing.T) {
 			}
 		}
 	}
+}
+
+func (f *fixture) uploadFile(o library.Owner, name string, pick archive.Pick) ([]library.Uploaded, error) {
+	f.t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	must(f.t, err)
+	return f.UploadSome(f.t.Context(), o, library.Overlay, name, pick, bytes.NewReader(b), int64(len(b)))
+}
+
+// TestSecondUploadSetsTheBit: the same files with and without the executable bit are two versions.
+func TestSecondUploadSetsTheBit(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	for name, want := range map[string]fs.FileMode{"mode-0644.zip": 0o644, "mode-0755.zip": 0o755} {
+		for _, o := range []library.Owner{alice, bob} {
+			_, err := f.uploadFile(o, name, archive.Pick{})
+			must(t, err)
+			must(t, f.Materialise(t.Context(), o, "my-skill"))
+			if fi, err := os.Stat(filepath.Join(f.copyDir(o, "my-skill"), "run.sh")); err != nil || fi.Mode() != want {
+				t.Errorf("%s: %v %v", name, fi, err)
+			}
+		}
+	}
+}
+
+// TestRepositoryOfSkills: an archive of several skills is named, and taken one by one or whole.
+func TestRepositoryOfSkills(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	const name = "repository-of-skills.zip"
+	_, err := f.uploadFile(alice, name, archive.Pick{})
+	wantFault(t, err, fault.SeveralSkills, `"docx", "pdf"`)
+	if got := f.list(alice); len(got) != 0 {
+		t.Errorf("stored: %+v", got)
+	}
+	one, err := f.uploadFile(alice, name, archive.Pick{Path: "skills-main/pdf"})
+	if err != nil || len(one) != 1 || one[0].SkillID != "pdf" || one[0].Warning != "" {
+		t.Errorf("%+v %v", one, err)
+	}
+	all, err := f.uploadFile(bob, name, archive.Pick{All: true})
+	if err != nil || len(all) != 2 || all[0].SkillID != "docx" || all[1].SkillID != "pdf" {
+		t.Errorf("%+v %v", all, err)
+	}
+	if got := f.listed(bob, "docx"); got.Description != "Works on docx files." {
+		t.Errorf("%+v", got)
+	}
+	whole, err := f.uploadFile(bob, name, archive.Pick{Path: "."})
+	if err != nil || len(whole) != 1 || whole[0].SkillID != "skills-main" || !strings.Contains(whole[0].Warning, "there is no description") {
+		t.Errorf("%+v %v", whole, err)
+	}
+	if got := f.listed(bob, "skills-main"); got.Warning != whole[0].Warning || got.Description != metadata.NoDescription {
+		t.Errorf("%+v", got)
+	}
+	f.nothingStaged()
+
+	f = setUp(t)
+	f.upload(alice, library.Overlay, "PDF", tree{"SKILL.md": "# Capitals\n"})
+	_, err = f.uploadFile(alice, name, archive.Pick{All: true})
+	wantFault(t, err, fault.SkillConflict, `; stored before it: "docx"`)
+	if f.status(alice, "docx") != library.NewSkill {
+		t.Error("docx is not stored")
+	}
+	f.nothingStaged()
 }

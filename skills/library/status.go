@@ -21,7 +21,7 @@ func (l *Library) complete(ctx context.Context, o Owner, one *Listed, row, basel
 	} else {
 		one.Digest = row.Digest
 		if about, ok := l.about.get(one.SkillID, row.Digest); ok {
-			one.Name, one.Description = about.name, about.description
+			one.say(about)
 		} else if t, err := l.version(o, one.SkillID, row.Digest); err == nil {
 			one.describe(l, t)
 			t.Close()
@@ -57,7 +57,8 @@ func (l *Library) tryCopy(ctx context.Context, o Owner, one *Listed, in *tree.Tr
 	if digest, ok := l.files.Unchanged(key, one.SkillID, in); ok {
 		digest, _ = l.names.get(o.AgentID+"/"+one.SkillID, digest)
 		if known, ok := l.about.get(one.SkillID, digest); ok { // an empty digest is never in it
-			one.Digest, one.Name, one.Description = digest, known.name, known.description
+			one.Digest = digest
+			one.say(known)
 			return false, nil
 		}
 	}
@@ -97,14 +98,18 @@ func statusOf(has, base, baseline string) (s Status, baselineChanged bool) {
 	return Modified, base != baseline
 }
 
-// describe reads, or gets from the cache, the skill's name and description.
+// describe reads, or gets from the cache, what the skill says of itself.
 func (one *Listed) describe(l *Library, t *tree.Tree) {
 	known, ok := l.about.get(one.SkillID, one.Digest)
 	if !ok {
-		known.name, known.description = metadata.Describe(t.FS(), one.SkillID)
+		known = metadata.Describe(t.FS(), one.SkillID)
 		l.about.put(one.SkillID, one.Digest, known)
 	}
-	one.Name, one.Description = known.name, known.description
+	one.say(known)
+}
+
+func (one *Listed) say(about metadata.About) {
+	one.Name, one.Description, one.Warning = about.Name, about.Description, about.Warning
 }
 
 // openCopies opens the user's work/skills/; nil when there is none.
@@ -138,8 +143,6 @@ func copyNames(copies *tree.Tree) (map[string]bool, error) {
 	}
 	return names, nil
 }
-
-type about struct{ name, description string }
 
 // maxAbout bounds the cached names and descriptions, which take at most 5 KB each and usually 200 bytes.
 const maxAbout = 10_000

@@ -3,8 +3,11 @@ package library
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"strconv"
+	"strings"
 
 	"secbox/fault"
 	"secbox/pathadapter"
@@ -22,36 +25,85 @@ type Uploaded struct {
 	Digest  string
 	Files   int
 	Bytes   int64
+	Warning string // what its users will miss; see metadata.About
 }
 
-// Upload makes a ZIP archive the agent's baseline or the user's own version of a skill. It replaces the previous one as a whole; versions
-// that users are pinned to stay. An error means that nothing has changed, except DatabaseUnavailable: the upload may have succeeded, and can
-// be repeated. Errors are those of archive.Open and Unpack, fault.SkillConflict for a name that differs only by case or Unicode form from
-// another skill's, and fault.InvalidRequest.
+// Upload makes a ZIP archive the agent's baseline or the user's own version of a skill; see UploadSome.
 func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename string, zip io.ReaderAt, size int64) (Uploaded, error) {
-	if err := o.check(); err != nil {
-		return Uploaded{}, err
-	}
-	if scope != Baseline && scope != Overlay {
-		return Uploaded{}, fault.BadField("scope", "must be baseline or overlay")
-	}
-	packed, err := archive.Open(ctx, zip, size, filename, l.Limits)
+	all, err := l.UploadSome(ctx, o, scope, filename, archive.Pick{}, zip, size)
 	if err != nil {
 		return Uploaded{}, err
 	}
-	if err := l.checkRoom(packed); err != nil {
-		return Uploaded{}, err
+	return all[0], nil
+}
+
+// UploadSome makes the picked skills of a ZIP archive the agent's baselines or the user's own versions. Each replaces the previous one as a whole;
+// versions that users are pinned to stay. All are unpacked and checked before the first is stored, and then stored one after the other. An error means
+// that nothing has changed, but for DatabaseUnavailable, after which the upload may have succeeded and can be repeated, and of several skills those
+// that the message names. Errors are those of archive.OpenSome and Unpack, fault.SkillConflict for a name that differs only by case or Unicode form
+// from another skill's, and fault.InvalidRequest.
+func (l *Library) UploadSome(ctx context.Context, o Owner, scope Scope, filename string, pick archive.Pick, zip io.ReaderAt, size int64) ([]Uploaded, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if scope != Baseline && scope != Overlay {
+		return nil, fault.BadField("scope", "must be baseline or overlay")
+	}
+	all, err := archive.OpenSome(ctx, zip, size, filename, pick, l.Limits)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.checkRoom(all); err != nil {
+		return nil, err
 	}
 	agent, err := l.Versions.Agent(o.AgentID)
 	if err != nil {
-		return Uploaded{}, err
+		return nil, err
 	}
-	staged, err := unpack(ctx, agent, packed)
-	if err != nil {
-		return Uploaded{}, err
+	uploads := make([]upload, len(all))
+	for i, packed := range all {
+		staged, err := unpack(ctx, agent, packed)
+		if err != nil {
+			return nil, err
+		}
+		one := &uploads[i]
+		*one = upload{packed, staged}
+		defer func() { one.staged.Discard() }()
 	}
-	defer func() { staged.Discard() }()
-	skill := packed.Skill()
+	var done []Uploaded
+	for i := range uploads {
+		one, err := l.store(ctx, agent, o, scope, &uploads[i])
+		if err != nil {
+			return nil, afterSome(done, err)
+		}
+		done = append(done, one)
+	}
+	return done, nil
+}
+
+// upload is a skill that is being uploaded.
+type upload struct {
+	packed *archive.Archive
+	staged *tree.Staged
+}
+
+// afterSome is an error after some skills of an archive were stored.
+func afterSome(done []Uploaded, err error) error {
+	if len(done) == 0 {
+		return err
+	}
+	ids := make([]string, len(done))
+	for i, one := range done {
+		ids[i] = strconv.Quote(one.SkillID)
+	}
+	e := *fault.From(err)
+	e.Message = fmt.Sprintf("%s; stored before it: %s", e.Message, strings.Join(ids, ", "))
+	return &e
+}
+
+// store stores an unpacked skill.
+func (l *Library) store(ctx context.Context, agent *versions.Agent, o Owner, scope Scope, u *upload) (Uploaded, error) {
+	skill := u.packed.Skill()
 	release, err := l.claim(ctx, agent, o, scope, skill.ID)
 	if err != nil {
 		return Uploaded{}, err
@@ -60,14 +112,14 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 	digest := ""
 	for again := range 2 { // again if the version was collected before its pointer was set
 		if again > 0 {
-			next, err := unpack(ctx, agent, packed) // the first staged tree may have become the collected version
+			next, err := unpack(ctx, agent, u.packed) // the first staged tree may have become the collected version
 			if err != nil {
 				return Uploaded{}, err
 			}
-			staged.Discard()
-			staged = next
+			u.staged.Discard()
+			u.staged = next
 		}
-		if digest, err = l.commit(ctx, agent, staged, skill.ID); err != nil {
+		if digest, err = l.commit(ctx, agent, u.staged, skill.ID); err != nil {
 			return Uploaded{}, err
 		}
 		if scope == Baseline {
@@ -82,7 +134,8 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 	if err != nil {
 		return Uploaded{}, err
 	}
-	return Uploaded{SkillID: skill.ID, Scope: scope, Digest: digest, Files: skill.Files, Bytes: skill.Bytes}, nil
+	known, _ := l.about.get(skill.ID, digest) // commit has described it
+	return Uploaded{SkillID: skill.ID, Scope: scope, Digest: digest, Files: skill.Files, Bytes: skill.Bytes, Warning: known.Warning}, nil
 }
 
 func unpack(ctx context.Context, agent *versions.Agent, packed *archive.Archive) (*tree.Staged, error) {

@@ -152,7 +152,7 @@ func TestRefusedUploadsChangeNothing(t *testing.T) {
 		"reserved in other case":  {"Skill-Creator", demo, fault.ReservedSkill, "skill-creator"},
 		"climbs":                  {"..", demo, fault.InvalidArchive, ".."},
 		"an empty SKILL.md":       {"other", tree{"SKILL.md": ""}, fault.InvalidArchive, "empty"},
-		"a SKILL.md further down": {"other", tree{"main.py": "1", "a/SKILL.md": "# y"}, fault.InvalidArchive, "a/SKILL.md"},
+		"a SKILL.md further down": {"other", tree{"main.py": "1", "a/SKILL.md": "# y"}, fault.SeveralSkills, `"a"`},
 	} {
 		for _, scope := range []library.Scope{library.Baseline, library.Overlay} {
 			_, err := f.tryUpload(bob, scope, c.id, c.files)

@@ -22,7 +22,7 @@ func TestFIFOIsNotOpened(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	if name, _ := metadata.Describe(root.FS(), "folder"); name != "folder" {
+	if name := metadata.Describe(root.FS(), "folder").Name; name != "folder" {
 		t.Errorf("read %q", name)
 	}
 }

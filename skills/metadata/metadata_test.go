@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/fstest"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
@@ -60,7 +61,9 @@ func TestDescribe(t *testing.T) {
 		"empty front matter":               {[]string{"SKILL.md", "---\n---\n# Heading\n"}, "Heading", none},
 		"front matter that is a list":      {[]string{"SKILL.md", "---\n- name: a\n---\n# Heading\n"}, "Heading", none},
 		"front matter that is a word":      {[]string{"SKILL.md", "---\nname\n---\n# Heading\n"}, "Heading", none},
-		"not on the first line":            {[]string{"SKILL.md", "\n---\nname: a\n---\n# Heading\n"}, "Heading", none},
+		"below empty lines":                {[]string{"SKILL.md", "\n \n---\nname: a\n---\n# Heading\n"}, "a", none},
+		"below a text":                     {[]string{"SKILL.md", "text\n---\nname: a\n---\n# Heading\n"}, "Heading", none},
+		"indented":                         {[]string{"SKILL.md", "  ---\nname: a\n---\n# Heading\n"}, "Heading", none},
 		"wrong types":                      {[]string{"SKILL.md", "---\nname: 42\ndescription: [a]\n---\n# Heading\n"}, "Heading", none},
 		"wrong types, too":                 {[]string{"SKILL.md", "---\nname: true\ndescription: {a: b}\n---\n"}, "folder", none},
 		"nulls and empties":                {[]string{"SKILL.md", "---\nname: ''\ndescription: ~\n---\n"}, "folder", none},
@@ -85,16 +88,81 @@ func TestDescribe(t *testing.T) {
 		"another name's case":              {[]string{"Skill.md", "# no", "readme.md", "# no"}, "folder", none},
 		"in a folder below":                {[]string{"a/SKILL.md", "# no"}, "folder", none},
 	} {
-		gotName, gotDescription := metadata.Describe(folder(c.files...), "folder")
-		if gotName != c.name || gotDescription != c.description {
-			t.Errorf("%s: %q, %q; want %q, %q", name, gotName, gotDescription, c.name, c.description)
+		got := metadata.Describe(folder(c.files...), "folder")
+		if got.Name != c.name || got.Description != c.description {
+			t.Errorf("%s: %q, %q; want %q, %q", name, got.Name, got.Description, c.name, c.description)
+		}
+		if got.Description == none && got.Warning == "" {
+			t.Errorf("%s: no warning", name)
 		}
 	}
-	if name, _ := metadata.Describe(folder(), "a\x1b[0m\nb"); name != "a [0m b" {
+	if name := metadata.Describe(folder(), "a\x1b[0m\nb").Name; name != "a [0m b" {
 		t.Errorf("the folder's name is shown as %q", name)
 	}
-	if name, _ := metadata.Describe(folder(), "\u202E"); name != "unnamed" {
+	if name := metadata.Describe(folder(), "\u202E").Name; name != "unnamed" {
 		t.Errorf("a folder without a visible name is %q", name)
+	}
+}
+
+// TestFrontMatterAsPeopleWriteIt: a value that is no YAML hides neither itself nor the others, and what is not read is said.
+func TestFrontMatterAsPeopleWriteIt(t *testing.T) {
+	t.Parallel()
+	const none = metadata.NoDescription
+	for name, c := range map[string]struct {
+		text, name, description, says string // says: what the warning must hold; empty: there is none
+	}{
+		"a colon":              {"name: my-skill\ndescription: Use when: the user asks for a table\nlicense: MIT\n", "my-skill", "Use when: the user asks for a table", ""},
+		"two colons":           {"name: a\ndescription: Steps: read: write\n", "a", "Steps: read: write", ""},
+		"an at sign":           {"name: a\ndescription: @docs writer\n", "a", "@docs writer", ""},
+		"a backtick":           {"name: a\ndescription: `git` helper: fast\n", "a", "`git` helper: fast", ""},
+		"a percent sign":       {"name: a\ndescription: %d and: more\n", "a", "%d and: more", ""},
+		"a tab":                {"name:\ta\ndescription:\tTables\tand: charts\n", "a", "Tables and: charts", ""},
+		"lines with a tab":     {"name: a\ndescription: Use when: one\n\tand two\n", "a", "Use when: one and two", ""},
+		"lines not indented":   {"name: a\ndescription: Use when\nthe user asks\nlicense: MIT\n", "a", "Use when the user asks", ""},
+		"another's broken":     {"name: a\ndescription: d\nallowed-tools: [a, b\nhint: x: y\n", "a", "d", ""},
+		"a block beside":       {"name: a: b\ndescription: |\n  one: two\n  three\n", "a: b", "one: two three", ""},
+		"quotes beside":        {"name: a: b\ndescription: \"x: \\\"y\\\"\"\n", "a: b", "x: \"y\"", ""},
+		"capitals":             {"Name: a\nDESCRIPTION: d\n", "a", "d", ""},
+		"capitals and a colon": {"NAME: a\nDescription: d: e\n", "a", "d: e", ""},
+		"both cases":           {"Name: A\nname: b\ndescription: d\n", "b", "d", ""},
+		"Latin-1":              {"name: a\ndescription: caf\xe9: menus\n", "a", "caf\uFFFD: menus", "is not UTF-8"},
+		"a comment":            {"name: a # the name\ndescription: d # todo\n", "a", "d", ""},
+		"a comment, no YAML":   {"name: a: b # the name\ndescription: d\n", "a: b", "d", ""},
+		"a number sign":        {"name: a\ndescription: fixes #12 for good\n", "a", "fixes", "description ends at a #"},
+		"a number sign first":  {"name: a\ndescription: #1 for tables\n", "a", "#1 for tables", ""},
+		"C#":                   {"name: a\ndescription: C#: a guide\n", "a", "C#: a guide", ""},
+		"quotes within":        {"name: a\ndescription: \"Say \"hi\" now\"\n", "a", none, "description in the front matter is empty or no text"},
+		"a list":               {"name: a\ndescription: [a, b]\n", "a", none, "description in the front matter is empty or no text"},
+		"a number":             {"name: 42\ndescription: d\n", "Body", "d", "name in the front matter is empty or no text"},
+		"a null":               {"name: a\ndescription:\n", "a", none, "description in the front matter is empty or no text"},
+		"no description":       {"name: a\n", "a", none, "there is no description"},
+		"neither":              {"license: MIT\n", "Body", none, "there is no description"},
+	} {
+		for _, end := range []string{"\n", "\r\n"} {
+			text := strings.ReplaceAll("---\n"+c.text+"---\n# Body\n", "\n", end)
+			got := metadata.Describe(folder("SKILL.md", text), "folder")
+			if got.Name != c.name || got.Description != c.description || !strings.Contains(got.Warning, c.says) || c.says == "" && got.Warning != "" {
+				t.Errorf("%s: %+v", name, got)
+			}
+		}
+	}
+	got := metadata.Describe(os.DirFS("testdata/frontmatter-colon"), "folder")
+	if want := (metadata.About{Name: "my-skill", Description: "Use when: the user asks for a table"}); got != want {
+		t.Errorf("%+v", got)
+	}
+	open := metadata.Describe(folder("SKILL.md", "---\nname: a\ndescription: d\n# Body\n"), "folder")
+	if open.Name != "Body" || !strings.Contains(open.Warning, "has no end") {
+		t.Errorf("front matter without an end: %+v", open)
+	}
+	wide := []byte{0xff, 0xfe}
+	for _, unit := range utf16.Encode([]rune("---\nname: 表\ndescription: d\n---\n")) {
+		wide = append(wide, byte(unit), byte(unit>>8))
+	}
+	if got := metadata.Describe(folder("SKILL.md", string(wide)), "folder"); got != (metadata.About{Name: "表", Description: "d"}) {
+		t.Errorf("UTF-16: %+v", got)
+	}
+	if got := metadata.Describe(folder("README.md", "---\nname: no\n---\n# Readme"), "folder"); !strings.Contains(got.Warning, "front matter of SKILL.md") {
+		t.Errorf("a README.md: %+v", got)
 	}
 }
 
@@ -115,7 +183,7 @@ func TestBombsCostNothing(t *testing.T) {
 		"many anchors":   strings.Repeat("- &a x\n", 9000),
 		"quotes":         "name: \"" + strings.Repeat("\\\"", 30000) + "\n",
 	} {
-		if got, _ := metadata.Describe(folder("SKILL.md", "---\n"+matter+"---\n"), "folder"); got != "folder" {
+		if got := metadata.Describe(folder("SKILL.md", "---\n"+matter+"---\n"), "folder").Name; got != "folder" {
 			t.Errorf("%s: %q", name, got)
 		}
 	}
@@ -137,15 +205,15 @@ func TestLinksAreNotFollowed(t *testing.T) {
 	root, err := os.OpenRoot(dir)
 	must(err)
 	defer root.Close()
-	if name, _ := metadata.Describe(root.FS(), "folder"); name != "folder" {
+	if name := metadata.Describe(root.FS(), "folder").Name; name != "folder" {
 		t.Errorf("a link was read: %q", name)
 	}
-	if name, _ := metadata.Describe(os.DirFS(dir), "folder"); name != "folder" {
+	if name := metadata.Describe(os.DirFS(dir), "folder").Name; name != "folder" {
 		t.Errorf("a link was read: %q", name)
 	}
 	must(os.Remove(dir + "/README.md"))
 	must(os.WriteFile(dir+"/README.md", []byte("# readme"), 0o600))
-	if name, _ := metadata.Describe(root.FS(), "folder"); name != "readme" {
+	if name := metadata.Describe(root.FS(), "folder").Name; name != "readme" {
 		t.Errorf("a file was not read: %q", name)
 	}
 }
@@ -166,12 +234,17 @@ func fits(text string, maxRunes int) error {
 }
 
 func describes(files fstest.MapFS, folder string) error {
-	name, description := metadata.Describe(files, folder)
-	if err := fits(name, metadata.MaxNameRunes); err != nil {
+	about := metadata.Describe(files, folder)
+	if err := fits(about.Name, metadata.MaxNameRunes); err != nil {
 		return fmt.Errorf("name: %w", err)
 	}
-	if err := fits(description, metadata.MaxDescriptionRunes); err != nil {
+	if err := fits(about.Description, metadata.MaxDescriptionRunes); err != nil {
 		return fmt.Errorf("description: %w", err)
+	}
+	if about.Warning != "" {
+		if err := fits(about.Warning, metadata.MaxDescriptionRunes); err != nil {
+			return fmt.Errorf("warning: %w", err)
+		}
 	}
 	return nil
 }
@@ -203,8 +276,8 @@ func TestDescribeFile(t *testing.T) {
 		"---\nrole: [a, b]\n---\n": {"file", metadata.NoDescription, ""},
 		strings.Repeat("x", 1<<20): {"file", metadata.NoDescription, ""},
 	} {
-		name, description, role := metadata.DescribeFile([]byte(text), "file")
-		if got := [3]string{name, description, role}; got != want {
+		about := metadata.DescribeFile([]byte(text), "SKILL.md", "file")
+		if got := [3]string{about.Name, about.Description, about.Role}; got != want {
 			t.Errorf("%.40q: %q, want %q", text, got, want)
 		}
 	}
@@ -218,10 +291,10 @@ func FuzzDescribe(f *testing.F) {
 		if err := describes(fstest.MapFS{"SKILL.md": {Data: []byte(text)}}, folder); err != nil {
 			t.Fatal(err)
 		}
-		whole, description := metadata.Describe(fstest.MapFS{"SKILL.md": {Data: []byte(text)}}, folder)
-		name, same, role := metadata.DescribeFile([]byte(text), folder)
-		if name != whole || same != description || strings.ContainsFunc(role, unicode.IsControl) || utf8.RuneCountInString(role) > metadata.MaxDescriptionRunes {
-			t.Fatalf("%q %q %q, and of the folder %q %q", name, same, role, whole, description)
+		whole := metadata.Describe(fstest.MapFS{"SKILL.md": {Data: []byte(text)}}, folder)
+		one := metadata.DescribeFile([]byte(text), "SKILL.md", folder)
+		if one != whole || strings.ContainsFunc(one.Role, unicode.IsControl) || utf8.RuneCountInString(one.Role) > metadata.MaxDescriptionRunes {
+			t.Fatalf("%+v, and of the folder %+v", one, whole)
 		}
 	})
 }
