@@ -91,8 +91,11 @@ func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, s
 	}
 	for _, t := range []*tree.Tree{copied, stored} {
 		c, err := l.read(ctx, t)
-		if err != nil || c.Digest != row.Digest {
+		if err != nil {
 			return false, ignoreInvalidCopy(err)
+		}
+		if digest, err := l.named(ctx, o.AgentID, skillID, c); err != nil || digest != row.Digest {
+			return false, err
 		}
 	}
 	return true, nil

@@ -176,6 +176,24 @@ func (f *idleFixture) sameSizeEdit(id string) {
 	must(f.t, os.Chtimes(path, fi.ModTime(), fi.ModTime()))
 }
 
+// TestCopiesOfOlderVersionsAreDropped: also of those that were stored before modes counted.
+func TestCopiesOfOlderVersionsAreDropped(t *testing.T) {
+	t.Parallel()
+	f := setUpIdle(t)
+	older := f.uploadOlder(oddOnes)
+	f.Library = f.another()
+	f.executables(alice)
+	if _, err := f.PackIdle(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if f.list(alice); f.exists(f.copyDir(alice, "script")) {
+		t.Error("the copy is still there")
+	}
+	if got := f.executables(alice); got != "tool.py" || f.listed(alice, "script").Digest != older {
+		t.Errorf("made again, executable are %q", got)
+	}
+}
+
 // A copy stays when the server has lost the version, or the version is damaged.
 func TestCopiesOfLostVersionsStay(t *testing.T) {
 	t.Parallel()

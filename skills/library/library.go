@@ -70,7 +70,7 @@ type Library struct {
 	files *content.Cache
 	about *digestCache[metadata.About]
 	tools *digestCache[toolState]
-	names *digestCache[string] // see named
+	names *digestCache[name] // see named
 
 	moves  atomic.Uint64        // of pointers, by this Library
 	placed *digestCache[placed] // by project and MaterialiseAll's toolDir
@@ -95,7 +95,7 @@ func New(cfg Config) (*Library, error) {
 	l := &Library{
 		Config: cfg, files: content.NewCache(cfg.Now),
 		about: newDigestCache(maxAbout, func(metadata.About) int { return 1 }), tools: newDigestCache(maxCached, toolState.weight),
-		names:  newDigestCache(maxAbout, func(string) int { return 1 }),
+		names:  newDigestCache(maxAbout, func(name) int { return 1 }),
 		placed: newDigestCache(maxComplete, func(placed) int { return 1 }),
 	}
 	l.Registry = countedRegistry{cfg.Registry, &l.moves}

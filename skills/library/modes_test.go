@@ -187,32 +187,42 @@ func TestPatchTakesModes(t *testing.T) {
 	}
 }
 
+// uploadOlder stores a baseline as it was before modes counted, with a digest of its contents, which bob has, too.
+func (f *fixture) uploadOlder(modes modesOf) (digest string) {
+	f.t.Helper()
+	now := f.uploadModes(alice, library.Baseline, modes).Digest
+	f.executables(bob)
+	older := f.uploadModes(bob, library.Overlay, usual).Digest // of the contents only
+	versions := filepath.Join(f.root, "agents", alice.AgentID, "skills", "script")
+	if older != now {
+		must(f.t, os.RemoveAll(filepath.Join(versions, older)))
+		must(f.t, os.Rename(filepath.Join(versions, now), filepath.Join(versions, older)))
+	}
+	must(f.t, os.RemoveAll(f.copyDir(bob, "script")))
+	for _, key := range []skills.PointerKey{{AgentID: alice.AgentID, SkillID: "script"}, {AgentID: bob.AgentID, UserID: "bob", SkillID: "script"}} {
+		row, ok, err := f.registry.Get(f.t.Context(), key)
+		if err != nil || !ok {
+			f.t.Fatal(ok, err)
+		}
+		is := skills.PointerState{Digest: older}
+		if key.UserID != "" {
+			is.BaseDigest = older
+		}
+		_, err = f.registry.Set(f.t.Context(), key, &row.PointerState, is)
+		must(f.t, err)
+	}
+	return older
+}
+
 // TestOlderVersionsKeepTheirDigests: a version from before modes counted has a digest of its contents, whatever modes it has on disk.
 func TestOlderVersionsKeepTheirDigests(t *testing.T) {
 	t.Parallel()
-	for _, modes := range []modesOf{plain, usual, allRun, oddOnes} {
-		f := setUp(t)
-		now := f.uploadModes(alice, library.Baseline, modes).Digest
-		want := f.executables(bob)
-		older := f.uploadModes(bob, library.Overlay, usual).Digest // of the contents only
-		versions := filepath.Join(f.root, "agents", alice.AgentID, "skills", "script")
-		if older != now {
-			must(t, os.RemoveAll(filepath.Join(versions, older)))
-			must(t, os.Rename(filepath.Join(versions, now), filepath.Join(versions, older)))
-		}
-		must(t, os.RemoveAll(f.copyDir(bob, "script")))
-		for _, key := range []skills.PointerKey{{AgentID: alice.AgentID, SkillID: "script"}, {AgentID: bob.AgentID, UserID: "bob", SkillID: "script"}} {
-			row, ok, err := f.registry.Get(t.Context(), key)
-			if err != nil || !ok {
-				t.Fatal(ok, err)
-			}
-			is := skills.PointerState{Digest: older}
-			if key.UserID != "" {
-				is.BaseDigest = older
-			}
-			_, err = f.registry.Set(t.Context(), key, &row.PointerState, is)
-			must(t, err)
-		}
+	for _, c := range []struct {
+		modes modesOf
+		want  string
+	}{{plain, ""}, {usual, "run.sh"}, {allRun, "both"}, {oddOnes, "tool.py"}} {
+		f, modes, want := setUp(t), c.modes, c.want
+		older := f.uploadOlder(modes)
 		f.Library = f.another() // after the update
 
 		if got := f.executables(bob); got != want {
@@ -244,6 +254,17 @@ func TestOlderVersionsKeepTheirDigests(t *testing.T) {
 			if same := other["run.sh"] == modes["run.sh"] && other["tool.py"] == modes["tool.py"]; (s == library.Unchanged) != same {
 				t.Errorf("%v beside %v is %s", other, modes, s)
 			}
+		}
+
+		// When the older version was collected and another node has stored the usual modes under its digest, other modes have their own.
+		version := filepath.Join(f.root, "agents", alice.AgentID, "skills", "script", older)
+		must(t, os.RemoveAll(version))
+		must(t, os.CopyFS(version, os.DirFS(f.copyDir(bob, "script"))))
+		for name, mode := range usual {
+			must(t, os.Chmod(filepath.Join(version, name), mode))
+		}
+		if up := f.uploadModes(alice, library.Overlay, modes); (up.Digest == older) != (c.want == "run.sh") {
+			t.Errorf("%v beside another node's version has the digest %s", modes, up.Digest)
 		}
 	}
 }

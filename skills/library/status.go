@@ -55,7 +55,7 @@ func (l *Library) readCopy(ctx context.Context, o Owner, one *Listed, in *tree.T
 func (l *Library) tryCopy(ctx context.Context, o Owner, one *Listed, in *tree.Tree) (again bool, err error) {
 	key := o.ProjectID() + "/" + one.SkillID
 	if digest, ok := l.files.Unchanged(key, one.SkillID, in); ok {
-		digest, _ = l.names.get(o.AgentID+"/"+one.SkillID, digest)
+		digest = l.known(o.AgentID, one.SkillID, digest)
 		if known, ok := l.about.get(one.SkillID, digest); ok { // an empty digest is never in it
 			one.Digest = digest
 			one.say(known)

@@ -166,7 +166,7 @@ func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *t
 	key := o.ProjectID() + "/" + skillID
 	files := reopened(func() (*tree.Tree, error) { return l.openCopy(o, skillID) })
 	if digest, ok := l.files.Unchanged(key, skillID, in); ok {
-		digest, _ = l.names.get(o.AgentID+"/"+skillID, digest)
+		digest = l.known(o.AgentID, skillID, digest)
 		if one, ok := l.tools.get(skillID, digest); ok { // an empty digest is never in it
 			return one.from(files), nil
 		}
