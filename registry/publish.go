@@ -47,7 +47,11 @@ func (r *Registry) Publish(ctx context.Context, req Request) (Entry, error) {
 		return Entry{}, step("write cache", err)
 	}
 	defer staged.Discard()
-	if err := r.copyOut(ctx, req, staged.Root); err != nil {
+	var kept map[string]bool
+	if found {
+		kept = r.executablesOf(ctx, place, cur)
+	}
+	if err := r.copyOut(ctx, req, staged.Root, kept); err != nil {
 		return Entry{}, err
 	}
 	e, err := r.describe(ctx, req, staged)
@@ -101,8 +105,8 @@ func (r *Registry) mayPublish(ctx context.Context, req Request) (cur Entry, foun
 	return Entry{}, false, err
 }
 
-// copyOut copies the skill or agent to publish into a directory.
-func (r *Registry) copyOut(ctx context.Context, req Request, to *os.Root) error {
+// copyOut copies the skill or agent to publish into a directory. kept has the executable files of the version before.
+func (r *Registry) copyOut(ctx context.Context, req Request, to *os.Root, kept map[string]bool) error {
 	_, err := r.Sandboxes.Stat(ctx, req.file(), req.user())
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.Wrap(fault.UnknownEntry, err, "%s %q not found: there is no %s", req.Kind, req.Name, req.file())
@@ -117,9 +121,24 @@ func (r *Registry) copyOut(ctx context.Context, req Request, to *os.Root) error 
 		}
 	} else if err == nil {
 		bounds := sandbox.CopyBounds{WalkBounds: sandbox.WalkBounds{Entries: MaxFiles, Depth: maxDepth, Time: copyTime}, Bytes: MaxBytes}
-		_, err = sandbox.CopyFrom(ctx, r.Sandboxes, req.path(), req.user(), to, bounds)
+		_, err = sandbox.CopyFrom(ctx, r.Sandboxes, req.path(), req.user(), to, bounds, kept)
 	}
 	return step("read "+string(req.Kind), err)
+}
+
+// executablesOf returns the executable files of an entry's version; none if it cannot be read, which does not hinder the next one.
+func (r *Registry) executablesOf(ctx context.Context, place *versions.Agent, e Entry) map[string]bool {
+	t, err := r.open(place, e)
+	if err != nil {
+		return nil
+	}
+	defer t.Close()
+	is := map[string]bool{}
+	_ = t.Walk(ctx, content.Bounds, func(e tree.Entry) error {
+		is[e.Path] = tree.IsExecutable(e.Info, false)
+		return nil
+	})
+	return is
 }
 
 // describe returns the entry of a staged tree.

@@ -3,7 +3,9 @@
 package registry_test
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -165,6 +167,41 @@ func TestNewNames(t *testing.T) {
 	}
 	if err := publish(ann, old.Name); err != nil {
 		t.Errorf("the next version: %v", err)
+	}
+}
+
+// windows is a sandbox on Windows, where files have no permissions.
+type windows struct{ sandbox.Backend }
+
+func (w windows) ReadDir(ctx context.Context, path string, user sandbox.User) ([]sandbox.DirEntry, error) {
+	list, err := w.Backend.ReadDir(ctx, path, user)
+	for i := range list {
+		list[i].Mode &^= fs.ModePerm
+	}
+	return list, err
+}
+
+// TestWindowsKeepsExecutableBits: a version that is published from Windows has the executable bits of the version before.
+func TestWindowsKeepsExecutableBits(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	f.plant(ann, "skills/csv/SKILL.md", "# CSV\n")
+	f.plant(ann, "skills/csv/tool.py", "print()\n")
+	if err := os.Chmod(f.at(ann, "skills/csv/tool.py"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f.publish(skill(ann, "csv"))
+	f.s.Backend = windows{f.s.Backend}
+	f.plant(ann, "skills/csv/tool.py", "print(2)\n")
+	f.plant(ann, "skills/csv/new.py", "print(3)\n")
+	if e := f.publish(skill(ann, "csv")); e.Version != 2 {
+		t.Errorf("%+v", e)
+	}
+	f.install(skill(bob, "csv"))
+	for name, want := range map[string]fs.FileMode{"tool.py": 0o755, "new.py": 0o644, "SKILL.md": 0o644} {
+		if fi, err := os.Stat(f.at(bob, "skills/csv/"+name)); err != nil || fi.Mode().Perm() != want {
+			t.Errorf("%s: %v %v", name, fi, err)
+		}
 	}
 }
 

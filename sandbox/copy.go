@@ -32,10 +32,10 @@ type Source interface {
 }
 
 // CopyFrom copies the tree at dir in a sandbox into the empty directory to on this side. Links are expanded: a link to a file becomes a file, a
-// link to a directory a directory. Empty directories are left out. Files have the mode 0755 if they are executable or programs, as on
-// Windows, where modes do not say it, and else 0644. A link that leads out of the sandbox or nowhere, or a special file, is an error that names it.
-// After an error, to may hold a part of the tree.
-func CopyFrom(ctx context.Context, s Source, dir string, user User, to *os.Root, b CopyBounds) (Copied, error) {
+// link to a directory a directory. Empty directories are left out. Files have the mode 0755 if they are executable or programs, and else 0644; a file
+// without permissions, as on Windows, is also executable if kept has its path. A link that leads out of the sandbox or nowhere, or a special file, is
+// an error that names it. After an error, to may hold a part of the tree.
+func CopyFrom(ctx context.Context, s Source, dir string, user User, to *os.Root, b CopyBounds, kept map[string]bool) (Copied, error) {
 	var done Copied
 	w := walk{lister: s, user: user, bounds: b.WalkBounds}
 	w.resolve = func(rel string) (DirEntry, error) {
@@ -68,7 +68,7 @@ func CopyFrom(ctx context.Context, s Source, dir string, user User, to *os.Root,
 		done.Files, done.Bytes = done.Files+1, done.Bytes+n
 		head := make([]byte, 4)
 		begin, _ := f.ReadAt(head, 0)
-		if e.Mode&0o100 != 0 || tree.IsProgram(head[:begin]) {
+		if e.Mode&0o100 != 0 || tree.IsProgram(head[:begin]) || e.Mode.Perm() == 0 && kept[rel] {
 			if err := f.Chmod(tree.PlainMode(true)); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) {
 				return err // a file system without permissions needs none
 			}

@@ -49,7 +49,7 @@ func (u User) Holds(one User) bool {
 type FileInfo struct {
 	Name    string      // base name; of Root "workspace"
 	Size    int64       // bytes
-	Mode    fs.FileMode // with type bits
+	Mode    fs.FileMode // with type bits; without permissions on Windows
 	ModTime time.Time
 	IsDir   bool
 }

@@ -128,7 +128,7 @@ func TestCopyFromExpandsLinks(t *testing.T) {
 		}
 	}
 	got, to := copied(t)
-	done, err := sandbox.CopyFrom(t.Context(), s, "/workspace/s", walker, to, copyBounds)
+	done, err := sandbox.CopyFrom(t.Context(), s, "/workspace/s", walker, to, copyBounds, nil)
 	if err != nil || done != (sandbox.Copied{Files: 4, Bytes: 8}) {
 		t.Fatalf("%+v %v", done, err)
 	}
@@ -158,7 +158,7 @@ func TestCopyFromKeepsExecutable(t *testing.T) {
 		}
 	}
 	got, to := copied(t)
-	if _, err := sandbox.CopyFrom(t.Context(), s, "/workspace/s", walker, to, copyBounds); err != nil {
+	if _, err := sandbox.CopyFrom(t.Context(), s, "/workspace/s", walker, to, copyBounds, nil); err != nil {
 		t.Fatal(err)
 	}
 	for name := range modes {
@@ -209,7 +209,7 @@ func TestCopyFromRefuses(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, to := copied(t)
-			if _, err := sandbox.CopyFrom(t.Context(), s, "/workspace/s", walker, to, copyBounds); !c.is(err) {
+			if _, err := sandbox.CopyFrom(t.Context(), s, "/workspace/s", walker, to, copyBounds, nil); !c.is(err) {
 				t.Error(err)
 			}
 		})
@@ -232,7 +232,7 @@ func TestCopyFromCountsBytesItself(t *testing.T) {
 	t.Parallel()
 	at, to := copied(t)
 	s := liar{endless{entries: []sandbox.DirEntry{{Name: "f", Size: 1}}}}
-	if _, err := sandbox.CopyFrom(t.Context(), s, sandbox.Root, walker, to, copyBounds); !fault.Is(err, fault.TreeTooLarge) {
+	if _, err := sandbox.CopyFrom(t.Context(), s, sandbox.Root, walker, to, copyBounds, nil); !fault.Is(err, fault.TreeTooLarge) {
 		t.Error(err)
 	}
 	if fi, err := os.Stat(filepath.Join(at, "f")); err != nil || fi.Size() > copyBounds.Bytes {

@@ -78,7 +78,7 @@ func (f *Files) ReadDir(ctx context.Context, name string) ([]sandbox.DirEntry, e
 			}
 			continue
 		}
-		entry := sandbox.DirEntry{Name: one, IsDir: fi.IsDir(), Mode: fi.Mode()}
+		entry := sandbox.DirEntry{Name: one, IsDir: fi.IsDir(), Mode: modeOf(fi)}
 		if fi.Mode().IsRegular() {
 			entry.Size = fi.Size()
 		}

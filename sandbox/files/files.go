@@ -139,8 +139,16 @@ func split(below string) (dir, name string) {
 	return ".", below
 }
 
+// modeOf returns the mode of a file; on Windows without permissions, because files there have no executable bit.
+func modeOf(fi fs.FileInfo) fs.FileMode {
+	if runtime.GOOS == "windows" {
+		return fi.Mode() &^ fs.ModePerm
+	}
+	return fi.Mode()
+}
+
 func describe(name string, fi fs.FileInfo) *sandbox.FileInfo {
-	info := &sandbox.FileInfo{Name: path.Base(path.Clean(name)), Mode: fi.Mode(), ModTime: fi.ModTime(), IsDir: fi.IsDir()}
+	info := &sandbox.FileInfo{Name: path.Base(path.Clean(name)), Mode: modeOf(fi), ModTime: fi.ModTime(), IsDir: fi.IsDir()}
 	if fi.Mode().IsRegular() {
 		info.Size = fi.Size()
 	}

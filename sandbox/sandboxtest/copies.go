@@ -44,7 +44,7 @@ func copyThereAndBack(b *bench) {
 	defer here.Close()
 	bounds := sandbox.CopyBounds{WalkBounds: sandbox.WalkBounds{Entries: 100, Depth: 8, Time: time.Minute}, Bytes: 1 << 20}
 	whole := sandbox.Copied{Files: 4, Bytes: 16}
-	if done, err := sandbox.CopyFrom(b.ctx, source, b.at("from"), b.user, here, bounds); err != nil || done != whole {
+	if done, err := sandbox.CopyFrom(b.ctx, source, b.at("from"), b.user, here, bounds, nil); err != nil || done != whole {
 		b.Fatalf("%+v %v", done, err)
 	}
 	if fi, err := here.Stat("bin/run"); err != nil || runtime.GOOS != "windows" && fi.Mode() != 0o755 {

@@ -252,6 +252,8 @@ func TestSeveralSkills(t *testing.T) {
 		"a skill in one":   {skill("a-b/SKILL.md", "a/SKILL.md", "a/sub/SKILL.md"), "a a-b", Pick{All: true}, "a: SKILL.md sub/SKILL.md; a-b: SKILL.md", ""},
 		"one skill":        {skill("demo/SKILL.md", "demo/lib/SKILL.md"), "", Pick{All: true}, "demo: SKILL.md lib/SKILL.md", ""},
 		"all as one":       {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "."}, "uploaded: README.md pdf/SKILL.md", ""},
+		"no root file":     {skill(".claude-plugin/plugin.json", "skills/a/SKILL.md", "skills/b/SKILL.md"), "skills/a skills/b", Pick{Path: "."}, "uploaded: .claude-plugin/plugin.json skills/a/SKILL.md skills/b/SKILL.md", ""},
+		"a folder of them": {skill("README.md", "skills/a/SKILL.md", "skills/b/SKILL.md"), "skills/a skills/b", Pick{Path: "skills"}, "skills: a/SKILL.md b/SKILL.md", ""},
 		"a plain folder":   {skill("README.md", "pdf/SKILL.md", "lib/x/y"), "pdf", Pick{Path: "lib/x"}, "x: y", ""},
 		"no such folder":   {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "pd"}, "", "path: is no folder"},
 		"a file":           {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "README.md"}, "", "path: is no folder"},
@@ -311,12 +313,18 @@ func TestSeveralSkills(t *testing.T) {
 	}
 }
 
-// TestProgramsWithoutModes: a ZIP without Unix permissions, as Windows makes them, has executable programs.
+// host sets the host system that an entry names.
+func host(system byte) func(b []byte) { return func(b []byte) { b[5] = system } }
+
+// TestProgramsWithoutModes: a ZIP without Unix permissions, or with those of Windows, has executable programs.
 func TestProgramsWithoutModes(t *testing.T) {
 	t.Parallel()
 	zip := makeZip(ending{},
 		raw{name: "demo/SKILL.md", data: "# x"}, raw{name: "demo/run.sh", data: "#!/bin/sh\n"}, raw{name: "demo/elf", data: "\x7fELF..."},
 		raw{name: "demo/long", data: "#!/bin/sh\n" + strings.Repeat("x", 100_000), deflate: true}, raw{name: "demo/tool.py", data: "print()"},
+		raw{name: "demo/zipfile.sh", data: "#!/bin/sh\n", mode: 0o100666, central: host(0)}, raw{name: "demo/zipfile.txt", data: "x", mode: 0o100666, central: host(0)},
+		raw{name: "demo/infozip.sh", data: "#!/bin/sh\n", mode: 0o100666, central: host(11)}, raw{name: "demo/typed.sh", data: "#!/bin/sh\n", mode: 0o100000},
+		raw{name: "demo/java.py", data: "print()", mode: 0o100755, central: host(0)}, raw{name: "demo/macos.sh", data: "#!/bin/sh\n", mode: 0o100644, central: host(19)},
 		raw{name: "demo/no.sh", data: "#!/bin/sh\n", mode: 0o100644}, raw{name: "demo/yes.py", data: "print()", mode: 0o100755})
 	a, err := Open(t.Context(), bytes.NewReader(zip), int64(len(zip)), "", DefaultLimits())
 	if err != nil {
@@ -330,7 +338,10 @@ func TestProgramsWithoutModes(t *testing.T) {
 	if err := a.Unpack(t.Context(), into); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]fs.FileMode{"SKILL.md": 0o644, "run.sh": 0o755, "elf": 0o755, "long": 0o755, "tool.py": 0o644, "no.sh": 0o644, "yes.py": 0o755} {
+	for name, want := range map[string]fs.FileMode{
+		"SKILL.md": 0o644, "run.sh": 0o755, "elf": 0o755, "long": 0o755, "tool.py": 0o644, "no.sh": 0o644, "yes.py": 0o755,
+		"zipfile.sh": 0o755, "zipfile.txt": 0o644, "infozip.sh": 0o755, "typed.sh": 0o755, "java.py": 0o755, "macos.sh": 0o644,
+	} {
 		if fi, err := into.Stat(name); err != nil || fi.Mode() != want && runtime.GOOS != "windows" {
 			t.Errorf("%s: %v %v, want %v", name, fi, err, want)
 		}

@@ -51,7 +51,7 @@ type entry struct {
 	limit   int64 // the end of the entry: the offset of the next one or of the table
 	dir     bool  // by its attributes, or by the name once it is decoded
 	exec    bool
-	noMode  bool // it has no Unix mode: a program is executable
+	noMode  bool // it has no Unix mode, or one of a system without an executable bit: a program is executable
 
 	parts []string // the name, decoded and cleaned
 }
@@ -128,7 +128,7 @@ func readEntry(r *bufio.Reader, lim Limits) (*entry, error) {
 	if err := e.checkPacking(); err != nil {
 		return nil, err
 	}
-	return e, e.readAttributes(le.Uint32(b[38:]))
+	return e, e.readAttributes(le.Uint32(b[38:]), b[5])
 }
 
 // tableError wraps an error of reading the table of contents.
@@ -216,9 +216,13 @@ func (e *entry) checkPacking() error {
 // methods are the names of methods that other programs use.
 var methods = map[uint16]string{9: "Deflate64", 12: "bzip2", 14: "LZMA", 93: "Zstandard", 95: "xz", 98: "PPMd"}
 
+// noModes are the host systems whose files have no executable bit: FAT, NTFS under the numbers of PKWARE and of Info-ZIP, and VFAT. Python's
+// zipfile and Info-ZIP write the mode 0666 there.
+const noModes = 1<<0 | 1<<10 | 1<<11 | 1<<14
+
 // readAttributes reads the file attributes. Unix modes count for every host system, because writers often name a wrong one, and other
 // programs use the modes too.
-func (e *entry) readAttributes(attributes uint32) error {
+func (e *entry) readAttributes(attributes uint32, host byte) error {
 	mode := uint16(attributes >> 16)
 	if attributes&reparsePoint != 0 {
 		return errLink(e.raw)
@@ -227,7 +231,8 @@ func (e *entry) readAttributes(attributes uint32) error {
 		return err
 	}
 	e.dir = mode&modeType == modeDirectory || mode&modeType == 0 && attributes&dosDirectory != 0
-	e.exec, e.noMode = mode&0o111 != 0, mode == 0
+	e.exec = mode&0o111 != 0
+	e.noMode = mode&0o777 == 0 || !e.exec && noModes>>host&1 != 0
 	return nil
 }
 

@@ -73,7 +73,7 @@ func layOut(entries []*entry, filename string, pick Pick, lim Limits) ([]*plan, 
 		return nil, err
 	}
 	if folders == nil {
-		one, err := planOne(kept, top, filename, strip, lim)
+		one, err := planOne(kept, top, filename, strip, pick, lim)
 		return []*plan{one}, err
 	}
 	plans := make([]*plan, len(folders))
@@ -81,7 +81,7 @@ func layOut(entries []*entry, filename string, pick Pick, lim Limits) ([]*plan, 
 	ids := map[string]string{} // the folders by their folded ids
 	for i, folder := range folders {
 		inside := slices.DeleteFunc(slices.Clone(kept), func(e *entry) bool { return !isBelow(e, strip, folder) })
-		if plans[i], err = planOne(inside, path.Base(folder), filename, strip+1+strings.Count(folder, "/"), lim); err != nil {
+		if plans[i], err = planOne(inside, path.Base(folder), filename, strip+1+strings.Count(folder, "/"), pick, lim); err != nil {
 			return nil, err
 		}
 		fold := pathadapter.FoldName(plans[i].skill.ID)
@@ -97,13 +97,13 @@ func layOut(entries []*entry, filename string, pick Pick, lim Limits) ([]*plan, 
 }
 
 // planOne plans the tree of a skill whose folder has so many names in its path.
-func planOne(entries []*entry, folder, filename string, strip int, lim Limits) (*plan, error) {
+func planOne(entries []*entry, folder, filename string, strip int, pick Pick, lim Limits) (*plan, error) {
 	id, err := skillID(folder, filename)
 	if err != nil {
 		return nil, err
 	}
 	p := &plan{skill: Skill{ID: id, Flattened: strip > 1}}
-	return p, p.place(entries, strip, lim)
+	return p, p.place(entries, strip, pick, lim)
 }
 
 // isBelow reports whether an entry is in a folder, whose path begins below the top folder.
@@ -211,7 +211,7 @@ func topFolder(entries []*entry, skip int) string {
 }
 
 // place gives every entry its path in the skill and checks the tree.
-func (p *plan) place(entries []*entry, strip int, lim Limits) error {
+func (p *plan) place(entries []*entry, strip int, pick Pick, lim Limits) error {
 	t := nameTree{names: map[string]node{}, known: map[string]bool{}}
 	var below *entry // the first SKILL.md that is not in the root
 	for _, e := range entries {
@@ -243,7 +243,7 @@ func (p *plan) place(entries []*entry, strip int, lim Limits) error {
 		}
 		p.files = append(p.files, f)
 	}
-	if below != nil && !slices.ContainsFunc(p.files, func(f file) bool { return f.description }) {
+	if below != nil && pick.Path == "" && !slices.ContainsFunc(p.files, func(f file) bool { return f.description }) {
 		return badEntry(below.label(), "is in a folder of the skill, but the root has none: rename it to SKILL.md, or add one to the root")
 	}
 	p.dirs = t.dirs

@@ -60,8 +60,8 @@
 //
 // # Short messages
 //
-// A runner may leave out optional fields: the counts or sizes of a result, the modes of a list; and it may send more output than was asked
-// for, which core-api cuts. A runner accepts requests without their optional fields.
+// A runner may leave out optional fields: the counts or sizes of a result, the modes of a list, and on Windows the permissions in modes; and it
+// may send more output than was asked for, which core-api cuts. A runner accepts requests without their optional fields.
 //
 // # Conditional writes
 //
