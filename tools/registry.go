@@ -110,6 +110,9 @@ func (s *Session) RegistryList(ctx context.Context, p RegistryListParams) (*Resu
 		if e.Role != "" {
 			fmt.Fprintf(&b, " Role: %s", brief(e.Role))
 		}
+		if e.Warning != "" {
+			fmt.Fprintf(&b, " Warning: %s", brief(e.Warning))
+		}
 		b.WriteByte('\n')
 	}
 	if len(entries) == 0 {

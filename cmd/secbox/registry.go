@@ -174,6 +174,7 @@ func (o *registryOptions) list(cmd *cobra.Command, getenv func(string) string) e
 			Name        string `json:"name"`
 			Description string `json:"description"`
 			Global      bool   `json:"global"`
+			Warning     string `json:"warning"`
 		} `json:"entries"`
 		Problems []struct {
 			Path   string `json:"path"`
@@ -193,6 +194,9 @@ func (o *registryOptions) list(cmd *cobra.Command, getenv func(string) string) e
 			whose = "global"
 		}
 		fmt.Fprintf(out, "%s\t%s\t%s\t%s\n", entry.Kind, entry.Name, whose, entry.Description)
+		if entry.Warning != "" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "secbox: %s %q: %s\n", entry.Kind, entry.Name, entry.Warning)
+		}
 	}
 	for _, p := range found.Problems {
 		fmt.Fprintf(cmd.ErrOrStderr(), "secbox: not listed: %q: %s\n", p.Path, p.Reason)

@@ -44,6 +44,7 @@ type matter struct {
 	values  map[string]string // by keys; empty: the key is missing, or its value is no text
 	unread  []string          // the keys with a value that cannot be read
 	comment []string          // the keys with a value that was cut at a #, as YAML says
+	broken  bool              // it is no YAML mapping, and has no entries that can be read
 }
 
 // frontMatter reads the texts of front matter. YAML that is not valid as a whole, as people write it with colons or tabs in a value, is read
@@ -56,9 +57,8 @@ func frontMatter(text string) matter {
 		entry, there := entries[key]
 		value, read := found[key]
 		if !valid && there {
-			if one, ok := yamlTexts(entry); ok {
-				value, read = one[key]
-			} else {
+			one, ok := yamlTexts(entry)
+			if value, read = one[key]; !ok || !read {
 				value, read = plainText(entry)
 			}
 		}
@@ -75,6 +75,7 @@ func frontMatter(text string) matter {
 			m.unread = append(m.unread, key)
 		}
 	}
+	m.broken = !valid && len(entries) == 0
 	return m
 }
 
@@ -118,7 +119,8 @@ func textOf(node *yaml.Node) string {
 	return node.Value
 }
 
-var entryStart = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9_-]*)[ \t]*:(?:[ \t\n]|$)`)
+// entryStart is the key of an entry and its colon. As people write it, the colon may be a full-width one, and no space is needed behind that of keys.
+var entryStart = regexp.MustCompile(`^["']?(?:([A-Za-z][A-Za-z0-9_-]*)["']?[ \t]*(?::[ \t\n]|:$|：)|((?i:name|description|role))["']?[ \t]*:)`)
 
 // entriesOf returns the first entry of each of keys: its line, and those below that are neither an entry's nor a comment.
 func entriesOf(text string) map[string]string {
@@ -136,7 +138,7 @@ func entriesOf(text string) map[string]string {
 			end()
 		}
 		if start != nil {
-			key := strings.ToLower(start[1])
+			key := strings.ToLower(start[1] + start[2])
 			if _, twice := found[key]; slices.Contains(keys, key) && !twice {
 				in, begin = key, at
 			}
@@ -147,10 +149,15 @@ func entriesOf(text string) map[string]string {
 	return found
 }
 
+// valueOf returns an entry without its key and colon.
+func valueOf(entry string) string {
+	return entry[len(strings.TrimRight(entryStart.FindString(entry), " \t\n")):]
+}
+
 // plainText returns the value of an entry that is no valid YAML, if it can only be the text that it looks like: it does not begin with a
 // character that begins something else in YAML.
 func plainText(entry string) (string, bool) {
-	_, value, _ := strings.Cut(entry, ":")
+	value := valueOf(entry)
 	first, _, _ := strings.Cut(value, "\n")
 	if first = strings.TrimSpace(first); first == "" || strings.ContainsRune(`"'|>[]{}&*!?-`, rune(first[0])) {
 		return "", false
@@ -162,7 +169,7 @@ func plainText(entry string) (string, bool) {
 // commentOf returns the part of an entry's first line that YAML takes as a comment, but that people write as a part of the text: it begins with
 // a # directly before a character, as in "fixes #12".
 func commentOf(entry string) string {
-	_, value, _ := strings.Cut(entry, ":")
+	value := valueOf(entry)
 	first, _, _ := strings.Cut(strings.ReplaceAll(value, "\t", " "), "\n")
 	text := strings.TrimSpace(first)
 	if text == "" || strings.ContainsRune(`"'|>[{`, rune(text[0])) {

@@ -80,6 +80,9 @@ func (r *reading) file(file string, content []byte, front bool) {
 		r.front = About{
 			Name: clean(m.values["name"], MaxNameRunes), Description: clean(m.values["description"], MaxDescriptionRunes), Role: clean(m.values["role"], MaxDescriptionRunes),
 		}
+		if m.broken {
+			r.warn("%s: the front matter cannot be read: write name: and description: at the beginning of its lines", file)
+		}
 		for _, key := range m.unread {
 			r.warn("%s: %s in the front matter is empty or no text: write it on one line, in double quotes", file, key)
 		}

@@ -135,6 +135,13 @@ func TestFrontMatterAsPeopleWriteIt(t *testing.T) {
 		"a list":               {"name: a\ndescription: [a, b]\n", "a", none, "description in the front matter is empty or no text"},
 		"a number":             {"name: 42\ndescription: d\n", "Body", "d", "name in the front matter is empty or no text"},
 		"a null":               {"name: a\ndescription:\n", "a", none, "description in the front matter is empty or no text"},
+		"full-width colons":    {"name：天气\ndescription：查询: 天气\n", "天气", "查询: 天气", ""},
+		"one of them":          {"name: a\ndescription：d\n", "a", "d", ""},
+		"no space":             {"name:a\nDescription:Use when: asked\n", "a", "Use when: asked", ""},
+		"quoted keys":          {"\"name\": a\n'description': d: e\n", "a", "d: e", ""},
+		"an address":           {"name: a: b\ndescription: See\nhttp://x/y for more\n", "a: b", "See http://x/y for more", ""},
+		"shifted":              {"  name: a\n  description: d: e\n", "Body", none, "cannot be read: write name: and description: at the beginning"},
+		"a sentence":           {"just words\n", "Body", none, "cannot be read"},
 		"no description":       {"name: a\n", "a", none, "there is no description"},
 		"neither":              {"license: MIT\n", "Body", none, "there is no description"},
 	} {
