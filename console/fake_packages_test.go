@@ -109,7 +109,7 @@ func (f *fakeApp) fillPackages() {
 		{SkillID: "inherited", Name: "Inherited", Description: "From the agent.", Status: library.Unchanged, Digest: digest("2")},
 		{SkillID: "old", Name: "Old", Description: "Of a former baseline.", Status: library.OutOfSync, BaselineChanged: true, Digest: digest("3")},
 		{SkillID: "own", Name: "Own", Description: "Changed by the user.", Status: library.Modified, BaselineChanged: true, Digest: digest("1")},
-		{SkillID: "new", Name: "New", Description: "The user's own.", Status: library.NewSkill},
+		{SkillID: "new", Name: "New", Description: "The user's own.", Status: library.NewSkill, Warning: "SKILL.md is not UTF-8"},
 	}
 	slices.SortFunc(p.listed, func(a, b library.Listed) int { return strings.Compare(a.SkillID, b.SkillID) })
 	p.baselines = []skills.Pointer{{PointerKey: skills.PointerKey{AgentID: "ag", SkillID: "own"}, PointerState: skills.PointerState{Digest: digest("2")}, CreatedAt: clock, UpdatedAt: clock}}
@@ -132,7 +132,7 @@ func (f *fakeApp) hostilePackages(s string) {
 	p.agents = []string{s}
 	for i := range p.listed {
 		one := &p.listed[i]
-		one.Name, one.Description, one.Digest, one.Status = s, s, s, library.Status(s)
+		one.Name, one.Description, one.Digest, one.Status, one.Warning = s, s, s, library.Status(s), s
 	}
 	p.listed = append(p.listed, library.Listed{SkillID: s, Name: s})
 	p.baselines[0].SkillID, p.baselines[0].Digest, p.mine.BaseDigest = s, s, s

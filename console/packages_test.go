@@ -26,7 +26,8 @@ func TestPackage(t *testing.T) {
 	}
 	has("/console/packages", `href="/console/packages?agent_id=ag"`, `href="/console/packages?agent_id=other"`)
 	has("/console/packages?agent_id=ag", "own", "2222222222222222…")
-	has("/console/packages?agent_id=ag&user_id=ann", "4 packages of ann", `href="/console/packages/ag/ann/own"`, "modified", "baseline changed", "out of sync", "the user’s own", "cannot be a version")
+	has("/console/packages?agent_id=ag&user_id=ann", "4 packages of ann", `href="/console/packages/ag/ann/own"`, "modified", "baseline changed", "out of sync", "the user’s own", "cannot be a version", "SKILL.md is not UTF-8")
+	has("/console/packages/ag/ann/new", "SKILL.md is not UTF-8")
 	has("/console/packages/ag/ann/own", "former baseline", "Grace", "baseline_promoted", "3333333333333333…", `href="/console/packages/ag/ann/own/file?path=main.py"`,
 		`href="/console/packages/ag/ann/own/diff"`, `href="/console/skills/own?agent_id=ag&amp;user_id=ann"`, "Who ran it", `href="/console/history?project_id=ag~ann&amp;skill_id=own"`)
 	has("/console/packages/ag/ann/own", `version 3 from the <a class="inline" href="/console/registry/skills/own">`, "the user has changed the files since")

@@ -50,10 +50,13 @@ func TestRegistry(t *testing.T) {
 	if got := mcpText(tool(t, session, "registry.search", map[string]any{"query": "HELLO"})); !strings.Contains(got, "Says hello.") {
 		t.Errorf("search: %s", got)
 	}
+	if got := tool(t, session, "files.write", map[string]any{"path": "/workspace/skills/bare/README.md", "content": "# Bare\n"}); got.IsError {
+		t.Errorf("write: %s", mcpText(got))
+	}
 	if got := tool(t, session, "registry.install", map[string]any{"name": "hello"}); got.IsError {
 		t.Errorf("install: %s", mcpText(got))
 	}
-	if got := mcpText(tool(t, session, "registry.list", nil)); !strings.Contains(got, "/workspace/skills/hello/SKILL.md") || !strings.Contains(got, "shell.run") {
+	if got := mcpText(tool(t, session, "registry.list", nil)); !strings.Contains(got, "/workspace/skills/hello/SKILL.md") || !strings.Contains(got, "/workspace/skills/bare/README.md: No description available. Warning: there is no description") || !strings.Contains(got, "shell.run") {
 		t.Errorf("list: %s", got)
 	}
 	for _, name := range []string{"hello", "skill-creator", "shell.run"} {

@@ -13,13 +13,13 @@ import (
 	"secbox/admission"
 	"secbox/fault"
 	"secbox/sandbox"
+	"secbox/skills/metadata"
 )
 
 // skillsDir has the user's own skills in the sandbox, one directory each.
 const skillsDir = sandbox.Root + "/skills"
 
 const (
-	skillFile     = "SKILL.md"
 	maxSkillFiles = 500 // that are listed
 	maxSkillNames = 100
 )
@@ -27,7 +27,7 @@ const (
 // skillBounds bound the list of a skill's files.
 var skillBounds = sandbox.WalkBounds{Entries: 2000, Depth: 10, Time: sandbox.DefaultWalkBounds.Time}
 
-const skillDescription = `Reads a skill: a folder with instructions (SKILL.md) and the files that they mention. Without "file" the answer is SKILL.md and the list of files; with "file" it is that file. ` +
+const skillDescription = `Reads a skill: a folder with instructions (SKILL.md) and the files that they mention. Without "file" the answer is SKILL.md, or else README.md, and the list of files; with "file" it is that file. ` +
 	`There are skills of the installation, and the user's own ones in /workspace/skills.`
 
 // Skills are the skills of the installation.
@@ -55,14 +55,22 @@ func (s *Session) Skill(ctx context.Context, p SkillParams) (*Result, error) {
 			from = globalSkill{folder}
 		}
 	}
-	file := p.File
-	if file == "" {
-		file = skillFile
-	} else if !fs.ValidPath(file) {
-		return nil, badArgument("file", "must be a path of the list, relative to the skill and without ..")
+	candidates := metadata.Files[:]
+	if p.File != "" {
+		if !fs.ValidPath(p.File) {
+			return nil, badArgument("file", "must be a path of the list, relative to the skill and without ..")
+		}
+		candidates = []string{p.File}
 	}
 	v := &view{sum: sha256.New(), first: 1, most: maxLines, bare: true, reserve: callerOf(ctx).reserve}
-	size, err := from.read(ctx, file, admission.InTurns(ctx, v))
+	var file string
+	var size int64
+	err := fs.ErrNotExist
+	for _, file = range candidates {
+		if size, err = from.read(ctx, file, admission.InTurns(ctx, v)); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, s.noSkill(ctx, p, from)
 	}

@@ -197,10 +197,13 @@ func skillReads(b *bench) {
 	b.plantSkill(name, "SKILL.md", "of the user\n")
 	b.plantSkill(name, "run.py", "print(1)\n")
 	b.plantSkill("both", "SKILL.md", "of the user\n")
+	readme := name + "-notes"
+	b.plantSkill(readme, "README.md", "# Notes\n")
 	b.prints("skills.read", object{"name": name}, "of the user\n\nFiles of the skill in /workspace/skills/"+name+":\nSKILL.md\nrun.py\n")
 	b.prints("skills.read", object{"name": name, "file": "run.py"}, "print(1)\n")
 	b.prints("skills.read", object{"name": "both"}, "of the installation\n\nFiles of the skill:\nSKILL.md\nrun.py\n")
 	b.prints("skills.read", object{"name": "server", "file": "a/b.txt"}, "b\n")
+	b.prints("skills.read", object{"name": readme}, "# Notes\n\nFiles of the skill in /workspace/skills/"+readme+":\nREADME.md\n")
 	b.refuses("skills.read", object{"name": "no"}, fault.UnknownSkill, "both, server", name)
 	b.refuses("skills.read", object{"name": name, "file": "no.py"}, fault.UnknownFile, "has no such file", "run.py")
 	for _, bad := range []object{{"name": ".."}, {"name": "a/b"}, {"name": name, "file": "../../x"}, {"name": name, "file": "/etc/passwd"}} {
