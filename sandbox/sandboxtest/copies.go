@@ -5,7 +5,6 @@ package sandboxtest
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"time"
 
@@ -47,7 +46,7 @@ func copyThereAndBack(b *bench) {
 	if done, err := sandbox.CopyFrom(b.ctx, source, b.at("from"), b.user, here, bounds, nil); err != nil || done != whole {
 		b.Fatalf("%+v %v", done, err)
 	}
-	if fi, err := here.Stat("bin/run"); err != nil || runtime.GOOS != "windows" && fi.Mode() != 0o755 {
+	if fi, err := here.Stat("bin/run"); err != nil || fi.Mode() != 0o755 {
 		b.Errorf("%v %v, not executable", fi, err)
 	}
 	executable := map[string]bool{"bin/run": true}
