@@ -57,9 +57,11 @@ type Source interface {
 // Config configures a Store.
 type Config struct {
 	Sandboxes Source
-	Global    func() []Entry   // returns the service's own at this moment; nil: none
-	Log       *slog.Logger     // nil: none
-	Now       func() time.Time // nil: time.Now
+	Global    func() []Entry // returns the service's own at this moment; nil: none
+	// Partial reports whether a skill's directory without a SKILL.md may have a part of an installation, which is no skill; nil: it never has.
+	Partial func(ctx context.Context, user sandbox.User, name string) (bool, error)
+	Log     *slog.Logger     // nil: none
+	Now     func() time.Time // nil: time.Now
 
 	Fresh time.Duration // how long a catalog is kept; 0: 5 minutes
 	Users int           // users whose catalogs are kept; 0: 500
@@ -105,6 +107,9 @@ type slot struct {
 func New(cfg Config) *Store {
 	if cfg.Global == nil {
 		cfg.Global = func() []Entry { return nil }
+	}
+	if cfg.Partial == nil {
+		cfg.Partial = func(context.Context, sandbox.User, string) (bool, error) { return false, nil }
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -256,7 +261,7 @@ func (s *Store) withGlobal(own *Catalog) *Catalog {
 func (s *Store) read(ctx context.Context, user sandbox.User, one *slot) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	r := &reading{s: s.cfg.Sandboxes, user: user, found: &Catalog{ReadAt: s.cfg.Now()}, global: map[string]bool{}}
+	r := &reading{s: s.cfg.Sandboxes, partial: s.cfg.Partial, user: user, found: &Catalog{ReadAt: s.cfg.Now()}, global: map[string]bool{}}
 	for _, e := range s.cfg.Global() {
 		if e.Kind == Skill {
 			r.global[e.Name] = true
@@ -274,9 +279,10 @@ func (s *Store) read(ctx context.Context, user sandbox.User, one *slot) {
 
 // reading is one reading of a user's skills and agents.
 type reading struct {
-	s      Source
-	user   sandbox.User
-	global map[string]bool // names of the service's skills
+	s       Source
+	partial func(ctx context.Context, user sandbox.User, name string) (bool, error)
+	user    sandbox.User
+	global  map[string]bool // names of the service's skills
 
 	mu     sync.Mutex
 	found  *Catalog
@@ -354,6 +360,9 @@ func (r *reading) entry(ctx context.Context, kind Kind, name string, isDir bool)
 		e.Path = dir + short
 		content, err := Read(ctx, r.s, e.Path, r.user, metadata.MaxFileBytes)
 		if errors.Is(err, fs.ErrNotExist) {
+			if short == SkillFile && !r.isWhole(ctx, name) {
+				return nil
+			}
 			continue
 		}
 		if err != nil && !errors.Is(err, sandbox.ErrFull) {
@@ -369,6 +378,18 @@ func (r *reading) entry(ctx context.Context, kind Kind, name string, isDir bool)
 	e.Path = path.Clean(dir)
 	e.say(metadata.DescribeFile(nil, SkillFile, name))
 	return e
+}
+
+// isWhole reports whether a skill's directory without a SKILL.md is no part of an installation, or else adds the problem.
+func (r *reading) isWhole(ctx context.Context, name string) bool {
+	partial, err := r.partial(ctx, r.user, name)
+	if partial {
+		err = fault.New(fault.SkillConflict, "has no SKILL.md, because it is being installed, or its installation failed: install it again, or remove the directory")
+	}
+	if err != nil {
+		r.problem(Skill.Path(name), err)
+	}
+	return err == nil
 }
 
 func (e *Entry) say(about metadata.About) {

@@ -25,6 +25,27 @@ import (
 
 const undescribed = "there is no description, so agents cannot tell when to use it: add one to the front matter of SKILL.md"
 
+// TestPartialInstallationsAreNoSkills: a directory without its SKILL.md is not listed while it is being installed, and the problems say so.
+func TestPartialInstallationsAreNoSkills(t *testing.T) {
+	t.Parallel()
+	f := start(t, func(cfg *catalog.Config) {
+		cfg.Partial = func(_ context.Context, u sandbox.User, name string) (bool, error) {
+			return u == user && name != "bare", nil
+		}
+	})
+	for _, name := range []string{"half/README.md", "bare/x", "done/SKILL.md"} {
+		f.plant(t, user, "skills/"+name, "# Text\n")
+	}
+	c := f.of(t, user)
+	var names []string
+	for _, e := range c.Entries {
+		names = append(names, e.Name)
+	}
+	if !slices.Equal(names, []string{"shell.run", "bare", "done"}) || len(c.Problems) != 1 || c.Problems[0].Path != "/workspace/skills/half" || c.Problems[0].Code != fault.SkillConflict {
+		t.Errorf("%v, problems %+v", names, c.Problems)
+	}
+}
+
 // TestSkillsAndAgents (004 l236, l237, l238, l240, l245, l246, l269, l270, l419–442): skills of the service and the user, and agents with their roles.
 func TestSkillsAndAgents(t *testing.T) {
 	t.Parallel()

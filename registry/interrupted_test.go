@@ -8,6 +8,7 @@ import (
 	"secbox/catalog"
 	"secbox/fault"
 	"secbox/registry"
+	"secbox/sandbox"
 )
 
 // TestSecondInstallationAtOnce: while files are written, the skill is not there for a reader, and is there for a second installation.
@@ -56,6 +57,14 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 	}
 }
 
+// isPartial checks whether bob's skill s may have a part of its files.
+func (f *fixture) isPartial(want bool) {
+	f.t.Helper()
+	if got, err := f.Partial(f.t.Context(), sandbox.User{AgentID: bob.AgentID, ID: bob.UserID}, "s"); got != want || err != nil {
+		f.t.Errorf("partial is %v, want %v (%v)", got, want, err)
+	}
+}
+
 // TestCrashBetweenTwoWrites: the next installation replaces the files of a crashed one, and never the user's own.
 func TestCrashBetweenTwoWrites(t *testing.T) {
 	t.Parallel()
@@ -69,6 +78,7 @@ func TestCrashBetweenTwoWrites(t *testing.T) {
 	}
 	f.holds(bob, "skills/s/a/b", "b")
 	f.absent(bob, "skills/s/SKILL.md")
+	f.isPartial(true)
 	// As if the process had ended before it stored the failure.
 	last, _, err := f.store.Install(t.Context(), bob, catalog.Skill, "s")
 	if err != nil || last.State != registry.Failed {
@@ -79,6 +89,7 @@ func TestCrashBetweenTwoWrites(t *testing.T) {
 	if ok, err := f.store.SetInstall(t.Context(), &last, crashed, registry.Event{ID: "x", RequestedBy: "token", Digest: "-", At: f.clock()}); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
+	f.isPartial(true)
 	f.s.fails.Store(nil)
 	f.s.dead.Store(false)
 	_, err = f.Install(t.Context(), skill(bob, "s"))
@@ -88,6 +99,7 @@ func TestCrashBetweenTwoWrites(t *testing.T) {
 	f.install(skill(bob, "s"))
 	f.holds(bob, "skills/s/SKILL.md", "# S")
 	f.absent(bob, "skills/s/leftover")
+	f.isPartial(false)
 }
 
 // TestInterruptedRemoval: SKILL.md goes first, and the removal can be repeated, or followed by an installation.

@@ -168,6 +168,16 @@ func (r *Registry) Installed(ctx context.Context, o Owner, kind catalog.Kind, na
 	return i, ok && i.State == Installed, err
 }
 
+// Partial reports whether a user's skill is being installed or removed, or such a change failed: its directory may have some of its files, and then no
+// SKILL.md.
+func (r *Registry) Partial(ctx context.Context, user sandbox.User, name string) (bool, error) {
+	if CheckName(catalog.Skill, name) != nil {
+		return false, nil
+	}
+	i, ok, err := r.Store.Install(ctx, Owner{AgentID: user.AgentID, UserID: user.ID}, catalog.Skill, name)
+	return ok && i.State != Installed && i.State != Removed, err
+}
+
 // Entry returns an entry; fault.UnknownEntry.
 func (r *Registry) Entry(ctx context.Context, kind catalog.Kind, name string) (Entry, error) {
 	if err := CheckName(kind, name); err != nil {

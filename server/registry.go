@@ -7,6 +7,7 @@ import (
 
 	"secbox/catalog"
 	"secbox/registry"
+	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/skills/archive"
 	"secbox/skills/metadata"
@@ -19,6 +20,9 @@ func (s *Server) openRegistry(context.Context) (err error) {
 	creator.Title, creator.Description = about.Name, about.Description
 	s.catalog = catalog.New(catalog.Config{
 		Sandboxes: s.sandboxes, Log: s.log, Global: func() []catalog.Entry { return append(globalEntries(s.deps.skills.Now()), creator) },
+		Partial: func(ctx context.Context, user sandbox.User, name string) (bool, error) {
+			return s.published.Partial(ctx, user, name)
+		},
 	})
 	s.published, err = registry.New(registry.Config{
 		Store: s.db.Registry(), Versions: s.deps.versions, Sandboxes: s.sandboxes, NewID: NewID, Changed: s.catalog.InvalidateCache, Room: s.disk.Room, Log: s.log,
