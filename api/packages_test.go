@@ -126,7 +126,7 @@ func TestUploadsOfArchivesAsPeopleHaveThem(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	repository := zipOf(t, map[string]string{
-		"repo-main/README.md": "# Skills", "repo-main/pdf/SKILL.md": "---\nname: pdf\ndescription: Use when: a PDF comes\n---\n", "repo-main/docx/SKILL.md": "# Docx",
+		"repo-main/README.md": "# Skills", "repo-main/pdf/SKILL.md": "---\nname: pdf\ndescription: Use when: a PDF comes\n---\n", "repo-main/docx/SKILL.md": "---\nname: Docx\n---\n",
 	})
 	r := f.upload("u/ag", "overlay", "repo.zip", repository)
 	if says := r.refused(t, fault.SeveralSkills, "path", "path"); !strings.Contains(says, `"docx", "pdf"`) || !strings.Contains(string(r.body), `{"field":"path","reason":"docx"},{"field":"path","reason":"pdf"}`) {

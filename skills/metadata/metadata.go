@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf16"
@@ -65,13 +66,17 @@ type reading struct {
 	front    About
 	heading  string
 	first    string // the first file that was read
+	complete bool   // its text is whole, and has nothing that looks like front matter
 	warnings []string
 }
 
 // file reads a file, of which the front matter counts or does not.
 func (r *reading) file(file string, content []byte, front bool) {
 	text, whole := plain(content)
-	if r.first = cmp.Or(r.first, file); !whole {
+	if r.first == "" {
+		r.first, r.complete = file, front && len(content) < MaxFileBytes && strings.TrimSpace(text) != "" && !ruled.MatchString(text)
+	}
+	if !whole {
 		r.warn("%s is not UTF-8, and some of its characters are lost: save it as UTF-8", file)
 	}
 	matter, body := split(text)
@@ -100,6 +105,9 @@ func (r *reading) file(file string, content []byte, front bool) {
 	}
 }
 
+// ruled finds a line that could begin or end front matter.
+var ruled = regexp.MustCompile(`(?m)^[ \t]*---[ \t]*$`)
+
 func (r *reading) warn(format string, args ...any) {
 	r.warnings = append(r.warnings, fmt.Sprintf(format, args...))
 }
@@ -109,7 +117,7 @@ func (r *reading) about(folder string) About {
 	a.Name = cmp.Or(a.Name, r.heading, clean(folder, MaxNameRunes), "unnamed")
 	if a.Description == "" {
 		a.Description = NoDescription
-		if len(r.warnings) == 0 {
+		if len(r.warnings) == 0 && !r.complete {
 			if r.first == "" || r.first == Files[2] {
 				r.first = Files[0]
 			}
