@@ -41,6 +41,7 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 		"--label", LabelNode + "=" + id.Node,
 		"--label", LabelExec + "=" + execID,
 		"--network=none",
+		"--hostname", containerName(execID), "--add-host", containerName(execID) + ":127.0.0.1", // programs look their own name up
 		"--cap-drop=ALL",
 		"--security-opt=no-new-privileges",
 		"--user", spec.User,
@@ -59,6 +60,9 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 	}
 	if o.Seccomp != "" {
 		args = append(args, "--security-opt=seccomp="+o.Seccomp)
+	}
+	if !o.Podman { // it refuses these without a network
+		args = append(args, "--dns", noNameServer, "--dns-search", ".")
 	}
 	if o.ReadOnlyRootfs {
 		args = append(args, "--read-only")
@@ -88,6 +92,10 @@ func limitArgs(l policy.ContainerLimits) []string {
 func cpus(cores float64) string {
 	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(cores, 'f', 9, 64), "0"), ".")
 }
+
+// noNameServer stands in a container's resolv.conf for the host's name servers, which the engine would copy although they cannot be reached. It
+// is an address for documentation (RFC 5737). For a loopback address, the docker CLI prints a warning.
+const noNameServer = "192.0.2.1"
 
 // workdir is the container's working directory, which must exist: the engine would create it. sandbox-init changes to the job's.
 func workdir(mounts []Mount, points *points) string {

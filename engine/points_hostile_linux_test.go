@@ -72,7 +72,7 @@ while True: m[0] = m[0] ^ 1' $HOSTNAME-stays </dev/null >/dev/null 2>&1 &
 			until [ "$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -c -- -stays)" -ge 4 ]; do sleep 0.01; done
 			echo $HOSTNAME`, &out)
 		host := strings.TrimSpace(out.String())
-		if err != nil || len(host) != 12 {
+		if err != nil || !strings.HasPrefix(host, "secbox-") {
 			t.Fatalf("%v %q %s", err, &out, errs)
 		}
 		commands, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -88,6 +88,8 @@ func jobs(t *testing.T, f *Fixture) {
 		{name: "closes its outputs and stays", script: "exec >&- 2>&-; sleep 0.3; exit 9", code: 9},
 		{name: "a child keeps the pipe", script: "sleep 1000 & echo done", stdout: "done\n"},
 		{name: "zombies are reaped", script: "for i in $(seq 50); do (sleep 0.01 &) ; done; sleep 0.5; ps 2>/dev/null; grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l", has: "0\n"},
+		{name: "its own host name", script: `python3 -c 'import socket; print(socket.gethostbyname(socket.gethostname()))'`, stdout: "127.0.0.1\n"},
+		{name: "no name server of the host", script: "cat /etc/resolv.conf", stdout: "nameserver 192.0.2.1\n"},
 		{name: "cwd cannot be made", job: func(j *engine.Job) { j.Cwd = "/workspace/inputs/new" }, code: 126},
 	} {
 		t.Run(c.name, func(t *testing.T) {
