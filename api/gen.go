@@ -532,6 +532,7 @@ type DurationStats struct {
 type ErrorCode = fault.Code
 
 // ErrorReason Why an exec did not succeed; empty if it did. Of the command: `nonzero_exit`, `timeout` (`timeout_ms`), `oom` (`memory_mb`), `pids_limit` (`pids`),
+// `bus_error` (SIGBUS: `/dev/shm` was full, `shm_mb`, or `/tmp`, `tmp_mb`, or a mapped file was cut),
 // `disk_limit` (the project grew too much, or the disk is full), `canceled`, `invalid_output` (it exited with 0, but the skill's output does not
 // match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 // change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
@@ -856,6 +857,7 @@ type ExecRecord struct {
 	EnvKeys []string `json:"env_keys"`
 
 	// ErrorReason Why an exec did not succeed; empty if it did. Of the command: `nonzero_exit`, `timeout` (`timeout_ms`), `oom` (`memory_mb`), `pids_limit` (`pids`),
+	// `bus_error` (SIGBUS: `/dev/shm` was full, `shm_mb`, or `/tmp`, `tmp_mb`, or a mapped file was cut),
 	// `disk_limit` (the project grew too much, or the disk is full), `canceled`, `invalid_output` (it exited with 0, but the skill's output does not
 	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
@@ -1183,6 +1185,7 @@ type ExecResult struct {
 	EndedAt *Timestamp `json:"ended_at"`
 
 	// ErrorReason Why an exec did not succeed; empty if it did. Of the command: `nonzero_exit`, `timeout` (`timeout_ms`), `oom` (`memory_mb`), `pids_limit` (`pids`),
+	// `bus_error` (SIGBUS: `/dev/shm` was full, `shm_mb`, or `/tmp`, `tmp_mb`, or a mapped file was cut),
 	// `disk_limit` (the project grew too much, or the disk is full), `canceled`, `invalid_output` (it exited with 0, but the skill's output does not
 	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
@@ -1323,6 +1326,7 @@ type ExecState struct {
 	EndedAt *Timestamp `json:"ended_at"`
 
 	// ErrorReason Why an exec did not succeed; empty if it did. Of the command: `nonzero_exit`, `timeout` (`timeout_ms`), `oom` (`memory_mb`), `pids_limit` (`pids`),
+	// `bus_error` (SIGBUS: `/dev/shm` was full, `shm_mb`, or `/tmp`, `tmp_mb`, or a mapped file was cut),
 	// `disk_limit` (the project grew too much, or the disk is full), `canceled`, `invalid_output` (it exited with 0, but the skill's output does not
 	// match its schema). Refused, nothing ran: `policy_denied`, `forbidden` (outside the token's scope), `path_refused`, `input_refused` (an input or a
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
@@ -2094,6 +2098,11 @@ type PoolKey struct {
 	//
 	// Example:
 	Runtime string `json:"runtime"`
+
+	// ShmMB MiB of its /dev/shm.
+	//
+	// Example: 1024
+	ShmMB int64 `json:"shm_mb"`
 
 	// Starting Containers that are starting.
 	//

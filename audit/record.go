@@ -48,6 +48,7 @@ const (
 	ReasonTimeout     Reason = "timeout"
 	OOM               Reason = "oom"
 	PIDsLimit         Reason = "pids_limit"
+	BusError          Reason = "bus_error" // SIGBUS: /dev/shm or /tmp was full, or a mapped file was cut
 	DiskLimit         Reason = "disk_limit"
 	ReasonCanceled    Reason = "canceled"
 	PolicyDenied      Reason = "policy_denied"

@@ -84,6 +84,7 @@ func limitsOf(rec audit.Record) []limit {
 		out[last].unmeasured, out[last].used, out[last].share = false, "at the limit", 1
 	}
 	unmeasured("tmp_mb", "/tmp", ui.Bytes(values.TmpMB<<20))
+	unmeasured(policy.FieldShmMB, "/dev/shm", ui.Bytes(values.ShmMB<<20))
 	return out
 }
 

@@ -244,7 +244,7 @@ func badJSON() []badInput {
 func badNumbers() []badInput {
 	var cases []badInput
 	for _, field := range []string{
-		"timeout_ms", "max_stdout_bytes", "max_stderr_bytes", "max_artifacts_bytes_total", "memory_mb", "cpu_cores", "pids", "tmp_mb",
+		"timeout_ms", "max_stdout_bytes", "max_stderr_bytes", "max_artifacts_bytes_total", "memory_mb", "cpu_cores", "pids", "tmp_mb", "shm_mb",
 	} {
 		wrong := []string{"-1", "0", "-0", "-9223372036854775808", `"64"`, "true", "null", "[]", "{}"}
 		if field == "cpu_cores" {
@@ -260,7 +260,7 @@ func badNumbers() []badInput {
 		}
 		above := map[string]string{
 			"timeout_ms": "1800001", "max_stdout_bytes": "16777217", "max_stderr_bytes": "16777217", "max_artifacts_bytes_total": "1073741825",
-			"memory_mb": "8193", "cpu_cores": "4.01", "pids": "4097", "tmp_mb": "4097",
+			"memory_mb": "8193", "cpu_cores": "4.01", "pids": "4097", "tmp_mb": "4097", "shm_mb": "8193",
 		}[field]
 		huge := "9223372036854775807"
 		for _, number := range []string{above, huge} {

@@ -175,6 +175,12 @@ func TestStatuses(t *testing.T) {
 		{"timeout", "trap '' TERM; sleep 60", object{"timeout_ms": 300}, "timeout", "timeout", 137.0, "timeout_ms"},
 		{"oom", "exec python3 -c 'bytearray(300<<20)'", object{"memory_mb": 64}, "oom_killed", "oom", 137.0, "memory_mb"},
 		{"oom of a child", "python3 -c 'bytearray(300<<20)'; exit 0", object{"memory_mb": 64}, "succeeded", "", 0.0, "killed for memory"},
+		{
+			"full shared memory", `exec python3 -c 'import mmap
+f = open("/dev/shm/f", "w+b")
+f.truncate(32 << 20)
+mmap.mmap(f.fileno(), 0)[:] = b"x" * (32 << 20)'`, object{"shm_mb": 16}, "failed", "bus_error", 135.0, "policy_overrides.shm_mb",
+		},
 		{"pids", "for i in $(seq 100); do sleep 5 & done; wait", object{"pids": 32, "timeout_ms": 20000}, "failed", "pids_limit", 254.0, "policy_overrides.pids"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -87,7 +87,7 @@ func TestRemovedProjectStaysAway(t *testing.T) {
 			s.exec(shell(id, "true"))
 			remove(t, s.project(id))
 			eventually(t, "nothing waits for it", func() bool {
-				_, waits := poolKey{id, "secbox-sandbox:latest", "inputs:ro,work:rw,artifacts:rw", 1024, 1, 256, 256}.find(s.get("/sandbox/pool"))
+				_, waits := poolKey{id, "secbox-sandbox:latest", "inputs:ro,work:rw,artifacts:rw", 1024, 1, 256, 256, 1024}.find(s.get("/sandbox/pool"))
 				return !waits
 			})
 			if _, err := os.Lstat(s.work(id, "")); !errors.Is(err, fs.ErrNotExist) {

@@ -109,7 +109,7 @@ func warmIsReported(t *testing.T, share bool) {
 		keys[0].wants(t, object{"project_id": "demo", "access": "inputs:ro,work:rw,artifacts:rw"})
 		keys[1].wants(t, object{"project_id": "other"})
 	}
-	keys[0].wants(t, object{"image": "secbox-sandbox:latest", "memory_mb": 1024, "cpu_cores": 1, "pids": 256, "tmp_mb": 256})
+	keys[0].wants(t, object{"image": "secbox-sandbox:latest", "memory_mb": 1024, "cpu_cores": 1, "pids": 256, "tmp_mb": 256, "shm_mb": 1024})
 	if id := s.get("/sandbox/execs").list("items")[0].str("image_id"); keys[0].str("image_id") != id || id == "" {
 		t.Errorf("image ids %s and %s", id, keys[0].str("image_id"))
 	}
@@ -180,7 +180,7 @@ const limitsInside = `cd /sys/fs/cgroup
 	cat memory/memory.limit_in_bytes memory.max 2>/dev/null
 	cat pids/pids.max pids.max 2>/dev/null
 	cat cpu/cpu.cfs_quota_us 2>/dev/null || cut -d' ' -f1 cpu.max
-	grep ' /tmp ' /proc/mounts | grep -o 'size=[0-9]*k'`
+	for d in /tmp /dev/shm; do grep " $d " /proc/mounts | grep -o 'size=[0-9]*k'; done`
 
 // TestLimitsNeverShareASlot checks that an exec gets its own limits while containers with other limits wait.
 func TestLimitsNeverShareASlot(t *testing.T) {
@@ -190,12 +190,12 @@ func TestLimitsNeverShareASlot(t *testing.T) {
 	type limits struct {
 		memory, pids int
 		cpus         float64
-		tmp          int
+		tmp, shm     int
 	}
 	// engine.TestPoolKeys has each limit alone.
-	for _, c := range []limits{{1024, 256, 1, 256}, {64, 32, 0.5, 16}} {
+	for _, c := range []limits{{1024, 256, 1, 256, 1024}, {64, 32, 0.5, 16, 64}} {
 		request := shell("demo", limitsInside, "policy_overrides", object{"memory_mb": c.memory, "pids": c.pids, "cpu_cores": c.cpus, "tmp_mb": c.tmp})
-		want := fmt.Sprintf("%d\n%d\n%d\nsize=%dk\n", c.memory<<20, c.pids, int(c.cpus*100_000), c.tmp<<10)
+		want := fmt.Sprintf("%d\n%d\n%d\nsize=%dk\nsize=%dk\n", c.memory<<20, c.pids, int(c.cpus*100_000), c.tmp<<10, c.shm<<10)
 		hows := []serving{""}
 		if c.memory == 64 { // once: a waiting container has the limits that it was started with
 			hows = append(hows, warm)

@@ -101,8 +101,8 @@ func (t *turn) end() { t.mu.Unlock() }
 
 // poolKey is the key of a waiting container: it serves requests with the same values.
 type poolKey struct {
-	project, image, access        string // no project and access: it serves any
-	memory, cpus, processes, temp float64
+	project, image, access             string // no project and access: it serves any
+	memory, cpus, processes, temp, shm float64
 }
 
 // keyOf is the key of a request; false for one that policy refuses.
@@ -144,7 +144,7 @@ func (s *testServer) keyOf(request object) (poolKey, bool) {
 	image, _ := value("image").(string)
 	return poolKey{
 		r.Project, image, policy.Values{FSRead: patterns("fs.read"), FSWrite: patterns("fs.write")}.MountModes().String(),
-		number("memory_mb"), number("cpu_cores"), number("pids"), number("tmp_mb"),
+		number("memory_mb"), number("cpu_cores"), number("pids"), number("tmp_mb"), number("shm_mb"),
 	}, true
 }
 
@@ -153,7 +153,7 @@ func (k poolKey) find(report object) (object, bool) {
 	keys := report.list("keys")
 	i := slices.IndexFunc(keys, func(o object) bool {
 		found := poolKey{
-			o.str("project_id"), o.str("image"), o.str("access"), o.num("memory_mb"), o.num("cpu_cores"), o.num("pids"), o.num("tmp_mb"),
+			o.str("project_id"), o.str("image"), o.str("access"), o.num("memory_mb"), o.num("cpu_cores"), o.num("pids"), o.num("tmp_mb"), o.num("shm_mb"),
 		}
 		if found.project == "" && found.access == outside(k.project) {
 			found.project, found.access = k.project, k.access

@@ -88,7 +88,8 @@ func (p *Pool) takeSimilar(k key) *pooled {
 	return from.take()
 }
 
-// changeable reports whether keys differ in nothing but limits that can be changed while a container runs. The size of /tmp cannot.
+// changeable reports whether keys differ in nothing but limits that can be changed while a container runs. The sizes of /tmp
+// and /dev/shm cannot.
 func changeable(from, to key) bool {
 	from.limits.MemoryMB, from.limits.CPUCores, from.limits.PIDs = to.limits.MemoryMB, to.limits.CPUCores, to.limits.PIDs
 	return from == to

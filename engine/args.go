@@ -41,12 +41,13 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 		"--label", LabelNode + "=" + id.Node,
 		"--label", LabelExec + "=" + execID,
 		"--network=none",
-		"--hostname", containerName(execID), "--add-host", containerName(execID) + ":127.0.0.1", // programs look their own name up
+		"--hostname", hostName, "--add-host", hostName + ":127.0.0.1", // programs look their own name up
 		"--cap-drop=ALL",
 		"--security-opt=no-new-privileges",
 		"--user", spec.User,
 		"--workdir", workdir(mounts, points),
 		"--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777,size=" + strconv.FormatInt(spec.Limits.TmpMB, 10) + "m",
+		"--shm-size", strconv.FormatInt(spec.Limits.ShmMB, 10) + "m",
 		"--log-driver=none",
 		"--stop-signal=SIGKILL", // init ignores all others, and an engine that shuts down would wait ten seconds for each container
 		"--pull=never",
@@ -92,6 +93,9 @@ func limitArgs(l policy.ContainerLimits) []string {
 func cpus(cores float64) string {
 	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(cores, 'f', 9, 64), "0"), ".")
 }
+
+// hostName is the host name of all containers, so that a replay sees the same.
+const hostName = "sandbox"
 
 // noNameServer stands in a container's resolv.conf for the host's name servers, which the engine would copy although they cannot be reached. It
 // is an address for documentation (RFC 5737). For a loopback address, the docker CLI prints a warning.

@@ -69,8 +69,9 @@
 //
 // `docker update` changes memory, cores and pids of a running container in 26 ms, a ninth of a cold start. So an exec takes a container that
 // differs only in these, if more than half of what its key wants would remain. The change runs while the row is opened, and the job is sent
-// after it. If it fails, the container is removed, and the job gets a cold start. The size of /tmp is a mount's and cannot be changed. The new key
-// also gets containers of its own, for the next exec.
+// after it. If it fails, the container is removed, and the job gets a cold start. The sizes of /tmp and /dev/shm are
+// those of mounts and cannot be changed: an exec with another memory_mb, which /dev/shm follows, takes such a container only with its own shm_mb.
+// The new key also gets containers of its own, for the next exec.
 //
 // # When they are started
 //

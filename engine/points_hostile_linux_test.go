@@ -59,26 +59,26 @@ for a in ("work", "inputs"), ("work", "/tmp/work"):
 		defer p.in(t)()
 		slot := p.take(spec)
 		var out bytes.Buffer
-		_, errs, err := p.runs(t.Context(), slot, `cd /workspace
+		_, errs, err := p.runs(t.Context(), slot, `cd /workspace; id=$(cat /proc/sys/kernel/random/uuid)
 			seq 10000 >work/mapped
 			for d in work artifacts inputs; do
-				(cd $d; exec 9<.; trap '' TERM; exec -a $HOSTNAME-stays setsid sleep 1000 </dev/null >/dev/null 2>&1 &)
+				(cd $d; exec 9<.; trap '' TERM; exec -a $id-stays setsid sleep 1000 </dev/null >/dev/null 2>&1 &)
 			done
 			exec 8>work/open
 			setsid python3 -c 'import mmap, sys, time
 with open("/workspace/work/mapped", "r+b") as f:
     m = mmap.mmap(f.fileno(), 0)
-while True: m[0] = m[0] ^ 1' $HOSTNAME-stays </dev/null >/dev/null 2>&1 &
+while True: m[0] = m[0] ^ 1' $id-stays </dev/null >/dev/null 2>&1 &
 			until [ "$(cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | grep -c -- -stays)" -ge 4 ]; do sleep 0.01; done
-			echo $HOSTNAME`, &out)
-		host := strings.TrimSpace(out.String())
-		if err != nil || !strings.HasPrefix(host, "secbox-") {
+			echo $id`, &out)
+		id := strings.TrimSpace(out.String())
+		if err != nil || len(id) != 36 {
 			t.Fatalf("%v %q %s", err, &out, errs)
 		}
 		commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
 		must(t, err)
 		for _, path := range commands {
-			if line, _ := os.ReadFile(path); bytes.Contains(line, []byte(host+"-stays")) {
+			if line, _ := os.ReadFile(path); bytes.Contains(line, []byte(id+"-stays")) {
 				t.Errorf("alive: %q", line)
 			}
 		}

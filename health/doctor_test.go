@@ -113,6 +113,7 @@ func TestEveryProbeCanFail(t *testing.T) {
 		{probe: "cpu", what: "--cpus", edit: without("--cpus"), seen: "throttled"},
 		{probe: "tmp", what: "the size of /tmp", edit: replacing(",size=16m", ""), seen: "32 MiB were written"},
 		{probe: "tmp", what: "/tmp", edit: without("--tmpfs"), seen: "not measured"},
+		{probe: "shm", what: "the size of /dev/shm", edit: replacing("24m", "64m"), seen: "48 MiB were written"},
 		{probe: "deadline", what: "the deadline", editJob: func(j *initproto.Job) { j.TimeoutMS = 0 }, seen: "by itself after"},
 		{probe: "output", what: "the output's limit", editJob: func(j *initproto.Job) { j.MaxStdout = 1 << 30 }, seen: "1048576 bytes arrived"},
 		{probe: "network", what: "its isolation", edit: replacing("--network=none", "--network=host")},

@@ -101,7 +101,7 @@ func (e experiment) skip() []Probe {
 
 // smallLimits are enough for most probes; a limit that is probed differs a lot from them.
 func smallLimits() policy.ContainerLimits {
-	return policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 16}
+	return policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 16, ShmMB: 64}
 }
 
 // jobTimeout is the deadline of a probe's job. Most jobs need milliseconds, and seconds on a busy machine.
@@ -131,7 +131,7 @@ func shell(script string) experiment {
 func experiments(s environment) []experiment {
 	return []experiment{
 		runs(s), mounts(s), ociRuntime(s),
-		memory(), swap(), pids(), cpu(), tmp(), deadline(), output(),
+		memory(), swap(), pids(), cpu(), tmp(), shm(), deadline(), output(),
 		network(s), rootfs(s), identity(s), firstProcess(), clock(),
 	}
 }

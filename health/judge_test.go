@@ -89,6 +89,8 @@ func TestJudges(t *testing.T) {
 		{"tmp", outcome{stdout: `{"written":0,"stopped":"ENOSPC"}`}, false, ""},
 		{"tmp", outcome{stdout: `{"written":16777217,"stopped":"ENOSPC"}`}, false, ""},
 		{"tmp", outcome{stdout: `{"written":100,"stopped":"EDQUOT"}`}, false, ""},
+		{"shm", outcome{stdout: `{"written":25165824,"stopped":"ENOSPC"}`}, true, ""},
+		{"shm", outcome{stdout: `{"written":25165825,"stopped":"ENOSPC"}`}, false, ""},
 		{"deadline", outcome{stdout: "late\n"}, false, "by itself"},
 		{"network", outcome{stdout: `{"up":["lo"],"all":["lo","tunl0"],"reached":{"1.1.1.1:80":"ENETUNREACH"}}`}, true, ""},
 		{"network", outcome{stdout: `{"up":["lo","eth0"],"all":["lo","eth0"],"reached":{"1.1.1.1:80":"ENETUNREACH"}}`}, false, "eth0"},

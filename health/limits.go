@@ -134,12 +134,25 @@ func cpu() experiment {
 
 func tmp() experiment {
 	const limit = 16
-	e := python("tmp", strconv.Itoa(2*limit))
+	e := fills("/tmp", "tmp", limit, "check that the engine supports --tmpfs with a size")
 	e.limits.TmpMB = limit
+	return e
+}
+
+func shm() experiment {
+	const limit = 24
+	e := fills("/dev/shm", "shm", limit, "check that the engine supports --shm-size")
+	e.limits.ShmMB = limit
+	return e
+}
+
+// fills returns the experiment that fills the file system at dir, which has limit MiB by the field NAME_mb.
+func fills(dir, name string, limit int64, remedy string) experiment {
+	e := python("tmp", dir, strconv.FormatInt(2*limit, 10))
 	e.checks = []check{{
-		name:     "tmp",
-		expected: fmt.Sprintf("/tmp can be written and is full after %d MiB with tmp_mb=%d", limit, limit),
-		remedy:   "check that the engine supports --tmpfs with a size",
+		name:     name,
+		expected: fmt.Sprintf("%s can be written and is full after %d MiB with %s_mb=%d", dir, limit, name, limit),
+		remedy:   remedy,
 		judge: reading(func(o outcome, facts struct {
 			Written int64
 			Stopped string

@@ -10,6 +10,7 @@ type Limits struct {
 	CPUCores               *float64 `json:"cpu_cores,omitempty"`
 	PIDs                   *int64   `json:"pids,omitempty"`
 	TmpMB                  *int64   `json:"tmp_mb,omitempty"`
+	ShmMB                  *int64   `json:"shm_mb,omitempty"`
 }
 
 // Layer is what one source asks for; a nil field is not asked for. The runtime is not among the fields: only Config sets it.
@@ -27,6 +28,7 @@ type ContainerLimits struct {
 	CPUCores float64 `json:"cpu_cores"`
 	PIDs     int64   `json:"pids"`   // processes and threads
 	TmpMB    int64   `json:"tmp_mb"` // MiB of the tmpfs at /tmp, counted into memory_mb by the kernel
+	ShmMB    int64   `json:"shm_mb"` // MiB of the tmpfs at /dev/shm, counted likewise
 }
 
 // Values is the effective policy: every field has a value.
@@ -52,6 +54,7 @@ const (
 	FieldMaxArtifacts   = "max_artifacts_bytes_total"
 	FieldCPUCores       = "cpu_cores"
 	FieldPIDs           = "pids"
+	FieldShmMB          = "shm_mb"
 	FieldImage          = "image"
 	FieldFSRead         = "fs.read"
 	FieldFSWrite        = "fs.write"
@@ -62,7 +65,7 @@ const (
 const maxBytes = 1 << 50
 
 // fields is every field of a policy, in the order of reports. The merge of one field does not depend on another, except that fs.read
-// depends on the fs.write of the layers before, so it comes first.
+// depends on the fs.write of the layers before, so it comes first, and that the default of a field may follow others, which is set last.
 var fields = []field{
 	netMode{common[string, string]{
 		public: FieldNetMode, doc: "Network of a container; there is only none.", scope: container,
@@ -143,6 +146,16 @@ var fields = []field{
 		asked: func(l *Limits) **int64 { return &l.TmpMB },
 		// Files in /tmp count into memory_mb, so half of memory_mb's ceiling is generous.
 		def: 256, ceiling: 4096, floor: 1, largest: maxBytes >> 20,
+	},
+	number[int64]{
+		common: common[int64, int64]{
+			public: FieldShmMB, doc: "MiB of a container's /dev/shm, which count into its memory; default: its memory.", scope: container, later: true,
+			value: func(v *Values) *int64 { return &v.ShmMB },
+		},
+		asked: func(l *Limits) **int64 { return &l.ShmMB },
+		// As large as memory_mb, it is never full before the memory is, which has a clearer end than SIGBUS.
+		follows: func(v Values) int64 { return v.MemoryMB },
+		ceiling: 8192, floor: 1, largest: maxBytes >> 20, was: 64, // the engine's default
 	},
 	image{common[string, []string]{
 		public: FieldImage, doc: "Image of execs that name none.", scope: container,

@@ -12,9 +12,11 @@ type number[T int64 | float64] struct {
 	common[T, T]
 	asked    func(*Limits) **T
 	def      T
-	ceiling  T // where the settings set none
-	floor    T // below it a container cannot work
-	largest  T // the highest ceiling that settings may set
+	follows  func(Values) T // the default by the values of other fields, up to the ceiling; nil: def
+	was      T              // in force before the field was added, if it was added later
+	ceiling  T              // where the settings set none
+	floor    T              // below it a container cannot work
+	largest  T              // the highest ceiling that settings may set
 	floorWhy string
 	host     func(Host) T // nil: the host does not bound it
 	hostWhy  string       // with a verb for the bound
@@ -26,6 +28,8 @@ type numeric interface {
 	defaultCeiling() any
 	checkSettings(r *Resolver) []fault.Field
 	detach(l *Limits)
+	settle(s *Snapshot)       // sets a default that follows other fields, which are final
+	before(s *Snapshot)       // sets the value from before the field was added
 	askedValue(l *Limits) any // nil: not asked for
 }
 
@@ -114,6 +118,14 @@ func (n number[T]) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
 	n.set(s, *p, f)
 	return nil
 }
+
+func (n number[T]) settle(s *Snapshot) {
+	if f := s.Fields[n.public]; n.follows != nil && f.Layer == LayerDefault {
+		n.set(s, min(n.follows(s.Values), f.Ceiling.(T)), f)
+	}
+}
+
+func (n number[T]) before(s *Snapshot) { n.set(s, n.was, s.Fields[n.public]) }
 
 // checkSettings compares the settings' value and the default with the ceiling.
 func (n number[T]) checkSettings(r *Resolver) []fault.Field {

@@ -74,6 +74,7 @@ var fieldCases = []fieldCase{
 	{"cpu_cores", 1.0, 4.0, 0.01, 4.0, 4.001, []any{0.0, -1.0, 0.009, math.NaN(), math.Inf(1), math.Inf(-1)}},
 	{"pids", int64(256), int64(4096), int64(16), int64(4096), int64(math.MaxInt64), []any{int64(0), int64(-1), int64(15)}},
 	{"tmp_mb", int64(256), int64(4096), int64(1), int64(4096), int64(4097), []any{int64(0), int64(-1)}},
+	{"shm_mb", int64(1024), int64(8192), int64(64), int64(8192), int64(8193), []any{int64(0), int64(-1)}},
 	{"image", "secbox-sandbox:latest", []string{"secbox-sandbox:latest", "a:1", "b:2"}, "a:1", "b:2", "evil:1", []any{"", "--privileged", "a b", "a\nb", strings.Repeat("a", 600)}},
 	{"fs.read", []string{"inputs/**", "work/**", "artifacts/**"}, []string{"inputs/**", "work/**", "artifacts/**"}, []string{"inputs/**", "work/**"}, []string{}, nil, []any{[]string{"/etc/**"}, []string{"inputs/../**"}, []string{""}, []string{"inputs/*"}, []string{"inputs/a/**"}}},
 	{"fs.write", []string{"work/**", "artifacts/**"}, []string{"work/**", "artifacts/**"}, []string{"artifacts/**"}, []string{}, []string{"inputs/**"}, []any{[]string{"inputs"}, []string{"../**"}}},
@@ -154,6 +155,36 @@ func TestEveryFieldInEveryLayer(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The default of /dev/shm is the memory limit, whichever layer sets that, up to its own ceiling.
+func TestSharedMemoryFollowsMemory(t *testing.T) {
+	t.Parallel()
+	memory := func(n int64) policy.Layer { return policy.Layer{Limits: policy.Limits{MemoryMB: &n}} }
+	for name, c := range map[string]struct {
+		cfg      policy.Config
+		manifest policy.Layer
+		request  policy.Layer
+		host     policy.Host
+		want     int64
+		layer    string
+	}{
+		"default":               {want: 1024, layer: "default"},
+		"memory by settings":    {cfg: policy.Config{Settings: memory(2048)}, want: 2048, layer: "default"},
+		"memory by a manifest":  {manifest: memory(300), want: 300, layer: "default"},
+		"memory by the request": {manifest: memory(300), request: memory(4096), want: 4096, layer: "default"},
+		"a small host":          {host: policy.Host{MemoryMB: 512}, want: 512, layer: "default"},
+		"a low ceiling":         {cfg: policy.Config{Ceiling: policy.Limits{ShmMB: ptr(int64(100))}}, want: 100, layer: "default"},
+		"its own value": {
+			cfg: policy.Config{Settings: policy.Layer{Limits: policy.Limits{ShmMB: ptr(int64(64))}}}, request: memory(4096), want: 64, layer: "settings",
+		},
+		"refused memory": {request: memory(1 << 20), want: 1024, layer: "default"},
+	} {
+		s, _ := resolver(t, c.cfg).Resolve(&c.manifest, c.request, c.host)
+		if f := s.Fields["shm_mb"]; s.Values.ShmMB != c.want || f.Value != c.want || f.Layer != c.layer || f.ClampedFrom != nil {
+			t.Errorf("%s: %d, %+v", name, s.Values.ShmMB, f)
+		}
 	}
 }
 

@@ -118,6 +118,7 @@ func checkMerge(cfg policy.Config, manifest *policy.Layer, request policy.Layer,
 		}
 		layers[0].words[f.Tag.Get("json")] = defaults.FieldByIndex(f.Index).Interface()
 	}
+	layers[0].words["shm_mb"] = min(s.Values.MemoryMB, s.Fields["shm_mb"].Ceiling.(int64))
 	values := reflect.ValueOf(s.Values)
 	for _, f := range leaves(values.Type()) {
 		name := f.Tag.Get("json")
@@ -155,11 +156,14 @@ func checkMerge(cfg policy.Config, manifest *policy.Layer, request policy.Layer,
 		return fmt.Errorf("the stored snapshot is another one: %w\n%+v\n%+v", err, s, back)
 	}
 
-	// The fields know nothing of each other, so their order cannot matter.
+	// The fields know nothing of each other, except for defaults, so their order cannot matter.
 	for _, name := range policy.Names() {
 		names := []string{name}
-		if name == "fs.read" {
+		switch name {
+		case "fs.read":
 			names = append(names, "fs.write") // a later layer may ask to read an earlier one's writable directories
+		case "shm_mb":
+			names = append(names, "memory_mb") // its default
 		}
 		var alone *policy.Layer
 		if manifest != nil {
@@ -289,6 +293,7 @@ func drawLayer(t *rapid.T, who string) policy.Layer {
 			CPUCores:               maybe(t, who+".cpu", rapid.OneOf(rapid.Float64Range(0.01, 5), rapid.SampledFrom([]float64{0.01, 1, 2, 4}), rapid.Float64())),
 			PIDs:                   maybe(t, who+".pids", around(16, 256, 4096)),
 			TmpMB:                  maybe(t, who+".tmp", around(1, 256, 4096)),
+			ShmMB:                  maybe(t, who+".shm", around(1, 1024, 8192)),
 		},
 		NetMode: maybe(t, who+".net", rapid.SampledFrom([]string{"none", "none", "none", "host", ""})),
 		Image:   maybe(t, who+".image", rapid.SampledFrom([]string{policy.DefaultImage, "a:1", "b:2", "evil:1", "-x"})),

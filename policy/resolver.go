@@ -94,7 +94,17 @@ func (r *Resolver) base(host Host) Snapshot {
 	for _, f := range fields {
 		f.base(r, host, &s)
 	}
+	s.settle()
 	return s
+}
+
+// settle sets the defaults that follow other fields.
+func (s *Snapshot) settle() {
+	for _, f := range fields {
+		if n, ok := f.(numeric); ok {
+			n.settle(s)
+		}
+	}
 }
 
 // Resolve merges the layers. Manifest is nil when no skill is involved. Where a later layer replaces an earlier one, only the last that
@@ -127,6 +137,7 @@ func (r *Resolver) Resolve(manifest *Layer, request Layer, host Host) (Snapshot,
 			}
 		}
 	}
+	s.settle()
 	switch {
 	case len(bad) > 0:
 		return s, &fault.Error{Code: fault.InvalidRequest, Message: sentence("fields of the policy make no sense", bad), Fields: bad}

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,6 +74,40 @@ func TestSnapshotsFromBeforeTheRuntime(t *testing.T) {
 	for _, broken := range []any{map[string]any{}, map[string]any{"value": 1, "ceiling": "", "layer": "default", "ceiling_from": "default"}, map[string]any{"value": "crun"}, "crun"} {
 		if got, err := again(broken); err == nil {
 			t.Errorf("%v was taken for a runtime: %+v", broken, got.Fields["runtime"])
+		}
+	}
+}
+
+// Snapshots from before a field was added say what was in force then, and claim it only where it was enforced.
+func TestSnapshotsFromBeforeAField(t *testing.T) {
+	t.Parallel()
+	s, _ := resolver(t, policy.Config{}).Resolve(nil, policy.Layer{}, policy.Host{})
+	for name, c := range map[string]struct {
+		stored policy.Snapshot
+		shm    any
+	}{
+		"of an exec":                   {s, int64(64)},
+		"of a sandbox's container":     {s.AsEnforced(&policy.Container{ContainerLimits: s.Values.ContainerLimits, Image: s.Values.Image}), int64(64)},
+		"of a sandbox on some machine": {s.AsEnforced(nil), nil},
+	} {
+		data, err := json.Marshal(c.stored)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var old map[string]any
+		if err := json.Unmarshal(data, &old); err != nil {
+			t.Fatal(err)
+		}
+		delete(old["fields"].(map[string]any), "shm_mb")
+		if list, ok := old["not_enforced"].([]any); ok {
+			old["not_enforced"] = slices.DeleteFunc(list, func(v any) bool { return v == "shm_mb" })
+		}
+		if data, err = json.Marshal(old); err != nil {
+			t.Fatal(err)
+		}
+		got, err := policy.ParseSnapshot(data)
+		if err != nil || got.Fields["shm_mb"].Value != c.shm || slices.Contains(got.NotEnforced, "shm_mb") != (c.shm == nil) {
+			t.Errorf("%s: %v, %+v, not enforced %v", name, err, got.Fields["shm_mb"], got.NotEnforced)
 		}
 	}
 }

@@ -38,6 +38,12 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	if len(raw.NotEnforced) > 0 {
 		out.NotEnforced = raw.NotEnforced
 	}
+	widest := execOnly // scope of the fields that were enforced
+	for _, f := range fields {
+		if slices.Contains(raw.NotEnforced, f.name()) {
+			widest = min(widest, f.bounds()-1)
+		}
+	}
 	for _, f := range fields {
 		name := f.name()
 		stored, ok := raw.Fields[name]
@@ -47,13 +53,18 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 				return fmt.Errorf("policy snapshot: field %s: %w", name, err)
 			}
 		case slices.Contains(raw.NotEnforced, name):
+		case f.addedLater() && f.bounds() > widest:
+			out.NotEnforced = append(slices.Clone(out.NotEnforced), name)
 		case f.addedLater():
 			f.base(&Resolver{}, Host{}, &out)
+			if n, ok := f.(numeric); ok {
+				n.before(&out)
+			}
 		default:
 			return fmt.Errorf("policy snapshot: there is no field %s", name)
 		}
 	}
-	if len(out.Fields)+len(raw.NotEnforced) != len(fields) {
+	if len(out.Fields)+len(out.NotEnforced) != len(fields) {
 		return fmt.Errorf("policy snapshot: not_enforced does not name the fields that are missing, each once")
 	}
 	for name := range raw.Fields {

@@ -11,6 +11,7 @@ import (
 	"secbox/fault"
 	"secbox/lifecycle"
 	"secbox/lifecycle/output"
+	"secbox/policy"
 )
 
 // setOutcome completes the record of a job that has ended.
@@ -60,6 +61,9 @@ func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 		return audit.Succeeded, "", detail
 	case exit.PIDsMax > 0:
 		return audit.Failed, audit.PIDsLimit, x.forksRefused(exit)
+	case exit.Code == busError:
+		return audit.Failed, audit.BusError, fmt.Sprintf("ended by SIGBUS: /dev/shm was full at shm_mb=%d, or /tmp at tmp_mb=%d, or a file that it had mapped was cut; raise %s or %s",
+			v.ShmMB, v.TmpMB, x.raise(policy.FieldShmMB), x.raise("tmp_mb"))
 	default:
 		detail := fmt.Sprintf("exit code %d", exit.Code)
 		if exit.Signal != 0 {
@@ -72,6 +76,9 @@ func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 		return audit.Failed, audit.NonzeroExit, detail
 	}
 }
+
+// busError is the exit code of a job that SIGBUS has ended, and of a shell whose last command it has ended.
+const busError = 128 + 7
 
 func (x *exec) forksRefused(exit engine.Exit) string {
 	return fmt.Sprintf("%d forks were refused at pids=%d; raise %s", exit.PIDsMax, x.snapshot.Values.PIDs, x.raise("pids"))

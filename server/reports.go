@@ -72,7 +72,7 @@ func (p poolReports) Report() api.PoolReport {
 	for _, k := range s.Keys {
 		out.Keys = append(out.Keys, api.PoolKey{
 			ProjectID: k.ProjectID, Image: k.ImageRef, ImageID: k.ImageID, Runtime: k.Runtime, Access: k.Access,
-			MemoryMB: k.Limits.MemoryMB, CPUCores: k.Limits.CPUCores, Pids: k.Limits.PIDs, TmpMB: k.Limits.TmpMB,
+			MemoryMB: k.Limits.MemoryMB, CPUCores: k.Limits.CPUCores, Pids: k.Limits.PIDs, TmpMB: k.Limits.TmpMB, ShmMB: k.Limits.ShmMB,
 			Idle: k.Waiting, Starting: k.Starting, Wanted: k.Wanted, OldestMS: k.Oldest.Milliseconds(),
 		})
 		if !k.LastUse.IsZero() {

@@ -104,7 +104,7 @@ func TestEveryConstraintOfTheSchema(t *testing.T) {
 	}
 	for name, floor := range map[string]string{
 		"timeout_ms": "1", "max_stdout_bytes": "1", "max_stderr_bytes": "1", "max_artifacts_bytes_total": "1",
-		"memory_mb": "16", "pids": "16", "tmp_mb": "1", "cpu_cores": "0.01",
+		"memory_mb": "16", "pids": "16", "tmp_mb": "1", "shm_mb": "1", "cpu_cores": "0.01",
 	} {
 		path := "/limits/" + name
 		for _, low := range []string{"0", "-1", "-1e300"} {

@@ -179,6 +179,9 @@ func (c *userContainer) result(within context.Context, spec sandbox.ExecSpec, ex
 	case exit.Signal == 9 && exit.OOMKills > 0:
 		r.OOMKilled = true
 		r.Detail = fmt.Sprintf("killed for memory: all commands of this sandbox together have %d MB (policy memory_mb)", c.wanted.Limits.MemoryMB)
+	case exit.Signal == 7:
+		r.Detail = fmt.Sprintf("ended by SIGBUS: /dev/shm was full at %d MB (policy shm_mb), or /tmp at %d MB (policy tmp_mb), or a file that it had mapped was cut",
+			c.wanted.Limits.ShmMB, c.wanted.Limits.TmpMB)
 	case exit.Signal == 9:
 		r.Detail = "killed by a signal of its caller, or from within the sandbox"
 	case exit.OOMKills > 0:

@@ -112,6 +112,7 @@ const snapshot = `{"fields": {
 	"cpu_cores": {"value": 1, "layer": "default", "ceiling": 1, "ceiling_from": "settings"},
 	"pids": {"value": 256, "layer": "default", "ceiling": 256, "ceiling_from": "settings"},
 	"tmp_mb": {"value": 256, "layer": "default", "ceiling": 256, "ceiling_from": "settings"},
+	"shm_mb": {"value": 1024, "layer": "default", "ceiling": 1024, "ceiling_from": "settings"},
 	"image": {"value": "secbox-sandbox:latest", "layer": "default", "ceiling": "secbox-sandbox:latest", "ceiling_from": "settings"},
 	"fs.read": {"value": ["inputs/**"], "layer": "default", "ceiling": ["inputs/**"], "ceiling_from": "settings"},
 	"fs.write": {"value": ["work/**"], "layer": "default", "ceiling": ["work/**"], "ceiling_from": "settings"}
