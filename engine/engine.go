@@ -104,6 +104,9 @@ type Job struct {
 	// Signals are sent to the process group of the job's main process: those of initproto.Signals, others are dropped. May be nil. For a Resident
 	// only: fault.Unsupported when its sandbox-init is too old.
 	Signals <-chan syscall.Signal
+	// CPUCores is the limit that programs learn from variables such as OMP_NUM_THREADS, which Env and the image may set otherwise; 0: none.
+	// A Resident's Run ignores it: it has the container's.
+	CPUCores float64
 	// OnStart is called once, when the container has taken the job, before its first output. May be nil.
 	OnStart func()
 	// OnUnlinked is called with the disk space of files that were removed while the container's processes use them: when it has changed, and

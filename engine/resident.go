@@ -232,7 +232,7 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	r.commands[c.id] = c
 	r.mu.Unlock()
 
-	job.OnUnlinked = r.spec.OnUnlinked
+	job.OnUnlinked, job.CPUCores = r.spec.OnUnlinked, r.spec.Limits.CPUCores
 	wire := wireJob(job)
 	wire.CwdMustExist, wire.OwnPath, wire.PathTail = true, true, r.spec.PathTail
 	frame, err := initproto.AppendIDJSON(nil, initproto.TypeStart, c.id, wire)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -366,6 +367,7 @@ func wireJob(job Job) initproto.Job {
 	return initproto.Job{
 		Argv: job.Argv, Env: env, Cwd: job.Cwd, TimeoutMS: job.Timeout.Milliseconds(),
 		MaxStdout: job.MaxStdout, MaxStderr: job.MaxStderr, ReportUnlinked: job.OnUnlinked != nil,
+		CPUs: int64(math.Ceil(job.CPUCores)),
 	}
 }
 

@@ -314,7 +314,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	var job traces.Span
 	exit, err := x.slot.Run(x.ctx, engine.Job{
 		Argv: append([]string{command.Name}, command.Args...), Env: traced(command.Env, x.req.Trace), Cwd: command.Cwd, Stdin: bytes.NewReader(command.Stdin),
-		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes,
+		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes, CPUCores: v.CPUCores,
 		OnStart: func() {
 			x.record.StartedAt = x.commands.Now()
 			start.End("")

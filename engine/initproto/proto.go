@@ -101,6 +101,9 @@ type Job struct {
 	// ReportUnlinked requests Unlinked frames. Older inits send none.
 	ReportUnlinked bool `json:"report_unlinked,omitempty"`
 
+	// CPUs is the number of processors for the variables that programs read it from; 0: none are set. Older inits set none.
+	CPUs int64 `json:"cpus,omitempty"`
+
 	// For workers only; the init of an exec's container ignores them.
 	CwdMustExist bool   `json:"cwd_must_exist,omitempty"` // it is not created; see Exit.NoDir
 	OwnPath      bool   `json:"own_path,omitempty"`       // Argv[0] is looked up in the job's PATH
@@ -254,7 +257,7 @@ func DecodeJob(payload []byte) (Job, error) {
 	if len(j.Argv) == 0 || j.Argv[0] == "" {
 		return Job{}, fmt.Errorf("%w: job without a command", ErrProtocol)
 	}
-	if j.TimeoutMS < 0 || j.MaxStdout < 0 || j.MaxStderr < 0 {
+	if j.TimeoutMS < 0 || j.MaxStdout < 0 || j.MaxStderr < 0 || j.CPUs < 0 {
 		return Job{}, fmt.Errorf("%w: job with a negative limit", ErrProtocol)
 	}
 	return j, nil

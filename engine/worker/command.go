@@ -58,7 +58,7 @@ type Command struct {
 
 // Start starts a command. After an error nothing of it runs; Refusal turns the error into a report.
 func Start(spec initproto.Job, out Sender, o Options) (*Command, error) {
-	env := environment(os.Environ(), spec.Env, spec.PathTail)
+	env := withCPUs(environment(os.Environ(), spec.Env, spec.PathTail), spec.CPUs)
 	argv0, err := lookUp(spec, env)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", named(spec.Argv[0]), err)

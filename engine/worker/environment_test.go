@@ -4,8 +4,29 @@ package worker
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
+
+// TestProgramsLearnTheirProcessors: what the job or its image sets stays, and holds for libraries that follow it.
+func TestProgramsLearnTheirProcessors(t *testing.T) {
+	t.Parallel()
+	const counted = " GOMAXPROCS JULIA_NUM_THREADS NUMBA_NUM_THREADS POLARS_MAX_THREADS PYTHON_CPU_COUNT RAYON_NUM_THREADS"
+	for set, want := range map[string]string{
+		"PATH=/bin":           "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS" + counted,
+		"OMP_NUM_THREADS=8":   strings.TrimSpace(counted),
+		"MKL_NUM_THREADS=8":   "OMP_NUM_THREADS OPENBLAS_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS" + counted,
+		"GOMAXPROCS=":         "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS" + strings.Replace(counted, " GOMAXPROCS", "", 1),
+		"GOMAXPROCS_LIKE=one": "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS" + counted,
+	} {
+		if got := strings.Join(withCPUs([]string{set}, 3), " "); got != set+" "+strings.ReplaceAll(want, " ", "=3 ")+"=3" {
+			t.Errorf("beside %s: %s", set, got)
+		}
+	}
+	if got := withCPUs([]string{"A=1"}, 0); len(got) != 1 {
+		t.Errorf("without a limit: %q", got)
+	}
+}
 
 func TestJobVariablesReplaceImages(t *testing.T) {
 	t.Parallel()

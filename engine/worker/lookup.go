@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -74,4 +75,36 @@ func environment(image, job []string, pathTail string) []string {
 		}
 	}
 	return append(env, job...)
+}
+
+// threads is the variable of OpenMP, which nproc and the libraries of followsThreads obey, too.
+const threads = "OMP_NUM_THREADS"
+
+// Variables from which programs learn how many processors they may use: without them, they count those of the machine, and start a thread for
+// each.
+var (
+	followsThreads = []string{"OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"}
+	countsCPUs     = []string{
+		"GOMAXPROCS", "JULIA_NUM_THREADS", "NUMBA_NUM_THREADS", "POLARS_MAX_THREADS", "PYTHON_CPU_COUNT", "RAYON_NUM_THREADS",
+	}
+)
+
+// withCPUs adds the variables that env does not have. If it has that of OpenMP, it has chosen for the libraries that follow it as well.
+func withCPUs(env []string, cpus int64) []string {
+	if cpus == 0 {
+		return env
+	}
+	set := func(name string) bool {
+		return slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, name+"=") })
+	}
+	names := countsCPUs
+	if !set(threads) {
+		names = slices.Concat([]string{threads}, followsThreads, countsCPUs)
+	}
+	for _, name := range names {
+		if !set(name) {
+			env = append(env, name+"="+strconv.FormatInt(cpus, 10))
+		}
+	}
+	return env
 }
