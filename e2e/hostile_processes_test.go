@@ -56,7 +56,7 @@ See 'docker run --help'." >&2; exit 125`,
 			},
 		},
 		{
-			name: "prints without end", policy: object{"timeout_ms": 1000, "max_stdout_bytes": 1000}, status: "timeout", reason: "timeout", exit: 137.0,
+			name: "prints without end", policy: object{"timeout_ms": 1000, "max_stdout_bytes": 1000}, status: "timeout", reason: "timeout", exit: 143.0,
 			script: "yes", raw: strings.Repeat("y\n", 500),
 			check: func(t *testing.T, _ *testServer, result object) {
 				if result.at("stdout_truncated") != true || result.num("stdout_bytes") <= 1000 {
@@ -98,7 +98,7 @@ See 'docker run --help'." >&2; exit 125`,
 			name: "fills tmp", script: "head -c 200M /dev/zero > /tmp/x; echo $?", policy: object{"tmp_mb": 16}, status: "succeeded", exit: 0.0, raw: "1\n",
 		},
 		{
-			name: "a fork bomb", policy: object{"pids": 64, "timeout_ms": 3000}, status: "timeout", reason: "timeout", exit: 137.0,
+			name: "a fork bomb", policy: object{"pids": 64, "timeout_ms": 3000}, status: "timeout", reason: "timeout", exit: 143.0,
 			script: "bomb() { bomb | bomb & }; bomb; while :; do sleep 0.1; done",
 		},
 		{

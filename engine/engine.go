@@ -99,7 +99,8 @@ type Job struct {
 	Cwd       string
 	Stdin     io.Reader // nil: none. An error ends it like io.EOF. The job's end does not wait for a Read that blocks
 	Timeout   time.Duration
-	MaxStdout int64 // bytes to pass on; the rest is counted and dropped
+	Grace     time.Duration // from SIGTERM to the kill at Timeout; 0: the kill only
+	MaxStdout int64         // bytes to pass on; the rest is counted and dropped
 	MaxStderr int64
 	// Signals are sent to the process group of the job's main process: those of initproto.Signals, others are dropped. May be nil. For a Resident
 	// only: fault.Unsupported when its sandbox-init is too old.
@@ -125,7 +126,7 @@ type Unlinked struct {
 type Exit struct {
 	Code        int    // exit code; 128+signal when a signal ended it
 	Signal      int    // 0 when it exited by itself
-	TimedOut    bool   // sandbox-init killed it at its deadline
+	TimedOut    bool   // sandbox-init killed it at its deadline, or it ended after its SIGTERM
 	Killed      bool   // because ctx ended
 	StartError  string // the command could not be started; Code is 127 or 126 then
 	OOMKills    int64  // processes that the kernel killed for memory in this container

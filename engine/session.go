@@ -365,7 +365,7 @@ func wireJob(job Job) initproto.Job {
 		env = append(env, name+"="+job.Env[name])
 	}
 	return initproto.Job{
-		Argv: job.Argv, Env: env, Cwd: job.Cwd, TimeoutMS: job.Timeout.Milliseconds(),
+		Argv: job.Argv, Env: env, Cwd: job.Cwd, TimeoutMS: job.Timeout.Milliseconds(), GraceMS: job.Grace.Milliseconds(),
 		MaxStdout: job.MaxStdout, MaxStderr: job.MaxStderr, ReportUnlinked: job.OnUnlinked != nil,
 		CPUs: int64(math.Ceil(job.CPUCores)),
 	}

@@ -1,8 +1,11 @@
 package policy
 
+import "time"
+
 // Limits are the numbers that a layer asks for, by their public names; a nil one is not asked for.
 type Limits struct {
 	TimeoutMS              *int64   `json:"timeout_ms,omitempty"`
+	KillGraceMS            *int64   `json:"kill_grace_ms,omitempty"`
 	MaxStdoutBytes         *int64   `json:"max_stdout_bytes,omitempty"`
 	MaxStderrBytes         *int64   `json:"max_stderr_bytes,omitempty"`
 	MaxArtifactsBytesTotal *int64   `json:"max_artifacts_bytes_total,omitempty"`
@@ -35,6 +38,7 @@ type ContainerLimits struct {
 type Values struct {
 	NetMode                string `json:"net.mode"`
 	TimeoutMS              int64  `json:"timeout_ms"`
+	KillGraceMS            int64  `json:"kill_grace_ms"` // from SIGTERM to the kill at TimeoutMS
 	MaxStdoutBytes         int64  `json:"max_stdout_bytes"`
 	MaxStderrBytes         int64  `json:"max_stderr_bytes"`
 	MaxArtifactsBytesTotal int64  `json:"max_artifacts_bytes_total"`
@@ -61,6 +65,10 @@ const (
 	FieldRuntime        = "runtime"
 )
 
+// KillGrace is how long before its timeout a command gets SIGTERM, where nothing else is asked for: long enough to write a file, and a small
+// part of its time.
+func KillGrace(timeout time.Duration) time.Duration { return min(2*time.Second, timeout/10) }
+
 // maxBytes is 1 PiB: the most that settings may allow of anything counted in bytes, so that sums and shifts stay within int64.
 const maxBytes = 1 << 50
 
@@ -79,6 +87,16 @@ var fields = []field{
 		asked: func(l *Limits) **int64 { return &l.TimeoutMS },
 		// A year is longer than any job and fits into a time.Duration.
 		def: 60_000, ceiling: 30 * 60 * 1000, floor: 1, largest: 365 * 24 * 3600 * 1000,
+	},
+	number[int64]{
+		common: common[int64, int64]{
+			public: "kill_grace_ms", doc: "Milliseconds from a job's SIGTERM to the kill at its timeout; default: a tenth of that, at most 2000.",
+			scope: execOnly, later: true,
+			value: func(v *Values) *int64 { return &v.KillGraceMS },
+		},
+		asked:   func(l *Limits) **int64 { return &l.KillGraceMS },
+		follows: func(v Values) int64 { return KillGrace(time.Duration(v.TimeoutMS) * time.Millisecond).Milliseconds() },
+		ceiling: 60_000, zero: true, largest: 365 * 24 * 3600 * 1000,
 	},
 	number[int64]{
 		common: common[int64, int64]{

@@ -17,6 +17,7 @@ type number[T int64 | float64] struct {
 	ceiling  T              // where the settings set none
 	floor    T              // below it a container cannot work
 	largest  T              // the highest ceiling that settings may set
+	zero     bool           // it may be zero
 	floorWhy string
 	host     func(Host) T // nil: the host does not bound it
 	hostWhy  string       // with a verb for the bound
@@ -61,7 +62,9 @@ func (n number[T]) check(l *Layer) string {
 	switch {
 	case math.IsNaN(f) || math.IsInf(f, 0):
 		return "must be a number; leave it out for the default"
-	case *p <= 0:
+	case *p < 0 && n.zero:
+		return fmt.Sprintf("must not be negative, as %v is; leave it out for the default", *p)
+	case *p < 0 || *p == 0 && !n.zero:
 		return fmt.Sprintf("must be greater than zero, not %v; leave it out for the default", *p)
 	case *p < n.floor && n.floorWhy != "":
 		return fmt.Sprintf("must be at least %v, not %v: %s", n.floor, *p, n.floorWhy)

@@ -67,6 +67,7 @@ type fieldCase struct {
 var fieldCases = []fieldCase{
 	{"net.mode", "none", "none", "none", "none", "host", []any{""}},
 	{"timeout_ms", int64(60000), int64(1800000), int64(5), int64(1800000), int64(1800001), []any{int64(0), int64(-1), int64(math.MinInt64)}},
+	{"kill_grace_ms", int64(2000), int64(60000), int64(0), int64(60000), int64(60001), []any{int64(-1)}},
 	{"max_stdout_bytes", int64(1048576), int64(16777216), int64(1), int64(16777216), int64(16777217), []any{int64(0), int64(-1)}},
 	{"max_stderr_bytes", int64(1048576), int64(16777216), int64(1), int64(16777216), int64(16777217), []any{int64(0), int64(-1)}},
 	{"max_artifacts_bytes_total", int64(52428800), int64(1 << 30), int64(1), int64(1 << 30), int64(1<<30 + 1), []any{int64(0), int64(-1)}},
@@ -185,6 +186,21 @@ func TestSharedMemoryFollowsMemory(t *testing.T) {
 		if f := s.Fields["shm_mb"]; s.Values.ShmMB != c.want || f.Value != c.want || f.Layer != c.layer || f.ClampedFrom != nil {
 			t.Errorf("%s: %d, %+v", name, s.Values.ShmMB, f)
 		}
+	}
+}
+
+// The default of the grace is a part of the timeout, and zero is a value.
+func TestKillGraceFollowsTheTimeout(t *testing.T) {
+	t.Parallel()
+	for timeout, want := range map[int64]int64{5: 0, 500: 50, 19_990: 1999, 60_000: 2000, 1_800_000: 2000} {
+		s, err := resolver(t, policy.Config{}).Resolve(nil, policy.Layer{Limits: policy.Limits{TimeoutMS: &timeout}}, policy.Host{})
+		if err != nil || s.Values.KillGraceMS != want {
+			t.Errorf("timeout_ms=%d: %d, want %d (%v)", timeout, s.Values.KillGraceMS, want, err)
+		}
+	}
+	s, err := resolver(t, policy.Config{}).Resolve(nil, policy.Layer{Limits: policy.Limits{KillGraceMS: ptr(int64(0))}}, policy.Host{})
+	if err != nil || s.Values.KillGraceMS != 0 || s.Fields["kill_grace_ms"].Layer != "request" {
+		t.Errorf("%+v %v", s.Fields["kill_grace_ms"], err)
 	}
 }
 
@@ -572,7 +588,7 @@ func TestAsEnforced(t *testing.T) {
 	has := whole.Values.ContainerLimits
 	has.PIDs = 800
 	s := whole.AsEnforced(&policy.Container{ContainerLimits: has, Image: policy.DefaultImage})
-	if len(s.Fields) != len(policy.Names())-1 || !slices.Equal(s.NotEnforced, []string{"max_artifacts_bytes_total"}) {
+	if len(s.Fields) != len(policy.Names())-2 || !slices.Equal(s.NotEnforced, []string{"kill_grace_ms", "max_artifacts_bytes_total"}) {
 		t.Errorf("holds %v, and not %v", s.Fields, s.NotEnforced)
 	}
 	if f := s.Fields[policy.FieldPIDs]; f.Value != int64(800) || f.Layer != policy.LayerBackend || f.Ceiling != whole.Fields[policy.FieldPIDs].Ceiling {

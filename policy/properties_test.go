@@ -118,6 +118,7 @@ func checkMerge(cfg policy.Config, manifest *policy.Layer, request policy.Layer,
 		}
 		layers[0].words[f.Tag.Get("json")] = defaults.FieldByIndex(f.Index).Interface()
 	}
+	layers[0].words["kill_grace_ms"] = min(2000, s.Values.TimeoutMS/10)
 	layers[0].words["shm_mb"] = min(s.Values.MemoryMB, s.Fields["shm_mb"].Ceiling.(int64))
 	values := reflect.ValueOf(s.Values)
 	for _, f := range leaves(values.Type()) {
@@ -162,6 +163,8 @@ func checkMerge(cfg policy.Config, manifest *policy.Layer, request policy.Layer,
 		switch name {
 		case "fs.read":
 			names = append(names, "fs.write") // a later layer may ask to read an earlier one's writable directories
+		case "kill_grace_ms":
+			names = append(names, "timeout_ms") // its default
 		case "shm_mb":
 			names = append(names, "memory_mb") // its default
 		}
@@ -196,7 +199,7 @@ func checkCeiling(name string, f policy.Field, cfg policy.Config, host policy.Ho
 		return nil
 	}
 	value, _ := number(f.Value)
-	if value > ceiling || value <= 0 {
+	if value > ceiling || value < 0 || value == 0 && name != "kill_grace_ms" {
 		return fmt.Errorf("%s is %v, its ceiling %v", name, value, ceiling)
 	}
 	configured, given := said(policy.Layer{Limits: cfg.Ceiling})[name]
@@ -286,6 +289,7 @@ func drawLayer(t *rapid.T, who string) policy.Layer {
 	return policy.Layer{
 		Limits: policy.Limits{
 			TimeoutMS:              maybe(t, who+".timeout", around(1, 60000, 1800000)),
+			KillGraceMS:            maybe(t, who+".grace", around(0, 2000, 60000)),
 			MaxStdoutBytes:         maybe(t, who+".stdout", around(1, 1<<20, 16<<20)),
 			MaxStderrBytes:         maybe(t, who+".stderr", around(1, 1<<20, 16<<20)),
 			MaxArtifactsBytesTotal: maybe(t, who+".artifacts", around(1, 50<<20, 1<<30)),

@@ -322,7 +322,7 @@ func layer(v policy.Values) policy.Layer {
 	return policy.Layer{
 		NetMode: &v.NetMode, Image: &v.Image, FSRead: append([]string{}, v.FSRead...), FSWrite: append([]string{}, v.FSWrite...),
 		Limits: policy.Limits{
-			TimeoutMS: &v.TimeoutMS, MaxStdoutBytes: &v.MaxStdoutBytes, MaxStderrBytes: &v.MaxStderrBytes, MaxArtifactsBytesTotal: &v.MaxArtifactsBytesTotal,
+			TimeoutMS: &v.TimeoutMS, KillGraceMS: &v.KillGraceMS, MaxStdoutBytes: &v.MaxStdoutBytes, MaxStderrBytes: &v.MaxStderrBytes, MaxArtifactsBytesTotal: &v.MaxArtifactsBytesTotal,
 			MemoryMB: &v.MemoryMB, CPUCores: &v.CPUCores, PIDs: &v.PIDs, TmpMB: &v.TmpMB, ShmMB: &v.ShmMB,
 		},
 	}

@@ -314,7 +314,8 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	var job traces.Span
 	exit, err := x.slot.Run(x.ctx, engine.Job{
 		Argv: append([]string{command.Name}, command.Args...), Env: traced(command.Env, x.req.Trace), Cwd: command.Cwd, Stdin: bytes.NewReader(command.Stdin),
-		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes, CPUCores: v.CPUCores,
+		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, Grace: time.Duration(min(v.KillGraceMS, v.TimeoutMS/2)) * time.Millisecond,
+		MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes, CPUCores: v.CPUCores,
 		OnStart: func() {
 			x.record.StartedAt = x.commands.Now()
 			start.End("")

@@ -41,6 +41,9 @@ func (x *exec) setOutcome(exit engine.Exit, runErr error, c *output.Capture) {
 func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 	v := x.snapshot.Values
 	switch {
+	case exit.TimedOut && exit.Signal != 9:
+		return audit.Timeout, audit.ReasonTimeout, fmt.Sprintf("ended after its SIGTERM, kill_grace_ms=%d before timeout_ms=%d; raise %s",
+			min(v.KillGraceMS, v.TimeoutMS/2), v.TimeoutMS, x.raise("timeout_ms"))
 	case exit.TimedOut:
 		return audit.Timeout, audit.ReasonTimeout, fmt.Sprintf("killed after timeout_ms=%d; raise %s", v.TimeoutMS, x.raise("timeout_ms"))
 	case exit.Killed:

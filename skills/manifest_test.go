@@ -100,7 +100,7 @@ func TestEveryConstraintOfTheSchema(t *testing.T) {
 		{"/permissions/net/mode", `"bridge"`, "", `must be "none"`},
 		{"/permissions/net/hosts", `[]`, "", "is not known; there is only mode"},
 		{"/limits", `[]`, "", "must be an object"},
-		{"/limits/timeout", `1`, "", "is not known; there is cpu_cores, max_artifacts_bytes_total,"},
+		{"/limits/timeout", `1`, "", "is not known; there is cpu_cores, kill_grace_ms, max_artifacts_bytes_total,"},
 	}
 	for name, floor := range map[string]string{
 		"timeout_ms": "1", "max_stdout_bytes": "1", "max_stderr_bytes": "1", "max_artifacts_bytes_total": "1",
@@ -254,8 +254,8 @@ func TestLimitsMatchThePolicy(t *testing.T) {
 		switch {
 		case name == policy.FieldCPUCores:
 			below, above = "0.009", "8192.1"
-		case low == "16":
-			below = "15"
+		case low == "0", low == "16":
+			below = map[json.Number]json.Number{"0": "-1", "16": "15"}[low]
 			fallthrough
 		default:
 			n, err := high.Int64()

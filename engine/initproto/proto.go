@@ -91,11 +91,12 @@ var ErrProtocol = errors.New("not the sandbox-init protocol")
 
 // Job is the command that init runs.
 type Job struct {
-	Argv      []string `json:"argv"`       // Argv[0] is looked up in the image's PATH, not in the job's
-	Env       []string `json:"env"`        // K=V, over the image's environment
-	Cwd       string   `json:"cwd"`        // created when it does not exist
-	TimeoutMS int64    `json:"timeout_ms"` // 0: no deadline
-	MaxStdout int64    `json:"max_stdout"` // bytes to pass on; the rest is counted only
+	Argv      []string `json:"argv"`               // Argv[0] is looked up in the image's PATH, not in the job's
+	Env       []string `json:"env"`                // K=V, over the image's environment
+	Cwd       string   `json:"cwd"`                // created when it does not exist
+	TimeoutMS int64    `json:"timeout_ms"`         // 0: no deadline
+	GraceMS   int64    `json:"grace_ms,omitempty"` // SIGTERM comes so long before the deadline; 0: none does. Older inits send none
+	MaxStdout int64    `json:"max_stdout"`         // bytes to pass on; the rest is counted only
 	MaxStderr int64    `json:"max_stderr"`
 
 	// ReportUnlinked requests Unlinked frames. Older inits send none.
@@ -112,9 +113,9 @@ type Job struct {
 
 // Exit is init's report. Every process of the job is dead when it is sent, unless Left is set.
 type Exit struct {
-	Code        int    `json:"code"`   // 128+signal when a signal ended the main process
-	Signal      int    `json:"signal"` // 0: it exited
-	TimedOut    bool   `json:"timed_out"`
+	Code        int    `json:"code"`              // 128+signal when a signal ended the main process
+	Signal      int    `json:"signal"`            // 0: it exited
+	TimedOut    bool   `json:"timed_out"`         // killed at its deadline, or ended after its SIGTERM
 	Killed      bool   `json:"killed"`            // by a kill frame
 	StartError  string `json:"start_error"`       // why the command did not run
 	NoDir       bool   `json:"no_dir,omitempty"`  // because its working directory does not exist
@@ -257,7 +258,7 @@ func DecodeJob(payload []byte) (Job, error) {
 	if len(j.Argv) == 0 || j.Argv[0] == "" {
 		return Job{}, fmt.Errorf("%w: job without a command", ErrProtocol)
 	}
-	if j.TimeoutMS < 0 || j.MaxStdout < 0 || j.MaxStderr < 0 || j.CPUs < 0 {
+	if j.TimeoutMS < 0 || j.GraceMS < 0 || j.MaxStdout < 0 || j.MaxStderr < 0 || j.CPUs < 0 {
 		return Job{}, fmt.Errorf("%w: job with a negative limit", ErrProtocol)
 	}
 	return j, nil

@@ -42,18 +42,20 @@ type Options struct {
 
 // Command is a running command with all processes that it started.
 type Command struct {
-	o        Options
-	main     int // pid
-	mu       sync.Mutex
-	pidfd    int  // of main; -1 where the kernel has none
-	reaped   bool // main is
-	cause    atomic.Int32
-	deadline *time.Timer
-	stdin    *stdin
-	output   sync.WaitGroup
-	stdout   stream
-	stderr   stream
-	dead     chan struct{} // see Dead
+	o      Options
+	main   int // pid
+	mu     sync.Mutex
+	pidfd  int  // of main; -1 where the kernel has none
+	reaped bool // main is
+	killed bool // no process may live on
+	warned bool // SIGTERM was sent, because the deadline is near
+	cause  atomic.Int32
+	timers []*time.Timer
+	stdin  *stdin
+	output sync.WaitGroup
+	stdout stream
+	stderr stream
+	dead   chan struct{} // see Dead
 }
 
 // Start starts a command. After an error nothing of it runs; Refusal turns the error into a report.
@@ -104,7 +106,13 @@ func Start(spec initproto.Job, out Sender, o Options) (*Command, error) {
 	c.output.Go(func() { c.stdout.pass(out) })
 	c.output.Go(func() { c.stderr.pass(out) })
 	if spec.TimeoutMS > 0 {
-		c.deadline = time.AfterFunc(time.Duration(spec.TimeoutMS)*time.Millisecond, func() { c.kill(causeTimeout) })
+		after := func(ms int64, f func()) {
+			c.timers = append(c.timers, time.AfterFunc(time.Duration(ms)*time.Millisecond, f))
+		}
+		after(spec.TimeoutMS, func() { c.kill(causeTimeout) })
+		if spec.GraceMS > 0 {
+			after(max(0, spec.TimeoutMS-spec.GraceMS), c.warn)
+		}
 	}
 	return c, nil
 }
@@ -185,15 +193,26 @@ func (c *Command) Signal(s syscall.Signal) {
 	}
 }
 
-func (c *Command) kill(cause int32) {
-	c.cause.CompareAndSwap(causeNone, cause)
-	if c.o.Alone {
-		KillAll()
-		return
-	}
+// warn tells the command that its deadline is near: like Signal with SIGTERM, which also stopped processes get. From now on it has timed out,
+// however it ends.
+func (c *Command) warn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.reaped && c.cause.CompareAndSwap(causeNone, causeTimeout) {
+		c.warned = true
+		_ = unix.Kill(-c.main, unix.SIGTERM)
+		_ = unix.Kill(-c.main, unix.SIGCONT)
+	}
+}
+
+func (c *Command) kill(cause int32) {
+	c.cause.CompareAndSwap(causeNone, cause)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.killed = true
 	switch {
+	case c.o.Alone:
+		KillAll()
 	case c.reaped: // Wait kills the rest
 	case c.pidfd >= 0:
 		_ = unix.PidfdSendSignal(c.pidfd, unix.SIGKILL, nil, 0)
@@ -237,10 +256,11 @@ func (c *Command) Wait() initproto.Exit {
 		}
 	}
 	c.mainReaped()
+	c.awaitWarned(&used)
 	exit.Left = !c.sweep(&used)
 	close(c.dead)
-	if c.deadline != nil {
-		c.deadline.Stop()
+	for _, timer := range c.timers {
+		timer.Stop()
 	}
 	c.stdin.abandon()
 	<-c.stdin.over
@@ -253,6 +273,29 @@ func (c *Command) Wait() initproto.Exit {
 	exit.StdoutBytes, exit.StderrBytes = c.stdout.total, c.stderr.total
 	exit.UserUS, exit.SystemUS, exit.MaxRSSKB = used.userUS, used.systemUS, used.maxRSSKB
 	return exit
+}
+
+// awaitWarned waits for the other processes of a command that got SIGTERM, up to its deadline: a shell ends at once, and what it runs may need
+// the time.
+func (c *Command) awaitWarned(used *usage) {
+	waits := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.warned && !c.killed
+	}
+	for waits() {
+		var rusage unix.Rusage
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG|unix.WALL, &rusage)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil: // ECHILD
+			return
+		case pid > 0:
+			used.add(&rusage)
+		default:
+			time.Sleep(time.Millisecond)
+		}
+	}
 }
 
 // sweepTimeout is how long a command's end waits for processes that this one may not kill.
@@ -308,10 +351,14 @@ func microseconds(t unix.Timeval) int64 { return t.Sec*1e6 + t.Usec }
 // verdict judges the main process's status. A kill counts as the cause only when the process died of it and did not end by itself at the same
 // time.
 func (c *Command) verdict(status unix.WaitStatus) initproto.Exit {
+	c.mu.Lock()
+	exit := initproto.Exit{TimedOut: c.warned}
+	c.mu.Unlock()
 	if status.Exited() {
-		return initproto.Exit{Code: status.ExitStatus()}
+		exit.Code = status.ExitStatus()
+		return exit
 	}
-	exit := initproto.Exit{Code: 128 + int(status.Signal()), Signal: int(status.Signal())}
+	exit.Code, exit.Signal = 128+int(status.Signal()), int(status.Signal())
 	if status.Signal() == unix.SIGKILL {
 		cause := c.cause.Load()
 		exit.TimedOut, exit.Killed = cause == causeTimeout, cause == causeKilled

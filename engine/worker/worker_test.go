@@ -285,6 +285,47 @@ func TestAllProcessesAreKilled(t *testing.T) {
 	}
 }
 
+// TestSIGTERMBeforeTheDeadline: all that the command runs gets it and has the time, and it has timed out, however it ends.
+func TestSIGTERMBeforeTheDeadline(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		script       string
+		code, signal int
+		stdout       string
+		timeout      int64 // ms; 0: soon after SIGTERM, which comes later and later until the script was up
+	}{
+		"a child of a shell that ends at once": {
+			script: `sh -c 'trap "sleep 0.1; echo saved; exit" TERM; echo up; while :; do sleep 0.01; done'; true`, code: 143, signal: 15, stdout: "up\nsaved\n", timeout: 600_000,
+		},
+		"its own exit code": {script: `trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.01; done`, code: 3, stdout: "up\nsaved\n", timeout: 600_000},
+		"success":           {script: `trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done`, stdout: "up\n", timeout: 600_000},
+		"stopped":           {script: `trap 'echo saved; exit 0' TERM; echo up; kill -STOP $$; while :; do sleep 0.01; done`, stdout: "up\nsaved\n", timeout: 600_000},
+		"deaf":              {script: `trap '' TERM; echo up; sleep 1000.1; echo late`, code: 137, signal: 9, stdout: "up\n"},
+		"a deaf child":      {script: `(trap '' TERM; echo up; exec sleep 1000.1) & wait`, code: 143, signal: 15, stdout: "up\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for after := int64(200); ; after *= 2 {
+				p := start(t)
+				job := sh(c.script)
+				job.TimeoutMS = max(c.timeout, after+200)
+				job.GraceMS = job.TimeoutMS - after
+				exit, stdout, _ := p.run(job)
+				if stdout == "" && exit.TimedOut && after < 60_000 {
+					continue
+				}
+				if !exit.TimedOut || exit.Killed || exit.Code != c.code || exit.Signal != c.signal || stdout != c.stdout {
+					t.Errorf("%+v %q", exit, stdout)
+				}
+				if left := children(p.cmd.Process.Pid); len(left) > 0 {
+					t.Errorf("%+v, and there are %q", exit, left)
+				}
+				return
+			}
+		})
+	}
+}
+
 // children lists the children of a process, zombies included.
 func children(pid int) (found []string) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

@@ -15,6 +15,7 @@ import (
 	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
+	"secbox/policy"
 	"secbox/sandbox"
 	"secbox/sandbox/search"
 )
@@ -154,8 +155,9 @@ func (s *Sandbox) job(spec sandbox.ExecSpec, dir string, maxTimeout time.Duratio
 		name, value, _ := strings.Cut(kv, "=")
 		env[name] = value
 	}
+	timeout := spec.TimeoutWithin(maxTimeout)
 	return engine.Job{
-		Argv: argv, Env: env, Cwd: dir, Stdin: spec.Input(), Signals: spec.Signals, Timeout: spec.TimeoutWithin(maxTimeout),
+		Argv: argv, Env: env, Cwd: dir, Stdin: spec.Input(), Signals: spec.Signals, Timeout: timeout, Grace: policy.KillGrace(timeout),
 		MaxStdout: sandbox.OutputBound(spec.MaxStdout), MaxStderr: sandbox.OutputBound(spec.MaxStderr),
 	}
 }

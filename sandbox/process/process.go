@@ -24,6 +24,9 @@ type Spec struct {
 	Stdin   io.Reader // its whole standard input; nil: none. An error ends it like io.EOF
 	Timeout time.Duration
 
+	// The command gets SIGTERM policy.KillGrace before Timeout, on Windows Ctrl-Break, and has timed out then, however it ends. On Linux, all that it
+	// started has the time up to Timeout; elsewhere it is killed when the main process has ended.
+
 	// Signals are sent to the command's process group while it runs: SIGHUP, SIGINT, SIGTERM, SIGKILL; others are dropped. On Windows SIGINT is
 	// Ctrl-Break, and the others kill the command. May be nil.
 	Signals <-chan syscall.Signal

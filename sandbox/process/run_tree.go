@@ -5,10 +5,12 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"secbox/engine/initproto"
+	"secbox/policy"
 )
 
 var errTimeout = errors.New("timeout")
@@ -35,8 +37,13 @@ func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
 
 	within, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	var warned atomic.Bool
 	if spec.Timeout > 0 {
 		defer time.AfterFunc(spec.Timeout, func() { end(errTimeout) }).Stop()
+		defer time.AfterFunc(spec.Timeout-policy.KillGrace(spec.Timeout), func() {
+			warned.Store(true)
+			t.terminate()
+		}).Stop()
 	}
 	if spec.Signals != nil {
 		go t.passSignals(within, spec.Signals)
@@ -48,6 +55,7 @@ func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
 	var why error // why it was killed, if not for its timeout
 	select {
 	case <-exited:
+		timedOut = warned.Load()
 		select {
 		case state = <-dead:
 		case <-within.Done(): // the rest of the tree is still alive

@@ -67,6 +67,9 @@ func (t *tree) signal(s syscall.Signal) {
 	}
 }
 
+// terminate asks the command's process group to end.
+func (t *tree) terminate() { t.signal(unix.SIGTERM) }
+
 // killAll kills the descendants first, because they are found by their present parents.
 func (t *tree) killAll() {
 	killDescendants(t.cmd.Process.Pid)

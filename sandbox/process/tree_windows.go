@@ -130,6 +130,9 @@ func (t *tree) signal(s syscall.Signal) {
 	}
 }
 
+// terminate asks the command's process group to end, by Ctrl-Break.
+func (t *tree) terminate() { t.signal(syscall.SIGINT) }
+
 // wait waits for the main process, calls itself, kills the rest of the tree, and waits until it is gone.
 func (t *tree) wait(itself func()) *os.ProcessState {
 	_ = t.cmd.Wait()

@@ -20,6 +20,7 @@ import (
 	"secbox/engine/initproto"
 	"secbox/engine/worker"
 	"secbox/fault"
+	"secbox/policy"
 	"secbox/sandbox/search"
 )
 
@@ -198,6 +199,7 @@ type system = workers
 func (p *Processes) runHere(ctx context.Context, spec Spec) (*Result, error) {
 	job, err := json.Marshal(initproto.Job{
 		Argv: spec.Argv, Env: spec.Env, Cwd: spec.Dir, CwdMustExist: true, OwnPath: true, TimeoutMS: milliseconds(spec.Timeout),
+		GraceMS:   policy.KillGrace(spec.Timeout).Milliseconds(),
 		MaxStdout: spec.MaxStdout, MaxStderr: spec.MaxStderr,
 	})
 	if err != nil || len(job) > initproto.MaxJob {

@@ -18,6 +18,7 @@ var treeCases = []testCase{
 	{name: "NothingIsLeftAtATimeout", run: nothingIsLeftAtTimeout, backend: true},
 	{name: "NothingIsLeftWhenItIsCanceled", run: nothingIsLeftAtCancel},
 	{name: "Timeout", run: timeout},
+	{name: "SIGTERMBeforeTheTimeout", run: warned},
 	{name: "ACommandThatStopsItsParent", run: stopsItsParent, backend: true},
 	{name: "EndlessOutput", run: endlessOutput, backend: true},
 }
@@ -116,6 +117,26 @@ func timeout(b *bench) {
 	// A command that ends in time has an ordinary result, and so has the next one.
 	if r := b.shell("exit 9"); r.TimedOut || r.ExitCode != 9 {
 		b.Errorf("%+v", *r)
+	}
+}
+
+// warned runs a command that uses the time between SIGTERM and its timeout, which is a tenth of it.
+func warned(b *bench) {
+	for limit := 2 * time.Second; ; limit *= 2 {
+		spec := b.line("trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.01; done")
+		spec.Timeout = limit
+		r, err := b.s.Exec(b.ctx, spec)
+		if err != nil || !r.TimedOut || r.ExitCode != -1 {
+			b.Errorf("%+v %v", r, err)
+			return
+		}
+		if r.Stdout == "up\nsaved\n" {
+			return
+		}
+		if limit > time.Minute { // else the machine was too slow
+			b.Errorf("%+v", r)
+			return
+		}
 	}
 }
 

@@ -105,6 +105,7 @@ func TraceID(n int) string { return fmt.Sprintf("%032x", 1+n) }
 const snapshot = `{"fields": {
 	"net.mode": {"value": "none", "layer": "default", "ceiling": "none", "ceiling_from": "settings"},
 	"timeout_ms": {"value": 60000, "layer": "default", "ceiling": 60000, "ceiling_from": "settings"},
+	"kill_grace_ms": {"value": 2000, "layer": "default", "ceiling": 60000, "ceiling_from": "settings"},
 	"max_stdout_bytes": {"value": 1048576, "layer": "default", "ceiling": 1048576, "ceiling_from": "settings"},
 	"max_stderr_bytes": {"value": 1048576, "layer": "default", "ceiling": 1048576, "ceiling_from": "settings"},
 	"max_artifacts_bytes_total": {"value": 52428800, "layer": "default", "ceiling": 52428800, "ceiling_from": "settings"},
