@@ -72,8 +72,8 @@ func TestShortForms(t *testing.T) {
 	for short, long := range map[string]string{
 		`{"script": "echo $0", "stdin": "x"}`: `{"kind": "shell", "command": "bash", "args": ["-lc", "echo $0"], "stdin": "x"}`,
 		`{"kind": "shell", "script": "true"}`: `{"kind": "shell", "command": "bash", "args": ["-lc", "true"]}`,
-		`{"code": "print(1)"}`:                `{"kind": "python", "command": "python", "args": ["-c", "print(1)"]}`,
-		`{"args": [], "code": "1"}`:           `{"kind": "python", "command": "python", "args": ["-c", "1"]}`,
+		`{"code": "print(1)"}`:                `{"kind": "python", "command": "python", "args": ["/tmp/exec-code.py", "print(1)"]}`,
+		`{"args": [], "code": "1"}`:           `{"kind": "python", "command": "python", "args": ["/tmp/exec-code.py", "1"]}`,
 	} {
 		for _, command := range []string{short, long} {
 			if r := f.post("/sandbox/execs", `{"project_id": "demo", "exec": `+command+`}`); r.StatusCode != 200 {

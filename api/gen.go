@@ -361,12 +361,12 @@ type CancelAccepted struct {
 // Command The command, in exactly one of three forms: `script`; or `code`; or `kind`, `command` and `args`. The first two are short for the third, which
 // is what the record shows.
 type Command struct {
-	// Args The arguments: `["-lc", script]` or `["-c", script]` for bash, the first as a login shell; `["-c", code]` or `["/workspace/inputs/main.py"]` for python.
+	// Args The arguments: `["-lc", script]` or `["-c", script]` for bash, the first as a login shell; `["-c", code]`, `["/tmp/exec-code.py", code]` or `["/workspace/inputs/main.py"]` for python.
 	//
 	// Example: ["-lc","echo hi"]
 	Args []string `json:"args,omitempty"`
 
-	// Code Python code of at most 131,071 bytes, short for `"kind": "python", "command": "python", "args": ["-c", code]`. Send longer code as an input file.
+	// Code Python code of at most 131,071 bytes, short for `"kind": "python", "command": "python", "args": ["/tmp/exec-code.py", code]`: it runs as that file, so that multiprocessing, inspect and tracebacks find it, and imports modules from its working directory. Send longer code as an input file.
 	//
 	// Example: print("hi")
 	Code string `json:"code,omitempty"`

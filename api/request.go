@@ -56,7 +56,7 @@ func execRequest(body ExecRequest, async bool, idempotencyKey *string, caller to
 func shortForm(in Command, out *runner.Command, refuse refusal) bool {
 	field, text, kind, name, flag := "exec.script", in.Script, runner.KindShell, "bash", "-lc"
 	if in.Script == "" {
-		field, text, kind, name, flag = "exec.code", in.Code, runner.KindPython, "python", "-c"
+		field, text, kind, name, flag = "exec.code", in.Code, runner.KindPython, "python", runner.CodeFile
 	}
 	if text == "" {
 		return false
@@ -251,6 +251,9 @@ func digest(req runner.Request, skillInputs []byte) string {
 		Kind: req.Command.Kind, Command: req.Command.Name, Args: append([]string{}, req.Command.Args...), Cwd: req.Command.Cwd,
 		Env: req.Command.Env, Stdin: hash(req.Command.Stdin), Inputs: []input{}, CallbackURL: req.CallbackURL,
 		Overrides: overrides{Layer: req.Overrides, FSRead: req.Overrides.FSRead, FSWrite: req.Overrides.FSWrite},
+	}
+	if args := canonical.Args; req.Command.Kind == runner.KindPython && len(args) > 0 && args[0] == runner.CodeFile {
+		args[0] = "-c" // as earlier versions ran exec.code
 	}
 	if q := req.Queue; q != nil {
 		canonical.Priority, canonical.QueueTimeout = q.Priority, q.Timeout.Milliseconds()

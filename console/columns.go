@@ -100,7 +100,7 @@ func tokenName(names map[string]string, id string) string {
 
 // command returns what ran as one text: the script of a shell or of Python, else the words.
 func command(rec audit.Record) string {
-	if len(rec.Args) == 2 && (rec.Cmd == "bash" && rec.Args[0] == "-lc" || rec.Cmd == "python" && rec.Args[0] == "-c") {
+	if len(rec.Args) == 2 && (rec.Cmd == "bash" && rec.Args[0] == "-lc" || rec.Cmd == "python" && (rec.Args[0] == "-c" || rec.Args[0] == runner.CodeFile)) {
 		return rec.Args[1]
 	}
 	words := []string{quoted(rec.Cmd)}

@@ -108,6 +108,9 @@ type Job struct {
 	// CPUCores is the limit that programs learn from variables such as OMP_NUM_THREADS, which Env and the image may set otherwise; 0: none.
 	// A Resident's Run ignores it: it has the container's.
 	CPUCores float64
+	// CodeFile is the path of a new file for the code of an Argv of the form PROGRAM -c CODE ARG…: the job runs as PROGRAM CodeFile ARG…, with Cwd
+	// first in PYTHONPATH, unless sandbox-init is too old. Empty: Argv runs.
+	CodeFile string
 	// OnStart is called once, when the container has taken the job, before its first output. May be nil.
 	OnStart func()
 	// OnUnlinked is called with the disk space of files that were removed while the container's processes use them: when it has changed, and

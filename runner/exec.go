@@ -310,10 +310,14 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	kept := x.keepInputs()
 	x.watch.Ready(measureTimeout)
 	command := x.req.Command
+	argv, codeFile := append([]string{command.Name}, command.Args...), ""
+	if command.Kind == KindPython && command.Args[0] == CodeFile {
+		argv[1], codeFile = "-c", CodeFile
+	}
 	_, start := x.cfg.Tracer.Start(ctx, "start")
 	var job traces.Span
 	exit, err := x.slot.Run(x.ctx, engine.Job{
-		Argv: append([]string{command.Name}, command.Args...), Env: traced(command.Env, x.req.Trace), Cwd: command.Cwd, Stdin: bytes.NewReader(command.Stdin),
+		Argv: argv, CodeFile: codeFile, Env: traced(command.Env, x.req.Trace), Cwd: command.Cwd, Stdin: bytes.NewReader(command.Stdin),
 		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, Grace: time.Duration(min(v.KillGraceMS, v.TimeoutMS/2)) * time.Millisecond,
 		MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes, CPUCores: v.CPUCores,
 		OnStart: func() {

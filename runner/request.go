@@ -52,6 +52,10 @@ type Request struct {
 	Digest         string // sha256 of the request as it was sent: requests under one IdempotencyKey must have the same
 }
 
+// CodeFile is the first argument of a KindPython command whose code, the second one, runs as a file of that name: multiprocessing, inspect and
+// tracebacks need one. No module can be imported by its name, which would hide one of the project.
+const CodeFile = "/tmp/exec-code.py"
+
 // Command is the command that the container runs.
 type Command struct {
 	Kind  string

@@ -146,7 +146,7 @@ func (p *problems) command(req Request) {
 }
 
 func (p *problems) pythonArgs(args []string) {
-	if len(args) >= 2 && args[0] == "-c" {
+	if len(args) >= 2 && (args[0] == "-c" || args[0] == CodeFile) {
 		return
 	}
 	if len(args) >= 1 && strings.HasPrefix(args[0], "/workspace/") {

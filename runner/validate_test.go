@@ -100,6 +100,8 @@ func TestPythonArgs(t *testing.T) {
 	for args, ok := range map[string]bool{
 		"-c|print(1)":                      true,
 		"-c|print(1)|arg":                  true,
+		"/tmp/exec-code.py|print(1)":       true,
+		"/tmp/exec-code.py":                false,
 		"/workspace/inputs/main.py":        true,
 		"/workspace/work/a/b.py|--flag":    true,
 		"-c":                               false,

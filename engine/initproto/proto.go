@@ -102,6 +102,10 @@ type Job struct {
 	// ReportUnlinked requests Unlinked frames. Older inits send none.
 	ReportUnlinked bool `json:"report_unlinked,omitempty"`
 
+	// CodeFile is a file for Argv of the form PROGRAM -c CODE ARG…: CODE is written to it, and PROGRAM CodeFile ARG… runs, with Cwd first in PYTHONPATH,
+	// where -c has it. Older inits run Argv.
+	CodeFile string `json:"code_file,omitempty"`
+
 	// CPUs is the number of processors for the variables that programs read it from; 0: none are set. Older inits set none.
 	CPUs int64 `json:"cpus,omitempty"`
 
@@ -257,6 +261,9 @@ func DecodeJob(payload []byte) (Job, error) {
 	}
 	if len(j.Argv) == 0 || j.Argv[0] == "" {
 		return Job{}, fmt.Errorf("%w: job without a command", ErrProtocol)
+	}
+	if j.CodeFile != "" && (len(j.Argv) < 3 || j.Argv[1] != "-c") {
+		return Job{}, fmt.Errorf("%w: job with a file for code and without code", ErrProtocol)
 	}
 	if j.TimeoutMS < 0 || j.GraceMS < 0 || j.MaxStdout < 0 || j.MaxStderr < 0 || j.CPUs < 0 {
 		return Job{}, fmt.Errorf("%w: job with a negative limit", ErrProtocol)

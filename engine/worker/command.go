@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,11 @@ func Start(spec initproto.Job, out Sender, o Options) (*Command, error) {
 	} else if err := os.MkdirAll(spec.Cwd, 0o755); err != nil {
 		return nil, fmt.Errorf("working directory: %w", err)
 	}
+	if spec.CodeFile != "" {
+		if spec.Argv, env, err = codeInFile(spec, env); err != nil {
+			return nil, fmt.Errorf("the file of the code: %w", err)
+		}
+	}
 	pipes, err := openPipes()
 	if err != nil {
 		return nil, fmt.Errorf("pipe: %w", err)
@@ -115,6 +121,23 @@ func Start(spec initproto.Job, out Sender, o Options) (*Command, error) {
 		}
 	}
 	return c, nil
+}
+
+// codeInFile writes the code of Job.CodeFile, and returns the arguments and the environment of the program that runs it.
+func codeInFile(spec initproto.Job, env []string) (argv, withPath []string, err error) {
+	f, err := os.OpenFile(spec.CodeFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return nil, nil, err
+	}
+	_, err = f.WriteString(spec.Argv[2])
+	path := "PYTHONPATH=" + spec.Cwd
+	for _, kv := range env {
+		if value, ok := strings.CutPrefix(kv, "PYTHONPATH="); ok && value != "" {
+			path = "PYTHONPATH=" + spec.Cwd + ":" + value
+		}
+	}
+	argv = slices.Concat(spec.Argv[:1], []string{spec.CodeFile}, spec.Argv[3:])
+	return argv, environment(env, []string{path}, ""), errors.Join(err, f.Close())
 }
 
 // openPipes makes three pipes, or none.

@@ -3,9 +3,14 @@
 package worker
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"secbox/engine/initproto"
 )
 
 // TestProgramsLearnTheirProcessors: what the job or its image sets stays, and holds for libraries that follow it.
@@ -25,6 +30,25 @@ func TestProgramsLearnTheirProcessors(t *testing.T) {
 	}
 	if got := withCPUs([]string{"A=1"}, 0); len(got) != 1 {
 		t.Errorf("without a limit: %q", got)
+	}
+}
+
+// TestCodeRunsAsAFile: its directory is the first place of modules, as with -c, and the job's PYTHONPATH comes after it.
+func TestCodeRunsAsAFile(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]string{"": "/work", "PYTHONPATH=": "/work", "PYTHONPATH=/a:/b": "/work:/a:/b"} {
+		file := filepath.Join(t.TempDir(), "code.py")
+		spec := initproto.Job{Argv: []string{"python", "-c", "print(1)\n", "one", "two"}, Cwd: "/work", CodeFile: file}
+		argv, env, err := codeInFile(spec, []string{"A=1", set})
+		if err != nil || !slices.Equal(argv, []string{"python", file, "one", "two"}) || env[len(env)-1] != "PYTHONPATH="+want || slices.Contains(env[:len(env)-1], set) && set != "" {
+			t.Errorf("%q: %q %q %v", set, argv, env, err)
+		}
+		if content, err := os.ReadFile(file); err != nil || string(content) != "print(1)\n" {
+			t.Errorf("%q %v", content, err)
+		}
+		if _, _, err := codeInFile(spec, nil); !errors.Is(err, os.ErrExist) {
+			t.Errorf("a file that is there: %v", err)
+		}
 	}
 }
 
