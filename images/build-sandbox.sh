@@ -20,5 +20,6 @@ elif [ ! -x "$program" ]; then
 fi
 
 choose_base "${SECBOX_SANDBOX_BASE:-}" python:3.12-slim secbox-base:bookworm bookworm \
-	bash ca-certificates coreutils curl findutils gawk git grep jq python-is-python3 python3 python3-pip python3-venv sed tzdata unzip zip
+	bash bzip2 ca-certificates coreutils curl file findutils gawk git grep jq less patch procps python-is-python3 python3 python3-pip python3-venv sed \
+	tree tzdata unzip wget xxd xz-utils zip
 build_image "${SECBOX_SANDBOX_TAG:-secbox-sandbox:latest}" images/sandbox.Dockerfile "$program"

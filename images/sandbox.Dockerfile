@@ -5,6 +5,8 @@
 # Two things that Debian makes every Python load at its start go: a crash reporter, and setuptools' stand-in for distutils, which this Python
 # still has. They are a twentieth of the time of a short program.
 #
+# No program keeps a setuid or setgid bit: jobs have no new privileges, so such a program could only fail.
+#
 # BASE is python:3.12-slim, or any Debian base. What the base has already is not installed again, so that a complete base builds
 # without a network. Plain enough for the classic builder of engine 20.10.
 ARG BASE=python:3.12-slim
@@ -15,7 +17,8 @@ RUN set -eu; \
     missing=; \
     need() { command -v "$1" >/dev/null 2>&1 || missing="$missing $2"; }; \
     need bash bash; need ls coreutils; need find findutils; need grep grep; need sed sed; need gawk gawk; need jq jq; \
-    need git git; need curl curl; need zip zip; need unzip unzip; \
+    need git git; need curl curl; need wget wget; need zip zip; need unzip unzip; need xz xz-utils; need bzip2 bzip2; \
+    need ps procps; need pgrep procps; need patch patch; need file file; need less less; need tree tree; need xxd xxd; \
     need python3 python3; need pip python3-pip; need python python-is-python3; \
     [ -e /etc/ssl/certs/ca-certificates.crt ] || missing="$missing ca-certificates"; \
     if [ -n "$missing" ]; then \
@@ -24,6 +27,7 @@ RUN set -eu; \
             || { echo "secbox: the base lacks$missing and no package mirror answers; build from a base that has them: images/build-sandbox.sh" >&2; exit 1; }; \
         rm -rf /var/lib/apt/lists/*; \
     fi; \
+    find / -xdev -type f -perm /6000 -exec chmod ug-s {} +; \
     rm -f /usr/lib/python3*/EXTERNALLY-MANAGED; \
     rm -f /usr/lib/python3/dist-packages/distutils-precedence.pth /etc/python3*/sitecustomize.py /usr/lib/python3*/sitecustomize.py
 

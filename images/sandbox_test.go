@@ -4,8 +4,12 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"secbox/skills/confine"
+	"secbox/tools"
 )
 
 // inSandbox runs a bash script in the sandbox image as an exec would find it, without sandbox-init.
@@ -20,7 +24,8 @@ func inSandbox(t *testing.T, script string, flags ...string) string {
 
 func TestSandboxPrograms(t *testing.T) {
 	t.Parallel()
-	missing := inSandbox(t, `for c in bash sh ls cat cp mv rm mkdir sort find xargs grep sed gawk awk jq git curl zip unzip python python3 pip pip3; do
+	missing := inSandbox(t, `for c in bash sh ls cat cp mv rm mkdir sort find xargs grep sed gawk awk jq git curl zip unzip python python3 pip pip3 \
+		ps pgrep patch xz bzip2 file less tree wget xxd; do
 		command -v "$c" >/dev/null || echo "$c"
 	done`)
 	if missing != "" {
@@ -35,6 +40,23 @@ func TestSandboxPrograms(t *testing.T) {
 		cd /tmp && echo x > x && zip -q x.zip x && unzip -p x.zip`)
 	if want := "True\nsame\npip\nvenv\n{\"a\":1}\ngit\nx"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestHintsNameProgramsOfTheImage: what core-api tells an agent to run must be there.
+func TestHintsNameProgramsOfTheImage(t *testing.T) {
+	t.Parallel()
+	for _, program := range slices.Concat(tools.BinaryPrograms, confine.Commands()) {
+		if inSandbox(t, "command -v "+program) == "" {
+			t.Errorf("%s is not in the image", program)
+		}
+	}
+}
+
+func TestNoProgramIsSetuid(t *testing.T) {
+	t.Parallel()
+	if found := inSandbox(t, "find / -xdev -type f -perm /6000 2>/dev/null; true", "--user=0:0"); found != "" {
+		t.Errorf("setuid or setgid: %s", found)
 	}
 }
 

@@ -26,6 +26,9 @@ const (
 	sniffBytes = 8 << 10 // of a file, by which its type is found
 )
 
+// BinaryPrograms are the programs that Read names for files that are not text.
+var BinaryPrograms = []string{"xxd", "file"}
+
 const readDescription = `Reads a file of the user's workspace. Text comes with line numbers, as from cat -n: at most 2,000 lines and 256 KiB, from offset on; ` +
 	`longer lines are cut, and a note says so. Images (PNG, JPEG, GIF, WebP, up to 5 MiB) are shown; of other files the size and type are named. ` +
 	`Paths are relative to the current directory (files_cd), or absolute below /workspace. Read a file before you overwrite it.`
@@ -72,7 +75,7 @@ func (s *Session) Read(ctx context.Context, p ReadParams) (*Result, error) {
 		r.Image, r.MIME = v.content, v.mime
 		r.Text = fmt.Sprintf("%s: %s, %d bytes", quote(full), v.mime, size)
 	case v.binary:
-		r.Text = fmt.Sprintf("%s is not text: %s, %d bytes. Look into it with a command, such as xxd or strings.", quote(full), v.mime, size)
+		r.Text = fmt.Sprintf("%s is not text: %s, %d bytes. Look into it with a command, such as %s.", quote(full), v.mime, size, strings.Join(BinaryPrograms, " or "))
 	default:
 		r.Text = v.page(size)
 	}

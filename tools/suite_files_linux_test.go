@@ -60,7 +60,7 @@ func readKinds(b *bench) {
 		b.Errorf("%q", r.Text)
 	}
 	b.plant("program", "\x7fELF\x00\x01")
-	b.prints("files.read", object{"path": "program"}, b.dir+"/program is not text: application/octet-stream, 6 bytes. Look into it with a command, such as xxd or strings.")
+	b.prints("files.read", object{"path": "program"}, b.dir+"/program is not text: application/octet-stream, 6 bytes. Look into it with a command, such as xxd or file.")
 }
 
 // readHostile: none of them blocks.
