@@ -2099,9 +2099,9 @@ type PoolKey struct {
 	// Example:
 	Runtime string `json:"runtime"`
 
-	// ShmMB MiB of its /dev/shm.
+	// ShmMB MiB of its /dev/shm; 65536 if its memory is the limit.
 	//
-	// Example: 1024
+	// Example: 65536
 	ShmMB int64 `json:"shm_mb"`
 
 	// Starting Containers that are starting.

@@ -250,7 +250,7 @@ func badNumbers() []badInput {
 		if field == "cpu_cores" {
 			wrong = append(wrong, "1e999", "0.001", "-0.5")
 		} else {
-			wrong = append(wrong, "9223372036854775808", "-9223372036854775809", "1e3", "0.5", "1.0", "1"+strings.Repeat("0", 400))
+			wrong = append(wrong, "9223372036854775808", "-9223372036854775809", "1e-3", "0.5", "1e300", "1"+strings.Repeat("0", 400))
 		}
 		for _, number := range wrong {
 			cases = append(cases, badInput{

@@ -132,7 +132,7 @@ func (s specOf) limited(l policy.ContainerLimits) engine.Spec {
 func (p *anyPool) spec(project string) specOf {
 	return specOf{
 		ProjectID: project, ImageID: p.image.Load().(string), User: "1000:1000", Prepare: nowhere,
-		Limits: policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 64},
+		Limits: policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 128},
 	}
 }
 
@@ -394,7 +394,7 @@ func TestOtherLimits(t *testing.T) {
 	t.Parallel()
 	p := newScriptedAnyPool(t, 4)
 	p.hasReady("sha256:a", 4)
-	limits := policy.ContainerLimits{MemoryMB: 256, CPUCores: 0.5, PIDs: 99, TmpMB: 32, ShmMB: 64}
+	limits := policy.ContainerLimits{MemoryMB: 256, CPUCores: 0.5, PIDs: 99, TmpMB: 32, ShmMB: 256}
 	const flags = "--pids-limit 99 --memory 256m --memory-swap 256m --cpus 0.5"
 	slot := p.acquire(p.spec("one").limited(limits))
 	if args := strings.Join(slot.Args(), " "); !slot.Warm() || !strings.Contains(args, flags) {
@@ -418,7 +418,7 @@ func TestLimitsThatCannotBeChanged(t *testing.T) {
 	t.Parallel()
 	p := newScriptedAnyPool(t, 4, "fixed")
 	p.hasReady("sha256:a", 4)
-	spec := p.spec("one").limited(policy.ContainerLimits{MemoryMB: 256, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 64})
+	spec := p.spec("one").limited(policy.ContainerLimits{MemoryMB: 256, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 256})
 	slot := p.acquire(spec)
 	p.run(slot)
 	if args := strings.Join(slot.Args(), " "); slot.Attached() || !strings.Contains(args, "--memory 256m") || !slices.Contains(p.calls("run"), args+"\n") {
@@ -427,7 +427,7 @@ func TestLimitsThatCannotBeChanged(t *testing.T) {
 	if slot.Warm() {
 		t.Error("the replacement is warm")
 	}
-	spec.Limits.MemoryMB++
+	spec.Limits.MemoryMB, spec.Limits.ShmMB = 257, 257
 	if slot := p.acquire(spec); slot.Warm() {
 		t.Error("it is tried again")
 	} else {
@@ -440,7 +440,7 @@ func TestEndedWhileLimitsChange(t *testing.T) {
 	t.Parallel()
 	p := newScriptedAnyPool(t, 6, "fixed", "late")
 	p.hasReady("sha256:a", 6)
-	spec := p.spec("one").limited(policy.ContainerLimits{MemoryMB: 256, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 64})
+	spec := p.spec("one").limited(policy.ContainerLimits{MemoryMB: 256, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 256})
 	slot := p.acquire(spec)
 	if !slot.Warm() {
 		t.Fatal("no container's limits are changed")
@@ -451,7 +451,7 @@ func TestEndedWhileLimitsChange(t *testing.T) {
 	}
 	p.remove("fixed")
 	p.remove("late")
-	spec.Limits.MemoryMB++
+	spec.Limits.MemoryMB, spec.Limits.ShmMB = 257, 257
 	slot = p.acquire(spec)
 	if !slot.Warm() {
 		t.Error("no container's limits are changed after that")

@@ -47,7 +47,7 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 		"--user", spec.User,
 		"--workdir", workdir(mounts, points),
 		"--tmpfs", "/tmp:rw,exec,nosuid,nodev,mode=1777,size=" + strconv.FormatInt(spec.Limits.TmpMB, 10) + "m",
-		"--shm-size", strconv.FormatInt(spec.Limits.ShmMB, 10) + "m",
+		"--shm-size", strconv.FormatInt(shmMB(spec.Limits), 10) + "m",
 		"--log-driver=none",
 		"--stop-signal=SIGKILL", // init ignores all others, and an engine that shuts down would wait ten seconds for each container
 		"--pull=never",
@@ -92,6 +92,16 @@ func limitArgs(l policy.ContainerLimits) []string {
 // cpus formats cores with at most nine decimals: docker refuses more as "too precise".
 func cpus(cores float64) string {
 	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(cores, 'f', 9, 64), "0"), ".")
+}
+
+// shmMB is the size of /dev/shm in MiB. What is in it counts into the memory. If no less than that is allowed, the memory is the limit, and
+// the size is the same for all, so that a container whose memory is changed fits.
+func shmMB(l policy.ContainerLimits) int64 {
+	const more = 64 << 10
+	if l.ShmMB >= l.MemoryMB && l.MemoryMB <= more {
+		return more
+	}
+	return l.ShmMB
 }
 
 // hostName is the host name of all containers, so that a replay sees the same.

@@ -70,8 +70,8 @@
 // `docker update` changes memory, cores and pids of a running container in 26 ms, a ninth of a cold start. So an exec takes a container that
 // differs only in these, if more than half of what its key wants would remain. The change runs while the row is opened, and the job is sent
 // after it. If it fails, the container is removed, and the job gets a cold start. The sizes of /tmp and /dev/shm are
-// those of mounts and cannot be changed: an exec with another memory_mb, which /dev/shm follows, takes such a container only with its own shm_mb.
-// The new key also gets containers of its own, for the next exec.
+// those of mounts and cannot be changed. But only a shm_mb below memory_mb is a size of its own: otherwise the memory is the limit of what is
+// in /dev/shm, and all containers have the same large one. The new key also gets containers of its own, for the next exec.
 //
 // # When they are started
 //

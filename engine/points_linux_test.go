@@ -132,7 +132,7 @@ func TestChangedLimitsHold(t *testing.T) {
 if [ -e memory.max ]; then cat memory.max pids.max; echo $(($(cut -d' ' -f1 cpu.max) / 1000))
 else cat memory/memory.limit_in_bytes memory/memory.memsw.limit_in_bytes pids/pids.max; echo $(($(cat cpu/cpu.cfs_quota_us) / 1000)); fi | uniq`
 	for _, limits := range []policy.ContainerLimits{
-		{MemoryMB: 300, CPUCores: 1.5, PIDs: 99, TmpMB: 32, ShmMB: 64}, {MemoryMB: 64, CPUCores: 0.25, PIDs: 20, TmpMB: 32, ShmMB: 64},
+		{MemoryMB: 300, CPUCores: 1.5, PIDs: 99, TmpMB: 32, ShmMB: 300}, {MemoryMB: 64, CPUCores: 0.25, PIDs: 20, TmpMB: 32, ShmMB: 64},
 	} {
 		spec := f.Spec()
 		eventually(t, "four containers with the usual limits", func() bool {

@@ -86,6 +86,7 @@ type key struct {
 }
 
 func keyOf(s Spec) key {
+	s.Limits.ShmMB = shmMB(s.Limits)
 	return key{
 		project: s.ProjectID, imageID: s.ImageID, initVolume: s.InitVolume, user: s.User, runtime: s.Runtime, access: s.Access, limits: s.Limits,
 	}

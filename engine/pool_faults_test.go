@@ -225,7 +225,7 @@ func TestPoolKeys(t *testing.T) {
 	for name, change := range map[string]func(*engine.Spec){
 		"project": func(s *engine.Spec) { s.ProjectID = "other" }, "memory": func(s *engine.Spec) { s.Limits.MemoryMB++ },
 		"cpus": func(s *engine.Spec) { s.Limits.CPUCores = 0.5 }, "pids": func(s *engine.Spec) { s.Limits.PIDs++ },
-		"tmp": func(s *engine.Spec) { s.Limits.TmpMB++ }, "shm": func(s *engine.Spec) { s.Limits.ShmMB++ }, "access": func(s *engine.Spec) { s.Access = "less" },
+		"tmp": func(s *engine.Spec) { s.Limits.TmpMB++ }, "shm": func(s *engine.Spec) { s.Limits.ShmMB-- }, "access": func(s *engine.Spec) { s.Access = "less" },
 		"user": func(s *engine.Spec) { s.User = "1001:1001" }, "runtime": func(s *engine.Spec) { s.Runtime = "runc" },
 		"a promised id": func(s *engine.Spec) { s.ExecID = "01890000-0000-7000-8000-00000000000a" },
 		"init volume":   func(s *engine.Spec) { s.InitVolume = "other" }, "image": func(s *engine.Spec) { s.ImageID = "sha256:other" },

@@ -189,7 +189,7 @@ func (f *Fixture) Spec() engine.Spec {
 func SpecOf(image engine.Image) engine.Spec {
 	return engine.Spec{
 		ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume, User: "1000:1000",
-		Limits: policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 64},
+		Limits: policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 128},
 	}
 }
 
