@@ -11,6 +11,7 @@ import (
 
 	"secbox/admission"
 	"secbox/fault"
+	"secbox/skills/lines"
 )
 
 const (
@@ -144,9 +145,16 @@ func (e Replacement) match(text []byte, field, file string) (Replacement, int, e
 	if e.Old == e.New {
 		return e, 0, badArgument(field+".new", "is the same as old; leave this edit out")
 	}
-	times := bytes.Count(text, []byte(e.Old))
-	if times == 0 && !strings.Contains(e.Old, "\r") && bytes.Contains(text, []byte("\r\n")) { // files.read shows such lines without their \r
-		e.Old, e.New = strings.ReplaceAll(e.Old, "\n", "\r\n"), strings.ReplaceAll(strings.ReplaceAll(e.New, "\r\n", "\n"), "\n", "\r\n")
+	tries := []Replacement{e}
+	if !strings.Contains(e.Old, "\r") && bytes.Contains(text, []byte("\r\n")) { // files.read shows such lines without their \r
+		tries = append(tries, Replacement{Old: withCRLF(e.Old), New: withCRLF(e.New), All: e.All})
+		if lines.Break(text) == "\r\n" {
+			slices.Reverse(tries)
+		}
+	}
+	times := 0
+	for i := 0; i < len(tries) && times == 0; i++ {
+		e = tries[i]
 		times = bytes.Count(text, []byte(e.Old))
 	}
 	switch {
@@ -158,21 +166,26 @@ func (e Replacement) match(text []byte, field, file string) (Replacement, int, e
 	return e, times, nil
 }
 
+// withCRLF returns a text whose lines all end with \r\n.
+func withCRLF(text string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\n", "\r\n")
+}
+
 // linesOf lists the lines where a text begins; the first ten.
 func linesOf(text, part string) string {
-	var lines []string
+	var numbers []string
 	line := 1
-	for len(lines) < 10 {
+	for len(numbers) < 10 {
 		before, after, ok := strings.Cut(text, part)
 		if !ok {
-			return strings.Join(lines, ", ")
+			return strings.Join(numbers, ", ")
 		}
 		line += strings.Count(before, "\n")
-		lines = append(lines, fmt.Sprint(line))
+		numbers = append(numbers, fmt.Sprint(line))
 		line += strings.Count(part, "\n")
 		text = after
 	}
-	return strings.Join(lines, ", ") + ", …"
+	return strings.Join(numbers, ", ") + ", …"
 }
 
 const (

@@ -102,8 +102,9 @@ type view struct {
 	line        []byte
 	lineBytes   int  // of the line so far, kept or not
 	lastByte    byte // of the line so far
-	dos         bool // the first line ends with \r\n
-	crlf        int  // lines that do, if dos
+	dos         bool // the first line ends with \r\n, and no \r\n is shown
+	breaks      int  // ends of lines
+	crlf        int  // those that are \r\n
 	text        strings.Builder
 	shown, last int // lines in text, and the number of the last one
 	full        bool
@@ -156,7 +157,8 @@ func (v *view) take(p []byte) {
 				return
 			}
 			v.grow(p[:end])
-			v.endLine()
+			v.breaks++
+			v.endLine(true)
 			p = p[end+1:]
 		}
 	}
@@ -174,12 +176,13 @@ func (v *view) grow(p []byte) {
 	}
 }
 
-func (v *view) endLine() {
+// endLine ends the present line; broken: by \n, not by the end of the file.
+func (v *view) endLine(broken bool) {
 	v.lines++
 	line := v.line
-	if v.lineBytes > 0 && v.lastByte == '\r' {
+	if broken && v.lineBytes > 0 && v.lastByte == '\r' {
+		v.crlf++
 		if v.dos = v.dos || v.lines == 1; v.dos {
-			v.crlf++
 			v.lineBytes--
 			line = line[:min(len(line), v.lineBytes)]
 		}
@@ -202,7 +205,7 @@ func (v *view) end() {
 		v.sniff()
 	}
 	if v.lineBytes > 0 {
-		v.endLine()
+		v.endLine(false)
 	}
 }
 
@@ -218,10 +221,12 @@ func (v *view) page(size int64) string {
 		text += fmt.Sprintf("(lines %d to %d of %d; go on with offset %d)\n", v.first, v.last, v.lines, v.last+1)
 	}
 	switch {
-	case v.dos && v.crlf >= v.lines-1:
+	case v.dos && v.crlf == v.breaks:
 		text += `(lines end with \r\n)` + "\n"
 	case v.dos:
 		text += fmt.Sprintf(`(%d of %d lines end with \r\n, which is not shown)`+"\n", v.crlf, v.lines)
+	case v.crlf > 0:
+		text += fmt.Sprintf(`(%d of %d lines end with \r\n, shown as \x0d)`+"\n", v.crlf, v.lines)
 	}
 	return text
 }

@@ -17,16 +17,23 @@ import (
 // readNumbersLines (004 l226).
 func readNumbersLines(b *bench) {
 	b.plant("a.txt", "one\ntwo\r\n\tthree\n\nlast")
-	b.prints("files.read", object{"path": "a.txt"}, "     1\tone\n     2\ttwo\\x0d\n     3\t\tthree\n     4\t\n     5\tlast\n")
-	b.prints("files.read", object{"path": b.dir + "/a.txt", "offset": 2, "limit": 1}, "     2\ttwo\\x0d\n(lines 2 to 2 of 5; go on with offset 3)\n")
+	const ends = "(1 of 5 lines end with \\r\\n, shown as \\x0d)\n"
+	b.prints("files.read", object{"path": "a.txt"}, "     1\tone\n     2\ttwo\\x0d\n     3\t\tthree\n     4\t\n     5\tlast\n"+ends)
+	b.prints("files.read", object{"path": b.dir + "/a.txt", "offset": 2, "limit": 1}, "     2\ttwo\\x0d\n(lines 2 to 2 of 5; go on with offset 3)\n"+ends)
 	for _, as := range []any{"2", "2.0", json.Number("2.0"), json.Number("2e0")} { // numbers as programs and models write them
-		b.prints("files.read", object{"path": "a.txt", "offset": as, "limit": json.Number("1.0"), "description": "reads a line"}, "     2\ttwo\\x0d\n(lines 2 to 2 of 5; go on with offset 3)\n")
+		b.prints("files.read", object{"path": "a.txt", "offset": as, "limit": json.Number("1.0"), "description": "reads a line"}, "     2\ttwo\\x0d\n(lines 2 to 2 of 5; go on with offset 3)\n"+ends)
 	}
-	b.prints("files.read", object{"path": "a.txt", "offset": 9, "limit": nil}, "(the file has 5 lines: none at offset 9)\n")
+	b.prints("files.read", object{"path": "a.txt", "offset": 9, "limit": nil}, "(the file has 5 lines: none at offset 9)\n"+ends)
 	b.plant("empty", "")
 	b.prints("files.read", object{"path": "empty"}, "(the file is empty)\n")
 	b.plant("dos.txt", "one\r\ntwo\r\n")
 	b.prints("files.read", object{"path": "dos.txt"}, "     1\tone\n     2\ttwo\n(lines end with \\r\\n)\n")
+	b.plant("dos.txt", "one\r\ntwo\r\nlast")
+	b.prints("files.read", object{"path": "dos.txt"}, "     1\tone\n     2\ttwo\n     3\tlast\n(lines end with \\r\\n)\n")
+	b.plant("dos.txt", "one\r\ntwo\r\nthree\n")
+	b.prints("files.read", object{"path": "dos.txt"}, "     1\tone\n     2\ttwo\n     3\tthree\n(2 of 3 lines end with \\r\\n, which is not shown)\n")
+	b.plant("dos.txt", "one\r\ntwo\r")
+	b.prints("files.read", object{"path": "dos.txt"}, "     1\tone\n     2\ttwo\\x0d\n(lines end with \\r\\n)\n")
 	b.plant("mixed.txt", "one\r\ntwo\nthree\r\nfour\n")
 	b.prints("files.read", object{"path": "mixed.txt"}, "     1\tone\n     2\ttwo\n     3\tthree\n     4\tfour\n(2 of 4 lines end with \\r\\n, which is not shown)\n")
 	b.plant("odd", "\x1b[31mred\x1b[0m \xff\xfe ä\u0085\n")
@@ -253,12 +260,41 @@ func editReplaces(b *bench) {
 	if got := b.found("dos.txt"); got != "1\r\n2\r\nthree\r\n" {
 		b.Errorf("%q", got)
 	}
+	editKeepsLineEnds(b)
 	b.plant("latin1", "\xe4 old\n")
 	b.do("files.edit", object{"path": "latin1", "edits": []object{{"old": "old", "new": "new"}}})
 	if got := b.found("latin1"); got != "\xe4 new\n" {
 		b.Errorf("%q", got)
 	}
 	b.do("files.write", object{"path": "a.go", "content": "x"}) // an edit counts as reading
+}
+
+// editKeepsLineEnds: new lines end as most lines of the file do, unless the old text has a \r of its own.
+func editKeepsLineEnds(b *bench) {
+	const crlf = "one\r\ntwo\r\nthree\r\n"
+	for _, c := range []struct{ file, old, with, want string }{
+		{crlf, "two", "two\nand a half", "one\r\ntwo\r\nand a half\r\nthree\r\n"},
+		{crlf, "two", "two\r\nand a half", "one\r\ntwo\r\nand a half\r\nthree\r\n"},
+		{crlf, "\ntwo", "\n\ntwo", "one\r\n\r\ntwo\r\nthree\r\n"},
+		{crlf, "two\r\n", "two\n", "one\r\ntwo\nthree\r\n"},
+		{"one\r\ntwo\r\nthree\n", "three", "three\nfour", "one\r\ntwo\r\nthree\r\nfour\n"},
+		{"one\r\ntwo\nthree\n", "three", "three\nfour", "one\r\ntwo\nthree\nfour\n"},
+		{"one\r\ntwo\nthree\n", "one\ntwo", "1\n2", "1\r\n2\nthree\n"},
+		{"one\r\ntwo\r\nthree\nfour\n", "three\nfour", "3\n4", "one\r\ntwo\r\n3\n4\n"},
+		{"one\ntwo\n", "two", "two\r\nthree", "one\ntwo\r\nthree\n"},
+		{"\ufeffone\r\ntwo\r\n", "one", "zero\none", "\ufeffzero\r\none\r\ntwo\r\n"},
+	} {
+		b.plant("ends.txt", c.file)
+		b.do("files.edit", object{"path": "ends.txt", "edits": []object{{"old": c.old, "new": c.with}}})
+		if got := b.found("ends.txt"); got != c.want {
+			b.Errorf("%q with %q for %q: %q, want %q", c.file, c.with, c.old, got, c.want)
+		}
+	}
+	b.plant("ends.txt", crlf)
+	b.do("files.edit", object{"path": "ends.txt", "edits": []object{{"old": "t", "new": "T\n", "all": true}}})
+	if got := b.found("ends.txt"); got != "one\r\nT\r\nwo\r\nT\r\nhree\r\n" {
+		b.Errorf("%q", got)
+	}
 }
 
 func editAllOrNothing(b *bench) {

@@ -65,6 +65,16 @@ func (s surveyed) style(with string) string {
 		crlf = strings.Count(with, "\r\n")
 		lf = strings.Count(with, "\n") - crlf
 	}
+	return moreFrequent(crlf, lf)
+}
+
+// Break returns the line break that a text has most often, "\r\n" or "\n"; "\n" if it has none.
+func Break(text []byte) string {
+	crlf := bytes.Count(text, []byte("\r\n"))
+	return moreFrequent(crlf, bytes.Count(text, []byte("\n"))-crlf)
+}
+
+func moreFrequent(crlf, lf int) string {
 	if crlf > lf {
 		return "\r\n"
 	}
