@@ -16,6 +16,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/follow"
+	"secbox/internal/whole"
 )
 
 // Bounds of streams of events.
@@ -183,7 +184,7 @@ func (x *execStream) output(ctx context.Context, stream int, now follow.State) (
 		}
 		text := part[:n]
 		if !atEnd || !now.Ended {
-			text = wholeCharacters(text)
+			text = whole.End(text)
 		}
 		if len(text) > 0 {
 			if err := x.piece(stream, now.Record, text); err != nil {
@@ -221,19 +222,6 @@ func (x *execStream) event(name, mark string, data any) error {
 		return err
 	}
 	return x.out.Event(name, x.at.String()+mark, text)
-}
-
-// wholeCharacters cuts the beginning of a character from the end of a text.
-func wholeCharacters(text []byte) []byte {
-	for i := len(text) - 1; i >= max(0, len(text)-utf8.UTFMax+1); i-- {
-		if utf8.RuneStart(text[i]) {
-			if !utf8.FullRune(text[i:]) {
-				return text[:i]
-			}
-			break
-		}
-	}
-	return text
 }
 
 // execState converts a record for events.

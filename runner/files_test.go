@@ -55,6 +55,8 @@ func TestOutputLimits(t *testing.T) {
 		"long":            {"cat", 1 << 20, 1, [2]int{160_000, 0}, [2]bool{}, [2]bool{true, false}},
 		"over the limit":  {"cat", 100_000, 1, [2]int{100_000, 0}, [2]bool{true, false}, [2]bool{true, false}},
 		"limit is inline": {"cat >&2", 1, 5000, [2]int{0, 5000}, [2]bool{false, true}, [2]bool{}},
+		"in a character":  {"echo -n é天; echo -n 天é >&2", 4, 4, [2]int{2, 3}, [2]bool{true, true}, [2]bool{}},
+		"at a character":  {"echo -n é天", 5, 1, [2]int{5, 0}, [2]bool{}, [2]bool{}},
 		"at the limit":    {"echo -n 12345", 5, 1, [2]int{5, 0}, [2]bool{}, [2]bool{}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -30,7 +30,7 @@ func (x *exec) setOutcome(exit engine.Exit, runErr error, c *output.Capture) {
 	}
 	record.OOMEvents = exit.OOMKills
 	record.StdoutBytes, record.StderrBytes = max(exit.StdoutBytes, c.Stdout.Seen()), max(exit.StderrBytes, c.Stderr.Seen())
-	record.StdoutTruncated, record.StderrTruncated = c.Stdout.Truncated(exit.StdoutBytes), c.Stderr.Truncated(exit.StderrBytes)
+	record.StdoutTruncated, record.StderrTruncated = c.Stdout.End(exit.StdoutBytes), c.Stderr.End(exit.StderrBytes)
 	if err := c.Failed(); err != nil {
 		x.cfg.Logger.Error("output could not be kept", "exec", record.ExecID, "error", err)
 		record.Detail = join(record.Detail, "the state dir could not keep all output: "+fault.From(stateDirError(err)).Message)

@@ -1,12 +1,14 @@
 package tools
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
+	"secbox/internal/whole"
 	"secbox/sandbox"
 )
 
@@ -112,9 +114,15 @@ func (o *output) Write(p []byte) (int, error) {
 
 // text returns what was kept, with a note about the rest; written is how many bytes the command wrote.
 func (o *output) text(written int64) string {
-	last := o.last[max(0, len(o.last)-o.tail):]
-	text := string(o.first)
-	if left := o.size - int64(len(o.first)) - int64(len(last)); left > 0 {
+	first, last := o.first, o.last[max(0, len(o.last)-o.tail):]
+	if o.size > int64(len(first)+len(last)) {
+		first, last = whole.End(first), whole.Begin(last)
+	}
+	if written > o.size {
+		last = whole.End(last)
+	}
+	text := string(first)
+	if left := o.size - int64(len(first)) - int64(len(last)); left > 0 {
 		text += fmt.Sprintf("\n… (%d bytes left out; to see them, write the output to a file and read it) …\n", left)
 	}
 	text += string(last)
@@ -154,8 +162,9 @@ func (r *reporter) output(p []byte) {
 		return
 	}
 	r.mu.Lock()
-	r.latest = append(r.latest, p[max(0, len(p)-maxProgressBytes):]...)
-	r.latest = r.latest[max(0, len(r.latest)-maxProgressBytes):]
+	if r.latest = append(r.latest, p[max(0, len(p)-maxProgressBytes):]...); len(r.latest) > maxProgressBytes {
+		r.latest = whole.Begin(r.latest[len(r.latest)-maxProgressBytes:])
+	}
 	r.mu.Unlock()
 	select {
 	case r.wake <- struct{}{}:
@@ -171,10 +180,12 @@ func (r *reporter) run() {
 		case <-r.wake:
 		}
 		r.mu.Lock()
-		text := string(r.latest)
-		r.latest = nil
+		text := whole.End(r.latest)
+		r.latest = bytes.Clone(r.latest[len(text):]) // the next report has the rest of the character
 		r.mu.Unlock()
-		r.to(visibleLines(strings.ToValidUTF8(text, "\uFFFD"))) // a report may begin within a character
+		if len(text) > 0 {
+			r.to(visibleLines(strings.ToValidUTF8(string(text), "\uFFFD")))
+		}
 		select {
 		case <-r.ended:
 			return

@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"unicode/utf8"
+
+	"secbox/internal/whole"
 )
 
 // InlineBytes is how much of a stream is kept in memory.
@@ -55,7 +58,7 @@ func (c *Capture) stream(name string) *Stream {
 	return c.Stdout
 }
 
-// Stream is one of the outputs: its first limit bytes are kept, the rest is counted.
+// Stream is one of the outputs: its first limit bytes are kept, without the beginning of a character that the limit cuts; the rest is counted.
 type Stream struct {
 	path  string
 	limit int64
@@ -65,6 +68,7 @@ type Stream struct {
 	inline []byte   // the first InlineBytes of the kept output
 	file   *os.File // all kept output; nil while inline holds it
 	kept   int64
+	half   int64 // bytes at the end of kept that begin a character; readers do not see them until it is clear whether the rest is cut off
 	seen   int64
 	failed error // the first failure to write; later output is lost
 }
@@ -92,6 +96,9 @@ func (s *Stream) Write(p []byte) (int, error) {
 	if s.file == nil {
 		s.kept = int64(len(s.inline))
 	}
+	if s.kept == s.limit || s.failed != nil {
+		s.half = s.halfCharacter()
+	}
 	s.grown.wake()
 	return len(p), nil
 }
@@ -110,7 +117,7 @@ func (s *Stream) Seen() int64 {
 func (s *Stream) Kept() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.kept
+	return s.kept - s.half
 }
 
 // spill makes the file and writes inline to it; s.mu is held.
@@ -132,9 +139,9 @@ func (s *Stream) Reader() *io.SectionReader {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file == nil {
-		return io.NewSectionReader(bytes.NewReader(s.inline), 0, s.kept)
+		return io.NewSectionReader(bytes.NewReader(s.inline), 0, s.kept-s.half)
 	}
-	return io.NewSectionReader(s.file, 0, s.kept)
+	return io.NewSectionReader(s.file, 0, s.kept-s.half)
 }
 
 // open is Reader, but the result may be used after Remove, until it is closed.
@@ -142,14 +149,14 @@ func (s *Stream) open() (io.ReadSeekCloser, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.file == nil {
-		return section{io.NewSectionReader(bytes.NewReader(s.inline), 0, s.kept), nil}, s.kept, nil
+		return section{io.NewSectionReader(bytes.NewReader(s.inline), 0, s.kept-s.half), nil}, s.kept - s.half, nil
 	}
 	// In a root, since Windows does not remove a file that os.Open opened.
 	f, err := os.OpenInRoot(filepath.Split(s.path))
 	if err != nil {
 		return nil, 0, err
 	}
-	return section{io.NewSectionReader(f, 0, s.kept), f}, s.kept, nil
+	return section{io.NewSectionReader(f, 0, s.kept-s.half), f}, s.kept - s.half, nil
 }
 
 // section closes a file with the section of it that is read.
@@ -165,9 +172,27 @@ func (s section) Close() error {
 	return s.of.Close()
 }
 
-// Truncated reports whether less was kept than the command wrote, which may have counted its output itself.
-func (s *Stream) Truncated(total int64) bool {
+// End reports whether less was kept than the command wrote, which may have counted its output itself. No one may write afterwards.
+func (s *Stream) End(total int64) (truncated bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.kept < max(total, s.seen)
+	if s.kept < max(total, s.seen) {
+		truncated = true
+		s.kept -= s.half
+		s.inline = s.inline[:min(int64(len(s.inline)), s.kept)]
+	}
+	s.half = 0
+	return truncated
+}
+
+// halfCharacter returns how many bytes at the end of the kept output are the beginning of a character; s.mu is held.
+func (s *Stream) halfCharacter() int64 {
+	tail := make([]byte, min(s.kept, utf8.UTFMax))
+	from := s.kept - int64(len(tail))
+	if s.file == nil {
+		copy(tail, s.inline[from:])
+	} else if _, err := s.file.ReadAt(tail, from); err != nil {
+		return 0
+	}
+	return int64(len(tail) - len(whole.End(tail)))
 }

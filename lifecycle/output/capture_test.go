@@ -22,7 +22,7 @@ func TestCaptureKeepsTheBeginning(t *testing.T) {
 	if content, err := io.ReadAll(c.Stdout.Reader()); err != nil || string(content) != "0123456789" {
 		t.Fatalf("%q %v", content, err)
 	}
-	if !c.Stdout.Truncated(16) || c.Stderr.Truncated(0) || !c.Stderr.Truncated(1) {
+	if !c.Stdout.End(16) || c.Stderr.End(0) || !c.Stderr.End(1) {
 		t.Error("truncation is told wrongly")
 	}
 	if files, err := os.ReadDir(dir); err != nil || len(files) > 0 {
@@ -78,6 +78,37 @@ func TestCaptureMovesToAFile(t *testing.T) {
 	}
 }
 
+// TestCutOutputEndsWithAWholeCharacter cuts texts, and bytes that only look like one, in memory, at its bound and in a file. Output that is kept
+// whole stays as it is.
+func TestCutOutputEndsWithAWholeCharacter(t *testing.T) {
+	t.Parallel()
+	for _, before := range []int{0, 1, InlineBytes - 4, InlineBytes - 1, InlineBytes, 2 * InlineBytes} {
+		pad := bytes.Repeat([]byte("x"), before)
+		for _, c := range []struct {
+			after       string
+			limit, kept int
+		}{
+			{"é天😀", 1, 0}, {"é天😀", 2, 2}, {"é天😀", 3, 2}, {"é天😀", 4, 2}, {"é天😀", 5, 5}, {"é天😀", 6, 5}, {"é天😀", 8, 5}, {"é天😀", 9, 9},
+			{"a\xe5\xa4", 3, 3}, {"a\x80\x80\x80\x80", 3, 3}, {"a\xff\xff", 2, 2},
+		} {
+			s := New(filepath.Join(t.TempDir(), "id"), int64(before+c.limit), 0)
+			whole := append(slices.Clone(pad), c.after...)
+			_, _ = s.Stdout.Write(whole[:before+1])
+			_, _ = s.Stdout.Write(whole[before+1:])
+			truncated := s.Stdout.End(0)
+			want := whole[:before+c.kept]
+			content, err := io.ReadAll(s.Stdout.Reader())
+			if err != nil || !bytes.Equal(content, want) || truncated != (len(want) < len(whole)) || s.Stdout.Kept() != int64(len(want)) {
+				t.Errorf("%d bytes and %q, limit %d: %q of %d bytes, truncated %v, %v", before, c.after, c.limit, content[max(0, len(content)-9):], len(content), truncated, err)
+			}
+			if inline := s.Stdout.Inline(); !bytes.Equal(inline, want[:min(len(want), InlineBytes)]) {
+				t.Errorf("%d bytes and %q, limit %d: %d bytes are inline", before, c.after, c.limit, len(inline))
+			}
+			s.Remove()
+		}
+	}
+}
+
 // TestCaptureWithoutRoom cannot make its file: the part in memory is kept, and the output counts as truncated.
 func TestCaptureWithoutRoom(t *testing.T) {
 	t.Parallel()
@@ -87,7 +118,7 @@ func TestCaptureWithoutRoom(t *testing.T) {
 			t.Fatal(n, err)
 		}
 	}
-	if !c.Stdout.Truncated(0) || c.Failed() == nil || c.Stdout.Reader().Size() != InlineBytes {
+	if !c.Stdout.End(0) || c.Failed() == nil || c.Stdout.Reader().Size() != InlineBytes {
 		t.Errorf("%d bytes kept of %d, %v", c.Stdout.Reader().Size(), c.Stdout.Seen(), c.Failed())
 	}
 	c.Remove()

@@ -203,7 +203,7 @@ func (c *command) end(ctx context.Context, res *sandbox.ExecResult, err error) (
 		record.StartedAt = record.CreatedAt
 	}
 	record.StdoutBytes, record.StderrBytes = max(res.StdoutBytes, c.stdout.seen), max(res.StderrBytes, c.stderr.seen)
-	record.StdoutTruncated, record.StderrTruncated = record.StdoutBytes > c.stdout.limit, record.StderrBytes > c.stderr.limit
+	record.StdoutTruncated, record.StderrTruncated = c.stdout.end(record.StdoutBytes), c.stderr.end(record.StderrBytes)
 	if res.OOMKilled {
 		record.OOMEvents = 1
 	}

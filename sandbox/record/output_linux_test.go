@@ -30,6 +30,26 @@ func (f *fixture) shown(execID, stream string) (string, bool) {
 	return string(content), true
 }
 
+// TestCutOutputEndsWithAWholeCharacter: what the answer has, and what is shown, of each stream.
+func TestCutOutputEndsWithAWholeCharacter(t *testing.T) {
+	t.Parallel()
+	f := setUp(t, onSQLite(t))
+	for _, c := range []struct {
+		limit          int64
+		stdout, stderr string
+	}{{1, "", ""}, {4, "é", "天"}, {5, "é天", "天é"}} {
+		spec := sandbox.ExecSpec{User: user, Shell: true, Command: "printf é天; printf 天é >&2", MaxStdout: c.limit, MaxStderr: c.limit}
+		res, err := f.Exec(t.Context(), spec)
+		if err != nil || res.Stdout != c.stdout || res.Stderr != c.stderr || res.StdoutBytes != 5 {
+			t.Errorf("limit %d: %+v, %v", c.limit, res, err)
+			continue
+		}
+		if row, err := f.log.Get(t.Context(), res.ExecID); err != nil || row.StdoutTruncated != (c.limit < 5) || row.StderrTruncated != row.StdoutTruncated {
+			t.Errorf("limit %d: %+v, %v", c.limit, row, err)
+		}
+	}
+}
+
 // TestOutputIsShownWhileACommandRuns: to those who follow it, up to its last byte, and not longer.
 func TestOutputIsShownWhileACommandRuns(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 
+	"secbox/internal/whole"
 	"secbox/lifecycle/output"
 )
 
@@ -36,6 +37,15 @@ func (s *stream) Write(p []byte) (int, error) {
 		s.kept.Write(p[:min(room, int64(len(p)))])
 	}
 	return len(p), nil
+}
+
+// end is called when the command has ended. It reports whether output beyond the limit was dropped, and cuts the rest at a character.
+func (s *stream) end(written int64) (truncated bool) {
+	s.shown.End(written)
+	if truncated = written > s.limit; truncated {
+		s.kept.Truncate(len(whole.End(s.kept.Bytes())))
+	}
+	return truncated
 }
 
 func (s *stream) text() string { return s.kept.String() }
