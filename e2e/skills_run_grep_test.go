@@ -60,6 +60,31 @@ func TestGrep(t *testing.T) {
 	}
 }
 
+// TestGrepMarks: a byte order mark is not part of the first line, and UTF-16 that begins with one is searched.
+func TestGrepMarks(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	s.lay("grep-marks", `
+printf '\xef\xbb\xbfimport os\nprint(1)\n' > bom.py
+printf 'import os\r\nprint("天😀")\r\n' | iconv -t UTF-16LE | (printf '\xff\xfe'; cat) > le.py
+printf 'import os\nprint("天😀")' | iconv -t UTF-16BE | (printf '\xfe\xff'; cat) > be.py
+printf 'import os\n' | iconv -t UTF-16LE > unmarked.py
+printf '\xff\xfe\0\0import os\n' > utf32.py
+`)
+	s = s.inOneExec("grep-marks", readsWork)
+	for pattern, want := range map[string][]string{
+		"^import os$": {"be.py:1:import os", "bom.py:1:import os", "le.py:1:import os"}, "天😀": {`be.py:2:print("天😀")`, `le.py:2:print("天😀")`},
+	} {
+		out := s.uses("grep-marks", "text.grep", object{"pattern": pattern})
+		var found []string
+		for _, m := range out.list("matches") {
+			found = append(found, fmt.Sprintf("%s:%v:%s", m.str("path"), m["line"], m.str("text")))
+		}
+		same(t, pattern, found, want)
+		same(t, "counts", []any{out["files_searched"], out["files_skipped"]}, []any{3, 2})
+	}
+}
+
 // TestGrepContext gives the lines around a match, also where matches lie close to each other and to the ends of a file.
 func TestGrepContext(t *testing.T) {
 	t.Parallel()

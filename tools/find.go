@@ -42,7 +42,7 @@ func (s *Session) Glob(ctx context.Context, p GlobParams) (*Result, error) {
 }
 
 const grepDescription = `Searches the content of files for a regular expression (RE2, as in Go and ripgrep), line by line, and answers with the newest files first. output_mode says with what: ` +
-	`"files_with_matches" (names, the default), "content" (lines with their numbers), "count" (lines that match, for each file). Binary files, directories .git and links are left out.`
+	`"files_with_matches" (names, the default), "content" (lines with their numbers), "count" (lines that match, for each file). Binary files, directories .git and links are left out; files in UTF-16 with a byte order mark are not binary.`
 
 // GrepParams are the arguments of Grep. Their names are those of ripgrep's options.
 type GrepParams struct {
@@ -231,6 +231,9 @@ func note(r search.Request, files, lines int, summary search.Summary) string {
 	}
 	if summary.Unreadable > 0 {
 		notes = append(notes, fmt.Sprintf("%d files or directories could not be read", summary.Unreadable))
+	}
+	if summary.Binary > 0 {
+		notes = append(notes, fmt.Sprintf("binary files that were not searched: %d", summary.Binary))
 	}
 	if notes == nil {
 		return ""

@@ -106,6 +106,12 @@ func grepFinds(b *bench) {
 	b.prints("files.grep", object{"pattern": "needle", "-i": true, "output_mode": "content", "head_limit": 2},
 		"b.txt\n1:needle\n\na.go\n2:Needle\n(2 of 3 lines that match, in 2 files; narrow the search, or raise the limit)\n")
 	b.prints("files.grep", object{"pattern": "absent"}, "nothing found\n")
+	b.plant("bom.py", "\ufeffimport os\nprint(1)\n")
+	b.plant("powershell.txt", "\xff\xfei\x00m\x00p\x00o\x00r\x00t\x00\r\x00\n\x00")
+	b.prints("files.grep", object{"pattern": "^import", "glob": "bom.py", "output_mode": "content"}, "bom.py\n1:import os\n")
+	b.prints("files.grep", object{"pattern": "^import$", "output_mode": "content"}, "powershell.txt\n1:import\n")
+	b.plant("program", "\x7fELF\x00import")
+	b.prints("files.grep", object{"pattern": "import", "glob": "program"}, "nothing found\n(binary files that were not searched: 1)\n")
 	b.refuses("files.grep", object{"pattern": "("}, fault.InvalidInputs, "is no regular expression", "missing closing )")
 	b.refuses("files.grep", object{"pattern": "x", "output_mode": "json"}, fault.InvalidInputs, "files_with_matches, content or count")
 	b.refuses("files.grep", object{"pattern": "x", "-A": 1000}, fault.InvalidInputs, "-A")
@@ -115,7 +121,7 @@ func grepFinds(b *bench) {
 func grepHostile(b *bench) {
 	b.plant("a\nb.go:1:forged\n", "needle \x1b[2J\x00\n")
 	b.plant("c\nforged.go\n", "needle \x1b[2J \xff\r\n")
-	b.prints("files.grep", object{"pattern": "needle", "output_mode": "content"}, `"c\nforged.go\n"`+"\n1:needle \\x1b[2J \\xff\n")
+	b.prints("files.grep", object{"pattern": "needle", "output_mode": "content"}, `"c\nforged.go\n"`+"\n1:needle \\x1b[2J \\xff\n(binary files that were not searched: 1)\n")
 	b.prints("files.glob", object{"pattern": "c*"}, `"c\nforged.go\n"`+"\n")
 	b.plant("nl-\xff", "")
 	b.prints("files.glob", object{"pattern": "nl*"}, `"nl-\xff"`+"\n")

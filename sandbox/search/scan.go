@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"slices"
+
+	"golang.org/x/text/encoding/unicode"
 )
 
 const (
@@ -36,7 +38,18 @@ type fileScan struct {
 	before []Line
 }
 
-// scan returns the lines of a file that are to be shown, and how many match. It reads no more than size bytes: the file may grow.
+// errBinary is returned for files that are not searched.
+var errBinary = errors.New("the file is binary")
+
+// Byte order marks. They are not part of a file's first line.
+var (
+	markUTF8 = []byte("\ufeff")
+	markLE   = []byte("\xff\xfe") // UTF-16, as PowerShell and Notepad write it
+	markBE   = []byte("\xfe\xff")
+)
+
+// scan returns the lines of a file that are to be shown, and how many match; errBinary for a binary file. UTF-16 with a byte order mark is searched
+// as UTF-8. It reads no more than size bytes: the file may grow.
 func (s *scanner) scan(file io.Reader, size int64) ([]Line, int, error) {
 	if len(s.buf) < bufferBytes {
 		need := int(min(size+1, bufferBytes))
@@ -49,13 +62,21 @@ func (s *scanner) scan(file io.Reader, size int64) ([]Line, int, error) {
 	held := 0 // bytes of an incomplete line at the beginning of the buffer
 	for first := true; ; first = false {
 		n, err := io.ReadFull(file, s.buf[held:])
+		if first && (bytes.HasPrefix(s.buf[:n], markLE) || bytes.HasPrefix(s.buf[:n], markBE)) {
+			file = io.MultiReader(bytes.NewReader(bytes.Clone(s.buf[:n])), file)
+			file = unicode.UTF16(unicode.LittleEndian, unicode.ExpectBOM).NewDecoder().Reader(file)
+			n, err = io.ReadFull(file, s.buf)
+		}
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, 0, err
 		}
 		last := err != nil
 		filled := s.buf[:held+n]
+		if first {
+			filled = bytes.TrimPrefix(filled, markUTF8)
+		}
 		if first && bytes.IndexByte(filled[:min(len(filled), sniffBytes)], 0) >= 0 {
-			return nil, 0, nil
+			return nil, 0, errBinary
 		}
 		whole := filled
 		if !last {

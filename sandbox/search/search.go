@@ -82,6 +82,7 @@ type Summary struct {
 	Matches    int    `json:"matches,omitempty"`    // lines that match
 	Entries    int    `json:"entries"`              // names that were looked at
 	Unreadable int    `json:"unreadable,omitempty"` // files and directories that could not be opened
+	Binary     int    `json:"binary,omitempty"`     // files that were not searched for Pattern: they are binary, or UTF-16 without a byte order mark
 	Stopped    string `json:"stopped,omitempty"`    // why the search ended early
 	Error      string `json:"error,omitempty"`      // why there was no search
 }

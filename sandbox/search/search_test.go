@@ -2,6 +2,7 @@ package search
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf16"
 )
 
 // put writes files, each a second newer than the one before it.
@@ -99,6 +101,44 @@ func TestGlob(t *testing.T) {
 	for _, bad := range []string{"[a", "{a", "[", strings.Repeat("a", maxGlob+1), "[z-a]"} {
 		if _, err := compileGlob(bad); err == nil {
 			t.Errorf("%.20q is accepted", bad)
+		}
+	}
+}
+
+// TestMarks: a byte order mark is not part of the first line, and UTF-16 that begins with one is searched. Other files with a NUL are counted.
+func TestMarks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	utf16Of := func(text string, order binary.AppendByteOrder) string {
+		var b []byte
+		for _, unit := range utf16.Encode([]rune(text)) {
+			b = order.AppendUint16(b, unit)
+		}
+		return string(b)
+	}
+	text := "\ufeffimport os\r\nprint('天😀')\r\n"
+	long := "\ufeff" + strings.Repeat("天天天天天天天天天天天天天天天天天天天天天天天天天天天天天天天\r\n", 100_000) + "import end"
+	put(t, dir, "bom.py", "\ufeffimport os\nprint(1)\n", "le.py", utf16Of(text, binary.LittleEndian), "be.py", utf16Of(text, binary.BigEndian),
+		"only", "\ufeff", "two", "\ufeff\ufeffimport", "unmarked", utf16Of(text[3:], binary.LittleEndian), "program", "\xff\xfe\x00\x00import",
+		"long", utf16Of(long, binary.LittleEndian))
+	for _, c := range []struct {
+		pattern string
+		want    []string
+	}{
+		{"^import", []string{"long:100001:import end", "be.py:1:import os", "le.py:1:import os", "bom.py:1:import os"}},
+		{"import", []string{"long:100001:import end", "two:1:\ufeffimport", "be.py:1:import os", "le.py:1:import os", "bom.py:1:import os"}},
+		{`os$`, []string{"be.py:1:import os", "le.py:1:import os", "bom.py:1:import os"}},
+		{"'天😀'", []string{"be.py:2:print('天😀')", "le.py:2:print('天😀')"}},
+	} {
+		found, summary := run(t, dir, Request{Pattern: c.pattern, Mode: Content})
+		var got []string
+		for _, f := range found {
+			for _, l := range f.Lines {
+				got = append(got, fmt.Sprintf("%s:%d:%s", f.Path, l.Number, l.Text))
+			}
+		}
+		if !slices.Equal(got, c.want) || summary.Binary != 2 || summary.Unreadable != 0 {
+			t.Errorf("%s: %q %+v", c.pattern, got, summary)
 		}
 	}
 }

@@ -284,6 +284,12 @@ func (w *walk) look(s *scanner, dir *shared, in, name string) {
 		return
 	}
 	lines, count, err := s.scan(file, file.size)
+	if errors.Is(err, errBinary) {
+		w.mu.Lock()
+		w.summary.Binary++
+		w.mu.Unlock()
+		return
+	}
 	if err != nil {
 		w.unreadable(err)
 		return

@@ -1,6 +1,8 @@
 """Searches the files below work/ line by line."""
 
+import codecs
 import collections
+import io
 import json
 import os
 import re
@@ -10,7 +12,8 @@ import warnings
 sys.path.insert(0, os.path.dirname(__file__))
 import tree
 
-READ_AT_MOST = 1 << 20  # bytes of a line; the rest is not searched
+READ_AT_MOST = 1 << 20  # characters of a line; the rest is not searched
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # a byte order mark is not part of the first line
 SHOW_AT_MOST = 1000  # characters of a line
 SHOW_BEFORE = 200  # of them before the match
 OUTPUT_AT_MOST = 3 << 20  # bytes of all matches
@@ -31,11 +34,13 @@ class Search:
     def file(self, path, name):
         try:
             with tree.open_file(path) as f:
-                if b"\0" in f.peek():
+                head = f.peek()
+                encoding = "utf-16" if head[:2] in UTF_16 and head[2:4] != b"\0\0" else "utf-8-sig"
+                if b"\0" in head and encoding != "utf-16":
                     self.skipped += 1
                     return
                 self.searched += 1
-                self.lines(f, tree.shown(name))
+                self.lines(io.TextIOWrapper(f, encoding, "replace", "\n"), tree.shown(name))
         except OSError:
             self.skipped += 1
 
@@ -86,11 +91,11 @@ def finder(pattern, fixed, ignore_case):
 
 def lines_of(f):
     """Returns the lines as text, without their ends."""
-    for raw in iter(lambda: f.readline(READ_AT_MOST), b""):
-        rest = raw
-        while len(rest) == READ_AT_MOST and not rest.endswith(b"\n"):
+    for line in iter(lambda: f.readline(READ_AT_MOST), ""):
+        rest = line
+        while len(rest) == READ_AT_MOST and not rest.endswith("\n"):
             rest = f.readline(READ_AT_MOST)
-        yield raw.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
+        yield line.removesuffix("\n").removesuffix("\r")
 
 
 def cut(line, at=0):
