@@ -23,7 +23,7 @@ func runnerCommand(getenv func(string) string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runner",
 		Short: "Serve a directory of this machine to a core-api, as its user's sandbox",
-		Long: `Dials a core-api and serves --workspace to it, so that the user's agents can read its files; with --allow write they can change them, with
+		Long: `Dials a core-api and serves --workspace to it, so that the user's agents can read and search its files; with --allow write they can change them, with
 --allow exec run commands. The runner opens no port: it dials out, through routers and proxies. When the connection breaks, commands go on,
 and their results are delivered on a new one. Ctrl-C ends the runner and all its commands.
 
@@ -57,7 +57,7 @@ users of this machine can read it in the process list.`,
 	flags.StringVar(&o.server, "server", defaultServer, "address of core-api: wss://, ws://, https:// or http://")
 	flags.StringVar(&o.workspace, "workspace", "", "directory to serve; it must exist")
 	flags.StringVar(&o.name, "name", "", "name of this machine (default: the host's name)")
-	flags.StringSliceVar(&o.allow, "allow", nil, "permissions beside reading files: exec, write, or both separated by a comma")
+	flags.StringSliceVar(&o.allow, "allow", nil, "permissions beside reading and searching files: exec, write, or both separated by a comma")
 	flags.StringVar(&o.tokenFile, "token-file", "", "file that holds the token (default: the environment variable "+envToken+")")
 	flags.StringVar(&o.token, "token", "", "the token; other users of this machine can read it in the process list")
 	flags.BoolVar(&o.insecure, "insecure", false, "send the token over plain http to another machine")

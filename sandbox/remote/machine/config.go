@@ -29,7 +29,7 @@ type Config struct {
 	Token     string   // with the role runner
 	Workspace string   // the directory to serve as sandbox.Root
 	Name      string   // the user's name for this machine; empty: made from the host's name
-	Allow     []string // AllowExec, AllowWrite; reading is always granted
+	Allow     []string // AllowExec, AllowWrite; reading and searching are always granted
 	Version   string   // of the program
 	Insecure  bool     // allows to send the token over plain http to another machine
 	Windows   bool     // refuse names that are special on Windows; always set there
@@ -193,9 +193,9 @@ func ValidToken(s string) bool {
 // describeAllowed lists the allowed operations in words.
 func describeAllowed(allow []string) string {
 	if len(allow) == 0 {
-		return "reading files; nothing else (see --allow)"
+		return "reading and searching files; nothing else (see --allow)"
 	}
-	words := []string{"reading files"}
+	words := []string{"reading and searching files"}
 	if slices.Contains(allow, AllowWrite) {
 		words = append(words, "changing files")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/coder/websocket"
 
 	"secbox/sandbox/remote/wire"
+	"secbox/sandbox/search"
 )
 
 func TestRunnerServes(t *testing.T) {
@@ -314,6 +315,31 @@ func TestNotAllowed(t *testing.T) {
 			l.send("read", wire.TypeStat, &wire.Path{Path: "/workspace"})
 			if o := l.result("read"); o.typ != wire.TypeFileInfo {
 				t.Errorf("%+v", o)
+			}
+			searching := func(change func(*wire.Exec)) *wire.Exec {
+				spec := &wire.Exec{
+					Command: search.Command, Args: []string{`{"path":".","pattern":"c","glob":"sought","limit":1,"timeout_ms":60000}`}, Dir: "/workspace",
+					Env: []string{"TRACEPARENT=x"}, Timeout: 60, MaxStdout: 1 << 20, MaxStderr: 1 << 20,
+				}
+				change(spec)
+				return spec
+			}
+			r.write("sought", "content")
+			l.send("search", wire.TypeExec, searching(func(*wire.Exec) {}))
+			if o := l.result("search"); !strings.Contains(fmt.Sprint(o.body), `"files":1`) {
+				t.Errorf("%+v", o.body)
+			}
+			if c.granted[wire.TypeExec] {
+				return
+			}
+			for name, change := range map[string]func(*wire.Exec){
+				"in-a-shell": func(e *wire.Exec) { e.Shell = true }, "with-input": func(e *wire.Exec) { e.Stdin = "x" },
+				"with-more-arguments": func(e *wire.Exec) { e.Args = append(e.Args, "x") }, "by-its-path": func(e *wire.Exec) { e.Command = "/" + e.Command },
+			} {
+				l.send(name, wire.TypeExec, searching(change))
+				if o := l.result(name); o.code() != wire.CodeNotAllowed {
+					t.Errorf("a search %s: %+v", name, o.body)
+				}
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"secbox/admission"
 	"secbox/fault"
 	"secbox/sandbox/remote/wire"
+	"secbox/sandbox/search"
 )
 
 // handle handles a message of core-api. An error ends the link.
@@ -103,11 +104,14 @@ func (l *link) refuse(ctx context.Context, msg wire.Message, code, why string) e
 
 // perform handles a request. release frees the memory of the answer.
 func (m *Machine) perform(r *request, msg wire.Message) (a answer, release func()) {
-	if refusal := m.notAllowed(msg.Type); refusal != nil {
+	if refusal := m.notAllowed(msg); refusal != nil {
 		m.refusals.warn("refused", "id", r.id, "request", msg.Type, "why", refusal.Message)
 		return singleMessage{wire.TypeError, refusal}, func() {}
 	}
 	if body, ok := msg.Body.(*wire.Exec); ok {
+		if isSearch(body) {
+			body.Env = nil // variables could change what this program does
+		}
 		return m.exec(r, body)
 	}
 	body := msg.Body.(*wire.Path)
@@ -126,10 +130,10 @@ func (m *Machine) perform(r *request, msg wire.Message) (a answer, release func(
 	return singleMessage{wire.TypeError, reply}, func() {}
 }
 
-// notAllowed returns the error for a kind of request that is not allowed here; nil if it is.
-func (m *Machine) notAllowed(t wire.Type) *wire.Error {
-	needs, what := t.Needs(), "files are not changed"
-	if needs == "" || slices.Contains(m.allow, needs) {
+// notAllowed returns the error for a request that is not allowed here; nil if it is.
+func (m *Machine) notAllowed(msg wire.Message) *wire.Error {
+	needs, what := msg.Type.Needs(), "files are not changed"
+	if needs == "" || slices.Contains(m.allow, needs) || isSearch(msg.Body) {
 		return nil
 	}
 	if needs == AllowExec {
@@ -139,6 +143,12 @@ func (m *Machine) notAllowed(t wire.Type) *wire.Error {
 		Code:    wire.CodeNotAllowed,
 		Message: fmt.Sprintf("%s on this machine: its runner %s was started without --allow %s", what, m.name, needs),
 	}
+}
+
+// isSearch reports whether a request only searches files, which is reading: the command is this program, and gets nothing but what to search for.
+func isSearch(body any) bool {
+	spec, ok := body.(*wire.Exec)
+	return ok && spec.Command == search.Command && !spec.Shell && len(spec.Args) == 1 && spec.Stdin == "" && !spec.Input
 }
 
 // singleMessage is an answer of one message.
