@@ -237,6 +237,24 @@ func TestIdempotencyKeys(t *testing.T) {
 	}
 }
 
+// TestProgramsFromWindows: a byte order mark and line ends of Windows are not part of a script or code; args stay as they are.
+func TestProgramsFromWindows(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	for body, want := range map[string]string{
+		`{"script": "\ufeffif true\r\nthen echo hi\r\nfi\r\n"}`:                   "if true\nthen echo hi\nfi\n",
+		`{"code": "\ufeffimport os\r\nprint(1)"}`:                                 "import os\nprint(1)",
+		`{"script": "printf 'a\r\nb'\ntrue"}`:                                     "printf 'a\r\nb'\ntrue",
+		`{"kind": "shell", "command": "bash", "args": ["-lc", "\ufefftrue\r\n"]}`: "\ufefftrue\r\n",
+	} {
+		f.post("/sandbox/execs", `{"project_id": "demo", "exec": `+body+`}`)
+		seen := f.runner.seen()
+		if args := seen[len(seen)-1].Command.Args; len(args) != 2 || args[1] != want {
+			t.Errorf("%s runs %q", body, args)
+		}
+	}
+}
+
 func TestDigestIgnoresOrderAndSpacing(t *testing.T) {
 	t.Parallel()
 	f := start(t)

@@ -359,7 +359,8 @@ type CancelAccepted struct {
 }
 
 // Command The command, in exactly one of three forms: `script`; or `code`; or `kind`, `command` and `args`. The first two are short for the third, which
-// is what the record shows.
+// is what the record shows. A byte order mark at the beginning of `script` or `code` is left out, and if all line ends are `\r\n`, as editors on
+// Windows write them, they become `\n`: bash takes a `\r` for a part of words. `args` are passed on as they are.
 type Command struct {
 	// Args The arguments: `["-lc", script]` or `["-c", script]` for bash, the first as a login shell; `["-c", code]`, `["/tmp/exec-code.py", code]` or `["/workspace/inputs/main.py"]` for python.
 	//
@@ -1091,7 +1092,8 @@ type ExecRequest struct {
 	ConversationID string `json:"conversation_id,omitempty"`
 
 	// Exec The command, in exactly one of three forms: `script`; or `code`; or `kind`, `command` and `args`. The first two are short for the third, which
-	// is what the record shows.
+	// is what the record shows. A byte order mark at the beginning of `script` or `code` is left out, and if all line ends are `\r\n`, as editors on
+	// Windows write them, they become `\n`: bash takes a `\r` for a part of words. `args` are passed on as they are.
 	Exec Command `json:"exec"`
 
 	// Image One of the images that the settings allow. Default: the policy's.

@@ -16,6 +16,7 @@ import (
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/runner"
+	"secbox/skills/lines"
 	"secbox/tokens"
 )
 
@@ -61,6 +62,7 @@ func shortForm(in Command, out *runner.Command, refuse refusal) bool {
 	if text == "" {
 		return false
 	}
+	text = lines.Unix(text)
 	switch {
 	case in.Script != "" && in.Code != "":
 		refuse("exec", "has script and code; give one of them")

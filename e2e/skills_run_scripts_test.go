@@ -42,6 +42,9 @@ func TestScripts(t *testing.T) {
 		"sh output a folder": {"shell.run", object{"script": "mkdir $SKILL_OUTPUT; echo x"}, object{"exec.stdout": "x\n", "exec.status": "failed", "exec.error_reason": "invalid_output"}},
 		"sh output a FIFO":   {"shell.run", object{"script": "mkfifo $SKILL_OUTPUT; echo x"}, object{"stdout": "x\n", "exec.status": "succeeded"}},
 		"sh too many args":   {"shell.run", object{"script": ":", "args": slices.Repeat([]string{strings.Repeat("x", 30000)}, 75)}, object{"exec.exit_code": 126, "exec.stderr": "bash cannot be started: Argument list too long\n"}},
+		"sh from Windows":    {"shell.run", object{"script": "\ufeffif true\r\nthen echo hi\r\nfi\r\n"}, object{"exit_code": 0, "stdout": "hi\n", "stderr": ""}},
+		"sh its own CR":      {"shell.run", object{"script": "printf 'a\r\nb'\ntrue"}, object{"exit_code": 0, "stdout": "a\r\nb"}},
+		"py from Windows":    {"python.run", object{"code": "\ufeffimport os\r\nprint(\"\"\"a\r\nb\"\"\")\r\n"}, object{"exit_code": 0, "stdout": "a\nb\n"}},
 		"py many args":       {"python.run", object{"code": "import sys; print(len(sys.argv[10]))", "args": slices.Repeat([]string{strings.Repeat("x", 30000)}, 10)}, object{"stdout": "30000\n"}},
 		"py plain": {
 			"python.run",

@@ -74,6 +74,16 @@ func Break(text []byte) string {
 	return moreFrequent(crlf, bytes.Count(text, []byte("\n"))-crlf)
 }
 
+// Unix returns a program without a byte order mark, and with line breaks \n if all are \r\n, as editors on Windows write it: bash takes the \r for
+// a part of words. A text with both kinds keeps them, since a \r in it may be meant.
+func Unix(program string) string {
+	program = strings.TrimPrefix(program, mark)
+	if crlf := strings.Count(program, "\r\n"); crlf == strings.Count(program, "\n") {
+		program = strings.ReplaceAll(program, "\r\n", "\n")
+	}
+	return program
+}
+
 func moreFrequent(crlf, lf int) string {
 	if crlf > lf {
 		return "\r\n"

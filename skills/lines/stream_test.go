@@ -46,6 +46,27 @@ func TestFindInPieces(t *testing.T) {
 	}
 }
 
+func TestUnix(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"": "", "a": "a", "\ufeffa": "a", "\ufeff\ufeffa": "\ufeffa", "a\ufeff": "a\ufeff", "a\n\n": "a\n\n", "a\r\n\r\nb\r\n": "a\n\nb\n", "a\r\nb": "a\nb",
+		"a\r\nb\n": "a\r\nb\n", "a\rb": "a\rb", "a\rb\r\n": "a\rb\n", "a\r\r\n": "a\r\n",
+	} {
+		if got := lines.Unix(in); got != want {
+			t.Errorf("%q became %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestBreak(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{"": "\n", "a": "\n", "a\n": "\n", "a\r\n": "\r\n", "a\r\nb\n": "\n", "a\r\nb\r\nc\n": "\r\n", "a\rb\r": "\n"} {
+		if got := lines.Break([]byte(in)); got != want {
+			t.Errorf("%q: %q", in, got)
+		}
+	}
+}
+
 func TestReadStopsBehindTheRange(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("天", 100_000)

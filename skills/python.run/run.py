@@ -36,7 +36,7 @@ def run(code, variables):
 
 
 given = capture.read_input()
-code = given["code"].encode("utf-8", "replace").decode()
+code = capture.program(given["code"]).encode("utf-8", "replace").decode()
 capture.put(MAIN, code)
 stdin = capture.open_stdin(given.get("stdin"))
 out, out_end = os.pipe()

@@ -31,6 +31,12 @@ def read_input():
     return value
 
 
+def program(text):
+    """Returns a program without a byte order mark, and with line breaks \\n if all are \\r\\n, as editors on Windows write it."""
+    text = text.removeprefix("\ufeff")
+    return text.replace("\r\n", "\n") if text.count("\r\n") == text.count("\n") else text
+
+
 def put(path, text):
     """Writes a new file. Half of a surrogate pair, which cannot be encoded, becomes a question mark."""
     with open(path, "xb") as f:

@@ -9,7 +9,7 @@ import capture
 SCRIPT = "/tmp/script.sh"
 
 given = capture.read_input()
-capture.put(SCRIPT, given["script"])
+capture.put(SCRIPT, capture.program(given["script"]))
 stdin = capture.open_stdin(given.get("stdin"))
 out, out_end = os.pipe()
 err, err_end = os.pipe()
