@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"path"
 	"strings"
 
 	"secbox/admission"
@@ -25,7 +24,7 @@ type LineRange struct{ Start, End int }
 const tries = 8
 
 // Edit writes a file of the user's version of a skill, as a whole or a range of its lines, and makes the directories above it. It makes the
-// user's copy first. At every moment the file has the old content or the new one. A SKILL.md can be written in the skill's root only.
+// user's copy first. At every moment the file has the old content or the new one.
 func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, content []byte, r *LineRange) error {
 	if err := checkIDs(o, skillID); err != nil {
 		return err
@@ -116,12 +115,13 @@ func (l *Library) editCopy(ctx context.Context, o Owner, skillID, path string, c
 	return !now.Same(t), nil
 }
 
-// checkSkillFile allows a SKILL.md only in the root of a skill: elsewhere it would make the skill impossible to upload.
+// checkSkillFile refuses other spellings of SKILL.md in the root of a skill, which would not describe it. In a folder below, a SKILL.md is a file
+// like any other.
 func checkSkillFile(file string) error {
-	if pathadapter.FoldName(path.Base(file)) != "skill.md" || file == "SKILL.md" || file == "skill.md" {
+	if pathadapter.FoldName(file) != "skill.md" || file == "SKILL.md" || file == "skill.md" {
 		return nil
 	}
-	return refused("is not allowed: a SKILL.md belongs in a skill's root only, spelled SKILL.md; use another name")
+	return refused("is not allowed: it would be ignored under that name; write SKILL.md")
 }
 
 // refused returns the error for a path. why goes on after the field's name.

@@ -148,18 +148,19 @@ func TestCollidingNames(t *testing.T) {
 	must(t, f.SandboxEdit(t.Context(), alice, "d/Über.txt", []byte("1"), nil))
 }
 
-func TestSkillFilesBelongIntoASkillsRoot(t *testing.T) {
+// TestSkillMDIsSpelledSo in a skill's root; in folders below it is a file like any other.
+func TestSkillMDIsSpelledSo(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	f.upload(alice, library.Baseline, "demo", demo)
 	f.edit(alice, "demo", "SKILL.md", "# Other\n")
 	must(t, f.SandboxEdit(t.Context(), alice, "skills/demo/SKILL.md", []byte("# Third\n"), nil))
-	for _, path := range []string{"a/SKILL.md", "Skill.md", "a/b/skill.MD"} {
+	for _, path := range []string{"Skill.md", "SKILL.MD"} {
 		if err := f.Edit(t.Context(), alice, "demo", path, []byte("x"), nil); !fault.Is(err, fault.PathRefused) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
-	for _, path := range []string{"SKILL.md", "a/skill.md", "skills/demo/a/SKILL.md", "skills", "skills/demo", "skills/SKILL.md", "Skills/demo/x"} {
+	for _, path := range []string{"skills/demo/Skill.md", "skills", "skills/demo", "skills/SKILL.md", "Skills/demo/x"} {
 		if err := f.SandboxEdit(t.Context(), alice, path, []byte("x"), nil); !fault.Is(err, fault.PathRefused) {
 			t.Errorf("%s: %v", path, err)
 		}

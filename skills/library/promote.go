@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"path"
 	"slices"
 	"strings"
 
@@ -224,11 +225,10 @@ func (l *Library) checkSkill(c content.Content) error {
 		case strings.Count(f.Path, "/") >= l.Limits.Depth:
 			return refuse("%q is deeper than %d levels: use fewer directories", f.Path, l.Limits.Depth)
 		}
-		switch inRoot := !strings.Contains(f.Path, "/"); {
-		case checkSkillFile(f.Path) == nil:
-		case inRoot:
+		switch {
+		case checkSkillFile(f.Path) != nil:
 			return refuse("%q is ignored under that name: rename it to SKILL.md", f.Path)
-		default:
+		case strings.Contains(f.Path, "/") && pathadapter.FoldName(path.Base(f.Path)) == "skill.md":
 			below = f.Path
 		}
 		if slices.Contains([]string{"SKILL.md", "skill.md", "README.md"}, f.Path) {

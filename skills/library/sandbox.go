@@ -3,7 +3,6 @@ package library
 import (
 	"context"
 	"io"
-	"path"
 	"slices"
 	"strings"
 
@@ -123,8 +122,6 @@ func checkSandboxFile(o Owner, file string) (string, error) {
 		if err = checkIDs(o, skillID); err == nil {
 			err = checkSkillFile(below)
 		}
-	case pathadapter.FoldName(path.Base(file)) == "skill.md":
-		err = refused("is not allowed: a SKILL.md belongs in a skill's root only, skills/<skill>/SKILL.md; use another name")
 	}
 	return file, err
 }

@@ -114,7 +114,7 @@ func TestSkillWithoutDescription(t *testing.T) {
 }
 
 // TestSkillMDInSubfolder is a file like any other: edits of other files, promotion, sync and a download that is uploaded again
-// take it. Only edits do not write it.
+// take it, and edits write it.
 func TestSkillMDInSubfolder(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -123,7 +123,14 @@ func TestSkillMDInSubfolder(t *testing.T) {
 	f.list(bob)
 	must(t, os.WriteFile(filepath.Join(f.copyDir(alice, "demo"), "utils", "SKILL.md"), []byte("# Copy\n"), 0o644))
 	f.edit(alice, "demo", "main.py", "2\n")
-	wantFault(t, f.Edit(t.Context(), alice, "demo", "utils/SKILL.md", []byte("x"), nil), fault.PathRefused, "root only")
+	f.edit(alice, "demo", "templates/skill.md", "# Template\n")
+	must(t, f.SandboxEdit(t.Context(), alice, "skills/demo/templates/SKILL.md.txt", []byte("x"), nil))
+	must(t, f.SandboxEdit(t.Context(), alice, "skills/demo/examples/one/SKILL.md", []byte("# One\n"), nil))
+	must(t, f.SandboxEdit(t.Context(), alice, "notes/SKILL.md", []byte("# Note\n"), nil))
+	for _, name := range []string{"Skill.md", "SKILL.MD"} {
+		wantFault(t, f.Edit(t.Context(), alice, "demo", name, []byte("x"), nil), fault.PathRefused, "write SKILL.md")
+		wantFault(t, f.SandboxEdit(t.Context(), alice, "skills/demo/"+name, []byte("x"), nil), fault.PathRefused, "write SKILL.md")
+	}
 	p := f.promote(alice, "demo", false)
 	f.sync(bob, "demo", false)
 	if got := f.content(bob, "demo", "utils/SKILL.md"); got != "# Copy\n" {
