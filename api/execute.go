@@ -2,11 +2,14 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"path"
 	"strings"
 	"time"
 
 	"secbox/audit"
+	"secbox/catalog"
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/runner"
@@ -40,7 +43,11 @@ func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObj
 	}
 	req := restricted(o, root, in.Params.Command, in.Body)
 	req.SkillID = in.SkillID
-	if err := confine.Check(req.Command.Name, req.Command.Args, req.Command.Cwd, moreRoots...); err != nil {
+	err = confine.Check(req.Command.Name, req.Command.Args, req.Command.Cwd, moreRoots...)
+	if err == nil {
+		err = changesTool(req.Command.Name, req.Command.Args, req.Command.Cwd)
+	}
+	if err != nil {
 		return nil, s.refuseCommand(ctx, o, in.SkillID, in.Params.Command, in.Body, err)
 	}
 	if err := s.cfg.Library.Materialise(ctx, o, in.SkillID); err != nil {
@@ -58,6 +65,37 @@ func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObj
 	out := ExecuteInSkill200JSONResponse{Body: V1OutputAnswer{Status: envelopeSuccess, Data: output}}
 	out.Headers.XExecID = &execID
 	return out, nil
+}
+
+// changesTool refuses a command that would change the installation's own skill, wherever a path leads to it. What a script does is undone before the
+// next command.
+func changesTool(command string, args []string, cwd string) error {
+	first := 0
+	switch command {
+	case "rm", "mv", "mkdir":
+	case "cp":
+		first = max(0, len(args)-1)
+	default:
+		return nil
+	}
+	for i, arg := range args[first:] {
+		if strings.HasPrefix(arg, "-") {
+			continue
+		}
+		if !path.IsAbs(arg) {
+			arg = cwd + "/" + arg
+		}
+		at := path.Clean(arg)
+		for _, skills := range []string{skillsRoot, catalog.SkillsDir} {
+			name, _, _ := strings.Cut(strings.TrimPrefix(at, skills+"/"), "/")
+			if at == library.GlobalRoot || strings.HasPrefix(at, library.GlobalRoot+"/") || strings.HasPrefix(at, skills+"/") && archive.IsReserved(name) {
+				e := *fault.From(archive.CheckID(archive.ReservedID))
+				e.Fields = []fault.Field{{Field: fmt.Sprintf("args[%d]", first+i), Reason: e.Message}}
+				return &e
+			}
+		}
+	}
+	return nil
 }
 
 // refuseCommand records a refused command; see Runner.Refuse.

@@ -50,6 +50,37 @@ func TestRestrictedCommand(t *testing.T) {
 	}
 }
 
+// TestCommandsDoNotChangeTheInstallationsSkill by any path that leads to it; they may read it.
+func TestCommandsDoNotChangeTheInstallationsSkill(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	for _, c := range []struct{ path, args, field string }{
+		{inSandbox + "rm", `["-rf", "skills/skill-creator"]`, "args[1]"},
+		{inSandbox + "rm", `["./skills//Skill-Creator/x"]`, "args[0]"},
+		{inSandbox + "mv", `["x", "skills/skill-creator"]`, "args[1]"},
+		{inSandbox + "mv", `["skills/skill-creator", "x"]`, "args[0]"},
+		{inSandbox + "mkdir", `["-p", "skills/skill-creator"]`, "args[1]"},
+		{inSandbox + "cp", `["-r", "x", "skills/skill-creator"]`, "args[2]"},
+		{"/v1/skills/u/ag/skill-creator/execute?command=rm", `["SKILL.md"]`, "args[0]"},
+		{"/v1/skills/u/ag/skill-creator/execute?command=rm", `["-r", "/workspace/work/skills/skill-creator"]`, "args[1]"},
+	} {
+		f.post(c.path, c.args).refused(t, fault.ReservedSkill, c.field)
+	}
+	for _, args := range []string{`["skills/skill-creators"]`, `["skill-creator"]`, `["notes/skill-creator"]`} {
+		if err := changed(f, "rm", args); strings.Contains(err, "reserved_skill") {
+			t.Errorf("%s: %s", args, err)
+		}
+	}
+	if err := changed(f, "cp", `["-r", "skills/skill-creator", "mine"]`); strings.Contains(err, "reserved_skill") {
+		t.Errorf("a copy of it: %s", err)
+	}
+}
+
+// changed returns the answer to a command in a sandbox.
+func changed(f *fixture, command, args string) string {
+	return string(f.post(inSandbox+command, args).body)
+}
+
 func TestForbiddenCommands(t *testing.T) {
 	t.Parallel()
 	f := start(t)

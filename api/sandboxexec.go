@@ -32,6 +32,9 @@ func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxReques
 	} else {
 		err = confine.Check(spec.Command, spec.Args, sandbox.Root, library.GlobalRoot)
 	}
+	if err == nil && !sandbox.TraitsOf(choice.Backend).UserMachine {
+		err = changesTool(spec.Command, spec.Args, sandbox.Root)
+	}
 	if err != nil {
 		return nil, s.refuseCommand(ctx, o, "", in.Params.Command, in.Body, err)
 	}

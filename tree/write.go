@@ -118,7 +118,7 @@ func ifGone(err error) error {
 	return err
 }
 
-// Link makes a link, or replaces one. Anything else at the path stays: fs.ErrExist. The target is not checked: this package follows no link.
+// Link makes a link, or replaces one. Anything else at the path is moved aside, to a name beside it that begins with a dot. The target is not checked: this package follows no link.
 func (t *Tree) Link(target, path string) error {
 	if t.host == nil {
 		return fs.ErrPermission
@@ -142,7 +142,13 @@ func (t *Tree) Link(target, path string) error {
 	if fi, e := dir.Lstat(name); e == nil && fi.Mode().Type() == fs.ModeSymlink {
 		rename = RenameInto
 	}
-	if err = rename(staging, temp, dir, name); err != nil {
+	err = rename(staging, temp, dir, name)
+	if errors.Is(err, fs.ErrExist) {
+		if err = RenameNew(dir, name, dir, "."+name+"-"+t.host.TempName()); err == nil {
+			err = RenameNew(staging, temp, dir, name)
+		}
+	}
+	if err != nil {
 		_ = staging.Remove(temp)
 	}
 	return err

@@ -12,8 +12,8 @@ import (
 )
 
 // The installation has its own skill, skill-creator. It is the same for all users of all agents, is read like a version that they are
-// pinned to, and cannot be changed. A file or folder at work/skills/skill-creator, or under another spelling of that name, is a file like any
-// other for commands, and this package ignores it.
+// pinned to, and cannot be changed. Before each command, work/skills/skill-creator becomes a link to it. A file or folder under another spelling of that
+// name is one like any other for commands, and this package ignores it.
 
 // GlobalRoot is its directory in the containers of workspaces.
 const GlobalRoot = workspace.ToolTarget

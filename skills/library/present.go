@@ -140,8 +140,8 @@ func (l *Library) materialiseAll(ctx context.Context, o Owner, toolDir string) (
 // ToolLink is the path below work/ where commands find the installation's own skill among the others.
 const ToolLink = skillsDir + "/" + archive.ReservedID
 
-// linkTool makes ToolLink a link to the installation's own skill, unless something else is in its place. copies is
-// work/skills/; nil when there was none.
+// linkTool makes ToolLink a link to the installation's own skill: commands must not run what another one has put in its place, which is moved
+// aside. copies is work/skills/; nil when there was none.
 func (l *Library) linkTool(o Owner, toolDir string, copies *tree.Tree) error {
 	if l.Versions.Tool() == nil {
 		return nil

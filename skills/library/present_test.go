@@ -5,11 +5,13 @@ package library_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -194,7 +196,7 @@ func TestBrokenSkillsDoNotStopCommands(t *testing.T) {
 	}
 }
 
-// TestToolIsAmongTheSkills: commands find the installation's own skill where the others are, unless something else is there.
+// TestToolIsAmongTheSkills: commands find the installation's own skill where the others are, whatever was put there.
 func TestToolIsAmongTheSkills(t *testing.T) {
 	t.Parallel()
 	f := withTool(t)
@@ -212,10 +214,25 @@ func TestToolIsAmongTheSkills(t *testing.T) {
 	}
 	f.nothingStaged()
 	must(t, os.Remove(f.copyDir(bob, global)))
-	must(t, os.Mkdir(f.copyDir(bob, global), 0o755))
-	must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
-	if _, err := os.Readlink(f.copyDir(bob, global)); err == nil {
-		t.Error("a user's directory was replaced")
+	for _, plant := range []func(string) error{
+		func(at string) error {
+			return errors.Join(os.Mkdir(at, 0o755), os.WriteFile(at+"/run.py", []byte("planted"), 0o644))
+		},
+		func(at string) error { return os.WriteFile(at, []byte("planted"), 0o644) },
+		func(at string) error { return os.Symlink("../planted", at) },
+	} {
+		must(t, os.RemoveAll(f.copyDir(bob, global)))
+		must(t, plant(f.copyDir(bob, global)))
+		must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+		if target, err := os.Readlink(f.copyDir(bob, global)); err != nil || target != toolDir {
+			t.Errorf("a link to %q, %v", target, err)
+		}
+	}
+	if aside := f.sandboxFiles(bob); len(aside) != 2 || !strings.HasPrefix(aside[0], "skills/."+global+"-") { // what a user made is kept
+		t.Errorf("files %q", aside)
+	}
+	if list := f.list(bob); len(list) != 1 {
+		t.Errorf("skills %v", list)
 	}
 	if err := f.SandboxEdit(t.Context(), bob, "skills/"+global+"/SKILL.md", nil, nil); !fault.Is(err, fault.ReservedSkill) {
 		t.Errorf("edited: %v", err)
