@@ -121,6 +121,18 @@ func TestFiveMinutes(t *testing.T) {
 	}
 }
 
+func TestHolds(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]bool{
+		"/workspace/skills/a/SKILL.md": true, "/workspace/agents/a.md": true, "/workspace/./skills//a/x": true, "/workspace/notes/../skills/a": true,
+		"/workspace/skills": false, "/workspace/skillset/a": false, "/workspace/notes/skills/a": false, "skills/a": false, "": false,
+	} {
+		if got := catalog.Holds(file); got != want {
+			t.Errorf("%q: %v", file, got)
+		}
+	}
+}
+
 // TestUsersApart: line 406 of 004 has one catalog for all users, which would show each user the skills of the one who came first.
 func TestUsersApart(t *testing.T) {
 	t.Parallel()

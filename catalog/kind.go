@@ -2,7 +2,12 @@
 // not know HTTP, SQL or the registry.
 package catalog
 
-import "secbox/sandbox"
+import (
+	"path"
+	"strings"
+
+	"secbox/sandbox"
+)
 
 // Kind is the kind of an entry of a catalog or of the registry.
 type Kind string
@@ -20,6 +25,12 @@ const (
 	SkillFile = "SKILL.md"
 	AgentExt  = ".md"
 )
+
+// Holds reports whether a file in a user's sandbox is below SkillsDir or AgentsDir.
+func Holds(file string) bool {
+	file = path.Clean(file)
+	return strings.HasPrefix(file, SkillsDir+"/") || strings.HasPrefix(file, AgentsDir+"/")
+}
 
 // Kinds are all kinds.
 var Kinds = []Kind{Skill, Agent}

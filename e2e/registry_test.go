@@ -80,3 +80,45 @@ func TestRegistry(t *testing.T) {
 		t.Errorf("on record: %s", got)
 	}
 }
+
+// TestCatalogIsFresh: what the API and an agent's tools change is in the catalog at once, for every reader.
+func TestCatalogIsFresh(t *testing.T) {
+	t.Parallel()
+	s := start(t, noPool)
+	_, s.token = s.newToken(tokens.Spec{Role: tokens.Admin})
+	has := func(user, when string, want ...string) {
+		t.Helper()
+		var own []string
+		for _, e := range s.get("/v1/catalog/" + user + "/ag").list("data.entries") {
+			if e.at("global") != true {
+				own = append(own, e.str("name")+": "+e.str("description"))
+			}
+		}
+		same(t, when, own, want)
+	}
+	about := func(text string) string { return "---\ndescription: " + text + "\n---\n" }
+	has("ann", "at first")
+	has("ben", "at first")
+	s.upload("ann/ag", "baseline", "x.zip", archiveOf(t, "base", "SKILL.md", about("One."))).done(t)
+	has("ann", "after an upload", "base: One.")
+	has("ben", "after an upload", "base: One.")
+	s.send(http.MethodPut, "/v1/skills/ann/ag/base/edit?path=SKILL.md", about("Two.")).done(t)
+	has("ann", "after an edit", "base: Two.")
+	has("ben", "after an edit", "base: One.")
+	s.send(http.MethodPost, "/v1/skills/ann/ag/base/baseline", nil).done(t)
+	s.send(http.MethodPost, "/v1/skills/ben/ag/base/sync", nil).json(t)
+	has("ben", "after a sync", "base: Two.")
+	s.send(http.MethodPut, "/v1/sandbox/ann/ag/edit?path=skills/base/SKILL.md", about("Three.")).done(t)
+	has("ann", "after an edit in the sandbox", "base: Three.")
+	session := s.mcpClient("?project_id=ag~ann", nil)
+	if got := tool(t, session, "files.write", map[string]any{"path": "skills/mine/SKILL.md", "content": about("Mine.")}); got.IsError {
+		t.Fatal(mcpText(got))
+	}
+	has("ann", "after a tool", "base: Three.", "mine: Mine.")
+	if got := tool(t, session, "files.edit", map[string]any{"path": "skills/mine/SKILL.md", "edits": []any{map[string]any{"old": "Mine.", "new": "My own."}}}); got.IsError {
+		t.Fatal(mcpText(got))
+	}
+	has("ann", "after a tool's edit", "base: Three.", "mine: My own.")
+	s.send(http.MethodDelete, "/v1/skills/ann/ag/mine?scope=overlay", nil).done(t)
+	has("ann", "after a deletion", "base: Three.")
+}

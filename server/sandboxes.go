@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"time"
 
+	"secbox/catalog"
 	"secbox/fault"
 	"secbox/lifecycle"
 	"secbox/policy"
@@ -77,6 +78,11 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	all.Recorder = record.New(record.Config{
 		Sandbox: all.router, Log: s.audit, Policy: s.deps.policy, Host: s.checker.Host, NodeID: s.state.NodeID(), Key: s.key, Now: time.Now, NewID: NewID,
 		Logger: s.log, Observer: observer, Tracer: s.tracer,
+		Changed: func(c sandbox.Change) {
+			if catalog.Holds(c.Path) {
+				s.catalog.InvalidateCache(c.User)
+			}
+		},
 		Enter: func(ctx context.Context, l sandbox.Location) (func(), error) {
 			traits := sandbox.TraitsOf(l.Backend)
 			if traits.UserMachine {

@@ -51,6 +51,9 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 		return "", err
 	}
 	digests, err := do(ctx, at)
+	if r.cfg.Changed != nil {
+		r.cfg.Changed(c)
+	}
 	record.EndedAt, record.Status = later(r.commands.Now(), record.CreatedAt), audit.Succeeded
 	record.SHA256Before, record.SHA256After = cmp.Or(digests.Before, c.Before), cmp.Or(digests.After, c.After)
 	if err != nil {

@@ -23,7 +23,8 @@ func TestChangeIsOnRecord(t *testing.T) {
 	for name, store := range map[string]func(*testing.T) audit.Store{"sqlite": onSQLite, "postgres": onPostgres} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := setUp(t, store(t))
+			var told []sandbox.Change
+			f := setUp(t, store(t), func(c *record.Config) { c.Changed = func(c sandbox.Change) { told = append(told, c) } })
 			ctx := sandbox.WithRequest(t.Context(), sandbox.Request{RequestedBy: "token"})
 			c := sandbox.Change{User: user, Tool: "files.write", Path: sandbox.Root + "/a.txt", Digests: sandbox.Digests{Before: sandbox.Absent, After: "434728"}}
 			id, err := f.Change(ctx, c, func(ctx context.Context, at sandbox.Location) (sandbox.Digests, error) {
@@ -35,6 +36,9 @@ func TestChangeIsOnRecord(t *testing.T) {
 			})
 			if err != nil {
 				t.Fatal(err)
+			}
+			if len(told) != 1 || told[0].Path != c.Path || told[0].User != c.User {
+				t.Errorf("told of %+v", told)
 			}
 			row := f.only()
 			if row.ExecID != id || row.Kind != audit.KindChange || row.SHA256Before != sandbox.Absent || row.SHA256After != "f52fbd" || row.Status != audit.Succeeded || row.Cmd != "files.write" || row.RequestedBy != "token" || row.UserID != "user" || row.ProjectID != "agent~user" ||

@@ -38,6 +38,9 @@ type Config struct {
 	// An error of Enter ends the command before it begins. May be nil.
 	Enter func(ctx context.Context, l sandbox.Location) (leave func(), err error)
 
+	// Changed is called after each change of a file, made or not, before Change returns. May be nil.
+	Changed func(c sandbox.Change)
+
 	MaxPerUser int // commands of one user at once; 0: 64. Further ones are fault.SandboxBusy and have no row
 	Max        int // commands at once; 0: 1024. One token has three quarters of them at most
 }
