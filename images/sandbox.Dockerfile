@@ -32,7 +32,7 @@ RUN set -eu; \
     rm -f /usr/lib/python3/dist-packages/distutils-precedence.pth /etc/python3*/sitecustomize.py /usr/lib/python3*/sitecustomize.py
 
 # The login shell's profile is emptied so that `bash -lc` keeps the PATH and the variables that an exec was given. Git trusts the
-# project's directory whoever owns it: on Docker Desktop that is never the user in the container.
+# project's directory whoever owns it: on Docker Desktop that is never the user in the container. It has a name for commits.
 RUN set -eu; \
     group=$(getent group 1000 | cut -d: -f1); user=$(getent passwd 1000 | cut -d: -f1); \
     [ -n "$group" ] || groupadd --gid 1000 sandbox; \
@@ -42,7 +42,8 @@ RUN set -eu; \
     mkdir -p /workspace/inputs /workspace/work /workspace/artifacts; \
     chown -R 1000:1000 /workspace; \
     printf '%s\n' '# Empty on purpose: a login shell changes nothing of what the exec was given.' > /etc/profile; \
-    git config --system --replace-all safe.directory '*'
+    git config --system --replace-all safe.directory '*'; \
+    git config --system user.name sandbox; git config --system user.email sandbox@localhost
 
 # A directory of its own, so that a volume can be filled from it for images that lack sandbox-init.
 COPY sandbox-init /opt/secbox/sandbox-init
@@ -51,6 +52,8 @@ COPY sandbox-init /opt/secbox/sandbox-init
 # no __pycache__ into the project and holds back no output, so that a job killed at its deadline still shows what it printed.
 ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     HOME=/tmp \
+    USER=sandbox \
+    LOGNAME=sandbox \
     LANG=C.UTF-8 \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \

@@ -37,8 +37,9 @@ func TestSandboxPrograms(t *testing.T) {
 		python3 -m venv --without-pip /tmp/venv && /tmp/venv/bin/python -c 'print("venv")'
 		echo '{"a": 1}' | jq -c .
 		git init -q /tmp/repository && echo git
+		git -C /tmp/repository commit -q --allow-empty -m first && git -C /tmp/repository log --format='%an %ae'; echo $USER $LOGNAME
 		cd /tmp && echo x > x && zip -q x.zip x && unzip -p x.zip`)
-	if want := "True\nsame\npip\nvenv\n{\"a\":1}\ngit\nx"; got != want {
+	if want := "True\nsame\npip\nvenv\n{\"a\":1}\ngit\nsandbox sandbox@localhost\nsandbox sandbox\nx"; got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
