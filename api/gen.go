@@ -2622,7 +2622,7 @@ type V1CatalogEntry struct {
 	// Example: reviewer
 	Name string `json:"name"`
 
-	// Path The file to read first, in the user's sandbox, or the directory of a skill without one; empty for the service's.
+	// Path The file to read first, in the user's sandbox, or the directory of a skill without one; empty for the service's, and for a user's package that is not on their machine: read that with `/v1/skills/…/content`.
 	//
 	// Example: /workspace/agents/reviewer.md
 	Path string `json:"path"`

@@ -27,7 +27,7 @@ type Entry struct {
 	Description string
 	Role        string // of an agent, from its front matter; may be empty
 	Global      bool   // of the service, the same for all users
-	Path        string // of the file to read first, or of a skill without one, in the user's sandbox; empty for a global one
+	Path        string // of the file to read first, or of a skill without one, in the user's sandbox; empty for one that is on this side
 	Warning     string // what of its texts cannot be read; see metadata.About
 }
 
@@ -60,8 +60,10 @@ type Config struct {
 	Global    func() []Entry // returns the service's own at this moment; nil: none
 	// Partial reports whether a skill's directory without a SKILL.md may have a part of an installation, which is no skill; nil: it never has.
 	Partial func(ctx context.Context, user sandbox.User, name string) (bool, error)
-	Log     *slog.Logger     // nil: none
-	Now     func() time.Time // nil: time.Now
+	// Kept returns the skills of a user that are on this side only: those of users whose sandbox is their own machine. nil: none.
+	Kept func(ctx context.Context, user sandbox.User) ([]Entry, error)
+	Log  *slog.Logger     // nil: none
+	Now  func() time.Time // nil: time.Now
 
 	Fresh time.Duration // how long a catalog is kept; 0: 5 minutes
 	Users int           // users whose catalogs are kept; 0: 500
@@ -269,6 +271,9 @@ func (s *Store) read(ctx context.Context, user sandbox.User, one *slot) {
 	}
 	for _, kind := range Kinds {
 		r.list(ctx, kind)
+		if kind == Skill && s.cfg.Kept != nil && sandbox.TraitsOf(one.where.Backend).UserMachine {
+			r.kept(ctx, s.cfg.Kept)
+		}
 	}
 	if r.failed {
 		s.cfg.Log.WarnContext(ctx, "a user's skills and agents cannot be read", "user", user.ID, "agent", user.AgentID, "error", r.found.Problems[0].Reason)
@@ -339,6 +344,25 @@ func (r *reading) list(ctx context.Context, kind Kind) {
 			return
 		}
 		r.found.Entries = append(r.found.Entries, *e)
+	}
+}
+
+// kept adds the user's skills that are on this side, unless the user's machine has one of the same name.
+func (r *reading) kept(ctx context.Context, of func(context.Context, sandbox.User) ([]Entry, error)) {
+	all, err := of(ctx, r.user)
+	if err != nil {
+		r.failed = true
+		r.problem(SkillsDir, err)
+		return
+	}
+	for _, e := range all {
+		if slices.ContainsFunc(r.found.Entries, func(own Entry) bool { return own.Kind == e.Kind && own.Name == e.Name }) {
+			continue
+		}
+		if r.text += len(e.Name) + len(e.Title) + len(e.Description); r.text > maxText {
+			return
+		}
+		r.found.Entries = append(r.found.Entries, e)
 	}
 }
 

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -121,4 +122,50 @@ func TestCatalogIsFresh(t *testing.T) {
 	has("ann", "after a tool's edit", "base: Three.", "mine: My own.")
 	s.send(http.MethodDelete, "/v1/skills/ann/ag/mine?scope=overlay", nil).done(t)
 	has("ann", "after a deletion", "base: Three.")
+}
+
+// TestSkillsOfTheAgentOnAMachine: a user whose sandbox is their own machine has the agent's skills like any other user, after those on the machine. The
+// runner may only be read.
+func TestSkillsOfTheAgentOnAMachine(t *testing.T) {
+	t.Parallel()
+	s := start(t, noPool)
+	_, s.token = s.newToken(tokens.Spec{Role: tokens.Admin})
+	for _, name := range []string{"base", "both"} {
+		s.upload("ann/ag", "baseline", "x.zip", archiveOf(t, name, "SKILL.md", "---\ndescription: The agent's.\n---\n", "main.py", "print(1)\n")).done(t)
+	}
+	laptop := t.TempDir()
+	if err := errors.Join(os.MkdirAll(laptop+"/skills/both", 0o755), os.WriteFile(laptop+"/skills/both/SKILL.md", []byte("---\ndescription: Bob's.\n---\n"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	s.dialIn("bob", "laptop", laptop)
+	s.worksIn("bob", object{"backend": "remote"})
+	var own []string
+	for _, e := range s.get("/v1/catalog/bob/ag").list("data.entries") {
+		if e.at("global") != true {
+			own = append(own, e.str("name")+": "+e.str("description"))
+		}
+	}
+	same(t, "catalog", own, []string{"both: Bob's.", "base: The agent's."})
+	session := s.mcpClient("?project_id=ag~bob", nil)
+	read := func(arguments map[string]any) string { return mcpText(tool(t, session, "skills.read", arguments)) }
+	if got := read(map[string]any{"name": "base"}); !strings.Contains(got, "The agent's.") || !strings.Contains(got, "main.py") || !strings.Contains(got, "do not find") {
+		t.Errorf("base: %s", got)
+	}
+	if got := read(map[string]any{"name": "base", "file": "main.py"}); got != "print(1)\n" {
+		t.Errorf("a file: %s", got)
+	}
+	if got := read(map[string]any{"name": "both"}); !strings.Contains(got, "Bob's.") || strings.Contains(got, "main.py") {
+		t.Errorf("both: %s", got)
+	}
+	for _, arguments := range []map[string]any{{"name": "base", "file": "no.py"}, {"name": "both", "file": "main.py"}, {"name": "nothing"}} {
+		if got := tool(t, session, "skills.read", arguments); !got.IsError {
+			t.Errorf("%v: %s", arguments, mcpText(got))
+		}
+	}
+	if got := mcpText(tool(t, session, "registry.list", nil)); !strings.Contains(got, "skill base, kept by core-api: The agent's.") {
+		t.Errorf("list: %s", got)
+	}
+	if got := mcpText(tool(t, session, "files.grep", map[string]any{"pattern": "Bob"})); got != "skills/both/SKILL.md\n" {
+		t.Errorf("grep: %s", got)
+	}
 }

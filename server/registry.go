@@ -10,6 +10,7 @@ import (
 	"secbox/sandbox"
 	"secbox/skills"
 	"secbox/skills/archive"
+	"secbox/skills/library"
 	"secbox/skills/metadata"
 )
 
@@ -19,7 +20,7 @@ func (s *Server) openRegistry(context.Context) (err error) {
 	about := metadata.Describe(s.creator, creator.Name)
 	creator.Title, creator.Description = about.Name, about.Description
 	s.catalog = catalog.New(catalog.Config{
-		Sandboxes: s.sandboxes, Log: s.log, Global: func() []catalog.Entry { return append(globalEntries(s.deps.skills.Now()), creator) },
+		Sandboxes: s.sandboxes, Log: s.log, Kept: s.keptSkills, Global: func() []catalog.Entry { return append(globalEntries(s.deps.skills.Now()), creator) },
 		Partial: func(ctx context.Context, user sandbox.User, name string) (bool, error) {
 			return s.published.Partial(ctx, user, name)
 		},
@@ -36,6 +37,17 @@ func (s *Server) openRegistry(context.Context) (err error) {
 		},
 	})
 	return err
+}
+
+// keptSkills returns a user's packages as entries of a catalog, for users on whose machines they are not.
+func (s *Server) keptSkills(ctx context.Context, user sandbox.User) (all []catalog.Entry, err error) {
+	list, err := s.library.List(ctx, library.Owner{AgentID: user.AgentID, UserID: user.ID})
+	for _, one := range list {
+		if one.SkillID != archive.ReservedID { // it is the service's
+			all = append(all, catalog.Entry{Kind: catalog.Skill, Name: one.SkillID, Title: one.Name, Description: one.Description, Warning: one.Warning})
+		}
+	}
+	return all, err
 }
 
 // globalEntries returns the skills of the service as entries of a catalog.

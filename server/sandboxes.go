@@ -159,7 +159,34 @@ func (s *Server) toolSession(projectID string) *tools.Session {
 	}
 	of := sandbox.User{AgentID: agent, ID: user}
 	return tools.NewSession(s.sandboxes.Recorder, of, catalogSkills{s.deps.skills, s.creator}).WithRegistry(s.published, s.catalog).
+		WithPackages(userSkills{s.library, library.Owner{AgentID: agent, UserID: user}}).
 		WithResults(s.results.Begin(of)).WithFeishu(s.feishu)
+}
+
+// userSkills are a user's packages on this side.
+type userSkills struct {
+	library *library.Library
+	owner   library.Owner
+}
+
+// Files implements tools.Packages.
+func (u userSkills) Files(ctx context.Context, skill string) ([]string, error) {
+	list, err := u.library.Files(ctx, u.owner, skill)
+	return list, missing(err)
+}
+
+// Read implements tools.Packages.
+func (u userSkills) Read(ctx context.Context, skill, file string) ([]byte, error) {
+	content, err := u.library.Read(ctx, u.owner, skill, file)
+	return content, missing(err)
+}
+
+// missing returns fs.ErrNotExist for a skill or a file that does not exist.
+func missing(err error) error {
+	if fault.Is(err, fault.UnknownSkill) || fault.Is(err, fault.UnknownFile) {
+		return fs.ErrNotExist
+	}
+	return err
 }
 
 // catalogSkills are the skills that agents can read: those of the catalog, and skill-creator.

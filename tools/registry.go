@@ -103,7 +103,11 @@ func (s *Session) RegistryList(ctx context.Context, p RegistryListParams) (*Resu
 			break
 		}
 		where := "of the installation"
-		if !e.Global {
+		switch {
+		case e.Global:
+		case e.Path == "":
+			where = "kept by core-api"
+		default:
 			where = visible(e.Path)
 		}
 		fmt.Fprintf(&b, "%s %s, %s: %s", e.Kind, quote(e.Name), where, brief(e.Description))

@@ -22,6 +22,7 @@ type Session struct {
 	kept    *offload.Session // nil: long results are not kept
 	feishu  *feishu.Client   // nil: off
 
+	packages Packages // nil: none
 	registry Registry // nil: none
 	catalog  Catalog
 
@@ -39,6 +40,12 @@ func NewSession(s sandbox.Backend, user sandbox.User, skills Skills) *Session {
 // WithResults has a new session keep results that are too long for a model, and returns it. The caller must call Close.
 func (s *Session) WithResults(kept *offload.Session) *Session {
 	s.kept = kept
+	return s
+}
+
+// WithPackages has a new session read the user's skills that only core-api has, and returns it.
+func (s *Session) WithPackages(p Packages) *Session {
+	s.packages = p
 	return s
 }
 

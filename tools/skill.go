@@ -28,7 +28,7 @@ const (
 var skillBounds = sandbox.WalkBounds{Entries: 2000, Depth: 10, Time: sandbox.DefaultWalkBounds.Time}
 
 const skillDescription = `Reads a skill: a folder with instructions (SKILL.md) and the files that they mention. Without "file" the answer is SKILL.md, or else README.md, and the list of files; with "file" it is that file. ` +
-	`There are skills of the installation, and the user's own ones in /workspace/skills.`
+	`There are skills of the installation, of the agent, and the user's own ones in /workspace/skills.`
 
 // Skills are the skills of the installation.
 type Skills interface {
@@ -36,6 +36,13 @@ type Skills interface {
 	Names() []string
 	// Open returns the folder of a skill; nil: there is none of this name.
 	Open(name string) fs.FS
+}
+
+// Packages are the user's skills that core-api keeps. In containers they are in /workspace/skills, too; not on users' machines. A skill or a file that
+// does not exist is fs.ErrNotExist.
+type Packages interface {
+	Files(ctx context.Context, skill string) ([]string, error)
+	Read(ctx context.Context, skill, file string) ([]byte, error)
 }
 
 // SkillParams are the arguments of Skill.
@@ -63,12 +70,11 @@ func (s *Session) Skill(ctx context.Context, p SkillParams) (*Result, error) {
 		candidates = []string{p.File}
 	}
 	v := &view{sum: sha256.New(), first: 1, most: maxLines, bare: true, reserve: callerOf(ctx).reserve}
-	var file string
-	var size int64
-	err := fs.ErrNotExist
-	for _, file = range candidates {
-		if size, err = from.read(ctx, file, admission.InTurns(ctx, v)); !errors.Is(err, fs.ErrNotExist) {
-			break
+	file, size, err := readFirst(ctx, from, candidates, admission.InTurns(ctx, v))
+	if _, own := from.(userSkill); own && s.packages != nil && errors.Is(err, fs.ErrNotExist) {
+		if _, e := from.files(ctx); errors.Is(e, fs.ErrNotExist) {
+			from = keptSkill{s.packages, p.Name}
+			file, size, err = readFirst(ctx, from, candidates, admission.InTurns(ctx, v))
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,6 +96,16 @@ func (s *Session) Skill(ctx context.Context, p SkillParams) (*Result, error) {
 		text += "\n" + fileList(from.where(), files)
 	}
 	return &Result{Text: text}, nil
+}
+
+// readFirst reads the first of the files that exists, and returns its name.
+func readFirst(ctx context.Context, from skillSource, files []string, to io.Writer) (file string, size int64, err error) {
+	for _, file = range files {
+		if size, err = from.read(ctx, file, to); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return file, size, err
 }
 
 // noSkill is the error for a skill or a file of one that does not exist.
@@ -160,6 +176,25 @@ func (g globalSkill) files(ctx context.Context) (list []string, err error) {
 	})
 	return list, err
 }
+
+// keptSkill is a skill of the user that core-api keeps.
+type keptSkill struct {
+	packages Packages
+	name     string
+}
+
+func (keptSkill) where() string { return ", which commands of the user's machine do not find" }
+
+func (k keptSkill) read(ctx context.Context, file string, to io.Writer) (int64, error) {
+	content, err := k.packages.Read(ctx, k.name, file)
+	if err != nil {
+		return 0, err
+	}
+	n, err := to.Write(content)
+	return int64(n), err
+}
+
+func (k keptSkill) files(ctx context.Context) ([]string, error) { return k.packages.Files(ctx, k.name) }
 
 // userSkill is a skill in the user's sandbox.
 type userSkill struct {
