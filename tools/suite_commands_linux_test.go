@@ -123,8 +123,13 @@ func grepHostile(b *bench) {
 	b.plant("c\nforged.go\n", "needle \x1b[2J \xff\r\n")
 	b.prints("files.grep", object{"pattern": "needle", "output_mode": "content"}, `"c\nforged.go\n"`+"\n1:needle \\x1b[2J \\xff\n(binary files that were not searched: 1)\n")
 	b.prints("files.glob", object{"pattern": "c*"}, `"c\nforged.go\n"`+"\n")
-	b.plant("nl-\xff", "")
-	b.prints("files.glob", object{"pattern": "nl*"}, `"nl-\xff"`+"\n")
+	b.plant("nl-\xff", "x\n")
+	b.prints("files.glob", object{"pattern": "nl*"}, "nl-%FF\n")
+	b.prints("files.read", object{"path": "nl-%FF"}, "     1\tx\n")
+	b.do("files.edit", object{"path": "nl-%FF", "edits": []object{{"old": "x", "new": "y"}}})
+	if got := b.found("nl-\xff"); got != "y\n" {
+		b.Errorf("%q", got)
+	}
 }
 
 func searchesStayInside(b *bench) {

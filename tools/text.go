@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"secbox/internal/names"
 	"secbox/sandbox"
 )
 
@@ -80,6 +81,7 @@ func plain(text string) bool {
 // quote returns a path as it is, or as a Go string if it has characters that could forge a result, such as those that reverse what follows. It shows
 // only the beginning of what is too long for a path, because a model reads errors, too.
 func quote(name string) string {
+	name = names.Shown(name)
 	if len(name) > sandbox.MaxPathBytes {
 		return fmt.Sprintf("%q… (%d bytes)", name[:100], len(name))
 	}

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"secbox/fault"
+	"secbox/internal/names"
 	"secbox/pathadapter"
 	"secbox/tree"
 )
@@ -145,7 +146,7 @@ func (c *collector) visit(dir *os.Root, at place, name string, depth int) (below
 func (c *collector) nameFor(dir *os.Root, name string, depth int) (shown, stored string, err error) {
 	switch {
 	case !utf8.ValidString(name):
-		shown, stored = percent(name), percent(name)
+		shown, stored = names.Shown(name), names.Shown(name)
 	case depth == 1 && slices.Contains(publishedNames, pathadapter.FoldName(name)):
 		shown, stored = name, jobPrefix+name
 	default:
@@ -169,21 +170,6 @@ const (
 	jobPrefix = ".job-" // of a job's file that has the name of one of core-api's own
 	maxTries  = 10
 )
-
-// percent replaces the bytes of a name that are not UTF-8 by % and two digits.
-func percent(name string) string {
-	var b strings.Builder
-	for len(name) > 0 {
-		r, n := utf8.DecodeRuneInString(name)
-		if r == utf8.RuneError && n == 1 {
-			fmt.Fprintf(&b, "%%%02X", name[0])
-		} else {
-			b.WriteString(name[:n])
-		}
-		name = name[n:]
-	}
-	return b.String()
-}
 
 // leaf handles an entry that is no directory.
 func (c *collector) leaf(dir *os.Root, at place, shown, name string, fi fs.FileInfo) (err error) {

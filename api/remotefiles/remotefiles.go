@@ -16,6 +16,7 @@ import (
 	"secbox/admission"
 	"secbox/api/problem"
 	"secbox/fault"
+	"secbox/internal/names"
 	"secbox/sandbox"
 	"secbox/skills/library"
 	"secbox/skills/lines"
@@ -95,7 +96,7 @@ func (f Files) SandboxFiles(ctx context.Context, _ library.Owner) ([]string, err
 			case e.Mode.IsDir():
 				open = append(open, dir{name, d.level + 1})
 			case e.Mode.IsRegular():
-				list = append(list, strings.ToValidUTF8(name, "\uFFFD"))
+				list = append(list, names.Shown(name))
 			}
 		}
 	}

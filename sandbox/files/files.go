@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/internal/names"
 	"secbox/sandbox"
 )
 
@@ -92,6 +93,10 @@ func (f *Files) locate(ctx context.Context, op, name string) (location, error) {
 	if err != nil {
 		return location{}, err
 	}
+	below = names.Meant(below, func(path string) bool {
+		_, err := f.cfg.Root.Lstat(path)
+		return err == nil
+	})
 	return location{root: f.cfg.Root, below: below}, nil
 }
 

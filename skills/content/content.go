@@ -8,11 +8,10 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"secbox/admission"
+	"secbox/internal/names"
 	"secbox/pathadapter"
 	"secbox/skills"
 	"secbox/tree"
@@ -122,10 +121,5 @@ func hash(ctx context.Context, e tree.Entry, buffer []byte) (skills.File, error)
 	return file, err
 }
 
-// Legible returns a path as valid UTF-8, for JSON; other paths are escaped.
-func Legible(path string) string {
-	if utf8.ValidString(path) {
-		return path
-	}
-	return strings.Trim(strconv.QuoteToGraphic(path), `"`)
-}
+// Legible returns a path as valid UTF-8, for JSON; see names.Shown.
+func Legible(path string) string { return names.Shown(path) }

@@ -144,7 +144,7 @@ func write(ctx context.Context, t *tree.Tree, path string, c change) error {
 		return failed(err, path)
 	}
 	defer release()
-	return failed(c.write(ctx, t, path), path)
+	return failed(c.write(ctx, t, meant(t, path)), path)
 }
 
 // writeLines replaces lines once. It reads the file twice, but never into memory as a whole.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -167,6 +168,36 @@ func TestSkillMDIsSpelledSo(t *testing.T) {
 	}
 	if one := f.listed(alice, "demo"); one.Name != "Third" {
 		t.Errorf("got %+v", one)
+	}
+}
+
+// TestListedFilesCanBeOpened and written, also if their names are not UTF-8.
+func TestListedFilesCanBeOpened(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	f.upload(alice, library.Baseline, "demo", demo)
+	must(t, f.Materialise(t.Context(), alice, "demo"))
+	work := filepath.Join(f.root, "projects", alice.ProjectID(), "work")
+	must(t, os.MkdirAll(filepath.Join(work, "d\xff"), 0o755))
+	for _, file := range []string{"caf\xe9.txt", "d\xff/100%", "skills/demo/\xe9"} {
+		must(t, os.WriteFile(filepath.Join(work, file), []byte(file), 0o644))
+	}
+	list, err := f.SandboxFiles(t.Context(), alice)
+	must(t, err)
+	for shown, file := range map[string]string{"caf%E9.txt": "caf\xe9.txt", "d%FF/100%": "d\xff/100%", "skills/demo/%E9": "skills/demo/\xe9"} {
+		if !slices.Contains(list, shown) {
+			t.Errorf("%q is not in %q", shown, list)
+		}
+		if got, err := f.SandboxRead(t.Context(), alice, shown); err != nil || string(got) != file {
+			t.Errorf("%s: %q, %v", shown, got, err)
+		}
+		must(t, f.SandboxEdit(t.Context(), alice, shown, []byte("new"), nil))
+		if got, err := os.ReadFile(filepath.Join(work, file)); err != nil || string(got) != "new" {
+			t.Errorf("%s: %q, %v", shown, got, err)
+		}
+	}
+	if got, err := f.Read(t.Context(), alice, "demo", "%E9"); err != nil || string(got) != "new" {
+		t.Errorf("in the skill: %q, %v", got, err)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"secbox/admission"
 	"secbox/fault"
+	"secbox/internal/names"
 	"secbox/skills/content"
 	"secbox/skills/lines"
 	"secbox/tree"
@@ -88,9 +89,17 @@ func cleanPath(path, top string) (string, error) {
 	return clean, nil
 }
 
+// meant returns the path of the file that a path in a list of files means.
+func meant(t *tree.Tree, path string) string {
+	return names.Meant(path, func(path string) bool {
+		_, err := t.Lstat(path)
+		return err == nil
+	})
+}
+
 // openFile opens a regular file and returns its stat data too.
 func openFile(t *tree.Tree, path string) (*os.File, fs.FileInfo, error) {
-	f, fi, err := t.Open(path)
+	f, fi, err := t.Open(meant(t, path))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fault.Wrap(fault.UnknownFile, err, "there is no file %q; list the files to see which exist", path)
 	}

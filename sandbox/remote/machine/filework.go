@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/internal/names"
 	"secbox/sandbox"
 	"secbox/sandbox/remote/wire"
 )
@@ -175,7 +176,7 @@ func (l *listing) message(part int, _ [2]int64) (wire.Type, any, bool) {
 	}
 	body := &wire.DirEntries{Entries: make([]wire.DirEntry, 0, end-begin), More: more}
 	for _, e := range l.entries[begin:end] {
-		body.Entries = append(body.Entries, wire.DirEntry{Name: e.Name, IsDir: e.IsDir, Size: e.Size, Mode: uint32(e.Mode)})
+		body.Entries = append(body.Entries, wire.DirEntry{Name: names.Shown(e.Name), IsDir: e.IsDir, Size: e.Size, Mode: uint32(e.Mode)})
 	}
 	return wire.TypeDirEntries, body, more
 }
