@@ -263,7 +263,8 @@ func TestTransferOfSkillFiles(t *testing.T) {
 		t.Errorf("files %v", files)
 	}
 	data[api.V1Written](t, f.put("skills/own/SKILL.md", "# Own\n", map[string]string{"If-None-Match": "*"}))
-	for _, path := range []string{"SKILL.md", "skills/x", "Skills/x/y", "skills/own/deep/SKILL.md", "skills/skill-creator/SKILL.md"} {
+	data[api.V1Written](t, f.put("skills/own/deep/SKILL.md", "# Deep\n", nil))
+	for _, path := range []string{"skills/own/Skill.md", "skills/x", "Skills/x/y", "skills/skill-creator/SKILL.md"} {
 		if r := f.put(path, "x", nil); r.StatusCode < 400 {
 			t.Errorf("%s: %d", path, r.StatusCode)
 		}
