@@ -88,8 +88,17 @@ func TestCutOutputEndsWithAWholeCharacter(t *testing.T) {
 			after       string
 			limit, kept int
 		}{
-			{"é天😀", 1, 0}, {"é天😀", 2, 2}, {"é天😀", 3, 2}, {"é天😀", 4, 2}, {"é天😀", 5, 5}, {"é天😀", 6, 5}, {"é天😀", 8, 5}, {"é天😀", 9, 9},
-			{"a\xe5\xa4", 3, 3}, {"a\x80\x80\x80\x80", 3, 3}, {"a\xff\xff", 2, 2},
+			{"é天😀", 1, 0},
+			{"é天😀", 2, 2},
+			{"é天😀", 3, 2},
+			{"é天😀", 4, 2},
+			{"é天😀", 5, 5},
+			{"é天😀", 6, 5},
+			{"é天😀", 8, 5},
+			{"é天😀", 9, 9},
+			{"a\xe5\xa4", 3, 3},
+			{"a\x80\x80\x80\x80", 3, 3},
+			{"a\xff\xff", 2, 2},
 		} {
 			s := New(filepath.Join(t.TempDir(), "id"), int64(before+c.limit), 0)
 			whole := append(slices.Clone(pad), c.after...)
