@@ -1819,7 +1819,7 @@ type InputFile struct {
 	// Example: utf-8
 	Encoding string `json:"encoding,omitempty"`
 
-	// Mode `0755` makes the file executable. Replays and `Idempotency-Key` compare it like the content, and a running exec with the same path must have the
+	// Mode `0644`, also if it is missing, or `0755`, which makes the file executable. Replays and `Idempotency-Key` compare it like the content, and a running exec with the same path must have the
 	// same one.
 	//
 	// Example: 0755

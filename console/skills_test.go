@@ -68,7 +68,7 @@ func TestSkillPage(t *testing.T) {
 	page := get(t, f.serve(t)+"/console/skills/shell.run")
 	for _, want := range []string{
 		"<code>script</code>", "at least 1 character ·", "at most 4000 characters", "list of string", "one of fast, safe", "<code>limits.seconds</code>", "integer or null", "Other fields are refused",
-		`<span class="tag">skill</span>`, "20000", "skill.shell.run", "<code>python3 ./run.py</code>", "executable", "# Run a script",
+		`<span class="tag">skill</span>`, "20000", "skill_shell_run", "<code>python3 ./run.py</code>", "executable", "# Run a script",
 		`/skills/shell.run/invoke`, `{&#34;project_id&#34;: &#34;demo&#34;, &#34;inputs&#34;: {&#34;script&#34;: &#34;…&#34;, &#34;mode&#34;: &#34;fast&#34;, &#34;limits&#34;: {&#34;seconds&#34;: 1}}}`,
 		`href="/console/history?skill_id=shell.run"`, `href="/console/history?skill_id=shell.run&amp;status=failed"`, "58",
 		`href="/console/history?skill_digest=` + strings.Repeat("c", 64) + `&amp;skill_id=shell.run">this version`,
