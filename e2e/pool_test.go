@@ -193,9 +193,13 @@ func TestLimitsNeverShareASlot(t *testing.T) {
 		tmp, shm     int
 	}
 	// engine.TestPoolKeys has each limit alone.
-	for _, c := range []limits{{1024, 256, 1, 256, 1024}, {64, 32, 0.5, 16, 64}} {
-		request := shell("demo", limitsInside, "policy_overrides", object{"memory_mb": c.memory, "pids": c.pids, "cpu_cores": c.cpus, "tmp_mb": c.tmp})
-		want := fmt.Sprintf("%d\n%d\n%d\nsize=%dk\nsize=%dk\n", c.memory<<20, c.pids, int(c.cpus*100_000), c.tmp<<10, c.shm<<10)
+	for _, c := range []limits{{1024, 256, 1, 256, 1024}, {64, 32, 0.5, 16, 32}} {
+		request := shell("demo", limitsInside, "policy_overrides", object{"memory_mb": c.memory, "pids": c.pids, "cpu_cores": c.cpus, "tmp_mb": c.tmp, "shm_mb": c.shm})
+		shm := c.shm
+		if shm == c.memory { // the memory is the limit
+			shm = 64 << 10
+		}
+		want := fmt.Sprintf("%d\n%d\n%d\nsize=%dk\nsize=%dk\n", c.memory<<20, c.pids, int(c.cpus*100_000), c.tmp<<10, shm<<10)
 		hows := []serving{""}
 		if c.memory == 64 { // once: a waiting container has the limits that it was started with
 			hows = append(hows, warm)

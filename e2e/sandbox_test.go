@@ -197,7 +197,7 @@ func TestDockerSandbox(t *testing.T) {
 	if got := fmt.Sprintf("%.0f %.0f\n", row.num("policy_snapshot.fields.pids.value"), row.num("policy_snapshot.fields.memory_mb.value")*(1<<20)); got != limits {
 		t.Errorf("the row says %q, and the engine %q", got, limits)
 	}
-	row.wants(t, object{"policy_snapshot.not_enforced": "[max_artifacts_bytes_total]"})
+	row.wants(t, object{"policy_snapshot.not_enforced": "[kill_grace_ms max_artifacts_bytes_total]"})
 	s.runs(u+"/execute?command=python3", "/opt/skill-creator/skill.py", "scaffold", "a-skill", "--dir", "/workspace/skills").wants(t, object{"exit_code": 0})
 	if n := len(s.containers()); n != 1 {
 		t.Errorf("%d containers", n)

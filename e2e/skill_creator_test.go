@@ -131,7 +131,7 @@ func TestSkillCreatorIsReadOnly(t *testing.T) {
 		if got := s.runs(skill+"/execute?command=cat", "SKILL.md").str("stdout"); got != text {
 			t.Errorf("after %s a command reads %q", plant, got)
 		}
-		if got := s.files(sandbox); slices.ContainsFunc(got, func(f string) bool { return strings.Contains(strings.ToLower(f), "skill-creator") }) {
+		if got := s.files(sandbox); slices.ContainsFunc(got, func(f string) bool { return strings.Contains(strings.ToLower(f+"/"), "/skill-creator/") }) {
 			t.Errorf("after %s the sandbox lists %v", plant, got)
 		}
 	}

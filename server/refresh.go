@@ -6,6 +6,7 @@ import (
 
 	"secbox/catalog"
 	"secbox/sandbox"
+	"secbox/skills/archive"
 	"secbox/skills/library"
 )
 
@@ -24,9 +25,9 @@ func (r refreshing) changed(o library.Owner, scope library.Scope) {
 	r.catalog.InvalidateCache(user)
 }
 
-func (r refreshing) Upload(ctx context.Context, o library.Owner, scope library.Scope, filename string, zip io.ReaderAt, size int64) (library.Uploaded, error) {
+func (r refreshing) UploadSome(ctx context.Context, o library.Owner, scope library.Scope, filename string, pick archive.Pick, zip io.ReaderAt, size int64) ([]library.Uploaded, error) {
 	defer r.changed(o, scope)
-	return r.Library.Upload(ctx, o, scope, filename, zip, size)
+	return r.Library.UploadSome(ctx, o, scope, filename, pick, zip, size)
 }
 
 func (r refreshing) Edit(ctx context.Context, o library.Owner, skillID, path string, content []byte, lines *library.LineRange) error {
