@@ -94,7 +94,7 @@ func whyRemoved(reason string) string {
 func whySpecial(kind string) string {
 	switch kind {
 	case workspace.KindSymlink:
-		return "a symbolic link, which leads to no regular file of this project that the job could read: copy the file instead"
+		return "a symbolic link, which leads to no regular file of this project that the job could read, or on too long a way: copy the file instead"
 	case workspace.KindFIFO:
 		return "a named pipe (FIFO): only regular files are kept"
 	case workspace.KindSocket:

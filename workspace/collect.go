@@ -123,9 +123,12 @@ func (c *collector) visit(dir *os.Root, at place, name string, depth int) (below
 	if err != nil {
 		return nil, next, nil, err
 	}
-	shown, name, err := c.nameFor(dir, name, depth)
+	shown, stored, err := c.nameFor(dir, name, depth)
 	if err != nil {
 		return nil, next, nil, err
+	}
+	if stored != name {
+		c.links.renamed[at.stored+name], name = stored, stored
 	}
 	path := at.shown + shown
 	if shown == "" {

@@ -130,10 +130,10 @@ func TestLinksAndSpecialFiles(t *testing.T) {
 		}
 	}
 	want := map[string]string{"fifo": "fifo", "socket": "socket"}
-	for _, name := range []string{"real", "inside", "inwork", "absolute", "twice", "input"} {
+	for _, name := range []string{"real", "inside", "inwork", "absolute", "twice", "input", "throughdir"} {
 		want[name] = workspace.KindFile
 	}
-	for _, name := range []string{"passwd", "up", "loop", "a", "b", "dir", "root", "self", "fifolink", "onhost", "private", "behind", "throughdir", "out", "workdir", "others", "dangling"} {
+	for _, name := range []string{"passwd", "up", "loop", "a", "b", "dir", "root", "self", "fifolink", "onhost", "private", "behind", "out", "workdir", "others", "dangling"} {
 		want[name] = workspace.KindSymlink
 	}
 	if os.Geteuid() != 0 { // the job's user is core-api's, and may read them
@@ -149,6 +149,51 @@ func TestLinksAndSpecialFiles(t *testing.T) {
 			continue
 		}
 		wantCode(t, err, fault.UnknownArtifact)
+	}
+}
+
+// TestLinksAsTheJobSawThem: a link leads where it led in the container, whatever the walk has renamed or taken before.
+func TestLinksAsTheJobSawThem(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	deep := "/workspace/work" + strings.Repeat("/d", 200)
+	must(t, os.MkdirAll(f.dir+strings.TrimPrefix(deep, "/workspace"), 0o755))
+	write(t, f.dir+strings.TrimPrefix(deep, "/workspace")+"/w", "deep")
+	must(t, os.MkdirAll(f.dir+"/work/sub", 0o755))
+	write(t, f.dir+"/work/x", "right")
+	for name, content := range map[string]string{"x": "wrong", "f": "f", "stdout.txt": "the job's", "d\xe9": "latin", "p/s": "private"} {
+		write(t, f.left+"/"+name, content)
+	}
+	for _, name := range []string{"f", "p", "p/s"} {
+		must(t, os.Chmod(f.left+"/"+name, 0o700))
+		if os.Geteuid() == 0 {
+			must(t, os.Lchown(f.left+"/"+name, owner(), owner()))
+		}
+	}
+	want := map[string]string{}
+	for name, link := range map[string][2]string{
+		"back": {"dir/../x", "right"}, "dir": {"/workspace/work/sub", ""}, "nodir": {"none/../f", ""}, "slash": {"f/", ""}, "filedir": {"f/../f", ""}, "deep": {deep + "/w", ""},
+		"a": {"stdout.txt", "the job's"}, "z": {"stdout.txt", "the job's"}, "b": {"d\xe9", "latin"}, "zz": {"d\xe9", "latin"},
+		"c": {"p/s", "private"}, "t": {"p/s", "private"}, "e": {"f", "f"}, "g": {"./f", "f"},
+	} {
+		must(t, os.Symlink(link[0], f.left+"/"+name))
+		want[name] = link[1]
+	}
+	m := f.collect(t, plenty)
+	f.publish(t, m)
+	for _, entry := range m.Files {
+		content, isLink := want[entry.Path]
+		if !isLink {
+			continue
+		}
+		delete(want, entry.Path)
+		got, err := f.content(t, entry.Path)
+		if (entry.Kind == workspace.KindFile) != (content != "") || got != content || (err == nil) != (content != "") {
+			t.Errorf("%s: %+v, %q, %v; want %q", entry.Path, entry, got, err, content)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("not listed: %v", want)
 	}
 }
 

@@ -1,12 +1,15 @@
 package workspace
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 
 	"secbox/tree"
@@ -16,14 +19,17 @@ import (
 type links struct {
 	project *Project
 	uid     int                   // the container's user
+	taken   bool                  // artifacts that the walk has passed are root's
 	dirs    map[string]*tree.Tree // by name: inputs, work, artifacts; nil before the first use
 	open    map[string]bool       // whether the container had it
 	top     *os.Root              // the exec's artifacts
+	renamed map[string]string     // what the walk has renamed below top: the new name by the path on the disk with the old one
+	steps   int                   // directories that may still be passed
 }
 
 func newLinks(p *Project, artifacts *os.Root, a Access) *links {
 	return &links{
-		project: p, uid: p.w.opts.UID, top: artifacts, dirs: map[string]*tree.Tree{},
+		project: p, uid: p.w.opts.UID, taken: p.ownsArtifacts(), top: artifacts, dirs: map[string]*tree.Tree{}, renamed: map[string]string{}, steps: maxSteps,
 		open: map[string]bool{inputsDir: a.Inputs != None, workDir: a.Work != None, artifactsDir: a.Artifacts != None},
 	}
 }
@@ -34,73 +40,87 @@ func (l *links) close() {
 	}
 }
 
-// maxHops is how many links a path may have, as on Linux.
-const maxHops = 40
+const (
+	maxHops  = 40      // links that a path may have, as on Linux
+	maxSteps = 1 << 20 // directories that all links of an exec may pass, some seconds: each name is looked up from the top
+)
 
-// find opens the regular file that a link leads to; nil if there is none that the job could read. directory is the link's own,
-// with a slash at the end. A path through a link to a directory is not followed.
-func (l *links) find(directory, target string) (*os.File, fs.FileInfo, error) {
-	at := target
-	if !path.IsAbs(at) {
-		at = path.Join(containerRoot+artifactsDir, directory, at)
-	}
-	for range maxHops {
-		part, below, _ := strings.Cut(strings.TrimPrefix(path.Clean(at), containerRoot), "/")
-		if !strings.HasPrefix(path.Clean(at), containerRoot) || below == "" || !l.open[part] {
+// find opens the regular file that a link leads to, along other links and back along .., as Linux does. It returns nil if there is none
+// that the job could read, or the way is too long. directory is the link's own, with a slash at the end.
+func (l *links) find(ctx context.Context, directory, target string) (*os.File, fs.FileInfo, error) {
+	at := strings.Split(containerRoot+artifactsDir+"/"+directory, "/") // a directory without links, of names
+	at = slices.DeleteFunc(at, func(name string) bool { return name == "" })
+	left := components(&at, target)
+	for hops := 0; len(left) > 0; {
+		name := left[0]
+		left = left[1:]
+		switch {
+		case name == "" || name == ".":
+			continue
+		case name == "..":
+			at = at[:max(0, len(at)-1)]
+			continue
+		case len(at) == 0 && name == containerRoot[1:len(containerRoot)-1], len(at) == 1 && l.open[name]:
+			at = append(at, name)
+			continue
+		case len(at) < 2:
 			return nil, nil, nil
 		}
-		dir, err := l.dir(part)
-		if err != nil {
+		if l.steps -= len(at); l.steps < 0 || len(at) > tree.MaxDepth {
+			return nil, nil, nil
+		}
+		dir, err := l.dir(at[1])
+		if err = cmp.Or(context.Cause(ctx), err); err != nil {
 			return nil, nil, err
 		}
-		fi, err := l.look(dir, below)
+		below := strings.Join(append(slices.Clone(at[2:]), name), "/")
+		if now := l.renamed[below]; now != "" && at[1] == artifactsDir {
+			name = now
+			below = strings.Join(append(slices.Clone(at[2:]), name), "/")
+		}
+		fi, err := dir.Lstat(below)
 		switch {
 		case err != nil: // as the job would have found it
 			return nil, nil, nil //nolint:nilerr // there is no such file
+		case fi.IsDir():
+			if fi.Mode().Perm()&0o001 == 0 && !l.owns(at[1], fi) {
+				return nil, nil, nil
+			}
+			at = append(at, name)
 		case fi.Mode()&fs.ModeSymlink != 0:
 			next, err := dir.Readlink(below)
-			if err != nil {
+			if hops++; err != nil || hops > maxHops {
 				return nil, nil, nil //nolint:nilerr // it is gone
 			}
-			if at = next; !path.IsAbs(at) {
-				at = path.Join(containerRoot+part, path.Dir(below), next)
-			}
-			continue
-		case !fi.Mode().IsRegular() || !l.mayRead(fi):
+			left = append(components(&at, next), left...)
+		case !fi.Mode().IsRegular() || len(left) > 0 || fi.Mode().Perm()&0o004 == 0 && !l.owns(at[1], fi):
 			return nil, nil, nil
+		default:
+			f, fi, err := dir.Open(below)
+			if err != nil {
+				return nil, nil, nil //nolint:nilerr // it was exchanged
+			}
+			return f, fi, nil
 		}
-		f, fi, err := dir.Open(below)
-		if err != nil {
-			return nil, nil, nil //nolint:nilerr // it was exchanged
-		}
-		return f, fi, nil
 	}
 	return nil, nil, nil
 }
 
-const containerRoot = "/workspace/"
-
-// look describes a file whose directories the job could pass.
-func (l *links) look(dir *tree.Tree, below string) (fs.FileInfo, error) {
-	for i, c := range below {
-		if c != '/' {
-			continue
-		}
-		fi, err := dir.Lstat(below[:i])
-		if err != nil {
-			return nil, err
-		}
-		if fi.Mode().Perm()&0o001 == 0 && !l.owns(fi) {
-			return nil, fs.ErrPermission
-		}
+// components splits a path. If it is absolute, it begins anew.
+func components(at *[]string, target string) []string {
+	if path.IsAbs(target) {
+		*at = nil
 	}
-	return dir.Lstat(below)
+	return strings.Split(target, "/")
 }
 
-func (l *links) mayRead(fi fs.FileInfo) bool { return fi.Mode().Perm()&0o004 != 0 || l.owns(fi) }
+const containerRoot = "/workspace/"
 
 // owns reports whether the container's user, or one who may change its rights, owns a file. Where core-api is not root, it is that user.
-func (l *links) owns(fi fs.FileInfo) bool { return l.uid <= 0 || tree.BelongsTo(fi, l.uid) }
+// What is root's among the artifacts was the job's before the walk took it.
+func (l *links) owns(part string, fi fs.FileInfo) bool {
+	return l.uid <= 0 || tree.BelongsTo(fi, l.uid) || l.taken && part == artifactsDir && tree.BelongsTo(fi, 0)
+}
 
 func (l *links) dir(name string) (*tree.Tree, error) {
 	if dir := l.dirs[name]; dir != nil {
@@ -130,7 +150,7 @@ func (c *collector) followLink(dir *os.Root, at place, name string, entry *Manif
 	if err != nil {
 		return "", err
 	}
-	f, fi, err := c.links.find(at.stored, target)
+	f, fi, err := c.links.find(c.ctx, at.stored, target)
 	if f == nil || err != nil {
 		return "", err
 	}

@@ -148,7 +148,7 @@ func describe(e *strictjson.SemanticError, body any) string {
 		case errors.Is(e.Err, strconv.ErrRange):
 			return fmt.Sprintf("the number %s is out of range: %s is expected", problem.Clip(string(e.JSONValue)), want)
 		case errors.Is(e.Err, strconv.ErrSyntax):
-			return fmt.Sprintf("the number %s must be written without fraction and exponent", problem.Clip(string(e.JSONValue)))
+			return fmt.Sprintf("the number %s is not %s", problem.Clip(string(e.JSONValue)), want)
 		}
 	}
 	got := map[jsontext.Kind]string{
