@@ -184,6 +184,7 @@ func (r *Replayer) request(ctx context.Context, q Request) (runner.Request, erro
 		Overrides: layer(snapshot.Values), ImageID: first.ImageID,
 		OnOpen: q.OnOpen, ReplayOf: first.ExecID, HMACSalt: first.HMACSalt, RequestedBy: q.RequestedBy, IdempotencyKey: q.IdempotencyKey, Digest: digest(q),
 	}
+	req.Command.CodeInFile = first.Cmd == "python" && len(first.Args) > 1 && first.Args[0] == runner.CodeFile && !invoked(first)
 	var skillInput []byte
 	for _, in := range first.Inputs {
 		content, err := r.input(ctx, first, in, q.Reserve)

@@ -52,7 +52,7 @@ type fixture struct {
 	held    chan string
 }
 
-// setUp makes a fixture. The command hold tells the exec's id, and waits until it is killed.
+// setUp makes a fixture. The command hold tells the exec's id, and waits until it is killed; python prints its code, if that is in a file.
 func setUp(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{t: t, dir: t.TempDir(), images: &memengine.Images{}, key: keyed.New([]byte("key")), most: 1 << 30, held: make(chan string, 1)}
@@ -97,6 +97,14 @@ func (f *fixture) start() {
 			<-ctx.Done()
 			died := memengine.Died()
 			return 0, &died, nil
+		},
+		"python": func(_ context.Context, p *memengine.Process) (int, *engine.Exit, error) {
+			if argv := p.Job.Argv; p.Job.CodeFile == runner.CodeFile && argv[1] == "-c" {
+				fmt.Fprintln(p.Stdout, argv[2:])
+				return 0, nil, nil
+			}
+			fmt.Fprintln(p.Stderr, "can't open file", p.Job.Argv[1])
+			return 2, nil, nil
 		},
 	})})
 	f.runner, err = runner.New(runner.Config{
@@ -274,6 +282,23 @@ func TestReplay(t *testing.T) {
 
 	f.refused(fault.InvalidRequest, "env.OTHER", replay.Request{First: first, Env: map[string]string{"OTHER": "x"}})
 	f.refused(fault.InvalidRequest, "stdin", replay.Request{First: f.exec(shell("true")), Stdin: []byte("x")})
+}
+
+// TestCodeInFile: exec.code runs as a file again, also in a replay of the replay.
+func TestCodeInFile(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	record := f.exec(shell("", func(r *runner.Request) {
+		r.Command = runner.Command{Kind: runner.KindPython, Name: "python", Args: []string{runner.CodeFile, "print(1)", "x"}}
+	}))
+	for range 2 {
+		if record.Status != audit.Succeeded {
+			t.Fatalf("%+v", record)
+		}
+		var points map[string]replay.Point
+		record, points = f.again(replay.Request{First: record})
+		f.wants(points, map[string]replay.Equal{"status": replay.Yes, "exit_code": replay.Yes, "stdout": replay.Yes, "stderr": replay.Yes, "command": replay.Yes})
+	}
 }
 
 // TestDifferences: everything that came out differently is named.

@@ -311,7 +311,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	x.watch.Ready(measureTimeout)
 	command := x.req.Command
 	argv, codeFile := append([]string{command.Name}, command.Args...), ""
-	if command.Kind == KindPython && command.Args[0] == CodeFile {
+	if (command.Kind == KindPython || command.CodeInFile) && command.Args[0] == CodeFile {
 		argv[1], codeFile = "-c", CodeFile
 	}
 	_, start := x.cfg.Tracer.Start(ctx, "start")

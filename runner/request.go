@@ -64,6 +64,10 @@ type Command struct {
 	Cwd   string // empty: /workspace/work
 	Env   map[string]string
 	Stdin []byte
+
+	// CodeInFile makes a KindArgv command with CodeFile and code as Args run as the KindPython
+	// command that it repeats.
+	CodeInFile bool
 }
 
 // Tokenless is the RequestedBy of a request that needed no token, as in package sandbox.
