@@ -40,6 +40,7 @@ if __name__ == "__main__":
 		{"a traceback", object{"code": "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: print('try: 1 / 0' in traceback.format_exc())"}, nil, "True\n"},
 		{"modules of the working directory", object{"code": "import main, sys\nprint(main.found, sys.argv)"}, nil, "1 ['/tmp/exec-code.py']\n"},
 		{"modules of its own path first", object{"code": "import sys\nprint(sys.path[1:3])", "env": object{"PYTHONPATH": "/lib/mine"}}, nil, "['/workspace/work', '/lib/mine']\n"},
+		{"an encoding line", object{"code": "# -*- coding: gbk -*-\nprint('数据é')"}, nil, "数据é\n"},
 		{"code as an argument", object{"kind": "python", "command": "python", "args": []string{"-c", "import sys; print(sys.argv)", "x"}}, nil, "['-c', 'x']\n"},
 		{"processors", object{"script": "nproc; echo $OMP_NUM_THREADS $OPENBLAS_NUM_THREADS $MKL_NUM_THREADS $GOMAXPROCS"}, object{"cpu_cores": 1.5}, "2\n2 2 2 2\n"},
 		{"its own processors", object{"script": "nproc; echo $OPENBLAS_NUM_THREADS $GOMAXPROCS", "env": object{"OMP_NUM_THREADS": "5"}}, nil, "5\n1\n"},

@@ -3,6 +3,7 @@
 package worker
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -129,7 +130,7 @@ func codeInFile(spec initproto.Job, env []string) (argv, withPath []string, err 
 	if err != nil {
 		return nil, nil, err
 	}
-	_, err = f.WriteString(spec.Argv[2])
+	_, err = f.WriteString(withoutEncoding(spec.Argv[2]))
 	path := "PYTHONPATH=" + spec.Cwd
 	for _, kv := range env {
 		if value, ok := strings.CutPrefix(kv, "PYTHONPATH="); ok && value != "" {
@@ -138,6 +139,41 @@ func codeInFile(spec initproto.Job, env []string) (argv, withPath []string, err 
 	}
 	argv = slices.Concat(spec.Argv[:1], []string{spec.CodeFile}, spec.Argv[3:])
 	return argv, environment(env, []string{path}, ""), errors.Join(err, f.Close())
+}
+
+// withoutEncoding takes the effect from encoding lines (PEP 263) that name another encoding than
+// UTF-8, which the text of a job has: with -c, Python heeds none. The lines keep their length. They
+// are comments among the first two lines; the second counts only after a blank line or a comment.
+func withoutEncoding(code string) string {
+	text := []byte(code)
+	rest := bytes.TrimPrefix(text, []byte("\ufeff"))
+	for range 2 {
+		line := rest
+		if end := bytes.IndexAny(rest, "\r\n"); end >= 0 {
+			line, rest = rest[:end], bytes.TrimPrefix(rest[end:], []byte("\r"))
+			rest = bytes.TrimPrefix(rest, []byte("\n"))
+		} else {
+			rest = nil
+		}
+		comment := bytes.TrimLeft(line, " \t\f")
+		if len(comment) > 0 && comment[0] != '#' {
+			break
+		}
+		for {
+			at := bytes.Index(comment, []byte("coding"))
+			if at < 0 {
+				break
+			}
+			comment = comment[at+len("coding"):]
+			if len(comment) == 0 || comment[0] != ':' && comment[0] != '=' {
+				continue
+			}
+			if name := bytes.ToLower(bytes.TrimLeft(comment[1:], " \t")); !bytes.HasPrefix(name, []byte("utf-8")) && !bytes.HasPrefix(name, []byte("utf8")) {
+				comment[0] = ' '
+			}
+		}
+	}
+	return string(text)
 }
 
 // openPipes makes three pipes, or none.

@@ -52,6 +52,37 @@ func TestCodeRunsAsAFile(t *testing.T) {
 	}
 }
 
+// TestEncodingLines: only comments that Python takes for encoding lines lose their effect.
+func TestEncodingLines(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[string]string{
+		"":                                "",
+		"# -*- coding: gbk -*-\nprint(1)": "# -*- coding  gbk -*-\nprint(1)",
+		"#!/usr/bin/python\r\n \t\f# vim: set fileencoding=cp1252 :\r\n1": "#!/usr/bin/python\r\n \t\f# vim: set fileencoding cp1252 :\r\n1",
+		"\n#coding=ascii":                      "\n#coding ascii",
+		"#\r# coding:\tbig5\r":                 "#\r# coding \tbig5\r",
+		"# coding: coding= gbk coding coding=": "# coding  coding  gbk coding coding ",
+		"# coding: gbk\n# coding: ascii\n1":    "# coding  gbk\n# coding  ascii\n1",
+		"\ufeff# coding: gbk":                  "\ufeff# coding  gbk",
+		"# coding: utf8\n# coding: UTF-8":      "# coding: utf8\n# coding: UTF-8",
+		"# coding : gbk\n# encoding gbk":       "# coding : gbk\n# encoding gbk",
+		"x = '''\n# coding: gbk\n'''":          "x = '''\n# coding: gbk\n'''",
+		"x = 1 # coding: gbk":                  "x = 1 # coding: gbk",
+		"\n\n# coding: gbk":                    "\n\n# coding: gbk",
+	} {
+		if got := withoutEncoding(code); got != want {
+			t.Errorf("%q became %q, want %q", code, got, want)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "code.py")
+	if _, _, err := codeInFile(initproto.Job{Argv: []string{"python", "-c", "# coding: gbk\n"}, CodeFile: file}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if content, err := os.ReadFile(file); err != nil || string(content) != "# coding  gbk\n" {
+		t.Errorf("%q %v", content, err)
+	}
+}
+
 func TestJobVariablesReplaceImages(t *testing.T) {
 	t.Parallel()
 	got := environment([]string{"PATH=/bin", "HOME=/tmp", "EMPTY="}, []string{"HOME=/x", "NEW=a=b"}, "/more")
