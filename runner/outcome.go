@@ -65,6 +65,9 @@ func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 	case exit.PIDsMax > 0:
 		return audit.Failed, audit.PIDsLimit, x.forksRefused(exit)
 	case exit.Code == busError:
+		if v.ShmMB >= v.MemoryMB { // memory_mb is the limit of /dev/shm, which is never full
+			return audit.Failed, audit.BusError, fmt.Sprintf("ended by SIGBUS: /tmp was full at tmp_mb=%d, or a file that it had mapped was cut; raise %s", v.TmpMB, x.raise("tmp_mb"))
+		}
 		return audit.Failed, audit.BusError, fmt.Sprintf("ended by SIGBUS: /dev/shm was full at shm_mb=%d, or /tmp at tmp_mb=%d, or a file that it had mapped was cut; raise %s or %s",
 			v.ShmMB, v.TmpMB, x.raise(policy.FieldShmMB), x.raise("tmp_mb"))
 	default:

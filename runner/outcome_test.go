@@ -44,8 +44,9 @@ func TestStatusOfExit(t *testing.T) {
 		"OOM of a child":       {with: exits(oomOfChild), status: audit.Succeeded, detail: "2 of its processes were killed for memory"},
 		"failure after OOM":    {with: exits(engine.Exit{Code: 1, OOMKills: 1}), status: audit.Failed, reason: audit.NonzeroExit, code: 1, detail: "exit code 1; 1 of its processes"},
 		"pids":                 {with: exits(engine.Exit{Code: 254, PIDsMax: 7}), status: audit.Failed, reason: audit.PIDsLimit, code: 254, detail: "7 forks were refused at pids="},
-		"bus error":            {with: exits(engine.Exit{Code: 135, Signal: 7}), status: audit.Failed, reason: audit.BusError, code: 135, detail: "/dev/shm was full at shm_mb=1024"},
-		"bus error in a shell": {with: exits(engine.Exit{Code: 135}), status: audit.Failed, reason: audit.BusError, code: 135, detail: "raise policy_overrides.shm_mb (ceiling 8192)"},
+		"bus error":            {with: exits(engine.Exit{Code: 135, Signal: 7}), status: audit.Failed, reason: audit.BusError, code: 135, detail: "ended by SIGBUS: /tmp was full at tmp_mb="},
+		"bus error in a shell": {with: exits(engine.Exit{Code: 135}), status: audit.Failed, reason: audit.BusError, code: 135, detail: "; raise policy_overrides.tmp_mb (ceiling "},
+		"full shared memory":   {with: exits(engine.Exit{Code: 135, Signal: 7}), status: audit.Failed, reason: audit.BusError, code: 135, detail: "/dev/shm was full at shm_mb=16, or /tmp at tmp_mb="},
 		"pids but success":     {with: exits(engine.Exit{PIDsMax: 7}), status: audit.Succeeded, detail: "7 forks were refused at pids="},
 		"command not started":  {with: exits(engine.Exit{Code: 127, StartError: "bash: not found"}), status: audit.Failed, reason: audit.StartFailed, code: 127, detail: "bash: not found"},
 		"container lost":       {with: lost(&engine.RunError{Started: true, Dead: true, Err: internal}), status: audit.Errored, reason: audit.ContainerLost, code: -1, detail: "it vanished"},
@@ -64,8 +65,11 @@ func TestStatusOfExit(t *testing.T) {
 			f := setUp(t, c.with)
 			timeout := int64(20)
 			result := f.exec(shell("p", c.script, func(r *runner.Request) {
-				if name == "timeout" {
+				switch name {
+				case "timeout":
 					r.Overrides = policy.Layer{Limits: policy.Limits{TimeoutMS: &timeout}}
+				case "full shared memory":
+					r.Overrides = policy.Layer{Limits: policy.Limits{ShmMB: new(int64(16))}}
 				}
 			}))
 			r := result.Record

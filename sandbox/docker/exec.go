@@ -181,6 +181,8 @@ func (c *userContainer) result(within context.Context, spec sandbox.ExecSpec, ex
 	case exit.Signal == 9 && exit.OOMKills > 0:
 		r.OOMKilled = true
 		r.Detail = fmt.Sprintf("killed for memory: all commands of this sandbox together have %d MB (policy memory_mb)", c.wanted.Limits.MemoryMB)
+	case exit.Signal == 7 && c.wanted.Limits.ShmMB >= c.wanted.Limits.MemoryMB: // /dev/shm is never full
+		r.Detail = fmt.Sprintf("ended by SIGBUS: /tmp was full at %d MB (policy tmp_mb), or a file that it had mapped was cut", c.wanted.Limits.TmpMB)
 	case exit.Signal == 7:
 		r.Detail = fmt.Sprintf("ended by SIGBUS: /dev/shm was full at %d MB (policy shm_mb), or /tmp at %d MB (policy tmp_mb), or a file that it had mapped was cut",
 			c.wanted.Limits.ShmMB, c.wanted.Limits.TmpMB)
