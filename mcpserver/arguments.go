@@ -64,20 +64,15 @@ func argumentSchema(inputs json.RawMessage) (arguments json.RawMessage, added []
 	return arguments, added, err
 }
 
-// meantBy returns arguments as schema.Meant takes them, and as sent if it has nothing to change or
-// they are not valid: their check will tell.
+// meantBy returns arguments as schema.MeantText does, and as sent if they are not valid: their check
+// will tell.
 func meantBy(arguments, inputSchema json.RawMessage) json.RawMessage {
-	value, wrong := schema.Parse(arguments)
 	doc, unread := schema.Parse(inputSchema)
-	if wrong != nil || unread != nil {
+	if unread != nil {
 		return arguments
 	}
-	value, changed := schema.Meant(value, doc)
-	if !changed {
-		return arguments
-	}
-	text, err := json.Marshal(value)
-	if err != nil {
+	text, _, wrong := schema.MeantText(arguments, doc)
+	if wrong != nil {
 		return arguments
 	}
 	return text

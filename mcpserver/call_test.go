@@ -89,7 +89,7 @@ func TestLongResultIsShortened(t *testing.T) {
 func TestArgumentsAreTakenAsMeant(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	f.addSkill("test.counts", `{"type":"object","description":"What to count.","properties":{"n":{"type":"integer"},"text":{"type":"string"},"list":{"type":"array","items":{"type":"integer"}}},
+	f.addSkill("test.counts", `{"type":"object","description":"What to count.","properties":{"n":{"type":"integer"},"text":{"type":"string"},"list":{"type":"array","items":{"type":"integer"}},"data":{}},
 		"additionalProperties":false}`)
 	f.catalog.Reload()
 	f.server.syncTools()
@@ -124,6 +124,11 @@ func TestArgumentsAreTakenAsMeant(t *testing.T) {
 		if given := request.Overrides.TimeoutMS; (given == nil) != (c.timeoutMS == 0) || given != nil && *given != c.timeoutMS {
 			t.Errorf("%s: %v", c.arguments, given)
 		}
+	}
+	if result := call(`{"data":{"z":1,"a":2},"n":null, "timeout_ms": "5000"}`); result.IsError {
+		t.Error(textOf(result))
+	} else if requests := f.execs.requests(); !strings.Contains(string(requests[len(requests)-1].Inputs), `{"z":1,"a":2}`) {
+		t.Errorf("the order of an input's names was changed: %s", requests[len(requests)-1].Inputs)
 	}
 	for _, wrong := range []string{`{"n": "five"}`, `{"n": 5.5}`, `{"n": "5.5"}`, `{"explanation": "counts"}`, `{"n": 1, "n": 2}`} {
 		if result := call(wrong); !result.IsError || !strings.Contains(textOf(result), "invalid_inputs") {

@@ -111,25 +111,18 @@ func singleTypes(s *jsonschema.Schema) {
 	}
 }
 
-// Call takes the arguments as schema.Meant does, checks them and runs the tool. Wrong or unknown
+// Call takes the arguments as schema.MeantText does, checks them and runs the tool. Wrong or unknown
 // arguments are fault.InvalidInputs, whose Fields say what to do. Every error carries a fault code
 // or wraps that of ctx; after one nothing was changed, unless it is fault.OutcomeUnknown.
 func (t *Tool) Call(ctx context.Context, s *Session, arguments json.RawMessage) (*Result, error) {
 	if len(bytes.TrimSpace(arguments)) == 0 || string(bytes.TrimSpace(arguments)) == "null" {
 		arguments = json.RawMessage("{}")
 	}
-	value, wrong := schema.Parse(arguments)
+	arguments, value, wrong := schema.MeantText(arguments, t.doc)
 	if wrong != nil {
 		return nil, invalid(nil, *wrong)
 	}
 	if t.check != nil {
-		var changed bool
-		if value, changed = schema.Meant(value, t.doc); changed {
-			var err error
-			if arguments, err = json.Marshal(value); err != nil {
-				return nil, fault.Wrap(fault.Internal, err, "cannot write the arguments")
-			}
-		}
 		found, err := t.check.Validate(ctx, value)
 		if err != nil {
 			return nil, err

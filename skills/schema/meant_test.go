@@ -2,6 +2,7 @@ package schema
 
 import (
 	"encoding/json"
+	"reflect"
 	"testing"
 )
 
@@ -66,4 +67,29 @@ func parsed(t *testing.T, text string) any {
 		t.Fatal(text, wrong)
 	}
 	return value
+}
+
+func TestMeantTextKeepsWhatWasSent(t *testing.T) {
+	t.Parallel()
+	doc := parsed(t, `{"type": "object", "additionalProperties": false, "properties": {"data": {}, "o": {"type": "object", "properties": {"n": {"type": "integer"}}},
+		"n": {"type": "integer"}, "list": {"type": "array", "items": {"type": "integer"}}}}`)
+	for given, want := range map[string]string{
+		`{"data": {"z": 1,"a":2.0}, "n": 5}`:                      `{"data": {"z": 1,"a":2.0}, "n": 5}`,
+		`{"n": null, "data": {"z": 1,"a":2.0}}`:                   `{"data":{"z": 1,"a":2.0}}`,
+		`{"data": {"z": 1, "a": "\u00e9<"}, "n": "5"}`:            `{"data":{"z": 1, "a": "\u00e9<"},"n":5}`,
+		`{"description": "why", "o": {"z": 1, "a": 2}}`:           `{"o":{"z": 1, "a": 2}}`,
+		`{"o": {"z": 1, "n": 5.0, "a": {"y": 1, "b": 2}}}`:        `{"o":{"z":1,"n":5,"a":{"y": 1, "b": 2}}}`,
+		`{"o": "{\"z\": 1, \"a\": 2}", "data": 1.0}`:              `{"o":{"z": 1, "a": 2},"data":1.0}`,
+		`{"o": "{\"z\": 1, \"n\": \"5\", \"a\": 2}", "data": 1}`:  `{"o":{"z":1,"n":5,"a":2},"data":1}`,
+		`{"list": ["1", 2, 3.0], "data": [3.0, {"z": 1, "a":2}]}`: `{"list":[1,2,3],"data":[3.0, {"z": 1, "a":2}]}`,
+		`"{\"data\": {\"z\": 1, \"a\": 2}, \"n\": \"5\"}"`:        `{"data":{"z": 1, "a": 2},"n":5}`,
+		`{"list": "[\"1\", 2.0]"}`:                                `{"list":[1,2]}`,
+	} {
+		text, value, wrong := MeantText([]byte(given), doc)
+		if wrong != nil || string(text) != want {
+			t.Errorf("%s is %s, not %s (%v)", given, text, want, wrong)
+		} else if read := parsed(t, string(text)); !reflect.DeepEqual(read, value) {
+			t.Errorf("%s: the text %s is another value than %v", given, text, value)
+		}
+	}
 }
