@@ -144,7 +144,7 @@ func (t *Tree) Link(target, path string) error {
 	}
 	err = rename(staging, temp, dir, name)
 	if errors.Is(err, fs.ErrExist) {
-		if err = RenameNew(dir, name, dir, "."+name+"-"+t.host.TempName()); err == nil {
+		if err = t.moveAside(dir, name); err == nil {
 			err = RenameNew(staging, temp, dir, name)
 		}
 	}
@@ -152,6 +152,26 @@ func (t *Tree) Link(target, path string) error {
 		_ = staging.Remove(temp)
 	}
 	return err
+}
+
+// MoveAside renames what is in the place of a directory at the root of the tree, to a name beside it
+// that begins with a dot. It leaves a directory, and what does not exist.
+func (t *Tree) MoveAside(name string) error {
+	if t.host == nil {
+		return fs.ErrPermission
+	}
+	fi, err := t.root.Lstat(name)
+	if err == nil && !fi.IsDir() {
+		err = t.moveAside(t.root, name)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (t *Tree) moveAside(dir *os.Root, name string) error {
+	return RenameNew(dir, name, dir, "."+name+"-"+t.host.TempName())
 }
 
 // Absent stands for the stat data of a file that does not exist.

@@ -107,6 +107,13 @@ func (l *Library) statCopies(o Owner) (tree.FileStat, error) {
 func (l *Library) materialiseAll(ctx context.Context, o Owner, toolDir string) (all bool, err error) {
 	have, err := l.all(ctx, o, false)
 	if fault.Is(err, fault.PathRefused) { // a command has put something else in the place of skills/
+		if e := l.freeCopies(o); e != nil {
+			err = errors.Join(err, e)
+		} else {
+			have, err = l.all(ctx, o, false)
+		}
+	}
+	if fault.Is(err, fault.PathRefused) {
 		l.Log.DebugContext(ctx, "a user's skills cannot be copied into the workspace", "agent", o.AgentID, "user", o.UserID, "error", err)
 		return false, nil
 	}
@@ -135,6 +142,17 @@ func (l *Library) materialiseAll(ctx context.Context, o Owner, toolDir string) (
 		l.Log.DebugContext(ctx, "the installation's own skill has no link in the workspace", "agent", o.AgentID, "user", o.UserID, "error", err)
 	}
 	return len(missing) == 0, nil
+}
+
+// freeCopies moves aside what is in the place of work/skills/ and is no directory: by a link, the next
+// command would run what another one has put where it leads as the installation's own skill.
+func (l *Library) freeCopies(o Owner) error {
+	work, err := l.work(o)
+	if work == nil || err != nil {
+		return err
+	}
+	defer work.Close()
+	return work.MoveAside(skillsDir)
 }
 
 // ToolLink is the path below work/ where commands find the installation's own skill among the others.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -236,5 +237,45 @@ func TestToolIsAmongTheSkills(t *testing.T) {
 	}
 	if err := f.SandboxEdit(t.Context(), bob, "skills/"+global+"/SKILL.md", nil, nil); !fault.Is(err, fault.ReservedSkill) {
 		t.Errorf("edited: %v", err)
+	}
+}
+
+// TestSkillsThatIsNoDirectory: what a command has put in the place of skills/ is kept beside it.
+func TestSkillsThatIsNoDirectory(t *testing.T) {
+	t.Parallel()
+	for kind, plant := range map[string]func(at string) error{
+		"link": func(at string) error {
+			dir := filepath.Join(filepath.Dir(at), "real", global)
+			return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(dir+"/skill.py", []byte("planted"), 0o644), os.Symlink("real", at))
+		},
+		"dangling link": func(at string) error { return os.Symlink("nowhere", at) },
+		"file":          func(at string) error { return os.WriteFile(at, []byte("planted"), 0o644) },
+		"FIFO":          func(at string) error { return syscall.Mkfifo(at, 0o644) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := withTool(t)
+			f.upload(alice, library.Baseline, "demo", demo)
+			must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+			skillsDir := filepath.Dir(f.copyDir(bob, global))
+			for n := range 2 {
+				must(t, os.RemoveAll(skillsDir))
+				must(t, os.RemoveAll(filepath.Join(filepath.Dir(skillsDir), "real")))
+				must(t, plant(skillsDir))
+				must(t, f.MaterialiseAll(t.Context(), bob, toolDir))
+				if fi, err := os.Lstat(skillsDir); err != nil || !fi.IsDir() {
+					t.Errorf("skills/ is %v, %v", fi, err)
+				}
+				if target, err := os.Readlink(f.copyDir(bob, global)); err != nil || target != toolDir {
+					t.Errorf("a link to %q, %v", target, err)
+				}
+				if !f.exists(f.copyDir(bob, "demo")) {
+					t.Error("the user's skills have no copies")
+				}
+				if aside, err := filepath.Glob(filepath.Join(filepath.Dir(skillsDir), ".skills-*")); err != nil || len(aside) != n+1 {
+					t.Errorf("beside it are %v, %v", aside, err)
+				}
+			}
+		})
 	}
 }
