@@ -268,6 +268,9 @@ func TestArtifactsNotKept(t *testing.T) {
 	says(t, get(t, url), append(rows, "report.html", "Not kept File Size Reason"), []string{"see the detail of the outcome"})
 	f.files = nil
 	says(t, get(t, url), append(rows, "no artifacts that could be kept"), []string{"report.html", "left no artifacts."})
+	if _, table, _ := strings.Cut(get(t, url), "<h3>Not kept</h3>"); !strings.Contains(table, `<table class="cards">`) || !strings.Contains(table, `data-label="Reason"`) {
+		t.Error("on a narrow page, the reasons are cut")
+	}
 	f.notKept.NotKeptCount = 3
 	says(t, get(t, url), rows[:3], []string{"3 of 3"})
 	f.notKept = runner.ArtifactList{}
