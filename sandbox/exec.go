@@ -119,6 +119,7 @@ type ExecResult struct {
 	Stdout, Stderr string // as written, may be binary; cut at the spec's bounds
 	ExitCode       int    // 128+signal when a signal ended it, 127 or 126 when it could not be found or started, -1 on timeout
 	TimedOut       bool
+	Ended          *int  // with TimedOut: the exit code of a command that ended by itself after SIGTERM; nil if killed, or not known, as of remote
 	StdoutBytes    int64 // bytes written, given back or not
 	StderrBytes    int64
 	Detail         string // why the command ended, if not by itself: out of memory, killed from outside

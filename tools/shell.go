@@ -73,6 +73,8 @@ func shellText(res *sandbox.ExecResult, stdout, stderr *output) string {
 		b.WriteString("stderr:\n" + text)
 	}
 	switch {
+	case res.TimedOut && res.Ended != nil:
+		fmt.Fprintf(&b, "(timed out: ended after SIGTERM with exit code %d)\n", *res.Ended)
 	case res.TimedOut:
 		b.WriteString("(timed out and killed; exit code -1)\n")
 	case res.ExitCode != 0:

@@ -174,9 +174,21 @@ func shellRuns(b *bench) {
 }
 
 func shellTimesOut(b *bench) {
-	r := b.do("shell", object{"command": "echo begun; sleep 100000", "timeout_ms": 300})
+	r := b.do("shell", object{"command": "trap '' TERM; echo begun; sleep 100000", "timeout_ms": 300})
 	if r.Text != "begun\n(timed out and killed; exit code -1)\n" || !r.Failed || r.Meta["exit_code"] != -1 || r.Meta["timed_out"] != true {
 		b.Errorf("%q %v", r.Text, r.Meta)
+	}
+	if !strings.Contains(b.Name(), "none") && !strings.Contains(b.Name(), "docker") { // of the others it is not known how it ended
+		return
+	}
+	for limit := 2000; ; limit *= 2 {
+		r := b.do("shell", object{"command": "trap 'exit 3' TERM; while :; do sleep 0.01; done", "timeout_ms": limit})
+		if r.Text == "(timed out: ended after SIGTERM with exit code 3)\n" && r.Failed && r.Meta["exit_code"] == -1 {
+			return
+		}
+		if limit > 20_000 { // else the machine was too slow
+			b.Fatalf("%q %v", r.Text, r.Meta)
+		}
 	}
 }
 

@@ -170,6 +170,9 @@ func (c *userContainer) result(within context.Context, spec sandbox.ExecSpec, ex
 	switch {
 	case exit.TimedOut:
 		r.ExitCode = -1
+		if exit.Signal != 9 {
+			r.Ended = &exit.Code
+		}
 	case exit.Killed && errors.As(context.Cause(within), &kill):
 		r.Detail, r.DiskLimit = kill.Error(), true
 	case exit.NoRoom:

@@ -54,7 +54,7 @@ func (s *Sandbox) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, std
 		return nil, err
 	}
 	return &sandbox.ExecResult{
-		ExitCode: result.ExitCode, TimedOut: result.TimedOut, Detail: result.Detail,
+		ExitCode: result.ExitCode, TimedOut: result.TimedOut, Ended: result.Ended, Detail: result.Detail,
 		StdoutBytes: result.StdoutBytes, StderrBytes: result.StderrBytes,
 		ExecID: spec.ExecID,
 	}, nil

@@ -42,6 +42,7 @@ type Spec struct {
 type Result struct {
 	ExitCode    int // 128+signal when a signal ended it, 127 or 126 when it was not found or could not be started, -1 on timeout
 	TimedOut    bool
+	Ended       *int  // with TimedOut: the exit code of a command that ended by itself after its SIGTERM; nil if it was killed
 	StdoutBytes int64 // bytes written
 	StderrBytes int64
 	Detail      string // why it ended, if not by itself

@@ -119,8 +119,20 @@ func TestSignalsAndTimeouts(t *testing.T) {
 		}
 		spec := sh(t, "trap '' TERM; sleep 100000")
 		spec.Timeout = 50 * time.Millisecond
-		if r, _, _ := run(t, p, spec); r.ExitCode != -1 || !r.TimedOut {
+		if r, _, _ := run(t, p, spec); r.ExitCode != -1 || !r.TimedOut || r.Ended != nil {
 			t.Errorf("%+v", r)
+		}
+		for limit := 2 * time.Second; ; limit *= 2 {
+			spec = sh(t, "trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.01; done")
+			spec.Timeout = limit
+			r, out, _ := run(t, p, spec)
+			if out == "up\nsaved\n" && r.TimedOut && r.Ended != nil && *r.Ended == 3 {
+				break
+			}
+			if limit > 20*time.Second { // else the machine was too slow
+				t.Errorf("%+v %q", r, out)
+				break
+			}
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		why := errors.New("why")

@@ -51,11 +51,11 @@ func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
 	exited, dead := make(chan struct{}), make(chan *os.ProcessState, 1)
 	go func() { dead <- t.wait(func() { close(exited) }) }()
 	var state *os.ProcessState
-	var timedOut bool
-	var why error // why it was killed, if not for its timeout
+	var timedOut, ended bool // ended: by itself
+	var why error            // why it was killed, if not for its timeout
 	select {
 	case <-exited:
-		timedOut = warned.Load()
+		timedOut, ended = warned.Load(), true
 		select {
 		case state = <-dead:
 		case <-within.Done(): // the rest of the tree is still alive
@@ -80,6 +80,9 @@ func (p *Processes) runTree(ctx context.Context, spec Spec) (*Result, error) {
 		return nil, why
 	}
 	if timedOut {
+		if code := r.ExitCode; ended {
+			r.Ended = &code
+		}
 		r.ExitCode, r.TimedOut, r.Detail = -1, true, ""
 	}
 	return r, nil

@@ -257,6 +257,9 @@ func resultOf(program string, exit initproto.Exit) (*Result, error) {
 		r.Detail = notRunnable(program)
 	case exit.TimedOut:
 		r.ExitCode, r.TimedOut = -1, true
+		if exit.Signal != int(syscall.SIGKILL) {
+			r.Ended = &exit.Code
+		}
 	case exit.Signal != 0:
 		r.Detail = endedBySignal(syscall.Signal(exit.Signal))
 	}

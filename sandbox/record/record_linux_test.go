@@ -240,6 +240,7 @@ func TestVerdicts(t *testing.T) {
 	}{
 		"well":                      {scripted{result: &sandbox.ExecResult{}}, audit.Succeeded, "", true},
 		"time is up":                {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true}}, audit.Timeout, audit.ReasonTimeout, true},
+		"ended after SIGTERM":       {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true, Ended: new(3)}}, audit.Timeout, audit.ReasonTimeout, true},
 		"for memory":                {scripted{result: &sandbox.ExecResult{ExitCode: 137, OOMKilled: true}}, audit.OOMKilled, audit.OOM, true},
 		"for the disk":              {scripted{result: &sandbox.ExecResult{ExitCode: 137, DiskLimit: true}}, audit.Failed, audit.DiskLimit, true},
 		"outcome unknown":           {scripted{err: fault.New(fault.OutcomeUnknown, "gone")}, audit.Lost, audit.OutcomeUnknown, true},
@@ -267,7 +268,11 @@ func TestVerdicts(t *testing.T) {
 			if row.Status != c.status || row.ErrorReason != c.reason || row.Backend != sandbox.Remote || row.Runner != "laptop" || row.StartedAt.IsZero() == c.began || row.EndedAt.IsZero() {
 				t.Errorf("row %+v", row)
 			}
-			if c.s.result != nil && c.s.result.TimedOut && (row.ExitCode == nil || *row.ExitCode != 137) {
+			if c.s.result != nil && c.s.result.Ended != nil {
+				if row.ExitCode == nil || *row.ExitCode != 3 || !strings.HasPrefix(row.Detail, "ended after its SIGTERM, before timeout_ms=") {
+					t.Errorf("a command that ended by itself has the exit code %v and the detail %q", row.ExitCode, row.Detail)
+				}
+			} else if c.s.result != nil && c.s.result.TimedOut && (row.ExitCode == nil || *row.ExitCode != 137) {
 				t.Errorf("a killed command has the exit code %v", row.ExitCode)
 			}
 			if strings.Contains(row.Detail, "hunter2") {

@@ -22,6 +22,8 @@ func verdict(res *sandbox.ExecResult, s policy.Snapshot) (audit.Status, audit.Re
 		return otherwise
 	}
 	switch {
+	case res.TimedOut && res.Ended != nil:
+		return audit.Timeout, audit.ReasonTimeout, fmt.Sprintf("ended after its SIGTERM, before timeout_ms=%d", s.Values.TimeoutMS)
 	case res.TimedOut:
 		return audit.Timeout, audit.ReasonTimeout, fmt.Sprintf("killed after timeout_ms=%d", s.Values.TimeoutMS)
 	case res.Canceled:
@@ -44,6 +46,8 @@ const killedCode = 128 + 9
 func exitCode(res *sandbox.ExecResult) *int {
 	code := res.ExitCode
 	switch {
+	case res.TimedOut && res.Ended != nil:
+		code = *res.Ended
 	case res.TimedOut, res.Canceled:
 		code = killedCode
 	case code < 0:

@@ -123,7 +123,7 @@ func timeout(b *bench) {
 // warned runs a command that uses the time between SIGTERM and its timeout, which is a tenth of it.
 func warned(b *bench) {
 	for limit := 2 * time.Second; ; limit *= 2 {
-		spec := b.line("trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.01; done")
+		spec := b.line("trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.01; done")
 		spec.Timeout = limit
 		r, err := b.s.Exec(b.ctx, spec)
 		if err != nil || !r.TimedOut || r.ExitCode != -1 {
@@ -131,6 +131,9 @@ func warned(b *bench) {
 			return
 		}
 		if r.Stdout == "up\nsaved\n" {
+			if r.Runner == "" && (r.Ended == nil || *r.Ended != 3) { // the protocol of runners has no field for it
+				b.Errorf("%+v", r)
+			}
 			return
 		}
 		if limit > time.Minute { // else the machine was too slow
