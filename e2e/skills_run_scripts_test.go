@@ -154,6 +154,24 @@ func TestScriptsTimeOut(t *testing.T) {
 	}
 }
 
+// TestScriptsEndAtSIGTERM checks that a script gets the SIGTERM before its timeout, has the time up to it, and chooses the exit code.
+func TestScriptsEndAtSIGTERM(t *testing.T) {
+	t.Parallel()
+	s := shared(t)
+	for skill, inputs := range map[string]object{
+		"shell.run": {"script": "trap 'sleep 0.3; echo saved >/workspace/artifacts/saved; echo bye; exit 3' TERM; echo up; sleep 1000 & wait"},
+		"python.run": {"code": "import signal, sys, time\ndef end(*_):\n    time.sleep(0.3)\n    open('/workspace/artifacts/saved', 'w').write('saved\\n')\n    print('bye')\n    sys.exit(3)\n" +
+			"signal.signal(signal.SIGTERM, end)\nprint('up')\ntime.sleep(1000)"},
+	} {
+		a := s.send(http.MethodPost, "/skills/"+skill+"/invoke", object{
+			"project_id": "scripts-sigterm", "inputs": inputs, "policy_overrides": object{"timeout_ms": 6000, "kill_grace_ms": 3000},
+		}).json(t)
+		if a.str("exec.status") != "timeout" || a.str("exec.stdout") != "up\nbye\n" || a.at("exec.exit_code") != 3.0 || a.list("exec.artifacts")[0].at("path") != "saved" {
+			t.Errorf("%s: %v", skill, a)
+		}
+	}
+}
+
 // TestScriptsOutOfMemory checks the status when a child of the skill is killed for memory.
 func TestScriptsOutOfMemory(t *testing.T) {
 	t.Parallel()

@@ -8,10 +8,12 @@ import os
 import select
 import sys
 from _json import encode_basestring, make_scanner
+from _signal import signal as handle
 
 KEEP = 256 * 1024  # bytes kept of each stream; as JSON, both are smaller than the limit of a skill's output
 CHUNK = 64 * 1024
 TICK_MS = 20  # how often to check whether the child has ended while a process that it left holds its output open
+SIGTERM, SIGCONT = 15, 18
 SIGPIPE, SIGXFSZ = 13, 25  # Python ignores them; a shell must not
 
 
@@ -79,6 +81,7 @@ class Stream:
 
 def relay(pid, out, err):
     """Passes the child's output on until the child ends, even if it leaves processes. Returns its wait status and both streams."""
+    handle(SIGTERM, lambda *_: terminate(pid))
     streams = {out: Stream(out, 1), err: Stream(err, 2)}
     poll = select.poll()
     for fd in streams:
@@ -100,6 +103,15 @@ def relay(pid, out, err):
             if not read(streams[fd], at_end=True):
                 break
     return status, streams[out], streams[err]
+
+
+def terminate(pid):
+    """Passes on the SIGTERM that comes before the timeout: the child's group is not this process's, and may have something to write."""
+    for number in (SIGTERM, SIGCONT):  # also for what is stopped
+        try:
+            os.killpg(pid, number)
+        except OSError:  # all have ended
+            pass
 
 
 def read(stream, at_end=False):

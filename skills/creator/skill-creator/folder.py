@@ -134,10 +134,9 @@ class Folder:
         return any(e.path == path and not e.is_folder for e in self.entries)
 
     def check_descriptions(self):
-        for entry in self.entries:
-            base = entry.path.rsplit("/", 1)[-1]
-            if folded(base) == "skill.md" and entry.path not in ("SKILL.md", "skill.md") and not entry.is_folder:
-                self.find(entry.path, "SKILL.md belongs in the skill's own folder only, and is found by exactly this name: move or rename it")
+        for entry in self.entries:  # below the skill's own folder, such a name is one like any other
+            if folded(entry.path) == "skill.md" and entry.path not in ("SKILL.md", "skill.md") and not entry.is_folder:
+                self.find(entry.path, "SKILL.md is found by exactly this name: rename it")
         if not self.is_regular("SKILL.md"):
             if self.whole:
                 self.find("SKILL.md", "does not exist; it says what the skill does and how to use it")
