@@ -41,7 +41,7 @@ part_conformance() (
 part_sdk() { node "$here/sdk.cjs"; }
 part_langchain() { node "$here/langchain.cjs"; }
 part_types() { WORK=$dir node "$here/types.cjs"; }
-part_sigstore() { LOG_KEY=$(bin/core-api audit key --state-dir "$dir/state") node "$here/sigstore.cjs"; }
+part_sigstore() { LOG_KEY=$("$dir/core-api" audit key --state-dir "$dir/state") node "$here/sigstore.cjs"; }
 part_webhook() { node "$here/webhook.cjs"; }
 part_urllib() { python3 "$here/urllib_client.py"; }
 part_container() { "$here/container.sh"; }
@@ -60,11 +60,11 @@ part_promtool() (
 part_axe() { CGO_ENABLED=0 go test -count=1 -vet=off -run "^TestPagesAreAccessible\$" ./console; }
 
 here=$PWD/scripts/interop
-export NODE_PATH=$packages/node_modules SECBOX=$PWD/bin/secbox
+export NODE_PATH=$packages/node_modules SECBOX=$dir/secbox
 for part in "${parts[@]}"; do
 	[[ " ${all[*]} " == *" $part "* ]] || fail "there is no part $part: take ${all[*]}"
 done
-CGO_ENABLED=0 go build -trimpath -o bin/secbox ./cmd/secbox
+CGO_ENABLED=0 go build -trimpath -o "$dir/secbox" ./cmd/secbox
 WEBHOOK_PORT=$(node -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close(); })')
 export WEBHOOK_PORT
 CORE_API_WEBHOOKS_ALLOW=127.0.0.1:$WEBHOOK_PORT CORE_API_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8 CORE_API_WEBHOOKS_ALLOW_HTTP=true serve
