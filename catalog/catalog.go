@@ -60,7 +60,7 @@ type Config struct {
 	Global    func() []Entry // returns the service's own at this moment; nil: none
 	// Partial reports whether a skill's directory without a SKILL.md may have a part of an installation, which is no skill; nil: it never has.
 	Partial func(ctx context.Context, user sandbox.User, name string) (bool, error)
-	// Kept returns the skills of a user that are on this side only: those of users whose sandbox is their own machine. nil: none.
+	// Kept returns the skills of a user that are on this side only, as skills are of a user whose sandbox is their own machine. nil: none.
 	Kept func(ctx context.Context, user sandbox.User) ([]Entry, error)
 	Log  *slog.Logger     // nil: none
 	Now  func() time.Time // nil: time.Now

@@ -20,7 +20,7 @@ const (
 // events keeps the latest messages of each session's streams, so that a client whose connection
 // broke gets the rest with Last-Event-ID. A session shares its bounds with no other: the oldest
 // events make room. It implements the SDK's interface, in place of its store in memory, which never
-// forgets a stream of a session, and lets the messages of one client displace those of all others.
+// forgets a stream of a session, and lets one client's messages displace all others.
 type events struct {
 	mu       sync.Mutex
 	sessions map[string]*sessionEvents

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// interop runs interop.sh with programs in a folder in place of those of the same name.
+// interop runs interop.sh with programs in a folder in place of programs of the same name.
 func interop(t *testing.T, standIns string, args ...string) (said string, ok bool) {
 	t.Helper()
 	tmp := t.TempDir()

@@ -16,7 +16,7 @@ type refreshing struct {
 	catalog *catalog.Store
 }
 
-// changed refreshes the catalog of the owner, and those of all users after a change of a baseline.
+// changed refreshes the catalog of the owner, and after a change of a baseline the catalogs of all users.
 func (r refreshing) changed(o library.Owner, scope library.Scope) {
 	user := sandbox.User{AgentID: o.AgentID, ID: o.UserID}
 	if scope == library.Baseline {

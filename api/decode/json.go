@@ -173,7 +173,7 @@ func elsewhere(body reflect.Type, name string) string {
 	return ""
 }
 
-// fields are the fields of an object by name, with those of embedded structs; none of other types.
+// fields are the fields of an object by name, with the fields of embedded structs; none of other types.
 func fields(t reflect.Type) iter.Seq2[string, reflect.Type] {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()

@@ -117,7 +117,7 @@ func (p Program) arguments(t *testing.T, cmd *cobra.Command) {
 }
 
 // help checks that all ways to ask for the help of a command show the same, and that it has the
-// command's own flags apart from those of all commands.
+// command's own flags apart from the flags of all commands.
 func (p Program) help(t *testing.T, cmd *cobra.Command) {
 	code, text, stderr := p.Run(pathOf(cmd, "--help")...)
 	if code != 0 || stderr != "" || cmd.Short == "" {

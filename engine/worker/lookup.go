@@ -80,7 +80,7 @@ func environment(image, job []string, pathTail string) []string {
 // threads is the variable of OpenMP, which nproc and the libraries of followsThreads obey, too.
 const threads = "OMP_NUM_THREADS"
 
-// Variables from which programs learn how many processors they may use: without them, they count those of the machine, and start a thread for
+// Variables from which programs learn how many processors they may use: without them, they count the machine's, and start a thread for
 // each.
 var (
 	followsThreads = []string{"OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"}
@@ -89,7 +89,7 @@ var (
 	}
 )
 
-// withCPUs adds the variables that env does not have. If it has that of OpenMP, it has chosen for the libraries that follow it as well.
+// withCPUs adds the variables that env does not have. If it has OpenMP's variable, it has chosen for the libraries that follow it as well.
 func withCPUs(env []string, cpus int64) []string {
 	if cpus == 0 {
 		return env

@@ -316,7 +316,7 @@ func TestSeveralSkills(t *testing.T) {
 // host sets the host system that an entry names.
 func host(system byte) func(b []byte) { return func(b []byte) { b[5] = system } }
 
-// TestProgramsWithoutModes: a ZIP without Unix permissions, or with those of Windows, has executable programs.
+// TestProgramsWithoutModes: a ZIP without Unix permissions, or with permissions of Windows, has executable programs.
 func TestProgramsWithoutModes(t *testing.T) {
 	t.Parallel()
 	zip := makeZip(ending{},

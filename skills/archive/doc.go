@@ -19,7 +19,7 @@
 // (pathadapter.NameFault), or that some system does not distinguish (pathadapter.FoldName). Files that macOS and Windows add by themselves
 // (__MACOSX/, .DS_Store, ._x, "Icon\r", Thumbs.db) are left out. Links, devices and everything else that is neither a regular file nor a
 // directory is refused. Times and owners are ignored; of the permissions, only whether a file is executable is kept. A file without Unix
-// permissions, or with those of a system without executable bits, is executable if it is a program: it begins with #! or is an ELF binary.
+// permissions, or from a system without executable bits, is executable if it is a program: it begins with #! or is an ELF binary.
 //
 // # The skill
 //

@@ -193,7 +193,7 @@ func changing(err error) bool {
 	return errors.Is(err, skills.ErrChanged) || errors.Is(err, tree.ErrChanged) || tree.IsRefused(err)
 }
 
-// load loads a package. key is that of the tree in the cache of files, and digest names a stored version; empty for a copy.
+// load loads a package. key is the tree's in the cache of files, and digest names a stored version; empty for a copy.
 func (l *Library) load(ctx context.Context, o Owner, key, skillID, digest string, t *tree.Tree) (toolState, error) {
 	if _, err := t.Lstat(skills.ManifestFile); errors.Is(err, fs.ErrNotExist) {
 		return toolState{}, nil // most packages are for reading, not calling

@@ -29,7 +29,7 @@ func rewritten(text []byte, before, after any) []byte {
 	if reflect.DeepEqual(before, after) {
 		return text
 	}
-	if inner, ok := before.(string); ok { // the text is that of a JSON value
+	if inner, ok := before.(string); ok { // the text is a JSON value's
 		if read, wrong := Parse([]byte(inner)); wrong == nil {
 			return rewritten([]byte(inner), read, after)
 		}
