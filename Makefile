@@ -31,7 +31,7 @@ endef
 ON_USERS_MACHINES := ./cmd/secbox ./sandbox ./sandbox/files ./sandbox/process ./sandbox/remote/...
 
 # Packages whose tests need a Docker engine or a browser: make check leaves them to make test.
-NEED_ENGINE := cmd/bench|cmd/core-api|console|dockercli|docs|e2e|engine|health|images|sandbox/docker|scripts|skills/creator
+NEED_ENGINE := cmd/bench|cmd/core-api|console|engine/dockercli|docs|e2e|engine|health|images|sandbox/docker|scripts|packages/creator
 
 PREFIX ?= /usr/local
 TEST_FLAGS ?=
@@ -59,7 +59,7 @@ RACE := export GORACE=atexit_sleep_ms=0; race=; [ "$$(go env CGO_ENABLED)" = 1 ]
 # cmd/bench is a tool for measurements, docs, images and scripts run commands, and the others start no goroutines.
 # With RACE_TURN, a number from 0 to 2, only one third of the others runs with it: CI lets the commit choose.
 RACE_TURN ?=
-WITHOUT_RACE := cmd/bench|docs|images|sandbox/remote/wire|scripts|settings|skills/archive|skills/creator|skills/lines|translog/proof
+WITHOUT_RACE := cmd/bench|docs|images|sandbox/remote/wire|scripts|settings|packages/archive|packages/creator|packages/lines|audit/translog/proof
 # These tests of e2e send many requests at once to one server, and make test runs them with the race detector. It runs the others without,
 # which halves the CPU time of the test program: they show what one client sees, and the packages below have race-tested tests. A race
 # that needs the wiring of a whole server and other routes than these is left to make soak, which runs everything with the race detector.

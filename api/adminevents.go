@@ -6,11 +6,11 @@ import (
 	"net/http"
 	"strconv"
 
-	"secbox/admin"
 	"secbox/api/content"
 	"secbox/api/problem"
 	"secbox/api/visible"
 	"secbox/audit"
+	"secbox/audit/admin"
 	"secbox/fault"
 )
 

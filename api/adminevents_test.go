@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
+	"secbox/audit/admin"
+	"secbox/audit/translog/proof"
 	"secbox/fault"
-	"secbox/tally"
-	"secbox/tokens"
-	"secbox/translog/proof"
+	"secbox/internal/tally"
 )
 
 // events returns a page of administrative events.

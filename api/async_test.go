@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 // queue is a runner.Run that puts every exec into the queue.

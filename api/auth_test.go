@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 func TestLoopbackNeedsNoTokenUntilOneExists(t *testing.T) {

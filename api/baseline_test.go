@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // statusOf returns the status of a skill of a user of agent ag.

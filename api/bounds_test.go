@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/fault"
-	"secbox/skills/archive"
-	"secbox/skills/library"
-	"secbox/tokens"
+	"secbox/packages/archive"
+	"secbox/packages/library"
 )
 
 // gated is a library whose uploads and downloads say that they have begun, and go on when they may.

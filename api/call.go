@@ -12,13 +12,13 @@ import (
 	"strconv"
 	"time"
 
-	"secbox/admission"
+	"secbox/access/tokens"
 	"secbox/api/inflight"
 	"secbox/api/problem"
 	"secbox/fault"
+	"secbox/internal/admission"
+	"secbox/internal/traces"
 	"secbox/runner"
-	"secbox/tokens"
-	"secbox/traces"
 )
 
 // call is the state of one request.

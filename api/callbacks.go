@@ -7,7 +7,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/webhooks"
+	"secbox/runner/webhooks"
 )
 
 // GetWebhookDefault sends the default address of the caller's token.

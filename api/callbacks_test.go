@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
+	"secbox/audit/admin"
+	"secbox/audit/keyed"
 	"secbox/fault"
-	"secbox/keyed"
-	"secbox/tally"
-	"secbox/tokens"
-	"secbox/webhooks"
+	"secbox/internal/tally"
+	"secbox/runner/webhooks"
 )
 
 // TestCallbackURL: the runner gets a callback_url of an allowed host, once the token has a secret, and it is part of what an Idempotency-Key names.

@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/lifecycle"
+	"secbox/runner/lifecycle"
 	"secbox/sandbox"
-	"secbox/tokens"
 )
 
 // refusingLog is a log whose database refuses new rows while refuse is set.

@@ -14,11 +14,11 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
-	"secbox/retention"
-	"secbox/tokens"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
 )
 
 // TestSandboxCommandIsRecorded checks the record and the answer.

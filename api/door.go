@@ -6,12 +6,12 @@ import (
 	"net/http"
 	"strings"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api/inflight"
 	"secbox/api/visible"
 	"secbox/audit"
-	"secbox/export"
-	"secbox/tokens"
+	"secbox/audit/admin"
+	"secbox/audit/export"
 )
 
 // Console answers the requests for /console and below: web pages, whose callers it identifies itself. door is what it asks this server.

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/audit/admin"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // TestManyChanges: a token that has made as many changes of a kind as it may is refused, and told when to try again; nothing has changed. What ends

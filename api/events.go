@@ -15,8 +15,8 @@ import (
 	"secbox/api/sse"
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/follow"
 	"secbox/internal/whole"
+	"secbox/runner/follow"
 )
 
 // Bounds of streams of events.

@@ -19,17 +19,17 @@ import (
 	"secbox/api"
 	"secbox/api/sse/ssetest"
 	"secbox/audit"
-	"secbox/diskspace"
-	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/engine/memengine"
-	"secbox/follow"
 	"secbox/pathadapter"
 	"secbox/policy"
 	"secbox/runner"
+	"secbox/runner/diskwatch"
+	"secbox/runner/follow"
 	"secbox/skills"
 	"secbox/skills/invoke"
 	"secbox/workspace"
+	"secbox/workspace/diskspace"
 )
 
 // liveFixture is a fixture whose execs run, in an engine without containers. The command listen prints what it is told by print.

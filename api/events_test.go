@@ -12,13 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
 	"secbox/fault"
-	"secbox/retention"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 // TestExecEvents: a client gets the state, each piece of output and the end of an exec; one that comes again goes on where it was.

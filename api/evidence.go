@@ -7,9 +7,9 @@ import (
 	"secbox/api/content"
 	"secbox/api/problem"
 	"secbox/audit"
+	"secbox/audit/translog/proof"
+	"secbox/audit/translog/verify"
 	"secbox/fault"
-	"secbox/translog/proof"
-	"secbox/translog/verify"
 )
 
 // GetLogCheckpoint sends the newest checkpoint of the transparency log.

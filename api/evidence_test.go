@@ -9,13 +9,13 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/audit"
+	"secbox/audit/translog"
+	"secbox/audit/translog/logtest"
+	"secbox/audit/translog/proof"
+	"secbox/audit/translog/verify"
 	"secbox/fault"
-	"secbox/tokens"
-	"secbox/translog"
-	"secbox/translog/logtest"
-	"secbox/translog/proof"
-	"secbox/translog/verify"
 )
 
 // logEvents puts the events so far into the transparency log, and returns its public key.

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"secbox/audit"
-	"secbox/catalog"
 	"secbox/fault"
+	"secbox/packages/archive"
+	"secbox/packages/catalog"
+	"secbox/packages/confine"
+	"secbox/packages/library"
 	"secbox/policy"
 	"secbox/runner"
-	"secbox/skills/archive"
-	"secbox/skills/confine"
-	"secbox/skills/library"
 )
 
 const (

@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"secbox/api/content"
-	"secbox/export"
+	"secbox/audit/export"
 	"secbox/fault"
 )
 

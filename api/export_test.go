@@ -13,15 +13,15 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
-	"secbox/export"
+	"secbox/audit/admin"
+	"secbox/audit/export"
+	"secbox/audit/translog/logtest"
 	"secbox/fault"
+	"secbox/internal/tally"
 	"secbox/runner"
-	"secbox/tally"
-	"secbox/tokens"
-	"secbox/translog/logtest"
 )
 
 // exportEnd is the last line of an export.

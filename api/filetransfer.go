@@ -12,13 +12,13 @@ import (
 	"path"
 	"time"
 
-	"secbox/admission"
 	"secbox/api/content"
 	"secbox/api/decode"
 	"secbox/api/inflight"
 	"secbox/fault"
+	"secbox/internal/admission"
+	"secbox/packages/library"
 	"secbox/sandbox"
-	"secbox/skills/library"
 )
 
 // filePath has the routes for files of any content, up to library.MaxStreamBytes.

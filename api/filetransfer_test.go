@@ -19,7 +19,7 @@ import (
 
 	"secbox/api"
 	"secbox/fault"
-	"secbox/skills/library"
+	"secbox/packages/library"
 )
 
 // both runs a test for a user of this server and for one with a machine of their own. dir is where the files are.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/uuid"
 
+	"secbox/access/tokens"
 	"secbox/audit"
-	"secbox/tokens"
 )
 
 func TestAuditFilters(t *testing.T) {

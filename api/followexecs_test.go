@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // followAll opens the stream of the execs that match a query.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"secbox/access/tokens"
 	"secbox/api/decode"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // FuzzDecodeExec checks that any bytes are a request or refused with a useful message, and that a request has the same digest after Go has

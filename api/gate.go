@@ -11,12 +11,12 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api/contract"
 	"secbox/api/inflight"
 	"secbox/api/problem"
+	"secbox/audit/admin"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // Media types of request bodies.

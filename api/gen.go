@@ -16,10 +16,10 @@ import (
 	"secbox/api/problem"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/packages/library"
 	"secbox/replay"
 	"secbox/runner"
 	"secbox/skills"
-	"secbox/skills/library"
 
 	"github.com/labstack/echo/v4"
 	"github.com/oapi-codegen/runtime"

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 // stalled is a request whose body has begun and does not end. It speaks HTTP itself, since a client would wait for its body.

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
 	"secbox/fault"
 	"secbox/replay"
-	"secbox/retention"
-	"secbox/tokens"
 )
 
 // keptInputs has the contents of inputs by digest, those of all tokens.

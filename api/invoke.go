@@ -5,12 +5,12 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"secbox/access/tokens"
 	"secbox/api/gate"
 	"secbox/api/problem"
 	"secbox/fault"
 	"secbox/runner"
 	"secbox/skills/invoke"
-	"secbox/tokens"
 )
 
 // InvokeSkill runs a skill. A client that hangs up ends the validation of the inputs, but not an exec that has begun.

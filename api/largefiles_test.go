@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"secbox/fault"
-	"secbox/skills/library"
+	"secbox/packages/library"
 )
 
 // TestLinesOfALargeFile: lines of a file can be read and replaced even if the file is too large for an answer.

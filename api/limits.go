@@ -14,8 +14,8 @@ import (
 	"secbox/api/inflight"
 	"secbox/api/visible"
 	"secbox/fault"
-	"secbox/skills/archive"
-	"secbox/skills/library"
+	"secbox/packages/archive"
+	"secbox/packages/library"
 )
 
 // Bounds limit the memory, disk space and work of requests in progress. A zero field has the default of its comment, which is also the default

@@ -6,17 +6,17 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/admin"
 	"secbox/api"
-	"secbox/catalog"
-	"secbox/export"
+	"secbox/audit/admin"
+	"secbox/audit/export"
+	"secbox/audit/translog"
 	"secbox/fault"
-	"secbox/follow"
-	"secbox/registry"
+	"secbox/packages/catalog"
+	"secbox/packages/registry"
 	"secbox/replay"
+	"secbox/runner/follow"
+	"secbox/runner/webhooks"
 	"secbox/skills/invoke"
-	"secbox/translog"
-	"secbox/webhooks"
 )
 
 func TestForeignHosts(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"secbox/api/gate"
 	"secbox/api/visible"
 	"secbox/fault"
-	archives "secbox/skills/archive"
-	"secbox/skills/library"
+	archives "secbox/packages/archive"
+	"secbox/packages/library"
 )
 
 // reads returns what the caller of a request reads packages from.

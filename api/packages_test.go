@@ -12,10 +12,10 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/fault"
-	"secbox/skills/library"
-	"secbox/tokens"
+	"secbox/packages/library"
 )
 
 func TestSkillFromUploadToDownload(t *testing.T) {

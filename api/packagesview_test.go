@@ -5,10 +5,10 @@ import (
 	"slices"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/fault"
 	"secbox/skills"
-	"secbox/tokens"
 )
 
 // TestAuditorsSeePackages: an auditor reads the packages of every user, changes nothing by it, and can run and write nothing.

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 func TestHealth(t *testing.T) {

@@ -8,11 +8,11 @@ import (
 	"sync"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 // fakePeers is the node "other". A request with the header Secbox-Peer comes from it.

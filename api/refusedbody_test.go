@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/tokens"
+	"secbox/access/tokens"
 )
 
 // TestRefusedBody: a client that sends all of a large body before it reads, as Python's urllib does, gets the refusal.

@@ -8,11 +8,11 @@ import (
 
 	"secbox/api/visible"
 	"secbox/audit"
-	"secbox/catalog"
 	"secbox/fault"
-	"secbox/registry"
+	"secbox/packages/catalog"
+	"secbox/packages/content"
+	"secbox/packages/registry"
 	"secbox/sandbox"
-	"secbox/skills/content"
 )
 
 // entryOverhead is about the size of an entry in an answer without its texts, in bytes.

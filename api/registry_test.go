@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // inWork writes a file into a user's workspace on this side.

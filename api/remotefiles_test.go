@@ -9,7 +9,7 @@ import (
 
 	"secbox/api"
 	"secbox/fault"
-	"secbox/skills/library"
+	"secbox/packages/library"
 )
 
 // onTheirMachine is a server whose user u has chosen a runner.

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/replay"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 // replays is a replay.Replayer by a function.

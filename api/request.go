@@ -10,14 +10,14 @@ import (
 	"reflect"
 	"strings"
 
+	"secbox/access/tokens"
 	"secbox/api/gate"
 	"secbox/api/problem"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/packages/lines"
 	"secbox/policy"
 	"secbox/runner"
-	"secbox/skills/lines"
-	"secbox/tokens"
 )
 
 // maxIdempotencyKey is the longest Idempotency-Key, in bytes.

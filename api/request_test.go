@@ -3,8 +3,8 @@ package api
 import (
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api/decode"
-	"secbox/tokens"
 )
 
 // TestDigestIsStable: records of earlier versions have these digests, and a repeated Idempotency-Key is compared with them.

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"secbox/api/visible"
-	"secbox/retention"
+	"secbox/audit/retention"
 )
 
 func (s *Server) holds() visible.Holds { return visible.Holds{Store: s.cfg.Retention} }

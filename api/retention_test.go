@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/audit"
+	"secbox/audit/retention"
 	"secbox/fault"
-	"secbox/retention"
-	"secbox/tokens"
 )
 
 // removePart removes a part of an exec as a run of retention does.

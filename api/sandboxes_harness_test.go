@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/policy"
@@ -23,7 +24,6 @@ import (
 	"secbox/sandbox/record"
 	"secbox/sandbox/sandboxtest"
 	"secbox/store/sqlite"
-	"secbox/tokens"
 	"secbox/workspace"
 )
 

@@ -6,10 +6,10 @@ import (
 
 	"secbox/api/remotefiles"
 	"secbox/fault"
+	"secbox/packages/confine"
+	"secbox/packages/library"
 	"secbox/runner"
 	"secbox/sandbox"
-	"secbox/skills/confine"
-	"secbox/skills/library"
 )
 
 // ExecuteInSandbox runs a command in the user's sandbox. It goes on if the client hangs up.

@@ -14,7 +14,6 @@ import (
 	"github.com/labstack/echo/v4"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"secbox/admission"
 	"secbox/api/contract"
 	"secbox/api/decode"
 	"secbox/api/docs"
@@ -23,8 +22,9 @@ import (
 	"secbox/api/upload"
 	"secbox/api/visible"
 	"secbox/fault"
-	"secbox/follow"
-	"secbox/traces"
+	"secbox/internal/admission"
+	"secbox/internal/traces"
+	"secbox/runner/follow"
 )
 
 // DefaultMaxBodyBytes is Config.MaxBodyBytes if it is 0: 32 MiB.

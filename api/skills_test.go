@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // putSkill writes a skill of the operator's; an empty manifest is a good one.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 const (

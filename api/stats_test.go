@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // TestStatsAndNames counts execs for an auditor and for a worker.

@@ -3,8 +3,8 @@ package api
 import (
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api/decode"
-	"secbox/tokens"
 )
 
 // TestTaskRefs: a reference is an object or only the task's id.

@@ -9,9 +9,9 @@ import (
 
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
+	"secbox/access/tokens"
 	"secbox/api"
-	"secbox/tokens"
-	"secbox/traces/otlp/otlptest"
+	"secbox/internal/traces/otlp/otlptest"
 )
 
 // TestRequestsTrace: an exec is found by the trace that its request names, by its own token only; a header that names none is ignored.

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 func alwaysVerified(c *api.Config) { c.TokenInterval = time.Nanosecond }

@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
-	"secbox/tokens"
 )
 
 // crowded is a History whose lists of one token end when open is closed.

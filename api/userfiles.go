@@ -5,8 +5,8 @@ import (
 	"io"
 
 	"secbox/api/remotefiles"
+	"secbox/packages/library"
 	"secbox/sandbox"
-	"secbox/skills/library"
 )
 
 // userFiles are the plain files of a user's workspace. Paths are relative to the workspace and unchecked. Errors are UnknownFile, PathRefused,

@@ -11,7 +11,7 @@ import (
 	"secbox/api/decode"
 	"secbox/api/gate"
 	"secbox/fault"
-	"secbox/skills/library"
+	"secbox/packages/library"
 )
 
 // owner returns the workspace that a path below /v1/ names, if the caller may use it.

@@ -16,8 +16,8 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/internal/tally"
 	"secbox/store"
-	"secbox/tally"
 )
 
 // manyInputs are as many files with long paths as one request can bring.

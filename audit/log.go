@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"secbox/diskspace"
 	"secbox/fault"
-	"secbox/tally"
+	"secbox/internal/tally"
+	"secbox/workspace/diskspace"
 )
 
 // closeTimeout bounds how long Close waits for the database before the result goes to the spool, since a client waits for the answer

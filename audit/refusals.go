@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/tally"
+	"secbox/internal/tally"
 )
 
 const countTimeout = 2 * time.Second // of writing a row that counts refusals

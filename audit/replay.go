@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"secbox/fault"
-	"secbox/tally"
+	"secbox/internal/tally"
 )
 
 // Recover updates the database after this node's last end: it replays the spool and then ends the node's open rows as lost, except those

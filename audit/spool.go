@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"secbox/diskspace"
 	"secbox/fault"
+	"secbox/workspace/diskspace"
 )
 
 // SpoolDir returns the spool's directory in a state dir.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"secbox/tokens"
+	"secbox/access/tokens"
 )
 
 // unzip returns the contents of an archive by name.

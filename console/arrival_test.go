@@ -9,8 +9,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"secbox/access/tokens"
 	"secbox/console"
-	"secbox/tokens"
 )
 
 // TestLinksOfOtherSites: a link on another site leads to a page that asks for its address again; other requests from there are refused. Nothing is read or recorded.

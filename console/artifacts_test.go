@@ -23,9 +23,9 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"secbox/retention"
+	"secbox/access/tokens"
+	"secbox/audit/retention"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 // onePixel is a PNG image.

@@ -11,12 +11,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api/visible"
+	"secbox/audit/admin"
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 const eventRows = 50 // of a page

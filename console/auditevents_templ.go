@@ -12,7 +12,7 @@ import (
 	"maps"
 	"slices"
 
-	"secbox/admin"
+	"secbox/audit/admin"
 	"secbox/console/ui"
 )
 

@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"secbox/audit"
+	"secbox/audit/export"
 	"secbox/console/ui"
-	"secbox/export"
 	"secbox/fault"
 )
 

@@ -12,8 +12,8 @@ import (
 	"cmp"
 	"slices"
 
+	"secbox/audit/export"
 	"secbox/console/ui"
-	"secbox/export"
 )
 
 func exportBody(p exportPage) templ.Component {

@@ -7,16 +7,16 @@ import (
 	"strconv"
 	"strings"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api/content"
 	"secbox/api/problem"
 	"secbox/audit"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
+	"secbox/audit/translog"
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/health"
-	"secbox/retention"
-	"secbox/tokens"
-	"secbox/translog"
 )
 
 // AdminEvents lists administrative events; see admin.Store.

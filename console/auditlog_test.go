@@ -12,14 +12,14 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api/visible"
 	"secbox/audit"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
+	"secbox/audit/translog"
 	"secbox/fault"
 	"secbox/health"
-	"secbox/retention"
-	"secbox/tokens"
-	"secbox/translog"
 )
 
 // TestAuditLogStates: the page says whether the log goes on, and if not, what to do.

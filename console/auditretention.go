@@ -3,9 +3,9 @@ package console
 import (
 	"fmt"
 
-	"secbox/admin"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
 	"secbox/console/ui"
-	"secbox/retention"
 )
 
 const retentionRows = 10 // the last runs that removed something

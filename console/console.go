@@ -14,7 +14,7 @@ import (
 	"secbox/console/assets"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/follow"
+	"secbox/runner/follow"
 )
 
 // Config is what a Console shows. All fields but SignOn, Logger and Now are required.

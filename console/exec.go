@@ -10,10 +10,10 @@ import (
 	"secbox/api/content"
 	"secbox/api/problem"
 	"secbox/audit"
+	"secbox/audit/retention"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/retention"
-	"secbox/webhooks"
+	"secbox/runner/webhooks"
 )
 
 // execPage is what is known of one exec.

@@ -13,10 +13,10 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/audit/retention"
 	"secbox/console/ui"
-	"secbox/retention"
+	"secbox/runner/webhooks"
 	"secbox/sandbox"
-	"secbox/webhooks"
 )
 
 func execActions(p execPage) templ.Component {

@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strings"
 
-	"secbox/webhooks"
+	"secbox/runner/webhooks"
 )
 
 // callbackState says how far a webhook is.

@@ -13,14 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/audit"
+	"secbox/audit/retention"
 	"secbox/fault"
 	"secbox/health"
 	"secbox/policy"
 	"secbox/replay"
-	"secbox/retention"
-	"secbox/tokens"
-	"secbox/webhooks"
+	"secbox/runner/webhooks"
 )
 
 // tags are the elements of a page, and all space.

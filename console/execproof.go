@@ -4,8 +4,8 @@ import (
 	"slices"
 
 	"secbox/audit"
+	"secbox/audit/translog"
 	"secbox/console/ui"
-	"secbox/translog"
 )
 
 // proofState is how an exec stands to the transparency log.

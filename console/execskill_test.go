@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/tokens"
+	"secbox/access/tokens"
 )
 
 // TestExecLeadsToItsSkill: to the page of a skill of the catalog, to the package of a workspace's user, and to the execs of the same version.

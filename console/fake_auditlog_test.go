@@ -12,14 +12,14 @@ import (
 	"strings"
 	"time"
 
-	"secbox/admin"
 	"secbox/api/content"
 	"secbox/api/visible"
-	"secbox/export"
+	"secbox/audit/admin"
+	"secbox/audit/export"
+	"secbox/audit/retention"
+	"secbox/audit/translog"
 	"secbox/fault"
 	"secbox/health"
-	"secbox/retention"
-	"secbox/translog"
 )
 
 // fakeAudit is the audit log of a fakeApp.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/audit"
-	"secbox/tokens"
 )
 
 // Recent returns what the test says; nothing, but completely, unless it says anything.

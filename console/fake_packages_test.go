@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"secbox/admin"
+	"secbox/audit/admin"
 	"secbox/fault"
+	"secbox/packages/library"
 	"secbox/skills"
-	"secbox/skills/library"
 )
 
 // fakePackages are the packages of every user of the agent ag.

@@ -5,9 +5,9 @@ import (
 	"net/url"
 	"slices"
 
+	"secbox/access/sessions"
+	"secbox/access/tokens"
 	"secbox/fault"
-	"secbox/sessions"
-	"secbox/tokens"
 )
 
 // fakeSignOn is a provider whose answer "code" is the id of a person.

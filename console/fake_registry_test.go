@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"secbox/catalog"
 	"secbox/fault"
-	"secbox/registry"
+	"secbox/packages/catalog"
+	"secbox/packages/registry"
 )
 
 // fakeRegistry has published skills.

@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 
+	"secbox/access/tokens"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/replay"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 // fakeReplayer notes what it is asked to replay. The replay is execID(1).

@@ -13,20 +13,20 @@ import (
 	"testing/iotest"
 	"time"
 
+	"secbox/access/sessions"
+	"secbox/access/tokens"
 	"secbox/api/visible"
 	"secbox/audit"
+	"secbox/audit/translog"
+	"secbox/cluster/nodes"
 	"secbox/console"
 	"secbox/engine"
 	"secbox/fault"
-	"secbox/follow"
 	"secbox/health"
-	"secbox/nodes"
 	"secbox/runner"
+	"secbox/runner/follow"
+	"secbox/runner/webhooks"
 	"secbox/sandbox/remote"
-	"secbox/sessions"
-	"secbox/tokens"
-	"secbox/translog"
-	"secbox/webhooks"
 )
 
 // fakeApp implements what a Console asks, with content of a test.

@@ -8,11 +8,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"secbox/access/tokens"
 	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 const (

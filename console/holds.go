@@ -9,12 +9,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api/visible"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/retention"
-	"secbox/tokens"
 )
 
 const (

@@ -9,8 +9,8 @@ import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
 import (
+	"secbox/audit/retention"
 	"secbox/console/ui"
-	"secbox/retention"
 )
 
 func holdsBody(p holdsPage) templ.Component {

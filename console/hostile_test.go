@@ -10,8 +10,8 @@ import (
 	"unicode"
 
 	"secbox/audit"
+	"secbox/cluster/nodes"
 	"secbox/health"
-	"secbox/nodes"
 	"secbox/replay"
 	"secbox/runner"
 	"secbox/sandbox/remote"

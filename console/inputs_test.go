@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/audit"
-	"secbox/tokens"
 )
 
 // TestInputsOfExec: inputs are listed with what is kept of them, downloaded and shown as artifacts are, and each is on record.

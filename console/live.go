@@ -10,13 +10,13 @@ import (
 	"sync"
 	"time"
 
-	"secbox/admission"
 	"secbox/api/inflight"
 	"secbox/api/sse"
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/follow"
+	"secbox/internal/admission"
+	"secbox/runner/follow"
 )
 
 // The page of an exec that has not ended takes server-sent events from execs/:id/live: its status, each new piece of output as HTML, and its

@@ -13,8 +13,8 @@ import (
 
 	"secbox/audit"
 	"secbox/console/ui"
-	"secbox/follow"
-	"secbox/lifecycle/output"
+	"secbox/runner/follow"
+	"secbox/runner/output"
 )
 
 // execBadge is the status of an exec. Of one that has not ended it says how to see more: the script live.js replaces that link by the state of its stream.

@@ -16,10 +16,10 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
+	"secbox/access/tokens"
 	"secbox/audit"
 	"secbox/engine"
 	"secbox/engine/memengine"
-	"secbox/tokens"
 )
 
 // sentEvent is a server-sent event.

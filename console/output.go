@@ -8,9 +8,9 @@ import (
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/follow"
 	"secbox/policy"
 	"secbox/runner"
+	"secbox/runner/follow"
 	"secbox/sandbox"
 )
 

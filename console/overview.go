@@ -10,13 +10,13 @@ import (
 	"strings"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/health"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 const overviewRows = 5 // of each of its lists

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/audit/translog"
 	"secbox/console/ui"
 	"secbox/health"
-	"secbox/translog"
 )
 
 func overviewActions(p overviewPage) templ.Component {

@@ -17,9 +17,9 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"secbox/access/tokens"
 	"secbox/audit"
 	"secbox/health"
-	"secbox/tokens"
 )
 
 // overviewAt is the time at which the overview is opened in these tests: the second of the third hour of a day.

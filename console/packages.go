@@ -9,16 +9,16 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api/content"
 	"secbox/api/visible"
-	"secbox/catalog"
+	"secbox/audit/admin"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/registry"
+	"secbox/packages/catalog"
+	"secbox/packages/library"
+	"secbox/packages/registry"
 	"secbox/skills"
-	"secbox/skills/library"
-	"secbox/tokens"
 )
 
 const (

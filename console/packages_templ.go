@@ -12,8 +12,8 @@ import (
 	"strconv"
 
 	"secbox/console/ui"
-	"secbox/registry"
-	"secbox/skills/library"
+	"secbox/packages/library"
+	"secbox/packages/registry"
 )
 
 func packagesBody(p packagesPage) templ.Component {

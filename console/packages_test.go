@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/skills/library"
-	"secbox/tokens"
+	"secbox/access/tokens"
+	"secbox/packages/library"
 )
 
 // TestPackage: versions, who changed the baseline, files, changes and the download of a package.

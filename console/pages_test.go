@@ -10,16 +10,16 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"secbox/access/tokens"
 	"secbox/audit"
-	"secbox/diskspace"
+	"secbox/cluster/nodes"
 	"secbox/engine"
 	"secbox/health"
-	"secbox/nodes"
 	"secbox/replay"
 	"secbox/runner"
+	"secbox/runner/webhooks"
 	"secbox/sandbox/remote"
-	"secbox/tokens"
-	"secbox/webhooks"
+	"secbox/workspace/diskspace"
 )
 
 // pagesUnderTest has an address of every page; each is checked for accessibility in light and dark, for valid HTML and for hostile content. A

@@ -1,8 +1,8 @@
 package console
 
 import (
+	"secbox/access/sessions"
 	"secbox/console/ui"
-	"secbox/sessions"
 )
 
 const peopleRows = 100 // of a page

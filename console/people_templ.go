@@ -11,8 +11,8 @@ import templruntime "github.com/a-h/templ/runtime"
 import (
 	"strconv"
 
+	"secbox/access/sessions"
 	"secbox/console/ui"
-	"secbox/sessions"
 )
 
 func peopleBody(p peoplePage) templ.Component {

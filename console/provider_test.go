@@ -16,8 +16,8 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/oidc"
 	"github.com/zitadel/oidc/v3/pkg/op"
 
-	"secbox/sso"
-	"secbox/tokens"
+	"secbox/access/sso"
+	"secbox/access/tokens"
 )
 
 // directory is the storage of a real OIDC provider with people of this test. It tells groups at the userinfo endpoint, as many providers do.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/tokens"
+	"secbox/access/tokens"
 )
 
 // TestRolesOverRealCore: a worker sees its own execs, an auditor all of them, on record.

@@ -11,10 +11,10 @@ import (
 	"testing"
 
 	"secbox/api/visible"
+	"secbox/packages/library"
+	"secbox/packages/versions"
 	"secbox/pathadapter"
 	"secbox/skills"
-	"secbox/skills/library"
-	"secbox/skills/versions"
 	"secbox/store/sqlite"
 	"secbox/store/storetest/sqlitetest"
 	"secbox/workspace"

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/tokens"
+	"secbox/access/tokens"
 )
 
 // refuse requests an exec for a user with more time than policy allows.

@@ -5,10 +5,10 @@ import (
 
 	"secbox/api/visible"
 	"secbox/audit"
-	"secbox/catalog"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/registry"
+	"secbox/packages/catalog"
+	"secbox/packages/registry"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/tokens"
+	"secbox/access/tokens"
 )
 
 // TestRegistry: what is published, and who published and installed it, for those who may know.

@@ -14,7 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"secbox/tokens"
+	"secbox/access/tokens"
 )
 
 var regexpCurl = regexp.MustCompile(`aria-label="Command for curl">([^<]*)</pre>`)

@@ -8,12 +8,12 @@ import (
 	"strconv"
 	"strings"
 
+	"secbox/access/sessions"
 	"secbox/api/gate"
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/replay"
-	"secbox/sessions"
 )
 
 const (

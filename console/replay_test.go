@@ -12,12 +12,12 @@ import (
 
 	"github.com/google/uuid"
 
+	"secbox/access/tokens"
 	"secbox/audit"
 	"secbox/engine"
 	"secbox/engine/memengine"
 	"secbox/fault"
 	"secbox/replay"
-	"secbox/tokens"
 )
 
 // TestReplayForm: the fields become variables by their place, whatever their names, and a refusal says what to do.

@@ -3,8 +3,8 @@ package console
 import (
 	"net/http"
 
+	"secbox/access/tokens"
 	"secbox/console/ui"
-	"secbox/tokens"
 )
 
 // Route is an address of the console.

@@ -3,10 +3,10 @@ package console
 import (
 	"net/http"
 
+	"secbox/access/tokens"
 	"secbox/api/visible"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // route is a page, a form or another answer of the console. Exactly one of page, form, answer and serve is set.

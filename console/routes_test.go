@@ -13,10 +13,10 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/page"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/api/contract"
 	"secbox/console"
-	"secbox/tokens"
 )
 
 // The tests of this file go over all routes. A new one needs a line in operations and, unless pagesUnderTest has an address of it, in otherAddresses.

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
+	"secbox/cluster/nodes"
 	"secbox/console/ui"
-	"secbox/diskspace"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/health"
-	"secbox/nodes"
 	"secbox/sandbox/remote"
+	"secbox/workspace/diskspace"
 )
 
 const (

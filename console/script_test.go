@@ -7,7 +7,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
-	"secbox/tokens"
+	"secbox/access/tokens"
 )
 
 // TestFiltersWithScript: htmx replaces the results, and the address has the filters that say something.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // TestSignOutAtProvider: the page after the sign-out of a person leads to the provider's sign-out, if there is one; that of a token leads to none.

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"secbox/admin"
+	"secbox/access/sessions"
+	"secbox/access/tokens"
+	"secbox/audit/admin"
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/runner"
-	"secbox/sessions"
-	"secbox/tokens"
 )
 
 // The cookies. Behind TLS their names begin with __Host-, so that no other host can set them.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
-	"secbox/tokens"
+	"secbox/access/tokens"
+	"secbox/audit/admin"
 )
 
 // visitor is a browser without scripts: it keeps cookies and does not follow redirects.

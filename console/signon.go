@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"secbox/access/sessions"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/sessions"
 )
 
 // pendingCookie is a sign-in that has begun at a provider: the secret of which its state, nonce and verifier are made, when it began, and where it leads. The

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/sessions"
 	"secbox/fault"
-	"secbox/sessions"
 )
 
 const callback = "/console/sign-in/oidc/callback"

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"secbox/access/tokens"
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/fault"
 	"secbox/runner"
 	"secbox/skills"
-	"secbox/tokens"
 )
 
 const (

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/console"
 	"secbox/skills"
-	"secbox/tokens"
 )
 
 // TestSkillsCatalog: what can be used and what is broken, with the reason and the remedy.

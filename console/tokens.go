@@ -6,9 +6,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"secbox/access/tokens"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 const tokenRows = 100 // of a page

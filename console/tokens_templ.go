@@ -9,8 +9,8 @@ import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
 import (
+	"secbox/access/tokens"
 	"secbox/console/ui"
-	"secbox/tokens"
 )
 
 func tokensBody(p tokensPage) templ.Component {

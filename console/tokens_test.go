@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/tokens"
+	"secbox/access/tokens"
 )
 
 var secretShown = regexp.MustCompile(`<code id="token-secret">([^<]+)</code>`)

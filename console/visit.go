@@ -12,10 +12,10 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"secbox/admission"
+	"secbox/access/tokens"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/tokens"
+	"secbox/internal/admission"
 )
 
 // visit is one request. Its context has the caller as the actor of administrative events.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/settings"
-	"secbox/tokens"
 )
 
 // token makes a token as `core-api token create` does while a server runs; it returns its id and its secret.

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/sandbox/remote/machine"
 	"secbox/settings"
-	"secbox/tokens"
 )
 
 // dayFiles are the files of the repository in which the agent works.

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"secbox/admin"
+	"secbox/audit/admin"
 	"secbox/store"
 )
 

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"secbox/internal/statedir"
 	"secbox/policy"
-	"secbox/statedir"
 )
 
 // TestEngineFaults takes an engine away from a server in every way. The cases share the engine, one after the other.

@@ -17,7 +17,7 @@ import (
 	"sync"
 	"testing"
 
-	"secbox/tokens"
+	"secbox/access/tokens"
 )
 
 const feishuSecret = "the-app-secret-0123456789"

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/settings"
-	"secbox/tokens"
 )
 
 // again posts a request under a key and wants the answer of an earlier exec, whole.

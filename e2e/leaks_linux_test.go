@@ -14,9 +14,9 @@ import (
 	"go.uber.org/goleak"
 
 	"secbox/fault"
+	"secbox/internal/statedir"
 	"secbox/server"
 	"secbox/settings"
-	"secbox/statedir"
 )
 
 // TestCloseLeavesNothing starts and closes servers, some of which cannot start, and counts goroutines and open files before and after.

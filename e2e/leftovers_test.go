@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"secbox/settings"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // tidy boots a server that must leave nothing behind: when it is closed, no container and no mount of its node is there, and no capture, no

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/settings"
-	"secbox/tokens"
 )
 
 // upload sends an archive for an owner "user/agent"; scope may be empty.
@@ -164,7 +164,7 @@ func TestArchivesOfOtherProgramsOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
 	made := func(name string) []byte {
-		archive, err := os.ReadFile(filepath.Join("../skills/archive/testdata/made", name))
+		archive, err := os.ReadFile(filepath.Join("../packages/archive/testdata/made", name))
 		if err != nil {
 			t.Fatal(err)
 		}

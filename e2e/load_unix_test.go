@@ -19,12 +19,12 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/audit/translog"
 	"secbox/sandbox/remote/machine"
 	"secbox/server"
 	"secbox/settings"
 	"secbox/store"
-	"secbox/store/planprobe"
-	"secbox/translog"
+	"secbox/store/storetest/planprobe"
 )
 
 // load is what clients, an auditor and a user's machine do with core-apis on one database that are killed, and what they know of it.

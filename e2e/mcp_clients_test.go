@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/settings"
-	"secbox/tokens"
 )
 
 // mcpClients is where scripts/setup.sh has put the clients that were not written here: node_modules by the digest of the lock file.

@@ -13,10 +13,10 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"secbox/access/tokens"
 	"secbox/audit"
 	"secbox/sandbox/remote/machine"
 	"secbox/settings"
-	"secbox/tokens"
 )
 
 // whereServer is an MCP server in the user's workspace: a shell script, which runs wherever there is a shell. Its tool tells where it runs.

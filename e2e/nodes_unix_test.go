@@ -17,12 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/api/sse/ssetest"
 	"secbox/sandbox/remote/machine"
 	"secbox/sandbox/remote/relay"
 	"secbox/store"
 	"secbox/store/storetest/pgtest"
-	"secbox/tokens"
 )
 
 // nodeCluster is several core-apis on one database and one workspace, with leases of two seconds.

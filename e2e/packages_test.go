@@ -11,8 +11,8 @@ import (
 	"sync"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/skills"
-	"secbox/tokens"
 )
 
 // versionScript leaves its version as the output of the skill.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/settings"
-	"secbox/tokens"
 )
 
 // fill has so many containers wait for such a request; the project is made by it. As many are kept as were asked for lately, so on a

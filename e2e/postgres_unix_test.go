@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/settings"
 	"secbox/store/storetest/pgtest"
-	"secbox/tokens"
 )
 
 // TestOnPostgreSQL is the main path with PostgreSQL as the database: rows, lists, tokens, keys, and a second node on the same database.

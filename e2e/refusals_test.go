@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/audit"
-	"secbox/tokens"
 )
 
 // TestRefusedRequests checks that refused requests are recorded, and that many of them take little disk space and few rows.

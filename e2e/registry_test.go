@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/sandbox/remote/machine"
-	"secbox/tokens"
 )
 
 // TestRegistry: Ann publishes from her container; Bob installs on his own machine, and Carl, over MCP, into his

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/packages/repair"
 	"secbox/skills"
-	"secbox/skills/repair"
 	"secbox/store"
 )
 

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/tokens"
+	"secbox/access/tokens"
 )
 
 // TestRunnerProgram serves a directory with the program secbox: files, a command, one that is canceled with its children, and Ctrl-C. Under Wine it is

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/sandbox/remote/machine"
 	"secbox/settings"
-	"secbox/tokens"
 )
 
 // dialIn connects a runner, a real one, as a user's machine of this name, and waits until it is connected. The channel receives the error with which it ends.

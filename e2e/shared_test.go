@@ -14,7 +14,7 @@ import (
 
 	"secbox/api/contracttest"
 	"secbox/settings"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // sharedServer is the server of all tests that need only default settings. It has no tokens, and room for many execs at once.

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/settings"
-	"secbox/tokens"
 )
 
 // TestOneTokenLeavesRoomToOthers: a token that fills its share of the places and of the queue keeps no other token waiting.

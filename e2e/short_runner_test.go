@@ -9,8 +9,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"secbox/access/tokens"
 	"secbox/sandbox/remote/wire"
-	"secbox/tokens"
 )
 
 // shortRunner dials in as a user's machine whose answers have no field beyond those that every program of this kind sends. It has a directory

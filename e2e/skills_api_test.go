@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/settings"
-	"secbox/tokens"
 )
 
 // refusedInvoke calls a skill and wants a problem with this status, code and field; an empty field: none is named.

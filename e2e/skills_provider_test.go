@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
+	"secbox/access/tokens"
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/skills"
-	"secbox/tokens"
 )
 
 // TestSkillsProvider lists and calls as an agent worker does, against a real server.

@@ -246,7 +246,7 @@ func TestSkillsShareFilesByCopy(t *testing.T) {
 	for name, folders := range map[string][]string{"capture.py": {"python.run", "shell.run"}, "tree.py": readers} {
 		var first []byte
 		for i, folder := range folders {
-			content, err := os.ReadFile(filepath.Join("../skills", folder, name))
+			content, err := os.ReadFile(filepath.Join("../skills/builtin", folder, name))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"secbox/tokens"
+	"secbox/access/tokens"
 )
 
 // tool calls a tool of a session.

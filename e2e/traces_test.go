@@ -7,10 +7,10 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"secbox/access/tokens"
+	"secbox/internal/traces/otlp/otlptest"
 	"secbox/sandbox/remote/machine"
 	"secbox/settings"
-	"secbox/tokens"
-	"secbox/traces/otlp/otlptest"
 )
 
 // TestTraces: spans of execs, calls of tools, and commands in sandboxes reach the collector of the settings, the last ones when the server ends. None has

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"secbox/audit/translog/logtest"
+	"secbox/audit/translog/proof"
 	"secbox/settings"
 	"secbox/store/storetest/pgtest"
-	"secbox/translog/logtest"
-	"secbox/translog/proof"
 )
 
 // logged waits until the transparency log has all events of the execs so far, and returns its checkpoint.

@@ -16,9 +16,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/dockercli/dockerclitest"
 	"secbox/engine"
 	"secbox/engine/attach"
+	"secbox/engine/dockercli/dockerclitest"
 	"secbox/engine/enginetest"
 	"secbox/fault"
 	"secbox/policy"

@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"secbox/dockercli"
+	"secbox/engine/dockercli"
 	"secbox/fault"
 )
 

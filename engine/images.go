@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"secbox/dockercli"
+	"secbox/engine/dockercli"
 	"secbox/fault"
 )
 

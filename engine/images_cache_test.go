@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"secbox/dockercli/dockerclitest"
 	"secbox/engine"
+	"secbox/engine/dockercli/dockerclitest"
 	"secbox/fault"
 )
 

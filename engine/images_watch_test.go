@@ -19,9 +19,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/dockercli"
-	"secbox/dockercli/dockerclitest"
 	"secbox/engine"
+	"secbox/engine/dockercli"
+	"secbox/engine/dockercli/dockerclitest"
 	"secbox/engine/enginetest"
 	"secbox/fault"
 )

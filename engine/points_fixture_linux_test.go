@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"secbox/dockercli"
 	"secbox/engine"
+	"secbox/engine/dockercli"
 	"secbox/engine/enginetest"
 	"secbox/pathadapter"
 	"secbox/workspace"

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/dockercli/dockerclitest"
 	"secbox/engine"
+	"secbox/engine/dockercli/dockerclitest"
 	"secbox/engine/enginetest"
 )
 

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"secbox/dockercli"
+	"secbox/engine/dockercli"
 	"secbox/engine/initproto"
 	"secbox/fault"
 )

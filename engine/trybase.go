@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"secbox/dockercli"
+	"secbox/engine/dockercli"
 	"secbox/fault"
 )
 

@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"secbox/audit"
-	"secbox/diskspace"
-	"secbox/dockercli"
 	"secbox/engine"
+	"secbox/engine/dockercli"
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/skills"
+	"secbox/workspace/diskspace"
 )
 
 // Workspace is the workspace root. Its methods may hang, and are safe for concurrent use.

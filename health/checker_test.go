@@ -18,12 +18,12 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"secbox/audit"
-	"secbox/diskspace"
-	"secbox/dockercli"
-	"secbox/dockercli/dockerclitest"
 	"secbox/engine"
+	"secbox/engine/dockercli"
+	"secbox/engine/dockercli/dockerclitest"
 	"secbox/fault"
 	"secbox/policy"
+	"secbox/workspace/diskspace"
 )
 
 func problemAt(r Report, check string) (Problem, bool) {

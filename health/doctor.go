@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"secbox/dockercli"
 	"secbox/engine"
+	"secbox/engine/dockercli"
 	"secbox/fault"
 	"secbox/policy"
-	"secbox/tree"
 	"secbox/workspace"
+	"secbox/workspace/tree"
 )
 
 // DoctorConfig configures a Doctor.

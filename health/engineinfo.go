@@ -6,7 +6,7 @@ import (
 	"errors"
 	"strings"
 
-	"secbox/dockercli"
+	"secbox/engine/dockercli"
 	"secbox/fault"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/dockercli"
 	"secbox/engine"
+	"secbox/engine/dockercli"
 	"secbox/engine/initproto"
 	"secbox/pathadapter"
 	"secbox/policy"

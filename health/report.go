@@ -7,9 +7,9 @@ import (
 	"runtime"
 	"strconv"
 
-	"secbox/diskspace"
 	"secbox/fault"
 	"secbox/policy"
+	"secbox/workspace/diskspace"
 )
 
 // Status summarizes a report.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/skills/confine"
-	"secbox/tools"
+	"secbox/mcp/tools"
+	"secbox/packages/confine"
 )
 
 // inSandbox runs a bash script in the sandbox image as an exec would find it, without sandbox-init.

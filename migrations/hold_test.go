@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"secbox/lockfile"
+	"secbox/internal/lockfile"
 	"secbox/migrations"
 )
 

@@ -16,7 +16,7 @@ import (
 
 	"github.com/pressly/goose/v3"
 
-	"secbox/lockfile"
+	"secbox/internal/lockfile"
 )
 
 //go:embed postgres/*.sql sqlite/*.sql

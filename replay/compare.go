@@ -11,8 +11,8 @@ import (
 	"strings"
 
 	"secbox/audit"
+	"secbox/audit/keyed"
 	"secbox/fault"
-	"secbox/keyed"
 	"secbox/policy"
 	"secbox/runner"
 	"secbox/workspace"

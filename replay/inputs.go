@@ -7,7 +7,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // Input is an input of an exec.

@@ -15,10 +15,10 @@ import (
 
 	jsonv2 "github.com/go-json-experiment/json"
 
-	"secbox/admission"
 	"secbox/audit"
+	"secbox/audit/keyed"
 	"secbox/fault"
-	"secbox/keyed"
+	"secbox/internal/admission"
 	"secbox/policy"
 	"secbox/runner"
 	"secbox/skills"

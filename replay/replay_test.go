@@ -17,22 +17,22 @@ import (
 	"github.com/google/uuid"
 
 	"secbox/audit"
-	"secbox/diskspace"
-	"secbox/diskwatch"
+	"secbox/audit/keyed"
 	"secbox/engine"
 	"secbox/engine/memengine"
 	"secbox/fault"
-	"secbox/inputstore"
-	"secbox/keyed"
 	"secbox/pathadapter"
 	"secbox/policy"
 	"secbox/replay"
 	"secbox/runner"
+	"secbox/runner/diskwatch"
+	"secbox/runner/inputstore"
 	"secbox/skills"
 	"secbox/skills/invoke"
 	"secbox/store/sqlite"
 	"secbox/store/storetest/sqlitetest"
 	"secbox/workspace"
+	"secbox/workspace/diskspace"
 )
 
 // fixture is a runner on an engine without containers, with the store of its inputs, and a Replayer.

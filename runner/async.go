@@ -8,14 +8,14 @@ import (
 	"errors"
 	"time"
 
-	"secbox/admission"
 	"secbox/audit"
+	"secbox/audit/keyed"
 	"secbox/fault"
-	"secbox/jobs"
-	"secbox/keyed"
-	"secbox/lifecycle"
+	"secbox/internal/admission"
+	"secbox/internal/traces"
 	"secbox/policy"
-	"secbox/traces"
+	"secbox/runner/jobs"
+	"secbox/runner/lifecycle"
 )
 
 // Queueing makes a Request asynchronous: Run returns when its row waits, without a result.

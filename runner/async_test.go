@@ -13,15 +13,15 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admission"
 	"secbox/audit"
+	"secbox/audit/keyed"
 	"secbox/engine"
 	"secbox/engine/memengine"
 	"secbox/fault"
-	"secbox/jobs"
-	"secbox/keyed"
+	"secbox/internal/admission"
+	"secbox/internal/traces"
 	"secbox/runner"
-	"secbox/traces"
+	"secbox/runner/jobs"
 )
 
 // async lets a fixture run asynchronous execs in so many of its places, after dispatch.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"secbox/audit"
-	"secbox/lifecycle"
+	"secbox/runner/lifecycle"
 )
 
 // rows is a Log with one record, which counts how often it is read.

@@ -8,16 +8,16 @@ import (
 	"path/filepath"
 	"time"
 
-	"secbox/admission"
 	"secbox/audit"
-	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
-	"secbox/inputstore"
-	"secbox/lifecycle"
-	"secbox/lifecycle/output"
+	"secbox/internal/admission"
+	"secbox/internal/traces"
 	"secbox/policy"
-	"secbox/traces"
+	"secbox/runner/diskwatch"
+	"secbox/runner/inputstore"
+	"secbox/runner/lifecycle"
+	"secbox/runner/output"
 	"secbox/workspace"
 )
 

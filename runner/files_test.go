@@ -11,11 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admission"
 	"secbox/audit"
 	"secbox/engine"
 	"secbox/engine/memengine"
 	"secbox/fault"
+	"secbox/internal/admission"
 	"secbox/policy"
 	"secbox/runner"
 	"secbox/workspace"

@@ -13,20 +13,20 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/admission"
 	"secbox/audit"
-	"secbox/diskspace"
-	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/engine/memengine"
 	"secbox/fault"
-	"secbox/jobs"
+	"secbox/internal/admission"
 	"secbox/pathadapter"
 	"secbox/policy"
 	"secbox/runner"
+	"secbox/runner/diskwatch"
+	"secbox/runner/jobs"
 	"secbox/store/sqlite"
 	"secbox/store/storetest/sqlitetest"
 	"secbox/workspace"
+	"secbox/workspace/diskspace"
 )
 
 // fixture is a runner on an engine without containers, with its own workspace and audit log.

@@ -3,7 +3,7 @@ package runner
 import (
 	"context"
 
-	"secbox/lifecycle/output"
+	"secbox/runner/output"
 )
 
 // Progress is how far an exec is on this node.

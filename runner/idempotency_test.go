@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admission"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/internal/admission"
 	"secbox/policy"
 	"secbox/runner"
 )

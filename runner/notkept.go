@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"strings"
 
-	"secbox/tree"
 	"secbox/workspace"
+	"secbox/workspace/tree"
 )
 
 // maxNotKept is how many removed entries, and how many special files, an ArtifactList has at most: a page shows them, and the manifest has more.

@@ -6,12 +6,12 @@ import (
 	"fmt"
 
 	"secbox/audit"
-	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
-	"secbox/lifecycle"
-	"secbox/lifecycle/output"
 	"secbox/policy"
+	"secbox/runner/diskwatch"
+	"secbox/runner/lifecycle"
+	"secbox/runner/output"
 )
 
 // setOutcome completes the record of a job that has ended.

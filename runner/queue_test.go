@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admission"
 	"secbox/audit"
 	"secbox/engine"
 	"secbox/fault"
+	"secbox/internal/admission"
 	"secbox/runner"
 )
 

@@ -5,9 +5,9 @@ import (
 	"context"
 	"io"
 
-	"secbox/admission"
 	"secbox/audit"
 	"secbox/fault"
+	"secbox/internal/admission"
 	"secbox/workspace"
 )
 

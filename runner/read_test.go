@@ -9,7 +9,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/lifecycle"
+	"secbox/runner/lifecycle"
 )
 
 // TestRefusalOf: the replay of a refused request must be an error, not an exec with a result.

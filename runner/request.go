@@ -2,9 +2,9 @@ package runner
 
 import (
 	"secbox/audit"
-	"secbox/lifecycle/output"
+	"secbox/internal/traces"
 	"secbox/policy"
-	"secbox/traces"
+	"secbox/runner/output"
 	"secbox/workspace"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"secbox/audit"
 	"secbox/engine"
-	"secbox/lifecycle/output"
+	"secbox/runner/output"
 	"secbox/workspace"
 )
 

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"secbox/admission"
 	"secbox/audit"
+	"secbox/audit/keyed"
 	"secbox/fault"
-	"secbox/keyed"
-	"secbox/lifecycle"
+	"secbox/internal/admission"
+	"secbox/internal/traces"
 	"secbox/policy"
-	"secbox/traces"
+	"secbox/runner/lifecycle"
 	"secbox/workspace"
 )
 

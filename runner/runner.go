@@ -11,19 +11,19 @@ import (
 	"path/filepath"
 	"time"
 
-	"secbox/admission"
 	"secbox/audit"
-	"secbox/diskspace"
-	"secbox/diskwatch"
+	"secbox/audit/keyed"
 	"secbox/engine"
 	"secbox/fault"
-	"secbox/inputstore"
-	"secbox/keyed"
-	"secbox/lifecycle"
-	"secbox/lifecycle/output"
+	"secbox/internal/admission"
+	"secbox/internal/traces"
 	"secbox/policy"
-	"secbox/traces"
+	"secbox/runner/diskwatch"
+	"secbox/runner/inputstore"
+	"secbox/runner/lifecycle"
+	"secbox/runner/output"
 	"secbox/workspace"
+	"secbox/workspace/diskspace"
 )
 
 // Log is what the runner needs of the audit log.

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/internal/traces"
+	"secbox/internal/traces/otlp/otlptest"
 	"secbox/runner"
-	"secbox/traces"
-	"secbox/traces/otlp/otlptest"
 )
 
 // tracing has the spans of the fixture's execs go to a collector. stop returns them by name.

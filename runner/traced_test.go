@@ -8,8 +8,8 @@ import (
 	"secbox/audit"
 	"secbox/engine"
 	"secbox/engine/memengine"
+	"secbox/internal/traces"
 	"secbox/runner"
-	"secbox/traces"
 )
 
 // TestJobKnowsItsSpan: the record has the span of the request, and the job its name, unless the request has set the variable. The record has no more

@@ -9,7 +9,7 @@ import (
 	"path"
 
 	"secbox/fault"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // CopyBounds bound a copy of a tree. Bytes are counted as they arrive: the sizes that a sandbox lists may be wrong.

@@ -5,10 +5,10 @@ import (
 	"strings"
 	"time"
 
-	"secbox/admin"
 	"secbox/audit"
-	"secbox/jobs"
+	"secbox/audit/admin"
 	"secbox/runner"
+	"secbox/runner/jobs"
 	"secbox/skills/invoke"
 )
 

@@ -24,16 +24,16 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/sessions"
+	"secbox/access/tokens"
 	"secbox/audit"
-	"secbox/catalog"
+	"secbox/audit/retention"
 	"secbox/console"
-	"secbox/registry"
-	"secbox/retention"
-	"secbox/sessions"
+	"secbox/packages/catalog"
+	"secbox/packages/registry"
 	"secbox/settings"
 	"secbox/store"
-	"secbox/store/planprobe"
-	"secbox/tokens"
+	"secbox/store/storetest/planprobe"
 )
 
 // crawl is a core-api without a Docker engine, with something in its tables, and who asks it.

@@ -12,16 +12,16 @@ import (
 	"time"
 
 	"secbox/audit"
-	"secbox/dockercli"
 	"secbox/engine"
 	"secbox/engine/attach"
+	"secbox/engine/dockercli"
 	"secbox/fault"
 	"secbox/health"
+	"secbox/packages/versions"
 	"secbox/pathadapter"
 	"secbox/policy"
 	"secbox/settings"
 	"secbox/skills"
-	"secbox/skills/versions"
 	"secbox/store"
 	"secbox/workspace"
 )

@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 
-	"secbox/admin"
+	"secbox/audit/admin"
 	"secbox/fault"
+	"secbox/internal/statedir"
 	"secbox/settings"
-	"secbox/statedir"
 )
 
 // acting returns a context in which this node acts.

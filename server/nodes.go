@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/cluster/nodes"
+	"secbox/cluster/peer"
 	"secbox/fault"
-	"secbox/nodes"
-	"secbox/peer"
 	"secbox/sandbox"
 	"secbox/sandbox/remote/relay"
 )

@@ -8,8 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"secbox/packages/library"
 	"secbox/settings"
-	"secbox/skills/library"
 	"secbox/workspace"
 )
 

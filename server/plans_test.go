@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/store/planprobe"
 	"secbox/store/storetest/pgcluster"
+	"secbox/store/storetest/planprobe"
 )
 
 // small are tables that may be read from end to end, and why they stay small.

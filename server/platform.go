@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"secbox/dockercli"
+	"secbox/engine/dockercli"
 	"secbox/pathadapter"
 	"secbox/settings"
 )

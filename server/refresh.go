@@ -4,10 +4,10 @@ import (
 	"context"
 	"io"
 
-	"secbox/catalog"
+	"secbox/packages/archive"
+	"secbox/packages/catalog"
+	"secbox/packages/library"
 	"secbox/sandbox"
-	"secbox/skills/archive"
-	"secbox/skills/library"
 )
 
 // refreshing is the library for callers whose changes must be in the catalog at once. Changes by commands are noticed when the catalog is read anew.

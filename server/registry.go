@@ -5,13 +5,13 @@ import (
 	"log/slog"
 	"math/rand/v2"
 
-	"secbox/catalog"
-	"secbox/registry"
+	"secbox/packages/archive"
+	"secbox/packages/catalog"
+	"secbox/packages/library"
+	"secbox/packages/metadata"
+	"secbox/packages/registry"
 	"secbox/sandbox"
 	"secbox/skills"
-	"secbox/skills/archive"
-	"secbox/skills/library"
-	"secbox/skills/metadata"
 )
 
 // openRegistry opens the registry of skills and agents, and the catalogs of users. Nothing to undo.

@@ -5,12 +5,12 @@ import (
 	"net/http"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/engine"
 	"secbox/health"
 	"secbox/sandbox/remote"
 	"secbox/sandbox/remote/relay"
-	"secbox/tokens"
 )
 
 // healthReports implements api.Health.

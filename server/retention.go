@@ -5,8 +5,8 @@ import (
 	"log/slog"
 	"time"
 
+	"secbox/audit/retention"
 	"secbox/health"
-	"secbox/retention"
 	"secbox/settings"
 	"secbox/workspace"
 )

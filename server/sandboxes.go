@@ -5,10 +5,13 @@ import (
 	"io/fs"
 	"time"
 
-	"secbox/catalog"
 	"secbox/fault"
-	"secbox/lifecycle"
+	"secbox/mcp/tools"
+	"secbox/packages/archive"
+	"secbox/packages/catalog"
+	"secbox/packages/library"
 	"secbox/policy"
+	"secbox/runner/lifecycle"
 	"secbox/sandbox"
 	"secbox/sandbox/docker"
 	"secbox/sandbox/files"
@@ -17,9 +20,6 @@ import (
 	"secbox/sandbox/remote"
 	"secbox/sandbox/remote/relay"
 	"secbox/skills"
-	"secbox/skills/archive"
-	"secbox/skills/library"
-	"secbox/tools"
 	"secbox/workspace"
 )
 

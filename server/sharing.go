@@ -12,7 +12,7 @@ import (
 
 	"secbox/engine"
 	"secbox/engine/attach"
-	"secbox/lockfile"
+	"secbox/internal/lockfile"
 	"secbox/pathadapter"
 )
 

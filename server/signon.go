@@ -3,8 +3,8 @@ package server
 import (
 	"context"
 
+	"secbox/access/sso"
 	"secbox/console"
-	"secbox/sso"
 )
 
 // makeSignOn makes the client of the OIDC provider if the settings have one. It sends nothing yet. shutdown closes it.

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"secbox/fault"
-	"secbox/traces/otlp"
+	"secbox/internal/traces/otlp"
 )
 
 // flushTimeout is how long Shutdown waits for the collector of traces.

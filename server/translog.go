@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
+	"secbox/audit/translog"
+	"secbox/audit/translog/checkpoint"
 	"secbox/fault"
 	"secbox/health"
 	"secbox/settings"
 	"secbox/store"
-	"secbox/translog"
-	"secbox/translog/checkpoint"
 )
 
 // transparencyLog is the log with its sequencer, and what compares it with checkpoints outside the database.

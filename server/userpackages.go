@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"secbox/fault"
+	"secbox/packages/library"
 	"secbox/skills"
-	"secbox/skills/library"
 	"secbox/workspace"
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"secbox/fault"
-	"secbox/mcpserver"
-	"secbox/mcpserver/userservers"
+	"secbox/mcp/mcpserver"
+	"secbox/mcp/userservers"
 	"secbox/policy"
 	"secbox/sandbox"
 	"secbox/settings"

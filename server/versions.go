@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"secbox/skills/library"
+	"secbox/packages/library"
 )
 
 // Unused versions of skills are collected every hour. The first collection comes sooner, for servers that restart often.

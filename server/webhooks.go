@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"secbox/api"
-	"secbox/webhooks"
+	"secbox/runner/webhooks"
 )
 
 // webhookLimits bound the webhooks that were not delivered yet. Each new one counts the others, which takes some milliseconds for so many.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/webhooks"
+	"secbox/runner/webhooks"
 )
 
 // TestPageOfWebhooksHasTheLimits: docs/webhooks.md gives the numbers that are in force.

@@ -13,9 +13,9 @@ import (
 	"strconv"
 	"strings"
 
+	"secbox/audit/translog/checkpoint"
 	"secbox/fault"
 	"secbox/policy"
-	"secbox/translog/checkpoint"
 )
 
 var (

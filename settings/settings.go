@@ -239,7 +239,7 @@ func Default() Settings {
 			IdleSeconds: 600,
 		},
 		Skills: Skills{
-			MaxUploadBytes: 256 << 20, // room for a model; package skills/archive unpacks no larger one
+			MaxUploadBytes: 256 << 20, // room for a model; package packages/archive unpacks no larger one
 			// The work needs the disk and, for unpacking, a processor: more at once are not faster.
 			MaxConcurrentWork: 4,
 			MaxQueuedWork:     64,

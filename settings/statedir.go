@@ -1,8 +1,8 @@
 package settings
 
 import (
-	"secbox/diskspace"
 	"secbox/fault"
+	"secbox/workspace/diskspace"
 )
 
 // CheckStateDir refuses a state dir on a file system where SQLite's locks and memory maps, or fsync, are not reliable: NFS, SMB/CIFS, 9p

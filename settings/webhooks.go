@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"secbox/webhooks"
+	"secbox/runner/webhooks"
 )
 
 func (w Webhooks) check(p *problems) {

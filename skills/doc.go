@@ -2,7 +2,7 @@
 // of the operator's folder into a Catalog, reports broken ones, and validates the inputs and outputs of skills. SkillsProvider is a client
 // for agent workers.
 //
-// The skills of this repository and the schema of manifests, _schema/manifest.schema.json, are in this same folder and embedded.
+// The folder builtin holds the skills of this repository and the schema of manifests, _schema/manifest.schema.json. Both are embedded.
 //
 // The package runs nothing, serves no HTTP and must not know Docker. Manifests, schemas and folders are bounded before anything recursive
 // reads them, and nothing that a skill names is followed or fetched.

@@ -1,12 +1,15 @@
 package skills
 
-import "embed"
+import (
+	"embed"
+	"io/fs"
+)
 
-// builtIn holds the skills of this repository. The pattern matches every folder with a dot in its name and no Go file: a new skill needs no
-// line here, unless one of its words after the first begins with "go". A test fails if a skill is missing.
-//
-//go:embed all:*.[^g]* all:*.g[^o]*
-var builtIn embed.FS
+//go:embed all:builtin
+var builtinFolder embed.FS
 
-//go:embed _schema/manifest.schema.json
+// builtIn holds the skills of this repository and, in _schema, the schema of manifests.
+var builtIn, _ = fs.Sub(builtinFolder, "builtin") // fails only for invalid names
+
+//go:embed builtin/_schema/manifest.schema.json
 var manifestSchema []byte

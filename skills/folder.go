@@ -9,7 +9,7 @@ import (
 	"path"
 
 	"secbox/fault"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // skillDir is the folder of one skill, embedded or on disk. Its methods never follow links.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"secbox/skills/schema"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // MaxPackageBytes bounds a package that is a tool: it is copied into the inputs of every project that calls it.

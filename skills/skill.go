@@ -10,14 +10,14 @@ import (
 	"io/fs"
 
 	"secbox/skills/schema"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // The sources of skills.
 const (
 	BuiltIn   = "built-in"   // embedded in the binary
 	SkillsDir = "skills_dir" // the operator's folder, the setting sandbox.skills_dir
-	Package   = "package"    // packages of users; see skills/library
+	Package   = "package"    // packages of users; see packages/library
 )
 
 // Skill is a skill that can be invoked. It is immutable: when its folder changes, the catalog gets a new one.

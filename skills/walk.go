@@ -12,7 +12,7 @@ import (
 
 	"secbox/pathadapter"
 	"secbox/skills/schema"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // Bounds of one skill's folder. It is copied into the inputs of every project that runs the skill.

@@ -13,9 +13,9 @@ import (
 	"slices"
 	"strings"
 
-	"secbox/admission"
 	"secbox/fault"
-	"secbox/tree"
+	"secbox/internal/admission"
+	"secbox/workspace/tree"
 )
 
 // Artifacts is the artifacts directory of one exec, open for reading. Every file is compared with the manifest before its first byte

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"secbox/fault"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // CheckArtifacts compares the artifacts of an exec with its manifest, and the manifest with the recorded digest. It calls report for each file that

@@ -17,7 +17,7 @@ import (
 	"secbox/fault"
 	"secbox/internal/names"
 	"secbox/pathadapter"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // emptySHA256 is the digest of an empty file, which need not be opened.

@@ -7,8 +7,8 @@ import (
 	"os"
 
 	"secbox/fault"
-	"secbox/lockfile"
-	"secbox/tree"
+	"secbox/internal/lockfile"
+	"secbox/workspace/tree"
 )
 
 // LockEdits implements tree.Host.

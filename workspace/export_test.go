@@ -5,7 +5,7 @@ import (
 	"io/fs"
 	"time"
 
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // Growth adds up work/ and the artifacts of an exec.

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"secbox/tree/treetest"
 	"secbox/workspace"
+	"secbox/workspace/tree/treetest"
 )
 
 // TestNoHandleStaysOpen goes through everything, refusals included, and counts this process's descriptors.

@@ -14,8 +14,8 @@ import (
 
 	"secbox/fault"
 	"secbox/pathadapter"
-	"secbox/tree/treetest"
 	"secbox/workspace"
+	"secbox/workspace/tree/treetest"
 )
 
 var (

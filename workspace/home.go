@@ -7,8 +7,8 @@ import (
 	"os"
 	"path"
 
-	"secbox/tree"
-	"secbox/tree/pack"
+	"secbox/workspace/pack"
+	"secbox/workspace/tree"
 )
 
 // A user's home is in the workspace's .home, which no exec sees.

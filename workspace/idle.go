@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"secbox/fault"
-	"secbox/tree"
-	"secbox/tree/pack"
+	"secbox/workspace/pack"
+	"secbox/workspace/tree"
 )
 
 // A project's .idle, which no container sees, holds packed files. work/ is packed and unpacked in steps of one rename each, so that the files

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // victimOf makes the test binary a process that packs and unpacks the workspace below this root until it is killed.

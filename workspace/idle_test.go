@@ -18,9 +18,9 @@ import (
 
 	"secbox/fault"
 	"secbox/pathadapter"
-	"secbox/tree"
-	"secbox/tree/pack"
 	"secbox/workspace"
+	"secbox/workspace/pack"
+	"secbox/workspace/tree"
 )
 
 // idleID is a workspace of a user: only those are packed.

@@ -9,7 +9,7 @@ import (
 
 	"secbox/fault"
 	"secbox/pathadapter"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // Forms of names that become directories. A part is an agent's or a user's id in a workspace id.

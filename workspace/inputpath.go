@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"secbox/pathadapter"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // ownInputs is the directory in inputs/ for skills. Requests may not name it.

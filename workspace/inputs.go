@@ -11,7 +11,7 @@ import (
 
 	"secbox/fault"
 	"secbox/pathadapter"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // MaxInputs is the most inputs of one exec: as many as a manifest lists artifacts.

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"secbox/admission"
-	"secbox/tree"
+	"secbox/internal/admission"
+	"secbox/workspace/tree"
 )
 
 const (

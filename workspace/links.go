@@ -12,7 +12,7 @@ import (
 	"slices"
 	"strings"
 
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // links finds the files that symbolic links among the artifacts of an exec lead to, as the container saw them.

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // Kinds of artifacts.

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"secbox/fault"
-	"secbox/tree/treetest"
 	"secbox/workspace"
+	"secbox/workspace/tree/treetest"
 )
 
 // TestRetentionSparesMounts: what is mounted below artifacts/ and inputs/ stays, the error says so, and what is beside it goes.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"secbox/fault"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // MountSet is the directories that one exec's container mounts, prepared before the exec runs. A container may wait with them for minutes, so a

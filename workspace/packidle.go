@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"secbox/lockfile"
-	"secbox/tree"
-	"secbox/tree/pack"
+	"secbox/internal/lockfile"
+	"secbox/workspace/pack"
+	"secbox/workspace/tree"
 )
 
 // LeaveOut returns paths in work/, which no other process can reach, that need not be packed because they can be made again. It must

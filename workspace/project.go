@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"secbox/fault"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // Project is one project's directory. It holds no handle; every call opens the directory again. It is safe for concurrent use.

@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"secbox/fault"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // The files of core-api in an exec's artifacts.

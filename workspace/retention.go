@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"secbox/fault"
-	"secbox/lockfile"
-	"secbox/tree"
+	"secbox/internal/lockfile"
+	"secbox/workspace/tree"
 )
 
 // RemoveArtifacts removes artifacts/<exec_id>/ of an exec that has ended. When ctx ends first, a part of it is gone, and a later call goes on. A missing

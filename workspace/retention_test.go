@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"secbox/tree/treetest"
 	"secbox/workspace"
+	"secbox/workspace/tree/treetest"
 )
 
 // TestRemoveArtifactsOfHostileTrees: links are not followed, and no tree is too deep, too wide or too closed.

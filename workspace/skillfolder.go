@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"secbox/fault"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // Directories of skills below inputs/. Containers see them read-only, and requests may not name them.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"os"
 
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // WorkUsage measures work/ while a job may be changing it; see tree.Measure.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/tree"
-	"secbox/tree/treetest"
+	"secbox/workspace/tree"
+	"secbox/workspace/tree/treetest"
 
 	"golang.org/x/sys/unix"
 )

@@ -11,10 +11,10 @@ import (
 	"syscall"
 	"time"
 
-	"secbox/diskspace"
 	"secbox/fault"
-	"secbox/lockfile"
-	"secbox/tree"
+	"secbox/internal/lockfile"
+	"secbox/workspace/diskspace"
+	"secbox/workspace/tree"
 )
 
 // guard keeps the work/ of a user's workspace in its place while it is used: within the process by a count, and among processes,

@@ -5,7 +5,7 @@ package workspace_test
 import (
 	"testing"
 
-	"secbox/tree/treetest"
+	"secbox/workspace/tree/treetest"
 )
 
 func TestAsAnOrdinaryUser(t *testing.T) {

@@ -3,7 +3,7 @@ package workspace
 import (
 	"os"
 
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // Work opens the project's work/. While it, or a directory that was opened from it, is open, work/ is in use.

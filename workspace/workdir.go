@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // WorkDir is work/ of a project in use by a sandbox: by its handle for files, by its path for commands.

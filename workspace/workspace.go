@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"secbox/diskspace"
 	"secbox/fault"
 	"secbox/pathadapter"
-	"secbox/tree"
+	"secbox/workspace/diskspace"
+	"secbox/workspace/tree"
 )
 
 // Names of directories. Containers see inputs, work and artifacts, and the installation's tool.

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"secbox/admission"
 	"secbox/api/problem"
 	"secbox/fault"
+	"secbox/internal/admission"
 )
 
 // fileCSP keeps a browser from running scripts in content that a job wrote.

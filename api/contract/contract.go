@@ -6,8 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"secbox/access/tokens"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // public is the only entry of x-roles for an operation that needs no token.

@@ -11,11 +11,11 @@ import (
 	"slices"
 	"sync"
 
+	"secbox/access/tokens"
 	"secbox/api/content"
 	"secbox/api/contract"
 	"secbox/api/problem"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 //go:embed page.html.tmpl

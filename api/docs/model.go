@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"secbox/access/tokens"
 	"secbox/api/contract"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // The data of the template. prose has escaped the text in HTML fields.

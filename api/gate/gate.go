@@ -10,9 +10,9 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"secbox/access/tokens"
 	"secbox/fault"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 // Tokens verifies bearer tokens. Safe for concurrent use.

@@ -3,9 +3,9 @@ package gate
 import (
 	"context"
 
+	"secbox/access/tokens"
 	"secbox/audit"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 // Refuser records requests that are refused; see runner.Runner.

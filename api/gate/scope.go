@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 
+	"secbox/access/tokens"
 	"secbox/api/problem"
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/skills/library"
-	"secbox/tokens"
+	"secbox/packages/library"
 )
 
 // CheckProject refuses a project, agent or user outside the token's scope and names the field at fault. Without a project, the

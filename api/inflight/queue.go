@@ -3,8 +3,8 @@ package inflight
 import (
 	"context"
 
-	"secbox/admission"
 	"secbox/fault"
+	"secbox/internal/admission"
 )
 
 // Queue bounds work that costs the disk and a processor: unpacking archives, copying whole skills.

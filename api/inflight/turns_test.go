@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/admission"
 	"secbox/fault"
+	"secbox/internal/admission"
 )
 
 // TestTurns: a token that has many requests waits, and one that has none does not.

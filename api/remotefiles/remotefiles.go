@@ -13,13 +13,13 @@ import (
 	"slices"
 	"strings"
 
-	"secbox/admission"
 	"secbox/api/problem"
 	"secbox/fault"
+	"secbox/internal/admission"
 	"secbox/internal/names"
+	"secbox/packages/library"
+	"secbox/packages/lines"
 	"secbox/sandbox"
-	"secbox/skills/library"
-	"secbox/skills/lines"
 )
 
 // Files are the files of one user during one request.

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"secbox/fault"
+	"secbox/packages/library"
 	"secbox/sandbox"
-	"secbox/skills/library"
 )
 
 // liar is a machine that reports a small size and sends a large file.

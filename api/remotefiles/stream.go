@@ -8,8 +8,8 @@ import (
 	"path"
 
 	"secbox/fault"
+	"secbox/packages/library"
 	"secbox/sandbox"
-	"secbox/skills/library"
 )
 
 // SandboxOpen opens a file of at most sandbox.MaxFileBytes. It can be read from any offset, but a sandbox sends files from the beginning:

@@ -15,8 +15,8 @@ import (
 
 	"secbox/api/inflight"
 	"secbox/api/problem"
-	"secbox/diskspace"
 	"secbox/fault"
+	"secbox/workspace/diskspace"
 )
 
 const (

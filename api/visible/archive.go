@@ -7,9 +7,9 @@ import (
 	"io"
 	"time"
 
-	"secbox/admission"
 	"secbox/api/content"
 	"secbox/audit"
+	"secbox/internal/admission"
 	"secbox/runner"
 )
 

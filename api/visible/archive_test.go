@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/admission"
 	"secbox/audit"
+	"secbox/internal/admission"
 	"secbox/runner"
 )
 

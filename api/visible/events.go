@@ -10,9 +10,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"secbox/admin"
 	"secbox/api/decode"
 	"secbox/audit"
+	"secbox/audit/admin"
 	"secbox/fault"
 )
 

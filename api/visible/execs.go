@@ -9,13 +9,13 @@ import (
 
 	"github.com/google/uuid"
 
+	"secbox/access/tokens"
 	"secbox/api/gate"
 	"secbox/api/problem"
 	"secbox/audit"
+	"secbox/audit/retention"
 	"secbox/fault"
-	"secbox/retention"
 	"secbox/runner"
-	"secbox/tokens"
 )
 
 // History reads audit records; see audit.Log.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/audit"
-	"secbox/tokens"
 )
 
 // project is the execs of one project, oldest first; their ids are numbers.

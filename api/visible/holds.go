@@ -5,10 +5,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"secbox/access/tokens"
 	"secbox/audit"
+	"secbox/audit/retention"
 	"secbox/fault"
-	"secbox/retention"
-	"secbox/tokens"
 )
 
 // HoldStore has the holds; see retention.Store.

@@ -5,11 +5,11 @@ import (
 	"io"
 	"slices"
 
+	"secbox/access/tokens"
 	"secbox/api/gate"
 	"secbox/fault"
+	"secbox/packages/library"
 	"secbox/skills"
-	"secbox/skills/library"
-	"secbox/tokens"
 )
 
 // Catalog has the skills of the installation.

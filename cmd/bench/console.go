@@ -18,12 +18,12 @@ import (
 	"strings"
 	"time"
 
+	"secbox/access/sessions"
+	"secbox/access/tokens"
 	"secbox/console"
 	"secbox/fault"
-	"secbox/sessions"
 	"secbox/store"
-	"secbox/store/planprobe"
-	"secbox/tokens"
+	"secbox/store/storetest/planprobe"
 )
 
 // What the console's pages are to cost.

@@ -13,11 +13,11 @@ import (
 	"os"
 	"time"
 
+	"secbox/audit/translog"
 	coreapi "secbox/server"
 	"secbox/settings"
 	"secbox/store"
-	"secbox/store/planprobe"
-	"secbox/translog"
+	"secbox/store/storetest/planprobe"
 )
 
 // fillCommand is the argument for which this program only fills a database, for measurements by hand and to try lists of a large installation.

@@ -14,8 +14,8 @@ import (
 
 	"secbox/audit"
 	"secbox/store"
-	"secbox/store/planprobe"
 	"secbox/store/storetest/pgcluster"
+	"secbox/store/storetest/planprobe"
 )
 
 // planProbes is how many tasks' plans are checked: they touch a few pages more or less.

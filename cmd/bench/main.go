@@ -24,7 +24,7 @@ import (
 	"syscall"
 	"time"
 
-	"secbox/dockercli"
+	"secbox/engine/dockercli"
 )
 
 func main() {

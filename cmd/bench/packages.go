@@ -22,8 +22,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"secbox/skills/library"
-	"secbox/skills/versions"
+	"secbox/packages/library"
+	"secbox/packages/versions"
 	"secbox/store"
 )
 

@@ -13,7 +13,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"secbox/dockercli"
+	"secbox/engine/dockercli"
 )
 
 // Report is what a run measured.

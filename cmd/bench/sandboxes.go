@@ -16,9 +16,9 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/policy"
+	"secbox/runner/diskwatch"
 	"secbox/sandbox"
 	"secbox/sandbox/docker"
 	"secbox/sandbox/files"

@@ -15,15 +15,15 @@ import (
 	"github.com/transparency-dev/formats/log"
 	"golang.org/x/mod/sumdb/note"
 
-	"secbox/admin"
 	"secbox/audit"
+	"secbox/audit/admin"
+	"secbox/audit/translog"
+	"secbox/audit/translog/checkpoint"
+	"secbox/audit/translog/verify"
 	"secbox/server"
 	"secbox/settings"
 	"secbox/store"
 	"secbox/store/storetest/pgtest"
-	"secbox/translog"
-	"secbox/translog/checkpoint"
-	"secbox/translog/verify"
 )
 
 // TestAuditKey: the key may be printed before the log begins, and no other key afterwards.

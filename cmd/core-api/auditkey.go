@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"secbox/admin"
+	"secbox/audit/admin"
+	"secbox/audit/translog"
+	"secbox/audit/translog/checkpoint"
 	"secbox/fault"
 	"secbox/server"
 	"secbox/settings"
 	"secbox/store"
-	"secbox/translog"
-	"secbox/translog/checkpoint"
 )
 
 func (c *command) auditKey() *cobra.Command {

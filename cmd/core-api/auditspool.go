@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"secbox/audit"
+	"secbox/audit/translog/verify"
 	"secbox/fault"
 	"secbox/settings"
 	"secbox/store"
-	"secbox/translog/verify"
 )
 
 func (c *command) auditSpool() *cobra.Command {

@@ -10,16 +10,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"secbox/admin"
 	"secbox/audit"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
+	"secbox/audit/translog"
+	"secbox/audit/translog/proof"
+	"secbox/audit/translog/verify"
 	"secbox/fault"
-	"secbox/retention"
 	"secbox/server"
 	"secbox/settings"
 	"secbox/store"
-	"secbox/translog"
-	"secbox/translog/proof"
-	"secbox/translog/verify"
 )
 
 // The exit codes of audit verify.

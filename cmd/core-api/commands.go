@@ -15,13 +15,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"secbox/admin"
+	"secbox/access/tokens"
+	"secbox/audit/admin"
 	"secbox/fault"
+	"secbox/internal/statedir"
 	"secbox/server"
 	"secbox/settings"
-	"secbox/statedir"
 	"secbox/store"
-	"secbox/tokens"
 )
 
 func (c *command) serveCommand() *cobra.Command {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"secbox/cmdline/cmdlinetest"
+	"secbox/internal/cmdline/cmdlinetest"
 )
 
 func TestCommandLines(t *testing.T) {

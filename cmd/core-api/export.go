@@ -10,11 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"secbox/audit"
-	"secbox/export"
+	"secbox/audit/export"
+	"secbox/audit/translog"
 	"secbox/fault"
 	"secbox/settings"
 	"secbox/store"
-	"secbox/translog"
 )
 
 func (c *command) auditExport() *cobra.Command {

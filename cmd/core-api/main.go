@@ -16,10 +16,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"secbox/admin"
-	"secbox/buildinfo"
-	"secbox/cmdline"
+	"secbox/audit/admin"
 	"secbox/fault"
+	"secbox/internal/buildinfo"
+	"secbox/internal/cmdline"
 	commands "secbox/sandbox/process"
 	"secbox/server"
 	"secbox/settings"

@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"secbox/cluster/nodes"
 	"secbox/fault"
-	"secbox/nodes"
 	"secbox/settings"
 	"secbox/store"
 )

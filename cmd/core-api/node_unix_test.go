@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"secbox/nodes"
+	"secbox/cluster/nodes"
 )
 
 func TestNode(t *testing.T) {

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"secbox/sessions"
+	"secbox/access/sessions"
+	"secbox/access/tokens"
 	"secbox/settings"
 	"secbox/store"
-	"secbox/tokens"
 )
 
 func (c *command) peopleCommand() *cobra.Command {

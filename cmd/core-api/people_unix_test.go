@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/admin"
-	"secbox/sessions"
+	"secbox/access/sessions"
+	"secbox/access/tokens"
+	"secbox/audit/admin"
 	"secbox/store"
-	"secbox/tokens"
 )
 
 // signedIn makes an installation of which these people have a session each.

@@ -10,15 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"secbox/admin"
+	"secbox/audit/admin"
+	"secbox/cluster/nodes"
 	"secbox/fault"
-	"secbox/nodes"
+	"secbox/internal/statedir"
+	"secbox/packages/library"
+	"secbox/packages/repair"
+	"secbox/packages/versions"
 	"secbox/server"
 	"secbox/settings"
-	"secbox/skills/library"
-	"secbox/skills/repair"
-	"secbox/skills/versions"
-	"secbox/statedir"
 	"secbox/store"
 )
 

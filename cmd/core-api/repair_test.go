@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"secbox/cluster/nodes"
 	"secbox/fault"
-	"secbox/nodes"
 	"secbox/store"
 )
 

@@ -11,12 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"secbox/audit/retention"
+	"secbox/audit/translog/verify"
 	"secbox/fault"
-	"secbox/retention"
 	"secbox/server"
 	"secbox/settings"
 	"secbox/store"
-	"secbox/translog/verify"
 )
 
 func (c *command) retentionCommand() *cobra.Command {

@@ -15,7 +15,7 @@ import (
 	"github.com/google/uuid"
 
 	"secbox/audit"
-	"secbox/retention"
+	"secbox/audit/retention"
 	"secbox/store"
 )
 

@@ -124,7 +124,7 @@ func TestSkillsLint(t *testing.T) {
 func TestBuiltInSkillsPassLint(t *testing.T) {
 	t.Parallel()
 	var stdout, stderr bytes.Buffer
-	code := run(t.Context(), []string{"skills", "lint", "../../skills"}, noHome, &stdout, &stderr)
+	code := run(t.Context(), []string{"skills", "lint", "../../skills/builtin"}, noHome, &stdout, &stderr)
 	if code != 0 || !strings.Contains(stdout.String(), "0 broken, 0 warnings.") {
 		t.Errorf("exit code %d\n%s%s", code, &stdout, &stderr)
 	}

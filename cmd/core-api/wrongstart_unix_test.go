@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/statedir"
+	"secbox/internal/statedir"
 )
 
 // TestStartErrorsHaveRemedies starts the server with mistakes. Each message has the cause and a remedy, on one line.

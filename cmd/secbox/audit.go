@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"secbox/audit"
+	"secbox/audit/translog/proof"
 	"secbox/fault"
-	"secbox/translog/proof"
 )
 
 func auditCommand(getenv func(string) string) *cobra.Command {

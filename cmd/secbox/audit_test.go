@@ -10,7 +10,7 @@ import (
 
 func TestAuditCheck(t *testing.T) {
 	t.Parallel()
-	const proofs = "../../translog/proof/testdata/"
+	const proofs = "../../audit/translog/proof/testdata/"
 	good, err := os.ReadFile(proofs + "sqlite.json")
 	if err != nil {
 		t.Fatal(err)

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"secbox/audit"
+	"secbox/audit/translog/proof"
+	"secbox/audit/translog/verify"
 	"secbox/fault"
-	"secbox/translog/proof"
-	"secbox/translog/verify"
 )
 
 type verifyOptions struct {

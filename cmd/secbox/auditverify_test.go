@@ -11,16 +11,16 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
+	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/api/visible"
 	"secbox/audit"
-	"secbox/follow"
+	"secbox/audit/admin"
+	"secbox/audit/translog"
+	"secbox/runner/follow"
 	"secbox/skills"
 	"secbox/store/sqlite"
 	"secbox/store/storetest/sqlitetest"
-	"secbox/tokens"
-	"secbox/translog"
 )
 
 // TestAuditVerifyOfCoreAPI: the exit codes, against the handler of core-api with a real log.

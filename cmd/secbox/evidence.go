@@ -10,8 +10,8 @@ import (
 	"net/url"
 	"time"
 
+	"secbox/audit/translog/verify"
 	"secbox/fault"
-	"secbox/translog/verify"
 )
 
 // Bounds of what a server may take, which may be hostile.

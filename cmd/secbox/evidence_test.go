@@ -21,10 +21,10 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"secbox/admin"
+	"secbox/audit/admin"
+	"secbox/audit/translog/proof"
+	"secbox/audit/translog/verify"
 	"secbox/fault"
-	"secbox/translog/proof"
-	"secbox/translog/verify"
 )
 
 // smallLog is a log of administrative events, which a test serves.

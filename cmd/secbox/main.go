@@ -14,9 +14,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"secbox/buildinfo"
-	"secbox/cmdline"
 	"secbox/fault"
+	"secbox/internal/buildinfo"
+	"secbox/internal/cmdline"
 	"secbox/sandbox/process"
 )
 

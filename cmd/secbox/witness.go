@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/net/netutil"
 
+	"secbox/audit/translog/proof"
+	"secbox/audit/translog/witness"
 	"secbox/fault"
-	"secbox/translog/proof"
-	"secbox/translog/witness"
 )
 
 const (

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"secbox/lockfile"
+	"secbox/internal/lockfile"
 )
 
 // lockSuffix ends the name of a base's lock file, beside the base.

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"secbox/lockfile"
+	"secbox/internal/lockfile"
 )
 
 // All tests need root, as CI has it. They use the mounts of the machine, each below its own directory.

@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/dockercli"
 	"secbox/engine"
+	"secbox/engine/dockercli"
 	"secbox/policy"
 )
 

@@ -6,9 +6,9 @@ import (
 	"log/slog"
 	"time"
 
-	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/policy"
+	"secbox/runner/diskwatch"
 	"secbox/sandbox"
 	"secbox/workspace"
 )

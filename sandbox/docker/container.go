@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"secbox/diskwatch"
 	"secbox/engine"
+	"secbox/runner/diskwatch"
 	"secbox/sandbox"
 	"secbox/workspace"
 )

@@ -18,10 +18,10 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/engine/enginetest"
 	"secbox/fault"
+	"secbox/runner/diskwatch"
 	"secbox/sandbox"
 	"secbox/sandbox/docker"
 )

@@ -13,12 +13,12 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/diskwatch"
-	"secbox/dockercli"
 	"secbox/engine"
+	"secbox/engine/dockercli"
 	"secbox/engine/enginetest"
 	"secbox/pathadapter"
 	"secbox/policy"
+	"secbox/runner/diskwatch"
 	"secbox/sandbox"
 	"secbox/sandbox/docker"
 	"secbox/sandbox/files"

@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"secbox/diskwatch"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/policy"
+	"secbox/runner/diskwatch"
 	"secbox/sandbox"
 	"secbox/sandbox/search"
 )

@@ -12,7 +12,7 @@ import (
 
 	"secbox/fault"
 	"secbox/sandbox"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // Temporary files are named tempPrefix, 26 letters and digits, tempSuffix. ReadDir does not list them, and removes those older than

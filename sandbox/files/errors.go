@@ -6,9 +6,9 @@ import (
 	"io/fs"
 	"os"
 
-	"secbox/diskspace"
 	"secbox/fault"
 	"secbox/sandbox"
+	"secbox/workspace/diskspace"
 )
 
 // errIrregular is the error for a file of the wrong kind.

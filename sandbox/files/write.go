@@ -12,10 +12,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"secbox/admission"
 	"secbox/fault"
+	"secbox/internal/admission"
 	"secbox/sandbox"
-	"secbox/tree"
+	"secbox/workspace/tree"
 )
 
 // maxLinks is how many links are followed from a name to write to, as on Linux.

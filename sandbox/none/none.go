@@ -10,7 +10,7 @@ import (
 	"errors"
 	"time"
 
-	"secbox/admission"
+	"secbox/internal/admission"
 	"secbox/sandbox"
 	"secbox/sandbox/files"
 	"secbox/sandbox/process"

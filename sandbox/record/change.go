@@ -10,10 +10,10 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/lifecycle"
+	"secbox/internal/traces"
 	"secbox/policy"
+	"secbox/runner/lifecycle"
 	"secbox/sandbox"
-	"secbox/traces"
 )
 
 // finder is a sandbox that knows where a user's files are, without preparing for a command.

@@ -12,7 +12,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/lifecycle"
+	"secbox/runner/lifecycle"
 	"secbox/sandbox"
 	"secbox/sandbox/record"
 )

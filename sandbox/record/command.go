@@ -6,11 +6,11 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/lifecycle"
-	"secbox/lifecycle/output"
+	"secbox/internal/traces"
 	"secbox/policy"
+	"secbox/runner/lifecycle"
+	"secbox/runner/output"
 	"secbox/sandbox"
-	"secbox/traces"
 )
 
 // command is one run from its spec to its closed row.

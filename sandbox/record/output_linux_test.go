@@ -11,7 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"secbox/audit"
-	"secbox/lifecycle/output"
+	"secbox/runner/output"
 	"secbox/sandbox"
 )
 

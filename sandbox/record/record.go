@@ -11,13 +11,13 @@ import (
 	"log/slog"
 	"time"
 
+	"secbox/audit/keyed"
 	"secbox/fault"
-	"secbox/keyed"
-	"secbox/lifecycle"
-	"secbox/lifecycle/output"
+	"secbox/internal/traces"
 	"secbox/policy"
+	"secbox/runner/lifecycle"
+	"secbox/runner/output"
 	"secbox/sandbox"
-	"secbox/traces"
 )
 
 // Config configures a Recorder. All fields are required unless they say otherwise.

@@ -20,10 +20,10 @@ import (
 	"github.com/google/uuid"
 
 	"secbox/audit"
+	"secbox/audit/keyed"
 	"secbox/fault"
-	"secbox/keyed"
-	"secbox/lifecycle"
 	"secbox/policy"
+	"secbox/runner/lifecycle"
 	"secbox/sandbox"
 	"secbox/sandbox/none"
 	"secbox/sandbox/process"

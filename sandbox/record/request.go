@@ -10,9 +10,9 @@ import (
 	"strings"
 
 	"secbox/audit"
-	"secbox/keyed"
+	"secbox/audit/keyed"
+	"secbox/internal/traces"
 	"secbox/sandbox"
-	"secbox/traces"
 )
 
 // requestRecord is the part of a command's record that its caller determines. It has the names of variables but not their values, and nothing

@@ -5,7 +5,7 @@ import (
 	"io"
 
 	"secbox/internal/whole"
-	"secbox/lifecycle/output"
+	"secbox/runner/output"
 )
 
 // stream counts one of the outputs of a command, shows its beginning, and keeps it or passes it on. Its methods must not be called at the same time.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"testing"
 
+	"secbox/internal/traces"
+	"secbox/internal/traces/otlp/otlptest"
 	"secbox/sandbox"
 	"secbox/sandbox/record"
-	"secbox/traces"
-	"secbox/traces/otlp/otlptest"
 )
 
 // TestCommandKnowsItsSpan: a command of a request with a trace has it in its environment and on record, and its caller's own variable wins.

@@ -8,8 +8,8 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/lifecycle"
 	"secbox/policy"
+	"secbox/runner/lifecycle"
 	"secbox/sandbox"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"secbox/access/tokens"
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // waitForLocks waits until at least so many statements of the database wait for locks, and most if they come soon.

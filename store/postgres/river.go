@@ -13,8 +13,8 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
 
-	"secbox/jobs"
 	"secbox/migrations"
+	"secbox/runner/jobs"
 )
 
 // River carries the news that an exec waits from the node that was asked to a node that has a place. A job of River is such a ring, inserted in the

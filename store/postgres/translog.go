@@ -3,8 +3,8 @@ package postgres
 import (
 	"context"
 
+	"secbox/audit/translog"
 	"secbox/store/internal/row"
-	"secbox/translog"
 )
 
 // logStore implements translog.Store.

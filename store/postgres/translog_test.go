@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"secbox/audit"
-	"secbox/store/planprobe"
-	"secbox/translog"
+	"secbox/audit/translog"
+	"secbox/store/storetest/planprobe"
 )
 
 // TestLateCommitsAreLogged commits events in another order than that of their seq. The log must get each of them, and remember up to which seq it

@@ -17,21 +17,21 @@ import (
 
 	_ "modernc.org/sqlite" // the driver, pure Go
 
-	"secbox/admin"
+	"secbox/access/sessions"
+	"secbox/access/tokens"
 	"secbox/audit"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
+	"secbox/audit/translog"
+	"secbox/cluster/nodes"
 	"secbox/fault"
-	"secbox/jobs"
 	"secbox/migrations"
-	"secbox/nodes"
-	"secbox/registry"
-	"secbox/retention"
+	"secbox/packages/registry"
+	"secbox/runner/jobs"
+	"secbox/runner/webhooks"
 	"secbox/sandbox"
-	"secbox/sessions"
 	"secbox/skills"
 	"secbox/store/internal/row"
-	"secbox/tokens"
-	"secbox/translog"
-	"secbox/webhooks"
 )
 
 const (

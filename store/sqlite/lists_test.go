@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // TestLookUpsDoNotWaitForLists: however many lists are asked for, a token can be checked.

@@ -10,8 +10,8 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/store/planprobe"
 	"secbox/store/sqlite"
+	"secbox/store/storetest/planprobe"
 )
 
 // bound is far above the longest refusal.

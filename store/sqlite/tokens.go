@@ -3,8 +3,8 @@ package sqlite
 import (
 	"context"
 
+	"secbox/access/tokens"
 	"secbox/store/internal/row"
-	"secbox/tokens"
 )
 
 // tokenTable implements tokens.Store.

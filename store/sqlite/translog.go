@@ -3,8 +3,8 @@ package sqlite
 import (
 	"context"
 
+	"secbox/audit/translog"
 	"secbox/store/internal/row"
-	"secbox/translog"
 )
 
 // logStore implements translog.Store.

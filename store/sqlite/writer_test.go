@@ -13,8 +13,8 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/store/planprobe"
 	"secbox/store/sqlite"
+	"secbox/store/storetest/planprobe"
 )
 
 // queue keeps writers waiting, starts all the calls, and lets them go when each of them waits.

@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
+	"secbox/access/tokens"
+	"secbox/audit/admin"
+	"secbox/audit/translog"
+	"secbox/audit/translog/proof"
 	"secbox/fault"
 	"secbox/sandbox"
 	"secbox/skills"
-	"secbox/tokens"
-	"secbox/translog"
-	"secbox/translog/proof"
 )
 
 // asAlice is a context in which the token alice acts on the node n1.

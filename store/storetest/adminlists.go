@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
-	"secbox/store/planprobe"
+	"secbox/audit/admin"
+	"secbox/store/storetest/planprobe"
 )
 
 // adminPlans: most events are of one kind, a tenth of one actor, and each has its own subject.

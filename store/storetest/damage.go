@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"secbox/audit"
+	"secbox/audit/translog/verify"
 	"secbox/store/internal/row"
-	"secbox/translog/verify"
 )
 
 // damagedCells puts a value of another type into every column of a row. The row and all others are still read, and a verification names each column.

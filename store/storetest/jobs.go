@@ -11,9 +11,9 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/jobs"
+	"secbox/runner/jobs"
 	"secbox/store/internal/row"
-	"secbox/store/planprobe"
+	"secbox/store/storetest/planprobe"
 )
 
 // waiting is an asynchronous exec of a token that waits.

@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
+	"secbox/access/tokens"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
 	"secbox/fault"
-	"secbox/registry"
-	"secbox/retention"
+	"secbox/packages/registry"
 	"secbox/sandbox"
-	"secbox/tokens"
 )
 
 // unlimited are the kinds of events without a change of a client in this suite: those of nodes, of commands and of reads, and the ends of changes.

@@ -9,7 +9,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/store/planprobe"
+	"secbox/store/storetest/planprobe"
 )
 
 // pages walks a whole list page by page and gives the ids in the order they came.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"secbox/translog"
-	"secbox/translog/verify"
+	"secbox/audit/translog"
+	"secbox/audit/translog/verify"
 )
 
 // errFault is the error of a step that a test lets fail.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"secbox/translog"
-	"secbox/translog/checkpoint"
-	"secbox/translog/witness"
+	"secbox/audit/translog"
+	"secbox/audit/translog/checkpoint"
+	"secbox/audit/translog/witness"
 )
 
 // watch compares the log with the witness and the directory, as a server does at its start, and then has the newest checkpoint cosigned and

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"secbox/audit"
-	"secbox/store/planprobe"
+	"secbox/store/storetest/planprobe"
 )
 
 // looking: lists with conditions that few or no records have together end after a bounded number of them, and have all records in the end.

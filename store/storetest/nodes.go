@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
 	"secbox/audit"
+	"secbox/audit/admin"
+	"secbox/cluster/nodes"
 	"secbox/fault"
-	"secbox/nodes"
 )
 
 func mustJoin(t *testing.T, f Fixture, id string) int64 {

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
+	"secbox/access/sessions"
+	"secbox/access/tokens"
+	"secbox/audit/admin"
 	"secbox/fault"
-	"secbox/sessions"
-	"secbox/tokens"
 )
 
 func person(n int, role tokens.Role) sessions.Person {

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"secbox/catalog"
 	"secbox/fault"
-	"secbox/registry"
+	"secbox/packages/catalog"
+	"secbox/packages/registry"
 )
 
 var author = registry.Owner{AgentID: "a", UserID: "u"}

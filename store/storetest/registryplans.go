@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"secbox/catalog"
-	"secbox/registry"
-	"secbox/store/planprobe"
+	"secbox/packages/catalog"
+	"secbox/packages/registry"
+	"secbox/store/storetest/planprobe"
 )
 
 // registryPlans: entries of 20 authors, half of them agents, and most events of one name.

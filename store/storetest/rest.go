@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/cluster/nodes"
 	"secbox/fault"
-	"secbox/nodes"
 	"secbox/skills"
 )
 

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
 	"secbox/audit"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
+	"secbox/audit/translog"
 	"secbox/fault"
-	"secbox/retention"
-	"secbox/translog"
 )
 
 // expired is a query by which every exec of record() is due. Their events are of today.

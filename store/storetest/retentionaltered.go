@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"secbox/audit"
-	"secbox/retention"
+	"secbox/audit/retention"
 )
 
 // literal returns a time as SQL.

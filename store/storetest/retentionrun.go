@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/audit/retention"
 	"secbox/fault"
-	"secbox/retention"
 )
 
 // fakeFiles are artifacts that are only names.

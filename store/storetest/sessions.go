@@ -7,10 +7,10 @@ import (
 	"slices"
 	"testing"
 
-	"secbox/admin"
+	"secbox/access/sessions"
+	"secbox/access/tokens"
+	"secbox/audit/admin"
 	"secbox/fault"
-	"secbox/sessions"
-	"secbox/tokens"
 )
 
 func sessionHash(n int) sessions.Hash { return sha256.Sum256(fmt.Append(nil, "session", n)) }

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"secbox/access/tokens"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 func token(name string, role tokens.Role) (tokens.Token, tokens.Hash) {

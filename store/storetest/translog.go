@@ -15,10 +15,10 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"secbox/audit"
+	"secbox/audit/translog"
+	"secbox/audit/translog/logtest"
+	"secbox/audit/translog/proof"
 	"secbox/fault"
-	"secbox/translog"
-	"secbox/translog/logtest"
-	"secbox/translog/proof"
 )
 
 const origin = "secbox/test"

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
 	"secbox/audit"
-	"secbox/export"
-	"secbox/retention"
-	"secbox/store/planprobe"
-	"secbox/translog"
-	"secbox/translog/verify"
+	"secbox/audit/admin"
+	"secbox/audit/export"
+	"secbox/audit/retention"
+	"secbox/audit/translog"
+	"secbox/audit/translog/verify"
+	"secbox/store/storetest/planprobe"
 )
 
 // evidence is a database with four execs in the log, open to attacks: its triggers are dropped.

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"secbox/audit"
+	"secbox/audit/translog/verify"
 	"secbox/pathadapter"
-	"secbox/translog/verify"
 	"secbox/workspace"
 )
 

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"secbox/audit"
+	"secbox/audit/retention"
+	"secbox/audit/translog/verify"
 	"secbox/fault"
-	"secbox/retention"
-	"secbox/translog/verify"
 )
 
 // refusing is a store that does not answer closings while it is down.

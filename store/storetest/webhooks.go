@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"secbox/admin"
 	"secbox/audit"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
 	"secbox/fault"
-	"secbox/retention"
-	"secbox/store/planprobe"
-	"secbox/webhooks"
+	"secbox/runner/webhooks"
+	"secbox/store/storetest/planprobe"
 )
 
 func mustRegister(t *testing.T, f Fixture, execID, host string) webhooks.Delivery {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"secbox/audit"
-	"secbox/store/planprobe"
+	"secbox/store/storetest/planprobe"
 )
 
 // MeasureWriting measures what an exec costs its database: its opening and its closing, alone, alone after a pause, and with 16 execs

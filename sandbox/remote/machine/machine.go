@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
-	"secbox/admission"
+	"secbox/internal/admission"
 	"secbox/sandbox/files"
 	"secbox/sandbox/process"
 	"secbox/sandbox/remote/wire"

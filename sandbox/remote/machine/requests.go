@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"secbox/admission"
 	"secbox/fault"
+	"secbox/internal/admission"
 	"secbox/sandbox/remote/wire"
 	"secbox/sandbox/search"
 )

@@ -28,8 +28,8 @@ import (
 	"syscall"
 	"time"
 
+	"secbox/cluster/peer"
 	"secbox/fault"
-	"secbox/peer"
 	"secbox/sandbox"
 	"secbox/sandbox/remote"
 )

@@ -19,10 +19,10 @@ import (
 	"testing"
 	"time"
 
+	"secbox/audit/keyed"
+	"secbox/cluster/nodes"
+	"secbox/cluster/peer"
 	"secbox/fault"
-	"secbox/keyed"
-	"secbox/nodes"
-	"secbox/peer"
 	"secbox/sandbox"
 	"secbox/sandbox/remote"
 	"secbox/sandbox/remote/machine"

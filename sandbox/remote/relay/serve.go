@@ -17,8 +17,8 @@ import (
 
 	"github.com/coder/websocket"
 
+	"secbox/cluster/peer"
 	"secbox/fault"
-	"secbox/peer"
 	"secbox/sandbox/remote"
 )
 

@@ -9,9 +9,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"secbox/diskspace"
 	"secbox/fault"
 	"secbox/sandbox"
+	"secbox/workspace/diskspace"
 )
 
 // MaxErrorMessage is how much of Error.Message is used, in bytes.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"secbox/store/internal/row"
-	"secbox/store/planprobe"
+	"secbox/store/storetest/planprobe"
 )
 
 func encodeTime(t time.Time) any { return t.UnixMicro() }

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"secbox/audit"
-	"secbox/translog/proof"
+	"secbox/audit/translog/proof"
 )
 
 // TestColumnsThatChangeAreKnownToProofs: a later event may change exactly the columns that Start and Close set, and the status.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"secbox/admin"
+	"secbox/audit/admin"
 	"secbox/fault"
 	"secbox/sandbox"
 )

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"secbox/admin"
+	"secbox/audit/admin"
 )
 
 // Database is how the statements of this package run in a database, and the parts of them that differ between the two.

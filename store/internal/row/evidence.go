@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"secbox/audit"
-	"secbox/translog"
+	"secbox/audit/translog"
 )
 
 // Bounds of a page of execs with their events.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"strings"
 
-	"secbox/admin"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
 	"secbox/fault"
-	"secbox/retention"
 )
 
 const holdColumns = "id, kind, value, reason, added_at, added_by, removed_at, removed_by"

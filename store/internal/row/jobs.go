@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"secbox/audit"
-	"secbox/jobs"
+	"secbox/runner/jobs"
 )
 
 // ranks are the priorities in the order in which their jobs are taken, each by its rank.

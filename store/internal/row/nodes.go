@@ -4,9 +4,9 @@ import (
 	"context"
 	"time"
 
-	"secbox/admin"
+	"secbox/audit/admin"
+	"secbox/cluster/nodes"
 	"secbox/fault"
-	"secbox/nodes"
 )
 
 // Nodes implements nodes.Store.

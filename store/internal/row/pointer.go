@@ -5,7 +5,7 @@ import (
 	"context"
 	"database/sql"
 
-	"secbox/admin"
+	"secbox/audit/admin"
 	"secbox/fault"
 	"secbox/skills"
 )

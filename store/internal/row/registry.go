@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"strings"
 
-	"secbox/admin"
-	"secbox/catalog"
+	"secbox/audit/admin"
 	"secbox/fault"
+	"secbox/packages/catalog"
+	"secbox/packages/registry"
 	"secbox/pathadapter"
-	"secbox/registry"
 )
 
 const (

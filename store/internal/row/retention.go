@@ -5,10 +5,10 @@ import (
 	"context"
 	"time"
 
-	"secbox/admin"
+	"secbox/audit/admin"
+	"secbox/audit/retention"
+	"secbox/audit/translog"
 	"secbox/fault"
-	"secbox/retention"
-	"secbox/translog"
 )
 
 // Retention implements retention.Store.

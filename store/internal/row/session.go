@@ -3,10 +3,10 @@ package row
 import (
 	"context"
 
-	"secbox/admin"
+	"secbox/access/sessions"
+	"secbox/access/tokens"
+	"secbox/audit/admin"
 	"secbox/fault"
-	"secbox/sessions"
-	"secbox/tokens"
 )
 
 // Sessions implements sessions.Store. Tx runs statements of constant text in one durable transaction.

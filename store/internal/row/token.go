@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"secbox/admin"
+	"secbox/access/tokens"
+	"secbox/audit/admin"
 	"secbox/fault"
-	"secbox/tokens"
 )
 
 // Tokens implements tokens.Store but for Seed.

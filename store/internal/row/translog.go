@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 	"time"
 
+	"secbox/audit/translog"
 	"secbox/fault"
-	"secbox/translog"
 )
 
 // LogReader implements the methods of translog.Store that only read.

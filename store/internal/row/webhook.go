@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"time"
 
-	"secbox/admin"
+	"secbox/audit/admin"
 	"secbox/fault"
-	"secbox/webhooks"
+	"secbox/runner/webhooks"
 )
 
 // Webhooks implements webhooks.Store.

@@ -1,0 +1,165 @@
+// Package peer connects the nodes of an installation. Node to node, nothing is told or believed before both sides have proven that they have the
+// installation's key, and under which lease they live.
+//
+// A node dials another one at its node.address and asks for an upgrade of the connection, which passes through the proxies that pass WebSockets. What
+// follows is TLS 1.3 with certificates on both sides, whose authority every node derives from the installation's key. A certificate names a node and the
+// epoch of its lease, and its private key never leaves the process: so a program that listens on the address of a node that has ended learns
+// nothing, and what it is sent proves nothing elsewhere, nor to the same node after its next start. Validity has no part in it, nor has the clock. One such
+// channel carries all requests from one node to another, each as a stream of its own.
+//
+// Two kinds of requests pass. Those of clients are forwarded to the node that can answer them, with the client's own token or session, which the receiver
+// verifies with role and scope once more: that a node has forwarded a request says only that this node has checked the Host, and that it is not forwarded
+// again. Requests of the nodes' own are answered by Sender alone. The package must not know routes.
+package peer
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"secbox/cluster/nodes"
+	"secbox/fault"
+)
+
+const maxBody = 64 << 10 // bytes that are forwarded: a form
+
+// Key signs for a purpose; see keyed.Key.
+type Key interface {
+	Sign(purpose, text string) string
+}
+
+// Nodes has the nodes of the installation; see nodes.Store.
+type Nodes interface {
+	Get(ctx context.Context, nodeID string) (nodes.Node, error)
+	List(ctx context.Context, within time.Duration) ([]nodes.Node, error)
+}
+
+// Config configures Peers. All fields are required.
+type Config struct {
+	Self   string       // this node's id
+	Epoch  func() int64 // of this node's present lease
+	Key    Key
+	Nodes  Nodes
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// Peers are the other nodes. It is safe for concurrent use.
+type Peers struct {
+	cfg        Config
+	authority  authority
+	transport  *http.Transport
+	freshFor   time.Duration // how long a row of the database is believed
+	watchEvery time.Duration // how often a request that waits for an answer looks whether the node is live
+	arrivals   *arrivals
+
+	mu       sync.Mutex
+	known    map[string]*known           // by id
+	channels map[string]*channel         // to other nodes, by id
+	accepted map[*yamux.Session]struct{} // of other nodes
+	own      ownCertificate
+	closed   bool
+	serving  sync.WaitGroup // accepted channels
+}
+
+// New makes Peers. The caller must call Close.
+func New(cfg Config) *Peers {
+	p := &Peers{
+		cfg: cfg, authority: newAuthority(cfg.Key), freshFor: freshFor, watchEvery: watchEvery, arrivals: newArrivals(),
+		known: map[string]*known{}, channels: map[string]*channel{}, accepted: map[*yamux.Session]struct{}{},
+	}
+	p.transport = &http.Transport{
+		DialContext: p.dial, ResponseHeaderTimeout: answerTimeout,
+		MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
+	}
+	return p
+}
+
+// Close ends all channels, and returns when none is left.
+func (p *Peers) Close() {
+	p.mu.Lock()
+	p.closed = true
+	channels, accepted := p.channels, p.accepted
+	p.channels, p.accepted = map[string]*channel{}, map[*yamux.Session]struct{}{}
+	p.mu.Unlock()
+	for _, c := range channels {
+		c.close()
+	}
+	for session := range accepted {
+		_ = session.Close()
+	}
+	_ = p.arrivals.Close()
+	p.transport.CloseIdleConnections()
+	p.serving.Wait()
+}
+
+// Other reports whether an id is that of another node.
+func (p *Peers) Other(nodeID string) bool { return nodeID != "" && nodeID != p.cfg.Self }
+
+type senderKey struct{}
+
+// ConnContext is the http.Server.ConnContext of the server that answers what Arrivals accepts.
+func ConnContext(ctx context.Context, c net.Conn) context.Context {
+	if s, ok := c.(*stream); ok {
+		return context.WithValue(ctx, senderKey{}, s.from)
+	}
+	return ctx
+}
+
+// From returns the node whose channel a request has come through; empty for a request of a client. fault.NodeUnreachable if that node has lost the lease
+// under which it has proven itself.
+func (p *Peers) From(r *http.Request) (nodeID string, err error) {
+	from, ok := r.Context().Value(senderKey{}).(identity)
+	if !ok {
+		return "", nil
+	}
+	return from.nodeID, p.checkLease(r.Context(), from)
+}
+
+// Sender is From for a request that nodes make themselves: fault.NodeUnreachable for a request of a client, too.
+func (p *Peers) Sender(r *http.Request) (nodeID string, err error) {
+	nodeID, err = p.From(r)
+	if err == nil && nodeID == "" {
+		err = fault.New(fault.NodeUnreachable, "only nodes of the installation may make this request")
+	}
+	return nodeID, err
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// takeBody reads the body of a request and gives it back to it.
+func takeBody(r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	switch {
+	case err != nil:
+		return nil, fault.From(err)
+	case len(body) > maxBody:
+		return nil, fault.New(fault.BodyTooLarge, "the body has more than %d bytes; a request that is forwarded to another node may have as many", maxBody)
+	}
+	setBody(r, body)
+	return body, nil
+}
+
+func setBody(r *http.Request, body []byte) {
+	r.ContentLength, r.TransferEncoding = int64(len(body)), nil
+	r.Body, r.GetBody = http.NoBody, nil
+	if len(body) > 0 {
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		r.Body, _ = r.GetBody()
+	}
+}
