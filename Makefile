@@ -55,11 +55,13 @@ test-e2e: TEST_PARALLEL = $(E2E_PARALLEL)
 # The race detector needs a C compiler. It leaves out SQLite, translated C that one connection uses at a time: with it, opening a
 # database takes several times the CPU time. By default a program waits for a second before it exits, for reports that come late.
 RACE := export GORACE=atexit_sleep_ms=0; race=; [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && race='-race -gcflags=modernc.org/...=-race=false'
-# Tests of these packages run without the race detector, with which computing takes several times the CPU time; make soak runs them with it.
-# cmd/bench is a tool for measurements, docs, images and scripts run commands, and the others start no goroutines.
-# With RACE_TURN, a number from 0 to 2, only one third of the others runs with it: CI lets the commit choose.
-RACE_TURN ?=
-WITHOUT_RACE := cmd/bench|docs|images|sandbox/remote/wire|scripts|settings|packages/archive|packages/creator|packages/lines|audit/translog/proof
+# With it, computing takes several times the CPU time, so make test runs the packages that carry the concurrency with it, and those whose Go
+# files changed since the commit RACE_SINCE. make soak runs all of them with it.
+RACED := api/inflight|audit(/(admin|retention|translog))?|access/sessions|cluster/.*|cmd/(sandbox-init|secbox)|engine(/(attach|memengine|worker))?|health
+RACED := $(RACED)|internal/(admission|tally|traces/otlp)|mcp/.*|packages/(catalog|content|library|versions)|runner(/.*)?|sandbox(/.*)?|server|skills|store/sqlite
+RACE_SINCE ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
+# Tests that build programs of the module, or run its scripts, ask for this variable, so that go test repeats them when anything has changed.
+export SECBOX_SOURCE ?= $(shell { git rev-parse 'HEAD^{tree}' && git diff HEAD; } 2>/dev/null | cksum | cut -d' ' -f1)
 # These tests of e2e send many requests at once to one server, and make test runs them with the race detector. It runs the others without,
 # which halves the CPU time of the test program: they show what one client sees, and the packages below have race-tested tests. A race
 # that needs the wiring of a whole server and other routes than these is left to make soak, which runs everything with the race detector.
@@ -108,10 +110,11 @@ test: setup vet ## Run every test, on a real Docker engine and a real PostgreSQL
 SLOWEST := console engine api cmd/bench images scripts
 test-packages:
 	@$(RACE); failed=; all=$$({ printf 'secbox/%s\n' $(SLOWEST); go list ./...; } | grep -vx secbox/e2e | awk '!seen[$$0]++'); \
-	raced=$$(grep -vxE 'secbox/($(WITHOUT_RACE))' <<<"$$all" | awk -v turn='$(RACE_TURN)' 'turn == "" || NR % 3 == turn'); \
+	raced=$$({ grep -xE 'secbox/($(RACED))' <<<"$$all"; \
+		[ -z '$(RACE_SINCE)' ] || git diff --name-only '$(RACE_SINCE)' -- '*.go' | sed -n 's|/[^/]*$$||p' | sort -u | sed 's|^|secbox/|' | grep -xF "$$all"; } | sort -u); \
+	[ "$(SECBOX_SOAK)" != 1 ] || raced=$$all; \
 	set -x; $(GO_TEST) $$race -p $(TEST_P) $(TEST_FLAGS) $$raced || failed=1; \
-	[ "$(SECBOX_SOAK)" = 1 ] || { export $(NO_CGO); race=; }; \
-	$(GO_TEST) $$race -p $(TEST_P) $(TEST_FLAGS) $$(grep -vxF "$$raced" <<<"$$all") || failed=1; \
+	[ "$$raced" = "$$all" ] || $(NO_CGO) $(GO_TEST) -p $(TEST_P) $(TEST_FLAGS) $$(grep -vxF "$$raced" <<<"$$all") || failed=1; \
 	{ set +x; } 2>/dev/null; [ -z "$$failed" ]
 
 test-e2e:

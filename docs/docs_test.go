@@ -156,6 +156,7 @@ func start(t *testing.T) server {
 	if err := os.Chmod(filepath.Dir(s.dir), 0o755); err != nil { // the container's user passes it
 		t.Fatal(err)
 	}
+	_ = os.Getenv("SECBOX_SOURCE") // so that go test repeats this when any file has changed
 	build := exec.Command("go", "build", "-trimpath", "-o", s.dir+"/bin/", "secbox/cmd/core-api", "secbox/cmd/secbox")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

@@ -28,6 +28,7 @@ func build(pkg, name string, environ []string, flags ...string) (path string, er
 		return "", err
 	}
 	path = filepath.Join(dir, name)
+	_ = os.Getenv("SECBOX_SOURCE") // so that go test repeats this when any file has changed
 	cmd := exec.Command("go", slices.Concat([]string{"build", "-buildvcs=false", "-o", path}, flags, []string{pkg})...)
 	cmd.Env = append(os.Environ(), environ...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr

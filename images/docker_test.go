@@ -29,6 +29,7 @@ func run(t *testing.T, environ []string, name string, args ...string) string {
 func try(t *testing.T, environ []string, name string, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	// Clean-ups use it too, after the test's own context has ended.
+	_ = os.Getenv("SECBOX_SOURCE") // so that go test repeats this when any file has changed
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), name, args...)
 	cmd.Env = append(os.Environ(), environ...)
 	var out, errs bytes.Buffer

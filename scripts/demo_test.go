@@ -21,6 +21,7 @@ import (
 func demo(t *testing.T, script, standIns string, visit func(link string)) (said string, ok bool) {
 	t.Helper()
 	tmp := t.TempDir()
+	_ = os.Getenv("SECBOX_SOURCE") // so that go test repeats this when any file has changed
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), script)
 	// A shell that is set up for another server must not reach into the demo.
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "PATH="+standIns+string(filepath.ListSeparator)+os.Getenv("PATH"),

@@ -13,6 +13,7 @@ import (
 func interop(t *testing.T, standIns string, args ...string) (said string, ok bool) {
 	t.Helper()
 	tmp := t.TempDir()
+	_ = os.Getenv("SECBOX_SOURCE") // so that go test repeats this when any file has changed
 	cmd := exec.Command("./interop.sh", args...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "PATH="+standIns+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
