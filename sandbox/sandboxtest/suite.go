@@ -213,9 +213,10 @@ func (b *bench) await(what string, condition func() bool) {
 	}
 }
 
-// marker returns a unique number of seconds to sleep, by which processes are found.
+// marker returns a unique time to sleep, by which processes are found. No marker is a part of
+// another: the unit at the end tells 1 from 17.
 func marker() string {
-	return "98" + strconv.Itoa(os.Getpid()) + "." + strconv.FormatInt(directories.Add(1), 10) + "77"
+	return "98" + strconv.Itoa(os.Getpid()) + "." + strconv.FormatInt(directories.Add(1), 10) + "s"
 }
 
 // none checks that no process with the marker lives.
