@@ -1,8 +1,3 @@
-// Package audit records execs: one row per exec, its append-only events, and a spool for results that the database refuses.
-//
-// The row is the latest state, the events are the history; both are written in one transaction. The package knows the fields of a record
-// and its life cycle; it does not know SQL (store does), HTTP or Docker. Environment values, input contents and standard input never reach
-// it.
 package audit
 
 import (

@@ -96,4 +96,18 @@
 // The standard input of a container is its lease: the container ends when it closes, and the kernel closes it when this process dies. The next
 // start removes containers that are left nonetheless by their label, and the runner removes the empty directories made for them. A shutdown
 // (Drain, then Close) drops all waiting containers and waits for their end.
+//
+// # Where to read on
+//
+// Read engine.go (the interface), cold.go, pool.go and standby.go. Then the packages:
+//
+//   - dockercli: the only package that starts the docker binary
+//   - dockercli/dockerclitest: only tests: fake docker binaries
+//   - initproto: the frames between engine, sandbox-init and workers
+//   - worker: runs commands one after the other and leaves no process alive; part of sandbox-init
+//   - attach: mounts directories into containers that run already
+//   - enginetest: only tests: the suite that every engine passes
+//   - memengine: only tests: an engine whose jobs are Go functions
+//
+// The room must not know runner, audit, workspace or HTTP.
 package engine

@@ -1,8 +1,3 @@
-// Package fault defines the error codes of all packages of secbox.
-//
-// A code is part of the public contract: clients switch on it, so a code is never renamed and never changes its meaning. The message is for
-// people and names the remedy, if there is one. The cause (Err) is for the log and never leaves the process. The package knows nothing of
-// HTTP handlers, Docker or databases; it only maps codes to HTTP status and exit codes.
 package fault
 
 import (

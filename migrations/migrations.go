@@ -1,7 +1,3 @@
-// Package migrations brings a database to the schema that this program needs. The SQL is embedded, one folder per database.
-//
-// Migrations only go forward: audit history is never rolled back. Several nodes may start at once on one database; one of them migrates,
-// the others wait for it. The package knows no driver: it takes an open *sql.DB.
 package migrations
 
 import (

@@ -1,11 +1,3 @@
-// Package policy merges the layers of an exec's limits and permissions into one complete snapshot that says which layer set each
-// field, and refuses values above a ceiling.
-//
-//	system default <- settings <- skill manifest <- request overrides
-//
-// A Layer is partial, a Snapshot is complete. For numbers a later layer replaces an earlier one, up to the ceiling; for fs a later
-// layer only narrows. The table in fields.go defines every field. The package is pure: it reads no files, starts nothing and knows
-// neither Docker nor HTTP.
 package policy
 
 import "reflect"

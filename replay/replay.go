@@ -1,5 +1,3 @@
-// Package replay runs an exec again from its record – the same command, image, skill, inputs and policy – and compares what came out. It also
-// lists and opens the inputs of an exec. It must not know HTTP, SQL or Docker.
 package replay
 
 import (

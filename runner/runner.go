@@ -1,7 +1,3 @@
-// Package runner runs one exec from request to closed row: it admits the request, asks policy for a snapshot and workspace for directories,
-// opens the audit row, has the engine run the job while it captures the output into the state dir, has workspace collect and publish the
-// artifacts, and closes the row. A job without a row does not run, and no answer is sent before the row is closed durably or its result is in
-// the spool. The package must not know HTTP or SQL, and never starts docker itself.
 package runner
 
 import (

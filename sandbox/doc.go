@@ -20,4 +20,24 @@
 // FileTooLarge, Unsupported, DiskFull, SandboxBusy, EngineUnavailable, RunnerOffline, RunnerRefused, OutcomeUnknown. OutcomeUnknown means
 // that the operation may have happened, in part or whole; every other error means that it did not, or for a command, that no process of
 // it is left. When a context ends, its error is in the chain.
+//
+// # Where to read on
+//
+// Read sandbox.go (the interface), backend.go (the traits of the backends) and router.go. Then the
+// packages:
+//
+//   - none: commands on this machine as core-api's own user; the shortest backend
+//   - docker: a long-lived container for each user
+//   - remote: core-api's side of runners' links: users' own machines
+//   - remote/wire: the protocol of a link
+//   - remote/machine: the runner's side of a link
+//   - remote/relay: machines that are connected to other nodes
+//   - remote/partition: only tests: a link whose network is cut
+//   - files: file operations on a hostile directory of this machine
+//   - process: runs commands and leaves no process alive
+//   - search: finds files by name and content, where the files are
+//   - record: puts every command on record; a decorator around the router
+//   - sandboxtest: only tests: the suite that every sandbox passes
+//
+// Only record may know audit rows, and only remote WebSockets.
 package sandbox

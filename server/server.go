@@ -1,5 +1,3 @@
-// Package server makes one running core-api out of the other packages: it opens and connects them in order, and closes them again. It must
-// not know command lines, nor how the parts work.
 package server
 
 import (

@@ -1,9 +1,17 @@
-// Package skills defines skills: folders with a SKILL.md and a manifest.json, the contract of a tool. It loads the built-in skills and those
-// of the operator's folder into a Catalog, reports broken ones, and validates the inputs and outputs of skills. SkillsProvider is a client
-// for agent workers.
+// Package skills defines skills: folders with a SKILL.md and a manifest.json, the contract of a
+// tool. It loads the built-in skills and those of the operator's folder into a Catalog, reports
+// broken ones, and validates the inputs and outputs of skills. SkillsProvider is a client for agent
+// workers.
 //
-// The folder builtin holds the skills of this repository and the schema of manifests, _schema/manifest.schema.json. Both are embedded.
+// The folder builtin holds the skills of this repository and the schema of manifests,
+// _schema/manifest.schema.json. Both are embedded.
 //
-// The package runs nothing, serves no HTTP and must not know Docker. Manifests, schemas and folders are bounded before anything recursive
-// reads them, and nothing that a skill names is followed or fetched.
+// Start with builtin/, then manifest.go, skill.go and catalog.go. Then read:
+//
+//   - schema: validates JSON by JSON Schema in bounded time and memory
+//   - invoke: runs a skill as an exec
+//
+// Manifests, schemas and folders are bounded before anything recursive reads them, and nothing that
+// a skill names is followed or fetched. The room serves no HTTP and must not know Docker or SQL;
+// only invoke knows runner.
 package skills

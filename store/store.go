@@ -1,5 +1,3 @@
-// Package store opens the database of the settings: PostgreSQL when there is a URL, else a SQLite file in the state dir. It does not know
-// the drivers; store/sqlite and store/postgres do.
 package store
 
 import (
