@@ -357,7 +357,7 @@ func TestHostileArtifactsInBrowser(t *testing.T) {
 		if got := eval[int](b, `document.querySelectorAll("iframe[sandbox='']").length`); got != min(1, len(file.media)) {
 			t.Errorf("%.40q: %d frames", file.name, got)
 		}
-		if got := look("document"); got.Scripts != 2 || got.Title != "Artifact · core-api" {
+		if got := look("document"); got.Scripts != 2 || got.Title != "Artifact · secbox" {
 			t.Errorf("%.40q: the page is %+v", file.name, got)
 		}
 		b.do(chromedp.Navigate(b.url+escaped("view", file.name)), chromedp.WaitReady("body"))

@@ -112,7 +112,7 @@ type command struct {
 func (c *command) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "core-api",
-		Short:   "Runs commands for AI agents in throw-away Docker containers and records what ran",
+		Short:   "The server of secbox: runs commands for AI agents in throw-away Docker containers and records what ran",
 		Version: server.Version,
 		Example: `  core-api doctor
   core-api serve --config /etc/secbox.yaml`,

@@ -70,7 +70,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 func newRoot(getenv func(string) string) *cobra.Command {
 	root := &cobra.Command{
 		Use:     "secbox",
-		Short:   "Uses a core-api from this machine",
+		Short:   "The client of secbox: uses a server (core-api) from this machine",
 		Version: version,
 		Example: `  secbox registry search weather
   secbox audit check exec.proof.json --key log.pub`,
