@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// thousand writes 1,000 skills, the number that docs/performance.md gives times for.
+// thousand writes 1,000 skills, the number that docs/performance-internals.md gives times for.
 func thousand(b *testing.B) string {
 	b.Helper()
 	dir := b.TempDir()
