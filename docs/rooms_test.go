@@ -55,6 +55,21 @@ func TestDocNamesEveryPackage(t *testing.T) {
 	}
 }
 
+// TestEveryPageHasAReader looks for each page of docs/ in the list of pages by reader.
+func TestEveryPageHasAReader(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatal(pages, err)
+	}
+	listed := read(t, "README.md")
+	for _, page := range pages {
+		if page != "README.md" && !strings.Contains(listed, "]("+page) {
+			t.Errorf("README.md does not lead to %s", page)
+		}
+	}
+}
+
 // rooms are the top-level directories that hold something other than what Git ignores.
 func rooms(t *testing.T) (out []string) {
 	t.Helper()
