@@ -3,6 +3,9 @@
 // A delivery is stored before the row of its exec. The transaction that ends the row makes it due; every node with a free place takes due deliveries by an
 // atomic claim, for the time of a lease. A node that dies in the middle of a try has claimed it until then, so a delivery is made at least once, always with
 // the same id. The package must not know the HTTP API; it only knows records, and what a store does.
+//
+// River does not carry webhooks: SQLite has none, and a second queue beside the row would need its
+// own proof that it leaves out no end of an exec.
 package webhooks
 
 import (
