@@ -37,7 +37,7 @@ func (s *Server) ListAdminEvents(ctx context.Context, in ListAdminEventsRequestO
 	out := ListAdminEvents200JSONResponse{Items: make([]AdminEvent, len(events))}
 	for i, e := range events {
 		out.Items[i] = AdminEvent{
-			ID: e.Seq, At: Timestamp(e.At), NodeID: e.NodeID, Actor: AdminActor{Type: string(e.Actor.Type), ID: e.Actor.ID, Name: e.Actor.Name},
+			ID: e.Seq, At: visible.Timestamp(e.At), NodeID: e.NodeID, Actor: AdminActor{Type: string(e.Actor.Type), ID: e.Actor.ID, Name: e.Actor.Name},
 			Kind: string(e.Kind), Subject: e.Subject, Data: json.RawMessage(e.Data),
 		}
 		if len(e.Unreadable) > 0 {

@@ -56,23 +56,12 @@ const envelopeSuccess = "success"
 // message is a successful answer below /v1/ with a text.
 func message(text string) V1Message { return V1Message{Status: envelopeSuccess, Data: text} }
 
-// Timestamp is a time in the format of the API.
-type Timestamp time.Time
-
-// MarshalJSON writes the time in UTC with microseconds.
-func (t Timestamp) MarshalJSON() ([]byte, error) {
-	return []byte(time.Time(t).UTC().Format(`"` + visible.Micros + `"`)), nil
-}
-
-// UnmarshalJSON reads any RFC 3339 time.
-func (t *Timestamp) UnmarshalJSON(text []byte) error { return (*time.Time)(t).UnmarshalJSON(text) }
-
 // timestamp returns nil for the zero time.
-func timestamp(t time.Time) *Timestamp {
+func timestamp(t time.Time) *visible.Timestamp {
 	if t.IsZero() {
 		return nil
 	}
-	return new(Timestamp(t))
+	return new(visible.Timestamp(t))
 }
 
 // jsonPage is a page whose entity tag is a digest of the encoded answer, so that it differs between versions of this server.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner/webhooks"
@@ -34,7 +35,7 @@ func (s *Server) NewWebhookSecret(ctx context.Context, _ NewWebhookSecretRequest
 	secret, replaced, err := s.cfg.Webhooks.NewSecret(ctx, callFrom(ctx).caller.ID)
 	out := NewWebhookSecret200JSONResponse{Secret: secret}
 	if replaced {
-		out.PreviousValidUntil = new(Timestamp(s.cfg.Now().Add(webhooks.KeepSecret)))
+		out.PreviousValidUntil = new(visible.Timestamp(s.cfg.Now().Add(webhooks.KeepSecret)))
 	}
 	return out, err
 }
@@ -56,7 +57,7 @@ func (s *Server) GetCallback(ctx context.Context, in GetCallbackRequestObject) (
 	out.URL = webhooks.WithoutQuery(d.URL)
 	out.State, out.Attempts, out.NextAt = CallbackState(d.Now()), int64(d.Attempts), timestamp(d.NextAt)
 	for _, try := range d.Tries {
-		out.Tries = append(out.Tries, CallbackTry{At: Timestamp(try.At), StatusCode: int64(try.Status), Error: try.Error, DurationMS: try.MS})
+		out.Tries = append(out.Tries, CallbackTry{At: visible.Timestamp(try.At), StatusCode: int64(try.Status), Error: try.Error, DurationMS: try.MS})
 	}
 	return out, nil
 }

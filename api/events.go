@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"secbox/api/sse"
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/internal/whole"
@@ -229,7 +230,7 @@ func execState(rec audit.Record) ExecState {
 	return ExecState{
 		ExecID: rec.ExecID, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID, UserID: rec.UserID,
 		SkillID: rec.SkillID, RequestedBy: rec.RequestedBy, TraceID: rec.TraceID, Status: rec.Status, ExitCode: rec.ExitCode, ErrorReason: rec.ErrorReason, Detail: rec.Detail,
-		CreatedAt: Timestamp(rec.CreatedAt), StartedAt: timestamp(rec.StartedAt), EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS,
+		CreatedAt: visible.Timestamp(rec.CreatedAt), StartedAt: timestamp(rec.StartedAt), EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS,
 		StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes, StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated,
 	}
 }

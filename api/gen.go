@@ -13,7 +13,9 @@ import (
 	"mime/multipart"
 	"net/http"
 
+	"secbox/api/decode"
 	"secbox/api/problem"
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/packages/library"
@@ -168,7 +170,7 @@ type AdminEvent struct {
 	// At When it happened, by the database's clock.
 	//
 	// Example: 2026-11-22T23:59:00.120034Z
-	At Timestamp `json:"at"`
+	At visible.Timestamp `json:"at"`
 
 	// NodeID The node that acted or answered the request; empty for commands.
 	//
@@ -298,7 +300,7 @@ type Callback struct {
 	ExecID string `json:"exec_id"`
 
 	// NextAt When the next try is made, of a due one.
-	NextAt *Timestamp `json:"next_at"`
+	NextAt *visible.Timestamp `json:"next_at"`
 
 	// State `open` until the exec ends; `due` between tries; `sending` while one is made, when the service may have it; `delivered`; `failed` if no try is left. `none` for an exec without a `callback_url`.
 	//
@@ -324,7 +326,7 @@ type CallbackTry struct {
 	// At When it began.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
-	At Timestamp `json:"at"`
+	At visible.Timestamp `json:"at"`
 
 	// DurationMS How long it took.
 	//
@@ -457,7 +459,7 @@ type ConnectedRunner struct {
 	// ConnectedSince The time of this connection.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
-	ConnectedSince Timestamp `json:"connected_since"`
+	ConnectedSince visible.Timestamp `json:"connected_since"`
 
 	// LatencyMS The latency of the last ping; 0 before the first one.
 	//
@@ -790,7 +792,7 @@ type ExecRecord struct {
 	// ArtifactsRemovedAt When retention removed the artifacts and the captured output; absent while they are kept.
 	//
 	// Example: 2026-12-21T02:00:00.000000Z
-	ArtifactsRemovedAt *Timestamp `json:"artifacts_removed_at,omitempty"`
+	ArtifactsRemovedAt *visible.Timestamp `json:"artifacts_removed_at,omitempty"`
 
 	// Async The request was asynchronous: it was answered when the exec waited.
 	//
@@ -825,7 +827,7 @@ type ExecRecord struct {
 	// CreatedAt When the record was created.
 	//
 	// Example: 2026-11-21T06:50:31.101120Z
-	CreatedAt Timestamp `json:"created_at"`
+	CreatedAt visible.Timestamp `json:"created_at"`
 
 	// Cwd The working directory in the container.
 	//
@@ -845,7 +847,7 @@ type ExecRecord struct {
 	// EndedAt When it ended.
 	//
 	// Example: 2026-11-21T06:50:31.184211Z
-	EndedAt *Timestamp `json:"ended_at"`
+	EndedAt *visible.Timestamp `json:"ended_at"`
 
 	// EnvHMACs Keyed digests of the values of `env_keys`, in their order; empty in records of older versions.
 	//
@@ -1010,7 +1012,7 @@ type ExecRecord struct {
 	// StartedAt When the command started in its container; `null` while the exec is queued or running, if the command never started, and if it is `lost`: its node never recorded it.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
-	StartedAt *Timestamp `json:"started_at"`
+	StartedAt *visible.Timestamp `json:"started_at"`
 
 	// Status The state of an exec. `queued` and `running` are open; all others are final: `succeeded` (exit code 0), `failed` (any other exit code),
 	// `timeout`, `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or
@@ -1184,7 +1186,7 @@ type ExecResult struct {
 	// EndedAt When it ended.
 	//
 	// Example: 2026-11-21T06:50:31.184211Z
-	EndedAt *Timestamp `json:"ended_at"`
+	EndedAt *visible.Timestamp `json:"ended_at"`
 
 	// ErrorReason Why an exec did not succeed; empty if it did. Of the command: `nonzero_exit`, `timeout` (`timeout_ms`), `oom` (`memory_mb`), `pids_limit` (`pids`),
 	// `bus_error` (SIGBUS: `/dev/shm` was full, `shm_mb`, or `/tmp`, `tmp_mb`, or a mapped file was cut),
@@ -1226,7 +1228,7 @@ type ExecResult struct {
 	// StartedAt When the command started in its container; `null` while the exec is queued or running, if the command never started, and if it is `lost`: its node never recorded it.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
-	StartedAt *Timestamp `json:"started_at"`
+	StartedAt *visible.Timestamp `json:"started_at"`
 
 	// Status The state of an exec. `queued` and `running` are open; all others are final: `succeeded` (exit code 0), `failed` (any other exit code),
 	// `timeout`, `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or
@@ -1310,7 +1312,7 @@ type ExecState struct {
 	// CreatedAt When the record was created.
 	//
 	// Example: 2026-11-21T06:50:31.101120Z
-	CreatedAt Timestamp `json:"created_at"`
+	CreatedAt visible.Timestamp `json:"created_at"`
 
 	// Detail A sentence for people.
 	//
@@ -1325,7 +1327,7 @@ type ExecState struct {
 	// EndedAt When it ended.
 	//
 	// Example: 2026-11-21T06:50:31.184211Z
-	EndedAt *Timestamp `json:"ended_at"`
+	EndedAt *visible.Timestamp `json:"ended_at"`
 
 	// ErrorReason Why an exec did not succeed; empty if it did. Of the command: `nonzero_exit`, `timeout` (`timeout_ms`), `oom` (`memory_mb`), `pids_limit` (`pids`),
 	// `bus_error` (SIGBUS: `/dev/shm` was full, `shm_mb`, or `/tmp`, `tmp_mb`, or a mapped file was cut),
@@ -1385,7 +1387,7 @@ type ExecState struct {
 	// StartedAt When the command started in its container; `null` while the exec is queued or running, if the command never started, and if it is `lost`: its node never recorded it.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
-	StartedAt *Timestamp `json:"started_at"`
+	StartedAt *visible.Timestamp `json:"started_at"`
 
 	// Status The state of an exec. `queued` and `running` are open; all others are final: `succeeded` (exit code 0), `failed` (any other exit code),
 	// `timeout`, `oom_killed`, `canceled`, `rejected` (refused by policy, scope or path, or for its inputs; nothing ran), `error` (the engine or
@@ -1470,12 +1472,12 @@ type ExecStats struct {
 	// Since Execs created at or after this time were counted.
 	//
 	// Example: 2026-11-20T07:00:00.000000Z
-	Since Timestamp `json:"since"`
+	Since visible.Timestamp `json:"since"`
 
 	// Until Execs created before this time were counted.
 	//
 	// Example: 2026-11-21T07:00:00.000000Z
-	Until Timestamp `json:"until"`
+	Until visible.Timestamp `json:"until"`
 }
 
 // ExecStatus The state of an exec. `queued` and `running` are open; all others are final: `succeeded` (exit code 0), `failed` (any other exit code),
@@ -1691,7 +1693,7 @@ type HealthRetention struct {
 	// BeganAt When the run began; absent if there was none.
 	//
 	// Example: 2026-11-21T06:50:31.101120Z
-	BeganAt *Timestamp `json:"began_at,omitempty"`
+	BeganAt *visible.Timestamp `json:"began_at,omitempty"`
 
 	// Enabled A rule of the settings removes something.
 	//
@@ -1711,7 +1713,7 @@ type HealthRetention struct {
 	// NextAt When this node looks next whether a run is due; absent if no rule removes anything.
 	//
 	// Example: 2026-11-21T07:50:31.101120Z
-	NextAt *Timestamp `json:"next_at,omitempty"`
+	NextAt *visible.Timestamp `json:"next_at,omitempty"`
 
 	// Projects Projects whose unused inputs or idle packs were removed.
 	//
@@ -1752,7 +1754,7 @@ type Hold struct {
 	// AddedAt When.
 	//
 	// Example: 2026-11-21T06:50:31.101120Z
-	AddedAt Timestamp `json:"added_at"`
+	AddedAt visible.Timestamp `json:"added_at"`
 
 	// AddedBy The id of the token; `core-api` for the command line.
 	//
@@ -1955,7 +1957,7 @@ type PolicyField = json.RawMessage
 
 // PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
 // "none"}}`; giving both is refused.
-type PolicyOverrides = policyOverrides
+type PolicyOverrides = decode.PolicyOverrides
 
 // PolicyOverridesFS The nested spelling of `fs.read` and `fs.write`.
 type PolicyOverridesFS struct {
@@ -2074,7 +2076,7 @@ type PoolKey struct {
 	// LastUsedAt The time of the last exec of this kind; `null` if there was none.
 	//
 	// Example: 2026-03-02T10:00:00Z
-	LastUsedAt *Timestamp `json:"last_used_at"`
+	LastUsedAt *visible.Timestamp `json:"last_used_at"`
 
 	// MemoryMB MiB of memory of the container.
 	//
@@ -2511,7 +2513,7 @@ type StreamProblem struct {
 // TaskRef The caller's own reference to the exec: an object, or only the task's id.
 //
 // Example: {"task_id":"t1"}
-type TaskRef = taskRef
+type TaskRef = decode.TaskRef
 
 // TokenCount The execs of one token.
 type TokenCount struct {
@@ -2556,7 +2558,7 @@ type V1Backend struct {
 	// UpdatedAt When it was chosen.
 	//
 	// Example: 2026-11-21T06:50:31.120034Z
-	UpdatedAt *Timestamp `json:"updated_at"`
+	UpdatedAt *visible.Timestamp `json:"updated_at"`
 
 	// Backends The enabled backends.
 	//
@@ -2597,7 +2599,7 @@ type V1CatalogData struct {
 	// ReadAt When the user's own were read.
 	//
 	// Example: 2026-11-22T07:00:00.000000Z
-	ReadAt Timestamp `json:"read_at"`
+	ReadAt visible.Timestamp `json:"read_at"`
 }
 
 // V1CatalogEntry A skill or an agent.
@@ -2798,7 +2800,7 @@ type V1RegistryEntry struct {
 	// FirstPublishedAt When the first version was published.
 	//
 	// Example: 2026-11-22T07:00:00.000000Z
-	FirstPublishedAt Timestamp `json:"first_published_at"`
+	FirstPublishedAt visible.Timestamp `json:"first_published_at"`
 
 	// Kind What it is.
 	//
@@ -2813,7 +2815,7 @@ type V1RegistryEntry struct {
 	// PublishedAt When this version was published.
 	//
 	// Example: 2026-11-22T07:00:00.000000Z
-	PublishedAt Timestamp `json:"published_at"`
+	PublishedAt visible.Timestamp `json:"published_at"`
 
 	// Version From 1, one more at each publication of other content.
 	//
@@ -2836,7 +2838,7 @@ type V1RegistryEvent struct {
 	// At When.
 	//
 	// Example: 2026-11-22T07:00:00.000000Z
-	At Timestamp `json:"at"`
+	At visible.Timestamp `json:"at"`
 
 	// Digest Its digest.
 	//
@@ -3081,7 +3083,7 @@ type WebhookSecret struct {
 	// PreviousValidUntil Until then, webhooks are signed with the secret before it, too; absent if there was none.
 	//
 	// Example: 2026-11-22T06:50:31.120034Z
-	PreviousValidUntil *Timestamp `json:"previous_valid_until,omitempty"`
+	PreviousValidUntil *visible.Timestamp `json:"previous_valid_until,omitempty"`
 
 	// Secret The secret. It is not shown again.
 	//

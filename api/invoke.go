@@ -65,7 +65,7 @@ func invokeRequest(id string, body InvokeRequest, async bool, idempotencyKey *st
 	}
 	checkStream(body.Stream, async, refuse)
 	req.Queue = queueing(async, body.Priority, body.QueueTimeoutMS, refuse)
-	body.TaskRef.into(&req.TaskID, &req.ConversationID, refuse)
+	body.TaskRef.Into(&req.TaskID, &req.ConversationID, refuse)
 	if err := bad.Err(); err != nil {
 		return invoke.Request{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/runner"
 )
@@ -37,7 +38,7 @@ func execRecord(rec audit.Record, names map[string]string) ExecRecord {
 		UserID: rec.UserID, SkillID: rec.SkillID, SkillDigest: rec.SkillDigest, Image: rec.Image, ImageID: rec.ImageID,
 		Cmd: rec.Cmd, Args: notNil(rec.Args), Cwd: rec.Cwd,
 		EnvKeys: notNil(rec.EnvKeys), Inputs: notNil(rec.Inputs), Status: rec.Status, ExitCode: rec.ExitCode,
-		ErrorReason: rec.ErrorReason, Detail: rec.Detail, CreatedAt: Timestamp(rec.CreatedAt), StartedAt: timestamp(rec.StartedAt),
+		ErrorReason: rec.ErrorReason, Detail: rec.Detail, CreatedAt: visible.Timestamp(rec.CreatedAt), StartedAt: timestamp(rec.StartedAt),
 		EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS, ArtifactsPath: rec.ArtifactsPath, ManifestDigest: rec.ManifestDigest,
 		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
 		ArtifactsBytes: rec.ArtifactsBytes, OOMEvents: rec.OOMEvents, CPUUS: rec.CPUUS, MaxRSSBytes: rec.MaxRSSBytes, NodeID: rec.NodeID, Backend: rec.Backend, Runner: rec.Runner, Warm: rec.Warm, Attached: rec.Attached,

@@ -35,7 +35,7 @@ func (s *Server) GetCatalog(ctx context.Context, in GetCatalogRequestObject) (Ge
 	if err := callFrom(ctx).reserve(int64(2 * size)); err != nil {
 		return nil, err
 	}
-	out := V1CatalogData{Entries: make([]V1CatalogEntry, len(found.Entries)), Problems: make([]V1CatalogProblem, len(found.Problems)), ReadAt: Timestamp(found.ReadAt)}
+	out := V1CatalogData{Entries: make([]V1CatalogEntry, len(found.Entries)), Problems: make([]V1CatalogProblem, len(found.Problems)), ReadAt: visible.Timestamp(found.ReadAt)}
 	for i, e := range found.Entries {
 		out.Entries[i] = V1CatalogEntry{
 			Kind: string(e.Kind), Name: e.Name, Title: e.Title, Description: e.Description, Role: e.Role, Global: e.Global, Path: e.Path, Warning: e.Warning,
@@ -105,7 +105,7 @@ func (s *Server) ListRegistryEvents(ctx context.Context, in ListRegistryEventsRe
 	out := V1RegistryEventsData{Items: make([]V1RegistryEvent, len(found))}
 	for i, e := range found {
 		out.Items[i] = V1RegistryEvent{
-			ID: e.ID, Action: string(e.Action), Version: e.Version, Digest: e.Digest, UserID: e.By.UserID, AgentID: e.By.AgentID, RequestedBy: e.RequestedBy, At: Timestamp(e.At),
+			ID: e.ID, Action: string(e.Action), Version: e.Version, Digest: e.Digest, UserID: e.By.UserID, AgentID: e.By.AgentID, RequestedBy: e.RequestedBy, At: visible.Timestamp(e.At),
 		}
 	}
 	if len(found) == limit {
@@ -170,7 +170,7 @@ func kindOf(segment string) catalog.Kind {
 func registryEntry(e registry.Entry) V1RegistryEntry {
 	return V1RegistryEntry{
 		Kind: string(e.Kind), Name: e.Name, Version: e.Version, Digest: e.Digest, Description: e.Description, Files: e.Files, Bytes: e.Bytes,
-		AuthorUserID: e.Author.UserID, AuthorAgentID: e.Author.AgentID, FirstPublishedAt: Timestamp(e.FirstPublishedAt), PublishedAt: Timestamp(e.PublishedAt),
+		AuthorUserID: e.Author.UserID, AuthorAgentID: e.Author.AgentID, FirstPublishedAt: visible.Timestamp(e.FirstPublishedAt), PublishedAt: visible.Timestamp(e.PublishedAt),
 	}
 }
 

@@ -36,7 +36,7 @@ func execRequest(body ExecRequest, async bool, idempotencyKey *string, caller to
 		},
 		CallbackURL: body.CallbackURL, RequestedBy: caller.ID,
 	}
-	body.TaskRef.into(&req.TaskID, &req.ConversationID, refuse)
+	body.TaskRef.Into(&req.TaskID, &req.ConversationID, refuse)
 
 	if !shortForm(body.Exec, &req.Command, refuse) {
 		checkCommand(body.Exec, refuse)
@@ -168,18 +168,6 @@ func decodeContent(content, encoding string) ([]byte, *contentError) {
 		return raw, nil
 	}
 	return nil, &contentError{".encoding", fmt.Sprintf("is %q; allowed are utf-8 and base64", problem.Clip(encoding))}
-}
-
-// policyOverrides is a layer of the policy whose dotted names may also be nested.
-type policyOverrides struct {
-	policy.Layer
-	Net struct {
-		Mode *string `json:"mode,omitempty"`
-	} `json:"net,omitzero"`
-	FS struct {
-		Read  []string `json:"read,omitzero"`
-		Write []string `json:"write,omitzero"`
-	} `json:"fs,omitzero"`
 }
 
 // overrides accepts each field in its dotted or its nested spelling, but not in both. A nil list is not set, an empty one allows nothing.

@@ -42,5 +42,5 @@ func (s *Server) RemoveHold(ctx context.Context, in RemoveHoldRequestObject) (Re
 }
 
 func hold(h retention.Hold) Hold {
-	return Hold{ID: h.ID, Kind: string(h.Kind), Value: h.Value, Reason: h.Reason, AddedAt: Timestamp(h.AddedAt.UTC()), AddedBy: h.AddedBy}
+	return Hold{ID: h.ID, Kind: string(h.Kind), Value: h.Value, Reason: h.Reason, AddedAt: visible.Timestamp(h.AddedAt.UTC()), AddedBy: h.AddedBy}
 }

@@ -15,6 +15,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/policy"
 	"secbox/sandbox"
@@ -121,7 +122,7 @@ type dialledIn struct {
 
 func (d *dialledIn) Connected(context.Context) []api.ConnectedRunner {
 	runner := func(user, name string) api.ConnectedRunner {
-		return api.ConnectedRunner{UserID: user, Name: name, Version: "1", Os: "linux", Arch: "amd64", Allow: []string{"exec"}, ConnectedSince: api.Timestamp(time.Unix(1, 0).UTC())}
+		return api.ConnectedRunner{UserID: user, Name: name, Version: "1", Os: "linux", Arch: "amd64", Allow: []string{"exec"}, ConnectedSince: visible.Timestamp(time.Unix(1, 0).UTC())}
 	}
 	return []api.ConnectedRunner{runner("u", "laptop"), runner("v", "desk")}
 }

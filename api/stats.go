@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"secbox/access/tokens"
+	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/fault"
 )
@@ -45,7 +46,7 @@ func (s *Server) ExecStats(ctx context.Context, in ExecStatsRequestObject) (Exec
 		return nil, err
 	}
 	out := ExecStats200JSONResponse{
-		Since: Timestamp(since), Until: Timestamp(until), Counted: counts.Counted, Complete: counts.Complete,
+		Since: visible.Timestamp(since), Until: visible.Timestamp(until), Counted: counts.Counted, Complete: counts.Complete,
 		ByStatus: byName(counts.ByStatus), ByErrorReason: byName(counts.ByReason), ByBackend: counts.ByBackend,
 		ByToken: make([]TokenCount, len(byToken)), BySkill: make([]SkillCount, len(bySkill)), DurationMS: DurationStats{Count: counts.Ended},
 	}

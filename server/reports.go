@@ -7,6 +7,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/visible"
 	"secbox/engine"
 	"secbox/health"
 	"secbox/sandbox/remote"
@@ -40,8 +41,8 @@ func (h healthReports) Report(ctx context.Context) api.HealthReport {
 		AuditLog:   api.HealthAuditLog{Entries: r.AuditLog.Entries, BehindEvents: r.AuditLog.BehindEvents, BehindMS: r.AuditLog.BehindMS, AnchoredEntries: r.AuditLog.AnchoredEntries, Witnesses: []api.HealthAuditWitness{}},
 		AuditSpool: api.HealthAuditSpool{Results: r.AuditSpool.Results, Refused: r.AuditSpool.Refused, InMemory: r.AuditSpool.InMemory, DamagedFiles: r.AuditSpool.Damaged, OldestMS: r.AuditSpool.OldestMS},
 		Retention: api.HealthRetention{
-			Enabled: r.Retention.Enabled, Running: r.Retention.Running, BeganAt: (*api.Timestamp)(r.Retention.BeganAt), Records: r.Retention.Records, Artifacts: r.Retention.Artifacts,
-			Projects: r.Retention.Projects, Held: r.Retention.Held, Altered: r.Retention.Altered, Queued: r.Retention.Queued, Holds: r.Retention.Holds, NextAt: (*api.Timestamp)(r.Retention.NextAt),
+			Enabled: r.Retention.Enabled, Running: r.Retention.Running, BeganAt: (*visible.Timestamp)(r.Retention.BeganAt), Records: r.Retention.Records, Artifacts: r.Retention.Artifacts,
+			Projects: r.Retention.Projects, Held: r.Retention.Held, Altered: r.Retention.Altered, Queued: r.Retention.Queued, Holds: r.Retention.Holds, NextAt: (*visible.Timestamp)(r.Retention.NextAt),
 		},
 		Skills: api.HealthSkills{Loaded: r.Skills.Loaded, Broken: r.Skills.Broken}, Problems: []api.HealthProblem{},
 	}
@@ -76,7 +77,7 @@ func (p poolReports) Report() api.PoolReport {
 			Idle: k.Waiting, Starting: k.Starting, Wanted: k.Wanted, OldestMS: k.Oldest.Milliseconds(),
 		})
 		if !k.LastUse.IsZero() {
-			out.Keys[len(out.Keys)-1].LastUsedAt = new(api.Timestamp(k.LastUse.UTC()))
+			out.Keys[len(out.Keys)-1].LastUsedAt = new(visible.Timestamp(k.LastUse.UTC()))
 		}
 	}
 	return out
@@ -96,7 +97,7 @@ func (c connectedRunners) Connected(ctx context.Context) []api.ConnectedRunner {
 	for i, r := range all {
 		out[i] = api.ConnectedRunner{
 			UserID: r.UserID, Name: r.Name, Version: r.Version, Os: r.OS, Arch: r.Arch, Allow: append([]string{}, r.Allow...),
-			ConnectedSince: api.Timestamp(r.ConnectedSince.UTC()), LatencyMS: float64(r.Latency.Microseconds()) / 1000, InFlight: r.InFlight, NodeID: r.NodeID,
+			ConnectedSince: visible.Timestamp(r.ConnectedSince.UTC()), LatencyMS: float64(r.Latency.Microseconds()) / 1000, InFlight: r.InFlight, NodeID: r.NodeID,
 		}
 	}
 	return out

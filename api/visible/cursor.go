@@ -12,9 +12,6 @@ import (
 	"secbox/fault"
 )
 
-// Micros is the format of times in the API: RFC 3339 in UTC with microseconds, the precision of both databases.
-const Micros = "2006-01-02T15:04:05.000000Z"
-
 // cursorText is a cursor as base64url-encoded JSON. It is opaque to clients, contains no secret and grants no access: a list is always the
 // caller's own, wherever its cursor comes from.
 type cursorText struct {

@@ -1,27 +1,29 @@
-package api
+package decode
 
 import (
 	strictjson "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"secbox/policy"
 )
 
-// taskRef is the caller's own reference to an exec.
-type taskRef struct {
+// TaskRef is the caller's own reference to an exec.
+type TaskRef struct {
 	TaskID         string `json:"task_id,omitempty"`
 	ConversationID string `json:"conversation_id,omitempty"`
 }
 
 // UnmarshalJSONFrom reads an object, or a string that is the task's id.
-func (t *taskRef) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
+func (t *TaskRef) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	if dec.PeekKind() == jsontext.KindString {
 		return strictjson.UnmarshalDecode(dec, &t.TaskID)
 	}
-	type plain taskRef
+	type plain TaskRef
 	return strictjson.UnmarshalDecode(dec, (*plain)(t))
 }
 
-// into sets the ids of the task and the conversation of a request.
-func (t *taskRef) into(taskID, conversationID *string, refuse refusal) {
+// Into sets the ids of the task and the conversation of a request. refuse gets a field that is wrong.
+func (t *TaskRef) Into(taskID, conversationID *string, refuse func(field, format string, args ...any)) {
 	if t == nil {
 		return
 	}
@@ -32,4 +34,16 @@ func (t *taskRef) into(taskID, conversationID *string, refuse refusal) {
 	case t.ConversationID != "" && t.ConversationID != *conversationID:
 		refuse("task_ref.conversation_id", "differs from conversation_id; give one of them")
 	}
+}
+
+// PolicyOverrides is a layer of the policy whose dotted names may also be nested.
+type PolicyOverrides struct {
+	policy.Layer
+	Net struct {
+		Mode *string `json:"mode,omitempty"`
+	} `json:"net,omitzero"`
+	FS struct {
+		Read  []string `json:"read,omitzero"`
+		Write []string `json:"write,omitzero"`
+	} `json:"fs,omitzero"`
 }
