@@ -9,13 +9,14 @@ import (
 	"secbox/api/content"
 	"secbox/api/problem"
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/fault"
 )
 
 // ListAdminEvents lists administrative events.
-func (s *Server) ListAdminEvents(ctx context.Context, in ListAdminEventsRequestObject) (ListAdminEventsResponseObject, error) {
+func (s *Server) ListAdminEvents(ctx context.Context, in wire.ListAdminEventsRequestObject) (wire.ListAdminEventsResponseObject, error) {
 	var bad fault.Fields
 	limit, err := pageLimit(in.Params.Limit)
 	bad.Merge(err)
@@ -34,10 +35,10 @@ func (s *Server) ListAdminEvents(ctx context.Context, in ListAdminEventsRequestO
 	if err := callFrom(ctx).reserve(2 * int64(size)); err != nil {
 		return nil, err
 	}
-	out := ListAdminEvents200JSONResponse{Items: make([]AdminEvent, len(events))}
+	out := wire.ListAdminEvents200JSONResponse{Items: make([]wire.AdminEvent, len(events))}
 	for i, e := range events {
-		out.Items[i] = AdminEvent{
-			ID: e.Seq, At: visible.Timestamp(e.At), NodeID: e.NodeID, Actor: AdminActor{Type: string(e.Actor.Type), ID: e.Actor.ID, Name: e.Actor.Name},
+		out.Items[i] = wire.AdminEvent{
+			ID: e.Seq, At: visible.Timestamp(e.At), NodeID: e.NodeID, Actor: wire.AdminActor{Type: string(e.Actor.Type), ID: e.Actor.ID, Name: e.Actor.Name},
 			Kind: string(e.Kind), Subject: e.Subject, Data: json.RawMessage(e.Data),
 		}
 		if len(e.Unreadable) > 0 {
@@ -51,7 +52,7 @@ func (s *Server) ListAdminEvents(ctx context.Context, in ListAdminEventsRequestO
 }
 
 // GetAdminEventProof sends the proof of an administrative event.
-func (s *Server) GetAdminEventProof(ctx context.Context, in GetAdminEventProofRequestObject) (GetAdminEventProofResponseObject, error) {
+func (s *Server) GetAdminEventProof(ctx context.Context, in wire.GetAdminEventProofRequestObject) (wire.GetAdminEventProofResponseObject, error) {
 	id, err := strconv.ParseInt(in.EventID, 10, 64)
 	if err != nil || strconv.FormatInt(id, 10) != in.EventID {
 		return nil, fault.New(fault.UnknownEvent, "there is no event %s", problem.Clip(in.EventID))

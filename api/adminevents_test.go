@@ -12,6 +12,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/translog/proof"
@@ -20,12 +21,12 @@ import (
 )
 
 // events returns a page of administrative events.
-func (f *fixture) events(secret, query string) (items []api.AdminEvent, next string) {
+func (f *fixture) events(secret, query string) (items []wire.AdminEvent, next string) {
 	f.t.Helper()
 	r := f.do(request{path: "/audit/events" + query, token: secret})
 	var page struct {
-		Items []api.AdminEvent `json:"items"`
-		Next  string           `json:"next_cursor"`
+		Items []wire.AdminEvent `json:"items"`
+		Next  string            `json:"next_cursor"`
 	}
 	if err := json.Unmarshal(r.body, &page); err != nil || r.StatusCode != 200 {
 		f.t.Fatalf("%s: %d %s", query, r.StatusCode, r.body)

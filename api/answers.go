@@ -9,6 +9,7 @@ import (
 	"secbox/api/content"
 	"secbox/api/problem"
 	"secbox/api/visible"
+	"secbox/api/wire"
 )
 
 // raw is an answer that is not encoded by generated code: pages, files and archives. Such an operation needs its Visit method here.
@@ -54,7 +55,7 @@ func pageAnswer(r *http.Request, p content.Page, err error) (raw, error) {
 const envelopeSuccess = "success"
 
 // message is a successful answer below /v1/ with a text.
-func message(text string) V1Message { return V1Message{Status: envelopeSuccess, Data: text} }
+func message(text string) wire.V1Message { return wire.V1Message{Status: envelopeSuccess, Data: text} }
 
 // timestamp returns nil for the zero time.
 func timestamp(t time.Time) *visible.Timestamp {

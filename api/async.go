@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
@@ -63,8 +64,8 @@ func queueing(async bool, priority audit.Priority, timeoutMS *int64, refuse refu
 }
 
 // accepted is the answer to an asynchronous request: its record, and the headers of RunExec, which are also those of InvokeSkill.
-func (s *Server) accepted(ctx context.Context, res runner.Result) (ExecRecord, RunExec202ResponseHeaders, error) {
-	headers := RunExec202ResponseHeaders{Location: new("/sandbox/execs/" + res.Record.ExecID), PreferenceApplied: new(respondAsync)}
+func (s *Server) accepted(ctx context.Context, res runner.Result) (wire.ExecRecord, wire.RunExec202ResponseHeaders, error) {
+	headers := wire.RunExec202ResponseHeaders{Location: new("/sandbox/execs/" + res.Record.ExecID), PreferenceApplied: new(respondAsync)}
 	if res.Replayed {
 		headers.IdempotencyReplayed = new("true")
 	}
@@ -79,7 +80,7 @@ const (
 )
 
 // WaitExec sends the record of an exec when it has ended, or as it is after a time.
-func (s *Server) WaitExec(ctx context.Context, in WaitExecRequestObject) (WaitExecResponseObject, error) {
+func (s *Server) WaitExec(ctx context.Context, in wire.WaitExecRequestObject) (wire.WaitExecResponseObject, error) {
 	timeoutMS := defaultWaitMS
 	if text := in.Params.TimeoutMS; text != nil {
 		n, err := strconv.Atoi(*text)
@@ -98,7 +99,7 @@ func (s *Server) WaitExec(ctx context.Context, in WaitExecRequestObject) (WaitEx
 		}
 	}
 	out, err := s.wholeRecord(ctx, rec)
-	return WaitExec200JSONResponse(out), err
+	return wire.WaitExec200JSONResponse(out), err
 }
 
 // waitEnd waits for the end of an exec, within the bounds of streams, and for a token that is valid afterwards.

@@ -8,6 +8,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
@@ -35,7 +36,7 @@ func TestRespondAsync(t *testing.T) {
 	} {
 		request := request{method: "POST", path: path, body: body, header: map[string]string{"Prefer": "wait=10, Respond-Async; x=1", "Idempotency-Key": "k " + path}}
 		r := f.do(request)
-		got := decodeAs[api.ExecRecord](t, r, 202)
+		got := decodeAs[wire.ExecRecord](t, r, 202)
 		if got.Status != audit.Queued || !got.Async || got.Priority != audit.High || r.Header.Get("Location") != "/sandbox/execs/"+got.ExecID ||
 			r.Header.Get("Preference-Applied") != "respond-async" || r.Header.Get("Idempotency-Replayed") != "" {
 			t.Errorf("%s: %v %s", path, r.Header, r.body)
@@ -45,10 +46,10 @@ func TestRespondAsync(t *testing.T) {
 			t.Errorf("%s: the runner was given %+v", path, q)
 		}
 		again := f.do(request)
-		if decodeAs[api.ExecRecord](t, again, 202).ExecID != got.ExecID || again.Header.Get("Idempotency-Replayed") != "true" {
+		if decodeAs[wire.ExecRecord](t, again, 202).ExecID != got.ExecID || again.Header.Get("Idempotency-Replayed") != "true" {
 			t.Errorf("%s: a repeated one got %v %s", path, again.Header, again.body)
 		}
-		if r := decodeAs[api.ExecRecord](t, f.get(r.Header.Get("Location")), 200); r.ExecID != got.ExecID {
+		if r := decodeAs[wire.ExecRecord](t, f.get(r.Header.Get("Location")), 200); r.ExecID != got.ExecID {
 			t.Errorf("%s: at its location is %+v", path, r)
 		}
 
@@ -73,7 +74,7 @@ func TestWaitExec(t *testing.T) {
 		running.ExecID + "/wait?timeout_ms=1": audit.Running,
 		running.ExecID + "/wait?timeout_ms=0": audit.Running,
 	} {
-		if got := decodeAs[api.ExecRecord](t, f.get("/sandbox/execs/"+path), 200); got.Status != want {
+		if got := decodeAs[wire.ExecRecord](t, f.get("/sandbox/execs/"+path), 200); got.Status != want {
 			t.Errorf("%s: %+v", path, got)
 		}
 	}

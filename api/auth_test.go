@@ -10,6 +10,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 )
@@ -246,7 +247,7 @@ func TestWorkerSeesOnlyItsExecs(t *testing.T) {
 	_, auditor := f.token(tokens.Spec{Role: tokens.Auditor})
 	_, admin := f.token(tokens.Spec{Role: tokens.Admin})
 	r := f.do(request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "demo", ` + aCommand + `}`, token: mine})
-	rec := decodeAs[api.ExecResult](t, r, 200)
+	rec := decodeAs[wire.ExecResult](t, r, 200)
 	if by := f.runner.seen()[0].RequestedBy; by != mineID {
 		t.Errorf("requested by %q, want %q", by, mineID)
 	}
@@ -262,7 +263,7 @@ func TestWorkerSeesOnlyItsExecs(t *testing.T) {
 	f.do(request{method: "POST", path: "/sandbox/execs/" + rec.ExecID + "/cancel", token: others}).wants(t, fault.UnknownExec)
 	f.do(request{method: "POST", path: "/sandbox/execs/" + rec.ExecID + "/cancel", token: auditor}).wants(t, fault.Forbidden)
 	for secret, want := range map[string]int{mine: 1, others: 0, auditor: 1, admin: 1} {
-		if got := decodeAs[api.ExecList](t, f.do(request{path: "/sandbox/execs?project_id=demo", token: secret}), 200); len(got.Items) != want {
+		if got := decodeAs[wire.ExecList](t, f.do(request{path: "/sandbox/execs?project_id=demo", token: secret}), 200); len(got.Items) != want {
 			t.Errorf("listed %d, want %d", len(got.Items), want)
 		}
 	}

@@ -5,21 +5,22 @@ import (
 	"slices"
 
 	"secbox/api/gate"
+	"secbox/api/wire"
 	"secbox/fault"
 	"secbox/sandbox"
 )
 
 // GetSandboxBackend reports which sandbox a user has.
-func (s *Server) GetSandboxBackend(ctx context.Context, in GetSandboxBackendRequestObject) (GetSandboxBackendResponseObject, error) {
+func (s *Server) GetSandboxBackend(ctx context.Context, in wire.GetSandboxBackendRequestObject) (wire.GetSandboxBackendResponseObject, error) {
 	if err := gate.CheckUser(callFrom(ctx).caller, in.UserID); err != nil {
 		return nil, err
 	}
 	choice, err := s.cfg.Sandboxes.Chosen(ctx, in.UserID)
-	return GetSandboxBackend200JSONResponse(s.backendAnswer(ctx, choice)), err
+	return wire.GetSandboxBackend200JSONResponse(s.backendAnswer(ctx, choice)), err
 }
 
 // SetSandboxBackend chooses the sandbox of a user.
-func (s *Server) SetSandboxBackend(ctx context.Context, in SetSandboxBackendRequestObject) (SetSandboxBackendResponseObject, error) {
+func (s *Server) SetSandboxBackend(ctx context.Context, in wire.SetSandboxBackendRequestObject) (wire.SetSandboxBackendResponseObject, error) {
 	caller := callFrom(ctx).caller
 	if err := gate.CheckUser(caller, in.UserID); err != nil {
 		return nil, err
@@ -31,11 +32,11 @@ func (s *Server) SetSandboxBackend(ctx context.Context, in SetSandboxBackendRequ
 	}
 	// Choose must also end the commands in the sandbox before, even if the client hangs up.
 	choice, err := s.cfg.Sandboxes.Choose(context.WithoutCancel(ctx), sandbox.Choice{UserID: in.UserID, Backend: in.Body.Backend, Runner: value(in.Body.Runner)})
-	return SetSandboxBackend200JSONResponse(s.backendAnswer(ctx, choice)), err
+	return wire.SetSandboxBackend200JSONResponse(s.backendAnswer(ctx, choice)), err
 }
 
-func (s *Server) backendAnswer(ctx context.Context, c sandbox.Choice) V1BackendAnswer {
-	return V1BackendAnswer{Status: envelopeSuccess, Data: V1Backend{
+func (s *Server) backendAnswer(ctx context.Context, c sandbox.Choice) wire.V1BackendAnswer {
+	return wire.V1BackendAnswer{Status: envelopeSuccess, Data: wire.V1Backend{
 		Backend: c.Backend, Runner: c.Runner, Chosen: !c.UpdatedAt.IsZero(), UpdatedAt: timestamp(c.UpdatedAt), Connected: s.connected(ctx, c),
 		Backends: s.cfg.Sandboxes.Backends(),
 	}}
@@ -46,7 +47,7 @@ func (s *Server) connected(ctx context.Context, c sandbox.Choice) bool {
 	if !sandbox.TraitsOf(c.Backend).UserMachine {
 		return true
 	}
-	return s.cfg.Runners != nil && slices.ContainsFunc(s.cfg.Runners.Connected(ctx), func(r ConnectedRunner) bool {
+	return s.cfg.Runners != nil && slices.ContainsFunc(s.cfg.Runners.Connected(ctx), func(r wire.ConnectedRunner) bool {
 		return r.UserID == c.UserID && (c.Runner == "" || r.Name == c.Runner)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/fault"
 )
 
@@ -220,9 +221,9 @@ func TestIdempotencyKeys(t *testing.T) {
 	for _, key := range []string{strings.Repeat("k", 256), "ключ", "tab\there"} {
 		send(key, body).wants(t, fault.InvalidRequest, "Idempotency-Key")
 	}
-	first := decodeAs[api.ExecResult](t, send(strings.Repeat("k", 255), body), 200)
+	first := decodeAs[wire.ExecResult](t, send(strings.Repeat("k", 255), body), 200)
 	again := send(strings.Repeat("k", 255), body)
-	if again.Header.Get("Idempotency-Replayed") != "true" || decodeAs[api.ExecResult](t, again, 200).ExecID != first.ExecID {
+	if again.Header.Get("Idempotency-Replayed") != "true" || decodeAs[wire.ExecResult](t, again, 200).ExecID != first.ExecID {
 		t.Errorf("the second answer is %v %s", again.Header, again.body)
 	}
 	req, _ := http.NewRequestWithContext(t.Context(), "POST", f.url+"/sandbox/execs", strings.NewReader(body))

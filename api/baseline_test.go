@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"secbox/access/tokens"
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/fault"
 )
 
@@ -114,7 +114,7 @@ func TestSyncAndDiff(t *testing.T) {
 		t.Errorf("the diff is %q", got)
 	}
 	data[string](t, f.do(request{method: "POST", path: ann + "/baseline"}))
-	done := data[api.V1Synced](t, sync(bob, ""))
+	done := data[wire.V1Synced](t, sync(bob, ""))
 	if !slices.Equal(done.Updated, []string{"utils/helper.py"}) || !slices.Equal(done.Conflicts, []string{"data.txt"}) || len(done.Removed) != 0 || done.Baseline == "" {
 		t.Errorf("synced %+v", done)
 	}
@@ -122,7 +122,7 @@ func TestSyncAndDiff(t *testing.T) {
 		t.Error("the sync has merged something else")
 	}
 	sync(bob, "?force=1").refused(t, fault.InvalidRequest, "force")
-	data[api.V1Synced](t, sync(bob, "?force=true"))
+	data[wire.V1Synced](t, sync(bob, "?force=true"))
 	if got := f.statusOf("bob", "weather_skill", ""); got["status"] != "UNCHANGED" || text(bob, "data.txt") != "1\nann\n3\n" {
 		t.Errorf("after a sync by force: %v", got)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/keyed"
@@ -33,7 +34,7 @@ func TestCallbackURL(t *testing.T) {
 	if seen := f.runner.seen(); len(seen) != 0 {
 		t.Fatalf("without a secret, %d execs ran", len(seen))
 	}
-	made := decodeAs[api.WebhookSecret](t, f.do(request{method: "POST", path: "/webhooks/secret", token: secret}), 200)
+	made := decodeAs[wire.WebhookSecret](t, f.do(request{method: "POST", path: "/webhooks/secret", token: secret}), 200)
 	if !strings.HasPrefix(made.Secret, "whsec_") || made.PreviousValidUntil != nil {
 		t.Errorf("%+v", made)
 	}
@@ -87,7 +88,7 @@ func TestWebhookDefault(t *testing.T) {
 	}
 	put(secret, url).wants(t, fault.InvalidRequest, "callback_url") // no secret
 	for _, token := range []string{secret, other} {
-		decodeAs[api.WebhookSecret](t, f.do(request{method: "POST", path: "/webhooks/secret", token: token}), 200)
+		decodeAs[wire.WebhookSecret](t, f.do(request{method: "POST", path: "/webhooks/secret", token: token}), 200)
 	}
 	put(secret, "https://other.test/").wants(t, fault.InvalidRequest, "callback_url")
 	put(auditor, url).wants(t, fault.Forbidden)
@@ -95,11 +96,11 @@ func TestWebhookDefault(t *testing.T) {
 	f.do(request{method: "POST", path: "/webhooks/secret", body: `{}`, token: secret}).wants(t, fault.InvalidRequest)
 	calls(secret, "", "")
 	for range 2 { // the second one changes nothing
-		if got := decodeAs[api.WebhookDefault](t, put(secret, url), 200); *got.CallbackURL != "https://hooks.example.com/secbox" {
+		if got := decodeAs[wire.WebhookDefault](t, put(secret, url), 200); *got.CallbackURL != "https://hooks.example.com/secbox" {
 			t.Errorf("%+v", got)
 		}
 	}
-	if got := decodeAs[api.WebhookDefault](t, f.do(request{path: "/webhooks/default", token: secret}), 200); *got.CallbackURL != "https://hooks.example.com/secbox" {
+	if got := decodeAs[wire.WebhookDefault](t, f.do(request{path: "/webhooks/default", token: secret}), 200); *got.CallbackURL != "https://hooks.example.com/secbox" {
 		t.Errorf("%+v", got)
 	}
 	calls(secret, "", url)
@@ -129,7 +130,7 @@ func TestWebhookDefault(t *testing.T) {
 	if got, err := now.Resolve(t.Context(), id, ""); got != "" || err != nil {
 		t.Errorf("webhooks are off: %q, %v", got, err)
 	}
-	decodeAs[api.WebhookDefault](t, put(secret, ""), 200)
+	decodeAs[wire.WebhookDefault](t, put(secret, ""), 200)
 	calls(secret, "", "")
 	events, err := f.db.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.WebhookDefault}, nil, 10)
 	if err != nil || len(events) != 2 || events[1].Subject != id || events[1].Actor.ID != id || events[1].Data != `{"host":"hooks.example.com:443"}` {
@@ -197,22 +198,22 @@ func TestCallbackOfExec(t *testing.T) {
 	_, secret := f.token(tokens.Spec{Role: tokens.Worker})
 	_, other := f.token(tokens.Spec{Role: tokens.Worker})
 	post := request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "demo", ` + aCommand + `}`, token: secret, header: map[string]string{"Prefer": "respond-async"}}
-	rec := decodeAs[api.ExecRecord](t, f.do(post), 202)
+	rec := decodeAs[wire.ExecRecord](t, f.do(post), 202)
 	get := request{path: "/sandbox/execs/" + rec.ExecID + "/callback", token: secret}
-	wants := func(what string, state api.CallbackState) api.Callback {
+	wants := func(what string, state wire.CallbackState) wire.Callback {
 		t.Helper()
-		got := decodeAs[api.Callback](t, f.do(get), 200)
+		got := decodeAs[wire.Callback](t, f.do(get), 200)
 		if got.State != state || got.ExecID != rec.ExecID {
 			t.Errorf("%s: %+v", what, got)
 		}
 		return got
 	}
-	wants("none", api.CallbackStateNone)
+	wants("none", wire.CallbackStateNone)
 	s := f.db.Webhooks()
 	if err := s.Register(t.Context(), webhooks.Delivery{ExecID: rec.ExecID, RequestedBy: "x", Host: "a.example", URL: "https://a.example/h?key=hunter2"}, webhooks.Limits{Waiting: 1, WaitingPerToken: 1}); err != nil {
 		t.Fatal(err)
 	}
-	if got := wants("the exec waits", api.CallbackStateOpen); got.URL != "https://a.example/h" || got.NextAt != nil {
+	if got := wants("the exec waits", wire.CallbackStateOpen); got.URL != "https://a.example/h" || got.NextAt != nil {
 		t.Errorf("%+v", got)
 	}
 	stored, err := f.db.Audit().Get(t.Context(), rec.ExecID)
@@ -227,7 +228,7 @@ func TestCallbackOfExec(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := wants("it has ended", api.CallbackStateDue); got.NextAt == nil {
+	if got := wants("it has ended", wire.CallbackStateDue); got.NextAt == nil {
 		t.Errorf("%+v", got)
 	}
 	d, err := s.Take(t.Context(), "x", nil, time.Minute)
@@ -238,7 +239,7 @@ func TestCallbackOfExec(t *testing.T) {
 	if err := s.Finish(t.Context(), *d, 0); err != nil {
 		t.Fatal(err)
 	}
-	got := wants("delivered", api.CallbackStateDelivered)
+	got := wants("delivered", wire.CallbackStateDelivered)
 	if got.Attempts != 1 || len(got.Tries) != 1 || got.Tries[0].StatusCode != 204 || got.Tries[0].DurationMS != 12 || got.NextAt != nil {
 		t.Errorf("%+v", got)
 	}

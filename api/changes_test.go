@@ -16,6 +16,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner/lifecycle"
@@ -71,7 +72,7 @@ func TestUploadsAreOnRecord(t *testing.T) {
 		one, two, large := []byte("one\xff"), noise(100_000), noise(5<<20)
 		done := func(what string, r reply, path, before string, content []byte) {
 			t.Helper()
-			data[api.V1Written](t, r)
+			data[wire.V1Written](t, r)
 			if row := f.lastChange(what, "uploadSandboxFile", path, before, hexDigest(content), audit.Succeeded, ""); r.Header.Get("X-Exec-Id") != row.ExecID {
 				t.Errorf("%s: the answer names the row %s", what, r.Header.Get("X-Exec-Id"))
 			}
@@ -133,7 +134,7 @@ func TestUploadInProgressIsOnRecord(t *testing.T) {
 	t.Parallel()
 	bothWith(t, func(*api.Config) {}, func(t *testing.T, f *fixture, dir string) { // patient: the body stops
 		old, content := []byte("old"), noise(1<<20)
-		data[api.V1Written](t, f.put("f", old, nil))
+		data[wire.V1Written](t, f.put("f", old, nil))
 		_, digest := digests(content)
 		for name, end := range map[string]func(execID string, hangUp func()){
 			"the client hangs up": func(_ string, hangUp func()) { hangUp() },
@@ -195,7 +196,7 @@ func (f *fixture) await(what string, so func() bool) {
 func TestNoChangeWithoutARow(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, f *fixture, dir string) {
-		data[api.V1Written](t, f.put("f", []byte("old"), nil))
+		data[wire.V1Written](t, f.put("f", []byte("old"), nil))
 		f.sandboxes.log.refuse.Store(true)
 		f.put("f", bytes.NewReader(noise(10<<20)), nil).refused(t, fault.DatabaseUnavailable)
 		f.put("new/f", []byte("x"), nil).refused(t, fault.DatabaseUnavailable)
@@ -212,7 +213,7 @@ func TestChangeIsOfTheToken(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	id, secret := f.token(tokens.Spec{Role: tokens.Worker})
-	data[api.V1Written](t, f.do(request{method: "PUT", path: transfer + "f", body: "x", token: secret}))
+	data[wire.V1Written](t, f.do(request{method: "PUT", path: transfer + "f", body: "x", token: secret}))
 	if rows := f.changes(); len(rows) != 1 || rows[0].RequestedBy != id {
 		t.Errorf("%+v", rows)
 	}

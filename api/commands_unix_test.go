@@ -16,6 +16,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/retention"
@@ -30,7 +31,7 @@ func TestSandboxCommandIsRecorded(t *testing.T) {
 	if got := string(r.body); got != `{"status":"success","data":{"stdout":"hi\n","stderror":"no\n","exit_code":3}}`+"\n" {
 		t.Errorf("answered %s", got)
 	}
-	rec := decodeAs[api.ExecRecord](t, f.do(request{path: "/sandbox/execs/" + r.Header.Get("X-Exec-Id"), token: secret}), 200)
+	rec := decodeAs[wire.ExecRecord](t, f.do(request{path: "/sandbox/execs/" + r.Header.Get("X-Exec-Id"), token: secret}), 200)
 	if rec.Cmd != "bash" || rec.AgentID != "ag" || rec.UserID != "u" || rec.ProjectID != "ag~u" || rec.Backend != "none" || rec.Runner != "" || rec.Cwd != "/workspace" ||
 		rec.RequestedBy != id || rec.Status != audit.Failed || *rec.ExitCode != 3 || rec.StdoutBytes != 3 {
 		t.Errorf("recorded %+v", rec)
@@ -38,26 +39,26 @@ func TestSandboxCommandIsRecorded(t *testing.T) {
 	if ran := f.runner.seen(); len(ran) != 1 { // it was asked for the policy only
 		t.Errorf("the runner was asked for %+v", ran)
 	}
-	if where := data[api.V1Content](t, f.do(request{path: "/v1/sandbox/u/ag/content?path=where", token: secret})).Content; where != filepath.Join(f.root, "projects", "ag~u", "work")+"\n" {
+	if where := data[wire.V1Content](t, f.do(request{path: "/v1/sandbox/u/ag/content?path=where", token: secret})).Content; where != filepath.Join(f.root, "projects", "ag~u", "work")+"\n" {
 		t.Errorf("it ran in %q", where)
 	}
-	if got := data[api.V1Output](t, f.do(request{method: "POST", path: inSandbox + "ls", token: secret})); got.Stdout != "where\n" { // without a body, without arguments
+	if got := data[wire.V1Output](t, f.do(request{method: "POST", path: inSandbox + "ls", token: secret})); got.Stdout != "where\n" { // without a body, without arguments
 		t.Errorf("%+v", got)
 	}
 
 	f.runner.maxStdout = 2000
-	long := data[api.V1Output](t, f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "printf %2001d 0; printf %3000d 0 >&2"]`, token: secret}))
+	long := data[wire.V1Output](t, f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "printf %2001d 0; printf %3000d 0 >&2"]`, token: secret}))
 	if !long.StdoutTruncated || long.StderrTruncated || len(long.Stdout) != 2000 || len(long.Stderror) != 3000 {
 		t.Errorf("%d and %d bytes, truncated %v and %v", len(long.Stdout), len(long.Stderror), long.StdoutTruncated, long.StderrTruncated)
 	}
 
 	f.runner.timeoutCeiling = 500
-	got := data[api.V1Output](t, f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "echo begun; sleep 1000"]`, token: secret}))
+	got := data[wire.V1Output](t, f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "echo begun; sleep 1000"]`, token: secret}))
 	if got.ExitCode != -1 || got.Stdout != "begun\n" || !strings.Contains(got.Stderror, "timeout_ms=500") {
 		t.Errorf("its time was up: %+v", got)
 	}
 	for query, want := range map[string]int{"backend=none": 4, "backend=docker": 0, "runner=laptop": 0, "backend=none&status=timeout": 1} {
-		if list := decodeAs[api.ExecList](t, f.do(request{path: "/sandbox/execs?" + query, token: secret}), 200); len(list.Items) != want {
+		if list := decodeAs[wire.ExecList](t, f.do(request{path: "/sandbox/execs?" + query, token: secret}), 200); len(list.Items) != want {
 			t.Errorf("%s: %d rows, want %d", query, len(list.Items), want)
 		}
 	}
@@ -80,11 +81,11 @@ func TestChoiceEndsRunningCommands(t *testing.T) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	data[api.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: remotely}))
+	data[wire.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: remotely}))
 	if r := <-answered; r.StatusCode < 400 || !strings.Contains(string(r.body), "moved to another backend") {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
-	list := decodeAs[api.ExecList](t, f.get("/sandbox/execs?user_id=u"), 200)
+	list := decodeAs[wire.ExecList](t, f.get("/sandbox/execs?user_id=u"), 200)
 	if len(list.Items) != 1 || list.Items[0].Status != audit.Canceled || list.Items[0].ErrorReason != audit.ReasonCanceled {
 		t.Errorf("%+v", list.Items)
 	}
@@ -188,10 +189,10 @@ func TestRemoteCommandSeesEdits(t *testing.T) {
 	t.Parallel()
 	f := onTheirMachine(t)
 	data[string](t, f.edit("deep/down/a.txt", "one\r\n"))
-	if got := data[api.V1Output](t, f.post(inSandbox+"cat", `["deep/down/a.txt"]`)); got.Stdout != "one\r\n" {
+	if got := data[wire.V1Output](t, f.post(inSandbox+"cat", `["deep/down/a.txt"]`)); got.Stdout != "one\r\n" {
 		t.Errorf("cat: %+v", got)
 	}
-	rows := decodeAs[api.ExecList](t, f.get("/sandbox/execs?backend=remote"), 200)
+	rows := decodeAs[wire.ExecList](t, f.get("/sandbox/execs?backend=remote"), 200)
 	if len(rows.Items) != 1 || rows.Items[0].Image != "" {
 		t.Errorf("rows %+v", rows.Items)
 	}
@@ -201,7 +202,7 @@ func TestRemoteCommandSeesEdits(t *testing.T) {
 func TestCommandOfAgentNamedBackend(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	if r := f.post("/v1/sandbox/v/backend/execute?command=echo", `["hi"]`); data[api.V1Output](t, r).Stdout != "hi\n" {
+	if r := f.post("/v1/sandbox/v/backend/execute?command=echo", `["hi"]`); data[wire.V1Output](t, r).Stdout != "hi\n" {
 		t.Errorf("%s", r.body)
 	}
 }

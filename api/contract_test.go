@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"secbox/api/contract"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/policy"
@@ -35,7 +36,7 @@ func loaded(t *testing.T) *contract.Contract {
 // Generator is held while the code generator runs, which keeps its options in global variables.
 var Generator sync.Mutex
 
-// TestGeneratedCodeIsFresh makes gen.go again in memory.
+// TestGeneratedCodeIsFresh makes wire/gen.go again in memory.
 func TestGeneratedCodeIsFresh(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("oapi-codegen.yaml")
@@ -59,13 +60,13 @@ func TestGeneratedCodeIsFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("gen.go")
+	got, err := os.ReadFile(cfg.Output)
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := func(s string) string { _, rest, _ := strings.Cut(s, "package api"); return rest } // the header names a version
+	body := func(s string) string { _, rest, _ := strings.Cut(s, "package "+cfg.PackageName); return rest } // the header names a version
 	if body(string(got)) != body(want) {
-		t.Error("gen.go is older than openapi.yaml: run go generate ./api")
+		t.Errorf("%s is older than openapi.yaml: run go generate ./api", cfg.Output)
 	}
 }
 
@@ -231,10 +232,10 @@ func TestFieldNamesMatch(t *testing.T) {
 	}
 	record := append(names(audit.Record{}), "requested_by_name", "artifacts_removed_at") // looked up when it is shown
 	slices.Sort(record)
-	if got, want := names(ExecRecord{}), record; !slices.Equal(got, want) {
+	if got, want := names(wire.ExecRecord{}), record; !slices.Equal(got, want) {
 		t.Errorf("record: %v, want %v", got, want)
 	}
-	for schema, typ := range map[string]any{"PolicyOverrides": PolicyOverrides{}, "SkillLimits": policy.Limits{}} {
+	for schema, typ := range map[string]any{"PolicyOverrides": wire.PolicyOverrides{}, "SkillLimits": policy.Limits{}} {
 		var got []string
 		for _, property := range loaded(t).Doc.Get("components", "schemas", schema, "properties").Entries() {
 			got = append(got, property.Key)
@@ -244,7 +245,7 @@ func TestFieldNamesMatch(t *testing.T) {
 			t.Errorf("%s: %v, want %v", schema, got, want)
 		}
 	}
-	if got, want := names(FieldProblem{}), names(fault.Field{}); !slices.Equal(got, want) {
+	if got, want := names(wire.FieldProblem{}), names(fault.Field{}); !slices.Equal(got, want) {
 		t.Errorf("field: %v, want %v", got, want)
 	}
 	required := loaded(t).Doc.Get("components", "schemas", "ExecRecord", "required").Strings()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"secbox/api"
+	"secbox/api/wire"
 )
 
 // examples are the commands of the page, by the route's id.
@@ -43,7 +44,7 @@ func TestFrontDoor(t *testing.T) {
 		if r := f.do(request{method: "HEAD", path: "/", header: map[string]string{"Accept": accept}}); r.StatusCode != 200 || r.Header.Get("Content-Type") != "application/json" || len(r.body) > 0 {
 			t.Errorf("HEAD of a program, Accept %q: %d, %s", accept, r.StatusCode, r.Header.Get("Content-Type"))
 		}
-		info := decodeAs[api.ServiceInfo](t, f.do(request{path: "/", header: map[string]string{"Accept": accept}}), 200)
+		info := decodeAs[wire.ServiceInfo](t, f.do(request{path: "/", header: map[string]string{"Accept": accept}}), 200)
 		if info.Service != "core-api" || info.Console != "/console" {
 			t.Errorf("Accept %q: %+v", accept, info)
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/pathadapter"
 	"secbox/sandbox"
 	"secbox/workspace"
@@ -18,7 +18,7 @@ import (
 func TestToolsWaitForOtherEditors(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	present := data[api.V1Written](t, f.put("present", "old", nil)).Sha256
+	present := data[wire.V1Written](t, f.put("present", "old", nil)).Sha256
 	adapter, err := pathadapter.New(pathadapter.Config{Root: f.root})
 	if err != nil {
 		t.Fatal(err)

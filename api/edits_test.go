@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/fault"
 )
 
@@ -34,7 +34,7 @@ func TestConcurrentEdits(t *testing.T) {
 				data[string](t, answer)
 				fmt.Fprintln(&want, n)
 			}
-			if got := data[api.V1Content](t, f.get("/v1/sandbox/u/ag/content?path=log.txt")).Content; got != want.String() {
+			if got := data[wire.V1Content](t, f.get("/v1/sandbox/u/ag/content?path=log.txt")).Content; got != want.String() {
 				t.Errorf("got %q", got)
 			}
 		})

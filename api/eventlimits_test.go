@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"secbox/access/tokens"
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit/admin"
 	"secbox/fault"
 )
@@ -57,7 +57,7 @@ func TestManyChanges(t *testing.T) {
 			t.Errorf("%s: %d, Retry-After %q, %s", kind, r.StatusCode, r.Header.Get("Retry-After"), r.body)
 		}
 	}
-	if got := decodeAs[api.V1BackendAnswer](t, f.do(request{path: "/v1/sandbox/bob/backend", token: other}), 200); got.Data.Chosen {
+	if got := decodeAs[wire.V1BackendAnswer](t, f.do(request{path: "/v1/sandbox/bob/backend", token: other}), 200); got.Data.Chosen {
 		t.Errorf("the refused choice was made: %+v", got)
 	}
 	works("the choice that is there already", choose("ann", secret))

@@ -14,6 +14,7 @@ import (
 
 	"secbox/api/sse"
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/internal/whole"
@@ -55,7 +56,7 @@ func (s *Server) stream(call *call, send func(ctx context.Context, out *sse.Stre
 }
 
 // GetExecEvents streams the status, the output and the end of an exec.
-func (s *Server) GetExecEvents(ctx context.Context, in GetExecEventsRequestObject) (GetExecEventsResponseObject, error) {
+func (s *Server) GetExecEvents(ctx context.Context, in wire.GetExecEventsRequestObject) (wire.GetExecEventsResponseObject, error) {
 	rec, err := s.record(ctx, in.ExecID)
 	if err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (s *Server) GetExecEvents(ctx context.Context, in GetExecEventsRequestObjec
 		return nil, err
 	}
 	if all && rec.Status.Final() {
-		return GetExecEvents204Response{}, nil
+		return wire.GetExecEvents204Response{}, nil
 	}
 	call := callFrom(ctx)
 	return s.stream(call, func(ctx context.Context, out *sse.Stream, w http.ResponseWriter) error {
@@ -165,7 +166,7 @@ func (x *execStream) send(ctx context.Context) (done bool, err error) {
 	x.run.complete(&end)
 	if missing != nil {
 		reason := fault.From(x.server.execs.UnlessRemoved(ctx, now.Record, missing))
-		end.Problem = &StreamProblem{Code: reason.Code, Detail: reason.Message}
+		end.Problem = &wire.StreamProblem{Code: reason.Code, Detail: reason.Message}
 	}
 	return true, x.event("end", endMark, end)
 }
@@ -209,7 +210,7 @@ func (x *execStream) piece(stream int, rec audit.Record, text []byte) error {
 	}); err != nil {
 		return err
 	}
-	piece := ExecOutput{Offset: x.at[stream], Data: string(text), Encoding: "utf-8"}
+	piece := wire.ExecOutput{Offset: x.at[stream], Data: string(text), Encoding: "utf-8"}
 	if !utf8.Valid(text) {
 		piece.Data, piece.Encoding = base64.StdEncoding.EncodeToString(text), "base64"
 	}
@@ -226,8 +227,8 @@ func (x *execStream) event(name, mark string, data any) error {
 }
 
 // execState converts a record for events.
-func execState(rec audit.Record) ExecState {
-	return ExecState{
+func execState(rec audit.Record) wire.ExecState {
+	return wire.ExecState{
 		ExecID: rec.ExecID, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID, UserID: rec.UserID,
 		SkillID: rec.SkillID, RequestedBy: rec.RequestedBy, TraceID: rec.TraceID, Status: rec.Status, ExitCode: rec.ExitCode, ErrorReason: rec.ErrorReason, Detail: rec.Detail,
 		CreatedAt: visible.Timestamp(rec.CreatedAt), StartedAt: timestamp(rec.StartedAt), EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS,

@@ -18,6 +18,7 @@ import (
 
 	"secbox/api"
 	"secbox/api/sse/ssetest"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/engine"
 	"secbox/engine/memengine"
@@ -153,7 +154,7 @@ type events struct {
 	*ssetest.Reader
 	t    *testing.T
 	got  [2]string
-	last api.ExecState
+	last wire.ExecState
 	body io.ReadCloser
 }
 
@@ -215,7 +216,7 @@ func (e *events) next() string {
 	strict.DisallowUnknownFields()
 	switch stream := map[string]int{"stdout": 1, "stderr": 2}[event.Name]; {
 	case stream > 0:
-		var piece api.ExecOutput
+		var piece wire.ExecOutput
 		must(e.t, strict.Decode(&piece))
 		text := piece.Data
 		if piece.Encoding == "base64" {
@@ -229,7 +230,7 @@ func (e *events) next() string {
 		}
 		*got += text
 	case event.Name == "status" || event.Name == "end":
-		e.last = api.ExecState{}
+		e.last = wire.ExecState{}
 		must(e.t, strict.Decode(&e.last))
 	default:
 		e.t.Fatalf("an unknown event: %+v", event)
@@ -255,7 +256,7 @@ func (e *events) until(stdout, stderr int) {
 }
 
 // end reads to the end, after which nothing may come.
-func (e *events) end() api.ExecState {
+func (e *events) end() wire.ExecState {
 	e.t.Helper()
 	for {
 		switch e.next() {

@@ -14,6 +14,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/retention"
@@ -325,7 +326,7 @@ func TestStreamedRuns(t *testing.T) {
 		t.Errorf("the stored result: %+v", stored)
 	}
 	same := f.do(request{method: "POST", path: "/sandbox/execs", token: secret, header: map[string]string{"Idempotency-Key": "k"}, body: `{"project_id": "demo", "exec": {"script": "listen; echo x > ../artifacts/a.txt"}}`})
-	if r := decodeAs[api.ExecResult](t, same, 200); r.ExecID != id || r.Stdout != "onetwo" || same.Header.Get("Idempotency-Replayed") != "true" {
+	if r := decodeAs[wire.ExecResult](t, same, 200); r.ExecID != id || r.Stdout != "onetwo" || same.Header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("without stream: %s", same.body)
 	}
 	if late := f.follow(id, secret, "3-0"); late.end().Artifacts != nil || late.got[0] != "???two" {

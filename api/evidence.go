@@ -6,6 +6,7 @@ import (
 
 	"secbox/api/content"
 	"secbox/api/problem"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/audit/translog/proof"
 	"secbox/audit/translog/verify"
@@ -13,13 +14,13 @@ import (
 )
 
 // GetLogCheckpoint sends the newest checkpoint of the transparency log.
-func (s *Server) GetLogCheckpoint(ctx context.Context, _ GetLogCheckpointRequestObject) (GetLogCheckpointResponseObject, error) {
+func (s *Server) GetLogCheckpoint(ctx context.Context, _ wire.GetLogCheckpointRequestObject) (wire.GetLogCheckpointResponseObject, error) {
 	checkpoint, err := s.cfg.TransparencyLog.Checkpoint(ctx)
 	return pageAnswer(callFrom(ctx).request, content.NewPage("text/plain; charset=utf-8", []byte(checkpoint), problem.CSP), err)
 }
 
 // GetLogTile sends a tile of the transparency log, or a bundle of its entries.
-func (s *Server) GetLogTile(ctx context.Context, in GetLogTileRequestObject) (GetLogTileResponseObject, error) {
+func (s *Server) GetLogTile(ctx context.Context, in wire.GetLogTileRequestObject) (wire.GetLogTileResponseObject, error) {
 	tile, err := s.cfg.TransparencyLog.Tile(ctx, in.Path)
 	return pageAnswer(callFrom(ctx).request, content.NewPage("application/octet-stream", tile, problem.CSP), err)
 }
@@ -28,7 +29,7 @@ func (s *Server) GetLogTile(ctx context.Context, in GetLogTileRequestObject) (Ge
 const proofPrice = 16
 
 // GetExecProof sends the proof of an exec.
-func (s *Server) GetExecProof(ctx context.Context, in GetExecProofRequestObject) (GetExecProofResponseObject, error) {
+func (s *Server) GetExecProof(ctx context.Context, in wire.GetExecProofRequestObject) (wire.GetExecProofResponseObject, error) {
 	rec, err := s.record(ctx, in.ExecID)
 	if err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func (s *Server) notLogged(rec audit.Record) error {
 const subjectPrice = 1 << 10
 
 // GetExecAttestation sends the attestation of an exec.
-func (s *Server) GetExecAttestation(ctx context.Context, in GetExecAttestationRequestObject) (GetExecAttestationResponseObject, error) {
+func (s *Server) GetExecAttestation(ctx context.Context, in wire.GetExecAttestationRequestObject) (wire.GetExecAttestationResponseObject, error) {
 	rec, err := s.record(ctx, in.ExecID)
 	if err != nil {
 		return nil, err
@@ -100,7 +101,7 @@ func (s *Server) GetExecAttestation(ctx context.Context, in GetExecAttestationRe
 const pagePrice = 20 << 20
 
 // GetLogDocuments sends a page of the evidence that a verification compares.
-func (s *Server) GetLogDocuments(ctx context.Context, in GetLogDocumentsRequestObject) (GetLogDocumentsResponseObject, error) {
+func (s *Server) GetLogDocuments(ctx context.Context, in wire.GetLogDocumentsRequestObject) (wire.GetLogDocumentsResponseObject, error) {
 	if err := callFrom(ctx).reserve(pagePrice); err != nil {
 		return nil, err
 	}

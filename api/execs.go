@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
@@ -20,7 +21,7 @@ const (
 )
 
 // RunExec runs one exec. If the client hangs up, only its wait for an earlier exec with the same Idempotency-Key ends.
-func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecResponseObject, error) {
+func (s *Server) RunExec(ctx context.Context, in wire.RunExecRequestObject) (wire.RunExecResponseObject, error) {
 	async := prefersAsync(in.Params.Prefer)
 	req, err := execRequest(*in.Body, async, in.Params.IdempotencyKey, callFrom(ctx).caller)
 	if err != nil {
@@ -30,7 +31,7 @@ func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecR
 		return nil, err
 	}
 	stream := in.Body.Stream
-	*in.Body = ExecRequest{}                               // req has the contents; do not keep them twice while the exec runs
+	*in.Body = wire.ExecRequest{}                          // req has the contents; do not keep them twice while the exec runs
 	if body := callFrom(ctx).body; body != nil && !async { // what waits is sealed in the memory of the decoder
 		body.Decoded()
 	}
@@ -46,9 +47,9 @@ func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecR
 	}
 	if async {
 		record, headers, err := s.accepted(ctx, res)
-		return RunExec202JSONResponse{Body: record, Headers: headers}, err
+		return wire.RunExec202JSONResponse{Body: record, Headers: headers}, err
 	}
-	out := RunExec200JSONResponse{Body: execResult(res)}
+	out := wire.RunExec200JSONResponse{Body: execResult(res)}
 	if res.Replayed {
 		out.Headers.IdempotencyReplayed = new("true")
 	}
@@ -56,7 +57,7 @@ func (s *Server) RunExec(ctx context.Context, in RunExecRequestObject) (RunExecR
 }
 
 // ListExecs lists the records that the caller may see.
-func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (ListExecsResponseObject, error) {
+func (s *Server) ListExecs(ctx context.Context, in wire.ListExecsRequestObject) (wire.ListExecsResponseObject, error) {
 	filter, after, limit, err := listQuery(callFrom(ctx).request.URL.Query(), in.Params, s.cfg.Now())
 	if err != nil {
 		return nil, err
@@ -78,7 +79,7 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 	if err != nil {
 		return nil, err
 	}
-	out := ListExecs200JSONResponse{Items: make([]ExecRecord, len(recs))}
+	out := wire.ListExecs200JSONResponse{Items: make([]wire.ExecRecord, len(recs))}
 	execIDs := make([]string, len(recs))
 	for i, rec := range recs {
 		execIDs[i] = rec.ExecID
@@ -97,7 +98,7 @@ func (s *Server) ListExecs(ctx context.Context, in ListExecsRequestObject) (List
 	return out, nil
 }
 
-func listQuery(query url.Values, p ListExecsParams, now time.Time) (f audit.Filter, after *audit.Cursor, limit int, err error) {
+func listQuery(query url.Values, p wire.ListExecsParams, now time.Time) (f audit.Filter, after *audit.Cursor, limit int, err error) {
 	var bad fault.Fields
 	f = audit.ParseFilter(query.Get, now, &bad)
 	limit, err = pageLimit(p.Limit)
@@ -112,20 +113,20 @@ func listQuery(query url.Values, p ListExecsParams, now time.Time) (f audit.Filt
 }
 
 // GetExec sends one record.
-func (s *Server) GetExec(ctx context.Context, in GetExecRequestObject) (GetExecResponseObject, error) {
+func (s *Server) GetExec(ctx context.Context, in wire.GetExecRequestObject) (wire.GetExecResponseObject, error) {
 	rec, err := s.record(ctx, in.ExecID)
 	if err != nil {
 		return nil, err
 	}
 	out, err := s.wholeRecord(ctx, rec)
-	return GetExec200JSONResponse(out), err
+	return wire.GetExec200JSONResponse(out), err
 }
 
 // wholeRecord converts a record for the API, with what other tables know about it.
-func (s *Server) wholeRecord(ctx context.Context, rec audit.Record) (ExecRecord, error) {
+func (s *Server) wholeRecord(ctx context.Context, rec audit.Record) (wire.ExecRecord, error) {
 	removed, err := s.execs.ArtifactsRemoved(ctx, rec.ExecID)
 	if err != nil {
-		return ExecRecord{}, err
+		return wire.ExecRecord{}, err
 	}
 	s.warnOfUnreadable(rec)
 	names, err := s.tokenNames(ctx, []string{rec.RequestedBy})
@@ -140,7 +141,7 @@ func (s *Server) tokenNames(ctx context.Context, ids []string) (map[string]strin
 }
 
 // CancelExec cancels an exec and does not wait for its end.
-func (s *Server) CancelExec(ctx context.Context, in CancelExecRequestObject) (CancelExecResponseObject, error) {
+func (s *Server) CancelExec(ctx context.Context, in wire.CancelExecRequestObject) (wire.CancelExecResponseObject, error) {
 	rec, err := s.record(ctx, in.ExecID)
 	if err != nil {
 		return nil, err
@@ -155,14 +156,14 @@ func (s *Server) CancelExec(ctx context.Context, in CancelExecRequestObject) (Ca
 			}
 		}
 		if node == "" {
-			return CancelExec202JSONResponse{ExecID: rec.ExecID, Status: rec.Status}, err
+			return wire.CancelExec202JSONResponse{ExecID: rec.ExecID, Status: rec.Status}, err
 		}
 	}
 	return s.forwarded(call, node), nil
 }
 
 // ResolvePolicy sends the policy that an exec would have.
-func (s *Server) ResolvePolicy(ctx context.Context, in ResolvePolicyRequestObject) (ResolvePolicyResponseObject, error) {
+func (s *Server) ResolvePolicy(ctx context.Context, in wire.ResolvePolicyRequestObject) (wire.ResolvePolicyResponseObject, error) {
 	req, err := resolveRequest(*in.Body, callFrom(ctx).caller)
 	if err != nil {
 		return nil, err

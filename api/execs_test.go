@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/policy"
@@ -31,7 +31,7 @@ func TestRun(t *testing.T) {
 			{"path": "d", "content": "#!/bin/sh", "mode": "0755"}],
 		"policy_overrides": {"timeout_ms": 5000, "cpu_cores": 0.5, "net": {"mode": "none"}, "fs.read": [], "fs": {"write": ["artifacts/**"]}},
 		"task_ref": {"task_id": "t1"}}`, header: map[string]string{"Idempotency-Key": "k 1"}})
-	got := decodeAs[api.ExecResult](t, r, 200)
+	got := decodeAs[wire.ExecResult](t, r, 200)
 	if got.Status != audit.Succeeded || got.ExitCode == nil || *got.ExitCode != 0 || got.Stdout != "hi\n" || got.Audit != "stored" ||
 		got.ArtifactsDir != "projects/demo/artifacts/"+got.ExecID || got.StdoutPath != got.ArtifactsDir+"/stdout.txt" ||
 		got.StderrPath != got.ArtifactsDir+"/stderr.txt" || len(got.Artifacts) != 1 || got.Artifacts[0].Path != "hi.txt" {
@@ -198,7 +198,7 @@ func TestListPages(t *testing.T) {
 	for _, limit := range []int{1, 2, 3, 7, 8} {
 		seen, path, pages := map[string]bool{}, fmt.Sprintf("/sandbox/execs?limit=%d", limit), 0
 		for next := path; next != ""; pages++ {
-			page := decodeAs[api.ExecList](t, f.get(next), 200)
+			page := decodeAs[wire.ExecList](t, f.get(next), 200)
 			for _, item := range page.Items {
 				if seen[item.ExecID] {
 					t.Fatalf("limit %d: %s twice", limit, item.ExecID)
@@ -238,7 +238,7 @@ func TestListFilters(t *testing.T) {
 		"?since=2026-01-01T00:00:00.5%2B02:00&until=" + after: {b.ExecID, a.ExecID},
 		"?task_id=%27%20OR%201=1":                             {},
 	} {
-		page := decodeAs[api.ExecList](t, f.get("/sandbox/execs"+query), 200)
+		page := decodeAs[wire.ExecList](t, f.get("/sandbox/execs"+query), 200)
 		got := []string{}
 		for _, item := range page.Items {
 			got = append(got, item.ExecID)
@@ -308,9 +308,9 @@ func TestDamagedRecord(t *testing.T) {
 	if _, err := file.Exec(`UPDATE sandbox_execs SET args = '{"0": "-lc"}' WHERE exec_id = ?`, damaged.ExecID); err != nil {
 		t.Fatal(err)
 	}
-	for _, got := range []api.ExecRecord{
-		decodeAs[api.ExecRecord](t, f.get("/sandbox/execs/"+damaged.ExecID), 200),
-		decodeAs[api.ExecList](t, f.get("/sandbox/execs"), 200).Items[0],
+	for _, got := range []wire.ExecRecord{
+		decodeAs[wire.ExecRecord](t, f.get("/sandbox/execs/"+damaged.ExecID), 200),
+		decodeAs[wire.ExecList](t, f.get("/sandbox/execs"), 200).Items[0],
 	} {
 		if got.ExecID != damaged.ExecID || len(got.Args) != 0 || got.Unreadable == nil || !maps.Equal(*got.Unreadable, map[string]string{"args": `{"0": "-lc"}`}) {
 			t.Errorf("%+v", got)
@@ -319,7 +319,7 @@ func TestDamagedRecord(t *testing.T) {
 	if n := strings.Count(f.log.String(), "not written by core-api"); n != 2 {
 		t.Errorf("%d log lines: %s", n, f.log)
 	}
-	if got := decodeAs[api.ExecRecord](t, f.get("/sandbox/execs/"+whole.ExecID), 200); got.Unreadable != nil {
+	if got := decodeAs[wire.ExecRecord](t, f.get("/sandbox/execs/"+whole.ExecID), 200); got.Unreadable != nil {
 		t.Errorf("%+v", got)
 	}
 	for _, format := range []string{"jsonl", "csv", "ocsf"} {
@@ -334,7 +334,7 @@ func TestCancel(t *testing.T) {
 	f := start(t)
 	rec := f.record(func(r *audit.Record) { r.Status = audit.Running })
 	path := "/sandbox/execs/" + rec.ExecID + "/cancel"
-	got := decodeAs[api.CancelAccepted](t, f.do(request{method: "POST", path: path}), 202)
+	got := decodeAs[wire.CancelAccepted](t, f.do(request{method: "POST", path: path}), 202)
 	if got.ExecID != rec.ExecID || got.Status != audit.Running || !slices.Equal(f.runner.canceled, []string{rec.ExecID}) {
 		t.Errorf("got %+v, canceled %v", got, f.runner.canceled)
 	}

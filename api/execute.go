@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/packages/archive"
@@ -29,7 +30,7 @@ const (
 )
 
 // ExecuteInSkill runs a command in a skill's folder. It goes on if the client hangs up.
-func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObject) (ExecuteInSkillResponseObject, error) {
+func (s *Server) ExecuteInSkill(ctx context.Context, in wire.ExecuteInSkillRequestObject) (wire.ExecuteInSkillResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, s.refuseCommand(ctx, library.Owner{AgentID: in.AgentID, UserID: in.UserID}, in.SkillID, in.Params.Command, in.Body, err)
@@ -62,7 +63,7 @@ func (s *Server) ExecuteInSkill(ctx context.Context, in ExecuteInSkillRequestObj
 	if err != nil {
 		return nil, err
 	}
-	out := ExecuteInSkill200JSONResponse{Body: V1OutputAnswer{Status: envelopeSuccess, Data: output}}
+	out := wire.ExecuteInSkill200JSONResponse{Body: wire.V1OutputAnswer{Status: envelopeSuccess, Data: output}}
 	out.Headers.XExecID = &execID
 	return out, nil
 }
@@ -119,17 +120,17 @@ func restricted(o library.Owner, root, command string, args *[]string) runner.Re
 }
 
 // execute runs a command that has passed confine.Check.
-func (s *Server) execute(ctx context.Context, req runner.Request) (V1Output, string, error) {
+func (s *Server) execute(ctx context.Context, req runner.Request) (wire.V1Output, string, error) {
 	snapshot, err := s.cfg.Runner.Resolve(ctx, req)
 	if err != nil {
-		return V1Output{}, "", err
+		return wire.V1Output{}, "", err
 	}
 	req.Overrides.TimeoutMS = new(commandTimeout(snapshot).Milliseconds())
 	req.RequestedBy = callFrom(ctx).caller.ID
 	req.Digest = digest(req, nil)
 	res, err := s.cfg.Runner.Run(context.WithoutCancel(ctx), req)
 	if err != nil {
-		return V1Output{}, "", err
+		return wire.V1Output{}, "", err
 	}
 	output, err := s.outputOf(ctx, res)
 	return output, res.Record.ExecID, err
@@ -144,9 +145,9 @@ func commandTimeout(p policy.Snapshot) time.Duration {
 }
 
 // outputOf converts the result of an exec. These routes report success for every command that ran, however it ended, unless the engine failed.
-func (s *Server) outputOf(ctx context.Context, res runner.Result) (V1Output, error) {
+func (s *Server) outputOf(ctx context.Context, res runner.Result) (wire.V1Output, error) {
 	rec := res.Record
-	out := V1Output{ExitCode: noExitCode, StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated}
+	out := wire.V1Output{ExitCode: noExitCode, StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated}
 	switch rec.Status {
 	case audit.Succeeded, audit.Failed, audit.OOMKilled:
 		if rec.ExitCode != nil {
@@ -156,7 +157,7 @@ func (s *Server) outputOf(ctx context.Context, res runner.Result) (V1Output, err
 	default:
 		e := fault.New(fault.EngineUnavailable, "exec %s was started, but its outcome is unknown: %s", rec.ExecID, rec.Detail)
 		e.ExecID = rec.ExecID
-		return V1Output{}, e
+		return wire.V1Output{}, e
 	}
 	out.Stdout = s.captured(ctx, rec, "stdout", res.Stdout, rec.StdoutBytes)
 	out.Stderror = s.captured(ctx, rec, "stderr", res.Stderr, rec.StderrBytes)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"secbox/access/tokens"
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
@@ -25,7 +25,7 @@ func TestRestrictedCommand(t *testing.T) {
 	id, secret := f.token(tokens.Spec{Role: tokens.Worker, Agents: []string{"ag"}})
 	data[string](t, f.upload("u/ag", "overlay", "x.zip", weather(t), as(secret)))
 	r := f.do(request{method: "POST", path: inSkill + "python3", body: `["main.py", "--city", "北京"]`, token: secret})
-	if got := data[api.V1Output](t, r); got != (api.V1Output{Stdout: "hi\n"}) {
+	if got := data[wire.V1Output](t, r); got != (wire.V1Output{Stdout: "hi\n"}) {
 		t.Errorf("%+v", got)
 	}
 	if got := string(r.body); got != `{"status":"success","data":{"stdout":"hi\n","stderror":"","exit_code":0}}`+"\n" {
@@ -37,13 +37,13 @@ func TestRestrictedCommand(t *testing.T) {
 		!slices.Equal(req.Command.Args, []string{"main.py", "--city", "北京"}) || *req.Overrides.TimeoutMS != 5*60*1000 {
 		t.Errorf("the runner was asked for %+v", req)
 	}
-	rec := decodeAs[api.ExecRecord](t, f.do(request{path: "/sandbox/execs/" + r.Header.Get("X-Exec-Id"), token: secret}), 200)
+	rec := decodeAs[wire.ExecRecord](t, f.do(request{path: "/sandbox/execs/" + r.Header.Get("X-Exec-Id"), token: secret}), 200)
 	if rec.Cmd != "python3" || rec.SkillID != "weather_skill" || rec.AgentID != "ag" || rec.UserID != "u" || rec.ProjectID != "ag~u" {
 		t.Errorf("recorded %+v", rec)
 	}
 
 	f.runner.timeoutCeiling = 60_000
-	data[api.V1Output](t, f.do(request{method: "POST", path: inSkill + "ls", token: secret})) // without a body, without arguments
+	data[wire.V1Output](t, f.do(request{method: "POST", path: inSkill + "ls", token: secret})) // without a body, without arguments
 	req = f.runner.seen()[len(f.runner.seen())-1]
 	if req.SkillID != "weather_skill" || len(req.Command.Args) != 0 || *req.Overrides.TimeoutMS != 60_000 {
 		t.Errorf("the runner was asked for %+v", req)
@@ -112,7 +112,7 @@ func TestForbiddenCommands(t *testing.T) {
 		t.Errorf("ran %+v", ran)
 	}
 	for _, good := range []string{`["/workspace/work/skills/weather_skill/main.py"]`, `["./utils/helper.py"]`} {
-		data[api.V1Output](t, f.post(inSkill+"cat", good))
+		data[wire.V1Output](t, f.post(inSkill+"cat", good))
 	}
 	if rows, _, err := f.db.Audit().List(t.Context(), audit.Filter{Backend: "none"}, nil, 10); err != nil || len(rows) > 0 {
 		t.Errorf("ran in the sandbox: %+v, %v", rows, err)
@@ -131,14 +131,14 @@ func TestOutcomesOfRestrictedCommands(t *testing.T) {
 		code   *int
 		detail string
 		stderr string
-		want   api.V1Output
+		want   wire.V1Output
 		fails  fault.Code
 	}{
-		"an exit code":      {status: audit.Failed, reason: audit.NonzeroExit, code: new(3), detail: "exit code 3", stderr: "no\n", want: api.V1Output{ExitCode: 3, Stderror: "no\n"}},
-		"no such program":   {status: audit.Failed, reason: audit.StartFailed, code: new(127), detail: "could not be started", want: api.V1Output{ExitCode: 127, Stderror: "could not be started\n"}},
-		"time is up":        {status: audit.Timeout, reason: audit.ReasonTimeout, code: new(137), detail: "killed after 5 minutes", stderr: "work", want: api.V1Output{ExitCode: -1, Stderror: "work\nkilled after 5 minutes\n"}},
-		"canceled":          {status: audit.Canceled, reason: audit.ReasonCanceled, detail: "canceled by request", want: api.V1Output{ExitCode: -1, Stderror: "canceled by request\n"}},
-		"out of memory":     {status: audit.OOMKilled, reason: audit.OOM, code: new(137), detail: "memory_mb", stderr: "a\n", want: api.V1Output{ExitCode: 137, Stderror: "a\nmemory_mb\n"}},
+		"an exit code":      {status: audit.Failed, reason: audit.NonzeroExit, code: new(3), detail: "exit code 3", stderr: "no\n", want: wire.V1Output{ExitCode: 3, Stderror: "no\n"}},
+		"no such program":   {status: audit.Failed, reason: audit.StartFailed, code: new(127), detail: "could not be started", want: wire.V1Output{ExitCode: 127, Stderror: "could not be started\n"}},
+		"time is up":        {status: audit.Timeout, reason: audit.ReasonTimeout, code: new(137), detail: "killed after 5 minutes", stderr: "work", want: wire.V1Output{ExitCode: -1, Stderror: "work\nkilled after 5 minutes\n"}},
+		"canceled":          {status: audit.Canceled, reason: audit.ReasonCanceled, detail: "canceled by request", want: wire.V1Output{ExitCode: -1, Stderror: "canceled by request\n"}},
+		"out of memory":     {status: audit.OOMKilled, reason: audit.OOM, code: new(137), detail: "memory_mb", stderr: "a\n", want: wire.V1Output{ExitCode: 137, Stderror: "a\nmemory_mb\n"}},
 		"the engine failed": {status: audit.Errored, reason: audit.ContainerLost, detail: "the container is gone", fails: fault.EngineUnavailable},
 	} {
 		f.runner.run = func(_ context.Context, req runner.Request) (runner.Result, error) {
@@ -152,7 +152,7 @@ func TestOutcomesOfRestrictedCommands(t *testing.T) {
 			if message := r.refused(t, tc.fails); !strings.Contains(message, tc.detail) {
 				t.Error(message)
 			}
-		} else if got := data[api.V1Output](t, r); got != tc.want {
+		} else if got := data[wire.V1Output](t, r); got != tc.want {
 			t.Errorf("%+v, want %+v", got, tc.want)
 		}
 	}
@@ -164,7 +164,7 @@ func TestOutcomesOfRestrictedCommands(t *testing.T) {
 		rec.Status, rec.ExitCode, rec.StdoutBytes, rec.StderrBytes, rec.StdoutTruncated = audit.Succeeded, new(int), 100_001, 4, true
 		return runner.Result{Record: rec, Stdout: []byte(long[:runner.InlineBytes]), Stderr: []byte("warn")}, nil
 	}
-	if got := data[api.V1Output](t, f.post(inSkill+"ls", `[]`)); got.Stdout != long+"\uFFFD" || got.Stderror != "warn" || !got.StdoutTruncated || got.StderrTruncated {
+	if got := data[wire.V1Output](t, f.post(inSkill+"ls", `[]`)); got.Stdout != long+"\uFFFD" || got.Stderror != "warn" || !got.StdoutTruncated || got.StderrTruncated {
 		t.Errorf("%d bytes of output, %q", len(got.Stdout), got.Stderror)
 	}
 

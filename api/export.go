@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"secbox/api/content"
+	"secbox/api/wire"
 	"secbox/audit/export"
 	"secbox/fault"
 )
@@ -20,7 +21,7 @@ const (
 )
 
 // ExportAudit sends all records that match a filter.
-func (s *Server) ExportAudit(ctx context.Context, _ ExportAuditRequestObject) (ExportAuditResponseObject, error) {
+func (s *Server) ExportAudit(ctx context.Context, _ wire.ExportAuditRequestObject) (wire.ExportAuditResponseObject, error) {
 	call := callFrom(ctx)
 	var bad fault.Fields
 	q := export.ParseQuery(call.request.URL.Query().Get, s.cfg.Now(), &bad)

@@ -11,18 +11,19 @@ import (
 	"secbox/api/content"
 	"secbox/api/problem"
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
 )
 
 // GetStdout sends the captured standard output.
-func (s *Server) GetStdout(ctx context.Context, in GetStdoutRequestObject) (GetStdoutResponseObject, error) {
+func (s *Server) GetStdout(ctx context.Context, in wire.GetStdoutRequestObject) (wire.GetStdoutResponseObject, error) {
 	return s.output(ctx, in.ExecID, "stdout")
 }
 
 // GetStderr sends the captured standard error.
-func (s *Server) GetStderr(ctx context.Context, in GetStderrRequestObject) (GetStderrResponseObject, error) {
+func (s *Server) GetStderr(ctx context.Context, in wire.GetStderrRequestObject) (wire.GetStderrResponseObject, error) {
 	return s.output(ctx, in.ExecID, "stderr")
 }
 
@@ -43,12 +44,12 @@ func (s *Server) output(ctx context.Context, execID, stream string) (raw, error)
 }
 
 // GetManifest sends manifest.json as it was published.
-func (s *Server) GetManifest(ctx context.Context, in GetManifestRequestObject) (GetManifestResponseObject, error) {
+func (s *Server) GetManifest(ctx context.Context, in wire.GetManifestRequestObject) (wire.GetManifestResponseObject, error) {
 	return s.published(ctx, in.ExecID, runner.ManifestFile)
 }
 
 // GetMeta sends meta.json as it was published.
-func (s *Server) GetMeta(ctx context.Context, in GetMetaRequestObject) (GetMetaResponseObject, error) {
+func (s *Server) GetMeta(ctx context.Context, in wire.GetMetaRequestObject) (wire.GetMetaResponseObject, error) {
 	return s.published(ctx, in.ExecID, runner.MetaFile)
 }
 
@@ -60,7 +61,7 @@ func (s *Server) published(ctx context.Context, execID, name string) (raw, error
 }
 
 // DownloadArtifact sends one artifact. A job may have written an HTML page, so browsers must save it instead of showing it.
-func (s *Server) DownloadArtifact(ctx context.Context, in DownloadArtifactRequestObject) (DownloadArtifactResponseObject, error) {
+func (s *Server) DownloadArtifact(ctx context.Context, in wire.DownloadArtifactRequestObject) (wire.DownloadArtifactResponseObject, error) {
 	return s.file(ctx, in.ExecID, "artifact", in.Path, func(rec audit.Record) (content.File, error) {
 		all, err := s.cfg.Runner.Artifacts(ctx, rec)
 		if err != nil {
@@ -91,7 +92,7 @@ func (s *Server) file(ctx context.Context, execID, what, path string, open func(
 }
 
 // ListArtifacts lists the artifacts of an exec, or sends all of them as a ZIP.
-func (s *Server) ListArtifacts(ctx context.Context, in ListArtifactsRequestObject) (ListArtifactsResponseObject, error) {
+func (s *Server) ListArtifacts(ctx context.Context, in wire.ListArtifactsRequestObject) (wire.ListArtifactsResponseObject, error) {
 	format := value(in.Params.Format)
 	if format != "" && format != "json" && format != "zip" {
 		return nil, fault.BadField("format", "is %q; allowed are json and zip", problem.Clip(format))

@@ -15,6 +15,7 @@ import (
 	"secbox/api/content"
 	"secbox/api/decode"
 	"secbox/api/inflight"
+	"secbox/api/wire"
 	"secbox/fault"
 	"secbox/internal/admission"
 	"secbox/packages/library"
@@ -26,7 +27,7 @@ const filePath = "/v1/sandbox/{userId}/{agentId}/file"
 
 // DownloadSandboxFile sends a file of a user's workspace as it is. A file that SandboxRead returns is read first, so that its entity tag is
 // known; a larger one is sent while it is read.
-func (s *Server) DownloadSandboxFile(ctx context.Context, in DownloadSandboxFileRequestObject) (DownloadSandboxFileResponseObject, error) {
+func (s *Server) DownloadSandboxFile(ctx context.Context, in wire.DownloadSandboxFileRequestObject) (wire.DownloadSandboxFileResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func (d *download) Close() error {
 }
 
 // UploadSandboxFile writes a file of a user's workspace from the body, whatever its bytes.
-func (s *Server) UploadSandboxFile(ctx context.Context, in UploadSandboxFileRequestObject) (UploadSandboxFileResponseObject, error) {
+func (s *Server) UploadSandboxFile(ctx context.Context, in wire.UploadSandboxFileRequestObject) (wire.UploadSandboxFileResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -134,13 +135,13 @@ func (s *Server) UploadSandboxFile(ctx context.Context, in UploadSandboxFileRequ
 	if err != nil {
 		return nil, err
 	}
-	out := UploadSandboxFile200JSONResponse{Body: V1WrittenAnswer{Status: envelopeSuccess, Data: V1Written{Size: body.size, Sha256: digest}}}
+	out := wire.UploadSandboxFile200JSONResponse{Body: wire.V1WrittenAnswer{Status: envelopeSuccess, Data: wire.V1Written{Size: body.size, Sha256: digest}}}
 	out.Headers.ETag, out.Headers.XExecID = new(content.ETagOf(digest)), &execID
 	return out, nil
 }
 
 // condition returns the digest that the file must have now, library.Absent if there must be none, or an empty string.
-func condition(p UploadSandboxFileParams) (string, error) {
+func condition(p wire.UploadSandboxFileParams) (string, error) {
 	match, none := value(p.IfMatch), value(p.IfNoneMatch)
 	switch {
 	case none != "" && match != "":

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/fault"
 	"secbox/packages/library"
 )
@@ -34,7 +35,7 @@ func bothWith(t *testing.T, change func(*api.Config), run func(t *testing.T, f *
 	t.Run("remote", func(t *testing.T) {
 		t.Parallel()
 		f := start(t, change)
-		data[api.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: `{"backend": "remote"}`}))
+		data[wire.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: `{"backend": "remote"}`}))
 		run(t, f, f.sandboxes.machine)
 	})
 }
@@ -95,7 +96,7 @@ func TestFileTransfer(t *testing.T) {
 			content := noise(size)
 			tag, digest := digests(content)
 			r := f.put(name, io.MultiReader(bytes.NewReader(content)), map[string]string{"Repr-Digest": "md5=:AA==:, " + digest})
-			if w := data[api.V1Written](t, r); w.Size != int64(size) || `"sha256:`+w.Sha256+`"` != tag || r.Header.Get("ETag") != tag {
+			if w := data[wire.V1Written](t, r); w.Size != int64(size) || `"sha256:`+w.Sha256+`"` != tag || r.Header.Get("ETag") != tag {
 				t.Errorf("%d bytes: wrote %+v %s", size, w, r.Header.Get("ETag"))
 			}
 			onDisk(t, dir, name, content)
@@ -154,13 +155,13 @@ func TestConditionalUpload(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, f *fixture, dir string) {
 		one, two := []byte("one\xff\x00"), noise(5<<20)
-		data[api.V1Written](t, f.put("f", one, map[string]string{"If-None-Match": "*", "Content-Type": ""}))
+		data[wire.V1Written](t, f.put("f", one, map[string]string{"If-None-Match": "*", "Content-Type": ""}))
 		f.put("f", two, map[string]string{"If-None-Match": "*"}).refused(t, fault.PreconditionFailed)
 		onDisk(t, dir, "f", one)
 		tag, digest := digests(one)
 		f.put("none", two, map[string]string{"If-Match": tag}).refused(t, fault.PreconditionFailed)
 		r := f.put("f", two, map[string]string{"If-Match": tag})
-		data[api.V1Written](t, r)
+		data[wire.V1Written](t, r)
 		onDisk(t, dir, "f", two)
 		f.put("f", one, map[string]string{"If-Match": tag}).refused(t, fault.PreconditionFailed)
 		f.put("f", two[1:], map[string]string{"If-Match": tag}).refused(t, fault.PreconditionFailed)
@@ -239,7 +240,7 @@ func (n neverRead) Read([]byte) (int, error) {
 func TestUploadThatStops(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, f *fixture, dir string) {
-		data[api.V1Written](t, f.put("f", "old", nil))
+		data[wire.V1Written](t, f.put("f", "old", nil))
 		part := string(noise(5 << 20))
 		f.stall("", "PUT", transfer+"f", part).answer().refused(t, fault.BodyTooSlow)
 		conn := f.stall("", "PUT", transfer+"f", part)
@@ -258,12 +259,12 @@ func TestTransferOfSkillFiles(t *testing.T) {
 	if r := f.get(transfer + "skills/skill-creator/SKILL.md"); r.StatusCode != 404 { // this server has none
 		t.Error(r.StatusCode)
 	}
-	data[api.V1Written](t, f.put("skills/weather_skill/utils/helper.py", "X = 2\n", map[string]string{"If-Match": tag}))
+	data[wire.V1Written](t, f.put("skills/weather_skill/utils/helper.py", "X = 2\n", map[string]string{"If-Match": tag}))
 	if files := data[[]string](t, f.get("/v1/skills/u/ag/weather_skill/files")); len(files) != 3 {
 		t.Errorf("files %v", files)
 	}
-	data[api.V1Written](t, f.put("skills/own/SKILL.md", "# Own\n", map[string]string{"If-None-Match": "*"}))
-	data[api.V1Written](t, f.put("skills/own/deep/SKILL.md", "# Deep\n", nil))
+	data[wire.V1Written](t, f.put("skills/own/SKILL.md", "# Own\n", map[string]string{"If-None-Match": "*"}))
+	data[wire.V1Written](t, f.put("skills/own/deep/SKILL.md", "# Deep\n", nil))
 	for _, path := range []string{"skills/own/Skill.md", "skills/x", "Skills/x/y", "skills/skill-creator/SKILL.md"} {
 		if r := f.put(path, "x", nil); r.StatusCode < 400 {
 			t.Errorf("%s: %d", path, r.StatusCode)
@@ -313,7 +314,7 @@ func TestDownloadOfAShrinkingFile(t *testing.T) {
 func TestDownloadsAreLimited(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *api.Config) { c.Bounds.Downloads, c.Bounds.DownloadsPerToken = 1, 1 })
-	data[api.V1Written](t, f.put("f", noise(16<<20), nil)) // more than the buffers of a connection hold
+	data[wire.V1Written](t, f.put("f", noise(16<<20), nil)) // more than the buffers of a connection hold
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, "GET", f.url+transfer+"f", nil)
 	if err != nil {

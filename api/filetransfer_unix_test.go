@@ -9,14 +9,14 @@ import (
 	"syscall"
 	"testing"
 
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/fault"
 )
 
 func TestTransferOfHostilePaths(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, f *fixture, dir string) {
-		data[api.V1Written](t, f.put("f", "x", nil))
+		data[wire.V1Written](t, f.put("f", "x", nil))
 		outside := filepath.Join(t.TempDir(), "secret")
 		if err := os.WriteFile(outside, []byte("hunter2"), 0o600); err != nil {
 			t.Fatal(err)

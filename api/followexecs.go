@@ -9,6 +9,7 @@ import (
 
 	"secbox/api/sse"
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 )
@@ -19,7 +20,7 @@ const (
 )
 
 // FollowExecs streams the changes of the execs that match a filter.
-func (s *Server) FollowExecs(ctx context.Context, in FollowExecsRequestObject) (FollowExecsResponseObject, error) {
+func (s *Server) FollowExecs(ctx context.Context, in wire.FollowExecsRequestObject) (wire.FollowExecsResponseObject, error) {
 	call := callFrom(ctx)
 	var bad fault.Fields
 	filter := audit.ParseFilter(call.request.URL.Query().Get, s.cfg.Now(), &bad)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"secbox/access/tokens"
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 )
@@ -29,7 +29,7 @@ func (e *events) changes(n int) string {
 	for range n {
 		event, err := e.Next()
 		must(e.t, err)
-		var state api.ExecState
+		var state wire.ExecState
 		strict := json.NewDecoder(strings.NewReader(event.Data))
 		strict.DisallowUnknownFields()
 		must(e.t, strict.Decode(&state))

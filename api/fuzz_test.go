@@ -8,6 +8,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api/decode"
+	"secbox/api/wire"
 	"secbox/fault"
 )
 
@@ -24,7 +25,7 @@ func FuzzDecodeExec(f *testing.F) {
 	}
 	strict := decode.NewJSON()
 	f.Fuzz(func(t *testing.T, text []byte) {
-		var body ExecRequest
+		var body wire.ExecRequest
 		if err := strict.Decode(bytes.NewReader(text), &body); err != nil {
 			refused(t, err, fault.InvalidJSON, fault.InvalidRequest)
 			return
@@ -41,7 +42,7 @@ func FuzzDecodeExec(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var second ExecRequest
+		var second wire.ExecRequest
 		if err := strict.Decode(bytes.NewReader(again), &second); err != nil {
 			t.Fatalf("took %q, but not its own spelling %q: %v", text, again, err)
 		}
@@ -61,8 +62,8 @@ func FuzzDecodeInvoke(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	strict := decode.NewJSON()
-	decodeInvoke := func(text []byte) (InvokeRequest, error) {
-		var body InvokeRequest
+	decodeInvoke := func(text []byte) (wire.InvokeRequest, error) {
+		var body wire.InvokeRequest
 		err := strict.Decode(bytes.NewReader(text), &body)
 		return body, err
 	}

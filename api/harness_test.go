@@ -25,6 +25,7 @@ import (
 	"secbox/api"
 	"secbox/api/contracttest"
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/export"
@@ -254,9 +255,9 @@ func (f *fixture) get(path string) reply {
 }
 
 // problem decodes a problem document and holds it against the status it came with.
-func (r reply) problem(t *testing.T) api.ProblemDocument {
+func (r reply) problem(t *testing.T) wire.ProblemDocument {
 	t.Helper()
-	var p api.ProblemDocument
+	var p wire.ProblemDocument
 	if err := json.Unmarshal(r.body, &p); err != nil {
 		t.Fatalf("status %d: %v: %.300s", r.StatusCode, err, r.body)
 	}
@@ -270,7 +271,7 @@ func (r reply) problem(t *testing.T) api.ProblemDocument {
 }
 
 // wants fails unless the answer is a problem with this code and, in this order, these fields.
-func (r reply) wants(t *testing.T, code fault.Code, fields ...string) api.ProblemDocument {
+func (r reply) wants(t *testing.T, code fault.Code, fields ...string) wire.ProblemDocument {
 	t.Helper()
 	p := r.problem(t)
 	var got []string
@@ -504,16 +505,16 @@ func (f *fixture) record(change func(*audit.Record)) audit.Record {
 }
 
 type fakeHealth struct {
-	report api.HealthReport
+	report wire.HealthReport
 	ready  error
 }
 
-func (h *fakeHealth) Report(context.Context) api.HealthReport {
+func (h *fakeHealth) Report(context.Context) wire.HealthReport {
 	r := h.report
 	if r.Status == "" {
-		r.Status = api.HealthReportStatusOk
+		r.Status = wire.HealthReportStatusOk
 	}
-	r.Database, r.AuditLog.Witnesses = "sqlite", []api.HealthAuditWitness{}
+	r.Database, r.AuditLog.Witnesses = "sqlite", []wire.HealthAuditWitness{}
 	return r
 }
 
@@ -522,8 +523,8 @@ func (h *fakeHealth) Ready(context.Context) error { return h.ready }
 // fakePool shows a pool that was never used.
 type fakePool struct{}
 
-func (fakePool) Report() api.PoolReport {
-	return api.PoolReport{Enabled: true, Max: 32, Keys: []api.PoolKey{}}
+func (fakePool) Report() wire.PoolReport {
+	return wire.PoolReport{Enabled: true, Max: 32, Keys: []wire.PoolKey{}}
 }
 
 // syncBuffer is a log that test and server may use at once.

@@ -13,6 +13,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/retention"
@@ -68,7 +69,7 @@ func TestInputDownloads(t *testing.T) {
 		}
 	})
 	base := "/sandbox/execs/" + rec.ExecID + "/inputs"
-	list := decodeAs[api.ExecInputList](t, f.get(base), 200)
+	list := decodeAs[wire.ExecInputList](t, f.get(base), 200)
 	if list.ExecID != rec.ExecID || len(list.Items) != len(files) || list.TotalBytes == 0 || list.Truncated {
 		t.Errorf("%+v", list)
 	}
@@ -117,10 +118,10 @@ func TestInputDownloads(t *testing.T) {
 	if p := gone.wants(t, fault.InputNotKept); gone.StatusCode != http.StatusGone || !strings.Contains(p.Detail, lost.SHA256) || gone.Header.Get("Content-Disposition") != "" {
 		t.Errorf("%d %s", gone.StatusCode, gone.body)
 	}
-	if list := decodeAs[api.ExecInputList](t, f.get(base), 200); list.Items[0].Kept || !list.Items[1].Kept {
+	if list := decodeAs[wire.ExecInputList](t, f.get(base), 200); list.Items[0].Kept || !list.Items[1].Kept {
 		t.Errorf("%+v", list)
 	}
-	if list := decodeAs[api.ExecInputList](t, f.get("/sandbox/execs/"+f.record(nil).ExecID+"/inputs"), 200); len(list.Items) != 0 {
+	if list := decodeAs[wire.ExecInputList](t, f.get("/sandbox/execs/"+f.record(nil).ExecID+"/inputs"), 200); len(list.Items) != 0 {
 		t.Errorf("without inputs: %+v", list)
 	}
 }

@@ -8,13 +8,14 @@ import (
 	"secbox/access/tokens"
 	"secbox/api/gate"
 	"secbox/api/problem"
+	"secbox/api/wire"
 	"secbox/fault"
 	"secbox/runner"
 	"secbox/skills/invoke"
 )
 
 // InvokeSkill runs a skill. A client that hangs up ends the validation of the inputs, but not an exec that has begun.
-func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (InvokeSkillResponseObject, error) {
+func (s *Server) InvokeSkill(ctx context.Context, in wire.InvokeSkillRequestObject) (wire.InvokeSkillResponseObject, error) {
 	async := prefersAsync(in.Params.Prefer)
 	req, err := invokeRequest(problem.Clip(in.ID), *in.Body, async, in.Params.IdempotencyKey, callFrom(ctx).caller)
 	if err != nil {
@@ -27,7 +28,7 @@ func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (
 		return nil, err
 	}
 	stream := in.Body.Stream
-	*in.Body = InvokeRequest{} // req has the contents; do not keep them twice while the exec runs
+	*in.Body = wire.InvokeRequest{} // req has the contents; do not keep them twice while the exec runs
 	if stream {
 		return s.streamRun(callFrom(ctx), func(ctx context.Context, open func(opened)) (runner.Result, error) {
 			req.OnOpen, req.OnReplay = hooks(open)
@@ -41,9 +42,9 @@ func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (
 	}
 	if async {
 		record, headers, err := s.accepted(ctx, res.Exec)
-		return InvokeSkill202JSONResponse{Body: record, Headers: InvokeSkill202ResponseHeaders(headers)}, err
+		return wire.InvokeSkill202JSONResponse{Body: record, Headers: wire.InvokeSkill202ResponseHeaders(headers)}, err
 	}
-	out := InvokeSkill200JSONResponse{Body: InvokeResult{Exec: execResult(res.Exec)}}
+	out := wire.InvokeSkill200JSONResponse{Body: wire.InvokeResult{Exec: execResult(res.Exec)}}
 	if res.Outputs != nil {
 		out.Body.Outputs = &res.Outputs
 	}
@@ -55,7 +56,7 @@ func (s *Server) InvokeSkill(ctx context.Context, in InvokeSkillRequestObject) (
 
 // invokeRequest is execRequest for a skill. It passes the inputs on as written; the invoker checks them against the skill's schema. Beside a
 // fault.Forbidden the request is complete.
-func invokeRequest(id string, body InvokeRequest, async bool, idempotencyKey *string, caller tokens.Token) (invoke.Request, error) {
+func invokeRequest(id string, body wire.InvokeRequest, async bool, idempotencyKey *string, caller tokens.Token) (invoke.Request, error) {
 	var bad fault.Fields
 	refuse := bad.Add
 	req := invoke.Request{

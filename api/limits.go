@@ -13,6 +13,7 @@ import (
 
 	"secbox/api/inflight"
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/fault"
 	"secbox/packages/archive"
 	"secbox/packages/library"
@@ -110,7 +111,7 @@ var takesTurns = []string{
 }
 
 // inTurn makes the answers of an operation in turns, if it takes turns. They are sent afterwards.
-func (s *Server) inTurn(next StrictHandlerFunc, operationID string) StrictHandlerFunc {
+func (s *Server) inTurn(next wire.StrictHandlerFunc, operationID string) wire.StrictHandlerFunc {
 	if !slices.ContainsFunc(takesTurns, func(id string) bool { return strings.EqualFold(id, operationID) }) {
 		return next
 	}

@@ -9,6 +9,7 @@ import (
 	"secbox/access/tokens"
 	"secbox/api/gate"
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/export"
@@ -141,7 +142,7 @@ type Retention interface {
 // Health checks what an exec needs.
 type Health interface {
 	// Report never fails: a check that fails is one of its problems.
-	Report(ctx context.Context) HealthReport
+	Report(ctx context.Context) wire.HealthReport
 
 	// Ready returns nil if load balancers should send requests here, else the reason. It is called often.
 	Ready(ctx context.Context) error
@@ -149,7 +150,7 @@ type Health interface {
 
 // Pool reports the containers that wait for a job.
 type Pool interface {
-	Report() PoolReport
+	Report() wire.PoolReport
 }
 
 // Invoker runs skills.
@@ -239,7 +240,7 @@ type Sandboxes interface {
 // Runners are users' machines.
 type Runners interface {
 	// Connected returns those that are connected to any node, by user and name.
-	Connected(ctx context.Context) []ConnectedRunner
+	Connected(ctx context.Context) []wire.ConnectedRunner
 
 	// ServeLink and ServeTransfer answer a request of a runner's token. The body is unread.
 	ServeLink(w http.ResponseWriter, r *http.Request, caller tokens.Token)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
@@ -84,7 +85,7 @@ func TestArtifacts(t *testing.T) {
 	}
 	rec := f.record(nil)
 	base := "/sandbox/execs/" + rec.ExecID + "/artifacts"
-	list := decodeAs[api.ArtifactList](t, f.get(base), 200)
+	list := decodeAs[wire.ArtifactList](t, f.get(base), 200)
 	if list.ExecID != rec.ExecID || len(list.Items) != len(f.runner.files) || list.TotalBytes == 0 {
 		t.Errorf("%+v", list)
 	}

@@ -9,6 +9,7 @@ import (
 	"secbox/api/content"
 	"secbox/api/gate"
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/fault"
 	archives "secbox/packages/archive"
 	"secbox/packages/library"
@@ -20,7 +21,7 @@ func (s *Server) reads(ctx context.Context) visible.Packages {
 }
 
 // UploadSkill takes a skill as a ZIP.
-func (s *Server) UploadSkill(ctx context.Context, in UploadSkillRequestObject) (UploadSkillResponseObject, error) {
+func (s *Server) UploadSkill(ctx context.Context, in wire.UploadSkillRequestObject) (wire.UploadSkillResponseObject, error) {
 	caller := callFrom(ctx).caller
 	o, scope, err := ownerAndScope(ctx, in.UserID, in.AgentID, in.Params.Scope)
 	if err != nil {
@@ -47,7 +48,7 @@ func (s *Server) UploadSkill(ctx context.Context, in UploadSkillRequestObject) (
 		scope = formScope
 	}
 	done, err := s.cfg.Library.UploadSome(ctx, o, scope, archive.ClientName, pick, archive, archive.Size)
-	out := V1Uploaded{Status: envelopeSuccess}
+	out := wire.V1Uploaded{Status: envelopeSuccess}
 	var stored []string
 	for _, one := range done {
 		stored = append(stored, fmt.Sprintf("skill '%s' to '%s'", one.SkillID, scopePath(scope, o, one.SkillID)))
@@ -56,11 +57,11 @@ func (s *Server) UploadSkill(ctx context.Context, in UploadSkillRequestObject) (
 		}
 	}
 	out.Data = "Upload successful: " + strings.Join(stored, ", ")
-	return UploadSkill200JSONResponse(out), err
+	return wire.UploadSkill200JSONResponse(out), err
 }
 
 // DownloadSkill sends a skill as a ZIP, which the library makes while it is sent.
-func (s *Server) DownloadSkill(ctx context.Context, in DownloadSkillRequestObject) (DownloadSkillResponseObject, error) {
+func (s *Server) DownloadSkill(ctx context.Context, in wire.DownloadSkillRequestObject) (wire.DownloadSkillResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -77,21 +78,21 @@ func (s *Server) DownloadSkill(ctx context.Context, in DownloadSkillRequestObjec
 }
 
 // ListPackages lists the skills of a user with their names and descriptions.
-func (s *Server) ListPackages(ctx context.Context, in ListPackagesRequestObject) (ListPackagesResponseObject, error) {
+func (s *Server) ListPackages(ctx context.Context, in wire.ListPackagesRequestObject) (wire.ListPackagesResponseObject, error) {
 	found, err := s.packages(ctx, in.UserID, in.AgentID)
-	out := ListPackages200JSONResponse{Status: envelopeSuccess, Data: make([]V1Skill, len(found))}
+	out := wire.ListPackages200JSONResponse{Status: envelopeSuccess, Data: make([]wire.V1Skill, len(found))}
 	for i, skill := range found {
-		out.Data[i] = V1Skill{Name: skill.Name, Description: skill.Description, Warning: skill.Warning}
+		out.Data[i] = wire.V1Skill{Name: skill.Name, Description: skill.Description, Warning: skill.Warning}
 	}
 	return out, err
 }
 
 // ListStatus lists the skills of a user and how they differ from the baseline.
-func (s *Server) ListStatus(ctx context.Context, in ListStatusRequestObject) (ListStatusResponseObject, error) {
+func (s *Server) ListStatus(ctx context.Context, in wire.ListStatusRequestObject) (wire.ListStatusResponseObject, error) {
 	found, err := s.packages(ctx, in.UserID, in.AgentID)
-	out := ListStatus200JSONResponse{Status: envelopeSuccess, Data: make([]V1Status, len(found))}
+	out := wire.ListStatus200JSONResponse{Status: envelopeSuccess, Data: make([]wire.V1Status, len(found))}
 	for i, skill := range found {
-		out.Data[i] = V1Status(skill)
+		out.Data[i] = wire.V1Status(skill)
 	}
 	return out, err
 }
@@ -105,17 +106,17 @@ func (s *Server) packages(ctx context.Context, userID, agentID string) ([]librar
 }
 
 // ListSkillFiles lists the files of a skill.
-func (s *Server) ListSkillFiles(ctx context.Context, in ListSkillFilesRequestObject) (ListSkillFilesResponseObject, error) {
+func (s *Server) ListSkillFiles(ctx context.Context, in wire.ListSkillFilesRequestObject) (wire.ListSkillFilesResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
 	}
 	files, err := s.reads(ctx).Files(ctx, o, in.SkillID)
-	return ListSkillFiles200JSONResponse{Status: envelopeSuccess, Data: notNil(files)}, err
+	return wire.ListSkillFiles200JSONResponse{Status: envelopeSuccess, Data: notNil(files)}, err
 }
 
 // ReadSkillFile sends a file of a skill, or some of its lines.
-func (s *Server) ReadSkillFile(ctx context.Context, in ReadSkillFileRequestObject) (ReadSkillFileResponseObject, error) {
+func (s *Server) ReadSkillFile(ctx context.Context, in wire.ReadSkillFileRequestObject) (wire.ReadSkillFileResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -129,11 +130,11 @@ func (s *Server) ReadSkillFile(ctx context.Context, in ReadSkillFileRequestObjec
 	}, func(r library.LineRange) ([]string, error) {
 		return s.reads(ctx).ReadLines(ctx, o, in.SkillID, in.Params.Path, r)
 	})
-	return ReadSkillFile200JSONResponse(answer), err
+	return wire.ReadSkillFile200JSONResponse(answer), err
 }
 
 // EditSkillFile writes a file of a skill, or replaces some of its lines.
-func (s *Server) EditSkillFile(ctx context.Context, in EditSkillFileRequestObject) (EditSkillFileResponseObject, error) {
+func (s *Server) EditSkillFile(ctx context.Context, in wire.EditSkillFileRequestObject) (wire.EditSkillFileResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -143,21 +144,21 @@ func (s *Server) EditSkillFile(ctx context.Context, in EditSkillFileRequestObjec
 		return nil, err
 	}
 	err = s.cfg.Library.Edit(ctx, o, in.SkillID, in.Params.Path, content, lines)
-	return EditSkillFile200JSONResponse(message("Skill file updated successfully.")), err
+	return wire.EditSkillFile200JSONResponse(message("Skill file updated successfully.")), err
 }
 
 // DeletePackage deletes a skill of one user, or an agent's baseline of it.
-func (s *Server) DeletePackage(ctx context.Context, in DeletePackageRequestObject) (DeletePackageResponseObject, error) {
+func (s *Server) DeletePackage(ctx context.Context, in wire.DeletePackageRequestObject) (wire.DeletePackageResponseObject, error) {
 	o, scope, err := ownerAndScope(ctx, in.UserID, in.AgentID, in.Params.Scope)
 	if err != nil {
 		return nil, err
 	}
 	err = s.cfg.Library.Delete(ctx, o, in.SkillID, scope)
-	return DeletePackage200JSONResponse(message(fmt.Sprintf("Skill '%s' deleted from '%s'", in.SkillID, scopePath(scope, o, in.SkillID)))), err
+	return wire.DeletePackage200JSONResponse(message(fmt.Sprintf("Skill '%s' deleted from '%s'", in.SkillID, scopePath(scope, o, in.SkillID)))), err
 }
 
 // PromoteSkill makes a user's version the agent's baseline.
-func (s *Server) PromoteSkill(ctx context.Context, in PromoteSkillRequestObject) (PromoteSkillResponseObject, error) {
+func (s *Server) PromoteSkill(ctx context.Context, in wire.PromoteSkillRequestObject) (wire.PromoteSkillResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -171,11 +172,11 @@ func (s *Server) PromoteSkill(ctx context.Context, in PromoteSkillRequestObject)
 		return nil, err
 	}
 	_, err = s.cfg.Library.Promote(ctx, o, in.SkillID, force, reviewed...)
-	return PromoteSkill200JSONResponse(message(fmt.Sprintf("Skill '%s' is now '%s'", in.SkillID, scopePath(library.Baseline, o, in.SkillID)))), err
+	return wire.PromoteSkill200JSONResponse(message(fmt.Sprintf("Skill '%s' is now '%s'", in.SkillID, scopePath(library.Baseline, o, in.SkillID)))), err
 }
 
 // SyncSkill updates a user's version to the baseline.
-func (s *Server) SyncSkill(ctx context.Context, in SyncSkillRequestObject) (SyncSkillResponseObject, error) {
+func (s *Server) SyncSkill(ctx context.Context, in wire.SyncSkillRequestObject) (wire.SyncSkillResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -185,13 +186,13 @@ func (s *Server) SyncSkill(ctx context.Context, in SyncSkillRequestObject) (Sync
 		return nil, err
 	}
 	done, err := s.cfg.Library.Sync(ctx, o, in.SkillID, force)
-	return SyncSkill200JSONResponse{Status: envelopeSuccess, Data: V1Synced{
+	return wire.SyncSkill200JSONResponse{Status: envelopeSuccess, Data: wire.V1Synced{
 		Baseline: done.Baseline, Updated: notNil(done.Updated), Removed: notNil(done.Removed), Conflicts: notNil(done.Conflicts),
 	}}, err
 }
 
 // DiffSkill sends the differences between a user's version and the baseline.
-func (s *Server) DiffSkill(ctx context.Context, in DiffSkillRequestObject) (DiffSkillResponseObject, error) {
+func (s *Server) DiffSkill(ctx context.Context, in wire.DiffSkillRequestObject) (wire.DiffSkillResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -200,7 +201,7 @@ func (s *Server) DiffSkill(ctx context.Context, in DiffSkillRequestObject) (Diff
 	if err == nil {
 		err = callFrom(ctx).reserveContent(len(diff))
 	}
-	out := DiffSkill200JSONResponse{Body: message(text([]byte(diff)))}
+	out := wire.DiffSkill200JSONResponse{Body: message(text([]byte(diff)))}
 	if digest != "" {
 		out.Headers.ETag = new(`"` + digest + `"`)
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"secbox/access/tokens"
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/fault"
 	"secbox/skills"
 )
@@ -39,7 +39,7 @@ func TestAuditorsSeePackages(t *testing.T) {
 		if r := get(base+"/one/download", auditor); r.StatusCode != 200 || !bytes.HasPrefix(r.body, []byte("PK")) {
 			t.Errorf("%s: download %d", user, r.StatusCode)
 		}
-		if list := decodeAs[api.SkillList](t, get("/skills?agent_id=ag&user_id="+user, auditor), 200); len(list.Items) == 0 {
+		if list := decodeAs[wire.SkillList](t, get("/skills?agent_id=ag&user_id="+user, auditor), 200); len(list.Items) == 0 {
 			t.Error("no catalog")
 		}
 	}

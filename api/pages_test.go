@@ -7,25 +7,25 @@ import (
 	"testing"
 
 	"secbox/access/tokens"
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/fault"
 )
 
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	f.health.report = api.HealthReport{Version: "0.1.0", DockerVersion: "20.10.24", WorkspaceWritable: true, CgroupVersion: "2"}
+	f.health.report = wire.HealthReport{Version: "0.1.0", DockerVersion: "20.10.24", WorkspaceWritable: true, CgroupVersion: "2"}
 	got := decodeAs[map[string]any](t, f.get("/sandbox/health"), 200)
 	if got["status"] != "ok" || got["docker_version"] != "20.10.24" || got["workspace_writable"] != true || len(got["problems"].([]any)) != 0 {
 		t.Errorf("%v", got)
 	}
-	f.health.report.Status = api.HealthReportStatusUnavailable
-	f.health.report.Problems = []api.HealthProblem{{Check: "engine", Reason: "does not answer", Remedy: "start it"}}
+	f.health.report.Status = wire.HealthReportStatusUnavailable
+	f.health.report.Problems = []wire.HealthProblem{{Check: "engine", Reason: "does not answer", Remedy: "start it"}}
 	got = decodeAs[map[string]any](t, f.get("/sandbox/health"), 503)
 	if got["status"] != "unavailable" || got["problems"].([]any)[0].(map[string]any)["reason"] != "does not answer" {
 		t.Errorf("%v", got)
 	}
-	f.health.report.Status = api.HealthReportStatusDegraded
+	f.health.report.Status = wire.HealthReportStatusDegraded
 	decodeAs[map[string]any](t, f.get("/sandbox/health"), 200)
 }
 

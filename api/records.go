@@ -6,14 +6,15 @@ import (
 	"slices"
 
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/runner"
 )
 
 // execResult converts the result of an exec for the API.
-func execResult(res runner.Result) ExecResult {
+func execResult(res runner.Result) wire.ExecResult {
 	rec := res.Record
-	out := ExecResult{
+	out := wire.ExecResult{
 		ExecID: rec.ExecID, ProjectID: rec.ProjectID, Status: rec.Status, ExitCode: rec.ExitCode, ErrorReason: rec.ErrorReason,
 		Detail: rec.Detail, ArtifactsDir: rec.ArtifactsPath, Stdout: text(res.Stdout), Stderr: text(res.Stderr),
 		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
@@ -32,8 +33,8 @@ func execResult(res runner.Result) ExecResult {
 }
 
 // execRecord converts a record for the API. names has the names of tokens by id.
-func execRecord(rec audit.Record, names map[string]string) ExecRecord {
-	out := ExecRecord{
+func execRecord(rec audit.Record, names map[string]string) wire.ExecRecord {
+	out := wire.ExecRecord{
 		ExecID: rec.ExecID, Kind: cmp.Or(rec.Kind, audit.KindExec), SHA256Before: rec.SHA256Before, SHA256After: rec.SHA256After, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID,
 		UserID: rec.UserID, SkillID: rec.SkillID, SkillDigest: rec.SkillDigest, Image: rec.Image, ImageID: rec.ImageID,
 		Cmd: rec.Cmd, Args: notNil(rec.Args), Cwd: rec.Cwd,

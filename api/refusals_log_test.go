@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/api"
+	"secbox/api/wire"
 )
 
 // TestRefusalsAreLoggedAsInfo: clients must not be able to fill the log with errors.
@@ -35,7 +35,7 @@ func TestAbandonedDownloadIsNoError(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	f.runner.files = map[string]string{"large.bin": strings.Repeat("x", 32<<20)}
-	id := decodeAs[api.ExecResult](t, f.post("/sandbox/execs", `{"project_id": "p", `+aCommand+`}`), 200).ExecID
+	id := decodeAs[wire.ExecResult](t, f.post("/sandbox/execs", `{"project_id": "p", `+aCommand+`}`), 200).ExecID
 	conn, err := net.Dial("tcp", strings.TrimPrefix(f.url, "http://"))
 	if err != nil {
 		t.Fatal(err)

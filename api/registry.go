@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/packages/catalog"
@@ -19,7 +20,7 @@ import (
 const entryOverhead = 400
 
 // GetCatalog lists the skills and agents that a user can use.
-func (s *Server) GetCatalog(ctx context.Context, in GetCatalogRequestObject) (GetCatalogResponseObject, error) {
+func (s *Server) GetCatalog(ctx context.Context, in wire.GetCatalogRequestObject) (wire.GetCatalogResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -35,20 +36,20 @@ func (s *Server) GetCatalog(ctx context.Context, in GetCatalogRequestObject) (Ge
 	if err := callFrom(ctx).reserve(int64(2 * size)); err != nil {
 		return nil, err
 	}
-	out := V1CatalogData{Entries: make([]V1CatalogEntry, len(found.Entries)), Problems: make([]V1CatalogProblem, len(found.Problems)), ReadAt: visible.Timestamp(found.ReadAt)}
+	out := wire.V1CatalogData{Entries: make([]wire.V1CatalogEntry, len(found.Entries)), Problems: make([]wire.V1CatalogProblem, len(found.Problems)), ReadAt: visible.Timestamp(found.ReadAt)}
 	for i, e := range found.Entries {
-		out.Entries[i] = V1CatalogEntry{
+		out.Entries[i] = wire.V1CatalogEntry{
 			Kind: string(e.Kind), Name: e.Name, Title: e.Title, Description: e.Description, Role: e.Role, Global: e.Global, Path: e.Path, Warning: e.Warning,
 		}
 	}
 	for i, p := range found.Problems {
-		out.Problems[i] = V1CatalogProblem{Path: content.Legible(p.Path), Code: ErrorCode(p.Code), Reason: p.Reason}
+		out.Problems[i] = wire.V1CatalogProblem{Path: content.Legible(p.Path), Code: wire.ErrorCode(p.Code), Reason: p.Reason}
 	}
-	return GetCatalog200JSONResponse{Status: envelopeSuccess, Data: out}, nil
+	return wire.GetCatalog200JSONResponse{Status: envelopeSuccess, Data: out}, nil
 }
 
 // SearchRegistry lists the published skills or agents.
-func (s *Server) SearchRegistry(ctx context.Context, in SearchRegistryRequestObject) (SearchRegistryResponseObject, error) {
+func (s *Server) SearchRegistry(ctx context.Context, in wire.SearchRegistryRequestObject) (wire.SearchRegistryResponseObject, error) {
 	limit, err := pageLimit(in.Params.Limit)
 	if err != nil {
 		return nil, err
@@ -68,24 +69,24 @@ func (s *Server) SearchRegistry(ctx context.Context, in SearchRegistryRequestObj
 	if err := callFrom(ctx).reserve(int64(2 * size)); err != nil {
 		return nil, err
 	}
-	out := V1RegistryPageData{Items: make([]V1RegistryEntry, len(found))}
+	out := wire.V1RegistryPageData{Items: make([]wire.V1RegistryEntry, len(found))}
 	for i, e := range found {
 		out.Items[i] = registryEntry(e)
 	}
 	if len(found) == limit {
 		out.NextCursor = new(base64.RawURLEncoding.EncodeToString([]byte(found[limit-1].Name)))
 	}
-	return SearchRegistry200JSONResponse{Status: envelopeSuccess, Data: out}, nil
+	return wire.SearchRegistry200JSONResponse{Status: envelopeSuccess, Data: out}, nil
 }
 
 // GetRegistryEntry describes a published skill or agent.
-func (s *Server) GetRegistryEntry(ctx context.Context, in GetRegistryEntryRequestObject) (GetRegistryEntryResponseObject, error) {
+func (s *Server) GetRegistryEntry(ctx context.Context, in wire.GetRegistryEntryRequestObject) (wire.GetRegistryEntryResponseObject, error) {
 	e, err := s.cfg.Registry.Entry(ctx, kindOf(in.Kind), in.Name)
-	return GetRegistryEntry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
+	return wire.GetRegistryEntry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
 }
 
 // ListRegistryEvents lists who has published, installed and uninstalled a skill or an agent.
-func (s *Server) ListRegistryEvents(ctx context.Context, in ListRegistryEventsRequestObject) (ListRegistryEventsResponseObject, error) {
+func (s *Server) ListRegistryEvents(ctx context.Context, in wire.ListRegistryEventsRequestObject) (wire.ListRegistryEventsResponseObject, error) {
 	limit, err := pageLimit(in.Params.Limit)
 	if err != nil {
 		return nil, err
@@ -102,9 +103,9 @@ func (s *Server) ListRegistryEvents(ctx context.Context, in ListRegistryEventsRe
 	if err != nil {
 		return nil, err
 	}
-	out := V1RegistryEventsData{Items: make([]V1RegistryEvent, len(found))}
+	out := wire.V1RegistryEventsData{Items: make([]wire.V1RegistryEvent, len(found))}
 	for i, e := range found {
-		out.Items[i] = V1RegistryEvent{
+		out.Items[i] = wire.V1RegistryEvent{
 			ID: e.ID, Action: string(e.Action), Version: e.Version, Digest: e.Digest, UserID: e.By.UserID, AgentID: e.By.AgentID, RequestedBy: e.RequestedBy, At: visible.Timestamp(e.At),
 		}
 	}
@@ -112,35 +113,35 @@ func (s *Server) ListRegistryEvents(ctx context.Context, in ListRegistryEventsRe
 		last := found[limit-1]
 		out.NextCursor = new(visible.EncodeCursor(audit.Cursor{CreatedAt: last.At, ExecID: last.ID}, ""))
 	}
-	return ListRegistryEvents200JSONResponse{Status: envelopeSuccess, Data: out}, nil
+	return wire.ListRegistryEvents200JSONResponse{Status: envelopeSuccess, Data: out}, nil
 }
 
 // PublishToRegistry publishes a user's skill or agent.
-func (s *Server) PublishToRegistry(ctx context.Context, in PublishToRegistryRequestObject) (PublishToRegistryResponseObject, error) {
+func (s *Server) PublishToRegistry(ctx context.Context, in wire.PublishToRegistryRequestObject) (wire.PublishToRegistryResponseObject, error) {
 	e, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, s.cfg.Registry.Publish)
-	return PublishToRegistry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
+	return wire.PublishToRegistry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
 }
 
 // InstallFromRegistry installs a published skill or agent for a user.
-func (s *Server) InstallFromRegistry(ctx context.Context, in InstallFromRegistryRequestObject) (InstallFromRegistryResponseObject, error) {
+func (s *Server) InstallFromRegistry(ctx context.Context, in wire.InstallFromRegistryRequestObject) (wire.InstallFromRegistryResponseObject, error) {
 	e, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, s.cfg.Registry.Install)
-	return InstallFromRegistry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
+	return wire.InstallFromRegistry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
 }
 
 // WithdrawFromRegistry removes an entry of its author.
-func (s *Server) WithdrawFromRegistry(ctx context.Context, in WithdrawFromRegistryRequestObject) (WithdrawFromRegistryResponseObject, error) {
+func (s *Server) WithdrawFromRegistry(ctx context.Context, in wire.WithdrawFromRegistryRequestObject) (wire.WithdrawFromRegistryResponseObject, error) {
 	_, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, func(ctx context.Context, req registry.Request) (struct{}, error) {
 		return struct{}{}, s.cfg.Registry.Withdraw(ctx, req)
 	})
-	return WithdrawFromRegistry200JSONResponse(message(fmt.Sprintf("%s '%s' withdrawn from the registry", kindOf(in.Kind), in.Name))), err
+	return wire.WithdrawFromRegistry200JSONResponse(message(fmt.Sprintf("%s '%s' withdrawn from the registry", kindOf(in.Kind), in.Name))), err
 }
 
 // Uninstall removes an installed skill or agent of a user.
-func (s *Server) Uninstall(ctx context.Context, in UninstallRequestObject) (UninstallResponseObject, error) {
+func (s *Server) Uninstall(ctx context.Context, in wire.UninstallRequestObject) (wire.UninstallResponseObject, error) {
 	_, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, func(ctx context.Context, req registry.Request) (struct{}, error) {
 		return struct{}{}, s.cfg.Registry.Uninstall(ctx, req)
 	})
-	return Uninstall200JSONResponse(message(fmt.Sprintf("%s '%s' uninstalled", kindOf(in.Kind), in.Name))), err
+	return wire.Uninstall200JSONResponse(message(fmt.Sprintf("%s '%s' uninstalled", kindOf(in.Kind), in.Name))), err
 }
 
 // inRegistry calls f for a user in the caller's scope.
@@ -167,8 +168,8 @@ func kindOf(segment string) catalog.Kind {
 	return catalog.Kind(segment) // is refused
 }
 
-func registryEntry(e registry.Entry) V1RegistryEntry {
-	return V1RegistryEntry{
+func registryEntry(e registry.Entry) wire.V1RegistryEntry {
+	return wire.V1RegistryEntry{
 		Kind: string(e.Kind), Name: e.Name, Version: e.Version, Digest: e.Digest, Description: e.Description, Files: e.Files, Bytes: e.Bytes,
 		AuthorUserID: e.Author.UserID, AuthorAgentID: e.Author.AgentID, FirstPublishedAt: visible.Timestamp(e.FirstPublishedAt), PublishedAt: visible.Timestamp(e.PublishedAt),
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"secbox/access/tokens"
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/fault"
 )
 
@@ -38,8 +38,8 @@ func (f *fixture) registry(method, path string, more ...func(*request)) reply {
 // v1Wants checks an error below /v1/.
 func v1Wants(t *testing.T, r reply, code fault.Code, message string) {
 	t.Helper()
-	got := decodeAs[api.V1Error](t, r, fault.HTTPStatus(code))
-	if got.Data.Code != api.ErrorCode(code) || !strings.Contains(got.Data.Message, message) {
+	got := decodeAs[wire.V1Error](t, r, fault.HTTPStatus(code))
+	if got.Data.Code != wire.ErrorCode(code) || !strings.Contains(got.Data.Message, message) {
 		t.Errorf("got %s: %s, want %s: %s", got.Data.Code, got.Data.Message, code, message)
 	}
 }
@@ -52,38 +52,38 @@ func TestRegistry(t *testing.T) {
 	f.inWork("ann", "a", "agents/reviewer.md", "---\nname: Reviewer\nrole: engineer\n---\n")
 	name := url.PathEscape("csv report")
 
-	e := decodeAs[api.V1RegistryAnswer](t, f.registry("POST", "ann/a/skills/"+name+"/publish"), 200).Data
+	e := decodeAs[wire.V1RegistryAnswer](t, f.registry("POST", "ann/a/skills/"+name+"/publish"), 200).Data
 	if e.Kind != "skill" || e.Name != "csv report" || e.Version != 1 || e.AuthorUserID != "ann" || e.AuthorAgentID != "a" || e.Description != "Makes reports." || len(e.Digest) != 64 {
 		t.Errorf("%+v", e)
 	}
-	decodeAs[api.V1RegistryAnswer](t, f.registry("POST", "ann/a/agents/reviewer/publish"), 200)
+	decodeAs[wire.V1RegistryAnswer](t, f.registry("POST", "ann/a/agents/reviewer/publish"), 200)
 	for query, want := range map[string]int{"": 1, "?query=REPORT": 1, "?query=report+csv": 1, "?query=none": 0} {
-		if got := decodeAs[api.V1RegistryPage](t, f.registry("GET", "skills"+query), 200).Data; len(got.Items) != want || got.NextCursor != nil {
+		if got := decodeAs[wire.V1RegistryPage](t, f.registry("GET", "skills"+query), 200).Data; len(got.Items) != want || got.NextCursor != nil {
 			t.Errorf("%q finds %+v", query, got)
 		}
 	}
-	if got := decodeAs[api.V1RegistryAnswer](t, f.registry("GET", "skills/"+name), 200).Data; got != e {
+	if got := decodeAs[wire.V1RegistryAnswer](t, f.registry("GET", "skills/"+name), 200).Data; got != e {
 		t.Errorf("%+v, want %+v", got, e)
 	}
 
-	if c := decodeAs[api.V1Catalog](t, f.get("/v1/catalog/bob/a"), 200).Data; len(c.Entries) != 0 || len(c.Problems) != 0 {
+	if c := decodeAs[wire.V1Catalog](t, f.get("/v1/catalog/bob/a"), 200).Data; len(c.Entries) != 0 || len(c.Problems) != 0 {
 		t.Errorf("%+v", c)
 	}
 	for _, what := range []string{"skills/" + name, "agents/reviewer"} {
-		decodeAs[api.V1RegistryAnswer](t, f.registry("POST", "bob/a/"+what+"/install"), 200)
+		decodeAs[wire.V1RegistryAnswer](t, f.registry("POST", "bob/a/"+what+"/install"), 200)
 		v1Wants(t, f.registry("POST", "bob/a/"+what+"/install"), fault.AlreadyInstalled, "already installed")
 	}
-	c := decodeAs[api.V1Catalog](t, f.get("/v1/catalog/bob/a"), 200).Data // read anew
+	c := decodeAs[wire.V1Catalog](t, f.get("/v1/catalog/bob/a"), 200).Data // read anew
 	if len(c.Entries) != 2 || c.Entries[0].Name != "csv report" || c.Entries[0].Path != "/workspace/skills/csv report/SKILL.md" || c.Entries[1].Role != "engineer" || c.Entries[0].Global {
 		t.Errorf("%+v", c)
 	}
-	decodeAs[api.V1Message](t, f.registry("DELETE", "bob/a/skills/"+name+"/install"), 200)
+	decodeAs[wire.V1Message](t, f.registry("DELETE", "bob/a/skills/"+name+"/install"), 200)
 	v1Wants(t, f.registry("DELETE", "bob/a/skills/"+name+"/install"), fault.UnknownEntry, `skill "csv report" not found`)
 
 	var actions []string
 	path := "skills/" + name + "/events?limit=2"
 	for next := path; ; {
-		page := decodeAs[api.V1RegistryEvents](t, f.registry("GET", next), 200).Data
+		page := decodeAs[wire.V1RegistryEvents](t, f.registry("GET", next), 200).Data
 		for _, event := range page.Items {
 			actions = append(actions, event.UserID+" "+event.Action)
 			if event.RequestedBy != "loopback" || event.Digest != e.Digest || event.Version != 1 {
@@ -102,7 +102,7 @@ func TestRegistry(t *testing.T) {
 	f.inWork("bob", "a", "skills/csv report/SKILL.md", "# Bob's")
 	v1Wants(t, f.registry("POST", "bob/a/skills/"+name+"/publish"), fault.NameTaken, "use another name")
 	v1Wants(t, f.registry("DELETE", "bob/a/skills/"+name+"/publish"), fault.NameTaken, "belongs to")
-	decodeAs[api.V1Message](t, f.registry("DELETE", "ann/a/skills/"+name+"/publish"), 200)
+	decodeAs[wire.V1Message](t, f.registry("DELETE", "ann/a/skills/"+name+"/publish"), 200)
 	v1Wants(t, f.registry("GET", "skills/"+name), fault.UnknownEntry, "not found")
 }
 
@@ -114,10 +114,10 @@ func TestRegistryPages(t *testing.T) {
 		name := fmt.Sprintf("s%d", i)
 		want = append(want, name)
 		f.inWork("ann", "a", "skills/"+name+"/SKILL.md", "# "+name)
-		decodeAs[api.V1RegistryAnswer](t, f.registry("POST", "ann/a/skills/"+name+"/publish"), 200)
+		decodeAs[wire.V1RegistryAnswer](t, f.registry("POST", "ann/a/skills/"+name+"/publish"), 200)
 	}
 	for next := "skills?limit=2"; ; {
-		page := decodeAs[api.V1RegistryPage](t, f.registry("GET", next), 200).Data
+		page := decodeAs[wire.V1RegistryPage](t, f.registry("GET", next), 200).Data
 		for _, e := range page.Items {
 			got = append(got, e.Name)
 		}
@@ -159,8 +159,8 @@ func TestRegistryRefusals(t *testing.T) {
 	_, worker := f.token(tokens.Spec{Role: tokens.Worker, Users: []string{"ann"}})
 	_, auditor := f.token(tokens.Spec{Role: tokens.Auditor})
 	f.inWork("ann", "a", "skills/x/SKILL.md", "# X")
-	decodeAs[api.V1RegistryAnswer](t, f.registry("POST", "ann/a/skills/x/publish", as(worker)), 200)
-	decodeAs[api.V1RegistryPage](t, f.registry("GET", "skills", as(auditor)), 200)
+	decodeAs[wire.V1RegistryAnswer](t, f.registry("POST", "ann/a/skills/x/publish", as(worker)), 200)
+	decodeAs[wire.V1RegistryPage](t, f.registry("GET", "skills", as(auditor)), 200)
 	for _, c := range []struct{ method, path, token string }{
 		{"POST", "bob/a/skills/x/install", worker},
 		{"DELETE", "bob/a/skills/x/install", worker},

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/fault"
 	"secbox/packages/library"
 )
@@ -16,7 +16,7 @@ import (
 func onTheirMachine(t *testing.T) *fixture {
 	t.Helper()
 	f := start(t)
-	data[api.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: `{"backend": "remote"}`}))
+	data[wire.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: `{"backend": "remote"}`}))
 	return f
 }
 
@@ -30,7 +30,7 @@ func TestRemoteFiles(t *testing.T) {
 	f := onTheirMachine(t)
 	read := func(query string) any {
 		t.Helper()
-		return data[api.V1Content](t, f.get("/v1/sandbox/u/ag/content?path="+query)).Content
+		return data[wire.V1Content](t, f.get("/v1/sandbox/u/ag/content?path="+query)).Content
 	}
 	data[string](t, f.edit("deep/down/a.txt", "one\r\ntwo\r\nthree\r\n")) // makes the directories
 	data[string](t, f.edit("deep/down/a.txt&start=2&end=2", "2"))
@@ -61,7 +61,7 @@ func TestEditStaysOnOneMachine(t *testing.T) {
 	f := onTheirMachine(t)
 	data[string](t, f.edit("notes.txt", "one\ntwo\n"))
 	f.sandboxes.reading = func() {
-		data[api.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: `{"backend": "none"}`}))
+		data[wire.V1Backend](t, f.do(request{method: "PUT", path: whereU, body: `{"backend": "none"}`}))
 	}
 	if r := f.edit("notes.txt&start=1&end=1", "1"); r.StatusCode == 200 {
 		if got, err := os.ReadFile(filepath.Join(f.sandboxes.machine, "notes.txt")); err != nil || string(got) != "1\ntwo\n" {
@@ -140,7 +140,7 @@ func TestRemotePaths(t *testing.T) {
 			t.Errorf("%q does not say what to write instead", message)
 		}
 	}
-	if rows := decodeAs[api.ExecList](t, f.get("/sandbox/execs?backend=remote"), 200); len(rows.Items) != 0 {
+	if rows := decodeAs[wire.ExecList](t, f.get("/sandbox/execs?backend=remote"), 200); len(rows.Items) != 0 {
 		t.Errorf("ran %+v", rows.Items)
 	}
 

@@ -5,12 +5,13 @@ import (
 	"context"
 
 	"secbox/api/gate"
+	"secbox/api/wire"
 	"secbox/fault"
 	"secbox/replay"
 )
 
 // ReplayExec runs an exec again. If the client hangs up, an exec that was admitted goes on.
-func (s *Server) ReplayExec(ctx context.Context, in ReplayExecRequestObject) (ReplayExecResponseObject, error) {
+func (s *Server) ReplayExec(ctx context.Context, in wire.ReplayExecRequestObject) (wire.ReplayExecResponseObject, error) {
 	first, err := s.record(ctx, in.ExecID)
 	if err != nil {
 		return nil, err
@@ -29,8 +30,8 @@ func (s *Server) ReplayExec(ctx context.Context, in ReplayExecRequestObject) (Re
 	if err != nil {
 		return nil, err
 	}
-	out := ReplayExec200JSONResponse{Body: ReplayResult{
-		Exec: execResult(res.Exec), Comparison: Comparison{First: first.ExecID, Second: res.Exec.Record.ExecID, Points: notNil(res.Comparison)},
+	out := wire.ReplayExec200JSONResponse{Body: wire.ReplayResult{
+		Exec: execResult(res.Exec), Comparison: wire.Comparison{First: first.ExecID, Second: res.Exec.Record.ExecID, Points: notNil(res.Comparison)},
 	}}
 	if res.Outputs != nil {
 		out.Body.Outputs = &res.Outputs
@@ -42,7 +43,7 @@ func (s *Server) ReplayExec(ctx context.Context, in ReplayExecRequestObject) (Re
 }
 
 // GetComparison compares a replay with its first exec.
-func (s *Server) GetComparison(ctx context.Context, in GetComparisonRequestObject) (GetComparisonResponseObject, error) {
+func (s *Server) GetComparison(ctx context.Context, in wire.GetComparisonRequestObject) (wire.GetComparisonResponseObject, error) {
 	second, err := s.record(ctx, in.ExecID)
 	if err != nil {
 		return nil, err
@@ -63,5 +64,5 @@ func (s *Server) GetComparison(ctx context.Context, in GetComparisonRequestObjec
 	if busy != nil {
 		return nil, busy
 	}
-	return GetComparison200JSONResponse{First: first.ExecID, Second: second.ExecID, Points: notNil(points)}, nil
+	return wire.GetComparison200JSONResponse{First: first.ExecID, Second: second.ExecID, Points: notNil(points)}, nil
 }

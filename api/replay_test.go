@@ -10,6 +10,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/replay"
@@ -70,7 +71,7 @@ func TestReplayIsForThoseWhoMaySeeAndRun(t *testing.T) {
 		t.Errorf("%+v", rec)
 	}
 	for i, by := range [][2]string{{ownID, own}, {adminID, admin}} {
-		decodeAs[api.ReplayResult](t, send(by[1], first.ExecID), http.StatusOK)
+		decodeAs[wire.ReplayResult](t, send(by[1], first.ExecID), http.StatusOK)
 		if q := ran[i]; q.RequestedBy != by[0] || q.First.ExecID != first.ExecID {
 			t.Errorf("%+v", q)
 		}
@@ -112,9 +113,9 @@ func TestReplayIsCountedAsMemory(t *testing.T) {
 	compare := request{path: "/sandbox/execs/" + second.ExecID + "/comparison", token: admin}
 	f.do(compare).wants(t, fault.ServerBusy)
 	close(answer)
-	decodeAs[api.ReplayResult](t, <-done, http.StatusOK)
+	decodeAs[wire.ReplayResult](t, <-done, http.StatusOK)
 	f.memory(metrics, 0, 1<<10)
-	if c := decodeAs[api.Comparison](t, f.do(compare), http.StatusOK); len(c.Points) != 1 || c.Points[0].Equal != replay.Yes {
+	if c := decodeAs[wire.Comparison](t, f.do(compare), http.StatusOK); len(c.Points) != 1 || c.Points[0].Equal != replay.Yes {
 		t.Errorf("%+v", c)
 	}
 }

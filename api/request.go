@@ -13,6 +13,7 @@ import (
 	"secbox/access/tokens"
 	"secbox/api/gate"
 	"secbox/api/problem"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/packages/lines"
@@ -25,7 +26,7 @@ const maxIdempotencyKey = 255
 
 // execRequest converts a decoded body into a request for the runner. It checks the form of the request and the token's scope; the runner checks
 // the values. Beside a fault.Forbidden the request is complete.
-func execRequest(body ExecRequest, async bool, idempotencyKey *string, caller tokens.Token) (runner.Request, error) {
+func execRequest(body wire.ExecRequest, async bool, idempotencyKey *string, caller tokens.Token) (runner.Request, error) {
 	var bad fault.Fields
 	refuse := bad.Add
 	req := runner.Request{
@@ -54,7 +55,7 @@ func execRequest(body ExecRequest, async bool, idempotencyKey *string, caller to
 }
 
 // shortForm sets the command of a request with script or code. It reports whether the request has one of them.
-func shortForm(in Command, out *runner.Command, refuse refusal) bool {
+func shortForm(in wire.Command, out *runner.Command, refuse refusal) bool {
 	field, text, kind, name, flag := "exec.script", in.Script, runner.KindShell, "bash", "-lc"
 	if in.Script == "" {
 		field, text, kind, name, flag = "exec.code", in.Code, runner.KindPython, "python", runner.CodeFile
@@ -80,7 +81,7 @@ func shortForm(in Command, out *runner.Command, refuse refusal) bool {
 }
 
 // checkCommand checks that the command is the program of its kind.
-func checkCommand(in Command, refuse refusal) {
+func checkCommand(in wire.Command, refuse refusal) {
 	if reflect.ValueOf(in).IsZero() {
 		refuse("exec", "is missing or empty; give exec.script or exec.code")
 		return
@@ -101,7 +102,7 @@ func checkCommand(in Command, refuse refusal) {
 }
 
 // resolveRequest is execRequest for the fields that affect the policy.
-func resolveRequest(body PolicyResolveRequest, caller tokens.Token) (runner.Request, error) {
+func resolveRequest(body wire.PolicyResolveRequest, caller tokens.Token) (runner.Request, error) {
 	var bad fault.Fields
 	req := runner.Request{
 		ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, SkillID: body.SkillID, Image: body.Image,
@@ -118,7 +119,7 @@ func resolveRequest(body PolicyResolveRequest, caller tokens.Token) (runner.Requ
 type refusal func(field, format string, args ...any)
 
 // inputFiles decodes the files in the body's field with the name list.
-func inputFiles(list string, files []InputFile, refuse refusal) []runner.Input {
+func inputFiles(list string, files []wire.InputFile, refuse refusal) []runner.Input {
 	var out []runner.Input
 	if len(files) > runner.MaxInputs {
 		refuse(list, "has %d files, more than %d", len(files), runner.MaxInputs)
@@ -171,7 +172,7 @@ func decodeContent(content, encoding string) ([]byte, *contentError) {
 }
 
 // overrides accepts each field in its dotted or its nested spelling, but not in both. A nil list is not set, an empty one allows nothing.
-func overrides(in *PolicyOverrides, refuse refusal) policy.Layer {
+func overrides(in *wire.PolicyOverrides, refuse refusal) policy.Layer {
 	if in == nil {
 		return policy.Layer{}
 	}

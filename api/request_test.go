@@ -5,6 +5,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api/decode"
+	"secbox/api/wire"
 )
 
 // TestDigestIsStable: records of earlier versions have these digests, and a repeated Idempotency-Key is compared with them.
@@ -19,7 +20,7 @@ func TestDigestIsStable(t *testing.T) {
 			"timeout_ms":5,"cpu_cores":0.5,"memory_mb":64,"pids":3,"tmp_mb":4,"max_stdout_bytes":7,"max_stderr_bytes":8,
 			"max_artifacts_bytes_total":9,"image":"x","net":{"mode":"none"},"fs.read":[]}}`: "54bae711a0883e4c71a808b7c535a89f6c248921c3347b065d21ed4df0589f94",
 	} {
-		var body ExecRequest
+		var body wire.ExecRequest
 		if err := decode.Strict([]byte(text), &body); err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"secbox/api/contract"
+	"secbox/api/wire"
 	"secbox/fault"
 )
 
@@ -26,7 +27,7 @@ func (s *Server) register(e *echo.Echo) error {
 			gates[op.ID] = append(gates[op.ID], s.uploads.Gate)
 		}
 	}
-	RegisterHandlersWithOptions(router{e}, NewStrictHandler(s, []StrictMiddlewareFunc{s.inTurn}), RegisterHandlersOptions{OperationMiddlewares: gates})
+	wire.RegisterHandlersWithOptions(router{e}, wire.NewStrictHandler(s, []wire.StrictMiddlewareFunc{s.inTurn}), wire.RegisterHandlersOptions{OperationMiddlewares: gates})
 	protocols := map[string]echo.HandlerFunc{mcpPath: s.serveMCP, linkPath: s.serveLink, transferPath: s.serveTransfer}
 	for _, op := range s.contract.Operations {
 		if serve := protocols[op.Path]; serve != nil {

@@ -6,6 +6,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"secbox/api/gate"
+	"secbox/api/wire"
 	"secbox/fault"
 )
 
@@ -30,8 +31,8 @@ func noRunners() error {
 }
 
 // ListRunners lists the connected machines of users in the token's scope.
-func (s *Server) ListRunners(ctx context.Context, _ ListRunnersRequestObject) (ListRunnersResponseObject, error) {
-	out := ListRunners200JSONResponse{Items: []ConnectedRunner{}}
+func (s *Server) ListRunners(ctx context.Context, _ wire.ListRunnersRequestObject) (wire.ListRunnersResponseObject, error) {
+	out := wire.ListRunners200JSONResponse{Items: []wire.ConnectedRunner{}}
 	if s.cfg.Runners == nil {
 		return out, nil
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/google/uuid"
 
 	"secbox/access/tokens"
-	"secbox/api"
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/policy"
 	"secbox/sandbox"
@@ -120,11 +120,11 @@ type dialledIn struct {
 	served []string
 }
 
-func (d *dialledIn) Connected(context.Context) []api.ConnectedRunner {
-	runner := func(user, name string) api.ConnectedRunner {
-		return api.ConnectedRunner{UserID: user, Name: name, Version: "1", Os: "linux", Arch: "amd64", Allow: []string{"exec"}, ConnectedSince: visible.Timestamp(time.Unix(1, 0).UTC())}
+func (d *dialledIn) Connected(context.Context) []wire.ConnectedRunner {
+	runner := func(user, name string) wire.ConnectedRunner {
+		return wire.ConnectedRunner{UserID: user, Name: name, Version: "1", Os: "linux", Arch: "amd64", Allow: []string{"exec"}, ConnectedSince: visible.Timestamp(time.Unix(1, 0).UTC())}
 	}
-	return []api.ConnectedRunner{runner("u", "laptop"), runner("v", "desk")}
+	return []wire.ConnectedRunner{runner("u", "laptop"), runner("v", "desk")}
 }
 
 func (d *dialledIn) serve(w http.ResponseWriter, what string, caller tokens.Token) {

@@ -8,6 +8,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/fault"
 )
 
@@ -29,7 +30,7 @@ func TestAbsolutePathsWithoutAContainer(t *testing.T) {
 	if message := f.post(inSandbox+"nope", `[]`).refused(t, fault.InvalidRequest, "command"); !strings.Contains(message, "python3") {
 		t.Errorf("%q does not say which commands there are", message)
 	}
-	if rows := decodeAs[api.ExecList](t, f.get("/sandbox/execs"), 200); len(rows.Items) != 0 {
+	if rows := decodeAs[wire.ExecList](t, f.get("/sandbox/execs"), 200); len(rows.Items) != 0 {
 		t.Errorf("ran %+v", rows.Items)
 	}
 }
@@ -39,16 +40,16 @@ func TestBackendChoice(t *testing.T) {
 	machines := &dialledIn{}
 	f := start(t, func(c *api.Config) { c.Runners = machines })
 	put := func(body string) reply { return f.do(request{method: "PUT", path: whereU, body: body}) }
-	got := data[api.V1Backend](t, f.get(whereU))
+	got := data[wire.V1Backend](t, f.get(whereU))
 	if got.Backend != "none" || got.Chosen || got.UpdatedAt != nil || !got.Connected || !slices.Equal(got.Backends, []string{"none", "remote"}) {
 		t.Errorf("by default %+v", got)
 	}
 	for body, connected := range map[string]bool{remotely: true, `{"backend": "remote"}`: true, `{"backend": "remote", "runner": "desk"}`: false} { // the desk is v's
-		set := data[api.V1Backend](t, put(body))
+		set := data[wire.V1Backend](t, put(body))
 		if set.Backend != "remote" || !set.Chosen || set.Connected != connected || set.UpdatedAt == nil {
 			t.Errorf("%s: %+v", body, set)
 		}
-		if got := data[api.V1Backend](t, f.get(whereU)); !reflect.DeepEqual(got, set) {
+		if got := data[wire.V1Backend](t, f.get(whereU)); !reflect.DeepEqual(got, set) {
 			t.Errorf("asked for it: %+v, was set: %+v", got, set)
 		}
 	}
@@ -65,7 +66,7 @@ func TestBackendChoice(t *testing.T) {
 	}
 	put(`{}`).refused(t, fault.InvalidRequest, "backend")
 	put(`{"backend": "remote", "agent": "x"}`).refused(t, fault.InvalidRequest, "agent")
-	if got := data[api.V1Backend](t, f.get(whereU)); got.Backend != "remote" {
+	if got := data[wire.V1Backend](t, f.get(whereU)); got.Backend != "remote" {
 		t.Errorf("a refused choice changed it: %+v", got)
 	}
 	f.get("/v1/sandbox/.u/backend").refused(t, fault.InvalidRequest, "userId")
@@ -102,13 +103,13 @@ func TestBackendChoiceScope(t *testing.T) {
 			&c.may:                                 f.do(request{method: "PUT", path: whereU, body: `{"backend": "none"}`, token: secret}),
 		} {
 			if *may {
-				data[api.V1Backend](t, r)
+				data[wire.V1Backend](t, r)
 			} else {
 				r.refused(t, fault.Forbidden, "userId")
 			}
 		}
 		var sees []string
-		for _, r := range decodeAs[api.RunnerList](t, f.do(request{path: "/runners", token: secret}), 200).Items {
+		for _, r := range decodeAs[wire.RunnerList](t, f.do(request{path: "/runners", token: secret}), 200).Items {
 			sees = append(sees, r.Name)
 		}
 		if !slices.Equal(sees, c.sees) {

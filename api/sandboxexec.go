@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"secbox/api/remotefiles"
+	"secbox/api/wire"
 	"secbox/fault"
 	"secbox/packages/confine"
 	"secbox/packages/library"
@@ -13,7 +14,7 @@ import (
 )
 
 // ExecuteInSandbox runs a command in the user's sandbox. It goes on if the client hangs up.
-func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxRequestObject) (ExecuteInSandboxResponseObject, error) {
+func (s *Server) ExecuteInSandbox(ctx context.Context, in wire.ExecuteInSandboxRequestObject) (wire.ExecuteInSandboxResponseObject, error) {
 	caller := callFrom(ctx).caller
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
@@ -50,7 +51,7 @@ func (s *Server) ExecuteInSandbox(ctx context.Context, in ExecuteInSandboxReques
 	if err != nil {
 		return nil, remotefiles.Fault(err)
 	}
-	out := ExecuteInSandbox200JSONResponse{Body: V1OutputAnswer{Status: envelopeSuccess, Data: outputOfSandbox(res)}}
+	out := wire.ExecuteInSandbox200JSONResponse{Body: wire.V1OutputAnswer{Status: envelopeSuccess, Data: outputOfSandbox(res)}}
 	out.Headers.XExecID = &res.ExecID
 	return out, nil
 }
@@ -80,8 +81,8 @@ func checkRelative(spec sandbox.ExecSpec, traits sandbox.Traits) error {
 }
 
 // outputOfSandbox converts the result of a command.
-func outputOfSandbox(res *sandbox.ExecResult) V1Output {
-	out := V1Output{
+func outputOfSandbox(res *sandbox.ExecResult) wire.V1Output {
+	out := wire.V1Output{
 		Stdout: text([]byte(res.Stdout)), Stderror: text([]byte(res.Stderr)), ExitCode: res.ExitCode,
 		StdoutTruncated: res.StdoutBytes > int64(len(res.Stdout)), StderrTruncated: res.StderrBytes > int64(len(res.Stderr)),
 	}

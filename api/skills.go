@@ -7,11 +7,12 @@ import (
 
 	"secbox/api/content"
 	"secbox/api/problem"
+	"secbox/api/wire"
 	"secbox/skills"
 )
 
 // ListSkills sends the catalog, with the packages of a user if the request names one.
-func (s *Server) ListSkills(ctx context.Context, in ListSkillsRequestObject) (ListSkillsResponseObject, error) {
+func (s *Server) ListSkills(ctx context.Context, in wire.ListSkillsRequestObject) (wire.ListSkillsResponseObject, error) {
 	broken, err := boolean("broken", in.Params.Broken)
 	if err != nil {
 		return nil, err
@@ -34,7 +35,7 @@ func (s *Server) ListSkills(ctx context.Context, in ListSkillsRequestObject) (Li
 }
 
 // GetSkill sends one skill.
-func (s *Server) GetSkill(ctx context.Context, in GetSkillRequestObject) (GetSkillResponseObject, error) {
+func (s *Server) GetSkill(ctx context.Context, in wire.GetSkillRequestObject) (wire.GetSkillResponseObject, error) {
 	now, err := s.skills.Of(ctx, callFrom(ctx).caller, in.Params.AgentID, in.Params.UserID)
 	if err != nil {
 		return nil, err
@@ -44,9 +45,9 @@ func (s *Server) GetSkill(ctx context.Context, in GetSkillRequestObject) (GetSki
 		return nil, err
 	}
 	out := skillItem(found)
-	files := make([]SkillFile, len(found.Files))
+	files := make([]wire.SkillFile, len(found.Files))
 	for i, f := range found.Files {
-		files[i] = SkillFile{Path: f.Path, Size: f.Size, Sha256: f.SHA256}
+		files[i] = wire.SkillFile{Path: f.Path, Size: f.Size, Sha256: f.SHA256}
 	}
 	out.Readme, out.Files = new(text([]byte(found.Readme))), &files
 	p, err := jsonPage(out)
@@ -78,8 +79,8 @@ func (c *catalogPages) of(now *skills.Snapshot) *encodedCatalog {
 	return c.last
 }
 
-func skillList(now *skills.Snapshot, broken bool) SkillList {
-	list := SkillList{Items: make([]Skill, 0, len(now.Skills()))}
+func skillList(now *skills.Snapshot, broken bool) wire.SkillList {
+	list := wire.SkillList{Items: make([]wire.Skill, 0, len(now.Skills()))}
 	for _, s := range now.Skills() {
 		list.Items = append(list.Items, skillItem(s))
 	}
@@ -94,15 +95,15 @@ func skillList(now *skills.Snapshot, broken bool) SkillList {
 	return list
 }
 
-func skillItem(s *skills.Skill) Skill {
+func skillItem(s *skills.Skill) wire.Skill {
 	m := s.Manifest
-	return Skill{
+	return wire.Skill{
 		SchemaVersion: m.SchemaVersion, ID: m.ID, Name: m.Name, Description: m.Description, Tool: skills.ToolName(m.ID), Source: s.Source,
-		Digest: s.Digest, ReadOnly: m.ReadOnly(), Interface: SkillInterface{Inputs: m.Interface.Inputs, Outputs: m.Interface.Outputs},
-		Runtime: SkillRuntime{Kind: m.Runtime.Kind, Image: m.Runtime.Image, Entrypoint: notNil(m.Runtime.Entrypoint)},
-		Permissions: SkillPermissions{
-			FS:  SkillPermissionsFS{Read: notNil(m.Permissions.FS.Read), Write: notNil(m.Permissions.FS.Write)},
-			Net: SkillPermissionsNet{Mode: m.Permissions.Net.Mode},
+		Digest: s.Digest, ReadOnly: m.ReadOnly(), Interface: wire.SkillInterface{Inputs: m.Interface.Inputs, Outputs: m.Interface.Outputs},
+		Runtime: wire.SkillRuntime{Kind: m.Runtime.Kind, Image: m.Runtime.Image, Entrypoint: notNil(m.Runtime.Entrypoint)},
+		Permissions: wire.SkillPermissions{
+			FS:  wire.SkillPermissionsFS{Read: notNil(m.Permissions.FS.Read), Write: notNil(m.Permissions.FS.Write)},
+			Net: wire.SkillPermissionsNet{Mode: m.Permissions.Net.Mode},
 		},
 		Limits: m.Limits.ByName(),
 	}

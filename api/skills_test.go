@@ -14,6 +14,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/fault"
 )
 
@@ -43,8 +44,8 @@ func TestListSkills(t *testing.T) {
 	putSkill(t, f.dir, "trial.one", "")
 	f.skills.Reload()
 	first := f.get("/skills")
-	list := decodeAs[api.SkillList](t, first, 200)
-	byID := map[string]api.Skill{}
+	list := decodeAs[wire.SkillList](t, first, 200)
+	byID := map[string]wire.Skill{}
 	for i, s := range list.Items {
 		byID[s.ID] = s
 		if i > 0 && list.Items[i-1].ID >= s.ID {
@@ -76,7 +77,7 @@ func TestListSkills(t *testing.T) {
 	}
 	putSkill(t, f.dir, "trial.two", "{")
 	f.skills.Reload()
-	now := decodeAs[api.SkillList](t, f.get("/skills?broken=true"), 200)
+	now := decodeAs[wire.SkillList](t, f.get("/skills?broken=true"), 200)
 	if now.Broken == nil || len(*now.Broken) != 1 || len(now.Items) != len(list.Items) {
 		t.Fatalf("%+v", now.Broken)
 	}
@@ -86,10 +87,10 @@ func TestListSkills(t *testing.T) {
 	putSkill(t, f.dir, "trial.two", "")
 	f.skills.Reload()
 	changed := f.do(request{path: "/skills", header: map[string]string{"If-None-Match": etag}})
-	if got := decodeAs[api.SkillList](t, changed, 200); len(got.Items) != len(list.Items)+1 {
+	if got := decodeAs[wire.SkillList](t, changed, 200); len(got.Items) != len(list.Items)+1 {
 		t.Errorf("%d skills", len(got.Items))
 	}
-	if now := decodeAs[api.SkillList](t, f.get("/skills?broken=true"), 200); now.Broken == nil || len(*now.Broken) != 0 {
+	if now := decodeAs[wire.SkillList](t, f.get("/skills?broken=true"), 200); now.Broken == nil || len(*now.Broken) != 0 {
 		t.Errorf("%+v", now.Broken)
 	}
 	f.get("/skills?broken=yes").wants(t, fault.InvalidRequest, "broken")
@@ -103,7 +104,7 @@ func TestGetSkill(t *testing.T) {
 	putSkill(t, f.dir, "trial.two", "{")
 	f.skills.Reload()
 	r := f.get("/skills/trial.one")
-	got := decodeAs[api.Skill](t, r, 200)
+	got := decodeAs[wire.Skill](t, r, 200)
 	if got.Readme == nil || *got.Readme != "# A trial\n" || got.Files == nil || len(*got.Files) != 3 || (*got.Files)[1].Path != "manifest.json" {
 		t.Errorf("%+v", got)
 	}
@@ -133,7 +134,7 @@ func TestInvokeDecodesItsBody(t *testing.T) {
 		"inputs": {"n": 9007199254740993, "none": null, "deep": [{"none": null}], "e": 1e2},
 		"files": [{"path": "a.bin", "content": "/w==", "encoding": "base64"}], "policy_overrides": {"memory_mb": 96, "fs.write": []}, "task_ref": {"task_id": "t"}}`)
 	got := decodeAs[struct {
-		Exec    api.ExecResult
+		Exec    wire.ExecResult
 		Outputs json.RawMessage
 	}](t, r, 200)
 	if got.Exec.Status != "succeeded" || !bytes.Contains(got.Outputs, []byte("9007199254740993")) {
@@ -148,7 +149,7 @@ func TestInvokeDecodesItsBody(t *testing.T) {
 		t.Errorf("%+v", req)
 	}
 	f.runner.skillOutput = `none`
-	if got := decodeAs[api.InvokeResult](t, f.post("/skills/trial.free/invoke", `{"project_id": "demo"}`), 200); got.Outputs != nil {
+	if got := decodeAs[wire.InvokeResult](t, f.post("/skills/trial.free/invoke", `{"project_id": "demo"}`), 200); got.Outputs != nil {
 		t.Errorf("outputs %s", *got.Outputs)
 	}
 	if in := f.runner.seen()[1].Skill.Input; string(in) != "{}" {
@@ -167,13 +168,13 @@ func TestInvokeDigest(t *testing.T) {
 	send := func(skill, body string) reply {
 		return f.do(request{method: "POST", path: "/skills/" + skill + "/invoke", body: body, header: map[string]string{"Idempotency-Key": "k"}})
 	}
-	first := decodeAs[api.InvokeResult](t, send("trial.one", `{"project_id": "demo", "inputs": {"n": 1, "s": "ä", "o": {"a": [1, 2], "b": null}}}`), 200)
+	first := decodeAs[wire.InvokeResult](t, send("trial.one", `{"project_id": "demo", "inputs": {"n": 1, "s": "ä", "o": {"a": [1, 2], "b": null}}}`), 200)
 	for _, same := range []string{
 		`{"inputs":{"o":{"b":null,"a":[1,2]},"s":"\u00e4","n":1},"project_id":"demo"}`,
 		`{"project_id": "demo", "files": [], "inputs": {"s": "ä", "n": 1, "o": {"a": [1, 2], "b": null}}, "policy_overrides": {}}`,
 	} {
 		r := send("trial.one", same)
-		if got := decodeAs[api.InvokeResult](t, r, 200); got.Exec.ExecID != first.Exec.ExecID || r.Header.Get("Idempotency-Replayed") != "true" {
+		if got := decodeAs[wire.InvokeResult](t, r, 200); got.Exec.ExecID != first.Exec.ExecID || r.Header.Get("Idempotency-Replayed") != "true" {
 			t.Errorf("%s is another request: %s", same, r.body)
 		}
 	}

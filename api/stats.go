@@ -9,6 +9,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api/visible"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 )
@@ -19,7 +20,7 @@ const (
 )
 
 // ExecStats counts the execs that the caller may see.
-func (s *Server) ExecStats(ctx context.Context, in ExecStatsRequestObject) (ExecStatsResponseObject, error) {
+func (s *Server) ExecStats(ctx context.Context, in wire.ExecStatsRequestObject) (wire.ExecStatsResponseObject, error) {
 	var bad fault.Fields
 	now := s.cfg.Now()
 	since, until := audit.ParseTime("since", value(in.Params.Since), now, &bad), audit.ParseTime("until", value(in.Params.Until), now, &bad)
@@ -45,16 +46,16 @@ func (s *Server) ExecStats(ctx context.Context, in ExecStatsRequestObject) (Exec
 	if err != nil {
 		return nil, err
 	}
-	out := ExecStats200JSONResponse{
+	out := wire.ExecStats200JSONResponse{
 		Since: visible.Timestamp(since), Until: visible.Timestamp(until), Counted: counts.Counted, Complete: counts.Complete,
 		ByStatus: byName(counts.ByStatus), ByErrorReason: byName(counts.ByReason), ByBackend: counts.ByBackend,
-		ByToken: make([]TokenCount, len(byToken)), BySkill: make([]SkillCount, len(bySkill)), DurationMS: DurationStats{Count: counts.Ended},
+		ByToken: make([]wire.TokenCount, len(byToken)), BySkill: make([]wire.SkillCount, len(bySkill)), DurationMS: wire.DurationStats{Count: counts.Ended},
 	}
 	for i, id := range byToken {
-		out.ByToken[i] = TokenCount{RequestedBy: id, RequestedByName: names[id], Count: counts.ByToken[id]}
+		out.ByToken[i] = wire.TokenCount{RequestedBy: id, RequestedByName: names[id], Count: counts.ByToken[id]}
 	}
 	for i, id := range bySkill {
-		out.BySkill[i] = SkillCount{SkillID: id, Count: counts.BySkill[id]}
+		out.BySkill[i] = wire.SkillCount{SkillID: id, Count: counts.BySkill[id]}
 	}
 	if counts.Ended > 0 {
 		out.DurationMS.P50, out.DurationMS.P95 = &counts.P50MS, &counts.P95MS

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"secbox/access/tokens"
-	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 )
@@ -17,7 +17,7 @@ import (
 func TestStatsAndNames(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	if s := decodeAs[api.ExecStats](t, f.get("/sandbox/stats"), 200); !s.Complete || s.Counted != 0 || s.DurationMS.P50 != nil || time.Time(s.Until).Sub(time.Time(s.Since)) != 24*time.Hour {
+	if s := decodeAs[wire.ExecStats](t, f.get("/sandbox/stats"), 200); !s.Complete || s.Counted != 0 || s.DurationMS.P50 != nil || time.Time(s.Until).Sub(time.Time(s.Since)) != 24*time.Hour {
 		t.Errorf("without execs: %+v", s)
 	}
 	_, auditor := f.token(tokens.Spec{Role: tokens.Auditor, Name: "audit"})
@@ -33,12 +33,12 @@ func TestStatsAndNames(t *testing.T) {
 	f.record(func(r *audit.Record) { r.RequestedBy, r.CreatedAt = annID, r.CreatedAt.Add(-25*time.Hour) })
 
 	ask := func(secret, path string) reply { return f.do(request{path: path, token: secret}) }
-	all := decodeAs[api.ExecStats](t, ask(auditor, "/sandbox/stats"), 200)
+	all := decodeAs[wire.ExecStats](t, ask(auditor, "/sandbox/stats"), 200)
 	if all.Counted != 5 || !all.Complete || !maps.Equal(all.ByStatus, map[string]int{"succeeded": 5}) || len(all.ByErrorReason) != 0 || !maps.Equal(all.ByBackend, map[string]int{"docker": 5}) ||
-		all.DurationMS.Count != 5 || *all.DurationMS.P50 != 30 || *all.DurationMS.P95 != 50 || !slices.Equal(all.BySkill, []api.SkillCount{{Count: 2, SkillID: "a.b"}, {Count: 1, SkillID: "c.d"}}) {
+		all.DurationMS.Count != 5 || *all.DurationMS.P50 != 30 || *all.DurationMS.P95 != 50 || !slices.Equal(all.BySkill, []wire.SkillCount{{Count: 2, SkillID: "a.b"}, {Count: 1, SkillID: "c.d"}}) {
 		t.Errorf("an auditor: %+v", all)
 	}
-	wantTokens := map[string]api.TokenCount{
+	wantTokens := map[string]wire.TokenCount{
 		annID: {Count: 2, RequestedBy: annID, RequestedByName: "ann's worker"}, benID: {Count: 1, RequestedBy: benID, RequestedByName: "ben's worker"},
 		"loopback": {Count: 1, RequestedBy: "loopback"}, "gone": {Count: 1, RequestedBy: "gone"},
 	}
@@ -50,24 +50,24 @@ func TestStatsAndNames(t *testing.T) {
 			t.Errorf("a token: %+v", got)
 		}
 	}
-	if older := decodeAs[api.ExecStats](t, ask(auditor, "/sandbox/stats?since=7d&until=24h"), 200); older.Counted != 1 {
+	if older := decodeAs[wire.ExecStats](t, ask(auditor, "/sandbox/stats?since=7d&until=24h"), 200); older.Counted != 1 {
 		t.Errorf("the days before: %+v", older)
 	}
-	own := decodeAs[api.ExecStats](t, ask(ann, "/sandbox/stats"), 200)
-	if own.Counted != 2 || !slices.Equal(own.ByToken, []api.TokenCount{wantTokens[annID]}) || *own.DurationMS.P50 != 20 {
+	own := decodeAs[wire.ExecStats](t, ask(ann, "/sandbox/stats"), 200)
+	if own.Counted != 2 || !slices.Equal(own.ByToken, []wire.TokenCount{wantTokens[annID]}) || *own.DurationMS.P50 != 20 {
 		t.Errorf("a worker: %+v", own)
 	}
 	ask(auditor, "/sandbox/stats?since=7x&until=never").wants(t, fault.InvalidRequest, "since", "until")
 	ask(auditor, "/sandbox/stats?limit=5").wants(t, fault.InvalidRequest, "limit")
 	ask(ben, "/sandbox/stats").wants(t, fault.TokenRevoked)
 
-	for _, item := range decodeAs[api.ExecList](t, ask(auditor, "/sandbox/execs?since=24h"), 200).Items {
+	for _, item := range decodeAs[wire.ExecList](t, ask(auditor, "/sandbox/execs?since=24h"), 200).Items {
 		want, ok := execs[item.ExecID]
-		if one := decodeAs[api.ExecRecord](t, ask(auditor, "/sandbox/execs/"+item.ExecID), 200); !ok || item.RequestedByName != want || one.RequestedByName != want {
+		if one := decodeAs[wire.ExecRecord](t, ask(auditor, "/sandbox/execs/"+item.ExecID), 200); !ok || item.RequestedByName != want || one.RequestedByName != want {
 			t.Errorf("%s: in the list %q, alone %q, want %q", item.ExecID, item.RequestedByName, one.RequestedByName, want)
 		}
 	}
-	for _, item := range decodeAs[api.ExecList](t, ask(ann, "/sandbox/execs"), 200).Items {
+	for _, item := range decodeAs[wire.ExecList](t, ask(ann, "/sandbox/execs"), 200).Items {
 		if item.RequestedByName != "ann's worker" || ask(ann, "/sandbox/execs/"+item.ExecID).StatusCode != http.StatusOK {
 			t.Errorf("a worker's own: %q", item.RequestedByName)
 		}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"secbox/api/sse"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/runner"
 )
@@ -174,7 +175,7 @@ func (x *execStream) unrecorded(ctx context.Context, execID string) error {
 }
 
 // complete adds to the last event what only the request that began the exec gets.
-func (r *run) complete(end *ExecState) {
+func (r *run) complete(end *wire.ExecState) {
 	if r == nil || !r.ended() || r.err != nil {
 		return
 	}

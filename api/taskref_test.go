@@ -5,6 +5,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api/decode"
+	"secbox/api/wire"
 )
 
 // TestTaskRefs: a reference is an object or only the task's id.
@@ -14,7 +15,7 @@ func TestTaskRefs(t *testing.T) {
 		`"t1"`: {"t1", ""}, `{"task_id": "t1"}`: {"t1", ""}, `{"task_id": "t1", "conversation_id": "c1"}`: {"t1", "c1"}, `{}`: {"", ""},
 		`{"conversation_id": "c1"}`: {"", "c1"},
 	} {
-		var body ExecRequest
+		var body wire.ExecRequest
 		if err := decode.Strict([]byte(`{"project_id": "p", "exec": {"kind": "shell", "command": "bash"}, "task_ref": `+text+`}`), &body); err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -25,7 +26,7 @@ func TestTaskRefs(t *testing.T) {
 		}
 	}
 	for _, text := range []string{`7`, `["t1"]`, `null`, `{"task": "t1"}`, `{"task_id": 7}`} {
-		var body ExecRequest
+		var body wire.ExecRequest
 		if err := decode.Strict([]byte(`{"task_ref": `+text+`}`), &body); err == nil {
 			t.Errorf("%s is taken", text)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/internal/traces/otlp/otlptest"
 )
 
@@ -30,7 +31,7 @@ func TestRequestsTrace(t *testing.T) {
 		}
 	}
 	for token, want := range map[string]int{secret: 1, other: 0} {
-		var page api.ExecList
+		var page wire.ExecList
 		reply := f.do(request{path: "/sandbox/execs?trace_id=" + trace, token: token})
 		if err := json.Unmarshal(reply.body, &page); err != nil || len(page.Items) != want {
 			t.Fatalf("%v, %s", err, reply.body)
@@ -51,7 +52,7 @@ func TestSpanOfARequest(t *testing.T) {
 	f := start(t, func(cfg *api.Config) { cfg.Tracer = tracer })
 	_, secret := f.token(tokens.Spec{Role: tokens.Worker})
 	sent := map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
-	var ran api.ExecResult
+	var ran wire.ExecResult
 	reply := f.do(request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "p", "exec": {"script": "echo s3cret-script", "env": {"A": "s3cret-value"}}}`, token: secret, header: sent})
 	if err := json.Unmarshal(reply.body, &ran); err != nil {
 		t.Fatal(err)
@@ -60,7 +61,7 @@ func TestSpanOfARequest(t *testing.T) {
 	f.do(request{path: "/audit/log/checkpoint", token: secret}) // not for workers
 	f.do(request{path: "/sandbox/execs", token: "wrong"})
 	f.do(request{path: "/healthz"})
-	var row api.ExecRecord
+	var row wire.ExecRecord
 	if err := json.Unmarshal(f.do(request{path: "/sandbox/execs/" + ran.ExecID, token: secret}).body, &row); err != nil {
 		t.Fatal(err)
 	}

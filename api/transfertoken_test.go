@@ -11,6 +11,7 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/api"
+	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/fault"
 )
@@ -37,7 +38,7 @@ func TestTransfersEndWithTheirToken(t *testing.T) {
 	bothWith(t, alwaysVerified, func(t *testing.T, f *fixture, dir string) {
 		_, stays := f.token(tokens.Spec{Role: tokens.Admin})
 		old := noise(16 << 20) // more than the buffers of a connection hold
-		data[api.V1Written](t, f.do(request{method: "PUT", path: transfer + "f", body: old, token: stays}))
+		data[wire.V1Written](t, f.do(request{method: "PUT", path: transfer + "f", body: old, token: stays}))
 		begin := func(method string, content []byte, length int64) (*http.Response, func()) {
 			id, secret := f.token(tokens.Spec{Role: tokens.Worker})
 			revoke := func() {

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"secbox/api/remotefiles"
+	"secbox/api/wire"
 	"secbox/packages/library"
 	"secbox/sandbox"
 )
@@ -69,7 +70,7 @@ func (s *Server) changeFile(ctx context.Context, o library.Owner, operation, pat
 }
 
 // ListSandboxFiles lists the files of a user's workspace.
-func (s *Server) ListSandboxFiles(ctx context.Context, in ListSandboxFilesRequestObject) (ListSandboxFilesResponseObject, error) {
+func (s *Server) ListSandboxFiles(ctx context.Context, in wire.ListSandboxFilesRequestObject) (wire.ListSandboxFilesResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -79,11 +80,11 @@ func (s *Server) ListSandboxFiles(ctx context.Context, in ListSandboxFilesReques
 		return nil, err
 	}
 	list, err := files.SandboxFiles(ctx, o)
-	return ListSandboxFiles200JSONResponse{Status: envelopeSuccess, Data: notNil(list)}, err
+	return wire.ListSandboxFiles200JSONResponse{Status: envelopeSuccess, Data: notNil(list)}, err
 }
 
 // ReadSandboxFile sends a file of a user's workspace, or some of its lines.
-func (s *Server) ReadSandboxFile(ctx context.Context, in ReadSandboxFileRequestObject) (ReadSandboxFileResponseObject, error) {
+func (s *Server) ReadSandboxFile(ctx context.Context, in wire.ReadSandboxFileRequestObject) (wire.ReadSandboxFileResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -101,11 +102,11 @@ func (s *Server) ReadSandboxFile(ctx context.Context, in ReadSandboxFileRequestO
 	}, func(r library.LineRange) ([]string, error) {
 		return files.SandboxReadLines(ctx, o, in.Params.Path, r)
 	})
-	return ReadSandboxFile200JSONResponse(answer), err
+	return wire.ReadSandboxFile200JSONResponse(answer), err
 }
 
 // EditSandboxFile writes a file of a user's workspace, or replaces some of its lines.
-func (s *Server) EditSandboxFile(ctx context.Context, in EditSandboxFileRequestObject) (EditSandboxFileResponseObject, error) {
+func (s *Server) EditSandboxFile(ctx context.Context, in wire.EditSandboxFileRequestObject) (wire.EditSandboxFileResponseObject, error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func (s *Server) EditSandboxFile(ctx context.Context, in EditSandboxFileRequestO
 	execID, err := s.changeFile(ctx, o, "editSandboxFile", in.Params.Path, sandbox.Digests{}, func(ctx context.Context, files userFiles) (library.Digests, error) {
 		return files.SandboxEdit(ctx, o, in.Params.Path, content, lines)
 	})
-	out := EditSandboxFile200JSONResponse{Body: message("Sandbox file updated successfully.")}
+	out := wire.EditSandboxFile200JSONResponse{Body: message("Sandbox file updated successfully.")}
 	out.Headers.XExecID = &execID
 	return out, err
 }
