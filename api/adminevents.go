@@ -61,7 +61,7 @@ func (s *Server) GetAdminEventProof(ctx context.Context, in wire.GetAdminEventPr
 		return nil, err
 	}
 	proof, err := s.cfg.TransparencyLog.ProveAdmin(ctx, id)
-	return pageAnswer(callFrom(ctx).request, content.NewPage("application/json", proof, problem.CSP), err)
+	return nil, callFrom(ctx).answerPage(content.NewPage("application/json", proof, problem.CSP), err)
 }
 
 // recordDownload records that the caller gets a file of another client's exec. If it fails, nothing may be sent. Execs of the caller itself need no

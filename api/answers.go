@@ -6,49 +6,41 @@ import (
 	"strings"
 	"time"
 
+	"github.com/labstack/echo/v4"
+
 	"secbox/api/content"
 	"secbox/api/problem"
 	"secbox/api/visible"
 	"secbox/api/wire"
 )
 
-// raw is an answer that is not encoded by generated code: pages, files and archives. Such an operation needs its Visit method here.
+// A raw answer is not encoded by generated code: a page, a file, an archive, a stream. Its handler
+// returns no response, but gives it to call.answer.
 type raw func(w http.ResponseWriter) error
 
-func (f raw) VisitCancelExecResponse(w http.ResponseWriter) error          { return f(w) }
-func (f raw) VisitDownloadArtifactResponse(w http.ResponseWriter) error    { return f(w) }
-func (f raw) VisitDownloadInputResponse(w http.ResponseWriter) error       { return f(w) }
-func (f raw) VisitDownloadSkillResponse(w http.ResponseWriter) error       { return f(w) }
-func (f raw) VisitExportAuditResponse(w http.ResponseWriter) error         { return f(w) }
-func (f raw) VisitFollowExecsResponse(w http.ResponseWriter) error         { return f(w) }
-func (f raw) VisitGetAdminEventProofResponse(w http.ResponseWriter) error  { return f(w) }
-func (f raw) VisitGetContractJSONResponse(w http.ResponseWriter) error     { return f(w) }
-func (f raw) VisitGetContractResponse(w http.ResponseWriter) error         { return f(w) }
-func (f raw) VisitGetDocsResponse(w http.ResponseWriter) error             { return f(w) }
-func (f raw) VisitGetDocsScriptResponse(w http.ResponseWriter) error       { return f(w) }
-func (f raw) VisitGetExecAttestationResponse(w http.ResponseWriter) error  { return f(w) }
-func (f raw) VisitGetExecEventsResponse(w http.ResponseWriter) error       { return f(w) }
-func (f raw) VisitGetExecProofResponse(w http.ResponseWriter) error        { return f(w) }
-func (f raw) VisitGetLogCheckpointResponse(w http.ResponseWriter) error    { return f(w) }
-func (f raw) VisitGetLogDocumentsResponse(w http.ResponseWriter) error     { return f(w) }
-func (f raw) VisitGetLogTileResponse(w http.ResponseWriter) error          { return f(w) }
-func (f raw) VisitGetManifestResponse(w http.ResponseWriter) error         { return f(w) }
-func (f raw) VisitGetMetaResponse(w http.ResponseWriter) error             { return f(w) }
-func (f raw) VisitGetMetricsResponse(w http.ResponseWriter) error          { return f(w) }
-func (f raw) VisitDownloadSandboxFileResponse(w http.ResponseWriter) error { return f(w) }
-func (f raw) VisitGetSkillResponse(w http.ResponseWriter) error            { return f(w) }
-func (f raw) VisitGetRootResponse(w http.ResponseWriter) error             { return f(w) }
-func (f raw) VisitGetStderrResponse(w http.ResponseWriter) error           { return f(w) }
-func (f raw) VisitGetStdoutResponse(w http.ResponseWriter) error           { return f(w) }
-func (f raw) VisitInvokeSkillResponse(w http.ResponseWriter) error         { return f(w) }
-func (f raw) VisitListArtifactsResponse(w http.ResponseWriter) error       { return f(w) }
-func (f raw) VisitListSkillsResponse(w http.ResponseWriter) error          { return f(w) }
-func (f raw) VisitResolvePolicyResponse(w http.ResponseWriter) error       { return f(w) }
-func (f raw) VisitRunExecResponse(w http.ResponseWriter) error             { return f(w) }
+// answer makes write the answer to the request, once its handler has returned.
+func (c *call) answer(write raw) error {
+	c.write = write
+	return nil
+}
 
-// pageAnswer answers r with a page.
-func pageAnswer(r *http.Request, p content.Page, err error) (raw, error) {
-	return func(w http.ResponseWriter) error { return p.Serve(w, r) }, err
+// answerPage makes a page the answer to the request, unless there is an error.
+func (c *call) answerPage(p content.Page, err error) error {
+	if err != nil {
+		return err
+	}
+	return c.answer(func(w http.ResponseWriter) error { return p.Serve(w, c.request) })
+}
+
+// writeRaw sends the raw answers of handlers.
+func writeRaw(next wire.StrictHandlerFunc, _ string) wire.StrictHandlerFunc {
+	return func(c echo.Context, request any) (any, error) {
+		response, err := next(c, request)
+		if write := callFrom(c.Request().Context()).write; err == nil && write != nil {
+			return nil, write(c.Response())
+		}
+		return response, err
+	}
 }
 
 // envelopeSuccess is the status of every successful answer below /v1/.

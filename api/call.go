@@ -32,6 +32,7 @@ type call struct {
 	memory  *inflight.Reservation // nil before the gate
 	body    *inflight.Body        // nil: the request has none
 	span    traces.Span           // none before the gate
+	write   raw                   // sends the answer; nil: generated code does
 
 	verifyEvery time.Duration // of the token while the answer is sent; 0: see stillValid
 }

@@ -69,11 +69,11 @@ func (s *Server) GetExecEvents(ctx context.Context, in wire.GetExecEventsRequest
 		return wire.GetExecEvents204Response{}, nil
 	}
 	call := callFrom(ctx)
-	return s.stream(call, func(ctx context.Context, out *sse.Stream, w http.ResponseWriter) error {
+	return nil, call.answer(s.stream(call, func(ctx context.Context, out *sse.Stream, w http.ResponseWriter) error {
 		x := execStream{server: s, call: call, out: out, raw: w, at: from, watch: s.cfg.Live.Watch(rec)}
 		defer x.watch.Close()
 		return x.serve(ctx)
-	}), nil
+	}))
 }
 
 // endMark ends the id of the last event.

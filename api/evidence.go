@@ -16,13 +16,13 @@ import (
 // GetLogCheckpoint sends the newest checkpoint of the transparency log.
 func (s *Server) GetLogCheckpoint(ctx context.Context, _ wire.GetLogCheckpointRequestObject) (wire.GetLogCheckpointResponseObject, error) {
 	checkpoint, err := s.cfg.TransparencyLog.Checkpoint(ctx)
-	return pageAnswer(callFrom(ctx).request, content.NewPage("text/plain; charset=utf-8", []byte(checkpoint), problem.CSP), err)
+	return nil, callFrom(ctx).answerPage(content.NewPage("text/plain; charset=utf-8", []byte(checkpoint), problem.CSP), err)
 }
 
 // GetLogTile sends a tile of the transparency log, or a bundle of its entries.
 func (s *Server) GetLogTile(ctx context.Context, in wire.GetLogTileRequestObject) (wire.GetLogTileResponseObject, error) {
 	tile, err := s.cfg.TransparencyLog.Tile(ctx, in.Path)
-	return pageAnswer(callFrom(ctx).request, content.NewPage("application/octet-stream", tile, problem.CSP), err)
+	return nil, callFrom(ctx).answerPage(content.NewPage("application/octet-stream", tile, problem.CSP), err)
 }
 
 // proofPrice is the memory that one byte of a record takes in its proof: at most four events, whose text is encoded twice.
@@ -49,7 +49,7 @@ func (s *Server) GetExecProof(ctx context.Context, in wire.GetExecProofRequestOb
 	if err == nil {
 		err = s.recordDownload(ctx, rec, "proof", "")
 	}
-	return pageAnswer(callFrom(ctx).request, content.NewPage("application/json", proof, problem.CSP), err)
+	return nil, callFrom(ctx).answerPage(content.NewPage("application/json", proof, problem.CSP), err)
 }
 
 // notLogged returns fault.NotLogged for an exec whose end the database does not have: its record is newer than its events.
@@ -94,7 +94,7 @@ func (s *Server) GetExecAttestation(ctx context.Context, in wire.GetExecAttestat
 	if err == nil {
 		err = s.recordDownload(ctx, rec, "attestation", "")
 	}
-	return pageAnswer(callFrom(ctx).request, content.NewPage("application/vnd.dsse.envelope.v1+json", attestation, problem.CSP), err)
+	return nil, callFrom(ctx).answerPage(content.NewPage("application/vnd.dsse.envelope.v1+json", attestation, problem.CSP), err)
 }
 
 // pagePrice is the memory that is counted for a page of documents before it is read: rows and events of 4 MiB each, twice while they are encoded.
@@ -110,5 +110,5 @@ func (s *Server) GetLogDocuments(ctx context.Context, in wire.GetLogDocumentsReq
 		lines, err = verify.AppendSubject(lines, subject)
 		return err
 	})
-	return pageAnswer(callFrom(ctx).request, content.NewPage("application/jsonl", verify.AppendEnd(lines, next), problem.CSP), err)
+	return nil, callFrom(ctx).answerPage(content.NewPage("application/jsonl", verify.AppendEnd(lines, next), problem.CSP), err)
 }

@@ -36,10 +36,10 @@ func (s *Server) RunExec(ctx context.Context, in wire.RunExecRequestObject) (wir
 		body.Decoded()
 	}
 	if stream {
-		return s.streamRun(callFrom(ctx), func(ctx context.Context, open func(opened)) (runner.Result, error) {
+		return nil, callFrom(ctx).answer(s.streamRun(callFrom(ctx), func(ctx context.Context, open func(opened)) (runner.Result, error) {
 			req.OnOpen, req.OnReplay = hooks(open)
 			return s.cfg.Runner.Run(ctx, req)
-		}), nil
+		}))
 	}
 	res, err := s.cfg.Runner.Run(ctx, req)
 	if err != nil {
@@ -159,7 +159,7 @@ func (s *Server) CancelExec(ctx context.Context, in wire.CancelExecRequestObject
 			return wire.CancelExec202JSONResponse{ExecID: rec.ExecID, Status: rec.Status}, err
 		}
 	}
-	return s.forwarded(call, node), nil
+	return nil, call.answer(s.forwarded(call, node))
 }
 
 // ResolvePolicy sends the policy that an exec would have.
@@ -176,12 +176,12 @@ func (s *Server) ResolvePolicy(ctx context.Context, in wire.ResolvePolicyRequest
 	if err != nil {
 		return nil, err
 	}
-	return raw(func(w http.ResponseWriter) error { // the generated type would encode the json.RawMessage as a list of numbers
+	return nil, callFrom(ctx).answer(func(w http.ResponseWriter) error { // the generated type would encode the json.RawMessage as a list of numbers
 		w.Header().Set("Content-Type", jsonType)
 		w.WriteHeader(http.StatusOK)
 		_, err := w.Write(body)
 		return err
-	}), nil
+	})
 }
 
 // record returns the record of an exec. An exec that the caller may not see looks like an unknown one.

@@ -28,7 +28,7 @@ func (s *Server) ExportAudit(ctx context.Context, _ wire.ExportAuditRequestObjec
 	if err := bad.Err(); err != nil {
 		return nil, err
 	}
-	return raw(func(w http.ResponseWriter) error { return s.sendExport(w, call.request, call, q) }), nil
+	return nil, call.answer(func(w http.ResponseWriter) error { return s.sendExport(w, call.request, call, q) })
 }
 
 // sendExport answers a request with an export. A HEAD request gets the header only.

@@ -19,22 +19,22 @@ import (
 
 // GetStdout sends the captured standard output.
 func (s *Server) GetStdout(ctx context.Context, in wire.GetStdoutRequestObject) (wire.GetStdoutResponseObject, error) {
-	return s.output(ctx, in.ExecID, "stdout")
+	return nil, s.output(ctx, in.ExecID, "stdout")
 }
 
 // GetStderr sends the captured standard error.
 func (s *Server) GetStderr(ctx context.Context, in wire.GetStderrRequestObject) (wire.GetStderrResponseObject, error) {
-	return s.output(ctx, in.ExecID, "stderr")
+	return nil, s.output(ctx, in.ExecID, "stderr")
 }
 
-func (s *Server) output(ctx context.Context, execID, stream string) (raw, error) {
+func (s *Server) output(ctx context.Context, execID, stream string) error {
 	if s.cfg.Peers != nil {
 		rec, err := s.record(ctx, execID)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if node := s.away(callFrom(ctx), rec); node != "" {
-			return s.forwarded(callFrom(ctx), node), nil
+			return callFrom(ctx).answer(s.forwarded(callFrom(ctx), node))
 		}
 	}
 	return s.file(ctx, execID, stream, "", func(rec audit.Record) (content.File, error) {
@@ -45,15 +45,15 @@ func (s *Server) output(ctx context.Context, execID, stream string) (raw, error)
 
 // GetManifest sends manifest.json as it was published.
 func (s *Server) GetManifest(ctx context.Context, in wire.GetManifestRequestObject) (wire.GetManifestResponseObject, error) {
-	return s.published(ctx, in.ExecID, runner.ManifestFile)
+	return nil, s.published(ctx, in.ExecID, runner.ManifestFile)
 }
 
 // GetMeta sends meta.json as it was published.
 func (s *Server) GetMeta(ctx context.Context, in wire.GetMetaRequestObject) (wire.GetMetaResponseObject, error) {
-	return s.published(ctx, in.ExecID, runner.MetaFile)
+	return nil, s.published(ctx, in.ExecID, runner.MetaFile)
 }
 
-func (s *Server) published(ctx context.Context, execID, name string) (raw, error) {
+func (s *Server) published(ctx context.Context, execID, name string) error {
 	return s.file(ctx, execID, name, "", func(rec audit.Record) (content.File, error) {
 		in, file, err := s.cfg.Runner.OpenPublished(ctx, rec, name)
 		return content.File{Content: in, Type: jsonType, SHA256: file.SHA256, Whole: true}, err // part of a JSON document is not JSON
@@ -62,7 +62,7 @@ func (s *Server) published(ctx context.Context, execID, name string) (raw, error
 
 // DownloadArtifact sends one artifact. A job may have written an HTML page, so browsers must save it instead of showing it.
 func (s *Server) DownloadArtifact(ctx context.Context, in wire.DownloadArtifactRequestObject) (wire.DownloadArtifactResponseObject, error) {
-	return s.file(ctx, in.ExecID, "artifact", in.Path, func(rec audit.Record) (content.File, error) {
+	return nil, s.file(ctx, in.ExecID, "artifact", in.Path, func(rec audit.Record) (content.File, error) {
 		all, err := s.cfg.Runner.Artifacts(ctx, rec)
 		if err != nil {
 			return content.File{}, err
@@ -74,21 +74,22 @@ func (s *Server) DownloadArtifact(ctx context.Context, in wire.DownloadArtifactR
 }
 
 // file answers with a file of an exec. what and path are for the event of the download.
-func (s *Server) file(ctx context.Context, execID, what, path string, open func(audit.Record) (content.File, error)) (raw, error) {
+func (s *Server) file(ctx context.Context, execID, what, path string, open func(audit.Record) (content.File, error)) error {
 	rec, err := s.record(ctx, execID)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	f, err := open(rec)
 	if err != nil {
-		return nil, s.execs.UnlessRemoved(ctx, rec, err)
+		return s.execs.UnlessRemoved(ctx, rec, err)
 	}
 	if err := s.recordDownload(ctx, rec, what, path); err != nil {
 		f.Content.Close()
-		return nil, err
+		return err
 	}
 	f.Modified = rec.EndedAt
-	return func(w http.ResponseWriter) error { return f.Serve(w, callFrom(ctx).request) }, nil
+	call := callFrom(ctx)
+	return call.answer(func(w http.ResponseWriter) error { return f.Serve(w, call.request) })
 }
 
 // ListArtifacts lists the artifacts of an exec, or sends all of them as a ZIP.
@@ -105,6 +106,7 @@ func (s *Server) ListArtifacts(ctx context.Context, in wire.ListArtifactsRequest
 	if err != nil {
 		return nil, s.execs.UnlessRemoved(ctx, rec, err)
 	}
+	call := callFrom(ctx)
 	if format == "zip" {
 		err := visible.CheckArtifacts(ctx, all)
 		if err == nil {
@@ -114,15 +116,15 @@ func (s *Server) ListArtifacts(ctx context.Context, in wire.ListArtifactsRequest
 			all.Close()
 			return nil, s.execs.UnlessRemoved(ctx, rec, err)
 		}
-		return raw(func(w http.ResponseWriter) error {
+		return nil, call.answer(func(w http.ResponseWriter) error {
 			defer all.Close()
-			return content.ServeStream(w, callFrom(ctx).request, "application/zip", rec.ExecID+".zip", func() error { return visible.WriteArtifacts(ctx, w, all, rec) })
-		}), nil
+			return content.ServeStream(w, call.request, "application/zip", rec.ExecID+".zip", func() error { return visible.WriteArtifacts(ctx, w, all, rec) })
+		})
 	}
-	return raw(func(w http.ResponseWriter) error {
+	return nil, call.answer(func(w http.ResponseWriter) error {
 		defer all.Close() // the list counts as memory until it is sent
 		return writeArtifacts(w, rec.ExecID, all.List())
-	}), nil
+	})
 }
 
 // writeArtifacts writes an ArtifactList, each item for itself: encoded as a whole, it would need as much memory again.

@@ -59,7 +59,7 @@ func (s *Server) DownloadSandboxFile(ctx context.Context, in wire.DownloadSandbo
 	default:
 		return nil, err
 	}
-	return raw(func(w http.ResponseWriter) error { return f.Serve(w, call.request) }), nil
+	return nil, call.answer(func(w http.ResponseWriter) error { return f.Serve(w, call.request) })
 }
 
 // inMemory is content without resources.

@@ -35,7 +35,7 @@ func (s *Server) FollowExecs(ctx context.Context, in wire.FollowExecsRequestObje
 		return nil, err
 	}
 	some := visible.Own(call.caller, &filter)
-	return s.stream(call, func(ctx context.Context, out *sse.Stream, _ http.ResponseWriter) error {
+	return nil, call.answer(s.stream(call, func(ctx context.Context, out *sse.Stream, _ http.ResponseWriter) error {
 		changes, err := s.changes.Follow(ctx, after)
 		if err != nil {
 			return err
@@ -78,7 +78,7 @@ func (s *Server) FollowExecs(ctx context.Context, in wire.FollowExecsRequestObje
 				return err
 			}
 		}
-	}), nil
+	}))
 }
 
 // stateText is the data of an event with the state of an exec.

@@ -24,6 +24,7 @@ import (
 	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/api/contracttest"
+	"secbox/api/problem"
 	"secbox/api/visible"
 	"secbox/api/wire"
 	"secbox/audit"
@@ -255,9 +256,9 @@ func (f *fixture) get(path string) reply {
 }
 
 // problem decodes a problem document and holds it against the status it came with.
-func (r reply) problem(t *testing.T) wire.ProblemDocument {
+func (r reply) problem(t *testing.T) problem.Document {
 	t.Helper()
-	var p wire.ProblemDocument
+	var p problem.Document
 	if err := json.Unmarshal(r.body, &p); err != nil {
 		t.Fatalf("status %d: %v: %.300s", r.StatusCode, err, r.body)
 	}
@@ -271,7 +272,7 @@ func (r reply) problem(t *testing.T) wire.ProblemDocument {
 }
 
 // wants fails unless the answer is a problem with this code and, in this order, these fields.
-func (r reply) wants(t *testing.T, code fault.Code, fields ...string) wire.ProblemDocument {
+func (r reply) wants(t *testing.T, code fault.Code, fields ...string) problem.Document {
 	t.Helper()
 	p := r.problem(t)
 	var got []string
@@ -512,7 +513,7 @@ type fakeHealth struct {
 func (h *fakeHealth) Report(context.Context) wire.HealthReport {
 	r := h.report
 	if r.Status == "" {
-		r.Status = wire.HealthReportStatusOk
+		r.Status = wire.Ok
 	}
 	r.Database, r.AuditLog.Witnesses = "sqlite", []wire.HealthAuditWitness{}
 	return r

@@ -29,7 +29,7 @@ func (s *Server) ListInputs(ctx context.Context, in wire.ListInputsRequestObject
 
 // DownloadInput sends the kept content of one input. A client may have sent an HTML page, so browsers must save it instead of showing it.
 func (s *Server) DownloadInput(ctx context.Context, in wire.DownloadInputRequestObject) (wire.DownloadInputResponseObject, error) {
-	return s.file(ctx, in.ExecID, "input", in.Path, func(rec audit.Record) (content.File, error) {
+	return nil, s.file(ctx, in.ExecID, "input", in.Path, func(rec audit.Record) (content.File, error) {
 		f, item, err := s.cfg.Replayer.OpenInput(ctx, rec, in.Path, callFrom(ctx).reserve)
 		return content.File{Content: f, Type: "application/octet-stream", SaveAs: path.Base(item.Path), SHA256: item.SHA256}, err
 	})

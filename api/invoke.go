@@ -30,11 +30,11 @@ func (s *Server) InvokeSkill(ctx context.Context, in wire.InvokeSkillRequestObje
 	stream := in.Body.Stream
 	*in.Body = wire.InvokeRequest{} // req has the contents; do not keep them twice while the exec runs
 	if stream {
-		return s.streamRun(callFrom(ctx), func(ctx context.Context, open func(opened)) (runner.Result, error) {
+		return nil, callFrom(ctx).answer(s.streamRun(callFrom(ctx), func(ctx context.Context, open func(opened)) (runner.Result, error) {
 			req.OnOpen, req.OnReplay = hooks(open)
 			res, err := s.cfg.Invoker.Invoke(ctx, req)
 			return res.Exec, err
-		}), nil
+		}))
 	}
 	res, err := s.cfg.Invoker.Invoke(ctx, req)
 	if err != nil {

@@ -66,15 +66,16 @@ func (s *Server) DownloadSkill(ctx context.Context, in wire.DownloadSkillRequest
 	if err != nil {
 		return nil, err
 	}
-	r := callFrom(ctx).request
+	call := callFrom(ctx)
+	r := call.request
 	if r.Method == http.MethodHead {
 		if _, err := s.reads(ctx).Files(ctx, o, in.SkillID); err != nil {
 			return nil, err
 		}
 	}
-	return raw(func(w http.ResponseWriter) error {
+	return nil, call.answer(func(w http.ResponseWriter) error {
 		return content.ServeStream(w, r, "application/zip", in.SkillID+".zip", func() error { return s.reads(ctx).Download(r.Context(), o, in.SkillID, w) })
-	}), nil
+	})
 }
 
 // ListPackages lists the skills of a user with their names and descriptions.

@@ -11,46 +11,49 @@ import (
 
 // GetRoot leads browsers to the console, and tells programs what this service is.
 func (s *Server) GetRoot(ctx context.Context, _ wire.GetRootRequestObject) (wire.GetRootResponseObject, error) {
-	r := callFrom(ctx).request
+	call := callFrom(ctx)
 	page, err := jsonPage(wire.ServiceInfo{
 		Service: "core-api", About: "Runs commands for AI agents in throw-away containers, and proves afterwards what ran.",
 		Console: consolePath, Docs: "/docs", Openapi: "/openapi.json", Health: "/sandbox/health",
 	})
-	return raw(func(w http.ResponseWriter) error {
+	if err != nil {
+		return nil, err
+	}
+	return nil, call.answer(func(w http.ResponseWriter) error {
 		w.Header().Add("Vary", "Accept")
-		if s.cfg.Console != nil && isBrowser(r) {
-			http.Redirect(w, r, consolePath, http.StatusSeeOther)
+		if s.cfg.Console != nil && isBrowser(call.request) {
+			http.Redirect(w, call.request, consolePath, http.StatusSeeOther)
 			return nil
 		}
-		return page.Serve(w, r)
-	}), err
+		return page.Serve(w, call.request)
+	})
 }
 
 // GetContract sends openapi.yaml without the extensions for the code generator.
 func (s *Server) GetContract(ctx context.Context, _ wire.GetContractRequestObject) (wire.GetContractResponseObject, error) {
 	p, err := s.docs.YAML()
-	return pageAnswer(callFrom(ctx).request, p, err)
+	return nil, callFrom(ctx).answerPage(p, err)
 }
 
 // GetContractJSON sends the same as JSON.
 func (s *Server) GetContractJSON(ctx context.Context, _ wire.GetContractJSONRequestObject) (wire.GetContractJSONResponseObject, error) {
 	p, err := s.docs.JSON()
-	return pageAnswer(callFrom(ctx).request, p, err)
+	return nil, callFrom(ctx).answerPage(p, err)
 }
 
 // GetDocs sends the same as a page to read, with examples that work for this caller.
 func (s *Server) GetDocs(ctx context.Context, _ wire.GetDocsRequestObject) (wire.GetDocsResponseObject, error) {
-	r, docs := callFrom(ctx).request, s.docs.Token
-	if _, err := s.gate.WithoutToken(r); err == nil {
+	docs := s.docs.Token
+	if _, err := s.gate.WithoutToken(callFrom(ctx).request); err == nil {
 		docs = s.docs.Tokenless
 	}
 	p, err := docs()
-	return pageAnswer(r, p, err)
+	return nil, callFrom(ctx).answerPage(p, err)
 }
 
 // GetDocsScript sends the script of the page.
 func (s *Server) GetDocsScript(ctx context.Context, _ wire.GetDocsScriptRequestObject) (wire.GetDocsScriptResponseObject, error) {
-	return pageAnswer(callFrom(ctx).request, s.docs.Script, nil)
+	return nil, callFrom(ctx).answerPage(s.docs.Script, nil)
 }
 
 // GetLiveness reports that the process answers.
@@ -72,7 +75,7 @@ func (s *Server) GetHealth(ctx context.Context, _ wire.GetHealthRequestObject) (
 	if report.Problems == nil {
 		report.Problems = []wire.HealthProblem{}
 	}
-	if report.Status == wire.HealthReportStatusUnavailable {
+	if report.Status == wire.Unavailable {
 		return wire.GetHealth503JSONResponse(report), nil
 	}
 	return wire.GetHealth200JSONResponse(report), nil
@@ -86,8 +89,9 @@ func (s *Server) GetPool(context.Context, wire.GetPoolRequestObject) (wire.GetPo
 // GetMetrics sends the metrics of the registry.
 func (s *Server) GetMetrics(ctx context.Context, _ wire.GetMetricsRequestObject) (wire.GetMetricsResponseObject, error) {
 	metrics := promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{DisableCompression: true})
-	return raw(func(w http.ResponseWriter) error {
-		metrics.ServeHTTP(w, callFrom(ctx).request)
+	call := callFrom(ctx)
+	return nil, call.answer(func(w http.ResponseWriter) error {
+		metrics.ServeHTTP(w, call.request)
 		return nil
-	}), nil
+	})
 }

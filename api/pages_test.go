@@ -19,13 +19,13 @@ func TestHealth(t *testing.T) {
 	if got["status"] != "ok" || got["docker_version"] != "20.10.24" || got["workspace_writable"] != true || len(got["problems"].([]any)) != 0 {
 		t.Errorf("%v", got)
 	}
-	f.health.report.Status = wire.HealthReportStatusUnavailable
+	f.health.report.Status = wire.Unavailable
 	f.health.report.Problems = []wire.HealthProblem{{Check: "engine", Reason: "does not answer", Remedy: "start it"}}
 	got = decodeAs[map[string]any](t, f.get("/sandbox/health"), 503)
 	if got["status"] != "unavailable" || got["problems"].([]any)[0].(map[string]any)["reason"] != "does not answer" {
 		t.Errorf("%v", got)
 	}
-	f.health.report.Status = wire.HealthReportStatusDegraded
+	f.health.report.Status = wire.Degraded
 	decodeAs[map[string]any](t, f.get("/sandbox/health"), 200)
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"secbox/access/tokens"
+	"secbox/api/problem"
 	"secbox/api/wire"
 	"secbox/fault"
 )
@@ -38,7 +39,7 @@ func (f *fixture) registry(method, path string, more ...func(*request)) reply {
 // v1Wants checks an error below /v1/.
 func v1Wants(t *testing.T, r reply, code fault.Code, message string) {
 	t.Helper()
-	got := decodeAs[wire.V1Error](t, r, fault.HTTPStatus(code))
+	got := decodeAs[problem.Envelope](t, r, fault.HTTPStatus(code))
 	if got.Data.Code != wire.ErrorCode(code) || !strings.Contains(got.Data.Message, message) {
 		t.Errorf("got %s: %s, want %s: %s", got.Data.Code, got.Data.Message, code, message)
 	}

@@ -27,7 +27,7 @@ func (s *Server) register(e *echo.Echo) error {
 			gates[op.ID] = append(gates[op.ID], s.uploads.Gate)
 		}
 	}
-	wire.RegisterHandlersWithOptions(router{e}, wire.NewStrictHandler(s, []wire.StrictMiddlewareFunc{s.inTurn}), wire.RegisterHandlersOptions{OperationMiddlewares: gates})
+	wire.RegisterHandlersWithOptions(router{e}, wire.NewStrictHandler(s, []wire.StrictMiddlewareFunc{s.inTurn, writeRaw}), wire.RegisterHandlersOptions{OperationMiddlewares: gates})
 	protocols := map[string]echo.HandlerFunc{mcpPath: s.serveMCP, linkPath: s.serveLink, transferPath: s.serveTransfer}
 	for _, op := range s.contract.Operations {
 		if serve := protocols[op.Path]; serve != nil {

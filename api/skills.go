@@ -23,7 +23,7 @@ func (s *Server) ListSkills(ctx context.Context, in wire.ListSkillsRequestObject
 			return nil, err
 		}
 		p, err := jsonPage(skillList(now, broken))
-		return pageAnswer(callFrom(ctx).request, p, err)
+		return nil, callFrom(ctx).answerPage(p, err)
 	}
 	encoded := s.catalog.of(s.cfg.Skills.Now())
 	answer := encoded.list
@@ -31,7 +31,7 @@ func (s *Server) ListSkills(ctx context.Context, in wire.ListSkillsRequestObject
 		answer = encoded.withBroken
 	}
 	p, err := answer()
-	return pageAnswer(callFrom(ctx).request, p, err)
+	return nil, callFrom(ctx).answerPage(p, err)
 }
 
 // GetSkill sends one skill.
@@ -51,7 +51,7 @@ func (s *Server) GetSkill(ctx context.Context, in wire.GetSkillRequestObject) (w
 	}
 	out.Readme, out.Files = new(text([]byte(found.Readme))), &files
 	p, err := jsonPage(out)
-	return pageAnswer(callFrom(ctx).request, p, err)
+	return nil, callFrom(ctx).answerPage(p, err)
 }
 
 // catalogPages keeps the newest catalog encoded: agents request it often, it changes rarely and may have a thousand skills.

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"testing"
 
-	"secbox/api/wire"
+	"secbox/api/problem"
 	"secbox/fault"
 )
 
@@ -95,7 +95,7 @@ func data[T any](t *testing.T, r reply) T {
 // refused fails unless the answer is the envelope of an error with this code and, in this order, these fields.
 func (r reply) refused(t *testing.T, code fault.Code, fields ...string) string {
 	t.Helper()
-	var got wire.V1Error
+	var got problem.Envelope
 	if err := json.Unmarshal(r.body, &got); err != nil {
 		t.Fatalf("status %d: %v: %.300s", r.StatusCode, err, r.body)
 	}
