@@ -177,7 +177,6 @@ func TestEnumsMatchConstants(t *testing.T) {
 	t.Parallel()
 	doc := loaded(t).Doc
 	for _, tc := range []struct{ file, kind, schema string }{
-		{"../fault/fault.go", "Code", "ErrorCode"},
 		{"../audit/record.go", "Status", "ExecStatus"},
 		{"../audit/record.go", "Reason", "ErrorReason"},
 	} {

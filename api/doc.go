@@ -7,4 +7,5 @@
 // server.go.
 package api
 
+//go:generate go test -count=1 -run ^TestErrorCodes$ ./contract -write
 //go:generate go run github.com/oapi-codegen/oapi-codegen/v2/cmd/oapi-codegen@v2.8.2 -config oapi-codegen.yaml openapi.yaml
