@@ -20,6 +20,7 @@ import (
 	"secbox/api/contract"
 	"secbox/api/wire"
 	"secbox/audit"
+	"secbox/audit/export"
 	"secbox/fault"
 	"secbox/policy"
 )
@@ -214,6 +215,37 @@ func constants(t *testing.T, file, kind string) []string {
 		return true
 	})
 	return out
+}
+
+// TestExportFormatsMatch: openapi.yaml has the formats of package export.
+func TestExportFormatsMatch(t *testing.T) {
+	t.Parallel()
+	ops := loaded(t).Operations
+	op := ops[slices.IndexFunc(ops, func(op contract.Operation) bool { return op.ID == "exportAudit" })]
+	want := map[string][]string{"ocsf_version": export.OCSFVersions()}
+	for _, f := range export.Formats() {
+		media, _, _ := strings.Cut(export.Format{Name: f.Name}.ContentType(), ";")
+		want["format"] = append(want["format"], f.Name)
+		if !slices.Contains(want["200"], media) {
+			want["200"] = append(want["200"], media)
+		}
+	}
+	got := map[string][]string{}
+	for _, p := range op.Parameters() {
+		if name := p.Get("name").Text(); want[name] != nil {
+			got[name] = p.Get("schema", "enum").Strings()
+		}
+	}
+	for _, c := range op.Spec.Get("responses", "200", "content").Entries() {
+		got["200"] = append(got["200"], c.Key)
+	}
+	for name := range want {
+		slices.Sort(got[name])
+		slices.Sort(want[name])
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("openapi.yaml has %v, package export %v", got, want)
+	}
 }
 
 // TestFieldNamesMatch: the API uses the field names of packages audit, policy and fault.

@@ -107,10 +107,11 @@ func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Count
 			_ = x.record(ctx, q, cutOff, counts, out) // err says more
 		}
 	}()
-	enc, err := q.Format.encoder()
-	if err != nil {
-		return counts, err
+	newEncoder := q.Format.info().encoder
+	if newEncoder == nil {
+		return counts, fault.BadField("format", "must be %s", anyOf(DefaultFormat))
 	}
+	enc := newEncoder(q.Format)
 	now := time.Now
 	if x.Now != nil {
 		now = x.Now
