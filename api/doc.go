@@ -2,9 +2,28 @@
 // requests and encodes answers. openapi.yaml is the contract; the types, the handlers' interface,
 // the roles of each route and the page at /docs are made from it.
 //
-// The package must not know how an exec runs, where a record is kept or how a token is stored: it calls the interfaces in needs.go. A handler
-// implements a method of the generated wire.StrictServerInterface; authentication, limits, logs and errors are around the handlers, in gate.go and
-// server.go.
+// Start with openapi.yaml, needs.go (what the handlers call), server.go and gate.go (what surrounds
+// a handler: authentication, limits, logs, errors), and one handler, execs.go. A handler implements
+// a method of the generated wire.StrictServerInterface. Then read the packages in the order in which a
+// request passes them:
+//
+//   - wire: the types and the routes, generated from openapi.yaml
+//   - gate: Host, Origin, token and scope
+//   - inflight: bounds on requests in progress: their number, memory, disk space and pace
+//   - decode: strict JSON and plain text from request bodies
+//   - upload: archives as multipart forms, kept on disk until they are unpacked
+//   - visible: what a caller may read of execs and skills; shared with console
+//   - remotefiles: plain files on a user's own machine
+//   - content: answers that are bytes: pages with entity tags, files with ranges, archives
+//   - sse: writes server-sent events, also for console
+//   - sse/ssetest: only tests: a strict reader of server-sent events
+//   - problem: writes errors, also for mcp
+//   - contract: openapi.yaml as a table of operations and roles
+//   - contracttest: only tests: compares every exchange with openapi.yaml
+//   - docs: the page at /docs and the published contract
+//
+// The room must not know how an exec runs, where a record is kept or how a token is stored. It
+// starts no container and opens no database.
 package api
 
 //go:generate go test -count=1 -run ^TestErrorCodes$ ./contract -write

@@ -7,16 +7,7 @@ import (
 	"testing"
 
 	"secbox/api"
-	"secbox/audit/admin"
-	"secbox/audit/export"
-	"secbox/audit/translog"
 	"secbox/fault"
-	"secbox/packages/catalog"
-	"secbox/packages/registry"
-	"secbox/replay"
-	"secbox/runner/follow"
-	"secbox/runner/webhooks"
-	"secbox/skills/invoke"
 )
 
 func TestForeignHosts(t *testing.T) {
@@ -223,10 +214,20 @@ func TestBadHostSettings(t *testing.T) {
 		func(c *api.Config) { c.AllowedHosts = []string{"core.example:http"} },
 		func(c *api.Config) { c.AllowedHosts = []string{""} },
 	} {
-		cfg := api.Config{Runner: f.runner, Live: follow.New(f.runner, f.history), Changes: f.db.Audit(), Webhooks: webhooks.Registry{}, History: f.history, TransparencyLog: translog.Log{Store: f.db.TransparencyLog()}, Retention: f.db.Retention(), Exports: export.Exporter{}, AdminEvents: f.db.AdminEvents(), Downloads: admin.Downloads{}, Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Replayer: replay.New(f.runner, keptInputs{}, nil), Tokens: f.tokens, Library: f.packages, View: f.packages.View(), Sandboxes: f.sandboxes, Catalog: &catalog.Store{}, Registry: &registry.Registry{}, UploadDir: f.uploads, ListenAddr: "127.0.0.1:8003"}
+		cfg := f.config
+		cfg.ListenAddr = "127.0.0.1:8003"
 		change(&cfg)
 		if _, err := api.New(cfg); !fault.Is(err, fault.InvalidSettings) {
 			t.Errorf("%q %q: %v", cfg.ListenAddr, cfg.AllowedHosts, err)
 		}
+	}
+}
+
+func TestNewNamesWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	cfg := start(t).config
+	cfg.Webhooks, cfg.Live, cfg.UploadDir = nil, nil, ""
+	if _, err := api.New(cfg); err == nil || err.Error() != "internal: api.New lacks Live, Webhooks, UploadDir" {
+		t.Error(err)
 	}
 }

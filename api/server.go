@@ -5,8 +5,10 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -38,9 +40,8 @@ func Contract() []byte { return slices.Clone(contractYAML) }
 
 var loadContract = sync.OnceValues(func() (*contract.Contract, error) { return contract.Load(contractYAML) })
 
-// Config is the configuration of a Server. Runner, Live, Changes, History, TransparencyLog, Exports, Retention, AdminEvents, Downloads, Health, Pool, Skills, Invoker, Replayer, Tokens,
-// Library, Sandboxes, Catalog, Registry, UploadDir and ListenAddr are required.
-type Config struct {
+// Needs are what a Server cannot do without.
+type Needs struct {
 	Runner          Runner
 	Live            *follow.Execs // those of Runner
 	Changes         follow.ChangeStore
@@ -62,10 +63,30 @@ type Config struct {
 	Sandboxes       Sandboxes
 	Catalog         Catalog
 	Registry        Registry
-	MCP             MCP     // nil: /mcp answers 404
-	Runners         Runners // nil: no user's machine can connect
-	Console         Console // nil: /console answers 404
-	Peers           Peers   // nil: there is one node
+	UploadDir       string // a directory that belongs to the Server; New empties it
+}
+
+// check returns an error that names the fields that are missing.
+func (n Needs) check() error {
+	var missing []string
+	for field, value := range reflect.ValueOf(n).Fields() {
+		if value.IsZero() {
+			missing = append(missing, field.Name)
+		}
+	}
+	if len(missing) > 0 {
+		return fault.New(fault.Internal, "api.New lacks %s", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// Config is the configuration of a Server. Needs and ListenAddr are required.
+type Config struct {
+	Needs
+	MCP     MCP     // nil: /mcp answers 404
+	Runners Runners // nil: no user's machine can connect
+	Console Console // nil: /console answers 404
+	Peers   Peers   // nil: there is one node
 
 	// ListenAddr is the address that the caller listens on, host:port. It decides whether a request may come without a token (on loopback
 	// only, until the first token exists) and which Host headers are answered.
@@ -79,8 +100,6 @@ type Config struct {
 	// proxy gives in X-Forwarded-For.
 	TrustedProxies []string
 
-	// UploadDir is a directory that belongs to the Server; New empties it.
-	UploadDir      string
 	MaxUploadBytes int64                            // 0: 256 MiB
 	UploadRoom     func() (bytes uint64, err error) // free space on the disk of UploadDir; nil: unknown
 	Bounds         Bounds
@@ -140,10 +159,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Runner == nil || cfg.Live == nil || cfg.Changes == nil || cfg.Webhooks == nil || cfg.History == nil || cfg.TransparencyLog == nil || cfg.Exports == nil || cfg.Retention == nil || cfg.AdminEvents == nil || cfg.Downloads == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Skills == nil || cfg.Invoker == nil || cfg.Replayer == nil || cfg.Tokens == nil ||
-		cfg.Library == nil || cfg.View == nil || cfg.Sandboxes == nil || cfg.Catalog == nil || cfg.Registry == nil || cfg.UploadDir == "" {
-		return nil, fault.New(fault.Internal,
-			"api.New needs a Runner, Live, Changes, a History, Exports, AdminEvents, Downloads, a Health, a Pool, Skills, an Invoker, a Replayer, Tokens, a Library, Sandboxes, a Catalog, a Registry and an UploadDir")
+	if err := cfg.Needs.check(); err != nil {
+		return nil, err
 	}
 	b := cfg.Bounds.withDefaults(cfg.MaxBodyBytes)
 	downloads := newDownloads(b)
