@@ -13,7 +13,7 @@ import (
 	"secbox/runner"
 )
 
-var artifactKind = fileKind{what: "artifact", title: "Artifact", files: "artifacts", show: "show", view: "view", open: (*Console).openArtifact}
+var artifactKind = fileSource{fileKind: fileKind{files: "artifacts", show: "show", view: "view"}, what: "artifact", title: "Artifact", open: (*Console).openArtifact}
 
 // openArtifact opens an artifact. Only paths of the exec's manifest are known.
 func (c *Console) openArtifact(v *visit, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
@@ -33,9 +33,9 @@ func (c *Console) artifactsOf(ctx context.Context, rec audit.Record, from, rows 
 	}
 	defer all.Close()
 	list := all.List()
-	out := fileList{kind: artifactKind, execID: rec.ExecID, from: from, all: len(list.Items), total: list.TotalBytes, truncated: list.Truncated, notKept: list.NotKept, notKeptCount: list.NotKeptCount}
+	out := fileList{kind: artifactKind.fileKind, execID: rec.ExecID, from: from, all: len(list.Items), total: list.TotalBytes, truncated: list.Truncated, notKept: list.NotKept, notKeptCount: list.NotKeptCount}
 	for _, item := range list.Items[min(from, out.all):min(from+rows, out.all)] {
-		out.rows = append(out.rows, fileRow{item, true})
+		out.rows = append(out.rows, fileRow{Artifact: item, kept: true})
 	}
 	return out, nil
 }

@@ -25,7 +25,7 @@ type exportPage struct{ query url.Values }
 // exportForm asks what to export. The address has it, so that it can be sent to another person.
 func (c *Console) exportForm(v *visit) (ui.Page, error) {
 	_, err := c.exportOf(v)
-	return unlessRefused(ui.Page{Title: "Export", Body: exportBody(exportPage{v.query})}, err)
+	return unlessRefused(ui.Page{Title: "Export", Body: exportBody(exportPage{query: v.query})}, err)
 }
 
 func (c *Console) exportOf(v *visit) (export.Query, error) {

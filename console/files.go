@@ -23,12 +23,16 @@ func execCrumbs(rec audit.Record) []ui.Crumb {
 	return []ui.Crumb{{Label: "History", To: ui.Link("history")}, {Label: rec.ExecID, To: ui.Link("execs", rec.ExecID)}}
 }
 
-// fileKind is a kind of files of an exec.
+// fileKind is the artifacts or the inputs of an exec: what their addresses have for the download, for the page, and for the content in the frame on the page.
 type fileKind struct {
+	files, show, view string
+}
+
+// fileSource opens the files of a kind.
+type fileSource struct {
+	fileKind
 	what  string // in the event of a download
 	title string // of the page of a file
-
-	files, show, view string // in the address of the download, of the page, and of the content for the frame on the page
 
 	// open opens a file, whose content is that of its digest. The caller closes it.
 	open func(c *Console, v *visit, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error)
@@ -110,13 +114,12 @@ func (v *visit) tail() (string, error) {
 // file is an open file of an exec.
 type file struct {
 	runner.Artifact
-	kind    fileKind
 	rec     audit.Record
 	content io.ReadSeekCloser
 }
 
 // openFile opens the file that the address names; the caller closes it.
-func (c *Console) openFile(v *visit, kind fileKind) (file, error) {
+func (c *Console) openFile(v *visit, kind fileSource) (file, error) {
 	rec, err := c.cfg.Execs.Get(v.ctx(), v.caller, v.Param("id"))
 	if err != nil {
 		return file{}, err
@@ -129,7 +132,7 @@ func (c *Console) openFile(v *visit, kind fileKind) (file, error) {
 	if err != nil {
 		return file{}, c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
 	}
-	return file{info, kind, rec, f}, nil
+	return file{info, rec, f}, nil
 }
 
 // serveFile sends a file of an exec after its event, and closes it.
@@ -143,7 +146,7 @@ func (c *Console) serveFile(v *visit, w http.ResponseWriter, rec audit.Record, w
 }
 
 // downloadFile sends a file, which browsers save.
-func (c *Console) downloadFile(kind fileKind) func(*visit, http.ResponseWriter) error {
+func (c *Console) downloadFile(kind fileSource) func(*visit, http.ResponseWriter) error {
 	return func(v *visit, w http.ResponseWriter) error {
 		f, err := c.openFile(v, kind)
 		if err != nil {
@@ -170,34 +173,37 @@ func (c *Console) downloadOutput(v *visit, w http.ResponseWriter) error {
 	return c.serveFile(v, w, rec, name, "", content.File{Content: f, Type: "text/plain; charset=utf-8", SaveAs: rec.ExecID + "." + name + ".txt"})
 }
 
-// shownFile is an open file, and how it is shown.
+// shownFile is a file of an exec, and how it is shown.
 type shownFile struct {
-	file
+	runner.Artifact
+	kind    fileKind
+	execID  string
 	preview preview
 }
 
 // showFile shows a file in a frame of its own, if it is an image or text. The page has nothing of the content itself.
-func (c *Console) showFile(kind fileKind) func(*visit) (ui.Page, error) {
+func (c *Console) showFile(kind fileSource) func(*visit) (ui.Page, error) {
 	return func(v *visit) (ui.Page, error) {
-		f, err := c.previewFile(v, kind)
+		f, p, err := c.previewFile(v, kind)
 		if err != nil {
 			return ui.Page{}, err
 		}
 		f.content.Close()
-		return ui.Page{Title: kind.title, Crumbs: execCrumbs(f.rec), Actions: fileActions(f), Body: shownFileBody(f)}, nil
+		shown := shownFile{Artifact: f.Artifact, kind: kind.fileKind, execID: f.rec.ExecID, preview: p}
+		return ui.Page{Title: kind.title, Crumbs: execCrumbs(f.rec), Actions: fileActions(shown), Body: shownFileBody(shown)}, nil
 	}
 }
 
-func (c *Console) previewFile(v *visit, kind fileKind) (shownFile, error) {
+func (c *Console) previewFile(v *visit, kind fileSource) (file, preview, error) {
 	f, err := c.openFile(v, kind)
 	if err != nil {
-		return shownFile{}, err
+		return f, preview{}, err
 	}
 	p, err := previewOf(f.Path, f.Size, f.content, v.door.Reserve)
 	if err != nil {
 		f.content.Close()
 	}
-	return shownFile{f, p}, err
+	return f, p, err
 }
 
 // viewCSP is the Content-Security-Policy of content in a frame: nothing runs, nothing is loaded, and only our own pages may frame it. Browsers
@@ -206,24 +212,24 @@ const viewCSP = "sandbox; default-src 'none'; style-src 'unsafe-inline'; base-ur
 
 // viewFile sends an image or the beginning of a text for the frame of its page. A browser that opens the address itself runs nothing
 // either. Content of any other kind is not sent.
-func (c *Console) viewFile(kind fileKind) func(*visit, http.ResponseWriter) error {
+func (c *Console) viewFile(kind fileSource) func(*visit, http.ResponseWriter) error {
 	return func(v *visit, w http.ResponseWriter) error {
-		f, err := c.previewFile(v, kind)
+		f, p, err := c.previewFile(v, kind)
 		if err != nil {
 			return err
 		}
-		if f.preview.image != "" {
-			return c.serveFile(v, w, f.rec, kind.what, f.Path, content.File{Content: f.content, Type: f.preview.image, CSP: viewCSP, SHA256: f.SHA256})
+		if p.image != "" {
+			return c.serveFile(v, w, f.rec, kind.what, f.Path, content.File{Content: f.content, Type: p.image, CSP: viewCSP, SHA256: f.SHA256})
 		}
 		f.content.Close()
-		if f.preview.text == nil {
+		if p.text == nil {
 			http.Redirect(w, v.Request(), fileLink(f.rec.ExecID, kind.show, f.Path).String(), http.StatusSeeOther)
 			return nil
 		}
 		text := struct {
 			io.ReadSeeker
 			io.Closer
-		}{bytes.NewReader(f.preview.text), io.NopCloser(nil)}
+		}{bytes.NewReader(p.text), io.NopCloser(nil)}
 		return c.serveFile(v, w, f.rec, kind.what, f.Path, content.File{Content: text, Type: "text/plain; charset=utf-8", CSP: viewCSP, Whole: true})
 	}
 }

@@ -98,7 +98,7 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, erro
 		}
 	}
 	out.first = after == nil
-	out.repeat(v, after, only)
+	repeat(v, &out, after, only)
 	var next *audit.Cursor
 	var err error
 	if text == "" {

@@ -8,7 +8,7 @@ import (
 	"secbox/runner"
 )
 
-var inputKind = fileKind{what: "input", title: "Input", files: "inputs", show: "show-input", view: "view-input", open: (*Console).openInput}
+var inputKind = fileSource{fileKind: fileKind{files: "inputs", show: "show-input", view: "view-input"}, what: "input", title: "Input", open: (*Console).openInput}
 
 // openInput opens the kept content of an input, which is in memory.
 func (c *Console) openInput(v *visit, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
@@ -22,9 +22,9 @@ func (c *Console) inputsOf(v *visit, rec audit.Record, from, rows int) (fileList
 	if err != nil {
 		return fileList{}, c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
 	}
-	out := fileList{kind: inputKind, execID: rec.ExecID, from: from, all: list.All, total: list.TotalBytes, truncated: list.Truncated}
+	out := fileList{kind: inputKind.fileKind, execID: rec.ExecID, from: from, all: list.All, total: list.TotalBytes, truncated: list.Truncated}
 	for _, in := range list.Items {
-		out.rows = append(out.rows, fileRow{runner.Artifact{Path: in.Path, Size: in.Size, SHA256: in.SHA256}, in.Kept})
+		out.rows = append(out.rows, fileRow{Artifact: runner.Artifact{Path: in.Path, Size: in.Size, SHA256: in.SHA256}, kept: in.Kept})
 	}
 	return out, nil
 }

@@ -218,7 +218,7 @@ func topReasons(execs map[string]int64) []reasonCount {
 	names := slices.SortedFunc(maps.Keys(execs), func(a, b string) int { return cmp.Or(cmp.Compare(execs[b], execs[a]), cmp.Compare(a, b)) })
 	var out []reasonCount
 	for _, name := range names[:min(len(names), overviewRows)] {
-		out = append(out, reasonCount{name, execs[name]})
+		out = append(out, reasonCount{name: name, execs: execs[name]})
 	}
 	return out
 }

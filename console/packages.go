@@ -206,7 +206,7 @@ func (c *Console) changesOf(v *visit, p *packagePage) error {
 			Replaced string `json:"replaced_digest"`
 		}
 		_ = json.Unmarshal([]byte(e.Data), &data) // an event without digests is shown without
-		p.changes = append(p.changes, baselineChange{e, data.Digest, data.Replaced})
+		p.changes = append(p.changes, baselineChange{Event: e, digest: data.Digest, replaced: data.Replaced})
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // repeat sets the address of an export and the command that get what the list shows: the page after a cursor, of the statuses given, if any.
-func (p *historyList) repeat(v *visit, after *audit.Cursor, only []audit.Status) {
+func repeat(v *visit, p *historyList, after *audit.Cursor, only []audit.Status) {
 	asked := url.Values{}
 	for _, name := range append(slices.Clone(filters), "text") {
 		if value := v.query.Get(name); value != "" {

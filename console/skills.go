@@ -34,7 +34,8 @@ var sources = []string{skills.BuiltIn, skills.SkillsDir, skills.Package}
 
 // skillsPage is a page of the catalog.
 type skillsPage struct {
-	visit    *visit
+	query    url.Values
+	here     ui.Address // without the cursor
 	rows     []skillRow
 	usable   int // in the whole catalog
 	broken   int
@@ -64,7 +65,7 @@ func (r skillRow) place() string {
 
 // skills lists the catalog.
 func (c *Console) skills(v *visit) (ui.Page, error) {
-	p := skillsPage{visit: v}
+	p := skillsPage{query: v.query, here: v.here().With("cursor", "")}
 	page := func() ui.Page { return ui.Page{Title: "Skills", Body: skillsBody(p)} }
 	if source := v.query.Get("source"); source != "" && !slices.Contains(sources, source) {
 		return unlessRefused(page(), fault.BadField("source", "must be one of %s", strings.Join(sources, ", ")))
@@ -73,8 +74,7 @@ func (c *Console) skills(v *visit) (ui.Page, error) {
 	if err != nil {
 		return unlessRefused(page(), err)
 	}
-	list := v.here().With("cursor", "")
-	after, err := parsePlace(v.query.Get("cursor"), list.String())
+	after, err := parsePlace(v.query.Get("cursor"), p.here.String())
 	if err != nil {
 		return ui.Page{}, err
 	}
@@ -92,7 +92,7 @@ func (c *Console) skills(v *visit) (ui.Page, error) {
 		case row.place() <= after && after != "", !row.matches(v.query.Get("text"), v.query.Get("source")):
 			continue
 		case len(p.rows) == skillRows:
-			p.more, p.next = true, list.With("cursor", placeText(p.rows[skillRows-1].place(), list.String()))
+			p.more, p.next = true, p.here.With("cursor", placeText(p.rows[skillRows-1].place(), p.here.String()))
 		default:
 			p.rows = append(p.rows, row)
 		}
@@ -284,7 +284,7 @@ func (c *Console) runsOf(v *visit, skillID, projectID string) (*runsPanel, error
 			}
 		}
 		if n > 0 {
-			out.counts = append(out.counts, statusCount{status, n})
+			out.counts = append(out.counts, statusCount{status: status, n: n})
 		}
 	}
 	out.rows = rows[:min(len(rows), skillRuns)]
