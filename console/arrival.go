@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/fault"
 )
 
@@ -30,5 +31,5 @@ func (c *Console) arrive(v *visit, r route) error {
 	}
 	address := asked.URL.RequestURI()
 	v.Response().Header().Set("Refresh", "0; url="+address)
-	return c.render(v, ui.Page{Title: "One moment", Body: arrivalBody(address)})
+	return c.render(v, ui.Page{Title: "One moment", Body: view.CrossSite(address)})
 }

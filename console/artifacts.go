@@ -10,10 +10,11 @@ import (
 	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/runner"
 )
 
-var artifactKind = fileSource{fileKind: fileKind{files: "artifacts", show: "show", view: "view"}, what: "artifact", title: "Artifact", open: (*Console).openArtifact}
+var artifactKind = fileSource{FileKind: view.FileKind{Files: "artifacts", Show: "show", View: "view"}, what: "artifact", title: "Artifact", open: (*Console).openArtifact}
 
 // openArtifact opens an artifact. Only paths of the exec's manifest are known.
 func (c *Console) openArtifact(v *visit, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
@@ -26,34 +27,34 @@ func (c *Console) openArtifact(v *visit, rec audit.Record, path string) (io.Read
 }
 
 // artifactsOf returns a page of the artifacts of an exec.
-func (c *Console) artifactsOf(ctx context.Context, rec audit.Record, from, rows int) (fileList, error) {
+func (c *Console) artifactsOf(ctx context.Context, rec audit.Record, from, rows int) (view.FileList, error) {
 	all, err := c.cfg.Runner.Artifacts(ctx, rec)
 	if err != nil {
-		return fileList{}, c.cfg.Execs.UnlessRemoved(ctx, rec, err)
+		return view.FileList{}, c.cfg.Execs.UnlessRemoved(ctx, rec, err)
 	}
 	defer all.Close()
 	list := all.List()
-	out := fileList{kind: artifactKind.fileKind, execID: rec.ExecID, from: from, all: len(list.Items), total: list.TotalBytes, truncated: list.Truncated, notKept: list.NotKept, notKeptCount: list.NotKeptCount}
-	for _, item := range list.Items[min(from, out.all):min(from+rows, out.all)] {
-		out.rows = append(out.rows, fileRow{Artifact: item, kept: true})
+	out := view.FileList{Kind: artifactKind.FileKind, ExecID: rec.ExecID, From: from, All: len(list.Items), Total: list.TotalBytes, Truncated: list.Truncated, NotKept: list.NotKept, NotKeptCount: list.NotKeptCount}
+	for _, item := range list.Items[min(from, out.All):min(from+rows, out.All)] {
+		out.Rows = append(out.Rows, view.FileRow{Artifact: item, Kept: true})
 	}
 	return out, nil
 }
 
 // artifactsPart returns the first artifacts of an exec for its page, or why they are not known.
-func (c *Console) artifactsPart(ctx context.Context, rec audit.Record, removedAt time.Time) fileList {
+func (c *Console) artifactsPart(ctx context.Context, rec audit.Record, removedAt time.Time) view.FileList {
 	out, err := c.artifactsOf(ctx, rec, 0, fileRowsOfExec)
 	if err != nil {
-		out.problem = reason(err)
+		out.Problem = reason(err)
 	}
-	out.removedAt = removedAt
+	out.RemovedAt = removedAt
 	switch {
 	case !rec.Status.Final():
-		out.why = "They can be read here when the exec has ended."
-	case unknownEnd(rec):
-		out.why = "It is not known whether the job left artifacts: none were kept."
+		out.Why = "They can be read here when the exec has ended."
+	case view.EndUnknown(rec):
+		out.Why = "It is not known whether the job left artifacts: none were kept."
 	case rec.ErrorReason == audit.ArtifactsLost:
-		out.why = "The artifacts could not be collected: see the detail of the outcome."
+		out.Why = "The artifacts could not be collected: see the detail of the outcome."
 	}
 	return out
 }
@@ -64,11 +65,11 @@ func (c *Console) artifactsPage(v *visit) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	list, err := c.artifactsOf(v.ctx(), rec, from, maxFileRows)
+	list, err := c.artifactsOf(v.ctx(), rec, from, view.MaxFileRows)
 	if err != nil {
 		return ui.Page{}, err
 	}
-	return ui.Page{Title: "Artifacts", Crumbs: execCrumbs(rec), Actions: archiveAction(list), Body: filesBody(list)}, nil
+	return ui.Page{Title: "Artifacts", Crumbs: view.ExecCrumbs(rec), Actions: view.ArtifactsActions(list), Body: view.Files(list)}, nil
 }
 
 // downloadArtifacts sends all artifacts of an exec as a ZIP, as the API does.

@@ -2,12 +2,11 @@ package console
 
 import (
 	"net/http"
-	"net/url"
-	"slices"
 
 	"secbox/audit"
 	"secbox/audit/export"
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/fault"
 )
 
@@ -19,13 +18,10 @@ var exportQuery = func() (names []string) {
 	return names
 }()
 
-// exportPage is the form for an export.
-type exportPage struct{ query url.Values }
-
 // exportForm asks what to export. The address has it, so that it can be sent to another person.
 func (c *Console) exportForm(v *visit) (ui.Page, error) {
 	_, err := c.exportOf(v)
-	return unlessRefused(ui.Page{Title: "Export", Body: exportBody(exportPage{query: v.query})}, err)
+	return unlessRefused(ui.Page{Title: "Export", Body: view.Export(view.ExportPage{Query: v.query})}, err)
 }
 
 func (c *Console) exportOf(v *visit) (export.Query, error) {
@@ -42,11 +38,3 @@ func (c *Console) downloadExport(v *visit, w http.ResponseWriter) error {
 	}
 	return v.door.Export(w, v.Request(), q)
 }
-
-// moreFilters reports whether a filter is set, or wrong, that is shown only on demand.
-func (p exportPage) moreFilters() bool {
-	return slices.ContainsFunc(rareFilters, func(name string) bool { return p.query.Get(name) != "" })
-}
-
-// rareFilters are shown on demand.
-var rareFilters = []string{"task_id", "conversation_id", "agent_id", "skill_id", "skill_digest", "backend", "runner", "replay_of", "trace_id", "requested_by", "error_reason", "exit_code_ne", "ocsf_version", "view"}

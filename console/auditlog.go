@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"secbox/access/tokens"
 	"secbox/api/content"
@@ -15,8 +14,8 @@ import (
 	"secbox/audit/retention"
 	"secbox/audit/translog"
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/fault"
-	"secbox/health"
 )
 
 // AdminEvents lists administrative events; see admin.Store.
@@ -48,96 +47,22 @@ type Retention interface {
 	Report(ctx context.Context) (retention.Report, error)
 }
 
-// auditTab is one of the pages of the audit log.
-type auditTab struct {
-	label string
-	path  []string
-}
-
-// auditTabs are the pages of the audit log; each is named by its label.
-var auditTabs = []auditTab{
-	{"Log", []string{"audit"}},
-	{"Events", []string{"audit", "events"}},
-	{"Holds", []string{"audit", "holds"}},
-	{"Retention", []string{"audit", "retention"}},
-	{"Export", []string{"audit", "export"}},
-}
-
-// logPage is the state of the transparency log.
-type logPage struct {
-	state      translog.State
-	lost       error  // why there is no state; nil: there is
-	checkpoint string // with cosignatures
-	here       health.AuditLog
-	problems   []health.Problem // of the log, its witnesses and its anchor
-}
-
 // auditLog shows the newest checkpoint, and who has it.
 func (c *Console) auditLog(v *visit) (ui.Page, error) {
-	var p logPage
+	var p view.AuditLogPage
 	var err error
-	if p.state, err = c.cfg.Proofs.State(v.ctx()); errors.Is(err, translog.ErrNoState) {
-		p.lost, err = err, nil
+	if p.State, err = c.cfg.Proofs.State(v.ctx()); errors.Is(err, translog.ErrNoState) {
+		p.Lost, err = err, nil
 	}
-	if err == nil && p.state.Size > 0 {
-		p.checkpoint, err = c.cfg.Proofs.Checkpoint(v.ctx())
+	if err == nil && p.State.Size > 0 {
+		p.Checkpoint, err = c.cfg.Proofs.Checkpoint(v.ctx())
 	}
 	if err != nil {
 		return ui.Page{}, err
 	}
 	report := c.cfg.Health.Latest(v.ctx())
-	p.here, p.problems = report.AuditLog, logProblems(report)
-	return ui.Page{Title: "Audit log", Badge: logBadge(p), Body: logBody(p)}, nil
-}
-
-// logProblems returns the problems of the log, its witnesses and its anchor.
-func logProblems(report health.Report) []health.Problem {
-	var problems []health.Problem
-	for _, problem := range report.Problems {
-		if strings.HasPrefix(problem.Check, "audit_") {
-			problems = append(problems, problem)
-		}
-	}
-	return problems
-}
-
-// logState returns in a word how a log with this number of entries is, and the class of its colour.
-func logState(log health.AuditLog, problems []health.Problem, entries int64) (word, tone string) {
-	switch {
-	case log.Halted != "":
-		return "stopped", "bad"
-	case len(problems) > 0 || log.Problem != "":
-		return "with problems", "warn"
-	case entries == 0:
-		return "empty", ""
-	}
-	return "signing", "good"
-}
-
-func (p logPage) logState() (word, tone string) {
-	if p.lost != nil {
-		return "lost", "bad"
-	}
-	return logState(p.here, p.problems, p.state.Size)
-}
-
-// signers returns the names of the keys that have signed a checkpoint: the log's, and those of witnesses.
-func signers(checkpoint string) []string {
-	_, signatures, _ := strings.Cut(checkpoint, "\n\n")
-	var names []string
-	for line := range strings.Lines(signatures) {
-		if rest, ok := strings.CutPrefix(line, "— "); ok {
-			name, _, _ := strings.Cut(rest, " ")
-			names = append(names, strings.TrimSpace(name))
-		}
-	}
-	return names
-}
-
-// keyID returns the name and the hash of a public key, without the key itself.
-func keyID(verifier string) string {
-	parts := strings.SplitN(verifier, "+", 3)
-	return strings.Join(parts[:min(2, len(parts))], "+")
+	p.Log, p.Problems = report.AuditLog, view.AuditLogProblems(report)
+	return ui.Page{Title: "Audit log", Badge: view.AuditLogBadge(p), Body: view.AuditLog(p)}, nil
 }
 
 // downloadCheckpoint sends the newest checkpoint, with the cosignatures that have arrived.

@@ -4,40 +4,28 @@ import (
 	"slices"
 
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/fault"
-	"secbox/skills"
 )
-
-// baselinePage is what is known of an agent's baseline of a skill.
-type baselinePage struct {
-	packagePage // its agent, skill, changes, files and runs; no user
-
-	row skills.Pointer
-}
-
-// baselineLink is the address of a baseline, or of a part of it.
-func baselineLink(agent, skill string, parts ...string) ui.Address {
-	return ui.Link(append([]string{"baselines", agent, skill}, parts...)...)
-}
 
 // baseline shows an agent's baseline of a skill: its version, who changed it, its files, and who ran it.
 func (c *Console) baseline(v *visit) (ui.Page, error) {
-	p := baselinePage{}
-	p.agent, p.one.SkillID = v.Param("agent"), v.Param("skill")
+	p := view.BaselinePage{}
+	p.Agent, p.Listed.SkillID = v.Param("agent"), v.Param("skill")
 	var err error
-	if p.row, p.files, err = v.door.Skills().Baseline(v.ctx(), v.caller, p.agent, p.one.SkillID); err != nil {
+	if p.Row, p.Files, err = v.door.Skills().Baseline(v.ctx(), v.caller, p.Agent, p.Listed.SkillID); err != nil {
 		return ui.Page{}, err
 	}
-	if p.moreFiles = len(p.files) - maxFiles; p.moreFiles > 0 {
-		p.files = p.files[:maxFiles]
+	if p.MoreFiles = len(p.Files) - view.MaxFiles; p.MoreFiles > 0 {
+		p.Files = p.Files[:view.MaxFiles]
 	}
-	if p.seesChanges = slices.Contains(auditors, v.caller.Role); p.seesChanges {
-		if err := c.changesOf(v, &p.packagePage); err != nil {
+	if p.SeesChanges = slices.Contains(auditors, v.caller.Role); p.SeesChanges {
+		if err := c.changesOf(v, &p.PackagePage); err != nil {
 			return ui.Page{}, err
 		}
 	}
-	crumbs := append(packageCrumbs("", ""), ui.Crumb{Label: "Packages", To: ui.Link("packages")}, ui.Crumb{Label: p.agent, To: packagesOf(p.agent, "")})
-	return ui.Page{Title: p.one.SkillID, Crumbs: crumbs, Body: baselineBody(p)}, nil
+	crumbs := append(view.PackageCrumbs("", ""), ui.Crumb{Label: "Packages", To: ui.Link("packages")}, ui.Crumb{Label: p.Agent, To: view.PackagesLink(p.Agent, "")})
+	return ui.Page{Title: p.Listed.SkillID, Crumbs: crumbs, Body: view.Baseline(p)}, nil
 }
 
 // baselineFile shows a file of a baseline, if it is text.
@@ -54,6 +42,6 @@ func (c *Console) baselineFile(v *visit) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	crumbs := append(packageCrumbs("", ""), ui.Crumb{Label: "Packages", To: ui.Link("packages")}, ui.Crumb{Label: agent, To: packagesOf(agent, "")}, ui.Crumb{Label: skill, To: baselineLink(agent, skill)})
-	return ui.Page{Title: ui.Cut(f.path, 200), Crumbs: crumbs, Body: fileBody(f)}, nil
+	crumbs := append(view.PackageCrumbs("", ""), ui.Crumb{Label: "Packages", To: ui.Link("packages")}, ui.Crumb{Label: agent, To: view.PackagesLink(agent, "")}, ui.Crumb{Label: skill, To: view.BaselineLink(agent, skill)})
+	return ui.Page{Title: ui.Cut(f.Path, 200), Crumbs: crumbs, Body: view.PackageFile(f)}, nil
 }

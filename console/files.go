@@ -8,29 +8,18 @@ import (
 	"net/url"
 	"path"
 	"strconv"
-	"strings"
-	"time"
 
 	"secbox/api/content"
 	"secbox/audit"
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/fault"
 	"secbox/runner"
 )
 
-// execCrumbs are the pages above one that is about a part of an exec.
-func execCrumbs(rec audit.Record) []ui.Crumb {
-	return []ui.Crumb{{Label: "History", To: ui.Link("history")}, {Label: rec.ExecID, To: ui.Link("execs", rec.ExecID)}}
-}
-
-// fileKind is the artifacts or the inputs of an exec: what their addresses have for the download, for the page, and for the content in the frame on the page.
-type fileKind struct {
-	files, show, view string
-}
-
 // fileSource opens the files of a kind.
 type fileSource struct {
-	fileKind
+	view.FileKind
 	what  string // in the event of a download
 	title string // of the page of a file
 
@@ -38,50 +27,8 @@ type fileSource struct {
 	open func(c *Console, v *visit, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error)
 }
 
-// fileLink is the address of a file; part is one of the kind's.
-func fileLink(execID, part, file string) ui.Address {
-	return ui.Link(append([]string{"execs", execID, part}, strings.Split(file, "/")...)...)
-}
-
-// How many files a page lists: a row is some 600 bytes, and a page with its style sheet and its scripts at most 150 KiB.
-const (
-	maxFileRows    = 100
-	fileRowsOfExec = 30 // on the page of an exec, of its artifacts and of its inputs
-)
-
-// fileRow is a file of a list.
-type fileRow struct {
-	runner.Artifact
-	kept bool // there is a content to show
-}
-
-// fileList is a page of the files of an exec, or why they are not known.
-type fileList struct {
-	kind      fileKind
-	execID    string
-	rows      []fileRow
-	from, all int   // rows begin at from, and there are all
-	total     int64 // bytes of all
-	truncated bool  // there were more
-
-	notKept      []runner.NotKept // artifacts without a content, and the number of all
-	notKeptCount int64
-
-	removedAt time.Time
-	problem   string
-	why       string // there are none, in a sentence; empty: see the kind
-}
-
-func (l fileList) more() bool { return l.from+len(l.rows) < l.all }
-
-// page is the address of a page of the list.
-func (l fileList) page(from int) ui.Address {
-	to := ui.Link("execs", l.execID, l.kind.files)
-	if from > 0 {
-		to = to.With("from", strconv.Itoa(from))
-	}
-	return to
-}
+// fileRowsOfExec is how many artifacts and how many inputs the page of an exec lists; see view.MaxFileRows.
+const fileRowsOfExec = 30
 
 // filesFrom returns the exec of the address of a list, and the number of its first file.
 func (c *Console) filesFrom(v *visit) (audit.Record, int, error) {
@@ -173,14 +120,6 @@ func (c *Console) downloadOutput(v *visit, w http.ResponseWriter) error {
 	return c.serveFile(v, w, rec, name, "", content.File{Content: f, Type: "text/plain; charset=utf-8", SaveAs: rec.ExecID + "." + name + ".txt"})
 }
 
-// shownFile is a file of an exec, and how it is shown.
-type shownFile struct {
-	runner.Artifact
-	kind    fileKind
-	execID  string
-	preview preview
-}
-
 // showFile shows a file in a frame of its own, if it is an image or text. The page has nothing of the content itself.
 func (c *Console) showFile(kind fileSource) func(*visit) (ui.Page, error) {
 	return func(v *visit) (ui.Page, error) {
@@ -189,15 +128,15 @@ func (c *Console) showFile(kind fileSource) func(*visit) (ui.Page, error) {
 			return ui.Page{}, err
 		}
 		f.content.Close()
-		shown := shownFile{Artifact: f.Artifact, kind: kind.fileKind, execID: f.rec.ExecID, preview: p}
-		return ui.Page{Title: kind.title, Crumbs: execCrumbs(f.rec), Actions: fileActions(shown), Body: shownFileBody(shown)}, nil
+		shown := view.FilePage{Artifact: f.Artifact, Kind: kind.FileKind, ExecID: f.rec.ExecID, Preview: p}
+		return ui.Page{Title: kind.title, Crumbs: view.ExecCrumbs(f.rec), Actions: view.FileActions(shown), Body: view.File(shown)}, nil
 	}
 }
 
-func (c *Console) previewFile(v *visit, kind fileSource) (file, preview, error) {
+func (c *Console) previewFile(v *visit, kind fileSource) (file, view.Preview, error) {
 	f, err := c.openFile(v, kind)
 	if err != nil {
-		return f, preview{}, err
+		return f, view.Preview{}, err
 	}
 	p, err := previewOf(f.Path, f.Size, f.content, v.door.Reserve)
 	if err != nil {
@@ -218,18 +157,18 @@ func (c *Console) viewFile(kind fileSource) func(*visit, http.ResponseWriter) er
 		if err != nil {
 			return err
 		}
-		if p.image != "" {
-			return c.serveFile(v, w, f.rec, kind.what, f.Path, content.File{Content: f.content, Type: p.image, CSP: viewCSP, SHA256: f.SHA256})
+		if p.Image != "" {
+			return c.serveFile(v, w, f.rec, kind.what, f.Path, content.File{Content: f.content, Type: p.Image, CSP: viewCSP, SHA256: f.SHA256})
 		}
 		f.content.Close()
-		if p.text == nil {
-			http.Redirect(w, v.Request(), fileLink(f.rec.ExecID, kind.show, f.Path).String(), http.StatusSeeOther)
+		if p.Text == nil {
+			http.Redirect(w, v.Request(), view.FileLink(f.rec.ExecID, kind.Show, f.Path).String(), http.StatusSeeOther)
 			return nil
 		}
 		text := struct {
 			io.ReadSeeker
 			io.Closer
-		}{bytes.NewReader(p.text), io.NopCloser(nil)}
+		}{bytes.NewReader(p.Text), io.NopCloser(nil)}
 		return c.serveFile(v, w, f.rec, kind.what, f.Path, content.File{Content: text, Type: "text/plain; charset=utf-8", CSP: viewCSP, Whole: true})
 	}
 }

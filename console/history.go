@@ -5,20 +5,19 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"secbox/access/tokens"
 	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/fault"
 )
 
 const (
-	historyRows = 50   // of a page
-	searchLook  = 1000 // execs that a page with a search looks at, at most
-	maxSearch   = 200  // bytes of the text
+	searchLook = 1000 // execs that a page with a search looks at, at most
+	maxSearch  = 200  // bytes of the text
 )
 
 // filters are the parameters of the history that audit.ParseFilter takes.
@@ -27,35 +26,10 @@ var filters = []string{"status", "project_id", "user_id", "agent_id", "task_id",
 // historyQuery are the parameters of the history: the filters, the text to search in commands, the columns, and the place of the page.
 var historyQuery = append(slices.Clone(filters), "text", "columns", "cursor")
 
-// historyList is a page of the history.
-type historyList struct {
-	query   url.Values
-	columns []column
-	rows    []audit.Record
-	names   map[string]string // of tokens
-	looked  int               // at execs, by a search
-	next    ui.Address        // the next page
-	more    bool
-	reached time.Time  // where the next page goes on; zero: there is none
-	here    ui.Address // without the cursor
-	first   bool
-	newer   newerExecs
-	listed  bool // false: the filters were refused
-
-	mayExport bool
-	export    ui.Address // of the execs on all pages, without a format
-	curl      string     // gets the page from the API
-}
-
-// initial reports whether the columns are those of an address without any.
-func (p historyList) initial() bool {
-	return slices.EqualFunc(p.columns, chosenColumns("", &fault.Fields{}), func(a, b column) bool { return a.name == b.name })
-}
-
 // history lists execs, newest first.
 func (c *Console) history(v *visit) (ui.Page, error) {
 	page, err := c.readHistory(v)
-	return unlessRefused(ui.Page{Title: "History", Body: historyBody(page)}, err)
+	return unlessRefused(ui.Page{Title: "History", Body: view.History(page)}, err)
 }
 
 // searchText returns the text to search in commands, in lower case. A wrong one goes to bad.
@@ -68,7 +42,7 @@ func searchText(query url.Values, bad *fault.Fields) string {
 }
 
 // readHistory reads the page that the address asks for; only the statuses given, if any.
-func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, error) {
+func (c *Console) readHistory(v *visit, only ...audit.Status) (view.HistoryPage, error) {
 	var bad fault.Fields
 	f := audit.ParseFilter(func(name string) string {
 		if slices.Contains(filters, name) {
@@ -81,15 +55,15 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, erro
 		f.Statuses, f.Commands = only, false // but those of refusals
 	}
 	text := searchText(v.query, &bad)
-	out := historyList{query: v.query, columns: chosenColumns(v.query.Get("columns"), &bad), here: v.here().With("cursor", "")}
-	if out.initial() { // as the form sends them
+	out := view.HistoryPage{Query: v.query, Columns: view.Columns(v.query.Get("columns"), &bad), Here: v.here().With("cursor", "")}
+	if out.HasDefaultColumns() { // as the form sends them
 		v.query.Del("columns")
-		out.here = out.here.With("columns", "")
+		out.Here = out.Here.With("columns", "")
 	}
 	if err := bad.Err(); err != nil {
 		return out, err
 	}
-	list := out.here.With("columns", "").String() // columns do not change the rows
+	list := out.Here.With("columns", "").String() // columns do not change the rows
 	var after *audit.Cursor
 	if s := v.query.Get("cursor"); s != "" {
 		var err error
@@ -97,47 +71,47 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (historyList, erro
 			return out, err
 		}
 	}
-	out.first = after == nil
+	out.First = after == nil
 	repeat(v, &out, after, only)
 	var next *audit.Cursor
 	var err error
 	if text == "" {
-		out.rows, next, err = c.cfg.Execs.List(v.ctx(), v.caller, f, after, historyRows)
+		out.Rows, next, err = c.cfg.Execs.List(v.ctx(), v.caller, f, after, view.HistoryRows)
 	} else {
 		next, err = c.search(v.ctx(), v.caller, f, after, text, &out)
 	}
 	if err != nil {
 		return out, err
 	}
-	ids, size := make([]string, len(out.rows)), int64(0)
-	for i, rec := range out.rows {
+	ids, size := make([]string, len(out.Rows)), int64(0)
+	for i, rec := range out.Rows {
 		ids[i] = rec.RequestedBy
 		size += int64(rec.Size())
 	}
 	if err := v.door.Reserve(size); err != nil {
 		return out, err
 	}
-	if out.names, err = c.cfg.Execs.Names(v.ctx(), v.caller, ids...); err != nil {
+	if out.Names, err = c.cfg.Execs.Names(v.ctx(), v.caller, ids...); err != nil {
 		return out, err
 	}
 	if next != nil {
-		out.reached = next.CreatedAt
-		out.next, out.more = out.here.With("cursor", visible.EncodeCursor(*next, list)), true
+		out.Reached = next.CreatedAt
+		out.Next, out.More = out.Here.With("cursor", visible.EncodeCursor(*next, list)), true
 	}
-	out.newer = c.newerOf(out)
-	out.listed = true
+	out.Newer = c.newerOf(out)
+	out.Listed = true
 	return out, nil
 }
 
 // search adds the rows whose command has the text, which is in lower case, in any case. It looks at searchLook execs at most, and returns the place where the next
 // search begins; nil at the end.
-func (c *Console) search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, text string, out *historyList) (*audit.Cursor, error) {
+func (c *Console) search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, text string, out *view.HistoryPage) (*audit.Cursor, error) {
 	found := audit.Filter{ExecIDs: []string{}, Commands: f.Commands}
 	next, err := c.cfg.Execs.Search(ctx, caller, f, after, searchLook, func(rec audit.Record) bool {
-		if len(found.ExecIDs) == historyRows {
+		if len(found.ExecIDs) == view.HistoryRows {
 			return false
 		}
-		out.looked++
+		out.Searched++
 		if hasText(rec, text) {
 			found.ExecIDs = append(found.ExecIDs, rec.ExecID)
 		}
@@ -146,8 +120,8 @@ func (c *Console) search(ctx context.Context, caller tokens.Token, f audit.Filte
 	if err != nil || len(found.ExecIDs) == 0 {
 		return next, err
 	}
-	rows, cut, err := c.cfg.Execs.List(ctx, caller, found, nil, historyRows)
-	if out.rows = rows; cut != nil { // the rows are large
+	rows, cut, err := c.cfg.Execs.List(ctx, caller, found, nil, view.HistoryRows)
+	if out.Rows = rows; cut != nil { // the rows are large
 		next = cut
 	}
 	return next, err

@@ -5,10 +5,11 @@ import (
 
 	"secbox/audit"
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/runner"
 )
 
-var inputKind = fileSource{fileKind: fileKind{files: "inputs", show: "show-input", view: "view-input"}, what: "input", title: "Input", open: (*Console).openInput}
+var inputKind = fileSource{FileKind: view.FileKind{Files: "inputs", Show: "show-input", View: "view-input"}, what: "input", title: "Input", open: (*Console).openInput}
 
 // openInput opens the kept content of an input, which is in memory.
 func (c *Console) openInput(v *visit, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
@@ -17,23 +18,23 @@ func (c *Console) openInput(v *visit, rec audit.Record, path string) (io.ReadSee
 }
 
 // inputsOf returns a page of the inputs of an exec.
-func (c *Console) inputsOf(v *visit, rec audit.Record, from, rows int) (fileList, error) {
+func (c *Console) inputsOf(v *visit, rec audit.Record, from, rows int) (view.FileList, error) {
 	list, err := c.cfg.Replayer.Inputs(v.ctx(), rec, from, rows, v.door.Reserve)
 	if err != nil {
-		return fileList{}, c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
+		return view.FileList{}, c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
 	}
-	out := fileList{kind: inputKind.fileKind, execID: rec.ExecID, from: from, all: list.All, total: list.TotalBytes, truncated: list.Truncated}
+	out := view.FileList{Kind: inputKind.FileKind, ExecID: rec.ExecID, From: from, All: list.All, Total: list.TotalBytes, Truncated: list.Truncated}
 	for _, in := range list.Items {
-		out.rows = append(out.rows, fileRow{Artifact: runner.Artifact{Path: in.Path, Size: in.Size, SHA256: in.SHA256}, kept: in.Kept})
+		out.Rows = append(out.Rows, view.FileRow{Artifact: runner.Artifact{Path: in.Path, Size: in.Size, SHA256: in.SHA256}, Kept: in.Kept})
 	}
 	return out, nil
 }
 
 // inputsPart returns the first inputs of an exec for its page, or why they are not known.
-func (c *Console) inputsPart(v *visit, rec audit.Record) fileList {
+func (c *Console) inputsPart(v *visit, rec audit.Record) view.FileList {
 	out, err := c.inputsOf(v, rec, 0, fileRowsOfExec)
 	if err != nil {
-		out.problem = reason(err)
+		out.Problem = reason(err)
 	}
 	return out
 }
@@ -44,9 +45,9 @@ func (c *Console) inputsPage(v *visit) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	list, err := c.inputsOf(v, rec, from, maxFileRows)
+	list, err := c.inputsOf(v, rec, from, view.MaxFileRows)
 	if err != nil {
 		return ui.Page{}, err
 	}
-	return ui.Page{Title: "Inputs", Crumbs: execCrumbs(rec), Body: filesBody(list)}, nil
+	return ui.Page{Title: "Inputs", Crumbs: view.ExecCrumbs(rec), Body: view.Files(list)}, nil
 }

@@ -14,6 +14,7 @@ import (
 	"secbox/api/sse"
 	"secbox/audit"
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/fault"
 	"secbox/internal/admission"
 	"secbox/runner/follow"
@@ -42,8 +43,8 @@ func parseOffsets(name, text string) (follow.Offsets, error) {
 		return follow.Offsets{}, nil
 	}
 	at, ok := follow.ParseOffsets(text)
-	if !ok || max(at[0], at[1]) > outputMost {
-		return follow.Offsets{}, fault.BadField(name, "must be two numbers of bytes up to %d, such as 120-0; reload the page", outputMost)
+	if !ok || max(at[0], at[1]) > view.MaxOutput {
+		return follow.Offsets{}, fault.BadField(name, "must be two numbers of bytes up to %d, such as 120-0; reload the page", view.MaxOutput)
 	}
 	return at, nil
 }
@@ -140,7 +141,7 @@ func (d *drawing) draw(x *viewer, stream int, ended bool) (p piece, next int64, 
 	defer d.mu.Unlock()
 	s, at := &d.streams[stream], x.at[stream]
 	if s.begun {
-		if p, next, ok = s.at(at); ok || at != s.head || at >= outputMost {
+		if p, next, ok = s.at(at); ok || at != s.head || at >= view.MaxOutput {
 			return p, next, ok
 		}
 	}
@@ -152,13 +153,13 @@ func (d *drawing) draw(x *viewer, stream int, ended bool) (p piece, next int64, 
 	if !s.begun { // where the first viewer is
 		s.now, s.head, _ = x.console.skipOutput(x.visit.ctx(), x.watch.State().Record, stream, at)
 		s.begun = true
-		if at != s.head || at >= outputMost {
+		if at != s.head || at >= view.MaxOutput {
 			return piece{}, s.head, false
 		}
 	}
 	part := parts.Get().(*[livePart]byte)
 	defer parts.Put(part)
-	n, err := x.watch.Read(x.visit.ctx(), stream, part[:min(livePart, outputMost-at)], at)
+	n, err := x.watch.Read(x.visit.ctx(), stream, part[:min(livePart, view.MaxOutput-at)], at)
 	p = newPiece(at, &s.now, part[:n], ended && errors.Is(err, io.EOF))
 	if p.to == p.from {
 		return piece{}, s.head, false

@@ -7,6 +7,7 @@ import (
 
 	"secbox/audit"
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/runner"
@@ -17,25 +18,8 @@ import (
 const (
 	outputFirst = 64 << 10 // bytes of a stream that the page of an exec shows
 	outputPart  = 64 << 10 // bytes that "show more" adds
-	outputMost  = 1 << 20  // bytes of a stream that pages show; the rest is downloaded
 	outputPrice = 8        // memory that one byte of output takes in a page, at most some 20 as a control character
 )
-
-// stream is a part of a stream of output.
-type stream struct {
-	execID, name string
-	from         int64
-	text         []byte
-	before       ui.Terminal // the text
-	size         int64       // of what was kept
-	written      int64       // by the job
-	done         bool        // it does not grow any longer
-	problem      string
-	live         bool // it grows, or a live page has all that is before from
-	elsewhere    bool // it can be read when the exec has ended
-	lost         bool // the exec's end was never reported
-	unstored     bool // it is that of a command in a sandbox, whose caller gets it
-}
 
 // inSandbox reports whether a record is of a command in a user's sandbox, whose output is shown while it runs and not stored.
 func inSandbox(rec audit.Record) bool {
@@ -43,36 +27,10 @@ func inSandbox(rec audit.Record) bool {
 	return sandbox.TraitsOf(rec.Backend).Unconfined || err == nil && len(snapshot.NotEnforced) > 0
 }
 
-// next is where the next part begins; 0 if pages show no more.
-func (s stream) next() int64 {
-	if end := s.end(); end < min(s.size, outputMost) && (len(s.text) > 0 && !s.live || s.live && s.done) {
-		return end
-	}
-	return 0
-}
-
-func (s stream) end() int64 { return s.from + int64(len(s.text)) }
-
-// cut is how many bytes were not kept.
-func (s stream) cut() int64 {
-	if !s.done || s.lost || s.unstored {
-		return 0
-	}
-	return max(0, s.written-s.size)
-}
-
-// label is the name of the stream for readers.
-func (s stream) label() string {
-	if s.name == "stderr" {
-		return "Standard error"
-	}
-	return "Standard output"
-}
-
 // outputs returns the beginning of both streams; of a live page whose exec has ended, only where it goes on. An event of the download is recorded once,
 // if any output is shown.
-func (c *Console) outputs(v *visit, rec audit.Record) ([]stream, error) {
-	out := make([]stream, 0, 2)
+func (c *Console) outputs(v *visit, rec audit.Record) ([]view.Stream, error) {
+	out := make([]view.Stream, 0, 2)
 	from, most := follow.Offsets{}, int64(outputFirst)
 	goesOn := v.query.Has("shown")
 	if goesOn {
@@ -94,11 +52,11 @@ func (c *Console) outputs(v *visit, rec audit.Record) ([]stream, error) {
 	for i, name := range follow.Streams {
 		s, err := c.readOutput(v, rec, name, from[i], most)
 		if err != nil {
-			s = stream{execID: rec.ExecID, name: name, problem: reason(c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err))}
+			s = view.Stream{ExecID: rec.ExecID, Name: name, Problem: reason(c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err))}
 		}
-		s.live, s.elsewhere = goesOn || !rec.Status.Final(), !rec.Status.Final() && !now.Here && !reachable
-		s.unstored = unstored
-		if len(s.text) > 0 {
+		s.Live, s.Elsewhere = goesOn || !rec.Status.Final(), !rec.Status.Final() && !now.Here && !reachable
+		s.Unstored = unstored
+		if len(s.Text) > 0 {
 			if err := c.recordDownload(v, rec, name, ""); err != nil {
 				return nil, err
 			}
@@ -109,19 +67,19 @@ func (c *Console) outputs(v *visit, rec audit.Record) ([]stream, error) {
 }
 
 // readOutput reads at most most bytes from an offset of a stream on.
-func (c *Console) readOutput(v *visit, rec audit.Record, name string, from, most int64) (stream, error) {
-	s := stream{execID: rec.ExecID, name: name, from: from, written: rec.StdoutBytes}
+func (c *Console) readOutput(v *visit, rec audit.Record, name string, from, most int64) (view.Stream, error) {
+	s := view.Stream{ExecID: rec.ExecID, Name: name, From: from, Written: rec.StdoutBytes}
 	if name == "stderr" {
-		s.written = rec.StderrBytes
+		s.Written = rec.StderrBytes
 	}
 	f, size, err := c.cfg.Runner.OpenOutput(v.ctx(), rec, name)
 	if err != nil {
 		return s, err
 	}
 	defer f.Close()
-	s.size = size
-	if s.done, s.lost = rec.Status.Final(), rec.Status == audit.Lost; !s.done {
-		s.written = max(s.written, size)
+	s.Size = size
+	if s.Done, s.Lost = rec.Status.Final(), rec.Status == audit.Lost; !s.Done {
+		s.Written = max(s.Written, size)
 	}
 	if err := v.door.Reserve(outputPrice * min(most, max(0, size-from))); err != nil {
 		return s, err
@@ -129,17 +87,17 @@ func (c *Console) readOutput(v *visit, rec audit.Record, name string, from, most
 	if most == 0 {
 		return s, nil
 	}
-	if s.before, _, err = skip(v.ctx(), f, size, from); err != nil {
+	if s.Terminal, _, err = skip(v.ctx(), f, size, from); err != nil {
 		return s, err
 	}
 	if _, err := f.Seek(from, io.SeekStart); err != nil {
 		return s, err
 	}
-	if s.text, err = io.ReadAll(io.LimitReader(f, most)); err != nil {
+	if s.Text, err = io.ReadAll(io.LimitReader(f, most)); err != nil {
 		return s, err
 	}
-	now := s.before
-	s.text = s.text[:now.Skip(s.text, s.done && s.end() == size)]
+	now := s.Terminal
+	s.Text = s.Text[:now.Skip(s.Text, s.Done && s.End() == size)]
 	return s, nil
 }
 
@@ -155,13 +113,13 @@ func (c *Console) outputPage(v *visit) (ui.Page, error) {
 	}
 	from := int64(0)
 	if text := v.query.Get("from"); text != "" {
-		if from, err = strconv.ParseInt(text, 10, 64); err != nil || from < 0 || from >= outputMost {
-			return ui.Page{}, fault.BadField("from", "must be a number of bytes below %d; download the stream to read more", outputMost)
+		if from, err = strconv.ParseInt(text, 10, 64); err != nil || from < 0 || from >= view.MaxOutput {
+			return ui.Page{}, fault.BadField("from", "must be a number of bytes below %d; download the stream to read more", view.MaxOutput)
 		}
 	}
-	s, err := c.readOutput(v, rec, name, from, min(outputPart, outputMost-from))
-	if from > 0 && from >= s.size && (err == nil || errors.Is(err, io.EOF)) {
-		return ui.Page{}, fault.BadField("from", "must be below %d, the number of bytes that this stream has; open the exec to read from the beginning", s.size)
+	s, err := c.readOutput(v, rec, name, from, min(outputPart, view.MaxOutput-from))
+	if from > 0 && from >= s.Size && (err == nil || errors.Is(err, io.EOF)) {
+		return ui.Page{}, fault.BadField("from", "must be below %d, the number of bytes that this stream has; open the exec to read from the beginning", s.Size)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return ui.Page{}, c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
@@ -170,7 +128,7 @@ func (c *Console) outputPage(v *visit) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	return ui.Page{
-		Title: s.label(), Crumbs: execCrumbs(rec), Body: outputRange(s),
+		Title: s.Label(), Crumbs: view.ExecCrumbs(rec), Body: view.Output(s),
 	}, nil
 }
 
@@ -182,6 +140,3 @@ func (v *visit) streamName() (string, error) {
 	}
 	return name, nil
 }
-
-// wholeCharacters cuts the beginning of a character or a sequence from the end of a text.
-func wholeCharacters(text []byte) []byte { return text[:new(ui.Terminal).Skip(text, false)] }

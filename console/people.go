@@ -1,22 +1,11 @@
 package console
 
 import (
-	"secbox/access/sessions"
 	"secbox/console/ui"
+	"secbox/console/view"
 )
 
 const peopleRows = 100 // of a page
-
-// peoplePage is a page of the people, newest first.
-type peoplePage struct {
-	rows  []sessions.Person
-	own   string // id of the visitor
-	next  ui.Address
-	more  bool
-	first bool
-
-	signOn bool // single sign-on is set up
-}
 
 // navIfSignOn is the label of a page that has no content without single sign-on: then it is not in the navigation.
 func (c *Console) navIfSignOn(label string) string {
@@ -33,12 +22,12 @@ func (c *Console) people(v *visit) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	p := peoplePage{rows: rows, own: v.caller.ID, first: after == "", signOn: c.cfg.SignOn != nil}
+	p := view.PeoplePage{Rows: rows, Own: v.caller.ID, First: after == "", SignOn: c.cfg.SignOn != nil}
 	if len(rows) > peopleRows {
-		p.rows, p.more = rows[:peopleRows], true
-		p.next = v.here().With("after", rows[peopleRows-1].ID)
+		p.Rows, p.More = rows[:peopleRows], true
+		p.Next = v.here().With("after", rows[peopleRows-1].ID)
 	}
-	return ui.Page{Title: "People", Body: peopleBody(p)}, nil
+	return ui.Page{Title: "People", Body: view.People(p)}, nil
 }
 
 // blockPerson blocks a person, or ends that.

@@ -16,24 +16,14 @@ import (
 	"unicode/utf8"
 
 	"secbox/console/ui"
+	"secbox/console/view"
 )
 
 const (
-	textMost   = 1 << 20  // bytes of a text that are shown
 	imageMost  = 16 << 20 // bytes of an image that is shown
 	pixelsMost = 40e6     // of an image that is shown: a browser takes 4 bytes for each
 	headMost   = 1 << 20  // bytes of an image that are read to find its size
 )
-
-// preview is how an artifact is shown.
-type preview struct {
-	kind  string       // for readers; empty: it is not shown
-	image string       // the media type of an image; empty for others
-	text  []byte       // of a text, with all characters visible; nil for others
-	cut   bool         // there is more text
-	size  image.Config // of an image, in pixels
-	why   string       // it is not shown
-}
 
 // imageKind is a format of images. Formats that can have scripts are none of them: SVG is shown as text.
 type imageKind struct {
@@ -52,8 +42,8 @@ var (
 var imageKinds = map[string]imageKind{".png": pngKind, ".jpg": jpegKind, ".jpeg": jpegKind, ".gif": gifKind, ".webp": webpKind}
 
 // previewOf finds out how a file is shown: an image whose name and content agree, or UTF-8 text. The offset of the file is 0 after it.
-func previewOf(name string, size int64, f io.ReadSeeker, reserve func(int64) error) (preview, error) {
-	p, err := func() (preview, error) {
+func previewOf(name string, size int64, f io.ReadSeeker, reserve func(int64) error) (view.Preview, error) {
+	p, err := func() (view.Preview, error) {
 		if kind, ok := imageKinds[strings.ToLower(path.Ext(name))]; ok {
 			return kind.preview(size, io.LimitReader(f, headMost))
 		}
@@ -77,39 +67,39 @@ func (r *failing) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (k imageKind) preview(size int64, r io.Reader) (preview, error) {
+func (k imageKind) preview(size int64, r io.Reader) (view.Preview, error) {
 	in := &failing{Reader: r}
 	config, err := k.size(in)
 	switch {
 	case in.err != nil:
-		return preview{}, in.err
+		return view.Preview{}, in.err
 	case err != nil:
-		return preview{why: "Its name is that of a " + k.name + ", and its content is not."}, nil
+		return view.Preview{Why: "Its name is that of a " + k.name + ", and its content is not."}, nil
 	case size > imageMost:
-		return preview{why: "Images of more than " + ui.Bytes(imageMost) + " are not shown."}, nil
+		return view.Preview{Why: "Images of more than " + ui.Bytes(imageMost) + " are not shown."}, nil
 	case config.Width < 1 || config.Height < 1 || int64(config.Width)*int64(config.Height) > pixelsMost:
-		return preview{why: fmt.Sprintf("It has %d × %d pixels. Images of more than %d million pixels are not shown.", config.Width, config.Height, int64(pixelsMost/1e6))}, nil
+		return view.Preview{Why: fmt.Sprintf("It has %d × %d pixels. Images of more than %d million pixels are not shown.", config.Width, config.Height, int64(pixelsMost/1e6))}, nil
 	}
-	return preview{kind: fmt.Sprintf("%s, %d × %d", k.name, config.Width, config.Height), image: k.media, size: config}, nil
+	return view.Preview{Kind: fmt.Sprintf("%s, %d × %d", k.name, config.Width, config.Height), Image: k.media, Size: config}, nil
 }
 
 // textPreview is a preview of a file that is UTF-8 without NUL, as far as it is shown.
-func textPreview(size int64, r io.Reader, reserve func(int64) error) (preview, error) {
-	if err := reserve(outputPrice * min(size, textMost)); err != nil {
-		return preview{}, err
+func textPreview(size int64, r io.Reader, reserve func(int64) error) (view.Preview, error) {
+	if err := reserve(outputPrice * min(size, view.MaxPreview)); err != nil {
+		return view.Preview{}, err
 	}
-	text, err := io.ReadAll(io.LimitReader(r, textMost))
+	text, err := io.ReadAll(io.LimitReader(r, view.MaxPreview))
 	if err != nil {
-		return preview{}, err
+		return view.Preview{}, err
 	}
-	p := preview{kind: "Text", cut: size > int64(len(text))}
-	if p.cut {
-		text = wholeCharacters(text)
+	p := view.Preview{Kind: "Text", Cut: size > int64(len(text))}
+	if p.Cut {
+		text = view.TrimIncomplete(text)
 	}
 	if bytes.IndexByte(text, 0) >= 0 || !utf8.Valid(text) {
-		return preview{why: "It is neither UTF-8 text nor a PNG, JPEG, GIF or WebP image."}, nil
+		return view.Preview{Why: "It is neither UTF-8 text nor a PNG, JPEG, GIF or WebP image."}, nil
 	}
-	p.text = append([]byte{}, ui.Visible(string(text))...)
+	p.Text = append([]byte{}, ui.Visible(string(text))...)
 	return p, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/fault"
 )
 
@@ -59,7 +60,7 @@ func (c *Console) showProblem(err error, v *visit) {
 	if errors.As(err, new(oldForm)) {
 		title = "The form is too old"
 	}
-	page := ui.Page{Title: title, Body: problemBody(problem, c.bare(v, problem), c.section(v)), Status: fault.HTTPStatus(problem.Code)}
+	page := ui.Page{Title: title, Body: view.Problem(problem, c.bare(v, problem), c.section(v)), Status: fault.HTTPStatus(problem.Code)}
 	var shown interface{ page() ui.Page } // a form that was refused, with what was typed
 	if errors.As(err, &shown) {
 		page = shown.page()

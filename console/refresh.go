@@ -2,12 +2,6 @@ package console
 
 import "secbox/fault"
 
-// The times between two refreshes of a live page.
-const (
-	refreshEvery = "every 5s"
-	refreshSoon  = "every 1s" // while counts are being made
-)
-
 // isLive reports whether the page refreshes itself, which its address can turn off.
 func (v *visit) isLive(bad *fault.Fields) bool {
 	live := v.query.Get("live")

@@ -9,11 +9,12 @@ import (
 	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/runner"
 )
 
 // repeat sets the address of an export and the command that get what the list shows: the page after a cursor, of the statuses given, if any.
-func repeat(v *visit, p *historyList, after *audit.Cursor, only []audit.Status) {
+func repeat(v *visit, p *view.HistoryPage, after *audit.Cursor, only []audit.Status) {
 	asked := url.Values{}
 	for _, name := range append(slices.Clone(filters), "text") {
 		if value := v.query.Get(name); value != "" {
@@ -23,13 +24,13 @@ func repeat(v *visit, p *historyList, after *audit.Cursor, only []audit.Status) 
 	if len(only) > 0 {
 		asked.Set("status", joined(only))
 	}
-	p.mayExport, p.export = slices.Contains(auditors, v.caller.Role), ui.Link("history", "export").WithAll(asked)
+	p.MayExport, p.Export = slices.Contains(auditors, v.caller.Role), ui.Link("history", "export").WithAll(asked)
 	asked.Del("text") // the API does not search
-	asked.Set("limit", strconv.Itoa(historyRows))
+	asked.Set("limit", strconv.Itoa(view.HistoryRows))
 	if after != nil {
 		asked.Set("cursor", visible.EncodeCursor(*after, ""))
 	}
-	p.curl = v.curl(inAPI(asked, "sandbox", "execs"))
+	p.Curl = v.curl(inAPI(asked, "sandbox", "execs"))
 }
 
 func joined(statuses []audit.Status) string {

@@ -14,6 +14,7 @@ import (
 	"secbox/access/tokens"
 	"secbox/audit/admin"
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/fault"
 	"secbox/runner"
 )
@@ -162,7 +163,7 @@ func matches(route, path string) bool {
 func (c *Console) signInPage(v *visit) (ui.Page, error) {
 	message := ""
 	if v.caller.ID == runner.Tokenless {
-		return ui.Page{Title: "Signed in", Body: signedInBody(v.caller.Name, c.next(v.query.Get("next")))}, nil
+		return ui.Page{Title: "Signed in", Body: view.SignedIn(v.caller.Name, c.next(v.query.Get("next")))}, nil
 	}
 	switch v.query.Get("ended") {
 	case "":
@@ -175,7 +176,7 @@ func (c *Console) signInPage(v *visit) (ui.Page, error) {
 	default:
 		message = "Your session has ended. Sign in again."
 	}
-	return ui.Page{Title: "Sign in", Body: signInBody(v.query.Get("next"), message, c.providerName(), nil)}, nil
+	return ui.Page{Title: "Sign in", Body: view.SignIn(v.query.Get("next"), message, c.providerName(), nil)}, nil
 }
 
 // refusedSignIn is the error of a sign-in, which is shown on its page.
@@ -192,7 +193,7 @@ func (e refusedSignIn) Unwrap() error { return e.error }
 
 func (e refusedSignIn) page() ui.Page {
 	problem := fault.From(e.error)
-	return ui.Page{Title: "Sign in", Body: signInBody(e.next, "", e.provider, problem), Status: fault.HTTPStatus(problem.Code)}
+	return ui.Page{Title: "Sign in", Body: view.SignIn(e.next, "", e.provider, problem), Status: fault.HTTPStatus(problem.Code)}
 }
 
 // signIn exchanges a token for a session, which always has a new secret: one that was there before the sign-in is ended.

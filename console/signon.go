@@ -10,6 +10,7 @@ import (
 
 	"secbox/access/sessions"
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/fault"
 )
 
@@ -84,7 +85,7 @@ func (c *Console) finishSignOn(v *visit, w http.ResponseWriter) error {
 	v.setCookie(v.sessionCookie(), session)
 	v.setCookie(formCookie, "")
 	w.Header().Set("Refresh", "0; url="+c.next(to).String())
-	return c.render(v, ui.Page{Title: "Signed in", Body: signedInBody(caller.Name, c.next(to))})
+	return c.render(v, ui.Page{Title: "Signed in", Body: view.SignedIn(caller.Name, c.next(to))})
 }
 
 // signedOutPage leads a person who has signed out here to the sign-out at the provider, whose session goes on. It is a link and not a form, since browsers
@@ -94,7 +95,7 @@ func (c *Console) signedOutPage(v *visit) ui.Page {
 	if err != nil {
 		c.log.Info("the provider does not tell where its sessions end", "error", err)
 	}
-	return ui.Page{Title: "Signed out", Body: signedOutBody(c.providerName(), address)}
+	return ui.Page{Title: "Signed out", Body: view.SignedOut(c.providerName(), address)}
 }
 
 // setPending sets the cookie of a sign-in that has begun, or removes it with an empty value. It is SameSite=Lax: the provider's page leads back to us.

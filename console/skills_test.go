@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"secbox/access/tokens"
-	"secbox/console"
 	"secbox/skills"
 )
 
@@ -100,16 +99,4 @@ func TestSkillRoles(t *testing.T) {
 			t.Errorf("%s: %d", role, resp.StatusCode)
 		}
 	}
-}
-
-// FuzzParameters: any schema is explained within bounds, and its example is JSON.
-func FuzzParameters(f *testing.F) {
-	for _, seed := range []string{"", "true", "false", "{}", shellInputs, `{"properties": []}`, `{"items": {"items": {"items": {"items": {"items": {"items": {"properties": {"a": 1}}}}}}}}`, `{"type": "string", "const": "😀` + "\u202e" + `"}`} {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, schema string) {
-		if err := console.CheckParameters([]byte(schema)); err != nil {
-			t.Fatal(err)
-		}
-	})
 }

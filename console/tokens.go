@@ -8,87 +8,72 @@ import (
 
 	"secbox/access/tokens"
 	"secbox/console/ui"
+	"secbox/console/view"
 	"secbox/fault"
 )
 
 const tokenRows = 100 // of a page
 
-// tokensPage is a page of the tokens, newest first.
-type tokensPage struct {
-	rows    []tokens.Token
-	revoked bool // shows revoked ones, too
-	none    bool // there was never one
-	next    ui.Address
-	more    bool
-	first   bool
-	asked   tokenForm
-}
-
-// tokenForm is what the form for a new token asks for. Lists are as they were typed.
-type tokenForm struct {
-	id, name, role, projects, agents, users, userID string // id: chosen by the page, so that a form that is sent twice makes one token
-}
-
 // tokens lists the tokens.
 func (c *Console) tokens(v *visit) (ui.Page, error) {
 	p, err := c.readTokens(v)
-	return ui.Page{Title: "Tokens", Body: tokensBody(p)}, err
+	return ui.Page{Title: "Tokens", Body: view.Tokens(p)}, err
 }
 
 // readTokens reads the page that the address asks for; a form's has no parameters.
-func (c *Console) readTokens(v *visit) (tokensPage, error) {
+func (c *Console) readTokens(v *visit) (view.TokensPage, error) {
 	before := v.query.Get("before")
-	p := tokensPage{asked: tokenForm{id: uuid.Must(uuid.NewV7()).String()}, revoked: v.query.Get("revoked") == "1", first: before == ""}
+	p := view.TokensPage{Form: view.TokenForm{ID: uuid.Must(uuid.NewV7()).String()}, Revoked: v.query.Get("revoked") == "1", First: before == ""}
 	if revoked := v.query.Get("revoked"); revoked != "" && revoked != "1" {
 		return p, fault.BadField("revoked", "must be 1, which shows revoked tokens, too, or be left out")
 	}
-	if !p.first {
+	if !p.First {
 		if _, err := c.findToken(v, before); err != nil {
 			return p, err
 		}
 	}
-	rows, err := c.cfg.Tokens.Page(v.ctx(), before, p.revoked, tokenRows+1)
+	rows, err := c.cfg.Tokens.Page(v.ctx(), before, p.Revoked, tokenRows+1)
 	if err != nil {
 		return p, err
 	}
-	if p.rows = rows; len(rows) > tokenRows {
-		p.rows, p.more = rows[:tokenRows], true
-		p.next = v.here().With("before", rows[tokenRows-1].ID)
+	if p.Rows = rows; len(rows) > tokenRows {
+		p.Rows, p.More = rows[:tokenRows], true
+		p.Next = v.here().With("before", rows[tokenRows-1].ID)
 	}
-	if len(rows) == 0 && p.first {
+	if len(rows) == 0 && p.First {
 		any, err := c.cfg.Tokens.Page(v.ctx(), "", true, 1)
 		if err != nil {
 			return p, err
 		}
-		p.none = len(any) == 0
+		p.None = len(any) == 0
 	}
 	return p, nil
 }
 
 // createToken shows the secret of a new token on its answer, and nowhere else.
 func (c *Console) createToken(v *visit) (ui.Page, error) {
-	asked := tokenForm{
-		id: v.form.Get("id"), name: strings.TrimSpace(v.form.Get("name")), role: v.form.Get("role"), userID: strings.TrimSpace(v.form.Get("user_id")),
-		projects: v.form.Get("projects"), agents: v.form.Get("agents"), users: v.form.Get("users"),
+	asked := view.TokenForm{
+		ID: v.form.Get("id"), Name: strings.TrimSpace(v.form.Get("name")), Role: v.form.Get("role"), UserID: strings.TrimSpace(v.form.Get("user_id")),
+		Projects: v.form.Get("projects"), Agents: v.form.Get("agents"), Users: v.form.Get("users"),
 	}
 	made, secret, err := c.cfg.Tokens.Create(v.ctx(), tokens.Spec{
-		ID: asked.id, Name: asked.name, Role: tokens.Role(asked.role), Projects: list(asked.projects), Agents: list(asked.agents), Users: list(asked.users), UserID: asked.userID,
+		ID: asked.ID, Name: asked.Name, Role: tokens.Role(asked.Role), Projects: list(asked.Projects), Agents: list(asked.Agents), Users: list(asked.Users), UserID: asked.UserID,
 	})
 	if fault.Is(err, fault.InvalidRequest) {
 		p, readErr := c.readTokens(v)
 		if readErr != nil {
 			return ui.Page{}, readErr
 		}
-		asked.id = p.asked.id
-		p.asked = asked
-		return unlessRefused(ui.Page{Title: "Tokens", Body: tokensBody(p)}, err)
+		asked.ID = p.Form.ID
+		p.Form = asked
+		return unlessRefused(ui.Page{Title: "Tokens", Body: view.Tokens(p)}, err)
 	}
 	if err != nil {
-		if t, unknown := c.findToken(v, asked.id); unknown == nil { // the form was sent again, such as by a reload
-			return ui.Page{Title: "The token exists already", Crumbs: tokenCrumbs(), Body: sentTwice(t), Status: http.StatusConflict}, nil
+		if t, unknown := c.findToken(v, asked.ID); unknown == nil { // the form was sent again, such as by a reload
+			return ui.Page{Title: "The token exists already", Crumbs: view.TokenCrumbs(), Body: view.TokenExists(t), Status: http.StatusConflict}, nil
 		}
 	}
-	return ui.Page{Title: "New token", Crumbs: tokenCrumbs(), Body: newTokenBody(made, secret)}, err
+	return ui.Page{Title: "New token", Crumbs: view.TokenCrumbs(), Body: view.NewToken(made, secret)}, err
 }
 
 // findToken returns the token with an id.
@@ -119,7 +104,7 @@ func (c *Console) token(v *visit) (ui.Page, error) {
 		}
 		last = !other
 	}
-	return ui.Page{Title: "Token " + ui.Cut(t.Name, 100), Crumbs: tokenCrumbs(), Body: tokenBody(t, t.ID == v.caller.ID, last)}, nil
+	return ui.Page{Title: "Token " + ui.Cut(t.Name, 100), Crumbs: view.TokenCrumbs(), Body: view.Token(t, t.ID == v.caller.ID, last)}, nil
 }
 
 // revokeToken revokes a token.
@@ -130,44 +115,4 @@ func (c *Console) revokeToken(v *visit) (ui.Address, error) {
 
 func noToken(id string) error {
 	return fault.New(fault.UnknownToken, "there is no token %s; the list has those that there are", ui.Cut(id, 100))
-}
-
-// tokenScope tells what a token is limited to.
-func tokenScope(t tokens.Token) string {
-	if t.Role == tokens.Runner {
-		return "machine of " + t.UserID
-	}
-	var parts []string
-	for _, l := range []struct {
-		name   string
-		values []string
-	}{{"projects", t.Projects}, {"agents", t.Agents}, {"users", t.Users}} {
-		if len(l.values) > 0 {
-			parts = append(parts, l.name+" "+strings.Join(l.values, ", "))
-		}
-	}
-	switch {
-	case t.Role == tokens.Auditor:
-		return "all records, to read"
-	case len(parts) == 0:
-		return "everything"
-	}
-	return strings.Join(parts, "; ")
-}
-
-func tokenRoles() []string {
-	var names []string
-	for _, r := range tokens.Roles() {
-		names = append(names, string(r))
-	}
-	return names
-}
-
-func tokenCrumbs() []ui.Crumb { return []ui.Crumb{{Label: "Tokens", To: ui.Link("tokens")}} }
-
-func (p tokensPage) showRevoked() string {
-	if p.revoked {
-		return "1"
-	}
-	return ""
 }

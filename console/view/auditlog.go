@@ -1,0 +1,82 @@
+package view
+
+import (
+	"strings"
+
+	"secbox/audit/translog"
+	"secbox/health"
+)
+
+// auditTab is one of the pages of the audit log.
+type auditTab struct {
+	label string
+	path  []string
+}
+
+// auditTabs are the pages of the audit log; each is named by its label.
+var auditTabs = []auditTab{
+	{"Log", []string{"audit"}},
+	{"Events", []string{"audit", "events"}},
+	{"Holds", []string{"audit", "holds"}},
+	{"Retention", []string{"audit", "retention"}},
+	{"Export", []string{"audit", "export"}},
+}
+
+// AuditLogPage is the state of the transparency log.
+type AuditLogPage struct {
+	State      translog.State
+	Lost       error  // why there is no state; nil: there is
+	Checkpoint string // with cosignatures
+	Log        health.AuditLog
+	Problems   []health.Problem // of the log, its witnesses and its anchor
+}
+
+// AuditLogProblems returns the problems of the log, its witnesses and its anchor.
+func AuditLogProblems(report health.Report) []health.Problem {
+	var problems []health.Problem
+	for _, problem := range report.Problems {
+		if strings.HasPrefix(problem.Check, "audit_") {
+			problems = append(problems, problem)
+		}
+	}
+	return problems
+}
+
+// logState returns in a word how a log with this number of entries is, and the class of its colour.
+func logState(log health.AuditLog, problems []health.Problem, entries int64) (word, tone string) {
+	switch {
+	case log.Halted != "":
+		return "stopped", "bad"
+	case len(problems) > 0 || log.Problem != "":
+		return "with problems", "warn"
+	case entries == 0:
+		return "empty", ""
+	}
+	return "signing", "good"
+}
+
+func (p AuditLogPage) logState() (word, tone string) {
+	if p.Lost != nil {
+		return "lost", "bad"
+	}
+	return logState(p.Log, p.Problems, p.State.Size)
+}
+
+// signers returns the names of the keys that have signed a checkpoint: the log's, and those of witnesses.
+func signers(checkpoint string) []string {
+	_, signatures, _ := strings.Cut(checkpoint, "\n\n")
+	var names []string
+	for line := range strings.Lines(signatures) {
+		if rest, ok := strings.CutPrefix(line, "— "); ok {
+			name, _, _ := strings.Cut(rest, " ")
+			names = append(names, strings.TrimSpace(name))
+		}
+	}
+	return names
+}
+
+// keyID returns the name and the hash of a public key, without the key itself.
+func keyID(verifier string) string {
+	parts := strings.SplitN(verifier, "+", 3)
+	return strings.Join(parts[:min(2, len(parts))], "+")
+}

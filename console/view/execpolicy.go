@@ -1,0 +1,111 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"sort"
+	"strconv"
+	"strings"
+
+	"secbox/audit"
+	"secbox/console/ui"
+	"secbox/policy"
+)
+
+// PolicyField is a field of the policy with the layer that set it.
+type PolicyField struct {
+	Name, Value, Layer, Ceiling, From, Clamped string
+
+	First   string     // the layer that set it in the exec that this one replays, if it is the replay's value; empty: this is no such field
+	Refused *Violation // for which the request was refused; nil: it was not
+}
+
+// Policy returns the policy on record by name; nil for an exec without one.
+func Policy(rec audit.Record) []PolicyField {
+	var snapshot struct { // of any version: a field that this one does not know is shown, too
+		Fields map[string]policy.Field `json:"fields"`
+	}
+	if len(rec.PolicySnapshot) == 0 || json.Unmarshal(rec.PolicySnapshot, &snapshot) != nil {
+		return nil
+	}
+	refused := map[string]*Violation{}
+	for _, d := range violations(rec) {
+		refused[d.Field] = &d
+	}
+	var out []PolicyField
+	for name, f := range snapshot.Fields {
+		field := PolicyField{Name: name, Value: plain(f.Value), Layer: layerName(f.Layer), Ceiling: plain(f.Ceiling), From: f.CeilingFrom, Refused: refused[name]}
+		if f.ClampedFrom != nil {
+			field.Clamped = plain(f.ClampedFrom)
+		}
+		out = append(out, field)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}
+
+// layerName is the name of a layer for readers.
+func layerName(layer string) string {
+	if layer == policy.LayerManifest {
+		return "skill"
+	}
+	return layer
+}
+
+// WithReplayedLayers adds the layers of the exec that the one with these fields replays. A replay asks for the values of its first exec, so that its own
+// record says only that.
+func WithReplayedLayers(fields []PolicyField, first *audit.Record) []PolicyField {
+	if first == nil {
+		return fields
+	}
+	before := map[string]PolicyField{}
+	for _, f := range Policy(*first) {
+		before[f.Name] = f
+	}
+	for i := range fields {
+		f := &fields[i]
+		if was, ok := before[f.Name]; ok && f.Layer == policy.LayerRequest && was.Value == f.Value {
+			f.First = was.Layer
+		}
+	}
+	return fields
+}
+
+// plain returns a value of JSON for a reader.
+func plain(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case []any:
+		words := make([]string, len(v))
+		for i, item := range v {
+			words[i] = plain(item)
+		}
+		return strings.Join(words, ", ")
+	case float64:
+		if v == float64(int64(v)) {
+			return fmt.Sprint(int64(v))
+		}
+		return fmt.Sprint(v)
+	}
+	return fmt.Sprint(v)
+}
+
+// inUnits returns a policy's number of bytes, MiB or milliseconds in units for readers; empty for other fields, and for a number that needs none.
+func inUnits(name, value string) string {
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil || n < 0 {
+		return ""
+	}
+	switch {
+	case strings.HasSuffix(name, "_ms") && n >= 1000:
+		return ui.Duration(n)
+	case strings.Contains(name, "_bytes") && n >= 1024:
+		return ui.Bytes(n)
+	case strings.HasSuffix(name, "_mb") && n >= 1024 && n < 1<<40:
+		return ui.Bytes(n << 20)
+	}
+	return ""
+}

@@ -1,0 +1,71 @@
+package view
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"secbox/audit"
+	"secbox/console/ui"
+	"secbox/runner"
+)
+
+// ExecCrumbs are the pages above one that is about a part of an exec.
+func ExecCrumbs(rec audit.Record) []ui.Crumb {
+	return []ui.Crumb{{Label: "History", To: ui.Link("history")}, {Label: rec.ExecID, To: ui.Link("execs", rec.ExecID)}}
+}
+
+// FileKind is the artifacts or the inputs of an exec: what their addresses have for the download, for the page, and for the content in the frame on the page.
+type FileKind struct {
+	Files, Show, View string
+}
+
+// FileLink is the address of a file; part is one of the kind's.
+func FileLink(execID, part, file string) ui.Address {
+	return ui.Link(append([]string{"execs", execID, part}, strings.Split(file, "/")...)...)
+}
+
+// MaxFileRows is how many files a page lists: a row is some 600 bytes, and a page with its style sheet and its scripts at most 150 KiB.
+const MaxFileRows = 100
+
+// FileRow is a file of a list.
+type FileRow struct {
+	runner.Artifact
+	Kept bool // there is a content to show
+}
+
+// FileList is a page of the files of an exec, or why they are not known.
+type FileList struct {
+	Kind      FileKind
+	ExecID    string
+	Rows      []FileRow
+	From, All int   // rows begin at from, and there are all
+	Total     int64 // bytes of all
+	Truncated bool  // there were more
+
+	NotKept      []runner.NotKept // artifacts without a content, and the number of all
+	NotKeptCount int64
+
+	RemovedAt time.Time
+	Problem   string
+	Why       string // there are none, in a sentence; empty: see the kind
+}
+
+func (l FileList) more() bool { return l.From+len(l.Rows) < l.All }
+
+// page is the address of a page of the list.
+func (l FileList) page(from int) ui.Address {
+	to := ui.Link("execs", l.ExecID, l.Kind.Files)
+	if from > 0 {
+		to = to.With("from", strconv.Itoa(from))
+	}
+	return to
+}
+
+// FilePage is a file of an exec, and how it is shown.
+type FilePage struct {
+	runner.Artifact
+	Kind    FileKind
+	ExecID  string
+	Preview Preview
+}
