@@ -17,13 +17,13 @@ import (
 var artifactKind = fileSource{FileKind: view.FileKind{Files: "artifacts", Show: "show", View: "view"}, what: "artifact", title: "Artifact", open: (*Console).openArtifact}
 
 // openArtifact opens an artifact. Only paths of the exec's manifest are known.
-func (c *Console) openArtifact(v *visit, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
-	all, err := c.cfg.Runner.Artifacts(v.ctx(), rec)
+func (c *Console) openArtifact(req *request, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
+	all, err := c.cfg.Runner.Artifacts(req.ctx(), rec)
 	if err != nil {
 		return nil, runner.Artifact{}, err
 	}
 	defer all.Close()
-	return all.Open(v.ctx(), path)
+	return all.Open(req.ctx(), path)
 }
 
 // artifactsOf returns a page of the artifacts of an exec.
@@ -60,12 +60,12 @@ func (c *Console) artifactsPart(ctx context.Context, rec audit.Record, removedAt
 }
 
 // artifactsPage lists the artifacts of an exec that has too many for its own page.
-func (c *Console) artifactsPage(v *visit) (ui.Page, error) {
-	rec, from, err := c.filesFrom(v)
+func (c *Console) artifactsPage(req *request) (ui.Page, error) {
+	rec, from, err := c.filesFrom(req)
 	if err != nil {
 		return ui.Page{}, err
 	}
-	list, err := c.artifactsOf(v.ctx(), rec, from, view.MaxFileRows)
+	list, err := c.artifactsOf(req.ctx(), rec, from, view.MaxFileRows)
 	if err != nil {
 		return ui.Page{}, err
 	}
@@ -73,21 +73,21 @@ func (c *Console) artifactsPage(v *visit) (ui.Page, error) {
 }
 
 // downloadArtifacts sends all artifacts of an exec as a ZIP, as the API does.
-func (c *Console) downloadArtifacts(v *visit, w http.ResponseWriter) error {
-	rec, err := c.cfg.Execs.Get(v.ctx(), v.caller, v.Param("id"))
+func (c *Console) downloadArtifacts(req *request, w http.ResponseWriter) error {
+	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
 	if err != nil {
 		return err
 	}
-	all, err := c.cfg.Runner.Artifacts(v.ctx(), rec)
+	all, err := c.cfg.Runner.Artifacts(req.ctx(), rec)
 	if err != nil {
-		return c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
+		return c.cfg.Execs.UnlessRemoved(req.ctx(), rec, err)
 	}
 	defer all.Close()
-	if err := visible.CheckArtifacts(v.ctx(), all); err != nil {
-		return c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
+	if err := visible.CheckArtifacts(req.ctx(), all); err != nil {
+		return c.cfg.Execs.UnlessRemoved(req.ctx(), rec, err)
 	}
-	if err := c.recordDownload(v, rec, "artifacts", ""); err != nil {
+	if err := c.recordDownload(req, rec, "artifacts", ""); err != nil {
 		return err
 	}
-	return content.ServeStream(w, v.Request(), "application/zip", rec.ExecID+".zip", func() error { return visible.WriteArtifacts(v.ctx(), w, all, rec) })
+	return content.ServeStream(w, req.Request(), "application/zip", rec.ExecID+".zip", func() error { return visible.WriteArtifacts(req.ctx(), w, all, rec) })
 }

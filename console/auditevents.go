@@ -17,38 +17,38 @@ import (
 const eventRows = 50 // of a page
 
 // events lists administrative events, newest first.
-func (c *Console) events(v *visit) (ui.Page, error) {
+func (c *Console) events(req *request) (ui.Page, error) {
 	var bad fault.Fields
-	q, err := visible.ParseEvents(v.query.Get, c.cfg.Now(), &bad)
-	p := view.EventsPage{Query: v.query, First: q.After == nil, Here: v.here().With("cursor", "")}
+	q, err := visible.ParseEvents(req.query.Get, c.cfg.Now(), &bad)
+	p := view.EventsPage{Query: req.query, First: q.After == nil, Here: req.here().With("cursor", "")}
 	if err != nil {
-		return unlessRefused(p.Page(), err)
+		return withRefusal(p.Page(), err)
 	}
-	events, err := c.cfg.AdminEvents.List(v.ctx(), q.Filter, q.After, eventRows)
+	events, err := c.cfg.AdminEvents.List(req.ctx(), q.Filter, q.After, eventRows)
 	if err != nil {
 		return ui.Page{}, err
 	}
-	if p.Rows, err = eventRowsOf(v, events); err != nil {
+	if p.Rows, err = eventRowsOf(req, events); err != nil {
 		return ui.Page{}, err
 	}
 	if n := len(events); n == eventRows {
 		p.Next, p.More = p.Here.With("cursor", q.Cursor(events[n-1])), true
 	}
-	asked := maps.Clone(v.query)
+	asked := maps.Clone(req.query)
 	asked.Set("limit", strconv.Itoa(eventRows))
-	p.Curl = v.curl(inAPI(asked, "audit", "events"))
+	p.Curl = req.curl(inAPI(asked, "audit", "events"))
 	return p.Page(), nil
 }
 
 // eventRowsOf counts the memory of events, and finds the pages of their subjects.
-func eventRowsOf(v *visit, events []admin.Event) ([]view.EventRow, error) {
+func eventRowsOf(req *request, events []admin.Event) ([]view.EventRow, error) {
 	rows, size := make([]view.EventRow, len(events)), 0
 	for i, e := range events {
 		rows[i] = view.EventRow{Event: e}
-		rows[i].SubjectLink, rows[i].Linked = subjectPage(e, v.caller.Role)
+		rows[i].SubjectLink, rows[i].Linked = subjectPage(e, req.caller.Role)
 		size += e.Size()
 	}
-	return rows, v.door.Reserve(2 * int64(size))
+	return rows, req.door.Reserve(2 * int64(size))
 }
 
 // subjectPage returns the page of what an event is about; false if there is none.

@@ -19,22 +19,22 @@ var exportQuery = func() (names []string) {
 }()
 
 // exportForm asks what to export. The address has it, so that it can be sent to another person.
-func (c *Console) exportForm(v *visit) (ui.Page, error) {
-	_, err := c.exportOf(v)
-	return unlessRefused(ui.Page{Title: "Export", Body: view.Export(view.ExportPage{Query: v.query})}, err)
+func (c *Console) exportForm(req *request) (ui.Page, error) {
+	_, err := c.exportOf(req)
+	return withRefusal(ui.Page{Title: "Export", Body: view.Export(view.ExportPage{Query: req.query})}, err)
 }
 
-func (c *Console) exportOf(v *visit) (export.Query, error) {
+func (c *Console) exportOf(req *request) (export.Query, error) {
 	var bad fault.Fields
-	q := export.ParseQuery(v.query.Get, c.cfg.Now(), &bad)
+	q := export.ParseQuery(req.query.Get, c.cfg.Now(), &bad)
 	return q, bad.Err()
 }
 
-// downloadExport sends the records. A form with wrong fields is shown again.
-func (c *Console) downloadExport(v *visit, w http.ResponseWriter) error {
-	q, err := c.exportOf(v)
+// downloadExport sends the records. A form with invalid fields is shown again.
+func (c *Console) downloadExport(req *request, w http.ResponseWriter) error {
+	q, err := c.exportOf(req)
 	if err != nil {
-		return v.Redirect(http.StatusSeeOther, ui.Link("audit", "export").WithAll(v.query).String())
+		return req.Redirect(http.StatusSeeOther, ui.Link("audit", "export").WithAll(req.query).String())
 	}
-	return v.door.Export(w, v.Request(), q)
+	return req.door.Export(w, req.Request(), q)
 }

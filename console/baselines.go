@@ -9,18 +9,18 @@ import (
 )
 
 // baseline shows an agent's baseline of a skill: its version, who changed it, its files, and who ran it.
-func (c *Console) baseline(v *visit) (ui.Page, error) {
+func (c *Console) baseline(req *request) (ui.Page, error) {
 	p := view.BaselinePage{}
-	p.Agent, p.Listed.SkillID = v.Param("agent"), v.Param("skill")
+	p.Agent, p.Listed.SkillID = req.Param("agent"), req.Param("skill")
 	var err error
-	if p.Row, p.Files, err = v.door.Skills().Baseline(v.ctx(), v.caller, p.Agent, p.Listed.SkillID); err != nil {
+	if p.Row, p.Files, err = req.door.Skills().Baseline(req.ctx(), req.caller, p.Agent, p.Listed.SkillID); err != nil {
 		return ui.Page{}, err
 	}
 	if p.MoreFiles = len(p.Files) - view.MaxFiles; p.MoreFiles > 0 {
 		p.Files = p.Files[:view.MaxFiles]
 	}
-	if p.SeesChanges = slices.Contains(auditors, v.caller.Role); p.SeesChanges {
-		if err := c.changesOf(v, &p.PackagePage); err != nil {
+	if p.SeesChanges = slices.Contains(auditors, req.caller.Role); p.SeesChanges {
+		if err := c.changesOf(req, &p.PackagePage); err != nil {
 			return ui.Page{}, err
 		}
 	}
@@ -29,16 +29,16 @@ func (c *Console) baseline(v *visit) (ui.Page, error) {
 }
 
 // baselineFile shows a file of a baseline, if it is text.
-func (c *Console) baselineFile(v *visit) (ui.Page, error) {
-	agent, skill := v.Param("agent"), v.Param("skill")
-	if v.query.Get("path") == "" {
+func (c *Console) baselineFile(req *request) (ui.Page, error) {
+	agent, skill := req.Param("agent"), req.Param("skill")
+	if req.query.Get("path") == "" {
 		return ui.Page{}, fault.BadField("path", "is missing; choose a file on the page of the baseline")
 	}
-	read, err := v.door.Skills().ReadBaseline(v.ctx(), v.caller, agent, skill, v.query.Get("path"))
+	read, err := req.door.Skills().ReadBaseline(req.ctx(), req.caller, agent, skill, req.query.Get("path"))
 	if err != nil {
 		return ui.Page{}, err
 	}
-	f, err := shownFileOf(v, read)
+	f, err := shownFileOf(req, read)
 	if err != nil {
 		return ui.Page{}, err
 	}

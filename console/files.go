@@ -24,20 +24,20 @@ type fileSource struct {
 	title string // of the page of a file
 
 	// open opens a file, whose content is that of its digest. The caller closes it.
-	open func(c *Console, v *visit, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error)
+	open func(c *Console, req *request, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error)
 }
 
 // fileRowsOfExec is how many artifacts and how many inputs the page of an exec lists; see view.MaxFileRows.
 const fileRowsOfExec = 30
 
 // filesFrom returns the exec of the address of a list, and the number of its first file.
-func (c *Console) filesFrom(v *visit) (audit.Record, int, error) {
-	rec, err := c.cfg.Execs.Get(v.ctx(), v.caller, v.Param("id"))
+func (c *Console) filesFrom(req *request) (audit.Record, int, error) {
+	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
 	if err != nil {
 		return rec, 0, err
 	}
 	from := 0
-	if text := v.query.Get("from"); text != "" {
+	if text := req.query.Get("from"); text != "" {
 		if from, err = strconv.Atoi(text); err != nil || from < 0 || from > math.MaxInt32 {
 			return rec, 0, fault.BadField("from", "must be the number of a file, from 0 on")
 		}
@@ -45,10 +45,10 @@ func (c *Console) filesFrom(v *visit) (audit.Record, int, error) {
 	return rec, from, nil
 }
 
-// tail returns the rest of the path, which may have slashes.
-func (v *visit) tail() (string, error) {
-	tail := v.Param("*")
-	if v.Request().URL.RawPath == "" { // then echo matched the path without escapes
+// filePath returns the rest of the path, which may have slashes.
+func (req *request) filePath() (string, error) {
+	tail := req.Param("*")
+	if req.Request().URL.RawPath == "" { // then echo matched the path without escapes
 		return tail, nil
 	}
 	tail, err := url.PathUnescape(tail)
@@ -66,64 +66,64 @@ type file struct {
 }
 
 // openFile opens the file that the address names; the caller closes it.
-func (c *Console) openFile(v *visit, kind fileSource) (file, error) {
-	rec, err := c.cfg.Execs.Get(v.ctx(), v.caller, v.Param("id"))
+func (c *Console) openFile(req *request, kind fileSource) (file, error) {
+	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
 	if err != nil {
 		return file{}, err
 	}
-	path, err := v.tail()
+	path, err := req.filePath()
 	if err != nil {
 		return file{}, err
 	}
-	f, info, err := kind.open(c, v, rec, path)
+	f, info, err := kind.open(c, req, rec, path)
 	if err != nil {
-		return file{}, c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
+		return file{}, c.cfg.Execs.UnlessRemoved(req.ctx(), rec, err)
 	}
 	return file{info, rec, f}, nil
 }
 
 // serveFile sends a file of an exec after its event, and closes it.
-func (c *Console) serveFile(v *visit, w http.ResponseWriter, rec audit.Record, what, path string, f content.File) error {
-	if err := c.recordDownload(v, rec, what, path); err != nil {
+func (c *Console) serveFile(req *request, w http.ResponseWriter, rec audit.Record, what, path string, f content.File) error {
+	if err := c.recordDownload(req, rec, what, path); err != nil {
 		f.Content.Close()
 		return err
 	}
 	f.Modified = rec.EndedAt
-	return f.Serve(w, v.Request())
+	return f.Serve(w, req.Request())
 }
 
 // downloadFile sends a file, which browsers save.
-func (c *Console) downloadFile(kind fileSource) func(*visit, http.ResponseWriter) error {
-	return func(v *visit, w http.ResponseWriter) error {
-		f, err := c.openFile(v, kind)
+func (c *Console) downloadFile(kind fileSource) func(*request, http.ResponseWriter) error {
+	return func(req *request, w http.ResponseWriter) error {
+		f, err := c.openFile(req, kind)
 		if err != nil {
 			return err
 		}
-		return c.serveFile(v, w, f.rec, kind.what, f.Path, content.File{Content: f.content, Type: "application/octet-stream", SaveAs: path.Base(f.Path), SHA256: f.SHA256})
+		return c.serveFile(req, w, f.rec, kind.what, f.Path, content.File{Content: f.content, Type: "application/octet-stream", SaveAs: path.Base(f.Path), SHA256: f.SHA256})
 	}
 }
 
 // downloadOutput sends all that was kept of a stream of output.
-func (c *Console) downloadOutput(v *visit, w http.ResponseWriter) error {
-	rec, err := c.cfg.Execs.Get(v.ctx(), v.caller, v.Param("id"))
+func (c *Console) downloadOutput(req *request, w http.ResponseWriter) error {
+	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
 	if err != nil {
 		return err
 	}
-	name, err := v.streamName()
+	name, err := req.streamName()
 	if err != nil {
 		return err
 	}
-	f, _, err := c.cfg.Runner.OpenOutput(v.ctx(), rec, name)
+	f, _, err := c.cfg.Runner.OpenOutput(req.ctx(), rec, name)
 	if err != nil {
-		return c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
+		return c.cfg.Execs.UnlessRemoved(req.ctx(), rec, err)
 	}
-	return c.serveFile(v, w, rec, name, "", content.File{Content: f, Type: "text/plain; charset=utf-8", SaveAs: rec.ExecID + "." + name + ".txt"})
+	return c.serveFile(req, w, rec, name, "", content.File{Content: f, Type: "text/plain; charset=utf-8", SaveAs: rec.ExecID + "." + name + ".txt"})
 }
 
 // showFile shows a file in a frame of its own, if it is an image or text. The page has nothing of the content itself.
-func (c *Console) showFile(kind fileSource) func(*visit) (ui.Page, error) {
-	return func(v *visit) (ui.Page, error) {
-		f, p, err := c.previewFile(v, kind)
+func (c *Console) showFile(kind fileSource) func(*request) (ui.Page, error) {
+	return func(req *request) (ui.Page, error) {
+		f, p, err := c.previewFile(req, kind)
 		if err != nil {
 			return ui.Page{}, err
 		}
@@ -133,12 +133,12 @@ func (c *Console) showFile(kind fileSource) func(*visit) (ui.Page, error) {
 	}
 }
 
-func (c *Console) previewFile(v *visit, kind fileSource) (file, view.Preview, error) {
-	f, err := c.openFile(v, kind)
+func (c *Console) previewFile(req *request, kind fileSource) (file, view.Preview, error) {
+	f, err := c.openFile(req, kind)
 	if err != nil {
 		return f, view.Preview{}, err
 	}
-	p, err := previewOf(f.Path, f.Size, f.content, v.door.Reserve)
+	p, err := previewOf(f.Path, f.Size, f.content, req.door.Reserve)
 	if err != nil {
 		f.content.Close()
 	}
@@ -151,24 +151,24 @@ const viewCSP = "sandbox; default-src 'none'; style-src 'unsafe-inline'; base-ur
 
 // viewFile sends an image or the beginning of a text for the frame of its page. A browser that opens the address itself runs nothing
 // either. Content of any other kind is not sent.
-func (c *Console) viewFile(kind fileSource) func(*visit, http.ResponseWriter) error {
-	return func(v *visit, w http.ResponseWriter) error {
-		f, p, err := c.previewFile(v, kind)
+func (c *Console) viewFile(kind fileSource) func(*request, http.ResponseWriter) error {
+	return func(req *request, w http.ResponseWriter) error {
+		f, p, err := c.previewFile(req, kind)
 		if err != nil {
 			return err
 		}
 		if p.Image != "" {
-			return c.serveFile(v, w, f.rec, kind.what, f.Path, content.File{Content: f.content, Type: p.Image, CSP: viewCSP, SHA256: f.SHA256})
+			return c.serveFile(req, w, f.rec, kind.what, f.Path, content.File{Content: f.content, Type: p.Image, CSP: viewCSP, SHA256: f.SHA256})
 		}
 		f.content.Close()
 		if p.Text == nil {
-			http.Redirect(w, v.Request(), view.FileLink(f.rec.ExecID, kind.Show, f.Path).String(), http.StatusSeeOther)
+			http.Redirect(w, req.Request(), view.FileLink(f.rec.ExecID, kind.Show, f.Path).String(), http.StatusSeeOther)
 			return nil
 		}
 		text := struct {
 			io.ReadSeeker
 			io.Closer
 		}{bytes.NewReader(p.Text), io.NopCloser(nil)}
-		return c.serveFile(v, w, f.rec, kind.what, f.Path, content.File{Content: text, Type: "text/plain; charset=utf-8", CSP: viewCSP, Whole: true})
+		return c.serveFile(req, w, f.rec, kind.what, f.Path, content.File{Content: text, Type: "text/plain; charset=utf-8", CSP: viewCSP, Whole: true})
 	}
 }

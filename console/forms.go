@@ -23,8 +23,8 @@ func (e oldForm) Unwrap() error { return e.error }
 const maxForm = 64 << 10
 
 // readForm reads the fields of a form, and refuses one that a page of another origin sent, or that has other fields.
-func (c *Console) readForm(v *visit, fields []string) error {
-	r := v.Request()
+func (c *Console) readForm(req *request, fields []string) error {
+	r := req.Request()
 	if err := ownOrigin(r); err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (c *Console) readForm(v *visit, fields []string) error {
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return fault.New(fault.UnsupportedMedia, "forms are read without a Content-Encoding; use the page's own form")
 	}
-	r.Body = http.MaxBytesReader(v.Response(), r.Body, maxForm)
+	r.Body = http.MaxBytesReader(req.Response(), r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
 		if known, ok := errors.AsType[*fault.Error](err); ok { // of the body: fault.BodyTooSlow
 			return known
@@ -44,11 +44,11 @@ func (c *Console) readForm(v *visit, fields []string) error {
 		}
 		return fault.Wrap(fault.InvalidRequest, err, "the form could not be read; it or its address is not encoded as application/x-www-form-urlencoded says: use the page's own form")
 	}
-	v.form = r.PostForm
-	if got := []byte(v.form.Get(ui.CSRFField)); !slices.ContainsFunc(v.cookies, func(secret string) bool { return hmac.Equal(got, []byte(csrfToken(secret))) }) {
+	req.form = r.PostForm
+	if got := []byte(req.form.Get(ui.CSRFField)); !slices.ContainsFunc(req.keys, func(secret string) bool { return hmac.Equal(got, []byte(csrfToken(secret))) }) {
 		return oldForm{fault.New(fault.ForeignOrigin, "the form is too old or not of this site: go back, reload the page and send it again; cookies must be allowed")}
 	}
-	for name, values := range v.form {
+	for name, values := range req.form {
 		switch {
 		case len(values) > 1:
 			return fault.BadField(ui.Cut(name, 100), "is there %d times; send it once", len(values))
@@ -62,8 +62,8 @@ func (c *Console) readForm(v *visit, fields []string) error {
 	return nil
 }
 
-// unlessRefused returns a page that shows the values that an error refuses beside their inputs; any other error is the answer itself.
-func unlessRefused(page ui.Page, err error) (ui.Page, error) {
+// withRefusal returns a page that shows the values that an error refuses beside their inputs; any other error is the answer itself.
+func withRefusal(page ui.Page, err error) (ui.Page, error) {
 	if problem := (*fault.Error)(nil); errors.As(err, &problem) && len(problem.Fields) > 0 {
 		page.Problem, page.Status = problem, fault.HTTPStatus(problem.Code)
 		return page, nil
@@ -85,12 +85,12 @@ func ownOrigin(r *http.Request) error {
 	return nil
 }
 
-// csrf returns the token of the visit's forms: only this server's pages in this browser have it. Every node computes the same.
-func (v *visit) csrf() string {
-	if len(v.cookies) == 0 {
+// csrf returns the token for the forms of an answer: only this server's pages in this browser have it. Every node computes the same.
+func (req *request) csrf() string {
+	if len(req.keys) == 0 {
 		return ""
 	}
-	return csrfToken(v.cookies[0])
+	return csrfToken(req.keys[0])
 }
 
 func csrfToken(secret string) string {

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	searchLook = 1000 // execs that a page with a search looks at, at most
-	maxSearch  = 200  // bytes of the text
+	maxSearched = 1000 // execs that one page of a search reads at most
+	maxSearch   = 200  // bytes of the text
 )
 
 // filters are the parameters of the history that audit.ParseFilter takes.
@@ -27,12 +27,12 @@ var filters = []string{"status", "project_id", "user_id", "agent_id", "task_id",
 var historyQuery = append(slices.Clone(filters), "text", "columns", "cursor")
 
 // history lists execs, newest first.
-func (c *Console) history(v *visit) (ui.Page, error) {
-	page, err := c.readHistory(v)
-	return unlessRefused(ui.Page{Title: "History", Body: view.History(page)}, err)
+func (c *Console) history(req *request) (ui.Page, error) {
+	page, err := c.readHistory(req)
+	return withRefusal(ui.Page{Title: "History", Body: view.History(page)}, err)
 }
 
-// searchText returns the text to search in commands, in lower case. A wrong one goes to bad.
+// searchText returns the text to search in commands, in lower case. A text that is too long or malformed goes to bad.
 func searchText(query url.Values, bad *fault.Fields) string {
 	text := query.Get("text")
 	if len(text) > maxSearch || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
@@ -42,11 +42,11 @@ func searchText(query url.Values, bad *fault.Fields) string {
 }
 
 // readHistory reads the page that the address asks for; only the statuses given, if any.
-func (c *Console) readHistory(v *visit, only ...audit.Status) (view.HistoryPage, error) {
+func (c *Console) readHistory(req *request, only ...audit.Status) (view.HistoryPage, error) {
 	var bad fault.Fields
 	f := audit.ParseFilter(func(name string) string {
 		if slices.Contains(filters, name) {
-			return v.query.Get(name)
+			return req.query.Get(name)
 		}
 		return ""
 	}, c.cfg.Now(), &bad)
@@ -54,10 +54,10 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (view.HistoryPage,
 	if len(only) > 0 {
 		f.Statuses, f.Commands = only, false // but those of refusals
 	}
-	text := searchText(v.query, &bad)
-	out := view.HistoryPage{Query: v.query, Columns: view.Columns(v.query.Get("columns"), &bad), Here: v.here().With("cursor", "")}
+	text := searchText(req.query, &bad)
+	out := view.HistoryPage{Query: req.query, Columns: view.Columns(req.query.Get("columns"), &bad), Here: req.here().With("cursor", "")}
 	if out.HasDefaultColumns() { // as the form sends them
-		v.query.Del("columns")
+		req.query.Del("columns")
 		out.Here = out.Here.With("columns", "")
 	}
 	if err := bad.Err(); err != nil {
@@ -65,20 +65,20 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (view.HistoryPage,
 	}
 	list := out.Here.With("columns", "").String() // columns do not change the rows
 	var after *audit.Cursor
-	if s := v.query.Get("cursor"); s != "" {
+	if s := req.query.Get("cursor"); s != "" {
 		var err error
 		if after, err = visible.DecodeCursor(s, list); err != nil {
 			return out, err
 		}
 	}
 	out.First = after == nil
-	repeat(v, &out, after, only)
+	repeat(req, &out, after, only)
 	var next *audit.Cursor
 	var err error
 	if text == "" {
-		out.Rows, next, err = c.cfg.Execs.List(v.ctx(), v.caller, f, after, view.HistoryRows)
+		out.Rows, next, err = c.cfg.Execs.List(req.ctx(), req.caller, f, after, view.HistoryRows)
 	} else {
-		next, err = c.search(v.ctx(), v.caller, f, after, text, &out)
+		next, err = c.search(req.ctx(), req.caller, f, after, text, &out)
 	}
 	if err != nil {
 		return out, err
@@ -88,10 +88,10 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (view.HistoryPage,
 		ids[i] = rec.RequestedBy
 		size += int64(rec.Size())
 	}
-	if err := v.door.Reserve(size); err != nil {
+	if err := req.door.Reserve(size); err != nil {
 		return out, err
 	}
-	if out.Names, err = c.cfg.Execs.Names(v.ctx(), v.caller, ids...); err != nil {
+	if out.Names, err = c.cfg.Execs.Names(req.ctx(), req.caller, ids...); err != nil {
 		return out, err
 	}
 	if next != nil {
@@ -103,11 +103,11 @@ func (c *Console) readHistory(v *visit, only ...audit.Status) (view.HistoryPage,
 	return out, nil
 }
 
-// search adds the rows whose command has the text, which is in lower case, in any case. It looks at searchLook execs at most, and returns the place where the next
+// search adds the rows whose command has the text, which is in lower case, in any case. It reads maxSearched execs at most, and returns the place where the next
 // search begins; nil at the end.
 func (c *Console) search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, text string, out *view.HistoryPage) (*audit.Cursor, error) {
 	found := audit.Filter{ExecIDs: []string{}, Commands: f.Commands}
-	next, err := c.cfg.Execs.Search(ctx, caller, f, after, searchLook, func(rec audit.Record) bool {
+	next, err := c.cfg.Execs.Search(ctx, caller, f, after, maxSearched, func(rec audit.Record) bool {
 		if len(found.ExecIDs) == view.HistoryRows {
 			return false
 		}

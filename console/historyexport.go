@@ -14,24 +14,24 @@ import (
 var historyExportQuery = append(slices.Clone(filters), "text", "format", "ocsf_version")
 
 // exportHistory sends all execs that the history lists with the same filters, oldest first, as GET /audit/export does.
-func (c *Console) exportHistory(v *visit, w http.ResponseWriter) error {
+func (c *Console) exportHistory(req *request, w http.ResponseWriter) error {
 	var bad fault.Fields
-	q := export.ParseQuery(v.query.Get, c.cfg.Now(), &bad)
-	text := searchText(v.query, &bad)
+	q := export.ParseQuery(req.query.Get, c.cfg.Now(), &bad)
+	text := searchText(req.query, &bad)
 	if err := bad.Err(); err != nil {
 		ofExport := []string{"format", "ocsf_version"}
 		if slices.ContainsFunc(fault.From(err).Fields, func(f fault.Field) bool { return slices.Contains(ofExport, f.Field) }) {
 			return err
 		}
-		list := ui.Link("history").WithAll(v.query) // has the form, and says what is wrong
+		list := ui.Link("history").WithAll(req.query) // has the form, and says what is wrong
 		for _, name := range ofExport {
 			list = list.With(name, "")
 		}
-		return v.Redirect(http.StatusSeeOther, list.String())
+		return req.Redirect(http.StatusSeeOther, list.String())
 	}
 	if text != "" {
 		q.Asked["text"] = text
 		q.Only = func(rec audit.Record) bool { return hasText(rec, text) }
 	}
-	return v.door.Export(w, v.Request(), q)
+	return req.door.Export(w, req.Request(), q)
 }

@@ -23,52 +23,52 @@ const (
 )
 
 // holds lists the holds that were not released, oldest first.
-func (c *Console) holds(v *visit) (ui.Page, error) {
-	p, err := c.readHolds(v)
+func (c *Console) holds(req *request) (ui.Page, error) {
+	p, err := c.readHolds(req)
 	return p.Page(), err
 }
 
 // readHolds reads the page that the address asks for; a form's has no parameters.
-func (c *Console) readHolds(v *visit) (view.HoldsPage, error) {
-	cursor, here := v.query.Get("cursor"), ui.Link("audit", "holds").WithAll(v.query)
-	p := view.HoldsPage{MayHold: v.caller.Role == tokens.Admin, First: cursor == "", Form: view.HoldForm{ID: uuid.Must(uuid.NewV7()).String()}}
+func (c *Console) readHolds(req *request) (view.HoldsPage, error) {
+	cursor, here := req.query.Get("cursor"), ui.Link("audit", "holds").WithAll(req.query)
+	p := view.HoldsPage{MayHold: req.caller.Role == tokens.Admin, First: cursor == "", Form: view.HoldForm{ID: uuid.Must(uuid.NewV7()).String()}}
 	var next string
 	var err error
-	if p.Rows, next, err = c.cfg.Holds.List(v.ctx(), cursor, holdRows); err != nil {
+	if p.Rows, next, err = c.cfg.Holds.List(req.ctx(), cursor, holdRows); err != nil {
 		return p, err
 	}
 	if p.More = next != ""; p.More {
 		p.Next = here.With("cursor", next)
 	}
-	if p.Covered, err = c.cfg.Holds.Covered(v.ctx(), p.Rows, view.MaxCovered); err != nil {
+	if p.Covered, err = c.cfg.Holds.Covered(req.ctx(), p.Rows, view.MaxCovered); err != nil {
 		return p, err
 	}
 	asked := url.Values{"limit": {strconv.Itoa(holdRows)}}
 	if cursor != "" {
 		asked.Set("cursor", cursor)
 	}
-	p.Curl = v.curl(inAPI(asked, "audit", "holds"))
-	p.Form.Kind, p.Form.Value = v.query.Get("kind"), v.query.Get("value")
+	p.Curl = req.curl(inAPI(asked, "audit", "holds"))
+	p.Form.Kind, p.Form.Value = req.query.Get("kind"), req.query.Get("value")
 	ids := make([]string, len(p.Rows))
 	for i, h := range p.Rows {
 		ids[i] = h.AddedBy
 	}
-	if p.Names, err = c.cfg.Execs.Names(v.ctx(), v.caller, ids...); err != nil {
+	if p.Names, err = c.cfg.Execs.Names(req.ctx(), req.caller, ids...); err != nil {
 		return p, err
 	}
-	p.Released, err = c.readReleased(v, here)
+	p.Released, err = c.readReleased(req, here)
 	return p, err
 }
 
 // readReleased reads a page of the released holds, of whose cursor the parameter is released.
-func (c *Console) readReleased(v *visit, here ui.Address) (view.ReleasedHolds, error) {
-	params := map[string]string{"kind": string(admin.HoldRemoved), "cursor": v.query.Get("released")}
+func (c *Console) readReleased(req *request, here ui.Address) (view.ReleasedHolds, error) {
+	params := map[string]string{"kind": string(admin.HoldRemoved), "cursor": req.query.Get("released")}
 	p := view.ReleasedHolds{First: params["cursor"] == "", Newest: here.With("released", "")}
 	q, err := visible.ParseEvents(func(name string) string { return params[name] }, c.cfg.Now(), new(fault.Fields))
 	if err != nil {
 		return p, err
 	}
-	events, err := c.cfg.AdminEvents.List(v.ctx(), q.Filter, q.After, releasedRows+1)
+	events, err := c.cfg.AdminEvents.List(req.ctx(), q.Filter, q.After, releasedRows+1)
 	if err != nil {
 		return p, err
 	}
@@ -76,42 +76,42 @@ func (c *Console) readReleased(v *visit, here ui.Address) (view.ReleasedHolds, e
 		events = events[:releasedRows]
 		p.Older = here.With("released", q.Cursor(events[releasedRows-1]))
 	}
-	p.Rows, err = eventRowsOf(v, events)
+	p.Rows, err = eventRowsOf(req, events)
 	return p, err
 }
 
 // addHold places a hold. A refusal comes back with the form as it was sent.
-func (c *Console) addHold(v *visit) (ui.Address, error) {
-	asked := view.HoldForm{ID: v.form.Get("id"), Kind: v.form.Get("kind"), Value: strings.Trim(v.form.Get("value"), " "), Reason: strings.TrimSpace(v.form.Get("reason"))}
-	_, err := c.cfg.Holds.Add(v.ctx(), v.caller, retention.Hold{ID: asked.ID, Kind: retention.HoldKind(asked.Kind), Value: asked.Value, Reason: asked.Reason})
+func (c *Console) addHold(req *request) (ui.Address, error) {
+	asked := view.HoldForm{ID: req.form.Get("id"), Kind: req.form.Get("kind"), Value: strings.Trim(req.form.Get("value"), " "), Reason: strings.TrimSpace(req.form.Get("reason"))}
+	_, err := c.cfg.Holds.Add(req.ctx(), req.caller, retention.Hold{ID: asked.ID, Kind: retention.HoldKind(asked.Kind), Value: asked.Value, Reason: asked.Reason})
 	if fault.Is(err, fault.InvalidRequest) && view.FieldReason(fault.From(err), "id") == "" {
 		asked.Problem = fault.From(err)
-		return ui.Address{}, c.refuseHold(v, err, func(p *view.HoldsPage) {
+		return ui.Address{}, c.refuseHold(req, err, func(p *view.HoldsPage) {
 			asked.ID = p.Form.ID
 			p.Form = asked
 		})
 	}
-	if err != nil && c.heldBefore(v, asked.ID) { // the form was sent again, such as by a reload
+	if err != nil && c.heldBefore(req, asked.ID) { // the form was sent again, such as by a reload
 		again := fault.New(fault.InvalidRequest, "This form was sent before. It placed a hold then, and none now.")
-		return ui.Address{}, c.refuseHold(v, again, func(p *view.HoldsPage) { p.Notice, p.Status = again.Message, http.StatusConflict })
+		return ui.Address{}, c.refuseHold(req, again, func(p *view.HoldsPage) { p.Notice, p.Status = again.Message, http.StatusConflict })
 	}
 	return ui.Link("audit", "holds"), err
 }
 
 // heldBefore reports whether a hold with an id was added, also if it was released since.
-func (c *Console) heldBefore(v *visit, id string) bool {
+func (c *Console) heldBefore(req *request, id string) bool {
 	if id == "" {
 		return false
 	}
-	events, err := c.cfg.AdminEvents.List(v.ctx(), admin.Filter{Kind: admin.HoldAdded, Subject: id}, nil, 1)
+	events, err := c.cfg.AdminEvents.List(req.ctx(), admin.Filter{Kind: admin.HoldAdded, Subject: id}, nil, 1)
 	return err == nil && len(events) > 0
 }
 
 // releaseHold ends a hold.
-func (c *Console) releaseHold(v *visit) (ui.Address, error) {
-	_, err := c.cfg.Holds.Remove(v.ctx(), v.caller, v.Param("id"))
+func (c *Console) releaseHold(req *request) (ui.Address, error) {
+	_, err := c.cfg.Holds.Remove(req.ctx(), req.caller, req.Param("id"))
 	if fault.Is(err, fault.UnknownHold) {
-		return ui.Address{}, c.refuseHold(v, err, func(p *view.HoldsPage) { p.Notice = "This hold was released before, or there never was one." })
+		return ui.Address{}, c.refuseHold(req, err, func(p *view.HoldsPage) { p.Notice = "This hold was released before, or there never was one." })
 	}
 	return ui.Link("audit", "holds"), err
 }
@@ -127,8 +127,8 @@ func (e refusedHold) Unwrap() error { return e.error }
 func (e refusedHold) page() ui.Page { return e.shown }
 
 // refuseHold returns the error with the page of the holds, to which change adds what was refused.
-func (c *Console) refuseHold(v *visit, why error, change func(*view.HoldsPage)) error {
-	p, err := c.readHolds(v)
+func (c *Console) refuseHold(req *request, why error, change func(*view.HoldsPage)) error {
+	p, err := c.readHolds(req)
 	if err != nil {
 		return err
 	}

@@ -20,14 +20,14 @@ import (
 	"secbox/runner/follow"
 )
 
-// The page of an exec that has not ended takes server-sent events from execs/:id/live: its status, each new piece of output as HTML, and its
-// end. All viewers of an exec share the pieces, which the first one that needs them renders. An event's id is a place in both streams, from which
+// The page of an exec that has not ended takes server-sent events from execs/:id/live: its status, each new chunk of output as HTML, and its
+// end. All viewers of an exec share the chunks, which the first one that needs them renders. An event's id is a place in both streams, from which
 // a viewer goes on after a pause, a lost connection or a restart.
 
 const (
 	liveViewers         = 500 // at once
 	liveViewersPerToken = 250
-	livePrice           = 256 << 10 // memory that is counted for each viewer: its share of the pieces, and one of its own
+	livePrice           = 256 << 10 // memory that is counted for each viewer: its share of the chunks, and one of its own
 
 	liveTurns = 2                      // parts of output that are rendered at once: execs need the processors, too
 	livePart  = 16 << 10               // bytes of output in an event, at most
@@ -56,15 +56,15 @@ type liveExecs struct {
 	closing chan struct{}
 	close   func()
 
-	mu    sync.Mutex
-	drawn map[string]*drawing // by exec id
+	mu         sync.Mutex
+	renderings map[string]*rendering // by exec id
 }
 
 func newLiveExecs() *liveExecs {
 	places := inflight.NewCount("live pages", liveViewers, liveViewersPerToken).
 		WithTokenRefusal(fault.TooManyLivePages, "close pages of running execs that you do not need, and reload this one")
 	turns := inflight.NewTurns(liveTurns, liveViewers, admission.Share{AtOnce: 1, Queue: liveViewersPerToken})
-	l := &liveExecs{places: places, turns: turns, closing: make(chan struct{}), drawn: map[string]*drawing{}}
+	l := &liveExecs{places: places, turns: turns, closing: make(chan struct{}), renderings: map[string]*rendering{}}
 	l.close = sync.OnceFunc(func() { close(l.closing) })
 	return l
 }
@@ -72,71 +72,71 @@ func newLiveExecs() *liveExecs {
 // Close ends all live pages' streams, which do not end by themselves. Safe to call twice.
 func (c *Console) Close() { c.live.close() }
 
-// enter returns the drawing of an exec. The caller must call leave.
-func (l *liveExecs) enter(execID string) (d *drawing, leave func()) {
+// enter returns the rendering of an exec. The caller must call leave.
+func (l *liveExecs) enter(execID string) (d *rendering, leave func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	d = l.drawn[execID]
+	d = l.renderings[execID]
 	if d == nil {
-		d = &drawing{}
-		l.drawn[execID] = d
+		d = &rendering{}
+		l.renderings[execID] = d
 	}
 	d.viewers++
 	return d, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if d.viewers--; d.viewers == 0 {
-			delete(l.drawn, execID)
+			delete(l.renderings, execID)
 		}
 	}
 }
 
-// drawing is the output of one exec as HTML.
-type drawing struct {
+// rendering is the output of one exec as HTML.
+type rendering struct {
 	viewers int // guarded by liveExecs.mu
 
 	mu      sync.Mutex
-	streams [2]drawnStream
+	streams [2]renderedStream
 }
 
-// piece is a part of the output as the data of an event.
-type piece struct {
+// chunk is a part of the output as the data of an event.
+type chunk struct {
 	from, to int64
 	html     []byte
 	after    ui.Terminal
 }
 
-// drawnStream is one stream of a drawing.
-type drawnStream struct {
+// renderedStream is one stream of a rendering.
+type renderedStream struct {
 	begun  bool
-	pieces []piece // the newest ones, without gaps
+	chunks []chunk // the newest ones, without gaps
 	kept   int     // bytes of them
-	head   int64   // end of the last piece
+	head   int64   // end of the last chunk
 	now    ui.Terminal
 }
 
-// at returns the piece that begins at an offset before the head. If there is none, it returns where the next one begins.
-func (s *drawnStream) at(offset int64) (p piece, next int64, ok bool) {
-	i, found := slices.BinarySearchFunc(s.pieces, offset, func(p piece, offset int64) int { return int(p.from - offset) })
+// at returns the chunk that begins at an offset before the head. If there is none, it returns where the next one begins.
+func (s *renderedStream) at(offset int64) (p chunk, next int64, ok bool) {
+	i, found := slices.BinarySearchFunc(s.chunks, offset, func(p chunk, offset int64) int { return int(p.from - offset) })
 	switch {
 	case found:
-		return s.pieces[i], 0, true
-	case i < len(s.pieces):
-		return piece{}, s.pieces[i].from, false
+		return s.chunks[i], 0, true
+	case i < len(s.chunks):
+		return chunk{}, s.chunks[i].from, false
 	}
-	return piece{}, s.head, false
+	return chunk{}, s.head, false
 }
 
-func (s *drawnStream) add(p piece) {
-	s.pieces, s.kept, s.head = append(s.pieces, p), s.kept+len(p.html), p.to
-	for s.kept > liveKept && len(s.pieces) > 1 {
-		s.kept -= len(s.pieces[0].html)
-		s.pieces = slices.Delete(s.pieces, 0, 1)
+func (s *renderedStream) add(p chunk) {
+	s.chunks, s.kept, s.head = append(s.chunks, p), s.kept+len(p.html), p.to
+	for s.kept > liveKept && len(s.chunks) > 1 {
+		s.kept -= len(s.chunks[0].html)
+		s.chunks = slices.Delete(s.chunks, 0, 1)
 	}
 }
 
-// draw returns the piece that begins where a viewer is. If there is none, it returns where the next one begins, up to which the viewer must read itself.
-func (d *drawing) draw(x *viewer, stream int, ended bool) (p piece, next int64, ok bool) {
+// render returns the chunk that begins where a viewer is. If there is none, it returns where the next one begins, up to which the viewer must read itself.
+func (d *rendering) render(x *viewer, stream int, ended bool) (p chunk, next int64, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s, at := &d.streams[stream], x.at[stream]
@@ -147,22 +147,22 @@ func (d *drawing) draw(x *viewer, stream int, ended bool) (p piece, next int64, 
 	}
 	leave, err := x.turn()
 	if err != nil { // the viewer has left
-		return piece{}, at, false
+		return chunk{}, at, false
 	}
 	defer leave()
 	if !s.begun { // where the first viewer is
-		s.now, s.head, _ = x.console.skipOutput(x.visit.ctx(), x.watch.State().Record, stream, at)
+		s.now, s.head, _ = x.console.skipOutput(x.req.ctx(), x.watch.State().Record, stream, at)
 		s.begun = true
 		if at != s.head || at >= view.MaxOutput {
-			return piece{}, s.head, false
+			return chunk{}, s.head, false
 		}
 	}
 	part := parts.Get().(*[livePart]byte)
 	defer parts.Put(part)
-	n, err := x.watch.Read(x.visit.ctx(), stream, part[:min(livePart, view.MaxOutput-at)], at)
-	p = newPiece(at, &s.now, part[:n], ended && errors.Is(err, io.EOF))
+	n, err := x.watch.Read(x.req.ctx(), stream, part[:min(livePart, view.MaxOutput-at)], at)
+	p = newChunk(at, &s.now, part[:n], ended && errors.Is(err, io.EOF))
 	if p.to == p.from {
-		return piece{}, s.head, false
+		return chunk{}, s.head, false
 	}
 	s.add(p)
 	return p, 0, true
@@ -171,10 +171,10 @@ func (d *drawing) draw(x *viewer, stream int, ended bool) (p piece, next int64, 
 // parts are buffers for parts of the output.
 var parts = sync.Pool{New: func() any { return new([livePart]byte) }}
 
-// newPiece renders a text that begins at an offset of a stream.
-func newPiece(from int64, now *ui.Terminal, text []byte, last bool) piece {
+// newChunk renders a text that begins at an offset of a stream.
+func newChunk(from int64, now *ui.Terminal, text []byte, last bool) chunk {
 	html, used := now.HTML(text, last)
-	return piece{from: from, to: from + int64(used), html: []byte(html), after: *now}
+	return chunk{from: from, to: from + int64(used), html: []byte(html), after: *now}
 }
 
 // skipOutput is skip for a stream of an exec.
@@ -228,45 +228,45 @@ func eachPart(ctx context.Context, f io.ReadSeeker, from, end int64, take func(t
 }
 
 // streamLive streams the events of an exec that has not ended.
-func (c *Console) streamLive(v *visit, w http.ResponseWriter) error {
-	leaveTurn, err := v.door.Turn(v.ctx())
+func (c *Console) streamLive(req *request, w http.ResponseWriter) error {
+	leaveTurn, err := req.door.Turn(req.ctx())
 	if err != nil {
 		return err
 	}
 	defer leaveTurn()
-	rec, err := c.cfg.Execs.Get(v.ctx(), v.caller, v.Param("id"))
+	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
 	leaveTurn()
 	if err != nil {
 		return err
 	}
-	text := v.Request().Header.Get("Last-Event-ID")
+	text := req.Request().Header.Get("Last-Event-ID")
 	if text == "" {
-		text = v.query.Get("from")
+		text = req.query.Get("from")
 	}
 	from, err := parseOffsets("from", text)
 	if err != nil {
 		return err
 	}
-	taken, err := c.live.places.Enter(v.caller.ID, 0)
+	taken, err := c.live.places.Enter(req.caller.ID, 0)
 	if err != nil {
 		return err
 	}
 	defer taken.Leave()
-	if err := v.door.Reserve(livePrice); err != nil {
+	if err := req.door.Reserve(livePrice); err != nil {
 		return err
 	}
-	if v.Request().Method == http.MethodHead {
+	if req.Request().Method == http.MethodHead {
 		sse.SetHeader(w.Header())
 		return nil
 	}
-	v.verifyEvery = liveCheck
-	ctx, cancel := context.WithTimeout(v.ctx(), liveLife)
+	req.verifyEvery = liveCheck
+	ctx, cancel := context.WithTimeout(req.ctx(), liveLife)
 	defer cancel()
 	watch := c.cfg.Live.Watch(rec)
 	defer watch.Close()
-	drawing, leave := c.live.enter(rec.ExecID)
+	shared, leave := c.live.enter(rec.ExecID)
 	defer leave()
-	x := viewer{console: c, visit: v, watch: watch, drawing: drawing, out: sse.Begin(w, c.live.closing), raw: w, at: from}
+	x := viewer{console: c, req: req, watch: watch, rendering: shared, out: sse.Begin(w, c.live.closing), raw: w, at: from}
 	defer x.out.End()
 	for more := true; more && err == nil; {
 		if x.relay(ctx) {
@@ -286,18 +286,18 @@ func (c *Console) streamLive(v *visit, w http.ResponseWriter) error {
 
 // viewer is one page that shows an exec.
 type viewer struct {
-	console *Console
-	visit   *visit
-	watch   *follow.Watch
-	drawing *drawing
-	out     *sse.Stream
-	raw     http.ResponseWriter // of out
-	asked   time.Time           // when another node was asked last, and did not answer
-	at      follow.Offsets
-	now     [2]*ui.Terminal // nil: not known
-	state   audit.Status    // as sent
-	pending []byte          // what write keeps for the next event
-	done    bool
+	console   *Console
+	req       *request
+	watch     *follow.Watch
+	rendering *rendering
+	out       *sse.Stream
+	raw       http.ResponseWriter // of out
+	lastRelay time.Time           // when another node was asked last, and did not answer
+	at        follow.Offsets
+	now       [2]*ui.Terminal // nil: not known
+	state     audit.Status    // as sent
+	pending   []byte          // what write keeps for the next event
+	done      bool
 }
 
 // send sends what the viewer does not have yet. The end comes last.
@@ -311,7 +311,7 @@ func (x *viewer) send() error {
 	}
 	for i := range x.at {
 		for more := true; more; {
-			p, next, ok := x.drawing.draw(x, i, now.Ended)
+			p, next, ok := x.rendering.render(x, i, now.Ended)
 			var err error
 			switch before := x.at[i]; {
 			case ok:
@@ -338,11 +338,11 @@ func (x *viewer) send() error {
 	return x.out.Event("end", "", []byte(strconv.Itoa(min(now.Watchers*10, 5000))))
 }
 
-// write sends a piece, in one event with those after it: each of many viewers has others drawn.
-func (x *viewer) write(stream int, p piece) error {
+// write adds a chunk to the next event. One event has several chunks: with many viewers, others have rendered some of them.
+func (x *viewer) write(stream int, p chunk) error {
 	name := follow.Streams[stream]
-	if err := x.watch.Note(name+" "+x.visit.caller.ID, func() error {
-		return x.console.recordDownload(x.visit, x.watch.State().Record, name, "")
+	if err := x.watch.Note(name+" "+x.req.caller.ID, func() error {
+		return x.console.recordDownload(x.req, x.watch.State().Record, name, "")
 	}); err != nil {
 		return err
 	}
@@ -364,10 +364,10 @@ func (x *viewer) flush(stream int) error {
 	return x.out.Event(follow.Streams[stream], x.at.String(), html)
 }
 
-// catchUp sends pieces that the drawing does not have any longer, up to an offset.
+// catchUp sends chunks that the rendering has dropped, up to an offset.
 func (x *viewer) catchUp(stream int, to int64) error {
 	for x.at[stream] < to {
-		p, err := x.drawOwn(stream, to)
+		p, err := x.renderOwn(stream, to)
 		if err != nil || p.to == p.from {
 			return err
 		}
@@ -378,18 +378,18 @@ func (x *viewer) catchUp(stream int, to int64) error {
 	return nil
 }
 
-// drawOwn returns the next piece up to an offset, for this viewer alone.
-func (x *viewer) drawOwn(stream int, to int64) (piece, error) {
+// renderOwn returns the next chunk up to an offset, for this viewer alone.
+func (x *viewer) renderOwn(stream int, to int64) (chunk, error) {
 	leave, err := x.turn()
 	if err != nil {
-		return piece{}, err
+		return chunk{}, err
 	}
 	defer leave()
-	ctx, at := x.visit.ctx(), x.at[stream]
+	ctx, at := x.req.ctx(), x.at[stream]
 	if x.now[stream] == nil {
 		now, _, err := x.console.skipOutput(ctx, x.watch.State().Record, stream, at)
 		if err != nil {
-			return piece{}, err
+			return chunk{}, err
 		}
 		x.now[stream] = &now
 	}
@@ -397,13 +397,13 @@ func (x *viewer) drawOwn(stream int, to int64) (piece, error) {
 	defer parts.Put(part)
 	n, err := x.watch.Read(ctx, stream, part[:min(livePart, to-at)], at)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return piece{}, err
+		return chunk{}, err
 	}
 	now := *x.now[stream]
-	return newPiece(at, &now, part[:n], at+int64(n) >= to), nil
+	return newChunk(at, &now, part[:n], at+int64(n) >= to), nil
 }
 
 // turn waits until the viewer may render a part of the output: however many viewers of one token are behind, those of another one are next.
 func (x *viewer) turn() (leave func(), err error) {
-	return x.console.live.turns.Enter(x.visit.ctx(), x.visit.caller.ID)
+	return x.console.live.turns.Enter(x.req.ctx(), x.req.caller.ID)
 }

@@ -27,7 +27,7 @@ import (
 
 // All interfaces are safe for concurrent use, and their errors carry a fault code.
 
-// Door is what the requests of pages pass; api.Door implements it. It belongs to one request.
+// Door applies the checks and limits of package api to one request for a page; api.Door implements it.
 type Door interface {
 	// WithoutToken returns the caller of a request that needs no token; fault.Unauthenticated for every other one.
 	WithoutToken(r *http.Request) (tokens.Token, error)
@@ -59,8 +59,7 @@ type Door interface {
 	// Forward answers a request, after Enter, with the answer of another node: fault.NodeUnreachable.
 	Forward(w http.ResponseWriter, r *http.Request, nodeID string) error
 
-	// Relay goes on with a stream of events as another node has it after the event with an id. The header was sent. passed is not set if that node sent
-	// nothing.
+	// Relay resumes an event stream from another node after the given event id. The header was sent. passed is false if that node sent nothing.
 	Relay(w http.ResponseWriter, r *http.Request, nodeID, lastEventID string) (passed bool)
 
 	// Skills returns what callers may read of skills and packages, after Enter. Reading changes nothing.
@@ -107,7 +106,7 @@ type SignOn interface {
 
 // Tokens makes, lists and revokes tokens, by the actor of the context; see tokens.Service.
 type Tokens interface {
-	// Create returns a token with its secret, which is not stored; fault.InvalidRequest names wrong fields.
+	// Create returns a token with its secret, which is not stored; fault.InvalidRequest names the fields.
 	Create(ctx context.Context, spec tokens.Spec) (tokens.Token, string, error)
 
 	// Page returns at most limit tokens, newest first, after the one with an id (empty: from the newest); revoked ones only if they are asked for.

@@ -24,15 +24,15 @@ func (c *Console) newerOf(p view.HistoryPage) view.NewerExecs {
 }
 
 // newer answers a page of the history with how many new execs there are; with nothing if the page shows that already.
-func (c *Console) newer(v *visit, w http.ResponseWriter) error {
+func (c *Console) newer(req *request, w http.ResponseWriter) error {
 	var bad fault.Fields
-	seen := v.query.Get("seen")
-	if n, err := strconv.Atoi(seen); v.query.Has("seen") && (err != nil || n < 0 || n > view.MaxNewer+1 || strconv.Itoa(n) != seen) {
+	seen := req.query.Get("seen")
+	if n, err := strconv.Atoi(seen); req.query.Has("seen") && (err != nil || n < 0 || n > view.MaxNewer+1 || strconv.Itoa(n) != seen) {
 		bad.Add("seen", "must be a number from 0 to %d: how many new execs the page shows already", view.MaxNewer+1)
 	}
 	f := audit.ParseFilter(func(name string) string {
 		if slices.Contains(filters, name) {
-			return v.query.Get(name)
+			return req.query.Get(name)
 		}
 		return ""
 	}, c.cfg.Now(), &bad)
@@ -40,7 +40,7 @@ func (c *Console) newer(v *visit, w http.ResponseWriter) error {
 		return err
 	}
 	f.OldestFirst, f.Summary = true, true
-	n := view.NewerExecs{Query: v.query, Newest: v.query.Get("newest"), AsOf: c.cfg.Now()}
+	n := view.NewerExecs{Query: req.query, Newest: req.query.Get("newest"), AsOf: c.cfg.Now()}
 	n.Query.Del("newest")
 	n.Query.Del("seen")
 	var after *audit.Cursor
@@ -50,12 +50,12 @@ func (c *Console) newer(v *visit, w http.ResponseWriter) error {
 			return err
 		}
 	}
-	leave, err := v.door.Turn(v.ctx())
+	leave, err := req.door.Turn(req.ctx())
 	if err != nil {
 		return err
 	}
 	defer leave()
-	rows, _, err := c.cfg.Execs.List(v.ctx(), v.caller, f, after, view.MaxNewer+1)
+	rows, _, err := c.cfg.Execs.List(req.ctx(), req.caller, f, after, view.MaxNewer+1)
 	leave()
 	if err != nil {
 		return err
@@ -65,5 +65,5 @@ func (c *Console) newer(v *visit, w http.ResponseWriter) error {
 		return nil
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	return view.NewerNote(n).Render(v.ctx(), w)
+	return view.NewerNote(n).Render(req.ctx(), w)
 }

@@ -29,13 +29,13 @@ func inSandbox(rec audit.Record) bool {
 
 // outputs returns the beginning of both streams; of a live page whose exec has ended, only where it goes on. An event of the download is recorded once,
 // if any output is shown.
-func (c *Console) outputs(v *visit, rec audit.Record) ([]view.Stream, error) {
+func (c *Console) outputs(req *request, rec audit.Record) ([]view.Stream, error) {
 	out := make([]view.Stream, 0, 2)
 	from, most := follow.Offsets{}, int64(outputFirst)
-	goesOn := v.query.Has("shown")
+	goesOn := req.query.Has("shown")
 	if goesOn {
 		var err error
-		if from, err = parseOffsets("shown", v.query.Get("shown")); err != nil {
+		if from, err = parseOffsets("shown", req.query.Get("shown")); err != nil {
 			return nil, err
 		}
 		most = 0
@@ -43,21 +43,21 @@ func (c *Console) outputs(v *visit, rec audit.Record) ([]view.Stream, error) {
 	var now runner.Progress
 	if !rec.Status.Final() {
 		var err error
-		if now, err = c.cfg.Runner.Follow(v.ctx(), rec.ExecID, runner.Progress{}); err != nil {
+		if now, err = c.cfg.Runner.Follow(req.ctx(), rec.ExecID, runner.Progress{}); err != nil {
 			return nil, err
 		}
 	}
-	_, reachable := v.door.Away(v.ctx(), rec)
+	_, reachable := req.door.Away(req.ctx(), rec)
 	unstored := inSandbox(rec)
 	for i, name := range follow.Streams {
-		s, err := c.readOutput(v, rec, name, from[i], most)
+		s, err := c.readOutput(req, rec, name, from[i], most)
 		if err != nil {
-			s = view.Stream{ExecID: rec.ExecID, Name: name, Problem: reason(c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err))}
+			s = view.Stream{ExecID: rec.ExecID, Name: name, Problem: reason(c.cfg.Execs.UnlessRemoved(req.ctx(), rec, err))}
 		}
 		s.Live, s.Elsewhere = goesOn || !rec.Status.Final(), !rec.Status.Final() && !now.Here && !reachable
 		s.Unstored = unstored
 		if len(s.Text) > 0 {
-			if err := c.recordDownload(v, rec, name, ""); err != nil {
+			if err := c.recordDownload(req, rec, name, ""); err != nil {
 				return nil, err
 			}
 		}
@@ -67,12 +67,12 @@ func (c *Console) outputs(v *visit, rec audit.Record) ([]view.Stream, error) {
 }
 
 // readOutput reads at most most bytes from an offset of a stream on.
-func (c *Console) readOutput(v *visit, rec audit.Record, name string, from, most int64) (view.Stream, error) {
+func (c *Console) readOutput(req *request, rec audit.Record, name string, from, most int64) (view.Stream, error) {
 	s := view.Stream{ExecID: rec.ExecID, Name: name, From: from, Written: rec.StdoutBytes}
 	if name == "stderr" {
 		s.Written = rec.StderrBytes
 	}
-	f, size, err := c.cfg.Runner.OpenOutput(v.ctx(), rec, name)
+	f, size, err := c.cfg.Runner.OpenOutput(req.ctx(), rec, name)
 	if err != nil {
 		return s, err
 	}
@@ -81,13 +81,13 @@ func (c *Console) readOutput(v *visit, rec audit.Record, name string, from, most
 	if s.Done, s.Lost = rec.Status.Final(), rec.Status == audit.Lost; !s.Done {
 		s.Written = max(s.Written, size)
 	}
-	if err := v.door.Reserve(outputPrice * min(most, max(0, size-from))); err != nil {
+	if err := req.door.Reserve(outputPrice * min(most, max(0, size-from))); err != nil {
 		return s, err
 	}
 	if most == 0 {
 		return s, nil
 	}
-	if s.Terminal, _, err = skip(v.ctx(), f, size, from); err != nil {
+	if s.Terminal, _, err = skip(req.ctx(), f, size, from); err != nil {
 		return s, err
 	}
 	if _, err := f.Seek(from, io.SeekStart); err != nil {
@@ -102,29 +102,29 @@ func (c *Console) readOutput(v *visit, rec audit.Record, name string, from, most
 }
 
 // outputPage shows a part of a stream of output.
-func (c *Console) outputPage(v *visit) (ui.Page, error) {
-	rec, err := c.cfg.Execs.Get(v.ctx(), v.caller, v.Param("id"))
+func (c *Console) outputPage(req *request) (ui.Page, error) {
+	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
 	if err != nil {
 		return ui.Page{}, err
 	}
-	name, err := v.streamName()
+	name, err := req.streamName()
 	if err != nil {
 		return ui.Page{}, err
 	}
 	from := int64(0)
-	if text := v.query.Get("from"); text != "" {
+	if text := req.query.Get("from"); text != "" {
 		if from, err = strconv.ParseInt(text, 10, 64); err != nil || from < 0 || from >= view.MaxOutput {
 			return ui.Page{}, fault.BadField("from", "must be a number of bytes below %d; download the stream to read more", view.MaxOutput)
 		}
 	}
-	s, err := c.readOutput(v, rec, name, from, min(outputPart, view.MaxOutput-from))
+	s, err := c.readOutput(req, rec, name, from, min(outputPart, view.MaxOutput-from))
 	if from > 0 && from >= s.Size && (err == nil || errors.Is(err, io.EOF)) {
 		return ui.Page{}, fault.BadField("from", "must be below %d, the number of bytes that this stream has; open the exec to read from the beginning", s.Size)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		return ui.Page{}, c.cfg.Execs.UnlessRemoved(v.ctx(), rec, err)
+		return ui.Page{}, c.cfg.Execs.UnlessRemoved(req.ctx(), rec, err)
 	}
-	if err := c.recordDownload(v, rec, name, ""); err != nil {
+	if err := c.recordDownload(req, rec, name, ""); err != nil {
 		return ui.Page{}, err
 	}
 	return ui.Page{
@@ -133,8 +133,8 @@ func (c *Console) outputPage(v *visit) (ui.Page, error) {
 }
 
 // streamName is the stream of output that the address names.
-func (v *visit) streamName() (string, error) {
-	name := v.Param("stream")
+func (req *request) streamName() (string, error) {
+	name := req.Param("stream")
 	if name != "stdout" && name != "stderr" {
 		return "", fault.New(fault.NotFound, "an exec has the streams stdout and stderr")
 	}

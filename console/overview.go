@@ -15,31 +15,31 @@ import (
 )
 
 // overview shows what happens now, and the execs of a day, a week or a month.
-func (c *Console) overview(v *visit) (ui.Page, error) {
-	p := view.OverviewPage{Now: c.cfg.Now().UTC(), Node: v.caller.Role != tokens.Worker, Open: v.caller.ID == runner.Tokenless}
-	name := cmp.Or(v.query.Get("span"), view.Spans[0].Name)
+func (c *Console) overview(req *request) (ui.Page, error) {
+	p := view.OverviewPage{Now: c.cfg.Now().UTC(), Node: req.caller.Role != tokens.Worker, Open: req.caller.ID == runner.Tokenless}
+	name := cmp.Or(req.query.Get("span"), view.Spans[0].Name)
 	i := slices.IndexFunc(view.Spans, func(s view.Span) bool { return s.Name == name })
 	var bad fault.Fields
 	if i < 0 {
 		bad.Add("span", "must be day, week or month")
 	}
-	p.Live = v.isLive(&bad)
+	p.Live = req.isLive(&bad)
 	if err := bad.Err(); err != nil {
 		return ui.Page{}, err
 	}
-	p.Span, p.Here = view.Spans[i], ui.Link("overview").With("span", v.query.Get("span"))
-	if err := c.readOverview(v, &p); err != nil {
+	p.Span, p.Here = view.Spans[i], ui.Link("overview").With("span", req.query.Get("span"))
+	if err := c.readOverview(req, &p); err != nil {
 		return ui.Page{}, err
 	}
 	return ui.Page{Title: "Overview", Actions: view.OverviewActions(p), Body: view.Overview(p)}, nil
 }
 
-func (c *Console) readOverview(v *visit, p *view.OverviewPage) (err error) {
+func (c *Console) readOverview(req *request, p *view.OverviewPage) (err error) {
 	width := time.Duration(p.Span.Hours) * time.Hour
 	end := p.Now.Truncate(width).Add(width)
 	begin := end.Add(-time.Duration(p.Span.Bars) * width)
 	hours := int(p.Now.Truncate(time.Hour).Sub(begin)/time.Hour) + 1
-	if p.Recent, err = c.cfg.Execs.Recent(v.ctx(), v.caller, hours); err != nil {
+	if p.Recent, err = c.cfg.Execs.Recent(req.ctx(), req.caller, hours); err != nil {
 		return err
 	}
 	p.Bars = make([]view.Bar, p.Span.Bars)
@@ -66,7 +66,7 @@ func (c *Console) readOverview(v *visit, p *view.OverviewPage) (err error) {
 
 	open := audit.Filter{Statuses: []audit.Status{audit.Queued, audit.Running}}
 	var next *audit.Cursor
-	if p.Running, next, err = c.cfg.Execs.List(v.ctx(), v.caller, open, nil, view.OverviewRows); err != nil {
+	if p.Running, next, err = c.cfg.Execs.List(req.ctx(), req.caller, open, nil, view.OverviewRows); err != nil {
 		return err
 	}
 	p.More = next != nil
@@ -74,35 +74,35 @@ func (c *Console) readOverview(v *visit, p *view.OverviewPage) (err error) {
 	for _, rec := range p.Running {
 		size += int64(rec.Size())
 	}
-	if err := v.door.Reserve(size); err != nil {
+	if err := req.door.Reserve(size); err != nil {
 		return err
 	}
 	if p.Totals.Total() == 0 && len(p.Running) == 0 && p.Recent.Complete {
-		any, _, err := c.cfg.Execs.List(v.ctx(), v.caller, audit.Filter{Summary: true}, nil, 1)
+		any, _, err := c.cfg.Execs.List(req.ctx(), req.caller, audit.Filter{Summary: true}, nil, 1)
 		if err != nil {
 			return err
 		}
 		if p.Empty = len(any) == 0; p.Empty {
-			p.Curl = curlExec(v)
+			p.Curl = curlExec(req)
 		}
 	}
 	if p.Node {
-		p.Health, p.Pool = c.cfg.Health.Latest(v.ctx()), c.cfg.Pool.Stats()
+		p.Health, p.Pool = c.cfg.Health.Latest(req.ctx()), c.cfg.Pool.Stats()
 	}
 	return nil
 }
 
 // curlExec returns a command that runs an exec; empty if the caller may not.
-func curlExec(v *visit) string {
-	if !slices.Contains(workers, v.caller.Role) {
+func curlExec(req *request) string {
+	if !slices.Contains(workers, req.caller.Role) {
 		return ""
 	}
 	scheme, token := "http", ""
-	if v.door.Secure(v.Request()) {
+	if req.door.Secure(req.Request()) {
 		scheme = "https"
 	}
-	if v.session != "" {
+	if req.session != "" {
 		token = ` -H "Authorization: Bearer $SECBOX_TOKEN"`
 	}
-	return fmt.Sprintf(`curl -s %s://%s/sandbox/execs%s -H 'Content-Type: application/json' -d '{"project_id": "demo", "exec": {"script": "echo hello"}}'`, scheme, v.Request().Host, token)
+	return fmt.Sprintf(`curl -s %s://%s/sandbox/execs%s -H 'Content-Type: application/json' -d '{"project_id": "demo", "exec": {"script": "echo hello"}}'`, scheme, req.Request().Host, token)
 }

@@ -29,11 +29,11 @@ const (
 )
 
 // packages lists the packages of a user, or leads to them.
-func (c *Console) packages(v *visit) (ui.Page, error) {
-	p := view.PackagesPage{Agent: v.query.Get("agent_id"), User: v.query.Get("user_id"), Here: v.here().With("cursor", "")}
-	p.All = slices.Contains(auditors, v.caller.Role)
-	p.SeesAgent = v.caller.Role != tokens.Worker
-	after, err := parsePlace(v.query.Get("cursor"), p.Here.String())
+func (c *Console) packages(req *request) (ui.Page, error) {
+	p := view.PackagesPage{Agent: req.query.Get("agent_id"), User: req.query.Get("user_id"), Here: req.here().With("cursor", "")}
+	p.All = slices.Contains(auditors, req.caller.Role)
+	p.SeesAgent = req.caller.Role != tokens.Worker
+	after, err := parseNameCursor(req.query.Get("cursor"), p.Here.String())
 	if err != nil {
 		return ui.Page{}, err
 	}
@@ -41,19 +41,19 @@ func (c *Console) packages(v *visit) (ui.Page, error) {
 	page := func() ui.Page {
 		return ui.Page{Title: "Packages", Crumbs: view.PackageCrumbs("", ""), Body: view.Packages(p)}
 	}
-	seen, last := v.door.Skills(), ""
+	seen, last := req.door.Skills(), ""
 	switch {
 	case p.Agent == "" && p.User != "":
 		err = fault.BadField("agent_id", "is missing; packages belong to a user of an agent")
 	case p.Agent == "":
-		p.Agents, last, err = c.agents(v, seen, after)
+		p.Agents, last, err = c.agents(req, seen, after)
 	case p.User == "":
-		if p.Baselines, err = seen.Baselines(v.ctx(), v.caller, p.Agent, after, packageRows); len(p.Baselines) == packageRows {
+		if p.Baselines, err = seen.Baselines(req.ctx(), req.caller, p.Agent, after, packageRows); len(p.Baselines) == packageRows {
 			last = p.Baselines[packageRows-1].SkillID
 		}
 	default:
 		var all []library.Listed
-		if all, err = seen.List(v.ctx(), v.caller, p.Agent, p.User); err != nil {
+		if all, err = seen.List(req.ctx(), req.caller, p.Agent, p.User); err != nil {
 			break
 		}
 		p.Counted = len(all)
@@ -64,43 +64,43 @@ func (c *Console) packages(v *visit) (ui.Page, error) {
 		}
 	}
 	if err != nil {
-		return unlessRefused(page(), err)
+		return withRefusal(page(), err)
 	}
 	if last != "" {
-		p.More, p.Next = true, p.Here.With("cursor", placeText(last, p.Here.String()))
+		p.More, p.Next = true, p.Here.With("cursor", nameCursor(last, p.Here.String()))
 	}
 	return page(), nil
 }
 
-// agents returns a page of the agents that the caller may look at, and the last one if there may be more.
-func (c *Console) agents(v *visit, seen visible.Skills, after string) (list []string, last string, err error) {
-	if v.caller.Role == tokens.AgentAdmin {
-		return v.caller.Agents, "", nil
+// agents returns a page of the agents that the caller may see, and the last one if there may be more.
+func (c *Console) agents(req *request, seen visible.Skills, after string) (list []string, last string, err error) {
+	if req.caller.Role == tokens.AgentAdmin {
+		return req.caller.Agents, "", nil
 	}
-	if !slices.Contains(auditors, v.caller.Role) {
+	if !slices.Contains(auditors, req.caller.Role) {
 		return nil, "", nil
 	}
-	if list, err = seen.View.Agents(v.ctx(), after, packageRows); len(list) == packageRows {
+	if list, err = seen.View.Agents(req.ctx(), after, packageRows); len(list) == packageRows {
 		last = list[packageRows-1]
 	}
 	return list, last, err
 }
 
 // packageOf finds the package of the address.
-func (c *Console) packageOf(v *visit) (view.PackagePage, library.Owner, error) {
-	p := view.PackagePage{Agent: v.Param("agent"), User: v.Param("user"), Listed: library.Listed{SkillID: v.Param("skill")}}
-	o, err := v.door.Skills().Owner(v.caller, p.Agent, p.User)
+func (c *Console) packageOf(req *request) (view.PackagePage, library.Owner, error) {
+	p := view.PackagePage{Agent: req.Param("agent"), User: req.Param("user"), Listed: library.Listed{SkillID: req.Param("skill")}}
+	o, err := req.door.Skills().Owner(req.caller, p.Agent, p.User)
 	return p, o, err
 }
 
 // onePackage shows a package: its versions, who changed the baseline, its files, and who ran it.
-func (c *Console) onePackage(v *visit) (ui.Page, error) {
-	p, o, err := c.packageOf(v)
+func (c *Console) onePackage(req *request) (ui.Page, error) {
+	p, o, err := c.packageOf(req)
 	if err != nil {
 		return ui.Page{}, err
 	}
-	seen := v.door.Skills()
-	all, err := seen.View.List(v.ctx(), o)
+	seen := req.door.Skills()
+	all, err := seen.View.List(req.ctx(), o)
 	if err != nil {
 		return ui.Page{}, err
 	}
@@ -109,29 +109,29 @@ func (c *Console) onePackage(v *visit) (ui.Page, error) {
 		return ui.Page{}, fault.New(fault.UnknownSkill, "the user %s of the agent %s has no skill %q; the list has those that there are", p.User, p.Agent, ui.Cut(p.Listed.SkillID, 100))
 	}
 	p.Listed = all[at]
-	if p.Own, p.Baseline, err = seen.View.Pointers(v.ctx(), o, p.Listed.SkillID); err != nil {
+	if p.Own, p.Baseline, err = seen.View.Pointers(req.ctx(), o, p.Listed.SkillID); err != nil {
 		return ui.Page{}, err
 	}
-	if p.Files, err = seen.View.Files(v.ctx(), o, p.Listed.SkillID); err != nil {
+	if p.Files, err = seen.View.Files(req.ctx(), o, p.Listed.SkillID); err != nil {
 		return ui.Page{}, err
 	}
 	p.IsTool = slices.Contains(p.Files, skills.ManifestFile)
 	if p.MoreFiles = len(p.Files) - view.MaxFiles; p.MoreFiles > 0 {
 		p.Files = p.Files[:view.MaxFiles]
 	}
-	if p.Entry, err = c.cfg.Registry.Entry(v.ctx(), catalog.Skill, p.Listed.SkillID); err != nil && !fault.Is(err, fault.UnknownEntry) {
+	if p.Entry, err = c.cfg.Registry.Entry(req.ctx(), catalog.Skill, p.Listed.SkillID); err != nil && !fault.Is(err, fault.UnknownEntry) {
 		return ui.Page{}, err
 	}
-	if p.Installed, _, err = c.cfg.Registry.Installed(v.ctx(), registry.Owner(o), catalog.Skill, p.Listed.SkillID); err != nil {
+	if p.Installed, _, err = c.cfg.Registry.Installed(req.ctx(), registry.Owner(o), catalog.Skill, p.Listed.SkillID); err != nil {
 		return ui.Page{}, err
 	}
-	if p.SeesChanges = slices.Contains(auditors, v.caller.Role); p.SeesChanges {
-		if err := c.changesOf(v, &p); err != nil {
+	if p.SeesChanges = slices.Contains(auditors, req.caller.Role); p.SeesChanges {
+		if err := c.changesOf(req, &p); err != nil {
 			return ui.Page{}, err
 		}
 	}
-	if slices.Contains(readers, v.caller.Role) {
-		if p.Runs, err = c.runsOf(v, p.Listed.SkillID, o.ProjectID()); err != nil {
+	if slices.Contains(readers, req.caller.Role) {
+		if p.Runs, err = c.runsOf(req, p.Listed.SkillID, o.ProjectID()); err != nil {
 			return ui.Page{}, err
 		}
 		p.Runs.Version = p.Listed.Digest
@@ -140,8 +140,8 @@ func (c *Console) onePackage(v *visit) (ui.Page, error) {
 }
 
 // changesOf reads who changed the baseline of a package, newest first.
-func (c *Console) changesOf(v *visit, p *view.PackagePage) error {
-	events, err := c.cfg.AdminEvents.List(v.ctx(), admin.Filter{Subject: p.Agent + "/" + p.Listed.SkillID}, nil, maxHistory)
+func (c *Console) changesOf(req *request, p *view.PackagePage) error {
+	events, err := c.cfg.AdminEvents.List(req.ctx(), admin.Filter{Subject: p.Agent + "/" + p.Listed.SkillID}, nil, maxHistory)
 	if err != nil {
 		return err
 	}
@@ -158,19 +158,19 @@ func (c *Console) changesOf(v *visit, p *view.PackagePage) error {
 }
 
 // packageFile shows a file of a package, if it is text.
-func (c *Console) packageFile(v *visit) (ui.Page, error) {
-	p, o, err := c.packageOf(v)
+func (c *Console) packageFile(req *request) (ui.Page, error) {
+	p, o, err := c.packageOf(req)
 	if err != nil {
 		return ui.Page{}, err
 	}
-	if v.query.Get("path") == "" {
+	if req.query.Get("path") == "" {
 		return ui.Page{}, fault.BadField("path", "is missing; choose a file on the page of the package")
 	}
-	read, err := v.door.Skills().View.Read(v.ctx(), o, p.Listed.SkillID, v.query.Get("path"))
+	read, err := req.door.Skills().View.Read(req.ctx(), o, p.Listed.SkillID, req.query.Get("path"))
 	if err != nil {
 		return ui.Page{}, err
 	}
-	f, err := shownFileOf(v, read)
+	f, err := shownFileOf(req, read)
 	if err != nil {
 		return ui.Page{}, err
 	}
@@ -179,12 +179,12 @@ func (c *Console) packageFile(v *visit) (ui.Page, error) {
 }
 
 // shownFileOf prepares the file that the address names for its page.
-func shownFileOf(v *visit, read []byte) (view.PackageFilePage, error) {
-	if err := v.door.Reserve(int64(len(read)) + outputPrice*int64(min(len(read), view.MaxText))); err != nil {
+func shownFileOf(req *request, read []byte) (view.PackageFilePage, error) {
+	if err := req.door.Reserve(int64(len(read)) + outputPrice*int64(min(len(read), view.MaxText))); err != nil {
 		return view.PackageFilePage{}, err
 	}
 	sum := sha256.Sum256(read)
-	f := view.PackageFilePage{Path: v.query.Get("path"), Size: len(read), Sum: hex.EncodeToString(sum[:]), Binary: !utf8.Valid(read) || slices.Contains(read, 0)}
+	f := view.PackageFilePage{Path: req.query.Get("path"), Size: len(read), Sum: hex.EncodeToString(sum[:]), Binary: !utf8.Valid(read) || slices.Contains(read, 0)}
 	if !f.Binary {
 		f.Text = view.NewExcerpt(string(read))
 	}
@@ -192,16 +192,16 @@ func shownFileOf(v *visit, read []byte) (view.PackageFilePage, error) {
 }
 
 // packageDiff shows how a user's version differs from the baseline that it is based on.
-func (c *Console) packageDiff(v *visit) (ui.Page, error) {
-	p, o, err := c.packageOf(v)
+func (c *Console) packageDiff(req *request) (ui.Page, error) {
+	p, o, err := c.packageOf(req)
 	if err != nil {
 		return ui.Page{}, err
 	}
-	text, digest, err := v.door.Skills().View.Diff(v.ctx(), o, p.Listed.SkillID)
+	text, digest, err := req.door.Skills().View.Diff(req.ctx(), o, p.Listed.SkillID)
 	if err != nil {
 		return ui.Page{}, err
 	}
-	if err := v.door.Reserve(int64(len(text)) + outputPrice*int64(min(len(text), view.MaxText))); err != nil {
+	if err := req.door.Reserve(int64(len(text)) + outputPrice*int64(min(len(text), view.MaxText))); err != nil {
 		return ui.Page{}, err
 	}
 	d := view.DiffPage{Digest: digest}
@@ -230,16 +230,16 @@ func (c *Console) packageDiff(v *visit) (ui.Page, error) {
 }
 
 // downloadPackage sends a package as a ZIP, as the API does.
-func (c *Console) downloadPackage(v *visit, w http.ResponseWriter) error {
-	p, o, err := c.packageOf(v)
+func (c *Console) downloadPackage(req *request, w http.ResponseWriter) error {
+	p, o, err := c.packageOf(req)
 	if err != nil {
 		return err
 	}
-	packages, r := v.door.Skills().View, v.Request()
+	packages, r := req.door.Skills().View, req.Request()
 	if r.Method == http.MethodHead {
-		if _, err := packages.Files(v.ctx(), o, p.Listed.SkillID); err != nil {
+		if _, err := packages.Files(req.ctx(), o, p.Listed.SkillID); err != nil {
 			return err
 		}
 	}
-	return content.ServeStream(w, r, "application/zip", p.Listed.SkillID+".zip", func() error { return packages.Download(v.ctx(), o, p.Listed.SkillID, w) })
+	return content.ServeStream(w, r, "application/zip", p.Listed.SkillID+".zip", func() error { return packages.Download(req.ctx(), o, p.Listed.SkillID, w) })
 }

@@ -16,25 +16,25 @@ func (c *Console) navIfSignOn(label string) string {
 }
 
 // people lists who signed in by single sign-on.
-func (c *Console) people(v *visit) (ui.Page, error) {
-	after := v.query.Get("after")
-	rows, err := c.cfg.Sessions.People(v.ctx(), after, peopleRows+1)
+func (c *Console) people(req *request) (ui.Page, error) {
+	after := req.query.Get("after")
+	rows, err := c.cfg.Sessions.People(req.ctx(), after, peopleRows+1)
 	if err != nil {
 		return ui.Page{}, err
 	}
-	p := view.PeoplePage{Rows: rows, Own: v.caller.ID, First: after == "", SignOn: c.cfg.SignOn != nil}
+	p := view.PeoplePage{Rows: rows, Own: req.caller.ID, First: after == "", SignOn: c.cfg.SignOn != nil}
 	if len(rows) > peopleRows {
 		p.Rows, p.More = rows[:peopleRows], true
-		p.Next = v.here().With("after", rows[peopleRows-1].ID)
+		p.Next = req.here().With("after", rows[peopleRows-1].ID)
 	}
 	return ui.Page{Title: "People", Body: view.People(p)}, nil
 }
 
 // blockPerson blocks a person, or ends that.
-func (c *Console) blockPerson(v *visit) (ui.Address, error) {
+func (c *Console) blockPerson(req *request) (ui.Address, error) {
 	change := c.cfg.Sessions.Block
-	if v.form.Get("unblock") != "" {
+	if req.form.Get("unblock") != "" {
 		change = c.cfg.Sessions.Unblock
 	}
-	return ui.Link("people"), change(v.ctx(), v.form.Get("id"))
+	return ui.Link("people"), change(req.ctx(), req.form.Get("id"))
 }

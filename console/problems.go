@@ -20,30 +20,30 @@ const retryAfter = 5 * time.Second
 
 // showError answers with a page that says what to do.
 func (c *Console) showError(err error, e echo.Context) {
-	v := visitFrom(e)
+	req := requestFrom(e)
 	if status := noRoute(err); status != 0 {
-		_, leave, full := c.enter(v, "/*") // for the navigation, which only those who are signed in get
+		_, leave, full := c.enter(req, "/*") // for the navigation, which only those who are signed in get
 		if full != nil {
 			err = full
 		} else {
 			defer leave()
-			err = c.lost(v, status)
+			err = c.noPage(req, status)
 		}
 	}
-	c.showProblem(err, v)
+	c.showProblem(err, req)
 }
 
 // showProblem sends the page of an error.
-func (c *Console) showProblem(err error, v *visit) {
+func (c *Console) showProblem(err error, req *request) {
 	problem := problemOf(err)
-	gone := v.ctx().Err() != nil
+	gone := req.ctx().Err() != nil
 	if !gone && (problem.Err != nil || problem.Code == fault.Internal) {
-		c.log.Error("a page failed", "path", v.Request().URL.Path, "error", problem.Error())
+		c.log.Error("a page failed", "path", req.Request().URL.Path, "error", problem.Error())
 	}
-	if v.Response().Committed {
+	if req.Response().Committed {
 		panic(http.ErrAbortHandler) // cuts the connection, so that the answer is visibly incomplete
 	}
-	h := v.Response().Header()
+	h := req.Response().Header()
 	wait := problem.RetryAfter
 	if wait <= 0 && fault.HTTPStatus(problem.Code) == http.StatusServiceUnavailable {
 		wait = retryAfter
@@ -60,29 +60,29 @@ func (c *Console) showProblem(err error, v *visit) {
 	if errors.As(err, new(oldForm)) {
 		title = "The form is too old"
 	}
-	page := ui.Page{Title: title, Body: view.Problem(problem, c.bare(v, problem), c.section(v)), Status: fault.HTTPStatus(problem.Code)}
+	page := ui.Page{Title: title, Body: view.Problem(problem, c.withoutQuery(req, problem), c.section(req)), Status: fault.HTTPStatus(problem.Code)}
 	var shown interface{ page() ui.Page } // a form that was refused, with what was typed
 	if errors.As(err, &shown) {
 		page = shown.page()
 	}
-	if err := c.render(v, page); err != nil {
+	if err := c.render(req, page); err != nil {
 		c.log.Error("a page of an error failed", "error", err)
 	}
 }
 
 // section returns the part of the navigation to which the address belongs, else the first page.
-func (c *Console) section(v *visit) ui.NavItem {
-	parts := c.navigation(v)
+func (c *Console) section(req *request) ui.NavItem {
+	parts := c.navigation(req)
 	if at := slices.IndexFunc(parts, func(part ui.NavItem) bool { return part.Current }); at >= 0 {
 		return parts[at]
 	}
 	return ui.NavItem{Label: "the first page", To: ui.Link()}
 }
 
-// bare returns the address of a page that refused a parameter, without its parameters; nil if it is no page, or refused something else.
-func (c *Console) bare(v *visit, problem *fault.Error) *ui.Address {
-	asked := v.Request()
-	isPage := slices.ContainsFunc(c.routes, func(r route) bool { return ui.Root+r.path == v.Path() && r.page != nil })
+// withoutQuery returns the address of a page that refused a parameter, without its parameters; nil if it is no page, or refused something else.
+func (c *Console) withoutQuery(req *request, problem *fault.Error) *ui.Address {
+	asked := req.Request()
+	isPage := slices.ContainsFunc(c.routes, func(r route) bool { return ui.Root+r.path == req.Path() && r.page != nil })
 	page, ok := ui.Parse(asked.URL.EscapedPath())
 	if !ok || !isPage || asked.Method != http.MethodGet || problem.Code != fault.InvalidRequest || asked.URL.RawQuery == "" {
 		return nil
@@ -100,14 +100,14 @@ func noRoute(err error) int {
 	return he.Code
 }
 
-// lost is the error of an address without a page, or of a method that an address does not take. It names what the page has.
-func (c *Console) lost(v *visit, status int) error {
+// noPage is the error of an address without a page, or of a method that an address does not take. It names what the page has.
+func (c *Console) noPage(req *request, status int) error {
 	where := "go to the first page"
-	if len(c.navigation(v)) > 0 {
+	if len(c.navigation(req)) > 0 {
 		where = "choose a page in the navigation"
 	}
 	if status == http.StatusMethodNotAllowed {
-		return fault.New(fault.MethodNotAllowed, "this address takes no request with the method %s; %s, and use its links and forms", ui.Cut(v.Request().Method, 20), where)
+		return fault.New(fault.MethodNotAllowed, "this address takes no request with the method %s; %s, and use its links and forms", ui.Cut(req.Request().Method, 20), where)
 	}
 	return fault.New(fault.NotFound, "there is no such page; %s", where)
 }

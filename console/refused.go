@@ -10,7 +10,7 @@ import (
 var refusedQuery = []string{"project_id", "user_id", "agent_id", "task_id", "skill_id", "error_reason", "requested_by", "since", "until", "cursor"}
 
 // refused lists the requests that were refused and put on record, newest first.
-func (c *Console) refused(v *visit) (ui.Page, error) {
-	page, err := c.readHistory(v, audit.Rejected)
-	return unlessRefused(ui.Page{Title: "Refused", Body: view.Refused(page)}, err)
+func (c *Console) refused(req *request) (ui.Page, error) {
+	page, err := c.readHistory(req, audit.Rejected)
+	return withRefusal(ui.Page{Title: "Refused", Body: view.Refused(page)}, err)
 }

@@ -29,12 +29,12 @@ func entryKind(text string) catalog.Kind {
 }
 
 // registry lists or searches the published skills or agents, by name.
-func (c *Console) registry(v *visit) (ui.Page, error) {
-	p := view.RegistryPage{Kind: v.query.Get("kind"), Words: v.query.Get("query"), Here: v.here().With("cursor", "")}
+func (c *Console) registry(req *request) (ui.Page, error) {
+	p := view.RegistryPage{Kind: req.query.Get("kind"), Words: req.query.Get("query"), Here: req.here().With("cursor", "")}
 	if p.Kind == "" {
 		p.Kind = view.RegistryKinds[0]
 	}
-	after, err := parsePlace(v.query.Get("cursor"), p.Here.String())
+	after, err := parseNameCursor(req.query.Get("cursor"), p.Here.String())
 	if err != nil {
 		return ui.Page{}, err
 	}
@@ -42,30 +42,30 @@ func (c *Console) registry(v *visit) (ui.Page, error) {
 	page := func() ui.Page {
 		return ui.Page{Title: "Registry", Crumbs: view.PackageCrumbs("", ""), Body: view.Registry(p)}
 	}
-	if p.Rows, err = c.cfg.Registry.Search(v.ctx(), entryKind(p.Kind), p.Words, registry.Owner{}, after, registryRows); err != nil {
-		return unlessRefused(page(), err)
+	if p.Rows, err = c.cfg.Registry.Search(req.ctx(), entryKind(p.Kind), p.Words, registry.Owner{}, after, registryRows); err != nil {
+		return withRefusal(page(), err)
 	}
 	if len(p.Rows) == registryRows {
-		p.More, p.Next = true, p.Here.With("cursor", placeText(p.Rows[registryRows-1].Name, p.Here.String()))
+		p.More, p.Next = true, p.Here.With("cursor", nameCursor(p.Rows[registryRows-1].Name, p.Here.String()))
 	}
 	return page(), nil
 }
 
 // entry shows a published skill or agent. Its record stays after it is withdrawn.
-func (c *Console) entry(v *visit) (ui.Page, error) {
-	name := v.Param("name")
-	p := view.RegistryEntryPage{Kind: v.Param("kind"), Here: v.here().With("cursor", "")}
-	p.SeesEvents = slices.Contains(auditors, v.caller.Role)
+func (c *Console) entry(req *request) (ui.Page, error) {
+	name := req.Param("name")
+	p := view.RegistryEntryPage{Kind: req.Param("kind"), Here: req.here().With("cursor", "")}
+	p.SeesEvents = slices.Contains(auditors, req.caller.Role)
 	if !slices.Contains(view.RegistryKinds, p.Kind) {
 		return ui.Page{}, fault.New(fault.NotFound, "the registry has skills and agents")
 	}
-	entry, missing := c.cfg.Registry.Entry(v.ctx(), entryKind(p.Kind), name)
+	entry, missing := c.cfg.Registry.Entry(req.ctx(), entryKind(p.Kind), name)
 	if missing != nil && (!p.SeesEvents || !fault.Is(missing, fault.UnknownEntry)) {
 		return ui.Page{}, missing
 	}
 	p.Entry = entry
 	if p.SeesEvents {
-		if err := c.readEntryEvents(v, name, &p); err != nil {
+		if err := c.readEntryEvents(req, name, &p); err != nil {
 			return ui.Page{}, err
 		}
 		if missing != nil && len(p.Events) == 0 {
@@ -76,10 +76,10 @@ func (c *Console) entry(v *visit) (ui.Page, error) {
 }
 
 // readEntryEvents reads a page of who published, installed and removed a name.
-func (c *Console) readEntryEvents(v *visit, name string, p *view.RegistryEntryPage) error {
+func (c *Console) readEntryEvents(req *request, name string, p *view.RegistryEntryPage) error {
 	list := p.Here.String()
 	var after *registry.Cursor
-	if s := v.query.Get("cursor"); s != "" {
+	if s := req.query.Get("cursor"); s != "" {
 		last, err := visible.DecodeCursor(s, list)
 		if err != nil {
 			return err
@@ -88,7 +88,7 @@ func (c *Console) readEntryEvents(v *visit, name string, p *view.RegistryEntryPa
 	}
 	p.First = after == nil
 	var err error
-	if p.Events, err = c.cfg.Registry.Events(v.ctx(), entryKind(p.Kind), name, after, entryEventRows); err != nil {
+	if p.Events, err = c.cfg.Registry.Events(req.ctx(), entryKind(p.Kind), name, after, entryEventRows); err != nil {
 		return err
 	}
 	if len(p.Events) == entryEventRows {
@@ -99,6 +99,6 @@ func (c *Console) readEntryEvents(v *visit, name string, p *view.RegistryEntryPa
 	for i, e := range p.Events {
 		ids[i] = e.RequestedBy
 	}
-	p.Names, err = c.cfg.Execs.Names(v.ctx(), v.caller, ids...)
+	p.Names, err = c.cfg.Execs.Names(req.ctx(), req.caller, ids...)
 	return err
 }

@@ -14,23 +14,23 @@ import (
 )
 
 // repeat sets the address of an export and the command that get what the list shows: the page after a cursor, of the statuses given, if any.
-func repeat(v *visit, p *view.HistoryPage, after *audit.Cursor, only []audit.Status) {
+func repeat(req *request, p *view.HistoryPage, after *audit.Cursor, only []audit.Status) {
 	asked := url.Values{}
 	for _, name := range append(slices.Clone(filters), "text") {
-		if value := v.query.Get(name); value != "" {
+		if value := req.query.Get(name); value != "" {
 			asked.Set(name, value)
 		}
 	}
 	if len(only) > 0 {
 		asked.Set("status", joined(only))
 	}
-	p.MayExport, p.Export = slices.Contains(auditors, v.caller.Role), ui.Link("history", "export").WithAll(asked)
+	p.MayExport, p.Export = slices.Contains(auditors, req.caller.Role), ui.Link("history", "export").WithAll(asked)
 	asked.Del("text") // the API does not search
 	asked.Set("limit", strconv.Itoa(view.HistoryRows))
 	if after != nil {
 		asked.Set("cursor", visible.EncodeCursor(*after, ""))
 	}
-	p.Curl = v.curl(inAPI(asked, "sandbox", "execs"))
+	p.Curl = req.curl(inAPI(asked, "sandbox", "execs"))
 }
 
 func joined(statuses []audit.Status) string {
@@ -42,16 +42,16 @@ func joined(statuses []audit.Status) string {
 }
 
 // curl returns a command that gets answers of the API, for any shell of POSIX. The token stays in the environment. Each address is from inAPI.
-func (v *visit) curl(addresses ...string) string {
+func (req *request) curl(addresses ...string) string {
 	command := "curl -sS"
-	if v.caller.ID != runner.Tokenless {
+	if req.caller.ID != runner.Tokenless {
 		command += ` -H "Authorization: Bearer $SECBOX_TOKEN"`
 	}
 	server := "http://"
-	if v.door.Secure(v.Request()) {
+	if req.door.Secure(req.Request()) {
 		server = "https://"
 	}
-	server += v.Request().Host
+	server += req.Request().Host
 	for _, address := range addresses {
 		command += " '" + strings.ReplaceAll(server+address, "'", `'\''`) + "'"
 	}

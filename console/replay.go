@@ -23,9 +23,9 @@ const (
 )
 
 // replaysOf reads what the page of an exec has about replays.
-func (c *Console) replaysOf(v *visit, rec audit.Record) (view.ExecReplays, error) {
+func (c *Console) replaysOf(req *request, rec audit.Record) (view.ExecReplays, error) {
 	p := view.ExecReplays{Record: rec}
-	if slices.Contains(workers, v.caller.Role) && rec.Status.Final() {
+	if slices.Contains(workers, req.caller.Role) && rec.Status.Final() {
 		p.Refusal = refusalOf(rec)
 		p.Allowed = p.Refusal == ""
 	}
@@ -33,7 +33,7 @@ func (c *Console) replaysOf(v *visit, rec audit.Record) (view.ExecReplays, error
 		p.Vars, p.Key = replay.Variables(rec), replayKey+sessions.Secret()
 		p.Vars = p.Vars[:min(len(p.Vars), replayVars)]
 	}
-	rows, next, err := c.cfg.Execs.List(v.ctx(), v.caller, audit.Filter{ReplayOf: rec.ExecID, Summary: true}, nil, replayRows)
+	rows, next, err := c.cfg.Execs.List(req.ctx(), req.caller, audit.Filter{ReplayOf: rec.ExecID, Summary: true}, nil, replayRows)
 	if err != nil {
 		return p, err
 	}
@@ -41,13 +41,13 @@ func (c *Console) replaysOf(v *visit, rec audit.Record) (view.ExecReplays, error
 	if rec.ReplayOf == "" || !rec.Status.Final() {
 		return p, nil
 	}
-	first, err := c.cfg.Execs.Get(v.ctx(), v.caller, rec.ReplayOf)
+	first, err := c.cfg.Execs.Get(req.ctx(), req.caller, rec.ReplayOf)
 	if err != nil {
 		p.Problem = reason(err)
 		return p, nil
 	}
 	p.First = &first
-	p.Points = c.cfg.Replayer.Compare(v.ctx(), first, rec, v.door.Reserve)
+	p.Points = c.cfg.Replayer.Compare(req.ctx(), first, rec, req.door.Reserve)
 	p.Verdict = view.Verdict(p.Points)
 	slices.SortStableFunc(p.Points, func(a, b replay.Point) int { return cmp.Compare(view.Rank(a), view.Rank(b)) })
 	if p.Cut = len(p.Points) - pointRows; p.Cut > 0 {
@@ -65,30 +65,30 @@ func refusalOf(rec audit.Record) string {
 }
 
 // replay runs an exec again. It leads to the page of the new exec as soon as that has one, and holds its memory until it has ended.
-func (c *Console) replay(v *visit) (ui.Address, error) {
-	first, err := c.cfg.Execs.Get(v.ctx(), v.caller, v.Param("id"))
+func (c *Console) replay(req *request) (ui.Address, error) {
+	first, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
 	if err != nil {
 		return ui.Address{}, err
 	}
-	if err := gate.CheckReplay(v.ctx(), v.caller, first, c.cfg.Runner); err != nil {
+	if err := gate.CheckReplay(req.ctx(), req.caller, first, c.cfg.Runner); err != nil {
 		return ui.Address{}, err
 	}
-	key := v.form.Get("key")
+	key := req.form.Get("key")
 	if secret, ok := strings.CutPrefix(key, replayKey); !ok || !isSecret(secret) {
 		return ui.Address{}, fault.BadField("key", "is not that of the form; open the page of the exec again and use its form")
 	}
 	q := replay.Request{
-		First: first, Stdin: []byte(strings.ReplaceAll(v.form.Get("stdin"), "\r\n", "\n")), RequestedBy: v.caller.ID, IdempotencyKey: key, Reserve: v.door.Reserve,
-		OnOpen: func(execID string) { v.leadOn(ui.Link("execs", execID)) },
+		First: first, Stdin: []byte(strings.ReplaceAll(req.form.Get("stdin"), "\r\n", "\n")), RequestedBy: req.caller.ID, IdempotencyKey: key, Reserve: req.door.Reserve,
+		OnOpen: func(execID string) { req.redirectNow(ui.Link("execs", execID)) },
 	}
 	q.Env = map[string]string{}
 	for i, name := range replay.Variables(first) {
-		if value := v.form.Get(view.VariableField(i)); value != "" {
+		if value := req.form.Get(view.VariableField(i)); value != "" {
 			q.Env[name] = value
 		}
 	}
-	res, err := c.cfg.Replayer.Replay(v.ctx(), q)
-	if v.Response().Committed { // the page of the exec tells how it ended
+	res, err := c.cfg.Replayer.Replay(req.ctx(), q)
+	if req.Response().Committed { // the page of the exec tells how it ended
 		if err != nil {
 			c.log.Warn("a replay that had begun failed", "first", first.ExecID, "error", err)
 		}
@@ -100,12 +100,12 @@ func (c *Console) replay(v *visit) (ui.Address, error) {
 	return ui.Link("execs", res.Exec.Record.ExecID), nil
 }
 
-// leadOn answers a form before its work is done. The browser does not wait for more on this connection.
-func (v *visit) leadOn(to ui.Address) {
-	h := v.Response().Header()
+// redirectNow answers a form before its work is done. The browser does not wait for more on this connection.
+func (req *request) redirectNow(to ui.Address) {
+	h := req.Response().Header()
 	h.Set("Connection", "close")
 	h.Set("Content-Length", "0")
 	h.Set("Location", to.String())
-	v.Response().WriteHeader(http.StatusSeeOther)
-	_ = http.NewResponseController(v.Response()).Flush() // fails only if the client is gone
+	req.Response().WriteHeader(http.StatusSeeOther)
+	_ = http.NewResponseController(req.Response()).Flush() // fails only if the client is gone
 }

@@ -11,21 +11,22 @@ import (
 
 // route is a page, a form or another answer of the console. Exactly one of page, form, answer and serve is set.
 type route struct {
-	path    string        // below /console, in echo's form: /execs/:id
-	roles   []tokens.Role // may use it, as in openapi.yaml; nil: no one needs to be signed in
-	query   []string      // its parameters; it refuses others
-	queued  bool          // the work for its page waits in a queue of its own, so that it takes no turn; see Door.Turn
-	fields  []string      // of a form; it refuses others, and one that is there twice. A name that ends in * stands for those that begin so
-	onNode  bool          // of an exec that another node runs, that node answers it
-	arrival bool          // another site leads browsers there with parameters of its own, which it reads itself; of pages it is the address only, see arrive
-	nav     string        // its label in the navigation; empty: it is not there
+	path   string        // below /console, in echo's form: /execs/:id
+	roles  []tokens.Role // may use it, as in openapi.yaml; nil: no one needs to be signed in
+	query  []string      // its parameters; it refuses others
+	queued bool          // the work for its page waits in a queue of its own, so that it takes no turn; see Door.Turn
+	fields []string      // of a form; it refuses others, and repeated ones. A name that ends in * stands for all names that begin so
+	onNode bool          // the node that runs the exec answers, also for requests to other nodes
 
-	covers []string // of an entry of the navigation: the paths of other pages that belong to it
+	crossSite bool // serves cross-site requests with any query, as the callback of a sign-in; other routes get them as serveCrossSite allows
 
-	page   func(*visit) (ui.Page, error)
-	form   func(*visit) (next ui.Address, err error) // changes something; the answer leads to next
-	answer func(*visit) (ui.Page, error)             // a form whose answer is a page that no address has
-	serve  func(*visit, http.ResponseWriter) error   // anything else, such as a file or a stream
+	nav    string   // its label in the navigation; empty: it is not there
+	covers []string // the paths of other pages that belong to this entry of the navigation
+
+	page   func(*request) (ui.Page, error)
+	form   func(*request) (next ui.Address, err error) // changes something; the answer leads to next
+	answer func(*request) (ui.Page, error)             // a form whose answer is a page that no address has
+	serve  func(*request, http.ResponseWriter) error   // anything else, such as a file or a stream
 }
 
 // does says what a request of the route does, after "may not".
@@ -54,7 +55,7 @@ func (c *Console) table() []route {
 		{path: "/sign-in", query: []string{"next", "ended"}, page: c.signInPage},
 		{path: "/sign-in", fields: []string{"token", "next"}, form: c.signIn},
 		{path: "/sign-in/oidc", query: []string{"next"}, serve: c.beginSignOn},
-		{path: "/sign-in/oidc/callback", arrival: true, serve: c.finishSignOn},
+		{path: "/sign-in/oidc/callback", crossSite: true, serve: c.finishSignOn},
 		{path: "/sign-out", roles: tokens.Roles(), form: c.signOut},
 		{path: "/overview", nav: "Overview", roles: readers, query: []string{"span", "live"}, page: c.overview},
 		{path: "/history", nav: "History", covers: []string{"/execs"}, roles: readers, query: historyQuery, page: c.history},
@@ -111,16 +112,16 @@ func (c *Console) table() []route {
 }
 
 // toHistory leads from the address above those of execs to their list.
-func (c *Console) toHistory(v *visit, w http.ResponseWriter) error {
-	http.Redirect(w, v.Request(), ui.Link("history").String(), http.StatusSeeOther)
+func (c *Console) toHistory(req *request, w http.ResponseWriter) error {
+	http.Redirect(w, req.Request(), ui.Link("history").String(), http.StatusSeeOther)
 	return nil
 }
 
 // start leads to the first page of the navigation.
-func (c *Console) start(v *visit, w http.ResponseWriter) error {
-	for _, item := range c.navigation(v) {
-		http.Redirect(w, v.Request(), item.To.String(), http.StatusSeeOther)
+func (c *Console) start(req *request, w http.ResponseWriter) error {
+	for _, item := range c.navigation(req) {
+		http.Redirect(w, req.Request(), item.To.String(), http.StatusSeeOther)
 		return nil
 	}
-	return fault.New(fault.Forbidden, "the role %s has no pages here; sign in with a token of another role", v.caller.Role)
+	return fault.New(fault.Forbidden, "the role %s has no pages here; sign in with a token of another role", req.caller.Role)
 }

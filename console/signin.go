@@ -27,33 +27,33 @@ const (
 	maxSessionCookies = 4 // that are looked up for a request
 )
 
-// identify sets the caller of a visit: that of its session, or the one of requests that need no token. Its error is why there is none.
-func (c *Console) identify(v *visit) error {
+// identify sets the caller of a request: from its session, or the caller of requests that need no token. Its error says why there is none.
+func (c *Console) identify(req *request) error {
 	var ended error
-	for _, session := range v.sessionCookies() {
-		caller, err := c.cfg.Sessions.Caller(v.ctx(), session)
+	for _, session := range req.sessionCookies() {
+		caller, err := c.cfg.Sessions.Caller(req.ctx(), session)
 		if err == nil {
-			v.caller, v.session, v.cookies = caller, session, []string{session}
+			req.caller, req.session, req.keys = caller, session, []string{session}
 		}
 		if !signedOut(err) {
-			v.cookies = []string{session} // a form of the sign-in is valid while the database does not answer
+			req.keys = []string{session} // a form of the sign-in is valid while the database does not answer
 			return err
 		}
 		ended = err
 	}
-	if v.ended = ended != nil; v.ended {
-		v.setCookie(v.sessionCookie(), "")
+	if req.expired = ended != nil; req.expired {
+		req.setCookie(req.sessionCookie(), "")
 	}
-	if v.cookies = v.formCookies(); len(v.cookies) == 0 {
+	if req.keys = req.formCookies(); len(req.keys) == 0 {
 		// A browser that opens several pages at once gets a cookie from each: with names of their own, none replaces another.
-		v.cookies = []string{sessions.Secret()}
-		v.setCookie(formCookie+"_"+sessions.Secret()[:8], v.cookies[0])
+		req.keys = []string{sessions.Secret()}
+		req.setCookie(formCookie+"_"+sessions.Secret()[:8], req.keys[0])
 	}
-	caller, err := v.door.WithoutToken(v.Request())
+	caller, err := req.door.WithoutToken(req.Request())
 	if err != nil && ended != nil {
 		return ended
 	}
-	v.caller = caller
+	req.caller = caller
 	return err
 }
 
@@ -62,17 +62,17 @@ const sessionInterval = time.Second
 
 // stillSignedIn returns a function that verifies the session again while an answer is sent, at most once in sessionInterval. Its only errors are those
 // of a session that is no longer valid. It is not safe for concurrent use.
-func (c *Console) stillSignedIn(v *visit) func() error {
+func (c *Console) stillSignedIn(req *request) func() error {
 	next := c.cfg.Now().Add(sessionInterval)
 	return func() error {
 		now := c.cfg.Now()
-		if v.session == "" || now.Before(next) {
+		if req.session == "" || now.Before(next) {
 			return nil
 		}
-		every := max(sessionInterval, v.verifyEvery)
+		every := max(sessionInterval, req.verifyEvery)
 		next = now.Add(every)
-		err := c.checks.Do(v.ctx(), v.session, now, every, func(ctx context.Context) error {
-			_, err := c.cfg.Sessions.Caller(ctx, v.session)
+		err := c.checks.Do(req.ctx(), req.session, now, every, func(ctx context.Context) error {
+			_, err := c.cfg.Sessions.Caller(ctx, req.session)
 			return err
 		})
 		if signedOut(err) {
@@ -88,24 +88,24 @@ func signedOut(err error) bool {
 }
 
 // toSignIn leads the browser to the page for signing in, and from there back.
-func (v *visit) toSignIn() error {
+func (req *request) toSignIn() error {
 	to := ui.Link("sign-in")
-	if v.ended {
+	if req.expired {
 		to = to.With("ended", "1")
 	}
-	r := v.Request()
-	back := v.here().WithAll(r.URL.Query()).String()
+	r := req.Request()
+	back := req.here().WithAll(r.URL.Query()).String()
 	if r.Method == http.MethodPost {
-		to, back = to.With("ended", endedForm), v.formPage()
+		to, back = to.With("ended", endedForm), req.formPage()
 	}
 	if len(back) <= maxNext && back != ui.Root {
 		to = to.With("next", back)
 	}
-	if v.Request().Header.Get("HX-Request") != "" { // htmx would put the page into a part of another
-		v.Response().Header().Set("HX-Redirect", to.String())
-		return v.NoContent(http.StatusNoContent)
+	if req.Request().Header.Get("HX-Request") != "" { // htmx would put the page into a part of another
+		req.Response().Header().Set("HX-Redirect", to.String())
+		return req.NoContent(http.StatusNoContent)
 	}
-	return v.Redirect(http.StatusSeeOther, to.String())
+	return req.Redirect(http.StatusSeeOther, to.String())
 }
 
 // Values of the parameter ended.
@@ -115,9 +115,9 @@ const (
 )
 
 // formPage returns the address of the page on which a form was, as the browser tells it.
-func (v *visit) formPage() string {
-	from, err := url.Parse(v.Request().Referer())
-	if err != nil || from.Host != v.Request().Host {
+func (req *request) formPage() string {
+	from, err := url.Parse(req.Request().Referer())
+	if err != nil || from.Host != req.Request().Host {
 		return ui.Root
 	}
 	page, ok := ui.Parse(from.RequestURI())
@@ -160,23 +160,23 @@ func matches(route, path string) bool {
 }
 
 // signInPage asks for a token.
-func (c *Console) signInPage(v *visit) (ui.Page, error) {
+func (c *Console) signInPage(req *request) (ui.Page, error) {
 	message := ""
-	if v.caller.ID == runner.Tokenless {
-		return ui.Page{Title: "Signed in", Body: view.SignedIn(v.caller.Name, c.next(v.query.Get("next")))}, nil
+	if req.caller.ID == runner.Tokenless {
+		return ui.Page{Title: "Signed in", Body: view.SignedIn(req.caller.Name, c.next(req.query.Get("next")))}, nil
 	}
-	switch v.query.Get("ended") {
+	switch req.query.Get("ended") {
 	case "":
 	case endedHere:
 		if c.cfg.SignOn != nil {
-			return c.signedOutPage(v), nil
+			return c.signedOutPage(req), nil
 		}
 	case endedForm:
 		message = "You are not signed in any more, so what you sent changed nothing. Sign in, and send it again."
 	default:
 		message = "Your session has ended. Sign in again."
 	}
-	return ui.Page{Title: "Sign in", Body: view.SignIn(v.query.Get("next"), message, c.providerName(), nil)}, nil
+	return ui.Page{Title: "Sign in", Body: view.SignIn(req.query.Get("next"), message, c.providerName(), nil)}, nil
 }
 
 // refusedSignIn is the error of a sign-in, which is shown on its page.
@@ -197,34 +197,34 @@ func (e refusedSignIn) page() ui.Page {
 }
 
 // signIn exchanges a token for a session, which always has a new secret: one that was there before the sign-in is ended.
-func (c *Console) signIn(v *visit) (ui.Address, error) {
-	to := v.form.Get("next")
-	session, _, err := c.cfg.Sessions.Begin(v.ctx(), strings.TrimSpace(v.form.Get("token")), v.door.ClientAddress(v.Request()))
+func (c *Console) signIn(req *request) (ui.Address, error) {
+	to := req.form.Get("next")
+	session, _, err := c.cfg.Sessions.Begin(req.ctx(), strings.TrimSpace(req.form.Get("token")), req.door.ClientAddress(req.Request()))
 	if fault.Is(err, fault.Unauthenticated) {
 		err = fault.New(fault.Unauthenticated, "The token is not known. Paste the whole token, which begins with %s unless an operator chose it.", tokens.Prefix)
 	}
 	if err != nil {
 		return ui.Address{}, c.refuseSignIn(err, to)
 	}
-	if v.session != "" {
-		if err := c.cfg.Sessions.End(v.ctx(), v.session, v.caller); err != nil {
+	if req.session != "" {
+		if err := c.cfg.Sessions.End(req.ctx(), req.session, req.caller); err != nil {
 			return ui.Address{}, err
 		}
 	}
-	v.setCookie(v.sessionCookie(), session)
-	v.endFormCookies()
+	req.setCookie(req.sessionCookie(), session)
+	req.endFormCookies()
 	return c.next(to), nil
 }
 
 // signOut ends the session.
-func (c *Console) signOut(v *visit) (ui.Address, error) {
+func (c *Console) signOut(req *request) (ui.Address, error) {
 	to := ui.Link("sign-in")
-	if v.session != "" {
-		if err := c.cfg.Sessions.End(v.ctx(), v.session, v.caller); err != nil {
+	if req.session != "" {
+		if err := c.cfg.Sessions.End(req.ctx(), req.session, req.caller); err != nil {
 			return ui.Address{}, err
 		}
-		v.setCookie(v.sessionCookie(), "")
-		if strings.HasPrefix(v.caller.ID, admin.PersonPrefix) {
+		req.setCookie(req.sessionCookie(), "")
+		if strings.HasPrefix(req.caller.ID, admin.PersonPrefix) {
 			to = to.With("ended", endedHere)
 		}
 	}
@@ -240,8 +240,8 @@ func cookieName(name string, secure bool) string {
 }
 
 // sessionCookie is the name of the session's cookie. Browsers send cookies to all ports of a host, so each server there has its own.
-func (v *visit) sessionCookie() string {
-	_, port, _ := net.SplitHostPort(v.Request().Host)
+func (req *request) sessionCookie() string {
+	_, port, _ := net.SplitHostPort(req.Request().Host)
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return sessionCookie
 	}
@@ -249,8 +249,8 @@ func (v *visit) sessionCookie() string {
 }
 
 // sessionCookies returns the sessions that the browser has cookies of. They are more than one where another host of the same domain has set one.
-func (v *visit) sessionCookies() (secrets []string) {
-	for _, cookie := range v.Request().CookiesNamed(cookieName(v.sessionCookie(), v.door.Secure(v.Request()))) {
+func (req *request) sessionCookies() (secrets []string) {
+	for _, cookie := range req.Request().CookiesNamed(cookieName(req.sessionCookie(), req.door.Secure(req.Request()))) {
 		if isSecret(cookie.Value) && len(secrets) < maxSessionCookies {
 			secrets = append(secrets, cookie.Value)
 		}
@@ -259,9 +259,9 @@ func (v *visit) sessionCookies() (secrets []string) {
 }
 
 // formCookies returns the secrets of a browser that is not signed in.
-func (v *visit) formCookies() (secrets []string) {
-	for _, cookie := range v.Request().Cookies() {
-		if strings.HasPrefix(cookie.Name, cookieName(formCookie, v.door.Secure(v.Request()))) && isSecret(cookie.Value) {
+func (req *request) formCookies() (secrets []string) {
+	for _, cookie := range req.Request().Cookies() {
+		if strings.HasPrefix(cookie.Name, cookieName(formCookie, req.door.Secure(req.Request()))) && isSecret(cookie.Value) {
 			secrets = append(secrets, cookie.Value)
 		}
 	}
@@ -274,20 +274,20 @@ func isSecret(s string) bool {
 }
 
 // setCookie sets a cookie until the browser is closed, or removes it with an empty value. Scripts cannot read it, and requests of other sites do not have it.
-func (v *visit) setCookie(name, value string) {
-	secure := v.door.Secure(v.Request())
+func (req *request) setCookie(name, value string) {
+	secure := req.door.Secure(req.Request())
 	cookie := &http.Cookie{Name: cookieName(name, secure), Value: value, Path: "/", HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode}
 	if value == "" {
 		cookie.MaxAge = -1
 	}
-	http.SetCookie(v.Response(), cookie)
+	http.SetCookie(req.Response(), cookie)
 }
 
 // endFormCookies removes the cookies of a browser that was not signed in.
-func (v *visit) endFormCookies() {
-	for _, cookie := range v.Request().Cookies() {
-		if name := strings.TrimPrefix(cookie.Name, cookieName("", v.door.Secure(v.Request()))); strings.HasPrefix(name, formCookie) {
-			v.setCookie(name, "")
+func (req *request) endFormCookies() {
+	for _, cookie := range req.Request().Cookies() {
+		if name := strings.TrimPrefix(cookie.Name, cookieName("", req.door.Secure(req.Request()))); strings.HasPrefix(name, formCookie) {
+			req.setCookie(name, "")
 		}
 	}
 }

@@ -37,61 +37,61 @@ func noSignOn() error {
 }
 
 // beginSignOn leads the browser to the provider. A session that it has ends: the answer of the provider comes without the session's cookie.
-func (c *Console) beginSignOn(v *visit, w http.ResponseWriter) error {
+func (c *Console) beginSignOn(req *request, w http.ResponseWriter) error {
 	if c.cfg.SignOn == nil {
 		return noSignOn()
 	}
-	if dest := v.Request().Header.Get("Sec-Fetch-Dest"); dest != "" && dest != "document" {
+	if dest := req.Request().Header.Get("Sec-Fetch-Dest"); dest != "" && dest != "document" {
 		return fault.New(fault.ForeignOrigin, "a sign-in begins in a tab of its own, not in a part of another page; open the page for signing in")
 	}
-	to := v.query.Get("next")
+	to := req.query.Get("next")
 	secret := sessions.Secret()
-	address, err := c.cfg.SignOn.Begin(v.ctx(), secret)
+	address, err := c.cfg.SignOn.Begin(req.ctx(), secret)
 	if err != nil {
 		return c.refuseSignIn(err, to)
 	}
-	if v.session != "" {
-		if err := c.cfg.Sessions.End(v.ctx(), v.session, v.caller); err != nil {
+	if req.session != "" {
+		if err := c.cfg.Sessions.End(req.ctx(), req.session, req.caller); err != nil {
 			return err
 		}
-		v.setCookie(v.sessionCookie(), "")
+		req.setCookie(req.sessionCookie(), "")
 	}
 	if len(to) > maxPendingNext {
 		to = ""
 	}
-	v.setPending(strings.Join([]string{secret, strconv.FormatInt(c.cfg.Now().Unix(), 10), base64.RawURLEncoding.EncodeToString([]byte(to))}, "."))
-	http.Redirect(w, v.Request(), address, http.StatusSeeOther)
+	req.setPending(strings.Join([]string{secret, strconv.FormatInt(c.cfg.Now().Unix(), 10), base64.RawURLEncoding.EncodeToString([]byte(to))}, "."))
+	http.Redirect(w, req.Request(), address, http.StatusSeeOther)
 	return nil
 }
 
 // finishSignOn signs in the person whom the provider names. The session's cookie is SameSite=Strict, so a redirect from here, which the provider's page
 // has begun, would not have it; a page of ours that refreshes itself has it.
-func (c *Console) finishSignOn(v *visit, w http.ResponseWriter) error {
+func (c *Console) finishSignOn(req *request, w http.ResponseWriter) error {
 	if c.cfg.SignOn == nil {
 		return noSignOn()
 	}
-	secret, to, ok := v.pending(c.cfg.Now())
-	v.setPending("")
-	session, caller, err := c.cfg.Sessions.BeginPerson(v.ctx(), v.door.ClientAddress(v.Request()), func(ctx context.Context) (sessions.Person, error) {
+	secret, to, ok := req.pending(c.cfg.Now())
+	req.setPending("")
+	session, caller, err := c.cfg.Sessions.BeginPerson(req.ctx(), req.door.ClientAddress(req.Request()), func(ctx context.Context) (sessions.Person, error) {
 		if !ok {
 			return sessions.Person{}, fault.New(fault.Unauthenticated, "This browser has begun no sign-in in the last %d minutes, or not at %s. Open the console there, and sign in again.",
 				int(maxPending.Minutes()), c.cfg.SignOn.Origin())
 		}
-		return c.cfg.SignOn.Finish(ctx, secret, v.Request().URL.Query())
+		return c.cfg.SignOn.Finish(ctx, secret, req.Request().URL.Query())
 	})
 	if err != nil {
 		return c.refuseSignIn(err, to)
 	}
-	v.setCookie(v.sessionCookie(), session)
-	v.setCookie(formCookie, "")
+	req.setCookie(req.sessionCookie(), session)
+	req.setCookie(formCookie, "")
 	w.Header().Set("Refresh", "0; url="+c.next(to).String())
-	return c.render(v, ui.Page{Title: "Signed in", Body: view.SignedIn(caller.Name, c.next(to))})
+	return c.render(req, ui.Page{Title: "Signed in", Body: view.SignedIn(caller.Name, c.next(to))})
 }
 
 // signedOutPage leads a person who has signed out here to the sign-out at the provider, whose session goes on. It is a link and not a form, since browsers
 // send our forms nowhere else (csp).
-func (c *Console) signedOutPage(v *visit) ui.Page {
-	address, err := c.cfg.SignOn.EndAddress(v.ctx())
+func (c *Console) signedOutPage(req *request) ui.Page {
+	address, err := c.cfg.SignOn.EndAddress(req.ctx())
 	if err != nil {
 		c.log.Info("the provider does not tell where its sessions end", "error", err)
 	}
@@ -99,20 +99,20 @@ func (c *Console) signedOutPage(v *visit) ui.Page {
 }
 
 // setPending sets the cookie of a sign-in that has begun, or removes it with an empty value. It is SameSite=Lax: the provider's page leads back to us.
-func (v *visit) setPending(value string) {
-	secure := v.door.Secure(v.Request())
+func (req *request) setPending(value string) {
+	secure := req.door.Secure(req.Request())
 	cookie := &http.Cookie{
 		Name: cookieName(pendingCookie, secure), Value: value, Path: "/", HttpOnly: true, Secure: secure, SameSite: http.SameSiteLaxMode, MaxAge: int(maxPending.Seconds()),
 	}
 	if value == "" {
 		cookie.MaxAge = -1
 	}
-	http.SetCookie(v.Response(), cookie)
+	http.SetCookie(req.Response(), cookie)
 }
 
 // pending returns the sign-in that this browser has begun; false if there is none, or only an old one.
-func (v *visit) pending(now time.Time) (secret, next string, ok bool) {
-	cookie, err := v.Request().Cookie(cookieName(pendingCookie, v.door.Secure(v.Request())))
+func (req *request) pending(now time.Time) (secret, next string, ok bool) {
+	cookie, err := req.Request().Cookie(cookieName(pendingCookie, req.door.Secure(req.Request())))
 	if err != nil {
 		return "", "", false
 	}

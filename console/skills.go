@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	skillRows = 100 // of a page of the catalog
-	skillLook = 200 // execs of a skill that are counted
-	skillRuns = 10  // that are shown
+	skillRows  = 100 // of a page of the catalog
+	maxCounted = 200 // execs of a skill that are counted
+	skillRuns  = 10  // that are shown
 )
 
 // skillReaders may read the catalog.
@@ -28,35 +28,35 @@ var skillReaders = []tokens.Role{tokens.Worker, tokens.Auditor, tokens.AgentAdmi
 var skillsQuery = []string{"text", "source", "agent_id", "user_id", "cursor"}
 
 // skills lists the catalog.
-func (c *Console) skills(v *visit) (ui.Page, error) {
-	p := view.SkillsPage{Query: v.query, Here: v.here().With("cursor", "")}
+func (c *Console) skills(req *request) (ui.Page, error) {
+	p := view.SkillsPage{Query: req.query, Here: req.here().With("cursor", "")}
 	page := func() ui.Page { return ui.Page{Title: "Skills", Body: view.Skills(p)} }
-	if source := v.query.Get("source"); source != "" && !slices.Contains(view.SkillSources, source) {
-		return unlessRefused(page(), fault.BadField("source", "must be one of %s", strings.Join(view.SkillSources, ", ")))
+	if source := req.query.Get("source"); source != "" && !slices.Contains(view.SkillSources, source) {
+		return withRefusal(page(), fault.BadField("source", "must be one of %s", strings.Join(view.SkillSources, ", ")))
 	}
-	now, err := c.catalog(v)
+	now, err := c.catalog(req)
 	if err != nil {
-		return unlessRefused(page(), err)
+		return withRefusal(page(), err)
 	}
-	after, err := parsePlace(v.query.Get("cursor"), p.Here.String())
+	after, err := parseNameCursor(req.query.Get("cursor"), p.Here.String())
 	if err != nil {
 		return ui.Page{}, err
 	}
 	p.Usable, p.Broken, p.First = len(now.Skills()), len(now.Broken()), after == ""
 	asked := url.Values{}
 	for _, name := range []string{"agent_id", "user_id"} {
-		if value := v.query.Get(name); value != "" {
+		if value := req.query.Get(name); value != "" {
 			asked.Set(name, value)
 		}
 	}
-	p.Curl = v.curl(inAPI(asked, "skills"))
-	p.Filtered = v.query.Get("text")+v.query.Get("source") != ""
+	p.Curl = req.curl(inAPI(asked, "skills"))
+	p.Filtered = req.query.Get("text")+req.query.Get("source") != ""
 	for _, row := range view.SkillRows(now) {
 		switch {
-		case row.SortKey() <= after && after != "", !row.Matches(v.query.Get("text"), v.query.Get("source")):
+		case row.SortKey() <= after && after != "", !row.Matches(req.query.Get("text"), req.query.Get("source")):
 			continue
 		case len(p.Rows) == skillRows:
-			p.More, p.Next = true, p.Here.With("cursor", placeText(p.Rows[skillRows-1].SortKey(), p.Here.String()))
+			p.More, p.Next = true, p.Here.With("cursor", nameCursor(p.Rows[skillRows-1].SortKey(), p.Here.String()))
 		default:
 			p.Rows = append(p.Rows, row)
 		}
@@ -68,17 +68,17 @@ func (c *Console) skills(v *visit) (ui.Page, error) {
 }
 
 // catalog returns the catalog that the address asks for.
-func (c *Console) catalog(v *visit) (*skills.Snapshot, error) {
+func (c *Console) catalog(req *request) (*skills.Snapshot, error) {
 	param := func(name string) *string {
-		if s := v.query.Get(name); s != "" {
+		if s := req.query.Get(name); s != "" {
 			return &s
 		}
 		return nil
 	}
-	if text := v.query.Get("text"); len(text) > maxSearch {
+	if text := req.query.Get("text"); len(text) > maxSearch {
 		return nil, fault.BadField("text", "must be at most %d bytes", maxSearch)
 	}
-	return v.door.Skills().Of(v.ctx(), v.caller, param("agent_id"), param("user_id"))
+	return req.door.Skills().Of(req.ctx(), req.caller, param("agent_id"), param("user_id"))
 }
 
 // noSkill is the error of an id that no usable skill has.
@@ -90,33 +90,33 @@ func noSkill(now *skills.Snapshot, id string) error {
 }
 
 // skill shows one skill.
-func (c *Console) skill(v *visit) (ui.Page, error) {
-	now, err := c.catalog(v)
+func (c *Console) skill(req *request) (ui.Page, error) {
+	now, err := c.catalog(req)
 	if err != nil {
 		return ui.Page{}, err
 	}
-	s, err := now.Get(v.Param("id"))
+	s, err := now.Get(req.Param("id"))
 	if fault.Is(err, fault.UnknownSkill) {
-		return ui.Page{}, noSkill(now, v.Param("id"))
+		return ui.Page{}, noSkill(now, req.Param("id"))
 	}
 	if err != nil {
 		return ui.Page{}, err
 	}
-	if err := v.door.Reserve(8*int64(len(s.Raw)) + 4*int64(min(len(s.Readme), view.MaxText)) + 512*int64(len(s.Files))); err != nil {
+	if err := req.door.Reserve(8*int64(len(s.Raw)) + 4*int64(min(len(s.Readme), view.MaxText)) + 512*int64(len(s.Files))); err != nil {
 		return ui.Page{}, err
 	}
 	p := view.SkillPage{Skill: s, Inputs: view.NewParameters(s.Manifest.Interface.Inputs), Outputs: view.NewParameters(s.Manifest.Interface.Outputs), Readme: view.NewExcerpt(s.Readme)}
 	if s.Source == skills.Package {
-		p.Agent, p.User = v.query.Get("agent_id"), v.query.Get("user_id")
+		p.Agent, p.User = req.query.Get("agent_id"), req.query.Get("user_id")
 	}
 	p.MoreFiles = len(s.Files) - view.MaxFiles
-	if p.Policy, err = c.policyOfSkill(v, s); err != nil {
+	if p.Policy, err = c.policyOfSkill(req, s); err != nil {
 		p.PolicyProblem = reason(err)
 	}
-	p.MayInvoke = slices.Contains(workers, v.caller.Role)
-	p.Example = invocation(v, p)
-	if slices.Contains(readers, v.caller.Role) {
-		if p.Runs, err = c.runsOf(v, p.ID(), p.Project()); err != nil {
+	p.MayInvoke = slices.Contains(workers, req.caller.Role)
+	p.Example = invocation(req, p)
+	if slices.Contains(readers, req.caller.Role) {
+		if p.Runs, err = c.runsOf(req, p.ID(), p.Project()); err != nil {
 			return ui.Page{}, err
 		}
 		p.Runs.Version = p.Digest
@@ -129,8 +129,8 @@ func (c *Console) skill(v *visit) (ui.Page, error) {
 }
 
 // policyOfSkill returns the policy that an invoke without overrides gets on this node, with the layer behind every field.
-func (c *Console) policyOfSkill(v *visit, s *skills.Skill) ([]view.PolicyField, error) {
-	snapshot, err := c.cfg.Runner.Resolve(v.ctx(), runner.Request{SkillID: s.ID(), Skill: &runner.Skill{Layer: s.Manifest.Layer()}})
+func (c *Console) policyOfSkill(req *request, s *skills.Skill) ([]view.PolicyField, error) {
+	snapshot, err := c.cfg.Runner.Resolve(req.ctx(), runner.Request{SkillID: s.ID(), Skill: &runner.Skill{Layer: s.Manifest.Layer()}})
 	if err != nil {
 		return nil, err
 	}
@@ -139,10 +139,10 @@ func (c *Console) policyOfSkill(v *visit, s *skills.Skill) ([]view.PolicyField, 
 }
 
 // runsOf returns the newest execs of a skill, in one project if it is not empty, that the caller may see, and counts them by outcome.
-func (c *Console) runsOf(v *visit, skillID, projectID string) (*view.SkillRuns, error) {
+func (c *Console) runsOf(req *request, skillID, projectID string) (*view.SkillRuns, error) {
 	f := audit.Filter{SkillID: skillID, ProjectID: projectID, Kind: audit.KindExec, Summary: true}
 	out := &view.SkillRuns{All: ui.Link("history").With("skill_id", skillID).With("project_id", projectID)}
-	rows, next, err := c.cfg.Execs.List(v.ctx(), v.caller, f, nil, skillLook)
+	rows, next, err := c.cfg.Execs.List(req.ctx(), req.caller, f, nil, maxCounted)
 	if err != nil {
 		return nil, err
 	}
@@ -163,19 +163,19 @@ func (c *Console) runsOf(v *visit, skillID, projectID string) (*view.SkillRuns, 
 	for i, rec := range out.Rows {
 		ids[i] = rec.RequestedBy
 	}
-	out.Names, err = c.cfg.Execs.Names(v.ctx(), v.caller, ids...)
+	out.Names, err = c.cfg.Execs.Names(req.ctx(), req.caller, ids...)
 	return out, err
 }
 
 // invocation returns a command that invokes a skill. It has the address of this server as the browser knows it.
-func invocation(v *visit, p view.SkillPage) string {
+func invocation(req *request, p view.SkillPage) string {
 	scheme := "http"
-	if v.door.Secure(v.Request()) {
+	if req.door.Secure(req.Request()) {
 		scheme = "https"
 	}
 	project := cmp.Or(p.Project(), "demo")
-	lines := []string{"curl -sS " + view.ShellQuote(scheme+"://"+v.Request().Host+"/skills/"+url.PathEscape(p.ID())+"/invoke")}
-	if v.session != "" {
+	lines := []string{"curl -sS " + view.ShellQuote(scheme+"://"+req.Request().Host+"/skills/"+url.PathEscape(p.ID())+"/invoke")}
+	if req.session != "" {
 		lines = append(lines, `-H "Authorization: Bearer $SECBOX_TOKEN"`)
 	}
 	body := `{"project_id": ` + view.JSONString(project) + `, "inputs": ` + view.Example(p.Manifest.Interface.Inputs) + `}`

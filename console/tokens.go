@@ -15,33 +15,33 @@ import (
 const tokenRows = 100 // of a page
 
 // tokens lists the tokens.
-func (c *Console) tokens(v *visit) (ui.Page, error) {
-	p, err := c.readTokens(v)
+func (c *Console) tokens(req *request) (ui.Page, error) {
+	p, err := c.readTokens(req)
 	return ui.Page{Title: "Tokens", Body: view.Tokens(p)}, err
 }
 
 // readTokens reads the page that the address asks for; a form's has no parameters.
-func (c *Console) readTokens(v *visit) (view.TokensPage, error) {
-	before := v.query.Get("before")
-	p := view.TokensPage{Form: view.TokenForm{ID: uuid.Must(uuid.NewV7()).String()}, Revoked: v.query.Get("revoked") == "1", First: before == ""}
-	if revoked := v.query.Get("revoked"); revoked != "" && revoked != "1" {
+func (c *Console) readTokens(req *request) (view.TokensPage, error) {
+	before := req.query.Get("before")
+	p := view.TokensPage{Form: view.TokenForm{ID: uuid.Must(uuid.NewV7()).String()}, Revoked: req.query.Get("revoked") == "1", First: before == ""}
+	if revoked := req.query.Get("revoked"); revoked != "" && revoked != "1" {
 		return p, fault.BadField("revoked", "must be 1, which shows revoked tokens, too, or be left out")
 	}
 	if !p.First {
-		if _, err := c.findToken(v, before); err != nil {
+		if _, err := c.findToken(req, before); err != nil {
 			return p, err
 		}
 	}
-	rows, err := c.cfg.Tokens.Page(v.ctx(), before, p.Revoked, tokenRows+1)
+	rows, err := c.cfg.Tokens.Page(req.ctx(), before, p.Revoked, tokenRows+1)
 	if err != nil {
 		return p, err
 	}
 	if p.Rows = rows; len(rows) > tokenRows {
 		p.Rows, p.More = rows[:tokenRows], true
-		p.Next = v.here().With("before", rows[tokenRows-1].ID)
+		p.Next = req.here().With("before", rows[tokenRows-1].ID)
 	}
 	if len(rows) == 0 && p.First {
-		any, err := c.cfg.Tokens.Page(v.ctx(), "", true, 1)
+		any, err := c.cfg.Tokens.Page(req.ctx(), "", true, 1)
 		if err != nil {
 			return p, err
 		}
@@ -51,25 +51,25 @@ func (c *Console) readTokens(v *visit) (view.TokensPage, error) {
 }
 
 // createToken shows the secret of a new token on its answer, and nowhere else.
-func (c *Console) createToken(v *visit) (ui.Page, error) {
+func (c *Console) createToken(req *request) (ui.Page, error) {
 	asked := view.TokenForm{
-		ID: v.form.Get("id"), Name: strings.TrimSpace(v.form.Get("name")), Role: v.form.Get("role"), UserID: strings.TrimSpace(v.form.Get("user_id")),
-		Projects: v.form.Get("projects"), Agents: v.form.Get("agents"), Users: v.form.Get("users"),
+		ID: req.form.Get("id"), Name: strings.TrimSpace(req.form.Get("name")), Role: req.form.Get("role"), UserID: strings.TrimSpace(req.form.Get("user_id")),
+		Projects: req.form.Get("projects"), Agents: req.form.Get("agents"), Users: req.form.Get("users"),
 	}
-	made, secret, err := c.cfg.Tokens.Create(v.ctx(), tokens.Spec{
+	made, secret, err := c.cfg.Tokens.Create(req.ctx(), tokens.Spec{
 		ID: asked.ID, Name: asked.Name, Role: tokens.Role(asked.Role), Projects: list(asked.Projects), Agents: list(asked.Agents), Users: list(asked.Users), UserID: asked.UserID,
 	})
 	if fault.Is(err, fault.InvalidRequest) {
-		p, readErr := c.readTokens(v)
+		p, readErr := c.readTokens(req)
 		if readErr != nil {
 			return ui.Page{}, readErr
 		}
 		asked.ID = p.Form.ID
 		p.Form = asked
-		return unlessRefused(ui.Page{Title: "Tokens", Body: view.Tokens(p)}, err)
+		return withRefusal(ui.Page{Title: "Tokens", Body: view.Tokens(p)}, err)
 	}
 	if err != nil {
-		if t, unknown := c.findToken(v, asked.ID); unknown == nil { // the form was sent again, such as by a reload
+		if t, unknown := c.findToken(req, asked.ID); unknown == nil { // the form was sent again, such as by a reload
 			return ui.Page{Title: "The token exists already", Crumbs: view.TokenCrumbs(), Body: view.TokenExists(t), Status: http.StatusConflict}, nil
 		}
 	}
@@ -77,8 +77,8 @@ func (c *Console) createToken(v *visit) (ui.Page, error) {
 }
 
 // findToken returns the token with an id.
-func (c *Console) findToken(v *visit, id string) (tokens.Token, error) {
-	t, err := c.cfg.Tokens.ByID(v.ctx(), id)
+func (c *Console) findToken(req *request, id string) (tokens.Token, error) {
+	t, err := c.cfg.Tokens.ByID(req.ctx(), id)
 	if fault.Is(err, fault.UnknownToken) {
 		err = noToken(id)
 	}
@@ -91,25 +91,25 @@ func list(text string) []string {
 }
 
 // token asks whether a token is to be revoked.
-func (c *Console) token(v *visit) (ui.Page, error) {
-	t, err := c.findToken(v, v.Param("id"))
+func (c *Console) token(req *request) (ui.Page, error) {
+	t, err := c.findToken(req, req.Param("id"))
 	if err != nil {
 		return ui.Page{}, err
 	}
 	last := false
 	if t.Role == tokens.Admin {
-		other, err := c.cfg.Tokens.OtherAdmin(v.ctx(), t.ID)
+		other, err := c.cfg.Tokens.OtherAdmin(req.ctx(), t.ID)
 		if err != nil {
 			return ui.Page{}, err
 		}
 		last = !other
 	}
-	return ui.Page{Title: "Token " + ui.Cut(t.Name, 100), Crumbs: view.TokenCrumbs(), Body: view.Token(t, t.ID == v.caller.ID, last)}, nil
+	return ui.Page{Title: "Token " + ui.Cut(t.Name, 100), Crumbs: view.TokenCrumbs(), Body: view.Token(t, t.ID == req.caller.ID, last)}, nil
 }
 
 // revokeToken revokes a token.
-func (c *Console) revokeToken(v *visit) (ui.Address, error) {
-	_, err := c.cfg.Tokens.Revoke(v.ctx(), v.Param("id"))
+func (c *Console) revokeToken(req *request) (ui.Address, error) {
+	_, err := c.cfg.Tokens.Revoke(req.ctx(), req.Param("id"))
 	return ui.Link("tokens"), err
 }
 

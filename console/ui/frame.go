@@ -82,8 +82,8 @@ func hasProblem(ctx context.Context) bool {
 	return ok
 }
 
-// wrong returns why the value of an input was refused, which the input shows; empty if it was not.
-func wrong(ctx context.Context, name string) string {
+// fieldReason returns why the value of an input was refused, which the input shows; empty if it was not.
+func fieldReason(ctx context.Context, name string) string {
 	r, _ := ctx.Value(refusalKey{}).(*refusal)
 	if r == nil {
 		return ""

@@ -837,7 +837,7 @@ func Input(name, label, value, placeholder string) templ.Component {
 			templ_7745c5c3_Var37 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = Checked(name, label, value, placeholder, wrong(ctx, name)).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = Checked(name, label, value, placeholder, fieldReason(ctx, name)).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -997,7 +997,7 @@ func Select(name, label, value, any string, choices []string) templ.Component {
 			templ_7745c5c3_Var45 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = CheckedSelect(name, label, value, any, choices, wrong(ctx, name)).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = CheckedSelect(name, label, value, any, choices, fieldReason(ctx, name)).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1226,8 +1226,8 @@ func Results() templ.Component {
 	})
 }
 
-// Wrong is why the page's Problem refuses the value of an input, for inputs that are no Input and no Select.
-func Wrong(name string) templ.Component {
+// FieldProblem is why the page's Problem refuses the value of an input, for inputs that are no Input and no Select.
+func FieldProblem(name string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -1248,7 +1248,7 @@ func Wrong(name string) templ.Component {
 			templ_7745c5c3_Var57 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = fieldProblem(name, wrong(ctx, name)).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = fieldProblem(name, fieldReason(ctx, name)).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

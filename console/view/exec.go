@@ -11,7 +11,7 @@ type ExecPage struct {
 	Record    audit.Record
 	Token     string
 	MayCancel bool
-	Canceling bool // the visitor has just asked for its end
+	Canceling bool // the caller has just asked for its end
 	Events    []audit.Event
 	Policy    []PolicyField
 	Limits    []Limit

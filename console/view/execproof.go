@@ -11,7 +11,7 @@ type ProofState struct {
 	Index       int64                 // in the log, of the newest event
 	Pending     bool                  // the log will have it in a moment
 	Stopped     string                // why it will not: no node extends the log; empty: it will
-	MayOpenLog  bool                  // the visitor may open the page of the log
+	MayOpenLog  bool                  // the caller may open the page of the log
 	Open        bool                  // the exec has not ended, so that more events follow
 	Unsigned    bool                  // this node could not verify the checkpoint's signature
 	Differences []translog.Difference // the database was changed

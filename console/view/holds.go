@@ -17,7 +17,7 @@ type HoldsPage struct {
 	Rows    []retention.Hold
 	Covered []int             // execs of each row, counted up to MaxCovered
 	Names   map[string]string // of tokens
-	MayHold bool              // the visitor is an admin
+	MayHold bool              // the caller is an admin
 	First   bool
 	More    bool
 	Next    ui.Address

@@ -8,7 +8,7 @@ import (
 // PeoplePage is a page of the people, newest first.
 type PeoplePage struct {
 	Rows  []sessions.Person
-	Own   string // id of the visitor
+	Own   string // id of the caller
 	Next  ui.Address
 	More  bool
 	First bool

@@ -797,7 +797,7 @@ func tokenFacts(t tokens.Token) templ.Component {
 	})
 }
 
-// Token asks whether to revoke a token. own: the visitor is signed in with it. last: there is no other admin.
+// Token asks whether to revoke a token. own: the caller is signed in with it. last: there is no other admin.
 func Token(t tokens.Token, own, last bool) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
