@@ -74,7 +74,7 @@ func (c *Console) artifactsPage(req *request) (ui.Page, error) {
 
 // downloadArtifacts sends all artifacts of an exec as a ZIP, as the API does.
 func (c *Console) downloadArtifacts(req *request, w http.ResponseWriter) error {
-	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
+	rec, err := c.execOf(req)
 	if err != nil {
 		return err
 	}

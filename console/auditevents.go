@@ -20,7 +20,7 @@ const eventRows = 50 // of a page
 func (c *Console) events(req *request) (ui.Page, error) {
 	var bad fault.Fields
 	q, err := visible.ParseEvents(req.query.Get, c.cfg.Now(), &bad)
-	p := view.EventsPage{Query: req.query, First: q.After == nil, Here: req.here().With("cursor", "")}
+	p := view.EventsPage{Query: req.query, Pager: view.Pager{First: q.After == nil, Here: req.here().With("cursor", "")}}
 	if err != nil {
 		return withRefusal(p.Page(), err)
 	}
@@ -32,7 +32,7 @@ func (c *Console) events(req *request) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	if n := len(events); n == eventRows {
-		p.Next, p.More = p.Here.With("cursor", q.Cursor(events[n-1])), true
+		p.SetNext("cursor", q.Cursor(events[n-1]))
 	}
 	asked := maps.Clone(req.query)
 	asked.Set("limit", strconv.Itoa(eventRows))

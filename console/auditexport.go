@@ -21,7 +21,7 @@ var exportQuery = func() (names []string) {
 // exportForm asks what to export. The address has it, so that it can be sent to another person.
 func (c *Console) exportForm(req *request) (ui.Page, error) {
 	_, err := c.exportOf(req)
-	return withRefusal(ui.Page{Title: "Export", Body: view.Export(view.ExportPage{Query: req.query})}, err)
+	return withRefusal(ui.Page{Title: "Export", Body: view.Export(req.query)}, err)
 }
 
 func (c *Console) exportOf(req *request) (export.Query, error) {

@@ -1,8 +1,6 @@
 package console
 
 import (
-	"slices"
-
 	"secbox/console/ui"
 	"secbox/console/view"
 	"secbox/fault"
@@ -16,16 +14,12 @@ func (c *Console) baseline(req *request) (ui.Page, error) {
 	if p.Row, p.Files, err = req.door.Skills().Baseline(req.ctx(), req.caller, p.Agent, p.Listed.SkillID); err != nil {
 		return ui.Page{}, err
 	}
-	if p.MoreFiles = len(p.Files) - view.MaxFiles; p.MoreFiles > 0 {
-		p.Files = p.Files[:view.MaxFiles]
-	}
-	if p.SeesChanges = slices.Contains(auditors, req.caller.Role); p.SeesChanges {
+	if p.SeesChanges = req.may(auditors); p.SeesChanges {
 		if err := c.changesOf(req, &p.PackagePage); err != nil {
 			return ui.Page{}, err
 		}
 	}
-	crumbs := append(view.PackageCrumbs("", ""), ui.Crumb{Label: "Packages", To: ui.Link("packages")}, ui.Crumb{Label: p.Agent, To: view.PackagesLink(p.Agent, "")})
-	return ui.Page{Title: p.Listed.SkillID, Crumbs: crumbs, Body: view.Baseline(p)}, nil
+	return ui.Page{Title: p.Listed.SkillID, Crumbs: view.PackageCrumbs(p.Agent, ""), Body: view.Baseline(p)}, nil
 }
 
 // baselineFile shows a file of a baseline, if it is text.
@@ -42,6 +36,6 @@ func (c *Console) baselineFile(req *request) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	crumbs := append(view.PackageCrumbs("", ""), ui.Crumb{Label: "Packages", To: ui.Link("packages")}, ui.Crumb{Label: agent, To: view.PackagesLink(agent, "")}, ui.Crumb{Label: skill, To: view.BaselineLink(agent, skill)})
+	crumbs := append(view.PackageCrumbs(agent, ""), ui.Crumb{Label: skill, To: view.BaselineLink(agent, skill)})
 	return ui.Page{Title: ui.Cut(f.Path, 200), Crumbs: crumbs, Body: view.PackageFile(f)}, nil
 }

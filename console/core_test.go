@@ -144,10 +144,13 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	c.pages = pages
 	handler, err := api.New(api.Config{
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { pages.ServeHTTP(w, r, door) },
-		Runner:  runs, Live: live, Changes: db.Audit(), Webhooks: webhooks.Registry{}, History: history, TransparencyLog: evidence, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: evidence, Events: db.AdminEvents(), Patience: time.Millisecond}, AdminEvents: db.AdminEvents(), Downloads: downloads,
-		Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{}, Skills: catalog, Invoker: struct{ api.Invoker }{}, Replayer: replayer, Tokens: c.tokens,
-		Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{}, Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{},
-		UploadDir: filepath.Join(dir, "uploads"), ListenAddr: server.Listener.Addr().String(), Logger: quiet,
+		Needs: api.Needs{
+			Runner: runs, Live: live, Changes: db.Audit(), Webhooks: webhooks.Registry{}, History: history, TransparencyLog: evidence, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: evidence, Events: db.AdminEvents(), Patience: time.Millisecond}, AdminEvents: db.AdminEvents(), Downloads: downloads,
+			Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{}, Skills: catalog, Invoker: struct{ api.Invoker }{}, Replayer: replayer, Tokens: c.tokens,
+			Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{}, Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{},
+			UploadDir: filepath.Join(dir, "uploads"),
+		},
+		ListenAddr: server.Listener.Addr().String(), Logger: quiet,
 	})
 	must(t, err)
 	server.Config.Handler = handler

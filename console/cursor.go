@@ -5,10 +5,20 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 
+	"secbox/api/visible"
+	"secbox/audit"
 	"secbox/fault"
 )
 
-// maxPlace bounds the text of a place, in bytes.
+// timeCursor returns the cursor that visible.EncodeCursor made for the list with an address; nil for an empty text, which is the first page.
+func timeCursor(text, list string) (*audit.Cursor, error) {
+	if text == "" {
+		return nil, nil
+	}
+	return visible.DecodeCursor(text, list)
+}
+
+// maxNameCursor bounds the text of a cursor by name, in bytes.
 const maxNameCursor = 2 << 10
 
 // nameCursor returns the name of the last row of a page as a cursor: the place where the next page of the list begins. list is the address of the list

@@ -3,21 +3,23 @@ package console
 import (
 	"errors"
 	"net/http"
-	"slices"
 	"unicode"
 	"unicode/utf8"
 
-	"secbox/api/content"
-	"secbox/api/problem"
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/console/view"
 	"secbox/fault"
 )
 
+// execOf returns the exec that the address names.
+func (c *Console) execOf(req *request) (audit.Record, error) {
+	return c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
+}
+
 // exec shows one exec.
 func (c *Console) exec(req *request) (ui.Page, error) {
-	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
+	rec, err := c.execOf(req)
 	if err != nil {
 		return ui.Page{}, err
 	}
@@ -26,7 +28,7 @@ func (c *Console) exec(req *request) (ui.Page, error) {
 	}
 	p := view.ExecPage{Record: rec, Spooled: c.cfg.Events.Spooled(rec.ExecID), Live: !rec.Status.Final() || req.query.Has("shown"), Policy: view.Policy(rec), Limits: view.Limits(rec)}
 	p.Canceling = !rec.Status.Final() && req.query.Has("canceling")
-	p.MayCancel = !rec.Status.Final() && !p.Canceling && slices.Contains(workers, req.caller.Role)
+	p.MayCancel = !rec.Status.Final() && !p.Canceling && req.may(workers)
 	names, err := c.cfg.Execs.Names(req.ctx(), req.caller, rec.RequestedBy)
 	if err != nil {
 		return ui.Page{}, err
@@ -61,11 +63,11 @@ func (c *Console) exec(req *request) (ui.Page, error) {
 	p.Artifacts = c.artifactsPart(req.ctx(), rec, removed[rec.ExecID])
 	p.Inputs = c.inputsPart(req, rec)
 	p.Proof = c.proofOf(req, rec)
-	if slices.Contains(auditors, req.caller.Role) {
+	if req.may(auditors) {
 		if p.Holds, err = c.cfg.Holds.On(req.ctx(), rec, view.HeldRows); err != nil {
 			return ui.Page{}, err
 		}
-		p.MayHold = slices.Contains(admins, req.caller.Role)
+		p.MayHold = req.may(admins)
 	}
 	p.Curl = req.curl(inAPI(nil, "sandbox", "execs", rec.ExecID))
 	page := ui.Page{
@@ -77,7 +79,7 @@ func (c *Console) exec(req *request) (ui.Page, error) {
 
 // cancel requests the end of an exec.
 func (c *Console) cancel(req *request) (ui.Address, error) {
-	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
+	rec, err := c.execOf(req)
 	if err != nil {
 		return ui.Address{}, err
 	}
@@ -89,7 +91,7 @@ func (c *Console) cancel(req *request) (ui.Address, error) {
 
 // downloadProof sends the proof of an exec.
 func (c *Console) downloadProof(req *request, w http.ResponseWriter) error {
-	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
+	rec, err := c.execOf(req)
 	if err != nil {
 		return err
 	}
@@ -103,8 +105,7 @@ func (c *Console) downloadProof(req *request, w http.ResponseWriter) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Disposition", content.Attachment(view.ProofFile(rec)))
-	return content.NewPage("application/json", proof, problem.CSP).Serve(w, req.Request())
+	return sendFile(req, w, view.ProofFile(rec), "application/json", proof)
 }
 
 // recordDownload records that the caller gets a file of an exec. If it fails, nothing may be sent.

@@ -1,8 +1,6 @@
 package console
 
 import (
-	"slices"
-
 	"secbox/audit"
 	"secbox/console/view"
 )
@@ -12,7 +10,7 @@ const proofPrice = 16
 
 // proofOf compares the record, as it is now, with its events and with the log.
 func (c *Console) proofOf(req *request, rec audit.Record) view.ProofState {
-	p := view.ProofState{MayOpenLog: slices.Contains(auditors, req.caller.Role), Open: !rec.Status.Final()}
+	p := view.ProofState{MayOpenLog: req.may(auditors), Open: !rec.Status.Final()}
 	if c.cfg.Events.Spooled(rec.ExecID) {
 		p.Problem = "the database does not have the end of this exec yet"
 		return p

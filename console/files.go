@@ -32,7 +32,7 @@ const fileRowsOfExec = 30
 
 // filesFrom returns the exec of the address of a list, and the number of its first file.
 func (c *Console) filesFrom(req *request) (audit.Record, int, error) {
-	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
+	rec, err := c.execOf(req)
 	if err != nil {
 		return rec, 0, err
 	}
@@ -67,7 +67,7 @@ type file struct {
 
 // openFile opens the file that the address names; the caller closes it.
 func (c *Console) openFile(req *request, kind fileSource) (file, error) {
-	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
+	rec, err := c.execOf(req)
 	if err != nil {
 		return file{}, err
 	}
@@ -105,7 +105,7 @@ func (c *Console) downloadFile(kind fileSource) func(*request, http.ResponseWrit
 
 // downloadOutput sends all that was kept of a stream of output.
 func (c *Console) downloadOutput(req *request, w http.ResponseWriter) error {
-	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
+	rec, err := c.execOf(req)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ const relayRetry = 5 * time.Second // before a stream asks a node again that did
 
 // forward answers a request about an exec that another node runs with the answer of that node.
 func (c *Console) forward(req *request) (forwarded bool, err error) {
-	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
+	rec, err := c.execOf(req)
 	if err != nil {
 		return false, err
 	}

@@ -32,6 +32,16 @@ func (c *Console) history(req *request) (ui.Page, error) {
 	return withRefusal(ui.Page{Title: "History", Body: view.History(page)}, err)
 }
 
+// filter returns the execs that the address asks for. What is malformed goes to bad.
+func (c *Console) filter(req *request, bad *fault.Fields) audit.Filter {
+	return audit.ParseFilter(func(name string) string {
+		if slices.Contains(filters, name) {
+			return req.query.Get(name)
+		}
+		return ""
+	}, c.cfg.Now(), bad)
+}
+
 // searchText returns the text to search in commands, in lower case. A text that is too long or malformed goes to bad.
 func searchText(query url.Values, bad *fault.Fields) string {
 	text := query.Get("text")
@@ -44,18 +54,13 @@ func searchText(query url.Values, bad *fault.Fields) string {
 // readHistory reads the page that the address asks for; only the statuses given, if any.
 func (c *Console) readHistory(req *request, only ...audit.Status) (view.HistoryPage, error) {
 	var bad fault.Fields
-	f := audit.ParseFilter(func(name string) string {
-		if slices.Contains(filters, name) {
-			return req.query.Get(name)
-		}
-		return ""
-	}, c.cfg.Now(), &bad)
+	f := c.filter(req, &bad)
 	f.Commands = true // pages need no policies
 	if len(only) > 0 {
 		f.Statuses, f.Commands = only, false // but those of refusals
 	}
 	text := searchText(req.query, &bad)
-	out := view.HistoryPage{Query: req.query, Columns: view.Columns(req.query.Get("columns"), &bad), Here: req.here().With("cursor", "")}
+	out := view.HistoryPage{Query: req.query, Columns: view.Columns(req.query.Get("columns"), &bad), Pager: view.Pager{Here: req.here().With("cursor", "")}}
 	if out.HasDefaultColumns() { // as the form sends them
 		req.query.Del("columns")
 		out.Here = out.Here.With("columns", "")
@@ -64,17 +69,13 @@ func (c *Console) readHistory(req *request, only ...audit.Status) (view.HistoryP
 		return out, err
 	}
 	list := out.Here.With("columns", "").String() // columns do not change the rows
-	var after *audit.Cursor
-	if s := req.query.Get("cursor"); s != "" {
-		var err error
-		if after, err = visible.DecodeCursor(s, list); err != nil {
-			return out, err
-		}
+	after, err := timeCursor(req.query.Get("cursor"), list)
+	if err != nil {
+		return out, err
 	}
 	out.First = after == nil
 	repeat(req, &out, after, only)
 	var next *audit.Cursor
-	var err error
 	if text == "" {
 		out.Rows, next, err = c.cfg.Execs.List(req.ctx(), req.caller, f, after, view.HistoryRows)
 	} else {
@@ -96,7 +97,7 @@ func (c *Console) readHistory(req *request, only ...audit.Status) (view.HistoryP
 	}
 	if next != nil {
 		out.Reached = next.CreatedAt
-		out.Next, out.More = out.Here.With("cursor", visible.EncodeCursor(*next, list)), true
+		out.SetNext("cursor", visible.EncodeCursor(*next, list))
 	}
 	out.Newer = c.newerOf(out)
 	out.Listed = true

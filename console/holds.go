@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/access/tokens"
 	"secbox/api/visible"
 	"secbox/audit/admin"
 	"secbox/audit/retention"
@@ -31,7 +30,7 @@ func (c *Console) holds(req *request) (ui.Page, error) {
 // readHolds reads the page that the address asks for; a form's has no parameters.
 func (c *Console) readHolds(req *request) (view.HoldsPage, error) {
 	cursor, here := req.query.Get("cursor"), ui.Link("audit", "holds").WithAll(req.query)
-	p := view.HoldsPage{MayHold: req.caller.Role == tokens.Admin, First: cursor == "", Form: view.HoldForm{ID: uuid.Must(uuid.NewV7()).String()}}
+	p := view.HoldsPage{MayHold: req.may(admins), Pager: view.Pager{First: cursor == "", Here: ui.Link("audit", "holds")}, Form: view.HoldForm{ID: uuid.Must(uuid.NewV7()).String()}}
 	var next string
 	var err error
 	if p.Rows, next, err = c.cfg.Holds.List(req.ctx(), cursor, holdRows); err != nil {
@@ -63,7 +62,7 @@ func (c *Console) readHolds(req *request) (view.HoldsPage, error) {
 // readReleased reads a page of the released holds, of whose cursor the parameter is released.
 func (c *Console) readReleased(req *request, here ui.Address) (view.ReleasedHolds, error) {
 	params := map[string]string{"kind": string(admin.HoldRemoved), "cursor": req.query.Get("released")}
-	p := view.ReleasedHolds{First: params["cursor"] == "", Newest: here.With("released", "")}
+	p := view.ReleasedHolds{Pager: view.Pager{First: params["cursor"] == "", Here: here.With("released", "")}}
 	q, err := visible.ParseEvents(func(name string) string { return params[name] }, c.cfg.Now(), new(fault.Fields))
 	if err != nil {
 		return p, err
@@ -72,9 +71,9 @@ func (c *Console) readReleased(req *request, here ui.Address) (view.ReleasedHold
 	if err != nil {
 		return p, err
 	}
-	if p.More = len(events) > releasedRows; p.More {
+	if len(events) > releasedRows {
 		events = events[:releasedRows]
-		p.Older = here.With("released", q.Cursor(events[releasedRows-1]))
+		p.SetNext("released", q.Cursor(events[releasedRows-1]))
 	}
 	p.Rows, err = eventRowsOf(req, events)
 	return p, err

@@ -234,7 +234,7 @@ func (c *Console) streamLive(req *request, w http.ResponseWriter) error {
 		return err
 	}
 	defer leaveTurn()
-	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
+	rec, err := c.execOf(req)
 	leaveTurn()
 	if err != nil {
 		return err

@@ -30,12 +30,7 @@ func (c *Console) newer(req *request, w http.ResponseWriter) error {
 	if n, err := strconv.Atoi(seen); req.query.Has("seen") && (err != nil || n < 0 || n > view.MaxNewer+1 || strconv.Itoa(n) != seen) {
 		bad.Add("seen", "must be a number from 0 to %d: how many new execs the page shows already", view.MaxNewer+1)
 	}
-	f := audit.ParseFilter(func(name string) string {
-		if slices.Contains(filters, name) {
-			return req.query.Get(name)
-		}
-		return ""
-	}, c.cfg.Now(), &bad)
+	f := c.filter(req, &bad)
 	if err := bad.Err(); err != nil {
 		return err
 	}
@@ -43,12 +38,9 @@ func (c *Console) newer(req *request, w http.ResponseWriter) error {
 	n := view.NewerExecs{Query: req.query, Newest: req.query.Get("newest"), AsOf: c.cfg.Now()}
 	n.Query.Del("newest")
 	n.Query.Del("seen")
-	var after *audit.Cursor
-	if n.Newest != "" {
-		var err error
-		if after, err = visible.DecodeCursor(n.Newest, n.RowsKey()); err != nil {
-			return err
-		}
+	after, err := timeCursor(n.Newest, n.RowsKey())
+	if err != nil {
+		return err
 	}
 	leave, err := req.door.Turn(req.ctx())
 	if err != nil {

@@ -103,7 +103,7 @@ func (c *Console) readOutput(req *request, rec audit.Record, name string, from, 
 
 // outputPage shows a part of a stream of output.
 func (c *Console) outputPage(req *request) (ui.Page, error) {
-	rec, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
+	rec, err := c.execOf(req)
 	if err != nil {
 		return ui.Page{}, err
 	}

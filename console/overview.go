@@ -53,8 +53,8 @@ func (c *Console) readOverview(req *request, p *view.OverviewPage) (err error) {
 		if i < 0 || i >= len(p.Bars) { // the hour has changed meanwhile
 			continue
 		}
-		p.Bars[i].Counts[view.OutcomeIndex(h.Status)] += h.Execs
-		p.Totals[view.OutcomeIndex(h.Status)] += h.Execs
+		p.Bars[i].Add(h.Status, h.Execs)
+		p.Totals.Add(h.Status, h.Execs)
 		switch h.Status {
 		case audit.Rejected:
 			refused[string(h.ErrorReason)] += h.Execs
@@ -94,15 +94,12 @@ func (c *Console) readOverview(req *request, p *view.OverviewPage) (err error) {
 
 // curlExec returns a command that runs an exec; empty if the caller may not.
 func curlExec(req *request) string {
-	if !slices.Contains(workers, req.caller.Role) {
+	if !req.may(workers) {
 		return ""
 	}
-	scheme, token := "http", ""
-	if req.door.Secure(req.Request()) {
-		scheme = "https"
-	}
+	token := ""
 	if req.session != "" {
-		token = ` -H "Authorization: Bearer $SECBOX_TOKEN"`
+		token = " " + tokenHeader
 	}
-	return fmt.Sprintf(`curl -s %s://%s/sandbox/execs%s -H 'Content-Type: application/json' -d '{"project_id": "demo", "exec": {"script": "echo hello"}}'`, scheme, req.Request().Host, token)
+	return fmt.Sprintf(`curl -s %s/sandbox/execs%s -H 'Content-Type: application/json' -d '{"project_id": "demo", "exec": {"script": "echo hello"}}'`, req.server(), token)
 }

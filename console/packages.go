@@ -30,8 +30,8 @@ const (
 
 // packages lists the packages of a user, or leads to them.
 func (c *Console) packages(req *request) (ui.Page, error) {
-	p := view.PackagesPage{Agent: req.query.Get("agent_id"), User: req.query.Get("user_id"), Here: req.here().With("cursor", "")}
-	p.All = slices.Contains(auditors, req.caller.Role)
+	p := view.PackagesPage{Agent: req.query.Get("agent_id"), User: req.query.Get("user_id"), Pager: view.Pager{Here: req.here().With("cursor", "")}}
+	p.All = req.may(auditors)
 	p.SeesAgent = req.caller.Role != tokens.Worker
 	after, err := parseNameCursor(req.query.Get("cursor"), p.Here.String())
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *Console) packages(req *request) (ui.Page, error) {
 		return withRefusal(page(), err)
 	}
 	if last != "" {
-		p.More, p.Next = true, p.Here.With("cursor", nameCursor(last, p.Here.String()))
+		p.SetNext("cursor", nameCursor(last, p.Here.String()))
 	}
 	return page(), nil
 }
@@ -77,7 +77,7 @@ func (c *Console) agents(req *request, seen visible.Skills, after string) (list 
 	if req.caller.Role == tokens.AgentAdmin {
 		return req.caller.Agents, "", nil
 	}
-	if !slices.Contains(auditors, req.caller.Role) {
+	if !req.may(auditors) {
 		return nil, "", nil
 	}
 	if list, err = seen.View.Agents(req.ctx(), after, packageRows); len(list) == packageRows {
@@ -116,21 +116,18 @@ func (c *Console) onePackage(req *request) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	p.IsTool = slices.Contains(p.Files, skills.ManifestFile)
-	if p.MoreFiles = len(p.Files) - view.MaxFiles; p.MoreFiles > 0 {
-		p.Files = p.Files[:view.MaxFiles]
-	}
 	if p.Entry, err = c.cfg.Registry.Entry(req.ctx(), catalog.Skill, p.Listed.SkillID); err != nil && !fault.Is(err, fault.UnknownEntry) {
 		return ui.Page{}, err
 	}
 	if p.Installed, _, err = c.cfg.Registry.Installed(req.ctx(), registry.Owner(o), catalog.Skill, p.Listed.SkillID); err != nil {
 		return ui.Page{}, err
 	}
-	if p.SeesChanges = slices.Contains(auditors, req.caller.Role); p.SeesChanges {
+	if p.SeesChanges = req.may(auditors); p.SeesChanges {
 		if err := c.changesOf(req, &p); err != nil {
 			return ui.Page{}, err
 		}
 	}
-	if slices.Contains(readers, req.caller.Role) {
+	if req.may(readers) {
 		if p.Runs, err = c.runsOf(req, p.Listed.SkillID, o.ProjectID()); err != nil {
 			return ui.Page{}, err
 		}

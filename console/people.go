@@ -22,10 +22,10 @@ func (c *Console) people(req *request) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	p := view.PeoplePage{Rows: rows, Own: req.caller.ID, First: after == "", SignOn: c.cfg.SignOn != nil}
+	p := view.PeoplePage{Rows: rows, Own: req.caller.ID, Pager: view.Pager{First: after == "", Here: ui.Link("people")}, SignOn: c.cfg.SignOn != nil}
 	if len(rows) > peopleRows {
-		p.Rows, p.More = rows[:peopleRows], true
-		p.Next = req.here().With("after", rows[peopleRows-1].ID)
+		p.Rows = rows[:peopleRows]
+		p.SetNext("after", rows[peopleRows-1].ID)
 	}
 	return ui.Page{Title: "People", Body: view.People(p)}, nil
 }

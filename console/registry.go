@@ -30,7 +30,7 @@ func entryKind(text string) catalog.Kind {
 
 // registry lists or searches the published skills or agents, by name.
 func (c *Console) registry(req *request) (ui.Page, error) {
-	p := view.RegistryPage{Kind: req.query.Get("kind"), Words: req.query.Get("query"), Here: req.here().With("cursor", "")}
+	p := view.RegistryPage{Kind: req.query.Get("kind"), Words: req.query.Get("query"), Pager: view.Pager{Here: req.here().With("cursor", "")}}
 	if p.Kind == "" {
 		p.Kind = view.RegistryKinds[0]
 	}
@@ -46,7 +46,7 @@ func (c *Console) registry(req *request) (ui.Page, error) {
 		return withRefusal(page(), err)
 	}
 	if len(p.Rows) == registryRows {
-		p.More, p.Next = true, p.Here.With("cursor", nameCursor(p.Rows[registryRows-1].Name, p.Here.String()))
+		p.SetNext("cursor", nameCursor(p.Rows[registryRows-1].Name, p.Here.String()))
 	}
 	return page(), nil
 }
@@ -54,8 +54,8 @@ func (c *Console) registry(req *request) (ui.Page, error) {
 // entry shows a published skill or agent. Its record stays after it is withdrawn.
 func (c *Console) entry(req *request) (ui.Page, error) {
 	name := req.Param("name")
-	p := view.RegistryEntryPage{Kind: req.Param("kind"), Here: req.here().With("cursor", "")}
-	p.SeesEvents = slices.Contains(auditors, req.caller.Role)
+	p := view.RegistryEntryPage{Kind: req.Param("kind"), Pager: view.Pager{Here: req.here().With("cursor", "")}}
+	p.SeesEvents = req.may(auditors)
 	if !slices.Contains(view.RegistryKinds, p.Kind) {
 		return ui.Page{}, fault.New(fault.NotFound, "the registry has skills and agents")
 	}
@@ -79,21 +79,19 @@ func (c *Console) entry(req *request) (ui.Page, error) {
 func (c *Console) readEntryEvents(req *request, name string, p *view.RegistryEntryPage) error {
 	list := p.Here.String()
 	var after *registry.Cursor
-	if s := req.query.Get("cursor"); s != "" {
-		last, err := visible.DecodeCursor(s, list)
-		if err != nil {
-			return err
-		}
+	last, err := timeCursor(req.query.Get("cursor"), list)
+	if err != nil {
+		return err
+	}
+	if p.First = last == nil; !p.First {
 		after = &registry.Cursor{At: last.CreatedAt, ID: last.ExecID}
 	}
-	p.First = after == nil
-	var err error
 	if p.Events, err = c.cfg.Registry.Events(req.ctx(), entryKind(p.Kind), name, after, entryEventRows); err != nil {
 		return err
 	}
 	if len(p.Events) == entryEventRows {
 		last := p.Events[entryEventRows-1]
-		p.More, p.Next = true, p.Here.With("cursor", visible.EncodeCursor(audit.Cursor{CreatedAt: last.At, ExecID: last.ID}, list))
+		p.SetNext("cursor", visible.EncodeCursor(audit.Cursor{CreatedAt: last.At, ExecID: last.ID}, list))
 	}
 	ids := make([]string, len(p.Events))
 	for i, e := range p.Events {

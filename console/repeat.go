@@ -22,9 +22,9 @@ func repeat(req *request, p *view.HistoryPage, after *audit.Cursor, only []audit
 		}
 	}
 	if len(only) > 0 {
-		asked.Set("status", joined(only))
+		asked.Set("status", strings.Join(ui.Strings(only), ","))
 	}
-	p.MayExport, p.Export = slices.Contains(auditors, req.caller.Role), ui.Link("history", "export").WithAll(asked)
+	p.MayExport, p.Export = req.may(auditors), ui.Link("history", "export").WithAll(asked)
 	asked.Del("text") // the API does not search
 	asked.Set("limit", strconv.Itoa(view.HistoryRows))
 	if after != nil {
@@ -33,27 +33,17 @@ func repeat(req *request, p *view.HistoryPage, after *audit.Cursor, only []audit
 	p.Curl = req.curl(inAPI(asked, "sandbox", "execs"))
 }
 
-func joined(statuses []audit.Status) string {
-	names := make([]string, len(statuses))
-	for i, s := range statuses {
-		names[i] = string(s)
-	}
-	return strings.Join(names, ",")
-}
+// tokenHeader is the option of curl with the caller's token.
+const tokenHeader = `-H "Authorization: Bearer $SECBOX_TOKEN"`
 
 // curl returns a command that gets answers of the API, for any shell of POSIX. The token stays in the environment. Each address is from inAPI.
 func (req *request) curl(addresses ...string) string {
 	command := "curl -sS"
 	if req.caller.ID != runner.Tokenless {
-		command += ` -H "Authorization: Bearer $SECBOX_TOKEN"`
+		command += " " + tokenHeader
 	}
-	server := "http://"
-	if req.door.Secure(req.Request()) {
-		server = "https://"
-	}
-	server += req.Request().Host
 	for _, address := range addresses {
-		command += " '" + strings.ReplaceAll(server+address, "'", `'\''`) + "'"
+		command += " '" + strings.ReplaceAll(req.server()+address, "'", `'\''`) + "'"
 	}
 	return command
 }

@@ -25,8 +25,10 @@ const (
 // replaysOf reads what the page of an exec has about replays.
 func (c *Console) replaysOf(req *request, rec audit.Record) (view.ExecReplays, error) {
 	p := view.ExecReplays{Record: rec}
-	if slices.Contains(workers, req.caller.Role) && rec.Status.Final() {
-		p.Refusal = refusalOf(rec)
+	if req.may(workers) && rec.Status.Final() {
+		if err := replay.Check(rec); err != nil {
+			p.Refusal = reason(err)
+		}
 		p.Allowed = p.Refusal == ""
 	}
 	if p.Allowed {
@@ -56,17 +58,9 @@ func (c *Console) replaysOf(req *request, rec audit.Record) (view.ExecReplays, e
 	return p, nil
 }
 
-// refusalOf says why an exec cannot run again; empty if its record does not say so.
-func refusalOf(rec audit.Record) string {
-	if err := replay.Check(rec); err != nil {
-		return reason(err)
-	}
-	return ""
-}
-
 // replay runs an exec again. It leads to the page of the new exec as soon as that has one, and holds its memory until it has ended.
 func (c *Console) replay(req *request) (ui.Address, error) {
-	first, err := c.cfg.Execs.Get(req.ctx(), req.caller, req.Param("id"))
+	first, err := c.execOf(req)
 	if err != nil {
 		return ui.Address{}, err
 	}

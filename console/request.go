@@ -36,6 +36,17 @@ type request struct {
 
 func (req *request) ctx() context.Context { return req.Request().Context() }
 
+// may reports whether the caller has one of the roles.
+func (req *request) may(roles []tokens.Role) bool { return slices.Contains(roles, req.caller.Role) }
+
+// server is the address of this server as the browser knows it.
+func (req *request) server() string {
+	if req.door.Secure(req.Request()) {
+		return "https://" + req.Request().Host
+	}
+	return "http://" + req.Request().Host
+}
+
 type doorKey struct{}
 
 func withDoor(ctx context.Context, d Door) context.Context {
@@ -73,8 +84,8 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 			if signedIn != nil {
 				return signedIn
 			}
-			if !slices.Contains(r.roles, req.caller.Role) {
-				return fault.New(fault.Forbidden, "the role %s may not %s; allowed are: %s", req.caller.Role, r.does(), roleNames(r.roles))
+			if !req.may(r.roles) {
+				return fault.New(fault.Forbidden, "the role %s may not %s; allowed are: %s", req.caller.Role, r.does(), strings.Join(ui.Strings(r.roles), ", "))
 			}
 		}
 		if err := req.readQuery(r.query); err != nil && !r.crossSite {
@@ -126,14 +137,6 @@ func (c *Console) enter(req *request, path string) (signedIn error, leave func()
 		req.SetRequest(in)
 	}
 	return signedIn, leave, err
-}
-
-func roleNames(roles []tokens.Role) string {
-	names := make([]string, len(roles))
-	for i, role := range roles {
-		names[i] = string(role)
-	}
-	return strings.Join(names, ", ")
 }
 
 // readQuery refuses unknown parameters, since a misspelled filter must not list everything.
@@ -227,7 +230,7 @@ func (req *request) send(page ui.Page, body string) error {
 func (c *Console) navigation(req *request) []ui.NavItem {
 	var items []ui.NavItem
 	for _, r := range c.routes {
-		if r.nav == "" || !slices.Contains(r.roles, req.caller.Role) {
+		if r.nav == "" || !req.may(r.roles) {
 			continue
 		}
 		current := slices.ContainsFunc(append([]string{r.path}, r.covers...), func(path string) bool {

@@ -29,7 +29,7 @@ var skillsQuery = []string{"text", "source", "agent_id", "user_id", "cursor"}
 
 // skills lists the catalog.
 func (c *Console) skills(req *request) (ui.Page, error) {
-	p := view.SkillsPage{Query: req.query, Here: req.here().With("cursor", "")}
+	p := view.SkillsPage{Query: req.query, Pager: view.Pager{Here: req.here().With("cursor", "")}}
 	page := func() ui.Page { return ui.Page{Title: "Skills", Body: view.Skills(p)} }
 	if source := req.query.Get("source"); source != "" && !slices.Contains(view.SkillSources, source) {
 		return withRefusal(page(), fault.BadField("source", "must be one of %s", strings.Join(view.SkillSources, ", ")))
@@ -56,7 +56,7 @@ func (c *Console) skills(req *request) (ui.Page, error) {
 		case row.SortKey() <= after && after != "", !row.Matches(req.query.Get("text"), req.query.Get("source")):
 			continue
 		case len(p.Rows) == skillRows:
-			p.More, p.Next = true, p.Here.With("cursor", nameCursor(p.Rows[skillRows-1].SortKey(), p.Here.String()))
+			p.SetNext("cursor", nameCursor(p.Rows[skillRows-1].SortKey(), p.Here.String()))
 		default:
 			p.Rows = append(p.Rows, row)
 		}
@@ -109,13 +109,12 @@ func (c *Console) skill(req *request) (ui.Page, error) {
 	if s.Source == skills.Package {
 		p.Agent, p.User = req.query.Get("agent_id"), req.query.Get("user_id")
 	}
-	p.MoreFiles = len(s.Files) - view.MaxFiles
 	if p.Policy, err = c.policyOfSkill(req, s); err != nil {
 		p.PolicyProblem = reason(err)
 	}
-	p.MayInvoke = slices.Contains(workers, req.caller.Role)
+	p.MayInvoke = req.may(workers)
 	p.Example = invocation(req, p)
-	if slices.Contains(readers, req.caller.Role) {
+	if req.may(readers) {
 		if p.Runs, err = c.runsOf(req, p.ID(), p.Project()); err != nil {
 			return ui.Page{}, err
 		}
@@ -169,14 +168,10 @@ func (c *Console) runsOf(req *request, skillID, projectID string) (*view.SkillRu
 
 // invocation returns a command that invokes a skill. It has the address of this server as the browser knows it.
 func invocation(req *request, p view.SkillPage) string {
-	scheme := "http"
-	if req.door.Secure(req.Request()) {
-		scheme = "https"
-	}
 	project := cmp.Or(p.Project(), "demo")
-	lines := []string{"curl -sS " + view.ShellQuote(scheme+"://"+req.Request().Host+"/skills/"+url.PathEscape(p.ID())+"/invoke")}
+	lines := []string{"curl -sS " + view.ShellQuote(req.server()+"/skills/"+url.PathEscape(p.ID())+"/invoke")}
 	if req.session != "" {
-		lines = append(lines, `-H "Authorization: Bearer $SECBOX_TOKEN"`)
+		lines = append(lines, tokenHeader)
 	}
 	body := `{"project_id": ` + view.JSONString(project) + `, "inputs": ` + view.Example(p.Manifest.Interface.Inputs) + `}`
 	lines = append(lines, "-H 'Content-Type: application/json'", "-d "+view.ShellQuote(body))

@@ -23,7 +23,7 @@ func (c *Console) tokens(req *request) (ui.Page, error) {
 // readTokens reads the page that the address asks for; a form's has no parameters.
 func (c *Console) readTokens(req *request) (view.TokensPage, error) {
 	before := req.query.Get("before")
-	p := view.TokensPage{Form: view.TokenForm{ID: uuid.Must(uuid.NewV7()).String()}, Revoked: req.query.Get("revoked") == "1", First: before == ""}
+	p := view.TokensPage{Form: view.TokenForm{ID: uuid.Must(uuid.NewV7()).String()}, Revoked: req.query.Get("revoked") == "1", Pager: view.Pager{First: before == "", Here: req.here().With("before", "")}}
 	if revoked := req.query.Get("revoked"); revoked != "" && revoked != "1" {
 		return p, fault.BadField("revoked", "must be 1, which shows revoked tokens, too, or be left out")
 	}
@@ -37,8 +37,8 @@ func (c *Console) readTokens(req *request) (view.TokensPage, error) {
 		return p, err
 	}
 	if p.Rows = rows; len(rows) > tokenRows {
-		p.Rows, p.More = rows[:tokenRows], true
-		p.Next = req.here().With("before", rows[tokenRows-1].ID)
+		p.Rows = rows[:tokenRows]
+		p.SetNext("before", rows[tokenRows-1].ID)
 	}
 	if len(rows) == 0 && p.First {
 		any, err := c.cfg.Tokens.Page(req.ctx(), "", true, 1)
@@ -80,7 +80,7 @@ func (c *Console) createToken(req *request) (ui.Page, error) {
 func (c *Console) findToken(req *request, id string) (tokens.Token, error) {
 	t, err := c.cfg.Tokens.ByID(req.ctx(), id)
 	if fault.Is(err, fault.UnknownToken) {
-		err = noToken(id)
+		err = fault.New(fault.UnknownToken, "there is no token %s; the list has those that there are", ui.Cut(id, 100))
 	}
 	return t, err
 }
@@ -111,8 +111,4 @@ func (c *Console) token(req *request) (ui.Page, error) {
 func (c *Console) revokeToken(req *request) (ui.Address, error) {
 	_, err := c.cfg.Tokens.Revoke(req.ctx(), req.Param("id"))
 	return ui.Link("tokens"), err
-}
-
-func noToken(id string) error {
-	return fault.New(fault.UnknownToken, "there is no token %s; the list has those that there are", ui.Cut(id, 100))
 }

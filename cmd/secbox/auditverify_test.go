@@ -37,14 +37,14 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handler, err := api.New(api.Config{
-		TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Tokens: tokens.NewService(db.Tokens(), time.Now), Skills: catalog, ListenAddr: web.Listener.Addr().String(),
+	handler, err := api.New(api.Config{ListenAddr: web.Listener.Addr().String(), Needs: api.Needs{
+		TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Tokens: tokens.NewService(db.Tokens(), time.Now), Skills: catalog,
 		AdminEvents: db.AdminEvents(), Downloads: admin.Downloads{Store: db.AdminEvents(), Limits: db.Limits()}, Retention: db.Retention(),
 		UploadDir: filepath.Join(t.TempDir(), "uploads"),
 		Runner:    struct{ api.Runner }{}, Live: &follow.Execs{}, Changes: db.Audit(), Webhooks: struct{ api.Webhooks }{}, History: struct{ api.History }{}, Exports: struct{ api.Exports }{}, Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{},
 		Invoker: struct{ api.Invoker }{}, Replayer: struct{ api.Replayer }{}, Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{},
 		Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{}, // never called
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

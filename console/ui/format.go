@@ -55,3 +55,12 @@ const seconds = "2006-01-02 15:04:05"
 func iso(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 func exact(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000000") }
+
+// Strings returns values as strings, such as the choices of a Select.
+func Strings[T ~string](values []T) []string {
+	out := make([]string, len(values))
+	for i, v := range values {
+		out[i] = string(v)
+	}
+	return out
+}

@@ -17,12 +17,9 @@ import (
 
 // EventsPage is a page of the administrative events.
 type EventsPage struct {
+	Pager
 	Query url.Values // the filters
 	Rows  []EventRow
-	First bool
-	Here  ui.Address // without the cursor
-	Next  ui.Address
-	More  bool
 	Curl  string // gets the same from the API
 }
 
@@ -86,14 +83,6 @@ func removedExecs(e admin.Event) []string {
 		return nil
 	}
 	return slices.Sorted(maps.Keys(data.Entries))
-}
-
-func eventKinds() []string {
-	var names []string
-	for _, k := range admin.Kinds() {
-		names = append(names, string(k))
-	}
-	return names
 }
 
 // id is the event's id in addresses.

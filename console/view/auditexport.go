@@ -5,12 +5,9 @@ import (
 	"slices"
 )
 
-// ExportPage is the form for an export.
-type ExportPage struct{ Query url.Values }
-
-// moreFilters reports whether a filter is set, or wrong, that is shown only on demand.
-func (p ExportPage) moreFilters() bool {
-	return slices.ContainsFunc(rareFilters, func(name string) bool { return p.Query.Get(name) != "" })
+// hasRareFilter reports whether a filter has a value that is shown only on demand.
+func hasRareFilter(query url.Values) bool {
+	return slices.ContainsFunc(rareFilters, query.Has)
 }
 
 // rareFilters are shown on demand.

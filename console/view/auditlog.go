@@ -4,22 +4,17 @@ import (
 	"strings"
 
 	"secbox/audit/translog"
+	"secbox/console/ui"
 	"secbox/health"
 )
 
-// auditTab is one of the pages of the audit log.
-type auditTab struct {
-	label string
-	path  []string
-}
-
-// auditTabs are the pages of the audit log; each is named by its label.
-var auditTabs = []auditTab{
-	{"Log", []string{"audit"}},
-	{"Events", []string{"audit", "events"}},
-	{"Holds", []string{"audit", "holds"}},
-	{"Retention", []string{"audit", "retention"}},
-	{"Export", []string{"audit", "export"}},
+// auditTabs are the pages of the audit log.
+var auditTabs = []ui.NavItem{
+	{Label: "Log", To: ui.Link("audit")},
+	{Label: "Events", To: ui.Link("audit", "events")},
+	{Label: "Holds", To: ui.Link("audit", "holds")},
+	{Label: "Retention", To: ui.Link("audit", "retention")},
+	{Label: "Export", To: ui.Link("audit", "export")},
 }
 
 // AuditLogPage is the state of the transparency log.

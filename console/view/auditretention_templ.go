@@ -95,7 +95,7 @@ func Retention(p RetentionPage) templ.Component {
 			templ_7745c5c3_Var5 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = auditNav("Retention").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = tabs("Audit log", "Retention", auditTabs).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

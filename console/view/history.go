@@ -15,16 +15,13 @@ const HistoryRows = 50
 
 // HistoryPage is a page of the history.
 type HistoryPage struct {
+	Pager
 	Query    url.Values
 	Columns  []Column
 	Rows     []audit.Record
 	Names    map[string]string // of tokens
 	Searched int               // at execs, by a search
-	Next     ui.Address        // the next page
-	More     bool
-	Reached  time.Time  // where the next page goes on; zero: there is none
-	Here     ui.Address // without the cursor
-	First    bool
+	Reached  time.Time         // where the next page goes on; zero: there is none
 	Newer    NewerExecs
 	Listed   bool // false: the filters were refused
 

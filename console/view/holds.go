@@ -14,13 +14,11 @@ const MaxCovered = 1000
 
 // HoldsPage is a page of the holds.
 type HoldsPage struct {
+	Pager
 	Rows    []retention.Hold
 	Covered []int             // execs of each row, counted up to MaxCovered
 	Names   map[string]string // of tokens
 	MayHold bool              // the caller is an admin
-	First   bool
-	More    bool
-	Next    ui.Address
 
 	Released ReleasedHolds
 
@@ -34,10 +32,8 @@ type HoldsPage struct {
 
 // ReleasedHolds is a page of the released holds, newest first.
 type ReleasedHolds struct {
-	Rows        []EventRow
-	First, More bool
-	Newest      ui.Address
-	Older       ui.Address
+	Pager
+	Rows []EventRow
 }
 
 // HoldForm is what the form for a new hold asks for, in the API's names.
@@ -56,14 +52,6 @@ func heldBy(e admin.Event) retention.Hold {
 	h := retention.Hold{ID: e.Subject}
 	_ = json.Unmarshal([]byte(e.Data), &h)
 	return h
-}
-
-func holdKinds() []string {
-	var names []string
-	for _, k := range retention.HoldKinds {
-		names = append(names, string(k))
-	}
-	return names
 }
 
 // coveredText is how many execs a hold names.

@@ -57,8 +57,8 @@ var outcomes = [...]Outcome{
 	{"Canceled or lost", "calm", []audit.Status{audit.Canceled, audit.Lost}},
 }
 
-// OutcomeIndex returns the index of a status in Counts.
-func OutcomeIndex(s audit.Status) int {
+// outcomeIndex returns the index of a status in Counts.
+func outcomeIndex(s audit.Status) int {
 	i := slices.IndexFunc(outcomes[:], func(o Outcome) bool { return slices.Contains(o.Statuses, s) })
 	if i < 0 {
 		return len(outcomes) - 1
@@ -68,18 +68,17 @@ func OutcomeIndex(s audit.Status) int {
 
 // execsOf leads to the execs of an outcome since a time.
 func (o Outcome) execsOf(since time.Time) ui.Address {
-	names := make([]string, len(o.Statuses))
-	for i, s := range o.Statuses {
-		names[i] = string(s)
-	}
-	if names[0] == string(audit.Rejected) {
+	if o.Statuses[0] == audit.Rejected {
 		return ui.Link("refused").With("since", since.Format(time.RFC3339))
 	}
-	return ui.Link("history").With("status", strings.Join(names, ",")).With("since", since.Format(time.RFC3339))
+	return ui.Link("history").With("status", strings.Join(ui.Strings(o.Statuses), ",")).With("since", since.Format(time.RFC3339))
 }
 
 // Counts are numbers of execs by outcome.
 type Counts [len(outcomes)]int64
+
+// Add adds execs with a status.
+func (c *Counts) Add(s audit.Status, execs int64) { c[outcomeIndex(s)] += execs }
 
 // Total is the number of all execs.
 func (c Counts) Total() (n int64) {

@@ -195,7 +195,7 @@ func Overview(p OverviewPage) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = reasonsPanel("refusals", "Refused", p.Totals[OutcomeIndex(audit.Rejected)], p.Refused, ui.Link("refused"), p).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = reasonsPanel("refusals", "Refused", p.Totals[outcomeIndex(audit.Rejected)], p.Refused, ui.Link("refused"), p).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -10,6 +10,7 @@ import (
 
 // PackagesPage is a page of agents, of the baselines of an agent, or of the packages of a user.
 type PackagesPage struct {
+	Pager
 	Agent, User string
 	Agents      []string
 	Baselines   []skills.Pointer
@@ -17,17 +18,17 @@ type PackagesPage struct {
 	Counted     int  // packages of the user
 	All         bool // the role sees all agents
 	SeesAgent   bool // the role may see the baselines of the agent
-	Next        ui.Address
-	More        bool
-	First       bool
-	Here        ui.Address
 }
 
-// PackageCrumbs are the pages above the packages of a user, or with an empty agent above the page of all packages.
+// PackageCrumbs are the pages above a package of a user, with an empty user above a baseline, and with an empty agent above the lists.
 func PackageCrumbs(agent, user string) []ui.Crumb {
 	crumbs := []ui.Crumb{{Label: "Skills", To: ui.Link("skills")}}
 	if agent != "" {
-		crumbs = append(crumbs, ui.Crumb{Label: "Packages", To: ui.Link("packages")}, ui.Crumb{Label: agent + " / " + user, To: PackagesLink(agent, user)})
+		whose := agent
+		if user != "" {
+			whose += " / " + user
+		}
+		crumbs = append(crumbs, ui.Crumb{Label: "Packages", To: ui.Link("packages")}, ui.Crumb{Label: whose, To: PackagesLink(agent, user)})
 	}
 	return crumbs
 }
@@ -46,7 +47,6 @@ type PackagePage struct {
 	OlderChanges  bool
 	SeesChanges   bool
 	Files         []string
-	MoreFiles     int
 	IsTool        bool
 	Entry         registry.Entry   // of this name, if it is published
 	Installed     registry.Install // from the registry, if the user has

@@ -15,23 +15,23 @@ import (
 const (
 	maxProblems = 20 // of a broken skill
 
-	MaxFiles = 500       // of a skill or a package
+	maxFiles = 500       // of a skill or a package
 	MaxText  = 256 << 10 // bytes of a file that are shown
 )
+
+// skillTabs are the pages about skills.
+var skillTabs = []ui.NavItem{{Label: "Catalog", To: ui.Link("skills")}, {Label: "Packages", To: ui.Link("packages")}, {Label: "Registry", To: ui.Link("registry")}}
 
 // SkillSources are the choices of the filter of the catalog.
 var SkillSources = []string{skills.BuiltIn, skills.SkillsDir, skills.Package}
 
 // SkillsPage is a page of the catalog.
 type SkillsPage struct {
+	Pager
 	Query    url.Values
-	Here     ui.Address // without the cursor
 	Rows     []SkillRow
 	Usable   int // in the whole catalog
 	Broken   int
-	Next     ui.Address
-	More     bool
-	First    bool
 	Filtered bool
 	Curl     string // gets the whole catalog from the API
 }
@@ -106,7 +106,6 @@ type SkillPage struct {
 	MayInvoke       bool
 	Runs            *SkillRuns // nil: the role may not list execs
 	Readme          Excerpt
-	MoreFiles       int
 }
 
 // Project is the workspace of the package; empty for a skill of the catalog.

@@ -9,12 +9,10 @@ import (
 
 // TokensPage is a page of the tokens, newest first.
 type TokensPage struct {
+	Pager
 	Rows    []tokens.Token
 	Revoked bool // shows revoked ones, too
 	None    bool // there was never one
-	Next    ui.Address
-	More    bool
-	First   bool
 	Form    TokenForm
 }
 
@@ -46,20 +44,5 @@ func tokenScope(t tokens.Token) string {
 	return strings.Join(parts, "; ")
 }
 
-func tokenRoles() []string {
-	var names []string
-	for _, r := range tokens.Roles() {
-		names = append(names, string(r))
-	}
-	return names
-}
-
 // TokenCrumbs are the pages above the page of a token.
 func TokenCrumbs() []ui.Crumb { return []ui.Crumb{{Label: "Tokens", To: ui.Link("tokens")}} }
-
-func (p TokensPage) showRevoked() string {
-	if p.Revoked {
-		return "1"
-	}
-	return ""
-}
