@@ -88,10 +88,9 @@ func (p *Pool) takeSimilar(k key) *pooled {
 	return from.take()
 }
 
-// changeable reports whether keys differ in nothing but limits that can be changed while a container runs. The sizes of /tmp
-// and /dev/shm cannot.
+// changeable reports whether keys differ in nothing but limits that can be changed while a container runs.
 func changeable(from, to key) bool {
-	from.limits.MemoryMB, from.limits.CPUCores, from.limits.PIDs = to.limits.MemoryMB, to.limits.CPUCores, to.limits.PIDs
+	from.limits, to.limits = fixed(from.limits), fixed(to.limits)
 	return from == to
 }
 

@@ -89,6 +89,12 @@ func limitArgs(l policy.ContainerLimits) []string {
 	return []string{"--pids-limit", strconv.FormatInt(l.PIDs, 10), "--memory", memory, "--memory-swap", memory, "--cpus", cpus(l.CPUCores)}
 }
 
+// fixed is the limits without those of limitArgs: the ones that a running container keeps.
+func fixed(l policy.ContainerLimits) policy.ContainerLimits {
+	l.PIDs, l.MemoryMB, l.CPUCores = 0, 0, 0
+	return l
+}
+
 // cpus formats cores with at most nine decimals: docker refuses more as "too precise".
 func cpus(cores float64) string {
 	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(cores, 'f', 9, 64), "0"), ".")

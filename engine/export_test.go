@@ -1,5 +1,11 @@
 package engine
 
+import (
+	"slices"
+
+	"secbox/policy"
+)
+
 // Tick is how often waiting containers are checked, and how soon a project is tried again whose Prepare failed.
 const Tick = tick
 
@@ -41,4 +47,13 @@ func LimitsError(slot Slot) error {
 	container := slot.(*warmSlot)
 	_ = container.adoption()
 	return <-container.limited
+}
+
+// Changes reports whether a container of other limits starts differently, whether docker can change them while it runs, and whether
+// the pool has it do so.
+func Changes(from, to policy.ContainerLimits) (starts, docker, pool bool) {
+	args := func(l policy.ContainerLimits) []string {
+		return runArgs(Identity{}, Options{}, Spec{Limits: l}, "", nil, nil)
+	}
+	return !slices.Equal(args(from), args(to)), !slices.Equal(limitArgs(from), limitArgs(to)), changeable(key{limits: from}, key{limits: to})
 }

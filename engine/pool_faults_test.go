@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"secbox/engine"
 	"secbox/engine/enginetest"
 	"secbox/fault"
+	"secbox/policy"
 )
 
 // pooled is a fixture with a pool.
@@ -213,6 +215,25 @@ func TestPrepareErrorAffectsOneProject(t *testing.T) {
 				t.Errorf("it was tried %d times in %v", n, took)
 			}
 		})
+	}
+}
+
+// TestEveryLimitIsEnforced: the container's start depends on each limit, and the pool changes the ones that docker changes.
+func TestEveryLimitIsEnforced(t *testing.T) {
+	t.Parallel()
+	base := policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 64}
+	for i := range reflect.TypeFor[policy.ContainerLimits]().NumField() {
+		other := base
+		field := reflect.ValueOf(&other).Elem().Field(i)
+		field.Set(reflect.ValueOf(2).Convert(field.Type()))
+		name := reflect.TypeFor[policy.ContainerLimits]().Field(i).Name
+		starts, docker, pool := engine.Changes(base, other)
+		if !starts {
+			t.Errorf("%s is not in docker's arguments", name)
+		}
+		if docker != pool {
+			t.Errorf("%s: docker changes it: %v, the pool: %v", name, docker, pool)
+		}
 	}
 }
 

@@ -24,6 +24,8 @@ type field interface {
 	replaces() bool
 	// get is the field's value.
 	get(v *Values) any
+	// ask makes the layer ask for the field's value, if a layer can.
+	ask(v *Values, l *Layer)
 	// restore sets the field from the form in which snapshots are stored.
 	restore(raw *rawField, s *Snapshot) error
 }
@@ -119,6 +121,15 @@ func Describe() []Description {
 func Defaults() Values {
 	r := Resolver{allowed: []string{DefaultImage}}
 	return r.base(Host{}).Values
+}
+
+// Layer asks for exactly these values, except for the runtime, which only the settings choose.
+func (v Values) Layer() Layer {
+	var l Layer
+	for _, f := range fields {
+		f.ask(&v, &l)
+	}
+	return l
 }
 
 // ByName is the limits that are asked for, by their names.

@@ -53,11 +53,14 @@ type Values struct {
 const (
 	FieldNetMode        = "net.mode"
 	FieldTimeoutMS      = "timeout_ms"
+	FieldKillGraceMS    = "kill_grace_ms"
 	FieldMaxStdoutBytes = "max_stdout_bytes"
 	FieldMaxStderrBytes = "max_stderr_bytes"
 	FieldMaxArtifacts   = "max_artifacts_bytes_total"
+	FieldMemoryMB       = "memory_mb"
 	FieldCPUCores       = "cpu_cores"
 	FieldPIDs           = "pids"
+	FieldTmpMB          = "tmp_mb"
 	FieldShmMB          = "shm_mb"
 	FieldImage          = "image"
 	FieldFSRead         = "fs.read"
@@ -90,7 +93,7 @@ var fields = []field{
 	},
 	number[int64]{
 		common: common[int64, int64]{
-			public: "kill_grace_ms", doc: "Milliseconds from a job's SIGTERM to the kill at its timeout; default: a tenth of that, at most 2000.",
+			public: FieldKillGraceMS, doc: "Milliseconds from a job's SIGTERM to the kill at its timeout; default: a tenth of that, at most 2000.",
 			scope: execOnly, later: true,
 			value: func(v *Values) *int64 { return &v.KillGraceMS },
 		},
@@ -124,7 +127,7 @@ var fields = []field{
 	},
 	number[int64]{
 		common: common[int64, int64]{
-			public: "memory_mb", doc: "MiB of memory of a container, without swap.", scope: container,
+			public: FieldMemoryMB, doc: "MiB of memory of a container, without swap.", scope: container,
 			value: func(v *Values) *int64 { return &v.MemoryMB },
 		},
 		asked: func(l *Limits) **int64 { return &l.MemoryMB },
@@ -158,7 +161,7 @@ var fields = []field{
 	},
 	number[int64]{
 		common: common[int64, int64]{
-			public: "tmp_mb", doc: "MiB of a container's /tmp, which count into its memory.", scope: container,
+			public: FieldTmpMB, doc: "MiB of a container's /tmp, which count into its memory.", scope: container,
 			value: func(v *Values) *int64 { return &v.TmpMB },
 		},
 		asked: func(l *Limits) **int64 { return &l.TmpMB },
@@ -184,14 +187,14 @@ var fields = []field{
 			public: FieldFSRead, doc: "Directories that jobs may read: inputs/**, work/**, artifacts/**.", scope: container,
 			value: func(v *Values) *[]string { return &v.FSRead },
 		},
-		asked: func(l *Layer) []string { return l.FSRead }, grants: readable,
+		asked: func(l *Layer) *[]string { return &l.FSRead }, grants: readable,
 	},
 	fsList{
 		common: common[[]string, []string]{
 			public: FieldFSWrite, doc: "Directories that jobs may write, and therefore read: work/**, artifacts/**.", scope: container,
 			value: func(v *Values) *[]string { return &v.FSWrite },
 		},
-		asked: func(l *Layer) []string { return l.FSWrite }, grants: func(v Values) []string { return v.FSWrite },
+		asked: func(l *Layer) *[]string { return &l.FSWrite }, grants: func(v Values) []string { return v.FSWrite },
 	},
 	runtime{common[string, string]{
 		public: FieldRuntime, doc: "OCI runtime of a container.", scope: container, later: true,

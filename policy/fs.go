@@ -21,7 +21,7 @@ var patterns = []string{PatternInputs, PatternWork, PatternArtifacts}
 // fsList is a list of patterns that a later layer only narrows.
 type fsList struct {
 	common[[]string, []string]
-	asked  func(*Layer) []string
+	asked  func(*Layer) *[]string
 	grants func(Values) []string // the patterns that a later layer may ask for
 }
 
@@ -41,8 +41,11 @@ func canonical(list []string) []string {
 
 func (fsList) replaces() bool { return false }
 
+// ask leaves no nil, which would ask for nothing.
+func (f fsList) ask(v *Values, l *Layer) { *f.asked(l) = append([]string{}, *f.value(v)...) }
+
 func (f fsList) check(l *Layer) string {
-	for _, p := range f.asked(l) {
+	for _, p := range *f.asked(l) {
 		if !slices.Contains(patterns, p) {
 			return fmt.Sprintf("%q is no pattern that a mount can enforce; use %s", clip(p), strings.Join(patterns, ", "))
 		}
@@ -55,14 +58,14 @@ func (f fsList) base(r *Resolver, _ Host, s *Snapshot) {
 	if f.public == FieldFSWrite {
 		value = []string{PatternWork, PatternArtifacts} // inputs are always mounted read-only
 	}
-	if list := f.asked(&r.settings); list != nil {
+	if list := *f.asked(&r.settings); list != nil {
 		value, layer = canonical(list), LayerSettings
 	}
 	f.set(s, value, Field{Layer: layer, Ceiling: slices.Clone(value), CeilingFrom: layer})
 }
 
 func (f fsList) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
-	list := f.asked(l)
+	list := *f.asked(l)
 	if list == nil {
 		return nil
 	}

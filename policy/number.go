@@ -51,6 +51,8 @@ func (n number[T]) detach(l *Limits) {
 	}
 }
 
+func (n number[T]) ask(v *Values, l *Layer) { *n.asked(&l.Limits) = new(*n.value(v)) }
+
 func (number[T]) replaces() bool { return true }
 
 func (n number[T]) check(l *Layer) string {

@@ -157,6 +157,13 @@ func checkMerge(cfg policy.Config, manifest *policy.Layer, request policy.Layer,
 		return fmt.Errorf("the stored snapshot is another one: %w\n%+v\n%+v", err, s, back)
 	}
 
+	// A layer of the values asks for the same again, as a replay does.
+	asked := s.Values.Layer()
+	again, err := r.Resolve(nil, asked, host)
+	if tooSmall := len(policy.Check(asked, "")) > 0; !tooSmall && (err != nil || !reflect.DeepEqual(again.Values, s.Values)) {
+		return fmt.Errorf("asked again: %+v, %w\n%+v", again.Values, err, s.Values)
+	}
+
 	// The fields know nothing of each other, except for defaults, so their order cannot matter.
 	for _, name := range policy.Names() {
 		names := []string{name}
@@ -415,6 +422,23 @@ func TestFieldOrderDoesNotMatter(t *testing.T) {
 		b, errB := r.Resolve(nil, shuffled, policy.Host{})
 		if !reflect.DeepEqual(a, b) || !reflect.DeepEqual(errA, errB) {
 			t.Fatalf("%s\n%+v %v\n%+v %v", object.Bytes(), a, errA, b, errB)
+		}
+	})
+}
+
+// TestLayerAsksForEveryValue: a field that Values has and Layer leaves out would be missing from replays.
+func TestLayerAsksForEveryValue(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		values := rapid.Make[policy.Values]().Draw(t, "values")
+		want := map[string]any{}
+		v := reflect.ValueOf(values)
+		for _, f := range leaves(v.Type()) {
+			want[f.Tag.Get("json")] = v.FieldByIndex(f.Index).Interface()
+		}
+		delete(want, policy.FieldRuntime) // no layer may ask for it
+		if got := said(values.Layer()); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("asks for %v, want %v", got, want)
 		}
 	})
 }

@@ -20,6 +20,8 @@ type netMode struct{ common[string, string] }
 
 func (netMode) replaces() bool { return false }
 
+func (netMode) ask(v *Values, l *Layer) { l.NetMode = new(v.NetMode) }
+
 func (netMode) check(l *Layer) string {
 	if l.NetMode != nil && *l.NetMode == "" {
 		return "is empty; leave it out, or say " + NetNone
@@ -58,6 +60,8 @@ type image struct{ common[string, []string] }
 var imageRef = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}$`)
 
 func (image) replaces() bool { return true }
+
+func (image) ask(v *Values, l *Layer) { l.Image = new(v.Image) }
 
 func (image) check(l *Layer) string {
 	if l.Image == nil {
@@ -129,6 +133,8 @@ func (t runtime) base(r *Resolver, _ Host, s *Snapshot) {
 }
 
 func (runtime) apply(*Layer, string, *Snapshot) *fault.Field { return nil }
+
+func (runtime) ask(*Values, *Layer) {}
 
 // checkRuntime checks the form of the name; package health reports whether the engine knows it.
 func checkRuntime(name string) []fault.Field {

@@ -179,7 +179,7 @@ func (r *Replayer) request(ctx context.Context, q Request) (runner.Request, erro
 	req := runner.Request{
 		ProjectID: first.ProjectID, ConversationID: first.ConversationID, AgentID: first.AgentID, UserID: first.UserID, SkillID: first.SkillID, TaskID: first.TaskID,
 		Command:   runner.Command{Kind: runner.KindArgv, Name: first.Cmd, Args: first.Args, Cwd: first.Cwd, Env: q.Env, Stdin: q.Stdin},
-		Overrides: layer(snapshot.Values), ImageID: first.ImageID,
+		Overrides: snapshot.Values.Layer(), ImageID: first.ImageID,
 		OnOpen: q.OnOpen, ReplayOf: first.ExecID, HMACSalt: first.HMACSalt, RequestedBy: q.RequestedBy, IdempotencyKey: q.IdempotencyKey, Digest: digest(q),
 	}
 	req.Command.CodeInFile = first.Cmd == "python" && len(first.Args) > 1 && first.Args[0] == runner.CodeFile && !invoked(first)
@@ -314,17 +314,6 @@ func (r *Replayer) Named(ctx context.Context, record audit.Record, each func(tok
 		each(record.RequestedBy, in.SHA256)
 	}
 	return err
-}
-
-// layer asks for exactly these values, except for the runtime, which only the settings choose.
-func layer(v policy.Values) policy.Layer {
-	return policy.Layer{
-		NetMode: &v.NetMode, Image: &v.Image, FSRead: append([]string{}, v.FSRead...), FSWrite: append([]string{}, v.FSWrite...),
-		Limits: policy.Limits{
-			TimeoutMS: &v.TimeoutMS, KillGraceMS: &v.KillGraceMS, MaxStdoutBytes: &v.MaxStdoutBytes, MaxStderrBytes: &v.MaxStderrBytes, MaxArtifactsBytesTotal: &v.MaxArtifactsBytesTotal,
-			MemoryMB: &v.MemoryMB, CPUCores: &v.CPUCores, PIDs: &v.PIDs, TmpMB: &v.TmpMB, ShmMB: &v.ShmMB,
-		},
-	}
 }
 
 // digest is the SHA-256 of the request.

@@ -52,7 +52,7 @@ func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 		return audit.Failed, audit.StartFailed, "the command could not be started: " + exit.StartError
 	case exit.Signal == 9 && exit.OOMKills > 0:
 		return audit.OOMKilled, audit.OOM, fmt.Sprintf("the main process was killed for memory at memory_mb=%d; raise %s",
-			v.MemoryMB, x.raise("memory_mb"))
+			v.MemoryMB, x.raise(policy.FieldMemoryMB))
 	case exit.Code == 0:
 		detail := ""
 		if exit.OOMKills > 0 {
@@ -66,10 +66,10 @@ func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 		return audit.Failed, audit.PIDsLimit, x.forksRefused(exit)
 	case exit.Code == busError:
 		if v.ShmMB >= v.MemoryMB { // memory_mb is the limit of /dev/shm, which is never full
-			return audit.Failed, audit.BusError, fmt.Sprintf("ended by SIGBUS: /tmp was full at tmp_mb=%d, or a file that it had mapped was cut; raise %s", v.TmpMB, x.raise("tmp_mb"))
+			return audit.Failed, audit.BusError, fmt.Sprintf("ended by SIGBUS: /tmp was full at tmp_mb=%d, or a file that it had mapped was cut; raise %s", v.TmpMB, x.raise(policy.FieldTmpMB))
 		}
 		return audit.Failed, audit.BusError, fmt.Sprintf("ended by SIGBUS: /dev/shm was full at shm_mb=%d, or /tmp at tmp_mb=%d, or a file that it had mapped was cut; raise %s or %s",
-			v.ShmMB, v.TmpMB, x.raise(policy.FieldShmMB), x.raise("tmp_mb"))
+			v.ShmMB, v.TmpMB, x.raise(policy.FieldShmMB), x.raise(policy.FieldTmpMB))
 	default:
 		detail := fmt.Sprintf("exit code %d", exit.Code)
 		if exit.Signal != 0 {
@@ -77,7 +77,7 @@ func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 		}
 		if exit.OOMKills > 0 {
 			detail += fmt.Sprintf("; %d of its processes were killed for memory at memory_mb=%d; raise %s",
-				exit.OOMKills, v.MemoryMB, x.raise("memory_mb"))
+				exit.OOMKills, v.MemoryMB, x.raise(policy.FieldMemoryMB))
 		}
 		return audit.Failed, audit.NonzeroExit, detail
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"time"
 
@@ -71,14 +72,16 @@ func (p poolReports) Report() wire.PoolReport {
 	out.Dropped.Lru, out.Dropped.Idle, out.Dropped.Stale = d.LRU, d.Idle, d.Stale
 	out.Dropped.Dead, out.Dropped.Pressed, out.Dropped.Drained = d.Dead, d.MemoryLow, d.Drained
 	for _, k := range s.Keys {
-		out.Keys = append(out.Keys, wire.PoolKey{
+		key := api.PoolKey{
 			ProjectID: k.ProjectID, Image: k.ImageRef, ImageID: k.ImageID, Runtime: k.Runtime, Access: k.Access,
-			MemoryMB: k.Limits.MemoryMB, CPUCores: k.Limits.CPUCores, Pids: k.Limits.PIDs, TmpMB: k.Limits.TmpMB, ShmMB: k.Limits.ShmMB,
 			Idle: k.Waiting, Starting: k.Starting, Wanted: k.Wanted, OldestMS: k.Oldest.Milliseconds(),
-		})
-		if !k.LastUse.IsZero() {
-			out.Keys[len(out.Keys)-1].LastUsedAt = new(visible.Timestamp(k.LastUse.UTC()))
 		}
+		limits, _ := json.Marshal(k.Limits) // numbers always have a JSON form
+		_ = json.Unmarshal(limits, &key)    // a test of package api compares the names and types
+		if !k.LastUse.IsZero() {
+			key.LastUsedAt = new(api.Timestamp(k.LastUse.UTC()))
+		}
+		out.Keys = append(out.Keys, key)
 	}
 	return out
 }

@@ -2,7 +2,6 @@ package view
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"secbox/audit"
@@ -17,75 +16,111 @@ type Limit struct {
 	Unmeasured       bool    // no record has what was used
 }
 
-// Limits returns the resources whose limits were enforced; nil without a policy, and for an exec that never ran.
-func Limits(rec audit.Record) []Limit {
+// resource is how the page shows a limit of the policy.
+type resource struct {
+	name string
+	most func(limit float64) string
+	used func(rec audit.Record, limit float64) (used *int64, full float64) // in one unit; used is nil where nothing was measured
+	text func(used int64) string
+	hit  func(rec audit.Record) string // says that the limit was reached; empty: it was not, or that is not known
+}
+
+// limited is the limits that have more to show than a name and a number.
+var limited = map[string]resource{
+	policy.FieldTimeoutMS:      measured("Time", ui.Duration, func(r audit.Record) int64 { return r.DurationMS }),
+	policy.FieldMaxStdoutBytes: measured("Standard output", ui.Bytes, func(r audit.Record) int64 { return r.StdoutBytes }),
+	policy.FieldMaxStderrBytes: measured("Standard error", ui.Bytes, func(r audit.Record) int64 { return r.StderrBytes }),
+	policy.FieldMaxArtifacts:   measured("Artifacts", ui.Bytes, func(r audit.Record) int64 { return r.ArtifactsBytes }),
+	policy.FieldMemoryMB: {
+		name: "Memory", most: mib,
+		used: func(r audit.Record, limit float64) (*int64, float64) { return r.MaxRSSBytes, limit * (1 << 20) },
+		text: func(n int64) string { return ui.Bytes(n) + " in its largest process" },
+		hit: func(r audit.Record) string {
+			if r.OOMEvents == 0 {
+				return ""
+			}
+			return "exceeded " + times(r.OOMEvents)
+		},
+	},
+	policy.FieldCPUCores: {
+		name: "CPU", most: cores,
+		used: func(r audit.Record, limit float64) (*int64, float64) {
+			return r.CPUUS, limit * 1000 * float64(r.DurationMS)
+		},
+		text: func(us int64) string { return ui.Duration((us+500)/1000) + " of CPU time" },
+	},
+	policy.FieldPIDs: {
+		name: "Processes", most: whole(ui.Count),
+		hit: func(r audit.Record) string {
+			if r.ErrorReason != audit.PIDsLimit {
+				return ""
+			}
+			return "at the limit"
+		},
+	},
+	policy.FieldTmpMB: {name: "/tmp", most: mib},
+	policy.FieldShmMB: {name: "/dev/shm", most: mib},
+}
+
+func whole(text func(int64) string) func(float64) string {
+	return func(n float64) string { return text(int64(n)) }
+}
+
+func mib(n float64) string { return ui.Bytes(int64(n) << 20) }
+
+// measured makes a resource of which every record has a measurement.
+func measured(name string, text func(int64) string, used func(audit.Record) int64) resource {
+	return resource{name: name, most: whole(text), text: text, used: func(rec audit.Record, limit float64) (*int64, float64) {
+		return new(used(rec)), limit
+	}}
+}
+
+// limitsOf returns the numbers of the policy that were enforced; nil without a policy, and for an exec that never ran.
+func limitsOf(rec audit.Record) []limit {
 	snapshot, err := policy.ParseSnapshot(rec.PolicySnapshot)
 	if err != nil || neverRan(rec) {
 		return nil
 	}
-	values := snapshot.Values
-	var out []Limit
-	add := func(field, name string, used, most int64, text func(int64) string) {
-		if slices.Contains(snapshot.NotEnforced, field) {
-			return
+	var out []limit
+	for _, field := range policy.Describe() {
+		if field.Name == policy.FieldKillGraceMS { // no resource
+			continue
 		}
-		l := Limit{Name: name, Used: text(used), Most: text(most), Share: -1}
-		switch {
-		case !rec.Status.Final():
-			l.Used = ""
-		case EndUnknown(rec):
-			l.Used = "not known"
-		case most > 0:
-			l.Share = min(float64(used)/float64(most), 1)
+		r, ok := limited[field.Name]
+		if !ok {
+			r = resource{name: field.Name, most: decimal}
 		}
-		out = append(out, l)
+		switch n := snapshot.Fields[field.Name].Value.(type) { // nil: not enforced
+		case int64:
+			out = append(out, r.limit(rec, float64(n)))
+		case float64:
+			out = append(out, r.limit(rec, n))
+		}
 	}
-	add(policy.FieldTimeoutMS, "Time", rec.DurationMS, values.TimeoutMS, ui.Duration)
-	add(policy.FieldMaxStdoutBytes, "Standard output", rec.StdoutBytes, values.MaxStdoutBytes, ui.Bytes)
-	add(policy.FieldMaxStderrBytes, "Standard error", rec.StderrBytes, values.MaxStderrBytes, ui.Bytes)
-	add(policy.FieldMaxArtifacts, "Artifacts", rec.ArtifactsBytes, values.MaxArtifactsBytesTotal, ui.Bytes)
-	// measured adds a resource that older records, and those of other sandboxes, have no measurement of.
-	measured := func(field, name string, used *int64, most string, full float64, text func(int64) string) *Limit {
-		if slices.Contains(snapshot.NotEnforced, field) {
-			return nil
-		}
-		l := Limit{Name: name, Most: most, Share: -1}
-		switch {
-		case !rec.Status.Final():
-		case EndUnknown(rec):
-			l.Used = "not known"
-		case used == nil:
-			l.Unmeasured = true
-		default:
-			l.Used = text(*used)
+	return out
+}
+
+func (r resource) limit(rec audit.Record, most float64) limit {
+	l := limit{name: r.name, most: r.most(most), share: -1}
+	switch {
+	case r.used == nil:
+		l.unmeasured = true
+	case !rec.Status.Final():
+	case unknownEnd(rec):
+		l.used = "not known"
+	default:
+		used, full := r.used(rec, most)
+		if l.unmeasured = used == nil; !l.unmeasured {
+			l.used = r.text(*used)
 			if full > 0 {
 				l.Share = min(float64(*used)/full, 1)
 			}
 		}
-		out = append(out, l)
-		return &out[len(out)-1]
 	}
-	memory := measured("memory_mb", "Memory", rec.MaxRSSBytes, ui.Bytes(values.MemoryMB<<20), float64(values.MemoryMB<<20), func(n int64) string {
-		return ui.Bytes(n) + " in its largest process"
-	})
-	if memory != nil && rec.OOMEvents > 0 {
-		memory.Used, memory.Share, memory.Unmeasured = "exceeded "+times(rec.OOMEvents), 1, false
+	if r.hit != nil && r.hit(rec) != "" {
+		l.used, l.share, l.unmeasured = r.hit(rec), 1, false
 	}
-	measured("cpu_cores", "CPU", rec.CPUUS, cores(values.CPUCores), float64(rec.DurationMS)*1000*values.CPUCores, func(us int64) string {
-		return ui.Duration((us+500)/1000) + " of CPU time"
-	})
-	unmeasured := func(field, name, most string) {
-		if !slices.Contains(snapshot.NotEnforced, field) {
-			out = append(out, Limit{Name: name, Most: most, Share: -1, Unmeasured: true})
-		}
-	}
-	unmeasured("pids", "Processes", ui.Count(values.PIDs))
-	if last := len(out) - 1; last >= 0 && out[last].Name == "Processes" && rec.ErrorReason == audit.PIDsLimit {
-		out[last].Unmeasured, out[last].Used, out[last].Share = false, "at the limit", 1
-	}
-	unmeasured("tmp_mb", "/tmp", ui.Bytes(values.TmpMB<<20))
-	unmeasured(policy.FieldShmMB, "/dev/shm", ui.Bytes(values.ShmMB<<20))
-	return out
+	return l
 }
 
 // cores is a number of processors.
@@ -93,8 +128,10 @@ func cores(n float64) string {
 	if n == 1 {
 		return "1 core"
 	}
-	return strconv.FormatFloat(n, 'f', -1, 64) + " cores"
+	return decimal(n) + " cores"
 }
+
+func decimal(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 // times is how often something happened.
 func times(n int64) string {
