@@ -3,7 +3,9 @@ package api
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"slices"
+	"strings"
 
 	"secbox/api/visible"
 	"secbox/api/wire"
@@ -32,32 +34,50 @@ func execResult(res runner.Result) wire.ExecResult {
 	return out
 }
 
+// recordFields pairs the columns of a record with the fields of ExecRecord, by their JSON names.
+var recordFields = func() (all []recordField) {
+	for _, c := range audit.Columns {
+		for f := range reflect.TypeFor[ExecRecord]().Fields() {
+			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == c.Name {
+				all = append(all, recordField{c.Index, f.Index[0]})
+			}
+		}
+	}
+	return all
+}()
+
+type recordField struct {
+	from, to int // indices in audit.Record and ExecRecord
+}
+
 // execRecord converts a record for the API. names has the names of tokens by id.
-func execRecord(rec audit.Record, names map[string]string) wire.ExecRecord {
-	out := wire.ExecRecord{
-		ExecID: rec.ExecID, Kind: cmp.Or(rec.Kind, audit.KindExec), SHA256Before: rec.SHA256Before, SHA256After: rec.SHA256After, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID,
-		UserID: rec.UserID, SkillID: rec.SkillID, SkillDigest: rec.SkillDigest, Image: rec.Image, ImageID: rec.ImageID,
-		Cmd: rec.Cmd, Args: notNil(rec.Args), Cwd: rec.Cwd,
-		EnvKeys: notNil(rec.EnvKeys), Inputs: notNil(rec.Inputs), Status: rec.Status, ExitCode: rec.ExitCode,
-		ErrorReason: rec.ErrorReason, Detail: rec.Detail, CreatedAt: visible.Timestamp(rec.CreatedAt), StartedAt: timestamp(rec.StartedAt),
-		EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS, ArtifactsPath: rec.ArtifactsPath, ManifestDigest: rec.ManifestDigest,
-		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
-		ArtifactsBytes: rec.ArtifactsBytes, OOMEvents: rec.OOMEvents, CPUUS: rec.CPUUS, MaxRSSBytes: rec.MaxRSSBytes, NodeID: rec.NodeID, Backend: rec.Backend, Runner: rec.Runner, Warm: rec.Warm, Attached: rec.Attached,
-		RequestedBy: rec.RequestedBy, RequestedByName: names[rec.RequestedBy], RequestDigest: rec.RequestDigest,
-		IdempotencyKey: rec.IdempotencyKey, SettingsDigest: rec.SettingsDigest,
-		ReplayOf: rec.ReplayOf, EnvHMACs: notNil(rec.EnvHMACs), HMACSalt: rec.HMACSalt, StdinHMAC: rec.StdinHMAC, StdinBytes: rec.StdinBytes, InputsKept: rec.InputsKept, Async: rec.Async, Priority: rec.Priority,
-		TraceID: rec.TraceID, SpanID: rec.SpanID,
-	}
-	if len(rec.LargeLists) > 0 {
-		out.LargeLists = &rec.LargeLists
-	}
-	if len(rec.PolicySnapshot) > 0 {
-		out.PolicySnapshot = &rec.PolicySnapshot
+func execRecord(rec audit.Record, names map[string]string) ExecRecord {
+	rec.Kind = cmp.Or(rec.Kind, audit.KindExec)
+	rec.Args, rec.EnvKeys, rec.EnvHMACs, rec.Inputs = notNil(rec.Args), notNil(rec.EnvKeys), notNil(rec.EnvHMACs), notNil(rec.Inputs)
+	out := ExecRecord{RequestedByName: names[rec.RequestedBy]}
+	from, to := reflect.ValueOf(&rec).Elem(), reflect.ValueOf(&out).Elem()
+	for _, f := range recordFields {
+		answer(to.Field(f.to), from.Field(f.from))
 	}
 	if len(rec.Unreadable) > 0 {
 		out.Unreadable = &rec.Unreadable
 	}
 	return out
+}
+
+// answer sets a field of an answer. A pointer to the value of a column stays nil if the column is empty.
+func answer(to, value reflect.Value) {
+	if to.Kind() == reflect.Pointer && value.Kind() != reflect.Pointer {
+		if value.IsZero() || value.Kind() != reflect.Struct && value.Len() == 0 {
+			return
+		}
+		to.Set(reflect.New(to.Type().Elem()))
+		to = to.Elem()
+	}
+	if value.Type() != to.Type() {
+		value = value.Convert(to.Type())
+	}
+	to.Set(value)
 }
 
 // warnOfUnreadable logs that the database has damaged values, in one line for an answer.

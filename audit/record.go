@@ -117,77 +117,77 @@ const (
 
 // Record is one row of sandbox_execs. Times are UTC with microseconds, as both databases keep them; a zero time means "not yet".
 type Record struct {
-	ExecID          string          `json:"exec_id"` // UUIDv7
-	Kind            Kind            `json:"kind"`    // empty: KindExec
-	ProjectID       string          `json:"project_id"`
-	TaskID          string          `json:"task_id"`
-	ConversationID  string          `json:"conversation_id"`
-	AgentID         string          `json:"agent_id"`
-	UserID          string          `json:"user_id"`
-	SkillID         string          `json:"skill_id"`
-	SkillDigest     string          `json:"skill_digest"` // of the files that ran; empty where they could change meanwhile
-	Image           string          `json:"image"`        // as the policy named it
-	ImageID         string          `json:"image_id"`     // sha256:… of the image that ran; empty when none was resolved
+	ExecID          string          `json:"exec_id" row:"key"` // UUIDv7
+	Kind            Kind            `json:"kind"`              // empty: KindExec
+	ProjectID       string          `json:"project_id" row:"key"`
+	TaskID          string          `json:"task_id" row:"key"`
+	ConversationID  string          `json:"conversation_id" row:"key"`
+	AgentID         string          `json:"agent_id" row:"key"`
+	UserID          string          `json:"user_id" row:"key"`
+	SkillID         string          `json:"skill_id" row:"key"`
+	SkillDigest     string          `json:"skill_digest" row:"key"`     // of the files that ran; empty where they could change meanwhile
+	Image           string          `json:"image"`                      // as the policy named it
+	ImageID         string          `json:"image_id" row:"start,close"` // sha256:… of the image that ran; empty when none was resolved
 	Cmd             string          `json:"cmd"`
-	Args            []string        `json:"args"`
+	Args            []string        `json:"args" row:"large,brief"`
 	Cwd             string          `json:"cwd"`
-	EnvKeys         []string        `json:"env_keys"` // sorted names, never values
-	Inputs          []Input         `json:"inputs"`
-	PolicySnapshot  json.RawMessage `json:"policy_snapshot"`
-	Status          Status          `json:"status"`
-	ExitCode        *int            `json:"exit_code"` // nil: it did not run, or its end was not reported
-	ErrorReason     Reason          `json:"error_reason"`
-	Detail          string          `json:"detail"`
+	EnvKeys         []string        `json:"env_keys" row:"large,brief"` // sorted names, never values
+	Inputs          []Input         `json:"inputs" row:"large,brief"`
+	PolicySnapshot  json.RawMessage `json:"policy_snapshot" row:"large"`
+	Status          Status          `json:"status" row:"close"`
+	ExitCode        *int            `json:"exit_code" row:"close"` // nil: it did not run, or its end was not reported
+	ErrorReason     Reason          `json:"error_reason" row:"close"`
+	Detail          string          `json:"detail" row:"start,close"`
 	CreatedAt       time.Time       `json:"created_at"`
-	StartedAt       time.Time       `json:"started_at,omitzero"` // of the command; final only when it has ended
-	EndedAt         time.Time       `json:"ended_at,omitzero"`
-	DurationMS      int64           `json:"duration_ms"`    // ended_at - started_at
-	ArtifactsPath   string          `json:"artifacts_path"` // relative to the workspace root, with slashes
-	ManifestDigest  string          `json:"manifest_digest"`
-	StdoutTruncated bool            `json:"stdout_truncated"`
-	StderrTruncated bool            `json:"stderr_truncated"`
-	StdoutBytes     int64           `json:"stdout_bytes"` // all that the job wrote, kept or not
-	StderrBytes     int64           `json:"stderr_bytes"`
-	ArtifactsBytes  int64           `json:"artifacts_bytes"`
-	OOMEvents       int64           `json:"oom_events"`
-	CPUUS           *int64          `json:"cpu_us"`        // CPU time of all processes in user and kernel mode, in microseconds; nil: not measured
-	MaxRSSBytes     *int64          `json:"max_rss_bytes"` // most resident memory of the largest process; nil: not measured
-	NodeID          string          `json:"node_id"`
-	Backend         string          `json:"backend"` // "docker"; "none" or BackendRemote for commands of such sandboxes; empty: it ran nowhere, and its sandbox was not known
-	Runner          string          `json:"runner"`  // which of the user's machines; of the backend "remote" only
-	Warm            bool            `json:"warm"`
-	Attached        bool            `json:"attached"`     // the container had been started for any project
-	RequestedBy     string          `json:"requested_by"` // the token's id; "loopback" when none was needed
+	StartedAt       time.Time       `json:"started_at,omitzero" row:"start,close"` // of the command; final only when it has ended
+	EndedAt         time.Time       `json:"ended_at,omitzero" row:"close"`
+	DurationMS      int64           `json:"duration_ms" row:"close"`    // ended_at - started_at
+	ArtifactsPath   string          `json:"artifacts_path" row:"close"` // relative to the workspace root, with slashes
+	ManifestDigest  string          `json:"manifest_digest" row:"close"`
+	StdoutTruncated bool            `json:"stdout_truncated" row:"close"`
+	StderrTruncated bool            `json:"stderr_truncated" row:"close"`
+	StdoutBytes     int64           `json:"stdout_bytes" row:"close"` // all that the job wrote, kept or not
+	StderrBytes     int64           `json:"stderr_bytes" row:"close"`
+	ArtifactsBytes  int64           `json:"artifacts_bytes" row:"close"`
+	OOMEvents       int64           `json:"oom_events" row:"close"`
+	CPUUS           *int64          `json:"cpu_us" row:"close"`        // CPU time of all processes in user and kernel mode, in microseconds; nil: not measured
+	MaxRSSBytes     *int64          `json:"max_rss_bytes" row:"close"` // most resident memory of the largest process; nil: not measured
+	NodeID          string          `json:"node_id" row:"key,start,close"`
+	Backend         string          `json:"backend"`          // "docker"; "none" or BackendRemote for commands of such sandboxes; empty: it ran nowhere, and its sandbox was not known
+	Runner          string          `json:"runner" row:"key"` // which of the user's machines; of the backend "remote" only
+	Warm            bool            `json:"warm" row:"start,close"`
+	Attached        bool            `json:"attached" row:"start,close"` // the container had been started for any project
+	RequestedBy     string          `json:"requested_by" row:"key"`     // the token's id; "loopback" when none was needed
 	RequestDigest   string          `json:"request_digest"`
-	IdempotencyKey  string          `json:"idempotency_key"`
+	IdempotencyKey  string          `json:"idempotency_key" row:"key,close,clear"`
 	SettingsDigest  string          `json:"settings_digest"`
 
-	ReplayOf   string     `json:"replay_of"`   // the exec that this one runs again
-	EnvHMACs   []string   `json:"env_hmacs"`   // keyed digests of the values of EnvKeys, in their order; see package keyed
-	HMACSalt   string     `json:"hmac_salt"`   // of EnvHMACs and StdinHMAC; a replay has that of its first exec
-	StdinHMAC  string     `json:"stdin_hmac"`  // keyed digest of standard input; empty if there was none
-	StdinBytes int64      `json:"stdin_bytes"` // of standard input
-	InputsKept InputsKept `json:"inputs_kept"`
+	ReplayOf   string     `json:"replay_of" row:"key"`         // the exec that this one runs again
+	EnvHMACs   []string   `json:"env_hmacs" row:"large,brief"` // keyed digests of the values of EnvKeys, in their order; see package keyed
+	HMACSalt   string     `json:"hmac_salt"`                   // of EnvHMACs and StdinHMAC; a replay has that of its first exec
+	StdinHMAC  string     `json:"stdin_hmac"`                  // keyed digest of standard input; empty if there was none
+	StdinBytes int64      `json:"stdin_bytes"`                 // of standard input
+	InputsKept InputsKept `json:"inputs_kept" row:"close"`
 
 	// The span of a distributed trace, in hexadecimal: that of the exec, or the request's while this service exports no spans; empty for none.
-	TraceID string `json:"trace_id"`
+	TraceID string `json:"trace_id" row:"key"`
 	SpanID  string `json:"span_id"`
 
 	// Of a change: the SHA-256 of the file's content in hexadecimal, empty if it is not known, and "absent" if there was no file. The row of a change that
 	// did not succeed may have the digests that were expected.
-	SHA256Before string `json:"sha256_before"`
-	SHA256After  string `json:"sha256_after"`
+	SHA256Before string `json:"sha256_before" row:"close"`
+	SHA256After  string `json:"sha256_after" row:"close"`
 
 	// An asynchronous exec has no NodeID until a node starts it, and its job waits sealed in the database until it ends.
 	Async    bool     `json:"async"`
 	Priority Priority `json:"priority"`
 
 	// LargeLists describes the large ones of args, env_keys, env_hmacs and inputs, which events do not repeat; nil when there is none.
-	LargeLists map[string]LargeList `json:"large_lists,omitempty"`
+	LargeLists map[string]LargeList `json:"large_lists,omitempty" row:"large,brief"`
 
 	// Unreadable has the beginnings of the values that the database has in columns of another type, by column; nil when there is none. Only a change of the
 	// database past this program leaves such a value. The field of the column is empty.
-	Unreadable map[string]string `json:"unreadable,omitempty"`
+	Unreadable map[string]string `json:"unreadable,omitempty" row:"-"`
 }
 
 // Duration is from start to end; zero when either is not known.

@@ -1,7 +1,6 @@
 package export
 
 import (
-	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -20,41 +19,24 @@ const (
 // micros is the format of times: UTC with microseconds.
 const micros = "2006-01-02T15:04:05.000000Z"
 
-// csvRecords writes CSV by RFC 4180 with a header. The columns are the members of a record; lists and objects are JSON. Every record has the
+// csvRecords writes CSV by RFC 4180 with a header. The columns are those of a record, and unreadable; lists and objects are JSON. Every record has the
 // same number of fields.
 //
 // encoding/csv is not used: it writes CRLF, which RFC 4180 asks for, only if it may also change line breaks inside of fields.
 type csvRecords struct{}
 
-// column is a field of a record.
-type column struct {
-	name  string
-	index int
-}
-
-var columns = func() []column {
-	var all []column
-	for f := range reflect.TypeFor[audit.Record]().Fields() {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		all = append(all, column{name, f.Index[0]})
-	}
-	return all
-}()
-
 func (csvRecords) begin(b []byte) []byte {
-	for i, c := range columns {
-		b = separator(b, i)
-		b = append(b, c.name...)
+	for i, c := range audit.Columns {
+		b = append(separator(b, i), c.Name...)
 	}
-	return append(b, "\r\n"...)
+	return append(b, ",unreadable\r\n"...)
 }
 
 func (csvRecords) record(b []byte, r audit.Record) ([]byte, error) {
 	r.Kind = kind(r)
-	v := reflect.ValueOf(&r).Elem()
-	for i, c := range columns {
+	for i, c := range audit.Columns {
 		b = separator(b, i)
-		switch f := v.Field(c.index).Addr().Interface().(type) {
+		switch f := c.In(&r).(type) {
 		case *string:
 			b = appendCell(b, *f)
 		case *int64:
@@ -73,21 +55,20 @@ func (csvRecords) record(b []byte, r audit.Record) ([]byte, error) {
 			if !f.IsZero() {
 				b = f.UTC().AppendFormat(b, micros)
 			}
-		case *audit.Kind:
-			b = appendCell(b, string(*f))
-		case *audit.Status:
-			b = appendCell(b, string(*f))
-		case *audit.Reason:
-			b = appendCell(b, string(*f))
 		default: // lists and objects
-			text, err := json.Marshal(f)
-			if err != nil {
+			var err error
+			if b, err = appendJSON(b, f); err != nil {
 				return b, err
 			}
-			b = appendCell(b, string(text))
 		}
 	}
-	return append(b, "\r\n"...), nil
+	b, err := appendJSON(append(b, ','), r.Unreadable)
+	return append(b, "\r\n"...), err
+}
+
+func appendJSON(b []byte, v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	return appendCell(b, string(text)), err
 }
 
 func (csvRecords) notLogged(b []byte, execIDs []string) ([]byte, error) {
@@ -107,10 +88,10 @@ func (csvRecords) end(b []byte, e end) ([]byte, error) {
 
 // sparse appends a record with some fields.
 func sparse(b []byte, cells map[string]string) []byte {
-	for i, c := range columns {
-		b = appendCell(separator(b, i), cells[c.name])
+	for i, c := range audit.Columns {
+		b = appendCell(separator(b, i), cells[c.Name])
 	}
-	return append(b, "\r\n"...)
+	return append(b, ",\r\n"...)
 }
 
 func separator(b []byte, i int) []byte {

@@ -7,6 +7,7 @@
 package storetest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -236,7 +237,7 @@ func newID() string { return fmt.Sprintf("0195%012d", counter.Add(1)) }
 
 // record is a running exec with every field set that is known at the opening.
 func record() audit.Record {
-	return audit.Record{
+	return filled(0, audit.Record{
 		ExecID: newID(), Kind: audit.KindExec, ProjectID: "demo", TaskID: "t1", ConversationID: "c1", AgentID: "a1", UserID: "u1", SkillID: "shell.run",
 		SkillDigest: "5d1e",
 		Image:       "sandbox:1", ImageID: "sha256:aa", Cmd: "bash", Args: []string{"-lc", "echo \"hi\" && exit 3 # ü 漢 😀 <&>\n\t\\u0041"}, Cwd: "/workspace/work",
@@ -246,7 +247,25 @@ func record() audit.Record {
 		ArtifactsPath: "projects/demo/artifacts/x", NodeID: "n1", Backend: "docker", Runner: "laptop", Warm: false, RequestedBy: "tok", RequestDigest: "rd",
 		SettingsDigest: "sd", ReplayOf: "0194", EnvHMACs: []string{"0a", "0b"}, HMACSalt: "salt", StdinHMAC: "0c", StdinBytes: 1 << 33,
 		Async: true, Priority: audit.Low, TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902b7",
+	})
+}
+
+// filled sets the empty numbers and texts of the columns with this use, so that a new column makes its way through the database, too.
+func filled(use audit.Use, r audit.Record) audit.Record {
+	for i, c := range audit.Columns {
+		if c.Use&(audit.MayChange|audit.Clears) != use {
+			continue
+		}
+		switch f := c.In(&r).(type) {
+		case *string:
+			*f = cmp.Or(*f, fmt.Sprint("value ", i))
+		case *int64:
+			*f = cmp.Or(*f, int64(i))
+		case **int64:
+			*f = cmp.Or(*f, new(int64(i)))
+		}
 	}
+	return r
 }
 
 // ended is the same exec after its end.
@@ -256,10 +275,9 @@ func ended(r audit.Record) audit.Record {
 	r.EndedAt, r.DurationMS = r.CreatedAt.Add(1501*time.Millisecond), 1500
 	r.ManifestDigest, r.StdoutTruncated, r.StderrTruncated = "md", true, true
 	r.StdoutBytes, r.StderrBytes, r.ArtifactsBytes, r.OOMEvents = 1<<40, 2, 3, 4
-	r.CPUUS, r.MaxRSSBytes = new(int64(5)), new(int64(1<<41))
 	r.SHA256Before, r.SHA256After = "absent", "ff00"
-	r.InputsKept = audit.Kept
-	return r
+	r.InputsKept, r.MaxRSSBytes = audit.Kept, new(int64(1<<41))
+	return filled(audit.OnClose, r)
 }
 
 // in changes a copy of the record.

@@ -14,42 +14,23 @@ import (
 	"secbox/audit"
 )
 
-// table is the columns of a record, in the order of audit.Record.
-var table = func() (all []struct {
-	name  string
-	field int
-},
-) {
-	for i := range reflect.TypeFor[audit.Record]().NumField() {
-		name, _, _ := strings.Cut(reflect.TypeFor[audit.Record]().Field(i).Tag.Get("json"), ",")
-		if name == "unreadable" { // it says something about the other columns
-			continue
-		}
-		all = append(all, struct {
-			name  string
-			field int
-		}{name, i})
-	}
-	return all
-}()
-
-// columnAt is the index of a column in table.
+// columnAt is the index of a column in audit.Columns.
 var columnAt = func() map[string]int {
 	all := map[string]int{}
-	for i, info := range table {
-		all[info.name] = i
+	for i, c := range audit.Columns {
+		all[c.Name] = i
 	}
 	return all
 }()
 
-// columns are the values of a record's columns as JSON, in the order of table; nil for those that it does not have.
+// columns are the values of a record's columns as JSON, in the order of audit.Columns; nil for those that it does not have.
 type columns []column
 
 type column jsontext.Value
 
 // readColumns reads the JSON of a record without decoding its values, which is many times faster. It ignores unknown columns.
 func readColumns(record string) (columns, error) {
-	all := make(columns, len(table))
+	all := make(columns, len(audit.Columns))
 	text := []byte(record)
 	d := jsontext.NewDecoder(bytes.NewBuffer(text))
 	if open, err := d.ReadToken(); err != nil || open.Kind() != '{' {
@@ -88,46 +69,44 @@ func (c columns) text(name string) audit.Status {
 	return audit.Status(s)
 }
 
-// equals reports whether the column is certainly the JSON of a field of a record.
-func (c column) equals(field reflect.Value) bool {
+// equals reports whether the column is certainly the JSON of a field of a record, to which field points.
+func (c column) equals(field any) bool {
+	v := reflect.ValueOf(field).Elem()
 	if c == nil {
-		return field.IsZero()
+		return v.IsZero()
 	}
-	switch field.Kind() {
-	case reflect.String:
-		return c.isText(field.String())
-	case reflect.Bool:
-		return string(c) == strconv.FormatBool(field.Bool())
-	case reflect.Int64:
-		return string(c) == strconv.FormatInt(field.Int(), 10)
-	}
-	switch value := field.Interface().(type) {
-	case time.Time:
+	switch f := field.(type) {
+	case *string:
+		return c.isText(*f)
+	case *bool:
+		return string(c) == strconv.FormatBool(*f)
+	case *int64:
+		return string(c) == strconv.FormatInt(*f, 10)
+	case **int:
+		if *f == nil {
+			return string(c) == "null"
+		}
+		return string(c) == strconv.Itoa(**f)
+	case **int64:
+		if *f == nil {
+			return string(c) == "null"
+		}
+		return string(c) == strconv.FormatInt(**f, 10)
+	case *time.Time:
 		if string(c) == "null" {
-			return value.IsZero()
+			return f.IsZero()
 		}
 		at, err := time.Parse(time.RFC3339Nano, strings.Trim(string(c), `"`))
-		return err == nil && at.Equal(value)
-	case *int:
-		if value == nil {
-			return string(c) == "null"
-		}
-		return string(c) == strconv.Itoa(*value)
-	case *int64:
-		if value == nil {
-			return string(c) == "null"
-		}
-		return string(c) == strconv.FormatInt(*value, 10)
-	case json.RawMessage:
-		return len(value) == 0 && string(c) == "null" || bytes.Equal(c, value) || sameJSON(json.RawMessage(c), value)
+		return err == nil && at.Equal(*f)
+	case *json.RawMessage:
+		return len(*f) == 0 && string(c) == "null" || bytes.Equal(c, *f) || sameJSON(json.RawMessage(c), *f)
+	case *[]string:
+		return c.isTexts(*f)
 	}
-	if texts, ok := field.Interface().([]string); ok {
-		return c.isTexts(texts)
+	if empty := string(c) == "[]" || string(c) == "{}"; empty || v.Len() == 0 {
+		return empty && v.Len() == 0
 	}
-	if empty := string(c) == "[]" || string(c) == "{}"; empty || field.Len() == 0 {
-		return empty && field.Len() == 0
-	}
-	text, err := json.Marshal(field.Interface())
+	text, err := json.Marshal(field)
 	return err == nil && sameJSON(json.RawMessage(c), text)
 }
 

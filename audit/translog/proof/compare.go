@@ -40,9 +40,9 @@ func compare(events []Document, row audit.Record) (differences []Difference, unp
 		return nil, nil, err
 	}
 	expected, found := encoded(want), encoded(row)
-	for _, info := range table {
-		name := info.name
-		if _, ok := written[name]; !ok && !leftOut[name] {
+	for _, info := range audit.Columns {
+		name := info.Name
+		if _, ok := written[name]; !ok && info.Use&audit.Omitted == 0 {
 			unproven = append(unproven, name)
 		} else if text, bad := row.Unreadable[name]; bad {
 			differences = append(differences, Difference{name, show(expected[name]), text + ", which is not a value of this column"})
@@ -54,9 +54,6 @@ func compare(events []Document, row audit.Record) (differences []Difference, unp
 	slices.SortFunc(differences, func(a, b Difference) int { return strings.Compare(a.Column, b.Column) })
 	return differences, unproven, nil
 }
-
-// leftOut are the columns that an event leaves out if they are empty.
-var leftOut = map[string]bool{"started_at": true, "ended_at": true, "large_lists": true}
 
 // withLists returns the record with the large lists of the first event.
 func withLists(r, first audit.Record) audit.Record {

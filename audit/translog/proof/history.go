@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -90,12 +89,12 @@ func (h History) checkFixed() error {
 			continue
 		}
 		brief := first.has("large_lists") || later.has("large_lists")
-		for c, info := range table {
-			if MayChange[info.name] || brief && mayBeLarge[info.name] || later[c] == nil || first[c] == nil {
+		for c, info := range audit.Columns {
+			if info.Use&audit.MayChange != 0 || brief && info.Use&audit.Brief != 0 || later[c] == nil || first[c] == nil {
 				continue
 			}
 			if !sameJSON(json.RawMessage(first[c]), json.RawMessage(later[c])) {
-				return fmt.Errorf("event %d changes %s, which never changes: expected %s, found %s", i+1, info.name, clip(string(first[c])), clip(string(later[c])))
+				return fmt.Errorf("event %d changes %s, which never changes: expected %s, found %s", i+1, info.Name, clip(string(first[c])), clip(string(later[c])))
 			}
 		}
 		if !brief {
@@ -125,27 +124,17 @@ func (h History) checkLists(i int) error {
 	return nil
 }
 
-// MayChange has the columns that later events may change. Only large lists differ otherwise: the first event alone has them.
-var MayChange = map[string]bool{
-	"image_id": true, "status": true, "exit_code": true, "error_reason": true, "detail": true, "started_at": true, "ended_at": true, "duration_ms": true,
-	"artifacts_path": true, "manifest_digest": true, "stdout_truncated": true, "stderr_truncated": true, "stdout_bytes": true, "stderr_bytes": true,
-	"artifacts_bytes": true, "oom_events": true, "cpu_us": true, "max_rss_bytes": true, "node_id": true, "warm": true, "attached": true, "idempotency_key": true, "sha256_before": true, "sha256_after": true, "inputs_kept": true,
-}
-
-var mayBeLarge = map[string]bool{"args": true, "env_keys": true, "env_hmacs": true, "inputs": true, "large_lists": true}
-
 // Compare compares the columns of a row with the events. The last event has all columns, except for large lists, which only the first one has.
 // unproven are the columns that did not exist when the last event was written. Both are in the order of names.
 func (h History) Compare(row audit.Record) (differences []Difference, unproven []string, err error) {
 	last := h.columns[len(h.columns)-1]
-	values := reflect.ValueOf(&row).Elem()
 	same := len(row.Unreadable) == 0
-	for c, info := range table {
+	for c, info := range audit.Columns {
 		switch {
-		case last[c] == nil && !leftOut[info.name]:
-			unproven = append(unproven, info.name)
+		case last[c] == nil && info.Use&audit.Omitted == 0:
+			unproven = append(unproven, info.Name)
 		case same:
-			same = last[c].equals(values.Field(info.field))
+			same = last[c].equals(info.In(&row))
 		}
 	}
 	if same {

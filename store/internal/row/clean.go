@@ -43,7 +43,7 @@ func clean(all []column) error {
 		case *json.RawMessage:
 			document, err := cleanJSON(*f)
 			if err != nil {
-				return fault.Wrap(fault.Internal, fmt.Errorf("%s: %w", c.name, err), "the exec could not be recorded")
+				return fault.Wrap(fault.Internal, fmt.Errorf("%s: %w", c.Name, err), "the exec could not be recorded")
 			}
 			*f = document
 		}

@@ -55,8 +55,8 @@ const MaxKey = 512
 // check refuses an invalid record. The fields of a request were checked before, except for their length.
 func check(r *audit.Record, all []column, ended bool) error {
 	for _, c := range all {
-		if c.use&key != 0 && len(*c.field.(*string)) > MaxKey {
-			return fault.BadField(c.name, "is longer than %d bytes", MaxKey)
+		if c.Use&audit.Key != 0 && len(*c.field.(*string)) > MaxKey {
+			return fault.BadField(c.Name, "is longer than %d bytes", MaxKey)
 		}
 	}
 	refuse := func(format string, args ...any) error {
