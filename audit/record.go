@@ -82,8 +82,15 @@ const (
 // Kind is what a row records.
 type Kind string
 
-// BackendRemote is the backend of commands on users' machines, sandbox.Remote.
-const BackendRemote = "remote"
+// The backends. Their traits are in package sandbox.
+const (
+	BackendDocker = "docker"
+	BackendNone   = "none"   // commands in a user's sandbox on core-api's machine
+	BackendRemote = "remote" // commands on users' own machines
+)
+
+// Backends are all backends, the default one first.
+func Backends() []string { return []string{BackendDocker, BackendRemote, BackendNone} }
 
 // The kinds of rows.
 const (
@@ -153,8 +160,8 @@ type Record struct {
 	CPUUS           *int64          `json:"cpu_us" row:"close"`        // CPU time of all processes in user and kernel mode, in microseconds; nil: not measured
 	MaxRSSBytes     *int64          `json:"max_rss_bytes" row:"close"` // most resident memory of the largest process; nil: not measured
 	NodeID          string          `json:"node_id" row:"key,start,close"`
-	Backend         string          `json:"backend"`          // "docker"; "none" or BackendRemote for commands of such sandboxes; empty: it ran nowhere, and its sandbox was not known
-	Runner          string          `json:"runner" row:"key"` // which of the user's machines; of the backend "remote" only
+	Backend         string          `json:"backend"`          // empty: it ran nowhere, and its sandbox was not known
+	Runner          string          `json:"runner" row:"key"` // which of the user's machines; of BackendRemote only
 	Warm            bool            `json:"warm" row:"start,close"`
 	Attached        bool            `json:"attached" row:"start,close"` // the container had been started for any project
 	RequestedBy     string          `json:"requested_by" row:"key"`     // the token's id; "loopback" when none was needed

@@ -156,7 +156,7 @@ func check(first audit.Record) (policy.Snapshot, error) {
 	switch {
 	case err != nil:
 		return policy.Snapshot{}, fault.Wrap(fault.NotReplayable, err, "the policy of exec %s is of a version that this one cannot read", first.ExecID)
-	case len(snapshot.NotEnforced) > 0 || first.Backend != "docker":
+	case len(snapshot.NotEnforced) > 0 || first.Backend != audit.BackendDocker:
 		return policy.Snapshot{}, refuse("%s is a command in a user's sandbox (backend %q), whose files and programs outlive commands: run it again there", first.ExecID, first.Backend)
 	case first.ArtifactsPath == "" && first.StartedAt.IsZero() && first.Status != audit.Lost:
 		return policy.Snapshot{}, refuse("exec %s ended before its command ran, so there is nothing to compare: send the request again", first.ExecID)

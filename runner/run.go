@@ -164,7 +164,7 @@ func (r *Runner) newRecord(req Request, snapshot policy.Snapshot, execID string)
 		ExecID: execID, ProjectID: req.ProjectID, TaskID: req.TaskID, ConversationID: req.ConversationID,
 		AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID, SkillDigest: skillDigest,
 		Image: snapshot.Values.Image, Cmd: req.Command.Name, Args: req.Command.Args, Cwd: req.Command.Cwd,
-		EnvKeys: slices.Sorted(maps.Keys(req.Command.Env)), Inputs: digests(allInputs(req)), Backend: backend,
+		EnvKeys: slices.Sorted(maps.Keys(req.Command.Env)), Inputs: digests(allInputs(req)), Backend: audit.BackendDocker,
 		RequestedBy: req.RequestedBy, RequestDigest: r.cfg.Key.Request(req.Digest), IdempotencyKey: req.IdempotencyKey, ReplayOf: req.ReplayOf,
 		TraceID: req.Trace.Trace, SpanID: req.Trace.Span,
 	}

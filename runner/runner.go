@@ -85,9 +85,6 @@ type Config struct {
 	Tracer    *traces.Tracer     // may be nil
 }
 
-// backend is what the records of this package name as theirs.
-const backend = "docker"
-
 // Runner runs execs. It is safe for concurrent use.
 type Runner struct {
 	cfg         Config

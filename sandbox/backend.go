@@ -1,10 +1,12 @@
 package sandbox
 
+import "secbox/audit"
+
 // The backends by name, as Sandbox.Name, settings, choices and audit rows spell them.
 const (
-	None   = "none"
-	Docker = "docker"
-	Remote = "remote"
+	None   = audit.BackendNone
+	Docker = audit.BackendDocker
+	Remote = audit.BackendRemote
 )
 
 // Traits are the facts about a backend that its callers decide by. The zero Traits describe a backend whose commands run in containers on

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"secbox/audit"
 	"secbox/audit/translog/checkpoint"
 	"secbox/fault"
 	"secbox/policy"
@@ -196,8 +197,8 @@ func (s Node) check(p *problems) {
 }
 
 func (s Sandboxes) check(p *problems) {
-	oneOf(p, "sandboxes.backend", s.Backend, "docker", "remote", "none")
-	if s.Backend == "none" && !s.None {
+	oneOf(p, "sandboxes.backend", s.Backend, audit.Backends()...)
+	if s.Backend == audit.BackendNone && !s.None {
 		p.addf("sandboxes.backend", "is none, which runs commands on this machine, unconfined; set sandboxes.none to true as well, or use docker")
 	}
 	between(p, "sandboxes.idle_seconds", int64(s.IdleSeconds), 1, 7*24*3600, "seconds, at most a week")

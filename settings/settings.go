@@ -1,6 +1,9 @@
 package settings
 
-import "secbox/policy"
+import (
+	"secbox/audit"
+	"secbox/policy"
+)
 
 // Settings is the whole configuration. The zero value is not valid: use Default or Load.
 type Settings struct {
@@ -251,7 +254,7 @@ func Default() Settings {
 			IdleSeconds: 24 * 3600,
 		},
 		Sandboxes: Sandboxes{
-			Backend: "docker",
+			Backend: audit.BackendDocker,
 			// The length of a break. A waiting container takes some 16 MiB.
 			IdleSeconds:        900,
 			MaxContainers:      16,

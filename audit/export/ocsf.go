@@ -159,7 +159,7 @@ func (o ocsfEvents) process(e *ocsfEvent, r audit.Record) {
 	e.Process = &ocsfProcess{
 		UID: r.ExecID, Name: r.Cmd, CmdLine: strings.Join(append([]string{r.Cmd}, r.Args...), " "), CreatedTime: millis(r.StartedAt), TerminatedTime: millis(r.EndedAt),
 	}
-	if r.Backend == "docker" {
+	if r.Backend == audit.BackendDocker {
 		image := ocsfNamed{r.Image, r.ImageID}
 		if image.UID == "" {
 			image.UID = r.Image

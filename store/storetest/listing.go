@@ -175,7 +175,7 @@ func variants() map[string]struct {
 		"replay":       {func(r *audit.Record) { r.ReplayOf = "R1" }, audit.Filter{ReplayOf: "R1"}},
 		"inputs kept":  {func(r *audit.Record) { r.InputsKept = audit.Kept }, audit.Filter{InputsKept: true}},
 		"kind":         {func(r *audit.Record) { r.Kind = audit.KindChange }, audit.Filter{Kind: audit.KindChange}},
-		"backend":      {func(r *audit.Record) { r.Backend = "remote" }, audit.Filter{Backend: "remote"}},
+		"backend":      {func(r *audit.Record) { r.Backend = audit.BackendRemote }, audit.Filter{Backend: audit.BackendRemote}},
 		"user":         {func(r *audit.Record) { r.UserID = "u%" }, audit.Filter{UserID: "u%"}},
 		"status":       {func(r *audit.Record) { r.Status = audit.OOMKilled }, audit.Filter{Statuses: []audit.Status{audit.OOMKilled}}},
 		"agent":        {func(r *audit.Record) { r.AgentID = "a2" }, audit.Filter{AgentID: "a2"}},
@@ -255,13 +255,13 @@ func filters(t *testing.T, f Fixture) {
 	together := in(record(), func(r *audit.Record) {
 		r.TaskID, r.ProjectID, r.ConversationID, r.SkillID, r.SkillDigest, r.UserID, r.AgentID, r.RequestedBy = "T", "P~U", "C", "S", "D", "U", "P", "R"
 		r.Status, r.CreatedAt = audit.Timeout, base.Add(24*time.Hour)
-		r.Backend, r.Runner, r.Kind = "none", "M", audit.KindChange
+		r.Backend, r.Runner, r.Kind = audit.BackendNone, "M", audit.KindChange
 		r.ReplayOf, r.TraceID, r.InputsKept = "O", "7c", audit.Kept
 	})
 	mustOpen(t, s, together)
 	full := audit.Filter{
 		TaskID: "T", ProjectID: "P~U", ConversationID: "C", SkillID: "S", SkillDigest: "D", UserID: "U", Statuses: []audit.Status{audit.Timeout}, Since: together.CreatedAt,
-		Until: together.CreatedAt.Add(time.Microsecond), RequestedBy: "R", Backend: "none", Runner: "M", Kind: audit.KindChange, Projects: []string{"P~U"}, Agents: []string{"P"}, Users: []string{"U"},
+		Until: together.CreatedAt.Add(time.Microsecond), RequestedBy: "R", Backend: audit.BackendNone, Runner: "M", Kind: audit.KindChange, Projects: []string{"P~U"}, Agents: []string{"P"}, Users: []string{"U"},
 		ReplayOf: "O", TraceID: "7c", InputsKept: true,
 	}
 	if got := pages(t, s, full, 5); !slices.Equal(got, []string{together.ExecID}) {
@@ -274,7 +274,7 @@ func filters(t *testing.T, f Fixture) {
 		"replay":  func(f *audit.Filter) { f.ReplayOf = "x" },
 		"trace":   func(f *audit.Filter) { f.TraceID = "x" },
 		"kind":    func(f *audit.Filter) { f.Kind = audit.KindExec },
-		"backend": func(f *audit.Filter) { f.Backend = "docker" }, "machine": func(f *audit.Filter) { f.Runner = "x" },
+		"backend": func(f *audit.Filter) { f.Backend = audit.BackendDocker }, "machine": func(f *audit.Filter) { f.Runner = "x" },
 		"user": func(f *audit.Filter) { f.UserID = "x" }, "status": func(f *audit.Filter) { f.Statuses = []audit.Status{audit.Lost} },
 		"since":     func(f *audit.Filter) { f.Since = f.Since.Add(time.Microsecond) },
 		"until":     func(f *audit.Filter) { f.Until = f.Until.Add(-time.Microsecond) },
@@ -292,7 +292,7 @@ func filters(t *testing.T, f Fixture) {
 	pairs := []func(*audit.Filter){
 		func(f *audit.Filter) { f.TaskID = "T" }, func(f *audit.Filter) { f.ProjectID = "P~U" }, func(f *audit.Filter) { f.ConversationID = "C" },
 		func(f *audit.Filter) { f.SkillID = "S" }, func(f *audit.Filter) { f.SkillDigest = "D" }, func(f *audit.Filter) { f.UserID = "U" }, func(f *audit.Filter) { f.Statuses = []audit.Status{audit.Timeout} },
-		func(f *audit.Filter) { f.Backend = "none" }, func(f *audit.Filter) { f.Runner = "M" },
+		func(f *audit.Filter) { f.Backend = audit.BackendNone }, func(f *audit.Filter) { f.Runner = "M" },
 		func(f *audit.Filter) { f.RequestedBy = "R" }, func(f *audit.Filter) { f.Agents = []string{"P", "x"} },
 		func(f *audit.Filter) { f.ReplayOf = "O" }, func(f *audit.Filter) { f.TraceID = "7c" }, func(f *audit.Filter) { f.InputsKept = true },
 	}
@@ -501,8 +501,8 @@ func plans(t *testing.T, f Fixture) {
 		"no such task":      {audit.Filter{TaskID: "none"}, "sandbox_execs_task"},
 		"requested_by":      {audit.Filter{RequestedBy: middle.RequestedBy}, ""},
 		"a machine":         {audit.Filter{Runner: "laptop"}, "sandbox_execs_runner"},
-		"elsewhere":         {audit.Filter{Backend: "remote"}, "sandbox_execs_backend"},
-		"in docker":         {audit.Filter{Backend: "docker"}, ""},
+		"elsewhere":         {audit.Filter{Backend: audit.BackendRemote}, "sandbox_execs_backend"},
+		"in docker":         {audit.Filter{Backend: audit.BackendDocker}, ""},
 		"a machine's user":  {audit.Filter{Runner: "laptop", UserID: middle.UserID}, ""},
 		"since and until":   {audit.Filter{Since: middle.CreatedAt, Until: middle.CreatedAt.Add(time.Hour)}, "sandbox_execs_newest"},
 		"task and status":   {audit.Filter{TaskID: middle.TaskID, Statuses: []audit.Status{audit.Succeeded}}, "sandbox_execs_task"},
@@ -560,7 +560,7 @@ func pairPlans(t *testing.T, f Fixture) {
 	middle := planprobe.Exec(rows/2, rows)
 	values := map[string][]string{
 		"task_id": {middle.TaskID}, "project_id": {middle.ProjectID}, "conversation_id": {middle.ConversationID}, "skill_id": {middle.SkillID}, "skill_digest": {middle.SkillDigest},
-		"user_id": {middle.UserID}, "agent_id": {middle.AgentID}, "backend": {"docker", "remote"}, "runner": {"laptop"}, "replay_of": {"replayed-3"}, "requested_by": {middle.RequestedBy},
+		"user_id": {middle.UserID}, "agent_id": {middle.AgentID}, "backend": {audit.BackendDocker, audit.BackendRemote}, "runner": {"laptop"}, "replay_of": {"replayed-3"}, "requested_by": {middle.RequestedBy},
 		"trace_id": {planprobe.TraceID(3)}, "error_reason": {"timeout"}, "exit_code_ne": {"0", "1"}, "status": {"failed", "timeout,lost"}, "kind": {"change", "all"}, "view": {"summary"},
 		"since": {middle.CreatedAt.Format(time.RFC3339)}, "until": {middle.CreatedAt.Format(time.RFC3339)},
 	}

@@ -44,9 +44,9 @@ func looking(t *testing.T, f Fixture) {
 			func(r audit.Record) bool { return *r.ExitCode != 1 && r.Kind != audit.KindChange },
 		},
 		"no condition with an index": {
-			audit.Filter{Backend: "docker", Kind: audit.KindExec, Users: []string{one.UserID}},
+			audit.Filter{Backend: audit.BackendDocker, Kind: audit.KindExec, Users: []string{one.UserID}},
 			func(r audit.Record) bool {
-				return r.Backend == "docker" && r.UserID == one.UserID && r.Kind != audit.KindChange
+				return r.Backend == audit.BackendDocker && r.UserID == one.UserID && r.Kind != audit.KindChange
 			},
 		},
 		"kept inputs of a user": {
@@ -68,7 +68,7 @@ func looking(t *testing.T, f Fixture) {
 	}
 
 	// A page of one record looks at 200.
-	none := audit.Filter{Backend: "docker", Users: []string{"none"}}
+	none := audit.Filter{Backend: audit.BackendDocker, Users: []string{"none"}}
 	page, next, err := s.List(t.Context(), none, nil, 1)
 	if err != nil || len(page) > 0 || next == nil || !next.CreatedAt.Equal(all[200].CreatedAt) {
 		t.Errorf("the first page goes on after %v: %v", next, err)

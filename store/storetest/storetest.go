@@ -244,7 +244,7 @@ func record() audit.Record {
 		EnvKeys: []string{"A", "B"}, Inputs: []audit.Input{{Path: "main.py", Size: 8, SHA256: "00ff"}},
 		PolicySnapshot: json.RawMessage(`{"fields": {"timeout_ms": {"value": 5000, "layer": "request"}}, "settings_digest": "d"}`),
 		Status:         audit.Running, CreatedAt: base, StartedAt: base.Add(time.Millisecond),
-		ArtifactsPath: "projects/demo/artifacts/x", NodeID: "n1", Backend: "docker", Runner: "laptop", Warm: false, RequestedBy: "tok", RequestDigest: "rd",
+		ArtifactsPath: "projects/demo/artifacts/x", NodeID: "n1", Backend: audit.BackendDocker, Runner: "laptop", Warm: false, RequestedBy: "tok", RequestDigest: "rd",
 		SettingsDigest: "sd", ReplayOf: "0194", EnvHMACs: []string{"0a", "0b"}, HMACSalt: "salt", StdinHMAC: "0c", StdinBytes: 1 << 33,
 		Async: true, Priority: audit.Low, TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902b7",
 	})

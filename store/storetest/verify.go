@@ -43,7 +43,7 @@ func newEvidence(t *testing.T, f Fixture) evidence {
 	large := in(record(), func(r *audit.Record) {
 		r.Args = []string{strings.Repeat("x", 5000)}
 		r.LargeLists = map[string]audit.LargeList{"args": {Count: 1, Kept: 1, SHA256: "aa"}}
-		r.NodeID, r.Backend = "lost", "remote"
+		r.NodeID, r.Backend = "lost", audit.BackendRemote
 	})
 	mustOpen(t, s, large)
 	if _, err := s.LoseOpen(t.Context(), "lost", nil); err != nil {

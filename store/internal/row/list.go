@@ -114,8 +114,8 @@ func equalities(f audit.Filter) []equality {
 	if len(f.Statuses) == 1 {
 		status = string(f.Statuses[0])
 	}
-	backend := equality{column: "backend", value: f.Backend, partial: "backend <> 'docker'"}
-	if f.Backend == "docker" { // nearly all are: the index of the newest is better
+	backend := equality{column: "backend", value: f.Backend, partial: "backend <> '" + audit.BackendDocker + "'"}
+	if f.Backend == audit.BackendDocker { // nearly all are: the index of the newest is better
 		backend.partial, backend.scattered = "", true
 	}
 	return slices.DeleteFunc([]equality{

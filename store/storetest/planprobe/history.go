@@ -87,11 +87,11 @@ func history(i, n int, until time.Time) (opened, ended audit.Record) {
 	}
 	switch mixed % 20 {
 	case 0:
-		opened.Backend, opened.Runner = "remote", "laptop"
+		opened.Backend, opened.Runner = audit.BackendRemote, "laptop"
 	case 1:
-		opened.Backend, opened.Runner = "none", ""
+		opened.Backend, opened.Runner = audit.BackendNone, ""
 	default:
-		opened.Backend, opened.Runner = "docker", ""
+		opened.Backend, opened.Runner = audit.BackendDocker, ""
 	}
 
 	opened.Status, opened.ErrorReason, opened.ExitCode, opened.EndedAt, opened.DurationMS = audit.Running, "", nil, time.Time{}, 0
@@ -114,7 +114,7 @@ func history(i, n int, until time.Time) (opened, ended audit.Record) {
 	case ended.Status == audit.Rejected: // refused before it could start
 		ended.StartedAt, ended.EndedAt, ended.DurationMS = time.Time{}, ended.CreatedAt, 0
 		opened = ended
-	case ended.Backend == "docker" && ended.Status != audit.Lost:
+	case ended.Backend == audit.BackendDocker && ended.Status != audit.Lost:
 		ended.ArtifactsPath = "projects/" + ended.ProjectID + "/artifacts/" + ended.ExecID
 		ended.ManifestDigest = "sha256:" + strings.Repeat("fedcba9876543210", 4)
 		ended.StdoutBytes, ended.ArtifactsBytes = int64(mixed%5000), int64(mixed%100_000)

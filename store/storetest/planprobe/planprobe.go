@@ -69,7 +69,7 @@ func Exec(i, n int) audit.Record {
 		PolicySnapshot: json.RawMessage(snapshot), Status: audit.Succeeded, ExitCode: &code,
 		CreatedAt: created, StartedAt: started, EndedAt: ended, DurationMS: 210,
 		ArtifactsPath: "projects/x/artifacts/" + execID(created, i), ManifestDigest: strings.Repeat("fedcba9876543210", 4),
-		StdoutBytes: 1200, ArtifactsBytes: 4096, NodeID: "node-1", Backend: "docker",
+		StdoutBytes: 1200, ArtifactsBytes: 4096, NodeID: "node-1", Backend: audit.BackendDocker,
 		RequestedBy: fmt.Sprintf("token-%d", i%5), RequestDigest: strings.Repeat("00ff", 16), IdempotencyKey: "",
 		SettingsDigest: strings.Repeat("a5", 32),
 	}
@@ -83,7 +83,7 @@ func Exec(i, n int) audit.Record {
 		r.TraceID, r.SpanID = TraceID(i/60%11), fmt.Sprintf("%016x", i)
 	}
 	if i%503 == 0 {
-		r.Backend, r.Runner = "remote", "laptop"
+		r.Backend, r.Runner = audit.BackendRemote, "laptop"
 	}
 	if i%13 == 0 {
 		r.Kind = audit.KindChange
