@@ -240,25 +240,6 @@ func TestSkillsShareContainers(t *testing.T) {
 	}
 }
 
-// TestSkillsShareFilesByCopy checks that files which several skills need are equal: a container sees one skill's folder only.
-func TestSkillsShareFilesByCopy(t *testing.T) {
-	t.Parallel()
-	for name, folders := range map[string][]string{"capture.py": {"python.run", "shell.run"}, "tree.py": readers} {
-		var first []byte
-		for i, folder := range folders {
-			content, err := os.ReadFile(filepath.Join("../skills/builtin", folder, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if i == 0 {
-				first = content
-			} else if string(content) != string(first) {
-				t.Errorf("%s of %s differs from that of %s: copy it", name, folder, folders[0])
-			}
-		}
-	}
-}
-
 // paths that lead out of work/, or could be taken for something else than a path below it.
 var pathsThatLeave = []string{"/etc/passwd", "..", "../inputs", "a/../..", "a//b", "", "\x00", "a/..", "./../x"}
 

@@ -1,9 +1,12 @@
 package skills
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -30,8 +33,8 @@ func TestEverySkillIsEmbeddedAndValid(t *testing.T) {
 		}
 		report, err := Lint(folder, nil)
 		must(t, err)
-		if got := report.Folders[0]; got.Digest != s.Digest || len(got.Problems) > 0 {
-			t.Errorf("%s: on the disk %+v, embedded %s", id, got, s.Digest)
+		if got := report.Folders[0]; got.Digest != digestOnDisk(s) || len(got.Problems) > 0 {
+			t.Errorf("%s: on the disk %+v, embedded %s", id, got, digestOnDisk(s))
 		}
 		for _, f := range s.Files {
 			if _, err := fs.Stat(s.FS(), f.Path); err != nil {
@@ -40,6 +43,17 @@ func TestEverySkillIsEmbeddedAndValid(t *testing.T) {
 		}
 		if s.Source != BuiltIn || s.Readme == "" || len(s.Raw) == 0 {
 			t.Errorf("%s: source %q, %d bytes of SKILL.md, %d of manifest", id, s.Source, len(s.Readme), len(s.Raw))
+		}
+	}
+	for place, from := range sharedFiles {
+		id, name, _ := strings.Cut(place, "/")
+		s, err := now.Get(id)
+		must(t, err)
+		got, err := fs.ReadFile(s.FS(), name)
+		must(t, err)
+		want, err := os.ReadFile(filepath.Join("builtin", from))
+		if err != nil || !bytes.Equal(got, want) || !slices.ContainsFunc(s.Files, func(f File) bool { return f.Path == name }) {
+			t.Errorf("%s is not %s: %v", place, from, err)
 		}
 	}
 	if len(manifests) != len(now.Skills()) {

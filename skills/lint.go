@@ -135,7 +135,7 @@ func warnings(s *Skill) []Problem {
 	add := func(path []string, format string, args ...any) {
 		list = append(list, Problem{File: ManifestFile, Pointer: schema.Pointer(path), Reason: fmt.Sprintf(format, args...)})
 	}
-	if other := builtInWithID(s.ID()); other != nil && other.Digest != s.Digest {
+	if other := builtInWithID(s.ID()); other != nil && other.Digest != s.Digest && digestOnDisk(other) != s.Digest {
 		add([]string{"id"}, "is the id of a built-in skill, which stays: in sandbox.skills_dir this one would be refused")
 	}
 	for _, side := range []struct {

@@ -13,7 +13,7 @@ import (
 	"secbox/workspace"
 )
 
-//go:embed skill-creator/*.md skill-creator/*.json skill-creator/*.py
+//go:embed skill-creator/*.md skill-creator/*.py
 var embedded embed.FS
 
 // Folder returns the skill with its digest.
@@ -22,6 +22,7 @@ func Folder() (workspace.Folder, error) {
 	if err != nil {
 		return workspace.Folder{}, err
 	}
+	tree = skills.WithManifestSchema(tree)
 	f := workspace.Folder{FS: tree}
 	var listed []skills.File
 	err = fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {

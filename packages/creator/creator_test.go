@@ -3,7 +3,6 @@
 package creator_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -46,14 +45,8 @@ func TestSkillCreatorIsValid(t *testing.T) {
 	if f.Digest != again.Digest || len(f.Digest) != 64 || len(f.Files) < 5 {
 		t.Errorf("%s and %s, %d files", f.Digest, again.Digest, len(f.Files))
 	}
-	schema, err := fs.ReadFile(f.FS, "manifest.schema.json")
-	must(t, err)
-	original, err := os.ReadFile("../../skills/builtin/_schema/manifest.schema.json")
-	if err != nil || !bytes.Equal(schema, original) {
-		t.Errorf("its manifest.schema.json is not skills/builtin/_schema/manifest.schema.json, of which it must be a copy: %v", err)
-	}
 	// Every file is embedded, and nothing else is in the folder.
-	names := []string{}
+	names := []string{"manifest.schema.json"} // the catalog's own
 	must(t, filepath.WalkDir("skill-creator", func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			names = append(names, strings.TrimPrefix(path, "skill-creator/"))
