@@ -14,6 +14,15 @@ import (
 	"secbox/skills"
 )
 
+// refreshCatalog shows a change of skills in the catalog of the owner at once, and a change of a baseline in the catalogs of all users.
+func (s *Server) refreshCatalog(o library.Owner, scope library.Scope) {
+	user := sandbox.User{AgentID: o.AgentID, ID: o.UserID}
+	if scope == library.Baseline {
+		user = sandbox.User{}
+	}
+	s.catalog.InvalidateCache(user)
+}
+
 // openRegistry opens the registry of skills and agents, and the catalogs of users. Nothing to undo.
 func (s *Server) openRegistry(context.Context) (err error) {
 	creator := catalog.Entry{Kind: catalog.Skill, Name: archive.ReservedID}

@@ -262,6 +262,7 @@ func (s *Server) openLibrary(context.Context) (err error) {
 	s.library, err = library.New(library.Config{
 		Workspace: s.workspace, Versions: s.deps.versions, Registry: s.db.Skills(), Log: s.log,
 		FreeMinBytes: uint64(s.settings.Sandbox.DiskFreeMinBytes), FreeMinInodes: uint64(s.settings.Sandbox.DiskFreeMinInodes),
+		Changed: s.refreshCatalog,
 	})
 	return err
 }
@@ -340,6 +341,8 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		},
 		Peers: peers, Runners: connectedRunners{s.sandboxes.machines},
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { s.pages.ServeHTTP(w, r, door) },
+		Runner:  runs, Live: live, Changes: s.db.Audit(), Webhooks: s.callbacks(), History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(), Exports: export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limits: s.db.Limits()}, AdminEvents: s.db.AdminEvents(), Downloads: s.downloads(), Health: healthReports{s.checker, s.engine, s.accepts}, Pool: poolReports{s.engine},
+		Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, View: s.library.View(), Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, Runners: connectedRunners{s.sandboxes.machines},
 		MCP: func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(int64) (func(), error)) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))
 		},

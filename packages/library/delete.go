@@ -12,6 +12,7 @@ import (
 // Delete deletes a skill. With Overlay it is gone for this user, even if the agent has it; a sync with force, or an upload, brings it back.
 // With Baseline it is gone for new users only. Versions stay on disk until they are collected. fault.UnknownSkill when there is none.
 func (l *Library) Delete(ctx context.Context, o Owner, skillID string, scope Scope) error {
+	defer l.Changed(o, scope)
 	if err := checkIDs(o, skillID); err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ const tries = 8
 // Edit writes a file of the user's version of a skill, as a whole or a range of its lines, and makes the directories above it. It makes the
 // user's copy first. At every moment the file has the old content or the new one.
 func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, content []byte, r *LineRange) error {
+	defer l.Changed(o, Overlay)
 	if err := checkIDs(o, skillID); err != nil {
 		return err
 	}

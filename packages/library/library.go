@@ -59,6 +59,10 @@ type Config struct {
 	Now       func() time.Time // nil: time.Now
 	Limits    archive.Limits   // of uploads and promotions; the zero value: archive.DefaultLimits
 
+	// Changed is called after each upload, edit, deletion, promotion and sync, whether or not it succeeded; may be nil. Commands change
+	// skills without it.
+	Changed func(Owner, Scope)
+
 	// The space that an upload must leave free on the workspace's disk.
 	FreeMinBytes, FreeMinInodes uint64
 }
@@ -88,6 +92,9 @@ func New(cfg Config) (*Library, error) {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Changed == nil {
+		cfg.Changed = func(Owner, Scope) {}
 	}
 	if cfg.Limits == (archive.Limits{}) {
 		cfg.Limits = archive.DefaultLimits()

@@ -27,6 +27,7 @@ type Promoted struct {
 // execs or edits are in the new baseline completely or not at all, and stay in the user's copy. Other users keep their versions and see
 // OUT_OF_SYNC. If digests of reviewed versions are given, the user's version must be one of them: fault.PreconditionFailed.
 func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bool, reviewed ...string) (Promoted, error) {
+	defer l.Changed(o, Baseline)
 	if err := checkIDs(o, skillID); err != nil {
 		return Promoted{}, err
 	}

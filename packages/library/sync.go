@@ -27,6 +27,7 @@ type Synced struct {
 // a deleted one. It is all or nothing. fault.SkillConflict when there is no baseline, when the user has deleted the skill, or when the copy
 // cannot be a version.
 func (l *Library) Sync(ctx context.Context, o Owner, skillID string, force bool) (Synced, error) {
+	defer l.Changed(o, Overlay)
 	if err := checkIDs(o, skillID); err != nil {
 		return Synced{}, err
 	}

@@ -43,6 +43,7 @@ func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename str
 // that the message names. Errors are those of archive.OpenSome and Unpack, fault.SkillConflict for a name that differs only by case or Unicode form
 // from another skill's, and fault.InvalidRequest.
 func (l *Library) UploadSome(ctx context.Context, o Owner, scope Scope, filename string, pick archive.Pick, zip io.ReaderAt, size int64) ([]Uploaded, error) {
+	defer l.Changed(o, scope)
 	if err := o.check(); err != nil {
 		return nil, err
 	}
