@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"secbox/api/visible"
 	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/runner"
@@ -37,7 +36,7 @@ func execResult(res runner.Result) wire.ExecResult {
 // recordFields pairs the columns of a record with the fields of ExecRecord, by their JSON names.
 var recordFields = func() (all []recordField) {
 	for _, c := range audit.Columns {
-		for f := range reflect.TypeFor[ExecRecord]().Fields() {
+		for f := range reflect.TypeFor[wire.ExecRecord]().Fields() {
 			if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == c.Name {
 				all = append(all, recordField{c.Index, f.Index[0]})
 			}
@@ -51,10 +50,10 @@ type recordField struct {
 }
 
 // execRecord converts a record for the API. names has the names of tokens by id.
-func execRecord(rec audit.Record, names map[string]string) ExecRecord {
+func execRecord(rec audit.Record, names map[string]string) wire.ExecRecord {
 	rec.Kind = cmp.Or(rec.Kind, audit.KindExec)
 	rec.Args, rec.EnvKeys, rec.EnvHMACs, rec.Inputs = notNil(rec.Args), notNil(rec.EnvKeys), notNil(rec.EnvHMACs), notNil(rec.Inputs)
-	out := ExecRecord{RequestedByName: names[rec.RequestedBy]}
+	out := wire.ExecRecord{RequestedByName: names[rec.RequestedBy]}
 	from, to := reflect.ValueOf(&rec).Elem(), reflect.ValueOf(&out).Elem()
 	for _, f := range recordFields {
 		answer(to.Field(f.to), from.Field(f.from))

@@ -72,14 +72,14 @@ func (p poolReports) Report() wire.PoolReport {
 	out.Dropped.Lru, out.Dropped.Idle, out.Dropped.Stale = d.LRU, d.Idle, d.Stale
 	out.Dropped.Dead, out.Dropped.Pressed, out.Dropped.Drained = d.Dead, d.MemoryLow, d.Drained
 	for _, k := range s.Keys {
-		key := api.PoolKey{
+		key := wire.PoolKey{
 			ProjectID: k.ProjectID, Image: k.ImageRef, ImageID: k.ImageID, Runtime: k.Runtime, Access: k.Access,
 			Idle: k.Waiting, Starting: k.Starting, Wanted: k.Wanted, OldestMS: k.Oldest.Milliseconds(),
 		}
 		limits, _ := json.Marshal(k.Limits) // numbers always have a JSON form
 		_ = json.Unmarshal(limits, &key)    // a test of package api compares the names and types
 		if !k.LastUse.IsZero() {
-			key.LastUsedAt = new(api.Timestamp(k.LastUse.UTC()))
+			key.LastUsedAt = new(visible.Timestamp(k.LastUse.UTC()))
 		}
 		out.Keys = append(out.Keys, key)
 	}

@@ -69,8 +69,8 @@ var (
 	agentID       = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 )
 
-// ownTools begin the names of tools that are not of an MCP server.
-var ownTools = []string{"feishu", "files", "offload", "registry", "shell", "skill", "skills"}
+// OwnTools begin the names of tools that are not of an MCP server.
+var OwnTools = []string{"feishu", "files", "offload", "registry", "shell", "skill", "skills"}
 
 func (all MCPServers) check(p *problems) {
 	n := 0
@@ -84,7 +84,7 @@ func (all MCPServers) check(p *problems) {
 			at := key + "." + clip(name)
 			if !mcpServerName.MatchString(name) {
 				p.addf(at, "is no name of a server; use up to 32 of a-z, 0-9, _ and -, beginning with a letter or digit")
-			} else if slices.ContainsFunc(ownTools, func(own string) bool { return name == own || strings.HasPrefix(name, own+"_") }) {
+			} else if slices.ContainsFunc(OwnTools, func(own string) bool { return name == own || strings.HasPrefix(name, own+"_") }) {
 				p.addf(at, "begins the names of tools of this service; choose another name")
 			}
 			if _, both := all[AllAgents][name]; both && agent != AllAgents {

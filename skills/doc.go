@@ -3,8 +3,8 @@
 // broken ones, and validates the inputs and outputs of skills. SkillsProvider is a client for agent
 // workers.
 //
-// The folder builtin holds the skills of this repository, in _shared the files that several of them have, and the schema of manifests,
-// _schema/manifest.schema.json. All are embedded.
+// The folder builtin holds the skills of this repository, in _shared the files that several of them
+// have, and the schema of manifests, _schema/manifest.schema.json. All are embedded.
 //
 // Start with builtin/, then manifest.go, skill.go and catalog.go. Then read:
 //

@@ -75,13 +75,13 @@ func measured(name string, text func(int64) string, used func(audit.Record) int6
 	}}
 }
 
-// limitsOf returns the numbers of the policy that were enforced; nil without a policy, and for an exec that never ran.
-func limitsOf(rec audit.Record) []limit {
+// Limits returns the numbers of the policy that were enforced; nil without a policy, and for an exec that never ran.
+func Limits(rec audit.Record) []Limit {
 	snapshot, err := policy.ParseSnapshot(rec.PolicySnapshot)
 	if err != nil || neverRan(rec) {
 		return nil
 	}
-	var out []limit
+	var out []Limit
 	for _, field := range policy.Describe() {
 		if field.Name == policy.FieldKillGraceMS { // no resource
 			continue
@@ -100,25 +100,25 @@ func limitsOf(rec audit.Record) []limit {
 	return out
 }
 
-func (r resource) limit(rec audit.Record, most float64) limit {
-	l := limit{name: r.name, most: r.most(most), share: -1}
+func (r resource) limit(rec audit.Record, most float64) Limit {
+	l := Limit{Name: r.name, Most: r.most(most), Share: -1}
 	switch {
 	case r.used == nil:
-		l.unmeasured = true
+		l.Unmeasured = true
 	case !rec.Status.Final():
-	case unknownEnd(rec):
-		l.used = "not known"
+	case EndUnknown(rec):
+		l.Used = "not known"
 	default:
 		used, full := r.used(rec, most)
-		if l.unmeasured = used == nil; !l.unmeasured {
-			l.used = r.text(*used)
+		if l.Unmeasured = used == nil; !l.Unmeasured {
+			l.Used = r.text(*used)
 			if full > 0 {
 				l.Share = min(float64(*used)/full, 1)
 			}
 		}
 	}
 	if r.hit != nil && r.hit(rec) != "" {
-		l.used, l.share, l.unmeasured = r.hit(rec), 1, false
+		l.Used, l.Share, l.Unmeasured = r.hit(rec), 1, false
 	}
 	return l
 }

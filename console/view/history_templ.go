@@ -147,7 +147,7 @@ func History(p HistoryPage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = ui.Select("backend", "Backend", p.query.Get("backend"), "any", slices.Sorted(slices.Values(audit.Backends()))).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = ui.Select("backend", "Backend", p.Query.Get("backend"), "any", slices.Sorted(slices.Values(audit.Backends()))).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
