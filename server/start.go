@@ -336,7 +336,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 			Runner: runs, Live: live, Changes: s.db.Audit(), Webhooks: s.callbacks(), History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(),
 			Exports:     export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limits: s.db.Limits()},
 			AdminEvents: s.db.AdminEvents(), Downloads: s.downloads(), Health: healthReports{s.checker, s.engine, s.accepts}, Pool: poolReports{s.engine},
-			Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: refreshing{s.library, s.catalog}, View: s.library.View(),
+			Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, View: s.library.View(),
 			Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, UploadDir: filepath.Join(s.state.Path(), "uploads"),
 		},
 		Peers: peers, Runners: connectedRunners{s.sandboxes.machines},

@@ -546,6 +546,10 @@ type ErrorCode = fault.Code
 // Example:
 type ErrorReason = audit.Reason
 
+// ExecAccepted The record of an exec that waits. It never has the fields of a result, which are here for the types of generated clients: they read `stdout` of
+// either answer, and it is undefined in this one.
+type ExecAccepted = ExecRecord
+
 // ExecEvents The data of the events of an exec, by the event's name.
 type ExecEvents struct {
 	// End The state of an exec: a part of its record.
@@ -1828,6 +1832,9 @@ type InputFile struct {
 	// Example: main.py
 	Path string `json:"path"`
 }
+
+// InvokeAccepted The record of an exec that waits. It never has the fields of a result, as in ExecAccepted.
+type InvokeAccepted = ExecRecord
 
 // InvokeRequest One call of a skill. An empty string means the same as an absent field.
 type InvokeRequest struct {
@@ -6764,7 +6771,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 
 }
 
-type ExecEventsTextEventStreamResponse struct {
+type ExecEventStreamTextEventStreamResponse struct {
 	Body io.Reader
 
 	ContentLength int64
@@ -7256,7 +7263,7 @@ type RunExec202ResponseHeaders struct {
 }
 
 type RunExec202JSONResponse struct {
-	Body    ExecRecord
+	Body    ExecAccepted
 	Headers RunExec202ResponseHeaders
 }
 
@@ -7525,7 +7532,7 @@ type GetExecEventsResponseObject interface {
 }
 
 type GetExecEvents200TextEventStreamResponse struct {
-	ExecEventsTextEventStreamResponse
+	ExecEventStreamTextEventStreamResponse
 }
 
 func (response GetExecEvents200TextEventStreamResponse) VisitGetExecEventsResponse(w http.ResponseWriter) error {
@@ -8066,7 +8073,7 @@ type InvokeSkill202ResponseHeaders struct {
 }
 
 type InvokeSkill202JSONResponse struct {
-	Body    ExecRecord
+	Body    InvokeAccepted
 	Headers InvokeSkill202ResponseHeaders
 }
 

@@ -1,5 +1,6 @@
 // TypeScript types that openapi-typescript generates from core-api's contract, against the calls of README.md and docs/: each body that they send must
-// have the type of its route, and the answer must have what README reads of it.
+// have the type of its route, and the answer must have what README reads of it, also as the data of openapi-fetch, whose type has all answers of a
+// route.
 //
 // Environment: NODE_PATH, URL (of core-api) and WORK, a directory.
 
@@ -28,7 +29,8 @@ async function main() {
   const bin = (name) => path.join(process.env.NODE_PATH, name);
   execFileSync("node", [bin("openapi-typescript/bin/cli.js"), file, "-o", path.join(process.env.WORK, "contract.d.ts")], { stdio: "pipe" });
 
-  const lines = ['import type { paths } from "./contract";'];
+  fs.symlinkSync(process.env.NODE_PATH, path.join(process.env.WORK, "node_modules"));
+  const lines = ['import createClient from "openapi-fetch";', 'import type { paths } from "./contract";'];
   const pages = ["README.md", ...fs.readdirSync(path.join(root, "docs")).filter((name) => name.endsWith(".md")).map((name) => `docs/${name}`)];
   const calls = pages.flatMap((page) => [...callsOf(page)]);
   if (!calls.some(({ page }) => page === "README.md") || calls.length < 10) throw new Error(`only ${calls.length} calls are found in the pages`);
@@ -42,6 +44,21 @@ async function main() {
     'declare const answer: paths["/sandbox/execs"]["post"]["responses"]["200"]["content"]["application/json"];',
     "export const read: [string, string, number | null, string, [string, number, string][]] =",
     "  [answer.exec_id, answer.status, answer.exit_code, answer.stdout, answer.artifacts.map((one) => [one.path, one.size, one.sha256])];",
+    'const client = createClient<paths, `application/${string}json`>({ baseUrl: "" }); // events are no JSON',
+    "export async function fetched() {",
+    '  const ran = await client.POST("/sandbox/execs", { body: { project_id: "demo", exec: { script: "echo hi" } } });',
+    '  const invoked = await client.POST("/skills/{id}/invoke", { params: { path: { id: "a" } }, body: { project_id: "demo", inputs: {} } });',
+    "  if (ran.error || invoked.error) throw new Error(ran.error?.detail ?? invoked.error?.detail);",
+    "  const { data } = ran;",
+    "  const read: [string, string, number | null, string | undefined, string[] | undefined] =",
+    "    [data.exec_id, data.status, data.exit_code, data.stdout, data.artifacts?.map((one) => one.path)];",
+    "  const output: string | undefined = invoked.data.exec?.stdout;",
+    "  return [read, output, invoked.data.outputs];",
+    "}",
+    "export async function anyType() {",
+    '  const { data } = await createClient<paths>({ baseUrl: "" }).POST("/sandbox/execs", { body: { project_id: "demo", exec: { script: "echo hi" } } });',
+    "  return data?.stdout;",
+    "}",
   );
   fs.writeFileSync(path.join(process.env.WORK, "calls.ts"), lines.join("\n") + "\n");
   try {
