@@ -1,8 +1,8 @@
 package console
 
 import (
-	"errors"
 	"net/http"
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -118,10 +118,74 @@ func (c *Console) recordDownload(req *request, rec audit.Record, what, path stri
 
 // reason returns the message of an error for a part of a page, as a sentence.
 func reason(err error) string {
-	var e *fault.Error
-	if !errors.As(err, &e) {
-		e = fault.From(err)
+	message := fault.From(err).Message
+	first, size := utf8.DecodeRuneInString(message)
+	return string(unicode.ToUpper(first)) + message[size:]
+}
+
+// skillOf finds the pages of the skill that an exec ran. As an invoke does, it searches the catalog before the packages of the workspace's user; only a
+// command that ran in the folder of a package is certainly of the package.
+func (c *Console) skillOf(req *request, rec audit.Record) (view.ExecSkill, error) {
+	p := view.ExecSkill{ID: rec.SkillID, Digest: rec.SkillDigest}
+	if p.ID == "" {
+		return p, nil
 	}
-	first, size := utf8.DecodeRuneInString(e.Message)
-	return string(unicode.ToUpper(first)) + e.Message[size:]
+	seen := req.door.Skills()
+	now, err := seen.Of(req.ctx(), req.caller, nil, nil)
+	if err != nil {
+		return p, err
+	}
+	_, unknown := now.Get(p.ID)
+	p.Catalogued = unknown == nil
+	agent, user, isWorkspace := strings.Cut(rec.ProjectID, "~")
+	if !isWorkspace || p.Catalogued && rec.Cwd != "/workspace/work/skills/"+p.ID {
+		return p, nil
+	}
+	if _, err := seen.Owner(req.caller, agent, user); err == nil {
+		p.Package, p.Owner = ui.Link("packages", agent, user, p.ID), agent+" / "+user
+	}
+	return p, nil
+}
+
+// proofPrice is the memory that one byte of a record takes in its proof; as api counts it.
+const proofPrice = 16
+
+// proofOf compares the record, as it is now, with its events and with the log.
+func (c *Console) proofOf(req *request, rec audit.Record) view.ProofState {
+	p := view.ProofState{MayOpenLog: req.may(auditors), Open: !rec.Status.Final()}
+	if c.cfg.Events.Spooled(rec.ExecID) {
+		p.Problem = "the database does not have the end of this exec yet"
+		return p
+	}
+	if err := req.door.Reserve(4 * int64(rec.Size())); err != nil { // at most four events
+		p.Problem = reason(err)
+		return p
+	}
+	standing, err := c.cfg.Proofs.Standing(req.ctx(), rec)
+	// A row that has changed since it was read has newer events. A status follows another at most three times.
+	for range 3 {
+		if err != nil || len(standing.Differences) == 0 {
+			break
+		}
+		now, e := c.cfg.Execs.Get(req.ctx(), req.caller, rec.ExecID)
+		if e != nil || now.Status == rec.Status {
+			err = e
+			break
+		}
+		rec = now
+		standing, err = c.cfg.Proofs.Standing(req.ctx(), rec)
+	}
+	if err != nil {
+		p.Problem = reason(err)
+		return p
+	}
+	p.Index, p.Pending, p.Differences, p.Unsigned = standing.Index, standing.Index < 0, standing.Differences, standing.Unsigned != nil
+	if p.Pending {
+		for _, problem := range c.cfg.Health.Latest(req.ctx()).Problems {
+			if problem.Check == "audit_log" {
+				p.Stopped, p.Pending = problem.Reason, false
+			}
+		}
+	}
+	return p
 }

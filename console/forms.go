@@ -19,6 +19,14 @@ type oldForm struct{ error }
 
 func (e oldForm) Unwrap() error { return e.error }
 
+// refusedForm is the error of a form; its page has what was typed, and why it was refused.
+type refusedForm struct {
+	error
+	page ui.Page
+}
+
+func (e refusedForm) Unwrap() error { return e.error }
+
 // maxForm is the largest body of a form, in bytes.
 const maxForm = 64 << 10
 

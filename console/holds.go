@@ -48,11 +48,7 @@ func (c *Console) readHolds(req *request) (view.HoldsPage, error) {
 	}
 	p.Curl = req.curl(inAPI(asked, "audit", "holds"))
 	p.Form.Kind, p.Form.Value = req.query.Get("kind"), req.query.Get("value")
-	ids := make([]string, len(p.Rows))
-	for i, h := range p.Rows {
-		ids[i] = h.AddedBy
-	}
-	if p.Names, err = c.cfg.Execs.Names(req.ctx(), req.caller, ids...); err != nil {
+	if p.Names, err = tokenNames(c, req, p.Rows, func(h retention.Hold) string { return h.AddedBy }); err != nil {
 		return p, err
 	}
 	p.Released, err = c.readReleased(req, here)
@@ -115,16 +111,6 @@ func (c *Console) releaseHold(req *request) (ui.Address, error) {
 	return ui.Link("audit", "holds"), err
 }
 
-// refusedHold is the error of a form, which is shown on its page.
-type refusedHold struct {
-	error
-	shown ui.Page
-}
-
-func (e refusedHold) Unwrap() error { return e.error }
-
-func (e refusedHold) page() ui.Page { return e.shown }
-
 // refuseHold returns the error with the page of the holds, to which change adds what was refused.
 func (c *Console) refuseHold(req *request, why error, change func(*view.HoldsPage)) error {
 	p, err := c.readHolds(req)
@@ -133,5 +119,5 @@ func (c *Console) refuseHold(req *request, why error, change func(*view.HoldsPag
 	}
 	p.Status = fault.HTTPStatus(fault.From(why).Code)
 	change(&p)
-	return refusedHold{why, p.Page()}
+	return refusedForm{why, p.Page()}
 }

@@ -70,11 +70,7 @@ func (c *Console) readOverview(req *request, p *view.OverviewPage) (err error) {
 		return err
 	}
 	p.More = next != nil
-	size := int64(0)
-	for _, rec := range p.Running {
-		size += int64(rec.Size())
-	}
-	if err := req.door.Reserve(size); err != nil {
+	if err := reserve(req, p.Running); err != nil {
 		return err
 	}
 	if p.Totals.Total() == 0 && len(p.Running) == 0 && p.Recent.Complete {

@@ -167,25 +167,21 @@ func (c *Console) packageFile(req *request) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	f, err := shownFileOf(req, read)
-	if err != nil {
-		return ui.Page{}, err
-	}
 	crumbs := append(view.PackageCrumbs(p.Agent, p.User), ui.Crumb{Label: p.Listed.SkillID, To: p.Link()})
-	return ui.Page{Title: ui.Cut(f.Path, 200), Crumbs: crumbs, Body: view.PackageFile(f)}, nil
+	return filePage(req, crumbs, read)
 }
 
-// shownFileOf prepares the file that the address names for its page.
-func shownFileOf(req *request, read []byte) (view.PackageFilePage, error) {
+// filePage shows the file that the address names.
+func filePage(req *request, crumbs []ui.Crumb, read []byte) (ui.Page, error) {
 	if err := req.door.Reserve(int64(len(read)) + outputPrice*int64(min(len(read), view.MaxText))); err != nil {
-		return view.PackageFilePage{}, err
+		return ui.Page{}, err
 	}
 	sum := sha256.Sum256(read)
 	f := view.PackageFilePage{Path: req.query.Get("path"), Size: len(read), Sum: hex.EncodeToString(sum[:]), Binary: !utf8.Valid(read) || slices.Contains(read, 0)}
 	if !f.Binary {
 		f.Text = view.NewExcerpt(string(read))
 	}
-	return f, nil
+	return ui.Page{Title: ui.Cut(f.Path, 200), Crumbs: crumbs, Body: view.PackageFile(f)}, nil
 }
 
 // packageDiff shows how a user's version differs from the baseline that it is based on.
@@ -239,4 +235,34 @@ func (c *Console) downloadPackage(req *request, w http.ResponseWriter) error {
 		}
 	}
 	return content.ServeStream(w, r, "application/zip", p.Listed.SkillID+".zip", func() error { return packages.Download(req.ctx(), o, p.Listed.SkillID, w) })
+}
+
+// baseline shows an agent's baseline of a skill: its version, who changed it, its files, and who ran it.
+func (c *Console) baseline(req *request) (ui.Page, error) {
+	p := view.BaselinePage{}
+	p.Agent, p.Listed.SkillID = req.Param("agent"), req.Param("skill")
+	var err error
+	if p.Row, p.Files, err = req.door.Skills().Baseline(req.ctx(), req.caller, p.Agent, p.Listed.SkillID); err != nil {
+		return ui.Page{}, err
+	}
+	if p.SeesChanges = req.may(auditors); p.SeesChanges {
+		if err := c.changesOf(req, &p.PackagePage); err != nil {
+			return ui.Page{}, err
+		}
+	}
+	return ui.Page{Title: p.Listed.SkillID, Crumbs: view.PackageCrumbs(p.Agent, ""), Body: view.Baseline(p)}, nil
+}
+
+// baselineFile shows a file of a baseline, if it is text.
+func (c *Console) baselineFile(req *request) (ui.Page, error) {
+	agent, skill := req.Param("agent"), req.Param("skill")
+	if req.query.Get("path") == "" {
+		return ui.Page{}, fault.BadField("path", "is missing; choose a file on the page of the baseline")
+	}
+	read, err := req.door.Skills().ReadBaseline(req.ctx(), req.caller, agent, skill, req.query.Get("path"))
+	if err != nil {
+		return ui.Page{}, err
+	}
+	crumbs := append(view.PackageCrumbs(agent, ""), ui.Crumb{Label: skill, To: view.BaselineLink(agent, skill)})
+	return filePage(req, crumbs, read)
 }

@@ -31,15 +31,16 @@ type imageKind struct {
 	size        func(io.Reader) (image.Config, error)
 }
 
-var (
-	pngKind  = imageKind{"PNG image", "image/png", png.DecodeConfig}
-	jpegKind = imageKind{"JPEG image", "image/jpeg", jpeg.DecodeConfig}
-	gifKind  = imageKind{"GIF image", "image/gif", gif.DecodeConfig}
-	webpKind = imageKind{"WebP image", "image/webp", webpSize}
-)
-
 // imageKinds are the formats by extension.
-var imageKinds = map[string]imageKind{".png": pngKind, ".jpg": jpegKind, ".jpeg": jpegKind, ".gif": gifKind, ".webp": webpKind}
+var imageKinds = map[string]imageKind{
+	".png":  {"PNG image", "image/png", png.DecodeConfig},
+	".jpg":  jpegKind,
+	".jpeg": jpegKind,
+	".gif":  {"GIF image", "image/gif", gif.DecodeConfig},
+	".webp": {"WebP image", "image/webp", webpSize},
+}
+
+var jpegKind = imageKind{"JPEG image", "image/jpeg", jpeg.DecodeConfig}
 
 // previewOf finds out how a file is shown: an image whose name and content agree, or UTF-8 text. The offset of the file is 0 after it.
 func previewOf(name string, size int64, f io.ReadSeeker, reserve func(int64) error) (view.Preview, error) {

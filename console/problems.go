@@ -61,9 +61,8 @@ func (c *Console) showProblem(err error, req *request) {
 		title = "The form is too old"
 	}
 	page := ui.Page{Title: title, Body: view.Problem(problem, c.withoutQuery(req, problem), c.section(req)), Status: fault.HTTPStatus(problem.Code)}
-	var shown interface{ page() ui.Page } // a form that was refused, with what was typed
-	if errors.As(err, &shown) {
-		page = shown.page()
+	if refused, ok := errors.AsType[refusedForm](err); ok {
+		page = refused.page
 	}
 	if err := c.render(req, page); err != nil {
 		c.log.Error("a page of an error failed", "error", err)

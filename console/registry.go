@@ -93,10 +93,6 @@ func (c *Console) readEntryEvents(req *request, name string, p *view.RegistryEnt
 		last := p.Events[entryEventRows-1]
 		p.SetNext("cursor", visible.EncodeCursor(audit.Cursor{CreatedAt: last.At, ExecID: last.ID}, list))
 	}
-	ids := make([]string, len(p.Events))
-	for i, e := range p.Events {
-		ids[i] = e.RequestedBy
-	}
-	p.Names, err = c.cfg.Execs.Names(req.ctx(), req.caller, ids...)
+	p.Names, err = tokenNames(c, req, p.Events, func(e registry.Event) string { return e.RequestedBy })
 	return err
 }

@@ -241,3 +241,12 @@ func (c *Console) navigation(req *request) []ui.NavItem {
 	}
 	return items
 }
+
+// isLive reports whether the page refreshes itself, which its address can turn off.
+func (req *request) isLive(bad *fault.Fields) bool {
+	live := req.query.Get("live")
+	if live != "" && live != "off" {
+		bad.Add("live", "must be off or left out")
+	}
+	return live == ""
+}

@@ -179,21 +179,10 @@ func (c *Console) signInPage(req *request) (ui.Page, error) {
 	return ui.Page{Title: "Sign in", Body: view.SignIn(req.query.Get("next"), message, c.providerName(), nil)}, nil
 }
 
-// refusedSignIn is the error of a sign-in, which is shown on its page.
-type refusedSignIn struct {
-	error
-	next, provider string
-}
-
+// refuseSignIn returns the error of a sign-in, which is shown on its page.
 func (c *Console) refuseSignIn(err error, next string) error {
-	return refusedSignIn{err, next, c.providerName()}
-}
-
-func (e refusedSignIn) Unwrap() error { return e.error }
-
-func (e refusedSignIn) page() ui.Page {
-	problem := fault.From(e.error)
-	return ui.Page{Title: "Sign in", Body: view.SignIn(e.next, "", e.provider, problem), Status: fault.HTTPStatus(problem.Code)}
+	problem := fault.From(err)
+	return refusedForm{err, ui.Page{Title: "Sign in", Body: view.SignIn(next, "", c.providerName(), problem), Status: fault.HTTPStatus(problem.Code)}}
 }
 
 // signIn exchanges a token for a session, which always has a new secret: one that was there before the sign-in is ended.
@@ -275,12 +264,17 @@ func isSecret(s string) bool {
 
 // setCookie sets a cookie until the browser is closed, or removes it with an empty value. Scripts cannot read it, and requests of other sites do not have it.
 func (req *request) setCookie(name, value string) {
-	secure := req.door.Secure(req.Request())
-	cookie := &http.Cookie{Name: cookieName(name, secure), Value: value, Path: "/", HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode}
-	if value == "" {
+	req.sendCookie(http.Cookie{Name: name, Value: value, SameSite: http.SameSiteStrictMode})
+}
+
+// sendCookie sets a cookie, or removes it if it has no value.
+func (req *request) sendCookie(cookie http.Cookie) {
+	cookie.Secure = req.door.Secure(req.Request())
+	cookie.Name, cookie.Path, cookie.HttpOnly = cookieName(cookie.Name, cookie.Secure), "/", true
+	if cookie.Value == "" {
 		cookie.MaxAge = -1
 	}
-	http.SetCookie(req.Response(), cookie)
+	http.SetCookie(req.Response(), &cookie)
 }
 
 // endFormCookies removes the cookies of a browser that was not signed in.

@@ -100,14 +100,7 @@ func (c *Console) signedOutPage(req *request) ui.Page {
 
 // setPending sets the cookie of a sign-in that has begun, or removes it with an empty value. It is SameSite=Lax: the provider's page leads back to us.
 func (req *request) setPending(value string) {
-	secure := req.door.Secure(req.Request())
-	cookie := &http.Cookie{
-		Name: cookieName(pendingCookie, secure), Value: value, Path: "/", HttpOnly: true, Secure: secure, SameSite: http.SameSiteLaxMode, MaxAge: int(maxPending.Seconds()),
-	}
-	if value == "" {
-		cookie.MaxAge = -1
-	}
-	http.SetCookie(req.Response(), cookie)
+	req.sendCookie(http.Cookie{Name: pendingCookie, Value: value, SameSite: http.SameSiteLaxMode, MaxAge: int(maxPending.Seconds())})
 }
 
 // pending returns the sign-in that this browser has begun; false if there is none, or only an old one.

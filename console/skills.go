@@ -158,11 +158,7 @@ func (c *Console) runsOf(req *request, skillID, projectID string) (*view.SkillRu
 		}
 	}
 	out.Rows = rows[:min(len(rows), skillRuns)]
-	ids := make([]string, len(out.Rows))
-	for i, rec := range out.Rows {
-		ids[i] = rec.RequestedBy
-	}
-	out.Names, err = c.cfg.Execs.Names(req.ctx(), req.caller, ids...)
+	out.Names, err = tokenNames(c, req, out.Rows, requestedBy)
 	return out, err
 }
 

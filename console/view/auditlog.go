@@ -1,8 +1,10 @@
 package view
 
 import (
+	"fmt"
 	"strings"
 
+	"secbox/audit/retention"
 	"secbox/audit/translog"
 	"secbox/console/ui"
 	"secbox/health"
@@ -74,4 +76,31 @@ func signers(checkpoint string) []string {
 func keyID(verifier string) string {
 	parts := strings.SplitN(verifier, "+", 3)
 	return strings.Join(parts[:min(2, len(parts))], "+")
+}
+
+// RetentionPage is what the settings keep, and what the runs removed.
+type RetentionPage struct {
+	retention.Report
+	Runs []EventRow
+}
+
+// state returns in a word what retention does, and the class of its colour.
+func (p RetentionPage) state() (word, tone string) {
+	switch {
+	case p.Problem != "":
+		return "with a problem", "warn"
+	case p.Running:
+		return "running", "busy"
+	case p.Enabled:
+		return "on", "good"
+	}
+	return "off", ""
+}
+
+// kept says how long something is kept.
+func kept(days int64, otherwise string) string {
+	if days == 0 {
+		return otherwise
+	}
+	return fmt.Sprintf("%s days after the exec’s end", ui.Count(days))
 }

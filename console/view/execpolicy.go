@@ -22,18 +22,12 @@ type PolicyField struct {
 
 // Policy returns the policy on record by name; nil for an exec without one.
 func Policy(rec audit.Record) []PolicyField {
-	var snapshot struct { // of any version: a field that this one does not know is shown, too
-		Fields map[string]policy.Field `json:"fields"`
-	}
-	if len(rec.PolicySnapshot) == 0 || json.Unmarshal(rec.PolicySnapshot, &snapshot) != nil {
-		return nil
-	}
 	refused := map[string]*Violation{}
 	for _, d := range violations(rec) {
 		refused[d.Field] = &d
 	}
 	var out []PolicyField
-	for name, f := range snapshot.Fields {
+	for name, f := range fieldsOnRecord(rec) {
 		field := PolicyField{Name: name, Value: plain(f.Value), Layer: layerName(f.Layer), Ceiling: plain(f.Ceiling), From: f.CeilingFrom, Refused: refused[name]}
 		if f.ClampedFrom != nil {
 			field.Clamped = plain(f.ClampedFrom)
@@ -42,6 +36,17 @@ func Policy(rec audit.Record) []PolicyField {
 	}
 	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
 	return out
+}
+
+// fieldsOnRecord returns the fields of the policy on record, of any version: fields that this version does not know are shown, too.
+func fieldsOnRecord(rec audit.Record) map[string]policy.Field {
+	var snapshot struct {
+		Fields map[string]policy.Field `json:"fields"`
+	}
+	if json.Unmarshal(rec.PolicySnapshot, &snapshot) != nil {
+		return nil
+	}
+	return snapshot.Fields
 }
 
 // layerName is the name of a layer for readers.
@@ -108,4 +113,38 @@ func inUnits(name, value string) string {
 		return ui.Bytes(n << 20)
 	}
 	return ""
+}
+
+// refusals are the reasons of records with the status rejected.
+var refusals = []string{string(audit.PolicyDenied), string(audit.Forbidden), string(audit.PathRefused), string(audit.InputRefused), string(audit.RefusalsOmitted)}
+
+// Violation is a field of the policy for which a request was refused.
+type Violation struct {
+	policy.Denied
+	Ceiling, From string // of the record's policy; empty: it has none
+}
+
+// violations returns the fields that policy refused; nil if the refusal has another reason.
+func violations(rec audit.Record) []Violation {
+	if rec.ErrorReason != audit.PolicyDenied {
+		return nil
+	}
+	fields := fieldsOnRecord(rec)
+	var out []Violation
+	for _, d := range policy.ParseDenied(rec.Detail) {
+		if plain, err := strconv.Unquote(d.Asked); err == nil { // as the ceiling is shown
+			d.Asked = plain
+		}
+		f := fields[d.Field]
+		out = append(out, Violation{Denied: d, Ceiling: plain(f.Ceiling), From: f.CeilingFrom})
+	}
+	return out
+}
+
+// ceilingText is the ceiling with the layer that set it.
+func (v Violation) ceilingText() string {
+	if v.Ceiling == "" || v.From == "" {
+		return v.Ceiling
+	}
+	return v.Ceiling + " (" + v.From + ")"
 }

@@ -1087,12 +1087,7 @@ func (p HistoryPage) moreFilters() bool {
 
 // filtered reports whether a query has more than columns.
 func filtered(query url.Values) bool {
-	for name := range query {
-		if name != "columns" {
-			return true
-		}
-	}
-	return false
+	return len(query) > 1 || len(query) == 1 && !query.Has("columns")
 }
 
 var _ = templruntime.GeneratedTemplate

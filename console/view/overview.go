@@ -208,3 +208,9 @@ func (p OverviewPage) ranFor(rec audit.Record) string {
 	}
 	return ui.Duration(max(0, p.Now.Sub(begun).Milliseconds()))
 }
+
+// The times between two refreshes of a live page.
+const (
+	refreshEvery = "every 5s"
+	refreshSoon  = "every 1s" // while counts are being made
+)
