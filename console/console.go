@@ -23,7 +23,7 @@ type Config struct {
 	Events    Events
 	Callbacks Callbacks
 	Runner    Runner
-	Live      *follow.Execs // those of Runner
+	Live      *follow.Execs // the execs of Runner
 	Proofs    Proofs
 
 	Replayer Replayer

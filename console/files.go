@@ -26,7 +26,7 @@ type fileSource struct {
 	what  string // in the event of a download
 	title string // of the page of a file
 
-	// open opens a file, whose content is that of its digest. The caller closes it.
+	// open opens a file, whose content has the digest on record. The caller closes it.
 	open func(c *Console, req *request, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error)
 }
 

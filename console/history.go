@@ -60,7 +60,7 @@ func (c *Console) readHistory(req *request, only ...audit.Status) (view.HistoryP
 	f := c.filter(req, &bad)
 	f.Commands = true // pages need no policies
 	if len(only) > 0 {
-		f.Statuses, f.Commands = only, false // but those of refusals
+		f.Statuses, f.Commands = only, false // pages of refusals show them
 	}
 	text := searchText(req.query, &bad)
 	out := view.HistoryPage{Query: req.query, Columns: view.Columns(req.query.Get("columns"), &bad), Pager: view.Pager{Here: req.here().With("cursor", "")}}
@@ -151,7 +151,7 @@ func hasText(rec audit.Record, lower string) bool {
 		slices.ContainsFunc(rec.Args, func(arg string) bool { return strings.Contains(strings.ToLower(arg), lower) })
 }
 
-// refusedQuery are the parameters of the refused requests, those of the history without status.
+// refusedQuery are the parameters of the refused requests: the parameters of the history without status.
 var refusedQuery = []string{"project_id", "user_id", "agent_id", "task_id", "skill_id", "error_reason", "requested_by", "since", "until", "cursor"}
 
 // refused lists the requests that were refused and put on record, newest first.
@@ -186,7 +186,7 @@ func (c *Console) exportHistory(req *request, w http.ResponseWriter) error {
 	return req.door.Export(w, req.Request(), q)
 }
 
-// newerQuery are the parameters of the count of new execs: those of the list, its newest exec, and the number that the page shows already.
+// newerQuery are the parameters of the count of new execs: the parameters of the list, its newest exec, and the number that the page shows already.
 var newerQuery = append(slices.Clone(filters), "columns", "newest", "seen")
 
 // newerOf returns the state of a page that was read now.

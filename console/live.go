@@ -403,7 +403,7 @@ func (x *viewer) renderOwn(stream int, to int64) (chunk, error) {
 	return newChunk(at, &now, part[:n], at+int64(n) >= to), nil
 }
 
-// turn waits until the viewer may render a part of the output: however many viewers of one token are behind, those of another one are next.
+// turn waits until the viewer may render a part of the output. Tokens take turns, however many viewers of one token are behind.
 func (x *viewer) turn() (leave func(), err error) {
 	return x.console.live.turns.Enter(x.req.ctx(), x.req.caller.ID)
 }

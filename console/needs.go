@@ -68,7 +68,7 @@ type Door interface {
 
 // Sessions keeps browsers signed in; see sessions.Service.
 type Sessions interface {
-	// Begin exchanges the secret of a token for that of a session.
+	// Begin exchanges the secret of a token for the secret of a session.
 	Begin(ctx context.Context, secret, address string) (session string, caller tokens.Token, err error)
 
 	// Caller returns the token or person of a session: fault.Unauthenticated or fault.TokenRevoked when it has ended.
@@ -137,7 +137,7 @@ type Execs interface {
 
 // Callbacks has the webhooks of execs; see webhooks.Store.
 type Callbacks interface {
-	// Delivery returns that of an exec; nil if it has none.
+	// Delivery returns the webhook of an exec; nil if it has none.
 	Delivery(ctx context.Context, execID string) (*webhooks.Delivery, error)
 }
 

@@ -15,7 +15,7 @@ import (
 	"secbox/fault"
 )
 
-// retryAfter is when to come again after an answer 503 that does not know, such as that of a database that is away.
+// retryAfter is the Retry-After of an answer 503 whose error has none, such as when the database is away.
 const retryAfter = 5 * time.Second
 
 // showError answers with a page that says what to do.

@@ -111,7 +111,7 @@ func (c *Console) table() []route {
 	}
 }
 
-// toHistory leads from the address above those of execs to their list.
+// toHistory redirects /console/execs to the list of execs.
 func (c *Console) toHistory(req *request, w http.ResponseWriter) error {
 	http.Redirect(w, req.Request(), ui.Link("history").String(), http.StatusSeeOther)
 	return nil
@@ -134,7 +134,7 @@ type Route struct {
 	Query  []string      // its parameters
 }
 
-// Routes lists the addresses of the console without those of its assets, for tests and measurements that go through all of them.
+// Routes lists the addresses of the console without its assets, for tests and measurements that go through all of them.
 func Routes() []Route {
 	var out []Route
 	for _, r := range (&Console{}).table() {

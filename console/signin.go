@@ -21,7 +21,7 @@ import (
 
 // The cookies. Behind TLS their names begin with __Host-, so that no other host can set them.
 const (
-	formCookie    = "secbox_form" // begins the names of those of a browser that is not signed in
+	formCookie    = "secbox_form" // begins the names of the cookies of a browser that is not signed in
 	sessionCookie = "secbox_session"
 
 	maxSessionCookies = 4 // that are looked up for a request

@@ -14,7 +14,7 @@ import (
 	"secbox/fault"
 )
 
-// pendingCookie is a sign-in that has begun at a provider: the secret of which its state, nonce and verifier are made, when it began, and where it leads. The
+// pendingCookie is a sign-in that has begun at a provider: the secret from which its state, nonce and verifier are computed, when it began, and where it leads. The
 // server keeps nothing of it.
 const pendingCookie = "secbox_oidc"
 

@@ -331,7 +331,7 @@ func notKept(list FileList) templ.Component {
 	})
 }
 
-// ArtifactsActions downloads all artifacts of an exec, also those of other pages.
+// ArtifactsActions downloads all artifacts of an exec, also the artifacts of other pages.
 func ArtifactsActions(list FileList) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

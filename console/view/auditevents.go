@@ -44,7 +44,8 @@ const (
 	maxDetailRunes = 100
 )
 
-// details returns the members of an event's data, those of objects in it by their path, without removed execs. whole reports that this is all of it.
+// details returns the members of an event's data without removed execs; members of nested objects are named by their path. whole reports that
+// nothing is left out.
 func details(e admin.Event) (list []detail, whole bool) {
 	all := flatten(nil, "", json.RawMessage(e.Data), 0)
 	list = slices.DeleteFunc(slices.Clone(all), func(d detail) bool { return e.Kind == admin.ExecsRemoved && strings.HasPrefix(d.name, "entries.") })
@@ -72,9 +73,10 @@ func flatten(list []detail, path string, value json.RawMessage, depth int) []det
 	return append(list, detail{path, text(value)})
 }
 
-// removedExecs returns the execs that an event of retention names, of which the page shows at most this many.
+// maxRemovedExecs is how many of the removedExecs a row shows.
 const maxRemovedExecs = 20
 
+// removedExecs returns the execs that an event of retention names.
 func removedExecs(e admin.Event) []string {
 	var data struct {
 		Entries map[string]json.RawMessage `json:"entries"`

@@ -59,7 +59,7 @@ func (p AuditLogPage) logState() (word, tone string) {
 	return logState(p.Log, p.Problems, p.State.Size)
 }
 
-// signers returns the names of the keys that have signed a checkpoint: the log's, and those of witnesses.
+// signers returns the names of the keys that have signed a checkpoint: the log and its witnesses.
 func signers(checkpoint string) []string {
 	_, signatures, _ := strings.Cut(checkpoint, "\n\n")
 	var names []string

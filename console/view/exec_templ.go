@@ -2824,7 +2824,7 @@ func silent(output []Stream) bool {
 	return len(output) > 0 && !slices.ContainsFunc(output, func(s Stream) bool { return s.Live || s.Written > 0 || s.Unstored || s.Lost || s.Problem != "" })
 }
 
-// timelineNote says how the times of the events differ from those of the outcome.
+// timelineNote says how the times of the events differ from the times of the outcome.
 func (p ExecPage) timelineNote() string {
 	text := "Events have the time at which they were recorded."
 	begun, ended := p.Record.StartedAt, p.Record.EndedAt

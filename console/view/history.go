@@ -31,7 +31,7 @@ type HistoryPage struct {
 	Curl      string     // gets the page from the API
 }
 
-// HasDefaultColumns reports whether the columns are those of an address without any.
+// HasDefaultColumns reports whether the columns are the default columns.
 func (p HistoryPage) HasDefaultColumns() bool {
 	return slices.EqualFunc(p.Columns, Columns("", &fault.Fields{}), func(a, b Column) bool { return a.Name == b.Name })
 }

@@ -18,7 +18,7 @@ type Stream struct {
 	Live         bool // it grows, or a live page has all that is before from
 	Elsewhere    bool // it can be read when the exec has ended
 	Lost         bool // the exec's end was never reported
-	Unstored     bool // it is that of a command in a sandbox, whose caller gets it
+	Unstored     bool // the command ran in a sandbox: its caller gets the output
 }
 
 // next is where the next part begins; 0 if pages show no more.

@@ -166,7 +166,7 @@ func (p OverviewPage) top() int64 {
 	}
 }
 
-// viewBox is the one of the chart.
+// viewBox is the viewBox of the chart.
 func (p OverviewPage) viewBox() string {
 	return fmt.Sprintf("0 0 %d %d", len(p.Bars)*chartStep, chartHeight)
 }

@@ -28,7 +28,7 @@ type Parameter struct {
 	Rules    []string // such as "at most 200 characters"
 }
 
-// Parameters are those of a schema, as far as they are shown.
+// Parameters are the parameters of a schema, as far as they are shown.
 type Parameters struct {
 	List    []Parameter
 	Partial bool

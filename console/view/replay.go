@@ -93,7 +93,7 @@ func pointName(p replay.Point) string {
 	return p.What
 }
 
-// digestText reports whether a text is a digest, of which a reader compares the beginning only.
+// digestText reports whether a text is a digest: a reader compares only its beginning.
 func digestText(s string) bool {
 	s = strings.TrimPrefix(s, "sha256:")
 	return (len(s) == 64 || len(s) == 32) && strings.Trim(s, "0123456789abcdef") == ""
