@@ -63,7 +63,7 @@ func subjectPage(e admin.Event, role tokens.Role) (ui.Address, bool) {
 		return ui.Link("runners"), true
 	case admin.BackendChosen:
 		return ui.Link("runners").With("user_id", e.Subject), true
-	case admin.ExecsRemoved, admin.RetentionRun:
+	case admin.ExecsRemoved, admin.RetentionRun, admin.WorkspaceRemoved:
 		return ui.Link("audit", "retention"), true
 	case admin.HoldAdded, admin.HoldRemoved, admin.BaselinePromoted, admin.BaselineDeleted:
 		return ui.Link("audit", "events").With("subject", e.Subject), e.Subject != ""

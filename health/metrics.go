@@ -96,7 +96,7 @@ func newGauges() []gauge {
 			},
 		},
 		{
-			describe("retention_projects_removed", "Projects whose unused inputs or idle packs runs of retention of this process removed."),
+			describe("retention_projects_removed", "Projects whose unused inputs or workspace runs of retention of this process removed."),
 			func(s survey) (float64, bool) {
 				return float64(s.retention.TotalProjects), s.retentionReported && s.retentionErr == nil
 			},

@@ -9,7 +9,7 @@ type Retention struct {
 	BeganAt   *time.Time `json:"began_at,omitempty"` // of the running or last run
 	Records   int64      `json:"records"`            // that it removed
 	Artifacts int64      `json:"artifacts"`          // of execs whose record stays
-	Projects  int64      `json:"projects"`           // whose inputs or idle packs it removed
+	Projects  int64      `json:"projects"`           // whose unused inputs or workspace it removed
 	Held      int64      `json:"held"`               // execs that a hold kept
 	Altered   int64      `json:"altered"`            // execs that stayed because they are not as the transparency log says
 	Queued    int64      `json:"queued"`             // removed execs whose artifacts may still be on the disk

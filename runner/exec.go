@@ -28,16 +28,16 @@ type exec struct {
 	snapshot policy.Snapshot
 	ticket   *admission.Ticket
 
-	image      engine.Image
-	slot       engine.Slot
-	project    *workspace.Project
-	releaseUse func() // ends the use of the project's work/; nil before acquire
-	record     audit.Record
-	taken      *audit.Record // the exec that holds the idempotency key already
-	command    *lifecycle.Command
-	ctx        context.Context  // of command
-	watch      *diskwatch.Watch // nil before startWatch
-	unlinked   *diskwatch.Open
+	image    engine.Image
+	slot     engine.Slot
+	project  *workspace.Project
+	endUse   func() // ends the use of the project by the command; nil before acquire
+	record   audit.Record
+	taken    *audit.Record // the exec that holds the idempotency key already
+	command  *lifecycle.Command
+	ctx      context.Context  // of command
+	watch    *diskwatch.Watch // nil before startWatch
+	unlinked *diskwatch.Open
 }
 
 // resolveImage finds the image id. A missing image and a missing engine are put on record: the request was in order.
@@ -124,9 +124,7 @@ func (x *exec) acquire(ctx context.Context, execID string) (err error) {
 		return err
 	}
 	x.project = project
-	if x.releaseUse, err = x.project.UseInExec(); err != nil {
-		return err
-	}
+	x.endUse = x.project.BeginExec()
 	v := x.snapshot.Values
 	modes := v.MountModes()
 	if x.cfg.Ready != nil && modes.Work != policy.NoAccess {
@@ -430,8 +428,8 @@ func (x *exec) stopWatch() {
 // release stops the watch and ends the use of the project, if they have begun.
 func (x *exec) release() {
 	x.stopWatch()
-	if x.releaseUse != nil {
-		x.releaseUse()
+	if x.endUse != nil {
+		x.endUse()
 	}
 }
 

@@ -7,8 +7,7 @@ import (
 
 // Directories opens the directories that none and docker work on: the users' workspaces on this machine. Safe for concurrent use.
 type Directories interface {
-	// Open makes the user's workspace if there is none, unpacks it if it was packed when idle, and keeps it unpacked until the Directory is
-	// closed. Errors carry a fault code.
+	// Open makes the user's workspace if there is none. Errors carry a fault code.
 	Open(ctx context.Context, user User) (*Directory, error)
 }
 

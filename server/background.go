@@ -42,7 +42,7 @@ func (s *Server) startBackground(context.Context) error {
 		},
 		func() { s.removeOldVolumes(ctx) },
 		func() { s.sweepContainers(ctx) },
-		func() { packIdle(ctx, s.library, idleAfter(s.settings), s.log) },
+		func() { watchIdle(ctx, s.library, idleAfter(s.settings), s.log) },
 		func() { collectVersions(ctx, s.library, collected, s.log) },
 		func() { s.sweepInputs(ctx) },
 		func() { collectPublished(ctx, s.published, s.log) },

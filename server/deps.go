@@ -39,7 +39,6 @@ type Deps struct {
 	Images    *engine.Images
 	Workspace *workspace.Workspace // nil until OpenWorkspace
 	versions  *versions.Store      // of the workspace
-	idle      *idleWatch           // nil except in a Server
 	skills    *skills.Catalog      // nil until OpenSkills
 }
 
@@ -74,9 +73,6 @@ func NewDeps(s settings.Settings, environ []string) (*Deps, error) {
 func (d *Deps) OpenWorkspace() (err error) {
 	uid, gid := owner(d.User)
 	opts := workspace.Options{Adapter: d.adapter, UID: uid, GID: gid, MarkEvery: markEvery(idleAfter(d.settings))}
-	if d.idle != nil {
-		opts.Idle = d.idle.happened
-	}
 	if d.Workspace, err = workspace.Open(opts); err == nil {
 		d.versions = versions.New(d.Workspace)
 	}

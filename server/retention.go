@@ -8,20 +8,21 @@ import (
 	"secbox/audit/retention"
 	"secbox/health"
 	"secbox/settings"
+	"secbox/store"
 	"secbox/workspace"
 )
 
 // makeRetention makes the runs that remove what the settings no longer keep. Nothing to undo.
 func (s *Server) makeRetention(context.Context) error {
-	s.retention = NewRetention(s.settings, s.db.Retention(), s.workspace, s.state.NodeID(), s.audit.SpooledIDs, s.log)
+	s.retention = NewRetention(s.settings, s.db, s.workspace, s.state.NodeID(), s.audit.SpooledIDs, s.log)
 	return nil
 }
 
 // NewRetention returns the runs of the settings.
-func NewRetention(cfg settings.Settings, store retention.Store, files *workspace.Workspace, holder string, spooled func() []string, log *slog.Logger) *retention.Runner {
+func NewRetention(cfg settings.Settings, db store.Database, files *workspace.Workspace, holder string, spooled func() []string, log *slog.Logger) *retention.Runner {
 	return retention.New(retention.Config{
-		Store: store, Files: files, Holder: holder, Logger: log, Spooled: spooled,
-		RecordDays: cfg.Audit.RetentionDays, ArtifactDays: cfg.Audit.ArtifactsRetentionDays,
+		Store: db.Retention(), Events: db.AdminEvents(), Files: files, Holder: holder, Logger: log, Spooled: spooled,
+		RecordDays: cfg.Audit.RetentionDays, ArtifactDays: cfg.Audit.ArtifactsRetentionDays, WorkspaceHours: cfg.Sandbox.WorkspaceTTLHours,
 	})
 }
 

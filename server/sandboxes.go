@@ -92,10 +92,7 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 			if err != nil {
 				return nil, err
 			}
-			leave, err := project.UseInExec() // keeps skills in place while the command runs
-			if err != nil {
-				return nil, err
-			}
+			leave := project.BeginExec()
 			if !traits.Unconfined { // its directory is opened for a container, not for every command
 				err = s.materialise(ctx, l.User.ProjectID())
 			}

@@ -55,7 +55,7 @@ func (s *Server) findDeps(context.Context) (err error) {
 	if s.deps, err = NewDeps(s.settings, s.environ); err != nil {
 		return err
 	}
-	s.deps.log, s.deps.idle = s.log, newIdleWatch(s.log)
+	s.deps.log = s.log
 	return nil
 }
 
@@ -174,7 +174,6 @@ func (s *Server) makeMetrics(context.Context) error {
 	s.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.metrics = newMetrics(s.registry)
 	s.metrics.watchSkills(s.deps.skills)
-	s.deps.idle.register(s.registry)
 	return nil
 }
 

@@ -237,6 +237,7 @@ func (s Sandbox) check(p *problems) {
 	between(p, "sandbox.disk_free_min_inodes", s.DiskFreeMinInodes, 0, most, "")
 	between(p, "sandbox.disk_growth_max_entries", s.DiskGrowthMaxEntries, 1000, 100_000_000, "each is walked and removed one by one")
 	between(p, "sandbox.disk_growth_max_bytes", s.DiskGrowthMaxBytes, 1, most, "")
+	between(p, "sandbox.workspace_ttl_hours", s.WorkspaceTTLHours, 0, 10*366*24, "hours, at most ten years; 0 keeps workspaces for ever")
 }
 
 // checkDirs checks the directories that are in the form of this system; package pathadapter checks a root in another system's form.

@@ -71,6 +71,7 @@ var samples = map[string][3]string{
 	"skills.max_downloads":               {"1", "2", ""},
 	"skills.max_downloads_per_token":     {"1", "2", ""},
 	"workspaces.idle_seconds":            {"3600", "7200", ""},
+	"sandbox.workspace_ttl_hours":        {"24", "48", ""},
 
 	"sandboxes.backend":              {"remote", "remote", ""},
 	"sandboxes.none":                 {"true", "true", ""},
@@ -499,6 +500,7 @@ func TestErrors(t *testing.T) {
 		{name: "workspaces that are idle before they are used", env: []string{"CORE_API_WORKSPACES_IDLE_SECONDS=-1"}, field: "workspaces.idle_seconds", says: []string{"0 to"}},
 		{name: "a backend that is none", file: "sandboxes: {backend: kubernetes}", field: "sandboxes.backend", says: []string{"docker, remote, none", "line 1"}},
 		{name: "the backend none, not allowed", file: "sandboxes: {backend: none}", field: "sandboxes.backend", says: []string{"unconfined", "sandboxes.none", "line 1"}},
+		{name: "workspaces that are removed before they are used", env: []string{"CORE_API_SANDBOX_WORKSPACE_TTL_HOURS=-1"}, field: "sandbox.workspace_ttl_hours", says: []string{"0 to"}},
 		{name: "containers that stop at once", env: []string{"CORE_API_SANDBOXES_IDLE_SECONDS=0"}, field: "sandboxes.idle_seconds", says: []string{"1 to"}},
 		{name: "no containers", file: "sandboxes: {max_containers: 0}", field: "sandboxes.max_containers", says: []string{"1 to"}},
 		{name: "no grace", file: "sandboxes: {runner_grace_seconds: 0}", field: "sandboxes.runner_grace_seconds", says: []string{"1 to 3600"}},

@@ -67,10 +67,11 @@ type Sandbox struct {
 	MaxQueuedPerToken          int `yaml:"max_queued_per_token" default:"half" doc:"Asynchronous execs of one token that may wait; further ones get 429. 0 is the default."`
 	ReservedExecs              int `yaml:"reserved_execs" doc:"Of max_concurrent_execs, those that asynchronous execs leave to other requests. -1: a quarter, rounded up, and none of a single one."`
 
-	Policy        policy.Layer  `yaml:"policy"`
-	PolicyCeiling policy.Limits `yaml:"policy_ceiling"`
-	Images        []string      `yaml:"images" doc:"Images that a skill or a request may use beside secbox-sandbox:latest."`
-	SkillsDir     string        `yaml:"skills_dir" flag:"skills-dir" default:"none" doc:"Directory of further skills, one folder each, beside the built-in ones. It must be outside the workspace root and the state dir."`
+	Policy            policy.Layer  `yaml:"policy"`
+	PolicyCeiling     policy.Limits `yaml:"policy_ceiling"`
+	Images            []string      `yaml:"images" doc:"Images that a skill or a request may use beside secbox-sandbox:latest."`
+	WorkspaceTTLHours int64         `yaml:"workspace_ttl_hours" doc:"Hours without use after which a user's workspace is removed: work, home and inputs; each removal is an administrative event, and holds keep workspaces. 0 keeps them for ever."`
+	SkillsDir         string        `yaml:"skills_dir" flag:"skills-dir" default:"none" doc:"Directory of further skills, one folder each, beside the built-in ones. It must be outside the workspace root and the state dir."`
 
 	Seccomp        string `yaml:"seccomp" doc:"Seccomp profile of containers: secbox, which core-api provides, or engine, the engine's own, for a docker CLI that cannot read files of the state dir (a snap), or podman."`
 	ReadOnlyRootfs bool   `yaml:"read_only_rootfs" doc:"Mount the container's own file system read-only."`
@@ -122,12 +123,12 @@ type Audit struct {
 	AnchorDir              string   `yaml:"anchor_dir" default:"none" doc:"Directory on another volume to which checkpoints of the transparency log are appended; the log is compared with the last one at each start."`
 	AnchorEvery            int      `yaml:"anchor_every" doc:"Append every n-th checkpoint to audit.anchor_dir, and the last one before a pause of 10 seconds."`
 	RetentionDays          int64    `yaml:"retention_days" doc:"Days after its end that an exec's record and events are kept; the artifacts go with them. 0 keeps them for ever."`
-	ArtifactsRetentionDays int64    `yaml:"artifacts_retention_days" doc:"Days after an exec's end that its artifacts and captured output are kept, and inputs and idle packs of a project without younger execs. 0 keeps them as long as the record."`
+	ArtifactsRetentionDays int64    `yaml:"artifacts_retention_days" doc:"Days after an exec's end that its artifacts and captured output are kept, and inputs of a project without younger execs. 0 keeps them as long as the record."`
 }
 
 // Workspaces is about the workspaces of users.
 type Workspaces struct {
-	IdleSeconds int64 `yaml:"idle_seconds" doc:"Seconds after which the work directory of an unused workspace is packed; the next use unpacks it. 0 never packs."`
+	IdleSeconds int64 `yaml:"idle_seconds" doc:"Seconds after which copies of skills that equal the stored version are removed from an unused workspace; they are made again when needed. 0 keeps them."`
 }
 
 // Sandboxes is about /v1/sandbox and the runners on users' machines. Execs are configured by Sandbox.

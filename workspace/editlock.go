@@ -3,12 +3,10 @@ package workspace
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 
 	"secbox/fault"
 	"secbox/internal/lockfile"
-	"secbox/workspace/tree"
 )
 
 // LockEdits implements tree.Host.
@@ -32,15 +30,7 @@ func (h host) LockEdits(ctx context.Context) (release func(), err error) {
 
 // lockEditFile locks the file that excludes editors in other processes.
 func (p *Project) lockEditFile(ctx context.Context) (*os.File, error) {
-	root, err := p.open()
-	if err != nil {
-		return nil, err
-	}
-	defer root.Close()
-	if err := root.Mkdir(idleDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	idle, _, err := tree.OpenDir(root, idleDir)
+	idle, err := p.openIdle()
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +39,7 @@ func (p *Project) lockEditFile(ctx context.Context) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = awaitLock(ctx, lock, lockfile.Exclusive, nil)
+	err = awaitLock(ctx, lock)
 	if err == nil {
 		return lock, nil
 	}

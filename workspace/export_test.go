@@ -27,9 +27,6 @@ func (p *Project) GrowthOf(ctx context.Context, execID string, entries int64) (t
 	return sum, err
 }
 
-// Waiting returns how many callers wait for the project's work/ while it is packed.
-func (p *Project) Waiting() int32 { return p.state.guard.waiting.Load() }
-
 // KnownIntact returns how many files are known to match their manifest entry.
 func (w *Workspace) KnownIntact() int { return len(w.intact.seen) }
 

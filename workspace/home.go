@@ -7,24 +7,13 @@ import (
 	"os"
 	"path"
 
-	"secbox/workspace/pack"
 	"secbox/workspace/tree"
 )
 
 // A user's home is in the workspace's .home, which no exec sees.
-//
-//	.home/home            mounted by the sandbox's container
-//	.home/saved.tar.zst   a verified pack of it: alone when the workspace is idle; beside the home while a container of another image tries the
-//	                      home, or when packing was interrupted. It replaces a missing home
-//
-// All other files in it are leftovers of a save or a restore.
 const (
-	homesDir   = ".home"
-	homeDir    = "home"
-	savedFile  = "saved.tar.zst"
-	savingFile = "saving.tar.zst"
-	unpacked   = "unpacked"
-	givenUp    = "given-up"
+	homesDir = ".home"
+	homeDir  = "home" // mounted by the sandbox's container
 )
 
 // Home is the home of a workspace's user in the sandbox's container.
@@ -39,8 +28,8 @@ type Home struct {
 func (p *Project) Home() (*Home, error) {
 	h := &Home{project: p}
 	err := p.inHomes(func(homes *os.Root) error {
-		if !isThere(homes, homeDir) && isThere(homes, savedFile) { // a restore was interrupted
-			if err := p.restoreHome(context.Background(), homes); err != nil {
+		if !isThere(homes, homeDir) {
+			if err := p.Unpack(context.Background()); err != nil {
 				return err
 			}
 		}
@@ -93,90 +82,4 @@ func (p *Project) inHomes(f func(homes *os.Root) error) error {
 	}
 	defer homes.Close()
 	return f(homes)
-}
-
-// Save packs the home and verifies the pack. No process may run in the home meanwhile. fault.DiskFull when there is no room for the
-// pack; a file that cannot be packed is an error that names it. After an error there is no pack.
-func (h *Home) Save(ctx context.Context) error {
-	err := h.project.inHomes(func(homes *os.Root) error { return saveHome(ctx, homes, func() bool { return false }) })
-	return wrapFailed(err, "the home of workspace %s cannot be saved", h.project.id)
-}
-
-func saveHome(ctx context.Context, homes *os.Root, wanted func() bool) error {
-	for _, name := range []string{savingFile, savedFile, unpacked, givenUp} {
-		if _, err := tree.RemoveTree(ctx, homes, name); err != nil {
-			return err
-		}
-	}
-	_, err := writePack(ctx, homes, homeDir, savingFile, savedFile, nil, wanted)
-	return err
-}
-
-// packHome replaces a home that is not empty with its pack. The caller holds the lock of the idle workspace, so no container has the
-// home mounted. The next Home unpacks it.
-func (p *Project) packHome(ctx context.Context, root *os.Root, wanted func() bool) error {
-	homes, _, err := tree.OpenDir(root, homesDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer homes.Close()
-	if !isThere(homes, homeDir) {
-		return nil
-	}
-	if empty, err := emptyDir(homes, homeDir); empty || err != nil {
-		return err
-	}
-	if err := saveHome(ctx, homes, wanted); err != nil {
-		return err
-	}
-	err = tree.RenameNew(homes, homeDir, homes, givenUp)
-	err = errors.Join(err, tree.SyncDir(homes))
-	_, _ = tree.RemoveTree(ctx, homes, givenUp) // the rest is removed later
-	return err
-}
-
-// Restore replaces the home with its saved pack. No process may run in it.
-func (h *Home) Restore(ctx context.Context) error {
-	err := h.project.inHomes(func(homes *os.Root) error { return h.project.restoreHome(ctx, homes) })
-	return wrapFailed(err, "the home of workspace %s cannot be restored; its pack is %s", h.project.id,
-		path.Join(projectsDir, h.project.id, homesDir, savedFile))
-}
-
-func (p *Project) restoreHome(ctx context.Context, homes *os.Root) error {
-	for _, name := range []string{unpacked, givenUp} {
-		if _, err := tree.RemoveTree(ctx, homes, name); err != nil {
-			return err
-		}
-	}
-	f, _, err := tree.OpenRegular(homes, savedFile)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if _, err := pack.Unpack(f, homes, unpacked); err != nil {
-		return err
-	}
-	if isThere(homes, homeDir) {
-		if err := tree.RenameNew(homes, homeDir, homes, givenUp); err != nil {
-			return err
-		}
-	}
-	if err := tree.RenameNew(homes, unpacked, homes, homeDir); err != nil {
-		return err
-	}
-	_, _ = tree.RemoveTree(ctx, homes, givenUp) // the rest is removed later
-	return errors.Join(tree.SyncDir(homes), homes.Remove(savedFile))
-}
-
-// Forget removes the saved pack.
-func (h *Home) Forget() error {
-	return h.project.inHomes(func(homes *os.Root) error {
-		if err := homes.Remove(savedFile); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	})
 }

@@ -2,11 +2,14 @@ package workspace_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"secbox/fault"
 	"secbox/workspace"
@@ -53,18 +56,49 @@ func TestRetentionSparesMounts(t *testing.T) {
 	gone(t, f.left)
 }
 
-// TestMountsAreNotPacked: work/ with something mounted below it is not packed, since its files are removed afterwards.
-func TestMountsAreNotPacked(t *testing.T) {
+// TestMountsAreNotRemovedWithWorkspaces: a workspace is not removed where something is mounted, nor is anything in it.
+func TestMountsAreNotRemovedWithWorkspaces(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
 	outside := t.TempDir()
 	write(t, outside+"/kept", "kept")
 	must(t, os.MkdirAll(f.work+"/a/mounted", 0o755))
 	treetest.Bind(t, outside, f.work+"/a/mounted", f.work)
-	kept(t, f)
-	if read(t, outside+"/kept") != "kept" {
+	f.later(3 * day)
+	if _, _, err := f.RemoveWorkspace(deadline(t), idleID, f.now().Add(-day), false); !fault.Is(err, fault.ProjectDamaged) || !strings.Contains(fault.From(err).Message, "unmount it") {
+		t.Error(err)
+	}
+	moved, err := filepath.Glob(f.dir + "/.idle/gone-*/a/mounted")
+	must(t, err)
+	for _, path := range moved {
+		must(t, unix.Unmount(path, unix.MNT_DETACH))
+	}
+	if len(moved) != 1 || read(t, outside+"/kept") != "kept" {
 		t.Error("a file of the mount was removed")
 	}
+}
+
+// TestNoRoomToUnpack: on a full disk a packed workspace stays packed until there is room.
+func TestNoRoomToUnpack(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	must(t, unix.Mount("secbox-test", root, "tmpfs", 0, "size=1m,mode=0755"))
+	t.Cleanup(func() { must(t, unix.Unmount(root, unix.MNT_DETACH)) })
+	f := setUpIdleIn(t, root)
+	f.packed()
+	ballast, err := os.Create(root + "/ballast")
+	must(t, err)
+	if _, err := ballast.Write(make([]byte, 2<<20)); !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	must(t, ballast.Close())
+	if err := f.existing().Unpack(t.Context()); !fault.Is(err, fault.DiskFull) {
+		t.Errorf("got %v, want %s", err, fault.DiskFull)
+	}
+	must(t, os.Remove(ballast.Name()))
+	f.project()
+	must(t, f.existing().Unpack(t.Context()))
+	f.isUnpacked()
 }
 
 // TestMountsAreNotCollected: artifacts on another mount are not the exec's.

@@ -52,6 +52,12 @@ func (p *Project) prepare() error {
 	defer root.Close()
 	for _, name := range []string{inputsDir, workDir, artifactsDir} {
 		err := tree.RealDir(root, name)
+		if errors.Is(err, fs.ErrNotExist) && name == workDir {
+			if err := p.Unpack(context.Background()); err != nil {
+				return err
+			}
+			err = tree.RealDir(root, name)
+		}
 		if errors.Is(err, fs.ErrNotExist) {
 			if name == workDir {
 				err = p.w.owner().MakeDir(root, name)
@@ -90,7 +96,14 @@ func (p *Project) openPart(name string) (*os.Root, error) {
 		return nil, err
 	}
 	defer root.Close()
-	return p.openDir(root, name)
+	dir, err := p.openDir(root, name)
+	if name == workDir && errors.Is(err, fs.ErrNotExist) {
+		if err := p.Unpack(context.Background()); err != nil {
+			return nil, err
+		}
+		return p.openDir(root, name)
+	}
+	return dir, err
 }
 
 // openDir is openPart with the project open.

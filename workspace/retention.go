@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"secbox/fault"
-	"secbox/internal/lockfile"
 	"secbox/workspace/tree"
 )
 
@@ -46,8 +45,8 @@ func (w *Workspace) Projects(visit func(projectID, userID string) error) error {
 	})
 }
 
-// RemoveUnused removes the inputs of a project that were written before the time and, if its work/ is packed and was last used before, the packs of
-// work/ and home. It returns the size of what it removed or, if dry, would remove. Inputs and packs that are in use stay.
+// RemoveUnused removes the inputs of a project that were written before the time, except those in use, and returns the size of what it
+// removed or, if dry, would remove.
 func (w *Workspace) RemoveUnused(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, err error) {
 	p, err := w.Existing(projectID)
 	if err != nil {
@@ -59,12 +58,85 @@ func (w *Workspace) RemoveUnused(ctx context.Context, projectID string, before t
 	}
 	defer root.Close()
 	bytes, err = p.removeInputs(ctx, root, before, dry)
-	packs, packErr := p.removePacks(root, before, dry)
-	if err = errors.Join(err, packErr); err != nil {
-		err = tree.Failed(err, "unused files of project %s cannot be removed", projectID)
-	}
-	return bytes + packs, err
+	return bytes, wrapFailed(err, "unused files of project %s cannot be removed", projectID)
 }
+
+// RemoveWorkspace removes a user's workspace that was not used at or after the time: work/, the home, and inputs; artifacts are not of the
+// workspace but of execs. It returns the size of what it removed or, if dry, would remove, and whether there was anything.
+func (w *Workspace) RemoveWorkspace(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, found bool, err error) {
+	p, err := w.Existing(projectID)
+	if err != nil {
+		return 0, false, err
+	}
+	root, err := p.open()
+	if err != nil {
+		return 0, false, err
+	}
+	defer root.Close()
+	idle, used, err := p.unusedSince(before)
+	if err == nil && idle != nil {
+		defer idle.Close()
+		bytes, found, err = p.removeFiles(ctx, root, idle, used, dry)
+		if err == nil && (dry || p.stillUnused(idle, used)) {
+			var inputs int64
+			inputs, err = p.removeInputs(ctx, root, before, dry)
+			bytes, found = bytes+inputs, found || inputs > 0
+		}
+	}
+	return bytes, found, wrapFailed(err, "the workspace %s cannot be removed", projectID)
+}
+
+// removeFiles removes work/, the home and packs of older versions. It moves work/ and the home to .idle first, and back if the workspace
+// is used meanwhile.
+func (p *Project) removeFiles(ctx context.Context, root, idle *os.Root, used time.Time, dry bool) (bytes int64, found bool, err error) {
+	count := func(dir *os.Root, name string) {
+		found = true
+		bytes += tree.Measure(ctx, dir, name, tree.MaxUsageEntries).Bytes
+	}
+	moved := map[string]string{}
+	for _, name := range []string{workDir, homesDir} {
+		if !isThere(root, name) {
+			continue
+		}
+		count(root, name)
+		if to := "gone-" + p.w.TempName(); err == nil && !dry {
+			if err = tree.RenameNew(root, name, idle, to); err == nil {
+				moved[to] = name
+			}
+		}
+	}
+	if err == nil && !p.stillUnused(idle, used) {
+		found, bytes, err = false, 0, errBusy
+	}
+	if err != nil {
+		for to, name := range moved {
+			if e := tree.RenameNew(idle, to, root, name); e != nil { // it stays in .idle, and is removed with the next use
+				err = e
+			}
+		}
+		if errors.Is(err, errBusy) {
+			err = nil
+		}
+		return 0, false, err
+	}
+	err = tree.EachName(idle, func(name string) error {
+		if name == usedFile || name == editFile {
+			return nil
+		}
+		if moved[name] == "" {
+			count(idle, name)
+		}
+		if dry {
+			return nil
+		}
+		_, err := tree.RemoveTree(ctx, idle, name)
+		return err
+	})
+	return bytes, found, err
+}
+
+// errBusy reports a workspace that is used again.
+var errBusy = errors.New("the workspace is in use")
 
 // removeInputs removes the files below inputs/ that were last written before the time, and empty directories. What is mounted there stays, and is an
 // error. Skills' folders, which have names that begin with a dot, are removed by PutFolder.
@@ -157,72 +229,4 @@ func (c *cleaning) entry(dir *os.Root, name string, depth int) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
-}
-
-// removePacks removes the packs of a user's workspace that was last used before the time. It holds the lock of the idle workspace, so that no node
-// unpacks them meanwhile.
-func (p *Project) removePacks(root *os.Root, before time.Time, dry bool) (bytes int64, err error) {
-	g := &p.state.guard
-	if !p.idles() || !isThere(root, idleDir) || !g.mu.TryLock() {
-		return 0, nil
-	}
-	defer g.mu.Unlock()
-	if g.users > 0 {
-		return 0, nil
-	}
-	idle, lock, err := p.openIdle(root)
-	if err != nil {
-		return 0, err
-	}
-	defer idle.Close()
-	defer lock.Close()
-	err = lockfile.Try(lock, lockfile.Exclusive)
-	if errors.Is(err, lockfile.ErrLocked) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer lockfile.Unlock(lock)
-	used, err := lock.Stat()
-	if err != nil || !used.ModTime().Add(p.w.opts.MarkEvery).Before(before) {
-		return 0, err
-	}
-	there, err := readIdleState(root, idle)
-	if err != nil || there.work || there.moved || there.waking || !there.pack {
-		return 0, err
-	}
-	if bytes, err = removePack(idle, packFile, dry); err != nil {
-		return bytes, err
-	}
-	homes, _, err := tree.OpenDir(root, homesDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return bytes, nil
-	}
-	if err != nil {
-		return bytes, err
-	}
-	defer homes.Close()
-	if isThere(homes, homeDir) {
-		return bytes, nil
-	}
-	home, err := removePack(homes, savedFile, dry)
-	return bytes + home, err
-}
-
-// removePack removes a pack, if it exists, and returns its size.
-func removePack(dir *os.Root, name string, dry bool) (int64, error) {
-	fi, err := dir.Lstat(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	if !dry {
-		if err := errors.Join(dir.Remove(name), tree.SyncDir(dir)); err != nil {
-			return 0, err
-		}
-	}
-	return fi.Size(), nil
 }

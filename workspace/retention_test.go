@@ -97,33 +97,65 @@ func TestRemoveUnusedInputs(t *testing.T) {
 	gone(t, at("mixed"))
 }
 
-// TestRemoveUnusedPacks: the packs of an idle workspace go, and the next use begins with an empty one.
-func TestRemoveUnusedPacks(t *testing.T) {
+// TestRemoveWorkspace: all of a workspace that was not used since the time goes, except artifacts, and the next use begins with an empty one.
+func TestRemoveWorkspace(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
-	write(t, f.work+"/file", "content")
-	now := func() time.Time { return time.Unix(0, f.clock.Load()) }
-	remove := func(before time.Time) int64 {
+	remove := func(id string, age time.Duration, dry bool) (int64, bool) {
 		t.Helper()
-		bytes, err := f.RemoveUnused(t.Context(), idleID, before, false)
+		bytes, found, err := f.RemoveWorkspace(t.Context(), id, f.now().Add(-age), dry)
 		must(t, err)
-		return bytes
+		return bytes, found
 	}
-	if n := remove(now().Add(day)); n != 0 {
-		t.Errorf("%d bytes of a workspace that is not packed", n)
+	_, err := f.existing().Home()
+	must(t, err)
+	files := []string{f.work + "/file", f.dir + "/.home/home/tool", f.dir + "/.idle/pack.tar.zst"}
+	for _, path := range files {
+		write(t, path, "12345")
 	}
-	f.pack()
-	if n := remove(now().Add(-2 * day)); n != 0 {
-		t.Errorf("%d bytes of a workspace that was used after the time", n)
+	must(t, os.MkdirAll(f.dir+"/artifacts/"+execID, 0o755))
+	must(t, os.Symlink(f.root, f.work+"/link"))
+	if _, found := remove(idleID, day, false); found {
+		t.Error("a workspace that was just used is removed")
 	}
-	f.isPacked(true)
-	f.later(10 * day)
-	if n := remove(now().Add(-2 * day)); n == 0 {
-		t.Error("the pack stays")
+	f.later(2 * day)
+	end := f.existing().BeginExec()
+	f.later(2 * day)
+	if _, found := remove(idleID, day, false); found {
+		t.Error("a workspace with a running command is removed")
 	}
-	gone(t, f.dir+"/.idle/pack.tar.zst")
+	end()
+	if _, found := remove(idleID, day, false); found {
+		t.Error("a command's end is no use")
+	}
+	f.later(day + 2*time.Minute)
+	if bytes, found := remove(idleID, day, true); bytes < 15 || !found {
+		t.Errorf("a dry run finds %d bytes, %v", bytes, found)
+	}
+	for _, path := range files {
+		read(t, path)
+	}
+	if bytes, found := remove(idleID, day, false); bytes < 15 || !found {
+		t.Errorf("%d bytes, %v", bytes, found)
+	}
+	for _, path := range append(files, f.work, f.dir+"/.home") {
+		gone(t, path)
+	}
+	if _, err := os.Stat(f.dir + "/artifacts/" + execID); err != nil {
+		t.Error(err)
+	}
+	if _, found := remove(idleID, day, false); found {
+		t.Error("it is removed twice")
+	}
 	f.project()
 	if entries, err := os.ReadDir(f.work); err != nil || len(entries) != 0 {
 		t.Errorf("the next use finds %v, %v", entries, err)
+	}
+	if _, err := f.Project("demo"); err != nil {
+		t.Fatal(err)
+	}
+	f.later(9 * day)
+	if _, found := remove("demo", day, false); found {
+		t.Error("a project that is no user's workspace is removed")
 	}
 }

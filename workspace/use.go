@@ -7,170 +7,172 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
 	"time"
 
-	"secbox/fault"
 	"secbox/internal/lockfile"
-	"secbox/workspace/diskspace"
 	"secbox/workspace/tree"
 )
 
-// guard keeps the work/ of a user's workspace in its place while it is used: within the process by a count, and among processes,
-// which may be nodes on one root, by a lock on a file that is held while the count is not 0.
-type guard struct {
-	mu    sync.Mutex // held while the first use begins, which may unpack work/, and while work/ is packed
-	users int
-	lock  *os.File  // held shared while there are users; nil if the disk has no room for the file
-	since time.Time // when this process last wrote the time of use to the disk
+// A user's workspace has the directory .idle, which no container sees. The modification time of its file used is when the workspace was
+// last used; processes write it at most once in Options.MarkEvery. Only users' workspaces can be idle: callers control the lifetime of
+// other projects.
+const (
+	idleDir  = ".idle"
+	usedFile = "used"
+	editFile = "edit" // locked by an editor of files in work/
+)
 
-	// A caller that waits for packing cancels it. It increments waiting before it loads stop; the packer stores stop before it loads
-	// waiting: so one of them sees the other.
-	waiting atomic.Int32
-	stop    atomic.Pointer[context.CancelFunc]
+// ofUser reports whether the project is a user's workspace.
+func (p *Project) ofUser() bool { return strings.Contains(p.id, "~") }
 
-	left, leftAt time.Time // the last use before a failed attempt to pack, and the time of the attempt
-}
-
-// lockTimeout is how long to wait for a lock of another process. A process that is packing stops when it notices the waiter.
-const lockTimeout = 2 * time.Minute
-
-// idles reports whether the project is a user's workspace, which is packed when idle. Other projects are not: their callers control
-// their lifetime.
-func (p *Project) idles() bool { return strings.Contains(p.id, "~") }
-
-// Use keeps work/ in its place until release is called, once or more, and unpacks it first if necessary. Every open Tree of work/
-// has a use, and so must every container that mounts it. A nested use is cheap. Errors: fault.DiskFull when there is no room to
-// unpack, and fault.Internal when the pack is damaged; then nothing was changed.
-func (p *Project) Use() (release func(), err error) {
-	if !p.idles() {
-		return func() {}, nil
-	}
-	g := &p.state.guard
-	g.waiting.Add(1)
-	if stop := g.stop.Load(); stop != nil {
-		(*stop)()
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.waiting.Add(-1)
-	if g.users == 0 {
-		if err := p.begin(); err != nil {
-			return nil, err
-		}
-	}
-	g.users++
-	p.mark(g)
-	return sync.OnceFunc(p.end), nil
-}
-
-func (p *Project) end() {
-	g := &p.state.guard
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	p.mark(g)
-	if g.users--; g.users == 0 {
-		if g.lock != nil {
-			lockfile.Close(g.lock)
-			g.lock = nil
-		}
-	}
-}
-
-// UseInExec is Use for a command, from before it starts until all of its processes have ended.
-func (p *Project) UseInExec() (release func(), err error) {
-	end, err := p.Use()
-	if err != nil {
-		return nil, err
-	}
+// BeginExec marks the workspace as used by a command, from before it starts until all of its processes have ended.
+func (p *Project) BeginExec() (end func()) {
 	p.state.execs.Add(1)
 	p.state.begun.Add(1)
+	p.mark()
 	return sync.OnceFunc(func() {
+		p.mark()
 		p.state.execs.Add(-1)
-		end()
-	}), nil
+	})
 }
 
 // ExecRuns reports whether a command of this process is running in the project.
 func (p *Project) ExecRuns() bool { return p.state.execs.Load() > 0 }
 
-// mark writes the time of use to the disk for other and later processes, at most once in MarkEvery.
-func (p *Project) mark(g *guard) {
-	now := p.w.opts.Now()
-	if since := now.Sub(g.since); since >= 0 && since < p.w.opts.MarkEvery {
+// mark writes the time of use, for all processes. It fails silently: a read-only file system has no idle workspaces.
+func (p *Project) mark() {
+	if !p.ofUser() {
 		return
 	}
-	g.since = now
-	root, err := p.open()
-	if err != nil {
+	s, now := p.state, p.w.opts.Now()
+	s.marking.Lock()
+	defer s.marking.Unlock()
+	if since := now.Sub(s.marked); since >= 0 && since < p.w.opts.MarkEvery {
 		return
 	}
-	defer root.Close()
-	if idle, _, err := tree.OpenDir(root, idleDir); err == nil {
-		_ = idle.Chtimes(usedFile, now, now) // a read-only file system has no such file
+	s.marked = now
+	if idle, err := p.openIdle(); err == nil {
+		_ = idle.Chtimes(usedFile, now, now)
 		idle.Close()
 	}
 }
 
-// begin takes the lock for the first use and unpacks work/.
-func (p *Project) begin() error {
+// MarkRunning marks the workspaces in which commands of this process run.
+func (w *Workspace) MarkRunning() {
+	w.mu.Lock()
+	var running []*Project
+	for id, s := range w.known {
+		if s.execs.Load() > 0 {
+			running = append(running, &Project{w: w, id: id, state: s})
+		}
+	}
+	w.mu.Unlock()
+	for _, p := range running {
+		p.mark()
+	}
+}
+
+// openIdle opens .idle, and makes it and its file used if necessary.
+func (p *Project) openIdle() (*os.Root, error) {
 	root, err := p.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	if err := root.Mkdir(idleDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	idle, _, err := tree.OpenDir(root, idleDir)
+	if err != nil {
+		return nil, err
+	}
+	f, err := idle.OpenFile(usedFile, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err == nil { // the last use is not known: as if it was just now
+		now := p.w.opts.Now()
+		err = errors.Join(f.Close(), idle.Chtimes(usedFile, now, now))
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		idle.Close()
+		return nil, err
+	}
+	return idle, nil
+}
+
+// unusedSince opens .idle of a workspace that was not used at or after the time; nil for any other. The caller asks unused again after it
+// has moved files away.
+func (p *Project) unusedSince(before time.Time) (idle *os.Root, used time.Time, err error) {
+	if !p.ofUser() || p.ExecRuns() {
+		return nil, used, nil
+	}
+	if idle, err = p.openIdle(); err != nil {
+		return nil, used, err
+	}
+	fi, err := idle.Lstat(usedFile)
+	if err == nil && fi.ModTime().Add(p.w.opts.MarkEvery).Before(before) {
+		return idle, fi.ModTime(), nil
+	}
+	idle.Close()
+	return nil, used, err
+}
+
+// stillUnused reports whether the last use is still the one of unusedSince.
+func (p *Project) stillUnused(idle *os.Root, used time.Time) bool {
+	fi, err := idle.Lstat(usedFile)
+	return err == nil && fi.ModTime().Equal(used) && !p.ExecRuns()
+}
+
+// IfIdle calls f with work/ if the project is a user's workspace that was not used for so long, and f has not succeeded since the last
+// use. f may ask unused whether that is still so. Projects without a work/ are left out.
+func (p *Project) IfIdle(idleFor time.Duration, f func(work *tree.Tree, unused func() bool) error) error {
+	idle, used, err := p.unusedSince(p.w.opts.Now().Add(-idleFor))
+	if idle == nil || err != nil {
+		return wrapFailed(err, "the directory %s of project %s cannot be used", idleDir, p.id)
+	}
+	defer idle.Close()
+	if p.state.settled.Equal(used) {
+		return nil
+	}
+	dir, err := p.openPart(workDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	defer root.Close()
-	idle, lock, err := p.openIdle(root)
-	if cannotWrite(err) || errors.Is(err, fs.ErrPermission) && !isThere(root, idleDir) {
-		return nil // nothing can have been packed there, and nothing is packed before the next use
+	work := tree.NewIn(dir, host{p})
+	defer work.Close()
+	if err := f(work, func() bool { return p.stillUnused(idle, used) }); err != nil {
+		return err
 	}
-	if err != nil {
-		return tree.Failed(err, "the directory %s of project %s cannot be used: remove the link or file in its place", idleDir, p.id)
-	}
-	defer idle.Close()
-	for {
-		if err := p.lockFor(idle, lock, lockfile.Shared); err != nil {
-			lock.Close()
-			return err
-		}
-		there, err := readIdleState(root, idle)
-		if err != nil {
-			lockfile.Close(lock)
-			return tree.Failed(err, "the directory of project %s cannot be read", p.id)
-		}
-		if !there.packed() {
-			p.state.guard.lock = lock
+	p.state.settled = used
+	return nil
+}
+
+// Workspaces calls visit with every project that is a user's workspace, unsorted, until visit fails.
+func (w *Workspace) Workspaces(visit func(*Project) error) error {
+	return w.Projects(func(id, user string) error {
+		if user == "" {
 			return nil
 		}
-		lockfile.Unlock(lock)
-		if err = p.lockFor(idle, lock, lockfile.Exclusive); err == nil {
-			err = p.wake(root, idle)
+		p, err := w.Existing(id)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
 		if err != nil {
-			lockfile.Close(lock)
 			return err
 		}
-		lockfile.Unlock(lock)
-	}
-}
-
-// lockFor waits for the lock. A packer that holds it sees the changed time of the file and gives up.
-func (p *Project) lockFor(idle *os.Root, lock *os.File, mode lockfile.Mode) error {
-	err := awaitLock(context.Background(), lock, mode, func() {
-		now := p.w.opts.Now()
-		_ = idle.Chtimes(usedFile, now, now)
+		return visit(p)
 	})
-	if errors.Is(err, lockfile.ErrLocked) {
-		return fault.New(fault.Internal, "another node is packing or unpacking the workspace %s; try again in a while", p.id)
-	}
-	return wrapFailed(err, "the file %s/%s of project %s cannot be locked", idleDir, usedFile, p.id)
 }
 
-// awaitLock takes a lock, or returns lockfile.ErrLocked after lockTimeout. It calls waiting, which may be nil, after each failed attempt.
-func awaitLock(ctx context.Context, lock *os.File, mode lockfile.Mode, waiting func()) error {
+// lockTimeout is how long to wait for a lock of another process.
+const lockTimeout = 2 * time.Minute
+
+// awaitLock takes a lock, or returns lockfile.ErrLocked after lockTimeout.
+func awaitLock(ctx context.Context, lock *os.File) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockTimeout, lockfile.ErrLocked)
 	defer cancel()
-	return lockfile.Wait(ctx, lock, mode, waiting)
+	return lockfile.Wait(ctx, lock, lockfile.Exclusive, nil)
 }
 
 // wrapFailed is tree.Failed for an error that may be nil.
@@ -179,37 +181,4 @@ func wrapFailed(err error, format string, args ...any) error {
 		return nil
 	}
 	return tree.Failed(err, format, args...)
-}
-
-// openIdle opens .idle and its file used, and makes both if necessary.
-func (p *Project) openIdle(root *os.Root) (*os.Root, *os.File, error) {
-	if err := root.Mkdir(idleDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, nil, err
-	}
-	idle, _, err := tree.OpenDir(root, idleDir)
-	if err != nil {
-		return nil, nil, err
-	}
-	lock, err := idle.OpenFile(usedFile, os.O_RDWR, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		if lock, err = idle.OpenFile(usedFile, os.O_RDWR|os.O_CREATE, 0o600); err == nil {
-			now := p.w.opts.Now() // unknown: as if it was used just now
-			err = idle.Chtimes(usedFile, now, now)
-		}
-	}
-	if err != nil {
-		idle.Close()
-		return nil, nil, err
-	}
-	return idle, lock, nil
-}
-
-func isThere(dir *os.Root, name string) bool {
-	_, err := dir.Lstat(name)
-	return err == nil
-}
-
-// cannotWrite reports whether an error means that the disk takes no new files.
-func cannotWrite(err error) bool {
-	return err != nil && (diskspace.IsFull(err) || errors.Is(err, syscall.EROFS))
 }

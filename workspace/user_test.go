@@ -9,5 +9,5 @@ import (
 )
 
 func TestAsAnOrdinaryUser(t *testing.T) {
-	treetest.AsUser(t, "^Test(HundredThousandFiles|ThousandsOfNestedDirectories|PathRoomIsBounded|AnyTreeIsRestored|KilledWhilePacking|GrowthWhileTheTreeIsChanged|ManyDirectoriesCountToo|RetentionSparesMounts|MountsAreNotPacked|MountsAreNotCollected)$", "TestModeZeroEntriesAreCollected")
+	treetest.AsUser(t, "^Test(HundredThousandFiles|ThousandsOfNestedDirectories|PathRoomIsBounded|GrowthWhileTheTreeIsChanged|ManyDirectoriesCountToo|RetentionSparesMounts|MountsAreNotRemovedWithWorkspaces|NoRoomToUnpack|MountsAreNotCollected)$", "TestModeZeroEntriesAreCollected")
 }

@@ -6,18 +6,14 @@ import (
 	"secbox/workspace/tree"
 )
 
-// Work opens the project's work/. While it, or a directory that was opened from it, is open, work/ is in use.
+// Work opens the project's work/.
 func (p *Project) Work() (*tree.Tree, error) {
-	release, err := p.Use()
-	if err != nil {
-		return nil, err
-	}
+	p.mark()
 	work, err := p.openPart(workDir)
 	if err != nil {
-		release()
 		return nil, err
 	}
-	return tree.NewIn(work, host{p}, release), nil
+	return tree.NewIn(work, host{p}), nil
 }
 
 // Stage makes an empty directory for something that will be put into the project's work/.

@@ -9,7 +9,7 @@ import (
 	"secbox/workspace/tree"
 )
 
-// WorkDir is work/ of a project in use by a sandbox: by its handle for files, by its path for commands.
+// WorkDir is work/ of a project for a sandbox: by its handle for files, by its path for commands.
 type WorkDir struct {
 	Dir      *os.Root
 	Path     string // as this process sees it
@@ -18,16 +18,12 @@ type WorkDir struct {
 
 	project *Project
 	seen    directories
-	release func()
 }
 
-// WorkDir opens work/ and keeps it in use until Close. Errors are those of Use.
+// WorkDir opens work/.
 func (p *Project) WorkDir() (*WorkDir, error) {
-	release, err := p.Use()
-	if err != nil {
-		return nil, err
-	}
-	d := &WorkDir{UID: -1, GID: -1, project: p, release: release}
+	p.mark()
+	d := &WorkDir{UID: -1, GID: -1, project: p}
 	if err := d.open(); err != nil {
 		d.Close()
 		return nil, err
@@ -71,10 +67,9 @@ func (d *WorkDir) Intact() bool {
 	return err == nil && now.equal(d.seen)
 }
 
-// Close ends the use. It may be called twice.
+// Close closes Dir. It may be called twice.
 func (d *WorkDir) Close() {
 	if d.Dir != nil {
 		d.Dir.Close()
 	}
-	d.release()
 }

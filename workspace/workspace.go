@@ -37,9 +37,8 @@ type Options struct {
 
 	Now func() time.Time // nil: time.Now
 
-	// MarkEvery is how often the last use of a workspace is written to the disk; 0: every 5 minutes. Packing waits that much longer.
+	// MarkEvery is how often the last use of a workspace is written to the disk; 0: every 5 minutes. A workspace is idle that much later.
 	MarkEvery time.Duration
-	Idle      func(IdleEvent) // is called with events of packing; must not block. May be nil
 }
 
 // Workspace is the workspace root. It is safe for concurrent use.
@@ -72,7 +71,10 @@ type projectState struct {
 	folders          map[string]fs.FileInfo // checked skill folders, by digest
 	sweptSkillInputs bool                   // inputs of invokes were swept after start
 
-	guard   guard         // of work/
+	marking sync.Mutex
+	marked  time.Time // when this process last wrote the time of use
+	settled time.Time // the last use before a call of IfIdle that succeeded
+
 	editing chan struct{} // capacity 1: held by the editor of files in work/
 	execs   atomic.Int32  // running commands
 	begun   atomic.Int64  // commands started so far
@@ -166,11 +168,7 @@ func (w *Workspace) Project(id string) (*Project, error) {
 			return nil, err
 		}
 	}
-	release, err := p.Use() // unpacks work/ before an empty one is made
-	if err != nil {
-		return nil, err
-	}
-	defer release()
+	p.mark()
 	if err := p.prepare(); err != nil {
 		return nil, err
 	}

@@ -1715,7 +1715,7 @@ type HealthRetention struct {
 	// Example: 2026-11-21T07:50:31.101120Z
 	NextAt *visible.Timestamp `json:"next_at,omitempty"`
 
-	// Projects Projects whose unused inputs or idle packs were removed.
+	// Projects Projects whose unused inputs or workspace were removed.
 	//
 	// Example: 2
 	Projects int64 `json:"projects"`

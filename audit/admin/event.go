@@ -45,6 +45,7 @@ const (
 	ChangesRefused   Kind = "changes_refused"   // id of the token whose changes were too many
 	ExecsRemoved     Kind = "execs_removed"     // the rule of retention by which they were
 	RetentionRun     Kind = "retention_run"     // "ended", or "killed" for one whose process died
+	WorkspaceRemoved Kind = "workspace_removed" // id of the user's workspace, which was not used for long
 	HoldAdded        Kind = "hold_added"        // id of the hold
 	HoldRemoved      Kind = "hold_removed"      // id of the hold
 	SignedIn         Kind = "signed_in"         // id of the token or person
@@ -62,7 +63,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted, ChangesRefused,
-		ExecsRemoved, RetentionRun, HoldAdded, HoldRemoved, SignedIn, SignedOut, PersonBlocked, PersonUnblocked, WebhookSecret, WebhookDefault, SkillsRepair, SchemaMigrated, LogKeyReplaced,
+		ExecsRemoved, RetentionRun, WorkspaceRemoved, HoldAdded, HoldRemoved, SignedIn, SignedOut, PersonBlocked, PersonUnblocked, WebhookSecret, WebhookDefault, SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/audit/admin"
 	"secbox/audit/retention"
 )
 
@@ -186,9 +187,11 @@ func (db *database) ProjectDue(_ context.Context, project, _ string, before time
 
 // files are the projects' files.
 type files struct {
-	remove func(ctx context.Context, execID string) error // nil: at once
-	gone   []string                                       // execs whose artifacts were removed
-	unused map[string]int64                               // by project
+	remove   func(ctx context.Context, execID string) error // nil: at once
+	gone     []string                                       // execs whose artifacts were removed
+	unused   map[string]int64                               // by project
+	removing func(projectID string)                         // is called before a workspace is removed; nil: not
+	idle     map[string]int64                               // the workspaces of users that were not used for long, and their sizes
 }
 
 func (f *files) RemoveArtifacts(ctx context.Context, _, execID string) error {
@@ -207,6 +210,11 @@ func (f *files) Projects(visit func(projectID, userID string) error) error {
 			return err
 		}
 	}
+	for id := range f.idle {
+		if err := visit(id, "user"); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -216,4 +224,29 @@ func (f *files) RemoveUnused(_ context.Context, projectID string, _ time.Time, d
 		f.unused[projectID] = 0
 	}
 	return bytes, nil
+}
+
+func (f *files) RemoveWorkspace(_ context.Context, projectID string, before time.Time, dry bool) (int64, bool, error) {
+	bytes, found := f.idle[projectID]
+	if f.removing != nil && !dry {
+		f.removing(projectID)
+	}
+	if found && !dry {
+		delete(f.idle, projectID)
+	}
+	return bytes, found, nil
+}
+
+// events is an admin.Store that only records.
+type events struct {
+	admin.Store
+	fail error
+	list []admin.Event
+}
+
+func (e *events) Record(_ context.Context, event admin.Event) error {
+	if e.fail == nil {
+		e.list = append(e.list, event)
+	}
+	return e.fail
 }

@@ -12,6 +12,7 @@ import (
 type Plan struct {
 	Rule    string    `json:"rule"`
 	Days    int64     `json:"days"`
+	Hours   int64     `json:"hours,omitempty"` // of a rule in hours
 	Before  time.Time `json:"before"`
 	Due     int64     `json:"due"`   // execs; of the rule's projects: projects
 	Bytes   int64     `json:"bytes"` // of their artifacts, or of their events and the artifacts that are left
@@ -57,24 +58,19 @@ func (r *Runner) DryRun(ctx context.Context) ([]Plan, error) {
 		}
 		plans = append(plans, p)
 	}
-	if len(rules) == 0 {
-		return plans, nil
+	files, first := r.fileRules(state.Now), len(plans)
+	for _, rule := range files {
+		plans = append(plans, Plan{Rule: rule.name, Days: rule.days, Hours: rule.hours, Before: rule.before})
 	}
-	last := rules[len(rules)-1]
-	p := Plan{Rule: ProjectFiles, Days: last.Days, Before: last.Before}
-	err = r.cfg.Files.Projects(func(project, user string) error {
-		due, err := r.cfg.Store.ProjectDue(ctx, project, user, p.Before)
-		if err != nil || !due {
-			return err
-		}
-		bytes, err := r.cfg.Files.RemoveUnused(ctx, project, p.Before, true)
-		if bytes > 0 {
-			p.Due++
-			p.Bytes += bytes
+	err = r.due(ctx, files, 0, func(i int, project string) error {
+		bytes, found, err := files[i].remove(ctx, project, files[i].before, true)
+		if found {
+			plans[first+i].Due++
+			plans[first+i].Bytes += bytes
 		}
 		return err
 	})
-	return append(plans, p), err
+	return plans, err
 }
 
 // judge counts what is due of a page.
@@ -100,8 +96,11 @@ func (r *Runner) judge(ctx context.Context, q Query, found []Found, p *Plan) err
 	return nil
 }
 
-// ProjectFiles is the rule of inputs and idle packs, which go with the artifacts.
-const ProjectFiles = "inputs and idle packs"
+// The rules about files of projects.
+const (
+	UnusedInputs     = "unused inputs" // they go with the artifacts
+	UnusedWorkspaces = "sandbox.workspace_ttl_hours"
+)
 
 // Report is the state of retention for health and metrics.
 type Report struct {
@@ -121,7 +120,7 @@ func (r *Runner) Report(ctx context.Context) (Report, error) {
 	state, err := r.cfg.Store.State(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := Report{State: state, Enabled: len(r.rules(state.Now)) > 0, RecordDays: r.cfg.RecordDays, ArtifactDays: r.cfg.ArtifactDays, Totals: r.totals}
+	out := Report{State: state, Enabled: r.enabled(), RecordDays: r.cfg.RecordDays, ArtifactDays: r.cfg.ArtifactDays, Totals: r.totals}
 	if out.Enabled {
 		out.Next = r.next
 		if earliest := state.BeganAt.Add(interval); !state.BeganAt.IsZero() && earliest.After(out.Next) {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"secbox/audit/admin"
 	"secbox/fault"
 )
 
@@ -50,20 +51,27 @@ type Files interface {
 	// Projects calls visit with every project and, if it is a user's workspace, its user, until visit fails.
 	Projects(visit func(projectID, userID string) error) error
 
-	// RemoveUnused removes the inputs of a project that were written before the time and, if it is packed and was last used before, its pack. It
-	// returns the size of what it removed or, if dry, would remove.
+	// RemoveUnused removes the inputs of a project that were written before the time. It returns the size of what it removed or, if dry, would
+	// remove.
 	RemoveUnused(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, err error)
+
+	// RemoveWorkspace does the same for work/, the home and the inputs of a user's workspace that was not used at or after the time. found
+	// reports whether there was anything.
+	RemoveWorkspace(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, found bool, err error)
 }
 
 // Config configures a Runner.
 type Config struct {
 	Store  Store
+	Events admin.Store
 	Files  Files
 	Holder string // unique among running processes
 	Logger *slog.Logger
 
 	RecordDays   int64 // 0: keep for ever
 	ArtifactDays int64 // 0: as long as the record
+
+	WorkspaceHours int64 // without use; 0: users' workspaces are kept for ever
 
 	// Spooled returns the execs whose end the database does not have yet.
 	Spooled func() []string
@@ -136,6 +144,73 @@ func (r *Runner) rules(now time.Time) []Query {
 	return rules
 }
 
+// enabled reports whether a rule removes anything.
+func (r *Runner) enabled() bool { return r.cfg.RecordDays+r.cfg.ArtifactDays+r.cfg.WorkspaceHours > 0 }
+
+// fileRule is a rule about the files of projects, which have no record.
+type fileRule struct {
+	name        string
+	days, hours int64
+	before      time.Time
+	users       bool // only users' workspaces
+	remove      func(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, found bool, err error)
+}
+
+// fileRules returns the rules about files: unused inputs go with the artifacts, and users' workspaces by their own rule.
+func (r *Runner) fileRules(now time.Time) (rules []fileRule) {
+	if of := r.rules(now); len(of) > 0 {
+		last := of[len(of)-1]
+		rules = append(rules, fileRule{
+			name: UnusedInputs, days: last.Days, before: last.Before,
+			remove: func(ctx context.Context, projectID string, before time.Time, dry bool) (int64, bool, error) {
+				bytes, err := r.cfg.Files.RemoveUnused(ctx, projectID, before, dry)
+				return bytes, bytes > 0, err
+			},
+		})
+	}
+	if hours := r.cfg.WorkspaceHours; hours > 0 {
+		rules = append(rules, fileRule{
+			name: UnusedWorkspaces, hours: hours, before: now.Add(-time.Duration(hours) * time.Hour), users: true, remove: r.removeWorkspace,
+		})
+	}
+	return rules
+}
+
+// removeWorkspace records the removal of a workspace before it removes anything.
+func (r *Runner) removeWorkspace(ctx context.Context, projectID string, before time.Time, dry bool) (int64, bool, error) {
+	bytes, found, err := r.cfg.Files.RemoveWorkspace(ctx, projectID, before, true)
+	if dry || !found || err != nil {
+		return bytes, found, err
+	}
+	data := map[string]any{"rule": UnusedWorkspaces, "hours": r.cfg.WorkspaceHours, "bytes": bytes}
+	if err := admin.Record(ctx, r.cfg.Events, admin.WorkspaceRemoved, projectID, data); err != nil {
+		return 0, false, err
+	}
+	return r.cfg.Files.RemoveWorkspace(ctx, projectID, before, false)
+}
+
+// due calls visit with each project, and each rule about files that may remove some of it, and pauses after each project.
+func (r *Runner) due(ctx context.Context, rules []fileRule, pause time.Duration, visit func(rule int, projectID string) error) error {
+	if len(rules) == 0 {
+		return nil
+	}
+	return r.cfg.Files.Projects(func(project, user string) error {
+		for i, rule := range rules {
+			if rule.users && user == "" {
+				continue
+			}
+			due, err := r.cfg.Store.ProjectDue(ctx, project, user, rule.before)
+			if err == nil && due {
+				err = visit(i, project)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return sleep(ctx, pause)
+	})
+}
+
 // once is a run, if the last one began at least every ago.
 func (r *Runner) once(ctx context.Context, every time.Duration, acceptClock bool) (done Done, ran bool, err error) {
 	if err := r.cfg.Store.Tick(ctx, ClockGap, acceptClock); err != nil {
@@ -146,7 +221,7 @@ func (r *Runner) once(ctx context.Context, every time.Duration, acceptClock bool
 		return done, false, err
 	}
 	rules := r.rules(state.Now)
-	if len(rules) == 0 && state.Queued == 0 {
+	if !r.enabled() && state.Queued == 0 {
 		return done, false, nil
 	}
 	if err := checkClock(state); err != nil {
@@ -164,7 +239,7 @@ func (r *Runner) once(ctx context.Context, every time.Duration, acceptClock bool
 		return done, false, err
 	}
 	run := &run{Runner: r}
-	err = r.leased(ctx, began, func(ctx context.Context) error { return run.all(ctx, rules) })
+	err = r.leased(ctx, began, func(ctx context.Context) error { return run.all(ctx, rules, state.Now) })
 	if err == nil {
 		err = run.altered()
 	}
@@ -244,7 +319,7 @@ type run struct {
 	failed error  // the first failure of a file; the run goes on
 }
 
-func (r *run) all(ctx context.Context, rules []Query) error {
+func (r *run) all(ctx context.Context, rules []Query, now time.Time) error {
 	if err := r.files(ctx); err != nil { // what an earlier run left
 		return err
 	}
@@ -253,10 +328,8 @@ func (r *run) all(ctx context.Context, rules []Query) error {
 			return err
 		}
 	}
-	if len(rules) > 0 {
-		if err := r.projects(ctx, rules[len(rules)-1].Before); err != nil {
-			return err
-		}
+	if err := r.projects(ctx, r.fileRules(now)); err != nil {
+		return err
 	}
 	return r.failed
 }
@@ -370,23 +443,17 @@ func (r *run) files(ctx context.Context) error {
 	}
 }
 
-// projects removes inputs and idle packs of projects that have no exec, and no hold, since before.
-func (r *run) projects(ctx context.Context, before time.Time) error {
-	return r.cfg.Files.Projects(func(project, user string) error {
-		due, err := r.cfg.Store.ProjectDue(ctx, project, user, before)
-		if err != nil {
-			return err
+// projects removes files of projects that have no exec, and no hold, since the time of a rule.
+func (r *run) projects(ctx context.Context, rules []fileRule) error {
+	return r.due(ctx, rules, time.Second/perSecond, func(i int, project string) error {
+		_, found, err := rules[i].remove(ctx, project, rules[i].before, false)
+		if err != nil && ctx.Err() == nil {
+			r.fail("unused files of a project stay on the disk", err, "project", project)
 		}
-		if due {
-			bytes, err := r.cfg.Files.RemoveUnused(ctx, project, before, false)
-			if err != nil && ctx.Err() == nil {
-				r.fail("unused files of a project stay on the disk", err, "project", project)
-			}
-			if bytes > 0 {
-				r.Projects++
-			}
+		if found {
+			r.Projects++
 		}
-		return sleep(ctx, time.Second/perSecond)
+		return context.Cause(ctx)
 	})
 }
 

@@ -171,7 +171,7 @@ type State struct {
 type Done struct {
 	Records   int64
 	Artifacts int64 // of execs whose row stays
-	Projects  int64 // whose inputs or idle packs were removed; known at its end
+	Projects  int64 // whose unused inputs or workspace were removed; known at its end
 	Held      int64 // execs that a hold kept; known at its end
 	Altered   int64 // execs that stay because they are not as the transparency log says; known at its end
 }

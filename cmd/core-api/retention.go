@@ -23,7 +23,7 @@ func (c *command) retentionCommand() *cobra.Command {
 	var dryRun, asJSON, acceptClock bool
 	cmd := &cobra.Command{
 		Use:   "retention --dry-run",
-		Short: "Tell what the rules audit.retention_days and audit.artifacts_retention_days would remove now",
+		Short: "Tell what the rules audit.retention_days, audit.artifacts_retention_days and sandbox.workspace_ttl_hours would remove now",
 		Example: `  core-api audit retention --dry-run
   core-api audit retention run`,
 		Args: cobra.NoArgs,
@@ -55,7 +55,7 @@ func (c *command) retentionCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withRetention(cmd.Context(), func(r *retention.Runner) error {
 				done, err := r.Once(cmd.Context(), acceptClock)
-				fmt.Fprintf(c.stdout, "Removed %d records, and the artifacts of %d execs whose record stays; removed unused files of %d projects. Held: %d. Altered, and kept: %d.\n",
+				fmt.Fprintf(c.stdout, "Removed %d records, and the artifacts of %d execs whose record stays; removed files of %d projects. Held: %d. Altered, and kept: %d.\n",
 					done.Records, done.Artifacts, done.Projects, done.Held, done.Altered)
 				return err
 			})
@@ -69,8 +69,8 @@ func (c *command) retentionCommand() *cobra.Command {
 // withRetention calls f with the runs of the installation.
 func (c *command) withRetention(ctx context.Context, f func(*retention.Runner) error) error {
 	return c.withDatabase(ctx, func(s settings.Settings, db store.Database) error {
-		if s.Audit.RetentionDays == 0 && s.Audit.ArtifactsRetentionDays == 0 {
-			fmt.Fprintln(c.stderr, "No rule removes anything: audit.retention_days and audit.artifacts_retention_days are 0.")
+		if s.Audit.RetentionDays == 0 && s.Audit.ArtifactsRetentionDays == 0 && s.Sandbox.WorkspaceTTLHours == 0 {
+			fmt.Fprintln(c.stderr, "No rule removes anything: audit.retention_days, audit.artifacts_retention_days and sandbox.workspace_ttl_hours are 0.")
 		}
 		deps, err := server.NewDeps(s, c.environ)
 		if err != nil {
@@ -81,7 +81,7 @@ func (c *command) withRetention(ctx context.Context, f func(*retention.Runner) e
 		}
 		// Results in the spool of a server belong to rows that are open or lost in the database.
 		spooled := func() []string { return nil }
-		runner := server.NewRetention(s, db.Retention(), deps.Workspace, "command-"+server.NewID(), spooled, newLogger(c.stderr, s))
+		runner := server.NewRetention(s, db, deps.Workspace, "command-"+server.NewID(), spooled, newLogger(c.stderr, s))
 		return errors.Join(f(runner), deps.Workspace.Close())
 	})
 }
@@ -90,7 +90,11 @@ func (c *command) printPlans(plans []retention.Plan) error {
 	table := tabwriter.NewWriter(c.stdout, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(table, "RULE\tDAYS\tBEFORE\tREMOVES\tBYTES\tHELD\tNOT YET\tALTERED")
 	for _, p := range plans {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%d\t%d\t%d\t%d\n", p.Rule, p.Days, p.Before.UTC().Format(time.RFC3339), p.Due, p.Bytes, p.Held, p.Kept, p.Altered)
+		days := strconv.FormatInt(p.Days, 10)
+		if p.Hours > 0 {
+			days = fmt.Sprintf("%d h", p.Hours)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", p.Rule, days, p.Before.UTC().Format(time.RFC3339), p.Due, p.Bytes, p.Held, p.Kept, p.Altered)
 	}
 	return table.Flush()
 }

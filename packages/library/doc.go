@@ -18,6 +18,6 @@
 //
 // Collect removes versions that no pointer names. Repair makes pointers and versions agree after one of the two was restored.
 //
-// PackIdle packs workspaces that have not been used for some time: package workspace keeps the users' files and unpacks them at the next
-// use, and a copy that equals the version that the pointer names is dropped. That is decided by content, while the copy is unreachable.
+// DropIdleCopies removes from workspaces that have not been used for some time the copies that equal the version that the pointer names.
+// That is decided by content, while the copy is unreachable.
 package library

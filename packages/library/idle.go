@@ -12,56 +12,80 @@ import (
 	"secbox/workspace/tree"
 )
 
-// PackIdle packs workspaces that have not been used for idleFor, one after the other until ctx ends; their files come back at the next access.
-// A copy of a skill is dropped if it equals the version that the user's pointer names, byte for byte: it is made again when needed. PackIdle
-// returns the number of packed workspaces. An error in one workspace leaves it as it is.
-func (l *Library) PackIdle(ctx context.Context, idleFor time.Duration) (packed int, err error) {
-	err = l.Workspace.Workspaces(func(p *workspace.Project) error {
+// DropIdleCopies removes copies of skills from workspaces that were not used for idleFor, until ctx ends: each copy that equals the version
+// that the user's pointer names, byte for byte. It is made again when it is needed. Errors of one workspace are logged.
+func (l *Library) DropIdleCopies(ctx context.Context, idleFor time.Duration) error {
+	return l.Workspace.Workspaces(func(p *workspace.Project) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		done, err := p.PackIdle(ctx, idleFor, func(ctx context.Context, work *tree.Tree) (map[string]bool, error) {
-			return l.storedCopies(ctx, p, work)
+		err := p.IfIdle(idleFor, func(work *tree.Tree, unused func() bool) error {
+			return l.dropStoredCopies(ctx, p, work, unused)
 		})
-		if done {
-			packed++
-		}
 		if err != nil && ctx.Err() == nil {
-			l.Log.DebugContext(ctx, "a workspace was not packed", "project", p.ID(), "error", err)
+			l.Log.DebugContext(ctx, "copies of skills stay in an idle workspace", "project", p.ID(), "error", err)
 		}
 		return nil
 	})
-	return packed, err
 }
 
-// storedCopies returns the copies below work/ that equal the versions that the user's pointers name. The workspace is unreachable meanwhile,
-// so nothing changes between the check and the removal. All files are read: neither sizes nor times nor caches decide.
-func (l *Library) storedCopies(ctx context.Context, p *workspace.Project, work *tree.Tree) (map[string]bool, error) {
+func (l *Library) dropStoredCopies(ctx context.Context, p *workspace.Project, work *tree.Tree, unused func() bool) error {
 	agentID, userID, _ := strings.Cut(p.ID(), "~")
 	o := Owner{AgentID: agentID, UserID: userID}
 	copies, err := work.Dir(skillsDir)
 	if err != nil {
-		return nil, ignoreInvalidCopy(err)
+		return ignoreInvalidCopy(err)
 	}
 	defer copies.Close()
 	names, err := copyNames(copies)
 	if err != nil {
-		return nil, ignoreInvalidCopy(err)
+		return ignoreInvalidCopy(err)
 	}
-	stored := map[string]bool{}
 	for skillID := range names {
-		same, err := l.isStored(ctx, o, p, skillID, copies)
-		if err != nil {
-			return nil, err
-		}
-		if same {
-			stored[skillPath(skillID)] = true
+		if err := l.dropStoredCopy(ctx, o, p, skillID, work, unused); err != nil {
+			return err
 		}
 	}
-	return stored, nil
+	return nil
 }
 
-// ignoreInvalidCopy returns nil for the errors of an entry that is not a copy of a skill. Such an entry is packed as it is, or packing fails.
+// dropStoredCopy compares a copy with the stored version, moves it to where no command can reach it, and compares it again before it is
+// removed. Editors and other requests of this process are locked out; a command, or an upload on another node, is noticed. All files are
+// read: neither sizes nor times nor caches decide.
+func (l *Library) dropStoredCopy(ctx context.Context, o Owner, p *workspace.Project, skillID string, work *tree.Tree, unused func() bool) error {
+	release, err := l.lock(ctx, o, skillID)
+	if err != nil {
+		return err
+	}
+	defer release()
+	unlock, err := work.LockEdits(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	copied, err := work.Dir(skillPath(skillID))
+	if err != nil {
+		return ignoreInvalidCopy(err)
+	}
+	defer copied.Close()
+	if same, err := l.isStored(ctx, o, p, skillID, copied); !same || err != nil || !unused() {
+		return err
+	}
+	staged, err := p.Stage()
+	if err != nil {
+		return err
+	}
+	defer staged.Discard()
+	if err := work.Take(staged, skillPath(skillID)); err != nil {
+		return err
+	}
+	if same, err := l.isStored(ctx, o, p, skillID, copied); !same || err != nil || !unused() {
+		return errors.Join(err, work.Return(staged, skillPath(skillID)))
+	}
+	return nil
+}
+
+// ignoreInvalidCopy returns nil for the errors of an entry that is not a copy of a skill. Such an entry stays.
 func ignoreInvalidCopy(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || tree.IsRefused(err) || errors.Is(err, tree.ErrTooLarge) {
 		return nil
@@ -70,7 +94,7 @@ func ignoreInvalidCopy(err error) error {
 }
 
 // isStored compares the user's copy with the version that the user would read without it.
-func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, skillID string, copies *tree.Tree) (bool, error) {
+func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, skillID string, copied *tree.Tree) (bool, error) {
 	row, ok, err := l.Registry.Get(ctx, o.key(skillID))
 	if err != nil || !ok || row.Digest == "" {
 		return false, err
@@ -80,11 +104,6 @@ func (l *Library) isStored(ctx context.Context, o Owner, p *workspace.Project, s
 		return false, nil //nolint:nilerr // the version is gone from the server, so the copy is all there is
 	}
 	defer stored.Close()
-	copied, err := copies.Dir(skillID)
-	if err != nil {
-		return false, ignoreInvalidCopy(err)
-	}
-	defer copied.Close()
 	// The cheap comparison comes first: a command can make arbitrarily large files.
 	if same, err := copied.LooksCopied(ctx, stored, content.Bounds, p.Owner()); !same || err != nil {
 		return false, ignoreInvalidCopy(err)

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,38 +24,12 @@ import (
 	"secbox/workspace"
 )
 
-// idleFixture is a library in which every workspace without a user is idle.
-type idleFixture struct {
-	*fixture
-	packed, restored atomic.Int64
-
-	mu    sync.Mutex
-	packs map[string]chan struct{} // by project: closed when its workspace is packed
-}
-
-// nextPack gives a channel that is closed when the workspace is packed the next time.
-func (f *idleFixture) nextPack(projectID string) <-chan struct{} {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.packs[projectID] == nil {
-		f.packs[projectID] = make(chan struct{})
-	}
-	return f.packs[projectID]
-}
-
-func (f *idleFixture) isPacked(projectID string) {
-	f.packed.Add(1)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if next := f.packs[projectID]; next != nil {
-		close(next)
-		delete(f.packs, projectID)
-	}
-}
+// idleFixture is a library in which every workspace is idle.
+type idleFixture struct{ *fixture }
 
 func setUpIdle(t testing.TB) *idleFixture {
 	t.Helper()
-	f := &idleFixture{fixture: setUp(t), packs: map[string]chan struct{}{}}
+	f := &idleFixture{fixture: setUp(t)}
 	f.Library = f.another()
 	return f
 }
@@ -70,19 +43,7 @@ func (f *idleFixture) another() *library.Library {
 	if os.Geteuid() == 0 {
 		owner = 1000
 	}
-	w, err := workspace.Open(workspace.Options{
-		Adapter: adapter, UID: owner, GID: owner, MarkEvery: 1,
-		Idle: func(e workspace.IdleEvent) {
-			switch e.Kind {
-			case workspace.IdlePacked:
-				f.isPacked(e.ProjectID)
-			case workspace.IdleRestored:
-				f.restored.Add(1)
-			default:
-				f.t.Errorf("%s: %v", e.Kind, e.Err)
-			}
-		},
-	})
+	w, err := workspace.Open(workspace.Options{Adapter: adapter, UID: owner, GID: owner, MarkEvery: 1})
 	must(f.t, err)
 	f.t.Cleanup(func() { must(f.t, w.Close()) })
 	l, err := library.New(library.Config{Workspace: w, Versions: versions.New(w), Registry: f.registry})
@@ -90,16 +51,10 @@ func (f *idleFixture) another() *library.Library {
 	return l
 }
 
-func (f *idleFixture) pack() {
+// drop drops idle copies.
+func (f *idleFixture) drop() {
 	f.t.Helper()
-	n, err := f.PackIdle(f.t.Context(), 0)
-	must(f.t, err)
-	if n != 1 {
-		f.t.Fatalf("%d workspaces were packed", n)
-	}
-	if f.exists(filepath.Join(f.root, "projects", alice.ProjectID(), "work")) {
-		f.t.Error("work is still there")
-	}
+	must(f.t, f.DropIdleCopies(f.t.Context(), 0))
 }
 
 func TestStoredCopiesAreDropped(t *testing.T) {
@@ -120,7 +75,7 @@ func TestStoredCopiesAreDropped(t *testing.T) {
 	long := time.Now().Add(-time.Hour)
 	must(t, os.Chtimes(filepath.Join(f.copyDir(alice, "touched"), "SKILL.md"), long, long)) // no content, and no reason to keep a copy
 	before, contents := f.list(alice), f.all()
-	f.pack()
+	f.drop()
 	if after := f.list(alice); !slices.Equal(after, before) {
 		t.Errorf("the list was\n%+v, and is\n%+v", before, after)
 	}
@@ -183,10 +138,8 @@ func TestCopiesOfOlderVersionsAreDropped(t *testing.T) {
 	older := f.uploadOlder(oddOnes)
 	f.Library = f.another()
 	f.executables(alice)
-	if _, err := f.PackIdle(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	if f.list(alice); f.exists(f.copyDir(alice, "script")) {
+	f.drop()
+	if f.exists(f.copyDir(alice, "script")) {
 		t.Error("the copy is still there")
 	}
 	if got := f.executables(alice); got != "tool.py" || f.listed(alice, "script").Digest != older {
@@ -209,7 +162,7 @@ func TestCopiesOfLostVersionsStay(t *testing.T) {
 			up := f.upload(alice, library.Baseline, "demo", demo)
 			must(t, f.Materialise(t.Context(), alice, "demo"))
 			must(t, lose(filepath.Join(f.root, "agents", alice.AgentID, "skills", "demo", up.Digest)))
-			f.pack()
+			f.drop()
 			if got := f.content(alice, "demo", "SKILL.md"); got != demo["SKILL.md"] {
 				t.Errorf("got %q", got)
 			}
@@ -220,22 +173,23 @@ func TestCopiesOfLostVersionsStay(t *testing.T) {
 	}
 }
 
-// TestPackedWhileInUse has 32 clients of two nodes read and edit eight workspaces that both nodes pack whenever they are idle. Every
+// TestDroppedWhileInUse has 32 clients of two nodes read and edit eight workspaces from which both nodes drop copies all the time. Every
 // successful edit is kept.
-func TestPackedWhileInUse(t *testing.T) {
+func TestDroppedWhileInUse(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
 	const users, clients = 8, 4
 	rounds := sandboxtest.Soak(4, 50)
 	f.upload(library.Owner{AgentID: "agent001", UserID: "u0"}, library.Baseline, "demo", demo)
+	f.upload(library.Owner{AgentID: "agent001", UserID: "u0"}, library.Baseline, "same", demo)
 	nodes := []*library.Library{f.Library, f.another()}
 	ctx, stop := context.WithCancel(t.Context())
-	var packers, editors sync.WaitGroup
+	var droppers, editors sync.WaitGroup
 	for _, node := range nodes {
-		packers.Go(func() {
+		droppers.Go(func() {
 			for ctx.Err() == nil {
-				if _, err := node.PackIdle(ctx, 0); err != nil && ctx.Err() == nil {
-					t.Errorf("packing: %v", err)
+				if err := node.DropIdleCopies(ctx, 0); err != nil && ctx.Err() == nil {
+					t.Errorf("dropping: %v", err)
 				}
 			}
 		})
@@ -247,19 +201,14 @@ func TestPackedWhileInUse(t *testing.T) {
 				c := client32{t: t, ctx: ctx, o: o, name: fmt.Sprintf("client%d.txt", client)}
 				for round := range rounds {
 					c.l = nodes[(round+client)%len(nodes)]
-					packed := f.nextPack(o.ProjectID())
 					c.round(strconv.Itoa(round))
-					if user%2 == 1 {
-						<-packed // this user rests, with all its clients; of the other ones packing is mostly called off
-					}
 				}
 			})
 		}
 	}
 	editors.Wait()
 	stop()
-	packers.Wait()
-	t.Logf("packed %d times, brought back %d times", f.packed.Load(), f.restored.Load())
+	droppers.Wait()
 	last := strconv.Itoa(rounds - 1)
 	for user := range users {
 		o := library.Owner{AgentID: "agent001", UserID: "u" + strconv.Itoa(user)}
@@ -271,6 +220,16 @@ func TestPackedWhileInUse(t *testing.T) {
 			if got, err := f.SandboxRead(t.Context(), o, "plain/"+name); err != nil || string(got) != last {
 				t.Errorf("%s of %s is %q (%v)", name, o.UserID, got, err)
 			}
+		}
+		must(t, f.Materialise(t.Context(), o, "same"))
+	}
+	for range 2 { // the first call finds the use by Materialise on the other node, perhaps
+		must(t, nodes[1].DropIdleCopies(t.Context(), 0))
+	}
+	for user := range users {
+		o := library.Owner{AgentID: "agent001", UserID: "u" + strconv.Itoa(user)}
+		if f.exists(f.copyDir(o, "same")) || !f.exists(f.copyDir(o, "demo")) {
+			t.Errorf("%s has a copy of same, or none of demo", o.UserID)
 		}
 	}
 }
@@ -304,7 +263,7 @@ func (c client32) round(content string) {
 	})
 	c.do("a list", func() error {
 		list, err := c.l.List(c.ctx, c.o)
-		if err == nil && (len(list) != 1 || list[0].Status != library.Modified) {
+		if err == nil && (len(list) != 2 || list[0].Status != library.Modified) {
 			c.t.Errorf("%s has %+v", c.o.UserID, list)
 		}
 		return err

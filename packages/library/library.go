@@ -221,6 +221,11 @@ func (l *Library) version(o Owner, skillID, digest string) (*tree.Tree, error) {
 	return t, nil
 }
 
+// lock locks one skill of one user within the process.
+func (l *Library) lock(ctx context.Context, o Owner, skillID string) (release func(), err error) {
+	return l.locks.Take(ctx, o.ProjectID()+"/"+skillID)
+}
+
 // pointer returns the user's pointer to a skill. If there is none, it first pins the user to all baselines of the agent.
 func (l *Library) pointer(ctx context.Context, o Owner, skillID string) (skills.Pointer, bool, error) {
 	row, ok, err := l.Registry.Get(ctx, o.key(skillID))

@@ -26,8 +26,7 @@ func TestListUnnests(t *testing.T) {
 	nest()
 	p, err := openSpace(t, f.root).Project(alice.ProjectID()) // of another process: not seen
 	must(t, err)
-	end, err := p.UseInExec()
-	must(t, err)
+	end := p.BeginExec()
 	if s := f.status(alice, "demo"); s != library.Unchanged {
 		t.Errorf("%s", s)
 	}
@@ -39,8 +38,7 @@ func TestListUnnests(t *testing.T) {
 	nest()
 	p, err = f.Workspace.Project(alice.ProjectID())
 	must(t, err)
-	end, err = p.UseInExec()
-	must(t, err)
+	end = p.BeginExec()
 	f.later(time.Hour) // so that looks are believed
 	for range 2 {
 		if s := f.status(alice, "demo"); s != library.Modified || !f.exists(dir+"/demo/demo/SKILL.md") {

@@ -308,27 +308,6 @@ func TestDiskWatch(t *testing.T) {
 	}
 }
 
-// TestWorkIsNotPackedWhileMounted: a workspace is packed only when no container uses it.
-func TestWorkIsNotPackedWhileMounted(t *testing.T) {
-	t.Parallel()
-	s := open(t, nil)
-	s.run(line("echo content > file"))
-	project, err := s.workspace.Existing(user.ProjectID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if packed, err := project.PackIdle(t.Context(), 0, nil); packed || err != nil {
-		t.Errorf("packed under a container: %v %v", packed, err)
-	}
-	if err := s.CloseForUser(user); err != nil {
-		t.Fatal(err)
-	}
-	if packed, err := project.PackIdle(t.Context(), 0, nil); !packed || err != nil {
-		t.Errorf("not packed after its end: %v %v", packed, err)
-	}
-	s.prints("cat file", "content\n")
-}
-
 // TestOlderInitIsRefused: an image whose sandbox-init speaks an older protocol is refused by its hello.
 func TestOlderInitIsRefused(t *testing.T) {
 	t.Parallel()

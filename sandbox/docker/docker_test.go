@@ -62,7 +62,7 @@ func openFor(t testing.TB, change func(*docker.Config)) *space {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.workspace, err = workspace.Open(workspace.Options{Adapter: adapter, UID: owner, GID: owner, MarkEvery: time.Nanosecond}); err != nil {
+	if s.workspace, err = workspace.Open(workspace.Options{Adapter: adapter, UID: owner, GID: owner}); err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))

@@ -17,7 +17,7 @@ import (
 
 // unlimited are the kinds of events without a change of a client in this suite: those of nodes, of commands and of reads, and the ends of changes.
 var unlimited = []admin.Kind{
-	admin.NodeStarted, admin.NodeEnded, admin.NodeLost, admin.ExecsRemoved, admin.RetentionRun, admin.SkillsRepair, admin.SchemaMigrated, admin.LogKeyReplaced,
+	admin.NodeStarted, admin.NodeEnded, admin.NodeLost, admin.ExecsRemoved, admin.RetentionRun, admin.WorkspaceRemoved, admin.SkillsRepair, admin.SchemaMigrated, admin.LogKeyReplaced,
 	admin.DownloadsOmitted, admin.ExportsOmitted, admin.ChangesRefused, admin.Download, admin.Export,
 	admin.TokenRevoked, admin.BaselineDeleted, admin.HoldRemoved, admin.SignedOut, admin.NodeForgotten,
 }

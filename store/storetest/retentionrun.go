@@ -57,6 +57,10 @@ func (f *fakeFiles) RemoveUnused(_ context.Context, projectID string, _ time.Tim
 	return 5, nil
 }
 
+func (f *fakeFiles) RemoveWorkspace(context.Context, string, time.Time, bool) (int64, bool, error) {
+	return 0, false, nil
+}
+
 // later is a store whose clock is some days ahead. The clock of its events is not.
 type later struct {
 	retention.Store
@@ -110,7 +114,7 @@ func retentionRuns(t *testing.T, f Fixture) {
 
 	plans, err := runner(90, 30).DryRun(t.Context())
 	if err != nil || len(plans) != 3 || plans[1].Due != 1 || plans[1].Held != 0 || plans[0].Due != 40 || plans[0].Held != 1 || plans[0].Altered != 1 || plans[1].Altered != 0 || plans[0].Bytes <= 40*3 ||
-		plans[2].Rule != retention.ProjectFiles || plans[2].Due != 0 {
+		plans[2].Rule != retention.UnusedInputs || plans[2].Due != 0 {
 		t.Errorf("%+v, %v", plans, err)
 	}
 	if len(files.left) != len(ids)+1 || len(files.unused) != 0 {

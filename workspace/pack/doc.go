@@ -1,3 +1,4 @@
-// Package pack stores a directory tree in one compressed file, verified, and makes the tree of it again: names, contents, holes, modes,
-// owners, times, hard and symbolic links. It knows trees, and nothing of projects or when they are packed.
+// Package pack reads the packs of idle workspaces that core-api wrote before it stopped packing them. A pack is one compressed file
+// that holds a directory tree: names, contents, holes, modes, owners, times, hard and symbolic links. It knows trees, and nothing of
+// projects.
 package pack

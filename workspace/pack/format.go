@@ -22,11 +22,11 @@ const (
 	recordExtents = "SECBOX.extents" // the stored extents: offset+length, …
 )
 
-// maxExtents is how many extents of a sparse file are stored; a file with more is stored whole.
+// maxExtents is how many extents of a sparse file a pack may have.
 const maxExtents = 4096
 
-// bounds limit a pack: as many entries as tree.Measure counts, as deep, and nothing mounted, since the packed tree is removed.
-var bounds = tree.Bounds{Entries: tree.MaxUsageEntries, Depth: tree.MaxUsageDepth, OneMount: true}
+// bounds limit a pack: as many entries as tree.Measure counts, as deep.
+var bounds = tree.Bounds{Entries: tree.MaxUsageEntries, Depth: tree.MaxUsageDepth}
 
 // ErrDamaged reports a pack that is not as it was written.
 var ErrDamaged = errors.New("the pack is damaged")
@@ -35,28 +35,8 @@ func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// Content counts what a pack holds.
-type Content struct {
-	Entries int64 // files, directories and links
-	Bytes   int64 // of the files, without holes
-}
-
 // extent is a piece of a file between holes.
 type extent struct{ offset, length int64 }
-
-func formatExtents(list []extent) string {
-	var b strings.Builder
-	for i, e := range list {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		fmt.Fprintf(&b, "%d+%d", e.offset, e.length)
-	}
-	if len(list) == 0 {
-		return "none" // an empty value is one that is not there
-	}
-	return b.String()
-}
 
 // parseExtents reads the extents of a file, which must be in order, within its size, and take as many bytes as are stored.
 func parseExtents(text, size string, stored int64) (list []extent, total int64, err error) {
@@ -90,16 +70,6 @@ var modeBits = []struct {
 	tar int64
 	fs  fs.FileMode
 }{{0o4000, fs.ModeSetuid}, {0o2000, fs.ModeSetgid}, {0o1000, fs.ModeSticky}}
-
-func tarMode(m fs.FileMode) int64 {
-	mode := int64(m.Perm())
-	for _, bit := range modeBits {
-		if m&bit.fs != 0 {
-			mode |= bit.tar
-		}
-	}
-	return mode
-}
 
 func fileMode(mode int64) fs.FileMode {
 	m := fs.FileMode(mode).Perm()

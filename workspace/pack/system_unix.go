@@ -10,14 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// carriesLinks reports that symbolic links can be packed and made again.
-const carriesLinks = true
-
-// mayGive reports whether this process can make files with this owner.
-func mayGive(uid, gid int) bool {
-	return os.Geteuid() == 0 || uid == os.Geteuid() && gid == os.Getegid()
-}
-
 // giveTo sets the owner of a file, if this process is root.
 func giveTo(uid, gid int, chown func(uid, gid int) error) error {
 	if os.Geteuid() != 0 {

@@ -34,9 +34,9 @@ func (t *Tree) LooksCopied(ctx context.Context, from *Tree, b Bounds, owner Owne
 			return errFound
 		}
 		delete(expected, e.Path)
-		return e.CheckPlain()
+		return e.checkPlain()
 	})
-	if errors.Is(err, errFound) || errors.Is(err, ErrNotCarried) {
+	if errors.Is(err, errFound) || errors.Is(err, errNotCarried) {
 		return false, nil
 	}
 	return err == nil && len(expected) == 0, err
@@ -77,8 +77,8 @@ func (o Owner) given(fi fs.FileInfo) bool {
 	return uid == o.UID && (gid == o.GID || o.GID < 0)
 }
 
-// CheckPlain returns ErrNotCarried for an entry with extended attributes.
-func (e Entry) CheckPlain() error {
+// checkPlain returns errNotCarried for an entry with extended attributes.
+func (e Entry) checkPlain() error {
 	if e.Info.IsDir() {
 		dir, err := enterDir(e.dir, e.Info.Name())
 		if err != nil {
@@ -90,12 +90,12 @@ func (e Entry) CheckPlain() error {
 			return err
 		}
 		defer f.Close()
-		return PlainAttributes(f)
+		return plainAttributes(f)
 	}
 	f, err := e.Open()
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	return PlainAttributes(f)
+	return plainAttributes(f)
 }

@@ -25,5 +25,5 @@ func Failed(err error, format string, args ...any) error {
 	return fault.Wrap(fault.Internal, err, format, args...)
 }
 
-// ErrNotCarried reports something that a copy or a pack would lose.
-var ErrNotCarried = errors.New("cannot be packed")
+// errNotCarried reports something that a copy would lose.
+var errNotCarried = errors.New("cannot be copied")

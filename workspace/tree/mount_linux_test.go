@@ -70,23 +70,3 @@ func TestRemovalSparesMountedFiles(t *testing.T) {
 		t.Error("the file was changed")
 	}
 }
-
-// TestWalkOnOneMount: a walk enters mounts unless it must not.
-func TestWalkOnOneMount(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, dir+"/outside/file", "")
-	must(t, os.MkdirAll(dir+"/x/a/b", 0o755))
-	treetest.Bind(t, dir+"/outside", dir+"/x/a/b", dir)
-	opened := openTree(t, dir+"/x")
-	for _, one := range []bool{false, true} {
-		seen := ""
-		err := opened.Walk(t.Context(), tree.Bounds{Entries: 10, Depth: 10, OneMount: one}, func(e tree.Entry) error {
-			seen += " " + e.Path
-			return nil
-		})
-		if mount, is := errors.AsType[*tree.MountedError](err); is != one || is && mount.Path != "a/b" || strings.Contains(seen, "file") == one {
-			t.Errorf("one mount %v: %v, %v", one, seen, err)
-		}
-	}
-}

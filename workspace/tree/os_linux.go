@@ -83,9 +83,9 @@ func changeTime(st *syscall.Stat_t) int64 { return st.Ctim.Nano() }
 // FlushTakesAll reports that Flush writes a whole file system.
 const FlushTakesAll = true
 
-// PlainAttributes returns ErrNotCarried for a file or directory with extended attributes, such as an access list. SELinux labels are
+// plainAttributes returns errNotCarried for a file or directory with extended attributes, such as an access list. SELinux labels are
 // ignored: the system sets them again.
-func PlainAttributes(f *os.File) error {
+func plainAttributes(f *os.File) error {
 	size, err := unix.Flistxattr(int(f.Fd()), nil)
 	if err != nil || size == 0 {
 		if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
@@ -99,7 +99,7 @@ func PlainAttributes(f *os.File) error {
 	}
 	for name := range strings.SplitSeq(strings.TrimRight(string(list[:size]), "\x00"), "\x00") {
 		if name != "security.selinux" && name != "" {
-			return fmt.Errorf("%w: it has the extended attribute %.80q", ErrNotCarried, name)
+			return fmt.Errorf("%w: it has the extended attribute %.80q", errNotCarried, name)
 		}
 	}
 	return nil

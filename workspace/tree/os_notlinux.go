@@ -50,5 +50,5 @@ func Births(_ *os.Root, names []string) []int64 { return make([]int64, len(names
 // FlushTakesAll reports that Flush writes a whole file system.
 const FlushTakesAll = false
 
-// PlainAttributes accepts every file: other systems put attributes on all of them.
-func PlainAttributes(*os.File) error { return nil }
+// plainAttributes accepts every file: other systems put attributes on all of them.
+func plainAttributes(*os.File) error { return nil }

@@ -167,6 +167,19 @@ func (t *Tree) Take(s *Staged, path string) error {
 	return RenameNew(dir, name, s.parent, s.swap)
 }
 
+// Return undoes Take. If there is something at the path again, the entry goes beside it, under a name that begins with a dot.
+func (t *Tree) Return(s *Staged, path string) error {
+	dir, name, err := t.destination(s, path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err = RenameNew(s.parent, s.swap, dir, name); errors.Is(err, fs.ErrExist) {
+		err = RenameNew(s.parent, s.swap, dir, "."+name+"-"+t.host.TempName())
+	}
+	return err
+}
+
 // TakeBack undoes Put, if the directory is still there.
 func (t *Tree) TakeBack(s *Staged, path string) error {
 	put, err := s.Root.Stat(".")

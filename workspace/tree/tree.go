@@ -31,15 +31,12 @@ func IsRefused(err error) bool {
 // regular files are opened, without blocking. A Tree holds a handle and must be closed; files opened from it live on. It is safe for
 // concurrent use. Errors wrap those of the file system, ErrTooLarge, ErrChanged, or satisfy IsRefused.
 type Tree struct {
-	root    *os.Root
-	host    Host   // nil: the tree is for reading
-	release func() // ends the use of the host's directory; nil where there is none
+	root *os.Root
+	host Host // nil: the tree is for reading
 }
 
 // Host is the project around a tree that can be changed. Its methods are safe for concurrent use.
 type Host interface {
-	// Use keeps the tree's directory in its place until release is called.
-	Use() (release func(), err error)
 	// Staging opens the directory, on the same file system, in which new files are written before their rename.
 	Staging() (*os.Root, error)
 	// TempName returns a name that no other process uses.
@@ -62,10 +59,8 @@ type Traits struct {
 // New returns a read-only tree. It takes ownership of root.
 func New(root *os.Root) *Tree { return &Tree{root: root} }
 
-// NewIn returns a tree that can be changed. It takes ownership of root; Close calls release.
-func NewIn(root *os.Root, host Host, release func()) *Tree {
-	return &Tree{root: root, host: host, release: release}
-}
+// NewIn returns a tree that can be changed. It takes ownership of root.
+func NewIn(root *os.Root, host Host) *Tree { return &Tree{root: root, host: host} }
 
 // Still starts watching for commands. The returned function reports whether no command of this process has run in the tree's project
 // since then. A process that has mapped a file can write to it without changing its times while the page is dirty; a later mapping
@@ -89,13 +84,7 @@ func (t *Tree) LockEdits(ctx context.Context) (release func(), err error) {
 }
 
 // Close gives up the handle.
-func (t *Tree) Close() error {
-	err := t.root.Close()
-	if t.release != nil {
-		t.release()
-	}
-	return err
-}
+func (t *Tree) Close() error { return t.root.Close() }
 
 // Is reports whether fi describes the tree's directory.
 func (t *Tree) Is(fi fs.FileInfo) bool {
@@ -115,14 +104,7 @@ func (t *Tree) Dir(path string) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	below := &Tree{root: dir, host: t.host}
-	if t.release != nil {
-		if below.release, err = t.host.Use(); err != nil {
-			dir.Close()
-			return nil, err
-		}
-	}
-	return below, nil
+	return &Tree{root: dir, host: t.host}, nil
 }
 
 // descend opens a directory in the tree step by step.
@@ -206,9 +188,6 @@ type Bounds struct {
 
 	// SkipReplaced leaves out a directory in whose place something else is put before it is opened, instead of failing.
 	SkipReplaced bool
-
-	// OneMount fails with a MountedError instead of entering a directory on which something is mounted.
-	OneMount bool
 }
 
 // The bounds of listings and of manifests.
@@ -232,9 +211,6 @@ func (e Entry) Open() (*os.File, error) {
 	f, _, err := OpenSame(e.dir, e.Info.Name(), e.Info)
 	return f, err
 }
-
-// Readlink reads the link that Info describes.
-func (e Entry) Readlink() (string, error) { return e.dir.Readlink(e.Info.Name()) }
 
 // Top returns the tree's own directory as an entry.
 func (t *Tree) Top() (Entry, error) {
@@ -303,14 +279,6 @@ func (w *treeWalk) entry(dir *os.Root, prefix, name string, depth int) error {
 	}
 	if err := w.visit(Entry{Path: prefix + name, Info: fi, dir: dir}); err != nil || !fi.IsDir() {
 		return err
-	}
-	if w.bounds.OneMount {
-		if err := CheckMount(dir, name); err != nil {
-			if mount, is := errors.AsType[*MountedError](err); is {
-				mount.Path = prefix + name
-			}
-			return err
-		}
 	}
 	below, err := enterDir(dir, name)
 	if errors.Is(err, fs.ErrNotExist) || w.bounds.SkipReplaced && IsRefused(err) {
