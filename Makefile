@@ -139,7 +139,7 @@ test-reach: setup ## Run tests on cgroup v2, newer engines, rootless ones and Wi
 interop: setup ## Run programs of others against a core-api: MCP's conformance suite, LangChain, sigstore, promtool and more, in one table (INTEROP='sdk fuzz' for parts)
 	@scripts/interop.sh $(INTEROP)
 
-bench: ## Measure core-api beside docker run, unzip, cp and plain HTTP (BENCH_FLAGS='--only warm'; bin/bench --help lists more)
+bench: ## Measure core-api beside docker run, unzip, cp and docker exec (BENCH_FLAGS='--only warm'; bin/bench --help lists more)
 	@scripts/setup.sh test
 	@$(BUILD) ./cmd/bench
 	@bin/bench $(BENCH_FLAGS)

@@ -264,25 +264,6 @@ func TestFull(t *testing.T) {
 	}
 }
 
-func TestIsShimOf(t *testing.T) {
-	t.Parallel()
-	shim := process{args: []string{"/usr/bin/containerd-shim-runc-v2", "-namespace", "moby", "-id", "c0ffee", "-address", "/run/c.sock"}}
-	for _, c := range []struct {
-		p          process
-		containers []string
-		want       bool
-	}{
-		{shim, []string{"dead", "c0ffee"}, true},
-		{shim, []string{"c0ff", "0ffee", "c0ffeebabe"}, false},
-		{process{args: []string{"docker", "wait", "-id", "c0ffee"}}, []string{"c0ffee"}, false},
-		{process{args: []string{"containerd-shim-runc-v2", "-id"}}, []string{"c0ffee"}, false},
-	} {
-		if got := c.p.isShimOf(c.containers); got != c.want {
-			t.Errorf("%q of %q: %v", c.p.args, c.containers, got)
-		}
-	}
-}
-
 const accepted = `[{"status":"Accepted","exitStatus":0}]`
 
 // serveJudge is a go-judge that gives the same answer to all requests.
@@ -322,7 +303,6 @@ func TestFlags(t *testing.T) {
 	for _, args := range [][]string{
 		{"--only", "cold,speed"},
 		{"--pairs", "0"},
-		{"--rows", "49"},
 		{"--time-limit", "1ms"},
 		{"--pace", "0"},
 		{"--closed-at", "4,0"},
@@ -333,7 +313,7 @@ func TestFlags(t *testing.T) {
 		{"word"},
 	} {
 		b := &bench{options: defaults(), log: io.Discard}
-		if _, err := b.parse(append([]string{"--server", "/proc/self/exe", "--runner", "/proc/self/exe"}, args...)); err == nil {
+		if _, err := b.parse(append([]string{"--server", "/proc/self/exe"}, args...)); err == nil {
 			t.Errorf("%q: accepted", args)
 		}
 	}

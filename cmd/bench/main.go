@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command bench measures a real core-api beside plain docker run, unzip, cp, docker exec and plain HTTP; `make bench` builds and runs it.
+// Command bench measures a real core-api beside plain docker run, unzip, cp and docker exec; `make bench` builds and runs it.
 // It knows of core-api only what the HTTP API, the records and the argv of its containers tell, but for the parts that have no route of
-// their own: copies of skills, users' containers, and core-api's end of a runner's link.
+// their own: copies of skills and users' containers.
 //
 // Machines are noisy, so only the ratio of neighbours means something: the sides of a comparison take turns. The work behind
 // the pool is not hidden: its misses count, and a closed loop ends when the last container is gone and the pool is as full as before.
@@ -28,22 +28,8 @@ import (
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == hubCommand {
-		if err := serveHub(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if len(os.Args) > 1 && os.Args[1] == fillCommand {
-		if err := fill(ctx, os.Args[2:], os.Stderr); err != nil {
-			fmt.Fprintln(os.Stderr, "bench fill:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
@@ -81,12 +67,12 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 
 // options say which sections to measure, and how often.
 type options struct {
-	server, runner string        // core-api and secbox
-	against        string        // another core-api to compare with; empty: none
-	only           []string      // sections; empty: all
-	tmp            string        // for throw-away files; empty: the system's directory
-	timeLimit      time.Duration // per section; complete rounds count
-	goJudge        string        // URL of a go-judge to measure in section first; empty: none
+	server    string        // core-api
+	against   string        // another core-api to compare with; empty: none
+	only      []string      // sections; empty: all
+	tmp       string        // for throw-away files; empty: the system's directory
+	timeLimit time.Duration // per section; complete rounds count
+	goJudge   string        // URL of a go-judge to measure in section first; empty: none
 
 	pairs       int           // turns of sections that time one thing at a time; packages uploads a fifth as often
 	pace        time.Duration // from the start of a turn to the next one's in first, warm and skills; the mean time between arrivals in uneven
@@ -96,25 +82,16 @@ type options struct {
 	closedAt    []int         // concurrencies of closed
 	closedExecs int           // in a round: the refill at its end costs the same for any number
 	burst       int           // execs at once
-	slots       int           // waiting containers whose memory is measured
 	skills      int           // in the catalog that is timed
-	files       int           // in the skill that packages uploads and copies; read from a runner
+	files       int           // in the skill that packages uploads and copies
 	packages    int           // that packages lists; first accesses find two fifths of them
-	largeBytes  int64         // of the file that sandboxes streams, and transfers sends and fetches
-	rows, tasks int           // in the databases of lists and console; lists timed for each
-	addresses   int           // console: of one kind of page, for each role
-	painted     int           // console: how many pages are opened in Chromium
-	filled      []string      // console: state directories that `bench fill` made, with ",URL" for PostgreSQL; empty: it fills databases itself
-	viewers     int           // who look at live pages
-	turnExecs   int           // in a turn of viewers
 }
 
 // defaults are the numbers that the project's targets are for.
 func defaults() options {
 	return options{
 		timeLimit: 15 * time.Minute, pairs: 100, pace: 500 * time.Millisecond, rounds: 6, roundExecs: 24, outputBytes: 1 << 30,
-		closedAt: []int{4, 16}, closedExecs: 200, burst: 16, slots: 64, skills: 1000, files: 1000, packages: 500, largeBytes: 400 << 20,
-		rows: 1_000_000, tasks: 200, addresses: 3, painted: 100, viewers: 200, turnExecs: 20,
+		closedAt: []int{4, 16}, closedExecs: 200, burst: 16, skills: 1000, files: 1000, packages: 500,
 	}
 }
 
@@ -125,8 +102,7 @@ func (b *bench) parse(args []string) (asJSON bool, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(b.log)
 	f.Usage = func() {
-		fmt.Fprintf(b.log, "Measures core-api; it takes some twenty minutes and some gigabytes of disk space, which are free again afterwards.\n"+
-			"`bench fill` makes a large database with its transparency log instead.\n\nSections: %s\n\n",
+		fmt.Fprintf(b.log, "Measures core-api; it takes some twenty minutes and some gigabytes of disk space, which are free again afterwards.\n\nSections: %s\n\n",
 			strings.Join(sectionNames(), ", "))
 		f.PrintDefaults()
 	}
@@ -136,7 +112,6 @@ func (b *bench) parse(args []string) (asJSON bool, err error) {
 	}
 	var only string
 	f.StringVar(&b.server, "server", beside("core-api"), "the core-api to measure")
-	f.StringVar(&b.runner, "runner", beside("secbox"), "the secbox that serves as a user's runner")
 	f.StringVar(&b.against, "against", "", "another core-api: compare the two, in turns, and nothing else")
 	f.StringVar(&only, "only", "", "only these sections, separated by commas")
 	f.StringVar(&b.tmp, "dir", "", "directory for throw-away files; measure on the disk that you will use")
@@ -146,11 +121,6 @@ func (b *bench) parse(args []string) (asJSON bool, err error) {
 	f.IntVar(&b.rounds, "rounds", b.rounds, "rounds of each side, where many things at once are measured")
 	f.DurationVar(&b.pace, "pace", b.pace, "first, warm, skills: from the start of a turn to the next one's; uneven: between two arrivals on average")
 	f.IntVar(&b.closedExecs, "closed-execs", b.closedExecs, "closed: execs in a round of one side")
-	f.IntVar(&b.rows, "rows", b.rows, "lists, console: rows in each database")
-	f.Func("filled", "console: measure over a database that `bench fill` made instead: its state directory, with ,URL after it for PostgreSQL; may be repeated", func(s string) error {
-		b.filled = append(b.filled, s)
-		return nil
-	})
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	if err := f.Parse(args); err != nil {
 		return false, err
@@ -171,8 +141,8 @@ func (o *options) check() error {
 			return fmt.Errorf("there is no section %q; choose among %s", name, strings.Join(sectionNames(), ", "))
 		}
 	}
-	if min(o.pairs, o.rounds, o.closedExecs) < 1 || o.rows < 50 { // one task has 50
-		return errors.New("--pairs, --rounds and --closed-execs must be at least 1, and --rows 50")
+	if min(o.pairs, o.rounds, o.closedExecs) < 1 {
+		return errors.New("--pairs, --rounds and --closed-execs must be at least 1")
 	}
 	if o.pace < time.Millisecond || o.timeLimit < time.Second {
 		return errors.New("--pace must be at least 1ms, and --time-limit 1s")
@@ -180,12 +150,12 @@ func (o *options) check() error {
 	if u, err := url.Parse(o.goJudge); o.goJudge != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return fmt.Errorf("--go-judge %q is no URL; give it as http://127.0.0.1:5050", o.goJudge)
 	}
-	for _, program := range []string{o.server, o.runner, o.against} {
+	for _, program := range []string{o.server, o.against} {
 		if program == "" {
 			continue
 		}
 		if _, err := os.Stat(program); err != nil {
-			return fmt.Errorf("%w; build the programs with `make bench`, or give --server and --runner", err)
+			return fmt.Errorf("%w; build the programs with `make bench`, or give --server", err)
 		}
 	}
 	return nil
@@ -220,14 +190,9 @@ func sections() []section {
 		{"uneven", served("uneven", (*bench).uneven)},                                   // with arrivals at random, of many projects
 		{"closed", (*bench).closed},                                                     // execs per second with the pool, refill and teardown included
 		{"burst", (*bench).bursts},                                                      // many at once of as many new projects
-		{"memory", (*bench).memory},                                                     // of waiting containers and of core-api
 		{"skills", (*bench).invokes},                                                    // an invoke and an MCP call beside the same exec; a large catalog
 		{"packages", (*bench).skillPackages},                                            // beside unzip and cp
-		{"sandboxes", (*bench).sandboxes},                                               // the docker sandbox beside docker exec, a runner beside os/exec and plain HTTP
-		{"transfers", (*bench).transfers},                                               // files over HTTP, in the docker sandbox and on a runner, beside plain HTTP
-		{"viewers", served("viewers", (*bench).viewed)},                                 // a warm exec beside people who look at live pages
-		{"lists", (*bench).lists},                                                       // 50 execs of one task out of many
-		{"console", (*bench).consolePages},                                              // every page as each role, over many execs; only if it is named
+		{"sandboxes", (*bench).sandboxes},                                               // the docker sandbox beside docker exec
 	}
 }
 
@@ -264,7 +229,7 @@ func (b *bench) run(ctx context.Context) (err error) {
 		b.report.Seconds, b.report.LoadAfter = time.Since(begun).Round(100*time.Millisecond).Seconds(), loadAverage()
 	}()
 	for _, s := range sections() {
-		if ctx.Err() != nil || (len(b.only) > 0 || s.name == "console") && !slices.Contains(b.only, s.name) { // to fill databases with events takes half an hour
+		if ctx.Err() != nil || len(b.only) > 0 && !slices.Contains(b.only, s.name) {
 			continue
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, b.timeLimit, errTimeLimit)

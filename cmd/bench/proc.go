@@ -120,17 +120,6 @@ func processes() ([]process, error) {
 	return out, nil
 }
 
-// mountPoints lists the mount points of this process's mount namespace, as the kernel escapes them.
-func mountPoints() (at []string, err error) {
-	content, err := os.ReadFile("/proc/self/mountinfo")
-	for line := range strings.Lines(string(content)) {
-		if fields := strings.Fields(line); len(fields) > 4 { // proc_pid_mountinfo(5)
-			at = append(at, fields[4])
-		}
-	}
-	return at, err
-}
-
 func (p process) isDockerRun() bool { return len(p.args) > 1 && p.args[1] == "run" }
 
 // dockerRuns counts the `docker run` children of a process.

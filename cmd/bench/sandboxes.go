@@ -31,16 +31,14 @@ const (
 	fileOperations = 200
 )
 
-// sandboxes measures a runner and the docker sandbox, without the HTTP API and the audit around them.
-func (b *bench) sandboxes(ctx context.Context) error {
+var benchUser = sandbox.User{AgentID: "bench", ID: "bench"}
+
+// sandboxes compares the docker sandbox, without the HTTP API and the audit around it, with docker exec into a container with the same flags.
+func (b *bench) sandboxes(ctx context.Context) (err error) {
 	if b.against != "" {
 		return nil
 	}
-	return errors.Join(because(ctx, b.runnerSandbox(ctx)), because(ctx, b.dockerSandbox(ctx)))
-}
-
-// dockerSandbox compares the docker sandbox with docker exec into a container with the same flags.
-func (b *bench) dockerSandbox(ctx context.Context) (err error) {
+	defer func() { err = because(ctx, err) }()
 	s, closeAll, err := b.openDockerSandbox(filepath.Join(b.dir, "docker-sandbox"))
 	if err != nil {
 		return err
