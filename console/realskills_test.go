@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"secbox/api/visible"
+	ziparchive "secbox/packages/archive"
 	"secbox/packages/library"
 	"secbox/packages/versions"
 	"secbox/pathadapter"
@@ -57,7 +58,7 @@ func TestSkillsOverRealFiles(t *testing.T) {
 	}
 	must(t, w.Close())
 	ann, bob := library.Owner{AgentID: "ag", UserID: "ann"}, library.Owner{AgentID: "ag", UserID: "bob"}
-	_, err = packages.Upload(t.Context(), ann, library.Baseline, "weather.zip", bytes.NewReader(archive.Bytes()), int64(archive.Len()))
+	_, err = packages.UploadSome(t.Context(), ann, library.Baseline, "weather.zip", ziparchive.Pick{}, bytes.NewReader(archive.Bytes()), int64(archive.Len()))
 	must(t, err)
 	must(t, packages.Edit(t.Context(), bob, "weather", "main.py", []byte("print('new')\n"), nil))
 	copied := filepath.Join(dir, "workspace/projects/ag~bob/work/skills/weather")

@@ -22,7 +22,7 @@ func holdMigrationLock(t *testing.T, kind string, n node) (release func()) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := lockfile.Try(lock, lockfile.Exclusive); err != nil {
+		if err := lockfile.Try(lock); err != nil {
 			t.Fatal(err)
 		}
 		return func() { lockfile.Close(lock) }

@@ -110,7 +110,7 @@ func UpSQLite(ctx context.Context, db *sql.DB, path string) (Result, error) {
 		return Result{}, fmt.Errorf("open the migration lock of %s: %w", path, err)
 	}
 	defer lockfile.Close(file)
-	if err := lockfile.Wait(ctx, file, lockfile.Exclusive, nil); err != nil {
+	if err := lockfile.Wait(ctx, file); err != nil {
 		return Result{}, fmt.Errorf("wait for another process that migrates %s: %w", path, err)
 	}
 	return up(ctx, db, goose.DialectSQLite3, "sqlite")

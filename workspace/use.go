@@ -172,7 +172,7 @@ const lockTimeout = 2 * time.Minute
 func awaitLock(ctx context.Context, lock *os.File) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockTimeout, lockfile.ErrLocked)
 	defer cancel()
-	return lockfile.Wait(ctx, lock, lockfile.Exclusive, nil)
+	return lockfile.Wait(ctx, lock)
 }
 
 // wrapFailed is tree.Failed for an error that may be nil.

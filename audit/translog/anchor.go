@@ -318,7 +318,7 @@ func (a *Anchor) OpenFile(ctx context.Context) (AnchorFile, int64, error) {
 	}
 	if err == nil {
 		limited, cancel := context.WithTimeout(ctx, anchorPatience)
-		err = lockfile.Wait(limited, f, lockfile.Exclusive, nil)
+		err = lockfile.Wait(limited, f)
 		cancel()
 	}
 	if err != nil {

@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"secbox/packages/archive"
 	"secbox/packages/library"
 	"secbox/packages/versions"
 	"secbox/store"
@@ -232,11 +233,11 @@ func (p *packages) copies(ctx context.Context) (err error) {
 		return err
 	}
 	const agent = "copied"
-	up, err := l.Upload(ctx, library.Owner{AgentID: agent, UserID: "filler"}, library.Baseline, "large.zip", bytes.NewReader(zip), int64(len(zip)))
+	up, err := l.UploadSome(ctx, library.Owner{AgentID: agent, UserID: "filler"}, library.Baseline, "large.zip", archive.Pick{}, bytes.NewReader(zip), int64(len(zip)))
 	if err != nil {
 		return err
 	}
-	version := filepath.Join(w.Root(), "agents", agent, "skills", "large", up.Digest)
+	version := filepath.Join(w.Root(), "agents", agent, "skills", "large", up[0].Digest)
 	var o library.Owner
 	materialise := timed(func(ctx context.Context, _ *subject) error { return l.Materialise(ctx, o, "large") }).
 		after(settle(p.dir)).after(func(ctx context.Context, _ *subject) error {

@@ -11,9 +11,6 @@ import (
 	"github.com/a-h/templ"
 )
 
-// Output shows what a command wrote; see Terminal.
-func Output(text []byte) templ.Component { return Terminal{}.Output(text) }
-
 // Terminal turns the output of a command, piece after piece, into HTML. Sequences of ANSI that set colours and weights become classes; every
 // other control character is shown, so that output can neither hide nor overwrite anything. The HTML of a piece is complete in itself: elements
 // that it opens are closed. The zero value is at the beginning of the output. A copy goes on from the same place.

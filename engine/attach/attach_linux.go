@@ -81,7 +81,7 @@ func lockBase(ctx context.Context, parent, name string) (*Base, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := lockfile.Wait(ctx, lock, lockfile.Exclusive, nil); err != nil {
+		if err := lockfile.Wait(ctx, lock); err != nil {
 			lock.Close()
 			if ctx.Err() != nil {
 				err = lockfile.ErrLocked

@@ -9,13 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func try(f *os.File, mode Mode) error {
-	how := unix.LOCK_NB | unix.LOCK_SH
-	if mode == Exclusive {
-		how = unix.LOCK_NB | unix.LOCK_EX
-	}
+func try(f *os.File) error {
 	for {
-		err := unix.Flock(int(f.Fd()), how)
+		err := unix.Flock(int(f.Fd()), unix.LOCK_NB|unix.LOCK_EX)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue

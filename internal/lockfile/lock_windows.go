@@ -7,11 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-func try(f *os.File, mode Mode) error {
-	flags := uint32(windows.LOCKFILE_FAIL_IMMEDIATELY)
-	if mode == Exclusive {
-		flags |= windows.LOCKFILE_EXCLUSIVE_LOCK
-	}
+func try(f *os.File) error {
+	const flags = windows.LOCKFILE_FAIL_IMMEDIATELY | windows.LOCKFILE_EXCLUSIVE_LOCK
 	err := windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &windows.Overlapped{})
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return ErrLocked

@@ -11,31 +11,17 @@ import (
 	"time"
 )
 
-// ErrLocked reports that another open file holds a conflicting lock.
+// ErrLocked reports that another open file holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
-// Mode says with whom a lock is shared.
-type Mode bool
+// Try locks f, or returns ErrLocked at once.
+func Try(f *os.File) error { return try(f) }
 
-// The modes: many files may hold a shared lock at once, one an exclusive lock.
-const (
-	Shared    Mode = false
-	Exclusive Mode = true
-)
-
-// Try locks f, or returns ErrLocked at once. On Unix it also changes the mode of a lock that f holds already; on Windows that lock must be
-// released first.
-func Try(f *os.File, mode Mode) error { return try(f, mode) }
-
-// Wait locks f as soon as it is free, or returns ctx's cause when ctx ends first. It calls waiting, which may be nil, after each attempt
-// that found the file locked: every 50 ms at the latest.
-func Wait(ctx context.Context, f *os.File, mode Mode, waiting func()) error {
+// Wait locks f as soon as it is free, or returns ctx's cause when ctx ends first.
+func Wait(ctx context.Context, f *os.File) error {
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
-		if err := try(f, mode); !errors.Is(err, ErrLocked) {
+		if err := try(f); !errors.Is(err, ErrLocked) {
 			return err
-		}
-		if waiting != nil {
-			waiting()
 		}
 		select {
 		case <-time.After(pause):

@@ -42,7 +42,7 @@ func Open(path string) (*Dir, error) {
 	if err != nil {
 		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot write to state_dir %s: %s; choose another with --state-dir", path, fault.Reason(err))
 	}
-	if err := lockfile.Try(lock, lockfile.Exclusive); err != nil {
+	if err := lockfile.Try(lock); err != nil {
 		_ = lock.Close()
 		if errors.Is(err, lockfile.ErrLocked) {
 			return nil, fault.Wrap(fault.StateDirInUse, err, "another core-api holds the state dir %s; stop it, or give this one its own --state-dir", path)

@@ -28,15 +28,6 @@ type Uploaded struct {
 	Warning string // what its users will miss; see metadata.About
 }
 
-// Upload makes a ZIP archive the agent's baseline or the user's own version of a skill; see UploadSome.
-func (l *Library) Upload(ctx context.Context, o Owner, scope Scope, filename string, zip io.ReaderAt, size int64) (Uploaded, error) {
-	all, err := l.UploadSome(ctx, o, scope, filename, archive.Pick{}, zip, size)
-	if err != nil {
-		return Uploaded{}, err
-	}
-	return all[0], nil
-}
-
 // UploadSome makes the picked skills of a ZIP archive the agent's baselines or the user's own versions. Each replaces the previous one as a whole;
 // versions that users are pinned to stay. All are unpacked and checked before the first is stored, and then stored one after the other. An error means
 // that nothing has changed, but for DatabaseUnavailable, after which the upload may have succeeded and can be repeated, and of several skills those

@@ -90,7 +90,7 @@ func Open(cfg Config) (_ *Witness, err error) {
 	if w.lock, err = os.OpenFile(filepath.Join(cfg.Dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return nil, unusable(cfg.Dir, err)
 	}
-	if err := lockfile.Try(w.lock, lockfile.Exclusive); errors.Is(err, lockfile.ErrLocked) {
+	if err := lockfile.Try(w.lock); errors.Is(err, lockfile.ErrLocked) {
 		return nil, fault.Wrap(fault.StateDirInUse, err, "another witness uses %s; stop it, or give this one its own --dir", cfg.Dir)
 	} else if err != nil {
 		return nil, unusable(cfg.Dir, err)
