@@ -3,6 +3,7 @@
 package workspace_test
 
 import (
+	"embed"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,13 +14,25 @@ import (
 	"secbox/fault"
 )
 
+// packs are read from the program: it also runs as another user, elsewhere.
+//
+//go:embed testdata/packed
+var packs embed.FS
+
+func packOf(t testing.TB, name string) string {
+	t.Helper()
+	content, err := packs.ReadFile("testdata/packed/" + name)
+	must(t, err)
+	return string(content)
+}
+
 // packed lays out the workspace as an older core-api left it: testdata/packed has packs that core-api wrote in November 2026.
 func (f *idleFixture) packed() {
 	f.t.Helper()
 	must(f.t, os.RemoveAll(f.work))
 	must(f.t, os.MkdirAll(f.dir+"/.home", 0o700))
 	for from, to := range map[string]string{"pack.tar.zst": ".idle", "saved.tar.zst": ".home"} {
-		write(f.t, filepath.Join(f.dir, to, from), read(f.t, "testdata/packed/"+from))
+		write(f.t, filepath.Join(f.dir, to, from), packOf(f.t, from))
 	}
 }
 
@@ -138,7 +151,7 @@ func TestPackBesideOtherFiles(t *testing.T) {
 	must(t, f.existing().Unpack(t.Context()))
 	read(t, f.work+"/other")
 	read(t, f.dir+"/.home/home/.local/bin/tool")
-	if left, err := filepath.Glob(f.dir + "/.idle/left-*-pack.tar.zst"); err != nil || len(left) != 1 || read(t, left[0]) != read(t, "testdata/packed/pack.tar.zst") {
+	if left, err := filepath.Glob(f.dir + "/.idle/left-*-pack.tar.zst"); err != nil || len(left) != 1 || read(t, left[0]) != packOf(t, "pack.tar.zst") {
 		t.Errorf("set aside are %v, %v", left, err)
 	}
 }

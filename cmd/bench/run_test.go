@@ -32,6 +32,7 @@ var build = sync.OnceValue(func() error {
 		return err
 	}
 	programs = dir
+	_ = os.Getenv("SECBOX_SOURCE") // so that go test repeats this when any file has changed
 	cmd := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", dir+"/", "secbox/cmd/core-api")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := cmd.CombinedOutput()
