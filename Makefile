@@ -58,7 +58,7 @@ RACE := export GORACE=atexit_sleep_ms=0; race=; [ "$$(go env CGO_ENABLED)" = 1 ]
 # With it, computing takes several times the CPU time, so make test runs the packages that carry the concurrency with it, and those whose Go
 # files changed since the commit RACE_SINCE. make soak runs all of them with it.
 RACED := api/inflight|audit(/(admin|retention|translog))?|access/sessions|cluster/.*|cmd/(sandbox-init|secbox)|engine(/(attach|memengine|worker))?|health
-RACED := $(RACED)|internal/(admission|tally|traces/otlp)|mcp/.*|packages/(catalog|content|library|versions)|runner(/.*)?|sandbox(/.*)?|server|skills|store/sqlite
+RACED := $(RACED)|internal/(admission|quota|traces/otlp)|mcp/.*|packages/(catalog|content|library|versions)|runner(/.*)?|sandbox(/.*)?|server|skills|store/sqlite
 RACE_SINCE ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
 # Tests that build programs of the module, or run its scripts, ask for this variable, so that go test repeats them when anything has changed.
 export SECBOX_SOURCE ?= $(shell { git rev-parse 'HEAD^{tree}' && git diff HEAD; } 2>/dev/null | cksum | cut -d' ' -f1)

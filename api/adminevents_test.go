@@ -17,7 +17,7 @@ import (
 	"secbox/audit/admin"
 	"secbox/audit/translog/proof"
 	"secbox/fault"
-	"secbox/internal/tally"
+	"secbox/internal/quota"
 )
 
 // events returns a page of administrative events.
@@ -113,7 +113,7 @@ func TestManyDownloads(t *testing.T) {
 	auditor, secret := f.token(tokens.Spec{Role: tokens.Auditor})
 	_, other := f.token(tokens.Spec{Role: tokens.Auditor})
 	rec := f.record(func(r *audit.Record) { r.RequestedBy = "w" })
-	for range tally.Default.Burst + 7 {
+	for range quota.Default.Burst + 7 {
 		if r := f.do(request{path: "/sandbox/execs/" + rec.ExecID + "/stdout", token: secret}); r.StatusCode != 200 {
 			t.Fatalf("%d %s", r.StatusCode, r.body)
 		}
@@ -121,7 +121,7 @@ func TestManyDownloads(t *testing.T) {
 	f.do(request{path: "/sandbox/execs/" + rec.ExecID + "/stdout", token: other})
 	f.count()
 	f.count()
-	if got := f.told(secret, admin.Download); len(got) != tally.Default.Burst+1 {
+	if got := f.told(secret, admin.Download); len(got) != quota.Default.Burst+1 {
 		t.Errorf("%d downloads have events", len(got))
 	}
 	if got := f.told(secret, admin.DownloadsOmitted); len(got) != 1 || !strings.Contains(got[0], auditor+` {"count":7,`) {

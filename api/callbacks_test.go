@@ -14,7 +14,7 @@ import (
 	"secbox/audit/admin"
 	"secbox/audit/keyed"
 	"secbox/fault"
-	"secbox/internal/tally"
+	"secbox/internal/quota"
 	"secbox/runner/webhooks"
 )
 
@@ -151,7 +151,7 @@ func TestManyWebhookChanges(t *testing.T) {
 		}
 		return f.do(request{method: "PUT", path: "/webhooks/default", body: fmt.Sprintf(`{"callback_url": "https://hooks.example.com/%d"}`, i), token: token})
 	}
-	most := 2 * tally.Default.Burst // of each of the two kinds, Burst
+	most := 2 * quota.Default.Burst // of each of the two kinds, Burst
 	for i := range most {
 		if r := change(i, secret); r.StatusCode != 200 {
 			t.Fatalf("%d: %d %s", i, r.StatusCode, r.body)

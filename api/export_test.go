@@ -20,7 +20,7 @@ import (
 	"secbox/audit/export"
 	"secbox/audit/translog/logtest"
 	"secbox/fault"
-	"secbox/internal/tally"
+	"secbox/internal/quota"
 	"secbox/runner"
 )
 
@@ -260,14 +260,14 @@ func TestManyExports(t *testing.T) {
 	f.stopClock()
 	auditor, secret := f.token(tokens.Spec{Role: tokens.Auditor})
 	_, other := f.token(tokens.Spec{Role: tokens.Auditor})
-	for _, token := range append(slices.Repeat([]string{secret}, tally.Default.Burst+2), other) {
+	for _, token := range append(slices.Repeat([]string{secret}, quota.Default.Burst+2), other) {
 		if r := f.do(request{path: "/audit/export", token: token}); r.StatusCode != 200 || !strings.Contains(string(r.body), "secbox/audit-export-end@v1") {
 			t.Fatalf("%d %s", r.StatusCode, r.body)
 		}
 	}
 	f.count()
 	f.count()
-	if got := f.told(secret, admin.Export); len(got) != 2*(tally.Default.Burst+1) {
+	if got := f.told(secret, admin.Export); len(got) != 2*(quota.Default.Burst+1) {
 		t.Errorf("%d events: %q", len(got), got)
 	}
 	if got := f.told(secret, admin.ExportsOmitted); len(got) != 1 || !strings.Contains(got[0], auditor+` {"count":2,`) {

@@ -16,7 +16,7 @@ import (
 
 	"secbox/audit"
 	"secbox/fault"
-	"secbox/internal/tally"
+	"secbox/internal/quota"
 	"secbox/store"
 )
 
@@ -191,7 +191,7 @@ func TestRefusalsBeyondTheRateAreCounted(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	free := uint64(100 << 20)
 	l, err := audit.NewLog(audit.Config{
-		Store: db.Audit(), Dir: filepath.Join(dir, "spool"), Logger: discard, Refusals: tally.Rate{Burst: 3, PerMinute: 1},
+		Store: db.Audit(), Dir: filepath.Join(dir, "spool"), Logger: discard, Refusals: quota.Rate{Burst: 3, PerMinute: 1},
 		Now: func() time.Time { return now }, FreeBytes: func() (uint64, error) { return free, nil }, FreeMinBytes: 50 << 20,
 	})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"secbox/fault"
-	"secbox/internal/tally"
+	"secbox/internal/quota"
 	"secbox/workspace/diskspace"
 )
 
@@ -43,7 +43,7 @@ type Config struct {
 	FreeBytes    func() (uint64, error)
 	FreeMinBytes uint64
 
-	Refusals  tally.Rate       // of refusals of each token that get rows; zero: 60 at once, 10 a minute
+	Refusals  quota.Rate       // of refusals of each token that get rows; zero: 60 at once, 10 a minute
 	PageBytes int              // approximate size of one list; 0: 8 MiB
 	StatsRows int              // that statistics read; 0: 100,000
 	Now       func() time.Time // nil: time.Now
@@ -69,7 +69,7 @@ type Log struct {
 	uncertain map[string]time.Time // openings without an answer, by exec id, and their time; nothing ran, but the row may exist
 	down      bool                 // the last call of the store failed
 
-	refusals *tally.Tally
+	refusals *quota.Limiter
 }
 
 // NewLog returns the log of a node, with the results in its spool.
@@ -86,7 +86,7 @@ func NewLog(cfg Config) (*Log, error) {
 	}
 	l := &Log{
 		store: cfg.Store, cfg: cfg, spool: sp, kick: make(chan struct{}, 1),
-		waiting: map[string]*result{}, uncertain: map[string]time.Time{}, refusals: tally.New(cfg.Refusals),
+		waiting: map[string]*result{}, uncertain: map[string]time.Time{}, refusals: quota.New(cfg.Refusals),
 	}
 	return l, l.load()
 }

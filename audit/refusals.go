@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
-	"secbox/internal/tally"
+	"secbox/internal/quota"
 )
 
 const countTimeout = 2 * time.Second // of writing a row that counts refusals
@@ -17,7 +17,7 @@ const countTimeout = 2 * time.Second // of writing a row that counts refusals
 func (l *Log) Refuse(ctx context.Context, r Record) (taken *Record, recorded bool, err error) {
 	now := l.cfg.Now()
 	if l.room(l.cfg.FreeMinBytes) != nil || !l.refusals.Take(r.RequestedBy, now) {
-		l.refusals.Omit(r.RequestedBy, tally.Once(now))
+		l.refusals.Omit(r.RequestedBy, quota.Once(now))
 		return nil, false, nil
 	}
 	taken, err = l.open(ctx, bounded(r, true), l.store.Open)
@@ -37,7 +37,7 @@ func (l *Log) countRefusals(ctx context.Context) {
 	}
 }
 
-func (l *Log) countOne(ctx context.Context, token string, n tally.Count, now time.Time) error {
+func (l *Log) countOne(ctx context.Context, token string, n quota.Count, now time.Time) error {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	id, err := uuid.NewV7()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"secbox/fault"
-	"secbox/internal/tally"
+	"secbox/internal/quota"
 )
 
 // Recover updates the database after this node's last end: it replays the spool and then ends the node's open rows as lost, except those
@@ -24,7 +24,7 @@ func (l *Log) Recover(ctx context.Context) (lost []string, err error) {
 func (l *Log) Run(ctx context.Context) {
 	retry := time.NewTicker(l.cfg.Retry)
 	defer retry.Stop()
-	count := time.NewTicker(tally.Period)
+	count := time.NewTicker(quota.Period)
 	defer count.Stop()
 	defer l.countRefusals(context.WithoutCancel(ctx))
 	for {

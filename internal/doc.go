@@ -2,7 +2,7 @@
 // its own. Each is read alone:
 //
 //   - admission: limits how many callers work and wait, with turns for clients
-//   - tally: limits the rows that a client may cause, and counts the rest
+//   - quota: limits the rows that a client may cause, and counts the rest
 //   - statedir: the private directory of a node, locked by one process
 //   - lockfile: locks on open files against other processes
 //   - traces: W3C Trace Context, and the stages of a request as spans

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"secbox/fault"
-	"secbox/internal/tally"
+	"secbox/internal/quota"
 )
 
 // RegistryChanged stands for the events of the registry of skills and agents, which are not administrative ones, in Limits and in ChangesRefused.
@@ -15,10 +15,10 @@ const RegistryChanged Kind = "registry_changed"
 
 // bulk is the rate of changes that one token makes many of at a time: an agent's skills are uploaded, the users of a service move to another
 // backend. At most, they are 86,400 events of half a KiB a day.
-var bulk = tally.Rate{Burst: 600, PerMinute: 60}
+var bulk = quota.Rate{Burst: 600, PerMinute: 60}
 
-// rates are those of kinds whose rate is not tally.Default.
-var rates = map[Kind]tally.Rate{BaselinePromoted: bulk, BackendChosen: bulk, TokenCreated: bulk, HoldAdded: bulk, RegistryChanged: bulk}
+// rates are those of kinds whose rate is not quota.Default.
+var rates = map[Kind]quota.Rate{BaselinePromoted: bulk, BackendChosen: bulk, TokenCreated: bulk, HoldAdded: bulk, RegistryChanged: bulk}
 
 // reads are the kinds of what costs a client nothing, with the kinds of the events that count those without an event.
 var reads = map[Kind]Kind{Download: DownloadsOmitted, Export: ExportsOmitted}
@@ -33,14 +33,14 @@ var ends = []Kind{SignedOut, TokenRevoked, BaselineDeleted, HoldRemoved, NodeFor
 type Limits struct {
 	Now func() time.Time // to be set before use
 
-	tallies map[Kind]*tally.Tally
+	limiters map[Kind]*quota.Limiter
 }
 
 // NewLimits returns the limits of a database.
 func NewLimits() *Limits {
-	l := &Limits{Now: time.Now, tallies: map[Kind]*tally.Tally{}}
+	l := &Limits{Now: time.Now, limiters: map[Kind]*quota.Limiter{}}
 	for _, kind := range append(Kinds(), RegistryChanged) {
-		l.tallies[kind] = tally.New(rates[kind])
+		l.limiters[kind] = quota.New(rates[kind])
 	}
 	return l
 }
@@ -50,7 +50,7 @@ func (l *Limits) Permit(by Actor, kind Kind) error {
 	if reads[kind] != "" || l.Take(by, kind) {
 		return nil
 	}
-	rate := l.tallies[kind].Rate
+	rate := l.limiters[kind].Rate
 	e := fault.New(fault.TooManyChanges, "too many changes of the kind %s: a token may make %d at once, and then %g a minute, because each leaves an event; try again later",
 		kind, rate.Burst, rate.PerMinute)
 	e.RetryAfter = time.Duration(float64(time.Minute) / rate.PerMinute)
@@ -60,7 +60,7 @@ func (l *Limits) Permit(by Actor, kind Kind) error {
 // Return gives back what Permit took for a change that changed nothing.
 func (l *Limits) Return(by Actor, kind Kind) {
 	if bounded(by, kind) {
-		l.tallies[kind].Return(by.ID)
+		l.limiters[kind].Return(by.ID)
 	}
 }
 
@@ -70,10 +70,10 @@ func (l *Limits) Take(by Actor, kind Kind) bool {
 		return true
 	}
 	now := l.Now()
-	if l.tallies[kind].Take(by.ID, now) {
+	if l.limiters[kind].Take(by.ID, now) {
 		return true
 	}
-	l.tallies[kind].Omit(by.ID, tally.Once(now))
+	l.limiters[kind].Omit(by.ID, quota.Once(now))
 	return false
 }
 
@@ -86,7 +86,7 @@ const countTimeout = 2 * time.Second // of writing an event that counts others
 
 // Run writes the counts each minute and when ctx ends, by the actor of ctx, which is a node. A count that cannot be written is kept.
 func (l *Limits) Run(ctx context.Context, store Store, logger *slog.Logger) {
-	ticker := time.NewTicker(tally.Period)
+	ticker := time.NewTicker(quota.Period)
 	defer ticker.Stop()
 	for {
 		select {
@@ -102,7 +102,7 @@ func (l *Limits) Run(ctx context.Context, store Store, logger *slog.Logger) {
 // Count writes the counts now: for each client and kind, one event.
 func (l *Limits) Count(ctx context.Context, store Store, logger *slog.Logger) {
 	now := l.Now()
-	for kind, t := range l.tallies {
+	for kind, t := range l.limiters {
 		for client, n := range t.Counts(now) {
 			if err := countOne(ctx, store, kind, client, n); err != nil {
 				t.Omit(client, n)
@@ -112,7 +112,7 @@ func (l *Limits) Count(ctx context.Context, store Store, logger *slog.Logger) {
 	}
 }
 
-func countOne(ctx context.Context, store Store, kind Kind, client string, n tally.Count) error {
+func countOne(ctx context.Context, store Store, kind Kind, client string, n quota.Count) error {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
 	data := map[string]any{"count": n.Omitted, "first": n.First.UTC(), "last": n.Last.UTC()}

@@ -8,7 +8,7 @@ import (
 
 	"secbox/audit/admin"
 	"secbox/fault"
-	"secbox/internal/tally"
+	"secbox/internal/quota"
 )
 
 // TestLimitsOfTime: after the burst, a client gets a place each part of a minute, and Retry-After says when.
@@ -30,7 +30,7 @@ func TestLimitsOfTime(t *testing.T) {
 		}
 		return n, 0
 	}
-	for kind, want := range map[admin.Kind]tally.Rate{
+	for kind, want := range map[admin.Kind]quota.Rate{
 		admin.SignedIn: {Burst: 60, PerMinute: 10}, admin.NodeDrained: {Burst: 60, PerMinute: 10}, admin.BaselinePromoted: {Burst: 600, PerMinute: 60}, admin.RegistryChanged: {Burst: 600, PerMinute: 60},
 	} {
 		n, wait := permitted(kind)
@@ -97,7 +97,7 @@ func TestCountIsKept(t *testing.T) {
 	now := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 	l := admin.NewLimits()
 	l.Now = func() time.Time { return now }
-	for range tally.Default.Burst + 5 {
+	for range quota.Default.Burst + 5 {
 		l.Take(admin.Actor{Type: admin.ByToken, ID: "alice"}, admin.SignedIn)
 	}
 	quiet := slog.New(slog.DiscardHandler)

@@ -1,6 +1,6 @@
-// Package tally limits how many rows a client may write in the database, and counts what gets no row, so that a client with many requests
+// Package quota limits how many rows a client may write in the database, and counts what gets no row, so that a client with many requests
 // cannot fill the disk and its requests still leave a trace.
-package tally
+package quota
 
 import (
 	"sync"
@@ -20,20 +20,20 @@ var Default = Rate{Burst: 60, PerMinute: 10}
 // Period is the time between two rows that count what had no row.
 const Period = time.Minute
 
-// Tally is the limit of each client. It is safe for concurrent use.
-type Tally struct {
+// Limiter is a token bucket for each client. It is safe for concurrent use.
+type Limiter struct {
 	Rate Rate
 
 	mu      sync.Mutex
 	buckets map[string]*bucket
 }
 
-// New returns a Tally with this rate; zero: Default.
-func New(rate Rate) *Tally {
+// New returns a Limiter with this rate; zero: Default.
+func New(rate Rate) *Limiter {
 	if rate == (Rate{}) {
 		rate = Default
 	}
-	return &Tally{Rate: rate, buckets: map[string]*bucket{}}
+	return &Limiter{Rate: rate, buckets: map[string]*bucket{}}
 }
 
 // bucket is the token bucket of a client that came lately.
@@ -50,7 +50,7 @@ type Count struct {
 }
 
 // Take reports whether the client may have a row.
-func (l *Tally) Take(client string, now time.Time) bool {
+func (l *Limiter) Take(client string, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.bucket(client, now)
@@ -64,7 +64,7 @@ func (l *Tally) Take(client string, now time.Time) bool {
 }
 
 // Return gives back a row that Take allowed and that was not written.
-func (l *Tally) Return(client string) {
+func (l *Limiter) Return(client string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b := l.buckets[client]; b != nil {
@@ -73,7 +73,7 @@ func (l *Tally) Return(client string) {
 }
 
 // bucket returns the client's bucket; a new one is full. It needs mu.
-func (l *Tally) bucket(client string, now time.Time) *bucket {
+func (l *Limiter) bucket(client string, now time.Time) *bucket {
 	b := l.buckets[client]
 	if b == nil {
 		b = &bucket{left: float64(l.Rate.Burst), at: now}
@@ -83,7 +83,7 @@ func (l *Tally) bucket(client string, now time.Time) *bucket {
 }
 
 // Omit adds to the client's count.
-func (l *Tally) Omit(client string, n Count) {
+func (l *Limiter) Omit(client string, n Count) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.bucket(client, n.Last)
@@ -100,7 +100,7 @@ func (l *Tally) Omit(client string, n Count) {
 func Once(now time.Time) Count { return Count{Omitted: 1, First: now, Last: now} }
 
 // Counts returns and resets the counts, and drops buckets that are full again.
-func (l *Tally) Counts(now time.Time) map[string]Count {
+func (l *Limiter) Counts(now time.Time) map[string]Count {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	counts := map[string]Count{}
