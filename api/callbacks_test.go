@@ -12,7 +12,7 @@ import (
 	"secbox/api/wire"
 	"secbox/audit"
 	"secbox/audit/admin"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/fault"
 	"secbox/internal/quota"
 	"secbox/runner/webhooks"
@@ -117,7 +117,7 @@ func TestWebhookDefault(t *testing.T) {
 	calls(secret, `"callback_url": "none", `, "")
 	calls(other, "", "")
 	now := allowed
-	now.Secrets.Key = keyed.New([]byte("another key"))
+	now.Secrets.Key = hmackey.New([]byte("another key"))
 	if _, err := now.Resolve(t.Context(), id, ""); !fault.Is(err, fault.InvalidRequest) || !strings.Contains(err.Error(), "PUT /webhooks/default") {
 		t.Errorf("a query that cannot be opened: %v", err)
 	}

@@ -6,7 +6,7 @@
 // record.go (the fields), log.go (the life of a row), store.go (what a database must do) and
 // spool.go. Then read:
 //
-//   - keyed: HMAC digests of values that no record may have
+//   - hmackey: HMAC digests of values that no record may have
 //   - admin: administrative events: who created a token, promoted a baseline, exported
 //   - translog: the transparency log over all events: the sequencer and its checkpoints
 //   - translog/checkpoint: signed checkpoints: verified, compared and kept

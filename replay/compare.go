@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"secbox/audit"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/runner"
@@ -243,10 +243,10 @@ func files(n int) string {
 // secrets compares environment and standard input by their keyed digests.
 func (c *comparison) secrets(first, second audit.Record) {
 	cannot := ""
-	switch key := keyed.KeyOf(first.RequestDigest); {
+	switch key := hmackey.KeyOf(first.RequestDigest); {
 	case key == "":
 		cannot = "the first record is of a version without keyed digests"
-	case key != keyed.KeyOf(second.RequestDigest) || first.HMACSalt != second.HMACSalt && second.HMACSalt != "":
+	case key != hmackey.KeyOf(second.RequestDigest) || first.HMACSalt != second.HMACSalt && second.HMACSalt != "":
 		cannot = "another key made the keyed digests of the first record; see audit.hmac_key_file"
 	}
 	given := hmacs(second)

@@ -14,7 +14,7 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 
 	"secbox/audit"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/fault"
 	"secbox/internal/admission"
 	"secbox/policy"
@@ -246,7 +246,7 @@ func checkValues(first audit.Record, q Request) error {
 			bad.Add("env."+name, "the first exec had no variable of this name")
 		}
 	}
-	if len(q.Stdin) > 0 && first.StdinBytes == 0 && keyed.KeyOf(first.RequestDigest) != "" {
+	if len(q.Stdin) > 0 && first.StdinBytes == 0 && hmackey.KeyOf(first.RequestDigest) != "" {
 		bad.Add("stdin", "the first exec had no standard input")
 	}
 	return bad.Err()

@@ -17,7 +17,7 @@ import (
 	"github.com/google/uuid"
 
 	"secbox/audit"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/engine"
 	"secbox/engine/memengine"
 	"secbox/fault"
@@ -45,7 +45,7 @@ type fixture struct {
 	images  *memengine.Images
 	log     *audit.Log
 	inputs  *inputstore.Store
-	key     keyed.Key
+	key     hmackey.Key
 	most    int64 // of the kept inputs, in bytes
 	limits  policy.Limits
 	catalog *skills.Catalog
@@ -55,7 +55,7 @@ type fixture struct {
 // setUp makes a fixture. The command hold tells the exec's id, and waits until it is killed; python prints its code, if that is in a file.
 func setUp(t *testing.T) *fixture {
 	t.Helper()
-	f := &fixture{t: t, dir: t.TempDir(), images: &memengine.Images{}, key: keyed.New([]byte("key")), most: 1 << 30, held: make(chan string, 1)}
+	f := &fixture{t: t, dir: t.TempDir(), images: &memengine.Images{}, key: hmackey.New([]byte("key")), most: 1 << 30, held: make(chan string, 1)}
 	f.start()
 	t.Cleanup(func() { f.stop() })
 	return f

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"secbox/audit"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/fault"
 	"secbox/internal/admission"
 	"secbox/internal/traces"
@@ -141,7 +141,7 @@ func (r *Runner) seal(record audit.Record, req Request) ([]byte, error) {
 // unseal makes the exec of a job, without a ticket.
 func (r *Runner) unseal(taken jobs.Taken) (*exec, error) {
 	content, err := r.cfg.Key.Unseal(sealPurpose, taken.ExecID, taken.Sealed)
-	if errors.Is(err, keyed.ErrOtherKey) {
+	if errors.Is(err, hmackey.ErrOtherKey) {
 		return nil, fault.New(fault.Internal, "another key sealed the job; give all nodes the same audit.hmac_key_file, and post the exec again")
 	}
 	var j job

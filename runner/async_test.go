@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"secbox/audit"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/engine"
 	"secbox/engine/memengine"
 	"secbox/fault"
@@ -27,7 +27,7 @@ import (
 // async lets a fixture run asynchronous execs in so many of its places, after dispatch.
 func async(places int) func(*fixture) {
 	return func(f *fixture) {
-		f.cfg.Key = keyed.New(bytes.Repeat([]byte{7}, 32))
+		f.cfg.Key = hmackey.New(bytes.Repeat([]byte{7}, 32))
 		f.cfg.Async = runner.Async{
 			Limits: audit.JobLimits{Waiting: 50, WaitingPerToken: 40, Bytes: 1 << 20, BytesPerToken: 1 << 20}, Places: places, Bell: jobs.NewBell(),
 			Skill: func(context.Context, string, string, string) (*runner.Skill, error) {
@@ -417,7 +417,7 @@ func TestAsyncDamaged(t *testing.T) {
 	skill.Folder.Digest = strings.Repeat("ab", 32)
 	gone := f.submit(shell("p", "true", func(r *runner.Request) { r.SkillID, r.Skill = "a.skill", skill }))
 	f.shutDown(time.Minute)
-	f.cfg.Key = keyed.New(bytes.Repeat([]byte{8}, 32))
+	f.cfg.Key = hmackey.New(bytes.Repeat([]byte{8}, 32))
 	f.boot()
 	f.dispatch()
 	if r := f.ends(other); r.Status != audit.Errored || !strings.Contains(r.Detail, "audit.hmac_key_file") || r.IdempotencyKey != "" {

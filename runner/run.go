@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"secbox/audit"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/fault"
 	"secbox/internal/admission"
 	"secbox/internal/traces"
@@ -178,7 +178,7 @@ func (r *Runner) addHMACs(record *audit.Record, req Request) {
 	if len(c.Env) == 0 && len(c.Stdin) == 0 {
 		return
 	}
-	record.HMACSalt = cmp.Or(req.HMACSalt, keyed.NewSalt())
+	record.HMACSalt = cmp.Or(req.HMACSalt, hmackey.NewSalt())
 	for _, name := range record.EnvKeys {
 		record.EnvHMACs = append(record.EnvHMACs, r.cfg.Key.Variable(record.HMACSalt, name, c.Env[name]))
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"secbox/audit"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/internal/admission"
@@ -67,8 +67,8 @@ type Config struct {
 	Host     func() policy.Host // what bounds the ceilings; zero values where it is not known yet
 	StateDir string             // the parent of captures/ and allotted/
 	NodeID   string
-	Key      keyed.Key // of the digests of requests and of secret values
-	User     string    // "uid:gid" of every container
+	Key      hmackey.Key // of the digests of requests and of secret values
+	User     string      // "uid:gid" of every container
 	Disk     *diskwatch.Watcher
 	Slots    int // execs at once
 	Queue    int // execs that may wait

@@ -21,7 +21,7 @@ import (
 	"secbox/access/tokens"
 	"secbox/api"
 	"secbox/audit"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/audit/retention"
 	"secbox/audit/translog"
 	"secbox/cluster/nodes"
@@ -72,7 +72,7 @@ type Server struct {
 	db           store.Database
 	tokens       *tokens.Service
 	open         bool // requests need no token yet
-	key          keyed.Key
+	key          hmackey.Key
 	audit        *audit.Log
 	activity     *audit.Activity
 	recorded     bool // that the node has started

@@ -20,7 +20,7 @@ import (
 	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/audit/export"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/cluster/peer"
 	"secbox/console"
 	"secbox/engine"
@@ -148,7 +148,7 @@ func mayServeWithoutToken(ctx context.Context, cfg settings.Settings, service *t
 
 // openKey reads or makes the key of keyed digests. Nothing to undo.
 func (s *Server) openKey(context.Context) (err error) {
-	s.key, err = keyed.Open(cmp.Or(s.settings.Audit.HMACKeyFile, filepath.Join(s.state.Path(), keyed.KeyFile)))
+	s.key, err = hmackey.Open(cmp.Or(s.settings.Audit.HMACKeyFile, filepath.Join(s.state.Path(), hmackey.KeyFile)))
 	return err
 }
 

@@ -32,7 +32,7 @@ import (
 
 const maxBody = 64 << 10 // bytes that are forwarded: a form
 
-// Key signs for a purpose; see keyed.Key.
+// Key signs for a purpose; see hmackey.Key.
 type Key interface {
 	Sign(purpose, text string) string
 }

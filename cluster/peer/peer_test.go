@@ -17,7 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/cluster/nodes"
 	"secbox/fault"
 )
@@ -142,7 +142,7 @@ func (f *fixture) peers(self string, key byte) *Peers {
 
 // peersAt makes a node under a lease.
 func (f *fixture) peersAt(self string, key byte, epoch int64) *Peers {
-	p := New(Config{Self: self, Epoch: func() int64 { return epoch }, Key: keyed.New(bytes.Repeat([]byte{key}, 32)), Nodes: f.rows, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	p := New(Config{Self: self, Epoch: func() int64 { return epoch }, Key: hmackey.New(bytes.Repeat([]byte{key}, 32)), Nodes: f.rows, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	p.watchEvery = 10 * time.Millisecond
 	f.t.Cleanup(p.Close)
 	return p
@@ -595,7 +595,7 @@ func (s *slowTable) Get(ctx context.Context, id string) (nodes.Node, error) {
 func TestOneReadAnswersAll(t *testing.T) {
 	t.Parallel()
 	rows := &slowTable{requests: 100, all: make(chan struct{})}
-	p := New(Config{Self: "a", Epoch: func() int64 { return 1 }, Key: keyed.New(nil), Nodes: rows, Now: rows.now})
+	p := New(Config{Self: "a", Epoch: func() int64 { return 1 }, Key: hmackey.New(nil), Nodes: rows, Now: rows.now})
 	var all sync.WaitGroup
 	for range rows.requests {
 		all.Go(func() { p.Reaches(t.Context(), "b") })
@@ -611,7 +611,7 @@ func TestWhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rows := &table{nodes: map[string]nodes.Node{}}
-		p := New(Config{Self: "a", Epoch: func() int64 { return 1 }, Key: keyed.New(nil), Nodes: rows, Now: time.Now})
+		p := New(Config{Self: "a", Epoch: func() int64 { return 1 }, Key: hmackey.New(nil), Nodes: rows, Now: time.Now})
 		rows.set("b", "", true) // it asks, and cannot be asked
 		ctx, cancel := p.While(t.Context(), "b")
 		defer cancel()

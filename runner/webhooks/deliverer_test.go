@@ -22,7 +22,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"secbox/audit"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 )
 
 // memory is a Store in memory, whose clock is time.Now.
@@ -143,7 +143,7 @@ func allowing(urls ...string) Policy {
 // deliverer makes a Deliverer, and a secret of the token.
 func deliverer(t *testing.T, m *memory, p Policy) (*Deliverer, string) {
 	t.Helper()
-	secrets := Secrets{Store: m, Key: keyed.New([]byte("key"))}
+	secrets := Secrets{Store: m, Key: hmackey.New([]byte("key"))}
 	secret, err := secrets.create(t.Context(), "tok")
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/fault"
 )
 
@@ -32,7 +32,7 @@ const (
 // Secrets are the secrets of tokens. It is safe for concurrent use.
 type Secrets struct {
 	Store Store
-	Key   keyed.Key
+	Key   hmackey.Key
 }
 
 // create makes a secret for a token and returns it.
@@ -87,7 +87,7 @@ func (s Secrets) sign(ctx context.Context, requestedBy, id string, at time.Time,
 	var signatures []string
 	for _, sealed := range all {
 		secret, err := s.Key.Unseal(secretPurpose, requestedBy, sealed)
-		if errors.Is(err, keyed.ErrOtherKey) {
+		if errors.Is(err, hmackey.ErrOtherKey) {
 			continue // the operator has changed the key; the token needs a new secret
 		}
 		if err != nil {

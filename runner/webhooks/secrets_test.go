@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/fault"
 )
 
@@ -12,7 +12,7 @@ import (
 // as they are.
 func TestQueriesAreSealed(t *testing.T) {
 	t.Parallel()
-	s, other := Secrets{Key: keyed.New([]byte("key"))}, Secrets{Key: keyed.New([]byte("other"))}
+	s, other := Secrets{Key: hmackey.New([]byte("key"))}, Secrets{Key: hmackey.New([]byte("other"))}
 	for _, url := range []string{"", "https://a.example", "https://a.example/x?key=hunter2", "https://a.example/?", "https://a.example/?a=?&b=ü", "https://a.example/?" + strings.Repeat("x", MaxURL)} {
 		stored := s.sealQuery("e1", url)
 		if got, err := s.openQuery("e1", stored); got != url || err != nil {

@@ -11,7 +11,7 @@ import (
 	"log/slog"
 	"time"
 
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/fault"
 	"secbox/internal/traces"
 	"secbox/policy"
@@ -27,7 +27,7 @@ type Config struct {
 	Policy   *policy.Resolver
 	Host     func() policy.Host // what bounds the ceilings
 	NodeID   string
-	Key      keyed.Key // of the digests of requests and of secret values
+	Key      hmackey.Key // of the digests of requests and of secret values
 	Now      func() time.Time
 	NewID    func() string
 	Logger   *slog.Logger

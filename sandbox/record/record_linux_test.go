@@ -20,7 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"secbox/audit"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/fault"
 	"secbox/policy"
 	"secbox/runner/lifecycle"
@@ -97,7 +97,7 @@ func setUp(t *testing.T, store audit.Store, change ...func(*record.Config)) *fix
 	}
 	cfg := record.Config{
 		Sandbox: none.New(none.Config{Directories: sandboxtest.Directory(f.dir), ReadOnly: []sandbox.ReadOnlyRoot{f.tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted)}),
-		Log:     f.log, Policy: resolver, Host: func() policy.Host { return policy.Host{} }, NodeID: "n", Key: keyed.New([]byte("key")), Now: time.Now,
+		Log:     f.log, Policy: resolver, Host: func() policy.Host { return policy.Host{} }, NodeID: "n", Key: hmackey.New([]byte("key")), Now: time.Now,
 		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Logger: slog.New(slog.DiscardHandler), Observer: f.ended,
 	}
 	for _, c := range change {
@@ -168,7 +168,7 @@ func TestRowOfACommand(t *testing.T) {
 			want := row
 			want.ExecID, want.ProjectID, want.AgentID, want.UserID, want.TaskID, want.ConversationID = res.ExecID, "agent~user", "agent", "user", "task", "talk"
 			want.Cmd, want.Args, want.Cwd, want.EnvKeys = shell, []string{`cat; printf '%s' "$K" >&2; exit 3`}, sandbox.Root, []string{"B", "K"}
-			key := keyed.New([]byte("key"))
+			key := hmackey.New([]byte("key"))
 			want.EnvHMACs = []string{key.Variable(row.HMACSalt, "B", "x"), key.Variable(row.HMACSalt, "K", "hunter2")}
 			want.StdinHMAC, want.StdinBytes = key.Stdin(row.HMACSalt, []byte("some-stdin")), 10
 			want.Backend, want.Image, want.ImageID, want.NodeID, want.RequestedBy, want.SettingsDigest = sandbox.None, "", "", "n", "token", "sha256:s"
@@ -177,7 +177,7 @@ func TestRowOfACommand(t *testing.T) {
 			if !reflect.DeepEqual(row, want) {
 				t.Errorf("row\n%+v\nwant\n%+v", row, want)
 			}
-			if keyed.KeyOf(row.RequestDigest) == "" || row.EndedAt.Before(row.StartedAt) || row.StartedAt.IsZero() || row.DurationMS != row.EndedAt.Sub(row.StartedAt).Milliseconds() {
+			if hmackey.KeyOf(row.RequestDigest) == "" || row.EndedAt.Before(row.StartedAt) || row.StartedAt.IsZero() || row.DurationMS != row.EndedAt.Sub(row.StartedAt).Milliseconds() {
 				t.Errorf("digest %q, from %v to %v, %d ms", row.RequestDigest, row.StartedAt, row.EndedAt, row.DurationMS)
 			}
 			events, err := f.log.Events(t.Context(), row.ExecID)

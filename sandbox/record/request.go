@@ -10,14 +10,14 @@ import (
 	"strings"
 
 	"secbox/audit"
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/internal/traces"
 	"secbox/sandbox"
 )
 
 // requestRecord is the part of a command's record that its caller determines. It has the names of variables but not their values, and nothing
 // of standard input.
-func requestRecord(ctx context.Context, key keyed.Key, spec sandbox.ExecSpec, shell string) audit.Record {
+func requestRecord(ctx context.Context, key hmackey.Key, spec sandbox.ExecSpec, shell string) audit.Record {
 	from, span := sandbox.RequestOf(ctx), traces.Of(ctx)
 	r := audit.Record{
 		ExecID: spec.ExecID, ProjectID: spec.User.ProjectID(), ConversationID: from.ConversationID, AgentID: spec.User.AgentID, UserID: spec.User.ID,
@@ -39,7 +39,7 @@ func requestRecord(ctx context.Context, key keyed.Key, spec sandbox.ExecSpec, sh
 	if len(env) == 0 && spec.Stdin == "" {
 		return r
 	}
-	r.HMACSalt = keyed.NewSalt()
+	r.HMACSalt = hmackey.NewSalt()
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		r.EnvKeys = append(r.EnvKeys, name)
 		r.EnvHMACs = append(r.EnvHMACs, key.Variable(r.HMACSalt, name, env[name]))

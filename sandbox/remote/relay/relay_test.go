@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/cluster/nodes"
 	"secbox/cluster/peer"
 	"secbox/fault"
@@ -140,7 +140,7 @@ func (c *cluster) node(id string, change ...func(*remote.Config)) *node {
 
 // peer makes the channels of a node.
 func (c *cluster) peer(id, key string) *peer.Peers {
-	p := peer.New(peer.Config{Self: id, Epoch: func() int64 { return 1 }, Key: keyed.New([]byte(key)), Nodes: c, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	p := peer.New(peer.Config{Self: id, Epoch: func() int64 { return 1 }, Key: hmackey.New([]byte(key)), Nodes: c, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	c.t.Cleanup(p.Close)
 	return p
 }

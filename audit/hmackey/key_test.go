@@ -1,4 +1,4 @@
-package keyed_test
+package hmackey_test
 
 import (
 	"os"
@@ -8,18 +8,18 @@ import (
 	"sync"
 	"testing"
 
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 	"secbox/fault"
 )
 
 func TestOpen(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), keyed.KeyFile)
-	made, err := keyed.Open(path)
+	path := filepath.Join(t.TempDir(), hmackey.KeyFile)
+	made, err := hmackey.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := keyed.Open(path)
+	again, err := hmackey.Open(path)
 	if err != nil || again.Request("d") != made.Request("d") {
 		t.Errorf("%q, %v; want %q", again.Request("d"), err, made.Request("d"))
 	}
@@ -34,11 +34,11 @@ func TestOpen(t *testing.T) {
 		if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := keyed.Open(path); !fault.Is(err, fault.InvalidSettings) || len(damaged) > 9 && strings.Contains(err.Error(), damaged[1:9]) {
+		if _, err := hmackey.Open(path); !fault.Is(err, fault.InvalidSettings) || len(damaged) > 9 && strings.Contains(err.Error(), damaged[1:9]) {
 			t.Errorf("%q: %v", damaged, err)
 		}
 	}
-	if _, err := keyed.Open(filepath.Join(t.TempDir(), "none", "key")); !fault.Is(err, fault.InvalidSettings) {
+	if _, err := hmackey.Open(filepath.Join(t.TempDir(), "none", "key")); !fault.Is(err, fault.InvalidSettings) {
 		t.Errorf("no directory: %v", err)
 	}
 }
@@ -46,12 +46,12 @@ func TestOpen(t *testing.T) {
 // TestNodesOpenOneKey: nodes that start at once with a common file have one key.
 func TestNodesOpenOneKey(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), keyed.KeyFile)
+	path := filepath.Join(t.TempDir(), hmackey.KeyFile)
 	digests := make([]string, 8)
 	var all sync.WaitGroup
 	for i := range digests {
 		all.Go(func() {
-			key, err := keyed.Open(path)
+			key, err := hmackey.Open(path)
 			if err != nil {
 				t.Error(err)
 				return
@@ -69,7 +69,7 @@ func TestNodesOpenOneKey(t *testing.T) {
 
 func TestCompare(t *testing.T) {
 	t.Parallel()
-	key, other := keyed.New([]byte("one")), keyed.New([]byte("another"))
+	key, other := hmackey.New([]byte("one")), hmackey.New([]byte("another"))
 	for name, c := range map[string]struct {
 		recorded, digest string
 		equal, known     bool
@@ -85,7 +85,7 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%s: %v %v", name, equal, known)
 		}
 	}
-	if keyed.KeyOf("d") != "" || keyed.KeyOf(key.Request("d")) == "" || keyed.KeyOf(key.Request("d")) == keyed.KeyOf(other.Request("d")) {
+	if hmackey.KeyOf("d") != "" || hmackey.KeyOf(key.Request("d")) == "" || hmackey.KeyOf(key.Request("d")) == hmackey.KeyOf(other.Request("d")) {
 		t.Error("the id does not name the key")
 	}
 }
@@ -93,10 +93,10 @@ func TestCompare(t *testing.T) {
 // TestDigestsDiffer: by every part, and by where one part ends and the next begins.
 func TestDigestsDiffer(t *testing.T) {
 	t.Parallel()
-	key := keyed.New([]byte("one"))
+	key := hmackey.New([]byte("one"))
 	seen := map[string]string{}
 	for what, d := range map[string]string{
-		"value": key.Variable("s", "n", "v"), "another key": keyed.New([]byte("x")).Variable("s", "n", "v"), "salt": key.Variable("t", "n", "v"),
+		"value": key.Variable("s", "n", "v"), "another key": hmackey.New([]byte("x")).Variable("s", "n", "v"), "salt": key.Variable("t", "n", "v"),
 		"name": key.Variable("s", "m", "v"), "content": key.Variable("s", "n", "w"), "shifted": key.Variable("s", "", "n\x00v"), "stdin": key.Stdin("s", []byte("n\x00v")),
 		"none": key.Variable("s", "n", ""), "no input": key.Stdin("s", nil),
 	} {

@@ -1,4 +1,4 @@
-package keyed
+package hmackey
 
 import (
 	"crypto/aes"

@@ -1,7 +1,7 @@
-// Package keyed makes keyed digests (HMAC-SHA-256) of what no record may have: environment values, standard input, and requests that contain
+// Package hmackey makes keyed digests (HMAC-SHA-256) of what no record may have: environment values, standard input, and requests that contain
 // them. Without the installation's key, a weak secret cannot be guessed from its digest. Keys derived from it seal what a database has to keep for
 // a while all the same. The package must not know records or databases.
-package keyed
+package hmackey
 
 import (
 	"crypto/hmac"

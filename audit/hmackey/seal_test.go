@@ -1,36 +1,36 @@
-package keyed_test
+package hmackey_test
 
 import (
 	"bytes"
 	"errors"
 	"testing"
 
-	"secbox/audit/keyed"
+	"secbox/audit/hmackey"
 )
 
 func TestSeal(t *testing.T) {
 	t.Parallel()
-	key, other := keyed.New(bytes.Repeat([]byte{1}, 32)), keyed.New(bytes.Repeat([]byte{2}, 32))
+	key, other := hmackey.New(bytes.Repeat([]byte{1}, 32)), hmackey.New(bytes.Repeat([]byte{2}, 32))
 	for _, content := range []string{"", "secret", string(bytes.Repeat([]byte("long"), 1<<20))} {
 		sealed := key.Seal("jobs", "exec-1", []byte(content))
-		if len(sealed) != len(content)+keyed.SealOverhead || content != "" && bytes.Contains(sealed, []byte(content)) {
+		if len(sealed) != len(content)+hmackey.SealOverhead || content != "" && bytes.Contains(sealed, []byte(content)) {
 			t.Fatalf("%d bytes became %d", len(content), len(sealed))
 		}
 		if bytes.Equal(sealed, key.Seal("jobs", "exec-1", []byte(content))) {
 			t.Error("sealed twice, it is the same")
 		}
 		for name, c := range map[string]struct {
-			key           keyed.Key
+			key           hmackey.Key
 			purpose, name string
 			change        int // a byte; -1: none
 			want          error
 		}{
-			"another key":     {other, "jobs", "exec-1", -1, keyed.ErrOtherKey},
-			"another purpose": {key, "job", "exec-1", -1, keyed.ErrAltered},
-			"another name":    {key, "jobs", "exec-2", -1, keyed.ErrAltered},
-			"another version": {key, "jobs", "exec-1", 0, keyed.ErrAltered},
-			"another nonce":   {key, "jobs", "exec-1", 9, keyed.ErrAltered},
-			"another tag":     {key, "jobs", "exec-1", len(sealed) - 1, keyed.ErrAltered},
+			"another key":     {other, "jobs", "exec-1", -1, hmackey.ErrOtherKey},
+			"another purpose": {key, "job", "exec-1", -1, hmackey.ErrAltered},
+			"another name":    {key, "jobs", "exec-2", -1, hmackey.ErrAltered},
+			"another version": {key, "jobs", "exec-1", 0, hmackey.ErrAltered},
+			"another nonce":   {key, "jobs", "exec-1", 9, hmackey.ErrAltered},
+			"another tag":     {key, "jobs", "exec-1", len(sealed) - 1, hmackey.ErrAltered},
 		} {
 			copied := bytes.Clone(sealed)
 			if c.change >= 0 {
@@ -54,12 +54,12 @@ func TestSeal(t *testing.T) {
 // TestSign: a signature is that of one key, purpose and text, and no key of another purpose.
 func TestSign(t *testing.T) {
 	t.Parallel()
-	k := keyed.New(bytes.Repeat([]byte{1}, 32))
+	k := hmackey.New(bytes.Repeat([]byte{1}, 32))
 	first := k.Sign("p", "text")
-	if again := keyed.New(bytes.Repeat([]byte{1}, 32)).Sign("p", "text"); again != first || len(first) != 64 {
+	if again := hmackey.New(bytes.Repeat([]byte{1}, 32)).Sign("p", "text"); again != first || len(first) != 64 {
 		t.Errorf("%s, then %s", first, again)
 	}
-	for _, other := range []string{k.Sign("q", "text"), k.Sign("p", "texts"), keyed.New(bytes.Repeat([]byte{2}, 32)).Sign("p", "text")} {
+	for _, other := range []string{k.Sign("q", "text"), k.Sign("p", "texts"), hmackey.New(bytes.Repeat([]byte{2}, 32)).Sign("p", "text")} {
 		if other == first {
 			t.Errorf("%s twice", first)
 		}
