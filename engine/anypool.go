@@ -31,8 +31,8 @@ const (
 // with reports whether a container for any project may serve the spec.
 func (s *sharing) with(spec Spec) bool { return s.trial == passed && spec.Runtime == s.runtime }
 
-// shareNot notes that containers wait for their own project, and why; p.mu is held.
-func (p *Pool) shareNot(t trial, because string) {
+// stopSharing notes that containers wait for their own project, and why; p.mu is held.
+func (p *Pool) stopSharing(t trial, because string) {
 	p.sharing.trial, p.stats.NotShared = t, because
 	if t == failed {
 		p.decide()
@@ -60,17 +60,17 @@ func (p *Pool) takeAny(ctx context.Context, spec Spec) *pooled {
 	if slot == nil {
 		return nil
 	}
-	slot.ask() // the answer comes meanwhile
+	slot.requestAnswer() // the answer comes meanwhile
 	if slot.from.key.limits == k.limits {
-		slot.adopt(ctx, spec, nil)
+		slot.assign(ctx, spec, nil)
 	} else {
-		slot.adopt(ctx, spec, p.cannotLimit)
+		slot.assign(ctx, spec, p.limitsRefused)
 	}
 	return slot
 }
 
-// takeSimilar takes a ready container whose limits can be changed to those of k, from the bucket that can spare one best: it keeps more than
-// half of its own.
+// takeSimilar takes a ready container whose limits can be changed to the limits of k. It takes from the bucket with the most containers to spare,
+// which keeps more than half of what it wants.
 func (p *Pool) takeSimilar(k key) *pooled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,8 +106,8 @@ func (s *bucket) readyOnes() (n int) {
 // limitRetry is how long no limits are changed after the engine refused it.
 const limitRetry = time.Minute
 
-// cannotLimit notes that the engine did not change the limits of a container.
-func (p *Pool) cannotLimit(err error) {
+// limitsRefused notes that the engine did not change the limits of a container.
+func (p *Pool) limitsRefused(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sharing.limitAt = p.cfg.Now().Add(limitRetry)
@@ -116,11 +116,11 @@ func (p *Pool) cannotLimit(err error) {
 
 // putBack returns a container that was taken and that no job was sent to. It ends if it cannot serve another exec.
 func (p *Pool) putBack(slot *pooled) {
-	left := slot.leave()
+	clean := slot.unassign()
 	p.mu.Lock()
 	s := slot.from
 	s.lent--
-	kept := left && p.buckets[s.key] == s && !p.draining && slot.giveBack()
+	kept := clean && p.buckets[s.key] == s && !p.draining && slot.giveBack()
 	if kept {
 		s.slots = append(s.slots, slot)
 	}

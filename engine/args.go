@@ -33,7 +33,7 @@ func containerName(execID string) string { return "secbox-" + execID }
 
 // runArgs is the docker argv for a container. It has nothing of the job, and of the request only numbers that policy has bounded, ids whose
 // alphabet was checked, and mount sources that workspace built. With points, the container is for any project.
-func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, points *points) []string {
+func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, points *mountPoints) []string {
 	args := append([]string{
 		"run", "-i", "--rm", "--sig-proxy=false",
 		"--name", containerName(execID),
@@ -118,7 +118,7 @@ const hostName = "sandbox"
 const noNameServer = "192.0.2.1"
 
 // workdir is the container's working directory, which must exist: the engine would create it. sandbox-init changes to the job's.
-func workdir(mounts []Mount, points *points) string {
+func workdir(mounts []Mount, points *mountPoints) string {
 	const work = "/workspace/work"
 	if points != nil || slices.ContainsFunc(mounts, func(m Mount) bool { return m.Target == work }) {
 		return work

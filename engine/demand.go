@@ -85,14 +85,14 @@ func (p *pace) note(took time.Duration) {
 // enough is how many containers must wait so that fewer than maxMisses of random arrivals find none, when there are others per second whose
 // containers the same engine starts.
 //
-// Containers are started one after the other, or atOnce, so the number that is missing is the length of a queue. Its probabilities are
-// those of Erlang's formula until all are busy, and then fall by the same factor for each further one: busy for exponential times, busy² for
-// constant ones. Times of starts are between these. An arrival finds none when as many are missing as should wait.
+// Containers are started one after the other, or atOnce, so the number that is missing is the length of a queue. Its probabilities
+// follow Erlang's formula until all starters are busy. Then they fall by the same factor for each further container: by busy if starts take
+// exponential times, by busy² if they take constant times. Real starts are between these. An arrival finds none when as many are missing as should wait.
 func (p pace) enough(rate, others float64) int {
 	servers := float64(p.atOnce)
 	each := p.start.Seconds() / servers // of all servers
 	busy := min(rate*each/(1-min(others*each, maxBusy)), maxBusy)
-	missing, sum := 1.0, 1.0 // probabilities, as multiples of that of none
+	missing, sum := 1.0, 1.0 // probabilities, divided by the probability that none is missing
 	for n := 1; ; n++ {
 		if n <= p.atOnce {
 			missing *= busy * servers / float64(n)

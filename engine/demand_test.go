@@ -85,7 +85,7 @@ func (s *simulation) refill() {
 		slot := &pooled{standby: &standby{}, from: b, since: s.now}
 		b.slots = append(b.slots, slot)
 		s.starts++
-		waiting, _ := s.tally()
+		waiting, _ := s.count()
 		s.mostSlots = max(s.mostSlots, waiting)
 		s.after(s.startTime(), func() { s.ready(slot) })
 	}
@@ -155,7 +155,7 @@ func (s *simulation) waiting(spec Spec) int {
 	return 0
 }
 
-// usually makes spec the usual one, of which ready ones wait.
+// usually makes spec the default spec, with at least ready waiting containers.
 func (s *simulation) usually(spec Spec, ready int) {
 	b := s.bucket(spec)
 	b.ready = ready
@@ -281,7 +281,7 @@ func TestManyLimits(t *testing.T) {
 	for range 60 {
 		s.run(time.Second)
 		least = min(least, s.waiting(usual()))
-		if waiting, _ := s.tally(); waiting > s.max || len(s.buckets) > mostBuckets(s.max) {
+		if waiting, _ := s.count(); waiting > s.max || len(s.buckets) > mostBuckets(s.max) {
 			t.Fatalf("%d containers, %d keys", waiting, len(s.buckets))
 		}
 	}
@@ -308,7 +308,7 @@ func TestKeysTakeTurns(t *testing.T) {
 				s.run(time.Second)
 			}
 			s.request(usual())
-			if waiting, _ := s.tally(); waiting > s.max || s.waiting(usual()) < min(ready, (s.max+1)/2)-1 {
+			if waiting, _ := s.count(); waiting > s.max || s.waiting(usual()) < min(ready, (s.max+1)/2)-1 {
 				t.Fatalf("%d ready: %d wait, %d of them usual", ready, waiting, s.waiting(usual()))
 			}
 		}

@@ -48,7 +48,7 @@
 // laptop with 8 GB can spare that. The smaller bound counts.
 //
 // For any project: enough that fewer than one in a hundred of random arrivals finds none, given the rate of the key's uses and the time that a
-// start takes, both of which are learned (demand.go has the formula). With starts of 350 ms, one at a time, that is 4 for one arrival per
+// start takes. The pool learns both (demand.go has the formula). With starts of 350 ms, one at a time, that is 4 for one arrival per
 // second and 8 for two. There are no more than 9 for any rate on such a machine: when the engine cannot keep up with the arrivals, no number is
 // enough. The rate follows a change within half a minute. The number rises with it at once, and falls by one every 30 seconds, so that random
 // arrivals do not start and drop containers in turn. Of the default spec, pool.ready always wait, also before the first request; they
@@ -57,8 +57,8 @@
 // For one project: as many as it took in the last 30 seconds, at least one and at most four (pool.max_per_key). One is enough for requests at human speed.
 //
 // Containers of a key that had no exec for ten minutes (pool.idle_seconds) end: that is longer than most pauses in which a person or an agent
-// thinks. While the machine is short of memory, none is started, and a quarter of all is dropped every few seconds, those of the least used
-// keys first.
+// thinks. While the machine is short of memory, the pool starts none, and drops a quarter of all every few seconds, beginning with the
+// least used keys.
 //
 // Beyond the bounds, the key with the least recent uses loses its container; a use counts half as much after ten seconds. But a key's second
 // container never replaces another key's only one. Up to half of all, the default spec's containers are replaced by no others, and its
@@ -69,8 +69,8 @@
 //
 // `docker update` changes memory, cores and pids of a running container in 26 ms, a ninth of a cold start. So an exec takes a container that
 // differs only in these, if more than half of what its key wants would remain. The change runs while the row is opened, and the job is sent
-// after it. If it fails, the container is removed, and the job gets a cold start. The sizes of /tmp and /dev/shm are
-// those of mounts and cannot be changed. But only a shm_mb below memory_mb is a size of its own: otherwise the memory is the limit of what is
+// after it. If it fails, the container is removed, and the job gets a cold start. The sizes of /tmp and /dev/shm
+// belong to mounts and cannot be changed. But only a shm_mb below memory_mb is a size of its own: otherwise the memory is the limit of what is
 // in /dev/shm, and all containers have the same large one. The new key also gets containers of its own, for the next exec.
 //
 // # When they are started
@@ -78,8 +78,8 @@
 // Starting a container uses most of a core for a quarter of a second. It slows running jobs and, most of all, cold starts. So a refill waits:
 // for every cold start, until its job runs; for running jobs 100 ms, which most do not take; for the answer of the job that has just ended
 // 10 ms. At most half the cores refill at once, and all of them when there was no job for 100 ms.
-// For the same reason a container is removed only after the answer of its job (linger). A request that finds no ready container takes one that
-// is being started, which will be ready sooner than another.
+// For the same reason a container is removed only after the answer of its job (linger). A request that finds no ready container takes a container
+// that is being started, which will be ready sooner than a new one.
 //
 // After a refill that failed because of the engine, all refills pause, from a quarter of a second up to half a minute. One that failed because
 // the project or the image is gone is not tried again: the next request reports the error.
@@ -87,8 +87,8 @@
 // # A container that stays
 //
 // A Resident is not a slot: it serves many commands, in parallel and one after the other, of one user, who is their common trust domain. Its
-// sandbox-init runs with --serve and speaks other frames, with another magic, so that an image with an older one is noticed. Its flags are
-// those of a slot, except for the mounts and the pids: the workers that run the commands, at most 544 threads, are added to the policy's
+// sandbox-init runs with --serve and speaks other frames, with another magic, so that an image with an older one is noticed. It has a slot's flags,
+// except for the mounts and the pids: the workers that run the commands, at most 544 threads, are added to the policy's
 // number. Sweep does not remove it.
 //
 // # When this process dies

@@ -54,7 +54,7 @@ type Spec struct {
 	User       string // "uid:gid"
 	Runtime    string // the OCI runtime by the engine's name for it; empty: the engine's default
 	Access     string // identifies the mounts and their modes
-	// Targets are those of the mounts that are not below /workspace.
+	// Targets are the targets of all mounts outside /workspace.
 	Targets []string
 
 	// Prepare makes the directories of the exec and returns what to mount. It is called with the slot's exec id, once, or again when what it
@@ -102,7 +102,7 @@ type Job struct {
 	Grace     time.Duration // from SIGTERM to the kill at Timeout; 0: the kill only
 	MaxStdout int64         // bytes to pass on; the rest is counted and dropped
 	MaxStderr int64
-	// Signals are sent to the process group of the job's main process: those of initproto.Signals, others are dropped. May be nil. For a Resident
+	// Signals are sent to the process group of the job's main process. Signals that are not in initproto.Signals are dropped. May be nil. For a Resident
 	// only: fault.Unsupported when its sandbox-init is too old.
 	Signals <-chan syscall.Signal
 	// CPUCores is the limit that programs learn from variables such as OMP_NUM_THREADS, which Env and the image may set otherwise; 0: none.

@@ -45,8 +45,8 @@ func Greeted(slot Slot) bool {
 // LimitsError waits for the change of the limits of a warm slot's container.
 func LimitsError(slot Slot) error {
 	container := slot.(*warmSlot)
-	_ = container.adoption()
-	return <-container.limited
+	_ = container.awaitAssignment()
+	return <-container.assignment.limits
 }
 
 // Changes reports whether a container of other limits starts differently, whether docker can change them while it runs, and whether

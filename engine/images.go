@@ -48,7 +48,7 @@ type Images struct {
 
 	mu       sync.Mutex
 	cache    map[string]*cachedImage // by reference, as are the next two
-	asking   map[string]*lookup      // whose result will be cached; one that was removed from here is not
+	asking   map[string]*lookup      // whose result will be cached, unless the lookup is removed from here
 	known    map[string]Image        // the last results, fresh or not, which changes are detected against
 	watching bool                    // Watch receives events
 	watch    *watch                  // nil unless Watch runs
@@ -66,7 +66,7 @@ type cachedImage struct {
 type lookup struct {
 	ref     string
 	asked   time.Time
-	waiting int // callers; guarded by Images.mu; the last one that leaves cancels the lookup
+	waiting int // callers; guarded by Images.mu; the last caller that leaves cancels the lookup
 	cancel  context.CancelFunc
 
 	done  chan struct{} // closed when image and err are set
@@ -248,7 +248,7 @@ func (i *Images) firstSeen(id string) time.Time {
 	return i.ownSeen
 }
 
-// RemoveOldVolumes removes unused volumes with an older sandbox-init than that of our image.
+// RemoveOldVolumes removes unused volumes whose sandbox-init is older than our image's.
 func (i *Images) RemoveOldVolumes(ctx context.Context) error {
 	own, err := i.inspect(ctx, i.own)
 	if fault.Is(err, fault.ImageMissing) {

@@ -98,7 +98,7 @@ func (i *Images) recheck(ctx context.Context, w *watch, changed func(before, aft
 		}
 		refs := i.invalidated(w)
 		for _, ref := range refs {
-			_, _ = i.Resolve(ctx, ref) // learn notes changes; an error will be that of the next exec
+			_, _ = i.Resolve(ctx, ref) // learn notes changes; the next exec reports an error
 		}
 		for _, c := range i.changes(w) {
 			if changed != nil && ctx.Err() == nil {

@@ -13,21 +13,21 @@ import (
 	"secbox/engine/attach"
 )
 
-// workspaceTarget is the directory of a container that has those of its project.
+// workspaceTarget is the directory of a container in which the project's directories are.
 const workspaceTarget = "/workspace"
 
-// points are the mounts of a container that can serve any project: the directories of an exec are attached at them when it takes the container.
-type points struct {
+// mountPoints are the mounts of a container that can serve any project: the directories of an exec are attached at them when it takes the container.
+type mountPoints struct {
 	targets []string // in the container
 	at      []*attach.Point
 	log     *slog.Logger
 }
 
-// newPoints makes the points of a container that needs these targets beside /workspace. Like the image, /workspace has the project's directories,
+// newMountPoints makes the points of a container that needs these targets beside /workspace. Like the image, /workspace has the project's directories,
 // empty, and all belong to the user.
-func newPoints(base *attach.Base, id, user string, targets []string, log *slog.Logger) (*points, error) {
+func newMountPoints(base *attach.Base, id, user string, targets []string, log *slog.Logger) (*mountPoints, error) {
 	targets = append([]string{workspaceTarget}, targets...)
-	p := &points{targets: targets, log: log}
+	p := &mountPoints{targets: targets, log: log}
 	for i, target := range targets {
 		var dirs []string
 		if target == workspaceTarget {
@@ -68,7 +68,7 @@ func giveTo(user, dir string, names ...string) error {
 }
 
 // arguments are the docker arguments of the mounts.
-func (p *points) arguments() (args []string) {
+func (p *mountPoints) arguments() (args []string) {
 	for i, point := range p.at {
 		args = append(args, "--mount", "type=bind,source="+point.Path()+",target="+p.targets[i]+",readonly,bind-propagation=rslave")
 	}
@@ -76,7 +76,7 @@ func (p *points) arguments() (args []string) {
 }
 
 // attach attaches the directories of an exec. After an error none is attached, unless detach fails, too.
-func (p *points) attach(set MountSet) error {
+func (p *mountPoints) attach(set MountSet) error {
 	if len(set.Mounts) == 0 {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (p *points) attach(set MountSet) error {
 }
 
 // dirs are the directories of mounts for each of the points.
-func (p *points) dirs(mounts []Mount, open []*os.File) ([][]attach.Dir, error) {
+func (p *mountPoints) dirs(mounts []Mount, open []*os.File) ([][]attach.Dir, error) {
 	dirs := make([][]attach.Dir, len(p.at))
 	for n, m := range mounts {
 		i := slices.IndexFunc(p.targets, func(target string) bool { return strings.HasPrefix(m.Target+"/", target+"/") })
@@ -126,7 +126,7 @@ func closeAll(files []*os.File) {
 
 // detach takes the exec's directories away from the container, whatever its state. It must precede every read of what the job has left. It
 // reports whether none is attached now.
-func (p *points) detach() bool {
+func (p *mountPoints) detach() bool {
 	if p == nil {
 		return true
 	}
@@ -141,7 +141,7 @@ func (p *points) detach() bool {
 }
 
 // remove ends the use of the points. The container is gone, or will be removed.
-func (p *points) remove() {
+func (p *mountPoints) remove() {
 	if p == nil {
 		return
 	}

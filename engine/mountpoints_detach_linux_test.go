@@ -76,7 +76,7 @@ func TestDetachedInEveryCase(t *testing.T) {
 			t.Error("the exec's id is used twice")
 		}
 		var out bytes.Buffer
-		// As in a container that was attached to once: its own mount, the one that the three are in, and these.
+		// As in a container that was attached to once: its own mount, the mount that holds the three directories, and the three.
 		if _, errs, err := p.runs(t.Context(), second, "grep -c ' /workspace' /proc/self/mountinfo; ls -A /workspace/*", &out); err != nil || !strings.HasPrefix(out.String(), "5\n") || strings.Contains(out.String(), "secret") {
 			t.Errorf("%v %q %s", err, &out, errs)
 		}

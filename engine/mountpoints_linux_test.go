@@ -87,7 +87,7 @@ func TestProjectsOfAPool(t *testing.T) {
 		var out, errs bytes.Buffer
 		script := `cat /workspace/*/of; echo made >/workspace/work/made; echo no >/workspace/inputs/no; echo no >/workspace/no; grep -c ' /workspace' /proc/self/mountinfo; grep -v " /workspace" /proc/self/mountinfo | grep -c ` + f.Dir
 		exit, err := slots[i].Run(t.Context(), enginetest.Shell(script), &out, &errs)
-		// /workspace twice: the container's, and the one that the three are in.
+		// /workspace twice: the container's mount, and the mount that holds the three directories.
 		want := strings.Repeat(project+"\n", 3) + "5\n0\n"
 		if err != nil || out.String() != want || strings.Count(errs.String(), "Read-only file system") != 2 {
 			t.Errorf("%+v %v\n%s\n%s", exit, err, &out, &errs)

@@ -47,7 +47,7 @@ type PoolConfig struct {
 	Refilled func(took time.Duration) // is called when a container that was started ahead is ready; may be nil
 }
 
-// Pool is an Engine around a Cold one that keeps containers waiting for jobs like recent ones. The package comment explains its size.
+// Pool is an Engine around a Cold. It keeps containers waiting for jobs that resemble recent jobs. The package comment explains its size.
 type Pool struct {
 	cold  *Cold
 	cfg   PoolConfig
@@ -148,14 +148,14 @@ func emptyPool(cfg PoolConfig, cores int) *Pool {
 	p.sharing.unset = cfg.Ready > 0
 	switch {
 	case p.max <= 0:
-		p.shareNot(failed, PoolOff)
+		p.stopSharing(failed, PoolOff)
 	case cfg.Base == nil:
-		p.shareNot(failed, cfg.NotShared)
+		p.stopSharing(failed, cfg.NotShared)
 	case cfg.Ready == 0:
-		p.shareNot(due, NotKnownYet+"pool.ready is 0, so the first exec starts the container that shows whether directories can be attached; "+
+		p.stopSharing(due, NotKnownYet+"pool.ready is 0, so the first exec starts the container that shows whether directories can be attached; "+
 			"run an exec, or set pool.ready to 1 or more")
 	default:
-		p.shareNot(due, NotKnownYet+"a container, which is started now, will show whether directories can be attached")
+		p.stopSharing(due, NotKnownYet+"a container, which is started now, will show whether directories can be attached")
 	}
 	return p
 }
@@ -197,7 +197,7 @@ func (p *Pool) takeOwn(spec Spec) *pooled {
 			return nil
 		}
 		if slot.mounts.intact() {
-			slot.ask()
+			slot.requestAnswer()
 			return slot
 		}
 		slot.Discard()
@@ -208,8 +208,8 @@ func (p *Pool) takeOwn(spec Spec) *pooled {
 	}
 }
 
-// take removes a container of a key from its bucket, for the caller: one that is ready, or the first that was started. It counts as lent until
-// use or putBack.
+// take removes a container of a key from its bucket, for the caller: a ready container, or else the first that was started. It counts as lent
+// until use or putBack.
 func (p *Pool) take(k key) *pooled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -341,7 +341,7 @@ func (p *Pool) Drain() {
 	p.stats.Dropped.Drained += int64(len(given))
 	clear(p.buckets)
 	p.mu.Unlock()
-	giveUp(given)
+	dropAll(given)
 }
 
 // DropImage drops the containers of an image, because its name stands for another one now. The Ready ones come back with that.
@@ -357,7 +357,7 @@ func (p *Pool) DropImage(imageID string) {
 	p.sharing.unset = p.cfg.Ready > 0
 	p.wake()
 	p.mu.Unlock()
-	giveUp(given)
+	dropAll(given)
 }
 
 // Close drains the pool and waits until all containers are gone.
@@ -386,8 +386,8 @@ func (p *Pool) dropWhere(f func(*bucket, *pooled) bool) (dropped []*pooled) {
 	return dropped
 }
 
-func giveUp(slots []*pooled) {
+func dropAll(slots []*pooled) {
 	for _, slot := range slots {
-		slot.giveUp()
+		slot.drop()
 	}
 }

@@ -73,7 +73,7 @@ var sameForWaiting = []string{
 	"ReportsExit", "CutsAndCountsOutput", "DeadlineKillsTheTree", "ForkBomb",
 }
 
-// sameForAny are those of the others in which it makes no difference for whom a container has waited. TestWarmPool runs them.
+// sameForAny are the other cases: they pass whether the container has waited for one project or for any. TestWarmPool runs them.
 var sameForAny = []string{
 	"StdinOfAnySize", "CallsOnStartFirst", "Deadline", "CancelKills", "RunReturnsAfterLastByte",
 	"ContainerKilledOutside", "CLIKilled", "MissingImage", "NothingOfTheJobIsInTheCLI",

@@ -23,7 +23,7 @@ func (s *warmSlot) Warm() bool     { return !s.refused && s.pooled.Warm() }
 func (s *warmSlot) Attached() bool { return !s.refused && s.pooled.Attached() }
 
 func (s *warmSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	if err := s.adoption(); err != nil {
+	if err := s.awaitAssignment(); err != nil {
 		s.refused = true
 		s.pool.putBack(s.pooled)
 		return Exit{}, &RunError{Dead: true, Err: fault.From(err)}
@@ -32,7 +32,7 @@ func (s *warmSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	defer s.pool.addRunning(-1)
 	s.pool.use(s.spec, s.pooled)
 	exit, err := s.standby.Run(ctx, job, stdout, stderr)
-	if s.unfit {
+	if s.attachFailed {
 		s.pool.addUnattached()
 	}
 	return exit, err

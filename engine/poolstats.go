@@ -106,7 +106,7 @@ func (p *Pool) Stats() PoolStats {
 	stats := p.stats
 	stats.Shared = p.sharing.trial == passed
 	stats.Age, stats.Refill = p.ages.spread(), p.refills.spread()
-	all, starting := p.tally()
+	all, starting := p.count()
 	stats.Waiting, stats.Starting = all-starting, starting
 	for _, s := range p.byDemand() {
 		k := PoolKey{

@@ -35,7 +35,7 @@ func (p *Pool) refillers(quiet bool) int {
 func (p *Pool) refill() {
 	look := time.Tick(tick)
 	for {
-		again := time.After(min(p.share(), p.start()))
+		again := time.After(min(p.stepSharing(), p.start()))
 		select {
 		case <-p.ctx.Done():
 			return
@@ -68,7 +68,7 @@ func (p *Pool) start() time.Duration {
 		p.mu.Unlock()
 
 		if victim != nil {
-			victim.giveUp()
+			victim.drop()
 		}
 		container, err := p.cold.StartStandby(p.ctx, spec, base, standbyEvents{
 			ready: func() { p.ready(slot) },
@@ -88,7 +88,7 @@ func (p *Pool) start() time.Duration {
 		case err != nil:
 			p.died(s, slot, err)
 		case !wanted:
-			container.giveUp()
+			container.drop()
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (p *Pool) start() time.Duration {
 // next returns the bucket that a container should be started for, and the container that must be dropped for it. When there is none to
 // start, it returns how long that holds unless something happens. p.mu is held.
 func (p *Pool) next(now time.Time) (*bucket, *pooled, time.Duration) {
-	waiting, starting := p.tally()
+	waiting, starting := p.count()
 	jobless := refillDelay - now.Sub(p.changed) // the rest of the time without jobs that makes it quiet
 	quiet := p.running == 0 && !within(jobless, refillDelay)
 	switch {
@@ -132,8 +132,8 @@ func (p *Pool) next(now time.Time) (*bucket, *pooled, time.Duration) {
 // within reports whether a pause of at most most is not over. When more is left, the clock was set back.
 func within(left, most time.Duration) bool { return left > 0 && left <= most }
 
-// tally counts the containers of all buckets, and how many of them are not ready; p.mu is held.
-func (p *Pool) tally() (waiting, starting int) {
+// count counts the containers of all buckets, and how many of them are not ready; p.mu is held.
+func (p *Pool) count() (waiting, starting int) {
 	for _, s := range p.buckets {
 		waiting += s.has()
 		starting += s.coming
@@ -176,7 +176,7 @@ func (p *Pool) died(s *bucket, slot *pooled, err error) {
 	}
 	p.stats.Failures++
 	if fault.Is(err, fault.EngineUnavailable) && p.cfg.Base != nil {
-		p.shareNot(due, NotKnownYet+"the engine was away, and may be another one now")
+		p.stopSharing(due, NotKnownYet+"the engine was away, and may be another one now")
 	}
 	var own *prepareError
 	if code := fault.CodeOf(err); errors.As(err, &own) || code != fault.EngineUnavailable && code != fault.Internal {
@@ -226,7 +226,7 @@ func (p *Pool) evict() {
 		}
 	}
 	p.mu.Unlock()
-	giveUp(expired)
+	dropAll(expired)
 
 	stale := map[*pooled]bool{}
 	for _, slot := range kept {
@@ -241,5 +241,5 @@ func (p *Pool) evict() {
 		gone = append(gone, pressed...)
 	}
 	p.mu.Unlock()
-	giveUp(gone)
+	dropAll(gone)
 }

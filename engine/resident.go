@@ -104,7 +104,7 @@ func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident,
 // Name is the name of the container.
 func (r *Resident) Name() string { return r.session.name }
 
-// Limits are those of the container: PIDs includes residentPIDs.
+// Limits returns the container's limits: PIDs includes residentPIDs.
 func (r *Resident) Limits() policy.ContainerLimits { return r.spec.Limits }
 
 // Done is closed when the container was stopped or has died.

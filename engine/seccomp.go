@@ -9,7 +9,7 @@ import (
 	"secbox/fault"
 )
 
-// allowedCalls are the system calls that a container may make with any arguments. The list is that of Docker's default profile for
+// allowedCalls are the system calls that a container may make with any arguments. The list is Docker's default profile for
 // processes without capabilities, without io_uring (which engines before 25 allow), memfd_secret, name_to_handle_at, fanotify_mark and
 // modify_ldt, and with newer calls. Other calls fail with EPERM, as with Docker's profile: keyctl, userfaultfd, bpf, perf_event_open, unshare,
 // setns, mount and the like.
@@ -80,8 +80,8 @@ func seccompProfile() []byte {
 		allow("clone", seccompArg{0, namespaces, "SCMP_CMP_MASKED_EQ"}),
 		// Its flags are in memory, where no filter sees them; C libraries fall back to clone.
 		{Names: []string{"clone3"}, Action: "SCMP_ACT_ERRNO", Errno: enosys},
-		// So are those of 32-bit programs' other way to a socket. Without this rule libseccomp lets it through with any family, as it takes the
-		// rules for socket and socketpair to be about it as well.
+		// So is socketcall, the other way of 32-bit programs to a socket. Without this rule, libseccomp applies the rules for socket and
+		// socketpair to it and allows any family.
 		{Names: []string{"socketcall"}, Action: "SCMP_ACT_ERRNO", Errno: enosys},
 		// A process may change its own limits and read others'. sandbox-init has the job's uid, and must keep its own.
 		allow("prlimit64", equal(0, 0)),

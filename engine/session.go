@@ -38,8 +38,8 @@ type session struct {
 	proc   *dockercli.Process
 	in     *bufio.Reader // from the container
 	frames *initproto.Reader
-	magic  string  // of its hello
-	points *points // of a container for any project; else nil
+	magic  string       // of its hello
+	points *mountPoints // of a container for any project; else nil
 	log    *slog.Logger
 
 	writing sync.Mutex  // guards proc.Stdin: one frame at a time

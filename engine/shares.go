@@ -127,9 +127,9 @@ func (p *Pool) surplus(now time.Time) (dropped []*pooled) {
 // evictShare is the share of containers, a quarter, that each evict gives up while memory is low.
 const evictShare = 4
 
-// leastUsed removes a share of all containers, first those of the buckets with the least recent uses; p.mu is held.
+// leastUsed removes a share of all containers, beginning with the buckets that have the least recent uses; p.mu is held.
 func (p *Pool) leastUsed() (dropped []*pooled) {
-	waiting, _ := p.tally()
+	waiting, _ := p.count()
 	most := (waiting + evictShare - 1) / evictShare
 	for _, s := range slices.Backward(p.byDemand()) {
 		for len(s.slots) > 0 && len(dropped) < most {

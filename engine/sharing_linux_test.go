@@ -52,7 +52,7 @@ func TestReplacementIsNotAttached(t *testing.T) {
 	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg, 1) })
 	pool := f.Engine.(*engine.Pool)
 	var names []string
-	eventually(t, "one container, which waits", func() bool { // the one of the trial is being removed
+	eventually(t, "one container, which waits", func() bool { // the trial's container is being removed
 		var err error
 		if names, err = f.CLI.Containers(t.Context(), engine.LabelNode+"="+f.Node); err != nil {
 			t.Fatal(err)
@@ -74,7 +74,7 @@ func TestReplacementIsNotAttached(t *testing.T) {
 	}
 }
 
-// TestReasonIsGiven: a pool without a base, and one that is off, know why at once.
+// TestReasonIsGiven: a pool without a base, and a pool that is off, give their reason at once.
 func TestReasonIsGiven(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -16,24 +16,62 @@ import (
 
 // standby is a container that was started before there was a job for it. It serves one job, or none.
 //
-// A caller whose take returns true owns the container from then on and must call Run or Discard. Until then, the goroutine that started it
-// owns it and notices its death: a container without a job must send nothing, so the first byte after its hello that is not an answer, or the end
-// of its stream, ends the wait.
+// # States
+//
+//	         StartStandby
+//	              |
+//	              v          take
+//	         +---------+ ------------> +-------+
+//	         | waiting |               | taken |
+//	         +---------+ <------------ +-------+
+//	              |         giveBack       |
+//	drop, or the  |                        | Run sends the job or replaces
+//	container     |                        | the container, or Discard
+//	dies          v                        v
+//	         +---------------------------------+
+//	         |            finished             |
+//	         +---------------------------------+
+//
+// The state says who owns the container, and so who cleans up after it.
+//
+//   - waiting: the goroutine of watch does. When the container dies, watch releases it and calls died.
+//   - taken: the caller of take does. It must call Run, Discard or giveBack. When the container dies, watch only closes activity, and Run or
+//     giveBack notices.
+//   - finished: the container has its job, or never gets one.
+//
+// move changes the state under mu. So when a container dies just as it is taken, either take fails or died is not called.
+//
+// # Start
+//
+// A container is taken before it has started, too. greeted is closed when it has, or when its start has failed: startErr. Run waits for that.
+// A waiting container sends nothing but the answers that it was asked for (rehearse, requestAnswer). Any other byte, and the end of its
+// stream, end watch's reading; activity is closed.
+//
+// # Assignment
+//
+// A container for one project has its directories from its start. A container for any project gets them from its owner while it is taken:
+//
+//	unassigned --assign--> preparing --+--> attached ---------------------+--> Run sends the job
+//	     ^                     |       |                                  |
+//	     |                     |       +--> attachInRun --Run tries it----+--> attachFailed: Run replaces the container
+//	     |                     v
+//	     |                  refused: Prepare returned assignment.err
+//	     |
+//	     +---- unassign detaches the directories, before Run
+//
+// A goroutine of assign prepares and attaches. It leaves the attaching to Run (attachInRun) if the container has not started yet, or if
+// attaching failed.
 type standby struct {
 	allocation
 	session  *session
 	greeted  chan struct{} // closed after init's hello, or when there will be none
-	failure  error         // why there will be none; to be read after greeted
+	startErr error         // why there will be none; to be read after greeted
 	activity chan struct{} // closed when the container has sent anything but answers, or is gone
 	answer   chan struct{} // capacity 1: has an element after an answer of init
-	limited  chan error    // the result of limit; nil: it was not called
-	cold     []string      // docker argv of a container that replaces it; nil: the same
 
-	adopted    chan struct{} // closed when adopt has done its work; nil: it was not called. It precedes reads of refusal, unattached, limited, args, mounts and cold
-	refusal    error         // of Prepare
-	unattached bool          // Run attaches the directories
-	unfit      bool          // and that has failed
-	replaced   bool          // Run has started another container
+	assignment   *assignment // nil: not assigned
+	attachFailed bool        // Run could not attach the directories
+	replaced     bool        // Run has started another container
 
 	mu       sync.Mutex
 	state    standbyState
@@ -41,12 +79,22 @@ type standby struct {
 	answered int
 }
 
+// assignment is the exec that a container for any project was assigned to. Other fields, and the args and mounts of the allocation, may be
+// read after done was closed.
+type assignment struct {
+	done        chan struct{}
+	err         error      // of Prepare
+	attachInRun bool       // Run attaches the directories
+	cold        []string   // docker argv of a container that replaces it
+	limits      chan error // the result of changeLimits; nil: it was not called
+}
+
 type standbyState int
 
 const (
 	waiting standbyState = iota
 	taken
-	ended // given up, or dead, or has a job
+	finished
 )
 
 // standbyEvents are callbacks. Each is called at most once, from a goroutine of the container.
@@ -56,17 +104,17 @@ type standbyEvents struct {
 }
 
 // StartStandby starts a container for a future job and returns as soon as docker was called. The container outlives ctx, which is for the
-// preparation only. With a base, it is for any project: see adopt.
+// preparation only. With a base, any project can use it: see assign.
 func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, events standbyEvents) (*standby, error) {
 	var allocation allocation
-	var points *points
+	var points *mountPoints
 	var err error
 	if base == nil {
 		if allocation, err = c.allocate(ctx, spec); err != nil {
 			err = &prepareError{err}
 		}
 	} else {
-		allocation, points, err = c.allocatePoints(spec, base)
+		allocation, points, err = c.allocateShared(spec, base)
 	}
 	if err != nil {
 		return nil, err
@@ -85,86 +133,88 @@ func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, e
 	}
 	session.points = points
 	a := &standby{allocation: allocation, session: session, greeted: make(chan struct{}), activity: make(chan struct{}), answer: make(chan struct{}, 1)}
-	c.teardown.Go(func() { a.live(events) })
+	c.teardown.Go(func() { a.watch(events) })
 	return a, nil
 }
 
-// allocatePoints allocates a container that can serve any project.
-func (c *Cold) allocatePoints(spec Spec, base *attach.Base) (allocation, *points, error) {
+// allocateShared allocates a container that can serve any project.
+func (c *Cold) allocateShared(spec Spec, base *attach.Base) (allocation, *mountPoints, error) {
 	id := c.cfg.NewID()
-	points, err := newPoints(base, id, spec.User, spec.Targets, c.cfg.Log)
+	points, err := newMountPoints(base, id, spec.User, spec.Targets, c.cfg.Log)
 	if err != nil {
 		return allocation{}, nil, err
 	}
 	return allocation{engine: c, execID: id, args: runArgs(c.cfg.Identity, c.cfg.Options, spec, id, nil, points)}, points, nil
 }
 
-// adopt makes a container for any project that was taken the one of an exec, and returns at once: the exec's directories are prepared and
-// attached beside the opening of its row. adoption waits for that. Run attaches them to a container that is being started now, and tries again
-// after a failure. If cannotLimit is not nil, the container's limits are changed to the spec's, too.
-func (a *standby) adopt(ctx context.Context, spec Spec, cannotLimit func(error)) {
+// assign assigns a container that was taken, and that any project can use, to an exec. It returns at once: the exec's directories are prepared
+// and attached while the exec's row is opened, and awaitAssignment waits for them. If limitsRefused is not nil, the container's limits are
+// changed to the limits of spec; limitsRefused is called if the engine does not.
+func (a *standby) assign(ctx context.Context, spec Spec, limitsRefused func(error)) {
 	spec.ExecID = cmp.Or(spec.ExecID, a.execID)
-	a.execID, a.attached, a.adopted = spec.ExecID, true, make(chan struct{})
+	to := &assignment{done: make(chan struct{})}
+	a.execID, a.attached, a.assignment = spec.ExecID, true, to
 	a.engine.teardown.Go(func() {
-		defer close(a.adopted)
+		defer close(to.done)
 		exec, err := a.engine.allocate(ctx, spec)
 		if err != nil {
-			a.refusal = err
+			to.err = err
 			return
 		}
-		a.mounts, a.cold = exec.mounts, exec.args
-		if cannotLimit != nil {
-			a.limit(spec, cannotLimit)
+		a.mounts, to.cold = exec.mounts, exec.args
+		if limitsRefused != nil {
+			to.limits = a.changeLimits(spec, limitsRefused)
 		}
 		select {
 		case <-a.greeted:
-			a.unattached = a.failure != nil || a.session.points.attach(exec.mounts) != nil
+			to.attachInRun = a.startErr != nil || a.session.points.attach(exec.mounts) != nil
 		default:
-			a.unattached = true
+			to.attachInRun = true
 		}
 	})
 }
 
-// adoption waits for adopt. After an error, which is that of Prepare, the caller may give the container back or must discard it.
-func (a *standby) adoption() error {
-	if a.adopted == nil {
+// awaitAssignment waits for the goroutine of assign and returns Prepare's error. After an error the caller must give the container back or
+// discard it. It returns nil if assign was not called.
+func (a *standby) awaitAssignment() error {
+	if a.assignment == nil {
 		return nil
 	}
-	<-a.adopted
-	return a.refusal
+	<-a.assignment.done
+	return a.assignment.err
 }
 
-// Mounts waits for adopt.
+// Mounts waits for the assignment.
 func (a *standby) Mounts() []Mount {
-	_ = a.adoption()
+	_ = a.awaitAssignment()
 	return a.mounts.Mounts
 }
 
-// Args waits for adopt, which may change the limits.
+// Args waits for the assignment, which may change the limits.
 func (a *standby) Args() []string {
-	_ = a.adoption()
+	_ = a.awaitAssignment()
 	return a.args
 }
 
-// leave undoes adopt for a container that may serve another exec. That one gets another id, because this one's may be on record. It is false
-// when the container was given a job, has other limits now, or keeps its directories.
-func (a *standby) leave() bool {
-	_ = a.adoption()
-	if !a.is(taken) || a.session.points == nil || a.limited != nil || !a.session.points.detach() {
+// unassign undoes assign, so that the container may serve another exec. It gets a new exec id, because the present one may be on record.
+// unassign returns false when the container was given a job, has other limits now, or keeps its directories.
+func (a *standby) unassign() bool {
+	_ = a.awaitAssignment()
+	to := a.assignment
+	if !a.is(taken) || a.session.points == nil || to != nil && to.limits != nil || !a.session.points.detach() {
 		return false
 	}
 	a.mounts.drop()
-	a.execID, a.mounts, a.cold, a.attached, a.unattached = a.engine.cfg.NewID(), MountSet{}, nil, false, false
-	a.adopted, a.refusal = nil, nil
+	a.execID, a.mounts, a.attached, a.assignment = a.engine.cfg.NewID(), MountSet{}, false, nil
 	return true
 }
 
-// limit changes the limits of a container that is ready to those of spec; Run waits for that. When it fails, the job gets a container of its
-// own; failed is called unless the owner has ended the container.
-func (a *standby) limit(spec Spec, failed func(error)) {
+// changeLimits changes the limits of a container that is ready to the limits of spec, and returns a channel with the result. If it fails, Run
+// replaces the container. It calls failed unless the owner has ended the container.
+func (a *standby) changeLimits(spec Spec, failed func(error)) chan error {
 	spec.ProjectID = ""
 	a.args = runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, strings.TrimPrefix(a.session.name, containerName("")), nil, a.session.points)
-	a.limited = make(chan error, 1)
+	result := make(chan error, 1)
 	a.engine.teardown.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limitTimeout)
 		defer cancel()
@@ -172,8 +222,9 @@ func (a *standby) limit(spec Spec, failed func(error)) {
 		if err != nil && a.is(taken) { // else the container was ended meanwhile
 			failed(err)
 		}
-		a.limited <- err
+		result <- err
 	})
+	return result
 }
 
 // limitTimeout is far more than the 30 ms of a call, and less than a cold start takes on a machine that slow.
@@ -184,11 +235,11 @@ type prepareError struct{ error }
 
 func (u *prepareError) Unwrap() error { return u.error }
 
-// live follows the container from its start to its job, or to its end without a job.
-func (a *standby) live(events standbyEvents) {
-	a.failure = a.session.greet(context.Background())
+// watch follows the container from its start to its job, or to its end without a job.
+func (a *standby) watch(events standbyEvents) {
+	a.startErr = a.session.greet(context.Background())
 	close(a.greeted)
-	if a.failure == nil {
+	if a.startErr == nil {
 		events.ready()
 		a.rehearse()
 		for a.readAnswer() {
@@ -197,10 +248,10 @@ func (a *standby) live(events standbyEvents) {
 		a.session.release()
 	}
 	close(a.activity)
-	if !a.move(waiting, ended) {
-		return // the caller of take or giveUp does the rest
+	if !a.move(waiting, finished) {
+		return // the caller of take or drop does the rest
 	}
-	err := a.failure
+	err := a.startErr
 	if err == nil {
 		err = a.session.lost(io.EOF)
 		a.session.release()
@@ -228,7 +279,7 @@ func (a *standby) rehearse() {
 // readAnswer reads the next frame if it is an answer that was requested. Other frames are not consumed.
 func (a *standby) readAnswer() bool {
 	first, err := a.session.in.Peek(1)
-	if err != nil || initproto.Type(first[0]) != initproto.TypeReady || !a.owes() {
+	if err != nil || initproto.Type(first[0]) != initproto.TypeReady || !a.answerDue() {
 		return false
 	}
 	if _, _, err := a.session.frames.Next(); err != nil {
@@ -244,23 +295,23 @@ func (a *standby) readAnswer() bool {
 	return true
 }
 
-// owes reports whether an answer was requested that has not come.
-func (a *standby) owes() bool {
+// answerDue reports whether an answer was requested that has not come.
+func (a *standby) answerDue() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.answered < a.asked
 }
 
-// ask requests an answer of a container that was taken, unless one is yet to come, or it did not wait. The owner does this at once, so that the answer has come when
-// the job is sent.
-func (a *standby) ask() {
+// requestAnswer asks a container that was taken for an answer. The owner does this at once, so that the answer has come when the job is sent.
+// It does nothing if an answer is due already, or the container had not started when it was taken.
+func (a *standby) requestAnswer() {
 	select {
 	case <-a.greeted:
 	default:
 		return
 	}
 	a.mu.Lock()
-	send := a.failure == nil && a.asked > 0 && a.answered == a.asked
+	send := a.startErr == nil && a.asked > 0 && a.answered == a.asked
 	if send {
 		a.asked++
 	}
@@ -270,8 +321,8 @@ func (a *standby) ask() {
 	}
 }
 
-// frozen waits for the answer to ask, and reports whether AnswerTimeout ended first. It is false for an init that has never answered: older
-// ones do not.
+// frozen waits for the requested answer, and reports whether AnswerTimeout ended first. An init that has never answered is not frozen: older
+// versions do not answer.
 func (a *standby) frozen(ctx context.Context) bool {
 	a.mu.Lock()
 	answers := a.answered > 0
@@ -280,7 +331,7 @@ func (a *standby) frozen(ctx context.Context) bool {
 		return false
 	}
 	timeout := time.After(a.engine.cfg.AnswerTimeout)
-	for a.owes() {
+	for a.answerDue() {
 		select {
 		case <-timeout:
 			return true
@@ -294,7 +345,7 @@ func (a *standby) frozen(ctx context.Context) bool {
 	return false
 }
 
-// move changes the state if it is still from.
+// move changes the state and returns true if the state is still from.
 func (a *standby) move(from, to standbyState) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -307,16 +358,16 @@ func (a *standby) move(from, to standbyState) bool {
 
 func (a *standby) is(state standbyState) bool { return a.move(state, state) }
 
-// take makes the caller the owner; false when the container has died.
+// take makes the caller the owner. It returns false when the container has died.
 func (a *standby) take() bool { return a.move(waiting, taken) }
 
-// giveBack undoes take, after leave; false when the container has ended.
+// giveBack undoes take, after unassign. It returns false when the container has ended.
 func (a *standby) giveBack() bool {
 	if !a.move(taken, waiting) {
 		return false
 	}
 	select {
-	case <-a.activity: // live may have gone while it was taken
+	case <-a.activity: // watch may have returned while it was taken
 		return a.move(waiting, taken) && false
 	default:
 	}
@@ -328,9 +379,9 @@ func (a *standby) giveBack() bool {
 	return true
 }
 
-// giveUp ends a container that was not taken. It returns at once; Cold.Close waits for the end.
-func (a *standby) giveUp() {
-	if a.move(waiting, ended) {
+// drop ends a container that was not taken. It returns at once; Cold.Close waits for the end.
+func (a *standby) drop() {
+	if a.move(waiting, finished) {
 		a.end()
 	}
 }
@@ -339,8 +390,8 @@ func (a *standby) Warm() bool { return !a.replaced }
 
 // Discard ends a container that was taken.
 func (a *standby) Discard() {
-	_ = a.adoption()
-	if a.move(taken, ended) {
+	_ = a.awaitAssignment()
+	if a.move(taken, finished) {
 		a.end()
 	}
 }
@@ -360,7 +411,7 @@ func (a *standby) end() {
 			a.session.remove(a.activity, nil) // ends the CLI
 			<-a.activity
 		}
-		if a.failure == nil {
+		if a.startErr == nil {
 			a.session.end(endTimeout)
 			a.session.release()
 		}
@@ -369,7 +420,7 @@ func (a *standby) end() {
 }
 
 func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	if err := a.adoption(); err != nil {
+	if err := a.awaitAssignment(); err != nil {
 		a.Discard()
 		return Exit{}, &RunError{Dead: true, Err: err}
 	}
@@ -382,15 +433,16 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 			"container", a.session.name, "patience", a.engine.cfg.AnswerTimeout)
 		return a.replace(ctx, job, stdout, stderr)
 	}
-	if a.limited != nil && <-a.limited != nil {
+	to := a.assignment
+	if to != nil && to.limits != nil && <-to.limits != nil {
 		return a.replace(ctx, job, stdout, stderr)
 	}
 	if ctx.Err() != nil { // before the job was sent: nothing of it has run
 		a.Discard()
 		return Exit{}, &RunError{Dead: true, Err: fault.Wrap(fault.Internal, context.Cause(ctx), "killed before it started")}
 	}
-	if a.failure != nil {
-		return Exit{}, &RunError{Dead: true, Err: a.failure}
+	if a.startErr != nil {
+		return Exit{}, &RunError{Dead: true, Err: a.startErr}
 	}
 	select {
 	case <-a.activity: // it ended while it was taken
@@ -398,24 +450,24 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 		return Exit{}, &RunError{Dead: true, Err: a.session.neverStarted(ctx, io.EOF)}
 	default:
 	}
-	if a.unattached {
+	if to != nil && to.attachInRun {
 		if err := a.session.points.attach(a.mounts); err != nil {
-			a.unfit = true
+			a.attachFailed = true
 			a.session.log.Warn("the project's directories cannot be attached to a container; a new one replaces it", "container", a.session.name, "error", err)
 			return a.replace(ctx, job, stdout, stderr)
 		}
 	}
-	a.move(taken, ended) // from here on it has seen a job
+	a.move(taken, finished) // from here on it may have seen the job
 	return a.session.serve(ctx, job, stdout, stderr, a.activity)
 }
 
 // replace removes a container and runs the job in a new one with the same mounts, which must still be the prepared ones. The job was not sent
 // yet, so nothing of it has run.
 func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	a.move(taken, ended)
+	a.move(taken, finished)
 	a.replaced = true
-	if a.cold != nil {
-		a.args, a.attached = a.cold, false
+	if a.assignment != nil {
+		a.args, a.attached = a.assignment.cold, false
 	}
 	removed := a.engine.removeUntilGone(a.session.name)
 	gone := a.engine.await(removed, removalTimeout)

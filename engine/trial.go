@@ -14,8 +14,8 @@ import (
 	"secbox/fault"
 )
 
-// share does what is due for containers that wait for any project: the trial, and the settings of the Ready ones. It returns when to come back.
-func (p *Pool) share() time.Duration {
+// stepSharing does what is due for containers that wait for any project: the trial, and the settings of the Ready ones. It returns when to come back.
+func (p *Pool) stepSharing() time.Duration {
 	p.mu.Lock()
 	s := &p.sharing
 	busy := p.draining || p.misses > 0 || p.stats.MemoryLow
@@ -29,7 +29,7 @@ func (p *Pool) share() time.Duration {
 	case within(wait, mostTrialRetry):
 		return min(tick, wait)
 	case try:
-		p.try()
+		p.runTrial()
 		return 0
 	default:
 		return p.setUsual()
@@ -42,17 +42,17 @@ const (
 	mostTrialRetry  = 10 * time.Second
 )
 
-// later pauses the trial and the settings of the Ready ones; p.mu is held.
-func (s *sharing) later(now time.Time) time.Duration {
+// backOff pauses the trial and the settings of the Ready ones; p.mu is held.
+func (s *sharing) backOff(now time.Time) time.Duration {
 	pause := min(leastTrialRetry<<min(s.tries, 10), mostTrialRetry)
 	s.tries++
 	s.againAt = now.Add(pause)
 	return pause
 }
 
-// try lets containers wait for any project if one shows that it sees attached directories; until then, and otherwise, they wait for their
+// runTrial lets containers wait for any project if one shows that it sees attached directories; until then, and otherwise, they wait for their
 // project.
-func (p *Pool) try() {
+func (p *Pool) runTrial() {
 	runtime, err := p.seesAttached(p.ctx)
 	if docker, ok := errors.AsType[*dockercli.Error](err); ok && docker.Kind == dockercli.BadMount {
 		err = errUnseen // its machine has no such directory
@@ -67,19 +67,19 @@ func (p *Pool) try() {
 		s.trial, p.stats.NotShared = passed, ""
 		p.decide()
 		if !p.draining {
-			p.becomeAny()
+			p.replaceUnshared()
 			p.cfg.Log.Info("containers that wait serve any project")
 		}
 	case errors.Is(err, errUnseen), errors.Is(err, errors.ErrUnsupported):
-		p.shareNot(failed, why(err))
-		p.endAny()
+		p.stopSharing(failed, reasonOf(err))
+		p.dropShared()
 		p.cfg.Log.Warn("each container that waits serves one project only: directories cannot be attached to a container that runs", "error", err)
 	default:
-		p.shareNot(due, NotKnownYet+why(err))
+		p.stopSharing(due, NotKnownYet+reasonOf(err))
 		if s.tries == 0 {
 			p.cfg.Log.Warn("each container that waits serves one project only until a container shows that directories can be attached", "error", err)
 		}
-		s.later(p.cfg.Now())
+		s.backOff(p.cfg.Now())
 	}
 }
 
@@ -87,30 +87,30 @@ func (p *Pool) try() {
 var errUnseen = errors.New("the engine does not see the mounts of this machine: it runs rootless, or on another machine, such as that of Docker Desktop, " +
 	"or it or core-api has a mount namespace of its own, as by PrivateTmp= of systemd; run both as root on this machine, in its own mount namespace")
 
-// why describes the failure of seesAttached for a user.
-func why(err error) string {
+// reasonOf describes the failure of seesAttached for a user.
+func reasonOf(err error) string {
 	if ours, ok := errors.AsType[*fault.Error](err); ok {
 		return ours.Message + "; the log has the reason"
 	}
 	return err.Error()
 }
 
-// endAny drops the containers for any project, which an engine of before has left; p.mu is held.
-func (p *Pool) endAny() {
+// dropShared drops the containers for any project, which an engine of before has left; p.mu is held.
+func (p *Pool) dropShared() {
 	given := p.dropWhere(func(s *bucket, _ *pooled) bool { return s.any })
 	p.stats.Dropped.Stale += int64(len(given))
-	giveUp(given)
+	dropAll(given)
 	maps.DeleteFunc(p.buckets, func(_ key, s *bucket) bool { return s.any })
 	p.sharing.usual, p.sharing.unset, p.stats.Ready = nil, p.cfg.Ready > 0, 0
 }
 
-// becomeAny replaces the containers for one project that ones for any can replace; p.mu is held.
-func (p *Pool) becomeAny() {
+// replaceUnshared replaces the containers for one project that ones for any can replace; p.mu is held.
+func (p *Pool) replaceUnshared() {
 	now := p.cfg.Now()
 	replaced := func(s *bucket) bool { return !s.any && p.sharing.with(s.spec) }
 	given := p.dropWhere(func(s *bucket, _ *pooled) bool { return replaced(s) })
 	p.stats.Dropped.Stale += int64(len(given))
-	giveUp(given)
+	dropAll(given)
 	for _, s := range p.byDemand() {
 		if replaced(s) {
 			delete(p.buckets, s.key)
@@ -137,7 +137,7 @@ func (p *Pool) setUsual() time.Duration {
 		return 0
 	case err != nil:
 		s.unset = true // the image has just gone, or the engine
-		return s.later(p.cfg.Now())
+		return s.backOff(p.cfg.Now())
 	case !s.with(spec): // another runtime than at the trial
 		s.trial, s.unset = due, true
 		return 0
@@ -193,8 +193,8 @@ func (p *Pool) seesAttached(ctx context.Context) (runtime string, err error) {
 			},
 		}, nil
 	}
-	container.adopt(ctx, spec, nil)
-	if err := container.adoption(); err != nil {
+	container.assign(ctx, spec, nil)
+	if err := container.awaitAssignment(); err != nil {
 		container.Discard()
 		return "", err
 	}

@@ -245,7 +245,7 @@ func TestMountsBelow(t *testing.T) {
 	}
 }
 
-// TestParentOnAnotherFileSystem: the directories have the flags of their own mounts, not those of the base's.
+// TestParentOnAnotherFileSystem: the directories have the flags of their own mounts, not of the base's mount.
 func TestParentOnAnotherFileSystem(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
@@ -322,7 +322,7 @@ func TestOddNames(t *testing.T) {
 	untouched(t, projectDir)
 }
 
-// TestOpenBesideOthers: a base in use is left alone, one that is not is removed.
+// TestOpenBesideOthers: a base in use is left alone, and an unused base is removed.
 func TestOpenBesideOthers(t *testing.T) {
 	t.Parallel()
 	parent := filepath.Join(t.TempDir(), "private")

@@ -126,7 +126,7 @@ func TestRemoveMissingContainer(t *testing.T) {
 
 func TestHungEngine(t *testing.T) {
 	t.Parallel()
-	// The socket accepts connections and never answers, like that of a hung engine.
+	// The socket accepts connections and never answers, as a hung engine does.
 	listener := listenUnix(t)
 	cli := find(t, "DOCKER_HOST=unix://"+listener)
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)

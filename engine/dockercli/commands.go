@@ -32,7 +32,7 @@ func (c *CLI) Remove(ctx context.Context, container string) error {
 	return err
 }
 
-// Update changes limits of a running container; flags are those of `docker run`.
+// Update changes limits of a running container. It takes the flags of `docker run`.
 func (c *CLI) Update(ctx context.Context, container string, flags ...string) error {
 	_, err := c.Output(ctx, slices.Concat([]string{"update"}, flags, []string{container})...)
 	return err

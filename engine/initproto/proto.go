@@ -253,7 +253,7 @@ func AppendJSON(b []byte, t Type, v any) ([]byte, error) {
 	return Append(b, t, payload), nil
 }
 
-// DecodeJob decodes a job frame's payload and refuses one that cannot run.
+// DecodeJob decodes a job frame's payload and refuses a job that cannot run.
 func DecodeJob(payload []byte) (Job, error) {
 	var j Job
 	if err := json.Unmarshal(payload, &j); err != nil {

@@ -11,9 +11,9 @@ import (
 //	core-api -> init:  (start | stdin | stdin-end | signal | kill | grant)*     closing the stream is the end of the lease: everything dies
 //	init -> core-api:  hello  (stdout | stderr | credit | busy | exit | unlinked)*
 //
-// The frames are those of a single job, but every payload except hello's begins with four bytes, the command's id (big endian). core-api
+// The frames are the frames of a single job, but every payload except hello's begins with four bytes, the command's id (big endian). core-api
 // chooses the id, which belongs to the command from start until exit or busy. Frames with an id that belongs to no command are ignored: they
-// were sent before its exit was received. Id 0 is that of unlinked frames, which are about the whole container.
+// were sent before its exit was received. Id 0 marks unlinked frames, which are about the whole container.
 //
 // Commands do not wait for each other: standard input has credit as with a single job, and so has output, in the other direction. init sends
 // at most OutputWindow chunks of one command, of both streams together, more than core-api has granted; then only that command waits. So a slow

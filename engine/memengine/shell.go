@@ -33,7 +33,7 @@ type Process struct {
 //
 //	true  false  pwd  exit [CODE]  echo [-n] WORD…  cat [FILE…]  mkdir DIR…  rm FILE…  sleep SECONDS  kill -SIGNAL $$
 //
-// and those of more, which may be nil.
+// and the commands of more, which may be nil.
 func Shell(more map[string]Command) Func {
 	return shell(more).run
 }

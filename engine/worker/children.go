@@ -81,7 +81,7 @@ func childrenByParent() []int {
 	return pids
 }
 
-// mayKillAny reports whether this process has a child that it may kill: one that has not become another user, as by sudo.
+// mayKillAny reports whether this process may kill any of its children. It may not kill a child that became another user, as by sudo.
 func mayKillAny() bool {
 	for _, pid := range Children() {
 		if !errors.Is(unix.Kill(pid, 0), unix.EPERM) {

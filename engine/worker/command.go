@@ -395,7 +395,7 @@ func (c *Command) sweep(used *usage) bool {
 	}
 }
 
-// usage adds up the resource usage of a job's processes. The usage of a reaped process includes that of the children that it has reaped. Unlike
+// usage adds up the resource usage of a job's processes. The usage of a reaped process includes the usage of the children that it has reaped. Unlike
 // the kernel's sum for all children, it leaves out processes that ran before the job.
 type usage struct{ userUS, systemUS, maxRSSKB int64 }
 

@@ -16,7 +16,7 @@ import (
 	"secbox/engine/initproto"
 )
 
-// lookUp finds the program in the image's PATH, which is that of this process, or, with OwnPath, in the job's.
+// lookUp finds the program in the image's PATH, which this process has, or, with OwnPath, in the job's PATH.
 func lookUp(spec initproto.Job, env []string) (string, error) {
 	name := spec.Argv[0]
 	if !spec.OwnPath {
@@ -56,7 +56,7 @@ func lookUp(spec initproto.Job, env []string) (string, error) {
 	return "", exec.ErrNotFound
 }
 
-// environment returns the image's variables with the job's, which replace those of the same name.
+// environment returns the image's variables and the job's. A job's variable replaces an image's variable with the same name.
 func environment(image, job []string, pathTail string) []string {
 	named := make(map[string]bool, len(job))
 	for _, kv := range job {
