@@ -92,7 +92,7 @@ func neighbours(s environment) experiment {
 			case len(facts.Other) > 0:
 				return "the job can see another project's " + plain(facts.Other[0]), false
 			case len(facts.Mounts) > 0:
-				return "the container has a mount of another project: " + clip(facts.Mounts[0]), false
+				return "the container has a mount of another project: " + quoted(facts.Mounts[0]), false
 			}
 			for _, name := range []string{"inputs", "work", "artifacts"} {
 				for _, flag := range []string{"nosuid", "nodev"} {

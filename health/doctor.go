@@ -297,7 +297,7 @@ func message(err error) string {
 		text = ours.Message
 	}
 	if docker := new(dockercli.Error); errors.As(err, &docker) && docker.Stderr != "" {
-		text += "; docker said " + clip(strings.TrimSpace(docker.Stderr))
+		text += "; docker said " + quoted(strings.TrimSpace(docker.Stderr))
 	}
 	return text
 }

@@ -142,7 +142,7 @@ func (o outcome) cannot() string {
 	case o.err != nil:
 		return "not measured: " + message(o.err)
 	case o.exit.StartError != "":
-		return "not measured: the job could not be started: " + clip(o.exit.StartError)
+		return "not measured: the job could not be started: " + quoted(o.exit.StartError)
 	case o.exit.TimedOut:
 		return "not measured: the job did not end in time"
 	case o.exit.Killed:
@@ -150,7 +150,7 @@ func (o outcome) cannot() string {
 	case o.exit.OOMKills > 0 && o.exit.Signal != 0:
 		return "not measured: the job ran out of memory"
 	case o.exit.Code != 0:
-		return fmt.Sprintf("not measured: the job ended with exit code %d: %s", o.exit.Code, clip(lastLine(o.stderr)))
+		return fmt.Sprintf("not measured: the job ended with exit code %d: %s", o.exit.Code, quoted(lastLine(o.stderr)))
 	}
 	return ""
 }
@@ -161,7 +161,7 @@ func (o outcome) facts(v any) (why string) {
 		return why
 	}
 	if err := json.Unmarshal([]byte(o.stdout), v); err != nil {
-		return "not measured: the job printed something else: " + clip(o.stdout)
+		return "not measured: the job printed something else: " + quoted(o.stdout)
 	}
 	return ""
 }
@@ -180,8 +180,8 @@ func reading[T any](judge func(o outcome, said T) (seen string, ok bool)) func(o
 // incomplete is Seen of a probe whose job left out a part of its output.
 const incomplete = "not measured: the job's output is incomplete"
 
-// clip makes a container's output safe for a line on a terminal: short and quoted.
-func clip(s string) string {
+// quoted makes a container's output safe for a line on a terminal: short and quoted.
+func quoted(s string) string {
 	if len(s) > 300 {
 		s = s[:300]
 	}

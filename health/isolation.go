@@ -26,7 +26,7 @@ func runs(s environment) experiment {
 				return why, false
 			}
 			if o.stdout != s.nonce+"\n" {
-				return "the job printed something else: " + clip(o.stdout), false
+				return "the job printed something else: " + quoted(o.stdout), false
 			}
 			return "it ran", true
 		},
@@ -272,7 +272,7 @@ func firstProcess() experiment {
 		},
 		) (string, bool) {
 			if facts.Name != "sandbox-init" {
-				return "the first process is " + clip(facts.Name), false
+				return "the first process is " + quoted(facts.Name), false
 			}
 			for _, what := range []string{"fd", "environ", "maps", "mem", "root"} {
 				switch got := facts.Looks[what]; got {
@@ -319,11 +319,11 @@ func clock() experiment {
 func plain(s string) string {
 	for _, r := range s {
 		if r < ' ' || r > '~' {
-			return clip(s)
+			return quoted(s)
 		}
 	}
 	if len(s) > 300 {
-		return clip(s)
+		return quoted(s)
 	}
 	return s
 }

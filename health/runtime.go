@@ -63,7 +63,7 @@ func ociRuntime(s environment) experiment {
 			case o.runtime == "":
 				return "not measured: the job ended before its container could be inspected", false
 			case s.runtime != "" && o.runtime != s.runtime:
-				return "a container runs under " + clip(o.runtime), false
+				return "a container runs under " + quoted(o.runtime), false
 			}
 			return plain(o.runtime), true
 		},

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"secbox/fault"
+	"secbox/internal/whole"
 )
 
 // The patterns of fs.read and fs.write: whole directories, since mounts enforce them.
@@ -47,7 +48,7 @@ func (f fsList) ask(v *Values, l *Layer) { *f.asked(l) = append([]string{}, *f.v
 func (f fsList) check(l *Layer) string {
 	for _, p := range *f.asked(l) {
 		if !slices.Contains(patterns, p) {
-			return fmt.Sprintf("%q is no pattern that a mount can enforce; use %s", clip(p), strings.Join(patterns, ", "))
+			return fmt.Sprintf("%q is no pattern that a mount can enforce; use %s", whole.Shorten(p), strings.Join(patterns, ", "))
 		}
 	}
 	return ""

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"secbox/fault"
+	"secbox/internal/whole"
 )
 
 // DefaultImage is the image that this project builds itself; every allow-list holds it.
@@ -44,7 +45,7 @@ func (n netMode) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
 	if *l.NetMode != NetNone {
 		return &fault.Field{
 			Field: n.public, Asked: *l.NetMode, Ceiling: NetNone, Layer: layer,
-			Reason: fmt.Sprintf("%q is not allowed; %s %q: sandboxes have no network, and no setting changes that", clip(*l.NetMode), askFor(layer), NetNone),
+			Reason: fmt.Sprintf("%q is not allowed; %s %q: sandboxes have no network, and no setting changes that", whole.Shorten(*l.NetMode), askFor(layer), NetNone),
 		}
 	}
 	f := s.Fields[n.public]
@@ -142,7 +143,7 @@ func checkRuntime(name string) []fault.Field {
 		return nil
 	}
 	return []fault.Field{{Field: settingsRuntime, Reason: fmt.Sprintf(
-		"%q is no name of a runtime; write one that `docker info` lists under Runtimes, such as runc or crun, or leave it out for the engine's default", clip(name))}}
+		"%q is no name of a runtime; write one that `docker info` lists under Runtimes, such as runc or crun, or leave it out for the engine's default", whole.Shorten(name))}}
 }
 
 // askFor begins a remedy: it says who has to ask for less.
@@ -159,12 +160,4 @@ func askInstead(layer string) string {
 		return "the request or the skill's manifest must ask for"
 	}
 	return askFor(layer)
-}
-
-// clip keeps a caller's text from filling an error.
-func clip(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:80], "") + "…"
-	}
-	return s
 }

@@ -16,6 +16,7 @@ import (
 	"secbox/audit"
 	"secbox/audit/translog/checkpoint"
 	"secbox/fault"
+	"secbox/internal/whole"
 	"secbox/policy"
 )
 
@@ -66,11 +67,11 @@ func (s Settings) check() []fault.Field {
 
 func (s Settings) checkServer(p *problems) {
 	if host, port, err := net.SplitHostPort(s.Addr); err != nil {
-		p.addf("addr", "%q is no address; write host:port, such as 127.0.0.1:8003", clip(s.Addr))
+		p.addf("addr", "%q is no address; write host:port, such as 127.0.0.1:8003", whole.Shorten(s.Addr))
 	} else if n, err := strconv.ParseUint(port, 10, 16); err != nil {
-		p.addf("addr", "%q is no port; use a number from 0 (any free one) to %d", clip(port), math.MaxUint16)
+		p.addf("addr", "%q is no port; use a number from 0 (any free one) to %d", whole.Shorten(port), math.MaxUint16)
 	} else if host != "" && !isHost(host) {
-		p.addf("addr", "%q is no host name or address (port %d); use 127.0.0.1, a name, or nothing for all addresses", clip(host), n)
+		p.addf("addr", "%q is no host name or address (port %d); use 127.0.0.1, a name, or nothing for all addresses", whole.Shorten(host), n)
 	}
 	oneOf(p, "log_level", s.LogLevel, "debug", "info", "warn", "error")
 	oneOf(p, "log_format", s.LogFormat, "text", "json")
@@ -119,12 +120,12 @@ func (h HTTP) check(p *problems) {
 			name, port = host, "80"
 		}
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil || !isHost(strings.Trim(name, "[]")) {
-			p.addf(fmt.Sprintf("http.allowed_hosts[%d]", i), "%q is no host name; write it as in a URL, without scheme or path and without *", clip(host))
+			p.addf(fmt.Sprintf("http.allowed_hosts[%d]", i), "%q is no host name; write it as in a URL, without scheme or path and without *", whole.Shorten(host))
 		}
 	}
 	for i, proxy := range h.TrustedProxies {
 		if _, err := parseNetwork(proxy); err != nil {
-			p.addf(fmt.Sprintf("http.trusted_proxies[%d]", i), "%q is no address and no network; write 10.0.0.5 or 10.0.0.0/24", clip(proxy))
+			p.addf(fmt.Sprintf("http.trusted_proxies[%d]", i), "%q is no address and no network; write 10.0.0.5 or 10.0.0.0/24", whole.Shorten(proxy))
 		}
 	}
 }
@@ -177,7 +178,7 @@ func (a Audit) check(p *problems) {
 			continue
 		}
 		if seen[w.Key.Name()] {
-			p.addf(key, "has the name of another one, %q; remove it, or start the witness with another --name and an empty --dir", clip(w.Key.Name()))
+			p.addf(key, "has the name of another one, %q; remove it, or start the witness with another --name and an empty --dir", whole.Shorten(w.Key.Name()))
 		}
 		seen[w.Key.Name()] = true
 	}
@@ -188,7 +189,7 @@ func (s Node) check(p *problems) {
 		u, err := url.Parse(s.Address)
 		switch {
 		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-			p.addf("node.address", "%q is no URL; write http://HOST:8003, with a name or address of this machine that the other nodes know", clip(s.Address))
+			p.addf("node.address", "%q is no URL; write http://HOST:8003, with a name or address of this machine that the other nodes know", whole.Shorten(s.Address))
 		case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/":
 			p.addf("node.address", "has more than scheme, host and port; leave the rest out")
 		}
@@ -220,17 +221,17 @@ func (s Sandbox) check(p *problems) {
 	between(p, "sandbox.max_queued_per_token", int64(s.MaxQueuedPerToken), 0, max(0, int64(s.MaxQueuedAsync)), "0 is the default: half of sandbox.max_queued_async")
 	between(p, "sandbox.reserved_execs", int64(s.ReservedExecs), -1, max(0, int64(s.MaxConcurrentExecs)-1), "at least one of sandbox.max_concurrent_execs is for asynchronous execs; -1 is a quarter of them")
 	if d := s.DockerPath; d != "" && !filepath.IsAbs(d) && strings.ContainsAny(d, `/\`) {
-		p.addf("sandbox.docker_path", "%q is relative; give the whole path, or a bare name to look up on PATH", clip(d))
+		p.addf("sandbox.docker_path", "%q is relative; give the whole path, or a bare name to look up on PATH", whole.Shorten(d))
 	}
 	switch {
 	case s.User == "":
 	case !uidGid.MatchString(s.User):
-		p.addf("sandbox.user", "%q is not uid:gid; write numbers, such as 1000:1000", clip(s.User))
+		p.addf("sandbox.user", "%q is not uid:gid; write numbers, such as 1000:1000", whole.Shorten(s.User))
 	case strings.Trim(strings.Split(s.User, ":")[0], "0") == "":
 		p.addf("sandbox.user", "%q is root, and jobs never run as root; use another uid, such as 1000:1000", s.User)
 	}
 	if !volumeName.MatchString(s.InitVolume) {
-		p.addf("sandbox.init_volume", "%q is no name of a Docker volume; use letters, digits, dots, dashes and underscores", clip(s.InitVolume))
+		p.addf("sandbox.init_volume", "%q is no name of a Docker volume; use letters, digits, dots, dashes and underscores", whole.Shorten(s.InitVolume))
 	}
 	const most = 1 << 50 // 1 PiB, as for the policy
 	between(p, "sandbox.disk_free_min_bytes", s.DiskFreeMinBytes, 0, most, "")
@@ -247,7 +248,7 @@ func (s Settings) checkDirs(p *problems) {
 		return
 	}
 	if !filepath.IsAbs(s.StateDir) {
-		p.addf("state_dir", "%q is relative; give the whole path", clip(s.StateDir))
+		p.addf("state_dir", "%q is relative; give the whole path", whole.Shorten(s.StateDir))
 		return
 	}
 	box := s.Sandbox
@@ -255,7 +256,7 @@ func (s Settings) checkDirs(p *problems) {
 		p.addf("sandbox.workspace_root", "is not set, and the environment does not name this user's folders; set it (or CORE_API_SANDBOX_WORKSPACE_ROOT, or --workspace-root)")
 	}
 	if box.WorkspaceRoot != "" && !filepath.IsAbs(box.WorkspaceRoot) {
-		p.addf("sandbox.workspace_root", "%q is relative; give the whole path", clip(box.WorkspaceRoot))
+		p.addf("sandbox.workspace_root", "%q is relative; give the whole path", whole.Shorten(box.WorkspaceRoot))
 	}
 	for _, root := range []struct{ key, dir string }{
 		{"sandbox.workspace_root", box.WorkspaceRoot},
@@ -281,26 +282,26 @@ func (s Settings) checkDirs(p *problems) {
 	between(p, "audit.inputs_max_mb", s.Audit.InputsMaxMB, 0, 1<<20, "MiB; 0 keeps no inputs")
 	between(p, "audit.inputs_max_mb_per_token", s.Audit.InputsMaxMBPerToken, 0, 1<<20, "MiB; 0 is a quarter of audit.inputs_max_mb")
 	if file := s.Audit.HMACKeyFile; file != "" && !filepath.IsAbs(file) {
-		p.addf("audit.hmac_key_file", "%q is relative; give the whole path", clip(file))
+		p.addf("audit.hmac_key_file", "%q is relative; give the whole path", whole.Shorten(file))
 	}
 	if file := s.Audit.LogKeyFile; file != "" && !filepath.IsAbs(file) {
-		p.addf("audit.log_key_file", "%q is relative; give the whole path", clip(file))
+		p.addf("audit.log_key_file", "%q is relative; give the whole path", whole.Shorten(file))
 	}
 	if dir := s.Audit.AnchorDir; dir != "" {
 		if !filepath.IsAbs(dir) {
-			p.addf("audit.anchor_dir", "%q is relative; give the whole path", clip(dir))
+			p.addf("audit.anchor_dir", "%q is relative; give the whole path", whole.Shorten(dir))
 		} else if below, err := filepath.Rel(s.StateDir, dir); err == nil && filepath.IsLocal(below) {
-			p.addf("audit.anchor_dir", "%q is in the state dir, and would be rolled back with it; use a directory on another volume", clip(dir))
+			p.addf("audit.anchor_dir", "%q is in the state dir, and would be rolled back with it; use a directory on another volume", whole.Shorten(dir))
 		}
 	}
 	if box.SkillsDir != "" && !filepath.IsAbs(box.SkillsDir) {
-		p.addf("sandbox.skills_dir", "%q is relative; give the whole path", clip(box.SkillsDir))
+		p.addf("sandbox.skills_dir", "%q is relative; give the whole path", whole.Shorten(box.SkillsDir))
 	}
 }
 
 func oneOf(p *problems, key, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) {
-		p.addf(key, "%q is none of %s", clip(value), strings.Join(allowed, ", "))
+		p.addf(key, "%q is none of %s", whole.Shorten(value), strings.Join(allowed, ", "))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"secbox/internal/suggest"
+	"secbox/internal/whole"
 )
 
 // variables reads an environment as os.Environ returns it; of two entries with one name the last counts. Names have no case on Windows.
@@ -50,7 +51,7 @@ func readEnv(s *Settings, rows []setting, vars map[string]string, p *problems) {
 				row.in(s).Set(into)
 				p.from(row.key, name)
 			} else {
-				p.addf(name, "must be %s, not %q", want(row.typ), clip(value))
+				p.addf(name, "must be %s, not %q", want(row.typ), whole.Shorten(value))
 			}
 			break
 		}
@@ -63,7 +64,7 @@ func readEnv(s *Settings, rows []setting, vars map[string]string, p *problems) {
 	}
 	slices.Sort(unknown)
 	for _, name := range unknown {
-		p.addf(clip(name), "there is no such setting; did you mean %s? Correct or unset it", suggest.Nearest(name, names))
+		p.addf(whole.Shorten(name), "there is no such setting; did you mean %s? Correct or unset it", suggest.Nearest(name, names))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"secbox/internal/suggest"
+	"secbox/internal/whole"
 )
 
 // readFile applies a YAML file. Keys may be nested, dotted, or both: {sandbox: {policy: {net.mode: none}}} and
@@ -72,11 +73,11 @@ func (f *fileReader) walk(prefix string, mapping *yaml.Node) {
 		row, known := f.rows[path]
 		switch {
 		case key.Kind != yaml.ScalarNode:
-			f.wrong(clip(prefix+"?"), key, "a key must be plain text")
+			f.wrong(whole.Shorten(prefix+"?"), key, "a key must be plain text")
 		case known:
 			f.leaf(row, key, value)
 		case !f.groups[path]:
-			f.wrong(clip(path), key, "there is no such setting; did you mean %s?", suggest.Nearest(path, f.keys))
+			f.wrong(whole.Shorten(path), key, "there is no such setting; did you mean %s?", suggest.Nearest(path, f.keys))
 		case value.Kind == yaml.MappingNode:
 			f.walk(path+".", value)
 		case value.Kind == yaml.ScalarNode && value.Tag == "!!null":
@@ -164,15 +165,7 @@ func yamlText(n *yaml.Node) string {
 	case yaml.MappingNode:
 		return "a section"
 	}
-	return strconv.Quote(clip(n.Value))
-}
-
-// clip shortens text from a file.
-func clip(s string) string {
-	if len(s) > 80 {
-		return strings.ToValidUTF8(s[:80], "") + "…"
-	}
-	return s
+	return strconv.Quote(whole.Shorten(n.Value))
 }
 
 var yamlPrefix = regexp.MustCompile(`^yaml: `)

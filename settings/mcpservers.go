@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"secbox/internal/suggest"
+	"secbox/internal/whole"
 )
 
 // MCPServers are MCP servers that run in users' sandboxes: by the agent that has them, or AllAgents, and by name.
@@ -75,13 +76,13 @@ var OwnTools = []string{"feishu", "files", "offload", "registry", "shell", "skil
 func (all MCPServers) check(p *problems) {
 	n := 0
 	for _, agent := range slices.Sorted(maps.Keys(all)) {
-		key := "mcp_servers." + clip(agent)
+		key := "mcp_servers." + whole.Shorten(agent)
 		if agent != AllAgents && !agentID.MatchString(agent) {
 			p.addf(key, "is no agent's id; use an id, or %q for all agents", AllAgents)
 		}
 		for _, name := range slices.Sorted(maps.Keys(all[agent])) {
 			n++
-			at := key + "." + clip(name)
+			at := key + "." + whole.Shorten(name)
 			if !mcpServerName.MatchString(name) {
 				p.addf(at, "is no name of a server; use up to 32 of a-z, 0-9, _ and -, beginning with a letter or digit")
 			} else if slices.ContainsFunc(OwnTools, func(own string) bool { return name == own || strings.HasPrefix(name, own+"_") }) {
@@ -122,7 +123,7 @@ func (s MCPServer) check(p *problems, at string) {
 	}
 	for i, name := range s.Tools {
 		if !mcpToolName.MatchString(name) {
-			p.addf(fmt.Sprintf("%s.tools[%d]", at, i), "%q is no name of a tool that can be offered; use its own name, without the server's", clip(name))
+			p.addf(fmt.Sprintf("%s.tools[%d]", at, i), "%q is no name of a tool that can be offered; use its own name, without the server's", whole.Shorten(name))
 		}
 	}
 	between(p, at+".start_timeout_seconds", int64(s.StartTimeoutSeconds), 0, 600, "seconds; 0 is the default")
@@ -146,7 +147,7 @@ func (f *fileReader) mcpServers(key string, value *yaml.Node) (all MCPServers, o
 				v, known := fields[field]
 				switch {
 				case !known:
-					f.wrong(at+"."+clip(field), n, "there is no such setting; did you mean %s?", suggest.Nearest(field, slices.Sorted(maps.Keys(fields))))
+					f.wrong(at+"."+whole.Shorten(field), n, "there is no such setting; did you mean %s?", suggest.Nearest(field, slices.Sorted(maps.Keys(fields))))
 				case !fits(v.Type(), n) || n.Decode(v.Addr().Interface()) != nil:
 					f.wrong(at+"."+field, n, "must be %s, not %s", want(v.Type()), yamlText(n))
 				default:
@@ -175,7 +176,7 @@ func (f *fileReader) entries(key string, n *yaml.Node, ok *bool, do func(name st
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
 		if name.Kind != yaml.ScalarNode || seen[name.Value] {
-			f.wrong(clip(key+"."+name.Value), name, "must be a name that is there once; write \"*\" in quotes")
+			f.wrong(whole.Shorten(key+"."+name.Value), name, "must be a name that is there once; write \"*\" in quotes")
 			*ok = false
 			continue
 		}

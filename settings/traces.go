@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+
+	"secbox/internal/whole"
 )
 
 func (t Traces) check(p *problems) {
@@ -13,7 +15,7 @@ func (t Traces) check(p *problems) {
 		u, err := url.Parse(t.Endpoint)
 		switch {
 		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-			p.addf("traces.endpoint", "%q is no address of a collector; %s", clip(t.Endpoint), example)
+			p.addf("traces.endpoint", "%q is no address of a collector; %s", whole.Shorten(t.Endpoint), example)
 		case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 			p.addf("traces.endpoint", "has a user, a query or a fragment; put keys into traces.headers")
 		}

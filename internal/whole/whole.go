@@ -1,7 +1,10 @@
-// Package whole cuts UTF-8 texts between characters. It must not know where the texts come from: they may be binary.
+// Package whole cuts UTF-8 texts between characters, also to show them in errors. It must not know where the texts come from: they may be binary.
 package whole
 
-import "unicode/utf8"
+import (
+	"strings"
+	"unicode/utf8"
+)
 
 // End drops the beginning of a character from the end of a text that was cut there.
 func End(text []byte) []byte {
@@ -24,4 +27,13 @@ func Begin(text []byte) []byte {
 		}
 	}
 	return text
+}
+
+// Shorten cuts a text from outside to 80 bytes, so that it cannot fill an error, and then ends it with "…".
+func Shorten(s string) string {
+	const most = 80
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "…"
+	}
+	return s
 }

@@ -1,6 +1,9 @@
 package whole
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestCutsBetweenCharacters(t *testing.T) {
 	t.Parallel()
@@ -25,5 +28,15 @@ func TestCutsBetweenCharacters(t *testing.T) {
 		if end, begin := string(End([]byte(binary))), string(Begin([]byte(binary))); end != binary || begin != binary {
 			t.Errorf("%q became %q and %q", binary, end, begin)
 		}
+	}
+}
+
+func TestShortTextEndsBetweenCharacters(t *testing.T) {
+	t.Parallel()
+	if s := strings.Repeat("a", 80); Shorten(s) != s {
+		t.Errorf("80 bytes became %q", Shorten(s))
+	}
+	if got, want := Shorten(strings.Repeat("a", 79)+"天"), strings.Repeat("a", 79)+"…"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

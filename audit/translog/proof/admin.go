@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"secbox/audit/admin"
+	"secbox/internal/whole"
 )
 
 // typeAdminEvent is the type of the documents of administrative events.
@@ -63,7 +64,7 @@ func ParseAdmin(canonical string) (AdminDocument, error) {
 		return AdminDocument{}, fmt.Errorf("its document cannot be read: %w", err)
 	}
 	if raw.Type != typeAdminEvent {
-		return AdminDocument{}, fmt.Errorf("it has the type %q, not %q", clip(raw.Type), typeAdminEvent)
+		return AdminDocument{}, fmt.Errorf("it has the type %q, not %q", whole.Shorten(raw.Type), typeAdminEvent)
 	}
 	d := AdminDocument{
 		Seq: raw.Seq, At: raw.At, NodeID: raw.NodeID, Actor: admin.Actor{Type: raw.ActorType, ID: raw.ActorID, Name: raw.ActorName}, Kind: raw.Kind,

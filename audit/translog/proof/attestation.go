@@ -14,6 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"secbox/audit"
+	"secbox/internal/whole"
 )
 
 // Types of an attestation. The statement is written by the specification of in-toto v1: the library of in-toto needs Protocol Buffers for it.
@@ -43,7 +44,7 @@ func NewSubject(name, sha256 string) Subject {
 	return s
 }
 
-// manifestSubject returns the subject of the manifest. Digests of in-toto have no prefix, unlike those of records.
+// manifestSubject returns the subject of the manifest. in-toto's digests have no prefix, and records' digests have one.
 func manifestSubject(r audit.Record) Subject {
 	return NewSubject(manifestFile, strings.TrimPrefix(r.ManifestDigest, "sha256:"))
 }
@@ -114,7 +115,7 @@ func CheckAttestation(file []byte, key string) (Attestation, error) {
 		return Attestation{}, refuse(err, "the statement cannot be read: %v", err)
 	}
 	if s.Type != statementType || s.PredicateType != PredicateType {
-		return Attestation{}, refuse(nil, "the statement is a %q with a %q, and this program knows only %q with %q", clip(s.Type), clip(s.PredicateType), statementType, PredicateType)
+		return Attestation{}, refuse(nil, "the statement is a %q with a %q, and this program knows only %q with %q", whole.Shorten(s.Type), whole.Shorten(s.PredicateType), statementType, PredicateType)
 	}
 	if err := jsonv2.Unmarshal(s.Predicate, &a.Record); err != nil {
 		return Attestation{}, refuse(err, "the record cannot be read: %v", err)
@@ -136,7 +137,7 @@ func openEnvelope(file []byte, verifier note.Verifier) ([]byte, error) {
 		return nil, err
 	}
 	if envelope.PayloadType != payloadType {
-		return nil, fmt.Errorf("its payload is %q, not %q", clip(envelope.PayloadType), payloadType)
+		return nil, fmt.Errorf("its payload is %q, not %q", whole.Shorten(envelope.PayloadType), payloadType)
 	}
 	envelopes, err := dsse.NewEnvelopeVerifier(logVerifier{verifier})
 	if err != nil {

@@ -9,13 +9,14 @@ import (
 	"strings"
 
 	"secbox/audit"
+	"secbox/internal/whole"
 )
 
 // Difference is a column of a row that is not as its events say. Values are JSON.
 type Difference struct{ Column, Expected, Found string }
 
 func (d Difference) String() string {
-	return fmt.Sprintf("%s: expected %s, found %s", d.Column, clip(d.Expected), clip(d.Found))
+	return fmt.Sprintf("%s: expected %s, found %s", d.Column, whole.Shorten(d.Expected), whole.Shorten(d.Found))
 }
 
 // compare is History.Compare. It decodes the records, and so is slow.

@@ -5,13 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	jsonv2 "github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"secbox/audit"
+	"secbox/internal/whole"
 )
 
 // TypeExecEvent is the type of the documents of events of execs. Each form of a document has its own type.
@@ -82,7 +82,7 @@ func ParseDocument(canonical string) (Document, error) {
 		return Document{}, fmt.Errorf("its document cannot be read: %w", err)
 	}
 	if raw.Type != TypeExecEvent {
-		return Document{}, fmt.Errorf("it has the type %q, and this program knows only %q", clip(raw.Type), TypeExecEvent)
+		return Document{}, fmt.Errorf("it has the type %q, and this program knows only %q", whole.Shorten(raw.Type), TypeExecEvent)
 	}
 	d := Document{Seq: raw.Seq, ExecID: raw.ExecID, Kind: raw.Kind, At: raw.At, NodeID: raw.NodeID, LoggedAt: raw.LoggedAt, Record: string(raw.Record)}
 	if string(d.Canonical()) != canonical {
@@ -103,13 +103,4 @@ func (d Document) Decode() (audit.Record, error) {
 func inUTC(r audit.Record) audit.Record {
 	r.CreatedAt, r.StartedAt, r.EndedAt = r.CreatedAt.UTC(), r.StartedAt.UTC(), r.EndedAt.UTC()
 	return r
-}
-
-// clip shortens a text of a file for a message.
-func clip(s string) string {
-	const most = 80
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
 }

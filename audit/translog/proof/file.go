@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"secbox/audit"
+	"secbox/internal/whole"
 )
 
 // Format is the version of the file's form.
@@ -71,7 +72,7 @@ func decodeFile(data []byte, f any, want string) error {
 		return err
 	}
 	if is.Format != want {
-		return fmt.Errorf("its format is %q, and this program knows only %q", clip(is.Format), want)
+		return fmt.Errorf("its format is %q, and this program knows only %q", whole.Shorten(is.Format), want)
 	}
 	return jsonv2.Unmarshal(data, f, jsonv2.RejectUnknownMembers(true))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"secbox/audit"
+	"secbox/internal/whole"
 )
 
 // History is the events of one exec, oldest first. There is at least one.
@@ -37,12 +38,12 @@ func NewHistory(documents []Document) (History, error) {
 var histories = regexp.MustCompile(`^ created( started)?( ended( corrected)?)?$`)
 
 // Check refuses events that cannot be the history of the exec: of another exec, in another order than in the log, of impossible kinds, or with
-// another value of a column that never changes. indexes are those in the log.
+// another value of a column that never changes. indexes are the events' indexes in the log.
 func (h History) Check(execID string, indexes []int64) error {
 	kinds := ""
 	for i, d := range h.documents {
 		if d.ExecID != execID {
-			return fmt.Errorf("event %d is of the exec %q, not of %q", i+1, clip(d.ExecID), clip(execID))
+			return fmt.Errorf("event %d is of the exec %q, not of %q", i+1, whole.Shorten(d.ExecID), whole.Shorten(execID))
 		}
 		if i > 0 && (d.Seq <= h.documents[i-1].Seq || indexes[i] <= indexes[i-1]) {
 			return fmt.Errorf("event %d does not follow event %d", i+1, i)
@@ -50,7 +51,7 @@ func (h History) Check(execID string, indexes []int64) error {
 		kinds += " " + string(d.Kind)
 	}
 	if !histories.MatchString(kinds) {
-		return fmt.Errorf("an exec cannot have the events %q", clip(strings.TrimSpace(kinds)))
+		return fmt.Errorf("an exec cannot have the events %q", whole.Shorten(strings.TrimSpace(kinds)))
 	}
 	if err := h.checkKinds(); err != nil {
 		return err
@@ -71,10 +72,10 @@ func (h History) checkKinds() error {
 		case d.Kind == audit.EventCreated && status == audit.Running && next != audit.EventStarted,
 			d.Kind == audit.EventCreated && status != audit.Queued && status.Final() && next != audit.EventEnded,
 			d.Kind == audit.EventCreated && next == audit.EventEnded && h.columns[i+1].has("started_at"):
-			return fmt.Errorf("event %d is %q with the status %q, and the event that must follow it is missing", i+1, d.Kind, clip(string(status)))
+			return fmt.Errorf("event %d is %q with the status %q, and the event that must follow it is missing", i+1, d.Kind, whole.Shorten(string(status)))
 		case d.Kind == audit.EventStarted && status != audit.Running, (d.Kind == audit.EventEnded || d.Kind == audit.EventCorrected) && !status.Final(),
 			next == audit.EventCorrected && status != audit.Lost:
-			return fmt.Errorf("event %d is %q with the status %q, which cannot be", i+1, d.Kind, clip(string(status)))
+			return fmt.Errorf("event %d is %q with the status %q, which cannot be", i+1, d.Kind, whole.Shorten(string(status)))
 		}
 	}
 	return nil
@@ -94,7 +95,7 @@ func (h History) checkFixed() error {
 				continue
 			}
 			if !sameJSON(json.RawMessage(first[c]), json.RawMessage(later[c])) {
-				return fmt.Errorf("event %d changes %s, which never changes: expected %s, found %s", i+1, info.Name, clip(string(first[c])), clip(string(later[c])))
+				return fmt.Errorf("event %d changes %s, which never changes: expected %s, found %s", i+1, info.name, whole.Shorten(string(first[c])), whole.Shorten(string(later[c])))
 			}
 		}
 		if !brief {
@@ -107,7 +108,7 @@ func (h History) checkFixed() error {
 	return nil
 }
 
-// checkLists compares the lists of an event with those of the first one, which alone has the large ones.
+// checkLists compares the lists of an event with the first event's lists. Only the first event has the large lists.
 func (h History) checkLists(i int) error {
 	first, err := h.documents[0].Decode()
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"secbox/fault"
+	"secbox/internal/whole"
 )
 
 // maxKey bounds a key file in bytes.
@@ -21,12 +22,12 @@ func ReadKey(keyOrFile string) (string, error) {
 		return strings.TrimSpace(keyOrFile), nil
 	}
 	if err != nil {
-		return "", fault.Wrap(fault.InvalidRequest, err, "cannot open the key file %s: %s; give the public key itself, or a file with it", clip(keyOrFile), fault.Reason(err))
+		return "", fault.Wrap(fault.InvalidRequest, err, "cannot open the key file %s: %s; give the public key itself, or a file with it", whole.Shorten(keyOrFile), fault.Reason(err))
 	}
 	defer file.Close()
 	text, err := io.ReadAll(io.LimitReader(file, maxKey))
 	if err != nil {
-		return "", fault.Wrap(fault.InvalidRequest, err, "cannot read the key file %s: %s", clip(keyOrFile), fault.Reason(err))
+		return "", fault.Wrap(fault.InvalidRequest, err, "cannot read the key file %s: %s", whole.Shorten(keyOrFile), fault.Reason(err))
 	}
 	return strings.TrimSpace(string(text)), nil
 }
