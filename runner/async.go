@@ -32,9 +32,9 @@ const (
 
 // Async configures asynchronous execs.
 type Async struct {
-	Limits audit.JobLimits
-	Places int       // of Config.Slots, for asynchronous execs; at least 1
-	Bell   jobs.Bell // rung when an exec waits, and when one may have a place
+	Limits   audit.JobLimits
+	Places   int           // of Config.Slots, for asynchronous execs; at least 1
+	Notifier jobs.Notifier // notified when an exec waits, and when there may be a place for one
 
 	// Skill returns the version of a skill for an exec whose invoke has waited; fault.UnknownSkill if it is gone. Its Input is not set.
 	Skill func(ctx context.Context, projectID, skillID, digest string) (*Skill, error)
@@ -106,7 +106,7 @@ func (r *Runner) submit(ctx context.Context, req Request, snapshot policy.Snapsh
 	if req.OnOpen != nil {
 		req.OnOpen(record.ExecID)
 	}
-	r.cfg.Async.Bell.Ring()
+	r.cfg.Async.Notifier.Notify()
 	return Result{Record: record}, nil
 }
 

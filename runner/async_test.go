@@ -29,7 +29,7 @@ func async(places int) func(*fixture) {
 	return func(f *fixture) {
 		f.cfg.Key = hmackey.New(bytes.Repeat([]byte{7}, 32))
 		f.cfg.Async = runner.Async{
-			Limits: audit.JobLimits{Waiting: 50, WaitingPerToken: 40, Bytes: 1 << 20, BytesPerToken: 1 << 20}, Places: places, Bell: jobs.NewBell(),
+			Limits: audit.JobLimits{Waiting: 50, WaitingPerToken: 40, Bytes: 1 << 20, BytesPerToken: 1 << 20}, Places: places, Notifier: jobs.NewNotifier(),
 			Skill: func(context.Context, string, string, string) (*runner.Skill, error) {
 				return nil, fault.New(fault.UnknownSkill, "there is no skill")
 			},
@@ -42,7 +42,7 @@ func async(places int) func(*fixture) {
 func (f *fixture) dispatch() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := jobs.New(jobs.Config{
-		Store: f.jobs, Runner: f.Runner, Node: "n", Bell: f.cfg.Async.Bell, Poll: time.Minute, Logger: f.cfg.Logger, Ended: f.log.SpooledIDs,
+		Store: f.jobs, Runner: f.Runner, Node: "n", Notifier: f.cfg.Async.Notifier, Poll: time.Minute, Logger: f.cfg.Logger, Ended: f.log.SpooledIDs,
 	})
 	var done sync.WaitGroup
 	done.Go(func() { d.Run(ctx) })
@@ -433,7 +433,7 @@ func TestAsyncDamaged(t *testing.T) {
 	}
 }
 
-// TestAsyncSkill: the outputs of a skill that waited are validated as those of any other.
+// TestAsyncSkill: the outputs of a skill that waited are validated like any others.
 func TestAsyncSkill(t *testing.T) {
 	t.Parallel()
 	asked := ""

@@ -123,7 +123,7 @@ func New(cfg Config) (*Runner, error) {
 		commands:  lifecycle.New(lifecycle.Config{Log: cfg.Log, NodeID: cfg.NodeID, Now: cfg.Now, Observer: cfg.Observer}),
 	}
 	r.outputs = output.Of(r.commands)
-	r.admission.AllowBackground(cfg.Async.Places, cfg.Async.Bell.Ring)
+	r.admission.AllowBackground(cfg.Async.Places, cfg.Async.Notifier.Notify)
 	return r, nil
 }
 

@@ -12,7 +12,7 @@ import (
 	"secbox/skills/invoke"
 )
 
-// How often a node looks for asynchronous execs that wait, beside the bell. Alone it misses none; other nodes ring no bell here.
+// How often a node polls for asynchronous execs that wait. On a single node, the notifier reports all of them; other nodes cannot notify this one.
 const (
 	pollAlone = 5 * time.Second
 	pollNodes = time.Second
@@ -32,7 +32,7 @@ func (s *Server) async() runner.Async {
 	bytes := int64(cfg.MaxQueuedAsyncMB) << 20
 	return runner.Async{
 		Limits: audit.JobLimits{Waiting: cfg.MaxQueuedAsync, WaitingPerToken: perToken, Bytes: bytes, BytesPerToken: bytes / 2},
-		Places: cfg.MaxConcurrentExecs - reserved, Bell: s.bell,
+		Places: cfg.MaxConcurrentExecs - reserved, Notifier: s.notifier,
 		Skill: func(ctx context.Context, projectID, skillID, digest string) (*runner.Skill, error) {
 			skill, err := skillVersions{userPackages{s.library, s.deps.skills}}.Version(ctx, projectID, skillID, digest)
 			if err != nil {
@@ -56,7 +56,7 @@ func (s *Server) makeDispatcher() {
 		poll = pollNodes
 	}
 	s.dispatcher = jobs.New(jobs.Config{
-		Store: s.db.Jobs(), Runner: s.runner, Node: s.state.NodeID(), Bell: s.bell, Poll: poll, Logger: s.log, Ended: s.audit.SpooledIDs,
+		Store: s.db.Jobs(), Runner: s.runner, Node: s.state.NodeID(), Notifier: s.notifier, Poll: poll, Logger: s.log, Ended: s.audit.SpooledIDs,
 	})
 	gauge(s.registry, "secbox_async_execs_waiting", "Asynchronous execs that wait in the database, for all nodes; -1 if it does not answer.", s.waitingJobs)
 	gauge(s.registry, "secbox_async_execs_running", "Asynchronous execs that run on this node now.", s.dispatcher.Running)

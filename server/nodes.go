@@ -21,7 +21,7 @@ import (
 func (s *Server) join(ctx context.Context) error {
 	name, _ := os.Hostname() // only for people
 	s.member = nodes.NewMember(nodes.Config{
-		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Drain: s.obeyDrain, Retired: s.bell.Ring, Logger: s.log,
+		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Drain: s.obeyDrain, Retired: s.notifier.Notify, Logger: s.log,
 		Node: nodes.Node{NodeID: s.state.NodeID(), Name: name, Version: Version, Address: s.nodeAddress(), StartedAt: time.Now(), KeyCheck: s.key.Check()},
 	})
 	return s.member.Join(ctx)
@@ -112,7 +112,7 @@ func (s *Server) fence(ctx context.Context) (resume func()) {
 	return func() {
 		resumeExecs()
 		resumeCommands()
-		s.bell.Ring()
+		s.notifier.Notify()
 	}
 }
 
@@ -120,7 +120,7 @@ func (s *Server) fence(ctx context.Context) (resume func()) {
 func (s *Server) obeyDrain(draining bool) {
 	if !draining {
 		s.undrain()
-		s.bell.Ring()
+		s.notifier.Notify()
 		s.log.Info("this node is drained no longer: it takes new commands")
 		return
 	}

@@ -88,7 +88,7 @@ type Server struct {
 	checker      *health.Checker
 	disk         *diskwatch.Watcher
 	inputs       *inputstore.Store
-	bell         jobs.Bell // rung for the dispatcher
+	notifier     jobs.Notifier // wakes the dispatcher
 	runner       *runner.Runner
 	dispatcher   *jobs.Dispatcher
 	stopJobs     context.CancelFunc // ends the dispatcher
@@ -121,7 +121,7 @@ type Server struct {
 
 // Start returns once the server answers requests. If a step fails, Start closes everything that earlier steps opened.
 func Start(ctx context.Context, cfg settings.Settings, environ []string, log *slog.Logger) (_ *Server, err error) {
-	s := &Server{DrainTimeout: drainTimeout, settings: cfg, environ: environ, log: log, stop: func() {}, stopJobs: func() {}, bell: jobs.NewBell()}
+	s := &Server{DrainTimeout: drainTimeout, settings: cfg, environ: environ, log: log, stop: func() {}, stopJobs: func() {}, notifier: jobs.NewNotifier()}
 	for _, step := range []func(context.Context) error{
 		s.findDeps,
 		s.lockStateDir,

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Bell wakes a Dispatcher. Rings in quick succession are one.
-type Bell chan struct{}
+// Notifier wakes a Dispatcher. Notifications in quick succession are merged.
+type Notifier chan struct{}
 
-// NewBell makes a Bell.
-func NewBell() Bell { return make(Bell, 1) }
+// NewNotifier makes a Notifier.
+func NewNotifier() Notifier { return make(Notifier, 1) }
 
-// Ring does not block.
-func (b Bell) Ring() {
+// Notify does not block.
+func (b Notifier) Notify() {
 	select {
 	case b <- struct{}{}:
 	default:
@@ -26,7 +26,7 @@ func (b Bell) Ring() {
 
 // Runner runs execs whose jobs were taken.
 type Runner interface {
-	// Place takes a place for one exec; nil if none is free. The Runner rings the Bell when one may be free again, and when the share of a token may be.
+	// Place takes a place for one exec; nil if none is free. The Runner calls Notify when one may be free again, and when the share of a token may be.
 	Place() Place
 
 	// MayRun reports whether the token has places left.
@@ -50,12 +50,12 @@ type Place interface {
 
 // Config configures a Dispatcher. All fields are required.
 type Config struct {
-	Store  Store
-	Runner Runner
-	Node   string
-	Bell   Bell
-	Poll   time.Duration // between two looks at the database without a ring
-	Logger *slog.Logger
+	Store    Store
+	Runner   Runner
+	Node     string
+	Notifier Notifier
+	Poll     time.Duration // between two polls of the database without a notification
+	Logger   *slog.Logger
 
 	// Ended returns the execs of this node that have ended, though the database does not have their ends yet. Their jobs must not wait again.
 	Ended func() []string
@@ -70,7 +70,7 @@ const (
 	recheck = time.Minute
 )
 
-// Dispatcher runs the jobs of the database on this node. Tokens take turns; no priority of one token's jobs delays those of another by more than a turn.
+// Dispatcher runs the jobs of the database on this node. Tokens take turns: jobs of one token, whatever their priority, delay another token's jobs by at most a turn.
 type Dispatcher struct {
 	cfg     Config
 	running sync.WaitGroup
@@ -93,8 +93,8 @@ func New(cfg Config) *Dispatcher {
 }
 
 // Run runs jobs until ctx ends. Execs that run then go on: Wait waits for them. Before it takes jobs, and whenever an answer of the store was lost, it returns
-// those that the node has taken and does not have in hand, such as those of an earlier process. Only Run takes jobs and returns them all, so none is being
-// taken meanwhile.
+// to the queue the jobs that are assigned to this node but not in hand, such as jobs of an earlier process. Only Run takes jobs, so none is being taken
+// meanwhile.
 func (d *Dispatcher) Run(ctx context.Context) {
 	poll := time.NewTicker(d.cfg.Poll)
 	defer poll.Stop()
@@ -109,7 +109,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-d.cfg.Bell:
+		case <-d.cfg.Notifier:
 		case <-poll.C:
 		case <-expire.C:
 			d.report(ctx, d.expire(ctx))
@@ -174,7 +174,7 @@ func (d *Dispatcher) drop(execID string, lost bool) {
 func (d *Dispatcher) Answer(ctx context.Context) {
 	for look := true; look; {
 		looked := d.nextLook()
-		d.cfg.Bell.Ring()
+		d.cfg.Notifier.Notify()
 		select {
 		case <-ctx.Done():
 			return
@@ -184,7 +184,7 @@ func (d *Dispatcher) Answer(ctx context.Context) {
 		look = d.full
 		d.mu.Unlock()
 		if look {
-			select { // until a place comes free, which rings the bell
+			select { // until a place is free, which notifies
 			case <-ctx.Done():
 				return
 			case <-d.nextLook():
@@ -241,13 +241,13 @@ func (d *Dispatcher) fill(ctx context.Context) error {
 func (d *Dispatcher) runOne(ctx context.Context, taken Taken, place Place) {
 	d.count.Add(1)
 	defer d.count.Add(-1)
-	defer place.Leave() // which rings the bell: not before the pause
+	defer place.Leave() // which notifies: not before the pause
 	if !d.cfg.Runner.RunQueued(taken, place) {
 		d.drop(taken.ExecID, false)
 		return
 	}
 	d.paused.Store(time.Now().Add(pause).UnixNano())
-	time.AfterFunc(pause, d.cfg.Bell.Ring)
+	time.AfterFunc(pause, d.cfg.Notifier.Notify)
 	err := d.cfg.Store.Return(ctx, d.cfg.Node, taken.ExecID)
 	if err != nil {
 		d.cfg.Logger.Error("an exec that cannot run now is not given back; trying again when the database answers", "exec", taken.ExecID, "error", err)
@@ -266,7 +266,7 @@ func (d *Dispatcher) expire(ctx context.Context) error {
 		}
 	}
 	if len(execs) == expireMost {
-		d.cfg.Bell.Ring()
+		d.cfg.Notifier.Notify()
 	}
 	return err
 }

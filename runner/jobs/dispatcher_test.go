@@ -25,7 +25,7 @@ type fakes struct {
 	ran      []string
 	expired  []string
 	finish   chan struct{} // nil: they end at once
-	bell     jobs.Bell
+	notifier jobs.Notifier
 	returned int // calls of ReturnAll that the store answered
 
 	lost       int           // calls of Take and TakeExpired that take jobs, and whose answers are lost
@@ -136,7 +136,7 @@ func (f *fakes) ended() []string {
 
 func (f *fakes) Waiting(context.Context) (int, time.Time, error) { return 0, time.Time{}, nil }
 
-// place rings the bell when it was used.
+// place notifies when it was used.
 type place struct {
 	f    *fakes
 	used bool
@@ -147,7 +147,7 @@ func (p *place) WorkFor(string) { p.used = true }
 func (p *place) Leave() {
 	p.f.set(func() { p.f.places++ })
 	if p.used {
-		p.f.bell.Ring()
+		p.f.notifier.Notify()
 	}
 }
 
@@ -224,8 +224,8 @@ func dispatch(t *testing.T, f *fakes) *jobs.Dispatcher {
 	if f.taken == nil {
 		f.taken = map[string]jobs.Taken{}
 	}
-	f.bell = jobs.NewBell()
-	d := jobs.New(jobs.Config{Store: f, Runner: f, Node: "n", Bell: f.bell, Poll: time.Minute, Logger: slog.New(slog.DiscardHandler), Ended: f.ended})
+	f.notifier = jobs.NewNotifier()
+	d := jobs.New(jobs.Config{Store: f, Runner: f, Node: "n", Notifier: f.notifier, Poll: time.Minute, Logger: slog.New(slog.DiscardHandler), Ended: f.ended})
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() { d.Run(ctx) })
@@ -338,7 +338,7 @@ func TestExpiredAndDown(t *testing.T) {
 	})
 }
 
-// TestJobsOfAnEarlierProcess: those that were taken and not started run, but for one that has ended.
+// TestJobsOfAnEarlierProcess: jobs that were taken and not started run, except for a job that has ended.
 func TestJobsOfAnEarlierProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

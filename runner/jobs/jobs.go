@@ -1,4 +1,4 @@
-// Package jobs starts asynchronous execs: it takes their jobs from the database when this node has a free place, and ends those that have waited too
+// Package jobs starts asynchronous execs: it takes their jobs from the database when this node has a free place, and ends jobs that have waited too
 // long. It must not know what a job is, nor HTTP or SQL.
 package jobs
 
