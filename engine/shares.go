@@ -101,14 +101,14 @@ func (p *Pool) victim(s *bucket, now time.Time) *pooled {
 			keep = 0
 		}
 		if len(other.slots) > keep {
-			return other.drop()
+			return other.removeOldest()
 		}
 	}
 	return nil
 }
 
-// drop removes the oldest container.
-func (s *bucket) drop() *pooled {
+// removeOldest removes the oldest container.
+func (s *bucket) removeOldest() *pooled {
 	slot := s.slots[0]
 	s.slots = slices.Delete(s.slots, 0, 1)
 	return slot
@@ -118,7 +118,7 @@ func (s *bucket) drop() *pooled {
 func (p *Pool) surplus(now time.Time) (dropped []*pooled) {
 	for _, s := range p.buckets {
 		for wanted := p.wanted(s, now); len(s.slots) > 0 && s.has() > wanted; {
-			dropped = append(dropped, s.drop())
+			dropped = append(dropped, s.removeOldest())
 		}
 	}
 	return dropped
@@ -133,7 +133,7 @@ func (p *Pool) leastUsed() (dropped []*pooled) {
 	most := (waiting + evictShare - 1) / evictShare
 	for _, s := range slices.Backward(p.byDemand()) {
 		for len(s.slots) > 0 && len(dropped) < most {
-			dropped = append(dropped, s.drop())
+			dropped = append(dropped, s.removeOldest())
 		}
 	}
 	return dropped

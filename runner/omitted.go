@@ -26,8 +26,8 @@ type LeftOut struct {
 	NotKeptCount int64     // of all; a removed directory counts with everything that was below it
 }
 
-// notKept returns what a manifest has without content. A removed directory is one entry.
-func notKept(m workspace.Manifest) (out LeftOut) {
+// omittedOf returns what a manifest has without content. A removed directory is one entry.
+func omittedOf(m workspace.Manifest) (out LeftOut) {
 	for _, o := range m.Omitted[:min(len(m.Omitted), maxNotKept)] {
 		out.NotKept = append(out.NotKept, NotKept{Path: o.Path, Size: o.Size, Reason: o.Reason, Why: whyRemoved(o.Reason)})
 	}

@@ -198,7 +198,7 @@ func (a *artifacts) List() ArtifactList {
 	}
 	m := a.files.Manifest
 	list := ArtifactList{Items: artifactsOf(m), TotalBytes: m.TotalBytes, Truncated: m.Truncated}
-	list.LeftOut = notKept(m)
+	list.LeftOut = omittedOf(m)
 	return list
 }
 

@@ -52,7 +52,7 @@ func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Ar
 		for _, limit := range manifest.Limits {
 			x.record.Detail = join(x.record.Detail, x.artifactsLimit(limit))
 		}
-		if text := notKept(manifest).detail(); text != "" {
+		if text := omittedOf(manifest).detail(); text != "" {
 			x.record.Detail = join(x.record.Detail, text)
 		}
 	}
@@ -60,7 +60,7 @@ func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Ar
 	if err := x.publish(c, manifest); err != nil {
 		x.artifactsLost("output and metadata could not be written to the workspace", err)
 	}
-	return artifactsOf(manifest), notKept(manifest), output
+	return artifactsOf(manifest), omittedOf(manifest), output
 }
 
 // artifactsLimit says which limit artifacts were over, and what to do.

@@ -128,7 +128,7 @@ func TestRouterFollowsChoice(t *testing.T) {
 	ctx, here, there, choices := t.Context(), backend(t, sandbox.Docker), backend(t, sandbox.Remote), &memory{}
 	r := router(t, choices, here, there)
 	u, other := sandbox.User{AgentID: "a", ID: "u"}, sandbox.User{AgentID: "a", ID: "other"}
-	look := func(user sandbox.User) {
+	check := func(user sandbox.User) {
 		t.Helper()
 		if _, err := r.Stat(ctx, sandbox.Root, user); err != nil {
 			t.Error(err)
@@ -137,7 +137,7 @@ func TestRouterFollowsChoice(t *testing.T) {
 	if c, err := r.Chosen(ctx, "u"); err != nil || c != (sandbox.Choice{UserID: "u", Backend: sandbox.Docker}) {
 		t.Errorf("by default %+v, %v", c, err)
 	}
-	look(u)
+	check(u)
 	c, err := r.Choose(ctx, sandbox.Choice{UserID: "u", Backend: sandbox.Remote, Runner: "laptop"})
 	if err != nil || c.UpdatedAt.IsZero() || c.UpdatedAt.Location() != time.UTC {
 		t.Fatalf("%+v, %v", c, err)
@@ -145,8 +145,8 @@ func TestRouterFollowsChoice(t *testing.T) {
 	if again, err := r.Chosen(ctx, "u"); err != nil || again != c {
 		t.Errorf("chosen %+v, %v", again, err)
 	}
-	look(u)
-	look(other)
+	check(u)
+	check(other)
 	if want := []sandbox.User{u, other}; !reflect.DeepEqual(here.seen(), want) {
 		t.Errorf("here: %+v", here.seen())
 	}

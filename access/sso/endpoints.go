@@ -49,7 +49,7 @@ func (p *Provider) discover(ctx context.Context) (*endpoints, error) {
 	found, err := p.read(context.WithoutCancel(ctx)) // for all that wait
 	p.lastTime = p.cfg.Now()
 	if err != nil {
-		p.failed = p.silent(err)
+		p.failed = p.noAnswer(err)
 		p.log.Warn("the provider of the single sign-on cannot be used", "issuer", p.cfg.Issuer, "error", cut(err.Error(), 500))
 		if p.found == nil {
 			return nil, p.failed

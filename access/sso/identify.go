@@ -47,25 +47,25 @@ func (c claims) texts(name string) (list []string, ok bool) {
 func (p *Provider) identify(ctx context.Context, at *endpoints, token *oauth2.Token, nonce string) (sessions.Person, error) {
 	raw, _ := token.Extra("id_token").(string)
 	if raw == "" {
-		return sessions.Person{}, p.strange("sent no ID token; the client must be one of OpenID Connect, with the scope openid")
+		return sessions.Person{}, p.badAnswer("sent no ID token; the client must be one of OpenID Connect, with the scope openid")
 	}
 	id, err := at.provider.Verifier(&oidc.Config{ClientID: p.cfg.ClientID, Now: p.lenient}).Verify(ctx, raw)
 	if err != nil {
-		return sessions.Person{}, p.strange("sent an ID token that cannot be trusted, or its keys cannot be read: %s", cut(err.Error(), 300))
+		return sessions.Person{}, p.badAnswer("sent an ID token that cannot be trusted, or its keys cannot be read: %s", cut(err.Error(), 300))
 	}
-	if !same(id.Nonce, nonce) {
+	if !equal(id.Nonce, nonce) {
 		return sessions.Person{}, fault.New(fault.Unauthenticated, "The answer of %s is to the sign-in of another browser. Begin again.", p.Name())
 	}
 	var of claims
 	if err := id.Claims(&of); err != nil {
-		return sessions.Person{}, p.strange("sent an ID token whose claims cannot be read")
+		return sessions.Person{}, p.badAnswer("sent an ID token whose claims cannot be read")
 	}
 	if azp := of.text("azp"); azp != "" && azp != p.cfg.ClientID || azp == "" && len(id.Audience) > 1 {
-		return sessions.Person{}, p.strange("sent an ID token that was issued to another client, %s", cut(azp, 100))
+		return sessions.Person{}, p.badAnswer("sent an ID token that was issued to another client, %s", cut(azp, 100))
 	}
 	person := sessions.Person{ID: sessions.PersonID(p.cfg.Issuer, id.Subject)}
 	if id.Subject == "" || len(person.ID) > maxID || strings.ContainsFunc(id.Subject, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return sessions.Person{}, p.strange("sent a subject that is empty, longer than %d characters with the issuer, or not of ASCII", maxID)
+		return sessions.Person{}, p.badAnswer("sent a subject that is empty, longer than %d characters with the issuer, or not of ASCII", maxID)
 	}
 	groups, known := of.texts(p.cfg.GroupsClaim)
 	if !known && at.provider.UserInfoEndpoint() != "" {
@@ -81,18 +81,18 @@ func (p *Provider) identify(ctx context.Context, at *endpoints, token *oauth2.To
 	return person, nil
 }
 
-// userinfo returns the claims of the ID token with those of the userinfo endpoint added.
+// userinfo adds the claims of the userinfo endpoint to the claims of the ID token.
 func (p *Provider) userinfo(ctx context.Context, at *endpoints, token *oauth2.Token, subject string, of claims) (claims, error) {
 	info, err := at.provider.UserInfo(ctx, oauth2.StaticTokenSource(token))
 	if err != nil {
-		return nil, p.silent(err)
+		return nil, p.noAnswer(err)
 	}
 	if info.Subject != subject { // OpenID Connect Core 5.3.2
-		return nil, p.strange("answered about another person than the one who signed in")
+		return nil, p.badAnswer("answered about another person than the one who signed in")
 	}
 	var more claims
 	if err := info.Claims(&more); err != nil {
-		return nil, p.strange("sent claims that cannot be read")
+		return nil, p.badAnswer("sent claims that cannot be read")
 	}
 	for name, value := range of {
 		more[name] = value

@@ -21,7 +21,7 @@ import (
 	"secbox/access/sso"
 )
 
-// secret is that of the browser that signs in.
+// secret is the sign-in secret of the browser.
 const secret = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567ABCDEFGHIJKLMNOPQRST"
 
 // badProvider answers as a test wants it to. A real provider is in the tests of package console.

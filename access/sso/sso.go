@@ -1,5 +1,5 @@
-// Package sso asks an OIDC provider who signs in to the console, and tells the role of a person by the provider's groups: the authorization code flow with
-// PKCE, whose tokens are used once and kept nowhere. It must not know cookies, pages or sessions' secrets.
+// Package sso signs people in to the console through an OIDC provider, and maps a person's groups to a role. It uses the authorization code flow with
+// PKCE. It uses a provider's tokens once and stores none. It must not know cookies, pages or sessions' secrets.
 package sso
 
 import (
@@ -143,20 +143,20 @@ func (p *Provider) EndAddress(ctx context.Context) (string, error) {
 	return end.String(), nil
 }
 
-// Finish returns the person with whom the provider sent the browser back, by the parameters of its answer; the secret is that of Begin. A person whose groups
-// have no role has none. fault.Unauthenticated for an answer to another browser, one that was used before, and when the provider refused, unless it said that it has failed itself;
-// fault.UpstreamFailed when the provider does not answer, or not as it should; fault.ServerBusy.
+// Finish returns the person that the provider has signed in, given the parameters of its answer and the secret that Begin returned. A person whose groups
+// have no role has none. Errors: fault.Unauthenticated for an answer to another browser, for an answer that was used before, and when the provider refused;
+// fault.UpstreamFailed when the provider says that it has failed, does not answer, or answers wrongly; fault.ServerBusy.
 func (p *Provider) Finish(ctx context.Context, secret string, answer url.Values) (sessions.Person, error) {
-	if !same(answer.Get("state"), derive(secret, "state")) || len(answer["state"]) != 1 {
+	if !equal(answer.Get("state"), derive(secret, "state")) || len(answer["state"]) != 1 {
 		return sessions.Person{}, fault.New(fault.Unauthenticated, "The answer of %s is not to the last sign-in that this browser began. Begin again.", p.Name())
 	}
 	if iss, ok := answer["iss"]; ok && !slices.Equal(iss, []string{p.cfg.Issuer}) {
 		return sessions.Person{}, fault.New(fault.Unauthenticated, "The answer is of another provider than %s. Begin again.", p.Name())
 	}
 	if code := answer.Get("error"); code == "server_error" || code == "temporarily_unavailable" {
-		return sessions.Person{}, p.strange("cannot sign in people now: %s; try again later, or sign in with a token", words(code, answer.Get("error_description")))
+		return sessions.Person{}, p.badAnswer("cannot sign in people now: %s; try again later, or sign in with a token", errorText(code, answer.Get("error_description")))
 	} else if code != "" {
-		return sessions.Person{}, fault.New(fault.Unauthenticated, "%s refused the sign-in: %s", p.Name(), words(code, answer.Get("error_description")))
+		return sessions.Person{}, fault.New(fault.Unauthenticated, "%s refused the sign-in: %s", p.Name(), errorText(code, answer.Get("error_description")))
 	}
 	code := answer.Get("code")
 	if code == "" || len(code) > maxCode || len(answer["code"]) != 1 {
@@ -204,27 +204,27 @@ func (p *Provider) refusedCode(err error) error {
 	var refused *oauth2.RetrieveError
 	switch {
 	case !errors.As(err, &refused):
-		return p.silent(err)
+		return p.noAnswer(err)
 	case refused.ErrorCode == "invalid_grant":
 		return fault.New(fault.Unauthenticated, "%s knows the code no more, with which it sent you back: it is valid once and for a short time. Begin again.", p.Name())
 	}
-	return p.strange("refused the code: %s; if it refuses the client, correct console.oidc.client_id and CORE_API_CONSOLE_OIDC_CLIENT_SECRET", words(refused.ErrorCode, refused.ErrorDescription))
+	return p.badAnswer("refused the code: %s; if it refuses the client, correct console.oidc.client_id and CORE_API_CONSOLE_OIDC_CLIENT_SECRET", errorText(refused.ErrorCode, refused.ErrorDescription))
 }
 
-// silent is the error of a provider that does not answer.
-func (p *Provider) silent(err error) error {
+// noAnswer is the error of a provider that does not answer.
+func (p *Provider) noAnswer(err error) error {
 	return fault.Wrap(fault.UpstreamFailed, errors.New(cut(err.Error(), 500)), "%s does not answer as a provider should. Try again later, or sign in with a token.", p.Name())
 }
 
-// strange is the error of a provider whose answer cannot be used. The log has it, too.
-func (p *Provider) strange(format string, args ...any) error {
+// badAnswer is the error of a provider whose answer cannot be used. The log has it, too.
+func (p *Provider) badAnswer(format string, args ...any) error {
 	e := fault.New(fault.UpstreamFailed, p.Name()+" "+format, args...)
 	p.log.Warn("a sign-in failed", "issuer", p.cfg.Issuer, "error", e.Message)
 	return e
 }
 
-// words are the provider's words for an error, for a page.
-func words(code, description string) string {
+// errorText is the provider's text of an error, for a page.
+func errorText(code, description string) string {
 	if code = cut(code, 60); code == "" {
 		code = "without a reason"
 	}
@@ -247,7 +247,7 @@ func (p *Provider) role(groups []string) tokens.Role {
 	return ""
 }
 
-func same(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
+func equal(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 
 // cut makes text of a provider one line of UTF-8 with at most n characters.
 func cut(s string, n int) string {

@@ -264,7 +264,7 @@ func TestProviderAway(t *testing.T) {
 	}
 }
 
-// TestBadEndpoints: a provider must be the one of the settings, and every address of it private.
+// TestBadEndpoints: the provider must be the configured one, and all its addresses private.
 func TestBadEndpoints(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{

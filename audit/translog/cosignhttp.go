@@ -33,7 +33,7 @@ type otherSize struct{ size int64 }
 
 func (o *otherSize) Error() string { return fmt.Sprintf("the witness has %d entries", o.size) }
 
-// disagreement is the answer of a witness whose log is not the one of the request.
+// disagreement is the answer of a witness that knows another log than the request's.
 type disagreement struct{ error }
 
 func (d *disagreement) Unwrap() error { return d.error }
@@ -54,20 +54,20 @@ func (p *peer) add(ctx context.Context, newest checkpoint.Checkpoint, size int64
 	case status == http.StatusConflict && kind == "text/x.tlog.size":
 		has, err := strconv.ParseInt(strings.TrimSuffix(string(answer), "\n"), 10, 64)
 		if err != nil || has < 0 || has > checkpoint.MaxSize {
-			return "", p.wrong("it does not say how many entries of the log it has", nil)
+			return "", p.failure("it does not say how many entries of the log it has", nil)
 		}
 		return "", &otherSize{has}
 	case status == http.StatusNotFound || status == http.StatusForbidden:
-		return "", &disagreement{p.wrong(fmt.Sprintf("it does not know the log %s, or knows another key of it; give it the key that `core-api audit key` prints", newest.Origin), nil)}
+		return "", &disagreement{p.failure(fmt.Sprintf("it does not know the log %s, or knows another key of it; give it the key that `core-api audit key` prints", newest.Origin), nil)}
 	case status == http.StatusUnprocessableEntity:
-		return "", &disagreement{p.wrong("it says that the log does not extend the checkpoint that it has", nil)}
+		return "", &disagreement{p.failure("it says that the log does not extend the checkpoint that it has", nil)}
 	case status != http.StatusOK:
-		return "", p.wrong(fmt.Sprintf("it answered %d", status), nil)
+		return "", p.failure(fmt.Sprintf("it answered %d", status), nil)
 	}
 	// The answer may have signatures of keys that nothing here knows. A wrong signature of the known key is an error.
 	n, err := note.Open([]byte(newest.Text()+"\n"+string(answer)), note.VerifierList(p.Key))
 	if err != nil {
-		return "", p.wrong("its answer has no valid cosignature of its key", err)
+		return "", p.failure("its answer has no valid cosignature of its key", err)
 	}
 	line, err := note.Sign(&note.Note{Text: newest.Text(), Sigs: n.Sigs})
 	return strings.TrimPrefix(string(line), newest.Text()+"\n"), err
@@ -88,20 +88,20 @@ func (p *peer) latest(ctx context.Context, origin string, key note.Verifier) (*c
 	case status == http.StatusNotFound:
 		return nil, nil
 	case status != http.StatusOK:
-		return nil, p.wrong(fmt.Sprintf("it answered %d when asked for its checkpoint", status), nil)
+		return nil, p.failure(fmt.Sprintf("it answered %d when asked for its checkpoint", status), nil)
 	}
 	if claim, ok := checkpoint.OfOther(answer, origin, checkpoint.IDOf(key)); ok {
 		if _, err := note.Open(answer, note.VerifierList(p.Key)); err != nil {
-			return nil, p.wrong("the checkpoint that it has is none of this log's key, and has no cosignature of the witness", err)
+			return nil, p.failure("the checkpoint that it has is none of this log's key, and has no cosignature of the witness", err)
 		}
 		return nil, &otherKey{claim}
 	}
 	if key == nil {
-		return nil, p.wrong("the checkpoint that it has is none of this log", nil)
+		return nil, p.failure("the checkpoint that it has is none of this log", nil)
 	}
 	c, err := checkpoint.Open(answer, key)
 	if err != nil {
-		return nil, p.wrong("the checkpoint that it has is none of this log", err)
+		return nil, p.failure("the checkpoint that it has is none of this log", err)
 	}
 	return &c, nil
 }
@@ -122,19 +122,19 @@ func (p *peer) send(ctx context.Context, method, path string, body io.Reader) (s
 	resp, err := p.client.Do(req)
 	if err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			return 0, "", nil, p.wrong("it does not answer in time", err)
+			return 0, "", nil, p.failure("it does not answer in time", err)
 		}
-		return 0, "", nil, p.wrong("it does not answer", err)
+		return 0, "", nil, p.failure("it does not answer", err)
 	}
 	defer resp.Body.Close()
 	answer, err = io.ReadAll(io.LimitReader(resp.Body, checkpoint.MaxBytes+1))
 	if err != nil || len(answer) > checkpoint.MaxBytes {
-		return 0, "", nil, p.wrong("its answer broke off or is too long", err)
+		return 0, "", nil, p.failure("its answer broke off or is too long", err)
 	}
 	kind, _, _ = mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	return resp.StatusCode, kind, answer, nil
 }
 
-func (p *peer) wrong(what string, cause error) error {
+func (p *peer) failure(what string, cause error) error {
 	return fault.Wrap(fault.UpstreamFailed, cause, "the witness %s at %s: %s", p.Key.Name(), p.URL, what)
 }

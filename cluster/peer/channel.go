@@ -133,7 +133,7 @@ func (p *Peers) channelTo(nodeID string) (*channel, error) {
 	return c, nil
 }
 
-// drop ends the channel to a node that has lost its lease: one that is frozen keeps it open.
+// drop ends the channel to a node that has lost its lease. A frozen node would keep it open.
 func (p *Peers) drop(nodeID string) {
 	p.mu.Lock()
 	c := p.channels[nodeID]
@@ -210,7 +210,7 @@ func (a *attempt) ended() bool {
 
 // openChannel makes both sides prove themselves.
 func (p *Peers) openChannel(ctx context.Context, c *channel, of link) error {
-	n, err := p.look(ctx, of.to.nodeID, p.freshFor)
+	n, err := p.lookup(ctx, of.to.nodeID, p.freshFor)
 	if err != nil {
 		return err
 	}
@@ -300,8 +300,8 @@ func (p *Peers) upgrade(ctx context.Context, address string) (net.Conn, error) {
 // alive ends connections to a machine that is gone after 20 seconds.
 var alive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// ServeHTTP takes the channel of another node, at Path of this one's address. It returns when the channel has ended. A stranger's attempt costs a
-// connection for three seconds, which counts among those of its address, and at most one handshake.
+// ServeHTTP takes the channel of another node, at Path of this one's address. It returns when the channel has ended. A stranger's attempt costs
+// at most one handshake, and a connection for three seconds, which counts towards the limit of its address.
 func (p *Peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet || !strings.EqualFold(r.Header.Get("Upgrade"), protocol) {
 		w.Header().Set("Upgrade", protocol)
@@ -439,11 +439,11 @@ func (p *Peers) Transport() http.RoundTripper { return p.transport }
 
 // target returns the link to a node that is live. title names the node in errors.
 func (p *Peers) target(ctx context.Context, nodeID, title string) (link, error) {
-	n, err := p.look(ctx, nodeID, p.freshFor)
+	n, err := p.lookup(ctx, nodeID, p.freshFor)
 	if err != nil {
 		return link{}, unreachable(title, err, fault.From(err).Message)
 	}
-	if why := unable(n); why != "" {
+	if why := whyUnreachable(n); why != "" {
 		return link{}, unreachable(title, nil, why)
 	}
 	return link{identity{nodeID, n.Epoch}, p.cfg.Epoch()}, nil

@@ -29,8 +29,8 @@ func unreachable(title string, cause error, why string) error {
 	return e
 }
 
-// Forward answers a request with the answer of another node, which passes as the client reads it. The request must be one that changes no more if it is
-// sent twice. Before anything is written, its errors are fault.NodeUnreachable and that of the request's body. When the other node ends in the middle of an
+// Forward answers a request with the answer of another node, which passes as the client reads it. The request must be idempotent.
+// Before anything is written, it fails with fault.NodeUnreachable or the error of reading the request's body. When the other node ends in the middle of an
 // answer, a stream of events ends like any other, so that the client comes again. Any other answer ends with an error, after which the caller must cut the
 // client's connection.
 func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) error {

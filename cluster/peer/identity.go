@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	purpose    = "channels of nodes 1"  // of the key; the number is that of the form of certificates
+	purpose    = "channels of nodes 1"  // of the key; the number is the version of the certificates
 	protocol   = "secbox-node/1"        // of a channel: the token of the upgrade, and what TLS negotiates
 	serverName = "node.secbox.internal" // in every certificate
 )
@@ -139,9 +139,9 @@ func (p *Peers) checkLease(ctx context.Context, id identity) error {
 		s := n.State()
 		return n.Epoch == id.epoch && (s == nodes.StateLive || s == nodes.StateDraining)
 	}
-	n, err := p.look(ctx, id.nodeID, p.freshFor)
+	n, err := p.lookup(ctx, id.nodeID, p.freshFor)
 	if err != nil || !holds(n) { // it may just have joined
-		n, err = p.look(ctx, id.nodeID, 0)
+		n, err = p.lookup(ctx, id.nodeID, 0)
 	}
 	if err != nil {
 		return err

@@ -25,12 +25,12 @@ type known struct {
 
 // Reaches reports whether requests can be forwarded to a node: it is live and has an address.
 func (p *Peers) Reaches(ctx context.Context, nodeID string) bool {
-	n, err := p.look(ctx, nodeID, p.freshFor)
-	return err == nil && unable(n) == ""
+	n, err := p.lookup(ctx, nodeID, p.freshFor)
+	return err == nil && whyUnreachable(n) == ""
 }
 
-// look returns a node as it was at most maxAge ago.
-func (p *Peers) look(ctx context.Context, nodeID string, maxAge time.Duration) (nodes.Node, error) {
+// lookup returns a node as it was at most maxAge ago.
+func (p *Peers) lookup(ctx context.Context, nodeID string, maxAge time.Duration) (nodes.Node, error) {
 	p.mu.Lock()
 	k := p.known[nodeID]
 	if k == nil {
@@ -53,15 +53,15 @@ func (p *Peers) look(ctx context.Context, nodeID string, maxAge time.Duration) (
 	return k.node, k.err
 }
 
-// forget makes the next look read the row.
+// forget makes the next lookup read the row.
 func (p *Peers) forget(nodeID string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.known, nodeID)
 }
 
-// unable says why a node cannot be asked; empty if it can.
-func unable(n nodes.Node) string {
+// whyUnreachable says why a node cannot be asked; empty if it can.
+func whyUnreachable(n nodes.Node) string {
 	switch s := n.State(); {
 	case n.Address == "":
 		return "it has no node.address; set it, or send the request to that node"
@@ -86,7 +86,7 @@ func (p *Peers) watch(ctx context.Context, nodeID string, cancel context.CancelC
 			return
 		case <-tick.C:
 		}
-		if n, err := p.look(ctx, nodeID, p.freshFor); err == nil && n.State() == nodes.StateRetired {
+		if n, err := p.lookup(ctx, nodeID, p.freshFor); err == nil && n.State() == nodes.StateRetired {
 			p.drop(nodeID)
 			cancel(fault.New(fault.NodeUnreachable, "it has lost its lease"))
 			return

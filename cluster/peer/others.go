@@ -16,14 +16,14 @@ func (p *Peers) Others(ctx context.Context) ([]string, error) {
 	}
 	var ids []string
 	for _, n := range all {
-		if p.Other(n.NodeID) && unable(n) == "" {
+		if p.Other(n.NodeID) && whyUnreachable(n) == "" {
 			ids = append(ids, n.NodeID)
 		}
 	}
 	return ids, nil
 }
 
-// While returns a context that also ends, with fault.NodeUnreachable as its cause, when a node is retired: one that is frozen
+// While returns a context that also ends, with fault.NodeUnreachable as its cause, when a node is retired. A frozen node
 // keeps its connections and never answers. The caller must call cancel.
 func (p *Peers) While(ctx context.Context, nodeID string) (within context.Context, cancel context.CancelFunc) {
 	within, end := context.WithCancelCause(ctx)

@@ -1,15 +1,15 @@
-// Package peer connects the nodes of an installation. Node to node, nothing is told or believed before both sides have proven that they have the
-// installation's key, and under which lease they live.
+// Package peer connects the nodes of an installation by authenticated channels. Two nodes exchange nothing before each has proven that it has the
+// installation's key, and which lease it holds.
 //
-// A node dials another one at its node.address and asks for an upgrade of the connection, which passes through the proxies that pass WebSockets. What
-// follows is TLS 1.3 with certificates on both sides, whose authority every node derives from the installation's key. A certificate names a node and the
-// epoch of its lease, and its private key never leaves the process: so a program that listens on the address of a node that has ended learns
-// nothing, and what it is sent proves nothing elsewhere, nor to the same node after its next start. Validity has no part in it, nor has the clock. One such
-// channel carries all requests from one node to another, each as a stream of its own.
+// A node dials another node at its node.address and asks for an upgrade of the connection, as a WebSocket does; proxies that pass WebSockets pass it. Then
+// both sides speak TLS 1.3 and present certificates. Every node derives the certificate authority from the installation's key. A certificate names a node
+// and the epoch of its lease, and its private key never leaves the process. So a program that listens on the address of a node that has ended learns
+// nothing that it could use, neither elsewhere nor with the same node after its next start. Certificates do not expire, so clocks do not matter. One
+// channel carries all requests from one node to another, each as a stream.
 //
-// Two kinds of requests pass. Those of clients are forwarded to the node that can answer them, with the client's own token or session, which the receiver
-// verifies with role and scope once more: that a node has forwarded a request says only that this node has checked the Host, and that it is not forwarded
-// again. Requests of the nodes' own are answered by Sender alone. The package must not know routes.
+// There are two kinds of requests. A client's request is forwarded to the node that can answer it, with the client's own token or session. The receiver
+// verifies token, role and scope again: it trusts the forwarding node only to have checked the Host, and does not forward the request again. Sender
+// answers the nodes' own requests. The package must not know routes.
 package peer
 
 import (
@@ -102,7 +102,7 @@ func (p *Peers) Close() {
 	p.serving.Wait()
 }
 
-// Other reports whether an id is that of another node.
+// Other reports whether nodeID names another node.
 func (p *Peers) Other(nodeID string) bool { return nodeID != "" && nodeID != p.cfg.Self }
 
 type senderKey struct{}

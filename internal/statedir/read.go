@@ -17,7 +17,7 @@ func ReadSecret(path string) ([]byte, error) {
 	return read(path, maxSecret, func(info fs.FileInfo) error {
 		// The group may read: orchestrators give secrets to it.
 		if mode := info.Mode().Perm(); runtime.GOOS != "windows" && mode&0o027 != 0 {
-			return unfit(path, fmt.Sprintf("other users can read or change it (mode %04o); make its mode 0600", mode))
+			return refuse(path, fmt.Sprintf("other users can read or change it (mode %04o); make its mode 0600", mode))
 		}
 		return nil
 	})
@@ -32,7 +32,7 @@ func Read(path string, limit int64) ([]byte, error) {
 func read(path string, limit int64, check func(fs.FileInfo) error) ([]byte, error) {
 	fit := func(info fs.FileInfo) error {
 		if !info.Mode().IsRegular() {
-			return unfit(path, "it is no regular file")
+			return refuse(path, "it is no regular file")
 		}
 		return check(info)
 	}
@@ -56,11 +56,11 @@ func read(path string, limit int64, check func(fs.FileInfo) error) ([]byte, erro
 	}
 	content, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(content)) > limit {
-		err = unfit(path, fmt.Sprintf("it has more than %d bytes", limit))
+		err = refuse(path, fmt.Sprintf("it has more than %d bytes", limit))
 	}
 	return content, err
 }
 
-func unfit(path, why string) error {
+func refuse(path, why string) error {
 	return &fs.PathError{Op: "read", Path: path, Err: errors.New(why)}
 }

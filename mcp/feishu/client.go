@@ -60,7 +60,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = answerTimeout
-	transport.DisableCompression = true // lengths are those of the content
+	transport.DisableCompression = true // a length is the content's
 	return &Client{
 		base: base.Scheme + "://" + base.Host, appID: cfg.AppID, appSecret: cfg.AppSecret, now: time.Now, wait: sleep, stall: stallTimeout, drive: make(chan struct{}, 1), fetching: make(chan struct{}, 1),
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {

@@ -89,7 +89,7 @@ func (f *fake) data(w http.ResponseWriter, data any) {
 	f.reply(w, 200, 0, "success", map[string]any{"data": data})
 }
 
-func (f *fake) wrong(w http.ResponseWriter, r *http.Request, format string, args ...any) {
+func (f *fake) refuse(w http.ResponseWriter, r *http.Request, format string, args ...any) {
 	f.t.Errorf("%s %s: %s", r.Method, r.URL, fmt.Sprintf(format, args...))
 	f.reply(w, 400, 234001, "Invalid request param.", nil)
 }
@@ -118,7 +118,7 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet:
 		f.download(w, r)
 	case r.Method != http.MethodPost:
-		f.wrong(w, r, "no such method")
+		f.refuse(w, r, "no such method")
 	case r.URL.Path == "/open-apis/im/v1/files":
 		f.upload(w, r, "file", 30<<20, "file_type", "file_name")
 	case r.URL.Path == "/open-apis/im/v1/images":
@@ -136,7 +136,7 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 		f.busy--
 		f.mu.Unlock()
 	default:
-		f.wrong(w, r, "no such endpoint")
+		f.refuse(w, r, "no such endpoint")
 	}
 }
 
@@ -144,12 +144,12 @@ func (f *fake) serve(w http.ResponseWriter, r *http.Request) {
 func (f *fake) body(w http.ResponseWriter, r *http.Request, fields ...string) map[string]any {
 	var got map[string]any
 	if r.Header.Get("Content-Type") != "application/json; charset=utf-8" || json.NewDecoder(r.Body).Decode(&got) != nil || len(got) != len(fields) {
-		f.wrong(w, r, "%s: %v", r.Header.Get("Content-Type"), got)
+		f.refuse(w, r, "%s: %v", r.Header.Get("Content-Type"), got)
 		return nil
 	}
 	for _, name := range fields {
 		if got[name] == nil {
-			f.wrong(w, r, "no %s: %v", name, got)
+			f.refuse(w, r, "no %s: %v", name, got)
 			return nil
 		}
 	}
@@ -188,14 +188,14 @@ func (f *fake) download(w http.ResponseWriter, r *http.Request) {
 func (f *fake) form(w http.ResponseWriter, r *http.Request, file string, names ...string) (map[string]string, *multipart.Part) {
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || kind != "multipart/form-data" || r.ContentLength <= 0 {
-		f.wrong(w, r, "%s, length %d", kind, r.ContentLength)
+		f.refuse(w, r, "%s, length %d", kind, r.ContentLength)
 		return nil, nil
 	}
 	form, fields := multipart.NewReader(r.Body, params["boundary"]), map[string]string{}
 	for _, name := range names {
 		part, err := form.NextPart()
 		if err != nil || part.FormName() != name {
-			f.wrong(w, r, "%s is missing: %v", name, err)
+			f.refuse(w, r, "%s is missing: %v", name, err)
 			return nil, nil
 		}
 		value, _ := io.ReadAll(part)
@@ -203,7 +203,7 @@ func (f *fake) form(w http.ResponseWriter, r *http.Request, file string, names .
 	}
 	part, err := form.NextPart()
 	if err != nil || part.FormName() != file || part.FileName() == "" {
-		f.wrong(w, r, "%s is missing: %v", file, err)
+		f.refuse(w, r, "%s is missing: %v", file, err)
 		return nil, nil
 	}
 	return fields, part
@@ -221,11 +221,11 @@ func (f *fake) upload(w http.ResponseWriter, r *http.Request, file string, most 
 	name, isFile := fields["file_name"]
 	switch {
 	case len(content) == 0 || len(content) > most:
-		f.wrong(w, r, "%d bytes", len(content))
+		f.refuse(w, r, "%d bytes", len(content))
 		return
 	case isFile && (name == "" || !utf8.ValidString(name) || !slices.Contains([]string{"opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"}, fields["file_type"])),
 		!isFile && fields["image_type"] != "message":
-		f.wrong(w, r, "%v", fields)
+		f.refuse(w, r, "%v", fields)
 		return
 	}
 	f.mu.Lock()
@@ -247,12 +247,12 @@ func (f *fake) send(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if json.Unmarshal([]byte(text), &content) != nil || len(content) != 1 || f.files[content[key]] == nil {
-		f.wrong(w, r, "%s with content %q", kind, text)
+		f.refuse(w, r, "%s with content %q", kind, text)
 		return
 	}
 	to, uuid := r.URL.Query().Get("receive_id_type"), got["uuid"].(string)
 	if len(r.URL.Query()) != 1 || !slices.Contains([]string{"open_id", "union_id", "user_id", "email", "chat_id"}, to) || len(uuid) > 50 {
-		f.wrong(w, r, "receive_id_type %q, uuid %q", to, uuid)
+		f.refuse(w, r, "receive_id_type %q, uuid %q", to, uuid)
 		return
 	}
 	if !f.uuids[uuid] { // within an hour, one message per uuid
@@ -274,7 +274,7 @@ func (f *fake) toDrive(w http.ResponseWriter, r *http.Request) {
 		d.name, d.folder, d.size = got["file_name"].(string), got["parent_node"].(string), int64(got["size"].(float64))
 		d.blocks = (d.size + blockBytes - 1) / blockBytes
 		if got["parent_type"] != "explorer" || utf8.RuneCountInString(d.name) > 250 {
-			f.wrong(w, r, "%v", got)
+			f.refuse(w, r, "%v", got)
 			return
 		}
 		f.data(w, map[string]any{"upload_id": "7111211691345512356", "block_size": blockBytes, "block_num": d.blocks})
@@ -287,7 +287,7 @@ func (f *fake) toDrive(w http.ResponseWriter, r *http.Request) {
 		want := min(blockBytes, d.size-d.got)
 		if err != nil || int64(len(content)) != want || fields["size"] != strconv.FormatInt(want, 10) || fields["seq"] != strconv.FormatInt(d.parts, 10) ||
 			fields["upload_id"] != "7111211691345512356" || fields["checksum"] != strconv.FormatUint(uint64(adler32.Checksum(content)), 10) {
-			f.wrong(w, r, "%d bytes, want %d of part %d: %v %v", len(content), want, d.parts, fields, err)
+			f.refuse(w, r, "%d bytes, want %d of part %d: %v %v", len(content), want, d.parts, fields, err)
 			return
 		}
 		if d.parts, d.got = d.parts+1, d.got+want; !d.discard {
@@ -300,13 +300,13 @@ func (f *fake) toDrive(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if got["block_num"] != float64(d.parts) || d.parts != d.blocks {
-			f.wrong(w, r, "%v after %d of %d parts", got, d.parts, d.blocks)
+			f.refuse(w, r, "%v after %d of %d parts", got, d.parts, d.blocks)
 			return
 		}
 		d.finished = true
 		f.data(w, map[string]string{"file_token": "boxcnrHpsg1QDqXAAAyachabcef"})
 	default:
-		f.wrong(w, r, "no such endpoint")
+		f.refuse(w, r, "no such endpoint")
 	}
 }
 

@@ -61,7 +61,7 @@ func TestWhatIsKnownOfManyWorkspacesIsBounded(t *testing.T) {
 	for n := range 100 {
 		f.Offered(other(maxSlots + n).ProjectID())
 	}
-	f.await("the oldest are forgotten", func() bool { return len(f.all()) <= maxSlots+1 }) // that of the process does not count
+	f.await("the oldest are forgotten", func() bool { return len(f.all()) <= maxSlots+1 }) // the process's slot does not count
 	if got := f.names(); !slices.Contains(got, "srv.echo") {
 		t.Errorf("%q", got)
 	}

@@ -21,7 +21,7 @@ type Server struct {
 	Command string // a program, looked up in the sandbox's PATH
 	Args    []string
 	Env     []string // NAME=value
-	Tools   []string // the names of those that are offered; nil: all
+	Tools   []string // the names of the offered tools; nil: all
 
 	StartTimeout time.Duration // until it has listed its tools
 	CallTimeout  time.Duration

@@ -30,7 +30,7 @@ var (
 )
 
 // transport is the SDK's transport over the pipes of a process, with bounds on what the server sends. The SDK queues notifications and requests
-// without a bound, so the connection drops those that have no use, and those that come faster than they are handled.
+// without a bound, so the connection drops messages that have no use, and messages that come faster than they are handled.
 type transport struct {
 	process  *sandbox.Process
 	patience time.Duration            // for the server to read a message

@@ -130,7 +130,7 @@ func (f *fixture) starts() int {
 	return len(f.started)
 }
 
-// names are those of the offered tools.
+// names returns the names of the offered tools.
 func (f *fixture) names() (names []string) {
 	for _, one := range f.Offered(project) {
 		names = append(names, one.Name)

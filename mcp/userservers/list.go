@@ -35,7 +35,7 @@ var toolName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 // anyArguments is offered in place of a schema that cannot be used. The server checks the arguments.
 const anyArguments = `{"type":"object"}`
 
-// list asks a server for its tools and converts them, up to maxPages pages or maxRead bytes. It leaves out those that are not allowed, whose name cannot be used, or that do not fit the
+// list asks a server for its tools and converts them, up to maxPages pages or maxRead bytes. It leaves out tools that are not allowed, whose name cannot be used, or that do not fit the
 // bounds; the status of the server names the latter two.
 func (m *Manager) list(ctx context.Context, p *process, user sandbox.User) ([]*tools.Tool, error) {
 	o := offer{m: m, def: p.def, user: user, names: map[string]bool{}}
@@ -134,7 +134,7 @@ func usable(given any) json.RawMessage {
 	if err != nil || !ok || len(text) > maxSchema || object["type"] != "object" {
 		return json.RawMessage(anyArguments)
 	}
-	if strings.HasPrefix(dialectOf(object), "http://json-schema.org/draft-0") { // most keywords are those of 2020-12
+	if strings.HasPrefix(dialectOf(object), "http://json-schema.org/draft-0") { // most keywords are as in 2020-12
 		delete(object, "$schema")
 		if text, err = json.Marshal(object); err != nil {
 			return json.RawMessage(anyArguments)

@@ -102,7 +102,7 @@ func (m *Manager) slot(def *Server, user sandbox.User) *slot {
 }
 
 // Ensure starts the servers of a workspace whose tools are not known, for the holder of a token who may use the workspace, and waits for them for a
-// few seconds. OnChange tells of those that take longer.
+// few seconds. OnChange reports servers that take longer.
 func (m *Manager) Ensure(ctx context.Context, projectID, token string) {
 	ctx, cancel := context.WithTimeout(ctx, listWait)
 	defer cancel()
@@ -143,7 +143,7 @@ func (m *Manager) Running() (n int) {
 	return n
 }
 
-// reserve counts a process that will start. At a limit it ends the process, of those that count for the limit, that has been idle longest.
+// reserve counts a process that will start. At a limit it ends the process that has been idle longest among the processes that count for the limit.
 func (m *Manager) reserve(user sandbox.User, token string) error {
 	maxToken := max(1, m.cfg.Max*3/4)
 	if token == "" || token == sandbox.Tokenless {
@@ -185,7 +185,7 @@ func (m *Manager) reserve(user sandbox.User, token string) error {
 	}
 }
 
-// longestIdle ends the process that has been idle longest, of those that counts is true for, and returns it; nil: none is idle.
+// longestIdle ends the process that has been idle longest among the processes for which counts is true, and returns it; nil: none is idle.
 func longestIdle(candidates []*slot, counts func(*slot) bool) *process {
 	var oldest *slot
 	var since time.Time
@@ -228,7 +228,7 @@ func (m *Manager) all() []*slot {
 	return slices.Collect(maps.Values(m.slots))
 }
 
-// sweep ends idle processes and those of tokens that are no longer valid, and forgets servers that are not used.
+// sweep ends idle processes and the processes of tokens that are no longer valid. It forgets unused servers.
 func (m *Manager) sweep() {
 	ticker := time.NewTicker(m.cfg.Sweep)
 	defer ticker.Stop()
@@ -274,7 +274,7 @@ func (s *slot) sweep(valid func(token string) bool) (since time.Time, used bool)
 	now := s.m.cfg.Now()
 	idle := now.Sub(since)
 	switch {
-	case p != nil && p.calls == 0 && (idle >= s.def.Idle || p.worn(now, lifetime)):
+	case p != nil && p.calls == 0 && (idle >= s.def.Idle || p.expired(now, lifetime)):
 		s.retire(p)
 	case p == nil && starting == nil && idle >= forgetAfter:
 		s.m.forget(s)
@@ -295,7 +295,7 @@ type unusedSlot struct {
 	since time.Time
 }
 
-// forgetOldest forgets those of the unused slots that are more than maxSlots, those first that have been unused longest.
+// forgetOldest forgets unused slots until at most maxSlots are left, beginning with the slots that have been unused longest.
 func (m *Manager) forgetOldest(unused []unusedSlot) {
 	if len(unused) <= maxSlots {
 		return

@@ -18,7 +18,7 @@ import (
 	"secbox/sandbox"
 )
 
-// protocolVersion is the one that is asked for: servers of later versions know it, too, and it begins with initialize, which every server understands.
+// protocolVersion is the requested version. Servers of later versions know it, too, and it begins with initialize, which every server understands.
 const protocolVersion = "2025-11-25"
 
 // process is a server that runs.
@@ -46,10 +46,10 @@ type process struct {
 	freed chan struct{} // closed when its place is free
 
 	// Guarded by slot.mu:
-	calls   int  // in progress
-	retired bool // no new calls
-	wanted  bool // its end was asked for
-	buried  bool // its end was noted
+	calls    int  // in progress
+	retired  bool // no new calls
+	wanted   bool // its end was asked for
+	endNoted bool // its end was noted
 }
 
 // launch starts a process, connects to it and lists its tools.
@@ -145,8 +145,8 @@ func (p *process) progress(params *mcp.ProgressNotificationParams) {
 	report.(func(string))(line)
 }
 
-// worn reports whether the process may not have the time, or the output, that another call needs.
-func (p *process) worn(now time.Time, lifetime time.Duration) bool {
+// expired reports whether the process may not have the time, or the output, that another call needs.
+func (p *process) expired(now time.Time, lifetime time.Duration) bool {
 	return now.Sub(p.began)+p.def.callTimeout(lifetime) > lifetime || p.transport.read.Load() > p.transport.output/2
 }
 

@@ -34,7 +34,7 @@ type attempt struct {
 	err  error // after done
 }
 
-// start returns the start under way, or begins one; nil: there is a process. The error is that of a start that failed a moment ago. mu is held.
+// start returns the start under way, or begins one; nil: there is a process. It fails if a start failed a moment ago, with that error. mu is held.
 func (s *slot) start(token string) (*attempt, error) {
 	s.used = s.m.cfg.Now()
 	if s.current != nil || s.starting != nil {
@@ -102,18 +102,18 @@ func (s *slot) watch(p *process) {
 	}
 	p.close()
 	s.mu.Lock()
-	s.bury(p)
+	s.noteEnd(p)
 	s.mu.Unlock()
 	s.m.free(s.user, p.token)
 	close(p.freed)
 }
 
-// bury takes note of the end of a process, once. mu is held.
-func (s *slot) bury(p *process) {
-	if p.buried {
+// noteEnd takes note of the end of a process, once. mu is held.
+func (s *slot) noteEnd(p *process) {
+	if p.endNoted {
 		return
 	}
-	p.buried, s.used = true, s.m.cfg.Now()
+	p.endNoted, s.used = true, s.m.cfg.Now()
 	if s.current == p {
 		s.current = nil
 	}
@@ -193,8 +193,8 @@ func (s *slot) take(token string) (*process, *attempt, error) {
 	if p := s.current; p != nil {
 		switch {
 		case p.over():
-			s.bury(p)
-		case p.worn(s.m.cfg.Now(), lifetime):
+			s.noteEnd(p)
+		case p.expired(s.m.cfg.Now(), lifetime):
 			s.retire(p)
 		case p.calls >= maxCalls:
 			return nil, nil, sandbox.Busy("%d calls of the MCP server %s are in progress; try again when some have ended", p.calls, s.def.Name)
@@ -221,7 +221,7 @@ func (s *slot) release(p *process, answered bool) {
 	}
 }
 
-// retire gives a process no new calls, and ends it after those in progress. mu is held.
+// retire gives a process no new calls, and ends it after the calls in progress. mu is held.
 func (s *slot) retire(p *process) {
 	if s.current == p {
 		s.current, s.used = nil, s.m.cfg.Now()
@@ -245,7 +245,7 @@ func (s *slot) kill(p *process) {
 	p.end()
 }
 
-// offered returns the tools of the server, or, while they are not known, one that starts it and tells why it does not run.
+// offered returns the tools of the server. While they are not known, it returns one tool, which starts the server and reports why it does not run.
 func (s *slot) offered() []*tools.Tool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

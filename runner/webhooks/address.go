@@ -23,7 +23,7 @@ type Policy struct {
 	Networks  []netip.Prefix // addresses that are not public, and may be dialled all the same
 }
 
-// WithoutQuery cuts the query from an address, also from one that is stored, to show it: a query often has a password.
+// WithoutQuery cuts the query from an address, also from a stored address, to show it: a query often has a password.
 func WithoutQuery(url string) string {
 	url, _, _ = strings.Cut(strings.TrimPrefix(url, sealedPrefix), "?")
 	return url
@@ -101,7 +101,7 @@ func countedHost(d Delivery) string {
 	return net.JoinHostPort(name, port)
 }
 
-// storedHosts are the spellings of hosts in stored deliveries: those of Check, and without a port that is a scheme's, as older versions stored them.
+// storedHosts returns the spellings of hosts in stored deliveries: as Check returns them, and without a scheme's default port, as older versions stored them.
 func storedHosts(hosts []string) (all []string) {
 	for _, host := range hosts {
 		all = append(all, host)
@@ -151,7 +151,7 @@ var notPublic = func() (networks []netip.Prefix) {
 	return networks
 }()
 
-// publicV6 are all addresses of IPv6 that hosts of the internet have. Outside are loopback, private, link-local and multicast addresses, those that are
+// publicV6 are all addresses of IPv6 that hosts of the internet have. Outside are loopback, private, link-local and multicast addresses, addresses that are
 // mapped from IPv4, and NAT64.
 var publicV6 = netip.MustParsePrefix("2000::/3")
 

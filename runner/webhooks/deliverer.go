@@ -55,7 +55,7 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// Deliverer makes the deliveries that are due. Tokens and hosts take turns, so that one that does not answer delays no other.
+// Deliverer makes the deliveries that are due. Tokens and hosts take turns, so that a host that does not answer delays no other.
 type Deliverer struct {
 	cfg    Config
 	client *http.Client
@@ -71,7 +71,7 @@ func NewDeliverer(cfg Config) *Deliverer {
 	return &Deliverer{cfg: cfg, client: newClient(cfg.Policy, cfg.TLS), turns: newTurns(), freed: make(chan struct{}, 1)}
 }
 
-// Counts are the tries since the start: those that delivered, those that did not, and how many deliveries were given up.
+// Counts are numbers since the start: tries that delivered, tries that did not, and deliveries that were given up.
 func (d *Deliverer) Counts() (delivered, refused, gaveUp int64) {
 	return d.delivered.Load(), d.refused.Load(), d.gaveUp.Load()
 }
@@ -114,7 +114,7 @@ func (d *Deliverer) fill(ctx context.Context, due bool) error {
 		if err != nil {
 			return err
 		}
-		d.turns.look(tokens)
+		d.turns.setDue(tokens)
 	}
 	for {
 		token, except, ok := d.turns.next()

@@ -45,7 +45,7 @@ func (m *memory) dueOf(token, execID, url string) {
 	m.all = append(m.all, &Delivery{ExecID: execID, RequestedBy: token, Host: host, URL: url, State: Due})
 }
 
-// state is that of a delivery.
+// state returns the state of a delivery.
 func (m *memory) state(execID string) State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -470,7 +470,7 @@ func (h *hanging) count(keys []string, n int) {
 	}
 }
 
-// TestDeadHostsDelayNoOthers: hosts that do not answer have hundreds of deliveries, and those of another host of the same token are made at once. Only if there are so
+// TestDeadHostsDelayNoOthers: hosts that do not answer have hundreds of deliveries, and deliveries to another host of the same token are made at once. Only if there are so
 // many such hosts that the token has no place left, they wait for the first one.
 func TestDeadHostsDelayNoOthers(t *testing.T) {
 	t.Parallel()
@@ -501,7 +501,7 @@ func TestDeadHostsDelayNoOthers(t *testing.T) {
 	}
 }
 
-// TestTokensDelayNoOthers: one token has a thousand deliveries to services that do not answer, and those of other tokens are made at once, whether they are due
+// TestTokensDelayNoOthers: one token has a thousand deliveries to services that do not answer, and deliveries of other tokens are made at once, whether they are due
 // at the same time or later, also if the services are on the same host.
 func TestTokensDelayNoOthers(t *testing.T) {
 	t.Parallel()

@@ -39,8 +39,8 @@ func (l load) before(other load) bool {
 	return l.tries < other.tries || l.tries == other.tries && l.turn < other.turn
 }
 
-// look sets which tokens have due deliveries.
-func (t *turns) look(tokens []string) {
+// setDue sets which tokens have due deliveries.
+func (t *turns) setDue(tokens []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.due = map[string][]string{}
@@ -78,7 +78,7 @@ func (t *turns) next() (token string, except []string, ok bool) {
 	return token, except, ok
 }
 
-// occupied returns the hosts that have no place for a token, and those that it calls already, in all spellings of stored deliveries.
+// occupied returns the hosts that have no place for a token, and the hosts that it calls already, in all spellings of stored deliveries.
 func (t *turns) occupied(token string) (full, busy []string) {
 	for host, tokens := range t.hosts {
 		all := 0

@@ -31,7 +31,7 @@ func TestTurns(t *testing.T) {
 		for i := range tokens {
 			names = append(names, fmt.Sprint("token-", i))
 		}
-		waits.look(names)
+		waits.setDue(names)
 		counts := map[string]int{}
 		for n := 0; ; n++ {
 			token, except, ok := waits.next()
@@ -53,7 +53,7 @@ func TestTurns(t *testing.T) {
 	}
 
 	one := newTurns()
-	one.look([]string{"a", "b", "c"})
+	one.setDue([]string{"a", "b", "c"})
 	began := func() (of []string) {
 		for {
 			token, except, ok := one.next()
@@ -93,7 +93,7 @@ func TestTurns(t *testing.T) {
 	if one.tries != 0 || len(one.hosts) != 0 {
 		t.Errorf("%+v", one)
 	}
-	one.look(nil)
+	one.setDue(nil)
 	if len(one.tokens) != 0 {
 		t.Errorf("tokens without deliveries are remembered: %v", one.tokens)
 	}
@@ -114,7 +114,7 @@ func TestOneHostInAllSpellings(t *testing.T) {
 		}
 	}
 	waits := newTurns()
-	waits.look([]string{"a"})
+	waits.setDue([]string{"a"})
 	for _, d := range stored[:perTokenHost] {
 		_, except, _ := waits.next()
 		if n := len(waits.hosts); n > 1 || n == 1 && !slices.Contains(except, "hooks.test") {

@@ -1,7 +1,7 @@
 // Package webhooks tells services of clients that execs have ended: a signed POST to the callback_url of the request, repeated until the service takes it.
 //
 // A delivery is stored before the row of its exec. The transaction that ends the row makes it due; every node with a free place takes due deliveries by an
-// atomic claim, for the time of a lease. A node that dies in the middle of a try has claimed it until then, so a delivery is made at least once, always with
+// atomic claim, for the time of a lease. The claim of a node that dies during a try ends with the lease, so a delivery is made at least once, always with
 // the same id. The package must not know the HTTP API; it only knows records, and what a store does.
 //
 // River does not carry webhooks: SQLite has none, and a second queue beside the row would need its
@@ -59,7 +59,7 @@ type Limits struct {
 	WaitingPerToken int
 }
 
-// Store is a database of deliveries and secrets; see package store. It is safe for concurrent use. Times are those of the database's clock.
+// Store is a database of deliveries and secrets; see package store. It is safe for concurrent use. Times are by the database's clock.
 type Store interface {
 	// Register stores an open delivery, before the row of its exec. fault.QueueFull when the limits are reached.
 	Register(ctx context.Context, d Delivery, limits Limits) error
@@ -67,13 +67,13 @@ type Store interface {
 	// Forget deletes an open delivery whose exec has no row.
 	Forget(ctx context.Context, execID string) error
 
-	// ForgetOld is Forget for those that were registered so long ago.
+	// ForgetOld is Forget for deliveries that were registered so long ago.
 	ForgetOld(ctx context.Context, age time.Duration) error
 
 	// Tokens returns the tokens with deliveries whose NextAt has come, in no order.
 	Tokens(ctx context.Context) ([]string, error)
 
-	// Take claims the delivery of a token whose time came first, except those to some hosts: it counts an attempt, and no one else takes it before the end of the
+	// Take claims the delivery of a token whose time came first, except deliveries to some hosts: it counts an attempt, and no one else takes it before the end of the
 	// lease. Nil: there is none.
 	Take(ctx context.Context, requestedBy string, except []string, lease time.Duration) (*Delivery, error)
 
@@ -81,7 +81,7 @@ type Store interface {
 	// node has taken it since, which Attempts tells.
 	Finish(ctx context.Context, d Delivery, delay time.Duration) error
 
-	// Delivery returns that of an exec; nil if it has none.
+	// Delivery returns the delivery of an exec; nil if it has none.
 	Delivery(ctx context.Context, execID string) (*Delivery, error)
 
 	// Waiting counts deliveries that are due.

@@ -1,6 +1,6 @@
 // Package process runs commands so that none leaves anything behind: when Run returns, the command and every process that it started is dead,
 // including sessions, daemons and orphans. It serves the sandbox none and the runner on a user's machine, which run commands as the user of
-// their own process. The package must not know sandboxes, users, or paths beyond those of this machine.
+// their own process. The package must not know sandboxes, users, or paths of other machines.
 //
 // The guarantee differs by system:
 //

@@ -2,5 +2,5 @@
 
 package process
 
-// helperEnviron are the variables of workers and searches: none. It is not nil, which would be those of this process.
+// helperEnviron are the variables of workers and searches: none. It is not nil, which would mean the variables of this process.
 var helperEnviron = []string{}

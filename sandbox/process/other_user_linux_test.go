@@ -95,7 +95,7 @@ func (f first) Write(p []byte) (int, error) {
 // runUnprivileged runs, as an unprivileged user, commands that become root, and reports wrong results.
 func runUnprivileged(kind, become string) (code int) {
 	var mu sync.Mutex
-	wrong := func(what string, args ...any) {
+	fail := func(what string, args ...any) {
 		mu.Lock()
 		defer mu.Unlock()
 		fmt.Printf(what+"\n", args...)
@@ -111,7 +111,7 @@ func runUnprivileged(kind, become string) (code int) {
 	}
 	asRoot := []string{become, "--reuid=0", "--regid=0", "--clear-groups", "sleep"}
 	if r, err := p.Run(context.Background(), spec(append(asRoot[:len(asRoot):len(asRoot)], "0")...)); err != nil || r.ExitCode != 0 {
-		wrong("cannot become root: %+v, %v", r, err)
+		fail("cannot become root: %+v, %v", r, err)
 		return code
 	}
 
@@ -130,7 +130,7 @@ func runUnprivileged(kind, become string) (code int) {
 				continue // killed before it was root
 			}
 			if !fault.Is(err, fault.OutcomeUnknown) {
-				wrong("after its timeout: %+v, %v", r, err)
+				fail("after its timeout: %+v, %v", r, err)
 			}
 			return
 		}
@@ -140,25 +140,25 @@ func runUnprivileged(kind, become string) (code int) {
 		canceled := sleepAsRoot()
 		canceled.Stdout, canceled.MaxStdout = first(cancel), 1
 		if r, err := p.Run(ctx, canceled); !fault.Is(err, fault.OutcomeUnknown) || !errors.Is(err, context.Canceled) {
-			wrong("canceled: %+v, %v", r, err)
+			fail("canceled: %+v, %v", r, err)
 		}
 	})
 	all.Go(func() {
 		leave := strings.Join(asRoot, " ") + " 120 </dev/null >/dev/null 2>&1 & sleep 1; exit 3"
 		r, err := p.Run(context.Background(), spec("sh", "-c", leave))
 		if err != nil || r.ExitCode != 3 || kind == "Workers" && r.Detail == "" {
-			wrong("with something left: %+v, %v", r, err)
+			fail("with something left: %+v, %v", r, err)
 		}
 	})
 	all.Wait()
 	if r, err := p.Run(context.Background(), spec("true")); err != nil || r.ExitCode != 0 || r.Detail != "" {
-		wrong("after it: %+v, %v", r, err)
+		fail("after it: %+v, %v", r, err)
 	}
 	if err := p.Close(); err != nil {
-		wrong("closing: %v", err)
+		fail("closing: %v", err)
 	}
 	if took := time.Since(since); took > 100*time.Second {
-		wrong("it took %s", took)
+		fail("it took %s", took)
 	}
 	return code
 }

@@ -32,7 +32,7 @@ type Spec struct {
 	Signals <-chan syscall.Signal
 
 	// Stdout and Stderr receive the output while the command runs, up to MaxStdout and MaxStderr bytes; the rest is counted and dropped. Each
-	// is called by one goroutine at a time, and never after Run has returned. Nil drops all. A slow writer slows the command; one that fails
+	// is called by one goroutine at a time, and never after Run has returned. Nil drops all. A slow writer slows the command. A writer that fails
 	// is not called again.
 	Stdout, Stderr       io.Writer
 	MaxStdout, MaxStderr int64
@@ -76,7 +76,7 @@ const killTimeout = time.Minute
 // ownProgram returns the path of this program: on Linux it is valid even if the file was replaced by a new version.
 func ownProgram() string {
 	if runtime.GOOS == "linux" {
-		return "/proc/self/exe" // also that of the worker
+		return "/proc/self/exe" // also the worker's program
 	}
 	path, _ := os.Executable()
 	return path

@@ -172,7 +172,7 @@ func (ws *workers) dismissOld() {
 	}
 }
 
-// close ends all workers, also those that are still given back, and waits for them. take must not be called any more.
+// close ends all workers, also workers that are given back during the call, and waits for them. take must not be called any more.
 func (ws *workers) close() {
 	ws.mu.Lock()
 	ws.closed = true

@@ -113,7 +113,7 @@ func (m *matcher) next(b *block, from int) (start, end, at int) {
 				return -1, 0, 0
 			}
 		case m.whole && !b.crlf:
-			if b.over != nil && b.over() { // a match over many lines of which none matches is looked for again from each of them
+			if b.over != nil && b.over() { // when no line matches, a match over many lines is looked for again from each line
 				return -1, 0, 0
 			}
 			found := m.re.FindIndex(buf[from:])

@@ -18,7 +18,7 @@ import (
 // Command is the command of a sandbox.ExecSpec that searches. Its only argument is a Request as JSON; its output has a Message as JSON in each line.
 const Command = "secbox-search"
 
-// Verb is the first argument of a program that is to search; the second one is that of the command.
+// Verb is the first argument of a program that is to search. The second argument is the argument of Command.
 const Verb = "search"
 
 // Request is what to search for.
@@ -30,7 +30,7 @@ type Request struct {
 	Mode       string `json:"mode,omitempty"`        // what to tell of files that match Pattern
 	Before     int    `json:"before,omitempty"`      // lines of context in mode Content
 	After      int    `json:"after,omitempty"`
-	Limit      int    `json:"limit"`      // files, or lines in mode Content, to answer with: those of the newest files
+	Limit      int    `json:"limit"`      // files, or lines in mode Content, to answer with; the newest files come first
 	TimeoutMS  int64  `json:"timeout_ms"` // after which the search ends with what it has found
 
 	maxEntries int // set by tests; 0: MaxEntries
@@ -73,7 +73,7 @@ type Line struct {
 	Text    []byte `json:"text"`              // any bytes, without the end of the line
 	Cut     int    `json:"cut,omitempty"`     // bytes of the line before Text
 	More    int    `json:"more,omitempty"`    // bytes of the line after Text
-	Context bool   `json:"context,omitempty"` // it does not match, and is near one that does
+	Context bool   `json:"context,omitempty"` // it does not match, and is near a matching line
 }
 
 // Summary tells about the whole search.

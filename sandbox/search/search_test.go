@@ -292,7 +292,7 @@ func TestLongLinesAreCut(t *testing.T) {
 	}
 }
 
-// TestTimeWithinAFile: a pattern that matches over many lines, of which none matches, does not search past the deadline.
+// TestTimeWithinAFile: a pattern over many lines that matches nowhere does not search past the deadline.
 func TestTimeWithinAFile(t *testing.T) {
 	t.Parallel()
 	m, err := newMatcher(`(a|\n)*[bc]`, false)

@@ -52,7 +52,7 @@ type task struct {
 // shared is a directory that is open as long as tasks use it.
 type shared struct {
 	*os.Root
-	file  *os.File // the same directory; nil for the one that the search begins in
+	file  *os.File // the same directory; nil for the directory that the search begins in
 	users atomic.Int32
 }
 
@@ -141,7 +141,7 @@ func (w *walk) work() {
 		if t.names == nil {
 			w.list(scanner, t.path)
 		} else {
-			w.lookAll(scanner, t)
+			w.searchFiles(scanner, t)
 		}
 		w.mu.Lock()
 		w.working--
@@ -167,19 +167,19 @@ func (w *walk) pushNames(s *scanner, t task) {
 	enough := len(w.stack) > maxStack
 	w.mu.Unlock()
 	if enough {
-		w.lookAll(s, t)
+		w.searchFiles(s, t)
 	} else {
 		w.push(t)
 	}
 }
 
-func (w *walk) lookAll(s *scanner, t task) {
+func (w *walk) searchFiles(s *scanner, t task) {
 	defer t.dir.leave()
 	for _, name := range t.names {
 		if w.over() {
 			return
 		}
-		w.look(s, t.dir, t.path, name)
+		w.searchFile(s, t.dir, t.path, name)
 	}
 }
 
@@ -264,8 +264,8 @@ func (w *walk) wanted(in, name string) bool {
 	return w.glob == nil || w.glob.MatchString(path.Join(in, name)[len(w.base):])
 }
 
-// look adds a file to what was found if it matches.
-func (w *walk) look(s *scanner, dir *shared, in, name string) {
+// searchFile adds a file to what was found if it matches.
+func (w *walk) searchFile(s *scanner, dir *shared, in, name string) {
 	if w.matcher == nil {
 		if info, err := dir.Lstat(name); err != nil {
 			w.unreadable(err)

@@ -14,7 +14,7 @@ import (
 
 // HoldSource is a Source that also has the holds of retention.
 type HoldSource interface {
-	// Holds returns all holds, also those that were removed, and the administrative events of holds in the order of their seq, as they were at one moment.
+	// Holds returns all holds, also removed holds, and the administrative events of holds in the order of their seq, as they were at one moment.
 	Holds(ctx context.Context) ([]Hold, []proof.AdminDocument, error)
 }
 

@@ -30,7 +30,7 @@ type Kept struct {
 	FullAt time.Time `json:"full_at"` // when the last run that compared everything began; zero in a file of an older version
 
 	root     tlog.Hash
-	otherKey string // the id of the key that signed the checkpoint, if it is not that of the run
+	otherKey string // the id of the key that signed the checkpoint, if it is not the run's key
 }
 
 func (k *Kept) describe() string {

@@ -18,7 +18,7 @@ import (
 	"secbox/fault"
 )
 
-// tileHeight and tileWidth are those of C2SP tlog-tiles.
+// tileHeight and tileWidth are as in C2SP tlog-tiles.
 const (
 	tileHeight = 8
 	tileWidth  = 1 << tileHeight
@@ -106,8 +106,8 @@ func (r *run) describe() string {
 	return fmt.Sprintf("%s with the root %s", many(r.size, "entry"), r.root)
 }
 
-// readEntries reads the entries from the end of the kept log on; all of them without one. It returns false, and reports nothing, if the root is
-// another than that of the checkpoint and the log was kept.
+// readEntries reads the entries from the end of the kept log on, or all entries if from is nil. If from is not nil and the root differs from the
+// checkpoint's, it returns false and reports nothing.
 func (r *run) readEntries(ctx context.Context, from *Kept) (bool, error) {
 	var err error
 	base := int64(0)

@@ -11,7 +11,7 @@ import (
 	"secbox/audit/translog/proof"
 )
 
-// removal is what an administrative event says about retention. An entry without a document must be named by one that is in the log.
+// removal is what an administrative event says about retention. An entry whose document is missing must be named by a removal that is in the log.
 type removal struct {
 	seq, index int64 // index is -1 for an event that the verified log does not have
 	kind       admin.Kind
@@ -33,7 +33,7 @@ const (
 	partArtifacts = "artifacts"
 )
 
-// removals are those that were read.
+// removals are the removals that were read.
 type removals struct {
 	since   counted // since the last RetentionRun
 	begun   bool    // there was one, or the log was read from its begin

@@ -40,7 +40,7 @@ func (f *findings) add(execID, what, expected, found string) {
 	f.differences = append(f.differences, Difference{ExecID: execID, What: what, Expected: expected, Found: found})
 }
 
-// readSubjects compares all subjects, or those with new entries. Results come in the order of subjects.
+// readSubjects compares all subjects, or only subjects with new entries. Results come in the order of subjects.
 func (r *run) readSubjects(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -104,17 +104,20 @@ func (r *run) produce(ctx context.Context, batches chan<- []Subject) error {
 		if empty++; p.logged+p.unlogged < before {
 			empty = 0
 		}
-		if !p.goesOn(at, next, empty) {
+		if !p.follows(at, next, empty) {
 			return fault.New(fault.InvalidProof, "the evidence does not go on after %s", Printable(at))
 		}
 		at = next
 	}
 }
 
-// Bounds of the evidence of a whole run, for a server that does not end.
+// Bounds of the evidence of a whole run, for a server that sends without end.
 const (
-	maxTimes      = 4          // that an entry's document comes with only those of new entries: once for each event of its exec
-	maxUnlogged   = 10_000_000 // documents that the log does not have yet: those of an older version, after an upgrade
+	// maxTimes is how often a run over new entries may get the document of one entry. An exec with a new entry comes with all its events, at
+	// most four, and it comes again for each of them that is new.
+	maxTimes = 4
+
+	maxUnlogged   = 10_000_000 // documents that the log does not have yet; after an upgrade, an older version's documents
 	maxSubject    = 8 << 20    // bytes of memory: records have at most some 300 KiB, and so has their first event, as JSON
 	maxEmptyPages = 3          // in a row
 )
@@ -170,9 +173,9 @@ func (p *producer) send(ctx context.Context) error {
 	}
 }
 
-// goesOn reports whether a page comes after another. empty is how many pages in a row had no subjects: of whole evidence, whose subjects ascend,
+// follows reports whether a page comes after another. empty is how many pages in a row had no subjects: of whole evidence, whose subjects ascend,
 // only the first of a source can be empty.
-func (p *producer) goesOn(at, next string, empty int) bool {
+func (p *producer) follows(at, next string, empty int) bool {
 	if p.whole {
 		return empty <= maxEmptyPages
 	}
@@ -356,7 +359,7 @@ func compareExec(_ *run, s Subject, f *findings) {
 			return
 		}
 		events[i], indexes[i] = *d.Event, d.Index
-		if d.Index < 0 { // after those that the log has
+		if d.Index < 0 { // after the events that the log has
 			indexes[i] = math.MaxInt64 - int64(len(s.Documents)-i)
 		}
 	}

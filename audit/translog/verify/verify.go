@@ -35,7 +35,7 @@ type Source interface {
 // ErrNoState means that the database has neither the log's checkpoint nor its size any more.
 var ErrNoState = errors.New("the log has no state")
 
-// From is the place of Source.Subjects for only those with an entry from the index on. The order of subjects is not defined, and they may come twice.
+// From is the place at which Source.Subjects returns only subjects with an entry from the index on. The order of subjects is not defined, and they may come twice.
 func From(index int64) string { return FromPrefix + strconv.FormatInt(index, 10) }
 
 // FromPrefix begins the places of From.
@@ -126,13 +126,13 @@ type Summary struct {
 	Pending       int64 `json:"pending"`        // that the log does not have yet, or got after the checkpoint
 	Removed       int64 `json:"removed"`        // events that retention has removed
 	ColumnsNewer  int64 `json:"columns_newer"`  // execs whose row has columns that are newer than their last event, and so are not proven
-	Holds         int64 `json:"holds"`          // that were compared with their events; those that were removed too
+	Holds         int64 `json:"holds"`          // that were compared with their events; removed holds, too
 	ArtifactFiles int64 `json:"artifact_files"` // that were compared
 	Differences   int64 `json:"differences"`
 
 	Artifacts bool   `json:"artifacts"`         // the artifacts of the execs were compared
 	Only      bool   `json:"only,omitzero"`     // only execs of a time or a project were compared, and no holds
-	Project   string `json:"project,omitempty"` // that of Options
+	Project   string `json:"project,omitempty"` // as in Options
 
 	LeftOut *LeftOut `json:"left_out,omitempty"` // nil: everything else was compared
 }

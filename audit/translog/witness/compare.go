@@ -98,7 +98,7 @@ func split(a, b checkpoint.Checkpoint, why error) *Finding {
 	return &Finding{Kind: kindOf(why), Reason: why.Error(), Kept: a.Signed, Shown: b.Signed}
 }
 
-// maxUnordered is the size of the largest file whose checkpoints are sorted, in bytes: one of evidence, or one that was put together by hand.
+// maxUnordered is the size of the largest file whose checkpoints are sorted, in bytes. Such a file is evidence, or was put together by hand.
 const maxUnordered = 1 << 20
 
 // inOrder returns the checkpoints of a file by their sizes, and an error if the sizes do not grow in a large file. It fails with a *Finding if

@@ -42,7 +42,7 @@ func kindOf(err error) Kind {
 	return ""
 }
 
-// Finding is a log that is not the one that was seen before.
+// Finding reports that the log is not the log that was seen before.
 type Finding struct {
 	Kind   Kind
 	Reason string

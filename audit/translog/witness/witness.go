@@ -186,7 +186,7 @@ func (w *Witness) Latest() checkpoint.Checkpoint {
 	return w.latest
 }
 
-// Check looks at the log once. It fails with a *Finding if the log is not the one that was seen before, and if the evidence of an earlier
+// Check looks at the log once. It fails with a *Finding if the log is not the log that was seen before, and if the evidence of an earlier
 // finding is still in the directory.
 func (w *Witness) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
@@ -202,7 +202,7 @@ func (w *Witness) Check(ctx context.Context) error {
 	return w.orFound(w.examine(ctx, shown, before))
 }
 
-// Follow looks at the log until ctx ends, or returns a *Finding, also that of an earlier process. Failures are logged when they come, change
+// Follow looks at the log until ctx ends. It returns a *Finding, also the finding of an earlier process. Failures are logged when they come, change
 // and go.
 func (w *Witness) Follow(ctx context.Context, every time.Duration) error {
 	var failing error
@@ -212,7 +212,7 @@ func (w *Witness) Follow(ctx context.Context, every time.Duration) error {
 		err := w.Check(ctx)
 		finding := (*Finding)(nil)
 		if doubted != nil && err == nil {
-			if err = w.checkDoubted(ctx, doubted); err == nil {
+			if err = w.recheck(ctx, doubted); err == nil {
 				doubted = nil
 			}
 		}
@@ -240,8 +240,8 @@ func (w *Witness) Follow(ctx context.Context, every time.Duration) error {
 	}
 }
 
-// checkDoubted checks a checkpoint that came with a wrong proof, which any client can send, against the tiles of the log.
-func (w *Witness) checkDoubted(ctx context.Context, shown []byte) error {
+// recheck checks a checkpoint that came with a wrong proof, which any client can send, against the tiles of the log.
+func (w *Witness) recheck(ctx context.Context, shown []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	return w.examine(ctx, shown, checkpoint.Checkpoint{})

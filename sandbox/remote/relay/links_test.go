@@ -120,7 +120,7 @@ func TestCancelWhileContentWaits(t *testing.T) {
 	})
 }
 
-// TestLargeCallOnASlowNetwork: a node waits for a call as long as the one that sends it.
+// TestLargeCallOnASlowNetwork: a node waits for a call as long as the node that sends it.
 func TestLargeCallOnASlowNetwork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,11 +1,11 @@
 // Package relay makes the machines of users that are connected to any node of the installation one sandbox on each of them.
 //
-// The node that a runner has connected to first has its machine: the requests under way, and what the runner is to do when it comes back (package
-// remote). Another node that gets a request for the machine calls that node. Another node that the runner dials, because it has moved behind a load balancer,
-// passes its link and its transfers on to that node, until that node has ended or has let go of the machine. So a machine is never on two
-// nodes that live, and everything that remote promises holds with several.
+// The node that a runner connects to first owns its machine: the requests under way, and what the runner has to do when it comes back (package
+// remote). When another node gets a request for the machine, it calls the owner. When the runner dials another node, for instance through a load balancer,
+// that node passes the link and the transfers on to the owner, until the owner ends or lets go of the machine. So no two live nodes ever own
+// one machine, and what package remote promises holds with several nodes, too.
 //
-// Who has which machine is asked of the nodes, not stored: an answer is never older than a second, unless a node is too busy to give one, and a node
+// A node asks the others which machines they own; no database stores it. An answer is at most a second old, unless a node is too busy to answer. A node
 // that ends takes its machines with it.
 // Rows, policies and permissions stay with the node that got the request. The package must not know them.
 package relay
@@ -40,7 +40,7 @@ type Peers interface {
 	URL(ctx context.Context, nodeID, uri string) (string, error)
 	Sender(r *http.Request) (nodeID string, err error)
 
-	// Others returns the nodes that can be asked; Tagged the one of them with a tag, or none.
+	// Others returns the nodes that can be asked. Tagged returns the node with a tag, or none.
 	Others(ctx context.Context) ([]string, error)
 	Tagged(ctx context.Context, tag string) (nodeID string, err error)
 
@@ -273,7 +273,7 @@ func (m *Machines) GetShell(ctx context.Context, user sandbox.User) (string, err
 // Name implements sandbox.Sandbox.
 func (m *Machines) Name() string { return m.hub.Name() }
 
-// do makes a call where the user's machine is: there calls the node that has it, here is for the hub.
+// do makes a call where the user's machine is: here if this node owns it, else there, which calls the owner.
 func do[T any](ctx context.Context, m *Machines, user sandbox.User, here func(sandbox.User) (T, error), there call, content io.Reader, get func(*answer) T) (T, error) {
 	var none T
 	other, user, err := m.find(ctx, user)

@@ -39,7 +39,7 @@ type cluster struct {
 	mu   sync.Mutex
 	rows map[string]nodes.Node
 
-	peers func(relay.Peers) relay.Peers // changes those of nodes that start from now on; nil: does not
+	peers func(relay.Peers) relay.Peers // changes the Peers of nodes that start from now on; nil: does not
 }
 
 func (c *cluster) Get(_ context.Context, id string) (nodes.Node, error) {
@@ -204,9 +204,9 @@ func TestRunnerMoves(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	a, b, third := c.node("a"), c.node("b"), c.node("c")
-	door := newDoor(t, a)
+	proxy := newProxy(t, a)
 	dir := t.TempDir()
-	c.run(door.url, dir, "laptop")
+	c.run(proxy.url, dir, "laptop")
 	await(t, "the runner to connect", func() bool { return a.Here() == 1 })
 
 	var out syncBuffer
@@ -223,7 +223,7 @@ func TestRunnerMoves(t *testing.T) {
 	}
 	await(t, "both commands run", func() bool { return strings.Count(out.String(), "before") == 2 })
 	since := a.Runners(t.Context())[0].ConnectedSince
-	door.lead(b)
+	proxy.routeTo(b)
 	await(t, "the runner to move", func() bool {
 		all := third.Runners(t.Context())
 		return len(all) == 1 && all[0].NodeID == "a" && all[0].ConnectedSince.After(since)
@@ -266,8 +266,8 @@ func TestRunnerMoves(t *testing.T) {
 	}
 }
 
-// door is a load balancer.
-type door struct {
+// proxy is a load balancer.
+type proxy struct {
 	url string
 
 	mu    sync.Mutex
@@ -275,8 +275,8 @@ type door struct {
 	conns []net.Conn
 }
 
-func newDoor(t *testing.T, to *node) *door {
-	d := &door{to: to}
+func newProxy(t *testing.T, to *node) *proxy {
+	d := &proxy{to: to}
 	web := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		d.mu.Lock()
 		to := d.to
@@ -295,8 +295,8 @@ func newDoor(t *testing.T, to *node) *door {
 	return d
 }
 
-// lead sends what comes from here on to a node, and cuts what is connected.
-func (d *door) lead(to *node) {
+// routeTo sends what comes from here on to a node, and cuts what is connected.
+func (d *proxy) routeTo(to *node) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.to = to

@@ -22,7 +22,7 @@ import (
 	"secbox/sandbox/remote"
 )
 
-// Prefix is that of the paths that nodes ask each other for.
+// Prefix is the prefix of the paths that nodes ask each other for.
 const Prefix = "/internal/machines"
 
 const (

@@ -31,27 +31,27 @@ const (
 func (h *Hello) check(Type) error {
 	switch {
 	case !isHex(h.Session, 32):
-		return wrong("hello: the session must be 32 hexadecimal digits")
+		return protocolErrorf("hello: the session must be 32 hexadecimal digits")
 	case !sandbox.ValidRunnerName(h.Name):
-		return wrong("hello: the name must be 1 to %d letters, digits, dots, underscores and dashes, a letter or digit first", sandbox.MaxRunnerName)
+		return protocolErrorf("hello: the name must be 1 to %d letters, digits, dots, underscores and dashes, a letter or digit first", sandbox.MaxRunnerName)
 	case !isWord(h.Version) || !isWord(h.OS) || !isWord(h.Arch) || !isWord(h.Shell):
-		return wrong("hello: version, os, arch and shell must be 1 to %d printable bytes", MaxWordBytes)
+		return protocolErrorf("hello: version, os, arch and shell must be 1 to %d printable bytes", MaxWordBytes)
 	case len(h.Allow) > 2 || len(h.Allow) == 2 && h.Allow[0] == h.Allow[1]:
-		return wrong("hello: allow has each of exec and write at most once")
+		return protocolErrorf("hello: allow has each of exec and write at most once")
 	case len(h.Held) > MaxHeld:
-		return wrong("hello: held has %d ids, more than %d", len(h.Held), MaxHeld)
+		return protocolErrorf("hello: held has %d ids, more than %d", len(h.Held), MaxHeld)
 	}
 	if len(h.Can) > maxCan {
-		return wrong("hello: can has %d entries, more than %d", len(h.Can), maxCan)
+		return protocolErrorf("hello: can has %d entries, more than %d", len(h.Can), maxCan)
 	}
 	for _, c := range h.Can {
 		if !isWord(c) {
-			return wrong("hello: an entry of can must be 1 to %d printable bytes", MaxWordBytes)
+			return protocolErrorf("hello: an entry of can must be 1 to %d printable bytes", MaxWordBytes)
 		}
 	}
 	for _, a := range h.Allow {
 		if a != AllowExec && a != AllowWrite {
-			return wrong("hello: %s cannot be allowed", quoted(a))
+			return protocolErrorf("hello: %s cannot be allowed", quoted(a))
 		}
 	}
 	for _, id := range h.Held {
@@ -71,20 +71,20 @@ const (
 func (w *Welcome) check(Type) error {
 	switch {
 	case w.UserID == "" || len(w.UserID) > maxUserID:
-		return wrong("welcome: user_id must have 1 to %d bytes", maxUserID)
+		return protocolErrorf("welcome: user_id must have 1 to %d bytes", maxUserID)
 	case !isWord(w.Version):
-		return wrong("welcome: the version must be 1 to %d printable bytes", MaxWordBytes)
+		return protocolErrorf("welcome: the version must be 1 to %d printable bytes", MaxWordBytes)
 	case w.HeartbeatMS < 1 || w.HeartbeatMS > maxHeartbeat:
-		return wrong("welcome: heartbeat_ms must be 1 to %d", maxHeartbeat)
+		return protocolErrorf("welcome: heartbeat_ms must be 1 to %d", maxHeartbeat)
 	case len(w.Expects) > MaxHeld:
-		return wrong("welcome: expects has %d entries, more than %d", len(w.Expects), MaxHeld)
+		return protocolErrorf("welcome: expects has %d entries, more than %d", len(w.Expects), MaxHeld)
 	}
 	for _, e := range w.Expects {
 		if err := checkID(e.ID, TypeWelcome); err != nil {
 			return err
 		}
 		if !isOffset(e.Stdout) || !isOffset(e.Stderr) {
-			return wrong("welcome: an offset must be 0 to %d", sandbox.MaxOutputBytes)
+			return protocolErrorf("welcome: an offset must be 0 to %d", sandbox.MaxOutputBytes)
 		}
 	}
 	return nil
@@ -93,20 +93,20 @@ func (w *Welcome) check(Type) error {
 func (e *Exec) check(Type) error {
 	switch {
 	case len(e.Args) > MaxArgs:
-		return wrong("exec has %d arguments, more than %d", len(e.Args), MaxArgs)
+		return protocolErrorf("exec has %d arguments, more than %d", len(e.Args), MaxArgs)
 	case len(e.Env) > MaxEnv:
-		return wrong("exec has %d variables, more than %d", len(e.Env), MaxEnv)
+		return protocolErrorf("exec has %d variables, more than %d", len(e.Env), MaxEnv)
 	case len(e.Dir) > maxPathBytes:
-		return wrong("exec: dir has more than %d bytes", maxPathBytes)
+		return protocolErrorf("exec: dir has more than %d bytes", maxPathBytes)
 	case len(e.UserID) > maxUserID:
-		return wrong("exec: user_id has more than %d bytes", maxUserID)
+		return protocolErrorf("exec: user_id has more than %d bytes", maxUserID)
 	case !(e.Timeout >= 0 && e.Timeout <= MaxTimeout):
-		return wrong("exec: the timeout must be 0 to %d seconds", MaxTimeout)
+		return protocolErrorf("exec: the timeout must be 0 to %d seconds", MaxTimeout)
 	case !isOffset(e.MaxStdout) || !isOffset(e.MaxStderr):
-		return wrong("exec: max_stdout and max_stderr must be 0 to %d", sandbox.MaxOutputBytes)
+		return protocolErrorf("exec: max_stdout and max_stderr must be 0 to %d", sandbox.MaxOutputBytes)
 	}
 	if e.Input && e.Stdin != "" {
-		return wrong("exec has stdin, and says that it comes in messages")
+		return protocolErrorf("exec has stdin, and says that it comes in messages")
 	}
 	return decodeTexts(TypeExec, &e.Encoding, &e.Stdin)
 }
@@ -114,9 +114,9 @@ func (e *Exec) check(Type) error {
 func (s *Stdin) check(Type) error {
 	switch {
 	case len(s.Data) > MaxOutput || len(s.Data) == 0 && !s.End:
-		return wrong("stdin must have 1 to %d bytes, or end", MaxOutput)
+		return protocolErrorf("stdin must have 1 to %d bytes, or end", MaxOutput)
 	case s.Offset < 0 || s.Offset > maxInput:
-		return wrong("stdin: the offset must be 0 to %d", int64(maxInput))
+		return protocolErrorf("stdin: the offset must be 0 to %d", int64(maxInput))
 	}
 	return nil
 }
@@ -129,16 +129,16 @@ var SignalNames = map[string]syscall.Signal{
 func (s *Signal) check(Type) error {
 	switch {
 	case SignalNames[s.Signal] == 0:
-		return wrong("signal: there is no signal %s here", quoted(s.Signal))
+		return protocolErrorf("signal: there is no signal %s here", quoted(s.Signal))
 	case s.Number < 1 || s.Number > maxInput:
-		return wrong("signal: the number must be 1 to %d", int64(maxInput))
+		return protocolErrorf("signal: the number must be 1 to %d", int64(maxInput))
 	}
 	return nil
 }
 
 func (a *InputAck) check(Type) error {
 	if a.Stdin < 0 || a.Stdin > maxInput || a.Signals < 0 || a.Signals > maxInput {
-		return wrong("input_ack: the numbers must be 0 to %d", int64(maxInput))
+		return protocolErrorf("input_ack: the numbers must be 0 to %d", int64(maxInput))
 	}
 	return nil
 }
@@ -146,31 +146,31 @@ func (a *InputAck) check(Type) error {
 func (p *Path) check(t Type) error {
 	switch {
 	case len(p.Path) > maxPathBytes:
-		return wrong("%s: the path has more than %d bytes", t, maxPathBytes)
+		return protocolErrorf("%s: the path has more than %d bytes", t, maxPathBytes)
 	case len(p.UserID) > maxUserID:
-		return wrong("%s: user_id has more than %d bytes", t, maxUserID)
+		return protocolErrorf("%s: user_id has more than %d bytes", t, maxUserID)
 	case p.Perm > 0o777:
-		return wrong("%s: perm has more than the nine bits of permissions", t)
+		return protocolErrorf("%s: perm has more than the nine bits of permissions", t)
 	case p.Perm != 0 && t != TypeMkdirAll && t != TypeWriteFile:
-		return wrong("%s has no perm", t)
+		return protocolErrorf("%s has no perm", t)
 	case p.Data != nil && t != TypeWriteFile:
-		return wrong("%s has no data", t)
+		return protocolErrorf("%s has no data", t)
 	case len(p.Data) > InlineBytes:
-		return wrong("%s has %d bytes of data, more than %d", t, len(p.Data), InlineBytes)
+		return protocolErrorf("%s has %d bytes of data, more than %d", t, len(p.Data), InlineBytes)
 	case p.Transfer != "" && t != TypeWriteFile && t != TypeReadFile:
-		return wrong("%s has no transfer", t)
+		return protocolErrorf("%s has no transfer", t)
 	case p.Transfer != "" && !isHex(p.Transfer, 32):
-		return wrong("%s: transfer must be 32 hexadecimal digits", t)
+		return protocolErrorf("%s: transfer must be 32 hexadecimal digits", t)
 	case p.Digest != "" && (p.Digest != DigestGMAC || p.Transfer == ""):
-		return wrong("%s: there is no digest %s, or no transfer that it is of", t, quoted(p.Digest))
+		return protocolErrorf("%s: there is no digest %s, or no transfer that it is of", t, quoted(p.Digest))
 	case p.IfSHA256 != "" && t != TypeWriteFile:
-		return wrong("%s has no if_sha256", t)
+		return protocolErrorf("%s has no if_sha256", t)
 	case p.IfSHA256 != "" && !isHex(p.IfSHA256, 64):
-		return wrong("%s: if_sha256 must be 64 hexadecimal digits", t)
+		return protocolErrorf("%s: if_sha256 must be 64 hexadecimal digits", t)
 	case p.IfAbsent && (t != TypeWriteFile || p.IfSHA256 != ""):
-		return wrong("%s has no if_absent, or if_sha256 too", t)
+		return protocolErrorf("%s has no if_absent, or if_sha256 too", t)
 	case t == TypeWriteFile && (p.Data == nil) == (p.Transfer == ""):
-		return wrong("%s needs data or a transfer, one of them", t)
+		return protocolErrorf("%s needs data or a transfer, one of them", t)
 	}
 	return nil
 }
@@ -178,11 +178,11 @@ func (p *Path) check(t Type) error {
 func (o *Output) check(Type) error {
 	switch {
 	case o.Stream != Stdout && o.Stream != Stderr:
-		return wrong("output: there is no stream %s", quoted(o.Stream))
+		return protocolErrorf("output: there is no stream %s", quoted(o.Stream))
 	case len(o.Data) == 0 || len(o.Data) > MaxOutput:
-		return wrong("output must have 1 to %d bytes", MaxOutput)
+		return protocolErrorf("output must have 1 to %d bytes", MaxOutput)
 	case !isOffset(o.Offset) || !isOffset(o.Offset+int64(len(o.Data))):
-		return wrong("output: the offset must be 0 to %d", sandbox.MaxOutputBytes)
+		return protocolErrorf("output: the offset must be 0 to %d", sandbox.MaxOutputBytes)
 	}
 	return nil
 }
@@ -202,11 +202,11 @@ func (r *ExecResult) check(Type) error {
 	switch {
 	case !isOffset(r.StdoutAt) || !isOffset(r.StderrAt) ||
 		!isOffset(r.StdoutAt+int64(len(r.Stdout))) || !isOffset(r.StderrAt+int64(len(r.Stderr))):
-		return wrong("exec_result gives back more than %d bytes of a stream", sandbox.MaxOutputBytes)
+		return protocolErrorf("exec_result gives back more than %d bytes of a stream", sandbox.MaxOutputBytes)
 	case r.StdoutBytes < r.StdoutAt+int64(len(r.Stdout)) || r.StderrBytes < r.StderrAt+int64(len(r.Stderr)):
-		return wrong("exec_result gives back more than was written")
+		return protocolErrorf("exec_result gives back more than was written")
 	case r.ExitCode < -1 || int64(r.ExitCode) > math.MaxUint32 || r.TimedOut && r.ExitCode != -1:
-		return wrong("exec_result: there is no exit code %d here", r.ExitCode)
+		return protocolErrorf("exec_result: there is no exit code %d here", r.ExitCode)
 	}
 	return nil
 }
@@ -217,22 +217,22 @@ func (c *FileContent) check(Type) error {
 	}
 	switch {
 	case c.SHA256 != "" && !isHex(c.SHA256, 64):
-		return wrong("file_content: sha256 must be 64 hexadecimal digits")
+		return protocolErrorf("file_content: sha256 must be 64 hexadecimal digits")
 	case c.Size < 0 || c.Size > sandbox.MaxFileBytes:
-		return wrong("file_content: the size must be 0 to %d", sandbox.MaxFileBytes)
+		return protocolErrorf("file_content: the size must be 0 to %d", sandbox.MaxFileBytes)
 	case len(c.Data) > InlineBytes:
-		return wrong("file_content has %d bytes of data, more than %d", len(c.Data), InlineBytes)
+		return protocolErrorf("file_content has %d bytes of data, more than %d", len(c.Data), InlineBytes)
 	case c.SHA256 == "" && c.Size != int64(len(c.Data)):
-		return wrong("file_content has %d bytes and says %d", len(c.Data), c.Size)
+		return protocolErrorf("file_content has %d bytes and says %d", len(c.Data), c.Size)
 	case c.SHA256 != "" && len(c.Data) > 0:
-		return wrong("file_content has data and a transfer's sha256")
+		return protocolErrorf("file_content has data and a transfer's sha256")
 	}
 	return nil
 }
 
 func (i *FileInfo) check(Type) error {
 	if !isFileName(i.Name) || i.Size < 0 {
-		return wrong("file_info: the name or the size is invalid")
+		return protocolErrorf("file_info: the name or the size is invalid")
 	}
 	if i.IsDir {
 		i.Mode |= uint32(fs.ModeDir)
@@ -242,14 +242,14 @@ func (i *FileInfo) check(Type) error {
 
 func (d *DirEntries) check(Type) error {
 	if len(d.Entries) > MaxEntries {
-		return wrong("dir_entries has %d entries, more than %d", len(d.Entries), MaxEntries)
+		return protocolErrorf("dir_entries has %d entries, more than %d", len(d.Entries), MaxEntries)
 	}
 	if d.More && len(d.Entries) == 0 {
-		return wrong("dir_entries is empty and says that there is more")
+		return protocolErrorf("dir_entries is empty and says that there is more")
 	}
 	for i := range d.Entries {
 		if !isFileName(d.Entries[i].Name) || d.Entries[i].Size < 0 {
-			return wrong("dir_entries: the name or the size of an entry is invalid")
+			return protocolErrorf("dir_entries: the name or the size of an entry is invalid")
 		}
 		if e := &d.Entries[i]; e.IsDir {
 			e.Size, e.Mode = 0, e.Mode|uint32(fs.ModeDir)
@@ -260,14 +260,14 @@ func (d *DirEntries) check(Type) error {
 
 func (e *Error) check(Type) error {
 	if e.Code == "" || len(e.Code) > maxCode {
-		return wrong("error: the code must have 1 to %d bytes", maxCode)
+		return protocolErrorf("error: the code must have 1 to %d bytes", maxCode)
 	}
 	return nil
 }
 
 func checkID(id string, t Type) error {
 	if !ValidID(id) {
-		return wrong("%s: an id must be 1 to %d letters, digits, dots, underscores, dashes", t, MaxID)
+		return protocolErrorf("%s: an id must be 1 to %d letters, digits, dots, underscores, dashes", t, MaxID)
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func decode(data []byte, from sender) (Message, error) {
 	}
 	k := kinds[t]
 	if k.from != from {
-		return Message{}, wrong("%s sends no message of the type %s", from, quoted(string(t)))
+		return Message{}, protocolErrorf("%s sends no message of the type %s", from, quoted(string(t)))
 	}
 	return k.decode(data, t)
 }
@@ -78,17 +78,17 @@ func decode(data []byte, from sender) (Message, error) {
 // long message; others are scanned twice.
 func typeOf(data []byte) (Type, error) {
 	if len(data) > MaxMessage {
-		return "", wrong("the message has %d bytes, more than %d", len(data), MaxMessage)
+		return "", protocolErrorf("the message has %d bytes, more than %d", len(data), MaxMessage)
 	}
 	d := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)) // unpack refuses them; checking here would keep every name
 	if tok, err := d.ReadToken(); err != nil || tok.Kind() != '{' {
-		return "", wrong("the message is not a JSON object")
+		return "", protocolErrorf("the message is not a JSON object")
 	}
 	var id, t string
 	for d.PeekKind() != '}' {
 		name, err := d.ReadToken()
 		if err != nil {
-			return "", wrong("the message is not JSON")
+			return "", protocolErrorf("the message is not JSON")
 		}
 		switch name.String() {
 		case "id":
@@ -102,15 +102,15 @@ func typeOf(data []byte) (Type, error) {
 		case errors.Is(err, ErrProtocol):
 			return "", err
 		case err != nil:
-			return "", wrong("the message is not JSON")
+			return "", protocolErrorf("the message is not JSON")
 		case t != "" && (id != "" || kinds[Type(t)].id != required):
 			return Type(t), nil
 		}
 	}
 	if t == "" {
-		return "", wrong("the message has no type")
+		return "", protocolErrorf("the message has no type")
 	}
-	return "", wrong("the message of the type %s has no id", quoted(t))
+	return "", protocolErrorf("the message of the type %s has no id", quoted(t))
 }
 
 // text reads a string of at most MaxID bytes.
@@ -120,11 +120,11 @@ func text(d *jsontext.Decoder) (string, error) {
 	case err != nil:
 		return "", err
 	case tok.Kind() != '"':
-		return "", wrong("id and type must be strings")
+		return "", protocolErrorf("id and type must be strings")
 	}
 	s := tok.String()
 	if s == "" || len(s) > MaxID {
-		return "", wrong("id and type must have 1 to %d bytes", MaxID)
+		return "", protocolErrorf("id and type must have 1 to %d bytes", MaxID)
 	}
 	return s, nil
 }
@@ -171,11 +171,11 @@ type checker[T any] interface {
 func unpack[T any, P checker[T]](data []byte, t Type, id presence) (Message, error) {
 	var frame envelope[T]
 	if err := json.Unmarshal(data, &frame, strict); err != nil {
-		return Message{}, misfit(t, err)
+		return Message{}, decodeError(t, err)
 	}
 	switch {
 	case id == none && frame.ID != "":
-		return Message{}, wrong("%s has no id", t)
+		return Message{}, protocolErrorf("%s has no id", t)
 	case id == required || frame.ID != "":
 		if err := checkID(frame.ID, t); err != nil {
 			return Message{}, err
@@ -192,14 +192,14 @@ func unpack[T any, P checker[T]](data []byte, t Type, id presence) (Message, err
 }
 
 // misfit names the bad field of a message without its content.
-func misfit(t Type, err error) error {
+func decodeError(t Type, err error) error {
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok && semantic.JSONPointer != "" {
-		return wrong("%s: the field %s is unknown or invalid", t, quoted(string(semantic.JSONPointer)))
+		return protocolErrorf("%s: the field %s is unknown or invalid", t, quoted(string(semantic.JSONPointer)))
 	}
-	return wrong("%s is not valid JSON", t)
+	return protocolErrorf("%s is not valid JSON", t)
 }
 
-func wrong(format string, args ...any) error {
+func protocolErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
 

@@ -16,8 +16,8 @@
 // The process of a runner makes up a session id at its start and sends it in every hello. Links come and go within a session; requests in
 // flight do not end with a link. The runner keeps each request until its result was acknowledged, and its id for longer:
 //
-//   - The hello lists the requests that the runner holds (Held). core-api sends the other pending ones again, because the runner never got
-//     them. The runner resumes those that the welcome lists, from the output offsets given there.
+//   - The hello lists the requests that the runner holds (Held). core-api sends its other pending requests again, because the runner
+//     never got them. The runner resumes the requests that the welcome lists, from the output offsets given there.
 //   - Requests that the runner holds and the welcome does not list have no caller left: a command is killed, a result is sent once and
 //     forgotten when it is acknowledged. So commands also end when core-api loses them in a restart.
 //   - A request whose id the runner has seen in this session is never run again. With the same content it is answered from the held result;
@@ -35,7 +35,7 @@
 //
 // A command with exec.input gets its standard input in stdin messages, each with the offset of its first byte, and signals in numbered signal
 // messages, while it runs. core-api sends at most StdinWindow bytes and MaxSignals signals more than input_ack has acknowledged, and keeps
-// those. After the welcome it sends them again; the runner skips what it has, and acknowledges again. A gap, content after the end, more than
+// the unacknowledged messages. After the welcome it sends them again; the runner skips what it has, and acknowledges again. A gap, content after the end, more than
 // the window, or an input_ack of something that was not sent ends the link. Messages about a command that has ended are ignored. core-api sends
 // exec.input only to a runner whose hello lists CanInput in can.
 //
@@ -52,11 +52,11 @@
 //     renames the file into place, and answers ok.
 //
 // The digest is a SHA-256. With digest "gmac" in the request it is instead the SHA-256 of the 16-byte tags of the content's blocks of 16 KiB,
-// the last one shorter: the tag of block i is that of AES-128-GCM with the transfer's id as the key, i in the first eight bytes of the nonce,
+// the last one shorter: the tag of block i is the tag of AES-128-GCM with the transfer's id as the key, i in the first eight bytes of the nonce,
 // no plaintext, and the block as additional data. core-api asks for it only if the hello lists CanGMAC in can. The key is no secret of either
 // side: like the SHA-256, the digest detects damage on the way, not a lie of the sender.
 //
-// A transfer serves one HTTP request at a time; a new one replaces one that may hang.
+// A transfer serves one HTTP request at a time; a new request replaces a request that may hang.
 //
 // # Short messages
 //

@@ -71,7 +71,7 @@ func ErrorOf(err error) Error {
 	return Error{Code: CodeFailed, Message: Cleaned(err.Error())}
 }
 
-// Err converts a runner's answer to the error of a sandbox. op and path are those of the request; an unknown code counts as CodeFailed.
+// Err converts a runner's answer to the error of a sandbox. op and path are the request's. An unknown code counts as CodeFailed.
 func (e Error) Err(op, path string) error {
 	message := Cleaned(e.Message)
 	for _, c := range files {

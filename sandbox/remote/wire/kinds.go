@@ -99,11 +99,11 @@ func greeting[T any, P checker[T]](from sender, other func(version int) *T) kind
 			Protocol int `json:"protocol"`
 		}
 		if err := json.Unmarshal(data, &version); err != nil {
-			return Message{}, misfit(t, err)
+			return Message{}, decodeError(t, err)
 		}
 		switch {
 		case version.Protocol < 1:
-			return Message{}, wrong("%s has no protocol version", t)
+			return Message{}, protocolErrorf("%s has no protocol version", t)
 		case version.Protocol != Version:
 			return Message{Type: t, Body: other(version.Protocol)}, nil
 		}

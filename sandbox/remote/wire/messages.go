@@ -179,7 +179,7 @@ type ExecResult struct {
 	ExitCode    int    `json:"exit_code"`
 	TimedOut    bool   `json:"timed_out"`
 	Canceled    bool   `json:"canceled,omitempty"` // killed because of a cancel, or because core-api no longer expected it
-	StdoutBytes int64  `json:"stdout_bytes"`       // bytes written; 0 or missing: those that are given back
+	StdoutBytes int64  `json:"stdout_bytes"`       // bytes written; 0 or missing: as many as are given back
 	StderrBytes int64  `json:"stderr_bytes"`
 	Detail      string `json:"detail,omitempty"`
 	OOMKilled   bool   `json:"oom_killed,omitempty"`
@@ -188,7 +188,7 @@ type ExecResult struct {
 // FileContent is a file's content, or the digest of content that went over HTTP.
 type FileContent struct {
 	Data   []byte `json:"data"`             // base64
-	Size   int64  `json:"size"`             // 0 or missing: that of Data
+	Size   int64  `json:"size"`             // 0 or missing: the size of Data
 	SHA256 string `json:"sha256,omitempty"` // with a transfer: the digest of the whole content, 64 hexadecimal digits
 }
 
@@ -196,7 +196,7 @@ type FileContent struct {
 type FileInfo struct {
 	Name    string    `json:"name"`
 	Size    int64     `json:"size"`
-	Mode    uint32    `json:"mode"` // bits as in fs.FileMode; IsDir adds that of a directory
+	Mode    uint32    `json:"mode"` // bits as in fs.FileMode; IsDir adds the directory bit
 	ModTime time.Time `json:"mod_time"`
 	IsDir   bool      `json:"is_dir"`
 }

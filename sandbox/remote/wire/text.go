@@ -57,12 +57,12 @@ func decodeTexts(t Type, encoding *string, texts ...*string) error {
 		return nil
 	case encodedBase64:
 	default:
-		return wrong("%s: unknown encoding %s", t, quoted(*encoding))
+		return protocolErrorf("%s: unknown encoding %s", t, quoted(*encoding))
 	}
 	for _, s := range texts {
 		b, err := base64.StdEncoding.Strict().DecodeString(*s)
 		if err != nil {
-			return wrong("%s: invalid base64", t)
+			return protocolErrorf("%s: invalid base64", t)
 		}
 		*s = string(b)
 	}
