@@ -135,7 +135,7 @@ func (c *Cold) Close() error {
 	return nil
 }
 
-// Sweep removes the containers with this node's label that this engine does not hold: those that an earlier process of the node left. Execs
+// Sweep removes the containers with this node's label that this engine does not hold: an earlier process of the node left them. Execs
 // may run meanwhile.
 func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 	before := map[any]bool{} // a session may end while docker lists the containers

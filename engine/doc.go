@@ -28,9 +28,9 @@
 // job has left. All that takes 0.3 ms, during which the exec's row is opened; the job is sent after both. Two specs can use each other's containers if they have the same key: image id, limits, user, runtime, and targets of mounts
 // outside /workspace.
 //
-// That needs root on Linux and an engine that gets the mounts of this process. A trial shows whether it does: a container that makes a directory
-// in an attached one. It comes at start, or with the first request if no container is to wait before, and again after the engine was away. It
-// counts for the OCI runtime of the default spec only, because another one may have its own view of mounts.
+// That needs root on Linux and an engine to which the mounts of this process propagate. A trial shows whether they do: a container makes a directory
+// in an attached directory. The trial runs at start, or with the first request if no container is to wait before, and again after the engine was
+// away. It counts for the OCI runtime of the default spec only, because another runtime may have its own view of mounts.
 //
 // Otherwise, and for other runtimes, a container waits for one project, with the mounts that a cold start has. The project and the
 // modes of its mounts belong to its key. When it is taken, MountSet.Intact reports whether the directories are still the mounted ones: a project
@@ -51,8 +51,8 @@
 // start takes. The pool learns both (demand.go has the formula). With starts of 350 ms, one at a time, that is 4 for one arrival per
 // second and 8 for two. There are no more than 9 for any rate on such a machine: when the engine cannot keep up with the arrivals, no number is
 // enough. The rate follows a change within half a minute. The number rises with it at once, and falls by one every 30 seconds, so that random
-// arrivals do not start and drop containers in turn. Of the default spec, pool.ready always wait, also before the first request; they
-// follow the image when its name moves.
+// arrivals do not start and drop containers in turn. pool.ready containers of the default spec always wait, also before the first
+// request. When the image's name moves to another image, new ones replace them.
 //
 // For one project: as many as it took in the last 30 seconds, at least one and at most four (pool.max_per_key). One is enough for requests at human speed.
 //
@@ -61,9 +61,9 @@
 // least used keys.
 //
 // Beyond the bounds, the key with the least recent uses loses its container; a use counts half as much after ten seconds. But a key's second
-// container never replaces another key's only one. Up to half of all, the default spec's containers are replaced by no others, and its
-// ready ones not by second ones: a client that asks for ever new limits gets the rest of the pool at most. Empty keys are remembered up
-// to four per container and 64, in less than 1 KiB each, so 192 KiB by default.
+// container never replaces another key's only container. Other keys never take the default spec's containers while these are at most half of
+// the pool, and a second container never replaces its pool.ready ones. So a client that asks for ever new limits gets at most the rest of the
+// pool. The pool remembers 64 empty keys and four more for each container, in less than 1 KiB each, so 192 KiB by default.
 //
 // # Other limits
 //
@@ -81,7 +81,7 @@
 // For the same reason a container is removed only after the answer of its job (linger). A request that finds no ready container takes a container
 // that is being started, which will be ready sooner than a new one.
 //
-// After a refill that failed because of the engine, all refills pause, from a quarter of a second up to half a minute. One that failed because
+// After a refill that failed because of the engine, all refills pause, from a quarter of a second up to half a minute. A refill that failed because
 // the project or the image is gone is not tried again: the next request reports the error.
 //
 // # A container that stays

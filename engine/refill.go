@@ -205,7 +205,7 @@ func (s *bucket) describe(err error) []any {
 	return about
 }
 
-// evict drops containers that were not used for too long, those whose directories are gone, and some of the others while memory is low.
+// evict drops containers that were not used for too long, containers whose directories are gone, and some of the others while memory is low.
 func (p *Pool) evict() {
 	memoryLow := p.cfg.MemoryLow != nil && p.cfg.MemoryLow()
 	now := p.cfg.Now()

@@ -101,7 +101,7 @@ func TestWaitHere(t *testing.T) {
 	})
 }
 
-// TestWaitElsewhere: the end of an exec that runs on another node is noticed within a second, and that of one that waits at once, if this node ends it.
+// TestWaitElsewhere: the end of an exec that runs on another node is noticed within a second. If this node ends a waiting exec, that is noticed at once.
 func TestWaitElsewhere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestWaitElsewhere(t *testing.T) {
 	})
 }
 
-// TestWaitQueued: one that waits on this node is returned as it is when the time is over, also if it has begun meanwhile.
+// TestWaitQueued: when the time is over, an exec that waits on this node is returned as it is, also if it has begun meanwhile.
 func TestWaitQueued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

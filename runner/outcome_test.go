@@ -302,7 +302,7 @@ func TestDurations(t *testing.T) {
 
 var errOutput = errors.New("is no number")
 
-// TestSkillOutput: the output of a skill's exec is validated before its row is closed, and one that breaks the promise fails the exec.
+// TestSkillOutput: the output of a skill's exec is validated before its row is closed. An output that breaks the contract fails the exec.
 func TestSkillOutput(t *testing.T) {
 	t.Parallel()
 	accept := func(_ context.Context, output []byte) ([]byte, error) {

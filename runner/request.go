@@ -83,7 +83,7 @@ type Input = workspace.Input
 type Result struct {
 	Record    audit.Record
 	Spooled   bool   // the database did not take the end; the record waits in the spool
-	Replayed  bool   // it is that of an earlier exec with the same Idempotency-Key
+	Replayed  bool   // the result of an earlier exec with the same Idempotency-Key
 	Stdout    []byte // the first InlineBytes, valid UTF-8
 	Stderr    []byte
 	StdoutCut bool // Stdout is not all that was kept

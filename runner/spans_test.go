@@ -31,7 +31,7 @@ func tracing(t *testing.T) (c *otlptest.Collector, change func(*fixture), stop f
 	}
 }
 
-// TestSpansOfAnExec: every stage is a span below that of the exec, which is on record, and below that of the request. None has what was sent or written.
+// TestSpansOfAnExec: every stage is a span below the exec's span, which is on record, and below the request's span. None has what was sent or written.
 func TestSpansOfAnExec(t *testing.T) {
 	t.Parallel()
 	c, on, stop := tracing(t)
@@ -137,7 +137,7 @@ func TestSpanOfARefusal(t *testing.T) {
 	}
 }
 
-// TestSpansOfAnAsynchronousExec: those of its turn are below the exec's span, which is on record from the beginning, and which its job names.
+// TestSpansOfAnAsynchronousExec: the spans of its turn are below the exec's span, which is on record from the beginning, and which its job names.
 func TestSpansOfAnAsynchronousExec(t *testing.T) {
 	t.Parallel()
 	_, on, stop := tracing(t)

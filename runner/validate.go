@@ -89,7 +89,7 @@ func (p *problems) owner(req *Request) {
 	req.AgentID, req.UserID = agent, user
 }
 
-// inputs cleans the paths of inputs and refuses those that no project can have.
+// inputs cleans the paths of inputs and refuses paths that no project can have.
 func (p *problems) inputs(req *Request) {
 	paths := make([]string, len(req.Inputs))
 	for i := range req.Inputs {

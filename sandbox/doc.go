@@ -1,4 +1,4 @@
-// Package sandbox defines how tools reach a user's files and run commands beside them, wherever those are: on this machine (none), in a
+// Package sandbox defines how tools reach a user's files and run commands beside them, wherever the files are: on this machine (none), in a
 // container of ours (docker), or on the user's own machine (remote). A Router picks a backend per user and is itself a Sandbox. The package
 // must not know HTTP, SQL or audit rows.
 //
@@ -6,7 +6,7 @@
 //
 // Every path is absolute and means the same everywhere: Root ("/workspace") is the directory that the user works in. That is work/ of the
 // workspace <agentId>~<userId> on this side, and the directory given to `secbox runner --workspace` on the user's. Clean says which paths
-// are valid. Links below Root are followed as long as they stay there; one that leads out is fs.ErrPermission, even if it appears while
+// are valid. Links below Root are followed as long as they stay there; a link that leads out is fs.ErrPermission, even if it appears while
 // a call is under way. A link with an absolute target counts as leading out, because such a path differs between host and container. Beside
 // Root there may be read-only roots, which none and docker support: changing them is fs.ErrPermission. remote has none: fault.Unsupported.
 //

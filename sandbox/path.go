@@ -8,7 +8,7 @@ import (
 	"secbox/pathadapter"
 )
 
-// Bounds of a path and of one name in it, in bytes; those of Linux.
+// Bounds of a path and of one name in it, in bytes, as on Linux.
 const (
 	MaxPathBytes = 4095
 	MaxNameBytes = 255

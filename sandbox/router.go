@@ -22,7 +22,7 @@ const RouterName = "router"
 type Choice struct {
 	UserID    string
 	Backend   string // one of the names
-	Runner    string // for a backend on users' machines: which of the user's; empty: the only one that is connected
+	Runner    string // for a backend on users' machines: which of the user's; empty: the only connected one
 	UpdatedAt time.Time
 }
 
@@ -38,7 +38,7 @@ type Choices interface {
 
 // RouterConfig configures a Router.
 type RouterConfig struct {
-	Backends []Backend // those that are switched on, in the order in which messages name them
+	Backends []Backend // the enabled backends, in the order in which messages name them
 	Default  string    // the name of one of them: for users without a choice
 	Choices  Choices
 	Now      func() time.Time // nil: time.Now
@@ -205,7 +205,7 @@ func (r *Router) Find(ctx context.Context, user User) (Location, error) {
 		return Location{Backend: name, User: user}, err
 	}
 	l := Location{Backend: name, User: user}
-	if TraitsOf(name).UserMachine { // one of those that are connected
+	if TraitsOf(name).UserMachine { // a connected one
 		if l, err = b.Locate(ctx, user); err != nil {
 			return Location{Backend: name, User: user}, err
 		}

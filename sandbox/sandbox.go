@@ -27,7 +27,7 @@ const (
 	WorkspaceVariable = "SECBOX_WORKSPACE"
 )
 
-// User names a sandbox: that of one user of one agent. The agent selects the workspace on this side; a user's own machine has one workspace
+// User names the sandbox of one user of one agent. The agent selects the workspace on this side; a user's own machine has one workspace
 // for all agents.
 type User struct {
 	AgentID string // may be empty in CloseForUser only: all agents
@@ -40,7 +40,7 @@ type User struct {
 // ProjectID returns the id of the user's workspace.
 func (u User) ProjectID() string { return u.AgentID + "~" + u.ID }
 
-// Holds reports whether one user's sandbox is among those that u, as CloseForUser takes it, names.
+// Holds reports whether u, as CloseForUser takes it, includes one user's sandbox.
 func (u User) Holds(one User) bool {
 	return u.ID == one.ID && (u.AgentID == "" || u.AgentID == one.AgentID)
 }
@@ -109,7 +109,7 @@ type Sandbox interface {
 type Streamer interface {
 	// ExecTo is Exec whose output goes to the writers while the command runs, each called by one goroutine at a time and never after the
 	// return; Stdout and Stderr of the result are empty. A nil writer drops its stream. A slow writer slows the command's output, not its
-	// death, and gets what the command wrote before it was killed; one that fails is not called again.
+	// death, and gets what the command wrote before it was killed. A writer that fails is not called again.
 	ExecTo(ctx context.Context, spec ExecSpec, stdout, stderr io.Writer) (*ExecResult, error)
 
 	// ReadFileTo writes a file's content to w and returns its length. A nil error means that w has the whole content, checked by its hash.
@@ -123,9 +123,9 @@ type Streamer interface {
 
 // Replacer is implemented by a Sandbox that can write a file on the condition that it is unchanged.
 type Replacer interface {
-	// ReplaceFile replaces a file's content with that of r, as WriteFileFrom does, if the SHA-256 of the present content is was, in
-	// hexadecimal, or makes the file, with the permissions 0644, if was is Absent. A file with other content, or none, or one that was to be
-	// absent, stays as it is: fault.FileChanged. Calls of WriteFile and ReplaceFile for one file are serialized. fault.Unsupported, with
+	// ReplaceFile replaces a file's content with r's, as WriteFileFrom does, if the SHA-256 of the present content is was, in
+	// hexadecimal. If was is Absent, it makes the file, with the permissions 0644. A file with other content, or that is missing, or that should
+	// be absent, stays as it is: fault.FileChanged. Calls of WriteFile and ReplaceFile for one file are serialized. fault.Unsupported, with
 	// nothing done, when the runner on the user's machine cannot compare.
 	ReplaceFile(ctx context.Context, path string, r io.Reader, was string, user User) (int64, error)
 }
@@ -136,7 +136,7 @@ const Absent = "absent"
 // Changer is implemented by a Sandbox that puts changes of files on record.
 type Changer interface {
 	// Change calls do once if the record of the change is open, with where the user's files are. do must name the Location's User to the
-	// sandbox. Digests that it returns replace those of c, also with an error. Change returns the id of the record and the error of do.
+	// sandbox. Digests that it returns replace c's, also with an error. Change returns the id of the record and the error of do.
 	Change(ctx context.Context, c Change, do func(context.Context, Location) (Digests, error)) (execID string, err error)
 }
 
@@ -147,11 +147,11 @@ type Change struct {
 	Path string
 	Args []string // of a transfer: where the content comes from, or goes to
 
-	Digests // those that are known, or expected, before the change
+	Digests // as far as they are known, or expected, before the change
 }
 
 // Digests are the SHA-256 of a file's content before and after a change, in hexadecimal. Empty: not known. Before may be Absent.
-// Before of an upload is the digest of the Sent bytes; those of one that failed may be fewer than the file has.
+// Before of an upload is the digest of the Sent bytes. A failed upload may have sent fewer bytes than the file has.
 type Digests struct {
 	Before, After string
 	Sent          int64 // bytes that left for another service

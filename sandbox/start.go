@@ -13,7 +13,7 @@ import (
 // their ends at the same time, or close them, or end the context of Start: the command waits for a reader.
 type Process struct {
 	Stdin          io.WriteCloser // io.ErrClosedPipe at the command's end
-	Stdout, Stderr io.ReadCloser  // io.EOF at the command's end, the error of ExecTo when it fails, that of the context as soon as it ends
+	Stdout, Stderr io.ReadCloser  // io.EOF at the command's end, ExecTo's error when it fails, the context's error as soon as it ends
 
 	signals chan syscall.Signal
 	done    chan struct{}

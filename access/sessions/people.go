@@ -45,8 +45,8 @@ func (s *Service) foreign(caller tokens.Token) bool {
 
 // BeginPerson begins a session of the person whom identify returns. address is the client's; one with too many failures has to wait: fault.TooManySignIns. A
 // person whose groups give no role, or whom an administrator has blocked, is refused with fault.Forbidden; without a role, the person's other sessions end.
-// Other errors are those of identify and of Store.BeginPerson. All count as failures but those that are not the client's: a provider or a database that does
-// not answer, and a server that has too much to do.
+// identify and Store.BeginPerson return the other errors. Every error counts as a failure of the client, except when the provider or the database does not
+// answer, or the server has too much to do.
 func (s *Service) BeginPerson(ctx context.Context, address string, identify func(context.Context) (Person, error)) (session string, caller tokens.Token, err error) {
 	if err := s.failures.check(address); err != nil {
 		return "", tokens.Token{}, err

@@ -1,4 +1,4 @@
-// Package sessions keeps browsers signed in: a token, or a person whom an OIDC provider knows, gets the random secret of a session, of which only the
+// Package sessions keeps browsers signed in: a token, or a person whom an OIDC provider knows, gets the random secret of a session. Only the secret's
 // SHA-256 is stored. A session ends after 12 hours, when its token is revoked or its person blocked, and when its user signs out. It must not know cookies,
 // pages, SQL or how a provider identifies people.
 package sessions
@@ -76,8 +76,8 @@ func by(ctx context.Context, t tokens.Token) context.Context {
 	return admin.By(ctx, admin.Caller(t.ID, t.Name))
 }
 
-// Begin exchanges the secret of a token for that of a new session. address is the client's; one with too many failures has to wait:
-// fault.TooManySignIns. Other errors are those of tokens.Service.Verify and Store.Begin. Runners have no sessions: fault.Forbidden.
+// Begin exchanges the secret of a token for the secret of a new session. address is the client's. A client with too many failures has to wait:
+// fault.TooManySignIns. Runners have no sessions: fault.Forbidden. tokens.Service.Verify and Store.Begin return the other errors.
 func (s *Service) Begin(ctx context.Context, secret, address string) (session string, caller tokens.Token, err error) {
 	if err := s.failures.check(address); err != nil {
 		return "", tokens.Token{}, err

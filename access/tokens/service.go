@@ -78,8 +78,8 @@ func (s *Service) Verify(ctx context.Context, secret string) (Token, error) {
 	return t, nil
 }
 
-// Valid returns nil while a token is valid that was verified before, for a connection that outlives its request. Its errors are those of
-// Verify, and it also reads the store every time.
+// Valid checks a token that was verified before, for a connection that outlives its request. It returns nil while the token is valid, and else
+// the errors of Verify. Like Verify, it reads the store every time.
 func (s *Service) Valid(ctx context.Context, id string) error {
 	t, err := s.store.ByID(ctx, id)
 	switch {

@@ -48,7 +48,7 @@ type AnchorConfig struct {
 	Logger   *slog.Logger
 	Now      func() time.Time // nil: time.Now
 
-	// Open opens the file of checkpoints for appending, and returns its size in bytes. Nil: that of Origin in Dir.
+	// Open opens the file of checkpoints for appending, and returns its size in bytes. Nil: the file of Origin in Dir.
 	Open func(ctx context.Context) (AnchorFile, int64, error)
 }
 
@@ -70,7 +70,7 @@ type Anchor struct {
 
 	seen    string    // the newest checkpoint
 	seenAt  time.Time // when it came
-	waiting int       // checkpoints since the last one that was appended
+	waiting int       // checkpoints since the last append
 	again   time.Time // not before, after a failure
 }
 

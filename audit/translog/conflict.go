@@ -54,7 +54,7 @@ func (l Log) Compare(ctx context.Context, kept checkpoint.Checkpoint, where, awa
 }
 
 // Replacement is the data of admin.LogKeyReplaced, whose subject is the id of the former key: an operator lets the log go on with another key
-// than that of this checkpoint.
+// than the key of this checkpoint.
 type Replacement struct {
 	Key        string `json:"key"` // public, of the log from now on
 	Entries    int64  `json:"entries"`

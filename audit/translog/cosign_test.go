@@ -117,7 +117,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestCosigning asks two witnesses, of which one also follows the log, and proves an exec to a client that trusts only both together.
+// TestCosigning asks two witnesses and proves an exec to a client that trusts only both together. One witness also follows the log.
 func TestCosigning(t *testing.T) {
 	t.Parallel()
 	in := install(t, newKey(t))

@@ -61,7 +61,7 @@ func (l Log) Cover(ctx context.Context, patience time.Duration, lacking func(exe
 			return Cover{}, err
 		}
 	}
-	// After the events, so that it covers those that were not lacking.
+	// After the events, so that it covers the events that were not lacking.
 	state, err = l.Store.State(ctx)
 	return Cover{Checkpoint: state.Checkpoint, Size: state.Size}, err
 }

@@ -4,7 +4,7 @@
 //
 // The events are written through packages audit and admin; the Sequencer puts them into the log within a second. An entry is the SHA-256 of a random salt
 // and the event's canonical bytes, so that the log reveals nothing about an event, and stays whole when the event is deleted. The formats
-// are those of C2SP: tlog-checkpoint, tlog-tiles and tlog-proof. The package knows neither SQL (store does) nor HTTP.
+// are C2SP's tlog-checkpoint, tlog-tiles and tlog-proof. The package knows neither SQL (store does) nor HTTP.
 package translog
 
 import (
@@ -35,7 +35,7 @@ type Events interface {
 	List(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) ([]admin.Event, error)
 }
 
-// State returns the state of the log; the one of an empty log has no checkpoint. ErrNoState if the database has lost it.
+// State returns the state of the log. An empty log's state has no checkpoint. ErrNoState if the database has lost it.
 func (l Log) State(ctx context.Context) (State, error) { return l.Store.State(ctx) }
 
 // Checkpoint returns the newest checkpoint, with the cosignatures that have arrived; fault.NotLogged for an empty log.

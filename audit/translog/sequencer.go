@@ -29,7 +29,7 @@ const (
 	batch      = 256
 	batchPause = 20 * time.Millisecond
 
-	// otherNodes is how long a node without the log's key waits for one that has it, before that is a problem.
+	// otherNodes is how long a node without the log's key waits for a node with the key before it reports a problem.
 	otherNodes = 30 * time.Second
 
 	stepTimeout = 15 * time.Second
@@ -76,7 +76,7 @@ func NewSequencer(cfg SequencerConfig) *Sequencer {
 	return &Sequencer{cfg: cfg}
 }
 
-// Run puts events into the log until ctx ends, and then those that were written before.
+// Run puts events into the log until ctx ends, and then the events that were written before that.
 func (s *Sequencer) Run(ctx context.Context) {
 	for {
 		pause := s.cfg.Poll

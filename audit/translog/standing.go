@@ -66,7 +66,7 @@ func (l Log) Standing(ctx context.Context, row audit.Record) (Standing, error) {
 	return s, nil
 }
 
-// compareEntry returns a difference if an event is not the one of its entry, or the tree does not have it.
+// compareEntry returns a difference if an event does not have the hash of its entry, or the tree does not have the entry.
 func (l Log) compareEntry(ctx context.Context, hashes tlog.HashReader, d verify.Document) ([]Difference, error) {
 	entries, err := l.Store.Entries(ctx, d.Index, 1)
 	if err != nil {

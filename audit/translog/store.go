@@ -18,9 +18,9 @@ type Store interface {
 	// State returns the state of the log; ErrNoState if it was deleted.
 	State(ctx context.Context) (State, error)
 
-	// Unlogged returns at most limit events that the log does not have, administrative events first, and those of each source in the order of
-	// their seq. floors are those of the state. A later call may return an event with a lower seq: on PostgreSQL transactions commit in
-	// another order.
+	// Unlogged returns at most limit events that the log does not have: first the administrative events, then the events of execs, each in the
+	// order of their seq. floors are State.Floors. A later call may return an event with a lower seq, because PostgreSQL commits transactions
+	// in another order.
 	Unlogged(ctx context.Context, floors Floors, limit int) (Unlogged, error)
 
 	// Append extends the log in one durable transaction, if its state is still a.Old and the lease is free or a.Holder's. It returns false,
@@ -52,11 +52,12 @@ type Store interface {
 	// AdminPage returns the administrative events with at least this seq, which has no lower bound in a database that was changed.
 	AdminPage(ctx context.Context, from int64) (EventPage, error)
 
-	// Logged returns the events of the entries from one index on and before another, and with the last of them the first 128 of each source that the log
-	// does not have; of execs, all of their events, in the order of their ids.
+	// Logged returns a page of the events whose entries have an index from from to end-1. NextIndex is where the next page begins. The last page
+	// also has the first 128 events of each source that the log does not have yet. An exec comes with all its events. Execs are in the order of
+	// their ids.
 	Logged(ctx context.Context, from, end int64) (EventPage, error)
 
-	// Holds returns all holds, also those that were removed, and the administrative events of holds in the order of their seq, as they were at one moment.
+	// Holds returns all holds, also removed holds, and the administrative events of holds in the order of their seq, as they were at one moment.
 	Holds(ctx context.Context) ([]Hold, []Event, error)
 
 	// Behind returns how many events the log does not have, counting no further than most, and the time of the first.

@@ -70,7 +70,7 @@ func (m *Member) Join(ctx context.Context) error {
 	return nil
 }
 
-// Run renews the lease, and retires those of other nodes that have ended, until ctx does.
+// Run renews the lease, and retires the expired leases of other nodes, until ctx ends.
 func (m *Member) Run(ctx context.Context) {
 	tick := time.NewTicker(m.cfg.Lease / renewals)
 	defer tick.Stop()
@@ -95,7 +95,7 @@ func (m *Member) Leave(ctx context.Context) error {
 	return m.cfg.Store.Leave(ctx, m.cfg.Node.NodeID, m.Epoch())
 }
 
-// Epoch is that of the present lease; 0 before Join.
+// Epoch is the epoch of the present lease; 0 before Join.
 func (m *Member) Epoch() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

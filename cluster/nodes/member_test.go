@@ -150,7 +150,7 @@ func unexpected(t *testing.T) func(context.Context) func() {
 	}
 }
 
-// TestDeadNodeIsRetired: the lease of a node that ended without Leave is retired by another, once, and one that left is not.
+// TestDeadNodeIsRetired: another node retires the lease of a node that ended without Leave, once, and does not retire a node that left.
 func TestDeadNodeIsRetired(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,6 @@
 // Package nodes keeps the leases of the nodes that share a database. A node renews its lease by the database's clock. When a lease has ended, another
-// node retires it: one transaction ends the node's open execs as lost and gives back the jobs whose execs have not started. Each lease has an epoch, so
-// that a node that was frozen, and wakes after that, learns it: it kills what it still runs before it takes a new lease. The package must not know SQL,
+// node retires it: one transaction ends the node's open execs as lost and gives back the jobs whose execs have not started. Each lease has an epoch.
+// A node that was frozen while it was retired sees by the epoch that its lease is gone. It kills what it still runs before it takes a new lease. The package must not know SQL,
 // HTTP, nor what a node runs.
 package nodes
 
@@ -22,7 +22,7 @@ type Node struct {
 	// Set by the store.
 	SeenAt     time.Time
 	LeaseUntil time.Time // zero: it has no lease
-	Epoch      int64     // counts the leases that began and those that were retired; 0 for a node of a version without leases
+	Epoch      int64     // counts the leases that began or were retired; 0 for a node of a version without leases
 	ReadAt     time.Time // when List has read it
 	Running    int       // open execs and commands that are the node's, by their rows
 	Queued     int
@@ -66,14 +66,14 @@ type Retired struct {
 	Returned int      // jobs that wait again
 }
 
-// Store has the nodes and their leases. Its times are those of the database's clock. All methods are safe for concurrent use, and fail with
+// Store has the nodes and their leases. All times are by the database's clock. All methods are safe for concurrent use, and fail with
 // fault.DatabaseUnavailable when the database does not answer.
 type Store interface {
 	// Join begins a lease under a new epoch, which it returns. A former epoch of the node ends, and Draining of n decides whether it drains.
 	// fault.InvalidSettings while another node with a lease has another KeyCheck.
 	Join(ctx context.Context, n Node, lease time.Duration) (epoch int64, err error)
 
-	// Renew extends the lease, even one that has ended, unless its epoch was retired: then held is false.
+	// Renew extends the lease, even an expired lease, unless its epoch was retired: then held is false.
 	Renew(ctx context.Context, nodeID string, epoch int64, lease time.Duration) (held, draining bool, err error)
 
 	// Leave ends the lease, unless its epoch was retired.

@@ -1,14 +1,14 @@
 // Package attach mounts directories into containers that run already.
 //
 // A container is started with a Point, an empty directory, as a bind mount with rslave propagation. Directories that are attached below the
-// point later appear in the container at once, each with its own flags. A Base holds the points of one core-api: it is a shared mount of its
-// own, so that nothing else on the machine gets those mounts.
+// point later appear in the container at once, each with its own flags. A Base holds the points of one core-api. It is a shared mount of its
+// own, so that these mounts propagate to nothing else on the machine.
 //
 // A directory must be attached after the container's start: an engine that makes read-only bind mounts recursively read-only would do so with
 // what is attached already.
 //
-// This works for root on Linux 5.12 and newer, with an engine that gets the mounts of this process: one on the same machine, not rootless, not
-// in another mount namespace. Open finds out about the former, only a container about the latter.
+// This works for root on Linux 5.12 and newer, with an engine to which the mounts of this process propagate: on the same machine, not rootless,
+// not in another mount namespace. Open fails if this process cannot do it. Only a trial container shows whether the engine can.
 //
 // The package must not know what a container or a project is.
 package attach

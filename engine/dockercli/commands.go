@@ -12,7 +12,7 @@ import (
 	"secbox/fault"
 )
 
-// Containers lists the names of all containers, running or not, with the label ("key=value"). It omits those without a name: an engine that
+// Containers lists the names of all containers, running or not, with the label ("key=value"). It omits containers without a name: an engine that
 // was killed while it removed a container lists it as dead until the next restart, but there is nothing left to remove.
 func (c *CLI) Containers(ctx context.Context, label string) ([]string, error) {
 	out, err := c.Output(ctx, "ps", "-a", "--filter", "label="+label, "--format", "{{.Names}}")

@@ -38,7 +38,7 @@ func New(atOnce, queue int) *Gate {
 	return &Gate{free: atOnce, queue: queue, clients: map[string]*client{}, freed: func() {}}
 }
 
-// NewShared makes a Gate that limits each client with a name to a share. The next turn is that of the waiting client whose last turn was longest
+// NewShared makes a Gate that limits each client with a name to a share. The next turn goes to the waiting client whose last turn was longest
 // ago.
 func NewShared(atOnce, queue int, each Share) *Gate {
 	g := New(atOnce, queue)

@@ -26,7 +26,7 @@ type workers struct {
 	client func() string
 }
 
-// WithProcessors returns a context whose work takes turns at g as that of a client. The name may be unknown until the first turn.
+// WithProcessors returns a context whose work takes turns at g on behalf of a client. The name may be unknown until the first turn.
 func WithProcessors(ctx context.Context, g *Gate, client func() string) context.Context {
 	return context.WithValue(ctx, workKey{}, workers{g, client})
 }
@@ -120,7 +120,7 @@ func (w turnWriter) Write(p []byte) (int, error) {
 	return n, w.turn.enter()
 }
 
-// InTurns returns a writer whose Write, such as that of a hash, works in turns. Its caller may wait for the network between them.
+// InTurns returns a writer whose Write takes a turn, for a w that computes, such as a hash. The caller may wait for the network between writes.
 func InTurns(ctx context.Context, w io.Writer) io.Writer { return worker{newTurn(ctx), w} }
 
 type worker struct {

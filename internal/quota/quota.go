@@ -13,8 +13,8 @@ type Rate struct {
 	PerMinute float64
 }
 
-// Default records the occasional requests of a client, and keeps one with many of them from filling the disk: the largest row, that of a refusal, and
-// its events take some 60 KiB.
+// Default records the occasional requests of a client, and keeps a client with many requests from filling the disk. The largest row, a refusal's,
+// takes some 60 KiB with its events.
 var Default = Rate{Burst: 60, PerMinute: 10}
 
 // Period is the time between two rows that count what had no row.

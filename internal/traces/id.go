@@ -76,7 +76,7 @@ func digits(s string) (value byte, ok bool) {
 	return value, true
 }
 
-// context returns the ID for OpenTelemetry, as that of another program. One that is not valid names none.
+// context returns the ID for OpenTelemetry, marked as another program's. An invalid ID names no span.
 func (id ID) context() trace.SpanContext {
 	traceID, err := trace.TraceIDFromHex(id.Trace) // refuses upper case and zeros
 	if err != nil {
@@ -113,8 +113,8 @@ func FromHeader(ctx context.Context, h http.Header) context.Context {
 	return With(ctx, id)
 }
 
-// FromMessage returns a context whose work belongs to the span that a message in a request names, or else the request's header, or else to none:
-// ctx may be that of an earlier request.
+// FromMessage returns a context whose work belongs to the span that a message in a request names, or else to the span of the request's header,
+// or else to none. ctx may belong to an earlier request.
 func FromMessage(ctx context.Context, traceparent string, h http.Header) context.Context {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})

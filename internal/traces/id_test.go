@@ -45,7 +45,7 @@ func TestStrictParse(t *testing.T) {
 	}
 }
 
-// TestHeaderNamesSpan: a hostile header is ignored, and so is one that is given twice.
+// TestHeaderNamesSpan: a hostile header is ignored, and so is a header that is given twice.
 func TestHeaderNamesSpan(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

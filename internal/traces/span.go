@@ -18,7 +18,7 @@ type Tracer struct{ of trace.Tracer }
 // New returns a Tracer whose spans go to a provider of OpenTelemetry.
 func New(provider trace.TracerProvider) *Tracer { return &Tracer{provider.Tracer("secbox")} }
 
-// Start begins the span of a stage, below that of ctx. The returned context is that of the stage. The caller must call End.
+// Start begins the span of a stage, below the span of ctx. The returned context carries the new span. The caller must call End.
 func (t *Tracer) Start(ctx context.Context, name string) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -99,7 +99,7 @@ type Attribute = attribute.KeyValue
 // ErrorType is the name of the attribute that End sets.
 const ErrorType = "error.type"
 
-// Text is an attribute with a text, of which at most 255 bytes are kept.
+// Text is an attribute with a text. It keeps at most 255 bytes.
 func Text(name, value string) Attribute { return attribute.String(name, bounded(value)) }
 
 // Int is an attribute with a number.
@@ -108,7 +108,7 @@ func Int(name string, value int64) Attribute { return attribute.Int64(name, valu
 // Bool is an attribute that is true or false.
 func Bool(name string, value bool) Attribute { return attribute.Bool(name, value) }
 
-// maxText is the longest text in a span, in bytes: that of the ids that clients choose.
+// maxText is the longest text in a span, in bytes. Ids that clients choose are as long.
 const maxText = 255
 
 // bounded returns the beginning of a text, as valid UTF-8: a collector would refuse all spans of a message with another one.

@@ -163,7 +163,7 @@ func TestRefusedVersionsAreNotNamed(t *testing.T) {
 	}
 }
 
-// Inputs have a limit below that of a body.
+// The limit of inputs is below the limit of a body.
 func TestArgumentsTooLarge(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(c *Config) { c.MaxBodyBytes = 2*skills.MaxInputBytes + 1024 })
@@ -233,7 +233,7 @@ func TestCallsOutliveTheReadTimeout(t *testing.T) {
 		f.server.ServeHTTP(w, r.WithContext(WithCaller(r.Context(), f.tokens["worker"])))
 	}))
 	web.Config.ReadTimeout = 500 * time.Millisecond
-	web.Config.IdleTimeout = time.Minute // by default that of reading; a request may meet the end of its connection
+	web.Config.IdleTimeout = time.Minute // the default is ReadTimeout, and a request could meet the end of its connection
 	web.Start()
 	defer web.Close()
 	f.url = web.URL
@@ -307,7 +307,7 @@ func TestNumberOfSessionsIsLimited(t *testing.T) {
 		resp, _ := f.post(token, session, `{"jsonrpc":"2.0","id":7,"method":"ping"}`)
 		return resp.StatusCode
 	}
-	ping("worker", first) // now the second is the one that was idle for longest
+	ping("worker", first) // now the second was idle for longest
 	f.open("other")
 	if ping("worker", first) != 200 || ping("worker", second) != 404 || ping("other", other) != 200 {
 		t.Errorf("first %d, second %d, other %d", ping("worker", first), ping("worker", second), ping("other", other))

@@ -82,7 +82,7 @@ func (c caller) maySee(rec audit.Record) bool {
 	return c.token.Role == tokens.Admin || rec.RequestedBy == c.token.ID
 }
 
-// sessionProject returns the project of a session: that of the endpoint's address, or else the only project of the token.
+// sessionProject returns the project of a session: the project in the endpoint's address, or else the only project of the token.
 func (c caller) sessionProject() string {
 	if c.project == "" && len(c.token.Projects) == 1 {
 		return c.token.Projects[0]
@@ -90,7 +90,7 @@ func (c caller) sessionProject() string {
 	return c.project
 }
 
-// projectOf returns the project of a call: its argument, or else that of the endpoint's address, or else the only project of the token, or else a
+// projectOf returns the project of a call: its argument, or else the project in the endpoint's address, or else the only project of the token, or else a
 // project for the token itself. A token with another scope needs an argument. With fault.Forbidden it returns the refused project.
 func (c caller) projectOf(argument string) (string, error) {
 	scope := c.token

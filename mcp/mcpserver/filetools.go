@@ -53,7 +53,7 @@ func (s *Server) fileToolHandler(tool *tools.Tool, project string) mcp.ToolHandl
 	}
 }
 
-// outputReports returns a function that sends the latest output of a command as a progress notification. The errors are those of a client that is
+// outputReports returns a function that sends the latest output of a command as a progress notification. It fails when the client is
 // gone, which ends the call.
 func outputReports(ctx context.Context, session *mcp.ServerSession, token any) func(string) {
 	progress := 0.0

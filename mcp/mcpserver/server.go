@@ -276,7 +276,7 @@ func checkMessages(content []byte) error {
 	return nil // the SDK refuses an empty list, and text after it
 }
 
-// Close refuses new calls, waits closeTimeout for those in progress, and ends all sessions. Safe to call twice.
+// Close refuses new calls, waits at most closeTimeout for the calls in progress, and ends all sessions. Safe to call twice.
 func (s *Server) Close() error {
 	s.closing.Do(func() {
 		select {

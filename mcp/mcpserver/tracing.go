@@ -32,7 +32,7 @@ func (s *Server) traced(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// describeMessage sets the attributes of a message's span. The method is one that the SDK knows. A name of a tool is that of a tool if the call was answered.
+// describeMessage sets the attributes of a message's span. The SDK knows the method. If the call was answered, the tool's name is the name of a known tool.
 func describeMessage(span traces.Span, method string, req mcp.Request, err error) {
 	span.Set(traces.Text("mcp.method.name", method), traces.Text("network.protocol.name", "http"), traces.Text("network.transport", "tcp"))
 	if session, ok := req.GetSession().(*mcp.ServerSession); ok {

@@ -138,7 +138,7 @@ func TestIDsOfOtherSessionsAreUnknown(t *testing.T) {
 	}
 }
 
-// files returns the names in the store's directory, all of which must be private.
+// files returns the names of the files in the store's directory, which must all be private.
 func files(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	if info, err := os.Stat(dir); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o700 {

@@ -49,7 +49,7 @@ type OffloadedResult struct {
 }
 
 // MaybeOffload keeps a tool's result that has more than MaxInline bytes; false: the result is short. read is the file that the result shows, or the
-// zero File. Its digest is that of the bytes that the tool has read: to read it again here could hash another content.
+// zero File. Its digest is the digest of the bytes that the tool has read: to read it again here could hash another content.
 func (s *Session) MaybeOffload(toolName, result string, read File) (OffloadedResult, bool) {
 	if len(result) <= MaxInline {
 		return OffloadedResult{}, false

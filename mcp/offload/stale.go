@@ -37,7 +37,7 @@ type Stale struct {
 	Unknown []string // cannot be read now, or not within the bounds: perhaps changed, perhaps not
 }
 
-// InvalidateStaleReads compares files with what the sandbox has now, and names those that have changed. Files are only called unchanged or changed if
+// InvalidateStaleReads compares files with what the sandbox has now, and names the files that have changed. Files are only called unchanged or changed if
 // they could be read as a whole. An error means that ctx has ended.
 func (s *Session) InvalidateStaleReads(ctx context.Context, seen []File, from Files) (Stale, error) {
 	within, cancel := context.WithTimeout(ctx, maxCheckTime)

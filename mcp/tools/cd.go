@@ -30,7 +30,7 @@ type CdParams struct {
 	Path string `json:"path" jsonschema:"the directory: relative to the current one, or absolute; /workspace is the top"`
 }
 
-// Cd changes the current directory to one that exists.
+// Cd changes the current directory to an existing directory.
 func (s *Session) Cd(ctx context.Context, p CdParams) (*Result, error) {
 	full := s.resolve(p.Path)
 	info, err := s.sandbox.Stat(ctx, full, s.user)
@@ -69,7 +69,7 @@ func looksInto(e sandbox.DirEntry, level int) bool {
 }
 
 // add writes a directory in at most so many lines, and notes about what is left out. The names of its entries come first, and what is below them shares the other
-// lines: a large directory does not hide those after it.
+// lines: a large directory does not hide the directories after it.
 func (t *tree) add(ctx context.Context, dir string, level, lines int) (used int, err error) {
 	t.asked++
 	entries, err := t.session.sandbox.ReadDir(ctx, dir, t.session.user)

@@ -2,5 +2,5 @@
 // wherever the user's sandbox is. Each tool is a Go function over sandbox.Backend with a typed parameter struct, from which the JSON Schema of its
 // arguments is derived and enforced. Results are bounded, because a model reads them.
 //
-// Paths are the sandbox's own, on every backend: they are never converted to those of a machine. The package must not know HTTP or MCP.
+// Paths are the sandbox's own, on every backend: they are never converted to paths of a machine. The package must not know HTTP or MCP.
 package tools

@@ -193,7 +193,7 @@ const (
 	nearBytes = 1 << 10 // of a line that it compares
 )
 
-// nearest shows the lines of a text that are most like the first line of another one that has more than space.
+// nearest shows the lines of text that are most like the first line of old that has more than space.
 func nearest(text, old string) string {
 	wanted := ""
 	for line := range strings.Lines(old) {

@@ -44,7 +44,7 @@ func (s *Session) Glob(ctx context.Context, p GlobParams) (*Result, error) {
 const grepDescription = `Searches the content of files for a regular expression (RE2, as in Go and ripgrep), line by line, and answers with the newest files first. output_mode says with what: ` +
 	`"files_with_matches" (names, the default), "content" (lines with their numbers), "count" (lines that match, for each file). Binary files, directories .git and links are left out; files in UTF-16 with a byte order mark are not binary.`
 
-// GrepParams are the arguments of Grep. Their names are those of ripgrep's options.
+// GrepParams are the arguments of Grep, named as ripgrep's options.
 type GrepParams struct {
 	Pattern    string `json:"pattern" jsonschema:"the regular expression; write a backslash before characters such as ( [ . * that are meant literally"`
 	Path       string `json:"path,omitempty" jsonschema:"the file or directory to search; the current directory if left out"`

@@ -104,13 +104,13 @@ type view struct {
 	lastByte    byte // of the line so far
 	dos         bool // the first line ends with \r\n, and no \r\n is shown
 	breaks      int  // ends of lines
-	crlf        int  // those that are \r\n
+	crlf        int  // lines that end with \r\n
 	text        strings.Builder
 	shown, last int // lines in text, and the number of the last one
 	full        bool
 }
 
-// Write implements io.Writer. It never fails: the digest is that of the whole file.
+// Write implements io.Writer. It never fails, because the digest covers the whole file.
 func (v *view) Write(p []byte) (int, error) {
 	v.sum.Write(p)
 	if v.typed {
@@ -164,7 +164,7 @@ func (v *view) take(p []byte) {
 	}
 }
 
-// grow adds to the present line, of which no more is kept than can be shown.
+// grow adds to the present line. It keeps no more of the line than can be shown.
 func (v *view) grow(p []byte) {
 	if len(p) == 0 {
 		return

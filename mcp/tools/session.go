@@ -32,7 +32,7 @@ type Session struct {
 	order []string          // the keys of read, oldest first
 }
 
-// NewSession begins a session in sandbox.Root. skills are those of the installation; nil: none.
+// NewSession begins a session in sandbox.Root. skills are the installation's skills; nil: none.
 func NewSession(s sandbox.Backend, user sandbox.User, skills Skills) *Session {
 	return &Session{sandbox: s, user: user, skills: skills, dir: sandbox.Root, read: map[string]string{}}
 }

@@ -108,7 +108,7 @@ func readFirst(ctx context.Context, from skillSource, files []string, to io.Writ
 	return file, size, err
 }
 
-// noSkill is the error for a skill or a file of one that does not exist.
+// noSkill is the error for a skill, or a file of a skill, that does not exist.
 func (s *Session) noSkill(ctx context.Context, p SkillParams, from skillSource) error {
 	if files, err := from.files(ctx); err == nil {
 		return fault.New(fault.UnknownFile, "the skill %s has no such file. %s", quote(p.Name), fileList(from.where(), files))

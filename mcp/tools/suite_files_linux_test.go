@@ -43,7 +43,7 @@ func readNumbersLines(b *bench) {
 	b.refuses("files.read", object{"path": "a.txt", "offset": -1}, fault.InvalidInputs, "offset: must be at least 1")
 }
 
-// readTellsDigest: it is that of the bytes that the sandbox has sent (004 l221, l390–398).
+// readTellsDigest: it is the digest of the bytes that the sandbox has sent (004 l221, l390–398).
 func readTellsDigest(b *bench) {
 	b.plant("a.txt", "content\n")
 	r := b.do("files.read", object{"path": "a.txt", "limit": 1})

@@ -78,7 +78,7 @@ func plain(text string) bool {
 	return true
 }
 
-// quote returns a path as it is, or as a Go string if it has characters that could forge a result, such as those that reverse what follows. It shows
+// quote returns a path as it is, or as a Go string if it has characters that could forge a result, such as characters that reverse what follows. It shows
 // only the beginning of what is too long for a path, because a model reads errors, too.
 func quote(name string) string {
 	name = names.Shown(name)

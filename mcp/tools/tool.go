@@ -96,7 +96,7 @@ func define[P any](name, title, description string, readOnly bool, f func(*Sessi
 }
 
 // singleTypes makes the types of a derived schema single ones: many hosts accept no lists of types.
-// A list is that of a Go pointer or slice, which may be nil, and a null argument is left out before
+// A Go pointer or slice has a list of types, because it may be nil. A null argument is left out before
 // the check.
 func singleTypes(s *jsonschema.Schema) {
 	if s == nil {
@@ -113,7 +113,7 @@ func singleTypes(s *jsonschema.Schema) {
 
 // Call takes the arguments as schema.MeantText does, checks them and runs the tool. Wrong or unknown
 // arguments are fault.InvalidInputs, whose Fields say what to do. Every error carries a fault code
-// or wraps that of ctx; after one nothing was changed, unless it is fault.OutcomeUnknown.
+// or wraps ctx's error. After an error, nothing was changed, unless it is fault.OutcomeUnknown.
 func (t *Tool) Call(ctx context.Context, s *Session, arguments json.RawMessage) (*Result, error) {
 	if len(bytes.TrimSpace(arguments)) == 0 || string(bytes.TrimSpace(arguments)) == "null" {
 		arguments = json.RawMessage("{}")

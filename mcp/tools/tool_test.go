@@ -46,7 +46,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// fake is a sandbox of which a test sets the methods that it needs.
+// fake is a sandbox. A test sets the methods that it needs.
 type fake struct {
 	sandbox.Backend
 	exec func(sandbox.ExecSpec) (*sandbox.ExecResult, error)
@@ -64,7 +64,7 @@ func (f *fake) ReadFileTo(_ context.Context, _ string, w io.Writer, _ sandbox.Us
 	return int64(n), err
 }
 
-// ReplaceFile is that of an older runner.
+// ReplaceFile behaves as an older runner's.
 func (f *fake) ReplaceFile(_ context.Context, _ string, _ io.Reader, was string, _ sandbox.User) (int64, error) {
 	f.was = append(f.was, was)
 	return 0, fault.New(fault.Unsupported, "this runner cannot compare")
@@ -272,7 +272,7 @@ func TestEditRefusesGrowth(t *testing.T) { // not parallel: it measures memory
 	}
 }
 
-// TestImageWithoutMemory: one that is refused memory is not shown in part when there is some again.
+// TestImageWithoutMemory: an image that was refused memory is not shown in part when there is memory again.
 func TestImageWithoutMemory(t *testing.T) {
 	t.Parallel()
 	full := errors.New("no memory")

@@ -102,7 +102,7 @@ func (s *Session) Download(ctx context.Context, p DownloadParams) (*Result, erro
 	return r, nil
 }
 
-// Upload writes bytes from the caller. Its Meta has http_path, and with data those of Write.
+// Upload writes bytes from the caller. Its Meta has http_path, and with data also what Write's Meta has.
 func (s *Session) Upload(ctx context.Context, p UploadParams) (*Result, error) {
 	full := path.Clean(s.resolve(p.Path))
 	at, err := s.httpPath(full)

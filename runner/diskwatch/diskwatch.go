@@ -1,9 +1,9 @@
-// Package diskwatch kills jobs that fill the workspace's disk: those whose project grows by more than a bound while they run and, when the disk
-// is nearly full, the one that wrote most.
+// Package diskwatch kills jobs that fill the workspace's disk: every job whose project grows by more than a bound while it runs and, when the disk
+// is nearly full, the job that wrote most.
 //
-// A job's growth is that of its project's directories plus the unlinked files that its processes hold open, which sandbox-init reports. Jobs of
-// one project that run at the same time share one bound. A job that hides some of its files is charged with the free space that the disk lost
-// and no visible growth explains. The package does not know how a job runs or dies: it calls Writer.Kill.
+// A job's growth is the growth of its project's directories plus the unlinked files that its processes hold open, which sandbox-init reports. Jobs of
+// one project that run at the same time share one bound. If a job hides some of its files, it is charged with the free space that the disk has lost
+// without a visible cause. The package does not know how a job runs or dies: it calls Writer.Kill.
 package diskwatch
 
 import (

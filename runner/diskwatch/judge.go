@@ -54,7 +54,7 @@ func (x *Watch) grown(counts func(part) bool) (g growth) {
 // own is the growth that only this job can have caused.
 func (x *Watch) own() growth { return x.grown(x.owns) }
 
-// shared is the growth that this job may have caused: its project's, without that of killed jobs.
+// shared is the growth that this job may have caused: its project's growth, without the growth that killed jobs caused.
 func (x *Watch) shared() growth {
 	return x.grown(func(of part) bool {
 		for _, other := range x.project.watches {
@@ -97,7 +97,7 @@ func (x *Watch) kill(why string) {
 	}
 }
 
-// judge kills the jobs of a project that grew too much: the one that did it alone, or else all that may have taken part. Watcher.mu
+// judge kills the jobs of a project that grew too much: the job that alone did it, or else all jobs that may have taken part. Watcher.mu
 // is held.
 func (p *project) judge() {
 	limit := p.w.limits

@@ -149,7 +149,7 @@ func (p *project) scan() {
 	}
 }
 
-// measure walks the directories and leaves out those that cannot be measured.
+// measure walks the directories and leaves out directories that cannot be measured.
 func (p *project) measure(watches []*Watch, now *reading) {
 	ctx := context.Background()
 	note := func(of part, usage tree.Usage, err error) {

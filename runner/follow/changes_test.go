@@ -89,7 +89,7 @@ func (l *eventLog) readCount() int {
 	return l.reads
 }
 
-// caller is one that follows changes.
+// caller follows changes.
 type caller struct {
 	t *testing.T
 	*follow.Follower
@@ -181,7 +181,7 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestChangesBegin: one that begins now waits for transactions in progress, whose rows a list does not show yet.
+// TestChangesBegin: a caller that begins now waits for transactions in progress, whose rows a list does not show yet.
 func TestChangesBegin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestChangesBegin(t *testing.T) {
 	})
 }
 
-// TestChangesOfManyAndSlowCallers: however many callers there are, new events are read once; one that is far behind reads them itself, and misses none.
+// TestChangesOfManyAndSlowCallers: however many callers there are, new events are read once. A caller that is far behind reads them itself, and misses none.
 func TestChangesOfManyAndSlowCallers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

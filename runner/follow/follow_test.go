@@ -247,7 +247,7 @@ func TestFollowLostOutput(t *testing.T) {
 	}
 }
 
-// TestFollowGone: a caller learns that the record was removed, and one that leaves stops the reader of a job that goes on.
+// TestFollowGone: a caller learns that the record was removed. A caller that leaves stops the reader, though the job goes on.
 func TestFollowGone(t *testing.T) {
 	t.Parallel()
 	n := newNode(audit.Queued)

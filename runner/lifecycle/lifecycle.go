@@ -160,7 +160,7 @@ func shuttingDown() error {
 	return e
 }
 
-// End removes a command from those in progress and wakes those who wait for it.
+// End removes a command from the commands in progress and wakes its waiters.
 func (c *Commands) End(cmd *Command) {
 	c.mu.Lock()
 	delete(c.inProgress, cmd.ExecID)
@@ -230,7 +230,7 @@ func (c *Commands) Running() int {
 	return len(c.inProgress)
 }
 
-// Drain refuses new commands, lets those in progress end until ctx does, kills the rest, and returns when all have ended. Safe to call twice.
+// Drain refuses new commands, lets the commands in progress end until ctx does, kills the rest, and returns when all have ended. Safe to call twice.
 func (c *Commands) Drain(ctx context.Context) {
 	c.mu.Lock()
 	c.draining = true

@@ -9,7 +9,7 @@ import (
 )
 
 // EndSpan ends the span of a command with its ids, its status and its sizes. A span has nothing that a client has sent or a job has written, except for
-// ids: no arguments, no environment, no output, no names of files. err is that of a command that did not run, whose record may be empty.
+// ids: no arguments, no environment, no output, no names of files. err is the error of a command that did not run; its record may be empty.
 func EndSpan(span traces.Span, r audit.Record, err error) {
 	if !span.Recording() {
 		span.End("")

@@ -9,7 +9,7 @@ import (
 	"secbox/runner/lifecycle"
 )
 
-// Progress is how far a command is on this node. The zero value is that of a command that this node does not run, or whose row is closed.
+// Progress is how far a command is on this node. The zero value means that this node does not run the command, or that its row is closed.
 type Progress struct {
 	Here    bool  // it waits for its turn, runs, or is being recorded
 	Started bool  // its row is running, and its job has begun or is about to
@@ -32,7 +32,7 @@ type running struct {
 	followed bool
 }
 
-// Of returns the output of commands, none of which has any yet.
+// Of returns the output of commands. None may have written any yet.
 func Of(commands *lifecycle.Commands) *Running {
 	return &Running{commands: commands, captures: map[string]*running{}}
 }
@@ -75,7 +75,7 @@ func (r *Running) of(execID string, follow bool) *Capture {
 }
 
 // Follow waits until the progress of a command differs from what the caller has seen, and returns it. It returns at once for a command that is not
-// here: the row says whether it has ended. The only error is that of ctx. Callers that read at intervals lose nothing: each change is compared
+// here: the row says whether it has ended. It fails only with ctx. Callers that read at intervals lose nothing: each change is compared
 // with seen, not delivered.
 func (r *Running) Follow(ctx context.Context, execID string, seen Progress) (Progress, error) {
 	for {

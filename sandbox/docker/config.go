@@ -39,7 +39,7 @@ type Engine interface {
 // Config configures a Sandbox.
 type Config struct {
 	Directories sandbox.Directories
-	Workspace   *workspace.Workspace // holds the homes; the one that Directories opens, and whose disk Disk watches
+	Workspace   *workspace.Workspace // holds the homes; Directories opens it, and Disk watches its disk
 	Engine      Engine
 	Images      Images
 	Container   func() Container

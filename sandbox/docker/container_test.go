@@ -97,7 +97,7 @@ func TestTwoUsers(t *testing.T) {
 	s.prints("cat ~/file", "secret\n")
 }
 
-// TestFlags compares a sandbox's container with that of an exec: docker inspect shows the same but for the mounts.
+// TestFlags compares a sandbox's container with an exec's container: docker inspect shows the same but for the mounts.
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)

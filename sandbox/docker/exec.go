@@ -26,7 +26,7 @@ type diskKill struct{ error }
 // firstScan is how long a command waits for the first scan of the disk before it starts.
 const firstScan = 10 * time.Millisecond
 
-// startTries is how many containers are tried for a command: one that ends before it gets the command was ended from outside.
+// startTries is how many containers are tried for a command. A container that ends before it gets the command was ended from outside.
 const startTries = 3
 
 // Exec runs a command in the user's container.

@@ -26,7 +26,7 @@ type Sandbox struct {
 	calls sandbox.Calls
 
 	mu         sync.Mutex
-	users      map[string]*userEntry // by project id; those with a call or a container
+	users      map[string]*userEntry // by project id; only users with a call or a container
 	containers int                   // running, starting or ending
 	started    map[string]int        // of them, by token
 	background sync.WaitGroup

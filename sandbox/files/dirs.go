@@ -15,7 +15,7 @@ import (
 	"secbox/workspace/tree"
 )
 
-// Temporary files are named tempPrefix, 26 letters and digits, tempSuffix. ReadDir does not list them, and removes those older than
+// Temporary files are named tempPrefix, 26 letters and digits, tempSuffix. ReadDir does not list them, and removes files older than
 // leftoverAge, which a crash has left.
 const (
 	tempPrefix  = ".secbox-"
@@ -27,7 +27,7 @@ const (
 // nameBatch is how many names are read at once.
 const nameBatch = 1024
 
-// isTemp reports whether a name is that of a temporary file.
+// isTemp reports whether a name is the name of a temporary file.
 func isTemp(name string) bool {
 	letters, ok := strings.CutPrefix(name, tempPrefix)
 	if !ok {

@@ -6,6 +6,6 @@
 // meanwhile. A link with an absolute target is refused, because the path means something else inside a sandbox. Only regular files are
 // opened for reading or writing, and no open blocks.
 //
-// Errors are those that package sandbox promises, with the path as it was given. If a component on the way to a path is not a directory, the
+// Errors are as package sandbox promises, with the path as it was given. If a component on the way to a path is not a directory, the
 // error is fs.ErrNotExist.
 package files

@@ -23,7 +23,7 @@ func escapeError(root *os.Root) error {
 	return err
 }
 
-// failed converts an error of the file system to one that package sandbox promises. The system's text is dropped: it names another path.
+// failed converts an error of the file system to an error that package sandbox promises. The system's text is dropped: it names another path.
 func (f *Files) failed(op, name string, err error) error {
 	var known *fault.Error
 	switch {

@@ -47,7 +47,7 @@ func (f fixture) must(err error) {
 	}
 }
 
-// content returns the content of a file on the disk; names those of its directory.
+// content returns the content of a file on the disk.
 func (f fixture) content(name string) string {
 	f.Helper()
 	content, err := os.ReadFile(filepath.Join(f.dir, name))

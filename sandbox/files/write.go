@@ -33,13 +33,13 @@ func (f *Files) WriteFile(ctx context.Context, name string, data []byte, perm fs
 // newFileMode has the permission bits of a file that ReplaceFile makes.
 const newFileMode = 0o644
 
-// ReplaceFile replaces a file's content with that of r if the SHA-256 of the present content is was, in hexadecimal, or makes the file if was
+// ReplaceFile replaces a file's content with r's if the SHA-256 of the present content is was, in hexadecimal, or makes the file if was
 // is sandbox.Absent; else fault.FileChanged.
 func (f *Files) ReplaceFile(ctx context.Context, name string, r io.Reader, was string) (int64, error) {
 	return f.write(ctx, name, r, piece(pieceBytes), newFileMode, was)
 }
 
-// WriteFileFrom replaces a file's content with that of r, or leaves the file as it is.
+// WriteFileFrom replaces a file's content with r's, or leaves the file as it is.
 func (f *Files) WriteFileFrom(ctx context.Context, name string, r io.Reader, perm fs.FileMode) (int64, error) {
 	return f.write(ctx, name, r, piece(pieceBytes), perm, "")
 }
@@ -85,7 +85,7 @@ type Pending struct {
 var errDone = errors.New("files: the content was committed or discarded")
 
 // Create begins new content of a file. A new file gets the permission bits of perm, regardless of the umask; an existing one keeps its own.
-// A link to a file inside is followed, one that leads out is fs.ErrPermission.
+// A link to a file inside is followed, a link that leads out is fs.ErrPermission.
 func (f *Files) Create(ctx context.Context, name string, perm fs.FileMode) (*Pending, error) {
 	const op = "write"
 	at, err := f.locateToChange(ctx, op, name)
@@ -244,7 +244,7 @@ func (p *Pending) Commit(ctx context.Context) error {
 	return err
 }
 
-// replace renames the content as the only editor. Commands take no lock: the file must still be the one that was read.
+// replace renames the content as the only editor. Commands take no lock: the file must still be the file that was read.
 func (p *Pending) replace(ctx context.Context) error {
 	release, err := p.files.cfg.LockEdits(ctx)
 	if err != nil {

@@ -86,7 +86,7 @@ func TestConcurrencyLimit(t *testing.T) {
 	_ = start(t, s, alice)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	const queue, more = 8, 20 // the length of the queue for the one that runs; more are refused
+	const queue, more = 8, 20 // the length of the queue behind the command that runs; more are refused
 	answers := make(chan error)
 	for range queue + more {
 		go func() {

@@ -70,7 +70,7 @@ func (c *command) show() (hide func()) {
 	return c.outputs.Add(c.record.ExecID, shown, lingering)
 }
 
-// limit sets the timeout and the output limits of the command: those of the spec, up to the policy's ceilings.
+// limit sets the timeout and the output limits of the command: the spec's, up to the policy's ceilings.
 func (c *command) limit(ctx context.Context) (err error) {
 	_, span := c.cfg.Tracer.Start(ctx, "policy")
 	defer span.Done(&err)

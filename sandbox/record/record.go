@@ -107,7 +107,7 @@ func (r *Recorder) Cancel(ctx context.Context, execID string) bool {
 	return r.commands.Cancel(ctx, execID)
 }
 
-// lingering is how long the output of a command can be read after its end by those who followed it.
+// lingering is how long a follower of a command can read its output after its end.
 const lingering = time.Second
 
 // Follow waits until the progress of a command differs from seen; see output.Running. Only the first output.InlineBytes of each stream are kept, only while the
@@ -116,7 +116,7 @@ func (r *Recorder) Follow(ctx context.Context, execID string, seen output.Progre
 	return r.outputs.Follow(ctx, execID, seen)
 }
 
-// OpenOutput opens what a command has written to "stdout" or "stderr" so far, as far as it is kept, and returns its size in bytes; nil for one that does
+// OpenOutput opens what a command has written to "stdout" or "stderr" so far, as far as it is kept, and returns its size in bytes; nil for a command that does
 // not run here.
 func (r *Recorder) OpenOutput(execID, stream string) (io.ReadSeekCloser, int64) {
 	return r.outputs.Open(execID, stream)

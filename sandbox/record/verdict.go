@@ -107,7 +107,7 @@ func neverStarted(r audit.Record) bool {
 	return r.Status == audit.Rejected
 }
 
-// withID adds the id of the row to an error. Errors that wrap a fault, such as those of files and contexts, stay as they are.
+// withID adds the id of the row to an error. Errors that wrap a fault, such as errors of files and contexts, stay as they are.
 func withID(err error, execID string) error {
 	e, ok := err.(*fault.Error) //nolint:errorlint // only the outermost error can be replaced without losing its wrappers
 	if !ok {

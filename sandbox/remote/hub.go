@@ -146,7 +146,7 @@ func (h *Hub) Runners() []RunnerInfo {
 	return slices.DeleteFunc(h.Machines(), func(r RunnerInfo) bool { return r.ConnectedSince.IsZero() })
 }
 
-// Machines returns Runners, and those whose return is awaited.
+// Machines returns Runners, and the disconnected runners that may still return.
 func (h *Hub) Machines() []RunnerInfo {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -236,7 +236,7 @@ func (h *Hub) helloOf(ctx context.Context, user sandbox.User) (*wire.Hello, erro
 	return m.hello, nil
 }
 
-// Locate picks the runner that User.Runner names, or the only one that the user has connected.
+// Locate picks the runner that User.Runner names, or the user's only connected runner.
 func (h *Hub) Locate(ctx context.Context, user sandbox.User) (sandbox.Location, error) {
 	hello, err := h.helloOf(ctx, user)
 	if err != nil {

@@ -44,7 +44,7 @@ func (q *lateQueue) put(r lateResult) bool {
 	}
 }
 
-// recordLate records late results one by one, and acknowledges those that were taken.
+// recordLate records late results one by one, and acknowledges each that was recorded.
 func (l *link) recordLate() {
 	h := l.hub
 	for {

@@ -79,7 +79,7 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 	return nil, nil
 }
 
-// resume compares the pending requests with those that the runner holds. It returns what to expect of the runner, which requests to send
+// resume compares the pending requests with the requests that the runner holds. It returns what to expect of the runner, which requests to send
 // again, and which of the expected to cancel again, because the first cancel may have been lost with the link.
 func (h *Hub) resume(m *machine, held []string) (expects []wire.Expected, again []*request, stop []string) {
 	holds := make(map[string]struct{}, len(held))

@@ -385,7 +385,7 @@ func testCloseDoesNotWaitForSilentRunners(t *testing.T) {
 	laptop := s.laptop() // answers no ping
 	other := s.dial("token/u")
 	other.send("", wire.TypeHello, helloOf(another, "laptop"))
-	for range 2 { // the first ping of the link, and that of isAlive
+	for range 2 { // the first ping of the link, and isAlive's ping
 		if _, _, err := laptop.conn.Read(t.Context()); err != nil {
 			t.Fatal(err)
 		}

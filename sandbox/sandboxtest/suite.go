@@ -47,7 +47,7 @@ type Fixture struct {
 	// WorkspaceElsewhere says that commands do not see the workspace at sandbox.Root, only where sandbox.WorkspaceVariable says.
 	WorkspaceElsewhere bool
 
-	// Processes counts live processes with a marker in their arguments; nil: HostProcesses, which also sees those in containers.
+	// Processes counts live processes with a marker in their arguments; nil: HostProcesses, which also sees processes in containers.
 	Processes func(marker string) int
 }
 

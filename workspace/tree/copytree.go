@@ -64,7 +64,7 @@ func (c *copier) into(path string) (*os.Root, error) {
 	return c.last, nil
 }
 
-// open makes a directory and those above it.
+// open makes a directory and its parents.
 func (c *copier) open(path string) error {
 	if c.made == nil {
 		c.made = map[string]bool{}

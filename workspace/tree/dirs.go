@@ -18,7 +18,7 @@ var (
 	ErrSwapped = errors.New("was exchanged while it was being opened")
 )
 
-// OpenDir opens the directory name (one component) of parent. It never follows a link, not even one that is put there meanwhile.
+// OpenDir opens the directory name (one component) of parent. It never follows a link, not even a link that is put there meanwhile.
 func OpenDir(parent *os.Root, name string) (*os.Root, fs.FileInfo, error) {
 	before, err := parent.Lstat(name)
 	if err != nil {

@@ -105,8 +105,8 @@ func plainAttributes(f *os.File) error {
 	return nil
 }
 
-// otherMount reports whether the entry name of dir is the root of another mount than that of dir. A bind mount of the same file system is another
-// mount; only a kernel before 5.8 does not tell them apart.
+// otherMount reports whether the entry name of dir is the root of another mount than dir's mount. A bind mount of the same file system is another
+// mount, too; only a kernel before 5.8 does not tell them apart.
 func otherMount(dir *os.Root, name string) (bool, error) {
 	top, err := dir.Open(".")
 	if err != nil {

@@ -29,7 +29,7 @@ func IsRefused(err error) bool {
 // Tree is a directory in which other programs may write: a project's work/, a folder in it, or a stored version of a skill. Paths
 // are clean (see CleanPath) and relative to it. Every directory on the way is opened by itself, so that no link is followed; only
 // regular files are opened, without blocking. A Tree holds a handle and must be closed; files opened from it live on. It is safe for
-// concurrent use. Errors wrap those of the file system, ErrTooLarge, ErrChanged, or satisfy IsRefused.
+// concurrent use. Errors wrap the file system's errors, ErrTooLarge or ErrChanged, or satisfy IsRefused.
 type Tree struct {
 	root *os.Root
 	host Host // nil: the tree is for reading
@@ -74,8 +74,8 @@ func (t *Tree) Still() func() bool {
 }
 
 // LockEdits makes the caller the only editor of the project's work/ among all processes until release is called. Commands take no
-// lock: Write notices their changes by comparing stat data. Errors: ctx's, fault.SandboxBusy when another node keeps the lock for
-// minutes, and those of the file system.
+// lock: Write notices their changes by comparing stat data. It fails with ctx's error, with fault.SandboxBusy when another node keeps the lock for
+// minutes, or with the file system's error.
 func (t *Tree) LockEdits(ctx context.Context) (release func(), err error) {
 	if t.host == nil {
 		return nil, fs.ErrPermission

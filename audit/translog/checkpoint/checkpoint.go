@@ -1,5 +1,5 @@
 // Package checkpoint reads the signed checkpoints of a transparency log (C2SP tlog-checkpoint), compares them by their trees, and keeps them
-// in files that only grow. The trees and signatures are those of golang.org/x/mod/sumdb. The package knows neither networks nor databases.
+// in files that only grow. golang.org/x/mod/sumdb computes the trees and signatures. The package knows neither networks nor databases.
 package checkpoint
 
 import (
@@ -115,7 +115,7 @@ var (
 	ErrHashes  = errors.New("the log's hashes do not match its signed root")
 )
 
-// Extends checks that the tree next begins with the entries of the tree before, which may be the same. tiles are those of next. It fails
+// Extends checks that the tree next begins with the entries of the tree before, which may be the same tree. tiles are next's tiles. It fails
 // with ErrSmaller, ErrForked or ErrHashes, and with the error of the tiles if they cannot be read.
 func Extends(before, next tlog.Tree, tiles tlog.TileReader) error {
 	switch {
@@ -140,7 +140,7 @@ func Extends(before, next tlog.Tree, tiles tlog.TileReader) error {
 	return nil
 }
 
-// recorded tells errors of the tiles from those of their content.
+// recorded wraps the tiles to tell an error of reading them from an error of their content.
 type recorded struct {
 	tlog.TileReader
 	err error

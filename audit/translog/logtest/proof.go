@@ -58,7 +58,7 @@ func VerifyProof(key string, file []byte) ([]json.RawMessage, error) {
 	return events, nil
 }
 
-// members returns the members of an object, which has at least those with the names. Names are exact, unlike those of structs.
+// members returns the members of an object, which must include names. Names match exactly, unlike the fields of structs.
 func members(object []byte, names ...string) (map[string]json.RawMessage, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(object, &all); err != nil {

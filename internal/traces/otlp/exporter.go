@@ -75,7 +75,7 @@ func (e *Exporter) Spans() (ended, sent int64) { return e.ended.Load(), e.client
 
 // Close sends the spans that wait, until ctx ends, and drops the others. Spans that end later are dropped.
 func (e *Exporter) Close(ctx context.Context) {
-	_ = e.processor.Shutdown(ctx) // its only error is that of ctx
+	_ = e.processor.Shutdown(ctx) // it fails only with ctx
 	e.client.stop()
 	<-e.idle // soon: requests fail now
 	e.client.http.CloseIdleConnections()

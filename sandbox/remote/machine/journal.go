@@ -18,7 +18,7 @@ var (
 	errStopped    = errors.New("the runner was stopped on its machine")
 )
 
-// journal keeps the requests of a session across links: those without an acknowledged result, and the ids of older ones. It also decides
+// journal keeps the requests of a session across links: every request without an acknowledged result, and the ids of older requests. It also decides
 // what to send next; one link at a time calls pop. Safe for concurrent use.
 type journal struct {
 	seed maphash.Seed

@@ -22,7 +22,7 @@ const (
 	thereName    = "there"
 )
 
-// namespace is a network namespace: that of one locked thread, of the processes started on it and of the sockets made on it. It has no name
+// namespace is the network namespace of one locked thread, of the processes started on it and of the sockets made on it. It has no name
 // and disappears with them, however the test ends.
 type namespace struct {
 	work chan func()
