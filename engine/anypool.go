@@ -12,10 +12,10 @@ type sharing struct {
 	tries   int    // trials that failed in a row for a reason that may pass
 	asked   bool   // there was a request
 
-	usual *bucket // has the Ready ones; nil before they are known
-	unset bool    // usual is missing or of an image that was replaced
+	defaults *bucket // of the default spec, with the Ready containers; nil before the spec is known
+	unset    bool    // defaults is missing or of an image that was replaced
 
-	againAt time.Time // no trial, and no settings of usual, before
+	againAt time.Time // no trial, and no setDefaults, before
 	limitAt time.Time // no limits are changed before, after a failure
 }
 

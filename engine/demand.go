@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// demand is how often the containers of a key were used lately, and how many were kept for that. The zero value: never, and none.
+// demand is a decaying count of the uses of a key's containers, and the number of containers that was enough for them. The zero value: never, and none.
 type demand struct {
 	uses float64   // as of last: a use counts as one, and half as much every halfLife
 	last time.Time // use
@@ -22,7 +22,7 @@ const (
 	lowerAfter = 30 * time.Second
 )
 
-// at is how many uses count now.
+// at returns the weighted number of uses at now: a use counts half as much after each halfLife.
 func (d *demand) at(now time.Time) float64 {
 	return d.uses * math.Exp2(-max(0, now.Sub(d.last)).Seconds()/halfLife.Seconds())
 }
@@ -40,7 +40,7 @@ func (d *demand) raise(enough int, now time.Time) {
 	}
 }
 
-// held is how many containers are kept because they were enough lately.
+// held returns how many containers to keep: the level, less one for each lowerAfter since it was set.
 func (d *demand) held(now time.Time) int {
 	return max(0, d.level-int(max(0, now.Sub(d.since))/lowerAfter))
 }

@@ -33,8 +33,8 @@
 // away. It counts for the OCI runtime of the default spec only, because another runtime may have its own view of mounts.
 //
 // Otherwise, and for other runtimes, a container waits for one project, with the mounts that a cold start has. The project and the
-// modes of its mounts belong to its key. When it is taken, MountSet.Intact reports whether the directories are still the mounted ones: a project
-// that was removed and made again has the same paths and other directories, and a waiting container holds the old ones.
+// modes of its mounts belong to its key. When it is taken, MountSet.Intact reports whether the mounted directories are still in place: a project
+// that was removed and made again has the same paths and new directories, and a waiting container holds the old directories.
 //
 // A container whose exec does not run, because its project or its inputs are refused for instance, goes back to the others, unless its limits
 // were changed: it was sent nothing of a job, and all directories are detached. It counts as waiting meanwhile, and only execs that run are uses,

@@ -24,7 +24,7 @@ type Engine interface {
 // Slot is a fresh container, which waits already or is yet to be started. It serves one job.
 type Slot interface {
 	ExecID() string
-	Warm() bool      // the container was started before Acquire; Run makes it false if it starts another one
+	Warm() bool      // the container was started before Acquire; Run makes it false if it starts another container
 	Mounts() []Mount // as Prepare gave them; waits for it
 	Args() []string  // the docker argv, for the record; it has nothing of the job
 	// Attached reports whether the container was started for any project: Mounts were attached when the job came, and Args has the mounts
@@ -67,10 +67,10 @@ type Spec struct {
 // MountSet is the mounts of one exec that is yet to run.
 type MountSet struct {
 	Mounts []Mount
-	// Intact reports whether the directories are still the same ones; nil: they always are. It is called before a waiting container gets a
+	// Intact reports whether the directories are still the same directories; nil: they always are. It is called before a waiting container gets a
 	// job.
 	Intact func() bool
-	// Open opens the directories of Mounts, in their order, if they are still the same ones. The caller closes them. Nil: they can be mounted
+	// Open opens the directories of Mounts, in their order, if they are still the same directories. The caller closes them. Nil: they can be mounted
 	// only when a container is started.
 	Open func() ([]*os.File, error)
 	// Drop removes the directories, because no job ran in them; may be nil.

@@ -82,7 +82,7 @@ func NewImages(cli *dockercli.CLI, own, volume string, now func() time.Time) *Im
 	}
 }
 
-// Resolve returns the image that a name stands for now; fault.ImageMissing or fault.EngineUnavailable. Concurrent calls for one name share a
+// Resolve returns the image that a name refers to now; fault.ImageMissing or fault.EngineUnavailable. Concurrent calls for one name share a
 // lookup, and its error, which is not cached. No process of a call outlives it.
 func (i *Images) Resolve(ctx context.Context, ref string) (Image, error) {
 	i.mu.Lock()

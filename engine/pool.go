@@ -37,7 +37,7 @@ type PoolConfig struct {
 	Base *attach.Base
 	// NotShared is why Base is nil, for Stats.
 	NotShared string
-	// Default returns the spec of the usual containers, without a project: for that trial, and for the Ready ones that wait before the first
+	// Default returns the default spec, without a project: for that trial, and for the Ready containers that wait before the first
 	// request. Needed with Base.
 	Default func(context.Context) (Spec, error)
 	// Ready is how many of them wait, however long. 0: no container is started before the first request.
@@ -344,7 +344,7 @@ func (p *Pool) Drain() {
 	dropAll(given)
 }
 
-// DropImage drops the containers of an image, because its name stands for another one now. The Ready ones come back with that.
+// DropImage drops the containers of an image, because its name refers to another image now. The Ready containers of the default spec are started again with the new image.
 func (p *Pool) DropImage(imageID string) {
 	p.mu.Lock()
 	given := p.dropWhere(func(s *bucket, _ *pooled) bool { return s.spec.ImageID == imageID })

@@ -21,7 +21,7 @@ type PoolStats struct {
 
 	Shared    bool   // containers wait for any project
 	NotShared string // why each waits for its own project, with the remedy; empty when Shared
-	Ready     int    // how many of the usual containers wait, however long, when Shared
+	Ready     int    // how many containers of the default spec wait, however long, when Shared
 
 	Hits, Misses      int64 // execs with and without a container that was started ahead
 	Unattached        int64 // execs that started a container of their own because the project's directories could not be attached

@@ -13,7 +13,7 @@ import (
 const (
 	// refillAfterJob is how long after a job's end no refill starts: the answer takes some 3 ms from there.
 	refillAfterJob = 10 * time.Millisecond
-	// refillDelay is how long running jobs delay a refill. Most jobs are shorter; longer ones share the machine.
+	// refillDelay is how long running jobs delay a refill. Most jobs are shorter; longer jobs share the machine with refills.
 	refillDelay = 100 * time.Millisecond
 	// tick is how often waiting containers are checked: their age, their directories and the machine's memory.
 	tick = 5 * time.Second

@@ -40,7 +40,7 @@ func (p *Pool) most(s *bucket) int {
 	return p.cfg.MaxPerKey
 }
 
-// lacking lists the buckets with too few containers: first the usual one if it has a claim, then by recent uses. p.mu is held.
+// lacking lists the buckets with too few containers: first the default bucket if it has a claim, then by recent uses. p.mu is held.
 func (p *Pool) lacking(now time.Time) []*bucket {
 	var order []*bucket
 	for _, s := range p.buckets {
@@ -60,15 +60,15 @@ func (p *Pool) lacking(now time.Time) []*bucket {
 	return order
 }
 
-// claims reports whether the usual bucket needs containers before any other: the Ready ones, and half of what it wants, but no more than
-// it keeps from others, or they would take containers from each other in turn. p.mu is held.
+// claims reports whether the default bucket needs containers before any other bucket: Ready containers, or half of what it wants if that is
+// more, but no more than kept returns, or buckets would take containers from each other in turn. p.mu is held.
 func (p *Pool) claims(s *bucket, now time.Time) bool {
 	return s.ready > 0 && s.has() < min(max(s.ready, (p.wanted(s, now)+1)/2), p.kept(s, now, true))
 }
 
-// kept is how many containers of the usual bucket are not dropped for the first container of another key, or for a further one: half of all,
-// so that a client that asks for ever new limits does not end the others' waiting containers; and the Ready ones before further ones. p.mu
-// is held.
+// kept is how many containers of the default bucket are not dropped for a container of another key: half of all, so that a client that asks
+// for ever new limits does not end the others' waiting containers. For another key's second or later container, it is at least Ready. p.mu is
+// held.
 func (p *Pool) kept(s *bucket, now time.Time, forFirst bool) int {
 	if s.ready == 0 {
 		return 0
@@ -80,8 +80,8 @@ func (p *Pool) kept(s *bucket, now time.Time, forFirst bool) int {
 	return min(p.wanted(s, now), least)
 }
 
-// victim removes a container that must end so that s can get one: of a bucket that has too many, or of the one with the least recent uses, but
-// not its only one if s has one already. p.mu is held.
+// victim removes a container that must end so that s can get one: from a bucket that has too many, or from the bucket with the least recent
+// uses. It does not remove a bucket's only container if s has one already. p.mu is held.
 func (p *Pool) victim(s *bucket, now time.Time) *pooled {
 	first, claims := s.has() == 0, p.claims(s, now)
 	for _, other := range slices.Backward(p.byDemand()) {

@@ -14,7 +14,7 @@ import (
 	"secbox/fault"
 )
 
-// stepSharing does what is due for containers that wait for any project: the trial, and the settings of the Ready ones. It returns when to come back.
+// stepSharing does what is due for containers that wait for any project: the trial, and setDefaults. It returns how long to wait before the next call.
 func (p *Pool) stepSharing() time.Duration {
 	p.mu.Lock()
 	s := &p.sharing
@@ -32,7 +32,7 @@ func (p *Pool) stepSharing() time.Duration {
 		p.runTrial()
 		return 0
 	default:
-		return p.setUsual()
+		return p.setDefaults()
 	}
 }
 
@@ -42,7 +42,7 @@ const (
 	mostTrialRetry  = 10 * time.Second
 )
 
-// backOff pauses the trial and the settings of the Ready ones; p.mu is held.
+// backOff pauses the trial and setDefaults; p.mu is held.
 func (s *sharing) backOff(now time.Time) time.Duration {
 	pause := min(leastTrialRetry<<min(s.tries, 10), mostTrialRetry)
 	s.tries++
@@ -95,16 +95,16 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// dropShared drops the containers for any project, which an engine of before has left; p.mu is held.
+// dropShared drops the containers for any project, which were started on an earlier engine; p.mu is held.
 func (p *Pool) dropShared() {
 	given := p.dropWhere(func(s *bucket, _ *pooled) bool { return s.any })
 	p.stats.Dropped.Stale += int64(len(given))
 	dropAll(given)
 	maps.DeleteFunc(p.buckets, func(_ key, s *bucket) bool { return s.any })
-	p.sharing.usual, p.sharing.unset, p.stats.Ready = nil, p.cfg.Ready > 0, 0
+	p.sharing.defaults, p.sharing.unset, p.stats.Ready = nil, p.cfg.Ready > 0, 0
 }
 
-// replaceUnshared replaces the containers for one project that ones for any can replace; p.mu is held.
+// replaceUnshared replaces containers for one project by containers for any project, where these can serve it; p.mu is held.
 func (p *Pool) replaceUnshared() {
 	now := p.cfg.Now()
 	replaced := func(s *bucket) bool { return !s.any && p.sharing.with(s.spec) }
@@ -121,8 +121,8 @@ func (p *Pool) replaceUnshared() {
 	}
 }
 
-// setUsual asks for the usual containers and has the Ready ones wait.
-func (p *Pool) setUsual() time.Duration {
+// setDefaults asks for the default spec, and has its Ready containers started.
+func (p *Pool) setDefaults() time.Duration {
 	p.mu.Lock()
 	p.sharing.unset = false // unless an image is replaced meanwhile
 	p.mu.Unlock()
@@ -143,12 +143,12 @@ func (p *Pool) setUsual() time.Duration {
 		return 0
 	}
 	s.tries = 0
-	if s.usual != nil {
-		s.usual.ready = 0
+	if s.defaults != nil {
+		s.defaults.ready = 0
 	}
-	s.usual = p.bucket(spec)
-	s.usual.ready = min(p.cfg.Ready, p.max)
-	p.stats.Ready = s.usual.ready
+	s.defaults = p.bucket(spec)
+	s.defaults.ready = min(p.cfg.Ready, p.max)
+	p.stats.Ready = s.defaults.ready
 	return 0
 }
 

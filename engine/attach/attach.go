@@ -4,8 +4,8 @@
 // point later appear in the container at once, each with its own flags. A Base holds the points of one core-api. It is a shared mount of its
 // own, so that these mounts propagate to nothing else on the machine.
 //
-// A directory must be attached after the container's start: an engine that makes read-only bind mounts recursively read-only would do so with
-// what is attached already.
+// A directory must be attached after the container's start: an engine that makes read-only bind mounts recursively read-only would make
+// the attached directories read-only, too.
 //
 // This works for root on Linux 5.12 and newer, with an engine to which the mounts of this process propagate: on the same machine, not rootless,
 // not in another mount namespace. Open fails if this process cannot do it. Only a trial container shows whether the engine can.
