@@ -193,7 +193,7 @@ func (r *Runner) RunQueued(taken jobs.Taken, at jobs.Place) (later bool) {
 	if err != nil {
 		return true // the node shuts down
 	}
-	defer r.ends.tell(taken.ExecID)
+	defer r.ends.notify(taken.ExecID)
 	defer r.commands.End(command)
 
 	x, err := r.unseal(taken)
@@ -297,7 +297,7 @@ func (r *Runner) endQueued(ctx context.Context, execID string, why func(*audit.R
 	record.Status, record.EndedAt = audit.Canceled, r.commands.Now()
 	why(&record)
 	if _, err = r.commands.Close(ctx, &record); err == nil {
-		r.ends.tell(execID)
+		r.ends.notify(execID)
 	}
 	return record, err
 }

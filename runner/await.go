@@ -9,17 +9,17 @@ import (
 	"secbox/fault"
 )
 
-// How often the status of an exec is read that waits, or that another node may have: more and more seldom.
+// The interval at which the status of an exec is read while it waits, or while another node may run it. It doubles from pollFirst to pollLast.
 const (
 	pollFirst = 100 * time.Millisecond
 	pollLast  = time.Second
 )
 
-// pollHere is how often it is read while the exec runs on this node, which tells of its end: only another node may have ended its row before, as lost.
+// pollHere is the interval while the exec runs on this node, which notifies WaitEnd of the end. Only another node may have ended the row before, as lost.
 const pollHere = 15 * time.Second
 
-// WaitEnd waits until an exec has ended, and returns its record; when ctx ends first, the record as it was a moment ago, and no error. The execs of this
-// node tell, the statuses of others are polled.
+// WaitEnd waits until an exec has ended, and returns its record. When ctx ends first, it returns the record as it was a moment ago, and no error. It
+// is notified of the ends on this node, and polls the status of other execs.
 func (r *Runner) WaitEnd(ctx context.Context, record audit.Record) (audit.Record, error) {
 	for poll := pollFirst; !record.Status.Final() && ctx.Err() == nil; poll = min(2*poll, pollLast) {
 		told, release := r.ends.wait(record.ExecID)
@@ -62,19 +62,19 @@ func (r *Runner) awaitEnd(ctx context.Context, record audit.Record) (audit.Recor
 	return record, err
 }
 
-// ends tells of the ends of asynchronous execs, which may come while they wait. The zero value is ready.
+// ends notifies waiters of the ends of asynchronous execs, which may end before they have started. The zero value is ready.
 type ends struct {
 	mu      sync.Mutex
 	waiting map[string]*end
 }
 
 type end struct {
-	told  chan struct{}
+	ended chan struct{}
 	users int
 }
 
-// wait returns a channel that is closed when tell is called for the exec. The caller must call release.
-func (e *ends) wait(execID string) (told <-chan struct{}, release func()) {
+// wait returns a channel that is closed when notify is called for the exec. The caller must call release.
+func (e *ends) wait(execID string) (ended <-chan struct{}, release func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.waiting == nil {
@@ -82,11 +82,11 @@ func (e *ends) wait(execID string) (told <-chan struct{}, release func()) {
 	}
 	w := e.waiting[execID]
 	if w == nil {
-		w = &end{told: make(chan struct{})}
+		w = &end{ended: make(chan struct{})}
 		e.waiting[execID] = w
 	}
 	w.users++
-	return w.told, func() {
+	return w.ended, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if w.users--; w.users == 0 && e.waiting[execID] == w {
@@ -95,11 +95,11 @@ func (e *ends) wait(execID string) (told <-chan struct{}, release func()) {
 	}
 }
 
-func (e *ends) tell(execID string) {
+func (e *ends) notify(execID string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if w := e.waiting[execID]; w != nil {
-		close(w.told)
+		close(w.ended)
 		delete(e.waiting, execID)
 	}
 }

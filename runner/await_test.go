@@ -112,7 +112,7 @@ func TestWaitElsewhere(t *testing.T) {
 
 		w, _ = wait(t, time.Hour, audit.Queued, false)
 		w.log.set(audit.Canceled)
-		w.Runner.ends.tell("id")
+		w.Runner.ends.notify("id")
 		w.within(t, 0, audit.Canceled)
 	})
 }

@@ -47,7 +47,7 @@ func omittedOf(m workspace.Manifest) (out LeftOut) {
 // shownNotKept is how many entries the detail of an exec names.
 const shownNotKept = 3
 
-// detail says what was left out for other reasons than a limit, which the detail names on its own; empty if nothing was.
+// detail names what was left out, except because of a limit, which the record's detail names by itself; empty if nothing was.
 func (l LeftOut) detail() string {
 	var shown []string
 	left := l.NotKeptCount

@@ -38,7 +38,7 @@ type Request struct {
 	// OnReplay is called with the id of the exec whose Idempotency-Key the request repeats, before the wait for its end. May be nil.
 	OnReplay func(execID string)
 
-	ImageID  string // sha256:…, to run another image than the policy's name stands for now; empty: that one
+	ImageID  string // sha256:…, to run another image than the policy's name refers to now; empty: that image
 	ReplayOf string // the exec that this one runs again
 	HMACSalt string // of the record's keyed digests; empty: a new one
 

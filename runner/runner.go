@@ -40,7 +40,7 @@ type Inputs interface {
 	Keep(token string, contents []inputstore.Content) audit.InputsKept
 }
 
-// Images says which image a name stands for now.
+// Images resolves the name of an image.
 type Images interface {
 	Resolve(ctx context.Context, ref string) (engine.Image, error)
 	Forget(ref string)

@@ -46,7 +46,7 @@ type RouterConfig struct {
 
 // Router is a Backend that passes each call to the backend that its user has chosen. It asks Choices at every call, so that a choice
 // takes effect at once on every node; the query costs less than any of the calls. A choice of a backend that is not, or no longer, switched on is
-// fault.Unsupported: the user must choose another one, since commands must not silently run elsewhere.
+// fault.Unsupported: the user must choose another backend, since commands must not silently run elsewhere.
 type Router struct {
 	cfg    RouterConfig
 	closed atomic.Bool

@@ -123,7 +123,7 @@ const (
 	signedOutPath = "/console/sign-in"
 )
 
-// private reports whether nobody on the network can read or change what an address sends.
+// private reports whether no one on the network can read or change what is sent to an address.
 func private(u *url.URL) bool {
 	if u.Scheme == "https" {
 		return true

@@ -59,7 +59,7 @@ type Replacement struct {
 	Key        string `json:"key"` // public, of the log from now on
 	Entries    int64  `json:"entries"`
 	Root       string `json:"root"`
-	Checkpoint string `json:"checkpoint"` // the last one of the former key, which nothing verifies
+	Checkpoint string `json:"checkpoint"` // the former key's last checkpoint, which nothing verifies
 	Reason     string `json:"reason"`
 }
 

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// WriteNew writes a file that only this user can read, durably. The file is whole or absent after a crash, which may leave another one
+// WriteNew writes a file that only this user can read, durably. The file is whole or absent after a crash, which may leave another file
 // beside it, named path.*.new. WriteNew never replaces a file: the
 // error then wraps fs.ErrExist.
 func WriteNew(path, text string) error {

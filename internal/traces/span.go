@@ -111,7 +111,7 @@ func Bool(name string, value bool) Attribute { return attribute.Bool(name, value
 // maxText is the longest text in a span, in bytes. Ids that clients choose are as long.
 const maxText = 255
 
-// bounded returns the beginning of a text, as valid UTF-8: a collector would refuse all spans of a message with another one.
+// bounded returns the beginning of a text, as valid UTF-8: a collector would refuse all spans of a message with invalid text.
 func bounded(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText]

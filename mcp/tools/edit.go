@@ -112,7 +112,7 @@ func edited(ctx context.Context, text []byte, edits []Replacement, file string, 
 	return text, before, replaced, nil
 }
 
-// apply appends a text to another one, with the first times occurrences replaced.
+// apply appends a text to another text, with the first times occurrences replaced.
 func (e Replacement) apply(to, text []byte, times int) []byte {
 	old := []byte(e.Old)
 	for range times {

@@ -39,7 +39,7 @@ type Config struct {
 	Version string                                        // of the program
 	Log     *slog.Logger
 
-	Observe func(server, outcome string, took time.Duration) // is told of each call; may be nil
+	Observe func(server, outcome string, took time.Duration) // called after each call; may be nil
 	Now     func() time.Time                                 // nil: time.Now
 	Sweep   time.Duration                                    // how often idle processes and tokens are looked for; 0: 5 seconds
 	MaxUser int                                              // processes of one user; 0: 8

@@ -108,7 +108,7 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// admit reports whether a notification is of use, and counts it. One that waits for its turn stands for all changes of the list.
+// admit reports whether a notification is of use, and counts it. One waiting notification is enough for all changes of the list.
 func (t *transport) admit(method string) bool {
 	most := int64(maxProgress)
 	if method == methodToolsChanged {

@@ -36,7 +36,7 @@ var toolName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 const anyArguments = `{"type":"object"}`
 
 // list asks a server for its tools and converts them, up to maxPages pages or maxRead bytes. It leaves out tools that are not allowed, whose name cannot be used, or that do not fit the
-// bounds; the status of the server names the latter two.
+// bounds; the status of the server names tools with such a name, and tools that do not fit.
 func (m *Manager) list(ctx context.Context, p *process, user sandbox.User) ([]*tools.Tool, error) {
 	o := offer{m: m, def: p.def, user: user, names: map[string]bool{}}
 	params, before := &mcp.ListToolsParams{}, p.transport.read.Load()

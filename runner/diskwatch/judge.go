@@ -125,7 +125,7 @@ const (
 )
 
 // relieve kills one job when too little space is free: in the project that grew most, the job that wrote most by itself, then the
-// newest. It kills another one only after that has died and new scans of all projects show that it did not help. Watcher.mu is held.
+// newest. It kills another job only after that has died and new scans of all projects show that it did not help. Watcher.mu is held.
 func (w *Watcher) relieve(free diskspace.Space) {
 	limit, bytes, inodes := w.limits, free.Bytes, free.Inodes
 	if bytes >= limit.FreeMinBytes && inodes >= limit.FreeMinInodes {

@@ -338,5 +338,5 @@ func tokenDir(token string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// place is where a content is below the directory of its token.
+// place returns the path of a content below the directory of its token.
 func place(digest string) string { return digest[:2] + "/" + digest }

@@ -15,11 +15,11 @@ type Registry struct {
 	Limits  Limits
 }
 
-// NoCallback is the callback_url of a request whose exec is told nowhere, although its token has a default address.
+// NoCallback is the callback_url of a request without a webhook, although its token has a default address.
 const NoCallback = "none"
 
-// Resolve returns where the exec of a request is told: the callback_url of the request, else the default address of its token; empty for nowhere. Its error is
-// why there may be no webhook.
+// Resolve returns the address for the webhook of a request's exec: the callback_url of the request, else the default address of its token, else "". It
+// fails if the address is not allowed.
 func (r Registry) Resolve(ctx context.Context, requestedBy, url string) (string, error) {
 	switch {
 	case url == NoCallback, url == "" && !r.Policy.On():

@@ -71,7 +71,7 @@ func (b *begunReader) Read(p []byte) (int, error) {
 	return b.r.Read(p)
 }
 
-// exec runs the command once. retry: its container ended before it got the command, and another one can be started.
+// exec runs the command once. retry: its container ended before it got the command, and another container can be started.
 func (s *Sandbox) exec(ctx context.Context, u *userEntry, spec sandbox.ExecSpec, stdout, stderr io.Writer) (_ *sandbox.ExecResult, retry bool, _ error) {
 	c, err := s.acquire(ctx, u)
 	if err != nil {

@@ -66,7 +66,7 @@ func (l *link) pong(id string) {
 	l.echoes = nil
 }
 
-// aliveTimeout is how long a runner has to answer a ping when another one wants its name.
+// aliveTimeout is how long a runner has to answer a ping when another runner wants its name.
 const aliveTimeout = 5 * time.Second
 
 // isAlive reports whether the runner answers a ping. A runner that sends anything counts, since it may be too busy for a pong. When the hub

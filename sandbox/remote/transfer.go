@@ -18,7 +18,7 @@ import (
 // transferBuffer is how much content is read and written at once, in bytes.
 const transferBuffer = 256 << 10
 
-// transfer is the large content of one request, in one direction. The runner makes an HTTP request for it, and another one after a break.
+// transfer is the large content of one request, in one direction. The runner makes an HTTP request for it, and a new request after a break.
 // One is served at a time; a new one replaces the one before.
 type transfer struct {
 	hub      *Hub

@@ -36,7 +36,7 @@ type Fixture struct {
 	// ReadOnly is a read-only root of the sandbox; zero: it supports none.
 	ReadOnly sandbox.ReadOnlyRoot
 
-	// Decorator says that the sandbox only passes calls on to another one, which the suite tests elsewhere: costly cases that prove properties
+	// Decorator says that the sandbox only passes calls on to another sandbox, which the suite tests elsewhere: costly cases that prove properties
 	// of a backend are left out.
 	Decorator bool
 

@@ -140,7 +140,7 @@ func OtherSpelling(root *os.Root, path string, names map[string]string) (name, f
 	return name, found, err
 }
 
-// NameBatch is how many names are read from a directory at once, which bounds the memory for large ones.
+// NameBatch is how many names are read from a directory at once, which bounds the memory for large directories.
 const NameBatch = 1024
 
 // EachName calls f with every name in dir, unsorted.
@@ -169,7 +169,7 @@ func EachNameIn(dir *os.Root, path string, f func(name string) error) error {
 	}
 }
 
-// MakeDown opens a directory below root and makes the missing ones on the way, durably.
+// MakeDown opens a directory below root and makes missing directories on the way, durably.
 func MakeDown(root *os.Root, steps ...string) (*os.Root, error) {
 	dir, err := root.OpenRoot(".")
 	if err != nil {

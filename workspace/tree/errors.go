@@ -8,7 +8,7 @@ import (
 	"secbox/workspace/diskspace"
 )
 
-// Failed wraps an error of the file system: fault.DiskFull for a full disk, fault.ProjectDamaged for a directory on another one, else
+// Failed wraps an error of the file system: fault.DiskFull for a full disk, fault.ProjectDamaged for a directory on another file system, else
 // fault.Internal with the message.
 func Failed(err error, format string, args ...any) error {
 	asMounted, _ := errors.AsType[*MountedError](err)

@@ -212,7 +212,7 @@ func modeAt(dir *os.Root, name string, seen fs.FileInfo) (fs.FileMode, error) {
 	return fi.Mode().Perm(), nil
 }
 
-// makeDirs opens a directory in the tree and makes the missing ones on the way. A new directory gets its owner before its name.
+// makeDirs opens a directory in the tree and makes missing directories on the way. A new directory gets its owner before its name.
 func (t *Tree) makeDirs(staging *os.Root, path string) (*os.Root, error) {
 	dir, err := t.root.OpenRoot(".")
 	if err != nil || path == "." {

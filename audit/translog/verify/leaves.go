@@ -82,7 +82,7 @@ func (o *older) at(index int64) (tlog.Hash, error) {
 	return hashes[0], nil
 }
 
-// tileReader implements tlog.TileReader with a small cache, since the execs that have new entries have their older ones close together.
+// tileReader implements tlog.TileReader with a small cache, since an exec with new entries has its older entries close together.
 type tileReader struct {
 	ctx    context.Context // of one Run
 	source Source

@@ -290,7 +290,7 @@ func (t *tree) add(level int, hash []byte) {
 	t.tiles[level] = append(t.tiles[level], hash...)
 }
 
-// compareTiles compares the tiles above the lowest level that have become full, or at the end the last ones too, with the stored ones.
+// compareTiles compares the tiles above the lowest level that have become full with the stored tiles; at the end, the last tiles, too.
 func (r *run) compareTiles(ctx context.Context, end bool) (found []Difference) {
 	for level := range r.tree.tiles {
 		hashes := r.tree.tiles[level]

@@ -275,7 +275,7 @@ func (w *Witness) examine(ctx context.Context, shown []byte, before checkpoint.C
 	}
 }
 
-// keepAfter keeps a checkpoint that extends the latest one, unless it is no larger. It returns false if another one was kept meanwhile.
+// keepAfter keeps a checkpoint that extends the latest one, unless it is no larger. It returns false if another checkpoint was kept meanwhile.
 func (w *Witness) keepAfter(latest, next checkpoint.Checkpoint) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

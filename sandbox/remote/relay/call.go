@@ -65,7 +65,7 @@ func sendTimeout(bytes int) time.Duration {
 	return dialTimeout + time.Duration(bytes)*time.Second/(1<<20)
 }
 
-// call is what a node asks another one to do on a user's machine.
+// call is what a node asks another node to do on a user's machine.
 type call struct {
 	Op      string
 	User    sandbox.User
