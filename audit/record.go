@@ -169,12 +169,12 @@ type Record struct {
 	IdempotencyKey  string          `json:"idempotency_key" row:"key,close,clear"`
 	SettingsDigest  string          `json:"settings_digest"`
 
-	ReplayOf   string     `json:"replay_of"`   // the exec that this one runs again
-	EnvHMACs   []string   `json:"env_hmacs"`   // keyed digests of the values of EnvKeys, in their order; see package hmackey
-	HMACSalt   string     `json:"hmac_salt"`   // of EnvHMACs and StdinHMAC; a replay has that of its first exec
-	StdinHMAC  string     `json:"stdin_hmac"`  // keyed digest of standard input; empty if there was none
-	StdinBytes int64      `json:"stdin_bytes"` // of standard input
-	InputsKept InputsKept `json:"inputs_kept"`
+	ReplayOf   string     `json:"replay_of" row:"key"`         // the exec that this one runs again
+	EnvHMACs   []string   `json:"env_hmacs" row:"large,brief"` // keyed digests of the values of EnvKeys, in their order; see package hmackey
+	HMACSalt   string     `json:"hmac_salt"`                   // of EnvHMACs and StdinHMAC; a replay has that of its first exec
+	StdinHMAC  string     `json:"stdin_hmac"`                  // keyed digest of standard input; empty if there was none
+	StdinBytes int64      `json:"stdin_bytes"`                 // of standard input
+	InputsKept InputsKept `json:"inputs_kept" row:"close"`
 
 	// The span of a distributed trace, in hexadecimal: that of the exec, or the request's while this service exports no spans; empty for none.
 	TraceID string `json:"trace_id" row:"key"`

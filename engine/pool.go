@@ -16,8 +16,8 @@ import (
 )
 
 // SlotMemoryMB is the memory that is counted for a waiting container, in MiB: of the docker CLI that holds its lease, its containerd-shim,
-// sandbox-init, and the kernel. `bin/bench --only memory` measures the processes: 9 for each of 32 containers,
-// which share pages; a single container shares none. See docs/performance-internals.md.
+// sandbox-init, and the kernel. Of 32 containers, whose processes share pages, each had 9 MiB on Linux with runc; a single one has those
+// pages for itself.
 const SlotMemoryMB = 16
 
 // PoolConfig configures a Pool: how many containers may wait, and for how long.

@@ -23,7 +23,7 @@ var columnAt = func() map[string]int {
 	return all
 }()
 
-// columns are the values of a record's columns as JSON, in the order of table; nil for columns that the record does not have.
+// columns are the values of a record's columns as JSON, in the order of audit.Columns; nil for columns that the record does not have.
 type columns []column
 
 type column jsontext.Value

@@ -95,7 +95,7 @@ func (h History) checkFixed() error {
 				continue
 			}
 			if !sameJSON(json.RawMessage(first[c]), json.RawMessage(later[c])) {
-				return fmt.Errorf("event %d changes %s, which never changes: expected %s, found %s", i+1, info.name, whole.Shorten(string(first[c])), whole.Shorten(string(later[c])))
+				return fmt.Errorf("event %d changes %s, which never changes: expected %s, found %s", i+1, info.Name, whole.Shorten(string(first[c])), whole.Shorten(string(later[c])))
 			}
 		}
 		if !brief {

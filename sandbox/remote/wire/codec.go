@@ -191,7 +191,7 @@ func unpack[T any, P checker[T]](data []byte, t Type, id presence) (Message, err
 	return m, nil
 }
 
-// misfit names the bad field of a message without its content.
+// decodeError names the bad field of a message without its content.
 func decodeError(t Type, err error) error {
 	if semantic, ok := errors.AsType[*json.SemanticError](err); ok && semantic.JSONPointer != "" {
 		return protocolErrorf("%s: the field %s is unknown or invalid", t, quoted(string(semantic.JSONPointer)))
