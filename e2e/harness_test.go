@@ -27,12 +27,11 @@ type testServer struct {
 	db      *lazyDatabase
 	client  *http.Client
 	url     string
-	token   string     // sent with every request when it is set
-	dir     string     // has workspace/ and state/
-	environ []string   // the server's own
-	how     serving    // how its execs must be served; empty: as it happens
-	turn    *turn      // of the requests for which a container must wait
-	rows    *skillRows // where skills of its project run; nil: each is an invoke
+	token   string   // sent with every request when it is set
+	dir     string   // has workspace/ and state/
+	environ []string // the server's own
+	how     serving  // how its execs must be served; empty: as it happens
+	turn    *turn    // of the requests for which a container must wait
 }
 
 // application is a running core-api.

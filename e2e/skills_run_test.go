@@ -1,7 +1,10 @@
 package e2e
 
 import (
+	"archive/zip"
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
@@ -15,13 +18,14 @@ import (
 // readers are the skills that only look at work/.
 var readers = []string{"archive.pack", "git.diff", "json.query", "text.grep"}
 
-// use invokes one of our own skills, or runs it as a row, and wants an exec, however it ended.
-func (s *testServer) use(project, skill string, inputs object) object {
+// use invokes one of our own skills, and wants an exec, however it ended.
+func (s *testServer) use(project, skill string, inputs object, more ...any) object {
 	s.t.Helper()
-	if s.rows != nil && s.rows.project == project {
-		return s.rows.run(s, skill, inputs)
+	request := object{"project_id": project, "inputs": inputs}
+	for i := 0; i+1 < len(more); i += 2 {
+		request[more[i].(string)] = more[i+1]
 	}
-	a := s.send(http.MethodPost, "/skills/"+skill+"/invoke", object{"project_id": project, "inputs": inputs})
+	a := s.send(http.MethodPost, "/skills/"+skill+"/invoke", request)
 	if a.Code != http.StatusOK {
 		s.t.Fatalf("%s: %d %s", skill, a.Code, a.Body)
 	}
@@ -39,20 +43,6 @@ func (s *testServer) uses(project, skill string, inputs object) object {
 	return outputs
 }
 
-// anyCode is an exit code that differs between the versions of a program, but is not 0.
-const anyCode = -1
-
-// useFails wants a call to end with an exit code and to say something on stderr.
-func (s *testServer) useFails(project, skill string, inputs object, code float64, says string) object {
-	s.t.Helper()
-	a := s.use(project, skill, inputs)
-	if a.str("exec.status") != "failed" || a.str("exec.error_reason") != "nonzero_exit" || code != anyCode && a.num("exec.exit_code") != code ||
-		!strings.Contains(a.str("exec.stderr"), says) || strings.Contains(a.str("exec.stderr"), "Traceback") {
-		s.t.Errorf("%s of %v: %v; want exit code %v and %q", skill, inputs, a, code, says)
-	}
-	return a
-}
-
 // refusesInputs wants inputs to be refused before anything starts, with the field at fault.
 func (s *testServer) refusesInputs(skill string, inputs any, field string) {
 	s.t.Helper()
@@ -64,7 +54,8 @@ func (s *testServer) refusesInputs(skill string, inputs any, field string) {
 	}
 }
 
-// lay runs a job of the project that makes files in work/, so that they have the owner of a job's files.
+// lay runs a job of the project that makes files in work/, so that they have the owner of a job's
+// files.
 func (s *testServer) lay(project, script string) {
 	s.t.Helper()
 	if result := s.unprepared().exec(shell(project, "set -e; "+script)); result.str("status") != "succeeded" {
@@ -135,7 +126,8 @@ func (s *testServer) workMount(a object) (readOnly, there bool) {
 	return false, false
 }
 
-// trap is a script that fills work/ with files that leave an artifact when a skill runs or imports them.
+// trap is a script that fills work/ with files that leave an artifact when a skill runs or imports
+// them, and with some that no skill can read.
 const trap = `
 mine='open("/workspace/artifacts/hijacked", "w").close()'
 for m in json re os select codecs stat fnmatch zipfile subprocess math capture tree sitecustomize usercustomize site encodings; do echo "$mine" > $m.py; done
@@ -146,32 +138,101 @@ for f in .bashrc .bash_profile .bash_login .profile .jq jq git bash python3 ls c
 done
 printf '[core]\n\tfsmonitor = "touch /workspace/artifacts/hijacked"\n\tpager = "touch /workspace/artifacts/hijacked"\n' | tee .gitconfig > .config/git/config
 ln -s /etc out; mkfifo pipe; echo 'needle in the hay' > hay.txt; echo '{"a": 1}' > a.data
+echo 'needle' > closed; chmod 000 closed; mkdir shut; chmod 000 shut
+git init -q repo && cd repo && echo a > a && seq 500 > n && /usr/bin/git add a n && echo b > a && seq 500 | tac > n
 `
 
-// calls has one call of each of our skills that must succeed beside the files of trap.
-var calls = map[string]object{
-	"shell.run":    {"script": "ls >/dev/null; cat a.data; jq -n 1; git --version; python3 -I -c 'import json'"},
-	"python.run":   {"code": "import json, re, os, site\nprint(json.dumps(1), re.compile('x'), os.sep)"},
-	"text.grep":    {"pattern": "needle", "fixed": true},
-	"json.query":   {"filter": ".a", "path": "a.data"},
-	"archive.pack": {"exclude": []string{".git"}},
-	"git.diff":     {"path": "repo"},
+// smoke has, for each of our skills, a call that must succeed beside the files of trap, and one
+// that reaches a limit. Keys are paths in the outputs, or in the exec when they begin with "exec.";
+// values are printed. Package skills/scripts tests the programs in full.
+var smoke = map[string]struct {
+	inputs  object
+	want    map[string]string
+	refused object // inputs.path, or the program, is not what it must be
+	field   string
+	much    object
+	cut     []string // what is true of much
+}{
+	"shell.run": {
+		inputs: object{
+			"script": `ls >/dev/null; cat; echo "$@"; pwd; echo $HOME; touch $SKILL_DIR/x 2>/dev/null || echo read-only; sleep 1000 & (while :; do echo y >&2; done) & disown -a
+jq -n 1; git --version >/dev/null; python3 -I -c 'import json, os; print(sorted(os.listdir("/proc/self/fd")))'; exit 7`,
+			"args": []string{"a b", "-x"}, "stdin": "in ü\n",
+		},
+		want: map[string]string{
+			"stdout": "in ü\na b -x\n/workspace/work\n/tmp\nread-only\n1\n['0', '1', '2', '3']\n", "stdout_truncated": "false", "exit_code": "7",
+			"exec.status": "failed", "exec.error_reason": "nonzero_exit", "exec.exit_code": "7",
+		},
+		refused: object{"script": ""}, field: "inputs.script",
+		much: object{"script": "head -c 3000000 /dev/zero | tr '\\0' '\\1' >&2; printf x; yes ü | tr -d '\\n' | head -c 3000000"},
+		cut:  []string{"outputs.stdout_truncated", "outputs.stderr_truncated", "exec.stdout_truncated", "exec.stderr_truncated"},
+	},
+	"python.run": {
+		inputs: object{
+			"code": "import json, re, os, site, sys, subprocess\nprint(input(), sys.argv, os.getcwd(), os.access(os.environ['SKILL_DIR'], os.W_OK), sorted(os.listdir('/proc/self/fd')), flush=True)\n" +
+				"subprocess.run(['echo', 'of a child']); subprocess.Popen(['sleep', '1000'])",
+			"args": []string{"a b"}, "stdin": "in ü",
+		},
+		want: map[string]string{
+			"stdout": "in ü ['/tmp/main.py', 'a b'] /workspace/work False ['0', '1', '2', '3']\nof a child\n", "stderr": "", "exit_code": "0", "exec.status": "succeeded",
+		},
+		refused: object{"code": 1}, field: "inputs.code",
+		much: object{"code": "import sys\nsys.stderr.write('\\1' * 3000000)\nsys.stdout.write('x' + 'ü' * 1500000)"},
+		cut:  []string{"outputs.stdout_truncated", "outputs.stderr_truncated", "exec.stdout_truncated", "exec.stderr_truncated"},
+	},
+	"text.grep": {
+		inputs:  object{"pattern": "needle", "fixed": true, "glob": "[!g]*"},
+		want:    map[string]string{"matches": "[map[line:1 path:hay.txt text:needle in the hay]]", "files_skipped": "4", "truncated": "false", "exec.status": "succeeded"},
+		refused: object{"pattern": "x", "path": "../inputs"}, field: "inputs.path",
+		much: object{"pattern": ".", "max_matches": 1}, cut: []string{"outputs.truncated"},
+	},
+	"json.query": {
+		inputs:  object{"filter": ".a", "path": "a.data"},
+		want:    map[string]string{"results": "[1]", "truncated": "false", "exec.status": "succeeded"},
+		refused: object{"filter": ".", "path": "/etc/passwd"}, field: "inputs.path",
+		much: object{"filter": "repeat(1)", "null_input": true}, cut: []string{"outputs.truncated"},
+	},
+	"archive.pack": {
+		inputs: object{"exclude": []string{"repo", "*.py", ".*"}},
+		want: map[string]string{
+			"archive": "archive.zip", "skipped_total": "4", "exec.status": "succeeded",
+			"skipped": "[map[path:closed reason:not readable: Permission denied] map[path:out reason:a link, which is not followed] " +
+				"map[path:pipe reason:neither a file nor a folder] map[path:shut reason:not readable: Permission denied]]",
+		},
+		refused: object{"path": "a/.."}, field: "inputs.path", // its limit takes an archive of 250 MiB
+	},
+	"git.diff": {
+		inputs: object{"path": "repo", "paths": []string{"a"}},
+		want: map[string]string{
+			"files": "[map[additions:1 deletions:1 path:a status:modified]]", "truncated": "false", "exec.status": "succeeded",
+			"diff": "diff --git a/a b/a\nindex 7898192..6178079 100644\n--- a/a\n+++ b/a\n@@ -1 +1 @@\n-a\n+b\n",
+		},
+		refused: object{"path": ".."}, field: "inputs.path",
+		much: object{"path": "repo", "max_bytes": 1000}, cut: []string{"outputs.truncated"},
+	},
 }
 
-// TestSkillsAreNotHijacked lays traps for every skill in work/ and looks whether one springs, and whether work/ stays as it is where the
-// skill promises so.
-func TestSkillsAreNotHijacked(t *testing.T) {
+// TestSkillsInContainers lays traps for every skill in work/ and looks whether one springs, whether
+// work/ stays as it is where the skill promises so, and whether the container gives the skill what
+// it needs: its folder, work/ and the room for its output.
+func TestSkillsInContainers(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	const project = "trap"
-	s.lay(project, trap+"git init -q repo && cd repo && echo a > a && /usr/bin/git add a && echo b > a")
+	s.lay(project, trap)
 	before := s.snapshot(project)
-	for skill, inputs := range calls {
+	for skill, c := range smoke {
 		t.Run(skill, func(t *testing.T) {
 			s := s.under(t)
-			a := s.use(project, skill, inputs)
-			if a.str("exec.status") != "succeeded" || a["outputs"] == nil {
-				t.Fatalf("%v", a)
+			s.refusesInputs(skill, c.refused, c.field)
+			a := s.use(project, skill, c.inputs)
+			for path, want := range c.want {
+				if !strings.HasPrefix(path, "exec.") {
+					path = "outputs." + path
+				}
+				if got := fmt.Sprint(a.at(path)); got != want {
+					t.Errorf("%s is %q, want %q in %v", path, got, want, a)
+				}
 			}
 			if slices.ContainsFunc(a.list("exec.artifacts"), func(f object) bool { return f.str("path") == "hijacked" }) {
 				t.Errorf("a trap has sprung: %v", a)
@@ -181,11 +242,26 @@ func TestSkillsAreNotHijacked(t *testing.T) {
 			if !there || readOnly != slices.Contains(readers, skill) {
 				t.Errorf("work/ is mounted: %v, read-only: %v", there, readOnly)
 			}
+			if skill == "archive.pack" {
+				got := s.artifact(a.str("exec.exec_id"), "archive.zip")
+				z, err := zip.NewReader(bytes.NewReader(got.Body), int64(len(got.Body)))
+				if err != nil || float64(len(got.Body)) != a.num("outputs.size") || !slices.ContainsFunc(z.File, func(f *zip.File) bool { return f.Name == "hay.txt" }) {
+					t.Errorf("the archive: %d, %d bytes, %v", got.Code, len(got.Body), err)
+				}
+				return
+			}
+			a = s.use(project, skill, c.much)
+			for _, path := range c.cut {
+				if a.at(path) != true {
+					t.Errorf("%s is %v", path, a.at(path))
+				}
+			}
 		})
 	}
 }
 
-// TestBuiltInSkills checks the list of built-in skills, their descriptions and their read_only flags.
+// TestBuiltInSkills checks the list of built-in skills, their descriptions and their read_only
+// flags.
 func TestBuiltInSkills(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -223,7 +299,8 @@ func TestBuiltInSkills(t *testing.T) {
 	}
 }
 
-// TestSkillsShareContainers: what waits for one skill that reads serves every other, and what waits for an exec serves a script.
+// TestSkillsShareContainers: what waits for one skill that reads serves every other, and what waits
+// for an exec serves a script.
 func TestSkillsShareContainers(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -240,40 +317,22 @@ func TestSkillsShareContainers(t *testing.T) {
 	}
 }
 
-// paths that lead out of work/, or could be taken for something else than a path below it.
-var pathsThatLeave = []string{"/etc/passwd", "..", "../inputs", "a/../..", "a//b", "", "\x00", "a/..", "./../x"}
-
-// TestSkillsRefusePaths that leave work/: by their words before anything starts, and through links when they run.
-func TestSkillsRefusePaths(t *testing.T) {
+// TestSkillsShareFilesByCopy checks that files which several skills need are equal: a container
+// sees one skill's folder only.
+func TestSkillsShareFilesByCopy(t *testing.T) {
 	t.Parallel()
-	s := shared(t)
-	base := map[string]object{
-		"text.grep": {"pattern": "root"}, "json.query": {"filter": "."}, "archive.pack": {}, "git.diff": {},
-	}
-	const project = "paths"
-	s.lay(project, `mkdir -p real/..ok; echo '{"root": 1}' > real/f; ln -s /etc out; ln -s real in; ln -s /etc/passwd real/link; mkfifo pipe; ln -s loop loop`)
-	s = s.inOneExec(project, readsWork)
-	for _, skill := range readers {
-		t.Run(skill, func(t *testing.T) {
-			s := s.with(t)
-			with := func(path string) object {
-				inputs := object{"path": path}
-				for k, v := range base[skill] {
-					inputs[k] = v
-				}
-				return inputs
+	for name, folders := range map[string][]string{"capture.py": {"python.run", "shell.run"}, "tree.py": readers} {
+		var first []byte
+		for i, folder := range folders {
+			content, err := os.ReadFile(filepath.Join("../skills/builtin", folder, name))
+			if err != nil {
+				t.Fatal(err)
 			}
-			for _, path := range pathsThatLeave {
-				s.refusesInputs(skill, with(path), "inputs.path")
+			if i == 0 {
+				first = content
+			} else if string(content) != string(first) {
+				t.Errorf("%s of %s differs from that of %s: copy it", name, folder, folders[0])
 			}
-			s.refusesInputs(skill, with(strings.Repeat("x", 4001)), "inputs.path")
-			for _, path := range []string{"out", "out/passwd", "in", "in/f", "real/link", "loop", "./in/./f"} {
-				s.useFails(project, skill, with(path), 2, "links are not followed")
-			}
-			s.useFails(project, skill, with("nothing/here"), 2, "No such file or directory")
-			s.useFails(project, skill, with("--help"), 2, "No such file or directory")
-			s.useFails(project, skill, with(strings.Repeat("x", 300)), 2, "File name too long")
-			s.useFails(project, skill, with("real/f/x"), 2, "Not a directory")
-		})
+		}
 	}
 }

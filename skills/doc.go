@@ -10,6 +10,7 @@
 //
 //   - schema: validates JSON by JSON Schema in bounded time and memory
 //   - invoke: runs a skill as an exec
+//   - scripts: tests the programs of the built-in skills
 //
 // Manifests, schemas and folders are bounded before anything recursive reads them, and nothing that
 // a skill names is followed or fetched. The room serves no HTTP and must not know Docker or SQL;

@@ -1,7 +1,11 @@
-package e2e
+//go:build unix
+
+package scripts
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -33,9 +37,7 @@ func changes(out object) (lines []string) {
 // TestDiff compares all that can be compared, with every option.
 func TestDiff(t *testing.T) {
 	t.Parallel()
-	s := shared(t)
-	s.lay("diff", history)
-	s = s.inOneExec("diff", readsWork)
+	r := inRow(t, history)
 	const bin, nine, u = "modified bin +<nil> -<nil>", "modified n.txt +1 -1", "modified ünï ÿ +1 -1"
 	const added, gone, renamed = "added added +1 -0", "deleted gone +0 -1", "renamed sub/old > sub/new +0 -0"
 	for name, c := range map[string]struct {
@@ -64,7 +66,7 @@ func TestDiff(t *testing.T) {
 			for k, v := range c.inputs {
 				inputs[k] = v
 			}
-			out := s.with(t).uses("diff", "git.diff", inputs)
+			out := r.with(t).uses("git.diff", inputs)
 			same(t, "files", changes(out), c.files)
 			if diff := out.str("diff"); !strings.Contains(diff, c.has) || (diff == "") != (c.has == "") || out.at("truncated") != false {
 				t.Errorf("%v", out)
@@ -73,11 +75,11 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// TestDiffOfOddRepositories: those that are new, in the midst of a merge, work trees of others, or of SHA-256.
+// TestDiffOfOddRepositories: those that are new, in the midst of a merge, work trees of others, or
+// of SHA-256.
 func TestDiffOfOddRepositories(t *testing.T) {
 	t.Parallel()
-	s := shared(t)
-	s.lay("diff-odd", history+`
+	r := inRow(t, history+`
 git reset -q --hard; git checkout -qb side first; echo side > n.txt; git commit -qam side; git merge main >/dev/null || true
 cd ..; git init -q fresh; echo x > fresh/x; git -C fresh add x
 git -C app worktree add -q ../tree first 2>/dev/null; echo y > tree/gone
@@ -86,12 +88,11 @@ git init -q packed; cd packed; echo x > x; git add x; git commit -qm x; git tag 
 git init -q crlf; cd crlf; git config core.autocrlf true; printf 'x\n' > x; git add x; git commit -qm x; printf 'x\r\n' > x; cd ..
 mkdir typed; cd typed; git init -q .; echo x > x; git add x; git commit -qm x; rm x; ln -s /etc/passwd x; cd ..
 `)
-	s = s.inOneExec("diff-odd", readsWork)
 	for path, want := range map[string][]string{
 		"app": {"unmerged n.txt +1 -9"}, "tree": {"modified gone +1 -1"}, "long": {"modified x +1 -1"}, "packed": {"modified x +1 -1"}, "crlf": nil, "fresh": nil,
 		"typed": {"type_changed x +1 -1"},
 	} {
-		out := s.uses("diff-odd", "git.diff", object{"path": path})
+		out := r.uses("git.diff", object{"path": path})
 		got := changes(out)
 		if path == "app" && len(got) == 1 && strings.HasPrefix(got[0], "unmerged n.txt") && strings.Contains(out.str("diff"), "++<<<<<<< HEAD") {
 			continue // git chooses the base of these numbers
@@ -101,17 +102,16 @@ mkdir typed; cd typed; git init -q .; echo x > x; git add x; git commit -qm x; r
 			t.Errorf("%s: followed a link: %v", path, out)
 		}
 	}
-	same(t, "new", changes(s.uses("diff-odd", "git.diff", object{"path": "fresh", "staged": true})), []string{"added x +1 -0"})
-	same(t, "a tag that is an object", changes(s.uses("diff-odd", "git.diff", object{"path": "packed", "from": "t"})), []string{"modified x +1 -1"})
-	s.useFails("diff-odd", "git.diff", object{"path": "fresh", "from": "HEAD"}, 2, "names no commit")
+	same(t, "new", changes(r.uses("git.diff", object{"path": "fresh", "staged": true})), []string{"added x +1 -0"})
+	same(t, "a tag that is an object", changes(r.uses("git.diff", object{"path": "packed", "from": "t"})), []string{"modified x +1 -1"})
+	r.useFails("git.diff", object{"path": "fresh", "from": "HEAD"}, 2, "names no commit")
 }
 
 // TestDiffRunsNothing checks that no command configured by a repository runs.
 func TestDiffRunsNothing(t *testing.T) {
 	t.Parallel()
-	s := shared(t)
 	const sprung = "touch /workspace/artifacts/sprung"
-	s.lay("diff-runs-nothing", history+`
+	r := inRow(t, history+`
 cat > evil <<'END'
 #!/bin/sh
 `+sprung+`
@@ -171,11 +171,10 @@ cp .git/config .git/config.worktree
 for config in inner/.git/config .git/modules/inner/config; do test -e $config && sed -n '/^.core.$/,$p' .git/config | sed 1,6d >> $config; done
 rm -f evil.x; true
 `)
-	s = s.inOneExec("diff-runs-nothing", readsWork)
-	before := s.snapshot("diff-runs-nothing")
+	before := r.snapshot()
 	for _, inputs := range []object{{}, {"staged": true}, {"from": "HEAD"}, {"from": "first", "to": "HEAD"}, {"paths": []string{"inner"}}} {
 		inputs["path"] = "app"
-		a := s.use("diff-runs-nothing", "git.diff", inputs)
+		a := r.use("git.diff", inputs)
 		if a.str("exec.status") != "succeeded" {
 			t.Errorf("%v: %v", inputs, a)
 		}
@@ -183,26 +182,26 @@ rm -f evil.x; true
 			t.Errorf("%v ran what the repository names: %v", inputs, a)
 		}
 	}
-	same(t, "work/", s.snapshot("diff-runs-nothing"), before)
+	same(t, "work/", r.snapshot(), before)
 
-	// The traps are sharp: an exec that lets git loose in there springs them.
-	result := s.exec(shell("diff-runs-nothing", "cd app && git diff; git status; true"))
-	if !slices.ContainsFunc(result.list("artifacts"), func(f object) bool { return f.str("path") == "sprung" }) {
-		t.Errorf("git itself runs nothing there: %v", result)
+	// The traps are sharp: git itself springs them.
+	r.bash("set +e; cd app && git diff; git status; true")
+	if err := os.Remove(filepath.Join(r.dir, "workspace/artifacts/sprung")); err != nil {
+		t.Errorf("git itself runs nothing there: %v", err)
 	}
 
 	// An object that is missing is not fetched by the command that the remote names.
-	s.lay("diff-runs-nothing", `cd app; rm -rf .git/objects/??`)
-	a := s.use("diff-runs-nothing", "git.diff", object{"path": "app", "from": "first", "to": "HEAD"})
+	r.bash(`cd app; rm -rf .git/objects/??`)
+	a := r.use("git.diff", object{"path": "app", "from": "first", "to": "HEAD"})
 	if a.str("exec.status") != "failed" || len(a.list("exec.artifacts")) > 0 {
 		t.Errorf("a missing object: %v", a)
 	}
 }
 
-// TestDiffRefuses names that could be options or ranges, and folders that are no repository or hold a broken one.
+// TestDiffRefuses names that could be options or ranges, and folders that are no repository or hold
+// a broken one.
 func TestDiffRefuses(t *testing.T) {
 	t.Parallel()
-	s := shared(t)
 	for field, inputs := range map[string]object{
 		"inputs.context":   {"context": 101},
 		"inputs.max_bytes": {"max_bytes": 999},
@@ -212,17 +211,16 @@ func TestDiffRefuses(t *testing.T) {
 		"inputs.paths[1]":  {"paths": []string{"x", "/etc"}},
 		"inputs.to":        {"from": "a", "to": "-b"},
 	} {
-		s.refusesInputs("git.diff", inputs, field)
+		refusesInputs(t, "git.diff", inputs, field)
 	}
 	for _, from := range []any{"", "-x", "--output=/workspace/artifacts/x", "a b", "a\nb", "a\x00", strings.Repeat("x", 251), 1} {
-		s.refusesInputs("git.diff", object{"from": from}, "inputs.from")
+		refusesInputs(t, "git.diff", object{"from": from}, "inputs.from")
 	}
-	s.lay("diff-refuses", history+`
+	r := inRow(t, history+`
 cd ..; mkdir -p none fifo/.git/objects fifo/.git/refs out; git clone -q --bare app bare
 printf 'ref: refs/heads/main\n' > fifo/.git/HEAD; mkfifo fifo/.git/index; mkdir linked; ln -s ../app/.git linked/.git; printf 'gitdir: /etc\n' > out/.git
 mkdir -p broken/.git; mkdir -p head/.git/objects head/.git/refs; mkfifo head/.git/HEAD; mkdir -p up; printf 'gitdir: ../../inputs\n' > up/.git; touch file
 `)
-	s = s.inOneExec("diff-refuses", readsWork)
 	for _, c := range []struct {
 		inputs object
 		says   string
@@ -246,28 +244,26 @@ mkdir -p broken/.git; mkdir -p head/.git/objects head/.git/refs; mkfifo head/.gi
 		{object{"path": "app", "to": "HEAD"}, "it needs from"},
 		{object{"path": "app", "from": "first", "to": "HEAD", "staged": true}, "cannot be together with staged"},
 	} {
-		a := s.useFails("diff-refuses", "git.diff", c.inputs, 2, c.says)
+		a := r.useFails("git.diff", c.inputs, 2, c.says)
 		same(t, "outputs", a["outputs"], nil)
 	}
-	s.useFails("never-used-by-diff", "git.diff", object{}, 2, "neither it nor a folder above it")
+	inRow(t, "").useFails("git.diff", object{}, 2, "neither it nor a folder above it")
 }
 
 // TestDiffALot is cut at the end of a line, and lists no more files than an output may have.
 func TestDiffALot(t *testing.T) {
 	t.Parallel()
-	s := shared(t)
-	s.lay("diff-a-lot", `git init -q .; mkdir many; seq 1 6000 | sed 's,^,many/,' | xargs touch; seq 1 200000 > n; git add -A; git -c user.name=a -c user.email=a@example.org commit -qm x
+	r := inRow(t, `git init -q .; mkdir many; seq 1 6000 | sed 's,^,many/,' | xargs touch; seq 1 200000 > n; git add -A; git -c user.name=a -c user.email=a@example.org commit -qm x
 for f in many/*; do echo x > $f; done; seq 2 200001 | sed s/1/x/ > n; printf '%600000s' x > long; git add -N long`)
-	s = s.inOneExec("diff-a-lot", readsWork)
-	out := s.uses("diff-a-lot", "git.diff", object{"paths": []string{"n"}, "max_bytes": 5000})
+	out := r.uses("git.diff", object{"paths": []string{"n"}, "max_bytes": 5000})
 	if diff := out.str("diff"); out.at("truncated") != true || len(diff) > 5000 || len(diff) < 4900 || !strings.HasSuffix(diff, "\n") || len(out.list("files")) != 1 {
 		t.Errorf("%d bytes: %.200q", len(out.str("diff")), out)
 	}
-	out = s.uses("diff-a-lot", "git.diff", object{"paths": []string{"n"}, "max_bytes": 524288})
+	out = r.uses("git.diff", object{"paths": []string{"n"}, "max_bytes": 524288})
 	if diff := out.str("diff"); out.at("truncated") != true || len(diff) < 524000 {
 		t.Errorf("%d bytes", len(diff))
 	}
-	out = s.uses("diff-a-lot", "git.diff", object{"paths": []string{"many"}})
+	out = r.uses("git.diff", object{"paths": []string{"many"}})
 	if len(out.list("files")) != 5000 || out.at("truncated") != true {
 		t.Errorf("%d files", len(out.list("files")))
 	}

@@ -1,4 +1,6 @@
-package e2e
+//go:build unix
+
+package scripts
 
 import (
 	"strings"
@@ -8,9 +10,7 @@ import (
 // TestQuery runs jq programs over data and files with every option.
 func TestQuery(t *testing.T) {
 	t.Parallel()
-	s := shared(t)
-	s.lay("query", `printf '{"n":1}\n{"n":2}\n[3]' > lines.json; printf 'a b\nc\n' > text.txt; mkdir -p 'ünï'; printf '"gr\xc3\xbc\xff"' > 'ünï/ÿ.json'; : > empty.json`)
-	s = s.inOneExec("query", readsWork)
+	r := inRow(t, `printf '{"n":1}\n{"n":2}\n[3]' > lines.json; printf 'a b\nc\n' > text.txt; mkdir -p 'ünï'; printf '"gr\xc3\xbc\xff"' > 'ünï/ÿ.json'; : > empty.json`)
 	deep := any("end")
 	for range 50 {
 		deep = []any{deep}
@@ -40,7 +40,7 @@ func TestQuery(t *testing.T) {
 		"not a number":    {object{"filter": "nan, infinite", "data": 1}, []any{nil, 1.7976931348623157e308}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out := s.with(t).uses("query", "json.query", c.inputs)
+			out := r.with(t).uses("json.query", c.inputs)
 			same(t, "results", out["results"], c.want)
 			if out.at("truncated") != false {
 				t.Errorf("truncated: %v", out)
@@ -52,9 +52,7 @@ func TestQuery(t *testing.T) {
 // TestQueryFails checks exit codes, messages and partial results of failing queries.
 func TestQueryFails(t *testing.T) {
 	t.Parallel()
-	s := shared(t)
-	s.lay("query-fails", `printf '[1] {"a"' > half.json; mkfifo fifo; mkdir dir`)
-	s = s.inOneExec("query-fails", readsWork)
+	r := inRow(t, `printf '[1] {"a"' > half.json; mkfifo fifo; mkdir dir`)
 	for name, c := range map[string]struct {
 		inputs object
 		code   float64
@@ -75,7 +73,7 @@ func TestQueryFails(t *testing.T) {
 		"unknown program": {object{"filter": "system(\"id\")", "null_input": true}, 3, "not defined", []any{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := s.with(t).useFails("query-fails", "json.query", c.inputs, c.code, c.says)
+			a := r.with(t).useFails("json.query", c.inputs, c.code, c.says)
 			if c.left == nil {
 				same(t, "outputs", a["outputs"], nil)
 			} else {
@@ -90,24 +88,23 @@ func TestQueryFails(t *testing.T) {
 		"inputs.slurp":      {"filter": ".", "data": 1, "slurp": 0},
 		"inputs.null_input": {"filter": ".", "null_input": nil},
 	} {
-		s.refusesInputs("json.query", inputs, field)
+		refusesInputs(t, "json.query", inputs, field)
 	}
-	s.refusesInputs("json.query", object{"filter": "", "data": 1}, "inputs.filter")
+	refusesInputs(t, "json.query", object{"filter": "", "data": 1}, "inputs.filter")
 }
 
 // TestQueryALot is cut, also when it would never end.
 func TestQueryALot(t *testing.T) {
 	t.Parallel()
-	s := shared(t)
-	s = s.inOneExec("query-a-lot", readsWork)
+	r := inRow(t, "")
 	for filter, n := range map[string]int{"repeat(1)": 100000, `range(1000000) | "` + strings.Repeat("x", 998) + `\(. % 10)"`: 2092, `"x" * 3000000`: 0, "range(100001)": 100000} {
-		out := s.uses("query-a-lot", "json.query", object{"filter": filter, "null_input": true})
+		out := r.uses("json.query", object{"filter": filter, "null_input": true})
 		results, _ := out["results"].([]any)
 		if len(results) != n || out.at("truncated") != true {
 			t.Errorf("%.20s: %d results, truncated %v", filter, len(results), out["truncated"])
 		}
 	}
-	out := s.uses("query-a-lot", "json.query", object{"filter": "range(100000)", "null_input": true})
+	out := r.uses("json.query", object{"filter": "range(100000)", "null_input": true})
 	if results, _ := out["results"].([]any); len(results) != 100000 || out.at("truncated") != false {
 		t.Errorf("what just fits: %d, truncated %v", len(results), out["truncated"])
 	}
