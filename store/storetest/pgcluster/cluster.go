@@ -2,10 +2,11 @@
 
 // Package pgcluster starts temporary PostgreSQL clusters for tests and measurements: real servers from this machine's binaries, in a
 // temporary folder, on a Unix socket only, with a password. They end with the process that started them. They do not sync, so nothing in
-// them survives a power failure. The package needs no driver.
+// them survives a power failure.
 package pgcluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -24,10 +25,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Remedy is the remedy for missing PostgreSQL server binaries.
-const Remedy = "no PostgreSQL server binaries (initdb, postgres, psql) in PATH or /usr/lib/postgresql/*/bin; " +
+const Remedy = "no PostgreSQL server binaries (initdb, postgres) in PATH or /usr/lib/postgresql/*/bin; " +
 	"run `make setup`, or: apt-get install postgresql-15"
 
 const (
@@ -97,8 +100,8 @@ func (c *Cluster) Copy(fill func(url string) error) (string, error) {
 }
 
 func (c *Cluster) create(name, template string) (string, error) {
-	if out, err := c.SQL("postgres", "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
-		return "", fmt.Errorf("psql: %w: %s", err, out)
+	if _, err := c.SQL("postgres", "CREATE DATABASE "+name+" TEMPLATE "+template); err != nil {
+		return "", err
 	}
 	return c.URL(name), nil
 }
@@ -115,13 +118,27 @@ func (c *Cluster) URL(database string) string {
 // Password is the superuser's, for tests that search for leaks of it.
 func (c *Cluster) Password() string { return c.password }
 
-// SQL runs statements as the superuser and returns psql's output, unaligned and without headings. When the server refuses them, the error
-// is set and the output has the server's message.
+// SQL runs statements as the superuser over a connection of its own, and returns a line for each row,
+// with | between the columns. When the server refuses them, the error is set and the output has the
+// server's message.
 func (c *Cluster) SQL(database, statements string) (string, error) {
-	cmd := c.command("psql", "-X", "-A", "-t", "-q", "-v", "ON_ERROR_STOP=1", "-h", c.socketDir(), "-U", superuser, "-d", database, "-c", statements)
-	cmd.Env = append(cmd.Env, "PGPASSWORD="+c.password)
-	out, err := cmd.CombinedOutput()
-	return strings.TrimSpace(string(out)), err
+	ctx := context.Background()
+	conn, err := pgconn.Connect(ctx, c.URL(database))
+	if err != nil {
+		return err.Error(), err
+	}
+	defer conn.Close(ctx)
+	results, err := conn.Exec(ctx, statements).ReadAll()
+	if err != nil {
+		return err.Error(), err
+	}
+	var lines []string
+	for _, result := range results {
+		for _, columns := range result.Rows {
+			lines = append(lines, string(bytes.Join(columns, []byte("|"))))
+		}
+	}
+	return strings.TrimSpace(strings.Join(lines, "\n")), nil
 }
 
 func (c *Cluster) dataDir() string   { return filepath.Join(c.dir, "data") }
@@ -259,7 +276,7 @@ func binaries() (string, error) {
 	folders, _ := filepath.Glob("/usr/lib/postgresql/*/bin") // only a bad pattern is an error
 	slices.SortFunc(folders, func(a, b string) int { return version(b) - version(a) })
 	for _, folder := range append(folders, filepath.SplitList(os.Getenv("PATH"))...) {
-		if has(folder, "initdb") && has(folder, "postgres") && has(folder, "psql") {
+		if has(folder, "initdb") && has(folder, "postgres") {
 			return folder, nil
 		}
 	}

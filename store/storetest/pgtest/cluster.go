@@ -102,12 +102,12 @@ func (c *Cluster) URL(database string) string { return c.core.URL(database) }
 // Password is the superuser's, for tests that search for leaks of it.
 func (c *Cluster) Password() string { return c.core.Password() }
 
-// SQL runs statements as the superuser and returns psql's output, unaligned and without headings.
+// SQL runs statements as the superuser and returns a line for each row, with | between the columns.
 func (c *Cluster) SQL(t testing.TB, database, statements string) string {
 	t.Helper()
 	out, err := c.core.SQL(database, statements)
 	if err != nil {
-		t.Fatalf("psql %s: %v: %s", database, err, out)
+		t.Fatalf("%s: %s", database, out)
 	}
 	return out
 }
