@@ -65,7 +65,7 @@ post() { # NODE FILE REQUEST ARGS...
 }
 
 say "building core-api (the first time takes a minute or two)"
-CGO_ENABLED=0 go build -trimpath -o bin/core-api ./cmd/core-api
+build core-api
 
 # PostgreSQL refuses to run as root.
 if ! have initdb; then
@@ -95,7 +95,7 @@ serves() { # NODE: it listens and is ready, and url and id are known.
 start_node() { # NODE
 	CORE_API_NODE_ADDRESS=http://127.0.0.1:0 CORE_API_NODE_LEASE_SECONDS=3 CORE_API_AUDIT_HMAC_KEY_FILE=$dir/keys/hmac CORE_API_AUDIT_LOG_KEY_FILE=$dir/keys/log \
 		CORE_API_SANDBOX_MAX_CONCURRENT_EXECS=3 CORE_API_POOL_MAX=2 \
-		bin/core-api serve --addr 127.0.0.1:0 --workspace-root "$dir/workspaces" --state-dir "$dir/state$1" --log-format json 2>"$dir/log$1" &
+		"$dir/core-api" serve --addr 127.0.0.1:0 --workspace-root "$dir/workspaces" --state-dir "$dir/state$1" --log-format json 2>"$dir/log$1" &
 	pid[$1]=$!
 	until_true 60 serves "$1" || fail "node $1 did not become ready: $(tail -n 3 "$dir/log$1")"
 }
@@ -175,8 +175,8 @@ title "5. The node comes back, and another one is drained for an upgrade"
 first=${id[3]}
 start_node 3
 check "it is the same node, and takes execs again" [ "${id[3]}" = "$first" ]
-check "node 2 is drained" bin/core-api node drain "${id[2]}" --wait
-bin/core-api node list | sed 's/^/  /'
+check "node 2 is drained" "$dir/core-api" node drain "${id[2]}" --wait
+"$dir/core-api" node list | sed 's/^/  /'
 call 2 refused.json /sandbox/execs -H 'Content-Type: application/json' -d "$(request refused true)"
 check "it refuses new execs" holds refused.json '.code == "draining"'
 post 3 again.json "$(request again 'echo again')"

@@ -3,6 +3,7 @@ package scripts
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -11,10 +12,35 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
+
+// TestMain removes the programs that the scripts share.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if programs != "" {
+		os.RemoveAll(programs)
+	}
+	os.Exit(code)
+}
+
+// programs is where build links the programs that scripts build, once, for SECBOX_PROGRAMS.
+var programs string
+
+var build = sync.OnceValue(func() (err error) {
+	if programs, err = os.MkdirTemp("", "programs-"); err != nil {
+		return err
+	}
+	cmd := exec.Command("go", "build", "-trimpath", "-o", programs+"/", "secbox/cmd/core-api", "secbox/cmd/secbox")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	return nil
+})
 
 // demo runs a demo; programs in the folder replace those of the same name. It returns the output. With visit, the demo has a terminal, and visit is
 // called with the exec's address when it waits for Enter.
@@ -22,12 +48,15 @@ func demo(t *testing.T, script, standIns string, visit func(link string)) (said 
 	t.Helper()
 	tmp := t.TempDir()
 	_ = os.Getenv("SECBOX_SOURCE") // so that go test repeats this when any file has changed
+	err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), script)
 	// A shell that is set up for another server must not reach into the demo.
-	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "PATH="+standIns+string(filepath.ListSeparator)+os.Getenv("PATH"),
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "PATH="+standIns+string(filepath.ListSeparator)+os.Getenv("PATH"), "SECBOX_PROGRAMS="+programs,
 		"CORE_API_SANDBOX_MAX_QUEUED_EXECS=nonsense", "DATABASE_URL=postgres://127.0.0.1:1/none", "DEMO_EXECS=24")
 	var out bytes.Buffer
-	var err error
 	if visit == nil {
 		cmd.Stdout, cmd.Stderr = &out, &out
 		err = cmd.Run()

@@ -64,7 +64,7 @@ export NODE_PATH=$packages/node_modules SECBOX=$dir/secbox
 for part in "${parts[@]}"; do
 	[[ " ${all[*]} " == *" $part "* ]] || fail "there is no part $part: take ${all[*]}"
 done
-CGO_ENABLED=0 go build -trimpath -o "$dir/secbox" ./cmd/secbox
+build secbox
 WEBHOOK_PORT=$(node -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close(); })')
 export WEBHOOK_PORT
 CORE_API_WEBHOOKS_ALLOW=127.0.0.1:$WEBHOOK_PORT CORE_API_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8 CORE_API_WEBHOOKS_ALLOW_HTTP=true serve

@@ -14,8 +14,11 @@ func interop(t *testing.T, standIns string, args ...string) (said string, ok boo
 	t.Helper()
 	tmp := t.TempDir()
 	_ = os.Getenv("SECBOX_SOURCE") // so that go test repeats this when any file has changed
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
 	cmd := exec.Command("./interop.sh", args...)
-	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "PATH="+standIns+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "PATH="+standIns+string(filepath.ListSeparator)+os.Getenv("PATH"), "SECBOX_PROGRAMS="+programs)
 	out, err := cmd.CombinedOutput()
 	if left, globErr := filepath.Glob(filepath.Join(tmp, "secbox*")); globErr != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, globErr)

@@ -36,6 +36,13 @@ scratch() {
 	printf -v "$1" %s "$_new"
 }
 
+# build PROGRAM: builds a program of cmd/ into dir: in bin/, scripts at the same time would take it from
+# each other. Tests link it once, into SECBOX_PROGRAMS, and go build leaves a copy that is up to date.
+build() {
+	[ -z "${SECBOX_PROGRAMS:-}" ] || cp "$SECBOX_PROGRAMS/$1" "$dir/"
+	CGO_ENABLED=0 go build -trimpath -o "$dir/$1" "./cmd/$1"
+}
+
 # The package lists are fetched once per run at most, by all scripts together.
 if [ -z "${SECBOX_APT_STAMP:-}" ]; then
 	stamp_dir=

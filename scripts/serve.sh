@@ -23,7 +23,7 @@ url=
 serve() {
 	local tries=0 addr
 	say "building core-api (the first time takes a minute or two)"
-	CGO_ENABLED=0 go build -trimpath -o "$dir/core-api" ./cmd/core-api # in bin/, scripts at the same time would take it from each other
+	build core-api
 	"$dir/core-api" serve --addr 127.0.0.1:0 --workspace-root "$dir/workspaces" --state-dir "$dir/state" --log-format json 2>"$dir/log" &
 	server=$!
 	until [ -n "$url" ] && curl -sS --max-time 5 -f -o /dev/null "$url/readyz" 2>/dev/null; do
