@@ -13,7 +13,7 @@ import (
 // TestFloodOfChanges: a client that makes change after change is refused, and a node that ends has the number of its refusals on record.
 func TestFloodOfChanges(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t) // uses up the limit of changes, and ends
 	refused := 0
 	for i := range 640 {
 		switch a := s.send(http.MethodPut, fmt.Sprintf("/v1/sandbox/u%d/backend", i), map[string]any{"backend": "docker"}); a.Code {

@@ -66,9 +66,9 @@ if __name__ == "__main__":
 // TestSIGTERMBeforeTheTimeout: a job saves what it has, and its status is timeout nonetheless.
 func TestSIGTERMBeforeTheTimeout(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := shared(t)
 	result := s.exec(object{
-		"project_id": "machine", "policy_overrides": object{"timeout_ms": 20_000, "kill_grace_ms": 10_000},
+		"project_id": "machine-sigterm", "policy_overrides": object{"timeout_ms": 20_000, "kill_grace_ms": 10_000},
 		"exec": object{"script": "python3 -c 'import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: (print(\"saved\"), sys.exit()))\ntime.sleep(1000)'; echo after"},
 	})
 	result.wants(t, object{"status": "timeout", "error_reason": "timeout", "stdout": "saved\n", "exit_code": 143})

@@ -303,7 +303,7 @@ func TestBuiltInSkills(t *testing.T) {
 // for an exec serves a script.
 func TestSkillsShareContainers(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t) // counts all the containers that wait
 	s.lay("demo", "git init -q repo; echo '{}' > a.data")
 	for skill, inputs := range map[string]object{"shell.run": {"script": ":"}, "python.run": {"code": "pass"}, "text.grep": {"pattern": "x"}, "archive.pack": {}} {
 		s.uses("demo", skill, inputs)
@@ -314,25 +314,5 @@ func TestSkillsShareContainers(t *testing.T) {
 	}
 	if keys := s.get("/sandbox/pool").list("keys"); len(keys) != kinds {
 		t.Errorf("%d kinds of containers wait: %v", len(keys), keys)
-	}
-}
-
-// TestSkillsShareFilesByCopy checks that files which several skills need are equal: a container
-// sees one skill's folder only.
-func TestSkillsShareFilesByCopy(t *testing.T) {
-	t.Parallel()
-	for name, folders := range map[string][]string{"capture.py": {"python.run", "shell.run"}, "tree.py": readers} {
-		var first []byte
-		for i, folder := range folders {
-			content, err := os.ReadFile(filepath.Join("../skills/builtin", folder, name))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if i == 0 {
-				first = content
-			} else if string(content) != string(first) {
-				t.Errorf("%s of %s differs from that of %s: copy it", name, folder, folders[0])
-			}
-		}
 	}
 }
