@@ -338,7 +338,7 @@ func TestVerifyAgain(t *testing.T) {
 			if kind == "postgres" {
 				cluster := pgtest.New(t)
 				url = cluster.Database(t)
-				change = func(statement string) { cluster.SQL(t, url, statement) }
+				change = func(statement string) { cluster.SQL(t, "test_1", statement) }
 				unprotect = []string{"ALTER TABLE sandbox_execs DISABLE TRIGGER ALL"}
 			}
 			command := func(args string) (int, string, string) {
