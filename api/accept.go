@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// isBrowser reports whether a client asks for a page: it names text/html, and does not prefer JSON. Programs name JSON or accept anything.
+// isBrowser reports whether a client asks for a page: it names text/html, and does not prefer JSON.
+// Programs name JSON or accept anything.
 func isBrowser(r *http.Request) bool {
 	html, json := 0.0, 0.0
 	for entry := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {

@@ -38,8 +38,9 @@ func (s *Server) ListAdminEvents(ctx context.Context, in wire.ListAdminEventsReq
 	out := wire.ListAdminEvents200JSONResponse{Items: make([]wire.AdminEvent, len(events))}
 	for i, e := range events {
 		out.Items[i] = wire.AdminEvent{
-			ID: e.Seq, At: visible.Timestamp(e.At), NodeID: e.NodeID, Actor: wire.AdminActor{Type: string(e.Actor.Type), ID: e.Actor.ID, Name: e.Actor.Name},
-			Kind: string(e.Kind), Subject: e.Subject, Data: json.RawMessage(e.Data),
+			ID: e.Seq, At: visible.Timestamp(e.At), NodeID: e.NodeID,
+			Actor: wire.AdminActor{Type: string(e.Actor.Type), ID: e.Actor.ID, Name: e.Actor.Name},
+			Kind:  string(e.Kind), Subject: e.Subject, Data: json.RawMessage(e.Data),
 		}
 		if len(e.Unreadable) > 0 {
 			out.Items[i].Unreadable = &e.Unreadable
@@ -52,7 +53,8 @@ func (s *Server) ListAdminEvents(ctx context.Context, in wire.ListAdminEventsReq
 }
 
 // GetAdminEventProof sends the proof of an administrative event.
-func (s *Server) GetAdminEventProof(ctx context.Context, in wire.GetAdminEventProofRequestObject) (wire.GetAdminEventProofResponseObject, error) {
+func (s *Server) GetAdminEventProof(ctx context.Context, in wire.GetAdminEventProofRequestObject) (wire.GetAdminEventProofResponseObject,
+	error) {
 	id, err := strconv.ParseInt(in.EventID, 10, 64)
 	if err != nil || strconv.FormatInt(id, 10) != in.EventID {
 		return nil, fault.New(fault.UnknownEvent, "there is no event %s", problem.Clip(in.EventID))
@@ -64,8 +66,8 @@ func (s *Server) GetAdminEventProof(ctx context.Context, in wire.GetAdminEventPr
 	return nil, callFrom(ctx).answerPage(content.NewPage("application/json", proof, problem.CSP), err)
 }
 
-// recordDownload records that the caller gets a file of another client's exec. If it fails, nothing may be sent. Execs of the caller itself need no
-// event, so that workers never wait for one.
+// recordDownload records that the caller gets a file of another client's exec. If it fails, nothing
+// may be sent. Execs of the caller itself need no event, so that workers never wait for one.
 func (s *Server) recordDownload(ctx context.Context, rec audit.Record, what, path string) error {
 	call := callFrom(ctx)
 	if call.request.Method == http.MethodHead {

@@ -191,7 +191,8 @@ func TestAdminEventPages(t *testing.T) {
 	for _, query := range []string{"cursor=x", "cursor=" + strings.Repeat("A", 512), "cursor=eyJhdCI6IngifQ"} {
 		f.get("/audit/events?"+query).wants(t, fault.InvalidCursor, "cursor")
 	}
-	for _, query := range []string{"kind=x", "limit=0", "limit=501", "since=x", "until=x", "actor=%00", "subject=%ff", "subject=" + strings.Repeat("x", 513), "x=1", "kind=export&kind=export"} {
+	for _, query := range []string{"kind=x", "limit=0", "limit=501", "since=x", "until=x", "actor=%00", "subject=%ff", "subject=" + strings.Repeat("x", 513),
+		"x=1", "kind=export&kind=export"} {
 		field, _, _ := strings.Cut(query, "=")
 		f.do(request{path: "/audit/events?" + query}).wants(t, fault.InvalidRequest, field)
 	}
@@ -216,7 +217,8 @@ func TestAdminEventProof(t *testing.T) {
 	}
 }
 
-// TestDamagedAdminEvent: a value that was changed past core-api fails neither the event nor the others.
+// TestDamagedAdminEvent: a value that was changed past core-api fails neither the event nor the
+// others.
 func TestDamagedAdminEvent(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -230,7 +232,8 @@ func TestDamagedAdminEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	for _, statement := range []string{"DROP TRIGGER admin_events_no_update", `UPDATE admin_events SET data = '[1]', actor_name = CAST(x'ff41' AS TEXT) WHERE subject = 'csv'`} {
+	for _, statement := range []string{"DROP TRIGGER admin_events_no_update",
+		`UPDATE admin_events SET data = '[1]', actor_name = CAST(x'ff41' AS TEXT) WHERE subject = 'csv'`} {
 		if _, err := file.Exec(statement); err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +242,8 @@ func TestDamagedAdminEvent(t *testing.T) {
 	if len(items) != 2 || items[0].Unreadable != nil || string(items[0].Data) != `{"state":"begins"}` {
 		t.Fatalf("%+v", items)
 	}
-	if e := items[1]; string(e.Data) != "{}" || e.Actor.Name != "" || e.Subject != "csv" || e.Unreadable == nil || !maps.Equal(*e.Unreadable, map[string]string{"data": "[1]", "actor_name": "\uFFFDA"}) {
+	if e := items[1]; string(e.Data) != "{}" || e.Actor.Name != "" || e.Subject != "csv" || e.Unreadable == nil ||
+		!maps.Equal(*e.Unreadable, map[string]string{"data": "[1]", "actor_name": "\uFFFDA"}) {
 		t.Errorf("%+v", e)
 	}
 }

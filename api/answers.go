@@ -57,7 +57,8 @@ func timestamp(t time.Time) *visible.Timestamp {
 	return new(visible.Timestamp(t))
 }
 
-// jsonPage is a page whose entity tag is a digest of the encoded answer, so that it differs between versions of this server.
+// jsonPage is a page whose entity tag is a digest of the encoded answer, so that it differs between
+// versions of this server.
 func jsonPage(v any) (content.Page, error) {
 	body, err := json.Marshal(v)
 	return content.NewPage("application/json", append(body, '\n'), problem.CSP), err

@@ -15,7 +15,8 @@ import (
 // respondAsync is the preference for an answer as soon as the exec waits (RFC 7240).
 const respondAsync = "respond-async"
 
-// prefersAsync reports whether a Prefer header has respond-async. Parameters of it, and other preferences, are ignored.
+// prefersAsync reports whether a Prefer header has respond-async. Parameters of it, and other
+// preferences, are ignored.
 func prefersAsync(header *string) bool {
 	for preference := range strings.SplitSeq(value(header), ",") {
 		name, _, _ := strings.Cut(preference, ";")
@@ -29,11 +30,13 @@ func prefersAsync(header *string) bool {
 // checkStream refuses an asynchronous request for events.
 func checkStream(stream, async bool, refuse refusal) {
 	if stream && async {
-		refuse("stream", "cannot be combined with the header Prefer: respond-async; leave one of them out, and follow an asynchronous exec by GET /sandbox/execs/{exec_id}/events")
+		refuse("stream", "cannot be combined with the header Prefer: respond-async; leave one of them out, and follow an asynchronous "+
+			"exec by GET /sandbox/execs/{exec_id}/events")
 	}
 }
 
-// queueing returns how an asynchronous request waits; nil for any other, which must not have the fields for it.
+// queueing returns how an asynchronous request waits; nil for any other, which must not have the
+// fields for it.
 func queueing(async bool, priority audit.Priority, timeoutMS *int64, refuse refusal) *runner.Queueing {
 	const onlyAsync = "is for asynchronous requests; send the header Prefer: respond-async as well, or leave it out"
 	q := &runner.Queueing{Priority: priority}
@@ -63,7 +66,8 @@ func queueing(async bool, priority audit.Priority, timeoutMS *int64, refuse refu
 	return q
 }
 
-// accepted is the answer to an asynchronous request: its record, and the headers of RunExec, which are also those of InvokeSkill.
+// accepted is the answer to an asynchronous request: its record, and the headers of RunExec, which
+// are also those of InvokeSkill.
 func (s *Server) accepted(ctx context.Context, res runner.Result) (wire.ExecRecord, wire.RunExec202ResponseHeaders, error) {
 	headers := wire.RunExec202ResponseHeaders{Location: new("/sandbox/execs/" + res.Record.ExecID), PreferenceApplied: new(respondAsync)}
 	if res.Replayed {
@@ -102,7 +106,8 @@ func (s *Server) WaitExec(ctx context.Context, in wire.WaitExecRequestObject) (w
 	return wire.WaitExec200JSONResponse(out), err
 }
 
-// waitEnd waits for the end of an exec, within the bounds of streams, and for a token that is valid afterwards.
+// waitEnd waits for the end of an exec, within the bounds of streams, and for a token that is valid
+// afterwards.
 func (s *Server) waitEnd(ctx context.Context, rec audit.Record, timeout time.Duration) (audit.Record, error) {
 	call := callFrom(ctx)
 	share, err := s.streams.Enter(call.caller.ID, 0)

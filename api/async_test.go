@@ -19,7 +19,8 @@ func (r *fakeRunner) queue(ctx context.Context, req runner.Request) (runner.Resu
 	rec := newRecord(req)
 	rec.Status, rec.StartedAt, rec.NodeID, rec.ArtifactsPath = audit.Queued, time.Time{}, "", ""
 	rec.Async, rec.Priority = true, req.Queue.Priority
-	taken, err := r.store.Enqueue(ctx, rec, audit.Job{ExpiresAt: rec.CreatedAt.Add(time.Hour), Sealed: []byte{1}}, audit.JobLimits{Waiting: 9, WaitingPerToken: 9, Bytes: 9, BytesPerToken: 9})
+	taken, err := r.store.Enqueue(ctx, rec, audit.Job{ExpiresAt: rec.CreatedAt.Add(time.Hour), Sealed: []byte{1}},
+		audit.JobLimits{Waiting: 9, WaitingPerToken: 9, Bytes: 9, BytesPerToken: 9})
 	if taken != nil {
 		return runner.Result{Record: *taken, Replayed: true}, err
 	}
@@ -34,7 +35,8 @@ func TestRespondAsync(t *testing.T) {
 		"/sandbox/execs":           `{"project_id": "demo", "priority": "high", "queue_timeout_ms": 5000, ` + aCommand + `}`,
 		"/skills/shell.run/invoke": `{"project_id": "demo", "priority": "high", "queue_timeout_ms": 5000, "inputs": {"script": "true"}}`,
 	} {
-		request := request{method: "POST", path: path, body: body, header: map[string]string{"Prefer": "wait=10, Respond-Async; x=1", "Idempotency-Key": "k " + path}}
+		request := request{method: "POST", path: path, body: body,
+			header: map[string]string{"Prefer": "wait=10, Respond-Async; x=1", "Idempotency-Key": "k " + path}}
 		r := f.do(request)
 		got := decodeAs[wire.ExecRecord](t, r, 202)
 		if got.Status != audit.Queued || !got.Async || got.Priority != audit.High || r.Header.Get("Location") != "/sandbox/execs/"+got.ExecID ||
@@ -84,7 +86,8 @@ func TestWaitExec(t *testing.T) {
 	f.get("/sandbox/execs/0190aaaa-7c1e-7d35-9a52-0f4f3a1b2c3d/wait").wants(t, fault.UnknownExec)
 }
 
-// TestWaitExecIsBounded: requests that wait have a share of the streams, and no answer for a token that was revoked meanwhile.
+// TestWaitExecIsBounded: requests that wait have a share of the streams, and no answer for a token
+// that was revoked meanwhile.
 func TestWaitExecIsBounded(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(cfg *api.Config) { cfg.Bounds.StreamsPerToken, cfg.TokenInterval = 1, time.Nanosecond })

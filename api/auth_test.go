@@ -44,7 +44,8 @@ func TestLoopbackNeedsNoTokenUntilOneExists(t *testing.T) {
 func TestBadTokenOnLoopback(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	for _, header := range []string{"Bearer nonsense", "Bearer ", "Bearer", "Basic YTpi", "nonsense", "Bearer a b", "bearer\tx", "Token x", "Bearer " + strings.Repeat("x", 9000)} {
+	for _, header := range []string{"Bearer nonsense", "Bearer ", "Bearer", "Basic YTpi", "nonsense", "Bearer a b", "bearer\tx", "Token x",
+		"Bearer " + strings.Repeat("x", 9000)} {
 		f.do(request{path: "/sandbox/execs", header: map[string]string{"Authorization": header}}).wants(t, fault.Unauthenticated)
 	}
 	_, secret := f.token(tokens.Spec{Role: tokens.Admin})
@@ -69,7 +70,8 @@ func TestBadTokenOnLoopback(t *testing.T) {
 	}
 }
 
-// TestOnlyLocalRequestsNeedNoToken: remote clients, servers on other addresses and requests through a proxy need one.
+// TestOnlyLocalRequestsNeedNoToken: remote clients, servers on other addresses and requests through
+// a proxy need one.
 func TestOnlyLocalRequestsNeedNoToken(t *testing.T) {
 	t.Parallel()
 	local := start(t)
@@ -109,7 +111,8 @@ func TestOnlyLocalRequestsNeedNoToken(t *testing.T) {
 	}
 }
 
-// TestClientAddressBehindProxies: the log has the address that a trusted proxy reports; other proxies are not believed.
+// TestClientAddressBehindProxies: the log has the address that a trusted proxy reports; other
+// proxies are not believed.
 func TestClientAddressBehindProxies(t *testing.T) {
 	t.Parallel()
 	proxied := start(t, func(c *api.Config) { c.TrustedProxies = []string{"127.0.0.1", "10.0.0.0/8"} })
@@ -316,7 +319,8 @@ func TestWorkerScope(t *testing.T) {
 		if strings.HasPrefix(body, `"task_ref"`) {
 			body = `"skill_id": ""`
 		}
-		if r := f.do(request{method: "POST", path: "/sandbox/policy/resolve", body: `{` + body + `}`, token: tc.secret}); (r.StatusCode == 200) != (tc.fields == nil) {
+		if r := f.do(request{method: "POST", path: "/sandbox/policy/resolve", body: `{` + body + `}`,
+			token: tc.secret}); (r.StatusCode == 200) != (tc.fields == nil) {
 			t.Errorf("resolve %s %s: %d", tc.who, tc.body, r.StatusCode)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 // GetSandboxBackend reports which sandbox a user has.
-func (s *Server) GetSandboxBackend(ctx context.Context, in wire.GetSandboxBackendRequestObject) (wire.GetSandboxBackendResponseObject, error) {
+func (s *Server) GetSandboxBackend(ctx context.Context, in wire.GetSandboxBackendRequestObject) (wire.GetSandboxBackendResponseObject,
+	error) {
 	if err := gate.CheckUser(callFrom(ctx).caller, in.UserID); err != nil {
 		return nil, err
 	}
@@ -20,7 +21,8 @@ func (s *Server) GetSandboxBackend(ctx context.Context, in wire.GetSandboxBacken
 }
 
 // SetSandboxBackend chooses the sandbox of a user.
-func (s *Server) SetSandboxBackend(ctx context.Context, in wire.SetSandboxBackendRequestObject) (wire.SetSandboxBackendResponseObject, error) {
+func (s *Server) SetSandboxBackend(ctx context.Context, in wire.SetSandboxBackendRequestObject) (wire.SetSandboxBackendResponseObject,
+	error) {
 	caller := callFrom(ctx).caller
 	if err := gate.CheckUser(caller, in.UserID); err != nil {
 		return nil, err
@@ -31,18 +33,21 @@ func (s *Server) SetSandboxBackend(ctx context.Context, in wire.SetSandboxBacken
 		})
 	}
 	// Choose must also end the commands in the sandbox before, even if the client hangs up.
-	choice, err := s.cfg.Sandboxes.Choose(context.WithoutCancel(ctx), sandbox.Choice{UserID: in.UserID, Backend: in.Body.Backend, Runner: value(in.Body.Runner)})
+	choice, err := s.cfg.Sandboxes.Choose(context.WithoutCancel(ctx),
+		sandbox.Choice{UserID: in.UserID, Backend: in.Body.Backend, Runner: value(in.Body.Runner)})
 	return wire.SetSandboxBackend200JSONResponse(s.backendAnswer(ctx, choice)), err
 }
 
 func (s *Server) backendAnswer(ctx context.Context, c sandbox.Choice) wire.V1BackendAnswer {
 	return wire.V1BackendAnswer{Status: envelopeSuccess, Data: wire.V1Backend{
-		Backend: c.Backend, Runner: c.Runner, Chosen: !c.UpdatedAt.IsZero(), UpdatedAt: timestamp(c.UpdatedAt), Connected: s.connected(ctx, c),
-		Backends: s.cfg.Sandboxes.Backends(),
+		Backend: c.Backend, Runner: c.Runner, Chosen: !c.UpdatedAt.IsZero(), UpdatedAt: timestamp(c.UpdatedAt),
+		Connected: s.connected(ctx, c),
+		Backends:  s.cfg.Sandboxes.Backends(),
 	}}
 }
 
-// connected reports whether the chosen machine is connected. A choice without a name means any of the user's machines.
+// connected reports whether the chosen machine is connected. A choice without a name means any of
+// the user's machines.
 func (s *Server) connected(ctx context.Context, c sandbox.Choice) bool {
 	if !sandbox.TraitsOf(c.Backend).UserMachine {
 		return true

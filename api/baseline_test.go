@@ -115,7 +115,8 @@ func TestSyncAndDiff(t *testing.T) {
 	}
 	data[string](t, f.do(request{method: "POST", path: ann + "/baseline"}))
 	done := data[wire.V1Synced](t, sync(bob, ""))
-	if !slices.Equal(done.Updated, []string{"utils/helper.py"}) || !slices.Equal(done.Conflicts, []string{"data.txt"}) || len(done.Removed) != 0 || done.Baseline == "" {
+	if !slices.Equal(done.Updated, []string{"utils/helper.py"}) || !slices.Equal(done.Conflicts, []string{"data.txt"}) || len(done.Removed) != 0 ||
+		done.Baseline == "" {
 		t.Errorf("synced %+v", done)
 	}
 	if text(bob, "data.txt") != "1\nbob\n3\n" || text(bob, "utils/helper.py") != "X = 2\n" || text(bob, "own.txt") != "bob\n" {

@@ -28,7 +28,8 @@ func (g gated) pass(what string) {
 	<-g.goOn
 }
 
-func (g gated) UploadSome(ctx context.Context, o library.Owner, scope library.Scope, name string, pick archive.Pick, zip io.ReaderAt, size int64) ([]library.Uploaded, error) {
+func (g gated) UploadSome(ctx context.Context, o library.Owner, scope library.Scope, name string, pick archive.Pick, zip io.ReaderAt,
+	size int64) ([]library.Uploaded, error) {
 	g.pass(o.UserID)
 	return g.Library.UploadSome(ctx, o, scope, name, pick, zip, size)
 }
@@ -121,7 +122,8 @@ func (f *fixture) waiting() int {
 	return len(list)
 }
 
-// TestSlowUploadsDoNotBlockOthers: an upload needs a place in the queue only after all of it has arrived.
+// TestSlowUploadsDoNotBlockOthers: an upload needs a place in the queue only after all of it has
+// arrived.
 func TestSlowUploadsDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(cfg *api.Config) {
@@ -161,7 +163,8 @@ func TestNumberOfUploadsIsLimited(t *testing.T) {
 	data[string](t, f.upload("c/ag", "", "x.zip", archive, as(one)))
 }
 
-// TestBytesOfUploadsAreLimited: announced bytes are checked before the first one arrives, others as they arrive.
+// TestBytesOfUploadsAreLimited: announced bytes are checked before the first one arrives, others as
+// they arrive.
 func TestBytesOfUploadsAreLimited(t *testing.T) {
 	t.Parallel()
 	const most = 100_000

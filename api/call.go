@@ -47,7 +47,8 @@ func callFrom(ctx context.Context) *call {
 	return c
 }
 
-// reserve counts bytes of memory before they are used; fault.ServerBusy if they do not fit. A negative number gives bytes back.
+// reserve counts bytes of memory before they are used; fault.ServerBusy if they do not fit. A
+// negative number gives bytes back.
 func (c *call) reserve(bytes int64) error {
 	if c.memory == nil {
 		return nil
@@ -59,13 +60,16 @@ func (c *call) reserve(bytes int64) error {
 	return c.memory.Grow(bytes)
 }
 
-// contentPrice is the memory that one byte of a displayed file takes: the content, the answer's text, and the answer encoded.
+// contentPrice is the memory that one byte of a displayed file takes: the content, the answer's
+// text, and the answer encoded.
 const contentPrice = 4
 
-// reserveContent counts the memory for an answer with so many bytes of a file; fault.ServerBusy if it does not fit.
+// reserveContent counts the memory for an answer with so many bytes of a file; fault.ServerBusy if
+// it does not fit.
 func (c *call) reserveContent(bytes int) error { return c.reserve(contentPrice * int64(bytes)) }
 
-// outermost gives a request its id, security headers, log line and metrics, and recovers from a panic.
+// outermost gives a request its id, security headers, log line and metrics, and recovers from a
+// panic.
 func (s *Server) outermost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := s.cfg.Now()
@@ -105,7 +109,8 @@ func (s *Server) outermost(next http.Handler) http.Handler {
 			}
 			words := []any{
 				"request_id", c.id, "method", r.Method, "path", r.URL.Path, "status", answer.status,
-				"bytes", answer.bytes, "ms", took.Milliseconds(), "token", c.caller.ID, "remote", s.gate.ClientAddress(r), "cut_off", cause != nil,
+				"bytes", answer.bytes, "ms", took.Milliseconds(), "token", c.caller.ID, "remote", s.gate.ClientAddress(r), "cut_off",
+				cause != nil,
 			}
 			if c.peer != "" {
 				words = append(words, "forwarded_by", c.peer)
@@ -130,7 +135,8 @@ func (c *call) endSpan(method string, status int) {
 		return
 	}
 	c.span.Set(
-		traces.Text("http.request.method", method), traces.Text("http.route", c.route), traces.Int("http.response.status_code", int64(status)),
+		traces.Text("http.request.method", method), traces.Text("http.route", c.route),
+		traces.Int("http.response.status_code", int64(status)),
 		traces.Text("secbox.request.id", c.id), traces.Text("secbox.token.id", c.caller.ID),
 	)
 	if status >= http.StatusInternalServerError {
@@ -140,10 +146,12 @@ func (c *call) endSpan(method string, status int) {
 	c.span.End("")
 }
 
-// MaxHeaderBytes is the most that a request line and the headers may have in all. The HTTP server reads some more, so that the refusal can say what to do.
+// MaxHeaderBytes is the most that a request line and the headers may have in all. The HTTP server
+// reads some more, so that the refusal can say what to do.
 const MaxHeaderBytes = 64 << 10
 
-// guarded refuses foreign hosts and origins, and large headers, before any other code reads the request.
+// guarded refuses foreign hosts and origins, and large headers, before any other code reads the
+// request.
 func (s *Server) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		check := s.gate.CheckHost
@@ -155,7 +163,8 @@ func (s *Server) guarded(next http.Handler) http.Handler {
 			err = check(r)
 		}
 		if size := headerBytes(r); err == nil && size > MaxHeaderBytes {
-			err = fault.New(fault.HeadersTooLarge, "the address and the headers have %d bytes, more than the %d that a request may have; shorten the address, or remove cookies of this host",
+			err = fault.New(fault.HeadersTooLarge, "the address and the headers have %d bytes, more than the %d that a request may have; "+
+				"shorten the address, or remove cookies of this host",
 				size, MaxHeaderBytes)
 		}
 		if err != nil {
@@ -230,8 +239,9 @@ const (
 	maxRestTime = 10 * time.Second
 )
 
-// takeRest reads what a refused client is still sending. Most clients send all of a body before they read the answer, and a connection that is closed
-// meanwhile is reset, with the answer. A client that asks first (Expect) sends nothing.
+// takeRest reads what a refused client is still sending. Most clients send all of a body before
+// they read the answer, and a connection that is closed meanwhile is reset, with the answer. A
+// client that asks first (Expect) sends nothing.
 func (a *answerWriter) takeRest(body io.Reader) {
 	if a.status < 400 || a.request.ContentLength == 0 || a.request.Header.Get("Expect") != "" {
 		return

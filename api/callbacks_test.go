@@ -18,7 +18,8 @@ import (
 	"secbox/runner/webhooks"
 )
 
-// TestCallbackURL: the runner gets a callback_url of an allowed host, once the token has a secret, and it is part of what an Idempotency-Key names.
+// TestCallbackURL: the runner gets a callback_url of an allowed host, once the token has a secret,
+// and it is part of what an Idempotency-Key names.
 func TestCallbackURL(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -56,7 +57,8 @@ func TestCallbackURL(t *testing.T) {
 		if now := f.runner.seen(); len(now) != len(seen)+1 || now[len(seen)].Digest == seen[len(seen)-1].Digest {
 			t.Errorf("%s: the digest of the request is the same with another callback_url", path)
 		}
-		for _, bad := range []string{"https://other.test/", "http://hooks.example.com/", "https://u:p@hooks.example.com/", "hooks.example.com", "https://127.0.0.1/"} {
+		for _, bad := range []string{"https://other.test/", "http://hooks.example.com/", "https://u:p@hooks.example.com/", "hooks.example.com",
+			"https://127.0.0.1/"} {
 			f.do(request{method: "POST", path: path, body: strings.Replace(body, url, bad, 1), token: secret}).wants(t, fault.InvalidRequest, "callback_url")
 		}
 	}
@@ -64,7 +66,8 @@ func TestCallbackURL(t *testing.T) {
 	f.do(request{method: "POST", path: "/webhooks/secret", token: auditor}).wants(t, fault.Forbidden)
 }
 
-// TestWebhookDefault: execs of a token that name no callback_url are told at its default address, while webhooks.allow has its host.
+// TestWebhookDefault: execs of a token that name no callback_url are told at its default address,
+// while webhooks.allow has its host.
 func TestWebhookDefault(t *testing.T) {
 	t.Parallel()
 	const url = "https://hooks.example.com/secbox?key=hunter2"
@@ -100,17 +103,20 @@ func TestWebhookDefault(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	}
-	if got := decodeAs[wire.WebhookDefault](t, f.do(request{path: "/webhooks/default", token: secret}), 200); *got.CallbackURL != "https://hooks.example.com/secbox" {
+	if got := decodeAs[wire.WebhookDefault](t, f.do(request{path: "/webhooks/default", token: secret}),
+		200); *got.CallbackURL != "https://hooks.example.com/secbox" {
 		t.Errorf("%+v", got)
 	}
 	calls(secret, "", url)
-	if stored, err := f.db.Webhooks().Default(t.Context(), id); err != nil || !strings.Contains(stored, "hooks.example.com/secbox") || strings.Contains(stored, "hunter2") {
+	if stored, err := f.db.Webhooks().Default(t.Context(), id); err != nil || !strings.Contains(stored, "hooks.example.com/secbox") ||
+		strings.Contains(stored, "hunter2") {
 		t.Errorf("the default address is stored as %q, %v", stored, err)
 	}
 	if err := allowed.Register(t.Context(), "an-exec", id, url); err != nil {
 		t.Error(err)
 	}
-	if d, err := f.db.Webhooks().Delivery(t.Context(), "an-exec"); err != nil || webhooks.WithoutQuery(d.URL) != "https://hooks.example.com/secbox" || strings.Contains(d.URL, "hunter2") {
+	if d, err := f.db.Webhooks().Delivery(t.Context(), "an-exec"); err != nil || webhooks.WithoutQuery(d.URL) != "https://hooks.example.com/secbox" ||
+		strings.Contains(d.URL, "hunter2") {
 		t.Errorf("the address is stored as %q, %v", d.URL, err)
 	}
 	calls(secret, `"callback_url": "https://hooks.example.com/own", `, "https://hooks.example.com/own")
@@ -138,7 +144,8 @@ func TestWebhookDefault(t *testing.T) {
 	}
 }
 
-// TestManyWebhookChanges: a token makes a bounded number of events. An address that is sent again makes none, and other tokens have bounds of their own.
+// TestManyWebhookChanges: a token makes a bounded number of events. An address that is sent again
+// makes none, and other tokens have bounds of their own.
 func TestManyWebhookChanges(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -186,18 +193,21 @@ func TestManyWebhookChanges(t *testing.T) {
 func TestWebhooksAreOff(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *api.Config) { c.Webhooks = webhooks.Registry{} })
-	f.post("/sandbox/execs", `{"project_id": "demo", "callback_url": "https://hooks.example.com/", `+aCommand+`}`).wants(t, fault.InvalidRequest, "callback_url")
+	f.post("/sandbox/execs", `{"project_id": "demo", "callback_url": "https://hooks.example.com/", `+aCommand+`}`).wants(t, fault.InvalidRequest,
+		"callback_url")
 	f.post("/webhooks/secret", "").wants(t, fault.InvalidRequest)
 }
 
-// TestCallbackOfExec: the tries of a delivery are shown to those who may read the exec, and never the query of its address.
+// TestCallbackOfExec: the tries of a delivery are shown to those who may read the exec, and never
+// the query of its address.
 func TestCallbackOfExec(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	f.runner.run = f.runner.queue
 	_, secret := f.token(tokens.Spec{Role: tokens.Worker})
 	_, other := f.token(tokens.Spec{Role: tokens.Worker})
-	post := request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "demo", ` + aCommand + `}`, token: secret, header: map[string]string{"Prefer": "respond-async"}}
+	post := request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "demo", ` + aCommand + `}`, token: secret,
+		header: map[string]string{"Prefer": "respond-async"}}
 	rec := decodeAs[wire.ExecRecord](t, f.do(post), 202)
 	get := request{path: "/sandbox/execs/" + rec.ExecID + "/callback", token: secret}
 	wants := func(what string, state wire.CallbackState) wire.Callback {
@@ -210,7 +220,8 @@ func TestCallbackOfExec(t *testing.T) {
 	}
 	wants("none", wire.CallbackStateNone)
 	s := f.db.Webhooks()
-	if err := s.Register(t.Context(), webhooks.Delivery{ExecID: rec.ExecID, RequestedBy: "x", Host: "a.example", URL: "https://a.example/h?key=hunter2"}, webhooks.Limits{Waiting: 1, WaitingPerToken: 1}); err != nil {
+	if err := s.Register(t.Context(), webhooks.Delivery{ExecID: rec.ExecID, RequestedBy: "x", Host: "a.example", URL: "https://a.example/h?key=hunter2"},
+		webhooks.Limits{Waiting: 1, WaitingPerToken: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if got := wants("the exec waits", wire.CallbackStateOpen); got.URL != "https://a.example/h" || got.NextAt != nil {
@@ -250,7 +261,8 @@ func TestCallbackOfExec(t *testing.T) {
 		Type, Timestamp string
 		Data            map[string]any
 	}
-	if err := json.Unmarshal(api.CallbackBody(stored), &body); err != nil || body.Type != "exec.ended" || body.Data["exec_id"] != rec.ExecID || body.Data["status"] != "canceled" || body.Timestamp == "" {
+	if err := json.Unmarshal(api.CallbackBody(stored), &body); err != nil || body.Type != "exec.ended" || body.Data["exec_id"] != rec.ExecID ||
+		body.Data["status"] != "canceled" || body.Timestamp == "" {
 		t.Errorf("%+v, %v", body, err)
 	}
 	for _, hidden := range []string{"cmd", "args", "stdout", "env_keys"} {

@@ -54,7 +54,8 @@ func (f *fixture) lastChange(what, operation, path, before, after string, status
 		f.t.Fatalf("%s: no row", what)
 	}
 	r := rows[0]
-	if r.Cmd != operation || !slices.Equal(r.Args, []string{sandbox.Root + "/" + path}) || r.SHA256Before != before || r.SHA256After != after || r.Status != status || r.ErrorReason != reason ||
+	if r.Cmd != operation || !slices.Equal(r.Args, []string{sandbox.Root + "/" + path}) || r.SHA256Before != before || r.SHA256After != after ||
+		r.Status != status || r.ErrorReason != reason ||
 		r.RequestedBy != "loopback" || r.UserID != "u" || r.AgentID != "ag" || r.Status.Final() == r.EndedAt.IsZero() {
 		f.t.Errorf("%s: want %s %s %s→%s %s %s, got %+v", what, operation, path, before, after, status, reason, r)
 	}
@@ -129,7 +130,8 @@ func TestEditsAreOnRecord(t *testing.T) {
 	})
 }
 
-// TestUploadInProgressIsOnRecord: the row is open before the content has arrived. It ends as canceled if the client hangs up, and if it is canceled.
+// TestUploadInProgressIsOnRecord: the row is open before the content has arrived. It ends as
+// canceled if the client hangs up, and if it is canceled.
 func TestUploadInProgressIsOnRecord(t *testing.T) {
 	t.Parallel()
 	bothWith(t, func(*api.Config) {}, func(t *testing.T, f *fixture, dir string) { // patient: the body stops
@@ -171,7 +173,8 @@ func TestUploadInProgressIsOnRecord(t *testing.T) {
 			}
 			end(row.ExecID, hangUp)
 			f.await(name+": the end", func() bool { return f.changes()[0].Status.Final() })
-			if row = f.changes()[0]; row.Status != audit.Canceled || row.ErrorReason != audit.ReasonCanceled || row.Detail == "canceled by request" != (name == "it is canceled") {
+			if row = f.changes()[0]; row.Status != audit.Canceled || row.ErrorReason != audit.ReasonCanceled ||
+				row.Detail == "canceled by request" != (name == "it is canceled") {
 				t.Errorf("%s: %+v", name, row)
 			}
 			hangUp()
@@ -192,7 +195,8 @@ func (f *fixture) await(what string, so func() bool) {
 	}
 }
 
-// TestNoChangeWithoutARow: nothing is written, and nothing of the content is read, if the row cannot be opened.
+// TestNoChangeWithoutARow: nothing is written, and nothing of the content is read, if the row
+// cannot be opened.
 func TestNoChangeWithoutARow(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, f *fixture, dir string) {

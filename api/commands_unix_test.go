@@ -32,22 +32,26 @@ func TestSandboxCommandIsRecorded(t *testing.T) {
 		t.Errorf("answered %s", got)
 	}
 	rec := decodeAs[wire.ExecRecord](t, f.do(request{path: "/sandbox/execs/" + r.Header.Get("X-Exec-Id"), token: secret}), 200)
-	if rec.Cmd != "bash" || rec.AgentID != "ag" || rec.UserID != "u" || rec.ProjectID != "ag~u" || rec.Backend != "none" || rec.Runner != "" || rec.Cwd != "/workspace" ||
+	if rec.Cmd != "bash" || rec.AgentID != "ag" || rec.UserID != "u" || rec.ProjectID != "ag~u" || rec.Backend != "none" || rec.Runner != "" ||
+		rec.Cwd != "/workspace" ||
 		rec.RequestedBy != id || rec.Status != audit.Failed || *rec.ExitCode != 3 || rec.StdoutBytes != 3 {
 		t.Errorf("recorded %+v", rec)
 	}
 	if ran := f.runner.seen(); len(ran) != 1 { // it was asked for the policy only
 		t.Errorf("the runner was asked for %+v", ran)
 	}
-	if where := data[wire.V1Content](t, f.do(request{path: "/v1/sandbox/u/ag/content?path=where", token: secret})).Content; where != filepath.Join(f.root, "projects", "ag~u", "work")+"\n" {
+	if where := data[wire.V1Content](t, f.do(request{path: "/v1/sandbox/u/ag/content?path=where", token: secret})).Content; where != filepath.Join(f.root,
+		"projects", "ag~u", "work")+"\n" {
 		t.Errorf("it ran in %q", where)
 	}
-	if got := data[wire.V1Output](t, f.do(request{method: "POST", path: inSandbox + "ls", token: secret})); got.Stdout != "where\n" { // without a body, without arguments
+	// without a body, without arguments
+	if got := data[wire.V1Output](t, f.do(request{method: "POST", path: inSandbox + "ls", token: secret})); got.Stdout != "where\n" {
 		t.Errorf("%+v", got)
 	}
 
 	f.runner.maxStdout = 2000
-	long := data[wire.V1Output](t, f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "printf %2001d 0; printf %3000d 0 >&2"]`, token: secret}))
+	long := data[wire.V1Output](t, f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "printf %2001d 0; printf %3000d 0 >&2"]`,
+		token: secret}))
 	if !long.StdoutTruncated || long.StderrTruncated || len(long.Stdout) != 2000 || len(long.Stderror) != 3000 {
 		t.Errorf("%d and %d bytes, truncated %v and %v", len(long.Stdout), len(long.Stderror), long.StdoutTruncated, long.StderrTruncated)
 	}
@@ -124,7 +128,8 @@ func TestExamplesOfDocsWork(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "weather_skill.zip"), []byte(weather(t)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Examples that make things run first, and those that remove them last. No real exec has left a manifest or a policy.
+	// Examples that make things run first, and those that remove them last. No real exec has left a
+	// manifest or a policy.
 	first := []string{"uploadSkill", "editSkillFile", "editSandboxFile", "publishToRegistry", "installFromRegistry"}
 	last := []string{"uninstall", "withdrawFromRegistry", "deletePackage", "removeHold", "followExecs"}
 	f.inWork("1001", "agent001", "skills/csv-report/SKILL.md", "# CSV")
@@ -198,7 +203,8 @@ func TestRemoteCommandSeesEdits(t *testing.T) {
 	}
 }
 
-// TestCommandOfAgentNamedBackend: the routes of such an agent have one step more than those of the choice.
+// TestCommandOfAgentNamedBackend: the routes of such an agent have one step more than those of the
+// choice.
 func TestCommandOfAgentNamedBackend(t *testing.T) {
 	t.Parallel()
 	f := start(t)

@@ -91,7 +91,8 @@ func TestEveryOperationHasRolesAndOneRoute(t *testing.T) {
 		}
 	}
 	for name, change := range map[string][2]string{
-		"no roles":       {"x-roles: [public]\n      security: []\n      responses:\n        \"200\":\n          description: The process answers.", "security: []\n      responses:\n        \"200\":\n          description: The process answers."},
+		"no roles": {"x-roles: [public]\n      security: []\n      responses:\n        \"200\":\n          description: The process answers.",
+			"security: []\n      responses:\n        \"200\":\n          description: The process answers."},
 		"empty roles":    {"x-roles: [auditor, admin]", "x-roles: []"},
 		"unknown role":   {"x-roles: [auditor, admin]", "x-roles: [auditor, root]"},
 		"public and not": {"x-roles: [auditor, admin]", "x-roles: [public, admin]"},
@@ -117,12 +118,14 @@ func TestSchemasAreClosedAndExplained(t *testing.T) {
 		if named && s.Get("description").Text() == "" {
 			t.Errorf("%s has no description", where)
 		}
-		if s.Get("type").Text() == "object" && !s.Get("allOf").Exists() && s.Get("additionalProperties").Text() != "false" && len(s.Get("additionalProperties").Entries()) == 0 {
+		if s.Get("type").Text() == "object" && !s.Get("allOf").Exists() && s.Get("additionalProperties").Text() != "false" &&
+			len(s.Get("additionalProperties").Entries()) == 0 {
 			t.Errorf("%s is open", where)
 		}
 		for _, p := range s.Get("properties").Entries() {
 			walk(where+"."+p.Key, s.Get("properties").Raw(p.Key), true)
-			if raw := s.Get("properties").Raw(p.Key); raw.Ref() == "" && !raw.Get("example").Exists() && raw.Get("type").Text() != "array" && !raw.Get("allOf").Exists() {
+			if raw := s.Get("properties").Raw(p.Key); raw.Ref() == "" && !raw.Get("example").Exists() && raw.Get("type").Text() != "array" &&
+				!raw.Get("allOf").Exists() {
 				t.Errorf("%s.%s has no example", where, p.Key)
 			}
 		}

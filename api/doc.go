@@ -4,8 +4,8 @@
 //
 // Start with openapi.yaml, needs.go (what the handlers call), server.go and gate.go (what surrounds
 // a handler: authentication, limits, logs, errors), and one handler, execs.go. A handler implements
-// a method of the generated wire.StrictServerInterface. Then read the packages in the order in which a
-// request passes them:
+// a method of the generated wire.StrictServerInterface. Then read the packages in the order in
+// which a request passes them:
 //
 //   - wire: the types and the routes, generated from openapi.yaml
 //   - gate: Host, Origin, token and scope

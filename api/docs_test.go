@@ -35,13 +35,16 @@ func TestFrontDoor(t *testing.T) {
 	} {
 		for _, method := range []string{"GET", "HEAD"} {
 			r := f.do(request{method: method, path: "/", header: map[string]string{"Accept": accept}})
-			if r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != "/console" || r.Header.Get("Vary") != "Accept" || len(r.body) > 0 && method == "HEAD" {
+			if r.StatusCode != http.StatusSeeOther || r.Header.Get("Location") != "/console" || r.Header.Get("Vary") != "Accept" ||
+				len(r.body) > 0 && method == "HEAD" {
 				t.Errorf("%s of a browser, Accept %q: %d, %s", method, accept, r.StatusCode, r.Header.Get("Location"))
 			}
 		}
 	}
-	for _, accept := range []string{"", "*/*", "application/json", "text/*", "text/html;q=0", "text/html;q=0.5, application/json", "text/html;q=nonsense", "texthtml;;,"} {
-		if r := f.do(request{method: "HEAD", path: "/", header: map[string]string{"Accept": accept}}); r.StatusCode != 200 || r.Header.Get("Content-Type") != "application/json" || len(r.body) > 0 {
+	for _, accept := range []string{"", "*/*", "application/json", "text/*", "text/html;q=0", "text/html;q=0.5, application/json", "text/html;q=nonsense",
+		"texthtml;;,"} {
+		if r := f.do(request{method: "HEAD", path: "/", header: map[string]string{"Accept": accept}}); r.StatusCode != 200 ||
+			r.Header.Get("Content-Type") != "application/json" || len(r.body) > 0 {
 			t.Errorf("HEAD of a program, Accept %q: %d, %s", accept, r.StatusCode, r.Header.Get("Content-Type"))
 		}
 		info := decodeAs[wire.ServiceInfo](t, f.do(request{path: "/", header: map[string]string{"Accept": accept}}), 200)
@@ -70,13 +73,15 @@ func TestNotFoundPage(t *testing.T) {
 			t.Errorf("%s: %s", path, csp)
 		}
 		for _, accept := range []string{"", "*/*", "application/json"} {
-			if r := f.do(request{path: path, header: map[string]string{"Accept": accept}}); r.StatusCode != 404 || strings.Contains(r.Header.Get("Content-Type"), "html") {
+			if r := f.do(request{path: path, header: map[string]string{"Accept": accept}}); r.StatusCode != 404 ||
+				strings.Contains(r.Header.Get("Content-Type"), "html") {
 				t.Errorf("%s with Accept %q: %d %s", path, accept, r.StatusCode, r.Header.Get("Content-Type"))
 			}
 		}
 	}
 	// Every client gets the refusals of routes as problem documents.
-	if r := f.do(request{path: "/sandbox/execs/nonsense", header: map[string]string{"Accept": browser}}); r.Header.Get("Content-Type") != "application/problem+json" {
+	if r := f.do(request{path: "/sandbox/execs/nonsense",
+		header: map[string]string{"Accept": browser}}); r.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("%d %s", r.StatusCode, r.Header.Get("Content-Type"))
 	}
 }

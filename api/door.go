@@ -14,7 +14,8 @@ import (
 	"secbox/audit/export"
 )
 
-// Console answers the requests for /console and below: web pages, whose callers it identifies itself. door is what it asks this server.
+// Console answers the requests for /console and below: web pages, whose callers it identifies
+// itself. door is what it asks this server.
 type Console func(w http.ResponseWriter, r *http.Request, door Door)
 
 const consolePath = "/console"
@@ -24,7 +25,8 @@ func ofConsole(path string) bool {
 	return path == consolePath || strings.HasPrefix(path, consolePath+"/")
 }
 
-// towardsConsole reports whether a path is one of the console, or the one that leads browsers there.
+// towardsConsole reports whether a path is one of the console, or the one that leads browsers
+// there.
 func towardsConsole(path string) bool { return path == "/" || ofConsole(path) }
 
 // withConsole passes the requests for pages to the console.
@@ -41,7 +43,8 @@ func (s *Server) withConsole(next http.Handler) http.Handler {
 	})
 }
 
-// Door is what the request of a page passes of what gateOf is for a route: limits, log and metrics. It belongs to one request.
+// Door is what the request of a page passes of what gateOf is for a route: limits, log and metrics.
+// It belongs to one request.
 type Door struct {
 	server *Server
 	call   *call
@@ -64,7 +67,8 @@ func (d Door) ClientAddress(r *http.Request) string {
 // Secure reports whether the browser reaches this server by TLS.
 func (d Door) Secure(r *http.Request) bool { return d.server.secure(d.call, r) }
 
-// Away returns the node that runs the command of an exec, or has it in its queue, if that is another one; empty: none. reachable is set if it can be asked.
+// Away returns the node that runs the command of an exec, or has it in its queue, if that is
+// another one; empty: none. reachable is set if it can be asked.
 func (d Door) Away(ctx context.Context, rec audit.Record) (nodeID string, reachable bool) {
 	nodeID = d.server.away(d.call, rec)
 	return nodeID, nodeID != "" && d.server.cfg.Peers.Reaches(ctx, nodeID)
@@ -75,13 +79,16 @@ func (d Door) Forward(w http.ResponseWriter, r *http.Request, nodeID string) err
 	return d.server.forward(d.call, w, r, nodeID)
 }
 
-// Relay goes on with a stream of events as another node has it after the event with an id. The header was sent. passed is not set if that node sent nothing.
+// Relay goes on with a stream of events as another node has it after the event with an id. The
+// header was sent. passed is not set if that node sent nothing.
 func (d Door) Relay(w http.ResponseWriter, r *http.Request, nodeID, lastEventID string) (passed bool) {
 	return d.server.relay(d.call, w, r, nodeID, lastEventID)
 }
 
-// Enter counts a request against the limits of its caller until leave is called: fault.ServerBusy. valid is called while the answer is sent.
-func (d Door) Enter(w http.ResponseWriter, r *http.Request, route string, caller tokens.Token, valid func() error) (http.ResponseWriter, *http.Request, func(), error) {
+// Enter counts a request against the limits of its caller until leave is called: fault.ServerBusy.
+// valid is called while the answer is sent.
+func (d Door) Enter(w http.ResponseWriter, r *http.Request, route string, caller tokens.Token, valid func() error) (http.ResponseWriter,
+	*http.Request, func(), error) {
 	s, rest := d.server, d.server.cfg.Bounds.Rest
 	d.call.route, d.call.caller = route, caller
 	var err error
@@ -97,8 +104,8 @@ func (d Door) Enter(w http.ResponseWriter, r *http.Request, route string, caller
 	return inflight.NewWriter(w, d.call.memory, valid, rest), r, d.call.memory.Leave, nil
 }
 
-// Turn waits until it is the caller's turn to have an answer made, after Enter. The caller of Turn must call leave before the answer is sent:
-// fault.ServerBusy.
+// Turn waits until it is the caller's turn to have an answer made, after Enter. The caller of Turn
+// must call leave before the answer is sent: fault.ServerBusy.
 func (d Door) Turn(ctx context.Context) (leave func(), err error) {
 	return d.server.turns.Enter(ctx, d.call.caller.ID)
 }
@@ -106,12 +113,14 @@ func (d Door) Turn(ctx context.Context) (leave func(), err error) {
 // Reserve counts bytes of memory before they are used, after Enter: fault.ServerBusy.
 func (d Door) Reserve(bytes int64) error { return d.call.reserve(bytes) }
 
-// Export answers a request with all records that match, after Enter, as ExportAudit does and within the same bounds: fault.ServerBusy.
+// Export answers a request with all records that match, after Enter, as ExportAudit does and within
+// the same bounds: fault.ServerBusy.
 func (d Door) Export(w http.ResponseWriter, r *http.Request, q export.Query) error {
 	return d.server.sendExport(w, r, d.call, q)
 }
 
-// Skills returns what callers may read of skills, after Enter, within the limits of the API. Looking at them changes nothing.
+// Skills returns what callers may read of skills, after Enter, within the limits of the API.
+// Looking at them changes nothing.
 func (d Door) Skills() visible.Skills {
 	seen := d.server.skills
 	seen.Library = seen.View

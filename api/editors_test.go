@@ -13,8 +13,9 @@ import (
 	"secbox/workspace"
 )
 
-// TestToolsWaitForOtherEditors: a tool replaces no file while an upload or an edit, here of another node, changes files of the workspace. Otherwise
-// both could succeed on the same condition, and one change would be lost.
+// TestToolsWaitForOtherEditors: a tool replaces no file while an upload or an edit, here of another
+// node, changes files of the workspace. Otherwise both could succeed on the same condition, and one
+// change would be lost.
 func TestToolsWaitForOtherEditors(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -44,12 +45,14 @@ func TestToolsWaitForOtherEditors(t *testing.T) {
 	for name, was := range map[string]string{"present": present, "new": sandbox.Absent} {
 		ctx, cancel := context.WithCancel(t.Context())
 		content := io.MultiReader(strings.NewReader("of a tool"), &onFirstRead{strings.NewReader(""), cancel}) // ends ctx when all of it was read
-		if _, err := f.sandboxes.ReplaceFile(ctx, sandbox.Root+"/"+name, content, was, sandbox.User{AgentID: "ag", ID: "u"}); !errors.Is(err, context.Canceled) {
+		if _, err := f.sandboxes.ReplaceFile(ctx, sandbox.Root+"/"+name, content, was, sandbox.User{AgentID: "ag", ID: "u"}); !errors.Is(err,
+			context.Canceled) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	release()
-	if _, err := f.sandboxes.ReplaceFile(t.Context(), sandbox.Root+"/present", strings.NewReader("of a tool"), present, sandbox.User{AgentID: "ag", ID: "u"}); err != nil {
+	if _, err := f.sandboxes.ReplaceFile(t.Context(), sandbox.Root+"/present", strings.NewReader("of a tool"), present,
+		sandbox.User{AgentID: "ag", ID: "u"}); err != nil {
 		t.Error(err)
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"secbox/fault"
 )
 
-// TestConcurrentEdits edits each line of a file in a separate request. No edit that was answered with 200 is lost.
+// TestConcurrentEdits edits each line of a file in a separate request. No edit that was answered
+// with 200 is lost.
 func TestConcurrentEdits(t *testing.T) {
 	t.Parallel()
 	for name, begin := range map[string]func(*testing.T) *fixture{
@@ -41,7 +42,8 @@ func TestConcurrentEdits(t *testing.T) {
 	}
 }
 
-// TestEditDuringAForeignWrite changes a file on the user's machine between reading and replacing its lines.
+// TestEditDuringAForeignWrite changes a file on the user's machine between reading and replacing
+// its lines.
 func TestEditDuringAForeignWrite(t *testing.T) {
 	t.Parallel()
 	f := onTheirMachine(t)

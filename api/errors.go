@@ -30,10 +30,13 @@ func (s *Server) handleError(err error, c echo.Context) {
 	slow := errors.Is(err, os.ErrDeadlineExceeded) && c.Response().Committed // the client was cut off because it did not read
 	if !gone && (e.Err != nil || e.Code == fault.Internal) {
 		level, message := slog.LevelError, "a request failed"
-		if fault.HTTPStatus(e.Code) < http.StatusInternalServerError && e.Code != fault.ArtifactAltered || e.Code == fault.RunnerOffline || slow { // clients can cause these at will
+		// clients can cause these at will
+		if fault.HTTPStatus(e.Code) < http.StatusInternalServerError && e.Code != fault.ArtifactAltered || e.Code == fault.RunnerOffline ||
+			slow {
 			level, message = slog.LevelInfo, "a request was refused"
 		}
-		s.log.Log(r.Context(), level, message, "request_id", callFrom(r.Context()).id, "method", r.Method, "path", r.URL.Path, "error", e.Error())
+		s.log.Log(r.Context(), level, message, "request_id", callFrom(r.Context()).id, "method", r.Method, "path", r.URL.Path, "error",
+			e.Error())
 	}
 	if c.Response().Committed {
 		panic(http.ErrAbortHandler) // too late for a problem document: cut the connection, so that the answer is visibly incomplete

@@ -12,8 +12,9 @@ import (
 	"secbox/fault"
 )
 
-// TestManyChanges: a token that has made as many changes of a kind as it may is refused, and told when to try again; nothing has changed. What ends
-// something, and what changes nothing, is not refused, nor is another token. The refusals are counted.
+// TestManyChanges: a token that has made as many changes of a kind as it may is refused, and told
+// when to try again; nothing has changed. What ends something, and what changes nothing, is not
+// refused, nor is another token. The refusals are counted.
 func TestManyChanges(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -50,7 +51,8 @@ func TestManyChanges(t *testing.T) {
 	f.count()
 	before := len(f.told(other, admin.ChangesRefused))
 
-	changes := map[admin.Kind]func(user, token string) reply{admin.BaselinePromoted: upload, admin.BackendChosen: choose, admin.RegistryChanged: install, admin.HoldAdded: hold}
+	changes := map[admin.Kind]func(user, token string) reply{admin.BaselinePromoted: upload, admin.BackendChosen: choose, admin.RegistryChanged: install,
+		admin.HoldAdded: hold}
 	for kind, change := range changes {
 		r := change("bob", secret)
 		if !strings.Contains(string(r.body), string(fault.TooManyChanges)) || r.StatusCode != 429 || r.Header.Get("Retry-After") != "1" {

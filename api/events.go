@@ -79,7 +79,8 @@ func (s *Server) GetExecEvents(ctx context.Context, in wire.GetExecEventsRequest
 // endMark ends the id of the last event.
 const endMark = "-end"
 
-// parseEventID reads the id of an event of an exec; an empty one is the beginning. all is set for the last event.
+// parseEventID reads the id of an event of an exec; an empty one is the beginning. all is set for
+// the last event.
 func parseEventID(id string) (at follow.Offsets, all bool, err error) {
 	if id == "" {
 		return at, false, nil
@@ -87,7 +88,8 @@ func parseEventID(id string) (at follow.Offsets, all bool, err error) {
 	text, all := strings.CutSuffix(id, endMark)
 	at, ok := follow.ParseOffsets(text)
 	if !ok {
-		return at, false, fault.BadField("Last-Event-ID", "is not the id of an event of an exec, such as 120-0; leave the header out to begin with the first byte of output")
+		return at, false, fault.BadField("Last-Event-ID",
+			"is not the id of an event of an exec, such as 120-0; leave the header out to begin with the first byte of output")
 	}
 	return at, all, nil
 }
@@ -171,7 +173,8 @@ func (x *execStream) send(ctx context.Context) (done bool, err error) {
 	return true, x.event("end", endMark, end)
 }
 
-// output sends all that a stream has now. unread says why the output of an exec that has ended cannot be read.
+// output sends all that a stream has now. unread says why the output of an exec that has ended
+// cannot be read.
 func (x *execStream) output(ctx context.Context, stream int, now follow.State) (unread, err error) {
 	part := parts.Get().(*[partBytes]byte)
 	defer parts.Put(part)
@@ -229,9 +232,13 @@ func (x *execStream) event(name, mark string, data any) error {
 // execState converts a record for events.
 func execState(rec audit.Record) wire.ExecState {
 	return wire.ExecState{
-		ExecID: rec.ExecID, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID, UserID: rec.UserID,
-		SkillID: rec.SkillID, RequestedBy: rec.RequestedBy, TraceID: rec.TraceID, Status: rec.Status, ExitCode: rec.ExitCode, ErrorReason: rec.ErrorReason, Detail: rec.Detail,
-		CreatedAt: visible.Timestamp(rec.CreatedAt), StartedAt: timestamp(rec.StartedAt), EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS,
-		StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes, StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated,
+		ExecID: rec.ExecID, ProjectID: rec.ProjectID, TaskID: rec.TaskID, ConversationID: rec.ConversationID, AgentID: rec.AgentID,
+		UserID:  rec.UserID,
+		SkillID: rec.SkillID, RequestedBy: rec.RequestedBy, TraceID: rec.TraceID, Status: rec.Status, ExitCode: rec.ExitCode,
+		ErrorReason: rec.ErrorReason, Detail: rec.Detail,
+		CreatedAt: visible.Timestamp(rec.CreatedAt), StartedAt: timestamp(rec.StartedAt), EndedAt: timestamp(rec.EndedAt),
+		DurationMS:  rec.DurationMS,
+		StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes, StdoutTruncated: rec.StdoutTruncated,
+		StderrTruncated: rec.StderrTruncated,
 	}
 }

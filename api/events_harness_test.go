@@ -33,7 +33,8 @@ import (
 	"secbox/workspace/diskspace"
 )
 
-// liveFixture is a fixture whose execs run, in an engine without containers. The command listen prints what it is told by print.
+// liveFixture is a fixture whose execs run, in an engine without containers. The command listen
+// prints what it is told by print.
 type liveFixture struct {
 	*fixture
 	runs     *runner.Runner
@@ -121,7 +122,8 @@ func (f *liveFixture) print(texts ...string) {
 	}
 }
 
-// begin runs a script, with more members of the request, and returns the exec's id once its row is open. ended gets the answer.
+// begin runs a script, with more members of the request, and returns the exec's id once its row is
+// open. ended gets the answer.
 func (f *liveFixture) begin(secret, script, more string) (execID string, ended <-chan reply) {
 	f.t.Helper()
 	seen := map[string]bool{}
@@ -135,7 +137,8 @@ func (f *liveFixture) begin(secret, script, more string) (execID string, ended <
 	}
 	done := make(chan reply, 1)
 	go func() {
-		done <- f.do(request{method: "POST", path: "/sandbox/execs", token: secret, body: `{"project_id": "demo", "exec": {"script": "` + script + `"}` + more + `}`})
+		done <- f.do(request{method: "POST", path: "/sandbox/execs", token: secret,
+			body: `{"project_id": "demo", "exec": {"script": "` + script + `"}` + more + `}`})
 	}()
 	for {
 		for _, row := range list() {
@@ -201,7 +204,8 @@ func (f *fixture) follow(execID, secret, lastID string) *events {
 	return e
 }
 
-// next reads one event and checks its form. It returns its name; "" when the stream has ended between two events, and "cut off" when it broke off.
+// next reads one event and checks its form. It returns its name; "" when the stream has ended
+// between two events, and "cut off" when it broke off.
 func (e *events) next() string {
 	e.t.Helper()
 	event, err := e.Next()

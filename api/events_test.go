@@ -22,7 +22,8 @@ import (
 	"secbox/runner"
 )
 
-// TestExecEvents: a client gets the state, each piece of output and the end of an exec; one that comes again goes on where it was.
+// TestExecEvents: a client gets the state, each piece of output and the end of an exec; one that
+// comes again goes on where it was.
 func TestExecEvents(t *testing.T) {
 	t.Parallel()
 	f := startLive(t, 2)
@@ -31,7 +32,8 @@ func TestExecEvents(t *testing.T) {
 	id, ended := f.begin(secret, "listen; exit 3", "")
 	path := "/sandbox/execs/" + id + "/events"
 	first := f.follow(id, secret, "")
-	if first.next() != "status" || first.last.ExecID != id || first.last.Status != audit.Running || first.last.ProjectID != "demo" || first.last.EndedAt != nil || first.RetryMS == 0 {
+	if first.next() != "status" || first.last.ExecID != id || first.last.Status != audit.Running || first.last.ProjectID != "demo" ||
+		first.last.EndedAt != nil || first.RetryMS == 0 {
 		t.Errorf("it begins with %+v", first.last)
 	}
 	f.print("one\n")
@@ -46,7 +48,8 @@ func TestExecEvents(t *testing.T) {
 	f.do(request{path: path, token: foreign}).wants(t, fault.UnknownExec)
 	f.prints <- printed{}
 	for _, e := range []*events{first, second} {
-		if end := e.end(); end.Status != audit.Failed || *end.ExitCode != 3 || end.StdoutBytes != 8 || end.StderrBytes != 3 || end.StdoutTruncated || end.EndedAt == nil || end.Problem != nil {
+		if end := e.end(); end.Status != audit.Failed || *end.ExitCode != 3 || end.StdoutBytes != 8 || end.StderrBytes != 3 || end.StdoutTruncated ||
+			end.EndedAt == nil || end.Problem != nil {
 			t.Errorf("it ends with %+v", end)
 		}
 	}
@@ -57,13 +60,15 @@ func TestExecEvents(t *testing.T) {
 	for _, from := range []string{"", "0-0", "3-1", "8-3", "9-9", "9223372036854775807-0"} {
 		header := map[string]string{"Last-Event-ID": from}
 		if from == "9-9" || len(from) > 9 { // of another exec, or forged: there is nothing after it
-			if r := f.do(request{path: path, token: secret, header: header}); r.StatusCode != 200 || !strings.Contains(string(r.body), "event: end\n") || strings.Contains(string(r.body), "event: stdout") {
+			if r := f.do(request{path: path, token: secret, header: header}); r.StatusCode != 200 || !strings.Contains(string(r.body), "event: end\n") ||
+				strings.Contains(string(r.body), "event: stdout") {
 				t.Errorf("from %s: %d %s", from, r.StatusCode, r.body)
 			}
 			continue
 		}
 		late := f.follow(id, secret, from)
-		if end := late.end(); end.Status != audit.Failed || !strings.HasSuffix("one\ntwo\n", strings.Trim(late.got[0], "?")) || len(late.got[0]) != 8 || len(late.got[1]) != 3 {
+		if end := late.end(); end.Status != audit.Failed || !strings.HasSuffix("one\ntwo\n", strings.Trim(late.got[0], "?")) || len(late.got[0]) != 8 ||
+			len(late.got[1]) != 3 {
 			t.Errorf("after the end from %q: %q", from, late.got)
 		}
 	}
@@ -75,12 +80,14 @@ func TestExecEvents(t *testing.T) {
 	}
 	f.do(request{path: "/sandbox/execs/" + strings.Repeat("0", 36) + "/events", token: secret}).wants(t, fault.UnknownExec)
 	f.do(request{path: path, token: foreign}).wants(t, fault.UnknownExec)
-	for _, bad := range []string{"x", "1", "1-2-3", "-1-0", "1-", "01-0", "+1-0", "1-0-END", "1-0-end-end", "18446744073709551616-0", strings.Repeat("9", 60000)} {
+	for _, bad := range []string{"x", "1", "1-2-3", "-1-0", "1-", "01-0", "+1-0", "1-0-END", "1-0-end-end", "18446744073709551616-0",
+		strings.Repeat("9", 60000)} {
 		f.do(request{path: path, token: secret, header: map[string]string{"Last-Event-ID": bad}}).wants(t, fault.InvalidRequest, "Last-Event-ID")
 	}
 }
 
-// TestEventsOfAnyOutput: bytes that are no text, characters that come in two writes, more than pages show, and more than is kept.
+// TestEventsOfAnyOutput: bytes that are no text, characters that come in two writes, more than
+// pages show, and more than is kept.
 func TestEventsOfAnyOutput(t *testing.T) {
 	t.Parallel()
 	f := startLive(t, 2)
@@ -138,7 +145,8 @@ func TestEventsOfQueuedExecs(t *testing.T) {
 	<-second
 }
 
-// TestEventsOfExecsElsewhere: a client of an exec that this node does not run gets its states by its row: those of another node, and of one that was lost.
+// TestEventsOfExecsElsewhere: a client of an exec that this node does not run gets its states by
+// its row: those of another node, and of one that was lost.
 func TestEventsOfExecsElsewhere(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -153,19 +161,21 @@ func TestEventsOfExecsElsewhere(t *testing.T) {
 	}
 }
 
-// TestSlowClientsAreCutOff: a client that does not read keeps the job from nothing, is cut off, and gets all with its last id.
+// TestSlowClientsAreCutOff: a client that does not read keeps the job from nothing, is cut off, and
+// gets all with its last id.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	t.Parallel()
 	f := startLive(t, 1, func(cfg *api.Config) { cfg.Bounds.Rest = time.Millisecond })
 	id, ended := f.begin("", "listen", `, "policy_overrides": {"max_stdout_bytes": 16000000}`)
 	lazy := *f.fixture
-	lazy.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, address)
-		if err == nil {
-			err = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-		}
-		return conn, err
-	}}}
+	lazy.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, address)
+			if err == nil {
+				err = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+			}
+			return conn, err
+		}}}
 	slow := lazy.follow(id, "", "")
 	slow.next()
 	text := strings.Repeat("0123456789abcde\n", 1<<15)
@@ -190,7 +200,8 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	}
 }
 
-// TestEventsEndWithTheToken: a stream ends when its token is revoked, and the client learns why when it comes again.
+// TestEventsEndWithTheToken: a stream ends when its token is revoked, and the client learns why
+// when it comes again.
 func TestEventsEndWithTheToken(t *testing.T) {
 	t.Parallel()
 	f := startLive(t, 1, func(cfg *api.Config) { cfg.TokenInterval = time.Nanosecond })
@@ -246,7 +257,8 @@ func TestStreamsAreBounded(t *testing.T) {
 	f.follow(id, auditor, "").end()
 }
 
-// TestServerEndsStreams: when the server shuts down, a stream ends between two events, not as if the exec had ended.
+// TestServerEndsStreams: when the server shuts down, a stream ends between two events, not as if
+// the exec had ended.
 func TestServerEndsStreams(t *testing.T) {
 	t.Parallel()
 	f := startLive(t, 1)
@@ -262,7 +274,8 @@ func TestServerEndsStreams(t *testing.T) {
 	<-ended
 }
 
-// TestEventsOfRemovedOutput: an exec whose output was removed or altered ends with the reason; a removed exec has none.
+// TestEventsOfRemovedOutput: an exec whose output was removed or altered ends with the reason; a
+// removed exec has none.
 func TestEventsOfRemovedOutput(t *testing.T) {
 	t.Parallel()
 	f := startLive(t, 1)
@@ -285,7 +298,8 @@ func TestEventsOfRemovedOutput(t *testing.T) {
 	f.get("/sandbox/execs/"+id+"/events").wants(t, fault.RemovedByRetention)
 }
 
-// TestStreamedRuns: the answer to stream: true is the events of the exec, whose end has what only this request gets; refusals are as without it.
+// TestStreamedRuns: the answer to stream: true is the events of the exec, whose end has what only
+// this request gets; refusals are as without it.
 func TestStreamedRuns(t *testing.T) {
 	t.Parallel()
 	f := startLive(t, 1)
@@ -295,7 +309,8 @@ func TestStreamedRuns(t *testing.T) {
 		if key != "" {
 			header["Idempotency-Key"] = key
 		}
-		return f.open(request{method: "POST", path: "/sandbox/execs", token: secret, header: header, body: `{"project_id": "demo", "stream": true, "exec": {"script": "` + script + `"}` + more + `}`})
+		return f.open(request{method: "POST", path: "/sandbox/execs", token: secret, header: header,
+			body: `{"project_id": "demo", "stream": true, "exec": {"script": "` + script + `"}` + more + `}`})
 	}
 	e := run("listen; echo x > ../artifacts/a.txt", "k", "")
 	if name := e.next(); name != "status" || e.last.Status != audit.Running || e.last.ExecID == "" {
@@ -315,7 +330,8 @@ func TestStreamedRuns(t *testing.T) {
 	f.prints <- printed{}
 	for name, e := range map[string]*events{"the first": e, "the repeated one": again} {
 		end := e.end()
-		if end.ExecID != id || end.Status != audit.Succeeded || e.got[0] != "onetwo" || end.Problem != nil || end.Artifacts == nil || len(*end.Artifacts) != 1 || (*end.Artifacts)[0].Path != "a.txt" {
+		if end.ExecID != id || end.Status != audit.Succeeded || e.got[0] != "onetwo" || end.Problem != nil || end.Artifacts == nil ||
+			len(*end.Artifacts) != 1 || (*end.Artifacts)[0].Path != "a.txt" {
 			t.Errorf("%s: %q, %+v", name, e.got, end)
 		}
 	}
@@ -325,7 +341,8 @@ func TestStreamedRuns(t *testing.T) {
 	if stored := run("listen; echo x > ../artifacts/a.txt", "k", ""); stored.end().ExecID != id || stored.got[0] != "onetwo" {
 		t.Errorf("the stored result: %+v", stored)
 	}
-	same := f.do(request{method: "POST", path: "/sandbox/execs", token: secret, header: map[string]string{"Idempotency-Key": "k"}, body: `{"project_id": "demo", "exec": {"script": "listen; echo x > ../artifacts/a.txt"}}`})
+	same := f.do(request{method: "POST", path: "/sandbox/execs", token: secret, header: map[string]string{"Idempotency-Key": "k"},
+		body: `{"project_id": "demo", "exec": {"script": "listen; echo x > ../artifacts/a.txt"}}`})
 	if r := decodeAs[wire.ExecResult](t, same, 200); r.ExecID != id || r.Stdout != "onetwo" || same.Header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("without stream: %s", same.body)
 	}
@@ -337,14 +354,19 @@ func TestStreamedRuns(t *testing.T) {
 		return f.do(request{method: "POST", path: "/sandbox/execs", token: secret, header: header, body: body})
 	}
 	refused(`{"stream": true, "exec": {"script": "true"}}`, nil).wants(t, fault.InvalidRequest, "project_id")
-	refused(`{"project_id": "p", "stream": true, "exec": {"script": "true"}, "policy_overrides": {"memory_mb": 1000000}}`, nil).wants(t, fault.PolicyDenied, "memory_mb")
+	refused(`{"project_id": "p", "stream": true, "exec": {"script": "true"}, "policy_overrides": {"memory_mb": 1000000}}`, nil).wants(t, fault.PolicyDenied,
+		"memory_mb")
 	refused(`{"project_id": "p", "stream": true, "exec": {"script": "true"}}`, map[string]string{"Idempotency-Key": "k"}).wants(t, fault.IdempotencyMismatch)
 	refused(`{"project_id": "p", "stream": 1, "exec": {"script": "true"}}`, nil).wants(t, fault.InvalidRequest, "stream")
-	refused(`{"project_id": "p", "stream": true, "exec": {"script": "true"}}`, map[string]string{"Prefer": "respond-async"}).wants(t, fault.InvalidRequest, "stream")
+	refused(`{"project_id": "p", "stream": true, "exec": {"script": "true"}}`, map[string]string{"Prefer": "respond-async"}).wants(t, fault.InvalidRequest,
+		"stream")
 	must(t, os.MkdirAll(filepath.Join(f.execRoot, "projects/p/inputs/dir"), 0o755))
-	refused(`{"project_id": "p", "stream": true, "exec": {"script": "true"}, "inputs": [{"path": "dir", "content": ""}]}`, nil).wants(t, fault.InputConflict, "inputs[0].path")
-	f.do(request{method: "POST", path: "/skills/no.such/invoke", token: secret, body: `{"project_id": "p", "stream": true}`}).wants(t, fault.UnknownSkill, "skill_id")
-	f.do(request{method: "POST", path: "/skills/no.such/invoke", token: secret, header: map[string]string{"Prefer": "respond-async"}, body: `{"project_id": "p", "stream": true}`}).wants(t, fault.InvalidRequest, "stream")
+	refused(`{"project_id": "p", "stream": true, "exec": {"script": "true"}, "inputs": [{"path": "dir", "content": ""}]}`, nil).wants(t, fault.InputConflict,
+		"inputs[0].path")
+	f.do(request{method: "POST", path: "/skills/no.such/invoke", token: secret, body: `{"project_id": "p", "stream": true}`}).wants(t, fault.UnknownSkill,
+		"skill_id")
+	f.do(request{method: "POST", path: "/skills/no.such/invoke", token: secret, header: map[string]string{"Prefer": "respond-async"},
+		body: `{"project_id": "p", "stream": true}`}).wants(t, fault.InvalidRequest, "stream")
 }
 
 // TestStreamedRunOutlivesItsClient: an exec goes on when the client of its stream has gone.
@@ -363,13 +385,15 @@ func TestStreamedRunOutlivesItsClient(t *testing.T) {
 	}
 }
 
-// TestStreamedRunThatFails: an exec that is refused after it has waited ends with its state; so does one whose end cannot be recorded, with the problem.
+// TestStreamedRunThatFails: an exec that is refused after it has waited ends with its state; so
+// does one whose end cannot be recorded, with the problem.
 func TestStreamedRunThatFails(t *testing.T) {
 	t.Parallel()
 	f := startLive(t, 1)
 	_, first := f.begin("", "listen", "")
 	must(t, os.MkdirAll(filepath.Join(f.execRoot, "projects/p/inputs/dir"), 0o755))
-	e := f.open(request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "p", "stream": true, "exec": {"script": "true"}, "inputs": [{"path": "dir", "content": ""}]}`})
+	e := f.open(request{method: "POST", path: "/sandbox/execs",
+		body: `{"project_id": "p", "stream": true, "exec": {"script": "true"}, "inputs": [{"path": "dir", "content": ""}]}`})
 	if e.next(); e.last.Status != audit.Queued {
 		t.Errorf("it begins with %+v", e.last)
 	}
@@ -397,7 +421,8 @@ func TestStreamedRunThatFails(t *testing.T) {
 	lost.post("/sandbox/execs", `{"project_id": "p", "stream": true, "exec": {"script": "true"}}`).wants(t, fault.Internal)
 }
 
-// TestStreamedRunOfReplacedSkill: when an invoke is tried again as another exec, because the skill was replaced while it waited, the stream goes on with that one.
+// TestStreamedRunOfReplacedSkill: when an invoke is tried again as another exec, because the skill
+// was replaced while it waited, the stream goes on with that one.
 func TestStreamedRunOfReplacedSkill(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -429,7 +454,8 @@ func TestStreamedRunOfReplacedSkill(t *testing.T) {
 	close(waits)
 	e.next()
 	second := e.last
-	if end := e.end(); first.Status != audit.Queued || second.ExecID == first.ExecID || end.ExecID != second.ExecID || end.Status != audit.Succeeded || end.Outputs == nil || string(*end.Outputs) != `{"n":7}` {
+	if end := e.end(); first.Status != audit.Queued || second.ExecID == first.ExecID || end.ExecID != second.ExecID || end.Status != audit.Succeeded ||
+		end.Outputs == nil || string(*end.Outputs) != `{"n":7}` {
 		t.Errorf("%+v, then %+v, ends with %+v", first, second, end)
 	}
 }

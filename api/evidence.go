@@ -25,7 +25,8 @@ func (s *Server) GetLogTile(ctx context.Context, in wire.GetLogTileRequestObject
 	return nil, callFrom(ctx).answerPage(content.NewPage("application/octet-stream", tile, problem.CSP), err)
 }
 
-// proofPrice is the memory that one byte of a record takes in its proof: at most four events, whose text is encoded twice.
+// proofPrice is the memory that one byte of a record takes in its proof: at most four events, whose
+// text is encoded twice.
 const proofPrice = 16
 
 // GetExecProof sends the proof of an exec.
@@ -52,12 +53,14 @@ func (s *Server) GetExecProof(ctx context.Context, in wire.GetExecProofRequestOb
 	return nil, callFrom(ctx).answerPage(content.NewPage("application/json", proof, problem.CSP), err)
 }
 
-// notLogged returns fault.NotLogged for an exec whose end the database does not have: its record is newer than its events.
+// notLogged returns fault.NotLogged for an exec whose end the database does not have: its record is
+// newer than its events.
 func (s *Server) notLogged(rec audit.Record) error {
 	if !s.cfg.History.Spooled(rec.ExecID) {
 		return nil
 	}
-	e := fault.New(fault.NotLogged, "the database does not have the end of exec %s yet, and so neither has the transparency log; its node keeps the result and tries again", rec.ExecID)
+	e := fault.New(fault.NotLogged, "the database does not have the end of exec %s yet, and so neither has the transparency log; its "+
+		"node keeps the result and tries again", rec.ExecID)
 	e.RetryAfter = 30 * time.Second
 	return e
 }
@@ -66,7 +69,8 @@ func (s *Server) notLogged(rec audit.Record) error {
 const subjectPrice = 1 << 10
 
 // GetExecAttestation sends the attestation of an exec.
-func (s *Server) GetExecAttestation(ctx context.Context, in wire.GetExecAttestationRequestObject) (wire.GetExecAttestationResponseObject, error) {
+func (s *Server) GetExecAttestation(ctx context.Context, in wire.GetExecAttestationRequestObject) (wire.GetExecAttestationResponseObject,
+	error) {
 	rec, err := s.record(ctx, in.ExecID)
 	if err != nil {
 		return nil, err
@@ -80,7 +84,8 @@ func (s *Server) GetExecAttestation(ctx context.Context, in wire.GetExecAttestat
 	}
 	defer files.Close()
 	if rec.ManifestDigest == "" {
-		return nil, fault.New(fault.UnknownArtifact, "exec %s has no manifest, and so nothing to attest; its proof tells what is known of it", rec.ExecID)
+		return nil, fault.New(fault.UnknownArtifact,
+			"exec %s has no manifest, and so nothing to attest; its proof tells what is known of it", rec.ExecID)
 	}
 	list := files.List().Items
 	if err := callFrom(ctx).reserve(proofPrice*int64(rec.Size()) + subjectPrice*int64(len(list))); err != nil {
@@ -97,7 +102,8 @@ func (s *Server) GetExecAttestation(ctx context.Context, in wire.GetExecAttestat
 	return nil, callFrom(ctx).answerPage(content.NewPage("application/vnd.dsse.envelope.v1+json", attestation, problem.CSP), err)
 }
 
-// pagePrice is the memory that is counted for a page of documents before it is read: rows and events of 4 MiB each, twice while they are encoded.
+// pagePrice is the memory that is counted for a page of documents before it is read: rows and
+// events of 4 MiB each, twice while they are encoded.
 const pagePrice = 20 << 20
 
 // GetLogDocuments sends a page of the evidence that a verification compares.

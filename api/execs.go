@@ -20,7 +20,8 @@ const (
 	maxLimit     = 500
 )
 
-// RunExec runs one exec. If the client hangs up, only its wait for an earlier exec with the same Idempotency-Key ends.
+// RunExec runs one exec. If the client hangs up, only its wait for an earlier exec with the same
+// Idempotency-Key ends.
 func (s *Server) RunExec(ctx context.Context, in wire.RunExecRequestObject) (wire.RunExecResponseObject, error) {
 	async := prefersAsync(in.Params.Prefer)
 	req, err := execRequest(*in.Body, async, in.Params.IdempotencyKey, callFrom(ctx).caller)
@@ -176,7 +177,8 @@ func (s *Server) ResolvePolicy(ctx context.Context, in wire.ResolvePolicyRequest
 	if err != nil {
 		return nil, err
 	}
-	return nil, callFrom(ctx).answer(func(w http.ResponseWriter) error { // the generated type would encode the json.RawMessage as a list of numbers
+	// the generated type would encode the json.RawMessage as a list of numbers
+	return nil, callFrom(ctx).answer(func(w http.ResponseWriter) error {
 		w.Header().Set("Content-Type", jsonType)
 		w.WriteHeader(http.StatusOK)
 		_, err := w.Write(body)
@@ -184,7 +186,8 @@ func (s *Server) ResolvePolicy(ctx context.Context, in wire.ResolvePolicyRequest
 	})
 }
 
-// record returns the record of an exec. An exec that the caller may not see looks like an unknown one.
+// record returns the record of an exec. An exec that the caller may not see looks like an unknown
+// one.
 func (s *Server) record(ctx context.Context, execID string) (audit.Record, error) {
 	return s.execs.Get(ctx, callFrom(ctx).caller, execID)
 }

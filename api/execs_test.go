@@ -45,7 +45,8 @@ func TestRun(t *testing.T) {
 			Kind: "python", Name: "python", Args: []string{"-c", "print(1)"}, Cwd: "/workspace/work",
 			Env: map[string]string{"K": "V", "1": "x"}, Stdin: []byte("in"),
 		},
-		Inputs: []runner.Input{{Path: "a.txt", Content: []byte("hi")}, {Path: "b", Content: []byte{}}, {Path: "c", Content: []byte("x")}, {Path: "d", Content: []byte("#!/bin/sh"), Executable: true}},
+		Inputs: []runner.Input{{Path: "a.txt", Content: []byte("hi")}, {Path: "b", Content: []byte{}}, {Path: "c", Content: []byte("x")},
+			{Path: "d", Content: []byte("#!/bin/sh"), Executable: true}},
 		Overrides: policy.Layer{
 			Limits: policy.Limits{
 				TimeoutMS: new(int64(5000)),
@@ -88,12 +89,13 @@ func TestShortForms(t *testing.T) {
 	}
 }
 
-// TestBodiesOfOtherWriters: a body is understood with a byte order mark, as editors of Windows write it, and with whole numbers as Python
-// writes computed ones.
+// TestBodiesOfOtherWriters: a body is understood with a byte order mark, as editors of Windows
+// write it, and with whole numbers as Python writes computed ones.
 func TestBodiesOfOtherWriters(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	for _, body := range []string{"\xef\xbb\xbf" + withOverrides(`{"timeout_ms": 5000}`), withOverrides(`{"timeout_ms": 5000.0}`), withOverrides(`{"timeout_ms": 5e3}`)} {
+	for _, body := range []string{"\xef\xbb\xbf" + withOverrides(`{"timeout_ms": 5000}`), withOverrides(`{"timeout_ms": 5000.0}`),
+		withOverrides(`{"timeout_ms": 5e3}`)} {
 		if r := f.post("/sandbox/execs", body); r.StatusCode != 200 {
 			t.Errorf("%q: %d %s", body, r.StatusCode, r.body)
 		} else if seen := f.runner.seen(); *seen[len(seen)-1].Overrides.TimeoutMS != 5000 {
@@ -138,11 +140,13 @@ func TestRunnerErrors(t *testing.T) {
 		fields []string
 		header map[string]string
 	}{
-		"policy":       {denied, fault.PolicyDenied, []string{"policy_overrides.memory_mb"}, nil},
-		"queue":        {fmt.Errorf("admission: %w", full), fault.QueueFull, nil, map[string]string{"Retry-After": "2"}},
-		"bad path":     {fault.BadField("inputs[0].path", "is absolute"), fault.InvalidRequest, []string{"inputs[0].path"}, nil},
-		"engine":       {fault.Wrap(fault.EngineUnavailable, errors.New("dial unix"), "the engine does not answer"), fault.EngineUnavailable, nil, map[string]string{"Retry-After": "5"}},
-		"database":     {fault.New(fault.DatabaseUnavailable, "the database does not answer"), fault.DatabaseUnavailable, nil, map[string]string{"Retry-After": "5"}},
+		"policy":   {denied, fault.PolicyDenied, []string{"policy_overrides.memory_mb"}, nil},
+		"queue":    {fmt.Errorf("admission: %w", full), fault.QueueFull, nil, map[string]string{"Retry-After": "2"}},
+		"bad path": {fault.BadField("inputs[0].path", "is absolute"), fault.InvalidRequest, []string{"inputs[0].path"}, nil},
+		"engine": {fault.Wrap(fault.EngineUnavailable, errors.New("dial unix"), "the engine does not answer"), fault.EngineUnavailable, nil,
+			map[string]string{"Retry-After": "5"}},
+		"database": {fault.New(fault.DatabaseUnavailable, "the database does not answer"), fault.DatabaseUnavailable, nil,
+			map[string]string{"Retry-After": "5"}},
 		"disk":         {fault.New(fault.DiskFull, "no room"), fault.DiskFull, nil, map[string]string{"Retry-After": ""}},
 		"conflict":     {fault.New(fault.InputInUse, "in use"), fault.InputInUse, nil, nil},
 		"image":        {fault.New(fault.ImageMissing, "no image"), fault.ImageMissing, nil, nil},
@@ -294,7 +298,8 @@ func TestRecordWithoutPolicy(t *testing.T) {
 	}
 }
 
-// TestDamagedRecord: a value that was changed past core-api fails neither the record nor the others.
+// TestDamagedRecord: a value that was changed past core-api fails neither the record nor the
+// others.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -312,7 +317,8 @@ func TestDamagedRecord(t *testing.T) {
 		decodeAs[wire.ExecRecord](t, f.get("/sandbox/execs/"+damaged.ExecID), 200),
 		decodeAs[wire.ExecList](t, f.get("/sandbox/execs"), 200).Items[0],
 	} {
-		if got.ExecID != damaged.ExecID || len(got.Args) != 0 || got.Unreadable == nil || !maps.Equal(*got.Unreadable, map[string]string{"args": `{"0": "-lc"}`}) {
+		if got.ExecID != damaged.ExecID || len(got.Args) != 0 || got.Unreadable == nil ||
+			!maps.Equal(*got.Unreadable, map[string]string{"args": `{"0": "-lc"}`}) {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -323,7 +329,8 @@ func TestDamagedRecord(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	for _, format := range []string{"jsonl", "csv", "ocsf"} {
-		if r := f.get("/audit/export?format=" + format); r.StatusCode != 200 || !strings.Contains(string(r.body), whole.ExecID) || !strings.Contains(string(r.body), "unreadable") {
+		if r := f.get("/audit/export?format=" + format); r.StatusCode != 200 || !strings.Contains(string(r.body), whole.ExecID) ||
+			!strings.Contains(string(r.body), "unreadable") {
 			t.Errorf("%s: %d %s", format, r.StatusCode, r.body)
 		}
 	}

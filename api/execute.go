@@ -68,8 +68,8 @@ func (s *Server) ExecuteInSkill(ctx context.Context, in wire.ExecuteInSkillReque
 	return out, nil
 }
 
-// changesTool refuses a command that would change the installation's own skill, wherever a path leads to it. What a script does is undone before the
-// next command.
+// changesTool refuses a command that would change the installation's own skill, wherever a path
+// leads to it. What a script does is undone before the next command.
 func changesTool(command string, args []string, cwd string) error {
 	first := 0
 	switch command {
@@ -89,7 +89,8 @@ func changesTool(command string, args []string, cwd string) error {
 		at := path.Clean(arg)
 		for _, skills := range []string{skillsRoot, catalog.SkillsDir} {
 			name, _, _ := strings.Cut(strings.TrimPrefix(at, skills+"/"), "/")
-			if at == library.GlobalRoot || strings.HasPrefix(at, library.GlobalRoot+"/") || strings.HasPrefix(at, skills+"/") && archive.IsReserved(name) {
+			if at == library.GlobalRoot || strings.HasPrefix(at, library.GlobalRoot+"/") ||
+				strings.HasPrefix(at, skills+"/") && archive.IsReserved(name) {
 				e := *fault.From(archive.CheckID(archive.ReservedID))
 				e.Fields = []fault.Field{{Field: fmt.Sprintf("args[%d]", first+i), Reason: e.Message}}
 				return &e
@@ -144,7 +145,8 @@ func commandTimeout(p policy.Snapshot) time.Duration {
 	return executeTimeout
 }
 
-// outputOf converts the result of an exec. These routes report success for every command that ran, however it ended, unless the engine failed.
+// outputOf converts the result of an exec. These routes report success for every command that ran,
+// however it ended, unless the engine failed.
 func (s *Server) outputOf(ctx context.Context, res runner.Result) (wire.V1Output, error) {
 	rec := res.Record
 	out := wire.V1Output{ExitCode: noExitCode, StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated}
@@ -178,7 +180,8 @@ func withDetail(stderr, detail string) string {
 	return stderr + detail + "\n"
 }
 
-// captured returns all that was kept of a stream. The result has only the beginning, and clients of these routes cannot fetch the rest.
+// captured returns all that was kept of a stream. The result has only the beginning, and clients of
+// these routes cannot fetch the rest.
 func (s *Server) captured(ctx context.Context, rec audit.Record, stream string, inline []byte, seen int64) string {
 	if seen <= runner.InlineBytes {
 		return text(inline)

@@ -11,7 +11,8 @@ import (
 	"secbox/fault"
 )
 
-// Bounds of exports. Each holds a page in memory and, while it reads the next one, a connection to the database.
+// Bounds of exports. Each holds a page in memory and, while it reads the next one, a connection to
+// the database.
 const (
 	maxExports         = 8
 	maxExportsPerToken = 2
@@ -41,7 +42,8 @@ func (s *Server) sendExport(w http.ResponseWriter, r *http.Request, call *call, 
 	if err := call.reserve(export.MaxMemory); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(r.Context(), maxExportTime, fault.New(fault.ServerBusy, "the export took longer than %v", maxExportTime))
+	ctx, cancel := context.WithTimeoutCause(r.Context(), maxExportTime,
+		fault.New(fault.ServerBusy, "the export took longer than %v", maxExportTime))
 	defer cancel()
 	return content.ServeStream(w, r, q.Format.ContentType(), q.Format.FileName(), func() error {
 		_, err := s.cfg.Exports.Write(ctx, w, q)

@@ -72,9 +72,11 @@ func TestExportHasTheFiltersOfTheList(t *testing.T) {
 	if err != nil || len(table) != 52 || table[0][0] != "exec_id" {
 		t.Errorf("%d records, %v", len(table), err)
 	}
-	f.get("/audit/export?format=xml&status=no&exit_code_ne=x&kind=x&view=x&since=x&until=x").wants(t, fault.InvalidRequest, "exit_code_ne", "format", "kind", "since", "status", "until", "view")
+	f.get("/audit/export?format=xml&status=no&exit_code_ne=x&kind=x&view=x&since=x&until=x").wants(t, fault.InvalidRequest, "exit_code_ne", "format", "kind",
+		"since", "status", "until", "view")
 	f.get("/audit/export?cursor=x").wants(t, fault.InvalidRequest, "cursor")
-	if head := f.do(request{method: "HEAD", path: "/audit/export?format=csv"}); head.StatusCode != 200 || !strings.HasPrefix(head.Header.Get("Content-Type"), "text/csv") {
+	if head := f.do(request{method: "HEAD", path: "/audit/export?format=csv"}); head.StatusCode != 200 ||
+		!strings.HasPrefix(head.Header.Get("Content-Type"), "text/csv") {
 		t.Errorf("HEAD: %d %v", head.StatusCode, head.Header)
 	}
 }
@@ -106,7 +108,8 @@ func (f exportsFunc) Write(ctx context.Context, w io.Writer, q export.Query) (ex
 	return f(ctx, w, q)
 }
 
-// TestExportsAreBounded: a token has 2 exports at once, those of pages among them, and their end makes room for others. The end of a client ends its export.
+// TestExportsAreBounded: a token has 2 exports at once, those of pages among them, and their end
+// makes room for others. The end of a client ends its export.
 func TestExportsAreBounded(t *testing.T) {
 	t.Parallel()
 	entered, left, ofPage := make(chan struct{}), make(chan error), make(chan error, 1)
@@ -221,7 +224,8 @@ func (endlessRecords) Walk(ctx context.Context, _ audit.Filter, _ *audit.Cursor,
 	return nil, ctx.Err()
 }
 
-// TestCutOffExportIsTold: the event of an export whose client hangs up says that it was cut off, and the place of the export is free again.
+// TestCutOffExportIsTold: the event of an export whose client hangs up says that it was cut off,
+// and the place of the export is free again.
 func TestCutOffExportIsTold(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *api.Config) {
@@ -247,13 +251,15 @@ func TestCutOffExportIsTold(t *testing.T) {
 		}
 	}
 	for i, line := range f.told(secret, admin.Export) {
-		if cut := strings.Contains(line, `"state":"cut_off"`); cut != (i%2 == 1) || cut && !strings.Contains(line, `"bytes":`) || !strings.Contains(line, `{"task_id":"x"}`) {
+		if cut := strings.Contains(line, `"state":"cut_off"`); cut != (i%2 == 1) || cut && !strings.Contains(line, `"bytes":`) ||
+			!strings.Contains(line, `{"task_id":"x"}`) {
 			t.Errorf("%d: %s", i, line)
 		}
 	}
 }
 
-// TestManyExports: a client cannot fill the disk with events, and an export whose begin has none has none at its end.
+// TestManyExports: a client cannot fill the disk with events, and an export whose begin has none
+// has none at its end.
 func TestManyExports(t *testing.T) {
 	t.Parallel()
 	f := start(t)

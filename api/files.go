@@ -60,7 +60,8 @@ func (s *Server) published(ctx context.Context, execID, name string) error {
 	})
 }
 
-// DownloadArtifact sends one artifact. A job may have written an HTML page, so browsers must save it instead of showing it.
+// DownloadArtifact sends one artifact. A job may have written an HTML page, so browsers must save
+// it instead of showing it.
 func (s *Server) DownloadArtifact(ctx context.Context, in wire.DownloadArtifactRequestObject) (wire.DownloadArtifactResponseObject, error) {
 	return nil, s.file(ctx, in.ExecID, "artifact", in.Path, func(rec audit.Record) (content.File, error) {
 		all, err := s.cfg.Runner.Artifacts(ctx, rec)
@@ -118,7 +119,8 @@ func (s *Server) ListArtifacts(ctx context.Context, in wire.ListArtifactsRequest
 		}
 		return nil, call.answer(func(w http.ResponseWriter) error {
 			defer all.Close()
-			return content.ServeStream(w, call.request, "application/zip", rec.ExecID+".zip", func() error { return visible.WriteArtifacts(ctx, w, all, rec) })
+			return content.ServeStream(w, call.request, "application/zip", rec.ExecID+".zip",
+				func() error { return visible.WriteArtifacts(ctx, w, all, rec) })
 		})
 	}
 	return nil, call.answer(func(w http.ResponseWriter) error {
@@ -127,7 +129,8 @@ func (s *Server) ListArtifacts(ctx context.Context, in wire.ListArtifactsRequest
 	})
 }
 
-// writeArtifacts writes an ArtifactList, each item for itself: encoded as a whole, it would need as much memory again.
+// writeArtifacts writes an ArtifactList, each item for itself: encoded as a whole, it would need as
+// much memory again.
 func writeArtifacts(w http.ResponseWriter, execID string, list runner.ArtifactList) error {
 	w.Header().Set("Content-Type", jsonType)
 	w.WriteHeader(http.StatusOK)

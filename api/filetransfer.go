@@ -25,9 +25,10 @@ import (
 // filePath has the routes for files of any content, up to library.MaxStreamBytes.
 const filePath = "/v1/sandbox/{userId}/{agentId}/file"
 
-// DownloadSandboxFile sends a file of a user's workspace as it is. A file that SandboxRead returns is read first, so that its entity tag is
-// known; a larger one is sent while it is read.
-func (s *Server) DownloadSandboxFile(ctx context.Context, in wire.DownloadSandboxFileRequestObject) (wire.DownloadSandboxFileResponseObject, error) {
+// DownloadSandboxFile sends a file of a user's workspace as it is. A file that SandboxRead returns
+// is read first, so that its entity tag is known; a larger one is sent while it is read.
+func (s *Server) DownloadSandboxFile(ctx context.Context, in wire.DownloadSandboxFileRequestObject) (wire.DownloadSandboxFileResponseObject,
+	error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -87,7 +88,8 @@ func (d *download) Close() error {
 }
 
 // UploadSandboxFile writes a file of a user's workspace from the body, whatever its bytes.
-func (s *Server) UploadSandboxFile(ctx context.Context, in wire.UploadSandboxFileRequestObject) (wire.UploadSandboxFileResponseObject, error) {
+func (s *Server) UploadSandboxFile(ctx context.Context, in wire.UploadSandboxFileRequestObject) (wire.UploadSandboxFileResponseObject,
+	error) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -113,34 +115,38 @@ func (s *Server) UploadSandboxFile(ctx context.Context, in wire.UploadSandboxFil
 		return nil, err
 	}
 	defer leave()
-	tooLong := fault.New(fault.BodyTooSlow, "the upload took longer than %v, and nothing was written; send a smaller file, or over a faster connection", s.cfg.Bounds.Download)
+	tooLong := fault.New(fault.BodyTooSlow,
+		"the upload took longer than %v, and nothing was written; send a smaller file, or over a faster connection", s.cfg.Bounds.Download)
 	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Bounds.Download, tooLong)
 	defer cancel()
 	body := &checkedBody{ctx: ctx, r: counted, sum: sha256.New(), want: want}
 	digest := ""
-	execID, err := s.changeFile(ctx, o, "uploadSandboxFile", in.Params.Path, sandbox.Digests{Before: was, After: want}, func(ctx context.Context, files userFiles) (library.Digests, error) {
-		digests, err := files.SandboxWrite(ctx, o, in.Params.Path, body, length, was)
-		if was != "" && fault.Is(err, fault.FileChanged) {
-			err = fault.Wrap(fault.PreconditionFailed, err, "%s", fault.From(err).Message)
-		}
-		if errors.Is(err, context.DeadlineExceeded) && fault.CodeOf(err) == fault.Internal && errors.Is(context.Cause(ctx), tooLong) {
-			err = tooLong // a user's machine has given up
-		}
-		if err == nil {
-			digest = hex.EncodeToString(body.sum.Sum(nil))
-			digests.After = digest
-		}
-		return digests, err
-	})
+	execID, err := s.changeFile(ctx, o, "uploadSandboxFile", in.Params.Path, sandbox.Digests{Before: was, After: want},
+		func(ctx context.Context, files userFiles) (library.Digests, error) {
+			digests, err := files.SandboxWrite(ctx, o, in.Params.Path, body, length, was)
+			if was != "" && fault.Is(err, fault.FileChanged) {
+				err = fault.Wrap(fault.PreconditionFailed, err, "%s", fault.From(err).Message)
+			}
+			if errors.Is(err, context.DeadlineExceeded) && fault.CodeOf(err) == fault.Internal && errors.Is(context.Cause(ctx), tooLong) {
+				err = tooLong // a user's machine has given up
+			}
+			if err == nil {
+				digest = hex.EncodeToString(body.sum.Sum(nil))
+				digests.After = digest
+			}
+			return digests, err
+		})
 	if err != nil {
 		return nil, err
 	}
-	out := wire.UploadSandboxFile200JSONResponse{Body: wire.V1WrittenAnswer{Status: envelopeSuccess, Data: wire.V1Written{Size: body.size, Sha256: digest}}}
+	out := wire.UploadSandboxFile200JSONResponse{Body: wire.V1WrittenAnswer{Status: envelopeSuccess,
+		Data: wire.V1Written{Size: body.size, Sha256: digest}}}
 	out.Headers.ETag, out.Headers.XExecID = new(content.ETagOf(digest)), &execID
 	return out, nil
 }
 
-// condition returns the digest that the file must have now, library.Absent if there must be none, or an empty string.
+// condition returns the digest that the file must have now, library.Absent if there must be none,
+// or an empty string.
 func condition(p wire.UploadSandboxFileParams) (string, error) {
 	match, none := value(p.IfMatch), value(p.IfNoneMatch)
 	switch {
@@ -153,16 +159,19 @@ func condition(p wire.UploadSandboxFileParams) (string, error) {
 	case match != "":
 		digest, ok := content.DigestOf(match)
 		if !ok {
-			return "", fault.BadField("If-Match", `must be one ETag of this route, "sha256:…", with the SHA-256 of the content in hexadecimal`)
+			return "",
+				fault.BadField("If-Match", `must be one ETag of this route, "sha256:…", with the SHA-256 of the content in hexadecimal`)
 		}
 		return digest, nil
 	}
 	return "", nil
 }
 
-var errUploadTooLarge = fault.New(fault.FileTooLarge, "the file has more than %d bytes, the most that can be written", int64(library.MaxStreamBytes))
+var errUploadTooLarge = fault.New(fault.FileTooLarge, "the file has more than %d bytes, the most that can be written",
+	int64(library.MaxStreamBytes))
 
-// checkedBody is a body whose end is an error if it is too large or has another digest than the request says.
+// checkedBody is a body whose end is an error if it is too large or has another digest than the
+// request says.
 type checkedBody struct {
 	ctx  context.Context // of the request
 	r    io.Reader
@@ -184,7 +193,9 @@ func (b *checkedBody) Read(p []byte) (int, error) {
 	case b.size > library.MaxStreamBytes:
 		return 0, errUploadTooLarge
 	case errors.Is(err, io.EOF) && b.want != "" && hex.EncodeToString(b.sum.Sum(nil)) != b.want:
-		return 0, fault.BadField("Repr-Digest", "is not the SHA-256 of the %d bytes that arrived, and nothing was written: send the file again", b.size)
+		return 0,
+			fault.BadField("Repr-Digest", "is not the SHA-256 of the %d bytes that arrived, and nothing was written: send the file again",
+				b.size)
 	case err != nil && !errors.Is(err, io.EOF) && fault.CodeOf(err) == fault.Internal:
 		return 0, fault.Wrap(fault.InvalidRequest, errors.Join(io.ErrUnexpectedEOF, err), "the body was cut off: send all of it again")
 	}

@@ -23,7 +23,8 @@ import (
 	"secbox/packages/library"
 )
 
-// both runs a test for a user of this server and for one with a machine of their own. dir is where the files are.
+// both runs a test for a user of this server and for one with a machine of their own. dir is where
+// the files are.
 func both(t *testing.T, run func(t *testing.T, f *fixture, dir string)) { bothWith(t, impatient, run) }
 
 func bothWith(t *testing.T, change func(*api.Config), run func(t *testing.T, f *fixture, dir string)) {
@@ -113,7 +114,8 @@ func TestFileTransfer(t *testing.T) {
 			}
 			if size == 0 {
 				for _, header := range []string{"bytes=0-", "bytes=-1", "bytes=-0"} {
-					if r := f.do(request{path: transfer + name, header: map[string]string{"Range": header}}); r.StatusCode != 200 || r.Header.Get("Content-Range") != "" {
+					if r := f.do(request{path: transfer + name, header: map[string]string{"Range": header}}); r.StatusCode != 200 ||
+						r.Header.Get("Content-Range") != "" {
 						t.Errorf("%s of an empty file: %d %v", header, r.StatusCode, r.Header)
 					}
 				}

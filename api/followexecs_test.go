@@ -42,7 +42,8 @@ func (e *events) changes(n int) string {
 	return strings.Join(out, ", ")
 }
 
-// TestFollowExecs: a client gets the changes of the execs that match and that it may see, and goes on where it was.
+// TestFollowExecs: a client gets the changes of the execs that match and that it may see, and goes
+// on where it was.
 func TestFollowExecs(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -90,11 +91,13 @@ func TestFollowExecs(t *testing.T) {
 		t.Errorf("a client without an event goes on with %q", none.LastID)
 	}
 	for _, bad := range []string{"x", "-1", "01", "1-0", "9223372036854775808"} {
-		f.do(request{path: "/sandbox/execs/events", token: auditor, header: map[string]string{"Last-Event-ID": bad}}).wants(t, fault.InvalidRequest, "Last-Event-ID")
+		f.do(request{path: "/sandbox/execs/events", token: auditor, header: map[string]string{"Last-Event-ID": bad}}).wants(t, fault.InvalidRequest,
+			"Last-Event-ID")
 	}
 	f.do(request{path: "/sandbox/execs/events?status=no&limit=3", token: auditor}).wants(t, fault.InvalidRequest, "limit")
 	f.do(request{path: "/sandbox/execs/events?status=no", token: auditor}).wants(t, fault.InvalidRequest, "status")
-	if r := f.do(request{path: "/sandbox/execs/events", token: auditor, header: map[string]string{"Last-Event-ID": "9223372036854775807"}}); r.StatusCode != 200 || strings.Contains(string(r.body), "event:") {
+	if r := f.do(request{path: "/sandbox/execs/events", token: auditor,
+		header: map[string]string{"Last-Event-ID": "9223372036854775807"}}); r.StatusCode != 200 || strings.Contains(string(r.body), "event:") {
 		t.Errorf("an id of the future: %d %s", r.StatusCode, r.body)
 	}
 	if r := f.do(request{method: "HEAD", path: "/sandbox/execs/events", token: auditor}); r.StatusCode != 200 {

@@ -23,7 +23,8 @@ func (p *brokenPeers) Forward(http.ResponseWriter, *http.Request, string) error 
 	return errBroken
 }
 
-// TestForwardsGiveMemoryBack: a stream may forward its request as often as it likes, because only one counts at a time.
+// TestForwardsGiveMemoryBack: a stream may forward its request as often as it likes, because only
+// one counts at a time.
 func TestForwardsGiveMemoryBack(t *testing.T) {
 	t.Parallel()
 	memory := inflight.NewMemory(1<<30, forwardPrice)

@@ -12,14 +12,15 @@ import (
 	"secbox/fault"
 )
 
-// FuzzDecodeExec checks that any bytes are a request or refused with a useful message, and that a request has the same digest after Go has
-// encoded it.
+// FuzzDecodeExec checks that any bytes are a request or refused with a useful message, and that a
+// request has the same digest after Go has encoded it.
 func FuzzDecodeExec(f *testing.F) {
 	for _, seed := range []string{
 		`{"project_id":"demo","exec":{"kind":"shell","command":"bash","args":["-lc","true"],"env":{"A":"1"},"stdin":"x","cwd":"/workspace/work"}}`,
 		`{"exec":{"kind":"python","command":"python"},"inputs":[{"path":"a","content":"aGk=","encoding":"base64"}],"policy_overrides":{"timeout_ms":5,"cpu_cores":0.5,"net":{"mode":"none"},"fs.read":[]},"task_ref":{"task_id":"t"}}`,
 		`{"exec":null}`, `{"exec":{"foo":1}}`, `{"a":1,"a":2}`, `{"policy_overrides":{"memory_mb":9223372036854775808}}`, `{"inputs":[{},{"path":[]}]}`,
-		`[`, ``, `{"":1}`, `{"exec":{"env":{"":"1","":"2"}}}`, `{"project_id":"\ud800"}`, "{\"x\xff\":1}", `{"exec":{"env":{"0":null}}} x`, `{"policy_overrides":{"fs":{"read":["a"]},"fs.read":["b"]}}`,
+		`[`, ``, `{"":1}`, `{"exec":{"env":{"":"1","":"2"}}}`, `{"project_id":"\ud800"}`, "{\"x\xff\":1}", `{"exec":{"env":{"0":null}}} x`,
+		`{"policy_overrides":{"fs":{"read":["a"]},"fs.read":["b"]}}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -57,7 +58,8 @@ func FuzzDecodeInvoke(f *testing.F) {
 	for _, seed := range []string{
 		`{"project_id":"demo","inputs":{"n":9007199254740993,"none":null,"deep":[[{"a":1e400}]]},"files":[{"path":"a","content":"aGk=","encoding":"base64"}],"task_ref":{"task_id":"t"}}`,
 		`{"inputs":{"b":1,"a":"\u00e4","":{}},"policy_overrides":{"fs.read":[]}}`, `{"inputs":null}`, `{"inputs":[1,"x",true]}`, `{"inputs":{"a":1,"a":2}}`,
-		`{"inputs":{"l":[{"a":1,"a":2}]}}`, `{"inputs":"\ud800"}`, `{"inputs":-0}`, `{"inputs":{"a":1.50,"b":1E+2}}`, `{"files":[{}]}`, `{"input":{}}`, `{"inputs": {"a" : 1 } }`, `[`, ``,
+		`{"inputs":{"l":[{"a":1,"a":2}]}}`, `{"inputs":"\ud800"}`, `{"inputs":-0}`, `{"inputs":{"a":1.50,"b":1E+2}}`, `{"files":[{}]}`, `{"input":{}}`,
+		`{"inputs": {"a" : 1 } }`, `[`, ``,
 	} {
 		f.Add([]byte(seed))
 	}

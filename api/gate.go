@@ -25,8 +25,8 @@ const (
 	jsonType = "application/json"
 )
 
-// gateOf returns what a request to an operation passes before its handler: the path's parameters, the token and its role, the query's
-// parameters, and the limits of requests in progress.
+// gateOf returns what a request to an operation passes before its handler: the path's parameters,
+// the token and its role, the query's parameters, and the limits of requests in progress.
 func (s *Server) gateOf(op contract.Operation) echo.MiddlewareFunc {
 	name := op.Method + " " + op.Path
 	streams := op.Path == linkPath || op.Path == transferPath || op.Path == mcpPath // MCP's messages have spans of their own
@@ -71,7 +71,8 @@ func roleNames(roles []tokens.Role) string {
 	return strings.Join(names, ", ")
 }
 
-// checkQuery refuses unknown parameters, since a misspelled filter must not list everything, and missing required ones.
+// checkQuery refuses unknown parameters, since a misspelled filter must not list everything, and
+// missing required ones.
 func checkQuery(op contract.Operation, c echo.Context) error {
 	if _, err := url.ParseQuery(c.Request().URL.RawQuery); err != nil { // QueryParams drops malformed parameters
 		return fault.New(fault.InvalidRequest, "malformed query: %s; write %% as %%25 and ; as %%3B", problem.Clip(err.Error()))
@@ -97,8 +98,9 @@ func checkQuery(op contract.Operation, c echo.Context) error {
 	return bad.Err()
 }
 
-// limited counts the memory of a request until its answer is sent, and makes the client send its body and read the answer at a minimum rate.
-// It exempts the paths of users' machines, whose bodies are streams with other limits.
+// limited counts the memory of a request until its answer is sent, and makes the client send its
+// body and read the answer at a minimum rate. It exempts the paths of users' machines, whose bodies
+// are streams with other limits.
 func (s *Server) limited(op contract.Operation, c echo.Context, next echo.HandlerFunc) error {
 	if op.Path == linkPath || op.Path == transferPath {
 		return next(c)
@@ -127,9 +129,10 @@ func (s *Server) limited(op contract.Operation, c echo.Context, next echo.Handle
 	return body.Err()
 }
 
-// stillValid returns a function that verifies the token of a request again, at most once in transferInterval, counted from when it was verified, or
-// zero, from the first call: an answer in one piece is sent. Its only errors are those of a token that is no longer valid. It is not safe for
-// concurrent use.
+// stillValid returns a function that verifies the token of a request again, at most once in
+// transferInterval, counted from when it was verified, or zero, from the first call: an answer in
+// one piece is sent. Its only errors are those of a token that is no longer valid. It is not safe
+// for concurrent use.
 func (s *Server) stillValid(op contract.Operation, r *http.Request, verified time.Time) func() error {
 	every := min(transferInterval, s.cfg.TokenInterval)
 	var next time.Time
@@ -152,7 +155,8 @@ func (s *Server) stillValid(op contract.Operation, r *http.Request, verified tim
 	}
 }
 
-// verifyAgain verifies the token of a request as it is now, or was within a time before. Its only errors are those of a token that is no longer valid.
+// verifyAgain verifies the token of a request as it is now, or was within a time before. Its only
+// errors are those of a token that is no longer valid.
 func (s *Server) verifyAgain(r *http.Request, now time.Time, within time.Duration) error {
 	err := s.checks.Do(r.Context(), callFrom(r.Context()).caller.ID, now, within, func(ctx context.Context) error {
 		_, err := s.gate.Authenticate(r.WithContext(ctx))
@@ -171,8 +175,9 @@ func noLongerValid(err error) bool {
 	return fault.Is(err, fault.TokenRevoked) || fault.Is(err, fault.Unauthenticated)
 }
 
-// beginDeadlines sets the deadlines of the connection for a request whose operation is not known yet. It removes those of the request before,
-// and limits the wait for a body that no handler reads.
+// beginDeadlines sets the deadlines of the connection for a request whose operation is not known
+// yet. It removes those of the request before, and limits the wait for a body that no handler
+// reads.
 func (s *Server) beginDeadlines(w http.ResponseWriter, r *http.Request) {
 	conn := http.NewResponseController(w)
 	_ = conn.SetWriteDeadline(time.Time{})

@@ -65,7 +65,8 @@ var (
 	_ api.Webhooks = webhooks.Registry{}
 )
 
-// fixture is a server on loopback with a real database behind it. Only the parts that need a Docker engine are fake.
+// fixture is a server on loopback with a real database behind it. Only the parts that need a Docker
+// engine are fake.
 type fixture struct {
 	t       *testing.T
 	url     string
@@ -126,7 +127,8 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	f.sandboxes = newUserSandboxes(t, files, db)
 	listed := catalog.New(catalog.Config{Sandboxes: f.sandboxes})
 	published, err := registry.New(registry.Config{
-		Store: db.Registry(), Versions: stored, Sandboxes: f.sandboxes, NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Changed: listed.InvalidateCache,
+		Store: db.Registry(), Versions: stored, Sandboxes: f.sandboxes, NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
+		Changed: listed.InvalidateCache,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -137,8 +139,13 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 	}
 	ts := httptest.NewUnstartedServer(nil)
 	cfg := api.Config{Needs: api.Needs{
-		Runner: f.runner, Live: follow.New(f.runner, f.history), Changes: db.Audit(), Webhooks: webhooks.Registry{Policy: webhooks.Policy{Allow: []string{"*.example.com"}}, Store: db.Webhooks(), Secrets: webhooks.Secrets{Store: db.Webhooks(), Key: hmackey.New([]byte("key"))}, Limits: webhooks.Limits{Waiting: 9, WaitingPerToken: 9}},
-		History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog(), Key: func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") }}, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Limits: db.Limits(), Patience: time.Millisecond},
+		Runner: f.runner, Live: follow.New(f.runner, f.history), Changes: db.Audit(),
+		Webhooks: webhooks.Registry{Policy: webhooks.Policy{Allow: []string{"*.example.com"}}, Store: db.Webhooks(),
+			Secrets: webhooks.Secrets{Store: db.Webhooks(), Key: hmackey.New([]byte("key"))}, Limits: webhooks.Limits{Waiting: 9, WaitingPerToken: 9}},
+		History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog(),
+			Key: func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") }}, Retention: db.Retention(),
+		Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Limits: db.Limits(),
+			Patience: time.Millisecond},
 		AdminEvents: db.AdminEvents(), Downloads: admin.Downloads{Store: db.AdminEvents(), Limits: db.Limits()},
 		Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Replayer: replay.New(f.runner, keptInputs{}, nil),
 		Tokens: f.tokens, Library: f.packages, View: f.packages.View(), Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads,
@@ -478,8 +485,9 @@ func newRecord(req runner.Request) audit.Record {
 		project = req.ConversationID
 	}
 	return audit.Record{
-		ExecID: id, Kind: audit.KindExec, ProjectID: project, TaskID: req.TaskID, ConversationID: req.ConversationID, AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID,
-		Image: "secbox/sandbox:latest", Cmd: req.Command.Name, Args: req.Command.Args, Cwd: "/workspace/work",
+		ExecID: id, Kind: audit.KindExec, ProjectID: project, TaskID: req.TaskID, ConversationID: req.ConversationID, AgentID: req.AgentID, UserID: req.UserID,
+		SkillID: req.SkillID,
+		Image:   "secbox/sandbox:latest", Cmd: req.Command.Name, Args: req.Command.Args, Cwd: "/workspace/work",
 		PolicySnapshot: json.RawMessage(`{"fields":{"pids":{"value":64,"layer":"default","ceiling":4096,"ceiling_from":"default"}},"settings_digest":"abc"}`),
 		Status:         audit.Running, CreatedAt: now, StartedAt: now, ArtifactsPath: "projects/" + project + "/artifacts/" + id,
 		NodeID: "n1", Backend: "docker", RequestedBy: req.RequestedBy, RequestDigest: req.Digest, IdempotencyKey: req.IdempotencyKey,

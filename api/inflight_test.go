@@ -21,7 +21,8 @@ import (
 	"secbox/runner"
 )
 
-// stalled is a request whose body has begun and does not end. It speaks HTTP itself, since a client would wait for its body.
+// stalled is a request whose body has begun and does not end. It speaks HTTP itself, since a client
+// would wait for its body.
 type stalled struct {
 	net.Conn
 	t *testing.T
@@ -130,10 +131,12 @@ func TestMemoryOfBodiesIsLimited(t *testing.T) {
 	}
 	for path, method := range map[string]string{
 		"/sandbox/execs": "POST", "/sandbox/policy/resolve": "POST", "/skills/shell.run/invoke": "POST", "/v1/skills/ann/a/s/execute?command=ls": "POST",
-		"/v1/sandbox/ann/a/execute?command=ls": "POST", "/v1/sandbox/ann/backend": "PUT", "/v1/sandbox/ann/a/edit?path=f": "PUT", "/v1/skills/ann/a/s/edit?path=f": "PUT",
+		"/v1/sandbox/ann/a/execute?command=ls": "POST", "/v1/sandbox/ann/backend": "PUT", "/v1/sandbox/ann/a/edit?path=f": "PUT",
+		"/v1/skills/ann/a/s/edit?path=f": "PUT",
 	} {
 		r := f.stall(alice, method, path, strings.Repeat(" ", 90<<10)).answer()
-		if r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(r.body), `"server_busy"`) || r.Header.Get("Retry-After") == "" || !r.Close {
+		if r.StatusCode != http.StatusServiceUnavailable || !strings.Contains(string(r.body), `"server_busy"`) || r.Header.Get("Retry-After") == "" ||
+			!r.Close {
 			t.Errorf("%s: %d %s, Retry-After %q, close %v", path, r.StatusCode, r.body, r.Header.Get("Retry-After"), r.Close)
 		}
 	}
@@ -146,7 +149,8 @@ func TestMemoryOfBodiesIsLimited(t *testing.T) {
 
 	held = append(held, f.stall(bob, "POST", "/mcp", part)) // counts, too
 	f.memory(admin, float64(3*4*len(part)), 1e9)
-	if r := f.stall(bob, "POST", "/sandbox/execs", part).answer(); r.StatusCode != http.StatusServiceUnavailable || strings.Contains(string(r.body), "_per_token") {
+	if r := f.stall(bob, "POST", "/sandbox/execs", part).answer(); r.StatusCode != http.StatusServiceUnavailable ||
+		strings.Contains(string(r.body), "_per_token") {
 		t.Errorf("beyond the bound of all: %d %s", r.StatusCode, r.body)
 	}
 	for _, one := range held {
@@ -165,7 +169,8 @@ func TestPriceOfJSONBodies(t *testing.T) {
 	t.Parallel()
 	f := start(t, small)
 	fits := strings.Repeat("x,{", 30<<10)
-	f.post("/sandbox/execs", `{"project_id": "p", "exec": {"kind": "shell", "command": "sh", "stdin": "`+fits+`"}}`).wants(t, fault.InvalidRequest, "exec.command")
+	f.post("/sandbox/execs", `{"project_id": "p", "exec": {"kind": "shell", "command": "sh", "stdin": "`+fits+`"}}`).wants(t, fault.InvalidRequest,
+		"exec.command")
 	for _, values := range []string{"{},", `"",`, "[],", "0,"} {
 		body := `{"project_id": "p", "inputs": {"list": [` + strings.Repeat(values, 16<<10)
 		f.post("/skills/shell.run/invoke", body).wants(t, fault.BodyTooLarge)
@@ -214,7 +219,8 @@ func TestSlowBodyIsCutOff(t *testing.T) {
 			t.Errorf("%s: %d %s", path, r.StatusCode, r.body)
 		}
 	}
-	upload := f.stall(secret, "POST", "/v1/skills/ann/a/upload", "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.zip\"\r\n\r\nPK", "Content-Type: multipart/form-data; boundary=b")
+	upload := f.stall(secret, "POST", "/v1/skills/ann/a/upload", "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.zip\"\r\n\r\nPK",
+		"Content-Type: multipart/form-data; boundary=b")
 	if r := upload.answer(); r.StatusCode != http.StatusUnsupportedMediaType && r.StatusCode != http.StatusRequestTimeout {
 		t.Errorf("an upload: %d %s", r.StatusCode, r.body)
 	}

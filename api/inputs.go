@@ -20,14 +20,16 @@ func (s *Server) ListInputs(ctx context.Context, in wire.ListInputsRequestObject
 	if err != nil {
 		return nil, s.execs.UnlessRemoved(ctx, rec, err)
 	}
-	out := wire.ListInputs200JSONResponse{ExecID: rec.ExecID, Items: make([]wire.ExecInput, len(list.Items)), TotalBytes: list.TotalBytes, Truncated: list.Truncated}
+	out := wire.ListInputs200JSONResponse{ExecID: rec.ExecID, Items: make([]wire.ExecInput, len(list.Items)), TotalBytes: list.TotalBytes,
+		Truncated: list.Truncated}
 	for i, item := range list.Items {
 		out.Items[i] = wire.ExecInput{Path: item.Path, Size: item.Size, SHA256: item.SHA256, Mode: item.Mode, Kept: item.Kept}
 	}
 	return out, nil
 }
 
-// DownloadInput sends the kept content of one input. A client may have sent an HTML page, so browsers must save it instead of showing it.
+// DownloadInput sends the kept content of one input. A client may have sent an HTML page, so
+// browsers must save it instead of showing it.
 func (s *Server) DownloadInput(ctx context.Context, in wire.DownloadInputRequestObject) (wire.DownloadInputResponseObject, error) {
 	return nil, s.file(ctx, in.ExecID, "input", in.Path, func(rec audit.Record) (content.File, error) {
 		f, item, err := s.cfg.Replayer.OpenInput(ctx, rec, in.Path, callFrom(ctx).reserve)

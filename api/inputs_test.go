@@ -61,7 +61,8 @@ func TestInputDownloads(t *testing.T) {
 	t.Parallel()
 	f, kept := startWithInputs(t)
 	files := map[string]string{
-		"main.py": "print(1)", "a/b/page.html": "<script>alert(1)</script>", "blank here.txt": "1", "100%.txt": "2", "q?&#.txt": "3", "ü/日本.txt": "4", "empty": "", "a\u202ebin.exe": "MZ\x00",
+		"main.py": "print(1)", "a/b/page.html": "<script>alert(1)</script>", "blank here.txt": "1", "100%.txt": "2", "q?&#.txt": "3", "ü/日本.txt": "4",
+		"empty": "", "a\u202ebin.exe": "MZ\x00",
 	}
 	rec := f.record(func(r *audit.Record) {
 		for path, content := range files {
@@ -80,25 +81,30 @@ func TestInputDownloads(t *testing.T) {
 		for _, path := range []string{(&url.URL{Path: item.Path}).EscapedPath(), url.PathEscape(item.Path)} {
 			r := f.get(base + "/" + path)
 			kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Disposition"))
-			if r.StatusCode != 200 || string(r.body) != files[item.Path] || kind != "attachment" || err != nil || strings.ContainsAny(params["filename"], "/\\\u202e") {
+			if r.StatusCode != 200 || string(r.body) != files[item.Path] || kind != "attachment" || err != nil ||
+				strings.ContainsAny(params["filename"], "/\\\u202e") {
 				t.Errorf("%q as %s: %d %q, %q", item.Path, path, r.StatusCode, r.body, r.Header.Get("Content-Disposition"))
 			}
-			if r.Header.Get("Content-Type") != "application/octet-stream" || r.Header.Get("ETag") != `"sha256:`+item.SHA256+`"` || !strings.HasPrefix(r.Header.Get("Content-Security-Policy"), "sandbox") {
+			if r.Header.Get("Content-Type") != "application/octet-stream" || r.Header.Get("ETag") != `"sha256:`+item.SHA256+`"` ||
+				!strings.HasPrefix(r.Header.Get("Content-Security-Policy"), "sandbox") {
 				t.Errorf("%q: %v", item.Path, r.Header)
 			}
-			if again := f.do(request{path: base + "/" + path, header: map[string]string{"If-None-Match": r.Header.Get("ETag")}}); again.StatusCode != http.StatusNotModified {
+			if again := f.do(request{path: base + "/" + path,
+				header: map[string]string{"If-None-Match": r.Header.Get("ETag")}}); again.StatusCode != http.StatusNotModified {
 				t.Errorf("%q: If-None-Match: %d", item.Path, again.StatusCode)
 			}
 		}
 	}
-	if part := f.do(request{path: base + "/main.py", header: map[string]string{"Range": "bytes=2-4"}}); part.StatusCode != http.StatusPartialContent || string(part.body) != "int" {
+	if part := f.do(request{path: base + "/main.py", header: map[string]string{"Range": "bytes=2-4"}}); part.StatusCode != http.StatusPartialContent ||
+		string(part.body) != "int" {
 		t.Errorf("%d %q", part.StatusCode, part.body)
 	}
 	f.do(request{path: base + "/main.py", header: map[string]string{"Range": "bytes=99-"}}).wants(t, fault.RangeUnsatisfiable)
 	if r := f.do(request{method: "HEAD", path: base + "/main.py"}); r.StatusCode != 200 || len(r.body) > 0 || r.ContentLength != 8 {
 		t.Errorf("HEAD: %d, %d bytes", r.StatusCode, r.ContentLength)
 	}
-	for _, path := range []string{"none", "../main.py", "..%2fmain.py", "/main.py", "%2fmain.py", "./main.py", "main.py/", "main.py%00", "MAIN.PY", "a/b", "%ff", "main%252Epy", strings.Repeat("a/", 2500)} {
+	for _, path := range []string{"none", "../main.py", "..%2fmain.py", "/main.py", "%2fmain.py", "./main.py", "main.py/", "main.py%00", "MAIN.PY", "a/b",
+		"%ff", "main%252Epy", strings.Repeat("a/", 2500)} {
 		req, _ := http.NewRequestWithContext(t.Context(), "GET", f.url, nil)
 		req.URL.Opaque = base + "/" + path // no client cleans it
 		resp, err := http.DefaultClient.Do(req)
@@ -115,7 +121,8 @@ func TestInputDownloads(t *testing.T) {
 	lost := rec.Inputs[0]
 	delete(kept, lost.SHA256)
 	gone := f.get(base + "/" + (&url.URL{Path: lost.Path}).EscapedPath())
-	if p := gone.wants(t, fault.InputNotKept); gone.StatusCode != http.StatusGone || !strings.Contains(p.Detail, lost.SHA256) || gone.Header.Get("Content-Disposition") != "" {
+	if p := gone.wants(t, fault.InputNotKept); gone.StatusCode != http.StatusGone || !strings.Contains(p.Detail, lost.SHA256) ||
+		gone.Header.Get("Content-Disposition") != "" {
 		t.Errorf("%d %s", gone.StatusCode, gone.body)
 	}
 	if list := decodeAs[wire.ExecInputList](t, f.get(base), 200); list.Items[0].Kept || !list.Items[1].Kept {
@@ -126,7 +133,8 @@ func TestInputDownloads(t *testing.T) {
 	}
 }
 
-// TestInputsAreForThoseWhoMaySee: a worker gets those of its own execs, an auditor all of them on record.
+// TestInputsAreForThoseWhoMaySee: a worker gets those of its own execs, an auditor all of them on
+// record.
 func TestInputsAreForThoseWhoMaySee(t *testing.T) {
 	t.Parallel()
 	f, kept := startWithInputs(t)
@@ -164,7 +172,8 @@ func TestInputsAreForThoseWhoMaySee(t *testing.T) {
 	f.do(request{path: base + "/in.txt", token: other}).wants(t, fault.UnknownExec)
 }
 
-// TestInputsAreCountedAsMemory: a content that does not fit into the caller's memory is refused, and no event says that it was sent.
+// TestInputsAreCountedAsMemory: a content that does not fit into the caller's memory is refused,
+// and no event says that it was sent.
 func TestInputsAreCountedAsMemory(t *testing.T) {
 	t.Parallel()
 	f, kept := startWithInputs(t, small)

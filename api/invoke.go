@@ -14,7 +14,8 @@ import (
 	"secbox/skills/invoke"
 )
 
-// InvokeSkill runs a skill. A client that hangs up ends the validation of the inputs, but not an exec that has begun.
+// InvokeSkill runs a skill. A client that hangs up ends the validation of the inputs, but not an
+// exec that has begun.
 func (s *Server) InvokeSkill(ctx context.Context, in wire.InvokeSkillRequestObject) (wire.InvokeSkillResponseObject, error) {
 	async := prefersAsync(in.Params.Prefer)
 	req, err := invokeRequest(problem.Clip(in.ID), *in.Body, async, in.Params.IdempotencyKey, callFrom(ctx).caller)
@@ -54,8 +55,8 @@ func (s *Server) InvokeSkill(ctx context.Context, in wire.InvokeSkillRequestObje
 	return out, nil
 }
 
-// invokeRequest is execRequest for a skill. It passes the inputs on as written; the invoker checks them against the skill's schema. Beside a
-// fault.Forbidden the request is complete.
+// invokeRequest is execRequest for a skill. It passes the inputs on as written; the invoker checks
+// them against the skill's schema. Beside a fault.Forbidden the request is complete.
 func invokeRequest(id string, body wire.InvokeRequest, async bool, idempotencyKey *string, caller tokens.Token) (invoke.Request, error) {
 	var bad fault.Fields
 	refuse := bad.Add

@@ -11,7 +11,8 @@ import (
 	"secbox/packages/library"
 )
 
-// TestLinesOfALargeFile: lines of a file can be read and replaced even if the file is too large for an answer.
+// TestLinesOfALargeFile: lines of a file can be read and replaced even if the file is too large for
+// an answer.
 func TestLinesOfALargeFile(t *testing.T) {
 	t.Parallel()
 	f := start(t)

@@ -19,13 +19,14 @@ import (
 	"secbox/packages/library"
 )
 
-// Bounds limit the memory, disk space and work of requests in progress. A zero field has the default of its comment, which is also the default
-// of its setting.
+// Bounds limit the memory, disk space and work of requests in progress. A zero field has the
+// default of its comment, which is also the default of its setting.
 type Bounds struct {
 	Memory         int64 // bytes of all requests' bodies and answers: 512 MiB, at least three times MemoryPerToken
 	MemoryPerToken int64 // bytes: 192 MiB, at least enough for one body of MaxBodyBytes
 
-	// Rest is how long a client may pause while it sends a body or reads an answer, beside the minimum rate: 30 s.
+	// Rest is how long a client may pause while it sends a body or reads an answer, beside the
+	// minimum rate: 30 s.
 	Rest time.Duration
 
 	ConcurrentWork      int   // uploads being unpacked, promotions, syncs and diffs that run at once: 4
@@ -40,7 +41,8 @@ type Bounds struct {
 	Streams         int // of events at once: 1000
 	StreamsPerToken int // 600
 
-	// Download is how long one download, or upload of a file of a workspace, may take in total, even at a sufficient rate: 30 min.
+	// Download is how long one download, or upload of a file of a workspace, may take in total,
+	// even at a sufficient rate: 30 min.
 	Download time.Duration
 }
 
@@ -96,7 +98,8 @@ const (
 	readsQueued = 1024
 )
 
-// Answers that are made of the database and the disk at once; see inflight.Turns. More would not be faster: few lists run at once in a database.
+// Answers that are made of the database and the disk at once; see inflight.Turns. More would not be
+// faster: few lists run at once in a database.
 const (
 	turnsAtOnce         = 8
 	turnsAtOncePerToken = 4
@@ -106,7 +109,8 @@ const (
 
 // takesTurns are the operations that read execs, their files and the audit log.
 var takesTurns = []string{
-	"listExecs", "execStats", "getExecProof", "getComparison", "getExecAttestation", "listArtifacts", "downloadArtifact", "getManifest", "getMeta",
+	"listExecs", "execStats", "getExecProof", "getComparison", "getExecAttestation", "listArtifacts", "downloadArtifact", "getManifest",
+	"getMeta",
 	"listAdminEvents", "getAdminEventProof", "listHolds", "getLogDocuments", "searchRegistry", "listRegistryEvents",
 }
 
@@ -160,7 +164,8 @@ func (b boundedLibrary) UploadSome(
 	})
 }
 
-func (b boundedLibrary) Promote(ctx context.Context, o library.Owner, skillID string, force bool, reviewed ...string) (library.Promoted, error) {
+func (b boundedLibrary) Promote(ctx context.Context, o library.Owner, skillID string, force bool, reviewed ...string) (library.Promoted,
+	error) {
 	return queued(ctx, b.work, func() (library.Promoted, error) { return b.libraryWrites.Promote(ctx, o, skillID, force, reviewed...) })
 }
 
@@ -190,7 +195,8 @@ func (b boundedPackages) Download(ctx context.Context, o library.Owner, skillID 
 		return err
 	}
 	defer r.Leave()
-	ctx, cancel := context.WithTimeoutCause(ctx, b.maxDownload, fault.New(fault.SkillsBusy, "the download took longer than %v", b.maxDownload))
+	ctx, cancel := context.WithTimeoutCause(ctx, b.maxDownload,
+		fault.New(fault.SkillsBusy, "the download took longer than %v", b.maxDownload))
 	defer cancel()
 	return b.Packages.Download(ctx, o, skillID, w)
 }

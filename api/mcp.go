@@ -11,8 +11,8 @@ import (
 	"secbox/fault"
 )
 
-// serveMCP passes a request to the MCP server. A body of declared length that is too large gets a problem document; one of unknown length
-// ends at the limit, together with the connection.
+// serveMCP passes a request to the MCP server. A body of declared length that is too large gets a
+// problem document; one of unknown length ends at the limit, together with the connection.
 func (s *Server) serveMCP(c echo.Context) error {
 	if s.cfg.MCP == nil {
 		return fault.New(fault.NotFound, "this server does not offer MCP")

@@ -11,7 +11,8 @@ import (
 	"secbox/fault"
 )
 
-// metrics are the HTTP metrics. Their labels come from the contract only, so that a client cannot create new ones.
+// metrics are the HTTP metrics. Their labels come from the contract only, so that a client cannot
+// create new ones.
 type metrics struct {
 	inFlight prometheus.Gauge
 	requests *prometheus.CounterVec
@@ -33,7 +34,8 @@ func newMetrics(registry *prometheus.Registry, memory *inflight.Quota) (*metrics
 		}, []string{"route", "method"}),
 	}
 	held := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "secbox_http_memory_bytes", Help: "Bytes that the bodies and answers of requests take now, as http.max_memory_bytes counts them.",
+		Name: "secbox_http_memory_bytes",
+		Help: "Bytes that the bodies and answers of requests take now, as http.max_memory_bytes counts them.",
 	}, memory.Bytes)
 	for _, c := range []prometheus.Collector{m.inFlight, m.requests, m.seconds, held} {
 		if err := registry.Register(c); err != nil {

@@ -32,44 +32,53 @@ import (
 
 // Runner runs execs.
 type Runner interface {
-	// Run returns when the record of the exec is complete, or, if it is asynchronous, when its record says that it waits. An exit code other than 0 is not an error. An error names the exec, if it has a record, in
-	// fault.Error.ExecID. The end of ctx does not stop an exec that was admitted.
+	// Run returns when the record of the exec is complete, or, if it is asynchronous, when its
+	// record says that it waits. An exit code other than 0 is not an error. An error names the
+	// exec, if it has a record, in fault.Error.ExecID. The end of ctx does not stop an exec that
+	// was admitted.
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
 
-	// Refuse records a request that is refused with fault.Forbidden or fault.PathRefused, and returns that error with the record's id. It
-	// returns any other error unchanged.
+	// Refuse records a request that is refused with fault.Forbidden or fault.PathRefused, and
+	// returns that error with the record's id. It returns any other error unchanged.
 	Refuse(ctx context.Context, req runner.Request, why error) error
 
-	// Cancel requests the end of an exec, by the actor of the context, and does not wait for it. fault.UnknownExec, fault.ExecEnded.
+	// Cancel requests the end of an exec, by the actor of the context, and does not wait for it.
+	// fault.UnknownExec, fault.ExecEnded.
 	Cancel(ctx context.Context, execID string) error
 
-	// WaitEnd returns the record of an exec when it has ended, or, without an error, as it is when ctx ends.
+	// WaitEnd returns the record of an exec when it has ended, or, without an error, as it is when
+	// ctx ends.
 	WaitEnd(ctx context.Context, rec audit.Record) (audit.Record, error)
 
 	// Resolve returns the policy that Run would apply.
 	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
 
-	// Artifacts opens the artifacts of an exec; fault.ArtifactsPending while it runs. The caller closes them.
+	// Artifacts opens the artifacts of an exec; fault.ArtifactsPending while it runs. The caller
+	// closes them.
 	Artifacts(ctx context.Context, rec audit.Record) (runner.Artifacts, error)
 
-	// OpenPublished opens manifest.json or meta.json; fault.UnknownArtifact if the exec has none, fault.ArtifactAltered if it does not match
-	// the record. The caller closes it.
+	// OpenPublished opens manifest.json or meta.json; fault.UnknownArtifact if the exec has none,
+	// fault.ArtifactAltered if it does not match the record. The caller closes it.
 	OpenPublished(ctx context.Context, rec audit.Record, name string) (io.ReadSeekCloser, runner.Artifact, error)
 
-	// OpenOutput opens the captured part of "stdout" or "stderr", and returns its size. The caller closes it.
+	// OpenOutput opens the captured part of "stdout" or "stderr", and returns its size. The caller
+	// closes it.
 	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)
 }
 
 // Webhooks has the callbacks of execs; see webhooks.Registry.
 type Webhooks interface {
-	// Resolve returns where the exec of a request with a callback_url, or with none, is told; empty for nowhere. fault.InvalidRequest if it may not be told there.
+	// Resolve returns where the exec of a request with a callback_url, or with none, is told; empty
+	// for nowhere. fault.InvalidRequest if it may not be told there.
 	Resolve(ctx context.Context, requestedBy, url string) (string, error)
 
-	// SetDefault sets the default address of a token, or removes it if it is empty; Default returns it.
+	// SetDefault sets the default address of a token, or removes it if it is empty; Default returns
+	// it.
 	SetDefault(ctx context.Context, requestedBy, url string) error
 	Default(ctx context.Context, requestedBy string) (string, error)
 
-	// NewSecret makes the secret that signs the webhooks of a token. fault.InvalidRequest while webhooks are off.
+	// NewSecret makes the secret that signs the webhooks of a token. fault.InvalidRequest while
+	// webhooks are off.
 	NewSecret(ctx context.Context, requestedBy string) (secret string, replaced bool, err error)
 
 	// Delivery returns the delivery of an exec; nil if it has none.
@@ -84,8 +93,8 @@ type History interface {
 	// Get returns one record; fault.UnknownExec if there is none.
 	Get(ctx context.Context, execID string) (audit.Record, error)
 
-	// List returns at most limit records after the cursor (nil: the newest), newest first; fewer if they are large. next is nil on the last
-	// page.
+	// List returns at most limit records after the cursor (nil: the newest), newest first; fewer if
+	// they are large. next is nil on the last page.
 	List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (items []audit.Record, next *audit.Cursor, err error)
 
 	// Stats counts records created in [since, until), of one token if requestedBy is not empty.
@@ -97,20 +106,24 @@ type TransparencyLog interface {
 	// Checkpoint returns the newest checkpoint; fault.NotLogged for an empty log.
 	Checkpoint(ctx context.Context) (string, error)
 
-	// Tile returns a tile or a bundle of entries by its path below tile/ in C2SP tlog-tiles; fault.UnknownFile if there is none.
+	// Tile returns a tile or a bundle of entries by its path below tile/ in C2SP tlog-tiles;
+	// fault.UnknownFile if there is none.
 	Tile(ctx context.Context, path string) ([]byte, error)
 
-	// Subjects calls each for a page of the evidence, and returns the place of the next page; "" at the end. fault.InvalidRequest for an unknown place.
+	// Subjects calls each for a page of the evidence, and returns the place of the next page; "" at
+	// the end. fault.InvalidRequest for an unknown place.
 	Subjects(ctx context.Context, at string, each func(verify.Subject) error) (next string, err error)
 
-	// Prove returns the file that proves an exec; fault.NotLogged while the log does not have all of its events.
+	// Prove returns the file that proves an exec; fault.NotLogged while the log does not have all
+	// of its events.
 	Prove(ctx context.Context, r audit.Record) ([]byte, error)
 
-	// Attest returns an in-toto statement about an exec and its artifacts, signed with the log's key. fault.NotLogged like Prove,
-	// fault.InvalidProof if the record was altered.
+	// Attest returns an in-toto statement about an exec and its artifacts, signed with the log's
+	// key. fault.NotLogged like Prove, fault.InvalidProof if the record was altered.
 	Attest(ctx context.Context, r audit.Record, artifacts []proof.Subject) ([]byte, error)
 
-	// ProveAdmin returns the file that proves an administrative event; fault.UnknownEvent, or fault.NotLogged while the log does not have it.
+	// ProveAdmin returns the file that proves an administrative event; fault.UnknownEvent, or
+	// fault.NotLogged while the log does not have it.
 	ProveAdmin(ctx context.Context, seq int64) ([]byte, error)
 }
 
@@ -127,7 +140,8 @@ type Downloads interface {
 
 // Exports writes audit records; see export.Exporter.
 type Exports interface {
-	// Write writes the records that match, and the checkpoint that covers them. It may fail before the first byte is written.
+	// Write writes the records that match, and the checkpoint that covers them. It may fail before
+	// the first byte is written.
 	Write(ctx context.Context, w io.Writer, q export.Query) (export.Counts, error)
 }
 
@@ -144,7 +158,8 @@ type Health interface {
 	// Report never fails: a check that fails is one of its problems.
 	Report(ctx context.Context) wire.HealthReport
 
-	// Ready returns nil if load balancers should send requests here, else the reason. It is called often.
+	// Ready returns nil if load balancers should send requests here, else the reason. It is called
+	// often.
 	Ready(ctx context.Context) error
 }
 
@@ -155,8 +170,9 @@ type Pool interface {
 
 // Invoker runs skills.
 type Invoker interface {
-	// Invoke returns when the record of the exec is complete. An exit code other than 0 is not an error. An error means that the skill did not run:
-	// fault.UnknownSkill, fault.InvalidInputs, or an error of Runner.Run. The end of ctx does not stop an exec that was admitted.
+	// Invoke returns when the record of the exec is complete. An exit code other than 0 is not an
+	// error. An error means that the skill did not run: fault.UnknownSkill, fault.InvalidInputs, or
+	// an error of Runner.Run. The end of ctx does not stop an exec that was admitted.
 	Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error)
 }
 
@@ -165,19 +181,23 @@ type Replayer interface {
 	// Replay returns when the record of the new exec is complete; see replay.Replayer.
 	Replay(ctx context.Context, q replay.Request) (replay.Result, error)
 
-	// Compare compares an exec with its replay. What cannot be read, or does not fit into memory, is unknown.
+	// Compare compares an exec with its replay. What cannot be read, or does not fit into memory,
+	// is unknown.
 	Compare(ctx context.Context, first, second audit.Record, reserve replay.Reserve) []replay.Point
 
-	// Inputs lists at most limit inputs of an exec, from the one with the number from on, and says which contents are kept.
+	// Inputs lists at most limit inputs of an exec, from the one with the number from on, and says
+	// which contents are kept.
 	Inputs(ctx context.Context, rec audit.Record, from, limit int, reserve replay.Reserve) (replay.InputList, error)
 
-	// OpenInput opens the kept content of an input; fault.UnknownInput, fault.InputNotKept, fault.ArtifactAltered. The caller closes it.
+	// OpenInput opens the kept content of an input; fault.UnknownInput, fault.InputNotKept,
+	// fault.ArtifactAltered. The caller closes it.
 	OpenInput(ctx context.Context, rec audit.Record, path string, reserve replay.Reserve) (io.ReadSeekCloser, audit.Input, error)
 }
 
-// Library stores the skills of agents and users, and the plain files of users' workspaces. Paths are relative and unchecked. Errors are
-// UnknownSkill, UnknownFile, PathRefused, InvalidRequest, and for writes SkillMoved, SkillConflict, ReservedSkill, DiskFull,
-// DatabaseUnavailable. A failed write has changed nothing.
+// Library stores the skills of agents and users, and the plain files of users' workspaces. Paths
+// are relative and unchecked. Errors are UnknownSkill, UnknownFile, PathRefused, InvalidRequest,
+// and for writes SkillMoved, SkillConflict, ReservedSkill, DiskFull, DatabaseUnavailable. A failed
+// write has changed nothing.
 type Library interface {
 	visible.Packages
 	libraryWrites
@@ -185,8 +205,10 @@ type Library interface {
 
 // libraryWrites is what a Library does beside reading packages.
 type libraryWrites interface {
-	// Upload makes the archive the newest version of a skill. It reads the archive until it returns.
-	UploadSome(ctx context.Context, o library.Owner, scope library.Scope, filename string, pick archive.Pick, zip io.ReaderAt, size int64) ([]library.Uploaded, error)
+	// Upload makes the archive the newest version of a skill. It reads the archive until it
+	// returns.
+	UploadSome(ctx context.Context, o library.Owner, scope library.Scope, filename string, pick archive.Pick, zip io.ReaderAt,
+		size int64) ([]library.Uploaded, error)
 
 	// Edit writes a file of the user's own copy, the whole file if lines is nil.
 	Edit(ctx context.Context, o library.Owner, skillID, path string, content []byte, lines *library.LineRange) error
@@ -210,8 +232,9 @@ type Catalog interface {
 	Of(ctx context.Context, user sandbox.User) (*catalog.Catalog, error)
 }
 
-// Registry has the skills and agents that users publish for each other; see registry.Registry. Errors are UnknownEntry, NameTaken,
-// AlreadyInstalled, InvalidRequest, ReservedSkill, and those of the sandbox.
+// Registry has the skills and agents that users publish for each other; see registry.Registry.
+// Errors are UnknownEntry, NameTaken, AlreadyInstalled, InvalidRequest, ReservedSkill, and those of
+// the sandbox.
 type Registry interface {
 	Search(ctx context.Context, kind catalog.Kind, text string, by registry.Owner, after string, limit int) ([]registry.Entry, error)
 	Entry(ctx context.Context, kind catalog.Kind, name string) (registry.Entry, error)
@@ -222,7 +245,8 @@ type Registry interface {
 	Uninstall(ctx context.Context, req registry.Request) error
 }
 
-// Sandboxes are the users' sandboxes, with a record of every command. Errors are those of package sandbox.
+// Sandboxes are the users' sandboxes, with a record of every command. Errors are those of package
+// sandbox.
 type Sandboxes interface {
 	sandbox.Backend
 	sandbox.Changer
@@ -249,21 +273,24 @@ type Runners interface {
 
 // Peers are the other nodes of the installation; see peer.Peers.
 type Peers interface {
-	// From returns the node that has forwarded a request; empty for one that comes from a client. fault.NodeUnreachable if that cannot be verified.
+	// From returns the node that has forwarded a request; empty for one that comes from a client.
+	// fault.NodeUnreachable if that cannot be verified.
 	From(r *http.Request) (nodeID string, err error)
 
-	// Other reports whether an id is that of another node, and Reaches whether requests can be forwarded to it now.
+	// Other reports whether an id is that of another node, and Reaches whether requests can be
+	// forwarded to it now.
 	Other(nodeID string) bool
 	Reaches(ctx context.Context, nodeID string) bool
 
-	// Forward answers a request, which may arrive twice, with the answer of another node: fault.NodeUnreachable. An error after the beginning of the answer
-	// says that it is incomplete; a stream of events ends without one.
+	// Forward answers a request, which may arrive twice, with the answer of another node:
+	// fault.NodeUnreachable. An error after the beginning of the answer says that it is incomplete;
+	// a stream of events ends without one.
 	Forward(w http.ResponseWriter, r *http.Request, nodeID string) error
 }
 
-// MCP answers a request to /mcp. The caller may use the route, the query is checked, and the body is limited and unread. The request's
-// memory counts until it is answered. hold counts more bytes, or returns fault.ServerBusy, and keeps all of it counted until release is
-// called.
+// MCP answers a request to /mcp. The caller may use the route, the query is checked, and the body
+// is limited and unread. The request's memory counts until it is answered. hold counts more bytes,
+// or returns fault.ServerBusy, and keeps all of it counted until release is called.
 type MCP func(w http.ResponseWriter, r *http.Request, caller tokens.Token, hold func(bytes int64) (release func(), err error))
 
 // Tokens verifies bearer tokens.

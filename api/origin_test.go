@@ -103,7 +103,8 @@ func TestForeignOrigins(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfPages: a browser that is refused on its way to the console gets a page with the remedy, which shows nothing else; a program gets a problem document.
+// TestRefusalsOfPages: a browser that is refused on its way to the console gets a page with the
+// remedy, which shows nothing else; a program gets a problem document.
 func TestRefusalsOfPages(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *api.Config) {
@@ -115,13 +116,16 @@ func TestRefusalsOfPages(t *testing.T) {
 		code   fault.Code
 		want   string
 	}{
-		"host":    {func(r *http.Request) { r.Host = "evil.example<b>" }, fault.ForeignHost, "use localhost, or add the name to the setting http.allowed_hosts"},
-		"origin":  {func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, fault.ForeignOrigin, "answers only its own pages"},
-		"site":    {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, fault.ForeignOrigin, "type the address into the browser"},
-		"cookies": {func(r *http.Request) { r.Header.Set("Cookie", "a="+strings.Repeat("x", api.MaxHeaderBytes)) }, fault.HeadersTooLarge, "remove cookies of this host"},
+		"host": {func(r *http.Request) { r.Host = "evil.example<b>" }, fault.ForeignHost,
+			"use localhost, or add the name to the setting http.allowed_hosts"},
+		"origin": {func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, fault.ForeignOrigin, "answers only its own pages"},
+		"site":   {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, fault.ForeignOrigin, "type the address into the browser"},
+		"cookies": {func(r *http.Request) { r.Header.Set("Cookie", "a="+strings.Repeat("x", api.MaxHeaderBytes)) }, fault.HeadersTooLarge,
+			"remove cookies of this host"},
 		"address": {func(r *http.Request) { r.RequestURI += "?text=" + strings.Repeat("x", api.MaxHeaderBytes) }, fault.HeadersTooLarge, "shorten the address"},
 	} {
-		for path, page := range map[string]bool{"/": true, "/console": true, "/console/history": true, "/console/assets/app.css": true, "/consoles": false, "/docs": false, "/sandbox/execs": false} {
+		for path, page := range map[string]bool{"/": true, "/console": true, "/console/history": true, "/console/assets/app.css": true, "/consoles": false,
+			"/docs": false, "/sandbox/execs": false} {
 			for accept, html := range map[string]bool{browser: true, "": false, "*/*": false, "application/json": false} {
 				r := httptest.NewRequest("GET", path, nil)
 				r.Host, r.RemoteAddr = "localhost", "127.0.0.1:1"
@@ -134,10 +138,12 @@ func TestRefusalsOfPages(t *testing.T) {
 					kind = "text/html; charset=utf-8"
 				}
 				h, body := w.Header(), w.Body.String()
-				if w.Code != fault.HTTPStatus(c.code) || h.Get("Content-Type") != kind || !strings.Contains(body, string(c.code)) || !strings.Contains(body, c.want) || strings.Contains(body, "<b>") || h.Get("Set-Cookie") != "" {
+				if w.Code != fault.HTTPStatus(c.code) || h.Get("Content-Type") != kind || !strings.Contains(body, string(c.code)) ||
+					!strings.Contains(body, c.want) || strings.Contains(body, "<b>") || h.Get("Set-Cookie") != "" {
 					t.Errorf("%s, %s for %q: %d, %v: %.500s", name, path, accept, w.Code, h, body)
 				}
-				if csp := h.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'; frame-ancestors 'none'") || strings.Contains(csp, "unsafe") {
+				if csp := h.Get("Content-Security-Policy"); !strings.Contains(csp, "default-src 'none'; frame-ancestors 'none'") ||
+					strings.Contains(csp, "unsafe") {
 					t.Errorf("%s, %s: %s", name, path, csp)
 				}
 			}
@@ -155,7 +161,8 @@ func TestRefusalsOfPages(t *testing.T) {
 	}
 }
 
-// TestLinksToTheConsole: another site can lead a browser to the console, as the top of a tab, and to nothing else; the console then answers pages only.
+// TestLinksToTheConsole: another site can lead a browser to the console, as the top of a tab, and
+// to nothing else; the console then answers pages only.
 func TestLinksToTheConsole(t *testing.T) {
 	t.Parallel()
 	asked := 0
@@ -164,14 +171,19 @@ func TestLinksToTheConsole(t *testing.T) {
 		method, mode, dest, origin string
 		passes                     bool
 	}{
-		"link": {"GET", "navigate", "document", "", true}, "form": {"POST", "navigate", "document", "https://evil.example", false}, "form without origin": {"POST", "navigate", "document", "", false},
-		"HEAD": {"HEAD", "navigate", "document", "", false}, "frame": {"GET", "navigate", "iframe", "", false}, "image": {"GET", "no-cors", "image", "", false}, "fetch": {"GET", "cors", "empty", "https://evil.example", false},
+		"link": {"GET", "navigate", "document", "", true}, "form": {"POST", "navigate", "document", "https://evil.example", false},
+		"form without origin": {"POST", "navigate", "document", "", false},
+		"HEAD":                {"HEAD", "navigate", "document", "", false}, "frame": {"GET", "navigate", "iframe", "", false},
+		"image":  {"GET", "no-cors", "image", "", false},
+		"fetch":  {"GET", "cors", "empty", "https://evil.example", false},
 		"script": {"GET", "no-cors", "script", "", false}, "prefetch": {"GET", "no-cors", "empty", "", false}, "old browser": {"GET", "", "", "", false},
 	} {
-		for path, console := range map[string]bool{"/console": true, "/console/history": true, "/console/audit/export/file": true, "/": true, "/docs": false, "/sandbox/execs": false, "/openapi.json": false} {
+		for path, console := range map[string]bool{"/console": true, "/console/history": true, "/console/audit/export/file": true, "/": true, "/docs": false,
+			"/sandbox/execs": false, "/openapi.json": false} {
 			r := httptest.NewRequest(c.method, path, nil)
 			r.Host, r.RemoteAddr = "localhost", "127.0.0.1:1"
-			for header, value := range map[string]string{"Accept": "text/html", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": c.mode, "Sec-Fetch-Dest": c.dest, "Origin": c.origin} {
+			for header, value := range map[string]string{"Accept": "text/html", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": c.mode,
+				"Sec-Fetch-Dest": c.dest, "Origin": c.origin} {
 				if value != "" {
 					r.Header.Set(header, value)
 				}
@@ -196,7 +208,8 @@ func TestAllowedHosts(t *testing.T) {
 		f    *fixture
 		host string
 		want int
-	}{{anyHost, "evil.example", 200}, {oneHost, "core.example", 200}, {oneHost, "core.example:8003", 200}, {oneHost, "evil.example", 403}, {oneHost, "localhost", 403}} {
+	}{{anyHost, "evil.example", 200}, {oneHost, "core.example", 200}, {oneHost, "core.example:8003", 200}, {oneHost, "evil.example", 403},
+		{oneHost, "localhost", 403}} {
 		r := tc.f.do(request{path: "/healthz", host: tc.host, header: map[string]string{"Origin": "https://core.example"}})
 		if r.StatusCode != tc.want {
 			t.Errorf("Host %s: %d, want %d", tc.host, r.StatusCode, tc.want)

@@ -120,7 +120,8 @@ func TestArtifacts(t *testing.T) {
 	}
 }
 
-// TestArtifactPathsCannotEscape: the path after artifacts/ reaches the runner as one literal name or not at all.
+// TestArtifactPathsCannotEscape: the path after artifacts/ reaches the runner as one literal name
+// or not at all.
 func TestArtifactPathsCannotEscape(t *testing.T) {
 	t.Parallel()
 	f := start(t)

@@ -74,7 +74,8 @@ func (s *Server) DownloadSkill(ctx context.Context, in wire.DownloadSkillRequest
 		}
 	}
 	return nil, call.answer(func(w http.ResponseWriter) error {
-		return content.ServeStream(w, r, "application/zip", in.SkillID+".zip", func() error { return s.reads(ctx).Download(r.Context(), o, in.SkillID, w) })
+		return content.ServeStream(w, r, "application/zip", in.SkillID+".zip",
+			func() error { return s.reads(ctx).Download(r.Context(), o, in.SkillID, w) })
 	})
 }
 
@@ -155,7 +156,8 @@ func (s *Server) DeletePackage(ctx context.Context, in wire.DeletePackageRequest
 		return nil, err
 	}
 	err = s.cfg.Library.Delete(ctx, o, in.SkillID, scope)
-	return wire.DeletePackage200JSONResponse(message(fmt.Sprintf("Skill '%s' deleted from '%s'", in.SkillID, scopePath(scope, o, in.SkillID)))), err
+	return wire.DeletePackage200JSONResponse(message(fmt.Sprintf("Skill '%s' deleted from '%s'", in.SkillID,
+		scopePath(scope, o, in.SkillID)))), err
 }
 
 // PromoteSkill makes a user's version the agent's baseline.
@@ -173,7 +175,8 @@ func (s *Server) PromoteSkill(ctx context.Context, in wire.PromoteSkillRequestOb
 		return nil, err
 	}
 	_, err = s.cfg.Library.Promote(ctx, o, in.SkillID, force, reviewed...)
-	return wire.PromoteSkill200JSONResponse(message(fmt.Sprintf("Skill '%s' is now '%s'", in.SkillID, scopePath(library.Baseline, o, in.SkillID)))), err
+	return wire.PromoteSkill200JSONResponse(message(fmt.Sprintf("Skill '%s' is now '%s'", in.SkillID,
+		scopePath(library.Baseline, o, in.SkillID)))), err
 }
 
 // SyncSkill updates a user's version to the baseline.

@@ -22,7 +22,8 @@ func TestSkillFromUploadToDownload(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	const base = "/v1/skills/1001/agent001/weather_skill"
-	if got := data[string](t, f.upload("1001/agent001", "overlay", "myskill.zip", weather(t))); got != "Upload successful: skill 'weather_skill' to 'overlay/1001/agent001/weather_skill'" {
+	if got := data[string](t, f.upload("1001/agent001", "overlay", "myskill.zip",
+		weather(t))); got != "Upload successful: skill 'weather_skill' to 'overlay/1001/agent001/weather_skill'" {
 		t.Error(got)
 	}
 	f.nothingWaits()
@@ -53,7 +54,8 @@ func TestSkillFromUploadToDownload(t *testing.T) {
 			t.Errorf("%s: %q, want %q", query, got["content"], want)
 		}
 	}
-	edit := f.do(request{method: "PUT", path: base + "/edit?path=main.py&start=1&end=2", body: "import json", header: map[string]string{"Content-Type": "text/plain"}})
+	edit := f.do(request{method: "PUT", path: base + "/edit?path=main.py&start=1&end=2", body: "import json",
+		header: map[string]string{"Content-Type": "text/plain"}})
 	if got := data[string](t, edit); got != "Skill file updated successfully." {
 		t.Error(got)
 	}
@@ -62,7 +64,8 @@ func TestSkillFromUploadToDownload(t *testing.T) {
 	}
 	r := f.get(base + "/download")
 	archive, err := zip.NewReader(bytes.NewReader(r.body), int64(len(r.body)))
-	if err != nil || r.Header.Get("Content-Type") != "application/zip" || !strings.Contains(r.Header.Get("Content-Disposition"), `filename="weather_skill.zip"`) {
+	if err != nil || r.Header.Get("Content-Type") != "application/zip" ||
+		!strings.Contains(r.Header.Get("Content-Disposition"), `filename="weather_skill.zip"`) {
 		t.Fatalf("%v %v", err, r.Header)
 	}
 	var names []string
@@ -121,15 +124,18 @@ func TestUnusualSkillIDs(t *testing.T) {
 	}
 }
 
-// TestUploadsOfArchivesAsPeopleHaveThem: an archive of several skills is named, and what of a description is not read is said in all lists.
+// TestUploadsOfArchivesAsPeopleHaveThem: an archive of several skills is named, and what of a
+// description is not read is said in all lists.
 func TestUploadsOfArchivesAsPeopleHaveThem(t *testing.T) {
 	t.Parallel()
 	f := start(t)
 	repository := zipOf(t, map[string]string{
-		"repo-main/README.md": "# Skills", "repo-main/pdf/SKILL.md": "---\nname: pdf\ndescription: Use when: a PDF comes\n---\n", "repo-main/docx/SKILL.md": "---\nname: Docx\n---\n",
+		"repo-main/README.md": "# Skills", "repo-main/pdf/SKILL.md": "---\nname: pdf\ndescription: Use when: a PDF comes\n---\n",
+		"repo-main/docx/SKILL.md": "---\nname: Docx\n---\n",
 	})
 	r := f.upload("u/ag", "overlay", "repo.zip", repository)
-	if says := r.refused(t, fault.SeveralSkills, "path", "path"); !strings.Contains(says, `"docx", "pdf"`) || !strings.Contains(string(r.body), `{"field":"path","reason":"docx"},{"field":"path","reason":"pdf"}`) {
+	if says := r.refused(t, fault.SeveralSkills, "path", "path"); !strings.Contains(says, `"docx", "pdf"`) ||
+		!strings.Contains(string(r.body), `{"field":"path","reason":"docx"},{"field":"path","reason":"pdf"}`) {
 		t.Errorf("%s", r.body)
 	}
 	const undescribed = "there is no description, so agents cannot tell when to use it: add one to the front matter of SKILL.md"
@@ -144,7 +150,8 @@ func TestUploadsOfArchivesAsPeopleHaveThem(t *testing.T) {
 	for query, field := range map[string]string{"path=pd": "path", "path=pdf&all=true": "path", "all=yes": "all"} {
 		f.upload("u/ag", "overlay&"+query, "repo.zip", repository).refused(t, fault.InvalidRequest, field)
 	}
-	if r := f.get("/v1/skills/u/ag/list"); string(r.body) != `{"status":"success","data":[{"name":"Docx","description":"No description available.","warning":"`+undescribed+
+	if r := f.get("/v1/skills/u/ag/list"); string(r.body) != `{"status":"success","data":[{"name":"Docx","description":"No description available.","warning":"`+
+		undescribed+
 		`"},{"name":"pdf","description":"Use when: a PDF comes"}]}`+"\n" {
 		t.Errorf("%s", r.body)
 	}
@@ -165,7 +172,8 @@ func TestBaselineAndOverlayOfTwoUsers(t *testing.T) {
 		t.Errorf("%q does not say who may", message)
 	}
 	f.upload("ann/other", "baseline", "x.zip", weather(t), as(admin)).refused(t, fault.Forbidden, "agentId")
-	if got := data[string](t, f.upload("ann/ag", "baseline", "x.zip", weather(t), as(admin))); got != "Upload successful: skill 'weather_skill' to 'baseline/ag/weather_skill'" {
+	if got := data[string](t, f.upload("ann/ag", "baseline", "x.zip", weather(t),
+		as(admin))); got != "Upload successful: skill 'weather_skill' to 'baseline/ag/weather_skill'" {
 		t.Error(got)
 	}
 	data[string](t, f.upload("bob/ag", "overlay", "x.zip", weather(t, "main.py", "bob\n"), as(worker)))
@@ -273,7 +281,8 @@ func TestBadUploads(t *testing.T) {
 	r := request{method: "POST", path: path, body: whole, header: map[string]string{"Content-Type": contentType, "Content-Encoding": "gzip"}}
 	f.do(r).refused(t, fault.UnsupportedMedia)
 	for query, field := range map[string]string{"?scope=mine": "scope", "?scope=overlay&scope=baseline": "scope", "?skope=overlay": "skope"} {
-		f.do(request{method: "POST", path: path + query, body: whole, header: map[string]string{"Content-Type": contentType}}).refused(t, fault.InvalidRequest, field)
+		f.do(request{method: "POST", path: path + query, body: whole, header: map[string]string{"Content-Type": contentType}}).refused(t, fault.InvalidRequest,
+			field)
 	}
 	_, worker := f.token(tokens.Spec{Role: tokens.Worker})
 	_, admin := f.token(tokens.Spec{Role: tokens.Admin})
@@ -325,7 +334,8 @@ func TestEscapingPaths(t *testing.T) {
 			t.Errorf("%s: %d %s", r.path, code.StatusCode, code.body)
 		}
 	}
-	for _, owner := range []string{"..%2F/ag", "u/..", "a~b/ag", "u/a~b", "u%00/ag", "-u/ag", "u/" + strings.Repeat("a", 64), "ü/ag", "u%2Fx/ag", "CON/ag", "u./ag"} {
+	for _, owner := range []string{"..%2F/ag", "u/..", "a~b/ag", "u/a~b", "u%00/ag", "-u/ag", "u/" + strings.Repeat("a", 64), "ü/ag", "u%2Fx/ag", "CON/ag",
+		"u./ag"} {
 		for _, path := range []string{"/v1/skills/" + owner + "/list", "/v1/sandbox/" + owner + "/files"} {
 			if r := f.get(path); r.StatusCode != 400 && r.StatusCode != 404 || !strings.HasPrefix(string(r.body), `{"status":"error"`) {
 				t.Errorf("%s: %d %s", path, r.StatusCode, r.body)
@@ -478,7 +488,8 @@ func TestEditIgnoresContentType(t *testing.T) {
 	if got := data[[]string](t, f.get("/v1/sandbox/u/ag/files")); !slices.Equal(got, []string{"a/b.txt"}) {
 		t.Errorf("files %q", got)
 	}
-	data[string](t, f.do(request{method: "PUT", path: edit + "&start=2&end=2", body: "second\nthird\n", header: map[string]string{"Content-Type": "text/plain"}}))
+	data[string](t, f.do(request{method: "PUT", path: edit + "&start=2&end=2", body: "second\nthird\n",
+		header: map[string]string{"Content-Type": "text/plain"}}))
 	if got := data[map[string]string](t, f.get(content)); got["content"] != "a=b&c=%20+d&path=x.txt\r\nsecond\r\nthird" {
 		t.Errorf("after the edit of a line: %q", got)
 	}

@@ -11,7 +11,8 @@ import (
 	"secbox/skills"
 )
 
-// TestAuditorsSeePackages: an auditor reads the packages of every user, changes nothing by it, and can run and write nothing.
+// TestAuditorsSeePackages: an auditor reads the packages of every user, changes nothing by it, and
+// can run and write nothing.
 func TestAuditorsSeePackages(t *testing.T) {
 	t.Parallel()
 	f := start(t)

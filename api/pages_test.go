@@ -75,7 +75,8 @@ func TestMetricsCountByRoute(t *testing.T) {
 	}
 }
 
-// TestDocsPage: the page has every route, schema and code, its links work, and it loads nothing from elsewhere.
+// TestDocsPage: the page has every route, schema and code, its links work, and it loads nothing
+// from elsewhere.
 func TestDocsPage(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -110,7 +111,8 @@ func TestDocsPage(t *testing.T) {
 		}
 	}
 	csp := r.Header.Get("Content-Security-Policy")
-	if !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "style-src 'sha256-") || !strings.Contains(csp, "script-src 'self'") || strings.Contains(csp, "unsafe") {
+	if !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "style-src 'sha256-") || !strings.Contains(csp, "script-src 'self'") ||
+		strings.Contains(csp, "unsafe") {
 		t.Errorf("CSP %q", csp)
 	}
 	if script := f.get("/docs/script.js"); script.StatusCode != 200 || !strings.HasPrefix(script.Header.Get("Content-Type"), "text/javascript") {

@@ -9,7 +9,8 @@ import (
 	"secbox/audit"
 )
 
-// While an exec runs, only its node has its output and can end it. Other nodes forward requests about it there.
+// While an exec runs, only its node has its output and can end it. Other nodes forward requests
+// about it there.
 
 const (
 	forwardPrice = 128 << 10 // bytes of memory that are counted for a forwarded request: its body, a connection and a buffer
@@ -29,7 +30,8 @@ func (s *Server) arrived(r *http.Request) (err error) {
 	return err
 }
 
-// secure reports whether the client's connection is TLS. The node that has forwarded a request knows it.
+// secure reports whether the client's connection is TLS. The node that has forwarded a request
+// knows it.
 func (s *Server) secure(call *call, r *http.Request) bool {
 	if call.peer != "" {
 		return r.Header.Get("X-Forwarded-Proto") == "https"
@@ -37,7 +39,8 @@ func (s *Server) secure(call *call, r *http.Request) bool {
 	return s.gate.Secure(r)
 }
 
-// away returns the other node that runs an exec, or has it in its queue; empty if there is none. A request that was forwarded stays here.
+// away returns the other node that runs an exec, or has it in its queue; empty if there is none. A
+// request that was forwarded stays here.
 func (s *Server) away(call *call, rec audit.Record) (nodeID string) {
 	if s.cfg.Peers == nil || call.peer != "" || rec.Status.Final() || !s.cfg.Peers.Other(rec.NodeID) {
 		return ""
@@ -53,7 +56,8 @@ func (s *Server) forward(call *call, w http.ResponseWriter, r *http.Request, nod
 	defer func() { _ = call.reserve(-forwardPrice) }() // a stream of events may forward again and again
 	call.node = nodeID
 	out := r.Clone(r.Context())
-	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} { // by which a client could pretend
+	// by which a client could pretend
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		out.Header.Del(name)
 	}
 	if s.secure(call, r) {
@@ -71,7 +75,8 @@ func (s *Server) forwarded(call *call, nodeID string) raw {
 	}
 }
 
-// relay goes on with a stream of events as another node has it after the event with an id. The header was sent. passed is not set if that node sent nothing.
+// relay goes on with a stream of events as another node has it after the event with an id. The
+// header was sent. passed is not set if that node sent nothing.
 func (s *Server) relay(call *call, w http.ResponseWriter, r *http.Request, nodeID, lastEventID string) (passed bool) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -86,13 +91,16 @@ func (s *Server) relay(call *call, w http.ResponseWriter, r *http.Request, nodeI
 	out.Header.Set("Last-Event-ID", lastEventID)
 	answer := &relayed{ResponseWriter: w, header: http.Header{}}
 	err := s.forward(call, answer, out, nodeID)
-	if last := s.relayFailed.Load(); !answer.passed && ctx.Err() == nil && time.Since(time.Unix(last, 0)) > askAgain && s.relayFailed.CompareAndSwap(last, time.Now().Unix()) {
-		s.log.Warn("a node does not pass on the events of an exec that it runs; its output is shown when it has ended", "node", nodeID, "error", err, "answer", problem.Clip(string(answer.refusal)))
+	if last := s.relayFailed.Load(); !answer.passed && ctx.Err() == nil && time.Since(time.Unix(last, 0)) > askAgain &&
+		s.relayFailed.CompareAndSwap(last, time.Now().Unix()) {
+		s.log.Warn("a node does not pass on the events of an exec that it runs; its output is shown when it has ended", "node", nodeID,
+			"error", err, "answer", problem.Clip(string(answer.refusal)))
 	}
 	return answer.passed
 }
 
-// relayed passes the body of an answer on as part of one whose header was sent, if it is a stream of events.
+// relayed passes the body of an answer on as part of one whose header was sent, if it is a stream
+// of events.
 type relayed struct {
 	http.ResponseWriter
 	header  http.Header
@@ -116,8 +124,8 @@ func (w *relayed) Write(p []byte) (int, error) {
 
 func (w *relayed) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// relay goes on with the events of an exec that another node runs, to their end. The client comes again if that is not the end of the exec. passed is not
-// set if the stream stays here.
+// relay goes on with the events of an exec that another node runs, to their end. The client comes
+// again if that is not the end of the exec. passed is not set if the stream stays here.
 func (x *execStream) relay(ctx context.Context) (passed bool, err error) {
 	if x.raw == nil || time.Since(x.asked) < askAgain {
 		return false, nil

@@ -39,7 +39,8 @@ func (p *fakePeers) Reaches(context.Context, string) bool { return !p.away }
 
 func (p *fakePeers) Forward(w http.ResponseWriter, r *http.Request, _ string) error {
 	p.mu.Lock()
-	p.got = append(p.got, strings.TrimSpace(fmt.Sprint(r.Method, " ", r.URL.Path[strings.LastIndexByte(r.URL.Path, '/'):], " ", r.Header.Get("Last-Event-ID"), r.Header.Get("X-Forwarded-Proto"), r.ContentLength)))
+	p.got = append(p.got, strings.TrimSpace(fmt.Sprint(r.Method, " ", r.URL.Path[strings.LastIndexByte(r.URL.Path, '/'):], " ", r.Header.Get("Last-Event-ID"),
+		r.Header.Get("X-Forwarded-Proto"), r.ContentLength)))
 	p.mu.Unlock()
 	switch {
 	case p.away:
@@ -85,7 +86,8 @@ func startWithPeer(t *testing.T) (f *fixture, p *fakePeers, execID, secret strin
 	return f, p, rec.ExecID, secret
 }
 
-// TestForwarded: requests about an exec of another node are forwarded there, those of callers who may not see it, and those that node has forwarded, are not.
+// TestForwarded: requests about an exec of another node are forwarded there, those of callers who
+// may not see it, and those that node has forwarded, are not.
 func TestForwarded(t *testing.T) {
 	t.Parallel()
 	f, p, id, secret := startWithPeer(t)
@@ -96,7 +98,8 @@ func TestForwarded(t *testing.T) {
 	if got := p.took(); string(out.body) != "there" || got != "GET /stdout x0" {
 		t.Errorf("%d %s; forwarded: %s", out.StatusCode, out.body, got)
 	}
-	if a := f.do(request{method: "POST", path: path + "/cancel", token: admin, body: "{}"}); a.StatusCode != http.StatusAccepted || p.took() != "POST /cancel 0" || len(f.runner.canceled) > 0 {
+	if a := f.do(request{method: "POST", path: path + "/cancel", token: admin, body: "{}"}); a.StatusCode != http.StatusAccepted ||
+		p.took() != "POST /cancel 0" || len(f.runner.canceled) > 0 {
 		t.Errorf("%d %s", a.StatusCode, a.body)
 	}
 	e := f.follow(id, secret, "")
@@ -116,7 +119,8 @@ func TestForwarded(t *testing.T) {
 	}
 }
 
-// TestOtherNodeAway: while the node of an exec cannot be asked, the errors say so, and a stream has the status and the end.
+// TestOtherNodeAway: while the node of an exec cannot be asked, the errors say so, and a stream has
+// the status and the end.
 func TestOtherNodeAway(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(*fakePeers){"away": func(p *fakePeers) { p.away = true }, "refusing": func(p *fakePeers) { p.fails = true }} {
@@ -144,7 +148,8 @@ func TestOtherNodeAway(t *testing.T) {
 	}
 }
 
-// TestCancelBegunElsewhere: an exec that another node begins while this one cancels it is canceled there.
+// TestCancelBegunElsewhere: an exec that another node begins while this one cancels it is canceled
+// there.
 func TestCancelBegunElsewhere(t *testing.T) {
 	t.Parallel()
 	f, p, id, secret := startWithPeer(t)
@@ -160,7 +165,8 @@ func TestCancelBegunElsewhere(t *testing.T) {
 		c.History = &racedHistory{History: f.history, first: queued}
 	})
 	raced.runner.cancelError = fault.New(fault.ExecEnded, "it does not run here")
-	if a := raced.do(request{method: "POST", path: "/sandbox/execs/" + id + "/cancel", token: secret}); a.StatusCode != http.StatusAccepted || p.took() != "POST /cancel 0" {
+	if a := raced.do(request{method: "POST", path: "/sandbox/execs/" + id + "/cancel", token: secret}); a.StatusCode != http.StatusAccepted ||
+		p.took() != "POST /cancel 0" {
 		t.Errorf("%d %s", a.StatusCode, a.body)
 	}
 }

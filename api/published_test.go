@@ -95,7 +95,8 @@ func TestGoClientOfThePublishedContractCompiles(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The overlay shows the compiler a package of this module, so that imports are found, and the checkout stays as it is.
+	// The overlay shows the compiler a package of this module, so that imports are found, and the
+	// checkout stays as it is.
 	here, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)

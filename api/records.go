@@ -18,7 +18,8 @@ func execResult(res runner.Result) wire.ExecResult {
 	out := wire.ExecResult{
 		ExecID: rec.ExecID, ProjectID: rec.ProjectID, Status: rec.Status, ExitCode: rec.ExitCode, ErrorReason: rec.ErrorReason,
 		Detail: rec.Detail, ArtifactsDir: rec.ArtifactsPath, Stdout: text(res.Stdout), Stderr: text(res.Stderr),
-		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes, StderrBytes: rec.StderrBytes,
+		StdoutTruncated: rec.StdoutTruncated, StderrTruncated: rec.StderrTruncated, StdoutBytes: rec.StdoutBytes,
+		StderrBytes:           rec.StderrBytes,
 		StdoutInlineTruncated: res.StdoutCut, StderrInlineTruncated: res.StderrCut,
 		StartedAt: timestamp(rec.StartedAt), EndedAt: timestamp(rec.EndedAt), DurationMS: rec.DurationMS, Artifacts: notNil(res.Artifacts),
 		Omitted: notNil(res.NotKept), OmittedCount: res.NotKeptCount,
@@ -64,7 +65,8 @@ func execRecord(rec audit.Record, names map[string]string) wire.ExecRecord {
 	return out
 }
 
-// answer sets a field of an answer. A pointer to the value of a column stays nil if the column is empty.
+// answer sets a field of an answer. A pointer to the value of a column stays nil if the column is
+// empty.
 func answer(to, value reflect.Value) {
 	if to.Kind() == reflect.Pointer && value.Kind() != reflect.Pointer {
 		if value.IsZero() || value.Kind() != reflect.Struct && value.Len() == 0 {

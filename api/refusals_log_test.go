@@ -30,7 +30,8 @@ func TestRefusalsAreLoggedAsInfo(t *testing.T) {
 	}
 }
 
-// TestAbandonedDownloadIsNoError: a client that closes its connection in the middle of a download leaves no error in the log.
+// TestAbandonedDownloadIsNoError: a client that closes its connection in the middle of a download
+// leaves no error in the log.
 func TestAbandonedDownloadIsNoError(t *testing.T) {
 	t.Parallel()
 	f := start(t)

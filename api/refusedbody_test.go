@@ -12,7 +12,8 @@ import (
 	"secbox/access/tokens"
 )
 
-// TestRefusedBody: a client that sends all of a large body before it reads, as Python's urllib does, gets the refusal.
+// TestRefusedBody: a client that sends all of a large body before it reads, as Python's urllib
+// does, gets the refusal.
 func TestRefusedBody(t *testing.T) {
 	t.Parallel()
 	f := start(t)

@@ -25,7 +25,8 @@ func (s *Server) GetCatalog(ctx context.Context, in wire.GetCatalogRequestObject
 	if err != nil {
 		return nil, err
 	}
-	found, err := s.cfg.Catalog.Of(sandbox.WithRequest(ctx, sandbox.Request{RequestedBy: callFrom(ctx).caller.ID}), sandbox.User{AgentID: o.AgentID, ID: o.UserID})
+	found, err := s.cfg.Catalog.Of(sandbox.WithRequest(ctx, sandbox.Request{RequestedBy: callFrom(ctx).caller.ID}),
+		sandbox.User{AgentID: o.AgentID, ID: o.UserID})
 	if err != nil {
 		return nil, err
 	}
@@ -36,10 +37,12 @@ func (s *Server) GetCatalog(ctx context.Context, in wire.GetCatalogRequestObject
 	if err := callFrom(ctx).reserve(int64(2 * size)); err != nil {
 		return nil, err
 	}
-	out := wire.V1CatalogData{Entries: make([]wire.V1CatalogEntry, len(found.Entries)), Problems: make([]wire.V1CatalogProblem, len(found.Problems)), ReadAt: visible.Timestamp(found.ReadAt)}
+	out := wire.V1CatalogData{Entries: make([]wire.V1CatalogEntry, len(found.Entries)),
+		Problems: make([]wire.V1CatalogProblem, len(found.Problems)), ReadAt: visible.Timestamp(found.ReadAt)}
 	for i, e := range found.Entries {
 		out.Entries[i] = wire.V1CatalogEntry{
-			Kind: string(e.Kind), Name: e.Name, Title: e.Title, Description: e.Description, Role: e.Role, Global: e.Global, Path: e.Path, Warning: e.Warning,
+			Kind: string(e.Kind), Name: e.Name, Title: e.Title, Description: e.Description, Role: e.Role, Global: e.Global, Path: e.Path,
+			Warning: e.Warning,
 		}
 	}
 	for i, p := range found.Problems {
@@ -86,7 +89,8 @@ func (s *Server) GetRegistryEntry(ctx context.Context, in wire.GetRegistryEntryR
 }
 
 // ListRegistryEvents lists who has published, installed and uninstalled a skill or an agent.
-func (s *Server) ListRegistryEvents(ctx context.Context, in wire.ListRegistryEventsRequestObject) (wire.ListRegistryEventsResponseObject, error) {
+func (s *Server) ListRegistryEvents(ctx context.Context, in wire.ListRegistryEventsRequestObject) (wire.ListRegistryEventsResponseObject,
+	error) {
 	limit, err := pageLimit(in.Params.Limit)
 	if err != nil {
 		return nil, err
@@ -106,7 +110,8 @@ func (s *Server) ListRegistryEvents(ctx context.Context, in wire.ListRegistryEve
 	out := wire.V1RegistryEventsData{Items: make([]wire.V1RegistryEvent, len(found))}
 	for i, e := range found {
 		out.Items[i] = wire.V1RegistryEvent{
-			ID: e.ID, Action: string(e.Action), Version: e.Version, Digest: e.Digest, UserID: e.By.UserID, AgentID: e.By.AgentID, RequestedBy: e.RequestedBy, At: visible.Timestamp(e.At),
+			ID: e.ID, Action: string(e.Action), Version: e.Version, Digest: e.Digest, UserID: e.By.UserID, AgentID: e.By.AgentID,
+			RequestedBy: e.RequestedBy, At: visible.Timestamp(e.At),
 		}
 	}
 	if len(found) == limit {
@@ -117,23 +122,27 @@ func (s *Server) ListRegistryEvents(ctx context.Context, in wire.ListRegistryEve
 }
 
 // PublishToRegistry publishes a user's skill or agent.
-func (s *Server) PublishToRegistry(ctx context.Context, in wire.PublishToRegistryRequestObject) (wire.PublishToRegistryResponseObject, error) {
+func (s *Server) PublishToRegistry(ctx context.Context, in wire.PublishToRegistryRequestObject) (wire.PublishToRegistryResponseObject,
+	error) {
 	e, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, s.cfg.Registry.Publish)
 	return wire.PublishToRegistry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
 }
 
 // InstallFromRegistry installs a published skill or agent for a user.
-func (s *Server) InstallFromRegistry(ctx context.Context, in wire.InstallFromRegistryRequestObject) (wire.InstallFromRegistryResponseObject, error) {
+func (s *Server) InstallFromRegistry(ctx context.Context, in wire.InstallFromRegistryRequestObject) (wire.InstallFromRegistryResponseObject,
+	error) {
 	e, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, s.cfg.Registry.Install)
 	return wire.InstallFromRegistry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
 }
 
 // WithdrawFromRegistry removes an entry of its author.
-func (s *Server) WithdrawFromRegistry(ctx context.Context, in wire.WithdrawFromRegistryRequestObject) (wire.WithdrawFromRegistryResponseObject, error) {
+func (s *Server) WithdrawFromRegistry(ctx context.Context,
+	in wire.WithdrawFromRegistryRequestObject) (wire.WithdrawFromRegistryResponseObject, error) {
 	_, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, func(ctx context.Context, req registry.Request) (struct{}, error) {
 		return struct{}{}, s.cfg.Registry.Withdraw(ctx, req)
 	})
-	return wire.WithdrawFromRegistry200JSONResponse(message(fmt.Sprintf("%s '%s' withdrawn from the registry", kindOf(in.Kind), in.Name))), err
+	return wire.WithdrawFromRegistry200JSONResponse(message(fmt.Sprintf("%s '%s' withdrawn from the registry", kindOf(in.Kind), in.Name))),
+		err
 }
 
 // Uninstall removes an installed skill or agent of a user.
@@ -145,7 +154,8 @@ func (s *Server) Uninstall(ctx context.Context, in wire.UninstallRequestObject) 
 }
 
 // inRegistry calls f for a user in the caller's scope.
-func inRegistry[T any](ctx context.Context, userID, agentID, kind, name string, f func(context.Context, registry.Request) (T, error)) (T, error) {
+func inRegistry[T any](ctx context.Context, userID, agentID, kind, name string, f func(context.Context, registry.Request) (T, error)) (T,
+	error) {
 	o, err := owner(ctx, userID, agentID)
 	if err != nil {
 		var none T
@@ -170,8 +180,10 @@ func kindOf(segment string) catalog.Kind {
 
 func registryEntry(e registry.Entry) wire.V1RegistryEntry {
 	return wire.V1RegistryEntry{
-		Kind: string(e.Kind), Name: e.Name, Version: e.Version, Digest: e.Digest, Description: e.Description, Files: e.Files, Bytes: e.Bytes,
-		AuthorUserID: e.Author.UserID, AuthorAgentID: e.Author.AgentID, FirstPublishedAt: visible.Timestamp(e.FirstPublishedAt), PublishedAt: visible.Timestamp(e.PublishedAt),
+		Kind: string(e.Kind), Name: e.Name, Version: e.Version, Digest: e.Digest, Description: e.Description, Files: e.Files,
+		Bytes:        e.Bytes,
+		AuthorUserID: e.Author.UserID, AuthorAgentID: e.Author.AgentID, FirstPublishedAt: visible.Timestamp(e.FirstPublishedAt),
+		PublishedAt: visible.Timestamp(e.PublishedAt),
 	}
 }
 

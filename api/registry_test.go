@@ -54,7 +54,8 @@ func TestRegistry(t *testing.T) {
 	name := url.PathEscape("csv report")
 
 	e := decodeAs[wire.V1RegistryAnswer](t, f.registry("POST", "ann/a/skills/"+name+"/publish"), 200).Data
-	if e.Kind != "skill" || e.Name != "csv report" || e.Version != 1 || e.AuthorUserID != "ann" || e.AuthorAgentID != "a" || e.Description != "Makes reports." || len(e.Digest) != 64 {
+	if e.Kind != "skill" || e.Name != "csv report" || e.Version != 1 || e.AuthorUserID != "ann" || e.AuthorAgentID != "a" ||
+		e.Description != "Makes reports." || len(e.Digest) != 64 {
 		t.Errorf("%+v", e)
 	}
 	decodeAs[wire.V1RegistryAnswer](t, f.registry("POST", "ann/a/agents/reviewer/publish"), 200)
@@ -75,7 +76,8 @@ func TestRegistry(t *testing.T) {
 		v1Wants(t, f.registry("POST", "bob/a/"+what+"/install"), fault.AlreadyInstalled, "already installed")
 	}
 	c := decodeAs[wire.V1Catalog](t, f.get("/v1/catalog/bob/a"), 200).Data // read anew
-	if len(c.Entries) != 2 || c.Entries[0].Name != "csv report" || c.Entries[0].Path != "/workspace/skills/csv report/SKILL.md" || c.Entries[1].Role != "engineer" || c.Entries[0].Global {
+	if len(c.Entries) != 2 || c.Entries[0].Name != "csv report" || c.Entries[0].Path != "/workspace/skills/csv report/SKILL.md" ||
+		c.Entries[1].Role != "engineer" || c.Entries[0].Global {
 		t.Errorf("%+v", c)
 	}
 	decodeAs[wire.V1Message](t, f.registry("DELETE", "bob/a/skills/"+name+"/install"), 200)

@@ -105,9 +105,11 @@ func TestRemotePaths(t *testing.T) {
 	}
 	data[string](t, f.edit("file", "x"))
 	for path, code := range map[string]fault.Code{
-		"/etc/passwd": fault.PathRefused, "/workspace/file": fault.PathRefused, "../x": fault.PathRefused, "a/../../x": fault.PathRefused, "..": fault.PathRefused,
-		".": fault.PathRefused, "dir/": fault.PathRefused, "a%5Cb": fault.PathRefused, "a%00b": fault.PathRefused,
-		"dir": fault.InvalidRequest, strings.Repeat("x", 300): fault.InvalidRequest, strings.Repeat("x/", 2500) + "x": fault.InvalidRequest, "nothing": fault.UnknownFile, "no/such/file": fault.UnknownFile,
+		"/etc/passwd": fault.PathRefused, "/workspace/file": fault.PathRefused, "../x": fault.PathRefused, "a/../../x": fault.PathRefused,
+		"..": fault.PathRefused,
+		".":  fault.PathRefused, "dir/": fault.PathRefused, "a%5Cb": fault.PathRefused, "a%00b": fault.PathRefused,
+		"dir": fault.InvalidRequest, strings.Repeat("x", 300): fault.InvalidRequest, strings.Repeat("x/", 2500) + "x": fault.InvalidRequest,
+		"nothing": fault.UnknownFile, "no/such/file": fault.UnknownFile,
 	} {
 		r := f.get("/v1/sandbox/u/ag/content?path=" + path)
 		if code == fault.UnknownFile {
@@ -134,7 +136,8 @@ func TestRemotePaths(t *testing.T) {
 	f.get("/v1/sandbox/u/ag/content?path=large").refused(t, fault.FileTooLarge)
 
 	// Commands: on their machine no absolute path means anything.
-	for args, field := range map[string]string{`["/workspace/file"]`: "args[0]", `["-n", "--x=/workspace/file"]`: "args[1]", `["/opt/skill-creator/SKILL.md"]`: "args[0]", `["/etc/passwd"]`: "args[0]"} {
+	for args, field := range map[string]string{`["/workspace/file"]`: "args[0]", `["-n", "--x=/workspace/file"]`: "args[1]",
+		`["/opt/skill-creator/SKILL.md"]`: "args[0]", `["/etc/passwd"]`: "args[0]"} {
 		message := f.post(inSandbox+"cat", args).refused(t, fault.PathRefused, field)
 		if !strings.Contains(message, "relative") {
 			t.Errorf("%q does not say what to write instead", message)

@@ -17,7 +17,8 @@ func (s *Server) ReplayExec(ctx context.Context, in wire.ReplayExecRequestObject
 		return nil, err
 	}
 	caller := callFrom(ctx).caller
-	q := replay.Request{First: first, Env: in.Body.Env, Stdin: []byte(in.Body.Stdin), RequestedBy: caller.ID, Reserve: callFrom(ctx).reserve}
+	q := replay.Request{First: first, Env: in.Body.Env, Stdin: []byte(in.Body.Stdin), RequestedBy: caller.ID,
+		Reserve: callFrom(ctx).reserve}
 	var bad fault.Fields
 	q.IdempotencyKey = checkedKey(in.Params.IdempotencyKey, bad.Add)
 	if err := bad.Err(); err != nil {
@@ -31,7 +32,8 @@ func (s *Server) ReplayExec(ctx context.Context, in wire.ReplayExecRequestObject
 		return nil, err
 	}
 	out := wire.ReplayExec200JSONResponse{Body: wire.ReplayResult{
-		Exec: execResult(res.Exec), Comparison: wire.Comparison{First: first.ExecID, Second: res.Exec.Record.ExecID, Points: notNil(res.Comparison)},
+		Exec: execResult(res.Exec), Comparison: wire.Comparison{First: first.ExecID, Second: res.Exec.Record.ExecID,
+			Points: notNil(res.Comparison)},
 	}}
 	if res.Outputs != nil {
 		out.Body.Outputs = &res.Outputs
@@ -49,7 +51,10 @@ func (s *Server) GetComparison(ctx context.Context, in wire.GetComparisonRequest
 		return nil, err
 	}
 	if second.ReplayOf == "" {
-		return nil, fault.New(fault.NotReplayable, "exec %s is no replay, so there is nothing to compare it with; POST /sandbox/execs/%s/replay makes one", second.ExecID, second.ExecID)
+		return nil,
+			fault.New(fault.NotReplayable,
+				"exec %s is no replay, so there is nothing to compare it with; POST /sandbox/execs/%s/replay makes one", second.ExecID,
+				second.ExecID)
 	}
 	first, err := s.record(ctx, second.ReplayOf)
 	if err != nil {

@@ -81,8 +81,8 @@ func TestReplayIsForThoseWhoMaySeeAndRun(t *testing.T) {
 	}
 }
 
-// TestReplayIsCountedAsMemory: what a replay reads counts like a posted body until its answer is sent, and a comparison that does not fit is
-// refused.
+// TestReplayIsCountedAsMemory: what a replay reads counts like a posted body until its answer is
+// sent, and a comparison that does not fit is refused.
 func TestReplayIsCountedAsMemory(t *testing.T) {
 	t.Parallel()
 	reading, answer := make(chan struct{}), make(chan struct{})
@@ -120,7 +120,8 @@ func TestReplayIsCountedAsMemory(t *testing.T) {
 	}
 }
 
-// TestRepeatsEndWithTheirClients: a request that waits for an exec under its key ends when its client hangs up.
+// TestRepeatsEndWithTheirClients: a request that waits for an exec under its key ends when its
+// client hangs up.
 func TestRepeatsEndWithTheirClients(t *testing.T) {
 	t.Parallel()
 	waiting, left := make(chan struct{}), make(chan error)
@@ -135,7 +136,8 @@ func TestRepeatsEndWithTheirClients(t *testing.T) {
 	})
 	f.runner.run = func(ctx context.Context, _ runner.Request) (runner.Result, error) { return runner.Result{}, wait(ctx) }
 	for path, body := range map[string]string{
-		"/sandbox/execs": `{"project_id": "p", ` + aCommand + `}`, "/sandbox/execs/" + f.record(nil).ExecID + "/replay": "{}", "/skills/shell.run/invoke": `{"project_id": "p", "inputs": {"script": "true"}}`,
+		"/sandbox/execs": `{"project_id": "p", ` + aCommand + `}`, "/sandbox/execs/" + f.record(nil).ExecID + "/replay": "{}",
+		"/skills/shell.run/invoke": `{"project_id": "p", "inputs": {"script": "true"}}`,
 	} {
 		if !json.Valid([]byte(body)) {
 			t.Fatal(body)

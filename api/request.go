@@ -24,8 +24,9 @@ import (
 // maxIdempotencyKey is the longest Idempotency-Key, in bytes.
 const maxIdempotencyKey = 255
 
-// execRequest converts a decoded body into a request for the runner. It checks the form of the request and the token's scope; the runner checks
-// the values. Beside a fault.Forbidden the request is complete.
+// execRequest converts a decoded body into a request for the runner. It checks the form of the
+// request and the token's scope; the runner checks the values. Beside a fault.Forbidden the request
+// is complete.
 func execRequest(body wire.ExecRequest, async bool, idempotencyKey *string, caller tokens.Token) (runner.Request, error) {
 	var bad fault.Fields
 	refuse := bad.Add
@@ -54,7 +55,8 @@ func execRequest(body wire.ExecRequest, async bool, idempotencyKey *string, call
 	return req, gate.CheckProject(caller, req.ProjectID, req.ConversationID, req.UserID)
 }
 
-// shortForm sets the command of a request with script or code. It reports whether the request has one of them.
+// shortForm sets the command of a request with script or code. It reports whether the request has
+// one of them.
 func shortForm(in wire.Command, out *runner.Command, refuse refusal) bool {
 	field, text, kind, name, flag := "exec.script", in.Script, runner.KindShell, "bash", "-lc"
 	if in.Script == "" {
@@ -171,7 +173,8 @@ func decodeContent(content, encoding string) ([]byte, *contentError) {
 	return nil, &contentError{".encoding", fmt.Sprintf("is %q; allowed are utf-8 and base64", problem.Clip(encoding))}
 }
 
-// overrides accepts each field in its dotted or its nested spelling, but not in both. A nil list is not set, an empty one allows nothing.
+// overrides accepts each field in its dotted or its nested spelling, but not in both. A nil list is
+// not set, an empty one allows nothing.
 func overrides(in *wire.PolicyOverrides, refuse refusal) policy.Layer {
 	if in == nil {
 		return policy.Layer{}
@@ -204,9 +207,10 @@ func printable(s string) bool {
 	return s != ""
 }
 
-// digest identifies a request for its Idempotency-Key: the SHA-256 of a canonical form, independent of the order and spacing of the body.
-// skillInputs are the inputs of an invoked skill, nil for any other exec; their numbers count as written. A field that is added later must be
-// omitted when empty, so that digests on record stay valid.
+// digest identifies a request for its Idempotency-Key: the SHA-256 of a canonical form, independent
+// of the order and spacing of the body. skillInputs are the inputs of an invoked skill, nil for any
+// other exec; their numbers count as written. A field that is added later must be omitted when
+// empty, so that digests on record stay valid.
 func digest(req runner.Request, skillInputs []byte) string {
 	type input struct {
 		Path   string `json:"path"`

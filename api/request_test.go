@@ -8,7 +8,8 @@ import (
 	"secbox/api/wire"
 )
 
-// TestDigestIsStable: records of earlier versions have these digests, and a repeated Idempotency-Key is compared with them.
+// TestDigestIsStable: records of earlier versions have these digests, and a repeated
+// Idempotency-Key is compared with them.
 func TestDigestIsStable(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

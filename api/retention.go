@@ -32,7 +32,8 @@ func (s *Server) ListHolds(ctx context.Context, in wire.ListHoldsRequestObject) 
 
 // AddHold adds a hold.
 func (s *Server) AddHold(ctx context.Context, in wire.AddHoldRequestObject) (wire.AddHoldResponseObject, error) {
-	added, err := s.holds().Add(ctx, callFrom(ctx).caller, retention.Hold{Kind: retention.HoldKind(in.Body.Kind), Value: in.Body.Value, Reason: in.Body.Reason})
+	added, err := s.holds().Add(ctx, callFrom(ctx).caller,
+		retention.Hold{Kind: retention.HoldKind(in.Body.Kind), Value: in.Body.Value, Reason: in.Body.Reason})
 	return wire.AddHold201JSONResponse(hold(added)), err
 }
 
@@ -43,5 +44,6 @@ func (s *Server) RemoveHold(ctx context.Context, in wire.RemoveHoldRequestObject
 }
 
 func hold(h retention.Hold) wire.Hold {
-	return wire.Hold{ID: h.ID, Kind: string(h.Kind), Value: h.Value, Reason: h.Reason, AddedAt: visible.Timestamp(h.AddedAt.UTC()), AddedBy: h.AddedBy}
+	return wire.Hold{ID: h.ID, Kind: string(h.Kind), Value: h.Value, Reason: h.Reason, AddedAt: visible.Timestamp(h.AddedAt.UTC()),
+		AddedBy: h.AddedBy}
 }

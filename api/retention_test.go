@@ -61,7 +61,8 @@ func TestRemovedExecsAnswerGone(t *testing.T) {
 		got := get(secret, path+below)
 		got.wants(t, fault.RemovedByRetention)
 		var problem struct{ Removed fault.Removal }
-		if err := json.Unmarshal(got.body, &problem); err != nil || problem.Removed.Part != "record" || problem.Removed.Days != 7 || problem.Removed.Events < 2 {
+		if err := json.Unmarshal(got.body, &problem); err != nil || problem.Removed.Part != "record" || problem.Removed.Days != 7 ||
+			problem.Removed.Events < 2 {
 			t.Errorf("%s: %s", below, got.body)
 		}
 		get(auditor, path+below).wants(t, fault.RemovedByRetention)

@@ -11,14 +11,16 @@ import (
 	"secbox/fault"
 )
 
-// Paths of protocols other than plain HTTP. Their messages are not described by openapi.yaml, so no code is generated for them.
+// Paths of protocols other than plain HTTP. Their messages are not described by openapi.yaml, so no
+// code is generated for them.
 const (
 	mcpPath      = "/mcp"
 	linkPath     = "/ws" // the link of a user's machine
 	transferPath = "/ws/transfers/{id}"
 )
 
-// register adds every route to e, behind the gate of its operation. It fails if openapi.yaml and the routes differ.
+// register adds every route to e, behind the gate of its operation. It fails if openapi.yaml and
+// the routes differ.
 func (s *Server) register(e *echo.Echo) error {
 	gates := map[string][]echo.MiddlewareFunc{}
 	for _, op := range s.contract.Operations {
@@ -27,7 +29,8 @@ func (s *Server) register(e *echo.Echo) error {
 			gates[op.ID] = append(gates[op.ID], s.uploads.Gate)
 		}
 	}
-	wire.RegisterHandlersWithOptions(router{e}, wire.NewStrictHandler(s, []wire.StrictMiddlewareFunc{s.inTurn, writeRaw}), wire.RegisterHandlersOptions{OperationMiddlewares: gates})
+	wire.RegisterHandlersWithOptions(router{e}, wire.NewStrictHandler(s, []wire.StrictMiddlewareFunc{s.inTurn, writeRaw}),
+		wire.RegisterHandlersOptions{OperationMiddlewares: gates})
 	protocols := map[string]echo.HandlerFunc{mcpPath: s.serveMCP, linkPath: s.serveLink, transferPath: s.serveTransfer}
 	for _, op := range s.contract.Operations {
 		if serve := protocols[op.Path]; serve != nil {
@@ -35,7 +38,8 @@ func (s *Server) register(e *echo.Echo) error {
 		}
 	}
 
-	// The generated code finds gates by operationId. If it is older than openapi.yaml, a route could be without one.
+	// The generated code finds gates by operationId. If it is older than openapi.yaml, a route
+	// could be without one.
 	served := map[string]bool{}
 	for _, route := range e.Routes() {
 		served[route.Method+" "+contractPath(route.Path)] = true
@@ -60,7 +64,8 @@ func (s *Server) register(e *echo.Echo) error {
 	return nil
 }
 
-// router adds what path templates of OpenAPI cannot express: every GET answers HEAD, too, and the last parameter of a download takes slashes.
+// router adds what path templates of OpenAPI cannot express: every GET answers HEAD, too, and the
+// last parameter of a download takes slashes.
 type router struct{ *echo.Echo }
 
 const tail = "/:path"

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// userSandboxes are real ones, as far as that goes without an engine: users work in none by default, and by the name of remote in a directory
-// that stands for their own machine.
+// userSandboxes are real ones, as far as that goes without an engine: users work in none by
+// default, and by the name of remote in a directory that stands for their own machine.
 type userSandboxes struct {
 	*record.Recorder
 	router  *sandbox.Router
@@ -86,7 +86,8 @@ func newUserSandboxes(t *testing.T, root *workspace.Workspace, db *sqlite.DB) *u
 	var err error
 	s.router, err = sandbox.NewRouter(sandbox.RouterConfig{
 		Backends: []sandbox.Backend{
-			none.New(none.Config{Directories: files.Workspaces{Workspace: root}, Environ: os.Environ()}), asRemote{none.New(none.Config{Directories: sandboxtest.Directory(s.machine), Environ: os.Environ()}), s},
+			none.New(none.Config{Directories: files.Workspaces{Workspace: root}, Environ: os.Environ()}),
+			asRemote{none.New(none.Config{Directories: sandboxtest.Directory(s.machine), Environ: os.Environ()}), s},
 		},
 		Default: sandbox.None, Choices: db.Sandboxes(),
 	})
@@ -122,7 +123,8 @@ type dialledIn struct {
 
 func (d *dialledIn) Connected(context.Context) []wire.ConnectedRunner {
 	runner := func(user, name string) wire.ConnectedRunner {
-		return wire.ConnectedRunner{UserID: user, Name: name, Version: "1", Os: "linux", Arch: "amd64", Allow: []string{"exec"}, ConnectedSince: visible.Timestamp(time.Unix(1, 0).UTC())}
+		return wire.ConnectedRunner{UserID: user, Name: name, Version: "1", Os: "linux", Arch: "amd64", Allow: []string{"exec"},
+			ConnectedSince: visible.Timestamp(time.Unix(1, 0).UTC())}
 	}
 	return []wire.ConnectedRunner{runner("u", "laptop"), runner("v", "desk")}
 }

@@ -59,8 +59,8 @@ func (s *Server) ExecuteInSandbox(ctx context.Context, in wire.ExecuteInSandboxR
 // noDirectory does not exist on any machine, so that no absolute path is below it.
 const noDirectory = "/a-machine-of-the-user"
 
-// checkRelative checks a command for a sandbox whose workspace is not at sandbox.Root: absolute paths are refused, and the message suggests
-// relative ones.
+// checkRelative checks a command for a sandbox whose workspace is not at sandbox.Root: absolute
+// paths are refused, and the message suggests relative ones.
 func checkRelative(spec sandbox.ExecSpec, traits sandbox.Traits) error {
 	err := confine.Check(spec.Command, spec.Args, noDirectory)
 	if !fault.Is(err, fault.PathRefused) {

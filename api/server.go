@@ -88,23 +88,27 @@ type Config struct {
 	Console Console // nil: /console answers 404
 	Peers   Peers   // nil: there is one node
 
-	// ListenAddr is the address that the caller listens on, host:port. It decides whether a request may come without a token (on loopback
-	// only, until the first token exists) and which Host headers are answered.
+	// ListenAddr is the address that the caller listens on, host:port. It decides whether a request
+	// may come without a token (on loopback only, until the first token exists) and which Host
+	// headers are answered.
 	ListenAddr string
 
-	// AllowedHosts are more Host headers to answer, "name" for any port or "name:port". On loopback, localhost, 127.0.0.1 and [::1] are
-	// always answered; elsewhere an empty list answers every Host.
+	// AllowedHosts are more Host headers to answer, "name" for any port or "name:port". On
+	// loopback, localhost, 127.0.0.1 and [::1] are always answered; elsewhere an empty list answers
+	// every Host.
 	AllowedHosts []string
 
-	// TrustedProxies are addresses and networks of reverse proxies. With any, every request needs a token, and the log has the address that a
-	// proxy gives in X-Forwarded-For.
+	// TrustedProxies are addresses and networks of reverse proxies. With any, every request needs a
+	// token, and the log has the address that a proxy gives in X-Forwarded-For.
 	TrustedProxies []string
 
 	MaxUploadBytes int64                            // 0: 256 MiB
 	UploadRoom     func() (bytes uint64, err error) // free space on the disk of UploadDir; nil: unknown
 	Bounds         Bounds
 
-	TokenInterval time.Duration        // how often the token of an open MCP stream is verified again; 0: 10 s. Of uploads and downloads: this, at most 1 s
+	// how often the token of an open MCP stream is verified again; 0: 10 s. Of uploads and
+	// downloads: this, at most 1 s
+	TokenInterval time.Duration
 	MaxBodyBytes  int64                // 0: DefaultMaxBodyBytes
 	Logger        *slog.Logger         // nil: no log
 	Metrics       *prometheus.Registry // served at /metrics; nil: a new one with the HTTP metrics only
@@ -168,7 +172,8 @@ func New(cfg Config) (*Server, error) {
 	var view visible.View
 	cfg.Library, view = newBoundedLibrary(cfg.Library, cfg.View, b, downloads)
 	s := &Server{
-		cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads, exports: inflight.NewCount("exports", maxExports, maxExportsPerToken),
+		cfg: cfg, log: cfg.Logger, memory: inflight.NewMemory(b.Memory, b.MemoryPerToken), downloads: downloads,
+		exports: inflight.NewCount("exports", maxExports, maxExportsPerToken),
 		streams: inflight.NewCount("streams of events and waits for execs", b.Streams, b.StreamsPerToken), closing: make(chan struct{}),
 	}
 	s.changes = follow.NewChanges(cfg.Changes, stateText)
@@ -195,7 +200,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	if s.uploads, err = upload.Open(upload.Config{
 		Dir: cfg.UploadDir, MaxBytes: cfg.MaxUploadBytes, Free: cfg.UploadRoom,
-		Quota: inflight.NewQuota("uploads", inflight.Share{Requests: b.Uploads, Bytes: b.UploadBytes}, inflight.Share{Requests: b.UploadsPerToken, Bytes: b.UploadBytesPerToken}),
+		Quota: inflight.NewQuota("uploads", inflight.Share{Requests: b.Uploads, Bytes: b.UploadBytes},
+			inflight.Share{Requests: b.UploadsPerToken, Bytes: b.UploadBytesPerToken}),
 	}); err != nil {
 		return nil, err
 	}

@@ -54,7 +54,8 @@ func (s *Server) GetSkill(ctx context.Context, in wire.GetSkillRequestObject) (w
 	return nil, callFrom(ctx).answerPage(p, err)
 }
 
-// catalogPages keeps the newest catalog encoded: agents request it often, it changes rarely and may have a thousand skills.
+// catalogPages keeps the newest catalog encoded: agents request it often, it changes rarely and may
+// have a thousand skills.
 type catalogPages struct {
 	mu   sync.Mutex
 	last *encodedCatalog

@@ -72,7 +72,8 @@ func TestListSkills(t *testing.T) {
 	if same.StatusCode != 304 || len(same.body) > 0 || etag == "" {
 		t.Errorf("%d for ETag %s", same.StatusCode, etag)
 	}
-	if head := f.do(request{method: "HEAD", path: "/skills"}); head.StatusCode != 200 || head.Header.Get("ETag") != etag || head.ContentLength != int64(len(first.body)) {
+	if head := f.do(request{method: "HEAD", path: "/skills"}); head.StatusCode != 200 || head.Header.Get("ETag") != etag ||
+		head.ContentLength != int64(len(first.body)) {
 		t.Errorf("HEAD: %d %v", head.StatusCode, head.Header)
 	}
 	putSkill(t, f.dir, "trial.two", "{")
@@ -81,7 +82,8 @@ func TestListSkills(t *testing.T) {
 	if now.Broken == nil || len(*now.Broken) != 1 || len(now.Items) != len(list.Items) {
 		t.Fatalf("%+v", now.Broken)
 	}
-	if b := (*now.Broken)[0]; b.Folder != "trial.two" || b.Source != "skills_dir" || len(b.Problems) == 0 || b.Problems[0].File != "manifest.json" || b.Problems[0].Reason == "" {
+	if b := (*now.Broken)[0]; b.Folder != "trial.two" || b.Source != "skills_dir" || len(b.Problems) == 0 || b.Problems[0].File != "manifest.json" ||
+		b.Problems[0].Reason == "" {
 		t.Errorf("%+v", b)
 	}
 	putSkill(t, f.dir, "trial.two", "")
@@ -144,8 +146,10 @@ func TestInvokeDecodesItsBody(t *testing.T) {
 	if string(req.Skill.Input) != `{"n": 9007199254740993, "none": null, "deep": [{"none": null}], "e": 1e2}` {
 		t.Errorf("the skill was given %s", req.Skill.Input)
 	}
-	if req.SkillID != "trial.free" || req.ProjectID != "demo" || req.ConversationID != "c" || req.UserID != "u" || req.TaskID != "t" || req.RequestedBy != "loopback" ||
-		*req.Overrides.MemoryMB != 96 || req.Overrides.FSWrite == nil || len(req.Inputs) != 1 || string(req.Inputs[0].Content) != "\xff" || len(req.Digest) != 64 {
+	if req.SkillID != "trial.free" || req.ProjectID != "demo" || req.ConversationID != "c" || req.UserID != "u" || req.TaskID != "t" ||
+		req.RequestedBy != "loopback" ||
+		*req.Overrides.MemoryMB != 96 || req.Overrides.FSWrite == nil || len(req.Inputs) != 1 || string(req.Inputs[0].Content) != "\xff" ||
+		len(req.Digest) != 64 {
 		t.Errorf("%+v", req)
 	}
 	f.runner.skillOutput = `none`
@@ -247,9 +251,12 @@ func TestBadInvokes(t *testing.T) {
 		f.post("/skills/trial.one/invoke", strings.Replace(body, ", }", "}", 1)).wants(t, want.code, fields...)
 	}
 	f.post("/skills/trial.none/invoke", `{"project_id": "demo"}`).wants(t, fault.UnknownSkill, "skill_id")
-	f.do(request{method: "POST", path: "/skills/trial.one/invoke", body: "{}", header: map[string]string{"Content-Type": "text/plain"}}).wants(t, fault.UnsupportedMedia)
-	f.do(request{method: "POST", path: "/skills/trial.one/invoke", body: "{}", header: map[string]string{"Idempotency-Key": "ä"}}).wants(t, fault.InvalidRequest, "Idempotency-Key")
-	f.do(request{method: "POST", path: "/skills/trial.one/invoke", body: io.MultiReader(strings.NewReader(strings.Repeat(" ", 5000)))}).wants(t, fault.BodyTooLarge)
+	f.do(request{method: "POST", path: "/skills/trial.one/invoke", body: "{}", header: map[string]string{"Content-Type": "text/plain"}}).wants(t,
+		fault.UnsupportedMedia)
+	f.do(request{method: "POST", path: "/skills/trial.one/invoke", body: "{}", header: map[string]string{"Idempotency-Key": "ä"}}).wants(t,
+		fault.InvalidRequest, "Idempotency-Key")
+	f.do(request{method: "POST", path: "/skills/trial.one/invoke", body: io.MultiReader(strings.NewReader(strings.Repeat(" ", 5000)))}).wants(t,
+		fault.BodyTooLarge)
 	if n := len(f.runner.seen()); n != ran {
 		t.Errorf("%d execs were started", n-ran)
 	}
@@ -267,7 +274,8 @@ func TestInvokeScope(t *testing.T) {
 	} {
 		f.do(request{method: "POST", path: "/skills/shell.run/invoke", body: body, token: secret}).wants(t, fault.Forbidden, fields...)
 	}
-	if r := f.do(request{method: "POST", path: "/skills/shell.run/invoke", body: `{"project_id": "mine", "user_id": "u1", "inputs": {"script": "true"}}`, token: secret}); r.StatusCode != 200 {
+	if r := f.do(request{method: "POST", path: "/skills/shell.run/invoke", body: `{"project_id": "mine", "user_id": "u1", "inputs": {"script": "true"}}`,
+		token: secret}); r.StatusCode != 200 {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
 	if seen := f.runner.seen(); len(seen) != 1 || seen[0].ProjectID != "mine" {
@@ -275,7 +283,8 @@ func TestInvokeScope(t *testing.T) {
 	}
 }
 
-// TestMCPAuthentication: the MCP server gets only permitted requests, with their caller, and its answers are unchanged.
+// TestMCPAuthentication: the MCP server gets only permitted requests, with their caller, and its
+// answers are unchanged.
 func TestMCPAuthentication(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -318,11 +327,13 @@ func TestMCPAuthentication(t *testing.T) {
 	send("PUT", "", "{}", secret).wants(t, fault.MethodNotAllowed)
 	send("POST", "", strings.Repeat(" ", 1001), secret).wants(t, fault.BodyTooLarge)
 	f.do(request{method: "POST", path: "/mcp", body: "{}", token: secret, host: "evil.example"}).wants(t, fault.ForeignHost)
-	f.do(request{method: "POST", path: "/mcp", body: "{}", token: secret, header: map[string]string{"Origin": "http://evil.example"}}).wants(t, fault.ForeignOrigin)
+	f.do(request{method: "POST", path: "/mcp", body: "{}", token: secret, header: map[string]string{"Origin": "http://evil.example"}}).wants(t,
+		fault.ForeignOrigin)
 	if len(asked) > 0 {
 		t.Fatalf("reached it: %v", asked)
 	}
-	if r := f.do(request{method: "POST", path: "/mcp", body: io.MultiReader(strings.NewReader(strings.Repeat(" ", 5000))), token: secret}); r.StatusCode != 400 {
+	if r := f.do(request{method: "POST", path: "/mcp", body: io.MultiReader(strings.NewReader(strings.Repeat(" ", 5000))),
+		token: secret}); r.StatusCode != 400 {
 		t.Errorf("a body without a length and beyond the limit: %d", r.StatusCode)
 	}
 	if r := send("POST", "?names=underscore&project_id=demo", `{"a":1}`, secret); r.StatusCode != 202 {
@@ -331,7 +342,8 @@ func TestMCPAuthentication(t *testing.T) {
 	if r := send("DELETE", "", "", secret); r.StatusCode != 204 {
 		t.Errorf("%d", r.StatusCode)
 	}
-	if want := []string{"POST " + id + "            ", "POST " + id + ` {"a":1} names=underscore&project_id=demo`, "DELETE " + id + "  "}; fmt.Sprint(asked) != fmt.Sprint(want) {
+	if want := []string{"POST " + id + "            ", "POST " + id + ` {"a":1} names=underscore&project_id=demo`,
+		"DELETE " + id + "  "}; fmt.Sprint(asked) != fmt.Sprint(want) {
 		t.Errorf("asked %q, want %q", asked, want)
 	}
 

@@ -49,7 +49,8 @@ func (s *Server) ExecStats(ctx context.Context, in wire.ExecStatsRequestObject) 
 	out := wire.ExecStats200JSONResponse{
 		Since: visible.Timestamp(since), Until: visible.Timestamp(until), Counted: counts.Counted, Complete: counts.Complete,
 		ByStatus: byName(counts.ByStatus), ByErrorReason: byName(counts.ByReason), ByBackend: counts.ByBackend,
-		ByToken: make([]wire.TokenCount, len(byToken)), BySkill: make([]wire.SkillCount, len(bySkill)), DurationMS: wire.DurationStats{Count: counts.Ended},
+		ByToken: make([]wire.TokenCount, len(byToken)), BySkill: make([]wire.SkillCount, len(bySkill)),
+		DurationMS: wire.DurationStats{Count: counts.Ended},
 	}
 	for i, id := range byToken {
 		out.ByToken[i] = wire.TokenCount{RequestedBy: id, RequestedByName: names[id], Count: counts.ByToken[id]}

@@ -17,7 +17,8 @@ import (
 func TestStatsAndNames(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	if s := decodeAs[wire.ExecStats](t, f.get("/sandbox/stats"), 200); !s.Complete || s.Counted != 0 || s.DurationMS.P50 != nil || time.Time(s.Until).Sub(time.Time(s.Since)) != 24*time.Hour {
+	if s := decodeAs[wire.ExecStats](t, f.get("/sandbox/stats"), 200); !s.Complete || s.Counted != 0 || s.DurationMS.P50 != nil ||
+		time.Time(s.Until).Sub(time.Time(s.Since)) != 24*time.Hour {
 		t.Errorf("without execs: %+v", s)
 	}
 	_, auditor := f.token(tokens.Spec{Role: tokens.Auditor, Name: "audit"})
@@ -29,13 +30,16 @@ func TestStatsAndNames(t *testing.T) {
 	by := func(id, skill string, ms int64) string {
 		return f.record(func(r *audit.Record) { r.RequestedBy, r.SkillID, r.DurationMS = id, skill, ms }).ExecID
 	}
-	execs := map[string]string{by(annID, "a.b", 40): "ann's worker", by(annID, "", 20): "ann's worker", by(benID, "a.b", 10): "ben's worker", by("loopback", "", 30): "", by("gone", "c.d", 50): ""}
+	execs := map[string]string{by(annID, "a.b", 40): "ann's worker", by(annID, "", 20): "ann's worker", by(benID, "a.b", 10): "ben's worker",
+		by("loopback", "", 30): "", by("gone", "c.d", 50): ""}
 	f.record(func(r *audit.Record) { r.RequestedBy, r.CreatedAt = annID, r.CreatedAt.Add(-25*time.Hour) })
 
 	ask := func(secret, path string) reply { return f.do(request{path: path, token: secret}) }
 	all := decodeAs[wire.ExecStats](t, ask(auditor, "/sandbox/stats"), 200)
-	if all.Counted != 5 || !all.Complete || !maps.Equal(all.ByStatus, map[string]int{"succeeded": 5}) || len(all.ByErrorReason) != 0 || !maps.Equal(all.ByBackend, map[string]int{"docker": 5}) ||
-		all.DurationMS.Count != 5 || *all.DurationMS.P50 != 30 || *all.DurationMS.P95 != 50 || !slices.Equal(all.BySkill, []wire.SkillCount{{Count: 2, SkillID: "a.b"}, {Count: 1, SkillID: "c.d"}}) {
+	if all.Counted != 5 || !all.Complete || !maps.Equal(all.ByStatus, map[string]int{"succeeded": 5}) || len(all.ByErrorReason) != 0 ||
+		!maps.Equal(all.ByBackend, map[string]int{"docker": 5}) ||
+		all.DurationMS.Count != 5 || *all.DurationMS.P50 != 30 || *all.DurationMS.P95 != 50 ||
+		!slices.Equal(all.BySkill, []wire.SkillCount{{Count: 2, SkillID: "a.b"}, {Count: 1, SkillID: "c.d"}}) {
 		t.Errorf("an auditor: %+v", all)
 	}
 	wantTokens := map[string]wire.TokenCount{
@@ -63,7 +67,8 @@ func TestStatsAndNames(t *testing.T) {
 
 	for _, item := range decodeAs[wire.ExecList](t, ask(auditor, "/sandbox/execs?since=24h"), 200).Items {
 		want, ok := execs[item.ExecID]
-		if one := decodeAs[wire.ExecRecord](t, ask(auditor, "/sandbox/execs/"+item.ExecID), 200); !ok || item.RequestedByName != want || one.RequestedByName != want {
+		if one := decodeAs[wire.ExecRecord](t, ask(auditor, "/sandbox/execs/"+item.ExecID), 200); !ok || item.RequestedByName != want ||
+			one.RequestedByName != want {
 			t.Errorf("%s: in the list %q, alone %q, want %q", item.ExecID, item.RequestedByName, one.RequestedByName, want)
 		}
 	}

@@ -34,8 +34,9 @@ func hooks(open func(opened)) (onOpen, onReplay func(execID string)) {
 	return func(execID string) { open(opened{execID, false}) }, func(execID string) { open(opened{execID, true}) }
 }
 
-// streamRun answers a request with the events of the exec that begin runs; with begin's error while nothing has run. When the client has gone, the exec goes
-// on, and the request is in progress until it ends.
+// streamRun answers a request with the events of the exec that begin runs; with begin's error while
+// nothing has run. When the client has gone, the exec goes on, and the request is in progress until
+// it ends.
 func (s *Server) streamRun(call *call, begin beginner) raw {
 	var r *run
 	answer := s.stream(call, func(ctx context.Context, out *sse.Stream, _ http.ResponseWriter) error {
@@ -104,7 +105,8 @@ func (r *run) other(ctx context.Context, execID string) (o opened, found bool) {
 	}
 }
 
-// begin waits until an exec of the run waits for its turn, runs or has ended. It returns the error of a run that was refused before that.
+// begin waits until an exec of the run waits for its turn, runs or has ended. It returns the error
+// of a run that was refused before that.
 func (x *execStream) begin(ctx context.Context) error {
 	for {
 		var changed <-chan struct{}

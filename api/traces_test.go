@@ -15,7 +15,8 @@ import (
 	"secbox/internal/traces/otlp/otlptest"
 )
 
-// TestRequestsTrace: an exec is found by the trace that its request names, by its own token only; a header that names none is ignored.
+// TestRequestsTrace: an exec is found by the trace that its request names, by its own token only; a
+// header that names none is ignored.
 func TestRequestsTrace(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -23,9 +24,11 @@ func TestRequestsTrace(t *testing.T) {
 	_, secret := f.token(tokens.Spec{Role: tokens.Worker})
 	_, other := f.token(tokens.Spec{Role: tokens.Worker})
 	for _, header := range []string{
-		"00-" + trace + "-" + span + "-01", "", "00-" + strings.Repeat("0", 32) + "-" + span + "-01", "00-" + trace, strings.Repeat("00-", 10_000), "ff-" + trace + "-" + span + "-01", "\xff\xfe",
+		"00-" + trace + "-" + span + "-01", "", "00-" + strings.Repeat("0", 32) + "-" + span + "-01", "00-" + trace, strings.Repeat("00-", 10_000),
+		"ff-" + trace + "-" + span + "-01", "\xff\xfe",
 	} {
-		reply := f.do(request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "p", "exec": {"script": "true"}}`, token: secret, header: map[string]string{"traceparent": header}})
+		reply := f.do(request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "p", "exec": {"script": "true"}}`, token: secret,
+			header: map[string]string{"traceparent": header}})
 		if reply.StatusCode != http.StatusOK {
 			t.Errorf("%.60q: %d %s", header, reply.StatusCode, reply.body)
 		}
@@ -44,7 +47,8 @@ func TestRequestsTrace(t *testing.T) {
 	}
 }
 
-// TestSpanOfARequest: a request of a token has a span with its route and no path; one without a valid token has none.
+// TestSpanOfARequest: a request of a token has a span with its route and no path; one without a
+// valid token has none.
 func TestSpanOfARequest(t *testing.T) {
 	t.Parallel()
 	c := otlptest.Start(t)
@@ -53,7 +57,8 @@ func TestSpanOfARequest(t *testing.T) {
 	_, secret := f.token(tokens.Spec{Role: tokens.Worker})
 	sent := map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 	var ran wire.ExecResult
-	reply := f.do(request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "p", "exec": {"script": "echo s3cret-script", "env": {"A": "s3cret-value"}}}`, token: secret, header: sent})
+	reply := f.do(request{method: "POST", path: "/sandbox/execs",
+		body: `{"project_id": "p", "exec": {"script": "echo s3cret-script", "env": {"A": "s3cret-value"}}}`, token: secret, header: sent})
 	if err := json.Unmarshal(reply.body, &ran); err != nil {
 		t.Fatal(err)
 	}
@@ -70,11 +75,13 @@ func TestSpanOfARequest(t *testing.T) {
 	for _, s := range c.Spans() {
 		status, _ := s.Attributes["http.response.status_code"].(int64)
 		names[s.Name] = status
-		if s.Name == "POST /sandbox/execs" && (s.Trace != row.TraceID || s.ID != row.SpanID || s.Parent != "00f067aa0ba902b7" || s.Kind != tracepb.Span_SPAN_KIND_SERVER || s.Error != "" || s.Attributes["secbox.request.id"] != reply.Header.Get("X-Request-Id")) {
+		if s.Name == "POST /sandbox/execs" && (s.Trace != row.TraceID || s.ID != row.SpanID || s.Parent != "00f067aa0ba902b7" ||
+			s.Kind != tracepb.Span_SPAN_KIND_SERVER || s.Error != "" || s.Attributes["secbox.request.id"] != reply.Header.Get("X-Request-Id")) {
 			t.Errorf("%+v, on record %s %s", s, row.TraceID, row.SpanID)
 		}
 	}
-	want := map[string]int64{"POST /sandbox/execs": 200, "GET /sandbox/execs/{exec_id}/artifacts/{path}": 404, "GET /audit/log/checkpoint": 403, "GET /sandbox/execs/{exec_id}": 200}
+	want := map[string]int64{"POST /sandbox/execs": 200, "GET /sandbox/execs/{exec_id}/artifacts/{path}": 404, "GET /audit/log/checkpoint": 403,
+		"GET /sandbox/execs/{exec_id}": 200}
 	if !maps.Equal(names, want) {
 		t.Errorf("%v, want %v", names, want)
 	}

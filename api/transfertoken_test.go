@@ -67,7 +67,8 @@ func TestTransfersEndWithTheirToken(t *testing.T) {
 			return resp, revoke
 		}
 
-		// In one piece, which may come late, and in several. The buffers of a connection hold both, so the client gets the answer.
+		// In one piece, which may come late, and in several. The buffers of a connection hold both,
+		// so the client gets the answer.
 		for size, length := range map[int]int64{1: 1, 32 << 10: 0} {
 			resp, _ := begin("PUT", noise(size), length)
 			answer, err := io.ReadAll(resp.Body)

@@ -10,8 +10,9 @@ import (
 	"secbox/sandbox"
 )
 
-// userFiles are the plain files of a user's workspace. Paths are relative to the workspace and unchecked. Errors are UnknownFile, PathRefused,
-// InvalidRequest, FileTooLarge, TreeTooLarge, and those of the backend.
+// userFiles are the plain files of a user's workspace. Paths are relative to the workspace and
+// unchecked. Errors are UnknownFile, PathRefused, InvalidRequest, FileTooLarge, TreeTooLarge, and
+// those of the backend.
 type userFiles interface {
 	SandboxFiles(ctx context.Context, o library.Owner) ([]string, error)
 	SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error)
@@ -21,12 +22,14 @@ type userFiles interface {
 	// SandboxOpen opens a file to read it piece by piece. The caller closes it.
 	SandboxOpen(ctx context.Context, o library.Owner, path string) (library.Opened, error)
 
-	// SandboxWrite replaces a file with the content of r, or leaves it as it is. size is r's, -1 if unknown. The present content must have the
-	// digest was, or be library.Absent, unless was is empty: FileChanged. Of the Digests it sets Before.
+	// SandboxWrite replaces a file with the content of r, or leaves it as it is. size is r's, -1 if
+	// unknown. The present content must have the digest was, or be library.Absent, unless was is
+	// empty: FileChanged. Of the Digests it sets Before.
 	SandboxWrite(ctx context.Context, o library.Owner, path string, r io.Reader, size int64, was string) (library.Digests, error)
 }
 
-// filesOf returns the files of the user that a path names: the library's, or those on the user's own machine.
+// filesOf returns the files of the user that a path names: the library's, or those on the user's
+// own machine.
 func (s *Server) filesOf(ctx context.Context, o library.Owner) (userFiles, error) {
 	choice, err := s.cfg.Sandboxes.Chosen(ctx, o.UserID)
 	if err != nil {
@@ -49,12 +52,15 @@ func (s *Server) remoteFiles(ctx context.Context, user sandbox.User) userFiles {
 	return remotefiles.Files{Sandbox: s.cfg.Sandboxes, User: user, Edits: &s.edits, Reserve: callFrom(ctx).reserve}
 }
 
-// changeFile changes a file of a user's workspace on record: do runs only after the row is open, and the digests that it returns, also beside an
-// error, are in the row when changeFile returns. known are those from the request. changeFile returns the id of the row.
-func (s *Server) changeFile(ctx context.Context, o library.Owner, operation, path string, known sandbox.Digests, do func(context.Context, userFiles) (library.Digests, error)) (execID string, err error) {
+// changeFile changes a file of a user's workspace on record: do runs only after the row is open,
+// and the digests that it returns, also beside an error, are in the row when changeFile returns.
+// known are those from the request. changeFile returns the id of the row.
+func (s *Server) changeFile(ctx context.Context, o library.Owner, operation, path string, known sandbox.Digests,
+	do func(context.Context, userFiles) (library.Digests, error)) (execID string, err error) {
 	call := callFrom(ctx)
 	ctx = sandbox.WithRequest(ctx, sandbox.Request{RequestedBy: call.caller.ID})
-	change := sandbox.Change{User: sandbox.User{AgentID: o.AgentID, ID: o.UserID}, Tool: operation, Path: sandbox.Root + "/" + path, Digests: known}
+	change := sandbox.Change{User: sandbox.User{AgentID: o.AgentID, ID: o.UserID}, Tool: operation, Path: sandbox.Root + "/" + path,
+		Digests: known}
 	execID, err = s.cfg.Sandboxes.Change(ctx, change, func(ctx context.Context, at sandbox.Location) (sandbox.Digests, error) {
 		if call.body != nil {
 			defer call.body.EndWith(ctx)()
@@ -115,9 +121,10 @@ func (s *Server) EditSandboxFile(ctx context.Context, in wire.EditSandboxFileReq
 	if err != nil {
 		return nil, err
 	}
-	execID, err := s.changeFile(ctx, o, "editSandboxFile", in.Params.Path, sandbox.Digests{}, func(ctx context.Context, files userFiles) (library.Digests, error) {
-		return files.SandboxEdit(ctx, o, in.Params.Path, content, lines)
-	})
+	execID, err := s.changeFile(ctx, o, "editSandboxFile", in.Params.Path, sandbox.Digests{},
+		func(ctx context.Context, files userFiles) (library.Digests, error) {
+			return files.SandboxEdit(ctx, o, in.Params.Path, content, lines)
+		})
 	out := wire.EditSandboxFile200JSONResponse{Body: message("Sandbox file updated successfully.")}
 	out.Headers.XExecID = &execID
 	return out, err

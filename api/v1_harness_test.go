@@ -92,7 +92,8 @@ func data[T any](t *testing.T, r reply) T {
 	return got.Data
 }
 
-// refused fails unless the answer is the envelope of an error with this code and, in this order, these fields.
+// refused fails unless the answer is the envelope of an error with this code and, in this order,
+// these fields.
 func (r reply) refused(t *testing.T, code fault.Code, fields ...string) string {
 	t.Helper()
 	var got problem.Envelope

@@ -30,7 +30,8 @@ func ownerAndScope(ctx context.Context, userID, agentID string, param *string) (
 	return o, scope, err
 }
 
-// scopePath is the path of a skill as clients below /v1/ see it. It does not reveal a directory of this machine.
+// scopePath is the path of a skill as clients below /v1/ see it. It does not reveal a directory of
+// this machine.
 func scopePath(scope library.Scope, o library.Owner, skillID string) string {
 	if scope == library.Baseline {
 		return string(scope) + "/" + o.AgentID + "/" + skillID
@@ -91,7 +92,8 @@ func (s *Server) edit(ctx context.Context, start, end *string) (lines *library.L
 }
 
 // contentAnswer reads a whole file or, if r is not zero, the lines of r that the file has.
-func (c *call) contentAnswer(r library.LineRange, whole func() ([]byte, error), lines func(library.LineRange) ([]string, error)) (wire.V1ContentAnswer, error) {
+func (c *call) contentAnswer(r library.LineRange, whole func() ([]byte, error),
+	lines func(library.LineRange) ([]string, error)) (wire.V1ContentAnswer, error) {
 	answer := wire.V1ContentAnswer{Status: envelopeSuccess}
 	if r != (library.LineRange{}) {
 		list, err := lines(library.LineRange{Start: cmp.Or(r.Start, 1), End: cmp.Or(r.End, math.MaxInt32)})

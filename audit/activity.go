@@ -58,8 +58,9 @@ type Recent struct {
 	Complete  bool        // no hour is uncounted, and the slowest are known
 }
 
-// Activity counts execs by hour. It asks the database in Run alone, one query after the other and only for what callers have asked, so that they wait
-// for no long query and many of them cost no more than one. It is safe for concurrent use.
+// Activity counts execs by hour. It asks the database in Run alone, one query after the other and
+// only for what callers have asked, so that they wait for no long query and many of them cost no
+// more than one. It is safe for concurrent use.
 type Activity struct {
 	store Store
 	now   func() time.Time
@@ -94,8 +95,9 @@ func NewActivity(store Store, now func() time.Time) *Activity {
 	return &Activity{store: store, now: now, wake: make(chan struct{}, 1), kept: map[string]*activityOf{}}
 }
 
-// Recent returns what is known of the newest n hours, at most 768, the current one included; only of the execs of one token when requestedBy is
-// not empty. It has Run ask again for what is old, and waits a moment if something is not known at all or the newest hours are too old.
+// Recent returns what is known of the newest n hours, at most 768, the current one included; only
+// of the execs of one token when requestedBy is not empty. It has Run ask again for what is old,
+// and waits a moment if something is not known at all or the newest hours are too old.
 func (a *Activity) Recent(ctx context.Context, n int, requestedBy string) (Recent, error) {
 	n = min(max(n, 1), maxHours)
 	a.mu.Lock()
@@ -151,7 +153,8 @@ type query struct {
 	open  bool        // they are open ones, which go before all others
 }
 
-// step makes one query, for the token that was served longest ago. It returns false when nothing is wanted.
+// step makes one query, for the token that was served longest ago. It returns false when nothing is
+// wanted.
 func (a *Activity) step(ctx context.Context) bool {
 	a.mu.Lock()
 	now := a.now().UTC()
@@ -253,7 +256,8 @@ func beginning(r Record, most int) (cmd string, args []string) {
 	return cmd, args
 }
 
-// of returns what is kept of a token, and forgets the token that was not asked for longest when there are too many. The caller holds mu.
+// of returns what is kept of a token, and forgets the token that was not asked for longest when
+// there are too many. The caller holds mu.
 func (a *Activity) of(requestedBy string, now time.Time) *activityOf {
 	of := a.kept[requestedBy]
 	if of == nil {
@@ -283,7 +287,8 @@ func (of *activityOf) rest(err error) {
 	}
 }
 
-// next returns what must be asked first: the open hours, then the slowest, then the newest of the other hours; false: nothing.
+// next returns what must be asked first: the open hours, then the slowest, then the newest of the
+// other hours; false: nothing.
 func (of *activityOf) next(now time.Time, n int) (query, bool) {
 	if hours := of.expiredHours(now, 0, min(n, openHours)); len(hours) > 0 {
 		return query{hours: hours, open: true}, true

@@ -14,7 +14,8 @@ import (
 	"secbox/fault"
 )
 
-// hourStore has one exec in each hour, and records what was asked: the hours of each query, 0 for one of the slowest.
+// hourStore has one exec in each hour, and records what was asked: the hours of each query, 0 for
+// one of the slowest.
 type hourStore struct {
 	audit.Store
 	takes time.Duration // of a query
@@ -131,8 +132,9 @@ func TestActivityAsksForNewestHours(t *testing.T) {
 	})
 }
 
-// TestActivityDoesNotWait checks that callers wait a moment for what is not known at all, and not for what is known; that queries run one after the other,
-// however many callers there are; and that those of a new caller come before the older hours of another.
+// TestActivityDoesNotWait checks that callers wait a moment for what is not known at all, and not
+// for what is known; that queries run one after the other, however many callers there are; and that
+// those of a new caller come before the older hours of another.
 func TestActivityDoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -192,7 +194,8 @@ func TestActivityDoesNotWait(t *testing.T) {
 	})
 }
 
-// TestActivityWithoutDatabase checks that the error of the database reaches callers, and that Run goes on when it is back.
+// TestActivityWithoutDatabase checks that the error of the database reaches callers, and that Run
+// goes on when it is back.
 func TestActivityWithoutDatabase(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

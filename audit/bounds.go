@@ -11,8 +11,8 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Bounds of the texts and lists of a record, in bytes, for a list of its JSON. Kernels accept 128 KiB for one argument, so the longest
-// script is kept whole.
+// Bounds of the texts and lists of a record, in bytes, for a list of its JSON. Kernels accept 128
+// KiB for one argument, so the longest script is kept whole.
 const (
 	largeList = 4 << 10 // a larger list is described in Record.LargeLists
 	mostArgs  = 136 << 10
@@ -21,15 +21,16 @@ const (
 	mostLabel = 255      // of ids that the caller chooses
 )
 
-// LargeList describes a list that is too large to be repeated in every event. When Kept is less than Count, the list was too large for the
-// record and was cut.
+// LargeList describes a list that is too large to be repeated in every event. When Kept is less
+// than Count, the list was too large for the record and was cut.
 type LargeList struct {
 	Count  int    `json:"count"`  // entries of the whole list
 	Kept   int    `json:"kept"`   // of them, from the first on
 	SHA256 string `json:"sha256"` // of the whole list, as canonical JSON (RFC 8785)
 }
 
-// bounded cuts texts and lists that are too large for a record; more so for a refused request. It is idempotent.
+// bounded cuts texts and lists that are too large for a record; more so for a refused request. It
+// is idempotent.
 func bounded(r Record, refused bool) Record {
 	r = boundedTexts(r)
 	if r.LargeLists != nil { // bounded before
@@ -128,7 +129,8 @@ func boundText(s string, most int) string {
 	return strings.ToValidUTF8(s[:most-len(note)], "") + note
 }
 
-// Brief is the record in the events after the first one: without its large lists, which cannot change and are in the first.
+// Brief is the record in the events after the first one: without its large lists, which cannot
+// change and are in the first.
 func (r Record) Brief() Record {
 	if len(r.LargeLists) == 0 {
 		return r

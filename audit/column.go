@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// Column is a column of sandbox_execs. Its name is the JSON name of its field in Record, and the field's tag "row" has its uses.
+// Column is a column of sandbox_execs. Its name is the JSON name of its field in Record, and the
+// field's tag "row" has its uses.
 type Column struct {
 	Name  string
 	Use   Use

@@ -44,8 +44,8 @@ func FilterParams() []FilterParam {
 	}
 }
 
-// ParseFilter returns the filter that the parameters of a list or an export describe. get returns a parameter by its name, empty if it is absent.
-// Parameters that are wrong go to bad.
+// ParseFilter returns the filter that the parameters of a list or an export describe. get returns a
+// parameter by its name, empty if it is absent. Parameters that are wrong go to bad.
 func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields) Filter {
 	label := func(name string) string {
 		s := get(name)
@@ -55,8 +55,10 @@ func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields)
 		return s
 	}
 	f := Filter{
-		TaskID: label("task_id"), ProjectID: label("project_id"), ConversationID: label("conversation_id"), SkillID: label("skill_id"), SkillDigest: label("skill_digest"),
-		UserID: label("user_id"), AgentID: label("agent_id"), Backend: label("backend"), Runner: label("runner"), ReplayOf: label("replay_of"),
+		TaskID: label("task_id"), ProjectID: label("project_id"), ConversationID: label("conversation_id"), SkillID: label("skill_id"),
+		SkillDigest: label("skill_digest"),
+		UserID:      label("user_id"), AgentID: label("agent_id"), Backend: label("backend"), Runner: label("runner"),
+		ReplayOf:    label("replay_of"),
 		TraceID:     strings.ToLower(get("trace_id")),
 		ErrorReason: Reason(label("error_reason")), RequestedBy: label("requested_by"),
 		Since: ParseTime("since", get("since"), now, bad), Until: ParseTime("until", get("until"), now, bad),
@@ -68,7 +70,8 @@ func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields)
 		for name := range strings.SplitSeq(list, ",") {
 			status := Status(name)
 			if !status.Valid() {
-				bad.Add("status", "must be a comma-separated list of queued, running, succeeded, failed, timeout, oom_killed, canceled, rejected, error, lost")
+				bad.Add("status", "must be a comma-separated list of queued, running, succeeded, failed, timeout, oom_killed, canceled, "+
+					"rejected, error, lost")
 				break
 			}
 			if !slices.Contains(f.Statuses, status) {
@@ -102,7 +105,8 @@ func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields)
 	return f
 }
 
-// Matches reports whether a list with the filter would have the record. The order and the parts of the records do not matter.
+// Matches reports whether a list with the filter would have the record. The order and the parts of
+// the records do not matter.
 func (f Filter) Matches(r Record) bool {
 	for _, want := range [][2]string{
 		{f.TaskID, r.TaskID},
@@ -140,7 +144,8 @@ func (f Filter) Matches(r Record) bool {
 // dateOnly is a date, the beginning of its day in UTC.
 const dateOnly = "2006-01-02"
 
-// ParseTime parses a time in RFC 3339, a date, or a duration before now. It returns the zero time for an empty text.
+// ParseTime parses a time in RFC 3339, a date, or a duration before now. It returns the zero time
+// for an empty text.
 func ParseTime(field, text string, now time.Time, bad *fault.Fields) time.Time {
 	if text == "" {
 		return time.Time{}
@@ -158,12 +163,14 @@ func ParseTime(field, text string, now time.Time, bad *fault.Fields) time.Time {
 		if strings.Count(text, ":") == 3 && strings.Contains(text, " ") { // of the offset
 			hint = " (in a URL, write + as %2B)"
 		}
-		bad.Add(field, "must be a date like 2026-11-21, its beginning in UTC; an RFC 3339 time like 2026-11-21T06:50:31Z%s; or a duration before now like 90m, 24h or 7d, of 1 to 9999 s, m, h or d", hint)
+		bad.Add(field, "must be a date like 2026-11-21, its beginning in UTC; an RFC 3339 time like 2026-11-21T06:50:31Z%s; or a "+
+			"duration before now like 90m, 24h or 7d, of 1 to 9999 s, m, h or d", hint)
 	}
 	return t.UTC()
 }
 
-// duration parses a whole number from 1 to 9999 of seconds, minutes, hours or days. s must not be empty.
+// duration parses a whole number from 1 to 9999 of seconds, minutes, hours or days. s must not be
+// empty.
 func duration(s string) (time.Duration, bool) {
 	number, letter := s[:len(s)-1], s[len(s)-1:]
 	unit := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}[letter]

@@ -9,7 +9,8 @@ import (
 	"secbox/fault"
 )
 
-// TestParseTime: a time in RFC 3339, a date or an age; the refusal explains a + that an address lost, and nothing else about addresses.
+// TestParseTime: a time in RFC 3339, a date or an age; the refusal explains a + that an address
+// lost, and nothing else about addresses.
 func TestParseTime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 6, 50, 31, 0, time.UTC)
@@ -25,7 +26,8 @@ func TestParseTime(t *testing.T) {
 			t.Errorf("%q: %s, %v", text, got, bad.Err())
 		}
 	}
-	for text, hint := range map[string]bool{"tomorrow": false, "2026-02-30": false, "0000-01-01": false, "2026-11-18 01:02:03": false, "2026-11-18T01:02:03 ": false, "2026-11-18T01:02:03 01:00": true} {
+	for text, hint := range map[string]bool{"tomorrow": false, "2026-02-30": false, "0000-01-01": false, "2026-11-18 01:02:03": false,
+		"2026-11-18T01:02:03 ": false, "2026-11-18T01:02:03 01:00": true} {
 		var bad fault.Fields
 		audit.ParseTime("since", text, now, &bad)
 		if err := bad.Err(); err == nil || !strings.Contains(err.Error(), "must be a date like") || strings.Contains(err.Error(), "%2B") != hint {

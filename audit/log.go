@@ -15,8 +15,8 @@ import (
 	"secbox/workspace/diskspace"
 )
 
-// closeTimeout bounds how long Close waits for the database before the result goes to the spool, since a client waits for the answer
-// meanwhile.
+// closeTimeout bounds how long Close waits for the database before the result goes to the spool,
+// since a client waits for the answer meanwhile.
 const closeTimeout = 5 * time.Second
 
 // Defaults of Config.
@@ -38,8 +38,8 @@ type Config struct {
 
 	Retry time.Duration // between two attempts to empty the spool; 0: 1 s
 
-	// FreeBytes returns the free bytes of the state dir's disk. Refusals leave FreeMinBytes free, other rows leave a little for ends. Nil or
-	// an error: not checked.
+	// FreeBytes returns the free bytes of the state dir's disk. Refusals leave FreeMinBytes free,
+	// other rows leave a little for ends. Nil or an error: not checked.
 	FreeBytes    func() (uint64, error)
 	FreeMinBytes uint64
 
@@ -49,12 +49,13 @@ type Config struct {
 	Now       func() time.Time // nil: time.Now
 }
 
-// Log is the audit log of one node: the store, and a spool on this node's disk for results that the store refuses. All methods
-// are safe for concurrent use.
+// Log is the audit log of one node: the store, and a spool on this node's disk for results that the
+// store refuses. All methods are safe for concurrent use.
 //
-// The life of a node: Recover once, before anything runs; then Run in the background until the end, while execs are opened and
-// closed. A result is never given up, whatever the store's error is: Close puts it into the store, else into the spool, else it stays in
-// memory and Run goes on trying both. Unstored tells of the results that wait.
+// The life of a node: Recover once, before anything runs; then Run in the background until the end,
+// while execs are opened and closed. A result is never given up, whatever the store's error is:
+// Close puts it into the store, else into the spool, else it stays in memory and Run goes on trying
+// both. Unstored tells of the results that wait.
 type Log struct {
 	store Store
 	cfg   Config
@@ -91,8 +92,9 @@ func NewLog(cfg Config) (*Log, error) {
 	return l, l.load()
 }
 
-// Open writes the row of an exec; see Store.Open. When it fails, nothing may run: fault.DiskFull when there is no room for the row. If the
-// database wrote the row without an answer, Run ends the row as soon as the database answers.
+// Open writes the row of an exec; see Store.Open. When it fails, nothing may run: fault.DiskFull
+// when there is no room for the row. If the database wrote the row without an answer, Run ends the
+// row as soon as the database answers.
 func (l *Log) Open(ctx context.Context, r Record) (taken *Record, err error) {
 	if err := l.room(min(reservedForEnds, l.cfg.FreeMinBytes)); err != nil {
 		return nil, err
@@ -100,8 +102,9 @@ func (l *Log) Open(ctx context.Context, r Record) (taken *Record, err error) {
 	return l.open(ctx, bounded(r, false), l.store.Open)
 }
 
-// Enqueue writes the row and the job of an asynchronous exec; see Store.Enqueue. When it fails, nothing will run, except that the job of a row that
-// the database wrote without an answer may be taken before Run ends the row.
+// Enqueue writes the row and the job of an asynchronous exec; see Store.Enqueue. When it fails,
+// nothing will run, except that the job of a row that the database wrote without an answer may be
+// taken before Run ends the row.
 func (l *Log) Enqueue(ctx context.Context, r Record, job Job, limits JobLimits) (taken *Record, err error) {
 	if err := l.room(l.cfg.FreeMinBytes + uint64(len(job.Sealed))); err != nil {
 		return nil, err
@@ -137,8 +140,8 @@ func (l *Log) open(ctx context.Context, r Record, open func(context.Context, Rec
 	return taken, err
 }
 
-// current is a record that was found by its key, with its end. A request may repeat one that failed a moment ago, whose row must not look as if
-// it were running.
+// current is a record that was found by its key, with its end. A request may repeat one that failed
+// a moment ago, whose row must not look as if it were running.
 func (l *Log) current(ctx context.Context, taken *Record) (*Record, error) {
 	if err := l.endUncertain(ctx, taken.ExecID); err != nil {
 		return nil, err
@@ -150,7 +153,8 @@ func (l *Log) current(ctx context.Context, taken *Record) (*Record, error) {
 	return &current, nil
 }
 
-// OfKey returns the exec that has the idempotency key of the token, with its spooled end; nil if none has.
+// OfKey returns the exec that has the idempotency key of the token, with its spooled end; nil if
+// none has.
 func (l *Log) OfKey(ctx context.Context, requestedBy, key string) (*Record, error) {
 	taken, err := l.store.OfKey(ctx, requestedBy, key)
 	if err != nil || taken == nil {
@@ -159,7 +163,8 @@ func (l *Log) OfKey(ctx context.Context, requestedBy, key string) (*Record, erro
 	return l.current(ctx, taken)
 }
 
-// outcomeUnknown reports whether a failed write may have been committed: the connection broke, or the time was over.
+// outcomeUnknown reports whether a failed write may have been committed: the connection broke, or
+// the time was over.
 func outcomeUnknown(err error) bool {
 	return fault.Is(err, fault.DatabaseUnavailable) || errors.Is(err, context.Canceled)
 }
@@ -169,10 +174,11 @@ func (l *Log) Start(ctx context.Context, r Record) (bool, error) {
 	return l.store.Start(ctx, boundedTexts(r))
 }
 
-// Close ends a row durably. When the store does not accept it within some seconds, the record goes to the spool, spooled is true, and Run
-// writes it later. An error means that it is in neither, so not durable: fault.DiskFull when the state dir has no room. Even then it is
-// kept in memory, and Run tries again. The end of ctx does not stop the writing. When the row has another status then, since it had ended
-// before, the record becomes the row: the caller is told what stays on record.
+// Close ends a row durably. When the store does not accept it within some seconds, the record goes
+// to the spool, spooled is true, and Run writes it later. An error means that it is in neither, so
+// not durable: fault.DiskFull when the state dir has no room. Even then it is kept in memory, and
+// Run tries again. The end of ctx does not stop the writing. When the row has another status then,
+// since it had ended before, the record becomes the row: the caller is told what stays on record.
 func (l *Log) Close(ctx context.Context, ending *Record) (spooled bool, err error) {
 	r := *ending
 	if !r.Status.Final() || !r.Status.Valid() || r.EndedAt.IsZero() || !validSpoolID(r.ExecID) {
@@ -213,7 +219,8 @@ func (l *Log) Close(ctx context.Context, ending *Record) (spooled bool, err erro
 	return true, nil
 }
 
-// Get returns one record. While the database does not have its end yet, cannot return the row or has lost it, a spooled end is returned.
+// Get returns one record. While the database does not have its end yet, cannot return the row or
+// has lost it, a spooled end is returned.
 func (l *Log) Get(ctx context.Context, execID string) (Record, error) {
 	r, err := l.store.Get(ctx, execID)
 	if err != nil {
@@ -225,7 +232,8 @@ func (l *Log) Get(ctx context.Context, execID string) (Record, error) {
 	return l.newest(r), nil
 }
 
-// Newer returns a record that was read before as it is now. It reads the whole row only if its status has changed: nothing else of an open row changes alone.
+// Newer returns a record that was read before as it is now. It reads the whole row only if its
+// status has changed: nothing else of an open row changes alone.
 func (l *Log) Newer(ctx context.Context, r Record) (Record, error) {
 	if _, ended := l.ending(r.ExecID); !ended {
 		status, err := l.store.Status(ctx, r.ExecID)
@@ -257,9 +265,11 @@ func (l *Log) newest(r Record) Record {
 	return r
 }
 
-// List returns at most limit records, newest first; see Store.List. A page of large records ends early, and so does one that has looked at many records; next is
-// the start of the next page, and nil on the last one. Like Get, List uses the ends that the database does not have yet, and leaves out records
-// that no longer have a requested status because of them. (A record that has it only now appears when the database has its end.)
+// List returns at most limit records, newest first; see Store.List. A page of large records ends
+// early, and so does one that has looked at many records; next is the start of the next page, and
+// nil on the last one. Like Get, List uses the ends that the database does not have yet, and leaves
+// out records that no longer have a requested status because of them. (A record that has it only
+// now appears when the database has its end.)
 func (l *Log) List(ctx context.Context, f Filter, after *Cursor, limit int) (items []Record, next *Cursor, err error) {
 	items = []Record{}
 	for bytes := 0; limit > 0; {
@@ -285,8 +295,9 @@ func (l *Log) List(ctx context.Context, f Filter, after *Cursor, limit int) (ite
 	return items, nil, nil
 }
 
-// Search calls each for at most most records of a filter, in its order, with nothing but exec_id, created_at, cmd and args, until each returns false. next is
-// where to go on, before the record that each refused; nil at the end. The function must not call the log.
+// Search calls each for at most most records of a filter, in its order, with nothing but exec_id,
+// created_at, cmd and args, until each returns false. next is where to go on, before the record
+// that each refused; nil at the end. The function must not call the log.
 func (l *Log) Search(ctx context.Context, f Filter, after *Cursor, most int, each func(Record) bool) (next *Cursor, err error) {
 	f.OnlyCommands = true
 	n, more := 0, false

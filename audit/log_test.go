@@ -15,8 +15,8 @@ import (
 	"secbox/fault"
 )
 
-// TestDatabaseRefuses is the promise as a whole: no row, no run; a result is kept on disk while the database is away, shown truthfully,
-// and written as soon as it is back.
+// TestDatabaseRefuses is the promise as a whole: no row, no run; a result is kept on disk while the
+// database is away, shown truthfully, and written as soon as it is back.
 func TestDatabaseRefuses(t *testing.T) {
 	t.Parallel()
 	for name, make := range databases {
@@ -88,7 +88,8 @@ func TestDatabaseRefuses(t *testing.T) {
 	}
 }
 
-// TestAfterAKill: a node starts with results in its spool, and with open rows that no process will end.
+// TestAfterAKill: a node starts with results in its spool, and with open rows that no process will
+// end.
 func TestAfterAKill(t *testing.T) {
 	t.Parallel()
 	for name, make := range databases {

@@ -27,13 +27,15 @@ type database struct {
 	sql            func(t *testing.T, statements string) // runs them as the database's owner
 }
 
-// databases are the two ways in which a database refuses: PostgreSQL is stopped, as by a crash; SQLite's file is locked by another process.
+// databases are the two ways in which a database refuses: PostgreSQL is stopped, as by a crash;
+// SQLite's file is locked by another process.
 var databases = map[string]func(t *testing.T) database{"sqlite": onSQLite}
 
 func onSQLite(t *testing.T) database {
 	dir := t.TempDir()
 	db := openDatabase(t, "", dir)
-	other, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(filepath.Join(dir, store.File)), "/"), RawQuery: "_txlock=exclusive"}).String())
+	other, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(filepath.Join(dir, store.File)), "/"),
+		RawQuery: "_txlock=exclusive"}).String())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ type SpooledFile struct {
 	Err    error  // why no record can be read from it
 }
 
-// ReadSpool returns the files of a spool, in the order of their names. A directory that does not exist holds none. The server that owns it may run.
+// ReadSpool returns the files of a spool, in the order of their names. A directory that does not
+// exist holds none. The server that owns it may run.
 func ReadSpool(dir string) ([]SpooledFile, error) {
 	waiting, damaged, err := (&spool{dir: dir}).load()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -37,7 +38,8 @@ func ReadSpool(dir string) ([]SpooledFile, error) {
 	return files, err
 }
 
-// LookAt returns what a spool holds. Whether the database refuses it is not known outside of the server.
+// LookAt returns what a spool holds. Whether the database refuses it is not known outside of the
+// server.
 func LookAt(dir string) (Unstored, error) {
 	files, err := ReadSpool(dir)
 	waiting, damaged := map[string]*result{}, map[string]error{}
@@ -51,8 +53,9 @@ func LookAt(dir string) (Unstored, error) {
 	return unstored(waiting, damaged), err
 }
 
-// StoreSpooled ends the row of a spooled result now, and removes its file. If the database does not have the exec, as after the restore of a
-// backup, it gets the whole record. The error is the database's.
+// StoreSpooled ends the row of a spooled result now, and removes its file. If the database does not
+// have the exec, as after the restore of a backup, it gets the whole record. The error is the
+// database's.
 func StoreSpooled(ctx context.Context, store Store, dir string, f SpooledFile) (status Status, err error) {
 	r := f.Record
 	status, err = closeFinally(ctx, store, r)
@@ -68,7 +71,8 @@ func StoreSpooled(ctx context.Context, store Store, dir string, f SpooledFile) (
 		case openErr != nil:
 			return "", openErr
 		case taken != nil:
-			return "", fault.New(fault.IdempotencyMismatch, "the database does not have exec %s, and exec %s has its idempotency key", r.ExecID, taken.ExecID)
+			return "", fault.New(fault.IdempotencyMismatch, "the database does not have exec %s, and exec %s has its idempotency key",
+				r.ExecID, taken.ExecID)
 		}
 		status, err = closeFinally(ctx, store, r)
 	}
@@ -78,7 +82,8 @@ func StoreSpooled(ctx context.Context, store Store, dir string, f SpooledFile) (
 	return status, (&spool{dir: dir}).remove(r.ExecID)
 }
 
-// DiscardSpooled ends the row of an exec as lost, if it is open, and removes the exec's file from the spool.
+// DiscardSpooled ends the row of an exec as lost, if it is open, and removes the exec's file from
+// the spool.
 func DiscardSpooled(ctx context.Context, store Store, dir string, f SpooledFile) error {
 	stored, err := store.Get(ctx, spooledID(f.Name))
 	switch {

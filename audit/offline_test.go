@@ -200,7 +200,8 @@ func TestHostileSpool(t *testing.T) {
 	}
 }
 
-// TestRemovedFromSpool: a server forgets a result that an operator has removed, and reads a file that was repaired.
+// TestRemovedFromSpool: a server forgets a result that an operator has removed, and reads a file
+// that was repaired.
 func TestRemovedFromSpool(t *testing.T) {
 	t.Parallel()
 	db := onSQLite(t)

@@ -26,7 +26,8 @@ func init() {
 		{"a revoked right", "REVOKE UPDATE ON sandbox_execs FROM app", "GRANT UPDATE ON sandbox_execs TO app"},
 		{"a renamed column", "ALTER TABLE sandbox_execs RENAME COLUMN detail TO other", "ALTER TABLE sandbox_execs RENAME COLUMN other TO detail"},
 		{"a renamed table", "ALTER TABLE sandbox_exec_events RENAME TO other", "ALTER TABLE other RENAME TO sandbox_exec_events"},
-		{"a column without room", "ALTER TABLE sandbox_execs ADD CHECK (stdout_bytes < 42) NOT VALID", "ALTER TABLE sandbox_execs DROP CONSTRAINT sandbox_execs_stdout_bytes_check"},
+		{"a column without room", "ALTER TABLE sandbox_execs ADD CHECK (stdout_bytes < 42) NOT VALID",
+			"ALTER TABLE sandbox_execs DROP CONSTRAINT sandbox_execs_stdout_bytes_check"},
 	}
 }
 
@@ -47,7 +48,8 @@ func onPostgres(t *testing.T) database {
 	}
 }
 
-// TestRunWaitsForTheDatabase: the background work is there while the database goes and comes back, more than once.
+// TestRunWaitsForTheDatabase: the background work is there while the database goes and comes back,
+// more than once.
 func TestRunWaitsForTheDatabase(t *testing.T) {
 	t.Parallel()
 	db := onPostgres(t)
@@ -84,7 +86,8 @@ func TestRunWaitsForTheDatabase(t *testing.T) {
 	}
 }
 
-// TestReplayingTwiceChangesNothing: a crash between the database's answer and the removal of the file repeats nothing.
+// TestReplayingTwiceChangesNothing: a crash between the database's answer and the removal of the
+// file repeats nothing.
 func TestReplayingTwiceChangesNothing(t *testing.T) {
 	t.Parallel()
 	db := onPostgres(t)

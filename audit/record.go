@@ -8,7 +8,8 @@ import (
 // Status is the state of an exec.
 type Status string
 
-// The statuses. Queued and Running are open, all others are final; only Lost may still become another one (a correction).
+// The statuses. Queued and Running are open, all others are final; only Lost may still become
+// another one (a correction).
 const (
 	Queued    Status = "queued"
 	Running   Status = "running"
@@ -98,7 +99,8 @@ const (
 	KindChange Kind = "change" // of one file of a user's workspace, or a transfer of one to or from another service
 )
 
-// Input is one input file by its path under inputs/ and the digest of its content, never the content.
+// Input is one input file by its path under inputs/ and the digest of its content, never the
+// content.
 type Input struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"` // bytes
@@ -109,8 +111,8 @@ type Input struct {
 // ModeExecutable is the mode of an executable input.
 const ModeExecutable = "0755"
 
-// InputsKept says whether the contents of an exec's inputs were kept for a replay; empty for an exec without inputs, one whose end is not known,
-// and those of older versions. The list is closed.
+// InputsKept says whether the contents of an exec's inputs were kept for a replay; empty for an
+// exec without inputs, one whose end is not known, and those of older versions. The list is closed.
 type InputsKept string
 
 // The values of InputsKept.
@@ -122,7 +124,8 @@ const (
 	KeptFailed InputsKept = "failed"      // they could not be written
 )
 
-// Record is one row of sandbox_execs. Times are UTC with microseconds, as both databases keep them; a zero time means "not yet".
+// Record is one row of sandbox_execs. Times are UTC with microseconds, as both databases keep them;
+// a zero time means "not yet".
 type Record struct {
 	ExecID          string          `json:"exec_id" row:"key"` // UUIDv7
 	Kind            Kind            `json:"kind"`              // empty: KindExec
@@ -157,43 +160,50 @@ type Record struct {
 	StderrBytes     int64           `json:"stderr_bytes" row:"close"`
 	ArtifactsBytes  int64           `json:"artifacts_bytes" row:"close"`
 	OOMEvents       int64           `json:"oom_events" row:"close"`
-	CPUUS           *int64          `json:"cpu_us" row:"close"`        // CPU time of all processes in user and kernel mode, in microseconds; nil: not measured
-	MaxRSSBytes     *int64          `json:"max_rss_bytes" row:"close"` // most resident memory of the largest process; nil: not measured
-	NodeID          string          `json:"node_id" row:"key,start,close"`
-	Backend         string          `json:"backend"`          // empty: it ran nowhere, and its sandbox was not known
-	Runner          string          `json:"runner" row:"key"` // which of the user's machines; of BackendRemote only
-	Warm            bool            `json:"warm" row:"start,close"`
-	Attached        bool            `json:"attached" row:"start,close"` // the container had been started for any project
-	RequestedBy     string          `json:"requested_by" row:"key"`     // the token's id; "loopback" when none was needed
-	RequestDigest   string          `json:"request_digest"`
-	IdempotencyKey  string          `json:"idempotency_key" row:"key,close,clear"`
-	SettingsDigest  string          `json:"settings_digest"`
+	// CPU time of all processes in user and kernel mode, in microseconds; nil: not measured
+	CPUUS          *int64 `json:"cpu_us" row:"close"`
+	MaxRSSBytes    *int64 `json:"max_rss_bytes" row:"close"` // most resident memory of the largest process; nil: not measured
+	NodeID         string `json:"node_id" row:"key,start,close"`
+	Backend        string `json:"backend"`          // empty: it ran nowhere, and its sandbox was not known
+	Runner         string `json:"runner" row:"key"` // which of the user's machines; of BackendRemote only
+	Warm           bool   `json:"warm" row:"start,close"`
+	Attached       bool   `json:"attached" row:"start,close"` // the container had been started for any project
+	RequestedBy    string `json:"requested_by" row:"key"`     // the token's id; "loopback" when none was needed
+	RequestDigest  string `json:"request_digest"`
+	IdempotencyKey string `json:"idempotency_key" row:"key,close,clear"`
+	SettingsDigest string `json:"settings_digest"`
 
-	ReplayOf   string     `json:"replay_of" row:"key"`         // the exec that this one runs again
-	EnvHMACs   []string   `json:"env_hmacs" row:"large,brief"` // keyed digests of the values of EnvKeys, in their order; see package hmackey
-	HMACSalt   string     `json:"hmac_salt"`                   // of EnvHMACs and StdinHMAC; a replay has that of its first exec
-	StdinHMAC  string     `json:"stdin_hmac"`                  // keyed digest of standard input; empty if there was none
-	StdinBytes int64      `json:"stdin_bytes"`                 // of standard input
+	ReplayOf string `json:"replay_of" row:"key"` // the exec that this one runs again
+	// keyed digests of the values of EnvKeys, in their order; see package hmackey
+	EnvHMACs   []string   `json:"env_hmacs" row:"large,brief"`
+	HMACSalt   string     `json:"hmac_salt"`   // of EnvHMACs and StdinHMAC; a replay has that of its first exec
+	StdinHMAC  string     `json:"stdin_hmac"`  // keyed digest of standard input; empty if there was none
+	StdinBytes int64      `json:"stdin_bytes"` // of standard input
 	InputsKept InputsKept `json:"inputs_kept" row:"close"`
 
-	// The span of a distributed trace, in hexadecimal: that of the exec, or the request's while this service exports no spans; empty for none.
+	// The span of a distributed trace, in hexadecimal: that of the exec, or the request's while
+	// this service exports no spans; empty for none.
 	TraceID string `json:"trace_id" row:"key"`
 	SpanID  string `json:"span_id"`
 
-	// Of a change: the SHA-256 of the file's content in hexadecimal, empty if it is not known, and "absent" if there was no file. The row of a change that
-	// did not succeed may have the digests that were expected.
+	// Of a change: the SHA-256 of the file's content in hexadecimal, empty if it is not known, and
+	// "absent" if there was no file. The row of a change that did not succeed may have the digests
+	// that were expected.
 	SHA256Before string `json:"sha256_before" row:"close"`
 	SHA256After  string `json:"sha256_after" row:"close"`
 
-	// An asynchronous exec has no NodeID until a node starts it, and its job waits sealed in the database until it ends.
+	// An asynchronous exec has no NodeID until a node starts it, and its job waits sealed in the
+	// database until it ends.
 	Async    bool     `json:"async"`
 	Priority Priority `json:"priority"`
 
-	// LargeLists describes the large ones of args, env_keys, env_hmacs and inputs, which events do not repeat; nil when there is none.
+	// LargeLists describes the large ones of args, env_keys, env_hmacs and inputs, which events do
+	// not repeat; nil when there is none.
 	LargeLists map[string]LargeList `json:"large_lists,omitempty" row:"large,brief"`
 
-	// Unreadable has the beginnings of the values that the database has in columns of another type, by column; nil when there is none. Only a change of the
-	// database past this program leaves such a value. The field of the column is empty.
+	// Unreadable has the beginnings of the values that the database has in columns of another type,
+	// by column; nil when there is none. Only a change of the database past this program leaves
+	// such a value. The field of the column is empty.
 	Unreadable map[string]string `json:"unreadable,omitempty" row:"-"`
 }
 
@@ -255,7 +265,8 @@ type Filter struct {
 	OnlyCommands bool // the records have exec_id, created_at, cmd and args, and nothing else
 }
 
-// Cursor is the position after which a list continues: the key of the last item. Lists are in order of (created_at, exec_id), newest first unless the filter says otherwise.
+// Cursor is the position after which a list continues: the key of the last item. Lists are in order
+// of (created_at, exec_id), newest first unless the filter says otherwise.
 type Cursor struct {
 	CreatedAt time.Time
 	ExecID    string

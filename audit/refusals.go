@@ -12,8 +12,9 @@ import (
 
 const countTimeout = 2 * time.Second // of writing a row that counts refusals
 
-// Refuse records a request that never started: r is final. recorded is false when it writes no row, because the token was refused too often
-// lately or the disk has no room; Run writes a row with the count of such refusals within a minute. taken is as in Store.Open.
+// Refuse records a request that never started: r is final. recorded is false when it writes no row,
+// because the token was refused too often lately or the disk has no room; Run writes a row with the
+// count of such refusals within a minute. taken is as in Store.Open.
 func (l *Log) Refuse(ctx context.Context, r Record) (taken *Record, recorded bool, err error) {
 	now := l.cfg.Now()
 	if l.room(l.cfg.FreeMinBytes) != nil || !l.refusals.Take(r.RequestedBy, now) {
@@ -24,7 +25,8 @@ func (l *Log) Refuse(ctx context.Context, r Record) (taken *Record, recorded boo
 	return taken, err == nil, err
 }
 
-// countRefusals writes a row for each token with refusals without rows. A count that cannot be written is kept.
+// countRefusals writes a row for each token with refusals without rows. A count that cannot be
+// written is kept.
 func (l *Log) countRefusals(ctx context.Context) {
 	if l.room(l.cfg.FreeMinBytes) != nil {
 		return
@@ -47,7 +49,8 @@ func (l *Log) countOne(ctx context.Context, token string, n quota.Count, now tim
 	now = now.UTC().Truncate(time.Microsecond)
 	const second = "2006-01-02T15:04:05Z"
 	_, err = l.store.Open(ctx, Record{
-		ExecID: id.String(), Status: Rejected, ErrorReason: RefusalsOmitted, CreatedAt: now, EndedAt: now, NodeID: l.cfg.NodeID, RequestedBy: token,
+		ExecID: id.String(), Status: Rejected, ErrorReason: RefusalsOmitted, CreatedAt: now, EndedAt: now, NodeID: l.cfg.NodeID,
+		RequestedBy: token,
 		Detail: fmt.Sprintf("%d refused requests of this token from %s to %s have no rows: a token gets %d such rows at once, and %g a minute",
 			n.Omitted, n.First.UTC().Format(second), n.Last.UTC().Format(second), l.refusals.Rate.Burst, l.refusals.Rate.PerMinute),
 	})

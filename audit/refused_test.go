@@ -36,7 +36,8 @@ func (s *attempts) Close(ctx context.Context, r audit.Record) (audit.Status, err
 	return s.Store.Close(ctx, r)
 }
 
-// TestRefusedEnd: whatever the database answers, for an hour, the result stays on disk and visible, and is written when the database takes it.
+// TestRefusedEnd: whatever the database answers, for an hour, the result stays on disk and visible,
+// and is written when the database takes it.
 func TestRefusedEnd(t *testing.T) {
 	t.Parallel()
 	for kind, open := range databases {
@@ -100,7 +101,8 @@ func refusedEnd(t *testing.T, db database, c refusal) {
 	}
 }
 
-// TestRefusedEndDelaysNoOther: one result that the database refuses, or whose row another transaction has locked, keeps no other from being written.
+// TestRefusedEndDelaysNoOther: one result that the database refuses, or whose row another
+// transaction has locked, keeps no other from being written.
 func TestRefusedEndDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	db := onSQLite(t)
@@ -121,8 +123,8 @@ func TestRefusedEndDelaysNoOther(t *testing.T) {
 	}
 }
 
-// TestUnansweredEndsDelayNoOther: results for which the database seems not to answer, such as of locked rows, keep no other from being written, and a
-// node from starting.
+// TestUnansweredEndsDelayNoOther: results for which the database seems not to answer, such as of
+// locked rows, keep no other from being written, and a node from starting.
 func TestUnansweredEndsDelayNoOther(t *testing.T) {
 	t.Parallel()
 	db := openDatabase(t, "", t.TempDir())
@@ -178,7 +180,8 @@ func (s *unanswering) Close(ctx context.Context, r audit.Record) (audit.Status, 
 	return s.Store.Close(ctx, r)
 }
 
-// TestResultOfRetiredNode: another node has ended the exec as lost while its result was in the spool. Its node brings it back.
+// TestResultOfRetiredNode: another node has ended the exec as lost while its result was in the
+// spool. Its node brings it back.
 func TestResultOfRetiredNode(t *testing.T) {
 	t.Parallel()
 	for kind, open := range databases {

@@ -10,17 +10,18 @@ import (
 	"secbox/internal/quota"
 )
 
-// Recover updates the database after this node's last end: it replays the spool and then ends the node's open rows as lost, except those
-// whose results it could not write yet, and those of damaged files. It returns the lost ids. Call it before anything runs, and after the node's containers are gone.
-// After fault.DatabaseUnavailable, when no row was ended, call it again.
+// Recover updates the database after this node's last end: it replays the spool and then ends the
+// node's open rows as lost, except those whose results it could not write yet, and those of damaged
+// files. It returns the lost ids. Call it before anything runs, and after the node's containers are
+// gone. After fault.DatabaseUnavailable, when no row was ended, call it again.
 func (l *Log) Recover(ctx context.Context) (lost []string, err error) {
 	l.tryNow()
 	l.report(ctx, l.replay(ctx)) // results that the database does not take wait on
 	return l.store.LoseOpen(ctx, l.cfg.NodeID, l.SpooledIDs())
 }
 
-// Run writes waiting results as soon as the database accepts them, and writes the counts of refusals. It returns when ctx
-// ends; results that still wait are in the spool for the next start.
+// Run writes waiting results as soon as the database accepts them, and writes the counts of
+// refusals. It returns when ctx ends; results that still wait are in the spool for the next start.
 func (l *Log) Run(ctx context.Context) {
 	retry := time.NewTicker(l.cfg.Retry)
 	defer retry.Stop()
@@ -45,7 +46,8 @@ func (l *Log) Run(ctx context.Context) {
 	}
 }
 
-// report logs when the database stops taking results and when it takes them again, not every attempt.
+// report logs when the database stops taking results and when it takes them again, not every
+// attempt.
 func (l *Log) report(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -57,7 +59,8 @@ func (l *Log) report(ctx context.Context, err error) {
 	l.mu.Unlock()
 	switch {
 	case err != nil && !before:
-		l.cfg.Logger.Error("the database takes no results of execs; they wait in the state dir until it does", "waiting", waiting, "err", err)
+		l.cfg.Logger.Error("the database takes no results of execs; they wait in the state dir until it does", "waiting", waiting, "err",
+			err)
 	case err == nil && before:
 		l.cfg.Logger.Info("the database takes the results of execs again", "waiting", waiting)
 	}
@@ -69,9 +72,11 @@ func (l *Log) idle() bool {
 	return len(l.waiting) == 0 && len(l.uncertain) == 0
 }
 
-// replay writes the waiting results whose time has come, oldest first. A result that the database does not take waits longer each time: the
-// cause may go away, such as a trigger, a missing right or a locked row. When the database seems not to answer, a second result is tried and
-// then the others wait: the next round begins with them, so that no result keeps the others from being written.
+// replay writes the waiting results whose time has come, oldest first. A result that the database
+// does not take waits longer each time: the cause may go away, such as a trigger, a missing right
+// or a locked row. When the database seems not to answer, a second result is tried and then the
+// others wait: the next round begins with them, so that no result keeps the others from being
+// written.
 func (l *Log) replay(ctx context.Context) error {
 	l.replaying.Lock()
 	defer l.replaying.Unlock()
@@ -117,11 +122,12 @@ func closeFinally(ctx context.Context, s Store, r Record) (Status, error) {
 	return status, err
 }
 
-// uncertainTime is how long a row may still appear after the timeout of its opening, since the database may be about to commit it. It is
-// longer than the timeouts of statements.
+// uncertainTime is how long a row may still appear after the timeout of its opening, since the
+// database may be about to commit it. It is longer than the timeouts of statements.
 const uncertainTime = 30 * time.Second
 
-// endUncertain ends the row of an opening without an answer, if it exists. It does nothing for other execs.
+// endUncertain ends the row of an opening without an answer, if it exists. It does nothing for
+// other execs.
 func (l *Log) endUncertain(ctx context.Context, execID string) error {
 	l.mu.Lock()
 	since, ok := l.uncertain[execID]

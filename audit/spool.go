@@ -16,8 +16,9 @@ import (
 // SpoolDir returns the spool's directory in a state dir.
 func SpoolDir(stateDir string) string { return filepath.Join(stateDir, "spool") }
 
-// spool is the directory of results that the database does not have yet: one file per exec, <exec_id>.json, the record as JSON. Files are
-// written atomically, and survive a power failure once write has returned.
+// spool is the directory of results that the database does not have yet: one file per exec,
+// <exec_id>.json, the record as JSON. Files are written atomically, and survive a power failure
+// once write has returned.
 type spool struct {
 	dir string
 	// create creates a new file for writing. Tests replace it by one on a full device.
@@ -31,7 +32,8 @@ const (
 	spoolBad  = ".bad"  // a record that an earlier version set aside when the database refused it, or that it could not read
 )
 
-// maxSpooled is the most bytes of a file with a record. Its lists and texts are bounded, and as JSON one byte becomes at most six.
+// maxSpooled is the most bytes of a file with a record. Its lists and texts are bounded, and as
+// JSON one byte becomes at most six.
 const maxSpooled = 8 << 20
 
 func openSpool(dir string) (*spool, error) {
@@ -50,8 +52,9 @@ func openSpool(dir string) (*spool, error) {
 	return s, s.tidy()
 }
 
-// tidy keeps files of a crash that are complete, and removes the others: their writes never returned. What it cannot remove stays, and
-// is in the way of nothing but a result of the same exec.
+// tidy keeps files of a crash that are complete, and removes the others: their writes never
+// returned. What it cannot remove stays, and is in the way of nothing but a result of the same
+// exec.
 func (s *spool) tidy() error {
 	left, err := s.named(spoolTemp)
 	if err != nil {

@@ -84,7 +84,8 @@ func TestFullStateDir(t *testing.T) {
 	}
 }
 
-// TestMissingStateDir: when neither the database nor the disk accepts a result, the error names the state dir.
+// TestMissingStateDir: when neither the database nor the disk accepts a result, the error names the
+// state dir.
 func TestMissingStateDir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "spool")

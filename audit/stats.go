@@ -20,8 +20,8 @@ type Outline struct {
 	DurationMS  int64
 }
 
-// Stats counts records. Empty values are not counted: the error_reason of an exec that succeeded, the skill_id of one without a skill, the
-// backend of one that ran nowhere.
+// Stats counts records. Empty values are not counted: the error_reason of an exec that succeeded,
+// the skill_id of one without a skill, the backend of one that ran nowhere.
 type Stats struct {
 	Counted  int  // records
 	Complete bool // false: older records of the requested time were not read
@@ -32,18 +32,21 @@ type Stats struct {
 	BySkill   map[string]int
 	ByBackend map[string]int
 
-	// The percentiles are actual durations, in milliseconds, of the Ended execs, which ended by themselves or at a limit.
+	// The percentiles are actual durations, in milliseconds, of the Ended execs, which ended by
+	// themselves or at a limit.
 	Ended int
 	P50MS int64
 	P95MS int64
 }
 
-// Stats counts the execs created between two times; only those of one token when requestedBy is not empty. It reads the newest records of
-// all tokens up to a bound. A result that the database does not have yet is counted as running.
+// Stats counts the execs created between two times; only those of one token when requestedBy is not
+// empty. It reads the newest records of all tokens up to a bound. A result that the database does
+// not have yet is counted as running.
 func (l *Log) Stats(ctx context.Context, since, until time.Time, requestedBy string) (Stats, error) {
 	s := Stats{
 		Complete: true,
-		ByStatus: map[Status]int{}, ByReason: map[Reason]int{}, ByToken: map[string]int{}, BySkill: map[string]int{}, ByBackend: map[string]int{},
+		ByStatus: map[Status]int{}, ByReason: map[Reason]int{}, ByToken: map[string]int{}, BySkill: map[string]int{},
+		ByBackend: map[string]int{},
 	}
 	var durations []int64
 	seen := 0
@@ -80,7 +83,8 @@ func count[K ~string](in map[K]int, key K) {
 	}
 }
 
-// percentile is the smallest of the sorted values that at least the share p of them do not exceed; 0 when there is none.
+// percentile is the smallest of the sorted values that at least the share p of them do not exceed;
+// 0 when there is none.
 func percentile(sorted []int64, p float64) int64 {
 	if len(sorted) == 0 {
 		return 0

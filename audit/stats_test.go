@@ -11,7 +11,8 @@ import (
 
 func TestStats(t *testing.T) {
 	t.Parallel()
-	l, err := audit.NewLog(audit.Config{Store: openDatabase(t, "", t.TempDir()).Audit(), Dir: filepath.Join(t.TempDir(), "spool"), Logger: discard, StatsRows: 22})
+	l, err := audit.NewLog(audit.Config{Store: openDatabase(t, "", t.TempDir()).Audit(), Dir: filepath.Join(t.TempDir(), "spool"), Logger: discard,
+		StatsRows: 22})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -19,7 +20,8 @@ func TestStats(t *testing.T) {
 	at := 0
 	add := func(status audit.Status, reason audit.Reason, token, skill, backend string, ms int64) {
 		r := running()
-		r.CreatedAt, r.Status, r.ErrorReason, r.RequestedBy, r.SkillID, r.Backend, r.DurationMS = start.Add(time.Duration(at)*time.Second), status, reason, token, skill, backend, ms
+		r.CreatedAt, r.Status, r.ErrorReason, r.RequestedBy, r.SkillID, r.Backend, r.DurationMS = start.Add(time.Duration(at)*time.Second), status, reason,
+			token, skill, backend, ms
 		at++
 		if _, err := l.Open(t.Context(), r); err != nil {
 			t.Fatal(err)

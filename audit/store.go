@@ -7,68 +7,80 @@ import (
 	"secbox/fault"
 )
 
-// Store is a database of records. store/sqlite and store/postgres implement it, and store/storetest is their common test suite. All
-// methods are safe for concurrent use and safe to call again after an error. They fail with fault.DatabaseUnavailable when the database
-// does not answer.
+// Store is a database of records. store/sqlite and store/postgres implement it, and store/storetest
+// is their common test suite. All methods are safe for concurrent use and safe to call again after
+// an error. They fail with fault.DatabaseUnavailable when the database does not answer.
 type Store interface {
-	// Open inserts the row with its created event and, for a running record, its started event, or for a final one (rejected) its ended
-	// event, all in one durable transaction. When (requested_by, idempotency_key) is taken, it writes nothing and returns the exec that has
-	// the key; else nil. It fails with fault.Internal when the exec_id exists already: ids are never used twice.
+	// Open inserts the row with its created event and, for a running record, its started event, or
+	// for a final one (rejected) its ended event, all in one durable transaction. When
+	// (requested_by, idempotency_key) is taken, it writes nothing and returns the exec that has the
+	// key; else nil. It fails with fault.Internal when the exec_id exists already: ids are never
+	// used twice.
 	Open(ctx context.Context, r Record) (taken *Record, err error)
 
-	// Enqueue is Open for the queued record of an asynchronous exec. The same transaction stores its sealed job, which the transaction that ends the row
-	// deletes. fault.QueueFull when the jobs exceed the limits; concurrent calls may exceed them by one each.
+	// Enqueue is Open for the queued record of an asynchronous exec. The same transaction stores
+	// its sealed job, which the transaction that ends the row deletes. fault.QueueFull when the
+	// jobs exceed the limits; concurrent calls may exceed them by one each.
 	Enqueue(ctx context.Context, r Record, job Job, limits JobLimits) (taken *Record, err error)
 
-	// Start changes a row from queued to running: it sets started_at, node_id, image_id, warm, attached and detail from r and appends the started
-	// event. When the row is no longer queued, it writes nothing and returns false.
+	// Start changes a row from queued to running: it sets started_at, node_id, image_id, warm,
+	// attached and detail from r and appends the started event. When the row is no longer queued,
+	// it writes nothing and returns false.
 	Start(ctx context.Context, r Record) (bool, error)
 
-	// Close ends a row: it sets every field that can change after the opening from r, and appends an ended event. It does not change a row that has ended: the
-	// first ending wins, and Close is idempotent. Only a row that ended as lost takes a result that arrives later, with a corrected event: from a user's
-	// machine, or from the node that was taken for dead and had the result in its spool. Close does not change a row of another node than r's; a row
-	// without a node may be ended by any. An r
-	// without an idempotency key releases the row's, so that the same request may come again under it; the key cannot change otherwise. Close
-	// returns the status that the row has then.
+	// Close ends a row: it sets every field that can change after the opening from r, and appends
+	// an ended event. It does not change a row that has ended: the first ending wins, and Close is
+	// idempotent. Only a row that ended as lost takes a result that arrives later, with a corrected
+	// event: from a user's machine, or from the node that was taken for dead and had the result in
+	// its spool. Close does not change a row of another node than r's; a row without a node may be
+	// ended by any. An r without an idempotency key releases the row's, so that the same request
+	// may come again under it; the key cannot change otherwise. Close returns the status that the
+	// row has then.
 	Close(ctx context.Context, r Record) (Status, error)
 
 	// Get returns one record; fault.UnknownExec when there is none.
 	Get(ctx context.Context, execID string) (Record, error)
 
-	// Status returns the status of one record; fault.UnknownExec when there is none. It costs little, however large the record is.
+	// Status returns the status of one record; fault.UnknownExec when there is none. It costs
+	// little, however large the record is.
 	Status(ctx context.Context, execID string) (Status, error)
 
-	// OfKey returns the exec that has the idempotency key of the token; nil if none has. The key is not empty.
+	// OfKey returns the exec that has the idempotency key of the token; nil if none has. The key is
+	// not empty.
 	OfKey(ctx context.Context, requestedBy, key string) (*Record, error)
 
-	// List returns at most limit records in the order of the filter, after the cursor (nil: from the first), by keyset, never by offset. It looks at a bounded
-	// number of records: if few of them match, it returns fewer than limit, perhaps none, and next is where to go on. Else next is nil.
+	// List returns at most limit records in the order of the filter, after the cursor (nil: from
+	// the first), by keyset, never by offset. It looks at a bounded number of records: if few of
+	// them match, it returns fewer than limit, perhaps none, and next is where to go on. Else next
+	// is nil.
 	List(ctx context.Context, f Filter, after *Cursor, limit int) (items []Record, next *Cursor, err error)
 
-	// Walk calls each for the records of List in their order, one after the other as they are read, until each returns false; then next is nil. The function
-	// must not call the store.
+	// Walk calls each for the records of List in their order, one after the other as they are read,
+	// until each returns false; then next is nil. The function must not call the store.
 	Walk(ctx context.Context, f Filter, after *Cursor, limit int, each func(Record) bool) (next *Cursor, err error)
 
-	// Outlines calls each for at most most execs created at since or later and before until, newest first. The function must not call
-	// the store.
+	// Outlines calls each for at most most execs created at since or later and before until, newest
+	// first. The function must not call the store.
 	Outlines(ctx context.Context, since, until time.Time, most int, each func(Outline)) error
 
-	// Hours calls each for the execs created at since or later and before until, counted by hour, status and error_reason, in no order. An
-	// empty requestedBy means those of all tokens. The function must not call the store.
+	// Hours calls each for the execs created at since or later and before until, counted by hour,
+	// status and error_reason, in no order. An empty requestedBy means those of all tokens. The
+	// function must not call the store.
 	Hours(ctx context.Context, since, until time.Time, requestedBy string, each func(HourCount)) error
 
-	// Slowest returns at most limit of the newest most execs of that time, the one that took longest first.
+	// Slowest returns at most limit of the newest most execs of that time, the one that took
+	// longest first.
 	Slowest(ctx context.Context, since, until time.Time, requestedBy string, most, limit int) ([]SlowExec, error)
 
 	// Events returns the history of an exec, oldest first; empty for an unknown exec.
 	Events(ctx context.Context, execID string) ([]Event, error)
 
-	// Changes returns at most limit events of all execs with a seq above after, oldest first; fewer if they are large. With a limit of 0 it returns no event,
-	// but Newest and Next.
+	// Changes returns at most limit events of all execs with a seq above after, oldest first; fewer
+	// if they are large. With a limit of 0 it returns no event, but Newest and Next.
 	Changes(ctx context.Context, after int64, limit int) (Changes, error)
 
-	// LoseOpen ends every queued or running row of the node as lost, each with its ended event, and returns their ids. It leaves out the
-	// rows in except, whose results are in the spool.
+	// LoseOpen ends every queued or running row of the node as lost, each with its ended event, and
+	// returns their ids. It leaves out the rows in except, whose results are in the spool.
 	LoseOpen(ctx context.Context, nodeID string, except []string) ([]string, error)
 
 	// InstallationID is a UUID created with the database; all nodes of an installation share it.
@@ -92,21 +104,28 @@ type JobLimits struct {
 	BytesPerToken   int64 // of one token's
 }
 
-// Check returns fault.QueueFull when the jobs, with a new one of a size, exceed the limits, and fault.BodyTooLarge when that one does alone.
+// Check returns fault.QueueFull when the jobs, with a new one of a size, exceed the limits, and
+// fault.BodyTooLarge when that one does alone.
 func (l JobLimits) Check(size int64, waiting, ofToken int, bytes, bytesOfToken int64) error {
 	var e *fault.Error
 	switch {
 	case size > min(l.BytesPerToken, l.Bytes):
-		return fault.New(fault.BodyTooLarge, "the environment, standard input and inputs of the exec take %d bytes, and those of a token's asynchronous execs may take %d together: send less, run it "+
-			"without Prefer: respond-async, or ask an operator for a higher sandbox.max_queued_async_mb, of which a token has half", size, min(l.BytesPerToken, l.Bytes))
+		return fault.New(fault.BodyTooLarge, "the environment, standard input and inputs of the exec take %d bytes, and those of a "+
+			"token's asynchronous execs may take %d together: send less, run it "+
+			"without Prefer: respond-async, or ask an operator for a higher sandbox.max_queued_async_mb, of which a token has half", size,
+			min(l.BytesPerToken, l.Bytes))
 	case ofToken > l.WaitingPerToken:
-		e = fault.New(fault.QueueFull, "%d asynchronous execs of this token are waiting already; try again later (the setting sandbox.max_queued_per_token raises it)", ofToken-1)
+		e = fault.New(fault.QueueFull, "%d asynchronous execs of this token are waiting already; try again later (the setting "+
+			"sandbox.max_queued_per_token raises it)", ofToken-1)
 	case waiting > l.Waiting:
-		e = fault.New(fault.QueueFull, "%d asynchronous execs are waiting already; try again later (the setting sandbox.max_queued_async raises it)", waiting-1)
+		e = fault.New(fault.QueueFull,
+			"%d asynchronous execs are waiting already; try again later (the setting sandbox.max_queued_async raises it)", waiting-1)
 	case bytesOfToken > l.BytesPerToken:
-		e = fault.New(fault.QueueFull, "the asynchronous execs of this token that wait or run take %d bytes, with this one more than its share, half of the setting sandbox.max_queued_async_mb; try again later", bytesOfToken)
+		e = fault.New(fault.QueueFull, "the asynchronous execs of this token that wait or run take %d bytes, with this one more than its "+
+			"share, half of the setting sandbox.max_queued_async_mb; try again later", bytesOfToken)
 	case bytes > l.Bytes:
-		e = fault.New(fault.QueueFull, "the asynchronous execs that wait or run take %d bytes, with this one more than the setting sandbox.max_queued_async_mb allows; try again later", bytes)
+		e = fault.New(fault.QueueFull, "the asynchronous execs that wait or run take %d bytes, with this one more than the setting "+
+			"sandbox.max_queued_async_mb allows; try again later", bytes)
 	default:
 		return nil
 	}
@@ -114,9 +133,10 @@ func (l JobLimits) Check(size int64, waiting, ofToken int, bytes, bytesOfToken i
 	return e
 }
 
-// Changes are events of all execs. One with a lower seq than others may become visible after them, when its transaction took longer. Transactions have numbers: once
-// a read has an Oldest of at least an earlier Next, no event below the Newest of that earlier read becomes visible any longer. Both are 0 where events become
-// visible in the order of their seq.
+// Changes are events of all execs. One with a lower seq than others may become visible after them,
+// when its transaction took longer. Transactions have numbers: once a read has an Oldest of at
+// least an earlier Next, no event below the Newest of that earlier read becomes visible any longer.
+// Both are 0 where events become visible in the order of their seq.
 type Changes struct {
 	Events []Event
 	Newest int64 // the highest seq that is visible; 0: none

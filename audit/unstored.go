@@ -21,8 +21,8 @@ type result struct {
 	next  time.Time     // of the next attempt
 }
 
-// maxDelay is the longest time between two attempts to store a result: the cause is often gone within seconds, and attempts for many results
-// cost the database little.
+// maxDelay is the longest time between two attempts to store a result: the cause is often gone
+// within seconds, and attempts for many results cost the database little.
 const maxDelay = 30 * time.Second
 
 // Unstored describes the results of execs that the database does not have.
@@ -74,7 +74,8 @@ func (l *Log) Spooled(execID string) bool {
 	return ok
 }
 
-// SpooledIDs returns the execs whose results the database does not have yet, also those of damaged files.
+// SpooledIDs returns the execs whose results the database does not have yet, also those of damaged
+// files.
 func (l *Log) SpooledIDs() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,8 +88,8 @@ func (l *Log) SpooledIDs() []string {
 	return ids
 }
 
-// load adds the records of the spool to the waiting results. Files that hold none stay where they are: the row of such an exec is not ended
-// as lost, since its result may still be repaired.
+// load adds the records of the spool to the waiting results. Files that hold none stay where they
+// are: the row of such an exec is not ended as lost, since its result may still be repaired.
 func (l *Log) load() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +104,8 @@ func (l *Log) load() error {
 	}
 	for name, err := range damaged {
 		if l.damaged[name] == nil {
-			l.cfg.Logger.Error("a file of the audit spool holds no record that can be read; see `core-api audit spool`", "file", name, "err", err)
+			l.cfg.Logger.Error("a file of the audit spool holds no record that can be read; see `core-api audit spool`", "file", name,
+				"err", err)
 		}
 	}
 	l.damaged = damaged
@@ -142,8 +144,8 @@ func (l *Log) lookAgain() {
 	}
 }
 
-// due returns the waiting results whose time has come, in the order of their ends. It forgets results that an operator has removed from the
-// spool.
+// due returns the waiting results whose time has come, in the order of their ends. It forgets
+// results that an operator has removed from the spool.
 func (l *Log) due() []Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()

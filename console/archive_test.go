@@ -31,7 +31,8 @@ func unzip(t *testing.T, archive string) map[string]string {
 	return files
 }
 
-// TestArtifactsAsZip: all artifacts in one attachment, on record once, under names that stay in the directory of whoever unpacks them.
+// TestArtifactsAsZip: all artifacts in one attachment, on record once, under names that stay in the
+// directory of whoever unpacks them.
 func TestArtifactsAsZip(t *testing.T) {
 	t.Parallel()
 	f := fullApp()
@@ -57,7 +58,8 @@ func TestArtifactsAsZip(t *testing.T) {
 	f.downloads = nil // the page shows output, which is one
 	resp, body := v.get(path)
 	h := resp.Header
-	if resp.StatusCode != http.StatusOK || h.Get("Content-Type") != "application/zip" || h.Get("Content-Disposition") != `attachment; filename="`+execID(2)+`.zip"; filename*=UTF-8''`+execID(2)+`.zip` ||
+	if resp.StatusCode != http.StatusOK || h.Get("Content-Type") != "application/zip" ||
+		h.Get("Content-Disposition") != `attachment; filename="`+execID(2)+`.zip"; filename*=UTF-8''`+execID(2)+`.zip` ||
 		h.Get("Content-Security-Policy") != "sandbox; default-src 'none'; frame-ancestors 'none'" {
 		t.Errorf("%d, %v", resp.StatusCode, h)
 	}
@@ -66,7 +68,8 @@ func TestArtifactsAsZip(t *testing.T) {
 		t.Errorf("%d of %d files", len(files), len(f.files))
 	}
 	for name := range files {
-		if strings.HasPrefix(name, "/") || strings.ContainsAny(name, "\\:\x00\x1b") || !utf8.ValidString(name) || slices.Contains(strings.Split(name, "/"), "..") {
+		if strings.HasPrefix(name, "/") || strings.ContainsAny(name, "\\:\x00\x1b") || !utf8.ValidString(name) ||
+			slices.Contains(strings.Split(name, "/"), "..") {
 			t.Errorf("an entry %.60q", name)
 		}
 	}
@@ -98,7 +101,8 @@ func TestBrokenArchiveIsVisible(t *testing.T) {
 	}
 }
 
-// TestArchiveOfAlteredFiles: an artifact that was changed on the disk is found before anything is sent.
+// TestArchiveOfAlteredFiles: an artifact that was changed on the disk is found before anything is
+// sent.
 func TestArchiveOfAlteredFiles(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -111,7 +115,8 @@ func TestArchiveOfAlteredFiles(t *testing.T) {
 		t.Errorf("unchanged: %d", resp.StatusCode)
 	}
 	must(t, os.WriteFile(filepath.Join(c.dir, "workspace", "projects", "demo", "artifacts", id, "two"), []byte("TWO\n"), 0o644))
-	if resp, page := v.get(path); resp.StatusCode != http.StatusConflict || resp.Header.Get("Content-Disposition") != "" || !strings.Contains(page, "artifact_altered") {
+	if resp, page := v.get(path); resp.StatusCode != http.StatusConflict || resp.Header.Get("Content-Disposition") != "" ||
+		!strings.Contains(page, "artifact_altered") {
 		t.Errorf("changed: %d, %v", resp.StatusCode, resp.Header)
 	}
 }

@@ -66,21 +66,26 @@ func TestArtifactDownloads(t *testing.T) {
 	v := newVisitor(t, f.serve(t))
 	resp, body := v.get(fileURL("artifacts", `a "b" #1?.html`))
 	h := resp.Header
-	if resp.StatusCode != http.StatusOK || body != "<script>0</script>" || h.Get("Content-Type") != "application/octet-stream" || h.Get("X-Content-Type-Options") != "nosniff" ||
-		!strings.HasPrefix(h.Get("Content-Disposition"), `attachment; filename="a _b_ #1_.html"`) || h.Get("Content-Security-Policy") != "sandbox; default-src 'none'; frame-ancestors 'none'" {
+	if resp.StatusCode != http.StatusOK || body != "<script>0</script>" || h.Get("Content-Type") != "application/octet-stream" ||
+		h.Get("X-Content-Type-Options") != "nosniff" ||
+		!strings.HasPrefix(h.Get("Content-Disposition"), `attachment; filename="a _b_ #1_.html"`) ||
+		h.Get("Content-Security-Policy") != "sandbox; default-src 'none'; frame-ancestors 'none'" {
 		t.Errorf("%d, %q, %v", resp.StatusCode, body, h)
 	}
-	if resp, _ := v.fetch("GET", fileURL("artifacts", "report.html"), "If-None-Match", `"sha256:`+f.files[0].SHA256+`"`); resp.StatusCode != http.StatusNotModified {
+	if resp, _ := v.fetch("GET", fileURL("artifacts", "report.html"), "If-None-Match",
+		`"sha256:`+f.files[0].SHA256+`"`); resp.StatusCode != http.StatusNotModified {
 		t.Errorf("the same again: %d", resp.StatusCode)
 	}
-	if resp, body := v.fetch("GET", fileURL("artifacts", "report.html"), "Range", "bytes=4-9"); resp.StatusCode != http.StatusPartialContent || body != "Report" {
+	if resp, body := v.fetch("GET", fileURL("artifacts", "report.html"), "Range", "bytes=4-9"); resp.StatusCode != http.StatusPartialContent ||
+		body != "Report" {
 		t.Errorf("a range: %d, %q", resp.StatusCode, body)
 	}
 	if resp, _ := v.fetch("GET", fileURL("artifacts", "report.html"), "Range", "bytes=99-"); resp.StatusCode != http.StatusRequestedRangeNotSatisfiable {
 		t.Errorf("beyond the end: %d", resp.StatusCode)
 	}
 	events := len(f.downloads)
-	if resp, body := v.fetch("HEAD", fileURL("artifacts", "report.html"), "", ""); resp.StatusCode != http.StatusOK || body != "" || resp.ContentLength != 15 || len(f.downloads) != events {
+	if resp, body := v.fetch("HEAD", fileURL("artifacts", "report.html"), "", ""); resp.StatusCode != http.StatusOK || body != "" || resp.ContentLength != 15 ||
+		len(f.downloads) != events {
 		t.Errorf("HEAD: %d, %d bytes, events %q", resp.StatusCode, resp.ContentLength, f.downloads)
 	}
 	v.get(fileURL("show", "report.html"))
@@ -91,7 +96,9 @@ func TestArtifactDownloads(t *testing.T) {
 		t.Errorf("events after a view %q", f.downloads)
 	}
 	resp, body = v.get("/console/execs/" + execID(2) + "/output/stdout/file")
-	if resp.StatusCode != http.StatusOK || body != string(f.output["stdout"]) || !strings.HasPrefix(resp.Header.Get("Content-Disposition"), `attachment; filename="`+execID(2)+".stdout.txt") || !strings.HasSuffix(f.downloads[len(f.downloads)-1], " stdout ") {
+	if resp.StatusCode != http.StatusOK || body != string(f.output["stdout"]) ||
+		!strings.HasPrefix(resp.Header.Get("Content-Disposition"), `attachment; filename="`+execID(2)+".stdout.txt") ||
+		!strings.HasSuffix(f.downloads[len(f.downloads)-1], " stdout ") {
 		t.Errorf("output: %d, %d bytes, %v, events %q", resp.StatusCode, len(body), resp.Header, f.downloads)
 	}
 	if resp, _ := v.get("/console/execs/" + execID(2) + "/output/stdin/file"); resp.StatusCode != http.StatusNotFound {
@@ -107,8 +114,10 @@ func TestArtifactEscapes(t *testing.T) {
 	v := newVisitor(t, f.serve(t))
 	for _, what := range []string{"artifacts", "show", "view"} {
 		for _, path := range []string{
-			"../report.html", "..%2freport.html", "%2e%2e/report.html", "%2e%2e%2freport.html", "..%5creport.html", "%252e%252e%252freport.html", "/report.html", "//report.html", "%2fetc%2fpasswd", "/etc/passwd",
-			"./report.html", "report.html/", "report.html%00", "%00", "%ff", "REPORT.html", "", "plots", "plots/", "plots//one.png", "plots/../report.html", strings.Repeat("a", 3000), strings.Repeat("../", 1000), "C:%5creport.html",
+			"../report.html", "..%2freport.html", "%2e%2e/report.html", "%2e%2e%2freport.html", "..%5creport.html", "%252e%252e%252freport.html",
+			"/report.html", "//report.html", "%2fetc%2fpasswd", "/etc/passwd",
+			"./report.html", "report.html/", "report.html%00", "%00", "%ff", "REPORT.html", "", "plots", "plots/", "plots//one.png", "plots/../report.html",
+			strings.Repeat("a", 3000), strings.Repeat("../", 1000), "C:%5creport.html",
 		} {
 			resp, _ := v.raw("/console/execs/" + execID(2) + "/" + what + "/" + path)
 			want := http.StatusNotFound
@@ -134,17 +143,20 @@ func TestArtifactEscapes(t *testing.T) {
 	}
 }
 
-// TestRangesBeyondTheEnd: a browser gets a page that says what to do, without the headers of the file.
+// TestRangesBeyondTheEnd: a browser gets a page that says what to do, without the headers of the
+// file.
 func TestRangesBeyondTheEnd(t *testing.T) {
 	t.Parallel()
 	v := newVisitor(t, fullApp().serve(t))
 	for _, path := range []string{fileURL("artifacts", "report.html"), "/console/execs/" + execID(2) + "/output/stdout/file"} {
 		resp, page := v.fetch("GET", path, "Range", "bytes=9000000-")
 		h := resp.Header
-		if resp.StatusCode != http.StatusRequestedRangeNotSatisfiable || !strings.Contains(page, "<h1>The file has no such part</h1>") || !strings.Contains(page, "download the whole file") || !strings.HasPrefix(h.Get("Content-Range"), "bytes */") {
+		if resp.StatusCode != http.StatusRequestedRangeNotSatisfiable || !strings.Contains(page, "<h1>The file has no such part</h1>") ||
+			!strings.Contains(page, "download the whole file") || !strings.HasPrefix(h.Get("Content-Range"), "bytes */") {
 			t.Errorf("%s: %d, %v: %s", path, resp.StatusCode, h, page)
 		}
-		if h.Get("Content-Disposition")+h.Get("ETag")+h.Get("Repr-Digest") != "" || h.Get("Cache-Control") != "no-store" || !strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'self'") {
+		if h.Get("Content-Disposition")+h.Get("ETag")+h.Get("Repr-Digest") != "" || h.Get("Cache-Control") != "no-store" ||
+			!strings.HasPrefix(h.Get("Content-Security-Policy"), "default-src 'self'") {
 			t.Errorf("%s has headers of the file: %v", path, h)
 		}
 	}
@@ -160,7 +172,8 @@ func (v *visitor) raw(path string) (status int, body string) {
 	return resp.StatusCode, body
 }
 
-// TestPreviews: only what is certainly an image, by name and content, and UTF-8 text is shown; all with a sandbox.
+// TestPreviews: only what is certainly an image, by name and content, and UTF-8 text is shown; all
+// with a sandbox.
 func TestPreviews(t *testing.T) {
 	t.Parallel()
 	f := fullApp()
@@ -203,7 +216,8 @@ func TestPreviews(t *testing.T) {
 	}
 	v := newVisitor(t, f.serve(t))
 	for _, file := range files {
-		if _, page := v.get(fileURL("show", file.name)); !strings.Contains(page, file.says) || strings.Contains(page, "<iframe") != (file.media != "" && file.content != "") {
+		if _, page := v.get(fileURL("show", file.name)); !strings.Contains(page, file.says) ||
+			strings.Contains(page, "<iframe") != (file.media != "" && file.content != "") {
 			t.Errorf("%s: the page does not say %q", file.name, file.says)
 		}
 		events := len(f.downloads)
@@ -215,7 +229,8 @@ func TestPreviews(t *testing.T) {
 			continue
 		}
 		h := resp.Header
-		if resp.StatusCode != http.StatusOK || h.Get("Content-Type") != file.media || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cross-Origin-Resource-Policy") != "same-origin" || len(f.downloads) != events+1 {
+		if resp.StatusCode != http.StatusOK || h.Get("Content-Type") != file.media || h.Get("X-Content-Type-Options") != "nosniff" ||
+			h.Get("Cross-Origin-Resource-Policy") != "same-origin" || len(f.downloads) != events+1 {
 			t.Errorf("%s: %d, %v", file.name, resp.StatusCode, h)
 		}
 		csp := strings.Split(h.Get("Content-Security-Policy"), "; ")
@@ -223,7 +238,8 @@ func TestPreviews(t *testing.T) {
 			t.Errorf("%s: %q", file.name, csp)
 		}
 		switch {
-		case file.name == "marks.txt" && body != "a⟨U+202E⟩b␛[", file.name == "long.txt" && body != long[:1<<20], strings.HasPrefix(file.media, "image") && body != file.content:
+		case file.name == "marks.txt" && body != "a⟨U+202E⟩b␛[", file.name == "long.txt" && body != long[:1<<20],
+			strings.HasPrefix(file.media, "image") && body != file.content:
 			t.Errorf("%s: %.40q", file.name, body)
 		}
 	}
@@ -238,7 +254,8 @@ func TestManyArtifacts(t *testing.T) {
 		f.addFile("file-"+strconv.Itoa(1000+i), "x")
 	}
 	v := newVisitor(t, f.serve(t))
-	for path, want := range map[string][2]int{"": {0, 30}, "/artifacts?from=200": {200, 300}, "/artifacts?from=400": {400, 450}, "/artifacts?from=450": {450, 450}} {
+	for path, want := range map[string][2]int{"": {0, 30}, "/artifacts?from=200": {200, 300}, "/artifacts?from=400": {400, 450},
+		"/artifacts?from=450": {450, 450}} {
 		_, page := v.get("/console/execs/" + execID(2) + path)
 		for i := range 450 {
 			if shown := strings.Contains(page, "/artifacts/file-"+strconv.Itoa(1000+i)+`"`); shown != (i >= want[0] && i < want[1]) {
@@ -256,7 +273,8 @@ func TestManyArtifacts(t *testing.T) {
 	}
 }
 
-// TestArtifactsNotKept: what has no content is named with the reason and a visible name, also when nothing was kept, and the page says how many there are.
+// TestArtifactsNotKept: what has no content is named with the reason and a visible name, also when
+// nothing was kept, and the page says how many there are.
 func TestArtifactsNotKept(t *testing.T) {
 	t.Parallel()
 	f := fullApp()
@@ -268,7 +286,8 @@ func TestArtifactsNotKept(t *testing.T) {
 	says(t, get(t, url), append(rows, "report.html", "Not kept File Size Reason"), []string{"see the detail of the outcome"})
 	f.files = nil
 	says(t, get(t, url), append(rows, "no artifacts that could be kept"), []string{"report.html", "left no artifacts."})
-	if _, table, _ := strings.Cut(get(t, url), "<h3>Not kept</h3>"); !strings.Contains(table, `<table class="cards">`) || !strings.Contains(table, `data-label="Reason"`) {
+	if _, table, _ := strings.Cut(get(t, url), "<h3>Not kept</h3>"); !strings.Contains(table, `<table class="cards">`) ||
+		!strings.Contains(table, `data-label="Reason"`) {
 		t.Error("on a narrow page, the reasons are cut")
 	}
 	f.notKept.NotKeptCount = 3
@@ -291,7 +310,8 @@ func utf16Of(s string) string {
 	return string(b)
 }
 
-// TestHostileArtifactsInBrowser: whatever files contain and are called, nothing of them runs, in the frame of their page and opened as a page.
+// TestHostileArtifactsInBrowser: whatever files contain and are called, nothing of them runs, in
+// the frame of their page and opened as a page.
 func TestHostileArtifactsInBrowser(t *testing.T) {
 	var ran atomic.Int64
 	beacon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -299,8 +319,10 @@ func TestHostileArtifactsInBrowser(t *testing.T) {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 	}))
 	t.Cleanup(beacon.Close)
-	page := `<html><body><script>document.title="hacked";fetch("` + beacon.URL + `/script")</script><img src="` + beacon.URL + `/img" onerror="document.title='hacked'"><meta http-equiv=refresh content="0;url=` + beacon.URL + `/refresh"></body></html>`
-	svg := `<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg" onload="document.title='hacked'"><script>fetch("` + beacon.URL + `/svg")</script><image href="` + beacon.URL + `/image"/></svg>`
+	page := `<html><body><script>document.title="hacked";fetch("` + beacon.URL + `/script")</script><img src="` + beacon.URL +
+		`/img" onerror="document.title='hacked'"><meta http-equiv=refresh content="0;url=` + beacon.URL + `/refresh"></body></html>`
+	svg := `<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg" onload="document.title='hacked'"><script>fetch("` + beacon.URL +
+		`/svg")</script><image href="` + beacon.URL + `/image"/></svg>`
 	f := fullApp()
 	f.files = nil
 	const text = "text/plain"
@@ -361,7 +383,8 @@ func TestHostileArtifactsInBrowser(t *testing.T) {
 			t.Errorf("%.40q: the page is %+v", file.name, got)
 		}
 		b.do(chromedp.Navigate(b.url+escaped("view", file.name)), chromedp.WaitReady("body"))
-		if got := look("document"); file.media != "" && (got.Type != file.media || got.Origin != "null" || got.Scripts != 0 || strings.Contains(got.Title, "hacked")) {
+		if got := look("document"); file.media != "" && (got.Type != file.media || got.Origin != "null" || got.Scripts != 0 ||
+			strings.Contains(got.Title, "hacked")) {
 			t.Errorf("%.40q, opened: %+v", file.name, got)
 		}
 	}
@@ -379,7 +402,8 @@ func escaped(what, file string) string {
 	return "/console/execs/" + execID(2) + "/" + what + "/" + strings.Join(parts, "/")
 }
 
-// TestFrameShowsContent: the frame has the content, from an address that other sites and the page itself cannot read.
+// TestFrameShowsContent: the frame has the content, from an address that other sites and the page
+// itself cannot read.
 func TestFrameShowsContent(t *testing.T) {
 	f := fullApp()
 	b := open(t, f.serve(t))
@@ -451,7 +475,8 @@ func TestArtifactsOverRealCore(t *testing.T) {
 	if ok, err := store.Begin(t.Context(), "run", time.Minute, 0); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	gone, err := store.Remove(t.Context(), retention.Query{Part: retention.Artifacts, Rule: "audit.artifacts_retention_days", Days: 7, Before: time.Now().Add(time.Hour), LostBefore: time.Now().Add(time.Hour)}, []string{id}, "run", time.Minute)
+	gone, err := store.Remove(t.Context(), retention.Query{Part: retention.Artifacts, Rule: "audit.artifacts_retention_days", Days: 7,
+		Before: time.Now().Add(time.Hour), LostBefore: time.Now().Add(time.Hour)}, []string{id}, "run", time.Minute)
 	if err != nil || len(gone.Due) != 1 {
 		t.Fatal(gone, err)
 	}

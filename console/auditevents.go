@@ -54,7 +54,8 @@ func eventRowsOf(req *request, events []admin.Event) ([]view.EventRow, error) {
 // subjectPage returns the page of what an event is about; false if there is none.
 func subjectPage(e admin.Event, role tokens.Role) (ui.Address, bool) {
 	switch e.Kind {
-	case admin.TokenCreated, admin.TokenRevoked, admin.DownloadsOmitted, admin.ExportsOmitted, admin.ChangesRefused, admin.SignedIn, admin.SignedOut,
+	case admin.TokenCreated, admin.TokenRevoked, admin.DownloadsOmitted, admin.ExportsOmitted, admin.ChangesRefused, admin.SignedIn,
+		admin.SignedOut,
 		admin.PersonBlocked, admin.PersonUnblocked, admin.WebhookSecret, admin.WebhookDefault:
 		return callerPage(e.Subject, role), e.Subject != ""
 	case admin.Download:

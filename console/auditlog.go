@@ -26,10 +26,12 @@ type AdminEvents interface {
 
 // Holds are the holds that stop retention; see visible.Holds.
 type Holds interface {
-	// List returns a page of holds that were not removed, oldest first, and the cursor of the next page.
+	// List returns a page of holds that were not removed, oldest first, and the cursor of the next
+	// page.
 	List(ctx context.Context, cursor string, limit int) (holds []retention.Hold, next string, err error)
 
-	// Add adds a hold by the caller; fault.InvalidRequest names the fields. An empty ID gets a new one; it fails with the ID of a hold that was added before.
+	// Add adds a hold by the caller; fault.InvalidRequest names the fields. An empty ID gets a new
+	// one; it fails with the ID of a hold that was added before.
 	Add(ctx context.Context, caller tokens.Token, wanted retention.Hold) (retention.Hold, error)
 
 	// On returns at most limit holds that name an exec, oldest first.
@@ -78,7 +80,8 @@ func (c *Console) downloadCheckpoint(req *request, w http.ResponseWriter) error 
 func (c *Console) downloadKey(req *request, w http.ResponseWriter) error {
 	state, err := c.cfg.Proofs.State(req.ctx())
 	if err == nil && state.VerifierKey == "" {
-		err = fault.New(fault.NotLogged, "the transparency log is empty yet; its key is known with its first checkpoint, or by `core-api audit key` on the server")
+		err = fault.New(fault.NotLogged, "the transparency log is empty yet; its key is known with its first checkpoint, or by `core-api "+
+			"audit key` on the server")
 	}
 	if err != nil {
 		return err

@@ -30,15 +30,20 @@ func TestAuditLogStates(t *testing.T) {
 		want   []string
 		not    string
 	}{
-		"signing": {func(*fakeApp) {}, []string{">signing<", "1,200", "secbox/test, example.com/w1", "3 events, the first 400 ms old", "/mnt/anchor", "does not answer", "not asked yet"}, "Signing is stopped"},
+		"signing": {func(*fakeApp) {}, []string{">signing<", "1,200", "secbox/test, example.com/w1", "3 events, the first 400 ms old", "/mnt/anchor",
+			"does not answer", "not asked yet"}, "Signing is stopped"},
 		"stopped": {func(f *fakeApp) {
-			f.report.AuditLog.Halted, f.report.AuditLog.Problem, f.report.AuditLog.AnchorProblem = "the database was rolled back", "the database was rolled back", "the database was rolled back"
-			f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "the database was rolled back", Remedy: "restore the newest one"}, {Check: "skills", Reason: "a skill is broken"}}
-		}, []string{">stopped<", "Signing is stopped.", "the database was rolled back", "What to do: restore the newest one", "has another log"}, "a skill is broken"},
+			f.report.AuditLog.Halted, f.report.AuditLog.Problem, f.report.AuditLog.AnchorProblem = "the database was rolled back",
+				"the database was rolled back", "the database was rolled back"
+			f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "the database was rolled back", Remedy: "restore the newest one"},
+				{Check: "skills", Reason: "a skill is broken"}}
+		}, []string{">stopped<", "Signing is stopped.", "the database was rolled back", "What to do: restore the newest one", "has another log"},
+			"a skill is broken"},
 		"behind": {func(f *fakeApp) {
 			f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "the transparency log lacks 9 events", Remedy: "wait"}}
 		}, []string{">with problems<", "lacks 9 events"}, "Signing is stopped"},
-		"without a key": {func(f *fakeApp) { f.report.AuditLog.Problem = "this node has no key" }, []string{">with problems<", "this node has no key"}, "Signing is stopped"},
+		"without a key": {func(f *fakeApp) { f.report.AuditLog.Problem = "this node has no key" }, []string{">with problems<", "this node has no key"},
+			"Signing is stopped"},
 		"lost": {func(f *fakeApp) {
 			f.audit.lost = fault.Wrap(fault.Internal, translog.ErrNoState, "the database has lost the state of its transparency log")
 		}, []string{">lost<", "the database has lost the state"}, "Newest checkpoint"},
@@ -66,10 +71,12 @@ func TestAuditLogDownloads(t *testing.T) {
 	f := fullApp()
 	v := newVisitor(t, f.serve(t))
 	for path, want := range map[string][2]string{
-		"checkpoint": {f.audit.checkpoint, "audit-log.checkpoint"}, "key": {"secbox/test+12345678+AbCd\n", "log.pub"}, "events/99/proof": {"{}", "event-99.proof.json"},
+		"checkpoint": {f.audit.checkpoint, "audit-log.checkpoint"}, "key": {"secbox/test+12345678+AbCd\n", "log.pub"},
+		"events/99/proof": {"{}", "event-99.proof.json"},
 	} {
 		resp, body := v.get("/console/audit/" + path)
-		if resp.StatusCode != http.StatusOK || body != want[0] || !strings.Contains(resp.Header.Get("Content-Disposition"), `attachment; filename="`+want[1]+`"`) {
+		if resp.StatusCode != http.StatusOK || body != want[0] ||
+			!strings.Contains(resp.Header.Get("Content-Disposition"), `attachment; filename="`+want[1]+`"`) {
 			t.Errorf("%s: %d, %q, %q", path, resp.StatusCode, body, resp.Header.Get("Content-Disposition"))
 		}
 	}
@@ -86,7 +93,8 @@ func TestAuditLogDownloads(t *testing.T) {
 	}
 }
 
-// TestEventPages: filters, pages whose cursors are bound to them, and links to what events are about.
+// TestEventPages: filters, pages whose cursors are bound to them, and links to what events are
+// about.
 func TestEventPages(t *testing.T) {
 	t.Parallel()
 	v := newVisitor(t, fullApp().serve(t))
@@ -103,13 +111,15 @@ func TestEventPages(t *testing.T) {
 		t.Fatalf("%d rows, %v", n, older)
 	}
 	for _, link := range []string{
-		"/console/execs/" + execID(2), "/console/tokens/t1", "/console/audit/events?actor=t1", "/console/audit/events?subject=" + execID(9), "/console/audit/retention", "/console/runners", "/console/execs/" + execID(1),
+		"/console/execs/" + execID(2), "/console/tokens/t1", "/console/audit/events?actor=t1", "/console/audit/events?subject=" + execID(9),
+		"/console/audit/retention", "/console/runners", "/console/execs/" + execID(1),
 	} {
 		if !strings.Contains(page, `href="`+link+`"`) {
 			t.Errorf("no link to %s", link)
 		}
 	}
-	for _, text := range []string{"<dt>parameters.project_id</dt><dd>demo</dd>", "<dd>addr, audit.anchor_dir</dd>", "2 execs", "unreadable", "<dt>bytes</dt><dd>900</dd>"} {
+	for _, text := range []string{"<dt>parameters.project_id</dt><dd>demo</dd>", "<dd>addr, audit.anchor_dir</dd>", "2 execs", "unreadable",
+		"<dt>bytes</dt><dd>900</dd>"} {
 		if !strings.Contains(strings.NewReplacer("\n", "", "\t", "", "> <", "><").Replace(page), text) {
 			t.Errorf("no %s", text)
 		}
@@ -126,8 +136,10 @@ func TestEventPages(t *testing.T) {
 	}
 	cursor := strings.ReplaceAll(older[1], "&amp;", "&")
 	for path, want := range map[string]string{
-		cursor + "&kind=download": "not a page of this list", "/console/audit/events?cursor=x": "Show its newest page", "/console/audit/events?kind=x": "must be one of",
-		"/console/audit/events?until=tomorrow": "RFC 3339", "/console/audit/events?actor=%00": "control characters", "/console/audit/events?actr=x": "there is no such parameter",
+		cursor + "&kind=download": "not a page of this list", "/console/audit/events?cursor=x": "Show its newest page",
+		"/console/audit/events?kind=x":         "must be one of",
+		"/console/audit/events?until=tomorrow": "RFC 3339", "/console/audit/events?actor=%00": "control characters",
+		"/console/audit/events?actr=x": "there is no such parameter",
 	} {
 		if resp, page := v.get(path); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, want) {
 			t.Errorf("%s: %d", path, resp.StatusCode)
@@ -138,16 +150,19 @@ func TestEventPages(t *testing.T) {
 	}
 }
 
-// TestAuditorsHoldNothing: an auditor sees the same without forms and without links to pages of admins.
+// TestAuditorsHoldNothing: an auditor sees the same without forms and without links to pages of
+// admins.
 func TestAuditorsHoldNothing(t *testing.T) {
 	t.Parallel()
 	f := fullApp()
 	f.caller.Role = tokens.Auditor
 	url := f.serve(t)
-	if page := get(t, url+"/console/audit/holds"); strings.Contains(page, "/release") || strings.Contains(page, "New hold") || !strings.Contains(page, "value-1<") {
+	if page := get(t, url+"/console/audit/holds"); strings.Contains(page, "/release") || strings.Contains(page, "New hold") ||
+		!strings.Contains(page, "value-1<") {
 		t.Error("the page of holds")
 	}
-	if page := get(t, url+"/console/audit/events"); strings.Contains(page, "/console/tokens") || !strings.Contains(page, `href="/console/history?requested_by=t1"`) {
+	if page := get(t, url+"/console/audit/events"); strings.Contains(page, "/console/tokens") ||
+		!strings.Contains(page, `href="/console/history?requested_by=t1"`) {
 		t.Error("the page of events")
 	}
 }
@@ -165,7 +180,8 @@ func TestHoldForms(t *testing.T) {
 	if resp.StatusCode != http.StatusBadRequest || len(f.audit.holds) != 0 || strings.Count(page, `aria-invalid="true"`) != 2 {
 		t.Fatalf("%d: %s", resp.StatusCode, page)
 	}
-	for _, want := range []string{`value="&#34;&gt;&lt;script&gt;"`, `aria-describedby="p-kind"`, `id="p-kind">must be project, user, task or exec`, `id="p-reason">is missing: say why`, "The hold was not placed", "<h1>Holds</h1>"} {
+	for _, want := range []string{`value="&#34;&gt;&lt;script&gt;"`, `aria-describedby="p-kind"`, `id="p-kind">must be project, user, task or exec`,
+		`id="p-reason">is missing: say why`, "The hold was not placed", "<h1>Holds</h1>"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %s", want)
 		}
@@ -173,7 +189,8 @@ func TestHoldForms(t *testing.T) {
 	valid(t, []document{{"refused hold", page}})
 	f.audit.holdErr = fault.New(fault.InvalidRequest, "there are 10000 holds already; remove one that is no longer needed")
 	fields := url.Values{"kind": {"task"}, "value": {" task-1 "}, "reason": {"case 7"}}
-	if resp, page := post("", fields); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "10000 holds already") || !strings.Contains(page, `value="task-1"`) || !strings.Contains(page, `value="task" selected`) {
+	if resp, page := post("", fields); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "10000 holds already") ||
+		!strings.Contains(page, `value="task-1"`) || !strings.Contains(page, `value="task" selected`) {
 		t.Errorf("too many holds: %d", resp.StatusCode)
 	}
 	f.audit.holdErr = nil
@@ -184,18 +201,21 @@ func TestHoldForms(t *testing.T) {
 	if h.Kind != retention.HoldTask || h.Value != "task-1" || h.Reason != "case 7" || h.AddedBy != "t" {
 		t.Errorf("%+v", h)
 	}
-	if _, page := v.get("/console/audit/holds"); !strings.Contains(page, `href="/console/history?task_id=task-1"`) || !strings.Contains(page, "/console/audit/holds/"+h.ID+"/release") {
+	if _, page := v.get("/console/audit/holds"); !strings.Contains(page, `href="/console/history?task_id=task-1"`) ||
+		!strings.Contains(page, "/console/audit/holds/"+h.ID+"/release") {
 		t.Error("the list lacks the hold")
 	}
 	if resp, _ := post("/"+h.ID+"/release", url.Values{}); resp.StatusCode != http.StatusSeeOther || len(f.audit.holds) != 0 {
 		t.Errorf("release: %d, %+v", resp.StatusCode, f.audit.holds)
 	}
-	if resp, page := post("/"+h.ID+"/release", url.Values{}); resp.StatusCode != http.StatusNotFound || !strings.Contains(page, "This hold was released before") || !strings.Contains(page, "<h1>Holds</h1>") {
+	if resp, page := post("/"+h.ID+"/release", url.Values{}); resp.StatusCode != http.StatusNotFound ||
+		!strings.Contains(page, "This hold was released before") || !strings.Contains(page, "<h1>Holds</h1>") {
 		t.Errorf("release of a released one: %d", resp.StatusCode)
 	}
 }
 
-// TestHoldSentTwice: a form that is sent again holds nothing more, also after the hold was released; a new form has another id.
+// TestHoldSentTwice: a form that is sent again holds nothing more, also after the hold was
+// released; a new form has another id.
 func TestHoldSentTwice(t *testing.T) {
 	t.Parallel()
 	f := fullApp()
@@ -210,7 +230,8 @@ func TestHoldSentTwice(t *testing.T) {
 		t.Fatalf("%d, %+v", resp.StatusCode, f.audit.holds)
 	}
 	resp, page := send(id)
-	if next := formID.FindStringSubmatch(page); resp.StatusCode != http.StatusConflict || !strings.Contains(page, "This form was sent before") || len(f.audit.holds) != 1 || next[1] == id {
+	if next := formID.FindStringSubmatch(page); resp.StatusCode != http.StatusConflict || !strings.Contains(page, "This form was sent before") ||
+		len(f.audit.holds) != 1 || next[1] == id {
 		t.Errorf("sent again: %d, %d holds, the next id is %v", resp.StatusCode, len(f.audit.holds), next)
 	}
 	valid(t, []document{{"sent again", page}})
@@ -238,7 +259,8 @@ func TestHoldPages(t *testing.T) {
 		t.Errorf("the last page has %d rows", strings.Count(last, "Release it"))
 	}
 	both := strings.ReplaceAll(released.FindStringSubmatch(last)[1], "&amp;", "&")
-	if _, page := v.get(both); strings.Count(page, "Release it") != 2 || strings.Count(page, ">released-") != 6 || !strings.Contains(page, ">released-14<") || released.MatchString(page) {
+	if _, page := v.get(both); strings.Count(page, "Release it") != 2 || strings.Count(page, ">released-") != 6 || !strings.Contains(page, ">released-14<") ||
+		released.MatchString(page) {
 		t.Errorf("%s has %d holds and %d released", both, strings.Count(page, "Release it"), strings.Count(page, ">released-"))
 	}
 	_, page = v.get("/console/history")
@@ -249,7 +271,8 @@ func TestHoldPages(t *testing.T) {
 		return u.Query().Get(name)
 	}
 	unbound := visible.EncodeCursor(audit.Cursor{CreatedAt: clock, ExecID: execID(1)}, "") // of GET /sandbox/execs
-	for _, query := range []string{"cursor=x", "cursor=" + of(ofHistory, "cursor"), "cursor=" + unbound, "cursor=" + of(older[1], "released"), "released=x", "released=" + of(newer[1], "cursor")} {
+	for _, query := range []string{"cursor=x", "cursor=" + of(ofHistory, "cursor"), "cursor=" + unbound, "cursor=" + of(older[1], "released"), "released=x",
+		"released=" + of(newer[1], "cursor")} {
 		if resp, page := v.get("/console/audit/holds?" + query); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "invalid_cursor") {
 			t.Errorf("the place of another list, %s: %d", query, resp.StatusCode)
 		}
@@ -264,9 +287,11 @@ func TestRetentionStates(t *testing.T) {
 		want   []string
 		not    string
 	}{
-		"off":     {retention.Report{}, []string{">off<", "for ever", "as long as their record", "There was no run yet", "--dry-run"}, "Next run"},
-		"on":      {fullApp().audit.report, []string{"with a problem", "an exec is not as the transparency log says", "365 days", "30 days", "52 in force", "Last run", "Next run", "the files of 2 removed execs"}, "On the node"},
-		"running": {retention.Report{Enabled: true, RecordDays: 1, State: retention.State{Running: true, Holder: "node-7", BeganAt: clock}}, []string{">running<", "Run that goes on", "node-7"}, ">Ended<"},
+		"off": {retention.Report{}, []string{">off<", "for ever", "as long as their record", "There was no run yet", "--dry-run"}, "Next run"},
+		"on": {fullApp().audit.report, []string{"with a problem", "an exec is not as the transparency log says", "365 days", "30 days", "52 in force",
+			"Last run", "Next run", "the files of 2 removed execs"}, "On the node"},
+		"running": {retention.Report{Enabled: true, RecordDays: 1, State: retention.State{Running: true, Holder: "node-7", BeganAt: clock}},
+			[]string{">running<", "Run that goes on", "node-7"}, ">Ended<"},
 	} {
 		f := fullApp()
 		f.audit.report = c.report
@@ -282,7 +307,8 @@ func TestRetentionStates(t *testing.T) {
 	}
 }
 
-// TestExportForm: an export is asked for by filters that are checked first, and a HEAD request exports nothing.
+// TestExportForm: an export is asked for by filters that are checked first, and a HEAD request
+// exports nothing.
 func TestExportForm(t *testing.T) {
 	t.Parallel()
 	f := fullApp()
@@ -292,7 +318,8 @@ func TestExportForm(t *testing.T) {
 		t.Fatalf("%d, %s", resp.StatusCode, to)
 	}
 	resp, page := v.get(resp.Header.Get("Location"))
-	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, `id="p-format">must be jsonl, csv or ocsf`) || !strings.Contains(page, `id="p-since">must be a date like`) || !strings.Contains(page, `name="project_id" value="demo"`) {
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, `id="p-format">must be jsonl, csv or ocsf`) ||
+		!strings.Contains(page, `id="p-since">must be a date like`) || !strings.Contains(page, `name="project_id" value="demo"`) {
 		t.Errorf("%d: %s", resp.StatusCode, page)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodHead, v.url+"/console/audit/export/file?format=csv", nil)
@@ -301,10 +328,12 @@ func TestExportForm(t *testing.T) {
 		t.Errorf("HEAD: %d, %q, %d exports", resp.StatusCode, resp.Header.Get("Content-Type"), len(f.audit.exports))
 	}
 	resp, body := v.get("/console/audit/export/file?format=csv&project_id=demo&status=failed&user_id=")
-	if resp.StatusCode != http.StatusOK || body != "{}\n" || !strings.Contains(resp.Header.Get("Content-Disposition"), "audit.csv") || len(f.audit.exports) != 1 {
+	if resp.StatusCode != http.StatusOK || body != "{}\n" || !strings.Contains(resp.Header.Get("Content-Disposition"), "audit.csv") ||
+		len(f.audit.exports) != 1 {
 		t.Fatalf("%d, %q, %v", resp.StatusCode, body, resp.Header)
 	}
-	if q := f.audit.exports[0]; q.Filter.ProjectID != "demo" || q.Format.Name != "csv" || fmt.Sprint(q.Asked) != "map[format:csv project_id:demo status:failed]" {
+	if q := f.audit.exports[0]; q.Filter.ProjectID != "demo" || q.Format.Name != "csv" ||
+		fmt.Sprint(q.Asked) != "map[format:csv project_id:demo status:failed]" {
 		t.Errorf("%+v", q)
 	}
 	if page := get(t, v.url+"/console/audit/export?runner=laptop"); !strings.Contains(page, "<details open>") {
@@ -339,7 +368,8 @@ func TestAuditLogOverRealCore(t *testing.T) {
 	if err != nil || len(holds) != 1 || holds[0].Value != id {
 		t.Fatalf("%+v, %v", holds, err)
 	}
-	if _, page := v.get("/console/audit/holds"); !strings.Contains(page, "case &lt;7&gt;") || !strings.Contains(page, ">ada</a>") || !strings.Contains(page, "No hold was ever released") {
+	if _, page := v.get("/console/audit/holds"); !strings.Contains(page, "case &lt;7&gt;") || !strings.Contains(page, ">ada</a>") ||
+		!strings.Contains(page, "No hold was ever released") {
 		t.Error("the list of holds")
 	}
 	if resp, _ := v.post("/console/audit/holds", "/console/audit/holds/"+holds[0].ID+"/release", url.Values{}); resp.StatusCode != http.StatusSeeOther {
@@ -359,7 +389,8 @@ func TestAuditLogOverRealCore(t *testing.T) {
 		Asked   map[string]string `json:"parameters"`
 	}
 	lines := strings.Split(strings.TrimSpace(export), "\n")
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &end); err != nil || resp.StatusCode != http.StatusOK || end.Type != "secbox/audit-export-end@v1" || end.Records != 1 || end.Asked["project_id"] != "demo" || !strings.Contains(lines[0], id) {
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &end); err != nil || resp.StatusCode != http.StatusOK || end.Type != "secbox/audit-export-end@v1" ||
+		end.Records != 1 || end.Asked["project_id"] != "demo" || !strings.Contains(lines[0], id) {
 		t.Errorf("%d, %s, %v", resp.StatusCode, export, err)
 	}
 	got := c.events()
@@ -378,7 +409,8 @@ func TestAuditLogOverRealCore(t *testing.T) {
 	state, err := c.db.TransparencyLog().State(t.Context())
 	must(t, err)
 	_, page = v.get("/console/audit")
-	if root := shownRoot.FindStringSubmatch(page); root == nil || root[1] != state.Root.String() || !strings.Contains(page, state.VerifierKey) || !strings.Contains(page, `title="`) {
+	if root := shownRoot.FindStringSubmatch(page); root == nil || root[1] != state.Root.String() || !strings.Contains(page, state.VerifierKey) ||
+		!strings.Contains(page, `title="`) {
 		t.Errorf("the page shows the root %v of %s", root, state.Root)
 	}
 	if _, text := v.get("/console/audit/checkpoint"); text != state.Checkpoint {
@@ -389,22 +421,26 @@ func TestAuditLogOverRealCore(t *testing.T) {
 	}
 	events, err := c.db.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.HoldAdded}, nil, 1)
 	must(t, err)
-	if resp, proof := v.get(fmt.Sprintf("/console/audit/events/%d/proof", events[0].Seq)); resp.StatusCode != http.StatusOK || !strings.Contains(proof, holds[0].ID) {
+	if resp, proof := v.get(fmt.Sprintf("/console/audit/events/%d/proof", events[0].Seq)); resp.StatusCode != http.StatusOK ||
+		!strings.Contains(proof, holds[0].ID) {
 		t.Errorf("the proof: %d, %s", resp.StatusCode, proof)
 	}
-	if _, page := v.get("/console/audit/events?kind=hold_added&since=1h"); strings.Count(page, "Proof of event") != 1 || !strings.Contains(page, "case &lt;7&gt;") {
+	if _, page := v.get("/console/audit/events?kind=hold_added&since=1h"); strings.Count(page, "Proof of event") != 1 ||
+		!strings.Contains(page, "case &lt;7&gt;") {
 		t.Error("the events of holds")
 	}
 }
 
-// TestHoldsWithBrowser: in a browser, filters of events replace the table, and an admin places and releases a hold.
+// TestHoldsWithBrowser: in a browser, filters of events replace the table, and an admin places and
+// releases a hold.
 func TestHoldsWithBrowser(t *testing.T) {
 	f := fullApp()
 	f.audit.holds = nil
 	b := open(t, f.serve(t))
 	b.visit("/console/audit/events")
 	b.do(chromedp.SetValue("#f-kind", "download"), chromedp.Click("#filters button.main"), chromedp.WaitNotPresent("#results .pager a"))
-	if n := eval[int](b, `document.querySelectorAll("#results tbody tr").length`); n != 1 || run(b, chromedp.Location()) != b.url+"/console/audit/events?kind=download" {
+	if n := eval[int](b, `document.querySelectorAll("#results tbody tr").length`); n != 1 ||
+		run(b, chromedp.Location()) != b.url+"/console/audit/events?kind=download" {
 		t.Errorf("%d rows at %s", n, run(b, chromedp.Location()))
 	}
 	b.visit("/console/audit/holds")
@@ -412,7 +448,8 @@ func TestHoldsWithBrowser(t *testing.T) {
 	if kept := eval[string](b, `document.querySelector("#f-reason").value`); kept != "case 7" || len(f.audit.holds) != 0 {
 		t.Errorf("the form has the reason %q", kept)
 	}
-	b.do(chromedp.SetValue("#f-kind", "project"), chromedp.SendKeys("#f-value", "demo"), chromedp.Click("#new button.main"), chromedp.WaitVisible("tbody summary"))
+	b.do(chromedp.SetValue("#f-kind", "project"), chromedp.SendKeys("#f-value", "demo"), chromedp.Click("#new button.main"),
+		chromedp.WaitVisible("tbody summary"))
 	b.do(chromedp.Click("tbody summary"), chromedp.WaitVisible("tbody button.danger"), chromedp.Click("tbody button.danger"), chromedp.WaitVisible(".empty"))
 	if text := b.text(); len(f.audit.holds) != 0 || !strings.Contains(text, "No holds") {
 		t.Errorf("%+v: %s", f.audit.holds, text)

@@ -54,8 +54,8 @@ func startBrowser() {
 	browser.err = chromedp.Do(ctx) // no timeout: this context is the browser's
 }
 
-// tab is a page of the shared browser with its own cookies. It fails its test for each message of the console and each exception, such as a script that the
-// Content-Security-Policy refused.
+// tab is a page of the shared browser with its own cookies. It fails its test for each message of
+// the console and each exception, such as a script that the Content-Security-Policy refused.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
@@ -151,7 +151,8 @@ func (b *tab) visit(path string) {
 	b.do(chromedp.Navigate(b.url+path), chromedp.WaitReady("main"))
 }
 
-// heading waits for the page of an address, and returns its heading. A query of chromedp would wait in vain for a node of a page that led there and is gone.
+// heading waits for the page of an address, and returns its heading. A query of chromedp would wait
+// in vain for a node of a page that led there and is gone.
 func (b *tab) heading(address string) string {
 	b.t.Helper()
 	at := ""
@@ -243,8 +244,8 @@ type document struct {
 	HTML string `json:"html"`
 }
 
-// validator is one process with html-validate for all tests of the package, because loading it takes most of the time. It answers each
-// list of documents with the list of their problems.
+// validator is one process with html-validate for all tests of the package, because loading it
+// takes most of the time. It answers each list of documents with the list of their problems.
 var validator struct {
 	sync.Mutex
 	once sync.Once

@@ -59,15 +59,18 @@ type Console struct {
 
 // New makes a Console.
 func New(cfg Config) (*Console, error) {
-	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Live == nil || cfg.Proofs == nil || cfg.Replayer == nil || cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" ||
+	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Live == nil || cfg.Proofs == nil || cfg.Replayer == nil ||
+		cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" ||
 		cfg.Nodes == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Runners == nil ||
 		cfg.AdminEvents == nil || cfg.Registry == nil || cfg.Holds == nil || cfg.Retention == nil {
-		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Live, Proofs, a Replayer, Sessions, Tokens, Nodes, Health, a Pool, Runners, AdminEvents, Registry, Holds, Retention and a Version")
+		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Live, Proofs, a Replayer, Sessions, Tokens, "+
+			"Nodes, Health, a Pool, Runners, AdminEvents, Registry, Holds, Retention and a Version")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Console{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), echo: echo.New(), live: newLiveExecs(), checks: inflight.NewChecks()}
+	c := &Console{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), echo: echo.New(), live: newLiveExecs(),
+		checks: inflight.NewChecks()}
 	c.echo.HideBanner, c.echo.HidePort = true, true
 	c.echo.Logger.SetOutput(io.Discard) // this module logs through slog
 	c.echo.HTTPErrorHandler = c.showError
@@ -117,8 +120,8 @@ func (c *Console) withoutSlash(e echo.Context) error {
 	return e.Redirect(http.StatusPermanentRedirect, to)
 }
 
-// csp keeps a page from running and loading anything but our own files, from being framed, and its forms from being sent elsewhere. frame-src is for the
-// sandboxed frames that show artifacts.
+// csp keeps a page from running and loading anything but our own files, from being framed, and its
+// forms from being sent elsewhere. frame-src is for the sandboxed frames that show artifacts.
 const csp = "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; frame-src 'self'; object-src 'none'"
 
 func (c *Console) asset(e echo.Context) error {

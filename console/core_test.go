@@ -44,7 +44,8 @@ import (
 	"secbox/workspace/diskspace"
 )
 
-// core is a core-api with a real database, whose execs run in an engine without containers; see memengine.Shell for the commands.
+// core is a core-api with a real database, whose execs run in an engine without containers; see
+// memengine.Shell for the commands.
 type core struct {
 	t      *testing.T
 	url    string
@@ -63,7 +64,8 @@ func startCore(t *testing.T, more ...map[string]memengine.Command) *core {
 	return startCoreWith(t, nil, more...)
 }
 
-// startCoreWith is startCore with single sign-on at the provider that signOn makes, if any, for a console with this address.
+// startCoreWith is startCore with single sign-on at the provider that signOn makes, if any, for a
+// console with this address.
 func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...map[string]memengine.Command) *core {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
@@ -95,7 +97,8 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	t.Cleanup(func() { must(t, inputs.Close()) })
 	newID := func() string { return uuid.Must(uuid.NewV7()).String() }
 	runs, err := runner.New(runner.Config{
-		Log: history, Inputs: inputs, Engine: jobs, Images: &memengine.Images{}, Policy: resolver, Workspace: files, Host: func() policy.Host { return policy.Host{} },
+		Log: history, Inputs: inputs, Engine: jobs, Images: &memengine.Images{}, Policy: resolver, Workspace: files,
+		Host:     func() policy.Host { return policy.Host{} },
 		StateDir: filepath.Join(dir, "state"), NodeID: "n", User: "1000:1000", Disk: diskwatch.New(roomyDisk{}, diskwatch.Limits{}, quiet),
 		Slots: 4, Queue: 8, Now: time.Now, NewID: newID, Logger: quiet,
 	})
@@ -135,9 +138,11 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	t.Cleanup(func() { stop(); <-ended }) // before the database is closed
 	pages, err := console.New(console.Config{
 		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads, Activity: activity, Commands: history},
-		Events: history, Callbacks: db.Webhooks(), Runner: runs, Live: live, Replayer: replayer, Proofs: evidence, Nodes: db.Nodes(), Health: newFake(), Pool: newFake(), Runners: newFake(),
-		Registry: struct{ console.Registry }{}, AdminEvents: db.AdminEvents(), Holds: visible.Holds{Store: db.Retention()}, Retention: retention.New(retention.Config{Store: db.Retention(), RecordDays: 30}),
-		Sessions: signIns, SignOn: provider, Tokens: c.tokens, Version: "test", Logger: quiet,
+		Events: history, Callbacks: db.Webhooks(), Runner: runs, Live: live, Replayer: replayer, Proofs: evidence, Nodes: db.Nodes(), Health: newFake(),
+		Pool: newFake(), Runners: newFake(),
+		Registry: struct{ console.Registry }{}, AdminEvents: db.AdminEvents(), Holds: visible.Holds{Store: db.Retention()},
+		Retention: retention.New(retention.Config{Store: db.Retention(), RecordDays: 30}),
+		Sessions:  signIns, SignOn: provider, Tokens: c.tokens, Version: "test", Logger: quiet,
 		Now: func() time.Time { return time.Now().Add(time.Duration(c.later.Load())) },
 	})
 	must(t, err)
@@ -145,9 +150,12 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	handler, err := api.New(api.Config{
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { pages.ServeHTTP(w, r, door) },
 		Needs: api.Needs{
-			Runner: runs, Live: live, Changes: db.Audit(), Webhooks: webhooks.Registry{}, History: history, TransparencyLog: evidence, Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: evidence, Events: db.AdminEvents(), Patience: time.Millisecond}, AdminEvents: db.AdminEvents(), Downloads: downloads,
+			Runner: runs, Live: live, Changes: db.Audit(), Webhooks: webhooks.Registry{}, History: history, TransparencyLog: evidence,
+			Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: evidence, Events: db.AdminEvents(), Patience: time.Millisecond},
+			AdminEvents: db.AdminEvents(), Downloads: downloads,
 			Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{}, Skills: catalog, Invoker: struct{ api.Invoker }{}, Replayer: replayer, Tokens: c.tokens,
-			Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{}, Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{},
+			Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{}, Catalog: struct{ api.Catalog }{},
+			Registry:  struct{ api.Registry }{},
 			UploadDir: filepath.Join(dir, "uploads"),
 		},
 		ListenAddr: server.Listener.Addr().String(), Logger: quiet,

@@ -13,7 +13,8 @@ import (
 	"secbox/console"
 )
 
-// TestLinksOfOtherSites: a link on another site leads to a page that asks for its address again; other requests from there are refused. Nothing is read or recorded.
+// TestLinksOfOtherSites: a link on another site leads to a page that asks for its address again;
+// other requests from there are refused. Nothing is read or recorded.
 func TestLinksOfOtherSites(t *testing.T) {
 	t.Parallel()
 	for who, app := range map[string]*fakeApp{"without tokens": fullApp(), "with tokens": closedApp()} {
@@ -32,7 +33,8 @@ func TestLinksOfOtherSites(t *testing.T) {
 			for _, site := range []string{"cross-site", "same-site"} {
 				for _, c := range []struct {
 					mode, dest, method string
-				}{{"navigate", "document", "GET"}, {"navigate", "iframe", "GET"}, {"navigate", "document", "HEAD"}, {"no-cors", "image", "GET"}, {"cors", "empty", "GET"}, {"websocket", "websocket", "GET"}, {"", "", "GET"}} {
+				}{{"navigate", "document", "GET"}, {"navigate", "iframe", "GET"}, {"navigate", "document", "HEAD"}, {"no-cors", "image", "GET"},
+					{"cors", "empty", "GET"}, {"websocket", "websocket", "GET"}, {"", "", "GET"}} {
 					req, err := http.NewRequestWithContext(t.Context(), c.method, v.url+path, nil)
 					must(t, err)
 					req.Header.Set("Sec-Fetch-Site", site)
@@ -44,7 +46,8 @@ func TestLinksOfOtherSites(t *testing.T) {
 						t.Errorf("%s has content: %v: %s", what, resp.Header, page)
 					}
 					if refresh := resp.Header.Get("Refresh"); c.dest == "document" && c.method == "GET" && isPage[r.Path] {
-						if resp.StatusCode != http.StatusOK || refresh != "0; url="+path || !strings.Contains(page, `class="button" href="`+strings.ReplaceAll(path, "&", "&amp;")+`"`) {
+						if resp.StatusCode != http.StatusOK || refresh != "0; url="+path ||
+							!strings.Contains(page, `class="button" href="`+strings.ReplaceAll(path, "&", "&amp;")+`"`) {
 							t.Errorf("%s: %d, %s: %s", what, resp.StatusCode, refresh, page)
 						}
 						arrival = document{"arrival", page}
@@ -61,12 +64,15 @@ func TestLinksOfOtherSites(t *testing.T) {
 	}
 }
 
-// isPage has the routes that show a page to the one who follows a link; all others are files, streams, parts of pages and the beginning of a sign-in.
+// isPage has the routes that show a page to the one who follows a link; all others are files,
+// streams, parts of pages and the beginning of a sign-in.
 var isPage = func() map[string]bool {
 	pages := map[string]bool{}
 	for _, path := range []string{
-		"", "/sign-in", "/overview", "/history", "/refused", "/skills", "/skills/:id", "/packages", "/packages/:agent/:user/:skill", "/packages/:agent/:user/:skill/file", "/packages/:agent/:user/:skill/diff", "/baselines/:agent/:skill", "/baselines/:agent/:skill/file",
-		"/registry", "/registry/:kind/:name", "/runners", "/execs/:id", "/execs/:id/output/:stream", "/execs/:id/artifacts", "/execs/:id/show/*", "/execs/:id/inputs", "/execs/:id/show-input/*", "/audit", "/audit/events", "/audit/holds", "/audit/retention", "/audit/export",
+		"", "/sign-in", "/overview", "/history", "/refused", "/skills", "/skills/:id", "/packages", "/packages/:agent/:user/:skill",
+		"/packages/:agent/:user/:skill/file", "/packages/:agent/:user/:skill/diff", "/baselines/:agent/:skill", "/baselines/:agent/:skill/file",
+		"/registry", "/registry/:kind/:name", "/runners", "/execs/:id", "/execs/:id/output/:stream", "/execs/:id/artifacts", "/execs/:id/show/*",
+		"/execs/:id/inputs", "/execs/:id/show-input/*", "/audit", "/audit/events", "/audit/holds", "/audit/retention", "/audit/export",
 		"/people", "/tokens", "/tokens/:id",
 	} {
 		pages["/console"+path] = true
@@ -74,7 +80,8 @@ var isPage = func() map[string]bool {
 	return pages
 }()
 
-// TestSharedLinksInBrowser: in a browser, a link on another site opens the page for those who are signed in, and without tokens; it starts no export.
+// TestSharedLinksInBrowser: in a browser, a link on another site opens the page for those who are
+// signed in, and without tokens; it starts no export.
 func TestSharedLinksInBrowser(t *testing.T) {
 	for _, signedIn := range []bool{false, true} {
 		c := startCore(t)
@@ -100,7 +107,8 @@ func TestSharedLinksInBrowser(t *testing.T) {
 			b.do(chromedp.Navigate(site), chromedp.Click(link))
 		}
 		for link, want := range map[string][2]string{
-			"#exec": {"/console/execs/" + id, "Exec " + id}, "#list": {"/console/history?status=succeeded&columns=status&columns=exit", "History"}, "#start": {"/console/overview", "Overview"},
+			"#exec": {"/console/execs/" + id, "Exec " + id}, "#list": {"/console/history?status=succeeded&columns=status&columns=exit", "History"},
+			"#start": {"/console/overview", "Overview"},
 		} {
 			follow(link)
 			if h1 := b.heading(c.url + want[0]); h1 != want[1] {

@@ -13,7 +13,8 @@ import (
 	"secbox/runner"
 )
 
-// repeat sets the address of an export and the command that get what the list shows: the page after a cursor, of the statuses given, if any.
+// repeat sets the address of an export and the command that get what the list shows: the page after
+// a cursor, of the statuses given, if any.
 func repeat(req *request, p *view.HistoryPage, after *audit.Cursor, only []audit.Status) {
 	asked := url.Values{}
 	for _, name := range append(slices.Clone(filters), "text") {
@@ -36,7 +37,8 @@ func repeat(req *request, p *view.HistoryPage, after *audit.Cursor, only []audit
 // tokenHeader is the option of curl with the caller's token.
 const tokenHeader = `-H "Authorization: Bearer $SECBOX_TOKEN"`
 
-// curl returns a command that gets answers of the API, for any shell of POSIX. The token stays in the environment. Each address is from inAPI.
+// curl returns a command that gets answers of the API, for any shell of POSIX. The token stays in
+// the environment. Each address is from inAPI.
 func (req *request) curl(addresses ...string) string {
 	command := "curl -sS"
 	if req.caller.ID != runner.Tokenless {

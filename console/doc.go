@@ -2,9 +2,9 @@
 // on the server, work without a script, and load nothing from elsewhere.
 //
 // Start with routes.go, the list of all pages, then needs.go (what the pages ask of the
-// application) and one page, runners.go with view/runners.templ. A page is a function from a request
-// to a ui.Page, in a file of its noun. The package does the rest around it: who the caller is,
-// whether the role is enough, parameters, limits, the frame, errors as pages, and the token of
+// application) and one page, runners.go with view/runners.templ. A page is a function from a
+// request to a ui.Page, in a file of its noun. The package does the rest around it: who the caller
+// is, whether the role is enough, parameters, limits, the frame, errors as pages, and the token of
 // forms.
 //
 //   - view: the templates of pages, and the structs that they show

@@ -26,7 +26,8 @@ func (c *Console) exec(req *request) (ui.Page, error) {
 	if err := req.door.Reserve(4 * int64(rec.Size())); err != nil {
 		return ui.Page{}, err
 	}
-	p := view.ExecPage{Record: rec, Spooled: c.cfg.Events.Spooled(rec.ExecID), Live: !rec.Status.Final() || req.query.Has("shown"), Policy: view.Policy(rec), Limits: view.Limits(rec)}
+	p := view.ExecPage{Record: rec, Spooled: c.cfg.Events.Spooled(rec.ExecID), Live: !rec.Status.Final() || req.query.Has("shown"),
+		Policy: view.Policy(rec), Limits: view.Limits(rec)}
 	p.Canceling = !rec.Status.Final() && req.query.Has("canceling")
 	p.MayCancel = !rec.Status.Final() && !p.Canceling && req.may(workers)
 	names, err := c.cfg.Execs.Names(req.ctx(), req.caller, rec.RequestedBy)
@@ -123,8 +124,9 @@ func reason(err error) string {
 	return string(unicode.ToUpper(first)) + message[size:]
 }
 
-// skillOf finds the pages of the skill that an exec ran. As an invoke does, it searches the catalog before the packages of the workspace's user; only a
-// command that ran in the folder of a package is certainly of the package.
+// skillOf finds the pages of the skill that an exec ran. As an invoke does, it searches the catalog
+// before the packages of the workspace's user; only a command that ran in the folder of a package
+// is certainly of the package.
 func (c *Console) skillOf(req *request, rec audit.Record) (view.ExecSkill, error) {
 	p := view.ExecSkill{ID: rec.SkillID, Digest: rec.SkillDigest}
 	if p.ID == "" {
@@ -162,7 +164,8 @@ func (c *Console) proofOf(req *request, rec audit.Record) view.ProofState {
 		return p
 	}
 	standing, err := c.cfg.Proofs.Standing(req.ctx(), rec)
-	// A row that has changed since it was read has newer events. A status follows another at most three times.
+	// A row that has changed since it was read has newer events. A status follows another at most
+	// three times.
 	for range 3 {
 		if err != nil || len(standing.Differences) == 0 {
 			break

@@ -48,7 +48,8 @@ func says(t *testing.T, page string, want, not []string) {
 	}
 }
 
-// TestFalsifiedExec: the page of an exec whose row or events were changed in the database names what differs, and no longer says that they are proven.
+// TestFalsifiedExec: the page of an exec whose row or events were changed in the database names
+// what differs, and no longer says that they are proven.
 func TestFalsifiedExec(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -68,11 +69,13 @@ func TestFalsifiedExec(t *testing.T) {
 	says(t, page(), []string{"does not have the newest event yet"}, []string{"is not what its events"})
 	_, err = c.log.Step(t.Context())
 	must(t, err)
-	proven := []string{"has every event of this exec, the newest as entry", "and the record is what they say", "the tree that the newest checkpoint signs", "secbox audit check " + id + ".proof.json --key log.pub", "core-api audit key"}
+	proven := []string{"has every event of this exec, the newest as entry", "and the record is what they say", "the tree that the newest checkpoint signs",
+		"secbox audit check " + id + ".proof.json --key log.pub", "core-api audit key"}
 	says(t, page(), proven, []string{"was changed, and not by core-api"})
 	change("UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = ?", id)
 	falsified := page()
-	says(t, falsified, []string{"was changed, and not by core-api: exit_code: expected 0, found 7", "The database is not as the log says: exit_code: expected 0, found 7"}, []string{"has every event"})
+	says(t, falsified, []string{"was changed, and not by core-api: exit_code: expected 0, found 7",
+		"The database is not as the log says: exit_code: expected 0, found 7"}, []string{"has every event"})
 	if strings.Index(falsified, "exit_code: expected 0") > strings.Index(falsified, `id="command"`) {
 		t.Error("the warning is not at the top")
 	}
@@ -91,7 +94,8 @@ func TestStoppedLog(t *testing.T) {
 	f.standing.Index = -1
 	f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "the database does not have the checkpoint of 12 entries"}}
 	page := get(t, f.serve(t)+"/console/execs/"+execID(1))
-	says(t, page, []string{"signing is stopped, or behind: the database does not have the checkpoint of 12 entries.", "See the audit log"}, []string{"second", "Download the proof"})
+	says(t, page, []string{"signing is stopped, or behind: the database does not have the checkpoint of 12 entries.", "See the audit log"},
+		[]string{"second", "Download the proof"})
 	if strings.Contains(page, "data-pending") {
 		t.Error("the page goes on asking for the proof")
 	}
@@ -107,7 +111,8 @@ func TestSpooledEnd(t *testing.T) {
 	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{notice}, nil)
 }
 
-// TestChangePage: the page of a change says what was done to which file, and no refusal that there was not.
+// TestChangePage: the page of a change says what was done to which file, and no refusal that there
+// was not.
 func TestChangePage(t *testing.T) {
 	t.Parallel()
 	before, after := strings.Repeat("1b", 32), strings.Repeat("2a", 32)
@@ -117,13 +122,16 @@ func TestChangePage(t *testing.T) {
 	}{
 		"an edit": {
 			func(r *audit.Record) { r.SHA256Before, r.SHA256After = before, after },
-			[]string{"What changed", "Action files.edit", "Path /workspace/a.txt", "SHA-256 before " + before[:15], "SHA-256 after " + after[:15], "A change of a file has no policy"},
+			[]string{"What changed", "Action files.edit", "Path /workspace/a.txt", "SHA-256 before " + before[:15], "SHA-256 after " + after[:15],
+				"A change of a file has no policy"},
 			nil,
 		},
-		"a new file":  {func(r *audit.Record) { r.SHA256Before, r.SHA256After = "absent", after }, []string{"SHA-256 before no file"}, nil},
-		"not known":   {func(r *audit.Record) { r.SHA256After = after }, []string{"SHA-256 before not known"}, nil},
-		"an upload":   {func(r *audit.Record) { r.Cmd, r.SHA256Before = "feishu.upload", before }, []string{"SHA-256 of what was sent " + before[:15]}, []string{"SHA-256 before"}},
-		"was refused": {func(r *audit.Record) { r.Status, r.SHA256After, r.StartedAt = audit.Rejected, after, time.Time{} }, []string{"What was to change", "SHA-256 asked for"}, []string{"SHA-256 after"}},
+		"a new file": {func(r *audit.Record) { r.SHA256Before, r.SHA256After = "absent", after }, []string{"SHA-256 before no file"}, nil},
+		"not known":  {func(r *audit.Record) { r.SHA256After = after }, []string{"SHA-256 before not known"}, nil},
+		"an upload": {func(r *audit.Record) { r.Cmd, r.SHA256Before = "feishu.upload", before }, []string{"SHA-256 of what was sent " + before[:15]},
+			[]string{"SHA-256 before"}},
+		"was refused": {func(r *audit.Record) { r.Status, r.SHA256After, r.StartedAt = audit.Rejected, after, time.Time{} },
+			[]string{"What was to change", "SHA-256 asked for"}, []string{"SHA-256 after"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -131,7 +139,8 @@ func TestChangePage(t *testing.T) {
 			r := &f.records[0]
 			r.Kind, r.Cmd, r.Args, r.PolicySnapshot, r.Status = audit.KindChange, "files.edit", []string{"/workspace/a.txt"}, nil, audit.Succeeded
 			c.change(r)
-			says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), c.want, append(c.not, "was refused before", "No policy is on record", "Nothing was written"))
+			says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), c.want,
+				append(c.not, "was refused before", "No policy is on record", "Nothing was written"))
 		})
 	}
 }
@@ -151,7 +160,8 @@ func TestLostExec(t *testing.T) {
 	rec := &f.records[0]
 	rec.Status, rec.ErrorReason, rec.ExitCode, rec.StdoutBytes, rec.DurationMS, rec.PolicySnapshot = audit.Lost, audit.NodeLost, nil, 0, 0, defaultPolicy()
 	page := get(t, f.serve(t)+"/console/execs/"+execID(1))
-	says(t, page, []string{"It is not known what the command wrote", "It is not known whether the job left artifacts", "Time not known 1 min 00 s –", "Memory not known", "Ran not known"},
+	says(t, page, []string{"It is not known what the command wrote", "It is not known whether the job left artifacts", "Time not known 1 min 00 s –",
+		"Memory not known", "Ran not known"},
 		[]string{"Nothing was written", "left no artifacts", "Time 0 ms", "0 %", "within the limit"})
 }
 
@@ -161,7 +171,8 @@ func TestRunningResources(t *testing.T) {
 	f := newFake().fill(1)
 	rec := &f.records[0]
 	rec.Status, rec.ExitCode, rec.EndedAt, rec.DurationMS, rec.PolicySnapshot = audit.Running, nil, time.Time{}, 0, defaultPolicy()
-	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{"Time – 1 min 00 s –", "Memory –", "when the exec has ended"}, []string{"0 ms 1 min", "0 %", "within the limit", "left no artifacts"})
+	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{"Time – 1 min 00 s –", "Memory –", "when the exec has ended"},
+		[]string{"0 ms 1 min", "0 %", "within the limit", "left no artifacts"})
 }
 
 // TestMemoryExceeded: one time is not "1 times".
@@ -182,7 +193,8 @@ func TestMeasured(t *testing.T) {
 	f := newFake().fill(1)
 	rec := &f.records[0]
 	rec.PolicySnapshot, rec.DurationMS, rec.CPUUS, rec.MaxRSSBytes = defaultPolicy(), 1000, new(int64(250_400)), new(int64(256<<20))
-	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{"Memory 256 MiB in its largest process 1 GiB 25 %", "CPU 250 ms of CPU time 1 core 25 %"}, []string{"CPU not measured"})
+	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{"Memory 256 MiB in its largest process 1 GiB 25 %", "CPU 250 ms of CPU time 1 core 25 %"},
+		[]string{"CPU not measured"})
 }
 
 // TestWebhookOfExec: the page has the address without its query, the state and what each try got.
@@ -191,7 +203,8 @@ func TestWebhookOfExec(t *testing.T) {
 	f := fullApp()
 	server := f.serve(t)
 	says(t, get(t, server+"/console/execs/"+execID(2)),
-		[]string{"Webhook Address https://hooks.example.com/secbox State due: it is repeated", "Next try", "Tries 2", "500 Internal Server Error 12 ms", `<b>no answer</b>`, "15.0 s"}, []string{"hunter2"})
+		[]string{"Webhook Address https://hooks.example.com/secbox State due: it is repeated", "Next try", "Tries 2", "500 Internal Server Error 12 ms",
+			`<b>no answer</b>`, "15.0 s"}, []string{"hunter2"})
 	says(t, get(t, server+"/console/execs/"+execID(4)), nil, []string{"Webhook"})
 	f.callback.Attempts++ // one that has not ended
 	says(t, get(t, server+"/console/execs/"+execID(2)), []string{"being sent", "Tries 3"}, []string{"Next try"})
@@ -201,14 +214,16 @@ func TestWebhookOfExec(t *testing.T) {
 	}
 }
 
-// TestUnmeasured: the page says which limits have no measurement, and that processes reached theirs; the timeline says how its times differ.
+// TestUnmeasured: the page says which limits have no measurement, and that processes reached
+// theirs; the timeline says how its times differ.
 func TestUnmeasured(t *testing.T) {
 	t.Parallel()
 	f := newFake().fill(2)
 	f.records[0].PolicySnapshot, f.records[1].PolicySnapshot = defaultPolicy(), defaultPolicy()
 	f.records[1].Status, f.records[1].ErrorReason = audit.Failed, audit.PIDsLimit
 	server := f.serve(t)
-	says(t, get(t, server+"/console/execs/"+execID(2)), []string{"CPU not measured 1 core", "Processes not measured 256", "/tmp not measured 256 MiB", "The command itself ran from 0 ms to 1.0 s after"}, nil)
+	says(t, get(t, server+"/console/execs/"+execID(2)), []string{"CPU not measured 1 core", "Processes not measured 256", "/tmp not measured 256 MiB",
+		"The command itself ran from 0 ms to 1.0 s after"}, nil)
 	says(t, get(t, server+"/console/execs/"+execID(1)), []string{"Processes at the limit 256"}, nil)
 }
 
@@ -220,7 +235,8 @@ func TestSilentExec(t *testing.T) {
 	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{"Nothing was written, neither"}, []string{"Standard error Nothing"})
 }
 
-// TestCutOutput: output of which the policy kept a part says so before its text, on each page and for each download.
+// TestCutOutput: output of which the policy kept a part says so before its text, on each page and
+// for each download.
 func TestCutOutput(t *testing.T) {
 	t.Parallel()
 	f := newFake().fill(1)
@@ -233,24 +249,28 @@ func TestCutOutput(t *testing.T) {
 	says(t, get(t, server+"/console/execs/"+execID(1)), []string{"Download the 1 MiB that were kept"}, nil)
 }
 
-// TestRefusedExec: the page of a request that never ran marks what was refused, and tells nothing of a run.
+// TestRefusedExec: the page of a request that never ran marks what was refused, and tells nothing
+// of a run.
 func TestRefusedExec(t *testing.T) {
 	t.Parallel()
 	f := newFake().fill(1)
 	resolver, err := policy.New(policy.Config{SettingsDigest: "sha256:s"})
 	must(t, err)
-	snapshot, refusal := resolver.Resolve(&policy.Layer{Limits: policy.Limits{MemoryMB: new(int64(1 << 20))}}, policy.Layer{Limits: policy.Limits{TimeoutMS: new(int64(1 << 40)), CPUCores: new(1.0)}}, policy.Host{})
+	snapshot, refusal := resolver.Resolve(&policy.Layer{Limits: policy.Limits{MemoryMB: new(int64(1 << 20))}},
+		policy.Layer{Limits: policy.Limits{TimeoutMS: new(int64(1 << 40)), CPUCores: new(1.0)}}, policy.Host{})
 	text, err := json.Marshal(snapshot)
 	must(t, err)
 	rec := &f.records[0]
 	rec.Status, rec.ErrorReason, rec.Detail, rec.PolicySnapshot = audit.Rejected, audit.PolicyDenied, fault.From(refusal).Message, text
 	rec.ExitCode, rec.StartedAt, rec.StdoutBytes, rec.DurationMS, rec.Backend = nil, time.Time{}, 0, 0, ""
 	page := get(t, f.serve(t)+"/console/execs/"+execID(1))
-	says(t, page, []string{"What was to run", "no command was started", "refused: the request asked for 1099511627776", "refused: the skill asked for 1048576", "nothing ran under it"},
+	says(t, page, []string{"What was to run", "no command was started", "refused: the request asked for 1099511627776", "refused: the skill asked for 1048576",
+		"nothing ran under it"},
 		[]string{"What ran", "Standard output", "Artifacts File", "Resources", "Nothing was written", "left no artifacts", "Backend"})
 }
 
-// TestReplayVerdict: the page of a replay begins with the outcome of the comparison, and its policy has the layers of the first exec.
+// TestReplayVerdict: the page of a replay begins with the outcome of the comparison, and its policy
+// has the layers of the first exec.
 func TestReplayVerdict(t *testing.T) {
 	t.Parallel()
 	f := newFake().fill(2)
@@ -268,7 +288,8 @@ func TestReplayVerdict(t *testing.T) {
 	f.replayer.points = []replay.Point{{What: "status", Equal: replay.Yes}, {What: "stdout", Equal: replay.No}, {What: "work", Equal: replay.Unknown}}
 	server := f.serve(t)
 	page := get(t, server+"/console/execs/"+execID(2))
-	says(t, page, []string{"It came out the same in 1 of 3 points; different: standard output; not known: other files in work/.", "timeout_ms 60000 (1 min 00 s) default as in the first exec", "memory_mb 600 skill as in the first exec"}, []string{"manifest"})
+	says(t, page, []string{"It came out the same in 1 of 3 points; different: standard output; not known: other files in work/.",
+		"timeout_ms 60000 (1 min 00 s) default as in the first exec", "memory_mb 600 skill as in the first exec"}, []string{"manifest"})
 	if strings.Index(page, "It came out") > strings.Index(page, `id="command"`) {
 		t.Error("the verdict is not at the top")
 	}
@@ -306,7 +327,8 @@ func TestRequestedBy(t *testing.T) {
 	}
 }
 
-// TestHeldExec: the page of an exec names the holds that keep it, and leads an admin to the form for one, which is filled in.
+// TestHeldExec: the page of an exec names the holds that keep it, and leads an admin to the form
+// for one, which is filled in.
 func TestHeldExec(t *testing.T) {
 	t.Parallel()
 	f := newFake().fill(1)

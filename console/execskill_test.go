@@ -7,7 +7,8 @@ import (
 	"secbox/access/tokens"
 )
 
-// TestExecLeadsToItsSkill: to the page of a skill of the catalog, to the package of a workspace's user, and to the execs of the same version.
+// TestExecLeadsToItsSkill: to the page of a skill of the catalog, to the package of a workspace's
+// user, and to the execs of the same version.
 func TestExecLeadsToItsSkill(t *testing.T) {
 	t.Parallel()
 	const (
@@ -21,17 +22,18 @@ func TestExecLeadsToItsSkill(t *testing.T) {
 		users                       []string // of the caller's scope; nil: all
 		has                         []string // of the four
 	}{
-		"no skill":                     {project: "demo"},
-		"a skill of the catalog":       {skill: "shell.run", digest: "abc", project: "demo", has: []string{catalogued, all, version}},
-		"in a workspace, too":          {skill: "shell.run", digest: "abc", project: "ag~ann", has: []string{catalogued, all, version}},
-		"an id without a version":      {skill: "shell.run", project: "demo", has: []string{catalogued, all}},
-		"a package":                    {skill: "own", digest: "abc", project: "ag~ann", has: []string{pack + `ag/ann/own"`, all, version}},
-		"the folder of a package":      {skill: "own", project: "ag~ann", cwd: "/workspace/work/skills/own", has: []string{pack + `ag/ann/own"`, all}},
-		"a package named like a skill": {skill: "shell.run", project: "ag~ann", cwd: "/workspace/work/skills/shell.run", has: []string{catalogued, pack + `ag/ann/shell.run"`, all}},
-		"a package of another user":    {skill: "own", digest: "abc", project: "ag~ann", users: []string{"bob"}, has: []string{all, version}},
-		"a skill that is gone":         {skill: "gone.skill", digest: "abc", project: "demo", has: []string{all, version}},
-		"an odd workspace":             {skill: "own", digest: "abc", project: "../a~<b>", has: []string{all, version}},
-		"an odd skill":                 {skill: `../"><b>`, digest: "abc", project: "ag~ann", has: []string{pack + `ag/ann/..%2F%22%3E%3Cb%3E"`, all, version}},
+		"no skill":                {project: "demo"},
+		"a skill of the catalog":  {skill: "shell.run", digest: "abc", project: "demo", has: []string{catalogued, all, version}},
+		"in a workspace, too":     {skill: "shell.run", digest: "abc", project: "ag~ann", has: []string{catalogued, all, version}},
+		"an id without a version": {skill: "shell.run", project: "demo", has: []string{catalogued, all}},
+		"a package":               {skill: "own", digest: "abc", project: "ag~ann", has: []string{pack + `ag/ann/own"`, all, version}},
+		"the folder of a package": {skill: "own", project: "ag~ann", cwd: "/workspace/work/skills/own", has: []string{pack + `ag/ann/own"`, all}},
+		"a package named like a skill": {skill: "shell.run", project: "ag~ann", cwd: "/workspace/work/skills/shell.run",
+			has: []string{catalogued, pack + `ag/ann/shell.run"`, all}},
+		"a package of another user": {skill: "own", digest: "abc", project: "ag~ann", users: []string{"bob"}, has: []string{all, version}},
+		"a skill that is gone":      {skill: "gone.skill", digest: "abc", project: "demo", has: []string{all, version}},
+		"an odd workspace":          {skill: "own", digest: "abc", project: "../a~<b>", has: []string{all, version}},
+		"an odd skill":              {skill: `../"><b>`, digest: "abc", project: "ag~ann", has: []string{pack + `ag/ann/..%2F%22%3E%3Cb%3E"`, all, version}},
 	} {
 		f := fullApp()
 		f.caller = tokens.Token{ID: "w", Name: "W", Role: tokens.Worker, Users: test.users}

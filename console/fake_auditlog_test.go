@@ -66,7 +66,8 @@ type fakeAdminEvents struct{ *fakeApp }
 func (f fakeAdminEvents) List(_ context.Context, filter admin.Filter, after *admin.Cursor, limit int) ([]admin.Event, error) {
 	var out []admin.Event
 	for _, e := range f.audit.events {
-		if (filter.Kind == "" || e.Kind == filter.Kind) && (filter.Actor == "" || e.Actor.ID == filter.Actor) && (filter.Subject == "" || e.Subject == filter.Subject) &&
+		if (filter.Kind == "" || e.Kind == filter.Kind) && (filter.Actor == "" || e.Actor.ID == filter.Actor) && (filter.Subject == "" ||
+			e.Subject == filter.Subject) &&
 			(after == nil || e.Seq < after.Seq) && len(out) < limit {
 			out = append(out, e)
 		}
@@ -130,26 +131,33 @@ func (f fakeRetention) Report(context.Context) (retention.Report, error) {
 
 // event returns an administrative event.
 func event(n int, kind admin.Kind, subject, data string) admin.Event {
-	return admin.Event{Seq: int64(n), At: clock.Add(time.Duration(n) * time.Second), NodeID: "node", Actor: admin.Actor{Type: admin.ByToken, ID: "t1", Name: "Ada"}, Kind: kind, Subject: subject, Data: data}
+	return admin.Event{Seq: int64(n), At: clock.Add(time.Duration(n) * time.Second), NodeID: "node",
+		Actor: admin.Actor{Type: admin.ByToken, ID: "t1", Name: "Ada"}, Kind: kind, Subject: subject, Data: data}
 }
 
 // fullAudit gives the application something on every page of the audit log.
 func (f *fakeApp) fullAudit() {
 	f.report.AuditLog = health.AuditLog{
 		Entries: 1200, BehindEvents: 3, BehindMS: 400, AnchorDir: "/mnt/anchor", AnchoredEntries: 1180,
-		Witnesses: []health.AuditWitness{{Name: "example.com/w1", Entries: 1199}, {Name: "example.com/w2", Problem: "does not answer", ProblemFor: time.Hour}, {Name: "example.com/w3"}},
+		Witnesses: []health.AuditWitness{{Name: "example.com/w1", Entries: 1199}, {Name: "example.com/w2", Problem: "does not answer", ProblemFor: time.Hour},
+			{Name: "example.com/w3"}},
 	}
 	f.audit.state = translog.State{Size: 1200, SignedAt: clock, VerifierKey: "secbox/test+12345678+AbCd", Holder: "node"}
 	f.audit.checkpoint = "secbox/test\n1200\nAAAA\n\n— secbox/test YWJj\n— example.com/w1 YWJj\n"
 	f.audit.report = retention.Report{
-		State:   retention.State{BeganAt: clock, EndedAt: clock.Add(time.Minute), Done: retention.Done{Records: 12, Artifacts: 3, Held: 1}, Queued: 2, Holds: 52},
+		State: retention.State{BeganAt: clock, EndedAt: clock.Add(time.Minute), Done: retention.Done{Records: 12, Artifacts: 3, Held: 1}, Queued: 2,
+			Holds: 52},
 		Enabled: true, RecordDays: 365, ArtifactDays: 30, Next: clock.Add(time.Hour), Problem: "an exec is not as the transparency log says",
 	}
 	removed := `{"part":"record","days":30,"entries":{"` + execID(1) + `":[1,2],"` + execID(2) + `":[3]}}`
 	f.audit.events = []admin.Event{
-		event(99, admin.HoldRemoved, execID(9), `{"kind":"project","value":"old"}`), event(98, admin.RetentionRun, "ended", `{"records":12,"artifacts":3,"projects":0,"held":1}`),
-		event(97, admin.ExecsRemoved, "audit.retention_days", removed), event(96, admin.Export, "csv", `{"state":"complete","parameters":{"project_id":"demo","since":"7d"},"records":5,"not_logged":0,"bytes":900,"sha256":"`+strings.Repeat("ab", 32)+`"}`),
-		event(95, admin.Download, execID(2), `{"what":"artifact","path":"`+strings.Repeat("long/", 40)+`"}`), event(94, admin.NodeStarted, "node", `{"version":"test","settings_changed":["addr","audit.anchor_dir"]}`),
+		event(99, admin.HoldRemoved, execID(9), `{"kind":"project","value":"old"}`),
+		event(98, admin.RetentionRun, "ended", `{"records":12,"artifacts":3,"projects":0,"held":1}`),
+		event(97, admin.ExecsRemoved, "audit.retention_days", removed),
+		event(96, admin.Export, "csv", `{"state":"complete","parameters":{"project_id":"demo","since":"7d"},"records":5,"not_logged":0,"bytes":900,"sha256":"`+
+			strings.Repeat("ab", 32)+`"}`),
+		event(95, admin.Download, execID(2), `{"what":"artifact","path":"`+strings.Repeat("long/", 40)+`"}`),
+		event(94, admin.NodeStarted, "node", `{"version":"test","settings_changed":["addr","audit.anchor_dir"]}`),
 		event(93, admin.TokenCreated, "t1", `{"name":"Ada"}`),
 	}
 	damaged := event(92, "", "", "{}")
@@ -163,7 +171,8 @@ func (f *fakeApp) fullAudit() {
 	}
 	for n := range 52 {
 		f.audit.holds = append(f.audit.holds, retention.Hold{
-			ID: execID(n + 1), Kind: retention.HoldKinds[n%4], Value: fmt.Sprint("value-", n+1), Reason: "case 2026-17", AddedAt: clock.Add(time.Duration(n) * time.Second), AddedBy: "t",
+			ID: execID(n + 1), Kind: retention.HoldKinds[n%4], Value: fmt.Sprint("value-", n+1), Reason: "case 2026-17",
+			AddedAt: clock.Add(time.Duration(n) * time.Second), AddedBy: "t",
 		})
 	}
 }

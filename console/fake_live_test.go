@@ -59,7 +59,8 @@ func listen(prints <-chan printed) memengine.Command {
 	}
 }
 
-// begin runs a script in the background and returns the exec's id once it runs. ended is closed when the answer is there.
+// begin runs a script in the background and returns the exec's id once it runs. ended is closed
+// when the answer is there.
 func (c *core) begin(secret, script string) (execID string, ended <-chan struct{}) {
 	c.t.Helper()
 	done := make(chan struct{})

@@ -30,7 +30,8 @@ type fileSource struct {
 	open func(c *Console, req *request, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error)
 }
 
-// fileRowsOfExec is how many artifacts and how many inputs the page of an exec lists; see view.MaxFileRows.
+// fileRowsOfExec is how many artifacts and how many inputs the page of an exec lists; see
+// view.MaxFileRows.
 const fileRowsOfExec = 30
 
 // filesFrom returns the exec of the address of a list, and the number of its first file.
@@ -102,7 +103,8 @@ func (c *Console) downloadFile(kind fileSource) func(*request, http.ResponseWrit
 		if err != nil {
 			return err
 		}
-		return c.serveFile(req, w, f.rec, kind.what, f.Path, content.File{Content: f.content, Type: "application/octet-stream", SaveAs: path.Base(f.Path), SHA256: f.SHA256})
+		return c.serveFile(req, w, f.rec, kind.what, f.Path,
+			content.File{Content: f.content, Type: "application/octet-stream", SaveAs: path.Base(f.Path), SHA256: f.SHA256})
 	}
 }
 
@@ -120,10 +122,12 @@ func (c *Console) downloadOutput(req *request, w http.ResponseWriter) error {
 	if err != nil {
 		return c.cfg.Execs.UnlessRemoved(req.ctx(), rec, err)
 	}
-	return c.serveFile(req, w, rec, name, "", content.File{Content: f, Type: "text/plain; charset=utf-8", SaveAs: rec.ExecID + "." + name + ".txt"})
+	return c.serveFile(req, w, rec, name, "", content.File{Content: f, Type: "text/plain; charset=utf-8",
+		SaveAs: rec.ExecID + "." + name + ".txt"})
 }
 
-// showFile shows a file in a frame of its own, if it is an image or text. The page has nothing of the content itself.
+// showFile shows a file in a frame of its own, if it is an image or text. The page has nothing of
+// the content itself.
 func (c *Console) showFile(kind fileSource) func(*request) (ui.Page, error) {
 	return func(req *request) (ui.Page, error) {
 		f, p, err := c.previewFile(req, kind)
@@ -148,12 +152,13 @@ func (c *Console) previewFile(req *request, kind fileSource) (file, view.Preview
 	return f, p, err
 }
 
-// viewCSP is the Content-Security-Policy of content in a frame: nothing runs, nothing is loaded, and only our own pages may frame it. Browsers
-// themselves style the documents that they make of images and text.
+// viewCSP is the Content-Security-Policy of content in a frame: nothing runs, nothing is loaded,
+// and only our own pages may frame it. Browsers themselves style the documents that they make of
+// images and text.
 const viewCSP = "sandbox; default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 
-// viewFile sends an image or the beginning of a text for the frame of its page. A browser that opens the address itself runs nothing
-// either. Content of any other kind is not sent.
+// viewFile sends an image or the beginning of a text for the frame of its page. A browser that
+// opens the address itself runs nothing either. Content of any other kind is not sent.
 func (c *Console) viewFile(kind fileSource) func(*request, http.ResponseWriter) error {
 	return func(req *request, w http.ResponseWriter) error {
 		f, p, err := c.previewFile(req, kind)
@@ -161,7 +166,8 @@ func (c *Console) viewFile(kind fileSource) func(*request, http.ResponseWriter) 
 			return err
 		}
 		if p.Image != "" {
-			return c.serveFile(req, w, f.rec, kind.what, f.Path, content.File{Content: f.content, Type: p.Image, CSP: viewCSP, SHA256: f.SHA256})
+			return c.serveFile(req, w, f.rec, kind.what, f.Path,
+				content.File{Content: f.content, Type: p.Image, CSP: viewCSP, SHA256: f.SHA256})
 		}
 		f.content.Close()
 		if p.Text == nil {
@@ -172,11 +178,13 @@ func (c *Console) viewFile(kind fileSource) func(*request, http.ResponseWriter) 
 			io.ReadSeeker
 			io.Closer
 		}{bytes.NewReader(p.Text), io.NopCloser(nil)}
-		return c.serveFile(req, w, f.rec, kind.what, f.Path, content.File{Content: text, Type: "text/plain; charset=utf-8", CSP: viewCSP, Whole: true})
+		return c.serveFile(req, w, f.rec, kind.what, f.Path,
+			content.File{Content: text, Type: "text/plain; charset=utf-8", CSP: viewCSP, Whole: true})
 	}
 }
 
-var artifactKind = fileSource{FileKind: view.FileKind{Files: "artifacts", Show: "show", View: "view"}, what: "artifact", title: "Artifact", open: (*Console).openArtifact}
+var artifactKind = fileSource{FileKind: view.FileKind{Files: "artifacts", Show: "show", View: "view"}, what: "artifact", title: "Artifact",
+	open: (*Console).openArtifact}
 
 // openArtifact opens an artifact. Only paths of the exec's manifest are known.
 func (c *Console) openArtifact(req *request, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
@@ -196,7 +204,8 @@ func (c *Console) artifactsOf(ctx context.Context, rec audit.Record, from, rows 
 	}
 	defer all.Close()
 	list := all.List()
-	out := view.FileList{Kind: artifactKind.FileKind, ExecID: rec.ExecID, From: from, All: len(list.Items), Total: list.TotalBytes, Truncated: list.Truncated, NotKept: list.NotKept, NotKeptCount: list.NotKeptCount}
+	out := view.FileList{Kind: artifactKind.FileKind, ExecID: rec.ExecID, From: from, All: len(list.Items), Total: list.TotalBytes,
+		Truncated: list.Truncated, NotKept: list.NotKept, NotKeptCount: list.NotKeptCount}
 	for _, item := range list.Items[min(from, out.All):min(from+rows, out.All)] {
 		out.Rows = append(out.Rows, view.FileRow{Artifact: item, Kept: true})
 	}
@@ -251,10 +260,12 @@ func (c *Console) downloadArtifacts(req *request, w http.ResponseWriter) error {
 	if err := c.recordDownload(req, rec, "artifacts", ""); err != nil {
 		return err
 	}
-	return content.ServeStream(w, req.Request(), "application/zip", rec.ExecID+".zip", func() error { return visible.WriteArtifacts(req.ctx(), w, all, rec) })
+	return content.ServeStream(w, req.Request(), "application/zip", rec.ExecID+".zip",
+		func() error { return visible.WriteArtifacts(req.ctx(), w, all, rec) })
 }
 
-var inputKind = fileSource{FileKind: view.FileKind{Files: "inputs", Show: "show-input", View: "view-input"}, what: "input", title: "Input", open: (*Console).openInput}
+var inputKind = fileSource{FileKind: view.FileKind{Files: "inputs", Show: "show-input", View: "view-input"}, what: "input", title: "Input",
+	open: (*Console).openInput}
 
 // openInput opens the kept content of an input, which is in memory.
 func (c *Console) openInput(req *request, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
@@ -268,7 +279,8 @@ func (c *Console) inputsOf(req *request, rec audit.Record, from, rows int) (view
 	if err != nil {
 		return view.FileList{}, c.cfg.Execs.UnlessRemoved(req.ctx(), rec, err)
 	}
-	out := view.FileList{Kind: inputKind.FileKind, ExecID: rec.ExecID, From: from, All: list.All, Total: list.TotalBytes, Truncated: list.Truncated}
+	out := view.FileList{Kind: inputKind.FileKind, ExecID: rec.ExecID, From: from, All: list.All, Total: list.TotalBytes,
+		Truncated: list.Truncated}
 	for _, in := range list.Items {
 		out.Rows = append(out.Rows, view.FileRow{Artifact: runner.Artifact{Path: in.Path, Size: in.Size, SHA256: in.SHA256}, Kept: in.Kept})
 	}

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// While an exec runs, only its node has its output and can end it. Other nodes forward requests about it there.
+// While an exec runs, only its node has its output and can end it. Other nodes forward requests
+// about it there.
 
 const relayRetry = 5 * time.Second // before a stream asks a node again that did not answer
 
@@ -22,8 +23,8 @@ func (c *Console) forward(req *request) (forwarded bool, err error) {
 	return true, req.door.Forward(req.Response(), req.Request(), node)
 }
 
-// relay goes on with the events of an exec that another node runs, until they end; the browser comes again if that is not the end of the exec. It returns
-// false if the stream stays here.
+// relay goes on with the events of an exec that another node runs, until they end; the browser
+// comes again if that is not the end of the exec. It returns false if the stream stays here.
 func (x *viewer) relay(ctx context.Context) bool {
 	if time.Since(x.lastRelay) < relayRetry {
 		return false

@@ -16,7 +16,8 @@ import (
 
 var callAsText = regexp.MustCompile(`WriteString\([^\n]*[^\n"]@[a-zA-Z.]+\([^\n]*`)
 
-// TestGeneratedCodeIsFresh makes the code of each template again in memory, with the version of templ in go.mod.
+// TestGeneratedCodeIsFresh makes the code of each template again in memory, with the version of
+// templ in go.mod.
 func TestGeneratedCodeIsFresh(t *testing.T) {
 	t.Parallel()
 	directive, err := os.ReadFile("doc.go")

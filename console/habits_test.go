@@ -17,7 +17,8 @@ import (
 // at sets the clock of pages that the tab opens from now on.
 func (b *tab) at(now time.Time) {
 	b.t.Helper()
-	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fmt.Sprintf("window.testNow = %d; Date.now = () => window.testNow", now.UnixMilli())})
+	call(b, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: fmt.Sprintf("window.testNow = %d; Date.now = () => window.testNow", now.UnixMilli())})
 }
 
 // keys presses keys, one after the other.
@@ -34,7 +35,8 @@ func (b *tab) keys(keys string, options ...chromedp.KeyOption) {
 	}
 }
 
-// focused tells what has the focus: an id, else the address of a link, else the name of the element.
+// focused tells what has the focus: an id, else the address of a link, else the name of the
+// element.
 func (b *tab) focused() string {
 	b.t.Helper()
 	return eval[string](b, `(e => e.id || e.getAttribute("href") || e.localName)(document.activeElement)`)
@@ -47,7 +49,8 @@ func (b *tab) focuses(what, want string) {
 	}
 }
 
-// TestKeys: single keys lead to the search and through the rows, but not while a person types, not with Ctrl or Alt, and not after they were turned off.
+// TestKeys: single keys lead to the search and through the rows, but not while a person types, not
+// with Ctrl or Alt, and not after they were turned off.
 func TestKeys(t *testing.T) {
 	b := open(t, fullApp().serve(t))
 	b.visit("/console/history")
@@ -75,7 +78,8 @@ func TestKeys(t *testing.T) {
 	if got := eval[struct {
 		Outline string
 		Seen    bool
-	}](b, `(a => ({Outline: getComputedStyle(a).outlineStyle, Seen: a.getBoundingClientRect().bottom < innerHeight}))(document.activeElement)`); got.Outline == "none" || !got.Seen {
+	}](b,
+		`(a => ({Outline: getComputedStyle(a).outlineStyle, Seen: a.getBoundingClientRect().bottom < innerHeight}))(document.activeElement)`); got.Outline == "none" || !got.Seen {
 		t.Errorf("the focus is not to be seen: %+v", got)
 	}
 	b.keys(strings.Repeat("j", 60))
@@ -85,14 +89,17 @@ func TestKeys(t *testing.T) {
 	if at := run(b, chromedp.Location()); at != b.url+row(50) {
 		t.Errorf("Enter leads to %s", at)
 	}
-	for path, want := range map[string]string{"/console/overview": "run-" + execID(60) /* not in the closed table */, "/console/refused": "/console/execs/" + execID(60), "/console/runners": "runner-1e7e4e133da41290" /* of ada */, "/console/tokens": "/console/tokens/t3"} {
+	for path, want := range map[string]string{"/console/overview": "run-" + execID(60), /* not in the closed table */
+		"/console/refused": "/console/execs/" + execID(60), "/console/runners": "runner-1e7e4e133da41290", /* of ada */
+		"/console/tokens": "/console/tokens/t3"} {
 		b.visit(path)
 		b.keys("j")
 		b.focuses("j on "+path, want)
 	}
 }
 
-// TestKeysCanBeTurnedOff: the help explains the keys, is a dialog that Esc closes, and has the switch that this browser remembers.
+// TestKeysCanBeTurnedOff: the help explains the keys, is a dialog that Esc closes, and has the
+// switch that this browser remembers.
 func TestKeysCanBeTurnedOff(t *testing.T) {
 	b := open(t, fullApp().serve(t))
 	b.visit("/console/history")
@@ -117,12 +124,14 @@ func TestKeysCanBeTurnedOff(t *testing.T) {
 		}
 		b.visit("/console/history")
 	}
-	b.do(chromedp.Click("[data-open=keys]"), chromedp.WaitVisible("dialog[open]"), chromedp.Click("#keys-on"), chromedp.Click("#keys [data-close]"), chromedp.WaitNotVisible("#keys"))
+	b.do(chromedp.Click("[data-open=keys]"), chromedp.WaitVisible("dialog[open]"), chromedp.Click("#keys-on"), chromedp.Click("#keys [data-close]"),
+		chromedp.WaitNotVisible("#keys"))
 	b.keys("/")
 	b.focuses("turned on", "f-text")
 }
 
-// TestTimesWithScript: how long ago, the local time or UTC, in the same width; the exact times are on hover, and beside a focused link.
+// TestTimesWithScript: how long ago, the local time or UTC, in the same width; the exact times are
+// on hover, and beside a focused link.
 func TestTimesWithScript(t *testing.T) {
 	b := open(t, fullApp().serve(t))
 	b.at(clock.Add(time.Minute + 3*time.Minute + 30*time.Second)) // the newest exec began at 09:31
@@ -133,14 +142,17 @@ func TestTimesWithScript(t *testing.T) {
 		Left             float64 // of the second column
 	}
 	look := func() seen {
-		return eval[seen](b, `(t => ({Text: t.textContent, Title: t.title, Tip: getComputedStyle(t, "::after").content, Left: t.closest("tr").children[1].getBoundingClientRect().left}))(document.querySelector("tbody time"))`)
+		return eval[seen](b,
+			`(t => ({Text: t.textContent, Title: t.title, Tip: getComputedStyle(t, "::after").content, Left: t.closest("tr").children[1].getBoundingClientRect().left}))(document.querySelector("tbody time"))`)
 	}
 	first := look()
 	if first.Text != "3 min ago" || first.Title != "2026-11-23 18:31:00.000000 Asia/Tokyo\n2026-11-23 09:31:00.000000 UTC" {
 		t.Errorf("%+v", first)
 	}
-	for at, want := range map[string]string{"-4000": "just now", "-10000": "in 10 s", "7300000": "2 h ago", "90000000": "1 day ago", "180000000": "2 days ago", "9000000000": "2026-11-23 18:31:00"} {
-		b.do(chromedp.Evaluate[chromedp.Void](`window.testNow = Date.parse("2026-11-23T09:31:00Z") + ` + at + `; document.dispatchEvent(new Event("visibilitychange"))`))
+	for at, want := range map[string]string{"-4000": "just now", "-10000": "in 10 s", "7300000": "2 h ago", "90000000": "1 day ago", "180000000": "2 days ago",
+		"9000000000": "2026-11-23 18:31:00"} {
+		b.do(chromedp.Evaluate[chromedp.Void](`window.testNow = Date.parse("2026-11-23T09:31:00Z") + ` + at +
+			`; document.dispatchEvent(new Event("visibilitychange"))`))
 		if got := look(); got.Text != want || got.Left != first.Left {
 			t.Errorf("after %s ms: %+v", at, got)
 		}
@@ -150,12 +162,14 @@ func TestTimesWithScript(t *testing.T) {
 		t.Errorf("a focused link: %+v", got)
 	}
 	b.keys("\x1b")
-	if got := look(); strings.Contains(got.Tip, "Tokyo") && eval[string](b, `getComputedStyle(document.querySelector("tbody time"), "::after").display`) != "none" {
+	if got := look(); strings.Contains(got.Tip, "Tokyo") && eval[string](b,
+		`getComputedStyle(document.querySelector("tbody time"), "::after").display`) != "none" {
 		t.Errorf("Esc does not hide the exact times: %+v", got)
 	}
 	for _, how := range []string{"utc", "local"} {
 		want := map[string]string{"utc": "2026-11-23 09:31:00", "local": "2026-11-23 18:31:00"}[how]
-		b.do(chromedp.SetValue("#times", how), chromedp.Evaluate[chromedp.Void](`document.querySelector("#times").dispatchEvent(new Event("change", {bubbles: true}))`))
+		b.do(chromedp.SetValue("#times", how),
+			chromedp.Evaluate[chromedp.Void](`document.querySelector("#times").dispatchEvent(new Event("change", {bubbles: true}))`))
 		for range 2 { // also after a reload
 			if got := look(); got.Text != want || got.Left != first.Left {
 				t.Errorf("%s: %+v", how, got)
@@ -230,15 +244,18 @@ func TestRefusedByHTMX(t *testing.T) {
 	}
 }
 
-// TestRefusedFilters: a filter that is refused is shown with what was typed and the reason beside its field.
+// TestRefusedFilters: a filter that is refused is shown with what was typed and the reason beside
+// its field.
 func TestRefusedFilters(t *testing.T) {
 	t.Parallel()
 	v := newVisitor(t, fullApp().serve(t))
 	var documents []document
 	for path, want := range map[string][]string{
 		"/console/history?since=%22yesterday%22&status=nosuch&kind=odd&columns=none&text=" + strings.Repeat("x", 201): {
-			`value="&#34;yesterday&#34;"`, `aria-describedby="p-since"`, `id="p-since">must be a date like`, `id="p-status">must be a comma-separated`, `<option value="nosuch" selected>`,
-			`id="p-kind">must be`, `<option value="odd" selected>`, `id="p-text">must be at most 200 bytes`, `id="p-columns">&#34;none&#34; is no column`, "<details open",
+			`value="&#34;yesterday&#34;"`, `aria-describedby="p-since"`, `id="p-since">must be a date like`, `id="p-status">must be a comma-separated`,
+			`<option value="nosuch" selected>`,
+			`id="p-kind">must be`, `<option value="odd" selected>`, `id="p-text">must be at most 200 bytes`, `id="p-columns">&#34;none&#34; is no column`,
+			"<details open",
 		},
 		"/console/refused?until=tomorrow":    {`value="tomorrow"`, `id="p-until">must be`},
 		"/console/refused?cursor=x&since=7d": {"not a page of this list", `href="/console/refused?since=7d"`},
@@ -260,7 +277,8 @@ func TestRefusedFilters(t *testing.T) {
 	valid(t, documents)
 }
 
-// TestEndedSessions: the sign-in leads back to the page, or to that with the form, which was not obeyed.
+// TestEndedSessions: the sign-in leads back to the page, or to that with the form, which was not
+// obeyed.
 func TestEndedSessions(t *testing.T) {
 	t.Parallel()
 	f := closedApp()
@@ -287,7 +305,8 @@ func TestEndedSessions(t *testing.T) {
 	}
 }
 
-// TestFirstVisitsAtOnce: of pages that a browser opens at once, each can sign in, and then no cookie of theirs is left.
+// TestFirstVisitsAtOnce: of pages that a browser opens at once, each can sign in, and then no
+// cookie of theirs is left.
 func TestFirstVisitsAtOnce(t *testing.T) {
 	t.Parallel()
 	server := closedApp().serve(t)
@@ -301,7 +320,8 @@ func TestFirstVisitsAtOnce(t *testing.T) {
 	}
 	v.client.Jar.SetCookies(u, set)
 	for i, token := range first {
-		resp, _ := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"wrong"}}, func(_ *http.Request, f url.Values) { f.Set("csrf_token", token) })
+		resp, _ := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"wrong"}},
+			func(_ *http.Request, f url.Values) { f.Set("csrf_token", token) })
 		if resp.StatusCode != http.StatusUnauthorized {
 			t.Errorf("page %d: %d", i, resp.StatusCode)
 		}

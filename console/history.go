@@ -24,9 +24,11 @@ const (
 )
 
 // filters are the parameters of the history that audit.ParseFilter takes.
-var filters = []string{"status", "project_id", "user_id", "agent_id", "task_id", "conversation_id", "trace_id", "skill_id", "skill_digest", "error_reason", "backend", "requested_by", "kind", "since", "until"}
+var filters = []string{"status", "project_id", "user_id", "agent_id", "task_id", "conversation_id", "trace_id", "skill_id", "skill_digest",
+	"error_reason", "backend", "requested_by", "kind", "since", "until"}
 
-// historyQuery are the parameters of the history: the filters, the text to search in commands, the columns, and the place of the page.
+// historyQuery are the parameters of the history: the filters, the text to search in commands, the
+// columns, and the place of the page.
 var historyQuery = append(slices.Clone(filters), "text", "columns", "cursor")
 
 // history lists execs, newest first.
@@ -45,7 +47,8 @@ func (c *Console) filter(req *request, bad *fault.Fields) audit.Filter {
 	}, c.cfg.Now(), bad)
 }
 
-// searchText returns the text to search in commands, in lower case. A text that is too long or malformed goes to bad.
+// searchText returns the text to search in commands, in lower case. A text that is too long or
+// malformed goes to bad.
 func searchText(query url.Values, bad *fault.Fields) string {
 	text := query.Get("text")
 	if len(text) > maxSearch || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
@@ -63,7 +66,8 @@ func (c *Console) readHistory(req *request, only ...audit.Status) (view.HistoryP
 		f.Statuses, f.Commands = only, false // pages of refusals show them
 	}
 	text := searchText(req.query, &bad)
-	out := view.HistoryPage{Query: req.query, Columns: view.Columns(req.query.Get("columns"), &bad), Pager: view.Pager{Here: req.here().With("cursor", "")}}
+	out := view.HistoryPage{Query: req.query, Columns: view.Columns(req.query.Get("columns"), &bad),
+		Pager: view.Pager{Here: req.here().With("cursor", "")}}
 	if out.HasDefaultColumns() { // as the form sends them
 		req.query.Del("columns")
 		out.Here = out.Here.With("columns", "")
@@ -122,9 +126,10 @@ func reserve(req *request, rows []audit.Record) error {
 	return req.door.Reserve(size)
 }
 
-// search adds the rows whose command has the text, which is in lower case, in any case. It reads maxSearched execs at most, and returns the place where the next
-// search begins; nil at the end.
-func (c *Console) search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, text string, out *view.HistoryPage) (*audit.Cursor, error) {
+// search adds the rows whose command has the text, which is in lower case, in any case. It reads
+// maxSearched execs at most, and returns the place where the next search begins; nil at the end.
+func (c *Console) search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, text string,
+	out *view.HistoryPage) (*audit.Cursor, error) {
 	found := audit.Filter{ExecIDs: []string{}, Commands: f.Commands}
 	next, err := c.cfg.Execs.Search(ctx, caller, f, after, maxSearched, func(rec audit.Record) bool {
 		if len(found.ExecIDs) == view.HistoryRows {
@@ -151,8 +156,10 @@ func hasText(rec audit.Record, lower string) bool {
 		slices.ContainsFunc(rec.Args, func(arg string) bool { return strings.Contains(strings.ToLower(arg), lower) })
 }
 
-// refusedQuery are the parameters of the refused requests: the parameters of the history without status.
-var refusedQuery = []string{"project_id", "user_id", "agent_id", "task_id", "skill_id", "error_reason", "requested_by", "since", "until", "cursor"}
+// refusedQuery are the parameters of the refused requests: the parameters of the history without
+// status.
+var refusedQuery = []string{"project_id", "user_id", "agent_id", "task_id", "skill_id", "error_reason", "requested_by", "since", "until",
+	"cursor"}
 
 // refused lists the requests that were refused and put on record, newest first.
 func (c *Console) refused(req *request) (ui.Page, error) {
@@ -160,10 +167,12 @@ func (c *Console) refused(req *request) (ui.Page, error) {
 	return withRefusal(ui.Page{Title: "Refused", Body: view.Refused(page)}, err)
 }
 
-// historyExportQuery are the parameters of an export of the history: those that choose execs, and the format.
+// historyExportQuery are the parameters of an export of the history: those that choose execs, and
+// the format.
 var historyExportQuery = append(slices.Clone(filters), "text", "format", "ocsf_version")
 
-// exportHistory sends all execs that the history lists with the same filters, oldest first, as GET /audit/export does.
+// exportHistory sends all execs that the history lists with the same filters, oldest first, as GET
+// /audit/export does.
 func (c *Console) exportHistory(req *request, w http.ResponseWriter) error {
 	var bad fault.Fields
 	q := export.ParseQuery(req.query.Get, c.cfg.Now(), &bad)
@@ -186,7 +195,8 @@ func (c *Console) exportHistory(req *request, w http.ResponseWriter) error {
 	return req.door.Export(w, req.Request(), q)
 }
 
-// newerQuery are the parameters of the count of new execs: the parameters of the list, its newest exec, and the number that the page shows already.
+// newerQuery are the parameters of the count of new execs: the parameters of the list, its newest
+// exec, and the number that the page shows already.
 var newerQuery = append(slices.Clone(filters), "columns", "newest", "seen")
 
 // newerOf returns the state of a page that was read now.
@@ -198,7 +208,8 @@ func (c *Console) newerOf(p view.HistoryPage) view.NewerExecs {
 	return n
 }
 
-// newer answers a page of the history with how many new execs there are; with nothing if the page shows that already.
+// newer answers a page of the history with how many new execs there are; with nothing if the page
+// shows that already.
 func (c *Console) newer(req *request, w http.ResponseWriter) error {
 	var bad fault.Fields
 	seen := req.query.Get("seen")

@@ -30,7 +30,8 @@ func (c *Console) holds(req *request) (ui.Page, error) {
 // readHolds reads the page that the address asks for; a form's has no parameters.
 func (c *Console) readHolds(req *request) (view.HoldsPage, error) {
 	cursor, here := req.query.Get("cursor"), ui.Link("audit", "holds").WithAll(req.query)
-	p := view.HoldsPage{MayHold: req.may(admins), Pager: view.Pager{First: cursor == "", Here: ui.Link("audit", "holds")}, Form: view.HoldForm{ID: uuid.Must(uuid.NewV7()).String()}}
+	p := view.HoldsPage{MayHold: req.may(admins), Pager: view.Pager{First: cursor == "", Here: ui.Link("audit", "holds")},
+		Form: view.HoldForm{ID: uuid.Must(uuid.NewV7()).String()}}
 	var next string
 	var err error
 	if p.Rows, next, err = c.cfg.Holds.List(req.ctx(), cursor, holdRows); err != nil {
@@ -77,8 +78,10 @@ func (c *Console) readReleased(req *request, here ui.Address) (view.ReleasedHold
 
 // addHold places a hold. A refusal comes back with the form as it was sent.
 func (c *Console) addHold(req *request) (ui.Address, error) {
-	asked := view.HoldForm{ID: req.form.Get("id"), Kind: req.form.Get("kind"), Value: strings.Trim(req.form.Get("value"), " "), Reason: strings.TrimSpace(req.form.Get("reason"))}
-	_, err := c.cfg.Holds.Add(req.ctx(), req.caller, retention.Hold{ID: asked.ID, Kind: retention.HoldKind(asked.Kind), Value: asked.Value, Reason: asked.Reason})
+	asked := view.HoldForm{ID: req.form.Get("id"), Kind: req.form.Get("kind"), Value: strings.Trim(req.form.Get("value"), " "),
+		Reason: strings.TrimSpace(req.form.Get("reason"))}
+	_, err := c.cfg.Holds.Add(req.ctx(), req.caller,
+		retention.Hold{ID: asked.ID, Kind: retention.HoldKind(asked.Kind), Value: asked.Value, Reason: asked.Reason})
 	if fault.Is(err, fault.InvalidRequest) && view.FieldReason(fault.From(err), "id") == "" {
 		asked.Problem = fault.From(err)
 		return ui.Address{}, c.refuseHold(req, err, func(p *view.HoldsPage) {
@@ -106,7 +109,8 @@ func (c *Console) heldBefore(req *request, id string) bool {
 func (c *Console) releaseHold(req *request) (ui.Address, error) {
 	_, err := c.cfg.Holds.Remove(req.ctx(), req.caller, req.Param("id"))
 	if fault.Is(err, fault.UnknownHold) {
-		return ui.Address{}, c.refuseHold(req, err, func(p *view.HoldsPage) { p.Notice = "This hold was released before, or there never was one." })
+		return ui.Address{},
+			c.refuseHold(req, err, func(p *view.HoldsPage) { p.Notice = "This hold was released before, or there never was one." })
 	}
 	return ui.Link("audit", "holds"), err
 }

@@ -14,7 +14,8 @@ import (
 	"secbox/audit"
 )
 
-// TestInputsOfExec: inputs are listed with what is kept of them, downloaded and shown as artifacts are, and each is on record.
+// TestInputsOfExec: inputs are listed with what is kept of them, downloaded and shown as artifacts
+// are, and each is on record.
 func TestInputsOfExec(t *testing.T) {
 	t.Parallel()
 	f := fullApp()
@@ -29,7 +30,8 @@ func TestInputsOfExec(t *testing.T) {
 	for _, path := range []string{base, base + "/inputs"} {
 		_, page := v.get(path)
 		for _, want := range []string{
-			`href="` + base + `/show-input/page.html"`, `href="` + base + `/inputs/page.html" download`, `href="` + base + `/inputs/a%20%22b%22%20%231%3F.svg" download`, "gone.csv", "not kept",
+			`href="` + base + `/show-input/page.html"`, `href="` + base + `/inputs/page.html" download`,
+			`href="` + base + `/inputs/a%20%22b%22%20%231%3F.svg" download`, "gone.csv", "not kept",
 		} {
 			if !strings.Contains(page, want) {
 				t.Errorf("%s lacks %q", path, want)
@@ -41,18 +43,21 @@ func TestInputsOfExec(t *testing.T) {
 	}
 	f.downloads = nil
 	for _, file := range []struct{ path, content, shown string }{
-		{"page.html", "<script>0</script>", "text/plain; charset=utf-8"}, {"a/one.png", onePixel, "image/png"}, {`a "b" #1?.svg`, "<svg onload='0'/>", "text/plain; charset=utf-8"}, {"tool.exe", "MZ\x00", ""},
+		{"page.html", "<script>0</script>", "text/plain; charset=utf-8"}, {"a/one.png", onePixel, "image/png"},
+		{`a "b" #1?.svg`, "<svg onload='0'/>", "text/plain; charset=utf-8"}, {"tool.exe", "MZ\x00", ""},
 	} {
 		f.downloads = nil
 		path := (&url.URL{Path: file.path}).EscapedPath()
 		resp, body := v.get(base + "/inputs/" + path)
 		h := resp.Header
-		if resp.StatusCode != http.StatusOK || body != file.content || h.Get("Content-Type") != "application/octet-stream" || !strings.HasPrefix(h.Get("Content-Disposition"), "attachment; ") ||
+		if resp.StatusCode != http.StatusOK || body != file.content || h.Get("Content-Type") != "application/octet-stream" ||
+			!strings.HasPrefix(h.Get("Content-Disposition"), "attachment; ") ||
 			h.Get("Content-Security-Policy") != "sandbox; default-src 'none'; frame-ancestors 'none'" {
 			t.Errorf("%s: %d, %q, %v", file.path, resp.StatusCode, body, h)
 		}
 		_, page := v.get(base + "/show-input/" + path)
-		if framed := strings.Contains(page, `src="`+base+"/view-input/"); framed != (file.shown != "") || strings.Contains(page, "<script>0") || strings.Contains(page, "<svg") {
+		if framed := strings.Contains(page, `src="`+base+"/view-input/"); framed != (file.shown != "") || strings.Contains(page, "<script>0") ||
+			strings.Contains(page, "<svg") {
 			t.Errorf("%s: framed %v", file.path, framed)
 		}
 		resp, body = v.get(base + "/view-input/" + path)
@@ -62,7 +67,8 @@ func TestInputsOfExec(t *testing.T) {
 			if resp.StatusCode != http.StatusSeeOther {
 				t.Errorf("%s: the content of the frame: %d", file.path, resp.StatusCode)
 			}
-		} else if h := resp.Header; resp.StatusCode != http.StatusOK || body != file.content || h.Get("Content-Type") != file.shown || !strings.HasPrefix(h.Get("Content-Security-Policy"), "sandbox; default-src 'none'; ") {
+		} else if h := resp.Header; resp.StatusCode != http.StatusOK || body != file.content || h.Get("Content-Type") != file.shown ||
+			!strings.HasPrefix(h.Get("Content-Security-Policy"), "sandbox; default-src 'none'; ") {
 			t.Errorf("%s: the content of the frame: %d, %q, %v", file.path, resp.StatusCode, body, h)
 		}
 		if !slices.Equal(f.downloads, want) {
@@ -74,7 +80,8 @@ func TestInputsOfExec(t *testing.T) {
 	}
 	f.downloads = nil
 	for path, status := range map[string]int{
-		"gone.csv": http.StatusGone, "none": http.StatusNotFound, "..%2fpage.html": http.StatusNotFound, "../inputs/page.html": http.StatusNotFound, "/etc/passwd": http.StatusNotFound, "PAGE.HTML": http.StatusNotFound, "%ff": http.StatusNotFound,
+		"gone.csv": http.StatusGone, "none": http.StatusNotFound, "..%2fpage.html": http.StatusNotFound, "../inputs/page.html": http.StatusNotFound,
+		"/etc/passwd": http.StatusNotFound, "PAGE.HTML": http.StatusNotFound, "%ff": http.StatusNotFound,
 	} {
 		for _, what := range []string{"inputs", "show-input", "view-input"} {
 			if got, _ := v.raw(base + "/" + what + "/" + path); got != status {
@@ -121,7 +128,8 @@ func TestInputsOverRealCore(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
 	worker, other := c.token("worker", tokens.Worker), c.token("other", tokens.Worker)
-	id := c.post(worker, map[string]any{"project_id": "demo", "exec": map[string]any{"script": "cat /workspace/inputs/sub/in.txt"}, "inputs": []any{map[string]any{"path": "sub/in.txt", "content": "0123456789"}}})
+	id := c.post(worker, map[string]any{"project_id": "demo", "exec": map[string]any{"script": "cat /workspace/inputs/sub/in.txt"},
+		"inputs": []any{map[string]any{"path": "sub/in.txt", "content": "0123456789"}}})
 	base := "/console/execs/" + id
 	v := newVisitor(t, c.url)
 	v.signIn(worker)

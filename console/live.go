@@ -20,9 +20,10 @@ import (
 	"secbox/runner/follow"
 )
 
-// The page of an exec that has not ended takes server-sent events from execs/:id/live: its status, each new chunk of output as HTML, and its
-// end. All viewers of an exec share the chunks, which the first one that needs them renders. An event's id is a place in both streams, from which
-// a viewer goes on after a pause, a lost connection or a restart.
+// The page of an exec that has not ended takes server-sent events from execs/:id/live: its status,
+// each new chunk of output as HTML, and its end. All viewers of an exec share the chunks, which the
+// first one that needs them renders. An event's id is a place in both streams, from which a viewer
+// goes on after a pause, a lost connection or a restart.
 
 const (
 	liveViewers         = 500 // at once
@@ -37,14 +38,16 @@ const (
 	liveLife  = 10 * time.Minute       // of a stream; the browser opens the next one, which is a new request
 )
 
-// parseOffsets reads a place in both streams, of the parameter with this name; an empty text is the beginning.
+// parseOffsets reads a place in both streams, of the parameter with this name; an empty text is the
+// beginning.
 func parseOffsets(name, text string) (follow.Offsets, error) {
 	if text == "" {
 		return follow.Offsets{}, nil
 	}
 	at, ok := follow.ParseOffsets(text)
 	if !ok || max(at[0], at[1]) > view.MaxOutput {
-		return follow.Offsets{}, fault.BadField(name, "must be two numbers of bytes up to %d, such as 120-0; reload the page", view.MaxOutput)
+		return follow.Offsets{}, fault.BadField(name, "must be two numbers of bytes up to %d, such as 120-0; reload the page",
+			view.MaxOutput)
 	}
 	return at, nil
 }
@@ -115,7 +118,8 @@ type renderedStream struct {
 	now    ui.Terminal
 }
 
-// at returns the chunk that begins at an offset before the head. If there is none, it returns where the next one begins.
+// at returns the chunk that begins at an offset before the head. If there is none, it returns where
+// the next one begins.
 func (s *renderedStream) at(offset int64) (p chunk, next int64, ok bool) {
 	i, found := slices.BinarySearchFunc(s.chunks, offset, func(p chunk, offset int64) int { return int(p.from - offset) })
 	switch {
@@ -135,7 +139,8 @@ func (s *renderedStream) add(p chunk) {
 	}
 }
 
-// render returns the chunk that begins where a viewer is. If there is none, it returns where the next one begins, up to which the viewer must read itself.
+// render returns the chunk that begins where a viewer is. If there is none, it returns where the
+// next one begins, up to which the viewer must read itself.
 func (d *rendering) render(x *viewer, stream int, ended bool) (p chunk, next int64, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -190,7 +195,8 @@ func (c *Console) skipOutput(ctx context.Context, rec audit.Record, stream int, 
 	return skip(ctx, f, size, to)
 }
 
-// skip returns the state of a terminal after a stream of some size up to an offset, or up to its end, and where that is.
+// skip returns the state of a terminal after a stream of some size up to an offset, or up to its
+// end, and where that is.
 func skip(ctx context.Context, f io.ReadSeeker, size, to int64) (now ui.Terminal, at int64, err error) {
 	to = min(size, to)
 	err = eachPart(ctx, f, 0, to, func(text []byte) (used int, err error) {
@@ -204,8 +210,9 @@ func skip(ctx context.Context, f io.ReadSeeker, size, to int64) (now ui.Terminal
 	return now, at, err
 }
 
-// eachPart passes a file from one offset to another on, in parts of at most livePart bytes. take returns how much of a part it used: the next one
-// begins there. It ends early when that is nothing.
+// eachPart passes a file from one offset to another on, in parts of at most livePart bytes. take
+// returns how much of a part it used: the next one begins there. It ends early when that is
+// nothing.
 func eachPart(ctx context.Context, f io.ReadSeeker, from, end int64, take func(text []byte) (used int, err error)) error {
 	if _, err := f.Seek(from, io.SeekStart); err != nil {
 		return err
@@ -338,7 +345,8 @@ func (x *viewer) send() error {
 	return x.out.Event("end", "", []byte(strconv.Itoa(min(now.Watchers*10, 5000))))
 }
 
-// write adds a chunk to the next event. One event has several chunks: with many viewers, others have rendered some of them.
+// write adds a chunk to the next event. One event has several chunks: with many viewers, others
+// have rendered some of them.
 func (x *viewer) write(stream int, p chunk) error {
 	name := follow.Streams[stream]
 	if err := x.watch.Note(name+" "+x.req.caller.ID, func() error {
@@ -403,7 +411,8 @@ func (x *viewer) renderOwn(stream int, to int64) (chunk, error) {
 	return newChunk(at, &now, part[:n], at+int64(n) >= to), nil
 }
 
-// turn waits until the viewer may render a part of the output. Tokens take turns, however many viewers of one token are behind.
+// turn waits until the viewer may render a part of the output. Tokens take turns, however many
+// viewers of one token are behind.
 func (x *viewer) turn() (leave func(), err error) {
 	return x.console.live.turns.Enter(x.req.ctx(), x.req.caller.ID)
 }

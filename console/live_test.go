@@ -46,7 +46,8 @@ func (v *visitor) watch(execID, from string, header ...string) *events {
 	resp, err := v.client.Do(req)
 	must(v.t, err)
 	v.t.Cleanup(func() { _ = resp.Body.Close() })
-	if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || kind != "text/event-stream" || resp.Header.Get("Cache-Control") != "no-store" || resp.Header.Get("X-Accel-Buffering") != "no" {
+	if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || kind != "text/event-stream" ||
+		resp.Header.Get("Cache-Control") != "no-store" || resp.Header.Get("X-Accel-Buffering") != "no" {
 		v.t.Fatalf("%d, %v", resp.StatusCode, resp.Header)
 	}
 	return &events{t: v.t, in: bufio.NewReader(resp.Body), end: end}
@@ -101,7 +102,8 @@ var anyTag = regexp.MustCompile(`<[^>]*>`)
 // plain returns the text of some HTML that is made of spans.
 func plain(html string) string { return anyTag.ReplaceAllString(html, "") }
 
-// TestLiveOutput: output arrives while the exec runs, then its end; one who comes again goes on where it was.
+// TestLiveOutput: output arrives while the exec runs, then its end; one who comes again goes on
+// where it was.
 func TestLiveOutput(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -165,7 +167,8 @@ func TestLiveOutput(t *testing.T) {
 	}
 }
 
-// TestLiveCutOutput: what is cut between two pieces looks as if it were not, also for one who goes on in the middle.
+// TestLiveCutOutput: what is cut between two pieces looks as if it were not, also for one who goes
+// on in the middle.
 func TestLiveCutOutput(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -199,8 +202,8 @@ func TestLiveCutOutput(t *testing.T) {
 	<-ended
 }
 
-// TestLiveOutputIsBounded: a viewer who does not read what a job writes keeps neither the job nor others waiting, and gets all of it later. Pages have the
-// first MiB.
+// TestLiveOutputIsBounded: a viewer who does not read what a job writes keeps neither the job nor
+// others waiting, and gets all of it later. Pages have the first MiB.
 func TestLiveOutputIsBounded(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -239,8 +242,8 @@ func TestLiveOutputIsBounded(t *testing.T) {
 	}
 }
 
-// TestLiveEndsWithTheSession: a stream ends when the token is revoked or the session ends, and when the server closes; the download of another's output is
-// on record once.
+// TestLiveEndsWithTheSession: a stream ends when the token is revoked or the session ends, and when
+// the server closes; the download of another's output is on record once.
 func TestLiveEndsWithTheSession(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -296,14 +299,16 @@ func TestLiveEndsWithTheSession(t *testing.T) {
 		}
 	}
 	downloads := slices.DeleteFunc(c.events(), func(e string) bool { return !strings.HasPrefix(e, "download by") })
-	if want := []string{"download by revoked", "download by leaves", "download by stays"}; len(downloads) > 4 || !slices.Equal(slices.Compact(slices.Sorted(slices.Values(downloads))), slices.Sorted(slices.Values(want))) {
+	if want := []string{"download by revoked", "download by leaves", "download by stays"}; len(downloads) > 4 ||
+		!slices.Equal(slices.Compact(slices.Sorted(slices.Values(downloads))), slices.Sorted(slices.Values(want))) {
 		t.Errorf("on record are %q", downloads)
 	}
 	c.prints <- printed{}
 	<-ended
 }
 
-// TestManyViewers: 200 viewers of an exec share one feed, get all of its output, take little memory and leave nothing; a token has no more than its share.
+// TestManyViewers: 200 viewers of an exec share one feed, get all of its output, take little memory
+// and leave nothing; a token has no more than its share.
 func TestManyViewers(t *testing.T) {
 	c := startCore(t)
 	id, ended := c.begin("", "listen")
@@ -346,7 +351,8 @@ func TestManyViewers(t *testing.T) {
 	for range 50 {
 		streams = append(streams, v.watch(id, "6-0"))
 	}
-	if resp, body := v.get("/console/execs/" + id + "/live"); resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" || !strings.Contains(body, "token limit reached: 250 live pages of 250 live pages") ||
+	if resp, body := v.get("/console/execs/" + id + "/live"); resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") == "" ||
+		!strings.Contains(body, "token limit reached: 250 live pages of 250 live pages") ||
 		!strings.Contains(body, "close pages of running execs") || !strings.Contains(body, "too_many_live_pages") {
 		t.Errorf("one more: %d: %s", resp.StatusCode, body)
 	}
@@ -372,12 +378,14 @@ func (c *core) memory() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// TestLiveRowsOfOtherNodes: the page of a command that runs elsewhere tells its end, though its output cannot be read before.
+// TestLiveRowsOfOtherNodes: the page of a command that runs elsewhere tells its end, though its
+// output cannot be read before.
 func TestLiveRowsOfOtherNodes(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
 	rec := record(1)
-	rec.ExecID, rec.Status, rec.EndedAt, rec.ExitCode, rec.ManifestDigest, rec.NodeID, rec.RequestedBy = "019aa4b6-7c1e-7d35-9a52-000000000001", audit.Running, time.Time{}, nil, "", "elsewhere", "-"
+	rec.ExecID, rec.Status, rec.EndedAt, rec.ExitCode, rec.ManifestDigest, rec.NodeID, rec.RequestedBy = "019aa4b6-7c1e-7d35-9a52-000000000001", audit.Running,
+		time.Time{}, nil, "", "elsewhere", "-"
 	_, err := c.db.Audit().Open(t.Context(), rec)
 	must(t, err)
 	v := newVisitor(t, c.url)
@@ -396,7 +404,8 @@ func TestLiveRowsOfOtherNodes(t *testing.T) {
 	}
 }
 
-// TestLivePage: in a browser, text appears while the exec runs, and nothing moves. Its end completes the page: boxes take the height of their text.
+// TestLivePage: in a browser, text appears while the exec runs, and nothing moves. Its end
+// completes the page: boxes take the height of their text.
 func TestLivePage(t *testing.T) {
 	c := startCore(t)
 	id, ended := c.begin("", "listen")
@@ -420,7 +429,8 @@ func TestLivePage(t *testing.T) {
 	c.prints <- printed{}
 	<-ended
 	b.until(`document.querySelector(".head .badge").textContent.trim() === "succeeded"`)
-	if got := eval[string](b, `[document.querySelectorAll("button[data-copy][hidden]").length, document.querySelector("#stderr pre").clientHeight < 60, !!document.querySelector("#proof a[href$='#proof']")].join("|")`); got != "0|true|true" {
+	if got := eval[string](b,
+		`[document.querySelectorAll("button[data-copy][hidden]").length, document.querySelector("#stderr pre").clientHeight < 60, !!document.querySelector("#proof a[href$='#proof']")].join("|")`); got != "0|true|true" {
 		t.Errorf("hidden buttons, a low box, and a link that looks again: %s", got)
 	}
 	if after := eval[string](b, `document.querySelector("#stdout pre").scrollTop > 0 ? `+parts+` : "scrolled back"`); after != before {

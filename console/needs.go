@@ -27,9 +27,11 @@ import (
 
 // All interfaces are safe for concurrent use, and their errors carry a fault code.
 
-// Door applies the checks and limits of package api to one request for a page; api.Door implements it.
+// Door applies the checks and limits of package api to one request for a page; api.Door implements
+// it.
 type Door interface {
-	// WithoutToken returns the caller of a request that needs no token; fault.Unauthenticated for every other one.
+	// WithoutToken returns the caller of a request that needs no token; fault.Unauthenticated for
+	// every other one.
 	WithoutToken(r *http.Request) (tokens.Token, error)
 
 	// ClientAddress returns the address of the client, behind trusted proxies, too.
@@ -38,31 +40,37 @@ type Door interface {
 	// Secure reports whether the browser reaches this server by TLS.
 	Secure(r *http.Request) bool
 
-	// Enter counts a request against the limits of its caller until leave is called: fault.ServerBusy. It returns the writer for the answer
-	// and the request with the caller as the actor. valid is called while the answer is sent, and its error cuts the answer off.
-	Enter(w http.ResponseWriter, r *http.Request, route string, caller tokens.Token, valid func() error) (out http.ResponseWriter, in *http.Request, leave func(), err error)
+	// Enter counts a request against the limits of its caller until leave is called:
+	// fault.ServerBusy. It returns the writer for the answer and the request with the caller as the
+	// actor. valid is called while the answer is sent, and its error cuts the answer off.
+	Enter(w http.ResponseWriter, r *http.Request, route string, caller tokens.Token, valid func() error) (out http.ResponseWriter,
+		in *http.Request, leave func(), err error)
 
-	// Export answers a request with all records that match, after Enter, as GET /audit/export does and within the same bounds: fault.ServerBusy. A HEAD
-	// request gets the header only.
+	// Export answers a request with all records that match, after Enter, as GET /audit/export does
+	// and within the same bounds: fault.ServerBusy. A HEAD request gets the header only.
 	Export(w http.ResponseWriter, r *http.Request, q export.Query) error
 
-	// Turn waits until it is the caller's turn to have a page made, after Enter. leave must be called before the page is sent: fault.ServerBusy.
+	// Turn waits until it is the caller's turn to have a page made, after Enter. leave must be
+	// called before the page is sent: fault.ServerBusy.
 	Turn(ctx context.Context) (leave func(), err error)
 
 	// Reserve counts bytes of memory before they are used, after Enter: fault.ServerBusy.
 	Reserve(bytes int64) error
 
-	// Away returns the node that runs the command of an exec, or has it in its queue, if that is another one; empty: none. reachable is set if Forward and
-	// Relay can ask it.
+	// Away returns the node that runs the command of an exec, or has it in its queue, if that is
+	// another one; empty: none. reachable is set if Forward and Relay can ask it.
 	Away(ctx context.Context, rec audit.Record) (nodeID string, reachable bool)
 
-	// Forward answers a request, after Enter, with the answer of another node: fault.NodeUnreachable.
+	// Forward answers a request, after Enter, with the answer of another node:
+	// fault.NodeUnreachable.
 	Forward(w http.ResponseWriter, r *http.Request, nodeID string) error
 
-	// Relay resumes an event stream from another node after the given event id. The header was sent. passed is false if that node sent nothing.
+	// Relay resumes an event stream from another node after the given event id. The header was
+	// sent. passed is false if that node sent nothing.
 	Relay(w http.ResponseWriter, r *http.Request, nodeID, lastEventID string) (passed bool)
 
-	// Skills returns what callers may read of skills and packages, after Enter. Reading changes nothing.
+	// Skills returns what callers may read of skills and packages, after Enter. Reading changes
+	// nothing.
 	Skills() visible.Skills
 }
 
@@ -71,33 +79,41 @@ type Sessions interface {
 	// Begin exchanges the secret of a token for the secret of a session.
 	Begin(ctx context.Context, secret, address string) (session string, caller tokens.Token, err error)
 
-	// Caller returns the token or person of a session: fault.Unauthenticated or fault.TokenRevoked when it has ended.
+	// Caller returns the token or person of a session: fault.Unauthenticated or fault.TokenRevoked
+	// when it has ended.
 	Caller(ctx context.Context, session string) (tokens.Token, error)
 
-	// BeginPerson begins a session of the person whom identify returns; fault.Forbidden for one who may not sign in, and the errors of identify.
-	BeginPerson(ctx context.Context, address string, identify func(context.Context) (sessions.Person, error)) (session string, caller tokens.Token, err error)
+	// BeginPerson begins a session of the person whom identify returns; fault.Forbidden for one who
+	// may not sign in, and the errors of identify.
+	BeginPerson(ctx context.Context, address string, identify func(context.Context) (sessions.Person, error)) (session string,
+		caller tokens.Token, err error)
 
 	// End ends a session of a token or person.
 	End(ctx context.Context, session string, caller tokens.Token) error
 
-	// People returns people who signed in by single sign-on, newest first, after the one with an id (empty: from the first).
+	// People returns people who signed in by single sign-on, newest first, after the one with an id
+	// (empty: from the first).
 	People(ctx context.Context, after string, limit int) ([]sessions.Person, error)
 
-	// Block ends the sessions of a person, who cannot sign in until Unblock, by the actor of the context. fault.NotFound.
+	// Block ends the sessions of a person, who cannot sign in until Unblock, by the actor of the
+	// context. fault.NotFound.
 	Block(ctx context.Context, id string) error
 	Unblock(ctx context.Context, id string) error
 }
 
 // SignOn asks an OIDC provider who signs in; see sso.Provider.
 type SignOn interface {
-	// Name is the provider's host, and Origin the scheme and host of the console to which it sends browsers back.
+	// Name is the provider's host, and Origin the scheme and host of the console to which it sends
+	// browsers back.
 	Name() string
 	Origin() string
 
-	// Begin returns the provider's address to which a browser goes to sign in; secret is known to this browser only.
+	// Begin returns the provider's address to which a browser goes to sign in; secret is known to
+	// this browser only.
 	Begin(ctx context.Context, secret string) (address string, err error)
 
-	// EndAddress returns the provider's address that ends the browser's session there and leads back; empty if it has none.
+	// EndAddress returns the provider's address that ends the browser's session there and leads
+	// back; empty if it has none.
 	EndAddress(ctx context.Context) (string, error)
 
 	// Finish returns the person whom the provider's answer names, by its parameters.
@@ -106,10 +122,12 @@ type SignOn interface {
 
 // Tokens makes, lists and revokes tokens, by the actor of the context; see tokens.Service.
 type Tokens interface {
-	// Create returns a token with its secret, which is not stored; fault.InvalidRequest names the fields.
+	// Create returns a token with its secret, which is not stored; fault.InvalidRequest names the
+	// fields.
 	Create(ctx context.Context, spec tokens.Spec) (tokens.Token, string, error)
 
-	// Page returns at most limit tokens, newest first, after the one with an id (empty: from the newest); revoked ones only if they are asked for.
+	// Page returns at most limit tokens, newest first, after the one with an id (empty: from the
+	// newest); revoked ones only if they are asked for.
 	Page(ctx context.Context, after string, revoked bool, limit int) ([]tokens.Token, error)
 
 	// ByID returns the token with an id, revoked or not: fault.UnknownToken when there is none.
@@ -126,7 +144,8 @@ type Tokens interface {
 type Execs interface {
 	Get(ctx context.Context, caller tokens.Token, execID string) (audit.Record, error)
 	List(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error)
-	Search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, most int, each func(audit.Record) bool) (*audit.Cursor, error)
+	Search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, most int,
+		each func(audit.Record) bool) (*audit.Cursor, error)
 	Recent(ctx context.Context, caller tokens.Token, hours int) (audit.Recent, error)
 	Neighbour(ctx context.Context, caller tokens.Token, rec audit.Record, after bool) (execID string, err error)
 	Names(ctx context.Context, caller tokens.Token, ids ...string) (map[string]string, error)
@@ -145,7 +164,8 @@ type Callbacks interface {
 type Events interface {
 	Events(ctx context.Context, execID string) ([]audit.Event, error)
 
-	// Spooled reports whether the database does not have the end of the exec yet, and this node has it.
+	// Spooled reports whether the database does not have the end of the exec yet, and this node has
+	// it.
 	Spooled(execID string) bool
 }
 
@@ -156,7 +176,8 @@ type Runner interface {
 	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)
 	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
 
-	// Follow waits until the progress of an exec differs from seen; it returns the zero value for an exec that this node does not run.
+	// Follow waits until the progress of an exec differs from seen; it returns the zero value for
+	// an exec that this node does not run.
 	Follow(ctx context.Context, execID string, seen runner.Progress) (runner.Progress, error)
 
 	// Refuse records a request that is refused, and returns the error with the record's id.
@@ -179,13 +200,16 @@ type Proofs interface {
 	// Prove returns fault.NotLogged while the log does not have all events of the exec.
 	Prove(ctx context.Context, r audit.Record) ([]byte, error)
 
-	// ProveAdmin returns fault.UnknownEvent, or fault.NotLogged while the log does not have the event.
+	// ProveAdmin returns fault.UnknownEvent, or fault.NotLogged while the log does not have the
+	// event.
 	ProveAdmin(ctx context.Context, seq int64) ([]byte, error)
 
-	// State returns the state of the log. An error that wraps translog.ErrNoState says that the database has lost it.
+	// State returns the state of the log. An error that wraps translog.ErrNoState says that the
+	// database has lost it.
 	State(ctx context.Context) (translog.State, error)
 
-	// Checkpoint returns the newest checkpoint with the cosignatures that have arrived; fault.NotLogged for an empty log.
+	// Checkpoint returns the newest checkpoint with the cosignatures that have arrived;
+	// fault.NotLogged for an empty log.
 	Checkpoint(ctx context.Context) (string, error)
 }
 

@@ -71,7 +71,8 @@ func TestNewerExecsInBrowser(t *testing.T) {
 	top := eval[float64](b, `document.querySelector("#results table").getBoundingClientRect().top`)
 	f.fillNewer()
 	// The page asks every twenty seconds; the test does not wait for them.
-	if every := eval[string](b, `(n => { htmx.ajax("GET", n.getAttribute("hx-get"), {target: n, swap: n.getAttribute("hx-swap")}); return n.getAttribute("hx-trigger"); })(document.querySelector("#newer"))`); every != "every 20s" {
+	if every := eval[string](b,
+		`(n => { htmx.ajax("GET", n.getAttribute("hx-get"), {target: n, swap: n.getAttribute("hx-swap")}); return n.getAttribute("hx-trigger"); })(document.querySelector("#newer"))`); every != "every 20s" {
 		t.Errorf("the page asks %q", every)
 	}
 	b.until(`document.querySelector("#newer").textContent.includes("1 new exec.")`)

@@ -21,14 +21,15 @@ const (
 	outputPrice = 8        // memory that one byte of output takes in a page, at most some 20 as a control character
 )
 
-// inSandbox reports whether a record is of a command in a user's sandbox, whose output is shown while it runs and not stored.
+// inSandbox reports whether a record is of a command in a user's sandbox, whose output is shown
+// while it runs and not stored.
 func inSandbox(rec audit.Record) bool {
 	snapshot, err := policy.ParseSnapshot(rec.PolicySnapshot)
 	return sandbox.TraitsOf(rec.Backend).Unconfined || err == nil && len(snapshot.NotEnforced) > 0
 }
 
-// outputs returns the beginning of both streams; of a live page whose exec has ended, only where it goes on. An event of the download is recorded once,
-// if any output is shown.
+// outputs returns the beginning of both streams; of a live page whose exec has ended, only where it
+// goes on. An event of the download is recorded once, if any output is shown.
 func (c *Console) outputs(req *request, rec audit.Record) ([]view.Stream, error) {
 	out := make([]view.Stream, 0, 2)
 	from, most := follow.Offsets{}, int64(outputFirst)
@@ -119,7 +120,9 @@ func (c *Console) outputPage(req *request) (ui.Page, error) {
 	}
 	s, err := c.readOutput(req, rec, name, from, min(outputPart, view.MaxOutput-from))
 	if from > 0 && from >= s.Size && (err == nil || errors.Is(err, io.EOF)) {
-		return ui.Page{}, fault.BadField("from", "must be below %d, the number of bytes that this stream has; open the exec to read from the beginning", s.Size)
+		return ui.Page{},
+			fault.BadField("from", "must be below %d, the number of bytes that this stream has; open the exec to read from the beginning",
+				s.Size)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		return ui.Page{}, c.cfg.Execs.UnlessRemoved(req.ctx(), rec, err)

@@ -22,7 +22,8 @@ import (
 	"secbox/health"
 )
 
-// overviewAt is the time at which the overview is opened in these tests: the second of the third hour of a day.
+// overviewAt is the time at which the overview is opened in these tests: the second of the third
+// hour of a day.
 var overviewAt = time.Date(2026, 11, 23, 2, 0, 1, 0, time.UTC)
 
 func overviewApp(recent audit.Recent) *fakeApp {
@@ -69,13 +70,16 @@ func TestOverviewNumbers(t *testing.T) {
 		firstSince string
 	}{
 		{"", 24, []int64{1274, 1234, 3, 20, 4, 5, 8}, map[string]string{
-			"2026-11-23 02:00": "1,259 execs: 1,234 succeeded, 3 running, 20 failed, 2 canceled or lost", "2026-11-22 03:00": "6 execs: 6 canceled or lost", "2026-11-22 12:00": "0 execs",
+			"2026-11-23 02:00": "1,259 execs: 1,234 succeeded, 3 running, 20 failed, 2 canceled or lost", "2026-11-22 03:00": "6 execs: 6 canceled or lost",
+			"2026-11-22 12:00": "0 execs",
 		}, "2026-11-22T03:00:00Z"},
 		{"?span=week", 56, []int64{1289, 1242, 3, 27, 4, 5, 8}, map[string]string{
-			"2026-11-23 00:00": "1,268 execs: 1,234 succeeded, 3 running, 20 failed, 4 at a limit, 5 refused, 2 canceled or lost", "2026-11-16 03:00": "8 execs: 8 succeeded",
+			"2026-11-23 00:00": "1,268 execs: 1,234 succeeded, 3 running, 20 failed, 4 at a limit, 5 refused, 2 canceled or lost",
+			"2026-11-16 03:00": "8 execs: 8 succeeded",
 		}, "2026-11-16T03:00:00Z"},
 		{"?span=month", 60, []int64{1298, 1242, 3, 27, 13, 5, 8}, map[string]string{
-			"2026-11-23 00:00": "1,268 execs: 1,234 succeeded, 3 running, 20 failed, 4 at a limit, 5 refused, 2 canceled or lost", "2026-10-24 12:00": "9 execs: 9 at a limit",
+			"2026-11-23 00:00": "1,268 execs: 1,234 succeeded, 3 running, 20 failed, 4 at a limit, 5 refused, 2 canceled or lost",
+			"2026-10-24 12:00": "9 execs: 9 at a limit",
 		}, "2026-10-24T12:00:00Z"},
 	} {
 		page := html.UnescapeString(get(t, overviewApp(recent).serve(t)+"/console/overview"+c.path))
@@ -127,7 +131,8 @@ func TestOverviewNumbers(t *testing.T) {
 func TestOverviewChart(t *testing.T) {
 	t.Parallel()
 	page := get(t, overviewApp(audit.Recent{Complete: true, Hours: []audit.HourCount{
-		hourOf(0, audit.Succeeded, "", 10), hourOf(0, audit.Failed, audit.NonzeroExit, 5), hourOf(1, audit.Canceled, audit.ReasonCanceled, 20), hourOf(2, audit.Succeeded, "", 1), hourOf(2, audit.Timeout, audit.ReasonTimeout, 1),
+		hourOf(0, audit.Succeeded, "", 10), hourOf(0, audit.Failed, audit.NonzeroExit, 5), hourOf(1, audit.Canceled, audit.ReasonCanceled, 20),
+		hourOf(2, audit.Succeeded, "", 1), hourOf(2, audit.Timeout, audit.ReasonTimeout, 1),
 	}}).serve(t)+"/console/overview")
 	for _, want := range []string{
 		`<span class="most">20</span>`,
@@ -175,7 +180,8 @@ func TestOverviewLinks(t *testing.T) {
 	}
 }
 
-// TestOverviewOfRoles: a worker gets nothing of the node, and only those who may run execs are told how.
+// TestOverviewOfRoles: a worker gets nothing of the node, and only those who may run execs are told
+// how.
 func TestOverviewOfRoles(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -188,7 +194,8 @@ func TestOverviewOfRoles(t *testing.T) {
 		if strings.Contains(page, `id="node"`) != c.node || strings.Contains(page, `id="log"`) != c.node {
 			t.Errorf("%s: parts about the node are there: %v", c.role, !c.node)
 		}
-		if !strings.Contains(page, "No execs yet") || strings.Contains(page, `/sandbox/execs -H 'Content-Type: application/json' -d '{"project_id"`) != c.curl || strings.Contains(page, "<svg") {
+		if !strings.Contains(page, "No execs yet") || strings.Contains(page,
+			`/sandbox/execs -H 'Content-Type: application/json' -d '{"project_id"`) != c.curl || strings.Contains(page, "<svg") {
 			t.Errorf("%s: the empty page is another", c.role)
 		}
 	}
@@ -203,8 +210,10 @@ func TestOverviewLive(t *testing.T) {
 		want   []string
 		not    string
 	}{
-		{"", audit.Recent{Complete: true}, []string{`hx-get="/console/overview"`, `hx-trigger="every 5s"`, "Each bar is an hour", "No exec has ended", `live=off`}, "still counting"},
-		{"?span=month", audit.Recent{Uncounted: 700}, []string{`hx-get="/console/overview?span=month"`, `hx-trigger="every 1s"`, "Still missing: 700 hours.", "still being looked for"}, "Each bar"},
+		{"", audit.Recent{Complete: true}, []string{`hx-get="/console/overview"`, `hx-trigger="every 5s"`, "Each bar is an hour", "No exec has ended",
+			`live=off`}, "still counting"},
+		{"?span=month", audit.Recent{Uncounted: 700}, []string{`hx-get="/console/overview?span=month"`, `hx-trigger="every 1s"`, "Still missing: 700 hours.",
+			"still being looked for"}, "Each bar"},
 		{"?span=week&live=off", audit.Recent{Complete: true}, []string{`href="/console/overview?span=week"`, "Go on", "Each bar is 3 hours"}, "hx-trigger"},
 	} {
 		page := get(t, overviewApp(c.recent).serve(t)+"/console/overview"+c.path)
@@ -228,7 +237,8 @@ func TestOverviewLive(t *testing.T) {
 	}
 }
 
-// TestOverviewRefreshes: new numbers replace the old ones while the table stays open, the focus where it is, and everything in its place.
+// TestOverviewRefreshes: new numbers replace the old ones while the table stays open, the focus
+// where it is, and everything in its place.
 func TestOverviewRefreshes(t *testing.T) {
 	f := fullApp()
 	var execs atomic.Int64
@@ -245,7 +255,8 @@ func TestOverviewRefreshes(t *testing.T) {
 	before := eval[[]string](b, places)
 	execs.Store(4321)
 	b.do(chromedp.WaitVisible(`svg[aria-label*="succeeded"] ~ .axis`))
-	eval[bool](b, `new Promise(done => { const look = () => document.querySelector("#numbers tbody td").textContent == "4,321" ? done(true) : setTimeout(look, 20); look(); })`)
+	eval[bool](b,
+		`new Promise(done => { const look = () => document.querySelector("#numbers tbody td").textContent == "4,321" ? done(true) : setTimeout(look, 20); look(); })`)
 	if after := eval[[]string](b, places); !slices.Equal(before, after) {
 		t.Errorf("the page jumped:\n%s\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
@@ -254,7 +265,8 @@ func TestOverviewRefreshes(t *testing.T) {
 	}
 }
 
-// TestOverviewSaysThatItIsStale: while refreshes fail, the page says since when; the first one that succeeds takes that away.
+// TestOverviewSaysThatItIsStale: while refreshes fail, the page says since when; the first one that
+// succeeds takes that away.
 func TestOverviewSaysThatItIsStale(t *testing.T) {
 	f := fullApp()
 	inner := f.serve(t)
@@ -276,7 +288,8 @@ func TestOverviewSaysThatItIsStale(t *testing.T) {
 	}
 	down.Store(true)
 	b.do(chromedp.WaitVisible("#stale"))
-	if text := eval[string](b, `document.getElementById("stale").textContent`); !regexp.MustCompile(`^Not refreshed since \d\d:\d\d:\d\d: the server cannot answer \(status 503\)\.`).MatchString(text) {
+	if text := eval[string](b,
+		`document.getElementById("stale").textContent`); !regexp.MustCompile(`^Not refreshed since \d\d:\d\d:\d\d: the server cannot answer \(status 503\)\.`).MatchString(text) {
 		t.Error(text)
 	}
 	b.accessible("stale overview")
@@ -284,14 +297,18 @@ func TestOverviewSaysThatItIsStale(t *testing.T) {
 	b.do(chromedp.WaitNotVisible("#stale"))
 }
 
-// TestOverviewOfStoppedLog: that signing is stopped is said once, before anything else, with the remedy; problems are named.
+// TestOverviewOfStoppedLog: that signing is stopped is said once, before anything else, with the
+// remedy; problems are named.
 func TestOverviewOfStoppedLog(t *testing.T) {
 	t.Parallel()
 	f := fullApp()
-	f.report.AuditLog.Halted, f.report.AuditLog.Problem, f.report.AuditLog.HaltedRemedy = "it was rolled back", "it was rolled back", "restore the newest database"
-	f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "it was rolled back", Remedy: "restore the newest database"}, {Check: "skills", Reason: "a skill is broken"}}
+	f.report.AuditLog.Halted, f.report.AuditLog.Problem, f.report.AuditLog.HaltedRemedy = "it was rolled back", "it was rolled back",
+		"restore the newest database"
+	f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "it was rolled back", Remedy: "restore the newest database"},
+		{Check: "skills", Reason: "a skill is broken"}}
 	page := get(t, f.serve(t)+"/console/overview")
-	says(t, page, []string{"Signing is stopped. it was rolled back What to do: restore the newest database. See the audit log", "2 problems audit_log : signing is stopped, see above skills : a skill is broken"}, []string{"Halted"})
+	says(t, page, []string{"Signing is stopped. it was rolled back What to do: restore the newest database. See the audit log",
+		"2 problems audit_log : signing is stopped, see above skills : a skill is broken"}, []string{"Halted"})
 	if strings.Count(page, "it was rolled back") != 1 || strings.Index(page, "rolled back") > strings.Index(page, `id="execs"`) {
 		t.Error("that the log is stopped is said twice, or late")
 	}
@@ -301,7 +318,8 @@ func TestOverviewOfStoppedLog(t *testing.T) {
 	}
 }
 
-// TestOverviewOverRealCore: a worker's numbers are of its own execs, and the command of the empty page runs one.
+// TestOverviewOverRealCore: a worker's numbers are of its own execs, and the command of the empty
+// page runs one.
 func TestOverviewOverRealCore(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -349,7 +367,8 @@ func TestOverviewOverRealCore(t *testing.T) {
 		v := newVisitor(t, c.url)
 		v.signIn(r.secret)
 		page := complete(v)
-		for _, want := range []string{fmt.Sprintf("<b>%d</b> in 24 hours", r.all), fmt.Sprintf("<b>%d</b> Failed", r.bad), fmt.Sprintf(`nonzero_exit</a></td><td class="num">%d</td>`, r.failures)} {
+		for _, want := range []string{fmt.Sprintf("<b>%d</b> in 24 hours", r.all), fmt.Sprintf("<b>%d</b> Failed", r.bad),
+			fmt.Sprintf(`nonzero_exit</a></td><td class="num">%d</td>`, r.failures)} {
 			if !strings.Contains(page, want) {
 				t.Errorf("%d execs: no %s", r.all, want)
 			}

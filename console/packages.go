@@ -30,7 +30,8 @@ const (
 
 // packages lists the packages of a user, or leads to them.
 func (c *Console) packages(req *request) (ui.Page, error) {
-	p := view.PackagesPage{Agent: req.query.Get("agent_id"), User: req.query.Get("user_id"), Pager: view.Pager{Here: req.here().With("cursor", "")}}
+	p := view.PackagesPage{Agent: req.query.Get("agent_id"), User: req.query.Get("user_id"),
+		Pager: view.Pager{Here: req.here().With("cursor", "")}}
 	p.All = req.may(auditors)
 	p.SeesAgent = req.caller.Role != tokens.Worker
 	after, err := parseNameCursor(req.query.Get("cursor"), p.Here.String())
@@ -57,7 +58,8 @@ func (c *Console) packages(req *request) (ui.Page, error) {
 			break
 		}
 		p.Counted = len(all)
-		from, _ := slices.BinarySearchFunc(all, after+"\x00", func(one library.Listed, at string) int { return strings.Compare(one.SkillID, at) })
+		from, _ := slices.BinarySearchFunc(all, after+"\x00",
+			func(one library.Listed, at string) int { return strings.Compare(one.SkillID, at) })
 		if p.Packages = all[from:]; len(p.Packages) > packageRows {
 			p.Packages = p.Packages[:packageRows]
 			last = p.Packages[packageRows-1].SkillID
@@ -72,7 +74,8 @@ func (c *Console) packages(req *request) (ui.Page, error) {
 	return page(), nil
 }
 
-// agents returns a page of the agents that the caller may see, and the last one if there may be more.
+// agents returns a page of the agents that the caller may see, and the last one if there may be
+// more.
 func (c *Console) agents(req *request, seen visible.Skills, after string) (list []string, last string, err error) {
 	if req.caller.Role == tokens.AgentAdmin {
 		return req.caller.Agents, "", nil
@@ -106,7 +109,8 @@ func (c *Console) onePackage(req *request) (ui.Page, error) {
 	}
 	at := slices.IndexFunc(all, func(one library.Listed) bool { return one.SkillID == p.Listed.SkillID })
 	if at < 0 {
-		return ui.Page{}, fault.New(fault.UnknownSkill, "the user %s of the agent %s has no skill %q; the list has those that there are", p.User, p.Agent, ui.Cut(p.Listed.SkillID, 100))
+		return ui.Page{}, fault.New(fault.UnknownSkill, "the user %s of the agent %s has no skill %q; the list has those that there are",
+			p.User, p.Agent, ui.Cut(p.Listed.SkillID, 100))
 	}
 	p.Listed = all[at]
 	if p.Own, p.Baseline, err = seen.View.Pointers(req.ctx(), o, p.Listed.SkillID); err != nil {
@@ -133,7 +137,8 @@ func (c *Console) onePackage(req *request) (ui.Page, error) {
 		}
 		p.Runs.Version = p.Listed.Digest
 	}
-	return ui.Page{Title: p.Listed.SkillID, Crumbs: view.PackageCrumbs(p.Agent, p.User), Badge: view.PackageStatus(p.Listed.Status), Actions: view.PackageActions(p), Body: view.Package(p)}, nil
+	return ui.Page{Title: p.Listed.SkillID, Crumbs: view.PackageCrumbs(p.Agent, p.User), Badge: view.PackageStatus(p.Listed.Status),
+		Actions: view.PackageActions(p), Body: view.Package(p)}, nil
 }
 
 // changesOf reads who changed the baseline of a package, newest first.
@@ -177,7 +182,8 @@ func filePage(req *request, crumbs []ui.Crumb, read []byte) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	sum := sha256.Sum256(read)
-	f := view.PackageFilePage{Path: req.query.Get("path"), Size: len(read), Sum: hex.EncodeToString(sum[:]), Binary: !utf8.Valid(read) || slices.Contains(read, 0)}
+	f := view.PackageFilePage{Path: req.query.Get("path"), Size: len(read), Sum: hex.EncodeToString(sum[:]), Binary: !utf8.Valid(read) ||
+		slices.Contains(read, 0)}
 	if !f.Binary {
 		f.Text = view.NewExcerpt(string(read))
 	}
@@ -234,10 +240,12 @@ func (c *Console) downloadPackage(req *request, w http.ResponseWriter) error {
 			return err
 		}
 	}
-	return content.ServeStream(w, r, "application/zip", p.Listed.SkillID+".zip", func() error { return packages.Download(req.ctx(), o, p.Listed.SkillID, w) })
+	return content.ServeStream(w, r, "application/zip", p.Listed.SkillID+".zip",
+		func() error { return packages.Download(req.ctx(), o, p.Listed.SkillID, w) })
 }
 
-// baseline shows an agent's baseline of a skill: its version, who changed it, its files, and who ran it.
+// baseline shows an agent's baseline of a skill: its version, who changed it, its files, and who
+// ran it.
 func (c *Console) baseline(req *request) (ui.Page, error) {
 	p := view.BaselinePage{}
 	p.Agent, p.Listed.SkillID = req.Param("agent"), req.Param("skill")

@@ -26,13 +26,17 @@ func TestPackage(t *testing.T) {
 	}
 	has("/console/packages", `href="/console/packages?agent_id=ag"`, `href="/console/packages?agent_id=other"`)
 	has("/console/packages?agent_id=ag", "own", "2222222222222222…")
-	has("/console/packages?agent_id=ag&user_id=ann", "4 packages of ann", `href="/console/packages/ag/ann/own"`, "modified", "baseline changed", "out of sync", "the user’s own", "cannot be a version", "SKILL.md is not UTF-8")
+	has("/console/packages?agent_id=ag&user_id=ann", "4 packages of ann", `href="/console/packages/ag/ann/own"`, "modified", "baseline changed", "out of sync",
+		"the user’s own", "cannot be a version", "SKILL.md is not UTF-8")
 	has("/console/packages/ag/ann/new", "SKILL.md is not UTF-8")
-	has("/console/packages/ag/ann/own", "former baseline", "Grace", "baseline_promoted", "3333333333333333…", `href="/console/packages/ag/ann/own/file?path=main.py"`,
-		`href="/console/packages/ag/ann/own/diff"`, `href="/console/skills/own?agent_id=ag&amp;user_id=ann"`, "Who ran it", `href="/console/history?project_id=ag~ann&amp;skill_id=own"`)
+	has("/console/packages/ag/ann/own", "former baseline", "Grace", "baseline_promoted", "3333333333333333…",
+		`href="/console/packages/ag/ann/own/file?path=main.py"`,
+		`href="/console/packages/ag/ann/own/diff"`, `href="/console/skills/own?agent_id=ag&amp;user_id=ann"`, "Who ran it",
+		`href="/console/history?project_id=ag~ann&amp;skill_id=own"`)
 	has("/console/packages/ag/ann/own", `version 3 from the <a class="inline" href="/console/registry/skills/own">`, "the user has changed the files since")
 	has("/console/packages?agent_id=ag", `href="/console/baselines/ag/own"`)
-	has("/console/baselines/ag/own", "2222222222222222…", "Grace", "3333333333333333…", `href="/console/baselines/ag/own/file?path=main.py"`, `href="/console/history?agent_id=ag&amp;skill_id=own"`)
+	has("/console/baselines/ag/own", "2222222222222222…", "Grace", "3333333333333333…", `href="/console/baselines/ag/own/file?path=main.py"`,
+		`href="/console/history?agent_id=ag&amp;skill_id=own"`)
 	has("/console/baselines/ag/own/file?path=main.py", "print(&#39;hi&#39;)", "12 B", `href="/console/baselines/ag/own"`)
 	has("/console/packages/ag/ann/inherited", "has not used", "this baseline")
 	has("/console/packages/ag/ann/own/file?path=main.py", "print(&#39;hi&#39;)", "12 B")
@@ -40,7 +44,8 @@ func TestPackage(t *testing.T) {
 	has("/console/packages/ag/ann/own/file?path=empty", "The file is empty")
 	has("/console/packages/ag/ann/own/diff", `<span class="t-f2">+print(&#39;hi&#39;)`, `<span class="t-f1">-print(&#39;old&#39;)`, "Binary files a/logo.png")
 	for path, status := range map[string]int{
-		"/console/baselines/ag/own/file": 400, "/console/baselines/ag/none": 404, "/console/baselines/other/own": 404, "/console/packages/ag/ann/own/file": 400, "/console/packages/ag/ann/own/file?path=none": 404, "/console/packages/ag/ann/none": 404, "/console/packages?user_id=ann": 400,
+		"/console/baselines/ag/own/file": 400, "/console/baselines/ag/none": 404, "/console/baselines/other/own": 404, "/console/packages/ag/ann/own/file": 400,
+		"/console/packages/ag/ann/own/file?path=none": 404, "/console/packages/ag/ann/none": 404, "/console/packages?user_id=ann": 400,
 		"/console/packages/a%2Fg/ann/own": 400, "/console/packages/ag/.../own": 400, "/console/packages/ag/ann/own/download": 200,
 	} {
 		resp, err := http.Get(url + path)
@@ -51,7 +56,8 @@ func TestPackage(t *testing.T) {
 		if resp.StatusCode != status {
 			t.Errorf("%s: %d, want %d", path, resp.StatusCode, status)
 		}
-		if status == 200 && (!strings.HasPrefix(resp.Header.Get("Content-Disposition"), `attachment; filename="own.zip"`) || !strings.HasPrefix(resp.Header.Get("Content-Security-Policy"), "sandbox")) {
+		if status == 200 && (!strings.HasPrefix(resp.Header.Get("Content-Disposition"), `attachment; filename="own.zip"`) ||
+			!strings.HasPrefix(resp.Header.Get("Content-Security-Policy"), "sandbox")) {
 			t.Errorf("the download has %v", resp.Header)
 		}
 	}
@@ -88,7 +94,8 @@ func TestPackagePages(t *testing.T) {
 	}
 }
 
-// TestPackageRoles: tokens see the packages of their scope only, and only auditors and admins see who changed a baseline and all agents.
+// TestPackageRoles: tokens see the packages of their scope only, and only auditors and admins see
+// who changed a baseline and all agents.
 func TestPackageRoles(t *testing.T) {
 	t.Parallel()
 	f := closedApp().changed()
@@ -107,9 +114,12 @@ func TestPackageRoles(t *testing.T) {
 		v := newVisitor(t, server)
 		v.signIn(secret)
 		for path, status := range map[string]int{
-			"/console/packages?agent_id=ag&user_id=ann": want.own, "/console/packages/ag/bob/own": want.foreign, "/console/packages/ag/bob/own/file?path=main.py": want.foreign,
-			"/console/packages/ag/bob/own/diff": want.foreign, "/console/packages/ag/bob/own/download": want.foreign, "/console/packages?agent_id=other&user_id=ann": want.otherAgent,
-			"/console/packages?agent_id=other": want.agents, "/console/baselines/ag/own": want.baseline, "/console/baselines/ag/own/file?path=main.py": want.baseline,
+			"/console/packages?agent_id=ag&user_id=ann": want.own, "/console/packages/ag/bob/own": want.foreign,
+			"/console/packages/ag/bob/own/file?path=main.py": want.foreign,
+			"/console/packages/ag/bob/own/diff":              want.foreign, "/console/packages/ag/bob/own/download": want.foreign,
+			"/console/packages?agent_id=other&user_id=ann": want.otherAgent,
+			"/console/packages?agent_id=other":             want.agents, "/console/baselines/ag/own": want.baseline,
+			"/console/baselines/ag/own/file?path=main.py": want.baseline,
 		} {
 			if resp, _ := v.get(path); resp.StatusCode != status {
 				t.Errorf("%s, %s: %d, want %d", secret, path, resp.StatusCode, status)
@@ -121,7 +131,8 @@ func TestPackageRoles(t *testing.T) {
 		if _, page := v.get("/console/packages"); strings.Contains(page, "agent_id=other") != want.allAgents {
 			t.Errorf("%s: all agents are shown: %v", secret, !want.allAgents)
 		}
-		if _, page := v.get("/console/packages/ag/ann/own"); strings.Contains(page, "Grace") != want.changes || strings.Contains(page, "Who ran it") != want.runs {
+		if _, page := v.get("/console/packages/ag/ann/own"); strings.Contains(page, "Grace") != want.changes ||
+			strings.Contains(page, "Who ran it") != want.runs {
 			t.Errorf("%s sees who changed the baseline: %v", secret, !want.changes)
 		}
 	}

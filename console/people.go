@@ -7,7 +7,8 @@ import (
 
 const peopleRows = 100 // of a page
 
-// navIfSignOn is the label of a page that has no content without single sign-on: then it is not in the navigation.
+// navIfSignOn is the label of a page that has no content without single sign-on: then it is not in
+// the navigation.
 func (c *Console) navIfSignOn(label string) string {
 	if c.cfg.SignOn == nil {
 		return ""
@@ -22,7 +23,8 @@ func (c *Console) people(req *request) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	p := view.PeoplePage{Rows: rows, Own: req.caller.ID, Pager: view.Pager{First: after == "", Here: ui.Link("people")}, SignOn: c.cfg.SignOn != nil}
+	p := view.PeoplePage{Rows: rows, Own: req.caller.ID, Pager: view.Pager{First: after == "", Here: ui.Link("people")},
+		SignOn: c.cfg.SignOn != nil}
 	if len(rows) > peopleRows {
 		p.Rows = rows[:peopleRows]
 		p.SetNext("after", rows[peopleRows-1].ID)

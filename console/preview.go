@@ -25,7 +25,8 @@ const (
 	headMost   = 1 << 20  // bytes of an image that are read to find its size
 )
 
-// imageKind is a format of images. Formats that can have scripts are none of them: SVG is shown as text.
+// imageKind is a format of images. Formats that can have scripts are none of them: SVG is shown as
+// text.
 type imageKind struct {
 	name, media string
 	size        func(io.Reader) (image.Config, error)
@@ -42,7 +43,8 @@ var imageKinds = map[string]imageKind{
 
 var jpegKind = imageKind{"JPEG image", "image/jpeg", jpeg.DecodeConfig}
 
-// previewOf finds out how a file is shown: an image whose name and content agree, or UTF-8 text. The offset of the file is 0 after it.
+// previewOf finds out how a file is shown: an image whose name and content agree, or UTF-8 text.
+// The offset of the file is 0 after it.
 func previewOf(name string, size int64, f io.ReadSeeker, reserve func(int64) error) (view.Preview, error) {
 	p, err := func() (view.Preview, error) {
 		if kind, ok := imageKinds[strings.ToLower(path.Ext(name))]; ok {
@@ -79,7 +81,8 @@ func (k imageKind) preview(size int64, r io.Reader) (view.Preview, error) {
 	case size > imageMost:
 		return view.Preview{Why: "Images of more than " + ui.Bytes(imageMost) + " are not shown."}, nil
 	case config.Width < 1 || config.Height < 1 || int64(config.Width)*int64(config.Height) > pixelsMost:
-		return view.Preview{Why: fmt.Sprintf("It has %d × %d pixels. Images of more than %d million pixels are not shown.", config.Width, config.Height, int64(pixelsMost/1e6))}, nil
+		return view.Preview{Why: fmt.Sprintf("It has %d × %d pixels. Images of more than %d million pixels are not shown.", config.Width,
+			config.Height, int64(pixelsMost/1e6))}, nil
 	}
 	return view.Preview{Kind: fmt.Sprintf("%s, %d × %d", k.name, config.Width, config.Height), Image: k.media, Size: config}, nil
 }

@@ -15,7 +15,8 @@ import (
 	"secbox/fault"
 )
 
-// retryAfter is the Retry-After of an answer 503 whose error has none, such as when the database is away.
+// retryAfter is the Retry-After of an answer 503 whose error has none, such as when the database is
+// away.
 const retryAfter = 5 * time.Second
 
 // showError answers with a page that says what to do.
@@ -60,7 +61,8 @@ func (c *Console) showProblem(err error, req *request) {
 	if errors.As(err, new(oldForm)) {
 		title = "The form is too old"
 	}
-	page := ui.Page{Title: title, Body: view.Problem(problem, c.withoutQuery(req, problem), c.section(req)), Status: fault.HTTPStatus(problem.Code)}
+	page := ui.Page{Title: title, Body: view.Problem(problem, c.withoutQuery(req, problem), c.section(req)),
+		Status: fault.HTTPStatus(problem.Code)}
 	if refused, ok := errors.AsType[refusedForm](err); ok {
 		page = refused.page
 	}
@@ -78,7 +80,8 @@ func (c *Console) section(req *request) ui.NavItem {
 	return ui.NavItem{Label: "the first page", To: ui.Link()}
 }
 
-// withoutQuery returns the address of a page that refused a parameter, without its parameters; nil if it is no page, or refused something else.
+// withoutQuery returns the address of a page that refused a parameter, without its parameters; nil
+// if it is no page, or refused something else.
 func (c *Console) withoutQuery(req *request, problem *fault.Error) *ui.Address {
 	asked := req.Request()
 	isPage := slices.ContainsFunc(c.routes, func(r route) bool { return ui.Root+r.path == req.Path() && r.page != nil })
@@ -99,19 +102,22 @@ func noRoute(err error) int {
 	return he.Code
 }
 
-// noPage is the error of an address without a page, or of a method that an address does not take. It names what the page has.
+// noPage is the error of an address without a page, or of a method that an address does not take.
+// It names what the page has.
 func (c *Console) noPage(req *request, status int) error {
 	where := "go to the first page"
 	if len(c.navigation(req)) > 0 {
 		where = "choose a page in the navigation"
 	}
 	if status == http.StatusMethodNotAllowed {
-		return fault.New(fault.MethodNotAllowed, "this address takes no request with the method %s; %s, and use its links and forms", ui.Cut(req.Request().Method, 20), where)
+		return fault.New(fault.MethodNotAllowed, "this address takes no request with the method %s; %s, and use its links and forms",
+			ui.Cut(req.Request().Method, 20), where)
 	}
 	return fault.New(fault.NotFound, "there is no such page; %s", where)
 }
 
-// titles are the headings of errors that mean something else to the reader of a page than to a client of the API.
+// titles are the headings of errors that mean something else to the reader of a page than to a
+// client of the API.
 var titles = map[fault.Code]string{
 	fault.InvalidCursor:      "There is no such page of the list",
 	fault.Forbidden:          "Your role or scope does not allow this",
@@ -128,7 +134,8 @@ func problemOf(err error) *fault.Error {
 	problem := *fault.From(err)
 	switch problem.Code {
 	case fault.InvalidCursor:
-		problem.Message, problem.Fields = "the address is of a page of another list, or was cut; open the list again, and use its own buttons", nil
+		problem.Message,
+			problem.Fields = "the address is of a page of another list, or was cut; open the list again, and use its own buttons", nil
 	case fault.UnknownExec:
 		problem.Message = "no exec has this id, or it is not one that you may see; the history has those that you may see"
 	case fault.RangeUnsatisfiable:

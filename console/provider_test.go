@@ -20,7 +20,8 @@ import (
 	"secbox/access/tokens"
 )
 
-// directory is the storage of a real OIDC provider with people of this test. It tells groups at the userinfo endpoint, as many providers do.
+// directory is the storage of a real OIDC provider with people of this test. It tells groups at the
+// userinfo endpoint, as many providers do.
 type directory struct {
 	*storage.Storage
 	people    map[string]person // by subject
@@ -81,7 +82,8 @@ func startProvider(t *testing.T, consoleURL string) *sso.Provider {
 	server.Start()
 	t.Cleanup(server.Close)
 	p, err := sso.New(sso.Config{
-		Issuer: issuer, ClientID: "secbox", ClientSecret: "secret-of-the-client", RedirectURL: redirect, Scopes: []string{"profile", "email"}, GroupsClaim: "groups",
+		Issuer: issuer, ClientID: "secbox", ClientSecret: "secret-of-the-client", RedirectURL: redirect, Scopes: []string{"profile", "email"},
+		GroupsClaim: "groups",
 		AdminGroups: []string{"secbox-admins"}, AuditorGroups: []string{"secbox-auditors"},
 	})
 	must(t, err)
@@ -91,10 +93,12 @@ func startProvider(t *testing.T, consoleURL string) *sso.Provider {
 // signInAs fills in the provider's page.
 func (b *tab) signInAs(name string) {
 	b.t.Helper()
-	b.do(chromedp.Click("#oidc a"), chromedp.WaitVisible("#username"), chromedp.SendKeys("#username", name), chromedp.SendKeys("#password", password), chromedp.Click("form button"))
+	b.do(chromedp.Click("#oidc a"), chromedp.WaitVisible("#username"), chromedp.SendKeys("#username", name), chromedp.SendKeys("#password", password),
+		chromedp.Click("form button"))
 }
 
-// TestSignInAtRealProvider: from a page of the console to the provider, and back to that page, with the role of the groups.
+// TestSignInAtRealProvider: from a page of the console to the provider, and back to that page, with
+// the role of the groups.
 func TestSignInAtRealProvider(t *testing.T) {
 	c := startCoreWith(t, func(url string) *sso.Provider { return startProvider(t, url) })
 	root := c.token("root", tokens.Admin)
@@ -148,13 +152,16 @@ func TestSignInAtRealProvider(t *testing.T) {
 			t.Errorf("%s comes to %s", name, at)
 		}
 	}
-	want := []string{"signed_in by Grace <b> (grace@idp.example)", "signed_out by Grace <b> (grace@idp.example)", "signed_in by Ada <b> (ada@idp.example)", "person_blocked by Ada <b> (ada@idp.example)", "signed_out by Ada <b> (ada@idp.example)"}
-	if got := slices.DeleteFunc(c.events(), func(e string) bool { return strings.Contains(e, "token_created") }); !slices.Equal(got, want) && !slices.Equal(slices.DeleteFunc(got, func(e string) bool { return strings.HasPrefix(e, "download") }), want) {
+	want := []string{"signed_in by Grace <b> (grace@idp.example)", "signed_out by Grace <b> (grace@idp.example)", "signed_in by Ada <b> (ada@idp.example)",
+		"person_blocked by Ada <b> (ada@idp.example)", "signed_out by Ada <b> (ada@idp.example)"}
+	if got := slices.DeleteFunc(c.events(), func(e string) bool { return strings.Contains(e, "token_created") }); !slices.Equal(got, want) &&
+		!slices.Equal(slices.DeleteFunc(got, func(e string) bool { return strings.HasPrefix(e, "download") }), want) {
 		t.Errorf("events %q", got)
 	}
 }
 
-// TestAnswersOfRealProvider: each is good for one sign-in of one browser, and comes from another site.
+// TestAnswersOfRealProvider: each is good for one sign-in of one browser, and comes from another
+// site.
 func TestAnswersOfRealProvider(t *testing.T) {
 	t.Parallel()
 	c := startCoreWith(t, func(url string) *sso.Provider { return startProvider(t, url) })
@@ -187,10 +194,12 @@ func TestAnswersOfRealProvider(t *testing.T) {
 		}
 	}
 	pending := v.client.Jar.Cookies(must1(url.Parse(c.url)))
-	if resp, page := arrive(v, first, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"); resp.StatusCode != http.StatusOK || v.session() == "" {
+	if resp, page := arrive(v, first, "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest",
+		"document"); resp.StatusCode != http.StatusOK || v.session() == "" {
 		t.Fatalf("%d, %s", resp.StatusCode, page)
 	}
-	if resp, _ := arrive(v, c.url+"/console/sign-in/oidc", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"); resp.StatusCode != http.StatusForbidden || v.session() == "" {
+	if resp, _ := arrive(v, c.url+"/console/sign-in/oidc", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest",
+		"document"); resp.StatusCode != http.StatusForbidden || v.session() == "" {
 		t.Errorf("a sign-in that another site begins: %d", resp.StatusCode)
 	}
 	v.client.Jar.SetCookies(must1(url.Parse(c.url)), pending)
@@ -199,8 +208,10 @@ func TestAnswersOfRealProvider(t *testing.T) {
 	}
 	refused, err := url.Parse(begin(other))
 	must(t, err)
-	q := url.Values{"state": {refused.Query().Get("state")}, "error": {"access_denied"}, "error_description": {`<script>hacked=1</script>` + "\u202e" + strings.Repeat("x", 5000)}}
-	if resp, page := arrive(other, c.url+callback+"?"+q.Encode()); resp.StatusCode != http.StatusUnauthorized || !strings.Contains(page, "refused the sign-in: access_denied: &lt;script&gt;") || strings.ContainsRune(page, '\u202e') || len(page) > 8000 {
+	q := url.Values{"state": {refused.Query().Get("state")}, "error": {"access_denied"},
+		"error_description": {`<script>hacked=1</script>` + "\u202e" + strings.Repeat("x", 5000)}}
+	if resp, page := arrive(other, c.url+callback+"?"+q.Encode()); resp.StatusCode != http.StatusUnauthorized ||
+		!strings.Contains(page, "refused the sign-in: access_denied: &lt;script&gt;") || strings.ContainsRune(page, '\u202e') || len(page) > 8000 {
 		t.Errorf("a refusal: %d, %s", resp.StatusCode, page)
 	} else {
 		valid(t, []document{{"refused by the provider", page}})

@@ -22,7 +22,8 @@ func TestRolesOverRealCore(t *testing.T) {
 	if _, page := v.get("/console/history"); !strings.Contains(page, own) || strings.Contains(page, foreign) {
 		t.Error("a worker's history has other execs than its own")
 	}
-	if resp, page := v.get("/console/execs/" + own); resp.StatusCode != http.StatusOK || !strings.Contains(page, "mine") || !strings.Contains(page, `rel="prev"`) == strings.Contains(page, foreign) {
+	if resp, page := v.get("/console/execs/" + own); resp.StatusCode != http.StatusOK || !strings.Contains(page, "mine") ||
+		!strings.Contains(page, `rel="prev"`) == strings.Contains(page, foreign) {
 		t.Errorf("its own exec: %d", resp.StatusCode)
 	}
 	for _, path := range []string{"", "/output/stdout", "/proof"} {
@@ -39,7 +40,8 @@ func TestRolesOverRealCore(t *testing.T) {
 	if _, page := auditor.get("/console/history"); !strings.Contains(page, own) || !strings.Contains(page, foreign) {
 		t.Error("an auditor's history lacks execs")
 	}
-	if resp, page := auditor.get("/console/execs/" + foreign); resp.StatusCode != http.StatusOK || !strings.Contains(page, "theirs") || !strings.Contains(page, "does not have the newest event yet") {
+	if resp, page := auditor.get("/console/execs/" + foreign); resp.StatusCode != http.StatusOK || !strings.Contains(page, "theirs") ||
+		!strings.Contains(page, "does not have the newest event yet") {
 		t.Errorf("an auditor's page before the log has the exec: %d", resp.StatusCode)
 	}
 	if _, err := c.log.Step(t.Context()); err != nil {
@@ -48,7 +50,8 @@ func TestRolesOverRealCore(t *testing.T) {
 	if _, page := auditor.get("/console/execs/" + foreign); !strings.Contains(page, "/console/execs/"+foreign+"/proof") {
 		t.Error("no proof to download")
 	}
-	if resp, proof := auditor.get("/console/execs/" + foreign + "/proof"); resp.StatusCode != http.StatusOK || !strings.Contains(proof, foreign) || !strings.Contains(resp.Header.Get("Content-Disposition"), "attachment") {
+	if resp, proof := auditor.get("/console/execs/" + foreign + "/proof"); resp.StatusCode != http.StatusOK || !strings.Contains(proof, foreign) ||
+		!strings.Contains(resp.Header.Get("Content-Disposition"), "attachment") {
 		t.Errorf("the proof: %d, %s", resp.StatusCode, resp.Header.Get("Content-Disposition"))
 	}
 	events := c.events()
@@ -57,12 +60,14 @@ func TestRolesOverRealCore(t *testing.T) {
 	}
 }
 
-// TestSessionsOverRealCore: sessions are in the database, with their events, and end with their tokens.
+// TestSessionsOverRealCore: sessions are in the database, with their events, and end with their
+// tokens.
 func TestSessionsOverRealCore(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
 	local := newVisitor(t, c.url)
-	if resp, page := local.get("/console/history"); resp.StatusCode != http.StatusOK || !strings.Contains(page, "No execs yet") || strings.Contains(page, "Sign out") {
+	if resp, page := local.get("/console/history"); resp.StatusCode != http.StatusOK || !strings.Contains(page, "No execs yet") ||
+		strings.Contains(page, "Sign out") {
 		t.Errorf("on loopback without tokens: %d", resp.StatusCode)
 	}
 	const open = "This server has no token yet"
@@ -100,7 +105,8 @@ func TestSessionsOverRealCore(t *testing.T) {
 	for range 10 {
 		v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"wrong"}})
 	}
-	if resp, page := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {second}}); resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(page, "from this address have failed; try again in") {
+	if resp, page := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {second}}); resp.StatusCode != http.StatusTooManyRequests ||
+		!strings.Contains(page, "from this address have failed; try again in") {
 		t.Errorf("after ten failures: %d", resp.StatusCode)
 	}
 }
@@ -143,7 +149,8 @@ func TestHistoryOverRealCore(t *testing.T) {
 	if resp, page := v.get(next + "&status=succeeded"); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "not a page of this list") {
 		t.Errorf("a cursor of another list: %d", resp.StatusCode)
 	}
-	if resp, page := v.get("/console/history?stauts=failed"); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "there is no such parameter") {
+	if resp, page := v.get("/console/history?stauts=failed"); resp.StatusCode != http.StatusBadRequest ||
+		!strings.Contains(page, "there is no such parameter") {
 		t.Errorf("a misspelled filter: %d", resp.StatusCode)
 	}
 }

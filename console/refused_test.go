@@ -14,7 +14,8 @@ import (
 // refuse requests an exec for a user with more time than policy allows.
 func (c *core) refuse(secret, user string) {
 	c.t.Helper()
-	body, err := json.Marshal(map[string]any{"project_id": "demo", "user_id": user, "exec": map[string]any{"script": "true"}, "policy_overrides": map[string]any{"timeout_ms": 9_000_000_000}})
+	body, err := json.Marshal(map[string]any{"project_id": "demo", "user_id": user, "exec": map[string]any{"script": "true"},
+		"policy_overrides": map[string]any{"timeout_ms": 9_000_000_000}})
 	must(c.t, err)
 	req, err := http.NewRequestWithContext(c.t.Context(), "POST", c.url+"/sandbox/execs", strings.NewReader(string(body)))
 	must(c.t, err)
@@ -28,7 +29,8 @@ func (c *core) refuse(secret, user string) {
 	}
 }
 
-// TestRefusedOverRealCore: refused requests with what was asked and the ceiling, by user, on pages whose cursors are of their filters, and to workers their own.
+// TestRefusedOverRealCore: refused requests with what was asked and the ceiling, by user, on pages
+// whose cursors are of their filters, and to workers their own.
 func TestRefusedOverRealCore(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -42,7 +44,8 @@ func TestRefusedOverRealCore(t *testing.T) {
 	v.signIn(c.token("auditor", tokens.Auditor))
 	_, page := v.get("/console/refused")
 	first := execLinks(page)
-	if len(first) != 50 || slices.Contains(first, ran) || !strings.Contains(page, "timeout_ms") || !strings.Contains(page, "9000000000") || !strings.Contains(page, "1800000") {
+	if len(first) != 50 || slices.Contains(first, ran) || !strings.Contains(page, "timeout_ms") || !strings.Contains(page, "9000000000") ||
+		!strings.Contains(page, "1800000") {
 		t.Errorf("%d rows: %.3000s", len(first), page)
 	}
 	older := html.UnescapeString(regexpOlder.FindStringSubmatch(page)[1])
@@ -51,18 +54,21 @@ func TestRefusedOverRealCore(t *testing.T) {
 		t.Errorf("the second page has %q", second)
 	}
 	for _, path := range []string{older + "&user_id=ada", strings.Replace(older, "/refused", "/history", 1)} {
-		if resp, page := v.get(path); resp.StatusCode != http.StatusBadRequest || len(execLinks(page)) != 0 || !strings.Contains(page, "not a page of this list") {
+		if resp, page := v.get(path); resp.StatusCode != http.StatusBadRequest || len(execLinks(page)) != 0 ||
+			!strings.Contains(page, "not a page of this list") {
 			t.Errorf("the cursor for %s: %d", path, resp.StatusCode)
 		}
 	}
-	for path, want := range map[string]int{"user_id=bob": 1, "user_id=nobody": 0, "error_reason=policy_denied&user_id=bob": 1, "error_reason=forbidden": 0, "project_id=demo&user_id=ada": 50} {
+	for path, want := range map[string]int{"user_id=bob": 1, "user_id=nobody": 0, "error_reason=policy_denied&user_id=bob": 1, "error_reason=forbidden": 0,
+		"project_id=demo&user_id=ada": 50} {
 		if _, page := v.get("/console/refused?" + path); len(execLinks(page)) != want {
 			t.Errorf("%s: %d rows, want %d", path, len(execLinks(page)), want)
 		}
 	}
 	own := newVisitor(t, c.url)
 	own.signIn(other)
-	if _, page := own.get("/console/refused"); len(execLinks(page)) != 1 || !strings.Contains(page, ">bob<") || strings.Contains(page, ">ada<") { // ids may have these letters
+	// ids may have these letters
+	if _, page := own.get("/console/refused"); len(execLinks(page)) != 1 || !strings.Contains(page, ">bob<") || strings.Contains(page, ">ada<") {
 		t.Errorf("a worker sees %q", execLinks(page))
 	}
 }

@@ -30,7 +30,8 @@ func entryKind(text string) catalog.Kind {
 
 // registry lists or searches the published skills or agents, by name.
 func (c *Console) registry(req *request) (ui.Page, error) {
-	p := view.RegistryPage{Kind: req.query.Get("kind"), Words: req.query.Get("query"), Pager: view.Pager{Here: req.here().With("cursor", "")}}
+	p := view.RegistryPage{Kind: req.query.Get("kind"), Words: req.query.Get("query"),
+		Pager: view.Pager{Here: req.here().With("cursor", "")}}
 	if p.Kind == "" {
 		p.Kind = view.RegistryKinds[0]
 	}
@@ -72,7 +73,8 @@ func (c *Console) entry(req *request) (ui.Page, error) {
 			return ui.Page{}, missing
 		}
 	}
-	return ui.Page{Title: name, Crumbs: append(view.PackageCrumbs("", ""), ui.Crumb{Label: "Registry", To: ui.Link("registry").With("kind", p.Kind)}), Body: view.RegistryEntry(p)}, nil
+	return ui.Page{Title: name, Crumbs: append(view.PackageCrumbs("", ""),
+		ui.Crumb{Label: "Registry", To: ui.Link("registry").With("kind", p.Kind)}), Body: view.RegistryEntry(p)}, nil
 }
 
 // readEntryEvents reads a page of who published, installed and removed a name.

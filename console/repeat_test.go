@@ -66,7 +66,8 @@ func execLinks(page string) (ids []string) {
 	return ids
 }
 
-// TestCurlRepeatsTheHistory: the command of a page, run by bash, gets the page's execs from the API, with the token of the environment only.
+// TestCurlRepeatsTheHistory: the command of a page, run by bash, gets the page's execs from the
+// API, with the token of the environment only.
 func TestCurlRepeatsTheHistory(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -77,7 +78,8 @@ func TestCurlRepeatsTheHistory(t *testing.T) {
 	secret := c.token("auditor", tokens.Auditor)
 	v := newVisitor(t, c.url)
 	v.signIn(secret)
-	for _, path := range []string{"/console/history", "older", "/console/history?status=failed", "/console/history?text=exit&status=failed", "/console/refused?error_reason=policy_denied&user_id=nobody"} {
+	for _, path := range []string{"/console/history", "older", "/console/history?status=failed", "/console/history?text=exit&status=failed",
+		"/console/refused?error_reason=policy_denied&user_id=nobody"} {
 		if path == "older" {
 			_, page := v.get("/console/history")
 			path = html.UnescapeString(regexpOlder.FindStringSubmatch(page)[1])
@@ -105,7 +107,8 @@ func TestCurlRepeatsOtherPages(t *testing.T) {
 		t.Errorf("%s prints %s", command, got)
 	}
 	hold := shell(t, "curl -sS '"+c.url+"/audit/holds' -H 'Content-Type: application/json' -d '{\"kind\": \"exec\", \"value\": \""+id+"\", \"reason\": \"x\"}'")
-	for path, want := range map[string]string{"/console/audit/events?kind=hold_added": `"kind":"hold_added"`, "/console/audit/holds": `"value":"` + id + `"`, "/console/skills": `"items":[`} {
+	for path, want := range map[string]string{"/console/audit/events?kind=hold_added": `"kind":"hold_added"`, "/console/audit/holds": `"value":"` + id + `"`,
+		"/console/skills": `"items":[`} {
 		_, page = v.get(path)
 		command := curlOn(t, page)
 		if got := shell(t, command); !strings.Contains(got, want) {
@@ -118,12 +121,14 @@ func TestCurlRepeatsOtherPages(t *testing.T) {
 	}
 }
 
-// TestCurlIsQuoted: no value of a filter and no Host leaves the command's quotes, and the API gets each value as it is.
+// TestCurlIsQuoted: no value of a filter and no Host leaves the command's quotes, and the API gets
+// each value as it is.
 func TestCurlIsQuoted(t *testing.T) {
 	t.Parallel()
 	server := newFake().serve(t)
 	marker := t.TempDir() + "/hacked"
-	for _, s := range append(slices.Clone(hostile), `'; touch `+marker+`; '`, "$(touch "+marker+")", "`touch "+marker+"`", `\'; touch `+marker+` #`, "[1-3]{a,b}", "--output x", "@/etc/passwd", "a&b=c") {
+	for _, s := range append(slices.Clone(hostile), `'; touch `+marker+`; '`, "$(touch "+marker+")", "`touch "+marker+"`", `\'; touch `+marker+` #`,
+		"[1-3]{a,b}", "--output x", "@/etc/passwd", "a&b=c") {
 		if len(s) > 256 || !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl) { // refused by the filter
 			continue
 		}
@@ -152,7 +157,8 @@ func TestCurlIsQuoted(t *testing.T) {
 	shell(t, "! test -e "+marker)
 }
 
-// TestExportOfTheHistory: the export has the execs that the list has, in each format, on record with what was asked.
+// TestExportOfTheHistory: the export has the execs that the list has, in each format, on record
+// with what was asked.
 func TestExportOfTheHistory(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -185,7 +191,8 @@ func TestExportOfTheHistory(t *testing.T) {
 		t.Errorf("%v, %s: %q", err, kind, rows)
 	}
 	lines, _ := take("/console/history?text=needle", "jsonl")
-	if all := strings.Split(strings.TrimSpace(lines), "\n"); len(all) != 2 || !strings.Contains(all[0], rare) || !strings.Contains(all[1], `"text":"needle"`) || !strings.Contains(all[1], `"records":1,"not_logged":0`) {
+	if all := strings.Split(strings.TrimSpace(lines), "\n"); len(all) != 2 || !strings.Contains(all[0], rare) || !strings.Contains(all[1], `"text":"needle"`) ||
+		!strings.Contains(all[1], `"records":1,"not_logged":0`) {
 		t.Errorf("a search: %s", lines)
 	}
 	if events, _ := take("/console/history", "ocsf"); strings.Count(events, `"class_uid":1007`) != 5 {
@@ -194,7 +201,9 @@ func TestExportOfTheHistory(t *testing.T) {
 	if got := c.events(); strings.Count(strings.Join(got, "\n"), "export by auditor") != 6 {
 		t.Errorf("events %q", got)
 	}
-	if resp, page := v.get("/console/history/export?format=xml&since=x&text=" + strings.Repeat("x", 201)); resp.StatusCode != http.StatusBadRequest || resp.Header.Get("Content-Disposition") != "" || !strings.Contains(page, "since") || !strings.Contains(page, "must be jsonl, csv or ocsf") || !strings.Contains(page, "at most 200 bytes") {
+	if resp, page := v.get("/console/history/export?format=xml&since=x&text=" + strings.Repeat("x", 201)); resp.StatusCode != http.StatusBadRequest ||
+		resp.Header.Get("Content-Disposition") != "" || !strings.Contains(page, "since") || !strings.Contains(page, "must be jsonl, csv or ocsf") ||
+		!strings.Contains(page, "at most 200 bytes") {
 		t.Errorf("wrong parameters: %d, %v", resp.StatusCode, resp.Header)
 	}
 	worker := newVisitor(t, c.url)
@@ -208,7 +217,8 @@ func TestExportOfTheHistory(t *testing.T) {
 func TestFailedExport(t *testing.T) {
 	t.Parallel()
 	resp, page := newVisitor(t, newFake().serve(t)).get("/console/history/export?format=csv&project_id=fails")
-	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Content-Disposition") != "" || !strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") || !strings.Contains(page, "try again in a second") {
+	if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Content-Disposition") != "" ||
+		!strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") || !strings.Contains(page, "try again in a second") {
 		t.Errorf("%d, %v: %s", resp.StatusCode, resp.Header, page)
 	}
 	if csp := resp.Header.Get("Content-Security-Policy"); !strings.Contains(csp, "form-action 'self'") {

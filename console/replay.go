@@ -58,7 +58,8 @@ func (c *Console) replaysOf(req *request, rec audit.Record) (view.ExecReplays, e
 	return p, nil
 }
 
-// replay runs an exec again. It leads to the page of the new exec as soon as that has one, and holds its memory until it has ended.
+// replay runs an exec again. It leads to the page of the new exec as soon as that has one, and
+// holds its memory until it has ended.
 func (c *Console) replay(req *request) (ui.Address, error) {
 	first, err := c.execOf(req)
 	if err != nil {
@@ -72,7 +73,8 @@ func (c *Console) replay(req *request) (ui.Address, error) {
 		return ui.Address{}, fault.BadField("key", "is not that of the form; open the page of the exec again and use its form")
 	}
 	q := replay.Request{
-		First: first, Stdin: []byte(strings.ReplaceAll(req.form.Get("stdin"), "\r\n", "\n")), RequestedBy: req.caller.ID, IdempotencyKey: key, Reserve: req.door.Reserve,
+		First: first, Stdin: []byte(strings.ReplaceAll(req.form.Get("stdin"), "\r\n", "\n")), RequestedBy: req.caller.ID,
+		IdempotencyKey: key, Reserve: req.door.Reserve,
 		OnOpen: func(execID string) { req.redirectNow(ui.Link("execs", execID)) },
 	}
 	q.Env = map[string]string{}
@@ -94,7 +96,8 @@ func (c *Console) replay(req *request) (ui.Address, error) {
 	return ui.Link("execs", res.Exec.Record.ExecID), nil
 }
 
-// redirectNow answers a form before its work is done. The browser does not wait for more on this connection.
+// redirectNow answers a form before its work is done. The browser does not wait for more on this
+// connection.
 func (req *request) redirectNow(to ui.Address) {
 	h := req.Response().Header()
 	h.Set("Connection", "close")

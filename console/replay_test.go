@@ -20,7 +20,8 @@ import (
 	"secbox/replay"
 )
 
-// TestReplayForm: the fields become variables by their place, whatever their names, and a refusal says what to do.
+// TestReplayForm: the fields become variables by their place, whatever their names, and a refusal
+// says what to do.
 func TestReplayForm(t *testing.T) {
 	t.Parallel()
 	f := fullApp()
@@ -40,7 +41,8 @@ func TestReplayForm(t *testing.T) {
 		t.Fatalf("%d: %.600s", resp.StatusCode, body)
 	}
 	q := f.replayer.asked[0]
-	if len(q.Env) != 1 || q.Env["<b>\u202e"] != "x" || string(q.Stdin) != "a\nb" || q.RequestedBy != "t" || q.First.ExecID != execID(2) || q.IdempotencyKey != first.Get("key") {
+	if len(q.Env) != 1 || q.Env["<b>\u202e"] != "x" || string(q.Stdin) != "a\nb" || q.RequestedBy != "t" || q.First.ExecID != execID(2) ||
+		q.IdempotencyKey != first.Get("key") {
 		t.Errorf("%+v", q)
 	}
 	if again := withKey(url.Values{}); again.Get("key") == q.IdempotencyKey {
@@ -52,7 +54,8 @@ func TestReplayForm(t *testing.T) {
 		}
 	}
 	f.replayer.err = &fault.Error{Code: fault.NotReplayable, Message: "the image is gone: pull it again", ExecID: execID(3)}
-	if resp, body := v.post(page, to, withKey(url.Values{})); resp.StatusCode != http.StatusConflict || !strings.Contains(body, "the image is gone: pull it again") || !strings.Contains(body, `href="/console/execs/`+execID(3)+`"`) {
+	if resp, body := v.post(page, to, withKey(url.Values{})); resp.StatusCode != http.StatusConflict ||
+		!strings.Contains(body, "the image is gone: pull it again") || !strings.Contains(body, `href="/console/execs/`+execID(3)+`"`) {
 		t.Errorf("a refusal: %d, %.600s", resp.StatusCode, body)
 	}
 	if _, body := v.get("/console/execs/" + execID(1)); strings.Contains(body, `/replay"`) || strings.Contains(body, "Comparison") {
@@ -62,7 +65,8 @@ func TestReplayForm(t *testing.T) {
 		t.Error("the page of a refused exec has a form for a replay")
 	}
 	ended.Backend = "none"
-	if _, body := v.get(page); strings.Contains(body, `/replay"`) || !strings.Contains(body, "is a command in a user’s sandbox") && !strings.Contains(body, "is a command in a user&#39;s sandbox") {
+	if _, body := v.get(page); strings.Contains(body, `/replay"`) ||
+		!strings.Contains(body, "is a command in a user’s sandbox") && !strings.Contains(body, "is a command in a user&#39;s sandbox") {
 		t.Error("the page of a command in a sandbox does not say why it cannot be replayed")
 	}
 }
@@ -76,13 +80,15 @@ func TestComparisonOrder(t *testing.T) {
 	}
 	v := newVisitor(t, f.serve(t))
 	_, page := v.get("/console/execs/" + execID(2))
-	differs, unknown, equal := strings.Index(page, "they wrote something else"), strings.Index(page, "its former state is not kept"), strings.Index(page, "artifacts/same")
+	differs, unknown, equal := strings.Index(page, "they wrote something else"), strings.Index(page, "its former state is not kept"),
+		strings.Index(page, "artifacts/same")
 	if differs < 0 || unknown < differs || equal < unknown || strings.Count(page, "artifacts/same") != 197 || !strings.Contains(page, "103 more points") {
 		t.Errorf("at %d, %d, %d; %d equal ones", differs, unknown, equal, strings.Count(page, "artifacts/same"))
 	}
 }
 
-// TestReplayOverRealCore: a replay is led to while it runs, runs once however often its form is sent, and is compared with the original.
+// TestReplayOverRealCore: a replay is led to while it runs, runs once however often its form is
+// sent, and is compared with the original.
 func TestReplayOverRealCore(t *testing.T) {
 	t.Parallel()
 	var runs atomic.Int64
@@ -112,7 +118,8 @@ func TestReplayOverRealCore(t *testing.T) {
 	for role, secret := range map[string]string{"another worker": other, "an auditor": c.token("auditor", tokens.Auditor)} {
 		stranger := newVisitor(t, c.url)
 		stranger.signIn(secret)
-		if resp, _ := stranger.post("/console/history", to, url.Values{"key": {key}}); resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusForbidden {
+		if resp, _ := stranger.post("/console/history", to, url.Values{"key": {key}}); resp.StatusCode != http.StatusNotFound &&
+			resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s: %d", role, resp.StatusCode)
 		}
 		if _, body := stranger.get(page); strings.Contains(body, to) {
@@ -158,7 +165,8 @@ func TestReplayOverRealCore(t *testing.T) {
 	v = newVisitor(t, c.url)
 	v.signIn(limitedSecret)
 	resp, body = v.post("/console/history", "/console/execs/"+moved.ExecID+"/replay", url.Values{"key": {key}})
-	if resp.StatusCode != http.StatusForbidden || !strings.Contains(body, "project_id: the project is not in the token") || !strings.Contains(body, "It is on record") {
+	if resp.StatusCode != http.StatusForbidden || !strings.Contains(body, "project_id: the project is not in the token") ||
+		!strings.Contains(body, "It is on record") {
 		t.Errorf("out of scope of %s: %d, %.900s", limited.ID, resp.StatusCode, body)
 	}
 }

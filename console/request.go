@@ -85,7 +85,8 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 				return signedIn
 			}
 			if !req.may(r.roles) {
-				return fault.New(fault.Forbidden, "the role %s may not %s; allowed are: %s", req.caller.Role, r.does(), strings.Join(ui.Strings(r.roles), ", "))
+				return fault.New(fault.Forbidden, "the role %s may not %s; allowed are: %s", req.caller.Role, r.does(),
+					strings.Join(ui.Strings(r.roles), ", "))
 			}
 		}
 		if err := req.readQuery(r.query); err != nil && !r.crossSite {
@@ -128,7 +129,8 @@ func (c *Console) serve(r route) echo.HandlerFunc {
 	}
 }
 
-// enter identifies the caller, and counts the request until leave is called. signedIn is why there is no caller; nil: there is one.
+// enter identifies the caller, and counts the request until leave is called. signedIn is why there
+// is no caller; nil: there is one.
 func (c *Console) enter(req *request, path string) (signedIn error, leave func(), err error) {
 	signedIn = c.identify(req)
 	out, in, leave, err := req.door.Enter(req.Response().Writer, req.Request(), ui.Root+path, req.caller, c.stillSignedIn(req))
@@ -198,7 +200,8 @@ func (c *Console) render(req *request, page ui.Page) error {
 
 // html returns a page in its frame.
 func (c *Console) html(req *request, page ui.Page) (string, error) {
-	frame := ui.Frame{Page: page, Nav: c.navigation(req), Caller: req.caller.Name, Role: string(req.caller.Role), SignOut: req.session != "", Version: c.cfg.Version}
+	frame := ui.Frame{Page: page, Nav: c.navigation(req), Caller: req.caller.Name, Role: string(req.caller.Role),
+		SignOut: req.session != "", Version: c.cfg.Version}
 	var b bytes.Buffer
 	ctx := context.WithoutCancel(req.ctx()) // net/http ends the context of a request whose body stalls, and the client still reads why
 	if err := admission.Do(ctx, func() error { return ui.Document(frame).Render(ui.WithCSRF(ctx, req.csrf()), &b) }); err != nil {

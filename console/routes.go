@@ -9,7 +9,8 @@ import (
 	"secbox/fault"
 )
 
-// route is a page, a form or another answer of the console. Exactly one of page, form, answer and serve is set.
+// route is a page, a form or another answer of the console. Exactly one of page, form, answer and
+// serve is set.
 type route struct {
 	path   string        // below /console, in echo's form: /execs/:id
 	roles  []tokens.Role // may use it, as in openapi.yaml; nil: no one needs to be signed in
@@ -18,7 +19,9 @@ type route struct {
 	fields []string      // of a form; it refuses others, and repeated ones. A name that ends in * stands for all names that begin so
 	onNode bool          // the node that runs the exec answers, also for requests to other nodes
 
-	crossSite bool // serves cross-site requests with any query, as the callback of a sign-in; other routes get them as serveCrossSite allows
+	// serves cross-site requests with any query, as the callback of a sign-in; other routes get
+	// them as serveCrossSite allows
+	crossSite bool
 
 	nav    string   // its label in the navigation; empty: it is not there
 	covers []string // the paths of other pages that belong to this entry of the navigation
@@ -48,7 +51,8 @@ var (
 	admins   = []tokens.Role{tokens.Admin}
 )
 
-// table lists every page, in the order of the navigation. PagesUnderTest in pages_test.go has an address of each.
+// table lists every page, in the order of the navigation. PagesUnderTest in pages_test.go has an
+// address of each.
 func (c *Console) table() []route {
 	return []route{
 		{path: "", roles: skillReaders, serve: c.start},
@@ -62,7 +66,8 @@ func (c *Console) table() []route {
 		{path: "/history/newer", roles: readers, query: newerQuery, serve: c.newer},
 		{path: "/history/export", roles: auditors, query: historyExportQuery, serve: c.exportHistory},
 		{path: "/refused", nav: "Refused", roles: readers, query: refusedQuery, page: c.refused},
-		{path: "/skills", nav: "Skills", covers: []string{"/packages", "/baselines", "/registry"}, roles: skillReaders, query: skillsQuery, page: c.skills},
+		{path: "/skills", nav: "Skills", covers: []string{"/packages", "/baselines", "/registry"}, roles: skillReaders, query: skillsQuery,
+			page: c.skills},
 		{path: "/skills/:id", roles: skillReaders, query: []string{"agent_id", "user_id"}, page: c.skill},
 		{path: "/packages", roles: skillReaders, query: []string{"agent_id", "user_id", "cursor"}, page: c.packages},
 		{path: "/packages/:agent/:user/:skill", roles: skillReaders, page: c.onePackage},
@@ -105,7 +110,8 @@ func (c *Console) table() []route {
 		{path: "/people", nav: c.navIfSignOn("People"), roles: admins, query: []string{"after"}, page: c.people},
 		{path: "/people/block", roles: admins, fields: []string{"id", "unblock"}, form: c.blockPerson},
 		{path: "/tokens", nav: "Tokens", roles: admins, query: []string{"revoked", "before"}, page: c.tokens},
-		{path: "/tokens", roles: admins, fields: []string{"id", "name", "role", "projects", "agents", "users", "user_id"}, answer: c.createToken},
+		{path: "/tokens", roles: admins, fields: []string{"id", "name", "role", "projects", "agents", "users", "user_id"},
+			answer: c.createToken},
 		{path: "/tokens/:id", roles: admins, page: c.token},
 		{path: "/tokens/:id/revoke", roles: admins, form: c.revokeToken},
 	}
@@ -134,7 +140,8 @@ type Route struct {
 	Query  []string      // its parameters
 }
 
-// Routes lists the addresses of the console without its assets, for tests and measurements that go through all of them.
+// Routes lists the addresses of the console without its assets, for tests and measurements that go
+// through all of them.
 func Routes() []Route {
 	var out []Route
 	for _, r := range (&Console{}).table() {

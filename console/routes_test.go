@@ -19,10 +19,11 @@ import (
 	"secbox/console"
 )
 
-// The tests of this file go over all routes. A new one needs a line in operations and, unless pagesUnderTest has an address of it, in otherAddresses.
+// The tests of this file go over all routes. A new one needs a line in operations and, unless
+// pagesUnderTest has an address of it, in otherAddresses.
 
-// operations has, for each route, the operations of openapi.yaml that have what it shows or does: their common roles are its roles. A route with none of
-// them is at the end.
+// operations has, for each route, the operations of openapi.yaml that have what it shows or does:
+// their common roles are its roles. A route with none of them is at the end.
 var operations = map[string][]string{
 	"GET /console/overview":                      {"listExecs", "execStats"},
 	"GET /console/history":                       {"listExecs"},
@@ -175,7 +176,8 @@ func TestRolesOfRoutes(t *testing.T) {
 			v := newVisitor(t, server)
 			v.signIn("secret-" + string(role))
 			resp, body := v.open(r, path)
-			if allowed := roles == nil || slices.Contains(roles, role); allowed == strings.Contains(body, "does not allow this") || allowed == (resp.StatusCode == http.StatusForbidden) {
+			if allowed := roles == nil || slices.Contains(roles, role); allowed == strings.Contains(body, "does not allow this") ||
+				allowed == (resp.StatusCode == http.StatusForbidden) {
 				t.Errorf("%s: %s got %d", name(r), role, resp.StatusCode)
 			}
 		}
@@ -195,7 +197,8 @@ func (v *visitor) open(r console.Route, path string, change ...func(*http.Reques
 	return v.post("/console/sign-in", path, url.Values{}, change...)
 }
 
-// TestHeadersOfRoutes is against clickjacking, sniffed types, shared caches and fixed sessions: all answers have the headers, also refusals and errors.
+// TestHeadersOfRoutes is against clickjacking, sniffed types, shared caches and fixed sessions: all
+// answers have the headers, also refusals and errors.
 func TestHeadersOfRoutes(t *testing.T) {
 	t.Parallel()
 	server := closedApp().serve(t)
@@ -217,7 +220,8 @@ func TestHeadersOfRoutes(t *testing.T) {
 				t.Errorf("%s: no %s in %q", what, want, csp)
 			}
 		}
-		if strings.Contains(csp, "unsafe-eval") || strings.Contains(csp, "script-src") || strings.Contains(csp, "*") || strings.Contains(csp, "http") || strings.Contains(csp, "allow-") {
+		if strings.Contains(csp, "unsafe-eval") || strings.Contains(csp, "script-src") || strings.Contains(csp, "*") || strings.Contains(csp, "http") ||
+			strings.Contains(csp, "allow-") {
 			t.Errorf("%s: %s", what, csp)
 		}
 		if !strings.HasPrefix(csp, "sandbox") && strings.Contains(csp, "unsafe") {
@@ -228,7 +232,8 @@ func TestHeadersOfRoutes(t *testing.T) {
 			"X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
 			"Cross-Origin-Resource-Policy": "same-origin", "Cache-Control": "no-store",
 		} {
-			if got := h.Get(key); got != want && (key != "Cache-Control" || !asset && (!download && !strings.HasPrefix(csp, "sandbox") || !strings.HasSuffix(got, "no-cache"))) {
+			if got := h.Get(key); got != want && (key != "Cache-Control" ||
+				!asset && (!download && !strings.HasPrefix(csp, "sandbox") || !strings.HasSuffix(got, "no-cache"))) {
 				t.Errorf("%s: %s: %q", what, key, got)
 			}
 		}
@@ -237,7 +242,8 @@ func TestHeadersOfRoutes(t *testing.T) {
 			if c.Name == "secbox_oidc" {
 				sameSite = http.SameSiteLaxMode // the provider's page leads back to us
 			}
-			if c.Name == sessionCookie(server) && c.Value != "" && !strings.HasPrefix(what, "POST /console/sign-in") || c.Value == planted || c.Domain != "" || !c.HttpOnly || c.SameSite != sameSite {
+			if c.Name == sessionCookie(server) && c.Value != "" && !strings.HasPrefix(what, "POST /console/sign-in") || c.Value == planted || c.Domain != "" ||
+				!c.HttpOnly || c.SameSite != sameSite {
 				t.Errorf("%s sets the cookie %s", what, c)
 			}
 		}
@@ -268,7 +274,8 @@ func TestHeadersOfRoutes(t *testing.T) {
 		}
 	}
 	v := newVisitor(t, server)
-	for _, path := range append(assetsOf(t, v), "/console/assets/none.css", "/console/assets/", "/console/%00", "/console/execs/%2e%2e%2fetc", "/console/history?stauts=failed") {
+	for _, path := range append(assetsOf(t, v), "/console/assets/none.css", "/console/assets/", "/console/%00", "/console/execs/%2e%2e%2fetc",
+		"/console/history?stauts=failed") {
 		resp, _ := v.get(path)
 		check(path, resp)
 	}
@@ -285,7 +292,8 @@ func assetsOf(t *testing.T, v *visitor) []string {
 	return paths
 }
 
-// TestFormsOfOthers is against CSRF: no form of another site, without its token, or with that of another session, does anything.
+// TestFormsOfOthers is against CSRF: no form of another site, without its token, or with that of
+// another session, does anything.
 func TestFormsOfOthers(t *testing.T) {
 	t.Parallel()
 	app := closedApp()
@@ -333,7 +341,8 @@ func TestFormsOfOthers(t *testing.T) {
 		stranger, err := http.NewRequestWithContext(t.Context(), "POST", server+path, strings.NewReader("csrf_token=&token=secret-admin"))
 		must(t, err)
 		stranger.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		if resp, _ := newVisitor(t, server).do(stranger); resp.Header.Get("Location") != "/console/sign-in?ended=form" && resp.StatusCode != http.StatusForbidden {
+		if resp, _ := newVisitor(t, server).do(stranger); resp.Header.Get("Location") != "/console/sign-in?ended=form" &&
+			resp.StatusCode != http.StatusForbidden {
 			t.Errorf("%s without cookies: %d", name(r), resp.StatusCode)
 		}
 		v := newVisitor(t, server)
@@ -341,7 +350,8 @@ func TestFormsOfOthers(t *testing.T) {
 		if resp, body := v.open(r, path); resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusUnsupportedMediaType {
 			t.Errorf("%s with the page's own token: %d: %.300s", name(r), resp.StatusCode, body)
 		}
-		if resp, _ := v.get(path); resp.StatusCode != http.StatusMethodNotAllowed && !slices.ContainsFunc(console.Routes(), func(o console.Route) bool { return o.Path == r.Path && o.Method == http.MethodGet }) {
+		if resp, _ := v.get(path); resp.StatusCode != http.StatusMethodNotAllowed && !slices.ContainsFunc(console.Routes(),
+			func(o console.Route) bool { return o.Path == r.Path && o.Method == http.MethodGet }) {
 			t.Errorf("GET %s: %d", path, resp.StatusCode)
 		}
 	}
@@ -369,7 +379,8 @@ func TestEveryFormHasItsToken(t *testing.T) {
 				t.Errorf("%s has the form %s", p.name, start)
 			}
 		}
-		if strings.Contains(page, "hx-post") || strings.Contains(page, "hx-put") || strings.Contains(page, "hx-delete") || strings.Contains(page, "hx-patch") || strings.Contains(page, "formaction") {
+		if strings.Contains(page, "hx-post") || strings.Contains(page, "hx-put") || strings.Contains(page, "hx-delete") || strings.Contains(page, "hx-patch") ||
+			strings.Contains(page, "formaction") {
 			t.Errorf("%s changes something without a form", p.name)
 		}
 	}
@@ -378,7 +389,8 @@ func TestEveryFormHasItsToken(t *testing.T) {
 	}
 }
 
-// TestFixedCookies is against session fixation: what was in the browser before the sign-in, perhaps planted, is worth nothing afterwards.
+// TestFixedCookies is against session fixation: what was in the browser before the sign-in, perhaps
+// planted, is worth nothing afterwards.
 func TestFixedCookies(t *testing.T) {
 	t.Parallel()
 	app := closedApp()
@@ -396,7 +408,8 @@ func TestFixedCookies(t *testing.T) {
 	if after := csrfToken(page); after == before || after == "" {
 		t.Errorf("the token of forms is %q before the sign-in and %q after it", before, after)
 	}
-	if resp, _ := v.post("/console/history", "/console/sign-out", url.Values{}, func(_ *http.Request, f url.Values) { f.Set("csrf_token", before) }); resp.StatusCode != http.StatusForbidden {
+	if resp, _ := v.post("/console/history", "/console/sign-out", url.Values{},
+		func(_ *http.Request, f url.Values) { f.Set("csrf_token", before) }); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("the token from before the sign-in: %d", resp.StatusCode)
 	}
 	thief := newVisitor(t, v.url)
@@ -406,7 +419,8 @@ func TestFixedCookies(t *testing.T) {
 	}
 }
 
-// TestSignInLeadsBack: the sign-in that a page asks for leads back to that page, which is of this server whatever the address contains.
+// TestSignInLeadsBack: the sign-in that a page asks for leads back to that page, which is of this
+// server whatever the address contains.
 func TestSignInLeadsBack(t *testing.T) {
 	t.Parallel()
 	server := closedApp().serve(t)

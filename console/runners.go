@@ -17,7 +17,8 @@ const (
 	nodesWithin = 7 * 24 * time.Hour
 )
 
-// runners shows the connected machines of users, the nodes of the installation and the state of this one.
+// runners shows the connected machines of users, the nodes of the installation and the state of
+// this one.
 func (c *Console) runners(req *request) (ui.Page, error) {
 	p := view.RunnersPage{User: req.query.Get("user_id")}
 	var bad fault.Fields
@@ -25,7 +26,8 @@ func (c *Console) runners(req *request) (ui.Page, error) {
 	if err := bad.Err(); err != nil {
 		return ui.Page{}, err
 	}
-	p.Runners = slices.DeleteFunc(c.cfg.Runners.Runners(req.ctx()), func(r remote.RunnerInfo) bool { return p.User != "" && r.UserID != p.User })
+	p.Runners = slices.DeleteFunc(c.cfg.Runners.Runners(req.ctx()),
+		func(r remote.RunnerInfo) bool { return p.User != "" && r.UserID != p.User })
 	if p.More = len(p.Runners) - maxRunners; p.More > 0 {
 		p.Runners = p.Runners[:maxRunners]
 	}

@@ -17,10 +17,12 @@ import (
 func TestRunnersLive(t *testing.T) {
 	t.Parallel()
 	v := newVisitor(t, fullApp().serve(t))
-	if _, page := v.get("/console/runners?user_id=a%26b"); !strings.Contains(page, `hx-get="/console/runners?user_id=a%26b"`) || !strings.Contains(page, `hx-trigger="every 5s"`) || !strings.Contains(page, `href="/console/runners?live=off&amp;user_id=a%26b">Pause`) {
+	if _, page := v.get("/console/runners?user_id=a%26b"); !strings.Contains(page, `hx-get="/console/runners?user_id=a%26b"`) ||
+		!strings.Contains(page, `hx-trigger="every 5s"`) || !strings.Contains(page, `href="/console/runners?live=off&amp;user_id=a%26b">Pause`) {
 		t.Error("the page does not refresh itself")
 	}
-	if _, page := v.get("/console/runners?user_id=ada&live=off"); strings.Contains(page, "hx-trigger") || !strings.Contains(page, `href="/console/runners?user_id=ada">Go on`) {
+	if _, page := v.get("/console/runners?user_id=ada&live=off"); strings.Contains(page, "hx-trigger") ||
+		!strings.Contains(page, `href="/console/runners?user_id=ada">Go on`) {
 		t.Error("the page does not pause")
 	}
 	_, page := v.get("/console/runners")
@@ -34,13 +36,15 @@ func TestRunnersLive(t *testing.T) {
 	}
 }
 
-// TestRunnersRefresh: new numbers replace the old ones while the focus, the scrolled table and everything else stay in their place.
+// TestRunnersRefresh: new numbers replace the old ones while the focus, the scrolled table and
+// everything else stay in their place.
 func TestRunnersRefresh(t *testing.T) {
 	f := fullApp()
 	var later atomic.Bool
 	f.connected = func() []remote.RunnerInfo {
 		machines := slices.Clone(f.machines)
-		machines = append(machines, remote.RunnerInfo{UserID: "bob", Name: strings.Repeat("desk", 12), Version: "0.1.0", OS: "linux", Arch: "arm64", ConnectedSince: clock, HeardAt: clock, Latency: time.Millisecond})
+		machines = append(machines, remote.RunnerInfo{UserID: "bob", Name: strings.Repeat("desk", 12), Version: "0.1.0", OS: "linux", Arch: "arm64",
+			ConnectedSince: clock, HeardAt: clock, Latency: time.Millisecond})
 		if later.Load() {
 			machines[1].Latency, machines[1].InFlight, machines[1].HeardAt = 12345*time.Millisecond, 1234, clock.Add(time.Hour)
 		}
@@ -55,7 +59,8 @@ func TestRunnersRefresh(t *testing.T) {
 	const places = `[...document.querySelectorAll("section, table, th, .scroll")].map(e => [e.id, e.textContent.slice(0, 9), ...Object.values(e.getBoundingClientRect().toJSON()).map(Math.round)].join(" "))`
 	before := eval[[]string](b, places)
 	later.Store(true)
-	eval[bool](b, `new Promise(done => { const look = () => document.querySelector('tr:has(`+bob+`) td:last-child').textContent == "1,234" ? done(true) : setTimeout(look, 20); look(); })`)
+	eval[bool](b, `new Promise(done => { const look = () => document.querySelector('tr:has(`+bob+
+		`) td:last-child').textContent == "1,234" ? done(true) : setTimeout(look, 20); look(); })`)
 	if after := eval[[]string](b, places); !slices.Equal(before, after) {
 		t.Errorf("the page jumped:\n%s\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
@@ -67,7 +72,8 @@ func TestRunnersRefresh(t *testing.T) {
 	}
 	b.do(chromedp.Focus(`.scroll[aria-label="Nodes"]`))
 	later.Store(false)
-	eval[bool](b, `new Promise(done => { const look = () => document.querySelector('tr:has(`+bob+`) td:last-child').textContent == "0" ? done(true) : setTimeout(look, 20); look(); })`)
+	eval[bool](b, `new Promise(done => { const look = () => document.querySelector('tr:has(`+bob+
+		`) td:last-child').textContent == "0" ? done(true) : setTimeout(look, 20); look(); })`)
 	if label := eval[string](b, `document.activeElement.getAttribute("aria-label")`); label != "Nodes" {
 		t.Errorf("the focus is in %s", label)
 	}

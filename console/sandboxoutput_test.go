@@ -8,12 +8,14 @@ import (
 	"secbox/audit"
 )
 
-// TestOutputOfSandboxes: pages say that the output of a command in a sandbox is shown while it runs, and not stored.
+// TestOutputOfSandboxes: pages say that the output of a command in a sandbox is shown while it
+// runs, and not stored.
 func TestOutputOfSandboxes(t *testing.T) {
 	t.Parallel()
 	f := newFake().fill(1)
 	rec := &f.records[0]
-	rec.ArtifactsPath, rec.ManifestDigest, rec.Backend, rec.Status, rec.ExitCode, rec.EndedAt, rec.StdoutBytes = "", "", "none", audit.Running, nil, time.Time{}, 0
+	rec.ArtifactsPath, rec.ManifestDigest, rec.Backend, rec.Status, rec.ExitCode, rec.EndedAt, rec.StdoutBytes = "", "", "none", audit.Running, nil,
+		time.Time{}, 0
 	f.output["stdout"] = []byte("begun\n")
 	url := f.serve(t) + "/console/execs/" + rec.ExecID
 	page := get(t, url)
@@ -26,10 +28,12 @@ func TestOutputOfSandboxes(t *testing.T) {
 	rec.Status, rec.ExitCode, rec.EndedAt, rec.StdoutBytes = audit.Succeeded, new(int), rec.StartedAt.Add(time.Second), 200_000
 	f.output["stdout"] = nil
 	const gone = "What is shown here is not stored"
-	if page := get(t, url+"?shown=6-0"); !strings.Contains(page, "The command wrote 195.3 KiB") || !strings.Contains(page, gone) || strings.Contains(page, "were not kept") || strings.Contains(page, "/output/stdout/file") {
+	if page := get(t, url+"?shown=6-0"); !strings.Contains(page, "The command wrote 195.3 KiB") || !strings.Contains(page, gone) ||
+		strings.Contains(page, "were not kept") || strings.Contains(page, "/output/stdout/file") {
 		t.Error("a live page does not say that its output is gone later")
 	}
-	if page := get(t, url); !strings.Contains(page, "The command wrote 195.3 KiB") || !strings.Contains(page, "is not stored") || strings.Contains(page, gone) || !strings.Contains(page, "Nothing was written") {
+	if page := get(t, url); !strings.Contains(page, "The command wrote 195.3 KiB") || !strings.Contains(page, "is not stored") ||
+		strings.Contains(page, gone) || !strings.Contains(page, "Nothing was written") {
 		t.Error("a page does not say why it has no output")
 	}
 	rec.Status, rec.StdoutBytes = audit.Lost, 0

@@ -26,7 +26,8 @@ const (
 	maxPicture = 150 << 10 // bytes
 	blockSize  = 16        // pixels; pictures are compared by the mean of each block
 	blockDiff  = 24        // of 255, from which on blocks differ
-	// maxDiffer is the share of blocks that may differ: a word, or another version of a font; not a part of the page that moved, is new or has other colours.
+	// maxDiffer is the share of blocks that may differ: a word, or another version of a font; not a
+	// part of the page that moved, is new or has other colours.
 	maxDiffer = 0.06
 )
 
@@ -81,7 +82,8 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// TestScreenshotsCanDiffer: a picture of another page, of the dark, or of a page whose parts have moved is not the same.
+// TestScreenshotsCanDiffer: a picture of another page, of the dark, or of a page whose parts have
+// moved is not the same.
 func TestScreenshotsCanDiffer(t *testing.T) {
 	b := open(t, pictureApp(t).serve(t))
 	b.do(chromedp.EmulateViewport(1280, 820))
@@ -95,7 +97,8 @@ func TestScreenshotsCanDiffer(t *testing.T) {
 		t.Errorf("the dark page differs by %v", share)
 	}
 	b.scheme("light")
-	eval[bool](b, `document.querySelector("main section, main .panel, main > *:nth-child(2)").before(Object.assign(document.createElement("h2"), {className: "panel", textContent: "New"})) ?? true`)
+	eval[bool](b,
+		`document.querySelector("main section, main .panel, main > *:nth-child(2)").before(Object.assign(document.createElement("h2"), {className: "panel", textContent: "New"})) ?? true`)
 	if share := differ(t, first, decoded(t, run(b, chromedp.CaptureScreenshot()))); share < maxDiffer {
 		t.Errorf("a page with another panel differs by %v", share)
 	}
@@ -178,11 +181,13 @@ func pictureApp(t *testing.T) *fakeApp {
 		}
 	}
 	for i, skill := range []string{"report.quarterly", "data.clean", "report.quarterly", "", "shell.run"} {
-		recent.Slowest = append(recent.Slowest, audit.SlowExec{ExecID: execID(10 + i), CreatedAt: now.Add(-time.Duration(i*i+1) * time.Hour), Status: audit.Succeeded, SkillID: skill, DurationMS: int64(512_300 / (i + 1)), Cmd: "bash", Args: []string{"-lc", "python train.py --epochs 40"}})
+		recent.Slowest = append(recent.Slowest, audit.SlowExec{ExecID: execID(10 + i), CreatedAt: now.Add(-time.Duration(i*i+1) * time.Hour),
+			Status: audit.Succeeded, SkillID: skill, DurationMS: int64(512_300 / (i + 1)), Cmd: "bash", Args: []string{"-lc", "python train.py --epochs 40"}})
 	}
 	f.recent = func(int) audit.Recent { return recent }
 
-	code := "import csv, json\nrows = list(csv.DictReader(open(\"/workspace/inputs/sales.csv\")))\ntotal = sum(int(row[\"amount\"]) for row in rows)\nprint(f\"{len(rows)} rows, total {total}\")"
+	code := "import csv, json\nrows = list(csv.DictReader(open(\"/workspace/inputs/sales.csv\")))\ntotal = sum(int(row[\"amount\"]) for row in " +
+		"rows)\nprint(f\"{len(rows)} rows, total {total}\")"
 	shown := &f.records[58]
 	*shown = record(2)
 	shown.CreatedAt = now.Add(-90 * time.Second)
@@ -197,7 +202,8 @@ func pictureApp(t *testing.T) *fakeApp {
 	f.output["stdout"], f.output["stderr"] = []byte("1204 rows, total 981223\n"), nil
 	f.files, f.content, f.notKept = nil, nil, runner.ArtifactList{}
 	f.addFile("summary.json", `{"rows": 1204, "total": 981223}`)
-	f.events = []audit.Event{{Kind: audit.EventCreated, At: shown.CreatedAt, NodeID: "node"}, {Kind: audit.EventStarted, At: shown.StartedAt, NodeID: "node"}, {Kind: audit.EventEnded, At: shown.EndedAt, NodeID: "node"}}
+	f.events = []audit.Event{{Kind: audit.EventCreated, At: shown.CreatedAt, NodeID: "node"}, {Kind: audit.EventStarted, At: shown.StartedAt, NodeID: "node"},
+		{Kind: audit.EventEnded, At: shown.EndedAt, NodeID: "node"}}
 	f.report.Status, f.report.Problems = health.OK, nil
 	f.report.AuditLog.SignedAt = now.Add(-12 * time.Second)
 	f.pool.MemoryLow, f.pool.NotShared, f.pool.Shared = false, "", true

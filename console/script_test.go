@@ -10,7 +10,8 @@ import (
 	"secbox/access/tokens"
 )
 
-// TestFiltersWithScript: htmx replaces the results, and the address has the filters that say something.
+// TestFiltersWithScript: htmx replaces the results, and the address has the filters that say
+// something.
 func TestFiltersWithScript(t *testing.T) {
 	f := fullApp()
 	b := open(t, f.serve(t))
@@ -41,7 +42,8 @@ func TestShowMore(t *testing.T) {
 	}
 }
 
-// TestSignInWithBrowser signs in, follows a link, and signs out, in a browser that enforces the Content-Security-Policy and the cookies.
+// TestSignInWithBrowser signs in, follows a link, and signs out, in a browser that enforces the
+// Content-Security-Policy and the cookies.
 func TestSignInWithBrowser(t *testing.T) {
 	f := closedApp()
 	b := open(t, f.serve(t))
@@ -71,7 +73,8 @@ func TestAssets(t *testing.T) {
 		must(t, err)
 		req.Header.Set("Accept-Encoding", "br;q=1, gzip")
 		resp, body := v.do(req)
-		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != "gzip" || !strings.Contains(resp.Header.Get("Cache-Control"), "immutable") || resp.Header.Get("Set-Cookie") != "" {
+		if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Encoding") != "gzip" ||
+			!strings.Contains(resp.Header.Get("Cache-Control"), "immutable") || resp.Header.Get("Set-Cookie") != "" {
 			t.Errorf("%s: %d, %v", name, resp.StatusCode, resp.Header)
 		}
 		total += len(body)

@@ -10,7 +10,8 @@ import (
 	"secbox/fault"
 )
 
-// TestSignOutAtProvider: the page after the sign-out of a person leads to the provider's sign-out, if there is one; that of a token leads to none.
+// TestSignOutAtProvider: the page after the sign-out of a person leads to the provider's sign-out,
+// if there is one; that of a token leads to none.
 func TestSignOutAtProvider(t *testing.T) {
 	t.Parallel()
 	f, provider := signOnApp()
@@ -47,7 +48,8 @@ func TestSignOutAtProvider(t *testing.T) {
 			t.Errorf("%q: the sign-out leads to %s", c.end, to)
 		}
 		resp, page := v.get(here)
-		if resp.StatusCode != http.StatusOK || !strings.Contains(page, "You are signed out here. Your session at idp.example goes on") || strings.Contains(page, "javascript:") || strings.Contains(page, "<script>0") {
+		if resp.StatusCode != http.StatusOK || !strings.Contains(page, "You are signed out here. Your session at idp.example goes on") ||
+			strings.Contains(page, "javascript:") || strings.Contains(page, "<script>0") {
 			t.Errorf("%q: %d, %s", c.end, resp.StatusCode, page)
 		}
 		if c.link != "" && !strings.Contains(page, c.link) {
@@ -68,7 +70,8 @@ func TestSignOutAtProvider(t *testing.T) {
 	}
 }
 
-// TestProviderLeadsBack: the provider's page may lead a browser to the page for signing in, as the top of a tab, and to nothing else.
+// TestProviderLeadsBack: the provider's page may lead a browser to the page for signing in, as the
+// top of a tab, and to nothing else.
 func TestProviderLeadsBack(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)

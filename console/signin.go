@@ -27,7 +27,8 @@ const (
 	maxSessionCookies = 4 // that are looked up for a request
 )
 
-// identify sets the caller of a request: from its session, or the caller of requests that need no token. Its error says why there is none.
+// identify sets the caller of a request: from its session, or the caller of requests that need no
+// token. Its error says why there is none.
 func (c *Console) identify(req *request) error {
 	var ended error
 	for _, session := range req.sessionCookies() {
@@ -45,7 +46,8 @@ func (c *Console) identify(req *request) error {
 		req.setCookie(req.sessionCookie(), "")
 	}
 	if req.keys = req.formCookies(); len(req.keys) == 0 {
-		// A browser that opens several pages at once gets a cookie from each: with names of their own, none replaces another.
+		// A browser that opens several pages at once gets a cookie from each: with names of their
+		// own, none replaces another.
 		req.keys = []string{sessions.Secret()}
 		req.setCookie(formCookie+"_"+sessions.Secret()[:8], req.keys[0])
 	}
@@ -60,8 +62,9 @@ func (c *Console) identify(req *request) error {
 // sessionInterval is how often the session of a long answer is verified again.
 const sessionInterval = time.Second
 
-// stillSignedIn returns a function that verifies the session again while an answer is sent, at most once in sessionInterval. Its only errors are those
-// of a session that is no longer valid. It is not safe for concurrent use.
+// stillSignedIn returns a function that verifies the session again while an answer is sent, at most
+// once in sessionInterval. Its only errors are those of a session that is no longer valid. It is
+// not safe for concurrent use.
 func (c *Console) stillSignedIn(req *request) func() error {
 	next := c.cfg.Now().Add(sessionInterval)
 	return func() error {
@@ -130,7 +133,8 @@ func (req *request) formPage() string {
 // maxNext is the longest address, in bytes, to which a sign-in leads back.
 const maxNext = 4 << 10
 
-// next returns the page of the console to which a sign-in leads: never another site, nor an address that takes only forms.
+// next returns the page of the console to which a sign-in leads: never another site, nor an address
+// that takes only forms.
 func (c *Console) next(text string) ui.Address {
 	to, ok := ui.Parse(text)
 	if !ok || len(text) > maxNext || c.takesOnlyForms(to) {
@@ -156,7 +160,8 @@ func (c *Console) takesOnlyForms(to ui.Address) (only bool) {
 
 // matches reports whether a path is one of a route, in whose path a part :name is any part.
 func matches(route, path string) bool {
-	return slices.EqualFunc(strings.Split(route, "/"), strings.Split(path, "/"), func(want, part string) bool { return want == part || strings.HasPrefix(want, ":") })
+	return slices.EqualFunc(strings.Split(route, "/"), strings.Split(path, "/"),
+		func(want, part string) bool { return want == part || strings.HasPrefix(want, ":") })
 }
 
 // signInPage asks for a token.
@@ -182,15 +187,18 @@ func (c *Console) signInPage(req *request) (ui.Page, error) {
 // refuseSignIn returns the error of a sign-in, which is shown on its page.
 func (c *Console) refuseSignIn(err error, next string) error {
 	problem := fault.From(err)
-	return refusedForm{err, ui.Page{Title: "Sign in", Body: view.SignIn(next, "", c.providerName(), problem), Status: fault.HTTPStatus(problem.Code)}}
+	return refusedForm{err, ui.Page{Title: "Sign in", Body: view.SignIn(next, "", c.providerName(), problem),
+		Status: fault.HTTPStatus(problem.Code)}}
 }
 
-// signIn exchanges a token for a session, which always has a new secret: one that was there before the sign-in is ended.
+// signIn exchanges a token for a session, which always has a new secret: one that was there before
+// the sign-in is ended.
 func (c *Console) signIn(req *request) (ui.Address, error) {
 	to := req.form.Get("next")
 	session, _, err := c.cfg.Sessions.Begin(req.ctx(), strings.TrimSpace(req.form.Get("token")), req.door.ClientAddress(req.Request()))
 	if fault.Is(err, fault.Unauthenticated) {
-		err = fault.New(fault.Unauthenticated, "The token is not known. Paste the whole token, which begins with %s unless an operator chose it.", tokens.Prefix)
+		err = fault.New(fault.Unauthenticated,
+			"The token is not known. Paste the whole token, which begins with %s unless an operator chose it.", tokens.Prefix)
 	}
 	if err != nil {
 		return ui.Address{}, c.refuseSignIn(err, to)
@@ -228,7 +236,8 @@ func cookieName(name string, secure bool) string {
 	return name
 }
 
-// sessionCookie is the name of the session's cookie. Browsers send cookies to all ports of a host, so each server there has its own.
+// sessionCookie is the name of the session's cookie. Browsers send cookies to all ports of a host,
+// so each server there has its own.
 func (req *request) sessionCookie() string {
 	_, port, _ := net.SplitHostPort(req.Request().Host)
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
@@ -237,7 +246,8 @@ func (req *request) sessionCookie() string {
 	return sessionCookie + "_" + port
 }
 
-// sessionCookies returns the sessions that the browser has cookies of. They are more than one where another host of the same domain has set one.
+// sessionCookies returns the sessions that the browser has cookies of. They are more than one where
+// another host of the same domain has set one.
 func (req *request) sessionCookies() (secrets []string) {
 	for _, cookie := range req.Request().CookiesNamed(cookieName(req.sessionCookie(), req.door.Secure(req.Request()))) {
 		if isSecret(cookie.Value) && len(secrets) < maxSessionCookies {
@@ -262,7 +272,8 @@ func isSecret(s string) bool {
 	return len(s) == sessions.SecretLength && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
-// setCookie sets a cookie until the browser is closed, or removes it with an empty value. Scripts cannot read it, and requests of other sites do not have it.
+// setCookie sets a cookie until the browser is closed, or removes it with an empty value. Scripts
+// cannot read it, and requests of other sites do not have it.
 func (req *request) setCookie(name, value string) {
 	req.sendCookie(http.Cookie{Name: name, Value: value, SameSite: http.SameSiteStrictMode})
 }

@@ -54,7 +54,8 @@ func (v *visitor) get(path string) (*http.Response, string) {
 	return v.do(req)
 }
 
-// post sends a form as a browser does, with the token of the page at path from; change may change the request.
+// post sends a form as a browser does, with the token of the page at path from; change may change
+// the request.
 func (v *visitor) post(from, to string, fields url.Values, change ...func(*http.Request, url.Values)) (*http.Response, string) {
 	v.t.Helper()
 	_, page := v.get(from)
@@ -123,7 +124,8 @@ func TestStalledForm(t *testing.T) {
 	f.stalled = true
 	v := newVisitor(t, f.serve(t))
 	for _, form := range []string{"sign-in", "sign-out", "tokens"} {
-		if resp, page := v.post("/console/sign-in", "/console/"+form, url.Values{}); resp.StatusCode != http.StatusRequestTimeout || !strings.Contains(page, "the body stopped") {
+		if resp, page := v.post("/console/sign-in", "/console/"+form, url.Values{}); resp.StatusCode != http.StatusRequestTimeout ||
+			!strings.Contains(page, "the body stopped") {
 			t.Errorf("%s: %d, %.300s", form, resp.StatusCode, page)
 		}
 	}
@@ -135,7 +137,8 @@ func TestSignInLeadsToNoForm(t *testing.T) {
 	v := newVisitor(t, closedApp().serve(t))
 	for next, want := range map[string]string{
 		"/console/sign-out": "/console", "/console/people/block": "/console", "/console/execs/1/cancel?x=1": "/console", "/console/tokens/1/revoke": "/console",
-		"/console/tokens": "/console/tokens", "/console/audit/holds": "/console/audit/holds", "/console/execs/1/artifacts/a/b": "/console/execs/1/artifacts/a/b",
+		"/console/tokens": "/console/tokens", "/console/audit/holds": "/console/audit/holds",
+		"/console/execs/1/artifacts/a/b": "/console/execs/1/artifacts/a/b",
 	} {
 		resp, _ := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"secret-admin"}, "next": {next}})
 		if to := resp.Header.Get("Location"); to != want {
@@ -153,7 +156,8 @@ func TestSignInAndOut(t *testing.T) {
 		t.Fatalf("%d, %s", resp.StatusCode, to)
 	}
 	resp, page := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"wrong"}, "next": {"/console/history"}})
-	if resp.StatusCode != http.StatusUnauthorized || !strings.Contains(page, "The token is not known") || !strings.Contains(page, `name="next" value="/console/history"`) {
+	if resp.StatusCode != http.StatusUnauthorized || !strings.Contains(page, "The token is not known") ||
+		!strings.Contains(page, `name="next" value="/console/history"`) {
 		t.Errorf("a wrong token: %d, %.900s", resp.StatusCode, page)
 	}
 	if v.session() != "" {
@@ -164,7 +168,8 @@ func TestSignInAndOut(t *testing.T) {
 		t.Fatalf("%d, %s", resp.StatusCode, to)
 	}
 	for _, set := range resp.Header.Values("Set-Cookie") {
-		if !strings.Contains(set, "Path=/;") || !strings.Contains(set, "HttpOnly") || !strings.Contains(set, "SameSite=Strict") || strings.Contains(set, "Domain") {
+		if !strings.Contains(set, "Path=/;") || !strings.Contains(set, "HttpOnly") || !strings.Contains(set, "SameSite=Strict") ||
+			strings.Contains(set, "Domain") {
 			t.Errorf("cookie %s", set)
 		}
 	}
@@ -180,7 +185,8 @@ func TestSignInAndOut(t *testing.T) {
 	}
 }
 
-// TestSignInHasNewSession is against session fixation: a session from before the sign-in, perhaps of an attacker, is not used on.
+// TestSignInHasNewSession is against session fixation: a session from before the sign-in, perhaps
+// of an attacker, is not used on.
 func TestSignInHasNewSession(t *testing.T) {
 	t.Parallel()
 	f := closedApp()
@@ -219,7 +225,8 @@ func TestEndedSession(t *testing.T) {
 	}
 }
 
-// TestSignInWhileTheDatabaseIsDown: a browser with a session gets the page for signing in, and what it sends is answered with what is wrong.
+// TestSignInWhileTheDatabaseIsDown: a browser with a session gets the page for signing in, and what
+// it sends is answered with what is wrong.
 func TestSignInWhileTheDatabaseIsDown(t *testing.T) {
 	t.Parallel()
 	f := closedApp()
@@ -231,16 +238,20 @@ func TestSignInWhileTheDatabaseIsDown(t *testing.T) {
 		t.Errorf("%d: %s", resp.StatusCode, page)
 	}
 	f.sessions.down = false
-	if resp, page := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"secret-admin"}}, func(_ *http.Request, form url.Values) { form.Set("csrf_token", "old") }); resp.StatusCode != http.StatusForbidden || !strings.Contains(page, "<h1>The form is too old</h1>") {
+	if resp, page := v.post("/console/sign-in", "/console/sign-in", url.Values{"token": {"secret-admin"}},
+		func(_ *http.Request, form url.Values) { form.Set("csrf_token", "old") }); resp.StatusCode != http.StatusForbidden ||
+		!strings.Contains(page, "<h1>The form is too old</h1>") {
 		t.Errorf("an old form: %d: %s", resp.StatusCode, page)
 	}
 }
 
-// TestSignInWithoutTokens: while no token is needed, the page for signing in says that one is signed in.
+// TestSignInWithoutTokens: while no token is needed, the page for signing in says that one is
+// signed in.
 func TestSignInWithoutTokens(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
-	if _, page := newVisitor(t, c.url).get("/console/sign-in?next=/console/history"); !strings.Contains(page, "You are signed in as") || !strings.Contains(page, `href="/console/history">Continue`) || strings.Contains(page, `name="token"`) {
+	if _, page := newVisitor(t, c.url).get("/console/sign-in?next=/console/history"); !strings.Contains(page, "You are signed in as") ||
+		!strings.Contains(page, `href="/console/history">Continue`) || strings.Contains(page, `name="token"`) {
 		t.Error(page)
 	}
 }
@@ -251,11 +262,15 @@ func TestSignInLeadsNowhereElse(t *testing.T) {
 	f := closedApp()
 	server := f.serve(t)
 	for _, next := range []string{
-		"https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example", "/console@evil.example", "/consoles", "javascript:alert(1)", "/console/../../evil", "/docs", " /console",
-		"/console/\r\nLocation: //evil.example", "///evil.example", "/\t/evil.example", "https:evil.example", "https:/\\evil.example", "//evil.example\\@127.0.0.1/console", "http://127.0.0.1@evil.example/console",
-		"/console/%2e%2e/evil", "/console/.%2e/%2e./evil", "/console/..;/evil", "/console\\..\\evil", "/%63onsole", "/console%2f..%2f..%2fevil", "/console?next=//evil.example/../", "data:text/html,x", "%2f%2fevil.example", "\x00/console",
+		"https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example", "/console@evil.example", "/consoles", "javascript:alert(1)",
+		"/console/../../evil", "/docs", " /console",
+		"/console/\r\nLocation: //evil.example", "///evil.example", "/\t/evil.example", "https:evil.example", "https:/\\evil.example",
+		"//evil.example\\@127.0.0.1/console", "http://127.0.0.1@evil.example/console",
+		"/console/%2e%2e/evil", "/console/.%2e/%2e./evil", "/console/..;/evil", "/console\\..\\evil", "/%63onsole", "/console%2f..%2f..%2fevil",
+		"/console?next=//evil.example/../", "data:text/html,x", "%2f%2fevil.example", "\x00/console",
 		"\uff0f\uff0fevil.example", "/console/sign-out/..//evil.example",
-		"/console/%2E%2E/%2e%2E/evil", "/console/x/../../evil", "/console/.", "/console/%2e/evil", "/console/..%2f..%2fevil", "/console/%2f%2fevil.example", "/console/..%5c..%5cevil", "/console/\\..\\..\\evil",
+		"/console/%2E%2E/%2e%2E/evil", "/console/x/../../evil", "/console/.", "/console/%2e/evil", "/console/..%2f..%2fevil", "/console/%2f%2fevil.example",
+		"/console/..%5c..%5cevil", "/console/\\..\\..\\evil",
 		"/console//evil.example", "http:/console", "/console#x", strings.Repeat("/console", 1000),
 	} {
 		v := newVisitor(t, server)
@@ -267,14 +282,17 @@ func TestSignInLeadsNowhereElse(t *testing.T) {
 	}
 }
 
-// staysBelow reports whether an address is one of the console as browsers read it, to which %2e is a dot, and for proxies that unescape more.
+// staysBelow reports whether an address is one of the console as browsers read it, to which %2e is
+// a dot, and for proxies that unescape more.
 func staysBelow(address string) bool {
 	path, _, _ := strings.Cut(address, "?")
 	plain := strings.NewReplacer("%2e", ".", "%2f", "/", "%5c", "/", "\\", "/").Replace(strings.ToLower(path))
-	return (path == "/console" || strings.HasPrefix(path, "/console/")) && !strings.Contains(plain, "//") && !strings.Contains(plain+"/", "/../") && !strings.Contains(plain+"/", "/./")
+	return (path == "/console" || strings.HasPrefix(path, "/console/")) && !strings.Contains(plain, "//") && !strings.Contains(plain+"/", "/../") &&
+		!strings.Contains(plain+"/", "/./")
 }
 
-// TestNothingInline: pages have no scripts and styles of their own, and load nothing from elsewhere.
+// TestNothingInline: pages have no scripts and styles of their own, and load nothing from
+// elsewhere.
 func TestNothingInline(t *testing.T) {
 	t.Parallel()
 	url := fullApp().serve(t)
@@ -298,7 +316,8 @@ func TestSecureCookies(t *testing.T) {
 	f := closedApp()
 	f.secure = true
 	resp, _ := newVisitor(t, f.serve(t)).get("/console/sign-in")
-	if set := resp.Header.Get("Set-Cookie"); !strings.HasPrefix(set, "__Host-secbox_form_") || !strings.Contains(set, "; Secure") || !strings.Contains(set, "Path=/;") {
+	if set := resp.Header.Get("Set-Cookie"); !strings.HasPrefix(set, "__Host-secbox_form_") || !strings.Contains(set, "; Secure") ||
+		!strings.Contains(set, "Path=/;") {
 		t.Errorf("cookie %s", set)
 	}
 }
@@ -336,7 +355,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestSeveralSessionCookies: servers on two ports of a host do not sign each other out, and neither does a cookie that another host of the domain has set.
+// TestSeveralSessionCookies: servers on two ports of a host do not sign each other out, and neither
+// does a cookie that another host of the domain has set.
 func TestSeveralSessionCookies(t *testing.T) {
 	t.Parallel()
 	one, other := newVisitor(t, closedApp().serve(t)), newVisitor(t, closedApp().serve(t))
@@ -365,7 +385,8 @@ func TestSeveralSessionCookies(t *testing.T) {
 	}
 }
 
-// TestFormFields: a form refuses a field that it does not have, such as a misspelt limit of a token, and one of which the first value would win.
+// TestFormFields: a form refuses a field that it does not have, such as a misspelt limit of a
+// token, and one of which the first value would win.
 func TestFormFields(t *testing.T) {
 	t.Parallel()
 	app := closedApp()
@@ -376,17 +397,20 @@ func TestFormFields(t *testing.T) {
 		"projekts": {"name": {"one"}, "role": {"worker"}, "projekts": {"demo"}},
 		"name":     {"name": {"one", "two"}, "role": {"worker"}},
 	} {
-		if resp, page := v.post("/console/tokens", "/console/tokens", f); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, field) || len(app.tokens) != before {
+		if resp, page := v.post("/console/tokens", "/console/tokens", f); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, field) ||
+			len(app.tokens) != before {
 			t.Errorf("%s: %d, %d tokens: %s", field, resp.StatusCode, len(app.tokens), page)
 		}
 	}
 	large := url.Values{"name": {strings.Repeat("x", 64<<10)}, "role": {"worker"}}
-	if resp, page := v.post("/console/tokens", "/console/tokens", large); resp.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(page, "65536 bytes") || len(app.tokens) != before {
+	if resp, page := v.post("/console/tokens", "/console/tokens", large); resp.StatusCode != http.StatusRequestEntityTooLarge ||
+		!strings.Contains(page, "65536 bytes") || len(app.tokens) != before {
 		t.Errorf("too large: %d, %d tokens: %s", resp.StatusCode, len(app.tokens), page)
 	}
 }
 
-// TestManySignIns: a token that signs in again and again is refused, and told when to try again. Signing out is not refused.
+// TestManySignIns: a token that signs in again and again is refused, and told when to try again.
+// Signing out is not refused.
 func TestManySignIns(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -402,7 +426,8 @@ func TestManySignIns(t *testing.T) {
 		}
 	}
 	resp, page := newVisitor(t, c.url).post("/console/sign-in", "/console/sign-in", url.Values{"token": {secret}})
-	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "6" || !strings.Contains(page, "too many changes of the kind signed_in") {
+	if resp.StatusCode != http.StatusTooManyRequests || resp.Header.Get("Retry-After") != "6" ||
+		!strings.Contains(page, "too many changes of the kind signed_in") {
 		t.Errorf("%d, Retry-After %q: %s", resp.StatusCode, resp.Header.Get("Retry-After"), page)
 	}
 	if resp, page := browser.post("/console/overview", "/console/sign-out", url.Values{}); resp.StatusCode != http.StatusSeeOther {

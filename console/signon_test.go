@@ -40,7 +40,8 @@ func TestSignOn(t *testing.T) {
 	t.Parallel()
 	f, _ := signOnApp()
 	v := newVisitor(t, f.serve(t))
-	if _, page := v.get("/console/sign-in?next=/console/history?status=failed"); !strings.Contains(page, `href="/console/sign-in/oidc?next=%2Fconsole%2Fhistory%3Fstatus%3Dfailed"`) || !strings.Contains(page, "Sign in at idp.example") {
+	if _, page := v.get("/console/sign-in?next=/console/history?status=failed"); !strings.Contains(page,
+		`href="/console/sign-in/oidc?next=%2Fconsole%2Fhistory%3Fstatus%3Dfailed"`) || !strings.Contains(page, "Sign in at idp.example") {
 		t.Errorf("no way to the provider: %s", page)
 	}
 	resp, _ := v.get("/console/sign-in/oidc?next=/console/history?status=failed")
@@ -52,7 +53,8 @@ func TestSignOn(t *testing.T) {
 		t.Errorf("the cookie is %s", begun)
 	}
 	resp, page := v.get(callback + "?state=s&session_state=x&code=" + ada)
-	if resp.StatusCode != http.StatusOK || resp.Header.Get("Refresh") != "0; url=/console/history?status=failed" || !strings.Contains(page, "signed in as Ada Lovelace") || strings.Contains(page, "idp.example#1") {
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Refresh") != "0; url=/console/history?status=failed" ||
+		!strings.Contains(page, "signed in as Ada Lovelace") || strings.Contains(page, "idp.example#1") {
 		t.Errorf("%d, %v: %s", resp.StatusCode, resp.Header, page)
 	}
 	valid(t, []document{{"signed in", page}})
@@ -90,7 +92,8 @@ func TestSignOnBehindTLS(t *testing.T) {
 	}
 }
 
-// TestSignOnOfOthers is against forged answers: a browser takes only the answer to the sign-in that it began itself, and only for a while.
+// TestSignOnOfOthers is against forged answers: a browser takes only the answer to the sign-in that
+// it began itself, and only for a while.
 func TestSignOnOfOthers(t *testing.T) {
 	t.Parallel()
 	f, provider := signOnApp()
@@ -116,14 +119,16 @@ func TestSignOnOfOthers(t *testing.T) {
 			req.AddCookie(&http.Cookie{Name: "secbox_oidc", Value: value})
 		}
 		resp, page := victim.do(req)
-		if resp.StatusCode != http.StatusUnauthorized || !strings.Contains(page, "This browser has begun no sign-in") || !strings.Contains(page, "https://core.example") || victim.session() != "" {
+		if resp.StatusCode != http.StatusUnauthorized || !strings.Contains(page, "This browser has begun no sign-in") ||
+			!strings.Contains(page, "https://core.example") || victim.session() != "" {
 			t.Errorf("%s: %d, %s", name, resp.StatusCode, page)
 		}
 	}
 	if provider.asked != 0 {
 		t.Error("the provider was asked")
 	}
-	if resp, page := attacker.get(callback + "?state=other&code=" + ada); resp.StatusCode != http.StatusUnauthorized || !strings.Contains(page, "not the last sign-in") || !strings.Contains(page, `id="token"`) {
+	if resp, page := attacker.get(callback + "?state=other&code=" + ada); resp.StatusCode != http.StatusUnauthorized ||
+		!strings.Contains(page, "not the last sign-in") || !strings.Contains(page, `id="token"`) {
 		t.Errorf("another state: %d", resp.StatusCode)
 	}
 	if len(f.sessions.open) != 0 {
@@ -131,7 +136,8 @@ func TestSignOnOfOthers(t *testing.T) {
 	}
 }
 
-// TestSignOnHasNewSession is against session fixation, and a sign-in ends the session that was there.
+// TestSignOnHasNewSession is against session fixation, and a sign-in ends the session that was
+// there.
 func TestSignOnHasNewSession(t *testing.T) {
 	t.Parallel()
 	f, _ := signOnApp()
@@ -156,7 +162,8 @@ func TestSignOnLeadsNowhereElse(t *testing.T) {
 	t.Parallel()
 	f, _ := signOnApp()
 	server := f.serve(t)
-	for _, next := range []string{"https://evil.example/", "//evil.example", "/\\evil.example", "/console@evil.example", "javascript:alert(1)", "/console/../../evil", "/console//evil.example", "/console;url=//evil.example", "/console\"><script>", strings.Repeat("/console", 500)} {
+	for _, next := range []string{"https://evil.example/", "//evil.example", "/\\evil.example", "/console@evil.example", "javascript:alert(1)",
+		"/console/../../evil", "/console//evil.example", "/console;url=//evil.example", "/console\"><script>", strings.Repeat("/console", 500)} {
 		v := newVisitor(t, server)
 		resp, _ := v.get("/console/sign-in/oidc?next=" + url.QueryEscape(next))
 		parts := strings.Split(cookie(t, resp, "secbox_oidc").Value, ".")
@@ -165,7 +172,8 @@ func TestSignOnLeadsNowhereElse(t *testing.T) {
 			req.AddCookie(&http.Cookie{Name: "secbox_oidc", Value: value})
 			resp, page := (&visitor{t, server, http.DefaultClient}).do(req)
 			to := strings.TrimPrefix(resp.Header.Get("Refresh"), "0; url=")
-			if resp.StatusCode != http.StatusOK || to != "/console" && !strings.HasPrefix(to, "/console/") || strings.Contains(to, "//") || strings.Contains(to, "/../") || strings.ContainsAny(to, ";\"<") || strings.Contains(page, "evil.example/") {
+			if resp.StatusCode != http.StatusOK || to != "/console" && !strings.HasPrefix(to, "/console/") || strings.Contains(to, "//") ||
+				strings.Contains(to, "/../") || strings.ContainsAny(to, ";\"<") || strings.Contains(page, "evil.example/") {
 				t.Errorf("%q leads to %q (%d)", next, to, resp.StatusCode)
 			}
 		}
@@ -177,7 +185,8 @@ func TestSignOnIsPage(t *testing.T) {
 	t.Parallel()
 	f, provider := signOnApp()
 	v := newVisitor(t, f.serve(t))
-	for dest, status := range map[string]int{"iframe": http.StatusForbidden, "image": http.StatusForbidden, "empty": http.StatusForbidden, "document": http.StatusSeeOther} {
+	for dest, status := range map[string]int{"iframe": http.StatusForbidden, "image": http.StatusForbidden, "empty": http.StatusForbidden,
+		"document": http.StatusSeeOther} {
 		provider.secret = ""
 		req, _ := http.NewRequestWithContext(t.Context(), "GET", v.url+"/console/sign-in/oidc", nil)
 		req.Header.Set("Sec-Fetch-Dest", dest)
@@ -194,11 +203,13 @@ func TestProviderDown(t *testing.T) {
 	provider.begin = fault.New(fault.UpstreamFailed, "idp.example does not answer <script>")
 	v := newVisitor(t, f.serve(t))
 	resp, page := v.get("/console/sign-in/oidc?next=/console/history")
-	if resp.StatusCode != http.StatusBadGateway || !strings.Contains(page, "idp.example does not answer &lt;script&gt;") || !strings.Contains(page, `name="next" value="/console/history"`) {
+	if resp.StatusCode != http.StatusBadGateway || !strings.Contains(page, "idp.example does not answer &lt;script&gt;") ||
+		!strings.Contains(page, `name="next" value="/console/history"`) {
 		t.Errorf("%d: %s", resp.StatusCode, page)
 	}
 	valid(t, []document{{"provider down", page}})
-	if resp, _ := v.post("/console/sign-in/oidc", "/console/sign-in", url.Values{"token": {"secret-auditor"}, "next": {"/console/history"}}); resp.StatusCode != http.StatusSeeOther {
+	if resp, _ := v.post("/console/sign-in/oidc", "/console/sign-in",
+		url.Values{"token": {"secret-auditor"}, "next": {"/console/history"}}); resp.StatusCode != http.StatusSeeOther {
 		t.Errorf("sign-in with a token: %d", resp.StatusCode)
 	}
 }
@@ -229,14 +240,16 @@ func TestPeople(t *testing.T) {
 	v.signIn("secret-admin")
 	id := f.people[0].ID
 	for _, fields := range []url.Values{{"id": {id}}, {"id": {id}, "unblock": {"1"}}} {
-		if resp, _ := v.post("/console/people", "/console/people/block", fields); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/console/people" {
+		if resp, _ := v.post("/console/people", "/console/people/block", fields); resp.StatusCode != http.StatusSeeOther ||
+			resp.Header.Get("Location") != "/console/people" {
 			t.Errorf("%v: %d", fields, resp.StatusCode)
 		}
 	}
 	if got := strings.Join(f.blocked, " "); got != id+" not "+id {
 		t.Errorf("blocked %s", got)
 	}
-	if resp, _ := v.post("/console/people", "/console/people/block", url.Values{"id": {id}}, func(_ *http.Request, f url.Values) { f.Del("csrf_token") }); resp.StatusCode != http.StatusForbidden {
+	if resp, _ := v.post("/console/people", "/console/people/block", url.Values{"id": {id}},
+		func(_ *http.Request, f url.Values) { f.Del("csrf_token") }); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("a foreign form: %d", resp.StatusCode)
 	}
 	auditor := newVisitor(t, server)
@@ -244,7 +257,8 @@ func TestPeople(t *testing.T) {
 	if resp, _ := auditor.get("/console/people"); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("the page for an auditor: %d", resp.StatusCode)
 	}
-	if resp, _ := auditor.post("/console/history", "/console/people/block", url.Values{"id": {id}}); resp.StatusCode != http.StatusForbidden || len(f.blocked) != 2 {
+	if resp, _ := auditor.post("/console/history", "/console/people/block", url.Values{"id": {id}}); resp.StatusCode != http.StatusForbidden ||
+		len(f.blocked) != 2 {
 		t.Errorf("the form of an auditor: %d", resp.StatusCode)
 	}
 }
@@ -255,7 +269,8 @@ func TestPagesOfPeople(t *testing.T) {
 	f := fullApp()
 	f.people = nil
 	for i := range 150 {
-		f.people = append(f.people, sessions.Person{ID: sessions.PersonID("https://idp.example", fmt.Sprint(i)), Name: fmt.Sprint(i), FirstAt: clock, SeenAt: clock})
+		f.people = append(f.people, sessions.Person{ID: sessions.PersonID("https://idp.example", fmt.Sprint(i)), Name: fmt.Sprint(i), FirstAt: clock,
+			SeenAt: clock})
 	}
 	server := f.serve(t)
 	first := get(t, server+"/console/people")
@@ -269,7 +284,8 @@ func TestPagesOfPeople(t *testing.T) {
 	}
 }
 
-// TestAnswersWithoutSignInCount: what comes without a sign-in that the browser has begun, or with an old one, is a failure of its address, too.
+// TestAnswersWithoutSignInCount: what comes without a sign-in that the browser has begun, or with
+// an old one, is a failure of its address, too.
 func TestAnswersWithoutSignInCount(t *testing.T) {
 	t.Parallel()
 	f, _ := signOnApp()

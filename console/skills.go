@@ -105,7 +105,8 @@ func (c *Console) skill(req *request) (ui.Page, error) {
 	if err := req.door.Reserve(8*int64(len(s.Raw)) + 4*int64(min(len(s.Readme), view.MaxText)) + 512*int64(len(s.Files))); err != nil {
 		return ui.Page{}, err
 	}
-	p := view.SkillPage{Skill: s, Inputs: view.NewParameters(s.Manifest.Interface.Inputs), Outputs: view.NewParameters(s.Manifest.Interface.Outputs), Readme: view.NewExcerpt(s.Readme)}
+	p := view.SkillPage{Skill: s, Inputs: view.NewParameters(s.Manifest.Interface.Inputs),
+		Outputs: view.NewParameters(s.Manifest.Interface.Outputs), Readme: view.NewExcerpt(s.Readme)}
 	if s.Source == skills.Package {
 		p.Agent, p.User = req.query.Get("agent_id"), req.query.Get("user_id")
 	}
@@ -127,7 +128,8 @@ func (c *Console) skill(req *request) (ui.Page, error) {
 	return ui.Page{Title: s.ID(), Crumbs: []ui.Crumb{{Label: "Skills", To: crumb}}, Badge: view.SkillBadge(true), Body: view.Skill(p)}, nil
 }
 
-// policyOfSkill returns the policy that an invoke without overrides gets on this node, with the layer behind every field.
+// policyOfSkill returns the policy that an invoke without overrides gets on this node, with the
+// layer behind every field.
 func (c *Console) policyOfSkill(req *request, s *skills.Skill) ([]view.PolicyField, error) {
 	snapshot, err := c.cfg.Runner.Resolve(req.ctx(), runner.Request{SkillID: s.ID(), Skill: &runner.Skill{Layer: s.Manifest.Layer()}})
 	if err != nil {
@@ -137,7 +139,8 @@ func (c *Console) policyOfSkill(req *request, s *skills.Skill) ([]view.PolicyFie
 	return view.Policy(audit.Record{PolicySnapshot: encoded}), err
 }
 
-// runsOf returns the newest execs of a skill, in one project if it is not empty, that the caller may see, and counts them by outcome.
+// runsOf returns the newest execs of a skill, in one project if it is not empty, that the caller
+// may see, and counts them by outcome.
 func (c *Console) runsOf(req *request, skillID, projectID string) (*view.SkillRuns, error) {
 	f := audit.Filter{SkillID: skillID, ProjectID: projectID, Kind: audit.KindExec, Summary: true}
 	out := &view.SkillRuns{All: ui.Link("history").With("skill_id", skillID).With("project_id", projectID)}
@@ -162,7 +165,8 @@ func (c *Console) runsOf(req *request, skillID, projectID string) (*view.SkillRu
 	return out, err
 }
 
-// invocation returns a command that invokes a skill. It has the address of this server as the browser knows it.
+// invocation returns a command that invokes a skill. It has the address of this server as the
+// browser knows it.
 func invocation(req *request, p view.SkillPage) string {
 	project := cmp.Or(p.Project(), "demo")
 	lines := []string{"curl -sS " + view.ShellQuote(req.server()+"/skills/"+url.PathEscape(p.ID())+"/invoke")}

@@ -16,7 +16,8 @@ func TestSkillsCatalog(t *testing.T) {
 	t.Parallel()
 	url := fullApp().serve(t)
 	all := get(t, url+"/console/skills")
-	for _, want := range []string{`href="/console/skills/shell.run"`, "Run a script", "built-in", "skills_dir", "manifest.json#/runtime/kind", "must be docker", "core-api skills lint", "cccccccccccccccc…"} {
+	for _, want := range []string{`href="/console/skills/shell.run"`, "Run a script", "built-in", "skills_dir", "manifest.json#/runtime/kind", "must be docker",
+		"core-api skills lint", "cccccccccccccccc…"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("the catalog lacks %q", want)
 		}
@@ -37,7 +38,8 @@ func TestSkillsPages(t *testing.T) {
 	f := newFake()
 	for i := range 250 {
 		f.skills.usable = append(f.skills.usable, skill(fmt.Sprintf("a.s%03d", i), skills.BuiltIn, "{}"))
-		f.skills.broken = append(f.skills.broken, skills.Broken{Folder: fmt.Sprintf("a.s%03d", i), Source: skills.SkillsDir, Problems: []skills.Problem{{Reason: "is broken"}}})
+		f.skills.broken = append(f.skills.broken, skills.Broken{Folder: fmt.Sprintf("a.s%03d", i), Source: skills.SkillsDir,
+			Problems: []skills.Problem{{Reason: "is broken"}}})
 	}
 	url := f.serve(t)
 	next := regexp.MustCompile(`rel="next" href="([^"]*)"`)
@@ -59,16 +61,19 @@ func TestSkillsPages(t *testing.T) {
 	}
 }
 
-// TestSkillPage: the contract, the policy with its layers, the command that invokes it, and who ran it.
+// TestSkillPage: the contract, the policy with its layers, the command that invokes it, and who ran
+// it.
 func TestSkillPage(t *testing.T) {
 	t.Parallel()
 	f := fullApp()
 	f.records[3].Status, f.records[3].SkillDigest = "failed", strings.Repeat("c", 64)
 	page := get(t, f.serve(t)+"/console/skills/shell.run")
 	for _, want := range []string{
-		"<code>script</code>", "at least 1 character ·", "at most 4000 characters", "list of string", "one of fast, safe", "<code>limits.seconds</code>", "integer or null", "Other fields are refused",
+		"<code>script</code>", "at least 1 character ·", "at most 4000 characters", "list of string", "one of fast, safe", "<code>limits.seconds</code>",
+		"integer or null", "Other fields are refused",
 		`<span class="tag">skill</span>`, "20000", "skill_shell_run", "<code>python3 ./run.py</code>", "executable", "# Run a script",
-		`/skills/shell.run/invoke`, `{&#34;project_id&#34;: &#34;demo&#34;, &#34;inputs&#34;: {&#34;script&#34;: &#34;…&#34;, &#34;mode&#34;: &#34;fast&#34;, &#34;limits&#34;: {&#34;seconds&#34;: 1}}}`,
+		`/skills/shell.run/invoke`,
+		`{&#34;project_id&#34;: &#34;demo&#34;, &#34;inputs&#34;: {&#34;script&#34;: &#34;…&#34;, &#34;mode&#34;: &#34;fast&#34;, &#34;limits&#34;: {&#34;seconds&#34;: 1}}}`,
 		`href="/console/history?skill_id=shell.run"`, `href="/console/history?skill_id=shell.run&amp;status=failed"`, "58",
 		`href="/console/history?skill_digest=` + strings.Repeat("c", 64) + `&amp;skill_id=shell.run">this version`,
 	} {
@@ -81,7 +86,8 @@ func TestSkillPage(t *testing.T) {
 	}
 }
 
-// TestSkillRoles: who reads the catalog by the contract reads its pages, and only who may list execs sees those of a skill.
+// TestSkillRoles: who reads the catalog by the contract reads its pages, and only who may list
+// execs sees those of a skill.
 func TestSkillRoles(t *testing.T) {
 	t.Parallel()
 	f := closedApp()
@@ -95,7 +101,8 @@ func TestSkillRoles(t *testing.T) {
 			t.Errorf("%s: %d", role, resp.StatusCode)
 		}
 		resp, page := v.get("/console/skills/shell.run")
-		if resp.StatusCode != http.StatusOK || strings.Contains(page, "Who ran it") != want.runs || strings.Contains(page, "cannot invoke") == want.invokes || !strings.Contains(page, "Bearer $SECBOX_TOKEN") {
+		if resp.StatusCode != http.StatusOK || strings.Contains(page, "Who ran it") != want.runs || strings.Contains(page, "cannot invoke") == want.invokes ||
+			!strings.Contains(page, "Bearer $SECBOX_TOKEN") {
 			t.Errorf("%s: %d", role, resp.StatusCode)
 		}
 	}

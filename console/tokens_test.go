@@ -13,7 +13,8 @@ import (
 
 var secretShown = regexp.MustCompile(`<code id="token-secret">([^<]+)</code>`)
 
-// TestTokensOverRealCore: an admin makes a token, whose secret only the answer has, and revokes it, on record.
+// TestTokensOverRealCore: an admin makes a token, whose secret only the answer has, and revokes it,
+// on record.
 func TestTokensOverRealCore(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -36,7 +37,8 @@ func TestTokensOverRealCore(t *testing.T) {
 	}
 	worker := newVisitor(t, c.url)
 	worker.signIn(shown[1])
-	if resp, _ := v.post("/console/tokens/"+made.ID, "/console/tokens/"+made.ID+"/revoke", url.Values{}); resp.StatusCode != http.StatusSeeOther || resp.Header.Get("Location") != "/console/tokens" {
+	if resp, _ := v.post("/console/tokens/"+made.ID, "/console/tokens/"+made.ID+"/revoke", url.Values{}); resp.StatusCode != http.StatusSeeOther ||
+		resp.Header.Get("Location") != "/console/tokens" {
 		t.Errorf("revoke: %d", resp.StatusCode)
 	}
 	if resp, _ := worker.get("/console/history"); resp.StatusCode != http.StatusSeeOther {
@@ -53,7 +55,8 @@ func TestTokensOverRealCore(t *testing.T) {
 
 var formID = regexp.MustCompile(`name="id" value="([^"]+)"`)
 
-// TestReloadMakesNoSecondToken: a form that is sent again makes nothing, and the answer has no secret; a new form makes another token.
+// TestReloadMakesNoSecondToken: a form that is sent again makes nothing, and the answer has no
+// secret; a new form makes another token.
 func TestReloadMakesNoSecondToken(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -84,7 +87,8 @@ func TestReloadMakesNoSecondToken(t *testing.T) {
 	}
 }
 
-// TestTokensAreOfAdmins: other roles get 403, for pages and forms, and forms of other sites change nothing.
+// TestTokensAreOfAdmins: other roles get 403, for pages and forms, and forms of other sites change
+// nothing.
 func TestTokensAreOfAdmins(t *testing.T) {
 	t.Parallel()
 	f := closedApp()
@@ -126,7 +130,10 @@ func TestRefusedToken(t *testing.T) {
 	f := fullApp()
 	v := newVisitor(t, f.serve(t))
 	resp, page := v.post("/console/tokens", "/console/tokens", url.Values{"name": {`"><script>`}, "role": {"root"}, "projects": {"../x"}, "user_id": {"ada"}})
-	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "Correct what is marked below.") || strings.Contains(page, "<code>role</code>") || !strings.Contains(page, `value="&#34;&gt;&lt;script&gt;"`) || !strings.Contains(page, `aria-describedby="p-role"`) || !strings.Contains(page, `id="p-role">must be one of`) || !strings.Contains(page, `id="p-projects">projects[0] is not a valid id`) || len(f.tokens) != 3 {
+	if resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "Correct what is marked below.") || strings.Contains(page, "<code>role</code>") ||
+		!strings.Contains(page, `value="&#34;&gt;&lt;script&gt;"`) || !strings.Contains(page, `aria-describedby="p-role"`) ||
+		!strings.Contains(page, `id="p-role">must be one of`) || !strings.Contains(page, `id="p-projects">projects[0] is not a valid id`) ||
+		len(f.tokens) != 3 {
 		t.Errorf("%d: %s", resp.StatusCode, page)
 	}
 }

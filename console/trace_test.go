@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestExecLeadsToItsTrace: the page of an exec has its trace and span to copy, and leads to the other execs of the trace.
+// TestExecLeadsToItsTrace: the page of an exec has its trace and span to copy, and leads to the
+// other execs of the trace.
 func TestExecLeadsToItsTrace(t *testing.T) {
 	t.Parallel()
 	f := fullApp()

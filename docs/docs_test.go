@@ -1,6 +1,7 @@
 //go:build unix
 
-// Package docs has only tests: they run the commands of README.md and docs/, as a newcomer would type them, and compare the answers.
+// Package docs has only tests: they run the commands of README.md and docs/, as a newcomer would
+// type them, and compare the answers.
 package docs
 
 import (
@@ -21,33 +22,36 @@ import (
 	"time"
 )
 
-// The language of a fenced block says what it is: sh runs here, and an answer (text, or any language followed by the word answer) is what the
-// sh block before it must print. In answers, … stands for any part of a line, and a line of … for any lines.
+// The language of a fenced block says what it is: sh runs here, and an answer (text, or any
+// language followed by the word answer) is what the sh block before it must print. In answers, …
+// stands for any part of a line, and a line of … for any lines.
 //
-// Commands that cannot run here are console or powershell blocks, and each must be in this list, by its page and first line.
+// Commands that cannot run here are console or powershell blocks, and each must be in this list, by
+// its page and first line.
 var notRun = map[string]string{
 	"README.md: make demo     # sets the machine up, shows a real exec and a refused one, and ends with a link to the exec's page":         "scripts/demo_test.go runs the demo; the server of this test is that of make run",
 	"CONTRIBUTING.md: make setup     # installs what is missing: Go modules, Docker engine, PostgreSQL, PgBouncer, the sandbox image":      "sets machines up; continuous integration runs these",
 	"deployment.md: sudo make install         # sets the machine up like make demo; core-api and secbox go into /usr/local/bin (PREFIX=…)": "writes to /usr/local",
-	"platforms.md: systemctl enable --now podman.socket":                                                                                                                   "needs podman; the part podman of make test-reach does this",
-	"platforms.md: go build ./cmd/core-api":                                                                                                                                "makes a program of Windows",
-	"deployment.md: sudo systemctl enable --now core-api":                                                                                                                  "needs systemd",
-	"deployment.md: export SECBOX_WORKSPACE=/srv/secbox":                                                                                                                   "images/compose_test.go runs it on an engine of its own",
-	"images.md: make images":                                                                                                                                               "builds the images that other tests use meanwhile",
-	"images.md: CORE_API_SANDBOX_IMAGES=numpy-sandbox:1 make run":                                                                                                          "the server of this test is started already",
-	"images.md: curl -s http://127.0.0.1:8003/sandbox/execs -H 'Content-Type: application/json' -d '{":                                                                     "needs the image of the block before",
-	"images.md: docker build --network=host -t numpy-sandbox:1 - <<'EOF'":                                                                                                  "needs a package mirror",
-	"mcp.md: npx @modelcontextprotocol/inspector --cli http://127.0.0.1:8003/mcp --transport http \\":                                                                      "needs the npm registry; e2e runs the inspector that make setup installs",
-	"packages.md: core-api skills repair --dry-run      # prints the repairs":                                                                                              "needs a stopped server; e2e/repair_test.go runs it",
-	"performance.md: make bench                                        # some twenty minutes":                                                                              "takes twenty minutes; cmd/bench has a short run as its test",
-	"performance-internals.md: make bench                                                        # some twenty minutes":                                                    "takes twenty minutes; cmd/bench has a short run as its test",
-	"performance-internals.md: go test ./e2e -run - -bench WarmExec -benchtime 500x -cpuprofile cpu.pprof":                                                                 "takes minutes",
-	"runners.md: secbox runner --server wss://core-api.example.com --token-file laptop.token --workspace dir":                                                              "needs a TLS certificate",
-	"mcp.md: CORE_API_MCP_SERVERS='{\"agent007\": {\"words\": {\"command\": \"python3\", \"args\": [\"mcp/words.py\"], \"tools\": [\"count\"]}}}' make run":                "starts the server that this test has started",
-	"skills.md: CORE_API_SANDBOX_SKILLS_DIR=$PWD/my-skills make run":                                                                                                       "starts the server that this test has started",
-	"webhooks.md: curl -s -X PUT http://127.0.0.1:8003/webhooks/default -H 'Content-Type: application/json' -d '{\"callback_url\": \"https://hooks.example.com/secbox\"}'": "the server of this test allows no host",
-	"webhooks.md: curl -s -X POST http://127.0.0.1:8003/webhooks/secret | jq -r .secret":                                                                                   "the server of this test allows no host, and no service waits for a webhook",
-	"mcp.md: git clone URL-OF-THIS-REPOSITORY ../secbox":                                                                                                                   "needs the address of a repository; skills/provider_import_test.go does the rest",
+	"platforms.md: systemctl enable --now podman.socket":                                                                                                    "needs podman; the part podman of make test-reach does this",
+	"platforms.md: go build ./cmd/core-api":                                                                                                                 "makes a program of Windows",
+	"deployment.md: sudo systemctl enable --now core-api":                                                                                                   "needs systemd",
+	"deployment.md: export SECBOX_WORKSPACE=/srv/secbox":                                                                                                    "images/compose_test.go runs it on an engine of its own",
+	"images.md: make images":                                                                                                                                "builds the images that other tests use meanwhile",
+	"images.md: CORE_API_SANDBOX_IMAGES=numpy-sandbox:1 make run":                                                                                           "the server of this test is started already",
+	"images.md: curl -s http://127.0.0.1:8003/sandbox/execs -H 'Content-Type: application/json' -d '{":                                                      "needs the image of the block before",
+	"images.md: docker build --network=host -t numpy-sandbox:1 - <<'EOF'":                                                                                   "needs a package mirror",
+	"mcp.md: npx @modelcontextprotocol/inspector --cli http://127.0.0.1:8003/mcp --transport http \\":                                                       "needs the npm registry; e2e runs the inspector that make setup installs",
+	"packages.md: core-api skills repair --dry-run      # prints the repairs":                                                                               "needs a stopped server; e2e/repair_test.go runs it",
+	"performance.md: make bench                                        # some twenty minutes":                                                               "takes twenty minutes; cmd/bench has a short run as its test",
+	"performance-internals.md: make bench                                                        # some twenty minutes":                                     "takes twenty minutes; cmd/bench has a short run as its test",
+	"performance-internals.md: go test ./e2e -run - -bench WarmExec -benchtime 500x -cpuprofile cpu.pprof":                                                  "takes minutes",
+	"runners.md: secbox runner --server wss://core-api.example.com --token-file laptop.token --workspace dir":                                               "needs a TLS certificate",
+	"mcp.md: CORE_API_MCP_SERVERS='{\"agent007\": {\"words\": {\"command\": \"python3\", \"args\": [\"mcp/words.py\"], \"tools\": [\"count\"]}}}' make run": "starts the server that this test has started",
+	"skills.md: CORE_API_SANDBOX_SKILLS_DIR=$PWD/my-skills make run":                                                                                        "starts the server that this test has started",
+	"webhooks.md: curl -s -X PUT http://127.0.0.1:8003/webhooks/default -H 'Content-Type: application/json' -d '{\"callback_url\": " +
+		"\"https://hooks.example.com/secbox\"}'": "the server of this test allows no host",
+	"webhooks.md: curl -s -X POST http://127.0.0.1:8003/webhooks/secret | jq -r .secret": "the server of this test allows no host, and no service waits for a webhook",
+	"mcp.md: git clone URL-OF-THIS-REPOSITORY ../secbox":                                 "needs the address of a repository; skills/provider_import_test.go does the rest",
 }
 
 // TestMain runs more pages at once than there are cores: their commands wait for containers.
@@ -104,7 +108,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// blocksOf finds the sh blocks with their answers, and the first lines of blocks whose commands are not run.
+// blocksOf finds the sh blocks with their answers, and the first lines of blocks whose commands are
+// not run.
 func blocksOf(page string) (out []block, skipped []string, err error) {
 	var language string
 	var lines []string
@@ -283,7 +288,8 @@ func pattern(answer string) *regexp.Regexp {
 	return regexp.MustCompile(b.String() + "$")
 }
 
-// TestLinks follows the links between pages, to their headings too, and looks for the packages that SECURITY.md names.
+// TestLinks follows the links between pages, to their headings too, and looks for the packages that
+// SECURITY.md names.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../*.md")

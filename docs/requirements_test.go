@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// requirements are those of the document 004 (the sandbox as the provider of tools) on tools, catalog, registry, long results, Feishu and MCP servers, by
-// its lines. Comments of tests name those that they prove, such as 004 l36, l350–363.
+// requirements are those of the document 004 (the sandbox as the provider of tools) on tools,
+// catalog, registry, long results, Feishu and MCP servers, by its lines. Comments of tests name
+// those that they prove, such as 004 l36, l350–363.
 var requirements = map[string]string{
 	"l11":      "files, commands, skills and agents of a user who chose remote are on the user's machine",
 	"l23":      "MCP servers are started where the user's sandbox is",
@@ -91,7 +92,8 @@ var requirements = map[string]string{
 
 var named = regexp.MustCompile(`\b004 (l[0-9][0-9l, –-]*)`)
 
-// TestRequirementsHaveTests compares the lines that tests name with the requirements, so that the removal of the last proof is noticed.
+// TestRequirementsHaveTests compares the lines that tests name with the requirements, so that the
+// removal of the last proof is noticed.
 func TestRequirementsHaveTests(t *testing.T) {
 	t.Parallel()
 	proven := map[string]bool{}

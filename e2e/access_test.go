@@ -12,7 +12,8 @@ import (
 	"secbox/settings"
 )
 
-// token makes a token as `core-api token create` does while a server runs; it returns its id and its secret.
+// token makes a token as `core-api token create` does while a server runs; it returns its id and
+// its secret.
 func (s *testServer) newToken(spec tokens.Spec) (id, secret string) {
 	s.t.Helper()
 	spec.Name = max(spec.Name, "test")
@@ -77,10 +78,12 @@ func TestTokens(t *testing.T) {
 		{name: "none", method: "GET", path: exec + "/stdout", status: 401, code: "unauthenticated"},
 		{name: "none", method: "GET", path: "/metrics", status: 401, code: "unauthenticated"},
 		{name: "none", method: "GET", path: "/healthz", status: 200},
-		{name: "unknown", secret: "sbx_" + strings.Repeat("A", 43), method: "POST", path: "/sandbox/execs", body: post("mine"), status: 401, code: "unauthenticated"},
+		{name: "unknown", secret: "sbx_" + strings.Repeat("A", 43), method: "POST", path: "/sandbox/execs", body: post("mine"), status: 401,
+			code: "unauthenticated"},
 		{name: "cut short", secret: admin[:len(admin)-1], method: "POST", path: "/sandbox/execs", body: post("mine"), status: 401, code: "unauthenticated"},
 		{name: "too long", secret: strings.Repeat("x", 5000), method: "GET", path: "/sandbox/execs", status: 401, code: "unauthenticated"},
-		{name: "another scheme", header: []string{"Authorization", "Basic " + admin}, method: "GET", path: "/sandbox/execs", status: 401, code: "unauthenticated"},
+		{name: "another scheme", header: []string{"Authorization", "Basic " + admin}, method: "GET", path: "/sandbox/execs", status: 401,
+			code: "unauthenticated"},
 		{name: "no secret", header: []string{"Authorization", "Bearer "}, method: "GET", path: "/sandbox/execs", status: 401, code: "unauthenticated"},
 		{name: "the id instead of the secret", secret: workerID, method: "GET", path: "/sandbox/execs", status: 401, code: "unauthenticated"},
 		{name: "revoked", secret: revoked, method: "POST", path: "/sandbox/execs", body: post("mine"), status: 401, code: "token_revoked"},
@@ -96,14 +99,22 @@ func TestTokens(t *testing.T) {
 		{name: "runner", secret: runner, method: "POST", path: "/sandbox/execs", body: post("agent~user"), status: 403, code: "forbidden"},
 		{name: "runner", secret: runner, method: "GET", path: "/sandbox/health", status: 403, code: "forbidden"},
 
-		{name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("never"), status: 403, code: "forbidden", field: "project_id"},
-		{name: "worker of a project, by conversation", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("", "conversation_id", "never"), status: 403, code: "forbidden", field: "conversation_id"},
-		{name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("mine~user"), status: 403, code: "forbidden", field: "project_id"},
-		{name: "worker of a project, in other case", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("MINE"), status: 403, code: "forbidden", field: "project_id"},
-		{name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/policy/resolve", body: object{"project_id": "never"}, status: 403, code: "forbidden", field: "project_id"},
-		{name: "worker of a user", secret: ofUser, method: "POST", path: "/sandbox/execs", body: post("agent~other"), status: 403, code: "forbidden", field: "user_id"},
-		{name: "worker of a user", secret: ofUser, method: "POST", path: "/sandbox/execs", body: post("other~user"), status: 403, code: "forbidden", field: "project_id"},
-		{name: "worker of a user, in a plain project", secret: ofUser, method: "POST", path: "/sandbox/execs", body: post("mine", "user_id", "user"), status: 403, code: "forbidden", field: "project_id"},
+		{name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("never"), status: 403, code: "forbidden",
+			field: "project_id"},
+		{name: "worker of a project, by conversation", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("", "conversation_id", "never"),
+			status: 403, code: "forbidden", field: "conversation_id"},
+		{name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("mine~user"), status: 403, code: "forbidden",
+			field: "project_id"},
+		{name: "worker of a project, in other case", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("MINE"), status: 403,
+			code: "forbidden", field: "project_id"},
+		{name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/policy/resolve", body: object{"project_id": "never"}, status: 403,
+			code: "forbidden", field: "project_id"},
+		{name: "worker of a user", secret: ofUser, method: "POST", path: "/sandbox/execs", body: post("agent~other"), status: 403, code: "forbidden",
+			field: "user_id"},
+		{name: "worker of a user", secret: ofUser, method: "POST", path: "/sandbox/execs", body: post("other~user"), status: 403, code: "forbidden",
+			field: "project_id"},
+		{name: "worker of a user, in a plain project", secret: ofUser, method: "POST", path: "/sandbox/execs", body: post("mine", "user_id", "user"),
+			status: 403, code: "forbidden", field: "project_id"},
 
 		{name: "another worker", secret: other, method: "GET", path: exec, status: 404, code: "unknown_exec"},
 		{name: "another worker", secret: other, method: "GET", path: exec + "/artifacts", status: 404, code: "unknown_exec"},
@@ -159,8 +170,10 @@ func TestTokens(t *testing.T) {
 		secret, query string
 		want          int
 	}{
-		"worker": {worker, "", 1}, "worker, of others": {worker, "project_id=agent~user", 0}, "another worker": {other, "", 0}, "worker of a user": {ofUser, "user_id=user", 1},
-		"worker of a project": {ofProject, "project_id=mine", 0}, "auditor": {auditor, "", 3}, "auditor, of a user": {auditor, "user_id=user", 1}, "admin": {admin, "", 3},
+		"worker": {worker, "", 1}, "worker, of others": {worker, "project_id=agent~user", 0}, "another worker": {other, "", 0},
+		"worker of a user":    {ofUser, "user_id=user", 1},
+		"worker of a project": {ofProject, "project_id=mine", 0}, "auditor": {auditor, "", 3}, "auditor, of a user": {auditor, "user_id=user", 1},
+		"admin": {admin, "", 3},
 	} {
 		if items := s.as(c.secret).records("status=succeeded&" + c.query); len(items) != c.want {
 			t.Errorf("%s sees %d execs with %q, want %d", name, len(items), c.query, c.want)
@@ -177,7 +190,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestForeignPages checks that requests with a foreign Origin or Host header are refused on every route.
+// TestForeignPages checks that requests with a foreign Origin or Host header are refused on every
+// route.
 func TestForeignPages(t *testing.T) {
 	t.Parallel()
 	dir := hostileDir(t)
@@ -208,8 +222,10 @@ func TestForeignPages(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := s.under(t)
 			s.refused(403, c.code, shell("never", "true"), c.header...)
-			for _, path := range []string{"/sandbox/execs", "/sandbox/execs/" + id, "/sandbox/health", "/healthz", "/metrics", "/docs", "/openapi.yaml", "/nothing"} {
-				if a := s.send(http.MethodGet, path, nil, c.header...); a.Code != 403 || a.json(t).str("code") != c.code || a.Header.Get("Access-Control-Allow-Origin") != "" {
+			for _, path := range []string{"/sandbox/execs", "/sandbox/execs/" + id, "/sandbox/health", "/healthz", "/metrics", "/docs", "/openapi.yaml",
+				"/nothing"} {
+				if a := s.send(http.MethodGet, path, nil, c.header...); a.Code != 403 || a.json(t).str("code") != c.code ||
+					a.Header.Get("Access-Control-Allow-Origin") != "" {
 					t.Errorf("%s: %d %s", path, a.Code, a.Body)
 				}
 			}

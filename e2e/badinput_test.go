@@ -21,7 +21,8 @@ type badInput struct {
 	row    string   // the status of the row that the refusal must have; empty: none
 }
 
-// change is an ordinary request with one field changed; a path that ends in "-" takes the field away.
+// change is an ordinary request with one field changed; a path that ends in "-" takes the field
+// away.
 func change(path string, value any) object {
 	o := shell("never", "true")
 	at := o
@@ -104,7 +105,8 @@ func badProjects() []badInput {
 			status: 409, code: "project_name_conflict", fields: []string{"project_id"},
 		},
 	)
-	for field, value := range map[string]any{"user_id": "someone-else", "conversation_id": "new\nline", "task_ref": object{"task_id": strings.Repeat("t", 256)}} {
+	for field, value := range map[string]any{"user_id": "someone-else", "conversation_id": "new\nline",
+		"task_ref": object{"task_id": strings.Repeat("t", 256)}} {
 		o := change(field, value)
 		if o["project_id"] = "agent~user"; field != "user_id" {
 			o["project_id"] = "never"
@@ -171,7 +173,8 @@ func badCommands() []badInput {
 
 	cases = append(cases, invalid("cwd", "exec.cwd", func(v string) any { return change("exec.cwd", v) },
 		"/", "/etc", "/workspace", "/workspace/", "work", "..", "/workspace/work/..", "/workspace/work/../../etc", "/workspace/workshop",
-		"/workspace/artifacts/../secret", "/workspace/work\x00", "/workspace/work/"+strings.Repeat("d", 4096), `\workspace\work`, "/proc/self/root/workspace/work")...)
+		"/workspace/artifacts/../secret", "/workspace/work\x00", "/workspace/work/"+strings.Repeat("d", 4096), `\workspace\work`,
+		"/proc/self/root/workspace/work")...)
 
 	for name, field := range map[string]string{
 		"": "exec.env", "A=B": "exec.env.A=B", "=": "exec.env.=", "A\x00B": "exec.env.A\x00B",
@@ -179,12 +182,14 @@ func badCommands() []badInput {
 		"SERVICE_PORT": "exec.env.SERVICE_PORT", strings.Repeat("N", 256): "exec.env",
 	} {
 		cases = append(cases, badInput{
-			name: fmt.Sprintf("variable %.40q", name), body: change("exec.env", object{name: "v"}), status: 400, code: "invalid_request", fields: []string{field},
+			name: fmt.Sprintf("variable %.40q", name), body: change("exec.env", object{name: "v"}), status: 400, code: "invalid_request",
+			fields: []string{field},
 		})
 	}
 	return append(
 		cases,
-		badInput{name: "a value with a NUL", body: change("exec.env", object{"K": "a\x00b"}), status: 400, code: "invalid_request", fields: []string{"exec.env.K"}},
+		badInput{name: "a value with a NUL", body: change("exec.env", object{"K": "a\x00b"}), status: 400, code: "invalid_request",
+			fields: []string{"exec.env.K"}},
 		badInput{
 			name: "a value beyond what Linux takes", body: change("exec.env", object{"K": strings.Repeat("v", 128<<10)}),
 			status: 400, code: "invalid_request", fields: []string{"exec.env.K"},
@@ -215,7 +220,8 @@ func badJSON() []badInput {
 	cases := []badInput{
 		{name: "unknown field", body: raw(`"policy": {}`), status: 400, code: "invalid_request", fields: []string{"policy"}},
 		{name: "unknown field of exec", body: change("exec.privileged", true), status: 400, code: "invalid_request", fields: []string{"exec.privileged"}},
-		{name: "unknown field of an input", body: raw(`"inputs": [{"path": "a", "content": "", "mode": 511}]`), status: 400, code: "invalid_request", fields: []string{"inputs[0].mode"}},
+		{name: "unknown field of an input", body: raw(`"inputs": [{"path": "a", "content": "", "mode": 511}]`), status: 400, code: "invalid_request",
+			fields: []string{"inputs[0].mode"}},
 		{name: "unknown override", body: override("privileged", "true"), status: 400, code: "invalid_request", fields: []string{"policy_overrides.privileged"}},
 		{name: "a field in other case", body: raw(`"User_ID": "x"`), status: 400, code: "invalid_request", fields: []string{"User_ID"}},
 		{name: "a field twice", body: raw(`"project_id": "other"`), status: 400, code: "invalid_request", fields: []string{"project_id"}},
@@ -223,18 +229,23 @@ func badJSON() []badInput {
 		{name: "a string for a list", body: change("exec.args", "-lc true"), status: 400, code: "invalid_request", fields: []string{"exec.args"}},
 		{name: "a number for a string", body: change("project_id", 7), status: 400, code: "invalid_request", fields: []string{"project_id"}},
 		{name: "a list for an object", body: change("exec", []string{"true"}), status: 400, code: "invalid_request", fields: []string{"exec"}},
-		{name: "bad base64", body: raw(`"inputs": [{"path": "a", "content": "?", "encoding": "base64"}]`), status: 400, code: "invalid_request", fields: []string{"inputs[0].content"}},
-		{name: "unknown encoding", body: raw(`"inputs": [{"path": "a", "content": "", "encoding": "utf-16"}]`), status: 400, code: "invalid_request", fields: []string{"inputs[0].encoding"}},
+		{name: "bad base64", body: raw(`"inputs": [{"path": "a", "content": "?", "encoding": "base64"}]`), status: 400, code: "invalid_request",
+			fields: []string{"inputs[0].content"}},
+		{name: "unknown encoding", body: raw(`"inputs": [{"path": "a", "content": "", "encoding": "utf-16"}]`), status: 400, code: "invalid_request",
+			fields: []string{"inputs[0].encoding"}},
 		{name: "no content", body: raw(`"inputs": [{"path": "a"}]`), status: 400, code: "invalid_request", fields: []string{"inputs[0].content"}},
 		{name: "not JSON", body: raw("x")[:40], header: []string{"Content-Type", "text/plain"}, status: 415, code: "unsupported_media"},
-		{name: "a key of 256 bytes", body: shell("never", "true"), header: []string{"Idempotency-Key", strings.Repeat("k", 256)}, status: 400, code: "invalid_request", fields: []string{"Idempotency-Key"}},
-		{name: "a key that is not ASCII", body: shell("never", "true"), header: []string{"Idempotency-Key", "ü"}, status: 400, code: "invalid_request", fields: []string{"Idempotency-Key"}},
+		{name: "a key of 256 bytes", body: shell("never", "true"), header: []string{"Idempotency-Key", strings.Repeat("k", 256)}, status: 400,
+			code: "invalid_request", fields: []string{"Idempotency-Key"}},
+		{name: "a key that is not ASCII", body: shell("never", "true"), header: []string{"Idempotency-Key", "ü"}, status: 400, code: "invalid_request",
+			fields: []string{"Idempotency-Key"}},
 		{name: "an empty object", body: "{}", status: 400, code: "invalid_request", fields: []string{"exec"}},
 		{name: "a list as body", body: "[]", status: 400, code: "invalid_request"},
 	}
 	for name, body := range map[string]string{
 		"broken JSON": `{"project_id": "never",`, "an empty body": "", "two bodies": raw(`"user_id": ""`) + "{}", "a comment": "// hi\n{}",
-		"broken UTF-8": raw("\"user_id\": \"\xff\""), "half a surrogate": raw(`"user_id": "\ud800"`), "NaN": override("cpu_cores", "NaN"), "a trailing comma": raw(`"user_id": "",`),
+		"broken UTF-8": raw("\"user_id\": \"\xff\""), "half a surrogate": raw(`"user_id": "\ud800"`), "NaN": override("cpu_cores", "NaN"),
+		"a trailing comma": raw(`"user_id": "",`),
 	} {
 		cases = append(cases, badInput{name: name, body: body, status: 400, code: "invalid_json"})
 	}
@@ -270,7 +281,8 @@ func badNumbers() []badInput {
 			})
 		}
 	}
-	return append(cases, invalid("memory that nothing runs in", "policy_overrides.memory_mb", func(v string) any { return override("memory_mb", v) }, "15", "6")...)
+	return append(cases, invalid("memory that nothing runs in", "policy_overrides.memory_mb", func(v string) any { return override("memory_mb", v) }, "15",
+		"6")...)
 }
 
 func badPolicies() []badInput {
@@ -302,7 +314,8 @@ func badPolicies() []badInput {
 		denied("writing inputs, nested", override("fs", `{"write": ["work/**", "inputs/**"]}`), "fs.write"),
 		wrong("a pattern that no mount can enforce", override("fs.read", `["inputs/*.txt"]`), "policy_overrides.fs.read"),
 		wrong("a pattern that leads out", override("fs.write", `["../**"]`), "policy_overrides.fs.write"),
-		denied("several at once", raw(`"image": "evil", "policy_overrides": {"net.mode": "host", "pids": 5000, "memory_mb": 999999}`), "image", "memory_mb", "net.mode", "pids"),
+		denied("several at once", raw(`"image": "evil", "policy_overrides": {"net.mode": "host", "pids": 5000, "memory_mb": 999999}`), "image", "memory_mb",
+			"net.mode", "pids"),
 	}
 }
 

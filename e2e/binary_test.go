@@ -14,8 +14,9 @@ import (
 // binaryDir holds the built programs until TestMain removes it.
 var binaryDir = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "secbox-e2e-") })
 
-// build builds a program under a name, or takes it from the folder in SECBOX_E2E_PROGRAMS: where scripts/reach runs the tests, there is no Go. With
-// CGO_ENABLED=0 it shares what images/build-core-api.sh compiles.
+// build builds a program under a name, or takes it from the folder in SECBOX_E2E_PROGRAMS: where
+// scripts/reach runs the tests, there is no Go. With CGO_ENABLED=0 it shares what
+// images/build-core-api.sh compiles.
 func build(pkg, name string, environ []string, flags ...string) (path string, err error) {
 	if runtime.GOOS == "windows" {
 		name += ".exe"

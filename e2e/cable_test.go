@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// cable passes bytes between clients and a server. While it is pulled, bytes wait, as on a network that is down, and connections stay open.
+// cable passes bytes between clients and a server. While it is pulled, bytes wait, as on a network
+// that is down, and connections stay open.
 type cable struct {
 	url string
 
@@ -100,7 +101,8 @@ func (c *cable) springs(p []byte) bool {
 	return true
 }
 
-// pullBehind pulls the cable behind a message of the server with this text. The channel is closed then.
+// pullBehind pulls the cable behind a message of the server with this text. The channel is closed
+// then.
 func (c *cable) pullBehind(text string) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,7 +28,8 @@ const (
 	chaosLease = 3 * time.Second
 )
 
-// chaosCluster is several nodes that can be broken: each has an engine, a small disk for its state, and a network to the database of its own.
+// chaosCluster is several nodes that can be broken: each has an engine, a small disk for its state,
+// and a network to the database of its own.
 type chaosCluster struct {
 	t        *testing.T
 	postgres *pgtest.Cluster
@@ -121,7 +122,8 @@ func (n *chaosNode) start() {
 	t := n.c.t
 	t.Helper()
 	database := url.URL{Scheme: "postgres", User: url.UserPassword("postgres", n.c.postgres.Password()), Host: n.databaseAddr(), Path: "/" + n.c.database}
-	n.cmd = exec.Command(binary(t), "serve", "--addr", n.addr, "--state-dir", filepath.Join(n.dir, "state"), "--workspace-root", filepath.Join(n.dir, "workspace"))
+	n.cmd = exec.Command(binary(t), "serve", "--addr", n.addr, "--state-dir", filepath.Join(n.dir, "state"), "--workspace-root",
+		filepath.Join(n.dir, "workspace"))
 	n.cmd.Env = append(n.engine.environ(),
 		"DATABASE_URL="+database.String(),
 		"CORE_API_AUDIT_HMAC_KEY_FILE="+filepath.Join(n.c.shared, "hmac.key"), "CORE_API_AUDIT_LOG_KEY_FILE="+filepath.Join(n.c.shared, "log.key"),
@@ -242,7 +244,8 @@ func newNetns(t *testing.T) *netns {
 	return ns
 }
 
-// in runs a function inside the namespace, and waits for it. Processes that it starts and sockets that it opens are inside.
+// in runs a function inside the namespace, and waits for it. Processes that it starts and sockets
+// that it opens are inside.
 func (ns *netns) in(do func() error) {
 	ns.t.Helper()
 	done := make(chan error, 1)

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// ran counts what the jobs of all projects wrote: how often each began, and how often it reached its end.
+// ran counts what the jobs of all projects wrote: how often each began, and how often it reached
+// its end.
 func (c *chaosCluster) ran() (starts, ends map[string]int) {
 	c.t.Helper()
 	starts, ends = map[string]int{}, map[string]int{}
@@ -53,7 +54,8 @@ func (l *chaosLoad) get(n *chaosNode, path string) object {
 	return a.json(t)
 }
 
-// rows are the execs on record by their task, which is the mark of the job. It waits until all have ended.
+// rows are the execs on record by their task, which is the mark of the job. It waits until all have
+// ended.
 func (l *chaosLoad) rows() map[string][]object {
 	t := l.c.t
 	t.Helper()
@@ -182,7 +184,8 @@ func (l *chaosLoad) judge(j *chaosJob, rows []object, started map[string]bool, s
 		if j.execID != "" && row.str("exec_id") != j.execID {
 			wrong("the client was told another exec")
 		}
-		if j.code == http.StatusOK && j.kind != "stream" && !j.is("key") && j.result.str("status") != status && status != "lost" && j.result.str("status") != "lost" {
+		if j.code == http.StatusOK && j.kind != "stream" && !j.is("key") && j.result.str("status") != status && status != "lost" &&
+			j.result.str("status") != "lost" {
 			wrong("the client was told %q", j.result.str("status"))
 		}
 		if j.kind == "stream" || j.kind == "followed" {
@@ -211,12 +214,14 @@ func (l *chaosLoad) judgeStream(j *chaosJob, status string, wrong func(string, .
 
 func brief(rows []object) (out []string) {
 	for _, r := range rows {
-		out = append(out, fmt.Sprint(r.str("exec_id"), " ", r.str("status"), " ", r.str("error_reason"), " ", r.str("detail"), " started ", r.str("started_at"), " node ", r.str("node_id")))
+		out = append(out, fmt.Sprint(r.str("exec_id"), " ", r.str("status"), " ", r.str("error_reason"), " ", r.str("detail"), " started ", r.str("started_at"),
+			" node ", r.str("node_id")))
 	}
 	return out
 }
 
-// leavesNothing ends the nodes in order, and looks for what they left: on the engines, among the processes, and in the database. The record is as its log says.
+// leavesNothing ends the nodes in order, and looks for what they left: on the engines, among the
+// processes, and in the database. The record is as its log says.
 func (c *chaosCluster) leavesNothing() {
 	t := c.t
 	t.Helper()

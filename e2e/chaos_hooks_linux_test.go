@@ -16,7 +16,8 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
-// chaosHooks is a service that is told of the ends of execs. It answers each third exec's first request with 500.
+// chaosHooks is a service that is told of the ends of execs. It answers each third exec's first
+// request with 500.
 type chaosHooks struct {
 	server *httptest.Server
 	mu     sync.Mutex
@@ -34,7 +35,8 @@ func newChaosHooks(t *testing.T) *chaosHooks {
 
 // environ allows the nodes to call the service.
 func (h *chaosHooks) environ() []string {
-	return []string{"CORE_API_WEBHOOKS_ALLOW=" + strings.TrimPrefix(h.server.URL, "http://"), "CORE_API_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8", "CORE_API_WEBHOOKS_ALLOW_HTTP=true"}
+	return []string{"CORE_API_WEBHOOKS_ALLOW=" + strings.TrimPrefix(h.server.URL, "http://"), "CORE_API_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8",
+		"CORE_API_WEBHOOKS_ALLOW_HTTP=true"}
 }
 
 // begin gets the secret from a node.
@@ -65,7 +67,8 @@ func (h *chaosHooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := h.verify.Verify(body, r.Header); err != nil {
 		h.wrong = append(h.wrong, err.Error())
 	}
-	if err := json.Unmarshal(body, &event); err != nil || r.Header.Get("webhook-id") != "msg_"+event.Data.ExecID || event.Data.Status == "running" || event.Data.Status == "queued" {
+	if err := json.Unmarshal(body, &event); err != nil || r.Header.Get("webhook-id") != "msg_"+event.Data.ExecID || event.Data.Status == "running" ||
+		event.Data.Status == "queued" {
 		h.wrong = append(h.wrong, fmt.Sprintf("%v: %s %s", err, r.Header.Get("webhook-id"), body))
 	}
 	h.calls[event.Data.ExecID]++
@@ -74,16 +77,19 @@ func (h *chaosHooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// count waits until the service was told of each exec of a job with a webhook, and until all deliveries are made. A request that was refused while the database was
-// away may leave one without a row, which is removed later; one that was refused otherwise has a row and no webhook.
+// count waits until the service was told of each exec of a job with a webhook, and until all
+// deliveries are made. A request that was refused while the database was away may leave one without
+// a row, which is removed later; one that was refused otherwise has a row and no webhook.
 func (h *chaosHooks) count(l *chaosLoad, rows map[string][]object) {
 	t := l.c.t
 	t.Helper()
-	const undelivered = " FROM webhook_deliveries AS d WHERE state <> 'delivered' AND (state <> 'open' OR EXISTS (SELECT 1 FROM sandbox_execs AS e WHERE e.exec_id = d.exec_id))"
+	const undelivered = " FROM webhook_deliveries AS d WHERE state <> 'delivered' AND (state <> 'open' OR EXISTS (SELECT 1 FROM sandbox_execs AS e WHERE " +
+		"e.exec_id = d.exec_id))"
 	var untold []string
 	registered := l.c.postgres.SQL(t, l.c.database, "SELECT exec_id FROM webhook_deliveries")
 	refused := func(row object) bool {
-		return row.str("status") == "rejected" || row.str("status") == "error" && row.str("started_at") == "" && !strings.Contains(registered, row.str("exec_id"))
+		return row.str("status") == "rejected" || row.str("status") == "error" && row.str("started_at") == "" && !strings.Contains(registered,
+			row.str("exec_id"))
 	}
 	for deadline := time.Now().Add(4 * time.Minute); ; time.Sleep(time.Second) {
 		untold = untold[:0]

@@ -19,7 +19,8 @@ import (
 )
 
 // chaosKinds are the kinds of requests.
-var chaosKinds = []string{"sync", "sync with a key", "async", "async with a key", "stream", "followed", "canceled", "invoke", "async invoke", "webhook", "async webhook"}
+var chaosKinds = []string{"sync", "sync with a key", "async", "async with a key", "stream", "followed", "canceled", "invoke", "async invoke", "webhook",
+	"async webhook"}
 
 // chaosJob is one request, as its client saw it.
 type chaosJob struct {
@@ -51,7 +52,8 @@ type chaosLoad struct {
 // work makes one request after another.
 func (l *chaosLoad) work(ctx context.Context, worker int) {
 	for i := 0; ctx.Err() == nil; i++ {
-		j := &chaosJob{mark: fmt.Sprintf("w%dn%d", worker, i), kind: chaosKinds[(worker+i)%len(chaosKinds)], project: fmt.Sprintf("chaos%d", rand.IntN(8)), pause: time.Duration(rand.IntN(1500)) * time.Millisecond}
+		j := &chaosJob{mark: fmt.Sprintf("w%dn%d", worker, i), kind: chaosKinds[(worker+i)%len(chaosKinds)], project: fmt.Sprintf("chaos%d", rand.IntN(8)),
+			pause: time.Duration(rand.IntN(1500)) * time.Millisecond}
 		l.mu.Lock()
 		l.jobs = append(l.jobs, j)
 		l.mu.Unlock()
@@ -179,7 +181,8 @@ func (l *chaosLoad) send(within time.Duration, method, url string, body any, hea
 	return answer{resp.StatusCode, resp.Header, content}, err
 }
 
-// streamed posts with stream: true, and goes on with the events of the exec where the answer breaks.
+// streamed posts with stream: true, and goes on with the events of the exec where the answer
+// breaks.
 func (l *chaosLoad) streamed(j *chaosJob, path string, body object) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	j.posts++

@@ -27,8 +27,9 @@ var (
 // chaosWorkers is how many clients send one request after another.
 const chaosWorkers = 12
 
-// TestChaos breaks three nodes, their engines, disks and network, and the database, while clients send requests of all kinds. Afterwards it counts, by what
-// the jobs themselves wrote: nothing ran twice, nothing ran or was lost without a row that says so, and nothing is left over.
+// TestChaos breaks three nodes, their engines, disks and network, and the database, while clients
+// send requests of all kinds. Afterwards it counts, by what the jobs themselves wrote: nothing ran
+// twice, nothing ran or was lost without a row that says so, and nothing is left over.
 func TestChaos(t *testing.T) {
 	seed := *chaosSeed
 	if seed == 0 {
@@ -130,7 +131,8 @@ var chaosFaults = []chaosFault{
 	}},
 }
 
-// breakThings makes one fault after another, each kind as often, while more says so; it is asked after each fault with how often all kinds were made.
+// breakThings makes one fault after another, each kind as often, while more says so; it is asked
+// after each fault with how often all kinds were made.
 func (c *chaosCluster) breakThings(r *rand.Rand, more func(rounds int) bool) map[string]int {
 	done := map[string]int{}
 	faults := chaosFaults

@@ -34,8 +34,9 @@ for at, (flags, kind) in sorted(seen.items()):
 PROGRAM
 echo begun; sleep 1000`
 
-// TestWarmIsConfinedLikeCold compares warm and cold containers of the same request: what docker and meta.json say about them, and what a job sees.
-// Where a waiting container serves any project, its mounts are others, and the job sees the same.
+// TestWarmIsConfinedLikeCold compares warm and cold containers of the same request: what docker and
+// meta.json say about them, and what a job sees. Where a waiting container serves any project, its
+// mounts are others, and the job sees the same.
 func TestWarmIsConfinedLikeCold(t *testing.T) {
 	t.Parallel()
 	servers := map[serving]*testServer{cold: tidy(t, noPool), warm: tidy(t, warm.settings)}
@@ -45,7 +46,8 @@ func TestWarmIsConfinedLikeCold(t *testing.T) {
 	}{
 		"by default": {object{}, []string{"inputs:ro", "work:rw", "artifacts:rw"}},
 		"narrowed": {
-			object{"memory_mb": 64, "cpu_cores": 0.3, "pids": 40, "tmp_mb": 8, "fs.write": []string{"artifacts/**"}}, []string{"inputs:ro", "work:ro", "artifacts:rw"},
+			object{"memory_mb": 64, "cpu_cores": 0.3, "pids": 40, "tmp_mb": 8, "fs.write": []string{"artifacts/**"}},
+			[]string{"inputs:ro", "work:ro", "artifacts:rw"},
 		},
 		"ag~user": {object{}, []string{"inputs:ro", "work:rw", "artifacts:rw", "tool:ro"}},
 		"nothing": {object{"fs.read": []string{}, "fs.write": []string{}}, nil},
@@ -73,7 +75,8 @@ func TestWarmIsConfinedLikeCold(t *testing.T) {
 			if c.mounts == nil { // a container for any project has its directories, empty
 				own[".Config.WorkingDir"] = true
 			}
-			compared := compare(t, "", runs[cold].inspected, runs[warm].inspected, func(path string) bool { return own[path] || strings.HasPrefix(path, ".GraphDriver.Data.") })
+			compared := compare(t, "", runs[cold].inspected, runs[warm].inspected,
+				func(path string) bool { return own[path] || strings.HasPrefix(path, ".GraphDriver.Data.") })
 			if compared < 150 {
 				t.Errorf("only %d values were compared", compared)
 			}
@@ -89,7 +92,8 @@ func TestWarmIsConfinedLikeCold(t *testing.T) {
 	}
 }
 
-// confined is what is known about an exec while it runs, without the names that differ between any two.
+// confined is what is known about an exec while it runs, without the names that differ between any
+// two.
 type confined struct {
 	saw       string         // the job
 	inspected map[string]any // by docker, without mounts and project
@@ -158,7 +162,8 @@ func (s *testServer) confined(request object) (c confined) {
 	return c
 }
 
-// withoutMounts are the docker_args of a meta.json without bind mounts and the project's label, and the mounts.
+// withoutMounts are the docker_args of a meta.json without bind mounts and the project's label, and
+// the mounts.
 func withoutMounts(meta object) (args, mounts []string) {
 	list, _ := meta.at("docker_args").([]any)
 	for _, a := range list {
@@ -196,7 +201,8 @@ func (s *testServer) inspected(execID string, anonymous *strings.Replacer) map[s
 	return all
 }
 
-// compare compares two JSON values recursively and counts the values compared. Docker lists mounts in random order.
+// compare compares two JSON values recursively and counts the values compared. Docker lists mounts
+// in random order.
 func compare(t *testing.T, path string, a, b any, own func(string) bool) (n int) {
 	t.Helper()
 	switch a := a.(type) {

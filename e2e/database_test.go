@@ -22,7 +22,8 @@ func newLazyDatabase(t testing.TB, s settings.Settings) *lazyDatabase {
 	return &lazyDatabase{settings: s, cleanup: t}
 }
 
-// database is the server's, opened beside it. It is closed when the test that started the server ends.
+// database is the server's, opened beside it. It is closed when the test that started the server
+// ends.
 func (s *testServer) database() store.Database {
 	s.t.Helper()
 	d := s.db

@@ -23,8 +23,9 @@ import (
 // dayFiles are the files of the repository in which the agent works.
 const dayFiles = 20_000
 
-// TestAgentsDay: with the official client, an agent finds and fixes a bug in a large repository, in a container and on the user's own machine (004 l11). In
-// the middle a connection is cut: that of the user's machine, whose command and change go on without it, or that of the client.
+// TestAgentsDay: with the official client, an agent finds and fixes a bug in a large repository, in
+// a container and on the user's own machine (004 l11). In the middle a connection is cut: that of
+// the user's machine, whose command and change go on without it, or that of the client.
 func TestAgentsDay(t *testing.T) {
 	t.Parallel()
 	modules := mcpClients(t)
@@ -44,7 +45,8 @@ func TestAgentsDay(t *testing.T) {
 				through.url = s.url
 			}
 			id, secret := d.newToken(tokens.Spec{Role: tokens.Worker, Users: []string{user}})
-			seen := d.works([]string{"NODE_PATH=" + modules, "MCP_URL=" + through.url, "MCP_TOKEN=" + secret, "PROJECT=ag~" + user, fmt.Sprint("FILES=", dayFiles)})
+			seen := d.works([]string{"NODE_PATH=" + modules, "MCP_URL=" + through.url, "MCP_TOKEN=" + secret, "PROJECT=ag~" + user,
+				fmt.Sprint("FILES=", dayFiles)})
 			d.checkAnswers(seen)
 			d.checkRows(seen, id)
 			d.checkReport(seen)
@@ -183,7 +185,8 @@ func (d *day) checkAnswers(seen object) {
 			t.Errorf("%s: %q, failed: %v", c.key, text, result["isError"])
 		}
 	}
-	if image := object(seen.at("image").(map[string]any)).list("content")[1]; image.str("mimeType") != "image/png" || !strings.HasPrefix(image.str("data"), "iVBORw0KGgo") {
+	if image := object(seen.at("image").(map[string]any)).list("content")[1]; image.str("mimeType") != "image/png" ||
+		!strings.HasPrefix(image.str("data"), "iVBORw0KGgo") {
 		t.Errorf("the image: %v", image)
 	}
 	if read, edit := meta(seen, "read"), meta(seen, "edit"); read["secbox/sha256"] != edit["secbox/sha256_before"] {
@@ -246,7 +249,8 @@ func (d *day) checkReport(seen object) {
 	a := d.send(http.MethodGet, "/v1/sandbox/"+d.user+"/ag/file?path=shop-repo/reports/cart.md", nil)
 	sum := sha256.Sum256(a.Body)
 	digest := hex.EncodeToString(sum[:])
-	if a.Code != http.StatusOK || !strings.HasPrefix(string(a.Body), "# Cart\n") || meta(seen, "report")["secbox/sha256"] != digest || a.Header.Get("ETag") != `"sha256:`+digest+`"` {
+	if a.Code != http.StatusOK || !strings.HasPrefix(string(a.Body), "# Cart\n") || meta(seen, "report")["secbox/sha256"] != digest ||
+		a.Header.Get("ETag") != `"sha256:`+digest+`"` {
 		d.t.Errorf("the report: %d %q, %s, and written %v", a.Code, a.Body, a.Header.Get("ETag"), meta(seen, "report"))
 	}
 	if d.backend == "remote" {

@@ -9,8 +9,8 @@ import (
 	"secbox/settings"
 )
 
-// TestEveryDockerCLI runs an exec with each docker binary of this machine: old ones speak with new engines and the other way round, and
-// their words differ.
+// TestEveryDockerCLI runs an exec with each docker binary of this machine: old ones speak with new
+// engines and the other way round, and their words differ.
 func TestEveryDockerCLI(t *testing.T) {
 	t.Parallel()
 	tried := map[string]bool{}

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestDoctorOnSharing: the doctor says whether waiting containers serve any project, tests it where they do, and leaves nothing.
+// TestDoctorOnSharing: the doctor says whether waiting containers serve any project, tests it where
+// they do, and leaves nothing.
 func TestDoctorOnSharing(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -10,7 +10,8 @@ import (
 	"secbox/store"
 )
 
-// TestFloodOfChanges: a client that makes change after change is refused, and a node that ends has the number of its refusals on record.
+// TestFloodOfChanges: a client that makes change after change is refused, and a node that ends has
+// the number of its refusals on record.
 func TestFloodOfChanges(t *testing.T) {
 	t.Parallel()
 	s := start(t) // uses up the limit of changes, and ends

@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// TestEvidenceThatWasAltered changes what an exec left, always without a change of size, and reads it back over every route.
+// TestEvidenceThatWasAltered changes what an exec left, always without a change of size, and reads
+// it back over every route.
 func TestEvidenceThatWasAltered(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
@@ -102,7 +103,8 @@ func TestEvidenceThatWasAltered(t *testing.T) {
 
 	// A manifest that goes with the changed file does not help.
 	alter("manifest.json", strings.ReplaceAll(string(manifest.Body), sum([]byte("good\n")), sum([]byte("evil\n"))))
-	for _, path := range []string{"/manifest", "/meta", "/stdout", "/stderr", "/artifacts", "/artifacts?format=zip", "/artifacts/hi.txt", "/artifacts/d/other"} {
+	for _, path := range []string{"/manifest", "/meta", "/stdout", "/stderr", "/artifacts", "/artifacts?format=zip", "/artifacts/hi.txt",
+		"/artifacts/d/other"} {
 		altered("manifest.json", http.MethodGet, base+path)
 	}
 }

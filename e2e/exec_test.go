@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// TestMainJob is the path that everything else hangs on: input in, command run, output, artifact and audit row out.
+// TestMainJob is the path that everything else hangs on: input in, command run, output, artifact
+// and audit row out.
 func TestMainJob(t *testing.T) {
 	t.Parallel()
 	coldAndWarm(t, mainJob)
@@ -27,7 +28,8 @@ func mainJob(t *testing.T, how serving) {
 		"project_id": "demo", "conversation_id": "c1",
 		"exec": object{
 			"kind": "python", "command": "python",
-			"args":  []string{"-c", "import sys; d=open('/workspace/inputs/data/in.txt').read(); print(d.upper(), end=''); open('/workspace/artifacts/out.txt','w').write(d*2); print(sys.stdin.read(), file=sys.stderr)"},
+			"args": []string{"-c", "import sys; d=open('/workspace/inputs/data/in.txt').read(); print(d.upper(), end=''); " +
+				"open('/workspace/artifacts/out.txt','w').write(d*2); print(sys.stdin.read(), file=sys.stderr)"},
 			"env":   object{"K": "the-value"},
 			"stdin": "from stdin",
 		},
@@ -181,7 +183,8 @@ f = open("/dev/shm/f", "w+b")
 f.truncate(32 << 20)
 mmap.mmap(f.fileno(), 0)[:] = b"x" * (32 << 20)'`, object{"shm_mb": 16}, "failed", "bus_error", 135.0, "policy_overrides.shm_mb",
 		},
-		{"pids", "for i in $(seq 100); do sleep 5 & done; wait", object{"pids": 32, "timeout_ms": 20000}, "failed", "pids_limit", 254.0, "policy_overrides.pids"},
+		{"pids", "for i in $(seq 100); do sleep 5 & done; wait", object{"pids": 32, "timeout_ms": 20000}, "failed", "pids_limit", 254.0,
+			"policy_overrides.pids"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -18,14 +18,16 @@ import (
 	"secbox/settings"
 )
 
-// TestListsPageWithoutGapsOrDoubles: pages follow one another by key, newest first, while new execs arrive between them.
+// TestListsPageWithoutGapsOrDoubles: pages follow one another by key, newest first, while new execs
+// arrive between them.
 func TestListsPageWithoutGapsOrDoubles(t *testing.T) {
 	t.Parallel()
 	s := tidy(t, noPool)
 	rowsByPages(t, s)
 }
 
-// rowsByPages is the test for a server on any database. Most rows are refusals, which cost no container.
+// rowsByPages is the test for a server on any database. Most rows are refusals, which cost no
+// container.
 func rowsByPages(t *testing.T, s *testServer) {
 	t.Helper()
 	arrive := func(project, task string) string {
@@ -77,7 +79,8 @@ func rowsByPages(t *testing.T, s *testServer) {
 	elsewhere := time.FixedZone("", 5*3600+1800)
 	for query, want := range map[string][]string{
 		"status=succeeded": {ok}, "status=failed": {bad}, "status=running": nil, "status=lost": nil, "user_id=u": {ok}, "user_id=U": nil, "skill_id=x": nil,
-		"project_id=p0&status=succeeded": {ok}, "project_id=p1&status=succeeded": nil, "task_id=t1&status=failed": {bad}, "project_id=p": nil, "project_id=P0": nil,
+		"project_id=p0&status=succeeded": {ok}, "project_id=p1&status=succeeded": nil, "task_id=t1&status=failed": {bad}, "project_id=p": nil,
+		"project_id=P0":                   nil,
 		"conversation_id=c&status=failed": {bad}, "task_id=%25": nil, "task_id=t_": nil,
 		"conversation_id=c&since=" + instant(since) + "&until=" + instant(until): ids[6:11],
 		"since=" + instant(since.In(elsewhere)) + "&until=" + instant(until):     ids[6:11],
@@ -102,7 +105,8 @@ func rowsByPages(t *testing.T, s *testServer) {
 	}
 }
 
-// TestBytesInParts reads output and artifacts by range, HEAD and entity tag, during and after the exec.
+// TestBytesInParts reads output and artifacts by range, HEAD and entity tag, during and after the
+// exec.
 func TestBytesInParts(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -151,7 +155,8 @@ func TestBytesInParts(t *testing.T) {
 	}
 	for _, path := range []string{stdout, file} {
 		a := s.send(http.MethodGet, path, nil, "Range", "bytes=100-")
-		if a.Code != http.StatusRequestedRangeNotSatisfiable || a.json(t).str("code") != "range_unsatisfiable" || !strings.HasPrefix(a.Header.Get("Content-Range"), "bytes */") {
+		if a.Code != http.StatusRequestedRangeNotSatisfiable || a.json(t).str("code") != "range_unsatisfiable" ||
+			!strings.HasPrefix(a.Header.Get("Content-Range"), "bytes */") {
 			t.Errorf("%s: %d %v %s", path, a.Code, a.Header, a.Body)
 		}
 	}
@@ -213,7 +218,8 @@ func TestCancelAndQueue(t *testing.T) {
 		t.Errorf("%d %s", a.Code, a.Body)
 	}
 	result := queued.result()
-	result.wants(t, object{"status": "canceled", "error_reason": "canceled", "exit_code": nil, "stdout": "", "started_at": nil, "duration_ms": 0, "exec_id": queuedID})
+	result.wants(t, object{"status": "canceled", "error_reason": "canceled", "exit_code": nil, "stdout": "", "started_at": nil, "duration_ms": 0,
+		"exec_id": queuedID})
 	if list := s.get("/sandbox/execs/" + queuedID + "/artifacts"); len(list.list("items")) != 0 {
 		t.Errorf("%v", list)
 	}
@@ -343,7 +349,8 @@ func TestPolicyNarrows(t *testing.T) {
 			result := s.exec(shell("policy-narrows", `cd /; for d in artifacts inputs work; do grep -q " /workspace/$d " /proc/mounts || continue
 				(touch /workspace/$d/x) 2>/dev/null && echo $d: yes || echo $d: no; done`, "policy_overrides", c.policy))
 			result.wants(t, object{"status": "succeeded", "stdout": c.stdout})
-			if record := s.get("/sandbox/execs/" + result.str("exec_id")); fmt.Sprint(record.at("policy_snapshot.fields")) != fmt.Sprint(resolved.json(t).at("fields")) {
+			if record := s.get("/sandbox/execs/" +
+				result.str("exec_id")); fmt.Sprint(record.at("policy_snapshot.fields")) != fmt.Sprint(resolved.json(t).at("fields")) {
 				t.Errorf("resolve said %v, the row says %v", resolved.json(t).at("fields"), record.at("policy_snapshot.fields"))
 			}
 		})

@@ -23,8 +23,8 @@ type breakable struct {
 	readable       bool // it only refuses to write
 }
 
-// breakables are the two ways in which a real database refuses: PostgreSQL is gone, as after a crash; SQLite's file is locked by another
-// process.
+// breakables are the two ways in which a real database refuses: PostgreSQL is gone, as after a
+// crash; SQLite's file is locked by another process.
 var breakables = map[string]func(t *testing.T, dir string) breakable{
 	"postgres": func(t *testing.T, _ string) breakable {
 		cluster := pgtest.New(t)
@@ -130,7 +130,8 @@ func databaseRefusesClosing(t *testing.T, s *testServer, db breakable) {
 	}
 }
 
-// TestSpoolOutlivesTheNode ends a node whose database stays away, politely and by kill -9, and starts it when the database is back.
+// TestSpoolOutlivesTheNode ends a node whose database stays away, politely and by kill -9, and
+// starts it when the database is back.
 func TestSpoolOutlivesTheNode(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.New(t)

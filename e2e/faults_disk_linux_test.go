@@ -13,7 +13,8 @@ import (
 	"secbox/store/storetest/pgtest"
 )
 
-// onSmallWorkspace boots a server whose workspace is a disk of few MiB of which keep MiB are to stay free.
+// onSmallWorkspace boots a server whose workspace is a disk of few MiB of which keep MiB are to
+// stay free.
 func onSmallWorkspace(t *testing.T, mib, keep int, more ...func(*settings.Settings)) (*testServer, *smallDisk) {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +45,8 @@ func TestWorkspaceFullBeforeTheStart(t *testing.T) {
 	s.works("demo")
 }
 
-// TestWorkspaceWithoutAnyRoom has a server that keeps nothing free meet a disk that takes nothing more.
+// TestWorkspaceWithoutAnyRoom has a server that keeps nothing free meet a disk that takes nothing
+// more.
 func TestWorkspaceWithoutAnyRoom(t *testing.T) {
 	t.Parallel()
 	s, disk := onSmallWorkspace(t, 16, 0)
@@ -60,7 +62,8 @@ func TestWorkspaceWithoutAnyRoom(t *testing.T) {
 	s.exec(request).wants(t, object{"status": "succeeded"})
 }
 
-// TestWatchdog checks that jobs are killed when the disk gets full and when they write more than the growth limits.
+// TestWatchdog checks that jobs are killed when the disk gets full and when they write more than
+// the growth limits.
 func TestWatchdog(t *testing.T) {
 	t.Parallel()
 	t.Run("free space", func(t *testing.T) {
@@ -97,7 +100,8 @@ func TestWatchdog(t *testing.T) {
 	}
 }
 
-// TestArtifactsLost has a job leave no room for the files that the server writes beside its artifacts: the exec must not succeed.
+// TestArtifactsLost has a job leave no room for the files that the server writes beside its
+// artifacts: the exec must not succeed.
 func TestArtifactsLost(t *testing.T) {
 	t.Parallel()
 	s, _ := onSmallWorkspace(t, 16, 0)
@@ -116,7 +120,8 @@ func TestArtifactsLost(t *testing.T) {
 	s.works("demo")
 }
 
-// TestStateDirFull fills the disk of the embedded database, the spool and the captures under a running exec.
+// TestStateDirFull fills the disk of the embedded database, the spool and the captures under a
+// running exec.
 func TestStateDirFull(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -158,7 +163,8 @@ func TestStateDirFull(t *testing.T) {
 	}
 }
 
-// TestNowhereToRecord takes database and spool away at once: the answer is an error that names the exec, and the end is not lost.
+// TestNowhereToRecord takes database and spool away at once: the answer is an error that names the
+// exec, and the end is not lost.
 func TestNowhereToRecord(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.New(t)

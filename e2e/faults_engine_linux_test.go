@@ -15,7 +15,8 @@ import (
 	"secbox/policy"
 )
 
-// TestEngineFaults takes an engine away from a server in every way. The cases share the engine, one after the other.
+// TestEngineFaults takes an engine away from a server in every way. The cases share the engine, one
+// after the other.
 func TestEngineFaults(t *testing.T) {
 	t.Parallel()
 	e := newOwnEngine(t)
@@ -87,7 +88,8 @@ func engineWithoutRoom(t *testing.T, e *ownEngine) {
 	s.noContainers()
 }
 
-// engineLosesContainerd kills containerd: dockerd answers but cannot start containers. A running exec is not affected.
+// engineLosesContainerd kills containerd: dockerd answers but cannot start containers. A running
+// exec is not affected.
 func engineLosesContainerd(t *testing.T, e *ownEngine) {
 	s := startWith(t, t.TempDir(), e.environ(), noPool)
 	running := s.post(shell("demo", waiting("echo finished")))
@@ -109,7 +111,8 @@ func engineLosesContainerd(t *testing.T, e *ownEngine) {
 	s.noContainers()
 }
 
-// TestContainerFaults kills, stops, removes and pauses the containers of running execs from outside.
+// TestContainerFaults kills, stops, removes and pauses the containers of running execs from
+// outside.
 func TestContainerFaults(t *testing.T) {
 	t.Parallel()
 	coldAndWarm(t, containerFaults)

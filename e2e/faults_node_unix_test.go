@@ -50,7 +50,8 @@ func TestNodeKilled(t *testing.T) {
 	p := serve(t, dir, noPool)
 	running := p.post(shell("demo", "echo before; touch started; trap '' TERM HUP; while sleep 0.1; do echo >> alive; done"))
 	execID := p.awaitOutput("demo", "before\n")
-	// A second one waits for nothing but its end, which will be in the spool when the node comes back.
+	// A second one waits for nothing but its end, which will be in the spool when the node comes
+	// back.
 	spooled := p.post(shell("spooled", waiting("true")))
 	spooledID := p.awaitStart("spooled")
 	p.kill()
@@ -87,7 +88,8 @@ func TestNodeKilled(t *testing.T) {
 	}
 	p.works("demo")
 
-	// Its result turns up after all. It corrects the row, and its history keeps the loss, of which a client may have been told.
+	// Its result turns up after all. It corrects the row, and its history keeps the loss, of which
+	// a client may have been told.
 	p.kill()
 	p.inDatabase(func(ctx context.Context, db audit.Store) {
 		var err error

@@ -34,8 +34,9 @@ func (s *testServer) slots() (names []string) {
 	return names
 }
 
-// TestSlotsTakenAwayUnderTraffic ends all that waits, behind the server's back and again and again, while clients use it. Every answer
-// is a success or says what happened, and the next ones are warm again.
+// TestSlotsTakenAwayUnderTraffic ends all that waits, behind the server's back and again and again,
+// while clients use it. Every answer is a success or says what happened, and the next ones are warm
+// again.
 func TestSlotsTakenAwayUnderTraffic(t *testing.T) {
 	t.Parallel()
 	ways := [][]string{{"rm", "-f"}, {"kill"}}
@@ -128,7 +129,8 @@ func (s *testServer) closedRows() (byWarmth map[bool]int) {
 	return byWarmth
 }
 
-// TestManyExecsAtOnce sends many execs of one project at the same time: each has its own id, output and artifacts.
+// TestManyExecsAtOnce sends many execs of one project at the same time: each has its own id, output
+// and artifacts.
 func TestManyExecsAtOnce(t *testing.T) {
 	t.Parallel()
 	n := scaled(20, 200)
@@ -168,7 +170,8 @@ func TestManyExecsAtOnce(t *testing.T) {
 	s.onlyWaiting("demo")
 }
 
-// TestCancelDuringHandOver cancels execs while they get their containers: each ends as canceled or succeeded.
+// TestCancelDuringHandOver cancels execs while they get their containers: each ends as canceled or
+// succeeded.
 func TestCancelDuringHandOver(t *testing.T) {
 	t.Parallel()
 	s := tidy(t, ready(2))
@@ -255,8 +258,8 @@ func (s *testServer) clis() []int {
 	})
 }
 
-// TestNodeKilledWithSlotsInHand kills core-api again and again while containers wait, run and are being started. The next start leaves
-// nothing of the earlier run but its rows.
+// TestNodeKilledWithSlotsInHand kills core-api again and again while containers wait, run and are
+// being started. The next start leaves nothing of the earlier run but its rows.
 func TestNodeKilledWithSlotsInHand(t *testing.T) {
 	t.Parallel()
 	rounds := scaled(3, 8)
@@ -332,7 +335,8 @@ func TestNodeKilledWithSlotsInHand(t *testing.T) {
 	}
 }
 
-// TestCLIsOfSlotsKilled ends the docker CLIs of what waits: the containers go with them, and the next execs do not notice.
+// TestCLIsOfSlotsKilled ends the docker CLIs of what waits: the containers go with them, and the
+// next execs do not notice.
 func TestCLIsOfSlotsKilled(t *testing.T) {
 	t.Parallel()
 	s := tidy(t, ready(2))
@@ -352,7 +356,8 @@ func TestCLIsOfSlotsKilled(t *testing.T) {
 	s.onlyWaiting("demo")
 }
 
-// fullPool is a server on this engine with containers that wait for two projects, and an exec that runs until its container dies.
+// fullPool is a server on this engine with containers that wait for two projects, and an exec that
+// runs until its container dies.
 func fullPool(t *testing.T, e *ownEngine) (s *testServer, running *later, execID string) {
 	s = startWith(t, t.TempDir(), e.environ())
 	for _, project := range []string{"a", "b"} {
@@ -362,7 +367,8 @@ func fullPool(t *testing.T, e *ownEngine) (s *testServer, running *later, execID
 	return s, running, s.awaitOutput("busy", "before\n")
 }
 
-// afterTheEngine checks what an exec says whose engine went away under it, and that the server is whole again with the engine.
+// afterTheEngine checks what an exec says whose engine went away under it, and that the server is
+// whole again with the engine.
 func (s *testServer) afterTheEngine(result object, execID string) {
 	s.t.Helper()
 	result.wants(s.t, object{"status": "error", "error_reason": "engine_unavailable", "exit_code": nil, "stdout": "before\n", "audit": "stored"})
@@ -378,7 +384,8 @@ func (s *testServer) afterTheEngine(result object, execID string) {
 	s.closedRows()
 }
 
-// engineStopsUnderAFullPool stops the engine as a service manager does, and starts it after execs have failed without it.
+// engineStopsUnderAFullPool stops the engine as a service manager does, and starts it after execs
+// have failed without it.
 func engineStopsUnderAFullPool(t *testing.T, e *ownEngine) {
 	s, running, execID := fullPool(t, e)
 	e.stop()

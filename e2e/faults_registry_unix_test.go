@@ -19,14 +19,16 @@ func registryFile(name string, n int) (path, content string) {
 	return fmt.Sprintf("f%d.txt", n), strings.Repeat(fmt.Sprintf("%s %d\n", name, n), 500)
 }
 
-// TestRegistryKilled kills core-api while it publishes and installs, at moments that are known by the files that it has written. Afterwards a
-// skill is published as a whole or not at all, and a user who installs it has all of its files or no skill.
+// TestRegistryKilled kills core-api while it publishes and installs, at moments that are known by
+// the files that it has written. Afterwards a skill is published as a whole or not at all, and a
+// user who installs it has all of its files or no skill.
 func TestRegistryKilled(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	root := filepath.Join(dir, "workspace")
 	p := serve(t, dir, "CORE_API_POOL_MAX=0")
-	// SKILL.md is the last file that an installation writes. No request writes 1000 files: the last kill comes after the answers.
+	// SKILL.md is the last file that an installation writes. No request writes 1000 files: the last
+	// kill comes after the answers.
 	for _, files := range []int{0, 1, registryFiles, registryFiles + 1, 1000} {
 		name := fmt.Sprintf("s%d", files)
 		for n := range registryFiles {
@@ -69,7 +71,8 @@ func TestRegistryKilled(t *testing.T) {
 	}
 }
 
-// killDuring sends a request, kills the process once a directory has so many files, and reports whether the request succeeded.
+// killDuring sends a request, kills the process once a directory has so many files, and reports
+// whether the request succeeded.
 func (p *process) killDuring(path, dir string, files int) bool {
 	p.t.Helper()
 	answered := make(chan bool, 1)

@@ -41,7 +41,8 @@ func TestShutdownDrains(t *testing.T) {
 	}
 }
 
-// TestShutdownKills ends execs that take longer than the drain, the waiting one too; each has its answer and its row.
+// TestShutdownKills ends execs that take longer than the drain, the waiting one too; each has its
+// answer and its row.
 func TestShutdownKills(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -22,7 +22,8 @@ import (
 
 const feishuSecret = "the-app-secret-0123456789"
 
-// feishuDrive is Feishu's drive with one file to download, boxlarge, and one upload at a time. Package feishu tests the requests.
+// feishuDrive is Feishu's drive with one file to download, boxlarge, and one upload at a time.
+// Package feishu tests the requests.
 type feishuDrive struct {
 	t    *testing.T
 	size int64
@@ -102,8 +103,9 @@ func (d *feishuDrive) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestFeishuThroughCoreAPI moves a large file, of 500 MiB in a long run, from Feishu into a sandbox and back through a whole core-api. Its memory
-// is bounded, a token that ends in the middle is renewed, and neither the app's secret nor a token is in an answer, log, row or file.
+// TestFeishuThroughCoreAPI moves a large file, of 500 MiB in a long run, from Feishu into a sandbox
+// and back through a whole core-api. Its memory is bounded, a token that ends in the middle is
+// renewed, and neither the app's secret nor a token is in an answer, log, row or file.
 func TestFeishuThroughCoreAPI(t *testing.T) {
 	t.Parallel()
 	drive := &feishuDrive{t: t, size: int64(scaled(96, 500)) << 20}

@@ -16,8 +16,8 @@ import (
 	"secbox/settings"
 )
 
-// TestFirstStart boots a server with an image that the engine does not hold and without a token: health names the image, and the
-// command in the log makes a token of this server.
+// TestFirstStart boots a server with an image that the engine does not hold and without a token:
+// health names the image, and the command in the log makes a token of this server.
 func TestFirstStart(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "with a blank")
@@ -48,7 +48,8 @@ func TestFirstStart(t *testing.T) {
 	if hint == nil {
 		t.Fatalf("the log has no command:\n%s", log.String())
 	}
-	if code, _, stderr := cli(t, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, append(strings.Fields(hint[1]), "--state-dir", hint[2])...); code != 0 {
+	if code, _, stderr := cli(t, []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()},
+		append(strings.Fields(hint[1]), "--state-dir", hint[2])...); code != 0 {
 		t.Fatalf("%d %s", code, stderr)
 	}
 	if a := s.send(http.MethodGet, "/sandbox/execs", nil); a.Code != http.StatusUnauthorized {

@@ -19,8 +19,8 @@ import (
 	"secbox/settings"
 )
 
-// testServer is a running core-api of a test's own, on a real Docker engine, with its own workspace, state dir and database. Every exchange
-// with it is held against openapi.yaml.
+// testServer is a running core-api of a test's own, on a real Docker engine, with its own
+// workspace, state dir and database. Every exchange with it is held against openapi.yaml.
 type testServer struct {
 	t       testing.TB
 	app     application // nil for a process that a test kills
@@ -40,7 +40,8 @@ type application interface {
 	Close() error // after it has drained
 }
 
-// separate says that each server is a process of its own, started from the folder in SECBOX_E2E_PROGRAMS: scripts/reach runs the tests so.
+// separate says that each server is a process of its own, started from the folder in
+// SECBOX_E2E_PROGRAMS: scripts/reach runs the tests so.
 var separate = os.Getenv("SECBOX_E2E_SEPARATE") != ""
 
 // startApplication boots a server, whose log goes to w.
@@ -91,7 +92,8 @@ func startWith(t testing.TB, dir string, environ []string, more ...func(*setting
 	}
 }
 
-// settingsIn are the settings of a server on these directories, of which no container waits before the first request.
+// settingsIn are the settings of a server on these directories, of which no container waits before
+// the first request.
 func settingsIn(t testing.TB, dir string, more ...func(*settings.Settings)) settings.Settings {
 	t.Helper()
 	s, err := settings.Load("", os.Environ(), settings.Overrides{
@@ -107,7 +109,8 @@ func settingsIn(t testing.TB, dir string, more ...func(*settings.Settings)) sett
 	return s
 }
 
-// with is the same server for a subtest, which may run after the parent's own function has returned.
+// with is the same server for a subtest, which may run after the parent's own function has
+// returned.
 func (s *testServer) with(t testing.TB) *testServer {
 	mine := *s
 	mine.t, mine.client = t, contracttest.New(t)

@@ -36,7 +36,8 @@ func hostileProcesses(t *testing.T, s *testServer) {
 			raw:    "x\x00\x00\x00\x02{}h\x00\x00\x00\rsecbox-init/2x\x00\x00\x00\x02{}",
 		},
 		{
-			name: "prints what looks like docker", exit: 125.0, status: "failed", reason: "nonzero_exit", raw: "docker: Error response from daemon: No such image: secbox-sandbox:latest.\n",
+			name: "prints what looks like docker", exit: 125.0, status: "failed", reason: "nonzero_exit",
+			raw: "docker: Error response from daemon: No such image: secbox-sandbox:latest.\n",
 			script: `m="docker: Error response from daemon: No such image: secbox-sandbox:latest."; echo "$m"; echo "$m
 See 'docker run --help'." >&2; exit 125`,
 		},
@@ -104,7 +105,8 @@ See 'docker run --help'." >&2; exit 125`,
 		{
 			name: "variables that steer docker and the loader", status: "succeeded", exit: 0.0,
 			env: object{
-				"DOCKER_HOST": "tcp://127.0.0.1:1", "DOCKER_CONTEXT": "none", "DOCKER_CONFIG": "/nowhere", "DOCKER_TLS_VERIFY": "1", "LD_PRELOAD": "/nowhere/x.so",
+				"DOCKER_HOST": "tcp://127.0.0.1:1", "DOCKER_CONTEXT": "none", "DOCKER_CONFIG": "/nowhere", "DOCKER_TLS_VERIFY": "1",
+				"LD_PRELOAD":      "/nowhere/x.so",
 				"LD_LIBRARY_PATH": "/nowhere", "HTTP_PROXY": "http://127.0.0.1:1", "GODEBUG": "x=1", "GOTRACEBACK": "crash", "HOME": "/nowhere",
 			},
 			script: `unset LD_PRELOAD LD_LIBRARY_PATH; echo "$DOCKER_HOST $DOCKER_CONFIG $HOME $GODEBUG"`, raw: "tcp://127.0.0.1:1 /nowhere /nowhere x=1\n",
@@ -113,7 +115,8 @@ See 'docker run --help'." >&2; exit 125`,
 			name: "a PATH of its own", env: object{"PATH": "/workspace/work"}, script: "echo $PATH", status: "succeeded", exit: 0.0, has: "/workspace/work",
 		},
 		{
-			name: "variables that steer bash", env: object{"BASH_ENV": "/workspace/work/x", "ENV": "x", "SHELLOPTS": "x", "BASH_FUNC_echo%%": "() { builtin echo hijacked; }", "PS4": "$(id)"},
+			name: "variables that steer bash", env: object{"BASH_ENV": "/workspace/work/x", "ENV": "x", "SHELLOPTS": "x",
+				"BASH_FUNC_echo%%": "() { builtin echo hijacked; }", "PS4": "$(id)"},
 			script: "builtin echo ran", status: "succeeded", exit: 0.0, has: "ran",
 		},
 		{
@@ -149,7 +152,8 @@ See 'docker run --help'." >&2; exit 125`,
 			if c.raw != "" && string(out.Body) != c.raw {
 				t.Errorf("stdout %.200q, want %.200q", out.Body, c.raw)
 			}
-			if !strings.Contains(result.str("stdout"), c.has) || result.at("stdout_truncated") == false && result.num("stdout_bytes") != float64(len(out.Body)) {
+			if !strings.Contains(result.str("stdout"), c.has) ||
+				result.at("stdout_truncated") == false && result.num("stdout_bytes") != float64(len(out.Body)) {
 				t.Errorf("%.2000v", result)
 			}
 			if c.check != nil {

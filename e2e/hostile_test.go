@@ -92,7 +92,8 @@ func (s *testServer) noArtifact(path string, a answer) {
 	}
 }
 
-// zipSums are the digests of the members of the archive, by name. Names that lead out of where it is unpacked are an error.
+// zipSums are the digests of the members of the archive, by name. Names that lead out of where it
+// is unpacked are an error.
 func (s *testServer) zipSums(id string) map[string]string {
 	s.t.Helper()
 	a := s.send(http.MethodGet, "/sandbox/execs/"+id+"/artifacts?format=zip", nil)
@@ -122,7 +123,8 @@ func (s *testServer) checkPublished(result object) {
 	dir := filepath.Join(s.dir, "workspace", result.str("artifacts_dir"))
 	for _, name := range []string{"stdout.txt", "stderr.txt", "manifest.json", "meta.json"} {
 		info, err := os.Lstat(filepath.Join(dir, name))
-		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o644 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() || info.Sys().(*syscall.Stat_t).Nlink != 1 {
+		if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o644 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() ||
+			info.Sys().(*syscall.Stat_t).Nlink != 1 {
 			s.t.Errorf("%s: %v %+v", name, err, info)
 		}
 	}
@@ -134,7 +136,8 @@ func (s *testServer) checkPublished(result object) {
 	}
 	for _, stream := range []string{"stdout", "stderr"} {
 		onDisk, err := os.ReadFile(filepath.Join(dir, stream+".txt"))
-		if served := s.send(http.MethodGet, "/sandbox/execs/"+id+"/"+stream, nil); err != nil || served.Code != http.StatusOK || !bytes.Equal(served.Body, onDisk) {
+		if served := s.send(http.MethodGet, "/sandbox/execs/"+id+"/"+stream, nil); err != nil || served.Code != http.StatusOK ||
+			!bytes.Equal(served.Body, onDisk) {
 			s.t.Errorf("%s: served %d %.100q, on disk %.100q, %v", stream, served.Code, served.Body, onDisk, err)
 		}
 	}
@@ -145,12 +148,14 @@ func python(program string) string {
 	return "cd /workspace/artifacts && python3 - <<'PROGRAM'\nimport os, socket, stat\n" + program + "\nPROGRAM"
 }
 
-// ourNames is a script that runs the given one for each name of a file that the server writes, and STDERR.TXT.
+// ourNames is a script that runs the given one for each name of a file that the server writes, and
+// STDERR.TXT.
 func ourNames(script string) string {
 	return "cd /workspace/artifacts; echo real; echo real error >&2; for n in stdout.txt STDERR.TXT stderr.txt manifest.json meta.json; do " + script + "; done"
 }
 
-// eachOurName are the entries below each name of a file that the server writes, by path to kind. "" is the name itself.
+// eachOurName are the entries below each name of a file that the server writes, by path to kind. ""
+// is the name itself.
 func eachOurName(below map[string]string) map[string]string {
 	out := map[string]string{}
 	for _, name := range []string{"stdout.txt", "STDERR.TXT", "stderr.txt", "manifest.json", "meta.json"} {
@@ -167,7 +172,8 @@ func with(entries, more map[string]string) map[string]string {
 	return entries
 }
 
-// TestHostileArtifacts runs jobs that leave links, FIFOs, reserved names, huge files and unprintable names in artifacts/.
+// TestHostileArtifacts runs jobs that leave links, FIFOs, reserved names, huge files and
+// unprintable names in artifacts/.
 func TestHostileArtifacts(t *testing.T) {
 	t.Parallel()
 	onWaiting(t, hostileArtifacts)
@@ -196,7 +202,8 @@ open("file", "w").write("content"); os.link("file", "hard"); os.mkdir("d"); os.l
 				"to-file": "file", "fifo": "fifo", "socket": "socket", "file": "file", "hard": "file", "d/hard": "file", "d/up": "symlink",
 			}},
 			check: func(_ *testing.T, s *testServer, result object) {
-				for _, path := range []string{"etc/passwd", "self/file", "d/up/file", "state/secbox.db", "loop1/x", "fifo/x", "passwd/", "/file", "./file", "d/../file", "d"} {
+				for _, path := range []string{"etc/passwd", "self/file", "d/up/file", "state/secbox.db", "loop1/x", "fifo/x", "passwd/", "/file", "./file",
+					"d/../file", "d"} {
 					s.noArtifact(path, s.artifact(result.str("exec_id"), url.PathEscape(path)))
 				}
 			},
@@ -208,8 +215,9 @@ open("file", "w").write("content"); os.link("file", "hard"); os.mkdir("d"); os.l
 		},
 		{
 			name: "our names as links", stdout: "real\n",
-			script: `echo victim > /workspace/work/victim; ` + ourNames(`ln -s /workspace/work/victim $n`) + `; ln -sf /etc/passwd manifest.json; ln -sf /nowhere meta.json`,
-			want:   left{files: with(eachOurName(map[string]string{"": "file"}), map[string]string{"manifest.json": "symlink", "meta.json": "symlink"})},
+			script: `echo victim > /workspace/work/victim; ` + ourNames(`ln -s /workspace/work/victim $n`) +
+				`; ln -sf /etc/passwd manifest.json; ln -sf /nowhere meta.json`,
+			want: left{files: with(eachOurName(map[string]string{"": "file"}), map[string]string{"manifest.json": "symlink", "meta.json": "symlink"})},
 			check: func(t *testing.T, s *testServer, result object) {
 				if victim, err := os.ReadFile(filepath.Join(s.project(result.str("project_id")), "work/victim")); string(victim) != "victim\n" {
 					t.Errorf("written through a link: %q %v", victim, err)
@@ -237,7 +245,8 @@ open("file", "w").write("content"); os.link("file", "hard"); os.mkdir("d"); os.l
 		},
 		{
 			name: "more than the limit", policy: object{"max_artifacts_bytes_total": 1000},
-			script: "cd /workspace/artifacts; mkdir d; head -c 600 /dev/zero > a; head -c 600 /dev/zero > b; head -c 300 /dev/zero > c; head -c 101 /dev/zero > d/e; head -c 100 /dev/zero > d/f",
+			script: "cd /workspace/artifacts; mkdir d; head -c 600 /dev/zero > a; head -c 600 /dev/zero > b; head -c 300 /dev/zero > c; head -c 101 " +
+				"/dev/zero > d/e; head -c 100 /dev/zero > d/f",
 			want: left{
 				files:   map[string]string{"a": "file", "c": "file", "d/f": "file"},
 				omitted: map[string]string{"b": "over_limit", "d/e": "over_limit"}, truncated: true,
@@ -251,8 +260,10 @@ for i, name in enumerate([b"new\nline", b"tab\t", b"back\\slash", b" blank ", b"
 open(b"broken\xff", "w").write("x"); os.mkdir(b"\xc3"); open(b"\xc3/inside", "w").write("x"); os.mkdir("d"); os.symlink("x", b"d/\xed\xa0\x80")`),
 			want: left{
 				files: map[string]string{
-					"new\nline": "file", "tab\t": "file", `back\slash`: "file", " blank ": "file", "-rf": "file", "..dots": "file", "...": "file", "%2e%2e": "file",
-					"q?uery#": "file", "CON": "file", "a:b": "file", `quote"'`: "file", "\u202egnp.exe": "file", "e\u0301": "file", "\u00e9": "file", long: "file",
+					"new\nline": "file", "tab\t": "file", `back\slash`: "file", " blank ": "file", "-rf": "file", "..dots": "file", "...": "file",
+					"%2e%2e":  "file",
+					"q?uery#": "file", "CON": "file", "a:b": "file", `quote"'`: "file", "\u202egnp.exe": "file", "e\u0301": "file", "\u00e9": "file",
+					long:           "file",
 					"\x7f\x1b[31m": "file", "broken%FF": "file", "%C3/inside": "file", "d/%ED%A0%80": "symlink",
 				},
 			},
@@ -270,8 +281,9 @@ open(b"broken\xff", "w").write("x"); os.mkdir(b"\xc3"); open(b"\xc3/inside", "w"
 			},
 		},
 		{
-			name: "everything removed", again: true, script: "rm -rf /workspace/artifacts /workspace/work /workspace/inputs; ls -A /workspace; true", stdout: "artifacts\ninputs\nwork\n",
-			want: left{files: map[string]string{}},
+			name: "everything removed", again: true, script: "rm -rf /workspace/artifacts /workspace/work /workspace/inputs; ls -A /workspace; true",
+			stdout: "artifacts\ninputs\nwork\n",
+			want:   left{files: map[string]string{}},
 		},
 		{
 			name: "directories only", script: "mkdir -p /workspace/artifacts/a/b/c", want: left{files: map[string]string{}},

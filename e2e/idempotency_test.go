@@ -23,7 +23,8 @@ func (s *testServer) again(request object, key string, first object) {
 	}
 }
 
-// TestOneKeyOneExec: under one key a request runs once, however often, when and from how many sides it comes.
+// TestOneKeyOneExec: under one key a request runs once, however often, when and from how many sides
+// it comes.
 func TestOneKeyOneExec(t *testing.T) {
 	t.Parallel()
 	dir := hostileDir(t)
@@ -78,7 +79,8 @@ func TestOneKeyOneExec(t *testing.T) {
 
 	// Another request under the key, and the same one written otherwise.
 	other := shell("demo", "true", "inputs", []object{{"path": "in.txt", "content": "x"}})
-	for name, body := range map[string]any{"another script": other, "another policy": withOverride(request, "pids", 100), "another task": without(request, "task_ref")} {
+	for name, body := range map[string]any{"another script": other, "another policy": withOverride(request, "pids", 100),
+		"another task": without(request, "task_ref")} {
 		problem := s.refused(http.StatusConflict, "idempotency_mismatch", body, "Idempotency-Key", "twenty at once")
 		if problem.str("exec_id") != id {
 			t.Errorf("%s: %v", name, problem)
@@ -122,7 +124,8 @@ func TestOneKeyOneExec(t *testing.T) {
 	}
 }
 
-// TestKeyIsFreeAfterRefusal checks that a request refused for a temporary reason may be sent again under its key.
+// TestKeyIsFreeAfterRefusal checks that a request refused for a temporary reason may be sent again
+// under its key.
 func TestKeyIsFreeAfterRefusal(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

@@ -10,8 +10,9 @@ import (
 	"secbox/settings"
 )
 
-// TestIdleWorkspaces checks that an idle workspace loses the copies of skills that equal the stored version, and nothing else, and that a
-// workspace that an older core-api has packed comes back at the start.
+// TestIdleWorkspaces checks that an idle workspace loses the copies of skills that equal the stored
+// version, and nothing else, and that a workspace that an older core-api has packed comes back at
+// the start.
 func TestIdleWorkspaces(t *testing.T) {
 	t.Parallel()
 	var packed string

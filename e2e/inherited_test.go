@@ -9,8 +9,8 @@ import (
 	"secbox/settings"
 )
 
-// TestInheritedSkillsInCommands: the first command of a workspace finds the skills that were never touched there, and skill-creator, in
-// execs and in sandboxes.
+// TestInheritedSkillsInCommands: the first command of a workspace finds the skills that were never
+// touched there, and skill-creator, in execs and in sandboxes.
 func TestInheritedSkillsInCommands(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool, func(s *settings.Settings) { s.Sandboxes.None = true })

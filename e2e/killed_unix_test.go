@@ -16,8 +16,9 @@ import (
 	"secbox/store/storetest/pgtest"
 )
 
-// TestNodeKilledAtAnyMoment kills core-api again and again while clients use it in all ways that leave records, and holds every answer against
-// the rows that are found afterwards. Neither verification of the evidence nor the witness may find a difference.
+// TestNodeKilledAtAnyMoment kills core-api again and again while clients use it in all ways that
+// leave records, and holds every answer against the rows that are found afterwards. Neither
+// verification of the evidence nor the witness may find a difference.
 func TestNodeKilledAtAnyMoment(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) { killedAtAnyMoment(t, "") })
@@ -77,7 +78,8 @@ func killedAtAnyMoment(t *testing.T, database string) {
 	}
 }
 
-// remains are the ids of the containers of a killed core-api, also of those that docker is still to make, and of those with mounts.
+// remains are the ids of the containers of a killed core-api, also of those that docker is still to
+// make, and of those with mounts.
 func (p *process) remains() (ids []string) {
 	p.t.Helper()
 	text := strings.Join(append(p.containers(), mountsOf(p.node())...), "\n")

@@ -19,14 +19,16 @@ import (
 	"secbox/settings"
 )
 
-// TestCloseLeavesNothing starts and closes servers, some of which cannot start, and counts goroutines and open files before and after.
-// It is not parallel: the goroutines of other tests would be counted too.
+// TestCloseLeavesNothing starts and closes servers, some of which cannot start, and counts
+// goroutines and open files before and after. It is not parallel: the goroutines of other tests
+// would be counted too.
 func TestCloseLeavesNothing(t *testing.T) { //nolint:paralleltest // see above
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
 	boot := func(ctx context.Context, dir string, more ...func(*settings.Settings)) (*server.Server, error) {
 		return server.Start(ctx, settingsIn(t, dir, more...), os.Environ(), quiet)
 	}
-	// The first server also sets up what the process keeps for good, like the resolver's and the driver's own.
+	// The first server also sets up what the process keeps for good, like the resolver's and the
+	// driver's own.
 	app, err := boot(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -81,8 +83,9 @@ func TestCloseLeavesNothing(t *testing.T) { //nolint:paralleltest // see above
 		change func(*settings.Settings)
 		code   fault.Code
 	}{
-		"the port is in use":             {func(s *settings.Settings) { s.Addr = taken.Addr().String() }, fault.InvalidSettings},
-		"no such address":                {func(s *settings.Settings) { s.Addr = "192.0.2.1:0"; s.AdminToken = "a-secret-of-some-length" }, fault.InvalidSettings},
+		"the port is in use": {func(s *settings.Settings) { s.Addr = taken.Addr().String() }, fault.InvalidSettings},
+		"no such address": {func(s *settings.Settings) { s.Addr = "192.0.2.1:0"; s.AdminToken = "a-secret-of-some-length" },
+			fault.InvalidSettings},
 		"open to others without a token": {func(s *settings.Settings) { s.Addr = "0.0.0.0:0" }, fault.InvalidSettings},
 		"no docker":                      {func(s *settings.Settings) { s.Sandbox.DockerPath = "/no/such/docker" }, fault.EngineUnavailable},
 		"the workspace root is a file":   {func(s *settings.Settings) { s.Sandbox.WorkspaceRoot = file }, fault.InvalidSettings},
@@ -94,12 +97,13 @@ func TestCloseLeavesNothing(t *testing.T) { //nolint:paralleltest // see above
 			makeDir(t, s.Sandbox.WorkspaceRoot, "skills")
 			s.Sandbox.SkillsDir = filepath.Join(s.Sandbox.WorkspaceRoot, "skills")
 		}, fault.InvalidSettings},
-		"a database that is none":         {func(s *settings.Settings) { s.DatabaseURL = "mysql://x" }, fault.InvalidSettings},
-		"a policy above its own ceiling":  {func(s *settings.Settings) { s.Sandbox.Policy.MemoryMB = new(int64(1 << 40)) }, fault.InvalidSettings},
-		"the database file is a folder":   {func(s *settings.Settings) { makeDir(t, s.StateDir, "secbox.db") }, fault.DatabaseUnavailable},
-		"the node's id is damaged":        {func(s *settings.Settings) { makeDir(t, s.StateDir, "node_id") }, fault.InvalidSettings},
-		"the spool is no folder":          {func(s *settings.Settings) { makeFile(t, s.StateDir, "spool") }, fault.Internal},
-		"a database URL without a server": {func(s *settings.Settings) { s.DatabaseURL = "postgres://nobody@127.0.0.1:1/x?connect_timeout=1" }, fault.DatabaseUnavailable},
+		"a database that is none":        {func(s *settings.Settings) { s.DatabaseURL = "mysql://x" }, fault.InvalidSettings},
+		"a policy above its own ceiling": {func(s *settings.Settings) { s.Sandbox.Policy.MemoryMB = new(int64(1 << 40)) }, fault.InvalidSettings},
+		"the database file is a folder":  {func(s *settings.Settings) { makeDir(t, s.StateDir, "secbox.db") }, fault.DatabaseUnavailable},
+		"the node's id is damaged":       {func(s *settings.Settings) { makeDir(t, s.StateDir, "node_id") }, fault.InvalidSettings},
+		"the spool is no folder":         {func(s *settings.Settings) { makeFile(t, s.StateDir, "spool") }, fault.Internal},
+		"a database URL without a server": {func(s *settings.Settings) { s.DatabaseURL = "postgres://nobody@127.0.0.1:1/x?connect_timeout=1" },
+			fault.DatabaseUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

@@ -18,8 +18,9 @@ import (
 	"secbox/workspace/tree"
 )
 
-// tidy boots a server that must leave nothing behind: when it is closed, no container and no mount of its node is there, and no capture, no
-// spooled result and no pending directory is left in its state dir.
+// tidy boots a server that must leave nothing behind: when it is closed, no container and no mount
+// of its node is there, and no capture, no spooled result and no pending directory is left in its
+// state dir.
 func tidy(t testing.TB, more ...func(*settings.Settings)) *testServer {
 	t.Helper()
 	return tidyIn(t, hostileDir(t), more...)
@@ -53,7 +54,8 @@ func tidyIn(t testing.TB, dir string, more ...func(*settings.Settings)) *testSer
 	return s
 }
 
-// hostileDir is a temporary directory that is removed even when jobs left trees in it that os.RemoveAll cannot remove.
+// hostileDir is a temporary directory that is removed even when jobs left trees in it that
+// os.RemoveAll cannot remove.
 func hostileDir(t testing.TB) string {
 	t.Helper()
 	parent := t.TempDir()
@@ -75,7 +77,8 @@ func hostileDir(t testing.TB) string {
 	return dir
 }
 
-// under is the same server for a subtest that ends before its parent does. It is cheaper than with: the client is the parent's.
+// under is the same server for a subtest that ends before its parent does. It is cheaper than with:
+// the client is the parent's.
 func (s *testServer) under(t testing.TB) *testServer {
 	mine := *s
 	mine.t = t
@@ -105,7 +108,8 @@ func (s *testServer) watchCreations() *creations {
 	c := &creations{t: s.t}
 	now := time.Now() // includes containers created before the watching begins
 	// Through a shell that ends it when this process is gone, however that ends.
-	cmd := exec.CommandContext(context.Background(), "sh", "-c", `docker events "$@" & read -r _; kill $!; wait`, "sh", "--since", fmt.Sprintf("%d.%09d", now.Unix(), now.Nanosecond()),
+	cmd := exec.CommandContext(context.Background(), "sh", "-c", `docker events "$@" & read -r _; kill $!; wait`, "sh", "--since",
+		fmt.Sprintf("%d.%09d", now.Unix(), now.Nanosecond()),
 		"--filter", "type=container", "--filter", "event=create", "--filter", "label=secbox.node="+s.node(),
 		"--format", `{{index .Actor.Attributes "secbox.exec"}}`)
 	out, err := cmd.StdoutPipe()
@@ -137,8 +141,8 @@ func (s *testServer) watchCreations() *creations {
 	return c
 }
 
-// upTo returns the execs for which a container was created, once the one with the given id is among them: events come in order, so
-// nothing that was created before it is missing.
+// upTo returns the execs for which a container was created, once the one with the given id is among
+// them: events come in order, so nothing that was created before it is missing.
 func (c *creations) upTo(execID string) (before []string) {
 	c.t.Helper()
 	eventually(c.t, "the engine reports the container of "+execID, func() bool {
@@ -151,9 +155,9 @@ func (c *creations) upTo(execID string) (before []string) {
 	return before
 }
 
-// describe lists every file and directory below dir: its type, mode and, for files, size and time. Databases, which
-// are written all the time, are listed by name only, and health probes not at all. Nor is the transparency log's key, which is made within a
-// second of the first event.
+// describe lists every file and directory below dir: its type, mode and, for files, size and time.
+// Databases, which are written all the time, are listed by name only, and health probes not at all.
+// Nor is the transparency log's key, which is made within a second of the first event.
 func describe(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}

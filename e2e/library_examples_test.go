@@ -15,14 +15,15 @@ import (
 	"testing"
 )
 
-// example is one of the examples that clients of /v1 were written by: the command and the answer as they stand there.
+// example is one of the examples that clients of /v1 were written by: the command and the answer as
+// they stand there.
 type example struct {
 	name, command, answer string
 	says                  any // the exact data; nil: only the shape is compared
 }
 
-// examples are in an order in which a new user could try them. Two things in them are not ours: the archive is called after its skill, and
-// logical paths take the place of directories.
+// examples are in an order in which a new user could try them. Two things in them are not ours: the
+// archive is called after its skill, and logical paths take the place of directories.
 var examples = []example{
 	{"upload", `curl -X POST "http://localhost:8003/v1/skills/1001/agent001/upload?scope=overlay" \
      -F "file=@myskill.zip"`, `{
@@ -116,7 +117,8 @@ var examples = []example{
 }`, map[string]any{"content": []any{"Hello General Sandbox"}}},
 }
 
-// TestLibraryExamples runs the commands with the real curl, in a folder that holds the archive. Only the address is this server's.
+// TestLibraryExamples runs the commands with the real curl, in a folder that holds the archive.
+// Only the address is this server's.
 func TestLibraryExamples(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -164,7 +166,8 @@ func TestLibraryExamples(t *testing.T) {
 	}
 }
 
-// shape is the structure of a JSON value: field names and types. Only the first item of a list counts.
+// shape is the structure of a JSON value: field names and types. Only the first item of a list
+// counts.
 func shape(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

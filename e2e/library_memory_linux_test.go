@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// TestArchiveIsNotHeldInMemory uploads and downloads a large archive; the process grows by less than half of it.
+// TestArchiveIsNotHeldInMemory uploads and downloads a large archive; the process grows by less
+// than half of it.
 func TestArchiveIsNotHeldInMemory(t *testing.T) {
 	t.Parallel()
 	size := int64(scaled(64, 200)) << 20 // bytes

@@ -87,7 +87,8 @@ func (s *testServer) files(path string) []string {
 	return out
 }
 
-// stands is the status of a user's skills by id, without the installation's own, which is always there.
+// stands is the status of a user's skills by id, without the installation's own, which is always
+// there.
 func (s *testServer) stands(owner string) map[string]string {
 	s.t.Helper()
 	out := map[string]string{}
@@ -103,7 +104,8 @@ func (s *testServer) stands(owner string) map[string]string {
 	return out
 }
 
-// TestBaselineAndOverlayOfTwoUsers checks that a user's changes to a skill reach other users only when they become the baseline.
+// TestBaselineAndOverlayOfTwoUsers checks that a user's changes to a skill reach other users only
+// when they become the baseline.
 func TestBaselineAndOverlayOfTwoUsers(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
@@ -113,7 +115,8 @@ func TestBaselineAndOverlayOfTwoUsers(t *testing.T) {
 	s.upload("ann/ag", "baseline", "x.zip", weatherSkill(t)).refuses(t, 401, "unauthenticated")
 	s = s.as(worker)
 	s.upload("ann/ag", "baseline", "x.zip", weatherSkill(t)).refuses(t, 403, "forbidden")
-	if got := s.as(admin).upload("ann/ag", "baseline", "x.zip", weatherSkill(t)).done(t); got != "Upload successful: skill 'weather_skill' to 'baseline/ag/weather_skill'" {
+	if got := s.as(admin).upload("ann/ag", "baseline", "x.zip",
+		weatherSkill(t)).done(t); got != "Upload successful: skill 'weather_skill' to 'baseline/ag/weather_skill'" {
 		t.Error(got)
 	}
 	ann, bob := s.as(ofAnn), s
@@ -159,7 +162,8 @@ func TestBaselineAndOverlayOfTwoUsers(t *testing.T) {
 	bob.send(http.MethodPost, bobsSkill+"/execute?command=ls", []string{}).refuses(t, 404, "unknown_skill")
 }
 
-// TestArchivesOfOtherProgramsOverHTTP: real archives with Chinese names, some in GBK, one of a folder that the file's name stands for.
+// TestArchivesOfOtherProgramsOverHTTP: real archives with Chinese names, some in GBK, one of a
+// folder that the file's name stands for.
 func TestArchivesOfOtherProgramsOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
@@ -187,7 +191,8 @@ func TestArchivesOfOtherProgramsOverHTTP(t *testing.T) {
 		t.Error(got)
 	}
 	for name, code := range map[string]string{
-		"link-infozip.zip": "invalid_archive", "fifo-infozip.zip": "invalid_archive", "encrypted-infozip.zip": "invalid_archive", "bzip2-7zip.zip": "invalid_archive",
+		"link-infozip.zip": "invalid_archive", "fifo-infozip.zip": "invalid_archive", "encrypted-infozip.zip": "invalid_archive",
+		"bzip2-7zip.zip": "invalid_archive",
 	} {
 		s.upload("f/ag", "", name, made(name)).refuses(t, 400, code)
 	}
@@ -251,16 +256,20 @@ func TestRestrictedCommands(t *testing.T) {
 	}
 	records[0].wants(t, object{
 		"exec_id": result.str("exec_id"), "agent_id": "ag", "user_id": "u", "skill_id": "tool", "project_id": "ag~u", "cmd": "cat",
-		"args": "[/workspace/work/skills/tool/SKILL.md nothing]", "cwd": "/workspace/work/skills/tool", "status": "failed", "exit_code": 1, "requested_by": "loopback",
+		"args": "[/workspace/work/skills/tool/SKILL.md nothing]", "cwd": "/workspace/work/skills/tool", "status": "failed", "exit_code": 1,
+		"requested_by": "loopback",
 	})
 	s.runs(inSandbox+"find", ".", "-name", "SKILL.md").wants(t, object{"stdout": "./skills/tool/SKILL.md\n"})
-	s.get("/sandbox/execs?project_id=ag~u").list("items")[0].wants(t, object{"skill_id": "", "agent_id": "ag", "cwd": "/workspace", "cmd": "find", "backend": "docker"})
+	s.get("/sandbox/execs?project_id=ag~u").list("items")[0].wants(t,
+		object{"skill_id": "", "agent_id": "ag", "cwd": "/workspace", "cmd": "find", "backend": "docker"})
 	s.runs(inSandbox+"cat", "/workspace/skills/tool/SKILL.md").wants(t, object{"stdout": "# Tool\n", "exit_code": 0})
 
 	// Text that only looks like a path is none, and no shell expands arguments.
 	s.runs(inSkill+"echo", "</h1> // note, GET /health").wants(t, object{"stdout": "</h1> // note, GET /health\n"})
-	s.runs(inSkill+"python3", "-c", `import sys; print(sys.argv[1], "</p>", 6 / 2)`, `{"path": "/errors"}`).wants(t, object{"stdout": "{\"path\": \"/errors\"} </p> 3.0\n"})
-	s.runs(inSkill+"bash", "-c", "cat > run.sh <<'END'\n#!/bin/sh\necho 'not /etc'\nEND\nchmod +x run.sh; ./run.sh").wants(t, object{"stdout": "not /etc\n", "exit_code": 0})
+	s.runs(inSkill+"python3", "-c", `import sys; print(sys.argv[1], "</p>", 6 / 2)`, `{"path": "/errors"}`).wants(t,
+		object{"stdout": "{\"path\": \"/errors\"} </p> 3.0\n"})
+	s.runs(inSkill+"bash", "-c", "cat > run.sh <<'END'\n#!/bin/sh\necho 'not /etc'\nEND\nchmod +x run.sh; ./run.sh").wants(t,
+		object{"stdout": "not /etc\n", "exit_code": 0})
 	s.runs(inSkill+"bash", "-c", "ls *.md").wants(t, object{"stdout": "SKILL.md\n"})
 	s.runs(inSkill+"ls", "*.md").wants(t, object{"stdout": "", "exit_code": 2})
 
@@ -278,7 +287,8 @@ func TestRestrictedCommands(t *testing.T) {
 	// Links and FIFOs made by a command are not followed and block no request.
 	s.runs(inSkill+"python3", "plant.py").wants(t, object{"exit_code": 0})
 	const skill = "/v1/skills/u/ag/tool"
-	if got := s.files(skill); slices.Contains(got, "planted") || slices.Contains(got, "fifo") || slices.ContainsFunc(got, func(f string) bool { return strings.HasPrefix(f, "up") }) {
+	if got := s.files(skill); slices.Contains(got, "planted") || slices.Contains(got, "fifo") ||
+		slices.ContainsFunc(got, func(f string) bool { return strings.HasPrefix(f, "up") }) {
 		t.Errorf("listed %q", got)
 	}
 	for _, path := range []string{"planted", "fifo", "up/x", "up/skills/tool/SKILL.md"} {
@@ -300,7 +310,8 @@ func TestRestrictedCommands(t *testing.T) {
 	}
 }
 
-// TestUploadsBeyondTheLimit: by what the client says before it sends, and by what it sends without saying.
+// TestUploadsBeyondTheLimit: by what the client says before it sends, and by what it sends without
+// saying.
 func TestUploadsBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool, func(s *settings.Settings) { s.Skills.MaxUploadBytes = 4096 })

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestLinksInPlaceOfDirectories replaces directories of a project by links out of it between two execs.
+// TestLinksInPlaceOfDirectories replaces directories of a project by links out of it between two
+// execs.
 func TestLinksInPlaceOfDirectories(t *testing.T) {
 	t.Parallel()
 	coldAndWarm(t, linksInPlaceOfDirectories)
@@ -36,7 +37,8 @@ func linksInPlaceOfDirectories(t *testing.T, how serving) {
 	byAJob := func(t *testing.T) {
 		s := s.under(t)
 		for _, target := range []string{"/etc", "../../../../../../../..", outside} {
-			s.exec(shell(project, "rm -rf d; ln -s "+target+" d; cat d/secret && echo it can be read; true")).wants(t, object{"status": "succeeded", "stdout": ""})
+			s.exec(shell(project, "rm -rf d; ln -s "+target+" d; cat d/secret && echo it can be read; true")).wants(t,
+				object{"status": "succeeded", "stdout": ""})
 			r := shell(project, "pwd -P; ls secret 2>/dev/null; true")
 			r["exec"].(object)["cwd"] = "/workspace/work/d"
 			// The link is resolved inside the container.
@@ -75,7 +77,8 @@ func linksInPlaceOfDirectories(t *testing.T, how serving) {
 			}
 			exchange(t, name)
 			created := s.watchCreations()
-			problem := s.unprepared().refused(409, "project_damaged", shell(project, "touch /workspace/work/was-here", "inputs", []object{{"path": "in", "content": "x"}}))
+			problem := s.unprepared().refused(409, "project_damaged",
+				shell(project, "touch /workspace/work/was-here", "inputs", []object{{"path": "in", "content": "x"}}))
 			if !strings.Contains(problem.str("detail"), "in its place") {
 				t.Errorf("no remedy: %v", problem)
 			}

@@ -27,7 +27,8 @@ import (
 	"secbox/store/storetest/planprobe"
 )
 
-// load is what clients, an auditor and a user's machine do with core-apis on one database that are killed, and what they know of it.
+// load is what clients, an auditor and a user's machine do with core-apis on one database that are
+// killed, and what they know of it.
 type load struct {
 	t       testing.TB
 	dir     string
@@ -50,7 +51,8 @@ const (
 	remoteUser = "far"
 )
 
-// retentionDays is the age at which records are removed. seededExecs, of 31 to 91 days old, are in the log before the first start.
+// retentionDays is the age at which records are removed. seededExecs, of 31 to 91 days old, are in
+// the log before the first start.
 const retentionDays = 60
 
 func seededExecs() int { return scaled(40, 200) }
@@ -319,7 +321,8 @@ func (l *load) exec(p *process, project string, i int) error {
 	return nil
 }
 
-// sandbox runs a command in a user's sandbox. The connection of the machine breaks under some of them, for longer than core-api waits for it.
+// sandbox runs a command in a user's sandbox. The connection of the machine breaks under some of
+// them, for longer than core-api waits for it.
 func (l *load) sandbox(p *process, user string, i int) error {
 	script := []string{"true", "exit 3", "echo hi; echo x >> log", "sleep 0.1"}[i%4]
 	if cut := user == remoteUser && i%40 == 39; cut {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestProgramsFindAnOrdinaryMachine runs what programs do on any machine: share memory, look their own name up, count processors, start copies of
-// themselves.
+// TestProgramsFindAnOrdinaryMachine runs what programs do on any machine: share memory, look their
+// own name up, count processors, start copies of themselves.
 func TestProgramsFindAnOrdinaryMachine(t *testing.T) {
 	t.Parallel()
 	coldAndWarm(t, programsFindAnOrdinaryMachine)
@@ -39,10 +39,13 @@ if __name__ == "__main__":
 		{"inspect", object{"code": "import inspect\ndef f(): return 7\nprint(inspect.getsource(f), end='')"}, nil, "def f(): return 7\n"},
 		{"a traceback", object{"code": "import traceback\ntry: 1 / 0\nexcept ZeroDivisionError: print('try: 1 / 0' in traceback.format_exc())"}, nil, "True\n"},
 		{"modules of the working directory", object{"code": "import main, sys\nprint(main.found, sys.argv)"}, nil, "1 ['/tmp/exec-code.py']\n"},
-		{"modules of its own path first", object{"code": "import sys\nprint(sys.path[1:3])", "env": object{"PYTHONPATH": "/lib/mine"}}, nil, "['/workspace/work', '/lib/mine']\n"},
+		{"modules of its own path first", object{"code": "import sys\nprint(sys.path[1:3])", "env": object{"PYTHONPATH": "/lib/mine"}}, nil,
+			"['/workspace/work', '/lib/mine']\n"},
 		{"an encoding line", object{"code": "# -*- coding: gbk -*-\nprint('数据é')"}, nil, "数据é\n"},
-		{"code as an argument", object{"kind": "python", "command": "python", "args": []string{"-c", "import sys; print(sys.argv)", "x"}}, nil, "['-c', 'x']\n"},
-		{"processors", object{"script": "nproc; echo $OMP_NUM_THREADS $OPENBLAS_NUM_THREADS $MKL_NUM_THREADS $GOMAXPROCS"}, object{"cpu_cores": 1.5}, "2\n2 2 2 2\n"},
+		{"code as an argument", object{"kind": "python", "command": "python", "args": []string{"-c", "import sys; print(sys.argv)", "x"}}, nil,
+			"['-c', 'x']\n"},
+		{"processors", object{"script": "nproc; echo $OMP_NUM_THREADS $OPENBLAS_NUM_THREADS $MKL_NUM_THREADS $GOMAXPROCS"}, object{"cpu_cores": 1.5},
+			"2\n2 2 2 2\n"},
 		{"its own processors", object{"script": "nproc; echo $OPENBLAS_NUM_THREADS $GOMAXPROCS", "env": object{"OMP_NUM_THREADS": "5"}}, nil, "5\n1\n"},
 		{"resolv.conf", object{"script": "cat /etc/resolv.conf"}, nil, "nameserver 192.0.2.1\n"},
 	} {
@@ -69,7 +72,8 @@ func TestSIGTERMBeforeTheTimeout(t *testing.T) {
 	s := shared(t)
 	result := s.exec(object{
 		"project_id": "machine-sigterm", "policy_overrides": object{"timeout_ms": 20_000, "kill_grace_ms": 10_000},
-		"exec": object{"script": "python3 -c 'import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: (print(\"saved\"), sys.exit()))\ntime.sleep(1000)'; echo after"},
+		"exec": object{"script": "python3 -c 'import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: (print(\"saved\"), " +
+			"sys.exit()))\ntime.sleep(1000)'; echo after"},
 	})
 	result.wants(t, object{"status": "timeout", "error_reason": "timeout", "stdout": "saved\n", "exit_code": 143})
 	if !strings.Contains(result.str("detail"), "kill_grace_ms=10000 before timeout_ms=20000") {

@@ -14,7 +14,8 @@ import (
 	"secbox/settings"
 )
 
-// mcpClients is where scripts/setup.sh has put the clients that were not written here: node_modules by the digest of the lock file.
+// mcpClients is where scripts/setup.sh has put the clients that were not written here: node_modules
+// by the digest of the lock file.
 func mcpClients(t testing.TB) (modules string) {
 	t.Helper()
 	remedy := "; run scripts/setup.sh test, which installs Node.js and the official MCP clients"
@@ -57,7 +58,8 @@ func putSkill(t testing.TB, dir, id, inputs string) {
 	}
 }
 
-// TestOfficialMCPClient drives the official TypeScript SDK, over HTTP and through `secbox mcp`: everything that a host does.
+// TestOfficialMCPClient drives the official TypeScript SDK, over HTTP and through `secbox mcp`:
+// everything that a host does.
 func TestOfficialMCPClient(t *testing.T) {
 	t.Parallel()
 	modules := mcpClients(t)
@@ -92,7 +94,8 @@ func checkWhatTheClientSaw(t *testing.T, s *testServer, tokenID, later string, s
 	call := seen.at("call").(map[string]any)
 	execID, _ := call["_meta"].(map[string]any)["secbox/exec_id"].(string)
 	record := s.get("/sandbox/execs/" + execID)
-	if record.str("skill_id") != "shell.run" || record.str("project_id") != "mcp-"+tokenID || record.str("requested_by") != tokenID || record.str("status") != "succeeded" {
+	if record.str("skill_id") != "shell.run" || record.str("project_id") != "mcp-"+tokenID || record.str("requested_by") != tokenID ||
+		record.str("status") != "succeeded" {
 		t.Errorf("the record of the call: %v", record)
 	}
 	if call["isError"] == true || object(call).num("structuredContent.exit_code") != 0 || object(call).str("structuredContent.stdout") != "hi\n" {
@@ -117,7 +120,8 @@ func checkWhatTheClientSaw(t *testing.T, s *testServer, tokenID, later string, s
 		t.Errorf("a failed exec: %v", failed)
 	}
 	invalid := object(seen.at("invalid").(map[string]any))
-	if text := textsOf(invalid); invalid.at("isError") != true || !strings.Contains(text, "invalid_inputs") || !strings.Contains(text, "script") || !strings.Contains(text, "more") {
+	if text := textsOf(invalid); invalid.at("isError") != true || !strings.Contains(text, "invalid_inputs") || !strings.Contains(text, "script") ||
+		!strings.Contains(text, "more") {
 		t.Errorf("wrong arguments: %v", invalid)
 	}
 	if seen.num("unknown.error.code") != -32602 {

@@ -19,7 +19,8 @@ import (
 	"secbox/settings"
 )
 
-// whereServer is an MCP server in the user's workspace: a shell script, which runs wherever there is a shell. Its tool tells where it runs.
+// whereServer is an MCP server in the user's workspace: a shell script, which runs wherever there
+// is a shell. Its tool tells where it runs.
 const whereServer = `while read -r line; do
   id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
   case "$line" in
@@ -32,8 +33,8 @@ const whereServer = `while read -r line; do
 done
 `
 
-// TestMCPServersRunInTheUsersSandbox: in the container, and after the user has moved, on the user's machine over a real link. Each process is on
-// record, and ends with the sandbox and with core-api.
+// TestMCPServersRunInTheUsersSandbox: in the container, and after the user has moved, on the user's
+// machine over a real link. Each process is on record, and ends with the sandbox and with core-api.
 func TestMCPServersRunInTheUsersSandbox(t *testing.T) { // 004 l11, 23, 337–339, 645
 	t.Parallel()
 	mark := fmt.Sprintf("1%09d", rand.IntN(1e9))
@@ -46,7 +47,10 @@ func TestMCPServersRunInTheUsersSandbox(t *testing.T) { // 004 l11, 23, 337–33
 	s.send(http.MethodPut, "/v1/sandbox/mia/ag/edit?path=here", "container").done(t)
 
 	changes := make(chan struct{}, 100)
-	session := s.mcpClient("?project_id=ag~mia", &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changes <- struct{}{} }})
+	session := s.mcpClient("?project_id=ag~mia", &mcp.ClientOptions{ToolListChangedHandler: func(context.Context,
+		*mcp.ToolListChangedRequest) {
+		changes <- struct{}{}
+	}})
 	offered := func() (found bool) {
 		for one, err := range session.Tools(t.Context(), nil) {
 			if err != nil {

@@ -130,7 +130,8 @@ func TestMCPTokens(t *testing.T) {
 	if result := shellTool(t, session, "true", "project_id", "../x"); !result.IsError || !strings.Contains(mcpText(result), "project_id") {
 		t.Errorf("a project that is none: %s", mcpText(result))
 	}
-	if result := shellTool(t, s.as(other).mcpClient("", nil), "true", "project_id", "con"); !result.IsError || !strings.Contains(mcpText(result), "project_id") {
+	if result := shellTool(t, s.as(other).mcpClient("", nil), "true", "project_id", "con"); !result.IsError ||
+		!strings.Contains(mcpText(result), "project_id") {
 		t.Errorf("a name that Windows keeps for itself: %s", mcpText(result))
 	}
 
@@ -164,7 +165,9 @@ func TestMCPTokens(t *testing.T) {
 		}
 	}
 	s.revoke(mineID)
-	if status, _, body := s.as(mine).raw(session.ID(), `{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"skill.shell.run","arguments":{"script":"true"}}}`); status != http.StatusUnauthorized {
+	if status, _,
+		body := s.as(mine).raw(session.ID(),
+		`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"skill.shell.run","arguments":{"script":"true"}}}`); status != http.StatusUnauthorized {
 		t.Errorf("a revoked token: %d %s", status, body)
 	}
 	if items := s.as(admin).get("/sandbox/execs?status=succeeded").list("items"); len(items) != 1 {

@@ -33,7 +33,8 @@ func mountsOf(node string) (left []string) {
 	return left
 }
 
-// removeMounts removes the mounts of a node that was killed, as the next start on this machine does.
+// removeMounts removes the mounts of a node that was killed, as the next start on this machine
+// does.
 func removeMounts(t testing.TB, node string) {
 	t.Helper()
 	if len(mountsOf(node)) == 0 {

@@ -10,18 +10,21 @@ import (
 	"testing"
 )
 
-// TestNamesOfOtherSystems leaves files whose names Windows does not have or does not tell apart, and a path of more than 300 characters. Nothing of
-// that disturbs an exec: jobs keep the files of work/, and each artifact is either there with its own content, or listed as omitted. Where core-api
-// runs on Linux, all are there.
+// TestNamesOfOtherSystems leaves files whose names Windows does not have or does not tell apart,
+// and a path of more than 300 characters. Nothing of that disturbs an exec: jobs keep the files of
+// work/, and each artifact is either there with its own content, or listed as omitted. Where
+// core-api runs on Linux, all are there.
 func TestNamesOfOtherSystems(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	const project = "names-of-other-systems"
-	names := []string{"a:b", "con", "aux.txt", "trailing.", "trailing ", "Case", "case", "q?*", `back\slash`, strings.Repeat("a-directory-of-thirty-letters/", 11) + "file"}
+	names := []string{"a:b", "con", "aux.txt", "trailing.", "trailing ", "Case", "case", "q?*", `back\slash`,
+		strings.Repeat("a-directory-of-thirty-letters/", 11) + "file"}
 	script := ""
 	for i, name := range names {
 		for _, dir := range []string{"/workspace/work/", "/workspace/artifacts/"} {
-			script += fmt.Sprintf("mkdir -p '%[1]s'; echo %[2]d >'%[1]s/%[3]s'\n", dir+name[:max(0, strings.LastIndexByte(name, '/'))], i, name[strings.LastIndexByte(name, '/')+1:])
+			script += fmt.Sprintf("mkdir -p '%[1]s'; echo %[2]d >'%[1]s/%[3]s'\n", dir+name[:max(0, strings.LastIndexByte(name, '/'))], i,
+				name[strings.LastIndexByte(name, '/')+1:])
 		}
 	}
 	result := s.exec(shell(project, script))

@@ -46,7 +46,8 @@ func startNodes(t *testing.T, n int, environ ...string) *nodeCluster {
 		t.Fatal(err)
 	}
 	environ = append([]string{
-		"DATABASE_URL=" + database, "CORE_API_AUDIT_HMAC_KEY_FILE=" + filepath.Join(shared, "hmac.key"), "CORE_API_AUDIT_LOG_KEY_FILE=" + filepath.Join(shared, "log.key"),
+		"DATABASE_URL=" + database, "CORE_API_AUDIT_HMAC_KEY_FILE=" + filepath.Join(shared, "hmac.key"),
+		"CORE_API_AUDIT_LOG_KEY_FILE=" + filepath.Join(shared, "log.key"),
 		"CORE_API_POOL_MAX=0", "CORE_API_NODE_LEASE_SECONDS=2", "CORE_API_NODE_ADDRESS=http://127.0.0.1:0",
 	}, environ...)
 	for range n {
@@ -136,7 +137,8 @@ func (e events) ends() {
 	}
 }
 
-// TestOtherNode: requests about an exec that one node runs reach it through another one, with the rights of their own caller.
+// TestOtherNode: requests about an exec that one node runs reach it through another one, with the
+// rights of their own caller.
 func TestOtherNode(t *testing.T) {
 	t.Parallel()
 	c := startNodes(t, 2)
@@ -232,8 +234,8 @@ func TestOtherNode(t *testing.T) {
 	}
 }
 
-// TestFrozenNode: the execs of a node that is frozen are lost, and its jobs run elsewhere. When it wakes, it ends what it still runs, changes no row that
-// has ended, and runs nothing twice.
+// TestFrozenNode: the execs of a node that is frozen are lost, and its jobs run elsewhere. When it
+// wakes, it ends what it still runs, changes no row that has ended, and runs nothing twice.
 func TestFrozenNode(t *testing.T) {
 	t.Parallel()
 	c := startNodes(t, 2, "CORE_API_SANDBOX_MAX_CONCURRENT_EXECS=2", "CORE_API_SANDBOX_RESERVED_EXECS=1")
@@ -305,7 +307,8 @@ func TestDeadNode(t *testing.T) {
 	seen.ends()
 	other.follow(id, seen.LastID).until("end", `"status":"lost"`)
 	eventually(t, "the exec of the dead node is lost", func() bool { return other.get("/sandbox/execs/"+id).str("status") == "lost" })
-	other.get("/sandbox/execs/"+id).wants(t, object{"error_reason": "node_lost", "detail": "the node that ran this exec ended before the exec did; whether its command finished is not known"})
+	other.get("/sandbox/execs/"+id).wants(t, object{"error_reason": "node_lost",
+		"detail": "the node that ran this exec ended before the exec did; whether its command finished is not known"})
 	if got := c.kinds(id); got != "created started ended" {
 		t.Errorf("events: %s", got)
 	}
@@ -319,7 +322,8 @@ func TestDeadNode(t *testing.T) {
 	}
 }
 
-// TestDrainedNode: a drained node finishes what runs and takes no new commands, also none that wait, until that is undone.
+// TestDrainedNode: a drained node finishes what runs and takes no new commands, also none that
+// wait, until that is undone.
 func TestDrainedNode(t *testing.T) {
 	t.Parallel()
 	c := startNodes(t, 2)
@@ -356,8 +360,9 @@ func TestDrainedNode(t *testing.T) {
 	drained.works("again")
 }
 
-// TestRunnerOnOtherNode: commands and files of a user's machine reach it through every node, a runner that a load balancer sends to another node keeps its
-// commands, and one whose node was killed or is frozen goes on with another.
+// TestRunnerOnOtherNode: commands and files of a user's machine reach it through every node, a
+// runner that a load balancer sends to another node keeps its commands, and one whose node was
+// killed or is frozen goes on with another.
 func TestRunnerOnOtherNode(t *testing.T) {
 	t.Parallel()
 	c := startNodes(t, 3, "CORE_API_SANDBOXES_HEARTBEAT_SECONDS=1")
@@ -415,11 +420,13 @@ func TestRunnerOnOtherNode(t *testing.T) {
 	}
 	ran := asked.runs(u+"/execute?command=bash", "-c", "wc -c < large.txt; echo err >&2; exit 3")
 	ran.wants(t, object{"stdout": "6400000\n", "stderror": "err\n", "exit_code": 3})
-	home.get("/sandbox/execs/"+ran.str("exec_id")).wants(t, object{"backend": "remote", "runner": "laptop", "status": "failed", "exit_code": 3, "node_id": asked.node()})
+	home.get("/sandbox/execs/"+ran.str("exec_id")).wants(t,
+		object{"backend": "remote", "runner": "laptop", "status": "failed", "exit_code": 3, "node_id": asked.node()})
 	begin := func(from *process, name string) (string, <-chan answer) {
 		answered := make(chan answer, 1)
 		go func() {
-			answered <- from.send(http.MethodPost, u+"/execute?command=bash", []string{"-c", "echo begun; : > " + name + "; until [ -e go ]; do sleep 0.05; done; echo ended"})
+			answered <- from.send(http.MethodPost, u+"/execute?command=bash",
+				[]string{"-c", "echo begun; : > " + name + "; until [ -e go ]; do sleep 0.05; done; echo ended"})
 		}()
 		eventually(t, "the command runs", func() bool { _, err := os.Stat(filepath.Join(dir, name)); return err == nil })
 		for _, row := range from.get("/sandbox/execs?status=running&user_id=u").list("items") {

@@ -18,8 +18,9 @@ import (
 	"secbox/policy"
 )
 
-// ownEngine is a Docker engine of a test's own, dockerd with its containerd, which may be stopped and killed: the machine's engine serves
-// others. It has no network and one small image under the sandbox image's name.
+// ownEngine is a Docker engine of a test's own, dockerd with its containerd, which may be stopped
+// and killed: the machine's engine serves others. It has no network and one small image under the
+// sandbox image's name.
 type ownEngine struct {
 	t          testing.TB
 	dir        string
@@ -29,7 +30,8 @@ type ownEngine struct {
 	args       []string   // more of dockerd's; set before start
 }
 
-// janitor removes what the engine left when the test process ends without having done so. $1: the engine's folder.
+// janitor removes what the engine left when the test process ends without having done so. $1: the
+// engine's folder.
 const janitor = `
 read -r word
 [ "$word" = removed ] && exit
@@ -41,7 +43,8 @@ grep -o " $1[^ ]*" /proc/mounts | sort -r | xargs -r umount -l
 rm -rf "$1"
 `
 
-// newOwnEngine makes the engine's folder; nothing runs yet. Everything is gone at the end of the test.
+// newOwnEngine makes the engine's folder; nothing runs yet. Everything is gone at the end of the
+// test.
 func newOwnEngine(t testing.TB) *ownEngine {
 	t.Helper()
 	needRoot(t)
@@ -127,7 +130,8 @@ func (e *ownEngine) daemon(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// stop ends the engine as a service manager does: first dockerd, which ends its containers, then containerd.
+// stop ends the engine as a service manager does: first dockerd, which ends its containers, then
+// containerd.
 func (e *ownEngine) stop() { e.end(syscall.SIGTERM) }
 
 // kill ends the engine as a crash does. Its containers stay and are unknown to a new engine.
@@ -166,8 +170,8 @@ func (e *ownEngine) docker(args ...string) string {
 	return out
 }
 
-// fewPrograms packs sandbox-init and the programs that it is given, which takes a second where the whole image would take half a
-// minute. Python comes with its standard library only.
+// fewPrograms packs sandbox-init and the programs that it is given, which takes a second where the
+// whole image would take half a minute. Python comes with its standard library only.
 const fewPrograms = `cd /; {
 	echo opt/secbox; echo workspace; echo etc/passwd; echo etc/group
 	for name; do program=$(command -v $name) || exit; echo $program; ldd $program | grep -o '/[^ ]*'; done
@@ -178,7 +182,8 @@ const fewPrograms = `cd /; {
 	esac
 } | sed 's,^/,,' | sort -u | xargs tar -ch --exclude=site-packages --exclude=dist-packages --exclude=test --exclude=__pycache__`
 
-// loadImage gives the engine its image, made from the one on the machine's engine: with a shell, and with more programs if wanted.
+// loadImage gives the engine its image, made from the one on the machine's engine: with a shell,
+// and with more programs if wanted.
 func (e *ownEngine) loadImage(programs ...string) {
 	e.t.Helper()
 	label, err := exec.Command("docker", "image", "inspect", "--format", `{{index .Config.Labels "secbox.sandbox-init"}}`, policy.DefaultImage).Output()
@@ -186,7 +191,8 @@ func (e *ownEngine) loadImage(programs ...string) {
 		e.t.Fatalf("%s is not on the machine's engine: %v; run `make setup`", policy.DefaultImage, err)
 	}
 	programs = append([]string{"bash", "sleep", "cat", "touch"}, programs...)
-	pack := exec.Command("docker", slices.Concat([]string{"run", "--rm", "--network=none", "--entrypoint", "bash", policy.DefaultImage, "-c", fewPrograms, "pack"}, programs)...)
+	pack := exec.Command("docker", slices.Concat([]string{"run", "--rm", "--network=none", "--entrypoint", "bash", policy.DefaultImage, "-c", fewPrograms,
+		"pack"}, programs)...)
 	unpack := exec.Command("docker", "import", "--change", "LABEL secbox.sandbox-init="+strings.TrimSpace(string(label)),
 		"--change", "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "-", policy.DefaultImage)
 	unpack.Env = e.environ()

@@ -20,7 +20,8 @@ func versionScript(version string) string {
 	return "VERSION=" + version + "\nprintf '{\"version\": \"%s\"}' $VERSION >$SKILL_OUTPUT\n"
 }
 
-// toolFiles is a package that says its version, and whose only input is optional; names and contents take turns.
+// toolFiles is a package that says its version, and whose only input is optional; names and
+// contents take turns.
 func toolFiles(id, version string) []string {
 	return []string{"SKILL.md", "# A tool\n", "run.sh", versionScript(version), "manifest.json", `{
 		"schema_version": "1", "id": "` + id + `", "name": "A tool", "description": "Says its version.",
@@ -43,7 +44,8 @@ func toolDigest(id, version string) string {
 	return skills.Digest(list)
 }
 
-// ran invokes a tool of a user and returns the version that its output says and the one that the exec's record names.
+// ran invokes a tool of a user and returns the version that its output says and the one that the
+// exec's record names.
 func (s *testServer) ran(project, skill string) (version, digest string) {
 	s.t.Helper()
 	a := s.invoke(skill, object{"project_id": project, "inputs": object{}})
@@ -71,7 +73,8 @@ func (s *testServer) toolIDs(query string) (ids []string) {
 	return ids
 }
 
-// TestPackageWithManifestIsTool uploads a package with a manifest and runs it as two users, each with their own version.
+// TestPackageWithManifestIsTool uploads a package with a manifest and runs it as two users, each
+// with their own version.
 func TestPackageWithManifestIsTool(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
@@ -85,7 +88,8 @@ func TestPackageWithManifestIsTool(t *testing.T) {
 	s.upload("ann/ag", "baseline", "x.zip", archiveOf(t, tool, toolFiles(tool, "one")...)).done(t)
 	s.upload("ann/ag", "", "x.zip", archiveOf(t, "shell.run", toolFiles("shell.run", "false")...)).done(t)
 
-	if a, b, all := ann.toolIDs(annsCatalog), bob.toolIDs(bobsCatalog), s.toolIDs(""); !slices.Equal(a, []string{tool}) || !slices.Equal(b, a) || len(all) != 0 {
+	if a, b, all := ann.toolIDs(annsCatalog), bob.toolIDs(bobsCatalog), s.toolIDs(""); !slices.Equal(a, []string{tool}) || !slices.Equal(b, a) ||
+		len(all) != 0 {
 		t.Errorf("ann has %q, bob %q, the catalog %q", a, b, all)
 	}
 	broken := ann.get("/skills" + annsCatalog + "&broken=true").list("broken")
@@ -149,7 +153,8 @@ func TestPackageWithManifestIsTool(t *testing.T) {
 	}
 }
 
-// TestInvokesDuringEdits checks that a record names the version that ran while the user edits the skill.
+// TestInvokesDuringEdits checks that a record names the version that ran while the user edits the
+// skill.
 func TestInvokesDuringEdits(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -171,7 +176,8 @@ func TestInvokesDuringEdits(t *testing.T) {
 			mu.Lock()
 			versions[toolDigest(tool, version)] = version
 			mu.Unlock()
-			if a := s.send(http.MethodPut, "/v1/skills/ann/edits/"+tool+"/edit?path=run.sh", versionScript(version), "Content-Type", "text/plain"); a.Code != http.StatusOK {
+			if a := s.send(http.MethodPut, "/v1/skills/ann/edits/"+tool+"/edit?path=run.sh", versionScript(version), "Content-Type",
+				"text/plain"); a.Code != http.StatusOK {
 				t.Errorf("edit: %d %s", a.Code, a.Body)
 				return
 			}
@@ -221,7 +227,8 @@ func TestInvokesDuringEdits(t *testing.T) {
 	t.Logf("%d of %d ran, %d versions", ran, invokes, len(different))
 }
 
-// TestTwoUsersInTheOfficialMCPClient: two sessions of the official TypeScript SDK, each with its own user's tools.
+// TestTwoUsersInTheOfficialMCPClient: two sessions of the official TypeScript SDK, each with its
+// own user's tools.
 func TestTwoUsersInTheOfficialMCPClient(t *testing.T) {
 	t.Parallel()
 	modules := mcpClients(t)
@@ -239,7 +246,8 @@ func TestTwoUsersInTheOfficialMCPClient(t *testing.T) {
 		"ann.version": "two", "bob.version": "one", "bob.unknown": float64(-32602),
 	})
 	for user, version := range map[string]string{"ann": "two", "bob": "one"} {
-		if record := s.get("/sandbox/execs/" + seen.str(user+".exec_id")); record.str("skill_digest") != toolDigest("text.version", version) || record.str("user_id") != user {
+		if record := s.get("/sandbox/execs/" + seen.str(user+".exec_id")); record.str("skill_digest") != toolDigest("text.version", version) ||
+			record.str("user_id") != user {
 			t.Errorf("%s: %v", user, record)
 		}
 	}

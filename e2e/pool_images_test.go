@@ -13,7 +13,8 @@ import (
 	"secbox/settings"
 )
 
-// variant builds an image of the test's own under a tag: the sandbox image and one more instruction.
+// variant builds an image of the test's own under a tag: the sandbox image and one more
+// instruction.
 func variant(t *testing.T, tag string, dockerfile ...string) (id string) {
 	t.Helper()
 	build := exec.CommandContext(t.Context(), "docker", "build", "-q", "--network=none", "-t", tag, "-")
@@ -36,8 +37,9 @@ func testTag(t *testing.T) string {
 	return tag
 }
 
-// TestImageMovesUnderAFullPool gives the image's name to another image while containers of the first one wait. Each record must name the
-// image that ran, and the waiting containers of the first image must go.
+// TestImageMovesUnderAFullPool gives the image's name to another image while containers of the
+// first one wait. Each record must name the image that ran, and the waiting containers of the first
+// image must go.
 func TestImageMovesUnderAFullPool(t *testing.T) {
 	t.Parallel()
 	tag, aside := testTag(t), testTag(t)

@@ -9,8 +9,9 @@ import (
 	"testing"
 )
 
-// TestDirectoriesThatChangeUnderAFullPool takes a project's directories away while containers wait, which have them mounted if they serve one
-// project. The next exec must use the new directories. workspace.TestMountSetIntact has all the ways in which they can change.
+// TestDirectoriesThatChangeUnderAFullPool takes a project's directories away while containers wait,
+// which have them mounted if they serve one project. The next exec must use the new directories.
+// workspace.TestMountSetIntact has all the ways in which they can change.
 func TestDirectoriesThatChangeUnderAFullPool(t *testing.T) {
 	t.Parallel()
 	t.Run("for one project each", func(t *testing.T) { t.Parallel(); directoriesThatChange(t, tidy(t, perProject)) })
@@ -42,7 +43,8 @@ func directoriesThatChange(t *testing.T, s *testServer) {
 			s.fill(request, 1)
 			change(t, s.project(demo))
 
-			result := s.exec(shell(demo, "cat /workspace/inputs/in; echo new > new; echo new > /workspace/artifacts/b", "inputs", []object{{"path": "in", "content": "new"}}))
+			result := s.exec(shell(demo, "cat /workspace/inputs/in; echo new > new; echo new > /workspace/artifacts/b", "inputs",
+				[]object{{"path": "in", "content": "new"}}))
 			result.wants(t, object{"status": "succeeded", "stdout": "new", "stderr": ""})
 			if content, err := os.ReadFile(s.work(demo, "new")); err != nil || string(content) != "new\n" {
 				t.Errorf("it wrote elsewhere: %q %v", content, err)
@@ -71,7 +73,8 @@ func directoriesThatChange(t *testing.T, s *testServer) {
 	}
 }
 
-// TestRemovedProjectStaysAway checks that the containers of a removed project go, and that only a request makes it again.
+// TestRemovedProjectStaysAway checks that the containers of a removed project go, and that only a
+// request makes it again.
 func TestRemovedProjectStaysAway(t *testing.T) {
 	t.Parallel()
 	s := tidy(t, perProject)
@@ -112,7 +115,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// makeOwned makes a directory that belongs to the containers' user, as a backup that is put back does.
+// makeOwned makes a directory that belongs to the containers' user, as a backup that is put back
+// does.
 func makeOwned(t *testing.T, dir string) {
 	t.Helper()
 	must(t, os.MkdirAll(dir, 0o755))

@@ -9,7 +9,8 @@ import (
 	"secbox/settings"
 )
 
-// TestFirstExecOfAnyProject checks that a container that waited from the start serves projects that never ran anything.
+// TestFirstExecOfAnyProject checks that a container that waited from the start serves projects that
+// never ran anything.
 func TestFirstExecOfAnyProject(t *testing.T) {
 	t.Parallel()
 	needRoot(t)
@@ -35,11 +36,13 @@ func TestFirstExecOfAnyProject(t *testing.T) {
 	}
 }
 
-// everything is a script that names its project in work/ and artifacts/ and prints all files and all names below /workspace.
+// everything is a script that names its project in work/ and artifacts/ and prints all files and
+// all names below /workspace.
 const everything = `echo %[1]s >> work-of-%[1]s; echo %[1]s > /workspace/artifacts/artifact-of-%[1]s; sleep 0.0%[2]d
 find /workspace; find /workspace -type f -exec cat {} +; grep -o 'projects/[^ ]*' /proc/self/mountinfo; true`
 
-// TestProjectsStayApart runs execs of many projects at once: none sees anything of another, and each finds its work again.
+// TestProjectsStayApart runs execs of many projects at once: none sees anything of another, and
+// each finds its work again.
 func TestProjectsStayApart(t *testing.T) {
 	t.Parallel()
 	const projects, each = 8, 3
@@ -49,7 +52,8 @@ func TestProjectsStayApart(t *testing.T) {
 	var all []*later
 	for i := range projects * each {
 		project := name(i % projects)
-		all = append(all, s.post(shell(project, fmt.Sprintf(everything, project, i%10), "inputs", []object{{"path": "input-of-" + project, "content": project + "\n"}})))
+		all = append(all, s.post(shell(project, fmt.Sprintf(everything, project, i%10), "inputs",
+			[]object{{"path": "input-of-" + project, "content": project + "\n"}})))
 	}
 	for i, running := range all {
 		result := running.result()
@@ -78,7 +82,8 @@ func TestProjectsStayApart(t *testing.T) {
 	}
 }
 
-// TestWaitingContainerPaused pauses what waits: the exec that takes it gets a new container, with the project's directories.
+// TestWaitingContainerPaused pauses what waits: the exec that takes it gets a new container, with
+// the project's directories.
 func TestWaitingContainerPaused(t *testing.T) {
 	t.Parallel()
 	s := tidy(t, ready(1))
@@ -93,7 +98,8 @@ func TestWaitingContainerPaused(t *testing.T) {
 	}
 	result := s.exec(shell("demo", "cat /workspace/inputs/in; echo kept > kept; echo made > /workspace/artifacts/made; touch /workspace/inputs/x",
 		"inputs", []object{{"path": "in", "content": "given"}}))
-	result.wants(t, object{"status": "failed", "exit_code": 1, "stdout": "given", "stderr": "touch: cannot touch '/workspace/inputs/x': Read-only file system\n"})
+	result.wants(t, object{"status": "failed", "exit_code": 1, "stdout": "given",
+		"stderr": "touch: cannot touch '/workspace/inputs/x': Read-only file system\n"})
 	if a := s.artifact(result.str("exec_id"), "made"); string(a.Body) != "made\n" {
 		t.Errorf("%d %s", a.Code, a.Body)
 	}

@@ -9,8 +9,8 @@ import (
 	"secbox/settings"
 )
 
-// TestCommandsOfAnySize checks that too large commands are refused without any effect, and that the largest accepted ones run, cold and
-// warm.
+// TestCommandsOfAnySize checks that too large commands are refused without any effect, and that the
+// largest accepted ones run, cold and warm.
 func TestCommandsOfAnySize(t *testing.T) {
 	t.Parallel()
 	const limit = 12 << 20 // bytes of a body; the largest that is accepted has 9 million
@@ -77,11 +77,16 @@ func TestCommandsOfAnySize(t *testing.T) {
 
 	// Bash itself takes seconds for tens of thousands of variables or arguments.
 	for name, request := range map[string]object{
-		"the longest script":                       shell("demo", "echo ran #"+strings.Repeat("x", 128<<10-1-len("echo ran #"))),
-		"the longest variable, every byte escaped": {"project_id": "demo", "exec": object{"kind": "shell", "command": "bash", "args": []string{"-lc", "echo ran"}, "env": object{"K": strings.Repeat("\x01", 128<<10-3), "M": strings.Repeat("<", 128<<10-3)}}},
-		"many small variables and arguments":       {"project_id": "demo", "exec": object{"kind": "shell", "command": "bash", "args": append([]string{"-lc", "echo ran"}, manyArgs(10_000, 1)...), "env": many(5_000, 2)}},
-		"all there is room for":                    {"project_id": "demo", "exec": object{"kind": "shell", "command": "bash", "args": []string{"-lc", "echo ran"}, "env": escaped(12)}},
-		"a standard input of 8 MB":                 {"project_id": "demo", "exec": object{"kind": "shell", "command": "bash", "args": []string{"-lc", "wc -c >&2; echo ran"}, "stdin": strings.Repeat("x", 8<<20)}},
+		"the longest script": shell("demo", "echo ran #"+strings.Repeat("x", 128<<10-1-len("echo ran #"))),
+		"the longest variable, every byte escaped": {"project_id": "demo",
+			"exec": object{"kind": "shell", "command": "bash", "args": []string{"-lc", "echo ran"},
+				"env": object{"K": strings.Repeat("\x01", 128<<10-3), "M": strings.Repeat("<", 128<<10-3)}}},
+		"many small variables and arguments": {"project_id": "demo",
+			"exec": object{"kind": "shell", "command": "bash", "args": append([]string{"-lc", "echo ran"}, manyArgs(10_000, 1)...), "env": many(5_000, 2)}},
+		"all there is room for": {"project_id": "demo",
+			"exec": object{"kind": "shell", "command": "bash", "args": []string{"-lc", "echo ran"}, "env": escaped(12)}},
+		"a standard input of 8 MB": {"project_id": "demo",
+			"exec": object{"kind": "shell", "command": "bash", "args": []string{"-lc", "wc -c >&2; echo ran"}, "stdin": strings.Repeat("x", 8<<20)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := s.under(t) // cold or warm, as it happens; the largest both ways
@@ -93,7 +98,8 @@ func TestCommandsOfAnySize(t *testing.T) {
 	}
 }
 
-// escaped is an environment of which JSON makes six times as much: n variables of 120 KiB, all of control characters.
+// escaped is an environment of which JSON makes six times as much: n variables of 120 KiB, all of
+// control characters.
 func escaped(n int) object {
 	env := object{}
 	for i := range n {

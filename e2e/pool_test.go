@@ -13,8 +13,8 @@ import (
 	"secbox/settings"
 )
 
-// fill has so many containers wait for such a request; the project is made by it. As many are kept as were asked for lately, so on a
-// slow machine it asks again.
+// fill has so many containers wait for such a request; the project is made by it. As many are kept
+// as were asked for lately, so on a slow machine it asks again.
 func (s *testServer) fill(request object, n int) {
 	s.t.Helper()
 	k, ok := s.keyOf(request)
@@ -53,7 +53,8 @@ func (s *testServer) metric(name string) (value float64) {
 	return value
 }
 
-// TestWarmIsReported checks that answer, record, meta.json, metrics and the pool's report agree on warm and cold.
+// TestWarmIsReported checks that answer, record, meta.json, metrics and the pool's report agree on
+// warm and cold.
 func TestWarmIsReported(t *testing.T) {
 	t.Parallel()
 	for name, share := range map[string]bool{"for any project": true, "for one project each": false} {
@@ -93,7 +94,8 @@ func warmIsReported(t *testing.T, share bool) {
 
 	report := s.get("/sandbox/pool")
 	report.wants(t, object{
-		"enabled": true, "max": 32, "max_per_key": 4, "hits": hits, "misses": misses, "refill_failures": 0, "age_ms.n": hits, "dropped.dead": 0, "dropped.stale": 0,
+		"enabled": true, "max": 32, "max_per_key": 4, "hits": hits, "misses": misses, "refill_failures": 0, "age_ms.n": hits, "dropped.dead": 0,
+		"dropped.stale": 0,
 	})
 	keys := report.list("keys")
 	if share {
@@ -131,7 +133,8 @@ func warmIsReported(t *testing.T, share bool) {
 	}
 	eventually(t, "metrics, report and docker agree on what waits", func() bool {
 		got, report, there := s.metric(`secbox_pool_slots{state="waiting"}`), s.get("/sandbox/pool"), len(s.containers())
-		return report.num("starting") == 0 && got >= float64(len(keys)) && report.num("idle") == got && report.num("memory_mb") == got*16 && float64(there) == got
+		return report.num("starting") == 0 && got >= float64(len(keys)) && report.num("idle") == got && report.num("memory_mb") == got*16 &&
+			float64(there) == got
 	})
 }
 
@@ -182,7 +185,8 @@ const limitsInside = `cd /sys/fs/cgroup
 	cat cpu/cpu.cfs_quota_us 2>/dev/null || cut -d' ' -f1 cpu.max
 	for d in /tmp /dev/shm; do grep " $d " /proc/mounts | grep -o 'size=[0-9]*k'; done`
 
-// TestLimitsNeverShareASlot checks that an exec gets its own limits while containers with other limits wait.
+// TestLimitsNeverShareASlot checks that an exec gets its own limits while containers with other
+// limits wait.
 func TestLimitsNeverShareASlot(t *testing.T) {
 	t.Parallel()
 	s := tidy(t)
@@ -194,7 +198,8 @@ func TestLimitsNeverShareASlot(t *testing.T) {
 	}
 	// engine.TestPoolKeys has each limit alone.
 	for _, c := range []limits{{1024, 256, 1, 256, 1024}, {64, 32, 0.5, 16, 32}} {
-		request := shell("demo", limitsInside, "policy_overrides", object{"memory_mb": c.memory, "pids": c.pids, "cpu_cores": c.cpus, "tmp_mb": c.tmp, "shm_mb": c.shm})
+		request := shell("demo", limitsInside, "policy_overrides",
+			object{"memory_mb": c.memory, "pids": c.pids, "cpu_cores": c.cpus, "tmp_mb": c.tmp, "shm_mb": c.shm})
 		shm := c.shm
 		if shm == c.memory { // the memory is the limit
 			shm = 64 << 10
@@ -212,7 +217,8 @@ func TestLimitsNeverShareASlot(t *testing.T) {
 	}
 }
 
-// TestSettingsChangeUnderAFullPool restarts a server with other settings: containers started with the old ones must not be used.
+// TestSettingsChangeUnderAFullPool restarts a server with other settings: containers started with
+// the old ones must not be used.
 func TestSettingsChangeUnderAFullPool(t *testing.T) {
 	t.Parallel()
 	dir := hostileDir(t)

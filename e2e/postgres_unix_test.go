@@ -14,7 +14,8 @@ import (
 	"secbox/store/storetest/pgtest"
 )
 
-// TestOnPostgreSQL is the main path with PostgreSQL as the database: rows, lists, tokens, keys, and a second node on the same database.
+// TestOnPostgreSQL is the main path with PostgreSQL as the database: rows, lists, tokens, keys, and
+// a second node on the same database.
 func TestOnPostgreSQL(t *testing.T) {
 	t.Parallel()
 	cluster := pgtest.New(t)
@@ -33,15 +34,18 @@ func TestOnPostgreSQL(t *testing.T) {
 	s.again(request, "k", first)
 	s.refused(http.StatusConflict, "idempotency_mismatch", shell("other", "true"), "Idempotency-Key", "k")
 
-	// A second node with another workspace and state dir sees the same rows and replays the same keys.
+	// A second node with another workspace and state dir sees the same rows and replays the same
+	// keys.
 	other := tidy(t, noPool, on)
 	other.get("/sandbox/execs/"+id).wants(t, object{"status": "failed", "node_id": s.node()})
-	if a := other.send(http.MethodPost, "/sandbox/execs", request, "Idempotency-Key", "k"); a.Header.Get("Idempotency-Replayed") != "true" || a.json(t).str("exec_id") != id {
+	if a := other.send(http.MethodPost, "/sandbox/execs", request, "Idempotency-Key", "k"); a.Header.Get("Idempotency-Replayed") != "true" ||
+		a.json(t).str("exec_id") != id {
 		t.Errorf("%d %s", a.Code, a.Body)
 	}
 
 	// A node with a key of its own does not start.
-	_, err := startApplication(t.Context(), settingsIn(t, t.TempDir(), noPool, func(c *settings.Settings) { c.DatabaseURL = database }), os.Environ(), testLog{t})
+	_, err := startApplication(t.Context(), settingsIn(t, t.TempDir(), noPool, func(c *settings.Settings) { c.DatabaseURL = database }), os.Environ(),
+		testLog{t})
 	if err == nil || !strings.Contains(err.Error(), "audit.hmac_key_file") || !strings.Contains(err.Error(), "the live node ") {
 		t.Errorf("a node with another key: %v", err)
 	}

@@ -61,7 +61,8 @@ func coreAPI(t testing.TB, environ []string, args ...string) *exec.Cmd {
 
 var serves = regexp.MustCompile(`msg="core-api serves" addr=(\S+)`)
 
-// serve starts `core-api serve` on directories that may have been used before, and waits until it serves.
+// serve starts `core-api serve` on directories that may have been used before, and waits until it
+// serves.
 func serve(t testing.TB, dir string, environ ...string) *process {
 	t.Helper()
 	return serveAs(t, binary(t), dir, environ...)
@@ -149,8 +150,9 @@ func (p *process) kill() {
 	<-p.ended
 }
 
-// leaveNothing waits until the containers of the killed process are gone, before the test's directories go: docker hangs where a mount's
-// source vanishes between a container's creation and its start.
+// leaveNothing waits until the containers of the killed process are gone, before the test's
+// directories go: docker hangs where a mount's source vanishes between a container's creation and
+// its start.
 func (p *process) leaveNothing() {
 	if p.testServer == nil { // it never served
 		return
@@ -165,7 +167,8 @@ func (p *process) leaveNothing() {
 	begun := time.Now()
 	eventually(p.t, "the killed core-api's docker CLIs and containers are gone", func() bool {
 		clis, containers = processesWith("secbox.node="+p.node()), p.containers()
-		// What ended, or hangs, between a container's creation and its start is left to the sweep of the next core-api.
+		// What ended, or hangs, between a container's creation and its start is left to the sweep
+		// of the next core-api.
 		if len(containers) > 0 && (len(clis) == 0 || time.Since(begun) > 30*time.Second) {
 			for _, id := range strings.Fields(p.docker("ps", "-aq", "--filter", "label=secbox.node="+p.node(), "--filter", "status=created")) {
 				_ = exec.Command("docker", "rm", "-f", id).Run()

@@ -14,7 +14,8 @@ import (
 	"secbox/audit"
 )
 
-// TestRefusedRequests checks that refused requests are recorded, and that many of them take little disk space and few rows.
+// TestRefusedRequests checks that refused requests are recorded, and that many of them take little
+// disk space and few rows.
 func TestRefusedRequests(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -63,13 +64,15 @@ func TestRefusedRequests(t *testing.T) {
 	}
 	s.inDatabase(func(ctx context.Context, db audit.Store) {
 		rows, _, err := db.List(ctx, audit.Filter{RequestedBy: noisyID}, nil, 1)
-		if err != nil || len(rows) != 1 || rows[0].ErrorReason != audit.RefusalsOmitted || !strings.HasPrefix(rows[0].Detail, fmt.Sprint(omitted, " refused requests")) {
+		if err != nil || len(rows) != 1 || rows[0].ErrorReason != audit.RefusalsOmitted ||
+			!strings.HasPrefix(rows[0].Detail, fmt.Sprint(omitted, " refused requests")) {
 			t.Errorf("%v: %+v", err, rows)
 		}
 	})
 }
 
-// recordsWhatIsRefused makes six requests that a token may not make, or that lead out of a skill's folder.
+// recordsWhatIsRefused makes six requests that a token may not make, or that lead out of a skill's
+// folder.
 func (s *testServer) recordsWhatIsRefused(auditor string) {
 	s.t.Helper()
 	id, mine := s.newToken(tokens.Spec{Role: tokens.Worker, Projects: []string{"mine", "ag~alice"}})
@@ -81,20 +84,25 @@ func (s *testServer) recordsWhatIsRefused(auditor string) {
 		code       string
 		record     object
 	}{
-		{"an exec", "/sandbox/execs", shell("other", "true", "task_ref", object{"task_id": "t"}), "forbidden", object{"project_id": "other", "cmd": "bash", "task_id": "t"}},
+		{"an exec", "/sandbox/execs", shell("other", "true", "task_ref", object{"task_id": "t"}), "forbidden",
+			object{"project_id": "other", "cmd": "bash", "task_id": "t"}},
 		{"an invoke", "/skills/shell.run/invoke", object{"project_id": "ag~bob", "inputs": object{"script": "true"}}, "forbidden", object{
 			"project_id": "ag~bob", "skill_id": "shell.run", "agent_id": "ag", "user_id": "bob",
 		}},
-		{"another's skill", "/v1/skills/bob/ag/tool/execute?command=ls", []string{"-l"}, "forbidden", object{"project_id": "ag~bob", "skill_id": "tool", "cmd": "ls", "user_id": "bob"}},
-		{"a path out of a skill", skill + "?command=cat", []string{"../other/SKILL.md"}, "path_refused", object{"project_id": "ag~alice", "skill_id": "tool", "cmd": "cat"}},
-		{"a path out of the sandbox", sandbox + "?command=cat", []string{"/etc/passwd"}, "path_refused", object{"project_id": "ag~alice", "skill_id": "", "cmd": "cat"}},
+		{"another's skill", "/v1/skills/bob/ag/tool/execute?command=ls", []string{"-l"}, "forbidden",
+			object{"project_id": "ag~bob", "skill_id": "tool", "cmd": "ls", "user_id": "bob"}},
+		{"a path out of a skill", skill + "?command=cat", []string{"../other/SKILL.md"}, "path_refused",
+			object{"project_id": "ag~alice", "skill_id": "tool", "cmd": "cat"}},
+		{"a path out of the sandbox", sandbox + "?command=cat", []string{"/etc/passwd"}, "path_refused",
+			object{"project_id": "ag~alice", "skill_id": "", "cmd": "cat"}},
 	} {
 		answer := alice.send(http.MethodPost, c.path, c.body)
 		if !strings.Contains(string(answer.Body), c.code) {
 			s.t.Errorf("%s: %d %s", c.what, answer.Code, answer.Body)
 		}
 		rows := s.as(auditor).get("/sandbox/execs?limit=1").list("items")
-		c.record["status"], c.record["error_reason"], c.record["requested_by"], c.record["policy_snapshot"], c.record["backend"] = "rejected", c.code, id, nil, ""
+		c.record["status"], c.record["error_reason"], c.record["requested_by"], c.record["policy_snapshot"], c.record["backend"] = "rejected", c.code, id, nil,
+			""
 		rows[0].wants(s.t, c.record)
 	}
 	if result := shellTool(s.t, alice.mcpClient("", nil), "true", "project_id", "other"); !result.IsError {
@@ -107,7 +115,8 @@ func (s *testServer) recordsWhatIsRefused(auditor string) {
 	before := len(s.as(auditor).get("/sandbox/execs?limit=500").list("items"))
 	for _, a := range []answer{
 		alice.send(http.MethodPost, "/sandbox/execs", "{"), s.as(auditor).send(http.MethodPost, "/sandbox/execs", shell("mine", "true")),
-		s.as("sbx_none").send(http.MethodPost, "/sandbox/execs", shell("mine", "true")), alice.send(http.MethodPost, "/sandbox/execs", shell("mine", "true", "inputs", []object{{"path": "../x", "content": ""}})),
+		s.as("sbx_none").send(http.MethodPost, "/sandbox/execs", shell("mine", "true")),
+		alice.send(http.MethodPost, "/sandbox/execs", shell("mine", "true", "inputs", []object{{"path": "../x", "content": ""}})),
 	} {
 		if a.Code < 400 || a.Code > 403 {
 			s.t.Errorf("%d %s", a.Code, a.Body)

@@ -12,8 +12,8 @@ import (
 	"secbox/sandbox/remote/machine"
 )
 
-// TestRegistry: Ann publishes from her container; Bob installs on his own machine, and Carl, over MCP, into his
-// container, where a command runs the skill.
+// TestRegistry: Ann publishes from her container; Bob installs on his own machine, and Carl, over
+// MCP, into his container, where a command runs the skill.
 func TestRegistry(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
@@ -21,7 +21,8 @@ func TestRegistry(t *testing.T) {
 	const ann = "/v1/sandbox/ann/ag"
 	s.send(http.MethodPut, ann+"/edit?path=skills/hello/SKILL.md", "---\nname: Hello\ndescription: Says hello.\n---\n").done(t)
 	s.send(http.MethodPut, ann+"/edit?path=skills/hello/main.py", "print('hello from the registry')\n").done(t)
-	s.runs(ann+"/execute?command=bash", "-c", "mkdir -p agents skills/hello/real; echo shared > skills/hello/real/x; ln -s real skills/hello/lib; printf -- '---\\nrole: greeter\\n---\\n' > agents/greeter.md")
+	s.runs(ann+"/execute?command=bash", "-c", "mkdir -p agents skills/hello/real; echo shared > skills/hello/real/x; ln -s real skills/hello/lib; printf -- "+
+		"'---\\nrole: greeter\\n---\\n' > agents/greeter.md")
 	published := s.send(http.MethodPost, "/v1/registry/ann/ag/skills/hello/publish", nil)
 	published.json(t).wants(t, object{"data.version": 1, "data.files": 4, "data.author_user_id": "ann", "data.description": "Says hello."})
 	s.send(http.MethodPost, "/v1/registry/ann/ag/agents/greeter/publish", nil).json(t).wants(t, object{"data.kind": "agent"})
@@ -33,7 +34,8 @@ func TestRegistry(t *testing.T) {
 	if problems := away.list("data.problems"); len(problems) == 0 || problems[0].str("code") != "runner_offline" || len(away.list("data.entries")) == 0 {
 		t.Errorf("while the machine is away: %v", away)
 	}
-	if got := s.get("/v1/catalog/ann/ag"); len(got.list("data.problems")) != 0 || len(got.list("data.entries")) != 9 { // 6 built in, skill-creator, hello, greeter
+	// 6 built in, skill-creator, hello, greeter
+	if got := s.get("/v1/catalog/ann/ag"); len(got.list("data.problems")) != 0 || len(got.list("data.entries")) != 9 {
 		t.Errorf("Ann's catalog: %v", got)
 	}
 	s.dialIn("bob", "laptop", laptop, machine.AllowExec, machine.AllowWrite)
@@ -57,7 +59,9 @@ func TestRegistry(t *testing.T) {
 	if got := tool(t, session, "registry.install", map[string]any{"name": "hello"}); got.IsError {
 		t.Errorf("install: %s", mcpText(got))
 	}
-	if got := mcpText(tool(t, session, "registry.list", nil)); !strings.Contains(got, "/workspace/skills/hello/SKILL.md") || !strings.Contains(got, "/workspace/skills/bare/README.md: No description available. Warning: there is no description") || !strings.Contains(got, "shell.run") {
+	if got := mcpText(tool(t, session, "registry.list", nil)); !strings.Contains(got, "/workspace/skills/hello/SKILL.md") ||
+		!strings.Contains(got, "/workspace/skills/bare/README.md: No description available. Warning: there is no description") ||
+		!strings.Contains(got, "shell.run") {
 		t.Errorf("list: %s", got)
 	}
 	for _, name := range []string{"hello", "skill-creator", "shell.run"} {
@@ -76,13 +80,15 @@ func TestRegistry(t *testing.T) {
 	for _, event := range s.get("/v1/registry/skills/hello/events").list("data.items") {
 		record = append(record, event.str("user_id")+" "+event.str("action"))
 	}
-	if got, want := strings.Join(record, ", "), "carl uninstalled, carl uninstall_begun, carl installed, carl install_begun, bob installed, bob install_begun, ann published"; got != want {
+	if got, want := strings.Join(record, ", "),
+		"carl uninstalled, carl uninstall_begun, carl installed, carl install_begun, bob installed, bob install_begun, ann published"; got != want {
 		// Bob's first installation found his machine away before it began.
 		t.Errorf("on record: %s", got)
 	}
 }
 
-// TestCatalogIsFresh: what the API and an agent's tools change is in the catalog at once, for every reader.
+// TestCatalogIsFresh: what the API and an agent's tools change is in the catalog at once, for every
+// reader.
 func TestCatalogIsFresh(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
@@ -116,7 +122,8 @@ func TestCatalogIsFresh(t *testing.T) {
 		t.Fatal(mcpText(got))
 	}
 	has("ann", "after a tool", "base: Three.", "mine: Mine.")
-	if got := tool(t, session, "files.edit", map[string]any{"path": "skills/mine/SKILL.md", "edits": []any{map[string]any{"old": "Mine.", "new": "My own."}}}); got.IsError {
+	if got := tool(t, session, "files.edit", map[string]any{"path": "skills/mine/SKILL.md",
+		"edits": []any{map[string]any{"old": "Mine.", "new": "My own."}}}); got.IsError {
 		t.Fatal(mcpText(got))
 	}
 	has("ann", "after a tool's edit", "base: Three.", "mine: My own.")
@@ -124,8 +131,8 @@ func TestCatalogIsFresh(t *testing.T) {
 	has("ann", "after a deletion", "base: Three.")
 }
 
-// TestSkillsOfTheAgentOnAMachine: a user whose sandbox is their own machine has the agent's skills like any other user, after those on the machine. The
-// runner may only be read.
+// TestSkillsOfTheAgentOnAMachine: a user whose sandbox is their own machine has the agent's skills
+// like any other user, after those on the machine. The runner may only be read.
 func TestSkillsOfTheAgentOnAMachine(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
@@ -134,7 +141,8 @@ func TestSkillsOfTheAgentOnAMachine(t *testing.T) {
 		s.upload("ann/ag", "baseline", "x.zip", archiveOf(t, name, "SKILL.md", "---\ndescription: The agent's.\n---\n", "main.py", "print(1)\n")).done(t)
 	}
 	laptop := t.TempDir()
-	if err := errors.Join(os.MkdirAll(laptop+"/skills/both", 0o755), os.WriteFile(laptop+"/skills/both/SKILL.md", []byte("---\ndescription: Bob's.\n---\n"), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(laptop+"/skills/both", 0o755),
+		os.WriteFile(laptop+"/skills/both/SKILL.md", []byte("---\ndescription: Bob's.\n---\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	s.dialIn("bob", "laptop", laptop)
@@ -148,7 +156,8 @@ func TestSkillsOfTheAgentOnAMachine(t *testing.T) {
 	same(t, "catalog", own, []string{"both: Bob's.", "base: The agent's."})
 	session := s.mcpClient("?project_id=ag~bob", nil)
 	read := func(arguments map[string]any) string { return mcpText(tool(t, session, "skills.read", arguments)) }
-	if got := read(map[string]any{"name": "base"}); !strings.Contains(got, "The agent's.") || !strings.Contains(got, "main.py") || !strings.Contains(got, "do not find") {
+	if got := read(map[string]any{"name": "base"}); !strings.Contains(got, "The agent's.") || !strings.Contains(got, "main.py") ||
+		!strings.Contains(got, "do not find") {
 		t.Errorf("base: %s", got)
 	}
 	if got := read(map[string]any{"name": "base", "file": "main.py"}); got != "print(1)\n" {

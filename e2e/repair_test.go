@@ -12,7 +12,8 @@ import (
 	"secbox/store"
 )
 
-// TestRepairAfterLostRows checks that repair refuses to run beside a server, lists its changes, and makes all skills readable again.
+// TestRepairAfterLostRows checks that repair refuses to run beside a server, lists its changes, and
+// makes all skills readable again.
 func TestRepairAfterLostRows(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -20,7 +20,8 @@ func TestReplay(t *testing.T) {
 			points[p.str("what")] = p.str("equal")
 		}
 		second = answer.str("exec.exec_id")
-		if later := s.get("/sandbox/execs/" + second + "/comparison").list("points"); len(later) != len(points) || s.get("/sandbox/execs/"+second).str("replay_of") != id {
+		if later := s.get("/sandbox/execs/" + second + "/comparison").list("points"); len(later) != len(points) ||
+			s.get("/sandbox/execs/"+second).str("replay_of") != id {
 			t.Errorf("%s: %v", second, later)
 		}
 		return second, points
@@ -34,14 +35,16 @@ func TestReplay(t *testing.T) {
 		}
 	}
 
-	request := shell("replays", `sort /workspace/inputs/in > /workspace/artifacts/out; cat; echo "$KEY" | wc -c; cat /proc/sys/kernel/random/uuid > /workspace/artifacts/random; exit 3`,
+	request := shell("replays",
+		`sort /workspace/inputs/in > /workspace/artifacts/out; cat; echo "$KEY" | wc -c; cat /proc/sys/kernel/random/uuid > /workspace/artifacts/random; exit 3`,
 		"inputs", []object{{"path": "in", "content": "b\na\n"}}, "policy_overrides", object{"memory_mb": 96})
 	request["exec"].(object)["env"], request["exec"].(object)["stdin"] = object{"KEY": "hunter2"}, "some input"
 	first := s.exec(request).str("exec_id")
 	second, points := replay(first, object{"env": object{"KEY": "hunter2"}, "stdin": "some input"})
 	wants(points, map[string]string{
-		"status": "true", "exit_code": "true", "stdout": "true", "artifacts/out": "true", "artifacts/random": "false", "image": "true", "policy": "true", "command": "true",
-		"inputs": "true", "env.KEY": "true", "stdin": "true", "work": "unknown",
+		"status": "true", "exit_code": "true", "stdout": "true", "artifacts/out": "true", "artifacts/random": "false", "image": "true", "policy": "true",
+		"command": "true",
+		"inputs":  "true", "env.KEY": "true", "stdin": "true", "work": "unknown",
 	})
 	_, points = replay(second, object{})
 	wants(points, map[string]string{"env.KEY": "false", "stdin": "false", "stdout": "false", "artifacts/out": "true"})

@@ -14,8 +14,9 @@ import (
 	"secbox/access/tokens"
 )
 
-// TestRunnerProgram serves a directory with the program secbox: files, a command, one that is canceled with its children, and Ctrl-C. Under Wine it is
-// secbox.exe, and bash is a shell of Windows.
+// TestRunnerProgram serves a directory with the program secbox: files, a command, one that is
+// canceled with its children, and Ctrl-C. Under Wine it is secbox.exe, and bash is a shell of
+// Windows.
 func TestRunnerProgram(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
@@ -29,7 +30,8 @@ func TestRunnerProgram(t *testing.T) {
 		say, sleep = "type made.txt & echo %SECBOX_WORKSPACE% 1>&2 & exit 3", "echo begun & ping -n 8761 127.0.0.1 >nul"
 	}
 	var log words
-	cmd := exec.Command(secboxBinary(t), "runner", "--server", "ws"+strings.TrimPrefix(s.url, "http"), "--workspace", dir, "--name", "laptop", "--allow", "exec,write")
+	cmd := exec.Command(secboxBinary(t), "runner", "--server", "ws"+strings.TrimPrefix(s.url, "http"), "--workspace", dir, "--name", "laptop", "--allow",
+		"exec,write")
 	cmd.Env = append(os.Environ(), "SECBOX_TOKEN="+secret)
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
@@ -68,10 +70,12 @@ func TestRunnerProgram(t *testing.T) {
 		for _, e := range s.get("/sandbox/execs?status=running").list("items") {
 			id = e.str("exec_id")
 		}
-		return id != "" && strings.HasPrefix(string(s.send(http.MethodGet, "/sandbox/execs/"+id+"/stdout", nil).Body), "begun") && len(processesWith("8761")) > 0
+		return id != "" && strings.HasPrefix(string(s.send(http.MethodGet, "/sandbox/execs/"+id+"/stdout", nil).Body), "begun") &&
+			len(processesWith("8761")) > 0
 	})
 	s.send(http.MethodPost, "/sandbox/execs/"+id+"/cancel", nil)
-	if result := (<-answered).json(t); !strings.HasPrefix(result.str("data.stdout"), "begun") || !strings.Contains(result.str("data.stderror"), "canceled by request") {
+	if result := (<-answered).json(t); !strings.HasPrefix(result.str("data.stdout"), "begun") ||
+		!strings.Contains(result.str("data.stderror"), "canceled by request") {
 		t.Errorf("canceled: %v", result)
 	}
 	eventually(t, "its processes are gone", func() bool { return len(processesWith("8761")) == 0 })

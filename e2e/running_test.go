@@ -174,13 +174,15 @@ func (l *later) problem(status int, code string) object {
 	return o
 }
 
-// noContainers waits until the node has none but those that wait for a job: the engine's teardown goes on for a moment after an answer.
+// noContainers waits until the node has none but those that wait for a job: the engine's teardown
+// goes on for a moment after an answer.
 func (s *testServer) noContainers() {
 	s.t.Helper()
 	var left []string
 	defer func() {
 		if s.t.Failed() {
-			s.t.Logf("containers: %q; the pool: %v\n%s", left, s.get("/sandbox/pool"), s.docker("ps", "-a", "--no-trunc", "--filter", "label=secbox.node="+s.node()))
+			s.t.Logf("containers: %q; the pool: %v\n%s", left, s.get("/sandbox/pool"),
+				s.docker("ps", "-a", "--no-trunc", "--filter", "label=secbox.node="+s.node()))
 		}
 	}()
 	eventually(s.t, "no containers", func() bool {
@@ -189,7 +191,8 @@ func (s *testServer) noContainers() {
 	})
 }
 
-// quiet waits until the project's work/alive stops growing: then the job is dead, and not only its container removed.
+// quiet waits until the project's work/alive stops growing: then the job is dead, and not only its
+// container removed.
 func (s *testServer) quiet(project string) {
 	s.t.Helper()
 	size := func() int64 {

@@ -20,14 +20,15 @@ import (
 // suitePrograms are what the jobs of the engine's suite and of the doctor's probes call.
 var suitePrograms = strings.Fields("awk chmod cut date df env grep head hostname id ls mkdir mkfifo python python3 rm sed seq setsid sha256sum sort tail tr uname wc yes")
 
-// dependOnRuntime are the cases of the engine's suite that another runtime could break: the others are about what the engine and
-// sandbox-init say to each other.
+// dependOnRuntime are the cases of the engine's suite that another runtime could break: the others
+// are about what the engine and sandbox-init say to each other.
 var dependOnRuntime = []string{
 	"HardeningFromInside", "HardeningAsDocker", "SystemCalls", "OutOfMemory", "ForkBomb", "DeadlineKillsTheTree", "AThirdOfACore", "ReadOnlyAndMissingMounts",
 	"WritesIntoMounts", "ContainerKilledOutside",
 }
 
-// TestRuntime runs everything that makes a sandbox under crun, on an engine that was told of it: the one of the machine may not have been.
+// TestRuntime runs everything that makes a sandbox under crun, on an engine that was told of it:
+// the one of the machine may not have been.
 func TestRuntime(t *testing.T) {
 	t.Parallel()
 	e := newOwnEngine(t)
@@ -54,8 +55,9 @@ const hiddenHierarchy = `#!/bin/sh
 exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified && exec "$0" "$@"' CRUN "$@"
 `
 
-// crunFor is the program that the engine is to start. Where cgroup v1 has a v2 hierarchy with controllers of its own beside it, crun
-// refuses to do anything ("cgroups in hybrid mode not supported"); there it runs where that hierarchy is hidden.
+// crunFor is the program that the engine is to start. Where cgroup v1 has a v2 hierarchy with
+// controllers of its own beside it, crun refuses to do anything ("cgroups in hybrid mode not
+// supported"); there it runs where that hierarchy is hidden.
 func crunFor(t *testing.T, e *ownEngine) string {
 	t.Helper()
 	crun, err := exec.LookPath("crun")
@@ -73,7 +75,8 @@ func crunFor(t *testing.T, e *ownEngine) string {
 	return wrapped
 }
 
-// chosenRuntime compares a server whose operator chose with one that leaves it to the engine: nothing but the runtime differs.
+// chosenRuntime compares a server whose operator chose with one that leaves it to the engine:
+// nothing but the runtime differs.
 func chosenRuntime(t *testing.T, chosen, plain *testServer) {
 	runtimes := map[*testServer]string{chosen: "crun", plain: "runc"}
 	hosts := map[*testServer]any{}
@@ -140,10 +143,12 @@ func TestUnknownRuntime(t *testing.T) {
 		t.Fatalf("/sandbox/health: %d %s", health.Code, health.Body)
 	}
 	problem := health.json(t).list("problems")[i]
-	if !strings.HasPrefix(problem.str("reason"), `the engine knows no runtime "nosuch"; it has `) || !strings.Contains(problem.str("remedy"), "sandbox.runtime") {
+	if !strings.HasPrefix(problem.str("reason"), `the engine knows no runtime "nosuch"; it has `) ||
+		!strings.Contains(problem.str("remedy"), "sandbox.runtime") {
 		t.Errorf("%v", problem)
 	}
-	if ready := s.send(http.MethodGet, "/readyz", nil); ready.Code != http.StatusServiceUnavailable || !strings.Contains(ready.json(t).str("detail"), "nosuch") {
+	if ready := s.send(http.MethodGet, "/readyz", nil); ready.Code != http.StatusServiceUnavailable ||
+		!strings.Contains(ready.json(t).str("detail"), "nosuch") {
 		t.Errorf("/readyz: %d %s", ready.Code, ready.Body)
 	}
 	a := s.send(http.MethodPost, "/sandbox/execs", shell("demo", "true"))

@@ -18,11 +18,13 @@ import (
 	"secbox/settings"
 )
 
-// dialIn connects a runner, a real one, as a user's machine of this name, and waits until it is connected. The channel receives the error with which it ends.
+// dialIn connects a runner, a real one, as a user's machine of this name, and waits until it is
+// connected. The channel receives the error with which it ends.
 func (s *testServer) dialIn(user, name, dir string, allow ...string) (id string, ended <-chan error) {
 	s.t.Helper()
 	id, secret := s.newToken(tokens.Spec{Role: tokens.Runner, UserID: user})
-	m, err := machine.New(machine.Config{Server: s.url, Token: secret, Workspace: dir, Name: name, Allow: allow, Version: "test", Log: slog.New(slog.NewTextHandler(testLog{s.t}, nil))})
+	m, err := machine.New(machine.Config{Server: s.url, Token: secret, Workspace: dir, Name: name, Allow: allow, Version: "test",
+		Log: slog.New(slog.NewTextHandler(testLog{s.t}, nil))})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -58,8 +60,8 @@ func (s *testServer) worksIn(user string, choice object) object {
 	return a.json(s.t)
 }
 
-// TestRemoteSandbox uses a runner over a real link: commands, large and small files, operations that it does not allow, a cancel, and the
-// end of the link when the token is revoked.
+// TestRemoteSandbox uses a runner over a real link: commands, large and small files, operations
+// that it does not allow, a cancel, and the end of the link when the token is revoked.
 func TestRemoteSandbox(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool, func(s *settings.Settings) { s.Sandboxes.HeartbeatSeconds = 1 })
@@ -91,7 +93,8 @@ func TestRemoteSandbox(t *testing.T) {
 	bytes := strings.Repeat("\xff\x00 0123456789", 1<<20) // more than content shows, and no text
 	put := s.send(http.MethodPut, u+"/file?path=bytes.bin", bytes, "If-None-Match", "*")
 	put.done(t)
-	if a := s.send(http.MethodGet, u+"/file?path=bytes.bin", nil, "Range", "bytes=12000000-"); a.Code != http.StatusPartialContent || string(a.Body) != bytes[12_000_000:] {
+	if a := s.send(http.MethodGet, u+"/file?path=bytes.bin", nil, "Range", "bytes=12000000-"); a.Code != http.StatusPartialContent ||
+		string(a.Body) != bytes[12_000_000:] {
 		t.Errorf("%d bytes with status %d", len(a.Body), a.Code)
 	}
 	s.send(http.MethodPut, u+"/file?path=bytes.bin", bytes, "If-None-Match", "*").refuses(t, 412, "precondition_failed")
@@ -117,7 +120,8 @@ func TestRemoteSandbox(t *testing.T) {
 	}
 	ran := s.runs(u+"/execute?command=bash", "-c", "rm log.txt; cat deep/notes.txt; echo $SECBOX_WORKSPACE >&2; exit 3")
 	ran.wants(t, object{"stdout": "one\ntwo\n", "stderror": laptop + "\n", "exit_code": 3})
-	s.get("/sandbox/execs/"+ran.str("exec_id")).wants(t, object{"backend": "remote", "runner": "laptop", "status": "failed", "exit_code": 3, "user_id": "u", "image": "", "cwd": "/workspace"})
+	s.get("/sandbox/execs/"+ran.str("exec_id")).wants(t,
+		object{"backend": "remote", "runner": "laptop", "status": "failed", "exit_code": 3, "user_id": "u", "image": "", "cwd": "/workspace"})
 	if snapshot := s.get("/sandbox/execs/" + ran.str("exec_id")); len(snapshot.at("policy_snapshot.fields").(map[string]any)) != 3 ||
 		!strings.Contains(fmt.Sprint(snapshot.at("policy_snapshot.not_enforced")), "memory_mb cpu_cores pids tmp_mb shm_mb image") {
 		t.Errorf("the row says that a user's machine enforces %v", snapshot.at("policy_snapshot"))
@@ -140,7 +144,8 @@ func TestRemoteSandbox(t *testing.T) {
 	s.get("/sandbox/execs?runner=desk").list("items")[0].wants(t, object{"status": "error", "error_reason": "runner_refused"})
 	s.worksIn("u", object{"backend": "remote", "runner": "laptop"})
 
-	// A command is canceled by its row, and one that runs when the token is revoked ends with the link.
+	// A command is canceled by its row, and one that runs when the token is revoked ends with the
+	// link.
 	begin := func(name string) <-chan answer {
 		answered := make(chan answer, 1)
 		go func() {
@@ -177,7 +182,8 @@ func TestRemoteSandbox(t *testing.T) {
 	s.send(http.MethodPost, u+"/execute?command=ls", []string{}).refuses(t, 503, "runner_offline")
 }
 
-// TestDockerSandbox runs commands in a user's container and checks their rows, a cancel, and files that both sides see.
+// TestDockerSandbox runs commands in a user's container and checks their rows, a cancel, and files
+// that both sides see.
 func TestDockerSandbox(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool)
@@ -189,12 +195,14 @@ func TestDockerSandbox(t *testing.T) {
 		t.Errorf("made %q", got)
 	}
 	row := s.get("/sandbox/execs/" + first.str("exec_id"))
-	row.wants(t, object{"backend": "docker", "runner": "", "status": "failed", "image": "secbox-sandbox:latest", "cmd": "bash", "cwd": "/workspace", "agent_id": "ag", "user_id": "u"})
+	row.wants(t, object{"backend": "docker", "runner": "", "status": "failed", "image": "secbox-sandbox:latest", "cmd": "bash", "cwd": "/workspace",
+		"agent_id": "ag", "user_id": "u"})
 	if !strings.HasPrefix(row.str("image_id"), "sha256:") {
 		t.Errorf("image id %q", row.str("image_id"))
 	}
 	limits := s.docker("inspect", "--format", "{{.HostConfig.PidsLimit}} {{.HostConfig.Memory}}", s.containers()[0])
-	if got := fmt.Sprintf("%.0f %.0f\n", row.num("policy_snapshot.fields.pids.value"), row.num("policy_snapshot.fields.memory_mb.value")*(1<<20)); got != limits {
+	if got := fmt.Sprintf("%.0f %.0f\n", row.num("policy_snapshot.fields.pids.value"),
+		row.num("policy_snapshot.fields.memory_mb.value")*(1<<20)); got != limits {
 		t.Errorf("the row says %q, and the engine %q", got, limits)
 	}
 	row.wants(t, object{"policy_snapshot.not_enforced": "[kill_grace_ms max_artifacts_bytes_total]"})
@@ -215,7 +223,8 @@ func TestDockerSandbox(t *testing.T) {
 	if a := s.send(http.MethodPost, "/sandbox/execs/"+id+"/cancel", nil); a.Code != http.StatusAccepted {
 		t.Errorf("%d %s", a.Code, a.Body)
 	}
-	if got := (<-answered).json(t); got.str("data.stdout") != "begun\n" || got.num("data.exit_code") != -1 || !strings.Contains(got.str("data.stderror"), "canceled by request") {
+	if got := (<-answered).json(t); got.str("data.stdout") != "begun\n" || got.num("data.exit_code") != -1 ||
+		!strings.Contains(got.str("data.stderror"), "canceled by request") {
 		t.Errorf("canceled: %v", got)
 	}
 	s.get("/sandbox/execs/"+id).wants(t, object{"status": "canceled", "backend": "docker"})

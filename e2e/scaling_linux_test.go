@@ -25,7 +25,8 @@ var (
 	scalingRounds = flag.Int("scaling-rounds", 3, "how often TestScaling measures each number of nodes")
 )
 
-// scalingClients is how many clients a node has: each sends its next exec when the last one has ended.
+// scalingClients is how many clients a node has: each sends its next exec when the last one has
+// ended.
 const scalingClients = 4
 
 // measuredTurn is what one turn gave.
@@ -40,7 +41,8 @@ type measuredTurn struct {
 
 func (s measuredTurn) rate() float64 { return float64(len(s.execs)) / s.took.Seconds() }
 
-// TestScaling compares three nodes with one, in turns. Each node has the same share of the processors, so that one machine can carry all of them.
+// TestScaling compares three nodes with one, in turns. Each node has the same share of the
+// processors, so that one machine can carry all of them.
 func TestScaling(t *testing.T) {
 	c := newChaosCluster(t, *scalingCPUs)
 	l := &chaosLoad{c: c, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: scalingClients}}}
@@ -122,7 +124,8 @@ func (l *chaosLoad) closedLoop(nodes []*chaosNode, postmaster int) measuredTurn 
 // statistics are the transactions of the database and the bytes of its log until now.
 func (c *chaosCluster) statistics() [2]int {
 	c.t.Helper()
-	answer := c.postgres.SQL(c.t, c.database, "SELECT xact_commit || ' ' || (pg_current_wal_lsn() - '0/0') FROM pg_stat_database WHERE datname = current_database()")
+	answer := c.postgres.SQL(c.t, c.database,
+		"SELECT xact_commit || ' ' || (pg_current_wal_lsn() - '0/0') FROM pg_stat_database WHERE datname = current_database()")
 	var out [2]int
 	if _, err := fmt.Sscan(answer, &out[0], &out[1]); err != nil {
 		c.t.Fatalf("%q: %v", answer, err)
@@ -130,7 +133,8 @@ func (c *chaosCluster) statistics() [2]int {
 	return out
 }
 
-// postmaster is the process id of the PostgreSQL server, the parent of the one that writes checkpoints.
+// postmaster is the process id of the PostgreSQL server, the parent of the one that writes
+// checkpoints.
 func (c *chaosCluster) postmaster() int {
 	c.t.Helper()
 	pid, err := strconv.Atoi(strings.TrimSpace(c.postgres.SQL(c.t, c.database, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'")))
@@ -176,7 +180,8 @@ func treeTime(t testing.TB, pid int) time.Duration {
 	return time.Duration(ticks) * time.Second / 100 // USER_HZ
 }
 
-// cpuShare is a control group that holds a node, its engine and its containers to a part of the processors.
+// cpuShare is a control group that holds a node, its engine and its containers to a part of the
+// processors.
 type cpuShare struct {
 	t    testing.TB
 	name string

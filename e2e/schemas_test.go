@@ -27,8 +27,9 @@ func schemaFiles(t *testing.T, id, inputs, outputs, script string) []string {
 	return files
 }
 
-// TestSchemasOfStrangers uploads schemas that cost more than they look. Those that are too large are broken and hide only themselves;
-// validation by the others is bounded, can be canceled, and takes no place from other execs.
+// TestSchemasOfStrangers uploads schemas that cost more than they look. Those that are too large
+// are broken and hide only themselves; validation by the others is bounded, can be canceled, and
+// takes no place from other execs.
 func TestSchemasOfStrangers(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool, func(c *settings.Settings) { c.Sandbox.MaxConcurrentExecs = 1 })
@@ -59,7 +60,8 @@ func TestSchemasOfStrangers(t *testing.T) {
 	}
 	for _, one := range s.get("/skills" + catalog + "&broken=true").list("broken") {
 		problems := one.list("problems")
-		if where := broken[one.str("folder")]; problems[0].str("file") != "manifest.json" || where == "" || !strings.HasPrefix(problems[0].str("pointer"), where[:len(where)-len("0/pattern")]) {
+		if where := broken[one.str("folder")]; problems[0].str("file") != "manifest.json" || where == "" ||
+			!strings.HasPrefix(problems[0].str("pointer"), where[:len(where)-len("0/pattern")]) {
 			t.Errorf("%v", one)
 		}
 		delete(broken, one.str("folder"))

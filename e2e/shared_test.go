@@ -17,8 +17,9 @@ import (
 	"secbox/workspace/tree"
 )
 
-// sharedServer is the server of all tests that need only default settings. It has no tokens, and room for many execs at once.
-// Its tests keep apart by their projects: each uses names that no other test uses.
+// sharedServer is the server of all tests that need only default settings. It has no tokens, and
+// room for many execs at once. Its tests keep apart by their projects: each uses names that no
+// other test uses.
 type sharedServer struct {
 	how  serving
 	once sync.Once
@@ -30,7 +31,8 @@ type sharedServer struct {
 
 var common, commonWarm = sharedServer{how: cold}, sharedServer{how: warm}
 
-// shared is the common server without a pool for a test. It is started by the first that asks and closed by TestMain.
+// shared is the common server without a pool for a test. It is started by the first that asks and
+// closed by TestMain.
 func shared(t testing.TB) *testServer {
 	t.Helper()
 	return common.of(t)
@@ -105,7 +107,8 @@ func (c *sharedServer) close() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// leftovers is an error when the closed server left containers, captures, spooled results or pending directories.
+// leftovers is an error when the closed server left containers, captures, spooled results or
+// pending directories.
 func (c *sharedServer) leftovers() error {
 	node, err := os.ReadFile(filepath.Join(c.dir, "state/node_id"))
 	if err != nil {

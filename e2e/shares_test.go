@@ -10,7 +10,8 @@ import (
 	"secbox/settings"
 )
 
-// TestOneTokenLeavesRoomToOthers: a token that fills its share of the places and of the queue keeps no other token waiting.
+// TestOneTokenLeavesRoomToOthers: a token that fills its share of the places and of the queue keeps
+// no other token waiting.
 func TestOneTokenLeavesRoomToOthers(t *testing.T) {
 	t.Parallel()
 	s := start(t, noPool, func(c *settings.Settings) { c.Sandbox.MaxConcurrentExecs, c.Sandbox.MaxQueuedExecs = 2, 4 })
@@ -31,7 +32,8 @@ func TestOneTokenLeavesRoomToOthers(t *testing.T) {
 		return len(running) == 1 && len(queued) == 3
 	})
 	full := alice.send(http.MethodPost, "/sandbox/execs", shell("ag~alice", "true"))
-	if full.Code != http.StatusTooManyRequests || full.Header.Get("Retry-After") == "" || !strings.Contains(string(full.Body), "sandbox.max_queued_execs_per_token") {
+	if full.Code != http.StatusTooManyRequests || full.Header.Get("Retry-After") == "" ||
+		!strings.Contains(string(full.Body), "sandbox.max_queued_execs_per_token") {
 		t.Errorf("beyond its share: %d %s", full.Code, full.Body)
 	}
 	if result := bob.exec(shell("ag~bob", "echo hi")); result.str("stdout") != "hi\n" {

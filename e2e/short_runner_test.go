@@ -13,12 +13,13 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// shortRunner dials in as a user's machine whose answers have no field beyond those that every program of this kind sends. It has a directory
-// src with the file main.go.
+// shortRunner dials in as a user's machine whose answers have no field beyond those that every
+// program of this kind sends. It has a directory src with the file main.go.
 func (s *testServer) shortRunner(user string) {
 	s.t.Helper()
 	_, secret := s.newToken(tokens.Spec{Role: tokens.Runner, UserID: user})
-	conn, resp, err := websocket.Dial(s.t.Context(), s.url+wire.LinkPath, &websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + secret}}})
+	conn, resp, err := websocket.Dial(s.t.Context(), s.url+wire.LinkPath,
+		&websocket.DialOptions{HTTPHeader: http.Header{"Authorization": {"Bearer " + secret}}})
 	if err != nil {
 		s.t.Fatal(err)
 	}

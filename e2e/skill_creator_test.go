@@ -14,13 +14,16 @@ import (
 
 const creatorDescription = "Makes, checks and packs skills. Use it when a new skill is to be begun, when an existing one is to be uploaded, or when an upload was refused."
 
-// TestSkillCreator makes, validates, packs and uploads a skill with skill-creator, from the sandbox and as a skill.
+// TestSkillCreator makes, validates, packs and uploads a skill with skill-creator, from the sandbox
+// and as a skill.
 func TestSkillCreator(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	const inSandbox, inCreator = "/v1/sandbox/u/creator/execute?command=", "/v1/skills/u/creator/skill-creator/execute?command="
-	s.runs(inSandbox+"python3", "/opt/skill-creator/skill.py", "scaffold", "my-skill", "--dir", "/workspace/skills").wants(t, object{"exit_code": 0, "stderror": ""})
-	s.runs(inCreator+"python3", "skill.py", "scaffold", "Zeilen zählen", "--tool", "text.count", "--dir", "/workspace/work/skills").wants(t, object{"exit_code": 0, "stderror": ""})
+	s.runs(inSandbox+"python3", "/opt/skill-creator/skill.py", "scaffold", "my-skill", "--dir", "/workspace/skills").wants(t,
+		object{"exit_code": 0, "stderror": ""})
+	s.runs(inCreator+"python3", "skill.py", "scaffold", "Zeilen zählen", "--tool", "text.count", "--dir", "/workspace/work/skills").wants(t,
+		object{"exit_code": 0, "stderror": ""})
 	if got := s.stands("u/creator"); got["my-skill"] != "NEW" || got["text.count"] != "NEW" {
 		t.Errorf("the new skills are %v", got)
 	}
@@ -29,7 +32,8 @@ func TestSkillCreator(t *testing.T) {
 		t.Errorf("the scaffolded tool: %+v %v", report, err)
 	}
 	for _, skill := range []string{"my-skill", "text.count"} {
-		s.runs(inCreator+"python3", "-I", "/opt/skill-creator/skill.py", "validate", "/workspace/work/skills/"+skill).wants(t, object{"exit_code": 0, "stderror": ""})
+		s.runs(inCreator+"python3", "-I", "/opt/skill-creator/skill.py", "validate", "/workspace/work/skills/"+skill).wants(t,
+			object{"exit_code": 0, "stderror": ""})
 		packed := s.runs(inCreator+"python3", "skill.py", "package", "/workspace/work/skills/"+skill)
 		packed.wants(t, object{"exit_code": 0, "stderror": ""})
 		archive := s.artifact(packed.str("exec_id"), skill+".zip")
@@ -74,8 +78,8 @@ func TestSkillCreator(t *testing.T) {
 	ran.wants(t, object{"skill_id": "skill-creator", "skill_digest": status[at].str("digest"), "cwd": "/opt/skill-creator"})
 }
 
-// TestSkillCreatorIsReadOnly tries to change the installation's skill over the API, by commands, cold and warm, and by files in the place
-// of a user's copy.
+// TestSkillCreatorIsReadOnly tries to change the installation's skill over the API, by commands,
+// cold and warm, and by files in the place of a user's copy.
 func TestSkillCreatorIsReadOnly(t *testing.T) {
 	t.Parallel()
 	s := tidy(t)
@@ -111,7 +115,8 @@ func TestSkillCreatorIsReadOnly(t *testing.T) {
 	}
 
 	for _, plant := range []string{
-		"rm skills/skill-creator && mkdir skills/skill-creator skills/Skill-Creator && echo mine > skills/skill-creator/SKILL.md && cp skills/skill-creator/SKILL.md skills/Skill-Creator/",
+		"rm skills/skill-creator && mkdir skills/skill-creator skills/Skill-Creator && echo mine > skills/skill-creator/SKILL.md && cp " +
+			"skills/skill-creator/SKILL.md skills/Skill-Creator/",
 		"rm -rf skills/skill-creator && ln -s ../../inputs skills/skill-creator",
 		"rm -f skills/skill-creator && echo mine > skills/skill-creator",
 	} {

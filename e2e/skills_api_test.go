@@ -13,7 +13,8 @@ import (
 	"secbox/settings"
 )
 
-// refusedInvoke calls a skill and wants a problem with this status, code and field; an empty field: none is named.
+// refusedInvoke calls a skill and wants a problem with this status, code and field; an empty field:
+// none is named.
 func (s *testServer) refusedInvoke(skill string, request any, status int, code, field string, header ...string) object {
 	s.t.Helper()
 	a := s.send(http.MethodPost, "/skills/"+skill+"/invoke", request, header...)
@@ -40,8 +41,9 @@ func TestSkillOverHTTP(t *testing.T) {
 		t.Errorf("%v", one)
 	}
 	a := s.invoke("shell.run", object{
-		"project_id": "demo", "conversation_id": "c9", "inputs": object{"script": "cat /workspace/inputs/a.txt; echo kept > /workspace/artifacts/out.txt; exit 3"},
-		"files": []object{{"path": "a.txt", "content": "aGVsbG8=", "encoding": "base64"}}, "task_ref": object{"task_id": "t9"},
+		"project_id": "demo", "conversation_id": "c9",
+		"inputs": object{"script": "cat /workspace/inputs/a.txt; echo kept > /workspace/artifacts/out.txt; exit 3"},
+		"files":  []object{{"path": "a.txt", "content": "aGVsbG8=", "encoding": "base64"}}, "task_ref": object{"task_id": "t9"},
 	})
 	a.wants(t, object{"exec.status": "failed", "exec.error_reason": "nonzero_exit", "exec.exit_code": 3, "outputs.exit_code": 3, "outputs.stdout": "hello"})
 	id := a.str("exec.exec_id")
@@ -68,14 +70,16 @@ func TestSkillOverHTTP(t *testing.T) {
 		t.Errorf("resolve of an unknown skill: %d", a.Code)
 	}
 	numbers := string(s.send(http.MethodGet, "/metrics", nil).Body)
-	for _, want := range []string{`secbox_skill_invokes_total{skill="shell.run",status="failed"} 1`, fmt.Sprintf("secbox_skills_loaded %d", len(list)), "secbox_skills_broken 0"} {
+	for _, want := range []string{`secbox_skill_invokes_total{skill="shell.run",status="failed"} 1`, fmt.Sprintf("secbox_skills_loaded %d", len(list)),
+		"secbox_skills_broken 0"} {
 		if !strings.Contains(numbers, want) {
 			t.Errorf("metrics lack %s", want)
 		}
 	}
 }
 
-// TestBrokenSkill checks that a broken skill is reported, hides no other, and works once it is repaired, without a restart.
+// TestBrokenSkill checks that a broken skill is reported, hides no other, and works once it is
+// repaired, without a restart.
 func TestBrokenSkill(t *testing.T) {
 	t.Parallel()
 	s, dir := withSkills(t, []trialSkill{{id: "trial.good", script: `printf '{}' >"$SKILL_OUTPUT"`}})
@@ -101,7 +105,8 @@ func TestBrokenSkill(t *testing.T) {
 		t.Errorf("%v", listed)
 	}
 	loaded, broken, problems := health()
-	if loaded != before || broken != 1 || len(problems) != 1 || !strings.Contains(problems[0], "trial.wrong") || !strings.Contains(problems[0], "/runtime/kind") {
+	if loaded != before || broken != 1 || len(problems) != 1 || !strings.Contains(problems[0], "trial.wrong") ||
+		!strings.Contains(problems[0], "/runtime/kind") {
 		t.Errorf("%v loaded, %v broken, %v", loaded, broken, problems)
 	}
 	if a := s.send(http.MethodGet, "/readyz", nil); a.Code != http.StatusOK {
@@ -145,9 +150,11 @@ func TestRefusedInvokes(t *testing.T) {
 		s.refusedInvoke("shell.run", c.request, c.status, c.code, c.field)
 	}
 	for _, path := range []string{"../x", "/etc/passwd", "a/../../x", `C:\x`, "a\x00b", ".skill/x/run.sh", ".skill", "CON", ""} {
-		s.refusedInvoke("shell.run", object{"project_id": "demo", "inputs": script, "files": []object{{"path": path, "content": ""}}}, 400, "invalid_request", "files[0].path")
+		s.refusedInvoke("shell.run", object{"project_id": "demo", "inputs": script, "files": []object{{"path": path, "content": ""}}}, 400, "invalid_request",
+			"files[0].path")
 	}
-	s.refusedInvoke("shell.run", object{"project_id": "demo", "inputs": script, "files": []object{{"path": "a", "content": "1"}, {"path": "a", "content": "2"}}},
+	s.refusedInvoke("shell.run", object{"project_id": "demo", "inputs": script,
+		"files": []object{{"path": "a", "content": "1"}, {"path": "a", "content": "2"}}},
 		400, "invalid_request", "files[1].path")
 	for _, skill := range []string{"no.such", "shell", "skill.shell.run", "SHELL.RUN"} {
 		s.refusedInvoke(skill, object{"project_id": "demo", "inputs": script}, 404, "unknown_skill", "skill_id")
@@ -182,7 +189,8 @@ func TestInvokeReplay(t *testing.T) {
 		})
 	}
 	same()
-	s.refusedInvoke("shell.run", object{"project_id": "demo", "inputs": object{"script": "echo another"}}, 409, "idempotency_mismatch", "", "Idempotency-Key", "k1")
+	s.refusedInvoke("shell.run", object{"project_id": "demo", "inputs": object{"script": "echo another"}}, 409, "idempotency_mismatch", "", "Idempotency-Key",
+		"k1")
 	s.refusedInvoke("python.run", object{"project_id": "demo", "inputs": object{"code": "pass"}}, 409, "idempotency_mismatch", "", "Idempotency-Key", "k1")
 	s.refused(409, "idempotency_mismatch", shell("demo", "true", "skill_id", "shell.run"), "Idempotency-Key", "k1")
 	if err := s.app.Close(); err != nil {

@@ -14,7 +14,8 @@ import (
 	"secbox/settings"
 )
 
-// trialSkill is a skill of the operator's for a test: a manifest that asks for little, and a run.sh.
+// trialSkill is a skill of the operator's for a test: a manifest that asks for little, and a
+// run.sh.
 type trialSkill struct {
 	id      string
 	script  string
@@ -76,7 +77,8 @@ func (s *testServer) invoke(skill string, request object) object {
 	return a.json(s.t)
 }
 
-// TestSkillsConvention checks where a skill finds its input and its folder, and where it writes its output.
+// TestSkillsConvention checks where a skill finds its input and its folder, and where it writes its
+// output.
 func TestSkillsConvention(t *testing.T) {
 	t.Parallel()
 	s, _ := withSkills(t, []trialSkill{{id: "trial.where", script: `
@@ -127,7 +129,8 @@ jq -c '{got: ., output: $ENV.SKILL_OUTPUT, dir: $ENV.SKILL_DIR, input: $ENV.SKIL
 	}
 }
 
-// TestInvalidOutputs breaks the promise of interface.outputs: the exec fails, and its files are kept.
+// TestInvalidOutputs breaks the promise of interface.outputs: the exec fails, and its files are
+// kept.
 func TestInvalidOutputs(t *testing.T) {
 	t.Parallel()
 	const kept, gone = true, false
@@ -187,7 +190,8 @@ func TestInvalidOutputs(t *testing.T) {
 	}
 }
 
-// TestOutputsOfAFailedSkill are given when they are valid, and are no second failure when they are not.
+// TestOutputsOfAFailedSkill are given when they are valid, and are no second failure when they are
+// not.
 func TestOutputsOfAFailedSkill(t *testing.T) {
 	t.Parallel()
 	schema := object{"type": "object", "properties": object{"n": object{"type": "integer"}}, "required": []string{"n"}}
@@ -239,7 +243,8 @@ jq -c --arg others "$others" '{n, others: $others}' "$SKILL_INPUT" >"$SKILL_OUTP
 	}
 }
 
-// TestManifestIsALayer: what it asks for holds for its execs, within the ceilings, whether they are invokes or name it only.
+// TestManifestIsALayer: what it asks for holds for its execs, within the ceilings, whether they are
+// invokes or name it only.
 func TestManifestIsALayer(t *testing.T) {
 	t.Parallel()
 	s, _ := withSkills(t, []trialSkill{
@@ -273,11 +278,13 @@ func TestManifestIsALayer(t *testing.T) {
 		"policy_overrides.fs.write": {"fs.write": []string{}},
 	} {
 		code, p := problem("trial.modest", object{"project_id": "demo", "policy_overrides": overrides})
-		if fields := p.list("errors"); code != http.StatusBadRequest || len(fields) == 0 || !slices.ContainsFunc(fields, func(f object) bool { return f.str("field") == field }) {
+		if fields := p.list("errors"); code != http.StatusBadRequest || len(fields) == 0 ||
+			!slices.ContainsFunc(fields, func(f object) bool { return f.str("field") == field }) {
 			t.Errorf("%s: %d %v", field, code, p)
 		}
 	}
-	if code, p := problem("trial.modest", object{"project_id": "demo", "policy_overrides": object{"fs.write": []string{"work/**", "artifacts/**"}}}); code != http.StatusForbidden {
+	if code, p := problem("trial.modest", object{"project_id": "demo",
+		"policy_overrides": object{"fs.write": []string{"work/**", "artifacts/**"}}}); code != http.StatusForbidden {
 		t.Errorf("more than the manifest grants: %d %v", code, p)
 	}
 	a := s.invoke("trial.nosuch", object{"project_id": "demo"})
@@ -295,8 +302,8 @@ func TestManifestIsALayer(t *testing.T) {
 	s.refused(http.StatusNotFound, "unknown_skill", shell("demo", "true", "skill_id", "trial.unknown"))
 }
 
-// TestSkillChangedOnDisk changes contract and script again and again while it is invoked: each call is served whole by one of its
-// versions, and the record's digest says which.
+// TestSkillChangedOnDisk changes contract and script again and again while it is invoked: each call
+// is served whole by one of its versions, and the record's digest says which.
 func TestSkillChangedOnDisk(t *testing.T) {
 	t.Parallel()
 	version := func(n int) trialSkill {

@@ -17,7 +17,8 @@ import (
 func TestSkillsProvider(t *testing.T) {
 	t.Parallel()
 	s, dir := withSkills(t, []trialSkill{{
-		id: "trial.sum", script: `jq -c '{sum: (.n + 1), files: [inputs], big: 9007199254740993}' "$SKILL_INPUT" >"$SKILL_OUTPUT"; echo said; echo x > /workspace/artifacts/left.txt`,
+		id:     "trial.sum",
+		script: `jq -c '{sum: (.n + 1), files: [inputs], big: 9007199254740993}' "$SKILL_INPUT" >"$SKILL_OUTPUT"; echo said; echo x > /workspace/artifacts/left.txt`,
 	}})
 	workerID, secret := s.newToken(tokens.Spec{Role: tokens.Worker, Projects: []string{"mine"}})
 	p, err := skills.NewProvider(s.url, secret, skills.WithHTTPClient(s.client))
@@ -49,7 +50,8 @@ func TestSkillsProvider(t *testing.T) {
 		Sum int
 		Big json.Number
 	}
-	if err := json.Unmarshal(r.Outputs, &out); err != nil || out.Sum != 42 || !r.Succeeded() || r.ExitCode == nil || *r.ExitCode != 0 || r.Stdout != "said\n" || r.Replayed {
+	if err := json.Unmarshal(r.Outputs, &out); err != nil || out.Sum != 42 || !r.Succeeded() || r.ExitCode == nil || *r.ExitCode != 0 || r.Stdout != "said\n" ||
+		r.Replayed {
 		t.Fatalf("%v %+v %s", err, r, r.Outputs)
 	}
 	if n := slices.IndexFunc(r.Artifacts, func(a skills.ToolArtifact) bool { return a.Path == "left.txt" && a.Size == 2 && len(a.SHA256) == 64 }); n < 0 {
@@ -78,9 +80,11 @@ func TestSkillsProvider(t *testing.T) {
 		"no inputs":              {"skill.shell.run", nil, skills.ToolCall{ProjectID: "mine"}, fault.InvalidInputs, "inputs.script"},
 		"an unknown skill":       {"skill.no.such", nil, skills.ToolCall{ProjectID: "mine"}, fault.UnknownSkill, "skill_id"},
 		"another's project":      {"skill.shell.run", script, skills.ToolCall{ProjectID: "theirs"}, fault.Forbidden, "project_id"},
-		"a path that escapes":    {"skill.shell.run", script, skills.ToolCall{ProjectID: "mine", Files: []skills.ToolFile{{Path: "../x"}}}, fault.InvalidRequest, "files[0].path"},
-		"beyond the ceiling":     {"skill.shell.run", script, skills.ToolCall{ProjectID: "mine", Policy: policy.Layer{Limits: policy.Limits{MemoryMB: new(int64(1 << 20))}}}, fault.PolicyDenied, "memory_mb"},
-		"another request":        {tool.Name, map[string]int{"n": 1}, call, fault.IdempotencyMismatch, ""},
+		"a path that escapes": {"skill.shell.run", script, skills.ToolCall{ProjectID: "mine", Files: []skills.ToolFile{{Path: "../x"}}},
+			fault.InvalidRequest, "files[0].path"},
+		"beyond the ceiling": {"skill.shell.run", script,
+			skills.ToolCall{ProjectID: "mine", Policy: policy.Layer{Limits: policy.Limits{MemoryMB: new(int64(1 << 20))}}}, fault.PolicyDenied, "memory_mb"},
+		"another request": {tool.Name, map[string]int{"n": 1}, call, fault.IdempotencyMismatch, ""},
 	} {
 		_, err := p.Invoke(t.Context(), c.tool, c.args, c.call)
 		var e *fault.Error
@@ -97,7 +101,8 @@ func TestSkillsProvider(t *testing.T) {
 	eventually(t, "a new skill is a tool", func() bool { _, ok := find("skill.trial.late"); return ok })
 }
 
-// TestProviderCancel checks that an exec goes on when its provider call is canceled, and is found by its task.
+// TestProviderCancel checks that an exec goes on when its provider call is canceled, and is found
+// by its task.
 func TestProviderCancel(t *testing.T) {
 	t.Parallel()
 	s := shared(t)

@@ -169,20 +169,23 @@ jq -n 1; git --version >/dev/null; python3 -I -c 'import json, os; print(sorted(
 	},
 	"python.run": {
 		inputs: object{
-			"code": "import json, re, os, site, sys, subprocess\nprint(input(), sys.argv, os.getcwd(), os.access(os.environ['SKILL_DIR'], os.W_OK), sorted(os.listdir('/proc/self/fd')), flush=True)\n" +
+			"code": "import json, re, os, site, sys, subprocess\nprint(input(), sys.argv, os.getcwd(), os.access(os.environ['SKILL_DIR'], os.W_OK), " +
+				"sorted(os.listdir('/proc/self/fd')), flush=True)\n" +
 				"subprocess.run(['echo', 'of a child']); subprocess.Popen(['sleep', '1000'])",
 			"args": []string{"a b"}, "stdin": "in ü",
 		},
 		want: map[string]string{
-			"stdout": "in ü ['/tmp/main.py', 'a b'] /workspace/work False ['0', '1', '2', '3']\nof a child\n", "stderr": "", "exit_code": "0", "exec.status": "succeeded",
+			"stdout": "in ü ['/tmp/main.py', 'a b'] /workspace/work False ['0', '1', '2', '3']\nof a child\n", "stderr": "", "exit_code": "0",
+			"exec.status": "succeeded",
 		},
 		refused: object{"code": 1}, field: "inputs.code",
 		much: object{"code": "import sys\nsys.stderr.write('\\1' * 3000000)\nsys.stdout.write('x' + 'ü' * 1500000)"},
 		cut:  []string{"outputs.stdout_truncated", "outputs.stderr_truncated", "exec.stdout_truncated", "exec.stderr_truncated"},
 	},
 	"text.grep": {
-		inputs:  object{"pattern": "needle", "fixed": true, "glob": "[!g]*"},
-		want:    map[string]string{"matches": "[map[line:1 path:hay.txt text:needle in the hay]]", "files_skipped": "4", "truncated": "false", "exec.status": "succeeded"},
+		inputs: object{"pattern": "needle", "fixed": true, "glob": "[!g]*"},
+		want: map[string]string{"matches": "[map[line:1 path:hay.txt text:needle in the hay]]", "files_skipped": "4", "truncated": "false",
+			"exec.status": "succeeded"},
 		refused: object{"pattern": "x", "path": "../inputs"}, field: "inputs.path",
 		much: object{"pattern": ".", "max_matches": 1}, cut: []string{"outputs.truncated"},
 	},
@@ -245,7 +248,8 @@ func TestSkillsInContainers(t *testing.T) {
 			if skill == "archive.pack" {
 				got := s.artifact(a.str("exec.exec_id"), "archive.zip")
 				z, err := zip.NewReader(bytes.NewReader(got.Body), int64(len(got.Body)))
-				if err != nil || float64(len(got.Body)) != a.num("outputs.size") || !slices.ContainsFunc(z.File, func(f *zip.File) bool { return f.Name == "hay.txt" }) {
+				if err != nil || float64(len(got.Body)) != a.num("outputs.size") ||
+					!slices.ContainsFunc(z.File, func(f *zip.File) bool { return f.Name == "hay.txt" }) {
 					t.Errorf("the archive: %d, %d bytes, %v", got.Code, len(got.Body), err)
 				}
 				return
@@ -305,7 +309,8 @@ func TestSkillsShareContainers(t *testing.T) {
 	t.Parallel()
 	s := start(t) // counts all the containers that wait
 	s.lay("demo", "git init -q repo; echo '{}' > a.data")
-	for skill, inputs := range map[string]object{"shell.run": {"script": ":"}, "python.run": {"code": "pass"}, "text.grep": {"pattern": "x"}, "archive.pack": {}} {
+	for skill, inputs := range map[string]object{"shell.run": {"script": ":"}, "python.run": {"code": "pass"}, "text.grep": {"pattern": "x"},
+		"archive.pack": {}} {
 		s.uses("demo", skill, inputs)
 	}
 	kinds := 2

@@ -64,7 +64,8 @@ func (d *smallDisk) fill(leave int64) {
 	}
 }
 
-// makeRoom takes the filling away. A process that is just being started may hold it open for a moment longer: its room comes back only then.
+// makeRoom takes the filling away. A process that is just being started may hold it open for a
+// moment longer: its room comes back only then.
 func (d *smallDisk) makeRoom() {
 	d.t.Helper()
 	info, err := os.Stat(d.ballast())
@@ -81,7 +82,8 @@ func (d *smallDisk) makeRoom() {
 		}
 		return int64(now.Bavail)*now.Bsize >= info.Size()/2
 	})
-	// A file system with a journal hands freed blocks out again only after it has committed their removal.
+	// A file system with a journal hands freed blocks out again only after it has committed their
+	// removal.
 	dir, err := os.Open(d.dir)
 	if err != nil {
 		d.t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"secbox/settings"
 )
 
-// TestTraces: spans of execs, calls of tools, and commands in sandboxes reach the collector of the settings, the last ones when the server ends. None has
-// what clients sent or jobs wrote.
+// TestTraces: spans of execs, calls of tools, and commands in sandboxes reach the collector of the
+// settings, the last ones when the server ends. None has what clients sent or jobs wrote.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	c := otlptest.Start(t)
@@ -23,8 +23,10 @@ func TestTraces(t *testing.T) {
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	const parent = "00-" + trace + "-00f067aa0ba902b7-01"
 
-	secrets := []string{"s3cret-script", "s3cret-value", "s3cret-stdin", "s3cret-input", "s3cret-name", "s3cret-output", "s3cret-artifact", "s3cret-argument", s.token}
-	request := shell("traced", "echo $TRACEPARENT; echo s3cret-output >&2; touch /workspace/artifacts/s3cret-artifact # s3cret-script", "inputs", []object{{"path": "s3cret-name", "content": "s3cret-input"}})
+	secrets := []string{"s3cret-script", "s3cret-value", "s3cret-stdin", "s3cret-input", "s3cret-name", "s3cret-output", "s3cret-artifact", "s3cret-argument",
+		s.token}
+	request := shell("traced", "echo $TRACEPARENT; echo s3cret-output >&2; touch /workspace/artifacts/s3cret-artifact # s3cret-script", "inputs",
+		[]object{{"path": "s3cret-name", "content": "s3cret-input"}})
 	request["exec"].(object)["env"], request["exec"].(object)["stdin"] = object{"A": "s3cret-value"}, "s3cret-stdin"
 	ran := s.send(http.MethodPost, "/sandbox/execs", request, "Traceparent", parent).json(t)
 	s.send(http.MethodGet, "/sandbox/execs/"+ran.str("exec_id")+"/artifacts/s3cret-artifact", nil, "Traceparent", parent)
@@ -42,7 +44,8 @@ func TestTraces(t *testing.T) {
 	s.worksIn("far", object{"backend": "remote"})
 	s.dialIn("far", "laptop", t.TempDir(), machine.AllowExec)
 	for _, user := range []string{"near", "far"} {
-		answer := s.send(http.MethodPost, "/v1/sandbox/"+user+"/ag/execute?command=bash", []string{"-c", "echo $TRACEPARENT; : s3cret-argument"}, "Traceparent", parent)
+		answer := s.send(http.MethodPost, "/v1/sandbox/"+user+"/ag/execute?command=bash", []string{"-c", "echo $TRACEPARENT; : s3cret-argument"}, "Traceparent",
+			parent)
 		if answer.Code != http.StatusOK || !strings.Contains(answer.json(t).str("data.stdout"), trace) {
 			t.Errorf("%s: %d %s", user, answer.Code, answer.Body)
 		}
@@ -74,7 +77,8 @@ func TestTraces(t *testing.T) {
 			t.Errorf("the job has %q, its span is %s", ran.str("stdout"), id)
 		}
 	}
-	for name, want := range map[string]int{"exec": 3, "queued exec": 1, "queue": 1, "sandbox command": 2, "tools/call skill.shell.run": 1, "job": 5, "collection": 3, "close": 5, "start": 3} {
+	for name, want := range map[string]int{"exec": 3, "queued exec": 1, "queue": 1, "sandbox command": 2, "tools/call skill.shell.run": 1, "job": 5,
+		"collection": 3, "close": 5, "start": 3} {
 		if names[name] != want {
 			t.Errorf("%d spans %q, want %d", names[name], name, want)
 		}

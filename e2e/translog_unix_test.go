@@ -16,7 +16,8 @@ import (
 	"secbox/store/storetest/pgtest"
 )
 
-// logged waits until the transparency log has all events of the execs so far, and returns its checkpoint.
+// logged waits until the transparency log has all events of the execs so far, and returns its
+// checkpoint.
 func (s *testServer) logged() []byte {
 	s.t.Helper()
 	for _, r := range s.records("") {
@@ -31,8 +32,8 @@ func (s *testServer) logged() []byte {
 	return a.Body
 }
 
-// verifyLog verifies the log over HTTP with libraries that are not core-api's, and the proof of every exec and administrative event. It returns
-// the entries.
+// verifyLog verifies the log over HTTP with libraries that are not core-api's, and the proof of
+// every exec and administrative event. It returns the entries.
 func (s *testServer) verifyLog(key string) [][]byte {
 	s.t.Helper()
 	entries, err := logtest.Verify(key, func(path string) ([]byte, error) {
@@ -82,7 +83,8 @@ func logKey(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestTransparencyLogOutlivesKills kills core-api while it writes events and puts them into the log.
+// TestTransparencyLogOutlivesKills kills core-api while it writes events and puts them into the
+// log.
 func TestTransparencyLogOutlivesKills(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -119,7 +121,8 @@ func TestTransparencyLogOutlivesKills(t *testing.T) {
 	}
 }
 
-// TestTransparencyLogOfTwoNodes: nodes with the same log key extend one log, and a node with another one leaves it alone.
+// TestTransparencyLogOfTwoNodes: nodes with the same log key extend one log, and a node with
+// another one leaves it alone.
 func TestTransparencyLogOfTwoNodes(t *testing.T) {
 	t.Parallel()
 	database := settings.Secret(pgtest.New(t).Database(t))

@@ -11,7 +11,8 @@ import (
 	"secbox/settings"
 )
 
-// onFastDisk boots a server whose workspace is in memory, so that large trees do not depend on the disk.
+// onFastDisk boots a server whose workspace is in memory, so that large trees do not depend on the
+// disk.
 func onFastDisk(t *testing.T, how serving, more ...func(*settings.Settings)) *testServer {
 	t.Helper()
 	dir := hostileDir(t)
@@ -51,12 +52,14 @@ open("one more", "w").write("x")`, many))))
 	s.checkPublished(result)
 }
 
-// TestDeepDirectories runs a job that nests directories deeper than the longest path name, in artifacts/ and in work/.
+// TestDeepDirectories runs a job that nests directories deeper than the longest path name, in
+// artifacts/ and in work/.
 func TestDeepDirectories(t *testing.T) {
 	t.Parallel()
 	const how = warm
 	deep := scaled(10_000, 60_000)
-	// The disk guard kills a job that nests directories deeper than it can measure, unless growth has no bound.
+	// The disk guard kills a job that nests directories deeper than it can measure, unless growth
+	// has no bound.
 	s := onFastDisk(t, how, func(s *settings.Settings) { s.Sandbox.DiskGrowthMaxBytes, s.Sandbox.DiskGrowthMaxEntries = 0, 0 })
 	result := s.exec(shell("deep", python(fmt.Sprintf(`
 for top, depth in ("/workspace/artifacts", %d), ("/workspace/work", 5_000):

@@ -9,7 +9,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// TestInlineTruncation checks that an answer tells output cut from the answer from output cut by policy.
+// TestInlineTruncation checks that an answer tells output cut from the answer from output cut by
+// policy.
 func TestInlineTruncation(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
@@ -22,10 +23,12 @@ func TestInlineTruncation(t *testing.T) {
 		t.Run(fmt.Sprintf("%d of %d", c.bytes, c.kept), func(t *testing.T) {
 			t.Parallel()
 			s := s.with(t)
-			request := shell(fmt.Sprintf("inline-%d", n), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo warn >&2", c.bytes), "policy_overrides", object{"max_stdout_bytes": c.kept})
+			request := shell(fmt.Sprintf("inline-%d", n), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo warn >&2", c.bytes), "policy_overrides",
+				object{"max_stdout_bytes": c.kept})
 			first := s.exec(request, "Idempotency-Key", request["project_id"].(string))
 			first.wants(t, object{
-				"stdout_inline_truncated": c.inline, "stdout_truncated": c.policy, "stdout_bytes": c.bytes, "stderr_inline_truncated": false, "stderr_truncated": false,
+				"stdout_inline_truncated": c.inline, "stdout_truncated": c.policy, "stdout_bytes": c.bytes, "stderr_inline_truncated": false,
+				"stderr_truncated": false,
 			})
 			if got, want := len(first.str("stdout")), min(c.bytes, c.kept, 64<<10); got != want {
 				t.Errorf("%d bytes inline, want %d", got, want)

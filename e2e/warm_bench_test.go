@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// BenchmarkWarmExec is one exec in a container that waited, from the request to its answer, one at a time and with nothing else going
-// on: for profiles. `make bench` measures what users get.
+// BenchmarkWarmExec is one exec in a container that waited, from the request to its answer, one at
+// a time and with nothing else going on: for profiles. `make bench` measures what users get.
 //
 //	go test ./e2e -run - -bench WarmExec -benchtime 200x -cpuprofile /tmp/cpu.pprof
 func BenchmarkWarmExec(b *testing.B) {

@@ -36,8 +36,9 @@ func coldAndWarm(t *testing.T, test func(t *testing.T, how serving)) {
 	}
 }
 
-// onWaiting runs a test on the common server whose containers wait, and with SECBOX_SOAK=1 also on the one without. Each exec, also the first of its
-// project, finds a container that waited for any project, where those can be.
+// onWaiting runs a test on the common server whose containers wait, and with SECBOX_SOAK=1 also on
+// the one without. Each exec, also the first of its project, finds a container that waited for any
+// project, where those can be.
 func onWaiting(t *testing.T, test func(t *testing.T, s *testServer)) {
 	t.Helper()
 	if scaled(0, 1) == 1 {
@@ -70,7 +71,8 @@ func (how serving) settings(s *settings.Settings) {
 	s.Sandbox.MaxConcurrentExecs = max(s.Sandbox.MaxConcurrentExecs, 64) // a queued exec is cold
 }
 
-// noPool is for tests that count containers and directories, where those that wait would be in the way.
+// noPool is for tests that count containers and directories, where those that wait would be in the
+// way.
 func noPool(s *settings.Settings) { cold.settings(s) }
 
 // serving returns the same server, whose execs are made cold or warm.
@@ -85,13 +87,16 @@ func ready(n int) func(*settings.Settings) {
 	return func(s *settings.Settings) { s.Pool.Ready = n }
 }
 
-// perProject makes waiting containers serve one project each, as where directories cannot be attached to them.
+// perProject makes waiting containers serve one project each, as where directories cannot be
+// attached to them.
 func perProject(s *settings.Settings) { s.Pool.Share = false }
 
-// canShare reports whether directories can be attached to waiting containers on this machine, so that each serves any project.
+// canShare reports whether directories can be attached to waiting containers on this machine, so
+// that each serves any project.
 func canShare() bool { return runtime.GOOS == "linux" && os.Geteuid() == 0 }
 
-// turn is held by the one request that is to get the container that waits, until it has it: the container may be any project's.
+// turn is held by the one request that is to get the container that waits, until it has it: the
+// container may be any project's.
 type turn struct {
 	mu   sync.Mutex
 	hits float64 // of the pool before the request
@@ -148,7 +153,8 @@ func (s *testServer) keyOf(request object) (poolKey, bool) {
 	}, true
 }
 
-// find looks the containers that serve the key up in the pool's report: those for its project, or for any.
+// find looks the containers that serve the key up in the pool's report: those for its project, or
+// for any.
 func (k poolKey) find(report object) (object, bool) {
 	keys := report.list("keys")
 	i := slices.IndexFunc(keys, func(o object) bool {
@@ -166,7 +172,8 @@ func (k poolKey) find(report object) (object, bool) {
 	return keys[i], true
 }
 
-// idle is how many containers of a report wait for the key. Until the pool knows whether containers serve any project it may replace them: none.
+// idle is how many containers of a report wait for the key. Until the pool knows whether containers
+// serve any project it may replace them: none.
 func (k poolKey) idle(report object) float64 {
 	found, ok := k.find(report)
 	if !ok || strings.HasPrefix(report.str("not_shared_because"), "not known yet") {
@@ -183,8 +190,8 @@ func outside(project string) string {
 	return ""
 }
 
-// prepare sees to it that a container waits for the request, and reports whether there can be one. If so, it is the request's turn, which the
-// caller ends.
+// prepare sees to it that a container waits for the request, and reports whether there can be one.
+// If so, it is the request's turn, which the caller ends.
 func (s *testServer) prepare(request any) (can bool) {
 	s.t.Helper()
 	o, ok := request.(object)
@@ -280,8 +287,8 @@ func (s *testServer) waiting() int {
 	return int(report.num("idle") + report.num("starting"))
 }
 
-// onlyWaiting waits until a project's artifacts/ has the directories of execs that are on record, and those of containers that wait.
-// A directory of an exec that never ran is neither.
+// onlyWaiting waits until a project's artifacts/ has the directories of execs that are on record,
+// and those of containers that wait. A directory of an exec that never ran is neither.
 func (s *testServer) onlyWaiting(project string) {
 	s.t.Helper()
 	var stray []string

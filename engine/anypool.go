@@ -50,7 +50,8 @@ func (p *Pool) shares(spec Spec) bool {
 	return p.sharing.with(spec)
 }
 
-// takeAny returns a container that waited for any project and gets the spec's directories now; nil when there is none.
+// takeAny returns a container that waited for any project and gets the spec's directories now; nil
+// when there is none.
 func (p *Pool) takeAny(ctx context.Context, spec Spec) *pooled {
 	k := anyKeyOf(spec)
 	slot := p.take(k)
@@ -69,8 +70,8 @@ func (p *Pool) takeAny(ctx context.Context, spec Spec) *pooled {
 	return slot
 }
 
-// takeSimilar takes a ready container whose limits can be changed to the limits of k. It takes from the bucket with the most containers to spare,
-// which keeps more than half of what it wants.
+// takeSimilar takes a ready container whose limits can be changed to the limits of k. It takes from
+// the bucket with the most containers to spare, which keeps more than half of what it wants.
 func (p *Pool) takeSimilar(k key) *pooled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +89,8 @@ func (p *Pool) takeSimilar(k key) *pooled {
 	return from.take()
 }
 
-// changeable reports whether keys differ in nothing but limits that can be changed while a container runs.
+// changeable reports whether keys differ in nothing but limits that can be changed while a
+// container runs.
 func changeable(from, to key) bool {
 	from.limits, to.limits = fixed(from.limits), fixed(to.limits)
 	return from == to
@@ -114,7 +116,8 @@ func (p *Pool) limitsRefused(err error) {
 	p.cfg.Log.Warn("the limits of a waiting container cannot be changed; the exec starts its own", "error", err)
 }
 
-// putBack returns a container that was taken and that no job was sent to. It ends if it cannot serve another exec.
+// putBack returns a container that was taken and that no job was sent to. It ends if it cannot
+// serve another exec.
 func (p *Pool) putBack(slot *pooled) {
 	clean := slot.unassign()
 	p.mu.Lock()

@@ -24,10 +24,11 @@ import (
 	"secbox/policy"
 )
 
-// anyScript is a docker whose containers say hello, make the directory "made" in an attached work, and report exit code 7 when they get a job.
-// It has no engine if there is a file "away"; it shows no mounts if there is "blind", and changes no limits if there is "fixed", which it
-// finds out only after the container's end if there is "late". Those that wait do not notice the end
-// of their lease if there is "frozen". It notes its calls.
+// anyScript is a docker whose containers say hello, make the directory "made" in an attached work,
+// and report exit code 7 when they get a job. It has no engine if there is a file "away"; it shows
+// no mounts if there is "blind", and changes no limits if there is "fixed", which it finds out only
+// after the container's end if there is "late". Those that wait do not notice the end of their
+// lease if there is "frozen". It notes its calls.
 const anyScript = `cd %s
 echo "$*" >> calls
 case $1 in
@@ -224,7 +225,8 @@ func TestReadyAfterMemoryWasLow(t *testing.T) {
 	p.hasReady("sha256:a", 4)
 }
 
-// TestLazyTrial: without ready containers, the first request starts the trial, and its use is remembered.
+// TestLazyTrial: without ready containers, the first request starts the trial, and its use is
+// remembered.
 func TestLazyTrial(t *testing.T) {
 	t.Parallel()
 	p := newScriptedAnyPool(t, 0)
@@ -247,7 +249,8 @@ func TestEngineThatShowsNoMounts(t *testing.T) {
 	})
 }
 
-// TestEngineThatShowsNoMountsAnymore: an engine was away and came back without the mounts; no container waits for it.
+// TestEngineThatShowsNoMountsAnymore: an engine was away and came back without the mounts; no
+// container waits for it.
 func TestEngineThatShowsNoMountsAnymore(t *testing.T) {
 	t.Parallel()
 	p := newScriptedAnyPool(t, 2)
@@ -263,7 +266,8 @@ func TestEngineThatShowsNoMountsAnymore(t *testing.T) {
 	})
 }
 
-// TestOtherRuntimes: the trial tells about one runtime only. Containers of others wait for their project.
+// TestOtherRuntimes: the trial tells about one runtime only. Containers of others wait for their
+// project.
 func TestOtherRuntimes(t *testing.T) {
 	t.Parallel()
 	p := newScriptedAnyPool(t, 1)
@@ -289,7 +293,8 @@ func TestOtherRuntimes(t *testing.T) {
 	}
 }
 
-// TestGivenBack: a project whose directories cannot be prepared costs no container, however often it tries.
+// TestGivenBack: a project whose directories cannot be prepared costs no container, however often
+// it tries.
 func TestGivenBack(t *testing.T) {
 	t.Parallel()
 	p := newScriptedAnyPool(t, 1)
@@ -315,7 +320,8 @@ func TestGivenBack(t *testing.T) {
 	p.run(slot)
 }
 
-// TestDiscarded: execs that end before their job cost no container, are no uses, and keep their ids to themselves.
+// TestDiscarded: execs that end before their job cost no container, are no uses, and keep their ids
+// to themselves.
 func TestDiscarded(t *testing.T) {
 	t.Parallel()
 	p := newScriptedAnyPool(t, 1)
@@ -358,7 +364,8 @@ func TestDiscarded(t *testing.T) {
 	p.run(slot)
 }
 
-// TestGivenBackWhileItDies: containers that end while an exec is prepared in vain leave nothing, and others take their place.
+// TestGivenBackWhileItDies: containers that end while an exec is prepared in vain leave nothing,
+// and others take their place.
 func TestGivenBackWhileItDies(t *testing.T) {
 	t.Parallel()
 	p := newScriptedAnyPool(t, 2)
@@ -389,7 +396,8 @@ func TestGivenBackWhileItDies(t *testing.T) {
 	})
 }
 
-// TestOtherLimits: requests with other limits get waiting containers with changed limits while there are more than half of them.
+// TestOtherLimits: requests with other limits get waiting containers with changed limits while
+// there are more than half of them.
 func TestOtherLimits(t *testing.T) {
 	t.Parallel()
 	p := newScriptedAnyPool(t, 4)
@@ -435,7 +443,8 @@ func TestLimitsThatCannotBeChanged(t *testing.T) {
 	}
 }
 
-// TestEndedWhileLimitsChange: an exec that does not run, such as one whose inputs are refused, leaves the change of limits on for others.
+// TestEndedWhileLimitsChange: an exec that does not run, such as one whose inputs are refused,
+// leaves the change of limits on for others.
 func TestEndedWhileLimitsChange(t *testing.T) {
 	t.Parallel()
 	p := newScriptedAnyPool(t, 6, "fixed", "late")
@@ -459,7 +468,8 @@ func TestEndedWhileLimitsChange(t *testing.T) {
 	p.run(slot)
 }
 
-// TestFrozenContainerIsDropped: a container that waits and does not notice the end of its lease is removed, and Close waits for that.
+// TestFrozenContainerIsDropped: a container that waits and does not notice the end of its lease is
+// removed, and Close waits for that.
 func TestFrozenContainerIsDropped(t *testing.T) {
 	t.Parallel()
 	p := newScriptedAnyPool(t, 1)

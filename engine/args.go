@@ -16,7 +16,8 @@ const (
 	LabelProject      = "secbox.project"
 )
 
-// InitPath is the path of sandbox-init, in our image and, for images without it, in a read-only volume that is filled from our image.
+// InitPath is the path of sandbox-init, in our image and, for images without it, in a read-only
+// volume that is filled from our image.
 const (
 	initDir  = "/opt/secbox"
 	InitPath = initDir + "/sandbox-init" // commands may run it to search, see sandbox/search
@@ -31,8 +32,9 @@ type Identity struct {
 // containerName is the name of an exec's container.
 func containerName(execID string) string { return "secbox-" + execID }
 
-// runArgs is the docker argv for a container. It has nothing of the job, and of the request only numbers that policy has bounded, ids whose
-// alphabet was checked, and mount sources that workspace built. With points, the container is for any project.
+// runArgs is the docker argv for a container. It has nothing of the job, and of the request only
+// numbers that policy has bounded, ids whose alphabet was checked, and mount sources that workspace
+// built. With points, the container is for any project.
 func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, points *mountPoints) []string {
 	args := append([]string{
 		"run", "-i", "--rm", "--sig-proxy=false",
@@ -100,8 +102,9 @@ func cpus(cores float64) string {
 	return strings.TrimRight(strings.TrimRight(strconv.FormatFloat(cores, 'f', 9, 64), "0"), ".")
 }
 
-// shmMB is the size of /dev/shm in MiB. What is in it counts into the memory. If no less than that is allowed, the memory is the limit, and
-// the size is the same for all, so that a container whose memory is changed fits.
+// shmMB is the size of /dev/shm in MiB. What is in it counts into the memory. If no less than that
+// is allowed, the memory is the limit, and the size is the same for all, so that a container whose
+// memory is changed fits.
 func shmMB(l policy.ContainerLimits) int64 {
 	const more = 64 << 10
 	if l.ShmMB >= l.MemoryMB && l.MemoryMB <= more {
@@ -113,11 +116,13 @@ func shmMB(l policy.ContainerLimits) int64 {
 // hostName is the host name of all containers, so that a replay sees the same.
 const hostName = "sandbox"
 
-// noNameServer stands in a container's resolv.conf for the host's name servers, which the engine would copy although they cannot be reached. It
-// is an address for documentation (RFC 5737). For a loopback address, the docker CLI prints a warning.
+// noNameServer stands in a container's resolv.conf for the host's name servers, which the engine
+// would copy although they cannot be reached. It is an address for documentation (RFC 5737). For a
+// loopback address, the docker CLI prints a warning.
 const noNameServer = "192.0.2.1"
 
-// workdir is the container's working directory, which must exist: the engine would create it. sandbox-init changes to the job's.
+// workdir is the container's working directory, which must exist: the engine would create it.
+// sandbox-init changes to the job's.
 func workdir(mounts []Mount, points *mountPoints) string {
 	const work = "/workspace/work"
 	if points != nil || slices.ContainsFunc(mounts, func(m Mount) bool { return m.Target == work }) {
@@ -126,8 +131,8 @@ func workdir(mounts []Mount, points *mountPoints) string {
 	return "/"
 }
 
-// bindMount formats a value of --mount, which, unlike -v, refuses a source that does not exist. The value is CSV: workspace refuses roots with
-// a comma, and ids have none.
+// bindMount formats a value of --mount, which, unlike -v, refuses a source that does not exist. The
+// value is CSV: workspace refuses roots with a comma, and ids have none.
 func bindMount(m Mount) string {
 	value := "type=bind,source=" + m.Source + ",target=" + m.Target
 	if m.ReadOnly {

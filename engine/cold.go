@@ -29,11 +29,13 @@ type Config struct {
 	Options  Options
 	NewID    func() string // UUIDv7
 	Log      *slog.Logger
-	// AnswerTimeout is how long a waiting container may take to answer before a new one replaces it; 0: two seconds.
+	// AnswerTimeout is how long a waiting container may take to answer before a new one replaces
+	// it; 0: two seconds.
 	AnswerTimeout time.Duration
 }
 
-// answerTimeout is far more than the millisecond that init needs. When it is too short, the exec gets a cold start.
+// answerTimeout is far more than the millisecond that init needs. When it is too short, the exec
+// gets a cold start.
 const answerTimeout = 2 * time.Second
 
 // Cold starts a container for each job when the job arrives.
@@ -59,11 +61,13 @@ func NewCold(cfg Config) *Cold {
 	return &Cold{cfg: cfg, starts: make(chan struct{}, startsAtOnce()), stop: make(chan struct{}), sweeps: sweepsAfterFailure}
 }
 
-// startsAtOnce is how many containers are started at the same time. Two for each core keep all cores busy. With more of them, contention in
-// the engine and for the kernel's cgroup and mount locks slows each start: 16 at once take a tenth more CPU time per container than four.
+// startsAtOnce is how many containers are started at the same time. Two for each core keep all
+// cores busy. With more of them, contention in the engine and for the kernel's cgroup and mount
+// locks slows each start: 16 at once take a tenth more CPU time per container than four.
 func startsAtOnce() int { return 2 * runtime.NumCPU() }
 
-// mayStart waits for a turn to start a container; an error when ctx ends first. After success, the caller must call started.
+// mayStart waits for a turn to start a container; an error when ctx ends first. After success, the
+// caller must call started.
 func (c *Cold) mayStart(ctx context.Context) error {
 	select {
 	case c.starts <- struct{}{}:
@@ -102,7 +106,8 @@ func (c *Cold) allocate(ctx context.Context, spec Spec) (allocation, error) {
 	if err != nil {
 		return allocation{}, err
 	}
-	return allocation{engine: c, execID: execID, mounts: mounts, args: runArgs(c.cfg.Identity, c.cfg.Options, spec, execID, mounts.Mounts, nil)}, nil
+	return allocation{engine: c, execID: execID, mounts: mounts,
+		args: runArgs(c.cfg.Identity, c.cfg.Options, spec, execID, mounts.Mounts, nil)}, nil
 }
 
 func (a *allocation) ExecID() string  { return a.execID }
@@ -135,8 +140,8 @@ func (c *Cold) Close() error {
 	return nil
 }
 
-// Sweep removes the containers with this node's label that this engine does not hold: an earlier process of the node left them. Execs
-// may run meanwhile.
+// Sweep removes the containers with this node's label that this engine does not hold: an earlier
+// process of the node left them. Execs may run meanwhile.
 func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 	before := map[any]bool{} // a session may end while docker lists the containers
 	c.held.Range(func(name, _ any) bool {
@@ -167,12 +172,15 @@ func (c *Cold) Sweep(ctx context.Context) (removed int, err error) {
 	return removed, nil
 }
 
-// sweepsAfterFailure is how often Sweep runs, some seconds apart, at the start and after a failure of the engine or a CLI: an engine that
-// restarts may list containers whose removal it had confirmed, and it may create one later for a client that was killed, or for a CLI whose
-// core-api was killed. That one cannot be started any more when the mounts of that core-api are gone: docker leaves it as created.
+// sweepsAfterFailure is how often Sweep runs, some seconds apart, at the start and after a failure
+// of the engine or a CLI: an engine that restarts may list containers whose removal it had
+// confirmed, and it may create one later for a client that was killed, or for a CLI whose core-api
+// was killed. That one cannot be started any more when the mounts of that core-api are gone: docker
+// leaves it as created.
 const sweepsAfterFailure = 3
 
-// NeedsSweep reports whether containers may be left over: before the first Sweeps that succeed, and after failures.
+// NeedsSweep reports whether containers may be left over: before the first Sweeps that succeed, and
+// after failures.
 func (c *Cold) NeedsSweep() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,7 +207,8 @@ func (r *removal) lastErr() error {
 	return nil
 }
 
-// removeUntilGone tries to remove a container until docker confirms that it is gone, or the engine is closed.
+// removeUntilGone tries to remove a container until docker confirms that it is gone, or the engine
+// is closed.
 func (c *Cold) removeUntilGone(name string) *removal {
 	r := &removal{gone: make(chan struct{})}
 	c.teardown.Go(func() {

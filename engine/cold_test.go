@@ -23,8 +23,9 @@ func TestColdEngine(t *testing.T) {
 	enginetest.Run(t, func(_ *testing.T, cfg engine.Config) engine.Engine { return engine.NewCold(cfg) })
 }
 
-// TestResidentOfSilentEngine: neither a command that is not received nor a Stop waits without end. It takes 50 seconds, all of them bounds of the
-// engine; tests run in the order of files, and here it is among the first.
+// TestResidentOfSilentEngine: neither a command that is not received nor a Stop waits without end.
+// It takes 50 seconds, all of them bounds of the engine; tests run in the order of files, and here
+// it is among the first.
 func TestResidentOfSilentEngine(t *testing.T) {
 	t.Parallel()
 	cli := dockerclitest.Script(t, "[ \"$1\" != run ] || printf 'h\\0\\0\\0\\016secbox-serve/1'\nexec sleep 1000")

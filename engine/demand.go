@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// demand is a decaying count of the uses of a key's containers, and the number of containers that was enough for them. The zero value: never, and none.
+// demand is a decaying count of the uses of a key's containers, and the number of containers that
+// was enough for them. The zero value: never, and none.
 type demand struct {
 	uses float64   // as of last: a use counts as one, and half as much every halfLife
 	last time.Time // use
@@ -16,9 +17,11 @@ type demand struct {
 }
 
 const (
-	// halfLife follows a change of the rate within half a minute, with an error of an eighth at two arrivals per second.
+	// halfLife follows a change of the rate within half a minute, with an error of an eighth at two
+	// arrivals per second.
 	halfLife = 10 * time.Second
-	// lowerAfter is how long the level stays before it falls by one: random arrivals must not start and drop containers in turn.
+	// lowerAfter is how long the level stays before it falls by one: random arrivals must not start
+	// and drop containers in turn.
 	lowerAfter = 30 * time.Second
 )
 
@@ -40,7 +43,8 @@ func (d *demand) raise(enough int, now time.Time) {
 	}
 }
 
-// held returns how many containers to keep: the level, less one for each lowerAfter since it was set.
+// held returns how many containers to keep: the level, less one for each lowerAfter since it was
+// set.
 func (d *demand) held(now time.Time) int {
 	return max(0, d.level-int(max(0, now.Sub(d.since))/lowerAfter))
 }
@@ -72,8 +76,8 @@ const (
 	startShare = 8                      // the mean follows each start by an eighth
 
 	maxMisses = 0.01 // of random arrivals
-	// maxBusy bounds the share of time in which containers are started for a key. Above one, no number is enough: arrivals are as slow as
-	// the engine, and what waits is used up soon.
+	// maxBusy bounds the share of time in which containers are started for a key. Above one, no
+	// number is enough: arrivals are as slow as the engine, and what waits is used up soon.
 	maxBusy = 0.75
 )
 
@@ -82,12 +86,14 @@ func (p *pace) note(took time.Duration) {
 	p.start += (min(took, mostStart) - p.start) / startShare
 }
 
-// enough is how many containers must wait so that fewer than maxMisses of random arrivals find none, when there are others per second whose
-// containers the same engine starts.
+// enough is how many containers must wait so that fewer than maxMisses of random arrivals find
+// none, when there are others per second whose containers the same engine starts.
 //
-// Containers are started one after the other, or atOnce, so the number that is missing is the length of a queue. Its probabilities
-// follow Erlang's formula until all starters are busy. Then they fall by the same factor for each further container: by busy if starts take
-// exponential times, by busy² if they take constant times. Real starts are between these. An arrival finds none when as many are missing as should wait.
+// Containers are started one after the other, or atOnce, so the number that is missing is the
+// length of a queue. Its probabilities follow Erlang's formula until all starters are busy. Then
+// they fall by the same factor for each further container: by busy if starts take exponential
+// times, by busy² if they take constant times. Real starts are between these. An arrival finds none
+// when as many are missing as should wait.
 func (p pace) enough(rate, others float64) int {
 	servers := float64(p.atOnce)
 	each := p.start.Seconds() / servers // of all servers

@@ -10,7 +10,8 @@ import (
 	"secbox/policy"
 )
 
-// simulation runs a pool in virtual time: containers are durations, and jobs come and end by a schedule.
+// simulation runs a pool in virtual time: containers are durations, and jobs come and end by a
+// schedule.
 type simulation struct {
 	*plan
 	random    *rand.Rand
@@ -172,7 +173,8 @@ func other() Spec {
 	return Spec{ImageID: "other", Limits: policy.ContainerLimits{MemoryMB: 512}}
 }
 
-// TestRandomArrivals: fewer than one in a hundred finds no container, at rates up to 70 % of what the machine can start.
+// TestRandomArrivals: fewer than one in a hundred finds no container, at rates up to 70 % of what
+// the machine can start.
 func TestRandomArrivals(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []float64{0.1, 0.5, 1, 2} {
@@ -183,7 +185,8 @@ func TestRandomArrivals(t *testing.T) {
 		s.forget()
 		s.arrive(3000, rate, usual)
 		s.run(time.Duration(3000/rate*1.1) * time.Second)
-		t.Logf("%.1f per second: %.2f%% of %d missed, %d waited at most, %d now", rate, 100*s.missed(usual()), s.arrivals[anyKeyOf(usual())], s.mostSlots, s.waiting(usual()))
+		t.Logf("%.1f per second: %.2f%% of %d missed, %d waited at most, %d now", rate, 100*s.missed(usual()), s.arrivals[anyKeyOf(usual())], s.mostSlots,
+			s.waiting(usual()))
 		if s.missed(usual()) > maxMisses {
 			t.Errorf("%.1f per second: %.2f%% missed", rate, 100*s.missed(usual()))
 		}
@@ -221,7 +224,8 @@ func TestTwoKeysCompete(t *testing.T) {
 	}
 }
 
-// TestRateFalls: containers are given back slowly, to the ready ones of the usual key and to none of another.
+// TestRateFalls: containers are given back slowly, to the ready ones of the usual key and to none
+// of another.
 func TestRateFalls(t *testing.T) {
 	t.Parallel()
 	s := newSimulation(defaults(2))
@@ -247,7 +251,8 @@ func TestRateFalls(t *testing.T) {
 	}
 }
 
-// TestOverload: more arrivals than the engine can serve do not make it start ever more containers for later.
+// TestOverload: more arrivals than the engine can serve do not make it start ever more containers
+// for later.
 func TestOverload(t *testing.T) {
 	t.Parallel()
 	s := newSimulation(defaults(4))
@@ -259,7 +264,8 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// TestManyLimits: a client that asks for ever new limits takes at most half of the containers that the usual key wants, and adds no misses.
+// TestManyLimits: a client that asks for ever new limits takes at most half of the containers that
+// the usual key wants, and adds no misses.
 func TestManyLimits(t *testing.T) {
 	t.Parallel()
 	s := newSimulation(defaults(4))
@@ -291,7 +297,8 @@ func TestManyLimits(t *testing.T) {
 	}
 }
 
-// TestKeysTakeTurns: more keys than containers do not make the pool start and drop them without end.
+// TestKeysTakeTurns: more keys than containers do not make the pool start and drop them without
+// end.
 func TestKeysTakeTurns(t *testing.T) {
 	t.Parallel()
 	for _, ready := range []int{0, 1, 4, 8} {

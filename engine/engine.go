@@ -12,9 +12,10 @@ import (
 
 // Engine hands out slots. Implementations are safe for concurrent use.
 type Engine interface {
-	// Acquire allocates an exec id (the spec's, if it has one) and its directories. It starts no job. Errors carry a fault code:
-	// fault.EngineUnavailable when no engine answers; an error of Prepare is returned as it is, or by Run, because a warm slot's directories
-	// may be prepared after the return. The caller must call exactly one of Run and Discard on the slot.
+	// Acquire allocates an exec id (the spec's, if it has one) and its directories. It starts no
+	// job. Errors carry a fault code: fault.EngineUnavailable when no engine answers; an error of
+	// Prepare is returned as it is, or by Run, because a warm slot's directories may be prepared
+	// after the return. The caller must call exactly one of Run and Discard on the slot.
 	Acquire(ctx context.Context, spec Spec) (Slot, error)
 
 	// Close stops what the engine started and waits for it. Safe to call twice.
@@ -27,18 +28,21 @@ type Slot interface {
 	Warm() bool      // the container was started before Acquire; Run makes it false if it starts another container
 	Mounts() []Mount // as Prepare gave them; waits for it
 	Args() []string  // the docker argv, for the record; it has nothing of the job
-	// Attached reports whether the container was started for any project: Mounts were attached when the job came, and Args has the mounts
-	// below which they were. Run makes it false if it starts another container.
+	// Attached reports whether the container was started for any project: Mounts were attached when
+	// the job came, and Args has the mounts below which they were. Run makes it false if it starts
+	// another container.
 	Attached() bool
 
-	// Run gives the job to the container and returns when no process of the job is alive. It writes output while the job runs, one call at a
-	// time per stream, none after the return; errors of the writers are ignored. When ctx ends, the job is killed, and Exit.Killed is true.
-	// A returned error is a *RunError: the exit of the job is unknown.
-	// It wraps fault.EngineUnavailable, fault.ImageMissing, fault.InvalidSettings (a runtime that the engine does not know),
-	// fault.Internal, or an error of Prepare.
+	// Run gives the job to the container and returns when no process of the job is alive. It writes
+	// output while the job runs, one call at a time per stream, none after the return; errors of
+	// the writers are ignored. When ctx ends, the job is killed, and Exit.Killed is true. A
+	// returned error is a *RunError: the exit of the job is unknown. It wraps
+	// fault.EngineUnavailable, fault.ImageMissing, fault.InvalidSettings (a runtime that the engine
+	// does not know), fault.Internal, or an error of Prepare.
 	Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error)
 
-	// Discard gives back a slot that was never run, and calls Drop of its mounts. The slot must not be used then.
+	// Discard gives back a slot that was never run, and calls Drop of its mounts. The slot must not
+	// be used then.
 	Discard()
 }
 
@@ -57,21 +61,21 @@ type Spec struct {
 	// Targets are the targets of all mounts outside /workspace.
 	Targets []string
 
-	// Prepare makes the directories of the exec and returns what to mount. It is called with the slot's exec id, once, or again when what it
-	// returned was dropped. For a
-	// container that is started ahead of its job, this is after the request that brought the spec has ended: Prepare must hold nothing of
-	// that request, and must not make a project that was removed meanwhile.
+	// Prepare makes the directories of the exec and returns what to mount. It is called with the
+	// slot's exec id, once, or again when what it returned was dropped. For a container that is
+	// started ahead of its job, this is after the request that brought the spec has ended: Prepare
+	// must hold nothing of that request, and must not make a project that was removed meanwhile.
 	Prepare func(ctx context.Context, execID string) (MountSet, error)
 }
 
 // MountSet is the mounts of one exec that is yet to run.
 type MountSet struct {
 	Mounts []Mount
-	// Intact reports whether the directories are still the same directories; nil: they always are. It is called before a waiting container gets a
-	// job.
+	// Intact reports whether the directories are still the same directories; nil: they always are.
+	// It is called before a waiting container gets a job.
 	Intact func() bool
-	// Open opens the directories of Mounts, in their order, if they are still the same directories. The caller closes them. Nil: they can be mounted
-	// only when a container is started.
+	// Open opens the directories of Mounts, in their order, if they are still the same directories.
+	// The caller closes them. Nil: they can be mounted only when a container is started.
 	Open func() ([]*os.File, error)
 	// Drop removes the directories, because no job ran in them; may be nil.
 	Drop func()
@@ -102,24 +106,30 @@ type Job struct {
 	Grace     time.Duration // from SIGTERM to the kill at Timeout; 0: the kill only
 	MaxStdout int64         // bytes to pass on; the rest is counted and dropped
 	MaxStderr int64
-	// Signals are sent to the process group of the job's main process. Signals that are not in initproto.Signals are dropped. May be nil. For a Resident
-	// only: fault.Unsupported when its sandbox-init is too old.
+	// Signals are sent to the process group of the job's main process. Signals that are not in
+	// initproto.Signals are dropped. May be nil. For a Resident only: fault.Unsupported when its
+	// sandbox-init is too old.
 	Signals <-chan syscall.Signal
-	// CPUCores is the limit that programs learn from variables such as OMP_NUM_THREADS, which Env and the image may set otherwise; 0: none.
-	// A Resident's Run ignores it: it has the container's.
+	// CPUCores is the limit that programs learn from variables such as OMP_NUM_THREADS, which Env
+	// and the image may set otherwise; 0: none. A Resident's Run ignores it: it has the
+	// container's.
 	CPUCores float64
-	// CodeFile is the path of a new file for the code of an Argv of the form PROGRAM -c CODE ARG…: the job runs as PROGRAM CodeFile ARG…, with Cwd
-	// first in PYTHONPATH, unless sandbox-init is too old. Empty: Argv runs.
+	// CodeFile is the path of a new file for the code of an Argv of the form PROGRAM -c CODE ARG…:
+	// the job runs as PROGRAM CodeFile ARG…, with Cwd first in PYTHONPATH, unless sandbox-init is
+	// too old. Empty: Argv runs.
 	CodeFile string
-	// OnStart is called once, when the container has taken the job, before its first output. May be nil.
+	// OnStart is called once, when the container has taken the job, before its first output. May be
+	// nil.
 	OnStart func()
-	// OnUnlinked is called with the disk space of files that were removed while the container's processes use them: when it has changed, and
-	// every second, unless the job keeps sandbox-init from running. It must not block. Nil: sandbox-init does not measure it. A Resident's Run
+	// OnUnlinked is called with the disk space of files that were removed while the container's
+	// processes use them: when it has changed, and every second, unless the job keeps sandbox-init
+	// from running. It must not block. Nil: sandbox-init does not measure it. A Resident's Run
 	// ignores it: see ResidentSpec.
 	OnUnlinked func(Unlinked)
 }
 
-// Unlinked is the disk space of files of the project that are in use after their last name was removed.
+// Unlinked is the disk space of files of the project that are in use after their last name was
+// removed.
 type Unlinked struct {
 	Bytes  int64 // of the files that sandbox-init can see, each once
 	Hidden bool  // there may be files that sandbox-init cannot see

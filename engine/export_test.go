@@ -6,7 +6,8 @@ import (
 	"secbox/policy"
 )
 
-// Tick is how often waiting containers are checked, and how soon a project is tried again whose Prepare failed.
+// Tick is how often waiting containers are checked, and how soon a project is tried again whose
+// Prepare failed.
 const Tick = tick
 
 // Evict checks the waiting containers, as the refiller does every few seconds.
@@ -49,8 +50,8 @@ func LimitsError(slot Slot) error {
 	return <-container.assignment.limits
 }
 
-// Changes reports whether a container of other limits starts differently, whether docker can change them while it runs, and whether
-// the pool has it do so.
+// Changes reports whether a container of other limits starts differently, whether docker can change
+// them while it runs, and whether the pool has it do so.
 func Changes(from, to policy.ContainerLimits) (starts, docker, pool bool) {
 	args := func(l policy.ContainerLimits) []string {
 		return runArgs(Identity{}, Options{}, Spec{Limits: l}, "", nil, nil)

@@ -13,17 +13,21 @@ import (
 	"secbox/fault"
 )
 
-// LabelInit is the label of an image that has sandbox-init in /opt/secbox. Its value is the digest of the binary.
+// LabelInit is the label of an image that has sandbox-init in /opt/secbox. Its value is the digest
+// of the binary.
 const LabelInit = "secbox.sandbox-init"
 
-// How long a resolved image is cached. An exec runs the image id that was resolved, so a stale answer is an older image, never a mixture.
-// Asking each time would cost 30 ms of CLI, several times a warm exec.
+// How long a resolved image is cached. An exec runs the image id that was resolved, so a stale
+// answer is an older image, never a mixture. Asking each time would cost 30 ms of CLI, several
+// times a warm exec.
 const (
 	// unwatchedTTL applies while Watch receives no events.
 	unwatchedTTL = 10 * time.Second
-	// watchedTTL applies while Watch receives events. It bounds the effect of a stream that died unnoticed.
+	// watchedTTL applies while Watch receives events. It bounds the effect of a stream that died
+	// unnoticed.
 	watchedTTL = 5 * time.Minute
-	// refreshAfter is the age from which a use refreshes an answer in the background, so that no exec waits for that at watchedTTL.
+	// refreshAfter is the age from which a use refreshes an answer in the background, so that no
+	// exec waits for that at watchedTTL.
 	refreshAfter = time.Minute
 
 	// lookupTimeout bounds one lookup, which many callers may wait for.
@@ -38,8 +42,8 @@ type Image struct {
 	InitVolume string
 }
 
-// Images resolves image names to ids and caches them: for some seconds, or, while Watch runs, until an image changes. It is safe for concurrent
-// use.
+// Images resolves image names to ids and caches them: for some seconds, or, while Watch runs, until
+// an image changes. It is safe for concurrent use.
 type Images struct {
 	cli          *dockercli.CLI
 	own          string // the reference of our own image, which has sandbox-init
@@ -82,8 +86,9 @@ func NewImages(cli *dockercli.CLI, own, volume string, now func() time.Time) *Im
 	}
 }
 
-// Resolve returns the image that a name refers to now; fault.ImageMissing or fault.EngineUnavailable. Concurrent calls for one name share a
-// lookup, and its error, which is not cached. No process of a call outlives it.
+// Resolve returns the image that a name refers to now; fault.ImageMissing or
+// fault.EngineUnavailable. Concurrent calls for one name share a lookup, and its error, which is
+// not cached. No process of a call outlives it.
 func (i *Images) Resolve(ctx context.Context, ref string) (Image, error) {
 	i.mu.Lock()
 	if c, ok := i.cache[ref]; ok {
@@ -106,20 +111,23 @@ func (i *Images) Resolve(ctx context.Context, ref string) (Image, error) {
 	return i.await(ctx, q)
 }
 
-// Forget removes a name from the cache. It is called when the engine does not have the image that it should run.
+// Forget removes a name from the cache. It is called when the engine does not have the image that
+// it should run.
 func (i *Images) Forget(ref string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.forget(ref)
 }
 
-// forget is called with mu held. A lookup in progress may have an outdated result, so later calls begin a new one.
+// forget is called with mu held. A lookup in progress may have an outdated result, so later calls
+// begin a new one.
 func (i *Images) forget(ref string) {
 	delete(i.cache, ref)
 	delete(i.asking, ref)
 }
 
-// join adds a caller to the lookup of ref, which it begins if there is none. It is called with mu held; await must follow.
+// join adds a caller to the lookup of ref, which it begins if there is none. It is called with mu
+// held; await must follow.
 func (i *Images) join(ref string) *lookup {
 	q, ok := i.asking[ref]
 	if !ok {
@@ -132,7 +140,8 @@ func (i *Images) join(ref string) *lookup {
 	return q
 }
 
-// await waits for the result, or for ctx. The last caller that leaves early cancels the lookup and waits until its CLI has ended.
+// await waits for the result, or for ctx. The last caller that leaves early cancels the lookup and
+// waits until its CLI has ended.
 func (i *Images) await(ctx context.Context, q *lookup) (Image, error) {
 	select {
 	case <-q.done:
@@ -203,7 +212,8 @@ func (i *Images) inspect(ctx context.Context, ref string) (dockercli.Image, erro
 	found, err := i.cli.InspectImage(ctx, ref)
 	if fault.Is(err, fault.ImageMissing) {
 		e := fault.Wrap(fault.ImageMissing, err,
-			"image %q is not on the engine; nothing is pulled at run time: `docker pull` or build it on the engine's host (`make setup` builds %s)", ref, i.own)
+			"image %q is not on the engine; nothing is pulled at run time: `docker pull` or build it on the engine's host (`make setup` "+
+				"builds %s)", ref, i.own)
 		e.Fields = []fault.Field{{Field: "image", Reason: "the engine does not hold " + ref}}
 		return dockercli.Image{}, e
 	}
@@ -212,8 +222,9 @@ func (i *Images) inspect(ctx context.Context, ref string) (dockercli.Image, erro
 
 var digest = regexp.MustCompile(`^[0-9a-f]{12,64}$`)
 
-// volume returns the name of the volume with our sandbox-init, which it makes if needed. Docker fills a new volume from the image of the first
-// container that mounts it when that container is created.
+// volume returns the name of the volume with our sandbox-init, which it makes if needed. Docker
+// fills a new volume from the image of the first container that mounts it when that container is
+// created.
 func (i *Images) volume(ctx context.Context) (string, error) {
 	own, err := i.inspect(ctx, i.own)
 	if err != nil {
@@ -228,14 +239,16 @@ func (i *Images) volume(ctx context.Context) (string, error) {
 	if err != nil || slices.Contains(there, name) {
 		return name, err
 	}
-	// A volume of this name without the label may be empty: `docker run` made it after ours was removed.
+	// A volume of this name without the label may be empty: `docker run` made it after ours was
+	// removed.
 	return name, i.cli.FillVolume(ctx, name, label, initDir, own.ID)
 }
 
 func (i *Images) volumeOf(build string) string { return i.volumePrefix + "-" + build[:12] }
 
-// volumeRest is how long a volume of an older sandbox-init stays after our image was replaced: longer than an exec that uses it waits for its
-// container. Installations on one engine share our image and its volumes.
+// volumeRest is how long a volume of an older sandbox-init stays after our image was replaced:
+// longer than an exec that uses it waits for its container. Installations on one engine share our
+// image and its volumes.
 const volumeRest = 24 * time.Hour
 
 // firstSeen returns since when our own image is known to have this id.

@@ -24,7 +24,8 @@ type standIn struct {
 	events *os.File // the engine's events
 }
 
-// An inspection prints the image of when it began. If there is a FIFO <ref>.hold, it waits until that was opened and closed.
+// An inspection prints the image of when it began. If there is a FIFO <ref>.hold, it waits until
+// that was opened and closed.
 const standInScript = `cd %s
 echo "$1 $2 $5" >> log
 case $1 in
@@ -75,7 +76,8 @@ func (s *standIn) asked(ref string) int {
 // hold makes the next inspections of ref wait.
 func (s *standIn) hold(ref string) { mkfifo(s.t, filepath.Join(s.dir, ref+".hold")) }
 
-// held waits until an inspection of ref has its result, and returns a function that releases it. Later ones are not held.
+// held waits until an inspection of ref has its result, and returns a function that releases it.
+// Later ones are not held.
 func (s *standIn) held(ref string) (release func()) {
 	s.t.Helper()
 	path := filepath.Join(s.dir, ref+".hold")

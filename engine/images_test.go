@@ -18,7 +18,8 @@ import (
 	"secbox/fault"
 )
 
-// TestImageWithoutInit runs a job in an image without sandbox-init, which comes from a read-only volume.
+// TestImageWithoutInit runs a job in an image without sandbox-init, which comes from a read-only
+// volume.
 func TestImageWithoutInit(t *testing.T) {
 	t.Parallel()
 	tag, prefix := "secbox-test-bare:"+uuid.NewString(), "secbox-test-"+uuid.NewString()[:8]
@@ -53,7 +54,8 @@ func TestImageWithoutInit(t *testing.T) {
 		t.Fatalf("a second node got %+v, %v", again, err)
 	}
 
-	// An empty volume of that name, as `docker run` makes it when it is missing, is filled by the next lookup.
+	// An empty volume of that name, as `docker run` makes it when it is missing, is filled by the
+	// next lookup.
 	images = engine.NewImages(f.CLI, enginetest.Image, prefix, time.Now)
 	eventually(t, "the end of the container", func() bool { return exec.Command("docker", "volume", "rm", bare.InitVolume).Run() == nil })
 	enginetest.Docker(t, "volume", "create", bare.InitVolume)
@@ -65,7 +67,8 @@ func TestImageWithoutInit(t *testing.T) {
 	}
 }
 
-// TestRemoveOldVolumes: not while a container uses them, nor on the first day after the image was replaced.
+// TestRemoveOldVolumes: not while a container uses them, nor on the first day after the image was
+// replaced.
 func TestRemoveOldVolumes(t *testing.T) {
 	t.Parallel()
 	cli := enginetest.CLI(t)
@@ -102,7 +105,8 @@ func TestRemoveOldVolumes(t *testing.T) {
 	}
 }
 
-// TestOldVolumesOfLoadedImage: docker knows no time for an image that was loaded from a file. Its first day begins when it is seen.
+// TestOldVolumesOfLoadedImage: docker knows no time for an image that was loaded from a file. Its
+// first day begins when it is seen.
 func TestOldVolumesOfLoadedImage(t *testing.T) {
 	t.Parallel()
 	cli, id := enginetest.CLI(t), uuid.NewString()

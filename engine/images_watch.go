@@ -12,10 +12,12 @@ import (
 // WatchConfig is the configuration of Images.Watch.
 type WatchConfig struct {
 	Log *slog.Logger
-	// Changed is called, one call at a time, when a name that was resolved before stands for another image; after.ID is empty when the image
-	// is gone. It should return soon, and is not called after Watch has returned. May be nil.
+	// Changed is called, one call at a time, when a name that was resolved before stands for
+	// another image; after.ID is empty when the image is gone. It should return soon, and is not
+	// called after Watch has returned. May be nil.
 	Changed func(before, after Image)
-	// Retry waits for d, or until ctx ends, before the stream of events is started again. Nil: with a timer.
+	// Retry waits for d, or until ctx ends, before the stream of events is started again. Nil: with
+	// a timer.
 	Retry func(ctx context.Context, d time.Duration)
 }
 
@@ -23,15 +25,18 @@ const (
 	minRetry = time.Second // before an ended stream of events is started again; doubled up to
 	maxRetry = 30 * time.Second
 
-	// recheckEvery bounds the cost of many events: pruning a hundred images causes a few lookups per name, not hundreds.
+	// recheckEvery bounds the cost of many events: pruning a hundred images causes a few lookups
+	// per name, not hundreds.
 	recheckEvery = 250 * time.Millisecond
 )
 
-// Watch follows the engine's events until ctx ends, so that images are cached for minutes and forgotten as soon as one changes. It returns when
-// every process that it started has ended. It must not run twice at the same time.
+// Watch follows the engine's events until ctx ends, so that images are cached for minutes and
+// forgotten as soon as one changes. It returns when every process that it started has ended. It
+// must not run twice at the same time.
 //
-// Any event clears the cache, and the names are resolved again in the background. While there is no stream of events (the engine restarts, its
-// CLI was killed), images are cached for seconds, and a new stream clears the cache.
+// Any event clears the cache, and the names are resolved again in the background. While there is no
+// stream of events (the engine restarts, its CLI was killed), images are cached for seconds, and a
+// new stream clears the cache.
 func (i *Images) Watch(ctx context.Context, cfg WatchConfig) {
 	if cfg.Retry == nil {
 		cfg.Retry = sleep
@@ -88,7 +93,8 @@ func (i *Images) invalidate() {
 	i.watch.signal()
 }
 
-// recheck resolves the known names again after every invalidate, and reports all changes that lookups have found.
+// recheck resolves the known names again after every invalidate, and reports all changes that
+// lookups have found.
 func (i *Images) recheck(ctx context.Context, w *watch, changed func(before, after Image)) {
 	for {
 		select {

@@ -102,7 +102,8 @@ func (w *watched) resolve(ref string) engine.Image {
 	return image
 }
 
-// TestEventsReportMovedImages moves a name in every way that docker has, while sixteen callers resolve it, and the clock stands still.
+// TestEventsReportMovedImages moves a name in every way that docker has, while sixteen callers
+// resolve it, and the clock stands still.
 func TestEventsReportMovedImages(t *testing.T) {
 	t.Parallel()
 	ref := "secbox-test-images-" + uuid.NewString()[:8] + ":x"
@@ -201,8 +202,8 @@ func read(t *testing.T, fifo string) []byte {
 	return await(t, "a writer of "+filepath.Base(fifo), text)
 }
 
-// TestEventStreamRestarts kills the CLI of the events: images that moved meanwhile are found, another CLI is started, and none is left at
-// the end.
+// TestEventStreamRestarts kills the CLI of the events: images that moved meanwhile are found,
+// another CLI is started, and none is left at the end.
 func TestEventStreamRestarts(t *testing.T) {
 	t.Parallel()
 	real, err := exec.LookPath("docker")

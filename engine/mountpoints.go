@@ -16,15 +16,16 @@ import (
 // workspaceTarget is the directory of a container in which the project's directories are.
 const workspaceTarget = "/workspace"
 
-// mountPoints are the mounts of a container that can serve any project: the directories of an exec are attached at them when it takes the container.
+// mountPoints are the mounts of a container that can serve any project: the directories of an exec
+// are attached at them when it takes the container.
 type mountPoints struct {
 	targets []string // in the container
 	at      []*attach.Point
 	log     *slog.Logger
 }
 
-// newMountPoints makes the points of a container that needs these targets beside /workspace. Like the image, /workspace has the project's directories,
-// empty, and all belong to the user.
+// newMountPoints makes the points of a container that needs these targets beside /workspace. Like
+// the image, /workspace has the project's directories, empty, and all belong to the user.
 func newMountPoints(base *attach.Base, id, user string, targets []string, log *slog.Logger) (*mountPoints, error) {
 	targets = append([]string{workspaceTarget}, targets...)
 	p := &mountPoints{targets: targets, log: log}
@@ -75,7 +76,8 @@ func (p *mountPoints) arguments() (args []string) {
 	return args
 }
 
-// attach attaches the directories of an exec. After an error none is attached, unless detach fails, too.
+// attach attaches the directories of an exec. After an error none is attached, unless detach fails,
+// too.
 func (p *mountPoints) attach(set MountSet) error {
 	if len(set.Mounts) == 0 {
 		return nil
@@ -124,8 +126,8 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// detach takes the exec's directories away from the container, whatever its state. It must precede every read of what the job has left. It
-// reports whether none is attached now.
+// detach takes the exec's directories away from the container, whatever its state. It must precede
+// every read of what the job has left. It reports whether none is attached now.
 func (p *mountPoints) detach() bool {
 	if p == nil {
 		return true

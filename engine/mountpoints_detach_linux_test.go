@@ -15,7 +15,8 @@ import (
 	"secbox/engine/enginetest"
 )
 
-// TestDetachedInEveryCase: the directories are detached before Run returns, and by Discard, however the container ends.
+// TestDetachedInEveryCase: the directories are detached before Run returns, and by Discard, however
+// the container ends.
 func TestDetachedInEveryCase(t *testing.T) {
 	t.Parallel()
 	p := newAnyPooled(t)
@@ -76,8 +77,10 @@ func TestDetachedInEveryCase(t *testing.T) {
 			t.Error("the exec's id is used twice")
 		}
 		var out bytes.Buffer
-		// As in a container that was attached to once: its own mount, the mount that holds the three directories, and the three.
-		if _, errs, err := p.runs(t.Context(), second, "grep -c ' /workspace' /proc/self/mountinfo; ls -A /workspace/*", &out); err != nil || !strings.HasPrefix(out.String(), "5\n") || strings.Contains(out.String(), "secret") {
+		// As in a container that was attached to once: its own mount, the mount that holds the
+		// three directories, and the three.
+		if _, errs, err := p.runs(t.Context(), second, "grep -c ' /workspace' /proc/self/mountinfo; ls -A /workspace/*", &out); err != nil ||
+			!strings.HasPrefix(out.String(), "5\n") || strings.Contains(out.String(), "secret") {
 			t.Errorf("%v %q %s", err, &out, errs)
 		}
 	})

@@ -49,7 +49,8 @@ func (b *safeBuffer) has(text string) bool {
 
 func newAnyPooled(t *testing.T) *anyPooled {
 	t.Helper()
-	p := &anyPooled{pooled: &pooled{t: t}, root: filepath.Join(t.TempDir(), "ws"), base: filepath.Join(t.TempDir(), "private"), gate: t.TempDir(), log: &safeBuffer{}}
+	p := &anyPooled{pooled: &pooled{t: t}, root: filepath.Join(t.TempDir(), "ws"), base: filepath.Join(t.TempDir(), "private"), gate: t.TempDir(),
+		log: &safeBuffer{}}
 	script, err := filepath.Abs("testdata/docker.sh")
 	must(t, err)
 	must(t, os.Symlink(script, filepath.Join(p.gate, "docker")))
@@ -96,7 +97,8 @@ func (p *anyPooled) set(name string) (release func()) {
 // dir is the directory of a project.
 func (p *anyPooled) dir(project string) string { return filepath.Join(p.root, "projects", project) }
 
-// of is the spec of an exec of a project. between, which may be nil, is called once, between the check of the directories and their use.
+// of is the spec of an exec of a project. between, which may be nil, is called once, between the
+// check of the directories and their use.
 func (p *anyPooled) of(project string, between func()) engine.Spec {
 	p.t.Helper()
 	made, err := p.ws.Project(project)

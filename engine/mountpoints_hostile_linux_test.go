@@ -84,7 +84,9 @@ while True: m[0] = m[0] ^ 1' $id-stays </dev/null >/dev/null 2>&1 &
 		}
 		slot = p.take(p.of("two", nil))
 		out.Reset()
-		if _, errs, err = p.runs(t.Context(), slot, `ls -A /workspace/*; grep -c /projects/one /proc/self/mountinfo; find / -name given -o -name kept 2>/dev/null`, &out); err != nil {
+		if _, errs,
+			err = p.runs(t.Context(), slot, `ls -A /workspace/*; grep -c /projects/one /proc/self/mountinfo; find / -name given -o -name kept 2>/dev/null`,
+			&out); err != nil {
 			t.Fatal(err)
 		}
 		if want := "/workspace/artifacts:\n\n/workspace/inputs:\n\n/workspace/work:\n0\n"; out.String() != want {
@@ -99,7 +101,8 @@ while True: m[0] = m[0] ^ 1' $id-stays </dev/null >/dev/null 2>&1 &
 		must(t, syscall.Mount("full", work, "tmpfs", 0, "size=256k,uid=1000,mode=755"))
 		defer func() { must(t, syscall.Unmount(work, 0)) }() // not busy any more
 		var out bytes.Buffer
-		if _, errs, err := p.runs(t.Context(), p.take(spec), `head -c 1M /dev/zero >full; mkdir -p made; for n in $(seq 100); do echo x >made/$n; done; ls full`, &out); err != nil || out.String() != "full\n" {
+		if _, errs, err := p.runs(t.Context(), p.take(spec),
+			`head -c 1M /dev/zero >full; mkdir -p made; for n in $(seq 100); do echo x >made/$n; done; ls full`, &out); err != nil || out.String() != "full\n" {
 			t.Errorf("%v %q %s", err, &out, errs)
 		}
 		out.Reset()
@@ -124,7 +127,9 @@ while True: m[0] = m[0] ^ 1' $id-stays </dev/null >/dev/null 2>&1 &
 			return slot.Warm()
 		})
 		var out bytes.Buffer
-		if _, errs, err := p.runs(t.Context(), slot, `cd /workspace; id -u; touch inputs/new; chmod 777 inputs; mount -o remount,rw inputs; mknod work/null c 1 3; rm -f inputs/given; ls inputs work/null`, &out); err != nil || !strings.HasPrefix(out.String(), "0\n") || strings.Contains(out.String(), "new") || strings.Contains(out.String(), "null") || !strings.Contains(out.String(), "given") {
+		if _, errs,
+			err := p.runs(t.Context(), slot,
+			`cd /workspace; id -u; touch inputs/new; chmod 777 inputs; mount -o remount,rw inputs; mknod work/null c 1 3; rm -f inputs/given; ls inputs work/null`, &out); err != nil || !strings.HasPrefix(out.String(), "0\n") || strings.Contains(out.String(), "new") || strings.Contains(out.String(), "null") || !strings.Contains(out.String(), "given") {
 			t.Errorf("%v %q %s", err, &out, errs)
 		}
 	})
@@ -144,7 +149,8 @@ while True: m[0] = m[0] ^ 1' $id-stays </dev/null >/dev/null 2>&1 &
 			t.Fatalf("ended early: %v", err)
 		}
 		var out bytes.Buffer
-		if _, err := second.Run(t.Context(), enginetest.Shell(`cat of; echo of both >of; ls -A /workspace/artifacts; touch /workspace/artifacts/b`), &out, io.Discard); err != nil || out.String() != "of the first\n" {
+		if _, err := second.Run(t.Context(), enginetest.Shell(`cat of; echo of both >of; ls -A /workspace/artifacts; touch /workspace/artifacts/b`), &out,
+			io.Discard); err != nil || out.String() != "of the first\n" {
 			t.Errorf("the second: %v %q", err, &out)
 		}
 		if p.mounted() == "" {

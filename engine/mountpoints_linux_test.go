@@ -52,7 +52,8 @@ func TestWarmAnyPool(t *testing.T) {
 	where.Run(t, func(t *testing.T, cfg engine.Config) engine.Engine { return primed{newAnyPool(t, cfg, 1), t} })
 }
 
-// TestProjectsOfAPool: a container that waited before there was a project sees the directories of the project that takes it, and no other's.
+// TestProjectsOfAPool: a container that waited before there was a project sees the directories of
+// the project that takes it, and no other's.
 func TestProjectsOfAPool(t *testing.T) {
 	t.Parallel()
 	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg, 2) })
@@ -102,7 +103,8 @@ func TestProjectsOfAPool(t *testing.T) {
 	}
 }
 
-// TestGivenBackAndAnswered gives a container back after its init was asked for an answer, which comes while it waits.
+// TestGivenBackAndAnswered gives a container back after its init was asked for an answer, which
+// comes while it waits.
 func TestGivenBackAndAnswered(t *testing.T) {
 	t.Parallel()
 	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg, 1) })
@@ -123,7 +125,8 @@ func TestGivenBackAndAnswered(t *testing.T) {
 	}
 }
 
-// TestChangedLimitsHold reads the limits from within containers whose limits were raised and lowered.
+// TestChangedLimitsHold reads the limits from within containers whose limits were raised and
+// lowered.
 func TestChangedLimitsHold(t *testing.T) {
 	t.Parallel()
 	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg, 4) })

@@ -12,7 +12,8 @@ import (
 	"secbox/engine"
 )
 
-// TestProjectChangesBeforeAttach: another directory takes the place of a checked one. Nothing foreign is mounted.
+// TestProjectChangesBeforeAttach: another directory takes the place of a checked one. Nothing
+// foreign is mounted.
 func TestProjectChangesBeforeAttach(t *testing.T) {
 	t.Parallel()
 	p := newAnyPooled(t)
@@ -60,7 +61,8 @@ func TestProjectChangesBeforeAttach(t *testing.T) {
 func TestTakenBeforeItStarted(t *testing.T) {
 	t.Parallel()
 	p := newAnyPooled(t)
-	// starting takes a container whose start is delayed until release; those that are ready get a job.
+	// starting takes a container whose start is delayed until release; those that are ready get a
+	// job.
 	starting := func(spec engine.Spec) (slot engine.Slot, release func()) {
 		release = p.set("hold")
 		other := p.of("other", nil)
@@ -90,7 +92,8 @@ func TestTakenBeforeItStarted(t *testing.T) {
 	var out bytes.Buffer
 	slot, release := starting(p.of("one", nil))
 	release()
-	if _, errs, err := p.runs(t.Context(), slot, "echo made >made; cat made; touch /workspace/inputs/no || echo read-only", &out); err != nil || out.String() != "made\nread-only\n" {
+	if _, errs, err := p.runs(t.Context(), slot, "echo made >made; cat made; touch /workspace/inputs/no || echo read-only", &out); err != nil ||
+		out.String() != "made\nread-only\n" {
 		t.Errorf("%v %q %s", err, &out, errs)
 	}
 
@@ -108,7 +111,8 @@ func TestTakenBeforeItStarted(t *testing.T) {
 		t.Errorf("written outside: %v %v", entries, err)
 	}
 
-	// Mount calls can fail when the directories are the right ones: the kernel has a limit of mounts.
+	// Mount calls can fail when the directories are the right ones: the kernel has a limit of
+	// mounts.
 	spec := p.of("limit", nil)
 	prepare := spec.Prepare
 	spec.Prepare = func(ctx context.Context, execID string) (engine.MountSet, error) {

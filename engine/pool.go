@@ -15,9 +15,10 @@ import (
 	"secbox/policy"
 )
 
-// SlotMemoryMB is the memory that is counted for a waiting container, in MiB: of the docker CLI that holds its lease, its containerd-shim,
-// sandbox-init, and the kernel. Of 32 containers, whose processes share pages, each had 9 MiB on Linux with runc; a single one has those
-// pages for itself.
+// SlotMemoryMB is the memory that is counted for a waiting container, in MiB: of the docker CLI
+// that holds its lease, its containerd-shim, sandbox-init, and the kernel. Of 32 containers, whose
+// processes share pages, each had 9 MiB on Linux with runc; a single one has those pages for
+// itself.
 const SlotMemoryMB = 16
 
 // PoolConfig configures a Pool: how many containers may wait, and for how long.
@@ -26,28 +27,31 @@ type PoolConfig struct {
 	MaxPerKey   int           // containers of one key that wait for one project
 	MaxMemoryMB int64         // of all containers, each counted as SlotMemoryMB
 	Idle        time.Duration // a container ends when there was no job of its key for so long
-	// MemoryLow reports whether the machine is short of memory: then no container is started ahead, and waiting ones are removed step by
-	// step. Nil: never.
+	// MemoryLow reports whether the machine is short of memory: then no container is started ahead,
+	// and waiting ones are removed step by step. Nil: never.
 	MemoryLow func() bool
 	Now       func() time.Time
 	Log       *slog.Logger
 
-	// Base, if not nil, makes containers wait for any project, whose directories are attached when one is taken. It is used once a container
-	// has shown that it sees attached directories. The pool closes it.
+	// Base, if not nil, makes containers wait for any project, whose directories are attached when
+	// one is taken. It is used once a container has shown that it sees attached directories. The
+	// pool closes it.
 	Base *attach.Base
 	// NotShared is why Base is nil, for Stats.
 	NotShared string
-	// Default returns the default spec, without a project: for that trial, and for the Ready containers that wait before the first
-	// request. Needed with Base.
+	// Default returns the default spec, without a project: for that trial, and for the Ready
+	// containers that wait before the first request. Needed with Base.
 	Default func(context.Context) (Spec, error)
-	// Ready is how many of them wait, however long. 0: no container is started before the first request.
+	// Ready is how many of them wait, however long. 0: no container is started before the first
+	// request.
 	Ready int
 
 	Taken    func(age time.Duration)  // is called when a waiting container is taken; may be nil
 	Refilled func(took time.Duration) // is called when a container that was started ahead is ready; may be nil
 }
 
-// Pool is an Engine around a Cold. It keeps containers waiting for jobs that resemble recent jobs. The package comment explains its size.
+// Pool is an Engine around a Cold. It keeps containers waiting for jobs that resemble recent jobs.
+// The package comment explains its size.
 type Pool struct {
 	cold  *Cold
 	cfg   PoolConfig
@@ -78,8 +82,9 @@ type Pool struct {
 	stopped sync.WaitGroup
 }
 
-// key is the part of a Spec that determines a container: specs with the same key can use each other's containers. A container for any project
-// has the targets of its points instead of a project and its access.
+// key is the part of a Spec that determines a container: specs with the same key can use each
+// other's containers. A container for any project has the targets of its points instead of a
+// project and its access.
 type key struct {
 	project, imageID, initVolume, user, runtime, access, targets string
 	limits                                                       policy.ContainerLimits
@@ -88,7 +93,8 @@ type key struct {
 func keyOf(s Spec) key {
 	s.Limits.ShmMB = shmMB(s.Limits)
 	return key{
-		project: s.ProjectID, imageID: s.ImageID, initVolume: s.InitVolume, user: s.User, runtime: s.Runtime, access: s.Access, limits: s.Limits,
+		project: s.ProjectID, imageID: s.ImageID, initVolume: s.InitVolume, user: s.User, runtime: s.Runtime, access: s.Access,
+		limits: s.Limits,
 	}
 }
 
@@ -99,7 +105,8 @@ func anyKeyOf(s Spec) key {
 	return k
 }
 
-// bucket is the waiting containers of one key. It takes less than 1 KiB without them, and there are at most mostBuckets.
+// bucket is the waiting containers of one key. It takes less than 1 KiB without them, and there are
+// at most mostBuckets.
 type bucket struct {
 	key    key
 	any    bool // its containers wait for any project
@@ -152,16 +159,18 @@ func emptyPool(cfg PoolConfig, cores int) *Pool {
 	case cfg.Base == nil:
 		p.stopSharing(failed, cfg.NotShared)
 	case cfg.Ready == 0:
-		p.stopSharing(due, NotKnownYet+"pool.ready is 0, so the first exec starts the container that shows whether directories can be attached; "+
-			"run an exec, or set pool.ready to 1 or more")
+		p.stopSharing(due,
+			NotKnownYet+"pool.ready is 0, so the first exec starts the container that shows whether directories can be attached; "+
+				"run an exec, or set pool.ready to 1 or more")
 	default:
 		p.stopSharing(due, NotKnownYet+"a container, which is started now, will show whether directories can be attached")
 	}
 	return p
 }
 
-// Acquire implements Engine. It takes a container of the spec's key that waits or is being started. Without one it returns a slot of the cold
-// engine. In both cases Run counts as a use of the key, for which a container is started for the next exec.
+// Acquire implements Engine. It takes a container of the spec's key that waits or is being started.
+// Without one it returns a slot of the cold engine. In both cases Run counts as a use of the key,
+// for which a container is started for the next exec.
 func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 	if p.max <= 0 {
 		return p.cold.Acquire(ctx, spec)
@@ -208,8 +217,8 @@ func (p *Pool) takeOwn(spec Spec) *pooled {
 	}
 }
 
-// take removes a container of a key from its bucket, for the caller: a ready container, or else the first that was started. It counts as lent
-// until use or putBack.
+// take removes a container of a key from its bucket, for the caller: a ready container, or else the
+// first that was started. It counts as lent until use or putBack.
 func (p *Pool) take(k key) *pooled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,8 +238,8 @@ func (s *bucket) take() *pooled {
 	return nil
 }
 
-// use notes that an exec runs; slot is nil when no container waited. Slots that are discarded are no uses: requests that are refused must not
-// make more containers wait.
+// use notes that an exec runs; slot is nil when no container waited. Slots that are discarded are
+// no uses: requests that are refused must not make more containers wait.
 func (p *Pool) use(spec Spec, slot *pooled) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -333,7 +342,8 @@ func (p *Pool) addRunning(by int) {
 	p.wake()
 }
 
-// Drain drops the waiting containers and starts no more ahead: all slots are cold from now on. Safe to call twice.
+// Drain drops the waiting containers and starts no more ahead: all slots are cold from now on. Safe
+// to call twice.
 func (p *Pool) Drain() {
 	p.mu.Lock()
 	p.draining = true
@@ -344,7 +354,8 @@ func (p *Pool) Drain() {
 	dropAll(given)
 }
 
-// DropImage drops the containers of an image, because its name refers to another image now. The Ready containers of the default spec are started again with the new image.
+// DropImage drops the containers of an image, because its name refers to another image now. The
+// Ready containers of the default spec are started again with the new image.
 func (p *Pool) DropImage(imageID string) {
 	p.mu.Lock()
 	given := p.dropWhere(func(s *bucket, _ *pooled) bool { return s.spec.ImageID == imageID })
@@ -372,7 +383,8 @@ func (p *Pool) Close() error {
 	return err
 }
 
-// dropWhere removes the containers for which f is true from their buckets, and returns them; p.mu is held.
+// dropWhere removes the containers for which f is true from their buckets, and returns them; p.mu
+// is held.
 func (p *Pool) dropWhere(f func(*bucket, *pooled) bool) (dropped []*pooled) {
 	for _, s := range p.buckets {
 		s.slots = slices.DeleteFunc(s.slots, func(slot *pooled) bool {

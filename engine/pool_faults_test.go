@@ -178,7 +178,8 @@ func TestPoolDropsStaleDirectories(t *testing.T) {
 	eventually(t, "another one dropped", func() bool { return p.pool.Stats().Dropped.Stale > stale && dropped.Load() > places })
 }
 
-// TestPrepareErrorAffectsOneProject breaks one project whose containers wait: it is not tried again and again, and the others get containers.
+// TestPrepareErrorAffectsOneProject breaks one project whose containers wait: it is not tried again
+// and again, and the others get containers.
 func TestPrepareErrorAffectsOneProject(t *testing.T) {
 	t.Parallel()
 	for _, code := range []fault.Code{fault.Internal, fault.UnknownArtifact} {
@@ -218,7 +219,8 @@ func TestPrepareErrorAffectsOneProject(t *testing.T) {
 	}
 }
 
-// TestEveryLimitIsEnforced: the container's start depends on each limit, and the pool changes the ones that docker changes.
+// TestEveryLimitIsEnforced: the container's start depends on each limit, and the pool changes the
+// ones that docker changes.
 func TestEveryLimitIsEnforced(t *testing.T) {
 	t.Parallel()
 	base := policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 64}
@@ -246,8 +248,9 @@ func TestPoolKeys(t *testing.T) {
 	for name, change := range map[string]func(*engine.Spec){
 		"project": func(s *engine.Spec) { s.ProjectID = "other" }, "memory": func(s *engine.Spec) { s.Limits.MemoryMB++ },
 		"cpus": func(s *engine.Spec) { s.Limits.CPUCores = 0.5 }, "pids": func(s *engine.Spec) { s.Limits.PIDs++ },
-		"tmp": func(s *engine.Spec) { s.Limits.TmpMB++ }, "shm": func(s *engine.Spec) { s.Limits.ShmMB-- }, "access": func(s *engine.Spec) { s.Access = "less" },
-		"user": func(s *engine.Spec) { s.User = "1001:1001" }, "runtime": func(s *engine.Spec) { s.Runtime = "runc" },
+		"tmp": func(s *engine.Spec) { s.Limits.TmpMB++ }, "shm": func(s *engine.Spec) { s.Limits.ShmMB-- },
+		"access": func(s *engine.Spec) { s.Access = "less" },
+		"user":   func(s *engine.Spec) { s.User = "1001:1001" }, "runtime": func(s *engine.Spec) { s.Runtime = "runc" },
 		"a promised id": func(s *engine.Spec) { s.ExecID = "01890000-0000-7000-8000-00000000000a" },
 		"init volume":   func(s *engine.Spec) { s.InitVolume = "other" }, "image": func(s *engine.Spec) { s.ImageID = "sha256:other" },
 	} {
@@ -360,7 +363,8 @@ func TestManyProjectsUsedOnce(t *testing.T) {
 	}
 }
 
-// TestCancelInTheInstantOfHandOver ends a job's context while its slot gets the job. Every answer is true, and nothing is left.
+// TestCancelInTheInstantOfHandOver ends a job's context while its slot gets the job. Every answer
+// is true, and nothing is left.
 func TestCancelInTheInstantOfHandOver(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t, nil)

@@ -13,8 +13,8 @@ import (
 	"secbox/engine/enginetest"
 )
 
-// poolScript is a docker whose containers answer when they are asked for it, print "ran" when they get a job, and end with their lease. Each is a
-// file with the pid of its process.
+// poolScript is a docker whose containers answer when they are asked for it, print "ran" when they
+// get a job, and end with their lease. Each is a file with the pid of its process.
 const poolScript = `cd %s
 case $1 in
 run)

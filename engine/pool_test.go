@@ -10,8 +10,8 @@ import (
 	"secbox/engine/enginetest"
 )
 
-// primed is a pool that has a waiting container for every Acquire: each slot of the suite is warm, unless its container cannot be started ahead
-// or its exec id is preset.
+// primed is a pool that has a waiting container for every Acquire: each slot of the suite is warm,
+// unless its container cannot be started ahead or its exec id is preset.
 type primed struct {
 	*engine.Pool
 	t *testing.T
@@ -66,14 +66,16 @@ func newPool(t *testing.T, cfg engine.Config, change func(*engine.PoolConfig)) *
 	return engine.NewPool(engine.NewCold(cfg), pool)
 }
 
-// sameForWaiting are the cases of the suite that show what sandbox-init and docker's flags do to a job, and how its output and exit get here.
-// TestColdEngine runs them. A waiting container has the same program and, as HardeningAsDocker checks, the same flags; its job is in the same session.
+// sameForWaiting are the cases of the suite that show what sandbox-init and docker's flags do to a
+// job, and how its output and exit get here. TestColdEngine runs them. A waiting container has the
+// same program and, as HardeningAsDocker checks, the same flags; its job is in the same session.
 var sameForWaiting = []string{
 	"Jobs", "HardeningFromInside", "SystemCalls", "OutOfMemory", "OutputIsCutAndCounted", "AThirdOfACore",
 	"ReportsExit", "CutsAndCountsOutput", "DeadlineKillsTheTree", "ForkBomb",
 }
 
-// sameForAny are the other cases: they pass whether the container has waited for one project or for any. TestWarmPool runs them.
+// sameForAny are the other cases: they pass whether the container has waited for one project or for
+// any. TestWarmPool runs them.
 var sameForAny = []string{
 	"StdinOfAnySize", "CallsOnStartFirst", "Deadline", "CancelKills", "RunReturnsAfterLastByte",
 	"ContainerKilledOutside", "CLIKilled", "MissingImage", "NothingOfTheJobIsInTheCLI",

@@ -95,7 +95,8 @@ func (r *ring) spread() Spread {
 	return Spread{N: len(sorted), P50: at(50), P95: at(95), Max: sorted[len(sorted)-1]}
 }
 
-// Decided is closed when it is certain whether containers wait for any project, which Stats reports.
+// Decided is closed when it is certain whether containers wait for any project, which Stats
+// reports.
 func (p *Pool) Decided() <-chan struct{} { return p.decided }
 
 // Stats describes the pool now, the keys most used lately first.
@@ -110,7 +111,8 @@ func (p *Pool) Stats() PoolStats {
 	stats.Waiting, stats.Starting = all-starting, starting
 	for _, s := range p.byDemand() {
 		k := PoolKey{
-			ProjectID: s.spec.ProjectID, ImageRef: s.spec.ImageRef, ImageID: s.spec.ImageID, Runtime: s.spec.Runtime, Access: cmp.Or(s.spec.Access, s.key.targets),
+			ProjectID: s.spec.ProjectID, ImageRef: s.spec.ImageRef, ImageID: s.spec.ImageID, Runtime: s.spec.Runtime,
+			Access: cmp.Or(s.spec.Access, s.key.targets),
 			Limits: s.spec.Limits, Starting: s.coming, Wanted: p.wanted(s, now), LastUse: s.demand.last,
 		}
 		for _, slot := range s.slots {

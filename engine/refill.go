@@ -9,21 +9,25 @@ import (
 	"secbox/fault"
 )
 
-// The pace of refills. The numbers are for a machine that needs 230 ms for a container, most of it CPU time.
+// The pace of refills. The numbers are for a machine that needs 230 ms for a container, most of it
+// CPU time.
 const (
-	// refillAfterJob is how long after a job's end no refill starts: the answer takes some 3 ms from there.
+	// refillAfterJob is how long after a job's end no refill starts: the answer takes some 3 ms
+	// from there.
 	refillAfterJob = 10 * time.Millisecond
-	// refillDelay is how long running jobs delay a refill. Most jobs are shorter; longer jobs share the machine with refills.
+	// refillDelay is how long running jobs delay a refill. Most jobs are shorter; longer jobs share
+	// the machine with refills.
 	refillDelay = 100 * time.Millisecond
-	// tick is how often waiting containers are checked: their age, their directories and the machine's memory.
+	// tick is how often waiting containers are checked: their age, their directories and the
+	// machine's memory.
 	tick = 5 * time.Second
 
 	leastRetry = 250 * time.Millisecond // after a start that failed; doubling
 	mostRetry  = 30 * time.Second
 )
 
-// refillers is how many containers are started ahead at once: one for every second core, so that jobs have the others, and one for every core
-// when there was no job for a while.
+// refillers is how many containers are started ahead at once: one for every second core, so that
+// jobs have the others, and one for every core when there was no job for a while.
 func (p *Pool) refillers(quiet bool) int {
 	if quiet {
 		return max(1, p.cores)
@@ -93,8 +97,9 @@ func (p *Pool) start() time.Duration {
 	}
 }
 
-// next returns the bucket that a container should be started for, and the container that must be dropped for it. When there is none to
-// start, it returns how long that holds unless something happens. p.mu is held.
+// next returns the bucket that a container should be started for, and the container that must be
+// dropped for it. When there is none to start, it returns how long that holds unless something
+// happens. p.mu is held.
 func (p *Pool) next(now time.Time) (*bucket, *pooled, time.Duration) {
 	waiting, starting := p.count()
 	jobless := refillDelay - now.Sub(p.changed) // the rest of the time without jobs that makes it quiet
@@ -129,7 +134,8 @@ func (p *Pool) next(now time.Time) (*bucket, *pooled, time.Duration) {
 	return nil, nil, tick
 }
 
-// within reports whether a pause of at most most is not over. When more is left, the clock was set back.
+// within reports whether a pause of at most most is not over. When more is left, the clock was set
+// back.
 func within(left, most time.Duration) bool { return left > 0 && left <= most }
 
 // count counts the containers of all buckets, and how many of them are not ready; p.mu is held.
@@ -180,7 +186,8 @@ func (p *Pool) died(s *bucket, slot *pooled, err error) {
 	}
 	var own *prepareError
 	if code := fault.CodeOf(err); errors.As(err, &own) || code != fault.EngineUnavailable && code != fault.Internal {
-		// The project or the image is gone: the next request reports it. Before the next try, waiting containers are checked.
+		// The project or the image is gone: the next request reports it. Before the next try,
+		// waiting containers are checked.
 		s.pause = p.cfg.Now().Add(tick)
 		if p.buckets[s.key] == s && len(s.slots) == 0 && s.ready == 0 {
 			delete(p.buckets, s.key)
@@ -205,7 +212,8 @@ func (s *bucket) describe(err error) []any {
 	return about
 }
 
-// evict drops containers that were not used for too long, containers whose directories are gone, and some of the others while memory is low.
+// evict drops containers that were not used for too long, containers whose directories are gone,
+// and some of the others while memory is low.
 func (p *Pool) evict() {
 	memoryLow := p.cfg.MemoryLow != nil && p.cfg.MemoryLow()
 	now := p.cfg.Now()

@@ -29,7 +29,8 @@ func newPlan(cfg PoolConfig) *plan {
 
 func (p *plan) used(project string) { p.use(Spec{ProjectID: project}, nil) }
 
-// does returns the next step: the project to start a container for, and the one whose container must go.
+// does returns the next step: the project to start a container for, and the one whose container
+// must go.
 func (p *plan) does() (start, instead string, wait time.Duration) {
 	owners := map[*pooled]string{}
 	for _, s := range p.buckets {

@@ -17,14 +17,15 @@ import (
 	"secbox/engine/enginetest"
 )
 
-// TestRehearsalRunsNothingOfTheProject uses an image whose environment points every interpreter at the project's files. The rehearsal of
-// sandbox-init must not run them: it is not on record.
+// TestRehearsalRunsNothingOfTheProject uses an image whose environment points every interpreter at
+// the project's files. The rehearsal of sandbox-init must not run them: it is not on record.
 func TestRehearsalRunsNothingOfTheProject(t *testing.T) {
 	t.Parallel()
 	p := newPooled(t, nil)
 	for file, content := range map[string]string{
 		".bash_profile": "echo profile >> /workspace/work/ran", ".profile": "echo profile >> /workspace/work/ran",
-		"run.sh": "echo BASH_ENV >> /workspace/work/ran", "bash": "#!/bin/sh\necho bash >> /workspace/work/ran", "python": "#!/bin/sh\necho python >> /workspace/work/ran",
+		"run.sh": "echo BASH_ENV >> /workspace/work/ran", "bash": "#!/bin/sh\necho bash >> /workspace/work/ran",
+		"python":           "#!/bin/sh\necho python >> /workspace/work/ran",
 		"sitecustomize.py": "open('/workspace/work/ran', 'a').write('sitecustomize')", "encodings.py": "open('/workspace/work/ran', 'a').write('encodings')",
 	} {
 		if err := os.WriteFile(filepath.Join(p.Dir, "work", file), []byte(content), 0o755); err != nil {
@@ -35,7 +36,8 @@ func TestRehearsalRunsNothingOfTheProject(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	const everywhere = "HOME=/workspace/work BASH_ENV=/workspace/work/run.sh ENV=/workspace/work/run.sh PYTHONPATH=/workspace/work PYTHONSTARTUP=/workspace/work/run.py"
+	const everywhere = "HOME=/workspace/work BASH_ENV=/workspace/work/run.sh ENV=/workspace/work/run.sh PYTHONPATH=/workspace/work " +
+		"PYTHONSTARTUP=/workspace/work/run.py"
 	for env, rehearses := range map[string]bool{
 		everywhere: true,
 		everywhere + " PATH=/workspace/work:/usr/local/bin:/usr/bin:/bin": false, // it finds only the project's programs

@@ -13,7 +13,8 @@ import (
 	"secbox/policy"
 )
 
-// ResidentSpec describes a container that serves many commands, in parallel and one after the other.
+// ResidentSpec describes a container that serves many commands, in parallel and one after the
+// other.
 type ResidentSpec struct {
 	ProjectID  string
 	ImageRef   string // for messages
@@ -25,24 +26,28 @@ type ResidentSpec struct {
 	Mounts     []Mount
 	// PathTail is a list of directories that is appended to the image's PATH.
 	PathTail string
-	// OnUnlinked is like a Job's, for all commands together. It is called while commands run, and once with zero at the end.
+	// OnUnlinked is like a Job's, for all commands together. It is called while commands run, and
+	// once with zero at the end.
 	OnUnlinked func(Unlinked)
 }
 
 // MaxResidentCommands is how many commands a resident runs at once.
 const MaxResidentCommands = initproto.MaxCommands
 
-// residentPIDs are the pids that a resident's init and its workers need, threads included: 64 workers of 8, and init. Commands can use pids
-// that these do not need, so the container's limit is larger than the policy's.
+// residentPIDs are the pids that a resident's init and its workers need, threads included: 64
+// workers of 8, and init. Commands can use pids that these do not need, so the container's limit is
+// larger than the policy's.
 const residentPIDs = 64*8 + 32
 
-// Timeouts for a resident's init, after which the container is removed. Init gives its workers five seconds.
+// Timeouts for a resident's init, after which the container is removed. Init gives its workers five
+// seconds.
 const (
 	residentKillGrace = 10 * time.Second // from a kill frame to the command's exit
 	residentLateGrace = 15 * time.Second // beyond the command's deadline
 )
 
-// Resident is a container whose sandbox-init serves until it is stopped. It is safe for concurrent use.
+// Resident is a container whose sandbox-init serves until it is stopped. It is safe for concurrent
+// use.
 type Resident struct {
 	session  *session
 	spec     ResidentSpec
@@ -58,8 +63,8 @@ type Resident struct {
 	over     bool
 }
 
-// residentCommand is a running command. Its channels hold as much as the protocol's windows allow, so that the reader of the container's frames
-// never waits for the reader of the output.
+// residentCommand is a running command. Its channels hold as much as the protocol's windows allow,
+// so that the reader of the container's frames never waits for the reader of the output.
 type residentCommand struct {
 	id      uint32
 	chunks  chan outputChunk // closed at its end
@@ -74,13 +79,14 @@ type outputChunk struct {
 	bytes  []byte
 }
 
-// StartResident starts a container and returns when its sandbox-init has said hello; the end of ctx ends the start. Errors are as Slot.Run's.
-// The caller must call Stop.
+// StartResident starts a container and returns when its sandbox-init has said hello; the end of ctx
+// ends the start. Errors are as Slot.Run's. The caller must call Stop.
 func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident, error) {
 	id := "sandbox-" + c.cfg.NewID()
 	spec.Limits.PIDs += residentPIDs
 	args := append(runArgs(c.cfg.Identity, c.cfg.Options, Spec{
-		ProjectID: spec.ProjectID, ImageID: spec.ImageID, InitVolume: spec.InitVolume, Limits: spec.Limits, User: spec.User, Runtime: spec.Runtime,
+		ProjectID: spec.ProjectID, ImageID: spec.ImageID, InitVolume: spec.InitVolume, Limits: spec.Limits, User: spec.User,
+		Runtime: spec.Runtime,
 	}, id, spec.Mounts, nil), "--serve", initproto.ServeVersion)
 	if err := c.mayStart(ctx); err != nil {
 		return nil, fault.Wrap(fault.Internal, err, "ended before the container was started")
@@ -110,8 +116,8 @@ func (r *Resident) Limits() policy.ContainerLimits { return r.spec.Limits }
 // Done is closed when the container was stopped or has died.
 func (r *Resident) Done() <-chan struct{} { return r.done }
 
-// Stop ends the container and waits until its death is confirmed, or all attempts to remove it were made. Running commands end with a RunError.
-// Safe to call twice.
+// Stop ends the container and waits until its death is confirmed, or all attempts to remove it were
+// made. Running commands end with a RunError. Safe to call twice.
 func (r *Resident) Stop() {
 	r.stopOnce.Do(func() {
 		r.mu.Lock()
@@ -187,7 +193,8 @@ func (r *Resident) handleFrame(c *residentCommand, t initproto.Type, payload []b
 	case initproto.TypeCredit:
 		return c.feed.Credit()
 	case initproto.TypeBusy:
-		r.finish(c, Exit{}, fault.New(fault.SandboxBusy, "%d commands run in this sandbox, which is the most; try again when one has ended", MaxResidentCommands))
+		r.finish(c, Exit{}, fault.New(fault.SandboxBusy, "%d commands run in this sandbox, which is the most; try again when one has ended",
+			MaxResidentCommands))
 	case initproto.TypeExit:
 		e, err := initproto.DecodeExit(payload)
 		if err != nil {
@@ -208,12 +215,16 @@ func (r *Resident) finish(c *residentCommand, exit Exit, err error) {
 	close(c.chunks)
 }
 
-// Run runs one command and returns when no process of it is alive. The job's Cwd must exist: Exit.NoDir. Argv[0] is looked up in the job's
-// PATH. It writes output one call at a time, none after the return; a slow writer slows this command only. When ctx ends, the command is
-// killed, and Exit.Killed is true. fault.SandboxBusy: not started, too many run. Any other error is a *RunError and ends the resident.
+// Run runs one command and returns when no process of it is alive. The job's Cwd must exist:
+// Exit.NoDir. Argv[0] is looked up in the job's PATH. It writes output one call at a time, none
+// after the return; a slow writer slows this command only. When ctx ends, the command is killed,
+// and Exit.Killed is true. fault.SandboxBusy: not started, too many run. Any other error is a
+// *RunError and ends the resident.
 func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
 	if job.Signals != nil && r.session.magic != initproto.MagicServe {
-		return Exit{}, fault.New(fault.Unsupported, "the sandbox-init in the sandbox image is too old to send signals to a command; rebuild the image (make images)")
+		return Exit{},
+			fault.New(fault.Unsupported,
+				"the sandbox-init in the sandbox image is too old to send signals to a command; rebuild the image (make images)")
 	}
 	c := &residentCommand{chunks: make(chan outputChunk, initproto.OutputWindow)}
 	var buf []byte
@@ -240,7 +251,8 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 		r.mu.Lock()
 		delete(r.commands, c.id)
 		r.mu.Unlock()
-		return Exit{}, fault.Wrap(fault.InvalidRequest, err, "the command's arguments and variables are more than %d bytes", initproto.MaxJob)
+		return Exit{}, fault.Wrap(fault.InvalidRequest, err, "the command's arguments and variables are more than %d bytes",
+			initproto.MaxJob)
 	}
 	stdin, whole := c.feed.Whole()
 	if whole { // in the same write
@@ -275,7 +287,8 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	r.copyOutput(c, stdout, stderr)
 	if c.exit.spent {
 		r.Stop()
-		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.Internal, "the container can run no more commands: %s", c.exit.StartError)}
+		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.Internal, "the container can run no more commands: %s",
+			c.exit.StartError)}
 	}
 	return c.exit, c.err
 }
@@ -295,7 +308,8 @@ func (r *Resident) copyOutput(c *residentCommand, stdout, stderr io.Writer) {
 	}
 }
 
-// watch kills the command when ctx ends, after it was sent, and removes the container when that does not help or the timeout ends.
+// watch kills the command when ctx ends, after it was sent, and removes the container when that
+// does not help or the timeout ends.
 func (r *Resident) watch(ctx context.Context, c *residentCommand, timeout time.Duration, sent, over <-chan struct{}) {
 	select {
 	case <-over:

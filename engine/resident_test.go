@@ -150,7 +150,9 @@ func TestResident(t *testing.T) {
 		if !exit.Outside || exit.Signal != 9 || exit.Killed || exit.TimedOut {
 			t.Errorf("%+v", exit)
 		}
-		if _, out, _ := output(t, r, script("pgrep -f 'sleep 3133[7]' || cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep 'sleep 3133[7]'; echo next")); out != "next\n" {
+		if _, out,
+			_ := output(t, r,
+			script("pgrep -f 'sleep 3133[7]' || cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep 'sleep 3133[7]'; echo next")); out != "next\n" {
 			t.Errorf("left: %q", out)
 		}
 	})

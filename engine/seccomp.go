@@ -9,10 +9,11 @@ import (
 	"secbox/fault"
 )
 
-// allowedCalls are the system calls that a container may make with any arguments. The list is Docker's default profile for
-// processes without capabilities, without io_uring (which engines before 25 allow), memfd_secret, name_to_handle_at, fanotify_mark and
-// modify_ldt, and with newer calls. Other calls fail with EPERM, as with Docker's profile: keyctl, userfaultfd, bpf, perf_event_open, unshare,
-// setns, mount and the like.
+// allowedCalls are the system calls that a container may make with any arguments. The list is
+// Docker's default profile for processes without capabilities, without io_uring (which engines
+// before 25 allow), memfd_secret, name_to_handle_at, fanotify_mark and modify_ldt, and with newer
+// calls. Other calls fail with EPERM, as with Docker's profile: keyctl, userfaultfd, bpf,
+// perf_event_open, unshare, setns, mount and the like.
 const allowedCalls = `
 accept accept4 access adjtimex alarm arch_prctl bind brk cachestat capget capset chdir chmod chown chown32 clock_adjtime clock_adjtime64
 clock_getres clock_getres_time64 clock_gettime clock_gettime64 clock_nanosleep clock_nanosleep_time64 close close_range connect
@@ -80,15 +81,16 @@ func seccompProfile() []byte {
 		allow("clone", seccompArg{0, namespaces, "SCMP_CMP_MASKED_EQ"}),
 		// Its flags are in memory, where no filter sees them; C libraries fall back to clone.
 		{Names: []string{"clone3"}, Action: "SCMP_ACT_ERRNO", Errno: enosys},
-		// So is socketcall, the other way of 32-bit programs to a socket. Without this rule, libseccomp applies the rules for socket and
-		// socketpair to it and allows any family.
+		// So is socketcall, the other way of 32-bit programs to a socket. Without this rule,
+		// libseccomp applies the rules for socket and socketpair to it and allows any family.
 		{Names: []string{"socketcall"}, Action: "SCMP_ACT_ERRNO", Errno: enosys},
-		// A process may change its own limits and read others'. sandbox-init has the job's uid, and must keep its own.
+		// A process may change its own limits and read others'. sandbox-init has the job's uid, and
+		// must keep its own.
 		allow("prlimit64", equal(0, 0)),
 		allow("prlimit64", equal(2, 0)),
 	}
-	// No other family is of use without a network. VSOCK leads to the hypervisor from any network namespace, and asking for a rare one makes
-	// the kernel load its module.
+	// No other family is of use without a network. VSOCK leads to the hypervisor from any network
+	// namespace, and asking for a rare one makes the kernel load its module.
 	for _, family := range []uint64{unix, 2 /* INET */, 10 /* INET6 */, 16 /* NETLINK */} {
 		rules = append(rules, allow("socket", equal(0, family)))
 	}
@@ -110,7 +112,8 @@ func seccompProfile() []byte {
 	return profile
 }
 
-// WriteSeccomp writes the profile of all containers into a directory and returns its path, for Options.Seccomp.
+// WriteSeccomp writes the profile of all containers into a directory and returns its path, for
+// Options.Seccomp.
 func WriteSeccomp(dir string) (string, error) {
 	path := filepath.Join(dir, "seccomp.json")
 	err := os.WriteFile(path+".new", seccompProfile(), 0o600)

@@ -63,11 +63,12 @@ func startSession(c *Cold, name string, args []string, dir initproto.Direction, 
 	}, nil
 }
 
-// readBuffer is the size of a session's read buffer, in bytes. It is small because every waiting container has one; large chunks of output
-// bypass it.
+// readBuffer is the size of a session's read buffer, in bytes. It is small because every waiting
+// container has one; large chunks of output bypass it.
 const readBuffer = 4 << 10
 
-// release ends this process's responsibility for a container that is gone, or that Sweep will remove.
+// release ends this process's responsibility for a container that is gone, or that Sweep will
+// remove.
 func (s *session) release() {
 	s.points.remove()
 	s.engine.held.Delete(s.name)
@@ -80,7 +81,8 @@ func (s *session) send(frame []byte) error {
 	return err
 }
 
-// run starts the container and runs the job. The job is sent only after init's hello: before that, nothing of it has run.
+// run starts the container and runs the job. The job is sent only after init's hello: before that,
+// nothing of it has run.
 func (s *session) run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
 	if err := s.greet(ctx); err != nil {
 		s.release()
@@ -108,16 +110,18 @@ func (s *session) greet(ctx context.Context) error {
 	return nil
 }
 
-// linger is how long a container stays after its job's end. Only its sandbox-init is left, which waits for its lease to end. An immediate
-// teardown by the engine would slow the answer, which takes some 3 ms from here.
+// linger is how long a container stays after its job's end. Only its sandbox-init is left, which
+// waits for its lease to end. An immediate teardown by the engine would slow the answer, which
+// takes some 3 ms from here.
 const linger = 10 * time.Millisecond
 
-// serve gives the job to an init that has said hello and waits for its end. activity, if not nil, is closed when another goroutine has stopped
-// reading from the container.
+// serve gives the job to an init that has said hello and waits for its end. activity, if not nil,
+// is closed when another goroutine has stopped reading from the container.
 func (s *session) serve(ctx context.Context, job Job, stdout, stderr io.Writer, activity <-chan struct{}) (Exit, error) {
 	exit, err := s.converse(ctx, job, stdout, stderr, activity)
 	if lost, ok := errors.AsType[*RunError](err); ok && !lost.Dead && s.points != nil {
-		s.log.Warn("the directories of an exec are detached from a container whose death is not confirmed; its processes keep what they have open",
+		s.log.Warn("the directories of an exec are detached from a container whose death is not confirmed; its processes keep what they "+
+			"have open",
 			"container", s.name)
 	}
 	s.points.detach()
@@ -216,8 +220,9 @@ func unlinked(to func(Unlinked), payload []byte) error {
 	return err
 }
 
-// guard kills the job when ctx ends, and removes the container when that does not help or the timeout ends. It ends with stop, which reports
-// whether the container is being removed. stop is safe to call twice.
+// guard kills the job when ctx ends, and removes the container when that does not help or the
+// timeout ends. It ends with stop, which reports whether the container is being removed. stop is
+// safe to call twice.
 func (s *session) guard(ctx context.Context, timeout time.Duration) (stop func() (removing bool)) {
 	done := make(chan struct{})
 	var mu sync.Mutex
@@ -255,8 +260,8 @@ func (s *session) guard(ctx context.Context, timeout time.Duration) (stop func()
 	}
 }
 
-// remove removes the container, which ends the CLI and so the stream. If the engine does not do that, the CLI is killed, unless done or enough
-// is closed first.
+// remove removes the container, which ends the CLI and so the stream. If the engine does not do
+// that, the CLI is killed, unless done or enough is closed first.
 func (s *session) remove(done, enough <-chan struct{}) {
 	s.removed.Store(true)
 	s.engine.await(s.engine.removeUntilGone(s.name), removalTimeout)
@@ -268,7 +273,8 @@ func (s *session) remove(done, enough <-chan struct{}) {
 	}
 }
 
-// end closes the lease and waits for the CLI, which waits for the engine's teardown. The wait is shorter when the engine is closed.
+// end closes the lease and waits for the CLI, which waits for the engine's teardown. The wait is
+// shorter when the engine is closed.
 func (s *session) end(timeout time.Duration) {
 	_ = s.proc.Stdin.Close()
 	ended := false
@@ -293,7 +299,8 @@ func (s *session) end(timeout time.Duration) {
 	_ = s.proc.Wait()
 }
 
-// neverStarted returns why there was no hello. A container that was created nonetheless is removed in the background: it has no job.
+// neverStarted returns why there was no hello. A container that was created nonetheless is removed
+// in the background: it has no job.
 func (s *session) neverStarted(ctx context.Context, err error) error {
 	s.end(killGrace)
 	said := s.proc.Wait()
@@ -318,7 +325,8 @@ func (s *session) neverStarted(ctx context.Context, err error) error {
 	case !gone && failure == nil && s.proc.ExitCode() < 0:
 		return noAnswer(said)
 	case errors.As(said, &failed) && failed.Kind == dockercli.NotStartable:
-		return fault.Wrap(fault.Internal, said, "the container could not be started; is there a sandbox-init in the image, and can the engine's runtime start containers at all? `core-api doctor` tells")
+		return fault.Wrap(fault.Internal, said, "the container could not be started; is there a sandbox-init in the image, and can the "+
+			"engine's runtime start containers at all? `core-api doctor` tells")
 	case said != nil:
 		return fault.Wrap(fault.Internal, said, "docker could not start the container")
 	case err == nil:
@@ -335,10 +343,12 @@ func (s *session) lost(err error) *RunError {
 	s.end(killGrace)
 	said := s.proc.Wait()
 	s.engine.requestSweeps()
-	// An engine that shuts down kills its containers before its CLIs notice. The attempt to remove the container shows which one ended.
+	// An engine that shuts down kills its containers before its CLIs notice. The attempt to remove
+	// the container shows which one ended.
 	for _, e := range []error{said, removed.lastErr()} {
 		if fault.Is(e, fault.EngineUnavailable) {
-			return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.EngineUnavailable, e, "the Docker engine went away while the job ran")}
+			return &RunError{Started: true, Dead: gone,
+				Err: fault.Wrap(fault.EngineUnavailable, e, "the Docker engine went away while the job ran")}
 		}
 	}
 	if said == nil {
@@ -348,10 +358,12 @@ func (s *session) lost(err error) *RunError {
 		return &RunError{Started: true, Err: noAnswer(said)}
 	}
 	if s.removed.Load() {
-		return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.Internal, said, "the container did not answer in time, as if it was paused, and was removed")}
+		return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.Internal, said,
+			"the container did not answer in time, as if it was paused, and was removed")}
 	}
 	return &RunError{Started: true, Dead: gone, Err: fault.Wrap(fault.Internal, said,
-		"the container ended without a report (exit code %d of the docker CLI): it, or its CLI, was killed from outside", s.proc.ExitCode())}
+		"the container ended without a report (exit code %d of the docker CLI): it, or its CLI, was killed from outside",
+		s.proc.ExitCode())}
 }
 
 // noAnswer is the error of an engine that accepts requests and does not answer.

@@ -17,7 +17,8 @@ import (
 	"secbox/engine/enginetest"
 )
 
-// TestEngineThatDoesNotSeeMounts: containers wait for their project, Stats has the reason, and execs run.
+// TestEngineThatDoesNotSeeMounts: containers wait for their project, Stats has the reason, and
+// execs run.
 func TestEngineThatDoesNotSeeMounts(t *testing.T) {
 	t.Parallel()
 	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine {
@@ -41,12 +42,14 @@ func TestEngineThatDoesNotSeeMounts(t *testing.T) {
 	if s := pool.Stats(); s.Shared || s.Ready != 0 || !strings.Contains(s.NotShared, "the engine does not see the mounts of this machine") {
 		t.Errorf("%+v", s)
 	}
-	if ran := f.RunSpec(t.Context(), f.Spec(), engine.Job{Argv: []string{"echo", "hi"}, Cwd: "/workspace/work", Timeout: time.Minute, MaxStdout: 10}); ran.Err != nil || ran.Stdout != "hi\n" {
+	if ran := f.RunSpec(t.Context(), f.Spec(), engine.Job{Argv: []string{"echo", "hi"}, Cwd: "/workspace/work", Timeout: time.Minute,
+		MaxStdout: 10}); ran.Err != nil || ran.Stdout != "hi\n" {
 		t.Errorf("%+v", ran)
 	}
 }
 
-// TestReplacementIsNotAttached: what replaces a frozen container was started with the project's directories, and says so.
+// TestReplacementIsNotAttached: what replaces a frozen container was started with the project's
+// directories, and says so.
 func TestReplacementIsNotAttached(t *testing.T) {
 	t.Parallel()
 	f := enginetest.New(t, func(t *testing.T, cfg engine.Config) engine.Engine { return newAnyPool(t, cfg, 1) })

@@ -14,7 +14,8 @@ import (
 	"secbox/fault"
 )
 
-// standby is a container that was started before there was a job for it. It serves one job, or none.
+// standby is a container that was started before there was a job for it. It serves one job, or
+// none.
 //
 // # States
 //
@@ -34,22 +35,26 @@ import (
 //
 // The state says who owns the container, and so who cleans up after it.
 //
-//   - waiting: the goroutine of watch does. When the container dies, watch releases it and calls died.
-//   - taken: the caller of take does. It must call Run, Discard or giveBack. When the container dies, watch only closes activity, and Run or
-//     giveBack notices.
+//   - waiting: the goroutine of watch does. When the container dies, watch releases it and calls
+//     died.
+//   - taken: the caller of take does. It must call Run, Discard or giveBack. When the container
+//     dies, watch only closes activity, and Run or giveBack notices.
 //   - finished: the container has its job, or never gets one.
 //
-// move changes the state under mu. So when a container dies just as it is taken, either take fails or died is not called.
+// move changes the state under mu. So when a container dies just as it is taken, either take fails
+// or died is not called.
 //
 // # Start
 //
-// A container is taken before it has started, too. greeted is closed when it has, or when its start has failed: startErr. Run waits for that.
-// A waiting container sends nothing but the answers that it was asked for (rehearse, requestAnswer). Any other byte, and the end of its
-// stream, end watch's reading; activity is closed.
+// A container is taken before it has started, too. greeted is closed when it has, or when its start
+// has failed: startErr. Run waits for that. A waiting container sends nothing but the answers that
+// it was asked for (rehearse, requestAnswer). Any other byte, and the end of its stream, end
+// watch's reading; activity is closed.
 //
 // # Assignment
 //
-// A container for one project has its directories from its start. A container for any project gets them from its owner while it is taken:
+// A container for one project has its directories from its start. A container for any project gets
+// them from its owner while it is taken:
 //
 //	unassigned --assign--> preparing --+--> attached ---------------------+--> Run sends the job
 //	     ^                     |       |                                  |
@@ -59,8 +64,8 @@ import (
 //	     |
 //	     +---- unassign detaches the directories, before Run
 //
-// A goroutine of assign prepares and attaches. It leaves the attaching to Run (attachInRun) if the container has not started yet, or if
-// attaching failed.
+// A goroutine of assign prepares and attaches. It leaves the attaching to Run (attachInRun) if the
+// container has not started yet, or if attaching failed.
 type standby struct {
 	allocation
 	session  *session
@@ -79,8 +84,8 @@ type standby struct {
 	answered int
 }
 
-// assignment is the exec that a container for any project was assigned to. Other fields, and the args and mounts of the allocation, may be
-// read after done was closed.
+// assignment is the exec that a container for any project was assigned to. Other fields, and the
+// args and mounts of the allocation, may be read after done was closed.
 type assignment struct {
 	done        chan struct{}
 	err         error      // of Prepare
@@ -103,8 +108,9 @@ type standbyEvents struct {
 	died  func(error) // the container did not start, or ended while it waited
 }
 
-// StartStandby starts a container for a future job and returns as soon as docker was called. The container outlives ctx, which is for the
-// preparation only. With a base, any project can use it: see assign.
+// StartStandby starts a container for a future job and returns as soon as docker was called. The
+// container outlives ctx, which is for the preparation only. With a base, any project can use it:
+// see assign.
 func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, events standbyEvents) (*standby, error) {
 	var allocation allocation
 	var points *mountPoints
@@ -132,7 +138,8 @@ func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, e
 		return nil, err
 	}
 	session.points = points
-	a := &standby{allocation: allocation, session: session, greeted: make(chan struct{}), activity: make(chan struct{}), answer: make(chan struct{}, 1)}
+	a := &standby{allocation: allocation, session: session, greeted: make(chan struct{}), activity: make(chan struct{}),
+		answer: make(chan struct{}, 1)}
 	c.teardown.Go(func() { a.watch(events) })
 	return a, nil
 }
@@ -147,9 +154,10 @@ func (c *Cold) allocateShared(spec Spec, base *attach.Base) (allocation, *mountP
 	return allocation{engine: c, execID: id, args: runArgs(c.cfg.Identity, c.cfg.Options, spec, id, nil, points)}, points, nil
 }
 
-// assign assigns a container that was taken, and that any project can use, to an exec. It returns at once: the exec's directories are prepared
-// and attached while the exec's row is opened, and awaitAssignment waits for them. If limitsRefused is not nil, the container's limits are
-// changed to the limits of spec; limitsRefused is called if the engine does not.
+// assign assigns a container that was taken, and that any project can use, to an exec. It returns
+// at once: the exec's directories are prepared and attached while the exec's row is opened, and
+// awaitAssignment waits for them. If limitsRefused is not nil, the container's limits are changed
+// to the limits of spec; limitsRefused is called if the engine does not.
 func (a *standby) assign(ctx context.Context, spec Spec, limitsRefused func(error)) {
 	spec.ExecID = cmp.Or(spec.ExecID, a.execID)
 	to := &assignment{done: make(chan struct{})}
@@ -174,8 +182,8 @@ func (a *standby) assign(ctx context.Context, spec Spec, limitsRefused func(erro
 	})
 }
 
-// awaitAssignment waits for the goroutine of assign and returns Prepare's error. After an error the caller must give the container back or
-// discard it. It returns nil if assign was not called.
+// awaitAssignment waits for the goroutine of assign and returns Prepare's error. After an error the
+// caller must give the container back or discard it. It returns nil if assign was not called.
 func (a *standby) awaitAssignment() error {
 	if a.assignment == nil {
 		return nil
@@ -196,8 +204,9 @@ func (a *standby) Args() []string {
 	return a.args
 }
 
-// unassign undoes assign, so that the container may serve another exec. It gets a new exec id, because the present one may be on record.
-// unassign returns false when the container was given a job, has other limits now, or keeps its directories.
+// unassign undoes assign, so that the container may serve another exec. It gets a new exec id,
+// because the present one may be on record. unassign returns false when the container was given a
+// job, has other limits now, or keeps its directories.
 func (a *standby) unassign() bool {
 	_ = a.awaitAssignment()
 	to := a.assignment
@@ -209,11 +218,13 @@ func (a *standby) unassign() bool {
 	return true
 }
 
-// changeLimits changes the limits of a container that is ready to the limits of spec, and returns a channel with the result. If it fails, Run
-// replaces the container. It calls failed unless the owner has ended the container.
+// changeLimits changes the limits of a container that is ready to the limits of spec, and returns a
+// channel with the result. If it fails, Run replaces the container. It calls failed unless the
+// owner has ended the container.
 func (a *standby) changeLimits(spec Spec, failed func(error)) chan error {
 	spec.ProjectID = ""
-	a.args = runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, strings.TrimPrefix(a.session.name, containerName("")), nil, a.session.points)
+	a.args = runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, strings.TrimPrefix(a.session.name, containerName("")), nil,
+		a.session.points)
 	result := make(chan error, 1)
 	a.engine.teardown.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limitTimeout)
@@ -227,7 +238,8 @@ func (a *standby) changeLimits(spec Spec, failed func(error)) chan error {
 	return result
 }
 
-// limitTimeout is far more than the 30 ms of a call, and less than a cold start takes on a machine that slow.
+// limitTimeout is far more than the 30 ms of a call, and less than a cold start takes on a machine
+// that slow.
 const limitTimeout = 2 * time.Second
 
 // prepareError is an error of a spec's Prepare, which is about the project and not the engine.
@@ -263,7 +275,8 @@ func (a *standby) watch(events standbyEvents) {
 // rehearsal asks init to prepare for its job and, from the second time on, to answer.
 var rehearsal = initproto.Append(nil, initproto.TypeRehearse, nil)
 
-// rehearse has init prepare for its job, once, if the container waits. An exec that has taken it already would only be delayed.
+// rehearse has init prepare for its job, once, if the container waits. An exec that has taken it
+// already would only be delayed.
 func (a *standby) rehearse() {
 	a.mu.Lock()
 	send := a.state == waiting && a.asked == 0
@@ -276,7 +289,8 @@ func (a *standby) rehearse() {
 	}
 }
 
-// readAnswer reads the next frame if it is an answer that was requested. Other frames are not consumed.
+// readAnswer reads the next frame if it is an answer that was requested. Other frames are not
+// consumed.
 func (a *standby) readAnswer() bool {
 	first, err := a.session.in.Peek(1)
 	if err != nil || initproto.Type(first[0]) != initproto.TypeReady || !a.answerDue() {
@@ -302,8 +316,9 @@ func (a *standby) answerDue() bool {
 	return a.answered < a.asked
 }
 
-// requestAnswer asks a container that was taken for an answer. The owner does this at once, so that the answer has come when the job is sent.
-// It does nothing if an answer is due already, or the container had not started when it was taken.
+// requestAnswer asks a container that was taken for an answer. The owner does this at once, so that
+// the answer has come when the job is sent. It does nothing if an answer is due already, or the
+// container had not started when it was taken.
 func (a *standby) requestAnswer() {
 	select {
 	case <-a.greeted:
@@ -321,8 +336,8 @@ func (a *standby) requestAnswer() {
 	}
 }
 
-// frozen waits for the requested answer, and reports whether AnswerTimeout ended first. An init that has never answered is not frozen: older
-// versions do not answer.
+// frozen waits for the requested answer, and reports whether AnswerTimeout ended first. An init
+// that has never answered is not frozen: older versions do not answer.
 func (a *standby) frozen(ctx context.Context) bool {
 	a.mu.Lock()
 	answers := a.answered > 0
@@ -396,8 +411,9 @@ func (a *standby) Discard() {
 	}
 }
 
-// abandonTimeout is how long a dropped container may take to end before it is removed. A frozen one does not notice the end of its lease. And
-// when a mount's source disappears between creation and start, docker neither starts nor removes the container, and the CLI waits.
+// abandonTimeout is how long a dropped container may take to end before it is removed. A frozen one
+// does not notice the end of its lease. And when a mount's source disappears between creation and
+// start, docker neither starts nor removes the container, and the CLI waits.
 const abandonTimeout = 5 * time.Second
 
 // end ends a container that has no job.
@@ -453,7 +469,8 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 	if to != nil && to.attachInRun {
 		if err := a.session.points.attach(a.mounts); err != nil {
 			a.attachFailed = true
-			a.session.log.Warn("the project's directories cannot be attached to a container; a new one replaces it", "container", a.session.name, "error", err)
+			a.session.log.Warn("the project's directories cannot be attached to a container; a new one replaces it", "container",
+				a.session.name, "error", err)
 			return a.replace(ctx, job, stdout, stderr)
 		}
 	}
@@ -461,8 +478,8 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 	return a.session.serve(ctx, job, stdout, stderr, a.activity)
 }
 
-// replace removes a container and runs the job in a new one with the same mounts, which must still be the prepared ones. The job was not sent
-// yet, so nothing of it has run.
+// replace removes a container and runs the job in a new one with the same mounts, which must still
+// be the prepared ones. The job was not sent yet, so nothing of it has run.
 func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
 	a.move(taken, finished)
 	a.replaced = true
@@ -478,7 +495,8 @@ func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer
 		return Exit{}, &RunError{Dead: true, Err: noAnswer(removed.lastErr())}
 	}
 	if !a.mounts.intact() {
-		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.ProjectDamaged, "a directory of the project was removed or replaced while the exec was starting: run it again")}
+		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.ProjectDamaged,
+			"a directory of the project was removed or replaced while the exec was starting: run it again")}
 	}
 	return (&coldSlot{a.allocation}).Run(ctx, job, stdout, stderr)
 }

@@ -20,8 +20,9 @@ import (
 	"secbox/engine/enginetest"
 )
 
-// standbyScript is a docker whose containers say hello and report exit code 7 when they get a job. The first container of a name gets 15 bytes
-// before its job. It answers if there is a file "answers", and takes no job if there is a file "frozen".
+// standbyScript is a docker whose containers say hello and report exit code 7 when they get a job.
+// The first container of a name gets 15 bytes before its job. It answers if there is a file
+// "answers", and takes no job if there is a file "frozen".
 const standbyScript = `cd %s
 shift_to() { while [ "$1" != --name ]; do shift; done; name=$2; }
 hello() { printf 'h\000\000\000\015secbox-init/2'; }
@@ -38,7 +39,8 @@ run)
 rm) kill "$(cat "$4")" && echo "$4" >> removed ;;
 esac`
 
-// TestFrozenContainerIsReplaced takes a container that has answered once and is frozen since. A new one of the same name gets the job.
+// TestFrozenContainerIsReplaced takes a container that has answered once and is frozen since. A new
+// one of the same name gets the job.
 func TestFrozenContainerIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

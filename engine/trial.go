@@ -14,7 +14,8 @@ import (
 	"secbox/fault"
 )
 
-// stepSharing does what is due for containers that wait for any project: the trial, and setDefaults. It returns how long to wait before the next call.
+// stepSharing does what is due for containers that wait for any project: the trial, and
+// setDefaults. It returns how long to wait before the next call.
 func (p *Pool) stepSharing() time.Duration {
 	p.mu.Lock()
 	s := &p.sharing
@@ -36,7 +37,8 @@ func (p *Pool) stepSharing() time.Duration {
 	}
 }
 
-// The pauses after a trial that failed for a reason that may pass, such as an engine that is away; doubling.
+// The pauses after a trial that failed for a reason that may pass, such as an engine that is away;
+// doubling.
 const (
 	leastTrialRetry = time.Second
 	mostTrialRetry  = 10 * time.Second
@@ -50,8 +52,8 @@ func (s *sharing) backOff(now time.Time) time.Duration {
 	return pause
 }
 
-// runTrial lets containers wait for any project if one shows that it sees attached directories; until then, and otherwise, they wait for their
-// project.
+// runTrial lets containers wait for any project if one shows that it sees attached directories;
+// until then, and otherwise, they wait for their project.
 func (p *Pool) runTrial() {
 	runtime, err := p.seesAttached(p.ctx)
 	if docker, ok := errors.AsType[*dockercli.Error](err); ok && docker.Kind == dockercli.BadMount {
@@ -73,19 +75,23 @@ func (p *Pool) runTrial() {
 	case errors.Is(err, errUnseen), errors.Is(err, errors.ErrUnsupported):
 		p.stopSharing(failed, reasonOf(err))
 		p.dropShared()
-		p.cfg.Log.Warn("each container that waits serves one project only: directories cannot be attached to a container that runs", "error", err)
+		p.cfg.Log.Warn("each container that waits serves one project only: directories cannot be attached to a container that runs",
+			"error", err)
 	default:
 		p.stopSharing(due, NotKnownYet+reasonOf(err))
 		if s.tries == 0 {
-			p.cfg.Log.Warn("each container that waits serves one project only until a container shows that directories can be attached", "error", err)
+			p.cfg.Log.Warn("each container that waits serves one project only until a container shows that directories can be attached",
+				"error", err)
 		}
 		s.backOff(p.cfg.Now())
 	}
 }
 
 // errUnseen is the failure of an engine that does not get the mounts of this process.
-var errUnseen = errors.New("the engine does not see the mounts of this machine: it runs rootless, or on another machine, such as that of Docker Desktop, " +
-	"or it or core-api has a mount namespace of its own, as by PrivateTmp= of systemd; run both as root on this machine, in its own mount namespace")
+var errUnseen = errors.New("the engine does not see the mounts of this machine: it runs rootless, or on another machine, such as that of " +
+	"Docker Desktop, " +
+	"or it or core-api has a mount namespace of its own, as by PrivateTmp= of systemd; run both as root on this machine, in its own " +
+	"mount namespace")
 
 // reasonOf describes the failure of seesAttached for a user.
 func reasonOf(err error) string {
@@ -95,7 +101,8 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-// dropShared drops the containers for any project, which were started on an earlier engine; p.mu is held.
+// dropShared drops the containers for any project, which were started on an earlier engine; p.mu is
+// held.
 func (p *Pool) dropShared() {
 	given := p.dropWhere(func(s *bucket, _ *pooled) bool { return s.any })
 	p.stats.Dropped.Stale += int64(len(given))
@@ -104,7 +111,8 @@ func (p *Pool) dropShared() {
 	p.sharing.defaults, p.sharing.unset, p.stats.Ready = nil, p.cfg.Ready > 0, 0
 }
 
-// replaceUnshared replaces containers for one project by containers for any project, where these can serve it; p.mu is held.
+// replaceUnshared replaces containers for one project by containers for any project, where these
+// can serve it; p.mu is held.
 func (p *Pool) replaceUnshared() {
 	now := p.cfg.Now()
 	replaced := func(s *bucket) bool { return !s.any && p.sharing.with(s.spec) }
@@ -155,8 +163,8 @@ func (p *Pool) setDefaults() time.Duration {
 // defaultTimeout is for the name of an image, which the engine is asked for.
 const defaultTimeout = 15 * time.Second
 
-// seesAttached starts a container, attaches a directory, and runs a job that makes a directory in it. It returns the runtime.
-// errors.ErrUnsupported: it was not seen, or never will be.
+// seesAttached starts a container, attaches a directory, and runs a job that makes a directory in
+// it. It returns the runtime. errors.ErrUnsupported: it was not seen, or never will be.
 func (p *Pool) seesAttached(ctx context.Context) (runtime string, err error) {
 	limited, cancel := context.WithTimeout(ctx, defaultTimeout)
 	spec, err := p.cfg.Default(limited)
@@ -199,7 +207,8 @@ func (p *Pool) seesAttached(ctx context.Context) (runtime string, err error) {
 		return "", err
 	}
 	// init makes the directory that the job starts in.
-	exit, err := container.Run(ctx, Job{Argv: []string{InitPath}, Cwd: workspaceTarget + "/work/made", Timeout: 10 * time.Second}, io.Discard, io.Discard)
+	exit, err := container.Run(ctx, Job{Argv: []string{InitPath}, Cwd: workspaceTarget + "/work/made", Timeout: 10 * time.Second},
+		io.Discard, io.Discard)
 	if err != nil {
 		return "", err
 	}

@@ -12,7 +12,8 @@ import (
 // Code is a stable, machine-readable reason for a refusal or a failure; codes.go has them all.
 type Code string
 
-// Field is one field that was refused and why. Asked, Ceiling and Layer are set by policy refusals only.
+// Field is one field that was refused and why. Asked, Ceiling and Layer are set by policy refusals
+// only.
 type Field struct {
 	Field   string `json:"field"`
 	Reason  string `json:"reason"`
@@ -74,7 +75,8 @@ func (e *Error) Error() string {
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// From finds the Error in a chain; any other error becomes Internal with itself as the cause, so that its text is not shown.
+// From finds the Error in a chain; any other error becomes Internal with itself as the cause, so
+// that its text is not shown.
 func From(err error) *Error {
 	if err == nil {
 		return nil
@@ -94,7 +96,8 @@ func CodeOf(err error) Code {
 	return From(err).Code
 }
 
-// Reason returns the system's description of an error, such as "permission denied", without the path.
+// Reason returns the system's description of an error, such as "permission denied", without the
+// path.
 func Reason(err error) string {
 	var errno syscall.Errno
 	var path *fs.PathError

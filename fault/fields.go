@@ -13,7 +13,8 @@ const (
 	mostText   = 600
 )
 
-// Fields collects the wrong fields of a request, and counts those beyond the first 100. Its zero value is empty.
+// Fields collects the wrong fields of a request, and counts those beyond the first 100. Its zero
+// value is empty.
 type Fields struct {
 	kept []Field
 	more int

@@ -9,8 +9,9 @@ import (
 	"secbox/engine"
 )
 
-// attachedProbes proves on two containers that waited for any project that each sees what was attached to it and nothing else. The reason why
-// containers do not wait for any project comes instead of probes.
+// attachedProbes proves on two containers that waited for any project that each sees what was
+// attached to it and nothing else. The reason why containers do not wait for any project comes
+// instead of probes.
 func (d *Doctor) attachedProbes(ctx context.Context, image engine.Image, s environment) (probes []Probe, because string) {
 	e, because := d.cfg.Share(ctx, d.spec(image, smallLimits()))
 	if e == nil {
@@ -20,11 +21,13 @@ func (d *Doctor) attachedProbes(ctx context.Context, image engine.Image, s envir
 	defer func() {
 		if err := e.Close(); err != nil {
 			probes = append(probes, Probe{
-				Name: "clean_up", Expected: "nothing stays mounted", Seen: message(err), Remedy: "run the doctor again, or restart core-api: both remove what is left below /run/secbox",
+				Name: "clean_up", Expected: "nothing stays mounted", Seen: message(err),
+				Remedy: "run the doctor again, or restart core-api: both remove what is left below /run/secbox",
 			})
 		}
 	}()
-	// Both are taken before either runs: the first gets its directories, at once, before the second's job looks for them.
+	// Both are taken before either runs: the first gets its directories, at once, before the
+	// second's job looks for them.
 	first, err := d.acquireAttached(ctx, e, d.neighbour(), inputs, image)
 	if err != nil {
 		return slices.Concat(inputs.judge(outcome{err: err}), alone.judge(outcome{err: err})), ""
@@ -75,9 +78,10 @@ func neighbours(s environment) experiment {
 	e := python("neighbours", s.ownFile(), s.neighbourFile(), s.neighbour)
 	e.inputs = map[string]string{s.ownFile(): "x"}
 	e.checks = []check{{
-		name:     "neighbours",
-		expected: "a container that waited sees the project that it got and nothing of another one, without set-user-id programs and devices",
-		remedy:   attachedRemedy,
+		name: "neighbours",
+		expected: "a container that waited sees the project that it got and nothing of another one, without set-user-id programs and " +
+			"devices",
+		remedy: attachedRemedy,
 		judge: reading(func(_ outcome, facts struct {
 			Own, Other []string
 			Mounts     []string

@@ -88,8 +88,8 @@ func TestAttachedProbesCanFail(t *testing.T) {
 	}
 }
 
-// TestDoctorSaysWhyNothingIsShared: without containers for any project there is a reason and no probe, and a container that was not attached proves
-// nothing.
+// TestDoctorSaysWhyNothingIsShared: without containers for any project there is a reason and no
+// probe, and a container that was not attached proves nothing.
 func TestDoctorSaysWhyNothingIsShared(t *testing.T) {
 	t.Parallel()
 	cfg, ws := realConfig(t)

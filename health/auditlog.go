@@ -31,23 +31,26 @@ type AuditWitness struct {
 	ProblemFor time.Duration `json:"-"`
 }
 
-// auditLogLate is how far the log may be behind without a problem: it is extended every half second, and after a node's death another one waits
-// 10 seconds.
+// auditLogLate is how far the log may be behind without a problem: it is extended every half
+// second, and after a node's death another one waits 10 seconds.
 const auditLogLate = 30 * time.Second
 
-// auditWatchProblems reports a log that the database has lost, and checkpoints that do not get out of the database.
+// auditWatchProblems reports a log that the database has lost, and checkpoints that do not get out
+// of the database.
 func auditWatchProblems(log AuditLog) []Problem {
 	var p []Problem
 	if log.Halted != "" {
 		p = append(p, Problem{Check: "audit_log", Reason: log.Halted, Remedy: log.HaltedRemedy})
 	}
 	if log.AnchorProblem != "" && log.Halted == "" {
-		p = append(p, Problem{Check: "audit_anchor", Reason: log.AnchorProblem, Remedy: "execs and the log go on; until it is repaired, a rollback of the database may go unnoticed"})
+		p = append(p, Problem{Check: "audit_anchor", Reason: log.AnchorProblem,
+			Remedy: "execs and the log go on; until it is repaired, a rollback of the database may go unnoticed"})
 	}
 	for _, w := range log.Witnesses {
 		if w.Problem != "" && w.ProblemFor >= auditLogLate && log.Halted == "" {
 			p = append(p, Problem{
-				Check: "audit_witness", Reason: fmt.Sprintf("%s; the log has %d entries, and it has cosigned %d", w.Problem, log.Entries, w.Entries),
+				Check: "audit_witness", Reason: fmt.Sprintf("%s; the log has %d entries, and it has cosigned %d", w.Problem, log.Entries,
+					w.Entries),
 				Remedy: "start the witness, or check its address and key in audit.witnesses; execs and the log go on without it",
 			})
 		}
@@ -59,12 +62,14 @@ func auditWatchProblems(log AuditLog) []Problem {
 func auditLogProblems(s survey) []Problem {
 	switch late := time.Duration(s.auditLog.BehindMS) * time.Millisecond; {
 	case s.auditLogErr != nil && s.databaseErr == nil:
-		return []Problem{{Check: "audit_log", Reason: "the transparency log cannot be read", Remedy: "look into the server's log", err: s.auditLogErr}}
+		return []Problem{{Check: "audit_log", Reason: "the transparency log cannot be read", Remedy: "look into the server's log",
+			err: s.auditLogErr}}
 	case s.auditLogErr != nil || late < auditLogLate || s.auditLog.Halted != "":
 		return nil
 	default:
 		p := Problem{
-			Check: "audit_log", Reason: fmt.Sprintf("the transparency log lacks %d events, the first of them %s old", s.auditLog.BehindEvents, late.Round(time.Second)),
+			Check: "audit_log", Reason: fmt.Sprintf("the transparency log lacks %d events, the first of them %s old",
+				s.auditLog.BehindEvents, late.Round(time.Second)),
 			Remedy: "after an upgrade, wait until it has the events from before; else look into the server's log",
 		}
 		if s.auditLog.Problem != "" {

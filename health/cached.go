@@ -11,11 +11,13 @@ import (
 // errTimeout reports that a check did not answer in time.
 var errTimeout = errors.New("no answer in time")
 
-// failureAge is how long a failure is cached at most: a repair is seen soon, and many callers still cause one check.
+// failureAge is how long a failure is cached at most: a repair is seen soon, and many callers still
+// cause one check.
 const failureAge = time.Second
 
-// cached is a check that runs at most once at a time and whose last result is cached. The check may hang (on a dead network disk): then
-// callers get errTimeout, and it does not run again until it has returned.
+// cached is a check that runs at most once at a time and whose last result is cached. The check may
+// hang (on a dead network disk): then callers get errTimeout, and it does not run again until it
+// has returned.
 type cached[T any] struct {
 	name    string
 	ask     func(ctx context.Context) (T, error)
@@ -31,12 +33,14 @@ type cached[T any] struct {
 	failing bool          // the last log line reported a failure
 }
 
-// get returns an answer that is at most maxAge old, or runs the check. It always returns within the timeout.
+// get returns an answer that is at most maxAge old, or runs the check. It always returns within the
+// timeout.
 func (l *cached[T]) get(ctx context.Context, maxAge time.Duration) (T, error) {
 	return l.soon(ctx, maxAge, 0)
 }
 
-// soon is get, except that it does not wait for the check while there is an answer that is too old by at most staleAge.
+// soon is get, except that it does not wait for the check while there is an answer that is too old
+// by at most staleAge.
 func (l *cached[T]) soon(ctx context.Context, maxAge, staleAge time.Duration) (T, error) {
 	l.mu.Lock()
 	if l.fresh(maxAge) {

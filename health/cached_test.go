@@ -38,7 +38,8 @@ func TestCachedAnswer(t *testing.T) {
 	})
 }
 
-// TestOldAnswer checks that a caller that takes an old answer does not wait for the new one, and that one check runs at once.
+// TestOldAnswer checks that a caller that takes an old answer does not wait for the new one, and
+// that one check runs at once.
 func TestOldAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,8 @@ type Database interface {
 	Ping(ctx context.Context) error
 }
 
-// Images resolves the name of an image: fault.ImageMissing, fault.EngineUnavailable. Safe for concurrent use.
+// Images resolves the name of an image: fault.ImageMissing, fault.EngineUnavailable. Safe for
+// concurrent use.
 type Images interface {
 	Resolve(ctx context.Context, ref string) (engine.Image, error)
 }
@@ -55,10 +56,11 @@ type Config struct {
 	// Retention tells what rules removed. Nil: it is not reported.
 	Retention func(ctx context.Context) (Retention, error)
 	StateDir  string
-	// NotCreated says that StateDir, or the embedded database in it, does not exist yet: then its nearest existing parent is checked, and
-	// Database is not.
+	// NotCreated says that StateDir, or the embedded database in it, does not exist yet: then its
+	// nearest existing parent is checked, and Database is not.
 	NotCreated bool
-	// CheckStateDir checks the file system of the state dir (settings.CheckStateDir). Nil: it is not checked.
+	// CheckStateDir checks the file system of the state dir (settings.CheckStateDir). Nil: it is
+	// not checked.
 	CheckStateDir func(dir string) error
 
 	// From the path adapter.
@@ -98,7 +100,9 @@ const (
 	engineAge = 5 * time.Second  // docker info and docker image inspect start a process each
 	readyAge  = 5 * time.Second  // for load balancers and metrics
 	recentAge = 15 * time.Second // for live pages, while newer answers are made
-	logAge    = 6 * time.Second  // of the log on them, which may stop soon after the start: a page that refreshes itself every 5 seconds does not wait
+	// of the log on them, which may stop soon after the start: a page that refreshes itself every 5
+	// seconds does not wait
+	logAge = 6 * time.Second
 	// allowedAge is longer, since each missing image starts a process.
 	allowedAge = 15 * time.Second
 )
@@ -172,7 +176,8 @@ func setUp[T any](l *cached[T], cfg Config, name string, timeout time.Duration, 
 	l.name, l.ask, l.timeout, l.now, l.log = name, ask, timeout, cfg.Now, cfg.Logger
 }
 
-// Warm runs all checks once, for the first exec and the first request. It returns within three seconds.
+// Warm runs all checks once, for the first exec and the first request. It returns within three
+// seconds.
 func (c *Checker) Warm(ctx context.Context) { c.survey(ctx, reportAge, 0) }
 
 // Host is the size of the engine's machine at the last check; zero before the first answer.
@@ -310,7 +315,8 @@ func (s stateDir) Writable() error {
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
-// Failing is a workspace and a database that could not be opened, for a doctor that reports the error.
+// Failing is a workspace and a database that could not be opened, for a doctor that reports the
+// error.
 type Failing struct{ Err error }
 
 // Ping fails.

@@ -23,8 +23,9 @@ type DoctorConfig struct {
 	Engine    engine.Engine        // nil when there is no docker CLI
 	Workspace *workspace.Workspace // of the probes' temporary project; nil when it could not be opened
 	Now       func() time.Time     // this machine's clock
-	// Share starts an engine with two containers of the spec that wait for any project, and which the Doctor closes; nil, and the reason with the
-	// remedy, where containers wait for one project only. Nil: that is not tried.
+	// Share starts an engine with two containers of the spec that wait for any project, and which
+	// the Doctor closes; nil, and the reason with the remedy, where containers wait for one project
+	// only. Nil: that is not tried.
 	Share func(context.Context, engine.Spec) (engine.Engine, string)
 }
 
@@ -65,8 +66,8 @@ func (d Diagnosis) OK() bool {
 	return d.Health.Status != Unavailable && len(d.Probes) > 0
 }
 
-// Run checks everything and runs the probes one after the other, which takes some seconds. Its jobs are real containers in a temporary
-// project. Every probe is in the diagnosis, also after failures.
+// Run checks everything and runs the probes one after the other, which takes some seconds. Its jobs
+// are real containers in a temporary project. Every probe is in the diagnosis, also after failures.
 func (d *Doctor) Run(ctx context.Context) Diagnosis {
 	var diagnosis Diagnosis
 	environment := d.environment(ctx)
@@ -112,8 +113,9 @@ var (
 func (d *Doctor) environment(ctx context.Context) environment {
 	cfg := d.cfg.Checker.cfg
 	s := environment{
-		user: cfg.ContainerUser, readOnlyRootfs: cfg.ReadOnlyRootfs, runtime: cfg.Runtime, dockerRoot: cfg.DockerRoot, nonce: rand.Text(), neighbour: d.neighbour(),
-		targets: []string{"1.1.1.1:80", "[2606:4700:4700::1111]:80", "172.17.0.1:80"},
+		user: cfg.ContainerUser, readOnlyRootfs: cfg.ReadOnlyRootfs, runtime: cfg.Runtime, dockerRoot: cfg.DockerRoot, nonce: rand.Text(),
+		neighbour: d.neighbour(),
+		targets:   []string{"1.1.1.1:80", "[2606:4700:4700::1111]:80", "172.17.0.1:80"},
 	}
 	if cfg.CLI == nil {
 		return s
@@ -132,8 +134,9 @@ func (d *Doctor) environment(ctx context.Context) environment {
 	return s
 }
 
-// gatewaysIn parses lines of "subnet gateway". The gateway of the default bridge is the engine's machine, the first one that a container
-// with a network reaches. If the engine does not name it, it is the first address of the subnet.
+// gatewaysIn parses lines of "subnet gateway". The gateway of the default bridge is the engine's
+// machine, the first one that a container with a network reaches. If the engine does not name it,
+// it is the first address of the subnet.
 func gatewaysIn(lines string) []string {
 	var found []string
 	for line := range strings.Lines(lines) {

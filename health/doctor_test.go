@@ -92,7 +92,8 @@ func allNames() []string {
 	return names
 }
 
-// TestEveryProbeCanFail takes one limit away and expects exactly its probe to notice: a probe that cannot fail proves nothing.
+// TestEveryProbeCanFail takes one limit away and expects exactly its probe to notice: a probe that
+// cannot fail proves nothing.
 func TestEveryProbeCanFail(t *testing.T) {
 	t.Parallel()
 	cases := []struct {
@@ -273,7 +274,8 @@ func (i interrupting) Acquire(ctx context.Context, spec engine.Spec) (engine.Slo
 	return i.Engine.Acquire(ctx, spec)
 }
 
-// allUnmeasured expects that every probe is there, that none is ok, and that the diagnosis says why.
+// allUnmeasured expects that every probe is there, that none is ok, and that the diagnosis says
+// why.
 func allUnmeasured(t *testing.T, d Diagnosis, why string) {
 	t.Helper()
 	if d.OK() {

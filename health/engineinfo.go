@@ -10,7 +10,8 @@ import (
 	"secbox/fault"
 )
 
-// engineInfo is `docker info`, with the limits that the engine's kernel can enforce; nil where it does not report them.
+// engineInfo is `docker info`, with the limits that the engine's kernel can enforce; nil where it
+// does not report them.
 type engineInfo struct {
 	dockercli.Info
 	MemoryLimit *bool
@@ -37,7 +38,8 @@ func askInfo(ctx context.Context, cli *dockercli.CLI) (engineInfo, error) {
 	}
 	// Older CLIs exit 0 when no engine answers.
 	if len(info.ServerErrors) > 0 || info.ServerVersion == "" {
-		return engineInfo{}, fault.Wrap(fault.EngineUnavailable, errors.New(strings.Join(info.ServerErrors, "; ")), "the Docker engine does not answer")
+		return engineInfo{}, fault.Wrap(fault.EngineUnavailable, errors.New(strings.Join(info.ServerErrors, "; ")),
+			"the Docker engine does not answer")
 	}
 	return info, nil
 }
@@ -51,7 +53,8 @@ func (c *Checker) podmanProblems(i engineInfo) []Problem {
 	case i.IsPodman() != c.cfg.Podman:
 		return problem("the engine is another one than when core-api started: one of the two is podman", "restart core-api")
 	case i.IsPodman() && c.cfg.OwnSeccomp:
-		return problem("the engine is podman, which takes no seccomp profile from docker's command, so no container starts", "set sandbox.seccomp to engine")
+		return problem("the engine is podman, which takes no seccomp profile from docker's command, so no container starts",
+			"set sandbox.seccomp to engine")
 	}
 	return nil
 }
@@ -64,12 +67,14 @@ func (i engineInfo) warnings(user string) []Problem {
 	}
 	if i.OSType != "" && i.OSType != "linux" {
 		p = append(p, Problem{
-			Check: "engine", Reason: "the Docker engine runs " + i.OSType + " containers", Remedy: "switch Docker Desktop to Linux containers",
-			code: fault.EngineUnavailable,
+			Check: "engine", Reason: "the Docker engine runs " + i.OSType + " containers",
+			Remedy: "switch Docker Desktop to Linux containers",
+			code:   fault.EngineUnavailable,
 		})
 		return p
 	}
-	missing := func(limit *bool) bool { return limit != nil && !*limit && !i.IsPodman() } // podman denies limits that it enforces: the doctor measures
+	// podman denies limits that it enforces: the doctor measures
+	missing := func(limit *bool) bool { return limit != nil && !*limit && !i.IsPodman() }
 	if missing(i.MemoryLimit) {
 		add("memory_limit", "the engine's kernel cannot limit memory, so memory_mb is not enforced",
 			"enable the memory cgroup on the engine's host: boot it with cgroup_enable=memory, or use cgroup v2")
@@ -89,13 +94,16 @@ func (i engineInfo) warnings(user string) []Problem {
 	if !i.HasOption("seccomp") {
 		add("seccomp", "the engine filters no system calls", "use an engine built with seccomp and a kernel with CONFIG_SECCOMP_FILTER")
 	} else if i.Option("seccomp")["profile"] == "unconfined" {
-		add("seccomp", "the engine's default seccomp profile is switched off", "remove seccomp-profile=unconfined from the engine's daemon.json and restart it")
+		add("seccomp", "the engine's default seccomp profile is switched off",
+			"remove seccomp-profile=unconfined from the engine's daemon.json and restart it")
 	}
 	rootless, root := i.HasOption("rootless"), strings.HasPrefix(user, "0:")
 	switch {
 	case rootless && !root:
-		add("rootless", "the engine is rootless: user "+user+" of its containers is another user on the disk, so jobs cannot write into work/ and artifacts/",
-			"run core-api as the user whose engine it is, and leave sandbox.user out; if the engine was started after core-api, restart core-api")
+		add("rootless", "the engine is rootless: user "+user+
+			" of its containers is another user on the disk, so jobs cannot write into work/ and artifacts/",
+			"run core-api as the user whose engine it is, and leave sandbox.user out; if the engine was started after core-api, restart "+
+				"core-api")
 	case root && !rootless:
 		p = append(p, Problem{
 			Check: "rootless", Reason: "the engine was rootless when core-api started and is not now, so jobs would run as root",
@@ -107,7 +115,8 @@ func (i engineInfo) warnings(user string) []Problem {
 			"run `core-api doctor`; if it complains about mounts, switch userns-remap off in the engine's daemon.json")
 	}
 	if strings.Contains(i.OperatingSystem, "Docker Desktop") {
-		add("docker_desktop", "Docker Desktop uses a file share for bind mounts: files are slow, and owners and modes are not the real ones",
+		add("docker_desktop",
+			"Docker Desktop uses a file share for bind mounts: files are slow, and owners and modes are not the real ones",
 			"none for development; in production use an engine on Linux, and on Windows keep the workspace in WSL's own file system")
 	}
 	return p

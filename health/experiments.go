@@ -46,7 +46,8 @@ type check struct {
 	name     string
 	expected string
 	remedy   string
-	// judge is called for every outcome, also when nothing ran: a limit that could not be measured is not ok.
+	// judge is called for every outcome, also when nothing ran: a limit that could not be measured
+	// is not ok.
 	judge func(o outcome) (seen string, ok bool)
 }
 
@@ -94,7 +95,8 @@ const notTried = "not tried"
 func (e experiment) skip() []Probe {
 	var probes []Probe
 	for _, c := range e.checks {
-		probes = append(probes, Probe{Name: c.name, Expected: c.expected, Seen: notTried, Remedy: "correct the problems above, then run the doctor again"})
+		probes = append(probes, Probe{Name: c.name, Expected: c.expected, Seen: notTried,
+			Remedy: "correct the problems above, then run the doctor again"})
 	}
 	return probes
 }
@@ -104,7 +106,8 @@ func smallLimits() policy.ContainerLimits {
 	return policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 16, ShmMB: 64}
 }
 
-// jobTimeout is the deadline of a probe's job. Most jobs need milliseconds, and seconds on a busy machine.
+// jobTimeout is the deadline of a probe's job. Most jobs need milliseconds, and seconds on a busy
+// machine.
 const jobTimeout = 30 * time.Second
 
 // python returns the experiment that runs a script.
@@ -136,7 +139,8 @@ func experiments(s environment) []experiment {
 	}
 }
 
-// cannot returns why a job that should end by itself gave no result; "" when it ended with exit code 0.
+// cannot returns why a job that should end by itself gave no result; "" when it ended with exit
+// code 0.
 func (o outcome) cannot() string {
 	switch {
 	case o.err != nil:

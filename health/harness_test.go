@@ -49,7 +49,8 @@ func deadCLI(t *testing.T) *dockercli.CLI {
 	return cli
 }
 
-// patient is a Checker that waits longer than a load balancer would: the machine of the tests is busy.
+// patient is a Checker that waits longer than a load balancer would: the machine of the tests is
+// busy.
 func patient(cfg Config) *Checker {
 	c := New(cfg)
 	c.engine.timeout, c.image.timeout, c.database.timeout = time.Minute, time.Minute, time.Minute
@@ -88,7 +89,8 @@ func realConfig(t *testing.T) (Config, *workspace.Workspace) {
 	}, ws
 }
 
-// realEngine is what execs run on. edit, when it is not nil, changes the docker argv first: a sandbox without one of its limits.
+// realEngine is what execs run on. edit, when it is not nil, changes the docker argv first: a
+// sandbox without one of its limits.
 func realEngine(t *testing.T, cfg Config, edit func([]string) []string, editJob func(*initproto.Job)) engine.Engine {
 	t.Helper()
 	node := "doctor-test-" + newID()
@@ -113,7 +115,8 @@ func realEngine(t *testing.T, cfg Config, edit func([]string) []string, editJob 
 	return looseEngine{Engine: cold, cli: cfg.CLI, edit: edit, editJob: editJob}
 }
 
-// looseEngine runs the same jobs through the same sandbox-init, in containers whose argv was changed.
+// looseEngine runs the same jobs through the same sandbox-init, in containers whose argv was
+// changed.
 type looseEngine struct {
 	engine.Engine
 	cli     *dockercli.CLI

@@ -40,7 +40,8 @@ func mounts(s environment) experiment {
 	e.collect = true
 	sum := sha256.Sum256([]byte(s.nonce))
 	digest := hex.EncodeToString(sum[:])
-	const mapping = "the engine must see the workspace root at %s: in container mode set sandbox.workspace_root_host, with Docker Desktop share the drive, and a remote engine (DOCKER_HOST) needs the same disk"
+	const mapping = "the engine must see the workspace root at %s: in container mode set sandbox.workspace_root_host, with Docker " +
+		"Desktop share the drive, and a remote engine (DOCKER_HOST) needs the same disk"
 	e.checks = []check{{
 		name:     "inputs",
 		expected: "the job reads its input and cannot change it",
@@ -96,14 +97,15 @@ type mountResult struct {
 
 func mountFacts(o outcome) (result mountResult, why string) {
 	why = o.facts(&result)
-	if why == "" && (result.Replaced == "" || result.Writes["inputs"] == "" || result.Writes["work"] == "" || result.Writes["artifacts"] == "") {
+	if why == "" && (result.Replaced == "" || result.Writes["inputs"] == "" || result.Writes["work"] == "" ||
+		result.Writes["artifacts"] == "") {
 		why = incomplete
 	}
 	return result, why
 }
 
-// unreachable are the errors of a machine without a route to the address. Others, such as EHOSTUNREACH, ECONNREFUSED or a timeout, mean
-// that a packet left.
+// unreachable are the errors of a machine without a route to the address. Others, such as
+// EHOSTUNREACH, ECONNREFUSED or a timeout, mean that a packet left.
 var unreachable = []string{"ENETUNREACH", "EADDRNOTAVAIL", "EAFNOSUPPORT"}
 
 func network(s environment) experiment {
@@ -265,7 +267,8 @@ func firstProcess() experiment {
 	e.checks = []check{{
 		name:     "init",
 		expected: "the job can neither read sandbox-init's memory and files nor end it, though both run as one user",
-		remedy:   "rebuild the sandbox image with `make setup`, and check that the engine's host does not set fs.suid_dumpable or give containers SYS_PTRACE",
+		remedy: "rebuild the sandbox image with `make setup`, and check that the engine's host does not set fs.suid_dumpable or give " +
+			"containers SYS_PTRACE",
 		judge: reading(func(o outcome, facts struct {
 			Name  string
 			Looks map[string]string
@@ -289,7 +292,8 @@ func firstProcess() experiment {
 	return e
 }
 
-// skew is the largest difference between the two clocks: file times and deadlines are compared to the second.
+// skew is the largest difference between the two clocks: file times and deadlines are compared to
+// the second.
 const skew = 2 * time.Second
 
 func clock() experiment {

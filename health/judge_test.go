@@ -109,8 +109,11 @@ func TestJudges(t *testing.T) {
 			stdout:       `{"given":"n0nce","replaced":"EROFS","inputs_read_only":true,"writes":{"inputs":"EROFS","work":"done","artifacts":"done"}}`,
 			artifactsErr: errors.New("gone"),
 		}, false, "not measured: gone"},
-		{"artifacts", outcome{stdout: `{"given":"n0nce","replaced":"EROFS","inputs_read_only":true,"writes":{"inputs":"EROFS","work":"done","artifacts":"done"}}`}, false, "does not arrive"},
-		{"inputs", outcome{stdout: `{"given":"n0nce","replaced":"done","inputs_read_only":true,"writes":{"inputs":"EROFS","work":"done","artifacts":"done"}}`}, false, "can write"},
+		{"artifacts",
+			outcome{stdout: `{"given":"n0nce","replaced":"EROFS","inputs_read_only":true,"writes":{"inputs":"EROFS","work":"done","artifacts":"done"}}`}, false,
+			"does not arrive"},
+		{"inputs", outcome{stdout: `{"given":"n0nce","replaced":"done","inputs_read_only":true,"writes":{"inputs":"EROFS","work":"done","artifacts":"done"}}`},
+			false, "can write"},
 	}
 	for _, tc := range cases {
 		found := false
@@ -173,8 +176,10 @@ func TestWriteText(t *testing.T) {
 	t.Parallel()
 	d := Diagnosis{
 		Health: Report{
-			Status: Degraded, Version: "1.2.3", NodeID: "n", RuntimeMode: "linux", WorkspaceRootNative: "/ws", WorkspaceWritable: true, DockerCLIPath: "/bin/docker",
-			DockerVersion: "28", DockerContext: "default", EngineRuntime: "runc", CgroupVersion: "2", ContainerUser: "1:1", ImagePresent: true, Database: "sqlite", Skills: Skills{Loaded: 6, Broken: 1}, PoolNotSharedBecause: "pool.share is false",
+			Status: Degraded, Version: "1.2.3", NodeID: "n", RuntimeMode: "linux", WorkspaceRootNative: "/ws", WorkspaceWritable: true,
+			DockerCLIPath: "/bin/docker",
+			DockerVersion: "28", DockerContext: "default", EngineRuntime: "runc", CgroupVersion: "2", ContainerUser: "1:1", ImagePresent: true,
+			Database: "sqlite", Skills: Skills{Loaded: 6, Broken: 1}, PoolNotSharedBecause: "pool.share is false",
 			Problems: []Problem{{Check: "container_user", Reason: "jobs run as 1:1", Remedy: "run as root"}},
 		},
 		Probes: []Probe{

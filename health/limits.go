@@ -18,7 +18,8 @@ func memory() experiment {
 	e.checks = []check{{
 		name:     "memory",
 		expected: fmt.Sprintf("a job that takes %d MiB with memory_mb=%d is killed by the kernel, and that is counted", 4*limit, limit),
-		remedy:   "enable the memory cgroup on the engine's host (`docker info` warns when it is missing) and let containers have their own cgroup namespace (default-cgroupns-mode: private)",
+		remedy: "enable the memory cgroup on the engine's host (`docker info` warns when it is missing) and let containers have their " +
+			"own cgroup namespace (default-cgroupns-mode: private)",
 		judge: func(o outcome) (string, bool) {
 			switch killed := o.exit.Signal == int(syscall.SIGKILL); {
 			case o.err == nil && killed && o.exit.OOMKills > 0 && !o.exit.TimedOut && !o.exit.Killed:
@@ -83,7 +84,8 @@ func pids() experiment {
 			Refused string
 		},
 		) (string, bool) {
-			seen := fmt.Sprintf("%d processes started, the next was refused (%s), refusals counted: %d", facts.Started, plain(facts.Refused), o.exit.PIDsMax)
+			seen := fmt.Sprintf("%d processes started, the next was refused (%s), refusals counted: %d", facts.Started,
+				plain(facts.Refused), o.exit.PIDsMax)
 			switch facts.Refused {
 			case "":
 				return incomplete, false
@@ -102,9 +104,10 @@ func cpu() experiment {
 	e.limits.CPUCores = cores
 	e.tries = 3 // on a busy machine a job may not even get its share
 	e.checks = []check{{
-		name:     "cpu",
-		expected: fmt.Sprintf("a busy loop of one second with cpu_cores=%v gets at most 0.35 s of CPU, because the kernel throttles it", cores),
-		remedy:   "use a kernel with CONFIG_CFS_BANDWIDTH on the engine's host; for a rootless engine, delegate the cpu controller",
+		name: "cpu",
+		expected: fmt.Sprintf("a busy loop of one second with cpu_cores=%v gets at most 0.35 s of CPU, because the kernel throttles it",
+			cores),
+		remedy: "use a kernel with CONFIG_CFS_BANDWIDTH on the engine's host; for a rootless engine, delegate the cpu controller",
 		judge: reading(func(o outcome, facts struct {
 			Wall      float64 // seconds
 			Startup   *float64
@@ -117,7 +120,8 @@ func cpu() experiment {
 				return incomplete, false
 			}
 			used := total.Seconds() - *facts.Startup
-			// A quarter and 0.1 s more than its share, since the kernel gives out CPU time in slices.
+			// A quarter and 0.1 s more than its share, since the kernel gives out CPU time in
+			// slices.
 			most := cores*facts.Wall*1.25 + 0.1
 			seen := fmt.Sprintf("%.2f s of CPU in %.2f s", used, facts.Wall)
 			switch {
@@ -146,7 +150,8 @@ func shm() experiment {
 	return e
 }
 
-// fills returns the experiment that fills the file system at dir, which has limit MiB by the field NAME_mb.
+// fills returns the experiment that fills the file system at dir, which has limit MiB by the field
+// NAME_mb.
 func fills(dir, name string, limit int64, remedy string) experiment {
 	e := python("tmp", dir, strconv.FormatInt(2*limit, 10))
 	e.checks = []check{{
@@ -203,7 +208,8 @@ func output() experiment {
 			if why := o.cannot(); why != "" {
 				return why, false
 			}
-			return fmt.Sprintf("%d bytes arrived, %d were counted", o.stdoutPassed, o.exit.StdoutBytes), o.stdoutPassed == limit && o.exit.StdoutBytes == printed
+			return fmt.Sprintf("%d bytes arrived, %d were counted", o.stdoutPassed, o.exit.StdoutBytes),
+				o.stdoutPassed == limit && o.exit.StdoutBytes == printed
 		},
 	}}
 	return e

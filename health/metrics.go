@@ -27,7 +27,8 @@ func newGauges() []gauge {
 		{describe("engine_up", "1 when the Docker engine answers."), yes(func(s survey) bool { return s.engineErr == nil })},
 		{describe("image_present", "1 when the engine holds the image of execs that name none."), yes(survey.imagePresent)},
 		{describe("database_up", "1 when the database answers."), yes(func(s survey) bool { return s.databaseErr == nil })},
-		{describe("workspace_writable", "1 when a file could be made in the workspace."), yes(func(s survey) bool { return s.rootErr == nil })},
+		{describe("workspace_writable", "1 when a file could be made in the workspace."),
+			yes(func(s survey) bool { return s.rootErr == nil })},
 		{
 			describe("workspace_free_bytes", "Free bytes on the workspace's file system."),
 			func(s survey) (float64, bool) { return float64(s.root.bytes), s.root.known },
@@ -90,7 +91,8 @@ func newGauges() []gauge {
 			},
 		},
 		{
-			describe("retention_artifacts_removed", "Execs whose artifacts runs of retention of this process removed, and whose record stays."),
+			describe("retention_artifacts_removed",
+				"Execs whose artifacts runs of retention of this process removed, and whose record stays."),
 			func(s survey) (float64, bool) {
 				return float64(s.retention.TotalArtifacts), s.retentionReported && s.retentionErr == nil
 			},
@@ -108,7 +110,8 @@ func newGauges() []gauge {
 			},
 		},
 		{
-			describe("retention_altered_execs", "Execs that the last run of retention kept because they are not as the transparency log says."),
+			describe("retention_altered_execs",
+				"Execs that the last run of retention kept because they are not as the transparency log says."),
 			func(s survey) (float64, bool) {
 				return float64(s.retention.Altered), s.retentionReported && s.retentionErr == nil
 			},
@@ -141,7 +144,8 @@ func newGauges() []gauge {
 	}
 }
 
-var witnessEntries = prometheus.NewDesc("secbox_audit_log_witness_entries", "Entries of the newest checkpoint that a witness has cosigned.", []string{"witness"}, nil)
+var witnessEntries = prometheus.NewDesc("secbox_audit_log_witness_entries", "Entries of the newest checkpoint that a witness has cosigned.",
+	[]string{"witness"}, nil)
 
 // Describe lists the gauges; a Checker is a prometheus.Collector.
 func (c *Checker) Describe(to chan<- *prometheus.Desc) {

@@ -43,11 +43,13 @@ type Report struct {
 	Retention           Retention `json:"retention"`
 	Skills              Skills    `json:"skills"`
 
-	// Of the pool, which a Checker does not know: whether waiting containers serve any project, and why not, with the remedy.
+	// Of the pool, which a Checker does not know: whether waiting containers serve any project, and
+	// why not, with the remedy.
 	PoolShared           bool   `json:"pool_shared"`
 	PoolNotSharedBecause string `json:"pool_not_shared_because"`
 
-	// The free space of the workspace root and of the state dir, for pages; nil: it could not be read.
+	// The free space of the workspace root and of the state dir, for pages; nil: it could not be
+	// read.
 	WorkspaceFree *diskspace.Space `json:"-"`
 	StateFree     *diskspace.Space `json:"-"`
 
@@ -64,10 +66,12 @@ type Problem struct {
 	err  error      // for the log
 }
 
-// Report runs all checks. It returns within three seconds and never fails: a check without an answer is one of its problems.
+// Report runs all checks. It returns within three seconds and never fails: a check without an
+// answer is one of its problems.
 func (c *Checker) Report(ctx context.Context) Report { return c.report(c.survey(ctx, reportAge, 0)) }
 
-// Latest is Report for pages that ask every few seconds: it does not wait for checks that have answered within 15 seconds, or 6 for the log, and repeats them meanwhile.
+// Latest is Report for pages that ask every few seconds: it does not wait for checks that have
+// answered within 15 seconds, or 6 for the log, and repeats them meanwhile.
 func (c *Checker) Latest(ctx context.Context) Report {
 	return c.report(c.survey(ctx, reportAge, recentAge))
 }
@@ -79,7 +83,8 @@ func (c *Checker) report(s survey) Report {
 		DockerVersion: s.engine.ServerVersion, DockerContext: s.engine.ClientInfo.Context,
 		EngineRuntime: c.runtimeInUse(s.engine), CgroupVersion: s.engine.CgroupVersion,
 		ContainerUser: c.cfg.ContainerUser, ImagePresent: s.imagePresent(), Database: c.cfg.DatabaseKind,
-		AuditLog: s.auditLog, AuditSpool: spoolOf(s.spool, c.cfg.Now), Retention: s.retention, Skills: c.skills(), WorkspaceFree: s.root.space(), StateFree: s.state.space(), Problems: c.problems(s),
+		AuditLog: s.auditLog, AuditSpool: spoolOf(s.spool, c.cfg.Now), Retention: s.retention, Skills: c.skills(),
+		WorkspaceFree: s.root.space(), StateFree: s.state.space(), Problems: c.problems(s),
 	}
 	if c.cfg.CLI != nil {
 		r.DockerCLIPath = c.cfg.CLI.Path()
@@ -93,8 +98,9 @@ func (c *Checker) report(s survey) Report {
 	return r
 }
 
-// Ready returns nil when an exec could run here, else the reason. It is cheap: it uses cached answers. fault.DatabaseUnavailable, fault.EngineUnavailable, fault.ImageMissing, fault.DiskFull, or fault.Internal for directories that
-// cannot be written.
+// Ready returns nil when an exec could run here, else the reason. It is cheap: it uses cached
+// answers. fault.DatabaseUnavailable, fault.EngineUnavailable, fault.ImageMissing, fault.DiskFull,
+// or fault.Internal for directories that cannot be written.
 func (c *Checker) Ready(ctx context.Context) error {
 	problems := c.problems(c.survey(ctx, readyAge, 0))
 	if len(problems) == 0 || problems[0].code == "" {
@@ -138,7 +144,8 @@ func (c *Checker) found(s survey) []Problem {
 	p = append(p, c.diskProblems(s)...)
 	if s.stateFSErr != nil {
 		p = append(p, Problem{
-			Check: "state_dir", Reason: "the file system of the state dir " + c.cfg.StateDir + " cannot be checked, or is on a network, where locks and syncs of the audit are not reliable",
+			Check: "state_dir", Reason: "the file system of the state dir " + c.cfg.StateDir +
+				" cannot be checked, or is on a network, where locks and syncs of the audit are not reliable",
 			Remedy: "move it to a local disk: state_dir, or --state-dir",
 		})
 	}
@@ -150,7 +157,8 @@ func (c *Checker) found(s survey) []Problem {
 	}
 	if user := c.cfg.ContainerUser; user != standardUser {
 		p = append(p, Problem{
-			Check: "container_user", Reason: "jobs run as " + user + " instead of " + standardUser + ", so they share that user with other processes on the host",
+			Check: "container_user", Reason: "jobs run as " + user + " instead of " + standardUser +
+				", so they share that user with other processes on the host",
 			Remedy: "run core-api as root or as uid 1000",
 		})
 	}
@@ -175,12 +183,14 @@ func (c *Checker) databaseProblem(err error) Problem {
 }
 
 func (c *Checker) engineProblem(err error) Problem {
-	p := Problem{Check: "engine", Reason: "the Docker engine does not answer", Remedy: c.startEngine(), code: fault.EngineUnavailable, err: err}
+	p := Problem{Check: "engine", Reason: "the Docker engine does not answer", Remedy: c.startEngine(), code: fault.EngineUnavailable,
+		err: err}
 	switch {
 	case c.cfg.CLI == nil:
 		p.Reason, p.Remedy = "the docker CLI was not found", "install Docker, or set sandbox.docker_path to the docker binary"
 	case errors.Is(err, errPodmanCommand):
-		p.Reason, p.Remedy = "the docker command is podman's own", "install Docker's command, and set DOCKER_HOST to the socket of podman's service (docs/platforms.md)"
+		p.Reason, p.Remedy = "the docker command is podman's own",
+			"install Docker's command, and set DOCKER_HOST to the socket of podman's service (docs/platforms.md)"
 	case !errors.Is(err, errTimeout) && fault.Is(err, fault.Internal):
 		p.Reason = "the docker CLI cannot report the state of its engine"
 	}
@@ -191,7 +201,8 @@ func (c *Checker) engineProblem(err error) Problem {
 func (c *Checker) startEngine() string {
 	switch {
 	case c.cfg.RuntimeMode == "container":
-		return "start the engine on the host, and check that its socket is mounted into core-api's container and that core-api's user may use it"
+		return "start the engine on the host, and check that its socket is mounted into core-api's container and that core-api's user " +
+			"may use it"
 	case c.cfg.RuntimeMode == "windows" || c.cfg.RuntimeMode == "wsl" || runtime.GOOS == "darwin":
 		return "start Docker Desktop and wait until its engine runs; then `docker info` must work for this user"
 	default:
@@ -211,7 +222,8 @@ func (c *Checker) imageProblem(err error) Problem {
 		p.Reason += "; execs that name no image run in " + c.cfg.Image + ", by sandbox.policy.image"
 	}
 	if !fault.Is(err, fault.ImageMissing) {
-		p.Reason, p.Remedy = "the engine does not report whether it has the image "+c.cfg.Image, "try `docker image inspect "+c.cfg.Image+"` on the engine's host"
+		p.Reason, p.Remedy = "the engine does not report whether it has the image "+c.cfg.Image,
+			"try `docker image inspect "+c.cfg.Image+"` on the engine's host"
 		p.code = fault.EngineUnavailable
 	}
 	return p
@@ -284,7 +296,8 @@ func (c *Checker) room(d disk) (reason string, bad bool) {
 }
 
 func diskProblem(check, what, setting string, err error) Problem {
-	p := Problem{Check: check, Reason: what + " cannot be written", err: err, code: fault.Internal, Remedy: "check its owner and its mode, or choose another with " + setting}
+	p := Problem{Check: check, Reason: what + " cannot be written", err: err, code: fault.Internal,
+		Remedy: "check its owner and its mode, or choose another with " + setting}
 	switch {
 	case fault.Is(err, fault.DiskFull) || diskspace.IsFull(err):
 		p.Reason, p.Remedy, p.code = what+" is on a full disk", "make room there", fault.DiskFull

@@ -13,7 +13,8 @@ import (
 	"secbox/fault"
 )
 
-// runtimeInUse is the OCI runtime of every container: the operator's, else the engine's default. Empty: not known.
+// runtimeInUse is the OCI runtime of every container: the operator's, else the engine's default.
+// Empty: not known.
 func (c *Checker) runtimeInUse(i engineInfo) string {
 	if c.cfg.Runtime != "" {
 		return c.cfg.Runtime
@@ -28,14 +29,15 @@ func (c *Checker) runtimeProblem(i engineInfo) []Problem {
 		return nil
 	}
 	return []Problem{{
-		Check: "runtime", Reason: fmt.Sprintf("the engine knows no runtime %q; it has %s", name, strings.Join(slices.Sorted(maps.Keys(i.Runtimes)), ", ")),
+		Check: "runtime", Reason: fmt.Sprintf("the engine knows no runtime %q; it has %s", name,
+			strings.Join(slices.Sorted(maps.Keys(i.Runtimes)), ", ")),
 		Remedy: "add it to the engine's daemon.json under runtimes and restart the engine, or change sandbox.runtime",
 		code:   fault.EngineUnavailable,
 	}}
 }
 
-// findsShims reports whether the engine may have the runtime without listing it: since 23.0 it finds containerd's shims by name on PATH,
-// without an entry in daemon.json.
+// findsShims reports whether the engine may have the runtime without listing it: since 23.0 it
+// finds containerd's shims by name on PATH, without an entry in daemon.json.
 func (i engineInfo) findsShims(name string) bool {
 	major, _, _ := strings.Cut(i.ServerVersion, ".")
 	n, err := strconv.Atoi(major)
@@ -71,8 +73,8 @@ func ociRuntime(s environment) experiment {
 	return e
 }
 
-// inspected ends the job as soon as the engine has named its container's runtime. The returned function waits for that; it may be called
-// when the job never started.
+// inspected ends the job as soon as the engine has named its container's runtime. The returned
+// function waits for that; it may be called when the job never started.
 func (d *Doctor) inspected(ctx context.Context, slot engine.Slot, job *engine.Job, o *outcome) (context.Context, func()) {
 	ctx, end := context.WithCancel(ctx)
 	done := make(chan struct{})

@@ -40,7 +40,8 @@ func (c *Checker) skillProblems() []Problem {
 		}
 		out = append(out, Problem{
 			Check: "skills", Reason: fmt.Sprintf("the skill %q (%s) cannot be used: %s", b.Folder, b.Source, firstProblem(b)),
-			Remedy: "correct it, or remove the folder; a change is noticed without a restart, and `core-api skills lint` checks it beforehand",
+			Remedy: "correct it, or remove the folder; a change is noticed without a restart, and `core-api skills lint` checks it " +
+				"beforehand",
 		})
 	}
 	return out

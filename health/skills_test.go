@@ -10,7 +10,8 @@ import (
 	"secbox/skills"
 )
 
-// TestBrokenSkillsAreWarnings: each of the first is named, the rest is counted, and none of them stops an exec.
+// TestBrokenSkillsAreWarnings: each of the first is named, the rest is counted, and none of them
+// stops an exec.
 func TestBrokenSkillsAreWarnings(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

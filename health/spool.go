@@ -24,23 +24,27 @@ func spoolOf(u audit.Unstored, now func() time.Time) Spool {
 	return s
 }
 
-// spoolProblems reports results that the database does not have. Execs run nevertheless, so they are warnings.
+// spoolProblems reports results that the database does not have. Execs run nevertheless, so they
+// are warnings.
 func spoolProblems(s survey, now func() time.Time) []Problem {
 	const check = "audit_spool"
 	if s.spoolErr != nil {
-		return []Problem{{Check: check, Reason: "the audit spool in the state dir cannot be read", Remedy: "check the owner and the mode of the state dir", err: s.spoolErr}}
+		return []Problem{{Check: check, Reason: "the audit spool in the state dir cannot be read",
+			Remedy: "check the owner and the mode of the state dir", err: s.spoolErr}}
 	}
 	var p []Problem
 	u := s.spool
 	if u.Results > 0 {
 		age := (time.Duration(spoolOf(u, now).OldestMS) * time.Millisecond).Round(time.Second)
 		one := Problem{
-			Check: check, Reason: fmt.Sprintf("the database does not have the results of %s, the first of them %s old; until it has them, their rows are as they were before", execs(u.Results), age),
+			Check: check, Reason: fmt.Sprintf("the database does not have the results of %s, the first of them %s old; until it has "+
+				"them, their rows are as they were before", execs(u.Results), age),
 			Remedy: "they are kept and written as soon as the database takes them; `core-api audit spool list` shows them",
 		}
 		if u.Refused > 0 {
 			one.Reason += fmt.Sprintf(". It did not take %d, among them exec %s: %s", u.Refused, u.ExecID, u.Reason)
-			one.Remedy = "repair the cause: the results are kept and tried again, at least every 30 seconds; `core-api audit spool list` shows them, and `core-api audit spool store EXEC_ID` tries one now, with the database's words"
+			one.Remedy = "repair the cause: the results are kept and tried again, at least every 30 seconds; `core-api audit spool list` " +
+				"shows them, and `core-api audit spool store EXEC_ID` tries one now, with the database's words"
 		}
 		if u.InMemory > 0 {
 			one.Reason += fmt.Sprintf(". %d of them are in memory only, since the state dir did not take them: they are lost when this process ends", u.InMemory)
@@ -49,8 +53,10 @@ func spoolProblems(s survey, now func() time.Time) []Problem {
 	}
 	if u.Damaged > 0 {
 		p = append(p, Problem{
-			Check: check, Reason: fmt.Sprintf("%d files of the audit spool hold no record that can be read, among them %q; the rows of their execs stay open", u.Damaged, u.DamagedFile),
-			Remedy: "`core-api audit spool list` shows them; repair or restore them, or end such an exec as lost with `core-api audit spool discard FILE`",
+			Check:  check,
+			Reason: fmt.Sprintf("%d files of the audit spool hold no record that can be read, among them %q; the rows of their execs stay open", u.Damaged, u.DamagedFile),
+			Remedy: "`core-api audit spool list` shows them; repair or restore them, or end such an exec as lost with `core-api audit " +
+				"spool discard FILE`",
 		})
 	}
 	return p

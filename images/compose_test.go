@@ -103,8 +103,8 @@ func TestComposeRequiresVariables(t *testing.T) {
 	}
 }
 
-// TestComposeUp runs the deployment as docker-compose.yml has it: PostgreSQL, core-api in a container, and an exec through both of
-// the workspace's names.
+// TestComposeUp runs the deployment as docker-compose.yml has it: PostgreSQL, core-api in a
+// container, and an exec through both of the workspace's names.
 func TestComposeUp(t *testing.T) {
 	t.Parallel()
 	d := newDeployment(t)
@@ -134,8 +134,9 @@ func TestComposeUp(t *testing.T) {
 
 	job := map[string]any{
 		"project_id": "composed",
-		"exec":       map[string]any{"kind": "shell", "command": "bash", "args": []string{"-lc", "cat /workspace/inputs/in.txt && cp /workspace/inputs/in.txt /workspace/artifacts/out.txt"}},
-		"inputs":     []map[string]any{{"path": "in.txt", "content": "through both names"}},
+		"exec": map[string]any{"kind": "shell", "command": "bash",
+			"args": []string{"-lc", "cat /workspace/inputs/in.txt && cp /workspace/inputs/in.txt /workspace/artifacts/out.txt"}},
+		"inputs": []map[string]any{{"path": "in.txt", "content": "through both names"}},
 	}
 	status, body := request(t, http.MethodPost, "http://"+address+"/sandbox/execs", d.token, job)
 	var result struct {
@@ -161,8 +162,9 @@ func TestComposeUp(t *testing.T) {
 	}
 }
 
-// postgresImage is postgres:17 where the engine holds it or a registry gives it, else a stand-in from Debian's package on the base
-// that core-api's image has. A stand-in that is there says that no registry answered, which is not asked again at every run.
+// postgresImage is postgres:17 where the engine holds it or a registry gives it, else a stand-in
+// from Debian's package on the base that core-api's image has. A stand-in that is there says that
+// no registry answered, which is not asked again at every run.
 func postgresImage(t *testing.T, core string) string {
 	t.Helper()
 	const official, standIn = "postgres:17", "secbox-test-postgres:17"

@@ -1,4 +1,5 @@
-// Package images has only tests: they check the properties of the images and of docker-compose.yml that the other packages rely on.
+// Package images has only tests: they check the properties of the images and of docker-compose.yml
+// that the other packages rely on.
 package images
 
 import (
@@ -15,7 +16,8 @@ import (
 // sandboxImage is the image that `make setup` builds and that the tests of all packages use.
 const sandboxImage = "secbox-sandbox:latest"
 
-// run starts a program and returns its standard output; a failure ends the test with all that it printed.
+// run starts a program and returns its standard output; a failure ends the test with all that it
+// printed.
 func run(t *testing.T, environ []string, name string, args ...string) string {
 	t.Helper()
 	stdout, stderr, err := try(t, environ, name, args...)

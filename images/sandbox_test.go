@@ -77,7 +77,8 @@ root 755 /opt/secbox/sandbox-init`
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
-	// Another uid, as core-api's own user has it on some machines, finds a home and a workspace too.
+	// Another uid, as core-api's own user has it on some machines, finds a home and a workspace
+	// too.
 	if got := inSandbox(t, `cd ~ && pwd && touch here && python -c 'print(1)'`, "--user=54321:54321"); got != "/tmp\n1" {
 		t.Errorf("as a user without a name: %q", got)
 	}
@@ -156,7 +157,8 @@ func TestSecondBuildIsSkipped(t *testing.T) {
 func TestMissingBase(t *testing.T) {
 	t.Parallel()
 	out, said, err := try(t, []string{"SECBOX_SANDBOX_BASE=secbox-none:such"}, "./build-sandbox.sh")
-	if err == nil || out != "" || strings.Count(said, "\n") != 1 || !strings.Contains(said, "the engine has no image secbox-none:such; docker pull or docker load it first") {
+	if err == nil || out != "" || strings.Count(said, "\n") != 1 ||
+		!strings.Contains(said, "the engine has no image secbox-none:such; docker pull or docker load it first") {
 		t.Errorf("err %v, it said:\n%s%s", err, out, said)
 	}
 }

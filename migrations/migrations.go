@@ -24,8 +24,8 @@ type Result struct {
 	Version int64 // of the schema now
 }
 
-// lockID is the advisory lock of migrating nodes in PostgreSQL: "secbox" in ASCII. It differs from goose's default, so that no node
-// waits for another program that uses goose on the same server.
+// lockID is the advisory lock of migrating nodes in PostgreSQL: "secbox" in ASCII. It differs from
+// goose's default, so that no node waits for another program that uses goose on the same server.
 const lockID = 0x736563626f78
 
 // How long a node waits for another that migrates.
@@ -39,9 +39,9 @@ func UpPostgres(ctx context.Context, db *sql.DB) (Result, error) {
 	return up(ctx, db, goose.DialectPostgres, "postgres", goose.WithLocker(&postgresLock{}))
 }
 
-// postgresLock implements lock.Locker of goose. The advisory lock belongs to a transaction, not to a
-// session: a connection pooler may run the statements of a connection in several sessions, and keeps
-// the session that has a lock.
+// postgresLock implements lock.Locker of goose. The advisory lock belongs to a transaction, not to
+// a session: a connection pooler may run the statements of a connection in several sessions, and
+// keeps the session that has a lock.
 type postgresLock struct{ holder *sql.Tx }
 
 // Lock waits for another node that migrates. Each attempt is a transaction, so that a waiting node
@@ -72,7 +72,8 @@ func (l *postgresLock) try(ctx context.Context, db *sql.DB) (locked bool, err er
 			_ = tx.Rollback() // there is nothing to undo
 		}
 	}()
-	// The transaction is idle while the migrations run. Servers before 17 have no transaction_timeout.
+	// The transaction is idle while the migrations run. Servers before 17 have no
+	// transaction_timeout.
 	if _, err := tx.ExecContext(ctx, "SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN"+
 		" ('idle_in_transaction_session_timeout', 'transaction_timeout')"); err != nil {
 		return false, err
@@ -90,7 +91,8 @@ func (l *postgresLock) Unlock(context.Context, *sql.DB) error {
 	return nil
 }
 
-// Alone runs fn, which migrates tables of a library, while no other node migrates the PostgreSQL database.
+// Alone runs fn, which migrates tables of a library, while no other node migrates the PostgreSQL
+// database.
 func Alone(ctx context.Context, db *sql.DB, fn func(ctx context.Context) error) (err error) {
 	var lock postgresLock
 	if err := lock.Lock(ctx, db); err != nil {
@@ -100,8 +102,9 @@ func Alone(ctx context.Context, db *sql.DB, fn func(ctx context.Context) error) 
 	return fn(ctx)
 }
 
-// UpSQLite applies the missing migrations to the database in the file path. It holds a lock on the file path+".migrate" meanwhile. That
-// file stays, empty: after removing it, two processes could lock two different files of that name.
+// UpSQLite applies the missing migrations to the database in the file path. It holds a lock on the
+// file path+".migrate" meanwhile. That file stays, empty: after removing it, two processes could
+// lock two different files of that name.
 func UpSQLite(ctx context.Context, db *sql.DB, path string) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, lockPeriodSeconds*lockAttempts*time.Second)
 	defer cancel()
@@ -128,7 +131,8 @@ func up(ctx context.Context, db *sql.DB, dialect goose.Dialect, folder string, o
 	}
 	applied, err := provider.Up(ctx)
 	if err != nil {
-		// The driver closes a connection whose query the context ended, and what goose then says of the connection hides the reason.
+		// The driver closes a connection whose query the context ended, and what goose then says of
+		// the connection hides the reason.
 		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 			err = fmt.Errorf("%w: %w", cause, err)
 		}

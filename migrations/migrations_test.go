@@ -22,7 +22,8 @@ var cluster *pgtest.Cluster
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m, &cluster)) }
 
-// count is how many versions there are, and latest is the newest. Both databases have the same ones.
+// count is how many versions there are, and latest is the newest. Both databases have the same
+// ones.
 var count, latest = func() (count, latest int) {
 	ofSQLite, _ := filepath.Glob("sqlite/*.sql")
 	ofPostgres, _ := filepath.Glob("postgres/*.sql")
@@ -101,7 +102,8 @@ func TestSeveralNodesMigrateAtOnce(t *testing.T) {
 				t.Errorf("%d migrations were applied, want %d", applied, count)
 			}
 			var rows, ids int
-			if err := all[0].db.QueryRowContext(t.Context(), "SELECT (SELECT count(*) FROM goose_db_version WHERE version_id > 0), (SELECT count(*) FROM installation)").Scan(&rows, &ids); err != nil {
+			if err := all[0].db.QueryRowContext(t.Context(),
+				"SELECT (SELECT count(*) FROM goose_db_version WHERE version_id > 0), (SELECT count(*) FROM installation)").Scan(&rows, &ids); err != nil {
 				t.Fatal(err)
 			}
 			if rows != count || ids != 1 {
@@ -115,7 +117,8 @@ func TestSeveralNodesMigrateAtOnce(t *testing.T) {
 				return
 			}
 			var locks int
-			err = all[0].db.QueryRowContext(t.Context(), "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database WHERE locktype = 'advisory' AND datname = current_database()").Scan(&locks)
+			err = all[0].db.QueryRowContext(t.Context(),
+				"SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database WHERE locktype = 'advisory' AND datname = current_database()").Scan(&locks)
 			if err != nil || locks != 0 {
 				t.Errorf("%d advisory locks are left, %v", locks, err)
 			}
@@ -144,7 +147,8 @@ func TestWaitingEnds(t *testing.T) {
 	}
 }
 
-// TestOldChangesGetTheirKind: rows of changes from before kinds had their digests among the arguments. A command keeps its kind, whatever its name.
+// TestOldChangesGetTheirKind: rows of changes from before kinds had their digests among the
+// arguments. A command keeps its kind, whatever its name.
 func TestOldChangesGetTheirKind(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"postgres", "sqlite"} {
@@ -179,7 +183,8 @@ func TestOldChangesGetTheirKind(t *testing.T) {
 			}
 			for id, want := range map[string]string{"write": "change absent 0f", "upload": "change  ", "run": "exec  ", "cold": "exec  ", "bash": "exec  "} {
 				var got string
-				err := n.db.QueryRowContext(t.Context(), "SELECT kind || ' ' || sha256_before || ' ' || sha256_after FROM sandbox_execs WHERE exec_id = '"+id+"'").Scan(&got)
+				err := n.db.QueryRowContext(t.Context(), "SELECT kind || ' ' || sha256_before || ' ' || sha256_after FROM sandbox_execs WHERE exec_id = '"+id+
+					"'").Scan(&got)
 				if err != nil || got != want {
 					t.Errorf("%s: %q, want %q; %v", id, got, want, err)
 				}
@@ -207,7 +212,8 @@ func TestOldEventsKeepTheirText(t *testing.T) {
 				t.Fatal(err)
 			}
 			const data = `{"b": 1.50, "aa": "ü\\n<"}` // as jsonb writes it
-			if _, err := n.db.ExecContext(t.Context(), "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) VALUES ('e', 'created', "+now+", 'n', '"+data+"')"); err != nil {
+			if _, err := n.db.ExecContext(t.Context(), "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) VALUES ('e', 'created', "+now+
+				", 'n', '"+data+"')"); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := n.up(t.Context()); err != nil {
@@ -241,7 +247,8 @@ func TestEndedWebhooksLoseTheirQueries(t *testing.T) {
 			wants := map[string]string{"open": "https://a/h?key=1?", "due": "https://a/h?key=1?", "delivered": "https://a/h", "failed": "https://a/h"}
 			for state := range wants {
 				if _, err := n.db.ExecContext(t.Context(), "INSERT INTO webhook_deliveries (exec_id, requested_by, host, url, state, created_at, next_at)"+
-					" VALUES ('"+state+"', 't', 'a', 'https://a/h?key=1?', '"+state+"', "+now+", "+now+"), ('"+state+" without', 't', 'a', 'https://a/h', '"+state+"', "+now+", "+now+")"); err != nil {
+					" VALUES ('"+state+"', 't', 'a', 'https://a/h?key=1?', '"+state+"', "+now+", "+now+"), ('"+state+" without', 't', 'a', 'https://a/h', '"+
+					state+"', "+now+", "+now+")"); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -250,7 +257,8 @@ func TestEndedWebhooksLoseTheirQueries(t *testing.T) {
 			}
 			for state, want := range wants {
 				var got, without string
-				err := n.db.QueryRowContext(t.Context(), "SELECT a.url, b.url FROM webhook_deliveries AS a, webhook_deliveries AS b WHERE a.exec_id = '"+state+"' AND b.exec_id = '"+state+" without'").Scan(&got, &without)
+				err := n.db.QueryRowContext(t.Context(), "SELECT a.url, b.url FROM webhook_deliveries AS a, webhook_deliveries AS b WHERE a.exec_id = '"+state+
+					"' AND b.exec_id = '"+state+" without'").Scan(&got, &without)
 				if err != nil || got != want || without != "https://a/h" {
 					t.Errorf("%s: %q and %q, %v", state, got, without, err)
 				}

@@ -37,7 +37,9 @@ type Config struct {
 	IsWSL       bool   // see Detect
 	InContainer bool   // see Detect
 
-	Root     string // sandbox.workspace_root: Linux, macOS, and the inside in container mode. Elsewhere used when neither RootWin nor RootWSL is set
+	// sandbox.workspace_root: Linux, macOS, and the inside in container mode. Elsewhere used when
+	// neither RootWin nor RootWSL is set
+	Root     string
 	RootWin  string // sandbox.workspace_root_win: D:\ws
 	RootWSL  string // sandbox.workspace_root_wsl: /mnt/d/ws
 	RootHost string // sandbox.workspace_root_host: the workspace root as the docker engine's host sees it
@@ -48,15 +50,16 @@ type Config struct {
 	Wslpath func(path string, toWindows bool) (string, error)
 }
 
-// Adapter knows the workspace root in both forms. It is immutable and safe for concurrent use. The zero Adapter answers every
-// question with an error.
+// Adapter knows the workspace root in both forms. It is immutable and safe for concurrent use. The
+// zero Adapter answers every question with an error.
 type Adapter struct {
 	mode   Mode
 	native root
 	docker root
 }
 
-// New checks the roots and decides the mode. Its errors carry fault.InvalidSettings and name the setting to change.
+// New checks the roots and decides the mode. Its errors carry fault.InvalidSettings and name the
+// setting to change.
 func New(c Config) (Adapter, error) {
 	if c.GOOS == "" {
 		c.GOOS = runtime.GOOS
@@ -93,11 +96,13 @@ func (a Adapter) NativeRoot() string { return a.native.path }
 // DockerRoot is the workspace root as docker is given it.
 func (a Adapter) DockerRoot() string { return a.docker.path }
 
-// Native is host_path_native: a path below the root as this process reads and writes it. Each rel is one or more names joined by
-// slashes; names that some system would not take as plain names are refused, so the result never leaves the root.
+// Native is host_path_native: a path below the root as this process reads and writes it. Each rel
+// is one or more names joined by slashes; names that some system would not take as plain names are
+// refused, so the result never leaves the root.
 func (a Adapter) Native(rel ...string) (string, error) { return a.native.join(rel) }
 
-// DockerMount is docker_mount_path: the same place in the form that docker takes as the source of a bind mount.
+// DockerMount is docker_mount_path: the same place in the form that docker takes as the source of a
+// bind mount.
 func (a Adapter) DockerMount(rel ...string) (string, error) {
 	// docker parses --mount as CSV, so a comma would start another option.
 	for _, r := range rel {
@@ -114,7 +119,8 @@ func decideMode(c Config) (Mode, error) {
 		switch {
 		case c.GOOS == "windows":
 			mode = Windows
-		// Being in a container alone does not decide: the engine may run in the same container. The host's root does.
+		// Being in a container alone does not decide: the engine may run in the same container. The
+		// host's root does.
 		case c.InContainer && c.RootHost != "":
 			mode = Container
 		case c.IsWSL && !c.InContainer:
@@ -126,7 +132,8 @@ func decideMode(c Config) (Mode, error) {
 	switch mode {
 	case Linux:
 		if c.GOOS == "windows" {
-			return "", fault.New(fault.InvalidSettings, "%s is %q, but this is Windows: set it to %q or %q", settingMode, mode, Auto, Windows)
+			return "", fault.New(fault.InvalidSettings, "%s is %q, but this is Windows: set it to %q or %q", settingMode, mode, Auto,
+				Windows)
 		}
 		if c.DockerIsExe {
 			return "", fault.New(fault.InvalidSettings,
@@ -139,7 +146,8 @@ func decideMode(c Config) (Mode, error) {
 		}
 	case WSL, Container:
 		if c.GOOS != "linux" {
-			return "", fault.New(fault.InvalidSettings, "%s is %q, which needs Linux, but this is %s: set it to %q", settingMode, mode, c.GOOS, Auto)
+			return "", fault.New(fault.InvalidSettings, "%s is %q, which needs Linux, but this is %s: set it to %q", settingMode, mode,
+				c.GOOS, Auto)
 		}
 	default:
 		return "", fault.New(fault.InvalidSettings, "%s is %q: it must be auto, linux, windows, wsl or container", settingMode, mode)
@@ -183,7 +191,8 @@ func wslRoots(c Config) (native, docker root, err error) {
 		return native, native, err
 	}
 
-	// docker.exe understands Windows paths only, and it must be the very directory that this process writes to.
+	// docker.exe understands Windows paths only, and it must be the very directory that this
+	// process writes to.
 	if c.RootWin == "" {
 		docker, err = derived(c, settingRootWin, settingRootWSL, native.path, true)
 		return native, docker, err
@@ -205,7 +214,8 @@ func wslRoots(c Config) (native, docker root, err error) {
 	}
 	if known && !strings.EqualFold(same, docker.path) {
 		return native, docker, fault.New(fault.InvalidSettings,
-			"docker is docker.exe, so both roots must be one directory, but %s %q is %q on Windows and %s is %q: make them agree, or leave %s out",
+			"docker is docker.exe, so both roots must be one directory, but %s %q is %q on Windows and %s is %q: make them agree, or "+
+				"leave %s out",
 			settingRootWSL, native.path, same, settingRootWin, docker.path, settingRootWin)
 	}
 	return native, docker, nil
@@ -220,7 +230,8 @@ func containerRoots(c Config) (native, docker root, err error) {
 			"%s is %q, but %s is not set: set it to the directory on the docker engine's host that is mounted at %s here",
 			settingMode, Container, settingRootHost, native.path)
 	}
-	// On Docker Desktop for Windows the host's path may be D:\…; the engine behind it takes that as it is.
+	// On Docker Desktop for Windows the host's path may be D:\…; the engine behind it takes that as
+	// it is.
 	if hasDrive(c.RootHost) {
 		docker, err = winRoot(settingRootHost, c.RootHost)
 	} else {

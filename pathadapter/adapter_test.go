@@ -296,7 +296,8 @@ func adapters(t testing.TB) []pathadapter.Adapter {
 
 func TestReservedNames(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"CON", "con", "Prn", "AUX", "nul", "NUL.txt", "con.tar.gz", "nul .log", "COM1", "com9.x", "LPT0", "lpt¹", "COM²", "conin$", "CONOUT$", "clock$"} {
+	for _, name := range []string{"CON", "con", "Prn", "AUX", "nul", "NUL.txt", "con.tar.gz", "nul .log", "COM1", "com9.x", "LPT0", "lpt¹", "COM²", "conin$",
+		"CONOUT$", "clock$"} {
 		if !pathadapter.ReservedName(name) {
 			t.Errorf("%q is not reserved", name)
 		}
@@ -369,7 +370,8 @@ func FuzzRelativePath(f *testing.F) {
 	})
 }
 
-// below checks p as both systems would read it: by its components, after what Windows drops from their ends.
+// below checks p as both systems would read it: by its components, after what Windows drops from
+// their ends.
 func below(t *testing.T, root, p string) {
 	t.Helper()
 	rest, ok := strings.CutPrefix(p, root)
@@ -391,7 +393,8 @@ func below(t *testing.T, root, p string) {
 	}
 }
 
-// FuzzRoot: New never makes an adapter whose docker root could be read as anything but one absolute directory.
+// FuzzRoot: New never makes an adapter whose docker root could be read as anything but one absolute
+// directory.
 func FuzzRoot(f *testing.F) {
 	for _, s := range []string{"/srv/ws", `D:\ws`, "/", "~", `\\wsl$\x`, "d:/x/", "/a,b", "/a:b", "C:x", "//x", "/x/../y", `D:\CON`} {
 		f.Add(s)

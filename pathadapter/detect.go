@@ -10,8 +10,8 @@ type Facts struct {
 	Getenv      func(string) string // os.Getenv; nil: no environment
 }
 
-// Detect reads from the facts whether the process runs under WSL and whether it runs in a container. Both can be true: a container
-// on Docker Desktop shares WSL's kernel.
+// Detect reads from the facts whether the process runs under WSL and whether it runs in a
+// container. Both can be true: a container on Docker Desktop shares WSL's kernel.
 func Detect(f Facts) (isWSL, inContainer bool) {
 	if f.GOOS != "linux" {
 		return false, false

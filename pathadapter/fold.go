@@ -8,8 +8,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// FoldName maps all names that some file system treats as equal to one spelling: Windows and macOS ignore case, macOS also ignores
-// the difference between composed and decomposed Unicode.
+// FoldName maps all names that some file system treats as equal to one spelling: Windows and macOS
+// ignore case, macOS also ignores the difference between composed and decomposed Unicode.
 func FoldName(s string) string {
 	ascii := true
 	for i := range len(s) {

@@ -8,9 +8,10 @@ import (
 // MaxNameBytes is the longest single name that Linux, macOS and Windows file systems all take.
 const MaxNameBytes = 255
 
-// NameFault returns why a single name (one component, no separators) is not accepted by every system, as the rest of a sentence that
-// begins with the name; "" when it is fine. Most rules are those of Windows, which drops trailing dots and spaces, so that ".. "
-// climbs, and opens a device for CON in any directory.
+// NameFault returns why a single name (one component, no separators) is not accepted by every
+// system, as the rest of a sentence that begins with the name; "" when it is fine. Most rules are
+// those of Windows, which drops trailing dots and spaces, so that ".. " climbs, and opens a device
+// for CON in any directory.
 func NameFault(name string) string {
 	switch {
 	case name == "":
@@ -43,7 +44,8 @@ func NameFault(name string) string {
 	return ""
 }
 
-// ReservedName reports whether Windows treats name as a device, with any extension: CON, con.txt, COM1, "nul .log".
+// ReservedName reports whether Windows treats name as a device, with any extension: CON, con.txt,
+// COM1, "nul .log".
 func ReservedName(name string) bool {
 	base, _, _ := strings.Cut(name, ".")
 	base = strings.ToUpper(strings.TrimRight(base, " "))

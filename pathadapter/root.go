@@ -63,8 +63,8 @@ func posixRoot(setting, s string) (root, error) {
 	return root{path: "/" + strings.Join(names, "/")}, nil
 }
 
-// winRoot checks a root of the form D:\secbox. Slashes are taken for backslashes and the drive letter is written in upper case, so
-// that one directory has one spelling.
+// winRoot checks a root of the form D:\secbox. Slashes are taken for backslashes and the drive
+// letter is written in upper case, so that one directory has one spelling.
 func winRoot(setting, s string) (root, error) {
 	refuse := refusal(setting, s)
 	s = strings.ReplaceAll(s, "/", `\`)
@@ -97,7 +97,8 @@ func winRoot(setting, s string) (root, error) {
 	return root{path: strings.ToUpper(s[:1]) + `:\` + strings.Join(names, `\`), windows: true}, nil
 }
 
-// rootNames splits what follows / or D:\ and drops empty names, so that doubled and trailing separators do no harm.
+// rootNames splits what follows / or D:\ and drops empty names, so that doubled and trailing
+// separators do no harm.
 func rootNames(s, separator string) (names []string, reason string) {
 	for name := range strings.SplitSeq(s, separator) {
 		switch name {
@@ -137,7 +138,8 @@ func hasDrive(s string) bool {
 	return len(s) >= 2 && s[1] == ':' && (s[0] >= 'a' && s[0] <= 'z' || s[0] >= 'A' && s[0] <= 'Z')
 }
 
-// automounted gives the Windows form of /mnt/d/ws as WSL mounts drives by default; ok is false for other places.
+// automounted gives the Windows form of /mnt/d/ws as WSL mounts drives by default; ok is false for
+// other places.
 func automounted(posix string) (win string, ok bool) {
 	rest, ok := strings.CutPrefix(posix, "/mnt/")
 	if !ok {

@@ -14,8 +14,9 @@ type Denied struct {
 	Layer  string // that asked, LayerManifest or LayerRequest; empty for messages of older versions that do not tell
 }
 
-// ParseDenied returns the violations in the message of a fault.PolicyDenied of Resolve, in the message's order: records have no more than the
-// message. It returns nil for any other text. Values come from requests, so a value may imitate a further violation: show the message, too.
+// ParseDenied returns the violations in the message of a fault.PolicyDenied of Resolve, in the
+// message's order: records have no more than the message. It returns nil for any other text. Values
+// come from requests, so a value may imitate a further violation: show the message, too.
 func ParseDenied(message string) []Denied {
 	type place struct{ at, reason int }
 	var found []place

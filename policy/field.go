@@ -14,13 +14,15 @@ type field interface {
 	meaning() string // as a setting
 	bounds() scope
 	addedLater() bool
-	// check says why the layer's value is invalid under any policy; "" if it is valid, or if the layer does not ask for one.
+	// check says why the layer's value is invalid under any policy; "" if it is valid, or if the
+	// layer does not ask for one.
 	check(l *Layer) string
 	// base sets the value of the default and the settings, bounded by the host.
 	base(r *Resolver, host Host, s *Snapshot)
 	// apply sets the value of a later layer, or returns the violation and changes nothing.
 	apply(l *Layer, layer string, s *Snapshot) *fault.Field
-	// replaces reports whether the value of a later layer replaces that of an earlier one; otherwise it narrows it.
+	// replaces reports whether the value of a later layer replaces that of an earlier one;
+	// otherwise it narrows it.
 	replaces() bool
 	// get is the field's value.
 	get(v *Values) any
@@ -145,8 +147,9 @@ func (l Limits) ByName() map[string]any {
 	return asked
 }
 
-// Check returns the values of a layer that are invalid under any policy: numbers that are not positive or below the least that a
-// container needs, patterns that do not exist, an image that is no reference. Prefix is put before each field's name.
+// Check returns the values of a layer that are invalid under any policy: numbers that are not
+// positive or below the least that a container needs, patterns that do not exist, an image that is
+// no reference. Prefix is put before each field's name.
 func Check(l Layer, prefix string) []fault.Field {
 	var bad []fault.Field
 	for _, f := range fields {

@@ -16,7 +16,8 @@ type Limits struct {
 	ShmMB                  *int64   `json:"shm_mb,omitempty"`
 }
 
-// Layer is what one source asks for; a nil field is not asked for. The runtime is not among the fields: only Config sets it.
+// Layer is what one source asks for; a nil field is not asked for. The runtime is not among the
+// fields: only Config sets it.
 type Layer struct {
 	NetMode *string `json:"net.mode,omitempty"`
 	Limits
@@ -68,15 +69,17 @@ const (
 	FieldRuntime        = "runtime"
 )
 
-// KillGrace is how long before its timeout a command gets SIGTERM, where nothing else is asked for: long enough to write a file, and a small
-// part of its time.
+// KillGrace is how long before its timeout a command gets SIGTERM, where nothing else is asked for:
+// long enough to write a file, and a small part of its time.
 func KillGrace(timeout time.Duration) time.Duration { return min(2*time.Second, timeout/10) }
 
-// maxBytes is 1 PiB: the most that settings may allow of anything counted in bytes, so that sums and shifts stay within int64.
+// maxBytes is 1 PiB: the most that settings may allow of anything counted in bytes, so that sums
+// and shifts stay within int64.
 const maxBytes = 1 << 50
 
-// fields is every field of a policy, in the order of reports. The merge of one field does not depend on another, except that fs.read
-// depends on the fs.write of the layers before, so it comes first, and that the default of a field may follow others, which is set last.
+// fields is every field of a policy, in the order of reports. The merge of one field does not
+// depend on another, except that fs.read depends on the fs.write of the layers before, so it comes
+// first, and that the default of a field may follow others, which is set last.
 var fields = []field{
 	netMode{common[string, string]{
 		public: FieldNetMode, doc: "Network of a container; there is only none.", scope: container,
@@ -93,8 +96,9 @@ var fields = []field{
 	},
 	number[int64]{
 		common: common[int64, int64]{
-			public: FieldKillGraceMS, doc: "Milliseconds from a job's SIGTERM to the kill at its timeout; default: a tenth of that, at most 2000.",
-			scope: execOnly, later: true,
+			public: FieldKillGraceMS,
+			doc:    "Milliseconds from a job's SIGTERM to the kill at its timeout; default: a tenth of that, at most 2000.",
+			scope:  execOnly, later: true,
 			value: func(v *Values) *int64 { return &v.KillGraceMS },
 		},
 		asked:   func(l *Limits) **int64 { return &l.KillGraceMS },
@@ -131,7 +135,8 @@ var fields = []field{
 			value: func(v *Values) *int64 { return &v.MemoryMB },
 		},
 		asked: func(l *Limits) **int64 { return &l.MemoryMB },
-		// Docker refuses less than 6 MiB; sandbox-init and a bash need some 12 before the job does anything.
+		// Docker refuses less than 6 MiB; sandbox-init and a bash need some 12 before the job does
+		// anything.
 		def: 1024, ceiling: 8192, floor: 16, largest: maxBytes >> 20,
 		floorWhy: "sandbox-init and a shell need that much before the job does anything",
 		host:     func(h Host) int64 { return h.MemoryMB },
@@ -143,7 +148,8 @@ var fields = []field{
 			value: func(v *Values) *float64 { return &v.CPUCores },
 		},
 		asked: func(l *Limits) **float64 { return &l.CPUCores },
-		// The kernel's smallest quota is 1 ms in each period of 100 ms. 8192 is the most CPUs that Linux is built for.
+		// The kernel's smallest quota is 1 ms in each period of 100 ms. 8192 is the most CPUs that
+		// Linux is built for.
 		def: 1, ceiling: 4, floor: 0.01, largest: 8192,
 		floorWhy: "the kernel cannot give out less",
 		host:     func(h Host) float64 { return float64(h.CPUs) },
@@ -170,11 +176,13 @@ var fields = []field{
 	},
 	number[int64]{
 		common: common[int64, int64]{
-			public: FieldShmMB, doc: "MiB of a container's /dev/shm, which count into its memory; default: its memory.", scope: container, later: true,
+			public: FieldShmMB, doc: "MiB of a container's /dev/shm, which count into its memory; default: its memory.", scope: container,
+			later: true,
 			value: func(v *Values) *int64 { return &v.ShmMB },
 		},
 		asked: func(l *Limits) **int64 { return &l.ShmMB },
-		// As large as memory_mb, it is never full before the memory is, which has a clearer end than SIGBUS.
+		// As large as memory_mb, it is never full before the memory is, which has a clearer end
+		// than SIGBUS.
 		follows: func(v Values) int64 { return v.MemoryMB },
 		ceiling: 8192, floor: 1, largest: maxBytes >> 20, was: 64, // the engine's default
 	},

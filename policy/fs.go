@@ -26,10 +26,12 @@ type fsList struct {
 	grants func(Values) []string // the patterns that a later layer may ask for
 }
 
-// readable is the readable patterns. The writable ones are readable too, since no mount is write-only.
+// readable is the readable patterns. The writable ones are readable too, since no mount is
+// write-only.
 func readable(v Values) []string { return canonical(append(slices.Clone(v.FSRead), v.FSWrite...)) }
 
-// canonical is the list in the order of patterns, without repetitions and unknown patterns; never nil.
+// canonical is the list in the order of patterns, without repetitions and unknown patterns; never
+// nil.
 func canonical(list []string) []string {
 	out := make([]string, 0, len(patterns))
 	for _, p := range patterns {
@@ -112,8 +114,8 @@ func (m Mounts) String() string {
 	return "inputs:" + m.Inputs.String() + ",work:" + m.Work.String() + ",artifacts:" + m.Artifacts.String()
 }
 
-// MountModes turns fs.read and fs.write into mounts. Since no mount is write-only, a layer that removes a directory must remove it from
-// both lists.
+// MountModes turns fs.read and fs.write into mounts. Since no mount is write-only, a layer that
+// removes a directory must remove it from both lists.
 func (v Values) MountModes() Mounts {
 	mode := func(p string) Access {
 		switch {

@@ -143,11 +143,14 @@ func (n number[T]) checkSettings(r *Resolver) []fault.Field {
 	case ceiling > n.largest:
 		return bad(ceilingPrefix, "%v is more than can be enforced; use at most %v", ceiling, n.largest)
 	case value != nil && *value > ceiling && from == LayerSettings:
-		return bad(settingsPrefix, "%v is above %s%s, which is %v; lower the one or raise the other", *value, ceilingPrefix, n.public, ceiling)
+		return bad(settingsPrefix, "%v is above %s%s, which is %v; lower the one or raise the other", *value, ceilingPrefix, n.public,
+			ceiling)
 	case value != nil && *value > ceiling:
-		return bad(settingsPrefix, "%v is above the default ceiling of %v; lower it or set %s%s as well", *value, ceiling, ceilingPrefix, n.public)
+		return bad(settingsPrefix, "%v is above the default ceiling of %v; lower it or set %s%s as well", *value, ceiling, ceilingPrefix,
+			n.public)
 	case value == nil && n.def > ceiling:
-		return bad(ceilingPrefix, "%v is below the default of %v; raise it, or set %s%s to at most %v as well", ceiling, n.def, settingsPrefix, n.public, ceiling)
+		return bad(ceilingPrefix, "%v is below the default of %v; raise it, or set %s%s to at most %v as well", ceiling, n.def,
+			settingsPrefix, n.public, ceiling)
 	}
 	return nil
 }

@@ -234,7 +234,8 @@ func checkCeiling(name string, f policy.Field, cfg policy.Config, host policy.Ho
 	return nil
 }
 
-// checkProvenance finds the layer that the field names and holds it to its word; layers after it were silent or refused.
+// checkProvenance finds the layer that the field names and holds it to its word; layers after it
+// were silent or refused.
 func checkProvenance(name string, f policy.Field, layers []struct {
 	name  string
 	words map[string]any
@@ -301,10 +302,11 @@ func drawLayer(t *rapid.T, who string) policy.Layer {
 			MaxStderrBytes:         maybe(t, who+".stderr", around(1, 1<<20, 16<<20)),
 			MaxArtifactsBytesTotal: maybe(t, who+".artifacts", around(1, 50<<20, 1<<30)),
 			MemoryMB:               maybe(t, who+".memory", around(16, 1024, 8192)),
-			CPUCores:               maybe(t, who+".cpu", rapid.OneOf(rapid.Float64Range(0.01, 5), rapid.SampledFrom([]float64{0.01, 1, 2, 4}), rapid.Float64())),
-			PIDs:                   maybe(t, who+".pids", around(16, 256, 4096)),
-			TmpMB:                  maybe(t, who+".tmp", around(1, 256, 4096)),
-			ShmMB:                  maybe(t, who+".shm", around(1, 1024, 8192)),
+			CPUCores: maybe(t, who+".cpu", rapid.OneOf(rapid.Float64Range(0.01, 5), rapid.SampledFrom([]float64{0.01, 1, 2, 4}),
+				rapid.Float64())),
+			PIDs:  maybe(t, who+".pids", around(16, 256, 4096)),
+			TmpMB: maybe(t, who+".tmp", around(1, 256, 4096)),
+			ShmMB: maybe(t, who+".shm", around(1, 1024, 8192)),
 		},
 		NetMode: maybe(t, who+".net", rapid.SampledFrom([]string{"none", "none", "none", "host", ""})),
 		Image:   maybe(t, who+".image", rapid.SampledFrom([]string{policy.DefaultImage, "a:1", "b:2", "evil:1", "-x"})),
@@ -315,7 +317,8 @@ func drawLayer(t *rapid.T, who string) policy.Layer {
 
 // drawConfig makes settings that are mostly valid, so that the merge is reached.
 func drawConfig(t *rapid.T) policy.Config {
-	cfg := policy.Config{SettingsDigest: "sha256:0", Settings: drawLayer(t, "settings"), Images: rapid.SliceOfN(rapid.SampledFrom([]string{"a:1", "b:2"}), 0, 3).Draw(t, "images")}
+	cfg := policy.Config{SettingsDigest: "sha256:0", Settings: drawLayer(t, "settings"),
+		Images: rapid.SliceOfN(rapid.SampledFrom([]string{"a:1", "b:2"}), 0, 3).Draw(t, "images")}
 	cfg.Ceiling = policy.Limits{
 		TimeoutMS: maybe(t, "ceiling.timeout", rapid.Int64Range(60000, 1<<32)),
 		MemoryMB:  maybe(t, "ceiling.memory", rapid.Int64Range(1024, 1<<20)),
@@ -336,7 +339,8 @@ func without(l policy.Layer, name string) policy.Layer {
 	return only(l, slices.DeleteFunc(policy.Names(), func(n string) bool { return n == name })...)
 }
 
-// modest removes values that would be refused: hardly one in a hundred random layers is allowed as a whole.
+// modest removes values that would be refused: hardly one in a hundred random layers is allowed as
+// a whole.
 func modest(cfg policy.Config, manifest *policy.Layer, request policy.Layer, host policy.Host) (*policy.Layer, policy.Layer) {
 	r, err := policy.New(cfg)
 	if err != nil {
@@ -360,7 +364,8 @@ func modest(cfg policy.Config, manifest *policy.Layer, request policy.Layer, hos
 }
 
 func drawHost(t *rapid.T) policy.Host {
-	return policy.Host{CPUs: rapid.SampledFrom([]int{0, 0, 1, 2, 8, 64, -1}).Draw(t, "cpus"), MemoryMB: rapid.SampledFrom([]int64{0, 0, 8, 100, 1024, 4000, 1 << 20, -5}).Draw(t, "memory")}
+	return policy.Host{CPUs: rapid.SampledFrom([]int{0, 0, 1, 2, 8, 64, -1}).Draw(t, "cpus"),
+		MemoryMB: rapid.SampledFrom([]int64{0, 0, 8, 100, 1024, 4000, 1 << 20, -5}).Draw(t, "memory")}
 }
 
 func TestEveryMergeKeepsItsPromises(t *testing.T) {
@@ -426,7 +431,8 @@ func TestFieldOrderDoesNotMatter(t *testing.T) {
 	})
 }
 
-// TestLayerAsksForEveryValue: a field that Values has and Layer leaves out would be missing from replays.
+// TestLayerAsksForEveryValue: a field that Values has and Layer leaves out would be missing from
+// replays.
 func TestLayerAsksForEveryValue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -443,7 +449,8 @@ func TestLayerAsksForEveryValue(t *testing.T) {
 	})
 }
 
-// FuzzMerge decodes the three layers as they come from a settings file, a manifest and a request, and merges them.
+// FuzzMerge decodes the three layers as they come from a settings file, a manifest and a request,
+// and merges them.
 func FuzzMerge(f *testing.F) {
 	f.Add([]byte(`{}`), []byte(`null`), []byte(`{"timeout_ms":5000,"memory_mb":256}`), 2, int64(4096))
 	f.Add([]byte(`{"fs.read":["inputs/**"]}`), []byte(`{"fs.write":[]}`), []byte(`{"fs.read":["work/**"]}`), 0, int64(0))

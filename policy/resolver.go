@@ -31,13 +31,14 @@ const (
 	ceilingPrefix  = "sandbox.policy_ceiling."
 )
 
-// New checks the settings' part of the policy and makes the Resolver. All errors come back in one fault.InvalidSettings whose fields
-// are the settings' keys.
+// New checks the settings' part of the policy and makes the Resolver. All errors come back in one
+// fault.InvalidSettings whose fields are the settings' keys.
 func New(cfg Config) (*Resolver, error) {
 	r := &Resolver{settings: cfg.Settings.clone(), ceilings: cfg.Ceiling.clone(), runtime: cfg.Runtime, digest: cfg.SettingsDigest}
 	bad := append(Check(r.settings, settingsPrefix), Check(Layer{Limits: r.ceilings}, ceilingPrefix)...)
 	if len(bad) == 0 {
-		// Settings are a later layer than the defaults: they may only narrow a list, and choose what the default allows.
+		// Settings are a later layer than the defaults: they may only narrow a list, and choose
+		// what the default allows.
 		s := (&Resolver{allowed: []string{DefaultImage}}).base(Host{})
 		for _, f := range fields {
 			switch f := f.(type) {
@@ -80,7 +81,8 @@ func (r *Resolver) allow(images []string) []fault.Field {
 	case len(images) == 0:
 		add(*own)
 	case !slices.Contains(r.allowed, *own):
-		bad = append(bad, fault.Field{Field: settingsPrefix + FieldImage, Reason: *own + " is not on the list in sandbox.images; add it there"})
+		bad = append(bad, fault.Field{Field: settingsPrefix + FieldImage,
+			Reason: *own + " is not on the list in sandbox.images; add it there"})
 	}
 	return bad
 }
@@ -107,12 +109,13 @@ func (s *Snapshot) settle() {
 	}
 }
 
-// Resolve merges the layers. Manifest is nil when no skill is involved. Where a later layer replaces an earlier one, only the last that
-// asks is compared with the ceiling.
+// Resolve merges the layers. Manifest is nil when no skill is involved. Where a later layer
+// replaces an earlier one, only the last that asks is compared with the ceiling.
 //
-// The snapshot is always complete: a field whose value was refused keeps that of the layers before. Errors are fault.InvalidRequest for
-// values that are invalid under any policy (fields policy_overrides.<name> or manifest.<name>), else fault.PolicyDenied with every
-// violation, each field by its public name.
+// The snapshot is always complete: a field whose value was refused keeps that of the layers before.
+// Errors are fault.InvalidRequest for values that are invalid under any policy (fields
+// policy_overrides.<name> or manifest.<name>), else fault.PolicyDenied with every violation, each
+// field by its public name.
 func (r *Resolver) Resolve(manifest *Layer, request Layer, host Host) (Snapshot, error) {
 	s := r.base(host)
 	var bad, denied []fault.Field

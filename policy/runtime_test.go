@@ -18,7 +18,8 @@ func TestRuntimeOnlyFromSettings(t *testing.T) {
 		"":     {Value: "", Layer: "default", Ceiling: "", CeilingFrom: "default"},
 		"crun": {Value: "crun", Layer: "settings", Ceiling: "crun", CeilingFrom: "settings"},
 	} {
-		s, err := resolver(t, policy.Config{Runtime: name}).Resolve(&policy.Layer{Limits: policy.Limits{PIDs: ptr(int64(20))}}, policy.Layer{Limits: policy.Limits{PIDs: ptr(int64(30))}}, policy.Host{})
+		s, err := resolver(t, policy.Config{Runtime: name}).Resolve(&policy.Layer{Limits: policy.Limits{PIDs: ptr(int64(20))}},
+			policy.Layer{Limits: policy.Limits{PIDs: ptr(int64(30))}}, policy.Host{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,13 +39,15 @@ func TestRuntimeNames(t *testing.T) {
 	for _, name := range []string{" ", "-v", "--privileged", ".crun", "/usr/bin/crun", "a b", "a\nb", "a=b", "crün", "a,b", "a\x00", strings.Repeat("a", 65)} {
 		_, err := policy.New(policy.Config{Runtime: name})
 		fields := fault.From(err).Fields
-		if !fault.Is(err, fault.InvalidSettings) || len(fields) != 1 || fields[0].Field != "sandbox.runtime" || !strings.Contains(fields[0].Reason, "docker info") {
+		if !fault.Is(err, fault.InvalidSettings) || len(fields) != 1 || fields[0].Field != "sandbox.runtime" ||
+			!strings.Contains(fields[0].Reason, "docker info") {
 			t.Errorf("%q: %v %+v", name, err, fields)
 		}
 	}
 }
 
-// A snapshot from before the runtime was part of the policy is complete; one with half a runtime is invalid.
+// A snapshot from before the runtime was part of the policy is complete; one with half a runtime is
+// invalid.
 func TestSnapshotsFromBeforeTheRuntime(t *testing.T) {
 	t.Parallel()
 	s, _ := resolver(t, policy.Config{SettingsDigest: "sha256:x"}).Resolve(nil, policy.Layer{}, policy.Host{})
@@ -71,14 +74,16 @@ func TestSnapshotsFromBeforeTheRuntime(t *testing.T) {
 	if got, err := again(nil); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v\n%+v\n%+v", err, got, want)
 	}
-	for _, broken := range []any{map[string]any{}, map[string]any{"value": 1, "ceiling": "", "layer": "default", "ceiling_from": "default"}, map[string]any{"value": "crun"}, "crun"} {
+	for _, broken := range []any{map[string]any{}, map[string]any{"value": 1, "ceiling": "", "layer": "default", "ceiling_from": "default"},
+		map[string]any{"value": "crun"}, "crun"} {
 		if got, err := again(broken); err == nil {
 			t.Errorf("%v was taken for a runtime: %+v", broken, got.Fields["runtime"])
 		}
 	}
 }
 
-// Snapshots from before a field was added say what was in force then, and claim it only where it was enforced.
+// Snapshots from before a field was added say what was in force then, and claim it only where it
+// was enforced.
 func TestSnapshotsFromBeforeAField(t *testing.T) {
 	t.Parallel()
 	s, _ := resolver(t, policy.Config{}).Resolve(nil, policy.Layer{}, policy.Host{})

@@ -2,7 +2,8 @@ package policy
 
 import "reflect"
 
-// CeilingHost is the source of a ceiling that the machine sets; the other sources are LayerDefault and LayerSettings.
+// CeilingHost is the source of a ceiling that the machine sets; the other sources are LayerDefault
+// and LayerSettings.
 const CeilingHost = "host"
 
 // The names of the layers, in the order in which they apply.
@@ -13,24 +14,27 @@ const (
 	LayerRequest  = "request"
 )
 
-// LayerBackend is the source of a value that is not the policy's but that of the container in which a sandbox's command runs.
+// LayerBackend is the source of a value that is not the policy's but that of the container in which
+// a sandbox's command runs.
 const LayerBackend = "backend"
 
 // Field says where one value of a snapshot came from.
 type Field struct {
 	Value any    `json:"value"`
 	Layer string `json:"layer"` // one of the Layer… constants
-	// Ceiling is the most that any layer may ask for: a number, a list of images or patterns, or the only allowed word.
+	// Ceiling is the most that any layer may ask for: a number, a list of images or patterns, or
+	// the only allowed word.
 	Ceiling any `json:"ceiling"`
 	// CeilingFrom is what set the ceiling: "settings", "default" or "host".
 	CeilingFrom string `json:"ceiling_from"`
-	// ClampedFrom is the value of the default or settings layer when the host is too small for it, else nil. Only the host clamps: a
-	// ceiling below the settings' own value is refused when the settings are read.
+	// ClampedFrom is the value of the default or settings layer when the host is too small for it,
+	// else nil. Only the host clamps: a ceiling below the settings' own value is refused when the
+	// settings are read.
 	ClampedFrom any `json:"clamped_from,omitempty"`
 }
 
-// Snapshot is a complete policy with the provenance of every field. It is stored with the exec as it is, and with a sandbox's command
-// as AsEnforced returns it.
+// Snapshot is a complete policy with the provenance of every field. It is stored with the exec as
+// it is, and with a sandbox's command as AsEnforced returns it.
 type Snapshot struct {
 	Values         Values           `json:"-"`
 	Fields         map[string]Field `json:"fields"`                 // by public name
@@ -44,8 +48,9 @@ type Container struct {
 	Image, Runtime string
 }
 
-// AsEnforced is the snapshot of a sandbox's command. In a container, the container's values replace the policy's in Fields; with nil, the
-// command runs on a machine where only the fields of every command are enforced. Values stay the policy's.
+// AsEnforced is the snapshot of a sandbox's command. In a container, the container's values replace
+// the policy's in Fields; with nil, the command runs on a machine where only the fields of every
+// command are enforced. Values stay the policy's.
 func (s Snapshot) AsEnforced(in *Container) Snapshot {
 	widest, values := anywhere, s.Values
 	if in != nil {

@@ -15,9 +15,10 @@ type rawField struct {
 	ClampedFrom json.RawMessage `json:"clamped_from"`
 }
 
-// ParseSnapshot reads a snapshot as it was stored with an exec, with Values restored from its fields. A snapshot that lacks a field,
-// or has one that this version does not know, is an error: half a policy must not be taken for a whole one. Only the fields that
-// NotEnforced names may be missing, and those that snapshots of older versions do not have.
+// ParseSnapshot reads a snapshot as it was stored with an exec, with Values restored from its
+// fields. A snapshot that lacks a field, or has one that this version does not know, is an error:
+// half a policy must not be taken for a whole one. Only the fields that NotEnforced names may be
+// missing, and those that snapshots of older versions do not have.
 func ParseSnapshot(data []byte) (Snapshot, error) {
 	var s Snapshot
 	err := json.Unmarshal(data, &s)

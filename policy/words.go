@@ -45,7 +45,8 @@ func (n netMode) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
 	if *l.NetMode != NetNone {
 		return &fault.Field{
 			Field: n.public, Asked: *l.NetMode, Ceiling: NetNone, Layer: layer,
-			Reason: fmt.Sprintf("%q is not allowed; %s %q: sandboxes have no network, and no setting changes that", whole.Shorten(*l.NetMode), askFor(layer), NetNone),
+			Reason: fmt.Sprintf("%q is not allowed; %s %q: sandboxes have no network, and no setting changes that",
+				whole.Shorten(*l.NetMode), askFor(layer), NetNone),
 		}
 	}
 	f := s.Fields[n.public]
@@ -57,7 +58,8 @@ func (n netMode) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
 // image is the field that accepts the images on the settings' allow-list.
 type image struct{ common[string, []string] }
 
-// imageRef is narrower than Docker's grammar: a reference cannot be read as an option or span lines.
+// imageRef is narrower than Docker's grammar: a reference cannot be read as an option or span
+// lines.
 var imageRef = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,511}$`)
 
 func (image) replaces() bool { return true }
@@ -110,15 +112,16 @@ func (i image) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
 	return nil
 }
 
-// runtime is the field that only the operator sets, in sandbox.runtime: neither a skill nor a request may choose its isolation. It is in
-// the snapshot because it decides about a container as the limits do.
+// runtime is the field that only the operator sets, in sandbox.runtime: neither a skill nor a
+// request may choose its isolation. It is in the snapshot because it decides about a container as
+// the limits do.
 type runtime struct{ common[string, string] }
 
 // settingsRuntime is the settings' key of the runtime.
 const settingsRuntime = "sandbox.runtime"
 
-// runtimeName is narrower than an engine's rule for names such as runc, crun, runsc or io.containerd.runsc.v1: a name cannot be read as
-// an option or as a path.
+// runtimeName is narrower than an engine's rule for names such as runc, crun, runsc or
+// io.containerd.runsc.v1: a name cannot be read as an option or as a path.
 var runtimeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 func (runtime) replaces() bool { return false }
@@ -143,7 +146,8 @@ func checkRuntime(name string) []fault.Field {
 		return nil
 	}
 	return []fault.Field{{Field: settingsRuntime, Reason: fmt.Sprintf(
-		"%q is no name of a runtime; write one that `docker info` lists under Runtimes, such as runc or crun, or leave it out for the engine's default", whole.Shorten(name))}}
+		"%q is no name of a runtime; write one that `docker info` lists under Runtimes, such as runc or crun, or leave it out for the "+
+			"engine's default", whole.Shorten(name))}}
 }
 
 // askFor begins a remedy: it says who has to ask for less.

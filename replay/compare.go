@@ -28,7 +28,8 @@ const (
 	Unknown Equal = "unknown" // it was not recorded, was not kept, or could not be the same
 )
 
-// Point is one point of a comparison. First and Second are what is known of it: a value, a digest, or nothing.
+// Point is one point of a comparison. First and Second are what is known of it: a value, a digest,
+// or nothing.
 type Point struct {
 	What   string `json:"what"`
 	Equal  Equal  `json:"equal"`
@@ -53,7 +54,8 @@ func (c *comparison) values(what, first, second, why string) {
 	}
 }
 
-// Compare compares an exec with its replay, from their records and what they left. What cannot be read, or does not fit into memory, is unknown.
+// Compare compares an exec with its replay, from their records and what they left. What cannot be
+// read, or does not fit into memory, is unknown.
 func (r *Replayer) Compare(ctx context.Context, first, second audit.Record, reserve Reserve) []Point {
 	var c comparison
 	c.outcome(first, second)

@@ -24,8 +24,8 @@ type InputList struct {
 	Truncated  bool  // the record was cut, and the whole one is not there: there were more
 }
 
-// Inputs lists at most limit inputs of an exec, from the one with the number from on. It returns fault.ArtifactAltered if the whole record was
-// changed on the disk, and the errors of reserve.
+// Inputs lists at most limit inputs of an exec, from the one with the number from on. It returns
+// fault.ArtifactAltered if the whole record was changed on the disk, and the errors of reserve.
 func (r *Replayer) Inputs(ctx context.Context, record audit.Record, from, limit int, reserve Reserve) (InputList, error) {
 	record, truncated, err := r.known(ctx, record, reserve)
 	if err != nil {
@@ -64,10 +64,12 @@ func (r *Replayer) known(ctx context.Context, record audit.Record, reserve Reser
 	return record, false, err
 }
 
-// OpenInput opens the kept content of an input, which was compared with its digest. fault.UnknownInput if the exec has no input of this path,
-// fault.InputNotKept if there is no copy, fault.ArtifactAltered if the copy was changed on the disk, and the errors of reserve. The caller closes
-// it.
-func (r *Replayer) OpenInput(ctx context.Context, record audit.Record, path string, reserve Reserve) (io.ReadSeekCloser, audit.Input, error) {
+// OpenInput opens the kept content of an input, which was compared with its digest.
+// fault.UnknownInput if the exec has no input of this path, fault.InputNotKept if there is no copy,
+// fault.ArtifactAltered if the copy was changed on the disk, and the errors of reserve. The caller
+// closes it.
+func (r *Replayer) OpenInput(ctx context.Context, record audit.Record, path string, reserve Reserve) (io.ReadSeekCloser, audit.Input,
+	error) {
 	record, truncated, err := r.known(ctx, record, reserve)
 	if err != nil {
 		return nil, audit.Input{}, err
@@ -105,6 +107,7 @@ func notDownloadable(record audit.Record, in audit.Input, err error) error {
 	case audit.Kept:
 		why = "the copy was removed"
 	}
-	return fault.Wrap(fault.InputNotKept, err, "the content of the input %q of exec %s is not kept: %s; compare a copy of your own with its SHA-256, %s",
+	return fault.Wrap(fault.InputNotKept, err,
+		"the content of the input %q of exec %s is not kept: %s; compare a copy of your own with its SHA-256, %s",
 		tree.CutName(in.Path, 255), record.ExecID, why, tree.CutName(in.SHA256, 64))
 }

@@ -40,7 +40,8 @@ func (f *fixture) list(record audit.Record, from, limit int) replay.InputList {
 	return list
 }
 
-// TestInputs: inputs are listed and opened while their contents are kept, by the token that has brought them.
+// TestInputs: inputs are listed and opened while their contents are kept, by the token that has
+// brought them.
 func TestInputs(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -88,13 +89,15 @@ func TestInputs(t *testing.T) {
 	if list := f.list(first, 0, 10); list.Items[0].Kept || !list.Items[1].Kept || list.Items[2].Kept {
 		t.Errorf("%+v", list)
 	}
-	for kept, why := range map[audit.InputsKept]string{audit.KeptOff: "audit.inputs_max_mb", audit.KeptShare: "audit.inputs_max_mb_per_token", "": "no copy was made"} {
+	for kept, why := range map[audit.InputsKept]string{audit.KeptOff: "audit.inputs_max_mb", audit.KeptShare: "audit.inputs_max_mb_per_token",
+		"": "no copy was made"} {
 		first.InputsKept = kept
 		f.notOpened(first, "d/in.txt", fault.InputNotKept, why)
 	}
 }
 
-// TestInputsOfCutRecords: what a record leaves out is in meta.json; while that is not there, the list says that it is not whole.
+// TestInputsOfCutRecords: what a record leaves out is in meta.json; while that is not there, the
+// list says that it is not whole.
 func TestInputsOfCutRecords(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -19,11 +19,13 @@ import (
 	"secbox/workspace"
 )
 
-// TestRepeatNeedsNoInputs: a replay under a key answers what it has answered before, though it could not run now.
+// TestRepeatNeedsNoInputs: a replay under a key answers what it has answered before, though it
+// could not run now.
 func TestRepeatNeedsNoInputs(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
-	first := f.exec(shell("cat /workspace/inputs/in; echo x > /workspace/artifacts/a", input("in", "content"), func(r *runner.Request) { r.Overrides.PIDs = new(int64(1000)) }))
+	first := f.exec(shell("cat /workspace/inputs/in; echo x > /workspace/artifacts/a", input("in", "content"),
+		func(r *runner.Request) { r.Overrides.PIDs = new(int64(1000)) }))
 	q := replay.Request{First: first, RequestedBy: "token-1", IdempotencyKey: "key", Reserve: plenty}
 	want, err := f.Replay(t.Context(), q)
 	f.must(err)
@@ -34,7 +36,8 @@ func TestRepeatNeedsNoInputs(t *testing.T) {
 	f.images.Fail(first.ImageID, fault.New(fault.ImageMissing, "gone"))
 	got, err := f.Replay(t.Context(), q)
 	f.must(err)
-	if got.Exec.Record.ExecID != want.Exec.Record.ExecID || !got.Exec.Replayed || string(got.Exec.Stdout) != "content" || !slices.Equal(got.Comparison, want.Comparison) {
+	if got.Exec.Record.ExecID != want.Exec.Record.ExecID || !got.Exec.Replayed || string(got.Exec.Stdout) != "content" ||
+		!slices.Equal(got.Comparison, want.Comparison) {
 		t.Errorf("%+v", got)
 	}
 	other := q
@@ -52,7 +55,8 @@ func TestRepeatNeedsNoInputs(t *testing.T) {
 	}
 }
 
-// TestRepeatEndsWithItsClient: a client that hangs up does not wait for the exec under its key, and that exec goes on.
+// TestRepeatEndsWithItsClient: a client that hangs up does not wait for the exec under its key, and
+// that exec goes on.
 func TestRepeatEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -91,13 +95,15 @@ func TestRepeatEndsWithItsClient(t *testing.T) {
 	}
 }
 
-// TestMemoryIsCounted: the contents of inputs, and the lists that are read from meta.json and the manifests, are counted before they are read.
+// TestMemoryIsCounted: the contents of inputs, and the lists that are read from meta.json and the
+// manifests, are counted before they are read.
 func TestMemoryIsCounted(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	first := f.exec(shell("for i in 1 2 3 4 5 6 7 8 9; do echo $i > /workspace/artifacts/$i; done", func(r *runner.Request) {
 		for i := range 500 {
-			r.Inputs = append(r.Inputs, runner.Input{Path: fmt.Sprintf("directory-%03d/%s", i, strings.Repeat("n", 50)), Content: []byte(strings.Repeat("x", 1000*(i%10)))})
+			r.Inputs = append(r.Inputs, runner.Input{Path: fmt.Sprintf("directory-%03d/%s", i, strings.Repeat("n", 50)),
+				Content: []byte(strings.Repeat("x", 1000*(i%10)))})
 		}
 	}))
 	if l := first.LargeLists["inputs"]; l.Kept >= l.Count {
@@ -148,7 +154,8 @@ func TestMemoryIsCounted(t *testing.T) {
 	}
 }
 
-// TestReplaysAtOnceAndInChains: replays of one exec do not disturb each other, and the record of a replay does not grow with those before it.
+// TestReplaysAtOnceAndInChains: replays of one exec do not disturb each other, and the record of a
+// replay does not grow with those before it.
 func TestReplaysAtOnceAndInChains(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -180,7 +187,8 @@ func TestReplaysAtOnceAndInChains(t *testing.T) {
 	}
 }
 
-// TestReplayOfWhatDidNotEndByItself: a canceled exec can run again, and one that was canceled while it waited cannot.
+// TestReplayOfWhatDidNotEndByItself: a canceled exec can run again, and one that was canceled while
+// it waited cannot.
 func TestReplayOfWhatDidNotEndByItself(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -213,7 +221,8 @@ func TestReplayOfWhatDidNotEndByItself(t *testing.T) {
 	f.wants(points, map[string]replay.Equal{"env.A": replay.Unknown, "inputs": replay.Yes})
 }
 
-// TestInputsThatCannotBeKept: a store that cannot be written stops no exec, and the record and the refusal of a replay say why.
+// TestInputsThatCannotBeKept: a store that cannot be written stops no exec, and the record and the
+// refusal of a replay say why.
 func TestInputsThatCannotBeKept(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

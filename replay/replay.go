@@ -39,7 +39,8 @@ type Inputs interface {
 
 // Skills finds versions of skills.
 type Skills interface {
-	// Version returns the skill with this digest, ready to run in the project; fault.UnknownSkill if it is gone.
+	// Version returns the skill with this digest, ready to run in the project; fault.UnknownSkill
+	// if it is gone.
 	Version(ctx context.Context, projectID, skillID, digest string) (*skills.Skill, error)
 
 	// GlobalDigest is that of the installation's own skill.
@@ -58,7 +59,8 @@ func New(runner Runner, inputs Inputs, skills Skills) *Replayer {
 	return &Replayer{runner, inputs, skills}
 }
 
-// Request is a replay of an exec whose record the caller may see, in a project that the caller may use.
+// Request is a replay of an exec whose record the caller may see, in a project that the caller may
+// use.
 type Request struct {
 	First          audit.Record
 	Env            map[string]string // values of variables that the first exec had
@@ -69,7 +71,8 @@ type Request struct {
 	OnOpen         func(execID string) // see runner.Request; may be nil
 }
 
-// Reserve counts bytes of memory before they are used. An error means that they do not fit, and must not be used.
+// Reserve counts bytes of memory before they are used. An error means that they do not fit, and
+// must not be used.
 type Reserve func(bytes int64) error
 
 // Result is the replay, beside the exec that it repeats.
@@ -79,9 +82,10 @@ type Result struct {
 	Comparison []Point
 }
 
-// Replay runs an exec again, and returns when the record of the new exec is closed. An error means that nothing ran: fault.NotReplayable,
-// fault.ArtifactAltered, fault.InvalidRequest for values that the first exec did not have, or an error of Reserve or runner.Run. The end of ctx
-// stops no exec that was admitted.
+// Replay runs an exec again, and returns when the record of the new exec is closed. An error means
+// that nothing ran: fault.NotReplayable, fault.ArtifactAltered, fault.InvalidRequest for values
+// that the first exec did not have, or an error of Reserve or runner.Run. The end of ctx stops no
+// exec that was admitted.
 func (r *Replayer) Replay(ctx context.Context, q Request) (Result, error) {
 	result, found, err := r.repeat(ctx, q)
 	if err == nil && !found {
@@ -96,8 +100,8 @@ func (r *Replayer) Replay(ctx context.Context, q Request) (Result, error) {
 	return Result{Exec: result, Outputs: result.Output, Comparison: r.Compare(ctx, q.First, result.Record, q.Reserve)}, nil
 }
 
-// repeat answers a replay whose Idempotency-Key was used before. That needs no inputs, which may be gone, and without the skill its outputs are
-// left out.
+// repeat answers a replay whose Idempotency-Key was used before. That needs no inputs, which may be
+// gone, and without the skill its outputs are left out.
 func (r *Replayer) repeat(ctx context.Context, q Request) (res runner.Result, found bool, err error) {
 	if q.IdempotencyKey == "" {
 		return runner.Result{}, false, nil
@@ -111,7 +115,8 @@ func (r *Replayer) repeat(ctx context.Context, q Request) (res runner.Result, fo
 	return r.runner.Repeat(ctx, req)
 }
 
-// inputPrice is the memory that an input takes beside its content, in bytes, with what the runner and the workspace make of it.
+// inputPrice is the memory that an input takes beside its content, in bytes, with what the runner
+// and the workspace make of it.
 const inputPrice = 1 << 10
 
 // input reads an input.
@@ -155,11 +160,15 @@ func check(first audit.Record) (policy.Snapshot, error) {
 	snapshot, err := policy.ParseSnapshot(first.PolicySnapshot)
 	switch {
 	case err != nil:
-		return policy.Snapshot{}, fault.Wrap(fault.NotReplayable, err, "the policy of exec %s is of a version that this one cannot read", first.ExecID)
+		return policy.Snapshot{}, fault.Wrap(fault.NotReplayable, err, "the policy of exec %s is of a version that this one cannot read",
+			first.ExecID)
 	case len(snapshot.NotEnforced) > 0 || first.Backend != audit.BackendDocker:
-		return policy.Snapshot{}, refuse("%s is a command in a user's sandbox (backend %q), whose files and programs outlive commands: run it again there", first.ExecID, first.Backend)
+		return policy.Snapshot{},
+			refuse("%s is a command in a user's sandbox (backend %q), whose files and programs outlive commands: run it again there",
+				first.ExecID, first.Backend)
 	case first.ArtifactsPath == "" && first.StartedAt.IsZero() && first.Status != audit.Lost:
-		return policy.Snapshot{}, refuse("exec %s ended before its command ran, so there is nothing to compare: send the request again", first.ExecID)
+		return policy.Snapshot{}, refuse("exec %s ended before its command ran, so there is nothing to compare: send the request again",
+			first.ExecID)
 	}
 	return snapshot, nil
 }
@@ -177,10 +186,12 @@ func (r *Replayer) request(ctx context.Context, q Request) (runner.Request, erro
 		return runner.Request{}, err
 	}
 	req := runner.Request{
-		ProjectID: first.ProjectID, ConversationID: first.ConversationID, AgentID: first.AgentID, UserID: first.UserID, SkillID: first.SkillID, TaskID: first.TaskID,
+		ProjectID: first.ProjectID, ConversationID: first.ConversationID, AgentID: first.AgentID, UserID: first.UserID,
+		SkillID: first.SkillID, TaskID: first.TaskID,
 		Command:   runner.Command{Kind: runner.KindArgv, Name: first.Cmd, Args: first.Args, Cwd: first.Cwd, Env: q.Env, Stdin: q.Stdin},
 		Overrides: snapshot.Values.Layer(), ImageID: first.ImageID,
-		OnOpen: q.OnOpen, ReplayOf: first.ExecID, HMACSalt: first.HMACSalt, RequestedBy: q.RequestedBy, IdempotencyKey: q.IdempotencyKey, Digest: digest(q),
+		OnOpen: q.OnOpen, ReplayOf: first.ExecID, HMACSalt: first.HMACSalt, RequestedBy: q.RequestedBy, IdempotencyKey: q.IdempotencyKey,
+		Digest: digest(q),
 	}
 	req.Command.CodeInFile = first.Cmd == "python" && len(first.Args) > 1 && first.Args[0] == runner.CodeFile && !invoked(first)
 	var skillInput []byte
@@ -202,7 +213,8 @@ func (r *Replayer) request(ctx context.Context, q Request) (runner.Request, erro
 		req.SkillDigest = first.SkillDigest
 		var now string
 		if now, err = r.skills.GlobalDigest(); err == nil && now != first.SkillDigest {
-			err = refuse("exec %s ran in version %s of %s, and this installation has another", first.ExecID, first.SkillDigest, first.SkillID)
+			err = refuse("exec %s ran in version %s of %s, and this installation has another", first.ExecID, first.SkillDigest,
+				first.SkillID)
 		}
 	}
 	return req, err
@@ -212,7 +224,8 @@ func (r *Replayer) request(ctx context.Context, q Request) (runner.Request, erro
 func (r *Replayer) addSkill(ctx context.Context, first audit.Record, input []byte, req *runner.Request) error {
 	skill, err := r.skills.Version(ctx, first.ProjectID, first.SkillID, first.SkillDigest)
 	if fault.Is(err, fault.UnknownSkill) {
-		return fault.Wrap(fault.NotReplayable, err, "version %s of the skill %s is gone: restore it in the skills directory, or upload it again", first.SkillDigest, first.SkillID)
+		return fault.Wrap(fault.NotReplayable, err,
+			"version %s of the skill %s is gone: restore it in the skills directory, or upload it again", first.SkillDigest, first.SkillID)
 	}
 	if err != nil {
 		return err
@@ -234,7 +247,8 @@ func notKept(first audit.Record, err error) error {
 	if why == "" || !fault.Is(err, fault.NotReplayable) {
 		return err
 	}
-	return fault.Wrap(fault.NotReplayable, err, "the inputs of exec %s were not kept: %s; send the request again with its inputs", first.ExecID, why)
+	return fault.Wrap(fault.NotReplayable, err, "the inputs of exec %s were not kept: %s; send the request again with its inputs",
+		first.ExecID, why)
 }
 
 // checkValues refuses values for which the first exec had no place.
@@ -252,7 +266,8 @@ func checkValues(first audit.Record, q Request) error {
 	return bad.Err()
 }
 
-// Variables are the names of the variables that the first request had. An invoke's own three have paths, which are made anew.
+// Variables are the names of the variables that the first request had. An invoke's own three have
+// paths, which are made anew.
 func Variables(r audit.Record) []string {
 	if !invoked(r) {
 		return r.EnvKeys
@@ -265,7 +280,8 @@ func ofSkill(in audit.Input) bool { return strings.HasPrefix(in.Path, workspace.
 
 func invoked(r audit.Record) bool { return slices.ContainsFunc(r.Inputs, ofSkill) }
 
-// whole returns the record with all entries of its lists. A record that was cut is whole in meta.json, for which the manifest vouches.
+// whole returns the record with all entries of its lists. A record that was cut is whole in
+// meta.json, for which the manifest vouches.
 func (r *Replayer) whole(ctx context.Context, record audit.Record, reserve Reserve) (audit.Record, error) {
 	cut := false
 	for _, list := range record.LargeLists {
@@ -277,7 +293,8 @@ func (r *Replayer) whole(ctx context.Context, record audit.Record, reserve Reser
 	var meta audit.Record
 	if err := r.published(ctx, record, runner.MetaFile, &meta, reserve); err != nil {
 		if fault.Is(err, fault.UnknownArtifact) {
-			err = fault.Wrap(fault.NotReplayable, err, "the record of exec %s was cut, and the whole one in its meta.json is gone", record.ExecID)
+			err = fault.Wrap(fault.NotReplayable, err, "the record of exec %s was cut, and the whole one in its meta.json is gone",
+				record.ExecID)
 		}
 		return record, err
 	}
@@ -285,7 +302,8 @@ func (r *Replayer) whole(ctx context.Context, record audit.Record, reserve Reser
 	return record, nil
 }
 
-// bytePrice is the memory that one byte of a manifest or of meta.json takes, decoded and compared, measured with the shortest entries.
+// bytePrice is the memory that one byte of a manifest or of meta.json takes, decoded and compared,
+// measured with the shortest entries.
 const bytePrice = 8
 
 // published reads a JSON file that core-api has left beside an exec's artifacts.
@@ -304,7 +322,8 @@ func (r *Replayer) published(ctx context.Context, record audit.Record, name stri
 	return nil
 }
 
-// Named calls each with the inputs of a record, for inputstore.Named. Nothing is named for a record whose list of inputs is lost.
+// Named calls each with the inputs of a record, for inputstore.Named. Nothing is named for a record
+// whose list of inputs is lost.
 func (r *Replayer) Named(ctx context.Context, record audit.Record, each func(token, digest string)) error {
 	record, err := r.whole(ctx, record, func(int64) error { return nil })
 	if fault.Is(err, fault.NotReplayable) || fault.Is(err, fault.ArtifactAltered) {

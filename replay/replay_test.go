@@ -35,7 +35,8 @@ import (
 	"secbox/workspace/diskspace"
 )
 
-// fixture is a runner on an engine without containers, with the store of its inputs, and a Replayer.
+// fixture is a runner on an engine without containers, with the store of its inputs, and a
+// Replayer.
 type fixture struct {
 	*replay.Replayer
 	t       *testing.T
@@ -52,7 +53,8 @@ type fixture struct {
 	held    chan string
 }
 
-// setUp makes a fixture. The command hold tells the exec's id, and waits until it is killed; python prints its code, if that is in a file.
+// setUp makes a fixture. The command hold tells the exec's id, and waits until it is killed; python
+// prints its code, if that is in a file.
 func setUp(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{t: t, dir: t.TempDir(), images: &memengine.Images{}, key: hmackey.New([]byte("key")), most: 1 << 30, held: make(chan string, 1)}
@@ -108,8 +110,10 @@ func (f *fixture) start() {
 		},
 	})})
 	f.runner, err = runner.New(runner.Config{
-		Log: f.log, Engine: f.engine, Images: f.images, Policy: resolver, Workspace: files, Inputs: f.inputs, Key: f.key, Skills: f.catalog, Host: func() policy.Host { return policy.Host{} },
-		StateDir: filepath.Join(f.dir, "state"), NodeID: "n", User: "1000:1000", Disk: diskwatch.New(room{}, diskwatch.Limits{}, quiet), Slots: 4, Queue: 8, Now: time.Now,
+		Log: f.log, Engine: f.engine, Images: f.images, Policy: resolver, Workspace: files, Inputs: f.inputs, Key: f.key, Skills: f.catalog,
+		Host:     func() policy.Host { return policy.Host{} },
+		StateDir: filepath.Join(f.dir, "state"), NodeID: "n", User: "1000:1000", Disk: diskwatch.New(room{}, diskwatch.Limits{}, quiet), Slots: 4, Queue: 8,
+		Now:   time.Now,
 		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Logger: quiet,
 	})
 	f.must(err)
@@ -149,7 +153,8 @@ func (v versions) Version(_ context.Context, _, skillID, digest string) (*skills
 func (versions) GlobalDigest() (string, error) { return "global", nil }
 
 func shell(script string, change ...func(*runner.Request)) runner.Request {
-	req := runner.Request{ProjectID: "p", RequestedBy: "token-1", Digest: script, Command: runner.Command{Kind: runner.KindShell, Name: "bash", Args: []string{"-lc", script}}}
+	req := runner.Request{ProjectID: "p", RequestedBy: "token-1", Digest: script,
+		Command: runner.Command{Kind: runner.KindShell, Name: "bash", Args: []string{"-lc", script}}}
 	for _, c := range change {
 		c(&req)
 	}
@@ -239,9 +244,10 @@ func TestReplay(t *testing.T) {
 	f.limits.MemoryMB = new(int64(4096))
 	executable := func(r *runner.Request) { r.Inputs[0].Executable = true }
 	script := "cat /workspace/inputs/d/in.txt; cat > /workspace/artifacts/a.txt; echo x > /workspace/artifacts/b.txt; exit 3"
-	first := f.exec(shell(script, input("d/in.txt", "content"), input("empty", ""), executable, env("SECRET", "hunter2"), stdin("some input"), func(r *runner.Request) {
-		r.Overrides.MemoryMB, r.TaskID, r.ConversationID = new(int64(64)), "task", "talk"
-	}))
+	first := f.exec(shell(script, input("d/in.txt", "content"), input("empty", ""), executable, env("SECRET", "hunter2"), stdin("some input"),
+		func(r *runner.Request) {
+			r.Overrides.MemoryMB, r.TaskID, r.ConversationID = new(int64(64)), "task", "talk"
+		}))
 	if first.InputsKept != audit.Kept {
 		t.Fatalf("%+v", first)
 	}
@@ -252,13 +258,15 @@ func TestReplay(t *testing.T) {
 		}
 	}
 	for _, what := range []string{
-		"status", "exit_code", "stdout", "stderr", "artifacts/a.txt", "artifacts/b.txt", "image", "policy", "command", "inputs", "env.SECRET", "stdin", "work", "other_inputs",
+		"status", "exit_code", "stdout", "stderr", "artifacts/a.txt", "artifacts/b.txt", "image", "policy", "command", "inputs", "env.SECRET", "stdin", "work",
+		"other_inputs",
 	} {
 		if points[what].What == "" {
 			t.Errorf("no %s", what)
 		}
 	}
-	if second.TaskID != "task" || second.ConversationID != "talk" || second.ExitCode == nil || *second.ExitCode != 3 || second.InputsKept != audit.Kept || second.EnvHMACs[0] != first.EnvHMACs[0] {
+	if second.TaskID != "task" || second.ConversationID != "talk" || second.ExitCode == nil || *second.ExitCode != 3 || second.InputsKept != audit.Kept ||
+		second.EnvHMACs[0] != first.EnvHMACs[0] {
 		t.Errorf("%+v", second)
 	}
 	for _, r := range []audit.Record{first, second} {
@@ -272,7 +280,8 @@ func TestReplay(t *testing.T) {
 
 	// A replay of a replay, with other values. Equal values in another exec do not show.
 	_, points = f.again(replay.Request{First: second, Env: map[string]string{"SECRET": "hunter3"}})
-	f.wants(points, map[string]replay.Equal{"env.SECRET": replay.No, "stdin": replay.No, "artifacts/a.txt": replay.No, "artifacts/b.txt": replay.Yes, "exit_code": replay.Yes, "inputs": replay.Yes})
+	f.wants(points, map[string]replay.Equal{"env.SECRET": replay.No, "stdin": replay.No, "artifacts/a.txt": replay.No, "artifacts/b.txt": replay.Yes,
+		"exit_code": replay.Yes, "inputs": replay.Yes})
 	_, points = f.again(replay.Request{First: second, Stdin: []byte("other input")})
 	f.wants(points, map[string]replay.Equal{"env.SECRET": replay.No, "stdin": replay.No})
 	other := f.exec(shell(script, env("SECRET", "hunter2"), stdin("some input")))
@@ -297,7 +306,8 @@ func TestCodeInFile(t *testing.T) {
 		}
 		var points map[string]replay.Point
 		record, points = f.again(replay.Request{First: record})
-		f.wants(points, map[string]replay.Equal{"status": replay.Yes, "exit_code": replay.Yes, "stdout": replay.Yes, "stderr": replay.Yes, "command": replay.Yes})
+		f.wants(points, map[string]replay.Equal{"status": replay.Yes, "exit_code": replay.Yes, "stdout": replay.Yes, "stderr": replay.Yes,
+			"command": replay.Yes})
 	}
 }
 
@@ -307,7 +317,8 @@ func TestDifferences(t *testing.T) {
 	f := setUp(t)
 	first := f.exec(shell(`echo x >> n; cat n; cat n >&2; cat n > /workspace/artifacts/n.txt`))
 	_, points := f.again(replay.Request{First: first})
-	f.wants(points, map[string]replay.Equal{"stdout": replay.No, "artifacts/n.txt": replay.No, "exit_code": replay.Yes, "work": replay.Unknown, "inputs": replay.Yes})
+	f.wants(points, map[string]replay.Equal{"stdout": replay.No, "artifacts/n.txt": replay.No, "exit_code": replay.Yes, "work": replay.Unknown,
+		"inputs": replay.Yes})
 
 	// Outputs over the limit, of which the beginning is the same.
 	long := f.exec(shell("echo 1234567890", func(r *runner.Request) { r.Overrides.MaxStdoutBytes = new(int64(4)) }))
@@ -368,7 +379,8 @@ func TestNotReplayable(t *testing.T) {
 		t.Errorf("%+v", second)
 	}
 	f.images.Fail("sha256:old", fault.New(fault.ImageMissing, "gone"))
-	if e := f.refused(fault.NotReplayable, "load it again", old); f.row(e.ExecID).ReplayOf != first.ExecID || f.row(e.ExecID).ErrorReason != audit.ImageMissing {
+	if e := f.refused(fault.NotReplayable, "load it again", old); f.row(e.ExecID).ReplayOf != first.ExecID ||
+		f.row(e.ExecID).ErrorReason != audit.ImageMissing {
 		t.Errorf("%+v", f.row(e.ExecID))
 	}
 }
@@ -403,7 +415,8 @@ func TestAlteredInput(t *testing.T) {
 	f.refused(fault.ArtifactAltered, `"in"`, replay.Request{First: first})
 }
 
-// TestManyInputs: a record whose lists were cut is completed from meta.json, for which the manifest vouches.
+// TestManyInputs: a record whose lists were cut is completed from meta.json, for which the manifest
+// vouches.
 func TestManyInputs(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -431,13 +444,15 @@ func TestManyInputs(t *testing.T) {
 	f.must(f.Named(t.Context(), first, func(token, digest string) { t.Error("named, and it cannot be replayed") }))
 }
 
-// TestLostExec: an exec whose node died can run again as far as its inputs were kept; its outcome is unknown.
+// TestLostExec: an exec whose node died can run again as far as its inputs were kept; its outcome
+// is unknown.
 func TestLostExec(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	opened := make(chan string, 1)
 	go func() {
-		_, _ = f.runner.Run(context.Background(), shell("hold", input("in", "content"), func(r *runner.Request) { r.OnOpen = func(id string) { opened <- id } }))
+		_, _ = f.runner.Run(context.Background(), shell("hold", input("in", "content"),
+			func(r *runner.Request) { r.OnOpen = func(id string) { opened <- id } }))
 	}()
 	id := <-opened
 	<-f.held
@@ -448,7 +463,8 @@ func TestLostExec(t *testing.T) {
 	f.start()
 	go func() { <-f.held; f.runner.Cancel(context.Background(), f.newest()) }()
 	_, points := f.again(replay.Request{First: lost})
-	f.wants(points, map[string]replay.Equal{"status": replay.Unknown, "exit_code": replay.Unknown, "stdout": replay.Unknown, "artifacts": replay.Unknown, "inputs": replay.Yes})
+	f.wants(points, map[string]replay.Equal{"status": replay.Unknown, "exit_code": replay.Unknown, "stdout": replay.Unknown, "artifacts": replay.Unknown,
+		"inputs": replay.Yes})
 }
 
 func (f *fixture) newest() string {
@@ -476,7 +492,8 @@ func TestSkill(t *testing.T) {
 	f.must(err)
 	first := f.row(res.Record.ExecID)
 	second, points := f.again(replay.Request{First: first})
-	f.wants(points, map[string]replay.Equal{"skill": replay.Yes, "inputs": replay.Yes, "command": replay.Yes, "policy": replay.Yes, "artifacts/skill_output.json": replay.Yes})
+	f.wants(points, map[string]replay.Equal{"skill": replay.Yes, "inputs": replay.Yes, "command": replay.Yes, "policy": replay.Yes,
+		"artifacts/skill_output.json": replay.Yes})
 	if second.SkillDigest != skill.Digest || second.ErrorReason != audit.InvalidOutput { // the skill's own schema refuses it
 		t.Errorf("%+v", second)
 	}

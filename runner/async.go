@@ -36,10 +36,12 @@ type Async struct {
 	Places   int           // of Config.Slots, for asynchronous execs; at least 1
 	Notifier jobs.Notifier // notified when an exec waits, and when there may be a place for one
 
-	// Skill returns the version of a skill for an exec whose invoke has waited; fault.UnknownSkill if it is gone. Its Input is not set.
+	// Skill returns the version of a skill for an exec whose invoke has waited; fault.UnknownSkill
+	// if it is gone. Its Input is not set.
 	Skill func(ctx context.Context, projectID, skillID, digest string) (*Skill, error)
 
-	// Valid returns nil while the caller of a request may still make one: fault.TokenRevoked or fault.Unauthenticated if it may not.
+	// Valid returns nil while the caller of a request may still make one: fault.TokenRevoked or
+	// fault.Unauthenticated if it may not.
 	Valid func(ctx context.Context, requestedBy string) error
 }
 
@@ -110,7 +112,8 @@ func (r *Runner) submit(ctx context.Context, req Request, snapshot policy.Snapsh
 	return Result{Record: record}, nil
 }
 
-// checkImage refuses an exec whose image is missing now. An engine that does not answer may do so when the exec's turn comes.
+// checkImage refuses an exec whose image is missing now. An engine that does not answer may do so
+// when the exec's turn comes.
 func (x *exec) checkImage(ctx context.Context) error {
 	_, err := x.findImage(ctx)
 	switch fault.CodeOf(err) {
@@ -142,7 +145,8 @@ func (r *Runner) seal(record audit.Record, req Request) ([]byte, error) {
 func (r *Runner) unseal(taken jobs.Taken) (*exec, error) {
 	content, err := r.cfg.Key.Unseal(sealPurpose, taken.ExecID, taken.Sealed)
 	if errors.Is(err, hmackey.ErrOtherKey) {
-		return nil, fault.New(fault.Internal, "another key sealed the job; give all nodes the same audit.hmac_key_file, and post the exec again")
+		return nil,
+			fault.New(fault.Internal, "another key sealed the job; give all nodes the same audit.hmac_key_file, and post the exec again")
 	}
 	var j job
 	x := &exec{Runner: r}
@@ -159,7 +163,8 @@ func (r *Runner) unseal(taken jobs.Taken) (*exec, error) {
 		return nil, fault.Wrap(fault.Internal, err, "the job was damaged in the database; post the exec again")
 	}
 	x.req = Request{
-		ProjectID: x.record.ProjectID, SkillID: x.record.SkillID, Command: j.Command, Inputs: j.Inputs, ImageID: j.ImageID, Trace: j.Trace, RequestedBy: x.record.RequestedBy,
+		ProjectID: x.record.ProjectID, SkillID: x.record.SkillID, Command: j.Command, Inputs: j.Inputs, ImageID: j.ImageID, Trace: j.Trace,
+		RequestedBy: x.record.RequestedBy,
 	}
 	if j.Skill != nil {
 		x.req.Skill = &Skill{Input: j.Skill.Input, inputPath: j.Skill.InputPath}
@@ -236,8 +241,8 @@ func waits(ctx context.Context, err error) bool {
 	return fault.Is(err, fault.EngineUnavailable) || fault.Is(err, fault.DiskFull)
 }
 
-// startQueued takes a slot for an exec that has waited, and claims its row. fault.ExecEnded when the row waits no longer. After an error there is no
-// slot.
+// startQueued takes a slot for an exec that has waited, and claims its row. fault.ExecEnded when
+// the row waits no longer. After an error there is no slot.
 func (x *exec) startQueued(ctx context.Context, expiresAt time.Time) error {
 	if x.cfg.Now().After(expiresAt) {
 		x.command.Kill(errExpired)
@@ -251,7 +256,8 @@ func (x *exec) startQueued(ctx context.Context, expiresAt time.Time) error {
 	if s := x.req.Skill; s != nil {
 		skill, err := x.cfg.Async.Skill(ctx, x.req.ProjectID, x.req.SkillID, s.Folder.Digest)
 		if fault.Is(err, fault.UnknownSkill) {
-			err = fault.Wrap(fault.SkillChanged, err, "version %s of the skill %s is gone since the exec was queued; invoke the skill again", s.Folder.Digest, x.req.SkillID)
+			err = fault.Wrap(fault.SkillChanged, err,
+				"version %s of the skill %s is gone since the exec was queued; invoke the skill again", s.Folder.Digest, x.req.SkillID)
 		}
 		if err != nil {
 			return err
@@ -287,8 +293,8 @@ func (r *Runner) Expire(ctx context.Context, execID string) error {
 	return err
 }
 
-// endQueued ends an asynchronous exec that waits, on any node, as canceled. It returns the record as it is then: a node may have been faster, and started
-// it.
+// endQueued ends an asynchronous exec that waits, on any node, as canceled. It returns the record
+// as it is then: a node may have been faster, and started it.
 func (r *Runner) endQueued(ctx context.Context, execID string, why func(*audit.Record)) (audit.Record, error) {
 	record, err := r.cfg.Log.Get(ctx, execID)
 	if err != nil || record.Status != audit.Queued || !record.Async {

@@ -93,11 +93,12 @@ func TestAsync(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, async(2))
 	request := func(project string) runner.Request {
-		return shell(project, "cat /workspace/inputs/in.txt; cat; echo $SECRET > /workspace/artifacts/out", input("in.txt", "from inputs\n"), func(r *runner.Request) {
-			r.Command.Env = map[string]string{"SECRET": "from env"}
-			r.Command.Stdin = []byte("from stdin\n")
-			r.TaskID = "task"
-		})
+		return shell(project, "cat /workspace/inputs/in.txt; cat; echo $SECRET > /workspace/artifacts/out", input("in.txt", "from inputs\n"),
+			func(r *runner.Request) {
+				r.Command.Env = map[string]string{"SECRET": "from env"}
+				r.Command.Stdin = []byte("from stdin\n")
+				r.TaskID = "task"
+			})
 	}
 	id := f.submit(request("async"))
 	waiting := f.row(id)
@@ -118,8 +119,10 @@ func TestAsync(t *testing.T) {
 
 	// The same request, not asynchronous, has the same record.
 	same := f.exec(request("sync")).Record
-	if !slices.Equal(same.EnvKeys, got.EnvKeys) || !slices.Equal(same.Inputs, got.Inputs) || !slices.Equal(same.Args, got.Args) || same.StdinBytes != got.StdinBytes ||
-		string(same.PolicySnapshot) != string(got.PolicySnapshot) || same.RequestDigest != got.RequestDigest || same.TaskID != got.TaskID || same.Cwd != got.Cwd {
+	if !slices.Equal(same.EnvKeys, got.EnvKeys) || !slices.Equal(same.Inputs, got.Inputs) || !slices.Equal(same.Args, got.Args) ||
+		same.StdinBytes != got.StdinBytes ||
+		string(same.PolicySnapshot) != string(got.PolicySnapshot) || same.RequestDigest != got.RequestDigest || same.TaskID != got.TaskID ||
+		same.Cwd != got.Cwd {
 		t.Errorf("asynchronous %+v\nnot so %+v", got, same)
 	}
 }
@@ -154,7 +157,8 @@ func TestAsyncRefusals(t *testing.T) {
 	f.images.Fail("secbox-sandbox:latest", nil)
 	f.refused(fault.InvalidRequest, shell("../p", "true", now))
 	huge := int64(1 << 40)
-	if e := f.refused(fault.PolicyDenied, shell("p", "true", now, func(r *runner.Request) { r.Overrides.MemoryMB = &huge })); f.row(e.ExecID).Status != audit.Rejected {
+	if e := f.refused(fault.PolicyDenied, shell("p", "true", now,
+		func(r *runner.Request) { r.Overrides.MemoryMB = &huge })); f.row(e.ExecID).Status != audit.Rejected {
 		t.Errorf("%+v", e)
 	}
 	f.disk.set(0)
@@ -200,7 +204,8 @@ func TestAsyncIdempotency(t *testing.T) {
 	}
 }
 
-// TestCallbacks: the callback of a request is stored before the row of its exec, and forgotten if there is no row of its own.
+// TestCallbacks: the callback of a request is stored before the row of its exec, and forgotten if
+// there is no row of its own.
 func TestCallbacks(t *testing.T) {
 	t.Parallel()
 	told := &callbacks{}
@@ -252,7 +257,8 @@ func (c *callbacks) Forget(_ context.Context, execID string) error {
 	return nil
 }
 
-// TestAsyncOrder: tokens take turns, of one token priorities come first, and other requests keep their places.
+// TestAsyncOrder: tokens take turns, of one token priorities come first, and other requests keep
+// their places.
 func TestAsyncOrder(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, async(1), slots(2, 2), each(admission.Share{AtOnce: 2, Queue: 2}))
@@ -321,7 +327,8 @@ func TestAsyncCancel(t *testing.T) {
 	if r := f.ends(running); r.Status != audit.Canceled || r.ErrorReason != audit.ReasonCanceled || r.StartedAt.IsZero() {
 		t.Errorf("running: %+v", r)
 	}
-	if r := f.ends(expired); r.Status != audit.Canceled || r.ErrorReason != audit.QueueTimeout || !r.StartedAt.IsZero() || !strings.Contains(r.Detail, "queue_timeout_ms") {
+	if r := f.ends(expired); r.Status != audit.Canceled || r.ErrorReason != audit.QueueTimeout || !r.StartedAt.IsZero() ||
+		!strings.Contains(r.Detail, "queue_timeout_ms") {
 		t.Errorf("expired: %+v", r)
 	}
 	for _, id := range []string{running, waiting, expired} {
@@ -349,8 +356,8 @@ func TestAsyncExpires(t *testing.T) {
 	f.ends(running)
 }
 
-// TestAsyncRestart: a node that ends leaves what waits to the next process, and what has been taken and not started, also when it was killed
-// after it had made the directory for the artifacts.
+// TestAsyncRestart: a node that ends leaves what waits to the next process, and what has been taken
+// and not started, also when it was killed after it had made the directory for the artifacts.
 func TestAsyncRestart(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, async(1))
@@ -408,7 +415,8 @@ func TestAsyncWaitsForEngine(t *testing.T) {
 	}
 }
 
-// TestAsyncDamaged: a job that cannot be opened, or whose skill is gone, is an error, and its key is free.
+// TestAsyncDamaged: a job that cannot be opened, or whose skill is gone, is an error, and its key
+// is free.
 func TestAsyncDamaged(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, async(1))
@@ -464,7 +472,8 @@ func TestAsyncSkill(t *testing.T) {
 	}
 }
 
-// TestAsyncSpooledEnd: an exec whose end waits in the spool does not run, also after a restart, although its row is still queued.
+// TestAsyncSpooledEnd: an exec whose end waits in the spool does not run, also after a restart,
+// although its row is still queued.
 func TestAsyncSpooledEnd(t *testing.T) {
 	t.Parallel()
 	var revoked atomic.Bool
@@ -496,7 +505,8 @@ func TestAsyncSpooledEnd(t *testing.T) {
 	}
 }
 
-// TestAsyncRevoked: an exec whose token was revoked while it waited ends without a run, and one whose token cannot be looked up waits.
+// TestAsyncRevoked: an exec whose token was revoked while it waited ends without a run, and one
+// whose token cannot be looked up waits.
 func TestAsyncRevoked(t *testing.T) {
 	t.Parallel()
 	looked := make(chan struct{})
@@ -517,7 +527,8 @@ func TestAsyncRevoked(t *testing.T) {
 	revoked := f.submit(shell("p", "true", by("revoked")))
 	valid := f.submit(shell("p", "true", by("valid")))
 	f.dispatch()
-	if r := f.ends(revoked); r.Status != audit.Canceled || r.ErrorReason != audit.TokenRevoked || !r.StartedAt.IsZero() || r.Detail != "canceled because its token was revoked before it started" {
+	if r := f.ends(revoked); r.Status != audit.Canceled || r.ErrorReason != audit.TokenRevoked || !r.StartedAt.IsZero() ||
+		r.Detail != "canceled because its token was revoked before it started" {
 		t.Errorf("%+v", r)
 	}
 	<-looked

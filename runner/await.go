@@ -9,17 +9,20 @@ import (
 	"secbox/fault"
 )
 
-// The interval at which the status of an exec is read while it waits, or while another node may run it. It doubles from pollFirst to pollLast.
+// The interval at which the status of an exec is read while it waits, or while another node may run
+// it. It doubles from pollFirst to pollLast.
 const (
 	pollFirst = 100 * time.Millisecond
 	pollLast  = time.Second
 )
 
-// pollHere is the interval while the exec runs on this node, which notifies WaitEnd of the end. Only another node may have ended the row before, as lost.
+// pollHere is the interval while the exec runs on this node, which notifies WaitEnd of the end.
+// Only another node may have ended the row before, as lost.
 const pollHere = 15 * time.Second
 
-// WaitEnd waits until an exec has ended, and returns its record. When ctx ends first, it returns the record as it was a moment ago, and no error. It
-// is notified of the ends on this node, and polls the status of other execs.
+// WaitEnd waits until an exec has ended, and returns its record. When ctx ends first, it returns
+// the record as it was a moment ago, and no error. It is notified of the ends on this node, and
+// polls the status of other execs.
 func (r *Runner) WaitEnd(ctx context.Context, record audit.Record) (audit.Record, error) {
 	for poll := pollFirst; !record.Status.Final() && ctx.Err() == nil; poll = min(2*poll, pollLast) {
 		told, release := r.ends.wait(record.ExecID)
@@ -62,7 +65,8 @@ func (r *Runner) awaitEnd(ctx context.Context, record audit.Record) (audit.Recor
 	return record, err
 }
 
-// ends notifies waiters of the ends of asynchronous execs, which may end before they have started. The zero value is ready.
+// ends notifies waiters of the ends of asynchronous execs, which may end before they have started.
+// The zero value is ready.
 type ends struct {
 	mu      sync.Mutex
 	waiting map[string]*end
@@ -73,7 +77,8 @@ type end struct {
 	users int
 }
 
-// wait returns a channel that is closed when notify is called for the exec. The caller must call release.
+// wait returns a channel that is closed when notify is called for the exec. The caller must call
+// release.
 func (e *ends) wait(execID string) (ended <-chan struct{}, release func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -49,7 +49,8 @@ type waiter struct {
 }
 
 func wait(t *testing.T, timeout time.Duration, status audit.Status, here bool) (w *waiter, end func()) {
-	w = &waiter{Runner: &Runner{commands: lifecycle.New(lifecycle.Config{})}, log: &rows{record: audit.Record{ExecID: "id", Status: status}}, ends: make(chan audit.Record)}
+	w = &waiter{Runner: &Runner{commands: lifecycle.New(lifecycle.Config{})}, log: &rows{record: audit.Record{ExecID: "id", Status: status}},
+		ends: make(chan audit.Record)}
 	w.cfg.Log = w.log
 	if here {
 		_, command, err := w.commands.Begin(t.Context(), lifecycle.Command{ExecID: "id"}, nil)
@@ -101,7 +102,8 @@ func TestWaitHere(t *testing.T) {
 	})
 }
 
-// TestWaitElsewhere: the end of an exec that runs on another node is noticed within a second. If this node ends a waiting exec, that is noticed at once.
+// TestWaitElsewhere: the end of an exec that runs on another node is noticed within a second. If
+// this node ends a waiting exec, that is noticed at once.
 func TestWaitElsewhere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -117,7 +119,8 @@ func TestWaitElsewhere(t *testing.T) {
 	})
 }
 
-// TestWaitQueued: when the time is over, an exec that waits on this node is returned as it is, also if it has begun meanwhile.
+// TestWaitQueued: when the time is over, an exec that waits on this node is returned as it is, also
+// if it has begun meanwhile.
 func TestWaitQueued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

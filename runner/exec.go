@@ -40,7 +40,8 @@ type exec struct {
 	unlinked *diskwatch.Open
 }
 
-// resolveImage finds the image id. A missing image and a missing engine are put on record: the request was in order.
+// resolveImage finds the image id. A missing image and a missing engine are put on record: the
+// request was in order.
 func (x *exec) resolveImage(ctx context.Context) error {
 	image, err := x.findImage(ctx)
 	switch fault.CodeOf(err) {
@@ -66,14 +67,16 @@ func (x *exec) findImage(ctx context.Context) (_ engine.Image, err error) {
 	if id := x.req.ImageID; id != "" && image.ID != id && !fault.Is(err, fault.EngineUnavailable) {
 		image, err = x.cfg.Images.Resolve(limited, id)
 		if fault.Is(err, fault.ImageMissing) {
-			err = fault.Wrap(fault.NotReplayable, err, "the image %s, which %s was then, is no longer on the engine: load it again (`docker load` from a saved copy, or `docker pull` by its digest)",
+			err = fault.Wrap(fault.NotReplayable, err, "the image %s, which %s was then, is no longer on the engine: load it again "+
+				"(`docker load` from a saved copy, or `docker pull` by its digest)",
 				id, x.snapshot.Values.Image)
 		}
 	}
 	return image, err
 }
 
-// openRunning takes a slot first, because a waiting container already has its exec id, and opens the row as running.
+// openRunning takes a slot first, because a waiting container already has its exec id, and opens
+// the row as running.
 func (x *exec) openRunning(ctx context.Context) error {
 	if err := x.acquire(ctx, ""); err != nil {
 		return x.recordDamage(ctx, err)
@@ -88,7 +91,8 @@ func (x *exec) openRunning(ctx context.Context) error {
 	return x.open(ctx, record)
 }
 
-// openQueued opens the row first, so that a waiting exec can be seen and canceled. A project that cannot be used is refused before that.
+// openQueued opens the row first, so that a waiting exec can be seen and canceled. A project that
+// cannot be used is refused before that.
 func (x *exec) openQueued(ctx context.Context) error {
 	if _, err := x.cfg.Workspace.Project(x.req.ProjectID); err != nil {
 		return x.recordDamage(ctx, err)
@@ -101,7 +105,8 @@ func (x *exec) openQueued(ctx context.Context) error {
 	return x.open(ctx, record)
 }
 
-// recordDamage puts an exec on record that could not run because its project is damaged: the request was in order. It returns err.
+// recordDamage puts an exec on record that could not run because its project is damaged: the
+// request was in order. It returns err.
 func (x *exec) recordDamage(ctx context.Context, err error) error {
 	if fault.Is(err, fault.ProjectDamaged) {
 		x.logDamage(err)
@@ -114,8 +119,9 @@ func (x *exec) logDamage(err error) {
 	x.cfg.Logger.Error("a project is damaged", "project", x.req.ProjectID, "error", err)
 }
 
-// acquire takes a slot of the engine; execID is preset when the row is open already. It creates missing directories of the project and
-// gives work/ back to the container's user. Later, the engine prepares directories for the project only while these exist.
+// acquire takes a slot of the engine; execID is preset when the row is open already. It creates
+// missing directories of the project and gives work/ back to the container's user. Later, the
+// engine prepares directories for the project only while these exist.
 func (x *exec) acquire(ctx context.Context, execID string) (err error) {
 	ctx, span := x.cfg.Tracer.Start(ctx, "container")
 	defer span.Done(&err)
@@ -141,8 +147,8 @@ func (x *exec) acquire(ctx context.Context, execID string) (err error) {
 	return err
 }
 
-// prepareFor returns a function that makes the directories of an exec of the project. The engine keeps it for containers that it starts
-// ahead, so it must not hold the request.
+// prepareFor returns a function that makes the directories of an exec of the project. The engine
+// keeps it for containers that it starts ahead, so it must not hold the request.
 func (r *Runner) prepareFor(project *workspace.Project, access workspace.Access) func(context.Context, string) (engine.MountSet, error) {
 	return func(_ context.Context, execID string) (engine.MountSet, error) {
 		if err := r.pendingDirs.add(execID, project.ID()); err != nil {
@@ -173,7 +179,8 @@ func (x *exec) addSlot(record *audit.Record) {
 	record.ArtifactsPath = x.project.ArtifactsPath(record.ExecID)
 }
 
-// open registers the exec and opens its row. After an error, or when another exec holds the key, the slot is given back.
+// open registers the exec and opens its row. After an error, or when another exec holds the key,
+// the slot is given back.
 func (x *exec) open(ctx context.Context, record audit.Record) error {
 	var err error
 	x.ctx, x.command, err = x.commands.Begin(context.Background(), lifecycle.Command{ExecID: record.ExecID}, nil)
@@ -217,8 +224,8 @@ func (x *exec) run(ctx context.Context) (Result, error) {
 	return x.work(ctx)
 }
 
-// start takes a slot for an exec that has waited, and claims its row. After an error there is no slot to discard. fault.ExecEnded when the row waits no
-// longer.
+// start takes a slot for an exec that has waited, and claims its row. After an error there is no
+// slot to discard. fault.ExecEnded when the row waits no longer.
 func (x *exec) start(ctx context.Context) error {
 	if err := x.acquire(ctx, x.record.ExecID); err != nil {
 		return err
@@ -295,7 +302,8 @@ func (x *exec) keepInputs() <-chan audit.InputsKept {
 	return kept
 }
 
-// measureTimeout is how long a job waits for the first measurement of its project. That begins before the row is opened, which takes longer.
+// measureTimeout is how long a job waits for the first measurement of its project. That begins
+// before the row is opened, which takes longer.
 const measureTimeout = 10 * time.Millisecond
 
 // execute gives the job to the container, captures its output and collects its artifacts.
@@ -356,7 +364,8 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	return x.close(ctx, result)
 }
 
-// traced returns the environment of a job that knows its span, unless the request has set the variable itself. The record has what the request set.
+// traced returns the environment of a job that knows its span, unless the request has set the
+// variable itself. The record has what the request set.
 func traced(env map[string]string, span traces.ID) map[string]string {
 	if _, set := env[traces.Variable]; set || span == (traces.ID{}) {
 		return env
@@ -367,8 +376,9 @@ func traced(env map[string]string, span traces.ID) map[string]string {
 	return with
 }
 
-// closeUnrun closes the row of an exec whose job certainly did not run, because of cause. The caller gets toCaller, with the exec's id,
-// once the row is closed; it gets the record when that is nil or the exec was killed, such as by a cancel or the end of the node's lease.
+// closeUnrun closes the row of an exec whose job certainly did not run, because of cause. The
+// caller gets toCaller, with the exec's id, once the row is closed; it gets the record when that is
+// nil or the exec was killed, such as by a cancel or the end of the node's lease.
 func (x *exec) closeUnrun(ctx context.Context, cause, toCaller error) (Result, error) {
 	x.stopWatch()
 	killed := x.ctx.Err() != nil

@@ -34,7 +34,8 @@ func (f *fixture) output(r audit.Record, stream string) []byte {
 	return content
 }
 
-// TestOutputLimits: of each stream a bounded beginning is kept, all of it is counted, and the answer repeats the first InlineBytes.
+// TestOutputLimits: of each stream a bounded beginning is kept, all of it is counted, and the
+// answer repeats the first InlineBytes.
 func TestOutputLimits(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -70,7 +71,8 @@ func TestOutputLimits(t *testing.T) {
 			if len(stdout) != c.kept[0] || len(stderr) != c.kept[1] {
 				t.Errorf("%d and %d bytes are kept", len(stdout), len(stderr))
 			}
-			if !bytes.Equal(result.Stdout, stdout[:min(len(stdout), runner.InlineBytes)]) || !bytes.Equal(result.Stderr, stderr[:min(len(stderr), runner.InlineBytes)]) {
+			if !bytes.Equal(result.Stdout, stdout[:min(len(stdout), runner.InlineBytes)]) ||
+				!bytes.Equal(result.Stderr, stderr[:min(len(stderr), runner.InlineBytes)]) {
 				t.Errorf("the answer has %d and %d bytes", len(result.Stdout), len(result.Stderr))
 			}
 			if c.script == "cat" && (r.StdoutBytes != int64(len(text)) || !bytes.Equal(stdout, text[:len(stdout)])) {
@@ -117,13 +119,15 @@ func TestStateDirCannotBeWritten(t *testing.T) {
 	f := setUp(t)
 	must(t, os.RemoveAll(filepath.Join(f.cfg.StateDir, "captures")))
 	result := f.exec(shell("p", "cat; exit 3", func(r *runner.Request) { r.Command.Stdin = make([]byte, 3*runner.InlineBytes) }))
-	if r := result.Record; r.Status != audit.Failed || !r.StdoutTruncated || !strings.Contains(r.Detail, "the state dir could not keep all output") || r.StdoutBytes != 3*runner.InlineBytes {
+	if r := result.Record; r.Status != audit.Failed || !r.StdoutTruncated || !strings.Contains(r.Detail, "the state dir could not keep all output") ||
+		r.StdoutBytes != 3*runner.InlineBytes {
 		t.Errorf("%+v", r)
 	}
 	must(t, os.MkdirAll(filepath.Join(f.cfg.StateDir, "captures"), 0o700))
 }
 
-// TestArtifactLimits: files over the limit are left out, the list says so, and all listed files can be read.
+// TestArtifactLimits: files over the limit are left out, the list says so, and all listed files can
+// be read.
 func TestArtifactLimits(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -294,8 +298,8 @@ func TestPolicyNarrowsMounts(t *testing.T) {
 	}
 }
 
-// TestUnusedDirectoriesAreRemoved: a directory for artifacts that an earlier process had made ahead of its exec is removed at the next
-// start, unless there is something in it.
+// TestUnusedDirectoriesAreRemoved: a directory for artifacts that an earlier process had made ahead
+// of its exec is removed at the next start, unless there is something in it.
 func TestUnusedDirectoriesAreRemoved(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -315,7 +319,8 @@ func TestUnusedDirectoriesAreRemoved(t *testing.T) {
 	f.exec(shell("p", "true"))
 }
 
-// TestManifestsCountAsMemory: what a request reads of artifacts counts as its memory, also when it repeats another one by its Idempotency-Key.
+// TestManifestsCountAsMemory: what a request reads of artifacts counts as its memory, also when it
+// repeats another one by its Idempotency-Key.
 func TestManifestsCountAsMemory(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -344,7 +349,8 @@ func TestManifestsCountAsMemory(t *testing.T) {
 	}
 }
 
-// TestDetailNamesTheLimitOfArtifacts: an exec whose artifacts are too deep is not told to raise the bytes.
+// TestDetailNamesTheLimitOfArtifacts: an exec whose artifacts are too deep is not told to raise the
+// bytes.
 func TestDetailNamesTheLimitOfArtifacts(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -31,8 +31,8 @@ import (
 
 // fixture is a runner on an engine without containers, with its own workspace and audit log.
 //
-// Scripts have two more commands: hold tells f.held the exec's id, then waits until the test sends to f.release or the job must die; break
-// replaces the exec's artifacts directory by a file.
+// Scripts have two more commands: hold tells f.held the exec's id, then waits until the test sends
+// to f.release or the job must die; break replaces the exec's artifacts directory by a file.
 type fixture struct {
 	*runner.Runner
 	t         *testing.T

@@ -13,7 +13,8 @@ import (
 	"secbox/runner"
 )
 
-// TestFollow: a follower learns of the wait, the start, each output and the end of an exec, and reads the output while it runs.
+// TestFollow: a follower learns of the wait, the start, each output and the end of an exec, and
+// reads the output while it runs.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, slots(1, 1))
@@ -73,7 +74,8 @@ func TestFollow(t *testing.T) {
 	p.wants(audit.Succeeded, "")
 }
 
-// TestFollowersSeeTheSameOutput: many followers read the same bytes while a job writes more than is kept in memory.
+// TestFollowersSeeTheSameOutput: many followers read the same bytes while a job writes more than is
+// kept in memory.
 func TestFollowersSeeTheSameOutput(t *testing.T) {
 	t.Parallel()
 	line := strings.Repeat("0123456789abcde\n", 2000)

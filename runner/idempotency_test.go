@@ -15,7 +15,8 @@ import (
 	"secbox/runner"
 )
 
-// TestOneKeyOneExec: under one key a request runs once, however often and when it comes, also after a restart.
+// TestOneKeyOneExec: under one key a request runs once, however often and when it comes, also after
+// a restart.
 func TestOneKeyOneExec(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, slots(3, 30), each(admission.Share{AtOnce: 3, Queue: 30}))
@@ -88,7 +89,8 @@ func TestRefusalIsReplayed(t *testing.T) {
 	}
 }
 
-// TestKeyIsFreeWhenNothingRan: after a temporary refusal the same request may come again under its key.
+// TestKeyIsFreeWhenNothingRan: after a temporary refusal the same request may come again under its
+// key.
 func TestKeyIsFreeWhenNothingRan(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -113,7 +115,8 @@ func TestKeyIsFreeWhenNothingRan(t *testing.T) {
 	}
 }
 
-// TestWaitingReplayTakesNoQueueSlot: a request that waits for another exec's end keeps no third one waiting, and ends with its client.
+// TestWaitingReplayTakesNoQueueSlot: a request that waits for another exec's end keeps no third one
+// waiting, and ends with its client.
 func TestWaitingReplayTakesNoQueueSlot(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, slots(2, 0), each(admission.Share{AtOnce: 2, Queue: 1}))

@@ -9,10 +9,12 @@ import (
 	"secbox/workspace/tree"
 )
 
-// maxNotKept is how many removed entries, and how many special files, an ArtifactList has at most: a page shows them, and the manifest has more.
+// maxNotKept is how many removed entries, and how many special files, an ArtifactList has at most:
+// a page shows them, and the manifest has more.
 const maxNotKept = 25
 
-// NotKept is an entry among the artifacts that has no content to open: it was removed, or is not a regular file.
+// NotKept is an entry among the artifacts that has no content to open: it was removed, or is not a
+// regular file.
 type NotKept struct {
 	Path   string `json:"path"`   // as the manifest has it: cut if it is long, escaped if it is not UTF-8
 	Size   int64  `json:"size"`   // bytes, of a removed regular file
@@ -47,7 +49,8 @@ func omittedOf(m workspace.Manifest) (out LeftOut) {
 // shownNotKept is how many entries the detail of an exec names.
 const shownNotKept = 3
 
-// detail names what was left out, except because of a limit, which the record's detail names by itself; empty if nothing was.
+// detail names what was left out, except because of a limit, which the record's detail names by
+// itself; empty if nothing was.
 func (l LeftOut) detail() string {
 	var shown []string
 	left := l.NotKeptCount
@@ -94,7 +97,8 @@ func whyRemoved(reason string) string {
 func whySpecial(kind string) string {
 	switch kind {
 	case workspace.KindSymlink:
-		return "a symbolic link, which leads to no regular file of this project that the job could read, or on too long a way: copy the file instead"
+		return "a symbolic link, which leads to no regular file of this project that the job could read, or on too long a way: copy the " +
+			"file instead"
 	case workspace.KindFIFO:
 		return "a named pipe (FIFO): only regular files are kept"
 	case workspace.KindSocket:
@@ -106,7 +110,8 @@ func whySpecial(kind string) string {
 }
 
 func tooMany() string {
-	return fmt.Sprintf("at most %d files and directories with paths of %d bytes in total are kept: pack many files into an archive", workspace.MaxArtifacts, workspace.MaxPathBytes)
+	return fmt.Sprintf("at most %d files and directories with paths of %d bytes in total are kept: pack many files into an archive",
+		workspace.MaxArtifacts, workspace.MaxPathBytes)
 }
 
 func tooDeep() string {

@@ -18,7 +18,8 @@ import (
 	"secbox/runner"
 )
 
-// TestNotKeptArtifacts: a list names what was removed and special files with reasons, has few of them however many a job makes, and counts all.
+// TestNotKeptArtifacts: a list names what was removed and special files with reasons, has few of
+// them however many a job makes, and counts all.
 func TestNotKeptArtifacts(t *testing.T) {
 	t.Parallel()
 	const below = 10_000
@@ -26,15 +27,18 @@ func TestNotKeptArtifacts(t *testing.T) {
 		file, _ := c.Path("/workspace/artifacts/x", true)
 		dir := filepath.Dir(file)
 		errs := []error{
-			os.WriteFile(filepath.Join(dir, "kept"), nil, 0o644), os.WriteFile(filepath.Join(dir, "b\u202egpj.exe"), make([]byte, 2000), 0o644), os.WriteFile(filepath.Join(dir, "bad\xff\n"), []byte("x"), 0o644),
+			os.WriteFile(filepath.Join(dir, "kept"), nil, 0o644), os.WriteFile(filepath.Join(dir, "b\u202egpj.exe"), make([]byte, 2000), 0o644),
+			os.WriteFile(filepath.Join(dir, "bad\xff\n"), []byte("x"), 0o644),
 			os.WriteFile(filepath.Join(dir, "bad%FF\n"), nil, 0o644), os.WriteFile(filepath.Join(dir, "dir%FE"), nil, 0o644), // take the names
-			os.Mkdir(filepath.Join(dir, "dir\xfe"), 0o755), os.Symlink("/etc/passwd", filepath.Join(dir, "a-link")), os.WriteFile(filepath.Join(dir, "meta.json"), nil, 0o644),
+			os.Mkdir(filepath.Join(dir, "dir\xfe"), 0o755), os.Symlink("/etc/passwd", filepath.Join(dir, "a-link")),
+			os.WriteFile(filepath.Join(dir, "meta.json"), nil, 0o644),
 		}
 		for i := range below {
 			errs = append(errs, os.WriteFile(filepath.Join(dir, "dir\xfe", strconv.Itoa(i)), nil, 0o644))
 		}
 		for i := range 60 {
-			errs = append(errs, syscall.Mkfifo(filepath.Join(dir, fmt.Sprintf("fifo%02d", i)), 0o644), os.WriteFile(filepath.Join(dir, fmt.Sprintf("n%02d\xff", i)), nil, 0o644),
+			errs = append(errs, syscall.Mkfifo(filepath.Join(dir, fmt.Sprintf("fifo%02d", i)), 0o644),
+				os.WriteFile(filepath.Join(dir, fmt.Sprintf("n%02d\xff", i)), nil, 0o644),
 				os.WriteFile(filepath.Join(dir, fmt.Sprintf("n%02d%%FF", i)), nil, 0o644))
 		}
 		return engine.Exit{}, errors.Join(errs...)
@@ -50,9 +54,12 @@ func TestNotKeptArtifacts(t *testing.T) {
 	}
 	for _, want := range []runner.NotKept{
 		{Path: "b\u202egpj.exe", Size: 2000, Reason: "over_limit", Why: "it did not fit into max_artifacts_bytes_total"},
-		{Path: `bad\xff\n`, Size: 1, Reason: "name_not_utf8", Why: `its name is not UTF-8, and its bytes as %XX give a name that is taken or too long; \x and two digits stand for a byte`},
-		{Path: `dir\xfe`, Reason: "name_not_utf8", Why: `its name is not UTF-8, and its bytes as %XX give a name that is taken or too long; \x and two digits stand for a byte`},
-		{Path: "a-link", Reason: "symlink", Why: "a symbolic link, which leads to no regular file of this project that the job could read, or on too long a way: copy the file instead"},
+		{Path: `bad\xff\n`, Size: 1, Reason: "name_not_utf8",
+			Why: `its name is not UTF-8, and its bytes as %XX give a name that is taken or too long; \x and two digits stand for a byte`},
+		{Path: `dir\xfe`, Reason: "name_not_utf8",
+			Why: `its name is not UTF-8, and its bytes as %XX give a name that is taken or too long; \x and two digits stand for a byte`},
+		{Path: "a-link", Reason: "symlink",
+			Why: "a symbolic link, which leads to no regular file of this project that the job could read, or on too long a way: copy the file instead"},
 		{Path: "fifo23", Reason: "fifo", Why: "a named pipe (FIFO): only regular files are kept"},
 	} {
 		if !slices.Contains(list.NotKept, want) {
@@ -66,7 +73,8 @@ func TestNotKeptArtifacts(t *testing.T) {
 	}
 }
 
-// TestJobsOwnNames: results with the names of core-api's own files, and links to the project's files, are results like any other.
+// TestJobsOwnNames: results with the names of core-api's own files, and links to the project's
+// files, are results like any other.
 func TestJobsOwnNames(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, run(func(_ context.Context, c *memengine.Container) (engine.Exit, error) {
@@ -74,7 +82,8 @@ func TestJobsOwnNames(t *testing.T) {
 		made, _ := c.Path("/workspace/work/made.txt", true)
 		dir := filepath.Dir(file)
 		return engine.Exit{}, errors.Join(
-			os.WriteFile(filepath.Join(dir, "manifest.json"), []byte(`{"name": "my app"}`), 0o644), os.WriteFile(filepath.Join(dir, "stdout.txt"), []byte("mine"), 0o644),
+			os.WriteFile(filepath.Join(dir, "manifest.json"), []byte(`{"name": "my app"}`), 0o644),
+			os.WriteFile(filepath.Join(dir, "stdout.txt"), []byte("mine"), 0o644),
 			os.WriteFile(made, []byte("made"), 0o644), os.Symlink("/workspace/work/made.txt", filepath.Join(dir, "link.txt")),
 		)
 	}))

@@ -37,7 +37,8 @@ func (x *exec) setOutcome(exit engine.Exit, runErr error, c *output.Capture) {
 	}
 }
 
-// verdict judges an exit that init reported. The order matters: the reason for a kill comes before the exit code.
+// verdict judges an exit that init reported. The order matters: the reason for a kill comes before
+// the exit code.
 func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 	v := x.snapshot.Values
 	switch {
@@ -66,9 +67,12 @@ func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 		return audit.Failed, audit.PIDsLimit, x.forksRefused(exit)
 	case exit.Code == busError:
 		if v.ShmMB >= v.MemoryMB { // memory_mb is the limit of /dev/shm, which is never full
-			return audit.Failed, audit.BusError, fmt.Sprintf("ended by SIGBUS: /tmp was full at tmp_mb=%d, or a file that it had mapped was cut; raise %s", v.TmpMB, x.raise(policy.FieldTmpMB))
+			return audit.Failed, audit.BusError,
+				fmt.Sprintf("ended by SIGBUS: /tmp was full at tmp_mb=%d, or a file that it had mapped was cut; raise %s", v.TmpMB,
+					x.raise(policy.FieldTmpMB))
 		}
-		return audit.Failed, audit.BusError, fmt.Sprintf("ended by SIGBUS: /dev/shm was full at shm_mb=%d, or /tmp at tmp_mb=%d, or a file that it had mapped was cut; raise %s or %s",
+		return audit.Failed, audit.BusError, fmt.Sprintf("ended by SIGBUS: /dev/shm was full at shm_mb=%d, or /tmp at tmp_mb=%d, or a "+
+			"file that it had mapped was cut; raise %s or %s",
 			v.ShmMB, v.TmpMB, x.raise(policy.FieldShmMB), x.raise(policy.FieldTmpMB))
 	default:
 		detail := fmt.Sprintf("exit code %d", exit.Code)
@@ -83,7 +87,8 @@ func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 	}
 }
 
-// busError is the exit code of a job that SIGBUS has ended, and of a shell whose last command it has ended.
+// busError is the exit code of a job that SIGBUS has ended, and of a shell whose last command it
+// has ended.
 const busError = 128 + 7
 
 func (x *exec) forksRefused(exit engine.Exit) string {

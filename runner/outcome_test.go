@@ -18,7 +18,8 @@ import (
 	"secbox/runner"
 )
 
-// TestStatusOfExit: how a job ended decides its status, reason and detail, in the answer, the row and meta.json alike.
+// TestStatusOfExit: how a job ended decides its status, reason and detail, in the answer, the row
+// and meta.json alike.
 func TestStatusOfExit(t *testing.T) {
 	t.Parallel()
 	lost := func(err *engine.RunError) func(*fixture) {
@@ -34,22 +35,31 @@ func TestStatusOfExit(t *testing.T) {
 		code   int // -1: none
 		detail string
 	}{
-		"success":              {script: "echo hi", status: audit.Succeeded},
-		"exit code":            {script: "exit 3", status: audit.Failed, reason: audit.NonzeroExit, code: 3, detail: "exit code 3"},
-		"125 is the job's":     {script: "echo 'docker: Error response from daemon: x' >&2; exit 125", status: audit.Failed, reason: audit.NonzeroExit, code: 125},
-		"signal":               {script: "kill -TERM $$", status: audit.Failed, reason: audit.NonzeroExit, code: 143, detail: "signal 15"},
-		"killed by itself":     {script: "kill -KILL $$", status: audit.Failed, reason: audit.NonzeroExit, code: 137, detail: "signal 9"},
-		"timeout":              {script: "sleep 1000", status: audit.Timeout, reason: audit.ReasonTimeout, code: 137, detail: "timeout_ms=20; raise policy_overrides.timeout_ms"},
-		"out of memory":        {with: exits(memengine.OutOfMemory()), status: audit.OOMKilled, reason: audit.OOM, code: 137, detail: "memory_mb"},
-		"OOM of a child":       {with: exits(oomOfChild), status: audit.Succeeded, detail: "2 of its processes were killed for memory"},
-		"failure after OOM":    {with: exits(engine.Exit{Code: 1, OOMKills: 1}), status: audit.Failed, reason: audit.NonzeroExit, code: 1, detail: "exit code 1; 1 of its processes"},
-		"pids":                 {with: exits(engine.Exit{Code: 254, PIDsMax: 7}), status: audit.Failed, reason: audit.PIDsLimit, code: 254, detail: "7 forks were refused at pids="},
-		"bus error":            {with: exits(engine.Exit{Code: 135, Signal: 7}), status: audit.Failed, reason: audit.BusError, code: 135, detail: "ended by SIGBUS: /tmp was full at tmp_mb="},
-		"bus error in a shell": {with: exits(engine.Exit{Code: 135}), status: audit.Failed, reason: audit.BusError, code: 135, detail: "; raise policy_overrides.tmp_mb (ceiling "},
-		"full shared memory":   {with: exits(engine.Exit{Code: 135, Signal: 7}), status: audit.Failed, reason: audit.BusError, code: 135, detail: "/dev/shm was full at shm_mb=16, or /tmp at tmp_mb="},
-		"pids but success":     {with: exits(engine.Exit{PIDsMax: 7}), status: audit.Succeeded, detail: "7 forks were refused at pids="},
-		"command not started":  {with: exits(engine.Exit{Code: 127, StartError: "bash: not found"}), status: audit.Failed, reason: audit.StartFailed, code: 127, detail: "bash: not found"},
-		"container lost":       {with: lost(&engine.RunError{Started: true, Dead: true, Err: internal}), status: audit.Errored, reason: audit.ContainerLost, code: -1, detail: "it vanished"},
+		"success":   {script: "echo hi", status: audit.Succeeded},
+		"exit code": {script: "exit 3", status: audit.Failed, reason: audit.NonzeroExit, code: 3, detail: "exit code 3"},
+		"125 is the job's": {script: "echo 'docker: Error response from daemon: x' >&2; exit 125", status: audit.Failed, reason: audit.NonzeroExit,
+			code: 125},
+		"signal":           {script: "kill -TERM $$", status: audit.Failed, reason: audit.NonzeroExit, code: 143, detail: "signal 15"},
+		"killed by itself": {script: "kill -KILL $$", status: audit.Failed, reason: audit.NonzeroExit, code: 137, detail: "signal 9"},
+		"timeout": {script: "sleep 1000", status: audit.Timeout, reason: audit.ReasonTimeout, code: 137,
+			detail: "timeout_ms=20; raise policy_overrides.timeout_ms"},
+		"out of memory":  {with: exits(memengine.OutOfMemory()), status: audit.OOMKilled, reason: audit.OOM, code: 137, detail: "memory_mb"},
+		"OOM of a child": {with: exits(oomOfChild), status: audit.Succeeded, detail: "2 of its processes were killed for memory"},
+		"failure after OOM": {with: exits(engine.Exit{Code: 1, OOMKills: 1}), status: audit.Failed, reason: audit.NonzeroExit, code: 1,
+			detail: "exit code 1; 1 of its processes"},
+		"pids": {with: exits(engine.Exit{Code: 254, PIDsMax: 7}), status: audit.Failed, reason: audit.PIDsLimit, code: 254,
+			detail: "7 forks were refused at pids="},
+		"bus error": {with: exits(engine.Exit{Code: 135, Signal: 7}), status: audit.Failed, reason: audit.BusError, code: 135,
+			detail: "ended by SIGBUS: /tmp was full at tmp_mb="},
+		"bus error in a shell": {with: exits(engine.Exit{Code: 135}), status: audit.Failed, reason: audit.BusError, code: 135,
+			detail: "; raise policy_overrides.tmp_mb (ceiling "},
+		"full shared memory": {with: exits(engine.Exit{Code: 135, Signal: 7}), status: audit.Failed, reason: audit.BusError, code: 135,
+			detail: "/dev/shm was full at shm_mb=16, or /tmp at tmp_mb="},
+		"pids but success": {with: exits(engine.Exit{PIDsMax: 7}), status: audit.Succeeded, detail: "7 forks were refused at pids="},
+		"command not started": {with: exits(engine.Exit{Code: 127, StartError: "bash: not found"}), status: audit.Failed, reason: audit.StartFailed, code: 127,
+			detail: "bash: not found"},
+		"container lost": {with: lost(&engine.RunError{Started: true, Dead: true, Err: internal}), status: audit.Errored, reason: audit.ContainerLost,
+			code: -1, detail: "it vanished"},
 		"engine lost": {
 			with:   lost(&engine.RunError{Started: true, Dead: true, Err: fault.New(fault.EngineUnavailable, "the engine went away")}),
 			status: audit.Errored, reason: audit.EngineUnavailable, code: -1, detail: "the engine went away",
@@ -58,7 +68,8 @@ func TestStatusOfExit(t *testing.T) {
 			with:   lost(&engine.RunError{Started: true, Err: internal}),
 			status: audit.Errored, reason: audit.ContainerLost, code: -1, detail: "its artifacts were not collected",
 		},
-		"artifacts lost": {script: "echo printed; break", status: audit.Errored, reason: audit.ArtifactsLost, detail: "output and metadata could not be written"},
+		"artifacts lost": {script: "echo printed; break", status: audit.Errored, reason: audit.ArtifactsLost,
+			detail: "output and metadata could not be written"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -73,11 +84,13 @@ func TestStatusOfExit(t *testing.T) {
 				}
 			}))
 			r := result.Record
-			if r.Status != c.status || r.ErrorReason != c.reason || !strings.Contains(r.Detail, c.detail) || r.ExitCode == nil != (c.code < 0) || r.ExitCode != nil && *r.ExitCode != c.code {
+			if r.Status != c.status || r.ErrorReason != c.reason || !strings.Contains(r.Detail, c.detail) || r.ExitCode == nil != (c.code < 0) ||
+				r.ExitCode != nil && *r.ExitCode != c.code {
 				t.Errorf("%s %s %q %v, want %s %s %d", r.Status, r.ErrorReason, r.Detail, r.ExitCode, c.status, c.reason, c.code)
 			}
 			row := f.row(r.ExecID)
-			if row.Status != r.Status || row.ErrorReason != r.ErrorReason || row.Detail != r.Detail || row.OOMEvents != r.OOMEvents || row.EndedAt.IsZero() || row.StartedAt.IsZero() {
+			if row.Status != r.Status || row.ErrorReason != r.ErrorReason || row.Detail != r.Detail || row.OOMEvents != r.OOMEvents || row.EndedAt.IsZero() ||
+				row.StartedAt.IsZero() {
 				t.Errorf("the row is %+v, the answer's %+v", row, r)
 			}
 			if n := f.ended.of(r.ExecID); n != 1 {
@@ -116,8 +129,9 @@ func TestDiskLimit(t *testing.T) {
 	}
 }
 
-// TestNothingRan: a job that does not run is an error for the caller, is on record if the request was in order, and leaves neither a directory nor
-// a slot. The request may come again under its key, except after a refusal by policy.
+// TestNothingRan: a job that does not run is an error for the caller, is on record if the request
+// was in order, and leaves neither a directory nor a slot. The request may come again under its
+// key, except after a refusal by policy.
 func TestNothingRan(t *testing.T) {
 	t.Parallel()
 	huge := int64(1 << 40)
@@ -145,11 +159,14 @@ func TestNothingRan(t *testing.T) {
 			with: func(f *fixture) { f.images.Fail(policy.DefaultImage, noImage) }, code: fault.ImageMissing, status: audit.Errored, reason: audit.ImageMissing,
 		},
 		"engine away when the image is resolved": {
-			with: func(f *fixture) { f.images.Fail(policy.DefaultImage, unavailable) }, code: fault.EngineUnavailable, status: audit.Errored, reason: audit.EngineUnavailable,
+			with: func(f *fixture) { f.images.Fail(policy.DefaultImage, unavailable) }, code: fault.EngineUnavailable, status: audit.Errored,
+			reason: audit.EngineUnavailable,
 		},
-		"engine away at the start": {with: start(unavailable), code: fault.EngineUnavailable, status: audit.Errored, reason: audit.EngineUnavailable, told: true},
-		"image gone at the start":  {with: start(noImage), code: fault.ImageMissing, status: audit.Errored, reason: audit.ImageMissing, told: true},
-		"start failed":             {with: start(fault.New(fault.Internal, "no container")), code: fault.Internal, status: audit.Errored, reason: audit.StartFailed, told: true},
+		"engine away at the start": {with: start(unavailable), code: fault.EngineUnavailable, status: audit.Errored, reason: audit.EngineUnavailable,
+			told: true},
+		"image gone at the start": {with: start(noImage), code: fault.ImageMissing, status: audit.Errored, reason: audit.ImageMissing, told: true},
+		"start failed": {with: start(fault.New(fault.Internal, "no container")), code: fault.Internal, status: audit.Errored,
+			reason: audit.StartFailed, told: true},
 		"engine away before there is a slot": {
 			with: func(f *fixture) { f.options.Acquire = func(engine.Spec) error { return unavailable } }, code: fault.EngineUnavailable,
 		},
@@ -179,7 +196,8 @@ func TestNothingRan(t *testing.T) {
 			}
 			if c.status != "" {
 				r := f.row(e.ExecID)
-				if r.Status != c.status || r.ErrorReason != c.reason || r.Detail != e.Message || r.ArtifactsPath != "" || !r.StartedAt.IsZero() || (r.IdempotencyKey != "") != c.keeps {
+				if r.Status != c.status || r.ErrorReason != c.reason || r.Detail != e.Message || r.ArtifactsPath != "" || !r.StartedAt.IsZero() ||
+					(r.IdempotencyKey != "") != c.keeps {
 					t.Errorf("%+v", r)
 				}
 			}
@@ -199,7 +217,8 @@ func TestNothingRan(t *testing.T) {
 	}
 }
 
-// TestRefuse puts on record what its caller refuses: the reasons that there are rows for, and no others.
+// TestRefuse puts on record what its caller refuses: the reasons that there are rows for, and no
+// others.
 func TestRefuse(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -207,7 +226,8 @@ func TestRefuse(t *testing.T) {
 	for code, reason := range map[fault.Code]audit.Reason{fault.Forbidden: audit.Forbidden, fault.PathRefused: audit.PathRefused} {
 		e := fault.From(f.Refuse(t.Context(), req, fault.New(code, "not this one")))
 		r := f.row(e.ExecID)
-		if e.Code != code || r.Status != audit.Rejected || r.ErrorReason != reason || r.AgentID != "ag" || r.UserID != "ann" || r.IdempotencyKey != "" || r.Backend != "" {
+		if e.Code != code || r.Status != audit.Rejected || r.ErrorReason != reason || r.AgentID != "ag" || r.UserID != "ann" || r.IdempotencyKey != "" ||
+			r.Backend != "" {
 			t.Errorf("%s: %+v, %+v", code, e, r)
 		}
 	}
@@ -217,7 +237,8 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestSpool: a result that the database refuses goes to the spool, and the answer says so. If the spool fails, too, the error names the exec.
+// TestSpool: a result that the database refuses goes to the spool, and the answer says so. If the
+// spool fails, too, the error names the exec.
 func TestSpool(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -239,7 +260,8 @@ func TestSpool(t *testing.T) {
 	}
 }
 
-// TestAttachedIsOnRecord: row and meta.json say whether the container had waited for any project, and meta.json has the project's directories.
+// TestAttachedIsOnRecord: row and meta.json say whether the container had waited for any project,
+// and meta.json has the project's directories.
 func TestAttachedIsOnRecord(t *testing.T) {
 	t.Parallel()
 	for _, attached := range []bool{false, true} {
@@ -273,7 +295,8 @@ func TestEnvironmentStaysOut(t *testing.T) {
 	}
 	row, err := json.Marshal(f.row(result.Record.ExecID))
 	must(t, err)
-	for name, text := range map[string]string{"row": string(row), "meta.json": f.published(result.Record, runner.MetaFile), "manifest": f.published(result.Record, runner.ManifestFile)} {
+	for name, text := range map[string]string{"row": string(row), "meta.json": f.published(result.Record, runner.MetaFile),
+		"manifest": f.published(result.Record, runner.ManifestFile)} {
 		if strings.Contains(text, "s3cret") {
 			t.Errorf("%s has a value: %s", name, text)
 		}
@@ -302,7 +325,8 @@ func TestDurations(t *testing.T) {
 
 var errOutput = errors.New("is no number")
 
-// TestSkillOutput: the output of a skill's exec is validated before its row is closed. An output that breaks the contract fails the exec.
+// TestSkillOutput: the output of a skill's exec is validated before its row is closed. An output
+// that breaks the contract fails the exec.
 func TestSkillOutput(t *testing.T) {
 	t.Parallel()
 	accept := func(_ context.Context, output []byte) ([]byte, error) {
@@ -321,11 +345,12 @@ func TestSkillOutput(t *testing.T) {
 		output string
 		detail string
 	}{
-		"valid":              {script: "echo 7 > $SKILL_OUTPUT", status: audit.Succeeded, output: "7\n"},
-		"reads its input":    {script: "cat $SKILL_INPUT > $SKILL_OUTPUT", status: audit.Succeeded, output: "7\n"},
-		"invalid":            {script: "echo x > $SKILL_OUTPUT", status: audit.Failed, reason: audit.InvalidOutput, detail: "is no number"},
-		"missing":            {script: "true", status: audit.Failed, reason: audit.InvalidOutput, detail: "left no skill_output.json"},
-		"a directory":        {script: "mkdir $SKILL_OUTPUT; echo x > $SKILL_OUTPUT/x", status: audit.Failed, reason: audit.InvalidOutput, detail: "skill_output.json"},
+		"valid":           {script: "echo 7 > $SKILL_OUTPUT", status: audit.Succeeded, output: "7\n"},
+		"reads its input": {script: "cat $SKILL_INPUT > $SKILL_OUTPUT", status: audit.Succeeded, output: "7\n"},
+		"invalid":         {script: "echo x > $SKILL_OUTPUT", status: audit.Failed, reason: audit.InvalidOutput, detail: "is no number"},
+		"missing":         {script: "true", status: audit.Failed, reason: audit.InvalidOutput, detail: "left no skill_output.json"},
+		"a directory": {script: "mkdir $SKILL_OUTPUT; echo x > $SKILL_OUTPUT/x", status: audit.Failed, reason: audit.InvalidOutput,
+			detail: "skill_output.json"},
 		"too large":          {script: "cat > $SKILL_OUTPUT", status: audit.Failed, reason: audit.InvalidOutput, detail: "bytes"},
 		"valid of a failed":  {script: "echo 7 > $SKILL_OUTPUT; exit 3", status: audit.Failed, reason: audit.NonzeroExit, output: "7\n"},
 		"invalid of a fail":  {script: "echo x > $SKILL_OUTPUT; exit 3", status: audit.Failed, reason: audit.NonzeroExit},
@@ -349,7 +374,8 @@ func TestSkillOutput(t *testing.T) {
 			if r.Status != c.status || r.ErrorReason != c.reason || string(result.Output) != c.output || !strings.Contains(r.Detail, c.detail) {
 				t.Errorf("%s %s %q, output %q", r.Status, r.ErrorReason, r.Detail, result.Output)
 			}
-			if row := f.row(r.ExecID); row.Status != r.Status || row.ErrorReason != r.ErrorReason || row.SkillID != "a.skill" || row.SkillDigest != skill.Folder.Digest {
+			if row := f.row(r.ExecID); row.Status != r.Status || row.ErrorReason != r.ErrorReason || row.SkillID != "a.skill" ||
+				row.SkillDigest != skill.Folder.Digest {
 				t.Errorf("row %+v", row)
 			}
 			if c.accept != nil {

@@ -14,9 +14,11 @@ import (
 	"secbox/workspace"
 )
 
-// pendingDirs lists, in the state dir, the execs whose artifacts directory was made and whose job has not begun yet. An exec of a container that
-// waits for a job stays in the list, any other exec for an instant. When a process ends without warning, the next one removes the directories. An entry
-// is a small file, named by the exec, that contains the project. None is synced: a loss of power leaves at most an empty directory.
+// pendingDirs lists, in the state dir, the execs whose artifacts directory was made and whose job
+// has not begun yet. An exec of a container that waits for a job stays in the list, any other exec
+// for an instant. When a process ends without warning, the next one removes the directories. An
+// entry is a small file, named by the exec, that contains the project. None is synced: a loss of
+// power leaves at most an empty directory.
 type pendingDirs struct{ dir string }
 
 // recoverTimeout is how long the records of pending directories may take to read, all together.
@@ -40,8 +42,9 @@ func (p *pendingDirs) add(execID, project string) error {
 // remove is called when the exec has its row, or its directory is gone.
 func (p *pendingDirs) remove(execID string) { _ = os.Remove(filepath.Join(p.dir, execID)) }
 
-// recover removes the directories that an earlier process left pending. No job ran in them, so they are empty. It keeps directories that
-// are not empty, and directories of execs that have not ended: another node may run them by now.
+// recover removes the directories that an earlier process left pending. No job ran in them, so they
+// are empty. It keeps directories that are not empty, and directories of execs that have not ended:
+// another node may run them by now.
 func (p *pendingDirs) recover(files *workspace.Workspace, records Log, log *slog.Logger) {
 	list, err := os.Open(p.dir)
 	if err != nil {

@@ -48,8 +48,8 @@ func TestQueueIsFull(t *testing.T) {
 	}
 }
 
-// TestTokensTakeTurns: a token that fills its share of places and queue keeps no other one waiting, and those that wait are served one token
-// after the other.
+// TestTokensTakeTurns: a token that fills its share of places and queue keeps no other one waiting,
+// and those that wait are served one token after the other.
 func TestTokensTakeTurns(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, slots(2, 8), each(admission.Share{AtOnce: 1, Queue: 3}))
@@ -131,7 +131,8 @@ func TestCancel(t *testing.T) {
 	next := f.post(shell("next", "echo mine"))
 	cancel(queued.id())
 	got := queued.wants(audit.Canceled, audit.ReasonCanceled)
-	if r := got.Record; r.ExitCode != nil || !r.StartedAt.IsZero() || r.DurationMS != 0 || r.ArtifactsPath != "" || r.IdempotencyKey == "" || len(got.Stdout) != 0 {
+	if r := got.Record; r.ExitCode != nil || !r.StartedAt.IsZero() || r.DurationMS != 0 || r.ArtifactsPath != "" || r.IdempotencyKey == "" ||
+		len(got.Stdout) != 0 {
 		t.Errorf("queued: %+v", r)
 	}
 	if _, err := os.Stat(f.path("queued", "work", "ran")); err == nil {
@@ -172,7 +173,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestRowEndedWhileRunning: another node has ended the row of a node that did not move for longer than its lease. The result corrects it.
+// TestRowEndedWhileRunning: another node has ended the row of a node that did not move for longer
+// than its lease. The result corrects it.
 func TestRowEndedWhileRunning(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, slots(1, 1))
@@ -187,8 +189,8 @@ func TestRowEndedWhileRunning(t *testing.T) {
 	}
 }
 
-// TestRowEndedWhileStarting: an exec whose container starts when the node loses its lease never ran. The caller is told so, or what is on record
-// about it, and not that the server is broken.
+// TestRowEndedWhileStarting: an exec whose container starts when the node loses its lease never
+// ran. The caller is told so, or what is on record about it, and not that the server is broken.
 func TestRowEndedWhileStarting(t *testing.T) {
 	t.Parallel()
 	for _, other := range []audit.Status{audit.Lost, audit.Errored} {
@@ -285,7 +287,8 @@ func TestDrain(t *testing.T) {
 	<-drained
 }
 
-// TestDrainKills: execs that take longer than the drain are killed, queued ones too; each has its answer and its row.
+// TestDrainKills: execs that take longer than the drain are killed, queued ones too; each has its
+// answer and its row.
 func TestDrainKills(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, slots(1, 1), each(admission.Share{AtOnce: 1, Queue: 1}))
@@ -310,7 +313,8 @@ func TestDrainKills(t *testing.T) {
 	f.Drain(now) // twice
 }
 
-// TestLose: a node that has lost its lease ends what runs as lost. An exec that waits has not run, and its client is told so.
+// TestLose: a node that has lost its lease ends what runs as lost. An exec that waits has not run,
+// and its client is told so.
 func TestLose(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, slots(1, 1), each(admission.Share{AtOnce: 1, Queue: 1}))
@@ -325,7 +329,8 @@ func TestLose(t *testing.T) {
 	}
 }
 
-// TestFailureAfterTheQueue: an exec that finds no engine in its turn has a closed row, and its key is free.
+// TestFailureAfterTheQueue: an exec that finds no engine in its turn has a closed row, and its key
+// is free.
 func TestFailureAfterTheQueue(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, slots(1, 1), each(admission.Share{AtOnce: 1, Queue: 1}), func(f *fixture) {
@@ -354,7 +359,8 @@ func TestFailureAfterTheQueue(t *testing.T) {
 	}
 }
 
-// TestCancelWhileOutputIsValidated: the container is gone, and the cancellation counts all the same.
+// TestCancelWhileOutputIsValidated: the container is gone, and the cancellation counts all the
+// same.
 func TestCancelWhileOutputIsValidated(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -11,8 +11,9 @@ import (
 	"secbox/workspace"
 )
 
-// Repeat answers a request whose Idempotency-Key was used before, as Run does, from RequestedBy, IdempotencyKey, Digest and Skill alone. It
-// waits for the end of that exec, or of ctx. found is false if the key is free.
+// Repeat answers a request whose Idempotency-Key was used before, as Run does, from RequestedBy,
+// IdempotencyKey, Digest and Skill alone. It waits for the end of that exec, or of ctx. found is
+// false if the key is free.
 func (r *Runner) Repeat(ctx context.Context, req Request) (res Result, found bool, err error) {
 	taken, err := r.cfg.Log.OfKey(ctx, req.RequestedBy, req.IdempotencyKey)
 	if err != nil || taken == nil {
@@ -79,8 +80,9 @@ const itemPrice = 512
 
 type countedKey struct{}
 
-// Counted returns a context in which the manifests that are read count as the memory of a request: reserve is called with bytes before they are read, and
-// with a negative number when they are not needed any longer.
+// Counted returns a context in which the manifests that are read count as the memory of a request:
+// reserve is called with bytes before they are read, and with a negative number when they are not
+// needed any longer.
 func Counted(ctx context.Context, reserve func(bytes int64) error) context.Context {
 	return context.WithValue(ctx, countedKey{}, workspace.Reserve(reserve))
 }
@@ -97,22 +99,26 @@ func reserveOf(ctx context.Context) workspace.Reserve {
 	return func(bytes int64) error { return Reserve(ctx, bytes) }
 }
 
-// sameRequest returns fault.IdempotencyMismatch unless the exec that has the key of a request is of the same request.
+// sameRequest returns fault.IdempotencyMismatch unless the exec that has the key of a request is of
+// the same request.
 func (r *Runner) sameRequest(taken audit.Record, req Request) error {
 	equal, known := r.cfg.Key.Compare(taken.RequestDigest, req.Digest)
 	if equal {
 		return nil
 	}
-	e := fault.New(fault.IdempotencyMismatch, "this Idempotency-Key was used for another request, which became exec %s; choose a new key", taken.ExecID)
+	e := fault.New(fault.IdempotencyMismatch, "this Idempotency-Key was used for another request, which became exec %s; choose a new key",
+		taken.ExecID)
 	if !known {
-		e = fault.New(fault.IdempotencyMismatch, "this Idempotency-Key was used for exec %s, and this node cannot tell whether its request was the same: "+
-			"another key digested it; choose a new Idempotency-Key, and give all nodes the same audit.hmac_key_file", taken.ExecID)
+		e = fault.New(fault.IdempotencyMismatch,
+			"this Idempotency-Key was used for exec %s, and this node cannot tell whether its request was the same: "+
+				"another key digested it; choose a new Idempotency-Key, and give all nodes the same audit.hmac_key_file", taken.ExecID)
 	}
 	e.ExecID = taken.ExecID
 	return e
 }
 
-// refusalOf is the error of the first request if its job certainly never ran; nil if there is a result.
+// refusalOf is the error of the first request if its job certainly never ran; nil if there is a
+// result.
 func refusalOf(record audit.Record) error {
 	var code fault.Code
 	switch {
@@ -142,20 +148,22 @@ func (r *Runner) inline(ctx context.Context, record audit.Record, stream string)
 	return text(b), size > InlineBytes, err
 }
 
-// Artifacts is the artifacts of an exec, open for reading by many calls that share one read of the manifest. The caller must call Close; files
-// that were opened stay open. Not safe for concurrent use.
+// Artifacts is the artifacts of an exec, open for reading by many calls that share one read of the
+// manifest. The caller must call Close; files that were opened stay open. Not safe for concurrent
+// use.
 type Artifacts interface {
 	List() ArtifactList
 
-	// Open opens one regular file that the manifest lists; fault.UnknownArtifact for anything else. The content is compared with the
-	// manifest before Open returns: fault.ArtifactAltered. A Read fails when the file is changed later.
+	// Open opens one regular file that the manifest lists; fault.UnknownArtifact for anything else.
+	// The content is compared with the manifest before Open returns: fault.ArtifactAltered. A Read
+	// fails when the file is changed later.
 	Open(ctx context.Context, path string) (io.ReadSeekCloser, Artifact, error)
 
 	Close() error
 }
 
-// Artifacts opens the artifacts of an exec; fault.ArtifactsPending while it runs. An exec that never ran has none. The memory of the manifest counts
-// until Close; see Counted.
+// Artifacts opens the artifacts of an exec; fault.ArtifactsPending while it runs. An exec that
+// never ran has none. The memory of the manifest counts until Close; see Counted.
 func (r *Runner) Artifacts(ctx context.Context, record audit.Record) (Artifacts, error) {
 	project, err := r.ended(record)
 	if err != nil {
@@ -175,10 +183,12 @@ func (r *Runner) Artifacts(ctx context.Context, record audit.Record) (Artifacts,
 	return left, nil
 }
 
-// ended returns the project of an exec that has ended; nil for an exec without a manifest, which never ran.
+// ended returns the project of an exec that has ended; nil for an exec without a manifest, which
+// never ran.
 func (r *Runner) ended(record audit.Record) (*workspace.Project, error) {
 	if !record.Status.Final() {
-		return nil, fault.New(fault.ArtifactsPending, "exec %s is %s; its artifacts are collected when it has ended", record.ExecID, record.Status)
+		return nil, fault.New(fault.ArtifactsPending, "exec %s is %s; its artifacts are collected when it has ended", record.ExecID,
+			record.Status)
 	}
 	if record.ManifestDigest == "" {
 		return nil, nil
@@ -224,7 +234,8 @@ func (a *artifacts) Close() error {
 	return a.files.Close()
 }
 
-// OpenOutput opens the kept part of "stdout" or "stderr" and returns its size in bytes; while the exec runs, the output so far.
+// OpenOutput opens the kept part of "stdout" or "stderr" and returns its size in bytes; while the
+// exec runs, the output so far.
 func (r *Runner) OpenOutput(ctx context.Context, record audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
 	if live, size := r.outputs.Open(record.ExecID, stream); live != nil {
 		return live, size, nil
@@ -245,14 +256,16 @@ type inMemory struct{ *bytes.Reader }
 
 func (inMemory) Close() error { return nil }
 
-// OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json of an exec that has ended, under the rules of Artifacts.Open.
+// OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json of an exec that has ended,
+// under the rules of Artifacts.Open.
 func (r *Runner) OpenPublished(ctx context.Context, record audit.Record, name string) (io.ReadSeekCloser, Artifact, error) {
 	project, err := r.ended(record)
 	if err != nil {
 		return nil, Artifact{}, err
 	}
 	if project == nil {
-		return nil, Artifact{}, fault.New(fault.UnknownArtifact, "exec %s left no %s: its command did not run in its own container, or its end is unknown", record.ExecID, name)
+		return nil, Artifact{}, fault.New(fault.UnknownArtifact,
+			"exec %s left no %s: its command did not run in its own container, or its end is unknown", record.ExecID, name)
 	}
 	f, entry, err := project.OpenPublished(ctx, record.ExecID, record.ManifestDigest, name, reserveOf(ctx))
 	if err != nil {

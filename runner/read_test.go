@@ -48,7 +48,8 @@ func (oneOutput) Open(context.Context, string) (io.ReadSeekCloser, Artifact, err
 	return inMemory{bytes.NewReader([]byte("{}"))}, Artifact{Size: 2}, nil
 }
 
-// TestReplayEndsWithItsClient: it neither waits for the first exec nor validates its output for a client that has left.
+// TestReplayEndsWithItsClient: it neither waits for the first exec nor validates its output for a
+// client that has left.
 func TestReplayEndsWithItsClient(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

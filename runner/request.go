@@ -12,11 +12,13 @@ import (
 const (
 	KindShell  = "shell"  // command "bash"
 	KindPython = "python" // command "python"
-	// KindArgv is for callers within this process, which have checked the command themselves. Requests must not have it.
+	// KindArgv is for callers within this process, which have checked the command themselves.
+	// Requests must not have it.
 	KindArgv = "argv"
 )
 
-// Request is one exec as a client asks for it. It is decoded, and its token may use the project; nothing else was checked.
+// Request is one exec as a client asks for it. It is decoded, and its token may use the project;
+// nothing else was checked.
 type Request struct {
 	ProjectID      string // empty: ConversationID is the project
 	ConversationID string
@@ -35,14 +37,16 @@ type Request struct {
 	// OnOpen is called with the exec's id when its row is open, before it runs. May be nil.
 	OnOpen func(execID string)
 
-	// OnReplay is called with the id of the exec whose Idempotency-Key the request repeats, before the wait for its end. May be nil.
+	// OnReplay is called with the id of the exec whose Idempotency-Key the request repeats, before
+	// the wait for its end. May be nil.
 	OnReplay func(execID string)
 
 	ImageID  string // sha256:…, to run another image than the policy's name refers to now; empty: that image
 	ReplayOf string // the exec that this one runs again
 	HMACSalt string // of the record's keyed digests; empty: a new one
 
-	// Trace is the span that the exec's record and its job name. Run and Refuse set it, by their context.
+	// Trace is the span that the exec's record and its job name. Run and Refuse set it, by their
+	// context.
 	Trace traces.ID
 
 	CallbackURL string // told when the exec has ended; empty: none. Config.Callbacks has accepted it.
@@ -52,8 +56,9 @@ type Request struct {
 	Digest         string // sha256 of the request as it was sent: requests under one IdempotencyKey must have the same
 }
 
-// CodeFile is the first argument of a KindPython command whose code, the second one, runs as a file of that name: multiprocessing, inspect and
-// tracebacks need one. No module can be imported by its name, which would hide one of the project.
+// CodeFile is the first argument of a KindPython command whose code, the second one, runs as a file
+// of that name: multiprocessing, inspect and tracebacks need one. No module can be imported by its
+// name, which would hide one of the project.
 const CodeFile = "/tmp/exec-code.py"
 
 // Command is the command that the container runs.
@@ -79,7 +84,8 @@ const MaxInputs = workspace.MaxInputs
 // Input is one file for inputs/, decoded.
 type Input = workspace.Input
 
-// Result is the answer to a Request: the closed record and the beginning of the output; of an asynchronous one only the record, as it waits.
+// Result is the answer to a Request: the closed record and the beginning of the output; of an
+// asynchronous one only the record, as it waits.
 type Result struct {
 	Record    audit.Record
 	Spooled   bool   // the database did not take the end; the record waits in the spool

@@ -21,12 +21,12 @@ const (
 	MetaFile     = workspace.MetaName
 )
 
-// collectTimeout bounds the walk over an exec's artifacts; artifacts that it does not reach are lost. On a slow and busy disk, 60,000 nested
-// directories take almost a minute.
+// collectTimeout bounds the walk over an exec's artifacts; artifacts that it does not reach are
+// lost. On a slow and busy disk, 60,000 nested directories take almost a minute.
 const collectTimeout = 2 * time.Minute
 
-// collectResults collects the artifacts of a dead container and publishes output, manifest and metadata beside them. It completes x.record.
-// output is the valid output of a skill, or nil.
+// collectResults collects the artifacts of a dead container and publishes output, manifest and
+// metadata beside them. It completes x.record. output is the valid output of a skill, or nil.
 func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Artifact, out LeftOut, output []byte) {
 	ctx, span := x.cfg.Tracer.Start(ctx, "collection")
 	defer func() {
@@ -39,7 +39,8 @@ func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Ar
 	}()
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
-	manifest, err := x.project.Collect(ctx, x.record.ExecID, x.snapshot.Values.MaxArtifactsBytesTotal, accessOf(x.snapshot.Values.MountModes()))
+	manifest, err := x.project.Collect(ctx, x.record.ExecID, x.snapshot.Values.MaxArtifactsBytesTotal,
+		accessOf(x.snapshot.Values.MountModes()))
 	if err != nil {
 		// The artifacts that were found until then are kept, and the output as well.
 		x.artifactsLost("not all artifacts could be collected", err)
@@ -71,10 +72,12 @@ func (x *exec) artifactsLimit(reason string) string {
 	case workspace.OmitTooDeep:
 		return tooDeep()
 	}
-	return fmt.Sprintf("max_artifacts_bytes_total=%d, raise %s", x.snapshot.Values.MaxArtifactsBytesTotal, x.raise("max_artifacts_bytes_total"))
+	return fmt.Sprintf("max_artifacts_bytes_total=%d, raise %s", x.snapshot.Values.MaxArtifactsBytesTotal,
+		x.raise("max_artifacts_bytes_total"))
 }
 
-// artifactsLost turns success into an error: a client must not take an incomplete result for a complete one.
+// artifactsLost turns success into an error: a client must not take an incomplete result for a
+// complete one.
 func (x *exec) artifactsLost(what string, err error) {
 	x.cfg.Logger.Error(what, "exec", x.record.ExecID, "error", err)
 	if x.record.Status == audit.Succeeded {
@@ -83,8 +86,8 @@ func (x *exec) artifactsLost(what string, err error) {
 	x.record.Detail = join(x.record.Detail, what)
 }
 
-// publish writes the output, the metadata and the manifest, which lists these files as well. The row gets the manifest's digest, which
-// covers all of them.
+// publish writes the output, the metadata and the manifest, which lists these files as well. The
+// row gets the manifest's digest, which covers all of them.
 func (x *exec) publish(c *output.Capture, manifest workspace.Manifest) error {
 	var meta bytes.Buffer
 	encoder := json.NewEncoder(&meta)
@@ -111,11 +114,13 @@ func (x *exec) publish(c *output.Capture, manifest workspace.Manifest) error {
 	}
 	sum := sha256.Sum256(manifestJSON)
 	x.record.ManifestDigest = "sha256:" + hex.EncodeToString(sum[:])
-	return x.project.PublishAll(x.record.ExecID, append(files, workspace.File{Name: ManifestFile, Content: bytes.NewReader(manifestJSON)})...)
+	return x.project.PublishAll(x.record.ExecID, append(files,
+		workspace.File{Name: ManifestFile, Content: bytes.NewReader(manifestJSON)})...)
 }
 
-// meta is meta.json: the record and how its container was made. It has no environment values, input contents or standard input, and no
-// digest of the manifest, which contains the digest of meta.json.
+// meta is meta.json: the record and how its container was made. It has no environment values, input
+// contents or standard input, and no digest of the manifest, which contains the digest of
+// meta.json.
 type meta struct {
 	audit.Record
 	ManifestDigest string         `json:"manifest_digest,omitempty"` // hides the record's

@@ -17,9 +17,10 @@ import (
 	"secbox/workspace"
 )
 
-// Run runs one exec to its closed row and returns its result with any exit code; an asynchronous one, to its queued row. An error is a *fault.Error and means that the job
-// did not run; its ExecID is set when the refusal is on record. The end of the client's context does not stop the exec; it ends only the
-// wait of a replay for the exec that it repeats.
+// Run runs one exec to its closed row and returns its result with any exit code; an asynchronous
+// one, to its queued row. An error is a *fault.Error and means that the job did not run; its ExecID
+// is set when the refusal is on record. The end of the client's context does not stop the exec; it
+// ends only the wait of a replay for the exec that it repeats.
 func (r *Runner) Run(client context.Context, req Request) (res Result, err error) {
 	ctx, span := r.cfg.Tracer.Start(context.WithoutCancel(client), "exec")
 	defer func() { lifecycle.EndSpan(span, res.Record, err) }()
@@ -91,9 +92,11 @@ func (r *Runner) admit(ctx context.Context, token string) (_ *admission.Ticket, 
 		return ticket, nil
 	}
 	waiting, _ := r.admission.Load()
-	e := fault.New(fault.QueueFull, "%d execs are waiting already; try again shortly (the setting sandbox.max_queued_execs raises it)", waiting)
+	e := fault.New(fault.QueueFull, "%d execs are waiting already; try again shortly (the setting sandbox.max_queued_execs raises it)",
+		waiting)
 	if tokenLimit {
-		e = fault.New(fault.QueueFull, "%d execs of this token are waiting already; try again shortly (the setting sandbox.max_queued_execs_per_token raises it)", r.cfg.Each.Queue)
+		e = fault.New(fault.QueueFull, "%d execs of this token are waiting already; try again shortly (the setting "+
+			"sandbox.max_queued_execs_per_token raises it)", r.cfg.Each.Queue)
 	}
 	e.RetryAfter = time.Second
 	return nil, e
@@ -107,8 +110,9 @@ func gateName(token string) string {
 	return token
 }
 
-// Refuse puts a request on record that its caller refuses, because the token may not use the project or a path leads out of its directory.
-// It returns why with the record's id, when there is a record. Other refusals are not put on record.
+// Refuse puts a request on record that its caller refuses, because the token may not use the
+// project or a path leads out of its directory. It returns why with the record's id, when there is
+// a record. Other refusals are not put on record.
 func (r *Runner) Refuse(ctx context.Context, req Request, why error) error {
 	reason := map[fault.Code]audit.Reason{fault.Forbidden: audit.Forbidden, fault.PathRefused: audit.PathRefused}[fault.CodeOf(why)]
 	if reason == "" {
@@ -124,8 +128,10 @@ func (r *Runner) Refuse(ctx context.Context, req Request, why error) error {
 	return r.refuse(ctx, req, policy.Snapshot{}, audit.Rejected, reason, why)
 }
 
-// refuse puts a request that never started on record and returns the error, with the record's id when there is a record.
-func (r *Runner) refuse(ctx context.Context, req Request, snapshot policy.Snapshot, status audit.Status, reason audit.Reason, why error) error {
+// refuse puts a request that never started on record and returns the error, with the record's id
+// when there is a record.
+func (r *Runner) refuse(ctx context.Context, req Request, snapshot policy.Snapshot, status audit.Status, reason audit.Reason,
+	why error) error {
 	e := *fault.From(why)
 	record, err := r.newRecord(req, snapshot, r.cfg.NewID())
 	if err != nil {
@@ -165,8 +171,9 @@ func (r *Runner) newRecord(req Request, snapshot policy.Snapshot, execID string)
 		AgentID: req.AgentID, UserID: req.UserID, SkillID: req.SkillID, SkillDigest: skillDigest,
 		Image: snapshot.Values.Image, Cmd: req.Command.Name, Args: req.Command.Args, Cwd: req.Command.Cwd,
 		EnvKeys: slices.Sorted(maps.Keys(req.Command.Env)), Inputs: digests(allInputs(req)), Backend: audit.BackendDocker,
-		RequestedBy: req.RequestedBy, RequestDigest: r.cfg.Key.Request(req.Digest), IdempotencyKey: req.IdempotencyKey, ReplayOf: req.ReplayOf,
-		TraceID: req.Trace.Trace, SpanID: req.Trace.Span,
+		RequestedBy: req.RequestedBy, RequestDigest: r.cfg.Key.Request(req.Digest), IdempotencyKey: req.IdempotencyKey,
+		ReplayOf: req.ReplayOf,
+		TraceID:  req.Trace.Trace, SpanID: req.Trace.Span,
 	}
 	r.addHMACs(&record, req)
 	return r.commands.NewRecord(record, snapshot)

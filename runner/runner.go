@@ -48,7 +48,8 @@ type Images interface {
 
 // Callbacks stores where to tell that execs have ended.
 type Callbacks interface {
-	// Register stores the callback of an exec that has no row yet; Forget removes it if the exec gets none.
+	// Register stores the callback of an exec that has no row yet; Forget removes it if the exec
+	// gets none.
 	Register(ctx context.Context, execID, requestedBy, url string) error
 	Forget(ctx context.Context, execID string) error
 }
@@ -62,7 +63,8 @@ type Config struct {
 	Skills    Skills // may be nil: then no skill is known
 	Inputs    Inputs // may be nil: then none are kept
 	Workspace *workspace.Workspace
-	// Ready is called before an exec that may see the project's work/, to put files there that the exec expects. May be nil.
+	// Ready is called before an exec that may see the project's work/, to put files there that the
+	// exec expects. May be nil.
 	Ready    func(ctx context.Context, projectID string) error
 	Host     func() policy.Host // what bounds the ceilings; zero values where it is not known yet
 	StateDir string             // the parent of captures/ and allotted/
@@ -72,11 +74,12 @@ type Config struct {
 	Disk     *diskwatch.Watcher
 	Slots    int // execs at once
 	Queue    int // execs that may wait
-	// Each is how many of them may be of one token; zero: all but one of Slots, and three quarters of Queue. Requests without a token have no
-	// such bound.
+	// Each is how many of them may be of one token; zero: all but one of Slots, and three quarters
+	// of Queue. Requests without a token have no such bound.
 	Each  admission.Share
 	Async Async
-	// Callbacks are told of requests with a CallbackURL before their rows are stored. May be nil if there are none.
+	// Callbacks are told of requests with a CallbackURL before their rows are stored. May be nil if
+	// there are none.
 	Callbacks Callbacks
 	Now       func() time.Time
 	NewID     func() string
@@ -140,7 +143,8 @@ func (r *Runner) Load() (running, waiting int) {
 	return r.cfg.Slots - free, waiting
 }
 
-// Cancel asks for an exec's end, by the actor of the context, and returns at once. fault.UnknownExec when there is none, fault.ExecEnded when it has ended.
+// Cancel asks for an exec's end, by the actor of the context, and returns at once.
+// fault.UnknownExec when there is none, fault.ExecEnded when it has ended.
 func (r *Runner) Cancel(ctx context.Context, execID string) error {
 	if r.commands.Cancel(ctx, execID) {
 		return nil
@@ -176,9 +180,10 @@ func (r *Runner) Resolve(_ context.Context, req Request) (policy.Snapshot, error
 // Pause refuses new execs with an error until resume is called.
 func (r *Runner) Pause(why *fault.Error) (resume func()) { return r.commands.Pause(why) }
 
-// Lose kills the execs in progress, because other nodes have ended their rows, and returns when all have ended. Call it after Pause.
+// Lose kills the execs in progress, because other nodes have ended their rows, and returns when all
+// have ended. Call it after Pause.
 func (r *Runner) Lose() { r.commands.Lose() }
 
-// Drain refuses new execs, lets the running ones end until ctx does, kills the rest, and returns when every row is closed. Safe to call
-// twice.
+// Drain refuses new execs, lets the running ones end until ctx does, kills the rest, and returns
+// when every row is closed. Safe to call twice.
 func (r *Runner) Drain(ctx context.Context) { r.commands.Drain(ctx) }

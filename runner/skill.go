@@ -23,17 +23,20 @@ const (
 // SkillOutputFile is the artifact that is a skill's output.
 const SkillOutputFile = "skill_output.json"
 
-// Skill is the part of a Request that only the invoke of a skill has. Its command comes from the manifest, so Command.Kind is ignored.
+// Skill is the part of a Request that only the invoke of a skill has. Its command comes from the
+// manifest, so Command.Kind is ignored.
 type Skill struct {
 	Layer     policy.Layer     // the manifest's
 	Folder    workspace.Folder // found at SkillDir(Folder.Digest), read-only
 	Input     []byte           // JSON
 	MaxOutput int64            // bytes of the output file
 
-	// Accept validates the output file of a job that has ended, and returns the output for the client. An error, which is a sentence for
-	// the record, makes a successful job a failed one; the output of a failed job is only dropped. fault.ServerBusy says that the output
-	// was not validated. Accept runs before the row is closed, when the exec has given its place back, and returns soon after ctx ends,
-	// which it does when the exec is canceled. For a replay, ctx is the client's.
+	// Accept validates the output file of a job that has ended, and returns the output for the
+	// client. An error, which is a sentence for the record, makes a successful job a failed one;
+	// the output of a failed job is only dropped. fault.ServerBusy says that the output was not
+	// validated. Accept runs before the row is closed, when the exec has given its place back, and
+	// returns soon after ctx ends, which it does when the exec is canceled. For a replay, ctx is
+	// the client's.
 	Accept func(ctx context.Context, output []byte) ([]byte, error)
 
 	inputPath string // below inputs/
@@ -101,7 +104,8 @@ func checkSkillMounts(req Request, v policy.Values) error {
 	return bad.Err()
 }
 
-// allInputs are the exec's input files as the record lists them: the client's, and the input of a skill.
+// allInputs are the exec's input files as the record lists them: the client's, and the input of a
+// skill.
 func allInputs(req Request) []Input {
 	if req.Skill == nil {
 		return req.Inputs
@@ -121,7 +125,8 @@ func (x *exec) putSkill() (release func(), err error) {
 	return x.project.PutSkillInput(skill.inputPath, skill.Input)
 }
 
-// acceptOutput validates a skill's output; an invalid one makes the exec a failed one. The file stays among the artifacts as it is.
+// acceptOutput validates a skill's output; an invalid one makes the exec a failed one. The file
+// stays among the artifacts as it is.
 func (x *exec) acceptOutput(m workspace.Manifest) []byte {
 	skill := x.req.Skill
 	if skill == nil || x.record.Status != audit.Succeeded && x.record.ErrorReason != audit.NonzeroExit {
@@ -180,8 +185,8 @@ func omittedBecause(reason string, x *exec) string {
 	return reason
 }
 
-// outputOf reads the output of an exec that has ended, for a replay. An output that the skill's manifest does not accept is nil and no
-// error. fault.ServerBusy.
+// outputOf reads the output of an exec that has ended, for a replay. An output that the skill's
+// manifest does not accept is nil and no error. fault.ServerBusy.
 func (r *Runner) outputOf(ctx context.Context, skill *Skill, left Artifacts) ([]byte, error) {
 	if skill == nil {
 		return nil, nil

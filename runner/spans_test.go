@@ -31,19 +31,23 @@ func tracing(t *testing.T) (c *otlptest.Collector, change func(*fixture), stop f
 	}
 }
 
-// TestSpansOfAnExec: every stage is a span below the exec's span, which is on record, and below the request's span. None has what was sent or written.
+// TestSpansOfAnExec: every stage is a span below the exec's span, which is on record, and below the
+// request's span. None has what was sent or written.
 func TestSpansOfAnExec(t *testing.T) {
 	t.Parallel()
 	c, on, stop := tracing(t)
 	f := setUp(t, on)
 	request, _ := traces.Parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
-	secrets := []string{"s3cret-argument", "s3cret-name", "s3cret-value", "s3cret-stdin", "s3cret-input", "s3cret-file", "s3cret-key", "s3cret-artifact", "s3cret-output"}
-	script := "cat > /workspace/artifacts/s3cret-artifact; echo s3cret-output; echo s3cret-output >&2; echo $TRACEPARENT > /workspace/artifacts/span; echo s3cret-argument > /workspace/work/x; exit 3"
-	result, err := f.Run(traces.With(t.Context(), request), shell("p", script, input("s3cret-file", "s3cret-input"), under("s3cret-key"), func(r *runner.Request) {
-		r.Command.Env = map[string]string{"s3cret-name": "s3cret-value"}
-		r.Command.Stdin = []byte("s3cret-stdin")
-		r.TaskID, r.UserID = "task-1", strings.Repeat("u", 200)
-	}))
+	secrets := []string{"s3cret-argument", "s3cret-name", "s3cret-value", "s3cret-stdin", "s3cret-input", "s3cret-file", "s3cret-key", "s3cret-artifact",
+		"s3cret-output"}
+	script := "cat > /workspace/artifacts/s3cret-artifact; echo s3cret-output; echo s3cret-output >&2; echo $TRACEPARENT > /workspace/artifacts/span; echo " +
+		"s3cret-argument > /workspace/work/x; exit 3"
+	result, err := f.Run(traces.With(t.Context(), request),
+		shell("p", script, input("s3cret-file", "s3cret-input"), under("s3cret-key"), func(r *runner.Request) {
+			r.Command.Env = map[string]string{"s3cret-name": "s3cret-value"}
+			r.Command.Stdin = []byte("s3cret-stdin")
+			r.TaskID, r.UserID = "task-1", strings.Repeat("u", 200)
+		}))
 	must(t, err)
 	spans := stop()
 	want := []string{"admission", "close", "collection", "container", "exec", "image", "inputs", "job", "open", "policy", "start"}
@@ -57,7 +61,8 @@ func TestSpansOfAnExec(t *testing.T) {
 	}
 	for name, list := range spans {
 		s := list[0]
-		if len(list) != 1 || s.Trace != request.Trace || name != "exec" && (s.Parent != exec.ID || s.Start.Before(exec.Start) || s.End.After(exec.End.Add(tick))) {
+		if len(list) != 1 || s.Trace != request.Trace || name != "exec" && (s.Parent != exec.ID || s.Start.Before(exec.Start) ||
+			s.End.After(exec.End.Add(tick))) {
 			t.Errorf("%s: %+v", name, list)
 		}
 		if failed := name == "exec" || name == "job"; (s.Error == "nonzero_exit") != failed || (s.Error != "") != failed {
@@ -67,14 +72,17 @@ func TestSpansOfAnExec(t *testing.T) {
 	if exec.Parent != request.Span || result.Record.TraceID != request.Trace || result.Record.SpanID != exec.ID {
 		t.Errorf("%+v, on record %s %s", exec, result.Record.TraceID, result.Record.SpanID)
 	}
-	for _, pair := range [][2]string{{"policy", "admission"}, {"admission", "image"}, {"image", "container"}, {"container", "open"}, {"open", "inputs"}, {"inputs", "start"}, {"start", "job"}, {"collection", "close"}} {
+	for _, pair := range [][2]string{{"policy", "admission"}, {"admission", "image"}, {"image", "container"}, {"container", "open"}, {"open", "inputs"},
+		{"inputs", "start"}, {"start", "job"}, {"collection", "close"}} {
 		if a, b := spans[pair[0]][0], spans[pair[1]][0]; b.Start.Add(tick).Before(a.End) {
 			t.Errorf("%s begins before the end of %s", pair[1], pair[0])
 		}
 	}
 	for name, value := range map[string]any{
-		"secbox.exec.id": result.Record.ExecID, "secbox.project.id": "p", "secbox.task.id": "task-1", "secbox.exec.status": "failed", "secbox.exec.reason": "nonzero_exit", "secbox.token.id": "token-1",
-		"process.exit.code": int64(3), "secbox.stdout.bytes": int64(14), "secbox.stdin.bytes": int64(12), "secbox.inputs.count": int64(1), "secbox.exec.warm": false, "container.image.id": result.Record.ImageID,
+		"secbox.exec.id": result.Record.ExecID, "secbox.project.id": "p", "secbox.task.id": "task-1", "secbox.exec.status": "failed",
+		"secbox.exec.reason": "nonzero_exit", "secbox.token.id": "token-1",
+		"process.exit.code": int64(3), "secbox.stdout.bytes": int64(14), "secbox.stdin.bytes": int64(12), "secbox.inputs.count": int64(1),
+		"secbox.exec.warm": false, "container.image.id": result.Record.ImageID,
 	} {
 		if exec.Attributes[name] != value {
 			t.Errorf("%s is %v, want %v", name, exec.Attributes[name], value)
@@ -131,13 +139,15 @@ func TestSpanOfARefusal(t *testing.T) {
 	items, _, err := f.log.List(t.Context(), audit.Filter{}, nil, 2)
 	must(t, err)
 	spans := stop()
-	if len(items) != 1 || len(spans) != 2 || spans["exec"][0].Error != "policy_denied" || spans["policy"][0].Error != "policy_denied" || spans["exec"][0].Attributes["secbox.exec.id"] != items[0].ExecID ||
+	if len(items) != 1 || len(spans) != 2 || spans["exec"][0].Error != "policy_denied" || spans["policy"][0].Error != "policy_denied" ||
+		spans["exec"][0].Attributes["secbox.exec.id"] != items[0].ExecID ||
 		items[0].TraceID != spans["exec"][0].Trace || items[0].SpanID != spans["exec"][0].ID {
 		t.Errorf("%+v, %+v", items, spans)
 	}
 }
 
-// TestSpansOfAnAsynchronousExec: the spans of its turn are below the exec's span, which is on record from the beginning, and which its job names.
+// TestSpansOfAnAsynchronousExec: the spans of its turn are below the exec's span, which is on
+// record from the beginning, and which its job names.
 func TestSpansOfAnAsynchronousExec(t *testing.T) {
 	t.Parallel()
 	_, on, stop := tracing(t)
@@ -149,10 +159,12 @@ func TestSpansOfAnAsynchronousExec(t *testing.T) {
 	end()
 	spans := stop()
 	exec, turn := spans["exec"][0], spans["queued exec"][0]
-	if queued.TraceID != exec.Trace || queued.SpanID != exec.ID || row.SpanID != exec.ID || f.published(row, "stdout.txt") != "00-"+exec.Trace+"-"+exec.ID+"-01\n" || exec.Error != "" || exec.Attributes["secbox.exec.status"] != "queued" {
+	if queued.TraceID != exec.Trace || queued.SpanID != exec.ID || row.SpanID != exec.ID ||
+		f.published(row, "stdout.txt") != "00-"+exec.Trace+"-"+exec.ID+"-01\n" || exec.Error != "" || exec.Attributes["secbox.exec.status"] != "queued" {
 		t.Errorf("%+v, on record %s %s", exec, row.TraceID, row.SpanID)
 	}
-	if turn.Trace != exec.Trace || turn.Parent != exec.ID || turn.Error != "" || turn.Attributes["secbox.exec.id"] != id || turn.Attributes["secbox.exec.status"] != "succeeded" {
+	if turn.Trace != exec.Trace || turn.Parent != exec.ID || turn.Error != "" || turn.Attributes["secbox.exec.id"] != id ||
+		turn.Attributes["secbox.exec.status"] != "succeeded" {
 		t.Errorf("%+v", turn)
 	}
 	for _, name := range []string{"queue", "container", "inputs", "start", "job", "collection", "close"} {

@@ -2,7 +2,8 @@ package runner
 
 import "testing"
 
-// TestToolAsCwd: callers within this process may use it, requests may not, and no path below or beside it.
+// TestToolAsCwd: callers within this process may use it, requests may not, and no path below or
+// beside it.
 func TestToolAsCwd(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

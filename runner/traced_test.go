@@ -12,8 +12,8 @@ import (
 	"secbox/runner"
 )
 
-// TestJobKnowsItsSpan: the record has the span of the request, and the job its name, unless the request has set the variable. The record has no more
-// variables than the request.
+// TestJobKnowsItsSpan: the record has the span of the request, and the job its name, unless the
+// request has set the variable. The record has no more variables than the request.
 func TestJobKnowsItsSpan(t *testing.T) {
 	t.Parallel()
 	const sent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

@@ -22,8 +22,8 @@ const (
 	artifactsDir = "/workspace/artifacts"
 )
 
-// Bounds of a command, in bytes. Linux allows 128 KiB for one argument or variable with its NUL (MAX_ARG_STRLEN), and a quarter of the
-// 8 MiB stack for all of them, pointers included.
+// Bounds of a command, in bytes. Linux allows 128 KiB for one argument or variable with its NUL
+// (MAX_ARG_STRLEN), and a quarter of the 8 MiB stack for all of them, pointers included.
 const (
 	MaxArg     = 128<<10 - 1
 	maxCommand = 1536 << 10
@@ -35,8 +35,8 @@ const (
 // refusedEnv are prefixes of names that platforms use for their secrets and addresses.
 var refusedEnv = []string{"KUBERNETES_", "SERVICE_", "SECRET_"}
 
-// normalise checks all of a request that can be checked without disk, database or engine, and fills in the fields that follow from others.
-// Its error names every wrong field.
+// normalise checks all of a request that can be checked without disk, database or engine, and fills
+// in the fields that follow from others. Its error names every wrong field.
 func normalise(req Request) (Request, error) {
 	var bad problems
 	named := "project_id" // the field with the project
@@ -180,7 +180,8 @@ func (p *problems) env(env map[string]string) {
 	}
 }
 
-// cleanCwd is cleanCwd for the command. Only KindArgv may name the installation's tool, which is mounted into workspaces only.
+// cleanCwd is cleanCwd for the command. Only KindArgv may name the installation's tool, which is
+// mounted into workspaces only.
 func (c Command) cleanCwd() (string, error) {
 	if c.Kind == KindArgv && c.Cwd == workspace.ToolTarget {
 		return c.Cwd, nil

@@ -27,7 +27,8 @@ func TestBackendsAreNamedOnce(t *testing.T) {
 	read := 0
 	err := fs.WalkDir(os.DirFS(".."), ".", func(path string, d fs.DirEntry, err error) error {
 		name := filepath.Base(path)
-		if err != nil || d.IsDir() && (strings.HasPrefix(name, ".") && name != "." || slices.Contains([]string{"node_modules", "testdata", "storetest"}, name)) {
+		if err != nil || d.IsDir() && (strings.HasPrefix(name, ".") && name != "." ||
+			slices.Contains([]string{"node_modules", "testdata", "storetest"}, name)) {
 			if err == nil {
 				err = fs.SkipDir
 			}

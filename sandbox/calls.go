@@ -9,18 +9,20 @@ import (
 	"secbox/fault"
 )
 
-// ErrClosed is the error of a call that ends because its sandbox is closed, or that comes after that.
+// ErrClosed is the error of a call that ends because its sandbox is closed, or that comes after
+// that.
 var ErrClosed = fault.New(fault.ShuttingDown, "the sandbox was closed")
 
-// Busy returns a fault.SandboxBusy for a call beyond a limit, which may be tried again after a second.
+// Busy returns a fault.SandboxBusy for a call beyond a limit, which may be tried again after a
+// second.
 func Busy(format string, args ...any) error {
 	e := fault.New(fault.SandboxBusy, format, args...)
 	e.RetryAfter = time.Second
 	return e
 }
 
-// Calls are the calls under way in a backend, so that Close and CloseForUser can end them. The zero Calls is ready for use. Safe for
-// concurrent use.
+// Calls are the calls under way in a backend, so that Close and CloseForUser can end them. The zero
+// Calls is ready for use. Safe for concurrent use.
 type Calls struct {
 	mu     sync.Mutex
 	closed bool
@@ -33,7 +35,8 @@ type activeCall struct {
 	done   chan struct{}
 }
 
-// Do runs f for a user. f's context also ends when the calls of the user are stopped; the error is ErrClosed then.
+// Do runs f for a user. f's context also ends when the calls of the user are stopped; the error is
+// ErrClosed then.
 func (c *Calls) Do(ctx context.Context, user User, f func(context.Context) error) error {
 	if err := ctx.Err(); err != nil {
 		return err

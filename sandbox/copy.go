@@ -12,7 +12,8 @@ import (
 	"secbox/workspace/tree"
 )
 
-// CopyBounds bound a copy of a tree. Bytes are counted as they arrive: the sizes that a sandbox lists may be wrong.
+// CopyBounds bound a copy of a tree. Bytes are counted as they arrive: the sizes that a sandbox
+// lists may be wrong.
 type CopyBounds struct {
 	WalkBounds
 	Bytes int64 // of all files together
@@ -31,10 +32,12 @@ type Source interface {
 	ReadFileTo(ctx context.Context, path string, w io.Writer, user User) (int64, error)
 }
 
-// CopyFrom copies the tree at dir in a sandbox into the empty directory to on this side. Links are expanded: a link to a file becomes a file, a
-// link to a directory a directory. Empty directories are left out. Files have the mode 0755 if they are executable or programs, and else 0644; a file
-// without permissions, as on Windows, is also executable if kept has its path. A link that leads out of the sandbox or nowhere, or a special file, is
-// an error that names it. After an error, to may hold a part of the tree.
+// CopyFrom copies the tree at dir in a sandbox into the empty directory to on this side. Links are
+// expanded: a link to a file becomes a file, a link to a directory a directory. Empty directories
+// are left out. Files have the mode 0755 if they are executable or programs, and else 0644; a file
+// without permissions, as on Windows, is also executable if kept has its path. A link that leads
+// out of the sandbox or nowhere, or a special file, is an error that names it. After an error, to
+// may hold a part of the tree.
 func CopyFrom(ctx context.Context, s Source, dir string, user User, to *os.Root, b CopyBounds, kept map[string]bool) (Copied, error) {
 	var done Copied
 	w := walk{lister: s, user: user, bounds: b.WalkBounds}
@@ -69,7 +72,8 @@ func CopyFrom(ctx context.Context, s Source, dir string, user User, to *os.Root,
 		head := make([]byte, 4)
 		begin, _ := f.ReadAt(head, 0)
 		if e.Mode&0o100 != 0 || tree.IsProgram(head[:begin]) || e.Mode.Perm() == 0 && kept[rel] {
-			if err := f.Chmod(tree.PlainMode(true)); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, errors.ErrUnsupported) {
+			if err := f.Chmod(tree.PlainMode(true)); err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err,
+				errors.ErrUnsupported) {
 				return err // a file system without permissions needs none
 			}
 		}
@@ -85,8 +89,9 @@ type Target interface {
 	WriteFileFrom(ctx context.Context, path string, r io.Reader, perm fs.FileMode, user User) (int64, error)
 }
 
-// CopyTo copies the regular files of from into the directory dir of a sandbox, and makes the directories that they need. It creates no links.
-// The file last, if from has it, is written last: a reader who looks for it first sees all of the tree or nothing. The executable files have the
+// CopyTo copies the regular files of from into the directory dir of a sandbox, and makes the
+// directories that they need. It creates no links. The file last, if from has it, is written last:
+// a reader who looks for it first sees all of the tree or nothing. The executable files have the
 // mode 0755, others 0644. After an error, dir may hold a part of the tree.
 func CopyTo(ctx context.Context, from fs.FS, s Target, dir string, user User, last string, executable map[string]bool) (Copied, error) {
 	var done Copied
@@ -147,7 +152,8 @@ func (e *CopyError) Unwrap() error { return e.Err }
 // ErrFull is the error of a BoundedWriter.
 var ErrFull = errors.New("the content is longer than allowed")
 
-// BoundedWriter passes at most Left bytes on to W. More is ErrFull, and Full is true from then on; the first Left bytes have been passed on.
+// BoundedWriter passes at most Left bytes on to W. More is ErrFull, and Full is true from then on;
+// the first Left bytes have been passed on.
 type BoundedWriter struct {
 	W    io.Writer
 	Left int64

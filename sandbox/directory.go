@@ -5,7 +5,8 @@ import (
 	"os"
 )
 
-// Directories opens the directories that none and docker work on: the users' workspaces on this machine. Safe for concurrent use.
+// Directories opens the directories that none and docker work on: the users' workspaces on this
+// machine. Safe for concurrent use.
 type Directories interface {
 	// Open makes the user's workspace if there is none. Errors carry a fault code.
 	Open(ctx context.Context, user User) (*Directory, error)
@@ -16,11 +17,14 @@ type Directory struct {
 	Root  *os.Root // the directory that is Root in the sandbox; every change goes through it
 	Path  string   // its path, for a command that starts in it
 	Mount string   // its path as docker is told
-	// UID and GID own new files, so that commands may change them; -1: files stay with this process's user.
+	// UID and GID own new files, so that commands may change them; -1: files stay with this
+	// process's user.
 	UID, GID int
-	// LockEdits makes the caller the only one, among all who change files here except commands, until release is called.
+	// LockEdits makes the caller the only one, among all who change files here except commands,
+	// until release is called.
 	LockEdits func(ctx context.Context) (release func(), err error)
-	// Intact reports whether Path still names the directory: a workspace that was removed and made again has the same path.
+	// Intact reports whether Path still names the directory: a workspace that was removed and made
+	// again has the same path.
 	Intact func() bool
 	// Close releases the directory. Called once.
 	Close func()

@@ -28,29 +28,33 @@ type ExecSpec struct {
 	Timeout time.Duration // from the command's start; 0 or less: DefaultTimeout. A Recorder bounds it by the policy's ceiling
 	User    User
 
-	// StdinFrom is read for the command's standard input while the command runs; nil: Stdin. Its end closes the command's standard input, and so
-	// does an error. Its content is not a part of the audit row's digest. ExecTo does not wait for a Read under way when the command has
-	// ended: the caller must make it return. fault.Unsupported when the runner on the user's machine is too old; nothing was run then.
+	// StdinFrom is read for the command's standard input while the command runs; nil: Stdin. Its
+	// end closes the command's standard input, and so does an error. Its content is not a part of
+	// the audit row's digest. ExecTo does not wait for a Read under way when the command has ended:
+	// the caller must make it return. fault.Unsupported when the runner on the user's machine is
+	// too old; nothing was run then.
 	StdinFrom io.Reader
 
-	// Signals are sent to the command's processes while it runs: to the process group of its main process, as a terminal does. CanSignal tells
-	// which; others are dropped. On Windows SIGINT is Ctrl-Break, and the others end the command. May be nil. fault.Unsupported when the
-	// sandbox image or the runner on the user's machine is too old; nothing was run then.
+	// Signals are sent to the command's processes while it runs: to the process group of its main
+	// process, as a terminal does. CanSignal tells which; others are dropped. On Windows SIGINT is
+	// Ctrl-Break, and the others end the command. May be nil. fault.Unsupported when the sandbox
+	// image or the runner on the user's machine is too old; nothing was run then.
 	Signals <-chan syscall.Signal
 
 	MaxStdout int64 // bytes to give back of each stream; 0 or more than MaxOutputBytes: MaxOutputBytes
 	MaxStderr int64
 
-	// ExecID is the id of the command's audit row; empty: it has none, or none yet. A Recorder fills it in, and remote uses it as the
-	// command's id on the user's machine too.
+	// ExecID is the id of the command's audit row; empty: it has none, or none yet. A Recorder
+	// fills it in, and remote uses it as the command's id on the user's machine too.
 	ExecID string
 
-	// ImageID is the image that Locate returned and that the audit row names. docker runs the command in a container of it, or not at all:
-	// fault.SandboxBusy. Empty: any image.
+	// ImageID is the image that Locate returned and that the audit row names. docker runs the
+	// command in a container of it, or not at all: fault.SandboxBusy. Empty: any image.
 	ImageID string
 }
 
-// Check refuses a command that no system can start, or that JSON cannot carry to a container, a worker or a machine. Stdin may be binary.
+// Check refuses a command that no system can start, or that JSON cannot carry to a container, a
+// worker or a machine. Stdin may be binary.
 func (s ExecSpec) Check() error {
 	if s.Command == "" {
 		return fault.BadField("command", "is empty")
@@ -119,13 +123,15 @@ type ExecResult struct {
 	Stdout, Stderr string // as written, may be binary; cut at the spec's bounds
 	ExitCode       int    // 128+signal when a signal ended it, 127 or 126 when it could not be found or started, -1 on timeout
 	TimedOut       bool
-	Ended          *int  // with TimedOut: the exit code of a command that ended by itself after SIGTERM; nil if killed, or not known, as of remote
-	StdoutBytes    int64 // bytes written, given back or not
-	StderrBytes    int64
-	Detail         string // why the command ended, if not by itself: out of memory, killed from outside
-	OOMKilled      bool   // killed for memory
-	DiskLimit      bool   // killed because it, or others, used too much of the disk; docker only
-	Canceled       bool   // killed because its caller no longer waited, and ExitCode is 137; remote only
+	// with TimedOut: the exit code of a command that ended by itself after SIGTERM; nil if killed,
+	// or not known, as of remote
+	Ended       *int
+	StdoutBytes int64 // bytes written, given back or not
+	StderrBytes int64
+	Detail      string // why the command ended, if not by itself: out of memory, killed from outside
+	OOMKilled   bool   // killed for memory
+	DiskLimit   bool   // killed because it, or others, used too much of the disk; docker only
+	Canceled    bool   // killed because its caller no longer waited, and ExitCode is 137; remote only
 
 	ExecID string // of the audit row; empty when the command has none
 	Runner string // the machine it ran on; remote only
@@ -155,7 +161,8 @@ const Tokenless = "loopback"
 
 type requestKey struct{}
 
-// WithRequest attaches the request behind the commands of a context: for the audit row, and for limits per token.
+// WithRequest attaches the request behind the commands of a context: for the audit row, and for
+// limits per token.
 func WithRequest(ctx context.Context, req Request) context.Context {
 	return context.WithValue(ctx, requestKey{}, req)
 }

@@ -14,11 +14,11 @@ const (
 	MaxNameBytes = 255
 )
 
-// Clean returns a path relative to root, with slashes; "." is root itself. root is Root, or a read-only root. Clean only reads the text:
-// links are resolved when the path is opened.
+// Clean returns a path relative to root, with slashes; "." is root itself. root is Root, or a
+// read-only root. Clean only reads the text: links are resolved when the path is opened.
 //
-// A path that is relative, empty, too long or contains a NUL is fs.ErrInvalid. One outside root, or with a component "..", is
-// fs.ErrPermission.
+// A path that is relative, empty, too long or contains a NUL is fs.ErrInvalid. One outside root, or
+// with a component "..", is fs.ErrPermission.
 func Clean(op, name, root string) (string, error) {
 	switch {
 	case name == "" || strings.IndexByte(name, 0) >= 0 || len(name) > MaxPathBytes || !strings.HasPrefix(name, "/"):
@@ -42,7 +42,8 @@ func Clean(op, name, root string) (string, error) {
 	return below, nil
 }
 
-// CleanWindows is Clean for Windows, where names like CON, a:b or "x." have another meaning: they are fs.ErrInvalid.
+// CleanWindows is Clean for Windows, where names like CON, a:b or "x." have another meaning: they
+// are fs.ErrInvalid.
 func CleanWindows(op, name, root string) (string, error) {
 	below, err := Clean(op, name, root)
 	if err != nil || below == "." {

@@ -64,7 +64,8 @@ func TestClean(t *testing.T) {
 func TestCleanWindows(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{
-		"CON", "con", "CON.txt", "nul", "COM1", "LPT9.log", "a:b", "c:", "trailing.", "trailing ", "a\\b", "a<b", "a|b", `a"b`, "a?b", "a*b", "tab\t", "dir./x", "AUX/x",
+		"CON", "con", "CON.txt", "nul", "COM1", "LPT9.log", "a:b", "c:", "trailing.", "trailing ", "a\\b", "a<b", "a|b", `a"b`, "a?b", "a*b", "tab\t", "dir./x",
+		"AUX/x",
 	} {
 		path := sandbox.Root + "/" + name
 		if below, err := sandbox.CleanWindows("open", path, sandbox.Root); !errors.Is(err, fs.ErrInvalid) {
@@ -89,7 +90,8 @@ func TestCleanWindows(t *testing.T) {
 
 // FuzzClean checks both functions against the properties that the rest of the program relies on.
 func FuzzClean(f *testing.F) {
-	for _, name := range []string{"/workspace", "/workspace/a/../b", "//workspace/./a//", "/workspace/CON", "/workspace/a:b", "/workspace/x.", "a", "", "/", "/workspace/\x00"} {
+	for _, name := range []string{"/workspace", "/workspace/a/../b", "//workspace/./a//", "/workspace/CON", "/workspace/a:b", "/workspace/x.", "a", "", "/",
+		"/workspace/\x00"} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

@@ -15,7 +15,8 @@ import (
 	"secbox/fault"
 )
 
-// RouterName is the Name of a Router. Audit rows never hold it: Locate tells which backend a command runs in.
+// RouterName is the Name of a Router. Audit rows never hold it: Locate tells which backend a
+// command runs in.
 const RouterName = "router"
 
 // Choice is the backend that a user has chosen.
@@ -26,13 +27,15 @@ type Choice struct {
 	UpdatedAt time.Time
 }
 
-// Choices stores the users' choices; store/sqlite and store/postgres implement it and pass store/storetest. Safe for concurrent use. When
-// the database does not answer, the error is fault.DatabaseUnavailable.
+// Choices stores the users' choices; store/sqlite and store/postgres implement it and pass
+// store/storetest. Safe for concurrent use. When the database does not answer, the error is
+// fault.DatabaseUnavailable.
 type Choices interface {
 	// Choice returns a user's choice; false when there is none.
 	Choice(ctx context.Context, userID string) (Choice, bool, error)
 
-	// Choose stores a choice in place of any other: fault.TooManyChanges when the actor of ctx makes too many.
+	// Choose stores a choice in place of any other: fault.TooManyChanges when the actor of ctx
+	// makes too many.
 	Choose(ctx context.Context, c Choice) error
 }
 
@@ -44,9 +47,11 @@ type RouterConfig struct {
 	Now      func() time.Time // nil: time.Now
 }
 
-// Router is a Backend that passes each call to the backend that its user has chosen. It asks Choices at every call, so that a choice
-// takes effect at once on every node; the query costs less than any of the calls. A choice of a backend that is not, or no longer, switched on is
-// fault.Unsupported: the user must choose another backend, since commands must not silently run elsewhere.
+// Router is a Backend that passes each call to the backend that its user has chosen. It asks
+// Choices at every call, so that a choice takes effect at once on every node; the query costs less
+// than any of the calls. A choice of a backend that is not, or no longer, switched on is
+// fault.Unsupported: the user must choose another backend, since commands must not silently run
+// elsewhere.
 type Router struct {
 	cfg    RouterConfig
 	closed atomic.Bool
@@ -59,7 +64,8 @@ func NewRouter(cfg RouterConfig) (*Router, error) {
 	}
 	r := &Router{cfg: cfg}
 	if r.backend(cfg.Default) == nil {
-		return nil, fault.New(fault.InvalidSettings, "the sandbox backend %q is not switched on; those that are: %s", cfg.Default, r.names())
+		return nil, fault.New(fault.InvalidSettings, "the sandbox backend %q is not switched on; those that are: %s", cfg.Default,
+			r.names())
 	}
 	return r, nil
 }
@@ -92,9 +98,9 @@ func (r *Router) Chosen(ctx context.Context, userID string) (Choice, error) {
 	return Choice{UserID: userID, Backend: r.cfg.Default}, nil
 }
 
-// Choose stores a user's choice, and ends the user's commands in the former backend, or on the former machine. The same choice again changes
-// nothing. A backend that is not
-// switched on, or a runner for a backend without runners, is fault.InvalidRequest.
+// Choose stores a user's choice, and ends the user's commands in the former backend, or on the
+// former machine. The same choice again changes nothing. A backend that is not switched on, or a
+// runner for a backend without runners, is fault.InvalidRequest.
 func (r *Router) Choose(ctx context.Context, c Choice) (Choice, error) {
 	switch {
 	case r.closed.Load():
@@ -104,7 +110,8 @@ func (r *Router) Choose(ctx context.Context, c Choice) (Choice, error) {
 	case c.Runner != "" && !TraitsOf(c.Backend).UserMachine:
 		return Choice{}, fault.BadField("runner", "the backend %s has no runners; leave it out", c.Backend)
 	case c.Runner != "" && !ValidRunnerName(c.Runner):
-		return Choice{}, fault.BadField("runner", "must be a letter or digit, then up to %d letters, digits, dots, underscores or dashes", MaxRunnerName-1)
+		return Choice{}, fault.BadField("runner", "must be a letter or digit, then up to %d letters, digits, dots, underscores or dashes",
+			MaxRunnerName-1)
 	}
 	former, err := r.Chosen(ctx, c.UserID)
 	if err != nil {
@@ -134,11 +141,12 @@ const MaxRunnerName = 63
 
 var runnerName = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._-]{0,62}$`)
 
-// ValidRunnerName reports whether a runner may have this name: a letter or digit, then letters, digits, dots, underscores and dashes.
+// ValidRunnerName reports whether a runner may have this name: a letter or digit, then letters,
+// digits, dots, underscores and dashes.
 func ValidRunnerName(name string) bool { return runnerName.MatchString(name) }
 
-// named returns the name of a user's backend. The answer of Locate holds for the call that follows, even if the user chooses another backend
-// in between, because the audit row names it.
+// named returns the name of a user's backend. The answer of Locate holds for the call that follows,
+// even if the user chooses another backend in between, because the audit row names it.
 func (r *Router) named(ctx context.Context, user User) (string, User, error) {
 	if r.closed.Load() {
 		return "", user, shuttingDown()
@@ -162,7 +170,8 @@ func (r *Router) named(ctx context.Context, user User) (string, User, error) {
 func (r *Router) use(name string, user User) (Backend, User, error) {
 	b := r.backend(name)
 	if b == nil {
-		return nil, user, fault.New(fault.Unsupported, "the sandbox of user %s is set to %q, which is not enabled on this server; choose one of %s", user.ID, name, r.names())
+		return nil, user, fault.New(fault.Unsupported,
+			"the sandbox of user %s is set to %q, which is not enabled on this server; choose one of %s", user.ID, name, r.names())
 	}
 	if !TraitsOf(name).UserMachine {
 		user.Runner = ""
@@ -307,7 +316,8 @@ func (r *Router) GetShell(ctx context.Context, user User) (string, error) {
 // Name implements Sandbox.
 func (r *Router) Name() string { return RouterName }
 
-// CloseForUser implements Sandbox: for all backends, since a former choice may still have resources.
+// CloseForUser implements Sandbox: for all backends, since a former choice may still have
+// resources.
 func (r *Router) CloseForUser(user User) error {
 	if r.closed.Load() {
 		return shuttingDown()

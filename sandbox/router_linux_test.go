@@ -173,7 +173,8 @@ func TestRouterFollowsChoice(t *testing.T) {
 	}
 }
 
-// TestLocationHolds: a command runs in the backend that was located for its row, even if the user chooses another one in between.
+// TestLocationHolds: a command runs in the backend that was located for its row, even if the user
+// chooses another one in between.
 func TestLocationHolds(t *testing.T) {
 	t.Parallel()
 	ctx, here, there := t.Context(), backend(t, sandbox.Docker), backend(t, sandbox.Remote)
@@ -242,12 +243,14 @@ func TestInvalidChoices(t *testing.T) {
 	if _, err := r.Stat(ctx, sandbox.Root, sandbox.User{AgentID: "a", ID: "u"}); !errors.Is(err, choices.down) {
 		t.Errorf("without a database: %v", err)
 	}
-	if _, err := sandbox.NewRouter(sandbox.RouterConfig{Backends: []sandbox.Backend{backend(t, sandbox.Docker)}, Default: sandbox.None}); !fault.Is(err, fault.InvalidSettings) {
+	if _, err := sandbox.NewRouter(sandbox.RouterConfig{Backends: []sandbox.Backend{backend(t, sandbox.Docker)}, Default: sandbox.None}); !fault.Is(err,
+		fault.InvalidSettings) {
 		t.Errorf("a default that is switched off: %v", err)
 	}
 }
 
-// TestRouterFindsWithoutPreparing: Find names the backend for the calls that follow, and asks only machines of users.
+// TestRouterFindsWithoutPreparing: Find names the backend for the calls that follow, and asks only
+// machines of users.
 func TestRouterFindsWithoutPreparing(t *testing.T) {
 	t.Parallel()
 	here, there := backend(t, sandbox.Docker), backend(t, sandbox.Remote)

@@ -9,8 +9,9 @@ import (
 	"secbox/fault"
 )
 
-// Process is a command with its streams, while it runs. Its methods are safe for concurrent use. The caller must read Stdout and Stderr to
-// their ends at the same time, or close them, or end the context of Start: the command waits for a reader.
+// Process is a command with its streams, while it runs. Its methods are safe for concurrent use.
+// The caller must read Stdout and Stderr to their ends at the same time, or close them, or end the
+// context of Start: the command waits for a reader.
 type Process struct {
 	Stdin          io.WriteCloser // io.ErrClosedPipe at the command's end
 	Stdout, Stderr io.ReadCloser  // io.EOF at the command's end, ExecTo's error when it fails, the context's error as soon as it ends
@@ -21,8 +22,9 @@ type Process struct {
 	err     error
 }
 
-// Start starts a command with pipes, as ExecTo runs it: it ends at its timeout and with ctx, and of each stream it gives back as many bytes as
-// the spec allows. The spec's Stdin, StdinFrom and Signals are not used. Wait returns errors of the start.
+// Start starts a command with pipes, as ExecTo runs it: it ends at its timeout and with ctx, and of
+// each stream it gives back as many bytes as the spec allows. The spec's Stdin, StdinFrom and
+// Signals are not used. Wait returns errors of the start.
 func Start(ctx context.Context, s Streamer, spec ExecSpec) *Process {
 	stdin, in := io.Pipe()
 	out, stdout := io.Pipe()
@@ -44,7 +46,8 @@ func Start(ctx context.Context, s Streamer, spec ExecSpec) *Process {
 	return p
 }
 
-// Signal sends a signal to the command, which may not have been started yet; see ExecSpec.Signals. os.ErrProcessDone when it has ended.
+// Signal sends a signal to the command, which may not have been started yet; see ExecSpec.Signals.
+// os.ErrProcessDone when it has ended.
 func (p *Process) Signal(s syscall.Signal) error {
 	if !CanSignal(s) {
 		return fault.BadField("signal", "must be HUP, INT, TERM or KILL")
@@ -57,7 +60,8 @@ func (p *Process) Signal(s syscall.Signal) error {
 	}
 }
 
-// Wait waits for the command's end, and returns what ExecTo returned. It may be called more than once.
+// Wait waits for the command's end, and returns what ExecTo returned. It may be called more than
+// once.
 func (p *Process) Wait() (*ExecResult, error) {
 	<-p.done
 	return p.result, p.err

@@ -12,7 +12,8 @@ import (
 	"secbox/fault"
 )
 
-// WalkBounds bound a walk below a directory of a sandbox. A walk that exceeds one of them fails with fault.TreeTooLarge.
+// WalkBounds bound a walk below a directory of a sandbox. A walk that exceeds one of them fails
+// with fault.TreeTooLarge.
 type WalkBounds struct {
 	Entries int           // files, links and directories together
 	Depth   int           // levels of directories below the first
@@ -27,9 +28,10 @@ type Lister interface {
 	ReadDir(ctx context.Context, path string, user User) ([]DirEntry, error)
 }
 
-// WalkDir calls fn for everything below the directory root that is no directory, in the order of the bytes of each directory's names. rel is
-// the path below root, with slashes. Links are not followed: fn gets the link itself. fn may return fs.SkipAll to end the walk without an
-// error; any other error ends the walk and is returned. A missing root is fs.ErrNotExist.
+// WalkDir calls fn for everything below the directory root that is no directory, in the order of
+// the bytes of each directory's names. rel is the path below root, with slashes. Links are not
+// followed: fn gets the link itself. fn may return fs.SkipAll to end the walk without an error; any
+// other error ends the walk and is returned. A missing root is fs.ErrNotExist.
 func WalkDir(ctx context.Context, s Lister, root string, user User, b WalkBounds, fn func(rel string, e DirEntry) error) error {
 	w := walk{lister: s, user: user, bounds: b, file: fn}
 	return w.run(ctx, root)
@@ -60,7 +62,8 @@ func (w *walk) run(ctx context.Context, root string) error {
 	case errors.Is(err, fs.SkipAll):
 		return nil
 	case err != nil && w.ctx.Err() != nil && ctx.Err() == nil:
-		return fault.Wrap(fault.TreeTooLarge, err, "the directory %s cannot be read within %s: remove unneeded files, or name a directory below it", root, w.bounds.Time)
+		return fault.Wrap(fault.TreeTooLarge, err,
+			"the directory %s cannot be read within %s: remove unneeded files, or name a directory below it", root, w.bounds.Time)
 	}
 	return err
 }
@@ -72,7 +75,8 @@ func (w *walk) below(root, rel string, depth int) error {
 		return err
 	}
 	if w.seen += len(entries); w.seen > w.bounds.Entries { // before anything is done with them
-		return fault.New(fault.TreeTooLarge, "the directory %s has more than %d entries: remove unneeded files, or name a directory below it", root, w.bounds.Entries)
+		return fault.New(fault.TreeTooLarge,
+			"the directory %s has more than %d entries: remove unneeded files, or name a directory below it", root, w.bounds.Entries)
 	}
 	for _, e := range entries {
 		if err := w.ctx.Err(); err != nil {
@@ -90,7 +94,9 @@ func (w *walk) below(root, rel string, depth int) error {
 		if !e.IsDir {
 			err = w.file(below, e)
 		} else if depth+1 > w.bounds.Depth {
-			err = fault.New(fault.TreeTooLarge, "the directory %s has more than %d levels of directories, or a link to a directory above itself: remove it", root, w.bounds.Depth)
+			err = fault.New(fault.TreeTooLarge,
+				"the directory %s has more than %d levels of directories, or a link to a directory above itself: remove it", root,
+				w.bounds.Depth)
 		} else {
 			err = w.below(root, below, depth+1)
 		}

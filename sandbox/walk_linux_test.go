@@ -68,7 +68,8 @@ func TestWalkDirFilesOnly(t *testing.T) {
 		t.Error(err)
 	}
 	calls := 0
-	err = sandbox.WalkDir(t.Context(), s, "/workspace/top", walker, sandbox.DefaultWalkBounds, func(string, sandbox.DirEntry) error { calls++; return fs.SkipAll })
+	err = sandbox.WalkDir(t.Context(), s, "/workspace/top", walker, sandbox.DefaultWalkBounds,
+		func(string, sandbox.DirEntry) error { calls++; return fs.SkipAll })
 	if err != nil || calls != 1 {
 		t.Errorf("SkipAll: %d calls, %v", calls, err)
 	}
@@ -100,15 +101,16 @@ func TestWalkDirIsBounded(t *testing.T) {
 		bounds sandbox.WalkBounds
 		code   fault.Code
 	}{
-		"entries":   {endless{entries: million}, sandbox.WalkBounds{Entries: 1000, Depth: 3}, fault.TreeTooLarge},
-		"depth":     {endless{entries: []sandbox.DirEntry{{Name: "d", IsDir: true}}}, sandbox.WalkBounds{Entries: 1000, Depth: 3}, fault.TreeTooLarge},
-		"time":      {endless{wait: true}, sandbox.WalkBounds{Entries: 1000, Depth: 3, Time: time.Millisecond}, fault.TreeTooLarge},
-		"parent":    {endless{entries: []sandbox.DirEntry{{Name: ".."}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
-		"slash":     {endless{entries: []sandbox.DirEntry{{Name: "a/../../b"}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
-		"no name":   {endless{entries: []sandbox.DirEntry{{}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
-		"NUL":       {endless{entries: []sandbox.DirEntry{{Name: "a\x00"}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
-		"itself":    {endless{entries: []sandbox.DirEntry{{Name: ".", IsDir: true}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
-		"both ends": {endless{entries: []sandbox.DirEntry{{Name: "d", IsDir: true}, {Name: "e", IsDir: true}}}, sandbox.WalkBounds{Entries: 50, Depth: 64}, fault.TreeTooLarge},
+		"entries": {endless{entries: million}, sandbox.WalkBounds{Entries: 1000, Depth: 3}, fault.TreeTooLarge},
+		"depth":   {endless{entries: []sandbox.DirEntry{{Name: "d", IsDir: true}}}, sandbox.WalkBounds{Entries: 1000, Depth: 3}, fault.TreeTooLarge},
+		"time":    {endless{wait: true}, sandbox.WalkBounds{Entries: 1000, Depth: 3, Time: time.Millisecond}, fault.TreeTooLarge},
+		"parent":  {endless{entries: []sandbox.DirEntry{{Name: ".."}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
+		"slash":   {endless{entries: []sandbox.DirEntry{{Name: "a/../../b"}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
+		"no name": {endless{entries: []sandbox.DirEntry{{}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
+		"NUL":     {endless{entries: []sandbox.DirEntry{{Name: "a\x00"}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
+		"itself":  {endless{entries: []sandbox.DirEntry{{Name: ".", IsDir: true}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
+		"both ends": {endless{entries: []sandbox.DirEntry{{Name: "d", IsDir: true}, {Name: "e", IsDir: true}}}, sandbox.WalkBounds{Entries: 50, Depth: 64},
+			fault.TreeTooLarge},
 	} {
 		err := sandbox.WalkDir(t.Context(), c.s, sandbox.Root, walker, c.bounds, func(string, sandbox.DirEntry) error { return nil })
 		if !fault.Is(err, c.code) {
@@ -194,12 +196,18 @@ func TestCopyFromRefuses(t *testing.T) {
 		"a link to a FIFO": {func(at string) error {
 			return errors.Join(syscall.Mkfifo(at+"-pipe", 0o644), os.Symlink("bad-pipe", at))
 		}, func(err error) bool { return errors.Is(err, fs.ErrInvalid) }},
-		"a link to /etc/passwd":         {func(at string) error { return os.Symlink("/etc/passwd", at) }, func(err error) bool { return errors.Is(err, fs.ErrPermission) }},
-		"a link to /etc":                {func(at string) error { return os.Symlink("/etc", at) }, func(err error) bool { return errors.Is(err, fs.ErrPermission) }},
-		"a link out of the workspace":   {func(at string) error { return os.Symlink("../../..", at) }, func(err error) bool { return errors.Is(err, fs.ErrPermission) }},
-		"a link to nothing":             {func(at string) error { return os.Symlink("nothing", at) }, func(err error) bool { return errors.Is(err, fs.ErrNotExist) }},
-		"a link to a directory above":   {func(at string) error { return os.Symlink(".", at) }, func(err error) bool { return fault.Is(err, fault.TreeTooLarge) || errors.Is(err, fs.ErrInvalid) }},
-		"a file of more than the bound": {func(at string) error { return os.WriteFile(at, make([]byte, 1<<20+1), 0o644) }, func(err error) bool { return fault.Is(err, fault.TreeTooLarge) }},
+		"a link to /etc/passwd": {func(at string) error { return os.Symlink("/etc/passwd", at) },
+			func(err error) bool { return errors.Is(err, fs.ErrPermission) }},
+		"a link to /etc": {func(at string) error { return os.Symlink("/etc", at) },
+			func(err error) bool { return errors.Is(err, fs.ErrPermission) }},
+		"a link out of the workspace": {func(at string) error { return os.Symlink("../../..", at) },
+			func(err error) bool { return errors.Is(err, fs.ErrPermission) }},
+		"a link to nothing": {func(at string) error { return os.Symlink("nothing", at) },
+			func(err error) bool { return errors.Is(err, fs.ErrNotExist) }},
+		"a link to a directory above": {func(at string) error { return os.Symlink(".", at) },
+			func(err error) bool { return fault.Is(err, fault.TreeTooLarge) || errors.Is(err, fs.ErrInvalid) }},
+		"a file of more than the bound": {func(at string) error { return os.WriteFile(at, make([]byte, 1<<20+1), 0o644) },
+			func(err error) bool { return fault.Is(err, fault.TreeTooLarge) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -256,7 +264,8 @@ func TestCopyToWritesLast(t *testing.T) {
 	t.Parallel()
 	dir, s := onDisk(t)
 	from := fstest.MapFS{
-		"SKILL.md": {Data: []byte("text")}, "a": {Data: []byte("#!/bin/sh\n")}, "z/zz": {Data: nil}, "link": {Data: []byte("/etc"), Mode: fs.ModeSymlink | 0o777},
+		"SKILL.md": {Data: []byte("text")}, "a": {Data: []byte("#!/bin/sh\n")}, "z/zz": {Data: nil},
+		"link": {Data: []byte("/etc"), Mode: fs.ModeSymlink | 0o777},
 	}
 	o := &order{Backend: s}
 	done, err := sandbox.CopyTo(t.Context(), from, o, "/workspace/s", walker, "SKILL.md", map[string]bool{"a": true})

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestResultsFollowTheSource checks that go test repeats the tests of a package which builds programs
-// or runs scripts of the module when any file changes: it does not see what those programs read. Such
-// tests ask for SECBOX_SOURCE, which make sets to the tree's id.
+// TestResultsFollowTheSource checks that go test repeats the tests of a package which builds
+// programs or runs scripts of the module when any file changes: it does not see what those programs
+// read. Such tests ask for SECBOX_SOURCE, which make sets to the tree's id.
 func TestResultsFollowTheSource(t *testing.T) {
 	t.Parallel()
 	excused := map[string]string{

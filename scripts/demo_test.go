@@ -42,8 +42,9 @@ var build = sync.OnceValue(func() (err error) {
 	return nil
 })
 
-// demo runs a demo; programs in the folder replace those of the same name. It returns the output. With visit, the demo has a terminal, and visit is
-// called with the exec's address when it waits for Enter.
+// demo runs a demo; programs in the folder replace those of the same name. It returns the output.
+// With visit, the demo has a terminal, and visit is called with the exec's address when it waits
+// for Enter.
 func demo(t *testing.T, script, standIns string, visit func(link string)) (said string, ok bool) {
 	t.Helper()
 	tmp := t.TempDir()
@@ -157,7 +158,8 @@ func TestDemoFails(t *testing.T) {
 		}
 	}
 	said, ok := demo(t, "./demo.sh", standIns, nil)
-	if ok || !strings.Contains(said, "✗ not true: the hash of the downloaded bytes is the recorded one") || !strings.Contains(said, "1 of the things above are not true") {
+	if ok || !strings.Contains(said, "✗ not true: the hash of the downloaded bytes is the recorded one") ||
+		!strings.Contains(said, "1 of the things above are not true") {
 		t.Errorf("ok %v, it said:\n%s", ok, said)
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestFailuresOfCI: the end of CI's output names each failed test with its own lines, whatever else was printed.
+// TestFailuresOfCI: the end of CI's output names each failed test with its own lines, whatever else
+// was printed.
 func TestFailuresOfCI(t *testing.T) {
 	t.Parallel()
 	failures := func(output string) string {
@@ -22,7 +23,8 @@ func TestFailuresOfCI(t *testing.T) {
 	got := failures("ok  \tsecbox/policy\t1.0s\n--- FAIL: TestFaults (3.1s)\n    --- FAIL: TestFaults/full (3.0s)\n" + noise +
 		"        faults_test.go:88: got 500, want 507\n            the second line\n" + noise +
 		"        time=2026-11-22T22:23:32.992Z level=WARN msg=late\n" +
-		"FAIL\nclosing: containers are left\n" + noise + "FAIL\tsecbox/e2e\t47.9s\nFAIL\npanic: index out of range\n\ngoroutine 7 [running]:\nFAIL\tsecbox/api\t1.2s\n" +
+		"FAIL\nclosing: containers are left\n" + noise +
+		"FAIL\tsecbox/e2e\t47.9s\nFAIL\npanic: index out of range\n\ngoroutine 7 [running]:\nFAIL\tsecbox/api\t1.2s\n" +
 		"# secbox/store\nstore/rows.go:12:3: undefined: x\nmake: *** [Makefile:93: test-packages] Error 1\n")
 	want := `    --- FAIL: TestFaults/full (3.0s)
         faults_test.go:88: got 500, want 507

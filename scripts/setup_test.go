@@ -1,7 +1,7 @@
 // Package scripts has no code: its tests run setup.sh on simulated machines.
 //
-// A machine is a folder of programs that is the whole PATH: the real ones that a script needs, and stubs for those that would change
-// the machine. Every stub logs its arguments.
+// A machine is a folder of programs that is the whole PATH: the real ones that a script needs, and
+// stubs for those that would change the machine. Every stub logs its arguments.
 package scripts
 
 import (
@@ -24,12 +24,14 @@ type machine struct {
 	goal string
 }
 
-// bare is a Debian machine with root and Go, a registry, and nothing else: no engine, no PostgreSQL, package lists that are empty.
+// bare is a Debian machine with root and Go, a registry, and nothing else: no engine, no
+// PostgreSQL, package lists that are empty.
 func bare(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{t: t, dir: t.TempDir(), goal: "test"}
 	m.bin = filepath.Join(m.dir, "bin-of-the-machine")
-	for _, d := range []string{m.bin, "scripts", "images", "bin", "sbin", "postgresql/15/bin", "postgresql-common", "e2e/testdata/mcpclient", "console/testdata/browser", "scripts/interop"} {
+	for _, d := range []string{m.bin, "scripts", "images", "bin", "sbin", "postgresql/15/bin", "postgresql-common", "e2e/testdata/mcpclient",
+		"console/testdata/browser", "scripts/interop"} {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(m.dir, d)
 		}
@@ -37,7 +39,8 @@ func bare(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	for _, pattern := range []string{"../scripts/*.sh", "../images/*.sh", "../images/*.Dockerfile", "../go.mod", "../e2e/testdata/mcpclient/*.json", "../console/testdata/browser/*.json", "../scripts/interop/*.json"} {
+	for _, pattern := range []string{"../scripts/*.sh", "../images/*.sh", "../images/*.Dockerfile", "../go.mod", "../e2e/testdata/mcpclient/*.json",
+		"../console/testdata/browser/*.json", "../scripts/interop/*.json"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", pattern, err)
@@ -68,7 +71,8 @@ func bare(t *testing.T) *machine {
 		*" -o "*) while [ "$1" != -o ]; do shift; done; echo program > "$2" ;;
 	esac`)
 	// Packages become known when the lists are fetched, and put their programs where Debian would.
-	m.stub("apt-cache", `[ -e "$M/lists" ] && [ "$2" != docker-cli ] && [ "$2" != docker-compose ] && [ "$2" != docker-compose-v2 ] && echo "  Candidate: 1.0"; exit 0`)
+	m.stub("apt-cache",
+		`[ -e "$M/lists" ] && [ "$2" != docker-cli ] && [ "$2" != docker-compose ] && [ "$2" != docker-compose-v2 ] && echo "  Candidate: 1.0"; exit 0`)
 	m.stub("apt-get", `case "$*" in
 		*update*) touch "$M/lists" ;;
 		*"install "*" crun") cp "$M/crun" "$BIN/" ;;
@@ -229,13 +233,15 @@ func TestBareDebian(t *testing.T) {
 	m.remove("ip")
 	m.remove("zip")
 	said, ok := m.setup()
-	// The apt-get of this test only records its arguments, so jq, ip and zip are still missing; set-up does not look for them again.
+	// The apt-get of this test only records its arguments, so jq, ip and zip are still missing;
+	// set-up does not look for them again.
 	if !ok {
 		t.Errorf("it said:\n%s", said)
 	}
 	got := m.installed()
 	slices.Sort(got)
-	if want := []string{"chromium", "crun", "docker.io", "iproute2", "iptables", "jq", "nodejs", "npm", "pgbouncer", "postgresql", "postgresql-common", "zip"}; !slices.Equal(got, want) {
+	if want := []string{"chromium", "crun", "docker.io", "iproute2", "iptables", "jq", "nodejs", "npm", "pgbouncer", "postgresql", "postgresql-common",
+		"zip"}; !slices.Equal(got, want) {
 		t.Errorf("installed %q, want %q", got, want)
 	}
 	if want := []string{"--add-runtime crun=" + filepath.Join(m.bin, "crun")}; !slices.Equal(m.asked("dockerd"), want) {
@@ -260,7 +266,8 @@ func TestMCPClients(t *testing.T) {
 	t.Parallel()
 	m := complete(t)
 	for range 2 {
-		if said, ok := m.setup(); !ok || !strings.Contains(said, "secbox: Node.js: v20.20.2, the MCP clients of the tests, the checkers of pages and the programs of make interop are here\n") {
+		if said, ok := m.setup(); !ok || !strings.Contains(said,
+			"secbox: Node.js: v20.20.2, the MCP clients of the tests, the checkers of pages and the programs of make interop are here\n") {
 			t.Fatalf("ok %v, it said:\n%s", ok, said)
 		}
 	}
@@ -388,7 +395,8 @@ func TestProblems(t *testing.T) {
 			func(m *machine) {
 				engineDown(m, "Error response from daemon: client version 1.41 is too old. Minimum supported API version is 1.44\n")
 			},
-			"docker and the engine do not understand each other (Error response from daemon: client version 1.41 is too old. Minimum supported API version is 1.44); update the older of the two",
+			"docker and the engine do not understand each other (Error response from daemon: client version 1.41 is too old. Minimum supported API version " +
+				"is 1.44); update the older of the two",
 		},
 		"an engine elsewhere that is silent": {
 			func(m *machine) {
@@ -417,7 +425,8 @@ func TestProblems(t *testing.T) {
 		},
 		"modules that cannot be had": {
 			func(m *machine) {
-				m.stub("go", `case "$*" in "env GOVERSION") echo go1.26.8 ;; "mod download") exit 1 ;; *" -o "*) while [ "$1" != -o ]; do shift; done; echo program > "$2" ;; esac`)
+				m.stub("go",
+					`case "$*" in "env GOVERSION") echo go1.26.8 ;; "mod download") exit 1 ;; *" -o "*) while [ "$1" != -o ]; do shift; done; echo program > "$2" ;; esac`)
 			},
 			"the Go modules could not be downloaded; check the network, or point GOPROXY at a proxy that has them",
 		},

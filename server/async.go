@@ -12,7 +12,8 @@ import (
 	"secbox/skills/invoke"
 )
 
-// How often a node polls for asynchronous execs that wait. On a single node, the notifier reports all of them; other nodes cannot notify this one.
+// How often a node polls for asynchronous execs that wait. On a single node, the notifier reports
+// all of them; other nodes cannot notify this one.
 const (
 	pollAlone = 5 * time.Second
 	pollNodes = time.Second
@@ -56,9 +57,11 @@ func (s *Server) makeDispatcher() {
 		poll = pollNodes
 	}
 	s.dispatcher = jobs.New(jobs.Config{
-		Store: s.db.Jobs(), Runner: s.runner, Node: s.state.NodeID(), Notifier: s.notifier, Poll: poll, Logger: s.log, Ended: s.audit.SpooledIDs,
+		Store: s.db.Jobs(), Runner: s.runner, Node: s.state.NodeID(), Notifier: s.notifier, Poll: poll, Logger: s.log,
+		Ended: s.audit.SpooledIDs,
 	})
-	gauge(s.registry, "secbox_async_execs_waiting", "Asynchronous execs that wait in the database, for all nodes; -1 if it does not answer.", s.waitingJobs)
+	gauge(s.registry, "secbox_async_execs_waiting",
+		"Asynchronous execs that wait in the database, for all nodes; -1 if it does not answer.", s.waitingJobs)
 	gauge(s.registry, "secbox_async_execs_running", "Asynchronous execs that run on this node now.", s.dispatcher.Running)
 }
 

@@ -38,7 +38,8 @@ func (s *Server) startBackground(context.Context) error {
 		func() { s.retention.Run(ctx) },
 		func() { s.deps.skills.Watch(ctx, skillsInterval) },
 		func() {
-			s.deps.Images.Watch(ctx, engine.WatchConfig{Log: s.log, Changed: func(before, _ engine.Image) { s.engine.DropImage(before.ID) }})
+			s.deps.Images.Watch(ctx, engine.WatchConfig{Log: s.log,
+				Changed: func(before, _ engine.Image) { s.engine.DropImage(before.ID) }})
 		},
 		func() { s.removeOldVolumes(ctx) },
 		func() { s.sweepContainers(ctx) },
@@ -81,7 +82,8 @@ func (s *Server) sweepContainers(ctx context.Context) {
 	}
 }
 
-// sweep removes containers without an owner: those of an earlier process of this node, or of an engine that failed.
+// sweep removes containers without an owner: those of an earlier process of this node, or of an
+// engine that failed.
 func (s *Server) sweep(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()

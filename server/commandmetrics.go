@@ -7,7 +7,8 @@ import (
 	"secbox/audit"
 )
 
-// commandMetrics measure commands in sandboxes, and changes of files there. Execs have separate metrics, which include the start of a container.
+// commandMetrics measure commands in sandboxes, and changes of files there. Execs have separate
+// metrics, which include the start of a container.
 type commandMetrics struct {
 	ended    *prometheus.CounterVec
 	duration *prometheus.HistogramVec

@@ -65,7 +65,8 @@ func startCrawl(t *testing.T, database string) *crawl {
 	t.Helper()
 	dir := t.TempDir()
 	environ := []string{"PATH=" + os.Getenv("PATH"), "DOCKER_HOST=unix:///nonexistent.sock"}
-	cfg, err := settings.Load("", environ, settings.Overrides{Addr: "127.0.0.1:0", StateDir: filepath.Join(dir, "state"), WorkspaceRoot: filepath.Join(dir, "workspace"), DatabaseURL: database})
+	cfg, err := settings.Load("", environ, settings.Overrides{Addr: "127.0.0.1:0", StateDir: filepath.Join(dir, "state"),
+		WorkspaceRoot: filepath.Join(dir, "workspace"), DatabaseURL: database})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +110,8 @@ func (c *crawl) fill(db store.Database) error {
 	}
 	for i := range crawledTokens { // so that PostgreSQL uses the indexes of tokens
 		id := fmt.Sprint("token-of-many-", i)
-		if err := db.Tokens().Create(ctx, tokens.Token{ID: id, Name: id, Role: tokens.Auditor, CreatedAt: now.Add(-time.Hour)}, sha256.Sum256([]byte(id))); err != nil {
+		if err := db.Tokens().Create(ctx, tokens.Token{ID: id, Name: id, Role: tokens.Auditor, CreatedAt: now.Add(-time.Hour)},
+			sha256.Sum256([]byte(id))); err != nil {
 			return err
 		}
 	}
@@ -118,11 +120,14 @@ func (c *crawl) fill(db store.Database) error {
 		return err
 	}
 	const hold = "0192f0c1-0000-7000-8000-000000000001"
-	if _, err := db.Retention().AddHold(ctx, retention.Hold{ID: hold, Kind: retention.HoldProject, Value: "project-001", Reason: "a case", AddedBy: "the-admin"}); err != nil {
+	if _, err := db.Retention().AddHold(ctx, retention.Hold{ID: hold, Kind: retention.HoldProject, Value: "project-001", Reason: "a case",
+		AddedBy: "the-admin"}); err != nil {
 		return err
 	}
-	entry := registry.Entry{Kind: catalog.Skill, Name: "csv", Version: 1, Digest: strings.Repeat("ab", 32), Description: "Reads tables.", Author: registry.Owner{AgentID: "ag", UserID: "ann"}, PublishedAt: now, FirstPublishedAt: now}
-	event := registry.Event{ID: "0192f0c1-0000-7000-8000-000000000002", Kind: catalog.Skill, Name: "csv", Version: 1, Digest: entry.Digest, Action: registry.Published, By: entry.Author, RequestedBy: planprobe.MostBy, At: now}
+	entry := registry.Entry{Kind: catalog.Skill, Name: "csv", Version: 1, Digest: strings.Repeat("ab", 32), Description: "Reads tables.",
+		Author: registry.Owner{AgentID: "ag", UserID: "ann"}, PublishedAt: now, FirstPublishedAt: now}
+	event := registry.Event{ID: "0192f0c1-0000-7000-8000-000000000002", Kind: catalog.Skill, Name: "csv", Version: 1, Digest: entry.Digest,
+		Action: registry.Published, By: entry.Author, RequestedBy: planprobe.MostBy, At: now}
 	if _, err := db.Registry().Publish(ctx, 0, entry, event); err != nil {
 		return err
 	}
@@ -141,14 +146,19 @@ func (c *crawl) fill(db store.Database) error {
 	day := now.AddDate(0, 0, -20).UTC().Format(time.RFC3339)
 	c.values = map[string][]string{
 		// In paths, by the name, or by the part before it.
-		"execs/": {ended.ExecID, again.ExecID}, "tokens/": {"the-admin", "the-runner"}, "events/": {"1"}, "holds/": {hold}, "skills/": {"own", "shell.run"}, "packages/": {"ag"}, "registry/": {"skills"},
+		"execs/": {ended.ExecID, again.ExecID}, "tokens/": {"the-admin", "the-runner"}, "events/": {"1"}, "holds/": {hold}, "skills/": {"own", "shell.run"},
+		"packages/": {"ag"}, "registry/": {"skills"},
 		"inputs/": {"in.csv"}, "artifacts/": {"out.txt"}, "show/": {"out.txt"}, "view/": {"out.txt"}, "show-input/": {"in.csv"}, "view-input/": {"in.csv"},
 		"output/": {"stdout"}, "skill": {"own"}, "user": {"ann"}, "name": {"csv"}, "agent": {"ag"},
 		// In queries, by the name, or by the route and the name.
-		"?task_id": {ended.TaskID}, "?project_id": {ended.ProjectID}, "?conversation_id": {ended.ConversationID}, "?skill_id": {"skill.number3"}, "?skill_digest": {strings.Repeat("ab", 32)}, "?user_id": {"ann"},
-		"?agent_id": {"ag"}, "?backend": {"remote"}, "?runner": {"laptop"}, "?replay_of": {ended.ExecID}, "?requested_by": {planprobe.MostBy}, "?trace_id": {strings.Repeat("a1", 16)}, "?error_reason": {"policy_denied"},
-		"?exit_code_ne": {"0"}, "?status": {"failed,timeout"}, "?kind": {"change"}, "?view": {"summary"}, "?since": {day}, "?until": {day}, "?text": {"main.py"}, "?columns": {"status,command"},
-		"?format": {"csv"}, "?ocsf_version": {"1.3.0"}, "?seen": {"0"}, "?span": {"month"}, "?live": {"off"}, "?next": {"/console/history"}, "?ended": {"1"}, "?source": {"built-in"}, "?path": {"SKILL.md"}, "?query": {"tables"},
+		"?task_id": {ended.TaskID}, "?project_id": {ended.ProjectID}, "?conversation_id": {ended.ConversationID}, "?skill_id": {"skill.number3"},
+		"?skill_digest": {strings.Repeat("ab", 32)}, "?user_id": {"ann"},
+		"?agent_id": {"ag"}, "?backend": {"remote"}, "?runner": {"laptop"}, "?replay_of": {ended.ExecID}, "?requested_by": {planprobe.MostBy},
+		"?trace_id": {strings.Repeat("a1", 16)}, "?error_reason": {"policy_denied"},
+		"?exit_code_ne": {"0"}, "?status": {"failed,timeout"}, "?kind": {"change"}, "?view": {"summary"}, "?since": {day}, "?until": {day},
+		"?text": {"main.py"}, "?columns": {"status,command"},
+		"?format": {"csv"}, "?ocsf_version": {"1.3.0"}, "?seen": {"0"}, "?span": {"month"}, "?live": {"off"}, "?next": {"/console/history"}, "?ended": {"1"},
+		"?source": {"built-in"}, "?path": {"SKILL.md"}, "?query": {"tables"},
 		"?canceling": {"1"}, "?actor": {"the-admin"}, "?subject": {"the-admin"}, "?value": {"project-001"}, "?revoked": {"1"}, "?after": {person},
 		"/console/audit/events?kind": {"export"}, "/console/audit/holds?kind": {"project"}, "/console/registry?kind": {"skills"},
 	}
@@ -166,10 +176,12 @@ func (r request) String() string { return fmt.Sprintf("%s%s as %s", r.path, r.qu
 
 // unanswered are the routes that have no page or answer here.
 var unanswered = map[string]string{
-	"/console/sign-in/oidc": "no provider", "/console/sign-in/oidc/callback": "no provider", "/console/history/export": "reads as the history does", "/console/audit/export": "reads as the history does",
+	"/console/sign-in/oidc": "no provider", "/console/sign-in/oidc/callback": "no provider", "/console/history/export": "reads as the history does",
+	"/console/audit/export": "reads as the history does",
 }
 
-// ofFiles are routes to files of execs, which the execs here do not have: what is read of the database comes before.
+// ofFiles are routes to files of execs, which the execs here do not have: what is read of the
+// database comes before.
 var ofFiles = regexp.MustCompile(`^/console/execs/[^/]+/(output|stdout|stderr|artifacts|artifacts.zip|inputs|show|view|show-input|view-input|manifest|meta|comparison|attestation)\b`)
 
 var placeholder = regexp.MustCompile(`([\w-]+)/(:\w+|\*|\{\w+\})`)
@@ -198,7 +210,8 @@ func (c *crawl) paths(route string) []string {
 // places are parameters whose values come from the pages before.
 var places = []string{"cursor", "before", "newest", "from", "shown", "released"}
 
-// queries returns queries of a route without a parameter, with each alone, and with all. An unknown one fails the test.
+// queries returns queries of a route without a parameter, with each alone, and with all. An unknown
+// one fails the test.
 func (c *crawl) queries(route string, names []string) []string {
 	out, all := []string{""}, url.Values{}
 	for _, name := range names {
@@ -222,7 +235,8 @@ func (c *crawl) queries(route string, names []string) []string {
 	return out
 }
 
-// requests returns one request for each page of the console, its parameters, and the roles that may use it.
+// requests returns one request for each page of the console, its parameters, and the roles that may
+// use it.
 func (c *crawl) requests() (all []request) {
 	add := func(r request, names []string) {
 		for _, path := range c.paths(r.route) {
@@ -234,7 +248,8 @@ func (c *crawl) requests() (all []request) {
 	}
 	for _, r := range console.Routes() {
 		for _, role := range append(r.Roles, tokens.Auditor)[:max(len(r.Roles), 1)] {
-			if r.Method == http.MethodGet && (role == tokens.Worker || role == tokens.Auditor || !slices.Contains(r.Roles, tokens.Auditor)) { // others see what an auditor sees
+			// others see what an auditor sees
+			if r.Method == http.MethodGet && (role == tokens.Worker || role == tokens.Auditor || !slices.Contains(r.Roles, tokens.Auditor)) {
 				add(request{route: r.Path, role: role}, r.Query)
 			}
 		}
@@ -245,8 +260,10 @@ func (c *crawl) requests() (all []request) {
 // forms returns a request for each form of the console, by an admin. An unknown one fails the test.
 func (c *crawl) forms() (all []request) {
 	fields := map[string]url.Values{
-		"/console/execs/:id/cancel": {}, "/console/execs/:id/replay": {"key": {"key of a replay"}}, "/console/audit/holds": {"kind": {"project"}, "value": {"project-002"}, "reason": {"another case"}},
-		"/console/audit/holds/:id/release": {}, "/console/people/block": {"id": c.values["?after"]}, "/console/tokens": {"id": {"0192f0c1-0000-7000-8000-000000000004"}, "name": {"new"}, "role": {"worker"}},
+		"/console/execs/:id/cancel": {}, "/console/execs/:id/replay": {"key": {"key of a replay"}},
+		"/console/audit/holds":             {"kind": {"project"}, "value": {"project-002"}, "reason": {"another case"}},
+		"/console/audit/holds/:id/release": {}, "/console/people/block": {"id": c.values["?after"]},
+		"/console/tokens":            {"id": {"0192f0c1-0000-7000-8000-000000000004"}, "name": {"new"}, "role": {"worker"}},
 		"/console/tokens/:id/revoke": {},
 	}
 	for _, r := range console.Routes() {
@@ -267,7 +284,8 @@ var (
 	linked     = regexp.MustCompile(`\b(?:href|hx-get)="(/console[^"#]*[?&;](?:cursor|before|newest)=[^"#]*)`)
 )
 
-// unvisited returns routes, and parameters of routes, that never had an answer. Of the places, some need more rows than there are.
+// unvisited returns routes, and parameters of routes, that never had an answer. Of the places, some
+// need more rows than there are.
 func (c *crawl) unvisited() (out []string) {
 	for _, r := range append(c.requests(), c.forms()...) {
 		missing := []string{}
@@ -318,7 +336,8 @@ func (c *crawl) ask(r request) error {
 	return nil
 }
 
-// get makes one request. An answer that says that the request is wrong, or that something broke, is an error.
+// get makes one request. An answer that says that the request is wrong, or that something broke, is
+// an error.
 func (c *crawl) get(r request) (string, error) {
 	who, err := c.signedIn(r.role)
 	if err != nil {

@@ -26,7 +26,8 @@ import (
 	"secbox/workspace"
 )
 
-// Deps are what serve, doctor, skills repair and the bench share: the docker CLI, the paths, and the user of containers.
+// Deps are what serve, doctor, skills repair and the bench share: the docker CLI, the paths, and
+// the user of containers.
 type Deps struct {
 	settings  settings.Settings
 	log       *slog.Logger // nil except in a Server
@@ -64,7 +65,8 @@ func NewDeps(s settings.Settings, environ []string) (*Deps, error) {
 	defer cancel()
 	info, _ := cli.Info(ctx) // empty if the engine does not answer
 	return &Deps{
-		settings: s, cli: cli, adapter: adapter, User: sandboxUser(ctx, s, adapter.Mode(), cli, info), podman: info.IsPodman(), policy: resolver, image: snapshot.Values.Image,
+		settings: s, cli: cli, adapter: adapter, User: sandboxUser(ctx, s, adapter.Mode(), cli, info), podman: info.IsPodman(),
+		policy: resolver, image: snapshot.Values.Image,
 		Images: engine.NewImages(cli, policy.DefaultImage, s.Sandbox.InitVolume, time.Now),
 	}, nil
 }
@@ -79,12 +81,14 @@ func (d *Deps) OpenWorkspace() (err error) {
 	return err
 }
 
-// OpenSkills loads the catalog. The operator's folder must exist; a broken skill in it does not affect the others.
+// OpenSkills loads the catalog. The operator's folder must exist; a broken skill in it does not
+// affect the others.
 func (d *Deps) OpenSkills(log *slog.Logger) (err error) {
 	dir := d.settings.Sandbox.SkillsDir
 	if dir != "" {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-			return fault.Wrap(fault.InvalidSettings, err, "sandbox.skills_dir: cannot read the directory %s; create it, or remove the setting", dir)
+			return fault.Wrap(fault.InvalidSettings, err,
+				"sandbox.skills_dir: cannot read the directory %s; create it, or remove the setting", dir)
 		}
 		if err := settings.CheckSkillsDir(dir, d.settings.StateDir, d.adapter.NativeRoot()); err != nil {
 			return err
@@ -94,7 +98,8 @@ func (d *Deps) OpenSkills(log *slog.Logger) (err error) {
 	return err
 }
 
-// NewEngine makes a cold engine. dir must exist as long as the engine: the docker CLI reads the seccomp profile from it.
+// NewEngine makes a cold engine. dir must exist as long as the engine: the docker CLI reads the
+// seccomp profile from it.
 func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger) (*engine.Cold, error) {
 	seccomp := ""
 	if d.settings.Sandbox.Seccomp != settings.SeccompOfEngine {
@@ -104,12 +109,14 @@ func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger)
 		}
 		if toWindows := wslpath(); d.cli.IsExe() && toWindows != nil { // docker.exe needs a Windows path
 			if seccomp, err = toWindows(seccomp, true); err != nil {
-				return nil, fault.Wrap(fault.InvalidSettings, err, "docker.exe cannot read the seccomp profile; set sandbox.seccomp to %s", settings.SeccompOfEngine)
+				return nil, fault.Wrap(fault.InvalidSettings, err, "docker.exe cannot read the seccomp profile; set sandbox.seccomp to %s",
+					settings.SeccompOfEngine)
 			}
 		}
 	}
 	return engine.NewCold(engine.Config{
-		CLI: d.cli, Identity: identity, Options: engine.Options{ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, Seccomp: seccomp, Podman: d.podman}, NewID: NewID, Log: log,
+		CLI: d.cli, Identity: identity, Options: engine.Options{ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, Seccomp: seccomp,
+			Podman: d.podman}, NewID: NewID, Log: log,
 	}), nil
 }
 
@@ -127,8 +134,9 @@ func (d *Deps) newPool(cold *engine.Cold, nodeID string, host func() policy.Host
 		ready = 2 * runtime.NumCPU()
 	}
 	return engine.NewPool(cold, engine.PoolConfig{
-		Base: base, NotShared: because, Ready: ready, Default: func(ctx context.Context) (engine.Spec, error) { return d.defaultSpec(ctx, host()) },
-		Max: s.Max, MaxPerKey: s.MaxPerKey, MaxMemoryMB: s.MaxMemoryMB, Idle: time.Duration(s.IdleSeconds) * time.Second,
+		Base: base, NotShared: because, Ready: ready,
+		Default: func(ctx context.Context) (engine.Spec, error) { return d.defaultSpec(ctx, host()) },
+		Max:     s.Max, MaxPerKey: s.MaxPerKey, MaxMemoryMB: s.MaxMemoryMB, Idle: time.Duration(s.IdleSeconds) * time.Second,
 		MemoryLow: shortOfMemory, Now: time.Now, Log: log, Taken: metrics.slotTaken, Refilled: metrics.slotReady,
 	})
 }
@@ -149,21 +157,28 @@ func (d *Deps) defaultSpec(ctx context.Context, host policy.Host) (engine.Spec, 
 	}, nil
 }
 
-// NewChecker makes the health checks of a node; database may be nil when none exists yet, spool too, and auditLog and retained when no server
-// runs.
-func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(context.Context) (health.AuditLog, error), retained func(context.Context) (health.Retention, error), spool func() (audit.Unstored, error), nodeID string, log *slog.Logger) *health.Checker {
+// NewChecker makes the health checks of a node; database may be nil when none exists yet, spool
+// too, and auditLog and retained when no server runs.
+func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(context.Context) (health.AuditLog, error),
+	retained func(context.Context) (health.Retention, error), spool func() (audit.Unstored, error), nodeID string,
+	log *slog.Logger) *health.Checker {
 	return health.New(health.Config{
-		CLI: d.cli, Images: d.Images, Image: d.image, Allowed: slices.DeleteFunc(d.policy.Images(), func(ref string) bool { return ref == d.image }),
+		CLI: d.cli, Images: d.Images, Image: d.image,
+		Allowed:   slices.DeleteFunc(d.policy.Images(), func(ref string) bool { return ref == d.image }),
 		Workspace: d.Workspace, Database: database, DatabaseKind: kind, AuditLog: auditLog, Retention: retained, Spool: spool,
-		StateDir: d.settings.StateDir, NotCreated: errors.Is(NeedDatabase(d.settings), fs.ErrNotExist), CheckStateDir: settings.CheckStateDir, RuntimeMode: string(d.adapter.Mode()),
-		WorkspaceRootNative: d.adapter.NativeRoot(), DockerRoot: d.adapter.DockerRoot(), ContainerUser: d.User, Runtime: d.settings.Sandbox.Runtime,
-		Podman: d.podman, OwnSeccomp: d.settings.Sandbox.Seccomp != settings.SeccompOfEngine,
+		StateDir: d.settings.StateDir, NotCreated: errors.Is(NeedDatabase(d.settings), fs.ErrNotExist),
+		CheckStateDir: settings.CheckStateDir, RuntimeMode: string(d.adapter.Mode()),
+		WorkspaceRootNative: d.adapter.NativeRoot(), DockerRoot: d.adapter.DockerRoot(), ContainerUser: d.User,
+		Runtime: d.settings.Sandbox.Runtime,
+		Podman:  d.podman, OwnSeccomp: d.settings.Sandbox.Seccomp != settings.SeccompOfEngine,
 		ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, FreeMinBytes: uint64(d.settings.Sandbox.DiskFreeMinBytes),
-		FreeMinInodes: uint64(d.settings.Sandbox.DiskFreeMinInodes), Skills: d.skills.Now, Version: Version, NodeID: nodeID, Now: time.Now, Logger: log,
+		FreeMinInodes: uint64(d.settings.Sandbox.DiskFreeMinInodes), Skills: d.skills.Now, Version: Version, NodeID: nodeID, Now: time.Now,
+		Logger: log,
 	})
 }
 
-// NeedDatabase refuses a state directory without a database, so that a typo does not create one. Its error wraps fs.ErrNotExist then.
+// NeedDatabase refuses a state directory without a database, so that a typo does not create one.
+// Its error wraps fs.ErrNotExist then.
 func NeedDatabase(s settings.Settings) error {
 	if s.DatabaseURL.Reveal() != "" {
 		return nil
@@ -172,9 +187,11 @@ func NeedDatabase(s settings.Settings) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return fault.Wrap(fault.InvalidSettings, err,
-			"there is no database in the state dir %s: no core-api has run on it. Give the server's --state-dir or --config; `core-api serve` and `core-api migrate` make a new one", s.StateDir)
+			"there is no database in the state dir %s: no core-api has run on it. Give the server's --state-dir or --config; `core-api "+
+				"serve` and `core-api migrate` make a new one", s.StateDir)
 	case err != nil:
-		return fault.Wrap(fault.InvalidSettings, err, "the database in the state dir %s cannot be read (%v); run this as the user that core-api runs as", s.StateDir, err)
+		return fault.Wrap(fault.InvalidSettings, err,
+			"the database in the state dir %s cannot be read (%v); run this as the user that core-api runs as", s.StateDir, err)
 	}
 	return nil
 }

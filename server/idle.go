@@ -25,9 +25,10 @@ func markEvery(idleAfter time.Duration) time.Duration {
 	return min(5*time.Minute, idleAfter/10)
 }
 
-// watchIdle unpacks the workspaces that an older core-api has packed, and then removes copies of skills from idle workspaces until ctx ends:
-// every hour, or more often for a short after. The next round continues one that took too long. It also marks the workspaces in which
-// commands of this node run, so that no other node takes them for idle.
+// watchIdle unpacks the workspaces that an older core-api has packed, and then removes copies of
+// skills from idle workspaces until ctx ends: every hour, or more often for a short after. The next
+// round continues one that took too long. It also marks the workspaces in which commands of this
+// node run, so that no other node takes them for idle.
 func watchIdle(ctx context.Context, l *library.Library, after time.Duration, log *slog.Logger) {
 	unpackAll(ctx, l.Workspace, log)
 	every := idleInterval

@@ -15,7 +15,8 @@ const (
 	inputsPage      = 500       // records read at once
 )
 
-// sweepInputs measures the kept inputs, and removes those that no exec needs any more, until ctx ends.
+// sweepInputs measures the kept inputs, and removes those that no exec needs any more, until ctx
+// ends.
 func (s *Server) sweepInputs(ctx context.Context) {
 	if err := s.inputs.Measure(ctx); err != nil && ctx.Err() == nil {
 		s.log.Warn("the kept inputs could not be measured; trying again", "error", err)
@@ -37,7 +38,8 @@ func (s *Server) sweepInputs(ctx context.Context) {
 	}
 }
 
-// namedInputs names the inputs of the execs whose artifacts are kept: without them there is nothing to compare a replay with.
+// namedInputs names the inputs of the execs whose artifacts are kept: without them there is nothing
+// to compare a replay with.
 func (s *Server) namedInputs(ctx context.Context, each func(token, digest string)) error {
 	var after *audit.Cursor
 	for {

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// boundedListener closes connections over a limit right after it has accepted them. The limit per client keeps some for other clients while
-// one opens connections without using them.
+// boundedListener closes connections over a limit right after it has accepted them. The limit per
+// client keeps some for other clients while one opens connections without using them.
 type boundedListener struct {
 	net.Listener
 	total, perClient int            // at most
@@ -18,7 +18,8 @@ type boundedListener struct {
 	byClient map[netip.Prefix]int
 }
 
-// newBoundedListener makes a listener with at most limit connections, three quarters of them from one client that is no proxy.
+// newBoundedListener makes a listener with at most limit connections, three quarters of them from
+// one client that is no proxy.
 func newBoundedListener(l net.Listener, limit int, proxies []netip.Prefix) *boundedListener {
 	return &boundedListener{Listener: l, total: limit, perClient: limit * 3 / 4, proxies: proxies, byClient: map[netip.Prefix]int{}}
 }
@@ -39,7 +40,8 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// client returns the part of an address that one client cannot choose freely: of IPv6 the first 64 bits.
+// client returns the part of an address that one client cannot choose freely: of IPv6 the first 64
+// bits.
 func client(from netip.Addr) netip.Prefix {
 	network, _ := from.Prefix(min(64, from.BitLen())) // the number of bits is valid
 	return network

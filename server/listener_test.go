@@ -62,8 +62,8 @@ func TestNumberOfConnectionsIsLimited(t *testing.T) {
 	}
 }
 
-// TestOnlyProxiesMayHaveAllConnections: a client has three quarters of the connections, also where proxies are trusted. Addresses of one IPv6 network
-// are one client.
+// TestOnlyProxiesMayHaveAllConnections: a client has three quarters of the connections, also where
+// proxies are trusted. Addresses of one IPv6 network are one client.
 func TestOnlyProxiesMayHaveAllConnections(t *testing.T) {
 	t.Parallel()
 	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("2001:db8:1::5/128")}

@@ -13,7 +13,8 @@ import (
 	"secbox/skills"
 )
 
-// metrics measure execs and skills. Package api measures requests, package health what an exec needs.
+// metrics measure execs and skills. Package api measures requests, package health what an exec
+// needs.
 type metrics struct {
 	registry *prometheus.Registry
 	ended    *prometheus.CounterVec
@@ -65,8 +66,9 @@ var (
 	poolSlots = prometheus.NewDesc("secbox_pool_slots", "Containers without a job now, by state.", []string{"state"}, nil)
 	poolTaken = prometheus.NewDesc("secbox_pool_requests_total",
 		"Execs that ran, by whether a container had been started ahead (hit) or not (miss).", []string{"result"}, nil)
-	poolStarts     = prometheus.NewDesc("secbox_pool_refills_total", "Containers started ahead, by how that went.", []string{"result"}, nil)
-	poolShared     = prometheus.NewDesc("secbox_pool_shared", "1 if waiting containers serve any project, 0 if each serves its own.", nil, nil)
+	poolStarts = prometheus.NewDesc("secbox_pool_refills_total", "Containers started ahead, by how that went.", []string{"result"}, nil)
+	poolShared = prometheus.NewDesc("secbox_pool_shared", "1 if waiting containers serve any project, 0 if each serves its own.", nil,
+		nil)
 	poolUnattached = prometheus.NewDesc("secbox_pool_unattached_total",
 		"Execs that started a container of their own because the project's directories could not be attached to a waiting one.", nil, nil)
 	poolGone = prometheus.NewDesc("secbox_pool_dropped_total", "Containers that went without a job, by reason.", []string{"reason"}, nil)
@@ -125,5 +127,6 @@ func (m *metrics) Ended(r audit.Record) {
 // watchSkills adds the gauges of the catalog.
 func (m *metrics) watchSkills(catalog *skills.Catalog) {
 	gauge(m.registry, "secbox_skills_loaded", "Skills that can be invoked.", func() int { return len(catalog.Now().Skills()) })
-	gauge(m.registry, "secbox_skills_broken", "Folders that are meant to be skills and cannot be used.", func() int { return len(catalog.Now().Broken()) })
+	gauge(m.registry, "secbox_skills_broken", "Folders that are meant to be skills and cannot be used.",
+		func() int { return len(catalog.Now().Broken()) })
 }

@@ -22,7 +22,8 @@ func (s *Server) acting(ctx context.Context) context.Context {
 	return admin.OnNode(ctx, s.state.NodeID())
 }
 
-// asked returns a context for requests whose caller is not known yet. It has limits, unlike the node.
+// asked returns a context for requests whose caller is not known yet. It has limits, unlike the
+// node.
 func (s *Server) asked(ctx context.Context) context.Context {
 	return admin.By(s.acting(ctx), admin.Actor{Type: admin.ByUnknown})
 }
@@ -32,7 +33,8 @@ func (s *Server) downloads() admin.Downloads {
 	return admin.Downloads{Store: s.db.AdminEvents(), Limits: s.db.Limits()}
 }
 
-// recordStart writes the event of the node's start before any request is served. shutdown writes its end.
+// recordStart writes the event of the node's start before any request is served. shutdown writes
+// its end.
 func (s *Server) recordStart(ctx context.Context) error {
 	ctx = s.acting(ctx)
 	node, events := s.state.NodeID(), s.db.AdminEvents()
@@ -68,7 +70,8 @@ func (s *Server) recordStart(ctx context.Context) error {
 	return nil
 }
 
-// recordEnd writes the event of the node's end. Without a database it cannot; the event of the next start says so.
+// recordEnd writes the event of the node's end. Without a database it cannot; the event of the next
+// start says so.
 func (s *Server) recordEnd(ctx context.Context) {
 	if !s.recorded {
 		return
@@ -90,7 +93,8 @@ type settingsSeen struct {
 	Fingerprints map[string]string `json:"fingerprints"`
 }
 
-// compareSettings returns the names of the settings that have changed since remember was last called, nil if it never was.
+// compareSettings returns the names of the settings that have changed since remember was last
+// called, nil if it never was.
 func compareSettings(path string, cfg settings.Settings) (remember func() error, changed []string, err error) {
 	var seen settingsSeen
 	text, err := statedir.Read(path, maxSettingsFile)

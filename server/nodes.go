@@ -21,8 +21,10 @@ import (
 func (s *Server) join(ctx context.Context) error {
 	name, _ := os.Hostname() // only for people
 	s.member = nodes.NewMember(nodes.Config{
-		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Drain: s.obeyDrain, Retired: s.notifier.Notify, Logger: s.log,
-		Node: nodes.Node{NodeID: s.state.NodeID(), Name: name, Version: Version, Address: s.nodeAddress(), StartedAt: time.Now(), KeyCheck: s.key.Check()},
+		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Drain: s.obeyDrain,
+		Retired: s.notifier.Notify, Logger: s.log,
+		Node: nodes.Node{NodeID: s.state.NodeID(), Name: name, Version: Version, Address: s.nodeAddress(), StartedAt: time.Now(),
+			KeyCheck: s.key.Check()},
 	})
 	return s.member.Join(ctx)
 }
@@ -43,7 +45,8 @@ func (s *Server) nodeAddress() string {
 // makePeers makes the channels to other nodes. shutdown closes them.
 func (s *Server) makePeers(context.Context) error {
 	if s.db.Kind() == "postgres" {
-		s.peers = peer.New(peer.Config{Self: s.state.NodeID(), Epoch: s.epoch, Key: s.key, Nodes: s.db.Nodes(), Now: time.Now, Logger: s.log})
+		s.peers = peer.New(peer.Config{Self: s.state.NodeID(), Epoch: s.epoch, Key: s.key, Nodes: s.db.Nodes(), Now: time.Now,
+			Logger: s.log})
 	}
 	return nil
 }
@@ -56,18 +59,21 @@ func (s *Server) epoch() int64 {
 	return s.member.Epoch()
 }
 
-// onRecord refuses a command that another node asks for unless it is open on record as the command of that node for that user.
+// onRecord refuses a command that another node asks for unless it is open on record as the command
+// of that node for that user.
 func (s *Server) onRecord(ctx context.Context, execID, nodeID string, user sandbox.User) error {
 	r, err := s.db.Audit().Get(ctx, execID)
 	switch {
 	case fault.Is(err, fault.UnknownExec), err == nil && (r.Status != audit.Running || r.NodeID != nodeID || r.UserID != user.ID):
-		s.log.Warn("a node asked for a command on a user's machine that is not on record as its own; it does not run", "node", nodeID, "exec", execID, "user", user.ID)
+		s.log.Warn("a node asked for a command on a user's machine that is not on record as its own; it does not run", "node", nodeID,
+			"exec", execID, "user", user.ID)
 		return fault.New(fault.Forbidden, "exec %q is not on record as a running command of node %s for this user", execID, nodeID)
 	}
 	return err
 }
 
-// withPeers takes the channels of other nodes, answers the requests that they make themselves, which are no part of the API, and passes the others on.
+// withPeers takes the channels of other nodes, answers the requests that they make themselves,
+// which are no part of the API, and passes the others on.
 func (s *Server) withPeers(next http.Handler) http.Handler {
 	if s.peers == nil {
 		return next
@@ -85,9 +91,11 @@ func (s *Server) withPeers(next http.Handler) http.Handler {
 	})
 }
 
-// fence ends what runs on this node, because another node has retired its lease. New work is refused until resume is called.
+// fence ends what runs on this node, because another node has retired its lease. New work is
+// refused until resume is called.
 func (s *Server) fence(ctx context.Context) (resume func()) {
-	why := fault.New(fault.ShuttingDown, "this node has lost its lease on the database and is ending what it ran; try another one, or again shortly")
+	why := fault.New(fault.ShuttingDown,
+		"this node has lost its lease on the database and is ending what it ran; try another one, or again shortly")
 	why.RetryAfter = 5 * time.Second
 	resumeExecs, resumeCommands := s.runner.Pause(why), s.sandboxes.Pause(why)
 	s.runner.Lose()
@@ -116,7 +124,8 @@ func (s *Server) fence(ctx context.Context) (resume func()) {
 	}
 }
 
-// obeyDrain refuses new commands while an operator drains this node. What runs goes on, and so does all that is not a command.
+// obeyDrain refuses new commands while an operator drains this node. What runs goes on, and so does
+// all that is not a command.
 func (s *Server) obeyDrain(draining bool) {
 	if !draining {
 		s.undrain()
@@ -138,7 +147,8 @@ var errDraining = func() *fault.Error {
 	return e
 }()
 
-// accepts returns the error with which this node refuses new commands until its end, or as long as it is drained.
+// accepts returns the error with which this node refuses new commands until its end, or as long as
+// it is drained.
 func (s *Server) accepts() error {
 	switch {
 	case s.closing.Load():

@@ -14,7 +14,8 @@ import (
 
 // small are tables that may be read from end to end, and why they stay small.
 var small = map[string]string{
-	"nodes": "they are few", "installation": "one row", "audit_log": "one row", "audit_retention": "one row", "audit_log_sources": "a row for each kind of events",
+	"nodes": "they are few", "installation": "one row", "audit_log": "one row", "audit_retention": "one row",
+	"audit_log_sources": "a row for each kind of events",
 }
 
 // bounded are parts of statements that may read a whole table, or sort, and why they are bounded.
@@ -22,7 +23,8 @@ var bounded = []struct{ statement, why string }{
 	{"SELECT EXISTS (SELECT 1 FROM tokens WHERE role <> 'runner')", "it ends at the first row"},
 	{"DELETE FROM console_sessions WHERE token_id = $1 AND hash NOT IN", "a token has few sessions"},
 	{"SELECT count(*) FROM console_sessions", "sessions.Max"},
-	{" AS hour, status, error_reason, count(*) FROM sandbox_execs WHERE kind = 'exec' AND created_at >= ", "audit.Activity asks for some hours at a time, beside the pages"},
+	{" AS hour, status, error_reason, count(*) FROM sandbox_execs WHERE kind = 'exec' AND created_at >= ",
+		"audit.Activity asks for some hours at a time, beside the pages"},
 	{"SELECT exec_id, created_at, status, skill_id, duration_ms FROM (SELECT", "it sorts the newest"},
 	{"exec_id IN (SELECT value FROM json_each(", "it sorts one page"},
 	{"WITH RECURSIVE b (agent_id) AS", "it sorts one page"},
@@ -31,7 +33,9 @@ var bounded = []struct{ statement, why string }{
 	{"UPDATE sandbox_exec_jobs", "of no page; storetest has its plan"},
 }
 
-// TestPlansOfAllPages asks for every page of the console by each role, with each parameter alone and with all, and sends all forms. Of the statements that core-api runs meanwhile, none may read a table from end to end that grows with use, or sort what is not bounded.
+// TestPlansOfAllPages asks for every page of the console by each role, with each parameter alone
+// and with all, and sends all forms. Of the statements that core-api runs meanwhile, none may read
+// a table from end to end that grows with use, or sort what is not bounded.
 func TestPlansOfAllPages(t *testing.T) {
 	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {

@@ -55,9 +55,11 @@ func wslpath() func(path string, toWindows bool) (string, error) {
 	}
 }
 
-// sandboxUser returns the uid:gid of every container. On native Linux, a core-api that is neither root nor uid 1000 cannot create directories
-// for uid 1000, so its containers run as its own user. For a rootless engine that user is root in the container, and no other can write into the
-// workspace; the rootless engine is pinned, so that another one, whose root is the machine's, never gets such a container.
+// sandboxUser returns the uid:gid of every container. On native Linux, a core-api that is neither
+// root nor uid 1000 cannot create directories for uid 1000, so its containers run as its own user.
+// For a rootless engine that user is root in the container, and no other can write into the
+// workspace; the rootless engine is pinned, so that another one, whose root is the machine's, never
+// gets such a container.
 func sandboxUser(ctx context.Context, s settings.Settings, mode pathadapter.Mode, cli *dockercli.CLI, engine dockercli.Info) string {
 	const standard = "1000:1000"
 	uid, gid := os.Geteuid(), os.Getegid()
@@ -75,7 +77,8 @@ func sandboxUser(ctx context.Context, s settings.Settings, mode pathadapter.Mode
 	}
 }
 
-// owner returns the uid and gid of the directories that jobs write to, or -1 to keep core-api's own.
+// owner returns the uid and gid of the directories that jobs write to, or -1 to keep core-api's
+// own.
 func owner(user string) (uid, gid int) {
 	if os.Geteuid() != 0 { // also on Windows
 		return -1, -1

@@ -39,11 +39,15 @@ func (h healthReports) Report(ctx context.Context) wire.HealthReport {
 		DockerVersion: r.DockerVersion, DockerContext: r.DockerContext, EngineRuntime: r.EngineRuntime, CgroupVersion: r.CgroupVersion,
 		ContainerUser: r.ContainerUser, ImagePresent: r.ImagePresent, Database: r.Database,
 		PoolShared: pool.Shared, PoolNotSharedBecause: pool.NotShared,
-		AuditLog:   wire.HealthAuditLog{Entries: r.AuditLog.Entries, BehindEvents: r.AuditLog.BehindEvents, BehindMS: r.AuditLog.BehindMS, AnchoredEntries: r.AuditLog.AnchoredEntries, Witnesses: []wire.HealthAuditWitness{}},
-		AuditSpool: wire.HealthAuditSpool{Results: r.AuditSpool.Results, Refused: r.AuditSpool.Refused, InMemory: r.AuditSpool.InMemory, DamagedFiles: r.AuditSpool.Damaged, OldestMS: r.AuditSpool.OldestMS},
+		AuditLog: wire.HealthAuditLog{Entries: r.AuditLog.Entries, BehindEvents: r.AuditLog.BehindEvents, BehindMS: r.AuditLog.BehindMS,
+			AnchoredEntries: r.AuditLog.AnchoredEntries, Witnesses: []wire.HealthAuditWitness{}},
+		AuditSpool: wire.HealthAuditSpool{Results: r.AuditSpool.Results, Refused: r.AuditSpool.Refused, InMemory: r.AuditSpool.InMemory,
+			DamagedFiles: r.AuditSpool.Damaged, OldestMS: r.AuditSpool.OldestMS},
 		Retention: wire.HealthRetention{
-			Enabled: r.Retention.Enabled, Running: r.Retention.Running, BeganAt: (*visible.Timestamp)(r.Retention.BeganAt), Records: r.Retention.Records, Artifacts: r.Retention.Artifacts,
-			Projects: r.Retention.Projects, Held: r.Retention.Held, Altered: r.Retention.Altered, Queued: r.Retention.Queued, Holds: r.Retention.Holds, NextAt: (*visible.Timestamp)(r.Retention.NextAt),
+			Enabled: r.Retention.Enabled, Running: r.Retention.Running, BeganAt: (*visible.Timestamp)(r.Retention.BeganAt),
+			Records: r.Retention.Records, Artifacts: r.Retention.Artifacts,
+			Projects: r.Retention.Projects, Held: r.Retention.Held, Altered: r.Retention.Altered, Queued: r.Retention.Queued,
+			Holds: r.Retention.Holds, NextAt: (*visible.Timestamp)(r.Retention.NextAt),
 		},
 		Skills: wire.HealthSkills{Loaded: r.Skills.Loaded, Broken: r.Skills.Broken}, Problems: []wire.HealthProblem{},
 	}
@@ -63,10 +67,12 @@ func (p poolReports) Report() wire.PoolReport {
 	s := p.pool.Stats()
 	out := wire.PoolReport{
 		Enabled: s.Max > 0, Max: s.Max, MaxPerKey: s.MaxPerKey, MaxMemoryMB: s.MaxMemoryMB, IdleSeconds: int64(s.Idle / time.Second),
-		SlotMemoryMB: engine.SlotMemoryMB, Idle: s.Waiting, Starting: s.Starting, MemoryMB: int64(s.Waiting+s.Starting) * engine.SlotMemoryMB,
-		Shared: s.Shared, NotSharedBecause: s.NotShared, Ready: s.Ready,
-		ShortOfMemory: s.MemoryLow, Hits: s.Hits, Misses: s.Misses, Unattached: s.Unattached, Refills: s.Refills, RefillFailures: s.Failures,
-		AgeMS: spread(s.Age), RefillMS: spread(s.Refill), Keys: []wire.PoolKey{},
+		SlotMemoryMB: engine.SlotMemoryMB, Idle: s.Waiting, Starting: s.Starting,
+		MemoryMB: int64(s.Waiting+s.Starting) * engine.SlotMemoryMB,
+		Shared:   s.Shared, NotSharedBecause: s.NotShared, Ready: s.Ready,
+		ShortOfMemory: s.MemoryLow, Hits: s.Hits, Misses: s.Misses, Unattached: s.Unattached, Refills: s.Refills,
+		RefillFailures: s.Failures,
+		AgeMS:          spread(s.Age), RefillMS: spread(s.Refill), Keys: []wire.PoolKey{},
 	}
 	d := s.Dropped
 	out.Dropped.Lru, out.Dropped.Idle, out.Dropped.Stale = d.LRU, d.Idle, d.Stale
@@ -100,7 +106,8 @@ func (c connectedRunners) Connected(ctx context.Context) []wire.ConnectedRunner 
 	for i, r := range all {
 		out[i] = wire.ConnectedRunner{
 			UserID: r.UserID, Name: r.Name, Version: r.Version, Os: r.OS, Arch: r.Arch, Allow: append([]string{}, r.Allow...),
-			ConnectedSince: visible.Timestamp(r.ConnectedSince.UTC()), LatencyMS: float64(r.Latency.Microseconds()) / 1000, InFlight: r.InFlight, NodeID: r.NodeID,
+			ConnectedSince: visible.Timestamp(r.ConnectedSince.UTC()), LatencyMS: float64(r.Latency.Microseconds()) / 1000,
+			InFlight: r.InFlight, NodeID: r.NodeID,
 		}
 	}
 	return out

@@ -19,7 +19,8 @@ func (s *Server) makeRetention(context.Context) error {
 }
 
 // NewRetention returns the runs of the settings.
-func NewRetention(cfg settings.Settings, db store.Database, files *workspace.Workspace, holder string, spooled func() []string, log *slog.Logger) *retention.Runner {
+func NewRetention(cfg settings.Settings, db store.Database, files *workspace.Workspace, holder string, spooled func() []string,
+	log *slog.Logger) *retention.Runner {
 	return retention.New(retention.Config{
 		Store: db.Retention(), Events: db.AdminEvents(), Files: files, Holder: holder, Logger: log, Spooled: spooled,
 		RecordDays: cfg.Audit.RetentionDays, ArtifactDays: cfg.Audit.ArtifactsRetentionDays, WorkspaceHours: cfg.Sandbox.WorkspaceTTLHours,
@@ -30,7 +31,8 @@ func NewRetention(cfg settings.Settings, db store.Database, files *workspace.Wor
 func (s *Server) retained(ctx context.Context) (health.Retention, error) {
 	r, err := s.retention.Report(ctx)
 	return health.Retention{
-		Enabled: r.Enabled, Running: r.Running, BeganAt: unlessZero(r.BeganAt), Records: r.Done.Records, Artifacts: r.Done.Artifacts, Projects: r.Done.Projects, Held: r.Done.Held, Altered: r.Done.Altered,
+		Enabled: r.Enabled, Running: r.Running, BeganAt: unlessZero(r.BeganAt), Records: r.Done.Records, Artifacts: r.Done.Artifacts,
+		Projects: r.Done.Projects, Held: r.Done.Held, Altered: r.Done.Altered,
 		Queued: r.Queued, Holds: r.Holds, NextAt: unlessZero(r.Next), Problem: r.Problem,
 		TotalRecords: r.Totals.Records, TotalArtifacts: r.Totals.Artifacts, TotalProjects: r.Totals.Projects,
 	}, err

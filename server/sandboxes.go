@@ -47,10 +47,12 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	if err != nil {
 		return nil, err
 	}
-	readOnly := []sandbox.ReadOnlyRoot{{Path: workspace.ToolTarget, Link: sandbox.Root + "/" + library.ToolLink, Dir: tool.Path, Mount: tool.Mount}}
+	readOnly := []sandbox.ReadOnlyRoot{{Path: workspace.ToolTarget, Link: sandbox.Root + "/" + library.ToolLink, Dir: tool.Path,
+		Mount: tool.Mount}}
 	all := &sandboxes{}
 	connected := relay.Config{NodeID: s.state.NodeID(), Config: remote.Config{
-		Log: s.log, Now: time.Now, Version: Version, Heartbeat: seconds(cfg.HeartbeatSeconds), Grace: seconds(cfg.RunnerGraceSeconds), Valid: s.tokens.Valid,
+		Log: s.log, Now: time.Now, Version: Version, Heartbeat: seconds(cfg.HeartbeatSeconds), Grace: seconds(cfg.RunnerGraceSeconds),
+		Valid: s.tokens.Valid,
 		Late: func(ctx context.Context, user sandbox.User, execID string, result sandbox.ExecResult) error {
 			return all.Late(ctx, user, execID, result)
 		},
@@ -69,14 +71,17 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 		all.machines,
 	}
 	if cfg.None {
-		backends = append(backends, none.New(none.Config{Directories: withSkills{s, tool.Path}, ReadOnly: readOnly, Environ: s.environ, Room: s.disk.Room}))
+		backends = append(backends, none.New(none.Config{Directories: withSkills{s, tool.Path}, ReadOnly: readOnly, Environ: s.environ,
+			Room: s.disk.Room}))
 		s.log.Warn("the sandbox backend none is allowed: users who choose it run commands on this machine, as the user that runs core-api")
 	}
-	if all.router, err = sandbox.NewRouter(sandbox.RouterConfig{Backends: backends, Default: cfg.Backend, Choices: s.db.Sandboxes()}); err != nil {
+	if all.router, err = sandbox.NewRouter(sandbox.RouterConfig{Backends: backends, Default: cfg.Backend,
+		Choices: s.db.Sandboxes()}); err != nil {
 		return nil, err
 	}
 	all.Recorder = record.New(record.Config{
-		Sandbox: all.router, Log: s.audit, Policy: s.deps.policy, Host: s.checker.Host, NodeID: s.state.NodeID(), Key: s.key, Now: time.Now, NewID: NewID,
+		Sandbox: all.router, Log: s.audit, Policy: s.deps.policy, Host: s.checker.Host, NodeID: s.state.NodeID(), Key: s.key, Now: time.Now,
+		NewID:  NewID,
 		Logger: s.log, Observer: observer, Tracer: s.tracer,
 		Changed: func(c sandbox.Change) {
 			if catalog.Holds(c.Path) {
@@ -143,12 +148,14 @@ func (s *Server) userContainer() docker.Container {
 	case policy.ReadOnly:
 		c.ReadOnly = true
 	default:
-		c.Refused = fault.New(fault.PolicyDenied, "the policy in the settings hides the workspace from every command: add %s to fs.read or fs.write", policy.PatternWork)
+		c.Refused = fault.New(fault.PolicyDenied,
+			"the policy in the settings hides the workspace from every command: add %s to fs.read or fs.write", policy.PatternWork)
 	}
 	return c
 }
 
-// toolSession begins the work of an agent's session in a user's sandbox; nil when the project is not a user's workspace.
+// toolSession begins the work of an agent's session in a user's sandbox; nil when the project is
+// not a user's workspace.
 func (s *Server) toolSession(projectID string) *tools.Session {
 	agent, user, ok := workspace.SplitWorkspaceID(projectID)
 	if !ok {

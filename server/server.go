@@ -57,7 +57,8 @@ var Version = "0.1.0-dev"
 
 // Server is one running core-api.
 type Server struct {
-	// DrainTimeout is how long Close and Shutdown let running execs finish. It may be changed until one of them is called.
+	// DrainTimeout is how long Close and Shutdown let running execs finish. It may be changed until
+	// one of them is called.
 	DrainTimeout time.Duration
 
 	settings settings.Settings
@@ -119,9 +120,11 @@ type Server struct {
 	closeErr   error
 }
 
-// Start returns once the server answers requests. If a step fails, Start closes everything that earlier steps opened.
+// Start returns once the server answers requests. If a step fails, Start closes everything that
+// earlier steps opened.
 func Start(ctx context.Context, cfg settings.Settings, environ []string, log *slog.Logger) (_ *Server, err error) {
-	s := &Server{DrainTimeout: drainTimeout, settings: cfg, environ: environ, log: log, stop: func() {}, stopJobs: func() {}, notifier: jobs.NewNotifier()}
+	s := &Server{DrainTimeout: drainTimeout, settings: cfg, environ: environ, log: log, stop: func() {}, stopJobs: func() {},
+		notifier: jobs.NewNotifier()}
 	for _, step := range []func(context.Context) error{
 		s.findDeps,
 		s.lockStateDir,
@@ -161,10 +164,12 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 			return nil, err
 		}
 	}
-	log.Info("core-api serves", "addr", s.Addr(), "console", consoleURL(s.Addr()), "version", Version, "node", s.state.NodeID(), "runtime_mode", s.deps.adapter.Mode(),
+	log.Info("core-api serves", "addr", s.Addr(), "console", consoleURL(s.Addr()), "version", Version, "node", s.state.NodeID(),
+		"runtime_mode", s.deps.adapter.Mode(),
 		"workspace_root", s.deps.adapter.NativeRoot(), "state_dir", s.state.Path(), "database", s.db.Kind(), "container_user", s.deps.User)
 	if s.open {
-		log.Warn("no token exists: every program on this machine may use the API; create a token to end that", "command", CreateAdminCommand(cfg))
+		log.Warn("no token exists: every program on this machine may use the API; create a token to end that", "command",
+			CreateAdminCommand(cfg))
 	}
 	return s, nil
 }
@@ -181,7 +186,8 @@ func consoleURL(addr string) string {
 // Addr returns the address that the server listens on.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close refuses new execs, lets running ones finish for DrainTimeout, records them, and closes everything. Safe to call twice.
+// Close refuses new execs, lets running ones finish for DrainTimeout, records them, and closes
+// everything. Safe to call twice.
 func (s *Server) Close() error { return s.Shutdown(context.Background()) }
 
 // Shutdown is Close, except that execs that still run when ctx ends are killed at once.
@@ -192,10 +198,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 
 // shutdown closes everything that Start has opened, in this order:
 //   - First the packages that start commands, while results can still be recorded and answered.
-//   - Then links of users' machines, MCP streams, live pages and streams of events, which do not end by themselves: the HTTP server waits for unanswered requests.
+//   - Then links of users' machines, MCP streams, live pages and streams of events, which do not
+//     end by themselves: the HTTP server waits for unanswered requests.
 //   - The engine after the sandboxes and the runner, whose containers it removes.
-//   - Last the background work, which puts the node's end into the transparency log, then the database, the workspace and the lock on the
-//     state directory.
+//   - Last the background work, which puts the node's end into the transparency log, then the
+//     database, the workspace and the lock on the state directory.
 func (s *Server) shutdown(ctx context.Context) error {
 	s.closing.Store(true)
 	if s.engine != nil {
@@ -260,7 +267,8 @@ func (s *Server) shutdown(ctx context.Context) error {
 	return nil
 }
 
-// drain waits for the commands of the runner and of the sandboxes, and kills those that take too long.
+// drain waits for the commands of the runner and of the sandboxes, and kills those that take too
+// long.
 func (s *Server) drain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, s.DrainTimeout)
 	defer cancel()
@@ -302,7 +310,8 @@ func (s *Server) closeHTTP() error {
 // NewID returns a new UUIDv7.
 func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
-// CreateAdminCommand returns the command that creates the first token, with the path that this program was called by.
+// CreateAdminCommand returns the command that creates the first token, with the path that this
+// program was called by.
 func CreateAdminCommand(cfg settings.Settings) string {
 	program := os.Args[0]
 	if name := filepath.Base(program); name != "core-api" && name != "core-api.exe" {

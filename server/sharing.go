@@ -16,10 +16,12 @@ import (
 	"secbox/pathadapter"
 )
 
-// mountsDir has the mounts of waiting containers. It is not in the state dir: a recursive removal of that would reach the files of projects.
+// mountsDir has the mounts of waiting containers. It is not in the state dir: a recursive removal
+// of that would reach the files of projects.
 const mountsDir = "/run/secbox"
 
-// openBase opens the base of containers for any project; nil and the reason, with the remedy, where there can be none or the settings want none.
+// openBase opens the base of containers for any project; nil and the reason, with the remedy, where
+// there can be none or the settings want none.
 func (d *Deps) openBase(parent, node string) (base *attach.Base, because string) {
 	const remedy = "run core-api as root on the engine's machine, or accept that each project waits for its own containers"
 	switch {
@@ -35,7 +37,8 @@ func (d *Deps) openBase(parent, node string) (base *attach.Base, because string)
 	case err == nil:
 		return base, ""
 	case errors.Is(err, lockfile.ErrLocked):
-		because = fmt.Sprintf("another process uses %s: two core-apis have one node id, perhaps by a copied state dir; end one of them, or give it a new state dir",
+		because = fmt.Sprintf("another process uses %s: two core-apis have one node id, perhaps by a copied state dir; end one of them, "+
+			"or give it a new state dir",
 			filepath.Join(parent, node))
 	case d.adapter.Mode() == pathadapter.Container:
 		because = fmt.Sprintf("core-api runs in a container, which cannot mount directories into others (%v); %s", err, remedy)
@@ -47,8 +50,9 @@ func (d *Deps) openBase(parent, node string) (base *attach.Base, because string)
 	return nil, because
 }
 
-// Share starts a pool with two containers of a spec that wait for any project, as those of a server would, around cold, which it closes. Nil, and
-// the reason with the remedy, where they cannot. It takes some seconds.
+// Share starts a pool with two containers of a spec that wait for any project, as those of a server
+// would, around cold, which it closes. Nil, and the reason with the remedy, where they cannot. It
+// takes some seconds.
 func (d *Deps) Share(ctx context.Context, cold *engine.Cold, node string, spec engine.Spec, log *slog.Logger) (*engine.Pool, string) {
 	if d.settings.Pool.Max == 0 {
 		return nil, engine.PoolOff

@@ -67,7 +67,8 @@ func (s *Server) lockStateDir(context.Context) (err error) {
 	return settings.CheckStateDir(s.settings.StateDir)
 }
 
-// openWorkspace opens the workspace root and installs the skill-creator. shutdown closes the workspace.
+// openWorkspace opens the workspace root and installs the skill-creator. shutdown closes the
+// workspace.
 func (s *Server) openWorkspace(context.Context) error {
 	if err := s.deps.OpenWorkspace(); err != nil {
 		return err
@@ -81,14 +82,16 @@ func (s *Server) openWorkspace(context.Context) error {
 		return err
 	}
 	s.creator = tool.FS
-	// Settings were checked before the directories existed. Now a link may lead from one into the other.
+	// Settings were checked before the directories existed. Now a link may lead from one into the
+	// other.
 	return settings.CheckApart(s.settings.StateDir, s.deps.adapter.NativeRoot())
 }
 
 // loadSkills loads the catalog. Nothing to undo.
 func (s *Server) loadSkills(context.Context) error { return s.deps.OpenSkills(s.log) }
 
-// openDatabase opens and migrates the database. It waits for a database that starts at the same time. shutdown closes it.
+// openDatabase opens and migrates the database. It waits for a database that starts at the same
+// time. shutdown closes it.
 func (s *Server) openDatabase(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, databaseTimeout)
 	defer cancel()
@@ -110,7 +113,8 @@ func (s *Server) openDatabase(ctx context.Context) error {
 	}
 }
 
-// checkTokens creates the admin token of the settings, and refuses to serve other machines while no token exists. Nothing to undo.
+// checkTokens creates the admin token of the settings, and refuses to serve other machines while no
+// token exists. Nothing to undo.
 func (s *Server) checkTokens(ctx context.Context) (err error) {
 	ctx = s.acting(ctx)
 	s.tokens = tokens.NewService(s.db.Tokens(), time.Now)
@@ -129,7 +133,8 @@ func (s *Server) checkTokens(ctx context.Context) (err error) {
 	return err
 }
 
-// mayServeWithoutToken reports whether requests need no token. It refuses an address that other machines can reach while no token exists.
+// mayServeWithoutToken reports whether requests need no token. It refuses an address that other
+// machines can reach while no token exists.
 func mayServeWithoutToken(ctx context.Context, cfg settings.Settings, service *tokens.Service) (bool, error) {
 	secured, err := service.Any(ctx)
 	if err != nil || secured {
@@ -141,7 +146,8 @@ func mayServeWithoutToken(ctx context.Context, cfg settings.Settings, service *t
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 		return false, fault.New(fault.InvalidSettings,
-			"other machines can reach addr %s, and no token exists; create one first with `%s`, or set CORE_API_ADMIN_TOKEN", cfg.Addr, CreateAdminCommand(cfg))
+			"other machines can reach addr %s, and no token exists; create one first with `%s`, or set CORE_API_ADMIN_TOKEN", cfg.Addr,
+			CreateAdminCommand(cfg))
 	}
 	return len(cfg.HTTP.TrustedProxies) == 0, nil
 }
@@ -194,13 +200,15 @@ func (s *Server) makePool(context.Context) error {
 	return nil
 }
 
-// removeLeftovers removes the containers of an earlier process of this node, before their execs are recorded as lost. Nothing to undo.
+// removeLeftovers removes the containers of an earlier process of this node, before their execs are
+// recorded as lost. Nothing to undo.
 func (s *Server) removeLeftovers(ctx context.Context) error {
 	s.sweep(ctx)
 	return nil
 }
 
-// recoverExecs replays the spool, and ends the execs that an earlier process of this node left open as lost. Nothing to undo.
+// recoverExecs replays the spool, and ends the execs that an earlier process of this node left open
+// as lost. Nothing to undo.
 func (s *Server) recoverExecs(ctx context.Context) error {
 	lost, err := s.audit.Recover(ctx)
 	if len(lost) > 0 && err == nil {
@@ -209,16 +217,18 @@ func (s *Server) recoverExecs(ctx context.Context) error {
 	return err
 }
 
-// checkHealth makes the health checks and runs those whose results the next steps use. Nothing to undo.
+// checkHealth makes the health checks and runs those whose results the next steps use. Nothing to
+// undo.
 func (s *Server) checkHealth(ctx context.Context) error {
-	s.checker = s.deps.NewChecker(s.db.Audit(), s.db.Kind(), s.transparency.measure, s.retained, func() (audit.Unstored, error) { return s.audit.Unstored(), nil }, s.state.NodeID(), s.log)
+	s.checker = s.deps.NewChecker(s.db.Audit(), s.db.Kind(), s.transparency.measure, s.retained,
+		func() (audit.Unstored, error) { return s.audit.Unstored(), nil }, s.state.NodeID(), s.log)
 	s.checker.Warm(ctx)
 	s.registry.MustRegister(s.checker)
 	return nil
 }
 
-// makeRunner makes the runner of execs with the store of their inputs, and the guard of the workspace's disk. shutdown drains the runner and
-// closes the store.
+// makeRunner makes the runner of execs with the store of their inputs, and the guard of the
+// workspace's disk. shutdown drains the runner and closes the store.
 func (s *Server) makeRunner(context.Context) (err error) {
 	cfg := s.settings.Sandbox
 	s.disk = diskwatch.New(s.workspace, diskwatch.Limits{
@@ -226,14 +236,16 @@ func (s *Server) makeRunner(context.Context) (err error) {
 		GrowthMaxBytes: cfg.DiskGrowthMaxBytes, GrowthMaxEntries: cfg.DiskGrowthMaxEntries,
 	}, s.log)
 	if s.inputs, err = inputstore.Open(inputstore.Config{
-		Root: s.workspace.Root(), MaxBytes: s.settings.Audit.InputsMaxMB << 20, MaxBytesPerToken: s.settings.Audit.InputsMaxMBPerToken << 20, Now: time.Now, Logger: s.log,
+		Root: s.workspace.Root(), MaxBytes: s.settings.Audit.InputsMaxMB << 20,
+		MaxBytesPerToken: s.settings.Audit.InputsMaxMBPerToken << 20, Now: time.Now, Logger: s.log,
 	}); err != nil {
 		return err
 	}
 	if s.runner, err = runner.New(runner.Config{
 		Inputs: s.inputs,
-		Log:    s.audit, Engine: s.engine, Images: s.deps.Images, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace, Ready: s.materialise,
-		Host: s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), Key: s.key, User: s.deps.User, Disk: s.disk,
+		Log:    s.audit, Engine: s.engine, Images: s.deps.Images, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace,
+		Ready: s.materialise,
+		Host:  s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), Key: s.key, User: s.deps.User, Disk: s.disk,
 		Slots: cfg.MaxConcurrentExecs, Queue: cfg.MaxQueuedExecs,
 		Each:  admission.Share{AtOnce: cfg.MaxConcurrentExecsPerToken, Queue: cfg.MaxQueuedExecsPerToken},
 		Async: s.async(), Callbacks: s.callbacks(),
@@ -242,11 +254,13 @@ func (s *Server) makeRunner(context.Context) (err error) {
 		return err
 	}
 	s.metrics.watchRunner(s.runner)
-	gauge(s.registry, "secbox_inputs_kept_bytes", "Bytes of inputs that are kept for replays, in blocks of 4 KiB.", func() int { return int(s.inputs.Used()) })
+	gauge(s.registry, "secbox_inputs_kept_bytes", "Bytes of inputs that are kept for replays, in blocks of 4 KiB.",
+		func() int { return int(s.inputs.Used()) })
 	return nil
 }
 
-// makeSandboxes makes the users' sandboxes. Containers and links of machines start on demand. shutdown drains and closes them.
+// makeSandboxes makes the users' sandboxes. Containers and links of machines start on demand.
+// shutdown drains and closes them.
 func (s *Server) makeSandboxes(context.Context) (err error) {
 	if s.sandboxes, err = s.newSandboxes(newCommandMetrics(s.registry)); err != nil {
 		return err
@@ -272,7 +286,8 @@ func (s *Server) openResults(context.Context) (err error) {
 	return err
 }
 
-// makeFeishu makes the client of Feishu if the settings have an app, whose id and secret need each other. It sends nothing yet. shutdown closes it.
+// makeFeishu makes the client of Feishu if the settings have an app, whose id and secret need each
+// other. It sends nothing yet. shutdown closes it.
 func (s *Server) makeFeishu(context.Context) (err error) {
 	if cfg := s.settings.Feishu; cfg.AppID != "" || cfg.AppSecret != "" {
 		s.feishu, err = feishu.New(feishu.Config{BaseURL: cfg.BaseURL, AppID: cfg.AppID, AppSecret: cfg.AppSecret.Reveal()})
@@ -309,7 +324,8 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	invoker := countedInvoker{invoke.New(s.deps.skills, s.runner).WithPackages(ofUsers), s.deps.skills, s.metrics}
 	s.replayer = replay.New(s.runner, s.inputs, skillVersions{ofUsers})
 	if s.mcp, err = mcpserver.New(mcpserver.Config{
-		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit, Runner: s.runner, Downloads: s.downloads(), Version: Version, Logger: s.log, Tracer: s.tracer,
+		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit,
+		Runner: s.runner, Downloads: s.downloads(), Version: Version, Logger: s.log, Tracer: s.tracer,
 		MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
 	}); err != nil {
 		return err
@@ -318,10 +334,13 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	runs := runs{s.runner, s.sandboxes.Recorder}
 	live := follow.New(followed{runs}, s.audit)
 	s.pages, err = console.New(console.Config{
-		Execs:  visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads(), Activity: s.activity, Commands: s.audit},
-		Events: s.audit, Callbacks: s.db.Webhooks(), Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence, Nodes: s.db.Nodes(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.machines,
+		Execs: visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads(),
+			Activity: s.activity, Commands: s.audit},
+		Events: s.audit, Callbacks: s.db.Webhooks(), Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence,
+		Nodes: s.db.Nodes(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.machines,
 		AdminEvents: s.db.AdminEvents(), Registry: s.published, Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,
-		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now).Trust(s.settings.Console.OIDC.Issuer), SignOn: s.signOn(), Tokens: s.tokens, Version: Version, Logger: s.log,
+		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now).Trust(s.settings.Console.OIDC.Issuer), SignOn: s.signOn(),
+		Tokens: s.tokens, Version: Version, Logger: s.log,
 	})
 	if err != nil {
 		return err
@@ -332,9 +351,11 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	}
 	s.handler, err = api.New(api.Config{
 		Needs: api.Needs{
-			Runner: runs, Live: live, Changes: s.db.Audit(), Webhooks: s.callbacks(), History: s.audit, TransparencyLog: s.evidence, Retention: s.db.Retention(),
+			Runner: runs, Live: live, Changes: s.db.Audit(), Webhooks: s.callbacks(), History: s.audit, TransparencyLog: s.evidence,
+			Retention:   s.db.Retention(),
 			Exports:     export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limits: s.db.Limits()},
-			AdminEvents: s.db.AdminEvents(), Downloads: s.downloads(), Health: healthReports{s.checker, s.engine, s.accepts}, Pool: poolReports{s.engine},
+			AdminEvents: s.db.AdminEvents(), Downloads: s.downloads(), Health: healthReports{s.checker, s.engine, s.accepts},
+			Pool:   poolReports{s.engine},
 			Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, View: s.library.View(),
 			Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, UploadDir: filepath.Join(s.state.Path(), "uploads"),
 		},
@@ -344,8 +365,9 @@ func (s *Server) makeHandler(context.Context) (err error) {
 			s.mcp.ServeHTTP(w, r.WithContext(mcpserver.WithHold(mcpserver.WithCaller(r.Context(), caller), hold)))
 		},
 		MaxUploadBytes: cfg.Skills.MaxUploadBytes, UploadRoom: s.freeBytes, Bounds: bounds(cfg),
-		ListenAddr: s.Addr(), AllowedHosts: cfg.HTTP.AllowedHosts, TrustedProxies: cfg.HTTP.TrustedProxies, MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
-		Logger: s.log, Metrics: s.registry, Tracer: s.tracer,
+		ListenAddr: s.Addr(), AllowedHosts: cfg.HTTP.AllowedHosts, TrustedProxies: cfg.HTTP.TrustedProxies,
+		MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
+		Logger:       s.log, Metrics: s.registry, Tracer: s.tracer,
 	})
 	return err
 }
@@ -358,9 +380,11 @@ func bounds(cfg settings.Settings) api.Bounds {
 		queued = -1
 	}
 	return api.Bounds{
-		Streams: cfg.HTTP.MaxStreams, StreamsPerToken: cfg.HTTP.MaxStreamsPerToken, Memory: cfg.HTTP.MaxMemoryBytes, MemoryPerToken: cfg.HTTP.MaxMemoryBytesPerToken,
+		Streams: cfg.HTTP.MaxStreams, StreamsPerToken: cfg.HTTP.MaxStreamsPerToken, Memory: cfg.HTTP.MaxMemoryBytes,
+		MemoryPerToken: cfg.HTTP.MaxMemoryBytesPerToken,
 		ConcurrentWork: k.MaxConcurrentWork, QueuedWork: queued, Uploads: k.MaxUploads, UploadsPerToken: k.MaxUploadsPerToken,
-		UploadBytes: k.MaxWaitingBytes, UploadBytesPerToken: k.MaxWaitingBytesPerToken, Downloads: k.MaxDownloads, DownloadsPerToken: k.MaxDownloadsPerToken,
+		UploadBytes: k.MaxWaitingBytes, UploadBytesPerToken: k.MaxWaitingBytesPerToken, Downloads: k.MaxDownloads,
+		DownloadsPerToken: k.MaxDownloadsPerToken,
 	}
 }
 
@@ -376,8 +400,10 @@ func (s *Server) serve(context.Context) error {
 // newHTTP serves what a listener accepts.
 func (s *Server) newHTTP(from net.Listener) *http.Server {
 	h := &http.Server{
-		Handler: s.withPeers(s.handler), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute, ConnContext: peer.ConnContext,
-		MaxHeaderBytes: 4 * api.MaxHeaderBytes, BaseContext: func(net.Listener) context.Context { return s.asked(context.Background()) }, ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
+		Handler: s.withPeers(s.handler), ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 5 * time.Minute, IdleTimeout: 2 * time.Minute,
+		ConnContext:    peer.ConnContext,
+		MaxHeaderBytes: 4 * api.MaxHeaderBytes, BaseContext: func(net.Listener) context.Context { return s.asked(context.Background()) },
+		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	s.background.Go(func() {
 		if err := h.Serve(from); !errors.Is(err, http.ErrServerClosed) {

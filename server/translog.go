@@ -17,21 +17,24 @@ import (
 	"secbox/store"
 )
 
-// transparencyLog is the log with its sequencer, and what compares it with checkpoints outside the database.
+// transparencyLog is the log with its sequencer, and what compares it with checkpoints outside the
+// database.
 type transparencyLog struct {
 	translog.Log
 	sequencer *translog.Sequencer
 	anchor    *translog.Anchor // nil: none
 }
 
-// openTransparencyLog makes the sequencer of the transparency log, whose key is read once and kept in memory. Nothing to undo.
+// openTransparencyLog makes the sequencer of the transparency log, whose key is read once and kept
+// in memory. Nothing to undo.
 func (s *Server) openTransparencyLog(ctx context.Context) (err error) {
 	s.transparency, err = newTransparencyLog(ctx, s.settings, s.db, s.state.NodeID(), s.log)
 	s.evidence = s.transparency.Log
 	return err
 }
 
-func newTransparencyLog(ctx context.Context, cfg settings.Settings, db store.Database, holder string, log *slog.Logger) (t transparencyLog, err error) {
+func newTransparencyLog(ctx context.Context, cfg settings.Settings, db store.Database, holder string, log *slog.Logger) (t transparencyLog,
+	err error) {
 	installation, err := db.Audit().InstallationID(ctx)
 	if err != nil {
 		return t, err
@@ -47,20 +50,22 @@ func newTransparencyLog(ctx context.Context, cfg settings.Settings, db store.Dat
 	origin := translog.Origin(installation)
 	keys := translog.NewKeys(func(begun bool) (translog.Key, error) { return LogKey(cfg, origin, begun) })
 	t.Log = translog.Log{Store: db.TransparencyLog(), Key: keys.Held, Events: db.AdminEvents()}
-	t.sequencer = translog.NewSequencer(translog.SequencerConfig{Store: t.Store, Origin: origin, Holder: holder, Logger: log, Key: keys.Reload})
+	t.sequencer = translog.NewSequencer(translog.SequencerConfig{Store: t.Store, Origin: origin, Holder: holder, Logger: log,
+		Key: keys.Reload})
 	t.Cosigner = translog.NewCosigner(translog.CosignerConfig{
 		Log: t.Log, Origin: origin, Witnesses: witnesses, Verifier: keys.Verifier, Conflict: t.sequencer.Halt, Logger: log,
 	})
 	if cfg.Audit.AnchorDir != "" {
 		t.anchor = translog.NewAnchor(translog.AnchorConfig{
-			Log: t.Log, Origin: origin, Dir: cfg.Audit.AnchorDir, Every: cfg.Audit.AnchorEvery, Verifier: keys.Verifier, Conflict: t.sequencer.Halt, Logger: log,
+			Log: t.Log, Origin: origin, Dir: cfg.Audit.AnchorDir, Every: cfg.Audit.AnchorEvery, Verifier: keys.Verifier,
+			Conflict: t.sequencer.Halt, Logger: log,
 		})
 	}
 	return t, nil
 }
 
-// CompareLog compares the transparency log with the checkpoints of the anchor and the witnesses, beside a server or without one, and returns
-// what it found for health. It changes nothing.
+// CompareLog compares the transparency log with the checkpoints of the anchor and the witnesses,
+// beside a server or without one, and returns what it found for health. It changes nothing.
 func CompareLog(ctx context.Context, cfg settings.Settings, db store.Database) (func(context.Context) (health.AuditLog, error), error) {
 	t, err := newTransparencyLog(ctx, cfg, db, "", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -79,7 +84,8 @@ func CompareLog(ctx context.Context, cfg settings.Settings, db store.Database) (
 	}, nil
 }
 
-// LogKey reads the signing key of the transparency log. It creates the key unless the log has begun, since the log cannot go on with another.
+// LogKey reads the signing key of the transparency log. It creates the key unless the log has
+// begun, since the log cannot go on with another.
 func LogKey(cfg settings.Settings, origin string, begun bool) (translog.Key, error) {
 	path := cfg.Audit.LogKeyFile
 	if path == "" {
@@ -90,7 +96,8 @@ func LogKey(cfg settings.Settings, origin string, begun bool) (translog.Key, err
 		return key, err
 	}
 	if begun {
-		return key, fault.Wrap(fault.InvalidSettings, err, "the transparency log was begun with a key that is not in %s; name its file in audit.log_key_file, or restore it", path)
+		return key, fault.Wrap(fault.InvalidSettings, err,
+			"the transparency log was begun with a key that is not in %s; name its file in audit.log_key_file, or restore it", path)
 	}
 	if key, err = translog.MakeKey(path, origin); errors.Is(err, fs.ErrExist) { // another node was faster
 		return translog.ReadKey(path, origin)
@@ -125,12 +132,13 @@ func (t transparencyLog) measure(ctx context.Context) (health.AuditLog, error) {
 	return out, err
 }
 
-// compareTimeout is how long the log waits at the start for its comparison with the anchor and the witnesses. A conflict that is found later
-// stops it then.
+// compareTimeout is how long the log waits at the start for its comparison with the anchor and the
+// witnesses. A conflict that is found later stops it then.
 const compareTimeout = 5 * time.Second
 
-// runTransparencyLog extends the log until ctx ends. First it waits for the comparison with checkpoints outside the database, so that the log
-// of a database that was rolled back is not continued.
+// runTransparencyLog extends the log until ctx ends. First it waits for the comparison with
+// checkpoints outside the database, so that the log of a database that was rolled back is not
+// continued.
 func (s *Server) runTransparencyLog(ctx context.Context) {
 	watch, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var watching, comparing sync.WaitGroup

@@ -19,7 +19,8 @@ type userPackages struct {
 func (p userPackages) Tool(ctx context.Context, projectID, skillID string) (*skills.Skill, error) {
 	agent, user, ok := workspace.SplitWorkspaceID(projectID)
 	if !ok {
-		return nil, fault.New(fault.UnknownSkill, "there is no skill %q: the project is not a user's workspace, so it has no packages", skillID)
+		return nil, fault.New(fault.UnknownSkill, "there is no skill %q: the project is not a user's workspace, so it has no packages",
+			skillID)
 	}
 	return p.library.Tool(ctx, library.Owner{AgentID: agent, UserID: user}, skillID)
 }

@@ -18,7 +18,8 @@ import (
 	"secbox/settings"
 )
 
-// makeUserServers makes the MCP servers of users if the settings have some. It starts none yet. shutdown drains and closes them.
+// makeUserServers makes the MCP servers of users if the settings have some. It starts none yet.
+// shutdown drains and closes them.
 func (s *Server) makeUserServers(context.Context) error {
 	if len(s.settings.MCPServers) == 0 {
 		return nil
@@ -28,7 +29,8 @@ func (s *Server) makeUserServers(context.Context) error {
 		return err
 	}
 	calls := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "secbox_mcp_server_call_seconds", Help: "Calls of tools of users' MCP servers, by server and outcome.", Buckets: []float64{.01, .1, 1, 10, 60, 600},
+		Name: "secbox_mcp_server_call_seconds", Help: "Calls of tools of users' MCP servers, by server and outcome.",
+		Buckets: []float64{.01, .1, 1, 10, 60, 600},
 	}, []string{"server", "outcome"})
 	s.registry.MustRegister(calls)
 	s.userServers = userservers.New(userservers.Config{
@@ -41,8 +43,8 @@ func (s *Server) makeUserServers(context.Context) error {
 	return nil
 }
 
-// userServersOf converts the settings, and adds the values of variables. A variable that is not set, or that no command may see, is
-// fault.InvalidSettings.
+// userServersOf converts the settings, and adds the values of variables. A variable that is not
+// set, or that no command may see, is fault.InvalidSettings.
 func userServersOf(all settings.MCPServers, environ []string) (servers []userservers.Server, err error) {
 	values := map[string]string{}
 	for _, kv := range sandbox.Inherited(environ) {
@@ -57,7 +59,8 @@ func userServersOf(all settings.MCPServers, environ []string) (servers []userser
 				value, ok := values[variable]
 				if !ok {
 					field := fmt.Sprintf("mcp_servers.%s.%s.env[%d]", agent, name, i)
-					return nil, fault.New(fault.InvalidSettings, "%s: %s is not set in the environment of core-api, or is one that no command may see; set it, or remove it from the list",
+					return nil, fault.New(fault.InvalidSettings, "%s: %s is not set in the environment of core-api, or is one that no "+
+						"command may see; set it, or remove it from the list",
 						field, variable)
 				}
 				env = append(env, value)

@@ -12,7 +12,8 @@ import (
 	"secbox/packages/library"
 )
 
-// Unused versions of skills are collected every hour. The first collection comes sooner, for servers that restart often.
+// Unused versions of skills are collected every hour. The first collection comes sooner, for
+// servers that restart often.
 const (
 	collectInterval = time.Hour
 	firstCollect    = 5 * time.Minute
@@ -21,11 +22,13 @@ const (
 func newCollectedVersions(r *prometheus.Registry) *prometheus.CounterVec {
 	return promauto.With(r).NewCounterVec(prometheus.CounterOpts{
 		Name: "secbox_skill_versions_collected_total",
-		Help: "Versions of skill packages that no pointer named: put out of reach (unused), put back because one named them again (restored), removed.",
+		Help: "Versions of skill packages that no pointer named: put out of reach (unused), put back because one named them again " +
+			"(restored), removed.",
 	}, []string{"step"})
 }
 
-// collectVersions collects until ctx ends. A random delay keeps nodes from collecting at the same time.
+// collectVersions collects until ctx ends. A random delay keeps nodes from collecting at the same
+// time.
 func collectVersions(ctx context.Context, l *library.Library, counts *prometheus.CounterVec, log *slog.Logger) {
 	for interval := firstCollect; wait(ctx, interval+rand.N(interval/10)); interval = collectInterval {
 		began := time.Now()

@@ -43,8 +43,10 @@ func (s Settings) check() []fault.Field {
 	between(&p, "skills.max_upload_bytes", s.Skills.MaxUploadBytes, 1<<10, 256<<20, "larger archives are not unpacked")
 	s.Skills.check(&p)
 	between(&p, "audit.retention_days", s.Audit.RetentionDays, 0, 36_525, "days; 0 keeps records for ever")
-	between(&p, "audit.artifacts_retention_days", s.Audit.ArtifactsRetentionDays, 0, 36_525, "days; 0 keeps artifacts as long as their record")
-	between(&p, "workspaces.idle_seconds", s.Workspaces.IdleSeconds, 0, 10*366*24*3600, "seconds, at most ten years; 0 leaves workspaces as they are")
+	between(&p, "audit.artifacts_retention_days", s.Audit.ArtifactsRetentionDays, 0, 36_525,
+		"days; 0 keeps artifacts as long as their record")
+	between(&p, "workspaces.idle_seconds", s.Workspaces.IdleSeconds, 0, 10*366*24*3600,
+		"seconds, at most ten years; 0 leaves workspaces as they are")
 	s.Sandboxes.check(&p)
 	s.MCPServers.check(&p)
 	s.Audit.check(&p)
@@ -59,7 +61,8 @@ func (s Settings) check() []fault.Field {
 	snapshot, _ := resolver.Resolve(nil, policy.Layer{}, policy.Host{}) // fails for requests only
 	artifacts, growth := snapshot.Fields[policy.FieldMaxArtifacts].Ceiling.(int64), s.Sandbox.DiskGrowthMaxBytes
 	if growth > 0 && growth < artifacts {
-		p.addf("sandbox.disk_growth_max_bytes", "%d is less than the artifacts that an exec may leave, %d by sandbox.policy_ceiling.max_artifacts_bytes_total; raise it or lower that",
+		p.addf("sandbox.disk_growth_max_bytes", "%d is less than the artifacts that an exec may leave, %d by "+
+			"sandbox.policy_ceiling.max_artifacts_bytes_total; raise it or lower that",
 			growth, artifacts)
 	}
 	return p.fields
@@ -71,7 +74,8 @@ func (s Settings) checkServer(p *problems) {
 	} else if n, err := strconv.ParseUint(port, 10, 16); err != nil {
 		p.addf("addr", "%q is no port; use a number from 0 (any free one) to %d", whole.Shorten(port), math.MaxUint16)
 	} else if host != "" && !isHost(host) {
-		p.addf("addr", "%q is no host name or address (port %d); use 127.0.0.1, a name, or nothing for all addresses", whole.Shorten(host), n)
+		p.addf("addr", "%q is no host name or address (port %d); use 127.0.0.1, a name, or nothing for all addresses", whole.Shorten(host),
+			n)
 	}
 	oneOf(p, "log_level", s.LogLevel, "debug", "info", "warn", "error")
 	oneOf(p, "log_format", s.LogFormat, "text", "json")
@@ -79,7 +83,8 @@ func (s Settings) checkServer(p *problems) {
 	if t := s.AdminToken.Reveal(); t != "" {
 		switch {
 		case len(t) < minAdminToken:
-			p.addf("CORE_API_ADMIN_TOKEN", "is shorter than %d characters and could be guessed; make one with: openssl rand -hex 32", minAdminToken)
+			p.addf("CORE_API_ADMIN_TOKEN", "is shorter than %d characters and could be guessed; make one with: openssl rand -hex 32",
+				minAdminToken)
 		case strings.ContainsFunc(t, func(r rune) bool { return r <= ' ' || r > '~' }):
 			p.addf("CORE_API_ADMIN_TOKEN", "has characters that an Authorization header cannot carry; make one with: openssl rand -hex 32")
 		}
@@ -106,10 +111,12 @@ func (s Settings) checkDatabaseURL(p *problems) {
 func (h HTTP) check(p *problems) {
 	between(p, "http.max_body_bytes", h.MaxBodyBytes, 1<<10, 1<<30, "a body is held in memory")
 	if h.MaxMemoryBytesPerToken != 0 {
-		between(p, "http.max_memory_bytes_per_token", h.MaxMemoryBytesPerToken, 5*h.MaxBodyBytes, 1<<50, "a body of http.max_body_bytes takes up to five times its bytes")
+		between(p, "http.max_memory_bytes_per_token", h.MaxMemoryBytesPerToken, 5*h.MaxBodyBytes, 1<<50,
+			"a body of http.max_body_bytes takes up to five times its bytes")
 	}
 	if h.MaxMemoryBytes != 0 {
-		between(p, "http.max_memory_bytes", h.MaxMemoryBytes, max(5*h.MaxBodyBytes, h.MaxMemoryBytesPerToken), 1<<50, "it needs room for one token, http.max_memory_bytes_per_token, and for a body, which takes up to five times its bytes")
+		between(p, "http.max_memory_bytes", h.MaxMemoryBytes, max(5*h.MaxBodyBytes, h.MaxMemoryBytesPerToken), 1<<50,
+			"it needs room for one token, http.max_memory_bytes_per_token, and for a body, which takes up to five times its bytes")
 	}
 	between(p, "http.max_connections", int64(h.MaxConnections), 16, 1<<20, "each takes a file descriptor")
 	between(p, "http.max_streams", int64(h.MaxStreams), 1, 1<<20, "each takes a connection")
@@ -120,12 +127,14 @@ func (h HTTP) check(p *problems) {
 			name, port = host, "80"
 		}
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil || !isHost(strings.Trim(name, "[]")) {
-			p.addf(fmt.Sprintf("http.allowed_hosts[%d]", i), "%q is no host name; write it as in a URL, without scheme or path and without *", whole.Shorten(host))
+			p.addf(fmt.Sprintf("http.allowed_hosts[%d]", i),
+				"%q is no host name; write it as in a URL, without scheme or path and without *", whole.Shorten(host))
 		}
 	}
 	for i, proxy := range h.TrustedProxies {
 		if _, err := parseNetwork(proxy); err != nil {
-			p.addf(fmt.Sprintf("http.trusted_proxies[%d]", i), "%q is no address and no network; write 10.0.0.5 or 10.0.0.0/24", whole.Shorten(proxy))
+			p.addf(fmt.Sprintf("http.trusted_proxies[%d]", i), "%q is no address and no network; write 10.0.0.5 or 10.0.0.0/24",
+				whole.Shorten(proxy))
 		}
 	}
 }
@@ -144,7 +153,8 @@ func (k Skills) check(p *problems) {
 	between(p, "skills.max_uploads", int64(k.MaxUploads), 1, 10_000, "each holds a connection and a file")
 	between(p, "skills.max_uploads_per_token", int64(k.MaxUploadsPerToken), 1, 10_000, "each holds a connection and a file")
 	between(p, "skills.max_downloads", int64(k.MaxDownloads), 1, 10_000, "each holds a connection and may hold a copy of the skill")
-	between(p, "skills.max_downloads_per_token", int64(k.MaxDownloadsPerToken), 1, 10_000, "each holds a connection and may hold a copy of the skill")
+	between(p, "skills.max_downloads_per_token", int64(k.MaxDownloadsPerToken), 1, 10_000,
+		"each holds a connection and may hold a copy of the skill")
 	const form = 1 << 20 // more than a form adds to an archive
 	for key, value := range map[string]int64{
 		"skills.max_waiting_bytes": k.MaxWaitingBytes, "skills.max_waiting_bytes_per_token": k.MaxWaitingBytesPerToken,
@@ -157,7 +167,8 @@ func (l Pool) check(p *problems) {
 	between(p, "pool.max", int64(l.Max), 0, 1024, "each takes a container; 0 turns the pool off")
 	between(p, "pool.max_per_key", int64(l.MaxPerKey), 1, 1024, "to turn the pool off, set pool.max to 0")
 	between(p, "pool.ready", int64(l.Ready), -1, 1024, "-1 chooses by the number of cores")
-	between(p, "pool.max_memory_mb", l.MaxMemoryMB, poolSlotMB, 1<<20, "a waiting container takes 16 MiB; to turn the pool off, set pool.max to 0")
+	between(p, "pool.max_memory_mb", l.MaxMemoryMB, poolSlotMB, 1<<20,
+		"a waiting container takes 16 MiB; to turn the pool off, set pool.max to 0")
 	between(p, "pool.idle_seconds", int64(l.IdleSeconds), 1, 7*24*3600, "seconds, at most a week; to turn the pool off, set pool.max to 0")
 }
 
@@ -178,7 +189,8 @@ func (a Audit) check(p *problems) {
 			continue
 		}
 		if seen[w.Key.Name()] {
-			p.addf(key, "has the name of another one, %q; remove it, or start the witness with another --name and an empty --dir", whole.Shorten(w.Key.Name()))
+			p.addf(key, "has the name of another one, %q; remove it, or start the witness with another --name and an empty --dir",
+				whole.Shorten(w.Key.Name()))
 		}
 		seen[w.Key.Name()] = true
 	}
@@ -189,7 +201,8 @@ func (s Node) check(p *problems) {
 		u, err := url.Parse(s.Address)
 		switch {
 		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
-			p.addf("node.address", "%q is no URL; write http://HOST:8003, with a name or address of this machine that the other nodes know", whole.Shorten(s.Address))
+			p.addf("node.address", "%q is no URL; write http://HOST:8003, with a name or address of this machine that the other nodes know",
+				whole.Shorten(s.Address))
 		case u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Path != "" && u.Path != "/":
 			p.addf("node.address", "has more than scheme, host and port; leave the rest out")
 		}
@@ -200,10 +213,12 @@ func (s Node) check(p *problems) {
 func (s Sandboxes) check(p *problems) {
 	oneOf(p, "sandboxes.backend", s.Backend, audit.Backends()...)
 	if s.Backend == audit.BackendNone && !s.None {
-		p.addf("sandboxes.backend", "is none, which runs commands on this machine, unconfined; set sandboxes.none to true as well, or use docker")
+		p.addf("sandboxes.backend",
+			"is none, which runs commands on this machine, unconfined; set sandboxes.none to true as well, or use docker")
 	}
 	between(p, "sandboxes.idle_seconds", int64(s.IdleSeconds), 1, 7*24*3600, "seconds, at most a week")
-	between(p, "sandboxes.max_containers_per_token", int64(s.MaxContainersPerToken), 0, max(0, int64(s.MaxContainers)), "0 is the default: three quarters of sandboxes.max_containers")
+	between(p, "sandboxes.max_containers_per_token", int64(s.MaxContainersPerToken), 0, max(0, int64(s.MaxContainers)),
+		"0 is the default: three quarters of sandboxes.max_containers")
 	between(p, "sandboxes.max_containers", int64(s.MaxContainers), 1, 1024, "each takes memory while it waits")
 	between(p, "sandboxes.runner_grace_seconds", int64(s.RunnerGraceSeconds), 1, 3600, "seconds; a client waits for as long")
 	between(p, "sandboxes.heartbeat_seconds", int64(s.HeartbeatSeconds), 1, 300, "seconds")
@@ -213,13 +228,17 @@ func (s Sandbox) check(p *problems) {
 	oneOf(p, "sandbox.seccomp", s.Seccomp, "secbox", SeccompOfEngine)
 	oneOf(p, "sandbox.runtime_mode", s.RuntimeMode, "auto", "linux", "windows", "wsl", "container")
 	between(p, "sandbox.max_concurrent_execs", int64(s.MaxConcurrentExecs), 1, 1024, "each takes a container")
-	between(p, "sandbox.max_concurrent_execs_per_token", int64(s.MaxConcurrentExecsPerToken), 0, max(0, int64(s.MaxConcurrentExecs)), "0 is the default: all but one of sandbox.max_concurrent_execs")
-	between(p, "sandbox.max_queued_execs_per_token", int64(s.MaxQueuedExecsPerToken), 0, max(0, int64(s.MaxQueuedExecs)), "0 is the default: three quarters of sandbox.max_queued_execs")
+	between(p, "sandbox.max_concurrent_execs_per_token", int64(s.MaxConcurrentExecsPerToken), 0, max(0, int64(s.MaxConcurrentExecs)),
+		"0 is the default: all but one of sandbox.max_concurrent_execs")
+	between(p, "sandbox.max_queued_execs_per_token", int64(s.MaxQueuedExecsPerToken), 0, max(0, int64(s.MaxQueuedExecs)),
+		"0 is the default: three quarters of sandbox.max_queued_execs")
 	between(p, "sandbox.max_queued_execs", int64(s.MaxQueuedExecs), 0, 100_000, "each holds its request in memory")
 	between(p, "sandbox.max_queued_async", int64(s.MaxQueuedAsync), 0, 100_000, "each is a row of the database")
 	between(p, "sandbox.max_queued_async_mb", int64(s.MaxQueuedAsyncMB), 1, 1<<20, "MiB")
-	between(p, "sandbox.max_queued_per_token", int64(s.MaxQueuedPerToken), 0, max(0, int64(s.MaxQueuedAsync)), "0 is the default: half of sandbox.max_queued_async")
-	between(p, "sandbox.reserved_execs", int64(s.ReservedExecs), -1, max(0, int64(s.MaxConcurrentExecs)-1), "at least one of sandbox.max_concurrent_execs is for asynchronous execs; -1 is a quarter of them")
+	between(p, "sandbox.max_queued_per_token", int64(s.MaxQueuedPerToken), 0, max(0, int64(s.MaxQueuedAsync)),
+		"0 is the default: half of sandbox.max_queued_async")
+	between(p, "sandbox.reserved_execs", int64(s.ReservedExecs), -1, max(0, int64(s.MaxConcurrentExecs)-1),
+		"at least one of sandbox.max_concurrent_execs is for asynchronous execs; -1 is a quarter of them")
 	if d := s.DockerPath; d != "" && !filepath.IsAbs(d) && strings.ContainsAny(d, `/\`) {
 		p.addf("sandbox.docker_path", "%q is relative; give the whole path, or a bare name to look up on PATH", whole.Shorten(d))
 	}
@@ -231,7 +250,8 @@ func (s Sandbox) check(p *problems) {
 		p.addf("sandbox.user", "%q is root, and jobs never run as root; use another uid, such as 1000:1000", s.User)
 	}
 	if !volumeName.MatchString(s.InitVolume) {
-		p.addf("sandbox.init_volume", "%q is no name of a Docker volume; use letters, digits, dots, dashes and underscores", whole.Shorten(s.InitVolume))
+		p.addf("sandbox.init_volume", "%q is no name of a Docker volume; use letters, digits, dots, dashes and underscores",
+			whole.Shorten(s.InitVolume))
 	}
 	const most = 1 << 50 // 1 PiB, as for the policy
 	between(p, "sandbox.disk_free_min_bytes", s.DiskFreeMinBytes, 0, most, "")
@@ -241,10 +261,12 @@ func (s Sandbox) check(p *problems) {
 	between(p, "sandbox.workspace_ttl_hours", s.WorkspaceTTLHours, 0, 10*366*24, "hours, at most ten years; 0 keeps workspaces for ever")
 }
 
-// checkDirs checks the directories that are in the form of this system; package pathadapter checks a root in another system's form.
+// checkDirs checks the directories that are in the form of this system; package pathadapter checks
+// a root in another system's form.
 func (s Settings) checkDirs(p *problems) {
 	if s.StateDir == "" {
-		p.addf("state_dir", "is not set, and the environment does not name this user's folders; set it (or CORE_API_STATE_DIR, or --state-dir)")
+		p.addf("state_dir",
+			"is not set, and the environment does not name this user's folders; set it (or CORE_API_STATE_DIR, or --state-dir)")
 		return
 	}
 	if !filepath.IsAbs(s.StateDir) {
@@ -253,7 +275,8 @@ func (s Settings) checkDirs(p *problems) {
 	}
 	box := s.Sandbox
 	if box.WorkspaceRoot == "" && box.WorkspaceRootWin == "" && box.WorkspaceRootWSL == "" {
-		p.addf("sandbox.workspace_root", "is not set, and the environment does not name this user's folders; set it (or CORE_API_SANDBOX_WORKSPACE_ROOT, or --workspace-root)")
+		p.addf("sandbox.workspace_root", "is not set, and the environment does not name this user's folders; set it (or "+
+			"CORE_API_SANDBOX_WORKSPACE_ROOT, or --workspace-root)")
 	}
 	if box.WorkspaceRoot != "" && !filepath.IsAbs(box.WorkspaceRoot) {
 		p.addf("sandbox.workspace_root", "%q is relative; give the whole path", whole.Shorten(box.WorkspaceRoot))
@@ -291,7 +314,8 @@ func (s Settings) checkDirs(p *problems) {
 		if !filepath.IsAbs(dir) {
 			p.addf("audit.anchor_dir", "%q is relative; give the whole path", whole.Shorten(dir))
 		} else if below, err := filepath.Rel(s.StateDir, dir); err == nil && filepath.IsLocal(below) {
-			p.addf("audit.anchor_dir", "%q is in the state dir, and would be rolled back with it; use a directory on another volume", whole.Shorten(dir))
+			p.addf("audit.anchor_dir", "%q is in the state dir, and would be rolled back with it; use a directory on another volume",
+				whole.Shorten(dir))
 		}
 	}
 	if box.SkillsDir != "" && !filepath.IsAbs(box.SkillsDir) {

@@ -14,9 +14,9 @@ type origin struct {
 	urlInFile bool   // database_url comes from the file
 }
 
-// Command returns a shell command, on Windows one of PowerShell, that runs another command of the program, such as "token create --role
-// admin", on the installation of s. It contains no secret: a password in a database URL that is not from the settings file is written as
-// PASSWORD.
+// Command returns a shell command, on Windows one of PowerShell, that runs another command of the
+// program, such as "token create --role admin", on the installation of s. It contains no secret: a
+// password in a database URL that is not from the settings file is written as PASSWORD.
 func (s Settings) Command(program, args string) string {
 	line := quote(program) + " " + args
 	if s.origin.file != "" {
@@ -31,7 +31,8 @@ func (s Settings) Command(program, args string) string {
 	return line
 }
 
-// Environ returns the variables that give another process the settings in which s differs from Default, secrets included.
+// Environ returns the variables that give another process the settings in which s differs from
+// Default, secrets included.
 func (s Settings) Environ() []string {
 	var vars []string
 	defaults := Default()
@@ -66,7 +67,8 @@ func withPlaceholder(databaseURL Secret) string {
 	return u.String()
 }
 
-// withVariable is the beginning of a command that sets a variable: of a shell, or of PowerShell on Windows.
+// withVariable is the beginning of a command that sets a variable: of a shell, or of PowerShell on
+// Windows.
 func withVariable(name, value string) string {
 	if runtime.GOOS == "windows" {
 		return "$env:" + name + "='" + strings.ReplaceAll(value, "'", "''") + "'; "

@@ -35,16 +35,19 @@ func TestCommandReachesTheSameInstallation(t *testing.T) {
 		flags   Overrides
 		want    string
 	}{
-		"flag":               {"", nil, Overrides{StateDir: state}, "core-api token list --state-dir " + state},
-		"a blank in it":      {"", nil, Overrides{StateDir: blank}, "core-api token list --state-dir '" + blank + "'"},
-		"variable":           {"", []string{"CORE_API_STATE_DIR=" + state}, Overrides{}, "core-api token list --state-dir " + state},
-		"default":            {"", []string{"XDG_STATE_HOME=/srv", "HOME=/srv"}, Overrides{}, ""},
-		"file":               {plain, nil, Overrides{}, "core-api token list --config " + plain + " --state-dir " + state},
-		"URL in the file":    {withURL, nil, Overrides{}, "core-api token list --config '" + withURL + "'"},
-		"URL in a flag":      {"", nil, Overrides{StateDir: state, DatabaseURL: url}, setting("postgres://u:PASSWORD@db/secbox") + "core-api token list"},
-		"URL in a variable":  {"", []string{"CORE_API_STATE_DIR=" + state, "DATABASE_URL=" + url}, Overrides{}, setting("postgres://u:PASSWORD@db/secbox") + "core-api token list"},
-		"URL over the file":  {withURL, []string{"DATABASE_URL=postgres://v@db/other"}, Overrides{}, setting("postgres://v@db/other") + "core-api token list --config '" + withURL + "'"},
-		"file without a URL": {plain, []string{"DATABASE_URL=postgres://v@db/other"}, Overrides{}, setting("postgres://v@db/other") + "core-api token list --config " + plain},
+		"flag":            {"", nil, Overrides{StateDir: state}, "core-api token list --state-dir " + state},
+		"a blank in it":   {"", nil, Overrides{StateDir: blank}, "core-api token list --state-dir '" + blank + "'"},
+		"variable":        {"", []string{"CORE_API_STATE_DIR=" + state}, Overrides{}, "core-api token list --state-dir " + state},
+		"default":         {"", []string{"XDG_STATE_HOME=/srv", "HOME=/srv"}, Overrides{}, ""},
+		"file":            {plain, nil, Overrides{}, "core-api token list --config " + plain + " --state-dir " + state},
+		"URL in the file": {withURL, nil, Overrides{}, "core-api token list --config '" + withURL + "'"},
+		"URL in a flag":   {"", nil, Overrides{StateDir: state, DatabaseURL: url}, setting("postgres://u:PASSWORD@db/secbox") + "core-api token list"},
+		"URL in a variable": {"", []string{"CORE_API_STATE_DIR=" + state, "DATABASE_URL=" + url}, Overrides{},
+			setting("postgres://u:PASSWORD@db/secbox") + "core-api token list"},
+		"URL over the file": {withURL, []string{"DATABASE_URL=postgres://v@db/other"}, Overrides{},
+			setting("postgres://v@db/other") + "core-api token list --config '" + withURL + "'"},
+		"file without a URL": {plain, []string{"DATABASE_URL=postgres://v@db/other"}, Overrides{},
+			setting("postgres://v@db/other") + "core-api token list --config " + plain},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,7 +65,8 @@ func TestCommandReachesTheSameInstallation(t *testing.T) {
 	}
 }
 
-// TestEnviron: another process that is given the variables has the same settings, whichever one differs from its default.
+// TestEnviron: another process that is given the variables has the same settings, whichever one
+// differs from its default.
 func TestEnviron(t *testing.T) {
 	t.Parallel()
 	rows := table()

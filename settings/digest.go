@@ -35,7 +35,8 @@ func (s Settings) Redacted() map[string]any {
 				out[row.key] = v.Interface()
 			}
 		case v.Kind() == reflect.Slice:
-			// An empty fs list allows nothing, and a missing one is not set; any other empty list is not set.
+			// An empty fs list allows nothing, and a missing one is not set; any other empty list
+			// is not set.
 			if v.Len() > 0 || !v.IsNil() && isFS(row.key) {
 				out[row.key] = slices.Clone(v.Interface().([]string))
 			}
@@ -50,8 +51,8 @@ func isFS(key string) bool {
 	return key == "sandbox.policy.fs.read" || key == "sandbox.policy.fs.write"
 }
 
-// Digest identifies the effective settings: "sha256:" and the hash of their canonical JSON, keys sorted. Secrets are left out, so a new
-// password or token does not change it.
+// Digest identifies the effective settings: "sha256:" and the hash of their canonical JSON, keys
+// sorted. Secrets are left out, so a new password or token does not change it.
 func (s Settings) Digest() string {
 	effective := s.Redacted()
 	for _, row := range table() {
@@ -67,8 +68,8 @@ func (s Settings) Digest() string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Fingerprints returns the HMAC-SHA256 of each setting's value, secrets among them, by key of the setting. Without the HMAC's key, which must
-// be random, they do not tell the values.
+// Fingerprints returns the HMAC-SHA256 of each setting's value, secrets among them, by key of the
+// setting. Without the HMAC's key, which must be random, they do not tell the values.
 func (s Settings) Fingerprints(key []byte) map[string]string {
 	out := map[string]string{}
 	for _, row := range table() {

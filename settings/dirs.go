@@ -18,8 +18,8 @@ type home struct {
 	env  map[string]string
 }
 
-// fillDirs sets the directories that are not configured, and cleans the others. They stay empty when the environment does not name the
-// user's folders.
+// fillDirs sets the directories that are not configured, and cleans the others. They stay empty
+// when the environment does not name the user's folders.
 func fillDirs(s *Settings, h home) {
 	if s.StateDir == "" {
 		s.StateDir = h.stateDir()
@@ -68,8 +68,9 @@ func below(folder, rest string) string {
 	return strings.TrimRight(folder, `/\`) + rest
 }
 
-// CheckApart makes sure that neither directory is in the other, by name or through links, so that no container can be given private
-// files of core-api. Neither needs to exist yet; call it again once both do, since a link could have been created meanwhile.
+// CheckApart makes sure that neither directory is in the other, by name or through links, so that
+// no container can be given private files of core-api. Neither needs to exist yet; call it again
+// once both do, since a link could have been created meanwhile.
 func CheckApart(stateDir, workspaceRoot string) error {
 	state, err := resolve(stateDir)
 	if err != nil {
@@ -81,23 +82,28 @@ func CheckApart(stateDir, workspaceRoot string) error {
 	}
 	switch {
 	case within(state, workspace) && within(workspace, state):
-		return fault.New(fault.InvalidSettings, "state_dir %s and the workspace root %s are one directory; containers would see the audit database: choose two separate directories", stateDir, workspaceRoot)
+		return fault.New(fault.InvalidSettings, "state_dir %s and the workspace root %s are one directory; containers would see the "+
+			"audit database: choose two separate directories", stateDir, workspaceRoot)
 	case within(state, workspace):
-		return fault.New(fault.InvalidSettings, "state_dir %s is under the workspace root %s; containers could be given the audit database: choose two separate directories", stateDir, workspaceRoot)
+		return fault.New(fault.InvalidSettings, "state_dir %s is under the workspace root %s; containers could be given the audit "+
+			"database: choose two separate directories", stateDir, workspaceRoot)
 	case within(workspace, state):
-		return fault.New(fault.InvalidSettings, "the workspace root %s is under state_dir %s; containers could be given its other files: choose two separate directories", workspaceRoot, stateDir)
+		return fault.New(fault.InvalidSettings, "the workspace root %s is under state_dir %s; containers could be given its other files: "+
+			"choose two separate directories", workspaceRoot, stateDir)
 	}
 	return nil
 }
 
 // unreachable is the error for a directory whose links cannot be followed.
 func unreachable(key, dir string, err error) error {
-	bad := fault.Field{Field: key, Reason: dir + " cannot be reached: " + fault.Reason(err) + "; use a directory that can be reached or created"}
+	bad := fault.Field{Field: key, Reason: dir + " cannot be reached: " + fault.Reason(err) +
+		"; use a directory that can be reached or created"}
 	return &fault.Error{Code: fault.InvalidSettings, Message: bad.Field + ": " + bad.Reason, Fields: []fault.Field{bad}, Err: err}
 }
 
-// CheckSkillsDir makes sure that sandbox.skills_dir is separate from the workspace root, where containers write, and from the state dir,
-// whose files no skill may bring into a container. None of them needs to exist yet.
+// CheckSkillsDir makes sure that sandbox.skills_dir is separate from the workspace root, where
+// containers write, and from the state dir, whose files no skill may bring into a container. None
+// of them needs to exist yet.
 func CheckSkillsDir(skillsDir, stateDir, workspaceRoot string) error {
 	skills, err := resolve(skillsDir)
 	if err != nil {
@@ -109,7 +115,8 @@ func CheckSkillsDir(skillsDir, stateDir, workspaceRoot string) error {
 	} {
 		dir, err := resolve(other.dir)
 		if err != nil {
-			return fault.Wrap(fault.InvalidSettings, err, "cannot resolve %s %s; use a directory that can be reached", other.name, other.dir)
+			return fault.Wrap(fault.InvalidSettings, err, "cannot resolve %s %s; use a directory that can be reached", other.name,
+				other.dir)
 		}
 		if within(skills, dir) || within(dir, skills) {
 			return fault.New(fault.InvalidSettings, "sandbox.skills_dir %s and %s %s overlap, so %s: choose two separate directories",
@@ -143,8 +150,9 @@ func resolve(dir string) (string, error) {
 	}
 }
 
-// within reports whether dir is the other one or is under it: by name, and where they exist by identity, which also finds names that
-// differ only by case, and bind mounts of the whole directory.
+// within reports whether dir is the other one or is under it: by name, and where they exist by
+// identity, which also finds names that differ only by case, and bind mounts of the whole
+// directory.
 func within(dir, other string) bool {
 	if rel, err := filepath.Rel(other, dir); err == nil && filepath.IsLocal(rel) {
 		return true

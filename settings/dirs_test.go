@@ -22,7 +22,8 @@ func TestDefaultDirectories(t *testing.T) {
 		{"root on Linux", home{"linux", true, xdg}, "/var/lib/secbox", "/var/lib/secbox-workspace"},
 		{"a user on Linux", home{"linux", false, unix}, "/home/ann/.local/state/secbox", "/home/ann/secbox-workspace"},
 		{"a user with a state folder", home{"linux", false, xdg}, "/x/state/secbox", "/home/ann/secbox-workspace"},
-		{"a relative state folder", home{"linux", false, map[string]string{"HOME": "/home/ann", "XDG_STATE_HOME": "rel"}}, "/home/ann/.local/state/secbox", "/home/ann/secbox-workspace"},
+		{"a relative state folder", home{"linux", false, map[string]string{"HOME": "/home/ann", "XDG_STATE_HOME": "rel"}}, "/home/ann/.local/state/secbox",
+			"/home/ann/secbox-workspace"},
 		{"a user on macOS", home{"darwin", false, xdg}, "/home/ann/Library/Application Support/secbox", "/home/ann/secbox-workspace"},
 		{"a user on Windows", home{"windows", false, windows}, `C:\Users\ann\AppData\Local\secbox`, `C:\Users\ann\secbox-workspace`},
 		{"no environment", home{"linux", false, nil}, "", ""},
@@ -113,7 +114,8 @@ func TestEscapeStateDirAndWorkspaceAreSeparate(t *testing.T) {
 	}
 }
 
-// Escapes: no spelling and no link puts the skills into a directory that a container writes, or into the state dir.
+// Escapes: no spelling and no link puts the skills into a directory that a container writes, or
+// into the state dir.
 func TestEscapeSkillsDirIsSeparate(t *testing.T) {
 	t.Parallel()
 	base, err := filepath.EvalSymlinks(t.TempDir())

@@ -10,7 +10,8 @@ import (
 	"secbox/internal/whole"
 )
 
-// variables reads an environment as os.Environ returns it; of two entries with one name the last counts. Names have no case on Windows.
+// variables reads an environment as os.Environ returns it; of two entries with one name the last
+// counts. Names have no case on Windows.
 func variables(environ []string, goos string) map[string]string {
 	out := make(map[string]string, len(environ))
 	for _, entry := range environ {
@@ -29,8 +30,9 @@ func variables(environ []string, goos string) map[string]string {
 // emptyList is the variable of an empty list, since an empty variable counts as not set.
 const emptyList = "[]"
 
-// readEnv applies the variables. An empty one counts as not set: compose files pass a missing variable on as an empty one.
-// Variables that begin with CORE_API_ and are no setting are reported, so that a typo is never silent.
+// readEnv applies the variables. An empty one counts as not set: compose files pass a missing
+// variable on as an empty one. Variables that begin with CORE_API_ and are no setting are reported,
+// so that a typo is never silent.
 func readEnv(s *Settings, rows []setting, vars map[string]string, p *problems) {
 	var names []string
 	known := map[string]bool{}
@@ -68,7 +70,8 @@ func readEnv(s *Settings, rows []setting, vars map[string]string, p *problems) {
 	}
 }
 
-// linked are the variables that Kubernetes sets in every container for a service named core-api or core-api-something.
+// linked are the variables that Kubernetes sets in every container for a service named core-api or
+// core-api-something.
 var linked = regexp.MustCompile(`^CORE_API_([A-Z0-9_]+_)?(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)$`)
 
 // fromOrchestrator reports whether a variable is not meant for us although it looks so.

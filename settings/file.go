@@ -16,8 +16,9 @@ import (
 	"secbox/internal/whole"
 )
 
-// readFile applies a YAML file. Keys may be nested, dotted, or both: {sandbox: {policy: {net.mode: none}}} and
-// {sandbox.policy: {net: {mode: none}}} are the same. Each value is decoded separately, so that errors name the key and line.
+// readFile applies a YAML file. Keys may be nested, dotted, or both: {sandbox: {policy: {net.mode:
+// none}}} and {sandbox.policy: {net: {mode: none}}} are the same. Each value is decoded separately,
+// so that errors name the key and line.
 func readFile(s *Settings, rows []setting, name string, data []byte, p *problems) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -90,7 +91,8 @@ func (f *fileReader) walk(prefix string, mapping *yaml.Node) {
 
 func (f *fileReader) leaf(row setting, key, value *yaml.Node) {
 	if row.envOnly {
-		f.wrong(row.key, key, "must not be in a file; remove it, create a new one, since this one was written down, and set the environment variable %s", row.env[0])
+		f.wrong(row.key, key, "must not be in a file; remove it, create a new one, since this one was written down, and set the "+
+			"environment variable %s", row.env[0])
 		return
 	}
 	if line, again := f.seen[row.key]; again {

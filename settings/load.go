@@ -13,16 +13,18 @@ import (
 	"secbox/fault"
 )
 
-// Load reads the file (none when empty), then the environment (in the form of os.Environ), then the flags, sets the directories that
-// depend on the user, and checks everything. Beside the file it only resolves the links of directories. All errors come back in one
-// fault.InvalidSettings whose fields are keys of the file or names of variables.
+// Load reads the file (none when empty), then the environment (in the form of os.Environ), then the
+// flags, sets the directories that depend on the user, and checks everything. Beside the file it
+// only resolves the links of directories. All errors come back in one fault.InvalidSettings whose
+// fields are keys of the file or names of variables.
 func Load(file string, environ []string, o Overrides) (Settings, error) {
 	s, rows := Default(), table()
 	var p problems
 	if file != "" {
 		data, err := readBounded(file)
 		if err != nil {
-			return Settings{}, fault.Wrap(fault.InvalidSettings, err, "cannot read the settings file %s (%s); correct the path or leave out --config", file, reasonOf(err))
+			return Settings{}, fault.Wrap(fault.InvalidSettings, err,
+				"cannot read the settings file %s (%s); correct the path or leave out --config", file, reasonOf(err))
 		}
 		readFile(&s, rows, filepath.Base(file), data, &p)
 		if s.origin.file, err = filepath.Abs(file); err != nil {

@@ -37,7 +37,8 @@ func write(t *testing.T, text string) string {
 	return file
 }
 
-// samples are three valid values of every setting, as a variable would have them: for the file, the environment and the flag.
+// samples are three valid values of every setting, as a variable would have them: for the file, the
+// environment and the flag.
 var samples = map[string][3]string{
 	"addr":         {"127.0.0.1:1", "[::1]:2", "localhost:3"},
 	"state_dir":    {abs("/srv/a/state"), abs("/srv/b/state"), abs("/srv/c/state")},
@@ -86,7 +87,8 @@ var samples = map[string][3]string{
 	"audit.log_key_file":            {abs("/etc/secbox/log.key"), abs("/srv/log.key"), ""},
 	"audit.witnesses": {
 		"a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a.example",
-		"a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a.example,b.example/w2+6430f1da+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c https://b.example/w2", "",
+		"a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c " +
+			"http://a.example,b.example/w2+6430f1da+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c https://b.example/w2", "",
 	},
 	"audit.anchor_dir":               {abs("/srv/a/anchor"), abs("/srv/b/anchor"), ""},
 	"audit.anchor_every":             {"1", "2", ""},
@@ -168,8 +170,8 @@ func inYAML(row setting, value string) string {
 	return value
 }
 
-// Every setting can really be set by file, by each of its variables and by its flag, the later beats the earlier, and nothing
-// else changes with it.
+// Every setting can really be set by file, by each of its variables and by its flag, the later
+// beats the earlier, and nothing else changes with it.
 func TestPrecedenceOfEverySetting(t *testing.T) {
 	t.Parallel()
 	rows := table()
@@ -321,7 +323,8 @@ sandbox:
 	}
 	cfg := s.PolicyConfig()
 	if *cfg.Settings.MaxStderrBytes != 3 || *cfg.Ceiling.CPUCores != 10.5 || cfg.Settings.FSWrite == nil || len(cfg.Settings.FSWrite) != 0 ||
-		len(cfg.Settings.FSRead) != 1 || *cfg.Settings.Image != "a:1" || cfg.Settings.NetMode != nil || cfg.SettingsDigest != s.Digest() || len(cfg.Images) != 2 {
+		len(cfg.Settings.FSRead) != 1 || *cfg.Settings.Image != "a:1" || cfg.Settings.NetMode != nil || cfg.SettingsDigest != s.Digest() ||
+		len(cfg.Images) != 2 {
 		t.Fatalf("%+v", cfg)
 	}
 }
@@ -387,7 +390,8 @@ func TestOwnVariableBeatsCommonOne(t *testing.T) {
 func TestFlagReplacesWorkspaceRoots(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, err := Load("", here("CORE_API_SANDBOX_WORKSPACE_ROOT_WSL=/mnt/d/a", `CORE_API_SANDBOX_WORKSPACE_ROOT_WIN=D:\a`, "CORE_API_SANDBOX_WORKSPACE_ROOT_HOST=/h"), Overrides{WorkspaceRoot: dir})
+	s, err := Load("", here("CORE_API_SANDBOX_WORKSPACE_ROOT_WSL=/mnt/d/a", `CORE_API_SANDBOX_WORKSPACE_ROOT_WIN=D:\a`,
+		"CORE_API_SANDBOX_WORKSPACE_ROOT_HOST=/h"), Overrides{WorkspaceRoot: dir})
 	if err != nil || s.Sandbox.WorkspaceRoot != dir || s.Sandbox.WorkspaceRootWSL+s.Sandbox.WorkspaceRootWin != "" || s.Sandbox.WorkspaceRootHost != "/h" {
 		t.Fatalf("%+v %v", s.Sandbox, err)
 	}
@@ -416,19 +420,30 @@ func TestErrors(t *testing.T) {
 		field      string   // the first one
 		says       []string // in its reason
 	}{
-		{name: "a typo", file: "addr: 127.0.0.1:1\nsandbox:\n  max_concurent_execs: 3\n", field: "sandbox.max_concurent_execs", says: []string{"line 3 of secbox.yaml", "did you mean sandbox.max_concurrent_execs?"}},
-		{name: "a typo in a dotted key", file: "sandbox.polcy.timeout_ms: 3\n", field: "sandbox.polcy.timeout_ms", says: []string{"line 1", "did you mean sandbox.policy.timeout_ms?"}},
+		{name: "a typo", file: "addr: 127.0.0.1:1\nsandbox:\n  max_concurent_execs: 3\n", field: "sandbox.max_concurent_execs",
+			says: []string{"line 3 of secbox.yaml", "did you mean sandbox.max_concurrent_execs?"}},
+		{name: "a typo in a dotted key", file: "sandbox.polcy.timeout_ms: 3\n", field: "sandbox.polcy.timeout_ms",
+			says: []string{"line 1", "did you mean sandbox.policy.timeout_ms?"}},
 		{name: "no witness", file: "audit: {witnesses: ['http://a.example']}", field: "audit.witnesses[0]", says: []string{"its public key and its address"}},
-		{name: "a witness with a damaged key", file: "audit: {witnesses: ['a.example/w1+f5ceb7c9+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a.example']}", field: "audit.witnesses[0]", says: []string{"damaged"}},
-		{name: "a witness twice", file: "audit: {witnesses: ['a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a', 'a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://b']}", field: "audit.witnesses[1]", says: []string{"name of another one"}},
-		{name: "an anchor in the state dir", file: "{state_dir: '" + abs("/srv/state") + "', audit: {anchor_dir: '" + abs("/srv/state/anchor") + "'}}", field: "audit.anchor_dir", says: []string{"another volume"}},
+		{name: "a witness with a damaged key",
+			file: "audit: {witnesses: ['a.example/w1+f5ceb7c9+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a.example']}", field: "audit.witnesses[0]",
+			says: []string{"damaged"}},
+		{name: "a witness twice", file: "audit: {witnesses: ['a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://a', " +
+			"'a.example/w1+f5ceb7c8+BO4x+DyIpxIZpvz5vuDam8ImIFiPWhWmFFVTUE35ZJ5c http://b']}", field: "audit.witnesses[1]",
+			says: []string{"name of another one"}},
+		{name: "an anchor in the state dir", file: "{state_dir: '" + abs("/srv/state") + "', audit: {anchor_dir: '" + abs("/srv/state/anchor") + "'}}",
+			field: "audit.anchor_dir", says: []string{"another volume"}},
 		{name: "a relative anchor", file: "audit: {anchor_dir: anchor}", field: "audit.anchor_dir", says: []string{"relative"}},
 		{name: "no checkpoint is anchored", file: "audit: {anchor_every: 0}", field: "audit.anchor_every", says: []string{"use 1 to"}},
-		{name: "a key in the wrong place", file: "max_concurrent_execs: 3", field: "max_concurrent_execs", says: []string{"did you mean sandbox.max_concurrent_execs?"}},
-		{name: "a ceiling of a field without one", file: "sandbox: {policy_ceiling: {image: a}}", field: "sandbox.policy_ceiling.image", says: []string{"no such setting"}},
+		{name: "a key in the wrong place", file: "max_concurrent_execs: 3", field: "max_concurrent_execs",
+			says: []string{"did you mean sandbox.max_concurrent_execs?"}},
+		{name: "a ceiling of a field without one", file: "sandbox: {policy_ceiling: {image: a}}", field: "sandbox.policy_ceiling.image",
+			says: []string{"no such setting"}},
 		{name: "a very long key", file: long + ": 1", field: strings.Repeat("x", 80) + "…", says: []string{"no such setting"}},
-		{name: "text for a number", file: "\n\nhttp: {max_body_bytes: many}", field: "http.max_body_bytes", says: []string{"line 3", `must be a whole number, not "many"`}},
-		{name: "a fraction for a whole number", file: "sandbox: {policy: {pids: 20.5}}", field: "sandbox.policy.pids", says: []string{"a whole number", `"20.5"`}},
+		{name: "text for a number", file: "\n\nhttp: {max_body_bytes: many}", field: "http.max_body_bytes",
+			says: []string{"line 3", `must be a whole number, not "many"`}},
+		{name: "a fraction for a whole number", file: "sandbox: {policy: {pids: 20.5}}", field: "sandbox.policy.pids",
+			says: []string{"a whole number", `"20.5"`}},
 		{name: "a quoted number", file: "sandbox: {policy: {pids: '20'}}", field: "sandbox.policy.pids", says: []string{"a whole number"}},
 		{name: "beyond int64", file: "sandbox: {policy: {pids: 99999999999999999999}}", field: "sandbox.policy.pids", says: []string{"a whole number"}},
 		{name: "a number for text", file: "addr: 8003", field: "addr", says: []string{"must be text"}},
@@ -440,90 +455,131 @@ func TestErrors(t *testing.T) {
 		{name: "a list for a section", file: "sandbox: [5]", field: "sandbox", says: []string{"is a section"}},
 		{name: "a list for a key", file: "? [a]\n: 1", field: "?", says: []string{"a key must be plain text"}},
 		{name: "twice in one section", file: "addr: localhost:1\naddr: localhost:2", field: "addr", says: []string{"line 2", "line 1 already"}},
-		{name: "twice in two spellings", file: "sandbox.policy.pids: 20\nsandbox: {policy: {pids: 30}}", field: "sandbox.policy.pids", says: []string{"line 1 already"}},
+		{name: "twice in two spellings", file: "sandbox.policy.pids: 20\nsandbox: {policy: {pids: 30}}", field: "sandbox.policy.pids",
+			says: []string{"line 1 already"}},
 		{name: "no YAML", file: "addr: [", field: "secbox.yaml", says: []string{"is no YAML", "line"}},
 		{name: "tabs", file: "sandbox:\n\timages: []", field: "secbox.yaml", says: []string{"is no YAML"}},
 		{name: "two documents", file: "addr: a:1\n---\naddr: b:1", field: "secbox.yaml", says: []string{"more than one"}},
 		{name: "a list of settings", file: "- addr: a:1", field: "secbox.yaml", says: []string{"keys and values"}},
-		{name: "a token in the file", file: "admin_token: 0123456789abcdef", field: "admin_token", says: []string{"must not be in a file", "CORE_API_ADMIN_TOKEN"}},
+		{name: "a token in the file", file: "admin_token: 0123456789abcdef", field: "admin_token",
+			says: []string{"must not be in a file", "CORE_API_ADMIN_TOKEN"}},
 
-		{name: "an unknown variable", env: []string{"CORE_API_SANDBOX_MAX_CONCURENT_EXECS=3"}, field: "CORE_API_SANDBOX_MAX_CONCURENT_EXECS", says: []string{"did you mean CORE_API_SANDBOX_MAX_CONCURRENT_EXECS?"}},
+		{name: "an unknown variable", env: []string{"CORE_API_SANDBOX_MAX_CONCURENT_EXECS=3"}, field: "CORE_API_SANDBOX_MAX_CONCURENT_EXECS",
+			says: []string{"did you mean CORE_API_SANDBOX_MAX_CONCURRENT_EXECS?"}},
 		{name: "an unknown empty variable", env: []string{"CORE_API_ADRR="}, field: "CORE_API_ADRR", says: []string{"did you mean CORE_API_ADDR?"}},
 		{name: "a port that is ours", env: []string{"CORE_API_PORT=8003"}, field: "CORE_API_PORT", says: []string{"no such setting"}},
 		{name: "the prefix alone", env: []string{"CORE_API_=8003"}, field: "CORE_API_", says: []string{"no such setting"}},
-		{name: "a variable that is no number", env: []string{"CORE_API_SANDBOX_POLICY_TIMEOUT_MS=5s"}, field: "CORE_API_SANDBOX_POLICY_TIMEOUT_MS", says: []string{`a whole number, not "5s"`}},
-		{name: "a variable that is no switch", env: []string{"CORE_API_SANDBOX_READ_ONLY_ROOTFS=yes"}, field: "CORE_API_SANDBOX_READ_ONLY_ROOTFS", says: []string{"true or false"}},
-		{name: "a variable that is not a finite number", env: []string{"CORE_API_SANDBOX_POLICY_CPU_CORES=NaN"}, field: "sandbox.policy.cpu_cores", says: []string{"must be a number", "CORE_API_SANDBOX_POLICY_CPU_CORES"}},
+		{name: "a variable that is no number", env: []string{"CORE_API_SANDBOX_POLICY_TIMEOUT_MS=5s"}, field: "CORE_API_SANDBOX_POLICY_TIMEOUT_MS",
+			says: []string{`a whole number, not "5s"`}},
+		{name: "a variable that is no switch", env: []string{"CORE_API_SANDBOX_READ_ONLY_ROOTFS=yes"}, field: "CORE_API_SANDBOX_READ_ONLY_ROOTFS",
+			says: []string{"true or false"}},
+		{name: "a variable that is not a finite number", env: []string{"CORE_API_SANDBOX_POLICY_CPU_CORES=NaN"}, field: "sandbox.policy.cpu_cores",
+			says: []string{"must be a number", "CORE_API_SANDBOX_POLICY_CPU_CORES"}},
 
-		{name: "no port", file: "addr: localhost", field: "addr", says: []string{`"localhost" is no address`, "127.0.0.1:8003", "set by line 1 of secbox.yaml"}},
+		{name: "no port", file: "addr: localhost", field: "addr",
+			says: []string{`"localhost" is no address`, "127.0.0.1:8003", "set by line 1 of secbox.yaml"}},
 		{name: "a port beyond", env: []string{"CORE_API_ADDR=:65536"}, field: "addr", says: []string{`"65536" is no port`, "set by CORE_API_ADDR"}},
 		{name: "a host that is none", flags: Overrides{Addr: "http://x:1"}, field: "addr", says: []string{"set by --addr"}},
 		{name: "a log level", env: []string{"CORE_API_LOG_LEVEL=loud"}, field: "log_level", says: []string{`"loud" is none of debug, info, warn, error`}},
 		{name: "a log format", env: []string{"CORE_API_LOG_FORMAT=xml"}, field: "log_format", says: []string{"text, json"}},
-		{name: "a runtime mode", env: []string{"CORE_API_SANDBOX_RUNTIME_MODE=mac"}, field: "sandbox.runtime_mode", says: []string{"auto, linux, windows, wsl, container"}},
-		{name: "another database", env: []string{"DATABASE_URL=mysql://u:hunter2@h/db"}, field: "database_url", says: []string{"not a PostgreSQL URL", "set by DATABASE_URL"}},
+		{name: "a runtime mode", env: []string{"CORE_API_SANDBOX_RUNTIME_MODE=mac"}, field: "sandbox.runtime_mode",
+			says: []string{"auto, linux, windows, wsl, container"}},
+		{name: "another database", env: []string{"DATABASE_URL=mysql://u:hunter2@h/db"}, field: "database_url",
+			says: []string{"not a PostgreSQL URL", "set by DATABASE_URL"}},
 		{name: "a database in key words", env: []string{"DATABASE_URL=host=h password=hunter2"}, field: "database_url", says: []string{"not a PostgreSQL URL"}},
-		{name: "a database URL that is broken", env: []string{"DATABASE_URL=postgres://u:hunter2%zz@h/db"}, field: "database_url", says: []string{"percent-encoding"}},
+		{name: "a database URL that is broken", env: []string{"DATABASE_URL=postgres://u:hunter2%zz@h/db"}, field: "database_url",
+			says: []string{"percent-encoding"}},
 		{name: "a database nowhere", env: []string{"DATABASE_URL=postgres:///db"}, field: "database_url", says: []string{"names no host"}},
 		{name: "a short admin token", env: []string{"CORE_API_ADMIN_TOKEN=hunter2"}, field: "CORE_API_ADMIN_TOKEN", says: []string{"16 characters", "openssl"}},
-		{name: "an admin token of two lines", env: []string{"CORE_API_ADMIN_TOKEN=hunter2hunter2\nhunter2"}, field: "CORE_API_ADMIN_TOKEN", says: []string{"Authorization header cannot carry"}},
+		{name: "an admin token of two lines", env: []string{"CORE_API_ADMIN_TOKEN=hunter2hunter2\nhunter2"}, field: "CORE_API_ADMIN_TOKEN",
+			says: []string{"Authorization header cannot carry"}},
 		{name: "a tiny body", env: []string{"CORE_API_HTTP_MAX_BODY_BYTES=-1"}, field: "http.max_body_bytes", says: []string{"-1 is out of bounds", "1024"}},
-		{name: "a URL for a host", env: []string{"CORE_API_HTTP_ALLOWED_HOSTS=a,https://b"}, field: "http.allowed_hosts[1]", says: []string{`"https://b"`, "set by CORE_API_HTTP_ALLOWED_HOSTS"}},
+		{name: "a URL for a host", env: []string{"CORE_API_HTTP_ALLOWED_HOSTS=a,https://b"}, field: "http.allowed_hosts[1]",
+			says: []string{`"https://b"`, "set by CORE_API_HTTP_ALLOWED_HOSTS"}},
 		{name: "all hosts", env: []string{"CORE_API_HTTP_ALLOWED_HOSTS=*"}, field: "http.allowed_hosts[0]", says: []string{"without *"}},
 		{name: "a name for a proxy", env: []string{"CORE_API_HTTP_TRUSTED_PROXIES=proxy"}, field: "http.trusted_proxies[0]", says: []string{"10.0.0.0/24"}},
 		{name: "no place at all", env: []string{"CORE_API_SANDBOX_MAX_CONCURRENT_EXECS=0"}, field: "sandbox.max_concurrent_execs", says: []string{"1 to 1024"}},
-		{name: "no memory for a body", env: []string{"CORE_API_HTTP_MAX_MEMORY_BYTES_PER_TOKEN=33554432"}, field: "http.max_memory_bytes_per_token", says: []string{"167772160 to"}},
-		{name: "less memory for all than for one", file: "http: {max_memory_bytes: 200000000, max_memory_bytes_per_token: 300000000}", field: "http.max_memory_bytes", says: []string{"300000000 to"}},
+		{name: "no memory for a body", env: []string{"CORE_API_HTTP_MAX_MEMORY_BYTES_PER_TOKEN=33554432"}, field: "http.max_memory_bytes_per_token",
+			says: []string{"167772160 to"}},
+		{name: "less memory for all than for one", file: "http: {max_memory_bytes: 200000000, max_memory_bytes_per_token: 300000000}",
+			field: "http.max_memory_bytes", says: []string{"300000000 to"}},
 		{name: "more streams of a token than in all", file: "http: {max_streams: 5}", field: "http.max_streams_per_token", says: []string{"1 to 5"}},
 		{name: "no connections", file: "http: {max_connections: 0}", field: "http.max_connections", says: []string{"16 to"}},
-		{name: "more for one token than for all", file: "sandbox: {max_concurrent_execs: 2, max_concurrent_execs_per_token: 3}", field: "sandbox.max_concurrent_execs_per_token", says: []string{"0 to 2"}},
+		{name: "more for one token than for all", file: "sandbox: {max_concurrent_execs: 2, max_concurrent_execs_per_token: 3}",
+			field: "sandbox.max_concurrent_execs_per_token", says: []string{"0 to 2"}},
 		{name: "a negative queue", env: []string{"CORE_API_SANDBOX_MAX_QUEUED_EXECS=-1"}, field: "sandbox.max_queued_execs", says: []string{"0 to"}},
 		{name: "root", env: []string{"CORE_API_SANDBOX_USER=0:0"}, field: "sandbox.user", says: []string{"root"}},
 		{name: "root in disguise", env: []string{"CORE_API_SANDBOX_USER=000:1"}, field: "sandbox.user", says: []string{"root"}},
 		{name: "a user by name", env: []string{"CORE_API_SANDBOX_USER=sandbox"}, field: "sandbox.user", says: []string{"uid:gid"}},
-		{name: "a volume that is a path", env: []string{"CORE_API_SANDBOX_INIT_VOLUME=/etc"}, field: "sandbox.init_volume", says: []string{"no name of a Docker volume"}},
+		{name: "a volume that is a path", env: []string{"CORE_API_SANDBOX_INIT_VOLUME=/etc"}, field: "sandbox.init_volume",
+			says: []string{"no name of a Docker volume"}},
 		{name: "a relative docker", env: []string{"CORE_API_SANDBOX_DOCKER_PATH=./docker"}, field: "sandbox.docker_path", says: []string{"relative"}},
-		{name: "a runtime that is a path", env: []string{"CORE_API_SANDBOX_RUNTIME=/usr/bin/crun"}, field: "sandbox.runtime", says: []string{`"/usr/bin/crun" is no name of a runtime`, "docker info", "leave it out", "set by CORE_API_SANDBOX_RUNTIME"}},
-		{name: "a runtime that is an option", file: "sandbox: {runtime: --privileged}", field: "sandbox.runtime", says: []string{"no name of a runtime", "line 1"}},
-		{name: "uploads larger than are unpacked", file: "skills: {max_upload_bytes: 268435457}", field: "skills.max_upload_bytes", says: []string{"268435457 is out of bounds", "to 268435456", "line 1"}},
+		{name: "a runtime that is a path", env: []string{"CORE_API_SANDBOX_RUNTIME=/usr/bin/crun"}, field: "sandbox.runtime",
+			says: []string{`"/usr/bin/crun" is no name of a runtime`, "docker info", "leave it out", "set by CORE_API_SANDBOX_RUNTIME"}},
+		{name: "a runtime that is an option", file: "sandbox: {runtime: --privileged}", field: "sandbox.runtime",
+			says: []string{"no name of a runtime", "line 1"}},
+		{name: "uploads larger than are unpacked", file: "skills: {max_upload_bytes: 268435457}", field: "skills.max_upload_bytes",
+			says: []string{"268435457 is out of bounds", "to 268435456", "line 1"}},
 		{name: "no work on skills", env: []string{"CORE_API_SKILLS_MAX_CONCURRENT_WORK=0"}, field: "skills.max_concurrent_work", says: []string{"1 to 256"}},
 		{name: "a negative queue of work", file: "skills: {max_queued_work: -1}", field: "skills.max_queued_work", says: []string{"0 to", "line 1"}},
 		{name: "no uploads", file: "skills: {max_uploads: 0}", field: "skills.max_uploads", says: []string{"1 to"}},
 		{name: "no uploads by a token", file: "skills: {max_uploads_per_token: 0}", field: "skills.max_uploads_per_token", says: []string{"1 to"}},
 		{name: "no downloads", file: "skills: {max_downloads: 0}", field: "skills.max_downloads", says: []string{"1 to"}},
 		{name: "no downloads by a token", file: "skills: {max_downloads_per_token: 0}", field: "skills.max_downloads_per_token", says: []string{"1 to"}},
-		{name: "no room for the largest archive", file: "skills: {max_waiting_bytes: 268435456}", field: "skills.max_waiting_bytes", says: []string{"skills.max_upload_bytes"}},
-		{name: "no room for a token's largest archive", file: "skills: {max_waiting_bytes_per_token: 1}", field: "skills.max_waiting_bytes_per_token", says: []string{"skills.max_upload_bytes"}},
+		{name: "no room for the largest archive", file: "skills: {max_waiting_bytes: 268435456}", field: "skills.max_waiting_bytes",
+			says: []string{"skills.max_upload_bytes"}},
+		{name: "no room for a token's largest archive", file: "skills: {max_waiting_bytes_per_token: 1}", field: "skills.max_waiting_bytes_per_token",
+			says: []string{"skills.max_upload_bytes"}},
 		{name: "uploads of nothing", env: []string{"CORE_API_SKILLS_MAX_UPLOAD_BYTES=0"}, field: "skills.max_upload_bytes", says: []string{"1024 to"}},
-		{name: "records that are removed before their end", env: []string{"CORE_API_AUDIT_RETENTION_DAYS=-1"}, field: "audit.retention_days", says: []string{"0 to"}},
-		{name: "artifacts for a million years", env: []string{"CORE_API_AUDIT_ARTIFACTS_RETENTION_DAYS=365000000"}, field: "audit.artifacts_retention_days", says: []string{"0 to"}},
-		{name: "workspaces that are idle before they are used", env: []string{"CORE_API_WORKSPACES_IDLE_SECONDS=-1"}, field: "workspaces.idle_seconds", says: []string{"0 to"}},
-		{name: "a backend that is none", file: "sandboxes: {backend: kubernetes}", field: "sandboxes.backend", says: []string{"docker, remote, none", "line 1"}},
-		{name: "the backend none, not allowed", file: "sandboxes: {backend: none}", field: "sandboxes.backend", says: []string{"unconfined", "sandboxes.none", "line 1"}},
-		{name: "workspaces that are removed before they are used", env: []string{"CORE_API_SANDBOX_WORKSPACE_TTL_HOURS=-1"}, field: "sandbox.workspace_ttl_hours", says: []string{"0 to"}},
+		{name: "records that are removed before their end", env: []string{"CORE_API_AUDIT_RETENTION_DAYS=-1"}, field: "audit.retention_days",
+			says: []string{"0 to"}},
+		{name: "artifacts for a million years", env: []string{"CORE_API_AUDIT_ARTIFACTS_RETENTION_DAYS=365000000"}, field: "audit.artifacts_retention_days",
+			says: []string{"0 to"}},
+		{name: "workspaces that are idle before they are used", env: []string{"CORE_API_WORKSPACES_IDLE_SECONDS=-1"}, field: "workspaces.idle_seconds",
+			says: []string{"0 to"}},
+		{name: "a backend that is none", file: "sandboxes: {backend: kubernetes}", field: "sandboxes.backend",
+			says: []string{"docker, remote, none", "line 1"}},
+		{name: "the backend none, not allowed", file: "sandboxes: {backend: none}", field: "sandboxes.backend",
+			says: []string{"unconfined", "sandboxes.none", "line 1"}},
+		{name: "workspaces that are removed before they are used", env: []string{"CORE_API_SANDBOX_WORKSPACE_TTL_HOURS=-1"},
+			field: "sandbox.workspace_ttl_hours", says: []string{"0 to"}},
 		{name: "containers that stop at once", env: []string{"CORE_API_SANDBOXES_IDLE_SECONDS=0"}, field: "sandboxes.idle_seconds", says: []string{"1 to"}},
 		{name: "no containers", file: "sandboxes: {max_containers: 0}", field: "sandboxes.max_containers", says: []string{"1 to"}},
 		{name: "no grace", file: "sandboxes: {runner_grace_seconds: 0}", field: "sandboxes.runner_grace_seconds", says: []string{"1 to 3600"}},
 		{name: "a heart that stands still", file: "sandboxes: {heartbeat_seconds: 0}", field: "sandboxes.heartbeat_seconds", says: []string{"1 to 300"}},
-		{name: "a pool of less than nothing", env: []string{"CORE_API_POOL_MAX=-1"}, field: "pool.max", says: []string{"-1 is out of bounds", "0 to", "0 turns the pool off"}},
+		{name: "a pool of less than nothing", env: []string{"CORE_API_POOL_MAX=-1"}, field: "pool.max",
+			says: []string{"-1 is out of bounds", "0 to", "0 turns the pool off"}},
 		{name: "nothing per key", file: "pool: {max_per_key: 0}", field: "pool.max_per_key", says: []string{"1 to", "set pool.max to 0", "line 1"}},
-		{name: "memory for not one", env: []string{"CORE_API_POOL_MAX_MEMORY_MB=15"}, field: "pool.max_memory_mb", says: []string{"16 to", "set pool.max to 0"}},
-		{name: "a webhook's host as an address", file: "webhooks: {allow: ['https://a.example']}", field: "webhooks.allow[0]", says: []string{"is no host", "hooks.example.com"}},
+		{name: "memory for not one", env: []string{"CORE_API_POOL_MAX_MEMORY_MB=15"}, field: "pool.max_memory_mb",
+			says: []string{"16 to", "set pool.max to 0"}},
+		{name: "a webhook's host as an address", file: "webhooks: {allow: ['https://a.example']}", field: "webhooks.allow[0]",
+			says: []string{"is no host", "hooks.example.com"}},
 		{name: "any host for webhooks", file: "webhooks: {allow: ['*']}", field: "webhooks.allow[0]", says: []string{"is no host"}},
-		{name: "no network for webhooks", file: "webhooks: {allow_networks: [lan]}", field: "webhooks.allow_networks[0]", says: []string{"is no address and no network"}},
-		{name: "a collector without a scheme", env: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318"}, field: "traces.endpoint", says: []string{"is no address of a collector", "http://HOST:4318"}},
-		{name: "a collector's key in its address", file: "traces: {endpoint: 'https://a:hunter2@b.example'}", field: "traces.endpoint", says: []string{"has a user", "traces.headers", "line 1"}},
-		{name: "a header without a value", env: []string{"OTEL_EXPORTER_OTLP_HEADERS=a=b,c"}, field: "CORE_API_TRACES_HEADERS", says: []string{"header 2 is malformed", "name=value"}},
-		{name: "a header with a line break", env: []string{"CORE_API_TRACES_HEADERS=a=b%0Ac"}, field: "CORE_API_TRACES_HEADERS", says: []string{"header 1 is malformed"}},
-		{name: "more than all traces", env: []string{"OTEL_TRACES_SAMPLER_ARG=1.5"}, field: "traces.sample_ratio", says: []string{"1.5 is out of bounds", "0 to 1"}},
+		{name: "no network for webhooks", file: "webhooks: {allow_networks: [lan]}", field: "webhooks.allow_networks[0]",
+			says: []string{"is no address and no network"}},
+		{name: "a collector without a scheme", env: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector:4318"}, field: "traces.endpoint",
+			says: []string{"is no address of a collector", "http://HOST:4318"}},
+		{name: "a collector's key in its address", file: "traces: {endpoint: 'https://a:hunter2@b.example'}", field: "traces.endpoint",
+			says: []string{"has a user", "traces.headers", "line 1"}},
+		{name: "a header without a value", env: []string{"OTEL_EXPORTER_OTLP_HEADERS=a=b,c"}, field: "CORE_API_TRACES_HEADERS",
+			says: []string{"header 2 is malformed", "name=value"}},
+		{name: "a header with a line break", env: []string{"CORE_API_TRACES_HEADERS=a=b%0Ac"}, field: "CORE_API_TRACES_HEADERS",
+			says: []string{"header 1 is malformed"}},
+		{name: "more than all traces", env: []string{"OTEL_TRACES_SAMPLER_ARG=1.5"}, field: "traces.sample_ratio",
+			says: []string{"1.5 is out of bounds", "0 to 1"}},
 		{name: "no number of traces", env: []string{"CORE_API_TRACES_SAMPLE_RATIO=NaN"}, field: "traces.sample_ratio", says: []string{"NaN is out of bounds"}},
-		{name: "no patience at all", env: []string{"CORE_API_POOL_IDLE_SECONDS=0"}, field: "pool.idle_seconds", says: []string{"0 is out of bounds", "1 to", "set pool.max to 0"}},
-		{name: "less growth than artifacts", env: []string{"CORE_API_SANDBOX_DISK_GROWTH_MAX_BYTES=1000000"}, field: "sandbox.disk_growth_max_bytes", says: []string{"1073741824", "policy_ceiling"}},
+		{name: "no patience at all", env: []string{"CORE_API_POOL_IDLE_SECONDS=0"}, field: "pool.idle_seconds",
+			says: []string{"0 is out of bounds", "1 to", "set pool.max to 0"}},
+		{name: "less growth than artifacts", env: []string{"CORE_API_SANDBOX_DISK_GROWTH_MAX_BYTES=1000000"}, field: "sandbox.disk_growth_max_bytes",
+			says: []string{"1073741824", "policy_ceiling"}},
 		{name: "a relative state dir", file: "state_dir: ~/x", field: "state_dir", says: []string{`"~/x" is relative`}},
 		{name: "a relative workspace", env: []string{"CORE_API_SANDBOX_WORKSPACE_ROOT=ws"}, field: "sandbox.workspace_root", says: []string{"relative"}},
-		{name: "one in the other", env: []string{"CORE_API_STATE_DIR=" + abs("/srv/x/ws/state"), "CORE_API_SANDBOX_WORKSPACE_ROOT=" + abs("/srv/x/ws")}, field: "sandbox.workspace_root", says: []string{"is under the workspace root", "choose two"}},
-		{name: "the WSL root in the state dir", env: []string{"CORE_API_STATE_DIR=" + abs("/mnt/d"), "CORE_API_SANDBOX_WORKSPACE_ROOT_WSL=" + abs("/mnt/d/ws")}, field: "sandbox.workspace_root_wsl", says: []string{"is under state_dir"}},
-		{name: "the policy's own rules", file: "sandbox: {policy: {timeout_ms: 1800001}}", field: "sandbox.policy.timeout_ms", says: []string{"default ceiling of 1800000", "sandbox.policy_ceiling.timeout_ms", "set by line 1"}},
+		{name: "one in the other", env: []string{"CORE_API_STATE_DIR=" + abs("/srv/x/ws/state"), "CORE_API_SANDBOX_WORKSPACE_ROOT=" + abs("/srv/x/ws")},
+			field: "sandbox.workspace_root", says: []string{"is under the workspace root", "choose two"}},
+		{name: "the WSL root in the state dir", env: []string{"CORE_API_STATE_DIR=" + abs("/mnt/d"), "CORE_API_SANDBOX_WORKSPACE_ROOT_WSL=" + abs("/mnt/d/ws")},
+			field: "sandbox.workspace_root_wsl", says: []string{"is under state_dir"}},
+		{name: "the policy's own rules", file: "sandbox: {policy: {timeout_ms: 1800001}}", field: "sandbox.policy.timeout_ms",
+			says: []string{"default ceiling of 1800000", "sandbox.policy_ceiling.timeout_ms", "set by line 1"}},
 		{name: "an image list", file: "sandbox: {images: ['--privileged']}", field: "sandbox.images[0]", says: []string{"no image reference", "line 1"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -576,7 +632,8 @@ func TestMissingFile(t *testing.T) {
 	}
 }
 
-// TestLargeFile: a file without an end, such as a wrong device, takes no more memory than a settings file may have.
+// TestLargeFile: a file without an end, such as a wrong device, takes no more memory than a
+// settings file may have.
 func TestLargeFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "large.yaml")

@@ -16,7 +16,8 @@ import (
 	"secbox/internal/whole"
 )
 
-// MCPServers are MCP servers that run in users' sandboxes: by the agent that has them, or AllAgents, and by name.
+// MCPServers are MCP servers that run in users' sandboxes: by the agent that has them, or
+// AllAgents, and by name.
 type MCPServers map[string]map[string]MCPServer
 
 // AllAgents stands for every agent.
@@ -115,7 +116,8 @@ func (s MCPServer) check(p *problems, at string) {
 	}
 	for i, name := range s.Env {
 		if !variableName.MatchString(name) {
-			p.addf(fmt.Sprintf("%s.env[%d]", at, i), "must be the name of a variable, such as GITHUB_TOKEN; its value is that in core-api's environment, and never in a file")
+			p.addf(fmt.Sprintf("%s.env[%d]", at, i), "must be the name of a variable, such as GITHUB_TOKEN; its value is that in "+
+				"core-api's environment, and never in a file")
 		}
 	}
 	if s.Tools != nil && len(s.Tools) == 0 {
@@ -123,7 +125,8 @@ func (s MCPServer) check(p *problems, at string) {
 	}
 	for i, name := range s.Tools {
 		if !mcpToolName.MatchString(name) {
-			p.addf(fmt.Sprintf("%s.tools[%d]", at, i), "%q is no name of a tool that can be offered; use its own name, without the server's", whole.Shorten(name))
+			p.addf(fmt.Sprintf("%s.tools[%d]", at, i),
+				"%q is no name of a tool that can be offered; use its own name, without the server's", whole.Shorten(name))
 		}
 	}
 	between(p, at+".start_timeout_seconds", int64(s.StartTimeoutSeconds), 0, 600, "seconds; 0 is the default")
@@ -147,7 +150,8 @@ func (f *fileReader) mcpServers(key string, value *yaml.Node) (all MCPServers, o
 				v, known := fields[field]
 				switch {
 				case !known:
-					f.wrong(at+"."+whole.Shorten(field), n, "there is no such setting; did you mean %s?", suggest.Nearest(field, slices.Sorted(maps.Keys(fields))))
+					f.wrong(at+"."+whole.Shorten(field), n, "there is no such setting; did you mean %s?",
+						suggest.Nearest(field, slices.Sorted(maps.Keys(fields))))
 				case !fits(v.Type(), n) || n.Decode(v.Addr().Interface()) != nil:
 					f.wrong(at+"."+field, n, "must be %s, not %s", want(v.Type()), yamlText(n))
 				default:

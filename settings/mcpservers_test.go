@@ -8,7 +8,8 @@ import (
 	"secbox/fault"
 )
 
-// TestMCPServers: the servers of agents come from the file or from a variable, as YAML or JSON, and have defaults.
+// TestMCPServers: the servers of agents come from the file or from a variable, as YAML or JSON, and
+// have defaults.
 func TestMCPServers(t *testing.T) { // 004 l337–339, 645
 	t.Parallel()
 	const yaml = `
@@ -35,16 +36,19 @@ mcp_servers:
 			t.Fatalf("%s: %v", what, err)
 		}
 		clock, hub := s.MCPServers[AllAgents]["time"], s.MCPServers["agent001"]["github"]
-		if clock.Command != "mcp-server-time" || clock.Args[0] != "--utc" || clock.Tools != nil || hub.Env[0] != "GITHUB_TOKEN" || hub.Tools[0] != "search_issues" {
+		if clock.Command != "mcp-server-time" || clock.Args[0] != "--utc" || clock.Tools != nil || hub.Env[0] != "GITHUB_TOKEN" ||
+			hub.Tools[0] != "search_issues" {
 			t.Errorf("%s: %+v", what, s.MCPServers)
 		}
-		if clock.StartTimeout() != 30*time.Second || clock.CallTimeout() != 2*time.Minute || clock.Idle() != 5*time.Minute || hub.CallTimeout() != 10*time.Second {
+		if clock.StartTimeout() != 30*time.Second || clock.CallTimeout() != 2*time.Minute || clock.Idle() != 5*time.Minute ||
+			hub.CallTimeout() != 10*time.Second {
 			t.Errorf("%s: %+v", what, s.MCPServers)
 		}
 	}
 }
 
-// TestWrongMCPServers: each mistake is reported with its key, its line and a remedy, and the text of env is never shown.
+// TestWrongMCPServers: each mistake is reported with its key, its line and a remedy, and the text
+// of env is never shown.
 func TestWrongMCPServers(t *testing.T) {
 	t.Parallel()
 	for yaml, want := range map[string]string{

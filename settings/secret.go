@@ -31,8 +31,8 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // secretParams are the parameters of a PostgreSQL URL that are secrets.
 var secretParams = []string{"password", "sslpassword"}
 
-// withoutPassword returns a database URL that may be shown. Text that is no URL is not shown at all, since the password could be
-// anywhere in it.
+// withoutPassword returns a database URL that may be shown. Text that is no URL is not shown at
+// all, since the password could be anywhere in it.
 func withoutPassword(databaseURL Secret) string {
 	if databaseURL == "" {
 		return ""

@@ -36,7 +36,8 @@ func TestSecretsDoNotShow(t *testing.T) {
 	for what, text := range map[string]string{
 		"log": logged.String(), "JSON": string(asJSON), "redacted": string(redacted),
 		//nolint:staticcheck // each verb formats a value differently
-		"%v": fmt.Sprintf("%v", s), "%+v": fmt.Sprintf("%+v", s), "%#v": fmt.Sprintf("%#v", s), "%s": fmt.Sprintf("%s", s.AdminToken), "%q": fmt.Sprintf("%q", s.DatabaseURL),
+		"%v": fmt.Sprintf("%v", s), "%+v": fmt.Sprintf("%+v", s), "%#v": fmt.Sprintf("%#v", s), "%s": fmt.Sprintf("%s", s.AdminToken),
+		"%q": fmt.Sprintf("%q", s.DatabaseURL),
 	} {
 		if strings.Contains(text, "hunter2") {
 			t.Errorf("%s shows a secret: %s", what, text)
@@ -56,7 +57,8 @@ func TestSecretsDoNotShow(t *testing.T) {
 // A URL that cannot be taken apart is not shown in parts.
 func TestMalformedURLIsHidden(t *testing.T) {
 	t.Parallel()
-	for _, url := range []Secret{"host=h password=hunter2", "postgres://u:hunter2%zz@h", "postgres:hunter2", "postgres://h/db?password=hunter2;x=%zz", "hunter2", "//u:hunter2@h"} {
+	for _, url := range []Secret{"host=h password=hunter2", "postgres://u:hunter2%zz@h", "postgres:hunter2", "postgres://h/db?password=hunter2;x=%zz",
+		"hunter2", "//u:hunter2@h"} {
 		if got := withoutPassword(url); strings.Contains(got, "hunter2") {
 			t.Errorf("%s is shown as %s", string(url), got)
 		}

@@ -131,7 +131,8 @@ type Workspaces struct {
 	IdleSeconds int64 `yaml:"idle_seconds" doc:"Seconds after which copies of skills that equal the stored version are removed from an unused workspace; they are made again when needed. 0 keeps them."`
 }
 
-// Sandboxes is about /v1/sandbox and the runners on users' machines. Execs are configured by Sandbox.
+// Sandboxes is about /v1/sandbox and the runners on users' machines. Execs are configured by
+// Sandbox.
 type Sandboxes struct {
 	Backend               string `yaml:"backend" doc:"Backend of users who have chosen none: docker, remote, or none where that is allowed."`
 	None                  bool   `yaml:"none" doc:"Allow the backend none, whose commands run unconfined on this machine as the user that core-api runs as."`
@@ -161,7 +162,8 @@ type Console struct {
 	OIDC OIDC `yaml:"oidc"`
 }
 
-// OIDC is about the single sign-on of the console. It is off while none of issuer, client and groups is set.
+// OIDC is about the single sign-on of the console. It is off while none of issuer, client and
+// groups is set.
 type OIDC struct {
 	Issuer        string   `yaml:"issuer" default:"none" doc:"Address of the OIDC provider by which people sign in to the console, as the provider writes it in its tokens. http only on this machine."`
 	ClientID      string   `yaml:"client_id" default:"none" doc:"Id of the console as a client of the OIDC provider."`
@@ -174,7 +176,8 @@ type OIDC struct {
 	WorkerGroups  []string `yaml:"worker_groups" default:"none" doc:"Groups whose people are workers in the console, who see their own execs."`
 }
 
-// Traces is about spans of the stages of requests, for a collector of OpenTelemetry. They are off while there is no endpoint.
+// Traces is about spans of the stages of requests, for a collector of OpenTelemetry. They are off
+// while there is no endpoint.
 type Traces struct {
 	Endpoint    string  `yaml:"endpoint" also:"OTEL_EXPORTER_OTLP_ENDPOINT" default:"none" doc:"Address of a collector that takes spans by OTLP over HTTP, such as http://127.0.0.1:4318; /v1/traces is added. Without it core-api exports no spans."`
 	Headers     Secret  `yaml:"headers" source:"env" also:"OTEL_EXPORTER_OTLP_HEADERS" default:"none" doc:"Headers for the collector, such as its key: name=value,name=value with %-escapes. Environment only, so that they are in no file."`
@@ -182,8 +185,9 @@ type Traces struct {
 	ServiceName string  `yaml:"service_name" also:"OTEL_SERVICE_NAME" doc:"Name of core-api in traces."`
 }
 
-// Overrides are the values of flags; an empty one was not given. Directories may be relative to the working directory. WorkspaceRoot
-// replaces all spellings of the workspace root except workspace_root_host.
+// Overrides are the values of flags; an empty one was not given. Directories may be relative to the
+// working directory. WorkspaceRoot replaces all spellings of the workspace root except
+// workspace_root_host.
 type Overrides struct {
 	Addr          string `flag:"addr"`
 	StateDir      string `flag:"state-dir"`
@@ -194,8 +198,8 @@ type Overrides struct {
 	SkillsDir     string `flag:"skills-dir"`
 }
 
-// Default returns the defaults. StateDir and Sandbox.WorkspaceRoot are empty: they depend on the user and the system, and Load sets
-// them.
+// Default returns the defaults. StateDir and Sandbox.WorkspaceRoot are empty: they depend on the
+// user and the system, and Load sets them.
 func Default() Settings {
 	return Settings{
 		Addr:      "127.0.0.1:8003",
@@ -220,13 +224,16 @@ func Default() Settings {
 			// Room for the database and logs to finish running execs when they share the disk.
 			DiskFreeMinBytes:  256 << 20,
 			DiskFreeMinInodes: 10_000,
-			// Ten times the default ceiling of artifacts: a large build fits, a runaway job is stopped before it fills a common disk.
+			// Ten times the default ceiling of artifacts: a large build fits, a runaway job is
+			// stopped before it fills a common disk.
 			DiskGrowthMaxBytes: 10 << 30,
-			// Twice a large dependency tree, and below the 250,000 entries up to which the watchdog counts a project.
+			// Twice a large dependency tree, and below the 250,000 entries up to which the watchdog
+			// counts a project.
 			DiskGrowthMaxEntries: 200_000,
 		},
 		Pool: Pool{
-			// 32 waiting containers are 512 MiB: a burst of that many finds its containers, and four projects can be kept ready.
+			// 32 waiting containers are 512 MiB: a burst of that many finds its containers, and
+			// four projects can be kept ready.
 			Max:         32,
 			MaxPerKey:   4,
 			Share:       true,

@@ -35,7 +35,8 @@ const (
 	ceilingPrefix = "sandbox.policy_ceiling."
 )
 
-// table reads the tags, in the order of the fields. A variable is named after its key. Package policy documents its own fields.
+// table reads the tags, in the order of the fields. A variable is named after its key. Package
+// policy documents its own fields.
 func table() []setting {
 	defaults := Default()
 	fields := map[string]policy.Description{}
@@ -71,7 +72,8 @@ type leaf struct {
 	key string
 }
 
-// leaves are the exported fields of a struct and of the structs in it. A key is named by the tag yaml or, in package policy, json.
+// leaves are the exported fields of a struct and of the structs in it. A key is named by the tag
+// yaml or, in package policy, json.
 func leaves(typ reflect.Type, prefix string, index []int) []leaf {
 	var all []leaf
 	for f := range typ.Fields() {
@@ -120,7 +122,8 @@ func show(v reflect.Value) string {
 	}
 }
 
-// setText sets v from a variable or a flag; false when the text is no value of its type. The items of a list are separated by commas.
+// setText sets v from a variable or a flag; false when the text is no value of its type. The items
+// of a list are separated by commas.
 func setText(v reflect.Value, text string) bool {
 	if v.Kind() == reflect.Pointer {
 		v.Set(reflect.New(v.Type().Elem()))

@@ -42,7 +42,8 @@ func (t Traces) HeaderMap() (map[string]string, error) {
 		name, escaped, ok := strings.Cut(pair, "=")
 		name = strings.TrimSpace(name)
 		value, err := url.PathUnescape(strings.TrimSpace(escaped))
-		if !ok || err != nil || name == "" || strings.ContainsFunc(name, notToken) || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		if !ok || err != nil || name == "" || strings.ContainsFunc(name, notToken) ||
+			strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return nil, fmt.Errorf("header %d is malformed", len(headers)+1)
 		}
 		headers[http.CanonicalHeaderKey(name)] = value

@@ -19,12 +19,14 @@ func (w Webhooks) check(p *problems) {
 		}
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil || n == 0 || !isHost(strings.TrimPrefix(name, "*.")) {
-			p.addf(fmt.Sprintf("webhooks.allow[%d]", i), "%q is no host; write hooks.example.com, *.example.com or hooks.example.com:8443", whole.Shorten(pattern))
+			p.addf(fmt.Sprintf("webhooks.allow[%d]", i), "%q is no host; write hooks.example.com, *.example.com or hooks.example.com:8443",
+				whole.Shorten(pattern))
 		}
 	}
 	for i, network := range w.AllowNetworks {
 		if _, err := parseNetwork(network); err != nil {
-			p.addf(fmt.Sprintf("webhooks.allow_networks[%d]", i), "%q is no address and no network; write 10.0.0.5 or 10.0.0.0/24", whole.Shorten(network))
+			p.addf(fmt.Sprintf("webhooks.allow_networks[%d]", i), "%q is no address and no network; write 10.0.0.5 or 10.0.0.0/24",
+				whole.Shorten(network))
 		}
 	}
 }

@@ -67,7 +67,8 @@ func BenchmarkList1000(b *testing.B) {
 
 // BenchmarkCheckInputs is the validation of an invoke.
 func BenchmarkCheckInputs(b *testing.B) {
-	s := skillWith(b, `{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer","minimum":1}},"required":["text"],"additionalProperties":false}`)
+	s := skillWith(b,
+		`{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer","minimum":1}},"required":["text"],"additionalProperties":false}`)
 	inputs := []byte(`{"text":"hello","times":3}`)
 	for b.Loop() {
 		if err := s.CheckInputs(b.Context(), inputs); err != nil {

@@ -26,8 +26,9 @@ type Config struct {
 
 // Catalog holds the current skills. It is safe for concurrent use.
 //
-// The built-in skills are read once. Reload reads the operator's folder again; Watch calls it periodically, and callers that must see the
-// latest change call it themselves. It takes a few system calls per skill: only folders that look different are read.
+// The built-in skills are read once. Reload reads the operator's folder again; Watch calls it
+// periodically, and callers that must see the latest change call it themselves. It takes a few
+// system calls per skill: only folders that look different are read.
 type Catalog struct {
 	log *slog.Logger
 	dir string
@@ -47,10 +48,12 @@ type Catalog struct {
 // settleTime is longer than the tick of any file system's clock: FAT has two seconds.
 const settleTime = 3 * time.Second
 
-// maxPending bounds the snapshots kept for listeners while Watch does not run. Each snapshot is complete, so the oldest is dropped.
+// maxPending bounds the snapshots kept for listeners while Watch does not run. Each snapshot is
+// complete, so the oldest is dropped.
 const maxPending = 16
 
-// Open loads the skills. A broken skill hides only itself; fault.InvalidSettings means that the operator's folder cannot be read at all.
+// Open loads the skills. A broken skill hides only itself; fault.InvalidSettings means that the
+// operator's folder cannot be read at all.
 func Open(cfg Config) (*Catalog, error) {
 	c := &Catalog{log: cfg.Logger, changed: make(chan struct{}, 1)}
 	if c.log == nil {
@@ -95,7 +98,8 @@ func badDir(dir string, err error) error {
 // Now returns the current snapshot; never nil.
 func (c *Catalog) Now() *Snapshot { return c.now.Load() }
 
-// Reload reads the operator's folder again and reports whether the catalog has changed. When the folder cannot be read, its skills stay.
+// Reload reads the operator's folder again and reports whether the catalog has changed. When the
+// folder cannot be read, its skills stay.
 func (c *Catalog) Reload() (changed bool) {
 	if c.disk == nil {
 		return false
@@ -106,7 +110,8 @@ func (c *Catalog) Reload() (changed bool) {
 	if gone := err != nil; gone != c.gone {
 		c.gone = gone
 		if gone {
-			c.log.Warn("the folder of skills cannot be read; its skills stay as they were", "setting", settingSkillsDir, "dir", c.dir, "error", err)
+			c.log.Warn("the folder of skills cannot be read; its skills stay as they were", "setting", settingSkillsDir, "dir", c.dir,
+				"error", err)
 		} else {
 			c.log.Info("the folder of skills can be read again", "setting", settingSkillsDir, "dir", c.dir)
 		}
@@ -154,8 +159,8 @@ func (c *Catalog) logBroken(b Broken) {
 		"reason", first.Reason, "problems", len(b.Problems))
 }
 
-// Watch reloads the catalog at this interval, and calls the listeners after every change, including those that other calls of Reload
-// found, until ctx ends. It must be called only once.
+// Watch reloads the catalog at this interval, and calls the listeners after every change, including
+// those that other calls of Reload found, until ctx ends. It must be called only once.
 func (c *Catalog) Watch(ctx context.Context, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -171,7 +176,8 @@ func (c *Catalog) Watch(ctx context.Context, interval time.Duration) {
 	}
 }
 
-// OnChange registers a function that Watch's goroutine calls with each new snapshot, in order. It must be called before Watch.
+// OnChange registers a function that Watch's goroutine calls with each new snapshot, in order. It
+// must be called before Watch.
 func (c *Catalog) OnChange(f func(*Snapshot)) {
 	c.listenerMu.Lock()
 	defer c.listenerMu.Unlock()

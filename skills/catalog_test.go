@@ -68,7 +68,8 @@ func TestBrokenSkillHidesOnlyItself(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	_, err = now.Get("no.such")
-	if !fault.Is(err, fault.UnknownSkill) || strings.Contains(fault.From(err).Message, "broken") || fault.From(err).Fields[0].Reason != "is not in the catalog" {
+	if !fault.Is(err, fault.UnknownSkill) || strings.Contains(fault.From(err).Message, "broken") ||
+		fault.From(err).Fields[0].Reason != "is not in the catalog" {
 		t.Errorf("%v", err)
 	}
 }
@@ -216,7 +217,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestUnchangedFolderIsNotReadAgain checks it for files that are older than the ticks of file systems' clocks.
+// TestUnchangedFolderIsNotReadAgain checks it for files that are older than the ticks of file
+// systems' clocks.
 func TestUnchangedFolderIsNotReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -235,7 +237,8 @@ func TestUnchangedFolderIsNotReadAgain(t *testing.T) {
 	if s.reads != 6 {
 		t.Errorf("%d reads of two folders that did not change", s.reads-4)
 	}
-	// The file is written, and its size and modification time are restored: only its change time differs.
+	// The file is written, and its size and modification time are restored: only its change time
+	// differs.
 	path := filepath.Join(dir, "a.b", "run.sh")
 	fi, err := os.Stat(path)
 	must(t, err)
@@ -357,7 +360,8 @@ func TestWatch(t *testing.T) {
 	<-ended
 }
 
-// TestConcurrentUse is for the race detector, and checks that no incomplete catalog is ever visible.
+// TestConcurrentUse is for the race detector, and checks that no incomplete catalog is ever
+// visible.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

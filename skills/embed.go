@@ -19,7 +19,8 @@ var builtIn fs.FS = laidOut{builtInFiles, sharedFiles}
 //go:embed builtin/_schema/manifest.schema.json
 var manifestSchema []byte
 
-// sharedFiles are the files of several skills, in _shared, by their places in the skills: a container sees one skill's folder only.
+// sharedFiles are the files of several skills, in _shared, by their places in the skills: a
+// container sees one skill's folder only.
 var sharedFiles = map[string]string{
 	"archive.pack/tree.py":  "_shared/tree.py",
 	"git.diff/tree.py":      "_shared/tree.py",
@@ -64,7 +65,8 @@ func (l laidOut) ReadDir(dir string) ([]fs.DirEntry, error) {
 	return list, err
 }
 
-// digestOnDisk is the digest of the skill's folder in this repository, where the shared files are missing.
+// digestOnDisk is the digest of the skill's folder in this repository, where the shared files are
+// missing.
 func digestOnDisk(s *Skill) string {
 	return Digest(slices.DeleteFunc(slices.Clone(s.Files), func(f File) bool {
 		_, shared := sharedFiles[s.ID()+"/"+f.Path]

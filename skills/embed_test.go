@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestEverySkillIsEmbeddedAndValid reads the folder itself, so that a new skill cannot be forgotten, and compares its digest with that of
-// the embedded one.
+// TestEverySkillIsEmbeddedAndValid reads the folder itself, so that a new skill cannot be
+// forgotten, and compares its digest with that of the embedded one.
 func TestEverySkillIsEmbeddedAndValid(t *testing.T) {
 	t.Parallel()
 	now := open(t, "").Now()

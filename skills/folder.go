@@ -39,7 +39,8 @@ var (
 	errLink      = errors.New("is a symbolic link; skills are not followed through links: copy the folder")
 )
 
-// embedded is a skillDir or, as embeddedSource, a sourceDir for an fs.FS that has no links and does not change.
+// embedded is a skillDir or, as embeddedSource, a sourceDir for an fs.FS that has no links and does
+// not change.
 type embedded struct{ fs.FS }
 
 func (e embedded) Close() error { return nil }
@@ -79,14 +80,15 @@ func (e embeddedSource) fsys(name string) fs.FS {
 	return sub
 }
 
-// diskSource is the operator's folder. The folder is trusted, its contents are less so: the author of a skill must not be able to make the
-// server read other files or block.
+// diskSource is the operator's folder. The folder is trusted, its contents are less so: the author
+// of a skill must not be able to make the server read other files or block.
 type diskSource struct {
 	root *os.Root
 	dir  string
 }
 
-// maxFolders bounds the names in a folder of skills, in case it is / or a home directory by mistake.
+// maxFolders bounds the names in a folder of skills, in case it is / or a home directory by
+// mistake.
 const maxFolders = 10_000
 
 func openDisk(dir string) (diskSource, error) {
@@ -142,7 +144,8 @@ func (d diskSkill) Close() error { return d.root.Close() }
 func (d diskSkill) lstat(name string) (fs.FileInfo, error) { return d.root.Lstat(name) }
 
 func (d diskSkill) names(dir string, max int) ([]string, error) {
-	// A link that has replaced the directory cannot leave the folder, and a FIFO does not block and has no names.
+	// A link that has replaced the directory cannot leave the folder, and a FIFO does not block and
+	// has no names.
 	f, err := d.root.OpenFile(dir, os.O_RDONLY|tree.OpenSafely, 0)
 	if err != nil {
 		return nil, err
@@ -212,7 +215,8 @@ func (d diskFS) open(name string) (fs.File, error) {
 	return skill.open(name, seen)
 }
 
-// reasonOf explains briefly why something could not be read, without the path, which the caller names.
+// reasonOf explains briefly why something could not be read, without the path, which the caller
+// names.
 func reasonOf(err error) string {
 	var f *fault.Error
 	var p *fs.PathError

@@ -49,11 +49,12 @@ func TestBrokenFolders(t *testing.T) {
 		"a SKILL.md of 10 MiB":      {demo().with(ReadmeFile, big(10<<20)), ReadmeFile, "is larger than 1048576 bytes"},
 		"an entrypoint not there":   {demo().without("run.sh"), ManifestFile, "names ./run.sh, which is no regular file"},
 		"an entrypoint that is dir": {demo().without("run.sh").with("run.sh/x", ""), ManifestFile, "names ./run.sh, which is no regular file"},
-		"too deep":                  {demo().with(strings.Repeat("d/", 16)+"x", ""), strings.TrimSuffix(strings.Repeat("d/", 16), "/"), "is deeper than 16 levels"},
-		"too many files":            {many(2000, "f%d"), "", "holds more than 2000 files"},
-		"too many directories":      {many(2001, "d%d/"), "", "holds more than 2000 directories"},
-		"too many names":            {many(10_001, ".hidden%d"), ".", "holds more than 10000 entries"},
-		"too long a path":           {demo().with(strings.Repeat(strings.Repeat("d", 200)+"/", 6)+"x", ""), "", ""},
+		"too deep": {demo().with(strings.Repeat("d/", 16)+"x", ""), strings.TrimSuffix(strings.Repeat("d/", 16), "/"),
+			"is deeper than 16 levels"},
+		"too many files":       {many(2000, "f%d"), "", "holds more than 2000 files"},
+		"too many directories": {many(2001, "d%d/"), "", "holds more than 2000 directories"},
+		"too many names":       {many(10_001, ".hidden%d"), ".", "holds more than 10000 entries"},
+		"too long a path":      {demo().with(strings.Repeat(strings.Repeat("d", 200)+"/", 6)+"x", ""), "", ""},
 	} {
 		t.Run(name, c.isFound)
 	}
@@ -140,7 +141,8 @@ func TestEntrypoints(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			f := files{}.with("x", "")
-			for path, content := range demo().with("bin/tool", "#!/bin/sh\n").with("elf", "\x7fELF\x02").with("lib/x.py", "").with(".hidden/x", "").with("..x", "#!") {
+			for path, content := range demo().with("bin/tool", "#!/bin/sh\n").with("elf", "\x7fELF\x02").with("lib/x.py", "").with(".hidden/x", "").with("..x",
+				"#!") {
 				f[path] = content
 			}
 			f.with(ManifestFile, set(t, "/runtime/entrypoint", c.entrypoint)).write(t, filepath.Join(dir, "text.demo"))

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSpecialFilesAreNotOpened has links, FIFOs and sockets where files are expected. Opening a FIFO would block, and opening a link
-// would read its target.
+// TestSpecialFilesAreNotOpened has links, FIFOs and sockets where files are expected. Opening a
+// FIFO would block, and opening a link would read its target.
 func TestSpecialFilesAreNotOpened(t *testing.T) {
 	t.Parallel()
 	outside := filepath.Join(t.TempDir(), "outside")

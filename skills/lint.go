@@ -47,9 +47,10 @@ func (r LintReport) Warnings() int {
 	return n
 }
 
-// Lint reads dir as the catalog would: as one skill, if it holds a manifest.json or a SKILL.md, else as a folder of skills. A manifest that
-// asks for more than allowed permits is a problem; nil permits everything. The error is fault.InvalidRequest: there is no such folder, or
-// no skill in it.
+// Lint reads dir as the catalog would: as one skill, if it holds a manifest.json or a SKILL.md,
+// else as a folder of skills. A manifest that asks for more than allowed permits is a problem; nil
+// permits everything. The error is fault.InvalidRequest: there is no such folder, or no skill in
+// it.
 func Lint(dir string, allowed *policy.Resolver) (LintReport, error) {
 	if dir == "" {
 		return LintReport{}, fault.BadField("DIR", "is empty; name a folder, . for this one")
@@ -156,7 +157,8 @@ func warnings(s *Skill) []Problem {
 			add([]string{"interface", side.name}, "has no required properties; list those that callers must give")
 		}
 		if _, ok := doc["additionalProperties"]; !ok && side.name == "inputs" && doc["unevaluatedProperties"] == nil {
-			add([]string{"interface", "inputs"}, "allows any other property too; \"additionalProperties\": false lets a misspelt one be refused")
+			add([]string{"interface", "inputs"},
+				"allows any other property too; \"additionalProperties\": false lets a misspelt one be refused")
 		}
 	}
 	return firstProblems(list)

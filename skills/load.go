@@ -20,7 +20,8 @@ const (
 	maxReadme   = 1 << 20
 )
 
-// looksLikeSkill reports whether a folder holds one of the two files that make a skill. Other folders are ignored.
+// looksLikeSkill reports whether a folder holds one of the two files that make a skill. Other
+// folders are ignored.
 func looksLikeSkill(d skillDir) bool {
 	for _, name := range []string{ManifestFile, ReadmeFile} {
 		if _, err := d.lstat(name); err == nil {
@@ -30,8 +31,8 @@ func looksLikeSkill(d skillDir) bool {
 	return false
 }
 
-// load reads a skill from a folder that has been walked. It returns the skill or all its problems. An error, such as ErrChanged, means
-// that neither is known.
+// load reads a skill from a folder that has been walked. It returns the skill or all its problems.
+// An error, such as ErrChanged, means that neither is known.
 func load(d skillDir, folder string, walked *walk) (*Skill, []Problem, error) {
 	l := loader{dir: d, skill: &Skill{}, problems: walked.problems}
 	if err := l.files(walked.files); err != nil {
@@ -54,7 +55,8 @@ type loader struct {
 	problems []Problem
 }
 
-// validate checks the manifest, and that SKILL.md exists. complete says whether the list of files is.
+// validate checks the manifest, and that SKILL.md exists. complete says whether the list of files
+// is.
 func (l *loader) validate(id string, complete bool) {
 	if !l.has(ReadmeFile) {
 		l.add(ReadmeFile, "", "does not exist; it says what the skill does and how to use it")
@@ -137,7 +139,8 @@ func (l *loader) readme(content []byte) {
 	l.skill.Readme = string(content)
 }
 
-// checkEntrypoint checks the files that the entrypoint names. After a problem in the walk, the list of files may be incomplete.
+// checkEntrypoint checks the files that the entrypoint names. After a problem in the walk, the list
+// of files may be incomplete.
 func (l *loader) checkEntrypoint(complete bool) {
 	for n, element := range l.skill.Manifest.Runtime.Entrypoint {
 		name, ok := strings.CutPrefix(element, "./")
@@ -146,7 +149,8 @@ func (l *loader) checkEntrypoint(complete bool) {
 		}
 		where := fmt.Sprintf("/runtime/entrypoint/%d", n)
 		if !fs.ValidPath(name) || name == "." || strings.Contains(name, `\`) {
-			l.add(ManifestFile, where, "must name a file below the skill's folder: ./ and a path with single slashes, without .. and without backslashes")
+			l.add(ManifestFile, where,
+				"must name a file below the skill's folder: ./ and a path with single slashes, without .. and without backslashes")
 			continue
 		}
 		at := slices.IndexFunc(l.skill.Files, func(f File) bool { return f.Path == name })
@@ -157,7 +161,8 @@ func (l *loader) checkEntrypoint(complete bool) {
 		case at < 0 && complete:
 			l.add(ManifestFile, where, "names %s, which is no regular file of the skill's folder", schema.Clip(element))
 		case at >= 0 && n == 0 && !l.skill.Files[at].Program:
-			l.add(ManifestFile, where, "names %s, which begins neither with #! nor like an ELF binary: put its interpreter before it, as in [\"bash\", \"./run.sh\"]",
+			l.add(ManifestFile, where, "names %s, which begins neither with #! nor like an ELF binary: put its interpreter before it, as "+
+				"in [\"bash\", \"./run.sh\"]",
 				schema.Clip(element))
 		}
 	}

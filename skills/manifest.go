@@ -69,7 +69,8 @@ func (m *Manifest) Layer() policy.Layer {
 	return l
 }
 
-// ReadOnly reports whether the skill may write nothing but its own artifacts, and so cannot change the project's files.
+// ReadOnly reports whether the skill may write nothing but its own artifacts, and so cannot change
+// the project's files.
 func (m *Manifest) ReadOnly() bool {
 	return !slices.Contains(m.Permissions.FS.Write, policy.PatternWork)
 }

@@ -34,21 +34,25 @@ func TestLoadPackage(t *testing.T) {
 		files                 files
 		file, pointer, reason string // of the first problem; empty: there is none
 	}{
-		"a good one":                        {demo(), "", "", ""},
-		"a hidden file belongs to it":       {demo().with(".data/x", "x").with(ManifestFile, strings.Replace(good, "./run.sh", "./.data/x", 1)), "", "", ""},
-		"an entrypoint that is gone":        {demo().without("run.sh"), ManifestFile, "/runtime/entrypoint/1", "no regular file"},
-		"another id than the folder's":      {demo().with(ManifestFile, strings.Replace(good, "text.demo", "text.other", 1)), ManifestFile, "/id", "must be equal"},
-		"a manifest that is no JSON":        {demo().with(ManifestFile, "{"), ManifestFile, "", ""},
-		"a manifest of 10 MiB":              {demo().with(ManifestFile, strings.Repeat(" ", 10<<20)), ManifestFile, "", "larger than"},
-		"a manifest that is no file":        {demo().without(ManifestFile), ManifestFile, "", "no regular file"},
-		"no SKILL.md":                       {demo().without(ReadmeFile), ReadmeFile, "", "does not exist"},
-		"an empty SKILL.md":                 {demo().with(ReadmeFile, ""), ReadmeFile, "", "is empty"},
-		"a SKILL.md that is no UTF-8":       {demo().with(ReadmeFile, "\xff"), ReadmeFile, "", "UTF-8"},
-		"another kind of runtime":           {demo().with(ManifestFile, strings.Replace(good, `"docker"`, `"podman"`, 1)), ManifestFile, "/runtime/kind", "docker"},
-		"two names that differ by case":     {demo().with("A/x", "").with("a/y", ""), "a", "", "only by case"},
-		"a path of more than 16 levels":     {demo().with(deep, ""), deep, "", "deeper"},
-		"a path of more than 1,024 bytes":   {demo().with(strings.Repeat("x", 1025), ""), strings.Repeat("x", 120) + "…", "", "bytes"},
-		"a schema that leads out of itself": {demo().with(ManifestFile, strings.Replace(good, `"type": "string", "description": "What to say."`, `"$ref": "http://x/y"`, 1)), ManifestFile, "/interface/inputs/properties/text/$ref", "leads out"},
+		"a good one":                  {demo(), "", "", ""},
+		"a hidden file belongs to it": {demo().with(".data/x", "x").with(ManifestFile, strings.Replace(good, "./run.sh", "./.data/x", 1)), "", "", ""},
+		"an entrypoint that is gone":  {demo().without("run.sh"), ManifestFile, "/runtime/entrypoint/1", "no regular file"},
+		"another id than the folder's": {demo().with(ManifestFile, strings.Replace(good, "text.demo", "text.other", 1)), ManifestFile, "/id",
+			"must be equal"},
+		"a manifest that is no JSON":  {demo().with(ManifestFile, "{"), ManifestFile, "", ""},
+		"a manifest of 10 MiB":        {demo().with(ManifestFile, strings.Repeat(" ", 10<<20)), ManifestFile, "", "larger than"},
+		"a manifest that is no file":  {demo().without(ManifestFile), ManifestFile, "", "no regular file"},
+		"no SKILL.md":                 {demo().without(ReadmeFile), ReadmeFile, "", "does not exist"},
+		"an empty SKILL.md":           {demo().with(ReadmeFile, ""), ReadmeFile, "", "is empty"},
+		"a SKILL.md that is no UTF-8": {demo().with(ReadmeFile, "\xff"), ReadmeFile, "", "UTF-8"},
+		"another kind of runtime": {demo().with(ManifestFile, strings.Replace(good, `"docker"`, `"podman"`, 1)), ManifestFile, "/runtime/kind",
+			"docker"},
+		"two names that differ by case":   {demo().with("A/x", "").with("a/y", ""), "a", "", "only by case"},
+		"a path of more than 16 levels":   {demo().with(deep, ""), deep, "", "deeper"},
+		"a path of more than 1,024 bytes": {demo().with(strings.Repeat("x", 1025), ""), strings.Repeat("x", 120) + "…", "", "bytes"},
+		"a schema that leads out of itself": {demo().with(ManifestFile,
+			strings.Replace(good, `"type": "string", "description": "What to say."`, `"$ref": "http://x/y"`, 1)), ManifestFile,
+			"/interface/inputs/properties/text/$ref", "leads out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -57,7 +61,8 @@ func TestLoadPackage(t *testing.T) {
 			if err != nil || (skill == nil) == (problems == nil) {
 				t.Fatalf("%v, %v, %v", skill, problems, err)
 			}
-			if skill != nil && (c.file != "" || c.pointer != "" || c.reason != "" || skill.ID() != "text.demo" || skill.Digest != Digest(list) || skill.Source != Package) {
+			if skill != nil && (c.file != "" || c.pointer != "" || c.reason != "" || skill.ID() != "text.demo" || skill.Digest != Digest(list) ||
+				skill.Source != Package) {
 				t.Fatalf("it was taken: %+v", skill)
 			}
 			if skill == nil && (problems[0].File != c.file || problems[0].Pointer != c.pointer || !strings.Contains(problems[0].Reason, c.reason)) {
@@ -77,7 +82,8 @@ func TestPackageBounds(t *testing.T) {
 		t.Errorf("%v, %v", problems, err)
 	}
 	list, tree = demo().listed()
-	if _, problems, err := LoadPackage("text.demo", append(list, File{Path: "x", Size: MaxPackageBytes}), tree); err != nil || len(problems) == 0 || !strings.Contains(problems[0].Reason, "64 MiB") {
+	if _, problems, err := LoadPackage("text.demo", append(list, File{Path: "x", Size: MaxPackageBytes}), tree); err != nil || len(problems) == 0 ||
+		!strings.Contains(problems[0].Reason, "64 MiB") {
 		t.Errorf("%v, %v", problems, err)
 	}
 }
@@ -119,7 +125,8 @@ func TestSnapshotWithPackages(t *testing.T) {
 	if got, err := with.Get("shell.run"); err != nil || got.Source != BuiltIn {
 		t.Errorf("the built-in skill does not stay: %v, %v", got, err)
 	}
-	if b := with.Broken(); len(b) != 2 || b[0].Folder != "shell.run" || b[0].Problems[0].Pointer != "/id" || !strings.Contains(b[0].Problems[0].Reason, BuiltIn) || b[1].Folder != "text.bad" {
+	if b := with.Broken(); len(b) != 2 || b[0].Folder != "shell.run" || b[0].Problems[0].Pointer != "/id" ||
+		!strings.Contains(b[0].Problems[0].Reason, BuiltIn) || b[1].Folder != "text.bad" {
 		t.Errorf("%+v", b)
 	}
 	if _, err := with.Get("text.bad"); !fault.Is(err, fault.UnknownSkill) || !strings.Contains(err.Error(), "user_id") {
@@ -133,7 +140,8 @@ func TestSnapshotWithPackages(t *testing.T) {
 	}
 }
 
-// FuzzPackageManifest reads any bytes as a package's manifest: the result is either a skill or problems.
+// FuzzPackageManifest reads any bytes as a package's manifest: the result is either a skill or
+// problems.
 func FuzzPackageManifest(f *testing.F) {
 	f.Add([]byte(good), "text.demo")
 	f.Add([]byte("{}"), "..")

@@ -15,12 +15,14 @@ import (
 	"secbox/policy"
 )
 
-// SkillsProvider gives an agent worker the skills of a running core-api as tools: it lists them and calls them by name, over HTTP. It keeps
-// no session, never retries, and is safe for concurrent use.
+// SkillsProvider gives an agent worker the skills of a running core-api as tools: it lists them and
+// calls them by name, over HTTP. It keeps no session, never retries, and is safe for concurrent
+// use.
 //
-// Errors are *fault.Error. An error response of core-api keeps its code, message and fields and, if there is one, the exec that was audited
-// for the refusal. fault.Internal means that there was no response, or that it did not come from a core-api. When a context ends, the
-// error wraps context.Canceled or context.DeadlineExceeded.
+// Errors are *fault.Error. An error response of core-api keeps its code, message and fields and, if
+// there is one, the exec that was audited for the refusal. fault.Internal means that there was no
+// response, or that it did not come from a core-api. When a context ends, the error wraps
+// context.Canceled or context.DeadlineExceeded.
 type SkillsProvider struct {
 	base      *url.URL
 	token     string
@@ -37,26 +39,28 @@ type SkillsProvider struct {
 // ProviderOption configures a SkillsProvider.
 type ProviderOption func(*SkillsProvider)
 
-// WithHTTPClient sets an HTTP client, for example with a transport that trusts a company's certificates. Redirects are never followed. The
-// client's Timeout, if set, bounds each call as a whole.
+// WithHTTPClient sets an HTTP client, for example with a transport that trusts a company's
+// certificates. Redirects are never followed. The client's Timeout, if set, bounds each call as a
+// whole.
 func WithHTTPClient(c *http.Client) ProviderOption {
 	return func(p *SkillsProvider) { p.client = *c }
 }
 
-// OverPlainHTTP allows sending the token over http:// to another machine. Use it only on a private network, such as that of the containers
-// of one compose file.
+// OverPlainHTTP allows sending the token over http:// to another machine. Use it only on a private
+// network, such as that of the containers of one compose file.
 func OverPlainHTTP() ProviderOption {
 	return func(p *SkillsProvider) { p.plainHTTP = true }
 }
 
-// ForUser adds the packages of one user of an agent that have a manifest.json, each in the user's own version, and makes the user's
-// workspace the default project of calls.
+// ForUser adds the packages of one user of an agent that have a manifest.json, each in the user's
+// own version, and makes the user's workspace the default project of calls.
 func ForUser(agentID, userID string) ProviderOption {
 	return func(p *SkillsProvider) { p.agent, p.user = agentID, userID }
 }
 
-// NewProvider returns a SkillsProvider for the core-api at baseURL, such as http://127.0.0.1:8003. The token is from `core-api token create`,
-// with the role worker or admin, and empty where core-api needs none. NewProvider does not connect. It returns fault.InvalidSettings for an
+// NewProvider returns a SkillsProvider for the core-api at baseURL, such as http://127.0.0.1:8003.
+// The token is from `core-api token create`, with the role worker or admin, and empty where
+// core-api needs none. NewProvider does not connect. It returns fault.InvalidSettings for an
 // invalid address, and for a token that would go over plain HTTP to another machine.
 func NewProvider(baseURL, token string, opts ...ProviderOption) (*SkillsProvider, error) {
 	u, err := url.Parse(baseURL)
@@ -66,7 +70,8 @@ func NewProvider(baseURL, token string, opts ...ProviderOption) (*SkillsProvider
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "", u.Opaque != "":
 		return nil, fault.New(fault.InvalidSettings, "the address of core-api must be http://host:port or https://host:port")
 	case u.User != nil, u.RawQuery != "", u.Fragment != "":
-		return nil, fault.New(fault.InvalidSettings, "the address of core-api must have neither a user nor a query; pass the token as its own argument")
+		return nil, fault.New(fault.InvalidSettings,
+			"the address of core-api must have neither a user nor a query; pass the token as its own argument")
 	}
 	p := &SkillsProvider{base: u, token: token}
 	for _, option := range opts {
@@ -76,7 +81,8 @@ func NewProvider(baseURL, token string, opts ...ProviderOption) (*SkillsProvider
 		return nil, fault.New(fault.InvalidSettings,
 			"the token would go to %s unencrypted; use https://, or OverPlainHTTP on a private network", u.Host)
 	}
-	p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // the token must not reach another server
+	// the token must not reach another server
+	p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return p, nil
 }
 
@@ -92,7 +98,8 @@ type Tool struct {
 	Digest       string          // of the skill's files; it changes with the version
 }
 
-// ListTools returns the skills that can be invoked now, by id. It asks core-api each time, which sends the list only if it has changed.
+// ListTools returns the skills that can be invoked now, by id. It asks core-api each time, which
+// sends the list only if it has changed.
 func (p *SkillsProvider) ListTools(ctx context.Context) ([]Tool, error) {
 	p.mu.Lock()
 	etag, list := p.etag, p.list
@@ -131,7 +138,8 @@ func (p *SkillsProvider) ListTools(ctx context.Context) ([]Tool, error) {
 	return slices.Clone(list), nil
 }
 
-// ToolCall describes a call of a tool. ProjectID or ConversationID is required, unless the provider is ForUser.
+// ToolCall describes a call of a tool. ProjectID or ConversationID is required, unless the provider
+// is ForUser.
 type ToolCall struct {
 	ProjectID      string // the project whose files the skill sees; empty: ConversationID
 	ConversationID string
@@ -140,8 +148,8 @@ type ToolCall struct {
 	Files          []ToolFile   // written below /workspace/inputs before the skill starts
 	Policy         policy.Layer // overrides the skill's own limits, up to the ceilings
 
-	// IdempotencyKey, 1 to 255 printable ASCII characters, makes a call safe to repeat: the same call with the same key returns the result
-	// of the first exec and runs nothing.
+	// IdempotencyKey, 1 to 255 printable ASCII characters, makes a call safe to repeat: the same
+	// call with the same key returns the result of the first exec and runs nothing.
 	IdempotencyKey string
 }
 
@@ -168,19 +176,22 @@ type ToolResult struct {
 // Succeeded reports whether the skill succeeded with valid outputs.
 func (r ToolResult) Succeeded() bool { return r.Status == "succeeded" }
 
-// ToolArtifact is a file that the skill wrote. GET /sandbox/execs/{exec_id}/artifacts/{path} downloads it.
+// ToolArtifact is a file that the skill wrote. GET /sandbox/execs/{exec_id}/artifacts/{path}
+// downloads it.
 type ToolArtifact struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"` // bytes
 	SHA256 string `json:"sha256"`
 }
 
-// Invoke calls a tool by its name, in either spelling, and waits until the skill has ended: at most the time in the queue plus the skill's
-// time-out. args is a JSON object: a json.RawMessage is sent as it is, other values as encoding/json writes them, and nil as {}.
+// Invoke calls a tool by its name, in either spelling, and waits until the skill has ended: at most
+// the time in the queue plus the skill's time-out. args is a JSON object: a json.RawMessage is sent
+// as it is, other values as encoding/json writes them, and nil as {}.
 //
-// Errors are those of POST /skills/{id}/invoke, such as fault.UnknownSkill, fault.InvalidInputs with the invalid fields, fault.PolicyDenied,
-// and fault.QueueFull with RetryAfter. The end of ctx or of the connection does not stop an exec that runs already: find it by its TaskID,
-// get its result by its IdempotencyKey, or end it with POST /sandbox/execs/{exec_id}/cancel.
+// Errors are those of POST /skills/{id}/invoke, such as fault.UnknownSkill, fault.InvalidInputs
+// with the invalid fields, fault.PolicyDenied, and fault.QueueFull with RetryAfter. The end of ctx
+// or of the connection does not stop an exec that runs already: find it by its TaskID, get its
+// result by its IdempotencyKey, or end it with POST /sandbox/execs/{exec_id}/cancel.
 func (p *SkillsProvider) Invoke(ctx context.Context, tool string, args any, call ToolCall) (ToolResult, error) {
 	id, ok := skillOfTool(tool)
 	if !ok || !toolID.MatchString(id) { // it becomes part of the URL

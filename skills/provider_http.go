@@ -16,8 +16,8 @@ import (
 	"secbox/fault"
 )
 
-// Bounds of response bodies, in bytes. Escaping can make the MaxOutputBytes of an invoke's outputs six times as long, and the list of
-// artifacts and the beginnings of the streams come with them.
+// Bounds of response bodies, in bytes. Escaping can make the MaxOutputBytes of an invoke's outputs
+// six times as long, and the list of artifacts and the beginnings of the streams come with them.
 const (
 	maxResponse = 64 << 20
 	maxProblem  = 1 << 20
@@ -31,7 +31,8 @@ type response struct {
 }
 
 // send makes one request and reads the response. It escapes the parts of the path.
-func (p *SkillsProvider) send(ctx context.Context, method string, path []string, query url.Values, body []byte, header http.Header) (response, error) {
+func (p *SkillsProvider) send(ctx context.Context, method string, path []string, query url.Values, body []byte,
+	header http.Header) (response, error) {
 	escaped := make([]string, len(path))
 	for i, part := range path {
 		escaped[i] = url.PathEscape(part)
@@ -79,7 +80,8 @@ func (p *SkillsProvider) connectionError(err error) error {
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return fault.Wrap(fault.Internal, err, "core-api does not respond at %s; start it, or correct the address", p.base.Host)
 	}
-	return fault.Wrap(fault.Internal, err, "the connection to core-api at %s broke before the response; the skill may have run", p.base.Host)
+	return fault.Wrap(fault.Internal, err, "the connection to core-api at %s broke before the response; the skill may have run",
+		p.base.Host)
 }
 
 // problem returns the error in an error response.

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestProviderCanBeImportedFromAnotherModule builds a worker that names a checkout of this module as the README describes.
+// TestProviderCanBeImportedFromAnotherModule builds a worker that names a checkout of this module
+// as the README describes.
 func TestProviderCanBeImportedFromAnotherModule(t *testing.T) {
 	t.Parallel()
 	checkout, err := filepath.Abs("..")

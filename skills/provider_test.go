@@ -175,7 +175,8 @@ func TestInvokeRequest(t *testing.T) {
 		{
 			"skill.shell.run", json.RawMessage(`{"n": 9007199254740993, "none": null}`),
 			skills.ToolCall{
-				ConversationID: "c", UserID: "u", TaskID: "t", IdempotencyKey: "k", Files: []skills.ToolFile{{Path: "a", Content: []byte("\xffx")}, {Path: "b"}},
+				ConversationID: "c", UserID: "u", TaskID: "t", IdempotencyKey: "k",
+				Files:  []skills.ToolFile{{Path: "a", Content: []byte("\xffx")}, {Path: "b"}},
 				Policy: policy.Layer{Limits: policy.Limits{MemoryMB: new(int64(64))}, FSWrite: []string{}},
 			},
 			`/skills/shell.run/invoke k {"conversation_id":"c","user_id":"u","inputs":{"n":9007199254740993,"none":null},"files":[{"path":"a","content":"/3g=","encoding":"base64"},` +
@@ -188,7 +189,8 @@ func TestInvokeRequest(t *testing.T) {
 	}
 }
 
-// TestForUser checks that the provider lists the user's packages and calls them in the user's workspace by default.
+// TestForUser checks that the provider lists the user's packages and calls them in the user's
+// workspace by default.
 func TestForUser(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -229,7 +231,8 @@ func TestForUser(t *testing.T) {
 func TestUnknownToolNames(t *testing.T) {
 	t.Parallel()
 	p := server(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL) })
-	for _, tool := range []string{"", "skill.", "shell.run", "skill...", "skill.../..", "skill.a/b", "skill.%2e%2e", "skill.a.b?x=1", "skill.A.b", "skill_", "Read"} {
+	for _, tool := range []string{"", "skill.", "shell.run", "skill...", "skill.../..", "skill.a/b", "skill.%2e%2e", "skill.a.b?x=1", "skill.A.b", "skill_",
+		"Read"} {
 		if _, err := p.Invoke(t.Context(), tool, nil, skills.ToolCall{}); !fault.Is(err, fault.UnknownSkill) {
 			t.Errorf("%q: %v", tool, err)
 		}
@@ -298,7 +301,8 @@ func TestForeignServers(t *testing.T) {
 			if list, err := p.ListTools(t.Context()); list != nil || !fault.Is(err, fault.Internal) {
 				t.Errorf("list: %v %v", list, err)
 			}
-			if _, err := p.Invoke(t.Context(), "skill.shell.run", nil, skills.ToolCall{}); !fault.Is(err, fault.Internal) || strings.Contains(err.Error(), "secret") {
+			if _, err := p.Invoke(t.Context(), "skill.shell.run", nil, skills.ToolCall{}); !fault.Is(err, fault.Internal) ||
+				strings.Contains(err.Error(), "secret") {
 				t.Errorf("invoke: %v", err)
 			}
 		})

@@ -5,7 +5,8 @@ import "context"
 // page is the number of rows read at once.
 const page = 500
 
-// PointersOf reads all pointers of a user of an agent, or with an empty userID all baselines, by skill id.
+// PointersOf reads all pointers of a user of an agent, or with an empty userID all baselines, by
+// skill id.
 func PointersOf(ctx context.Context, r Registry, agentID, userID string) (map[string]Pointer, error) {
 	all := map[string]Pointer{}
 	for after := ""; ; {

@@ -20,7 +20,8 @@ const (
 	Package   = "package"    // packages of users; see packages/library
 )
 
-// Skill is a skill that can be invoked. It is immutable: when its folder changes, the catalog gets a new one.
+// Skill is a skill that can be invoked. It is immutable: when its folder changes, the catalog gets
+// a new one.
 type Skill struct {
 	Manifest Manifest
 	Raw      json.RawMessage // manifest.json as it was read
@@ -38,7 +39,8 @@ type File struct {
 	Path   string `json:"path"`
 	Size   int64  `json:"size"` // bytes
 	SHA256 string `json:"sha256"`
-	// Executable is the owner's execute bit of the file's mode, or Program where files have no modes: in a binary and on Windows.
+	// Executable is the owner's execute bit of the file's mode, or Program where files have no
+	// modes: in a binary and on Windows.
 	Executable bool `json:"executable,omitempty"`
 	Program    bool `json:"-"` // by its content; see tree.IsProgram
 }
@@ -46,8 +48,8 @@ type File struct {
 // ID returns the skill's id.
 func (s *Skill) ID() string { return s.Manifest.ID }
 
-// FS returns the skill's folder, which may hold more than Files. Its files may have changed since Digest was computed: a caller that copies
-// them must check.
+// FS returns the skill's folder, which may hold more than Files. Its files may have changed since
+// Digest was computed: a caller that copies them must check.
 func (s *Skill) FS() fs.FS { return s.fsys }
 
 // WithFS returns the skill with its files read from elsewhere.
@@ -76,10 +78,11 @@ type Broken struct {
 //	secbox skill 1\n
 //	<sha256 of the content in hex> <x or -> <size in bytes> <path>\n     for each file, in byte order of the paths
 //
-// where x means Executable. Paths are relative, with slashes and without control characters, so no two folders have the same text. The first
-// line is "secbox skill 2" if a program is not executable, or another file is; see DigestOfContents. Directories count only by their files;
-// owners, times and the rest of the modes do not count. The digest of a package includes its hidden files, that of a folder in the catalog
-// does not.
+// where x means Executable. Paths are relative, with slashes and without control characters, so no
+// two folders have the same text. The first line is "secbox skill 2" if a program is not
+// executable, or another file is; see DigestOfContents. Directories count only by their files;
+// owners, times and the rest of the modes do not count. The digest of a package includes its hidden
+// files, that of a folder in the catalog does not.
 func Digest(files []File) string {
 	for _, f := range files {
 		if f.Executable != f.Program {
@@ -89,7 +92,8 @@ func Digest(files []File) string {
 	return DigestOfContents(files)
 }
 
-// DigestOfContents is Digest as it was before modes counted: programs are taken as executable, and other files as not.
+// DigestOfContents is Digest as it was before modes counted: programs are taken as executable, and
+// other files as not.
 func DigestOfContents(files []File) string {
 	return digest("secbox skill 1", files, func(f File) bool { return f.Program })
 }
@@ -115,8 +119,9 @@ func digest(form string, files []File, executable func(File) bool) string {
 // ErrChanged is wrapped by errors of reading a file or folder that changed meanwhile.
 var ErrChanged = errors.New("changed while it was read; it is read again at the next reload")
 
-// HashFile reads a file to its end, and returns it with its digest, Executable if it is a program. It uses the buffer and writes the content to keep, unless that is nil.
-// ErrChanged means that the file does not have the given size any more.
+// HashFile reads a file to its end, and returns it with its digest, Executable if it is a program.
+// It uses the buffer and writes the content to keep, unless that is nil. ErrChanged means that the
+// file does not have the given size any more.
 func HashFile(r io.Reader, path string, size int64, buffer []byte, keep io.Writer) (File, error) {
 	file := File{Path: path, Size: size}
 	sum := sha256.New()

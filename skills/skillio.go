@@ -23,8 +23,9 @@ const outputFile = "skill_output.json"
 // maxFields bounds the wrong inputs that one error names.
 const maxFields = 20
 
-// CheckInputs validates the inputs of an invoke; empty inputs mean {}. The error is fault.InvalidInputs, with fields such as
-// inputs.list[3].x and reasons that do not repeat the values; or fault.ServerBusy; or the cause of ctx's end.
+// CheckInputs validates the inputs of an invoke; empty inputs mean {}. The error is
+// fault.InvalidInputs, with fields such as inputs.list[3].x and reasons that do not repeat the
+// values; or fault.ServerBusy; or the cause of ctx's end.
 func (s *Skill) CheckInputs(ctx context.Context, inputs json.RawMessage) error {
 	if len(inputs) <= MaxInputBytes && len(bytes.TrimSpace(inputs)) == 0 {
 		inputs = json.RawMessage("{}")
@@ -45,8 +46,9 @@ func (s *Skill) CheckInputs(ctx context.Context, inputs json.RawMessage) error {
 	return e
 }
 
-// CheckOutputs validates the output of a skill and returns it without white space. The error is a sentence for the record, such as
-// "skill_output.json: /matches/0/line must be a whole number, not a string"; or fault.ServerBusy; or the cause of ctx's end.
+// CheckOutputs validates the output of a skill and returns it without white space. The error is a
+// sentence for the record, such as "skill_output.json: /matches/0/line must be a whole number, not
+// a string"; or fault.ServerBusy; or the cause of ctx's end.
 func (s *Skill) CheckOutputs(ctx context.Context, raw []byte) (json.RawMessage, error) {
 	found, _, err := check(ctx, s.outputs, raw, MaxOutputBytes)
 	if err != nil {
@@ -86,7 +88,8 @@ func check(ctx context.Context, s *schema.Schema, raw []byte, most int) ([]schem
 	return found, value, err
 }
 
-// cut keeps the first elements of a list, and replaces the others by one from more, which gets their number.
+// cut keeps the first elements of a list, and replaces the others by one from more, which gets
+// their number.
 func cut[T any](list []T, most int, more func(int) T) []T {
 	if len(list) <= most {
 		return list

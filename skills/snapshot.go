@@ -13,7 +13,8 @@ import (
 	"secbox/skills/schema"
 )
 
-// Snapshot is the catalog at one moment. It is immutable, and callers must not change the results of its methods.
+// Snapshot is the catalog at one moment. It is immutable, and callers must not change the results
+// of its methods.
 type Snapshot struct {
 	skills  []*Skill
 	broken  []Broken
@@ -49,7 +50,8 @@ func (s *Snapshot) with(more []*Skill, broken []Broken) *Snapshot {
 		if other := s.byID[skill.ID()]; other != nil {
 			broken = append(broken, Broken{Folder: skill.ID(), Source: skill.Source, Problems: []Problem{{
 				File: ManifestFile, Pointer: "/id", Reason: fmt.Sprintf(
-					"is the id of a skill that is there already (%s) and stays; give this one another id and its folder the same name", other.Source),
+					"is the id of a skill that is there already (%s) and stays; give this one another id and its folder the same name",
+					other.Source),
 			}}})
 			continue
 		}
@@ -58,7 +60,8 @@ func (s *Snapshot) with(more []*Skill, broken []Broken) *Snapshot {
 	return newSnapshot(all, broken)
 }
 
-// WithPackages returns the catalog together with the packages of one user. A package that has the id of another skill is broken.
+// WithPackages returns the catalog together with the packages of one user. A package that has the
+// id of another skill is broken.
 func (s *Snapshot) WithPackages(packages []*Skill, broken []Broken) *Snapshot {
 	with := s.with(packages, broken)
 	with.ofUser = true
@@ -71,7 +74,8 @@ func (s *Snapshot) Skills() []*Skill { return s.skills }
 // Broken returns the broken skills by source and folder.
 func (s *Snapshot) Broken() []Broken { return s.broken }
 
-// Version changes with any file of any skill and with the problems of broken ones. Equal catalogs have equal versions on every node.
+// Version changes with any file of any skill and with the problems of broken ones. Equal catalogs
+// have equal versions on every node.
 func (s *Snapshot) Version() string { return s.version }
 
 // Get returns a skill; fault.UnknownSkill.

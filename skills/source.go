@@ -19,8 +19,8 @@ type source struct {
 	states map[string]*folderState
 	reads  int // folders that were read, not only walked; for tests
 
-	// settle is the age of the newest change in a folder from which on its signature is trusted: a second change within the same tick of
-	// the file system's clock cannot be seen.
+	// settle is the age of the newest change in a folder from which on its signature is trusted: a
+	// second change within the same tick of the file system's clock cannot be seen.
 	settle time.Duration
 }
 
@@ -32,8 +32,8 @@ type folderState struct {
 	problems  []Problem
 }
 
-// refresh updates the states. It does not read folders again whose signatures are unchanged. On an error the source's folder could not be
-// read, and the states stay.
+// refresh updates the states. It does not read folders again whose signatures are unchanged. On an
+// error the source's folder could not be read, and the states stay.
 func (s *source) refresh() error {
 	dir, err := s.open()
 	if err != nil {
@@ -71,7 +71,8 @@ func (s *source) refresh() error {
 	return nil
 }
 
-// read returns the state of a folder: before, if nothing has changed; nil, if it does not look like a skill.
+// read returns the state of a folder: before, if nothing has changed; nil, if it does not look like
+// a skill.
 func (s *source) read(dir sourceDir, name string, before *folderState) *folderState {
 	d, err := dir.skill(name)
 	switch {
@@ -114,7 +115,8 @@ func (s *source) read(dir sourceDir, name string, before *folderState) *folderSt
 	return now
 }
 
-// unreadable returns the state of a folder that could not be read. While the folder is being changed, the state before stays.
+// unreadable returns the state of a folder that could not be read. While the folder is being
+// changed, the state before stays.
 func unreadable(before *folderState, err error) *folderState {
 	if before != nil && (errors.Is(err, ErrChanged) || errors.Is(err, fs.ErrNotExist)) {
 		stale := *before
@@ -138,7 +140,8 @@ func (s *source) skills() (skills []*Skill, broken []Broken) {
 // validName makes a folder's name valid UTF-8, for JSON.
 func validName(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// merge combines the sources. Of two skills with the same id, the one of the later source is broken.
+// merge combines the sources. Of two skills with the same id, the one of the later source is
+// broken.
 func merge(sources []*source) *Snapshot {
 	s := newSnapshot(nil, nil)
 	for _, source := range sources {

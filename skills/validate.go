@@ -12,7 +12,8 @@ import (
 	"secbox/skills/schema"
 )
 
-// reservedInput cannot be a property of a skill's inputs: the skill's tool takes the caller's project by this name, beside the inputs.
+// reservedInput cannot be a property of a skill's inputs: the skill's tool takes the caller's
+// project by this name, beside the inputs.
 const reservedInput = "project_id"
 
 var compiledManifestSchema = sync.OnceValue(func() *schema.Schema {
@@ -27,7 +28,8 @@ var compiledManifestSchema = sync.OnceValue(func() *schema.Schema {
 func readManifest(raw []byte, folder string) (m *Manifest, inputs, outputs *schema.Schema, problems []Problem) {
 	report := func(prefix []string, found ...schema.Finding) {
 		for _, f := range found {
-			problems = append(problems, Problem{File: ManifestFile, Pointer: schema.Pointer(slices.Concat(prefix, f.Path)), Reason: f.Reason})
+			problems = append(problems, Problem{File: ManifestFile, Pointer: schema.Pointer(slices.Concat(prefix, f.Path)),
+				Reason: f.Reason})
 		}
 	}
 	doc, unread := schema.Parse(raw)
@@ -84,7 +86,8 @@ func policyPath(field string) []string {
 	return []string{"limits", field}
 }
 
-// checkBeyondSchema checks the rules that JSON Schema cannot express, in a document that need not fit the schema.
+// checkBeyondSchema checks the rules that JSON Schema cannot express, in a document that need not
+// fit the schema.
 func checkBeyondSchema(doc any, folder string) []schema.Finding {
 	var found []schema.Finding
 	add := func(path []string, format string, args ...any) {
@@ -114,7 +117,8 @@ func checkBeyondSchema(doc any, folder string) []schema.Finding {
 	limits, _ := object["limits"].(map[string]any)
 	for name, value := range limits {
 		// 6e4 and 60000.0 are integers to JSON Schema, but not to most programs that read them.
-		if n, ok := value.(json.Number); ok && name != policy.FieldCPUCores && schema.IsInteger(n) && strings.ContainsAny(n.String(), ".eE") {
+		if n, ok := value.(json.Number); ok && name != policy.FieldCPUCores && schema.IsInteger(n) && strings.ContainsAny(n.String(),
+			".eE") {
 			add([]string{"limits", name}, "must be written in digits, without fraction and exponent")
 		}
 	}

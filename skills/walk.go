@@ -38,8 +38,9 @@ type walkedFile struct {
 	info fs.FileInfo
 }
 
-// walkFolder visits all entries except hidden ones: names that begin with a dot belong to editors and version control, at any level. It
-// opens and follows nothing. An error is one of reading, not of the skill.
+// walkFolder visits all entries except hidden ones: names that begin with a dot belong to editors
+// and version control, at any level. It opens and follows nothing. An error is one of reading, not
+// of the skill.
 func walkFolder(d skillDir) (*walk, error) {
 	w := &walker{folder: d}
 	if err := w.dir(".", 1); err != nil {
@@ -152,7 +153,8 @@ func specialName(mode fs.FileMode) string {
 	return "a special file"
 }
 
-// sign adds an entry to the signature. A directory counts by its name only, as its entries are signed themselves.
+// sign adds an entry to the signature. A directory counts by its name only, as its entries are
+// signed themselves.
 func (w *walker) sign(name string, fi fs.FileInfo) {
 	w.signed = append(append(w.signed, name...), 0)
 	w.signed = binary.BigEndian.AppendUint32(w.signed, uint32(fi.Mode()))

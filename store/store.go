@@ -45,8 +45,9 @@ type Database interface {
 	Close() error // waits for running calls; safe to call twice
 }
 
-// Open opens and migrates. An empty URL means the SQLite file in the state dir, which must exist. It fails with fault.InvalidSettings when
-// the URL is not PostgreSQL's, and with fault.DatabaseUnavailable when the database cannot be used; errors never contain the password.
+// Open opens and migrates. An empty URL means the SQLite file in the state dir, which must exist.
+// It fails with fault.InvalidSettings when the URL is not PostgreSQL's, and with
+// fault.DatabaseUnavailable when the database cannot be used; errors never contain the password.
 func Open(ctx context.Context, databaseURL, stateDir string) (Database, error) {
 	if databaseURL == "" {
 		db, err := sqlite.Open(ctx, filepath.Join(stateDir, File))

@@ -18,8 +18,9 @@ import (
 	"secbox/workspace/tree"
 )
 
-// Artifacts is the artifacts directory of one exec, open for reading. Every file is compared with the manifest before its first byte
-// is returned, and the manifest with the recorded digest. It must be closed; files opened from it live on.
+// Artifacts is the artifacts directory of one exec, open for reading. Every file is compared with
+// the manifest before its first byte is returned, and the manifest with the recorded digest. It
+// must be closed; files opened from it live on.
 type Artifacts struct {
 	Manifest Manifest
 
@@ -31,15 +32,18 @@ type Artifacts struct {
 	taken   int64 // bytes of memory, given back by Close
 }
 
-// Reserve counts bytes of memory before they are used; its error says that they do not fit. A negative number gives bytes back.
+// Reserve counts bytes of memory before they are used; its error says that they do not fit. A
+// negative number gives bytes back.
 type Reserve func(bytes int64) error
 
-// manifestPrice is the memory that one byte of a manifest takes while it is open: its text, the entries decoded, their index and the list made of them.
+// manifestPrice is the memory that one byte of a manifest takes while it is open: its text, the
+// entries decoded, their index and the list made of them.
 const manifestPrice = 4
 
-// Artifacts reads an exec's manifest.json once and opens any number of its files. digest is the recorded one, "sha256:" and
-// hexadecimal digits. A missing manifest is fault.UnknownArtifact, one with another digest fault.ArtifactAltered. The memory counts until Close; a nil
-// reserve leaves it uncounted.
+// Artifacts reads an exec's manifest.json once and opens any number of its files. digest is the
+// recorded one, "sha256:" and hexadecimal digits. A missing manifest is fault.UnknownArtifact, one
+// with another digest fault.ArtifactAltered. The memory counts until Close; a nil reserve leaves it
+// uncounted.
 func (p *Project) Artifacts(execID, digest string, reserve Reserve) (*Artifacts, error) {
 	a, err := p.newArtifacts(execID, reserve)
 	if err != nil {
@@ -52,9 +56,11 @@ func (p *Project) Artifacts(execID, digest string, reserve Reserve) (*Artifacts,
 	return a, nil
 }
 
-// OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json of an exec like Artifacts.Open, and reads no list of artifacts for that.
-// Execs of early versions list only the manifest: the entry's SHA256 is then empty, and the file is not checked.
-func (p *Project) OpenPublished(ctx context.Context, execID, digest, name string, reserve Reserve) (io.ReadSeekCloser, ManifestEntry, error) {
+// OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json of an exec like
+// Artifacts.Open, and reads no list of artifacts for that. Execs of early versions list only the
+// manifest: the entry's SHA256 is then empty, and the file is not checked.
+func (p *Project) OpenPublished(ctx context.Context, execID, digest, name string, reserve Reserve) (io.ReadSeekCloser, ManifestEntry,
+	error) {
 	a, err := p.newArtifacts(execID, reserve)
 	if err != nil {
 		return nil, ManifestEntry{}, err
@@ -109,7 +115,8 @@ func (a *Artifacts) openManifest(ctx context.Context, digest string) (io.ReadSee
 	return content, entry, err
 }
 
-// readManifest decodes manifest.json into a struct with its exec_id. Each byte has a price in memory.
+// readManifest decodes manifest.json into a struct with its exec_id. Each byte has a price in
+// memory.
 func (a *Artifacts) readManifest(digest string, price int64, into any, execID *string) error {
 	f, fi, err := a.statManifest()
 	if err != nil {
@@ -147,8 +154,10 @@ func (a *Artifacts) Close() error {
 	return a.dir.Close()
 }
 
-// Open opens a regular file by its path in the manifest. A path that is not in the manifest is fault.UnknownArtifact; a file that is
-// missing, special or has other content is fault.ArtifactAltered. A Read fails when the file changes after Open. It is not safe for concurrent use.
+// Open opens a regular file by its path in the manifest. A path that is not in the manifest is
+// fault.UnknownArtifact; a file that is missing, special or has other content is
+// fault.ArtifactAltered. A Read fails when the file changes after Open. It is not safe for
+// concurrent use.
 func (a *Artifacts) Open(ctx context.Context, name string) (io.ReadSeekCloser, ManifestEntry, error) {
 	if a.index == nil {
 		a.index = make(map[string]int, len(a.Manifest.Files))
@@ -205,8 +214,8 @@ func (a *Artifacts) open(ctx context.Context, entry ManifestEntry) (io.ReadSeekC
 	return nil, err
 }
 
-// altered wraps an error about a file that was changed after it was collected. Other errors, such as those of the disk, keep their
-// meaning.
+// altered wraps an error about a file that was changed after it was collected. Other errors, such
+// as those of the disk, keep their meaning.
 func (a *Artifacts) altered(name string, err error) error {
 	proof := "the manifest has its size and SHA-256"
 	if name == ManifestName {

@@ -14,7 +14,8 @@ import (
 	"secbox/workspace"
 )
 
-// TestAlteredFilesAreNotServed changes files after they were collected, each without a change of its size.
+// TestAlteredFilesAreNotServed changes files after they were collected, each without a change of
+// its size.
 func TestAlteredFilesAreNotServed(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -35,7 +36,8 @@ func TestAlteredFilesAreNotServed(t *testing.T) {
 	write(t, f.left+"/stdout.txt", "evil")
 	a := f.artifacts(t)
 	for _, path := range []string{"a", "gone"} {
-		if got, err := contentOf(a.Open(t.Context(), path)); !fault.Is(err, fault.ArtifactAltered) || got != "" || !strings.Contains(fault.From(err).Message, path) {
+		if got, err := contentOf(a.Open(t.Context(), path)); !fault.Is(err, fault.ArtifactAltered) || got != "" ||
+			!strings.Contains(fault.From(err).Message, path) {
 			t.Errorf("%s: %q, %v", path, got, err)
 		}
 	}
@@ -55,15 +57,18 @@ func TestAlteredFilesAreNotServed(t *testing.T) {
 		t.Errorf("manifest.json: %q, %v", got, err)
 	}
 
-	if _, err := f.project.Artifacts(execID, "sha256:"+digest("another"), nil); !fault.Is(err, fault.ArtifactAltered) || !strings.Contains(fault.From(err).Message, "manifest_digest") {
+	if _, err := f.project.Artifacts(execID, "sha256:"+digest("another"), nil); !fault.Is(err, fault.ArtifactAltered) ||
+		!strings.Contains(fault.From(err).Message, "manifest_digest") {
 		t.Errorf("manifest.json: %v", err)
 	}
-	if _, _, err := f.project.OpenPublished(t.Context(), execID, "sha256:"+digest("another"), workspace.ManifestName, nil); !fault.Is(err, fault.ArtifactAltered) || !strings.Contains(fault.From(err).Message, "manifest_digest") {
+	if _, _, err := f.project.OpenPublished(t.Context(), execID, "sha256:"+digest("another"), workspace.ManifestName, nil); !fault.Is(err,
+		fault.ArtifactAltered) || !strings.Contains(fault.From(err).Message, "manifest_digest") {
 		t.Errorf("manifest.json as a file: %v", err)
 	}
 }
 
-// TestManifestCountsAsMemory: the memory of a manifest is counted before it is read, and given back.
+// TestManifestCountsAsMemory: the memory of a manifest is counted before it is read, and given
+// back.
 func TestManifestCountsAsMemory(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -117,7 +122,8 @@ func TestManifestCountsAsMemory(t *testing.T) {
 	}
 }
 
-// TestFileIsHashedOnce: a file that last changed long enough ago is not read again until its stat data change.
+// TestFileIsHashedOnce: a file that last changed long enough ago is not read again until its stat
+// data change.
 func TestFileIsHashedOnce(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -176,7 +182,8 @@ func TestFileChangedWhileReadIsCut(t *testing.T) {
 	}
 }
 
-// TestCollectedFilesBelongToCoreAPI gives a job's tree the rights that a job can give it, and a second name in work/.
+// TestCollectedFilesBelongToCoreAPI gives a job's tree the rights that a job can give it, and a
+// second name in work/.
 func TestCollectedFilesBelongToCoreAPI(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -214,7 +221,8 @@ func TestCollectedFilesBelongToCoreAPI(t *testing.T) {
 	}
 }
 
-// TestProjectsArePrivate: no other user of the host reaches a project, also one that an earlier version has made.
+// TestProjectsArePrivate: no other user of the host reaches a project, also one that an earlier
+// version has made.
 func TestProjectsArePrivate(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -11,7 +11,8 @@ import (
 	"secbox/workspace"
 )
 
-// BenchmarkOneExec is all that the workspace does for an exec that leaves one file: it is a part of every answer's time.
+// BenchmarkOneExec is all that the workspace does for an exec that leaves one file: it is a part of
+// every answer's time.
 func BenchmarkOneExec(b *testing.B) {
 	f := setUp(b)
 	for i := 0; b.Loop(); i++ {

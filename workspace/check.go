@@ -11,10 +11,12 @@ import (
 	"secbox/workspace/tree"
 )
 
-// CheckArtifacts compares the artifacts of an exec with its manifest, and the manifest with the recorded digest. It calls report for each file that
-// was changed, is missing, or is not in the manifest, and returns how many files it compared. Errors are about the disk, or mean that there are no artifacts
-// at all: fault.UnknownArtifact.
-func (p *Project) CheckArtifacts(ctx context.Context, execID, digest string, report func(what, expected, found string)) (files int, err error) {
+// CheckArtifacts compares the artifacts of an exec with its manifest, and the manifest with the
+// recorded digest. It calls report for each file that was changed, is missing, or is not in the
+// manifest, and returns how many files it compared. Errors are about the disk, or mean that there
+// are no artifacts at all: fault.UnknownArtifact.
+func (p *Project) CheckArtifacts(ctx context.Context, execID, digest string, report func(what, expected, found string)) (files int,
+	err error) {
 	a, err := p.Artifacts(execID, digest, nil)
 	if fault.Is(err, fault.ArtifactAltered) || fault.Is(err, fault.Internal) || fault.Is(err, fault.ProjectDamaged) {
 		report(ManifestName, digest, found(err))

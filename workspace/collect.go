@@ -23,14 +23,17 @@ import (
 // emptySHA256 is the digest of an empty file, which need not be opened.
 const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
-// Collect walks the artifacts directory of an exec, hashes the regular files, and removes everything beyond a limit; maxBytes limits
-// the apparent sizes of all regular files, so a sparse file is not read. It must be called once, after the container's confirmed
-// death and before Publish. access is what the container had.
+// Collect walks the artifacts directory of an exec, hashes the regular files, and removes
+// everything beyond a limit; maxBytes limits the apparent sizes of all regular files, so a sparse
+// file is not read. It must be called once, after the container's confirmed death and before
+// Publish. access is what the container had.
 //
-// The walk goes by name, so the order on the disk does not matter: a file that does not fit is omitted, a smaller one behind it may
-// fit. Files with the names of core-api's own are moved, and names that are not UTF-8 become names with %XX. A symbolic link to a
-// regular file in a directory of the project that the container had is replaced by a copy; other links are not followed, and only
-// regular files are opened. When ctx ends or a file cannot be read or removed, the error comes with an incomplete manifest.
+// The walk goes by name, so the order on the disk does not matter: a file that does not fit is
+// omitted, a smaller one behind it may fit. Files with the names of core-api's own are moved, and
+// names that are not UTF-8 become names with %XX. A symbolic link to a regular file in a directory
+// of the project that the container had is replaced by a copy; other links are not followed, and
+// only regular files are opened. When ctx ends or a file cannot be read or removed, the error comes
+// with an incomplete manifest.
 func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64, access Access) (Manifest, error) {
 	m := Manifest{ExecID: execID}
 	dir, err := p.artifacts(execID)
@@ -40,7 +43,8 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64, ac
 	defer dir.Close()
 	p.takeOver(dir)
 	c := collector{
-		ctx: ctx, manifest: &m, maxBytes: maxBytes, room: tree.MaxEntries, pathRoom: MaxPathBytes, own: p.ownsArtifacts(), fresh: p.w.TempName,
+		ctx: ctx, manifest: &m, maxBytes: maxBytes, room: tree.MaxEntries, pathRoom: MaxPathBytes, own: p.ownsArtifacts(),
+		fresh: p.w.TempName,
 		links: newLinks(p, dir, access),
 	}
 	defer c.links.close()
@@ -57,8 +61,9 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64, ac
 	return m, nil
 }
 
-// takeOver gives the directory to root with mode 0755, so that the container's uid, which a user of this host may have, cannot
-// change the evidence. Errors are ignored: some file systems have neither modes nor owners.
+// takeOver gives the directory to root with mode 0755, so that the container's uid, which a user of
+// this host may have, cannot change the evidence. Errors are ignored: some file systems have
+// neither modes nor owners.
 func (p *Project) takeOver(dir *os.Root) {
 	if fi, err := dir.Stat("."); err == nil && fi.Mode()&^fs.ModeDir != 0o755 {
 		_ = dir.Chmod(".", 0o755)
@@ -68,8 +73,8 @@ func (p *Project) takeOver(dir *os.Root) {
 	}
 }
 
-// ownsArtifacts reports whether artifacts become root's. A core-api without root is the container's user itself, or cannot take
-// files from that user.
+// ownsArtifacts reports whether artifacts become root's. A core-api without root is the container's
+// user itself, or cannot take files from that user.
 func (p *Project) ownsArtifacts() bool { return p.w.opts.UID > 0 && os.Geteuid() == 0 }
 
 type collector struct {
@@ -106,7 +111,8 @@ func (c *collector) entries(dir *os.Root, at place, names []string, depth int) e
 	return nil
 }
 
-// visit handles one entry. For a directory that is kept, it returns the open directory, its place and the names in it.
+// visit handles one entry. For a directory that is kept, it returns the open directory, its place
+// and the names in it.
 func (c *collector) visit(dir *os.Root, at place, name string, depth int) (below *os.Root, next place, names []string, err error) {
 	if err := context.Cause(c.ctx); err != nil {
 		return nil, next, nil, err
@@ -144,8 +150,8 @@ func (c *collector) visit(dir *os.Root, at place, name string, depth int) (below
 	return nil, next, nil, c.leaf(dir, at, shown, name, fi)
 }
 
-// nameFor returns the name under which an entry is listed, and its name on the disk, which it may change. The listed name is empty
-// if there is none.
+// nameFor returns the name under which an entry is listed, and its name on the disk, which it may
+// change. The listed name is empty if there is none.
 func (c *collector) nameFor(dir *os.Root, name string, depth int) (shown, stored string, err error) {
 	switch {
 	case !utf8.ValidString(name):
@@ -237,8 +243,9 @@ func (c *collector) enter(parent *os.Root, prefix, name string, fi fs.FileInfo) 
 	return dir, names, nil
 }
 
-// list reads a directory: the first names in sorted order, as many as there is room for. The others are removed. Names count when
-// they are listed, so that all levels of the walk together stay within the room.
+// list reads a directory: the first names in sorted order, as many as there is room for. The others
+// are removed. Names count when they are listed, so that all levels of the walk together stay
+// within the room.
 func (c *collector) list(dir *os.Root, prefix string) ([]string, error) {
 	var names []string
 	overflow := false
@@ -270,8 +277,8 @@ func (c *collector) list(dir *os.Root, prefix string) ([]string, error) {
 	return names, nil
 }
 
-// removeOthers removes everything in dir but the sorted names. It repeats until it sees no other name: some file systems skip
-// entries when others are removed during a listing.
+// removeOthers removes everything in dir but the sorted names. It repeats until it sees no other
+// name: some file systems skip entries when others are removed during a listing.
 func (c *collector) removeOthers(dir *os.Root, prefix string, keep []string) error {
 	for {
 		found := false
@@ -321,15 +328,16 @@ func (c *collector) mention(dir *os.Root, path, name, reason string) {
 	}
 }
 
-// chown gives an entry to root, if core-api is root. Errors are ignored: some file systems have no owners.
+// chown gives an entry to root, if core-api is root. Errors are ignored: some file systems have no
+// owners.
 func (c *collector) chown(dir *os.Root, name string) {
 	if c.own {
 		_ = dir.Lchown(name, 0, 0)
 	}
 }
 
-// setMode gives an entry's owner the needed permissions and removes write permission of others and the set-uid bits. A failed chmod
-// is not an error while the owner has the needed permissions.
+// setMode gives an entry's owner the needed permissions and removes write permission of others and
+// the set-uid bits. A failed chmod is not an error while the owner has the needed permissions.
 func setMode(dir *os.Root, name string, fi fs.FileInfo, needed fs.FileMode) error {
 	perm := fi.Mode().Perm()&^0o022 | needed
 	if fi.Mode()&^fs.ModeType == perm {
@@ -341,9 +349,9 @@ func setMode(dir *os.Root, name string, fi fs.FileInfo, needed fs.FileMode) erro
 	return nil
 }
 
-// take makes an unchanged regular file core-api's, writable by its owner alone, and returns its SHA-256. The owner, who may be
-// core-api's user, must be able to read it later. A file with several names is replaced by a copy, since jobs may be able to write
-// to the other names.
+// take makes an unchanged regular file core-api's, writable by its owner alone, and returns its
+// SHA-256. The owner, who may be core-api's user, must be able to read it later. A file with
+// several names is replaced by a copy, since jobs may be able to write to the other names.
 func (c *collector) take(dir *os.Root, name string, fi fs.FileInfo) (string, error) {
 	_, _, linked := tree.OnDisk(fi)
 	if !linked {
@@ -375,8 +383,8 @@ func (c *collector) copy(dir *os.Root, name string, fi fs.FileInfo) (string, err
 	return sum, err
 }
 
-// hash reads a regular file that is still the one that fi describes, and copies it to w. A change of size meanwhile is an error: the
-// container is dead, so another program of the host is writing.
+// hash reads a regular file that is still the one that fi describes, and copies it to w. A change
+// of size meanwhile is an error: the container is dead, so another program of the host is writing.
 func (c *collector) hash(dir *os.Root, name string, fi fs.FileInfo, w io.Writer) (string, error) {
 	size := fi.Size()
 	if size == 0 {

@@ -90,15 +90,18 @@ func TestCollectListsInOrderWithDigests(t *testing.T) {
 	}
 }
 
-// TestLinksAndSpecialFiles: opening the FIFO would block this test, following a link out of the project would show the secret. A link to a file
-// that the job could read in its directories becomes a copy.
+// TestLinksAndSpecialFiles: opening the FIFO would block this test, following a link out of the
+// project would show the secret. A link to a file that the job could read in its directories
+// becomes a copy.
 func TestLinksAndSpecialFiles(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
 	for name, target := range map[string]string{
-		"passwd": "/etc/passwd", "up": "../../../../outside/secret", "loop": "loop", "a": "b", "b": "a", "dir": f.outside, "root": "/", "self": ".", "fifolink": "fifo",
-		"inside": "real", "inwork": "../work/w", "absolute": "/workspace/work/w", "twice": "/workspace/work/d/hop", "input": "/workspace/inputs/i",
-		"onhost": "../../work/w", "private": "/workspace/work/private", "behind": "/workspace/work/locked/w", "throughdir": "/workspace/work/link/w", "out": "/workspace/work/out",
+		"passwd": "/etc/passwd", "up": "../../../../outside/secret", "loop": "loop", "a": "b", "b": "a", "dir": f.outside, "root": "/", "self": ".",
+		"fifolink": "fifo",
+		"inside":   "real", "inwork": "../work/w", "absolute": "/workspace/work/w", "twice": "/workspace/work/d/hop", "input": "/workspace/inputs/i",
+		"onhost": "../../work/w", "private": "/workspace/work/private", "behind": "/workspace/work/locked/w", "throughdir": "/workspace/work/link/w",
+		"out":     "/workspace/work/out",
 		"workdir": "/workspace/work/d", "others": "/workspace/artifacts/../../artifacts/other/secret", "dangling": "/workspace/work/none",
 	} {
 		must(t, os.Symlink(target, filepath.Join(f.left, name)))
@@ -133,7 +136,8 @@ func TestLinksAndSpecialFiles(t *testing.T) {
 	for _, name := range []string{"real", "inside", "inwork", "absolute", "twice", "input", "throughdir"} {
 		want[name] = workspace.KindFile
 	}
-	for _, name := range []string{"passwd", "up", "loop", "a", "b", "dir", "root", "self", "fifolink", "onhost", "private", "behind", "out", "workdir", "others", "dangling"} {
+	for _, name := range []string{"passwd", "up", "loop", "a", "b", "dir", "root", "self", "fifolink", "onhost", "private", "behind", "out", "workdir",
+		"others", "dangling"} {
 		want[name] = workspace.KindSymlink
 	}
 	if os.Geteuid() != 0 { // the job's user is core-api's, and may read them
@@ -152,7 +156,8 @@ func TestLinksAndSpecialFiles(t *testing.T) {
 	}
 }
 
-// TestLinksAsTheJobSawThem: a link leads where it led in the container, whatever the walk has renamed or taken before.
+// TestLinksAsTheJobSawThem: a link leads where it led in the container, whatever the walk has
+// renamed or taken before.
 func TestLinksAsTheJobSawThem(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -172,8 +177,9 @@ func TestLinksAsTheJobSawThem(t *testing.T) {
 	}
 	want := map[string]string{}
 	for name, link := range map[string][2]string{
-		"back": {"dir/../x", "right"}, "dir": {"/workspace/work/sub", ""}, "nodir": {"none/../f", ""}, "slash": {"f/", ""}, "filedir": {"f/../f", ""}, "deep": {deep + "/w", ""},
-		"a": {"stdout.txt", "the job's"}, "z": {"stdout.txt", "the job's"}, "b": {"d\xe9", "latin"}, "zz": {"d\xe9", "latin"},
+		"back": {"dir/../x", "right"}, "dir": {"/workspace/work/sub", ""}, "nodir": {"none/../f", ""}, "slash": {"f/", ""}, "filedir": {"f/../f", ""},
+		"deep": {deep + "/w", ""},
+		"a":    {"stdout.txt", "the job's"}, "z": {"stdout.txt", "the job's"}, "b": {"d\xe9", "latin"}, "zz": {"d\xe9", "latin"},
 		"c": {"p/s", "private"}, "t": {"p/s", "private"}, "e": {"f", "f"}, "g": {"./f", "f"},
 	} {
 		must(t, os.Symlink(link[0], f.left+"/"+name))
@@ -241,7 +247,8 @@ func TestCopiesOfLinksCount(t *testing.T) {
 	}
 }
 
-// TestNamesOfOurFiles: a job's entries with the names of core-api's own files, in any spelling, are moved, and served under their names.
+// TestNamesOfOurFiles: a job's entries with the names of core-api's own files, in any spelling, are
+// moved, and served under their names.
 func TestNamesOfOurFiles(t *testing.T) {
 	t.Parallel()
 	for kind, plant := range map[string]func(t *testing.T, f *fixture, path string){
@@ -281,7 +288,8 @@ func TestNamesOfOurFiles(t *testing.T) {
 					gone(t, filepath.Join(f.left, name))
 				}
 				content, err := f.content(t, entry.Path)
-				if isFile := kind == "file" || strings.HasSuffix(kind, "tree"); isFile && (err != nil || content != "planted") || !isFile && !fault.Is(err, fault.UnknownArtifact) {
+				if isFile := kind == "file" || strings.HasSuffix(kind, "tree"); isFile && (err != nil || content != "planted") ||
+					!isFile && !fault.Is(err, fault.UnknownArtifact) {
 					t.Errorf("%s: %q, %v", name, content, err)
 				}
 			}
@@ -307,7 +315,8 @@ func TestOversizedFilesAreOmitted(t *testing.T) {
 	write(t, f.left+"/g", "12")
 	m := f.collect(t, 10)
 	wantFiles(t, m, file("a", "1234"), file("d/e", "1234"), file("g", "12"))
-	want := []workspace.OmittedEntry{{Path: "b-sparse", Size: 10 << 30, Reason: "over_limit"}, {Path: "c", Size: 8, Reason: "over_limit"}, {Path: "f", Size: 4, Reason: "over_limit"}}
+	want := []workspace.OmittedEntry{{Path: "b-sparse", Size: 10 << 30, Reason: "over_limit"}, {Path: "c", Size: 8, Reason: "over_limit"},
+		{Path: "f", Size: 4, Reason: "over_limit"}}
 	if !reflect.DeepEqual(m.Omitted, want) || m.OmittedCount != 3 || !m.Truncated {
 		t.Errorf("got %+v", m)
 	}
@@ -337,7 +346,8 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	write(t, f.left+"/"+strings.Repeat("\xff", 100), "x")
 	m := f.collect(t, plenty)
 	wantFiles(t, m, file("bad%FF\n", "x"), file("dir%FE/inner", "x"), file("good", "x"), file("taken%FF", "x"))
-	want := []workspace.OmittedEntry{{Path: `taken\xff`, Size: 1, Reason: "name_not_utf8"}, {Path: strings.Repeat(`\xff`, 100), Size: 1, Reason: "name_not_utf8"}}
+	want := []workspace.OmittedEntry{{Path: `taken\xff`, Size: 1, Reason: "name_not_utf8"},
+		{Path: strings.Repeat(`\xff`, 100), Size: 1, Reason: "name_not_utf8"}}
 	if !reflect.DeepEqual(m.Omitted, want) || m.OmittedCount != 2 || m.Truncated {
 		t.Errorf("got %+v", m.Omitted)
 	}
@@ -418,7 +428,8 @@ func TestHundredThousandFiles(t *testing.T) {
 	}
 }
 
-// TestManyDirectoriesCountToo: directories are not listed, but they are kept, so they use up the room.
+// TestManyDirectoriesCountToo: directories are not listed, but they are kept, so they use up the
+// room.
 func TestManyDirectoriesCountToo(t *testing.T) {
 	t.Parallel()
 	f := setUpIn(t, inMemory(t))
@@ -438,7 +449,8 @@ func TestManyDirectoriesCountToo(t *testing.T) {
 	}
 }
 
-// TestThousandsOfNestedDirectories: the path is longer than the system takes, and the directories are more than the usual limit of open files.
+// TestThousandsOfNestedDirectories: the path is longer than the system takes, and the directories
+// are more than the usual limit of open files.
 func TestThousandsOfNestedDirectories(t *testing.T) {
 	t.Parallel()
 	f := setUpIn(t, inMemory(t))

@@ -12,7 +12,8 @@ import (
 	"secbox/workspace/tree/treetest"
 )
 
-// TestNoHandleStaysOpen goes through everything, refusals included, and counts this process's descriptors.
+// TestNoHandleStaysOpen goes through everything, refusals included, and counts this process's
+// descriptors.
 func TestNoHandleStaysOpen(t *testing.T) {
 	// Not parallel: the descriptors are the whole process's.
 	f := setUpIn(t, inMemory(t))

@@ -47,7 +47,8 @@ func (p *Project) Home() (*Home, error) {
 		return err
 	})
 	if err != nil {
-		return nil, tree.Failed(err, "the home of workspace %s cannot be used: remove the link or file at %s", p.id, path.Join(projectsDir, p.id, homesDir))
+		return nil, tree.Failed(err, "the home of workspace %s cannot be used: remove the link or file at %s", p.id,
+			path.Join(projectsDir, p.id, homesDir))
 	}
 	if h.Mount, err = p.w.opts.Adapter.DockerMount(projectsDir, p.id, homesDir, homeDir); err != nil {
 		return nil, tree.Failed(err, "docker cannot take the path of the home")

@@ -19,9 +19,10 @@ var (
 	execForm    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
 )
 
-// CheckProjectID checks a project id: [A-Za-z0-9][A-Za-z0-9._-]{0,127}, or <agentId>~<userId> with each half
-// [A-Za-z0-9][A-Za-z0-9._-]{0,62}. Names that Windows reserves and trailing dots are refused on every system, so that a workspace
-// root can be moved. The error names the field project_id.
+// CheckProjectID checks a project id: [A-Za-z0-9][A-Za-z0-9._-]{0,127}, or <agentId>~<userId> with
+// each half [A-Za-z0-9][A-Za-z0-9._-]{0,62}. Names that Windows reserves and trailing dots are
+// refused on every system, so that a workspace root can be moved. The error names the field
+// project_id.
 func CheckProjectID(s string) error {
 	if s == "" {
 		return fault.BadField("project_id", "is missing: give project_id or conversation_id")
@@ -45,8 +46,8 @@ func CheckProjectID(s string) error {
 	return nil
 }
 
-// SplitWorkspaceID splits a workspace id <agentId>~<userId>; ok is false for any other project id. It checks the form of both
-// halves; CheckProjectID also knows reserved names.
+// SplitWorkspaceID splits a workspace id <agentId>~<userId>; ok is false for any other project id.
+// It checks the form of both halves; CheckProjectID also knows reserved names.
 func SplitWorkspaceID(project string) (agent, user string, ok bool) {
 	agent, user, ok = strings.Cut(project, "~")
 	if !ok || !partForm.MatchString(agent) || !partForm.MatchString(user) {
@@ -74,8 +75,9 @@ func CheckPart(field, s string) error {
 	return nil
 }
 
-// MakeNamed makes a directory for an id in a request, unless it exists. In errors, field is the id and what the thing, such as "an agent". It looks for
-// rivals, whose names differ only by case, after it has made the directory, so that of two nodes that do this at once both see the other:
+// MakeNamed makes a directory for an id in a request, unless it exists. In errors, field is the id
+// and what the thing, such as "an agent". It looks for rivals, whose names differ only by case,
+// after it has made the directory, so that of two nodes that do this at once both see the other:
 // fault.ProjectNameConflict. On a case-blind file system an existing directory may be a rival too.
 func MakeNamed(parent *os.Root, id, field, what string, caseBlind bool) error {
 	_, noun, _ := strings.Cut(what, " ")
@@ -109,7 +111,8 @@ func MakeNamed(parent *os.Root, id, field, what string, caseBlind bool) error {
 		return nil
 	}
 	conflict := fault.New(fault.ProjectNameConflict,
-		"%s: there is %s %q, and names that differ only by case are one on some systems: use that spelling or another name", field, what, rival)
+		"%s: there is %s %q, and names that differ only by case are one on some systems: use that spelling or another name", field, what,
+		rival)
 	conflict.Fields = []fault.Field{{Field: field, Reason: "differs from an existing " + noun + " only by case"}}
 	return conflict
 }

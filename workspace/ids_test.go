@@ -55,7 +55,8 @@ func TestSplitWorkspaceID(t *testing.T) {
 	}
 }
 
-// FuzzProjectID: an id that is accepted is one plain name on every system, and has one of the two documented forms.
+// FuzzProjectID: an id that is accepted is one plain name on every system, and has one of the two
+// documented forms.
 func FuzzProjectID(f *testing.F) {
 	for _, id := range goodProjectIDs {
 		f.Add(id)
@@ -99,7 +100,8 @@ func FuzzProjectID(f *testing.F) {
 
 var windowsDevice = regexp.MustCompile(`(?i)\A(con|prn|aux|nul|clock\$|conin\$|conout\$|(com|lpt)[0-9¹²³]) *(\..*)?\z`)
 
-// windowsFault is a second opinion on one name, written from Microsoft's "Naming Files, Paths, and Namespaces".
+// windowsFault is a second opinion on one name, written from Microsoft's "Naming Files, Paths, and
+// Namespaces".
 func windowsFault(name string) bool {
 	if name == "" || strings.ContainsAny(name, `<>:"/\|?*`) || strings.HasSuffix(name, ".") || strings.HasSuffix(name, " ") {
 		return true

@@ -32,7 +32,8 @@ var badInputPaths = []string{
 	"", ".", "./", "./.", "/", "/abs", "//abs", "..", "../x", "a/..", "a/../b", "a/../../x", "./../x", `C:\x`, "C:/x", "C:x", `..\x`, `a\b`, `\\host\x`,
 	"a:b", "file:stream", "CON", "con", "a/NUL", "nul.txt", "COM1.log/x", "aux /x", "lpt¹", "a\x00b", "\x00", "a\nb", "a\rb", "a\tb", "a\x7f", "a\x1bb",
 	"a.", "a ", "a./b", "a /b", "...", "a/ /b", "x?", "x*", "<x>", `"x"`, "a|b", "a\xff", "\xc0\xae\xc0\xae/x",
-	".skill", ".skill/x", "./.SKILL/x", ".Skill", strings.Repeat("x", 256), strings.Repeat("x/", 2500), strings.Repeat("a", 5000), strings.Repeat("d/", 64) + "f",
+	".skill", ".skill/x", "./.SKILL/x", ".Skill", strings.Repeat("x", 256), strings.Repeat("x/", 2500), strings.Repeat("a", 5000),
+	strings.Repeat("d/", 64) + "f",
 }
 
 func TestInputPaths(t *testing.T) {
@@ -51,7 +52,8 @@ func TestInputPaths(t *testing.T) {
 	}
 }
 
-// FuzzInputPath: a path that is accepted stays below inputs/, is clean already, and means the same on Windows.
+// FuzzInputPath: a path that is accepted stays below inputs/, is clean already, and means the same
+// on Windows.
 func FuzzInputPath(f *testing.F) {
 	for path := range goodInputPaths {
 		f.Add(path)

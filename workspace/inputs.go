@@ -42,12 +42,14 @@ type staged struct {
 	temp   string // its name in the project while it is written
 }
 
-// PutInputs writes files below inputs/, each by a rename, so that no exec reads half of one. Until release is called, these paths
-// accept only the same content and mode, which are shared. Everything is checked before the first write. If a write fails afterwards, renamed
-// files stay, but are not held. release may be called more than once.
+// PutInputs writes files below inputs/, each by a rename, so that no exec reads half of one. Until
+// release is called, these paths accept only the same content and mode, which are shared.
+// Everything is checked before the first write. If a write fails afterwards, renamed files stay,
+// but are not held. release may be called more than once.
 //
-// Paths that differ only by case or Unicode form, within one call or from a file in inputs/, are refused. Links below inputs/ are
-// never followed: fault.InputConflict. Errors: fault.InvalidRequest naming inputs[i].path, fault.InputInUse, fault.InputConflict,
+// Paths that differ only by case or Unicode form, within one call or from a file in inputs/, are
+// refused. Links below inputs/ are never followed: fault.InputConflict. Errors:
+// fault.InvalidRequest naming inputs[i].path, fault.InputInUse, fault.InputConflict,
 // fault.DiskFull. execID appears in messages only.
 func (p *Project) PutInputs(execID string, in []Input) (release func(), err error) {
 	if len(in) == 0 {
@@ -101,8 +103,9 @@ type requestedPath struct {
 	file  bool
 }
 
-// CheckInputs returns the clean paths of the requested ones, in their order, and makes those checks of PutInputs that need no disk:
-// fault.InvalidRequest with every wrong inputs[i].path, or the first one that collides with another.
+// CheckInputs returns the clean paths of the requested ones, in their order, and makes those checks
+// of PutInputs that need no disk: fault.InvalidRequest with every wrong inputs[i].path, or the
+// first one that collides with another.
 func CheckInputs(paths []string) (clean []string, err error) {
 	if len(paths) > MaxInputs {
 		return nil, fault.BadField("inputs", "has %d files, more than %d", len(paths), MaxInputs)
@@ -121,7 +124,8 @@ func CheckInputs(paths []string) (clean []string, err error) {
 	for i, file := range clean {
 		key := pathadapter.FoldName(file)
 		if other, ok := taken[key]; ok {
-			return nil, fault.BadField(inputField(i), "is, on some systems, the same path as inputs[%d].path or a directory of it", other.input)
+			return nil, fault.BadField(inputField(i), "is, on some systems, the same path as inputs[%d].path or a directory of it",
+				other.input)
 		}
 		taken[key] = requestedPath{input: i, path: file, file: true}
 		for dir := path.Dir(file); dir != "."; dir = path.Dir(dir) {
@@ -131,7 +135,8 @@ func CheckInputs(paths []string) (clean []string, err error) {
 				return nil, fault.BadField(inputField(i), "needs a directory where inputs[%d].path is a file", other.input)
 			}
 			if ok && other.path != dir {
-				return nil, fault.BadField(inputField(i), "has a directory that, on some systems, is the same as one of inputs[%d].path", other.input)
+				return nil, fault.BadField(inputField(i), "has a directory that, on some systems, is the same as one of inputs[%d].path",
+					other.input)
 			}
 			if ok {
 				break // its tree.Parents are taken too
@@ -175,7 +180,8 @@ func (p *Project) admitInputs(root *os.Root, files []staged) error {
 		f := &files[i]
 		if use := p.state.uses[f.key]; use != nil {
 			if use.sha256 != f.sha256 || use.executable != f.Executable {
-				return refuseInput(fault.InputInUse, f, "a running exec was given %q with other content or another mode: give each job its own directory, such as %q, or its own project, or wait until that exec ends",
+				return refuseInput(fault.InputInUse, f, "a running exec was given %q with other content or another mode: give each job "+
+					"its own directory, such as %q, or its own project, or wait until that exec ends",
 					tree.CutName(use.path, 256), "t1/"+tree.CutName(f.Path, 256))
 			}
 			f.shared = use.path == f.Path
@@ -211,15 +217,17 @@ func checkParents(inputs *os.Root, f *staged, seen map[string]bool) error {
 		case err != nil:
 			return tree.Failed(err, "cannot stat %s", f.field)
 		case !fi.IsDir():
-			return refuseInput(fault.InputConflict, f, "%q is a file or a link in inputs/, not a directory: remove it or use another path", dir)
+			return refuseInput(fault.InputConflict, f, "%q is a file or a link in inputs/, not a directory: remove it or use another path",
+				dir)
 		}
 		seen[dir] = true
 	}
 	return nil
 }
 
-// checkSpellings refuses new names in inputs/ that some systems treat as equal to existing ones. A directory is read only for names
-// that it does not have, unless the file system accepts other spellings.
+// checkSpellings refuses new names in inputs/ that some systems treat as equal to existing ones. A
+// directory is read only for names that it does not have, unless the file system accepts other
+// spellings.
 func (p *Project) checkSpellings(inputs *os.Root, files []staged) error {
 	added := map[string]map[string]string{} // by directory: the new names, by their folded form
 	owner := map[string]*staged{}           // by path: a file that needs it
@@ -261,7 +269,8 @@ func refuseInput(code fault.Code, f *staged, format string, args ...any) error {
 	return err
 }
 
-// writeInputs writes all contents to .staging first and then renames them, so that a full disk changes nothing in inputs/.
+// writeInputs writes all contents to .staging first and then renames them, so that a full disk
+// changes nothing in inputs/.
 func (p *Project) writeInputs(root *os.Root, files []staged) error {
 	if err := p.stage(root); err != nil {
 		return err

@@ -31,7 +31,8 @@ func in(pairs ...string) (list []workspace.Input) {
 func wantField(t testing.TB, err error, code fault.Code, field string) {
 	t.Helper()
 	wantCode(t, err, code)
-	if e := fault.From(err); err != nil && (len(e.Fields) != 1 || e.Fields[0].Field != field || e.Fields[0].Reason == "" || !strings.Contains(e.Message, field)) {
+	if e := fault.From(err); err != nil && (len(e.Fields) != 1 || e.Fields[0].Field != field || e.Fields[0].Reason == "" ||
+		!strings.Contains(e.Message, field)) {
 		t.Errorf("got %q with fields %+v, want the field %s", e.Message, e.Fields, field)
 	}
 }
@@ -50,10 +51,12 @@ func TestPutInputs(t *testing.T) {
 	old := syscall.Umask(0o077)
 	defer syscall.Umask(old)
 	f := setUp(t)
-	inputs := append(in("main.py", "print(1)", "./data//deep/x.csv", "1,2\n", "data/empty", ""), workspace.Input{Path: "run", Content: []byte("x"), Executable: true})
+	inputs := append(in("main.py", "print(1)", "./data//deep/x.csv", "1,2\n", "data/empty", ""),
+		workspace.Input{Path: "run", Content: []byte("x"), Executable: true})
 	release, err := f.project.PutInputs(execID, inputs)
 	must(t, err)
-	for path, mode := range map[string]fs.FileMode{"main.py": 0o644, "data": fs.ModeDir | 0o755, "data/deep": fs.ModeDir | 0o755, "data/deep/x.csv": 0o644, "run": 0o755} {
+	for path, mode := range map[string]fs.FileMode{"main.py": 0o644, "data": fs.ModeDir | 0o755, "data/deep": fs.ModeDir | 0o755, "data/deep/x.csv": 0o644,
+		"run": 0o755} {
 		fi, err := os.Lstat(filepath.Join(f.dir, "inputs", path))
 		must(t, err)
 		if fi.Mode() != mode {
@@ -171,8 +174,8 @@ func TestVanishedInputIsRestored(t *testing.T) {
 	}
 }
 
-// TestInputsMeetOtherFiles: files, directories, links and FIFOs in inputs/ are not written through, and nothing
-// else of the request is written.
+// TestInputsMeetOtherFiles: files, directories, links and FIFOs in inputs/ are not written through,
+// and nothing else of the request is written.
 func TestInputsMeetOtherFiles(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -188,7 +191,8 @@ func TestInputsMeetOtherFiles(t *testing.T) {
 	must(t, unix.Mkfifo(inputs+"/fifo", 0o644))
 	before := count(t, f.root)
 	for _, path := range []string{
-		"file/x", "file/x/y", "dir", "out", "out/x", "out/x/y", "secret", "secret/x", "dangling", "dangling/x", "inside", "inside/x", "work/x", "loop", "loop/x", "fifo", "fifo/x",
+		"file/x", "file/x/y", "dir", "out", "out/x", "out/x/y", "secret", "secret/x", "dangling", "dangling/x", "inside", "inside/x", "work/x", "loop",
+		"loop/x", "fifo", "fifo/x",
 	} {
 		_, err := f.project.PutInputs(execID, in("fresh/good", "x", path, "evil"))
 		wantField(t, err, fault.InputConflict, "inputs[1].path")
@@ -274,7 +278,8 @@ func TestConcurrentPutsOfOnePath(t *testing.T) {
 	}
 }
 
-// TestOldStagingFilesAreRemoved: leftovers of a crash are removed with the first inputs an hour later; newer files stay.
+// TestOldStagingFilesAreRemoved: leftovers of a crash are removed with the first inputs an hour
+// later; newer files stay.
 func TestOldStagingFilesAreRemoved(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

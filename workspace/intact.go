@@ -22,8 +22,9 @@ const (
 
 var errAltered = errors.New("was changed after it was collected")
 
-// intactFiles remembers files that had the content of their manifest entry, by stat data that only root can forge (the time of the
-// last inode change). So a large file is not hashed again for each range that is read. It is safe for concurrent use.
+// intactFiles remembers files that had the content of their manifest entry, by stat data that only
+// root can forge (the time of the last inode change). So a large file is not hashed again for each
+// range that is read. It is safe for concurrent use.
 type intactFiles struct {
 	mu    sync.Mutex
 	seen  map[intactKey]tree.FileStat
@@ -39,8 +40,8 @@ func newIntactFiles() intactFiles {
 	return intactFiles{seen: map[intactKey]tree.FileStat{}, after: intactAfter}
 }
 
-// check compares an open file, whose stat data was just read, with its entry: errAltered when they differ. It leaves the file at its
-// start.
+// check compares an open file, whose stat data was just read, with its entry: errAltered when they
+// differ. It leaves the file at its start.
 func (c *intactFiles) check(ctx context.Context, f *os.File, stat tree.FileStat, entry ManifestEntry) error {
 	if stat.Size != entry.Size {
 		return fmt.Errorf("it %w: it has %d bytes and had %d", errAltered, stat.Size, entry.Size)
@@ -97,7 +98,8 @@ func (c *intactFiles) remember(key intactKey, stat tree.FileStat) {
 	c.seen[key] = stat
 }
 
-// hashed copies from r to w until ctx ends, and returns the number of bytes and their SHA-256. A nil buffer allocates one.
+// hashed copies from r to w until ctx ends, and returns the number of bytes and their SHA-256. A
+// nil buffer allocates one.
 func hashed(ctx context.Context, w io.Writer, r io.Reader, buffer []byte) (int64, string, error) {
 	h := sha256.New()
 	n, err := io.CopyBuffer(io.MultiWriter(h, w), untilEnd{ctx, r}, buffer)
@@ -117,7 +119,8 @@ func (u untilEnd) Read(p []byte) (int, error) {
 	return u.r.Read(p)
 }
 
-// unchanged reads a checked file and fails when it has been changed since. It has no WriteTo, which would bypass Read.
+// unchanged reads a checked file and fails when it has been changed since. It has no WriteTo, which
+// would bypass Read.
 type unchanged struct {
 	f    *os.File
 	stat tree.FileStat

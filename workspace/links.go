@@ -15,7 +15,8 @@ import (
 	"secbox/workspace/tree"
 )
 
-// links finds the files that symbolic links among the artifacts of an exec lead to, as the container saw them.
+// links finds the files that symbolic links among the artifacts of an exec lead to, as the
+// container saw them.
 type links struct {
 	project *Project
 	uid     int                   // the container's user
@@ -29,7 +30,8 @@ type links struct {
 
 func newLinks(p *Project, artifacts *os.Root, a Access) *links {
 	return &links{
-		project: p, uid: p.w.opts.UID, taken: p.ownsArtifacts(), top: artifacts, dirs: map[string]*tree.Tree{}, renamed: map[string]string{}, steps: maxSteps,
+		project: p, uid: p.w.opts.UID, taken: p.ownsArtifacts(), top: artifacts, dirs: map[string]*tree.Tree{},
+		renamed: map[string]string{}, steps: maxSteps,
 		open: map[string]bool{inputsDir: a.Inputs != None, workDir: a.Work != None, artifactsDir: a.Artifacts != None},
 	}
 }
@@ -45,8 +47,9 @@ const (
 	maxSteps = 1 << 20 // directories that all links of an exec may pass, some seconds: each name is looked up from the top
 )
 
-// find opens the regular file that a link leads to, along other links and back along .., as Linux does. It returns nil if there is none
-// that the job could read, or the way is too long. directory is the link's own, with a slash at the end.
+// find opens the regular file that a link leads to, along other links and back along .., as Linux
+// does. It returns nil if there is none that the job could read, or the way is too long. directory
+// is the link's own, with a slash at the end.
 func (l *links) find(ctx context.Context, directory, target string) (*os.File, fs.FileInfo, error) {
 	at := strings.Split(containerRoot+artifactsDir+"/"+directory, "/") // a directory without links, of names
 	at = slices.DeleteFunc(at, func(name string) bool { return name == "" })
@@ -116,8 +119,9 @@ func components(at *[]string, target string) []string {
 
 const containerRoot = "/workspace/"
 
-// owns reports whether the container's user, or one who may change its rights, owns a file. Where core-api is not root, it is that user.
-// What is root's among the artifacts was the job's before the walk took it.
+// owns reports whether the container's user, or one who may change its rights, owns a file. Where
+// core-api is not root, it is that user. What is root's among the artifacts was the job's before
+// the walk took it.
 func (l *links) owns(part string, fi fs.FileInfo) bool {
 	return l.uid <= 0 || tree.BelongsTo(fi, l.uid) || l.taken && part == artifactsDir && tree.BelongsTo(fi, 0)
 }
@@ -140,8 +144,9 @@ func (l *links) dir(name string) (*tree.Tree, error) {
 	return l.dirs[name], nil
 }
 
-// followLink replaces a symbolic link by a copy of the regular file that it leads to, and completes its entry. The entry stays a link
-// if it leads to none. reason says why a link that leads to a file is omitted.
+// followLink replaces a symbolic link by a copy of the regular file that it leads to, and completes
+// its entry. The entry stays a link if it leads to none. reason says why a link that leads to a
+// file is omitted.
 func (c *collector) followLink(dir *os.Root, at place, name string, entry *ManifestEntry) (reason string, err error) {
 	if runtime.GOOS == "windows" { // its links are other ones than the container's
 		return "", nil
@@ -176,7 +181,8 @@ func (c *collector) followLink(dir *os.Root, at place, name string, entry *Manif
 		_ = dir.Remove(temp)
 		return "", err
 	}
-	entry.Kind, entry.Size, entry.SHA256, entry.Link = KindFile, read, sum, tree.CutName(strings.ToValidUTF8(target, "\uFFFD"), maxOmittedName)
+	entry.Kind, entry.Size, entry.SHA256, entry.Link = KindFile, read, sum,
+		tree.CutName(strings.ToValidUTF8(target, "\uFFFD"), maxOmittedName)
 	c.manifest.TotalBytes += read
 	return "", nil
 }

@@ -36,7 +36,8 @@ const (
 	MaxPathBytes    = 4 << 20         // all listed paths together: 10,000 paths of 400 bytes
 	maxOmittedLines = 1_000           // lines in omitted; omitted_count goes on
 	maxOmittedName  = 512             // bytes of a path shown in omitted: a reason needs no more
-	// maxManifestBytes is the most bytes of such a manifest as JSON, where one byte may become six (\u0001).
+	// maxManifestBytes is the most bytes of such a manifest as JSON, where one byte may become six
+	// (\u0001).
 	maxManifestBytes = 6*(3*MaxPathBytes+maxOmittedLines*maxOmittedName) + 256*(tree.MaxEntries+maxOmittedLines) + 4096
 )
 
@@ -47,10 +48,12 @@ type ManifestEntry struct {
 	SHA256 string `json:"sha256,omitempty"`
 	Kind   string `json:"kind"`
 
-	// Stored is where the file is below the exec's artifacts, if not at Path: core-api's own files have that name.
+	// Stored is where the file is below the exec's artifacts, if not at Path: core-api's own files
+	// have that name.
 	Stored string `json:"stored,omitempty"`
 
-	// Link is the target of the symbolic link that the job had made, and in whose place the file is a copy.
+	// Link is the target of the symbolic link that the job had made, and in whose place the file is
+	// a copy.
 	Link string `json:"link,omitempty"`
 }
 
@@ -64,8 +67,8 @@ type OmittedEntry struct {
 	Reason string `json:"reason"`
 }
 
-// Manifest lists the artifacts of an exec in the order of the walk: names sorted within a directory, a directory's content at its
-// place. Directories are not listed.
+// Manifest lists the artifacts of an exec in the order of the walk: names sorted within a
+// directory, a directory's content at its place. Directories are not listed.
 type Manifest struct {
 	ExecID       string          `json:"exec_id"`
 	Files        []ManifestEntry `json:"files"`
@@ -74,14 +77,17 @@ type Manifest struct {
 	Omitted      []OmittedEntry  `json:"omitted"`     // the first 1,000
 	OmittedCount int64           `json:"omitted_count"`
 
-	// Published lists the files of core-api: stdout.txt, stderr.txt and meta.json. Manifests of early versions have none.
+	// Published lists the files of core-api: stdout.txt, stderr.txt and meta.json. Manifests of
+	// early versions have none.
 	Published []ManifestEntry `json:"published,omitempty"`
 
-	// Limits are the reasons of Truncated, as Collect found them: OmitOverLimit, OmitTooMany, OmitTooDeep. Omitted may not have all of them.
+	// Limits are the reasons of Truncated, as Collect found them: OmitOverLimit, OmitTooMany,
+	// OmitTooDeep. Omitted may not have all of them.
 	Limits []string `json:"-"`
 }
 
-// JSON is the published form of the manifest. It is canonical, so that its digest identifies the content.
+// JSON is the published form of the manifest. It is canonical, so that its digest identifies the
+// content.
 func (m Manifest) JSON() ([]byte, error) {
 	if m.Files == nil {
 		m.Files = []ManifestEntry{}

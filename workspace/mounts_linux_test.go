@@ -16,7 +16,8 @@ import (
 	"secbox/workspace/tree/treetest"
 )
 
-// TestRetentionSparesMounts: what is mounted below artifacts/ and inputs/ stays, the error says so, and what is beside it goes.
+// TestRetentionSparesMounts: what is mounted below artifacts/ and inputs/ stays, the error says so,
+// and what is beside it goes.
 func TestRetentionSparesMounts(t *testing.T) {
 	t.Parallel()
 	f, outside := setUp(t), t.TempDir()
@@ -56,7 +57,8 @@ func TestRetentionSparesMounts(t *testing.T) {
 	gone(t, f.left)
 }
 
-// TestMountsAreNotRemovedWithWorkspaces: a workspace is not removed where something is mounted, nor is anything in it.
+// TestMountsAreNotRemovedWithWorkspaces: a workspace is not removed where something is mounted, nor
+// is anything in it.
 func TestMountsAreNotRemovedWithWorkspaces(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
@@ -65,7 +67,8 @@ func TestMountsAreNotRemovedWithWorkspaces(t *testing.T) {
 	must(t, os.MkdirAll(f.work+"/a/mounted", 0o755))
 	treetest.Bind(t, outside, f.work+"/a/mounted", f.work)
 	f.later(3 * day)
-	if _, _, err := f.RemoveWorkspace(deadline(t), idleID, f.now().Add(-day), false); !fault.Is(err, fault.ProjectDamaged) || !strings.Contains(fault.From(err).Message, "unmount it") {
+	if _, _, err := f.RemoveWorkspace(deadline(t), idleID, f.now().Add(-day), false); !fault.Is(err, fault.ProjectDamaged) ||
+		!strings.Contains(fault.From(err).Message, "unmount it") {
 		t.Error(err)
 	}
 	moved, err := filepath.Glob(f.dir + "/.idle/gone-*/a/mounted")

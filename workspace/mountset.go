@@ -11,8 +11,8 @@ import (
 	"secbox/workspace/tree"
 )
 
-// MountSet is the directories that one exec's container mounts, prepared before the exec runs. A container may wait with them for minutes, so a
-// MountSet remembers which directories they were.
+// MountSet is the directories that one exec's container mounts, prepared before the exec runs. A
+// container may wait with them for minutes, so a MountSet remembers which directories they were.
 type MountSet struct {
 	Mounts []Mount
 
@@ -21,8 +21,8 @@ type MountSet struct {
 	seen    directories
 }
 
-// PrepareMounts makes artifacts/<exec_id>/ and returns the mounts of the exec's container. The project's directories must exist; see
-// Workspace.Project.
+// PrepareMounts makes artifacts/<exec_id>/ and returns the mounts of the exec's container. The
+// project's directories must exist; see Workspace.Project.
 func (p *Project) PrepareMounts(execID string, a Access) (*MountSet, error) {
 	if err := p.NewArtifacts(execID); err != nil {
 		return nil, err
@@ -39,14 +39,15 @@ func (p *Project) PrepareMounts(execID string, a Access) (*MountSet, error) {
 	return s, nil
 }
 
-// Intact reports whether the directories are still the prepared ones. A directory that was removed and made again has the same path, but a
-// waiting container would write into the removed one.
+// Intact reports whether the directories are still the prepared ones. A directory that was removed
+// and made again has the same path, but a waiting container would write into the removed one.
 func (s *MountSet) Intact() bool {
 	now, err := s.directories()
 	return err == nil && now.equal(s.seen)
 }
 
-// Open opens the directories of Mounts, in their order, if they are still the prepared ones. The caller closes them.
+// Open opens the directories of Mounts, in their order, if they are still the prepared ones. The
+// caller closes them.
 func (s *MountSet) Open() (_ []*os.File, err error) {
 	root, err := s.project.open()
 	if err != nil {
@@ -68,7 +69,8 @@ func (s *MountSet) Open() (_ []*os.File, err error) {
 		}
 		open = append(open, f)
 	}
-	// An open directory keeps its inode number: one that has the place and the number of the prepared one now is the opened one.
+	// An open directory keeps its inode number: one that has the place and the number of the
+	// prepared one now is the opened one.
 	if !s.Intact() {
 		return open, s.swapped(nil)
 	}
@@ -82,7 +84,8 @@ func (s *MountSet) Open() (_ []*os.File, err error) {
 }
 
 func (s *MountSet) swapped(err error) error {
-	return fault.Wrap(fault.ProjectDamaged, errors.Join(err, tree.ErrSwapped), "a directory of project %s was removed or replaced while an exec was starting: run it again", s.project.id)
+	return fault.Wrap(fault.ProjectDamaged, errors.Join(err, tree.ErrSwapped),
+		"a directory of project %s was removed or replaced while an exec was starting: run it again", s.project.id)
 }
 
 // openMount opens the directory that a target of Mounts stands for.
@@ -110,8 +113,8 @@ func (p *Project) openMount(root *os.Root, target, execID string) (*os.File, err
 	return dir.Open(".")
 }
 
-// Drop removes the artifacts directory of an exec that never ran, if it is empty and still the prepared one: another node may have made a new
-// one in its place. A missing one is not an error.
+// Drop removes the artifacts directory of an exec that never ran, if it is empty and still the
+// prepared one: another node may have made a new one in its place. A missing one is not an error.
 func (s *MountSet) Drop() error {
 	if now, err := s.project.directories(s.names()[artifactsIndex]); err == nil && !now.equal(s.seen.at(artifactsIndex)) {
 		return nil
@@ -150,8 +153,9 @@ func (s *MountSet) index(target string) int {
 	}
 }
 
-// directories identify directories beyond their paths. A mounted directory keeps its inode number; before a container has mounted it, a new
-// directory may get the number of a removed one. So the creation time counts too, where the file system has one.
+// directories identify directories beyond their paths. A mounted directory keeps its inode number;
+// before a container has mounted it, a new directory may get the number of a removed one. So the
+// creation time counts too, where the file system has one.
 type directories struct {
 	infos []fs.FileInfo
 	made  []int64

@@ -9,8 +9,8 @@ import (
 	"secbox/workspace"
 )
 
-// TestMountSetWithReusedInode: no process holds the directory, as while a container is only being started, and many file
-// systems give its number to the next one that is made.
+// TestMountSetWithReusedInode: no process holds the directory, as while a container is only being
+// started, and many file systems give its number to the next one that is made.
 func TestMountSetWithReusedInode(t *testing.T) {
 	t.Parallel()
 	for _, sub := range []string{"inputs", "work", "artifacts/" + waitingID} {

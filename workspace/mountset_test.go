@@ -82,8 +82,8 @@ func TestMountSetIntact(t *testing.T) {
 	}
 }
 
-// TestMountSetOpenWhileSwapped opens a mount set while a directory is exchanged for a link and for another one, and back: Open returns the
-// prepared directories or an error.
+// TestMountSetOpenWhileSwapped opens a mount set while a directory is exchanged for a link and for
+// another one, and back: Open returns the prepared directories or an error.
 func TestMountSetOpenWhileSwapped(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -11,7 +11,8 @@ import (
 	"secbox/workspace/tree"
 )
 
-// Project is one project's directory. It holds no handle; every call opens the directory again. It is safe for concurrent use.
+// Project is one project's directory. It holds no handle; every call opens the directory again. It
+// is safe for concurrent use.
 type Project struct {
 	w     *Workspace
 	id    string
@@ -29,7 +30,8 @@ func (p *Project) ArtifactsPath(execID string) string {
 	return projectsDir + "/" + p.id + "/" + artifactsDir + "/" + execID
 }
 
-// staleStaging is the age at which files in .staging are leftovers of a crash: writing inputs takes seconds.
+// staleStaging is the age at which files in .staging are leftovers of a crash: writing inputs takes
+// seconds.
 const staleStaging = time.Hour
 
 func (p *Project) open() (*os.Root, error) {
@@ -81,7 +83,8 @@ func (p *Project) prepare() error {
 	return nil
 }
 
-// openArtifacts opens artifacts/, where every exec has a directory, after it has checked the form of an exec's id.
+// openArtifacts opens artifacts/, where every exec has a directory, after it has checked the form
+// of an exec's id.
 func (p *Project) openArtifacts(execID string) (*os.Root, error) {
 	if err := checkExecID(execID); err != nil {
 		return nil, err
@@ -115,8 +118,8 @@ func (p *Project) openDir(root *os.Root, name string) (*os.Root, error) {
 	return dir, nil
 }
 
-// NewArtifacts makes artifacts/<exec_id>/, owned by the container's user. An empty one, which a node made that died before it could start the
-// exec, is replaced; one with content is an error.
+// NewArtifacts makes artifacts/<exec_id>/, owned by the container's user. An empty one, which a
+// node made that died before it could start the exec, is replaced; one with content is an error.
 func (p *Project) NewArtifacts(execID string) error {
 	artifacts, err := p.openArtifacts(execID)
 	if err != nil {
@@ -130,7 +133,8 @@ func (p *Project) NewArtifacts(execID string) error {
 	return wrapFailed(err, "the artifacts directory of exec %s cannot be made, or has content already", execID)
 }
 
-// DropArtifacts removes artifacts/<exec_id>/ of an exec that never ran. A missing one is not an error.
+// DropArtifacts removes artifacts/<exec_id>/ of an exec that never ran. A missing one is not an
+// error.
 func (p *Project) DropArtifacts(execID string) error {
 	artifacts, err := p.openArtifacts(execID)
 	if err != nil {
@@ -143,7 +147,8 @@ func (p *Project) DropArtifacts(execID string) error {
 	return nil
 }
 
-// DropUnused removes artifacts/<exec_id>/ if it is empty, as it is before a job has run in it. A missing one is not an error.
+// DropUnused removes artifacts/<exec_id>/ if it is empty, as it is before a job has run in it. A
+// missing one is not an error.
 func (p *Project) DropUnused(execID string) error {
 	artifacts, err := p.openArtifacts(execID)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -193,9 +198,10 @@ func (p *Project) Targets() []string {
 	return nil
 }
 
-// Mounts returns the bind mounts of an exec. Every source is inputs, work or artifacts/<exec_id> of this project and, from the
-// workspace root down, a real directory now; else there is an error and the exec must not start. Inputs are never writable:
-// ReadWrite means ReadOnly for them. A user's workspace also mounts the installation's tool.
+// Mounts returns the bind mounts of an exec. Every source is inputs, work or artifacts/<exec_id> of
+// this project and, from the workspace root down, a real directory now; else there is an error and
+// the exec must not start. Inputs are never writable: ReadWrite means ReadOnly for them. A user's
+// workspace also mounts the installation's tool.
 func (p *Project) Mounts(execID string, a Access) ([]Mount, error) {
 	if err := checkExecID(execID); err != nil {
 		return nil, err
@@ -223,7 +229,9 @@ func (p *Project) Mounts(execID string, a Access) ([]Mount, error) {
 			continue
 		}
 		if err := tree.RealDir(root, m.source...); err != nil {
-			return nil, damaged(err, "%s of project %s is not a directory, so the exec was not started: remove the link or file in its place", m.source[0], p.id)
+			return nil,
+				damaged(err, "%s of project %s is not a directory, so the exec was not started: remove the link or file in its place",
+					m.source[0], p.id)
 		}
 		source, err := p.w.opts.Adapter.DockerMount(append([]string{projectsDir, p.id}, m.source...)...)
 		if err != nil {

@@ -25,8 +25,8 @@ const (
 
 var publishedNames = []string{StdoutName, StderrName, ManifestName, MetaName}
 
-// artifacts opens an exec's directory. It restores the rights of the owner, who may be this process's user, in case the job removed
-// them.
+// artifacts opens an exec's directory. It restores the rights of the owner, who may be this
+// process's user, in case the job removed them.
 func (p *Project) artifacts(execID string) (*os.Root, error) {
 	all, err := p.openArtifacts(execID)
 	if err != nil {
@@ -45,7 +45,8 @@ func (p *Project) artifacts(execID string) (*os.Root, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, unknownArtifact(err)
 	case err != nil:
-		return nil, damaged(err, "the artifacts directory of exec %s is a link or cannot be opened: remove the link or file in its place", execID)
+		return nil, damaged(err, "the artifacts directory of exec %s is a link or cannot be opened: remove the link or file in its place",
+			execID)
 	}
 	return dir, nil
 }
@@ -83,8 +84,9 @@ func Describe(f File) (ManifestEntry, error) {
 	return ManifestEntry{Path: f.Name, Size: size, SHA256: hex.EncodeToString(h.Sum(nil)), Kind: KindFile}, err
 }
 
-// Publish writes a file of core-api into an exec's artifacts after Collect. Anything with that name, such as a link or a directory,
-// is removed; nothing is written through it. The file appears whole or not at all.
+// Publish writes a file of core-api into an exec's artifacts after Collect. Anything with that
+// name, such as a link or a directory, is removed; nothing is written through it. The file appears
+// whole or not at all.
 func (p *Project) Publish(execID, name string, r io.ReadSeeker) error {
 	return p.PublishAll(execID, File{Name: name, Content: r})
 }
@@ -127,8 +129,8 @@ func publish(dir *os.Root, temp string, file File) error {
 	return err
 }
 
-// ReadCollected reads a regular file at the top of an exec's artifacts, after Collect and before the manifest is published. An error
-// that is no *fault.Error is about the file.
+// ReadCollected reads a regular file at the top of an exec's artifacts, after Collect and before
+// the manifest is published. An error that is no *fault.Error is about the file.
 func (p *Project) ReadCollected(execID, name string, most int64) ([]byte, error) {
 	dir, err := p.artifacts(execID)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"secbox/workspace/tree"
 )
 
-// RemoveArtifacts removes artifacts/<exec_id>/ of an exec that has ended. When ctx ends first, a part of it is gone, and a later call goes on. A missing
-// project or directory is not an error.
+// RemoveArtifacts removes artifacts/<exec_id>/ of an exec that has ended. When ctx ends first, a
+// part of it is gone, and a later call goes on. A missing project or directory is not an error.
 func (w *Workspace) RemoveArtifacts(ctx context.Context, projectID, execID string) error {
 	p, err := w.Existing(projectID)
 	if errors.Is(err, fs.ErrNotExist) || fault.Is(err, fault.InvalidRequest) { // the exec was refused for its project
@@ -34,7 +34,8 @@ func (w *Workspace) RemoveArtifacts(ctx context.Context, projectID, execID strin
 	return wrapFailed(err, "the artifacts directory of exec %s cannot be removed", execID)
 }
 
-// Projects calls visit with every project, and its user if it is a user's workspace, unsorted, until visit fails.
+// Projects calls visit with every project, and its user if it is a user's workspace, unsorted,
+// until visit fails.
 func (w *Workspace) Projects(visit func(projectID, userID string) error) error {
 	return tree.EachName(w.projects, func(id string) error {
 		if CheckProjectID(id) != nil {
@@ -45,8 +46,8 @@ func (w *Workspace) Projects(visit func(projectID, userID string) error) error {
 	})
 }
 
-// RemoveUnused removes the inputs of a project that were written before the time, except those in use, and returns the size of what it
-// removed or, if dry, would remove.
+// RemoveUnused removes the inputs of a project that were written before the time, except those in
+// use, and returns the size of what it removed or, if dry, would remove.
 func (w *Workspace) RemoveUnused(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, err error) {
 	p, err := w.Existing(projectID)
 	if err != nil {
@@ -61,9 +62,11 @@ func (w *Workspace) RemoveUnused(ctx context.Context, projectID string, before t
 	return bytes, wrapFailed(err, "unused files of project %s cannot be removed", projectID)
 }
 
-// RemoveWorkspace removes a user's workspace that was not used at or after the time: work/, the home, and inputs; artifacts are not of the
-// workspace but of execs. It returns the size of what it removed or, if dry, would remove, and whether there was anything.
-func (w *Workspace) RemoveWorkspace(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, found bool, err error) {
+// RemoveWorkspace removes a user's workspace that was not used at or after the time: work/, the
+// home, and inputs; artifacts are not of the workspace but of execs. It returns the size of what it
+// removed or, if dry, would remove, and whether there was anything.
+func (w *Workspace) RemoveWorkspace(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, found bool,
+	err error) {
 	p, err := w.Existing(projectID)
 	if err != nil {
 		return 0, false, err
@@ -86,8 +89,8 @@ func (w *Workspace) RemoveWorkspace(ctx context.Context, projectID string, befor
 	return bytes, found, wrapFailed(err, "the workspace %s cannot be removed", projectID)
 }
 
-// removeFiles removes work/, the home and packs of older versions. It moves work/ and the home to .idle first, and back if the workspace
-// is used meanwhile.
+// removeFiles removes work/, the home and packs of older versions. It moves work/ and the home to
+// .idle first, and back if the workspace is used meanwhile.
 func (p *Project) removeFiles(ctx context.Context, root, idle *os.Root, used time.Time, dry bool) (bytes int64, found bool, err error) {
 	count := func(dir *os.Root, name string) {
 		found = true
@@ -138,8 +141,9 @@ func (p *Project) removeFiles(ctx context.Context, root, idle *os.Root, used tim
 // errBusy reports a workspace that is used again.
 var errBusy = errors.New("the workspace is in use")
 
-// removeInputs removes the files below inputs/ that were last written before the time, and empty directories. What is mounted there stays, and is an
-// error. Skills' folders, which have names that begin with a dot, are removed by PutFolder.
+// removeInputs removes the files below inputs/ that were last written before the time, and empty
+// directories. What is mounted there stays, and is an error. Skills' folders, which have names that
+// begin with a dot, are removed by PutFolder.
 func (p *Project) removeInputs(ctx context.Context, root *os.Root, before time.Time, dry bool) (int64, error) {
 	if !p.state.mu.TryLock() {
 		return 0, nil
@@ -171,7 +175,8 @@ type cleaning struct {
 	mounted error // the last directory on which something is mounted
 }
 
-// below removes what is old in a directory, and reports whether the directory is empty then. Requests cannot name paths deeper than tree.MaxDepth.
+// below removes what is old in a directory, and reports whether the directory is empty then.
+// Requests cannot name paths deeper than tree.MaxDepth.
 func (c *cleaning) below(dir *os.Root, depth int) (empty bool, err error) {
 	empty = true
 	err = tree.EachName(dir, func(name string) error {

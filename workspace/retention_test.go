@@ -14,7 +14,8 @@ import (
 	"secbox/workspace/tree/treetest"
 )
 
-// TestRemoveArtifactsOfHostileTrees: links are not followed, and no tree is too deep, too wide or too closed.
+// TestRemoveArtifactsOfHostileTrees: links are not followed, and no tree is too deep, too wide or
+// too closed.
 func TestRemoveArtifactsOfHostileTrees(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -97,7 +98,8 @@ func TestRemoveUnusedInputs(t *testing.T) {
 	gone(t, at("mixed"))
 }
 
-// TestRemoveWorkspace: all of a workspace that was not used since the time goes, except artifacts, and the next use begins with an empty one.
+// TestRemoveWorkspace: all of a workspace that was not used since the time goes, except artifacts,
+// and the next use begins with an empty one.
 func TestRemoveWorkspace(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)

@@ -15,16 +15,19 @@ import (
 	"secbox/workspace/tree"
 )
 
-// Directories of skills below inputs/. Containers see them read-only, and requests may not name them.
+// Directories of skills below inputs/. Containers see them read-only, and requests may not name
+// them.
 const (
 	// SkillFolders has one directory for each skill that the project has used, named by its digest.
 	SkillFolders = ownInputs
-	// SkillInputs has the inputs of running invokes. Containers can open a file by its name but not list the directory, so an invoke
-	// cannot see others' inputs, unless core-api runs as the containers' user.
+	// SkillInputs has the inputs of running invokes. Containers can open a file by its name but not
+	// list the directory, so an invoke cannot see others' inputs, unless core-api runs as the
+	// containers' user.
 	SkillInputs = ownInputs + "/.in"
 )
 
-// staleSkill is the age at which a skill's folder or input is unused: longer than any job may run, also on another node.
+// staleSkill is the age at which a skill's folder or input is unused: longer than any job may run,
+// also on another node.
 const staleSkill = 7 * 24 * time.Hour
 
 // Folder is a directory that never changes under its name, such as a skill.
@@ -42,8 +45,9 @@ type FolderFile struct {
 	Executable bool
 }
 
-// PutFolder makes sure that inputs/.skill/<digest>/ is the folder. It appears as a whole, by a rename. An existing one is checked
-// once in a process's life and replaced if it differs. fault.SkillChanged when the source differs from Files.
+// PutFolder makes sure that inputs/.skill/<digest>/ is the folder. It appears as a whole, by a
+// rename. An existing one is checked once in a process's life and replaced if it differs.
+// fault.SkillChanged when the source differs from Files.
 func (p *Project) PutFolder(f Folder) error {
 	if !tree.IsDigest(f.Digest) {
 		return fault.New(fault.Internal, "%q is no digest of a folder", tree.CutName(f.Digest, 80))
@@ -107,8 +111,8 @@ func (p *Project) putFolder(root *os.Root, name string, f Folder) error {
 	if err := f.CopyTo(staging, temp); err != nil {
 		return err
 	}
-	// A rename does not replace a directory that is not empty. So a folder that another node has put there meanwhile stays, with the jobs
-	// that run in it, unless its content is wrong.
+	// A rename does not replace a directory that is not empty. So a folder that another node has
+	// put there meanwhile stays, with the jobs that run in it, unless its content is wrong.
 	err = root.Rename(stagingDir+"/"+temp, name)
 	if err == nil || folderIs(folders, f) {
 		return nil
@@ -122,8 +126,8 @@ func (p *Project) putFolder(root *os.Root, name string, f Folder) error {
 	return err
 }
 
-// markSkill is how precise a folder's time of last use is. Every edit of an invoked skill leaves a folder; those not used for staleSkill are
-// removed when a new one comes.
+// markSkill is how precise a folder's time of last use is. Every edit of an invoked skill leaves a
+// folder; those not used for staleSkill are removed when a new one comes.
 const markSkill = 24 * time.Hour
 
 func (p *Project) markFolder(root *os.Root, name string, fi fs.FileInfo) {
@@ -196,7 +200,8 @@ func folderIs(folders *os.Root, f Folder) bool {
 	return true
 }
 
-// CopyTo copies the folder to name below parent. fault.SkillChanged when the source differs from Files.
+// CopyTo copies the folder to name below parent. fault.SkillChanged when the source differs from
+// Files.
 func (f Folder) CopyTo(parent *os.Root, name string) error {
 	if err := tree.MakeDir(parent, name); err != nil {
 		return err
@@ -264,7 +269,8 @@ func skillChanged(err error) error {
 // NewSkillInput returns an unguessable path below inputs/ for the input of one invoke.
 func NewSkillInput() string { return SkillInputs + "/" + rand.Text() + ".json" }
 
-// PutSkillInput writes the input of an invoke to a path from NewSkillInput. release removes it; it may be called more than once.
+// PutSkillInput writes the input of an invoke to a path from NewSkillInput. release removes it; it
+// may be called more than once.
 func (p *Project) PutSkillInput(name string, content []byte) (release func(), err error) {
 	if path.Dir(name) != SkillInputs {
 		return nil, fault.New(fault.Internal, "%q is no path of a skill's input", tree.CutName(name, 80))

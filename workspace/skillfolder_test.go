@@ -74,7 +74,8 @@ func TestPutFolder(t *testing.T) {
 	nothingStaged(t, f)
 }
 
-// TestPutFolderReplacesDamagedFolder finds folders whose content does not match their names, as after half a restore.
+// TestPutFolderReplacesDamagedFolder finds folders whose content does not match their names, as
+// after half a restore.
 func TestPutFolderReplacesDamagedFolder(t *testing.T) {
 	t.Parallel()
 	for what, harm := range map[string]func(t *testing.T, dir string){
@@ -236,7 +237,8 @@ func TestPutSkillInput(t *testing.T) {
 	}
 }
 
-// TestSkillInputsOfACrash go when their node comes back much later, and no sooner: another node's may be in use.
+// TestSkillInputsOfACrash go when their node comes back much later, and no sooner: another node's
+// may be in use.
 func TestSkillInputsOfACrash(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

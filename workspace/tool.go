@@ -8,9 +8,11 @@ import (
 // ToolTarget is the path of the installation's tool skill in the containers of users' workspaces.
 const ToolTarget = "/opt/skill-creator"
 
-// Tool is the installation's tool skill, a directory outside all projects. Its methods are safe for concurrent use.
+// Tool is the installation's tool skill, a directory outside all projects. Its methods are safe for
+// concurrent use.
 type Tool interface {
-	// Check returns the tool's directory, if docker's path leads to it and nothing in it was changed.
+	// Check returns the tool's directory, if docker's path leads to it and nothing in it was
+	// changed.
 	Check() (fs.FileInfo, error)
 	// Mount checks the tool and returns its mount.
 	Mount() (Mount, error)

@@ -13,8 +13,8 @@ import (
 	"secbox/workspace/tree"
 )
 
-// Older versions of core-api packed idle workspaces. Unpack brings their files back. These files of .idle and .home tell how far the older
-// core-api came, also after a crash at any point:
+// Older versions of core-api packed idle workspaces. Unpack brings their files back. These files of
+// .idle and .home tell how far the older core-api came, also after a crash at any point:
 //
 //	.idle/work, without work/     packing was interrupted: work goes back to its place, and the pack is removed
 //	pack.tar.zst, without work/   packed
@@ -33,8 +33,9 @@ const (
 	unpacked   = "unpacked" // in .home: the home until it is complete
 )
 
-// Unpack brings work/ and the home of a user's workspace back, if an older core-api has packed them. After an error the packs are as
-// before: fault.DiskFull when there is no room, and fault.Internal when a pack is damaged.
+// Unpack brings work/ and the home of a user's workspace back, if an older core-api has packed
+// them. After an error the packs are as before: fault.DiskFull when there is no room, and
+// fault.Internal when a pack is damaged.
 func (p *Project) Unpack(ctx context.Context) error {
 	if !p.ofUser() {
 		return nil
@@ -92,8 +93,8 @@ func (p *Project) unpackWork(ctx context.Context, root, idle *os.Root) error {
 	return p.removeLeftovers(ctx, idle) // work/ is in its place and newer than all packs
 }
 
-// restore unpacks beside work/ and moves the result to its place. The files are durable before the pack is renamed, and the pack is
-// renamed before a work/ exists that may be newer.
+// restore unpacks beside work/ and moves the result to its place. The files are durable before the
+// pack is renamed, and the pack is renamed before a work/ exists that may be newer.
 func (p *Project) restore(ctx context.Context, root, idle *os.Root) error {
 	name := "out-" + p.w.TempName()
 	err := unpackFile(idle, packFile, name)
@@ -137,7 +138,8 @@ func (p *Project) setAside(idle *os.Root) error {
 			return p.notUnpacked(err, idleDir+"/"+name)
 		}
 	}
-	return fault.New(fault.Internal, "workspace %s has a work directory beside packed files; it is used, and the packed files are at %q", p.id, names)
+	return fault.New(fault.Internal, "workspace %s has a work directory beside packed files; it is used, and the packed files are at %q",
+		p.id, names)
 }
 
 // removeLeftovers removes everything in .idle except its own files and what was set aside.
@@ -154,7 +156,8 @@ func (p *Project) removeLeftovers(ctx context.Context, idle *os.Root) error {
 func (p *Project) notUnpacked(err error, file string) error {
 	if errors.Is(err, pack.ErrDamaged) {
 		return fault.Wrap(fault.Internal, err,
-			"the packed files of the workspace %s are damaged, and nothing of it was changed: restore the file %s/%s/%s from a backup", p.id, projectsDir, p.id, file)
+			"the packed files of the workspace %s are damaged, and nothing of it was changed: restore the file %s/%s/%s from a backup",
+			p.id, projectsDir, p.id, file)
 	}
 	return tree.Failed(err, "the packed files of the workspace %s cannot be brought back; nothing of them was changed", p.id)
 }

@@ -26,7 +26,8 @@ func packOf(t testing.TB, name string) string {
 	return string(content)
 }
 
-// packed lays out the workspace as an older core-api left it: testdata/packed has packs that core-api wrote in November 2026.
+// packed lays out the workspace as an older core-api left it: testdata/packed has packs that
+// core-api wrote in November 2026.
 func (f *idleFixture) packed() {
 	f.t.Helper()
 	must(f.t, os.RemoveAll(f.work))
@@ -78,8 +79,8 @@ func (f *idleFixture) isUnpacked() {
 	}
 }
 
-// TestPacksOfOlderVersions: a workspace that an older core-api has packed comes back whole, from each state in which a crash may have left
-// it, at once or with the first use.
+// TestPacksOfOlderVersions: a workspace that an older core-api has packed comes back whole, from
+// each state in which a crash may have left it, at once or with the first use.
 func TestPacksOfOlderVersions(t *testing.T) {
 	t.Parallel()
 	unpack := func(f *idleFixture) error { return f.existing().Unpack(f.t.Context()) }
@@ -118,7 +119,8 @@ func TestPacksOfOlderVersions(t *testing.T) {
 	}
 }
 
-// TestPacksThatCannotBeUnpacked: they stay as they are, and the workspace cannot be used before they are repaired.
+// TestPacksThatCannotBeUnpacked: they stay as they are, and the workspace cannot be used before
+// they are repaired.
 func TestPacksThatCannotBeUnpacked(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)
@@ -139,7 +141,8 @@ func TestPacksThatCannotBeUnpacked(t *testing.T) {
 	f.isUnpacked()
 }
 
-// TestPackBesideOtherFiles: packed files are set aside if another program has made a work/ meanwhile.
+// TestPackBesideOtherFiles: packed files are set aside if another program has made a work/
+// meanwhile.
 func TestPackBesideOtherFiles(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestGrowthWhileTheTreeIsChanged: a directory is swapped for links out, links up and FIFOs as fast as possible. The walk never counts
-// anything outside, never hangs, and never fails.
+// TestGrowthWhileTheTreeIsChanged: a directory is swapped for links out, links up and FIFOs as fast
+// as possible. The walk never counts anything outside, never hangs, and never fails.
 func TestGrowthWhileTheTreeIsChanged(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -89,7 +89,8 @@ func TestGrowthStopsCounting(t *testing.T) {
 	}
 }
 
-// TestGrowthOfRenamedDirectory: the usage of a tree with a directory that is renamed all the time is reported as incomplete.
+// TestGrowthOfRenamedDirectory: the usage of a tree with a directory that is renamed all the time
+// is reported as incomplete.
 func TestGrowthOfRenamedDirectory(t *testing.T) {
 	t.Parallel()
 	f := setUpIn(t, inMemory(t))

@@ -13,9 +13,10 @@ import (
 	"secbox/workspace/tree"
 )
 
-// A user's workspace has the directory .idle, which no container sees. The modification time of its file used is when the workspace was
-// last used; processes write it at most once in Options.MarkEvery. Only users' workspaces can be idle: callers control the lifetime of
-// other projects.
+// A user's workspace has the directory .idle, which no container sees. The modification time of its
+// file used is when the workspace was last used; processes write it at most once in
+// Options.MarkEvery. Only users' workspaces can be idle: callers control the lifetime of other
+// projects.
 const (
 	idleDir  = ".idle"
 	usedFile = "used"
@@ -25,7 +26,8 @@ const (
 // ofUser reports whether the project is a user's workspace.
 func (p *Project) ofUser() bool { return strings.Contains(p.id, "~") }
 
-// BeginExec marks the workspace as used by a command, from before it starts until all of its processes have ended.
+// BeginExec marks the workspace as used by a command, from before it starts until all of its
+// processes have ended.
 func (p *Project) BeginExec() (end func()) {
 	p.state.execs.Add(1)
 	p.state.begun.Add(1)
@@ -39,7 +41,8 @@ func (p *Project) BeginExec() (end func()) {
 // ExecRuns reports whether a command of this process is running in the project.
 func (p *Project) ExecRuns() bool { return p.state.execs.Load() > 0 }
 
-// mark writes the time of use, for all processes. It fails silently: a read-only file system has no idle workspaces.
+// mark writes the time of use, for all processes. It fails silently: a read-only file system has no
+// idle workspaces.
 func (p *Project) mark() {
 	if !p.ofUser() {
 		return
@@ -98,8 +101,8 @@ func (p *Project) openIdle() (*os.Root, error) {
 	return idle, nil
 }
 
-// unusedSince opens .idle of a workspace that was not used at or after the time; nil for any other. The caller asks unused again after it
-// has moved files away.
+// unusedSince opens .idle of a workspace that was not used at or after the time; nil for any other.
+// The caller asks unused again after it has moved files away.
 func (p *Project) unusedSince(before time.Time) (idle *os.Root, used time.Time, err error) {
 	if !p.ofUser() || p.ExecRuns() {
 		return nil, used, nil
@@ -121,8 +124,9 @@ func (p *Project) stillUnused(idle *os.Root, used time.Time) bool {
 	return err == nil && fi.ModTime().Equal(used) && !p.ExecRuns()
 }
 
-// IfIdle calls f with work/ if the project is a user's workspace that was not used for so long, and f has not succeeded since the last
-// use. f may ask unused whether that is still so. Projects without a work/ are left out.
+// IfIdle calls f with work/ if the project is a user's workspace that was not used for so long, and
+// f has not succeeded since the last use. f may ask unused whether that is still so. Projects
+// without a work/ are left out.
 func (p *Project) IfIdle(idleFor time.Duration, f func(work *tree.Tree, unused func() bool) error) error {
 	idle, used, err := p.unusedSince(p.w.opts.Now().Add(-idleFor))
 	if idle == nil || err != nil {
@@ -148,7 +152,8 @@ func (p *Project) IfIdle(idleFor time.Duration, f func(work *tree.Tree, unused f
 	return nil
 }
 
-// Workspaces calls visit with every project that is a user's workspace, unsorted, until visit fails.
+// Workspaces calls visit with every project that is a user's workspace, unsorted, until visit
+// fails.
 func (w *Workspace) Workspaces(visit func(*Project) error) error {
 	return w.Projects(func(id, user string) error {
 		if user == "" {

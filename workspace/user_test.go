@@ -9,5 +9,6 @@ import (
 )
 
 func TestAsAnOrdinaryUser(t *testing.T) {
-	treetest.AsUser(t, "^Test(HundredThousandFiles|ThousandsOfNestedDirectories|PathRoomIsBounded|GrowthWhileTheTreeIsChanged|ManyDirectoriesCountToo|RetentionSparesMounts|MountsAreNotRemovedWithWorkspaces|NoRoomToUnpack|MountsAreNotCollected)$", "TestModeZeroEntriesAreCollected")
+	treetest.AsUser(t,
+		"^Test(HundredThousandFiles|ThousandsOfNestedDirectories|PathRoomIsBounded|GrowthWhileTheTreeIsChanged|ManyDirectoriesCountToo|RetentionSparesMounts|MountsAreNotRemovedWithWorkspaces|NoRoomToUnpack|MountsAreNotCollected)$", "TestModeZeroEntriesAreCollected")
 }

@@ -31,13 +31,14 @@ const (
 type Options struct {
 	Adapter pathadapter.Adapter
 
-	// UID and GID own work/ and artifacts/<exec_id>/: the containers' user. They matter if core-api is root, which alone can change
-	// owners. -1: files keep core-api's user.
+	// UID and GID own work/ and artifacts/<exec_id>/: the containers' user. They matter if core-api
+	// is root, which alone can change owners. -1: files keep core-api's user.
 	UID, GID int
 
 	Now func() time.Time // nil: time.Now
 
-	// MarkEvery is how often the last use of a workspace is written to the disk; 0: every 5 minutes. A workspace is idle that much later.
+	// MarkEvery is how often the last use of a workspace is written to the disk; 0: every 5
+	// minutes. A workspace is idle that much later.
 	MarkEvery time.Duration
 }
 
@@ -80,7 +81,8 @@ type projectState struct {
 	begun   atomic.Int64  // commands started so far
 }
 
-// Open makes <root>/projects where it is missing. Its errors carry fault.InvalidSettings when the root cannot be used.
+// Open makes <root>/projects where it is missing. Its errors carry fault.InvalidSettings when the
+// root cannot be used.
 func Open(opts Options) (*Workspace, error) {
 	root := opts.Adapter.NativeRoot()
 	if root == "" {
@@ -156,8 +158,9 @@ func (w *Workspace) Free() (diskspace.Space, error) {
 	return free, wrapFailed(err, "cannot read the free space of the workspace root")
 }
 
-// Project returns the project with this id and makes its missing directories. Errors: fault.InvalidRequest for the id,
-// fault.ProjectNameConflict when it differs from another only by case, fault.DiskFull.
+// Project returns the project with this id and makes its missing directories. Errors:
+// fault.InvalidRequest for the id, fault.ProjectNameConflict when it differs from another only by
+// case, fault.DiskFull.
 func (w *Workspace) Project(id string) (*Project, error) {
 	if err := CheckProjectID(id); err != nil {
 		return nil, err
@@ -175,8 +178,9 @@ func (w *Workspace) Project(id string) (*Project, error) {
 	return p, nil
 }
 
-// Existing returns a project for reading and makes nothing. For a missing project the error is fault.UnknownArtifact around
-// fs.ErrNotExist: callers have a record of an exec, so its directory was removed.
+// Existing returns a project for reading and makes nothing. For a missing project the error is
+// fault.UnknownArtifact around fs.ErrNotExist: callers have a record of an exec, so its directory
+// was removed.
 func (w *Workspace) Existing(id string) (*Project, error) {
 	if err := CheckProjectID(id); err != nil {
 		return nil, err
@@ -187,7 +191,8 @@ func (w *Workspace) Existing(id string) (*Project, error) {
 	return &Project{w: w, id: id, state: w.state(id)}, nil
 }
 
-// checkRoot returns the path of projects/. Commands and docker use the path and this package a handle, so both must be the same directory.
+// checkRoot returns the path of projects/. Commands and docker use the path and this package a
+// handle, so both must be the same directory.
 func (w *Workspace) checkRoot() (path string, err error) {
 	if path, err = w.opts.Adapter.Native(projectsDir); err != nil {
 		return "", tree.Failed(err, "the workspace root cannot be used")
@@ -203,7 +208,8 @@ func (w *Workspace) exists(id string) bool {
 	return err == nil
 }
 
-// spelled reports whether a directory has exactly this name; on a case-blind file system Lstat accepts other spellings.
+// spelled reports whether a directory has exactly this name; on a case-blind file system Lstat
+// accepts other spellings.
 func (w *Workspace) spelled(id string) bool {
 	found := false
 	_ = tree.EachName(w.projects, func(name string) error {
@@ -243,8 +249,8 @@ func unusable(root, what string, err error) error {
 		"the workspace root %s %s: make it a directory that the user running core-api may write, or choose another", root, what)
 }
 
-// damaged wraps an error about a project's directory: fault.ProjectDamaged for a link or file in its place, which the user must
-// remove.
+// damaged wraps an error about a project's directory: fault.ProjectDamaged for a link or file in
+// its place, which the user must remove.
 func damaged(err error, format string, args ...any) error {
 	if errors.Is(err, tree.ErrNotDir) {
 		return fault.Wrap(fault.ProjectDamaged, err, format, args...)

@@ -14,8 +14,8 @@ const (
 	failureLimit = time.Minute
 )
 
-// failures counts sign-ins that failed, by network. Failures of one network never keep others out: a token cannot be guessed, so that many networks
-// have no better chance than one.
+// failures counts sign-ins that failed, by network. Failures of one network never keep others out:
+// a token cannot be guessed, so that many networks have no better chance than one.
 type failures struct {
 	now func() time.Time
 
@@ -29,7 +29,8 @@ type failed struct {
 	count int
 }
 
-// check returns fault.TooManySignIns if the network of an address has failed too often in its minute.
+// check returns fault.TooManySignIns if the network of an address has failed too often in its
+// minute.
 func (f *failures) check(address string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -38,7 +39,8 @@ func (f *failures) check(address string) error {
 		return nil
 	}
 	left := one.since.Add(failureLimit).Sub(now)
-	e := fault.New(fault.TooManySignIns, "too many sign-ins from this address have failed; try again in %d seconds", (left+time.Second-1)/time.Second)
+	e := fault.New(fault.TooManySignIns, "too many sign-ins from this address have failed; try again in %d seconds",
+		(left+time.Second-1)/time.Second)
 	e.RetryAfter = left
 	return e
 }
@@ -78,7 +80,8 @@ func (f *failures) forget() {
 	delete(f.by, oldest)
 }
 
-// network returns the part of an address that one client can choose freely no more: of IPv6 the first 64 bits.
+// network returns the part of an address that one client can choose freely no more: of IPv6 the
+// first 64 bits.
 func network(address string) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil || ip.Unmap().Is4() {

@@ -34,7 +34,8 @@ func TestFailuresOfAnAddress(t *testing.T) {
 	}
 }
 
-// TestFailuresOfManyAddresses: they keep no other address out, and take bounded memory; an address that fails on stays out.
+// TestFailuresOfManyAddresses: they keep no other address out, and take bounded memory; an address
+// that fails on stays out.
 func TestFailuresOfManyAddresses(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)

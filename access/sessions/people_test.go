@@ -36,7 +36,8 @@ func is(role tokens.Role) func(context.Context) (sessions.Person, error) {
 	}
 }
 
-// TestRoleIsThatOfTheLastSignIn: all sessions of a person have the role of the last sign-in, and end when it gives none.
+// TestRoleIsThatOfTheLastSignIn: all sessions of a person have the role of the last sign-in, and
+// end when it gives none.
 func TestRoleIsThatOfTheLastSignIn(t *testing.T) {
 	t.Parallel()
 	_, s := service(t)
@@ -50,7 +51,8 @@ func TestRoleIsThatOfTheLastSignIn(t *testing.T) {
 	if caller, err := s.Caller(t.Context(), first); err != nil || caller.Role != tokens.Auditor {
 		t.Errorf("the first session: %+v, %v", caller, err)
 	}
-	if session, _, err := s.BeginPerson(t.Context(), "192.0.2.1", is("")); !fault.Is(err, fault.Forbidden) || session != "" || !strings.Contains(fault.From(err).Message, "console.oidc.admin_groups") {
+	if session, _, err := s.BeginPerson(t.Context(), "192.0.2.1", is("")); !fault.Is(err, fault.Forbidden) || session != "" ||
+		!strings.Contains(fault.From(err).Message, "console.oidc.admin_groups") {
 		t.Errorf("without a role: %q, %v", session, err)
 	}
 	if _, err := s.Caller(t.Context(), first); !fault.Is(err, fault.Unauthenticated) {
@@ -58,7 +60,8 @@ func TestRoleIsThatOfTheLastSignIn(t *testing.T) {
 	}
 }
 
-// TestSessionsOfAnotherIssuer: they are not valid when single sign-on is turned off, or asks another provider.
+// TestSessionsOfAnotherIssuer: they are not valid when single sign-on is turned off, or asks
+// another provider.
 func TestSessionsOfAnotherIssuer(t *testing.T) {
 	t.Parallel()
 	db, s := service(t)
@@ -77,7 +80,8 @@ func TestSessionsOfAnotherIssuer(t *testing.T) {
 	}
 }
 
-// TestFailedSignInsOfPeopleWait: failures of every kind count for their address, but those that are not the client's.
+// TestFailedSignInsOfPeopleWait: failures of every kind count for their address, but those that are
+// not the client's.
 func TestFailedSignInsOfPeopleWait(t *testing.T) {
 	t.Parallel()
 	_, s := service(t)

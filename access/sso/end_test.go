@@ -9,7 +9,8 @@ import (
 	"secbox/fault"
 )
 
-// TestEndAddress: the address names the client and the page that the browser comes back to, and no person. An address that cannot be trusted is not used.
+// TestEndAddress: the address names the client and the page that the browser comes back to, and no
+// person. An address that cannot be trusted is not used.
 func TestEndAddress(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ said, want string }{
@@ -48,7 +49,8 @@ func TestEndAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		q := u.Query()
-		if q.Get("client_id") != "secbox" || len(q["client_id"]) != 1 || q.Get("post_logout_redirect_uri") != "https://core.example/console/sign-in" || strings.Contains(c.said, "tenant") != (q.Get("tenant") == "a&b") {
+		if q.Get("client_id") != "secbox" || len(q["client_id"]) != 1 || q.Get("post_logout_redirect_uri") != "https://core.example/console/sign-in" ||
+			strings.Contains(c.said, "tenant") != (q.Get("tenant") == "a&b") {
 			t.Errorf("%q became %q", c.said, got)
 		}
 	}

@@ -31,7 +31,8 @@ const (
 	failureFresh   = 5 * time.Second // while a provider is away, it is not asked for each stranger
 )
 
-// discover returns the endpoints. They are read when the first person signs in, so that a server starts without its provider, and again each hour.
+// discover returns the endpoints. They are read when the first person signs in, so that a server
+// starts without its provider, and again each hour.
 func (p *Provider) discover(ctx context.Context) (*endpoints, error) {
 	select {
 	case p.finding <- struct{}{}:
@@ -75,7 +76,8 @@ func (p *Provider) read(ctx context.Context) (*endpoints, error) {
 		return nil, err
 	}
 	at := provider.Endpoint()
-	for name, address := range map[string]string{"authorization_endpoint": at.AuthURL, "token_endpoint": at.TokenURL, "jwks_uri": more.Keys} {
+	for name, address := range map[string]string{"authorization_endpoint": at.AuthURL, "token_endpoint": at.TokenURL,
+		"jwks_uri": more.Keys} {
 		if u, err := url.Parse(address); err != nil || u.Host == "" || !private(u) {
 			return nil, fmt.Errorf("the %s %q is not https", name, cut(address, 100))
 		}
@@ -86,7 +88,8 @@ func (p *Provider) read(ctx context.Context) (*endpoints, error) {
 	}
 	end, err := url.Parse(more.End)
 	if more.End != "" && (err != nil || end.Host == "" || end.User != nil || !private(end)) {
-		p.log.Warn("the provider's address for signing out is not used: it is not https", "issuer", p.cfg.Issuer, "address", cut(more.End, 100))
+		p.log.Warn("the provider's address for signing out is not used: it is not https", "issuer", p.cfg.Issuer, "address",
+			cut(more.End, 100))
 		end = nil
 	} else if more.End == "" {
 		end = nil
@@ -98,26 +101,32 @@ func (p *Provider) read(ctx context.Context) (*endpoints, error) {
 func (cfg Config) check() error {
 	issuer, err := url.Parse(cfg.Issuer)
 	if err != nil || issuer.Host == "" || issuer.User != nil || strings.ContainsAny(cfg.Issuer, "?# ") || !private(issuer) {
-		return fault.New(fault.InvalidSettings, "console.oidc.issuer must be https://host with or without a path, as the provider writes it; http only on this machine")
+		return fault.New(fault.InvalidSettings, "console.oidc.issuer must be https://host with or without a path, as the provider writes "+
+			"it; http only on this machine")
 	}
 	to, err := url.Parse(cfg.RedirectURL)
-	if err != nil || to.Host == "" || to.User != nil || strings.ContainsAny(cfg.RedirectURL, "?# ") || !private(to) || to.Path != CallbackPath {
-		return fault.New(fault.InvalidSettings, "console.oidc.redirect_url must be the console's address as browsers see it, with the path %s: https://core.example%s; http only on this machine", CallbackPath, CallbackPath)
+	if err != nil || to.Host == "" || to.User != nil || strings.ContainsAny(cfg.RedirectURL, "?# ") || !private(to) ||
+		to.Path != CallbackPath {
+		return fault.New(fault.InvalidSettings, "console.oidc.redirect_url must be the console's address as browsers see it, with the "+
+			"path %s: https://core.example%s; http only on this machine", CallbackPath, CallbackPath)
 	}
 	for name, value := range map[string]string{
-		"console.oidc.client_id": cfg.ClientID, "CORE_API_CONSOLE_OIDC_CLIENT_SECRET": cfg.ClientSecret, "console.oidc.groups_claim": cfg.GroupsClaim,
+		"console.oidc.client_id": cfg.ClientID, "CORE_API_CONSOLE_OIDC_CLIENT_SECRET": cfg.ClientSecret,
+		"console.oidc.groups_claim": cfg.GroupsClaim,
 	} {
 		if value == "" {
 			return fault.New(fault.InvalidSettings, "%s is missing; single sign-on needs it", name)
 		}
 	}
 	if len(cfg.AdminGroups)+len(cfg.AuditorGroups)+len(cfg.WorkerGroups) == 0 {
-		return fault.New(fault.InvalidSettings, "no group has a role; name some in console.oidc.admin_groups, auditor_groups or worker_groups")
+		return fault.New(fault.InvalidSettings,
+			"no group has a role; name some in console.oidc.admin_groups, auditor_groups or worker_groups")
 	}
 	return nil
 }
 
-// The paths of the console to which a provider sends browsers back: after a sign-in and after a sign-out there.
+// The paths of the console to which a provider sends browsers back: after a sign-in and after a
+// sign-out there.
 const (
 	CallbackPath  = "/console/sign-in/oidc/callback"
 	signedOutPath = "/console/sign-in"
@@ -132,7 +141,8 @@ func private(u *url.URL) bool {
 	return u.Scheme == "http" && (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// newClient returns a client whose answers have bounded time and size, and which sends nothing that others on the network can read.
+// newClient returns a client whose answers have bounded time and size, and which sends nothing that
+// others on the network can read.
 func newClient() *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.ResponseHeaderTimeout = answerTimeout

@@ -43,7 +43,8 @@ func (c claims) texts(name string) (list []string, ok bool) {
 	return list, ok
 }
 
-// identify verifies the ID token of a sign-in, and returns its person. Groups that are not in the token are asked for at the userinfo endpoint.
+// identify verifies the ID token of a sign-in, and returns its person. Groups that are not in the
+// token are asked for at the userinfo endpoint.
 func (p *Provider) identify(ctx context.Context, at *endpoints, token *oauth2.Token, nonce string) (sessions.Person, error) {
 	raw, _ := token.Extra("id_token").(string)
 	if raw == "" {
@@ -51,10 +52,12 @@ func (p *Provider) identify(ctx context.Context, at *endpoints, token *oauth2.To
 	}
 	id, err := at.provider.Verifier(&oidc.Config{ClientID: p.cfg.ClientID, Now: p.lenient}).Verify(ctx, raw)
 	if err != nil {
-		return sessions.Person{}, p.badAnswer("sent an ID token that cannot be trusted, or its keys cannot be read: %s", cut(err.Error(), 300))
+		return sessions.Person{}, p.badAnswer("sent an ID token that cannot be trusted, or its keys cannot be read: %s",
+			cut(err.Error(), 300))
 	}
 	if !equal(id.Nonce, nonce) {
-		return sessions.Person{}, fault.New(fault.Unauthenticated, "The answer of %s is to the sign-in of another browser. Begin again.", p.Name())
+		return sessions.Person{}, fault.New(fault.Unauthenticated, "The answer of %s is to the sign-in of another browser. Begin again.",
+			p.Name())
 	}
 	var of claims
 	if err := id.Claims(&of); err != nil {
@@ -65,7 +68,8 @@ func (p *Provider) identify(ctx context.Context, at *endpoints, token *oauth2.To
 	}
 	person := sessions.Person{ID: sessions.PersonID(p.cfg.Issuer, id.Subject)}
 	if id.Subject == "" || len(person.ID) > maxID || strings.ContainsFunc(id.Subject, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return sessions.Person{}, p.badAnswer("sent a subject that is empty, longer than %d characters with the issuer, or not of ASCII", maxID)
+		return sessions.Person{}, p.badAnswer("sent a subject that is empty, longer than %d characters with the issuer, or not of ASCII",
+			maxID)
 	}
 	groups, known := of.texts(p.cfg.GroupsClaim)
 	if !known && at.provider.UserInfoEndpoint() != "" {
@@ -103,8 +107,9 @@ func (p *Provider) userinfo(ctx context.Context, at *endpoints, token *oauth2.To
 // lenient is the time by which an ID token has to be valid.
 func (p *Provider) lenient() time.Time { return p.cfg.Now().Add(-skew) }
 
-// displayName is a name with the e-mail address, for people: one line of visible text. Only the id of a person is unique. An address that the provider has
-// not verified is left out: it could be anyone's.
+// displayName is a name with the e-mail address, for people: one line of visible text. Only the id
+// of a person is unique. An address that the provider has not verified is left out: it could be
+// anyone's.
 func displayName(of claims, subject string) string {
 	email := of.text("email")
 	if verified := strings.Trim(string(of["email_verified"]), `"`); verified == "false" {

@@ -65,11 +65,13 @@ func startBad(t *testing.T, change ...func(*sso.Config)) *badProvider {
 	t.Cleanup(server.Close)
 	b.url = server.URL
 	b.discovery = map[string]any{
-		"issuer": b.url, "authorization_endpoint": b.url + "/auth", "token_endpoint": b.url + "/token", "jwks_uri": b.url + "/keys", "userinfo_endpoint": b.url + "/userinfo",
+		"issuer": b.url, "authorization_endpoint": b.url + "/auth", "token_endpoint": b.url + "/token", "jwks_uri": b.url + "/keys",
+		"userinfo_endpoint":                     b.url + "/userinfo",
 		"id_token_signing_alg_values_supported": []string{"RS256", "HS256", "none"},
 	}
 	cfg := sso.Config{
-		Issuer: b.url, ClientID: "secbox", ClientSecret: "client-secret-of-secbox", RedirectURL: "https://core.example" + sso.CallbackPath, Scopes: []string{"email"}, GroupsClaim: "groups",
+		Issuer: b.url, ClientID: "secbox", ClientSecret: "client-secret-of-secbox", RedirectURL: "https://core.example" + sso.CallbackPath,
+		Scopes: []string{"email"}, GroupsClaim: "groups",
 		AdminGroups: []string{"admins"}, AuditorGroups: []string{"auditors", "cn=a,ou=b"}, WorkerGroups: []string{"workers"},
 		Logger: slog.New(slog.NewTextHandler(b.log, nil)), Now: func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return b.now },
 	}
@@ -160,8 +162,9 @@ func (b *badProvider) begin() url.Values {
 	}
 	q := u.Query()
 	b.claims = map[string]any{
-		"iss": b.url, "sub": "ada", "aud": "secbox", "exp": b.now.Add(time.Minute).Unix(), "iat": b.now.Unix(), "nonce": q.Get("nonce"), "groups": []string{"x", "auditors"},
-		"name": "Ada Lovelace", "email": "ada@idp.example", "email_verified": true,
+		"iss": b.url, "sub": "ada", "aud": "secbox", "exp": b.now.Add(time.Minute).Unix(), "iat": b.now.Unix(), "nonce": q.Get("nonce"),
+		"groups": []string{"x", "auditors"},
+		"name":   "Ada Lovelace", "email": "ada@idp.example", "email_verified": true,
 	}
 	return q
 }

@@ -1,5 +1,6 @@
-// Package sso signs people in to the console through an OIDC provider, and maps a person's groups to a role. It uses the authorization code flow with
-// PKCE. It uses a provider's tokens once and stores none. It must not know cookies, pages or sessions' secrets.
+// Package sso signs people in to the console through an OIDC provider, and maps a person's groups
+// to a role. It uses the authorization code flow with PKCE. It uses a provider's tokens once and
+// stores none. It must not know cookies, pages or sessions' secrets.
 package sso
 
 import (
@@ -23,7 +24,8 @@ import (
 	"secbox/fault"
 )
 
-// Config is a client of a provider, and what its groups mean here. All fields but Scopes, the groups, Logger and Now are required.
+// Config is a client of a provider, and what its groups mean here. All fields but Scopes, the
+// groups, Logger and Now are required.
 type Config struct {
 	Issuer       string   // as the provider writes it in its tokens
 	ClientID     string   // of this installation, at the provider
@@ -73,7 +75,8 @@ func New(cfg Config) (*Provider, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Provider{cfg: cfg, log: cfg.Logger, http: newClient(), turns: make(chan struct{}, maxAtOnce), finding: make(chan struct{}, 1)}, nil
+	return &Provider{cfg: cfg, log: cfg.Logger, http: newClient(), turns: make(chan struct{}, maxAtOnce), finding: make(chan struct{}, 1)},
+		nil
 }
 
 // Name returns the provider's host, for people.
@@ -100,15 +103,17 @@ func (p *Provider) Origin() string {
 // Close closes idle connections.
 func (p *Provider) Close() { p.http.CloseIdleConnections() }
 
-// derive returns what belongs to the sign-in of a browser: state, nonce or verifier. Only who knows the browser's secret can make or check it.
+// derive returns what belongs to the sign-in of a browser: state, nonce or verifier. Only who knows
+// the browser's secret can make or check it.
 func derive(secret, what string) string {
 	mac := hmac.New(sha256.New, []byte(secret))
 	mac.Write([]byte("secbox sign-in " + what))
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// Begin returns the address of the provider to which a browser goes to sign in. secret is random and known to this browser only. fault.UpstreamFailed when the
-// provider does not answer, fault.ServerBusy.
+// Begin returns the address of the provider to which a browser goes to sign in. secret is random
+// and known to this browser only. fault.UpstreamFailed when the provider does not answer,
+// fault.ServerBusy.
 func (p *Provider) Begin(ctx context.Context, secret string) (string, error) {
 	leave, err := p.enter()
 	if err != nil {
@@ -119,12 +124,15 @@ func (p *Provider) Begin(ctx context.Context, secret string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return p.client(at).AuthCodeURL(derive(secret, "state"), oidc.Nonce(derive(secret, "nonce")), oauth2.S256ChallengeOption(derive(secret, "verifier"))), nil
+	return p.client(at).AuthCodeURL(derive(secret, "state"), oidc.Nonce(derive(secret, "nonce")),
+		oauth2.S256ChallengeOption(derive(secret, "verifier"))), nil
 }
 
-// EndAddress returns the address at which a browser ends its session at the provider, which sends it back to the console's page for signing in; empty if the
-// provider has none. The provider's tokens are kept nowhere, so the address names the client and no person: the provider knows the browser, and may ask
-// the person. fault.UpstreamFailed when the provider does not answer, fault.ServerBusy.
+// EndAddress returns the address at which a browser ends its session at the provider, which sends
+// it back to the console's page for signing in; empty if the provider has none. The provider's
+// tokens are kept nowhere, so the address names the client and no person: the provider knows the
+// browser, and may ask the person. fault.UpstreamFailed when the provider does not answer,
+// fault.ServerBusy.
 func (p *Provider) EndAddress(ctx context.Context) (string, error) {
 	leave, err := p.enter()
 	if err != nil {
@@ -143,20 +151,25 @@ func (p *Provider) EndAddress(ctx context.Context) (string, error) {
 	return end.String(), nil
 }
 
-// Finish returns the person that the provider has signed in, given the parameters of its answer and the secret that Begin returned. A person whose groups
-// have no role has none. Errors: fault.Unauthenticated for an answer to another browser, for an answer that was used before, and when the provider refused;
-// fault.UpstreamFailed when the provider says that it has failed, does not answer, or answers wrongly; fault.ServerBusy.
+// Finish returns the person that the provider has signed in, given the parameters of its answer and
+// the secret that Begin returned. A person whose groups have no role has none. Errors:
+// fault.Unauthenticated for an answer to another browser, for an answer that was used before, and
+// when the provider refused; fault.UpstreamFailed when the provider says that it has failed, does
+// not answer, or answers wrongly; fault.ServerBusy.
 func (p *Provider) Finish(ctx context.Context, secret string, answer url.Values) (sessions.Person, error) {
 	if !equal(answer.Get("state"), derive(secret, "state")) || len(answer["state"]) != 1 {
-		return sessions.Person{}, fault.New(fault.Unauthenticated, "The answer of %s is not to the last sign-in that this browser began. Begin again.", p.Name())
+		return sessions.Person{}, fault.New(fault.Unauthenticated,
+			"The answer of %s is not to the last sign-in that this browser began. Begin again.", p.Name())
 	}
 	if iss, ok := answer["iss"]; ok && !slices.Equal(iss, []string{p.cfg.Issuer}) {
 		return sessions.Person{}, fault.New(fault.Unauthenticated, "The answer is of another provider than %s. Begin again.", p.Name())
 	}
 	if code := answer.Get("error"); code == "server_error" || code == "temporarily_unavailable" {
-		return sessions.Person{}, p.badAnswer("cannot sign in people now: %s; try again later, or sign in with a token", errorText(code, answer.Get("error_description")))
+		return sessions.Person{}, p.badAnswer("cannot sign in people now: %s; try again later, or sign in with a token",
+			errorText(code, answer.Get("error_description")))
 	} else if code != "" {
-		return sessions.Person{}, fault.New(fault.Unauthenticated, "%s refused the sign-in: %s", p.Name(), errorText(code, answer.Get("error_description")))
+		return sessions.Person{}, fault.New(fault.Unauthenticated, "%s refused the sign-in: %s", p.Name(),
+			errorText(code, answer.Get("error_description")))
 	}
 	code := answer.Get("code")
 	if code == "" || len(code) > maxCode || len(answer["code"]) != 1 {
@@ -195,7 +208,8 @@ func (p *Provider) client(at *endpoints) *oauth2.Config {
 	endpoint := at.provider.Endpoint()
 	endpoint.AuthStyle = at.authStyle
 	return &oauth2.Config{
-		ClientID: p.cfg.ClientID, ClientSecret: p.cfg.ClientSecret, RedirectURL: p.cfg.RedirectURL, Endpoint: endpoint, Scopes: append([]string{oidc.ScopeOpenID}, p.cfg.Scopes...),
+		ClientID: p.cfg.ClientID, ClientSecret: p.cfg.ClientSecret, RedirectURL: p.cfg.RedirectURL, Endpoint: endpoint,
+		Scopes: append([]string{oidc.ScopeOpenID}, p.cfg.Scopes...),
 	}
 }
 
@@ -206,14 +220,16 @@ func (p *Provider) refusedCode(err error) error {
 	case !errors.As(err, &refused):
 		return p.noAnswer(err)
 	case refused.ErrorCode == "invalid_grant":
-		return fault.New(fault.Unauthenticated, "%s knows the code no more, with which it sent you back: it is valid once and for a short time. Begin again.", p.Name())
+		return fault.New(fault.Unauthenticated,
+			"%s knows the code no more, with which it sent you back: it is valid once and for a short time. Begin again.", p.Name())
 	}
 	return p.badAnswer("refused the code: %s; if it refuses the client, correct console.oidc.client_id and CORE_API_CONSOLE_OIDC_CLIENT_SECRET", errorText(refused.ErrorCode, refused.ErrorDescription))
 }
 
 // noAnswer is the error of a provider that does not answer.
 func (p *Provider) noAnswer(err error) error {
-	return fault.Wrap(fault.UpstreamFailed, errors.New(cut(err.Error(), 500)), "%s does not answer as a provider should. Try again later, or sign in with a token.", p.Name())
+	return fault.Wrap(fault.UpstreamFailed, errors.New(cut(err.Error(), 500)),
+		"%s does not answer as a provider should. Try again later, or sign in with a token.", p.Name())
 }
 
 // badAnswer is the error of a provider whose answer cannot be used. The log has it, too.

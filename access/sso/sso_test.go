@@ -20,7 +20,8 @@ func TestSignIn(t *testing.T) {
 	t.Parallel()
 	b := startBad(t)
 	asked := b.begin()
-	if asked.Get("response_type") != "code" || asked.Get("client_id") != "secbox" || asked.Get("redirect_uri") != "https://core.example/console/sign-in/oidc/callback" ||
+	if asked.Get("response_type") != "code" || asked.Get("client_id") != "secbox" ||
+		asked.Get("redirect_uri") != "https://core.example/console/sign-in/oidc/callback" ||
 		asked.Get("scope") != "openid email" || asked.Get("code_challenge_method") != "S256" || len(asked.Get("state")) != 43 || len(asked.Get("nonce")) != 43 {
 		t.Errorf("asked for %v", asked)
 	}
@@ -33,7 +34,8 @@ func TestSignIn(t *testing.T) {
 	if err != nil || got.ID != "oidc:"+b.url+"#ada" || got.Name != "Ada Lovelace (ada@idp.example)" || got.Role != tokens.Auditor {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if b.form.Get("code") != "code-of-ada" || challenge(b.form.Get("code_verifier")) != asked.Get("code_challenge") || !b.basic || b.form.Get("client_secret") != "" {
+	if b.form.Get("code") != "code-of-ada" || challenge(b.form.Get("code_verifier")) != asked.Get("code_challenge") || !b.basic ||
+		b.form.Get("client_secret") != "" {
 		t.Errorf("exchanged %v, basic %v", b.form, b.basic)
 	}
 	if b.asked["/userinfo"] != 0 {
@@ -44,7 +46,8 @@ func TestSignIn(t *testing.T) {
 		t.Error("the state does not depend on the browser's secret alone: other nodes could not check it")
 	}
 	other, err := b.p.Begin(t.Context(), "another"+secret)
-	if err != nil || strings.Contains(other, asked.Get("state")) || strings.Contains(other, asked.Get("nonce")) || strings.Contains(other, asked.Get("code_challenge")) {
+	if err != nil || strings.Contains(other, asked.Get("state")) || strings.Contains(other, asked.Get("nonce")) ||
+		strings.Contains(other, asked.Get("code_challenge")) {
 		t.Errorf("another browser has the same state, nonce or challenge: %v", err)
 	}
 	if b.asked["/.well-known/openid-configuration"] != 1 || b.log.Len() != 0 {
@@ -62,15 +65,16 @@ func TestRefusedAnswers(t *testing.T) {
 		answer url.Values
 		want   string
 	}{
-		"another state":     {secret, answer(asked, "state", strings.Repeat("A", 43)), "not to the last sign-in"},
-		"no state":          {secret, url.Values{"code": {"x"}}, "not to the last sign-in"},
-		"two states":        {secret, url.Values{"code": {"x"}, "state": {asked.Get("state"), "x"}}, "not to the last sign-in"},
-		"another browser":   {"another" + secret, answer(asked), "not to the last sign-in"},
-		"another provider":  {secret, answer(asked, "iss", "https://evil.example"), "another provider"},
-		"no code":           {secret, answer(asked, "code", ""), "no code"},
-		"two codes":         {secret, url.Values{"code": {"x", "y"}, "state": asked["state"]}, "no code"},
-		"an endless code":   {secret, answer(asked, "code", strings.Repeat("x", 9000)), "no code"},
-		"a refusal":         {secret, answer(asked, "error", "access_denied", "error_description", "you\x00 <script>\nmay "+strings.Repeat("not ", 1000)), "refused the sign-in: access_denied: you\x00 <script> may not"},
+		"another state":    {secret, answer(asked, "state", strings.Repeat("A", 43)), "not to the last sign-in"},
+		"no state":         {secret, url.Values{"code": {"x"}}, "not to the last sign-in"},
+		"two states":       {secret, url.Values{"code": {"x"}, "state": {asked.Get("state"), "x"}}, "not to the last sign-in"},
+		"another browser":  {"another" + secret, answer(asked), "not to the last sign-in"},
+		"another provider": {secret, answer(asked, "iss", "https://evil.example"), "another provider"},
+		"no code":          {secret, answer(asked, "code", ""), "no code"},
+		"two codes":        {secret, url.Values{"code": {"x", "y"}, "state": asked["state"]}, "no code"},
+		"an endless code":  {secret, answer(asked, "code", strings.Repeat("x", 9000)), "no code"},
+		"a refusal": {secret, answer(asked, "error", "access_denied", "error_description", "you\x00 <script>\nmay "+strings.Repeat("not ", 1000)),
+			"refused the sign-in: access_denied: you\x00 <script> may not"},
 		"a foreign refusal": {secret, url.Values{"error": {"buy this"}}, "not to the last sign-in"},
 	} {
 		_, err := b.p.Finish(t.Context(), c.secret, c.answer)
@@ -79,7 +83,8 @@ func TestRefusedAnswers(t *testing.T) {
 		}
 	}
 	for _, failed := range []string{"server_error", "temporarily_unavailable"} { // the person has done nothing wrong
-		if _, err := b.p.Finish(t.Context(), secret, answer(asked, "error", failed)); !fault.Is(err, fault.UpstreamFailed) || !strings.Contains(fault.From(err).Message, "sign in with a token") {
+		if _, err := b.p.Finish(t.Context(), secret, answer(asked, "error", failed)); !fault.Is(err, fault.UpstreamFailed) ||
+			!strings.Contains(fault.From(err).Message, "sign in with a token") {
 			t.Errorf("%s: %v", failed, err)
 		}
 	}
@@ -88,39 +93,42 @@ func TestRefusedAnswers(t *testing.T) {
 	}
 }
 
-// TestRefusedTokens: an ID token must be of this provider, for this client and this sign-in, valid now, and signed by a key of the provider.
+// TestRefusedTokens: an ID token must be of this provider, for this client and this sign-in, valid
+// now, and signed by a key of the provider.
 func TestRefusedTokens(t *testing.T) {
 	t.Parallel()
 	b := startBad(t)
 	unsigned := func(alg string) string {
 		part := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
-		return part(`{"alg":"`+alg+`"}`) + "." + part(fmt.Sprintf(`{"iss":%q,"sub":"ada","aud":"secbox","exp":%d,"nonce":%q,"groups":["admins"]}`, b.url, b.now.Add(time.Hour).Unix(), b.claims["nonce"])) + "."
+		return part(`{"alg":"`+alg+`"}`) + "." + part(fmt.Sprintf(`{"iss":%q,"sub":"ada","aud":"secbox","exp":%d,"nonce":%q,"groups":["admins"]}`, b.url,
+			b.now.Add(time.Hour).Unix(), b.claims["nonce"])) + "."
 	}
 	for name, c := range map[string]struct {
 		change func()
 		want   fault.Code
 	}{
-		"good":                         {func() {}, ""},
-		"expired for a bit, by skew":   {func() { b.set(map[string]any{"exp": b.now.Add(-30 * time.Second).Unix()}) }, ""},
-		"from a bit later, by skew":    {func() { b.set(map[string]any{"nbf": b.now.Add(3 * time.Minute).Unix()}) }, ""},
-		"expired":                      {func() { b.set(map[string]any{"exp": b.now.Add(-2 * time.Minute).Unix()}) }, fault.UpstreamFailed},
-		"without an expiry":            {func() { delete(b.claims, "exp") }, fault.UpstreamFailed},
-		"not valid yet":                {func() { b.set(map[string]any{"nbf": b.now.Add(time.Hour).Unix()}) }, fault.UpstreamFailed},
-		"another issuer":               {func() { b.set(map[string]any{"iss": "https://evil.example"}) }, fault.UpstreamFailed},
-		"another audience":             {func() { b.set(map[string]any{"aud": "other"}) }, fault.UpstreamFailed},
-		"many audiences":               {func() { b.set(map[string]any{"aud": []string{"secbox", "other"}}) }, fault.UpstreamFailed},
-		"many audiences, for us":       {func() { b.set(map[string]any{"aud": []string{"secbox", "other"}, "azp": "secbox"}) }, ""},
-		"for another client":           {func() { b.set(map[string]any{"azp": "other"}) }, fault.UpstreamFailed},
-		"another nonce":                {func() { b.set(map[string]any{"nonce": "other"}) }, fault.Unauthenticated},
-		"no nonce":                     {func() { delete(b.claims, "nonce") }, fault.Unauthenticated},
-		"no subject":                   {func() { delete(b.claims, "sub") }, fault.UpstreamFailed},
-		"a subject that is too long":   {func() { b.set(map[string]any{"sub": strings.Repeat("a", 240)}) }, fault.UpstreamFailed},
-		"a subject that is not ASCII":  {func() { b.set(map[string]any{"sub": "ad\u202ea"}) }, fault.UpstreamFailed},
-		"unsigned":                     {func() { b.raw = unsigned("none") }, fault.UpstreamFailed},
-		"an empty signature":           {func() { b.raw = unsigned("RS256") }, fault.UpstreamFailed},
-		"no token":                     {func() { b.raw = "." }, fault.UpstreamFailed},
-		"signed by another's key":      {func() { b.raw = sign(t, jose.RS256, makeKey(), "1", b.claims) }, fault.UpstreamFailed},
-		"signed with the client's key": {func() { b.raw = sign(t, jose.HS256, []byte("client-secret-of-secbox-and-more"), "1", b.claims) }, fault.UpstreamFailed},
+		"good":                        {func() {}, ""},
+		"expired for a bit, by skew":  {func() { b.set(map[string]any{"exp": b.now.Add(-30 * time.Second).Unix()}) }, ""},
+		"from a bit later, by skew":   {func() { b.set(map[string]any{"nbf": b.now.Add(3 * time.Minute).Unix()}) }, ""},
+		"expired":                     {func() { b.set(map[string]any{"exp": b.now.Add(-2 * time.Minute).Unix()}) }, fault.UpstreamFailed},
+		"without an expiry":           {func() { delete(b.claims, "exp") }, fault.UpstreamFailed},
+		"not valid yet":               {func() { b.set(map[string]any{"nbf": b.now.Add(time.Hour).Unix()}) }, fault.UpstreamFailed},
+		"another issuer":              {func() { b.set(map[string]any{"iss": "https://evil.example"}) }, fault.UpstreamFailed},
+		"another audience":            {func() { b.set(map[string]any{"aud": "other"}) }, fault.UpstreamFailed},
+		"many audiences":              {func() { b.set(map[string]any{"aud": []string{"secbox", "other"}}) }, fault.UpstreamFailed},
+		"many audiences, for us":      {func() { b.set(map[string]any{"aud": []string{"secbox", "other"}, "azp": "secbox"}) }, ""},
+		"for another client":          {func() { b.set(map[string]any{"azp": "other"}) }, fault.UpstreamFailed},
+		"another nonce":               {func() { b.set(map[string]any{"nonce": "other"}) }, fault.Unauthenticated},
+		"no nonce":                    {func() { delete(b.claims, "nonce") }, fault.Unauthenticated},
+		"no subject":                  {func() { delete(b.claims, "sub") }, fault.UpstreamFailed},
+		"a subject that is too long":  {func() { b.set(map[string]any{"sub": strings.Repeat("a", 240)}) }, fault.UpstreamFailed},
+		"a subject that is not ASCII": {func() { b.set(map[string]any{"sub": "ad\u202ea"}) }, fault.UpstreamFailed},
+		"unsigned":                    {func() { b.raw = unsigned("none") }, fault.UpstreamFailed},
+		"an empty signature":          {func() { b.raw = unsigned("RS256") }, fault.UpstreamFailed},
+		"no token":                    {func() { b.raw = "." }, fault.UpstreamFailed},
+		"signed by another's key":     {func() { b.raw = sign(t, jose.RS256, makeKey(), "1", b.claims) }, fault.UpstreamFailed},
+		"signed with the client's key": {func() { b.raw = sign(t, jose.HS256, []byte("client-secret-of-secbox-and-more"), "1", b.claims) },
+			fault.UpstreamFailed},
 		"signed with the public key": {func() {
 			b.raw = sign(t, jose.HS256, b.key.N.Bytes(), "1", b.claims)
 		}, fault.UpstreamFailed},
@@ -160,7 +168,8 @@ func TestRefusedCodes(t *testing.T) {
 	}
 }
 
-// TestGroups: the highest role wins; groups come from the ID token or, if it has none, from userinfo.
+// TestGroups: the highest role wins; groups come from the ID token or, if it has none, from
+// userinfo.
 func TestGroups(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -238,13 +247,15 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-// TestProviderAway: it is asked when a person signs in, and again when it has come back, but not for each stranger.
+// TestProviderAway: it is asked when a person signs in, and again when it has come back, but not
+// for each stranger.
 func TestProviderAway(t *testing.T) {
 	t.Parallel()
 	b := startBad(t)
 	b.status = http.StatusBadGateway
 	for range 5 {
-		if _, err := b.p.Begin(t.Context(), secret); !fault.Is(err, fault.UpstreamFailed) || !strings.Contains(fault.From(err).Message, "sign in with a token") {
+		if _, err := b.p.Begin(t.Context(), secret); !fault.Is(err, fault.UpstreamFailed) ||
+			!strings.Contains(fault.From(err).Message, "sign in with a token") {
 			t.Error(err)
 		}
 	}
@@ -290,7 +301,8 @@ func TestBadEndpoints(t *testing.T) {
 
 func TestBadSettings(t *testing.T) {
 	t.Parallel()
-	good := sso.Config{Issuer: "https://idp.example/realm", ClientID: "a", ClientSecret: "b", RedirectURL: "https://core.example" + sso.CallbackPath, GroupsClaim: "groups", WorkerGroups: []string{"w"}}
+	good := sso.Config{Issuer: "https://idp.example/realm", ClientID: "a", ClientSecret: "b", RedirectURL: "https://core.example" + sso.CallbackPath,
+		GroupsClaim: "groups", WorkerGroups: []string{"w"}}
 	if p, err := sso.New(good); err != nil || p.Name() != "idp.example" || p.Origin() != "https://core.example" {
 		t.Fatal(err)
 	}
@@ -302,7 +314,9 @@ func TestBadSettings(t *testing.T) {
 		"console.oidc.groups_claim":           func(c *sso.Config, _ string) { c.GroupsClaim = "" },
 		"console.oidc.admin_groups":           func(c *sso.Config, _ string) { c.WorkerGroups = nil },
 	} {
-		for _, bad := range []string{"", "idp.example", "http://idp.example" + sso.CallbackPath, "http://192.0.2.1" + sso.CallbackPath, "https://u:p@idp.example" + sso.CallbackPath, "ftp://idp.example" + sso.CallbackPath, "https://core.example" + sso.CallbackPath + "?x", "https://core.example" + sso.CallbackPath + "#x"} {
+		for _, bad := range []string{"", "idp.example", "http://idp.example" + sso.CallbackPath, "http://192.0.2.1" + sso.CallbackPath,
+			"https://u:p@idp.example" + sso.CallbackPath, "ftp://idp.example" + sso.CallbackPath, "https://core.example" + sso.CallbackPath + "?x",
+			"https://core.example" + sso.CallbackPath + "#x"} {
 			cfg := good
 			change(&cfg, bad)
 			if _, err := sso.New(cfg); !fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), want) {

@@ -38,8 +38,8 @@ func NewService(store Store, now func() time.Time) *Service {
 	return &Service{store: store, now: now, random: func(b []byte) { rand.Read(b) }} // rand.Read never fails
 }
 
-// Create creates a token and returns it with its secret, which is not stored. It fails with fault.InvalidRequest for an invalid spec, and with fault.Internal for
-// the ID of another token.
+// Create creates a token and returns it with its secret, which is not stored. It fails with
+// fault.InvalidRequest for an invalid spec, and with fault.Internal for the ID of another token.
 func (s *Service) Create(ctx context.Context, spec Spec) (Token, string, error) {
 	if err := spec.check(); err != nil {
 		return Token{}, "", err
@@ -57,8 +57,9 @@ func (s *Service) Create(ctx context.Context, spec Spec) (Token, string, error) 
 	return t, secret, nil
 }
 
-// Verify returns the token of a secret: fault.Unauthenticated when there is none, fault.TokenRevoked when it was revoked. It reads the store
-// every time, so that a revocation takes effect at once on every node.
+// Verify returns the token of a secret: fault.Unauthenticated when there is none,
+// fault.TokenRevoked when it was revoked. It reads the store every time, so that a revocation takes
+// effect at once on every node.
 func (s *Service) Verify(ctx context.Context, secret string) (Token, error) {
 	if secret == "" || len(secret) > maxSecret {
 		return Token{}, unknownSecret(nil)
@@ -78,8 +79,9 @@ func (s *Service) Verify(ctx context.Context, secret string) (Token, error) {
 	return t, nil
 }
 
-// Valid checks a token that was verified before, for a connection that outlives its request. It returns nil while the token is valid, and else
-// the errors of Verify. Like Verify, it reads the store every time.
+// Valid checks a token that was verified before, for a connection that outlives its request. It
+// returns nil while the token is valid, and else the errors of Verify. Like Verify, it reads the
+// store every time.
 func (s *Service) Valid(ctx context.Context, id string) error {
 	t, err := s.store.ByID(ctx, id)
 	switch {
@@ -93,9 +95,10 @@ func (s *Service) Valid(ctx context.Context, id string) error {
 	return nil
 }
 
-// Seed creates an admin token from a secret that the operator chose, for a container whose first token must come from its environment. It
-// can be called at every start: it changes nothing for a known secret, even of a revoked token, and a new secret revokes the tokens that
-// were seeded before.
+// Seed creates an admin token from a secret that the operator chose, for a container whose first
+// token must come from its environment. It can be called at every start: it changes nothing for a
+// known secret, even of a revoked token, and a new secret revokes the tokens that were seeded
+// before.
 func (s *Service) Seed(ctx context.Context, secret string) error {
 	if len(secret) < minSecret || len(secret) > maxSecret {
 		return fault.New(fault.InvalidSettings, "%s must have %d to %d bytes; make one with: openssl rand -base64 32",
@@ -112,8 +115,8 @@ func (s *Service) Seed(ctx context.Context, secret string) error {
 // List returns all tokens, also revoked ones, oldest first.
 func (s *Service) List(ctx context.Context) ([]Token, error) { return s.store.List(ctx) }
 
-// Page returns at most limit tokens, newest first, after the one with an id (empty: from the newest); revoked ones only if they are asked for. It is empty for
-// an unknown id.
+// Page returns at most limit tokens, newest first, after the one with an id (empty: from the
+// newest); revoked ones only if they are asked for. It is empty for an unknown id.
 func (s *Service) Page(ctx context.Context, after string, revoked bool, limit int) ([]Token, error) {
 	return s.store.Page(ctx, after, revoked, limit)
 }
@@ -129,7 +132,8 @@ func (s *Service) Names(ctx context.Context, ids []string) (map[string]string, e
 	return s.store.Names(ctx, ids)
 }
 
-// Usable reports whether any token that is not a runner's is still valid. If none is, requests that need a token cannot be served.
+// Usable reports whether any token that is not a runner's is still valid. If none is, requests that
+// need a token cannot be served.
 func (s *Service) Usable(ctx context.Context) (bool, error) {
 	return s.store.Usable(ctx, slices.DeleteFunc(Roles(), func(r Role) bool { return r == Runner }), "")
 }
@@ -144,7 +148,8 @@ func (s *Service) Revoke(ctx context.Context, id string) (Token, error) {
 	return s.store.Revoke(ctx, id, s.time())
 }
 
-// Any reports whether a token that is not a runner's exists or has existed: then requests need one, also when all are revoked.
+// Any reports whether a token that is not a runner's exists or has existed: then requests need one,
+// also when all are revoked.
 func (s *Service) Any(ctx context.Context) (bool, error) { return s.store.Any(ctx) }
 
 func (s *Service) newToken(spec Spec) (Token, error) {

@@ -94,17 +94,19 @@ func TestSpecsThatAreWrong(t *testing.T) {
 		"a name with a space around":   {Spec{Name: " a", Role: Worker}, []string{"name"}},
 		"an odd role":                  {Spec{Name: "a", Role: "root", UserID: "u", Projects: []string{"p"}}, []string{"role"}},
 		"a role in other case":         {Spec{Name: "a", Role: "Admin"}, []string{"role"}},
-		"an admin with a scope":        {Spec{Name: "a", Role: Admin, Projects: []string{"p"}, Agents: []string{"a"}, Users: []string{"u"}}, []string{"projects", "agents", "users"}},
-		"an auditor with a scope":      {Spec{Name: "a", Role: Auditor, Projects: []string{"p"}}, []string{"projects"}},
-		"a runner with a scope":        {Spec{Name: "a", Role: Runner, UserID: "u", Users: []string{"u"}}, []string{"users"}},
-		"a runner without a user":      {Spec{Name: "a", Role: Runner}, []string{"user_id"}},
-		"a runner of an odd user":      {Spec{Name: "a", Role: Runner, UserID: "../u"}, []string{"user_id"}},
-		"an id that is no UUID":        {Spec{Name: "a", Role: Admin, ID: "../1"}, []string{"id"}},
-		"a worker of a user":           {Spec{Name: "a", Role: Worker, UserID: "u"}, []string{"user_id"}},
-		"an agent-admin of no agent":   {Spec{Name: "a", Role: AgentAdmin}, []string{"agents"}},
-		"an agent-admin of projects":   {Spec{Name: "a", Role: AgentAdmin, Agents: []string{"a"}, Projects: []string{"p"}}, []string{"projects"}},
+		"an admin with a scope": {Spec{Name: "a", Role: Admin, Projects: []string{"p"}, Agents: []string{"a"}, Users: []string{"u"}},
+			[]string{"projects", "agents", "users"}},
+		"an auditor with a scope":    {Spec{Name: "a", Role: Auditor, Projects: []string{"p"}}, []string{"projects"}},
+		"a runner with a scope":      {Spec{Name: "a", Role: Runner, UserID: "u", Users: []string{"u"}}, []string{"users"}},
+		"a runner without a user":    {Spec{Name: "a", Role: Runner}, []string{"user_id"}},
+		"a runner of an odd user":    {Spec{Name: "a", Role: Runner, UserID: "../u"}, []string{"user_id"}},
+		"an id that is no UUID":      {Spec{Name: "a", Role: Admin, ID: "../1"}, []string{"id"}},
+		"a worker of a user":         {Spec{Name: "a", Role: Worker, UserID: "u"}, []string{"user_id"}},
+		"an agent-admin of no agent": {Spec{Name: "a", Role: AgentAdmin}, []string{"agents"}},
+		"an agent-admin of projects": {Spec{Name: "a", Role: AgentAdmin, Agents: []string{"a"}, Projects: []string{"p"}}, []string{"projects"}},
 		"odd ids": {
-			Spec{Name: "a", Role: Worker, Projects: []string{"ok", "a/b", "..", "a~b~c", "~u", "a~", ""}, Agents: []string{"a~b"}, Users: []string{"ok", strings.Repeat("u", 64)}},
+			Spec{Name: "a", Role: Worker, Projects: []string{"ok", "a/b", "..", "a~b~c", "~u", "a~", ""}, Agents: []string{"a~b"},
+				Users: []string{"ok", strings.Repeat("u", 64)}},
 			[]string{"projects[1]", "projects[2]", "projects[3]", "projects[4]", "projects[5]", "projects[6]", "agents[0]", "users[1]"},
 		},
 		"too many": {Spec{Name: "a", Role: Worker, Projects: many}, []string{"projects"}},
@@ -193,8 +195,8 @@ func TestSeedRefusesGuessableTokens(t *testing.T) {
 	}
 }
 
-// FuzzSpec: a spec is either refused with fields, or every id in it names a project, agent or user and
-// could not be a path, and the name is one line of text.
+// FuzzSpec: a spec is either refused with fields, or every id in it names a project, agent or user
+// and could not be a path, and the name is one line of text.
 func FuzzSpec(f *testing.F) {
 	f.Add("ci", "worker", "demo", "a", "u", "")
 	f.Add("ci", "worker", "a~u", "", "", "")

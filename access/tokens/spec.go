@@ -36,7 +36,8 @@ var (
 	agentID   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`) // also of a user
 )
 
-// check refuses an invalid spec, also one with a scope that its role does not have. It names every wrong field.
+// check refuses an invalid spec, also one with a scope that its role does not have. It names every
+// wrong field.
 func (s Spec) check() error {
 	var wrong []fault.Field
 	refuse := func(field, format string, args ...any) {
@@ -101,7 +102,8 @@ func (s Spec) check() error {
 	return &fault.Error{Code: fault.InvalidRequest, Message: strings.Join(reasons, "; "), Fields: wrong}
 }
 
-// badName returns why a token's name is invalid. Lists and logs print it, so it must be one line of visible text.
+// badName returns why a token's name is invalid. Lists and logs print it, so it must be one line of
+// visible text.
 func badName(name string) string {
 	switch {
 	case name == "":
@@ -118,8 +120,8 @@ func badName(name string) string {
 	return ""
 }
 
-// validProject accepts the id of a plain project or of a workspace. It checks the characters only; names that a file system refuses are
-// refused where directories are created.
+// validProject accepts the id of a plain project or of a workspace. It checks the characters only;
+// names that a file system refuses are refused where directories are created.
 func validProject(id string) bool {
 	if agent, user, ok := strings.Cut(id, "~"); ok {
 		return agentID.MatchString(agent) && agentID.MatchString(user)

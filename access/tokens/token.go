@@ -1,8 +1,9 @@
-// Package tokens creates, checks and revokes the bearer tokens of the API: each has a role and, for some roles, a scope of projects, agents
-// and users.
+// Package tokens creates, checks and revokes the bearer tokens of the API: each has a role and, for
+// some roles, a scope of projects, agents and users.
 //
-// A secret is shown once, when its token is created; only its SHA-256 is stored. A slow hash would protect nothing more, since a secret has
-// 256 random bits. The package does not know which role may use which route (api does), nor SQL (store does).
+// A secret is shown once, when its token is created; only its SHA-256 is stored. A slow hash would
+// protect nothing more, since a secret has 256 random bits. The package does not know which role
+// may use which route (api does), nor SQL (store does).
 package tokens
 
 import (
@@ -45,13 +46,14 @@ type Token struct {
 // Revoked reports whether the token was revoked.
 func (t Token) Revoked() bool { return !t.RevokedAt.IsZero() }
 
-// MayUse reports whether the token's scope allows a project together with the agent and the user that the request names. Each list
-// of the token that is not empty must contain the value; a missing value is in no list. A project "<agent>~<user>" is a workspace: its agent
-// and its user must also be in scope. The users of other projects are not known, so a token with a scope of users may use only those that
-// its Projects name.
+// MayUse reports whether the token's scope allows a project together with the agent and the user
+// that the request names. Each list of the token that is not empty must contain the value; a
+// missing value is in no list. A project "<agent>~<user>" is a workspace: its agent and its user
+// must also be in scope. The users of other projects are not known, so a token with a scope of
+// users may use only those that its Projects name.
 //
-// A list of execs with the filters Projects, Agents and Users shows the same as MayUse allows, since the rows of a workspace have its agent
-// and its user.
+// A list of execs with the filters Projects, Agents and Users shows the same as MayUse allows,
+// since the rows of a workspace have its agent and its user.
 func (t Token) MayUse(projectID, agentID, userID string) bool {
 	if agent, user, ok := strings.Cut(projectID, "~"); ok {
 		if !allows(t.Agents, agent) || !allows(t.Users, user) {

@@ -9,7 +9,8 @@ import (
 	"secbox/fault"
 )
 
-// Headers of RFC 9530, which has digests in base64 between colons: sha-256=:…:, and preferences such as sha-256=1.
+// Headers of RFC 9530, which has digests in base64 between colons: sha-256=:…:, and preferences
+// such as sha-256=1.
 const (
 	digestHeader = "Repr-Digest"
 	wantHeader   = "Want-Repr-Digest"
@@ -32,14 +33,15 @@ func setDigest(h http.Header, digest string) {
 	h.Set(digestHeader, "sha-256=:"+base64.StdEncoding.EncodeToString(sum)+":")
 }
 
-// wantsDigest reports whether a request asks for a SHA-256. A preference of 0 means that it must not be sent.
+// wantsDigest reports whether a request asks for a SHA-256. A preference of 0 means that it must
+// not be sent.
 func wantsDigest(h http.Header) bool {
 	preference, ok := member(h.Get(wantHeader), "sha-256")
 	return ok && preference != "0"
 }
 
-// RequestDigest returns the SHA-256, in hexadecimal, that a request names for its content; empty if it names none. Other algorithms are
-// ignored.
+// RequestDigest returns the SHA-256, in hexadecimal, that a request names for its content; empty if
+// it names none. Other algorithms are ignored.
 func RequestDigest(h http.Header) (string, error) {
 	value, ok := member(strings.Join(h.Values(digestHeader), ","), "sha-256")
 	if !ok {
@@ -49,12 +51,15 @@ func RequestDigest(h http.Header) (string, error) {
 	value, closed := strings.CutSuffix(value, ":")
 	sum, err := base64.StdEncoding.DecodeString(value)
 	if !opened || !closed || err != nil || len(sum) != 32 {
-		return "", fault.BadField(digestHeader, "has a malformed SHA-256; write it in base64 between colons: sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:")
+		return "",
+			fault.BadField(digestHeader, "has a malformed SHA-256; write it in base64 between colons: "+
+				"sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:")
 	}
 	return hex.EncodeToString(sum), nil
 }
 
-// member returns the value of a key in a dictionary of RFC 8941 whose values contain no commas and semicolons. The last one counts.
+// member returns the value of a key in a dictionary of RFC 8941 whose values contain no commas and
+// semicolons. The last one counts.
 func member(dictionary, key string) (value string, ok bool) {
 	for entry := range strings.SplitSeq(dictionary, ",") {
 		entry, _, _ = strings.Cut(entry, ";") // parameters

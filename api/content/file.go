@@ -33,7 +33,8 @@ type File struct {
 	Digest   bool      // a client that wants a Repr-Digest gets it as a trailer; for content whose SHA256 is not known before
 }
 
-// Serve answers r with the file or the range of it that r asks for, and closes the file. fault.RangeUnsatisfiable comes before anything was sent.
+// Serve answers r with the file or the range of it that r asks for, and closes the file.
+// fault.RangeUnsatisfiable comes before anything was sent.
 func (f File) Serve(w http.ResponseWriter, r *http.Request) error {
 	defer f.Content.Close()
 	h := w.Header()
@@ -73,7 +74,8 @@ type fileWriter struct {
 
 func (w *fileWriter) WriteHeader(status int) {
 	h := w.Header()
-	if status == http.StatusPartialContent && h.Get("Content-Length") == "0" { // of "bytes=-0", which RFC 9110 calls unsatisfiable, or of an empty file
+	// of "bytes=-0", which RFC 9110 calls unsatisfiable, or of an empty file
+	if status == http.StatusPartialContent && h.Get("Content-Length") == "0" {
 		_, size, _ := strings.Cut(h.Get("Content-Range"), "/")
 		if status = http.StatusRequestedRangeNotSatisfiable; size == "0" { // as net/http answers "bytes=0-"
 			status = http.StatusOK
@@ -113,7 +115,8 @@ func (w *fileWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// copyBytes is how much of a file is read at once: a file on a user's machine comes in pieces of this size.
+// copyBytes is how much of a file is read at once: a file on a user's machine comes in pieces of
+// this size.
 const copyBytes = 256 << 10
 
 // ReadFrom implements io.ReaderFrom, for a larger buffer than net/http's.
@@ -121,12 +124,14 @@ func (w *fileWriter) ReadFrom(r io.Reader) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{w}, r, make([]byte, copyBytes))
 }
 
-// end returns an error if a part of the content is missing, because it could not be read or the client has gone.
+// end returns an error if a part of the content is missing, because it could not be read or the
+// client has gone.
 func (w *fileWriter) end() error {
 	switch {
 	case w.refused:
 		w.Header().Del(digestHeader)
-		return fault.New(fault.RangeUnsatisfiable, "the range %q is malformed or starts after the end; Content-Range gives the size", problem.Clip(w.request.Header.Get("Range")))
+		return fault.New(fault.RangeUnsatisfiable, "the range %q is malformed or starts after the end; Content-Range gives the size",
+			problem.Clip(w.request.Header.Get("Range")))
 	case w.request.Method == http.MethodHead:
 		return nil
 	case w.sent < w.promised:

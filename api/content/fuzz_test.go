@@ -8,7 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// FuzzZipName checks that names stay inside an unpacker's directory and that different names stay different.
+// FuzzZipName checks that names stay inside an unpacker's directory and that different names stay
+// different.
 func FuzzZipName(f *testing.F) {
 	for _, seed := range [][2]string{{"a/b", "a//b"}, {"..", "%2E."}, {"/x", "%/x"}, {"C:\\x", "c"}, {"\xff", "\uFFFD"}, {"a.", "a%2E"}, {"", "%"}} {
 		f.Add(seed[0], seed[1])
@@ -33,11 +34,13 @@ func FuzzZipName(f *testing.F) {
 	})
 }
 
-// FuzzDigests checks that every digest that is accepted from a header is a SHA-256, and reads the same after it was written again.
+// FuzzDigests checks that every digest that is accepted from a header is a SHA-256, and reads the
+// same after it was written again.
 func FuzzDigests(f *testing.F) {
 	const empty = "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="
 	for _, seed := range []string{
-		"sha-256=:" + empty + ":", "sha-512=:AA==:, sha-256=:" + empty + ":;x=1", "sha-256=1", "sha-256=::", "sha-256=:AA==:", ",;=", `"sha256:` + strings.Repeat("aB", 32) + `"`, `W/"sha256:"`,
+		"sha-256=:" + empty + ":", "sha-512=:AA==:, sha-256=:" + empty + ":;x=1", "sha-256=1", "sha-256=::", "sha-256=:AA==:", ",;=",
+		`"sha256:` + strings.Repeat("aB", 32) + `"`, `W/"sha256:"`,
 	} {
 		f.Add(seed)
 	}

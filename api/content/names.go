@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Attachment returns a Content-Disposition that saves under name (RFC 6266), with an ASCII fallback for old clients. A job may have chosen
-// name: separators and control characters are replaced.
+// Attachment returns a Content-Disposition that saves under name (RFC 6266), with an ASCII fallback
+// for old clients. A job may have chosen name: separators and control characters are replaced.
 func Attachment(name string) string {
 	var plain, safe strings.Builder
 	for _, r := range strings.ToValidUTF8(name, "_") {
@@ -30,12 +30,13 @@ func Attachment(name string) string {
 		}
 		return s
 	}
-	return `attachment; filename="` + trim(plain.String()) + `"; filename*=UTF-8''` + strings.ReplaceAll(url.QueryEscape(trim(safe.String())), "+", "%20")
+	return `attachment; filename="` + trim(plain.String()) + `"; filename*=UTF-8''` +
+		strings.ReplaceAll(url.QueryEscape(trim(safe.String())), "+", "%20")
 }
 
-// ZipName returns a name for an archive's entry that every unpacker keeps inside its directory: relative, valid UTF-8, without "." and
-// "..", and without separators, drives and devices of other systems. Unsafe bytes are percent-encoded, and so is "%": different paths
-// have different names.
+// ZipName returns a name for an archive's entry that every unpacker keeps inside its directory:
+// relative, valid UTF-8, without "." and "..", and without separators, drives and devices of other
+// systems. Unsafe bytes are percent-encoded, and so is "%": different paths have different names.
 func ZipName(path string) string {
 	parts := strings.Split(path, "/")
 	for i, part := range parts {

@@ -1,5 +1,6 @@
-// Package content sends bytes: pages with an entity tag, files with ranges, and archives, under names that are safe in a header and on
-// disk. It must not know routes, callers or where the bytes are kept.
+// Package content sends bytes: pages with an entity tag, files with ranges, and archives, under
+// names that are safe in a header and on disk. It must not know routes, callers or where the bytes
+// are kept.
 package content
 
 import (
@@ -11,7 +12,8 @@ import (
 	"time"
 )
 
-// A Page is a document that does not change while the server runs. Pages with the same content are equal.
+// A Page is a document that does not change while the server runs. Pages with the same content are
+// equal.
 type Page struct {
 	contentType string
 	body        string

@@ -1,5 +1,6 @@
-// Package contract reads openapi.yaml: the document in its written order, and the table of operations with the roles that may use them. It
-// must not know handlers or how a request is answered.
+// Package contract reads openapi.yaml: the document in its written order, and the table of
+// operations with the roles that may use them. It must not know handlers or how a request is
+// answered.
 package contract
 
 import (
@@ -58,7 +59,8 @@ func Load(text []byte) (*Contract, error) {
 	return c, nil
 }
 
-// Published returns the document for clients. It leaves out the extensions for the code generator, which name Go types of this module.
+// Published returns the document for clients. It leaves out the extensions for the code generator,
+// which name Go types of this module.
 func (c *Contract) Published() Node {
 	return c.Doc.without(func(key string) bool { return strings.HasPrefix(key, "x-go-") || key == "x-order" })
 }

@@ -12,8 +12,8 @@ import (
 
 var write = flag.Bool("write", false, "write the error codes into openapi.yaml")
 
-// TestErrorCodes: the enum ErrorCode of openapi.yaml has the codes of package fault, in their order.
-// With -write, as go generate runs it, it writes the enum.
+// TestErrorCodes: the enum ErrorCode of openapi.yaml has the codes of package fault, in their
+// order. With -write, as go generate runs it, it writes the enum.
 func TestErrorCodes(t *testing.T) {
 	const file = "../openapi.yaml"
 	text, err := os.ReadFile(file)

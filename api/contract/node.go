@@ -9,8 +9,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Node is a value in the document. Unlike a decoded document, it keeps the written order. The zero Node is a missing value; its methods
-// return zero values.
+// Node is a value in the document. Unlike a decoded document, it keeps the written order. The zero
+// Node is a missing value; its methods return zero values.
 type Node struct{ root, at *yaml.Node }
 
 // Entry is one member of a mapping.

@@ -1,5 +1,6 @@
-// Package contracttest checks every exchange with a running server against openapi.yaml: a test that uses its client fails if the server does not
-// keep the contract. It must not know what a test checks itself.
+// Package contracttest checks every exchange with a running server against openapi.yaml: a test
+// that uses its client fails if the server does not keep the contract. It must not know what a test
+// checks itself.
 package contracttest
 
 import (
@@ -23,8 +24,9 @@ import (
 	"secbox/api"
 )
 
-// New returns a client for a server at any address. Each answer must have a status, a content type and, for JSON, a body that openapi.yaml declares
-// for the route. A request with a 2xx answer must be valid; a refused one may be anything. An unknown path must be answered with the problem
+// New returns a client for a server at any address. Each answer must have a status, a content type
+// and, for JSON, a body that openapi.yaml declares for the route. A request with a 2xx answer must
+// be valid; a refused one may be anything. An unknown path must be answered with the problem
 // not_found.
 //
 // The client reads JSON bodies whole and streams other bodies.
@@ -39,7 +41,8 @@ func New(t testing.TB) *http.Client {
 	return &http.Client{Transport: &transport{t: t, doc: doc, base: base}}
 }
 
-// contract is parsed once: most tests have several clients, and parsing takes longer than many tests.
+// contract is parsed once: most tests have several clients, and parsing takes longer than many
+// tests.
 var contract = sync.OnceValues(func() (*openapi3.T, error) {
 	doc, err := openapi3.NewLoader().LoadFromData(api.Contract())
 	if err != nil {
@@ -54,7 +57,8 @@ var contract = sync.OnceValues(func() (*openapi3.T, error) {
 	return doc, nil
 })
 
-// allowNull makes schemas without a type accept null, as OpenAPI 3.0.3 specifies and the validator does not.
+// allowNull makes schemas without a type accept null, as OpenAPI 3.0.3 specifies and the validator
+// does not.
 func allowNull(ref *openapi3.SchemaRef) {
 	if ref == nil || ref.Ref != "" {
 		return
@@ -112,8 +116,10 @@ func answersJSON(r *http.Request, resp *http.Response) bool {
 	return err == nil && (media == "application/json" || media == "application/problem+json") && r.Method != http.MethodHead
 }
 
-// check validates the exchange. sent is the body of a request in JSON, and got that of an answer in JSON; nil for other bodies.
-func (tr *transport) check(r *http.Request, route *routers.Route, params map[string]string, sent []byte, resp *http.Response, got []byte) error {
+// check validates the exchange. sent is the body of a request in JSON, and got that of an answer in
+// JSON; nil for other bodies.
+func (tr *transport) check(r *http.Request, route *routers.Route, params map[string]string, sent []byte, resp *http.Response,
+	got []byte) error {
 	if resp.StatusCode >= 400 && resp.StatusCode != http.StatusPreconditionFailed && resp.Header.Get("Content-Type") == "" {
 		return errors.New("an error without a content type")
 	}
@@ -177,7 +183,8 @@ func (tr *transport) checkOutside(r *http.Request, resp *http.Response, got []by
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	if strings.Contains(r.Header.Get("Accept"), "text/html") && resp.StatusCode == http.StatusNotFound && strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
+	if strings.Contains(r.Header.Get("Accept"), "text/html") && resp.StatusCode == http.StatusNotFound &&
+		strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
 		return nil // a page for browsers
 	}
 	schema := tr.doc.Components.Schemas["ProblemDocument"].Value
@@ -191,8 +198,8 @@ func (tr *transport) checkOutside(r *http.Request, resp *http.Response, got []by
 	return schema.VisitJSON(body)
 }
 
-// find matches the request's path with the path templates. HEAD is GET without the body, and the last parameter of a download may contain slashes,
-// which OpenAPI cannot express.
+// find matches the request's path with the path templates. HEAD is GET without the body, and the
+// last parameter of a download may contain slashes, which OpenAPI cannot express.
 func (tr *transport) find(r *http.Request) (*routers.Route, map[string]string) {
 	method := r.Method
 	if method == http.MethodHead {
@@ -202,7 +209,8 @@ func (tr *transport) find(r *http.Request) (*routers.Route, map[string]string) {
 	var values map[string]string
 	for template, item := range tr.doc.Paths.Map() {
 		params, ok := match(template, r.URL.EscapedPath())
-		if op := item.GetOperation(method); ok && op != nil && (found == nil || len(params) < len(values)) { // a path without parameters comes before its templates
+		// a path without parameters comes before its templates
+		if op := item.GetOperation(method); ok && op != nil && (found == nil || len(params) < len(values)) {
 			found, values = &routers.Route{Spec: tr.doc, Path: template, PathItem: item, Method: method, Operation: op}, params
 		}
 	}

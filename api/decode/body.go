@@ -1,5 +1,5 @@
-// Package decode reads what clients send: JSON bodies, of which every unknown, repeated or null field is refused with its path, and plain
-// text. It must not know routes or what a field means.
+// Package decode reads what clients send: JSON bodies, of which every unknown, repeated or null
+// field is refused with its path, and plain text. It must not know routes or what a field means.
 package decode
 
 import (
@@ -28,7 +28,8 @@ func (b Binder) Bind(target any, c echo.Context) error {
 	media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	charset, declared := params["charset"]
 	if err != nil || media != "application/json" || declared && !strings.EqualFold(charset, "utf-8") {
-		return fault.New(fault.UnsupportedMedia, "the Content-Type is %q; send application/json, in UTF-8", problem.Clip(r.Header.Get("Content-Type")))
+		return fault.New(fault.UnsupportedMedia, "the Content-Type is %q; send application/json, in UTF-8",
+			problem.Clip(r.Header.Get("Content-Type")))
 	}
 	if err := checkEncoding(r); err != nil {
 		return err
@@ -44,15 +45,17 @@ func (b Binder) Bind(target any, c echo.Context) error {
 	return err
 }
 
-// Text reads a body that is the text itself. The declared media type does not matter, because curl -d declares everything a form. But a
-// multipart form is refused: its boundaries are not part of the text.
+// Text reads a body that is the text itself. The declared media type does not matter, because curl
+// -d declares everything a form. But a multipart form is refused: its boundaries are not part of
+// the text.
 func Text(r *http.Request, maxBytes int64) ([]byte, error) {
 	if header := r.Header.Get("Content-Type"); header != "" {
 		media, params, err := mime.ParseMediaType(header)
 		charset := params["charset"]
 		if err != nil || strings.HasPrefix(media, "multipart/") ||
 			charset != "" && !strings.EqualFold(charset, "utf-8") && !strings.EqualFold(charset, "us-ascii") {
-			return nil, fault.New(fault.UnsupportedMedia, "the Content-Type is %q; send the text itself as text/plain in UTF-8: curl --data-binary @FILE", problem.Clip(header))
+			return nil, fault.New(fault.UnsupportedMedia,
+				"the Content-Type is %q; send the text itself as text/plain in UTF-8: curl --data-binary @FILE", problem.Clip(header))
 		}
 	}
 	if err := checkEncoding(r); err != nil {
@@ -74,8 +77,9 @@ func Text(r *http.Request, maxBytes int64) ([]byte, error) {
 	return content, nil
 }
 
-// CheckBytes checks that the body is the content of a file, as a whole. The declared media type does not matter, because curl --data-binary
-// declares everything a form. But a multipart form is refused: its boundaries are not part of the file.
+// CheckBytes checks that the body is the content of a file, as a whole. The declared media type
+// does not matter, because curl --data-binary declares everything a form. But a multipart form is
+// refused: its boundaries are not part of the file.
 func CheckBytes(r *http.Request) error {
 	if header := r.Header.Get("Content-Type"); strings.HasPrefix(strings.ToLower(header), "multipart/") {
 		return fault.New(fault.UnsupportedMedia, "the Content-Type is %q; send the file itself: curl -T FILE", problem.Clip(header))

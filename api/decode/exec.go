@@ -22,7 +22,8 @@ func (t *TaskRef) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return strictjson.UnmarshalDecode(dec, (*plain)(t))
 }
 
-// Into sets the ids of the task and the conversation of a request. refuse gets a field that is wrong.
+// Into sets the ids of the task and the conversation of a request. refuse gets a field that is
+// wrong.
 func (t *TaskRef) Into(taskID, conversationID *string, refuse func(field, format string, args ...any)) {
 	if t == nil {
 		return

@@ -24,7 +24,8 @@ import (
 	"secbox/internal/suggest"
 )
 
-// emptyBody is the error of an empty body. It is an io.EOF, too: the generated code checks for that where openapi.yaml makes the body optional.
+// emptyBody is the error of an empty body. It is an io.EOF, too: the generated code checks for that
+// where openapi.yaml makes the body optional.
 type emptyBody struct{ error }
 
 var errEmpty = emptyBody{fault.New(fault.InvalidJSON, "the body is empty; JSON is needed")}
@@ -33,7 +34,8 @@ func (emptyBody) Is(target error) bool { return target == io.EOF }
 
 func (n emptyBody) Unwrap() error { return n.error }
 
-// JSON implements echo.JSONSerializer. Decoding refuses everything that openapi.yaml does not declare.
+// JSON implements echo.JSONSerializer. Decoding refuses everything that openapi.yaml does not
+// declare.
 type JSON struct{ options strictjson.Options }
 
 // NewJSON makes a JSON.
@@ -90,8 +92,8 @@ func (s JSON) Deserialize(c echo.Context, target any) error {
 // byteOrderMark is what some editors and shells of Windows write before a text in UTF-8.
 const byteOrderMark = "\xef\xbb\xbf"
 
-// Decode reads all of body as one JSON value into target. It returns fault.InvalidJSON, fault.InvalidRequest, or an error that wraps the
-// reader's.
+// Decode reads all of body as one JSON value into target. It returns fault.InvalidJSON,
+// fault.InvalidRequest, or an error that wraps the reader's.
 func (s JSON) Decode(body io.Reader, target any) error {
 	buffered := bufio.NewReaderSize(body, 16)
 	if first, _ := buffered.Peek(1); len(first) > 0 && first[0] >= utf8.RuneSelf { // no JSON: a slow body is not waited for
@@ -117,7 +119,8 @@ func (s JSON) Decode(body io.Reader, target any) error {
 	case errors.As(err, &broken) && errors.Is(broken.Err, jsontext.ErrDuplicateName):
 		return fault.BadField(dotted(broken.JSONPointer, reflect.TypeOf(target)), "is given more than once")
 	case errors.As(err, &broken):
-		return fault.New(fault.InvalidJSON, "the body is not valid JSON at byte %d: %s", broken.ByteOffset, problem.Clip(broken.Err.Error()))
+		return fault.New(fault.InvalidJSON, "the body is not valid JSON at byte %d: %s", broken.ByteOffset,
+			problem.Clip(broken.Err.Error()))
 	case errors.Is(err, io.EOF):
 		return errEmpty
 	}
@@ -158,7 +161,8 @@ func describe(e *strictjson.SemanticError, body any) string {
 	return fmt.Sprintf("%s is expected, not %s", want, got)
 }
 
-// elsewhere returns the path of a body's first field with that name in another object: exec.command for command.
+// elsewhere returns the path of a body's first field with that name in another object: exec.command
+// for command.
 func elsewhere(body reflect.Type, name string) string {
 	for outer, t := range fields(body) {
 		if outer == name {
@@ -173,7 +177,8 @@ func elsewhere(body reflect.Type, name string) string {
 	return ""
 }
 
-// fields are the fields of an object by name, with the fields of embedded structs; none of other types.
+// fields are the fields of an object by name, with the fields of embedded structs; none of other
+// types.
 func fields(t reflect.Type) iter.Seq2[string, reflect.Type] {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -216,7 +221,8 @@ func expected(t reflect.Type) string {
 	return "an object"
 }
 
-// dotted turns the JSON pointer /inputs/0/path into inputs[0].path. The target's type tells an index from a name.
+// dotted turns the JSON pointer /inputs/0/path into inputs[0].path. The target's type tells an
+// index from a name.
 func dotted(pointer jsontext.Pointer, t reflect.Type) string {
 	var b strings.Builder
 	for token := range pointer.Tokens() {

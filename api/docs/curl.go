@@ -48,7 +48,8 @@ func curl(op contract.Operation, base string, token bool) string {
 		lines = append(lines, "-H 'Content-Type: text/plain'", "--data-binary '"+body.Text()+"'")
 	}
 	flags := "-sS"
-	if good := op.Spec.Get("responses", "200"); good.Get("headers", "Content-Disposition").Exists() && !good.Get("content", "application/json").Exists() {
+	if good := op.Spec.Get("responses", "200"); good.Get("headers", "Content-Disposition").Exists() && !good.Get("content",
+		"application/json").Exists() {
 		flags += "OJ" // a file
 	}
 	return strings.Join(append([]string{"curl " + flags + ` "` + base + path + `"`}, lines...), " \\\n  ")

@@ -1,5 +1,6 @@
-// Package docs makes the pages that describe the API from openapi.yaml: the page at /docs with its script, the published document itself,
-// and the page for browsers on an unknown route. It must not know handlers.
+// Package docs makes the pages that describe the API from openapi.yaml: the page at /docs with its
+// script, the published document itself, and the page for browsers on an unknown route. It must not
+// know handlers.
 package docs
 
 import (
@@ -44,10 +45,11 @@ type Pages struct {
 	title string
 }
 
-// New makes the pages. Examples go to listenAddr; the paths in noExample have none, because they speak a protocol other than plain HTTP.
+// New makes the pages. Examples go to listenAddr; the paths in noExample have none, because they
+// speak a protocol other than plain HTTP.
 func New(c *contract.Contract, listenAddr string, noExample ...string) (*Pages, error) {
 	title := c.Doc.Get("info", "title").Text()
-	notFound, err := htmlPage(notFoundTemplate, model{Title: title, CSS: template.CSS(styleSheet)}, "") //nolint:gosec // our own style sheet
+	notFound, err := htmlPage(notFoundTemplate, model{Title: title, CSS: template.CSS(styleSheet)}, "")
 	if err != nil {
 		return nil, err
 	}
@@ -68,9 +70,10 @@ func New(c *contract.Contract, listenAddr string, noExample ...string) (*Pages, 
 	}, nil
 }
 
-// Refusal makes the page for a browser that was refused on its way to the console. It has its style in itself: the browser may load nothing else.
+// Refusal makes the page for a browser that was refused on its way to the console. It has its style
+// in itself: the browser may load nothing else.
 func (p *Pages) Refusal(e *fault.Error) (content.Page, error) {
-	return htmlPage(refusalTemplate, model{Title: p.title, CSS: template.CSS(styleSheet), Refused: e}, "") //nolint:gosec // our own style sheet
+	return htmlPage(refusalTemplate, model{Title: p.title, CSS: template.CSS(styleSheet), Refused: e}, "")
 }
 
 // docsPage makes the page at /docs. Its examples carry a token unless open.
@@ -101,7 +104,8 @@ func docsPage(c *contract.Contract, base string, open bool, noExample []string) 
 	return htmlPage(pageTemplate, m, "; script-src 'self'")
 }
 
-// htmlPage executes a template. The page's Content-Security-Policy allows the style sheet and what moreCSP adds.
+// htmlPage executes a template. The page's Content-Security-Policy allows the style sheet and what
+// moreCSP adds.
 func htmlPage(text string, m model, moreCSP string) (content.Page, error) {
 	tmpl, err := template.New("").Parse(text)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package gate decides which requests may pass: by their Host and Origin, by their token, and by the scope of that token. It must not know
-// routes or handlers.
+// Package gate decides which requests may pass: by their Host and Origin, by their token, and by
+// the scope of that token. It must not know routes or handlers.
 package gate
 
 import (
@@ -17,10 +17,12 @@ import (
 
 // Tokens verifies bearer tokens. Safe for concurrent use.
 type Tokens interface {
-	// Verify returns the token of a secret: fault.Unauthenticated, fault.TokenRevoked, fault.DatabaseUnavailable.
+	// Verify returns the token of a secret: fault.Unauthenticated, fault.TokenRevoked,
+	// fault.DatabaseUnavailable.
 	Verify(ctx context.Context, secret string) (tokens.Token, error)
 
-	// Any reports whether a token of another role than runner exists or has existed: from then on every request needs one.
+	// Any reports whether a token of another role than runner exists or has existed: from then on
+	// every request needs one.
 	Any(ctx context.Context) (bool, error)
 }
 
@@ -53,21 +55,26 @@ func New(cfg Config) (*Gate, error) {
 	return &Gate{hosts: hosts, address: address, proxied: len(cfg.TrustedProxies) > 0, tokens: cfg.Tokens}, nil
 }
 
-// ClientAddress returns the address of the client: of the connection, or what a trusted proxy says in X-Forwarded-For.
+// ClientAddress returns the address of the client: of the connection, or what a trusted proxy says
+// in X-Forwarded-For.
 func (g *Gate) ClientAddress(r *http.Request) string { return g.address(r) }
 
-// Secure reports whether the client's connection is TLS: here, or at a trusted proxy, which says so in X-Forwarded-Proto.
+// Secure reports whether the client's connection is TLS: here, or at a trusted proxy, which says so
+// in X-Forwarded-Proto.
 func (g *Gate) Secure(r *http.Request) bool {
 	return r.TLS != nil || g.proxied && r.Header.Get("X-Forwarded-Proto") == "https"
 }
 
-// CheckHost refuses a Host that is not this server's and, on loopback, a request that a page of another origin made.
+// CheckHost refuses a Host that is not this server's and, on loopback, a request that a page of
+// another origin made.
 func (g *Gate) CheckHost(r *http.Request) error { return g.hosts.check(r, false) }
 
-// CheckArrival is CheckHost for an address to which another site may lead a browser, if it shows the answer as a page of its own.
+// CheckArrival is CheckHost for an address to which another site may lead a browser, if it shows
+// the answer as a page of its own.
 func (g *Gate) CheckArrival(r *http.Request) error { return g.hosts.check(r, true) }
 
-// Authenticate returns the token of a request. A request with a bad token is refused even where it needs none.
+// Authenticate returns the token of a request. A request with a bad token is refused even where it
+// needs none.
 func (g *Gate) Authenticate(r *http.Request) (tokens.Token, error) {
 	headers := r.Header.Values("Authorization")
 	if len(headers) == 0 {
@@ -81,15 +88,18 @@ func (g *Gate) Authenticate(r *http.Request) (tokens.Token, error) {
 	return g.tokens.Verify(r.Context(), secret)
 }
 
-// WithoutToken admits programs of this machine as admin until the first token has been created. The connection decides, not a header: the
-// server listens on loopback and the client is on loopback. A request with a proxy's header comes from elsewhere. A proxy that adds no
-// header looks like a local program; with trusted proxies configured, every request therefore needs a token.
+// WithoutToken admits programs of this machine as admin until the first token has been created. The
+// connection decides, not a header: the server listens on loopback and the client is on loopback. A
+// request with a proxy's header comes from elsewhere. A proxy that adds no header looks like a
+// local program; with trusted proxies configured, every request therefore needs a token.
 func (g *Gate) WithoutToken(r *http.Request) (tokens.Token, error) {
-	needed := fault.New(fault.Unauthenticated, "this request needs a token: send Authorization: Bearer <token>; core-api token create makes one")
+	needed := fault.New(fault.Unauthenticated,
+		"this request needs a token: send Authorization: Bearer <token>; core-api token create makes one")
 	if !g.hosts.loopback || !fromLoopback(r) || g.proxied {
 		return tokens.Token{}, needed
 	}
-	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Server", "X-Real-Ip", "Via"} {
+	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Server",
+		"X-Real-Ip", "Via"} {
 		if len(r.Header.Values(header)) > 0 {
 			return tokens.Token{}, needed
 		}

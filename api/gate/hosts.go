@@ -14,14 +14,16 @@ import (
 	"secbox/fault"
 )
 
-// hosts keeps web pages from using the server through a browser. A page can send requests to 127.0.0.1, which its Origin header shows, and
-// can point its own name at 127.0.0.1, which the Host header shows. Both matter where no token is needed.
+// hosts keeps web pages from using the server through a browser. A page can send requests to
+// 127.0.0.1, which its Origin header shows, and can point its own name at 127.0.0.1, which the Host
+// header shows. Both matter where no token is needed.
 type hosts struct {
 	loopback bool            // the server listens on loopback only
 	names    map[string]bool // "name" or "name:port", lower case; empty: any Host is accepted
 }
 
-// newHosts always accepts localhost, 127.0.0.1 and [::1] on loopback. Elsewhere it accepts any Host if allowed is empty.
+// newHosts always accepts localhost, 127.0.0.1 and [::1] on loopback. Elsewhere it accepts any Host
+// if allowed is empty.
 func newHosts(listenAddr string, allowed []string) (hosts, error) {
 	host, _, err := net.SplitHostPort(listenAddr)
 	if err != nil {
@@ -50,28 +52,34 @@ func newHosts(listenAddr string, allowed []string) (hosts, error) {
 // check refuses what Gate.CheckHost and, if arrival is true, Gate.CheckArrival refuse.
 func (g hosts) check(r *http.Request, arrival bool) error {
 	if len(g.names) > 0 && !g.knows(r.Host) {
-		return fault.New(fault.ForeignHost, "the Host header %q is not one of this server's; use localhost, or add the name to the setting http.allowed_hosts", problem.Clip(r.Host))
+		return fault.New(fault.ForeignHost,
+			"the Host header %q is not one of this server's; use localhost, or add the name to the setting http.allowed_hosts",
+			problem.Clip(r.Host))
 	}
 	if !g.loopback {
 		return nil // every request needs a token, which no page has
 	}
 	for _, origin := range r.Header.Values("Origin") {
 		if !sameOrigin(origin, r.Host) {
-			return fault.New(fault.ForeignOrigin, "the request comes from a page of %q; this server answers only its own pages and programs", problem.Clip(origin))
+			return fault.New(fault.ForeignOrigin,
+				"the request comes from a page of %q; this server answers only its own pages and programs", problem.Clip(origin))
 		}
 	}
-	if arrival && r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
+	if arrival && r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
+		r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return nil
 	}
 	for _, site := range r.Header.Values("Sec-Fetch-Site") {
 		if site != "same-origin" && site != "none" {
-			return fault.New(fault.ForeignOrigin, "the request comes from a page of another origin; type the address into the browser, or use a program")
+			return fault.New(fault.ForeignOrigin,
+				"the request comes from a page of another origin; type the address into the browser, or use a program")
 		}
 	}
 	return nil
 }
 
-// clientAddress returns the connection's address or, if that is a trusted proxy's, the last address in X-Forwarded-For that is not.
+// clientAddress returns the connection's address or, if that is a trusted proxy's, the last address
+// in X-Forwarded-For that is not.
 func clientAddress(proxies []string) (echo.IPExtractor, error) {
 	if len(proxies) == 0 {
 		return func(r *http.Request) string { return r.RemoteAddr }, nil
@@ -97,8 +105,8 @@ func (g hosts) knows(hostHeader string) bool {
 	return ok && (g.names[name] || port != "" && g.names[name+":"+port])
 }
 
-// sameOrigin compares an Origin header with the Host header of the same request. It ignores the scheme: only this server can listen on this
-// host and port.
+// sameOrigin compares an Origin header with the Host header of the same request. It ignores the
+// scheme: only this server can listen on this host and port.
 func sameOrigin(origin, hostHeader string) bool {
 	u, err := url.Parse(origin)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Path != "" {
@@ -109,7 +117,8 @@ func sameOrigin(origin, hostHeader string) bool {
 	return ok && ok2 && name == name2 && port == port2
 }
 
-// splitHost splits a Host header into name and port, in lower case and without the brackets of an IPv6 address.
+// splitHost splits a Host header into name and port, in lower case and without the brackets of an
+// IPv6 address.
 func splitHost(s string) (name, port string, ok bool) {
 	s = strings.ToLower(s)
 	if rest, v6 := strings.CutPrefix(s, "["); v6 {

@@ -12,8 +12,8 @@ import (
 	"secbox/packages/library"
 )
 
-// CheckProject refuses a project, agent or user outside the token's scope and names the field at fault. Without a project, the
-// conversation counts as one.
+// CheckProject refuses a project, agent or user outside the token's scope and names the field at
+// fault. Without a project, the conversation counts as one.
 func CheckProject(t tokens.Token, project, conversation, user string) error {
 	field := "project_id"
 	if project == "" && conversation != "" {
@@ -23,7 +23,8 @@ func CheckProject(t tokens.Token, project, conversation, user string) error {
 		return nil
 	}
 	if len(t.Users) > 0 && !strings.Contains(project, "~") && !slices.Contains(t.Projects, project) {
-		return OutOfScope(fault.Field{Field: field, Reason: "the token is limited to users and may use only their workspaces: <agentId>~<userId>"})
+		return OutOfScope(fault.Field{Field: field,
+			Reason: "the token is limited to users and may use only their workspaces: <agentId>~<userId>"})
 	}
 	return outOfScope(project, "", user, []scopePart{
 		{field, "project", tokens.Token{Projects: t.Projects}},
@@ -32,18 +33,20 @@ func CheckProject(t tokens.Token, project, conversation, user string) error {
 	})
 }
 
-// MaySee reports whether the token may read a record: a worker only its own execs, every other role all of them.
+// MaySee reports whether the token may read a record: a worker only its own execs, every other role
+// all of them.
 func MaySee(t tokens.Token, rec audit.Record) bool {
 	return t.Role != tokens.Worker || rec.RequestedBy == t.ID
 }
 
-// ownerPart is the form of agent and user ids; openapi.yaml has the same pattern. Package library refuses names that file systems reserve.
+// ownerPart is the form of agent and user ids; openapi.yaml has the same pattern. Package library
+// refuses names that file systems reserve.
 var ownerPart = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 const ownerPartReason = "must be a letter or digit, then up to 62 letters, digits, dots, underscores or dashes"
 
-// Owner returns the workspace of a user of an agent if the token may use it. userField and agentField are the names of the two values in the
-// request.
+// Owner returns the workspace of a user of an agent if the token may use it. userField and
+// agentField are the names of the two values in the request.
 func Owner(t tokens.Token, userField, userID, agentField, agentID string) (library.Owner, error) {
 	var malformed fault.Fields
 	if !ownerPart.MatchString(agentID) {
@@ -77,8 +80,8 @@ func CheckUser(t tokens.Token, userID string) error {
 	return nil
 }
 
-// HasUser reports whether a user is in the token's scope for at least one agent. A token that is limited to projects has the users whose
-// workspaces are among them.
+// HasUser reports whether a user is in the token's scope for at least one agent. A token that is
+// limited to projects has the users whose workspaces are among them.
 func HasUser(t tokens.Token, userID string) bool {
 	if len(t.Users) > 0 && !slices.Contains(t.Users, userID) {
 		return false
@@ -89,8 +92,8 @@ func HasUser(t tokens.Token, userID string) bool {
 	})
 }
 
-// SkillScope parses the parameter scope, nil or empty for the default. Only administrators may change an agent's baseline; Owner has
-// checked that the agent is in the token's scope.
+// SkillScope parses the parameter scope, nil or empty for the default. Only administrators may
+// change an agent's baseline; Owner has checked that the agent is in the token's scope.
 func SkillScope(t tokens.Token, param *string) (library.Scope, error) {
 	if param == nil {
 		return library.Overlay, nil

@@ -15,15 +15,16 @@ import (
 
 // Prices in bytes of memory, measured with the JSON decoder in the worst case.
 const (
-	// BytePrice is the price of one byte of a body: the decoder's buffer, which doubles, the decoded string, and the content made of it.
+	// BytePrice is the price of one byte of a body: the decoder's buffer, which doubles, the
+	// decoded string, and the content made of it.
 	BytePrice = 4
 
 	elementPrice = 64  // of an element of a list or a member of an object, beside its bytes
 	objectPrice  = 384 // of an object
 )
 
-// Body is the body of a request. It must arrive at minRate, and Read counts its price before it returns the bytes. Its errors are faults,
-// except io.EOF and errors of the connection.
+// Body is the body of a request. It must arrive at minRate, and Read counts its price before it
+// returns the bytes. Its errors are faults, except io.EOF and errors of the connection.
 type Body struct {
 	io.ReadCloser
 	conn   *http.ResponseController
@@ -38,10 +39,11 @@ type Body struct {
 	stopped atomic.Pointer[error] // why, if the context of EndWith has ended
 }
 
-// NewBody wraps r.Body. A nil memory leaves the body uncounted. rest is how long the client may pause beside minRate. An error of valid, which is
-// called after each piece, ends the body.
+// NewBody wraps r.Body. A nil memory leaves the body uncounted. rest is how long the client may
+// pause beside minRate. An error of valid, which is called after each piece, ends the body.
 func NewBody(w http.ResponseWriter, r *http.Request, memory *Reservation, valid func() error, isJSON bool, rest time.Duration) *Body {
-	b := &Body{ReadCloser: r.Body, conn: http.NewResponseController(w), header: w.Header(), pace: newPace(rest), memory: memory, valid: valid}
+	b := &Body{ReadCloser: r.Body, conn: http.NewResponseController(w), header: w.Header(), pace: newPace(rest), memory: memory,
+		valid: valid}
 	if isJSON {
 		b.json = &jsonPrice{}
 	}
@@ -96,10 +98,12 @@ func (b *Body) Read(p []byte) (int, error) {
 	switch {
 	case errors.Is(err, io.EOF):
 		_ = b.conn.SetReadDeadline(time.Time{}) // from here on the server only waits for the client to hang up
-	case errors.Is(err, os.ErrDeadlineExceeded) && b.stopped.Load() != nil && time.Now().Before(deadline): // net/http ends the context at the deadline, too
+	// net/http ends the context at the deadline, too
+	case errors.Is(err, os.ErrDeadlineExceeded) && b.stopped.Load() != nil && time.Now().Before(deadline):
 		return 0, b.fail(stopped(*b.stopped.Load()))
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return 0, b.fail(fault.New(fault.BodyTooSlow, "the body stopped, or arrived at less than %d bytes per second; send it again, faster", minRate))
+		return 0, b.fail(fault.New(fault.BodyTooSlow,
+			"the body stopped, or arrived at less than %d bytes per second; send it again, faster", minRate))
 	}
 	return n, err
 }
@@ -108,7 +112,8 @@ func stopped(cause error) error {
 	if known, ok := errors.AsType[*fault.Error](cause); ok {
 		return known
 	}
-	return fault.Wrap(fault.InvalidRequest, errors.Join(io.ErrUnexpectedEOF, cause), "the request was ended before all of its body was read")
+	return fault.Wrap(fault.InvalidRequest, errors.Join(io.ErrUnexpectedEOF, cause),
+		"the request was ended before all of its body was read")
 }
 
 // fail ends the body. The rest of it stays unread, so the connection ends after the answer.
@@ -128,12 +133,14 @@ func (b *Body) pay(p []byte) error {
 	}
 	// A body that can never fit is not a reason to try again.
 	if limit := b.memory.quota.perToken.Bytes; b.memory.bytes+price > limit {
-		return fault.New(fault.BodyTooLarge, "the body needs more than the %d bytes of memory that one token may use (http.max_memory_bytes_per_token): send less at once", limit)
+		return fault.New(fault.BodyTooLarge, "the body needs more than the %d bytes of memory that one token may use "+
+			"(http.max_memory_bytes_per_token): send less at once", limit)
 	}
 	return b.memory.Grow(price)
 }
 
-// jsonPrice scans a JSON text in pieces for the memory that its values take. It does not validate the text.
+// jsonPrice scans a JSON text in pieces for the memory that its values take. It does not validate
+// the text.
 type jsonPrice struct{ inString, escaped bool }
 
 // of returns the price of the next piece of the text.

@@ -11,7 +11,8 @@ import (
 	"secbox/fault"
 )
 
-// timedOut is a connection and its body, which comes too slowly. net/http ends the request's context at the first error of a read.
+// timedOut is a connection and its body, which comes too slowly. net/http ends the request's
+// context at the first error of a read.
 type timedOut struct {
 	http.ResponseWriter
 	end     func()
@@ -33,7 +34,8 @@ func (c timedOut) Read([]byte) (int, error) {
 
 func (timedOut) Close() error { return nil }
 
-// TestSlowBodyEndsTheContext: the end of the context at the deadline does not hide that the body was too slow.
+// TestSlowBodyEndsTheContext: the end of the context at the deadline does not hide that the body
+// was too slow.
 func TestSlowBodyEndsTheContext(t *testing.T) {
 	t.Parallel()
 	ctx, end := context.WithCancel(t.Context())

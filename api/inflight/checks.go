@@ -11,8 +11,9 @@ const (
 	checksKept   = 1000 // results; above that, old ones are forgotten
 )
 
-// Checks verifies again and again that the callers of long answers are still valid: one look-up serves all answers of a session or token. Few look-ups
-// run at once, so that execs never wait for viewers. It is safe for concurrent use.
+// Checks verifies again and again that the callers of long answers are still valid: one look-up
+// serves all answers of a session or token. Few look-ups run at once, so that execs never wait for
+// viewers. It is safe for concurrent use.
 type Checks struct {
 	permits chan struct{}
 	mu      sync.Mutex
@@ -30,8 +31,8 @@ func NewChecks() *Checks {
 	return &Checks{permits: make(chan struct{}, checksAtOnce), last: map[string]*checked{}}
 }
 
-// Do returns the result of verify for a key. It is that of a call that began at most a time ago, or begins now; the error is that of ctx when it ends
-// before. now is the time of the caller's clock.
+// Do returns the result of verify for a key. It is that of a call that began at most a time ago, or
+// begins now; the error is that of ctx when it ends before. now is the time of the caller's clock.
 func (c *Checks) Do(ctx context.Context, key string, now time.Time, within time.Duration, verify func(context.Context) error) error {
 	c.mu.Lock()
 	last := c.last[key]

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// TestOneCheckServesAll: many answers of one session cost one look-up in each interval, which also outlives the answer that began it.
+// TestOneCheckServesAll: many answers of one session cost one look-up in each interval, which also
+// outlives the answer that began it.
 func TestOneCheckServesAll(t *testing.T) {
 	t.Parallel()
 	c := NewChecks()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// minRate is how fast clients must send bodies and read answers, in bytes per second. Beside that a client may pause for a total of rest;
-// time at a higher rate earns the pause back.
+// minRate is how fast clients must send bodies and read answers, in bytes per second. Beside that a
+// client may pause for a total of rest; time at a higher rate earns the pause back.
 const minRate = 16 << 10
 
 // pace computes deadlines. Only the time that is spent waiting for the client counts.
@@ -29,7 +29,8 @@ func (p *pace) end(bytes int) { p.left = min(p.rest, p.left+timeFor(bytes)-time.
 
 func timeFor(bytes int) time.Duration { return time.Duration(bytes) * time.Second / minRate }
 
-// pieceBytes is how much of an answer is written under one deadline. Larger writes count as memory while they last.
+// pieceBytes is how much of an answer is written under one deadline. Larger writes count as memory
+// while they last.
 const pieceBytes = 64 << 10
 
 // minRateWriter writes an answer that the client must read at minRate.
@@ -41,8 +42,8 @@ type minRateWriter struct {
 	valid  func() error
 }
 
-// NewWriter wraps w; the client must read the answer at a minimum rate, beside pauses of rest in total. An error of valid, which is called before
-// each piece, ends the answer.
+// NewWriter wraps w; the client must read the answer at a minimum rate, beside pauses of rest in
+// total. An error of valid, which is called before each piece, ends the answer.
 func NewWriter(w http.ResponseWriter, memory *Reservation, valid func() error, rest time.Duration) http.ResponseWriter {
 	return &minRateWriter{ResponseWriter: w, conn: http.NewResponseController(w), memory: memory, valid: valid, pace: newPace(rest)}
 }

@@ -1,8 +1,9 @@
-// Package inflight bounds requests in progress: how many there are, the memory and disk space that they hold, and how slowly a client may
-// send a body or read an answer. It must not know routes or handlers.
+// Package inflight bounds requests in progress: how many there are, the memory and disk space that
+// they hold, and how slowly a client may send a body or read an answer. It must not know routes or
+// handlers.
 //
-// Quota is not golang.org/x/sync/semaphore: it refuses instead of waiting, counts per token as well as in total, and counts bytes as they
-// arrive, since their number is unknown before.
+// Quota is not golang.org/x/sync/semaphore: it refuses instead of waiting, counts per token as well
+// as in total, and counts bytes as they arrive, since their number is unknown before.
 package inflight
 
 import (
@@ -29,8 +30,8 @@ func (s Share) within(limit Share) bool {
 	return s.Requests <= limit.Requests && s.Bytes <= limit.Bytes
 }
 
-// Quota bounds what requests hold, in total and per token. No request waits: a client that sends slowly uses up its own share, not the time
-// of others. Safe for concurrent use.
+// Quota bounds what requests hold, in total and per token. No request waits: a client that sends
+// slowly uses up its own share, not the time of others. Safe for concurrent use.
 type Quota struct {
 	noun     string     // of the counted things, in the plural
 	setting  string     // of the total; the setting per token has the suffix _per_token; empty: messages name none
@@ -48,7 +49,8 @@ type Quota struct {
 
 // NewQuota refuses with fault.SkillsBusy. noun is what it counts, for messages: "uploads".
 func NewQuota(noun string, total, perToken Share) *Quota {
-	return &Quota{noun: noun, code: fault.SkillsBusy, total: total, perToken: perToken, tokenRemedy: "wait for those and try again", byToken: map[string]Share{}}
+	return &Quota{noun: noun, code: fault.SkillsBusy, total: total, perToken: perToken, tokenRemedy: "wait for those and try again",
+		byToken: map[string]Share{}}
 }
 
 // NewCount bounds how many requests of a sort run at once. It refuses with fault.ServerBusy.
@@ -58,14 +60,16 @@ func NewCount(noun string, total, perToken int) *Quota {
 	return q
 }
 
-// NewMemory bounds the bytes of memory that bodies and answers take. It refuses with fault.ServerBusy.
+// NewMemory bounds the bytes of memory that bodies and answers take. It refuses with
+// fault.ServerBusy.
 func NewMemory(total, perToken int64) *Quota {
 	q := NewQuota("requests in memory", Share{math.MaxInt, total}, Share{math.MaxInt, perToken})
 	q.code, q.setting = fault.ServerBusy, "http.max_memory_bytes"
 	return q
 }
 
-// WithTokenRefusal sets the code and the remedy of refusals because of a token's share. It returns q, which must not be in use yet.
+// WithTokenRefusal sets the code and the remedy of refusals because of a token's share. It returns
+// q, which must not be in use yet.
 func (q *Quota) WithTokenRefusal(code fault.Code, remedy string) *Quota {
 	q.tokenCode, q.tokenRemedy = code, remedy
 	return q
@@ -78,8 +82,8 @@ func (q *Quota) Bytes() float64 {
 	return float64(q.used.Bytes)
 }
 
-// Enter counts one request, if it and the announced bytes fit. Only the bytes that Grow adds count against others: an announcement
-// reserves nothing. The caller must call Leave.
+// Enter counts one request, if it and the announced bytes fit. Only the bytes that Grow adds count
+// against others: an announcement reserves nothing. The caller must call Leave.
 func (q *Quota) Enter(token string, announced int64) (*Reservation, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -94,9 +98,11 @@ func (q *Quota) Enter(token string, announced int64) (*Reservation, error) {
 func (q *Quota) check(token string, requests int, bytes int64) error {
 	switch used := q.byToken[token]; {
 	case !used.plus(requests, bytes).within(q.perToken):
-		return busy(cmp.Or(q.tokenCode, q.code), "token limit reached: %s of %s in progress; %s%s", q.format(used), q.format(q.perToken), q.tokenRemedy, q.remedy("_per_token"))
+		return busy(cmp.Or(q.tokenCode, q.code), "token limit reached: %s of %s in progress; %s%s", q.format(used), q.format(q.perToken),
+			q.tokenRemedy, q.remedy("_per_token"))
 	case !q.used.plus(requests, bytes).within(q.total):
-		return busy(q.code, "server limit reached: %s of %s in progress; try again shortly%s", q.format(q.used), q.format(q.total), q.remedy(""))
+		return busy(q.code, "server limit reached: %s of %s in progress; try again shortly%s", q.format(q.used), q.format(q.total),
+			q.remedy(""))
 	}
 	return nil
 }

@@ -1,5 +1,6 @@
-// Package problem writes errors as HTTP answers: problem documents (RFC 9457) or, below /v1/, the envelope that clients of those routes
-// expect. Every package that answers HTTP uses it, so that an error looks the same everywhere. It must not know routes or handlers.
+// Package problem writes errors as HTTP answers: problem documents (RFC 9457) or, below /v1/, the
+// envelope that clients of those routes expect. Every package that answers HTTP uses it, so that an
+// error looks the same everywhere. It must not know routes or handlers.
 package problem
 
 import (
@@ -17,7 +18,8 @@ const (
 	// CSP is the Content-Security-Policy of answers that a browser must not render.
 	CSP = "default-src 'none'; frame-ancestors 'none'"
 
-	// RequestIDHeader is set on every answer before a handler runs. A problem document repeats the id as its instance.
+	// RequestIDHeader is set on every answer before a handler runs. A problem document repeats the
+	// id as its instance.
 	RequestIDHeader = "X-Request-Id"
 
 	unavailableSeconds = "5" // Retry-After of an answer 503 whose error has none
@@ -52,7 +54,8 @@ type Refusal struct {
 	Errors  []fault.Field `json:"errors,omitempty"`
 }
 
-// Write answers r with the error e and the HTTP status of its code. No part of another answer may have been sent.
+// Write answers r with the error e and the HTTP status of its code. No part of another answer may
+// have been sent.
 func Write(w http.ResponseWriter, r *http.Request, e *fault.Error) {
 	WriteStatus(w, r, e, fault.HTTPStatus(e.Code))
 }
@@ -64,7 +67,8 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, e *fault.Error, status 
 		h.Del(name)
 	}
 	body, mediaType := document(h.Get(RequestIDHeader), e, status), "application/problem+json"
-	// The path as requested decides, so that unknown routes and refused callers below /v1/ get an envelope, too.
+	// The path as requested decides, so that unknown routes and refused callers below /v1/ get an
+	// envelope, too.
 	if strings.HasPrefix(r.URL.Path, envelopePrefix) {
 		body, mediaType = envelope(e), "application/json"
 	}

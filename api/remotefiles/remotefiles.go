@@ -1,5 +1,6 @@
-// Package remotefiles lists, reads and edits plain files on a user's own machine, with the same limits as package library has for files on
-// this side. It trusts nothing that the machine says about a file. It must not know HTTP or skills.
+// Package remotefiles lists, reads and edits plain files on a user's own machine, with the same
+// limits as package library has for files on this side. It trusts nothing that the machine says
+// about a file. It must not know HTTP or skills.
 package remotefiles
 
 import (
@@ -38,7 +39,8 @@ const (
 	maxLevels  = 64
 )
 
-// sandboxPath turns a path of a request into the sandbox's. The sandbox checks it again, with less helpful messages.
+// sandboxPath turns a path of a request into the sandbox's. The sandbox checks it again, with less
+// helpful messages.
 func sandboxPath(name string) (string, error) {
 	bad := func(reason string) (string, error) {
 		e := fault.BadField("path", "%s", reason)
@@ -68,7 +70,8 @@ func sandboxPath(name string) (string, error) {
 // SandboxFiles walks the workspace. It ignores a directory that is removed meanwhile.
 func (f Files) SandboxFiles(ctx context.Context, _ library.Owner) ([]string, error) {
 	list := []string{}
-	tooMany := fault.New(fault.TreeTooLarge, "the workspace has more than %d entries or %d levels of directories; list one directory with a command", maxEntries, maxLevels)
+	tooMany := fault.New(fault.TreeTooLarge,
+		"the workspace has more than %d entries or %d levels of directories; list one directory with a command", maxEntries, maxLevels)
 	type dir struct {
 		path  string // relative; "" is the workspace
 		level int
@@ -109,8 +112,8 @@ func plainName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/") && len(name) <= sandbox.MaxNameBytes
 }
 
-// SandboxRead reads a file of at most library.MaxFileBytes. It asks for the size first, to save sending a large file, but does not rely on
-// the answer.
+// SandboxRead reads a file of at most library.MaxFileBytes. It asks for the size first, to save
+// sending a large file, but does not rely on the answer.
 func (f Files) SandboxRead(ctx context.Context, _ library.Owner, name string) ([]byte, error) {
 	full, err := sandboxPath(name)
 	if err != nil {
@@ -164,15 +167,19 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 }
 
 func tooLargeToShow(name string, size int64) error {
-	return fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that one request may read; use a command", problem.Clip(name), size, library.MaxFileBytes)
+	return fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that one request may read; use a command", problem.Clip(name),
+		size, library.MaxFileBytes)
 }
 
-// editTries is how often SandboxEdit tries again if programs on the machine change the file meanwhile.
+// editTries is how often SandboxEdit tries again if programs on the machine change the file
+// meanwhile.
 const editTries = 8
 
-// SandboxEdit writes a whole file or replaces some of its lines. Edits of one file run one after the other. Lines are replaced only if the
-// file still has the content that they were read from, provided that the machine can compare.
-func (f Files) SandboxEdit(ctx context.Context, o library.Owner, name string, content []byte, some *library.LineRange) (d library.Digests, err error) {
+// SandboxEdit writes a whole file or replaces some of its lines. Edits of one file run one after
+// the other. Lines are replaced only if the file still has the content that they were read from,
+// provided that the machine can compare.
+func (f Files) SandboxEdit(ctx context.Context, o library.Owner, name string, content []byte, some *library.LineRange) (d library.Digests,
+	err error) {
 	full, err := sandboxPath(name)
 	if err != nil {
 		return d, err
@@ -194,11 +201,12 @@ func (f Files) SandboxEdit(ctx context.Context, o library.Owner, name string, co
 	return d, Fault(err)
 }
 
-// maxDigestBytes is the size of the largest file that digestNow reads. The machine sends it for that.
+// maxDigestBytes is the size of the largest file that digestNow reads. The machine sends it for
+// that.
 const maxDigestBytes = 4 << 20
 
-// digestNow returns the digest of a file, library.Absent if there is none, and an empty string if it is larger than maxDigestBytes or cannot
-// be read.
+// digestNow returns the digest of a file, library.Absent if there is none, and an empty string if
+// it is larger than maxDigestBytes or cannot be read.
 func (f Files) digestNow(ctx context.Context, full string) string {
 	info, err := f.Sandbox.Stat(ctx, full, f.User)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -208,7 +216,8 @@ func (f Files) digestNow(ctx context.Context, full string) string {
 		return ""
 	}
 	sum := sha256.New()
-	if _, err := f.Sandbox.ReadFileTo(ctx, full, &sandbox.BoundedWriter{W: admission.InTurns(ctx, sum), Left: maxDigestBytes}, f.User); err != nil {
+	if _, err := f.Sandbox.ReadFileTo(ctx, full, &sandbox.BoundedWriter{W: admission.InTurns(ctx, sum), Left: maxDigestBytes},
+		f.User); err != nil {
 		return ""
 	}
 	return hex.EncodeToString(sum.Sum(nil))
@@ -234,7 +243,8 @@ func (f Files) write(ctx context.Context, full string, content []byte) error {
 }
 
 // editLines tries once to replace lines. fault.FileChanged if the file changed meanwhile.
-func (f Files) editLines(ctx context.Context, o library.Owner, name, full string, with []byte, some library.LineRange) (d library.Digests, err error) {
+func (f Files) editLines(ctx context.Context, o library.Owner, name, full string, with []byte, some library.LineRange) (d library.Digests,
+	err error) {
 	old, err := f.SandboxRead(ctx, o, name)
 	if err != nil {
 		return d, err
@@ -256,12 +266,14 @@ func (f Files) editLines(ctx context.Context, o library.Owner, name, full string
 
 func checkSize(content []byte) error {
 	if len(content) > library.MaxFileBytes {
-		return fault.New(fault.FileTooLarge, "the file would have %d bytes, more than the %d that one request may write", len(content), library.MaxFileBytes)
+		return fault.New(fault.FileTooLarge, "the file would have %d bytes, more than the %d that one request may write", len(content),
+			library.MaxFileBytes)
 	}
 	return nil
 }
 
-// Fault turns a sandbox's error about a file into a fault with the path as the client gave it. It returns other errors unchanged.
+// Fault turns a sandbox's error about a file into a fault with the path as the client gave it. It
+// returns other errors unchanged.
 func Fault(err error) error {
 	var known *fault.Error
 	var path *fs.PathError

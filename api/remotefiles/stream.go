@@ -12,8 +12,8 @@ import (
 	"secbox/sandbox"
 )
 
-// SandboxOpen opens a file of at most sandbox.MaxFileBytes. It can be read from any offset, but a sandbox sends files from the beginning:
-// everything before the offset is transferred too.
+// SandboxOpen opens a file of at most sandbox.MaxFileBytes. It can be read from any offset, but a
+// sandbox sends files from the beginning: everything before the offset is transferred too.
 func (f Files) SandboxOpen(ctx context.Context, _ library.Owner, name string) (library.Opened, error) {
 	full, err := sandboxPath(name)
 	if err != nil {
@@ -27,7 +27,8 @@ func (f Files) SandboxOpen(ctx context.Context, _ library.Owner, name string) (l
 		return library.Opened{}, Fault(err)
 	}
 	if info.Size > sandbox.MaxFileBytes {
-		return library.Opened{}, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that can be sent", name, info.Size, int64(sandbox.MaxFileBytes))
+		return library.Opened{}, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that can be sent", name, info.Size,
+			int64(sandbox.MaxFileBytes))
 	}
 	r := &reader{size: max(0, info.Size), read: func(w io.Writer) error {
 		_, err := f.Sandbox.ReadFileTo(ctx, full, w, f.User)
@@ -36,8 +37,8 @@ func (f Files) SandboxOpen(ctx context.Context, _ library.Owner, name string) (l
 	return library.Opened{ReadSeekCloser: r, Size: r.size, Modified: info.ModTime}, nil
 }
 
-// reader reads a file from any offset. It returns the last byte only after read has succeeded and the size is right, so that a reader of
-// the whole file has what the machine has.
+// reader reads a file from any offset. It returns the last byte only after read has succeeded and
+// the size is right, so that a reader of the whole file has what the machine has.
 type reader struct {
 	size int64
 	read func(w io.Writer) error // writes the whole file
@@ -145,10 +146,12 @@ func (s *skipper) Write(p []byte) (int, error) {
 	return dropped + n, err
 }
 
-// SandboxWrite replaces a file with the content of r and creates its parent directories. Nothing else is changed if r fails. If was is not
-// empty, the present content must have that SHA-256, in hexadecimal, or be library.Absent: fault.FileChanged. The machine checks its disk. Of
-// the Digests it sets Before.
-func (f Files) SandboxWrite(ctx context.Context, _ library.Owner, name string, r io.Reader, _ int64, was string) (d library.Digests, err error) {
+// SandboxWrite replaces a file with the content of r and creates its parent directories. Nothing
+// else is changed if r fails. If was is not empty, the present content must have that SHA-256, in
+// hexadecimal, or be library.Absent: fault.FileChanged. The machine checks its disk. Of the Digests
+// it sets Before.
+func (f Files) SandboxWrite(ctx context.Context, _ library.Owner, name string, r io.Reader, _ int64, was string) (d library.Digests,
+	err error) {
 	full, err := sandboxPath(name)
 	if err != nil {
 		return d, err

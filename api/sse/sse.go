@@ -1,4 +1,5 @@
-// Package sse writes answers of server-sent events, for api and console. It must not know what the events mean.
+// Package sse writes answers of server-sent events, for api and console. It must not know what the
+// events mean.
 package sse
 
 import (
@@ -12,7 +13,8 @@ import (
 )
 
 const (
-	// Beat is how often a silent stream gets a comment, so that proxies keep it and a client that has gone is noticed.
+	// Beat is how often a silent stream gets a comment, so that proxies keep it and a client that
+	// has gone is noticed.
 	Beat = 10 * time.Second
 
 	retry     = time.Second // before a client comes again
@@ -112,8 +114,9 @@ func (s *Stream) Flush() error {
 	return s.conn.Flush()
 }
 
-// Wait sends everything, and waits until it is woken, but no less than pause after the last event. more is false when the stream must end: the end of ctx
-// or of the server. A client that is still there comes again.
+// Wait sends everything, and waits until it is woken, but no less than pause after the last event.
+// more is false when the stream must end: the end of ctx or of the server. A client that is still
+// there comes again.
 func (s *Stream) Wait(ctx context.Context, wake <-chan struct{}, pause time.Duration) (more bool, err error) {
 	if err := s.Flush(); err != nil {
 		return false, err

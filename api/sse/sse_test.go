@@ -39,7 +39,8 @@ func serve(t *testing.T, closing <-chan struct{}, send func(*sse.Stream, *http.R
 	return resp
 }
 
-// TestEventsArriveAsTheyWereSent: any text without CR comes through, each event when the stream waits.
+// TestEventsArriveAsTheyWereSent: any text without CR comes through, each event when the stream
+// waits.
 func TestEventsArriveAsTheyWereSent(t *testing.T) {
 	t.Parallel()
 	texts := []string{"", "a", "\n", "a\nb", "a\n", "\n\n:x\nid: 7\n", " a", strings.Repeat("long ", 20_000)}

@@ -1,5 +1,6 @@
-// Package upload receives archives as multipart forms and keeps them on disk until they are unpacked, so that none of them is held in
-// memory. It must not know skills or what an archive contains.
+// Package upload receives archives as multipart forms and keeps them on disk until they are
+// unpacked, so that none of them is held in memory. It must not know skills or what an archive
+// contains.
 package upload
 
 import (
@@ -25,7 +26,8 @@ const (
 	formBytes  = 64 << 10 // of a form beside its file: boundaries, headers, a few small fields
 	scopeBytes = 64       // of the field scope that are read; its values are shorter
 
-	// keptFree is how much an upload leaves free on the disk of the state directory, in bytes: the database and the audit spool need it.
+	// keptFree is how much an upload leaves free on the disk of the state directory, in bytes: the
+	// database and the audit spool need it.
 	keptFree = 16 << 20
 )
 
@@ -52,18 +54,21 @@ func Open(cfg Config) (*Receiver, error) {
 		err = os.MkdirAll(cfg.Dir, 0o700)
 	}
 	if err != nil {
-		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot empty and recreate %s; it must belong to the user that runs core-api", cfg.Dir)
+		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot empty and recreate %s; it must belong to the user that runs core-api",
+			cfg.Dir)
 	}
 	return &Receiver{cfg}, nil
 }
 
-// Gate is a middleware that refuses a request without a form before its body is read, and bounds the body.
+// Gate is a middleware that refuses a request without a form before its body is read, and bounds
+// the body.
 func (u *Receiver) Gate(next echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		r := c.Request()
 		media, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 		if err != nil || media != "multipart/form-data" || params["boundary"] == "" {
-			return fault.New(fault.UnsupportedMedia, "the Content-Type is %q; send a form (multipart/form-data) with the archive as file: curl -F file=@myskill.zip",
+			return fault.New(fault.UnsupportedMedia,
+				"the Content-Type is %q; send a form (multipart/form-data) with the archive as file: curl -F file=@myskill.zip",
 				problem.Clip(r.Header.Get("Content-Type")))
 		}
 		if coding := r.Header.Get("Content-Encoding"); coding != "" {
@@ -78,7 +83,8 @@ func (u *Receiver) Gate(next echo.HandlerFunc) echo.HandlerFunc {
 }
 
 func (u *Receiver) tooLarge() error {
-	return fault.New(fault.ArchiveTooLarge, "the upload has more than %d bytes; the setting skills.max_upload_bytes raises the limit", u.cfg.MaxBytes)
+	return fault.New(fault.ArchiveTooLarge, "the upload has more than %d bytes; the setting skills.max_upload_bytes raises the limit",
+		u.cfg.MaxBytes)
 }
 
 // Archive is a received file. Close removes it.
@@ -98,7 +104,8 @@ func (a *Archive) Close() error {
 	return err
 }
 
-// Receive writes the form's one file to disk. length is the body's, -1 if unknown. The caller must close the archive.
+// Receive writes the form's one file to disk. length is the body's, -1 if unknown. The caller must
+// close the archive.
 func (u *Receiver) Receive(form *multipart.Reader, token string, length int64) (_ *Archive, err error) {
 	if err := u.checkFree(length); err != nil {
 		return nil, err
@@ -138,7 +145,8 @@ func (u *Receiver) Receive(form *multipart.Reader, token string, length int64) (
 			scope = new(string(value))
 			continue
 		case part.FormName() != "file":
-			return nil, fault.BadField(cmp.Or(problem.Clip(part.FormName()), "form"), "is unknown; the form has only the fields file and scope")
+			return nil, fault.BadField(cmp.Or(problem.Clip(part.FormName()), "form"),
+				"is unknown; the form has only the fields file and scope")
 		case archive != nil:
 			return nil, fault.BadField("file", "is given more than once")
 		}
@@ -148,7 +156,8 @@ func (u *Receiver) Receive(form *multipart.Reader, token string, length int64) (
 	}
 }
 
-// Count counts a body that is stored elsewhere like an archive: r must be read instead of it. The caller must call leave when it is stored.
+// Count counts a body that is stored elsewhere like an archive: r must be read instead of it. The
+// caller must call leave when it is stored.
 func (u *Receiver) Count(body io.Reader, token string, length int64) (r io.Reader, leave func(), err error) {
 	reservation, err := u.cfg.Quota.Enter(token, length)
 	if err != nil {
@@ -180,7 +189,8 @@ func (u *Receiver) checkFree(length int64) error {
 	if err != nil {
 		return diskFailed(err)
 	}
-	return diskspace.StateDir(keptFree, "or send a smaller archive").Check(diskspace.Space{Bytes: free}, diskspace.Space{Bytes: uint64(length)})
+	return diskspace.StateDir(keptFree, "or send a smaller archive").Check(diskspace.Space{Bytes: free},
+		diskspace.Space{Bytes: uint64(length)})
 }
 
 // save returns the archive beside an error if its file exists.
@@ -213,7 +223,8 @@ func (u *Receiver) formFailed(err error) error {
 	return fault.New(fault.InvalidRequest, "the form is malformed or was cut off: send all of it again")
 }
 
-// countingWriter counts bytes before it writes them. It keeps its error apart from those of the connection.
+// countingWriter counts bytes before it writes them. It keeps its error apart from those of the
+// connection.
 type countingWriter struct {
 	io.Writer
 	reservation *inflight.Reservation

@@ -25,7 +25,8 @@ func CheckArtifacts(ctx context.Context, all runner.Artifacts) error {
 	return nil
 }
 
-// WriteArtifacts writes all artifacts of an exec as a ZIP, in which executable files are executable. CheckArtifacts and the event of the download come before it.
+// WriteArtifacts writes all artifacts of an exec as a ZIP, in which executable files are
+// executable. CheckArtifacts and the event of the download come before it.
 func WriteArtifacts(ctx context.Context, w io.Writer, all runner.Artifacts, rec audit.Record) error {
 	turn, err := admission.Begin(ctx)
 	if err != nil {
@@ -42,7 +43,8 @@ func WriteArtifacts(ctx context.Context, w io.Writer, all runner.Artifacts, rec 
 	return archive.Close()
 }
 
-func addArtifact(ctx context.Context, turn *admission.Turn, archive *zip.Writer, all runner.Artifacts, rec audit.Record, path string) error {
+func addArtifact(ctx context.Context, turn *admission.Turn, archive *zip.Writer, all runner.Artifacts, rec audit.Record,
+	path string) error {
 	in, artifact, err := all.Open(ctx, path)
 	if err != nil {
 		return err

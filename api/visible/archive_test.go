@@ -55,7 +55,8 @@ func (s *slowReader) Write(p []byte) (int, error) {
 	return s.got.Write(p)
 }
 
-// TestArchiveLeavesProcessors: an archive is made on one processor, which its client does not keep while it reads.
+// TestArchiveLeavesProcessors: an archive is made on one processor, which its client does not keep
+// while it reads.
 func TestArchiveLeavesProcessors(t *testing.T) {
 	t.Parallel()
 	g := admission.NewProcessors(1)

@@ -12,15 +12,16 @@ import (
 	"secbox/fault"
 )
 
-// cursorText is a cursor as base64url-encoded JSON. It is opaque to clients, contains no secret and grants no access: a list is always the
-// caller's own, wherever its cursor comes from.
+// cursorText is a cursor as base64url-encoded JSON. It is opaque to clients, contains no secret and
+// grants no access: a list is always the caller's own, wherever its cursor comes from.
 type cursorText struct {
 	CreatedAt string `json:"created_at"`
 	ExecID    string `json:"exec_id"`
 	List      string `json:"list,omitempty"` // identifies the parameters of the list that the cursor is a place in
 }
 
-// EncodeCursor returns a cursor as text. list is the text of the parameters of its list; empty for a list that takes any cursor.
+// EncodeCursor returns a cursor as text. list is the text of the parameters of its list; empty for
+// a list that takes any cursor.
 func EncodeCursor(c audit.Cursor, list string) string {
 	text, err := json.Marshal(cursorText{c.CreatedAt.UTC().Format(Micros), c.ExecID, digest(list)})
 	if err != nil {

@@ -26,8 +26,9 @@ type EventQuery struct {
 	list   string        // identifies the filters
 }
 
-// ParseEvents returns the page that parameters describe. get returns a parameter by its name, empty if it is absent. Wrong ones go to bad, whose
-// error it returns. A cursor of a list with other filters is fault.InvalidCursor.
+// ParseEvents returns the page that parameters describe. get returns a parameter by its name, empty
+// if it is absent. Wrong ones go to bad, whose error it returns. A cursor of a list with other
+// filters is fault.InvalidCursor.
 func ParseEvents(get func(name string) string, now time.Time, bad *fault.Fields) (EventQuery, error) {
 	text := func(field string) string {
 		s := get(field)

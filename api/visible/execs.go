@@ -1,5 +1,6 @@
-// Package visible is what api and console do alike: what a caller may read of execs and skills, artifacts as an archive, administrative events in
-// pages, holds. It must not know routes or the form of answers.
+// Package visible is what api and console do alike: what a caller may read of execs and skills,
+// artifacts as an archive, administrative events in pages, holds. It must not know routes or the
+// form of answers.
 package visible
 
 import (
@@ -46,7 +47,8 @@ type Downloads interface {
 	Record(ctx context.Context, execID, what, path string) error
 }
 
-// Activity counts execs by hour; see audit.Activity. Its counts are of one token when requestedBy is not empty.
+// Activity counts execs by hour; see audit.Activity. Its counts are of one token when requestedBy
+// is not empty.
 type Activity interface {
 	Recent(ctx context.Context, n int, requestedBy string) (audit.Recent, error)
 }
@@ -61,8 +63,8 @@ type Execs struct {
 	Commands   Commands // of Search
 }
 
-// Get returns the record of an exec. An exec that the caller may not see looks like an unknown one: fault.UnknownExec. One that retention
-// removed is fault.RemovedByRetention.
+// Get returns the record of an exec. An exec that the caller may not see looks like an unknown one:
+// fault.UnknownExec. One that retention removed is fault.RemovedByRetention.
 func (e Execs) Get(ctx context.Context, caller tokens.Token, execID string) (audit.Record, error) {
 	unknown := fault.New(fault.UnknownExec, "there is no exec %s that you may see", problem.Clip(execID))
 	id, ok := canonicalID(execID)
@@ -85,7 +87,8 @@ func (e Execs) Get(ctx context.Context, caller tokens.Token, execID string) (aud
 }
 
 // List returns the records of History.List that the caller may see: a worker only its own.
-func (e Execs) List(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error) {
+func (e Execs) List(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record,
+	*audit.Cursor, error) {
 	if !Own(caller, &f) {
 		return nil, nil, nil
 	}
@@ -93,14 +96,16 @@ func (e Execs) List(ctx context.Context, caller tokens.Token, f audit.Filter, af
 }
 
 // Search calls each for records of Commands.Search that the caller may see.
-func (e Execs) Search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, most int, each func(audit.Record) bool) (next *audit.Cursor, err error) {
+func (e Execs) Search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, most int,
+	each func(audit.Record) bool) (next *audit.Cursor, err error) {
 	if !Own(caller, &f) {
 		return nil, nil
 	}
 	return e.Commands.Search(ctx, f, after, most, each)
 }
 
-// Own narrows a filter to what the caller may see: a worker only its own execs. False: the filter wants those of another token.
+// Own narrows a filter to what the caller may see: a worker only its own execs. False: the filter
+// wants those of another token.
 func Own(caller tokens.Token, f *audit.Filter) bool {
 	if caller.Role != tokens.Worker {
 		return true
@@ -112,7 +117,8 @@ func Own(caller tokens.Token, f *audit.Filter) bool {
 	return true
 }
 
-// Recent counts the execs of the newest n hours that the caller may see, and lists the slowest of them.
+// Recent counts the execs of the newest n hours that the caller may see, and lists the slowest of
+// them.
 func (e Execs) Recent(ctx context.Context, caller tokens.Token, n int) (audit.Recent, error) {
 	only := ""
 	if caller.Role == tokens.Worker {
@@ -121,14 +127,16 @@ func (e Execs) Recent(ctx context.Context, caller tokens.Token, n int) (audit.Re
 	return e.Activity.Recent(ctx, n, only)
 }
 
-// Near is how many execs of a project Neighbour looks at for a worker, whose own may be rare among them.
+// Near is how many execs of a project Neighbour looks at for a worker, whose own may be rare among
+// them.
 const Near = 100
 
 // lists is how many lists Neighbour reads, each of which looks at a bounded number of records.
 const lists = 5
 
-// Neighbour returns the id of the exec before another one in its project, or after it, of those that the caller may see; empty if there is none, and
-// for a worker if it is not among the Near nearest ones.
+// Neighbour returns the id of the exec before another one in its project, or after it, of those
+// that the caller may see; empty if there is none, and for a worker if it is not among the Near
+// nearest ones.
 func (e Execs) Neighbour(ctx context.Context, caller tokens.Token, rec audit.Record, after bool) (string, error) {
 	limit := 1
 	if caller.Role == tokens.Worker {
@@ -151,7 +159,8 @@ func (e Execs) Neighbour(ctx context.Context, caller tokens.Token, rec audit.Rec
 	return "", nil
 }
 
-// Names returns the names of the tokens that requested execs, by id. A worker gets its own name only.
+// Names returns the names of the tokens that requested execs, by id. A worker gets its own name
+// only.
 func (e Execs) Names(ctx context.Context, caller tokens.Token, ids ...string) (map[string]string, error) {
 	if caller.Role == tokens.Worker {
 		return map[string]string{caller.ID: caller.Name}, nil
@@ -162,7 +171,8 @@ func (e Execs) Names(ctx context.Context, caller tokens.Token, ids ...string) (m
 	return e.Tokens.Names(ctx, ids)
 }
 
-// Removed returns fault.RemovedByRetention if the exec was removed and the caller might have seen it; nil if not.
+// Removed returns fault.RemovedByRetention if the exec was removed and the caller might have seen
+// it; nil if not.
 func (e Execs) Removed(ctx context.Context, caller tokens.Token, execID string) error {
 	tombs, err := e.Tombstones.Tombstones(ctx, []string{execID})
 	if err != nil {
@@ -176,7 +186,8 @@ func (e Execs) Removed(ctx context.Context, caller tokens.Token, execID string) 
 	return nil
 }
 
-// UnlessRemoved returns an error about files of an exec, or fault.RemovedByRetention if they were removed.
+// UnlessRemoved returns an error about files of an exec, or fault.RemovedByRetention if they were
+// removed.
 func (e Execs) UnlessRemoved(ctx context.Context, rec audit.Record, err error) error {
 	if err == nil || fault.Is(err, fault.ArtifactsPending) {
 		return err
@@ -203,8 +214,8 @@ func (e Execs) ArtifactsRemoved(ctx context.Context, execIDs ...string) (map[str
 	return at, err
 }
 
-// RecordDownload records that the caller gets a file of another client's exec. If it fails, nothing may be sent. Execs of the caller itself
-// need no event, so that workers never wait for one.
+// RecordDownload records that the caller gets a file of another client's exec. If it fails, nothing
+// may be sent. Execs of the caller itself need no event, so that workers never wait for one.
 func (e Execs) RecordDownload(ctx context.Context, caller tokens.Token, rec audit.Record, what, path string) error {
 	if caller.ID == rec.RequestedBy {
 		return nil

@@ -35,7 +35,8 @@ type Holds struct{ Store HoldStore }
 // holdList identifies their list in its cursors.
 const holdList = "holds"
 
-// List returns a page of at most limit holds that were not removed, oldest first, and the cursor of the next page; empty if there is none.
+// List returns a page of at most limit holds that were not removed, oldest first, and the cursor of
+// the next page; empty if there is none.
 func (h Holds) List(ctx context.Context, cursor string, limit int) (holds []retention.Hold, next string, err error) {
 	var after retention.HoldCursor
 	if cursor != "" {
@@ -52,7 +53,8 @@ func (h Holds) List(ctx context.Context, cursor string, limit int) (holds []rete
 	return holds, next, err
 }
 
-// Add adds a hold by the caller: fault.InvalidRequest names wrong fields. An empty ID gets a new one; any other is a UUID, which no hold had before.
+// Add adds a hold by the caller: fault.InvalidRequest names wrong fields. An empty ID gets a new
+// one; any other is a UUID, which no hold had before.
 func (h Holds) Add(ctx context.Context, caller tokens.Token, wanted retention.Hold) (retention.Hold, error) {
 	if wanted.ID == "" {
 		id, err := uuid.NewV7()
@@ -73,7 +75,8 @@ func (h Holds) Add(ctx context.Context, caller tokens.Token, wanted retention.Ho
 
 // On returns at most limit holds that name an exec, oldest first. The exec may have been removed.
 func (h Holds) On(ctx context.Context, rec audit.Record, limit int) ([]retention.Hold, error) {
-	return h.Store.HoldsOn(ctx, retention.HoldSubject{ProjectID: rec.ProjectID, UserID: rec.UserID, TaskID: rec.TaskID, ExecID: rec.ExecID}, limit)
+	return h.Store.HoldsOn(ctx, retention.HoldSubject{ProjectID: rec.ProjectID, UserID: rec.UserID, TaskID: rec.TaskID, ExecID: rec.ExecID},
+		limit)
 }
 
 // Covered returns how many execs each hold names, counting no further than most.

@@ -18,8 +18,8 @@ type Catalog interface {
 	Now() *skills.Snapshot
 }
 
-// Packages reads the skills of agents and users. Paths are relative and unchecked. Errors are UnknownSkill, UnknownFile, PathRefused,
-// InvalidRequest and DatabaseUnavailable.
+// Packages reads the skills of agents and users. Paths are relative and unchecked. Errors are
+// UnknownSkill, UnknownFile, PathRefused, InvalidRequest and DatabaseUnavailable.
 type Packages interface {
 	// List returns the user's skills by id.
 	List(ctx context.Context, o library.Owner) ([]library.Listed, error)
@@ -27,7 +27,8 @@ type Packages interface {
 	Read(ctx context.Context, o library.Owner, skillID, path string) ([]byte, error)
 	ReadLines(ctx context.Context, o library.Owner, skillID, path string, r library.LineRange) ([]string, error)
 
-	// Tools returns the user's packages that have a manifest.json: the usable ones, and the problems of the others.
+	// Tools returns the user's packages that have a manifest.json: the usable ones, and the
+	// problems of the others.
 	Tools(ctx context.Context, o library.Owner) ([]*skills.Skill, []skills.Broken, error)
 
 	Diff(ctx context.Context, o library.Owner, skillID string) (diff, digest string, err error)
@@ -44,13 +45,15 @@ type View interface {
 
 // Versions are the versions that agents and users have of their skills.
 type Versions interface {
-	// Pointers returns a user's pointer to a skill, and the agent's baseline of it; nil where there is none.
+	// Pointers returns a user's pointer to a skill, and the agent's baseline of it; nil where there
+	// is none.
 	Pointers(ctx context.Context, o library.Owner, skillID string) (mine, baseline *skills.Pointer, err error)
 
 	// Baselines returns at most limit baselines of an agent, by skill, after one of them.
 	Baselines(ctx context.Context, agentID, after string, limit int) ([]skills.Pointer, error)
 
-	// Baseline returns an agent's baseline of a skill and the paths of its files, and ReadBaseline one of these.
+	// Baseline returns an agent's baseline of a skill and the paths of its files, and ReadBaseline
+	// one of these.
 	Baseline(ctx context.Context, agentID, skillID string) (skills.Pointer, []string, error)
 	ReadBaseline(ctx context.Context, agentID, skillID, path string) ([]byte, error)
 
@@ -65,8 +68,8 @@ type Skills struct {
 	View    View
 }
 
-// Of returns the catalog. With an agent and a user it adds that user's packages that have a manifest, if the caller may read the user's
-// workspace.
+// Of returns the catalog. With an agent and a user it adds that user's packages that have a
+// manifest, if the caller may read the user's workspace.
 func (s Skills) Of(ctx context.Context, caller tokens.Token, agentID, userID *string) (*skills.Snapshot, error) {
 	now := s.Catalog.Now()
 	if agentID == nil && userID == nil {
@@ -104,7 +107,8 @@ func (s Skills) Owner(caller tokens.Token, agentID, userID string) (library.Owne
 	return gate.Owner(caller, "user_id", userID, "agent_id", agentID)
 }
 
-// List returns the packages of a user of an agent by id, if the caller may read the user's workspace.
+// List returns the packages of a user of an agent by id, if the caller may read the user's
+// workspace.
 func (s Skills) List(ctx context.Context, caller tokens.Token, agentID, userID string) ([]library.Listed, error) {
 	o, err := s.Owner(caller, agentID, userID)
 	if err != nil {
@@ -113,8 +117,9 @@ func (s Skills) List(ctx context.Context, caller tokens.Token, agentID, userID s
 	return s.Packages(caller).List(ctx, o)
 }
 
-// Baselines returns at most limit baselines of an agent, by skill, after one of them. Auditors and admins read those of every agent, an agent-admin
-// those of its agents; for others they are among the packages of a user.
+// Baselines returns at most limit baselines of an agent, by skill, after one of them. Auditors and
+// admins read those of every agent, an agent-admin those of its agents; for others they are among
+// the packages of a user.
 func (s Skills) Baselines(ctx context.Context, caller tokens.Token, agentID, after string, limit int) ([]skills.Pointer, error) {
 	if err := checkBaselines(caller, agentID); err != nil {
 		return nil, err

@@ -2,7 +2,8 @@ package visible
 
 import "time"
 
-// Micros is the format of times in the API: RFC 3339 in UTC with microseconds, the precision of both databases.
+// Micros is the format of times in the API: RFC 3339 in UTC with microseconds, the precision of
+// both databases.
 const Micros = "2006-01-02T15:04:05.000000Z"
 
 // Timestamp is a time in the format of the API.

@@ -1,8 +1,10 @@
-// Package admin is about administrative events: a token was created, a node started, a baseline promoted, the records exported, and the
-// like. They are the second source of the transparency log, beside the events of execs.
+// Package admin is about administrative events: a token was created, a node started, a baseline
+// promoted, the records exported, and the like. They are the second source of the transparency log,
+// beside the events of execs.
 //
-// The store writes the event of a change of the database in the transaction of the change. Everything else calls Record before it
-// acts, or before the first byte of its answer, and does not act if that fails. The package knows neither SQL (store does) nor HTTP.
+// The store writes the event of a change of the database in the transaction of the change.
+// Everything else calls Record before it acts, or before the first byte of its answer, and does not
+// act if that fails. The package knows neither SQL (store does) nor HTTP.
 package admin
 
 import (
@@ -62,15 +64,18 @@ const (
 // Kinds returns every kind.
 func Kinds() []Kind {
 	return []Kind{
-		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted, BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted, ChangesRefused,
-		ExecsRemoved, RetentionRun, WorkspaceRemoved, HoldAdded, HoldRemoved, SignedIn, SignedOut, PersonBlocked, PersonUnblocked, WebhookSecret, WebhookDefault, SkillsRepair, SchemaMigrated, LogKeyReplaced,
+		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted,
+		BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted, ChangesRefused,
+		ExecsRemoved, RetentionRun, WorkspaceRemoved, HoldAdded, HoldRemoved, SignedIn, SignedOut, PersonBlocked, PersonUnblocked,
+		WebhookSecret, WebhookDefault, SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }
 
 // Valid reports whether k is one of the kinds.
 func (k Kind) Valid() bool { return slices.Contains(Kinds(), k) }
 
-// Bounds of an event in bytes. Subjects are in indexes, whose entries PostgreSQL limits to 2,704 bytes.
+// Bounds of an event in bytes. Subjects are in indexes, whose entries PostgreSQL limits to 2,704
+// bytes.
 const (
 	MaxText = 512     // of the subject, and of the actor's id and name
 	MaxData = 8 << 10 // 500 events of a page have at most some 5 MiB
@@ -86,8 +91,9 @@ type Event struct {
 	Subject string // at most MaxText bytes, without control characters
 	Data    string // a JSON object of at most MaxData bytes
 
-	// Unreadable has the beginnings of the values that the database has in columns of another type, by column; nil when there is none. Only a change of
-	// the database behind core-api's back leaves such values; the event has an empty one in their place.
+	// Unreadable has the beginnings of the values that the database has in columns of another type,
+	// by column; nil when there is none. Only a change of the database behind core-api's back
+	// leaves such values; the event has an empty one in their place.
 	Unreadable map[string]string
 }
 
@@ -96,9 +102,11 @@ func (e Event) Size() int {
 	return len(e.Data) + len(e.Subject) + len(e.Actor.ID) + len(e.Actor.Name) + len(e.NodeID) + 256
 }
 
-// New returns an event by the actor of the context. data is encoded as a JSON object; nil is an empty one. A text of any length and content is
-// accepted: a long one is cut and gets its digest, a character that terminals interpret becomes U+FFFD, and data that is too large becomes its
-// size and its digest. It fails with fault.Internal for an unknown kind, and for data that is no JSON object.
+// New returns an event by the actor of the context. data is encoded as a JSON object; nil is an
+// empty one. A text of any length and content is accepted: a long one is cut and gets its digest, a
+// character that terminals interpret becomes U+FFFD, and data that is too large becomes its size
+// and its digest. It fails with fault.Internal for an unknown kind, and for data that is no JSON
+// object.
 func New(ctx context.Context, kind Kind, subject string, data any) (Event, error) {
 	if !kind.Valid() {
 		return Event{}, fault.New(fault.Internal, "there is no administrative event %q", kind)

@@ -10,26 +10,32 @@ import (
 	"secbox/internal/quota"
 )
 
-// RegistryChanged stands for the events of the registry of skills and agents, which are not administrative ones, in Limits and in ChangesRefused.
+// RegistryChanged stands for the events of the registry of skills and agents, which are not
+// administrative ones, in Limits and in ChangesRefused.
 const RegistryChanged Kind = "registry_changed"
 
-// bulk is the rate of changes that one token makes many of at a time: an agent's skills are uploaded, the users of a service move to another
-// backend. At most, they are 86,400 events of half a KiB a day.
+// bulk is the rate of changes that one token makes many of at a time: an agent's skills are
+// uploaded, the users of a service move to another backend. At most, they are 86,400 events of half
+// a KiB a day.
 var bulk = quota.Rate{Burst: 600, PerMinute: 60}
 
 // rates are those of kinds whose rate is not quota.Default.
 var rates = map[Kind]quota.Rate{BaselinePromoted: bulk, BackendChosen: bulk, TokenCreated: bulk, HoldAdded: bulk, RegistryChanged: bulk}
 
-// reads are the kinds of what costs a client nothing, with the kinds of the events that count those without an event.
+// reads are the kinds of what costs a client nothing, with the kinds of the events that count those
+// without an event.
 var reads = map[Kind]Kind{Download: DownloadsOmitted, Export: ExportsOmitted}
 
-// ends are the kinds of changes that end what a change within the limits began. So there are no more of them, and they are never refused: a
-// session, or a token that is in the wrong hands, can always be ended.
+// ends are the kinds of changes that end what a change within the limits began. So there are no
+// more of them, and they are never refused: a session, or a token that is in the wrong hands, can
+// always be ended.
 var ends = []Kind{SignedOut, TokenRevoked, BaselineDeleted, HoldRemoved, NodeForgotten}
 
-// Limits limits the events that each client causes on this node, so that a client with many requests cannot fill the disk, nor hide other events:
-// for each kind, it gets so many at once and so many a minute. A change beyond that is refused, and a read has no event; Run counts both. A
-// database has one Limits, which all events that it inserts have passed. Commands and nodes have no limits. It is safe for concurrent use.
+// Limits limits the events that each client causes on this node, so that a client with many
+// requests cannot fill the disk, nor hide other events: for each kind, it gets so many at once and
+// so many a minute. A change beyond that is refused, and a read has no event; Run counts both. A
+// database has one Limits, which all events that it inserts have passed. Commands and nodes have no
+// limits. It is safe for concurrent use.
 type Limits struct {
 	Now func() time.Time // to be set before use
 
@@ -45,13 +51,15 @@ func NewLimits() *Limits {
 	return l
 }
 
-// Permit takes one event of a change from what the actor may cause: fault.TooManyChanges. What Take decides is permitted.
+// Permit takes one event of a change from what the actor may cause: fault.TooManyChanges. What Take
+// decides is permitted.
 func (l *Limits) Permit(by Actor, kind Kind) error {
 	if reads[kind] != "" || l.Take(by, kind) {
 		return nil
 	}
 	rate := l.limiters[kind].Rate
-	e := fault.New(fault.TooManyChanges, "too many changes of the kind %s: a token may make %d at once, and then %g a minute, because each leaves an event; try again later",
+	e := fault.New(fault.TooManyChanges, "too many changes of the kind %s: a token may make %d at once, and then %g a minute, because "+
+		"each leaves an event; try again later",
 		kind, rate.Burst, rate.PerMinute)
 	e.RetryAfter = time.Duration(float64(time.Minute) / rate.PerMinute)
 	return e
@@ -84,7 +92,8 @@ func bounded(by Actor, kind Kind) bool {
 
 const countTimeout = 2 * time.Second // of writing an event that counts others
 
-// Run writes the counts each minute and when ctx ends, by the actor of ctx, which is a node. A count that cannot be written is kept.
+// Run writes the counts each minute and when ctx ends, by the actor of ctx, which is a node. A
+// count that cannot be written is kept.
 func (l *Limits) Run(ctx context.Context, store Store, logger *slog.Logger) {
 	ticker := time.NewTicker(quota.Period)
 	defer ticker.Stop()
@@ -106,7 +115,8 @@ func (l *Limits) Count(ctx context.Context, store Store, logger *slog.Logger) {
 		for client, n := range t.Counts(now) {
 			if err := countOne(ctx, store, kind, client, n); err != nil {
 				t.Omit(client, n)
-				logger.Warn("cannot record how many requests got no event; trying again", "kind", string(kind), "token", client, "requests", n.Omitted, "error", err)
+				logger.Warn("cannot record how many requests got no event; trying again", "kind", string(kind), "token", client, "requests",
+					n.Omitted, "error", err)
 			}
 		}
 	}
@@ -129,8 +139,8 @@ type Downloads struct {
 	Limits *Limits
 }
 
-// Record records that the actor of the context downloads the exec's file; what is stdout, stderr, artifact and the like, and path may be empty. If
-// it fails, nothing may be sent.
+// Record records that the actor of the context downloads the exec's file; what is stdout, stderr,
+// artifact and the like, and path may be empty. If it fails, nothing may be sent.
 func (d Downloads) Record(ctx context.Context, execID, what, path string) error {
 	if !d.Limits.Take(ActorOf(ctx), Download) {
 		return nil

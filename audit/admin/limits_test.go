@@ -11,7 +11,8 @@ import (
 	"secbox/internal/quota"
 )
 
-// TestLimitsOfTime: after the burst, a client gets a place each part of a minute, and Retry-After says when.
+// TestLimitsOfTime: after the burst, a client gets a place each part of a minute, and Retry-After
+// says when.
 func TestLimitsOfTime(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -31,7 +32,8 @@ func TestLimitsOfTime(t *testing.T) {
 		return n, 0
 	}
 	for kind, want := range map[admin.Kind]quota.Rate{
-		admin.SignedIn: {Burst: 60, PerMinute: 10}, admin.NodeDrained: {Burst: 60, PerMinute: 10}, admin.BaselinePromoted: {Burst: 600, PerMinute: 60}, admin.RegistryChanged: {Burst: 600, PerMinute: 60},
+		admin.SignedIn: {Burst: 60, PerMinute: 10}, admin.NodeDrained: {Burst: 60, PerMinute: 10}, admin.BaselinePromoted: {Burst: 600, PerMinute: 60},
+		admin.RegistryChanged: {Burst: 600, PerMinute: 60},
 	} {
 		n, wait := permitted(kind)
 		if n != want.Burst || wait != time.Duration(float64(time.Minute)/want.PerMinute) {
@@ -52,12 +54,14 @@ func TestLimitsOfTime(t *testing.T) {
 	}
 }
 
-// TestWhoIsLimited: every actor but commands and nodes, for every kind of which each event is a change of its own.
+// TestWhoIsLimited: every actor but commands and nodes, for every kind of which each event is a
+// change of its own.
 func TestWhoIsLimited(t *testing.T) {
 	t.Parallel()
 	l := admin.NewLimits()
 	for _, kind := range append(admin.Kinds(), admin.RegistryChanged) {
-		for by, want := range map[admin.ActorType]bool{admin.ByToken: true, admin.ByPerson: true, admin.ByUnknown: true, admin.ByCommand: false, admin.ByNode: false} {
+		for by, want := range map[admin.ActorType]bool{admin.ByToken: true, admin.ByPerson: true, admin.ByUnknown: true, admin.ByCommand: false,
+			admin.ByNode: false} {
 			limited := false
 			for range 2000 {
 				limited = limited || !l.Take(admin.Actor{Type: by, ID: string(by)}, kind)

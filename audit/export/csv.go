@@ -19,10 +19,11 @@ const (
 // micros is the format of times: UTC with microseconds.
 const micros = "2006-01-02T15:04:05.000000Z"
 
-// csvRecords writes CSV by RFC 4180 with a header. The columns are those of a record, and unreadable; lists and objects are JSON. Every record has the
-// same number of fields.
+// csvRecords writes CSV by RFC 4180 with a header. The columns are those of a record, and
+// unreadable; lists and objects are JSON. Every record has the same number of fields.
 //
-// encoding/csv is not used: it writes CRLF, which RFC 4180 asks for, only if it may also change line breaks inside of fields.
+// encoding/csv is not used: it writes CRLF, which RFC 4180 asks for, only if it may also change
+// line breaks inside of fields.
 type csvRecords struct{}
 
 func (csvRecords) begin(b []byte) []byte {
@@ -101,8 +102,9 @@ func separator(b []byte, i int) []byte {
 	return b
 }
 
-// dangerous are the characters that make a spreadsheet take a cell for a formula if it begins with one of them, and the apostrophe, so that the
-// reader can remove the first apostrophe of every cell that begins with one.
+// dangerous are the characters that make a spreadsheet take a cell for a formula if it begins with
+// one of them, and the apostrophe, so that the reader can remove the first apostrophe of every cell
+// that begins with one.
 const dangerous = "=+-@\t\r\n'＝＋－＠"
 
 // appendCell appends a field.

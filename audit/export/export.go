@@ -1,8 +1,9 @@
-// Package export writes audit records as JSON Lines, as CSV for spreadsheets, or as OCSF events, oldest first and in constant memory, and ends
-// with the checkpoint of the transparency log that covers them. It knows neither SQL nor HTTP.
+// Package export writes audit records as JSON Lines, as CSV for spreadsheets, or as OCSF events,
+// oldest first and in constant memory, and ends with the checkpoint of the transparency log that
+// covers them. It knows neither SQL nor HTTP.
 //
-// Records are read in pages, each with a query of its own, while the page before is written. A slow reader holds one page in memory, and
-// neither a connection nor a snapshot of the database.
+// Records are read in pages, each with a query of its own, while the page before is written. A slow
+// reader holds one page in memory, and neither a connection nor a snapshot of the database.
 package export
 
 import (
@@ -21,8 +22,8 @@ import (
 	"secbox/internal/admission"
 )
 
-// Bounds of a page. A page is written to the reader under the deadline of its connection, and is short work for the database, so that execs
-// do not wait for it.
+// Bounds of a page. A page is written to the reader under the deadline of its connection, and is
+// short work for the database, so that execs do not wait for it.
 const (
 	firstPage = 64              // records, while their size is not known
 	mostPage  = 1000            // records
@@ -30,7 +31,8 @@ const (
 	patience  = 5 * time.Second // for the log to have the newest events
 )
 
-// MaxMemory is the memory that an export takes at most, in bytes: two pages, each with its largest record, and what encoding makes of that one.
+// MaxMemory is the memory that an export takes at most, in bytes: two pages, each with its largest
+// record, and what encoding makes of that one.
 const MaxMemory = 12 << 20
 
 // Records reads audit records; audit.Store implements it.
@@ -95,8 +97,9 @@ type encoder interface {
 	end(b []byte, e end) ([]byte, error)
 }
 
-// Write writes the records that were created before now and match the query. It reads the first page before it writes anything. When it
-// fails afterwards, the output has no end. Its errors are those of the records, the log and the events, and of w. The context names the actor.
+// Write writes the records that were created before now and match the query. It reads the first
+// page before it writes anything. When it fails afterwards, the output has no end. Its errors are
+// those of the records, the log and the events, and of w. The context names the actor.
 func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Counts, err error) {
 	recorded := false
 	out := &output{w: w, digest: sha256.New()}
@@ -187,7 +190,8 @@ func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Count
 		problem = "no checkpoint covers these records: the database has lost the state of its transparency log"
 	}
 	text, err := enc.end(nil, end{
-		Type: typeEnd, Records: counts.Records, NotLogged: counts.NotLogged, CreatedBefore: filter.Until, Asked: q.Asked, LogSize: cover.Size, Checkpoint: cover.Checkpoint, Problem: problem,
+		Type: typeEnd, Records: counts.Records, NotLogged: counts.NotLogged, CreatedBefore: filter.Until, Asked: q.Asked,
+		LogSize: cover.Size, Checkpoint: cover.Checkpoint, Problem: problem,
 	})
 	if err != nil {
 		return counts, err

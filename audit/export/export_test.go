@@ -102,7 +102,8 @@ func many(n int) *memory {
 func (m *memory) export(t *testing.T, format string) (string, Counts) {
 	t.Helper()
 	var out strings.Builder
-	counts, err := Exporter{Records: m, Log: m, Events: m}.Write(t.Context(), &out, Query{Format: Format{Name: format}, Asked: map[string]string{"format": format}})
+	counts, err := Exporter{Records: m, Log: m, Events: m}.Write(t.Context(), &out,
+		Query{Format: Format{Name: format}, Asked: map[string]string{"format": format}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +132,8 @@ func TestJSONLHasAllRecordsAndTheEnd(t *testing.T) {
 		}
 		for i, want := range m.all {
 			var got audit.Record
-			if err := json.Unmarshal([]byte(lines[i]), &got); err != nil || got.ExecID != want.ExecID || got.Kind == "" || !json.Valid(got.PolicySnapshot) || len(got.Args) != len(want.Args) {
+			if err := json.Unmarshal([]byte(lines[i]), &got); err != nil || got.ExecID != want.ExecID || got.Kind == "" || !json.Valid(got.PolicySnapshot) ||
+				len(got.Args) != len(want.Args) {
 				t.Fatalf("line %d: %+v, %v", i, got, err)
 			}
 		}
@@ -139,14 +141,16 @@ func TestJSONLHasAllRecordsAndTheEnd(t *testing.T) {
 			t.Error(lines[n])
 		}
 		var last end
-		if err := json.Unmarshal([]byte(lines[n+named]), &last); err != nil || last.Type != typeEnd || last.Records != int64(n) || last.NotLogged != int64(named) ||
+		if err := json.Unmarshal([]byte(lines[n+named]), &last); err != nil || last.Type != typeEnd || last.Records != int64(n) ||
+			last.NotLogged != int64(named) ||
 			last.LogSize != 7 || !strings.HasPrefix(last.Checkpoint, "secbox/x\n7\n") || last.Asked["format"] != "jsonl" || last.CreatedBefore.IsZero() {
 			t.Errorf("%+v, %v", last, err)
 		}
 	}
 }
 
-// TestRareRecordsAreAllExported: a walk that has looked at many other records ends early, and the export goes on.
+// TestRareRecordsAreAllExported: a walk that has looked at many other records ends early, and the
+// export goes on.
 func TestRareRecordsAreAllExported(t *testing.T) {
 	t.Parallel()
 	m := many(2500)
@@ -156,7 +160,8 @@ func TestRareRecordsAreAllExported(t *testing.T) {
 	}
 }
 
-// TestOnly: an export can leave out records of its filter, on each page, and does not name them as not logged.
+// TestOnly: an export can leave out records of its filter, on each page, and does not name them as
+// not logged.
 func TestOnly(t *testing.T) {
 	t.Parallel()
 	m := many(2500)
@@ -167,7 +172,8 @@ func TestOnly(t *testing.T) {
 	}
 	for range 2 {
 		var out strings.Builder
-		counts, err := Exporter{Records: m, Log: m, Events: m}.Write(t.Context(), &out, Query{Format: Format{Name: "jsonl"}, Only: func(r audit.Record) bool { return wanted[r.ExecID] }})
+		counts, err := Exporter{Records: m, Log: m, Events: m}.Write(t.Context(), &out,
+			Query{Format: Format{Name: "jsonl"}, Only: func(r audit.Record) bool { return wanted[r.ExecID] }})
 		if err != nil || counts != (Counts{int64(len(wanted)), int64(min(1, len(wanted)))}) {
 			t.Fatalf("%+v, %v", counts, err)
 		}
@@ -183,13 +189,15 @@ func TestOnly(t *testing.T) {
 	}
 }
 
-// TestLinesAreTheRecords: a line is the record's JSON, whatever the policy snapshots of the records before were.
+// TestLinesAreTheRecords: a line is the record's JSON, whatever the policy snapshots of the records
+// before were.
 func TestLinesAreTheRecords(t *testing.T) {
 	t.Parallel()
 	lines := newJSONL()
 	r := planprobe.Exec(0, 1)
 	full := r.PolicySnapshot
-	for _, snapshot := range []string{string(full), string(full), ``, string(full), `{"a": "\u003c/ü", "b": [1.50, 1e3, null]}`, `null`, `{}`, `{"policy_snapshot": null}`, `{}`} {
+	for _, snapshot := range []string{string(full), string(full), ``, string(full), `{"a": "\u003c/ü", "b": [1.50, 1e3, null]}`, `null`, `{}`,
+		`{"policy_snapshot": null}`, `{}`} {
 		if r.PolicySnapshot = nil; snapshot != "" {
 			r.PolicySnapshot = []byte(snapshot)
 		}
@@ -207,7 +215,8 @@ func TestCSVIsSafeAndReadsBack(t *testing.T) {
 	t.Parallel()
 	m := many(3)
 	odd := []string{
-		`=HYPERLINK("http://x")`, "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\nx", "'", "''=1", "＝1", "a,b", `say "hi"`, "two\nlines", " blank", "x;=1", "", "plain",
+		`=HYPERLINK("http://x")`, "+1", "-1", "@SUM(A1)", "\tx", "\rx", "\nx", "'", "''=1", "＝1", "a,b", `say "hi"`, "two\nlines", " blank", "x;=1", "",
+		"plain",
 	}
 	for i := range m.all {
 		m.all[i].Args, m.all[i].ExitCode = odd, new(-i)
@@ -239,8 +248,9 @@ func TestCSVIsSafeAndReadsBack(t *testing.T) {
 			return ""
 		}
 		for name, want := range map[string]string{
-			"detail": text, "cmd": odd[(i+1)%len(odd)], "exit_code": "0", "kind": "change", "created_at": m.all[0].CreatedAt.Format(micros), "stdout_truncated": "false",
-			"priority": "low", "inputs_kept": "kept", "unreadable": "{}",
+			"detail": text, "cmd": odd[(i+1)%len(odd)], "exit_code": "0", "kind": "change", "created_at": m.all[0].CreatedAt.Format(micros),
+			"stdout_truncated": "false",
+			"priority":         "low", "inputs_kept": "kept", "unreadable": "{}",
 		} {
 			if got := cell(1, name); got != want {
 				t.Errorf("%s: %q, want %q", name, got, want)
@@ -307,7 +317,8 @@ func TestCutExportHasNoEnd(t *testing.T) {
 			m.failAt, m.eventsFail = c.failAt, c.events
 			var out strings.Builder
 			counts, err := Exporter{Records: m, Log: m, Events: m}.Write(t.Context(), &out, Query{Format: Format{Name: format}})
-			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(out.String(), typeEnd) || out.Len() > 0 != c.bytes || counts.Records > 0 != c.bytes {
+			if err == nil || !strings.Contains(err.Error(), c.says) || strings.Contains(out.String(), typeEnd) || out.Len() > 0 != c.bytes ||
+				counts.Records > 0 != c.bytes {
 				t.Errorf("%s, %s: %v after %d bytes, %+v", format, name, err, out.Len(), counts)
 			}
 			if !slices.Equal(m.events, c.want) {
@@ -345,7 +356,8 @@ func TestSlowReaderHoldsOnePage(t *testing.T) {
 	}
 }
 
-// TestLargeRecordsMakeSmallPages: the memory is bounded by pages in bytes, however large records are.
+// TestLargeRecordsMakeSmallPages: the memory is bounded by pages in bytes, however large records
+// are.
 func TestLargeRecordsMakeSmallPages(t *testing.T) {
 	t.Parallel()
 	m := many(600)
@@ -353,7 +365,8 @@ func TestLargeRecordsMakeSmallPages(t *testing.T) {
 		m.all[300+i].Args = []string{strings.Repeat("x", 100<<10)}
 	}
 	largest := 0
-	counts, err := Exporter{Records: m, Log: m, Events: m}.Write(t.Context(), writer(func(p []byte) { largest = max(largest, len(p)) }), Query{Format: Format{Name: "jsonl"}})
+	counts, err := Exporter{Records: m, Log: m, Events: m}.Write(t.Context(), writer(func(p []byte) { largest = max(largest, len(p)) }),
+		Query{Format: Format{Name: "jsonl"}})
 	if err != nil || counts.Records != 600 || largest > pageBytes+128<<10 {
 		t.Errorf("%+v, %v; the largest page has %d bytes", counts, err, largest)
 	}

@@ -77,7 +77,8 @@ func Params() []audit.FilterParam {
 	}
 }
 
-// ParseQuery returns what the parameters of audit.ParseFilter and ParseFormat ask for. get returns a parameter by its name, empty if it is absent. Wrong ones go to bad.
+// ParseQuery returns what the parameters of audit.ParseFilter and ParseFormat ask for. get returns
+// a parameter by its name, empty if it is absent. Wrong ones go to bad.
 func ParseQuery(get func(name string) string, now time.Time, bad *fault.Fields) Query {
 	q := Query{Filter: audit.ParseFilter(get, now, bad), Format: ParseFormat(get, bad), Asked: map[string]string{}}
 	for _, p := range append(audit.FilterParams(), Params()...) {
@@ -88,7 +89,8 @@ func ParseQuery(get func(name string) string, now time.Time, bad *fault.Fields) 
 	return q
 }
 
-// ParseFormat returns the format that the parameters format and ocsf_version name. An empty format is DefaultFormat.
+// ParseFormat returns the format that the parameters format and ocsf_version name. An empty format
+// is DefaultFormat.
 func ParseFormat(get func(name string) string, bad *fault.Fields) Format {
 	f := Format{Name: cmp.Or(get("format"), DefaultFormat), OCSFVersion: get("ocsf_version")}
 	if f.info().encoder == nil {

@@ -24,7 +24,8 @@ type jsonLines struct {
 	last *snapshot
 }
 
-// snapshot is the last policy snapshot, which many records share, as the database has it and as a line has it.
+// snapshot is the last policy snapshot, which many records share, as the database has it and as a
+// line has it.
 type snapshot struct{ from, to []byte }
 
 func newJSONL() jsonLines {

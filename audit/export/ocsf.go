@@ -31,8 +31,9 @@ const (
 	sha256ID      = 3
 )
 
-// ocsfEvents writes each record as an event of OCSF, a line of JSON: an exec is a Process Activity, a change of a file a File System Activity.
-// What OCSF has no attribute for is in unmapped.record, which is the whole record.
+// ocsfEvents writes each record as an event of OCSF, a line of JSON: an exec is a Process Activity,
+// a change of a file a File System Activity. What OCSF has no attribute for is in unmapped.record,
+// which is the whole record.
 type ocsfEvents struct {
 	jsonLines
 	version string
@@ -127,7 +128,8 @@ func (o ocsfEvents) record(b []byte, r audit.Record) ([]byte, error) {
 		Time: millis(r.CreatedAt), StartTime: millis(r.StartedAt), EndTime: millis(r.EndedAt), Duration: r.DurationMS,
 		StatusID: statusID(r.Status), Status: string(r.Status), StatusCode: string(r.ErrorReason), StatusDetail: r.Detail,
 		ActionID: 1, DispositionID: 1, ExitCode: r.ExitCode, // allowed
-		Actor: &ocsfActor{ocsfNamed{UID: r.RequestedBy, Name: r.UserID}}, Device: &ocsfDevice{TypeID: server, UID: r.NodeID, Name: r.NodeID},
+		Actor:    &ocsfActor{ocsfNamed{UID: r.RequestedBy, Name: r.UserID}},
+		Device:   &ocsfDevice{TypeID: server, UID: r.NodeID, Name: r.NodeID},
 		Metadata: o.metadata(), Unmapped: ocsfRecord{&r},
 	}
 	e.Metadata.UID, e.Metadata.CorrelationUID = r.ExecID, r.TaskID
@@ -157,7 +159,8 @@ func (o ocsfEvents) process(e *ocsfEvent, r audit.Record) {
 		e.Time = millis(r.StartedAt)
 	}
 	e.Process = &ocsfProcess{
-		UID: r.ExecID, Name: r.Cmd, CmdLine: strings.Join(append([]string{r.Cmd}, r.Args...), " "), CreatedTime: millis(r.StartedAt), TerminatedTime: millis(r.EndedAt),
+		UID: r.ExecID, Name: r.Cmd, CmdLine: strings.Join(append([]string{r.Cmd}, r.Args...), " "), CreatedTime: millis(r.StartedAt),
+		TerminatedTime: millis(r.EndedAt),
 	}
 	if r.Backend == audit.BackendDocker {
 		image := ocsfNamed{r.Image, r.ImageID}
@@ -217,7 +220,8 @@ func (o ocsfEvents) end(b []byte, e end) ([]byte, error) {
 // base appends an event of no class, which OCSF calls a Base Event.
 func (o ocsfEvents) base(b []byte, message string, at time.Time, unmapped any) ([]byte, error) {
 	return o.append(b, &ocsfEvent{
-		ActivityID: other, TypeUID: other, SeverityID: informational, Time: millis(at), Message: message, Metadata: o.metadata(), Unmapped: unmapped,
+		ActivityID: other, TypeUID: other, SeverityID: informational, Time: millis(at), Message: message, Metadata: o.metadata(),
+		Unmapped: unmapped,
 	})
 }
 

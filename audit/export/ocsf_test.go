@@ -14,7 +14,8 @@ import (
 	"secbox/audit"
 )
 
-// compiled is OCSF's schema of a version: the classes and objects that exports use, and no attribute that the schema does not have.
+// compiled is OCSF's schema of a version: the classes and objects that exports use, and no
+// attribute that the schema does not have.
 func compiled(t *testing.T, version string) *jsonschema.Schema {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", "ocsf", version+".json"))
@@ -112,7 +113,8 @@ func TestSchemaRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	schema := compiled(t, "1.1.0")
-	for _, change := range [][2]string{{`"status_id":`, `"status_idx":`}, {`"type_uid":10`, `"type_uid":20`}, {`"severity_id":1`, `"severity_id":77`}, {`"device":`, `"unmapped":`}, {`"time":`, `"time":"x","start_time":`}} {
+	for _, change := range [][2]string{{`"status_id":`, `"status_idx":`}, {`"type_uid":10`, `"type_uid":20`}, {`"severity_id":1`, `"severity_id":77`},
+		{`"device":`, `"unmapped":`}, {`"time":`, `"time":"x","start_time":`}} {
 		changed := strings.Replace(string(out), change[0], change[1], 1)
 		var event any
 		if err := json.Unmarshal([]byte(changed), &event); err != nil || changed == string(out) {

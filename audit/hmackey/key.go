@@ -1,6 +1,7 @@
-// Package hmackey makes keyed digests (HMAC-SHA-256) of what no record may have: environment values, standard input, and requests that contain
-// them. Without the installation's key, a weak secret cannot be guessed from its digest. Keys derived from it seal what a database has to keep for
-// a while all the same. The package must not know records or databases.
+// Package hmackey makes keyed digests (HMAC-SHA-256) of what no record may have: environment
+// values, standard input, and requests that contain them. Without the installation's key, a weak
+// secret cannot be guessed from its digest. Keys derived from it seal what a database has to keep
+// for a while all the same. The package must not know records or databases.
 package hmackey
 
 import (
@@ -30,7 +31,8 @@ type Key struct {
 	id     string
 }
 
-// Open reads the key in a file, and makes the file if there is none. It fails with fault.InvalidSettings.
+// Open reads the key in a file, and makes the file if there is none. It fails with
+// fault.InvalidSettings.
 func Open(path string) (Key, error) {
 	key, err := read(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +54,8 @@ func read(path string) (Key, error) {
 	}
 	secret, err := hex.DecodeString(strings.TrimSpace(string(text)))
 	if err != nil || len(secret) != keyBytes { // an error could quote the key
-		return Key{}, fault.New(fault.InvalidSettings, "the key of keyed digests %s is damaged; restore it from a backup, or remove it to make another", path)
+		return Key{}, fault.New(fault.InvalidSettings,
+			"the key of keyed digests %s is damaged; restore it from a backup, or remove it to make another", path)
 	}
 	return New(secret), nil
 }
@@ -64,13 +67,15 @@ func New(secret []byte) Key {
 	return k
 }
 
-// Request is the keyed digest of a request, given its SHA-256. It names the key by an id that tells nothing about it.
+// Request is the keyed digest of a request, given its SHA-256. It names the key by an id that tells
+// nothing about it.
 func (k Key) Request(digest string) string {
 	return prefix + k.id + ":" + k.sum("request", digest)
 }
 
-// Compare reports whether a recorded digest is that of the request with this SHA-256. It does not know for a digest that another key made.
-// Plain digests of older versions are compared as they are.
+// Compare reports whether a recorded digest is that of the request with this SHA-256. It does not
+// know for a digest that another key made. Plain digests of older versions are compared as they
+// are.
 func (k Key) Compare(recorded, digest string) (equal, known bool) {
 	if !strings.HasPrefix(recorded, prefix) {
 		return recorded == digest, true
@@ -90,8 +95,8 @@ func KeyOf(recorded string) string {
 // Check is the same for equal keys, and tells nothing about the key.
 func (k Key) Check() string { return k.sum("check")[:32] }
 
-// NewSalt returns a salt for Variable and Stdin. Digests with different salts cannot be compared, so that equal values in two records do not
-// show.
+// NewSalt returns a salt for Variable and Stdin. Digests with different salts cannot be compared,
+// so that equal values in two records do not show.
 func NewSalt() string { return rand.Text() }
 
 // Variable is the keyed digest of a variable's value. Name and salt must not contain a NUL.

@@ -97,8 +97,9 @@ func TestDigestsDiffer(t *testing.T) {
 	seen := map[string]string{}
 	for what, d := range map[string]string{
 		"value": key.Variable("s", "n", "v"), "another key": hmackey.New([]byte("x")).Variable("s", "n", "v"), "salt": key.Variable("t", "n", "v"),
-		"name": key.Variable("s", "m", "v"), "content": key.Variable("s", "n", "w"), "shifted": key.Variable("s", "", "n\x00v"), "stdin": key.Stdin("s", []byte("n\x00v")),
-		"none": key.Variable("s", "n", ""), "no input": key.Stdin("s", nil),
+		"name": key.Variable("s", "m", "v"), "content": key.Variable("s", "n", "w"), "shifted": key.Variable("s", "", "n\x00v"),
+		"stdin": key.Stdin("s", []byte("n\x00v")),
+		"none":  key.Variable("s", "n", ""), "no input": key.Stdin("s", nil),
 	} {
 		if other, ok := seen[d]; ok || len(d) != 32 {
 			t.Errorf("%s and %s have the digest %q", what, other, d)

@@ -10,7 +10,8 @@ import (
 	"errors"
 )
 
-// sealVersion begins sealed content: AES-256-GCM with a random nonce, under a key derived from the installation's.
+// sealVersion begins sealed content: AES-256-GCM with a random nonce, under a key derived from the
+// installation's.
 const sealVersion = 1
 
 // sealHeader is the version and the id of the key.
@@ -25,7 +26,8 @@ var (
 // SealOverhead is how many bytes Seal adds.
 const SealOverhead = sealHeader + 12 + 16 // header, nonce, tag
 
-// Seal encrypts content for a purpose and a name, which Unseal must repeat. A purpose has a key of its own.
+// Seal encrypts content for a purpose and a name, which Unseal must repeat. A purpose has a key of
+// its own.
 func (k Key) Seal(purpose, name string, content []byte) []byte {
 	sealed := make([]byte, 0, len(content)+SealOverhead)
 	sealed = append(append(sealed, sealVersion), k.id...)
@@ -47,7 +49,8 @@ func (k Key) Unseal(purpose, name string, sealed []byte) ([]byte, error) {
 	return content, nil
 }
 
-// Sign returns an HMAC-SHA-256 of a text for a purpose, in hexadecimal. A purpose has a key of its own.
+// Sign returns an HMAC-SHA-256 of a text for a purpose, in hexadecimal. A purpose has a key of its
+// own.
 func (k Key) Sign(purpose, text string) string {
 	mac := hmac.New(sha256.New, k.subkey(purpose))
 	mac.Write([]byte(text))

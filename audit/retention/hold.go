@@ -43,7 +43,8 @@ type HoldCursor struct {
 }
 
 const (
-	// MaxHolds bounds the holds at one time: every exec that retention looks at is compared with them.
+	// MaxHolds bounds the holds at one time: every exec that retention looks at is compared with
+	// them.
 	MaxHolds = 10_000
 
 	maxHoldValue  = 255
@@ -56,10 +57,12 @@ func (h Hold) Check() error {
 	if !slices.Contains(HoldKinds, h.Kind) {
 		bad.Add("kind", "must be project, user, task or exec")
 	}
-	// Users and tasks are what clients named them, with any character but those that no request may have.
+	// Users and tasks are what clients named them, with any character but those that no request may
+	// have.
 	if h.Value == "" {
 		bad.Add("value", "is missing: give the id of the project, user, task or exec")
-	} else if len(h.Value) > maxHoldValue || !utf8.ValidString(h.Value) || strings.ContainsFunc(h.Value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+	} else if len(h.Value) > maxHoldValue || !utf8.ValidString(h.Value) ||
+		strings.ContainsFunc(h.Value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 		bad.Add("value", "must be at most %d bytes of UTF-8 without control characters", maxHoldValue)
 	}
 	if strings.TrimSpace(h.Reason) == "" {

@@ -153,5 +153,6 @@ func (d Done) altered() error {
 	if d.Altered == 0 {
 		return nil
 	}
-	return fault.New(fault.InvalidProof, "retention keeps %d execs because they are not as the transparency log says; `core-api audit verify` names what differs", d.Altered)
+	return fault.New(fault.InvalidProof,
+		"retention keeps %d execs because they are not as the transparency log says; `core-api audit verify` names what differs", d.Altered)
 }

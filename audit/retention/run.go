@@ -18,7 +18,8 @@ const (
 	interval = time.Hour   // between two runs of the installation
 	lookEach = 10 * time.Minute
 
-	// A batch is one transaction. On SQLite, commits of execs wait for it: deleting an exec changes some twenty indexes, in about 0.3 ms.
+	// A batch is one transaction. On SQLite, commits of execs wait for it: deleting an exec changes
+	// some twenty indexes, in about 0.3 ms.
 	batch     = 16
 	perSecond = 200
 	perRun    = 100_000 // execs; after a jump of the clock that looks plausible, there are hours to notice it
@@ -27,36 +28,41 @@ const (
 
 	mostTold = 1000 // altered execs in the server's log
 
-	// Lease is how long a run that was killed keeps others from beginning. A run renews it three times meanwhile.
+	// Lease is how long a run that was killed keeps others from beginning. A run renews it three
+	// times meanwhile.
 	Lease     = 30 * time.Second
 	renewEach = Lease / 3
 
 	fileStep  = 5 * time.Second // for the artifacts of one exec; the next run removes the rest
 	endWithin = 5 * time.Second
 
-	// ClockGap is the longest time in which no core-api ran on the database that passes for plausible. A longer one may be a clock that jumped.
+	// ClockGap is the longest time in which no core-api ran on the database that passes for
+	// plausible. A longer one may be a clock that jumped.
 	ClockGap = 7 * 24 * time.Hour
 
 	clockSkew = 10 * time.Minute // of the nodes' clocks, and between two looks at the clock
 
-	// settles is how long after the end of a lost exec its result may still arrive: from the spool of a node that comes back, or from a user's machine.
+	// settles is how long after the end of a lost exec its result may still arrive: from the spool
+	// of a node that comes back, or from a user's machine.
 	settles = 30 * 24 * time.Hour
 )
 
 // Files are the projects' files on the disk.
 type Files interface {
-	// RemoveArtifacts removes the artifacts of an exec. When ctx ends first, a later call goes on. Missing ones are not an error.
+	// RemoveArtifacts removes the artifacts of an exec. When ctx ends first, a later call goes on.
+	// Missing ones are not an error.
 	RemoveArtifacts(ctx context.Context, projectID, execID string) error
 
-	// Projects calls visit with every project and, if it is a user's workspace, its user, until visit fails.
+	// Projects calls visit with every project and, if it is a user's workspace, its user, until
+	// visit fails.
 	Projects(visit func(projectID, userID string) error) error
 
-	// RemoveUnused removes the inputs of a project that were written before the time. It returns the size of what it removed or, if dry, would
-	// remove.
+	// RemoveUnused removes the inputs of a project that were written before the time. It returns
+	// the size of what it removed or, if dry, would remove.
 	RemoveUnused(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, err error)
 
-	// RemoveWorkspace does the same for work/, the home and the inputs of a user's workspace that was not used at or after the time. found
-	// reports whether there was anything.
+	// RemoveWorkspace does the same for work/, the home and the inputs of a user's workspace that
+	// was not used at or after the time. found reports whether there was anything.
 	RemoveWorkspace(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, found bool, err error)
 }
 
@@ -95,7 +101,8 @@ func New(cfg Config) *Runner {
 	return &Runner{cfg: cfg, floor: map[Part]Cursor{}, told: map[string]bool{}}
 }
 
-// Run starts a run every hour until ctx ends. It looks at the clock even if no rule removes anything.
+// Run starts a run every hour until ctx ends. It looks at the clock even if no rule removes
+// anything.
 func (r *Runner) Run(ctx context.Context) {
 	for pause := firstRun; ; pause = lookEach + rand.N(lookEach/10) {
 		r.mu.Lock()
@@ -122,20 +129,22 @@ func (r *Runner) Run(ctx context.Context) {
 	}
 }
 
-// Once runs now, unless another run has the lease: fault.ServerBusy. acceptClock tells that the database's clock is right although no core-api
-// ran for long.
+// Once runs now, unless another run has the lease: fault.ServerBusy. acceptClock tells that the
+// database's clock is right although no core-api ran for long.
 func (r *Runner) Once(ctx context.Context, acceptClock bool) (Done, error) {
 	done, _, err := r.once(ctx, 0, acceptClock)
 	return done, err
 }
 
-// rules returns what is removed: records, which take their artifacts along, and then the artifacts of others.
+// rules returns what is removed: records, which take their artifacts along, and then the artifacts
+// of others.
 func (r *Runner) rules(now time.Time) []Query {
 	var rules []Query
 	add := func(part Part, name string, days int64) {
 		if days > 0 {
 			rules = append(rules, Query{
-				Part: part, Rule: name, Days: days, Before: now.AddDate(0, 0, -int(days)), LostBefore: now.AddDate(0, 0, -int(days)).Add(-settles),
+				Part: part, Rule: name, Days: days, Before: now.AddDate(0, 0, -int(days)),
+				LostBefore: now.AddDate(0, 0, -int(days)).Add(-settles),
 			})
 		}
 	}
@@ -156,7 +165,8 @@ type fileRule struct {
 	remove      func(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, found bool, err error)
 }
 
-// fileRules returns the rules about files: unused inputs go with the artifacts, and users' workspaces by their own rule.
+// fileRules returns the rules about files: unused inputs go with the artifacts, and users'
+// workspaces by their own rule.
 func (r *Runner) fileRules(now time.Time) (rules []fileRule) {
 	if of := r.rules(now); len(of) > 0 {
 		last := of[len(of)-1]
@@ -170,7 +180,8 @@ func (r *Runner) fileRules(now time.Time) (rules []fileRule) {
 	}
 	if hours := r.cfg.WorkspaceHours; hours > 0 {
 		rules = append(rules, fileRule{
-			name: UnusedWorkspaces, hours: hours, before: now.Add(-time.Duration(hours) * time.Hour), users: true, remove: r.removeWorkspace,
+			name: UnusedWorkspaces, hours: hours, before: now.Add(-time.Duration(hours) * time.Hour), users: true,
+			remove: r.removeWorkspace,
 		})
 	}
 	return rules
@@ -189,7 +200,8 @@ func (r *Runner) removeWorkspace(ctx context.Context, projectID string, before t
 	return r.cfg.Files.RemoveWorkspace(ctx, projectID, before, false)
 }
 
-// due calls visit with each project, and each rule about files that may remove some of it, and pauses after each project.
+// due calls visit with each project, and each rule about files that may remove some of it, and
+// pauses after each project.
 func (r *Runner) due(ctx context.Context, rules []fileRule, pause time.Duration, visit func(rule int, projectID string) error) error {
 	if len(rules) == 0 {
 		return nil
@@ -234,7 +246,9 @@ func (r *Runner) once(ctx context.Context, every time.Duration, acceptClock bool
 	}
 	if !begun {
 		if every == 0 {
-			err = fault.New(fault.ServerBusy, "another run of retention is going on, or was killed less than %d seconds ago; try again when it has ended", int(Lease.Seconds()))
+			err = fault.New(fault.ServerBusy,
+				"another run of retention is going on, or was killed less than %d seconds ago; try again when it has ended",
+				int(Lease.Seconds()))
 		}
 		return done, false, err
 	}
@@ -254,13 +268,14 @@ func (r *Runner) once(ctx context.Context, every time.Duration, acceptClock bool
 		err = e
 	}
 	if run.Records+run.Artifacts+run.Projects > 0 {
-		r.cfg.Logger.Info("retention removed what the settings no longer keep", "records", run.Records, "artifacts", run.Artifacts, "projects", run.Projects, "held", run.Held)
+		r.cfg.Logger.Info("retention removed what the settings no longer keep", "records", run.Records, "artifacts", run.Artifacts,
+			"projects", run.Projects, "held", run.Held)
 	}
 	return run.Done, true, err
 }
 
-// leased calls work and renews the lease, which began at since, meanwhile. Once the lease may be another run's, it ends the context, and the error is ErrLeaseLost or why it
-// could not be renewed.
+// leased calls work and renews the lease, which began at since, meanwhile. Once the lease may be
+// another run's, it ends the context, and the error is ErrLeaseLost or why it could not be renewed.
 func (r *Runner) leased(ctx context.Context, since time.Time, work func(context.Context) error) error {
 	working, lose := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
@@ -293,17 +308,22 @@ func (r *Runner) leased(ctx context.Context, since time.Time, work func(context.
 	return err
 }
 
-// checkClock refuses a clock that may be wrong. Tick has moved ClockAt to Now if the two are plausible together.
+// checkClock refuses a clock that may be wrong. Tick has moved ClockAt to Now if the two are
+// plausible together.
 func checkClock(s State) error {
 	switch {
 	case s.Now.Sub(s.ClockAt) > clockSkew:
-		return fault.New(fault.InvalidSettings, "retention stands still: by the database's clock, %s, no core-api has run since %s. If the clock is right, run `core-api audit retention run --accept-clock`; else set the clock",
+		return fault.New(fault.InvalidSettings, "retention stands still: by the database's clock, %s, no core-api has run since %s. If "+
+			"the clock is right, run `core-api audit retention run --accept-clock`; else set the clock",
 			clock(s.Now), clock(s.ClockAt))
 	case s.ClockAt.Sub(s.Now) > clockSkew:
-		return fault.New(fault.InvalidSettings, "retention stands still: the database's clock, %s, is behind %s, when it was looked at last. If the clock is right, run `core-api audit retention run --accept-clock`; else set the clock",
+		return fault.New(fault.InvalidSettings, "retention stands still: the database's clock, %s, is behind %s, when it was looked at "+
+			"last. If the clock is right, run `core-api audit retention run --accept-clock`; else set the clock",
 			clock(s.Now), clock(s.ClockAt))
 	case s.NewestAt.Sub(s.Now) > clockSkew:
-		return fault.New(fault.InvalidSettings, "retention stands still: the database's clock, %s, is behind the newest event, of %s; set the clock", clock(s.Now), clock(s.NewestAt))
+		return fault.New(fault.InvalidSettings,
+			"retention stands still: the database's clock, %s, is behind the newest event, of %s; set the clock", clock(s.Now),
+			clock(s.NewestAt))
 	}
 	return nil
 }

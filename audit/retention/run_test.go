@@ -99,7 +99,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestWhatStays: no exec that is open, held, lost, not logged or spooled is removed, nor does one of them stop the others.
+// TestWhatStays: no exec that is open, held, lost, not logged or spooled is removed, nor does one
+// of them stop the others.
 func TestWhatStays(t *testing.T) {
 	inBubble(t, func(in *installation) {
 		in.cfg.ArtifactDays = 20
@@ -131,7 +132,8 @@ func TestWhatStays(t *testing.T) {
 	})
 }
 
-// TestBatches: transactions are small, at most 200 execs go in a second, and the lease is never free meanwhile.
+// TestBatches: transactions are small, at most 200 execs go in a second, and the lease is never
+// free meanwhile.
 func TestBatches(t *testing.T) {
 	inBubble(t, func(in *installation) {
 		for i := range 2000 {
@@ -165,7 +167,8 @@ func TestLeaseIsRenewed(t *testing.T) {
 	})
 }
 
-// TestLateHolderStops: a run that was suspended for longer than its lease removes nothing after another one has begun.
+// TestLateHolderStops: a run that was suspended for longer than its lease removes nothing after
+// another one has begun.
 func TestLateHolderStops(t *testing.T) {
 	inBubble(t, func(in *installation) {
 		for i := range 100 {
@@ -212,7 +215,8 @@ func TestDatabaseAway(t *testing.T) {
 	})
 }
 
-// TestClockThatJumps: no clock that is years ahead removes anything, until an operator says that it is right.
+// TestClockThatJumps: no clock that is years ahead removes anything, until an operator says that it
+// is right.
 func TestClockThatJumps(t *testing.T) {
 	inBubble(t, func(in *installation) {
 		in.add(day, nil)
@@ -235,7 +239,8 @@ func TestClockThatJumps(t *testing.T) {
 	})
 }
 
-// TestAltered: an exec that is not as the log says stays, is counted, and is logged once, and the others go.
+// TestAltered: an exec that is not as the log says stays, is counted, and is logged once, and the
+// others go.
 func TestAltered(t *testing.T) {
 	inBubble(t, func(in *installation) {
 		in.cfg.ArtifactDays = 20
@@ -258,7 +263,8 @@ func TestAltered(t *testing.T) {
 	})
 }
 
-// TestFilesAreTriedAgain: artifacts that cannot be removed stay queued, and neither they nor slow ones stop a run.
+// TestFilesAreTriedAgain: artifacts that cannot be removed stay queued, and neither they nor slow
+// ones stop a run.
 func TestFilesAreTriedAgain(t *testing.T) {
 	inBubble(t, func(in *installation) {
 		slow, broken := in.add(102*day, nil), in.add(101*day, nil)
@@ -288,7 +294,8 @@ func TestFilesAreTriedAgain(t *testing.T) {
 	})
 }
 
-// TestUnusedWorkspaces: a workspace goes once its removal is on record, and not while an exec of it is young or held.
+// TestUnusedWorkspaces: a workspace goes once its removal is on record, and not while an exec of it
+// is young or held.
 func TestUnusedWorkspaces(t *testing.T) {
 	inBubble(t, func(in *installation) {
 		record := &events{fail: errors.New("the database does not answer")}

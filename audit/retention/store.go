@@ -5,65 +5,77 @@ import (
 	"time"
 )
 
-// Store is a database of the audit's retention. store/sqlite and store/postgres implement it, and store/storetest is their common test suite.
-// All methods are safe for concurrent use. They fail with fault.DatabaseUnavailable when the database does not answer. Times are of the
-// database's clock. Holds, and runs that removed something, are recorded as administrative events
-// in the same transaction, by the actor of the context.
+// Store is a database of the audit's retention. store/sqlite and store/postgres implement it, and
+// store/storetest is their common test suite. All methods are safe for concurrent use. They fail
+// with fault.DatabaseUnavailable when the database does not answer. Times are of the database's
+// clock. Holds, and runs that removed something, are recorded as administrative events in the same
+// transaction, by the actor of the context.
 type Store interface {
 	// State returns the state of the runs.
 	State(ctx context.Context) (State, error)
 
-	// Tick records that the clock is plausible, if it is: within gap after the last time, and not before it; or if accept. The first time is accepted.
+	// Tick records that the clock is plausible, if it is: within gap after the last time, and not
+	// before it; or if accept. The first time is accepted.
 	Tick(ctx context.Context, gap time.Duration, accept bool) error
 
-	// Begin takes the lease for a run, if no other holder has it, or the same one after a crash, and the last run began at least every ago. It returns false if not.
+	// Begin takes the lease for a run, if no other holder has it, or the same one after a crash,
+	// and the last run began at least every ago. It returns false if not.
 	Begin(ctx context.Context, holder string, lease, every time.Duration) (bool, error)
 
 	// Renew extends the lease; ErrLeaseLost if the holder does not have it.
 	Renew(ctx context.Context, holder string, lease time.Duration) error
 
-	// End gives the lease back, and keeps Projects, Held and Altered of what the run did. It does nothing for another holder.
+	// End gives the lease back, and keeps Projects, Held and Altered of what the run did. It does
+	// nothing for another holder.
 	End(ctx context.Context, holder string, done Done) error
 
-	// Scan returns at most limit execs that were created after the cursor and before q.Before, in the order of (created_at, exec_id), and what
-	// the rule means for each.
+	// Scan returns at most limit execs that were created after the cursor and before q.Before, in
+	// the order of (created_at, exec_id), and what the rule means for each.
 	Scan(ctx context.Context, q Query, after Cursor, limit int) ([]Found, error)
 
-	// Judge tells which of the execs Remove would remove now. They are those for which Scan returns Due, which believes the row, except for Altered
-	// ones and those with an event at or after q.Before.
+	// Judge tells which of the execs Remove would remove now. They are those for which Scan returns
+	// Due, which believes the row, except for Altered ones and those with an event at or after
+	// q.Before.
 	Judge(ctx context.Context, q Query, execIDs []string) (Judged, error)
 
-	// Remove removes the execs for which Judge would return Due now, in one durable transaction: it writes their tombstones and queues
-	// their artifacts; for Records it also deletes the rows and events, and the salts of the events' entries in the log. It extends the
-	// holder's lease, and fails with ErrLeaseLost, without a change, if another holder has it, or had it meanwhile.
+	// Remove removes the execs for which Judge would return Due now, in one durable transaction: it
+	// writes their tombstones and queues their artifacts; for Records it also deletes the rows and
+	// events, and the salts of the events' entries in the log. It extends the holder's lease, and
+	// fails with ErrLeaseLost, without a change, if another holder has it, or had it meanwhile.
 	Remove(ctx context.Context, q Query, execIDs []string, holder string, lease time.Duration) (Judged, error)
 
-	// Queued returns at most limit removed execs whose artifacts may still be on the disk, the first queued first, after one of them; none that is held.
+	// Queued returns at most limit removed execs whose artifacts may still be on the disk, the
+	// first queued first, after one of them; none that is held.
 	Queued(ctx context.Context, after Queued, limit int) ([]Queued, error)
 
 	// Dequeue forgets execs whose artifacts are gone.
 	Dequeue(ctx context.Context, execIDs []string) error
 
-	// ProjectDue reports whether no exec of the project is open, was created at or after the time, or is held, and neither is the project or its user.
+	// ProjectDue reports whether no exec of the project is open, was created at or after the time,
+	// or is held, and neither is the project or its user.
 	ProjectDue(ctx context.Context, projectID, userID string, before time.Time) (bool, error)
 
 	// Tombstones returns the tombstones of the execs.
 	Tombstones(ctx context.Context, execIDs []string) ([]Tombstone, error)
 
-	// AddHold adds a hold, at the time of the database's clock. fault.InvalidRequest for an exec that there is not, and for an id with spaces around it that
-	// no exec has. A transaction of Remove that began before ends before it; a later one sees the hold.
+	// AddHold adds a hold, at the time of the database's clock. fault.InvalidRequest for an exec
+	// that there is not, and for an id with spaces around it that no exec has. A transaction of
+	// Remove that began before ends before it; a later one sees the hold.
 	AddHold(ctx context.Context, h Hold) (Hold, error)
 
-	// RemoveHold ends a hold; fault.UnknownHold when there is none with this id that has not been removed.
+	// RemoveHold ends a hold; fault.UnknownHold when there is none with this id that has not been
+	// removed.
 	RemoveHold(ctx context.Context, id, by string) (Hold, error)
 
-	// HoldsOn returns at most limit holds that have not been removed and name an exec, oldest first; it may have been removed.
+	// HoldsOn returns at most limit holds that have not been removed and name an exec, oldest
+	// first; it may have been removed.
 	HoldsOn(ctx context.Context, exec HoldSubject, limit int) ([]Hold, error)
 
 	// Covered returns how many execs there are that each hold names, counting no further than most.
 	Covered(ctx context.Context, holds []Hold, most int) ([]int, error)
 
-	// Holds returns at most limit holds that have not been removed, oldest first, after one of them.
+	// Holds returns at most limit holds that have not been removed, oldest first, after one of
+	// them.
 	Holds(ctx context.Context, after HoldCursor, limit int) ([]Hold, error)
 }
 
@@ -88,7 +100,8 @@ type Query struct {
 	LostBefore time.Time // of execs that ended as lost, whose result may still arrive
 	Sizes      bool      // Scan counts bytes
 
-	// For Scan by Artifacts: an exec that another rule removes with its record, or would but for a hold, is Gone. Zero: none.
+	// For Scan by Artifacts: an exec that another rule removes with its record, or would but for a
+	// hold, is Gone. Zero: none.
 	RecordsBefore, RecordsLostBefore time.Time
 }
 

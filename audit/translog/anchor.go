@@ -24,13 +24,15 @@ import (
 const (
 	watchPoll = time.Second // between two looks at the log's state
 
-	// anchorQuiet is after how long without a newer checkpoint the last one is appended to the anchor, also before its turn.
+	// anchorQuiet is after how long without a newer checkpoint the last one is appended to the
+	// anchor, also before its turn.
 	anchorQuiet = 10 * time.Second
 
 	// anchorAgain is the pause after a failure: a full disk stays full for a while.
 	anchorAgain = 10 * time.Second
 
-	// anchorSlow is how long a write may take before it is a problem: a file server may never answer.
+	// anchorSlow is how long a write may take before it is a problem: a file server may never
+	// answer.
 	anchorSlow = 15 * time.Second
 
 	// anchorPatience is how long the end of the server waits for a write.
@@ -48,7 +50,8 @@ type AnchorConfig struct {
 	Logger   *slog.Logger
 	Now      func() time.Time // nil: time.Now
 
-	// Open opens the file of checkpoints for appending, and returns its size in bytes. Nil: the file of Origin in Dir.
+	// Open opens the file of checkpoints for appending, and returns its size in bytes. Nil: the
+	// file of Origin in Dir.
 	Open func(ctx context.Context) (AnchorFile, int64, error)
 }
 
@@ -58,8 +61,8 @@ type AnchorFile interface {
 	io.Closer
 }
 
-// Anchor appends checkpoints to a file in a directory outside the database, and compares the database with the last one. No error stops
-// the log, except a *Conflict.
+// Anchor appends checkpoints to a file in a directory outside the database, and compares the
+// database with the last one. No error stops the log, except a *Conflict.
 type Anchor struct {
 	cfg AnchorConfig
 
@@ -100,12 +103,14 @@ func (a *Anchor) Status() AnchorStatus {
 	s := a.status
 	s.Dir = a.cfg.Dir
 	if !a.working.IsZero() && a.cfg.Now().Sub(a.working) > anchorSlow {
-		s.Problem = fault.New(fault.DiskFull, "the directory of audit.anchor_dir, %s, does not answer; check its disk or file server", a.cfg.Dir)
+		s.Problem = fault.New(fault.DiskFull, "the directory of audit.anchor_dir, %s, does not answer; check its disk or file server",
+			a.cfg.Dir)
 	}
 	return s
 }
 
-// Run compares and appends until ctx ends, and then the last checkpoint. It calls ready after each attempt.
+// Run compares and appends until ctx ends, and then the last checkpoint. It calls ready after each
+// attempt.
 func (a *Anchor) Run(ctx context.Context, ready func()) {
 	for {
 		if !a.stepOrEnd(ctx, false) {
@@ -136,7 +141,8 @@ func (a *Anchor) Compare(ctx context.Context) {
 	}
 }
 
-// stepOrEnd leaves a step behind that does not return although the server ends: the directory may be on a file server that is gone.
+// stepOrEnd leaves a step behind that does not return although the server ends: the directory may
+// be on a file server that is gone.
 func (a *Anchor) stepOrEnd(ctx context.Context, last bool) bool {
 	done := make(chan struct{})
 	go func() {
@@ -209,8 +215,8 @@ func (a *Anchor) Step(ctx context.Context, last bool) {
 	}
 }
 
-// appendNewest compares the log with the last checkpoint in the directory, and then appends the newest one if write is set. It returns the
-// entries of the last checkpoint.
+// appendNewest compares the log with the last checkpoint in the directory, and then appends the
+// newest one if write is set. It returns the entries of the last checkpoint.
 func (a *Anchor) appendNewest(ctx context.Context, write bool) (entries int64, err error) {
 	key, err := a.cfg.Log.verifier(ctx, a.cfg.Verifier)
 	if err != nil {
@@ -233,10 +239,13 @@ func (a *Anchor) appendNewest(ctx context.Context, write bool) (entries int64, e
 	case err != nil:
 		return 0, a.unusable(err)
 	case !found && size > 0 && !replaced:
-		return 0, fault.New(fault.InvalidSettings, "%s in audit.anchor_dir, %s, has no checkpoint of this log at its end; move it away if it is damaged", a.file(), a.cfg.Dir)
+		return 0,
+			fault.New(fault.InvalidSettings,
+				"%s in audit.anchor_dir, %s, has no checkpoint of this log at its end; move it away if it is damaged", a.file(), a.cfg.Dir)
 	}
 	if found {
-		err := a.cfg.Log.Compare(ctx, last, "audit.anchor_dir, "+a.cfg.Dir+",", "move "+filepath.Join(a.cfg.Dir, a.file())+" to another directory and restart")
+		err := a.cfg.Log.Compare(ctx, last, "audit.anchor_dir, "+a.cfg.Dir+",",
+			"move "+filepath.Join(a.cfg.Dir, a.file())+" to another directory and restart")
 		if err != nil {
 			return last.Tree.N, a.stop(err)
 		}
@@ -255,7 +264,8 @@ func (a *Anchor) appendNewest(ctx context.Context, write bool) (entries int64, e
 	return newest.Tree.N, nil
 }
 
-// compareOther compares the log with the last checkpoint of another key in the file. It returns whether there is one, whose key was replaced.
+// compareOther compares the log with the last checkpoint of another key in the file. It returns
+// whether there is one, whose key was replaced.
 func (a *Anchor) compareOther(ctx context.Context, f AnchorFile, size int64, own note.Verifier) (replaced bool, err error) {
 	claim, replaced, err := checkpoint.LastOfOther(f, size, a.cfg.Origin, checkpoint.IDOf(own))
 	if err != nil {
@@ -265,7 +275,8 @@ func (a *Anchor) compareOther(ctx context.Context, f AnchorFile, size int64, own
 		return false, nil
 	}
 	path := filepath.Join(a.cfg.Dir, a.file())
-	return true, a.stop(a.cfg.Log.CompareOther(ctx, claim, checkpoint.IDOf(own), "audit.anchor_dir, "+a.cfg.Dir+",", "run `core-api audit key --replaces "+path+" --reason …`"))
+	return true, a.stop(a.cfg.Log.CompareOther(ctx, claim, checkpoint.IDOf(own), "audit.anchor_dir, "+a.cfg.Dir+",",
+		"run `core-api audit key --replaces "+path+" --reason …`"))
 }
 
 // stop stops the log if the error is a *Conflict. It returns the error.
@@ -277,7 +288,8 @@ func (a *Anchor) stop(err error) error {
 }
 
 func (a *Anchor) unusable(err error) error {
-	return fault.Wrap(fault.DiskFull, err, "cannot use audit.anchor_dir, %s: %s; mount it, make room there, or check its owner and mode", a.cfg.Dir, fault.Reason(err))
+	return fault.Wrap(fault.DiskFull, err, "cannot use audit.anchor_dir, %s: %s; mount it, make room there, or check its owner and mode",
+		a.cfg.Dir, fault.Reason(err))
 }
 
 // file is the name of the log's file: installations may share a directory.
@@ -295,7 +307,9 @@ type lockedFile struct{ *os.File }
 
 func (f lockedFile) Close() error { return lockfile.Close(f.File) }
 
-// OpenFile opens the file of the log in the directory, locked, and returns its size in bytes. It never follows a link: a process that can write to the directory may have put one, or a FIFO, in the place of the file.
+// OpenFile opens the file of the log in the directory, locked, and returns its size in bytes. It
+// never follows a link: a process that can write to the directory may have put one, or a FIFO, in
+// the place of the file.
 func (a *Anchor) OpenFile(ctx context.Context) (AnchorFile, int64, error) {
 	root, err := os.OpenRoot(a.cfg.Dir)
 	if err != nil {

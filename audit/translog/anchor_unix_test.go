@@ -141,7 +141,8 @@ func TestAnchorFindsRollback(t *testing.T) {
 			b, _ := late.anchor(dir, 1, nil)
 			b.Step(t.Context(), false)
 			conflict := (*translog.Conflict)(nil)
-			if err := b.Status().Problem; b.Status().Entries != 18 || !errors.As(err, &conflict) || !strings.Contains(err.Error(), tc.says) || !strings.Contains(err.Error(), "18 entries") || !strings.Contains(conflict.Remedy, anchorFile) {
+			if err := b.Status().Problem; b.Status().Entries != 18 || !errors.As(err, &conflict) || !strings.Contains(err.Error(), tc.says) ||
+				!strings.Contains(err.Error(), "18 entries") || !strings.Contains(conflict.Remedy, anchorFile) {
 				t.Errorf("%v, %+v", err, conflict)
 			}
 			if !late.stops() {
@@ -231,9 +232,10 @@ func TestAnchorRefuses(t *testing.T) {
 		"a link to a file": {func(dir string) error {
 			return errors.Join(os.WriteFile(filepath.Join(dir, "x"), nil, 0o600), os.Symlink("x", filepath.Join(dir, anchorFile)))
 		}, "cannot use"},
-		"a directory":    {func(dir string) error { return os.Mkdir(filepath.Join(dir, anchorFile), 0o700) }, "cannot use"},
-		"a pipe":         {func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, anchorFile), 0o600) }, "no regular file"},
-		"something else": {func(dir string) error { return os.WriteFile(filepath.Join(dir, anchorFile), []byte("hello\n"), 0o600) }, "no checkpoint of this log"},
+		"a directory": {func(dir string) error { return os.Mkdir(filepath.Join(dir, anchorFile), 0o700) }, "cannot use"},
+		"a pipe":      {func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, anchorFile), 0o600) }, "no regular file"},
+		"something else": {func(dir string) error { return os.WriteFile(filepath.Join(dir, anchorFile), []byte("hello\n"), 0o600) },
+			"no checkpoint of this log"},
 	} {
 		dir := filepath.Join(t.TempDir(), "anchor")
 		if err := errors.Join(os.Mkdir(dir, 0o700), tc.make(dir)); err != nil {
@@ -284,7 +286,8 @@ func (in *installation) replace(kept checkpoint.Checkpoint, old translog.Key) {
 	}
 }
 
-// TestReplacedKey: an operator says that the log goes on with another key. That is said of the checkpoints up to then only.
+// TestReplacedKey: an operator says that the log goes on with another key. That is said of the
+// checkpoints up to then only.
 func TestReplacedKey(t *testing.T) {
 	t.Parallel()
 	dir, old := t.TempDir(), install(t, newKey(t))
@@ -346,7 +349,8 @@ func TestNodeWithoutTheKey(t *testing.T) {
 	}
 }
 
-// TestWitnessOfAnotherKeyMustCosign: a checkpoint of another key that the witness has not cosigned stops nothing, since everyone can make one.
+// TestWitnessOfAnotherKeyMustCosign: a checkpoint of another key that the witness has not cosigned
+// stops nothing, since everyone can make one.
 func TestWitnessOfAnotherKeyMustCosign(t *testing.T) {
 	t.Parallel()
 	other, in := install(t, newKey(t)), install(t, newKey(t))

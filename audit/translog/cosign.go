@@ -39,8 +39,9 @@ type CosignerConfig struct {
 	Now       func() time.Time // nil: time.Now
 }
 
-// Cosigner asks witnesses for cosignatures of new checkpoints, and keeps the newest of each in memory. No error stops the log, except a
-// *Conflict. All witnesses that are not busy are asked for the same checkpoint, so that one checkpoint gets all their signatures.
+// Cosigner asks witnesses for cosignatures of new checkpoints, and keeps the newest of each in
+// memory. No error stops the log, except a *Conflict. All witnesses that are not busy are asked for
+// the same checkpoint, so that one checkpoint gets all their signatures.
 type Cosigner struct {
 	cfg   CosignerConfig
 	peers []*peer
@@ -95,7 +96,8 @@ func (c *Cosigner) Status() []WitnessStatus {
 	return all
 }
 
-// Run compares the log with the checkpoint of each witness, calls ready, and then asks for cosignatures until ctx ends.
+// Run compares the log with the checkpoint of each witness, calls ready, and then asks for
+// cosignatures until ctx ends.
 func (c *Cosigner) Run(ctx context.Context, ready func()) {
 	c.Compare(ctx)
 	ready()
@@ -160,7 +162,8 @@ func (p *peer) take(signed string, now time.Time) bool {
 	return true
 }
 
-// attempt asks a witness for a cosignature, or with nil only compares the log with the checkpoint that it has.
+// attempt asks a witness for a cosignature, or with nil only compares the log with the checkpoint
+// that it has.
 func (c *Cosigner) attempt(ctx context.Context, p *peer, newest *checkpoint.Checkpoint) {
 	defer func() {
 		p.mu.Lock()
@@ -208,8 +211,9 @@ func (c *Cosigner) attempt(ctx context.Context, p *peer, newest *checkpoint.Chec
 	}
 }
 
-// compare asks a witness for its checkpoint and compares the log with it. A checkpoint counts if the log's own key has signed it or, with the
-// log's name and another key, if the witness has cosigned it.
+// compare asks a witness for its checkpoint and compares the log with it. A checkpoint counts if
+// the log's own key has signed it or, with the log's name and another key, if the witness has
+// cosigned it.
 func (c *Cosigner) compare(ctx context.Context, p *peer) error {
 	key, err := c.cfg.Log.verifier(ctx, c.cfg.Verifier)
 	if err != nil {
@@ -220,7 +224,8 @@ func (c *Cosigner) compare(ctx context.Context, p *peer) error {
 	other := (*otherKey)(nil)
 	switch {
 	case errors.As(err, &other):
-		err = c.cfg.Log.CompareOther(ctx, other.Claim, checkpoint.IDOf(key), where, "run `core-api audit key --replaces FILE --reason …` with this checkpoint, which "+p.latestURL(c.cfg.Origin)+" serves,")
+		err = c.cfg.Log.CompareOther(ctx, other.Claim, checkpoint.IDOf(key), where,
+			"run `core-api audit key --replaces FILE --reason …` with this checkpoint, which "+p.latestURL(c.cfg.Origin)+" serves,")
 	case err == nil && point != nil:
 		err = c.cfg.Log.Compare(ctx, *point, where, "remove the witness from audit.witnesses and restart")
 	}
@@ -230,7 +235,8 @@ func (c *Cosigner) compare(ctx context.Context, p *peer) error {
 	return err
 }
 
-// ask asks a witness that has a checkpoint of this size for a cosignature. It returns the size that the witness has.
+// ask asks a witness that has a checkpoint of this size for a cosignature. It returns the size that
+// the witness has.
 func (c *Cosigner) ask(ctx context.Context, p *peer, newest checkpoint.Checkpoint, size int64) (line string, now int64, err error) {
 	for range 3 { // it may have got a newer checkpoint from another node meanwhile
 		var proof tlog.TreeProof
@@ -270,7 +276,8 @@ func (c *Cosigner) Add(signed string) string {
 	return signed
 }
 
-// Best returns the checkpoint with the most cosignatures that has at least so many entries; found is false if none has one.
+// Best returns the checkpoint with the most cosignatures that has at least so many entries; found
+// is false if none has one.
 func (c *Cosigner) Best(entries int64) (best checkpoint.Checkpoint, found bool) {
 	if c == nil {
 		return best, false

@@ -66,7 +66,8 @@ func (in *installation) cosign(witnesses ...testWitness) *translog.Cosigner {
 	for _, w := range witnesses {
 		all = append(all, w.setting)
 	}
-	c := translog.NewCosigner(translog.CosignerConfig{Log: in.log, Origin: origin, Witnesses: all, Verifier: in.verifier, Conflict: in.q.Halt, Logger: slog.New(slog.DiscardHandler)})
+	c := translog.NewCosigner(translog.CosignerConfig{Log: in.log, Origin: origin, Witnesses: all, Verifier: in.verifier, Conflict: in.q.Halt,
+		Logger: slog.New(slog.DiscardHandler)})
 	in.log.Cosigner = c
 	ctx, stop := context.WithCancel(context.Background())
 	ended, ready := make(chan struct{}), make(chan struct{})
@@ -117,7 +118,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// TestCosigning asks two witnesses and proves an exec to a client that trusts only both together. One witness also follows the log.
+// TestCosigning asks two witnesses and proves an exec to a client that trusts only both together.
+// One witness also follows the log.
 func TestCosigning(t *testing.T) {
 	t.Parallel()
 	in := install(t, newKey(t))
@@ -239,7 +241,8 @@ func TestWrongWitnesses(t *testing.T) {
 	}
 }
 
-// TestWitnessFindsRollback: the database is rolled back, or rebuilt with the same key, beside a witness.
+// TestWitnessFindsRollback: the database is rolled back, or rebuilt with the same key, beside a
+// witness.
 func TestWitnessFindsRollback(t *testing.T) {
 	t.Parallel()
 	for name, restore := range map[string]func(in *installation, early translog.State) *installation{
@@ -291,7 +294,8 @@ func TestParseWitness(t *testing.T) {
 	w := witnessOf(t, in, "w/1", nil)
 	for _, text := range []string{
 		"", w.Verifier(), w.Verifier() + " http://a http://b", in.key.Verifier + " http://a", w.Verifier()[:50] + " http://a", "x http://a",
-		w.Verifier() + " a:80", w.Verifier() + " ftp://a", w.Verifier() + " http://u:p@a", w.Verifier() + " http://a?b", fmt.Sprintf("x%s http://a", w.Verifier()),
+		w.Verifier() + " a:80", w.Verifier() + " ftp://a", w.Verifier() + " http://u:p@a", w.Verifier() + " http://a?b",
+		fmt.Sprintf("x%s http://a", w.Verifier()),
 	} {
 		if _, err := checkpoint.ParseWitness(text); !fault.Is(err, fault.InvalidSettings) {
 			t.Errorf("%q: %v", text, err)

@@ -28,7 +28,8 @@ func newWitnessClient() *http.Client {
 	}
 }
 
-// otherSize is the answer of a witness that has cosigned a checkpoint of another size than the request said.
+// otherSize is the answer of a witness that has cosigned a checkpoint of another size than the
+// request said.
 type otherSize struct{ size int64 }
 
 func (o *otherSize) Error() string { return fmt.Sprintf("the witness has %d entries", o.size) }
@@ -58,13 +59,15 @@ func (p *peer) add(ctx context.Context, newest checkpoint.Checkpoint, size int64
 		}
 		return "", &otherSize{has}
 	case status == http.StatusNotFound || status == http.StatusForbidden:
-		return "", &disagreement{p.failure(fmt.Sprintf("it does not know the log %s, or knows another key of it; give it the key that `core-api audit key` prints", newest.Origin), nil)}
+		return "",
+			&disagreement{p.failure(fmt.Sprintf("it does not know the log %s, or knows another key of it; give it the key that `core-api audit key` prints", newest.Origin), nil)}
 	case status == http.StatusUnprocessableEntity:
 		return "", &disagreement{p.failure("it says that the log does not extend the checkpoint that it has", nil)}
 	case status != http.StatusOK:
 		return "", p.failure(fmt.Sprintf("it answered %d", status), nil)
 	}
-	// The answer may have signatures of keys that nothing here knows. A wrong signature of the known key is an error.
+	// The answer may have signatures of keys that nothing here knows. A wrong signature of the
+	// known key is an error.
 	n, err := note.Open([]byte(newest.Text()+"\n"+string(answer)), note.VerifierList(p.Key))
 	if err != nil {
 		return "", p.failure("its answer has no valid cosignature of its key", err)
@@ -78,8 +81,9 @@ type otherKey struct{ checkpoint.Claim }
 
 func (o *otherKey) Error() string { return "the witness has a checkpoint under the key " + o.KeyID }
 
-// latest returns the newest checkpoint of the log with this key that the witness has cosigned; nil if it has none, or serves none, which
-// C2SP allows. It fails with an *otherKey if the witness has cosigned one of this origin under another key; a nil key is no key.
+// latest returns the newest checkpoint of the log with this key that the witness has cosigned; nil
+// if it has none, or serves none, which C2SP allows. It fails with an *otherKey if the witness has
+// cosigned one of this origin under another key; a nil key is no key.
 func (p *peer) latest(ctx context.Context, origin string, key note.Verifier) (*checkpoint.Checkpoint, error) {
 	status, _, answer, err := p.send(ctx, http.MethodGet, latestPath(origin), nil)
 	switch {

@@ -18,8 +18,9 @@ type Cover struct {
 	NoState    bool // the database has lost its checkpoint, and nothing is covered
 }
 
-// Cover waits until the log has every event of an exec that is visible now, but no longer than patience, and returns the newest checkpoint. Before
-// it returns, it calls lacking with the ids of execs that have such events which the checkpoint may not cover; an id may come more than once.
+// Cover waits until the log has every event of an exec that is visible now, but no longer than
+// patience, and returns the newest checkpoint. Before it returns, it calls lacking with the ids of
+// execs that have such events which the checkpoint may not cover; an id may come more than once.
 func (l Log) Cover(ctx context.Context, patience time.Duration, lacking func(execIDs []string) error) (Cover, error) {
 	newest, err := l.Store.NewestEvent(ctx)
 	if err != nil {

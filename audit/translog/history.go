@@ -9,8 +9,9 @@ import (
 	"secbox/audit/translog/proof"
 )
 
-// Check returns when the newest event of an exec happened. It fails, with the reason, unless each event has the hash of its entry, the events are a
-// possible history of an exec, and the row agrees with them. entries are the log's entries of the events. Whether the tree has the entries is not
+// Check returns when the newest event of an exec happened. It fails, with the reason, unless each
+// event has the hash of its entry, the events are a possible history of an exec, and the row agrees
+// with them. entries are the log's entries of the events. Whether the tree has the entries is not
 // checked.
 func (x Exec) Check(entries [][]byte) (newest time.Time, err error) {
 	if x.Row == nil || len(x.Events) == 0 {

@@ -29,8 +29,9 @@ type Key struct {
 // Origin returns the name of an installation's log and of its key.
 func Origin(installationID string) string { return "secbox/" + installationID }
 
-// ReadKey reads the key of the log with this origin. It fails with fault.InvalidSettings if the file is damaged or has the key of another
-// log, or is none that statedir.ReadSecret reads, and with an error that also wraps fs.ErrNotExist if there is no file.
+// ReadKey reads the key of the log with this origin. It fails with fault.InvalidSettings if the
+// file is damaged or has the key of another log, or is none that statedir.ReadSecret reads, and
+// with an error that also wraps fs.ErrNotExist if there is no file.
 func ReadKey(path, origin string) (Key, error) {
 	text, err := statedir.ReadSecret(path)
 	if err != nil {
@@ -41,7 +42,8 @@ func ReadKey(path, origin string) (Key, error) {
 		return Key{}, fault.Wrap(fault.InvalidSettings, err, "the transparency log's key %s is damaged; restore it from a backup", path)
 	}
 	if key.Signer.Name() != origin {
-		return Key{}, fault.New(fault.InvalidSettings, "the key %s is of the log %q, and this installation's log is %q; name another file in audit.log_key_file",
+		return Key{}, fault.New(fault.InvalidSettings,
+			"the key %s is of the log %q, and this installation's log is %q; name another file in audit.log_key_file",
 			path, key.Signer.Name(), origin)
 	}
 	return key, nil
@@ -63,7 +65,8 @@ func ParseKey(text string) (Key, error) {
 	return Key{Signer: signer, Verifier: verifier}, err
 }
 
-// MakeKey makes a key for the log with this origin in a new file that only this user can read, durably. It fails if the file exists.
+// MakeKey makes a key for the log with this origin in a new file that only this user can read,
+// durably. It fails if the file exists.
 func MakeKey(path, origin string) (Key, error) {
 	text, _, err := note.GenerateKey(rand.Reader, origin)
 	if err != nil {
@@ -75,7 +78,8 @@ func MakeKey(path, origin string) (Key, error) {
 	return ReadKey(path, origin)
 }
 
-// Keys keeps the log's key in memory, so that no request waits for a file. It is safe for concurrent use.
+// Keys keeps the log's key in memory, so that no request waits for a file. It is safe for
+// concurrent use.
 type Keys struct {
 	read func(begun bool) (Key, error)
 
@@ -84,7 +88,8 @@ type Keys struct {
 	err  error // of the last reading
 }
 
-// NewKeys calls read, which reads the key's file, and makes the file only if the log has not begun. If that fails, Load tries again.
+// NewKeys calls read, which reads the key's file, and makes the file only if the log has not begun.
+// If that fails, Load tries again.
 func NewKeys(read func(begun bool) (Key, error)) *Keys {
 	k := &Keys{read: read}
 	_, _ = k.Reload(true)
@@ -123,8 +128,8 @@ func (k *Keys) Held() (Key, error) {
 // errNoKey reports that this node does not have the log's key.
 var errNoKey = errors.New("no key")
 
-// verifier returns the public half of this node's key; nil if there is no key and the log has not begun, and errNoKey if the log has begun
-// with a key that another node has.
+// verifier returns the public half of this node's key; nil if there is no key and the log has not
+// begun, and errNoKey if the log has begun with a key that another node has.
 func (l Log) verifier(ctx context.Context, read func() (note.Verifier, error)) (note.Verifier, error) {
 	key, err := read()
 	if !errors.Is(err, fs.ErrNotExist) {

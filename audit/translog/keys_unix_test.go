@@ -14,7 +14,8 @@ import (
 	"secbox/fault"
 )
 
-// TestKeysAreInMemory: no request waits for the file of a key that was read, and none for a file that is no key.
+// TestKeysAreInMemory: no request waits for the file of a key that was read, and none for a file
+// that is no key.
 func TestKeysAreInMemory(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), translog.KeyFile)

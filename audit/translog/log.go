@@ -1,10 +1,12 @@
-// Package translog is the transparency log of an installation: a Merkle tree (RFC 6962) over the events of execs and the administrative events,
-// with signed checkpoints.
-// A client that has seen a checkpoint can prove later that an event was changed, removed or inserted.
+// Package translog is the transparency log of an installation: a Merkle tree (RFC 6962) over the
+// events of execs and the administrative events, with signed checkpoints. A client that has seen a
+// checkpoint can prove later that an event was changed, removed or inserted.
 //
-// The events are written through packages audit and admin; the Sequencer puts them into the log within a second. An entry is the SHA-256 of a random salt
-// and the event's canonical bytes, so that the log reveals nothing about an event, and stays whole when the event is deleted. The formats
-// are C2SP's tlog-checkpoint, tlog-tiles and tlog-proof. The package knows neither SQL (store does) nor HTTP.
+// The events are written through packages audit and admin; the Sequencer puts them into the log
+// within a second. An entry is the SHA-256 of a random salt and the event's canonical bytes, so
+// that the log reveals nothing about an event, and stays whole when the event is deleted. The
+// formats are C2SP's tlog-checkpoint, tlog-tiles and tlog-proof. The package knows neither SQL
+// (store does) nor HTTP.
 package translog
 
 import (
@@ -35,10 +37,12 @@ type Events interface {
 	List(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) ([]admin.Event, error)
 }
 
-// State returns the state of the log. An empty log's state has no checkpoint. ErrNoState if the database has lost it.
+// State returns the state of the log. An empty log's state has no checkpoint. ErrNoState if the
+// database has lost it.
 func (l Log) State(ctx context.Context) (State, error) { return l.Store.State(ctx) }
 
-// Checkpoint returns the newest checkpoint, with the cosignatures that have arrived; fault.NotLogged for an empty log.
+// Checkpoint returns the newest checkpoint, with the cosignatures that have arrived;
+// fault.NotLogged for an empty log.
 func (l Log) Checkpoint(ctx context.Context) (string, error) {
 	state, err := l.Store.State(ctx)
 	if err == nil && state.Size == 0 {
@@ -47,8 +51,8 @@ func (l Log) Checkpoint(ctx context.Context) (string, error) {
 	return l.Cosigner.Add(state.Checkpoint), err
 }
 
-// Tile returns a resource of C2SP tlog-tiles by its path below tile/, such as 0/x001/234.p/5 or entries/000; fault.UnknownFile if the log
-// does not have it.
+// Tile returns a resource of C2SP tlog-tiles by its path below tile/, such as 0/x001/234.p/5 or
+// entries/000; fault.UnknownFile if the log does not have it.
 func (l Log) Tile(ctx context.Context, path string) ([]byte, error) {
 	unknown := fault.New(fault.UnknownFile, "the transparency log has no tile %.60q", path)
 	coordinates, entries := "tile/8/"+path, false
@@ -92,8 +96,8 @@ func (l Log) bundle(ctx context.Context, t tlog.Tile, unknown error) ([]byte, er
 	return b, nil
 }
 
-// Prove returns a file that proves the record's events; fault.NotLogged while the log does not have all of them. Its checkpoint is a cosigned
-// one if that has the events, else the newest.
+// Prove returns a file that proves the record's events; fault.NotLogged while the log does not have
+// all of them. Its checkpoint is a cosigned one if that has the events, else the newest.
 func (l Log) Prove(ctx context.Context, r audit.Record) ([]byte, error) {
 	events, err := l.Store.History(ctx, r.ExecID)
 	if err != nil {
@@ -126,7 +130,8 @@ func (l Log) Prove(ctx context.Context, r audit.Record) ([]byte, error) {
 	return f.Marshal()
 }
 
-// cosigned returns the state of a cosigned checkpoint that has the entry with this index, or else the newest one.
+// cosigned returns the state of a cosigned checkpoint that has the entry with this index, or else
+// the newest one.
 func (l Log) cosigned(newest State, index int64) State {
 	if best, found := l.Cosigner.Best(index + 1); found && best.Tree.N <= newest.Size {
 		newest.Size, newest.Root, newest.Checkpoint = best.Tree.N, best.Tree.Hash, best.Signed
@@ -153,8 +158,8 @@ func prove(state State, hashes tlog.HashReader, e Event) (proof.Event, error) {
 	return proof.Event{Event: string(e.Canonical()), Salt: e.Salt, TLogProof: string(p.Marshal())}, nil
 }
 
-// ProveAdmin returns a file that proves an administrative event; fault.UnknownEvent if there is none with this seq, and fault.NotLogged
-// while the log does not have it.
+// ProveAdmin returns a file that proves an administrative event; fault.UnknownEvent if there is
+// none with this seq, and fault.NotLogged while the log does not have it.
 func (l Log) ProveAdmin(ctx context.Context, seq int64) ([]byte, error) {
 	e, err := l.Store.AdminEvent(ctx, seq)
 	if err != nil {

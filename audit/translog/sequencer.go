@@ -24,12 +24,13 @@ const (
 	defaultPoll  = 500 * time.Millisecond
 	defaultLease = 10 * time.Second
 
-	// batch is the most entries of one transaction: on SQLite, commits of execs wait for it. batchPause leaves room for them while there
-	// are more.
+	// batch is the most entries of one transaction: on SQLite, commits of execs wait for it.
+	// batchPause leaves room for them while there are more.
 	batch      = 256
 	batchPause = 20 * time.Millisecond
 
-	// otherNodes is how long a node without the log's key waits for a node with the key before it reports a problem.
+	// otherNodes is how long a node without the log's key waits for a node with the key before it
+	// reports a problem.
 	otherNodes = 30 * time.Second
 
 	stepTimeout = 15 * time.Second
@@ -42,7 +43,8 @@ type SequencerConfig struct {
 	Holder string // unique among running processes, and the same after a restart: the node id
 	Logger *slog.Logger
 
-	// Key returns the signing key; made reports whether the log has one already. An error is logged once, and Key is called again later.
+	// Key returns the signing key; made reports whether the log has one already. An error is logged
+	// once, and Key is called again later.
 	Key func(made bool) (Key, error)
 
 	Poll  time.Duration    // between two searches for events; 0: 500 ms
@@ -50,8 +52,9 @@ type SequencerConfig struct {
 	Now   func() time.Time // nil: time.Now
 }
 
-// Sequencer puts events into the log. Several may run at once: a lease in the database keeps them from doing the same work, and
-// Store.Append lets only one of them extend a state of the log, so that they cannot fork it.
+// Sequencer puts events into the log. Several may run at once: a lease in the database keeps them
+// from doing the same work, and Store.Append lets only one of them extend a state of the log, so
+// that they cannot fork it.
 type Sequencer struct {
 	cfg SequencerConfig
 
@@ -99,12 +102,14 @@ func (s *Sequencer) Problem() error {
 	return s.problem
 }
 
-// Halt ends the extension of the log until the next start, because the database does not have the log that was signed before.
+// Halt ends the extension of the log until the next start, because the database does not have the
+// log that was signed before.
 func (s *Sequencer) Halt(why *Conflict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.halted == nil {
-		s.cfg.Logger.Error("the transparency log is not extended any more; execs go on, and their events wait", "err", why, "remedy", why.Remedy,
+		s.cfg.Logger.Error("the transparency log is not extended any more; execs go on, and their events wait", "err", why, "remedy",
+			why.Remedy,
 			"signed", why.Kept.Signed, "database", why.Found.Checkpoint)
 		s.halted = why
 	}
@@ -117,7 +122,8 @@ func (s *Sequencer) Halted() *Conflict {
 	return s.halted
 }
 
-// stepAndReport logs when a problem comes and goes, not at every attempt. It returns whether there may be more events.
+// stepAndReport logs when a problem comes and goes, not at every attempt. It returns whether there
+// may be more events.
 func (s *Sequencer) stepAndReport(ctx context.Context) bool {
 	limited, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -138,7 +144,8 @@ func (s *Sequencer) stepAndReport(ctx context.Context) bool {
 	return more
 }
 
-// Step puts at most 256 events into the log, and returns how many. Another sequencer's turn is no error.
+// Step puts at most 256 events into the log, and returns how many. Another sequencer's turn is no
+// error.
 func (s *Sequencer) Step(ctx context.Context) (int, error) {
 	n, _, err := s.step(ctx)
 	return n, err
@@ -186,7 +193,8 @@ func (s *Sequencer) step(ctx context.Context) (n int, more bool, err error) {
 	if err != nil || !appended {
 		return 0, false, err
 	}
-	s.newest = checkpoint.Checkpoint{Origin: s.cfg.Origin, Tree: tlog.Tree{N: state.Size + int64(len(found.Events)), Hash: change.Root}, Signed: change.Checkpoint}
+	s.newest = checkpoint.Checkpoint{Origin: s.cfg.Origin, Tree: tlog.Tree{N: state.Size + int64(len(found.Events)), Hash: change.Root},
+		Signed: change.Checkpoint}
 	return len(found.Events), found.More, nil
 }
 
@@ -203,7 +211,8 @@ func (s *Sequencer) signingKey(state State) (Key, error) {
 		return key, nil
 	}
 	s.key = nil // the operator may replace the file
-	return Key{}, fault.New(fault.InvalidSettings, "the transparency log was begun with another key (%s); restore that key, or let the node that has it run", state.VerifierKey)
+	return Key{}, fault.New(fault.InvalidSettings,
+		"the transparency log was begun with another key (%s); restore that key, or let the node that has it run", state.VerifierKey)
 }
 
 // check refuses a state that the key has not signed.
@@ -217,7 +226,8 @@ func (k Key) check(state State) error {
 	}
 	signed, _, _, err := log.ParseCheckpoint([]byte(state.Checkpoint), verifier.Name(), verifier)
 	if err != nil || signed.Size != uint64(state.Size) || string(signed.Hash) != string(state.Root[:]) {
-		return fault.Wrap(fault.Internal, err, "the state of the transparency log in the database is not the one that was signed; it was altered")
+		return fault.Wrap(fault.Internal, err,
+			"the state of the transparency log in the database is not the one that was signed; it was altered")
 	}
 	return nil
 }
@@ -257,7 +267,8 @@ func (s *Sequencer) extend(ctx context.Context, state State, found Unlogged, key
 	return a, nil
 }
 
-// damaged is the error of tiles that do not match the signed root. An error of the database passes as it is.
+// damaged is the error of tiles that do not match the signed root. An error of the database passes
+// as it is.
 func damaged(err error) error {
 	if known := (*fault.Error)(nil); errors.As(err, &known) || errors.Is(err, context.Canceled) {
 		return err
@@ -275,6 +286,7 @@ func (e Event) Canonical() []byte {
 
 func (e Event) adminDocument() proof.AdminDocument {
 	return proof.AdminDocument{
-		Seq: e.Seq, Kind: admin.Kind(e.Kind), At: e.At, NodeID: e.NodeID, Actor: e.Actor, Subject: e.Subject, Data: e.Data, LoggedAt: e.LoggedAt,
+		Seq: e.Seq, Kind: admin.Kind(e.Kind), At: e.At, NodeID: e.NodeID, Actor: e.Actor, Subject: e.Subject, Data: e.Data,
+		LoggedAt: e.LoggedAt,
 	}
 }

@@ -24,8 +24,9 @@ type Standing struct {
 	Unsigned    error        // why the checkpoint's signature could not be verified: this node has no key; nil: it was
 }
 
-// Standing compares a row with the exec's events, these with their entries, and the entries with the tree that the newest checkpoint signs, all as the
-// database has them now. It reads a few tiles for each event. A row that changed since it was read differs.
+// Standing compares a row with the exec's events, these with their entries, and the entries with
+// the tree that the newest checkpoint signs, all as the database has them now. It reads a few tiles
+// for each event. A row that changed since it was read differs.
 func (l Log) Standing(ctx context.Context, row audit.Record) (Standing, error) {
 	events, err := l.Store.History(ctx, row.ExecID)
 	if err != nil {
@@ -41,7 +42,8 @@ func (l Log) Standing(ctx context.Context, row audit.Record) (Standing, error) {
 		key, s.Unsigned = l.Key()
 	}
 	if s.Unsigned == nil && key.check(state) != nil {
-		s.Differences = append(s.Differences, Difference{What: "checkpoint", Expected: "a signature of " + key.Verifier, Found: "another one, or of another size or root"})
+		s.Differences = append(s.Differences, Difference{What: "checkpoint", Expected: "a signature of " + key.Verifier,
+			Found: "another one, or of another size or root"})
 	}
 	subject := verify.Subject{Source: string(Execs), Key: row.ExecID, Row: &row}
 	all := len(events) > 0
@@ -66,13 +68,15 @@ func (l Log) Standing(ctx context.Context, row audit.Record) (Standing, error) {
 	return s, nil
 }
 
-// compareEntry returns a difference if an event does not have the hash of its entry, or the tree does not have the entry.
+// compareEntry returns a difference if an event does not have the hash of its entry, or the tree
+// does not have the entry.
 func (l Log) compareEntry(ctx context.Context, hashes tlog.HashReader, d verify.Document) ([]Difference, error) {
 	entries, err := l.Store.Entries(ctx, d.Index, 1)
 	if err != nil {
 		return nil, err
 	}
-	found := Difference{ExecID: d.Event.ExecID, What: fmt.Sprintf("event %d (%s)", d.Seq, d.Event.Kind), Expected: fmt.Sprintf("that of entry %d of the log", d.Index), Found: "another one"}
+	found := Difference{ExecID: d.Event.ExecID, What: fmt.Sprintf("event %d (%s)", d.Seq, d.Event.Kind),
+		Expected: fmt.Sprintf("that of entry %d of the log", d.Index), Found: "another one"}
 	if len(d.Salt) != proof.SaltSize || len(entries) == 0 {
 		found.Found = "one without an entry"
 		return []Difference{found}, nil

@@ -12,22 +12,26 @@ import (
 	"secbox/audit/translog/verify"
 )
 
-// Store is a database of the log. store/sqlite and store/postgres implement it, and store/storetest is their common test suite. All methods
-// are safe for concurrent use. They fail with fault.DatabaseUnavailable when the database does not answer.
+// Store is a database of the log. store/sqlite and store/postgres implement it, and store/storetest
+// is their common test suite. All methods are safe for concurrent use. They fail with
+// fault.DatabaseUnavailable when the database does not answer.
 type Store interface {
 	// State returns the state of the log; ErrNoState if it was deleted.
 	State(ctx context.Context) (State, error)
 
-	// Unlogged returns at most limit events that the log does not have: first the administrative events, then the events of execs, each in the
-	// order of their seq. floors are State.Floors. A later call may return an event with a lower seq, because PostgreSQL commits transactions
-	// in another order.
+	// Unlogged returns at most limit events that the log does not have: first the administrative
+	// events, then the events of execs, each in the order of their seq. floors are State.Floors. A
+	// later call may return an event with a lower seq, because PostgreSQL commits transactions in
+	// another order.
 	Unlogged(ctx context.Context, floors Floors, limit int) (Unlogged, error)
 
-	// Append extends the log in one durable transaction, if its state is still a.Old and the lease is free or a.Holder's. It returns false,
-	// and writes nothing, if not. A lease that ends later than in MaxLease is free.
+	// Append extends the log in one durable transaction, if its state is still a.Old and the lease
+	// is free or a.Holder's. It returns false, and writes nothing, if not. A lease that ends later
+	// than in MaxLease is free.
 	Append(ctx context.Context, a Append) (bool, error)
 
-	// Tile returns the hashes of the widest form of a tile of height TileHeight; nil if there is none.
+	// Tile returns the hashes of the widest form of a tile of height TileHeight; nil if there is
+	// none.
 	Tile(ctx context.Context, level int, n int64) ([]byte, error)
 
 	// Entries returns at most limit entries in the order of their index, from one on.
@@ -36,38 +40,45 @@ type Store interface {
 	// History returns the events of an exec with their entries, oldest first.
 	History(ctx context.Context, execID string) ([]Event, error)
 
-	// AdminEvent returns an administrative event with its entry; fault.UnknownEvent if there is none.
+	// AdminEvent returns an administrative event with its entry; fault.UnknownEvent if there is
+	// none.
 	AdminEvent(ctx context.Context, seq int64) (Event, error)
 
 	// NewestEvent returns the seq of the newest event of an exec; 0 if there is none.
 	NewestEvent(ctx context.Context) (int64, error)
 
-	// Lacking returns the seq and the exec of at most limit events of execs that the log does not have, with a seq above after and at most until, in the
-	// order of their seq.
+	// Lacking returns the seq and the exec of at most limit events of execs that the log does not
+	// have, with a seq above after and at most until, in the order of their seq.
 	Lacking(ctx context.Context, after, until int64, limit int) ([]Event, error)
 
-	// ExecPage returns the execs after the one with this id, in the order of their ids. Pages are bounded in number and bytes.
+	// ExecPage returns the execs after the one with this id, in the order of their ids. Pages are
+	// bounded in number and bytes.
 	ExecPage(ctx context.Context, after string) (EventPage, error)
 
-	// AdminPage returns the administrative events with at least this seq, which has no lower bound in a database that was changed.
+	// AdminPage returns the administrative events with at least this seq, which has no lower bound
+	// in a database that was changed.
 	AdminPage(ctx context.Context, from int64) (EventPage, error)
 
-	// Logged returns a page of the events whose entries have an index from from to end-1. NextIndex is where the next page begins. The last page
-	// also has the first 128 events of each source that the log does not have yet. An exec comes with all its events. Execs are in the order of
+	// Logged returns a page of the events whose entries have an index from from to end-1. NextIndex
+	// is where the next page begins. The last page also has the first 128 events of each source
+	// that the log does not have yet. An exec comes with all its events. Execs are in the order of
 	// their ids.
 	Logged(ctx context.Context, from, end int64) (EventPage, error)
 
-	// Holds returns all holds, also removed holds, and the administrative events of holds in the order of their seq, as they were at one moment.
+	// Holds returns all holds, also removed holds, and the administrative events of holds in the
+	// order of their seq, as they were at one moment.
 	Holds(ctx context.Context) ([]Hold, []Event, error)
 
-	// Behind returns how many events the log does not have, counting no further than most, and the time of the first.
+	// Behind returns how many events the log does not have, counting no further than most, and the
+	// time of the first.
 	Behind(ctx context.Context, most int) (n int, oldest time.Time, err error)
 }
 
 // ErrNoState is wrapped by the errors of State.
 var ErrNoState = verify.ErrNoState
 
-// MaxLease is longer than any lease. One that ends later was taken before the database's clock was set back.
+// MaxLease is longer than any lease. One that ends later was taken before the database's clock was
+// set back.
 const MaxLease = 10 * time.Minute
 
 // Hold is a row of the table of holds.

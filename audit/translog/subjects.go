@@ -14,12 +14,13 @@ import (
 	"secbox/fault"
 )
 
-// overdueAfter is how long an event may wait for a log that is not extended at all, before its absence is a difference. The sequencer takes a
-// second, and ten when another node takes over.
+// overdueAfter is how long an event may wait for a log that is not extended at all, before its
+// absence is a difference. The sequencer takes a second, and ten when another node takes over.
 const overdueAfter = time.Minute
 
-// Subjects implements verify.Source: one page of the database. Places are a source and the key after which the page begins. Execs come before
-// administrative events, so that an exec which retention removes meanwhile is found, or else the event that says so.
+// Subjects implements verify.Source: one page of the database. Places are a source and the key
+// after which the page begins. Execs come before administrative events, so that an exec which
+// retention removes meanwhile is found, or else the event that says so.
 func (l Log) Subjects(ctx context.Context, at string, each func(verify.Subject) error) (next string, err error) {
 	source, after, ok := strings.Cut(at, ":")
 	switch {
@@ -38,7 +39,8 @@ func (l Log) Subjects(ctx context.Context, at string, each func(verify.Subject) 
 	case ok && source == string(Execs):
 		return l.execSubjects(ctx, after, each)
 	}
-	return "", fault.New(fault.InvalidRequest, "%.60q is not a place in the evidence; use the next of an answer, or %sINDEX", at, verify.FromPrefix)
+	return "", fault.New(fault.InvalidRequest, "%.60q is not a place in the evidence; use the next of an answer, or %sINDEX", at,
+		verify.FromPrefix)
 }
 
 func (l Log) execSubjects(ctx context.Context, after string, each func(verify.Subject) error) (next string, err error) {
@@ -97,7 +99,8 @@ func (p EventPage) each(err error, each func(verify.Subject) error) error {
 	return nil
 }
 
-// adminKey returns a key that is in the order of seq. A negative seq is no event's that this program wrote.
+// adminKey returns a key that is in the order of seq. A negative seq is no event's that this
+// program wrote.
 func adminKey(seq int64) string {
 	if seq < 0 {
 		return fmt.Sprintf("-%019d", seq-math.MinInt64)
@@ -108,7 +111,8 @@ func adminKey(seq int64) string {
 // maxHistory is more events than an exec can have.
 const maxHistory = 16
 
-// evidence returns an event of the page with its entry. Without a state, none is overdue: the missing state is the difference.
+// evidence returns an event of the page with its entry. Without a state, none is overdue: the
+// missing state is the difference.
 func (p EventPage) evidence(e Event, now time.Time) verify.Document {
 	d := verify.Document{Seq: e.Seq, Index: e.Index, Overdue: !p.NoState && e.overdue(p.State, now), Salt: e.Salt}
 	if e.Source == Execs {
@@ -119,7 +123,8 @@ func (p EventPage) evidence(e Event, now time.Time) verify.Document {
 	return d
 }
 
-// overdue reports whether the log should have the event by now. A log that is being extended may still have to catch up, after an upgrade for example.
+// overdue reports whether the log should have the event by now. A log that is being extended may
+// still have to catch up, after an upgrade for example.
 func (e Event) overdue(state State, now time.Time) bool {
 	if e.Index >= 0 {
 		return e.Index >= state.Size
@@ -128,7 +133,8 @@ func (e Event) overdue(state State, now time.Time) bool {
 }
 
 func (e Event) document() *proof.Document {
-	return &proof.Document{Seq: e.Seq, ExecID: e.ExecID, Kind: audit.EventKind(e.Kind), At: e.At, NodeID: e.NodeID, LoggedAt: e.LoggedAt, Record: e.Data}
+	return &proof.Document{Seq: e.Seq, ExecID: e.ExecID, Kind: audit.EventKind(e.Kind), At: e.At, NodeID: e.NodeID, LoggedAt: e.LoggedAt,
+		Record: e.Data}
 }
 
 // Holds implements verify.HoldSource.

@@ -34,7 +34,8 @@ func (t tiles) ReadTiles(wanted []tlog.Tile) ([][]byte, error) {
 	return all, nil
 }
 
-// tree reads the hashes of the log of this state from the tiles in the store. It checks them against the root.
+// tree reads the hashes of the log of this state from the tiles in the store. It checks them
+// against the root.
 func tree(ctx context.Context, store Store, s State) tlog.HashReader {
 	return tlog.TileHashReader(tlog.Tree{N: s.Size, Hash: s.Root}, tiles{ctx, store})
 }

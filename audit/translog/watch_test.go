@@ -29,7 +29,8 @@ type installation struct {
 	execs int
 }
 
-// install makes an installation with an empty log. Two with the same key are two histories of one log.
+// install makes an installation with an empty log. Two with the same key are two histories of one
+// log.
 func install(t *testing.T, key translog.Key) *installation {
 	t.Helper()
 	db, err := sqlite.Open(t.Context(), sqlitetest.Migrated(t, filepath.Join(t.TempDir(), "secbox.db")))
@@ -81,7 +82,8 @@ func (in *installation) exec(n int, what string) audit.Record {
 	var r audit.Record
 	for range n {
 		in.execs++
-		r = audit.Record{ExecID: fmt.Sprintf("%s%d", what, in.execs), Status: audit.Running, CreatedAt: time.Now(), StartedAt: time.Now(), ProjectID: "p", Kind: audit.KindExec}
+		r = audit.Record{ExecID: fmt.Sprintf("%s%d", what, in.execs), Status: audit.Running, CreatedAt: time.Now(), StartedAt: time.Now(), ProjectID: "p",
+			Kind: audit.KindExec}
 		if _, err := in.db.Audit().Open(in.t.Context(), r); err != nil {
 			in.t.Fatal(err)
 		}

@@ -19,11 +19,13 @@ type Config struct {
 	Lease  time.Duration // 0: DefaultLease
 	Logger *slog.Logger
 
-	// Fence is called when another node has retired the lease of this one. It kills what runs on this node, refuses new work, and returns when all has ended;
-	// resume is called when there is a new lease.
+	// Fence is called when another node has retired the lease of this one. It kills what runs on
+	// this node, refuses new work, and returns when all has ended; resume is called when there is a
+	// new lease.
 	Fence func(ctx context.Context) (resume func())
 
-	// Drain is called when an operator begins to drain this node, and with false when the operator undoes it. It must not block.
+	// Drain is called when an operator begins to drain this node, and with false when the operator
+	// undoes it. It must not block.
 	Drain func(draining bool)
 
 	// Retired is called after this node has retired another: jobs may wait that had been its.
@@ -123,7 +125,8 @@ func (m *Member) step(ctx context.Context) error {
 		if held {
 			return m.retire(ctx)
 		}
-		m.cfg.Logger.Warn("this node has lost its lease: it did not renew it in time, and another node has ended its execs as lost; those that still run are killed")
+		m.cfg.Logger.Warn("this node has lost its lease: it did not renew it in time, and another node has ended its execs as lost; " +
+			"those that still run are killed")
 		m.resume = m.cfg.Fence(ctx)
 	}
 	if err := m.Join(ctx); err != nil {
@@ -154,8 +157,9 @@ func (m *Member) renew(ctx context.Context) (held bool, err error) {
 	return true, nil
 }
 
-// retire retires the leases of other nodes that have ended. It waits until this node has renewed its own in time for as long as a lease lasts: after an
-// outage of the database all leases have ended, and all nodes may renew theirs first.
+// retire retires the leases of other nodes that have ended. It waits until this node has renewed
+// its own in time for as long as a lease lasts: after an outage of the database all leases have
+// ended, and all nodes may renew theirs first.
 func (m *Member) retire(ctx context.Context) error {
 	if m.renewed.Sub(m.since) < m.cfg.Lease {
 		return nil

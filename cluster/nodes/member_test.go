@@ -95,7 +95,8 @@ func (s *table) set(change func()) {
 }
 
 func member(s nodes.Store, id string, fence func(context.Context) func()) *nodes.Member {
-	return nodes.NewMember(nodes.Config{Store: s, Node: nodes.Node{NodeID: id}, Lease: 15 * time.Second, Fence: fence, Retired: func() {}, Logger: slog.New(slog.DiscardHandler)})
+	return nodes.NewMember(nodes.Config{Store: s, Node: nodes.Node{NodeID: id}, Lease: 15 * time.Second, Fence: fence, Retired: func() {},
+		Logger: slog.New(slog.DiscardHandler)})
 }
 
 func run(t *testing.T, m *nodes.Member) (stop func()) {
@@ -112,7 +113,8 @@ func run(t *testing.T, m *nodes.Member) (stop func()) {
 	}
 }
 
-// TestDrain: a node learns that it is drained, and that it is no longer; it stays drained when it loses its lease, and not when it starts again.
+// TestDrain: a node learns that it is drained, and that it is no longer; it stays drained when it
+// loses its lease, and not when it starts again.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -150,7 +152,8 @@ func unexpected(t *testing.T) func(context.Context) func() {
 	}
 }
 
-// TestDeadNodeIsRetired: another node retires the lease of a node that ended without Leave, once, and does not retire a node that left.
+// TestDeadNodeIsRetired: another node retires the lease of a node that ended without Leave, once,
+// and does not retire a node that left.
 func TestDeadNodeIsRetired(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -172,7 +175,8 @@ func TestDeadNodeIsRetired(t *testing.T) {
 	})
 }
 
-// TestOutageRetiresNobody: after an outage of the database, when all leases have ended, all nodes renew theirs first.
+// TestOutageRetiresNobody: after an outage of the database, when all leases have ended, all nodes
+// renew theirs first.
 func TestOutageRetiresNobody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -195,7 +199,8 @@ func TestOutageRetiresNobody(t *testing.T) {
 	})
 }
 
-// TestRetiredNodeIsFenced: a node that learns that its lease was retired ends what it runs before it has a new one, even if the database fails meanwhile.
+// TestRetiredNodeIsFenced: a node that learns that its lease was retired ends what it runs before
+// it has a new one, even if the database fails meanwhile.
 func TestRetiredNodeIsFenced(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,9 @@
-// Package nodes keeps the leases of the nodes that share a database. A node renews its lease by the database's clock. When a lease has ended, another
-// node retires it: one transaction ends the node's open execs as lost and gives back the jobs whose execs have not started. Each lease has an epoch.
-// A node that was frozen while it was retired sees by the epoch that its lease is gone. It kills what it still runs before it takes a new lease. The package must not know SQL,
-// HTTP, nor what a node runs.
+// Package nodes keeps the leases of the nodes that share a database. A node renews its lease by the
+// database's clock. When a lease has ended, another node retires it: one transaction ends the
+// node's open execs as lost and gives back the jobs whose execs have not started. Each lease has an
+// epoch. A node that was frozen while it was retired sees by the epoch that its lease is gone. It
+// kills what it still runs before it takes a new lease. The package must not know SQL, HTTP, nor
+// what a node runs.
 package nodes
 
 import (
@@ -66,34 +68,41 @@ type Retired struct {
 	Returned int      // jobs that wait again
 }
 
-// Store has the nodes and their leases. All times are by the database's clock. All methods are safe for concurrent use, and fail with
-// fault.DatabaseUnavailable when the database does not answer.
+// Store has the nodes and their leases. All times are by the database's clock. All methods are safe
+// for concurrent use, and fail with fault.DatabaseUnavailable when the database does not answer.
 type Store interface {
-	// Join begins a lease under a new epoch, which it returns. A former epoch of the node ends, and Draining of n decides whether it drains.
-	// fault.InvalidSettings while another node with a lease has another KeyCheck.
+	// Join begins a lease under a new epoch, which it returns. A former epoch of the node ends, and
+	// Draining of n decides whether it drains. fault.InvalidSettings while another node with a
+	// lease has another KeyCheck.
 	Join(ctx context.Context, n Node, lease time.Duration) (epoch int64, err error)
 
-	// Renew extends the lease, even an expired lease, unless its epoch was retired: then held is false.
+	// Renew extends the lease, even an expired lease, unless its epoch was retired: then held is
+	// false.
 	Renew(ctx context.Context, nodeID string, epoch int64, lease time.Duration) (held, draining bool, err error)
 
 	// Leave ends the lease, unless its epoch was retired.
 	Leave(ctx context.Context, nodeID string, epoch int64) error
 
-	// Retire retires the lease of one node but this whose lease ended and that has not been seen for some time: in one transaction, its open execs end as
-	// lost, each with its event, and its jobs whose execs have not started wait again. It does the same for a node without a lease that has open execs or
-	// such jobs nevertheless. The event admin.NodeLost is in the transaction. nil when there is none; call it again otherwise.
+	// Retire retires the lease of one node but this whose lease ended and that has not been seen
+	// for some time: in one transaction, its open execs end as lost, each with its event, and its
+	// jobs whose execs have not started wait again. It does the same for a node without a lease
+	// that has open execs or such jobs nevertheless. The event admin.NodeLost is in the
+	// transaction. nil when there is none; call it again otherwise.
 	Retire(ctx context.Context, self string, unseen time.Duration) (*Retired, error)
 
-	// Drain sets whether the node takes new commands, by the actor of the context, whose event is in the same transaction. The node learns it when it renews
-	// its lease. fault.UnknownNode, and fault.NodeConflict for a node without a lease.
+	// Drain sets whether the node takes new commands, by the actor of the context, whose event is
+	// in the same transaction. The node learns it when it renews its lease. fault.UnknownNode, and
+	// fault.NodeConflict for a node without a lease.
 	Drain(ctx context.Context, nodeID string, draining bool) error
 
-	// Forget removes a node that has no lease and no open execs, with the event of the actor of the context; fault.UnknownNode, fault.NodeConflict.
+	// Forget removes a node that has no lease and no open execs, with the event of the actor of the
+	// context; fault.UnknownNode, fault.NodeConflict.
 	Forget(ctx context.Context, nodeID string) error
 
 	// Get returns a node; fault.UnknownNode.
 	Get(ctx context.Context, nodeID string) (Node, error)
 
-	// List returns the nodes that were seen within the duration, in the order of their ids; never nil. A node that has ended stays in the list for that time.
+	// List returns the nodes that were seen within the duration, in the order of their ids; never
+	// nil. A node that has ended stays in the list for that time.
 	List(ctx context.Context, within time.Duration) ([]Node, error)
 }

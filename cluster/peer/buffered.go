@@ -8,8 +8,10 @@ import (
 
 const bufferSize = 64 << 10
 
-// bufferedConn is below TLS, which would read and write each record of 16 KiB with a system call of its own. After start, what is written goes out as soon
-// as another goroutine gets a turn, so that records that follow each other share a call: content costs the CPU time that it costs without TLS.
+// bufferedConn is below TLS, which would read and write each record of 16 KiB with a system call of
+// its own. After start, what is written goes out as soon as another goroutine gets a turn, so that
+// records that follow each other share a call: content costs the CPU time that it costs without
+// TLS.
 type bufferedConn struct {
 	net.Conn
 	in *bufio.Reader

@@ -174,8 +174,8 @@ func (p *Peers) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	}
 }
 
-// connect waits until a channel is open. All who wait share one attempt, and its failure is remembered for a moment: requests to a node that is
-// silent do not wait one after the other.
+// connect waits until a channel is open. All who wait share one attempt, and its failure is
+// remembered for a moment: requests to a node that is silent do not wait one after the other.
 func (p *Peers) connect(ctx context.Context, c *channel, of link) error {
 	c.mu.Lock()
 	a := c.attempt
@@ -278,7 +278,8 @@ func (p *Peers) upgrade(ctx context.Context, address string) (net.Conn, error) {
 		_ = conn.Close()
 		return nil, err
 	}
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Path, target.Host, protocol); err != nil {
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Path, target.Host,
+		protocol); err != nil {
 		return fail(err)
 	}
 	buffered := bufio.NewReader(io.LimitReader(conn, maxAnswer))
@@ -289,7 +290,8 @@ func (p *Peers) upgrade(ctx context.Context, address string) (net.Conn, error) {
 	_ = answer.Body.Close()
 	switch {
 	case answer.StatusCode != http.StatusSwitchingProtocols || !strings.EqualFold(answer.Header.Get("Upgrade"), protocol):
-		return fail(fmt.Errorf("it answers %d instead of opening a channel of nodes: it runs another version of core-api, or a proxy before it passes no upgrades", answer.StatusCode))
+		return fail(fmt.Errorf("it answers %d instead of opening a channel of nodes: it runs another version of core-api, or a proxy "+
+			"before it passes no upgrades", answer.StatusCode))
 	case buffered.Buffered() > 0:
 		return fail(errors.New("it speaks before it is spoken to"))
 	}
@@ -300,8 +302,9 @@ func (p *Peers) upgrade(ctx context.Context, address string) (net.Conn, error) {
 // alive ends connections to a machine that is gone after 20 seconds.
 var alive = net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// ServeHTTP takes the channel of another node, at Path of this one's address. It returns when the channel has ended. A stranger's attempt costs
-// at most one handshake, and a connection for three seconds, which counts towards the limit of its address.
+// ServeHTTP takes the channel of another node, at Path of this one's address. It returns when the
+// channel has ended. A stranger's attempt costs at most one handshake, and a connection for three
+// seconds, which counts towards the limit of its address.
 func (p *Peers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet || !strings.EqualFold(r.Header.Get("Upgrade"), protocol) {
 		w.Header().Set("Upgrade", protocol)
@@ -425,7 +428,8 @@ type channelAddr struct{}
 func (channelAddr) Network() string { return "node" }
 func (channelAddr) String() string  { return Path }
 
-// URL returns the URL by which Transport reaches a node for a path with its query. fault.NodeUnreachable for a node that cannot be asked.
+// URL returns the URL by which Transport reaches a node for a path with its query.
+// fault.NodeUnreachable for a node that cannot be asked.
 func (p *Peers) URL(ctx context.Context, nodeID, uri string) (string, error) {
 	to, err := p.target(ctx, nodeID, "node "+nodeID)
 	if err != nil {

@@ -29,10 +29,11 @@ func unreachable(title string, cause error, why string) error {
 	return e
 }
 
-// Forward answers a request with the answer of another node, which passes as the client reads it. The request must be idempotent.
-// Before anything is written, it fails with fault.NodeUnreachable or the error of reading the request's body. When the other node ends in the middle of an
-// answer, a stream of events ends like any other, so that the client comes again. Any other answer ends with an error, after which the caller must cut the
-// client's connection.
+// Forward answers a request with the answer of another node, which passes as the client reads it.
+// The request must be idempotent. Before anything is written, it fails with fault.NodeUnreachable
+// or the error of reading the request's body. When the other node ends in the middle of an answer,
+// a stream of events ends like any other, so that the client comes again. Any other answer ends
+// with an error, after which the caller must cut the client's connection.
 func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) error {
 	title := "node " + nodeID + ", which has the exec,"
 	to, err := p.target(r.Context(), nodeID, title)
@@ -73,7 +74,8 @@ func why(err error) string {
 	switch {
 	case errors.Is(err, errOther):
 		return errOther.Error()
-	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, yamux.ErrSessionShutdown), fault.Is(err, fault.NodeUnreachable):
+	case errors.As(err, &network), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, yamux.ErrSessionShutdown),
+		fault.Is(err, fault.NodeUnreachable):
 		return "it does not answer; if it has ended, another node ends its execs as lost within node.lease_seconds"
 	}
 	return err.Error()
@@ -96,7 +98,8 @@ func removeHopByHop(h http.Header) {
 			h.Del(strings.TrimSpace(name))
 		}
 	}
-	for _, name := range []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer", "Transfer-Encoding", "Upgrade"} {
+	for _, name := range []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te",
+		"Trailer", "Transfer-Encoding", "Upgrade"} {
 		h.Del(name)
 	}
 }

@@ -29,7 +29,8 @@ type identity struct {
 	epoch  int64
 }
 
-// authority signs the certificates of an installation's nodes. Every node derives the same from the key.
+// authority signs the certificates of an installation's nodes. Every node derives the same from the
+// key.
 type authority struct {
 	key   ed25519.PrivateKey
 	cert  *x509.Certificate
@@ -79,7 +80,8 @@ func (a authority) certify(id identity) (*tls.Certificate, error) {
 		return nil, err
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(id.epoch), Subject: pkix.Name{CommonName: id.nodeID}, DNSNames: []string{serverName}, NotBefore: validFrom, NotAfter: validUntil,
+		SerialNumber: big.NewInt(id.epoch), Subject: pkix.Name{CommonName: id.nodeID}, DNSNames: []string{serverName}, NotBefore: validFrom,
+		NotAfter: validUntil,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a.cert, public, a.key)
 	if err != nil {
@@ -111,14 +113,16 @@ func (p *Peers) certificate() (*tls.Certificate, error) {
 // tlsConfig has what both sides of a channel ask for.
 func (p *Peers) tlsConfig() *tls.Config {
 	return &tls.Config{
-		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, ServerName: serverName, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true, Time: always,
+		MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, ServerName: serverName, SessionTicketsDisabled: true,
+		DynamicRecordSizingDisabled: true, Time: always,
 		RootCAs: p.authority.roots, ClientCAs: p.authority.roots, ClientAuth: tls.RequireAndVerifyClientCert,
 		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return p.certificate() },
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return p.certificate() },
 	}
 }
 
-// errOther is the error of a channel that leads to another node than the one it was dialled for, or to the same under another lease.
+// errOther is the error of a channel that leads to another node than the one it was dialled for, or
+// to the same under another lease.
 var errOther = errors.New("another node listens at its node.address, or it has started again meanwhile; give each node a node.address of its own")
 
 // peerOf returns the node that has proven itself on the other side.
@@ -133,7 +137,8 @@ func peerOf(s tls.ConnectionState) (identity, error) {
 	return identity{leaf.Subject.CommonName, leaf.SerialNumber.Int64()}, nil
 }
 
-// checkLease returns fault.NodeUnreachable if a node does not have the lease under which it has proven itself.
+// checkLease returns fault.NodeUnreachable if a node does not have the lease under which it has
+// proven itself.
 func (p *Peers) checkLease(ctx context.Context, id identity) error {
 	holds := func(n nodes.Node) bool {
 		s := n.State()

@@ -75,8 +75,8 @@ func whyUnreachable(n nodes.Node) string {
 	return ""
 }
 
-// watch cancels a request when the node is retired: a node that is frozen accepts connections and never answers. A node that is only silent may live:
-// after an outage of the database all are.
+// watch cancels a request when the node is retired: a node that is frozen accepts connections and
+// never answers. A node that is only silent may live: after an outage of the database all are.
 func (p *Peers) watch(ctx context.Context, nodeID string, cancel context.CancelCauseFunc) {
 	tick := time.NewTicker(p.watchEvery)
 	defer tick.Stop()

@@ -23,8 +23,8 @@ func (p *Peers) Others(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// While returns a context that also ends, with fault.NodeUnreachable as its cause, when a node is retired. A frozen node
-// keeps its connections and never answers. The caller must call cancel.
+// While returns a context that also ends, with fault.NodeUnreachable as its cause, when a node is
+// retired. A frozen node keeps its connections and never answers. The caller must call cancel.
 func (p *Peers) While(ctx context.Context, nodeID string) (within context.Context, cancel context.CancelFunc) {
 	within, end := context.WithCancelCause(ctx)
 	go p.watch(within, nodeID, end)
@@ -34,7 +34,8 @@ func (p *Peers) While(ctx context.Context, nodeID string) (within context.Contex
 // Tag returns eight hexadecimal digits for a node: for ids that must tell other nodes where to ask.
 func Tag(nodeID string) string { return digest([]byte("node " + nodeID))[:8] }
 
-// Tagged returns the node, among the others that can be asked, that has a tag; empty if there is none.
+// Tagged returns the node, among the others that can be asked, that has a tag; empty if there is
+// none.
 func (p *Peers) Tagged(ctx context.Context, tag string) (string, error) {
 	ids, err := p.Others(ctx)
 	if err != nil {

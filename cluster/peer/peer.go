@@ -1,15 +1,19 @@
-// Package peer connects the nodes of an installation by authenticated channels. Two nodes exchange nothing before each has proven that it has the
-// installation's key, and which lease it holds.
+// Package peer connects the nodes of an installation by authenticated channels. Two nodes exchange
+// nothing before each has proven that it has the installation's key, and which lease it holds.
 //
-// A node dials another node at its node.address and asks for an upgrade of the connection, as a WebSocket does; proxies that pass WebSockets pass it. Then
-// both sides speak TLS 1.3 and present certificates. Every node derives the certificate authority from the installation's key. A certificate names a node
-// and the epoch of its lease, and its private key never leaves the process. So a program that listens on the address of a node that has ended learns
-// nothing that it could use, neither elsewhere nor with the same node after its next start. Certificates do not expire, so clocks do not matter. One
-// channel carries all requests from one node to another, each as a stream.
+// A node dials another node at its node.address and asks for an upgrade of the connection, as a
+// WebSocket does; proxies that pass WebSockets pass it. Then both sides speak TLS 1.3 and present
+// certificates. Every node derives the certificate authority from the installation's key. A
+// certificate names a node and the epoch of its lease, and its private key never leaves the
+// process. So a program that listens on the address of a node that has ended learns nothing that it
+// could use, neither elsewhere nor with the same node after its next start. Certificates do not
+// expire, so clocks do not matter. One channel carries all requests from one node to another, each
+// as a stream.
 //
-// There are two kinds of requests. A client's request is forwarded to the node that can answer it, with the client's own token or session. The receiver
-// verifies token, role and scope again: it trusts the forwarding node only to have checked the Host, and does not forward the request again. Sender
-// answers the nodes' own requests. The package must not know routes.
+// There are two kinds of requests. A client's request is forwarded to the node that can answer it,
+// with the client's own token or session. The receiver verifies token, role and scope again: it
+// trusts the forwarding node only to have checked the Host, and does not forward the request again.
+// Sender answers the nodes' own requests. The package must not know routes.
 package peer
 
 import (
@@ -115,8 +119,8 @@ func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return ctx
 }
 
-// From returns the node whose channel a request has come through; empty for a request of a client. fault.NodeUnreachable if that node has lost the lease
-// under which it has proven itself.
+// From returns the node whose channel a request has come through; empty for a request of a client.
+// fault.NodeUnreachable if that node has lost the lease under which it has proven itself.
 func (p *Peers) From(r *http.Request) (nodeID string, err error) {
 	from, ok := r.Context().Value(senderKey{}).(identity)
 	if !ok {
@@ -125,7 +129,8 @@ func (p *Peers) From(r *http.Request) (nodeID string, err error) {
 	return from.nodeID, p.checkLease(r.Context(), from)
 }
 
-// Sender is From for a request that nodes make themselves: fault.NodeUnreachable for a request of a client, too.
+// Sender is From for a request that nodes make themselves: fault.NodeUnreachable for a request of a
+// client, too.
 func (p *Peers) Sender(r *http.Request) (nodeID string, err error) {
 	nodeID, err = p.From(r)
 	if err == nil && nodeID == "" {
@@ -149,7 +154,9 @@ func takeBody(r *http.Request) ([]byte, error) {
 	case err != nil:
 		return nil, fault.From(err)
 	case len(body) > maxBody:
-		return nil, fault.New(fault.BodyTooLarge, "the body has more than %d bytes; a request that is forwarded to another node may have as many", maxBody)
+		return nil,
+			fault.New(fault.BodyTooLarge, "the body has more than %d bytes; a request that is forwarded to another node may have as many",
+				maxBody)
 	}
 	setBody(r, body)
 	return body, nil

@@ -142,7 +142,8 @@ func (f *fixture) peers(self string, key byte) *Peers {
 
 // peersAt makes a node under a lease.
 func (f *fixture) peersAt(self string, key byte, epoch int64) *Peers {
-	p := New(Config{Self: self, Epoch: func() int64 { return epoch }, Key: hmackey.New(bytes.Repeat([]byte{key}, 32)), Nodes: f.rows, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	p := New(Config{Self: self, Epoch: func() int64 { return epoch }, Key: hmackey.New(bytes.Repeat([]byte{key}, 32)), Nodes: f.rows, Now: time.Now,
+		Logger: slog.New(slog.DiscardHandler)})
 	p.watchEvery = 10 * time.Millisecond
 	f.t.Cleanup(p.Close)
 	return p
@@ -178,7 +179,8 @@ func (w *writer) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// TestForward: a request arrives as the client sent it, but for its connection, and so does the answer.
+// TestForward: a request arrives as the client sent it, but for its connection, and so does the
+// answer.
 func TestForward(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 1, func(w http.ResponseWriter, r *http.Request) {
@@ -186,11 +188,14 @@ func TestForward(t *testing.T) {
 		w.Header().Set("Connection", "X-Hop")
 		w.Header().Set("X-Hop", "1")
 		w.WriteHeader(http.StatusAccepted)
-		fmt.Fprint(w, r.Host, r.Header.Get("Authorization"), r.Header["Cookie"], r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Hop"), r.Header.Get("Upgrade"))
+		fmt.Fprint(w, r.Host, r.Header.Get("Authorization"), r.Header["Cookie"], r.Header.Get("X-Forwarded-Proto"), r.Header.Get("X-Hop"),
+			r.Header.Get("Upgrade"))
 	})
-	w, err := f.forward("POST", "/a%2Fb?c=d%20e", "form=1", "Authorization", "Bearer x", "Cookie", "k=v", "Cookie", "l=w", "X-Forwarded-Proto", "https", "Connection", "x-hop", "X-Hop", "1",
+	w, err := f.forward("POST", "/a%2Fb?c=d%20e", "form=1", "Authorization", "Bearer x", "Cookie", "k=v", "Cookie", "l=w", "X-Forwarded-Proto", "https",
+		"Connection", "x-hop", "X-Hop", "1",
 		"Upgrade", "h2c", "Idempotency-Key", "k")
-	if err != nil || w.Code != http.StatusAccepted || w.Body.String() != "secbox.example:8003Bearer x[k=v l=w]https" || f.took != "form=1" || f.sent.RequestURI != "/a%2Fb?c=d%20e" {
+	if err != nil || w.Code != http.StatusAccepted || w.Body.String() != "secbox.example:8003Bearer x[k=v l=w]https" || f.took != "form=1" ||
+		f.sent.RequestURI != "/a%2Fb?c=d%20e" {
 		t.Errorf("%v, %d %s; b got %q with %q", err, w.Code, w.Body, f.sent.RequestURI, f.took)
 	}
 	if w.Header().Get("X-Request-Id") != "of b" || w.Header().Get("X-Hop") != "" {
@@ -201,7 +206,8 @@ func TestForward(t *testing.T) {
 	}
 }
 
-// TestProof: nothing passes unless both sides have proven the key and the lease that the database has.
+// TestProof: nothing passes unless both sides have proven the key and the lease that the database
+// has.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	reached := false
@@ -243,7 +249,8 @@ func (f *fixture) teapot(http.ResponseWriter, *http.Request) {
 	f.t.Error("a request has reached an impostor")
 }
 
-// TestImpostor: a program that listens on the address of a node that has ended learns no credentials and is not believed.
+// TestImpostor: a program that listens on the address of a node that has ended learns no
+// credentials and is not believed.
 func TestImpostor(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 1, func(http.ResponseWriter, *http.Request) {})
@@ -264,7 +271,8 @@ func TestImpostor(t *testing.T) {
 			t.Errorf("%s: %v, %v %s", name, err, w.Header(), w.Body)
 		}
 		f.a.Close()
-		if text := heard(); strings.Contains(text, "secret") || strings.Contains(text, "form=1") || strings.Contains(text, "cancel") || !strings.Contains(text, "GET "+Path) {
+		if text := heard(); strings.Contains(text, "secret") || strings.Contains(text, "form=1") || strings.Contains(text, "cancel") ||
+			!strings.Contains(text, "GET "+Path) {
 			t.Errorf("%s: it was told %q", name, text)
 		}
 	}
@@ -316,7 +324,8 @@ func impostor(t *testing.T, answer string) (address string, heard func() string)
 	}
 }
 
-// TestReplay: what was recorded of a channel proves nothing, to the same node and after its next start.
+// TestReplay: what was recorded of a channel proves nothing, to the same node and after its next
+// start.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	reached := 0
@@ -414,7 +423,8 @@ func TestHalfOpen(t *testing.T) {
 	}
 }
 
-// TestSilentNode: requests to a node that accepts connections and says nothing share one attempt, and their clients may leave.
+// TestSilentNode: requests to a node that accepts connections and says nothing share one attempt,
+// and their clients may leave.
 func TestSilentNode(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, 1, func(http.ResponseWriter, *http.Request) {})
@@ -509,7 +519,8 @@ func TestUnreachable(t *testing.T) {
 		if !fault.Is(err, fault.NodeUnreachable) || !strings.Contains(err.Error(), want) || fault.From(err).RetryAfter != retryAfter || w.Body.Len() > 0 {
 			t.Errorf("%v, want %q", err, want)
 		}
-		if _, err := f.a.URL(t.Context(), "b", "/"); (err == nil) != (want == "does not answer" || want == "node b, which has the") || err != nil && strings.Contains(err.Error(), "which has the exec") {
+		if _, err := f.a.URL(t.Context(), "b", "/"); (err == nil) != (want == "does not answer" || want == "node b, which has the") ||
+			err != nil && strings.Contains(err.Error(), "which has the exec") {
 			t.Errorf("a request that the node makes itself: %v", err)
 		}
 		if reached := want == "does not answer" || want == "node b, which has the"; f.a.Reaches(t.Context(), "b") != reached {
@@ -521,7 +532,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestFrozen: a request to a node that does not answer ends when its lease has ended, also in the middle of an answer.
+// TestFrozen: a request to a node that does not answer ends when its lease has ended, also in the
+// middle of an answer.
 func TestFrozen(t *testing.T) {
 	t.Parallel()
 	for kind, begun := range map[string]bool{"text/plain": true, "text/event-stream": true, "": false} {
@@ -565,7 +577,8 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// slowTable answers the first query when so many requests have asked, after a time that is longer than an answer is believed.
+// slowTable answers the first query when so many requests have asked, after a time that is longer
+// than an answer is believed.
 type slowTable struct {
 	table
 	requests int32
@@ -591,7 +604,8 @@ func (s *slowTable) Get(ctx context.Context, id string) (nodes.Node, error) {
 	return s.table.Get(ctx, id)
 }
 
-// TestOneReadAnswersAll: requests that wait for a slow read take its answer, and do not read one after the other.
+// TestOneReadAnswersAll: requests that wait for a slow read take its answer, and do not read one
+// after the other.
 func TestOneReadAnswersAll(t *testing.T) {
 	t.Parallel()
 	rows := &slowTable{requests: 100, all: make(chan struct{})}
@@ -606,7 +620,8 @@ func TestOneReadAnswersAll(t *testing.T) {
 	}
 }
 
-// TestWhile: what a node does with another one ends when that is retired, not while it may still live.
+// TestWhile: what a node does with another one ends when that is retired, not while it may still
+// live.
 func TestWhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -76,7 +76,8 @@ func TestPace(t *testing.T) {
 		begun := time.Now()
 		p := &pacer{every: 500 * time.Millisecond}
 		var starts []time.Duration
-		// The third turn takes longer than the pace: the fourth starts late, and the fifth a whole pace after that.
+		// The third turn takes longer than the pace: the fourth starts late, and the fifth a whole
+		// pace after that.
 		for _, takes := range []time.Duration{100, 499, 1200, 10, 500, 0} {
 			if err := p.wait(t.Context()); err != nil {
 				t.Fatal(err)
@@ -188,7 +189,8 @@ func recorded(mounts string) []string {
 		--entrypoint /opt/secbox/sandbox-init --runtime crun --read-only ` + mounts + ` --mount type=volume,source=init,target=/opt/secbox,readonly sha256:cc79`)
 }
 
-// TestPlainArgs checks that docker run gets the mounts of the exec, also if its container waited for any project.
+// TestPlainArgs checks that docker run gets the mounts of the exec, also if its container waited
+// for any project.
 func TestPlainArgs(t *testing.T) {
 	t.Parallel()
 	mounts := inProject([]engine.Mount{
@@ -217,7 +219,8 @@ func TestPlainArgs(t *testing.T) {
 			t.Error("the recorded flags were changed")
 		}
 	}
-	// If something were not replaced, both sides would share a name, or bench would wait for core-api's own container.
+	// If something were not replaced, both sides would share a name, or bench would wait for
+	// core-api's own container.
 	for _, missing := range []string{"--name", "--entrypoint", "secbox.node=01a1", "secbox.exec=01a1"} {
 		flags := slices.DeleteFunc(recorded(""), func(arg string) bool { return strings.Contains(arg, missing) })
 		if got, err := plainArgs(flags, mounts, "n-1", "n", "bash"); err == nil {
@@ -270,7 +273,8 @@ const accepted = `[{"status":"Accepted","exitStatus":0}]`
 func serveJudge(t *testing.T, status int, answer string) (url string) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		if r.Method != http.MethodPost || r.URL.Path != "/run" || !strings.Contains(string(body), `"copyIn":{"first-1/empty":{"content":""}},"cpuLimit":10000000000,`) {
+		if r.Method != http.MethodPost || r.URL.Path != "/run" ||
+			!strings.Contains(string(body), `"copyIn":{"first-1/empty":{"content":""}},"cpuLimit":10000000000,`) {
 			t.Errorf("%s %s: %s", r.Method, r.URL, body)
 		}
 		w.WriteHeader(status)
@@ -317,7 +321,8 @@ func TestFlags(t *testing.T) {
 			t.Errorf("%q: accepted", args)
 		}
 	}
-	if got := withoutSettings([]string{"PATH=/bin", "CORE_API_ADDR=0.0.0.0:1", "DATABASE_URL=postgres://x", "XCORE_API_Y=1"}); !slices.Equal(got, []string{"PATH=/bin", "XCORE_API_Y=1"}) {
+	if got := withoutSettings([]string{"PATH=/bin", "CORE_API_ADDR=0.0.0.0:1", "DATABASE_URL=postgres://x", "XCORE_API_Y=1"}); !slices.Equal(got,
+		[]string{"PATH=/bin", "XCORE_API_Y=1"}) {
 		t.Errorf("%q", got)
 	}
 }

@@ -20,7 +20,8 @@ type client struct {
 }
 
 func newClient(url string) *client {
-	return &client{Client: &http.Client{Timeout: callTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: maxConcurrent}}, url: url} // no proxy
+	// no proxy
+	return &client{Client: &http.Client{Timeout: callTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: maxConcurrent}}, url: url}
 }
 
 // call makes a request with a JSON body and decodes the answer into out; nil: none.
@@ -38,7 +39,8 @@ func (c *client) call(ctx context.Context, method, path string, body, out any) e
 	return json.Unmarshal(answer.Bytes(), out)
 }
 
-// send makes a request and copies the answer; any status but 200 and 202 is an error. A file as the body is sent with its size.
+// send makes a request and copies the answer; any status but 200 and 202 is an error. A file as the
+// body is sent with its size.
 func (c *client) send(ctx context.Context, method, path, contentType string, body io.Reader, into io.Writer) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.url+path, body)
 	if err != nil {

@@ -18,10 +18,12 @@ type side struct {
 	own  bool // it measures the subject, which --against has two of
 }
 
-// A turn returns the values that it measured, in its side's unit; most return one. The subject is nil in comparisons without one.
+// A turn returns the values that it measured, in its side's unit; most return one. The subject is
+// nil in comparisons without one.
 type turn func(context.Context, *subject) ([]float64, error)
 
-// A row is a line of the report's table of targets: a number of one side, compared with another side's unless other equals ours.
+// A row is a line of the report's table of targets: a number of one side, compared with another
+// side's unless other equals ours.
 type row struct {
 	what        string
 	ours, other int // indexes of sides
@@ -63,7 +65,8 @@ type comparison struct {
 
 var errTimeLimit = errors.New("the time limit of the section is over (--time-limit)")
 
-// compare measures, and appends to the report. Against another core-api it compares each side of ours with the other one's, and nothing else.
+// compare measures, and appends to the report. Against another core-api it compares each side of
+// ours with the other one's, and nothing else.
 func (b *bench) compare(ctx context.Context, c comparison) error {
 	var lanes []lane
 	rows := c.rows
@@ -108,7 +111,8 @@ func (b *bench) compare(ctx context.Context, c comparison) error {
 	}
 	out := &Comparison{Section: c.section, Title: c.title}
 	if c.pace > 0 {
-		out.Notes = append(out.Notes, fmt.Sprintf("a turn every %v; %d of %d started late, since the one before took longer", c.pace, pace.late, pace.turns))
+		out.Notes = append(out.Notes, fmt.Sprintf("a turn every %v; %d of %d started late, since the one before took longer", c.pace,
+			pace.late, pace.turns))
 	}
 	for i, l := range lanes {
 		out.Sides = append(out.Sides, summarise(l.side, samples[i]))
@@ -136,8 +140,9 @@ type lane struct {
 	x *subject
 }
 
-// alternate gives each lane a turn per round, in one order and then in the other, and returns the values of complete rounds by lane and
-// round. It ends early, without an error, when the section's time limit is over and `least` rounds are complete.
+// alternate gives each lane a turn per round, in one order and then in the other, and returns the
+// values of complete rounds by lane and round. It ends early, without an error, when the section's
+// time limit is over and `least` rounds are complete.
 func alternate(ctx context.Context, rounds, least int, pace *pacer, lanes []lane) ([][][]float64, error) {
 	out := make([][][]float64, len(lanes))
 	for round := range rounds {
@@ -169,7 +174,8 @@ func alternate(ctx context.Context, rounds, least int, pace *pacer, lanes []lane
 	return out, nil
 }
 
-// because returns what ended ctx, if anything did, and else err: a call that ctx ends may say anything.
+// because returns what ended ctx, if anything did, and else err: a call that ctx ends may say
+// anything.
 func because(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -177,8 +183,8 @@ func because(ctx context.Context, err error) error {
 	return err
 }
 
-// pacer starts turns at an even pace. After a turn that takes longer than that, the next one starts at once, and the pace goes on from there:
-// two turns without a gap would disturb each other.
+// pacer starts turns at an even pace. After a turn that takes longer than that, the next one starts
+// at once, and the pace goes on from there: two turns without a gap would disturb each other.
 type pacer struct {
 	every       time.Duration
 	next        time.Time

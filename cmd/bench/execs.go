@@ -59,7 +59,8 @@ func execTurn(project func() string, j job) turn {
 // ours is the side that measures core-api.
 func ours(u unit, t turn) side { return side{name: "core-api", unit: u, turn: t, own: true} }
 
-// calm waits for teardown and refill, which no answer waits for, so that the next turn does not share the machine with them.
+// calm waits for teardown and refill, which no answer waits for, so that the next turn does not
+// share the machine with them.
 func calm(ctx context.Context, x *subject) error {
 	_, err := x.settled(ctx, nil)
 	return err
@@ -73,12 +74,14 @@ func dockerRun(j job) side {
 func (b *bench) cold(ctx context.Context, xs []*subject) error {
 	return b.compare(ctx, comparison{
 		section: "cold", title: "answer of POST /sandbox/execs of " + nothing.name + " without a pool", subjects: xs,
-		sides: []side{ours(ms, execTurn(always(commonProject), nothing).then(calm)), dockerRun(nothing)}, rounds: b.pairs, least: leastPairs,
-		rows: []row{{what: "cold exec of `true`, p50", other: 1, form: times, bound: 1}},
+		sides: []side{ours(ms, execTurn(always(commonProject), nothing).then(calm)), dockerRun(nothing)}, rounds: b.pairs,
+		least: leastPairs,
+		rows:  []row{{what: "cold exec of `true`, p50", other: 1, form: times, bound: 1}},
 	})
 }
 
-// rates are sides of execs per second, some at once, until the last container is gone and the pool is as full as before.
+// rates are sides of execs per second, some at once, until the last container is gone and the pool
+// is as full as before.
 func (b *bench) rates(ctx context.Context, xs []*subject, c comparison, project func() string, n, atOnce int, least float64) error {
 	c.title = fmt.Sprintf("%s, rounds of %d, %d at once, refill and teardown included", c.title, n, atOnce)
 	c.subjects, c.least = xs, leastRounds
@@ -108,11 +111,13 @@ func plainRuns(n, atOnce int) turn {
 }
 
 func (b *bench) coldThroughput(ctx context.Context, xs []*subject) error {
-	return b.rates(ctx, xs, comparison{section: "cold-throughput", title: "execs without a pool", rounds: b.rounds}, always(commonProject), b.roundExecs, 4, 0.95)
+	return b.rates(ctx, xs, comparison{section: "cold-throughput", title: "execs without a pool", rounds: b.rounds}, always(commonProject),
+		b.roundExecs, 4, 0.95)
 }
 
-// closed measures closed loops over as many projects as execs run at once, with the engine's default runtime and with crun. The first loop does
-// not count: the pool grows to the size that such a load needs.
+// closed measures closed loops over as many projects as execs run at once, with the engine's
+// default runtime and with crun. The first loop does not count: the pool grows to the size that
+// such a load needs.
 func (b *bench) closed(ctx context.Context) error {
 	most := concurrent + strconv.Itoa(slices.Max(b.closedAt))
 	loops := func(name, title string, least float64, environ ...string) error {
@@ -127,7 +132,8 @@ func (b *bench) closed(ctx context.Context) error {
 						return err
 					}
 				}
-				if err := b.rates(ctx, xs, comparison{section: "closed", title: title, rounds: (b.rounds + 2) / 3}, projects, b.closedExecs, atOnce, least); err != nil {
+				if err := b.rates(ctx, xs, comparison{section: "closed", title: title, rounds: (b.rounds + 2) / 3}, projects, b.closedExecs,
+					atOnce, least); err != nil {
 					return err
 				}
 			}
@@ -144,14 +150,16 @@ func (b *bench) closed(ctx context.Context) error {
 	return loops("closed-crun", "closed loop with crun", 1.15, most, ociRuntime+"crun")
 }
 
-// lacks says why the engine starts no containers of an OCI runtime; empty: it does. An engine may name a runtime that cannot run on its machine.
+// lacks says why the engine starts no containers of an OCI runtime; empty: it does. An engine may
+// name a runtime that cannot run on its machine.
 func (b *bench) lacks(ctx context.Context, runtime string) string {
 	info, err := b.docker.Info(ctx)
 	if err != nil {
 		return err.Error()
 	}
 	if _, named := info.Runtimes[runtime]; !named {
-		return fmt.Sprintf("the engine has no runtime of that name; install the package %[1]s and name it in /etc/docker/daemon.json", runtime)
+		return fmt.Sprintf("the engine has no runtime of that name; install the package %[1]s and name it in /etc/docker/daemon.json",
+			runtime)
 	}
 	err = b.withSubjects(ctx, runtime, []string{noPool}, func(ctx context.Context, xs []*subject) error {
 		cmd, err := xs[0].plain.next(nothing)
@@ -193,8 +201,9 @@ func (b *bench) output(ctx context.Context, xs []*subject) error {
 	}
 	what := binarySize(float64(b.outputBytes)) + " of stdout, 1 MiB kept"
 	return b.compare(ctx, comparison{
-		section: "output", title: what, subjects: xs, sides: []side{ours(ms, flooded), dockerRun(flood)}, rounds: (b.rounds + 1) / 2, least: 1,
-		rows: []row{{what: what, other: 1, form: times, bound: 2}},
+		section: "output", title: what, subjects: xs, sides: []side{ours(ms, flooded), dockerRun(flood)}, rounds: (b.rounds + 1) / 2,
+		least: 1,
+		rows:  []row{{what: what, other: 1, form: times, bound: 2}},
 		note: func(c *Comparison) {
 			c.Targets = append(c.Targets, fact(what+": growth of core-api's memory", sizeBytes, growth, 32<<20))
 			c.Notes = append(c.Notes, "core-api held at most "+binarySize(peak))
@@ -204,7 +213,8 @@ func (b *bench) output(ctx context.Context, xs []*subject) error {
 
 // first measures the first exec of a project, at an even pace, and beside a go-judge.
 func (b *bench) first(ctx context.Context, xs []*subject) error {
-	return b.paced(ctx, xs, "first", "first exec of a project", func(i int) func() string { return fresh(fmt.Sprintf("first-%d", i)) }, b.goJudge)
+	return b.paced(ctx, xs, "first", "first exec of a project", func(i int) func() string { return fresh(fmt.Sprintf("first-%d", i)) },
+		b.goJudge)
 }
 
 // warm measures execs of a known project at an even pace.
@@ -212,15 +222,18 @@ func (b *bench) warm(ctx context.Context, xs []*subject) error {
 	return b.paced(ctx, xs, "warm", "known project", func(i int) func() string { return always(fmt.Sprintf("warm-%d", i)) }, "")
 }
 
-// paced measures arrivals at an even pace: the refill behind an exec, and what docker run leaves to the engine, go on between turns.
-func (b *bench) paced(ctx context.Context, xs []*subject, section, title string, projects func(job int) func() string, goJudge string) error {
+// paced measures arrivals at an even pace: the refill behind an exec, and what docker run leaves to
+// the engine, go on between turns.
+func (b *bench) paced(ctx context.Context, xs []*subject, section, title string, projects func(job int) func() string,
+	goJudge string) error {
 	for i, c := range []struct {
 		job
 		p50, p95 float64
 	}{{nothing, 1. / 20, 1. / 10}, {pythonPrint, 1. / 10, 0}} {
 		what := fmt.Sprintf("%s: %s, whole HTTP round trip, a turn every %v", title, c.name, b.pace)
 		sides := []side{ours(ms, execTurn(projects(i), c.job)), dockerRun(c.job)}
-		rows := []row{{what: what + ", p50", other: 1, form: part, bound: c.p50}, {what: what + ", p95", other: 1, stat: p95, form: part, bound: c.p95}}
+		rows := []row{{what: what + ", p50", other: 1, form: part, bound: c.p50},
+			{what: what + ", p95", other: 1, stat: p95, form: part, bound: c.p95}}
 		if goJudge != "" {
 			sides = append(sides, judged(goJudge, c.job))
 			rows = append(rows, row{what: what + ", p50", other: 2, form: times, bound: 0.8})
@@ -236,8 +249,8 @@ func (b *bench) paced(ctx context.Context, xs []*subject, section, title string,
 
 const unevenProjects = 1000
 
-// uneven measures arrivals that do not wait for each other: exponential gaps, the project of each drawn at random. A docker run among them
-// would disturb them, so the sides alternate in blocks.
+// uneven measures arrivals that do not wait for each other: exponential gaps, the project of each
+// drawn at random. A docker run among them would disturb them, so the sides alternate in blocks.
 func (b *bench) uneven(ctx context.Context, xs []*subject) error {
 	blocks := min(5, b.pairs)
 	each := (b.pairs + blocks - 1) / blocks
@@ -266,8 +279,10 @@ func (b *bench) uneven(ctx context.Context, xs []*subject) error {
 		}
 		what := fmt.Sprintf("%s, arrivals at random (every %v on average, %d projects)", c.name, b.pace, unevenProjects)
 		if err := b.compare(ctx, comparison{
-			section: "uneven", title: what, subjects: xs, sides: []side{ours(ms, arrivals.then(calm)), block}, rounds: blocks, least: leastRounds,
-			rows: []row{{what: what + ", p50", other: 1, form: part, bound: c.p50}, {what: what + ", p95", other: 1, stat: p95, form: part, bound: c.p95}},
+			section: "uneven", title: what, subjects: xs, sides: []side{ours(ms, arrivals.then(calm)), block}, rounds: blocks,
+			least: leastRounds,
+			rows: []row{{what: what + ", p50", other: 1, form: part, bound: c.p50},
+				{what: what + ", p95", other: 1, stat: p95, form: part, bound: c.p95}},
 		}); err != nil {
 			return err
 		}
@@ -289,7 +304,8 @@ func schedule(random *rand.Rand, n int, mean time.Duration) []arrival {
 	return out
 }
 
-// arrive lets execs arrive and waits for all answers. The clock of an exec runs from when it was to arrive.
+// arrive lets execs arrive and waits for all answers. The clock of an exec runs from when it was to
+// arrive.
 func (x *subject) arrive(ctx context.Context, list []arrival, projects string, j job) ([]float64, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	values := make([]float64, len(list))
@@ -309,8 +325,8 @@ func (x *subject) arrive(ctx context.Context, list []arrival, projects string, j
 	return values, group.Wait()
 }
 
-// bursts compares execs of projects that were never seen, all at once on a pool that has a container for each, with as many docker runs, a few at
-// once: the time to the last answer.
+// bursts compares execs of projects that were never seen, all at once on a pool that has a
+// container for each, with as many docker runs, a few at once: the time to the last answer.
 func (b *bench) bursts(ctx context.Context) error {
 	n := strconv.Itoa(b.burst)
 	return b.withSubjects(ctx, "burst", []string{concurrent + n, poolReady + n}, func(ctx context.Context, xs []*subject) error {
@@ -320,11 +336,13 @@ func (b *bench) bursts(ctx context.Context) error {
 		what := fmt.Sprintf("%[1]d at once, of %[1]d new projects, %[1]d containers waiting, last answer", b.burst)
 		return b.compare(ctx, comparison{
 			section: "burst", title: what, subjects: xs, rounds: b.rounds, least: leastRounds,
-			sides: []side{ours(ms, execs), {name: fmt.Sprintf("docker run, %d at once", burstRuns), unit: ms, turn: plainRuns(b.burst, burstRuns)}},
-			rows:  []row{{what: what + ", p50", other: 1, form: part, bound: 1. / 8}},
+			sides: []side{ours(ms, execs), {name: fmt.Sprintf("docker run, %d at once", burstRuns), unit: ms,
+				turn: plainRuns(b.burst, burstRuns)}},
+			rows: []row{{what: what + ", p50", other: 1, form: part, bound: 1. / 8}},
 		})
 	})
 }
 
-// burstRuns is how many docker runs a burst is compared with at once: more are not faster on a small machine.
+// burstRuns is how many docker runs a burst is compared with at once: more are not faster on a
+// small machine.
 const burstRuns = 4

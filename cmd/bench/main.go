@@ -1,11 +1,13 @@
 //go:build linux
 
-// Command bench measures a real core-api beside plain docker run, unzip, cp and docker exec; `make bench` builds and runs it.
-// It knows of core-api only what the HTTP API, the records and the argv of its containers tell, but for the parts that have no route of
-// their own: copies of skills and users' containers.
+// Command bench measures a real core-api beside plain docker run, unzip, cp and docker exec; `make
+// bench` builds and runs it. It knows of core-api only what the HTTP API, the records and the argv
+// of its containers tell, but for the parts that have no route of their own: copies of skills and
+// users' containers.
 //
-// Machines are noisy, so only the ratio of neighbours means something: the sides of a comparison take turns. The work behind
-// the pool is not hidden: its misses count, and a closed loop ends when the last container is gone and the pool is as full as before.
+// Machines are noisy, so only the ratio of neighbours means something: the sides of a comparison
+// take turns. The work behind the pool is not hidden: its misses count, and a closed loop ends when
+// the last container is gone and the pool is as full as before.
 package main
 
 import (
@@ -33,7 +35,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
-// run returns the exit code: 0 when everything was measured, with its target reached or not, 1 when something was not, 2 for a wrong flag.
+// run returns the exit code: 0 when everything was measured, with its target reached or not, 1 when
+// something was not, 2 for a wrong flag.
 func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
 	b := &bench{options: defaults(), environ: environ, log: stderr}
 	asJSON, err := b.parse(args)
@@ -74,17 +77,19 @@ type options struct {
 	timeLimit time.Duration // per section; complete rounds count
 	goJudge   string        // URL of a go-judge to measure in section first; empty: none
 
-	pairs       int           // turns of sections that time one thing at a time; packages uploads a fifth as often
-	pace        time.Duration // from the start of a turn to the next one's in first, warm and skills; the mean time between arrivals in uneven
-	rounds      int           // of sections that time many things at once
-	roundExecs  int           // in a round of cold-throughput and sandboxes
-	outputBytes int64         // that the job of output prints
-	closedAt    []int         // concurrencies of closed
-	closedExecs int           // in a round: the refill at its end costs the same for any number
-	burst       int           // execs at once
-	skills      int           // in the catalog that is timed
-	files       int           // in the skill that packages uploads and copies
-	packages    int           // that packages lists; first accesses find two fifths of them
+	pairs int // turns of sections that time one thing at a time; packages uploads a fifth as often
+	// from the start of a turn to the next one's in first, warm and skills; the mean time between
+	// arrivals in uneven
+	pace        time.Duration
+	rounds      int   // of sections that time many things at once
+	roundExecs  int   // in a round of cold-throughput and sandboxes
+	outputBytes int64 // that the job of output prints
+	closedAt    []int // concurrencies of closed
+	closedExecs int   // in a round: the refill at its end costs the same for any number
+	burst       int   // execs at once
+	skills      int   // in the catalog that is timed
+	files       int   // in the skill that packages uploads and copies
+	packages    int   // that packages lists; first accesses find two fifths of them
 }
 
 // defaults are the numbers that the project's targets are for.
@@ -102,7 +107,8 @@ func (b *bench) parse(args []string) (asJSON bool, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(b.log)
 	f.Usage = func() {
-		fmt.Fprintf(b.log, "Measures core-api; it takes some twenty minutes and some gigabytes of disk space, which are free again afterwards.\n\nSections: %s\n\n",
+		fmt.Fprintf(b.log, "Measures core-api; it takes some twenty minutes and some gigabytes of disk space, which are free again "+
+			"afterwards.\n\nSections: %s\n\n",
 			strings.Join(sectionNames(), ", "))
 		f.PrintDefaults()
 	}
@@ -119,7 +125,8 @@ func (b *bench) parse(args []string) (asJSON bool, err error) {
 	f.StringVar(&b.goJudge, "go-judge", "", "first: URL of a go-judge to measure too, such as http://127.0.0.1:5050")
 	f.IntVar(&b.pairs, "pairs", b.pairs, "turns of each side, where one thing at a time is measured")
 	f.IntVar(&b.rounds, "rounds", b.rounds, "rounds of each side, where many things at once are measured")
-	f.DurationVar(&b.pace, "pace", b.pace, "first, warm, skills: from the start of a turn to the next one's; uneven: between two arrivals on average")
+	f.DurationVar(&b.pace, "pace", b.pace,
+		"first, warm, skills: from the start of a turn to the next one's; uneven: between two arrivals on average")
 	f.IntVar(&b.closedExecs, "closed-execs", b.closedExecs, "closed: execs in a round of one side")
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON")
 	if err := f.Parse(args); err != nil {
@@ -174,7 +181,8 @@ type bench struct {
 
 func (b *bench) logf(format string, args ...any) { fmt.Fprintf(b.log, format+"\n", args...) }
 
-// section is a part of a run. It starts what it needs, so that none finds the pool as another left it.
+// section is a part of a run. It starts what it needs, so that none finds the pool as another left
+// it.
 type section struct {
 	name    string
 	measure func(*bench, context.Context) error
@@ -182,17 +190,21 @@ type section struct {
 
 func sections() []section {
 	return []section{
-		{"cold", served("cold", (*bench).cold, noPool)},                                 // one exec without a pool beside docker run
-		{"cold-throughput", served("cold-throughput", (*bench).coldThroughput, noPool)}, // execs per second without a pool, teardown included
-		{"output", served("output", (*bench).output, noPool)},                           // a job that prints far more than its limit
-		{"first", served("first", (*bench).first)},                                      // with the pool, at an even pace, each of a new project
-		{"warm", served("warm", (*bench).warm)},                                         // the same of one project
-		{"uneven", served("uneven", (*bench).uneven)},                                   // with arrivals at random, of many projects
-		{"closed", (*bench).closed},                                                     // execs per second with the pool, refill and teardown included
-		{"burst", (*bench).bursts},                                                      // many at once of as many new projects
-		{"skills", (*bench).invokes},                                                    // an invoke and an MCP call beside the same exec; a large catalog
-		{"packages", (*bench).skillPackages},                                            // beside unzip and cp
-		{"sandboxes", (*bench).sandboxes},                                               // the docker sandbox beside docker exec
+		{"cold", served("cold", (*bench).cold, noPool)}, // one exec without a pool beside docker run
+		// execs per second without a pool, teardown included
+		{"cold-throughput", served("cold-throughput", (*bench).coldThroughput, noPool)},
+		{"output", served("output", (*bench).output, noPool)}, // a job that prints far more than its limit
+		// with the pool, at an even pace, each of a new project
+		{"first", served("first", (*bench).first)},
+		{"warm", served("warm", (*bench).warm)},       // the same of one project
+		{"uneven", served("uneven", (*bench).uneven)}, // with arrivals at random, of many projects
+		// execs per second with the pool, refill and teardown included
+		{"closed", (*bench).closed},
+		{"burst", (*bench).bursts}, // many at once of as many new projects
+		// an invoke and an MCP call beside the same exec; a large catalog
+		{"skills", (*bench).invokes},
+		{"packages", (*bench).skillPackages}, // beside unzip and cp
+		{"sandboxes", (*bench).sandboxes},    // the docker sandbox beside docker exec
 	}
 }
 
@@ -210,7 +222,8 @@ func sectionNames() (names []string) {
 	return names
 }
 
-// run measures. The error joins what could not be measured. Containers, processes and files are gone when it returns, also when ctx ended.
+// run measures. The error joins what could not be measured. Containers, processes and files are
+// gone when it returns, also when ctx ended.
 func (b *bench) run(ctx context.Context) (err error) {
 	if b.docker, err = dockercli.Find("", b.environ); err != nil {
 		return err

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// countOpens counts how often any process opens a file below a directory until stop is called. It does not see directories that are made later.
+// countOpens counts how often any process opens a file below a directory until stop is called. It
+// does not see directories that are made later.
 func countOpens(dir string) (stop func() (int64, error), err error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {

@@ -28,10 +28,12 @@ import (
 	"secbox/store"
 )
 
-// trusted is how old a file must be for a list to trust its stat data; a little more than the library's own bound.
+// trusted is how old a file must be for a list to trust its stat data; a little more than the
+// library's own bound.
 const trusted = 4 * time.Second
 
-// packages measures skill packages beside the programs that do the same with files alone, on one disk.
+// packages measures skill packages beside the programs that do the same with files alone, on one
+// disk.
 type packages struct {
 	*bench
 	subjects []*subject
@@ -78,7 +80,8 @@ func program(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// lists times the list with status, and a small file, for a user without copies of skills and for one with unchanged copies of all.
+// lists times the list with status, and a small file, for a user without copies of skills and for
+// one with unchanged copies of all.
 func (p *packages) lists(ctx context.Context) error {
 	const status, content = "/v1/skills/%s/many/status", "/v1/skills/%s/many/skill-0/content?path=src/main.py"
 	users := []string{"pinned", "copies"}
@@ -142,7 +145,8 @@ func (x *subject) checkUnchanged(ctx context.Context, path string, want int) err
 	return nil
 }
 
-// firstAccesses times the first list of new users, and counts the files of skills that any process opens meanwhile.
+// firstAccesses times the first list of new users, and counts the files of skills that any process
+// opens meanwhile.
 func (p *packages) firstAccesses(ctx context.Context) error {
 	n := max(1, p.packages*2/5)
 	for _, x := range p.subjects {
@@ -159,8 +163,9 @@ func (p *packages) firstAccesses(ctx context.Context) error {
 	}
 	title := fmt.Sprintf("first access to an agent's %d skills", n)
 	err = p.compare(ctx, comparison{
-		section: "packages", title: title, subjects: p.subjects, rounds: p.pairs, least: leastPairs, sides: []side{first("large"), first("small")},
-		rows: []row{{what: title + ", with large files beside small ones", other: 1, stat: paired, form: times, bound: 1.5}},
+		section: "packages", title: title, subjects: p.subjects, rounds: p.pairs, least: leastPairs,
+		sides: []side{first("large"), first("small")},
+		rows:  []row{{what: title + ", with large files beside small ones", other: 1, stat: paired, form: times, bound: 1.5}},
 	})
 	opens, countErr := stop()
 	if err == nil && countErr == nil && p.against == "" {
@@ -170,7 +175,8 @@ func (p *packages) firstAccesses(ctx context.Context) error {
 	return errors.Join(err, countErr)
 }
 
-// uploads compares an upload, which is on the disk when it is answered, with unzip, and with unzip and sync.
+// uploads compares an upload, which is on the disk when it is answered, with unzip, and with unzip
+// and sync.
 func (p *packages) uploads(ctx context.Context) error {
 	zip, err := zipped("large", manyFiles(p.files))
 	if err != nil {
@@ -195,7 +201,8 @@ func (p *packages) uploads(ctx context.Context) error {
 	return p.compare(ctx, comparison{
 		section: "packages", title: title, subjects: p.subjects, rounds: p.fewer(), least: leastRounds,
 		sides: []side{
-			ours(ms, upload.after(settle(p.dir))), {name: "unzip", unit: ms, turn: unzip(false)}, {name: "unzip, sync -f", unit: ms, turn: unzip(true)},
+			ours(ms, upload.after(settle(p.dir))), {name: "unzip", unit: ms, turn: unzip(false)},
+			{name: "unzip, sync -f", unit: ms, turn: unzip(true)},
 		},
 		rows: []row{
 			{what: title, other: 1, stat: paired, form: times, bound: 2},
@@ -224,7 +231,8 @@ func (p *packages) copies(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	l, err := library.New(library.Config{Workspace: w, Versions: versions.New(w), Registry: db.Skills(), Log: slog.New(slog.DiscardHandler)})
+	l, err := library.New(library.Config{Workspace: w, Versions: versions.New(w), Registry: db.Skills(),
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -233,7 +241,8 @@ func (p *packages) copies(ctx context.Context) (err error) {
 		return err
 	}
 	const agent = "copied"
-	up, err := l.UploadSome(ctx, library.Owner{AgentID: agent, UserID: "filler"}, library.Baseline, "large.zip", archive.Pick{}, bytes.NewReader(zip), int64(len(zip)))
+	up, err := l.UploadSome(ctx, library.Owner{AgentID: agent, UserID: "filler"}, library.Baseline, "large.zip", archive.Pick{},
+		bytes.NewReader(zip), int64(len(zip)))
 	if err != nil {
 		return err
 	}
@@ -287,7 +296,8 @@ func (x *subject) upload(ctx context.Context, agent, scope string, zip []byte) e
 // smallSkill is a typical skill: a text, a program, and some data.
 func smallSkill() map[string]string {
 	return map[string]string{
-		"SKILL.md":      "---\nname: Weather\ndescription: Says what the weather is.\n---\n# Weather\n\n" + strings.Repeat("How to ask for it.\n", 40),
+		"SKILL.md": "---\nname: Weather\ndescription: Says what the weather is.\n---\n# Weather\n\n" +
+			strings.Repeat("How to ask for it.\n", 40),
 		"src/main.py":   strings.Repeat("print('sunny')\n", 60),
 		"data/city.csv": strings.Repeat("Beijing,25\n", 50),
 	}

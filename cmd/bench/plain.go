@@ -21,7 +21,8 @@ import (
 	"secbox/engine"
 )
 
-// plainDocker starts containers by `docker run` with the flags that core-api gives the docker CLI, and with the mounts that an exec gets.
+// plainDocker starts containers by `docker run` with the flags that core-api gives the docker CLI,
+// and with the mounts that an exec gets.
 type plainDocker struct {
 	bench  *bench
 	flags  []string       // of one exec, from its meta.json, without bind mounts and --runtime
@@ -46,10 +47,12 @@ func newPlainDocker(b *bench, dir, artifacts string) (*plainDocker, error) {
 	if len(meta.DockerMounts) == 0 {
 		return nil, fmt.Errorf("%s/meta.json has no mounts", artifacts)
 	}
-	return &plainDocker{bench: b, flags: ownFlags(meta.DockerArgs), mounts: meta.DockerMounts, node: uuid.NewString(), dir: dir}, os.Mkdir(dir, 0o700)
+	return &plainDocker{bench: b, flags: ownFlags(meta.DockerArgs), mounts: meta.DockerMounts, node: uuid.NewString(), dir: dir},
+		os.Mkdir(dir, 0o700)
 }
 
-// ownFlags removes the bind mounts from a docker argv, and the OCI runtime: plain docker run has the engine's default.
+// ownFlags removes the bind mounts from a docker argv, and the OCI runtime: plain docker run has
+// the engine's default.
 func ownFlags(flags []string) (out []string) {
 	for i := 0; i < len(flags); i++ {
 		if i+1 < len(flags) && (flags[i] == "--runtime" || flags[i] == "--mount" && strings.HasPrefix(flags[i+1], "type=bind,")) {
@@ -105,8 +108,8 @@ func (b *bench) dockerCommand(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// plainArgs turns the flags of an exec's container into the argv of one of bench's: the same flags, but for the container's name, its labels'
-// values, and the job in place of sandbox-init.
+// plainArgs turns the flags of an exec's container into the argv of one of bench's: the same flags,
+// but for the container's name, its labels' values, and the job in place of sandbox-init.
 func plainArgs(flags []string, mounts []engine.Mount, id, node string, job ...string) ([]string, error) {
 	args, err := withFlags(flags,
 		dockerFlag{"--name", "", "secbox-" + id},
@@ -156,7 +159,8 @@ func (p *plainDocker) run(ctx context.Context, j job) error {
 	return finish(ctx, cmd)
 }
 
-// several runs n containers, some at once, and returns when the first was started: they are prepared before.
+// several runs n containers, some at once, and returns when the first was started: they are
+// prepared before.
 func (p *plainDocker) several(ctx context.Context, n, atOnce int) (begun time.Time, err error) {
 	cmds := make([]*exec.Cmd, n)
 	for i := range cmds {
@@ -168,8 +172,9 @@ func (p *plainDocker) several(ctx context.Context, n, atOnce int) (begun time.Ti
 	return begun, several(ctx, n, atOnce, func(ctx context.Context, i int) error { return finish(ctx, cmds[i]) })
 }
 
-// finish runs a command whose output does not matter. It is short, and ctx does not interrupt it: an engine that is creating a container for a
-// docker CLI would leave it behind if the CLI were killed.
+// finish runs a command whose output does not matter. It is short, and ctx does not interrupt it:
+// an engine that is creating a container for a docker CLI would leave it behind if the CLI were
+// killed.
 func finish(ctx context.Context, cmd *exec.Cmd) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

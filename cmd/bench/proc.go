@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// endWithUs lets a child end with this process, however it ends, and keeps Ctrl-C from it: we end it in order.
+// endWithUs lets a child end with this process, however it ends, and keeps Ctrl-C from it: we end
+// it in order.
 func endWithUs(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }
@@ -60,7 +61,8 @@ func resetPeak(pid int) error {
 	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
 }
 
-// tick is the unit of times in /proc/PID/stat: USER_HZ, which is 100 on every Linux that Go runs on.
+// tick is the unit of times in /proc/PID/stat: USER_HZ, which is 100 on every Linux that Go runs
+// on.
 const tick = 10 * time.Millisecond
 
 // cpuOf is the CPU time of a process, and of its children that have ended.
@@ -72,7 +74,8 @@ func cpuOf(pid int) (own, children time.Duration, err error) {
 	return time.Duration(fields[14]+fields[15]) * tick, time.Duration(fields[16]+fields[17]) * tick, nil
 }
 
-// statOf reads the numbers of /proc/PID/stat, by the indexes of proc_pid_stat(5): parent 4, cminflt 11, utime 14, stime 15, cutime 16, cstime 17.
+// statOf reads the numbers of /proc/PID/stat, by the indexes of proc_pid_stat(5): parent 4, cminflt
+// 11, utime 14, stime 15, cutime 16, cstime 17.
 func statOf(pid int) ([]int64, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

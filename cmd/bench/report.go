@@ -69,7 +69,8 @@ func summarise(s side, rounds [][]float64) Summary {
 	return out
 }
 
-// quantile interpolates between neighbours, so that the median of two is their mean; NaN of nothing.
+// quantile interpolates between neighbours, so that the median of two is their mean; NaN of
+// nothing.
 func quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -130,7 +131,8 @@ func (r row) measure(sides []Summary) Target {
 
 // fact is a target of one number that no side measured.
 func fact(what string, u unit, value, most float64) Target {
-	return Target{What: what, CoreAPI: u.format(value), Measured: u.format(value), Value: value, Wanted: "≤ " + u.format(most), Reached: value <= most}
+	return Target{What: what, CoreAPI: u.format(value), Measured: u.format(value), Value: value, Wanted: "≤ " + u.format(most),
+		Reached: value <= most}
 }
 
 // unit is the unit of a side's values.
@@ -170,7 +172,8 @@ func binarySize(n float64) string {
 	return strings.TrimSuffix(fmt.Sprintf("%.1f", n), ".0") + " " + []string{"B", "KiB", "MiB", "GiB"}[u]
 }
 
-// writeText writes the report for a person: the machine, each comparison, and at the end the targets in Markdown.
+// writeText writes the report for a person: the machine, each comparison, and at the end the
+// targets in Markdown.
 func (r *Report) writeText(w io.Writer) error {
 	m := r.Machine
 	fmt.Fprintf(w, "%s\n%s, %.0f s\n", r.Command, r.Begun.Format(time.RFC3339), r.Seconds)
@@ -189,7 +192,8 @@ func (r *Report) writeText(w io.Writer) error {
 			fmt.Fprintln(t)
 		}
 		for _, s := range c.Sides {
-			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s", s.Name, s.N, s.Unit.format(s.P50), s.Unit.format(s.P95), s.Unit.format(s.Min), s.Unit.format(s.Max))
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%s\t%s", s.Name, s.N, s.Unit.format(s.P50), s.Unit.format(s.P95), s.Unit.format(s.Min),
+				s.Unit.format(s.Max))
 			if s.CPU > 0 {
 				fmt.Fprintf(t, "\t%s", ms.format(s.CPU))
 			}
@@ -212,7 +216,8 @@ func (r *Report) writeText(w io.Writer) error {
 			case !t.Reached:
 				verdict = "not reached"
 			}
-			_, err = fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", t.What, t.CoreAPI, orDash(t.Other), t.Measured, orDash(t.Wanted), verdict)
+			_, err = fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", t.What, t.CoreAPI, orDash(t.Other), t.Measured, orDash(t.Wanted),
+				verdict)
 		}
 	}
 	return err

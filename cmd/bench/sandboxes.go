@@ -33,7 +33,8 @@ const (
 
 var benchUser = sandbox.User{AgentID: "bench", ID: "bench"}
 
-// sandboxes compares the docker sandbox, without the HTTP API and the audit around it, with docker exec into a container with the same flags.
+// sandboxes compares the docker sandbox, without the HTTP API and the audit around it, with docker
+// exec into a container with the same flags.
 func (b *bench) sandboxes(ctx context.Context) (err error) {
 	if b.against != "" {
 		return nil
@@ -82,13 +83,15 @@ func (b *bench) sandboxes(ctx context.Context) (err error) {
 	title := fmt.Sprintf("the same, %d at once", sandboxAtOnce)
 	if err := b.compare(ctx, comparison{
 		section: "sandboxes", title: title, rounds: b.rounds, least: leastRounds,
-		sides: []side{{name: "core-api", unit: perSecond, turn: rates(isTrue)}, {name: "docker exec", unit: perSecond, turn: rates(plainTrue)}},
-		rows:  []row{{what: title, other: 1, stat: paired, form: times, bound: 10, least: true}},
+		sides: []side{{name: "core-api", unit: perSecond, turn: rates(isTrue)},
+			{name: "docker exec", unit: perSecond, turn: rates(plainTrue)}},
+		rows: []row{{what: title, other: 1, stat: paired, form: times, bound: 10, least: true}},
 		note: func(out *Comparison) {
 			var operations int
 			var starts int64
 			if operations, starts, err = b.countStarts(ctx, s, c, isTrue); err == nil {
-				out.Targets = append(out.Targets, fact(fmt.Sprintf("processes that %d operations on files of it start", operations), count, float64(starts), 0))
+				out.Targets = append(out.Targets, fact(fmt.Sprintf("processes that %d operations on files of it start", operations), count,
+					float64(starts), 0))
 			}
 		},
 	}); err != nil {
@@ -174,18 +177,22 @@ func (b *bench) startEqual(ctx context.Context, c container) (name string, end f
 		return err
 	}
 	for {
-		if out, err := b.docker.Output(ctx, "inspect", "--format", "{{.State.Running}}", name); err == nil && strings.TrimSpace(string(out)) == "true" {
+		if out, err := b.docker.Output(ctx, "inspect", "--format", "{{.State.Running}}", name); err == nil &&
+			strings.TrimSpace(string(out)) == "true" {
 			return name, end, nil
 		}
 		if err := sleepUntil(ctx, time.Now().Add(50*time.Millisecond)); err != nil {
-			return "", nil, errors.Join(fmt.Errorf("a container with the flags of the sandbox's does not run: %w: %s", err, stderr.String()), end())
+			return "", nil, errors.Join(fmt.Errorf("a container with the flags of the sandbox's does not run: %w: %s", err,
+				stderr.String()), end())
 		}
 	}
 }
 
-// equalArgs are the flags with another name, another node's label, so that the sandbox does not take it for its own, and a program that waits.
+// equalArgs are the flags with another name, another node's label, so that the sandbox does not
+// take it for its own, and a program that waits.
 func equalArgs(args []string, name string) ([]string, error) {
-	out, err := withFlags(args, dockerFlag{"--name", "", name}, dockerFlag{"--label", engine.LabelNode + "=", engine.LabelNode + "=" + name}, dockerFlag{"--entrypoint", "", "sleep"})
+	out, err := withFlags(args, dockerFlag{"--name", "", name},
+		dockerFlag{"--label", engine.LabelNode + "=", engine.LabelNode + "=" + name}, dockerFlag{"--entrypoint", "", "sleep"})
 	image := slices.IndexFunc(out, func(arg string) bool { return strings.HasPrefix(arg, "sha256:") })
 	if err == nil && image < 0 {
 		err = fmt.Errorf("the sandbox's container has no image id: %q", args)
@@ -196,9 +203,10 @@ func equalArgs(args []string, name string) ([]string, error) {
 	return append(out[:image+1], "infinity"), nil
 }
 
-// countStarts works on files of the sandbox and counts the processes that this starts: children of this process and of the container's first
-// one, and events of the engine about the container.
-func (b *bench) countStarts(ctx context.Context, s sandbox.Backend, c container, isTrue func(context.Context, *subject) error) (operations int, starts int64, err error) {
+// countStarts works on files of the sandbox and counts the processes that this starts: children of
+// this process and of the container's first one, and events of the engine about the container.
+func (b *bench) countStarts(ctx context.Context, s sandbox.Backend, c container,
+	isTrue func(context.Context, *subject) error) (operations int, starts int64, err error) {
 	if err := isTrue(ctx, nil); err != nil { // all workers have started
 		return 0, 0, err
 	}
@@ -259,7 +267,8 @@ func useFiles(ctx context.Context, s sandbox.Backend, n int) (done int, err erro
 	return done, nil
 }
 
-// children are those of some processes: the live ones, and the page faults of those that have ended. No program runs without page faults.
+// children are those of some processes: the live ones, and the page faults of those that have
+// ended. No program runs without page faults.
 type children struct {
 	live   map[int]bool
 	faults map[int]int64

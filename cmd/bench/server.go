@@ -34,7 +34,8 @@ type server struct {
 	dir  string // of a core-api: has workspace/ and state/
 }
 
-// serve starts a core-api on directories below dir. The environment is ours without core-api's settings.
+// serve starts a core-api on directories below dir. The environment is ours without core-api's
+// settings.
 func (b *bench) serve(ctx context.Context, program, dir string, environ ...string) (*server, error) {
 	s, err := b.startCoreAPI(ctx, program, filepath.Join(dir, "workspace"), filepath.Join(dir, "state"), environ...)
 	if err == nil {
@@ -48,7 +49,8 @@ func (b *bench) startCoreAPI(ctx context.Context, program, workspace, state stri
 	if err := errors.Join(os.MkdirAll(workspace, 0o700), os.MkdirAll(state, 0o700)); err != nil {
 		return nil, err
 	}
-	return b.startServer(ctx, slices.Concat(b.settings, environ), program, "serve", "--addr", "127.0.0.1:0", "--log-format", "json", "--log-level", "info",
+	return b.startServer(ctx, slices.Concat(b.settings, environ), program, "serve", "--addr", "127.0.0.1:0", "--log-format", "json",
+		"--log-level", "info",
 		"--workspace-root", workspace, "--state-dir", state)
 }
 

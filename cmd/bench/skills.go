@@ -16,14 +16,16 @@ import (
 	"secbox/skills"
 )
 
-// benchSkill is the skill that is invoked. It asks for no limits, so that an invoke finds the same containers waiting as the exec.
+// benchSkill is the skill that is invoked. It asks for no limits, so that an invoke finds the same
+// containers waiting as the exec.
 const benchSkill = "bench.job"
 
 // skillScript is the job of the skill, and of the exec beside it.
 const skillScript = `printf '{"ok":true}' >/workspace/artifacts/` + "skill_output.json"
 
-// invokes compares one job posted as an exec, invoked as a skill, and called as a tool over MCP: whole round trips with their closed rows.
-// Input and output of the last two are validated. Then it measures a large catalog.
+// invokes compares one job posted as an exec, invoked as a skill, and called as a tool over MCP:
+// whole round trips with their closed rows. Input and output of the last two are validated. Then it
+// measures a large catalog.
 func (b *bench) invokes(ctx context.Context) error {
 	few, many := filepath.Join(b.dir, "few"), filepath.Join(b.dir, "many")
 	if err := errors.Join(putSkills(few, 1), putSkills(many, b.skills)); err != nil {
@@ -44,7 +46,8 @@ func (b *bench) invokes(ctx context.Context) error {
 		callTool := func(ctx context.Context, x *subject) ([]float64, error) { return x.callTool(ctx, sessions[x], project) }
 		invoke := func(ctx context.Context, x *subject) ([]float64, error) { return x.invoke(ctx, project) }
 		return b.compare(ctx, comparison{
-			section: "skills", title: "the same job as an exec, an invoke and an MCP call", subjects: xs, rounds: b.pairs, least: leastPairs, pace: b.pace,
+			section: "skills", title: "the same job as an exec, an invoke and an MCP call", subjects: xs, rounds: b.pairs,
+			least: leastPairs, pace: b.pace,
 			sides: []side{
 				ours(ms, execTurn(always(project), shell(skillScript))),
 				{name: "POST /skills/{id}/invoke", unit: ms, turn: invoke, own: true},
@@ -73,7 +76,8 @@ func (b *bench) invokes(ctx context.Context) error {
 		return b.compare(ctx, comparison{
 			section: "skills", title: fmt.Sprintf("a catalog of %d skills", b.skills), subjects: xs, rounds: b.pairs, least: 5,
 			sides: []side{get("GET /skills", func() string { return "/skills" }), {name: "load", unit: ms, turn: load}},
-			rows:  []row{{what: "load of the catalog, p50", ours: 1, other: 1, bound: 1000}, {what: "GET /skills of the catalog, p50", bound: 5}},
+			rows: []row{{what: "load of the catalog, p50", ours: 1, other: 1, bound: 1000},
+				{what: "GET /skills of the catalog, p50", bound: 5}},
 		})
 	})
 }
@@ -86,7 +90,8 @@ func (x *subject) invoke(ctx context.Context, project string) ([]float64, error)
 			Exec    result          `json:"exec"`
 			Outputs json.RawMessage `json:"outputs"`
 		}
-		err := x.call(ctx, http.MethodPost, "/skills/"+benchSkill+"/invoke", map[string]any{"project_id": project, "inputs": map[string]any{"n": 1}}, &answer)
+		err := x.call(ctx, http.MethodPost, "/skills/"+benchSkill+"/invoke",
+			map[string]any{"project_id": project, "inputs": map[string]any{"n": 1}}, &answer)
 		r = answer.Exec
 		return err
 	})
@@ -97,7 +102,8 @@ func (x *subject) invoke(ctx context.Context, project string) ([]float64, error)
 func (x *subject) callTool(ctx context.Context, session *mcp.ClientSession, project string) ([]float64, error) {
 	r := result{Status: "succeeded"}
 	err := x.timed(&r, func() error {
-		answer, err := session.CallTool(ctx, &mcp.CallToolParams{Name: skills.ToolName(benchSkill), Arguments: map[string]any{"n": 1, "project_id": project}})
+		answer, err := session.CallTool(ctx, &mcp.CallToolParams{Name: skills.ToolName(benchSkill),
+			Arguments: map[string]any{"n": 1, "project_id": project}})
 		if err != nil {
 			return err
 		}
@@ -123,7 +129,8 @@ func putSkills(dir string, count int) error {
 			return err
 		}
 		for name, content := range map[string]string{
-			skills.ManifestFile: fmt.Sprintf(benchManifest, id), skills.ReadmeFile: "# A job of the bench\n\nIt does next to nothing.\n", "run.sh": skillScript + "\n",
+			skills.ManifestFile: fmt.Sprintf(benchManifest, id), skills.ReadmeFile: "# A job of the bench\n\nIt does next to nothing.\n",
+			"run.sh": skillScript + "\n",
 		} {
 			if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o644); err != nil {
 				return err

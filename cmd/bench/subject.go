@@ -32,7 +32,8 @@ type subject struct {
 	own, cli time.Duration // CPU time until begin
 }
 
-// withSubjects starts the core-api under test, and the other one when there are two to compare, and ends them after f. environ is settings.
+// withSubjects starts the core-api under test, and the other one when there are two to compare, and
+// ends them after f. environ is settings.
 func (b *bench) withSubjects(ctx context.Context, name string, environ []string, f func(context.Context, []*subject) error) (err error) {
 	programs := []struct{ name, path string }{{"new", b.server}}
 	if b.against != "" {
@@ -56,7 +57,8 @@ func (b *bench) withSubjects(ctx context.Context, name string, environ []string,
 	return f(ctx, subjects)
 }
 
-// warmUp runs one exec, and one container by plain docker run with the same flags, and waits until the pool is full.
+// warmUp runs one exec, and one container by plain docker run with the same flags, and waits until
+// the pool is full.
 func (x *subject) warmUp(ctx context.Context, dir string) error {
 	first, err := x.exec(ctx, commonProject, nothing)
 	if err != nil {
@@ -82,7 +84,8 @@ func (x *subject) begin() {
 	x.own, x.cli, _ = cpuOf(x.pid())
 }
 
-// notes tells where the time of the execs since begin went, by their records; server and client read the same clock.
+// notes tells where the time of the execs since begin went, by their records; server and client
+// read the same clock.
 func (x *subject) notes(ctx context.Context) ([]string, error) {
 	if len(x.results) == 0 {
 		return nil, nil
@@ -111,9 +114,11 @@ func (x *subject) notes(ctx context.Context) ([]string, error) {
 	}
 	n := len(x.results)
 	out := []string{
-		fmt.Sprintf("p50 in ms: request read, policy, directories %.1f; row opened, container ready %.1f; job %.1f; artifacts, row closed, answer %.1f",
+		fmt.Sprintf("p50 in ms: request read, policy, directories %.1f; row opened, container ready %.1f; job %.1f; artifacts, row "+
+			"closed, answer %.1f",
 			quantile(phases[0], 0.5), quantile(phases[1], 0.5), quantile(phases[2], 0.5), quantile(phases[3], 0.5)),
-		fmt.Sprintf("CPU per exec: core-api %.1f ms, its docker CLI %.1f ms", milliseconds(own-x.own)/float64(n), milliseconds(cli-x.cli)/float64(n)),
+		fmt.Sprintf("CPU per exec: core-api %.1f ms, its docker CLI %.1f ms", milliseconds(own-x.own)/float64(n),
+			milliseconds(cli-x.cli)/float64(n)),
 	}
 	if x.max > 0 {
 		p, err := x.pool(ctx)
@@ -200,9 +205,10 @@ const (
 	fillTries     = 5                      // uses of a pool before it must be full
 )
 
-// settled waits until the server tears nothing down, starts nothing, and its pool is as wanted (nil: in any state), and returns since when
-// that is so. A docker CLI of the server ends when its container is removed, so it counts these first: asking docker again and again would
-// take processor time from the measurement.
+// settled waits until the server tears nothing down, starts nothing, and its pool is as wanted
+// (nil: in any state), and returns since when that is so. A docker CLI of the server ends when its
+// container is removed, so it counts these first: asking docker again and again would take
+// processor time from the measurement.
 func (x *subject) settled(ctx context.Context, wanted func(pool) bool) (since time.Time, err error) {
 	timeout := time.NewTimer(settleTimeout)
 	defer timeout.Stop()
@@ -242,7 +248,8 @@ func (x *subject) settled(ctx context.Context, wanted func(pool) bool) (since ti
 		case <-ctx.Done():
 			return time.Time{}, context.Cause(ctx)
 		case <-timeout.C:
-			return time.Time{}, fmt.Errorf("core-api is not done after %v: %d containers wait, %d start, %d docker CLIs run", settleTimeout, p.Idle, p.Starting, running)
+			return time.Time{}, fmt.Errorf("core-api is not done after %v: %d containers wait, %d start, %d docker CLIs run", settleTimeout,
+				p.Idle, p.Starting, running)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -262,7 +269,8 @@ func (x *subject) full(ctx context.Context) error {
 	return err
 }
 
-// fill waits until n containers wait, and uses new projects for that where each waits for its project.
+// fill waits until n containers wait, and uses new projects for that where each waits for its
+// project.
 func (x *subject) fill(ctx context.Context, n int) error {
 	projects := fresh("fill")
 	for try := 0; ; try++ {

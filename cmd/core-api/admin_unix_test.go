@@ -35,7 +35,8 @@ func TestAdminCommandsCreateNoStateDir(t *testing.T) {
 	root := t.TempDir()
 	typo := filepath.Join(root, "typo")
 	for _, args := range [][]string{
-		{"token", "list"}, {"token", "revoke", "tok_1"}, {"people", "list"}, {"people", "block", "oidc:x"}, {"people", "unblock", "oidc:x"}, {"node", "list"}, {"node", "drain", "n"}, {"node", "forget", "n"}, {"audit", "key"}, {"skills", "repair"}, {"skills", "repair", "--dry-run"},
+		{"token", "list"}, {"token", "revoke", "tok_1"}, {"people", "list"}, {"people", "block", "oidc:x"}, {"people", "unblock", "oidc:x"}, {"node", "list"},
+		{"node", "drain", "n"}, {"node", "forget", "n"}, {"audit", "key"}, {"skills", "repair"}, {"skills", "repair", "--dry-run"},
 	} {
 		code, stdout, stderr := coreAPI(t, append(args, "--state-dir", typo, "--workspace-root", filepath.Join(root, "workspace"))...)
 		if code != 2 || stdout != "" || !strings.Contains(stderr, typo) || !strings.Contains(stderr, "--config") {
@@ -69,8 +70,8 @@ func TestWrongSettingsAreListedOnce(t *testing.T) {
 	}
 }
 
-// TestRevokingTheLastTokenWarns: requests need a token still, and the warning says how to make one. After the token of a runner they
-// need none.
+// TestRevokingTheLastTokenWarns: requests need a token still, and the warning says how to make one.
+// After the token of a runner they need none.
 func TestRevokingTheLastTokenWarns(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
@@ -94,7 +95,8 @@ func TestRevokingTheLastTokenWarns(t *testing.T) {
 	}
 }
 
-// TestMessagesNameTheFlag: wrong arguments are answered with the flag that is missing, or the command whose help has it.
+// TestMessagesNameTheFlag: wrong arguments are answered with the flag that is missing, or the
+// command whose help has it.
 func TestMessagesNameTheFlag(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")

@@ -104,14 +104,16 @@ func TestAuditKeyReplaces(t *testing.T) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if code, out, stderr := coreAPI(t, "audit", "key", "--state-dir", state, "--replaces", file, "--reason", "a fire"); code != want || want == 0 && out != key {
+		if code, out, stderr := coreAPI(t, "audit", "key", "--state-dir", state, "--replaces", file, "--reason", "a fire"); code != want ||
+			want == 0 && out != key {
 			t.Errorf("%q: %d %q %q", text, code, out, stderr)
 		}
 	}
 	if err := os.WriteFile(file, signed, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code, out, stderr := coreAPI(t, "audit", "key", "--state-dir", state, "--replaces", file, "--reason", "again"); code != 0 || out != key || !strings.Contains(stderr, "Recorded before, as administrative event ") {
+	if code, out, stderr := coreAPI(t, "audit", "key", "--state-dir", state, "--replaces", file, "--reason", "again"); code != 0 || out != key ||
+		!strings.Contains(stderr, "Recorded before, as administrative event ") {
 		t.Errorf("again: %d %q %q", code, out, stderr)
 	}
 	db, err := store.Open(t.Context(), "", state)
@@ -124,7 +126,8 @@ func TestAuditKeyReplaces(t *testing.T) {
 		t.Fatalf("%+v, %v", events, err)
 	}
 	var r translog.Replacement
-	if err := json.Unmarshal([]byte(events[0].Data), &r); err != nil || r.Key != strings.TrimSpace(key) || r.Entries != 7 || r.Checkpoint != string(signed) || r.Reason != "a fire" {
+	if err := json.Unmarshal([]byte(events[0].Data), &r); err != nil || r.Key != strings.TrimSpace(key) || r.Entries != 7 || r.Checkpoint != string(signed) ||
+		r.Reason != "a fire" {
 		t.Errorf("%+v, %v", r, err)
 	}
 	if events, err = db.AdminEvents().List(t.Context(), admin.Filter{Subject: checkpoint.KeyID(elsewhere.Verifier)}, nil, 10); err != nil || len(events) != 1 {
@@ -196,7 +199,8 @@ func TestAuditExport(t *testing.T) {
 	}
 	logOneExec(t, state)
 	code, out, stderr := coreAPI(t, "audit", "export", "--state-dir", state, "--status", "running,queued", "--since", "1d")
-	if code != 0 || !strings.HasPrefix(out, `{"exec_id":"e"`) || !strings.Contains(out, `"records":1`) || !strings.Contains(out, `"parameters":{"since":"1d","status":"running,queued"}`) {
+	if code != 0 || !strings.HasPrefix(out, `{"exec_id":"e"`) || !strings.Contains(out, `"records":1`) ||
+		!strings.Contains(out, `"parameters":{"since":"1d","status":"running,queued"}`) {
 		t.Errorf("%d %q %q", code, out, stderr)
 	}
 	if code, out, stderr = coreAPI(t, "audit", "export", "--state-dir", state, "--format", "csv", "--output", file); code != 0 || out != "" {
@@ -208,7 +212,8 @@ func TestAuditExport(t *testing.T) {
 	if code, _, stderr = coreAPI(t, "audit", "export", "--state-dir", state, "--output", file); code != 2 || !strings.Contains(stderr, "file exists") {
 		t.Errorf("a file that exists: %d %q", code, stderr)
 	}
-	if code, _, stderr = coreAPI(t, "audit", "export", "--state-dir", state, "--format", "xml", "--kind", "x"); code != 2 || !strings.Contains(stderr, "jsonl, csv or ocsf") && !strings.Contains(stderr, "exec, change or all") {
+	if code, _, stderr = coreAPI(t, "audit", "export", "--state-dir", state, "--format", "xml", "--kind", "x"); code != 2 ||
+		!strings.Contains(stderr, "jsonl, csv or ocsf") && !strings.Contains(stderr, "exec, change or all") {
 		t.Errorf("wrong parameters: %d %q", code, stderr)
 	}
 }
@@ -254,7 +259,8 @@ func logAll(t *testing.T, db store.Database, state string) (n int) {
 	}
 }
 
-// TestAuditVerify: the exit code tells an honest log, differences, and a check that could not be made apart.
+// TestAuditVerify: the exit code tells an honest log, differences, and a check that could not be
+// made apart.
 func TestAuditVerify(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
@@ -276,7 +282,8 @@ func TestAuditVerify(t *testing.T) {
 		}
 	}
 	wants("--artifacts", 0, "0 differences: the log has 3 entries; compared 3 events, 1 exec, 0 files\n")
-	wants("--since 1h --project other", 0, `0 differences in a part of the execs, without holds: the log has 3 entries; compared 1 event, 0 execs; no artifacts were compared; there is no exec of the project "other"`)
+	wants("--since 1h --project other", 0,
+		`0 differences in a part of the execs, without holds: the log has 3 entries; compared 1 event, 0 execs; no artifacts were compared; there is no exec of the project "other"`)
 	pub := filepath.Join(t.TempDir(), "log.pub")
 	_, key, _ := coreAPI(t, "audit", "key", "--state-dir", state)
 	if err := os.WriteFile(pub, []byte(key), 0o600); err != nil {
@@ -288,15 +295,19 @@ func TestAuditVerify(t *testing.T) {
 	}
 	wants("", 0, "0 differences: the log has 3 entries; compared 3 events, 1 exec; no artifacts were compared\n")
 	wants("--full", 0, "compared 3 events")
-	wants("--new-only", 0, "0 differences in what is new, and 3 entries and 1 exec were left out: the log has 3 entries; compared 0 events, 0 execs; no artifacts were compared\n")
+	wants("--new-only", 0, "0 differences in what is new, and 3 entries and 1 exec were left out: the log has 3 entries; compared 0 events, 0 execs; no "+
+		"artifacts were compared\n")
 	after, err := verify.ReadKept(filepath.Join(state, keptFile), key)
 	if err != nil || after.FullAt.Before(before.FullAt) || after.Execs != 1 {
 		t.Fatal(after, err)
 	}
 	at := after.FullAt.Format(time.RFC3339)
-	wants("--new-only", 0, "Left out: 3 entries and 1 exec with their artifacts, unless they have new entries. Changes to them since they were compared, the first at "+at+", are not found; run without")
+	wants("--new-only", 0,
+		"Left out: 3 entries and 1 exec with their artifacts, unless they have new entries. Changes to them since they were compared, the first at "+at+
+			", are not found; run without")
 	wants("--new-only --json", 0, `{"left_out":{"entries":3,"execs":1,"full_at":"`+at+`"}}`+"\n"+`{"summary":{"size":3,"from":3,`)
-	if code, _, stderr := coreAPI(t, "audit", "verify", "--state-dir", state, "--new-only", "--since", "1h"); code != 2 || !strings.Contains(stderr, "[new-only since]") {
+	if code, _, stderr := coreAPI(t, "audit", "verify", "--state-dir", state, "--new-only", "--since", "1h"); code != 2 ||
+		!strings.Contains(stderr, "[new-only since]") {
 		t.Errorf("new entries of a time: %d %q", code, stderr)
 	}
 	after.FullAt = time.Time{} // as a run of an older version left it
@@ -326,7 +337,8 @@ func TestAuditVerify(t *testing.T) {
 	}
 }
 
-// TestVerifyAgain: a run after one without differences finds changes of execs that have no new entries. Only --new-only does not, and says so first.
+// TestVerifyAgain: a run after one without differences finds changes of execs that have no new
+// entries. Only --new-only does not, and says so first.
 func TestVerifyAgain(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"sqlite", "postgres"} {
@@ -343,7 +355,8 @@ func TestVerifyAgain(t *testing.T) {
 			}
 			command := func(args string) (int, string, string) {
 				var out, errs bytes.Buffer
-				code := run(t.Context(), append(strings.Fields(args), "--state-dir", state), []string{"DATABASE_URL=" + url, "HOME=" + t.TempDir()}, &out, &errs)
+				code := run(t.Context(), append(strings.Fields(args), "--state-dir", state), []string{"DATABASE_URL=" + url, "HOME=" + t.TempDir()}, &out,
+					&errs)
 				return code, out.String(), errs.String()
 			}
 			wants := func(args string, wantCode int, says string) {

@@ -45,7 +45,8 @@ the present key. Witnesses of the former log still report it. In a new installat
 			})
 		},
 	}
-	cmd.Flags().StringVar(&replaces, "replaces", "", "file with the last checkpoint under the former key: that of audit.anchor_dir, or a witness's")
+	cmd.Flags().StringVar(&replaces, "replaces", "",
+		"file with the last checkpoint under the former key: that of audit.anchor_dir, or a witness's")
 	cmd.Flags().StringVar(&reason, "reason", "", "why the former key is not used any more; it becomes part of the log")
 	cmd.MarkFlagsRequiredTogether("replaces", "reason")
 	return cmd
@@ -64,7 +65,8 @@ func logKey(ctx context.Context, s settings.Settings, db store.Database) (origin
 	origin = translog.Origin(installation)
 	key, err = server.LogKey(s, origin, state.VerifierKey != "")
 	if err == nil && state.VerifierKey != "" && state.VerifierKey != key.Verifier {
-		err = fault.New(fault.InvalidSettings, "the database says that the transparency log was begun with another key than this node's: %s", state.VerifierKey)
+		err = fault.New(fault.InvalidSettings,
+			"the database says that the transparency log was begun with another key than this node's: %s", state.VerifierKey)
 	}
 	return origin, key, err
 }
@@ -88,26 +90,30 @@ func (c *command) replaceKey(ctx context.Context, db store.Database, origin stri
 		claim, found, err = checkpoint.LastOfOther(f, info.Size(), "", checkpoint.KeyID(key.Verifier))
 	}
 	if err != nil || !found {
-		return fault.Wrap(fault.InvalidRequest, err, "%s has no checkpoint of a log under another key than %s", path, checkpoint.KeyID(key.Verifier))
+		return fault.Wrap(fault.InvalidRequest, err, "%s has no checkpoint of a log under another key than %s", path,
+			checkpoint.KeyID(key.Verifier))
 	}
 	before, err := recorded(ctx, db, claim, key)
 	if err != nil {
 		return err
 	}
 	if before.Seq != 0 {
-		fmt.Fprintf(c.stderr, "Recorded before, as administrative event %d of %s, and not again. This is the present key:\n", before.Seq, before.At.Format(time.RFC3339))
+		fmt.Fprintf(c.stderr, "Recorded before, as administrative event %d of %s, and not again. This is the present key:\n", before.Seq,
+			before.At.Format(time.RFC3339))
 		return nil
 	}
 	err = admin.Record(ctx, db.AdminEvents(), admin.LogKeyReplaced, claim.KeyID, translog.Replacement{
 		Key: key.Verifier, Entries: claim.Tree.N, Root: claim.Tree.Hash.String(), Checkpoint: claim.Signed, Reason: reason,
 	})
 	if err == nil {
-		fmt.Fprintf(c.stderr, "Recorded: this log follows that of the key %s, whose last checkpoint has %s. Restart core-api, and give the auditors this key:\n", claim.KeyID, claim.Checkpoint)
+		fmt.Fprintf(c.stderr, "Recorded: this log follows that of the key %s, whose last checkpoint has %s. Restart core-api, and give "+
+			"the auditors this key:\n", claim.KeyID, claim.Checkpoint)
 	}
 	return err
 }
 
-// recorded returns the event that says that this key replaced that of the checkpoint; its Seq is 0 if there is none.
+// recorded returns the event that says that this key replaced that of the checkpoint; its Seq is 0
+// if there is none.
 func recorded(ctx context.Context, db store.Database, former checkpoint.Claim, key translog.Key) (admin.Event, error) {
 	const most = 100 // a key is replaced by few
 	events, err := db.AdminEvents().List(ctx, admin.Filter{Kind: admin.LogKeyReplaced, Subject: former.KeyID}, nil, most)

@@ -21,7 +21,8 @@ func (c *command) auditSpool() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "spool",
 		Short: "List, store and discard results of execs that the database has not taken",
-		Long: "When the database refuses the end of an exec, its node keeps the result in the state dir and tries again, at least every 30 seconds. These\n" +
+		Long: "When the database refuses the end of an exec, its node keeps the result in the state dir and tries again, at least every " +
+			"30 seconds. These\n" +
 			"commands are for results that it goes on refusing, and for damaged files. A server may run meanwhile.",
 		Example: "  core-api audit spool list --state-dir /var/lib/secbox",
 	}
@@ -102,7 +103,8 @@ func (c *command) withSpooled(ctx context.Context, name string, f func(db store.
 				return f(db, dir, file)
 			}
 		}
-		return fault.New(fault.NotFound, "the spool %s has no result of %s: the database has it, or another node does; `core-api audit spool list` shows what is there", dir, printable(name))
+		return fault.New(fault.NotFound, "the spool %s has no result of %s: the database has it, or another node does; `core-api audit "+
+			"spool list` shows what is there", dir, printable(name))
 	})
 }
 
@@ -110,14 +112,17 @@ func (c *command) spoolStore() *cobra.Command {
 	return &cobra.Command{
 		Use:   "store EXEC_ID",
 		Short: "Write a result to the database now, and print why it is refused",
-		Long: "Writes a result of the spool to the database and removes its file. If the database does not have the exec, as after the restore of a\n" +
+		Long: "Writes a result of the spool to the database and removes its file. If the database does not have the exec, as after the " +
+			"restore of a\n" +
 			"backup, it gets the whole record, with the events of its beginning and its end as of now.",
 		Example: "  core-api audit spool store 0193f0c2-7a1e-7b52-9d7e-3f6c1f0a9b11",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withSpooled(cmd.Context(), args[0], func(db store.Database, dir string, file audit.SpooledFile) error {
 				if file.Err != nil {
-					return fault.Wrap(fault.InvalidRequest, file.Err, "no record can be read from %s: %v; repair it, or end its exec with `core-api audit spool discard`", file.Name, file.Err)
+					return fault.Wrap(fault.InvalidRequest, file.Err,
+						"no record can be read from %s: %v; repair it, or end its exec with `core-api audit spool discard`", file.Name,
+						file.Err)
 				}
 				status, err := audit.StoreSpooled(cmd.Context(), db.Audit(), dir, file)
 				if err != nil {
@@ -133,15 +138,17 @@ func (c *command) spoolStore() *cobra.Command {
 func (c *command) spoolDiscard() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use:     "discard EXEC_ID|FILE",
-		Short:   "Remove a file of the spool, and end its exec as lost",
-		Long:    "Removes a file of the spool, with all that is in it if it is a directory, and ends its exec as lost if its record is open. Put -- before a\nname that begins with -.",
+		Use:   "discard EXEC_ID|FILE",
+		Short: "Remove a file of the spool, and end its exec as lost",
+		Long: "Removes a file of the spool, with all that is in it if it is a directory, and ends its exec as lost if its record is " +
+			"open. Put -- before a\nname that begins with -.",
 		Example: "  core-api audit spool discard 0193f0c2-7a1e-7b52-9d7e-3f6c1f0a9b11 --force",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.withSpooled(cmd.Context(), args[0], func(db store.Database, dir string, file audit.SpooledFile) error {
 				if file.Err == nil && !force {
-					return fault.New(fault.InvalidRequest, "%s holds the result of exec %s (%s): store it with `core-api audit spool store`, or give --force to lose it", file.Name, file.Record.ExecID, file.Record.Status)
+					return fault.New(fault.InvalidRequest, "%s holds the result of exec %s (%s): store it with `core-api audit spool "+
+						"store`, or give --force to lose it", file.Name, file.Record.ExecID, file.Record.Status)
 				}
 				if err := audit.DiscardSpooled(cmd.Context(), db.Audit(), dir, file); err != nil {
 					return err

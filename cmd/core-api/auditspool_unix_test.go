@@ -16,7 +16,8 @@ import (
 	"secbox/store"
 )
 
-// TestSpoolCommands: an operator sees what the database does not have, stores it, reads why that is refused, and gives up a damaged file.
+// TestSpoolCommands: an operator sees what the database does not have, stores it, reads why that is
+// refused, and gives up a damaged file.
 func TestSpoolCommands(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
@@ -40,7 +41,8 @@ func TestSpoolCommands(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	var execs []audit.Record
 	for range 2 {
-		r := audit.Record{ExecID: uuid.Must(uuid.NewV7()).String(), Kind: audit.KindExec, ProjectID: "demo", Status: audit.Running, CreatedAt: now, StartedAt: now, NodeID: "n1", Backend: "docker"}
+		r := audit.Record{ExecID: uuid.Must(uuid.NewV7()).String(), Kind: audit.KindExec, ProjectID: "demo", Status: audit.Running, CreatedAt: now,
+			StartedAt: now, NodeID: "n1", Backend: "docker"}
 		if _, err := db.Audit().Open(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}

@@ -57,7 +57,10 @@ The exit code is 0 without a difference, 1 with some, and 2 if it could not chec
   core-api audit verify --since 7d --project demo --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := c.withDatabase(cmd.Context(), func(s settings.Settings, db store.Database) error { return c.verify(cmd.Context(), s, db, o) })
+			err := c.withDatabase(cmd.Context(), func(s settings.Settings,
+				db store.Database) error {
+				return c.verify(cmd.Context(), s, db, o)
+			})
 			if known := exitCode(0); err == nil || errors.As(err, &known) {
 				return err
 			}
@@ -121,7 +124,8 @@ func (c *command) verify(ctx context.Context, s settings.Settings, db store.Data
 	return err
 }
 
-// verifierKey returns the given key, or the public half of this node's signing key. It does not believe the key in the database.
+// verifierKey returns the given key, or the public half of this node's signing key. It does not
+// believe the key in the database.
 func verifierKey(ctx context.Context, s settings.Settings, db store.Database, given string) (string, error) {
 	if given != "" {
 		return proof.ReadKey(given)
@@ -132,13 +136,15 @@ func verifierKey(ctx context.Context, s settings.Settings, db store.Database, gi
 	}
 	key, err := server.LogKey(s, translog.Origin(installation), true)
 	if err != nil {
-		return "", fault.Wrap(fault.InvalidSettings, err, "%s; on a node without the key, give the public one in --key", fault.From(err).Message)
+		return "", fault.Wrap(fault.InvalidSettings, err, "%s; on a node without the key, give the public one in --key",
+			fault.From(err).Message)
 	}
 	return key.Verifier, nil
 }
 
 // checkArtifacts compares the artifacts of an exec, unless retention has removed them.
-func checkArtifacts(ctx context.Context, deps *server.Deps, db store.Database, r audit.Record, report func(what, expected, found string)) (int, error) {
+func checkArtifacts(ctx context.Context, deps *server.Deps, db store.Database, r audit.Record,
+	report func(what, expected, found string)) (int, error) {
 	if r.ManifestDigest == "" {
 		return 0, nil
 	}
@@ -172,12 +178,15 @@ func checkArtifacts(ctx context.Context, deps *server.Deps, db store.Database, r
 	return 0, nil
 }
 
-// removalTakes is more than the transaction of a removal takes, in which both tombstone and event get their times.
+// removalTakes is more than the transaction of a removal takes, in which both tombstone and event
+// get their times.
 const removalTakes = 5 * time.Second
 
-// saysRemoved reports whether an administrative event says what the tombstone of an exec's artifacts says. Verify compares the event with the log.
+// saysRemoved reports whether an administrative event says what the tombstone of an exec's
+// artifacts says. Verify compares the event with the log.
 func saysRemoved(ctx context.Context, events admin.Store, stone retention.Tombstone) (bool, error) {
-	f := admin.Filter{Kind: admin.ExecsRemoved, Subject: stone.Rule, Since: stone.RemovedAt.Add(-removalTakes), Until: stone.RemovedAt.Add(removalTakes)}
+	f := admin.Filter{Kind: admin.ExecsRemoved, Subject: stone.Rule, Since: stone.RemovedAt.Add(-removalTakes),
+		Until: stone.RemovedAt.Add(removalTakes)}
 	const page = 100
 	for after := (*admin.Cursor)(nil); ; {
 		some, err := events.List(ctx, f, after, page)

@@ -51,7 +51,8 @@ func (c *command) serveCommand() *cobra.Command {
 	}
 }
 
-// withDatabase calls f with the installation's database, which must exist. A server may use the embedded one at the same time.
+// withDatabase calls f with the installation's database, which must exist. A server may use the
+// embedded one at the same time.
 func (c *command) withDatabase(ctx context.Context, f func(settings.Settings, store.Database) error) error {
 	s, err := c.settings()
 	if err != nil {
@@ -63,7 +64,8 @@ func (c *command) withDatabase(ctx context.Context, f func(settings.Settings, st
 	return onDatabase(ctx, s, f)
 }
 
-// makingDatabase is withDatabase for commands that may run before the first start of a server. It reports that it creates the embedded database.
+// makingDatabase is withDatabase for commands that may run before the first start of a server. It
+// reports that it creates the embedded database.
 func (c *command) makingDatabase(ctx context.Context, f func(settings.Settings, store.Database) error) error {
 	s, err := c.settings()
 	if err != nil {
@@ -73,7 +75,8 @@ func (c *command) makingDatabase(ctx context.Context, f func(settings.Settings, 
 		if server.NeedDatabase(s) != nil {
 			fmt.Fprintf(c.stderr, "Making a new database in the state dir %s.\n", s.StateDir)
 		}
-		// Create the directory as the server does. A running server has locked it, which does not matter here.
+		// Create the directory as the server does. A running server has locked it, which does not
+		// matter here.
 		if dir, err := statedir.Open(s.StateDir); err == nil {
 			_ = dir.Close()
 		} else if !fault.Is(err, fault.StateDirInUse) {
@@ -110,7 +113,8 @@ func (c *command) migrateCommand() *cobra.Command {
 	}
 }
 
-// printReport prints a report as JSON, or as text by print, and ends with exitBroken if something is broken.
+// printReport prints a report as JSON, or as text by print, and ends with exitBroken if something
+// is broken.
 func (c *command) printReport(asJSON bool, report any, print func() error, broken bool) error {
 	if asJSON {
 		print = func() error { return c.printJSON(report) }
@@ -255,7 +259,8 @@ func (c *command) tokenRevoke() *cobra.Command {
 				}
 				usable, err := service.Usable(cmd.Context())
 				if err == nil && !usable {
-					fmt.Fprintln(c.stderr, "Warning: no valid token is left, and requests still need one. Create one with:", server.CreateAdminCommand(s))
+					fmt.Fprintln(c.stderr, "Warning: no valid token is left, and requests still need one. Create one with:",
+						server.CreateAdminCommand(s))
 				}
 				return err
 			})

@@ -24,8 +24,10 @@ func (c *command) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check whether an exec could run, and that the engine enforces every limit",
-		Long: "Checks whether an exec could run, and tests with jobs in throw-away containers that the engine enforces the memory, process, CPU and\n" +
-			"network limits and the other hardening. Says whether waiting containers serve any project, or why not. If they do, it tests that they see\n" +
+		Long: "Checks whether an exec could run, and tests with jobs in throw-away containers that the engine enforces the memory, " +
+			"process, CPU and\n" +
+			"network limits and the other hardening. Says whether waiting containers serve any project, or why not. If they do, it tests " +
+			"that they see\n" +
 			"nothing of another project. The exit code is 0 only if an exec could run and every probe passed.\n" +
 			"A server may run at the same time.",
 		Example: `  core-api doctor
@@ -89,7 +91,8 @@ func (c *command) diagnose(ctx context.Context, s settings.Settings) (d health.D
 		d = health.NewDoctor(health.DoctorConfig{
 			Checker: checker, Engine: e, Workspace: deps.Workspace, Now: time.Now,
 			Share: func(ctx context.Context, spec engine.Spec) (engine.Engine, string) {
-				pool, because := deps.Share(ctx, e, node, spec, slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+				pool, because := deps.Share(ctx, e, node, spec,
+					slog.New(slog.NewTextHandler(c.stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 				if pool == nil {
 					return nil, because
 				}

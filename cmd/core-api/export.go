@@ -57,7 +57,8 @@ administrative event. An export without its last element, the end with the check
 	return cmd
 }
 
-// writeFile writes to stdout if path is -, else to a new file that only this user can read. It removes the file when write fails.
+// writeFile writes to stdout if path is -, else to a new file that only this user can read. It
+// removes the file when write fails.
 func writeFile(path string, stdout io.Writer, write func(io.Writer) error) error {
 	if path == "-" {
 		return write(stdout)

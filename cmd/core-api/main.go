@@ -1,5 +1,6 @@
-// Command core-api reads the command line and the settings and runs package server. Its other subcommands maintain the same installation:
-// migrate, doctor, token, people, node, settings, skills, audit. It must not know how requests are served.
+// Command core-api reads the command line and the settings and runs package server. Its other
+// subcommands maintain the same installation: migrate, doctor, token, people, node, settings,
+// skills, audit. It must not know how requests are served.
 package main
 
 import (
@@ -32,7 +33,8 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr))
 }
 
-// endings returns the signals that end the program. SIGHUP, of a terminal that closes, is one, unless the starter ignores it, as nohup does.
+// endings returns the signals that end the program. SIGHUP, of a terminal that closes, is one,
+// unless the starter ignores it, as nohup does.
 func endings() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {
@@ -125,13 +127,15 @@ func (c *command) root() *cobra.Command {
 	flags.StringVar(&c.overrides.StateDir, "state-dir", "", "private directory of this node, on a local disk")
 	flags.StringVar(&c.overrides.WorkspaceRoot, "workspace-root", "", "directory that holds the projects")
 	flags.StringVar(&c.overrides.SkillsDir, "skills-dir", "", "folder of skills in addition to the built-in ones")
-	flags.StringVar(&c.overrides.DatabaseURL, "database-url", "", "postgres://… (default: SQLite in the state dir); prefer DATABASE_URL, which process lists do not show")
+	flags.StringVar(&c.overrides.DatabaseURL, "database-url", "",
+		"postgres://… (default: SQLite in the state dir); prefer DATABASE_URL, which process lists do not show")
 	flags.StringVar(&c.overrides.LogLevel, "log-level", "", "debug, info, warn or error")
 	flags.StringVar(&c.overrides.LogFormat, "log-format", "", "text or json")
-	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.peopleCommand(), c.nodeCommand(), c.settingsCommand(), c.doctorCommand(), c.skillsCommand(), c.auditCommand(), &cobra.Command{
-		Use: "version", Short: "Print the version and the commit it was built from", Example: "  core-api version", Args: cobra.NoArgs,
-		Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdout, "core-api", buildinfo.Describe(server.Version)) },
-	})
+	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.peopleCommand(), c.nodeCommand(), c.settingsCommand(),
+		c.doctorCommand(), c.skillsCommand(), c.auditCommand(), &cobra.Command{
+			Use: "version", Short: "Print the version and the commit it was built from", Example: "  core-api version", Args: cobra.NoArgs,
+			Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdout, "core-api", buildinfo.Describe(server.Version)) },
+		})
 	return root
 }
 

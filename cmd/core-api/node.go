@@ -63,7 +63,8 @@ func (c *command) nodeList() *cobra.Command {
 				rows := make([]nodeRow, len(all))
 				for i, n := range all {
 					rows[i] = nodeRow{
-						NodeID: n.NodeID, Name: n.Name, Address: n.Address, State: n.State(), Version: n.Version, StartedAt: n.StartedAt.UTC(), SeenAt: n.SeenAt.UTC(),
+						NodeID: n.NodeID, Name: n.Name, Address: n.Address, State: n.State(), Version: n.Version,
+						StartedAt: n.StartedAt.UTC(), SeenAt: n.SeenAt.UTC(),
 						SeenAgoMS: n.ReadAt.Sub(n.SeenAt).Milliseconds(), Epoch: n.Epoch, Running: n.Running, Queued: n.Queued,
 					}
 					if !n.LeaseUntil.IsZero() {
@@ -83,7 +84,8 @@ func (c *command) printNodes(rows []nodeRow) error {
 	fmt.Fprintln(table, "ID\tSTATE\tNAME\tADDRESS\tSEEN\tRUNNING\tQUEUED\tVERSION")
 	for _, n := range rows {
 		seen := (time.Duration(n.SeenAgoMS) * time.Millisecond).Round(time.Second)
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%v ago\t%d\t%d\t%s\n", printable(n.NodeID), n.State, cmp.Or(printable(n.Name), "-"), cmp.Or(printable(n.Address), "-"), seen,
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%v ago\t%d\t%d\t%s\n", printable(n.NodeID), n.State, cmp.Or(printable(n.Name), "-"),
+			cmp.Or(printable(n.Address), "-"), seen,
 			n.Running, n.Queued, printable(n.Version))
 	}
 	return table.Flush()
@@ -96,8 +98,10 @@ func (c *command) nodeDrain() *cobra.Command {
 		Short: "Have a node take no new commands, until --undo or its next start",
 		Example: `  core-api node drain node-2 --wait
   core-api node drain node-2 --undo`,
-		Long: "Has a node take no new commands: it starts no execs that wait, answers new ones with 503 draining, and /readyz fails, so that load\n" +
-			"balancers send requests to other nodes. What runs goes on. The node obeys when it renews its lease the next time, by default within\n" +
+		Long: "Has a node take no new commands: it starts no execs that wait, answers new ones with 503 draining, and /readyz fails, so " +
+			"that load\n" +
+			"balancers send requests to other nodes. What runs goes on. The node obeys when it renews its lease the next time, by " +
+			"default within\n" +
 			"three seconds. --undo ends it, and so does the next start of the node.",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -130,7 +134,8 @@ func (c *command) nodeDrain() *cobra.Command {
 	return cmd
 }
 
-// waitForIdle returns when a drained node has renewed its lease, by which it learns that it is drained, and then has no open execs; or has no lease.
+// waitForIdle returns when a drained node has renewed its lease, by which it learns that it is
+// drained, and then has no open execs; or has no lease.
 func waitForIdle(ctx context.Context, known nodes.Store, id string) error {
 	var first time.Time
 	for {

@@ -30,7 +30,8 @@ func TestNode(t *testing.T) {
 		t.Helper()
 		code, out, stderr := coreAPI(t, "node", "list", "--json", "--state-dir", state)
 		var rows []nodeRow
-		if err := json.Unmarshal([]byte(out), &rows); code != 0 || err != nil || len(rows) != 1 || rows[0].State != want || rows[0].NodeID != "n1" || rows[0].Version != "1.0" {
+		if err := json.Unmarshal([]byte(out), &rows); code != 0 || err != nil || len(rows) != 1 || rows[0].State != want || rows[0].NodeID != "n1" ||
+			rows[0].Version != "1.0" {
 			t.Errorf("%d %q %q", code, out, stderr)
 		}
 	}

@@ -24,7 +24,8 @@ func (c *command) peopleCommand() *cobra.Command {
 	}
 	cmd.AddCommand(c.peopleList(),
 		c.peopleChange("block", "End the sessions of a person, who cannot sign in again", (*sessions.Service).Block,
-			"%s is blocked, and the sessions of the person have ended. Tokens that the person created stay valid: see core-api token list.\n"),
+			"%s is blocked, and the sessions of the person have ended. Tokens that the person created stay valid: see core-api token "+
+				"list.\n"),
 		c.peopleChange("unblock", "Let a person sign in again", (*sessions.Service).Unblock, "%s may sign in again.\n"))
 	return cmd
 }
@@ -70,7 +71,8 @@ func (c *command) printPeople(people []personRow) error {
 		if p.BlockedAt != nil {
 			blocked = p.BlockedAt.Format(time.RFC3339)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", printable(p.ID), cmp.Or(printable(string(p.Role)), "-"), printable(p.Name), p.Sessions,
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", printable(p.ID), cmp.Or(printable(string(p.Role)), "-"), printable(p.Name),
+			p.Sessions,
 			p.FirstAt.Format(time.RFC3339), p.SeenAt.Format(time.RFC3339), blocked)
 	}
 	return table.Flush()
@@ -115,7 +117,8 @@ func allPeople(ctx context.Context, s *sessions.Service) ([]personRow, error) {
 	}
 }
 
-func (c *command) peopleChange(use, short string, change func(*sessions.Service, context.Context, string) error, done string) *cobra.Command {
+func (c *command) peopleChange(use, short string, change func(*sessions.Service, context.Context, string) error,
+	done string) *cobra.Command {
 	return &cobra.Command{
 		Use:     use + " ID",
 		Short:   short,

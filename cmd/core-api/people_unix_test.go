@@ -28,7 +28,8 @@ func signedIn(t *testing.T, people ...sessions.Person) (state string, db store.D
 	}
 	t.Cleanup(func() { db.Close() })
 	for i, p := range people {
-		if err := db.Sessions().BeginPerson(admin.By(t.Context(), admin.Caller(p.ID, p.Name)), sessions.Hash{byte(i), byte(i >> 8)}, p, "192.0.2.1"); err != nil {
+		if err := db.Sessions().BeginPerson(admin.By(t.Context(), admin.Caller(p.ID, p.Name)), sessions.Hash{byte(i), byte(i >> 8)}, p,
+			"192.0.2.1"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +47,8 @@ func TestPeople(t *testing.T) {
 	}
 	code, table, stderr := people("list")
 	lines := strings.Split(table, "\n")
-	if code != 0 || stderr != "" || len(lines) != 4 || !strings.HasPrefix(lines[0], "ID  ") || strings.ContainsAny(table, "\x1b\u202e\t") || !strings.Contains(table, "Eve\uFFFD[2J\uFFFD\uFFFDadmin\uFFFD") {
+	if code != 0 || stderr != "" || len(lines) != 4 || !strings.HasPrefix(lines[0], "ID  ") || strings.ContainsAny(table, "\x1b\u202e\t") ||
+		!strings.Contains(table, "Eve\uFFFD[2J\uFFFD\uFFFDadmin\uFFFD") {
 		t.Fatalf("%d %q %q", code, table, stderr)
 	}
 	if i := strings.Index(table, ada.ID); i < 0 || strings.Join(strings.Fields(table[i:])[1:5], " ") != "admin Ada Lovelace 1" {
@@ -61,7 +63,8 @@ func TestPeople(t *testing.T) {
 		return rows
 	}
 	for _, row := range list() {
-		if row.ID == ada.ID && (row.Name != ada.Name || row.Role != tokens.Admin || row.Sessions != 1 || row.BlockedAt != nil || row.FirstAt.IsZero() || row.SeenAt.IsZero()) {
+		if row.ID == ada.ID && (row.Name != ada.Name || row.Role != tokens.Admin || row.Sessions != 1 || row.BlockedAt != nil || row.FirstAt.IsZero() ||
+			row.SeenAt.IsZero()) {
 			t.Errorf("%+v", row)
 		}
 	}
@@ -96,7 +99,8 @@ func TestPeople(t *testing.T) {
 
 	for _, kind := range []admin.Kind{admin.PersonBlocked, admin.PersonUnblocked} {
 		events, err := db.AdminEvents().List(t.Context(), admin.Filter{Kind: kind}, nil, 10)
-		if err != nil || len(events) != 1 || events[0].Subject != ada.ID || events[0].Actor != (admin.Actor{Type: admin.ByCommand, ID: "core-api", Name: osUser()}) {
+		if err != nil || len(events) != 1 || events[0].Subject != ada.ID ||
+			events[0].Actor != (admin.Actor{Type: admin.ByCommand, ID: "core-api", Name: osUser()}) {
 			t.Errorf("%s: %+v, %v", kind, events, err)
 		}
 	}

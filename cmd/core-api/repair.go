@@ -28,10 +28,13 @@ func (c *command) skillsRepair() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "repair",
 		Short: "Make the registry of skill packages and the workspace root agree after a restore of one of them",
-		Long: "Make the registry of skill packages (in the database) and their versions (below agents/ in the workspace root) agree again,\n" +
+		Long: "Make the registry of skill packages (in the database) and their versions (below agents/ in the workspace root) agree " +
+			"again,\n" +
 			"after a restore of one of them. Every version is read and compared with its name, which is its digest.\n\n" +
-			"Nothing is deleted: invalid versions are moved to agents/<agent>/.quarantine, and users' own copies stay unchanged. Each line of\n" +
-			"output is one repair. Stop all servers of the installation first; with --dry-run they may run, and their work in progress may\n" +
+			"Nothing is deleted: invalid versions are moved to agents/<agent>/.quarantine, and users' own copies stay unchanged. Each " +
+			"line of\n" +
+			"output is one repair. Stop all servers of the installation first; with --dry-run they may run, and their work in progress " +
+			"may\n" +
 			"show up as a difference.\n\n" +
 			"The exit code is 0 if everything agrees now, and 1 if a repair failed or, with --dry-run, is needed.",
 		Example: `  core-api skills repair --dry-run
@@ -71,7 +74,8 @@ func (c *command) repair(ctx context.Context, s settings.Settings, opts repair.O
 		return report, err
 	case !opts.DryRun:
 		return report, fault.Wrap(fault.StateDirInUse, err,
-			"a server is running on the state dir %s: stop all servers of this installation and run this again, or use --dry-run", s.StateDir)
+			"a server is running on the state dir %s: stop all servers of this installation and run this again, or use --dry-run",
+			s.StateDir)
 	}
 	deps, err := server.NewDeps(s, c.environ)
 	if err != nil {
@@ -109,7 +113,8 @@ const (
 	progressInterval = 5 * time.Second
 )
 
-// waitForNodes returns when no other node is live. It waits for the leases of nodes that were killed to end; one that is renewed is an error.
+// waitForNodes returns when no other node is live. It waits for the leases of nodes that were
+// killed to end; one that is renewed is an error.
 func waitForNodes(ctx context.Context, known nodes.Store, own string, stderr io.Writer) error {
 	var first []nodes.Node
 	for warned := false; ; {
@@ -135,7 +140,8 @@ func waitForNodes(ctx context.Context, known nodes.Store, own string, stderr io.
 		}
 		if !warned {
 			warned = true
-			fmt.Fprintf(stderr, "The lease of %s has not ended; waiting for its end, or for a sign that it still runs.\n", many(len(seen), "node"))
+			fmt.Fprintf(stderr, "The lease of %s has not ended; waiting for its end, or for a sign that it still runs.\n",
+				many(len(seen), "node"))
 		}
 		select {
 		case <-ctx.Done():

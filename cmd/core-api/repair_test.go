@@ -10,7 +10,8 @@ import (
 	"secbox/store"
 )
 
-// TestRepairWaitsForNodes: another node that renews its lease is an error that names it; one that has ended is not waited for.
+// TestRepairWaitsForNodes: another node that renews its lease is an error that names it; one that
+// has ended is not waited for.
 func TestRepairWaitsForNodes(t *testing.T) {
 	t.Parallel()
 	db, err := store.Open(t.Context(), "", t.TempDir())

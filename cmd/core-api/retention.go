@@ -48,20 +48,23 @@ func (c *command) retentionCommand() *cobra.Command {
 	run := &cobra.Command{
 		Use:   "run",
 		Short: "Remove it now; a server does it every hour",
-		Long: "Remove what the rules no longer keep now, as a server does every hour. A run removes at most 100,000 execs, at most 200 a second; run it\n" +
+		Long: "Remove what the rules no longer keep now, as a server does every hour. A run removes at most 100,000 execs, at most 200 a " +
+			"second; run it\n" +
 			"again for the rest. Servers may run meanwhile.",
 		Example: "  core-api audit retention run",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return c.withRetention(cmd.Context(), func(r *retention.Runner) error {
 				done, err := r.Once(cmd.Context(), acceptClock)
-				fmt.Fprintf(c.stdout, "Removed %d records, and the artifacts of %d execs whose record stays; removed files of %d projects. Held: %d. Altered, and kept: %d.\n",
+				fmt.Fprintf(c.stdout, "Removed %d records, and the artifacts of %d execs whose record stays; removed files of %d "+
+					"projects. Held: %d. Altered, and kept: %d.\n",
 					done.Records, done.Artifacts, done.Projects, done.Held, done.Altered)
 				return err
 			})
 		},
 	}
-	run.Flags().BoolVar(&acceptClock, "accept-clock", false, "the database's clock is right, although no core-api ran for long or it was set back")
+	run.Flags().BoolVar(&acceptClock, "accept-clock", false,
+		"the database's clock is right, although no core-api ran for long or it was set back")
 	cmd.AddCommand(run)
 	return cmd
 }
@@ -70,7 +73,8 @@ func (c *command) retentionCommand() *cobra.Command {
 func (c *command) withRetention(ctx context.Context, f func(*retention.Runner) error) error {
 	return c.withDatabase(ctx, func(s settings.Settings, db store.Database) error {
 		if s.Audit.RetentionDays == 0 && s.Audit.ArtifactsRetentionDays == 0 && s.Sandbox.WorkspaceTTLHours == 0 {
-			fmt.Fprintln(c.stderr, "No rule removes anything: audit.retention_days, audit.artifacts_retention_days and sandbox.workspace_ttl_hours are 0.")
+			fmt.Fprintln(c.stderr, "No rule removes anything: audit.retention_days, audit.artifacts_retention_days and "+
+				"sandbox.workspace_ttl_hours are 0.")
 		}
 		deps, err := server.NewDeps(s, c.environ)
 		if err != nil {
@@ -94,7 +98,8 @@ func (c *command) printPlans(plans []retention.Plan) error {
 		if p.Hours > 0 {
 			days = fmt.Sprintf("%d h", p.Hours)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", p.Rule, days, p.Before.UTC().Format(time.RFC3339), p.Due, p.Bytes, p.Held, p.Kept, p.Altered)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", p.Rule, days, p.Before.UTC().Format(time.RFC3339), p.Due, p.Bytes, p.Held,
+			p.Kept, p.Altered)
 	}
 	return table.Flush()
 }
@@ -122,7 +127,8 @@ func (c *command) holdCommand() *cobra.Command {
 	return cmd
 }
 
-// byCommand is who adds and removes holds here; the administrative event names the user of the operating system.
+// byCommand is who adds and removes holds here; the administrative event names the user of the
+// operating system.
 const byCommand = "core-api"
 
 func (c *command) holdAdd() *cobra.Command {
@@ -146,7 +152,8 @@ func (c *command) holdAdd() *cobra.Command {
 				}
 			}
 			if strings.TrimSpace(reason) == "" {
-				return fault.New(fault.InvalidRequest, "give --reason: it is on record, for those who will ask whether the hold may be removed")
+				return fault.New(fault.InvalidRequest,
+					"give --reason: it is on record, for those who will ask whether the hold may be removed")
 			}
 			if h.Kind == "" {
 				return fault.New(fault.InvalidRequest, "give one of --project, --user, --task and --exec")
@@ -185,7 +192,8 @@ func (c *command) holdList() *cobra.Command {
 				table := tabwriter.NewWriter(c.stdout, 0, 4, 2, ' ', 0)
 				fmt.Fprintln(table, "ID\tHOLDS\tADDED\tBY\tREASON")
 				for _, h := range holds {
-					fmt.Fprintf(table, "%s\t%s %s\t%s\t%s\t%s\n", h.ID, h.Kind, verify.Printable(h.Value), h.AddedAt.Format(time.RFC3339), h.AddedBy, h.Reason)
+					fmt.Fprintf(table, "%s\t%s %s\t%s\t%s\t%s\n", h.ID, h.Kind, verify.Printable(h.Value), h.AddedAt.Format(time.RFC3339),
+						h.AddedBy, h.Reason)
 				}
 				return table.Flush()
 			})

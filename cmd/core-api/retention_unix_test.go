@@ -19,7 +19,8 @@ import (
 	"secbox/store"
 )
 
-// oldExecs puts execs that ended 100 days ago into an installation, with artifacts and in the transparency log, and returns their ids.
+// oldExecs puts execs that ended 100 days ago into an installation, with artifacts and in the
+// transparency log, and returns their ids.
 func oldExecs(t *testing.T, state, workspace string, n int) (ids []string) {
 	t.Helper()
 	if code, _, stderr := coreAPI(t, "migrate", "--state-dir", state); code != 0 {
@@ -129,7 +130,8 @@ func TestRetention(t *testing.T) {
 	wants("verify", 0, "0 differences", "16 events removed by retention")
 }
 
-// TestRemovedArtifacts: a tombstone excuses missing artifacts only if the log has the event of their removal.
+// TestRemovedArtifacts: a tombstone excuses missing artifacts only if the log has the event of
+// their removal.
 func TestRemovedArtifacts(t *testing.T) {
 	t.Parallel()
 	state, workspace := filepath.Join(t.TempDir(), "state"), t.TempDir()
@@ -155,15 +157,18 @@ func TestRemovedArtifacts(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(workspace, "projects/demo/artifacts", ids[1])); err != nil {
 		t.Fatal(err)
 	}
-	inDatabase(t, state, "INSERT INTO audit_tombstones SELECT '"+ids[1]+"', part, project_id, requested_by, rule, days, events, removed_at FROM audit_tombstones")
+	inDatabase(t, state, "INSERT INTO audit_tombstones SELECT '"+ids[1]+
+		"', part, project_id, requested_by, rule, days, events, removed_at FROM audit_tombstones")
 	logAll(t, db, state)
-	wants("verify --artifacts", 1, ids[1]+": artifacts: expected a manifest with the digest sha256:"+strings.Repeat("0", 64)+", found none, and a tombstone without an execs_removed event\n1 difference:")
+	wants("verify --artifacts", 1, ids[1]+": artifacts: expected a manifest with the digest sha256:"+strings.Repeat("0", 64)+
+		", found none, and a tombstone without an execs_removed event\n1 difference:")
 }
 
 // killed is the variable with the arguments of the child process of TestKilledRetention.
 const killed = "SECBOX_TEST_RETENTION"
 
-// TestKilledRetention: a run that is killed leaves nothing half removed that the next one does not complete, and keeps others away only for a moment.
+// TestKilledRetention: a run that is killed leaves nothing half removed that the next one does not
+// complete, and keeps others away only for a moment.
 func TestKilledRetention(t *testing.T) {
 	if args := os.Getenv(killed); args != "" {
 		os.Exit(run(t.Context(), strings.Fields(args), os.Environ(), os.Stdout, os.Stderr))
@@ -208,7 +213,8 @@ func TestKilledRetention(t *testing.T) {
 			t.Errorf("during the lease: %d %q", code, stderr)
 		}
 		logAll(t, db, state)
-		if code, out, stderr := coreAPI(t, "audit", "verify", "--state-dir", state); code != 0 || !strings.Contains(out, "0 differences") || !strings.Contains(out, "removed by retention") {
+		if code, out, stderr := coreAPI(t, "audit", "verify", "--state-dir", state); code != 0 || !strings.Contains(out, "0 differences") ||
+			!strings.Contains(out, "removed by retention") {
 			t.Errorf("after the kill: %d %q %q", code, out, stderr)
 		}
 		inDatabase(t, state, "UPDATE audit_retention SET lease_until = 0") // half a minute later
@@ -224,7 +230,8 @@ func TestKilledRetention(t *testing.T) {
 		t.Errorf("%+v, %v", now, err)
 	}
 	logAll(t, db, state)
-	if code, out, _ := coreAPI(t, "audit", "verify", "--state-dir", state); code != 0 || !strings.Contains(out, fmt.Sprint(2*n, " events removed by retention")) {
+	if code, out, _ := coreAPI(t, "audit", "verify", "--state-dir", state); code != 0 ||
+		!strings.Contains(out, fmt.Sprint(2*n, " events removed by retention")) {
 		t.Errorf("%d %q", code, out)
 	}
 }

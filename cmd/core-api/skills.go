@@ -59,7 +59,8 @@ func (c *command) printLint(report skills.LintReport) error {
 			fmt.Fprintf(c.stdout, "%s: warning: %s\n", problemLocation(folder.Folder, p), p.Reason)
 		}
 	}
-	_, err := fmt.Fprintf(c.stdout, "%s: %d broken, %s.\n", many(len(report.Folders), "skill"), report.Broken(), many(report.Warnings(), "warning"))
+	_, err := fmt.Fprintf(c.stdout, "%s: %d broken, %s.\n", many(len(report.Folders), "skill"), report.Broken(),
+		many(report.Warnings(), "warning"))
 	return err
 }
 

@@ -39,7 +39,8 @@ func skillFolder(t *testing.T, dir, name, manifest string) string {
 // noHome is an environment without a home, but for the folders that every user has on Windows.
 var noHome = []string{`LOCALAPPDATA=C:\l`, `USERPROFILE=C:\u`}
 
-// TestSkillsLint runs the command as an author would, in an environment that has no engine and no database.
+// TestSkillsLint runs the command as an author would, in an environment that has no engine and no
+// database.
 func TestSkillsLint(t *testing.T) {
 	t.Parallel()
 	good := t.TempDir()

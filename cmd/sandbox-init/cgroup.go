@@ -15,14 +15,16 @@ type counters struct {
 	pidsMax  int64
 }
 
-// The files differ by cgroup version; inside the container each hierarchy's root is the container's own cgroup.
+// The files differ by cgroup version; inside the container each hierarchy's root is the container's
+// own cgroup.
 var (
 	oomFiles    = []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"}
 	memoryFiles = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
 	pidsFiles   = []string{"/sys/fs/cgroup/pids.events", "/sys/fs/cgroup/pids/pids.events"}
 )
 
-// counterFiles are opened before the job starts: it has init's uid and could lower init's RLIMIT_NOFILE, so that no file can be opened.
+// counterFiles are opened before the job starts: it has init's uid and could lower init's
+// RLIMIT_NOFILE, so that no file can be opened.
 type counterFiles struct{ oom, pids *os.File } // nil where the kernel does not count
 
 func openCounters() counterFiles {
@@ -48,7 +50,8 @@ func openFirst(files []string) *os.File {
 	return nil
 }
 
-// valueOf reads "key number" from a file of counters; 0 when it is missing. It needs no new descriptor.
+// valueOf reads "key number" from a file of counters; 0 when it is missing. It needs no new
+// descriptor.
 func valueOf(f *os.File, key string) int64 {
 	if f == nil {
 		return 0

@@ -22,8 +22,9 @@ func harden() error {
 	return nil
 }
 
-// ignoreSignals gives every signal its default disposition. For PID 1 that is stronger than ignoring: the kernel discards such signals when a
-// process of the container sends them, with any si_code (the Go runtime's handlers would crash on a SIGSEGV queued with sigqueue), and children
+// ignoreSignals gives every signal its default disposition. For PID 1 that is stronger than
+// ignoring: the kernel discards such signals when a process of the container sends them, with any
+// si_code (the Go runtime's handlers would crash on a SIGSEGV queued with sigqueue), and children
 // inherit nothing. This includes Go's preemption signal, which makes the scheduler cooperative.
 func ignoreSignals() {
 	var byDefault [4]uint64 // struct sigaction of the kernel: handler, flags, restorer, mask; all zero is SIG_DFL

@@ -80,7 +80,8 @@ func TestRefusesOtherPIDs(t *testing.T) {
 	}
 }
 
-// TestEndOfLease runs init as PID 1 of a namespace and closes its stdin in every state: no process of the job may survive.
+// TestEndOfLease runs init as PID 1 of a namespace and closes its stdin in every state: no process
+// of the job may survive.
 func TestEndOfLease(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -103,7 +104,8 @@ func TestEndOfLease(t *testing.T) {
 		"instead of a job":         {initproto.Append(nil, initproto.TypeKill, nil), exitProtocol},
 		"a job that is none":       {initproto.Append(nil, initproto.TypeJob, []byte("{}")), exitProtocol},
 		"a second job":             {append(slices.Clone(job), job...), exitProtocol},
-		"too much stdin":           {append(slices.Clone(job), bytes.Repeat(initproto.Append(nil, initproto.TypeStdin, make([]byte, initproto.MaxChunk)), 40)...), exitProtocol},
+		"too much stdin": {append(slices.Clone(job),
+			bytes.Repeat(initproto.Append(nil, initproto.TypeStdin, make([]byte, initproto.MaxChunk)), 40)...), exitProtocol},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -129,7 +131,8 @@ func TestEndOfLease(t *testing.T) {
 	}
 }
 
-// TestAnswersRehearse: the first rehearse has no answer, each later one has, and there is none after the job.
+// TestAnswersRehearse: the first rehearse has no answer, each later one has, and there is none
+// after the job.
 func TestAnswersRehearse(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -186,8 +189,10 @@ func TestServeEndOfLease(t *testing.T) {
 		"unknown id":              {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeKill, 77, nil)...), 2, exitLease},
 		"the same id twice":       {append(slices.Clone(both), start(2)...), 0, exitProtocol},
 		"a grant for nothing":     {append(slices.Clone(both), grant...), 0, exitProtocol},
-		"too much stdin":          {append(slices.Clone(both), bytes.Repeat(initproto.AppendID(nil, initproto.TypeStdin, 1, []byte("x")), 1000)...), 0, exitProtocol},
-		"many signals":            {append(slices.Clone(both), bytes.Repeat(initproto.AppendID(nil, initproto.TypeSignal, 2, []byte{15}), 1000)...), 0, exitLease},
+		"too much stdin": {append(slices.Clone(both), bytes.Repeat(initproto.AppendID(nil, initproto.TypeStdin, 1, []byte("x")), 1000)...), 0,
+			exitProtocol},
+		"many signals": {append(slices.Clone(both), bytes.Repeat(initproto.AppendID(nil, initproto.TypeSignal, 2, []byte{15}), 1000)...), 0,
+			exitLease},
 		"a signal for nothing":    {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeSignal, 77, []byte{9})...), 2, exitLease},
 		"a signal of no command":  {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeSignal, 1, []byte{19})...), 0, exitProtocol},
 		"a signal without number": {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeSignal, 1, nil)...), 0, exitProtocol},
@@ -270,7 +275,8 @@ func TestWorkerProgramIsUnreadable(t *testing.T) {
 	_ = cmd.Wait()
 }
 
-// TestLoweredLimitsAreNotInherited: idle workers and init have the same user as commands, and limits cannot be raised again.
+// TestLoweredLimitsAreNotInherited: idle workers and init have the same user as commands, and
+// limits cannot be raised again.
 func TestLoweredLimitsAreNotInherited(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -278,7 +284,8 @@ func TestLoweredLimitsAreNotInherited(t *testing.T) {
 	}
 	cmd, stdin, _, frames := greeted(t, initproto.FromServe, initproto.MagicServe1, build(t), serveFlag) // as an older core-api starts it
 	run := func(id uint32) (out string, exit initproto.Exit) {
-		start, err := initproto.AppendIDJSON(nil, initproto.TypeStart, id, initproto.Job{Argv: []string{"sh", "-c", "ulimit -f; ulimit -u"}, Cwd: "/", MaxStdout: 100})
+		start, err := initproto.AppendIDJSON(nil, initproto.TypeStart, id,
+			initproto.Job{Argv: []string{"sh", "-c", "ulimit -f; ulimit -u"}, Cwd: "/", MaxStdout: 100})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -351,7 +358,8 @@ func build(t *testing.T) string {
 	return program
 }
 
-// greeted starts an init as PID 1 of a new namespace and reads its hello. As in a container, it has its own /proc, which init writes to.
+// greeted starts an init as PID 1 of a new namespace and reads its hello. As in a container, it has
+// its own /proc, which init writes to.
 func greeted(t *testing.T, from initproto.Direction, magic string, init ...string) (*exec.Cmd, io.WriteCloser, io.Reader, *initproto.Reader) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "unshare", append([]string{"--pid", "--fork", "--mount-proc", "--kill-child"}, init...)...)

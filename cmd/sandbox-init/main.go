@@ -1,14 +1,17 @@
 //go:build linux
 
-// Command sandbox-init is PID 1 in every sandbox container. It reads one job from its standard input, runs it, passes its output on in frames,
-// kills the processes that are left, and reports how it ended (see engine/initproto).
+// Command sandbox-init is PID 1 in every sandbox container. It reads one job from its standard
+// input, runs it, passes its output on in frames, kills the processes that are left, and reports
+// how it ended (see engine/initproto).
 //
-// With --serve it is PID 1 of a long-lived container that runs many commands at once, each in a worker (engine/worker), which is this program
-// with --worker. Commands may run it to search for files (sandbox/search).
+// With --serve it is PID 1 of a long-lived container that runs many commands at once, each in a
+// worker (engine/worker), which is this program with --worker. Commands may run it to search for
+// files (sandbox/search).
 //
-// It shares its uid with the job, so it must protect itself: it is not dumpable, so that the job cannot access its descriptors and memory; and
-// every signal has its default disposition, because the kernel discards those for PID 1 when they are sent from within. It does not write to
-// standard error, which has messages of the engine only.
+// It shares its uid with the job, so it must protect itself: it is not dumpable, so that the job
+// cannot access its descriptors and memory; and every signal has its default disposition, because
+// the kernel discards those for PID 1 when they are sent from within. It does not write to standard
+// error, which has messages of the engine only.
 package main
 
 import (

@@ -20,7 +20,8 @@ const (
 	serveProcessors = 2
 	serveThreads    = 15 // for frames in and out, reaping, starting workers, counters, /proc and unlinked files
 
-	// workerGrace is how long a worker may take after its command's deadline or a kill. It needs milliseconds, unless a command has stopped it.
+	// workerGrace is how long a worker may take after its command's deadline or a kill. It needs
+	// milliseconds, unless a command has stopped it.
 	workerGrace = 5 * time.Second
 )
 
@@ -229,7 +230,8 @@ func (m *multiServer) run(c *command) initproto.Exit {
 	}
 	w, err := m.pool.take()
 	if err != nil {
-		return initproto.Exit{Code: 126, StartError: "no process to run it in: " + err.Error(), NoRoom: errors.Is(err, unix.EAGAIN), Spent: m.alone()}
+		return initproto.Exit{Code: 126, StartError: "no process to run it in: " + err.Error(), NoRoom: errors.Is(err, unix.EAGAIN),
+			Spent: m.alone()}
 	}
 	job, err := initproto.AppendJSON(nil, initproto.TypeJob, c.spec)
 	if err != nil {
@@ -321,7 +323,8 @@ func (c *command) guard(w *workerProcess, late *atomic.Bool) {
 
 var errWorker = errors.New("the worker does not keep to its protocol")
 
-// pass forwards the worker's frames until its report. After an error the worker is gone or unusable.
+// pass forwards the worker's frames until its report. After an error the worker is gone or
+// unusable.
 func (m *multiServer) pass(c *command, w *workerProcess) (initproto.Exit, error) {
 	for {
 		t, payload, err := w.frames.Next()

@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// workerProgram is the path of the workers' program: a copy of this program in memory that its user may execute and not read. The kernel makes a
-// process of such a program undumpable from its start. Otherwise a worker would be dumpable after its execve until it changes that, and a command
-// of the same user could access the worker's memory and its pipe to us in between, and report in the worker's name. Where the kernel has no
-// such copies, or does not execute them, it is this program.
+// workerProgram is the path of the workers' program: a copy of this program in memory that its user
+// may execute and not read. The kernel makes a process of such a program undumpable from its start.
+// Otherwise a worker would be dumpable after its execve until it changes that, and a command of the
+// same user could access the worker's memory and its pipe to us in between, and report in the
+// worker's name. Where the kernel has no such copies, or does not execute them, it is this program.
 func workerProgram() (string, error) {
 	program, err := os.Executable()
 	if err != nil {

@@ -16,10 +16,11 @@ import (
 	"secbox/engine/worker"
 )
 
-// rehearsal prepares a waiting container for its job. In a fresh container, the first access to a file goes through all layers of the image;
-// later ones are answered from memory. So the usual programs of jobs run once, with nothing to do: that saves a fifth of a `bash -lc true` and
-// of a Python. They leave nothing behind, do not count for the job, and end when the job comes. core-api requests it when the container has to
-// wait, and not for a cold start.
+// rehearsal prepares a waiting container for its job. In a fresh container, the first access to a
+// file goes through all layers of the image; later ones are answered from memory. So the usual
+// programs of jobs run once, with nothing to do: that saves a fifth of a `bash -lc true` and of a
+// Python. They leave nothing behind, do not count for the job, and end when the job comes. core-api
+// requests it when the container has to wait, and not for a cold start.
 type rehearsal struct {
 	done sync.WaitGroup
 
@@ -28,10 +29,12 @@ type rehearsal struct {
 	pid   int // of the command that runs; 0: none
 }
 
-// rehearsed are the commands of the two kinds of exec. Those that the image does not have are left out.
+// rehearsed are the commands of the two kinds of exec. Those that the image does not have are left
+// out.
 //
-// They are not on record, so they must not run files of the project, with any environment of the image: Python ignores it (-I); bash has no
-// home, no BASH_ENV and only the image's libraries; programs in the project's directories are not used.
+// They are not on record, so they must not run files of the project, with any environment of the
+// image: Python ignores it (-I); bash has no home, no BASH_ENV and only the image's libraries;
+// programs in the project's directories are not used.
 var (
 	rehearsed   = [][]string{{"bash", "-lc", "true"}, {"python", "-I", "-c", ""}}
 	rehearsedIn = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/nonexistent", "LANG=C.UTF-8"}

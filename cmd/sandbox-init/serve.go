@@ -51,7 +51,8 @@ func serve(in io.Reader, out io.Writer) int {
 		}
 		return exitDone
 	}
-	// From here on a goroutine reads the stream until the process ends. The end of the stream kills all processes.
+	// From here on a goroutine reads the stream until the process ends. The end of the stream kills
+	// all processes.
 	var reported atomic.Bool
 	go func() {
 		code := handleFrames(j, frames)
@@ -73,14 +74,14 @@ func serve(in io.Reader, out io.Writer) int {
 	if l.SendExit(exit) != nil {
 		return exitLease
 	}
-	// When this process ends, the engine removes the container, which costs more CPU time than most jobs. So it waits until core-api has sent
-	// the answer and ends the lease.
+	// When this process ends, the engine removes the container, which costs more CPU time than most
+	// jobs. So it waits until core-api has sent the answer and ends the lease.
 	time.Sleep(lingering)
 	return exitDone
 }
 
-// lingering is how long init waits for the end of its lease after its report: far longer than core-api needs for an answer, and short enough
-// not to hold memory in vain.
+// lingering is how long init waits for the end of its lease after its report: far longer than
+// core-api needs for an answer, and short enough not to hold memory in vain.
 const lingering = 2 * time.Second
 
 // handleFrames handles frames while the job runs, and returns when the lease ends.

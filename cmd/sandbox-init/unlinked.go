@@ -19,8 +19,9 @@ import (
 	"secbox/engine/initproto"
 )
 
-// A scan of the descriptors of all processes takes tens of microseconds when there are few. It uses the job's share of the CPU, so the pause
-// until the next one is twenty times the CPU time of the last one.
+// A scan of the descriptors of all processes takes tens of microseconds when there are few. It uses
+// the job's share of the CPU, so the pause until the next one is twenty times the CPU time of the
+// last one.
 const (
 	unlinkedPause      = 250 * time.Millisecond
 	unlinkedPauseRatio = 20
@@ -28,7 +29,8 @@ const (
 	unlinkedRepeat     = time.Second // an unchanged report is repeated: without reports, core-api assumes that the job hides files
 )
 
-// The directories whose file systems hold the project, in an exec's container and in that of a sandbox.
+// The directories whose file systems hold the project, in an exec's container and in that of a
+// sandbox.
 var (
 	execDirs    = []string{"/workspace/work", "/workspace/artifacts"}
 	sandboxDirs = []string{"/workspace", "/home/sandbox"}
@@ -118,8 +120,9 @@ func (f *openFiles) watch(report func(now initproto.Unlinked, due bool) (more bo
 	}
 }
 
-// measuredScan is scan, and the CPU time it took. The time that passed would not do: on a busy machine a scan waits for a processor, and
-// after twenty times that wait, core-api would assume that the job hides files.
+// measuredScan is scan, and the CPU time it took. The time that passed would not do: on a busy
+// machine a scan waits for a processor, and after twenty times that wait, core-api would assume
+// that the job hides files.
 func (f *openFiles) measuredScan() (now initproto.Unlinked, cost time.Duration) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -212,7 +215,8 @@ func (l *openFilesScan) missed(path string, err error) {
 	l.hidden = true
 }
 
-// ending reports whether a thread is exiting or has exited: it has closed its files or is closing them.
+// ending reports whether a thread is exiting or has exited: it has closed its files or is closing
+// them.
 func ending(task string) bool {
 	const exiting = 0x4 // PF_EXITING
 	stat, err := os.ReadFile(task + "/stat")
@@ -228,8 +232,9 @@ func ending(task string) bool {
 	return string(fields[0]) == "Z" || string(fields[0]) == "X" || flags&exiting != 0
 }
 
-// process scans every thread, since a thread may have its own descriptors, and the first one may have ended before the others. A running program
-// keeps its file without a descriptor, and need not keep it mapped; a removed directory may be a working directory.
+// process scans every thread, since a thread may have its own descriptors, and the first one may
+// have ended before the others. A running program keeps its file without a descriptor, and need not
+// keep it mapped; a removed directory may be a working directory.
 func (l *openFilesScan) process(pid int) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	mapped := false // the threads share their memory
@@ -275,8 +280,8 @@ func (l *openFilesScan) holds(path string) (kind uint32) {
 	return kind
 }
 
-// mappings notes deleted files of the project that a thread has mapped: they need no descriptor. It reports whether there are mappings; a thread
-// that has ended has none.
+// mappings notes deleted files of the project that a thread has mapped: they need no descriptor. It
+// reports whether there are mappings; a thread that has ended has none.
 func (l *openFilesScan) mappings(path string) (found bool) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// Threads of a worker: one waits for a process, one for frames, the others run. They count against the container's pids.
+	// Threads of a worker: one waits for a process, one for frames, the others run. They count
+	// against the container's pids.
 	workerProcessors = 2
 	workerThreads    = 4
 
@@ -34,7 +35,8 @@ func runWorker() int {
 	return worker.Serve(os.NewFile(0, "stdin"), os.NewFile(1, "stdout"), worker.Options{OfferToOOM: true, Hardened: true})
 }
 
-// workerProcess is a worker, for the first process. It may die at any time: commands have its uid and can kill it.
+// workerProcess is a worker, for the first process. It may die at any time: commands have its uid
+// and can kill it.
 type workerProcess struct {
 	pid    int
 	in     *os.File
@@ -43,8 +45,8 @@ type workerProcess struct {
 	died   chan struct{} // closed when it was reaped
 }
 
-// limits are the rlimits of a process, which its commands inherit. A command may lower those of every process of its user, ours included, and
-// they cannot be raised again.
+// limits are the rlimits of a process, which its commands inherit. A command may lower those of
+// every process of its user, ours included, and they cannot be raised again.
 type limits [unix.RLIMIT_RTTIME + 1]unix.Rlimit
 
 func limitsOf(pid int) (l limits) {
@@ -60,7 +62,8 @@ func (w *workerProcess) end() {
 	_ = w.out.Close()
 }
 
-// kill kills a worker that did not end its command or violated the protocol, and waits until its children are ours.
+// kill kills a worker that did not end its command or violated the protocol, and waits until its
+// children are ours.
 func (w *workerProcess) kill() {
 	select {
 	case <-w.died: // its pid may have been reused
@@ -193,7 +196,8 @@ func (c *workerPool) has(pid int) bool {
 	return c.all[pid] != nil
 }
 
-// strays kills all children that are not workers until there are none; reap reaps them. The children of a worker become ours when it dies.
+// strays kills all children that are not workers until there are none; reap reaps them. The
+// children of a worker become ours when it dies.
 func (c *workerPool) strays() {
 	for dry := 0; dry < 2; { // the list may miss some while others end
 		if worker.KillChildren(c.has) == 0 {

@@ -35,7 +35,8 @@ event of the exec is in the log, and that the record is what the events say. A f
 		},
 	}
 	check.Flags().StringVar(&key, "key", "", "the log's public key, or a file with it")
-	check.Flags().StringArrayVar(&witnesses, "witness-key", nil, "public key of a witness that must have cosigned the checkpoint, or a file with it; may be given several times")
+	check.Flags().StringArrayVar(&witnesses, "witness-key", nil,
+		"public key of a witness that must have cosigned the checkpoint, or a file with it; may be given several times")
 	_ = check.MarkFlagRequired("key") // the flag exists
 	cmd.AddCommand(check, witnessCommand(getenv), verifyCommand(getenv))
 	return cmd
@@ -68,7 +69,8 @@ func checkProof(path, key string, witnesses []string, stdin io.Reader, stdout, s
 	}
 	if proof.IsAttestation(data) {
 		if len(witnesses) > 0 {
-			return fault.New(fault.InvalidRequest, "an attestation has no checkpoint that a witness could have cosigned; give the file of …/proof")
+			return fault.New(fault.InvalidRequest,
+				"an attestation has no checkpoint that a witness could have cosigned; give the file of …/proof")
 		}
 		return checkAttestation(data, key, stdout)
 	}
@@ -83,7 +85,8 @@ func checkProof(path, key string, witnesses []string, stdin io.Reader, stdout, s
 	out := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	printRecord(out, result.Record)
 	for _, e := range result.Events {
-		fmt.Fprintf(out, "%s\t%s\tin the log since %s\tentry %d\n", e.Kind, e.At.Format(time.RFC3339Nano), e.LoggedAt.Format(time.RFC3339Nano), e.Index)
+		fmt.Fprintf(out, "%s\t%s\tin the log since %s\tentry %d\n", e.Kind, e.At.Format(time.RFC3339Nano),
+			e.LoggedAt.Format(time.RFC3339Nano), e.Index)
 	}
 	fmt.Fprintf(out, "checkpoint\t%d entries, root %s\n", result.Size, result.Root)
 	printCosigned(out, result.Cosigned)
@@ -108,7 +111,8 @@ func checkAdminProof(data []byte, key string, witnesses []string, stdout io.Writ
 	fmt.Fprintf(stdout, "The log %s has the event.\n", result.Origin)
 	out := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(out, "event\t%d\t%q\n", e.Seq, e.Kind)
-	fmt.Fprintf(out, "at\t%s\tin the log since %s\tentry %d\n", e.At.Format(time.RFC3339Nano), e.LoggedAt.Format(time.RFC3339Nano), result.Index)
+	fmt.Fprintf(out, "at\t%s\tin the log since %s\tentry %d\n", e.At.Format(time.RFC3339Nano), e.LoggedAt.Format(time.RFC3339Nano),
+		result.Index)
 	fmt.Fprintf(out, "by\t%q\t%q\t%q\n", e.Actor.Type, e.Actor.ID, e.Actor.Name)
 	fmt.Fprintf(out, "node\t%q\n", e.NodeID)
 	fmt.Fprintf(out, "subject\t%q\n", e.Subject)

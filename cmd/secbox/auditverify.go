@@ -70,7 +70,8 @@ func (o verifyOptions) run(cmd *cobra.Command, getenv func(string) string) error
 	kept := ""
 	if o.dir != "" {
 		if err := os.MkdirAll(o.dir, 0o700); err != nil {
-			return fault.Wrap(fault.InvalidRequest, err, "cannot make the directory %s: %s; give another one with --dir", o.dir, fault.Reason(err))
+			return fault.Wrap(fault.InvalidRequest, err, "cannot make the directory %s: %s; give another one with --dir", o.dir,
+				fault.Reason(err))
 		}
 		kept = filepath.Join(o.dir, "verified.json")
 		if o.Kept, err = verify.ReadKept(kept, o.Key); err != nil {

@@ -41,9 +41,11 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 		TransparencyLog: translog.Log{Store: db.TransparencyLog()}, Tokens: tokens.NewService(db.Tokens(), time.Now), Skills: catalog,
 		AdminEvents: db.AdminEvents(), Downloads: admin.Downloads{Store: db.AdminEvents(), Limits: db.Limits()}, Retention: db.Retention(),
 		UploadDir: filepath.Join(t.TempDir(), "uploads"),
-		Runner:    struct{ api.Runner }{}, Live: &follow.Execs{}, Changes: db.Audit(), Webhooks: struct{ api.Webhooks }{}, History: struct{ api.History }{}, Exports: struct{ api.Exports }{}, Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{},
-		Invoker: struct{ api.Invoker }{}, Replayer: struct{ api.Replayer }{}, Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{},
-		Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{}, // never called
+		Runner:    struct{ api.Runner }{}, Live: &follow.Execs{}, Changes: db.Audit(), Webhooks: struct{ api.Webhooks }{}, History: struct{ api.History }{},
+		Exports: struct{ api.Exports }{}, Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{},
+		Invoker: struct{ api.Invoker }{}, Replayer: struct{ api.Replayer }{}, Library: struct{ api.Library }{}, View: struct{ visible.View }{},
+		Sandboxes: struct{ api.Sandboxes }{},
+		Catalog:   struct{ api.Catalog }{}, Registry: struct{ api.Registry }{}, // never called
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +62,8 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 	wants := func(what string, code int, says string, args ...string) {
 		t.Helper()
 		var stdout, stderr bytes.Buffer
-		got := run(t.Context(), append([]string{"audit", "verify", "--server", web.URL, "--key", key.Verifier}, args...), environment(), strings.NewReader(""), &stdout, &stderr)
+		got := run(t.Context(), append([]string{"audit", "verify", "--server", web.URL, "--key", key.Verifier}, args...), environment(), strings.NewReader(""),
+			&stdout, &stderr)
 		if got != code || !strings.Contains(stdout.String()+stderr.String(), says) {
 			t.Errorf("%s: exit code %d, %q %q", what, got, stdout.String(), stderr.String())
 		}
@@ -75,7 +78,8 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 		t.Fatal(err)
 	}
 	sequencer := translog.NewSequencer(translog.SequencerConfig{
-		Store: db.TransparencyLog(), Origin: "secbox/a", Holder: "n", Logger: slog.New(slog.DiscardHandler), Key: func(bool) (translog.Key, error) { return key, nil },
+		Store: db.TransparencyLog(), Origin: "secbox/a", Holder: "n", Logger: slog.New(slog.DiscardHandler),
+		Key: func(bool) (translog.Key, error) { return key, nil },
 	})
 	if n, err := sequencer.Step(t.Context()); n < 3 || err != nil {
 		t.Fatal(n, err)
@@ -92,7 +96,8 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 	if _, err := raw.ExecContext(t.Context(), "UPDATE sandbox_execs SET cmd = 'evil'"); err != nil {
 		t.Fatal(err)
 	}
-	wants("a changed row, and only what is new", 0, "0 differences in what is new, and 3 entries and 1 exec were left out", "--dir", filepath.Join(dir, "verified"), "--new-only")
+	wants("a changed row, and only what is new", 0, "0 differences in what is new, and 3 entries and 1 exec were left out", "--dir",
+		filepath.Join(dir, "verified"), "--new-only")
 	wants("a changed row, after a run that knew the right one", 1, `exec e1: cmd: expected "true", found "evil"`, "--dir", filepath.Join(dir, "verified"))
 	wants("a changed row", 1, `exec e1: cmd: expected "true", found "evil"`)
 	wants("a changed row, as JSON", 1, `{"exec_id":"e1","what":"cmd","expected":"\"true\"","found":"\"evil\""}`, "--json", "--project", "demo", "--since", "1h")

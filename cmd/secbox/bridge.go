@@ -26,8 +26,9 @@ const (
 	restartPoll    = 200 * time.Millisecond
 )
 
-// bridge passes messages between a client on stdio and a core-api. It keeps the client's session alive across a restart of core-api: it
-// repeats the client's initialize, and tells the client that the tools may have changed.
+// bridge passes messages between a client on stdio and a core-api. It keeps the client's session
+// alive across a restart of core-api: it repeats the client's initialize, and tells the client that
+// the tools may have changed.
 type bridge struct {
 	server *endpoint
 	out    *output
@@ -161,8 +162,9 @@ func (b *bridge) call(ctx context.Context, m message) {
 	b.write(errorFor(m.ID, codeBroken, err.Error()))
 }
 
-// ask sends a message and passes the response on. Messages that never reached core-api are sent again: while a core-api that answered
-// before does not, and once in a new session if core-api does not know the old one.
+// ask sends a message and passes the response on. Messages that never reached core-api are sent
+// again: while a core-api that answered before does not, and once in a new session if core-api does
+// not know the old one.
 func (b *bridge) ask(ctx context.Context, m message) (answered bool, err error) {
 	deadline := time.Now().Add(restartTime)
 	for renewed := false; ; {
@@ -223,7 +225,8 @@ func (b *bridge) once(ctx context.Context, m message, s session) (done bool, err
 		}
 		began, before := time.Now(), last
 		rest, failed := b.server.send(ctx, http.MethodGet, s, nil, "Last-Event-ID", last)
-		if r, ok := errors.AsType[refused](failed); ok && r.status != http.StatusConflict { // core-api does not have it; at a conflict, it has not noticed the break
+		// core-api does not have it; at a conflict, it has not noticed the break
+		if r, ok := errors.AsType[refused](failed); ok && r.status != http.StatusConflict {
 			break
 		}
 		if failed != nil {
@@ -308,7 +311,8 @@ func (b *bridge) renew(ctx context.Context, lost session) error {
 	return nil
 }
 
-// cancelAgain repeats a cancellation while its call is in flight: sent on another connection, it may have overtaken the call.
+// cancelAgain repeats a cancellation while its call is in flight: sent on another connection, it
+// may have overtaken the call.
 func (b *bridge) cancelAgain(ctx context.Context, m message, key string) {
 	b.work.Go(func() {
 		for range cancelTimes {

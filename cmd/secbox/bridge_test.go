@@ -20,8 +20,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// remote is an MCP server over HTTP, made with the official SDK, that can be restarted at its address. The end-to-end tests of e2e use a
-// real core-api.
+// remote is an MCP server over HTTP, made with the official SDK, that can be restarted at its
+// address. The end-to-end tests of e2e use a real core-api.
 type remote struct {
 	t    *testing.T
 	addr string
@@ -91,7 +91,8 @@ func (r *remote) start() {
 		<-r.later
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "late"}}}, nil
 	})
-	sdk := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return protocol }, &mcp.StreamableHTTPOptions{EventStore: mcp.NewMemoryEventStore(nil)})
+	sdk := mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return protocol },
+		&mcp.StreamableHTTPOptions{EventStore: mcp.NewMemoryEventStore(nil)})
 	web := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		r.queries = append(r.queries, req.URL.RequestURI())
@@ -207,7 +208,8 @@ func newHostOf(t *testing.T, secbox func(ctx context.Context, stdin io.Reader, s
 	t.Helper()
 	fromHost, toBox := io.Pipe()
 	fromBox, toHost := io.Pipe()
-	h := &host{t: t, toBox: toBox, ended: make(chan int, 1), stderr: &lockedBuffer{}, changed: make(chan struct{}, 100), reports: make(chan *mcp.ProgressNotificationParams, 100)}
+	h := &host{t: t, toBox: toBox, ended: make(chan int, 1), stderr: &lockedBuffer{}, changed: make(chan struct{}, 100),
+		reports: make(chan *mcp.ProgressNotificationParams, 100)}
 	go func() {
 		h.ended <- secbox(context.WithoutCancel(t.Context()), fromHost, toHost, h.stderr)
 		toHost.Close()

@@ -55,7 +55,8 @@ type refused struct {
 
 func (r refused) Error() string { return r.text }
 
-// lostSession reports that core-api does not know the session: it was restarted, or the session was idle for too long.
+// lostSession reports that core-api does not know the session: it was restarted, or the session was
+// idle for too long.
 func (r refused) lostSession() bool { return r.status == http.StatusNotFound }
 
 // send makes a request with pairs of header fields. The caller closes the body of the response.
@@ -86,9 +87,12 @@ func (e *endpoint) send(ctx context.Context, method string, s session, body []by
 	resp, err := e.client.Do(req)
 	if err != nil {
 		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
-			return nil, unreachable{fmt.Errorf("core-api does not answer at %s (%w); start it with `core-api serve`, or give its address with --server", e.address(), dial.Err)}
+			return nil,
+				unreachable{fmt.Errorf("core-api does not answer at %s (%w); start it with `core-api serve`, or give its address with --server", e.address(), dial.Err)}
 		}
-		return nil, fmt.Errorf("the connection to core-api at %s broke before the answer; the request may have run: GET /sandbox/execs shows it", e.address())
+		return nil,
+			fmt.Errorf("the connection to core-api at %s broke before the answer; the request may have run: GET /sandbox/execs shows it",
+				e.address())
 	}
 	if resp.StatusCode < 300 {
 		return resp, nil
@@ -154,7 +158,8 @@ func (e *endpoint) read(resp *http.Response, each func(id string, raw []byte)) e
 	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
-	return refused{status: resp.StatusCode, text: fmt.Sprintf("%s is not a core-api: it answered with %q; give the address of core-api with --server", e.address(), kind)}
+	return refused{status: resp.StatusCode,
+		text: fmt.Sprintf("%s is not a core-api: it answered with %q; give the address of core-api with --server", e.address(), kind)}
 }
 
 // request returns a request without a body for a path of core-api, which may have a query.

@@ -21,7 +21,8 @@ const (
 	answerAttempts = 4
 )
 
-// evidence is a core-api whose evidence is verified. It implements verify.Source. It trusts nothing that the server sends: each answer is bounded before it is read.
+// evidence is a core-api whose evidence is verified. It implements verify.Source. It trusts nothing
+// that the server sends: each answer is bounded before it is read.
 type evidence struct{ *endpoint }
 
 func newEvidence(e *endpoint) evidence {
@@ -56,7 +57,8 @@ func (e evidence) Subjects(ctx context.Context, at string, each func(verify.Subj
 	return next, err
 }
 
-// get returns an answer of at most limit bytes. It tries again when the server is busy or the connection breaks.
+// get returns an answer of at most limit bytes. It tries again when the server is busy or the
+// connection breaks.
 func (e evidence) get(ctx context.Context, path string, limit int64) (body []byte, err error) {
 	pause := time.Second / 4
 	for attempt := 1; ; attempt++ {
@@ -89,7 +91,8 @@ func (e evidence) getOnce(ctx context.Context, path string, limit int64) ([]byte
 	}
 	resp, err := e.client.Do(req)
 	if err != nil {
-		return nil, fault.Wrap(fault.OutcomeUnknown, err, "core-api does not answer at %s; start it with `core-api serve`, or give its address with --server", e.address())
+		return nil, fault.Wrap(fault.OutcomeUnknown, err,
+			"core-api does not answer at %s; start it with `core-api serve`, or give its address with --server", e.address())
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -101,7 +104,8 @@ func (e evidence) getOnce(ctx context.Context, path string, limit int64) ([]byte
 		return nil, fault.Wrap(fault.OutcomeUnknown, err, "the answer of core-api at %s broke off, or was too slow", e.address())
 	}
 	if int64(len(body)) > limit {
-		return nil, fault.New(fault.InvalidProof, "the answer of %s to %s has more than %d bytes, which no answer of core-api has", e.address(), req.URL.Path, limit)
+		return nil, fault.New(fault.InvalidProof, "the answer of %s to %s has more than %d bytes, which no answer of core-api has",
+			e.address(), req.URL.Path, limit)
 	}
 	if resp.StatusCode == http.StatusOK {
 		return body, nil
@@ -111,7 +115,8 @@ func (e evidence) getOnce(ctx context.Context, path string, limit int64) ([]byte
 		Detail string     `json:"detail"`
 	}
 	if json.Unmarshal(body, &problem) != nil || problem.Code == "" {
-		return nil, fault.New(fault.InvalidRequest, "%s is not a core-api: it answered %d %s; give the address of core-api with --server", e.address(), resp.StatusCode, http.StatusText(resp.StatusCode))
+		return nil, fault.New(fault.InvalidRequest, "%s is not a core-api: it answered %d %s; give the address of core-api with --server",
+			e.address(), resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	hint := ""
 	if resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden {

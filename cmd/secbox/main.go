@@ -1,6 +1,8 @@
-// Command secbox is the user's program, a client of a core-api on this or another machine. secbox mcp is an MCP server over stdio for
-// desktop hosts; secbox runner serves a directory of this machine as its user's sandbox; secbox registry publishes and installs skills; secbox audit verifies proofs of execs and follows the transparency log. The package only parses flags and passes MCP
-// messages: all else belongs to sandbox/remote/machine.
+// Command secbox is the user's program, a client of a core-api on this or another machine. secbox
+// mcp is an MCP server over stdio for desktop hosts; secbox runner serves a directory of this
+// machine as its user's sandbox; secbox registry publishes and installs skills; secbox audit
+// verifies proofs of execs and follows the transparency log. The package only parses flags and
+// passes MCP messages: all else belongs to sandbox/remote/machine.
 package main
 
 import (
@@ -32,7 +34,8 @@ func main() {
 	os.Exit(code)
 }
 
-// endings returns the signals that end the program. SIGHUP is one, unless the starter ignores it, as nohup does.
+// endings returns the signals that end the program. SIGHUP is one, unless the starter ignores it,
+// as nohup does.
 func endings() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {

@@ -9,7 +9,8 @@ import (
 	"secbox/sandbox/process"
 )
 
-// asSecbox is the environment variable that turns this program into secbox, for tests that need a separate process.
+// asSecbox is the environment variable that turns this program into secbox, for tests that need a
+// separate process.
 const asSecbox = "BE_SECBOX"
 
 func TestMain(m *testing.M) {

@@ -55,7 +55,8 @@ A core-api without tokens needs none from its own machine.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.server, "server", defaultServer, "address of core-api")
-	flags.StringVar(&o.project, "project", "", "project whose files the tools work on, unless a call names another (default: one for the token)")
+	flags.StringVar(&o.project, "project", "",
+		"project whose files the tools work on, unless a call names another (default: one for the token)")
 	flags.StringVar(&o.names, "names", "", "dotted: names of tools with dots, skill.shell.run instead of skill_shell_run")
 	flags.StringVar(&o.tokenFile, "token-file", "", "file that holds the token (default: the environment variable "+envToken+")")
 	flags.BoolVar(&o.insecure, "insecure", false, "send the token over plain http to another machine")
@@ -86,7 +87,8 @@ func (o *mcpOptions) endpoint() (*url.URL, error) {
 	return u, nil
 }
 
-// readToken returns the token in a file, or without one that in the environment; "" if there is none.
+// readToken returns the token in a file, or without one that in the environment; "" if there is
+// none.
 func readToken(getenv func(string) string, file string) (string, error) {
 	token, from := getenv(envToken), envToken
 	if file != "" {
@@ -100,7 +102,8 @@ func readToken(getenv func(string) string, file string) (string, error) {
 			return "", fault.Wrap(fault.InvalidRequest, err, "cannot read the token file %s: %s", file, err)
 		}
 		if len(content) > maxTokenFile {
-			return "", fault.New(fault.InvalidRequest, "the token file %s has more than %d bytes; it must contain only a token", file, maxTokenFile)
+			return "", fault.New(fault.InvalidRequest, "the token file %s has more than %d bytes; it must contain only a token", file,
+				maxTokenFile)
 		}
 		token, from = string(content), file
 		if strings.TrimSpace(token) == "" {
@@ -119,6 +122,7 @@ func (o *mcpOptions) mayCarry(endpoint *url.URL, token string) error {
 	if token == "" || endpoint.Scheme == "https" || o.insecure || machine.IsLoopback(endpoint.Hostname()) {
 		return nil
 	}
-	return fault.New(fault.Forbidden, "the token would go to %s in plain text, where others can read it; use https://, or --insecure if the network is safe",
+	return fault.New(fault.Forbidden,
+		"the token would go to %s in plain text, where others can read it; use https://, or --insecure if the network is safe",
 		net.JoinHostPort(endpoint.Hostname(), endpoint.Port()))
 }

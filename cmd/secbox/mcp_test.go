@@ -117,7 +117,8 @@ func TestSignal(t *testing.T) {
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	var said bytes.Buffer
-	if run(t.Context(), []string{"version"}, environment(), strings.NewReader(""), &said, io.Discard); !strings.HasPrefix(said.String(), "secbox "+version+" ("+runtime.Version()+", "+runtime.GOOS+"/"+runtime.GOARCH) {
+	if run(t.Context(), []string{"version"}, environment(), strings.NewReader(""), &said, io.Discard); !strings.HasPrefix(said.String(),
+		"secbox "+version+" ("+runtime.Version()+", "+runtime.GOOS+"/"+runtime.GOARCH) {
 		t.Errorf("version: %q", said.String())
 	}
 	for _, args := range [][]string{{"version"}, {"--version"}, {"help"}, {"help", "mcp"}} {

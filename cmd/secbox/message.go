@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// maxMessage is the longest message to pass on, in bytes. The limit of core-api is lower unless its operator raised it.
+// maxMessage is the longest message to pass on, in bytes. The limit of core-api is lower unless its
+// operator raised it.
 const maxMessage = 64 << 20
 
 var errTooLong = errors.New("the message is too long")
@@ -87,7 +88,8 @@ type lines struct{ r *bufio.Reader }
 
 func newLines(r io.Reader) lines { return lines{bufio.NewReaderSize(r, 64<<10)} }
 
-// next returns the next line that is not empty. After errTooLong, which skips a line, reading may go on; any other error is final.
+// next returns the next line that is not empty. After errTooLong, which skips a line, reading may
+// go on; any other error is final.
 func (l lines) next() ([]byte, error) {
 	for {
 		line, err := readLine(l.r, maxMessage)
@@ -131,7 +133,8 @@ type output struct {
 	w  io.Writer
 }
 
-// write writes a message on one line. A message that is not JSON is dropped, because it would break the lines after it.
+// write writes a message on one line. A message that is not JSON is dropped, because it would break
+// the lines after it.
 func (o *output) write(raw []byte) error {
 	var line bytes.Buffer
 	if err := json.Compact(&line, raw); err != nil {

@@ -23,10 +23,12 @@ func TestLongLine(t *testing.T) {
 	}
 }
 
-// FuzzEvents: the reader returns the data of the events of a stream, and never fails on arbitrary bytes.
+// FuzzEvents: the reader returns the data of the events of a stream, and never fails on arbitrary
+// bytes.
 func FuzzEvents(f *testing.F) {
 	for _, seed := range []string{
-		"", "data: {}\n\n", "event: message\ndata: {\"a\":1}\n\n", ": ok\n\n", "data: a\ndata: b\n\n", "data: x", "data:x\r\n\r\n", "id: 1\n\n\n\ndata: \n\n", "retry: x\n", "\x00",
+		"", "data: {}\n\n", "event: message\ndata: {\"a\":1}\n\n", ": ok\n\n", "data: a\ndata: b\n\n", "data: x", "data:x\r\n\r\n", "id: 1\n\n\n\ndata: \n\n",
+		"retry: x\n", "\x00",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -63,7 +65,8 @@ func FuzzEvents(f *testing.F) {
 // FuzzMessage: every line that a host writes is answered with at most one line of JSON.
 func FuzzMessage(f *testing.F) {
 	for _, seed := range []string{
-		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `[]`, `null`, `5`, `{"id":{}}`, `{"id":"\ud800","method":1}`, `{"method":"notifications/cancelled","params":{"requestId":1}}`,
+		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `[]`, `null`, `5`, `{"id":{}}`, `{"id":"\ud800","method":1}`,
+		`{"method":"notifications/cancelled","params":{"requestId":1}}`,
 		`{"params":{"_meta":{"io.modelcontextprotocol/protocolVersion":5}}}`, `{"id":1,"id":2}`, "\xff",
 	} {
 		f.Add([]byte(seed))

@@ -17,7 +17,8 @@ import (
 	"secbox/fault"
 )
 
-// maxAnswer is how much of an answer of /v1/ is read, in bytes: a page of 500 entries with descriptions of 4 KiB fits.
+// maxAnswer is how much of an answer of /v1/ is read, in bytes: a page of 500 entries with
+// descriptions of 4 KiB fits.
 const maxAnswer = 8 << 20
 
 type registryOptions struct {
@@ -46,33 +47,35 @@ wherever that is: on the server, or on the machine that ` + "`secbox runner`" + 
 
 	entry := func(use, short, method, action, done string) *cobra.Command {
 		example := "  secbox registry " + use + " weather --user bob --agent agent001"
-		return &cobra.Command{Use: use + " NAME", Short: short, Example: example, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.needUser(); err != nil {
-				return err
-			}
-			e, err := o.endpoint(getenv)
-			if err != nil {
-				return err
-			}
-			path := "/v1/registry/" + url.PathEscape(o.user) + "/" + url.PathEscape(o.agent) + "/" + o.kind() + "/" + url.PathEscape(args[0]) + "/" + action
-			var entry struct {
-				Version int    `json:"version"`
-				Digest  string `json:"digest"`
-			}
-			var into any = &entry
-			if method == http.MethodDelete {
-				into = nil
-			}
-			if err := e.v1(cmd.Context(), method, path, into); err != nil {
-				return err
-			}
-			if into == nil {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", done, args[0])
+		return &cobra.Command{Use: use + " NAME", Short: short, Example: example, Args: cobra.ExactArgs(1),
+			RunE: func(cmd *cobra.Command, args []string) error {
+				if err := o.needUser(); err != nil {
+					return err
+				}
+				e, err := o.endpoint(getenv)
+				if err != nil {
+					return err
+				}
+				path := "/v1/registry/" + url.PathEscape(o.user) + "/" + url.PathEscape(o.agent) + "/" + o.kind() + "/" +
+					url.PathEscape(args[0]) + "/" + action
+				var entry struct {
+					Version int    `json:"version"`
+					Digest  string `json:"digest"`
+				}
+				var into any = &entry
+				if method == http.MethodDelete {
+					into = nil
+				}
+				if err := e.v1(cmd.Context(), method, path, into); err != nil {
+					return err
+				}
+				if into == nil {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", done, args[0])
+					return nil
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s %s version %d %.12s\n", done, args[0], entry.Version, entry.Digest)
 				return nil
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s %s version %d %.12s\n", done, args[0], entry.Version, entry.Digest)
-			return nil
-		}}
+			}}
 	}
 	cmd.AddCommand(
 		&cobra.Command{
@@ -159,7 +162,8 @@ func (o *registryOptions) search(cmd *cobra.Command, getenv func(string) string,
 	}
 }
 
-// list prints the user's catalog, with --agents only the agents, and to standard error what is missing in it.
+// list prints the user's catalog, with --agents only the agents, and to standard error what is
+// missing in it.
 func (o *registryOptions) list(cmd *cobra.Command, getenv func(string) string) error {
 	if err := o.needUser(); err != nil {
 		return err
@@ -204,7 +208,8 @@ func (o *registryOptions) list(cmd *cobra.Command, getenv func(string) string) e
 	return out.Flush()
 }
 
-// v1 makes a request without a body to a path below /v1/, and decodes the data of its answer unless data is nil.
+// v1 makes a request without a body to a path below /v1/, and decodes the data of its answer unless
+// data is nil.
 func (e *endpoint) v1(ctx context.Context, method, path string, data any) error {
 	req, err := e.request(ctx, method, path)
 	if err != nil {
@@ -213,9 +218,12 @@ func (e *endpoint) v1(ctx context.Context, method, path string, data any) error 
 	resp, err := e.client.Do(req)
 	if err != nil {
 		if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
-			return fault.Wrap(fault.EngineUnavailable, err, "core-api does not answer at %s (%s); start it with `core-api serve`, or give its address with --server", e.address(), dial.Err)
+			return fault.Wrap(fault.EngineUnavailable, err,
+				"core-api does not answer at %s (%s); start it with `core-api serve`, or give its address with --server", e.address(),
+				dial.Err)
 		}
-		return fault.Wrap(fault.OutcomeUnknown, err, "the connection to core-api at %s broke before the answer; the request may have been carried out", e.address())
+		return fault.Wrap(fault.OutcomeUnknown, err,
+			"the connection to core-api at %s broke before the answer; the request may have been carried out", e.address())
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
@@ -233,7 +241,8 @@ func (e *endpoint) v1(ctx context.Context, method, path string, data any) error 
 			err = json.Unmarshal(answer.Data, data)
 		}
 		if err != nil {
-			return fault.Wrap(fault.Internal, err, "the answer of core-api at %s is not understood; are both of the same version?", e.address())
+			return fault.Wrap(fault.Internal, err, "the answer of core-api at %s is not understood; are both of the same version?",
+				e.address())
 		}
 		return nil
 	case err == nil && answer.Status == "error":

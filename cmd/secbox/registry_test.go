@@ -29,11 +29,13 @@ func (f *fakeRegistry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Header.Get("Authorization") != "Bearer right":
 		reply(401, `{"status":"error","data":{"code":"unauthenticated","message":"this request needs a token"}}`)
 	case r.URL.Path == "/v1/registry/skills" && r.URL.Query().Get("cursor") == "":
-		reply(200, `{"status":"success","data":{"items":[{"name":"csv","version":2,"author_user_id":"ann","description":"Reads tables."}],"next_cursor":"Y3N2"}}`)
+		reply(200,
+			`{"status":"success","data":{"items":[{"name":"csv","version":2,"author_user_id":"ann","description":"Reads tables."}],"next_cursor":"Y3N2"}}`)
 	case r.URL.Path == "/v1/registry/skills":
 		reply(200, `{"status":"success","data":{"items":[{"name":"zip","version":1,"author_user_id":"bob","description":"Packs."}],"next_cursor":null}}`)
 	case strings.HasPrefix(r.URL.Path, "/v1/catalog/"):
-		reply(200, `{"status":"success","data":{"entries":[{"kind":"skill","name":"csv","description":"Reads tables.","global":true},{"kind":"agent","name":"reviewer","description":"Reviews.","global":false,"warning":"reviewer.md is not UTF-8"}],"problems":[{"path":"/workspace/skills","code":"runner_offline","reason":"start secbox runner"}],"read_at":"2026-11-22T07:00:00.000000Z"}}`)
+		reply(200,
+			`{"status":"success","data":{"entries":[{"kind":"skill","name":"csv","description":"Reads tables.","global":true},{"kind":"agent","name":"reviewer","description":"Reviews.","global":false,"warning":"reviewer.md is not UTF-8"}],"problems":[{"path":"/workspace/skills","code":"runner_offline","reason":"start secbox runner"}],"read_at":"2026-11-22T07:00:00.000000Z"}}`)
 	case strings.HasSuffix(r.URL.Path, "/taken/publish"):
 		reply(409, `{"status":"error","data":{"code":"name_taken","message":"skill \"taken\" belongs to the user ann"}}`)
 	case strings.HasSuffix(r.URL.Path, "/page/publish"):
@@ -61,7 +63,8 @@ func TestRegistryCommands(t *testing.T) {
 		{"install a/b --agents", "installed a/b version 3 98ea6e4f216f\n", "", 0, "POST /v1/registry/u/a/agents/a%2Fb/install"},
 		{"uninstall csv", "uninstalled csv\n", "", 0, "DELETE /v1/registry/u/a/skills/csv/install"},
 		{"withdraw csv", "withdrawn csv\n", "", 0, "DELETE /v1/registry/u/a/skills/csv/publish"},
-		{"list", "skill  csv       global  Reads tables.\nagent  reviewer  own     Reviews.\n", `not listed: "/workspace/skills": start secbox runner`, 0, "GET /v1/catalog/u/a"},
+		{"list", "skill  csv       global  Reads tables.\nagent  reviewer  own     Reviews.\n", `not listed: "/workspace/skills": start secbox runner`, 0,
+			"GET /v1/catalog/u/a"},
 		{"list --agents", "agent  reviewer  own  Reviews.\n", `agent "reviewer": reviewer.md is not UTF-8`, 0, "GET /v1/catalog/u/a"},
 		{"publish taken", "", `skill "taken" belongs to the user ann`, fault.ExitCode(fault.NameTaken), "POST /v1/registry/u/a/skills/taken/publish"},
 		{"publish page", "", "is not a core-api", 2, "POST /v1/registry/u/a/skills/page/publish"},
@@ -84,10 +87,12 @@ func TestRegistryCommands(t *testing.T) {
 		}
 	}
 	var errOut bytes.Buffer
-	if code := run(t.Context(), []string{"registry", "search", "--server", web.URL}, environment(), strings.NewReader(""), &errOut, &errOut); code != fault.ExitCode(fault.Unauthenticated) {
+	if code := run(t.Context(), []string{"registry", "search", "--server", web.URL}, environment(), strings.NewReader(""), &errOut,
+		&errOut); code != fault.ExitCode(fault.Unauthenticated) {
 		t.Errorf("without a token: %d %s", code, &errOut)
 	}
-	if code := run(t.Context(), []string{"registry", "search", "--server", unanswered}, environment(), strings.NewReader(""), &errOut, &errOut); code == 0 || !strings.Contains(errOut.String(), "does not answer") {
+	if code := run(t.Context(), []string{"registry", "search", "--server", unanswered}, environment(), strings.NewReader(""), &errOut, &errOut); code == 0 ||
+		!strings.Contains(errOut.String(), "does not answer") {
 		t.Errorf("without a server: %d %s", code, &errOut)
 	}
 }

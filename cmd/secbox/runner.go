@@ -57,7 +57,8 @@ users of this machine can read it in the process list.`,
 	flags.StringVar(&o.server, "server", defaultServer, "address of core-api: wss://, ws://, https:// or http://")
 	flags.StringVar(&o.workspace, "workspace", "", "directory to serve; it must exist")
 	flags.StringVar(&o.name, "name", "", "name of this machine (default: the host's name)")
-	flags.StringSliceVar(&o.allow, "allow", nil, "permissions beside reading and searching files: exec, write, or both separated by a comma")
+	flags.StringSliceVar(&o.allow, "allow", nil,
+		"permissions beside reading and searching files: exec, write, or both separated by a comma")
 	flags.StringVar(&o.tokenFile, "token-file", "", "file that holds the token (default: the environment variable "+envToken+")")
 	flags.StringVar(&o.token, "token", "", "the token; other users of this machine can read it in the process list")
 	flags.BoolVar(&o.insecure, "insecure", false, "send the token over plain http to another machine")
@@ -74,7 +75,8 @@ func (o *runnerOptions) takeToken(getenv func(string) string) (string, error) {
 	}
 	token, err := readToken(getenv, o.tokenFile)
 	if err == nil && token == "" {
-		err = fault.New(fault.Unauthenticated, "no token in %s, and no --token-file; core-api makes one with: core-api token create --role runner --user NAME", envToken)
+		err = fault.New(fault.Unauthenticated,
+			"no token in %s, and no --token-file; core-api makes one with: core-api token create --role runner --user NAME", envToken)
 	}
 	return token, err
 }
@@ -87,7 +89,8 @@ func expandHome(path string) (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fault.Wrap(fault.InvalidRequest, err, "the workspace %s is in your home directory, which is unknown (%s); give the whole path", path, err)
+		return "", fault.Wrap(fault.InvalidRequest, err,
+			"the workspace %s is in your home directory, which is unknown (%s); give the whole path", path, err)
 	}
 	return filepath.Join(home, below), nil
 }

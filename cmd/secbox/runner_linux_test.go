@@ -137,8 +137,8 @@ func (c *child) ended() int {
 	}
 }
 
-// busy starts a command that does not end by itself and has started a daemon; it returns the daemon's id, and the command's outcome through
-// the channel.
+// busy starts a command that does not end by itself and has started a daemon; it returns the
+// daemon's id, and the command's outcome through the channel.
 func (c *child) busy(h *hub) (pid int, result <-chan error) {
 	c.t.Helper()
 	ended := make(chan error, 1)
@@ -165,7 +165,8 @@ func (c *child) busy(h *hub) (pid int, result <-chan error) {
 	}
 }
 
-// endsInOrder sends a signal to a runner with a running command: the command is killed, and its result delivered before the end.
+// endsInOrder sends a signal to a runner with a running command: the command is killed, and its
+// result delivered before the end.
 func (c *child) endsInOrder(h *hub, at syscall.Signal) {
 	c.t.Helper()
 	pid, ended := c.busy(h)

@@ -153,10 +153,12 @@ func (o *witnessOptions) follow(ctx context.Context, w *witness.Witness, out io.
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", o.listen)
 	if err != nil {
-		return fault.Wrap(fault.InvalidRequest, err, "cannot listen on %s: %s; choose another address with --listen", o.listen, fault.Reason(err))
+		return fault.Wrap(fault.InvalidRequest, err, "cannot listen on %s: %s; choose another address with --listen", o.listen,
+			fault.Reason(err))
 	}
 	server := &http.Server{
-		Handler: w.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		Handler: w.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout:    time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
 	served := make(chan struct{})
@@ -202,9 +204,11 @@ func (o *witnessOptions) compare(cmd *cobra.Command, getenv func(string) string,
 		return err
 	}
 	if result.Common == 0 && get == nil {
-		return fault.New(fault.InvalidRequest, "the two have no checkpoint of the same size; give --server, to compare them with the log's tree")
+		return fault.New(fault.InvalidRequest,
+			"the two have no checkpoint of the same size; give --server, to compare them with the log's tree")
 	}
-	fmt.Fprintf(out, "both have seen the same log; checkpoints of the same size: %d; the last of %s and of %s\n", result.Common, result.Newest[0], result.Newest[1])
+	fmt.Fprintf(out, "both have seen the same log; checkpoints of the same size: %d; the last of %s and of %s\n", result.Common,
+		result.Newest[0], result.Newest[1])
 	return nil
 }
 
@@ -227,7 +231,8 @@ func (e *endpoint) log(ctx context.Context, path string, limit int64) ([]byte, e
 	}
 	resp, err := e.client.Do(req)
 	if err != nil {
-		return nil, fault.Wrap(fault.UpstreamFailed, err, "core-api does not answer at %s; start it with `core-api serve`, or give its address with --server", e.address())
+		return nil, fault.Wrap(fault.UpstreamFailed, err,
+			"core-api does not answer at %s; start it with `core-api serve`, or give its address with --server", e.address())
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {

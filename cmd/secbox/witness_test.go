@@ -118,7 +118,8 @@ func TestAuditWitness(t *testing.T) {
 		"with nothing":     {filepath.Join(dir, "none"), 2, "cannot open"},
 	} {
 		var stdout, stderr bytes.Buffer
-		code := run(t.Context(), []string{"audit", "witness", "compare", dir, tc.other, "--key", key}, environment(envToken, ""), strings.NewReader(""), &stdout, &stderr)
+		code := run(t.Context(), []string{"audit", "witness", "compare", dir, tc.other, "--key", key}, environment(envToken, ""), strings.NewReader(""),
+			&stdout, &stderr)
 		if code != tc.code || !strings.Contains(stdout.String()+stderr.String(), tc.says) {
 			t.Errorf("compare %s: exit code %d: %s%s", name, code, &stdout, &stderr)
 		}

@@ -1,5 +1,6 @@
-// Package assets has the style sheet and the scripts of the console, embedded, under names that contain a digest of the content: a browser
-// keeps them for a year, and a new version has a new name. htmx is vendored from npm; static/htmx.LICENSE has its version.
+// Package assets has the style sheet and the scripts of the console, embedded, under names that
+// contain a digest of the content: a browser keeps them for a year, and a new version has a new
+// name. htmx is vendored from npm; static/htmx.LICENSE has its version.
 package assets
 
 import (
@@ -66,7 +67,8 @@ func compress(content []byte) []byte {
 	return b.Bytes()
 }
 
-// Path returns the path of a file of static, such as "app.css". It panics for an unknown one: names are constants of templates.
+// Path returns the path of a file of static, such as "app.css". It panics for an unknown one: names
+// are constants of templates.
 func Path(file string) string {
 	name, ok := load().names[file]
 	if !ok {

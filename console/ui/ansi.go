@@ -108,7 +108,8 @@ func (s style) apply(params []int) style {
 	return s
 }
 
-// extended returns the colour of the 16 that is nearest to one of 256 (5;n) or to a mixture (2;r;g;b), and how many numbers it has.
+// extended returns the colour of the 16 that is nearest to one of 256 (5;n) or to a mixture
+// (2;r;g;b), and how many numbers it has.
 func extended(params []int) (colour, used int) {
 	switch {
 	case len(params) >= 2 && params[0] == 5:
@@ -128,7 +129,8 @@ func extended(params []int) (colour, used int) {
 	return 0, len(params)
 }
 
-// nearest returns the colour of the first eight that is nearest to a mixture of parts from 0 to 255.
+// nearest returns the colour of the first eight that is nearest to a mixture of parts from 0 to
+// 255.
 func nearest(red, green, blue int) int {
 	half := max(red, green, blue) / 2
 	bit := func(part, value int) int {

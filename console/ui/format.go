@@ -20,7 +20,8 @@ func Bytes(n int64) string {
 	return text + " " + "KMGTPE"[unit-1:unit] + "iB"
 }
 
-// Duration returns a duration in milliseconds as people read it: "850 ms", "12.4 s", "3 min 07 s", "2 h 05 min".
+// Duration returns a duration in milliseconds as people read it: "850 ms", "12.4 s", "3 min 07 s",
+// "2 h 05 min".
 func Duration(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	switch {

@@ -82,7 +82,8 @@ func hasProblem(ctx context.Context) bool {
 	return ok
 }
 
-// fieldReason returns why the value of an input was refused, which the input shows; empty if it was not.
+// fieldReason returns why the value of an input was refused, which the input shows; empty if it was
+// not.
 func fieldReason(ctx context.Context, name string) string {
 	r, _ := ctx.Value(refusalKey{}).(*refusal)
 	if r == nil {

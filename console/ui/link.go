@@ -10,12 +10,13 @@ import (
 // Root is the path of the console.
 const Root = "/console"
 
-// Link returns the address of a page of the console: each part is one element of its path, of any content. Query follows in pairs of name and
-// value; empty values are left out.
+// Link returns the address of a page of the console: each part is one element of its path, of any
+// content. Query follows in pairs of name and value; empty values are left out.
 func Link(parts ...string) Address { return Address{parts: parts} }
 
-// Parse returns the address of a path of the console with its query, without empty parts of the path; false if it is anything else, such as the address
-// of another site, or one that a browser or a proxy may read as leading elsewhere: with a part . or .. or a slash in a part, also escaped.
+// Parse returns the address of a path of the console with its query, without empty parts of the
+// path; false if it is anything else, such as the address of another site, or one that a browser or
+// a proxy may read as leading elsewhere: with a part . or .. or a slash in a part, also escaped.
 func Parse(text string) (Address, bool) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || u.Opaque != "" || u.Fragment != "" {
@@ -38,7 +39,8 @@ func Parse(text string) (Address, bool) {
 	return out.WithAll(u.Query()), true
 }
 
-// An Address is the address of a page of the console. Its text is safe in a href whatever its parts contain.
+// An Address is the address of a page of the console. Its text is safe in a href whatever its parts
+// contain.
 type Address struct {
 	parts []string
 	query url.Values

@@ -71,7 +71,8 @@ func TestVisible(t *testing.T) {
 		}
 	}
 	for in, want := range map[string]string{
-		"é ü 漢字 \u0301 ❤\ufe0f 🌶\ufe0f\n\t": "é ü 漢字 \u0301 ❤\ufe0f 🌶\ufe0f\n\t", "❤\ufe0f\ufe0f": "❤\ufe0f⟨U+FE0F⟩", "1\ufe0f": "1⟨U+FE0F⟩", "\ufe0f": "⟨U+FE0F⟩",
+		"é ü 漢字 \u0301 ❤\ufe0f 🌶\ufe0f\n\t": "é ü 漢字 \u0301 ❤\ufe0f 🌶\ufe0f\n\t", "❤\ufe0f\ufe0f": "❤\ufe0f⟨U+FE0F⟩", "1\ufe0f": "1⟨U+FE0F⟩",
+		"\ufe0f": "⟨U+FE0F⟩",
 	} {
 		if got := Visible(in); got != want {
 			t.Errorf("%q is shown as %q", in, got)

@@ -11,9 +11,11 @@ import (
 	"github.com/a-h/templ"
 )
 
-// Terminal turns the output of a command, piece after piece, into HTML. Sequences of ANSI that set colours and weights become classes; every
-// other control character is shown, so that output can neither hide nor overwrite anything. The HTML of a piece is complete in itself: elements
-// that it opens are closed. The zero value is at the beginning of the output. A copy goes on from the same place.
+// Terminal turns the output of a command, piece after piece, into HTML. Sequences of ANSI that set
+// colours and weights become classes; every other control character is shown, so that output can
+// neither hide nor overwrite anything. The HTML of a piece is complete in itself: elements that it
+// opens are closed. The zero value is at the beginning of the output. A copy goes on from the same
+// place.
 type Terminal struct{ now style }
 
 // Output shows a piece that is complete.
@@ -25,8 +27,9 @@ func (t Terminal) Output(text []byte) templ.Component {
 	})
 }
 
-// HTML returns the HTML of the next piece, and how many of its bytes that shows: unless it is the last piece, a character or sequence that may
-// go on in the next one is left, and belongs at that one's beginning.
+// HTML returns the HTML of the next piece, and how many of its bytes that shows: unless it is the
+// last piece, a character or sequence that may go on in the next one is left, and belongs at that
+// one's beginning.
 func (t *Terminal) HTML(text []byte, last bool) (out string, used int) {
 	text = text[:whole(text, last)]
 	var b strings.Builder
@@ -107,7 +110,8 @@ func whole(text []byte, last bool) int {
 	return end
 }
 
-// unfinished reports whether more bytes could make a text, which begins with an escape and is shorter than maxSGR, a sequence of sgr.
+// unfinished reports whether more bytes could make a text, which begins with an escape and is
+// shorter than maxSGR, a sequence of sgr.
 func unfinished(text []byte) bool {
 	if len(text) > 1 && text[1] != '[' {
 		return false
@@ -120,7 +124,8 @@ func unfinished(text []byte) bool {
 	return true
 }
 
-// writeOutput writes text without sequences. A carriage return that begins the same line again, as progress bars do, begins a new one here.
+// writeOutput writes text without sequences. A carriage return that begins the same line again, as
+// progress bars do, begins a new one here.
 func writeOutput(b *strings.Builder, text []byte) {
 	for len(text) > 0 {
 		if n := ordinary(text); n > 0 {

@@ -36,7 +36,8 @@ func inPieces(t *testing.T, text []byte, cuts ...int) string {
 
 var tag = regexp.MustCompile(`<span class="([^"]*)">|</span>|[^<]`)
 
-// styled returns each character of some HTML with its classes, without regard to where elements begin.
+// styled returns each character of some HTML with its classes, without regard to where elements
+// begin.
 func styled(html string) string {
 	var b strings.Builder
 	var open []string
@@ -63,7 +64,8 @@ var cutOutputs = []string{
 	"\x1b[31" + strings.Repeat("\x1b[", 5) + "32mx",
 }
 
-// TestCutOutput: sequences, characters and line ends that are cut anywhere look as if they were not.
+// TestCutOutput: sequences, characters and line ends that are cut anywhere look as if they were
+// not.
 func TestCutOutput(t *testing.T) {
 	t.Parallel()
 	for _, text := range cutOutputs {

@@ -8,8 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Visible makes characters visible that a reader cannot see and that change how text is shown: control characters, marks of direction,
-// characters without width or ink, unusual spaces. Line breaks and tabs stay. The frame applies it to each whole page, so that no page can forget it.
+// Visible makes characters visible that a reader cannot see and that change how text is shown:
+// control characters, marks of direction, characters without width or ink, unusual spaces. Line
+// breaks and tabs stay. The frame applies it to each whole page, so that no page can forget it.
 func Visible(s string) string {
 	i := strings.IndexFunc(s, odd)
 	if i < 0 && utf8.ValidString(s) {
@@ -54,13 +55,16 @@ func odd(r rune) bool {
 	case r < 0x300:
 		return !unicode.IsPrint(r)
 	}
-	return !unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) || slices.Contains(blank, r)
+	return !unicode.IsPrint(r) || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) ||
+		slices.Contains(blank, r)
 }
 
-// blank are characters that count as printable and leave no ink: of Braille without dots, of music, and of the Khitan small script.
+// blank are characters that count as printable and leave no ink: of Braille without dots, of music,
+// and of the Khitan small script.
 var blank = []rune{0x2800, 0x1D159, 0x16FE4}
 
-// emojiStyle is the variation selector that follows many emoji. It stays after a symbol, once; elsewhere it could make two texts look the same.
+// emojiStyle is the variation selector that follows many emoji. It stays after a symbol, once;
+// elsewhere it could make two texts look the same.
 const emojiStyle = 0xFE0F
 
 // symbol reports whether a character may be an emoji.

@@ -44,11 +44,14 @@ const (
 	maxDetailRunes = 100
 )
 
-// details returns the members of an event's data without removed execs; members of nested objects are named by their path. whole reports that
-// nothing is left out.
+// details returns the members of an event's data without removed execs; members of nested objects
+// are named by their path. whole reports that nothing is left out.
 func details(e admin.Event) (list []detail, whole bool) {
 	all := flatten(nil, "", json.RawMessage(e.Data), 0)
-	list = slices.DeleteFunc(slices.Clone(all), func(d detail) bool { return e.Kind == admin.ExecsRemoved && strings.HasPrefix(d.name, "entries.") })
+	list = slices.DeleteFunc(slices.Clone(all), func(d detail) bool {
+		return e.Kind == admin.ExecsRemoved && strings.HasPrefix(d.name,
+			"entries.")
+	})
 	whole = len(list) == len(all) && len(list) <= maxDetails
 	for i, d := range list {
 		if i < maxDetails && utf8.RuneCountInString(d.value) > maxDetailRunes {
@@ -90,7 +93,8 @@ func removedExecs(e admin.Event) []string {
 // id is the event's id in addresses.
 func (r EventRow) id() string { return strconv.FormatInt(r.Seq, 10) }
 
-// short returns the end of a UUID, in which those that were made together differ, and the beginning of any other long text.
+// short returns the end of a UUID, in which those that were made together differ, and the beginning
+// of any other long text.
 func short(id string) string {
 	if _, err := uuid.Parse(id); err == nil && len(id) == 36 {
 		return "…" + id[len(id)-12:]

@@ -22,7 +22,8 @@ type Column struct {
 	Cell    func(rec audit.Record, names map[string]string) templ.Component
 }
 
-// inCard is the label beside a cell on a narrow page, where a row is a card; empty for a cell that needs none.
+// inCard is the label beside a cell on a narrow page, where a row is a card; empty for a cell that
+// needs none.
 func (c Column) inCard() string {
 	if c.Name == "status" || c.Name == "command" || c.Name == "duration" {
 		return ""
@@ -34,10 +35,13 @@ func textCell(value func(audit.Record) string) func(audit.Record, map[string]str
 	return func(rec audit.Record, _ map[string]string) templ.Component { return ui.Text(value(rec)) }
 }
 
-// allColumns are in the order in which they are shown. The time, which leads to the exec, is always there.
+// allColumns are in the order in which they are shown. The time, which leads to the exec, is always
+// there.
 var allColumns = []Column{
-	{Name: "status", Label: "Status", Initial: true, Cell: func(rec audit.Record, _ map[string]string) templ.Component { return ui.Status(rec.Status) }},
-	{Name: "command", Label: "Command", Class: "cut", Initial: true, Cell: func(rec audit.Record, _ map[string]string) templ.Component { return commandCell(rec) }},
+	{Name: "status", Label: "Status", Initial: true,
+		Cell: func(rec audit.Record, _ map[string]string) templ.Component { return ui.Status(rec.Status) }},
+	{Name: "command", Label: "Command", Class: "cut", Initial: true,
+		Cell: func(rec audit.Record, _ map[string]string) templ.Component { return commandCell(rec) }},
 	{Name: "reason", Label: "Reason", Initial: true, Cell: textCell(func(r audit.Record) string { return string(r.ErrorReason) })},
 	{Name: "exit", Label: "Exit", Class: "num", Cell: textCell(exitCode)},
 	{Name: "duration", Label: "Duration", Class: "num nowrap", Initial: true, Cell: textCell(func(r audit.Record) string {
@@ -58,10 +62,12 @@ var allColumns = []Column{
 	{Name: "backend", Label: "Backend", Cell: textCell(func(r audit.Record) string { return r.Backend })},
 	{Name: "node", Label: "Node", Cell: textCell(func(r audit.Record) string { return r.NodeID })},
 	{Name: "image", Label: "Image", Cell: textCell(func(r audit.Record) string { return r.Image })},
-	{Name: "output", Label: "Output", Class: "num nowrap", Cell: textCell(func(r audit.Record) string { return ui.Bytes(r.StdoutBytes + r.StderrBytes) })},
+	{Name: "output", Label: "Output", Class: "num nowrap",
+		Cell: textCell(func(r audit.Record) string { return ui.Bytes(r.StdoutBytes + r.StderrBytes) })},
 }
 
-// Columns returns the columns of a comma-separated list of names, the initial ones for an empty list.
+// Columns returns the columns of a comma-separated list of names, the initial ones for an empty
+// list.
 func Columns(list string, bad *fault.Fields) []Column {
 	var names, known []string
 	if list != "" {
@@ -100,7 +106,8 @@ func TokenName(names map[string]string, id string) string {
 
 // command returns what ran as one text: the script of a shell or of Python, else the words.
 func command(rec audit.Record) string {
-	if len(rec.Args) == 2 && (rec.Cmd == "bash" && rec.Args[0] == "-lc" || rec.Cmd == "python" && (rec.Args[0] == "-c" || rec.Args[0] == runner.CodeFile)) {
+	if len(rec.Args) == 2 && (rec.Cmd == "bash" && rec.Args[0] == "-lc" ||
+		rec.Cmd == "python" && (rec.Args[0] == "-c" || rec.Args[0] == runner.CodeFile)) {
 		return rec.Args[1]
 	}
 	words := []string{ShellQuote(rec.Cmd)}

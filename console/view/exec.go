@@ -40,7 +40,8 @@ type ExecPage struct {
 // HeldRows bounds the holds on the page of an exec.
 const HeldRows = 5
 
-// neverRan reports whether no command of an exec was started: it was refused, or ended while it waited.
+// neverRan reports whether no command of an exec was started: it was refused, or ended while it
+// waited.
 func neverRan(rec audit.Record) bool {
 	return rec.Status == audit.Rejected || rec.Status.Final() && rec.Status != audit.Lost && rec.StartedAt.IsZero()
 }

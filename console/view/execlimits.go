@@ -75,7 +75,8 @@ func measured(name string, text func(int64) string, used func(audit.Record) int6
 	}}
 }
 
-// Limits returns the numbers of the policy that were enforced; nil without a policy, and for an exec that never ran.
+// Limits returns the numbers of the policy that were enforced; nil without a policy, and for an
+// exec that never ran.
 func Limits(rec audit.Record) []Limit {
 	snapshot, err := policy.ParseSnapshot(rec.PolicySnapshot)
 	if err != nil || neverRan(rec) {
@@ -141,7 +142,8 @@ func times(n int64) string {
 	return fmt.Sprintf("%s times", ui.Count(n))
 }
 
-// EndUnknown reports whether the end of an exec was never reported, so that its record does not say what it used.
+// EndUnknown reports whether the end of an exec was never reported, so that its record does not say
+// what it used.
 func EndUnknown(rec audit.Record) bool {
 	return rec.Status == audit.Lost || rec.ErrorReason == audit.ContainerLost
 }

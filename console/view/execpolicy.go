@@ -28,7 +28,8 @@ func Policy(rec audit.Record) []PolicyField {
 	}
 	var out []PolicyField
 	for name, f := range fieldsOnRecord(rec) {
-		field := PolicyField{Name: name, Value: plain(f.Value), Layer: layerName(f.Layer), Ceiling: plain(f.Ceiling), From: f.CeilingFrom, Refused: refused[name]}
+		field := PolicyField{Name: name, Value: plain(f.Value), Layer: layerName(f.Layer), Ceiling: plain(f.Ceiling), From: f.CeilingFrom,
+			Refused: refused[name]}
 		if f.ClampedFrom != nil {
 			field.Clamped = plain(f.ClampedFrom)
 		}
@@ -38,7 +39,8 @@ func Policy(rec audit.Record) []PolicyField {
 	return out
 }
 
-// fieldsOnRecord returns the fields of the policy on record, of any version: fields that this version does not know are shown, too.
+// fieldsOnRecord returns the fields of the policy on record, of any version: fields that this
+// version does not know are shown, too.
 func fieldsOnRecord(rec audit.Record) map[string]policy.Field {
 	var snapshot struct {
 		Fields map[string]policy.Field `json:"fields"`
@@ -57,8 +59,8 @@ func layerName(layer string) string {
 	return layer
 }
 
-// WithReplayedLayers adds the layers of the exec that the one with these fields replays. A replay asks for the values of its first exec, so that its own
-// record says only that.
+// WithReplayedLayers adds the layers of the exec that the one with these fields replays. A replay
+// asks for the values of its first exec, so that its own record says only that.
 func WithReplayedLayers(fields []PolicyField, first *audit.Record) []PolicyField {
 	if first == nil {
 		return fields
@@ -98,7 +100,8 @@ func plain(v any) string {
 	return fmt.Sprint(v)
 }
 
-// inUnits returns a policy's number of bytes, MiB or milliseconds in units for readers; empty for other fields, and for a number that needs none.
+// inUnits returns a policy's number of bytes, MiB or milliseconds in units for readers; empty for
+// other fields, and for a number that needs none.
 func inUnits(name, value string) string {
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil || n < 0 {
@@ -116,7 +119,8 @@ func inUnits(name, value string) string {
 }
 
 // refusals are the reasons of records with the status rejected.
-var refusals = []string{string(audit.PolicyDenied), string(audit.Forbidden), string(audit.PathRefused), string(audit.InputRefused), string(audit.RefusalsOmitted)}
+var refusals = []string{string(audit.PolicyDenied), string(audit.Forbidden), string(audit.PathRefused), string(audit.InputRefused),
+	string(audit.RefusalsOmitted)}
 
 // Violation is a field of the policy for which a request was refused.
 type Violation struct {

@@ -16,7 +16,8 @@ func ExecCrumbs(rec audit.Record) []ui.Crumb {
 	return []ui.Crumb{{Label: "History", To: ui.Link("history")}, {Label: rec.ExecID, To: ui.Link("execs", rec.ExecID)}}
 }
 
-// FileKind is the artifacts or the inputs of an exec: what their addresses have for the download, for the page, and for the content in the frame on the page.
+// FileKind is the artifacts or the inputs of an exec: what their addresses have for the download,
+// for the page, and for the content in the frame on the page.
 type FileKind struct {
 	Files, Show, View string
 }
@@ -26,7 +27,8 @@ func FileLink(execID, part, file string) ui.Address {
 	return ui.Link(append([]string{"execs", execID, part}, strings.Split(file, "/")...)...)
 }
 
-// MaxFileRows is how many files a page lists: a row is some 600 bytes, and a page with its style sheet and its scripts at most 150 KiB.
+// MaxFileRows is how many files a page lists: a row is some 600 bytes, and a page with its style
+// sheet and its scripts at most 150 KiB.
 const MaxFileRows = 100
 
 // FileRow is a file of a list.

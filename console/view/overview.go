@@ -47,7 +47,8 @@ type Outcome struct {
 	Statuses     []audit.Status
 }
 
-// outcomes are in the order in which they are stacked, from below. The last one has statuses of other versions, too.
+// outcomes are in the order in which they are stacked, from below. The last one has statuses of
+// other versions, too.
 var outcomes = [...]Outcome{
 	{"Succeeded", "good", []audit.Status{audit.Succeeded}},
 	{"Running", "busy", []audit.Status{audit.Queued, audit.Running}},
@@ -137,7 +138,10 @@ type OverviewPage struct {
 // TopReasons returns the reasons with the most execs.
 func TopReasons(execs map[string]int64) []ReasonCount {
 	delete(execs, "")
-	names := slices.SortedFunc(maps.Keys(execs), func(a, b string) int { return cmp.Or(cmp.Compare(execs[b], execs[a]), cmp.Compare(a, b)) })
+	names := slices.SortedFunc(maps.Keys(execs), func(a,
+		b string) int {
+		return cmp.Or(cmp.Compare(execs[b], execs[a]), cmp.Compare(a, b))
+	})
 	var out []ReasonCount
 	for _, name := range names[:min(len(names), OverviewRows)] {
 		out = append(out, ReasonCount{Name: name, Execs: execs[name]})
@@ -145,7 +149,8 @@ func TopReasons(execs map[string]int64) []ReasonCount {
 	return out
 }
 
-// The chart is drawn in units of its own: each bar is chartStep wide, all of it chartHeight high. The style sheet gives it its size.
+// The chart is drawn in units of its own: each bar is chartStep wide, all of it chartHeight high.
+// The style sheet gives it its size.
 const (
 	chartStep   = 10
 	chartHeight = 100

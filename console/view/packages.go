@@ -20,7 +20,8 @@ type PackagesPage struct {
 	SeesAgent   bool // the role may see the baselines of the agent
 }
 
-// PackageCrumbs are the pages above a package of a user, with an empty user above a baseline, and with an empty agent above the lists.
+// PackageCrumbs are the pages above a package of a user, with an empty user above a baseline, and
+// with an empty agent above the lists.
 func PackageCrumbs(agent, user string) []ui.Crumb {
 	crumbs := []ui.Crumb{{Label: "Skills", To: ui.Link("skills")}}
 	if agent != "" {

@@ -36,7 +36,8 @@ type Parameters struct {
 	Schema  string // indented
 }
 
-// NewParameters explains the schema of an object. Keywords that it does not know are shown as they are.
+// NewParameters explains the schema of an object. Keywords that it does not know are shown as they
+// are.
 func NewParameters(schema json.RawMessage) Parameters {
 	if len(schema) > maxSchemaBytes {
 		return Parameters{Partial: true, Schema: string(schema[:maxSchemaBytes])}
@@ -83,7 +84,8 @@ func (p *Parameters) add(path string, schema json.RawMessage, required bool) {
 		p.Partial = true
 		return
 	}
-	p.List = append(p.List, Parameter{Path: path, Kind: kindOf(schema), Required: required, About: text(keyword(schema, "description")), Rules: rulesOf(schema)})
+	p.List = append(p.List, Parameter{Path: path, Kind: kindOf(schema), Required: required, About: text(keyword(schema, "description")),
+		Rules: rulesOf(schema)})
 }
 
 // kindOf returns the type of a value in words.
@@ -108,13 +110,16 @@ func kindOf(schema json.RawMessage) string {
 }
 
 // shownApart are the keywords that are no rules, or are shown elsewhere.
-var shownApart = []string{"type", "description", "title", "properties", "required", "additionalProperties", "items", "$schema", "$comment", "$defs", "definitions"}
+var shownApart = []string{"type", "description", "title", "properties", "required", "additionalProperties", "items", "$schema", "$comment",
+	"$defs", "definitions"}
 
 // units are the keywords of bounds, and what they count.
 var units = map[string]string{
-	"minLength": "at least %s characters", "maxLength": "at most %s characters", "minimum": "at least %s", "maximum": "at most %s", "exclusiveMinimum": "more than %s",
+	"minLength": "at least %s characters", "maxLength": "at most %s characters", "minimum": "at least %s", "maximum": "at most %s",
+	"exclusiveMinimum": "more than %s",
 	"exclusiveMaximum": "less than %s", "multipleOf": "a multiple of %s", "minItems": "at least %s items", "maxItems": "at most %s items",
-	"minProperties": "at least %s fields", "maxProperties": "at most %s fields", "pattern": "matches %s", "format": "format %s", "const": "always %s", "default": "default %s",
+	"minProperties": "at least %s fields", "maxProperties": "at most %s fields", "pattern": "matches %s", "format": "format %s",
+	"const": "always %s", "default": "default %s",
 }
 
 // rulesOf returns what else a schema says of a value, in its order.
@@ -213,7 +218,8 @@ func texts(value json.RawMessage) []string {
 	return out
 }
 
-// Example returns a JSON text of the form that a schema describes, with what must be there. Values that it cannot know are placeholders.
+// Example returns a JSON text of the form that a schema describes, with what must be there. Values
+// that it cannot know are placeholders.
 func Example(schema json.RawMessage) string {
 	var b strings.Builder
 	writeExample(&b, schema, 0)
@@ -277,13 +283,15 @@ func writeExample(b *strings.Builder, schema json.RawMessage, depth int) {
 	}
 }
 
-// JSONString returns a string as JSON of visible characters, so that what is read is what is copied.
+// JSONString returns a string as JSON of visible characters, so that what is read is what is
+// copied.
 func JSONString(s string) string {
 	quoted, _ := json.Marshal(s) // a string
 	return ascii(quoted)
 }
 
-// ascii returns a JSON text with characters that are not printable as escapes. They can only be in strings.
+// ascii returns a JSON text with characters that are not printable as escapes. They can only be in
+// strings.
 func ascii(value json.RawMessage) string {
 	var compact bytes.Buffer
 	if json.Compact(&compact, value) != nil {

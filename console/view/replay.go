@@ -63,7 +63,8 @@ func Rank(p replay.Point) int {
 	return slices.Index([]replay.Equal{replay.No, replay.Unknown, replay.Yes}, p.Equal)
 }
 
-// VariableField is the name of the field of a form for the n-th variable, whose own name may be any text.
+// VariableField is the name of the field of a form for the n-th variable, whose own name may be any
+// text.
 func VariableField(n int) string { return "env." + strconv.Itoa(n) }
 
 // outcomeOf says in a few words how an exec ended.

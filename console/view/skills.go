@@ -20,7 +20,8 @@ const (
 )
 
 // skillTabs are the pages about skills.
-var skillTabs = []ui.NavItem{{Label: "Catalog", To: ui.Link("skills")}, {Label: "Packages", To: ui.Link("packages")}, {Label: "Registry", To: ui.Link("registry")}}
+var skillTabs = []ui.NavItem{{Label: "Catalog", To: ui.Link("skills")}, {Label: "Packages", To: ui.Link("packages")},
+	{Label: "Registry", To: ui.Link("registry")}}
 
 // SkillSources are the choices of the filter of the catalog.
 var SkillSources = []string{skills.BuiltIn, skills.SkillsDir, skills.Package}
@@ -88,7 +89,8 @@ func (r SkillRow) Matches(words, source string) bool {
 func repairOf(source string) string {
 	switch source {
 	case skills.SkillsDir:
-		return "Repair the file in the folder of the setting sandbox.skills_dir: the server notices it within two seconds. core-api skills lint checks the folder before."
+		return "Repair the file in the folder of the setting sandbox.skills_dir: the server notices it within two seconds. core-api " +
+			"skills lint checks the folder before."
 	case skills.Package:
 		return "Upload a repaired package, or edit its files."
 	}

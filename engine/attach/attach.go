@@ -1,14 +1,16 @@
 // Package attach mounts directories into containers that run already.
 //
-// A container is started with a Point, an empty directory, as a bind mount with rslave propagation. Directories that are attached below the
-// point later appear in the container at once, each with its own flags. A Base holds the points of one core-api. It is a shared mount of its
-// own, so that these mounts propagate to nothing else on the machine.
+// A container is started with a Point, an empty directory, as a bind mount with rslave propagation.
+// Directories that are attached below the point later appear in the container at once, each with
+// its own flags. A Base holds the points of one core-api. It is a shared mount of its own, so that
+// these mounts propagate to nothing else on the machine.
 //
-// A directory must be attached after the container's start: an engine that makes read-only bind mounts recursively read-only would make
-// the attached directories read-only, too.
+// A directory must be attached after the container's start: an engine that makes read-only bind
+// mounts recursively read-only would make the attached directories read-only, too.
 //
-// This works for root on Linux 5.12 and newer, with an engine to which the mounts of this process propagate: on the same machine, not rootless,
-// not in another mount namespace. Open fails if this process cannot do it. Only a trial container shows whether the engine can.
+// This works for root on Linux 5.12 and newer, with an engine to which the mounts of this process
+// propagate: on the same machine, not rootless, not in another mount namespace. Open fails if this
+// process cannot do it. Only a trial container shows whether the engine can.
 //
 // The package must not know what a container or a project is.
 package attach
@@ -36,7 +38,8 @@ func (b *Base) NewPoint(name string, dirs ...string) (*Point, error) {
 		return nil, err
 	}
 	p := &Point{dir: filepath.Join(b.dir, name)}
-	// 0755 for the user in the container. On this machine, only root can pass the directory above the base.
+	// 0755 for the user in the container. On this machine, only root can pass the directory above
+	// the base.
 	if err := os.Mkdir(p.dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -49,7 +52,8 @@ func (b *Base) NewPoint(name string, dirs ...string) (*Point, error) {
 	return p, nil
 }
 
-// TempDir makes an empty directory that only root can reach. The caller removes it; Open and Close do otherwise.
+// TempDir makes an empty directory that only root can reach. The caller removes it; Open and Close
+// do otherwise.
 func (b *Base) TempDir() (string, error) { return os.MkdirTemp(b.dir, "temp-") }
 
 // component returns an error unless name is one component of a path.
@@ -60,7 +64,8 @@ func component(name string) error {
 	return nil
 }
 
-// Point is a directory at and below which directories can be attached. It is safe for concurrent use.
+// Point is a directory at and below which directories can be attached. It is safe for concurrent
+// use.
 type Point struct {
 	dir string
 
@@ -79,11 +84,13 @@ type Dir struct {
 // Path is the source of the container's bind mount, which should be read-only.
 func (p *Point) Path() string { return p.dir }
 
-// Attach mounts directories, whose mounts never give access to devices and set-user-id programs. What is mounted below a directory now is
-// attached with it, as in a container that was started with the directory, and has the same flags. The point must have none. After an error none is attached, unless Detach fails, too.
+// Attach mounts directories, whose mounts never give access to devices and set-user-id programs.
+// What is mounted below a directory now is attached with it, as in a container that was started
+// with the directory, and has the same flags. The point must have none. After an error none is
+// attached, unless Detach fails, too.
 //
-// Links in the directories can be followed, because jobs use them. They are followed in the container only: this process never reads a
-// project through a point.
+// Links in the directories can be followed, because jobs use them. They are followed in the
+// container only: this process never reads a project through a point.
 func (p *Point) Attach(dirs ...Dir) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -139,8 +146,8 @@ func (p *Point) makeDir(name string) error {
 	return nil
 }
 
-// Detach removes all mounts. A process that has a file open keeps it; otherwise the directories are gone from the container. Safe to call
-// twice.
+// Detach removes all mounts. A process that has a file open keeps it; otherwise the directories are
+// gone from the container. Safe to call twice.
 func (p *Point) Detach() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,7 +165,8 @@ func (p *Point) detach() error {
 	return nil
 }
 
-// Remove detaches everything and removes the point. The container should have ended: it keeps no directory of a removed point.
+// Remove detaches everything and removes the point. The container should have ended: it keeps no
+// directory of a removed point.
 func (p *Point) Remove() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +181,8 @@ func (p *Point) Remove() error {
 	return errors.Join(errs...)
 }
 
-// removeDir removes an empty directory, if it is there. It never removes a file: below a mount that was left these would be a project's.
+// removeDir removes an empty directory, if it is there. It never removes a file: below a mount that
+// was left these would be a project's.
 func removeDir(dir string) error {
 	if err := rmdir(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err

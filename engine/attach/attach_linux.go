@@ -24,9 +24,10 @@ import (
 // lockSuffix ends the name of a base's lock file, beside the base.
 const lockSuffix = ".lock"
 
-// Open makes the base parent/name, detaches and removes what earlier processes have left in it, and in the bases beside it that no process
-// uses, and tries all mount calls once. name is one path component. Only root can pass parent, which Open makes.
-// lockfile.ErrLocked: another process uses the base. errors.ErrUnsupported: the kernel has no such calls, or refuses them to this process.
+// Open makes the base parent/name, detaches and removes what earlier processes have left in it, and
+// in the bases beside it that no process uses, and tries all mount calls once. name is one path
+// component. Only root can pass parent, which Open makes. lockfile.ErrLocked: another process uses
+// the base. errors.ErrUnsupported: the kernel has no such calls, or refuses them to this process.
 func Open(parent, name string) (*Base, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("mounts need root: %w", errors.ErrUnsupported)
@@ -54,7 +55,8 @@ func Open(parent, name string) (*Base, error) {
 	return b, nil
 }
 
-// private makes a directory that only root can pass, and returns its path without links: mountinfo has such paths.
+// private makes a directory that only root can pass, and returns its path without links: mountinfo
+// has such paths.
 func private(dir string) (string, error) {
 	failed := os.MkdirAll(dir, 0o700) // also if there is a file or a dangling link, for which Lstat finds the remedy
 	fi, err := os.Lstat(dir)
@@ -62,7 +64,8 @@ func private(dir string) (string, error) {
 		return "", cmp.Or(failed, err)
 	}
 	if owner := fi.Sys().(*syscall.Stat_t).Uid; !fi.IsDir() || fi.Mode().Perm() != 0o700 || owner != 0 {
-		return "", fmt.Errorf("%s must be a directory of root with mode 0700: remove it, or change it with `chown root` and `chmod 0700`", dir)
+		return "", fmt.Errorf("%s must be a directory of root with mode 0700: remove it, or change it with `chown root` and `chmod 0700`",
+			dir)
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return "", err
@@ -105,8 +108,8 @@ func lockBase(ctx context.Context, parent, name string) (*Base, error) {
 	}
 }
 
-// removeLeftBases removes the bases of processes that were killed and did not come back. Its failures are the next start's. A base without a lock
-// file may be in use: it stays.
+// removeLeftBases removes the bases of processes that were killed and did not come back. Its
+// failures are the next start's. A base without a lock file may be in use: it stays.
 func removeLeftBases(parent, except string) {
 	entries, _ := os.ReadDir(parent)
 	for _, entry := range entries {
@@ -168,7 +171,8 @@ func (b *Base) end() error {
 	return errors.Join(err, lockfile.Close(b.lock))
 }
 
-// clean unmounts the base and all below it, and removes the directories of points. It removes nothing while there is a mount.
+// clean unmounts the base and all below it, and removes the directories of points. It removes
+// nothing while there is a mount.
 func (b *Base) clean() error {
 	for range 2 { // the second time finds none
 		mounts, err := mountsBelow(b.dir)
@@ -268,7 +272,8 @@ func unmount(at string) error {
 	return os.NewSyscallError("umount "+at, err)
 }
 
-// refused returns the error of a mount call; it is errors.ErrUnsupported when the kernel has no such call or refuses it to this process.
+// refused returns the error of a mount call; it is errors.ErrUnsupported when the kernel has no
+// such call or refuses it to this process.
 func refused(call string, err error) error {
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("%s: %w: %w", call, err, errors.ErrUnsupported)

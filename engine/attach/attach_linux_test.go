@@ -16,7 +16,8 @@ import (
 	"secbox/internal/lockfile"
 )
 
-// All tests need root, as CI has it. They use the mounts of the machine, each below its own directory.
+// All tests need root, as CI has it. They use the mounts of the machine, each below its own
+// directory.
 
 // opened is a base that is closed, and checked to have left nothing, at the end of the test.
 func opened(t testing.TB) *Base {
@@ -75,7 +76,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// flagsOf returns the options of the uppermost mount at a path and its propagation, as in mountinfo.
+// flagsOf returns the options of the uppermost mount at a path and its propagation, as in
+// mountinfo.
 func flagsOf(t *testing.T, at string) string {
 	t.Helper()
 	info, err := os.ReadFile("/proc/self/mountinfo")
@@ -173,7 +175,8 @@ func TestAttachOne(t *testing.T) {
 	untouched(t, dir)
 }
 
-// TestAttachFails: nothing is attached after an error in the middle, and the point can be used again.
+// TestAttachFails: nothing is attached after an error in the middle, and the point can be used
+// again.
 func TestAttachFails(t *testing.T) {
 	t.Parallel()
 	b := opened(t)
@@ -204,7 +207,8 @@ func TestAttachFails(t *testing.T) {
 	untouched(t, dir)
 }
 
-// TestMountsBelow: what is mounted below a directory is attached with it, with its flags; what is mounted there later is not.
+// TestMountsBelow: what is mounted below a directory is attached with it, with its flags; what is
+// mounted there later is not.
 func TestMountsBelow(t *testing.T) {
 	t.Parallel()
 	b := opened(t)
@@ -245,7 +249,8 @@ func TestMountsBelow(t *testing.T) {
 	}
 }
 
-// TestParentOnAnotherFileSystem: the directories have the flags of their own mounts, not of the base's mount.
+// TestParentOnAnotherFileSystem: the directories have the flags of their own mounts, not of the
+// base's mount.
 func TestParentOnAnotherFileSystem(t *testing.T) {
 	t.Parallel()
 	top := t.TempDir()
@@ -476,7 +481,8 @@ func TestTooManyFiles(t *testing.T) {
 	must(t, p.Attach(dirs...))
 }
 
-// TestBusy: a point whose files are in use is detached nonetheless; the process that uses them keeps them.
+// TestBusy: a point whose files are in use is detached nonetheless; the process that uses them
+// keeps them.
 func TestBusy(t *testing.T) {
 	t.Parallel()
 	b := opened(t)

@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// victimOf makes the test binary a process that attaches and detaches until it is killed: the parent of its base, the base's name, and a project.
+// victimOf makes the test binary a process that attaches and detaches until it is killed: the
+// parent of its base, the base's name, and a project.
 const victimOf = "SECBOX_ATTACH_VICTIM_OF"
 
 func TestMain(m *testing.M) {
@@ -24,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim opens a base, uses several points of it at once, closes it, and begins again. It prints a byte for each directory that it attached and
-// detached.
+// victim opens a base, uses several points of it at once, closes it, and begins again. It prints a
+// byte for each directory that it attached and detached.
 func victim(parent, name, project string) error {
 	var dirs []Dir
 	for _, name := range []string{"inputs", "work", "artifacts"} {
@@ -73,7 +74,8 @@ func use(b *Base, name string, dirs []Dir) error {
 	return p.Remove()
 }
 
-// TestKilled kills processes at random moments of 10,000 attachments. The next one removes what is left, and nothing else.
+// TestKilled kills processes at random moments of 10,000 attachments. The next one removes what is
+// left, and nothing else.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	const pairs, kills = 10_000, 50

@@ -1,6 +1,8 @@
-// Package dockercli is the only package that starts the docker binary. Every call has a fixed, minimal environment, taken once from core-api's,
-// an argv without a shell, and bounded output. Error messages of the CLI are turned into typed errors only here. The package must not know execs,
-// policies or requests: nothing of a request may reach an environment or, unchecked, an argv.
+// Package dockercli is the only package that starts the docker binary. Every call has a fixed,
+// minimal environment, taken once from core-api's, an argv without a shell, and bounded output.
+// Error messages of the CLI are turned into typed errors only here. The package must not know
+// execs, policies or requests: nothing of a request may reach an environment or, unchecked, an
+// argv.
 package dockercli
 
 import (
@@ -21,18 +23,20 @@ type CLI struct {
 	env  []string
 }
 
-// passed are the variables of core-api's environment that the docker CLI needs to find its engine; others are not passed.
+// passed are the variables of core-api's environment that the docker CLI needs to find its engine;
+// others are not passed.
 var passed = map[string]bool{
 	"DOCKER_HOST": true, "DOCKER_CONTEXT": true, "DOCKER_CONFIG": true, "DOCKER_CERT_PATH": true, "DOCKER_TLS": true,
 	"DOCKER_TLS_VERIFY": true, "DOCKER_API_VERSION": true,
 	"HOME": true, "PATH": true, "XDG_RUNTIME_DIR": true, "SSH_AUTH_SOCK": true,
-	// Windows: programs need these to start and to find the user's configuration and the engine's pipe.
+	// Windows: programs need these to start and to find the user's configuration and the engine's
+	// pipe.
 	"SYSTEMROOT": true, "USERPROFILE": true, "PROGRAMDATA": true, "APPDATA": true, "LOCALAPPDATA": true, "PROGRAMFILES": true,
 	"COMSPEC": true, "PATHEXT": true, "TEMP": true, "TMP": true, "WSLENV": true, "WSL_INTEROP": true,
 }
 
-// Find looks for the docker binary: at path, or, when that is empty, on PATH, where under WSL it may be docker.exe. environ is the process's
-// environment.
+// Find looks for the docker binary: at path, or, when that is empty, on PATH, where under WSL it
+// may be docker.exe. environ is the process's environment.
 func Find(path string, environ []string) (*CLI, error) {
 	names := []string{"docker", "docker.exe"}
 	if path != "" {
@@ -48,8 +52,9 @@ func Find(path string, environ []string) (*CLI, error) {
 		"the docker CLI was not found (looked for %s); install Docker, or set sandbox.docker_path to the binary", strings.Join(names, ", "))
 }
 
-// ours are further variables of every docker command. The CLI is a short-lived Go program: without parallel threads and garbage collections, a
-// `docker run` takes a quarter less CPU time (18 ms instead of 24 on two cores).
+// ours are further variables of every docker command. The CLI is a short-lived Go program: without
+// parallel threads and garbage collections, a `docker run` takes a quarter less CPU time (18 ms
+// instead of 24 on two cores).
 var ours = []string{"DOCKER_CLI_HINTS=false", "DOCKER_SCAN_SUGGEST=false", "GOMAXPROCS=1", "GOGC=400"}
 
 func minimal(environ []string) []string {
@@ -69,10 +74,12 @@ func (c *CLI) Path() string { return c.path }
 // IsExe reports whether it is a Windows binary, which takes Windows paths, also under WSL.
 func (c *CLI) IsExe() bool { return strings.HasSuffix(strings.ToLower(c.path), ".exe") }
 
-// maxOutput bounds the output of a call, in bytes: `docker inspect` of a thousand containers prints far less.
+// maxOutput bounds the output of a call, in bytes: `docker inspect` of a thousand containers prints
+// far less.
 const maxOutput = 8 << 20
 
-// command returns a docker command that is yet to be started, and what it will write to its standard error.
+// command returns a docker command that is yet to be started, and what it will write to its
+// standard error.
 func (c *CLI) command(ctx context.Context, args ...string) (*exec.Cmd, *bounded) {
 	stderr := &bounded{limit: maxStderr}
 	cmd := exec.CommandContext(ctx, c.path, args...)
@@ -82,7 +89,8 @@ func (c *CLI) command(ctx context.Context, args ...string) (*exec.Cmd, *bounded)
 	return cmd, stderr
 }
 
-// Output runs docker to its end and returns its standard output. Errors are *fault.Error, by the message of the CLI.
+// Output runs docker to its end and returns its standard output. Errors are *fault.Error, by the
+// message of the CLI.
 func (c *CLI) Output(ctx context.Context, args ...string) ([]byte, error) {
 	cmd, stderr := c.command(ctx, args...)
 	stdout := &bounded{limit: maxOutput}
@@ -128,8 +136,8 @@ type Process struct {
 	err    error
 }
 
-// Start starts docker and returns at once. The process has no context: it ends when its stdin is closed and docker exits, or by Kill. The caller
-// must call Wait.
+// Start starts docker and returns at once. The process has no context: it ends when its stdin is
+// closed and docker exits, or by Kill. The caller must call Wait.
 func (c *CLI) Start(args ...string) (*Process, error) {
 	p := &Process{done: make(chan struct{})}
 	p.cmd, p.stderr = c.command(context.Background(), args...)
@@ -163,7 +171,8 @@ func (c *CLI) Start(args ...string) (*Process, error) {
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Wait waits for the end, closes our ends of the pipes, and returns nil for exit code 0, else an error by the message of the CLI.
+// Wait waits for the end, closes our ends of the pipes, and returns nil for exit code 0, else an
+// error by the message of the CLI.
 func (p *Process) Wait() error {
 	<-p.done
 	_ = p.Stdin.Close()

@@ -12,8 +12,9 @@ import (
 	"secbox/fault"
 )
 
-// Containers lists the names of all containers, running or not, with the label ("key=value"). It omits containers without a name: an engine that
-// was killed while it removed a container lists it as dead until the next restart, but there is nothing left to remove.
+// Containers lists the names of all containers, running or not, with the label ("key=value"). It
+// omits containers without a name: an engine that was killed while it removed a container lists it
+// as dead until the next restart, but there is nothing left to remove.
 func (c *CLI) Containers(ctx context.Context, label string) ([]string, error) {
 	out, err := c.Output(ctx, "ps", "-a", "--filter", "label="+label, "--format", "{{.Names}}")
 	if err != nil {
@@ -22,8 +23,8 @@ func (c *CLI) Containers(ctx context.Context, label string) ([]string, error) {
 	return strings.Fields(string(out)), nil
 }
 
-// Remove kills and removes a container by name or id. It succeeds when the container does not exist. A removal that is in progress already is
-// an error: the caller must try again.
+// Remove kills and removes a container by name or id. It succeeds when the container does not
+// exist. A removal that is in progress already is an error: the caller must try again.
 func (c *CLI) Remove(ctx context.Context, container string) error {
 	_, err := c.Output(ctx, "rm", "-f", "-v", container)
 	if failed, ok := errors.AsType[*Error](err); ok && failed.Kind == NoContainer {
@@ -77,7 +78,8 @@ type Info struct {
 	}
 }
 
-// Option returns the key=value pairs of a security option such as "name=seccomp,profile=default"; nil when the engine lacks it.
+// Option returns the key=value pairs of a security option such as "name=seccomp,profile=default";
+// nil when the engine lacks it.
 func (i Info) Option(name string) map[string]string {
 	for _, o := range i.SecurityOptions {
 		pairs := map[string]string{}
@@ -92,12 +94,14 @@ func (i Info) Option(name string) map[string]string {
 	return nil
 }
 
-// HasOption reports whether the engine has a security option. It also accepts the bare name, the form of old engines.
+// HasOption reports whether the engine has a security option. It also accepts the bare name, the
+// form of old engines.
 func (i Info) HasOption(name string) bool {
 	return i.Option(name) != nil || slices.Contains(i.SecurityOptions, name)
 }
 
-// IsPodman reports whether podman's service answers in the engine's place. It does not say so itself, but only it has this log driver.
+// IsPodman reports whether podman's service answers in the engine's place. It does not say so
+// itself, but only it has this log driver.
 func (i Info) IsPodman() bool { return slices.Contains(i.Plugins.Log, "k8s-file") }
 
 // Info returns the engine's Info.
@@ -113,7 +117,8 @@ func (c *CLI) Info(ctx context.Context) (Info, error) {
 	return info, nil
 }
 
-// Pin makes all further commands go to the engine that the environment and the CLI's current context name now.
+// Pin makes all further commands go to the engine that the environment and the CLI's current
+// context name now.
 func (c *CLI) Pin(ctx context.Context) error {
 	host, err := c.Output(ctx, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
 	if err == nil {
@@ -122,8 +127,8 @@ func (c *CLI) Pin(ctx context.Context) error {
 	return err
 }
 
-// Volumes lists the volumes whose names contain text and that have a label, given as name or name=value; with unused, only those without a
-// container.
+// Volumes lists the volumes whose names contain text and that have a label, given as name or
+// name=value; with unused, only those without a container.
 func (c *CLI) Volumes(ctx context.Context, text, label string, unused bool) ([]string, error) {
 	args := []string{"volume", "ls", "-q", "--filter", "name=" + text, "--filter", "label=" + label}
 	if unused {
@@ -152,8 +157,8 @@ func query[T any](ctx context.Context, c *CLI, args ...string) (T, error) {
 	return v, nil
 }
 
-// FillVolume makes a named volume with a label, unless it exists, and fills it with the image's files in dir, unless it has files, by creating a
-// container that never starts.
+// FillVolume makes a named volume with a label, unless it exists, and fills it with the image's
+// files in dir, unless it has files, by creating a container that never starts.
 func (c *CLI) FillVolume(ctx context.Context, name, label, dir, imageID string) error {
 	out, err := c.Output(ctx, "create", "--pull=never", "--network=none", "--label", "secbox.volume="+name,
 		"--mount", "type=volume,source="+name+",target="+dir+",volume-label="+label, imageID, "true")

@@ -9,10 +9,12 @@ import (
 	"secbox/engine/dockercli/dockerclitest"
 )
 
-// TestDockerEnvironment runs a docker command in an environment with variables that must not be passed on.
+// TestDockerEnvironment runs a docker command in an environment with variables that must not be
+// passed on.
 func TestDockerEnvironment(t *testing.T) {
 	t.Parallel()
-	cli, err := dockercli.Find(dockerclitest.Program(t, "exec /usr/bin/env"), []string{"HOME=/h", "GOGC=1", "GOMAXPROCS=64", "GODEBUG=x", "DOCKER_CLI_HINTS=true"})
+	cli, err := dockercli.Find(dockerclitest.Program(t, "exec /usr/bin/env"),
+		[]string{"HOME=/h", "GOGC=1", "GOMAXPROCS=64", "GODEBUG=x", "DOCKER_CLI_HINTS=true"})
 	if err != nil {
 		t.Fatal(err)
 	}

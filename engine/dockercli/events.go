@@ -9,13 +9,16 @@ import (
 	"secbox/fault"
 )
 
-// eventsSince is how far back a new stream of events begins, so that no event is missed while the CLI starts, also when the engine's clock is
-// behind ours by less than that. Repeated events do no harm.
+// eventsSince is how far back a new stream of events begins, so that no event is missed while the
+// CLI starts, also when the engine's clock is behind ours by less than that. Repeated events do no
+// harm.
 const eventsSince = "1m"
 
-// FollowImages calls changed whenever an image of the engine was tagged, built, loaded, imported, pulled or removed, or a volume was removed,
-// until ctx or the stream of events ends; it always returns an error. started is called once, when the CLI runs; no later event is missed. Both
-// are called from this goroutine. No process is left when it returns, nor, on Linux, when this process is killed.
+// FollowImages calls changed whenever an image of the engine was tagged, built, loaded, imported,
+// pulled or removed, or a volume was removed, until ctx or the stream of events ends; it always
+// returns an error. started is called once, when the CLI runs; no later event is missed. Both are
+// called from this goroutine. No process is left when it returns, nor, on Linux, when this process
+// is killed.
 func (c *CLI) FollowImages(ctx context.Context, started, changed func()) error {
 	// The process dies with the thread that started it (killWithParent), so that thread must stay.
 	runtime.LockOSThread()
@@ -59,8 +62,9 @@ func (c *CLI) FollowImages(ctx context.Context, started, changed func()) error {
 	}
 }
 
-// changesImage parses a line in our format ("image tag"). All actions on images count, unless they are known to change nothing; of volumes only
-// their removal, since containers mount and unmount them all the time.
+// changesImage parses a line in our format ("image tag"). All actions on images count, unless they
+// are known to change nothing; of volumes only their removal, since containers mount and unmount
+// them all the time.
 func changesImage(event string) bool {
 	kind, action, _ := strings.Cut(event, " ")
 	switch kind {

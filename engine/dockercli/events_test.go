@@ -16,8 +16,8 @@ import (
 	"secbox/fault"
 )
 
-// TestFollowImagesOfEveryCLI follows the real engine with every docker binary of this machine. The image is tagged after docker was started
-// and before it has connected to the engine.
+// TestFollowImagesOfEveryCLI follows the real engine with every docker binary of this machine. The
+// image is tagged after docker was started and before it has connected to the engine.
 func TestFollowImagesOfEveryCLI(t *testing.T) {
 	t.Parallel()
 	for name, cli := range everyCLI(t) {
@@ -61,7 +61,8 @@ func TestFollowImagesEndsWithEngine(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	// Unreadable output ends the stream as well, with docker.
-	err = dockerclitest.Script(t, "head -c 100000 /dev/zero; exec sleep 1000").FollowImages(t.Context(), func() {}, func() { t.Error("an event made of zeros") })
+	err = dockerclitest.Script(t, "head -c 100000 /dev/zero; exec sleep 1000").FollowImages(t.Context(), func() {},
+		func() { t.Error("an event made of zeros") })
 	if !fault.Is(err, fault.EngineUnavailable) {
 		t.Errorf("a line without end: %v", err)
 	}

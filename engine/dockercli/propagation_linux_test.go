@@ -9,7 +9,8 @@ import (
 	"secbox/fault"
 )
 
-// TestMountThatIsNotShared: an engine that does not get the mounts at a source says so when the container asks for later ones.
+// TestMountThatIsNotShared: an engine that does not get the mounts at a source says so when the
+// container asks for later ones.
 func TestMountThatIsNotShared(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

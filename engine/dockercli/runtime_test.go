@@ -10,7 +10,8 @@ import (
 	"secbox/fault"
 )
 
-// everyCLI finds the docker binaries of this machine: old ones are used with new engines and vice versa, and their messages differ.
+// everyCLI finds the docker binaries of this machine: old ones are used with new engines and vice
+// versa, and their messages differ.
 func everyCLI(t *testing.T) map[string]*dockercli.CLI {
 	t.Helper()
 	all := map[string]*dockercli.CLI{}

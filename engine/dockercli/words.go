@@ -26,7 +26,8 @@ const (
 	NoRuntime         // the engine knows no OCI runtime of that name
 )
 
-// words are parts of the engine's messages, in lower case; the first match counts. Each has a test with a message of a real engine.
+// words are parts of the engine's messages, in lower case; the first match counts. Each has a test
+// with a message of a real engine.
 var words = []struct {
 	text string
 	kind Kind
@@ -93,12 +94,14 @@ func interpret(command, stderr string, err error) error {
 		return fault.Wrap(fault.EngineUnavailable, e,
 			"the Docker engine does not answer; start it, and check that this user may use it (`docker info`)")
 	case NoImage:
-		return fault.Wrap(fault.ImageMissing, e, "the engine does not hold the image; build it with `make setup` or pull it on the engine's host")
+		return fault.Wrap(fault.ImageMissing, e,
+			"the engine does not hold the image; build it with `make setup` or pull it on the engine's host")
 	case NoResources:
 		return fault.Wrap(fault.DiskFull, e, "the engine's disk is full; free some space on its host")
 	case NoRuntime:
 		return fault.Wrap(fault.InvalidSettings, e,
-			"the engine has no OCI runtime of the name in sandbox.runtime; add it to the engine's daemon.json, or choose one that `docker info` lists")
+			"the engine has no OCI runtime of the name in sandbox.runtime; add it to the engine's daemon.json, or choose one that "+
+				"`docker info` lists")
 	default:
 		return fault.Wrap(fault.Internal, e, "docker %s failed; the server's log has its message", command)
 	}

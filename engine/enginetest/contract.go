@@ -18,7 +18,8 @@ import (
 	"secbox/fault"
 )
 
-// contract is what every engine promises. Its jobs are written in the few words of shell that package memengine knows, too.
+// contract is what every engine promises. Its jobs are written in the few words of shell that
+// package memengine knows, too.
 var contract = map[string]func(*testing.T, *Fixture){
 	"ReportsExit":             reportsExit,
 	"StdinOfAnySize":          stdinOfAnySize,
@@ -35,13 +36,15 @@ var contract = map[string]func(*testing.T, *Fixture){
 	"RunReturnsAfterLastByte": runReturnsAfterLastByte,
 }
 
-// RunContract checks an engine that has no containers. Each case calls mk for an engine, which it closes.
+// RunContract checks an engine that has no containers. Each case calls mk for an engine, which it
+// closes.
 func RunContract(t *testing.T, mk func(t *testing.T) engine.Engine) {
 	t.Helper()
 	for name, check := range contract {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &Fixture{t: t, Engine: mk(t), Image: engine.Image{Ref: Image, ID: "sha256:" + strings.Repeat("0", 64)}, Dir: projectDir(t), User: "1000:1000"}
+			f := &Fixture{t: t, Engine: mk(t), Image: engine.Image{Ref: Image, ID: "sha256:" + strings.Repeat("0", 64)}, Dir: projectDir(t),
+				User: "1000:1000"}
 			t.Cleanup(f.closeTwice)
 			check(t, f)
 		})
@@ -62,7 +65,8 @@ func reportsExit(t *testing.T, f *Fixture) {
 		{name: "the last command's code", script: "false", want: engine.Exit{Code: 1}},
 		{name: "signal", script: "kill -TERM $$", want: engine.Exit{Code: 128 + 15, Signal: 15}},
 		{name: "environment", script: `echo -n "$K"`, stdout: "v=1", job: func(j *engine.Job) { j.Env = map[string]string{"K": "v=1"} }},
-		{name: "makes the working directory", script: "pwd", stdout: "/workspace/work/a/b\n", job: func(j *engine.Job) { j.Cwd = "/workspace/work/a/b" }},
+		{name: "makes the working directory", script: "pwd", stdout: "/workspace/work/a/b\n",
+			job: func(j *engine.Job) { j.Cwd = "/workspace/work/a/b" }},
 		{name: "command not found", job: func(j *engine.Job) { j.Argv = []string{"no-such-command"} }, want: engine.Exit{Code: 127}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -112,7 +116,8 @@ func stdinOfAnySize(t *testing.T, f *Fixture) {
 func cutsAndCountsOutput(t *testing.T, f *Fixture) {
 	job := Shell("cat; exit 3")
 	job.Stdin, job.MaxStdout = bytes.NewReader(make([]byte, 300_000)), 1000
-	if ran := f.Run(t.Context(), job); ran.Err != nil || ran.Code != 3 || len(ran.Stdout) != 1000 || ran.StdoutBytes != 300_000 || ran.StderrBytes != 0 {
+	if ran := f.Run(t.Context(), job); ran.Err != nil || ran.Code != 3 || len(ran.Stdout) != 1000 || ran.StdoutBytes != 300_000 ||
+		ran.StderrBytes != 0 {
 		t.Errorf("stdout: kept %d bytes, %+v", len(ran.Stdout), ran.Exit)
 	}
 	job = Shell("cat >&2")
@@ -201,7 +206,8 @@ func writesIntoMounts(t *testing.T, f *Fixture) {
 		t.Errorf("mounts are %+v", mounts)
 	}
 	var stdout bytes.Buffer
-	exit, err := slot.Run(t.Context(), Shell("echo w > /workspace/work/w; echo a > /workspace/artifacts/a; cat /workspace/work/w"), &stdout, &bytes.Buffer{})
+	exit, err := slot.Run(t.Context(), Shell("echo w > /workspace/work/w; echo a > /workspace/artifacts/a; cat /workspace/work/w"), &stdout,
+		&bytes.Buffer{})
 	if err != nil || exit.Code != 0 || stdout.String() != "w\n" {
 		t.Fatalf("%+v %v %q", exit, err, stdout.String())
 	}
@@ -210,7 +216,8 @@ func writesIntoMounts(t *testing.T, f *Fixture) {
 			t.Errorf("%s: %q %v", name, got, err)
 		}
 	}
-	if ran := f.Run(t.Context(), Shell("echo x > /workspace/inputs/x")); ran.Err != nil || ran.Code != 1 || !strings.Contains(strings.ToLower(ran.Stderr), "read-only") {
+	if ran := f.Run(t.Context(), Shell("echo x > /workspace/inputs/x")); ran.Err != nil || ran.Code != 1 ||
+		!strings.Contains(strings.ToLower(ran.Stderr), "read-only") {
 		t.Errorf("inputs: %+v", ran)
 	}
 }

@@ -1,5 +1,6 @@
-// Package enginetest tests implementations of engine.Engine: RunContract checks what every one promises, Run also what only a container on a
-// real Docker engine can prove. An implementation joins with a function that makes one.
+// Package enginetest tests implementations of engine.Engine: RunContract checks what every one
+// promises, Run also what only a container on a real Docker engine can prove. An implementation
+// joins with a function that makes one.
 package enginetest
 
 import (
@@ -27,7 +28,8 @@ const Image = "secbox-sandbox:latest"
 // Maker makes the engine under test; the suite closes it.
 type Maker func(t *testing.T, cfg engine.Config) engine.Engine
 
-// Where is the Docker engine and the runtime of the suite. The zero value: the machine's engine and its default runtime.
+// Where is the Docker engine and the runtime of the suite. The zero value: the machine's engine and
+// its default runtime.
 type Where struct {
 	Environ []string // of docker, whose DOCKER_HOST chooses the engine; nil: this process's
 	Runtime string   // OCI runtime of the containers, by the engine's name for it
@@ -100,7 +102,8 @@ func ImageOf(t *testing.T) engine.Image {
 	return Where{}.image(t, nil)
 }
 
-// Scaled is how often a test with random timing repeats: short in every run, long when SECBOX_SOAK=1 (`make soak`).
+// Scaled is how often a test with random timing repeats: short in every run, long when
+// SECBOX_SOAK=1 (`make soak`).
 func Scaled(short, long int) int {
 	if os.Getenv("SECBOX_SOAK") == "1" {
 		return long
@@ -114,7 +117,8 @@ func New(t *testing.T, mk Maker) *Fixture {
 	return Where{}.New(t, mk)
 }
 
-// New makes a fixture whose engine is closed, and whose containers are checked to be gone, at the end of the test.
+// New makes a fixture whose engine is closed, and whose containers are checked to be gone, at the
+// end of the test.
 func (w Where) New(t *testing.T, mk Maker) *Fixture {
 	t.Helper()
 	cli := w.cli(t)
@@ -128,9 +132,10 @@ func (w Where) New(t *testing.T, mk Maker) *Fixture {
 		t.Fatal(err)
 	}
 	f.Engine = mk(t, engine.Config{
-		CLI: cli, Identity: engine.Identity{Installation: "test", Node: f.Node}, Options: engine.Options{ReadOnlyRootfs: true, Seccomp: seccomp},
-		NewID: func() string { return uuid.Must(uuid.NewV7()).String() },
-		Log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
+		CLI: cli, Identity: engine.Identity{Installation: "test", Node: f.Node},
+		Options: engine.Options{ReadOnlyRootfs: true, Seccomp: seccomp},
+		NewID:   func() string { return uuid.Must(uuid.NewV7()).String() },
+		Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	t.Cleanup(func() {
 		f.closeTwice()
@@ -228,8 +233,8 @@ func (f *Fixture) Run(ctx context.Context, job engine.Job) Ran {
 	return f.RunSpec(ctx, f.Spec(), job)
 }
 
-// runToDeadline runs a script that prints when it has started, with longer and longer timeouts until it does so in time: a busy machine may
-// need long to start a shell.
+// runToDeadline runs a script that prints when it has started, with longer and longer timeouts
+// until it does so in time: a busy machine may need long to start a shell.
 func (f *Fixture) runToDeadline(script string) Ran {
 	f.t.Helper()
 	for timeout := 400 * time.Millisecond; ; timeout *= 2 {
@@ -273,7 +278,8 @@ func (w Where) docker(t *testing.T, args ...string) string {
 		return cmd.CombinedOutput()
 	}
 	out, err := run()
-	for tries := 0; err != nil && tries < 20 && strings.Contains(string(out), "unable to freeze"); tries++ { // runc gives up soon where the machine is busy
+	// runc gives up soon where the machine is busy
+	for tries := 0; err != nil && tries < 20 && strings.Contains(string(out), "unable to freeze"); tries++ {
 		out, err = run()
 	}
 	if err != nil {

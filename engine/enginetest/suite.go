@@ -18,7 +18,8 @@ import (
 	"secbox/fault"
 )
 
-// Run runs the contract, and the cases that need containers, on the machine's Docker engine. Cases run in parallel, each with its own engine.
+// Run runs the contract, and the cases that need containers, on the machine's Docker engine. Cases
+// run in parallel, each with its own engine.
 func Run(t *testing.T, mk Maker) {
 	t.Helper()
 	Where{}.Run(t, mk)
@@ -78,17 +79,25 @@ func jobs(t *testing.T, f *Fixture) {
 			j.Env = map[string]string{"PATH": "/workspace/work/planted"}
 		}},
 		{name: "NULs and broken UTF-8", script: `printf 'a\0b\377c'`, stdout: "a\x00b\xffc"},
-		{name: "what looks like the engine", script: "echo 'docker: Error response from daemon: no such image.' >&2; exit 125", code: 125, stderr: "Error response"},
-		{name: "what looks like frames", script: `printf 'x\0\0\0\2{}h\0\0\0\15secbox-init/2x\0\0\0\002{}'; exit 7`, code: 7, has: "secbox-init/2"},
-		{name: "cannot write to init", script: `for f in $(seq 0 32); do (printf 'x\0\0\0\2{}' > /proc/1/fd/$f) 2>/dev/null && echo wrote $f; done; ls /proc/1/fd 2>/dev/null; echo tried; exit 3`, code: 3, stdout: "tried\n"},
-		{name: "cannot read init", script: "for f in environ mem maps auxv; do head -c1 /proc/1/$f 2>/dev/null | grep -q . && echo read $f; done; echo tried; exit 4", code: 4, stdout: "tried\n"},
-		{name: "every signal to init", script: "for i in $(seq 1 64); do kill -$i 1 2>/dev/null; done; sleep 0.2; echo alive", has: "alive\n"},
+		{name: "what looks like the engine", script: "echo 'docker: Error response from daemon: no such image.' >&2; exit 125", code: 125,
+			stderr: "Error response"},
+		{name: "what looks like frames", script: `printf 'x\0\0\0\2{}h\0\0\0\15secbox-init/2x\0\0\0\002{}'; exit 7`, code: 7,
+			has: "secbox-init/2"},
+		{name: "cannot write to init",
+			script: `for f in $(seq 0 32); do (printf 'x\0\0\0\2{}' > /proc/1/fd/$f) 2>/dev/null && echo wrote $f; done; ls /proc/1/fd 2>/dev/null; echo tried; exit 3`, code: 3, stdout: "tried\n"},
+		{name: "cannot read init", script: "for f in environ mem maps auxv; do head -c1 /proc/1/$f 2>/dev/null | grep -q . && echo read " +
+			"$f; done; echo tried; exit 4", code: 4, stdout: "tried\n"},
+		{name: "every signal to init", script: "for i in $(seq 1 64); do kill -$i 1 2>/dev/null; done; sleep 0.2; echo alive",
+			has: "alive\n"},
 		{name: "every queued signal to init", script: queueSignals + "; sleep 0.2; echo alive", has: "alive\n"},
-		{name: "double fork ends with it", script: "(setsid bash -c 'while :; do sleep 1; done' >/dev/null 2>&1 &) ; echo left", stdout: "left\n"},
+		{name: "double fork ends with it", script: "(setsid bash -c 'while :; do sleep 1; done' >/dev/null 2>&1 &) ; echo left",
+			stdout: "left\n"},
 		{name: "closes its outputs and stays", script: "exec >&- 2>&-; sleep 0.3; exit 9", code: 9},
 		{name: "a child keeps the pipe", script: "sleep 1000 & echo done", stdout: "done\n"},
-		{name: "zombies are reaped", script: "for i in $(seq 50); do (sleep 0.01 &) ; done; sleep 0.5; ps 2>/dev/null; grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l", has: "0\n"},
-		{name: "its own host name", script: `python3 -c 'import socket; print(socket.gethostbyname(socket.gethostname()))'`, stdout: "127.0.0.1\n"},
+		{name: "zombies are reaped", script: "for i in $(seq 50); do (sleep 0.01 &) ; done; sleep 0.5; ps 2>/dev/null; grep -l " +
+			"'^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l", has: "0\n"},
+		{name: "its own host name", script: `python3 -c 'import socket; print(socket.gethostbyname(socket.gethostname()))'`,
+			stdout: "127.0.0.1\n"},
 		{name: "no name server of the host", script: "cat /etc/resolv.conf", stdout: "nameserver 192.0.2.1\n"},
 		{name: "cwd cannot be made", job: func(j *engine.Job) { j.Cwd = "/workspace/inputs/new" }, code: 126},
 	} {
@@ -117,7 +126,8 @@ func jobs(t *testing.T, f *Fixture) {
 	}
 }
 
-// queueSignals sends each signal by rt_sigqueueinfo with a forged si_code, which the Go runtime's own handlers would not survive.
+// queueSignals sends each signal by rt_sigqueueinfo with a forged si_code, which the Go runtime's
+// own handlers would not survive.
 const queueSignals = `python3 -c '
 import ctypes, struct, platform
 number = {"x86_64": 129, "aarch64": 138}[platform.machine()]
@@ -193,7 +203,8 @@ func hardeningAsDocker(t *testing.T, f *Fixture) {
 	if err := json.Unmarshal([]byte(f.Docker("inspect", "--format", "{{json .HostConfig}}", "secbox-"+slot.ExecID())), &got); err != nil {
 		t.Fatal(err)
 	}
-	user := f.Docker("inspect", "--format", "{{.Config.User}} {{.Config.WorkingDir}} {{index .Config.Labels \"secbox.exec\"}}", "secbox-"+slot.ExecID())
+	user := f.Docker("inspect", "--format", "{{.Config.User}} {{.Config.WorkingDir}} {{index .Config.Labels \"secbox.exec\"}}",
+		"secbox-"+slot.ExecID())
 	cancel()
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -204,7 +215,10 @@ func hardeningAsDocker(t *testing.T, f *Fixture) {
 	switch {
 	case got.NetworkMode != "none", !slices.Equal(got.CapDrop, []string{"ALL"}), len(got.CapAdd) > 0,
 		!slices.Contains(got.SecurityOpt, "no-new-privileges"),
-		!slices.ContainsFunc(got.SecurityOpt, func(o string) bool { return strings.HasPrefix(o, `seccomp={"defaultAction":"SCMP_ACT_ERRNO"`) }), got.PidsLimit != 64, got.Memory != 128<<20, got.MemorySwap != 128<<20,
+		!slices.ContainsFunc(got.SecurityOpt, func(o string) bool {
+			return strings.HasPrefix(o,
+				`seccomp={"defaultAction":"SCMP_ACT_ERRNO"`)
+		}), got.PidsLimit != 64, got.Memory != 128<<20, got.MemorySwap != 128<<20,
 		got.NanoCpus != 1e9, !got.ReadonlyRootfs, got.Privileged, got.LogConfig.Type != "none", !got.AutoRemove, len(got.Binds) > 0,
 		!strings.Contains(got.Tmpfs["/tmp"], "size=32m"):
 		t.Errorf("host configuration: %+v", got)
@@ -232,7 +246,8 @@ func outputIsCutAndCounted(t *testing.T, f *Fixture) {
 }
 
 func deadlineKillsTheTree(t *testing.T, f *Fixture) {
-	ran := f.runToDeadline("rm -f tick; trap '' TERM INT HUP; (setsid bash -c \"trap '' TERM; while :; do date +%s%N > /workspace/work/tick; sleep 0.02; done\" &)\n" +
+	ran := f.runToDeadline("rm -f tick; trap '' TERM INT HUP; (setsid bash -c \"trap '' TERM; while :; do date +%s%N > " +
+		"/workspace/work/tick; sleep 0.02; done\" &)\n" +
 		"until [ -e tick ]; do sleep 0.01; done; echo started; sleep 100")
 	if ran.Err != nil || !ran.TimedOut || ran.Code != 137 || ran.Stdout != "started\n" {
 		t.Fatalf("%+v", ran)
@@ -248,7 +263,8 @@ func deadlineKillsTheTree(t *testing.T, f *Fixture) {
 	}
 }
 
-// systemCalls: a job has no io_uring, no rare sockets and no access to the limits of sandbox-init; ordinary calls work.
+// systemCalls: a job has no io_uring, no rare sockets and no access to the limits of sandbox-init;
+// ordinary calls work.
 func systemCalls(t *testing.T, f *Fixture) {
 	ran := f.Run(t.Context(), Shell(`exec python3 -c '
 import ctypes, errno, os, platform, resource, socket, struct, subprocess, threading
@@ -276,7 +292,8 @@ print(resource.prlimit(1, resource.RLIMIT_NOFILE) == resource.getrlimit(resource
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 thread = threading.Thread(target=lambda: print("thread")); thread.start(); thread.join()
 print(subprocess.run(["bash", "-c", "echo child"], capture_output=True, text=True).stdout, end="")'`))
-	if want := "EPERM EPERM EPERM\nrefused\nrefused\nTrue\nrefused\nTrue\nthread\nchild\n"; ran.Err != nil || ran.Code != 0 || ran.Stdout != want {
+	if want := "EPERM EPERM EPERM\nrefused\nrefused\nTrue\nrefused\nTrue\nthread\nchild\n"; ran.Err != nil || ran.Code != 0 ||
+		ran.Stdout != want {
 		t.Errorf("%+v, want %q", ran, want)
 	}
 }

@@ -19,8 +19,8 @@ type Feed struct {
 	stopped bool
 }
 
-// NewFeed makes a Feed of what r returns until its end or an error; a nil r is an empty input. send sends one frame; it must not keep the
-// payload. The caller must call Stop.
+// NewFeed makes a Feed of what r returns until its end or an error; a nil r is an empty input. send
+// sends one frame; it must not keep the payload. The caller must call Stop.
 func NewFeed(r io.Reader, send func(Type, []byte) error) *Feed {
 	f := &Feed{r: r, send: send, credits: make(chan struct{}, StdinWindow), over: make(chan struct{})}
 	for range StdinWindow {
@@ -29,8 +29,8 @@ func NewFeed(r io.Reader, send func(Type, []byte) error) *Feed {
 	return f
 }
 
-// Whole returns the whole input if it is in memory and fits into one chunk: the caller must send it, if it is not empty, and its end, and not
-// call Run. It must be called once.
+// Whole returns the whole input if it is in memory and fits into one chunk: the caller must send
+// it, if it is not empty, and its end, and not call Run. It must be called once.
 func (f *Feed) Whole() ([]byte, bool) {
 	if f.r == nil {
 		return nil, true
@@ -46,7 +46,8 @@ func (f *Feed) Whole() ([]byte, bool) {
 	return chunk, err == nil
 }
 
-// Run sends the input until its end, an error of send, or Stop. Call it in a goroutine of its own: it may wait in a Read after Stop.
+// Run sends the input until its end, an error of send, or Stop. Call it in a goroutine of its own:
+// it may wait in a Read after Stop.
 func (f *Feed) Run() {
 	if chunk, ok := f.Whole(); ok {
 		if len(chunk) == 0 || f.sendFrame(TypeStdin, chunk) {
@@ -91,8 +92,8 @@ func (f *Feed) Credit() bool {
 	}
 }
 
-// Stop ends Run: no frame is sent after it returns. It waits for a frame that is being sent, after a call of unblock, if that is not nil; it does
-// not wait for a Read. It must be called once.
+// Stop ends Run: no frame is sent after it returns. It waits for a frame that is being sent, after
+// a call of unblock, if that is not nil; it does not wait for a Read. It must be called once.
 func (f *Feed) Stop(unblock func()) {
 	close(f.over)
 	if !f.sending.TryLock() {
@@ -108,7 +109,8 @@ func (f *Feed) Stop(unblock func()) {
 // Signals are the signals that a signal frame may carry.
 var Signals = []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGKILL}
 
-// SendSignals sends the signals that arrive until over is closed. Signals that no frame may carry are dropped.
+// SendSignals sends the signals that arrive until over is closed. Signals that no frame may carry
+// are dropped.
 func SendSignals(from <-chan syscall.Signal, over <-chan struct{}, send func(Type, []byte) error) {
 	for {
 		select {

@@ -1,21 +1,24 @@
-// Package initproto is the protocol between core-api and the sandbox-init inside a container: frames over init's standard input and output. It
-// must not know what runs in the container.
+// Package initproto is the protocol between core-api and the sandbox-init inside a container:
+// frames over init's standard input and output. It must not know what runs in the container.
 //
 //	core-api -> init:  rehearse*  job  stdin* stdin-end  [kill]   closing the stream is the end of the lease: everything dies
 //	init -> core-api:  hello  ready*  (stdout | stderr | credit | unlinked)*  exit
 //
-// A frame is one byte of type, four bytes of payload length (big endian), and the payload. The first frame of init is always hello with the
-// magic, so that output of an engine cannot be taken for frames. Both sides bound all sizes; the stream from a container is treated as hostile
+// A frame is one byte of type, four bytes of payload length (big endian), and the payload. The
+// first frame of init is always hello with the magic, so that output of an engine cannot be taken
+// for frames. Both sides bound all sizes; the stream from a container is treated as hostile
 // although only init holds its other end.
 //
-// Standard input has credit: core-api sends at most StdinWindow chunks more than init has passed on, so that init never stops reading frames (a
-// kill must get through) and never holds more than the window.
+// Standard input has credit: core-api sends at most StdinWindow chunks more than init has passed
+// on, so that init never stops reading frames (a kill must get through) and never holds more than
+// the window.
 //
 // # Answers while waiting
 //
-// While init waits for its job it answers every rehearse but the first with ready. So core-api can detect a frozen container before it sends the
-// job. The first rehearse has no answer because an older core-api, which sends only that one, takes any frame for the end of the container. An
-// older init does not answer: core-api expects an answer only of an init that has answered before.
+// While init waits for its job it answers every rehearse but the first with ready. So core-api can
+// detect a frozen container before it sends the job. The first rehearse has no answer because an
+// older core-api, which sends only that one, takes any frame for the end of the container. An older
+// init does not answer: core-api expects an answer only of an init that has answered before.
 //
 // # A worker
 //
@@ -24,8 +27,8 @@
 //	-> worker:  (job  stdin* stdin-end  signal* [kill])*    closing the stream ends the job, and the worker
 //	<- worker:  hello  ((stdout | stderr | credit)* exit)*
 //
-// The next job may be sent after the exit of the previous one was received. Frames that were sent before that belong to the ended job and are
-// ignored.
+// The next job may be sent after the exit of the previous one was received. Frames that were sent
+// before that belong to the ended job and are ignored.
 //
 // # Many at once
 //
@@ -59,19 +62,23 @@ const (
 	TypeCredit Type = 'c' // one stdin chunk was passed on or dropped; no payload
 	TypeExit   Type = 'x' // JSON Exit; exactly one, last
 
-	// TypeUnlinked is a JSON Unlinked, sent when it has changed and about once a second, if the job requests it.
+	// TypeUnlinked is a JSON Unlinked, sent when it has changed and about once a second, if the job
+	// requests it.
 	TypeUnlinked Type = 'u'
 )
 
-// Magic is the payload of hello: the protocol and its version. Workers and inits that serve many commands have other ones.
+// Magic is the payload of hello: the protocol and its version. Workers and inits that serve many
+// commands have other ones.
 const (
 	Magic       = "secbox-init/2"
 	MagicWorker = "secbox-worker/1"
 	MagicServe  = "secbox-serve/2"
 
-	// MagicServe1 is the hello of an init without signals: of an older one, and of a newer one whose caller does not ask for ServeVersion.
+	// MagicServe1 is the hello of an init without signals: of an older one, and of a newer one
+	// whose caller does not ask for ServeVersion.
 	MagicServe1 = "secbox-serve/1"
-	// ServeVersion is the argument after --serve that asks for MagicServe. An older init ignores it.
+	// ServeVersion is the argument after --serve that asks for MagicServe. An older init ignores
+	// it.
 	ServeVersion = "2"
 )
 
@@ -86,7 +93,8 @@ const (
 
 const headerLen = 5
 
-// ErrProtocol is wrapped by the errors about a stream that violates the protocol, and not by I/O errors.
+// ErrProtocol is wrapped by the errors about a stream that violates the protocol, and not by I/O
+// errors.
 var ErrProtocol = errors.New("not the sandbox-init protocol")
 
 // Job is the command that init runs.
@@ -102,11 +110,13 @@ type Job struct {
 	// ReportUnlinked requests Unlinked frames. Older inits send none.
 	ReportUnlinked bool `json:"report_unlinked,omitempty"`
 
-	// CodeFile is a file for Argv of the form PROGRAM -c CODE ARG…: CODE is written to it, and PROGRAM CodeFile ARG… runs, with Cwd first in PYTHONPATH,
-	// where -c has it. Older inits run Argv.
+	// CodeFile is a file for Argv of the form PROGRAM -c CODE ARG…: CODE is written to it, and
+	// PROGRAM CodeFile ARG… runs, with Cwd first in PYTHONPATH, where -c has it. Older inits run
+	// Argv.
 	CodeFile string `json:"code_file,omitempty"`
 
-	// CPUs is the number of processors for the variables that programs read it from; 0: none are set. Older inits set none.
+	// CPUs is the number of processors for the variables that programs read it from; 0: none are
+	// set. Older inits set none.
 	CPUs int64 `json:"cpus,omitempty"`
 
 	// For workers only; the init of an exec's container ignores them.
@@ -136,11 +146,12 @@ type Exit struct {
 	MaxRSSKB    int64  `json:"max_rss_kb"` // of the largest process
 }
 
-// Unlinked is the disk space of files of the project that the container's processes use after their last name was removed.
+// Unlinked is the disk space of files of the project that the container's processes use after their
+// last name was removed.
 type Unlinked struct {
 	Bytes int64 `json:"bytes"` // on the disk, of the files that descriptors refer to; each file counts once
-	// Hidden: there may be more. A process hides its descriptors from init, a file is only mapped into memory or in flight through a socket,
-	// or there are too many descriptors.
+	// Hidden: there may be more. A process hides its descriptors from init, a file is only mapped
+	// into memory or in flight through a socket, or there are too many descriptors.
 	Hidden bool `json:"hidden,omitempty"`
 }
 
@@ -167,7 +178,8 @@ var limits = [...]map[Type]int{
 	ToWorker:   {TypeJob: MaxJob, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0, TypeSignal: 1},
 	FromWorker: {TypeHello: len(MagicWorker), TypeStdout: MaxChunk, TypeStderr: MaxChunk, TypeCredit: 0, TypeExit: MaxExit},
 	ToServe: {
-		TypeStart: idLen + MaxJob, TypeStdin: idLen + MaxChunk, TypeStdinEnd: idLen, TypeKill: idLen, TypeGrant: idLen, TypeSignal: idLen + 1,
+		TypeStart: idLen + MaxJob, TypeStdin: idLen + MaxChunk, TypeStdinEnd: idLen, TypeKill: idLen, TypeGrant: idLen,
+		TypeSignal: idLen + 1,
 	},
 	FromServe: {
 		TypeHello: len(MagicServe), TypeStdout: idLen + MaxChunk, TypeStderr: idLen + MaxChunk, TypeCredit: idLen, TypeBusy: idLen,
@@ -185,8 +197,9 @@ type Reader struct {
 // NewReader reads frames of the given direction from r, which should be buffered.
 func NewReader(r io.Reader, dir Direction) *Reader { return &Reader{r: r, dir: dir} }
 
-// Next returns the next frame; the payload is valid until the next call. At the end of the stream, between frames, it is io.EOF;
-// within a frame io.ErrUnexpectedEOF; ErrProtocol for an unknown type or too long a payload, after which the stream is unusable.
+// Next returns the next frame; the payload is valid until the next call. At the end of the stream,
+// between frames, it is io.EOF; within a frame io.ErrUnexpectedEOF; ErrProtocol for an unknown type
+// or too long a payload, after which the stream is unusable.
 func (r *Reader) Next() (Type, []byte, error) {
 	var header [headerLen]byte
 	if _, err := io.ReadFull(r.r, header[:1]); err != nil {
@@ -271,7 +284,8 @@ func DecodeJob(payload []byte) (Job, error) {
 	return j, nil
 }
 
-// The most that a job can have used: their sums, and products with the units that callers need, do not overflow.
+// The most that a job can have used: their sums, and products with the units that callers need, do
+// not overflow.
 const (
 	maxCPU = 1 << 49 // microseconds, some 17 years
 	maxRSS = 1 << 40 // KiB, a PiB
@@ -284,7 +298,8 @@ func DecodeExit(payload []byte) (Exit, error) {
 		return Exit{}, fmt.Errorf("%w: exit: %w", ErrProtocol, err)
 	}
 	if e.Code < 0 || e.Code > 255 || e.Signal < 0 || e.Signal > 127 || e.StdoutBytes < 0 || e.StderrBytes < 0 ||
-		e.OOMKills < 0 || e.PIDsMax < 0 || e.UserUS < 0 || e.UserUS > maxCPU || e.SystemUS < 0 || e.SystemUS > maxCPU || e.MaxRSSKB < 0 || e.MaxRSSKB > maxRSS {
+		e.OOMKills < 0 || e.PIDsMax < 0 || e.UserUS < 0 || e.UserUS > maxCPU || e.SystemUS < 0 || e.SystemUS > maxCPU || e.MaxRSSKB < 0 ||
+		e.MaxRSSKB > maxRSS {
 		return Exit{}, fmt.Errorf("%w: exit with impossible numbers", ErrProtocol)
 	}
 	return e, nil

@@ -94,7 +94,8 @@ func TestDecodeRefusesImpossibleValues(t *testing.T) {
 	}
 }
 
-// FuzzReader checks both decoders: no stream makes them panic, return more than a type's bound, or loop.
+// FuzzReader checks both decoders: no stream makes them panic, return more than a type's bound, or
+// loop.
 func FuzzReader(f *testing.F) {
 	f.Add(true, initproto.Append(nil, initproto.TypeJob, []byte(`{"argv":["bash"]}`)))
 	f.Add(false, initproto.Append(initproto.Append(nil, initproto.TypeHello, []byte(initproto.Magic)), initproto.TypeExit, []byte(`{"code":0}`)))

@@ -6,21 +6,26 @@ import (
 	"fmt"
 )
 
-// The protocol of sandbox-init --serve, the first process of a long-lived container that runs many commands at once:
+// The protocol of sandbox-init --serve, the first process of a long-lived container that runs many
+// commands at once:
 //
 //	core-api -> init:  (start | stdin | stdin-end | signal | kill | grant)*     closing the stream is the end of the lease: everything dies
 //	init -> core-api:  hello  (stdout | stderr | credit | busy | exit | unlinked)*
 //
-// The frames are the frames of a single job, but every payload except hello's begins with four bytes, the command's id (big endian). core-api
-// chooses the id, which belongs to the command from start until exit or busy. Frames with an id that belongs to no command are ignored: they
-// were sent before its exit was received. Id 0 marks unlinked frames, which are about the whole container.
+// The frames are the frames of a single job, but every payload except hello's begins with four
+// bytes, the command's id (big endian). core-api chooses the id, which belongs to the command from
+// start until exit or busy. Frames with an id that belongs to no command are ignored: they were
+// sent before its exit was received. Id 0 marks unlinked frames, which are about the whole
+// container.
 //
-// Commands do not wait for each other: standard input has credit as with a single job, and so has output, in the other direction. init sends
-// at most OutputWindow chunks of one command, of both streams together, more than core-api has granted; then only that command waits. So a slow
-// reader slows one command, and a kill always gets through.
+// Commands do not wait for each other: standard input has credit as with a single job, and so has
+// output, in the other direction. init sends at most OutputWindow chunks of one command, of both
+// streams together, more than core-api has granted; then only that command waits. So a slow reader
+// slows one command, and a kill always gets through.
 //
-// Signals came with the second version: core-api asks for it with the argument ServeVersion, and init answers with MagicServe instead of
-// MagicServe1. An older one of either side stays with the first version, without signals.
+// Signals came with the second version: core-api asks for it with the argument ServeVersion, and
+// init answers with MagicServe instead of MagicServe1. An older one of either side stays with the
+// first version, without signals.
 
 // Frames that a single job does not have.
 const (

@@ -1,5 +1,6 @@
-// Package memengine is an engine.Engine without containers, for tests of its callers: a job is a Go function. It keeps the promises of
-// engine.Engine and passes the part of enginetest that every engine passes. It confines nothing, so it must not be used outside tests.
+// Package memengine is an engine.Engine without containers, for tests of its callers: a job is a Go
+// function. It keeps the promises of engine.Engine and passes the part of enginetest that every
+// engine passes. It confines nothing, so it must not be used outside tests.
 //
 // Unless Options.Run says otherwise, a job is a script in a few words of shell; see Shell.
 package memengine
@@ -19,9 +20,10 @@ import (
 	"secbox/fault"
 )
 
-// Func is a job. Its context ends when the job must die: at its deadline, when it is killed, and when the engine is closed. A job that
-// ends for that reason returns Died. An error says that the container was lost while the job ran; a *engine.RunError is passed on as it is.
-// No output arrives after the return, so goroutines of the job end before it.
+// Func is a job. Its context ends when the job must die: at its deadline, when it is killed, and
+// when the engine is closed. A job that ends for that reason returns Died. An error says that the
+// container was lost while the job ran; a *engine.RunError is passed on as it is. No output arrives
+// after the return, so goroutines of the job end before it.
 type Func func(ctx context.Context, c *Container) (engine.Exit, error)
 
 // Container is what a job sees.
@@ -152,7 +154,8 @@ func (s *slot) Run(ctx context.Context, job engine.Job, stdout, stderr io.Writer
 	case errors.As(err, &lost):
 		return engine.Exit{}, lost
 	case err != nil:
-		return engine.Exit{}, &engine.RunError{Started: true, Dead: true, Err: fault.Wrap(fault.Internal, err, "the container ended without a report")}
+		return engine.Exit{}, &engine.RunError{Started: true, Dead: true,
+			Err: fault.Wrap(fault.Internal, err, "the container ended without a report")}
 	}
 	if exit.Signal == sigkill {
 		exit.TimedOut = context.Cause(ctx) == errDeadline //nolint:errorlint // it is never wrapped
@@ -178,7 +181,8 @@ func (s *slot) start(ctx context.Context) error {
 
 const sigkill = 9
 
-// Died is the exit of a job that SIGKILL ended. The engine adds whether it was the deadline or a kill.
+// Died is the exit of a job that SIGKILL ended. The engine adds whether it was the deadline or a
+// kill.
 func Died() engine.Exit { return engine.Exit{Code: 128 + sigkill, Signal: sigkill} }
 
 // OutOfMemory is the exit of a job whose main process the kernel killed for memory.
@@ -202,7 +206,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Path is the file on this machine that the job knows as name; false when no mount holds it, or none that may be written to.
+// Path is the file on this machine that the job knows as name; false when no mount holds it, or
+// none that may be written to.
 func (c *Container) Path(name string, write bool) (string, bool) {
 	for _, m := range c.Mounts {
 		if rest, ok := strings.CutPrefix(name, m.Target+"/"); ok && (!write || !m.ReadOnly) {

@@ -8,8 +8,8 @@ import (
 	"secbox/engine"
 )
 
-// Images resolves image names for an Engine: each name to an id made from it, unless Fail was told otherwise. The zero value is ready, and
-// safe for concurrent use.
+// Images resolves image names for an Engine: each name to an id made from it, unless Fail was told
+// otherwise. The zero value is ready, and safe for concurrent use.
 type Images struct {
 	mu        sync.Mutex
 	errs      map[string]error

@@ -15,7 +15,8 @@ import (
 	"secbox/engine"
 )
 
-// Command is a word of Shell. args[0] is its name. It returns an exit code, or how the whole job ended when exit is not nil.
+// Command is a word of Shell. args[0] is its name. It returns an exit code, or how the whole job
+// ended when exit is not nil.
 type Command func(ctx context.Context, p *Process) (code int, exit *engine.Exit, err error)
 
 // Process is one command of a script.
@@ -27,9 +28,10 @@ type Process struct {
 	Stderr io.Writer
 }
 
-// Shell returns the Func that runs a job's script: the last argument of `bash -lc`, or the job's arguments as one command. Commands are
-// separated by semicolons, line ends or &&. Words may be quoted; $NAME is a variable of the job, but not within single quotes. >FILE,
-// >>FILE and >&2 redirect. The commands are
+// Shell returns the Func that runs a job's script: the last argument of `bash -lc`, or the job's
+// arguments as one command. Commands are separated by semicolons, line ends or &&. Words may be
+// quoted; $NAME is a variable of the job, but not within single quotes. >FILE, >>FILE and >&2
+// redirect. The commands are
 //
 //	true  false  pwd  exit [CODE]  echo [-n] WORD…  cat [FILE…]  mkdir DIR…  rm FILE…  sleep SECONDS  kill -SIGNAL $$
 //

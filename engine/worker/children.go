@@ -14,9 +14,10 @@ import (
 // KillAll kills every process of a container but its first, which must be the caller.
 func KillAll() { _ = unix.Kill(-1, unix.SIGKILL) }
 
-// KillChildren kills the children of this process except those for which exempt is true, and returns how many there were. Each is killed with
-// its whole process group, at once: a command that only starts processes would do so faster than they can be killed one by one. Groups belong
-// to one command, since Start begins a session.
+// KillChildren kills the children of this process except those for which exempt is true, and
+// returns how many there were. Each is killed with its whole process group, at once: a command that
+// only starts processes would do so faster than they can be killed one by one. Groups belong to one
+// command, since Start begins a session.
 func KillChildren(exempt func(pid int) bool) int {
 	n := 0
 	killed := map[int]bool{unix.Getpgrp(): true}
@@ -34,7 +35,8 @@ func KillChildren(exempt func(pid int) bool) int {
 	return n
 }
 
-// Children lists the children of this process, zombies included. It may miss some while processes start and end.
+// Children lists the children of this process, zombies included. It may miss some while processes
+// start and end.
 func Children() []int {
 	var pids []int
 	tasks, err := os.ReadDir("/proc/self/task")
@@ -81,7 +83,8 @@ func childrenByParent() []int {
 	return pids
 }
 
-// mayKillAny reports whether this process may kill any of its children. It may not kill a child that became another user, as by sudo.
+// mayKillAny reports whether this process may kill any of its children. It may not kill a child
+// that became another user, as by sudo.
 func mayKillAny() bool {
 	for _, pid := range Children() {
 		if !errors.Is(unix.Kill(pid, 0), unix.EPERM) {
@@ -91,8 +94,9 @@ func mayKillAny() bool {
 	return false
 }
 
-// OfferToOOMKiller makes the kernel kill the process first when the container's memory is used up; without init there would be no report.
-// Raising the score needs no privilege, and children inherit it.
+// OfferToOOMKiller makes the kernel kill the process first when the container's memory is used up;
+// without init there would be no report. Raising the score needs no privilege, and children inherit
+// it.
 func OfferToOOMKiller(pid int) {
 	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
 	if err != nil {

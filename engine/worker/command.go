@@ -34,11 +34,14 @@ type Sender interface {
 
 // Options describe the process that commands run in.
 type Options struct {
-	// Alone is for the first process of a container with one job: all other processes are the job's and are killed with it.
+	// Alone is for the first process of a container with one job: all other processes are the job's
+	// and are killed with it.
 	Alone bool
-	// OfferToOOM makes the kernel kill the command's processes first when memory is used up, so that this process survives.
+	// OfferToOOM makes the kernel kill the command's processes first when memory is used up, so
+	// that this process survives.
 	OfferToOOM bool
-	// Hardened keeps commands of the same user out of this process's memory and descriptors: Serve makes it undumpable.
+	// Hardened keeps commands of the same user out of this process's memory and descriptors: Serve
+	// makes it undumpable.
 	Hardened bool
 }
 
@@ -124,7 +127,8 @@ func Start(spec initproto.Job, out Sender, o Options) (*Command, error) {
 	return c, nil
 }
 
-// codeInFile writes the code of Job.CodeFile, and returns the arguments and the environment of the program that runs it.
+// codeInFile writes the code of Job.CodeFile, and returns the arguments and the environment of the
+// program that runs it.
 func codeInFile(spec initproto.Job, env []string) (argv, withPath []string, err error) {
 	f, err := os.OpenFile(spec.CodeFile, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
@@ -168,7 +172,8 @@ func withoutEncoding(code string) string {
 			if len(comment) == 0 || comment[0] != ':' && comment[0] != '=' {
 				continue
 			}
-			if name := bytes.ToLower(bytes.TrimLeft(comment[1:], " \t")); !bytes.HasPrefix(name, []byte("utf-8")) && !bytes.HasPrefix(name, []byte("utf8")) {
+			if name := bytes.ToLower(bytes.TrimLeft(comment[1:], " \t")); !bytes.HasPrefix(name, []byte("utf-8")) && !bytes.HasPrefix(name,
+				[]byte("utf8")) {
 				comment[0] = ' '
 			}
 		}
@@ -196,7 +201,8 @@ func ourEnd(fd int, name string) *os.File {
 	return os.NewFile(uintptr(fd), name)
 }
 
-// forkTimeout is how long a fork is repeated while the kernel allows no more processes: others may end.
+// forkTimeout is how long a fork is repeated while the kernel allows no more processes: others may
+// end.
 const forkTimeout = 2 * time.Second
 
 func forkExec(argv0 string, argv []string, attr *syscall.ProcAttr, retry bool) (int, error) {
@@ -220,7 +226,8 @@ func named(program string) string {
 	return strings.ToValidUTF8(program[:most], "") + "…"
 }
 
-// Refusal is the report of a command that Start could not start, with the code that a shell would have exited with.
+// Refusal is the report of a command that Start could not start, with the code that a shell would
+// have exited with.
 func Refusal(err error) initproto.Exit {
 	exit := initproto.Exit{
 		Code: 126, StartError: err.Error(), NoDir: errors.Is(err, errNoDir), NoRoom: errors.Is(err, unix.EAGAIN),
@@ -234,7 +241,8 @@ func Refusal(err error) initproto.Exit {
 // Push queues a chunk of standard input; false when it exceeds the credit or comes after the end.
 func (c *Command) Push(chunk []byte) bool { return c.stdin.push(chunk) }
 
-// EndStdin closes the command's standard input after the pushed chunks. Push and EndStdin must not be called at the same time.
+// EndStdin closes the command's standard input after the pushed chunks. Push and EndStdin must not
+// be called at the same time.
 func (c *Command) EndStdin() { c.stdin.end() }
 
 // AbandonStdin closes the command's standard input at once.
@@ -243,7 +251,8 @@ func (c *Command) AbandonStdin() { c.stdin.abandon() }
 // Kill kills the command and all its processes. It returns at once; Wait returns when all are dead.
 func (c *Command) Kill() { c.kill(causeKilled) }
 
-// Signal sends a signal to the process group of the main process, as a terminal does. It does nothing when the main process has ended.
+// Signal sends a signal to the process group of the main process, as a terminal does. It does
+// nothing when the main process has ended.
 func (c *Command) Signal(s syscall.Signal) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,8 +261,8 @@ func (c *Command) Signal(s syscall.Signal) {
 	}
 }
 
-// warn tells the command that its deadline is near: like Signal with SIGTERM, which also stopped processes get. From now on it has timed out,
-// however it ends.
+// warn tells the command that its deadline is near: like Signal with SIGTERM, which also stopped
+// processes get. From now on it has timed out, however it ends.
 func (c *Command) warn() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -290,11 +299,13 @@ func (c *Command) mainReaped() {
 	}
 }
 
-// Dead is closed when no process of the command is alive that this one may kill. Output may still follow.
+// Dead is closed when no process of the command is alive that this one may kill. Output may still
+// follow.
 func (c *Command) Dead() <-chan struct{} { return c.dead }
 
-// Wait waits for the end of the main process, kills and reaps the others, and drains the outputs. When it returns, this process has no children
-// except those that it may not kill (Exit.Left). It must be called once.
+// Wait waits for the end of the main process, kills and reaps the others, and drains the outputs.
+// When it returns, this process has no children except those that it may not kill (Exit.Left). It
+// must be called once.
 func (c *Command) Wait() initproto.Exit {
 	var exit initproto.Exit
 	var used usage
@@ -334,8 +345,8 @@ func (c *Command) Wait() initproto.Exit {
 	return exit
 }
 
-// awaitWarned waits for the other processes of a command that got SIGTERM, up to its deadline: a shell ends at once, and what it runs may need
-// the time.
+// awaitWarned waits for the other processes of a command that got SIGTERM, up to its deadline: a
+// shell ends at once, and what it runs may need the time.
 func (c *Command) awaitWarned(used *usage) {
 	waits := func() bool {
 		c.mu.Lock()
@@ -360,8 +371,9 @@ func (c *Command) awaitWarned(used *usage) {
 // sweepTimeout is how long a command's end waits for processes that this one may not kill.
 const sweepTimeout = time.Second
 
-// sweep kills and reaps until there are no children. The children of a process that dies become ours, so all descendants are killed in the end;
-// a process that was sent a SIGKILL starts no others. False: processes of another user are left.
+// sweep kills and reaps until there are no children. The children of a process that dies become
+// ours, so all descendants are killed in the end; a process that was sent a SIGKILL starts no
+// others. False: processes of another user are left.
 func (c *Command) sweep(used *usage) bool {
 	var refused time.Time // since when there are only processes of other users
 	how := unix.WNOHANG | unix.WALL
@@ -395,8 +407,9 @@ func (c *Command) sweep(used *usage) bool {
 	}
 }
 
-// usage adds up the resource usage of a job's processes. The usage of a reaped process includes the usage of the children that it has reaped. Unlike
-// the kernel's sum for all children, it leaves out processes that ran before the job.
+// usage adds up the resource usage of a job's processes. The usage of a reaped process includes the
+// usage of the children that it has reaped. Unlike the kernel's sum for all children, it leaves out
+// processes that ran before the job.
 type usage struct{ userUS, systemUS, maxRSSKB int64 }
 
 func (u *usage) add(r *unix.Rusage) {
@@ -407,8 +420,8 @@ func (u *usage) add(r *unix.Rusage) {
 
 func microseconds(t unix.Timeval) int64 { return t.Sec*1e6 + t.Usec }
 
-// verdict judges the main process's status. A kill counts as the cause only when the process died of it and did not end by itself at the same
-// time.
+// verdict judges the main process's status. A kill counts as the cause only when the process died
+// of it and did not end by itself at the same time.
 func (c *Command) verdict(status unix.WaitStatus) initproto.Exit {
 	c.mu.Lock()
 	exit := initproto.Exit{TimedOut: c.warned}

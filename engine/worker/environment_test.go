@@ -13,15 +13,17 @@ import (
 	"secbox/engine/initproto"
 )
 
-// TestProgramsLearnTheirProcessors: what the job or its image sets stays, and holds for libraries that follow it.
+// TestProgramsLearnTheirProcessors: what the job or its image sets stays, and holds for libraries
+// that follow it.
 func TestProgramsLearnTheirProcessors(t *testing.T) {
 	t.Parallel()
 	const counted = " GOMAXPROCS JULIA_NUM_THREADS NUMBA_NUM_THREADS POLARS_MAX_THREADS PYTHON_CPU_COUNT RAYON_NUM_THREADS"
 	for set, want := range map[string]string{
-		"PATH=/bin":           "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS" + counted,
-		"OMP_NUM_THREADS=8":   strings.TrimSpace(counted),
-		"MKL_NUM_THREADS=8":   "OMP_NUM_THREADS OPENBLAS_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS" + counted,
-		"GOMAXPROCS=":         "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS" + strings.Replace(counted, " GOMAXPROCS", "", 1),
+		"PATH=/bin":         "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS" + counted,
+		"OMP_NUM_THREADS=8": strings.TrimSpace(counted),
+		"MKL_NUM_THREADS=8": "OMP_NUM_THREADS OPENBLAS_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS" + counted,
+		"GOMAXPROCS=": "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS" + strings.Replace(counted,
+			" GOMAXPROCS", "", 1),
 		"GOMAXPROCS_LIKE=one": "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS BLIS_NUM_THREADS NUMEXPR_NUM_THREADS" + counted,
 	} {
 		if got := strings.Join(withCPUs([]string{set}, 3), " "); got != set+" "+strings.ReplaceAll(want, " ", "=3 ")+"=3" {
@@ -33,14 +35,16 @@ func TestProgramsLearnTheirProcessors(t *testing.T) {
 	}
 }
 
-// TestCodeRunsAsAFile: its directory is the first place of modules, as with -c, and the job's PYTHONPATH comes after it.
+// TestCodeRunsAsAFile: its directory is the first place of modules, as with -c, and the job's
+// PYTHONPATH comes after it.
 func TestCodeRunsAsAFile(t *testing.T) {
 	t.Parallel()
 	for set, want := range map[string]string{"": "/work", "PYTHONPATH=": "/work", "PYTHONPATH=/a:/b": "/work:/a:/b"} {
 		file := filepath.Join(t.TempDir(), "code.py")
 		spec := initproto.Job{Argv: []string{"python", "-c", "print(1)\n", "one", "two"}, Cwd: "/work", CodeFile: file}
 		argv, env, err := codeInFile(spec, []string{"A=1", set})
-		if err != nil || !slices.Equal(argv, []string{"python", file, "one", "two"}) || env[len(env)-1] != "PYTHONPATH="+want || slices.Contains(env[:len(env)-1], set) && set != "" {
+		if err != nil || !slices.Equal(argv, []string{"python", file, "one", "two"}) || env[len(env)-1] != "PYTHONPATH="+want ||
+			slices.Contains(env[:len(env)-1], set) && set != "" {
 			t.Errorf("%q: %q %q %v", set, argv, env, err)
 		}
 		if content, err := os.ReadFile(file); err != nil || string(content) != "print(1)\n" {

@@ -16,7 +16,8 @@ import (
 	"secbox/engine/initproto"
 )
 
-// lookUp finds the program in the image's PATH, which this process has, or, with OwnPath, in the job's PATH.
+// lookUp finds the program in the image's PATH, which this process has, or, with OwnPath, in the
+// job's PATH.
 func lookUp(spec initproto.Job, env []string) (string, error) {
 	name := spec.Argv[0]
 	if !spec.OwnPath {
@@ -56,7 +57,8 @@ func lookUp(spec initproto.Job, env []string) (string, error) {
 	return "", exec.ErrNotFound
 }
 
-// environment returns the image's variables and the job's. A job's variable replaces an image's variable with the same name.
+// environment returns the image's variables and the job's. A job's variable replaces an image's
+// variable with the same name.
 func environment(image, job []string, pathTail string) []string {
 	named := make(map[string]bool, len(job))
 	for _, kv := range job {
@@ -80,8 +82,8 @@ func environment(image, job []string, pathTail string) []string {
 // threads is the variable of OpenMP, which nproc and the libraries of followsThreads obey, too.
 const threads = "OMP_NUM_THREADS"
 
-// Variables from which programs learn how many processors they may use: without them, they count the machine's, and start a thread for
-// each.
+// Variables from which programs learn how many processors they may use: without them, they count
+// the machine's, and start a thread for each.
 var (
 	followsThreads = []string{"OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS"}
 	countsCPUs     = []string{
@@ -89,7 +91,8 @@ var (
 	}
 )
 
-// withCPUs adds the variables that env does not have. If it has OpenMP's variable, it has chosen for the libraries that follow it as well.
+// withCPUs adds the variables that env does not have. If it has OpenMP's variable, it has chosen
+// for the libraries that follow it as well.
 func withCPUs(env []string, cpus int64) []string {
 	if cpus == 0 {
 		return env

@@ -51,8 +51,9 @@ func (l *Link) SendJSON(t initproto.Type, v any) error {
 	return l.Send(t, payload)
 }
 
-// Serve makes this process a worker and serves jobs until in ends; it returns the process's exit code. When it returns, no process of a
-// command is alive. The process must have no other children, because all are killed. Serve must be called once.
+// Serve makes this process a worker and serves jobs until in ends; it returns the process's exit
+// code. When it returns, no process of a command is alive. The process must have no other children,
+// because all are killed. Serve must be called once.
 func Serve(in io.Reader, out io.Writer, o Options) int {
 	o.Alone = false
 	if unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != nil {
@@ -131,7 +132,8 @@ func (w *server) handleFrames(frames *initproto.Reader) int {
 	}
 }
 
-// start starts a command and sends its report in the background; false when a report cannot be sent.
+// start starts a command and sends its report in the background; false when a report cannot be
+// sent.
 func (w *server) start(spec initproto.Job) bool {
 	c, err := Start(spec, w.link, w.o)
 	if err != nil {

@@ -9,7 +9,8 @@ import (
 	"secbox/engine/initproto"
 )
 
-// stdin writes the job's standard input from a queue of at most StdinWindow chunks, so that reading frames never waits for the job.
+// stdin writes the job's standard input from a queue of at most StdinWindow chunks, so that reading
+// frames never waits for the job.
 type stdin struct {
 	chunks chan []byte
 	pipe   *os.File

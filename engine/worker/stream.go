@@ -21,7 +21,8 @@ type stream struct {
 	total int64 // bytes written by the command; to be read after the end of the stream
 }
 
-// pass sends the stream's bytes up to its limit and counts the rest, so that a command that prints without end does not block.
+// pass sends the stream's bytes up to its limit and counts the rest, so that a command that prints
+// without end does not block.
 func (s *stream) pass(out Sender) {
 	defer s.pipe.Close()
 	buf := make([]byte, initproto.MaxChunk)
@@ -55,7 +56,8 @@ func (s *stream) finish() { _ = s.pipe.SetReadDeadline(time.Unix(1, 0)) }
 // maxPipe is the largest size of a pipe, by the kernel's default.
 const maxPipe = 1 << 20
 
-// drain forwards the content of the pipe, but no more than a pipe can hold: another process may hold the other end and go on writing.
+// drain forwards the content of the pipe, but no more than a pipe can hold: another process may
+// hold the other end and go on writing.
 func (s *stream) drain(buf []byte, out Sender) {
 	raw, err := s.pipe.SyscallConn()
 	if err != nil {

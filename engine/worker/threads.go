@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// PrepareThreads makes threads before a job can use up the container's pids: the Go runtime ends a process when the kernel refuses a thread, so
-// a fork bomb would end the process that reports about it. The runtime keeps idle threads.
+// PrepareThreads makes threads before a job can use up the container's pids: the Go runtime ends a
+// process when the kernel refuses a thread, so a fork bomb would end the process that reports about
+// it. The runtime keeps idle threads.
 func PrepareThreads(processors, threads int) {
 	runtime.GOMAXPROCS(processors)
 	var there sync.WaitGroup

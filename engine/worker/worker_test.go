@@ -285,7 +285,8 @@ func TestAllProcessesAreKilled(t *testing.T) {
 	}
 }
 
-// TestSIGTERMBeforeTheDeadline: all that the command runs gets it and has the time, and it has timed out, however it ends.
+// TestSIGTERMBeforeTheDeadline: all that the command runs gets it and has the time, and it has
+// timed out, however it ends.
 func TestSIGTERMBeforeTheDeadline(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -295,13 +296,16 @@ func TestSIGTERMBeforeTheDeadline(t *testing.T) {
 		timeout      int64 // ms; 0: soon after SIGTERM, which comes later and later until the script was up
 	}{
 		"a child of a shell that ends at once": {
-			script: `sh -c 'trap "sleep 0.1; echo saved; exit" TERM; echo up; while :; do sleep 0.01; done'; true`, code: 143, signal: 15, stdout: "up\nsaved\n", timeout: 600_000,
+			script: `sh -c 'trap "sleep 0.1; echo saved; exit" TERM; echo up; while :; do sleep 0.01; done'; true`, code: 143, signal: 15,
+			stdout: "up\nsaved\n", timeout: 600_000,
 		},
-		"its own exit code": {script: `trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.01; done`, code: 3, stdout: "up\nsaved\n", timeout: 600_000},
-		"success":           {script: `trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done`, stdout: "up\n", timeout: 600_000},
-		"stopped":           {script: `trap 'echo saved; exit 0' TERM; echo up; kill -STOP $$; while :; do sleep 0.01; done`, stdout: "up\nsaved\n", timeout: 600_000},
-		"deaf":              {script: `trap '' TERM; echo up; sleep 1000.1; echo late`, code: 137, signal: 9, stdout: "up\n"},
-		"a deaf child":      {script: `(trap '' TERM; echo up; exec sleep 1000.1) & wait`, code: 143, signal: 15, stdout: "up\n"},
+		"its own exit code": {script: `trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.01; done`, code: 3, stdout: "up\nsaved\n",
+			timeout: 600_000},
+		"success": {script: `trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done`, stdout: "up\n", timeout: 600_000},
+		"stopped": {script: `trap 'echo saved; exit 0' TERM; echo up; kill -STOP $$; while :; do sleep 0.01; done`, stdout: "up\nsaved\n",
+			timeout: 600_000},
+		"deaf":         {script: `trap '' TERM; echo up; sleep 1000.1; echo late`, code: 137, signal: 9, stdout: "up\n"},
+		"a deaf child": {script: `(trap '' TERM; echo up; exec sleep 1000.1) & wait`, code: 143, signal: 15, stdout: "up\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -374,7 +378,8 @@ func TestWorkerProtocolViolations(t *testing.T) {
 	}
 }
 
-// TestFramesAfterExitAreIgnored: a kill that was sent before the exit was received must not hit the next command.
+// TestFramesAfterExitAreIgnored: a kill that was sent before the exit was received must not hit the
+// next command.
 func TestFramesAfterExitAreIgnored(t *testing.T) {
 	t.Parallel()
 	p := start(t)

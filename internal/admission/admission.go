@@ -1,5 +1,6 @@
-// Package admission limits how many callers work at once and how many wait for that. Waiting callers are served in order of arrival, and
-// different clients take turns. It must not know what its callers do.
+// Package admission limits how many callers work at once and how many wait for that. Waiting
+// callers are served in order of arrival, and different clients take turns. It must not know what
+// its callers do.
 package admission
 
 import (
@@ -38,16 +39,16 @@ func New(atOnce, queue int) *Gate {
 	return &Gate{free: atOnce, queue: queue, clients: map[string]*client{}, freed: func() {}}
 }
 
-// NewShared makes a Gate that limits each client with a name to a share. The next turn goes to the waiting client whose last turn was longest
-// ago.
+// NewShared makes a Gate that limits each client with a name to a share. The next turn goes to the
+// waiting client whose last turn was longest ago.
 func NewShared(atOnce, queue int, each Share) *Gate {
 	g := New(atOnce, queue)
 	g.each = each
 	return g
 }
 
-// AllowBackground lets most callers from the background work at once. freed, which must not block, is called when there may be a place for one. Call it
-// before the Gate is used.
+// AllowBackground lets most callers from the background work at once. freed, which must not block,
+// is called when there may be a place for one. Call it before the Gate is used.
 func (g *Gate) AllowBackground(most int, freed func()) {
 	g.mostBackground, g.freed = most, freed
 }
@@ -62,7 +63,8 @@ type Ticket struct {
 	once       sync.Once
 }
 
-// EnterBackground takes a place for a caller from the background, which does not know its client yet; nil if there is none.
+// EnterBackground takes a place for a caller from the background, which does not know its client
+// yet; nil if there is none.
 func (g *Gate) EnterBackground() *Ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -99,7 +101,8 @@ func (g *Gate) Enter() *Ticket {
 	return t
 }
 
-// EnterAs takes a place for a client; nil when the queue, or the client's share of it, is full: then overShare is true.
+// EnterAs takes a place for a client; nil when the queue, or the client's share of it, is full:
+// then overShare is true.
 func (g *Gate) EnterAs(name string) (t *Ticket, overShare bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -151,7 +154,8 @@ func (g *Gate) give(c *client) {
 // MustWait reports whether the ticket was for the queue.
 func (t *Ticket) MustWait() bool { return t.turn != nil }
 
-// Wait waits for the ticket's turn. When ctx ends first, it gives the place back and returns the cause.
+// Wait waits for the ticket's turn. When ctx ends first, it gives the place back and returns the
+// cause.
 func (t *Ticket) Wait(ctx context.Context) error {
 	if t.turn == nil {
 		return nil

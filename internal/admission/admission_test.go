@@ -77,7 +77,8 @@ func TestFirstComeFirstServed(t *testing.T) {
 	}
 }
 
-// TestTurnDuringCancelIsPassedOn: a ticket whose turn comes at the end of its ctx must not keep its place.
+// TestTurnDuringCancelIsPassedOn: a ticket whose turn comes at the end of its ctx must not keep its
+// place.
 func TestTurnDuringCancelIsPassedOn(t *testing.T) {
 	t.Parallel()
 	for range 500 {

@@ -6,7 +6,8 @@ import (
 	"secbox/internal/admission"
 )
 
-// TestBackground: callers from the background leave places to others, count towards the share of their client, and hear of places that come free.
+// TestBackground: callers from the background leave places to others, count towards the share of
+// their client, and hear of places that come free.
 func TestBackground(t *testing.T) {
 	t.Parallel()
 	g := admission.NewShared(3, 3, admission.Share{AtOnce: 1, Queue: 1})

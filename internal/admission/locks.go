@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// Locks are mutexes by name. A name uses memory only while its lock is held or waited for. The zero value is ready to use.
+// Locks are mutexes by name. A name uses memory only while its lock is held or waited for. The zero
+// value is ready to use.
 type Locks struct {
 	mu   sync.Mutex
 	held map[string]*lock

@@ -12,8 +12,8 @@ import (
 // WorkTimeout is how long one piece of work may have a processor.
 const WorkTimeout = time.Minute
 
-// NewProcessors makes a Gate for work that keeps processors busy. A client with a name has at most half of them at once. Any number may wait: their
-// requests are limited before.
+// NewProcessors makes a Gate for work that keeps processors busy. A client with a name has at most
+// half of them at once. Any number may wait: their requests are limited before.
 func NewProcessors(n int) *Gate {
 	return NewShared(n, math.MaxInt, Share{AtOnce: max(1, n/2), Queue: math.MaxInt})
 }
@@ -26,13 +26,15 @@ type workers struct {
 	client func() string
 }
 
-// WithProcessors returns a context whose work takes turns at g on behalf of a client. The name may be unknown until the first turn.
+// WithProcessors returns a context whose work takes turns at g on behalf of a client. The name may
+// be unknown until the first turn.
 func WithProcessors(ctx context.Context, g *Gate, client func() string) context.Context {
 	return context.WithValue(ctx, workKey{}, workers{g, client})
 }
 
-// Turn has a processor for a piece of work, such as hashing a file. While it has one, the caller must wait for nothing but this machine's disk: not for
-// locks, other turns, or the network; see Writer. It is for one goroutine.
+// Turn has a processor for a piece of work, such as hashing a file. While it has one, the caller
+// must wait for nothing but this machine's disk: not for locks, other turns, or the network; see
+// Writer. It is for one goroutine.
 type Turn struct {
 	ctx     context.Context
 	workers workers
@@ -77,12 +79,13 @@ func (t *Turn) End() {
 	}
 }
 
-// Next lets others have the processor between two pieces of work. It fails with the cause of the end of ctx, and with fault.ServerBusy after
-// WorkTimeout.
+// Next lets others have the processor between two pieces of work. It fails with the cause of the
+// end of ctx, and with fault.ServerBusy after WorkTimeout.
 func (t *Turn) Next() error {
 	t.End()
 	if t.used > WorkTimeout {
-		return fault.New(fault.ServerBusy, "the request took more than %v of a processor's time; ask for less at once, or use a command in the sandbox", WorkTimeout)
+		return fault.New(fault.ServerBusy,
+			"the request took more than %v of a processor's time; ask for less at once, or use a command in the sandbox", WorkTimeout)
 	}
 	return t.enter()
 }
@@ -90,7 +93,8 @@ func (t *Turn) Next() error {
 // Reader calls Next before each Read, whose caller works on what it has read.
 func (t *Turn) Reader(r io.Reader) io.Reader { return turnReader{t, r} }
 
-// Writer gives the processor back while w, which may wait for the network, writes. WorkTimeout begins anew after each Write.
+// Writer gives the processor back while w, which may wait for the network, writes. WorkTimeout
+// begins anew after each Write.
 func (t *Turn) Writer(w io.Writer) io.Writer { return turnWriter{t, w} }
 
 type turnReader struct {
@@ -120,7 +124,8 @@ func (w turnWriter) Write(p []byte) (int, error) {
 	return n, w.turn.enter()
 }
 
-// InTurns returns a writer whose Write takes a turn, for a w that computes, such as a hash. The caller may wait for the network between writes.
+// InTurns returns a writer whose Write takes a turn, for a w that computes, such as a hash. The
+// caller may wait for the network between writes.
 func InTurns(ctx context.Context, w io.Writer) io.Writer { return worker{newTurn(ctx), w} }
 
 type worker struct {
@@ -146,7 +151,8 @@ func Do(ctx context.Context, work func() error) error {
 	return work()
 }
 
-// Copy is io.Copy in a turn from a file of this machine to a writer that does not wait, such as a hash.
+// Copy is io.Copy in a turn from a file of this machine to a writer that does not wait, such as a
+// hash.
 func Copy(ctx context.Context, w io.Writer, r io.Reader) (int64, error) {
 	t, err := Begin(ctx)
 	if err != nil {

@@ -58,7 +58,8 @@ func TestHalfOfTheProcessors(t *testing.T) {
 	}
 }
 
-// TestNextLetsOthersWork: on one processor, the work of a client waits for at most one piece of another client's work.
+// TestNextLetsOthersWork: on one processor, the work of a client waits for at most one piece of
+// another client's work.
 func TestNextLetsOthersWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +89,8 @@ func TestNextLetsOthersWork(t *testing.T) {
 	})
 }
 
-// TestWorkTimeout: work ends after a minute with a processor. Waiting for the processor and for slow clients does not count.
+// TestWorkTimeout: work ends after a minute with a processor. Waiting for the processor and for
+// slow clients does not count.
 func TestWorkTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -1,7 +1,8 @@
-// Package lockfile locks open files against other processes: flock on Unix, LockFileEx on Windows. The locks are advisory and end with
-// the process.
+// Package lockfile locks open files against other processes: flock on Unix, LockFileEx on Windows.
+// The locks are advisory and end with the process.
 //
-// It takes files, not paths, so that a caller may open them through an os.Root. It knows neither the files' names nor what they protect.
+// It takes files, not paths, so that a caller may open them through an os.Root. It knows neither
+// the files' names nor what they protect.
 package lockfile
 
 import (
@@ -34,7 +35,8 @@ func Wait(ctx context.Context, f *os.File) error {
 // Unlock releases f's lock, if it holds one.
 func Unlock(f *os.File) { unlock(f) }
 
-// Close unlocks f and closes it. Closing alone is not enough while a child process that is just being started has a copy of f.
+// Close unlocks f and closes it. Closing alone is not enough while a child process that is just
+// being started has a copy of f.
 func Close(f *os.File) error {
 	unlock(f)
 	return f.Close()

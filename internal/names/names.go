@@ -1,4 +1,5 @@
-// Package names shows paths that are not UTF-8 as text, and finds the files that such texts mean. It must not know where the files are.
+// Package names shows paths that are not UTF-8 as text, and finds the files that such texts mean.
+// It must not know where the files are.
 package names
 
 import (
@@ -8,7 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Shown returns a path as text: in names that are not UTF-8, each byte that is not, and each %, is % and two digits: caf%E9.txt.
+// Shown returns a path as text: in names that are not UTF-8, each byte that is not, and each %, is
+// % and two digits: caf%E9.txt.
 func Shown(path string) string {
 	if utf8.ValidString(path) {
 		return path
@@ -37,8 +39,8 @@ func escaped(name string) string {
 	return b.String()
 }
 
-// Meant returns the path of the file that a path from Shown means. Each name stays as it is, unless there is no file of this name and one of a name
-// that Shown shows so.
+// Meant returns the path of the file that a path from Shown means. Each name stays as it is, unless
+// there is no file of this name and one of a name that Shown shows so.
 func Meant(path string, exists func(path string) bool) string {
 	if !strings.Contains(path, "%") {
 		return path

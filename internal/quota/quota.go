@@ -1,5 +1,6 @@
-// Package quota limits how many rows a client may write in the database, and counts what gets no row, so that a client with many requests
-// cannot fill the disk and its requests still leave a trace.
+// Package quota limits how many rows a client may write in the database, and counts what gets no
+// row, so that a client with many requests cannot fill the disk and its requests still leave a
+// trace.
 package quota
 
 import (
@@ -13,8 +14,8 @@ type Rate struct {
 	PerMinute float64
 }
 
-// Default records the occasional requests of a client, and keeps a client with many requests from filling the disk. The largest row, a refusal's,
-// takes some 60 KiB with its events.
+// Default records the occasional requests of a client, and keeps a client with many requests from
+// filling the disk. The largest row, a refusal's, takes some 60 KiB with its events.
 var Default = Rate{Burst: 60, PerMinute: 10}
 
 // Period is the time between two rows that count what had no row.

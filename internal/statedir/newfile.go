@@ -6,9 +6,9 @@ import (
 	"path/filepath"
 )
 
-// WriteNew writes a file that only this user can read, durably. The file is whole or absent after a crash, which may leave another file
-// beside it, named path.*.new. WriteNew never replaces a file: the
-// error then wraps fs.ErrExist.
+// WriteNew writes a file that only this user can read, durably. The file is whole or absent after a
+// crash, which may leave another file beside it, named path.*.new. WriteNew never replaces a file:
+// the error then wraps fs.ErrExist.
 func WriteNew(path, text string) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.new") // of this process only: several nodes may write the same file
 	if err != nil {

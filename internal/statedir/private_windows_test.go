@@ -19,7 +19,8 @@ func TestIsPrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	onlyUs := "D:P(A;OICI;FA;;;" + user.User.Sid.String() + ")"
-	// The directory above is private because Wine's SetNamedSecurityInfo inherits from it although it should not.
+	// The directory above is private because Wine's SetNamedSecurityInfo inherits from it although
+	// it should not.
 	parent := filepath.Join(t.TempDir(), "parent")
 	mkdir(t, parent, onlyUs)
 	path := filepath.Join(parent, "state")

@@ -12,7 +12,8 @@ import (
 // maxSecret is more than any key has, in bytes.
 const maxSecret = 4 << 10
 
-// ReadSecret is Read for a file with a key of at most 4 KiB, that other users can neither read nor change. An error never has the content.
+// ReadSecret is Read for a file with a key of at most 4 KiB, that other users can neither read nor
+// change. An error never has the content.
 func ReadSecret(path string) ([]byte, error) {
 	return read(path, maxSecret, func(info fs.FileInfo) error {
 		// The group may read: orchestrators give secrets to it.
@@ -23,8 +24,9 @@ func ReadSecret(path string) ([]byte, error) {
 	})
 }
 
-// Read reads a regular file of at most limit bytes. It follows links, since orchestrators mount files as links, and never waits for the
-// writer of a pipe. An error wraps fs.ErrNotExist if there is no file.
+// Read reads a regular file of at most limit bytes. It follows links, since orchestrators mount
+// files as links, and never waits for the writer of a pipe. An error wraps fs.ErrNotExist if there
+// is no file.
 func Read(path string, limit int64) ([]byte, error) {
 	return read(path, limit, func(fs.FileInfo) error { return nil })
 }

@@ -1,7 +1,9 @@
-// Package statedir opens the private directory of a node: the embedded database, captured output, the spool of records and the node's id.
+// Package statedir opens the private directory of a node: the embedded database, captured output,
+// the spool of records and the node's id.
 //
-// Containers must never see the directory, nor other users: its mode is 0700. One process locks it until it closes it or ends: two core-apis on one
-// state dir would end each other's execs. The package knows the lock and the id, and nothing of the other files.
+// Containers must never see the directory, nor other users: its mode is 0700. One process locks it
+// until it closes it or ends: two core-apis on one state dir would end each other's execs. The
+// package knows the lock and the id, and nothing of the other files.
 package statedir
 
 import (
@@ -29,23 +31,27 @@ type Dir struct {
 	lock   *os.File
 }
 
-// Open creates the directory if it is missing, locks it, and reads or creates the node's id. It fails with fault.StateDirInUse while
-// another process holds the lock.
+// Open creates the directory if it is missing, locks it, and reads or creates the node's id. It
+// fails with fault.StateDirInUse while another process holds the lock.
 func Open(path string) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot create state_dir %s: %s; choose another with --state-dir", path, fault.Reason(err))
+		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot create state_dir %s: %s; choose another with --state-dir", path,
+			fault.Reason(err))
 	}
 	if err := makePrivate(path); err != nil {
-		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot make state_dir %s private: %s; it must belong to the user that runs core-api", path, fault.Reason(err))
+		return nil, fault.Wrap(fault.InvalidSettings, err,
+			"cannot make state_dir %s private: %s; it must belong to the user that runs core-api", path, fault.Reason(err))
 	}
 	lock, err := os.OpenFile(filepath.Join(path, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot write to state_dir %s: %s; choose another with --state-dir", path, fault.Reason(err))
+		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot write to state_dir %s: %s; choose another with --state-dir", path,
+			fault.Reason(err))
 	}
 	if err := lockfile.Try(lock); err != nil {
 		_ = lock.Close()
 		if errors.Is(err, lockfile.ErrLocked) {
-			return nil, fault.Wrap(fault.StateDirInUse, err, "another core-api holds the state dir %s; stop it, or give this one its own --state-dir", path)
+			return nil, fault.Wrap(fault.StateDirInUse, err,
+				"another core-api holds the state dir %s; stop it, or give this one its own --state-dir", path)
 		}
 		return nil, fault.Wrap(fault.InvalidSettings, err, "state_dir %s does not support locks; it must be on a local file system", path)
 	}

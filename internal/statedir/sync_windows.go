@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// openFile opens a file to read it, so that meanwhile WriteNew of another process may remove the other name of the file: os.Open refuses that.
+// openFile opens a file to read it, so that meanwhile WriteNew of another process may remove the
+// other name of the file: os.Open refuses that.
 func openFile(path string) (*os.File, error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {

@@ -1,7 +1,8 @@
 // Package suggest finds the word that a user may have meant.
 package suggest
 
-// Nearest returns the candidate that takes the fewest edits to reach; the first of equals. Candidates are not empty.
+// Nearest returns the candidate that takes the fewest edits to reach; the first of equals.
+// Candidates are not empty.
 func Nearest(word string, candidates []string) string {
 	best, least := candidates[0], -1
 	for _, c := range candidates {
@@ -12,7 +13,8 @@ func Nearest(word string, candidates []string) string {
 	return best
 }
 
-// distance is Levenshtein's: how many bytes must be put in, taken out or replaced. Words are cut at 200 bytes.
+// distance is Levenshtein's: how many bytes must be put in, taken out or replaced. Words are cut at
+// 200 bytes.
 func distance(a, b string) int {
 	a, b = a[:min(len(a), 200)], b[:min(len(b), 200)]
 	row := make([]int, len(b)+1)
@@ -33,7 +35,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// Close is Nearest if at most a third of the word has to be edited, and two bytes of a short one; else empty.
+// Close is Nearest if at most a third of the word has to be edited, and two bytes of a short one;
+// else empty.
 func Close(word string, candidates []string) string {
 	if len(candidates) == 0 {
 		return ""

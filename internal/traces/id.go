@@ -1,5 +1,6 @@
-// Package traces follows a request through this program and beyond, by W3C Trace Context and OpenTelemetry: it reads the trace that a request
-// belongs to, and times the stages of its work as spans. Nothing that a client runs, sends or gets is in a span. Other packages mark their stages
+// Package traces follows a request through this program and beyond, by W3C Trace Context and
+// OpenTelemetry: it reads the trace that a request belongs to, and times the stages of its work as
+// spans. Nothing that a client runs, sends or gets is in a span. Other packages mark their stages
 // with a Tracer and need not know OpenTelemetry; what exports spans is in traces/otlp.
 package traces
 
@@ -10,7 +11,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Header is the name of the HTTP header, and in lower case of the field of MCP's _meta, that names a request's span.
+// Header is the name of the HTTP header, and in lower case of the field of MCP's _meta, that names
+// a request's span.
 const Header = "Traceparent"
 
 // Variable is the environment variable that names the span of a job to the job.
@@ -43,7 +45,8 @@ const (
 	maxLength    = 512 // versions to come may add fields
 )
 
-// Parse reads a traceparent. It accepts exactly what W3C Trace Context lets a receiver accept, which of versions to come is their beginning.
+// Parse reads a traceparent. It accepts exactly what W3C Trace Context lets a receiver accept,
+// which of versions to come is their beginning.
 func Parse(traceparent string) (ID, bool) {
 	s := traceparent
 	if len(s) < wholeLength || len(s) > maxLength || s[afterVersion] != '-' || s[afterTrace] != '-' || s[afterSpan] != '-' {
@@ -76,7 +79,8 @@ func digits(s string) (value byte, ok bool) {
 	return value, true
 }
 
-// context returns the ID for OpenTelemetry, marked as another program's. An invalid ID names no span.
+// context returns the ID for OpenTelemetry, marked as another program's. An invalid ID names no
+// span.
 func (id ID) context() trace.SpanContext {
 	traceID, err := trace.TraceIDFromHex(id.Trace) // refuses upper case and zeros
 	if err != nil {
@@ -91,7 +95,8 @@ func (id ID) context() trace.SpanContext {
 	})
 }
 
-// With returns a context whose work belongs to a span of another program, or of this one at another time. One that is not valid changes nothing.
+// With returns a context whose work belongs to a span of another program, or of this one at another
+// time. One that is not valid changes nothing.
 func With(ctx context.Context, id ID) context.Context {
 	if of := id.context(); of.IsValid() {
 		return trace.ContextWithRemoteSpanContext(ctx, of)
@@ -99,8 +104,8 @@ func With(ctx context.Context, id ID) context.Context {
 	return ctx
 }
 
-// FromHeader is With for the span that a request's header names. A header that is not valid, or given twice, names none. Vendors' tracestate is
-// dropped.
+// FromHeader is With for the span that a request's header names. A header that is not valid, or
+// given twice, names none. Vendors' tracestate is dropped.
 func FromHeader(ctx context.Context, h http.Header) context.Context {
 	values := h[Header]
 	if len(values) != 1 {
@@ -113,8 +118,9 @@ func FromHeader(ctx context.Context, h http.Header) context.Context {
 	return With(ctx, id)
 }
 
-// FromMessage returns a context whose work belongs to the span that a message in a request names, or else to the span of the request's header,
-// or else to none. ctx may belong to an earlier request.
+// FromMessage returns a context whose work belongs to the span that a message in a request names,
+// or else to the span of the request's header, or else to none. ctx may belong to an earlier
+// request.
 func FromMessage(ctx context.Context, traceparent string, h http.Header) context.Context {
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})

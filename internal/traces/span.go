@@ -18,7 +18,8 @@ type Tracer struct{ of trace.Tracer }
 // New returns a Tracer whose spans go to a provider of OpenTelemetry.
 func New(provider trace.TracerProvider) *Tracer { return &Tracer{provider.Tracer("secbox")} }
 
-// Start begins the span of a stage, below the span of ctx. The returned context carries the new span. The caller must call End.
+// Start begins the span of a stage, below the span of ctx. The returned context carries the new
+// span. The caller must call End.
 func (t *Tracer) Start(ctx context.Context, name string) (context.Context, Span) {
 	if t == nil {
 		return ctx, Span{}
@@ -67,7 +68,8 @@ func (s Span) Rename(name string) {
 	}
 }
 
-// End ends the span. errorType is a code of few different values; empty: all went well. A message would tell what a client has sent.
+// End ends the span. errorType is a code of few different values; empty: all went well. A message
+// would tell what a client has sent.
 func (s Span) End(errorType string) { s.EndAt(time.Time{}, errorType) }
 
 // Done is End with the code of *err, for defer.
@@ -111,7 +113,8 @@ func Bool(name string, value bool) Attribute { return attribute.Bool(name, value
 // maxText is the longest text in a span, in bytes. Ids that clients choose are as long.
 const maxText = 255
 
-// bounded returns the beginning of a text, as valid UTF-8: a collector would refuse all spans of a message with invalid text.
+// bounded returns the beginning of a text, as valid UTF-8: a collector would refuse all spans of a
+// message with invalid text.
 func bounded(text string) string {
 	if len(text) > maxText {
 		text = text[:maxText]

@@ -1,4 +1,5 @@
-// Package whole cuts UTF-8 texts between characters, also to show them in errors. It must not know where the texts come from: they may be binary.
+// Package whole cuts UTF-8 texts between characters, also to show them in errors. It must not know
+// where the texts come from: they may be binary.
 package whole
 
 import (
@@ -29,7 +30,8 @@ func Begin(text []byte) []byte {
 	return text
 }
 
-// Shorten cuts a text from outside to 80 bytes, so that it cannot fill an error, and then ends it with "…".
+// Shorten cuts a text from outside to 80 bytes, so that it cannot fill an error, and then ends it
+// with "…".
 func Shorten(s string) string {
 	const most = 80
 	if len(s) > most {

@@ -51,7 +51,8 @@ type Client struct {
 // New makes a Client. It sends nothing yet. fault.InvalidSettings.
 func New(cfg Config) (*Client, error) {
 	base, err := url.Parse(cfg.BaseURL)
-	if err != nil || base.Host == "" || base.User != nil || strings.Trim(base.Path, "/") != "" || base.RawQuery != "" || base.Fragment != "" ||
+	if err != nil || base.Host == "" || base.User != nil || strings.Trim(base.Path, "/") != "" || base.RawQuery != "" ||
+		base.Fragment != "" ||
 		base.Scheme != "https" && (base.Scheme != "http" || !loopback(base.Hostname())) {
 		return nil, fault.New(fault.InvalidSettings, "feishu.base_url must be https://host without a path, such as https://open.feishu.cn")
 	}
@@ -62,7 +63,8 @@ func New(cfg Config) (*Client, error) {
 	transport.ResponseHeaderTimeout = answerTimeout
 	transport.DisableCompression = true // a length is the content's
 	return &Client{
-		base: base.Scheme + "://" + base.Host, appID: cfg.AppID, appSecret: cfg.AppSecret, now: time.Now, wait: sleep, stall: stallTimeout, drive: make(chan struct{}, 1), fetching: make(chan struct{}, 1),
+		base: base.Scheme + "://" + base.Host, appID: cfg.AppID, appSecret: cfg.AppSecret, now: time.Now, wait: sleep, stall: stallTimeout,
+		drive: make(chan struct{}, 1), fetching: make(chan struct{}, 1),
 		http: &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 			return http.ErrUseLastResponse // another address must not get the token
 		}},
@@ -110,7 +112,8 @@ type answer struct {
 	wait   time.Duration // that Feishu asks for
 }
 
-// call sends a request with the app's token, and decodes the data of the answer into data. request is called for each try.
+// call sends a request with the app's token, and decodes the data of the answer into data. request
+// is called for each try.
 func (c *Client) call(ctx context.Context, data any, request func(context.Context) (*http.Request, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -141,9 +144,10 @@ func (c *Client) callDrive(ctx context.Context, data any, request func(context.C
 	}
 }
 
-// exchange sends a request until it is not refused for its token (once more) or its frequency. With stream, a successful answer is a file: the caller
-// must close its body.
-func (c *Client) exchange(ctx context.Context, request func(context.Context) (*http.Request, error), stream bool) (*http.Response, answer, error) {
+// exchange sends a request until it is not refused for its token (once more) or its frequency. With
+// stream, a successful answer is a file: the caller must close its body.
+func (c *Client) exchange(ctx context.Context, request func(context.Context) (*http.Request, error), stream bool) (*http.Response, answer,
+	error) {
 	token, err := c.accessToken(ctx, "")
 	if err != nil {
 		return nil, answer{}, err
@@ -221,7 +225,8 @@ func decode(resp *http.Response, into any) error {
 		err = json.Unmarshal(content, into)
 	}
 	if err != nil {
-		return fault.Wrap(fault.UpstreamFailed, err, "Feishu's answer (HTTP %d) cannot be understood; is feishu.base_url right?", resp.StatusCode)
+		return fault.Wrap(fault.UpstreamFailed, err, "Feishu's answer (HTTP %d) cannot be understood; is feishu.base_url right?",
+			resp.StatusCode)
 	}
 	return nil
 }
@@ -229,10 +234,12 @@ func decode(resp *http.Response, into any) error {
 func (a answer) ok() bool { return a.Code == 0 && a.status == http.StatusOK }
 
 func (a answer) tooFrequent() bool {
-	return a.status == http.StatusTooManyRequests || slices.Contains([]int{codeTooFrequent, codeMessageLimit, codeChatLimit, codeDriveRetry}, a.Code)
+	return a.status == http.StatusTooManyRequests ||
+		slices.Contains([]int{codeTooFrequent, codeMessageLimit, codeChatLimit, codeDriveRetry}, a.Code)
 }
 
-// refusal is the error for an answer that is not a success. It has Feishu's words, without the token and the secret.
+// refusal is the error for an answer that is not a success. It has Feishu's words, without the
+// token and the secret.
 func (c *Client) refusal(a answer, token string) error {
 	words := a.Msg
 	for _, secret := range []string{token, c.appSecret} {

@@ -14,7 +14,8 @@ import (
 	"secbox/fault"
 )
 
-// TestTokenIsSharedAndRenewed: one request for all callers, again before the end of the token, and once more after it was refused.
+// TestTokenIsSharedAndRenewed: one request for all callers, again before the end of the token, and
+// once more after it was refused.
 func TestTokenIsSharedAndRenewed(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -63,7 +64,8 @@ func TestTokenIsSharedAndRenewed(t *testing.T) {
 		return refuse
 	}
 	f.mu.Unlock()
-	if _, err := f.client.Send(t.Context(), Uploaded{Key: "file_v3_0", messageType: "file"}, "open_id", "ou_1"); !fault.Is(err, fault.UpstreamFailed) || f.count("/internal") != 6 {
+	if _, err := f.client.Send(t.Context(), Uploaded{Key: "file_v3_0", messageType: "file"}, "open_id", "ou_1"); !fault.Is(err, fault.UpstreamFailed) ||
+		f.count("/internal") != 6 {
 		t.Errorf("always refused: %v after %d tokens", err, f.count("/internal"))
 	}
 }
@@ -99,7 +101,8 @@ func TestTooFrequentRequestsWait(t *testing.T) {
 		t.Errorf("waited %v", *waited)
 	}
 	refusals = 100
-	if _, err := f.client.Send(t.Context(), file, "email", "a@b.c"); !fault.Is(err, fault.UpstreamFailed) || fault.From(err).RetryAfter != 52*time.Second || refusals != 100-maxTries {
+	if _, err := f.client.Send(t.Context(), file, "email", "a@b.c"); !fault.Is(err, fault.UpstreamFailed) || fault.From(err).RetryAfter != 52*time.Second ||
+		refusals != 100-maxTries {
 		t.Errorf("%v, %d refusals", err, 100-refusals)
 	}
 	for _, c := range []struct {
@@ -135,12 +138,14 @@ func TestTooFrequentRequestsWait(t *testing.T) {
 	}
 }
 
-// TestErrorsShowNoSecrets: neither the token nor the app's secret, whatever Feishu's answer contains; and a bounded part of it.
+// TestErrorsShowNoSecrets: neither the token nor the app's secret, whatever Feishu's answer
+// contains; and a bounded part of it.
 func TestErrorsShowNoSecrets(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.client.appSecret = "wrong-secret-0123456789"
-	if _, err := f.client.accessToken(t.Context(), ""); err == nil || strings.Contains(err.Error(), "wrong-secret") || !strings.Contains(err.Error(), "code 10014") {
+	if _, err := f.client.accessToken(t.Context(), ""); err == nil || strings.Contains(err.Error(), "wrong-secret") ||
+		!strings.Contains(err.Error(), "code 10014") {
 		t.Errorf("%v", err)
 	}
 	f.client.appSecret = testSecret
@@ -155,7 +160,8 @@ func TestErrorsShowNoSecrets(t *testing.T) {
 	}
 	_, err := f.client.Send(t.Context(), Uploaded{Key: "x", messageType: "file"}, "open_id", "ou_1")
 	text := fault.From(err).Message
-	if token == "" || strings.Contains(err.Error(), token) || strings.Contains(err.Error(), testSecret) || strings.ContainsAny(text, "\x1b\u202e") || len(text) > 400 || !strings.Contains(text, "code 230001") {
+	if token == "" || strings.Contains(err.Error(), token) || strings.Contains(err.Error(), testSecret) || strings.ContainsAny(text, "\x1b\u202e") ||
+		len(text) > 400 || !strings.Contains(text, "code 230001") {
 		t.Errorf("%q", text)
 	}
 }
@@ -204,7 +210,8 @@ func TestNewChecksTheAddress(t *testing.T) {
 	t.Parallel()
 	for address, ok := range map[string]bool{
 		"https://open.feishu.cn": true, "https://open.larksuite.com/": true, "http://127.0.0.1:8080": true, "http://localhost": true, "http://[::1]:1": true,
-		"http://open.feishu.cn": false, "ftp://localhost": false, "open.feishu.cn": false, "https://u:p@open.feishu.cn": false, "https://open.feishu.cn/x": false,
+		"http://open.feishu.cn": false, "ftp://localhost": false, "open.feishu.cn": false, "https://u:p@open.feishu.cn": false,
+		"https://open.feishu.cn/x":   false,
 		"https://open.feishu.cn?a=b": false, "": false, "https://": false, "http://127.0.0.1.evil.example": false, "http://localhost.evil.example": false,
 	} {
 		if _, err := New(Config{BaseURL: address, AppID: "x", AppSecret: "y"}); (err == nil) != ok || err != nil && !fault.Is(err, fault.InvalidSettings) {

@@ -40,8 +40,9 @@ type Downloaded struct {
 	SHA256 string // of the content, in hexadecimal
 }
 
-// Download writes a file of Feishu to a path of a sandbox, and makes the parents. An existing file is replaced only when all content has arrived.
-// Feishu gives at most 100 MB of a message, the sandbox takes at most sandbox.MaxFileBytes.
+// Download writes a file of Feishu to a path of a sandbox, and makes the parents. An existing file
+// is replaced only when all content has arrived. Feishu gives at most 100 MB of a message, the
+// sandbox takes at most sandbox.MaxFileBytes.
 func (c *Client) Download(ctx context.Context, from Resource, to Target, at string, user sandbox.User) (Downloaded, error) {
 	if err := from.Check(); err != nil {
 		return Downloaded{}, err

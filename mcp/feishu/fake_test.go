@@ -25,7 +25,8 @@ const (
 	testSecret = "the-app-secret-0123456789"
 )
 
-// fake is Feishu as its documentation describes it. A request that the documentation does not allow fails the test.
+// fake is Feishu as its documentation describes it. A request that the documentation does not allow
+// fails the test.
 type fake struct {
 	t      *testing.T
 	client *Client
@@ -57,7 +58,8 @@ type driveUpload struct {
 
 func newFake(t *testing.T) *fake {
 	t.Helper()
-	f := &fake{t: t, expire: 7200, valid: map[string]bool{}, resources: map[string]func(http.ResponseWriter){}, files: map[string][]byte{}, uuids: map[string]bool{}}
+	f := &fake{t: t, expire: 7200, valid: map[string]bool{}, resources: map[string]func(http.ResponseWriter){}, files: map[string][]byte{},
+		uuids: map[string]bool{}}
 	server := httptest.NewServer(http.HandlerFunc(f.serve))
 	client, err := New(Config{BaseURL: server.URL, AppID: testID, AppSecret: testSecret})
 	if err != nil {
@@ -223,7 +225,8 @@ func (f *fake) upload(w http.ResponseWriter, r *http.Request, file string, most 
 	case len(content) == 0 || len(content) > most:
 		f.refuse(w, r, "%d bytes", len(content))
 		return
-	case isFile && (name == "" || !utf8.ValidString(name) || !slices.Contains([]string{"opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"}, fields["file_type"])),
+	case isFile && (name == "" || !utf8.ValidString(name) ||
+		!slices.Contains([]string{"opus", "mp4", "pdf", "doc", "xls", "ppt", "stream"}, fields["file_type"])),
 		!isFile && fields["image_type"] != "message":
 		f.refuse(w, r, "%v", fields)
 		return

@@ -49,7 +49,8 @@ func (s spring) ReadFileTo(ctx context.Context, path string, w io.Writer, user s
 	return s.shifty.ReadFileTo(ctx, path, s.heap, user)
 }
 
-// TestLargeFilesAreStreamed: large files, 500 MiB in a long run, need no more memory than a few blocks in either direction. Not parallel: it measures the whole process.
+// TestLargeFilesAreStreamed: large files, 500 MiB in a long run, need no more memory than a few
+// blocks in either direction. Not parallel: it measures the whole process.
 func TestLargeFilesAreStreamed(t *testing.T) {
 	size := sandboxtest.Soak[int64](128<<20, sandbox.MaxFileBytes)
 	f := newFake(t)

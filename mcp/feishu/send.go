@@ -14,7 +14,8 @@ import (
 // ReceiverTypes are the kinds of ids that Send takes.
 var ReceiverTypes = []string{"chat_id", "open_id", "union_id", "user_id", "email"}
 
-// Send sends an uploaded file to a chat or a user, and returns the message's id. fault.OutcomeUnknown when the connection broke: it may have been sent.
+// Send sends an uploaded file to a chat or a user, and returns the message's id.
+// fault.OutcomeUnknown when the connection broke: it may have been sent.
 func (c *Client) Send(ctx context.Context, file Uploaded, receiverType, receiver string) (string, error) {
 	if err := CheckReceiver(receiverType, receiver); err != nil {
 		return "", err
@@ -39,7 +40,8 @@ func (c *Client) Send(ctx context.Context, file Uploaded, receiverType, receiver
 	}))
 	var known *fault.Error
 	if errors.As(err, &known) && known.Code == fault.UpstreamFailed && known.Err != nil {
-		return "", fault.Wrap(fault.OutcomeUnknown, err, "Feishu's answer was lost: the message may have been sent; look into the chat before you send it again")
+		return "", fault.Wrap(fault.OutcomeUnknown, err,
+			"Feishu's answer was lost: the message may have been sent; look into the chat before you send it again")
 	}
 	return got.ID, checkAnswer(got.ID, err)
 }

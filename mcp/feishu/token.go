@@ -7,7 +7,8 @@ import (
 	"secbox/fault"
 )
 
-// renewBefore is how long before its end a token is replaced. Feishu issues a new one in the last 30 minutes of two hours, and both are valid then.
+// renewBefore is how long before its end a token is replaced. Feishu issues a new one in the last
+// 30 minutes of two hours, and both are valid then.
 const renewBefore = 10 * time.Minute
 
 // tenantToken is the app's access to its tenant.
@@ -29,7 +30,8 @@ func (c *Client) accessToken(ctx context.Context, refused string) (string, error
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	req, err := c.post("/open-apis/auth/v3/tenant_access_token/internal", map[string]string{"app_id": c.appID, "app_secret": c.appSecret})(ctx)
+	req, err := c.post("/open-apis/auth/v3/tenant_access_token/internal",
+		map[string]string{"app_id": c.appID, "app_secret": c.appSecret})(ctx)
 	if err != nil {
 		return "", err
 	}

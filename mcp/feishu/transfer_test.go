@@ -48,7 +48,8 @@ func serves(content string) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) { _, _ = io.WriteString(w, content) }
 }
 
-// TestDownload (004 l277, l533–540): the content arrives in the sandbox, whose directories are made.
+// TestDownload (004 l277, l533–540): the content arrives in the sandbox, whose directories are
+// made.
 func TestDownload(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -74,7 +75,8 @@ func TestDownload(t *testing.T) {
 	}
 }
 
-// TestFailedDownloadWritesNothing: cut off, refused, redirected, out of the workspace, or with ids that are none.
+// TestFailedDownloadWritesNothing: cut off, refused, redirected, out of the workspace, or with ids
+// that are none.
 func TestFailedDownloadWritesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -127,7 +129,8 @@ func TestFailedDownloadWritesNothing(t *testing.T) {
 	}
 	for name, r := range map[string]Resource{
 		"another endpoint": {MessageID: "../../auth", FileKey: "x", Type: "file"}, "a query": {MessageID: "om_1?x=", FileKey: "x", Type: "file"},
-		"no key": {MessageID: "om_1", Type: "file"}, "another type": {MessageID: "om_1", FileKey: "x", Type: "sticker"}, "long": {FileToken: strings.Repeat("x", 300)},
+		"no key": {MessageID: "om_1", Type: "file"}, "another type": {MessageID: "om_1", FileKey: "x", Type: "sticker"},
+		"long": {FileToken: strings.Repeat("x", 300)},
 	} {
 		before := f.count("")
 		if _, err := f.client.Download(t.Context(), r, box, "/workspace/x", ann); !fault.Is(err, fault.InvalidInputs) || f.count("") != before {
@@ -171,7 +174,8 @@ func TestStalledDownloadEnds(t *testing.T) {
 	}
 }
 
-// TestUploadAndSend (004 l278, l279, l541–547): the file is read in the sandbox and sent as the kind of message that shows it.
+// TestUploadAndSend (004 l278, l279, l541–547): the file is read in the sandbox and sent as the
+// kind of message that shows it.
 func TestUploadAndSend(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -251,7 +255,8 @@ func TestUploadToDrive(t *testing.T) {
 		content := bytes.Repeat([]byte("0123456789abcde\n"), size/16+1)[:size]
 		write(t, dir, "large.bin", content)
 		got, err := f.client.Upload(t.Context(), Upload{Path: "/workspace/large.bin", Folder: "fldcn1"}, box, ann)
-		if err != nil || got.Token == "" || got.Key != "" || !f.drive.finished || !bytes.Equal(f.drive.content, content) || f.drive.name != "large.bin" || f.drive.folder != "fldcn1" || got.SHA256 != digest(content) || got.Bytes != int64(size) {
+		if err != nil || got.Token == "" || got.Key != "" || !f.drive.finished || !bytes.Equal(f.drive.content, content) || f.drive.name != "large.bin" ||
+			f.drive.folder != "fldcn1" || got.SHA256 != digest(content) || got.Bytes != int64(size) {
 			t.Errorf("%d: %+v %v", size, got, err)
 		}
 		if _, err := f.client.Send(t.Context(), got, "chat_id", "oc_1"); !fault.Is(err, fault.InvalidInputs) {
@@ -281,7 +286,8 @@ func (s shifty) ReadFileTo(_ context.Context, _ string, w io.Writer, _ sandbox.U
 	return s.has, s.err
 }
 
-// TestFileThatChangesDuringUpload: it grows, shrinks or cannot be read to its end, and nothing is uploaded. What was sent of it is known.
+// TestFileThatChangesDuringUpload: it grows, shrinks or cannot be read to its end, and nothing is
+// uploaded. What was sent of it is known.
 func TestFileThatChangesDuringUpload(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -304,7 +310,8 @@ func TestFileThatChangesDuringUpload(t *testing.T) {
 		if !fault.Is(err, c.code) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if zeros := make([]byte, got.Bytes); got.Bytes > min(c.file.says, c.file.has) || got.Bytes > 0 && got.SHA256 != digest(zeros) || got.Bytes == 0 && got.SHA256 != "" || c.file.has == 5<<20 && got.Bytes != c.file.has {
+		if zeros := make([]byte, got.Bytes); got.Bytes > min(c.file.says, c.file.has) || got.Bytes > 0 && got.SHA256 != digest(zeros) ||
+			got.Bytes == 0 && got.SHA256 != "" || c.file.has == 5<<20 && got.Bytes != c.file.has {
 			t.Errorf("%s: %+v were sent", name, got)
 		}
 		if len(f.files) > 0 || f.drive.finished {

@@ -29,7 +29,8 @@ const (
 	maxNameRunes  = 250
 )
 
-// MaxBlockBytes is how much memory an Upload with a Folder uses at most. Feishu's blocks have 4 MiB.
+// MaxBlockBytes is how much memory an Upload with a Folder uses at most. Feishu's blocks have 4
+// MiB.
 const MaxBlockBytes = 16 << 20
 
 // Source is the part of a sandbox that Upload reads.
@@ -46,7 +47,8 @@ type Upload struct {
 	Folder string // token of the drive's folder, for a file of more than 30 MiB
 }
 
-// Uploaded is a file in Feishu. Either Key or Token is set. After an error, it only has the bytes that were sent nevertheless.
+// Uploaded is a file in Feishu. Either Key or Token is set. After an error, it only has the bytes
+// that were sent nevertheless.
 type Uploaded struct {
 	Key    string // for a message
 	Token  string // of a file in the drive
@@ -56,13 +58,16 @@ type Uploaded struct {
 	messageType string // of a message with Key: file, image, audio or media
 }
 
-// Upload uploads a file of a sandbox: for a message, or to the drive if it has more than 30 MiB. Feishu takes no empty files.
+// Upload uploads a file of a sandbox: for a message, or to the drive if it has more than 30 MiB.
+// Feishu takes no empty files.
 func (c *Client) Upload(ctx context.Context, u Upload, from Source, user sandbox.User) (got Uploaded, err error) {
 	if u.Name == "" {
 		u.Name = path.Base(u.Path)
 	}
-	if !utf8.ValidString(u.Name) || utf8.RuneCountInString(u.Name) > maxNameRunes || strings.ContainsFunc(u.Name, unicode.IsControl) || strings.ContainsRune(u.Name, '/') {
-		return Uploaded{}, badArgument("name", "must be a file name of at most %d characters, without slashes and control characters", maxNameRunes)
+	if !utf8.ValidString(u.Name) || utf8.RuneCountInString(u.Name) > maxNameRunes || strings.ContainsFunc(u.Name, unicode.IsControl) ||
+		strings.ContainsRune(u.Name, '/') {
+		return Uploaded{}, badArgument("name", "must be a file name of at most %d characters, without slashes and control characters",
+			maxNameRunes)
 	}
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
@@ -80,13 +85,16 @@ func (c *Client) Upload(ctx context.Context, u Upload, from Source, user sandbox
 	case info.Size > sandbox.MaxFileBytes:
 		return Uploaded{}, fault.New(fault.FileTooLarge, "the file has %d bytes, more than %d", info.Size, sandbox.MaxFileBytes)
 	case u.Image && info.Size > maxImageBytes:
-		return Uploaded{}, fault.New(fault.FileTooLarge, "the image has %d bytes, and Feishu takes %d; send it as a file", info.Size, maxImageBytes)
+		return Uploaded{}, fault.New(fault.FileTooLarge, "the image has %d bytes, and Feishu takes %d; send it as a file", info.Size,
+			maxImageBytes)
 	case u.Image:
 		return c.uploadImage(ctx, file, u.Name)
 	case info.Size <= maxFileBytes:
 		return c.uploadFile(ctx, file, u.Name)
 	case u.Folder == "":
-		return Uploaded{}, fault.New(fault.FileTooLarge, "the file has %d bytes, and a message takes %d; give folder, the token of a folder of Feishu's drive, to upload it there", info.Size, maxFileBytes)
+		return Uploaded{}, fault.New(fault.FileTooLarge,
+			"the file has %d bytes, and a message takes %d; give folder, the token of a folder of Feishu's drive, to upload it there",
+			info.Size, maxFileBytes)
 	}
 	if err := checkID("folder", u.Folder); err != nil {
 		return Uploaded{}, err
@@ -126,7 +134,8 @@ func (c *Client) uploadImage(ctx context.Context, file source, name string) (Upl
 	return Uploaded{Key: got.Key, messageType: "image"}, checkAnswer(got.Key, err)
 }
 
-// uploadToDrive uploads a file block by block: the drive takes no calls at once. The file is read once.
+// uploadToDrive uploads a file block by block: the drive takes no calls at once. The file is read
+// once.
 func (c *Client) uploadToDrive(ctx context.Context, file source, name, folder string) (Uploaded, error) {
 	const base = "/open-apis/drive/v1/files/"
 	var plan struct {
@@ -140,11 +149,13 @@ func (c *Client) uploadToDrive(ctx context.Context, file source, name, folder st
 		return Uploaded{}, err
 	}
 	if checkID("", plan.ID) != nil || plan.Bytes <= 0 || plan.Bytes > MaxBlockBytes || plan.Blocks != (file.bytes+plan.Bytes-1)/plan.Bytes {
-		return Uploaded{}, fault.New(fault.UpstreamFailed, "Feishu wants %d bytes in %d blocks of %d, which cannot be", file.bytes, plan.Blocks, plan.Bytes)
+		return Uploaded{}, fault.New(fault.UpstreamFailed, "Feishu wants %d bytes in %d blocks of %d, which cannot be", file.bytes,
+			plan.Blocks, plan.Bytes)
 	}
 	blocks := &blockWriter{block: make([]byte, 0, plan.Bytes), put: func(n int64, block []byte) error {
 		return c.callDrive(ctx, nil, c.form(base+"upload_part", memory(block), name, "file",
-			"upload_id", plan.ID, "seq", strconv.FormatInt(n, 10), "size", strconv.Itoa(len(block)), "checksum", strconv.FormatUint(uint64(adler32.Checksum(block)), 10)))
+			"upload_id", plan.ID, "seq", strconv.FormatInt(n, 10), "size", strconv.Itoa(len(block)), "checksum",
+			strconv.FormatUint(uint64(adler32.Checksum(block)), 10)))
 	}}
 	err := file.copyTo(ctx, blocks)
 	if blocks.err != nil { // the sandbox's error only repeats it
@@ -248,8 +259,10 @@ func (s source) copyTo(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// form returns a function that makes a request with a multipart form: fields are names and values, and the file comes last. The content is streamed.
-func (c *Client) form(address string, file content, fileName, fileField string, fields ...string) func(context.Context) (*http.Request, error) {
+// form returns a function that makes a request with a multipart form: fields are names and values,
+// and the file comes last. The content is streamed.
+func (c *Client) form(address string, file content, fileName, fileField string, fields ...string) func(context.Context) (*http.Request,
+	error) {
 	return func(ctx context.Context) (*http.Request, error) {
 		var frame bytes.Buffer
 		w := multipart.NewWriter(&frame)
@@ -289,7 +302,8 @@ type body struct {
 func startBody(ctx context.Context, file content, before, after []byte) *body {
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
-	b := &body{Reader: io.MultiReader(bytes.NewReader(before), r, bytes.NewReader(after)), pipe: r, cancel: cancel, done: make(chan struct{})}
+	b := &body{Reader: io.MultiReader(bytes.NewReader(before), r, bytes.NewReader(after)), pipe: r, cancel: cancel,
+		done: make(chan struct{})}
 	go func() {
 		defer close(b.done)
 		b.err = file.copyTo(ctx, w)

@@ -10,7 +10,8 @@ import (
 	"secbox/skills/schema"
 )
 
-// Arguments of every tool in addition to the skill's inputs, unless the skill has an input of the same name.
+// Arguments of every tool in addition to the skill's inputs, unless the skill has an input of the
+// same name.
 const (
 	argProject = "project_id"
 	argTimeout = "timeout_ms"
@@ -64,8 +65,8 @@ func argumentSchema(inputs json.RawMessage) (arguments json.RawMessage, added []
 	return arguments, added, err
 }
 
-// meantBy returns arguments as schema.MeantText does, and as sent if they are not valid: their check
-// will tell.
+// meantBy returns arguments as schema.MeantText does, and as sent if they are not valid: their
+// check will tell.
 func meantBy(arguments, inputSchema json.RawMessage) json.RawMessage {
 	doc, unread := schema.Parse(inputSchema)
 	if unread != nil {
@@ -78,8 +79,8 @@ func meantBy(arguments, inputSchema json.RawMessage) json.RawMessage {
 	return text
 }
 
-// splitArguments separates the added arguments from the skill's inputs. It keeps the inputs as sent, even duplicate names, for validation against the
-// skill's schema. fault.InvalidInputs.
+// splitArguments separates the added arguments from the skill's inputs. It keeps the inputs as
+// sent, even duplicate names, for validation against the skill's schema. fault.InvalidInputs.
 func splitArguments(arguments json.RawMessage, added []string) (o callOptions, inputs json.RawMessage, err error) {
 	trimmed := bytes.TrimSpace(arguments)
 	if len(trimmed) == 0 || bytes.Equal(trimmed, []byte("null")) {

@@ -46,27 +46,32 @@ func TestBadRequests(t *testing.T) {
 		status                       int
 		code                         string
 	}{
-		"no JSON":                     {body: `{"jsonrpc":`, session: session, status: 400, code: "invalid_request"},
-		"no message":                  {body: `{"hello":1}`, session: session, status: 400, code: "invalid_request"},
-		"a version by number":         {body: `{"jsonrpc":2,"id":7,"method":"ping"}`, session: session, status: 400, code: "invalid_request"},
-		"an id that is an object":     {body: `{"jsonrpc":"2.0","id":{},"method":"ping"}`, session: session, status: 400, code: "invalid_request"},
-		"a number in a batch":         {body: `[` + ping + `,5]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-03-26"}, status: 400, code: "invalid_request"},
-		"nothing":                     {body: ``, session: session, status: 400, code: "invalid_request"},
-		"NULs":                        {body: "\x00\x00\x00", session: session, status: 400, code: "invalid_request"},
-		"no UTF-8":                    {body: "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"\xff\xfe\"}", session: session, status: 400, code: "invalid_request"},
-		"an unknown method":           {body: `{"jsonrpc":"2.0","id":7,"method":"tools/destroy"}`, session: session, status: 400, code: "invalid_request"},
-		"a batch":                     {body: `[` + ping + `]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-06-18"}, status: 400, code: "invalid_request"},
-		"a batch of 51":               {body: `[` + ping + strings.Repeat(`,`+ping, 50) + `]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-03-26"}, status: 400, code: "invalid_request"},
-		"a version of the future":     {body: ping, session: session, header: []string{"Mcp-Protocol-Version", "2025-99-99"}, status: 400, code: "invalid_request"},
-		"an unknown session":          {body: ping, session: "made-up", status: 404, code: "unknown_session"},
-		"a stream of none":            {method: "GET", session: "made-up", status: 404, code: "unknown_session"},
-		"another token's session":     {body: ping, session: session, token: "other", status: 403, code: "forbidden"},
-		"an admin in it":              {body: ping, session: session, token: "admin", status: 403, code: "forbidden"},
-		"another token's stream":      {method: "GET", session: session, token: "other", status: 403, code: "forbidden"},
-		"another token ends it":       {method: "DELETE", session: session, token: "other", status: 403, code: "forbidden"},
-		"a text":                      {body: ping, session: session, header: []string{"Content-Type", "text/plain"}, status: 415, code: "unsupported_media"},
-		"no stream accepted":          {body: ping, session: session, header: []string{"Accept", "application/json"}, status: 400, code: "invalid_request"},
-		"a body over the limit":       {body: `{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"` + strings.Repeat("x", 1<<20) + `"}}`, session: session, status: 413, code: "body_too_large"},
+		"no JSON":                 {body: `{"jsonrpc":`, session: session, status: 400, code: "invalid_request"},
+		"no message":              {body: `{"hello":1}`, session: session, status: 400, code: "invalid_request"},
+		"a version by number":     {body: `{"jsonrpc":2,"id":7,"method":"ping"}`, session: session, status: 400, code: "invalid_request"},
+		"an id that is an object": {body: `{"jsonrpc":"2.0","id":{},"method":"ping"}`, session: session, status: 400, code: "invalid_request"},
+		"a number in a batch": {body: `[` + ping + `,5]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-03-26"}, status: 400,
+			code: "invalid_request"},
+		"nothing":           {body: ``, session: session, status: 400, code: "invalid_request"},
+		"NULs":              {body: "\x00\x00\x00", session: session, status: 400, code: "invalid_request"},
+		"no UTF-8":          {body: "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"\xff\xfe\"}", session: session, status: 400, code: "invalid_request"},
+		"an unknown method": {body: `{"jsonrpc":"2.0","id":7,"method":"tools/destroy"}`, session: session, status: 400, code: "invalid_request"},
+		"a batch": {body: `[` + ping + `]`, session: session, header: []string{"Mcp-Protocol-Version", "2025-06-18"}, status: 400,
+			code: "invalid_request"},
+		"a batch of 51": {body: `[` + ping + strings.Repeat(`,`+ping, 50) + `]`, session: session,
+			header: []string{"Mcp-Protocol-Version", "2025-03-26"}, status: 400, code: "invalid_request"},
+		"a version of the future": {body: ping, session: session, header: []string{"Mcp-Protocol-Version", "2025-99-99"}, status: 400,
+			code: "invalid_request"},
+		"an unknown session":      {body: ping, session: "made-up", status: 404, code: "unknown_session"},
+		"a stream of none":        {method: "GET", session: "made-up", status: 404, code: "unknown_session"},
+		"another token's session": {body: ping, session: session, token: "other", status: 403, code: "forbidden"},
+		"an admin in it":          {body: ping, session: session, token: "admin", status: 403, code: "forbidden"},
+		"another token's stream":  {method: "GET", session: session, token: "other", status: 403, code: "forbidden"},
+		"another token ends it":   {method: "DELETE", session: session, token: "other", status: 403, code: "forbidden"},
+		"a text":                  {body: ping, session: session, header: []string{"Content-Type", "text/plain"}, status: 415, code: "unsupported_media"},
+		"no stream accepted":      {body: ping, session: session, header: []string{"Accept", "application/json"}, status: 400, code: "invalid_request"},
+		"a body over the limit": {body: `{"jsonrpc":"2.0","id":7,"method":"ping","params":{"x":"` + strings.Repeat("x", 1<<20) + `"}}`, session: session,
+			status: 413, code: "body_too_large"},
 		"the same without a session":  {body: strings.Repeat("x", 2<<20), status: 413, code: "body_too_large"},
 		"another method of HTTP":      {method: "PUT", body: ping, session: session, status: 405, code: "method_not_allowed"},
 		"a stream without a session":  {method: "GET", status: 400, code: "invalid_request"},
@@ -103,7 +108,8 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestSessionOfOneProject: a session does not serve the files of its project under the address of another.
+// TestSessionOfOneProject: a session does not serve the files of its project under the address of
+// another.
 func TestSessionOfOneProject(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -173,7 +179,8 @@ func TestArgumentsTooLarge(t *testing.T) {
 			strings.Repeat("x", size)+`"}}}`)
 		return resp.StatusCode, body
 	}
-	if status, body := call(skills.MaxInputBytes + 1); status != http.StatusOK || !strings.Contains(body, `"isError":true`) || !strings.Contains(body, "invalid_inputs") {
+	if status, body := call(skills.MaxInputBytes + 1); status != http.StatusOK || !strings.Contains(body, `"isError":true`) ||
+		!strings.Contains(body, "invalid_inputs") {
 		t.Errorf("%d %.300s", status, body)
 	}
 	if status, body := call(2*skills.MaxInputBytes + 1024); status != http.StatusRequestEntityTooLarge {
@@ -184,7 +191,8 @@ func TestArgumentsTooLarge(t *testing.T) {
 	}
 }
 
-// A call uses the token of its request with its current scope. The HTTP server refuses revoked tokens.
+// A call uses the token of its request with its current scope. The HTTP server refuses revoked
+// tokens.
 func TestTokenRevokedDuringSession(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -255,8 +263,8 @@ func TestCallsOutliveTheReadTimeout(t *testing.T) {
 	}
 }
 
-// Clients that stop reading in the middle of a large answer delay neither other calls of their session nor notifications of changed tools. In
-// the end their connection is closed.
+// Clients that stop reading in the middle of a large answer delay neither other calls of their
+// session nor notifications of changed tools. In the end their connection is closed.
 func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(c *Config) { c.MaxBodyBytes = 2 * skills.MaxInputBytes })
@@ -283,7 +291,8 @@ func TestSlowClientsDoNotDelayOthers(t *testing.T) {
 	if result := f.call(quick, "skill.test.echo", map[string]any{"text": "x"}); result.IsError {
 		t.Errorf("another session: %s", textOf(result))
 	}
-	if resp, body := f.post("worker", session, call(2, "x")); resp.StatusCode != http.StatusOK || !strings.Contains(body, `"isError"`) && !strings.Contains(body, `"structuredContent"`) {
+	if resp, body := f.post("worker", session, call(2, "x")); resp.StatusCode != http.StatusOK ||
+		!strings.Contains(body, `"isError"`) && !strings.Contains(body, `"structuredContent"`) {
 		t.Errorf("the same session: %d %s", resp.StatusCode, body)
 	}
 	f.addSkill("test.news", `{"type":"object"}`)

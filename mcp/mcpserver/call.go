@@ -16,7 +16,8 @@ import (
 	"secbox/skills/invoke"
 )
 
-// toolHandler handles calls of one skill's tool. added are the arguments that are not inputs of the skill.
+// toolHandler handles calls of one skill's tool. added are the arguments that are not inputs of the
+// skill.
 func (s *Server) toolHandler(skillID string, inputSchema json.RawMessage, added []string) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		who, err := callerOf(req.Extra)
@@ -55,7 +56,8 @@ func (s *Server) toolHandler(skillID string, inputSchema json.RawMessage, added 
 	}
 }
 
-func invokeRequest(who caller, skillID string, inputSchema json.RawMessage, added []string, req *mcp.CallToolRequest) (invoke.Request, error) {
+func invokeRequest(who caller, skillID string, inputSchema json.RawMessage, added []string, req *mcp.CallToolRequest) (invoke.Request,
+	error) {
 	options, inputs, err := splitArguments(meantBy(req.Params.Arguments, inputSchema), added)
 	if err != nil {
 		return invoke.Request{}, err
@@ -87,8 +89,8 @@ type call struct {
 	execID string
 }
 
-// open sets the exec's id, and ends the exec if the call was canceled before. It is called again if the skill's files changed before the first
-// exec ran.
+// open sets the exec's id, and ends the exec if the call was canceled before. It is called again if
+// the skill's files changed before the first exec ran.
 func (c *call) open(ctx context.Context, execID string) {
 	c.mu.Lock()
 	first := c.execID == ""

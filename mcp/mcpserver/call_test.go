@@ -75,11 +75,13 @@ func TestLongResultIsShortened(t *testing.T) {
 	if len(all) > 32<<10 || !strings.Contains(textOf(result), "/skill_output.json") || !strings.Contains(textOf(result), "/stdout.txt") {
 		t.Errorf("%d bytes: %.300s", len(all), textOf(result))
 	}
-	if request := f.execs.requests()[0]; request.Overrides.TimeoutMS == nil || *request.Overrides.TimeoutMS != 2500 || strings.Contains(string(request.Inputs), "timeout_ms") {
+	if request := f.execs.requests()[0]; request.Overrides.TimeoutMS == nil || *request.Overrides.TimeoutMS != 2500 ||
+		strings.Contains(string(request.Inputs), "timeout_ms") {
 		t.Errorf("overrides %+v", request.Overrides)
 	}
 	for _, wrong := range []any{0, -1, 1.5, "an hour", true} {
-		if result := f.call(session, "skill.test.echo", map[string]any{"text": "x", "timeout_ms": wrong}); !result.IsError || !strings.Contains(textOf(result), "timeout_ms") {
+		if result := f.call(session, "skill.test.echo", map[string]any{"text": "x", "timeout_ms": wrong}); !result.IsError ||
+			!strings.Contains(textOf(result), "timeout_ms") {
 			t.Errorf("%v: %s", wrong, textOf(result))
 		}
 	}
@@ -118,7 +120,8 @@ func TestArgumentsAreTakenAsMeant(t *testing.T) {
 		}
 		request := f.execs.requests()[n]
 		var got, want any
-		if json.Unmarshal(request.Inputs, &got) != nil || json.Unmarshal([]byte(c.inputs), &want) != nil || !reflect.DeepEqual(got, want) || strings.Contains(string(request.Inputs), ".0") {
+		if json.Unmarshal(request.Inputs, &got) != nil || json.Unmarshal([]byte(c.inputs), &want) != nil || !reflect.DeepEqual(got, want) ||
+			strings.Contains(string(request.Inputs), ".0") {
 			t.Errorf("%s: inputs %s", c.arguments, request.Inputs)
 		}
 		if given := request.Overrides.TimeoutMS; (given == nil) != (c.timeoutMS == 0) || given != nil && *given != c.timeoutMS {
@@ -145,7 +148,8 @@ func TestToolErrors(t *testing.T) {
 		arguments any
 		want      []string
 	}{
-		"a failed exec":        {map[string]any{"text": "fail"}, []string{"ended as failed", "reason nonzero_exit", "exit code 3", "the command exited with 3"}},
+		"a failed exec": {map[string]any{"text": "fail"},
+			[]string{"ended as failed", "reason nonzero_exit", "exit code 3", "the command exited with 3"}},
 		"a time-out":           {map[string]any{"text": "slow"}, []string{"ended as timeout", "raise timeout_ms"}},
 		"denied by policy":     {map[string]any{"text": "denied"}, []string{"policy_denied", "memory_mb", "ceiling", "denied-exec"}},
 		"a fault of ours":      {map[string]any{"text": "broken"}, []string{"internal"}},

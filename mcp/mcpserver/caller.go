@@ -20,13 +20,15 @@ type (
 	serverKey  struct{} // the protocol server for a session that the request may open
 )
 
-// WithCaller sets the caller of a request. Its token is verified, and its role may use this endpoint.
+// WithCaller sets the caller of a request. Its token is verified, and its role may use this
+// endpoint.
 func WithCaller(ctx context.Context, caller tokens.Token) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }
 
-// A Hold counts more bytes of memory for a request, and keeps all of its bytes counted until release is called, even after the request. It returns
-// fault.ServerBusy if they do not fit; never for 0.
+// A Hold counts more bytes of memory for a request, and keeps all of its bytes counted until
+// release is called, even after the request. It returns fault.ServerBusy if they do not fit; never
+// for 0.
 type Hold func(bytes int64) (release func(), err error)
 
 // WithHold sets the Hold of a request.
@@ -46,8 +48,8 @@ type caller struct {
 // extraCaller is the key of the caller in auth.TokenInfo.Extra.
 const extraCaller = "secbox.caller"
 
-// tokenInfo passes the caller of an HTTP request to the SDK. The SDK attaches it to each message, and lets only the caller that opened a session use
-// it.
+// tokenInfo passes the caller of an HTTP request to the SDK. The SDK attaches it to each message,
+// and lets only the caller that opened a session use it.
 func tokenInfo(ctx context.Context, _ string, _ *http.Request) (*auth.TokenInfo, error) {
 	who, _ := ctx.Value(addressKey{}).(caller)
 	hold, ok := ctx.Value(holdKey{}).(Hold)
@@ -82,7 +84,8 @@ func (c caller) maySee(rec audit.Record) bool {
 	return c.token.Role == tokens.Admin || rec.RequestedBy == c.token.ID
 }
 
-// sessionProject returns the project of a session: the project in the endpoint's address, or else the only project of the token.
+// sessionProject returns the project of a session: the project in the endpoint's address, or else
+// the only project of the token.
 func (c caller) sessionProject() string {
 	if c.project == "" && len(c.token.Projects) == 1 {
 		return c.token.Projects[0]
@@ -90,8 +93,9 @@ func (c caller) sessionProject() string {
 	return c.project
 }
 
-// projectOf returns the project of a call: its argument, or else the project in the endpoint's address, or else the only project of the token, or else a
-// project for the token itself. A token with another scope needs an argument. With fault.Forbidden it returns the refused project.
+// projectOf returns the project of a call: its argument, or else the project in the endpoint's
+// address, or else the only project of the token, or else a project for the token itself. A token
+// with another scope needs an argument. With fault.Forbidden it returns the refused project.
 func (c caller) projectOf(argument string) (string, error) {
 	scope := c.token
 	project := argument
@@ -105,12 +109,14 @@ func (c caller) projectOf(argument string) (string, error) {
 		return "mcp-" + scope.ID, nil
 	default:
 		return "", fault.BadField("project_id",
-			"is missing, and this token allows more than one project; give the argument project_id, or add ?project_id=… to the server's address")
+			"is missing, and this token allows more than one project; give the argument project_id, or add ?project_id=… to the server's "+
+				"address")
 	}
 	if scope.MayUse(project, "", "") {
 		return project, nil
 	}
-	e := fault.New(fault.Forbidden, "project_id: the project %q is not in the token's scope; use one that is, or ask an administrator for a token that covers it", problem.Clip(project))
+	e := fault.New(fault.Forbidden, "project_id: the project %q is not in the token's scope; use one that is, or ask an administrator "+
+		"for a token that covers it", problem.Clip(project))
 	e.Fields = []fault.Field{{Field: "project_id", Reason: "is not in the token's scope"}}
 	return project, e
 }

@@ -41,7 +41,8 @@ type streamEvents struct {
 }
 
 // ownStream is the id of the stream that belongs to no request. It is the first that is opened. Its
-// only message says that the tools have changed, and the latest message replaces the messages before it.
+// only message says that the tools have changed, and the latest message replaces the messages
+// before it.
 const ownStream = ""
 
 // Open implements mcp.EventStore. A session that has ended is not opened again by a request that is

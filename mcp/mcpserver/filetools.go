@@ -11,13 +11,15 @@ import (
 	"secbox/sandbox"
 )
 
-// addFileTools offers the tools of package tools in the sessions of a user's workspace. They work in the user's sandbox.
+// addFileTools offers the tools of package tools in the sessions of a user's workspace. They work
+// in the user's sandbox.
 func (s *Server) addFileTools(to *toolSet, offered []*tools.Tool, project string) {
 	for _, tool := range offered {
 		destructive := !tool.ReadOnly
 		to.offer(&mcp.Tool{
 			Name: tool.Name, Title: tool.Title, Description: tool.Description, InputSchema: tool.Schema,
-			Annotations: &mcp.ToolAnnotations{Title: tool.Title, ReadOnlyHint: tool.ReadOnly, DestructiveHint: &destructive, OpenWorldHint: &tool.OpenWorld},
+			Annotations: &mcp.ToolAnnotations{Title: tool.Title, ReadOnlyHint: tool.ReadOnly, DestructiveHint: &destructive,
+				OpenWorldHint: &tool.OpenWorld},
 		}, s.fileToolHandler(tool, project))
 	}
 }
@@ -53,8 +55,8 @@ func (s *Server) fileToolHandler(tool *tools.Tool, project string) mcp.ToolHandl
 	}
 }
 
-// outputReports returns a function that sends the latest output of a command as a progress notification. It fails when the client is
-// gone, which ends the call.
+// outputReports returns a function that sends the latest output of a command as a progress
+// notification. It fails when the client is gone, which ends the call.
 func outputReports(ctx context.Context, session *mcp.ServerSession, token any) func(string) {
 	progress := 0.0
 	return func(output string) {
@@ -72,7 +74,8 @@ func fileToolResult(r *tools.Result) *mcp.CallToolResult {
 		out.Content = append(out.Content, &mcp.ImageContent{Data: r.Image, MIMEType: r.MIME})
 	}
 	if r.File != nil {
-		out.Content = append(out.Content, &mcp.EmbeddedResource{Resource: contentsOf((&url.URL{Scheme: "file", Path: r.File.Path}).String(), mimeOf(r.File.Path), r.File.Content)})
+		out.Content = append(out.Content, &mcp.EmbeddedResource{Resource: contentsOf((&url.URL{Scheme: "file", Path: r.File.Path}).String(),
+			mimeOf(r.File.Path), r.File.Content)})
 	}
 	return out
 }

@@ -20,7 +20,8 @@ import (
 	"secbox/skills"
 )
 
-// toolsFixture is an endpoint whose sessions for a workspace work in one directory, by sandbox none. The requests behind the commands are recorded.
+// toolsFixture is an endpoint whose sessions for a workspace work in one directory, by sandbox
+// none. The requests behind the commands are recorded.
 func toolsFixture(t *testing.T, change ...func(*Config)) (f *fixture, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -44,7 +45,8 @@ func toolsFixture(t *testing.T, change ...func(*Config)) (f *fixture, dir string
 
 const workspace = "?project_id=a1~ann"
 
-// TestFileToolsAreOfferedInWorkspaces: only in sessions for a workspace that the token may use, under names without dots too.
+// TestFileToolsAreOfferedInWorkspaces: only in sessions for a workspace that the token may use,
+// under names without dots too.
 func TestFileToolsAreOfferedInWorkspaces(t *testing.T) {
 	t.Parallel()
 	f, _ := toolsFixture(t)
@@ -94,7 +96,8 @@ func TestFileToolsAreOfferedInWorkspaces(t *testing.T) {
 		t.Errorf("%s", textOf(r))
 	}
 	for _, tool := range toolsOf(t, f.connect("worker", workspace, nil)) {
-		if strings.HasPrefix(tool.Name, "files.") && (tool.Description == "" || tool.InputSchema == nil || tool.Annotations.ReadOnlyHint == *tool.Annotations.DestructiveHint) {
+		if strings.HasPrefix(tool.Name, "files.") && (tool.Description == "" || tool.InputSchema == nil ||
+			tool.Annotations.ReadOnlyHint == *tool.Annotations.DestructiveHint) {
 			t.Errorf("%+v", tool)
 		}
 	}
@@ -117,7 +120,8 @@ func TestFileToolsKeepStatePerSession(t *testing.T) {
 		t.Errorf("%s %v", textOf(r), r.Meta)
 	}
 	three := f.connect("worker", workspace, nil)
-	if r := f.call(three, "files.write", map[string]any{"path": "sub/a.txt", "content": ""}); !r.IsError || !strings.Contains(textOf(r), "read it first") || r.Meta["secbox/code"] != "file_changed" {
+	if r := f.call(three, "files.write", map[string]any{"path": "sub/a.txt", "content": ""}); !r.IsError || !strings.Contains(textOf(r), "read it first") ||
+		r.Meta["secbox/code"] != "file_changed" {
 		t.Errorf("%s %v", textOf(r), r.Meta)
 	}
 }
@@ -163,7 +167,8 @@ func TestFileToolsShowImages(t *testing.T) {
 	}
 }
 
-// TestCanceledCallIsNoFault: the client's own cancellation is neither an internal error nor in the log.
+// TestCanceledCallIsNoFault: the client's own cancellation is neither an internal error nor in the
+// log.
 func TestCanceledCallIsNoFault(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -201,7 +206,8 @@ func TestStateOfFileToolsEndsWithTheSession(t *testing.T) {
 	eventually(t, "the state is gone", func() bool { return kept() == 0 })
 }
 
-// TestDownloadIsAResource: a small file is in the answer, as text or bytes, and never as a page or script.
+// TestDownloadIsAResource: a small file is in the answer, as text or bytes, and never as a page or
+// script.
 func TestDownloadIsAResource(t *testing.T) {
 	t.Parallel()
 	f, dir := toolsFixture(t)
@@ -217,7 +223,8 @@ func TestDownloadIsAResource(t *testing.T) {
 			t.Fatalf("%s: %+v", name, r)
 		}
 		got, ok := r.Content[1].(*mcp.EmbeddedResource)
-		if !ok || got.Resource.MIMEType != c.mime || got.Resource.Text+string(got.Resource.Blob) != c.content || got.Resource.URI != "file:///workspace/"+strings.ReplaceAll(name, " ", "%20") {
+		if !ok || got.Resource.MIMEType != c.mime || got.Resource.Text+string(got.Resource.Blob) != c.content ||
+			got.Resource.URI != "file:///workspace/"+strings.ReplaceAll(name, " ", "%20") {
 			t.Errorf("%s: %+v", name, r.Content[1])
 		}
 		if r.Meta["secbox/http_path"] != "/v1/sandbox/ann/a1/file?path="+strings.ReplaceAll(name, " ", "+") {

@@ -110,10 +110,11 @@ func (f *fixture) addSkill(id, inputs string, write ...string) {
 	}
 	manifest, err := json.Marshal(map[string]any{
 		"schema_version": "1", "id": id, "name": "Name of " + id, "description": "Says what " + id + " does.",
-		"interface":   map[string]any{"inputs": json.RawMessage(inputs), "outputs": map[string]any{"type": "object"}},
-		"runtime":     map[string]any{"kind": "docker", "entrypoint": []string{"bash", "./run.sh"}},
-		"permissions": map[string]any{"fs": map[string]any{"read": []string{"inputs/**", "work/**"}, "write": append([]string{"artifacts/**"}, write...)}, "net": map[string]any{"mode": "none"}},
-		"limits":      map[string]any{},
+		"interface": map[string]any{"inputs": json.RawMessage(inputs), "outputs": map[string]any{"type": "object"}},
+		"runtime":   map[string]any{"kind": "docker", "entrypoint": []string{"bash", "./run.sh"}},
+		"permissions": map[string]any{"fs": map[string]any{"read": []string{"inputs/**", "work/**"}, "write": append([]string{"artifacts/**"}, write...)},
+			"net": map[string]any{"mode": "none"}},
+		"limits": map[string]any{},
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -224,7 +225,8 @@ func (f *fixture) open(token string) string {
 	return id
 }
 
-// fakeRunner runs nothing: the real catalog validates invokes, and the input text selects the outcome of the exec.
+// fakeRunner runs nothing: the real catalog validates invokes, and the input text selects the
+// outcome of the exec.
 type fakeRunner struct {
 	catalog *skills.Catalog
 

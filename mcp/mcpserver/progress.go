@@ -19,7 +19,8 @@ const (
 	maxLine        = 200 // bytes of the last line of output in a notification
 )
 
-// report sends progress notifications: as soon as the exec has an id, and every second until it has ended.
+// report sends progress notifications: as soon as the exec has an id, and every second until it has
+// ended.
 func (c *call) report(ctx context.Context, session *mcp.ServerSession, token any) {
 	select {
 	case <-c.opened:
@@ -55,7 +56,8 @@ type progress struct {
 
 func (p *progress) now(ctx context.Context) *mcp.ProgressNotificationParams {
 	elapsed := time.Since(p.began)
-	// The protocol requires that progress increases, even if the first two notifications come at the same time.
+	// The protocol requires that progress increases, even if the first two notifications come at
+	// the same time.
 	p.last = max(elapsed.Seconds(), p.last+0.001)
 	execID := p.call.id()
 	params := &mcp.ProgressNotificationParams{Progress: p.last, Message: fmt.Sprintf("exec %s is open", execID)}

@@ -38,7 +38,8 @@ const (
 func artifactTemplate() *mcp.ResourceTemplate {
 	return &mcp.ResourceTemplate{
 		URITemplate: resourceScheme + "{exec_id}/{+path}", Name: "artifact", Title: "A file that an exec left",
-		Description: "A regular file that an exec left in /workspace/artifacts, by its percent-encoded path; stdout.txt and stderr.txt are its captured output.",
+		Description: "A regular file that an exec left in /workspace/artifacts, by its percent-encoded path; stdout.txt and stderr.txt " +
+			"are its captured output.",
 	}
 }
 
@@ -77,7 +78,8 @@ func parseURI(uri string) (execID, file string, ok bool) {
 	return id.String(), file, true
 }
 
-// codeNotFound is the error code of protocol versions with sessions. Later versions use "invalid params".
+// codeNotFound is the error code of protocol versions with sessions. Later versions use "invalid
+// params".
 const codeNotFound = -32002
 
 // notFound is the error for a resource that does not exist or that the caller may not see.
@@ -86,8 +88,8 @@ func notFound(uri string) error {
 	return &jsonrpc.Error{Code: codeNotFound, Message: "Resource not found", Data: data}
 }
 
-// refuseForeignURIs answers requests for other URIs. The SDK's own error contains the URI unescaped, which for some URIs is not valid JSON, so that the
-// client would wait forever.
+// refuseForeignURIs answers requests for other URIs. The SDK's own error contains the URI
+// unescaped, which for some URIs is not valid JSON, so that the client would wait forever.
 func refuseForeignURIs(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if params, ok := req.GetParams().(*mcp.ReadResourceParams); ok && params != nil {
@@ -192,7 +194,8 @@ func counted(ctx context.Context, who caller) context.Context {
 	})
 }
 
-// recordDownload records that an admin reads a file of another client's exec, as api does for downloads.
+// recordDownload records that an admin reads a file of another client's exec, as api does for
+// downloads.
 func (s *Server) recordDownload(ctx context.Context, who caller, record audit.Record, what, path string) error {
 	if who.token.ID == record.RequestedBy {
 		return nil
@@ -203,8 +206,10 @@ func (s *Server) recordDownload(ctx context.Context, who caller, record audit.Re
 
 func readBounded(who caller, in io.Reader, size int64, execID, route string) ([]byte, error) {
 	if size > maxResource {
-		return nil, fault.New(fault.InvalidRequest, "the file has %d bytes, more than the %d of a resource; download it with GET /sandbox/execs/%s/%s",
-			size, maxResource, execID, route)
+		return nil,
+			fault.New(fault.InvalidRequest,
+				"the file has %d bytes, more than the %d of a resource; download it with GET /sandbox/execs/%s/%s",
+				size, maxResource, execID, route)
 	}
 	if err := who.reserve(contentPrice * size); err != nil {
 		return nil, err
@@ -254,8 +259,8 @@ func encodedSize(content []byte) int64 {
 	return size
 }
 
-// mimeOf returns the media type for the file's extension, or "" for an unknown one. Pages and scripts are text/plain, because their author is
-// untrusted and a host might run them.
+// mimeOf returns the media type for the file's extension, or "" for an unknown one. Pages and
+// scripts are text/plain, because their author is untrusted and a host might run them.
 func mimeOf(file string) string {
 	return mimes[strings.ToLower(path.Ext(file))]
 }

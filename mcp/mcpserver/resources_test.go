@@ -198,7 +198,8 @@ func TestReadOutputOfRunningExec(t *testing.T) {
 	if err != nil || read.Contents[0].Text != "first\nstdout so far\n" {
 		t.Errorf("%v, %v", read, err)
 	}
-	if _, err = session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uriOf(id, "a.txt")}); err == nil || !strings.Contains(err.Error(), "artifacts_pending") {
+	if _, err = session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uriOf(id, "a.txt")}); err == nil ||
+		!strings.Contains(err.Error(), "artifacts_pending") {
 		t.Errorf("its artifacts: %v", err)
 	}
 }

@@ -43,7 +43,8 @@ func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResu
 	result := &mcp.CallToolResult{
 		IsError: rec.Status != audit.Succeeded,
 		Meta: mcp.Meta{
-			metaExecID: rec.ExecID, metaStatus: rec.Status, metaExitCode: rec.ExitCode, metaReason: rec.ErrorReason, metaDurationMS: rec.DurationMS,
+			metaExecID: rec.ExecID, metaStatus: rec.Status, metaExitCode: rec.ExitCode, metaReason: rec.ErrorReason,
+			metaDurationMS: rec.DurationMS,
 		},
 	}
 	text := describe(rec)
@@ -84,7 +85,8 @@ func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResu
 		}
 		part := stream.name + ":\n" + s.stream(ctx, rec, stream.name, stream.text, stream.more, stream.limit)
 		if stream.more || len(stream.text) > stream.limit || int64(len(stream.text)) < stream.bytes {
-			part += fmt.Sprintf("\nThe job wrote %d bytes; the resource %s has those that were kept", stream.bytes, uriOf(rec.ExecID, stream.file))
+			part += fmt.Sprintf("\nThe job wrote %d bytes; the resource %s has those that were kept", stream.bytes,
+				uriOf(rec.ExecID, stream.file))
 		}
 		add(&mcp.TextContent{Text: part, Meta: mcp.Meta{metaStream: stream.name}})
 	}
@@ -127,7 +129,8 @@ func describe(rec audit.Record) string {
 	return text
 }
 
-// failure is the result of a call that did not run. It is not a protocol error, so that the model reads the remedy.
+// failure is the result of a call that did not run. It is not a protocol error, so that the model
+// reads the remedy.
 func (s *Server) failure(ctx context.Context, err error) *mcp.CallToolResult {
 	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: "the call was canceled"}}}

@@ -8,7 +8,8 @@ import (
 	"secbox/fault"
 )
 
-// TestLongErrorIsShortened: an error has the bound of a result, and keeps what a model needs to go on.
+// TestLongErrorIsShortened: an error has the bound of a result, and keeps what a model needs to go
+// on.
 func TestLongErrorIsShortened(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -29,7 +29,8 @@ import (
 	"secbox/skills/invoke"
 )
 
-// Invoker runs skills; see invoke.Invoker. An error is a *fault.Error and means that the skill did not run.
+// Invoker runs skills; see invoke.Invoker. An error is a *fault.Error and means that the skill did
+// not run.
 type Invoker interface {
 	Invoke(ctx context.Context, req invoke.Request) (invoke.Result, error)
 }
@@ -56,7 +57,8 @@ type Runner interface {
 	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
 }
 
-// Downloads records downloads of files of other clients' execs; see admin.Downloads. Record must succeed before the file is sent.
+// Downloads records downloads of files of other clients' execs; see admin.Downloads. Record must
+// succeed before the file is sent.
 type Downloads interface {
 	Record(ctx context.Context, execID, what, path string) error
 }
@@ -67,9 +69,11 @@ type Config struct {
 	Catalog Catalog // its OnChange is used once
 	// Packages are the users' own skills; nil: none.
 	Packages Packages
-	// Tools begins the work of a session in a user's workspace; nil, or a nil result: there are only skills.
+	// Tools begins the work of a session in a user's workspace; nil, or a nil result: there are
+	// only skills.
 	Tools func(projectID string) *tools.Session
-	// Servers are the MCP servers in users' sandboxes; nil: none. Its OnChange is used once. It needs Packages and Tools.
+	// Servers are the MCP servers in users' sandboxes; nil: none. Its OnChange is used once. It
+	// needs Packages and Tools.
 	Servers UserServers
 	History History
 	Runner  Runner
@@ -129,8 +133,10 @@ func New(cfg Config) (*Server, error) {
 	s.sessions = newSessions(cfg.MaxSessions, s.closeSession)
 	sdk := mcp.NewStreamableHTTPHandler(
 		func(r *http.Request) *mcp.Server { return r.Context().Value(serverKey{}).(*mcp.Server) },
-		// The HTTP server has checked the Host header; the SDK's check knows only loopback. It has also limited the body.
-		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: -1, Logger: s.sdkLogger(), EventStore: &events{sessions: map[string]*sessionEvents{}}},
+		// The HTTP server has checked the Host header; the SDK's check knows only loopback. It has
+		// also limited the body.
+		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: -1, Logger: s.sdkLogger(),
+			EventStore: &events{sessions: map[string]*sessionEvents{}}},
 	)
 	s.handler = auth.RequireBearerToken(tokenInfo, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(sdk)
 	if cfg.Servers != nil {
@@ -172,10 +178,12 @@ const instructions = `Each tool whose name begins with skill_ runs one skill in 
 	`A call that fails says why, with the exec's id and, where a limit was hit, which one.`
 
 // workspaceInstructions are for sessions that have the tools of package tools, too.
-const workspaceInstructions = instructions + ` The other tools work on the user's own files in /workspace, wherever those are: files_cd, files_glob and files_grep find ` +
+const workspaceInstructions = instructions +
+	` The other tools work on the user's own files in /workspace, wherever those are: files_cd, files_glob and files_grep find ` +
 	`them, files_read and files_edit read and change them, shell runs commands beside them.`
 
-// sdkLogger lowers the level of the SDK's messages: it logs every start and end of a session as Info.
+// sdkLogger lowers the level of the SDK's messages: it logs every start and end of a session as
+// Info.
 func (s *Server) sdkLogger() *slog.Logger { return slog.New(demoter{s.cfg.Logger.Handler()}) }
 
 // ServeHTTP answers one request. Its context must have a caller, set by WithCaller.
@@ -215,8 +223,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.handler.ServeHTTP(pw, r)
 }
 
-// readBody returns the request with its body in memory, and removes the read deadline: the HTTP server keeps reading to notice a client that hangs
-// up, and would cut off long execs and notification streams.
+// readBody returns the request with its body in memory, and removes the read deadline: the HTTP
+// server keeps reading to notice a client that hangs up, and would cut off long execs and
+// notification streams.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*http.Request, error) {
 	body := r.Body
 	if s.cfg.MaxBodyBytes > 0 {
@@ -244,14 +253,16 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (*http.Request
 	return r, nil
 }
 
-// checkMessages refuses a body that is neither a message nor a list of up to maxBatch messages: the SDK names its own Go types in its errors, and
-// handles the messages of a list concurrently. The oldest version of the protocol allows lists.
+// checkMessages refuses a body that is neither a message nor a list of up to maxBatch messages: the
+// SDK names its own Go types in its errors, and handles the messages of a list concurrently. The
+// oldest version of the protocol allows lists.
 func checkMessages(content []byte) error {
 	bad := func() error {
 		if !json.Valid(content) {
 			return fault.New(fault.InvalidRequest, "the body is not valid JSON; send one JSON-RPC message")
 		}
-		return fault.New(fault.InvalidRequest, `the body is not a JSON-RPC message; send an object with "jsonrpc": "2.0", "method" and, if it needs an answer, "id", a string or a number`)
+		return fault.New(fault.InvalidRequest,
+			`the body is not a JSON-RPC message; send an object with "jsonrpc": "2.0", "method" and, if it needs an answer, "id", a string or a number`)
 	}
 	d := json.NewDecoder(bytes.NewReader(content))
 	first, err := d.Token()
@@ -276,7 +287,8 @@ func checkMessages(content []byte) error {
 	return nil // the SDK refuses an empty list, and text after it
 }
 
-// Close refuses new calls, waits at most closeTimeout for the calls in progress, and ends all sessions. Safe to call twice.
+// Close refuses new calls, waits at most closeTimeout for the calls in progress, and ends all
+// sessions. Safe to call twice.
 func (s *Server) Close() error {
 	s.closing.Do(func() {
 		select {

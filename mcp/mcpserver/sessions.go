@@ -15,8 +15,9 @@ import (
 // sessionHeader has the session's id, in requests and in the answer that opens one.
 const sessionHeader = "Mcp-Session-Id"
 
-// sessions limits the number and the idle time of the SDK's sessions. A session is busy while it has an open HTTP request, including its stream of
-// notifications, or a call in progress. Only idle sessions are ended.
+// sessions limits the number and the idle time of the SDK's sessions. A session is busy while it
+// has an open HTTP request, including its stream of notifications, or a call in progress. Only idle
+// sessions are ended.
 type sessions struct {
 	max         int
 	maxPerToken int
@@ -52,12 +53,15 @@ type use struct {
 	ends    string // the session that this request ends
 }
 
-// unknownSession is the answer for a session that was never opened, or has ended: after a 404, the protocol's clients open a new one.
+// unknownSession is the answer for a session that was never opened, or has ended: after a 404, the
+// protocol's clients open a new one.
 func unknownSession() *fault.Error {
-	return fault.New(fault.UnknownSession, "the session in the header %s is unknown or has ended; start a new one with initialize, without the header", sessionHeader)
+	return fault.New(fault.UnknownSession,
+		"the session in the header %s is unknown or has ended; start a new one with initialize, without the header", sessionHeader)
 }
 
-// enter registers an HTTP request; the caller must call leave. A request without a session may open one, which must be within the limits.
+// enter registers an HTTP request; the caller must call leave. A request without a session may open
+// one, which must be within the limits.
 func (s *sessions) enter(r *http.Request, token, project string) (*use, error) {
 	id := r.Header.Get(sessionHeader)
 	s.mu.Lock()
@@ -71,7 +75,8 @@ func (s *sessions) enter(r *http.Request, token, project string) (*use, error) {
 	if id != "" || !u.post {
 		defer s.mu.Unlock()
 		if known := s.byID[id]; known != nil && known.token == token && known.project != project {
-			return nil, fault.BadField("project_id", "is %q, and the session was started with %q: start a new session for another project", problem.Clip(project), problem.Clip(known.project))
+			return nil, fault.BadField("project_id", "is %q, and the session was started with %q: start a new session for another project",
+				problem.Clip(project), problem.Clip(known.project))
 		}
 		if u.post {
 			s.posts.Add(1)
@@ -104,8 +109,9 @@ func (s *sessions) enter(r *http.Request, token, project string) (*use, error) {
 	return u, nil
 }
 
-// makeRoom removes an idle session if a limit leaves no room for one more of token, and returns its id for end. A token at its own limit loses one of
-// its own, otherwise the token with the most sessions loses one. fault.QueueFull if all are busy.
+// makeRoom removes an idle session if a limit leaves no room for one more of token, and returns its
+// id for end. A token at its own limit loses one of its own, otherwise the token with the most
+// sessions loses one. fault.QueueFull if all are busy.
 func (s *sessions) makeRoom(token string) (victim string, err error) {
 	held, all := map[string]int{}, len(s.byID)
 	for _, one := range s.byID {
@@ -134,7 +140,8 @@ func (s *sessions) makeRoom(token string) (victim string, err error) {
 	if victim == "" {
 		e := fault.New(fault.QueueFull, "server limit reached: all %d MCP sessions are in use; end one, or try again later", s.max)
 		if full {
-			e = fault.New(fault.QueueFull, "token limit reached: all %d MCP sessions of this token are in use; end one, or try again later", s.maxPerToken)
+			e = fault.New(fault.QueueFull, "token limit reached: all %d MCP sessions of this token are in use; end one, or try again later",
+				s.maxPerToken)
 		}
 		e.RetryAfter = 30 * time.Second
 		return "", e
@@ -209,7 +216,8 @@ func (s *sessions) begin(id string, c *call) (done func()) {
 	}
 }
 
-// toolsOf returns the state that the tools of package tools keep for a session, which begin makes at the first call.
+// toolsOf returns the state that the tools of package tools keep for a session, which begin makes
+// at the first call.
 func (s *sessions) toolsOf(id string, begin func() *tools.Session) *tools.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 	"secbox/skills"
 )
 
-// TestShellReportsProgressAndIsCanceled: the output comes while the command runs, and a canceled call ends the command.
+// TestShellReportsProgressAndIsCanceled: the output comes while the command runs, and a canceled
+// call ends the command.
 func TestShellReportsProgressAndIsCanceled(t *testing.T) {
 	t.Parallel()
 	f, dir := toolsFixture(t)
@@ -52,7 +53,8 @@ func TestShellReportsProgressAndIsCanceled(t *testing.T) {
 	})
 }
 
-// TestLongResultsEndWithTheirSession: another session does not know the id, and the end of the session removes the file.
+// TestLongResultsEndWithTheirSession: another session does not know the id, and the end of the
+// session removes the file.
 func TestLongResultsEndWithTheirSession(t *testing.T) {
 	t.Parallel()
 	kept := filepath.Join(t.TempDir(), "offload")
@@ -78,7 +80,8 @@ func TestLongResultsEndWithTheirSession(t *testing.T) {
 	if id == "" || len(textOf(r)) > offload.MaxInline {
 		t.Fatalf("%v, %d bytes", r.Meta, len(textOf(r)))
 	}
-	if part := f.call(one, "offload.read", map[string]any{"id": id, "offset": 0, "limit": 4}); !strings.HasPrefix(textOf(part), "1\n2\n(bytes 0 to 4 of ") || !strings.HasSuffix(textOf(part), "; go on with offset 4)\n") {
+	if part := f.call(one, "offload.read", map[string]any{"id": id, "offset": 0, "limit": 4}); !strings.HasPrefix(textOf(part), "1\n2\n(bytes 0 to 4 of ") ||
+		!strings.HasSuffix(textOf(part), "; go on with offset 4)\n") {
 		t.Errorf("%q", textOf(part))
 	}
 	if part := f.call(two, "offload.read", map[string]any{"id": id}); !part.IsError || !strings.Contains(textOf(part), "another session") {
@@ -101,7 +104,8 @@ func TestShellRunsInTheCurrentDirectory(t *testing.T) {
 	}
 	session := f.connect("worker", workspace, nil)
 	f.call(session, "files.cd", map[string]any{"path": "sub"})
-	if r := f.call(session, "shell", map[string]any{"command": `basename "$PWD"; exit 4`}); !r.IsError || textOf(r) != "sub\n(exit code 4)\n" || r.Meta["secbox/exit_code"] != 4.0 {
+	if r := f.call(session, "shell", map[string]any{"command": `basename "$PWD"; exit 4`}); !r.IsError || textOf(r) != "sub\n(exit code 4)\n" ||
+		r.Meta["secbox/exit_code"] != 4.0 {
 		t.Errorf("%s %v", textOf(r), r.Meta)
 	}
 }

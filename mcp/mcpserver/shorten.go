@@ -23,7 +23,8 @@ func headAndTail(text string, limit int) string {
 		strings.ToValidUTF8(text[len(text)-tail:], "")
 }
 
-// shortenJSON shortens the long strings of a JSON text until it has at most limit bytes. It returns nil if that is not enough.
+// shortenJSON shortens the long strings of a JSON text until it has at most limit bytes. It returns
+// nil if that is not enough.
 func shortenJSON(outputs []byte, limit int) json.RawMessage {
 	if len(outputs) <= limit {
 		return outputs
@@ -64,7 +65,8 @@ func shortenStrings(value any, longest int) any {
 	return value
 }
 
-// stream shortens an output of an exec to limit bytes. begin is its beginning; more says that more of it was kept.
+// stream shortens an output of an exec to limit bytes. begin is its beginning; more says that more
+// of it was kept.
 func (s *Server) stream(ctx context.Context, rec audit.Record, name string, begin []byte, more bool, limit int) string {
 	text := string(begin)
 	if more {

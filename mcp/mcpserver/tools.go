@@ -125,7 +125,8 @@ func (s *Server) conditions(skill *skills.Skill) string {
 	// Ignore the error: a call will report values that the policy refuses.
 	p, _ := s.cfg.Runner.Resolve(context.Background(), runner.Request{Skill: &runner.Skill{Layer: skill.Manifest.Layer()}})
 	v := p.Values
-	return fmt.Sprintf("\n\nIt runs in a container without a network: nothing can be downloaded or installed (no pip, no curl). It has %s (timeout_ms), %d MiB of memory, "+
+	return fmt.Sprintf("\n\nIt runs in a container without a network: nothing can be downloaded or installed (no pip, no curl). It has "+
+		"%s (timeout_ms), %d MiB of memory, "+
 		"%g CPUs and %d processes. A result shows up to 32 KiB of what it prints; the rest is a resource.",
 		time.Duration(v.TimeoutMS)*time.Millisecond, v.MemoryMB, v.CPUCores, v.PIDs)
 }

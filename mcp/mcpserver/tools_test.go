@@ -44,7 +44,8 @@ func TestListTools(t *testing.T) {
 	if tool == nil {
 		t.Fatalf("no skill_test_echo among %v", tools)
 	}
-	if tool.Title != "Name of test.echo" || !strings.HasPrefix(tool.Description, "Says what test.echo does.\n") || !strings.Contains(tool.Description, "without a network") || !strings.Contains(tool.Description, "1m0s (timeout_ms), 1024 MiB") {
+	if tool.Title != "Name of test.echo" || !strings.HasPrefix(tool.Description, "Says what test.echo does.\n") ||
+		!strings.Contains(tool.Description, "without a network") || !strings.Contains(tool.Description, "1m0s (timeout_ms), 1024 MiB") {
 		t.Errorf("title %q, description %q", tool.Title, tool.Description)
 	}
 	schema, _ := json.Marshal(tool.InputSchema)
@@ -62,7 +63,8 @@ func TestListTools(t *testing.T) {
 	if !slices.Equal(inputs.Required, []string{"text"}) || inputs.AdditionalProperties == nil || *inputs.AdditionalProperties {
 		t.Errorf("the skill's schema is not as it was: %s", schema)
 	}
-	if a := tool.Annotations; a.ReadOnlyHint || a.DestructiveHint == nil || !*a.DestructiveHint || a.OpenWorldHint == nil || *a.OpenWorldHint || a.IdempotentHint {
+	if a := tool.Annotations; a.ReadOnlyHint || a.DestructiveHint == nil || !*a.DestructiveHint || a.OpenWorldHint == nil || *a.OpenWorldHint ||
+		a.IdempotentHint {
 		t.Errorf("a skill that writes into work/: %+v", a)
 	}
 	if tool.OutputSchema == nil {

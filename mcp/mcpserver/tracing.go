@@ -14,8 +14,9 @@ import (
 	"secbox/internal/traces"
 )
 
-// traced makes the work for a message belong to the span that the message, or else its HTTP request, names, and makes a span of it by OpenTelemetry's
-// conventions for MCP. Arguments, results and addresses of resources are not in it.
+// traced makes the work for a message belong to the span that the message, or else its HTTP
+// request, names, and makes a span of it by OpenTelemetry's conventions for MCP. Arguments, results
+// and addresses of resources are not in it.
 func (s *Server) traced(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		ctx = traces.FromMessage(ctx, traceparentOf(req), headerOf(req))
@@ -32,7 +33,8 @@ func (s *Server) traced(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// describeMessage sets the attributes of a message's span. The SDK knows the method. If the call was answered, the tool's name is the name of a known tool.
+// describeMessage sets the attributes of a message's span. The SDK knows the method. If the call
+// was answered, the tool's name is the name of a known tool.
 func describeMessage(span traces.Span, method string, req mcp.Request, err error) {
 	span.Set(traces.Text("mcp.method.name", method), traces.Text("network.protocol.name", "http"), traces.Text("network.transport", "tcp"))
 	if session, ok := req.GetSession().(*mcp.ServerSession); ok {
@@ -75,7 +77,8 @@ func rpcCode(err error) string {
 // traceparentOf returns the field traceparent of a message's _meta.
 func traceparentOf(req mcp.Request) string {
 	params := req.GetParams()
-	if v := reflect.ValueOf(params); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() { // GetMeta does not expect that a message has no params
+	// GetMeta does not expect that a message has no params
+	if v := reflect.ValueOf(params); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return ""
 	}
 	text, _ := params.GetMeta()[strings.ToLower(traces.Header)].(string)

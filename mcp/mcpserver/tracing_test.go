@@ -24,8 +24,8 @@ func (i tracingInvoker) Invoke(ctx context.Context, req invoke.Request) (invoke.
 	return i.fakeRunner.Invoke(ctx, req)
 }
 
-// TestCallsTrace: a call belongs to the span of its own _meta, on and off. Its span follows the conventions for MCP, and has neither arguments nor
-// results.
+// TestCallsTrace: a call belongs to the span of its own _meta, on and off. Its span follows the
+// conventions for MCP, and has neither arguments nor results.
 func TestCallsTrace(t *testing.T) {
 	t.Parallel()
 	const first, second = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-5bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b8-01"
@@ -44,7 +44,8 @@ func TestCallsTrace(t *testing.T) {
 			})
 			session := f.connect("worker", "", nil)
 			for meta, want := range map[any]string{first: first, second: second, "00-broken": "", 7: ""} {
-				_, err := session.CallTool(t.Context(), &mcp.CallToolParams{Meta: mcp.Meta{"traceparent": meta}, Name: tool, Arguments: map[string]any{"text": "s3cret-argument"}})
+				_, err := session.CallTool(t.Context(), &mcp.CallToolParams{Meta: mcp.Meta{"traceparent": meta}, Name: tool,
+					Arguments: map[string]any{"text": "s3cret-argument"}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -79,7 +80,8 @@ func TestCallsTrace(t *testing.T) {
 			for _, s := range calls {
 				parents[s.Parent] = true
 				a := s.Attributes
-				if s.Kind != tracepb.Span_SPAN_KIND_SERVER || a["mcp.method.name"] != "tools/call" || a["gen_ai.tool.name"] != tool || a["gen_ai.operation.name"] != "execute_tool" ||
+				if s.Kind != tracepb.Span_SPAN_KIND_SERVER || a["mcp.method.name"] != "tools/call" || a["gen_ai.tool.name"] != tool ||
+					a["gen_ai.operation.name"] != "execute_tool" ||
 					a["mcp.session.id"] != session.ID() || a["network.transport"] != "tcp" || a["mcp.protocol.version"] == "" {
 					t.Errorf("%+v", s)
 				}

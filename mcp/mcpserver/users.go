@@ -17,12 +17,14 @@ import (
 
 // Packages finds the skills of the user of a workspace.
 type Packages interface {
-	// Catalog returns the catalog, with the packages of the user if the project is a user's workspace. It is called often.
+	// Catalog returns the catalog, with the packages of the user if the project is a user's
+	// workspace. It is called often.
 	Catalog(ctx context.Context, projectID string) (*skills.Snapshot, error)
 }
 
-// userTools has the tools of sessions whose project is a user's workspace, for each user apart. They exist as long as such a session, and so does one
-// goroutine that watches their packages for changes.
+// userTools has the tools of sessions whose project is a user's workspace, for each user apart.
+// They exist as long as such a session, and so does one goroutine that watches their packages for
+// changes.
 type userTools struct {
 	server   *Server
 	packages Packages
@@ -45,8 +47,9 @@ type user struct {
 	external externalTools
 }
 
-// serverFor returns the protocol server for the session that a request may open. The caller must call done after the request. A project that is not
-// a workspace, or that the caller may not use, gets the tools of the catalog; a call reports the error.
+// serverFor returns the protocol server for the session that a request may open. The caller must
+// call done after the request. A project that is not a workspace, or that the caller may not use,
+// gets the tools of the catalog; a call reports the error.
 func (s *Server) serverFor(r *http.Request, c caller) (server *mcp.Server, done func()) {
 	common, nothing := s.tools.server, func() {}
 	if s.users.packages == nil || r.Header.Get(sessionHeader) != "" || r.Method != http.MethodPost {
@@ -120,7 +123,8 @@ func (m *userTools) load(ctx context.Context, u *user) {
 	u.tools.sync(m.server, snapshot)
 }
 
-// watch reloads the tools of users with a session, one after the other, until there are none. It pauses at least three times as long as a round took.
+// watch reloads the tools of users with a session, one after the other, until there are none. It
+// pauses at least three times as long as a round took.
 func (m *userTools) watch() {
 	pause := m.interval
 	for {

@@ -15,11 +15,12 @@ import (
 
 // UserServers are the MCP servers that run in users' sandboxes; see userservers.Manager.
 type UserServers interface {
-	// Ensure starts the servers of a workspace whose tools are not known, for the holder of a token, and waits for them for a few seconds at most.
+	// Ensure starts the servers of a workspace whose tools are not known, for the holder of a
+	// token, and waits for them for a few seconds at most.
 	Ensure(ctx context.Context, projectID, token string)
 
-	// Offered returns the tools of a workspace's servers, as far as they are known, without starting any. A tool that has not changed is the
-	// same pointer.
+	// Offered returns the tools of a workspace's servers, as far as they are known, without
+	// starting any. A tool that has not changed is the same pointer.
 	Offered(projectID string) []*tools.Tool
 
 	// OnChange has f called when what Offered returns may have changed.

@@ -58,13 +58,15 @@ func (s *fakeServers) set(names ...string) {
 	s.mu.Unlock()
 }
 
-// TestServersToolsFollowTheServers: the first listing starts the servers; tools that come and go are announced, in both spellings.
+// TestServersToolsFollowTheServers: the first listing starts the servers; tools that come and go
+// are announced, in both spellings.
 func TestServersToolsFollowTheServers(t *testing.T) { // 004 l11
 	t.Parallel()
 	servers := &fakeServers{}
 	f, _ := toolsFixture(t, func(c *Config) { c.Servers = servers })
 	changes := make(chan struct{}, 100)
-	session := f.connect("worker", workspace+"&names=dotted", &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changes <- struct{}{} }})
+	session := f.connect("worker", workspace+"&names=dotted",
+		&mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changes <- struct{}{} }})
 	under := f.connect("worker", workspace, nil)
 	offered := func(session *mcp.ClientSession) []string {
 		return slices.DeleteFunc(slices.Sorted(maps.Keys(toolsOf(t, session))), func(name string) bool { return !strings.HasPrefix(name, "srv") })
@@ -101,7 +103,8 @@ func TestServersToolsFollowTheServers(t *testing.T) { // 004 l11
 	}
 }
 
-// TestServersAreOnlyForWhoMayUseTheWorkspace: a token without it starts nothing, and a call is refused.
+// TestServersAreOnlyForWhoMayUseTheWorkspace: a token without it starts nothing, and a call is
+// refused.
 func TestServersAreOnlyForWhoMayUseTheWorkspace(t *testing.T) {
 	t.Parallel()
 	servers := &fakeServers{}

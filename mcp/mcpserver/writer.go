@@ -9,12 +9,12 @@ import (
 	"secbox/fault"
 )
 
-// writeTimeout limits one write to a client. The SDK notifies one session after the other that the tools have changed: a client that has
-// stopped reading must not delay the others for longer.
+// writeTimeout limits one write to a client. The SDK notifies one session after the other that the
+// tools have changed: a client that has stopped reading must not delay the others for longer.
 const writeTimeout = 5 * time.Second
 
-// responseWriter limits the time of each write, reports the header that opens a session, and turns the SDK's plain-text errors into problem
-// documents.
+// responseWriter limits the time of each write, reports the header that opens a session, and turns
+// the SDK's plain-text errors into problem documents.
 type responseWriter struct {
 	http.ResponseWriter
 	request *http.Request

@@ -163,7 +163,8 @@ func TestOldestResultsMakeRoom(t *testing.T) {
 	const size = 40000
 	dir := t.TempDir()
 	store := open(t, offload.Config{
-		Dir: dir, Session: offload.Bounds{Bytes: 3 * size, Entries: 10}, User: offload.Bounds{Bytes: 100 * size, Entries: 4}, All: offload.Bounds{Bytes: 6 * size, Entries: 100},
+		Dir: dir, Session: offload.Bounds{Bytes: 3 * size, Entries: 10}, User: offload.Bounds{Bytes: 100 * size, Entries: 4},
+		All: offload.Bounds{Bytes: 6 * size, Entries: 100},
 	})
 	one, two, bobs := store.Begin(ann), store.Begin(sandbox.User{AgentID: "a2", ID: "ann"}), store.Begin(bob)
 	var kept []string // oldest first
@@ -219,7 +220,8 @@ func TestOldestResultsMakeRoom(t *testing.T) {
 func TestOpenRemovesLeftovers(t *testing.T) {
 	t.Parallel()
 	dir, elsewhere := t.TempDir(), t.TempDir()
-	for name, content := range map[string]string{filepath.Join(dir, "LEFT"): "x", filepath.Join(dir, "sub/deep/file"): "x", filepath.Join(elsewhere, "stays"): "x"} {
+	for name, content := range map[string]string{filepath.Join(dir, "LEFT"): "x", filepath.Join(dir, "sub/deep/file"): "x",
+		filepath.Join(elsewhere, "stays"): "x"} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +251,8 @@ func TestSessionsAtOnce(t *testing.T) {
 			defer session.Close()
 			for range 10 {
 				out, _ := session.MaybeOffload("shell", long("x", 40000), offload.File{})
-				if part, err := session.Read(t.Context(), out.ID, 0, 0, nil); err != nil && !fault.Is(err, fault.UnknownFile) || err == nil && part.Bytes != 40000 {
+				if part, err := session.Read(t.Context(), out.ID, 0, 0, nil); err != nil && !fault.Is(err, fault.UnknownFile) ||
+					err == nil && part.Bytes != 40000 {
 					t.Errorf("%+v %v", part, err)
 				}
 			}
@@ -263,7 +266,8 @@ func digest(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestFileReplacedByALink: a link that leads out of the workspace is not followed, so it is unknown whether the file has changed.
+// TestFileReplacedByALink: a link that leads out of the workspace is not followed, so it is unknown
+// whether the file has changed.
 func TestFileReplacedByALink(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -331,7 +335,8 @@ func TestInvalidateStaleReads(t *testing.T) {
 			if err != nil || part.Text == "" {
 				t.Errorf("%s: %v", file.Path, err)
 			}
-			got.Changed, got.Removed, got.Unknown = append(got.Changed, part.Stale.Changed...), append(got.Removed, part.Stale.Removed...), append(got.Unknown, part.Stale.Unknown...)
+			got.Changed, got.Removed, got.Unknown = append(got.Changed, part.Stale.Changed...), append(got.Removed, part.Stale.Removed...),
+				append(got.Unknown, part.Stale.Unknown...)
 		}
 		if !slices.Equal(got.Changed, want.Changed) || !slices.Equal(got.Removed, want.Removed) || !slices.Equal(got.Unknown, want.Unknown) {
 			t.Errorf("reads say %+v, want %+v", got, want)

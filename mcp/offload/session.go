@@ -24,7 +24,8 @@ const (
 	MaxRead = 24 << 10
 )
 
-// Session has the kept results of one session of a user. An id is known in its own session only. Safe for concurrent use.
+// Session has the kept results of one session of a user. An id is known in its own session only.
+// Safe for concurrent use.
 type Session struct {
 	store  *Store
 	user   sandbox.User
@@ -48,8 +49,9 @@ type OffloadedResult struct {
 	Bytes int64  // of the whole
 }
 
-// MaybeOffload keeps a tool's result that has more than MaxInline bytes; false: the result is short. read is the file that the result shows, or the
-// zero File. Its digest is the digest of the bytes that the tool has read: to read it again here could hash another content.
+// MaybeOffload keeps a tool's result that has more than MaxInline bytes; false: the result is
+// short. read is the file that the result shows, or the zero File. Its digest is the digest of the
+// bytes that the tool has read: to read it again here could hash another content.
 func (s *Session) MaybeOffload(toolName, result string, read File) (OffloadedResult, bool) {
 	if len(result) <= MaxInline {
 		return OffloadedResult{}, false
@@ -83,8 +85,9 @@ type Part struct {
 	Stale    Stale // the file that the result shows, in one of the lists unless it is as it was read
 }
 
-// Read returns up to limit bytes of a kept result, at most MaxRead and at least one character, from the byte offset on, and compares the file that the
-// result shows with what the sandbox has now. An unknown id, also of another session, is fault.UnknownFile.
+// Read returns up to limit bytes of a kept result, at most MaxRead and at least one character, from
+// the byte offset on, and compares the file that the result shows with what the sandbox has now. An
+// unknown id, also of another session, is fault.UnknownFile.
 func (s *Session) Read(ctx context.Context, id string, offset, limit int64, from Files) (Part, error) {
 	part, shows, err := s.read(id, offset, limit)
 	if err == nil && shows.SHA256 != "" {
@@ -139,5 +142,6 @@ func (s *Session) read(id string, offset, limit int64) (part Part, shows File, e
 }
 
 func unknown() error {
-	return fault.New(fault.UnknownFile, "no result is kept under this id: it belongs to another session, or newer ones have taken its place; call the tool again")
+	return fault.New(fault.UnknownFile,
+		"no result is kept under this id: it belongs to another session, or newer ones have taken its place; call the tool again")
 }

@@ -13,7 +13,8 @@ import (
 	"secbox/sandbox"
 )
 
-// Bounds of one check for changed files, because each file is read as a whole, perhaps on another machine.
+// Bounds of one check for changed files, because each file is read as a whole, perhaps on another
+// machine.
 const (
 	maxCheckBytes = 256 << 20 // of all files together
 	maxCheckTime  = 30 * time.Second
@@ -37,8 +38,9 @@ type Stale struct {
 	Unknown []string // cannot be read now, or not within the bounds: perhaps changed, perhaps not
 }
 
-// InvalidateStaleReads compares files with what the sandbox has now, and names the files that have changed. Files are only called unchanged or changed if
-// they could be read as a whole. An error means that ctx has ended.
+// InvalidateStaleReads compares files with what the sandbox has now, and names the files that have
+// changed. Files are only called unchanged or changed if they could be read as a whole. An error
+// means that ctx has ended.
 func (s *Session) InvalidateStaleReads(ctx context.Context, seen []File, from Files) (Stale, error) {
 	within, cancel := context.WithTimeout(ctx, maxCheckTime)
 	defer cancel()

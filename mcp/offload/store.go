@@ -11,7 +11,8 @@ import (
 	"secbox/sandbox"
 )
 
-// Bounds bound the kept results of a session, a user or a store. When one is reached, the oldest results make room.
+// Bounds bound the kept results of a session, a user or a store. When one is reached, the oldest
+// results make room.
 type Bounds struct {
 	Bytes   int64
 	Entries int
@@ -41,7 +42,8 @@ type entry struct {
 	read    File // that the result shows; without a path: none
 }
 
-// Open makes the directory, and removes the results of an earlier process. The caller must call Close.
+// Open makes the directory, and removes the results of an earlier process. The caller must call
+// Close.
 func Open(cfg Config) (*Store, error) {
 	for bounds, value := range map[*Bounds]Bounds{&cfg.Session: {16 << 20, 64}, &cfg.User: {64 << 20, 256}, &cfg.All: {512 << 20, 4096}} {
 		if *bounds == (Bounds{}) {
@@ -49,7 +51,8 @@ func Open(cfg Config) (*Store, error) {
 		}
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot create %s: %s; state_dir must belong to the user that runs core-api", cfg.Dir, fault.Reason(err))
+		return nil, fault.Wrap(fault.InvalidSettings, err, "cannot create %s: %s; state_dir must belong to the user that runs core-api",
+			cfg.Dir, fault.Reason(err))
 	}
 	root, err := os.OpenRoot(cfg.Dir)
 	if err == nil {
@@ -58,7 +61,8 @@ func Open(cfg Config) (*Store, error) {
 		}
 		_ = root.Close()
 	}
-	return nil, fault.Wrap(fault.InvalidSettings, err, "cannot use %s: %s; remove it, or give its contents to the user that runs core-api", cfg.Dir, fault.Reason(err))
+	return nil, fault.Wrap(fault.InvalidSettings, err, "cannot use %s: %s; remove it, or give its contents to the user that runs core-api",
+		cfg.Dir, fault.Reason(err))
 }
 
 // sweep removes everything in a directory.
@@ -83,7 +87,8 @@ func (s *Store) Close() error {
 	return errors.Join(sweep(s.root), s.root.Close())
 }
 
-// Begin begins a session of a user. It uses nothing until a result is kept. The caller must call Close.
+// Begin begins a session of a user. It uses nothing until a result is kept. The caller must call
+// Close.
 func (s *Store) Begin(user sandbox.User) *Session { return &Session{store: s, user: user} }
 
 // add writes a result and keeps it, after the oldest ones have made room.
@@ -117,7 +122,8 @@ func (s *Store) write(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// evict removes the oldest entries of a group until the others are within its bounds. The caller holds mu.
+// evict removes the oldest entries of a group until the others are within its bounds. The caller
+// holds mu.
 func (s *Store) evict(within Bounds, group func(*entry) bool) {
 	var bytes int64
 	entries := 0

@@ -101,7 +101,8 @@ func inDocker(t testing.TB) place {
 		Image: enginetest.Image, User: "1000:1000", Limits: policy.ContainerLimits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32, ShmMB: 64},
 	}
 	s := docker.New(docker.Config{
-		Directories: files.Workspaces{Workspace: space}, Workspace: space, Engine: cold, Images: engine.NewImages(cli, enginetest.Image, "secbox-test-init", time.Now),
+		Directories: files.Workspaces{Workspace: space}, Workspace: space, Engine: cold,
+		Images:    engine.NewImages(cli, enginetest.Image, "secbox-test-init", time.Now),
 		Container: func() docker.Container { return container }, Log: log, Disk: diskwatch.New(space, diskwatch.Limits{}, log),
 	})
 	t.Cleanup(func() {

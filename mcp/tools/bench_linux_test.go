@@ -51,7 +51,8 @@ func BenchmarkGrep(b *testing.B) {
 		s := tools.NewSession(p.sandbox, p.user, nil)
 		b.Run(name+"/tool", func(b *testing.B) {
 			for b.Loop() {
-				if r, err := s.Grep(b.Context(), tools.GrepParams{Pattern: `needle in \w+`, OutputMode: "content"}); err != nil || strings.Count(r.Text, "needle") != 20 {
+				if r, err := s.Grep(b.Context(), tools.GrepParams{Pattern: `needle in \w+`, OutputMode: "content"}); err != nil ||
+					strings.Count(r.Text, "needle") != 20 {
 					b.Fatal(r, err)
 				}
 			}

@@ -4,13 +4,16 @@ import "context"
 
 // Caller is what a tool asks of its caller while it works. All fields may be nil.
 type Caller struct {
-	// Progress is called now and then, by one goroutine, with the latest output of a command that runs.
+	// Progress is called now and then, by one goroutine, with the latest output of a command that
+	// runs.
 	Progress func(output string)
 
-	// Reserve counts bytes of memory before they are used, until the result is sent. Its error ends the call.
+	// Reserve counts bytes of memory before they are used, until the result is sent. Its error ends
+	// the call.
 	Reserve func(bytes int64) error
 
-	// Request ends when the caller has gone, and reading and computing with it. Commands go on, and a change that has begun is made.
+	// Request ends when the caller has gone, and reading and computing with it. Commands go on, and
+	// a change that has begun is made.
 	Request context.Context
 }
 

@@ -68,8 +68,9 @@ func looksInto(e sandbox.DirEntry, level int) bool {
 	return e.IsDir && level < treeLevels && !slices.Contains(opaque, e.Name)
 }
 
-// add writes a directory in at most so many lines, and notes about what is left out. The names of its entries come first, and what is below them shares the other
-// lines: a large directory does not hide the directories after it.
+// add writes a directory in at most so many lines, and notes about what is left out. The names of
+// its entries come first, and what is below them shares the other lines: a large directory does not
+// hide the directories after it.
 func (t *tree) add(ctx context.Context, dir string, level, lines int) (used int, err error) {
 	t.asked++
 	entries, err := t.session.sandbox.ReadDir(ctx, dir, t.session.user)

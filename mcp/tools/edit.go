@@ -78,9 +78,11 @@ func (s *Session) Edit(ctx context.Context, p EditParams) (*Result, error) {
 	return s.replace(ctx, editTool, full, text, before, fmt.Sprintf("edited %s; replacements: %d", quote(full), replaced))
 }
 
-// edited makes all edits of a text, in turns with the work of other clients. It returns the new text, the digest of the old one, and how many replacements
-// were made. Four times the reserved bytes are counted as memory already.
-func edited(ctx context.Context, text []byte, edits []Replacement, file string, reserved int) (_ []byte, before string, replaced int, err error) {
+// edited makes all edits of a text, in turns with the work of other clients. It returns the new
+// text, the digest of the old one, and how many replacements were made. Four times the reserved
+// bytes are counted as memory already.
+func edited(ctx context.Context, text []byte, edits []Replacement, file string, reserved int) (_ []byte, before string, replaced int,
+	err error) {
 	turn, err := admission.Begin(ctx)
 	if err != nil {
 		return nil, "", 0, err
@@ -137,7 +139,8 @@ func (s *Session) editNew(ctx context.Context, full string, p EditParams) (*Resu
 	return s.create(ctx, editTool, full, []byte(*p.Create))
 }
 
-// match returns the edit with the ends of lines that the text has, and how often the old text occurs.
+// match returns the edit with the ends of lines that the text has, and how often the old text
+// occurs.
 func (e Replacement) match(text []byte, field, file string) (Replacement, int, error) {
 	if e.Old == "" {
 		return e, 0, badArgument(field+".old", "is empty; give the text to replace, or use create for a new file")
@@ -161,7 +164,10 @@ func (e Replacement) match(text []byte, field, file string) (Replacement, int, e
 	case times == 0:
 		return e, 0, badArgument(field+".old", "is not in %s; nothing was changed. %s", file, nearest(string(text), e.Old))
 	case times > 1 && !e.All:
-		return e, 0, badArgument(field+".old", "occurs %d times in %s, at lines %s; nothing was changed. Give more of the text around it, or set all", times, file, linesOf(string(text), e.Old))
+		return e, 0,
+			badArgument(field+".old",
+				"occurs %d times in %s, at lines %s; nothing was changed. Give more of the text around it, or set all", times, file,
+				linesOf(string(text), e.Old))
 	}
 	return e, times, nil
 }
@@ -193,7 +199,8 @@ const (
 	nearBytes = 1 << 10 // of a line that it compares
 )
 
-// nearest shows the lines of text that are most like the first line of old that has more than space.
+// nearest shows the lines of text that are most like the first line of old that has more than
+// space.
 func nearest(text, old string) string {
 	wanted := ""
 	for line := range strings.Lines(old) {
@@ -232,7 +239,8 @@ func nearest(text, old string) string {
 	return b.String()
 }
 
-// likeness tells how alike two lines are: the length of their common beginning and end, in thousandths of the longer one; 0 below a third.
+// likeness tells how alike two lines are: the length of their common beginning and end, in
+// thousandths of the longer one; 0 below a third.
 func likeness(a, b string) int {
 	a, b = a[:min(len(a), nearBytes)], b[:min(len(b), nearBytes)]
 	if a == "" || b == "" {

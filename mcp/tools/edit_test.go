@@ -11,7 +11,8 @@ import (
 	"secbox/sandbox"
 )
 
-// TestEditsAreThoseOfReplaceAll: edits see the result of those before, and replace from left to right without overlaps.
+// TestEditsAreThoseOfReplaceAll: edits see the result of those before, and replace from left to
+// right without overlaps.
 func TestEditsAreThoseOfReplaceAll(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("aaab\né", 1000)
@@ -27,7 +28,8 @@ func TestEditsAreThoseOfReplaceAll(t *testing.T) {
 	}
 }
 
-// TestEditEndsWithItsCaller: a call that waits for its turn to work ends when the caller has gone, and the file stays as it is.
+// TestEditEndsWithItsCaller: a call that waits for its turn to work ends when the caller has gone,
+// and the file stays as it is.
 func TestEditEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -8,7 +8,8 @@ import (
 	"secbox/fault"
 )
 
-// explain turns a sandbox's error about a file into a fault that tells the agent what to do. It returns other errors unchanged.
+// explain turns a sandbox's error about a file into a fault that tells the agent what to do. It
+// returns other errors unchanged.
 func (s *Session) explain(ctx context.Context, full string, err error) error {
 	var known *fault.Error
 	var at *fs.PathError
@@ -18,9 +19,11 @@ func (s *Session) explain(ctx context.Context, full string, err error) error {
 	name := quote(full)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fault.Wrap(fault.UnknownFile, err, "there is no %s; the current directory is %s, files_glob finds files", name, quote(s.Dir()))
+		return fault.Wrap(fault.UnknownFile, err, "there is no %s; the current directory is %s, files_glob finds files", name,
+			quote(s.Dir()))
 	case errors.Is(err, fs.ErrPermission):
-		return fault.Wrap(fault.PathRefused, err, "%s leads out of the workspace, or permission is denied; use a path below /workspace", name)
+		return fault.Wrap(fault.PathRefused, err, "%s leads out of the workspace, or permission is denied; use a path below /workspace",
+			name)
 	case errors.Is(err, fs.ErrExist):
 		return fault.Wrap(fault.InputConflict, err, "a parent of %s is not a directory; use another path", name)
 	case errors.Is(err, fs.ErrInvalid):
@@ -29,7 +32,8 @@ func (s *Session) explain(ctx context.Context, full string, err error) error {
 			case info.IsDir:
 				return fault.Wrap(fault.InvalidInputs, err, "%s is a directory; look into it with files_cd or files_glob", name)
 			case !info.Mode.IsRegular():
-				return fault.Wrap(fault.InvalidInputs, err, "%s is not a regular file but %s, which this tool does not open", name, kindOf(info.Mode))
+				return fault.Wrap(fault.InvalidInputs, err, "%s is not a regular file but %s, which this tool does not open", name,
+					kindOf(info.Mode))
 			}
 		}
 		return fault.Wrap(fault.InvalidInputs, err, "%s is no valid path, or does not name a regular file", name)

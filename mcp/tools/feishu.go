@@ -43,7 +43,8 @@ type FeishuDownloadParams struct {
 	Path      string `json:"path" jsonschema:"the file to write: relative to the current directory, or absolute below /workspace"`
 }
 
-// FeishuDownload writes a file of Feishu into the workspace. Its Meta has path, sha256, size and exec_id, the record.
+// FeishuDownload writes a file of Feishu into the workspace. Its Meta has path, sha256, size and
+// exec_id, the record.
 func (s *Session) FeishuDownload(ctx context.Context, p FeishuDownloadParams) (*Result, error) {
 	if (p.FileToken == "") == (p.MessageID == "" && p.FileKey == "") {
 		return nil, badArgument("message_id", "give either message_id and file_key, or file_token")
@@ -54,7 +55,8 @@ func (s *Session) FeishuDownload(ctx context.Context, p FeishuDownloadParams) (*
 		return nil, err
 	}
 	var got feishu.Downloaded
-	change := sandbox.Change{User: s.user, Tool: feishuDownloadTool, Path: full, Args: []string{"from", from.MessageID, from.FileKey, from.FileToken}}
+	change := sandbox.Change{User: s.user, Tool: feishuDownloadTool, Path: full,
+		Args: []string{"from", from.MessageID, from.FileKey, from.FileToken}}
 	execID, err := s.record(ctx, change, func(ctx context.Context, user sandbox.User) (_ sandbox.Digests, err error) {
 		got, err = s.feishu.Download(ctx, from, s.sandbox, full, user)
 		return sandbox.Digests{After: got.SHA256}, err
@@ -78,8 +80,8 @@ type FeishuUploadParams struct {
 	ReceiveIDType string `json:"receive_id_type,omitempty" jsonschema:"what receive_id is: chat_id, which is the default, open_id, union_id, user_id or email"`
 }
 
-// FeishuUpload uploads a file of the workspace, and sends it if the parameters say to whom. Its Meta has size and
-// sha256 of what was sent, exec_id, file_key or file_token, and message_id.
+// FeishuUpload uploads a file of the workspace, and sends it if the parameters say to whom. Its
+// Meta has size and sha256 of what was sent, exec_id, file_key or file_token, and message_id.
 func (s *Session) FeishuUpload(ctx context.Context, p FeishuUploadParams) (*Result, error) {
 	receiverType := cmp.Or(p.ReceiveIDType, "chat_id")
 	if p.ReceiveID != "" {
@@ -100,7 +102,8 @@ func (s *Session) FeishuUpload(ctx context.Context, p FeishuUploadParams) (*Resu
 	var message string
 	change := sandbox.Change{User: s.user, Tool: feishuUploadTool, Path: full, Args: []string{"to", p.Folder, p.ReceiveID}}
 	execID, err := s.record(ctx, change, func(ctx context.Context, user sandbox.User) (_ sandbox.Digests, err error) {
-		if file, err = s.feishu.Upload(ctx, feishu.Upload{Path: full, Name: p.Name, Image: p.Image, Folder: p.Folder}, s.sandbox, user); err == nil && p.ReceiveID != "" {
+		if file, err = s.feishu.Upload(ctx, feishu.Upload{Path: full, Name: p.Name, Image: p.Image, Folder: p.Folder}, s.sandbox,
+			user); err == nil && p.ReceiveID != "" {
 			message, err = s.feishu.Send(ctx, file, receiverType, p.ReceiveID)
 		}
 		return sandbox.Digests{Before: file.SHA256, Sent: file.Bytes}, err

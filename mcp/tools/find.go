@@ -105,10 +105,12 @@ func (s *Session) find(ctx context.Context, name string, r search.Request) (*Res
 		return nil, err
 	}
 	if len(request) > maxCommand { // no system takes it as an argument
-		return nil, badArgument("pattern", "or glob has %d bytes, more than a search takes; write a shorter one", max(len(r.Pattern), len(r.Glob)))
+		return nil, badArgument("pattern", "or glob has %d bytes, more than a search takes; write a shorter one",
+			max(len(r.Pattern), len(r.Glob)))
 	}
 	res, err := s.sandbox.Exec(ctx, sandbox.ExecSpec{
-		Command: search.Command, Args: []string{string(request)}, Dir: dir, User: s.user, Timeout: searchTimeout + searchGrace, MaxStdout: searchOutput, MaxStderr: 4 << 10,
+		Command: search.Command, Args: []string{string(request)}, Dir: dir, User: s.user, Timeout: searchTimeout + searchGrace,
+		MaxStdout: searchOutput, MaxStderr: 4 << 10,
 	})
 	if err != nil {
 		return nil, s.explain(ctx, full, err)
@@ -131,7 +133,8 @@ func splitPath(full string) (dir, name string) {
 	return full[:at], full[at+1:]
 }
 
-// readAnswer reads the output of a search, which may come from a user's machine: anything may be in it.
+// readAnswer reads the output of a search, which may come from a user's machine: anything may be in
+// it.
 func readAnswer(res *sandbox.ExecResult) (found []search.File, summary search.Summary, err error) {
 	complete := false
 	decoder := json.NewDecoder(strings.NewReader(res.Stdout))
@@ -155,7 +158,8 @@ func readAnswer(res *sandbox.ExecResult) (found []search.File, summary search.Su
 	case res.StdoutBytes > int64(len(res.Stdout)):
 		return nil, summary, fault.New(fault.TreeTooLarge, "the answer of the search is too large; ask for less with limit or head_limit")
 	}
-	e := fault.New(fault.Unsupported, "the user's sandbox cannot search (exit code %d): it needs a secbox of this version on the user's machine, or the sandbox image of this version (make images)", res.ExitCode)
+	e := fault.New(fault.Unsupported, "the user's sandbox cannot search (exit code %d): it needs a secbox of this version on the user's "+
+		"machine, or the sandbox image of this version (make images)", res.ExitCode)
 	e.ExecID = res.ExecID
 	return nil, summary, e
 }
@@ -190,7 +194,8 @@ func (s *Session) listFound(dir string, r search.Request, found []search.File, s
 	return b.String()
 }
 
-// writeLines writes the lines of a file as grep does: 12:match, 13-context; it returns how many match.
+// writeLines writes the lines of a file as grep does: 12:match, 13-context; it returns how many
+// match.
 func writeLines(b *strings.Builder, lines []search.Line) (matches int) {
 	for i, l := range lines {
 		if i > 0 && l.Number != lines[i-1].Number+1 && lines[i-1].Number > 0 {

@@ -53,7 +53,8 @@ type here struct{ sandbox.Backend }
 
 func (here) Chosen(context.Context, string) (sandbox.Choice, error) { return sandbox.Choice{}, nil }
 
-// withoutFiles are the tools that open no file of a user's sandbox by themselves: package registry tests what these ask of it.
+// withoutFiles are the tools that open no file of a user's sandbox by themselves: package registry
+// tests what these ask of it.
 var withoutFiles = []string{"offload.read", "registry.search", "registry.install", "registry.publish", "registry.uninstall"}
 
 // eachTool calls every tool of a session that opens files.
@@ -72,7 +73,8 @@ func (b *bench) eachTool(arguments map[string]object, check func(tool string, r 
 	}
 }
 
-// swapsLinks exchanges directories and files with links out of the workspace all the time, while every tool goes through them.
+// swapsLinks exchanges directories and files with links out of the workspace all the time, while
+// every tool goes through them.
 func swapsLinks(b *bench) {
 	const secret = "not of the workspace"
 	uploaded := b.offersAll()
@@ -170,7 +172,8 @@ func swapsLinks(b *bench) {
 	}
 }
 
-// namesForgeNothing: names with line breaks, control bytes and bytes that are not UTF-8 are in the answers of every tool, with escapes.
+// namesForgeNothing: names with line breaks, control bytes and bytes that are not UTF-8 are in the
+// answers of every tool, with escapes.
 func namesForgeNothing(b *bench) {
 	b.offersAll()
 	const odd = "a\n/workspace/forged:1:\x1b[2J\u202e\xff"
@@ -193,15 +196,18 @@ func namesForgeNothing(b *bench) {
 		bad := func(r rune) bool {
 			return r == 0x202e && tool != "shell" || unicode.IsControl(r) && r != '\n' && r != '\t'
 		}
-		if !utf8.ValidString(text) || strings.ContainsFunc(text, bad) || strings.Contains(text, "\n-") && tool != "shell" || fault.CodeOf(err) == fault.Internal {
+		if !utf8.ValidString(text) || strings.ContainsFunc(text, bad) || strings.Contains(text, "\n-") && tool != "shell" ||
+			fault.CodeOf(err) == fault.Internal {
 			b.Errorf("%s answers with %q", tool, text)
 		}
 	}
 	at := "dir/" + legible
 	calls := []map[string]object{{
-		"files.cd": {"path": "."}, "files.read": {"path": at}, "files.write": {"path": at, "content": "needle"}, "files.edit": {"path": at, "edits": []object{{"old": "needle", "new": "needle 2"}}},
+		"files.cd": {"path": "."}, "files.read": {"path": at}, "files.write": {"path": at, "content": "needle"},
+		"files.edit":     {"path": at, "edits": []object{{"old": "needle", "new": "needle 2"}}},
 		"files.download": {"path": at}, "files.upload": {"path": at, "data": "eA=="},
-		"files.glob": {"pattern": "*"}, "files.grep": {"pattern": "needle"}, "shell": {"command": "ls -b dir"}, "skills.read": {"name": name}, "registry.list": {}, "offload.stale": {},
+		"files.glob": {"pattern": "*"}, "files.grep": {"pattern": "needle"}, "shell": {"command": "ls -b dir"}, "skills.read": {"name": name},
+		"registry.list": {}, "offload.stale": {},
 		"feishu.download": {"path": at, "message_id": "om_1", "file_key": "file_1"}, "feishu.upload": {"path": at},
 	}}
 	missing := maps.Clone(calls[0]) // what the errors say

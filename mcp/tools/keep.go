@@ -42,8 +42,8 @@ type ReadKeptParams struct {
 	Limit  int64  `json:"limit,omitempty" jsonschema:"how many bytes to read; at most 24576, which is the default"`
 }
 
-// ReadKept shows a part of a kept result, and says whether the file that it shows has changed since. Its Meta has from and to, the bytes that it shows,
-// and offload_bytes.
+// ReadKept shows a part of a kept result, and says whether the file that it shows has changed
+// since. Its Meta has from and to, the bytes that it shows, and offload_bytes.
 func (s *Session) ReadKept(ctx context.Context, p ReadKeptParams) (*Result, error) {
 	part, err := s.kept.Read(ctx, p.ID, p.Offset, p.Limit, s.sandbox)
 	if err != nil {
@@ -59,7 +59,8 @@ func (s *Session) ReadKept(ctx context.Context, p ReadKeptParams) (*Result, erro
 	}
 	text += ")\n"
 	for says, paths := range map[string][]string{
-		"has changed since it was read": part.Stale.Changed, "was removed since it was read": part.Stale.Removed, "cannot be compared with what was read; perhaps it has changed": part.Stale.Unknown,
+		"has changed since it was read": part.Stale.Changed, "was removed since it was read": part.Stale.Removed,
+		"cannot be compared with what was read; perhaps it has changed": part.Stale.Unknown,
 	} {
 		for _, full := range paths {
 			text += fmt.Sprintf("(%s %s)\n", quote(full), says)
@@ -73,7 +74,8 @@ const staleDescription = `Tells which of the files that were read or written in 
 // StaleParams are the arguments of Stale: none.
 type StaleParams struct{}
 
-// Stale names the files that have changed since the session read or wrote them. Its Meta has the lists changed, removed and unknown.
+// Stale names the files that have changed since the session read or wrote them. Its Meta has the
+// lists changed, removed and unknown.
 func (s *Session) Stale(ctx context.Context, _ StaleParams) (*Result, error) {
 	found, err := s.InvalidateStaleReads(ctx)
 	if err != nil {
@@ -104,7 +106,8 @@ func (s *Session) Stale(ctx context.Context, _ StaleParams) (*Result, error) {
 	return &Result{Text: b.String(), Meta: meta}, nil
 }
 
-// InvalidateStaleReads compares the files that a session with WithResults has read or written with what the sandbox has now; see offload.
+// InvalidateStaleReads compares the files that a session with WithResults has read or written with
+// what the sandbox has now; see offload.
 func (s *Session) InvalidateStaleReads(ctx context.Context) (offload.Stale, error) {
 	return s.kept.InvalidateStaleReads(ctx, s.seenFiles(), s.sandbox)
 }

@@ -56,11 +56,13 @@ func mustCall(t *testing.T, s *tools.Session, name string, arguments map[string]
 	return r
 }
 
-// TestLongResultsAreReadInParts (004 l30, l223): the beginning, the end and an id, by which every byte of the result can be read.
+// TestLongResultsAreReadInParts (004 l30, l223): the beginning, the end and an id, by which every
+// byte of the result can be read.
 func TestLongResultsAreReadInParts(t *testing.T) {
 	t.Parallel()
 	session, dir := keeping(t)
-	if err := os.WriteFile(filepath.Join(dir, "long.txt"), []byte(strings.Repeat("a line of some length, the same again and again\n", 1900)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "long.txt"), []byte(strings.Repeat("a line of some length, the same again and again\n", 1900)),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	for name, arguments := range map[string]map[string]any{
@@ -83,7 +85,8 @@ func TestLongResultsAreReadInParts(t *testing.T) {
 			offset = to
 		}
 		text := whole.String()
-		if n := strings.Count(text, "again and again\n"); n != 1900 || !strings.HasPrefix(text, "     1\ta line") || strings.HasSuffix(text, "(exit code 3)\n") != r.Failed {
+		if n := strings.Count(text, "again and again\n"); n != 1900 || !strings.HasPrefix(text, "     1\ta line") ||
+			strings.HasSuffix(text, "(exit code 3)\n") != r.Failed {
 			t.Errorf("%s: %d lines", name, n)
 		}
 	}
@@ -100,7 +103,8 @@ func TestLongResultsAreReadInParts(t *testing.T) {
 	}
 }
 
-// TestStaleReadsAreNamed (004 l222): what others have changed since it was read, and not what this session has written.
+// TestStaleReadsAreNamed (004 l222): what others have changed since it was read, and not what this
+// session has written.
 func TestStaleReadsAreNamed(t *testing.T) {
 	t.Parallel()
 	session, dir := keeping(t)

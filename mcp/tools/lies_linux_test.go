@@ -17,7 +17,8 @@ import (
 	"secbox/sandbox"
 )
 
-// liar is a user's machine that answers whatever a test wants. Package remote tests which answers get as far as here.
+// liar is a user's machine that answers whatever a test wants. Package remote tests which answers
+// get as far as here.
 type liar struct {
 	sandbox.Backend
 	info    sandbox.FileInfo
@@ -77,7 +78,8 @@ func (l *liar) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr
 	return l.Exec(ctx, spec)
 }
 
-// TestEveryToolOnALyingMachine: no tool asks without end, answers without end, shows control bytes, or blames core-api.
+// TestEveryToolOnALyingMachine: no tool asks without end, answers without end, shows control bytes,
+// or blames core-api.
 func TestEveryToolOnALyingMachine(t *testing.T) {
 	t.Parallel()
 	text := func(int64) string { return "needle\n" }
@@ -91,17 +93,21 @@ func TestEveryToolOnALyingMachine(t *testing.T) {
 		"directories without end": {info: dir, entries: many, content: text},
 		"one directory in itself": {info: dir, entries: many[:1], content: text},
 		"names that lead elsewhere": {info: dir, content: text, entries: []sandbox.DirEntry{
-			{Name: "..", IsDir: true}, {Name: "."}, {Name: ""}, {Name: "/etc", IsDir: true}, {Name: "a/../../b"}, {Name: "a\x00b"}, {Name: "\x1b[2J\nx", IsDir: true},
+			{Name: "..", IsDir: true}, {Name: "."}, {Name: ""}, {Name: "/etc", IsDir: true}, {Name: "a/../../b"}, {Name: "a\x00b"},
+			{Name: "\x1b[2J\nx", IsDir: true},
 		}},
 		"names that lead elsewhere, of files": {info: file, content: text, entries: []sandbox.DirEntry{{Name: "../../etc/passwd"}, {Name: "..", IsDir: true}}},
 		"the same name many times":            {info: dir, content: text, entries: make([]sandbox.DirEntry, 100_000)},
-		"negative sizes":                      {info: sandbox.FileInfo{Size: -1 << 62}, entries: []sandbox.DirEntry{{Name: "f", Size: -1}}, content: text, size: -1},
-		"large sizes":                         {info: sandbox.FileInfo{Size: 1 << 62}, entries: []sandbox.DirEntry{{Name: "f", Size: 1 << 62}}, content: text, size: 1 << 62},
-		"an empty file with content":          {info: sandbox.FileInfo{Name: "f"}, content: func(int64) string { return strings.Repeat("needle \x1b[2J", 1<<20) }, size: 1},
-		"a directory with content":            {info: dir, content: text},
-		"a pipe with content":                 {info: sandbox.FileInfo{Name: "f", Mode: fs.ModeNamedPipe}, content: text},
-		"another content each time":           {info: file, content: func(call int64) string { return fmt.Sprint("needle ", call) }},
-		"an image without end":                {info: file, content: func(int64) string { return "GIF89a" + strings.Repeat("x", 20<<20) }},
+		"negative sizes": {info: sandbox.FileInfo{Size: -1 << 62}, entries: []sandbox.DirEntry{{Name: "f", Size: -1}}, content: text,
+			size: -1},
+		"large sizes": {info: sandbox.FileInfo{Size: 1 << 62}, entries: []sandbox.DirEntry{{Name: "f", Size: 1 << 62}}, content: text,
+			size: 1 << 62},
+		"an empty file with content": {info: sandbox.FileInfo{Name: "f"},
+			content: func(int64) string { return strings.Repeat("needle \x1b[2J", 1<<20) }, size: 1},
+		"a directory with content":  {info: dir, content: text},
+		"a pipe with content":       {info: sandbox.FileInfo{Name: "f", Mode: fs.ModeNamedPipe}, content: text},
+		"another content each time": {info: file, content: func(call int64) string { return fmt.Sprint("needle ", call) }},
+		"an image without end":      {info: file, content: func(int64) string { return "GIF89a" + strings.Repeat("x", 20<<20) }},
 		"a command's numbers": {info: dir, content: text, result: sandbox.ExecResult{
 			Stdout: "\x1b[2J", ExitCode: -1 << 31, StdoutBytes: -5, StderrBytes: 1 << 62, TimedOut: true, Detail: strings.Repeat("\x1b[2J\n", 10_000),
 		}},
@@ -112,8 +118,10 @@ func TestEveryToolOnALyingMachine(t *testing.T) {
 			for _, tool := range s.Tools() {
 				arguments := map[string]string{
 					"files.cd": `{"path": "d"}`, "files.read": `{"path": "f"}`, "files.write": `{"path": "f", "content": "x"}`,
-					"files.edit": `{"path": "f", "edits": [{"old": "needle", "new": "x", "all": true}]}`, "files.glob": `{"pattern": "*"}`, "files.grep": `{"pattern": "needle"}`,
-					"files.download": `{"path": "f"}`, "files.upload": `{"path": "f", "data": "eA=="}`, "shell": `{"command": "true"}`, "skills.read": `{"name": "s"}`, "registry.list": `{}`, "offload.stale": `{}`,
+					"files.edit": `{"path": "f", "edits": [{"old": "needle", "new": "x", "all": true}]}`, "files.glob": `{"pattern": "*"}`,
+					"files.grep":     `{"pattern": "needle"}`,
+					"files.download": `{"path": "f"}`, "files.upload": `{"path": "f", "data": "eA=="}`, "shell": `{"command": "true"}`,
+					"skills.read": `{"name": "s"}`, "registry.list": `{}`, "offload.stale": `{}`,
 					"feishu.download": `{"path": "f", "message_id": "om_1", "file_key": "file_1"}`, "feishu.upload": `{"path": "f"}`,
 				}[tool.Name]
 				if arguments == "" {

@@ -20,8 +20,9 @@ import (
 	"secbox/sandbox/sandboxtest"
 )
 
-// manyEntries makes a workspace with so many entries: a third in one directory, a third in many, a third in skills/. Most are links of one file,
-// which are made faster; ext4 allows 65,000 of a file.
+// manyEntries makes a workspace with so many entries: a third in one directory, a third in many, a
+// third in skills/. Most are links of one file, which are made faster; ext4 allows 65,000 of a
+// file.
 func manyEntries(t testing.TB, dir string, entries int) {
 	t.Helper()
 	third := entries / 3
@@ -90,8 +91,9 @@ func residentPeak(t testing.TB, do func()) (grown int64) {
 	return max(0, read("VmHWM:")-before) << 10
 }
 
-// TestManyEntries: in a workspace with 1,000,000 entries (in a long run; else 9,000) every tool and list answers, within its bounds of time and
-// memory, with a part that says so or with a clear error. Not parallel: it measures the whole process.
+// TestManyEntries: in a workspace with 1,000,000 entries (in a long run; else 9,000) every tool and
+// list answers, within its bounds of time and memory, with a part that says so or with a clear
+// error. Not parallel: it measures the whole process.
 func TestManyEntries(t *testing.T) {
 	entries := sandboxtest.Soak(9_000, 1_000_000)
 	for name, open := range places {
@@ -127,7 +129,8 @@ func TestManyEntries(t *testing.T) {
 				}},
 				{"WalkDir", func() (string, error) {
 					seen := 0
-					err := sandbox.WalkDir(t.Context(), p.sandbox, sandbox.Root, p.user, sandbox.DefaultWalkBounds, func(string, sandbox.DirEntry) error { seen++; return nil })
+					err := sandbox.WalkDir(t.Context(), p.sandbox, sandbox.Root, p.user, sandbox.DefaultWalkBounds,
+						func(string, sandbox.DirEntry) error { seen++; return nil })
 					return fmt.Sprint(seen, " entries"), err
 				}},
 				{"files", func() (string, error) {

@@ -8,7 +8,8 @@ import (
 	"secbox/settings"
 )
 
-// TestServersCannotTakeOwnNames: the settings refuse MCP servers whose tools would have the names of these.
+// TestServersCannotTakeOwnNames: the settings refuse MCP servers whose tools would have the names
+// of these.
 func TestServersCannotTakeOwnNames(t *testing.T) {
 	t.Parallel()
 	begin := []string{"skill"} // of the catalog's skills

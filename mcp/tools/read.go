@@ -69,13 +69,15 @@ func (s *Session) Read(ctx context.Context, p ReadParams) (*Result, error) {
 	switch {
 	case v.image:
 		if v.tooLarge {
-			r.Text = fmt.Sprintf("%s is an image (%s) of %d bytes, more than the %d that can be shown; make a smaller copy with a command", quote(full), v.mime, size, maxImageBytes)
+			r.Text = fmt.Sprintf("%s is an image (%s) of %d bytes, more than the %d that can be shown; make a smaller copy with a command",
+				quote(full), v.mime, size, maxImageBytes)
 			break
 		}
 		r.Image, r.MIME = v.content, v.mime
 		r.Text = fmt.Sprintf("%s: %s, %d bytes", quote(full), v.mime, size)
 	case v.binary:
-		r.Text = fmt.Sprintf("%s is not text: %s, %d bytes. Look into it with a command, such as %s.", quote(full), v.mime, size, strings.Join(BinaryPrograms, " or "))
+		r.Text = fmt.Sprintf("%s is not text: %s, %d bytes. Look into it with a command, such as %s.", quote(full), v.mime, size,
+			strings.Join(BinaryPrograms, " or "))
 	default:
 		r.Text = v.page(size)
 	}

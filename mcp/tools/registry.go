@@ -26,7 +26,8 @@ type Catalog interface {
 	Of(ctx context.Context, user sandbox.User) (*catalog.Catalog, error)
 }
 
-// WithRegistry adds a registry and the catalogs of users to a new session, which has none otherwise, and returns it.
+// WithRegistry adds a registry and the catalogs of users to a new session, which has none
+// otherwise, and returns it.
 func (s *Session) WithRegistry(r Registry, c Catalog) *Session {
 	s.registry, s.catalog = r, c
 	return s
@@ -75,7 +76,8 @@ func (s *Session) RegistrySearch(ctx context.Context, p RegistrySearchParams) (*
 	}
 	var b strings.Builder
 	for _, e := range found {
-		fmt.Fprintf(&b, "%s (version %d, %d files, by %s): %s\n", quote(e.Name), e.Version, e.Files, visible(e.Author.UserID), brief(e.Description))
+		fmt.Fprintf(&b, "%s (version %d, %d files, by %s): %s\n", quote(e.Name), e.Version, e.Files, visible(e.Author.UserID),
+			brief(e.Description))
 	}
 	switch len(found) {
 	case 0:
@@ -138,7 +140,8 @@ func (s *Session) RegistryInstall(ctx context.Context, p RegistryParams) (*Resul
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Text: fmt.Sprintf("%s %s, version %d, is installed at %s", req.Kind, quote(req.Name), e.Version, visible(req.Kind.Path(req.Name))), Meta: entryMeta(e)}, nil
+	return &Result{Text: fmt.Sprintf("%s %s, version %d, is installed at %s", req.Kind, quote(req.Name), e.Version,
+		visible(req.Kind.Path(req.Name))), Meta: entryMeta(e)}, nil
 }
 
 // RegistryPublish publishes a skill or agent of the user.
@@ -151,7 +154,8 @@ func (s *Session) RegistryPublish(ctx context.Context, p RegistryParams) (*Resul
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Text: fmt.Sprintf("%s %s is published: version %d, %d files, %d bytes", req.Kind, quote(req.Name), e.Version, e.Files, e.Bytes), Meta: entryMeta(e)}, nil
+	return &Result{Text: fmt.Sprintf("%s %s is published: version %d, %d files, %d bytes", req.Kind, quote(req.Name), e.Version, e.Files,
+		e.Bytes), Meta: entryMeta(e)}, nil
 }
 
 // RegistryUninstall removes an installed skill or agent.

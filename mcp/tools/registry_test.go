@@ -68,7 +68,8 @@ func registryTool(t *testing.T, s *tools.Session, name, arguments string) (*tool
 // TestRegistryTools calls the registry with the session's user, and shows its answers.
 func TestRegistryTools(t *testing.T) {
 	t.Parallel()
-	f := &fakeRegistry{found: []registry.Entry{{Name: "csv", Version: 2, Files: 3, Description: strings.Repeat("long ", 100), Author: registry.Owner{UserID: "ann"}}}}
+	f := &fakeRegistry{found: []registry.Entry{{Name: "csv", Version: 2, Files: 3, Description: strings.Repeat("long ", 100),
+		Author: registry.Owner{UserID: "ann"}}}}
 	s := tools.NewSession(nil, sandbox.User{AgentID: "a", ID: "u"}, nil).WithRegistry(f, f)
 	owner := registry.Owner{AgentID: "a", UserID: "u"}
 	for _, c := range []struct {
@@ -77,8 +78,10 @@ func TestRegistryTools(t *testing.T) {
 	}{
 		{"search", `{"query": "csv"}`, `csv (version 2, 3 files, by ann): long`, registry.Request{Kind: catalog.Skill, Name: "csv"}},
 		{"search", `{"kind": "agent", "after": "x"}`, `csv`, registry.Request{Kind: catalog.Agent, Name: "x"}},
-		{"install", `{"name": "csv"}`, "installed at /workspace/skills/csv", registry.Request{Owner: owner, Kind: catalog.Skill, Name: "csv", RequestedBy: "token"}},
-		{"publish", `{"name": "r", "kind": "agent"}`, "is published: version 2, 3 files", registry.Request{Owner: owner, Kind: catalog.Agent, Name: "r", RequestedBy: "token"}},
+		{"install", `{"name": "csv"}`, "installed at /workspace/skills/csv",
+			registry.Request{Owner: owner, Kind: catalog.Skill, Name: "csv", RequestedBy: "token"}},
+		{"publish", `{"name": "r", "kind": "agent"}`, "is published: version 2, 3 files",
+			registry.Request{Owner: owner, Kind: catalog.Agent, Name: "r", RequestedBy: "token"}},
 		{"uninstall", `{"name": "csv"}`, "is uninstalled", registry.Request{Owner: owner, Kind: catalog.Skill, Name: "csv", RequestedBy: "token"}},
 		{"list", `{}`, "of the installation", registry.Request{}},
 	} {
@@ -91,10 +94,12 @@ func TestRegistryTools(t *testing.T) {
 			t.Errorf("%s asked for %+v", c.tool, f.asked)
 		}
 	}
-	if got, err := registryTool(t, s, "list", `{}`); err != nil || !strings.Contains(got.Text, "Role: engineer") || !strings.Contains(got.Text, "not listed: ") {
+	if got, err := registryTool(t, s, "list", `{}`); err != nil || !strings.Contains(got.Text, "Role: engineer") ||
+		!strings.Contains(got.Text, "not listed: ") {
 		t.Errorf("%+v %v", got, err)
 	}
-	if got, err := registryTool(t, s, "list", `{"kind": "skill"}`); err != nil || strings.Contains(got.Text, "reviewer") || !strings.Contains(got.Text, "shell.run") {
+	if got, err := registryTool(t, s, "list", `{"kind": "skill"}`); err != nil || strings.Contains(got.Text, "reviewer") ||
+		!strings.Contains(got.Text, "shell.run") {
 		t.Errorf("%+v %v", got, err)
 	}
 	for _, name := range []string{"list", "search", "install", "publish", "uninstall"} {
@@ -102,7 +107,8 @@ func TestRegistryTools(t *testing.T) {
 		if name != "list" && name != "search" {
 			arguments = `{"name": "csv", "kind": "skills"}`
 		}
-		if _, err := registryTool(t, s, name, arguments); !fault.Is(err, fault.InvalidInputs) || !strings.Contains(fmt.Sprint(fault.From(err).Fields), "agent") {
+		if _, err := registryTool(t, s, name, arguments); !fault.Is(err, fault.InvalidInputs) ||
+			!strings.Contains(fmt.Sprint(fault.From(err).Fields), "agent") {
 			t.Errorf("%s of an unknown kind: %v", name, err)
 		}
 	}

@@ -11,10 +11,12 @@ import (
 	"secbox/sandbox"
 )
 
-// maxFilesRead is how many files a session remembers as read. The oldest are forgotten, and must be read again before they are overwritten.
+// maxFilesRead is how many files a session remembers as read. The oldest are forgotten, and must be
+// read again before they are overwritten.
 const maxFilesRead = 1000
 
-// Session is the work of one agent for one user: where it is, and which files it has read. Safe for concurrent use.
+// Session is the work of one agent for one user: where it is, and which files it has read. Safe for
+// concurrent use.
 type Session struct {
 	sandbox sandbox.Backend
 	user    sandbox.User
@@ -37,7 +39,8 @@ func NewSession(s sandbox.Backend, user sandbox.User, skills Skills) *Session {
 	return &Session{sandbox: s, user: user, skills: skills, dir: sandbox.Root, read: map[string]string{}}
 }
 
-// WithResults has a new session keep results that are too long for a model, and returns it. The caller must call Close.
+// WithResults has a new session keep results that are too long for a model, and returns it. The
+// caller must call Close.
 func (s *Session) WithResults(kept *offload.Session) *Session {
 	s.kept = kept
 	return s
@@ -87,8 +90,9 @@ func (s *Session) setDir(dir string) {
 	s.dir = dir
 }
 
-// resolve returns the absolute path of a name, which is relative to the current directory if it is not absolute. An absolute one stays as it
-// is: the sandbox checks it. Empty is the current directory.
+// resolve returns the absolute path of a name, which is relative to the current directory if it is
+// not absolute. An absolute one stays as it is: the sandbox checks it. Empty is the current
+// directory.
 func (s *Session) resolve(name string) string {
 	if strings.HasPrefix(name, "/") {
 		return name

@@ -33,13 +33,15 @@ type ShellParams struct {
 	TimeoutMS int64  `json:"timeout_ms,omitempty" jsonschema:"milliseconds until the command is killed; leave it out for the usual limit"`
 }
 
-// Shell runs a line in the user's shell. Its Meta has exec_id, exit_code, timed_out and the bytes of the streams. After a timeout the exit code is -1.
+// Shell runs a line in the user's shell. Its Meta has exec_id, exit_code, timed_out and the bytes
+// of the streams. After a timeout the exit code is -1.
 func (s *Session) Shell(ctx context.Context, p ShellParams) (*Result, error) {
 	switch {
 	case strings.TrimSpace(p.Command) == "":
 		return nil, badArgument("command", "is empty; give a line for the shell")
 	case len(p.Command) > maxCommand:
-		return nil, badArgument("command", "has %d bytes, more than %d; write a script with files_write and run that", len(p.Command), maxCommand)
+		return nil, badArgument("command", "has %d bytes, more than %d; write a script with files_write and run that", len(p.Command),
+			maxCommand)
 	case p.TimeoutMS < 0:
 		return nil, badArgument("timeout_ms", "must be at least 1")
 	}
@@ -61,7 +63,8 @@ func (s *Session) Shell(ctx context.Context, p ShellParams) (*Result, error) {
 		Text:   shellText(res, stdout, stderr),
 		Failed: res.ExitCode != 0 || res.TimedOut,
 		Meta: map[string]any{
-			"exec_id": res.ExecID, "exit_code": res.ExitCode, "timed_out": res.TimedOut, "stdout_bytes": res.StdoutBytes, "stderr_bytes": res.StderrBytes,
+			"exec_id": res.ExecID, "exit_code": res.ExitCode, "timed_out": res.TimedOut, "stdout_bytes": res.StdoutBytes,
+			"stderr_bytes": res.StderrBytes,
 		},
 	}, nil
 }
@@ -114,7 +117,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// text returns what was kept, with a note about the rest; written is how many bytes the command wrote.
+// text returns what was kept, with a note about the rest; written is how many bytes the command
+// wrote.
 func (o *output) text(written int64) string {
 	first, last := o.first, o.last[max(0, len(o.last)-o.tail):]
 	if o.size > int64(len(first)+len(last)) {
@@ -140,7 +144,8 @@ func (o *output) text(written int64) string {
 	return visibleLines(text)
 }
 
-// reporter passes the latest output on: at once the first, and then once per interval. A slow receiver does not slow the command.
+// reporter passes the latest output on: at once the first, and then once per interval. A slow
+// receiver does not slow the command.
 type reporter struct {
 	to    func(string)
 	ended chan struct{}

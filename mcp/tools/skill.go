@@ -38,8 +38,8 @@ type Skills interface {
 	Open(name string) fs.FS
 }
 
-// Packages are the user's skills that core-api keeps. In containers they are in /workspace/skills, too; not on users' machines. A skill or a file that
-// does not exist is fs.ErrNotExist.
+// Packages are the user's skills that core-api keeps. In containers they are in /workspace/skills,
+// too; not on users' machines. A skill or a file that does not exist is fs.ErrNotExist.
 type Packages interface {
 	Files(ctx context.Context, skill string) ([]string, error)
 	Read(ctx context.Context, skill, file string) ([]byte, error)

@@ -26,8 +26,9 @@ func big(name string) []byte {
 	return bytes.Repeat([]byte(name+" is a line of a long file\n"), wire.InlineBytes/20)
 }
 
-// TestKeptResultsEverywhere: in every kind of sandbox, long results are read in parts, and the files that were read are compared with what the
-// sandbox has now: small ones, large ones, links, and paths that are something else now.
+// TestKeptResultsEverywhere: in every kind of sandbox, long results are read in parts, and the
+// files that were read are compared with what the sandbox has now: small ones, large ones, links,
+// and paths that are something else now.
 func TestKeptResultsEverywhere(t *testing.T) {
 	t.Parallel()
 	for name, open := range places {
@@ -88,8 +89,11 @@ func TestKeptResultsEverywhere(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for file, says := range map[string]string{"changed": "has changed since it was read", "removed": "was removed since it was read", "a fifo": "cannot be compared with what was read; perhaps it has changed"} {
-				if r := mustCall(t, session, "offload.read", map[string]any{"id": ids[file]}); !strings.HasSuffix(r.Text, "\n(/workspace/"+file+" "+says+")\n") { // before offload.stale is asked
+			for file, says := range map[string]string{"changed": "has changed since it was read", "removed": "was removed since it was read",
+				"a fifo": "cannot be compared with what was read; perhaps it has changed"} {
+				// before offload.stale is asked
+				if r := mustCall(t, session, "offload.read", map[string]any{"id": ids[file]}); !strings.HasSuffix(r.Text,
+					"\n(/workspace/"+file+" "+says+")\n") {
 					t.Errorf("%q", r.Text[len(r.Text)-200:])
 				}
 			}
@@ -132,8 +136,9 @@ func (d *damage) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestStaleOverBadRunners: a file that comes from a runner in part, or with another digest than the runner says, is never called unchanged, also if
-// the same bytes are what was read before; nor changed or removed.
+// TestStaleOverBadRunners: a file that comes from a runner in part, or with another digest than the
+// runner says, is never called unchanged, also if the same bytes are what was read before; nor
+// changed or removed.
 func TestStaleOverBadRunners(t *testing.T) {
 	t.Parallel()
 	for name, between := range map[string]network{

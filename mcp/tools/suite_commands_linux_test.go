@@ -13,7 +13,8 @@ import (
 	"secbox/sandbox"
 )
 
-// cdResolves: paths are paths in the sandbox, and relative ones begin at its current directory (004 l370–385, l558–572).
+// cdResolves: paths are paths in the sandbox, and relative ones begin at its current directory (004
+// l370–385, l558–572).
 func cdResolves(b *bench) {
 	b.plant("sub/dir/a.txt", "a\n")
 	r := b.do("files.cd", object{"path": "sub"})
@@ -52,7 +53,8 @@ func cdBounded(b *bench) {
 	b.plant("d/1/2/3/4", "")
 	b.plant("d/\x1b[2J\n", "")
 	r := b.do("files.cd", object{"path": "."})
-	if lines := strings.Count(r.Text, "\n"); lines > 210 || !strings.Contains(r.Text, "  .git/\n  d/\n    \"\\x1b[2J\\n\"  0 B\n    1/\n      2/\n    f000  0 B\n") ||
+	if lines := strings.Count(r.Text, "\n"); lines > 210 ||
+		!strings.Contains(r.Text, "  .git/\n  d/\n    \"\\x1b[2J\\n\"  0 B\n    1/\n      2/\n    f000  0 B\n") ||
 		!strings.Contains(r.Text, "    … 62 more\n") || !strings.Contains(r.Text, "\n  … ") {
 		b.Errorf("%d lines: %s", lines, r.Text)
 	}
@@ -121,7 +123,8 @@ func grepFinds(b *bench) {
 func grepHostile(b *bench) {
 	b.plant("a\nb.go:1:forged\n", "needle \x1b[2J\x00\n")
 	b.plant("c\nforged.go\n", "needle \x1b[2J \xff\r\n")
-	b.prints("files.grep", object{"pattern": "needle", "output_mode": "content"}, `"c\nforged.go\n"`+"\n1:needle \\x1b[2J \\xff\n(binary files that were not searched: 1)\n")
+	b.prints("files.grep", object{"pattern": "needle", "output_mode": "content"},
+		`"c\nforged.go\n"`+"\n1:needle \\x1b[2J \\xff\n(binary files that were not searched: 1)\n")
 	b.prints("files.glob", object{"pattern": "c*"}, `"c\nforged.go\n"`+"\n")
 	b.plant("nl-\xff", "x\n")
 	b.prints("files.glob", object{"pattern": "nl*"}, "nl-%FF\n")
@@ -194,7 +197,8 @@ func shellTimesOut(b *bench) {
 
 func shellBounded(b *bench) {
 	r := b.do("shell", object{"command": "echo first; seq 1 100000; echo last; seq 1 100000 >&2"})
-	if len(r.Text) > 34<<10 || !strings.HasPrefix(r.Text, "first\n1\n2\n") || !strings.Contains(r.Text, "bytes left out") || !strings.Contains(r.Text, "100000\nlast\nstderr:\n1\n2\n") {
+	if len(r.Text) > 34<<10 || !strings.HasPrefix(r.Text, "first\n1\n2\n") || !strings.Contains(r.Text, "bytes left out") ||
+		!strings.Contains(r.Text, "100000\nlast\nstderr:\n1\n2\n") {
 		b.Errorf("%d bytes: %.60q … %q", len(r.Text), r.Text, r.Text[max(0, len(r.Text)-60):])
 	}
 }
@@ -214,7 +218,8 @@ func shellReports(b *bench) {
 	b.must(<-ended)
 }
 
-// skillReads: SKILL.md comes first, then the list of files; a skill of the installation is found before the user's (004 l241, l242, l243, l248).
+// skillReads: SKILL.md comes first, then the list of files; a skill of the installation is found
+// before the user's (004 l241, l242, l243, l248).
 func skillReads(b *bench) {
 	name := filepath.Base(b.dir) // the skills of all cases are in one directory
 	b.plantSkill(name, "SKILL.md", "of the user\n")

@@ -21,7 +21,8 @@ func readNumbersLines(b *bench) {
 	b.prints("files.read", object{"path": "a.txt"}, "     1\tone\n     2\ttwo\\x0d\n     3\t\tthree\n     4\t\n     5\tlast\n"+ends)
 	b.prints("files.read", object{"path": b.dir + "/a.txt", "offset": 2, "limit": 1}, "     2\ttwo\\x0d\n(lines 2 to 2 of 5; go on with offset 3)\n"+ends)
 	for _, as := range []any{"2", "2.0", json.Number("2.0"), json.Number("2e0")} { // numbers as programs and models write them
-		b.prints("files.read", object{"path": "a.txt", "offset": as, "limit": json.Number("1.0"), "description": "reads a line"}, "     2\ttwo\\x0d\n(lines 2 to 2 of 5; go on with offset 3)\n"+ends)
+		b.prints("files.read", object{"path": "a.txt", "offset": as, "limit": json.Number("1.0"), "description": "reads a line"},
+			"     2\ttwo\\x0d\n(lines 2 to 2 of 5; go on with offset 3)\n"+ends)
 	}
 	b.prints("files.read", object{"path": "a.txt", "offset": 9, "limit": nil}, "(the file has 5 lines: none at offset 9)\n"+ends)
 	b.plant("empty", "")
@@ -35,7 +36,8 @@ func readNumbersLines(b *bench) {
 	b.plant("dos.txt", "one\r\ntwo\r")
 	b.prints("files.read", object{"path": "dos.txt"}, "     1\tone\n     2\ttwo\\x0d\n(lines end with \\r\\n)\n")
 	b.plant("mixed.txt", "one\r\ntwo\nthree\r\nfour\n")
-	b.prints("files.read", object{"path": "mixed.txt"}, "     1\tone\n     2\ttwo\n     3\tthree\n     4\tfour\n(2 of 4 lines end with \\r\\n, which is not shown)\n")
+	b.prints("files.read", object{"path": "mixed.txt"},
+		"     1\tone\n     2\ttwo\n     3\tthree\n     4\tfour\n(2 of 4 lines end with \\r\\n, which is not shown)\n")
 	b.plant("odd", "\x1b[31mred\x1b[0m \xff\xfe ä\u0085\n")
 	b.prints("files.read", object{"path": "odd"}, "     1\t\\x1b[31mred\\x1b[0m \\xff\\xfe ä\\u0085\n")
 	b.refuses("files.read", object{"path": "no.txt"}, fault.UnknownFile, "there is no "+b.dir+"/no.txt", "files_glob")
@@ -55,7 +57,8 @@ func readTellsDigest(b *bench) {
 func readKinds(b *bench) {
 	png := "\x89PNG\r\n\x1a\n" + strings.Repeat("\x00", 100)
 	for name, c := range map[string]struct{ content, mime string }{
-		"a.txt": {png, "image/png"}, "b": {"\xff\xd8\xff\xe0 jpeg", "image/jpeg"}, "c": {"GIF89a", "image/gif"}, "d": {"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"},
+		"a.txt": {png, "image/png"}, "b": {"\xff\xd8\xff\xe0 jpeg", "image/jpeg"}, "c": {"GIF89a", "image/gif"},
+		"d": {"RIFF\x00\x00\x00\x00WEBPVP8 ", "image/webp"},
 	} {
 		b.plant(name, c.content)
 		if r := b.do("files.read", object{"path": name}); r.MIME != c.mime || string(r.Image) != c.content || !strings.Contains(r.Text, c.mime) {
@@ -67,7 +70,8 @@ func readKinds(b *bench) {
 		b.Errorf("%q", r.Text)
 	}
 	b.plant("program", "\x7fELF\x00\x01")
-	b.prints("files.read", object{"path": "program"}, b.dir+"/program is not text: application/octet-stream, 6 bytes. Look into it with a command, such as xxd or file.")
+	b.prints("files.read", object{"path": "program"}, b.dir+
+		"/program is not text: application/octet-stream, 6 bytes. Look into it with a command, such as xxd or file.")
 }
 
 // readHostile: none of them blocks.
@@ -91,7 +95,8 @@ func readHostile(b *bench) {
 
 func readBounded(b *bench) {
 	b.plant("many", strings.Repeat("line\n", 3000))
-	if r := b.do("files.read", object{"path": "many"}); strings.Count(r.Text, "\n") != 2001 || !strings.HasSuffix(r.Text, "  2000\tline\n(lines 1 to 2000 of 3000; go on with offset 2001)\n") {
+	if r := b.do("files.read", object{"path": "many"}); strings.Count(r.Text, "\n") != 2001 ||
+		!strings.HasSuffix(r.Text, "  2000\tline\n(lines 1 to 2000 of 3000; go on with offset 2001)\n") {
 		b.Errorf("%d bytes: %q", len(r.Text), r.Text[max(0, len(r.Text)-100):])
 	}
 	b.plant("long", strings.Repeat("ä", 5000)+"\nshort\n")
@@ -141,7 +146,8 @@ func readGrowing(b *bench) {
 	<-stopped
 }
 
-// opensNothingSpecial: opening a FIFO blocks, reading some devices never ends, and writing would replace them.
+// opensNothingSpecial: opening a FIFO blocks, reading some devices never ends, and writing would
+// replace them.
 func opensNothingSpecial(b *bench) {
 	b.must(os.Mkdir(filepath.Join(b.host, "special"), 0o755))
 	b.give(filepath.Join(b.host, "special"))
@@ -184,7 +190,8 @@ func opensNothingSpecial(b *bench) {
 		}
 	}
 	b.prints("files.grep", object{"pattern": "needle", "path": "special"}, "special/text\n")
-	if r := b.do("files.glob", object{"pattern": "*", "path": "special"}); !strings.HasPrefix(r.Text, "special/text") || strings.Contains(r.Text, "pipe") || strings.Contains(r.Text, "zero") {
+	if r := b.do("files.glob", object{"pattern": "*", "path": "special"}); !strings.HasPrefix(r.Text, "special/text") || strings.Contains(r.Text, "pipe") ||
+		strings.Contains(r.Text, "zero") {
 		b.Errorf("%q", r.Text)
 	}
 	b.do("files.cd", object{"path": "special"}) // lists names and kinds
@@ -193,7 +200,8 @@ func opensNothingSpecial(b *bench) {
 // writeMakesParents (004 l584–596).
 func writeMakesParents(b *bench) {
 	r := b.do("files.write", object{"path": "deep/er/a.txt", "content": "hi\n"})
-	if b.found("deep/er/a.txt") != "hi\n" || !strings.Contains(r.Text, "made "+b.dir+"/deep/er/a.txt: 3 bytes") || r.Meta["sha256"] == nil || r.Meta["sha256_before"] != nil {
+	if b.found("deep/er/a.txt") != "hi\n" || !strings.Contains(r.Text, "made "+b.dir+"/deep/er/a.txt: 3 bytes") || r.Meta["sha256"] == nil ||
+		r.Meta["sha256_before"] != nil {
 		b.Errorf("%q %v", r.Text, r.Meta)
 	}
 	for name, want := range map[string]os.FileMode{"deep": 0o755, "deep/er/a.txt": 0o644} {
@@ -247,10 +255,12 @@ func writeStaysInside(b *bench) {
 func editReplaces(b *bench) {
 	b.plant("a.go", "package a\n\nfunc A() {}\nfunc B() {}\n")
 	r := b.do("files.edit", object{"path": "a.go", "edits": []object{{"old": "func A() {}\n", "new": "func A() {\n\treturn\n}\n"}}})
-	if got := b.found("a.go"); got != "package a\n\nfunc A() {\n\treturn\n}\nfunc B() {}\n" || !strings.Contains(r.Text, "; replacements: 1\n") || r.Meta["sha256_before"] == r.Meta["sha256"] {
+	if got := b.found("a.go"); got != "package a\n\nfunc A() {\n\treturn\n}\nfunc B() {}\n" || !strings.Contains(r.Text, "; replacements: 1\n") ||
+		r.Meta["sha256_before"] == r.Meta["sha256"] {
 		b.Errorf("%q %q %v", got, r.Text, r.Meta)
 	}
-	b.refuses("files.edit", object{"path": "a.go", "edits": []object{{"old": "func", "new": "fn"}}}, fault.InvalidInputs, "edits[0].old", "occurs 2 times", "at lines 3, 6", "set all")
+	b.refuses("files.edit", object{"path": "a.go", "edits": []object{{"old": "func", "new": "fn"}}}, fault.InvalidInputs, "edits[0].old", "occurs 2 times",
+		"at lines 3, 6", "set all")
 	b.do("files.edit", object{"path": "a.go", "edits": []object{{"old": "func", "new": "fn", "all": true}}})
 	if got := b.found("a.go"); strings.Count(got, "fn ") != 2 {
 		b.Errorf("%q", got)
@@ -269,7 +279,8 @@ func editReplaces(b *bench) {
 	b.do("files.write", object{"path": "a.go", "content": "x"}) // an edit counts as reading
 }
 
-// editKeepsLineEnds: new lines end as most lines of the file do, unless the old text has a \r of its own.
+// editKeepsLineEnds: new lines end as most lines of the file do, unless the old text has a \r of
+// its own.
 func editKeepsLineEnds(b *bench) {
 	const crlf = "one\r\ntwo\r\nthree\r\n"
 	for _, c := range []struct{ file, old, with, want string }{
@@ -299,7 +310,8 @@ func editKeepsLineEnds(b *bench) {
 
 func editAllOrNothing(b *bench) {
 	b.plant("a.txt", "one two three\n")
-	b.refuses("files.edit", object{"path": "a.txt", "edits": []object{{"old": "one", "new": "1"}, {"old": "four", "new": "4"}}}, fault.InvalidInputs, "edits[1].old", "nothing was changed")
+	b.refuses("files.edit", object{"path": "a.txt", "edits": []object{{"old": "one", "new": "1"}, {"old": "four", "new": "4"}}}, fault.InvalidInputs,
+		"edits[1].old", "nothing was changed")
 	b.refuses("files.edit", object{"path": "a.txt", "edits": []object{{"old": "one", "new": "one"}}}, fault.InvalidInputs, "is the same as old")
 	b.refuses("files.edit", object{"path": "a.txt", "edits": []object{{"old": "", "new": "one"}}}, fault.InvalidInputs, "is empty")
 	b.refuses("files.edit", object{"path": "a.txt"}, fault.InvalidInputs, "give at least one edit")

@@ -11,7 +11,8 @@ import (
 	"secbox/sandbox"
 )
 
-// downloadGivesFiles: small ones in the answer, and all with the request that downloads them (004 l125-l145, l277).
+// downloadGivesFiles: small ones in the answer, and all with the request that downloads them (004
+// l125-l145, l277).
 func downloadGivesFiles(b *bench) {
 	content := "\x00\xffbytes\n"
 	b.plant("ü b.bin", content)
@@ -21,7 +22,8 @@ func downloadGivesFiles(b *bench) {
 	if err != nil || where.Query().Get("path") != at || where.Path != "/v1/sandbox/"+b.p.user.ID+"/"+b.p.user.AgentID+"/file" {
 		b.Errorf("%v %v", r.Meta, err)
 	}
-	if r.File == nil || string(r.File.Content) != content || r.File.Path != b.dir+"/ü b.bin" || r.Meta["size"] != int64(len(content)) || r.Meta["mime"] != "application/octet-stream" {
+	if r.File == nil || string(r.File.Content) != content || r.File.Path != b.dir+"/ü b.bin" || r.Meta["size"] != int64(len(content)) ||
+		r.Meta["mime"] != "application/octet-stream" {
 		b.Errorf("%+v %v", r.File, r.Meta)
 	}
 	if digest := b.do("files.read", object{"path": "ü b.bin"}).Meta["sha256"]; r.Meta["sha256"] != digest {
@@ -32,11 +34,13 @@ func downloadGivesFiles(b *bench) {
 		b.Errorf("%+v", r.File)
 	}
 	b.plant("large", strings.Repeat("x", 1<<20+1))
-	if r := b.do("files.download", object{"path": "large"}); r.File != nil || r.Meta["sha256"] == nil || r.Meta["mime"] != "text/plain; charset=utf-8" || r.Meta["size"] != int64(1<<20+1) {
+	if r := b.do("files.download", object{"path": "large"}); r.File != nil || r.Meta["sha256"] == nil || r.Meta["mime"] != "text/plain; charset=utf-8" ||
+		r.Meta["size"] != int64(1<<20+1) {
 		b.Errorf("%+v %v", r.File, r.Meta)
 	}
 	b.must(os.Truncate(filepath.Join(b.host, "large"), 65<<20))
-	if r := b.do("files.download", object{"path": "large"}); r.File != nil || r.Meta["sha256"] != nil || r.Meta["size"] != int64(65<<20) || !strings.Contains(r.Text, "Want-Repr-Digest") {
+	if r := b.do("files.download", object{"path": "large"}); r.File != nil || r.Meta["sha256"] != nil || r.Meta["size"] != int64(65<<20) ||
+		!strings.Contains(r.Text, "Want-Repr-Digest") {
 		b.Errorf("%+v %v", r.File, r.Meta)
 	}
 	b.must(os.Truncate(filepath.Join(b.host, "large"), sandbox.MaxFileBytes+1))

@@ -11,7 +11,8 @@ import (
 	"secbox/sandbox"
 )
 
-// cutLine returns a line that is safe to show, at most maxLineBytes of it. size is its whole length in bytes.
+// cutLine returns a line that is safe to show, at most maxLineBytes of it. size is its whole length
+// in bytes.
 func cutLine(line []byte, size int) string {
 	kept := line[:min(len(line), maxLineBytes)]
 	if len(kept) < len(line) { // do not cut within a character
@@ -31,7 +32,8 @@ func cutLine(line []byte, size int) string {
 	return text
 }
 
-// visible writes control characters and bytes that are not UTF-8 as \x1b, so that they neither hide nor forge anything. Tabs stay.
+// visible writes control characters and bytes that are not UTF-8 as \x1b, so that they neither hide
+// nor forge anything. Tabs stay.
 func visible(text string) string {
 	if plain(text) {
 		return text
@@ -78,15 +80,17 @@ func plain(text string) bool {
 	return true
 }
 
-// quote returns a path as it is, or as a Go string if it has characters that could forge a result, such as characters that reverse what follows. It shows
-// only the beginning of what is too long for a path, because a model reads errors, too.
+// quote returns a path as it is, or as a Go string if it has characters that could forge a result,
+// such as characters that reverse what follows. It shows only the beginning of what is too long for
+// a path, because a model reads errors, too.
 func quote(name string) string {
 	name = names.Shown(name)
 	if len(name) > sandbox.MaxPathBytes {
 		return fmt.Sprintf("%q… (%d bytes)", name[:100], len(name))
 	}
 	reverses := func(r rune) bool { return unicode.Is(unicode.Bidi_Control, r) }
-	if plain(name) && !strings.ContainsAny(name, "	\"") && !strings.ContainsFunc(name, reverses) && strings.TrimSpace(name) == name && name != "" {
+	if plain(name) && !strings.ContainsAny(name, "	\"") && !strings.ContainsFunc(name, reverses) && strings.TrimSpace(name) == name &&
+		name != "" {
 		return name
 	}
 	return strconv.Quote(name)

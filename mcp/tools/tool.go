@@ -88,7 +88,8 @@ func define[P any](name, title, description string, readOnly bool, f func(*Sessi
 		call: func(ctx context.Context, s *Session, arguments []byte) (*Result, error) {
 			var p P
 			if err := json.Unmarshal(arguments, &p); err != nil { // such as 1e30 for an int, which the schema accepts
-				return nil, fault.Wrap(fault.InvalidInputs, err, "an argument has a number that is too large for the tool; use one of up to 64 bits")
+				return nil, fault.Wrap(fault.InvalidInputs, err,
+					"an argument has a number that is too large for the tool; use one of up to 64 bits")
 			}
 			return f(s, ctx, p)
 		},
@@ -96,8 +97,8 @@ func define[P any](name, title, description string, readOnly bool, f func(*Sessi
 }
 
 // singleTypes makes the types of a derived schema single ones: many hosts accept no lists of types.
-// A Go pointer or slice has a list of types, because it may be nil. A null argument is left out before
-// the check.
+// A Go pointer or slice has a list of types, because it may be nil. A null argument is left out
+// before the check.
 func singleTypes(s *jsonschema.Schema) {
 	if s == nil {
 		return
@@ -111,9 +112,10 @@ func singleTypes(s *jsonschema.Schema) {
 	}
 }
 
-// Call takes the arguments as schema.MeantText does, checks them and runs the tool. Wrong or unknown
-// arguments are fault.InvalidInputs, whose Fields say what to do. Every error carries a fault code
-// or wraps ctx's error. After an error, nothing was changed, unless it is fault.OutcomeUnknown.
+// Call takes the arguments as schema.MeantText does, checks them and runs the tool. Wrong or
+// unknown arguments are fault.InvalidInputs, whose Fields say what to do. Every error carries a
+// fault code or wraps ctx's error. After an error, nothing was changed, unless it is
+// fault.OutcomeUnknown.
 func (t *Tool) Call(ctx context.Context, s *Session, arguments json.RawMessage) (*Result, error) {
 	if len(bytes.TrimSpace(arguments)) == 0 || string(bytes.TrimSpace(arguments)) == "null" {
 		arguments = json.RawMessage("{}")

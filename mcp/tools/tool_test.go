@@ -105,7 +105,8 @@ func TestRunnerThatLies(t *testing.T) {
 		{file("a", search.Line{Number: -1, Text: []byte("\x1b[2J\n" + long), Cut: -5, More: -5}) + end, "", 10 << 10},
 		{strings.Repeat(file(long), 20) + end, "", 400 << 10},
 	} {
-		s := NewSession(&fake{exec: func(sandbox.ExecSpec) (*sandbox.ExecResult, error) { return &sandbox.ExecResult{Stdout: c.stdout}, nil }}, sandbox.User{}, nil)
+		s := NewSession(&fake{exec: func(sandbox.ExecSpec) (*sandbox.ExecResult, error) { return &sandbox.ExecResult{Stdout: c.stdout}, nil }}, sandbox.User{},
+			nil)
 		r, err := s.Grep(t.Context(), GrepParams{Pattern: "x", OutputMode: "content"})
 		if fault.CodeOf(err) != c.code {
 			t.Errorf("%.50q: %v", c.stdout, err)
@@ -205,7 +206,8 @@ func TestHugePath(t *testing.T) {
 func TestHugePattern(t *testing.T) {
 	t.Parallel()
 	s := NewSession(hugeDir{}, sandbox.User{}, nil) // without Exec
-	if _, err := s.Grep(t.Context(), GrepParams{Pattern: strings.Repeat("x", 200<<10)}); !fault.Is(err, fault.InvalidInputs) || !strings.Contains(err.Error(), "204800 bytes") {
+	if _, err := s.Grep(t.Context(), GrepParams{Pattern: strings.Repeat("x", 200<<10)}); !fault.Is(err, fault.InvalidInputs) ||
+		!strings.Contains(err.Error(), "204800 bytes") {
 		t.Error(err)
 	}
 }
@@ -248,12 +250,14 @@ func TestSessionIsBounded(t *testing.T) {
 	for n := range 3 * maxFilesRead {
 		s.sawFile(fmt.Sprint("/workspace/", n), "digest")
 	}
-	if len(s.read) != maxFilesRead || len(s.order) != maxFilesRead || s.seenFile("/workspace/0") != "" || s.seenFile(fmt.Sprint("/workspace/", 3*maxFilesRead-1)) != "digest" {
+	if len(s.read) != maxFilesRead || len(s.order) != maxFilesRead || s.seenFile("/workspace/0") != "" ||
+		s.seenFile(fmt.Sprint("/workspace/", 3*maxFilesRead-1)) != "digest" {
 		t.Errorf("%d %d", len(s.read), len(s.order))
 	}
 }
 
-// TestEditRefusesGrowth: before the memory is used. A second edit of a text that has grown reserves more.
+// TestEditRefusesGrowth: before the memory is used. A second edit of a text that has grown reserves
+// more.
 func TestEditRefusesGrowth(t *testing.T) { // not parallel: it measures memory
 	f := &fake{file: strings.Repeat("x", 100_000), size: 100_000}
 	s := NewSession(f, sandbox.User{}, nil)
@@ -266,13 +270,15 @@ func TestEditRefusesGrowth(t *testing.T) { // not parallel: it measures memory
 	}
 	var asked []int64
 	ctx := WithCaller(t.Context(), Caller{Reserve: func(n int64) error { asked = append(asked, n); return nil }})
-	r, err := s.Edit(ctx, EditParams{Path: "f", Edits: []Replacement{{Old: "x", New: "yy", All: true}, {Old: "yy", New: "y", All: true}, {Old: "y", New: "abc", All: true}}})
+	r, err := s.Edit(ctx, EditParams{Path: "f", Edits: []Replacement{{Old: "x", New: "yy", All: true}, {Old: "yy", New: "y", All: true},
+		{Old: "y", New: "abc", All: true}}})
 	if err != nil || f.file != strings.Repeat("abc", 100_000) || !slices.Equal(asked, []int64{400_000, 400_000, 400_000}) {
 		t.Errorf("%v %v, reserved %d", r, err, asked)
 	}
 }
 
-// TestImageWithoutMemory: an image that was refused memory is not shown in part when there is memory again.
+// TestImageWithoutMemory: an image that was refused memory is not shown in part when there is
+// memory again.
 func TestImageWithoutMemory(t *testing.T) {
 	t.Parallel()
 	full := errors.New("no memory")

@@ -49,7 +49,8 @@ type File struct {
 	Content []byte
 }
 
-// Download gives a file to the caller. Its Meta has path, size, mime, http_path and, of a file of up to maxDigestBytes, sha256.
+// Download gives a file to the caller. Its Meta has path, size, mime, http_path and, of a file of
+// up to maxDigestBytes, sha256.
 func (s *Session) Download(ctx context.Context, p DownloadParams) (*Result, error) {
 	full := path.Clean(s.resolve(p.Path))
 	at, err := s.httpPath(full)
@@ -64,7 +65,8 @@ func (s *Session) Download(ctx context.Context, p DownloadParams) (*Result, erro
 		return nil, s.explain(ctx, full, err)
 	}
 	if info.Size > sandbox.MaxFileBytes {
-		return nil, fault.New(fault.FileTooLarge, "%s has %d bytes, more than the %d that can be sent; split it with a command", quote(full), info.Size, int64(sandbox.MaxFileBytes))
+		return nil, fault.New(fault.FileTooLarge, "%s has %d bytes, more than the %d that can be sent; split it with a command",
+			quote(full), info.Size, int64(sandbox.MaxFileBytes))
 	}
 	if info.Size <= maxInlineBytes {
 		if err := callerOf(ctx).reserve(3 * info.Size); err != nil { // base64 too
@@ -102,7 +104,8 @@ func (s *Session) Download(ctx context.Context, p DownloadParams) (*Result, erro
 	return r, nil
 }
 
-// Upload writes bytes from the caller. Its Meta has http_path, and with data also what Write's Meta has.
+// Upload writes bytes from the caller. Its Meta has http_path, and with data also what Write's Meta
+// has.
 func (s *Session) Upload(ctx context.Context, p UploadParams) (*Result, error) {
 	full := path.Clean(s.resolve(p.Path))
 	at, err := s.httpPath(full)
@@ -110,18 +113,22 @@ func (s *Session) Upload(ctx context.Context, p UploadParams) (*Result, error) {
 		return nil, err
 	}
 	if p.Data == nil {
-		return &Result{Meta: map[string]any{"path": full, "http_path": at}, Text: fmt.Sprintf("upload: PUT %s with the content as the body, up to %d bytes.\n"+
-			"Repr-Digest: sha-256=:…: has it checked, If-Match: \"sha256:…\" replaces only that content, If-None-Match: * makes only a new file.\n", at, int64(sandbox.MaxFileBytes))}, nil
+		return &Result{Meta: map[string]any{"path": full, "http_path": at},
+			Text: fmt.Sprintf("upload: PUT %s with the content as the body, up to %d bytes.\n"+
+				"Repr-Digest: sha-256=:…: has it checked, If-Match: \"sha256:…\" replaces only that content, If-None-Match: * makes only a "+
+				"new file.\n", at, int64(sandbox.MaxFileBytes))}, nil
 	}
 	if base64.StdEncoding.DecodedLen(len(*p.Data)) > maxInlineBytes+2 {
-		return nil, fault.New(fault.FileTooLarge, "data has more than the %d bytes that an argument may have; upload it with PUT %s", maxInlineBytes, at)
+		return nil, fault.New(fault.FileTooLarge, "data has more than the %d bytes that an argument may have; upload it with PUT %s",
+			maxInlineBytes, at)
 	}
 	content, err := base64.StdEncoding.DecodeString(*p.Data)
 	if err != nil {
 		return nil, badArgument("data", "is not base64 with the standard alphabet and padding")
 	}
 	if p.SHA256 != "" && !strings.EqualFold(p.SHA256, digestOf(content)) {
-		return nil, badArgument("sha256", "is not the SHA-256 of the %d bytes in data, and nothing was written; send the file again", len(content))
+		return nil, badArgument("sha256", "is not the SHA-256 of the %d bytes in data, and nothing was written; send the file again",
+			len(content))
 	}
 	r, err := s.put(ctx, uploadTool, full, content)
 	if err == nil {

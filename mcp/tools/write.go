@@ -43,9 +43,12 @@ func (s *Session) put(ctx context.Context, tool, full string, content []byte) (*
 	}
 	before := s.seenFile(full)
 	if before == "" {
-		return nil, fault.New(fault.FileChanged, "%s exists and was not read in this session; read it first (files_read), then write it again", quote(full))
+		return nil,
+			fault.New(fault.FileChanged, "%s exists and was not read in this session; read it first (files_read), then write it again",
+				quote(full))
 	}
-	return s.replace(ctx, tool, full, content, before, fmt.Sprintf("wrote %s: %d bytes instead of %d", quote(full), len(content), info.Size))
+	return s.replace(ctx, tool, full, content, before,
+		fmt.Sprintf("wrote %s: %d bytes instead of %d", quote(full), len(content), info.Size))
 }
 
 // create writes a new file and its parents.
@@ -56,8 +59,8 @@ func (s *Session) create(ctx context.Context, tool, full string, content []byte)
 	return s.replace(ctx, tool, full, content, sandbox.Absent, fmt.Sprintf("made %s: %d bytes", quote(full), len(content)))
 }
 
-// replace writes a file if its content has the digest before, or if there is none and before is sandbox.Absent. The change is on record, if the
-// sandbox has one.
+// replace writes a file if its content has the digest before, or if there is none and before is
+// sandbox.Absent. The change is on record, if the sandbox has one.
 func (s *Session) replace(ctx context.Context, tool, full string, content []byte, before, text string) (*Result, error) {
 	after := digestOf(content)
 	change := sandbox.Change{User: s.user, Tool: tool, Path: full, Digests: sandbox.Digests{Before: before, After: after}}
@@ -69,7 +72,8 @@ func (s *Session) replace(ctx context.Context, tool, full string, content []byte
 		return sandbox.Digests{}, err
 	})
 	if fault.Is(err, fault.FileChanged) {
-		e := fault.Wrap(fault.FileChanged, err, "%s has changed since it was read, and nothing was written; read it again (files_read)", quote(full))
+		e := fault.Wrap(fault.FileChanged, err, "%s has changed since it was read, and nothing was written; read it again (files_read)",
+			quote(full))
 		e.ExecID = execID
 		return nil, e
 	}
@@ -89,7 +93,8 @@ func (s *Session) replace(ctx context.Context, tool, full string, content []byte
 }
 
 // record makes a change that is on record, if the sandbox has one.
-func (s *Session) record(ctx context.Context, c sandbox.Change, do func(context.Context, sandbox.User) (sandbox.Digests, error)) (execID string, err error) {
+func (s *Session) record(ctx context.Context, c sandbox.Change,
+	do func(context.Context, sandbox.User) (sandbox.Digests, error)) (execID string, err error) {
 	if r, ok := s.sandbox.(sandbox.Changer); ok {
 		return r.Change(ctx, c, func(ctx context.Context, at sandbox.Location) (sandbox.Digests, error) { return do(ctx, at.User) })
 	}

@@ -14,7 +14,8 @@ import (
 // other is the user of the n-th workspace of the tests.
 func other(n int) sandbox.User { return sandbox.User{AgentID: "a1", ID: fmt.Sprint("u", n)} }
 
-// TestOneTokenLeavesRoomForOthers: the servers of one token, for whatever users, leave a quarter of them to other tokens, and end none of theirs.
+// TestOneTokenLeavesRoomForOthers: the servers of one token, for whatever users, leave a quarter of
+// them to other tokens, and end none of theirs.
 func TestOneTokenLeavesRoomForOthers(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *Config) { c.Max = 4 }, server("good"))
@@ -49,7 +50,8 @@ func TestOneTokenLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// TestWhatIsKnownOfManyWorkspacesIsBounded: sessions of ever new workspaces do not fill the memory, and what was used last is kept.
+// TestWhatIsKnownOfManyWorkspacesIsBounded: sessions of ever new workspaces do not fill the memory,
+// and what was used last is kept.
 func TestWhatIsKnownOfManyWorkspacesIsBounded(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *Config) { c.Sweep = time.Millisecond }, server("good"))
@@ -67,7 +69,8 @@ func TestWhatIsKnownOfManyWorkspacesIsBounded(t *testing.T) {
 	}
 }
 
-// TestAForgottenSlotThatStarts: a process is ended with the others even if its slot was forgotten as it began.
+// TestAForgottenSlotThatStarts: a process is ended with the others even if its slot was forgotten
+// as it began.
 func TestAForgottenSlotThatStarts(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil, server("good"))

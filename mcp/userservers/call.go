@@ -18,7 +18,8 @@ import (
 	"secbox/skills"
 )
 
-// callPrice is how many bytes of memory a call takes: the message of the server, its parts, and the result before it is shortened.
+// callPrice is how many bytes of memory a call takes: the message of the server, its parts, and the
+// result before it is shortened.
 const callPrice = 4 * maxMessage
 
 // Outcomes of a call, for Config.Observe.
@@ -31,7 +32,8 @@ const (
 )
 
 // call calls a tool of a server.
-func (m *Manager) call(ctx context.Context, def *Server, user sandbox.User, tool string, arguments []byte, report func(string)) (*tools.Result, error) {
+func (m *Manager) call(ctx context.Context, def *Server, user sandbox.User, tool string, arguments []byte,
+	report func(string)) (*tools.Result, error) {
 	began := m.cfg.Now()
 	result, execID, err := m.ask(ctx, def, user, tool, arguments, report)
 	outcome := Answered
@@ -48,12 +50,14 @@ func (m *Manager) call(ctx context.Context, def *Server, user sandbox.User, tool
 	}
 	took := m.cfg.Now().Sub(began)
 	m.cfg.Observe(def.Name, outcome, took)
-	m.cfg.Log.InfoContext(ctx, "a tool of an MCP server was called", "server", def.Name, "tool", tool, "user", user.ProjectID(), "token", sandbox.RequestOf(ctx).RequestedBy,
+	m.cfg.Log.InfoContext(ctx, "a tool of an MCP server was called", "server", def.Name, "tool", tool, "user", user.ProjectID(), "token",
+		sandbox.RequestOf(ctx).RequestedBy,
 		"exec_id", execID, "outcome", outcome, "duration_ms", took.Milliseconds())
 	return result, err
 }
 
-func (m *Manager) ask(ctx context.Context, def *Server, user sandbox.User, tool string, arguments []byte, report func(string)) (_ *tools.Result, execID string, err error) {
+func (m *Manager) ask(ctx context.Context, def *Server, user sandbox.User, tool string, arguments []byte,
+	report func(string)) (_ *tools.Result, execID string, err error) {
 	if err := tools.Reserve(ctx, callPrice); err != nil {
 		return nil, "", err
 	}
@@ -103,7 +107,10 @@ func (p *process) call(ctx context.Context, m *Manager, tool string, arguments [
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, p.lost(err, fmt.Sprintf("did not answer within %s; check the effects of the call before you try again, or raise call_timeout_seconds", timeout))
+		return nil,
+			p.lost(err,
+				fmt.Sprintf("did not answer within %s; check the effects of the call before you try again, or raise call_timeout_seconds",
+					timeout))
 	case p.broke.Load() != nil, p.transport.over.Load(), errors.Is(err, mcp.ErrConnectionClosed), !sent.Load():
 		p.end() // nothing more can be sent
 		if !p.awaitEnd(ctx) {
@@ -122,11 +129,13 @@ func (p *process) call(ctx context.Context, m *Manager, tool string, arguments [
 			e.Message = strings.Replace(e.Message, "the MCP server "+p.def.Name+" ", "during the call, the MCP server "+p.def.Name+" ", 1)
 			return nil, &e
 		}
-		return nil, p.lost(p.why, "was ended during the call, with the user's sandbox or the token that had started it; check the effects of the call before you try again")
+		return nil, p.lost(p.why, "was ended during the call, with the user's sandbox or the token that had started it; check the "+
+			"effects of the call before you try again")
 	case errors.As(err, &refusal):
 		return &tools.Result{
-			Text: fmt.Sprintf("the MCP server %s refused the call: %s (code %d)\n", p.def.Name, shown(refusal.Message), refusal.Code), Failed: true,
-			Meta: map[string]any{"exec_id": p.execID},
+			Text:   fmt.Sprintf("the MCP server %s refused the call: %s (code %d)\n", p.def.Name, shown(refusal.Message), refusal.Code),
+			Failed: true,
+			Meta:   map[string]any{"exec_id": p.execID},
 		}, nil
 	}
 	return nil, p.lost(err, "answered with something that is not a result: "+shown(err.Error()))
@@ -152,7 +161,8 @@ func (p *process) checkAlive(patience time.Duration) {
 	}
 }
 
-// awaitEnd waits for the end of the process, which may take as long as the lost link of a user's machine; false when ctx ends first.
+// awaitEnd waits for the end of the process, which may take as long as the lost link of a user's
+// machine; false when ctx ends first.
 func (p *process) awaitEnd(ctx context.Context) bool {
 	select {
 	case <-p.ended:

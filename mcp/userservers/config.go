@@ -32,11 +32,13 @@ type Server struct {
 type Config struct {
 	Servers []Server
 	Sandbox sandbox.Streamer // records the commands
-	// Bounds returns the policy's ceilings for a command: how long it runs, and how many bytes of standard output it gives back.
-	Bounds  func() (lifetime time.Duration, output int64)
-	Valid   func(ctx context.Context, token string) error // fault.TokenRevoked or fault.Unauthenticated: the processes that it has started end
-	NewID   func() string                                 // of a command's row
-	Version string                                        // of the program
+	// Bounds returns the policy's ceilings for a command: how long it runs, and how many bytes of
+	// standard output it gives back.
+	Bounds func() (lifetime time.Duration, output int64)
+	// fault.TokenRevoked or fault.Unauthenticated: the processes that it has started end
+	Valid   func(ctx context.Context, token string) error
+	NewID   func() string // of a command's row
+	Version string        // of the program
 	Log     *slog.Logger
 
 	Observe func(server, outcome string, took time.Duration) // called after each call; may be nil
@@ -48,16 +50,18 @@ type Config struct {
 	patience time.Duration // 0: defaultPatience
 }
 
-// Processes at once. Each is one of the 64 commands that the sandbox none runs, so the servers leave half of them to tools; and of the 64 of one
-// user, with some ten threads in a container that may have 256.
+// Processes at once. Each is one of the 64 commands that the sandbox none runs, so the servers
+// leave half of them to tools; and of the 64 of one user, with some ten threads in a container that
+// may have 256.
 const (
 	defaultMax     = 32
 	defaultMaxUser = 8
 
 	defaultSweep = 5 * time.Second
 
-	// defaultPatience is how long a server may take to read a message, and to answer a ping after a call without an answer. By default, the lost link
-	// of a user's machine may take as long to return.
+	// defaultPatience is how long a server may take to read a message, and to answer a ping after a
+	// call without an answer. By default, the lost link of a user's machine may take as long to
+	// return.
 	defaultPatience = time.Minute
 )
 

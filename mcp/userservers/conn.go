@@ -29,8 +29,9 @@ var (
 	errSilent   = errors.New("did not answer")
 )
 
-// transport is the SDK's transport over the pipes of a process, with bounds on what the server sends. The SDK queues notifications and requests
-// without a bound, so the connection drops messages that have no use, and messages that come faster than they are handled.
+// transport is the SDK's transport over the pipes of a process, with bounds on what the server
+// sends. The SDK queues notifications and requests without a bound, so the connection drops
+// messages that have no use, and messages that come faster than they are handled.
 type transport struct {
 	process  *sandbox.Process
 	patience time.Duration            // for the server to read a message
@@ -52,7 +53,8 @@ func newTransport(p *sandbox.Process, output int64, patience time.Duration, brok
 
 // Connect implements mcp.Transport.
 func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
-	pipes := &mcp.IOTransport{Reader: &messagesOnly{from: countedReader{t}, noise: &t.noise}, Writer: t.process.Stdin, MaxLineLength: maxMessage}
+	pipes := &mcp.IOTransport{Reader: &messagesOnly{from: countedReader{t}, noise: &t.noise}, Writer: t.process.Stdin,
+		MaxLineLength: maxMessage}
 	c, err := pipes.Connect(ctx)
 	if err != nil {
 		return nil, err
@@ -108,7 +110,8 @@ func (c *conn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// admit reports whether a notification is of use, and counts it. One waiting notification is enough for all changes of the list.
+// admit reports whether a notification is of use, and counts it. One waiting notification is enough
+// for all changes of the list.
 func (t *transport) admit(method string) bool {
 	most := int64(maxProgress)
 	if method == methodToolsChanged {
@@ -132,7 +135,8 @@ func (t *transport) handled(method string) {
 	}
 }
 
-// Write implements mcp.Connection. It does not end with ctx: half a message would break the stream. A server that does not read is ended.
+// Write implements mcp.Connection. It does not end with ctx: half a message would break the stream.
+// A server that does not read is ended.
 func (c *conn) Write(ctx context.Context, message jsonrpc.Message) error {
 	late := time.AfterFunc(c.t.patience, func() { c.t.broken(errStuck) })
 	defer late.Stop()
@@ -155,7 +159,8 @@ func (c *conn) Write(ctx context.Context, message jsonrpc.Message) error {
 	return err
 }
 
-// sentKey is the key of an *atomic.Bool in the context of a call, which becomes true when the whole call is sent.
+// sentKey is the key of an *atomic.Bool in the context of a call, which becomes true when the whole
+// call is sent.
 type sentKey struct{}
 
 // Close implements mcp.Connection.
@@ -164,7 +169,8 @@ func (c *conn) Close() error {
 	return c.closed
 }
 
-// refuse is the client's receiving middleware: it refuses what servers ask of a client, except for ping.
+// refuse is the client's receiving middleware: it refuses what servers ask of a client, except for
+// ping.
 func (t *transport) refuse(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		defer t.handled(method)

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestForksDoNotOutliveTheServer: processes that a server leaves behind, and that hold its pipes, are killed with it.
+// TestForksDoNotOutliveTheServer: processes that a server leaves behind, and that hold its pipes,
+// are killed with it.
 func TestForksDoNotOutliveTheServer(t *testing.T) {
 	t.Parallel()
 	mark := fmt.Sprintf("1%09d", rand.IntN(1e9))

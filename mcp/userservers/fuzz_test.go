@@ -21,7 +21,8 @@ type says struct {
 
 func (s says) ExecTo(_ context.Context, spec sandbox.ExecSpec, stdout, _ io.Writer) (*sandbox.ExecResult, error) {
 	lines := bufio.NewReader(spec.StdinFrom)
-	for _, answer := range []string{`{"jsonrpc":"2.0","id":1,"result":` + initialized + `}`, "", `{"jsonrpc":"2.0","id":2,"result":` + oneTool + `}`, string(s.answer)} {
+	for _, answer := range []string{`{"jsonrpc":"2.0","id":1,"result":` + initialized + `}`, "", `{"jsonrpc":"2.0","id":2,"result":` + oneTool + `}`,
+		string(s.answer)} {
 		if _, err := lines.ReadBytes('\n'); err != nil {
 			return &sandbox.ExecResult{}, nil
 		}
@@ -32,7 +33,8 @@ func (s says) ExecTo(_ context.Context, spec sandbox.ExecSpec, stdout, _ io.Writ
 	return &sandbox.ExecResult{}, nil
 }
 
-// FuzzOutput: each answer of a server ends the call with a result or an error, and a result has no control characters.
+// FuzzOutput: each answer of a server ends the call with a result or an error, and a result has no
+// control characters.
 func FuzzOutput(f *testing.F) {
 	for _, seed := range []string{
 		`{"jsonrpc":"2.0","id":3,"result":{"content":[{"type":"text","text":"a\u001b"}]}}`,
@@ -42,13 +44,15 @@ func FuzzOutput(f *testing.F) {
 		`{"jsonrpc":"2.0","id":3,"result":{"resultType":"input_required","inputRequests":{}}}`,
 		`[{"jsonrpc":"2.0","id":"a","method":"ping"},{"jsonrpc":"2.0","id":"a","method":"ping"}]`, `[]`, `null`, `{}`, `"`, "\xff",
 		`{"jsonrpc":"2.0","method":"notifications/progress","params":null}`, `{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}`,
-		"[INFO] a\n\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"content\":[]}}\n{\"level\":1}", `{"jsonrpc":"2.0","id":1.5,"method":"roots/list"}`, `{"jsonrpc":"1.0","id":3,"result":{}}`,
+		"[INFO] a\n\xef\xbb\xbf{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":{\"content\":[]}}\n{\"level\":1}", `{"jsonrpc":"2.0","id":1.5,"method":"roots/list"}`,
+		`{"jsonrpc":"1.0","id":3,"result":{}}`,
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, answer []byte) {
 		m := New(Config{
-			Servers: []Server{{Agent: AllAgents, Name: "srv", StartTimeout: time.Minute, CallTimeout: time.Minute, Idle: time.Hour}}, Sandbox: says{answer: answer}, NewID: func() string { return "x" },
+			Servers: []Server{{Agent: AllAgents, Name: "srv", StartTimeout: time.Minute, CallTimeout: time.Minute, Idle: time.Hour}},
+			Sandbox: says{answer: answer}, NewID: func() string { return "x" },
 			Bounds: func() (time.Duration, int64) { return time.Hour, 1 << 20 }, Log: slog.New(slog.DiscardHandler),
 		})
 		defer m.Close()

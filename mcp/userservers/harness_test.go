@@ -45,7 +45,8 @@ func server(mode string, args ...string) Server {
 		panic(err)
 	}
 	return Server{
-		Agent: AllAgents, Name: "srv", Command: program, Args: append([]string{serverArg, mode}, args...), StartTimeout: time.Minute, CallTimeout: time.Minute, Idle: time.Hour,
+		Agent: AllAgents, Name: "srv", Command: program, Args: append([]string{serverArg, mode}, args...), StartTimeout: time.Minute, CallTimeout: time.Minute,
+		Idle: time.Hour,
 	}
 }
 

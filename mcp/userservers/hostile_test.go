@@ -23,7 +23,8 @@ func (f *fixture) nothingLeft() {
 	f.await("none is counted", func() bool { return f.Running() == 0 })
 }
 
-// TestServersThatDoNotStart: a start that fails says why, leaves nothing, and is not repeated at once for the second time.
+// TestServersThatDoNotStart: a start that fails says why, leaves nothing, and is not repeated at
+// once for the second time.
 func TestServersThatDoNotStart(t *testing.T) { // 004 l11, 23
 	t.Parallel()
 	const secret = "hunter2-hunter2"
@@ -55,7 +56,8 @@ func TestServersThatDoNotStart(t *testing.T) { // 004 l11, 23
 			}
 			_, err := f.call(t.Context(), "srv.status", "")
 			for _, word := range c.want {
-				if !fault.Is(err, fault.UpstreamFailed) || !strings.Contains(fault.From(err).Message, word) || !strings.Contains(f.tool("srv.status").Description, word) {
+				if !fault.Is(err, fault.UpstreamFailed) || !strings.Contains(fault.From(err).Message, word) ||
+					!strings.Contains(f.tool("srv.status").Description, word) {
 					t.Errorf("%q is not in %v", word, err)
 				}
 			}
@@ -87,7 +89,8 @@ func TestACommandThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestHostileCalls: each call ends with a clear error or a bounded result. The server goes on, or is started again.
+// TestHostileCalls: each call ends with a clear error or a bounded result. The server goes on, or
+// is started again.
 func TestHostileCalls(t *testing.T) { // 004 l11, 23
 	t.Parallel()
 	for _, c := range []struct {
@@ -154,7 +157,8 @@ func TestHostileLists(t *testing.T) { // 004 l11
 	t.Parallel()
 	for mode, check := range map[string]func(t *testing.T, f *fixture, names []string){
 		"manytools": func(t *testing.T, f *fixture, names []string) {
-			if says := f.tool("srv.status").Description; len(names) != maxTools+1 || !strings.Contains(says, "\"t128\": it is beyond the first 128\n") || !strings.Contains(says, "\n9852 more\n") {
+			if says := f.tool("srv.status").Description; len(names) != maxTools+1 || !strings.Contains(says, "\"t128\": it is beyond the first 128\n") ||
+				!strings.Contains(says, "\n9852 more\n") {
 				t.Errorf("%d tools, %s", len(names), says)
 			}
 		},
@@ -167,7 +171,8 @@ func TestHostileLists(t *testing.T) { // 004 l11
 			if !slices.Equal(names, []string{"srv.a_b", "srv.ok", "srv.status"}) || f.tool("srv.ok").Description != `fine\x1b[2J` {
 				t.Errorf("%q", names)
 			}
-			for _, word := range []string{`"a.b": another tool has this name`, `"a\x00b": its name must be`, `"../x": `, `"with space": `, `"` + strings.Repeat("n", 65) + `": `, `"": `} {
+			for _, word := range []string{`"a.b": another tool has this name`, `"a\x00b": its name must be`, `"../x": `, `"with space": `,
+				`"` + strings.Repeat("n", 65) + `": `, `"": `} {
 				if says := f.tool("srv.status").Description; !strings.Contains(says, word) {
 					t.Errorf("%s is not in %s", word, says)
 				}
@@ -214,7 +219,8 @@ func TestAServerThatDoesNotRead(t *testing.T) {
 	f.nothingLeft()
 }
 
-// TestTheSandboxsOwnErrorsAreNotTheServers: they come as they are, and the next use tries again at once.
+// TestTheSandboxsOwnErrorsAreNotTheServers: they come as they are, and the next use tries again at
+// once.
 func TestTheSandboxsOwnErrorsAreNotTheServers(t *testing.T) {
 	t.Parallel()
 	offline := fault.New(fault.RunnerOffline, "the machine is not connected")

@@ -32,11 +32,13 @@ const (
 // toolName keeps names within what hosts of models accept, beside the name of the server.
 var toolName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 
-// anyArguments is offered in place of a schema that cannot be used. The server checks the arguments.
+// anyArguments is offered in place of a schema that cannot be used. The server checks the
+// arguments.
 const anyArguments = `{"type":"object"}`
 
-// list asks a server for its tools and converts them, up to maxPages pages or maxRead bytes. It leaves out tools that are not allowed, whose name cannot be used, or that do not fit the
-// bounds; the status of the server names tools with such a name, and tools that do not fit.
+// list asks a server for its tools and converts them, up to maxPages pages or maxRead bytes. It
+// leaves out tools that are not allowed, whose name cannot be used, or that do not fit the bounds;
+// the status of the server names tools with such a name, and tools that do not fit.
 func (m *Manager) list(ctx context.Context, p *process, user sandbox.User) ([]*tools.Tool, error) {
 	o := offer{m: m, def: p.def, user: user, names: map[string]bool{}}
 	params, before := &mcp.ListToolsParams{}, p.transport.read.Load()
@@ -53,7 +55,8 @@ func (m *Manager) list(ctx context.Context, p *process, user sandbox.User) ([]*t
 		}
 	}
 	if len(o.left) > 0 {
-		m.cfg.Log.Warn("some tools of an MCP server are not offered: their names are not valid or not unique, or there are too many", "server", p.def.Name,
+		m.cfg.Log.Warn("some tools of an MCP server are not offered: their names are not valid or not unique, or there are too many",
+			"server", p.def.Name,
 			"user", user.ProjectID(), "offered", len(o.tools), "left_out", len(o.left))
 		o.tools = append(o.tools, m.status(p.def, user, "Some tools of the MCP server "+p.def.Name+" are not offered:\n"+o.leftOut()))
 	}
@@ -103,7 +106,8 @@ func (o *offer) add(one *mcp.Tool) {
 		leave("the list has more than %d KiB", maxListBytes>>10)
 		return
 	}
-	t := tools.Tool{Name: o.def.Name + "." + one.Name, Title: shortText(one.Title, maxTitle), Description: shortText(one.Description, maxDescription), OpenWorld: true}
+	t := tools.Tool{Name: o.def.Name + "." + one.Name, Title: shortText(one.Title, maxTitle),
+		Description: shortText(one.Description, maxDescription), OpenWorld: true}
 	if hints := one.Annotations; hints != nil {
 		t.ReadOnly = hints.ReadOnlyHint
 		if t.Title == "" {
@@ -124,10 +128,12 @@ func (o *offer) add(one *mcp.Tool) {
 
 // same reports whether two tools are offered with the same words.
 func same(a, b *tools.Tool) bool {
-	return a.Name == b.Name && a.Title == b.Title && a.Description == b.Description && a.ReadOnly == b.ReadOnly && bytes.Equal(a.Schema, b.Schema)
+	return a.Name == b.Name && a.Title == b.Title && a.Description == b.Description && a.ReadOnly == b.ReadOnly && bytes.Equal(a.Schema,
+		b.Schema)
 }
 
-// usable returns a server's schema if a client can be given it: an object's, of bounded size and without anything that takes long to check.
+// usable returns a server's schema if a client can be given it: an object's, of bounded size and
+// without anything that takes long to check.
 func usable(given any) json.RawMessage {
 	text, err := json.Marshal(given)
 	object, ok := given.(map[string]any)

@@ -48,7 +48,8 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// OnChange has f called when the tools of a workspace have changed. It must be called before the first Ensure.
+// OnChange has f called when the tools of a workspace have changed. It must be called before the
+// first Ensure.
 func (m *Manager) OnChange(f func(projectID string)) { m.onChange = f }
 
 func (m *Manager) changed(user sandbox.User) { m.onChange(user.ProjectID()) }
@@ -101,8 +102,9 @@ func (m *Manager) slot(def *Server, user sandbox.User) *slot {
 	return s
 }
 
-// Ensure starts the servers of a workspace whose tools are not known, for the holder of a token who may use the workspace, and waits for them for a
-// few seconds. OnChange reports servers that take longer.
+// Ensure starts the servers of a workspace whose tools are not known, for the holder of a token who
+// may use the workspace, and waits for them for a few seconds. OnChange reports servers that take
+// longer.
 func (m *Manager) Ensure(ctx context.Context, projectID, token string) {
 	ctx, cancel := context.WithTimeout(ctx, listWait)
 	defer cancel()
@@ -143,7 +145,8 @@ func (m *Manager) Running() (n int) {
 	return n
 }
 
-// reserve counts a process that will start. At a limit it ends the process that has been idle longest among the processes that count for the limit.
+// reserve counts a process that will start. At a limit it ends the process that has been idle
+// longest among the processes that count for the limit.
 func (m *Manager) reserve(user sandbox.User, token string) error {
 	maxToken := max(1, m.cfg.Max*3/4)
 	if token == "" || token == sandbox.Tokenless {
@@ -176,16 +179,19 @@ func (m *Manager) reserve(user sandbox.User, token string) error {
 		case ending != nil:
 			<-ending.freed // it is killed if it does not end by itself
 		case of >= m.cfg.MaxUser:
-			return sandbox.Busy("all %d MCP servers that one user may have at once are in use; try again when their calls have ended", m.cfg.MaxUser)
+			return sandbox.Busy("all %d MCP servers that one user may have at once are in use; try again when their calls have ended",
+				m.cfg.MaxUser)
 		case by >= maxToken:
-			return sandbox.Busy("all %d MCP servers that one token may run at once are in use; try again when their calls have ended", maxToken)
+			return sandbox.Busy("all %d MCP servers that one token may run at once are in use; try again when their calls have ended",
+				maxToken)
 		default:
 			return sandbox.Busy("all %d MCP servers that this node runs at once are in use; try again shortly", m.cfg.Max)
 		}
 	}
 }
 
-// longestIdle ends the process that has been idle longest among the processes for which counts is true, and returns it; nil: none is idle.
+// longestIdle ends the process that has been idle longest among the processes for which counts is
+// true, and returns it; nil: none is idle.
 func longestIdle(candidates []*slot, counts func(*slot) bool) *process {
 	var oldest *slot
 	var since time.Time
@@ -228,7 +234,8 @@ func (m *Manager) all() []*slot {
 	return slices.Collect(maps.Values(m.slots))
 }
 
-// sweep ends idle processes and the processes of tokens that are no longer valid. It forgets unused servers.
+// sweep ends idle processes and the processes of tokens that are no longer valid. It forgets unused
+// servers.
 func (m *Manager) sweep() {
 	ticker := time.NewTicker(m.cfg.Sweep)
 	defer ticker.Stop()
@@ -266,7 +273,8 @@ func (m *Manager) valid(token string) bool {
 	return !fault.Is(err, fault.TokenRevoked) && !fault.Is(err, fault.Unauthenticated)
 }
 
-// sweep ends the process if it is idle or worn, or if its token is no longer valid. used is false if there is none, since a time.
+// sweep ends the process if it is idle or worn, or if its token is no longer valid. used is false
+// if there is none, since a time.
 func (s *slot) sweep(valid func(token string) bool) (since time.Time, used bool) {
 	lifetime, _ := s.m.cfg.Bounds()
 	s.mu.Lock()
@@ -295,7 +303,8 @@ type unusedSlot struct {
 	since time.Time
 }
 
-// forgetOldest forgets unused slots until at most maxSlots are left, beginning with the slots that have been unused longest.
+// forgetOldest forgets unused slots until at most maxSlots are left, beginning with the slots that
+// have been unused longest.
 func (m *Manager) forgetOldest(unused []unusedSlot) {
 	if len(unused) <= maxSlots {
 		return
@@ -330,7 +339,8 @@ func (m *Manager) keep(s *slot) bool {
 	return m.slots[key] == s
 }
 
-// Drain ends idle processes at once, and the others when their calls have ended, or when ctx does. Nothing starts any more. Safe to call twice.
+// Drain ends idle processes at once, and the others when their calls have ended, or when ctx does.
+// Nothing starts any more. Safe to call twice.
 func (m *Manager) Drain(ctx context.Context) {
 	m.mu.Lock()
 	m.closed = true

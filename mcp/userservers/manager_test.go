@@ -18,7 +18,8 @@ import (
 	"secbox/sandbox"
 )
 
-// TestToolsOfAServer: a server of the SDK is started by the first listing, and its tools are called in one process.
+// TestToolsOfAServer: a server of the SDK is started by the first listing, and its tools are called
+// in one process.
 func TestToolsOfAServer(t *testing.T) { // 004 l11, 23
 	t.Parallel()
 	f := start(t, nil, server("good"))
@@ -42,7 +43,8 @@ func TestServerWithoutTools(t *testing.T) {
 	one := server("good")
 	one.Tools = []string{"no-such-tool"}
 	f := start(t, nil, one)
-	if got := f.list(); !slices.Equal(got, []string{"srv.status"}) || !strings.Contains(f.tool("srv.status").Description, "it lists none that the settings offer") {
+	if got := f.list(); !slices.Equal(got, []string{"srv.status"}) ||
+		!strings.Contains(f.tool("srv.status").Description, "it lists none that the settings offer") {
 		t.Fatalf("%q: %s", got, f.tool("srv.status").Description)
 	}
 	f.advance(time.Hour) // it ends when it is idle
@@ -52,13 +54,15 @@ func TestServerWithoutTools(t *testing.T) {
 	}
 }
 
-// TestResults: texts with escapes, the first image, and the names of other parts; long texts are cut; a failure is a result.
+// TestResults: texts with escapes, the first image, and the names of other parts; long texts are
+// cut; a failure is a result.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil, server("good"))
 	f.list()
 	r, err := f.call(t.Context(), "srv.image", "")
-	if err != nil || r.Text != "look\\x1b[2J\n(a sound of type audio/wav, 2 bytes, is not shown)\n" || string(r.Image) != "GIF89a" || r.MIME != "image/gif" || r.Meta["exec_id"] != "exec-1" {
+	if err != nil || r.Text != "look\\x1b[2J\n(a sound of type audio/wav, 2 bytes, is not shown)\n" || string(r.Image) != "GIF89a" || r.MIME != "image/gif" ||
+		r.Meta["exec_id"] != "exec-1" {
 		t.Errorf("%+v %v", r, err)
 	}
 	if r, err := f.call(t.Context(), "srv.big", ""); err != nil || len(r.Text) > offload.MaxInline+100 || !strings.Contains(r.Text, "bytes in all") {
@@ -74,7 +78,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestProgressAndCancellationPassThrough: the caller sees the server's progress, and the server is told that the caller has gone.
+// TestProgressAndCancellationPassThrough: the caller sees the server's progress, and the server is
+// told that the caller has gone.
 func TestProgressAndCancellationPassThrough(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil, server("good"))
@@ -99,7 +104,8 @@ func TestProgressAndCancellationPassThrough(t *testing.T) {
 	}
 }
 
-// TestIdleServersEnd: an idle process ends by itself, its tools stay, and the next call starts another.
+// TestIdleServersEnd: an idle process ends by itself, its tools stay, and the next call starts
+// another.
 func TestIdleServersEnd(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil, server("good"))
@@ -124,7 +130,8 @@ func TestIdleServersEnd(t *testing.T) {
 	f.await("it is forgotten", func() bool { return slices.Equal(f.names(), []string{"srv.status"}) })
 }
 
-// TestWornProcessesAreReplaced: before a process reaches the time or the output that the policy allows, calls go to another one.
+// TestWornProcessesAreReplaced: before a process reaches the time or the output that the policy
+// allows, calls go to another one.
 func TestWornProcessesAreReplaced(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *Config) {
@@ -168,8 +175,8 @@ func TestARevokedTokenEndsItsServers(t *testing.T) {
 	f.nothingLeft()
 }
 
-// TestTheEndOfTheSandboxIsNotAFailure: when the user's sandbox is closed, as when the user is moved to another backend, the next call starts
-// the server there.
+// TestTheEndOfTheSandboxIsNotAFailure: when the user's sandbox is closed, as when the user is moved
+// to another backend, the next call starts the server there.
 func TestTheEndOfTheSandboxIsNotAFailure(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil, server("good"))
@@ -201,7 +208,8 @@ func TestListChanged(t *testing.T) {
 	}
 }
 
-// TestSlowServersDoNotHoldUpTheList: the listing returns without them, and OnChange tells when they are there.
+// TestSlowServersDoNotHoldUpTheList: the listing returns without them, and OnChange tells when they
+// are there.
 func TestSlowServersDoNotHoldUpTheList(t *testing.T) {
 	t.Parallel()
 	quick, slow := server("good"), server("silent")
@@ -218,7 +226,8 @@ func TestSlowServersDoNotHoldUpTheList(t *testing.T) {
 	}
 }
 
-// TestLimitsOfProcesses: at a limit the process that has been idle longest makes room; processes in use do not.
+// TestLimitsOfProcesses: at a limit the process that has been idle longest makes room; processes in
+// use do not.
 func TestLimitsOfProcesses(t *testing.T) {
 	t.Parallel()
 	var all []Server
@@ -305,7 +314,8 @@ func TestAllowedTools(t *testing.T) {
 	}
 }
 
-// TestDrainWaitsForCalls: idle servers end at once, a call in progress ends first, and nothing starts any more.
+// TestDrainWaitsForCalls: idle servers end at once, a call in progress ends first, and nothing
+// starts any more.
 func TestDrainWaitsForCalls(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil, server("good"))

@@ -18,7 +18,8 @@ import (
 	"secbox/sandbox"
 )
 
-// protocolVersion is the requested version. Servers of later versions know it, too, and it begins with initialize, which every server understands.
+// protocolVersion is the requested version. Servers of later versions know it, too, and it begins
+// with initialize, which every server understands.
 const protocolVersion = "2025-11-25"
 
 // process is a server that runs.
@@ -57,7 +58,8 @@ func (m *Manager) launch(def *Server, user sandbox.User, token string) (p *proce
 	lifetime, output := m.cfg.Bounds()
 	running, end := context.WithCancel(sandbox.WithRequest(m.ended, sandbox.Request{RequestedBy: token, TaskID: "mcp_server." + def.Name}))
 	p = &process{
-		def: def, token: token, execID: m.cfg.NewID(), began: m.cfg.Now(), end: end, ended: make(chan struct{}), freed: make(chan struct{}), changed: make(chan struct{}, 1),
+		def: def, token: token, execID: m.cfg.NewID(), began: m.cfg.Now(), end: end, ended: make(chan struct{}), freed: make(chan struct{}),
+		changed: make(chan struct{}, 1),
 	}
 	p.stay, p.leave = context.WithCancel(m.ended)
 	pipes := sandbox.Start(running, m.cfg.Sandbox, sandbox.ExecSpec{
@@ -99,18 +101,22 @@ func (m *Manager) launch(def *Server, user sandbox.User, token string) (p *proce
 	case m.open.Err() != nil:
 		why = shuttingDown()
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		why = def.failed(err, "did not answer within %s, and was ended; check its command in the sandbox, or raise start_timeout_seconds%s", def.StartTimeout, p.notes())
+		why = def.failed(err, "did not answer within %s, and was ended; check its command in the sandbox, or raise start_timeout_seconds%s",
+			def.StartTimeout, p.notes())
 	case errors.As(err, &refusal):
 		why = def.failed(err, "refused to begin: %s", shown(refusal.Message))
-	case p.broke.Load() == nil && (errors.Is(why, context.Canceled) || fault.Is(why, fault.UpstreamFailed) && !isClosed(err)): // the SDK could not use an answer
+	// the SDK could not use an answer
+	case p.broke.Load() == nil && (errors.Is(why, context.Canceled) || fault.Is(why, fault.UpstreamFailed) && !isClosed(err)):
 		why = def.failed(err, "sent an answer that this client does not understand: %s", shown(err.Error()))
 	}
 	return nil, nil, why
 }
 
-// isClosed reports whether an error of the SDK is about a connection that has ended, and not about an answer.
+// isClosed reports whether an error of the SDK is about a connection that has ended, and not about
+// an answer.
 func isClosed(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, mcp.ErrConnectionClosed)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
+		errors.Is(err, mcp.ErrConnectionClosed)
 }
 
 func (p *process) connect(ctx context.Context, version string) (*mcp.ClientSession, error) {
@@ -145,7 +151,8 @@ func (p *process) progress(params *mcp.ProgressNotificationParams) {
 	report.(func(string))(line)
 }
 
-// expired reports whether the process may not have the time, or the output, that another call needs.
+// expired reports whether the process may not have the time, or the output, that another call
+// needs.
 func (p *process) expired(now time.Time, lifetime time.Duration) bool {
 	return now.Sub(p.began)+p.def.callTimeout(lifetime) > lifetime || p.transport.read.Load() > p.transport.output/2
 }
@@ -171,7 +178,8 @@ func (p *process) reason(result *sandbox.ExecResult, err error) error {
 		case errors.Is(*broken, errOutput), errors.Is(*broken, errRequests), errors.Is(*broken, errStuck), errors.Is(*broken, errSilent):
 			return p.def.failed(nil, "%s, and was ended%s", *broken, p.notes())
 		}
-		return p.def.failed(*broken, "wrote something other than messages of at most %d MiB to its standard output, and was ended: %s; it must write its log to standard error%s",
+		return p.def.failed(*broken, "wrote something other than messages of at most %d MiB to its standard output, and was ended: %s; "+
+			"it must write its log to standard error%s",
 			maxMessage>>20, shown((*broken).Error()), p.notes())
 	}
 	if err == nil && p.stay.Err() != nil { // it may have ended by itself when its input did
@@ -221,7 +229,8 @@ func (t *tail) Write(p []byte) (int, error) {
 
 // notes returns the ends of what the server has written beside messages, for an error.
 func (p *process) notes() string {
-	return p.tail.note(p.def, "the end of its standard error") + p.transport.noise.note(p.def, "it also wrote to its standard output, which is for messages only")
+	return p.tail.note(p.def, "the end of its standard error") + p.transport.noise.note(p.def,
+		"it also wrote to its standard output, which is for messages only")
 }
 
 // note returns the end of a stream under a title, without the values of the server's variables.

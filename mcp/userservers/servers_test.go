@@ -33,9 +33,10 @@ func serveGood() {
 	say := func(text string) *mcp.CallToolResult {
 		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}
 	}
-	mcp.AddTool(server, &mcp.Tool{Name: "echo", Description: "Echoes."}, func(_ context.Context, _ *mcp.CallToolRequest, in text) (*mcp.CallToolResult, any, error) {
-		return say(in.Text), nil, nil
-	})
+	mcp.AddTool(server, &mcp.Tool{Name: "echo", Description: "Echoes."},
+		func(_ context.Context, _ *mcp.CallToolRequest, in text) (*mcp.CallToolResult, any, error) {
+			return say(in.Text), nil, nil
+		})
 	mcp.AddTool(server, &mcp.Tool{Name: "pid"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 		return say(fmt.Sprint(os.Getpid())), nil, nil
 	})
@@ -47,14 +48,16 @@ func serveGood() {
 	})
 	mcp.AddTool(server, &mcp.Tool{Name: "image"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 		return &mcp.CallToolResult{Content: []mcp.Content{
-			&mcp.TextContent{Text: "look\x1b[2J"}, &mcp.ImageContent{Data: []byte("GIF89a"), MIMEType: "image/gif"}, &mcp.AudioContent{Data: []byte("la"), MIMEType: "audio/wav"},
+			&mcp.TextContent{Text: "look\x1b[2J"}, &mcp.ImageContent{Data: []byte("GIF89a"), MIMEType: "image/gif"},
+			&mcp.AudioContent{Data: []byte("la"), MIMEType: "audio/wav"},
 		}}, nil, nil
 	})
 	mcp.AddTool(server, &mcp.Tool{Name: "fail"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
 		return nil, nil, fmt.Errorf("no such city")
 	})
 	mcp.AddTool(server, &mcp.Tool{Name: "wait"}, func(ctx context.Context, req *mcp.CallToolRequest, in text) (*mcp.CallToolResult, any, error) {
-		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: req.Params.GetProgressToken(), Progress: 1, Total: 2, Message: "half"})
+		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: req.Params.GetProgressToken(), Progress: 1, Total: 2,
+			Message: "half"})
 		<-ctx.Done()
 		return nil, nil, os.WriteFile(in.Text, []byte("canceled"), 0o644)
 	})
@@ -87,7 +90,8 @@ const (
 	oneTool     = `{"tools":[{"name":"t","inputSchema":{"type":"object"}}]}`
 )
 
-// forever waits until the process is killed. select {} would end a program without cgo: it has nothing else to wait for.
+// forever waits until the process is killed. select {} would end a program without cgo: it has
+// nothing else to wait for.
 func forever() {
 	never := make(chan os.Signal, 1)
 	signal.Notify(never, os.Interrupt)
@@ -178,7 +182,8 @@ func (s *rawServer) list(id json.RawMessage, cursor string) {
 	case "pages":
 		s.result(id, fmt.Sprintf(`{"tools":[{"name":"p%s","inputSchema":{"type":"object"}}],"nextCursor":"%s1"}`, cursor, cursor))
 	case "bigpages": // each page is within the bounds of a message
-		s.result(id, fmt.Sprintf(`{"tools":[{"name":"p%s","inputSchema":{"type":"object","x":[%s0]}}],"nextCursor":"%s1"}`, cursor, strings.Repeat("[],", 200_000), cursor))
+		s.result(id, fmt.Sprintf(`{"tools":[{"name":"p%s","inputSchema":{"type":"object","x":[%s0]}}],"nextCursor":"%s1"}`, cursor,
+			strings.Repeat("[],", 200_000), cursor))
 	case "description":
 		s.result(id, `{"tools":[{"name":"t","description":"`+strings.Repeat("d", 100<<20)+`","inputSchema":{"type":"object"}}]}`)
 	case "names":
@@ -192,8 +197,10 @@ func (s *rawServer) list(id json.RawMessage, cursor string) {
 		var all []string
 		for i, schema := range []string{
 			`{"type":"object","properties":{"n":{"type":"integer"}},"$schema":"http://json-schema.org/draft-07/schema#"}`,
-			deep, `null`, `true`, `[]`, `{"type":"string"}`, `{"type":"object","$ref":"http://10.0.0.1/x"}`, `{"type":"object","properties":{"a":{"pattern":"(((a{1,1000}){1,1000}){1,1000})"}}}`,
-			`{"type":"object","properties":{"h":{"type":"array","x-mcp-header":"X y"}}}`, `{"type":"object","description":"` + strings.Repeat("d", maxSchema) + `"}`,
+			deep, `null`, `true`, `[]`, `{"type":"string"}`, `{"type":"object","$ref":"http://10.0.0.1/x"}`,
+			`{"type":"object","properties":{"a":{"pattern":"(((a{1,1000}){1,1000}){1,1000})"}}}`,
+			`{"type":"object","properties":{"h":{"type":"array","x-mcp-header":"X y"}}}`,
+			`{"type":"object","description":"` + strings.Repeat("d", maxSchema) + `"}`,
 		} {
 			all = append(all, fmt.Sprintf(`{"name":"s%d","inputSchema":%s}`, i, schema))
 		}

@@ -10,7 +10,8 @@ import (
 	"secbox/sandbox"
 )
 
-// slot is one server of one user's agent: its process, if there is one, and what is known about it. Manager.mu may be locked while mu is.
+// slot is one server of one user's agent: its process, if there is one, and what is known about it.
+// Manager.mu may be locked while mu is.
 type slot struct {
 	m    *Manager
 	def  *Server
@@ -34,7 +35,8 @@ type attempt struct {
 	err  error // after done
 }
 
-// start returns the start under way, or begins one; nil: there is a process. It fails if a start failed a moment ago, with that error. mu is held.
+// start returns the start under way, or begins one; nil: there is a process. It fails if a start
+// failed a moment ago, with that error. mu is held.
 func (s *slot) start(token string) (*attempt, error) {
 	s.used = s.m.cfg.Now()
 	if s.current != nil || s.starting != nil {
@@ -157,8 +159,9 @@ func (s *slot) learn(listed []*tools.Tool) {
 	s.listed, s.known = listed, true
 }
 
-// fail remembers the failure of a start, or of a process that ended by itself. mu is held. After an error of the sandbox, such as that the user's
-// machine is offline or that the sandbox was closed, the next use tries again at once.
+// fail remembers the failure of a start, or of a process that ended by itself. mu is held. After an
+// error of the sandbox, such as that the user's machine is offline or that the sandbox was closed,
+// the next use tries again at once.
 func (s *slot) fail(err error) {
 	s.failure = err
 	if fault.Is(err, fault.UpstreamFailed) {
@@ -197,7 +200,8 @@ func (s *slot) take(token string) (*process, *attempt, error) {
 		case p.expired(s.m.cfg.Now(), lifetime):
 			s.retire(p)
 		case p.calls >= maxCalls:
-			return nil, nil, sandbox.Busy("%d calls of the MCP server %s are in progress; try again when some have ended", p.calls, s.def.Name)
+			return nil, nil, sandbox.Busy("%d calls of the MCP server %s are in progress; try again when some have ended", p.calls,
+				s.def.Name)
 		default:
 			p.calls++
 			s.used = s.m.cfg.Now()
@@ -245,7 +249,8 @@ func (s *slot) kill(p *process) {
 	p.end()
 }
 
-// offered returns the tools of the server. While they are not known, it returns one tool, which starts the server and reports why it does not run.
+// offered returns the tools of the server. While they are not known, it returns one tool, which
+// starts the server and reports why it does not run.
 func (s *slot) offered() []*tools.Tool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,8 +21,9 @@ type Limits struct {
 	PathBytes    int   // of a path, in the archive and below the skill's root
 }
 
-// DefaultLimits are the limits of a server: room for a skill with its models and data, on a disk that many users share. Depth and path are
-// what the catalog allows, so that uploaded skills can be invoked. Text packs 3 to 20 to 1, and logs up to 100; deflate's maximum is 1032.
+// DefaultLimits are the limits of a server: room for a skill with its models and data, on a disk
+// that many users share. Depth and path are what the catalog allows, so that uploaded skills can be
+// invoked. Text packs 3 to 20 to 1, and logs up to 100; deflate's maximum is 1032.
 func DefaultLimits() Limits {
 	return Limits{
 		ArchiveBytes: 256 << 20,
@@ -35,7 +36,8 @@ func DefaultLimits() Limits {
 	}
 }
 
-// ratioFloor is the unpacked size from which on ratios are checked: a megabyte of spaces is harmless.
+// ratioFloor is the unpacked size from which on ratios are checked: a megabyte of spaces is
+// harmless.
 const ratioFloor = 1 << 20
 
 // Skill describes the content of an archive.
@@ -61,8 +63,9 @@ func Open(ctx context.Context, zip io.ReaderAt, size int64, filename string, lim
 	return all[0], nil
 }
 
-// OpenSome reads and checks the table of contents of the archive in zip, and returns the picked skills, by path. filename is the client's name for
-// the file, needed when the archive has no top folder. The memory used is bounded. Errors are those of Unpack, fault.SeveralSkills, which names
+// OpenSome reads and checks the table of contents of the archive in zip, and returns the picked
+// skills, by path. filename is the client's name for the file, needed when the archive has no top
+// folder. The memory used is bounded. Errors are those of Unpack, fault.SeveralSkills, which names
 // the skills, and fault.InvalidRequest for path.
 func OpenSome(ctx context.Context, zip io.ReaderAt, size int64, filename string, pick Pick, lim Limits) ([]*Archive, error) {
 	if err := ended(ctx); err != nil {
@@ -92,13 +95,14 @@ func (a *Archive) Skill() Skill { return a.plan.skill }
 // Folders returns the number of directories below the skill's root.
 func (a *Archive) Folders() int { return len(a.plan.dirs) }
 
-// Unpack writes the skill to into, an empty directory that is not used by others meanwhile. It only creates files through this handle, never
-// opens existing ones, and follows nothing. Files are 0644 or 0755, directories 0755, whatever the umask. Nothing is synced to the disk.
-// After an error, into may hold part of the skill. Calls may run concurrently, also on one archive. When ctx ends, Unpack fails with an error
-// that wraps its cause.
+// Unpack writes the skill to into, an empty directory that is not used by others meanwhile. It only
+// creates files through this handle, never opens existing ones, and follows nothing. Files are 0644
+// or 0755, directories 0755, whatever the umask. Nothing is synced to the disk. After an error,
+// into may hold part of the skill. Calls may run concurrently, also on one archive. When ctx ends,
+// Unpack fails with an error that wraps its cause.
 //
-// Errors: fault.InvalidArchive, fault.ArchiveTooLarge and fault.ReservedSkill name the entry and the remedy; fault.DiskFull; others are
-// fault.Internal.
+// Errors: fault.InvalidArchive, fault.ArchiveTooLarge and fault.ReservedSkill name the entry and
+// the remedy; fault.DiskFull; others are fault.Internal.
 func (a *Archive) Unpack(ctx context.Context, into *os.Root) error {
 	u := newUnpacker(a.zip, into)
 	for _, dir := range a.plan.dirs {

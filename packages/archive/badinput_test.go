@@ -124,45 +124,47 @@ func TestSpecialEntries(t *testing.T) {
 		entry raw
 		says  string
 	}{
-		"a symbolic link":             {raw{name: "demo/x", data: "/etc/passwd", mode: 0o120777}, "is a link"},
-		"a link of Windows":           {raw{name: "demo/x", central: put32(38, reparsePoint)}, "is a link"},
-		"a link that says it is DOS":  {raw{name: "demo/x", mode: 0o120777, central: func(b []byte) { b[5] = 0 }}, "is a link"},
-		"a link by ASi's field":       {raw{name: "demo/x", extra: field(extraAsi, "\x00\x00\x00\x00\xff\xa1\x00\x00\x00\x00\x00\x00\x00\x00")}, "is a link"},
-		"a link named in ASi's field": {raw{name: "demo/x", extra: field(extraAsi, "\x00\x00\x00\x00\xa4\x81\x00\x00\x00\x00\x00\x00\x00\x00/etc")}, "is a link"},
-		"half of ASi's field":         {raw{name: "demo/x", extra: field(extraAsi, "\x00\x00")}, "damaged header"},
-		"a hard link":                 {raw{name: "demo/x", extra: field(extraUnix, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00demo/SKILL.md")}, "is a link or a device"},
-		"a FIFO":                      {raw{name: "demo/x", mode: 0o010644}, "is a FIFO"},
-		"a socket":                    {raw{name: "demo/x", mode: 0o140644}, "is a socket"},
-		"a character device":          {raw{name: "demo/x", mode: 0o020644}, "is a device"},
-		"a block device":              {raw{name: "demo/x", mode: 0o060644}, "is a device"},
-		"something unheard of":        {raw{name: "demo/x", mode: 0o170644}, "is a special file"},
-		"junk that is a link":         {raw{name: "__MACOSX/x", mode: 0o120777}, "is a link"},
-		"a folder with content":       {raw{name: "demo/x/", data: "x"}, "is a folder and has content"},
-		"a folder by mode, content":   {raw{name: "demo/x", data: "x", mode: 0o040755}, "is a folder and has content"},
-		"a folder by DOS, content":    {raw{name: "demo/x", data: "x", central: put32(38, dosDirectory)}, "is a folder and has content"},
-		"encrypted":                   {raw{name: "demo/x", flags: flagEncrypted}, "without a password"},
-		"encrypted strongly":          {raw{name: "demo/x", flags: flagStrong}, "without a password"},
-		"with a masked header":        {raw{name: "demo/x", flags: flagMasked}, "without a password"},
-		"encrypted in its header":     {raw{name: "demo/x", local: put16(6, flagEncrypted)}, "is described differently"},
-		"AES":                         {raw{name: "demo/x", central: put16(10, 99)}, "without a password"},
-		"a patch":                     {raw{name: "demo/x", flags: flagPatch}, "is a patch"},
-		"Zstandard":                   {raw{name: "demo/x", central: put16(10, 93)}, "is packed with Zstandard"},
-		"xz":                          {raw{name: "demo/x", central: put16(10, 95)}, "is packed with xz"},
-		"an unheard of method":        {raw{name: "demo/x", central: put16(10, 1000)}, "is packed with method 1000"},
-		"on another disk":             {raw{name: "demo/x", central: put16(34, 1)}, "one part of several"},
-		"UTF-8 by flag only":          {raw{name: "demo/\xcb\xb5\xc3\xf7", flags: flagUTF8}, "says it is UTF-8 and is not"},
-		"a Unicode path in no UTF-8":  {raw{name: "demo/x", extra: unicodePath("demo/x", "demo/\xff")}, "not valid UTF-8"},
-		"a Unicode path that climbs":  {raw{name: "demo/x", extra: unicodePath("demo/x", "demo/../../x")}, "climbs out"},
-		"an extra field too long":     {raw{name: "demo/x", extra: "\x01\x00\xff\xff"}, "damaged header"},
-		"ZIP64 without its sizes":     {raw{name: "demo/x", central: put32(20, 0xffffffff)}, "damaged header"},
-		"ZIP64 twice":                 {raw{name: "demo/x", extra: field(extraZip64, "") + field(extraZip64, "")}, "gives its sizes twice"},
-		"another name in its header":  {raw{name: "demo/x", local: func(b []byte) { b[localLen+5] = 'y' }}, "is described differently"},
-		"a shorter name there":        {raw{name: "demo/x", local: put16(26, 5)}, "is described differently"},
-		"another method there":        {raw{name: "demo/x", local: put16(8, deflated)}, "is described differently"},
-		"another size there":          {raw{name: "demo/x", data: "x", local: put32(22, 2)}, "is described differently"},
-		"another packed size there":   {raw{name: "demo/x", data: "x", local: put32(18, 0)}, "is described differently"},
-		"another checksum there":      {raw{name: "demo/x", data: "x", local: put32(14, 0)}, "is described differently"},
-		"no header there":             {raw{name: "demo/x", data: "x", local: put32(0, 0)}, "is described differently"},
+		"a symbolic link":            {raw{name: "demo/x", data: "/etc/passwd", mode: 0o120777}, "is a link"},
+		"a link of Windows":          {raw{name: "demo/x", central: put32(38, reparsePoint)}, "is a link"},
+		"a link that says it is DOS": {raw{name: "demo/x", mode: 0o120777, central: func(b []byte) { b[5] = 0 }}, "is a link"},
+		"a link by ASi's field":      {raw{name: "demo/x", extra: field(extraAsi, "\x00\x00\x00\x00\xff\xa1\x00\x00\x00\x00\x00\x00\x00\x00")}, "is a link"},
+		"a link named in ASi's field": {raw{name: "demo/x", extra: field(extraAsi, "\x00\x00\x00\x00\xa4\x81\x00\x00\x00\x00\x00\x00\x00\x00/etc")},
+			"is a link"},
+		"half of ASi's field": {raw{name: "demo/x", extra: field(extraAsi, "\x00\x00")}, "damaged header"},
+		"a hard link": {raw{name: "demo/x", extra: field(extraUnix, "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00demo/SKILL.md")},
+			"is a link or a device"},
+		"a FIFO":                     {raw{name: "demo/x", mode: 0o010644}, "is a FIFO"},
+		"a socket":                   {raw{name: "demo/x", mode: 0o140644}, "is a socket"},
+		"a character device":         {raw{name: "demo/x", mode: 0o020644}, "is a device"},
+		"a block device":             {raw{name: "demo/x", mode: 0o060644}, "is a device"},
+		"something unheard of":       {raw{name: "demo/x", mode: 0o170644}, "is a special file"},
+		"junk that is a link":        {raw{name: "__MACOSX/x", mode: 0o120777}, "is a link"},
+		"a folder with content":      {raw{name: "demo/x/", data: "x"}, "is a folder and has content"},
+		"a folder by mode, content":  {raw{name: "demo/x", data: "x", mode: 0o040755}, "is a folder and has content"},
+		"a folder by DOS, content":   {raw{name: "demo/x", data: "x", central: put32(38, dosDirectory)}, "is a folder and has content"},
+		"encrypted":                  {raw{name: "demo/x", flags: flagEncrypted}, "without a password"},
+		"encrypted strongly":         {raw{name: "demo/x", flags: flagStrong}, "without a password"},
+		"with a masked header":       {raw{name: "demo/x", flags: flagMasked}, "without a password"},
+		"encrypted in its header":    {raw{name: "demo/x", local: put16(6, flagEncrypted)}, "is described differently"},
+		"AES":                        {raw{name: "demo/x", central: put16(10, 99)}, "without a password"},
+		"a patch":                    {raw{name: "demo/x", flags: flagPatch}, "is a patch"},
+		"Zstandard":                  {raw{name: "demo/x", central: put16(10, 93)}, "is packed with Zstandard"},
+		"xz":                         {raw{name: "demo/x", central: put16(10, 95)}, "is packed with xz"},
+		"an unheard of method":       {raw{name: "demo/x", central: put16(10, 1000)}, "is packed with method 1000"},
+		"on another disk":            {raw{name: "demo/x", central: put16(34, 1)}, "one part of several"},
+		"UTF-8 by flag only":         {raw{name: "demo/\xcb\xb5\xc3\xf7", flags: flagUTF8}, "says it is UTF-8 and is not"},
+		"a Unicode path in no UTF-8": {raw{name: "demo/x", extra: unicodePath("demo/x", "demo/\xff")}, "not valid UTF-8"},
+		"a Unicode path that climbs": {raw{name: "demo/x", extra: unicodePath("demo/x", "demo/../../x")}, "climbs out"},
+		"an extra field too long":    {raw{name: "demo/x", extra: "\x01\x00\xff\xff"}, "damaged header"},
+		"ZIP64 without its sizes":    {raw{name: "demo/x", central: put32(20, 0xffffffff)}, "damaged header"},
+		"ZIP64 twice":                {raw{name: "demo/x", extra: field(extraZip64, "") + field(extraZip64, "")}, "gives its sizes twice"},
+		"another name in its header": {raw{name: "demo/x", local: func(b []byte) { b[localLen+5] = 'y' }}, "is described differently"},
+		"a shorter name there":       {raw{name: "demo/x", local: put16(26, 5)}, "is described differently"},
+		"another method there":       {raw{name: "demo/x", local: put16(8, deflated)}, "is described differently"},
+		"another size there":         {raw{name: "demo/x", data: "x", local: put32(22, 2)}, "is described differently"},
+		"another packed size there":  {raw{name: "demo/x", data: "x", local: put32(18, 0)}, "is described differently"},
+		"another checksum there":     {raw{name: "demo/x", data: "x", local: put32(14, 0)}, "is described differently"},
+		"no header there":            {raw{name: "demo/x", data: "x", local: put32(0, 0)}, "is described differently"},
 		"a wrong checksum": {
 			raw{name: "demo/x", data: "x", local: put32(14, 7), central: put32(16, 7)},
 			"its content is not what its checksum and size say",
@@ -222,7 +224,8 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// TestSeveralSkills: repositories and plugins are told from skills, and their skills are named, taken one by one, or all.
+// TestSeveralSkills: repositories and plugins are told from skills, and their skills are named,
+// taken one by one, or all.
 func TestSeveralSkills(t *testing.T) {
 	t.Parallel()
 	skill := func(names ...string) (list []raw) {
@@ -242,27 +245,33 @@ func TestSeveralSkills(t *testing.T) {
 		takes   string // the ids and files
 		says    string // an error of pick
 	}{
-		"a repository":     {skill("README.md", "pdf/SKILL.md", "docx/SKILL.md", "docx/a.py"), "docx pdf", Pick{All: true}, "docx: SKILL.md a.py; pdf: SKILL.md", ""},
-		"in a top folder":  {skill("skills-main/LICENSE", "skills-main/pdf/SKILL.md", "skills-main/pdf/x"), "pdf", Pick{Path: "pdf"}, "pdf: SKILL.md x", ""},
-		"the whole path":   {skill("skills-main/LICENSE", "skills-main/pdf/SKILL.md"), "pdf", Pick{Path: "./skills-main/pdf/"}, "pdf: SKILL.md", ""},
-		"a plugin":         {skill(".claude-plugin/plugin.json", "commands/c.md", "skills/a/SKILL.md", "skills/b/SKILL.md"), "skills/a skills/b", Pick{Path: "skills/b"}, "b: SKILL.md", ""},
-		"a marketplace":    {skill(".claude-plugin/marketplace.json", "plugins/p/skills/a/SKILL.md", "plugins/q/skills/b/skill.md"), "plugins/p/skills/a plugins/q/skills/b", Pick{All: true}, "a: SKILL.md; b: skill.md", ""},
+		"a repository": {skill("README.md", "pdf/SKILL.md", "docx/SKILL.md", "docx/a.py"), "docx pdf", Pick{All: true},
+			"docx: SKILL.md a.py; pdf: SKILL.md", ""},
+		"in a top folder": {skill("skills-main/LICENSE", "skills-main/pdf/SKILL.md", "skills-main/pdf/x"), "pdf", Pick{Path: "pdf"}, "pdf: SKILL.md x", ""},
+		"the whole path":  {skill("skills-main/LICENSE", "skills-main/pdf/SKILL.md"), "pdf", Pick{Path: "./skills-main/pdf/"}, "pdf: SKILL.md", ""},
+		"a plugin": {skill(".claude-plugin/plugin.json", "commands/c.md", "skills/a/SKILL.md", "skills/b/SKILL.md"), "skills/a skills/b",
+			Pick{Path: "skills/b"}, "b: SKILL.md", ""},
+		"a marketplace": {skill(".claude-plugin/marketplace.json", "plugins/p/skills/a/SKILL.md", "plugins/q/skills/b/skill.md"),
+			"plugins/p/skills/a plugins/q/skills/b", Pick{All: true}, "a: SKILL.md; b: skill.md", ""},
 		"two top folders":  {skill("a/SKILL.md", "b/SKILL.md"), "a b", Pick{All: true}, "a: SKILL.md; b: SKILL.md", ""},
 		"a folder too far": {skill("repo-main/demo/SKILL.md"), "demo", Pick{All: true}, "demo: SKILL.md", ""},
 		"a skill in one":   {skill("a-b/SKILL.md", "a/SKILL.md", "a/sub/SKILL.md"), "a a-b", Pick{All: true}, "a: SKILL.md sub/SKILL.md; a-b: SKILL.md", ""},
 		"one skill":        {skill("demo/SKILL.md", "demo/lib/SKILL.md"), "", Pick{All: true}, "demo: SKILL.md lib/SKILL.md", ""},
 		"all as one":       {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "."}, "uploaded: README.md pdf/SKILL.md", ""},
-		"no root file":     {skill(".claude-plugin/plugin.json", "skills/a/SKILL.md", "skills/b/SKILL.md"), "skills/a skills/b", Pick{Path: "."}, "uploaded: .claude-plugin/plugin.json skills/a/SKILL.md skills/b/SKILL.md", ""},
-		"a folder of them": {skill("README.md", "skills/a/SKILL.md", "skills/b/SKILL.md"), "skills/a skills/b", Pick{Path: "skills"}, "skills: a/SKILL.md b/SKILL.md", ""},
-		"a plain folder":   {skill("README.md", "pdf/SKILL.md", "lib/x/y"), "pdf", Pick{Path: "lib/x"}, "x: y", ""},
-		"no such folder":   {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "pd"}, "", "path: is no folder"},
-		"a file":           {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "README.md"}, "", "path: is no folder"},
-		"a way out":        {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "../pdf"}, "", "path: is no folder"},
-		"both":             {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "pdf", All: true}, "", "exclude each other"},
-		"one name":         {skill("x/pdf/SKILL.md", "y/PDF/SKILL.md"), "x/pdf y/PDF", Pick{All: true}, "", "skills with one name"},
-		"reserved":         {skill("README.md", "a/SKILL.md", "skill-creator/SKILL.md"), "a skill-creator", Pick{All: true}, "", "belongs to this installation"},
-		"an empty one":     {append(skill("README.md", "a/SKILL.md"), raw{name: "b/SKILL.md"}), "a b", Pick{All: true}, "", `"b/SKILL.md" is empty`},
-		"many":             {skill(many...), "s0 s1 s10", Pick{All: true}, "", "more than the 200"},
+		"no root file": {skill(".claude-plugin/plugin.json", "skills/a/SKILL.md", "skills/b/SKILL.md"), "skills/a skills/b", Pick{Path: "."},
+			"uploaded: .claude-plugin/plugin.json skills/a/SKILL.md skills/b/SKILL.md", ""},
+		"a folder of them": {skill("README.md", "skills/a/SKILL.md", "skills/b/SKILL.md"), "skills/a skills/b", Pick{Path: "skills"},
+			"skills: a/SKILL.md b/SKILL.md", ""},
+		"a plain folder": {skill("README.md", "pdf/SKILL.md", "lib/x/y"), "pdf", Pick{Path: "lib/x"}, "x: y", ""},
+		"no such folder": {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "pd"}, "", "path: is no folder"},
+		"a file":         {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "README.md"}, "", "path: is no folder"},
+		"a way out":      {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "../pdf"}, "", "path: is no folder"},
+		"both":           {skill("README.md", "pdf/SKILL.md"), "pdf", Pick{Path: "pdf", All: true}, "", "exclude each other"},
+		"one name":       {skill("x/pdf/SKILL.md", "y/PDF/SKILL.md"), "x/pdf y/PDF", Pick{All: true}, "", "skills with one name"},
+		"reserved": {skill("README.md", "a/SKILL.md", "skill-creator/SKILL.md"), "a skill-creator", Pick{All: true}, "",
+			"belongs to this installation"},
+		"an empty one": {append(skill("README.md", "a/SKILL.md"), raw{name: "b/SKILL.md"}), "a b", Pick{All: true}, "", `"b/SKILL.md" is empty`},
+		"many":         {skill(many...), "s0 s1 s10", Pick{All: true}, "", "more than the 200"},
 	} {
 		zip := makeZip(ending{}, c.entries...)
 		_, err := OpenSome(t.Context(), bytes.NewReader(zip), int64(len(zip)), "uploaded.zip", Pick{}, DefaultLimits())
@@ -316,15 +325,18 @@ func TestSeveralSkills(t *testing.T) {
 // host sets the host system that an entry names.
 func host(system byte) func(b []byte) { return func(b []byte) { b[5] = system } }
 
-// TestProgramsWithoutModes: a ZIP without Unix permissions, or with permissions of Windows, has executable programs.
+// TestProgramsWithoutModes: a ZIP without Unix permissions, or with permissions of Windows, has
+// executable programs.
 func TestProgramsWithoutModes(t *testing.T) {
 	t.Parallel()
 	zip := makeZip(ending{},
 		raw{name: "demo/SKILL.md", data: "# x"}, raw{name: "demo/run.sh", data: "#!/bin/sh\n"}, raw{name: "demo/elf", data: "\x7fELF..."},
 		raw{name: "demo/long", data: "#!/bin/sh\n" + strings.Repeat("x", 100_000), deflate: true}, raw{name: "demo/tool.py", data: "print()"},
-		raw{name: "demo/zipfile.sh", data: "#!/bin/sh\n", mode: 0o100666, central: host(0)}, raw{name: "demo/zipfile.txt", data: "x", mode: 0o100666, central: host(0)},
+		raw{name: "demo/zipfile.sh", data: "#!/bin/sh\n", mode: 0o100666, central: host(0)},
+		raw{name: "demo/zipfile.txt", data: "x", mode: 0o100666, central: host(0)},
 		raw{name: "demo/infozip.sh", data: "#!/bin/sh\n", mode: 0o100666, central: host(11)}, raw{name: "demo/typed.sh", data: "#!/bin/sh\n", mode: 0o100000},
-		raw{name: "demo/java.py", data: "print()", mode: 0o100755, central: host(0)}, raw{name: "demo/macos.sh", data: "#!/bin/sh\n", mode: 0o100644, central: host(19)},
+		raw{name: "demo/java.py", data: "print()", mode: 0o100755, central: host(0)},
+		raw{name: "demo/macos.sh", data: "#!/bin/sh\n", mode: 0o100644, central: host(19)},
 		raw{name: "demo/no.sh", data: "#!/bin/sh\n", mode: 0o100644}, raw{name: "demo/yes.py", data: "print()", mode: 0o100755})
 	a, err := Open(t.Context(), bytes.NewReader(zip), int64(len(zip)), "", DefaultLimits())
 	if err != nil {
@@ -373,11 +385,13 @@ func TestIncompleteArchives(t *testing.T) {
 		"something after":          {append(good[:len(good):len(good)], "x"...), "other data after its end"},
 		"an archive before":        {append(good[:len(good):len(good)], good...), "not where it says"},
 		"an archive behind, fixed": {makeZip(ending{prefix: string(good)}, skillMD("x/SKILL.md")), "data that is in none of its entries"},
-		"something in between":     {makeZip(ending{between: "xxxx", end: func(b []byte) { put32(16, le.Uint32(b[16:])-4)(b) }}, skillMD("a/SKILL.md")), "not where it says"},
-		"a comment cut off":        {makeZip(ending{end: put16(20, 5)}, skillMD("demo/SKILL.md")), "is cut off"},
-		"two ends":                 {makeZip(ending{comment: string(makeZip(ending{}, skillMD("other/SKILL.md")))}, skillMD("demo/SKILL.md")), "has two ends"},
-		"fewer entries than said":  {makeZip(ending{end: put16(10, 2)}, skillMD("demo/SKILL.md")), "one part of several"},
-		"fewer entries, both ways": {makeZip(ending{end: func(b []byte) { put16(8, 2)(b); put16(10, 2)(b) }}, skillMD("demo/SKILL.md")), "table of contents is damaged"},
+		"something in between": {makeZip(ending{between: "xxxx", end: func(b []byte) { put32(16, le.Uint32(b[16:])-4)(b) }}, skillMD("a/SKILL.md")),
+			"not where it says"},
+		"a comment cut off":       {makeZip(ending{end: put16(20, 5)}, skillMD("demo/SKILL.md")), "is cut off"},
+		"two ends":                {makeZip(ending{comment: string(makeZip(ending{}, skillMD("other/SKILL.md")))}, skillMD("demo/SKILL.md")), "has two ends"},
+		"fewer entries than said": {makeZip(ending{end: put16(10, 2)}, skillMD("demo/SKILL.md")), "one part of several"},
+		"fewer entries, both ways": {makeZip(ending{end: func(b []byte) { put16(8, 2)(b); put16(10, 2)(b) }}, skillMD("demo/SKILL.md")),
+			"table of contents is damaged"},
 		"more entries than said": {makeZip(ending{end: func(b []byte) { put16(8, 1)(b); put16(10, 1)(b) }},
 			skillMD("demo/SKILL.md"), raw{name: "demo/x"}), "table of contents is damaged"},
 		"a table longer than said": {makeZip(ending{end: func(b []byte) { put32(12, le.Uint32(b[12:])-1)(b); put32(16, le.Uint32(b[16:])+1)(b) }},
@@ -487,7 +501,8 @@ func TestEveryCutIsNoticed(t *testing.T) {
 	}
 }
 
-// TestFlippedBytes flips each byte: the archive is refused, or unpacks to the same content, except names and modes.
+// TestFlippedBytes flips each byte: the archive is refused, or unpacks to the same content, except
+// names and modes.
 func TestFlippedBytes(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("hello ", 50)

@@ -26,8 +26,8 @@ func thousand() []byte {
 	return makeZip(ending{}, list...)
 }
 
-// BenchmarkUnpackThousandFiles is what an upload costs beside the network. SKILL_ZIP, when set, is where the archive is left, so that
-// other programs can be given the same.
+// BenchmarkUnpackThousandFiles is what an upload costs beside the network. SKILL_ZIP, when set, is
+// where the archive is left, so that other programs can be given the same.
 func BenchmarkUnpackThousandFiles(b *testing.B) {
 	archive := thousand()
 	if file := os.Getenv("SKILL_ZIP"); file != "" {

@@ -139,7 +139,8 @@ func tableError(err error) error {
 	return unreadable(err)
 }
 
-// readExtra reads the relevant fields. It replaces sizes, in the order unpacked, packed, offset, by their ZIP64 values where they are all ones.
+// readExtra reads the relevant fields. It replaces sizes, in the order unpacked, packed, offset, by
+// their ZIP64 values where they are all ones.
 func (e *entry) readExtra(b []byte, sizes *[3]uint64, disk uint16) error {
 	var zip64 []byte
 	for len(b) >= 4 {
@@ -170,7 +171,8 @@ func (e *entry) readExtra(b []byte, sizes *[3]uint64, disk uint16) error {
 				return errLink(e.raw)
 			}
 		case extraUnicode:
-			// It counts only for this name: tools that do not know the field leave it behind when they rename an entry.
+			// It counts only for this name: tools that do not know the field leave it behind when
+			// they rename an entry.
 			if len(field) > 5 && field[0] == 1 && le.Uint32(field[1:]) == crc32.ChecksumIEEE([]byte(e.raw)) {
 				e.unicode = string(field[5:])
 			}
@@ -206,7 +208,8 @@ func (e *entry) checkPacking() error {
 	case e.flags&flagPatch != 0:
 		return badEntry(e.raw, "is a patch of another file: pack the file itself")
 	case e.method != stored && e.method != deflated:
-		return badEntry(e.raw, "is packed with %s: pack the archive again with deflate, the usual method", cmp.Or(methods[e.method], fmt.Sprintf("method %d", e.method)))
+		return badEntry(e.raw, "is packed with %s: pack the archive again with deflate, the usual method",
+			cmp.Or(methods[e.method], fmt.Sprintf("method %d", e.method)))
 	case e.method == stored && e.packed != e.size:
 		return badEntry(e.raw, "is stored as it is, but gives two different sizes: pack the archive again")
 	}
@@ -216,12 +219,12 @@ func (e *entry) checkPacking() error {
 // methods are the names of methods that other programs use.
 var methods = map[uint16]string{9: "Deflate64", 12: "bzip2", 14: "LZMA", 93: "Zstandard", 95: "xz", 98: "PPMd"}
 
-// noModes are the host systems whose files have no executable bit: FAT, NTFS under the numbers of PKWARE and of Info-ZIP, and VFAT. Python's
-// zipfile and Info-ZIP write the mode 0666 there.
+// noModes are the host systems whose files have no executable bit: FAT, NTFS under the numbers of
+// PKWARE and of Info-ZIP, and VFAT. Python's zipfile and Info-ZIP write the mode 0666 there.
 const noModes = 1<<0 | 1<<10 | 1<<11 | 1<<14
 
-// readAttributes reads the file attributes. Unix modes count for every host system, because writers often name a wrong one, and other
-// programs use the modes too.
+// readAttributes reads the file attributes. Unix modes count for every host system, because writers
+// often name a wrong one, and other programs use the modes too.
 func (e *entry) readAttributes(attributes uint32, host byte) error {
 	mode := uint16(attributes >> 16)
 	if attributes&reparsePoint != 0 {

@@ -17,8 +17,8 @@ import (
 	"secbox/pathadapter"
 )
 
-// FuzzUnpack checks for any bytes that nothing is written outside, no limit is exceeded, every system accepts the names, and other programs see
-// the same files in an accepted archive.
+// FuzzUnpack checks for any bytes that nothing is written outside, no limit is exceeded, every
+// system accepts the names, and other programs see the same files in an accepted archive.
 func FuzzUnpack(f *testing.F) {
 	made, err := filepath.Glob("testdata/made/*.zip")
 	if err != nil || len(made) < 10 {
@@ -40,7 +40,8 @@ func FuzzUnpack(f *testing.F) {
 // FuzzEntry puts one entry into a good archive, so that the structure around it is valid.
 func FuzzEntry(f *testing.F) {
 	f.Add("demo/a", "hello hello hello", "", uint32(0o100755), uint16(0), true, int32(0), int32(0))
-	f.Add("demo\\\xcb\xb5\xc3\xf7", "x", field(extraAsi, "\x00\x00\x00\x00\xa4\x81\x00\x00\x00\x00\x00\x00\x00\x00"), uint32(0), uint16(flagDescriptor), false, int32(0), int32(0))
+	f.Add("demo\\\xcb\xb5\xc3\xf7", "x", field(extraAsi, "\x00\x00\x00\x00\xa4\x81\x00\x00\x00\x00\x00\x00\x00\x00"), uint32(0), uint16(flagDescriptor), false,
+		int32(0), int32(0))
 	f.Add("demo/\x8b", "x", unicodePath("demo/\x8b", "demo/../x"), uint32(0o120777), uint16(flagUTF8), true, int32(-1), int32(1))
 	f.Add("__MACOSX/x", "x", field(extraZip64, "\x01\x00\x00\x00\x00\x00\x00\x00"), uint32(0o40755), uint16(flagEncrypted), false, int32(1), int32(-1))
 	f.Fuzz(func(t *testing.T, name, data, extra string, mode uint32, flags uint16, deflate bool, size, packed int32) {
@@ -138,10 +139,12 @@ func checkRefusal(t *testing.T, err error) {
 	}
 }
 
-// FuzzNames decodes two names of one archive: the results never contain "..", and lose nothing of what other programs read in the same bytes.
+// FuzzNames decodes two names of one archive: the results never contain "..", and lose nothing of
+// what other programs read in the same bytes.
 func FuzzNames(f *testing.F) {
 	for _, s := range []string{
-		"demo/a", `demo\..\x`, "\xcb\xb5\xc3\xf7/\x81\\", "\xc4\xa3", "/x", "C:x", "a//./b", "\xc0\xae\xc0\xae/x", "cafe\u0301/\u202e", "天气/🦆", "\x95\x32\x82\x36",
+		"demo/a", `demo\..\x`, "\xcb\xb5\xc3\xf7/\x81\\", "\xc4\xa3", "/x", "C:x", "a//./b", "\xc0\xae\xc0\xae/x", "cafe\u0301/\u202e", "天气/🦆",
+		"\x95\x32\x82\x36",
 	} {
 		f.Add(s, "\xcb\xb5\xc3\xf7", uint16(0))
 		f.Add("a", s, uint16(flagUTF8))

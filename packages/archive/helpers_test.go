@@ -130,7 +130,8 @@ func newDir(t testing.TB) (string, *os.Root) {
 	return dir, root
 }
 
-// tree2map gives the content of files by their paths; an executable's path ends in *, a directory's in /.
+// tree2map gives the content of files by their paths; an executable's path ends in *, a directory's
+// in /.
 func tree2map(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}

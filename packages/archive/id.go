@@ -15,7 +15,8 @@ const ReservedID = "skill-creator"
 
 const maxIDBytes = 200
 
-// skillID derives the id from the top folder's name, or from the uploaded file's name if there is none.
+// skillID derives the id from the top folder's name, or from the uploaded file's name if there is
+// none.
 func skillID(folder, filename string) (string, error) {
 	name, remedy := folder, "rename the folder in the archive"
 	if folder == "" {
@@ -26,12 +27,14 @@ func skillID(folder, filename string) (string, error) {
 		return "", bad("the skill's id would be %s, which %s: %s", quoted(name), why, remedy)
 	}
 	if IsReserved(id) {
-		return "", fault.New(fault.ReservedSkill, "the skill's id would be %s, but %s belongs to this installation: %s", quoted(name), ReservedID, remedy)
+		return "", fault.New(fault.ReservedSkill, "the skill's id would be %s, but %s belongs to this installation: %s", quoted(name),
+			ReservedID, remedy)
 	}
 	return id, nil
 }
 
-// nameOfFile returns a client's file name without directories, of either system's syntax, and without .zip.
+// nameOfFile returns a client's file name without directories, of either system's syntax, and
+// without .zip.
 func nameOfFile(filename string) string {
 	name := filename[strings.LastIndexAny(filename, `/\`)+1:]
 	if n := len(name) - len(".zip"); n >= 0 && strings.EqualFold(name[n:], ".zip") {

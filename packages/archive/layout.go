@@ -29,13 +29,15 @@ type plan struct {
 	files []file   // in the order of their data in the archive
 }
 
-// Pick selects skills of an archive that holds several. The zero value takes an archive of one skill.
+// Pick selects skills of an archive that holds several. The zero value takes an archive of one
+// skill.
 type Pick struct {
 	Path string // the folder of the skill to take, as a several_skills error names it; "." takes everything as one skill
 	All  bool   // take all
 }
 
-// maxSkills bounds the skills that are taken at once; each costs a pass over all entries, and descriptors while it is unpacked.
+// maxSkills bounds the skills that are taken at once; each costs a pass over all entries, and
+// descriptors while it is unpacked.
 const maxSkills = 200
 
 // layOut plans the trees from the table of contents alone.
@@ -86,7 +88,8 @@ func layOut(entries []*entry, filename string, pick Pick, lim Limits) ([]*plan, 
 		}
 		fold := pathadapter.FoldName(plans[i].skill.ID)
 		if other, taken := ids[fold]; taken {
-			return nil, severalSkills([]string{other, folder}, "the archive has skills with one name, %s: take one with ?path=, or rename their folders")
+			return nil, severalSkills([]string{other, folder},
+				"the archive has skills with one name, %s: take one with ?path=, or rename their folders")
 		}
 		ids[fold] = folder
 		if total += plans[i].skill.Bytes; total > lim.Bytes {
@@ -111,8 +114,9 @@ func isBelow(e *entry, strip int, folder string) bool {
 	return len(e.parts) > strip && strings.HasPrefix(strings.Join(e.parts[strip:], "/")+"/", folder+"/")
 }
 
-// folders returns the folders of the skills to take; nil: the archive is one skill. All are below the top folder. An archive without a SKILL.md in
-// its root that has some below is one of several skills, such as a repository or a plugin.
+// folders returns the folders of the skills to take; nil: the archive is one skill. All are below
+// the top folder. An archive without a SKILL.md in its root that has some below is one of several
+// skills, such as a repository or a plugin.
 func (pick Pick) folders(entries []*entry, top string, strip int) ([]string, error) {
 	if pick.All && pick.Path != "" {
 		return nil, fault.BadField("path", "and all exclude each other: give one of them")
@@ -142,11 +146,13 @@ func (pick Pick) folders(entries []*entry, top string, strip int) ([]string, err
 	}
 	switch {
 	case pick.All && len(outer) > maxSkills:
-		return nil, tooLarge("the archive has %d skills, more than the %d that can be taken at once: take one with ?path=", len(outer), maxSkills)
+		return nil, tooLarge("the archive has %d skills, more than the %d that can be taken at once: take one with ?path=", len(outer),
+			maxSkills)
 	case pick.All, len(outer) == 0:
 		return outer, nil
 	}
-	return nil, severalSkills(outer, "the archive has no SKILL.md in its top folder, but skills below it: %s; take one with ?path=, all with ?all=true, or the whole as one skill with ?path=.")
+	return nil, severalSkills(outer, "the archive has no SKILL.md in its top folder, but skills below it: %s; take one with ?path=, all "+
+		"with ?all=true, or the whole as one skill with ?path=.")
 }
 
 // folder returns the folder that the path names.
@@ -192,7 +198,8 @@ func severalSkills(folders []string, format string) error {
 	return err
 }
 
-// topFolder returns the folder that holds all entries, below the first skip names of their paths; empty if there is none.
+// topFolder returns the folder that holds all entries, below the first skip names of their paths;
+// empty if there is none.
 func topFolder(entries []*entry, skip int) string {
 	top := ""
 	for _, e := range entries {
@@ -281,8 +288,8 @@ type node struct {
 	dir  bool
 }
 
-// nameTree detects names that some file system does not distinguish. Its keys are folded paths, so that collisions of folders are found even
-// if the files in them have different names.
+// nameTree detects names that some file system does not distinguish. Its keys are folded paths, so
+// that collisions of folders are found even if the files in them have different names.
 type nameTree struct {
 	names map[string]node
 	known map[string]bool // folders, by spelling
@@ -314,7 +321,8 @@ func (t *nameTree) add(parts []string, dir bool, e *entry) error {
 		}
 		return nil
 	case other.path != name && norm.NFC.String(other.path) == norm.NFC.String(name):
-		return badEntry(e.label(), "differs from %s only by Unicode form, and some systems cannot hold both: rename one", quoted(other.path))
+		return badEntry(e.label(), "differs from %s only by Unicode form, and some systems cannot hold both: rename one",
+			quoted(other.path))
 	case other.path != name:
 		return badEntry(e.label(), "differs from %s only by case, and some systems cannot hold both: rename one", quoted(other.path))
 	case dir != other.dir:
@@ -325,7 +333,8 @@ func (t *nameTree) add(parts []string, dir bool, e *entry) error {
 	return nil
 }
 
-// checkSizes checks the sizes in the table against the limits. Unpacking then checks every entry against its size.
+// checkSizes checks the sizes in the table against the limits. Unpacking then checks every entry
+// against its size.
 func (p *plan) checkSizes(archive int64, lim Limits) error {
 	var packed, total int64
 	for _, f := range p.files {

@@ -38,7 +38,8 @@ func (s *segments) ReadAt(b []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// large makes an archive of more than 200 MiB out of one random megabyte: files of 8 MiB, every other one packed.
+// large makes an archive of more than 200 MiB out of one random megabyte: files of 8 MiB, every
+// other one packed.
 func large() (archive *segments, bytesUnpacked int64) {
 	block := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{1}).Read(block)
@@ -101,7 +102,8 @@ func large() (archive *segments, bytesUnpacked int64) {
 	return s, files*blocks<<20 + int64(len(r.data))
 }
 
-// TestArchiveIsStreamed counts every allocated byte. It is not parallel, so that other tests' bytes are not counted.
+// TestArchiveIsStreamed counts every allocated byte. It is not parallel, so that other tests' bytes
+// are not counted.
 func TestArchiveIsStreamed(t *testing.T) {
 	archive, bytesUnpacked := large()
 	if archive.size < 40<<20 {

@@ -10,7 +10,8 @@ import (
 	"secbox/pathadapter"
 )
 
-// decodeNames decodes the names by the rules in doc.go. It needs all of them at once: a doubtful name is decided by the others.
+// decodeNames decodes the names by the rules in doc.go. It needs all of them at once: a doubtful
+// name is decided by the others.
 func decodeNames(entries []*entry) error {
 	names := make([]string, len(entries))
 	inGBK := false
@@ -52,7 +53,8 @@ func fromGBK(raw string) (name string, ok bool) {
 	return name, err == nil && !strings.ContainsRune(name, utf8.RuneError)
 }
 
-// maybeGBK reports whether a name that is valid UTF-8 could be GBK: it has characters beyond ASCII, and all of them have two bytes, as in GBK.
+// maybeGBK reports whether a name that is valid UTF-8 could be GBK: it has characters beyond ASCII,
+// and all of them have two bytes, as in GBK.
 func maybeGBK(raw string) bool {
 	beyond := false
 	for _, r := range raw {
@@ -66,7 +68,8 @@ func maybeGBK(raw string) bool {
 	return beyond
 }
 
-// clean splits a decoded name into parts, and refuses absolute names and "..". Empty parts and "." are dropped.
+// clean splits a decoded name into parts, and refuses absolute names and "..". Empty parts and "."
+// are dropped.
 func (e *entry) clean(name string) error {
 	name = strings.ReplaceAll(name, `\`, "/")
 	switch {

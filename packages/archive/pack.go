@@ -17,13 +17,15 @@ import (
 // epoch is the time of all entries that Pack writes: the earliest that a ZIP file can have.
 var epoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Pack writes a tree as a ZIP file whose top folder is top, a skill's id. The same tree gives the same bytes: entries are in lexical order,
-// have the same time, and are executable or not. Names are in UTF-8.
+// Pack writes a tree as a ZIP file whose top folder is top, a skill's id. The same tree gives the
+// same bytes: entries are in lexical order, have the same time, and are executable or not. Names
+// are in UTF-8.
 //
-// The tree must hold regular files and directories with names that Unpack accepts, or nothing is written: it is checked in a first walk and
-// written in a second. from must not follow links and must not block at FIFOs. After an error during writing, the archive has no end record,
-// so that it cannot be mistaken for a complete one. When ctx ends, Pack fails with an error that wraps its cause. fault.InvalidArchive names
-// an entry that cannot be packed.
+// The tree must hold regular files and directories with names that Unpack accepts, or nothing is
+// written: it is checked in a first walk and written in a second. from must not follow links and
+// must not block at FIFOs. After an error during writing, the archive has no end record, so that it
+// cannot be mistaken for a complete one. When ctx ends, Pack fails with an error that wraps its
+// cause. fault.InvalidArchive names an entry that cannot be packed.
 func Pack(ctx context.Context, w io.Writer, from fs.FS, top string) error {
 	if why := idFault(top); why != "" {
 		return bad("the skill's id is %s, which %s", quoted(top), why)
@@ -45,7 +47,8 @@ func Pack(ctx context.Context, w io.Writer, from fs.FS, top string) error {
 	return unsent(p.zip.Close())
 }
 
-// walk calls each with every entry of the tree, the root first, and fails at one that cannot be packed.
+// walk calls each with every entry of the tree, the root first, and fails at one that cannot be
+// packed.
 func walk(ctx context.Context, from fs.FS, each func(name string, fi fs.FileInfo) error) error {
 	return fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -29,12 +29,12 @@ const (
 	maxCommentLen = math.MaxUint16
 )
 
-// maxTableBytes bounds the table of contents, which is all that is held in memory. Ten thousand entries with names of usual length and all
-// the fields that tools add take about 2 MiB.
+// maxTableBytes bounds the table of contents, which is all that is held in memory. Ten thousand
+// entries with names of usual length and all the fields that tools add take about 2 MiB.
 const maxTableBytes = 8 << 20
 
-// entriesPerFile is the number of entries that an archive may have per file of the limit: folders are entries, and macOS adds one for every
-// file.
+// entriesPerFile is the number of entries that an archive may have per file of the limit: folders
+// are entries, and macOS adds one for every file.
 const entriesPerFile = 4
 
 var le = binary.LittleEndian
@@ -45,7 +45,8 @@ type table struct {
 	entries      int64
 }
 
-// readTable reads and checks the table of contents. It returns the entries in the order of their data, with decoded names.
+// readTable reads and checks the table of contents. It returns the entries in the order of their
+// data, with decoded names.
 func readTable(r io.ReaderAt, size int64, lim Limits) ([]*entry, error) {
 	if size > lim.ArchiveBytes {
 		return nil, tooLarge("the archive has %s, more than the allowed %s: leave out unneeded files",
@@ -113,7 +114,8 @@ func checkStart(r io.ReaderAt, size int64) error {
 	case begins("PK\x07\x08"), begins("PK00"):
 		return errSplit()
 	}
-	return bad("the file does not begin as a ZIP archive does: upload the skill's folder as a plain ZIP archive, not as a self-extracting one")
+	return bad("the file does not begin as a ZIP archive does: upload the skill's folder as a plain ZIP archive, not as a " +
+		"self-extracting one")
 }
 
 func errOther(what string) error {
@@ -128,8 +130,9 @@ func errTable() error {
 	return bad("the archive's table of contents is damaged: pack it again")
 }
 
-// findTable finds the only end record. An end record counts if its comment reaches to the end of the file. If the comment contained another
-// such record, different programs would see different archives.
+// findTable finds the only end record. An end record counts if its comment reaches to the end of
+// the file. If the comment contained another such record, different programs would see different
+// archives.
 func findTable(r io.ReaderAt, size int64) (table, error) {
 	tail := make([]byte, min(size, endLen+maxCommentLen))
 	if err := readAt(r, tail, size-int64(len(tail))); err != nil {
@@ -198,9 +201,11 @@ func parseEnd(r io.ReaderAt, b []byte, end int64) (table, error) {
 	if disk != 0 || tableDisk != 0 || here != all {
 		return table{}, errSplit()
 	}
-	// In a proper archive the table ends where the end record begins. Otherwise something was inserted.
+	// In a proper archive the table ends where the end record begins. Otherwise something was
+	// inserted.
 	if size > uint64(end) || offset != uint64(end)-size {
-		return table{}, bad("the archive's table of contents is not where it says: something was put before or into the archive; pack it again")
+		return table{},
+			bad("the archive's table of contents is not where it says: something was put before or into the archive; pack it again")
 	}
 	return table{int64(offset), int64(size), int64(min(all, math.MaxInt64/entryLen))}, nil
 }
@@ -231,8 +236,8 @@ func readEnd64(r io.ReaderAt, locator []byte, at int64) ([]byte, error) {
 	return record, nil
 }
 
-// checkRanges sorts the entries by offset, sets their limits, and refuses entries that overlap: with them a small archive could unpack to a
-// huge one although no single entry is suspicious.
+// checkRanges sorts the entries by offset, sets their limits, and refuses entries that overlap:
+// with them a small archive could unpack to a huge one although no single entry is suspicious.
 func checkRanges(entries []*entry, tableAt int64) error {
 	slices.SortStableFunc(entries, func(a, b *entry) int { return cmp.Compare(a.offset, b.offset) })
 	if entries[0].offset != 0 {

@@ -87,7 +87,8 @@ func (u *unpacker) file(turn *admission.Turn, f file) error {
 	return nil
 }
 
-// header compares the entry's own header with the table: programs that read only one of the two must not see another skill.
+// header compares the entry's own header with the table: programs that read only one of the two
+// must not see another skill.
 func (u *unpacker) header(e *entry) error {
 	var b [localLen]byte
 	if _, err := io.ReadFull(u.in, b[:]); err != nil {
@@ -127,7 +128,8 @@ func errHeadersDiffer(e *entry) error {
 	return badEntry(e.label(), "is described differently in the table of contents and before its data: pack the archive again")
 }
 
-// content copies the entry's data, and stops at the first excess byte. It reports whether the file is a program.
+// content copies the entry's data, and stops at the first excess byte. It reports whether the file
+// is a program.
 func (u *unpacker) content(turn *admission.Turn, f file, out *os.File) (program bool, err error) {
 	packed := &window{u.in, f.packed}
 	var data io.Reader = packed
@@ -144,7 +146,8 @@ func (u *unpacker) content(turn *admission.Turn, f file, out *os.File) (program 
 		}
 		n, err := data.Read(u.out)
 		if written += int64(n); written > f.size {
-			return false, badEntry(f.label(), "unpacks to more than the %d bytes it promises, as a bomb does: pack the archive again", f.size)
+			return false, badEntry(f.label(), "unpacks to more than the %d bytes it promises, as a bomb does: pack the archive again",
+				f.size)
 		}
 		head = append(head, u.out[:min(n, 4-len(head))]...)
 		sum = crc32.Update(sum, crc32.IEEETable, u.out[:n])
@@ -190,7 +193,8 @@ func (u *unpacker) unreadable(e *entry, err error) error {
 }
 
 func errDamaged(e *entry) error {
-	return badEntry(e.label(), "is damaged, its content is not what its checksum and size say: pack the archive again and upload it completely")
+	return badEntry(e.label(),
+		"is damaged, its content is not what its checksum and size say: pack the archive again and upload it completely")
 }
 
 // unwritable wraps an error of writing.
@@ -201,7 +205,8 @@ func unwritable(err error, name string) error {
 	return fault.Wrap(fault.Internal, err, "the skill's %s cannot be written", quoted(name))
 }
 
-// isBlank reports whether b is only white space, byte order marks (in UTF-8, byte by byte) and NULs.
+// isBlank reports whether b is only white space, byte order marks (in UTF-8, byte by byte) and
+// NULs.
 func isBlank(b []byte) bool {
 	for _, c := range b {
 		switch c {
@@ -213,7 +218,8 @@ func isBlank(b []byte) bool {
 	return true
 }
 
-// window is the packed data of one entry: the next left bytes. As an io.ByteReader, it is not buffered again by the decompressor.
+// window is the packed data of one entry: the next left bytes. As an io.ByteReader, it is not
+// buffered again by the decompressor.
 type window struct {
 	in   *bufio.Reader
 	left int64

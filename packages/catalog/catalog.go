@@ -19,7 +19,8 @@ import (
 	"secbox/sandbox"
 )
 
-// Entry is a skill or an agent that a user can use. Its texts are one line of valid UTF-8 without control characters.
+// Entry is a skill or an agent that a user can use. Its texts are one line of valid UTF-8 without
+// control characters.
 type Entry struct {
 	Kind        Kind
 	Name        string // of its directory, or of its file without .md
@@ -50,7 +51,8 @@ type Problem struct {
 type Source interface {
 	sandbox.Lister
 	ReadFileTo(ctx context.Context, path string, w io.Writer, user sandbox.User) (int64, error)
-	// Chosen returns where the user's files are: a catalog is not used any more after the user has chosen another machine.
+	// Chosen returns where the user's files are: a catalog is not used any more after the user has
+	// chosen another machine.
 	Chosen(ctx context.Context, userID string) (sandbox.Choice, error)
 }
 
@@ -58,9 +60,11 @@ type Source interface {
 type Config struct {
 	Sandboxes Source
 	Global    func() []Entry // returns the service's own at this moment; nil: none
-	// Partial reports whether a skill's directory without a SKILL.md may have a part of an installation, which is no skill; nil: it never has.
+	// Partial reports whether a skill's directory without a SKILL.md may have a part of an
+	// installation, which is no skill; nil: it never has.
 	Partial func(ctx context.Context, user sandbox.User, name string) (bool, error)
-	// Kept returns the skills of a user that are on this side only, as skills are of a user whose sandbox is their own machine. nil: none.
+	// Kept returns the skills of a user that are on this side only, as skills are of a user whose
+	// sandbox is their own machine. nil: none.
 	Kept func(ctx context.Context, user sandbox.User) ([]Entry, error)
 	Log  *slog.Logger     // nil: none
 	Now  func() time.Time // nil: time.Now
@@ -79,7 +83,8 @@ const (
 	retryAfter  = 5 * time.Second  // for which an incomplete catalog is kept
 )
 
-// Catalogs that are read at once: each holds handles, or waits for a machine. Further ones wait in order of arrival.
+// Catalogs that are read at once: each holds handles, or waits for a machine. Further ones wait in
+// order of arrival.
 const (
 	atOnce         = 64
 	queued         = 256
@@ -131,9 +136,10 @@ func New(cfg Config) *Store {
 	}
 }
 
-// Of returns the catalog of a user. It reads the user's own skills and agents if the kept catalog is too old, once for all callers that wait
-// for it. When they cannot be read, it returns the service's alone, and Problems says why. The error is that of ctx, fault.DatabaseUnavailable,
-// or fault.SandboxBusy when too many catalogs are being read. The caller must not change the Catalog.
+// Of returns the catalog of a user. It reads the user's own skills and agents if the kept catalog
+// is too old, once for all callers that wait for it. When they cannot be read, it returns the
+// service's alone, and Problems says why. The error is that of ctx, fault.DatabaseUnavailable, or
+// fault.SandboxBusy when too many catalogs are being read. The caller must not change the Catalog.
 func (s *Store) Of(ctx context.Context, user sandbox.User) (*Catalog, error) {
 	where, err := s.cfg.Sandboxes.Chosen(ctx, user.ID)
 	if err != nil {
@@ -156,7 +162,8 @@ func (s *Store) Of(ctx context.Context, user sandbox.User) (*Catalog, error) {
 	}
 }
 
-// known returns the catalog of a user, or the reading of it; nil: it must be read. The caller holds mu.
+// known returns the catalog of a user, or the reading of it; nil: it must be read. The caller holds
+// mu.
 func (s *Store) known(user sandbox.User, where sandbox.Choice) *slot {
 	now := s.cfg.Now()
 	one := s.catalog[user]
@@ -167,8 +174,8 @@ func (s *Store) known(user sandbox.User, where sandbox.Choice) *slot {
 	return one
 }
 
-// begin begins to read a catalog when it is this caller's turn, unless another caller was faster. It is read for all who wait, even if this
-// caller gives up.
+// begin begins to read a catalog when it is this caller's turn, unless another caller was faster.
+// It is read for all who wait, even if this caller gives up.
 func (s *Store) begin(ctx context.Context, user sandbox.User, where sandbox.Choice) (*slot, error) {
 	turn, overShare := s.reads.EnterAs(sandbox.RequestOf(ctx).RequestedBy)
 	if turn == nil {
@@ -211,7 +218,8 @@ func (o *slot) usable(now time.Time, fresh time.Duration) bool {
 	}
 }
 
-// makeRoom forgets the catalog that was not used for the longest time, if there are too many. Callers that wait for it get it.
+// makeRoom forgets the catalog that was not used for the longest time, if there are too many.
+// Callers that wait for it get it.
 func (s *Store) makeRoom() {
 	for len(s.catalog) > s.cfg.Users {
 		var oldest sandbox.User
@@ -224,8 +232,8 @@ func (s *Store) makeRoom() {
 	}
 }
 
-// InvalidateCache makes the next call of Of read a user's skills and agents again. A user without an AgentID stands for all agents, and the
-// zero User for all users.
+// InvalidateCache makes the next call of Of read a user's skills and agents again. A user without
+// an AgentID stands for all agents, and the zero User for all users.
 func (s *Store) InvalidateCache(user sandbox.User) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +244,8 @@ func (s *Store) InvalidateCache(user sandbox.User) {
 	}
 }
 
-// withGlobal returns the catalog of a user with the service's own. Of two entries with one name, the service's counts.
+// withGlobal returns the catalog of a user with the service's own. Of two entries with one name,
+// the service's counts.
 func (s *Store) withGlobal(own *Catalog) *Catalog {
 	all := &Catalog{ReadAt: own.ReadAt, Problems: slices.Clone(own.Problems)}
 	type key struct {
@@ -253,7 +262,8 @@ func (s *Store) withGlobal(own *Catalog) *Catalog {
 		if !taken[key{e.Kind, e.Name}] {
 			all.Entries = append(all.Entries, e)
 		} else if len(all.Problems) < maxProblems {
-			all.Problems = append(all.Problems, Problem{Path: e.Path, Code: fault.SkillConflict, Reason: "the service has a " + string(e.Kind) + " of this name, which is used instead; rename this one"})
+			all.Problems = append(all.Problems, Problem{Path: e.Path, Code: fault.SkillConflict,
+				Reason: "the service has a " + string(e.Kind) + " of this name, which is used instead; rename this one"})
 		}
 	}
 	return all
@@ -276,7 +286,8 @@ func (s *Store) read(ctx context.Context, user sandbox.User, one *slot) {
 		}
 	}
 	if r.failed {
-		s.cfg.Log.WarnContext(ctx, "a user's skills and agents cannot be read", "user", user.ID, "agent", user.AgentID, "error", r.found.Problems[0].Reason)
+		s.cfg.Log.WarnContext(ctx, "a user's skills and agents cannot be read", "user", user.ID, "agent", user.AgentID, "error",
+			r.found.Problems[0].Reason)
 	}
 	one.result, one.failed = r.found, r.failed
 	close(one.done)
@@ -311,10 +322,12 @@ func (r *reading) list(ctx context.Context, kind Kind) {
 	isDir := map[string]bool{}
 	for _, e := range names {
 		name, isAgent := strings.CutSuffix(e.Name, AgentExt)
-		if isAgent = isAgent && name != ""; isAgent != (kind == Agent) || !e.IsDir && kind == Skill && e.Mode&fs.ModeSymlink == 0 || strings.HasPrefix(name, ".") {
+		if isAgent = isAgent && name != ""; isAgent != (kind == Agent) || !e.IsDir && kind == Skill && e.Mode&fs.ModeSymlink == 0 ||
+			strings.HasPrefix(name, ".") {
 			continue
 		}
-		if r.global[name] && kind == Skill && e.Mode&fs.ModeSymlink != 0 { // the place of a service's skill beside the user's, which leads out
+		// the place of a service's skill beside the user's, which leads out
+		if r.global[name] && kind == Skill && e.Mode&fs.ModeSymlink != 0 {
 			continue
 		}
 		if len(found) == maxEntries {
@@ -340,14 +353,16 @@ func (r *reading) list(ctx context.Context, kind Kind) {
 			continue
 		}
 		if r.text += len(e.Name) + len(e.Title) + len(e.Description) + len(e.Role) + len(e.Path) + len(e.Warning); r.text > maxText {
-			r.problem(e.Path, fault.New(fault.TreeTooLarge, "is not listed, as well as all after it: names and descriptions have more than %d bytes", maxText))
+			r.problem(e.Path, fault.New(fault.TreeTooLarge,
+				"is not listed, as well as all after it: names and descriptions have more than %d bytes", maxText))
 			return
 		}
 		r.found.Entries = append(r.found.Entries, *e)
 	}
 }
 
-// kept adds the user's skills that are on this side, unless the user's machine has one of the same name.
+// kept adds the user's skills that are on this side, unless the user's machine has one of the same
+// name.
 func (r *reading) kept(ctx context.Context, of func(context.Context, sandbox.User) ([]Entry, error)) {
 	all, err := of(ctx, r.user)
 	if err != nil {
@@ -366,8 +381,8 @@ func (r *reading) kept(ctx context.Context, of func(context.Context, sandbox.Use
 	}
 }
 
-// entry reads the file that describes a skill or an agent. A skill's directory without one has its own name and no description; nil for a link or an
-// agent without.
+// entry reads the file that describes a skill or an agent. A skill's directory without one has its
+// own name and no description; nil for a link or an agent without.
 func (r *reading) entry(ctx context.Context, kind Kind, name string, isDir bool) *Entry {
 	file := kind.File(name)
 	if why := NameFault(name); why != "" {
@@ -404,11 +419,13 @@ func (r *reading) entry(ctx context.Context, kind Kind, name string, isDir bool)
 	return e
 }
 
-// isWhole reports whether a skill's directory without a SKILL.md is no part of an installation, or else adds the problem.
+// isWhole reports whether a skill's directory without a SKILL.md is no part of an installation, or
+// else adds the problem.
 func (r *reading) isWhole(ctx context.Context, name string) bool {
 	partial, err := r.partial(ctx, r.user, name)
 	if partial {
-		err = fault.New(fault.SkillConflict, "has no SKILL.md, because it is being installed, or its installation failed: install it again, or remove the directory")
+		err = fault.New(fault.SkillConflict, "has no SKILL.md, because it is being installed, or its installation failed: install it "+
+			"again, or remove the directory")
 	}
 	if err != nil {
 		r.problem(Skill.Path(name), err)
@@ -423,7 +440,8 @@ func (e *Entry) say(about metadata.About) {
 	}
 }
 
-// Read returns at most limit bytes of a file of a sandbox. For a longer one it returns them with sandbox.ErrFull.
+// Read returns at most limit bytes of a file of a sandbox. For a longer one it returns them with
+// sandbox.ErrFull.
 func Read(ctx context.Context, s interface {
 	ReadFileTo(ctx context.Context, path string, w io.Writer, user sandbox.User) (int64, error)
 }, file string, user sandbox.User, limit int64,

@@ -25,7 +25,8 @@ import (
 
 const undescribed = "there is no description, so agents cannot tell when to use it: add one to the front matter of SKILL.md"
 
-// TestPartialInstallationsAreNoSkills: a directory without its SKILL.md is not listed while it is being installed, and the problems say so.
+// TestPartialInstallationsAreNoSkills: a directory without its SKILL.md is not listed while it is
+// being installed, and the problems say so.
 func TestPartialInstallationsAreNoSkills(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(cfg *catalog.Config) {
@@ -41,12 +42,14 @@ func TestPartialInstallationsAreNoSkills(t *testing.T) {
 	for _, e := range c.Entries {
 		names = append(names, e.Name)
 	}
-	if !slices.Equal(names, []string{"shell.run", "bare", "done"}) || len(c.Problems) != 1 || c.Problems[0].Path != "/workspace/skills/half" || c.Problems[0].Code != fault.SkillConflict {
+	if !slices.Equal(names, []string{"shell.run", "bare", "done"}) || len(c.Problems) != 1 || c.Problems[0].Path != "/workspace/skills/half" ||
+		c.Problems[0].Code != fault.SkillConflict {
 		t.Errorf("%v, problems %+v", names, c.Problems)
 	}
 }
 
-// TestSkillsAndAgents (004 l236, l237, l238, l240, l245, l246, l269, l270, l419–442): skills of the service and the user, and agents with their roles.
+// TestSkillsAndAgents (004 l236, l237, l238, l240, l245, l246, l269, l270, l419–442): skills of the
+// service and the user, and agents with their roles.
 func TestSkillsAndAgents(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)
@@ -64,9 +67,11 @@ func TestSkillsAndAgents(t *testing.T) {
 		{Kind: catalog.Skill, Name: "shell.run", Title: "Shell", Description: "Runs a command.", Global: true},
 		{Kind: catalog.Skill, Name: "csv", Title: "CSV", Description: "Reads tables.", Path: "/workspace/skills/csv/SKILL.md"},
 		{Kind: catalog.Skill, Name: "lower", Title: "Lower", Description: "Works: too", Path: "/workspace/skills/lower/skill.md"},
-		{Kind: catalog.Skill, Name: "notes", Title: "Notes", Description: "No description available.", Path: "/workspace/skills/notes/README.md", Warning: undescribed},
+		{Kind: catalog.Skill, Name: "notes", Title: "Notes", Description: "No description available.", Path: "/workspace/skills/notes/README.md",
+			Warning: undescribed},
 		{Kind: catalog.Skill, Name: "tools", Title: "tools", Description: "No description available.", Path: "/workspace/skills/tools", Warning: undescribed},
-		{Kind: catalog.Agent, Name: "reviewer", Title: "Reviewer", Description: "Reviews code.", Role: "senior engineer", Path: "/workspace/agents/reviewer.md"},
+		{Kind: catalog.Agent, Name: "reviewer", Title: "Reviewer", Description: "Reviews code.", Role: "senior engineer",
+			Path: "/workspace/agents/reviewer.md"},
 	}
 	if !slices.Equal(c.Entries, want) {
 		t.Errorf("%+v", c.Entries)
@@ -93,7 +98,8 @@ func TestLinksToSkillsAreFollowed(t *testing.T) {
 	}
 }
 
-// TestFiveMinutes (004 l32, l401–418, l443–447): a catalog is kept for 5 minutes, until InvalidateCache.
+// TestFiveMinutes (004 l32, l401–418, l443–447): a catalog is kept for 5 minutes, until
+// InvalidateCache.
 func TestFiveMinutes(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)
@@ -133,7 +139,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestUsersApart: line 406 of 004 has one catalog for all users, which would show each user the skills of the one who came first.
+// TestUsersApart: line 406 of 004 has one catalog for all users, which would show each user the
+// skills of the one who came first.
 func TestUsersApart(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)
@@ -248,7 +255,8 @@ func TestUsersAreBounded(t *testing.T) {
 	}
 }
 
-// TestReadingsAreBounded: callers that give up leave no more readings behind than may run at once, and the others wait.
+// TestReadingsAreBounded: callers that give up leave no more readings behind than may run at once,
+// and the others wait.
 func TestReadingsAreBounded(t *testing.T) {
 	t.Parallel()
 	f := start(t, nil)
@@ -335,7 +343,8 @@ func TestHostileFiles(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	for _, name := range []string{"new\nline/SKILL.md", "\xff/SKILL.md", strings.Repeat("n", 201) + "/SKILL.md", "fifo/SKILL.md", "leads-out/SKILL.md", "etc/SKILL.md", "dir/SKILL.md", "shell.run/SKILL.md"} {
+	for _, name := range []string{"new\nline/SKILL.md", "\xff/SKILL.md", strings.Repeat("n", 201) + "/SKILL.md", "fifo/SKILL.md", "leads-out/SKILL.md",
+		"etc/SKILL.md", "dir/SKILL.md", "shell.run/SKILL.md"} {
 		if !at[name] {
 			t.Errorf("no problem for %.40q in %q", name, slices.Sorted(maps.Keys(at)))
 		}

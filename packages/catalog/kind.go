@@ -1,5 +1,5 @@
-// Package catalog lists the skills and agents of a user: those of the service, and those in the user's own workspace, wherever that is. It must
-// not know HTTP, SQL or the registry.
+// Package catalog lists the skills and agents of a user: those of the service, and those in the
+// user's own workspace, wherever that is. It must not know HTTP, SQL or the registry.
 package catalog
 
 import (
@@ -35,7 +35,8 @@ func Holds(file string) bool {
 // Kinds are all kinds.
 var Kinds = []Kind{Skill, Agent}
 
-// Path returns where a user's skill or agent is in their sandbox: a directory for a skill, a file for an agent.
+// Path returns where a user's skill or agent is in their sandbox: a directory for a skill, a file
+// for an agent.
 func (k Kind) Path(name string) string {
 	if k == Agent {
 		return AgentsDir + "/" + name + AgentExt

@@ -1,33 +1,37 @@
-// Package confine checks the commands of restricted execute: the command must be on the list of allowed ones, and its arguments must stay in
-// its working directory. The package must not know skills or containers.
+// Package confine checks the commands of restricted execute: the command must be on the list of
+// allowed ones, and its arguments must stay in its working directory. The package must not know
+// skills or containers.
 //
-// The scan is not the security boundary. That is the container, which has one project, no network, no privileges and no other user's files.
-// The scan refuses mistakes (a path of another skill, of the host, of the system) before the command runs, with a message that says what to
-// write instead, and makes sure that no argument alone leads out of a skill's folder.
+// The scan is not the security boundary. That is the container, which has one project, no network,
+// no privileges and no other user's files. The scan refuses mistakes (a path of another skill, of
+// the host, of the system) before the command runs, with a message that says what to write instead,
+// and makes sure that no argument alone leads out of a skill's folder.
 //
-// It guarantees, for the commands that open files and run nothing (ls, cat, cp, mv, rm, mkdir, pip, and
-// curl and find but for what is named below): an accepted argument names no path outside of the root,
-// whether the command takes it as it is, or after a = : , @ quote or space, or after the letters of a
-// short option, as a file: URL, or with backslashes for slashes. Links are left to the container.
+// It guarantees, for the commands that open files and run nothing (ls, cat, cp, mv, rm, mkdir, pip,
+// and curl and find but for what is named below): an accepted argument names no path outside of the
+// root, whether the command takes it as it is, or after a = : , @ quote or space, or after the
+// letters of a short option, as a file: URL, or with backslashes for slashes. Links are left to the
+// container.
 //
-// For all commands: no argument has a component "..", but for what a shell only writes, and none names a
-// path outside of the root whose first component is one of the top-level folders of Linux systems. /dev/null
-// and the standard streams, and the interpreter in the first line of a script (#!/bin/sh), are allowed to
-// those that take texts:
+// For all commands: no argument has a component "..", but for what a shell only writes, and none
+// names a path outside of the root whose first component is one of the top-level folders of Linux
+// systems. /dev/null and the standard streams, and the interpreter in the first line of a script
+// (#!/bin/sh), are allowed to those that take texts:
 //
-//   - Arguments of echo, of python3 FILE, python3 -m and python3 -c, of a shell's script, and curl's data
-//     and headers are texts or paths, as the program likes. They must not be a path elsewhere as a whole or
-//     as the value of an option: /x, --f=/x, -f/x, @/x. "</h1>", "GET /health", "// note" and {"a": "/x"}
-//     are texts.
-//   - The programs of awk, sed and python3 -c and the patterns of grep may have any other slashes. In sed's,
-//     a path also follows the letter of a command or flag that takes a file, as in r/etc/passwd and
-//     s/a/b/w../x.
-//   - The script of a shell is parsed. Each command in it, also in find's -exec, is checked as if it were
-//     the restricted one, and commands that are not on the list as python3 FILE is; so are values of
-//     variables and targets of redirections. Expansions are not expanded. Comments, patterns of case, and
-//     here-documents that cat or tee only write are texts that no command opens; not those that a pipe, a
-//     substitution or a function may hand to a shell. In a script that cannot be parsed, or is longer than
-//     32 KiB, every word that begins with a slash is a path.
+//   - Arguments of echo, of python3 FILE, python3 -m and python3 -c, of a shell's script, and
+//     curl's data and headers are texts or paths, as the program likes. They must not be a path
+//     elsewhere as a whole or as the value of an option: /x, --f=/x, -f/x, @/x. "</h1>", "GET
+//     /health", "// note" and {"a": "/x"} are texts.
+//   - The programs of awk, sed and python3 -c and the patterns of grep may have any other slashes.
+//     In sed's, a path also follows the letter of a command or flag that takes a file, as in
+//     r/etc/passwd and s/a/b/w../x.
+//   - The script of a shell is parsed. Each command in it, also in find's -exec, is checked as if
+//     it were the restricted one, and commands that are not on the list as python3 FILE is; so are
+//     values of variables and targets of redirections. Expansions are not expanded. Comments,
+//     patterns of case, and here-documents that cat or tee only write are texts that no command
+//     opens; not those that a pipe, a substitution or a function may hand to a shell. In a script
+//     that cannot be parsed, or is longer than 32 KiB, every word that begins with a slash is a
+//     path.
 //
 // Texts can build any path at run time, and program files are not read.
 package confine
@@ -56,9 +60,10 @@ func Commands() []string {
 	}
 }
 
-// Check checks a command that will run with root, an absolute and clean path in the container, as its working directory. Absolute paths may
-// also lead into the directories also. It returns fault.InvalidRequest for an impossible command, and fault.PathRefused for an argument that
-// leads elsewhere. Both name the field, command or args[i], and the remedy.
+// Check checks a command that will run with root, an absolute and clean path in the container, as
+// its working directory. Absolute paths may also lead into the directories also. It returns
+// fault.InvalidRequest for an impossible command, and fault.PathRefused for an argument that leads
+// elsewhere. Both name the field, command or args[i], and the remedy.
 func Check(command string, args []string, root string, also ...string) error {
 	for _, dir := range append([]string{root}, also...) {
 		if !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" || strings.ContainsRune(dir, 0) {
@@ -104,7 +109,8 @@ func (s scan) command(command string, args []string) iter.Seq2[int, string] {
 	}
 }
 
-// argument reads an argument in every way that the command may; it returns the reason to refuse it, or empty.
+// argument reads an argument in every way that the command may; it returns the reason to refuse it,
+// or empty.
 func (s scan) argument(command, arg string) string {
 	if s.kind == script {
 		return s.script(arg)
@@ -119,8 +125,8 @@ func (s scan) argument(command, arg string) string {
 	return why
 }
 
-// script reads a shell's script: all of its text, and each command as if it were the restricted one. If
-// the script cannot be parsed, every absolute path in its text counts.
+// script reads a shell's script: all of its text, and each command as if it were the restricted
+// one. If the script cannot be parsed, every absolute path in its text counts.
 func (s scan) script(text string) string {
 	shell, parsed := parseShell(text)
 	if parsed {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// grammar describes a command's options, to find the arguments that are programs. It must be certain: after an option that it does not know,
-// every argument is checked as a plain one.
+// grammar describes a command's options, to find the arguments that are programs. It must be
+// certain: after an option that it does not know, every argument is checked as a plain one.
 type grammar struct {
 	flags  string   // options without a value
 	rest   string   // options whose value, if any, is attached
@@ -22,7 +22,8 @@ func grammars(command string) (grammar, bool) {
 	case "sed":
 		return grammar{
 			flags: "nrEsuz", rest: "i", code: "e", inline: true,
-			long: []string{"quiet", "silent", "regexp-extended", "null-data", "separate", "unbuffered", "posix", "debug", "sandbox", "in-place", "in-place="},
+			long: []string{"quiet", "silent", "regexp-extended", "null-data", "separate", "unbuffered", "posix", "debug", "sandbox",
+				"in-place", "in-place="},
 		}, true
 	case "awk":
 		return grammar{values: "Fv", lax: "F", inline: true}, true
@@ -30,9 +31,12 @@ func grammars(command string) (grammar, bool) {
 		return grammar{
 			flags: "EFGPiyvwxcLloqshHnbTUzrRaI0123456789", values: "ABCmdD", code: "e", inline: true,
 			long: []string{
-				"ignore-case", "recursive", "line-number", "extended-regexp", "fixed-strings", "basic-regexp", "perl-regexp", "only-matching", "count",
-				"files-with-matches", "files-without-match", "invert-match", "word-regexp", "line-regexp", "no-filename", "with-filename", "quiet",
-				"no-messages", "text", "color", "color=", "include=", "exclude=", "exclude-dir=", "max-count=", "after-context=", "before-context=", "context=",
+				"ignore-case", "recursive", "line-number", "extended-regexp", "fixed-strings", "basic-regexp", "perl-regexp",
+				"only-matching", "count",
+				"files-with-matches", "files-without-match", "invert-match", "word-regexp", "line-regexp", "no-filename", "with-filename",
+				"quiet",
+				"no-messages", "text", "color", "color=", "include=", "exclude=", "exclude-dir=", "max-count=", "after-context=",
+				"before-context=", "context=",
 			},
 		}, true
 	case "python3":
@@ -73,7 +77,8 @@ func kindsOf(command string, args []string) []kind {
 		}
 	case command == "curl":
 		for i := 1; i < len(args); i++ {
-			if slices.Contains([]string{"-d", "--data", "--data-ascii", "--data-binary", "--data-raw", "--json", "-H", "--header"}, args[i-1]) {
+			if slices.Contains([]string{"-d", "--data", "--data-ascii", "--data-binary", "--data-raw", "--json", "-H", "--header"},
+				args[i-1]) {
 				kinds[i] = value
 			}
 		}
@@ -95,7 +100,8 @@ func fill(kinds []kind, k kind) {
 	}
 }
 
-// operandOfShell returns the place of the first argument of bash or sh that is neither an option nor the value of one.
+// operandOfShell returns the place of the first argument of bash or sh that is neither an option
+// nor the value of one.
 func operandOfShell(args []string) int {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
@@ -178,8 +184,8 @@ func (g grammar) find(args []string, kinds []kind) {
 	}
 }
 
-// option parses an argument that begins with a dash: whether it is known, whether its value is a program, and whether its value is the next
-// argument.
+// option parses an argument that begins with a dash: whether it is known, whether its value is a
+// program, and whether its value is the next argument.
 func (g grammar) option(arg string) (known, code, takesNext bool) {
 	if name, ok := strings.CutPrefix(arg, "--"); ok {
 		before, _, valued := strings.Cut(name, "=")

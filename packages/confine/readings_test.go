@@ -15,11 +15,13 @@ import (
 	"secbox/packages/confine"
 )
 
-// ends are the characters behind which some command or other begins to read a path, and at which it may stop.
+// ends are the characters behind which some command or other begins to read a path, and at which it
+// may stop.
 const ends = "=:,;|&<>([{!'\"`@#^$ \t\r\n"
 
-// readings are the paths that a command which is not an interpreter may take an argument for: all of it; what follows one of the ends, up to
-// the next one or up to the argument's end; and of each of these, what follows the letters of an option.
+// readings are the paths that a command which is not an interpreter may take an argument for: all
+// of it; what follows one of the ends, up to the next one or up to the argument's end; and of each
+// of these, what follows the letters of an option.
 func readings(arg string) []string {
 	all := []string{arg}
 	for i := range len(arg) {
@@ -53,7 +55,8 @@ var letter = regexp.MustCompile(`^[A-Za-z0-9]`)
 
 var web = regexp.MustCompile("(?i)(^|[=:,;|&<>([{!'\"`@#^$\x00-\x20\x7f])https?:$")
 
-// escapes resolves a reading against the root and reports whether the result is outside, with slashes or backslashes.
+// escapes resolves a reading against the root and reports whether the result is outside, with
+// slashes or backslashes.
 func escapes(reading string) bool {
 	inside := func(p string) bool { return p == root || strings.HasPrefix(p, root+"/") }
 	resolve := func(p string) string {
@@ -69,7 +72,8 @@ func escapes(reading string) bool {
 // mentions finds the plainest ways in which a program names a path elsewhere.
 var mentions = regexp.MustCompile(`(^|[\s=:,;(<>@|&])/(etc|proc|tmp|usr/lib|workspace/work/skills/abc)(/|$|[\s;)|&<>])`)
 
-// checkMessage checks that an accepted argument stays inside, and that a refused one has a proper message.
+// checkMessage checks that an accepted argument stays inside, and that a refused one has a proper
+// message.
 func checkMessage(command string, args []string) error {
 	err := confine.Check(command, args, root)
 	if err != nil {
@@ -111,7 +115,8 @@ func checkMessage(command string, args []string) error {
 	return nil
 }
 
-// beforeText returns a script up to the first thing that may be a comment or a here-document, which are texts.
+// beforeText returns a script up to the first thing that may be a comment or a here-document, which
+// are texts.
 func beforeText(script string) string {
 	for _, begin := range []string{"#", "<<"} {
 		if before, _, found := strings.Cut(script, begin); found {

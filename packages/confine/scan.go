@@ -19,7 +19,8 @@ const (
 	program             // of awk, sed or python3 -c, or a pattern of grep
 )
 
-// scan reads an argument as a sequence of tokens, separated by the characters after which a path can begin.
+// scan reads an argument as a sequence of tokens, separated by the characters after which a path
+// can begin.
 type scan struct {
 	root     string
 	also     []string // further directories; only absolute paths lead there
@@ -34,8 +35,8 @@ func (s scan) as(k kind) scan {
 	return s
 }
 
-// delimiters are the characters, beside white space and controls, after which a path can begin: --f=/x, -I a:b, {a,b}, 'x', "x", `x`, @file,
-// >file, (x), $(x), !x, ^x, #x.
+// delimiters are the characters, beside white space and controls, after which a path can begin:
+// --f=/x, -I a:b, {a,b}, 'x', "x", `x`, @file, >file, (x), $(x), !x, ^x, #x.
 const delimiters = "=:,;|&<>([{!'\"`@#^$"
 
 func delimits(c byte) bool { return c <= ' ' || c == 0x7f || strings.IndexByte(delimiters, c) >= 0 }
@@ -68,7 +69,8 @@ func (s scan) token(text string, at, end int) (next int, why string) {
 	}
 	if s.kind == script {
 		if home := strings.IndexByte(token, '/'); token[0] == '~' && home > 0 {
-			why := fmt.Sprintf("%s is below a home directory; write paths relative to the working directory, which is %s", shown(token), s.root)
+			why := fmt.Sprintf("%s is below a home directory; write paths relative to the working directory, which is %s", shown(token),
+				s.root)
 			return 0, why + s.noPath()
 		}
 		if why := s.glob(text, at, token); why != "" {
@@ -144,8 +146,9 @@ func whole(text string, begin int) bool {
 	return rest == "" || rest[0] > ' '
 }
 
-// interpreter reports whether a path is the one in the first line of a script, after #!. No path that a
-// command opens follows #! without a space; at the beginning of a line, # begins a shell's comment.
+// interpreter reports whether a path is the one in the first line of a script, after #!. No path
+// that a command opens follows #! without a space; at the beginning of a line, # begins a shell's
+// comment.
 func interpreter(before, p string) bool {
 	found := strings.HasSuffix(before, "#!")
 	if line, spaced := strings.CutSuffix(strings.TrimRight(before, " "), "#!"); spaced && (line == "" || strings.HasSuffix(line, "\n")) {
@@ -158,9 +161,9 @@ func interpreter(before, p string) bool {
 // streams are the files outside of the root that scripts and programs may name.
 var streams = []string{"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"}
 
-// inside reports whether the absolute path at this place is a root or below one. The path of a plain
-// argument, or one that is the whole of a value, continues to its end: /skills/ab c is not below
-// /skills/ab. Elsewhere it ends with the word.
+// inside reports whether the absolute path at this place is a root or below one. The path of a
+// plain argument, or one that is the whole of a value, continues to its end: /skills/ab c is not
+// below /skills/ab. Elsewhere it ends with the word.
 func (s scan) inside(text string, begin int) bool {
 	ends := s.kind != plain && (s.kind != value || !whole(text, begin))
 	text = text[begin:]
@@ -179,19 +182,21 @@ func word(text string) string {
 	return text
 }
 
-// webAddress reports whether the slash at this place is the first after http: or https:, whose paths are not local.
+// webAddress reports whether the slash at this place is the first after http: or https:, whose
+// paths are not local.
 func webAddress(text string, at int) bool {
 	for _, scheme := range []string{"http:", "https:"} {
 		begin := at - len(scheme)
-		if strings.HasPrefix(text[at:], "//") && begin >= 0 && strings.EqualFold(text[begin:at], scheme) && (begin == 0 || delimits(text[begin-1])) {
+		if strings.HasPrefix(text[at:], "//") && begin >= 0 && strings.EqualFold(text[begin:at], scheme) && (begin == 0 ||
+			delimits(text[begin-1])) {
 			return true
 		}
 	}
 	return false
 }
 
-// afterClosingQuote reports whether the slash continues a shell's word, as in "$dir"/file: the quote before it closes a string that is not
-// empty.
+// afterClosingQuote reports whether the slash continues a shell's word, as in "$dir"/file: the
+// quote before it closes a string that is not empty.
 func afterClosingQuote(text string, at int) bool {
 	if at < 2 || text[at-1] != '"' && text[at-1] != '\'' || strings.Count(text[:at], text[at-1:at])%2 != 0 {
 		return false
@@ -200,7 +205,8 @@ func afterClosingQuote(text string, at int) bool {
 	return alphanumeric(last) || last == '_' || last == '}' || last == ')' || last >= 0x80
 }
 
-// glob refuses patterns that a shell may expand to "..", such as .* and .?, unless they seem to be quoted.
+// glob refuses patterns that a shell may expand to "..", such as .* and .?, unless they seem to be
+// quoted.
 func (s scan) glob(text string, at int, token string) string {
 	if s.unquoted {
 		return ""
@@ -213,15 +219,17 @@ func (s scan) glob(text string, at int, token string) string {
 			return ""
 		}
 		if matches, err := path.Match(name, ".."); matches && err == nil {
-			return fmt.Sprintf("%s may mean the folder above the working directory; put it into quotes if it is no file name, else name the files",
+			return fmt.Sprintf("%s may mean the folder above the working directory; put it into quotes if it is no file name, else name "+
+				"the files",
 				shown(token))
 		}
 	}
 	return ""
 }
 
-// sedFiles checks the names of files that follow a letter without a space: 1r/etc/passwd, s/a/b/gw../x. The letter may follow numbers and
-// the letters of other flags, and of the option that the program is attached to.
+// sedFiles checks the names of files that follow a letter without a space: 1r/etc/passwd,
+// s/a/b/gw../x. The letter may follow numbers and the letters of other flags, and of the option
+// that the program is attached to.
 func (s scan) sedFiles(text string) string {
 	s.kind = program
 	for at := 1; at < len(text); at++ {
@@ -234,7 +242,8 @@ func (s scan) sedFiles(text string) string {
 		for begin > 0 && strings.IndexByte("0123456789gpiImMe", text[begin-1]) >= 0 {
 			begin--
 		}
-		if begin > 0 && alphanumeric(text[begin-1]) && (text[0] != '-' || strings.ContainsFunc(text[1:begin], func(r rune) bool { return !unicode.IsLetter(r) })) {
+		if begin > 0 && alphanumeric(text[begin-1]) && (text[0] != '-' ||
+			strings.ContainsFunc(text[1:begin], func(r rune) bool { return !unicode.IsLetter(r) })) {
 			continue // the end of a longer word
 		}
 		if up {
@@ -247,7 +256,8 @@ func (s scan) sedFiles(text string) string {
 	return ""
 }
 
-// topLevel reports whether a path in a program begins with a top-level folder of Linux systems, also by a shell pattern.
+// topLevel reports whether a path in a program begins with a top-level folder of Linux systems,
+// also by a shell pattern.
 func topLevel(p string) bool {
 	first, _, _ := strings.Cut(strings.TrimPrefix(path.Clean(p), "/"), "/")
 	for _, folder := range []string{
@@ -262,12 +272,14 @@ func topLevel(p string) bool {
 }
 
 func (s scan) absolute(p string) string {
-	why := fmt.Sprintf("%s is outside of the working directory; write paths relative to it, or below %s", shown(p), strings.Join(s.roots(), " or "))
+	why := fmt.Sprintf("%s is outside of the working directory; write paths relative to it, or below %s", shown(p),
+		strings.Join(s.roots(), " or "))
 	return why + s.noPath()
 }
 
 func (s scan) dots(text string) string {
-	why := fmt.Sprintf("%s has a .. component; write paths relative to the working directory, which is %s, without going up", shown(text), s.root)
+	why := fmt.Sprintf("%s has a .. component; write paths relative to the working directory, which is %s, without going up", shown(text),
+		s.root)
 	return why + s.noPath()
 }
 

@@ -8,8 +8,8 @@ import (
 	"secbox/packages/confine"
 )
 
-// TestSeveralRoots: a command whose working directory is one directory may name another, by absolute paths and whole components, and
-// nothing else.
+// TestSeveralRoots: a command whose working directory is one directory may name another, by
+// absolute paths and whole components, and nothing else.
 func TestSeveralRoots(t *testing.T) {
 	t.Parallel()
 	const tool, work = "/opt/skill-creator", "/workspace/work"

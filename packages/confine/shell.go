@@ -22,8 +22,8 @@ type shellScript struct {
 	fed   []string   // here-documents that a shell may run
 }
 
-// parseShell parses a script of bash or sh. It returns false for a script that is too large, or that
-// the parser does not take.
+// parseShell parses a script of bash or sh. It returns false for a script that is too large, or
+// that the parser does not take.
 func parseShell(script string) (shellScript, bool) {
 	if len(script) > maxScript || depth(script) > maxDepth {
 		return shellScript{}, false
@@ -123,8 +123,8 @@ func (r *shellReader) visit(node syntax.Node) bool {
 // writes reports whether a command writes its input, and does nothing else with it.
 func writes(command string) bool { return command == "cat" || command == "tee" }
 
-// onlyWritten reports whether the command whose redirections are being visited writes its input to files
-// or the standard output, where no other command of the script reads it.
+// onlyWritten reports whether the command whose redirections are being visited writes its input to
+// files or the standard output, where no other command of the script reads it.
 func (r *shellReader) onlyWritten() bool {
 	for _, parent := range r.parents {
 		switch p := parent.(type) {

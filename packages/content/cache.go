@@ -11,15 +11,16 @@ import (
 	"secbox/workspace/tree"
 )
 
-// settle is the age of a file's last change from which on its stat data is trusted: a second change within the same tick of the file system's
-// clock cannot be seen.
+// settle is the age of a file's last change from which on its stat data is trusted: a second change
+// within the same tick of the file system's clock cannot be seen.
 const settle = 3 * time.Second
 
 // maxFiles bounds the files that a cache remembers, of about 400 bytes each.
 const maxFiles = 200_000
 
-// Cache remembers the digests of files by tree and stat data, so that unchanged files are not read again. Use it for display only: decisions
-// about versions and copies use Read. It is safe for concurrent use.
+// Cache remembers the digests of files by tree and stat data, so that unchanged files are not read
+// again. Use it for display only: decisions about versions and copies use Read. It is safe for
+// concurrent use.
 type Cache struct {
 	now    func() time.Time
 	hashed atomic.Int64 // files, for tests
@@ -48,8 +49,8 @@ func NewCache(now func() time.Time) *Cache {
 // Hashed returns the number of files that were read, for tests.
 func (c *Cache) Hashed() int64 { return c.hashed.Load() }
 
-// Read is like the function Read, but does not read files that have not changed since the last call with this key. An empty key caches
-// nothing.
+// Read is like the function Read, but does not read files that have not changed since the last call
+// with this key. An empty key caches nothing.
 func (c *Cache) Read(ctx context.Context, key string, t *tree.Tree, most int64) (Content, error) {
 	if key == "" {
 		return Read(ctx, t, most)
@@ -93,7 +94,8 @@ func (c *Cache) Read(ctx context.Context, key string, t *tree.Tree, most int64) 
 	return content, nil
 }
 
-// Unchanged returns the digest of the tree with this name below dir, if its stat data has not changed since the last Read with this key.
+// Unchanged returns the digest of the tree with this name below dir, if its stat data has not
+// changed since the last Read with this key.
 func (c *Cache) Unchanged(key, name string, dir *tree.Tree) (digest string, ok bool) {
 	c.mu.Lock()
 	seen := c.trees[key]

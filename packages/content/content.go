@@ -1,5 +1,5 @@
-// Package content lists and hashes the files of a skill's tree: a stored version, or a user's copy in which commands may be writing. It must
-// not know users, agents or the registry.
+// Package content lists and hashes the files of a skill's tree: a stored version, or a user's copy
+// in which commands may be writing. It must not know users, agents or the registry.
 package content
 
 import (
@@ -17,7 +17,8 @@ import (
 	"secbox/workspace/tree"
 )
 
-// Bounds bound the walk of a skill's tree: the files that an archive may hold, and as many directories.
+// Bounds bound the walk of a skill's tree: the files that an archive may hold, and as many
+// directories.
 var Bounds = tree.Bounds{Entries: 20_000, Depth: tree.ListingBounds.Depth}
 
 // Content is the content of a tree.
@@ -27,14 +28,15 @@ type Content struct {
 	Digest  string        // empty if Invalid is not
 }
 
-// Read reads and hashes all files of a tree. It fails with tree.ErrTooLarge at the file that exceeds most bytes, before it is read: a
-// command can make a large sparse file at no cost.
+// Read reads and hashes all files of a tree. It fails with tree.ErrTooLarge at the file that
+// exceeds most bytes, before it is read: a command can make a large sparse file at no cost.
 func Read(ctx context.Context, t *tree.Tree, most int64) (Content, error) {
 	return walk(ctx, t, most, func(tree.Entry) (skills.File, bool) { return skills.File{}, false }, func(tree.Entry, skills.File) {})
 }
 
 // walk reads a tree. It does not read files that known returns, and passes the others to hashed.
-func walk(ctx context.Context, t *tree.Tree, most int64, known func(tree.Entry) (skills.File, bool), hashed func(tree.Entry, skills.File)) (Content, error) {
+func walk(ctx context.Context, t *tree.Tree, most int64, known func(tree.Entry) (skills.File, bool),
+	hashed func(tree.Entry, skills.File)) (Content, error) {
 	var c Content
 	buffer := make([]byte, 64<<10)
 	err := t.Walk(ctx, Bounds, func(e tree.Entry) error {
@@ -86,12 +88,14 @@ func (c Content) ByPath() map[string]skills.File {
 	return m
 }
 
-// Has reports whether the content can be a version's with this digest: its modes count unless the version is from before they did.
+// Has reports whether the content can be a version's with this digest: its modes count unless the
+// version is from before they did.
 func (c Content) Has(digest string) bool {
 	return c.Digest != "" && (digest == c.Digest || digest == skills.DigestOfContents(c.Files) || digest == skills.DigestWithModes(c.Files))
 }
 
-// invalidEntry returns why an entry cannot be part of a version, or "". Such names could also give two trees the same digest.
+// invalidEntry returns why an entry cannot be part of a version, or "". Such names could also give
+// two trees the same digest.
 func invalidEntry(e tree.Entry) string {
 	mode := e.Info.Mode()
 	if why := pathadapter.NameFault(path.Base(e.Path)); why != "" {

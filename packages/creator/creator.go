@@ -1,5 +1,6 @@
-// Package creator embeds skill-creator, the installation's own skill, with which skills are begun, checked and packed. Every server has the
-// version that fits its rules. The package must not know HTTP, users or containers.
+// Package creator embeds skill-creator, the installation's own skill, with which skills are begun,
+// checked and packed. Every server has the version that fits its rules. The package must not know
+// HTTP, users or containers.
 package creator
 
 import (

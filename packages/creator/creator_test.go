@@ -65,7 +65,8 @@ type made struct {
 	make   func(dir string)
 }
 
-// TestServerAcceptsItsSkills checks a table of bad and good folders with the skill, in a container, and with the server.
+// TestServerAcceptsItsSkills checks a table of bad and good folders with the skill, in a container,
+// and with the server.
 func TestServerAcceptsItsSkills(t *testing.T) {
 	t.Parallel()
 	put := func(dir, name, content string) {
@@ -214,7 +215,8 @@ func TestServerAcceptsItsSkills(t *testing.T) {
 	if accepted < 10 {
 		t.Errorf("only %d mutated manifests were accepted", accepted)
 	}
-	// Of names: what systems take for one, the skill does too, and it takes no character in an id that the server does not.
+	// Of names: what systems take for one, the skill does too, and it takes no character in an id
+	// that the server does not.
 	if len(v.Apart) > 0 {
 		t.Errorf("it tells apart %q", v.Apart)
 	}
@@ -252,13 +254,18 @@ func manifests(t *testing.T) map[string]string {
 		"project_id": strings.Replace(manifest, `"n": {`, `"project_id": {`, 1), "a blank name": strings.Replace(manifest, `"Demo"`, `" \n"`, 1),
 		"hidden": strings.Replace(manifest, "./run.py", "./.hid.py", 1), "no file": strings.Replace(manifest, "./run.py", "./none.py", 1),
 		"up": strings.Replace(manifest, "./run.py", "./../run.py", 1), "backslash": strings.Replace(manifest, "./run.py", `./a\\run.py`, 1),
-		"starts not": strings.Replace(manifest, `"python3", "-I", `, "", 1), "starts itself": strings.Replace(manifest, `"python3", "-I", "./run.py"`, `"./self.sh"`, 1),
-		"double slash": strings.Replace(manifest, "./run.py", ".//run.py", 1), "twice read": strings.Replace(manifest, `"work/**"`, `"inputs/**"`, 1),
-		"remote reference": strings.Replace(manifest, "#/$defs/s", "http://example.org/x", 1), "no such part": strings.Replace(manifest, "#/$defs/s", "#/$defs/t", 1),
-		"a trailing line break": strings.Replace(manifest, `"demo.tool"`, `"demo.tool\n"`, 1), "write all": strings.Replace(manifest, `["artifacts/**"]`, `["artifacts/**", "work/**"]`, 1),
-		"write not read": strings.Replace(strings.Replace(manifest, `, "work/**"`, "", 1), `["artifacts/**"]`, `["artifacts/**", "work/**"]`, 1),
+		"starts not":    strings.Replace(manifest, `"python3", "-I", `, "", 1),
+		"starts itself": strings.Replace(manifest, `"python3", "-I", "./run.py"`, `"./self.sh"`, 1),
+		"double slash":  strings.Replace(manifest, "./run.py", ".//run.py", 1), "twice read": strings.Replace(manifest, `"work/**"`, `"inputs/**"`, 1),
+		"remote reference":      strings.Replace(manifest, "#/$defs/s", "http://example.org/x", 1),
+		"no such part":          strings.Replace(manifest, "#/$defs/s", "#/$defs/t", 1),
+		"a trailing line break": strings.Replace(manifest, `"demo.tool"`, `"demo.tool\n"`, 1),
+		"write all":             strings.Replace(manifest, `["artifacts/**"]`, `["artifacts/**", "work/**"]`, 1),
+		"write not read":        strings.Replace(strings.Replace(manifest, `, "work/**"`, "", 1), `["artifacts/**"]`, `["artifacts/**", "work/**"]`, 1),
 	}
-	for _, pattern := range []string{`a(?=b)`, `(?!a)`, `(a)\\1`, `(?P<n>a)`, `a++`, `[`, `\\d+`, `\\p{L}`, `(?i)a`, `\\Z`, `a{1001}`, `a{1,2}{3}`, `(?:a|b)*?`, `\\u00e4`, `\\x41`, `[[:alpha:]]`, `(?<n>a)`, `\\h`, `\\cA`, `a{,3}`, `\\/`, `\\-`, `[\\w-]`, `\\A`, `\\b`, `[\\b]`, `[^\\]]*`, `\\ä`, `\\ `, `(?x)a b`, `(?:a{40}){40}`, `a{40}b{40}`, `(a{10}){10}`, `((a{10}){11}){10}`, `a{1001,}`, `\\x4`, `(?a)x`, `(?-i)x`, `\\Qa\\E`} {
+	for _, pattern := range []string{`a(?=b)`, `(?!a)`, `(a)\\1`, `(?P<n>a)`, `a++`, `[`, `\\d+`, `\\p{L}`, `(?i)a`, `\\Z`, `a{1001}`, `a{1,2}{3}`, `(?:a|b)*?`,
+		`\\u00e4`, `\\x41`, `[[:alpha:]]`, `(?<n>a)`, `\\h`, `\\cA`, `a{,3}`, `\\/`, `\\-`, `[\\w-]`, `\\A`, `\\b`, `[\\b]`, `[^\\]]*`, `\\ä`, `\\ `, `(?x)a b`,
+		`(?:a{40}){40}`, `a{40}b{40}`, `(a{10}){10}`, `((a{10}){11}){10}`, `a{1001,}`, `\\x4`, `(?a)x`, `(?-i)x`, `\\Qa\\E`} {
 		all["pattern "+pattern] = strings.Replace(manifest, `"^a+$"`, `"`+pattern+`"`, 1)
 	}
 	var document any
@@ -272,7 +279,8 @@ func manifests(t *testing.T) map[string]string {
 	walk = func(path string, value any, set func(any, bool)) {
 		if path != "" {
 			for name, other := range map[string]any{
-				"null": nil, "a number": 5, "a text": "x", "a list": []any{}, "an object": map[string]any{}, "true": true, "minus": -1.5, "names": []any{"a", "a"},
+				"null": nil, "a number": 5, "a text": "x", "a list": []any{}, "an object": map[string]any{}, "true": true, "minus": -1.5,
+				"names": []any{"a", "a"},
 			} {
 				set(other, true)
 				add(path + " is " + name)

@@ -39,8 +39,8 @@ type verdict struct {
 	Unicode  string
 }
 
-// judge runs the skill's checks on the folders /cases/<n>/<folder> and on pairs of names, and then the skill's commands, in one container of
-// the sandbox image.
+// judge runs the skill's checks on the folders /cases/<n>/<folder> and on pairs of names, and then
+// the skill's commands, in one container of the sandbox image.
 func judge(t *testing.T, cases string, pairs [][2]string, commands [][]string) verdict {
 	t.Helper()
 	dir := t.TempDir()

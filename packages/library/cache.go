@@ -23,7 +23,8 @@ func (c *digestCache[V]) get(skillID, digest string) (V, bool) {
 	return v, ok
 }
 
-// put adds a value, unless the digest is empty, and drops others at random while the cache is too heavy.
+// put adds a value, unless the digest is empty, and drops others at random while the cache is too
+// heavy.
 func (c *digestCache[V]) put(skillID, digest string, v V) {
 	if digest == "" {
 		return

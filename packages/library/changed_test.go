@@ -8,7 +8,8 @@ import (
 	"secbox/packages/library"
 )
 
-// TestChangedIsCalled after each method that changes skills, so that catalogs show the change at once.
+// TestChangedIsCalled after each method that changes skills, so that catalogs show the change at
+// once.
 func TestChangedIsCalled(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -23,7 +24,8 @@ func TestChangedIsCalled(t *testing.T) {
 	must(t, f.Delete(t.Context(), alice, "one", library.Overlay))
 	must(t, f.Delete(t.Context(), alice, "one", library.Baseline))
 	user := alice.UserID
-	if want := []string{user + " overlay", user + " overlay", user + " baseline", user + " overlay", user + " overlay", user + " baseline"}; !slices.Equal(got, want) {
+	if want := []string{user + " overlay", user + " overlay", user + " baseline", user + " overlay", user + " overlay", user + " baseline"}; !slices.Equal(got,
+		want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

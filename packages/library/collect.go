@@ -13,8 +13,8 @@ import (
 	"secbox/workspace"
 )
 
-// Grace is the minimal age of a version before it is retired, and the time from then until its removal. It is longer than any request, and
-// than any difference between the clocks of two nodes.
+// Grace is the minimal age of a version before it is retired, and the time from then until its
+// removal. It is longer than any request, and than any difference between the clocks of two nodes.
 const Grace = time.Hour
 
 // maxCollected bounds the versions that one collection retires or removes. The next one continues.
@@ -27,28 +27,40 @@ type Collected struct {
 	Removed  int // deleted
 }
 
-// Collect removes the versions that no pointer names, as its digest or its base. It may run at any time, on any number of nodes.
+// Collect removes the versions that no pointer names, as its digest or its base. It may run at any
+// time, on any number of nodes.
 //
-// A version goes in three steps. If no pointer names it and it was stored longer ago than Grace, a rename retires it: it cannot be opened by
-// its digest any more. Then the registry is asked again, and once more at each further collection: a version that a pointer names by now is
-// put back. When it has been retired for longer than Grace, still without a pointer, it is renamed to .staging and removed.
+// A version goes in three steps. If no pointer names it and it was stored longer ago than Grace, a
+// rename retires it: it cannot be opened by its digest any more. Then the registry is asked again,
+// and once more at each further collection: a version that a pointer names by now is put back. When
+// it has been retired for longer than Grace, still without a pointer, it is renamed to .staging and
+// removed.
 //
-// Conversely, every caller that sets a pointer then looks for the version that it names, and puts it back if it is retired (swap). Of a
-// caller that sets and looks, and a collection that retires and asks, one sees the other, in any order:
-//   - set, look, retire, ask: asking finds the pointer, and the collection puts the version back. Readers in between put it back (version).
-//   - set, retire, look, ask, or set, retire, ask, look: both put it back; the second one finds that done.
-//   - retire, set, and the rest in any order: the look finds it retired and puts it back, or finds it in its place.
-//   - retire, ask, set, look: asking finds nothing, but the removal is Grace away. The look puts it back.
+// Conversely, every caller that sets a pointer then looks for the version that it names, and puts
+// it back if it is retired (swap). Of a caller that sets and looks, and a collection that retires
+// and asks, one sees the other, in any order:
+//   - set, look, retire, ask: asking finds the pointer, and the collection puts the version back.
+//     Readers in between put it back (version).
+//   - set, retire, look, ask, or set, retire, ask, look: both put it back; the second one finds
+//     that done.
+//   - retire, set, and the rest in any order: the look finds it retired and puts it back, or finds
+//     it in its place.
+//   - retire, ask, set, look: asking finds nothing, but the removal is Grace away. The look puts it
+//     back.
 //
-// The removal uses the name that the version got when it was retired. Putting it back removes that name, even if another node has retired
-// the version again: it has a new name then, and is asked about again. So a removed version had no pointer when the registry was asked, and
-// no caller has looked for it since: only one that saw it before it was retired, and took longer than Grace to set the pointer, could name
-// it. Even then an upload loses nothing, as it stores the version again (Upload).
+// The removal uses the name that the version got when it was retired. Putting it back removes that
+// name, even if another node has retired the version again: it has a new name then, and is asked
+// about again. So a removed version had no pointer when the registry was asked, and no caller has
+// looked for it since: only one that saw it before it was retired, and took longer than Grace to
+// set the pointer, could name it. Even then an upload loses nothing, as it stores the version again
+// (Upload).
 //
-// A version that has just been stored, before its pointer is set, is younger than Grace. One that was stored before may be retired before
-// the pointer is set, which is one of the cases above. A pin names the baseline at the moment of its commit, which is a pointer itself.
-// Copying a version into a workspace only reads it: an open version stays complete for Grace after it was retired. A crash leaves a version
-// retired or in its place; a retired one with a pointer is put back by the next reader or collection, and .staging is swept.
+// A version that has just been stored, before its pointer is set, is younger than Grace. One that
+// was stored before may be retired before the pointer is set, which is one of the cases above. A
+// pin names the baseline at the moment of its commit, which is a pointer itself. Copying a version
+// into a workspace only reads it: an open version stays complete for Grace after it was retired. A
+// crash leaves a version retired or in its place; a retired one with a pointer is put back by the
+// next reader or collection, and .staging is swept.
 //
 // An agent without any row in the registry is left alone: probably the table was lost. See Repair.
 func (l *Library) Collect(ctx context.Context, now time.Time) (Collected, error) {

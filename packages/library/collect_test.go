@@ -104,7 +104,8 @@ func TestUnnamedVersionsGo(t *testing.T) {
 	}
 }
 
-// TestRetiredVersionComesBack checks that readers and pointers that need a retired version get it, complete.
+// TestRetiredVersionComesBack checks that readers and pointers that need a retired version get it,
+// complete.
 func TestRetiredVersionComesBack(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]func(*fixture, library.Uploaded){
@@ -214,9 +215,10 @@ func TestCollectionSkipsForeignFiles(t *testing.T) {
 	}
 }
 
-// TestCollectionBesideClients has both nodes collect continuously while 32 clients upload, sync, promote, delete and read on them. Every
-// version counts as old, even before its pointer is set; versions retired in one round are removed during the next. No read fails, and every
-// pointer names an existing version.
+// TestCollectionBesideClients has both nodes collect continuously while 32 clients upload, sync,
+// promote, delete and read on them. Every version counts as old, even before its pointer is set;
+// versions retired in one round are removed during the next. No read fails, and every pointer names
+// an existing version.
 func TestCollectionBesideClients(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]func(testing.TB) string{

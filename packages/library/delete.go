@@ -9,8 +9,9 @@ import (
 	"secbox/skills"
 )
 
-// Delete deletes a skill. With Overlay it is gone for this user, even if the agent has it; a sync with force, or an upload, brings it back.
-// With Baseline it is gone for new users only. Versions stay on disk until they are collected. fault.UnknownSkill when there is none.
+// Delete deletes a skill. With Overlay it is gone for this user, even if the agent has it; a sync
+// with force, or an upload, brings it back. With Baseline it is gone for new users only. Versions
+// stay on disk until they are collected. fault.UnknownSkill when there is none.
 func (l *Library) Delete(ctx context.Context, o Owner, skillID string, scope Scope) error {
 	defer l.Changed(o, scope)
 	if err := checkIDs(o, skillID); err != nil {
@@ -40,8 +41,9 @@ func (l *Library) deleteBaseline(ctx context.Context, o Owner, skillID string) e
 	}
 }
 
-// deleteOverlay moves the pointer before it removes the copy: in between, and after a crash there, the user has the skill as before. In the
-// other order, they would have the version that they were pinned to.
+// deleteOverlay moves the pointer before it removes the copy: in between, and after a crash there,
+// the user has the skill as before. In the other order, they would have the version that they were
+// pinned to.
 func (l *Library) deleteOverlay(ctx context.Context, o Owner, skillID string) error {
 	release, err := l.lock(ctx, o, skillID)
 	if err != nil {

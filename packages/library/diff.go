@@ -25,8 +25,9 @@ const (
 	maxDiff     = 8 << 20 // of all files; further files are only named
 )
 
-// Diff compares the user's version of a skill with its base, or a skill of the user's own with nothing, as a unified diff for patch -p1.
-// Binary and large files are only named. The digest is that of the user's version, and empty if the copy cannot be a version.
+// Diff compares the user's version of a skill with its base, or a skill of the user's own with
+// nothing, as a unified diff for patch -p1. Binary and large files are only named. The digest is
+// that of the user's version, and empty if the copy cannot be a version.
 func (l *Library) Diff(ctx context.Context, o Owner, skillID string) (text, digest string, err error) {
 	if err := checkIDsForReading(o, skillID); err != nil {
 		return "", "", err
@@ -159,7 +160,8 @@ func quotedPath(path string) string {
 	return path
 }
 
-// diffable reads a file that is small enough and text, or clears comparable. tree.ErrChanged means that the file has changed.
+// diffable reads a file that is small enough and text, or clears comparable. tree.ErrChanged means
+// that the file has changed.
 func diffable(t *tree.Tree, file skills.File, comparable *bool) ([]byte, error) {
 	if !*comparable || file.Size > maxDiffFile {
 		*comparable = false

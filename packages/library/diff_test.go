@@ -72,7 +72,8 @@ Binary files a/image and b/image differ
 	}
 }
 
-// TestPatchTakesTheDiff: the diff, applied by another program to the base, gives the user's version.
+// TestPatchTakesTheDiff: the diff, applied by another program to the base, gives the user's
+// version.
 func TestPatchTakesTheDiff(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

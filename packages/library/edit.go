@@ -16,15 +16,17 @@ import (
 	"secbox/workspace/tree"
 )
 
-// LineRange is a range of lines, counted from 1, both ends included. One that begins after the last line appends.
+// LineRange is a range of lines, counted from 1, both ends included. One that begins after the last
+// line appends.
 type LineRange struct{ Start, End int }
 
-// tries bounds the attempts of an operation that others interfere with. Each failed attempt means that another one succeeded; more in a row
-// are a loop in some job.
+// tries bounds the attempts of an operation that others interfere with. Each failed attempt means
+// that another one succeeded; more in a row are a loop in some job.
 const tries = 8
 
-// Edit writes a file of the user's version of a skill, as a whole or a range of its lines, and makes the directories above it. It makes the
-// user's copy first. At every moment the file has the old content or the new one.
+// Edit writes a file of the user's version of a skill, as a whole or a range of its lines, and
+// makes the directories above it. It makes the user's copy first. At every moment the file has the
+// old content or the new one.
 func (l *Library) Edit(ctx context.Context, o Owner, skillID, path string, content []byte, r *LineRange) error {
 	defer l.Changed(o, Overlay)
 	if err := checkIDs(o, skillID); err != nil {
@@ -88,8 +90,9 @@ func (l *Library) changeCopy(ctx context.Context, o Owner, skillID, path string,
 	return failed(tree.ErrChanged, "the skill "+skillID)
 }
 
-// editCopy writes into the user's copy, and checks that it is still the current one afterwards: another node may have replaced it, without
-// the edit. A replacement in turn checks the old copy for late writes, so one of the two notices.
+// editCopy writes into the user's copy, and checks that it is still the current one afterwards:
+// another node may have replaced it, without the edit. A replacement in turn checks the old copy
+// for late writes, so one of the two notices.
 func (l *Library) editCopy(ctx context.Context, o Owner, skillID, path string, c change) (again bool, err error) {
 	if err := l.materialise(ctx, o, skillID); err != nil {
 		return false, err
@@ -116,8 +119,8 @@ func (l *Library) editCopy(ctx context.Context, o Owner, skillID, path string, c
 	return !now.Same(t), nil
 }
 
-// checkSkillFile refuses other spellings of SKILL.md in the root of a skill, which would not describe it. In a folder below, a SKILL.md is a file
-// like any other.
+// checkSkillFile refuses other spellings of SKILL.md in the root of a skill, which would not
+// describe it. In a folder below, a SKILL.md is a file like any other.
 func checkSkillFile(file string) error {
 	if pathadapter.FoldName(file) != "skill.md" || file == "SKILL.md" || file == "skill.md" {
 		return nil
@@ -132,7 +135,8 @@ func refused(why string) error {
 
 func checkSize(content []byte) error {
 	if len(content) > MaxFileBytes {
-		return fault.New(fault.FileTooLarge, "the content has %d bytes, more than the %d that can be written at once: upload the skill instead, or use a command",
+		return fault.New(fault.FileTooLarge,
+			"the content has %d bytes, more than the %d that can be written at once: upload the skill instead, or use a command",
 			len(content), MaxFileBytes)
 	}
 	return nil
@@ -157,7 +161,8 @@ func (l *Library) writeLines(ctx context.Context, t *tree.Tree, path string, con
 	defer old.Close()
 	size := seen.Size()
 	if size > MaxLinesBytes {
-		return fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d whose lines can be edited: use a command", path, size, int64(MaxLinesBytes))
+		return fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d whose lines can be edited: use a command", path, size,
+			int64(MaxLinesBytes))
 	}
 	turn, err := admission.Begin(ctx)
 	if err != nil {
@@ -170,7 +175,8 @@ func (l *Library) writeLines(ctx context.Context, t *tree.Tree, path string, con
 	}
 	becomes := c.From + int64(len(c.Text)) + size - c.To
 	if becomes > MaxLinesBytes {
-		return fault.New(fault.FileTooLarge, "the file would have %d bytes, more than the %d whose lines can be edited: use a command", becomes, int64(MaxLinesBytes))
+		return fault.New(fault.FileTooLarge, "the file would have %d bytes, more than the %d whose lines can be edited: use a command",
+			becomes, int64(MaxLinesBytes))
 	}
 	if size > MaxFileBytes {
 		if err := l.checkRoomFor(uint64(becomes), 1); err != nil {
@@ -198,8 +204,8 @@ func (l *Library) writeLines(ctx context.Context, t *tree.Tree, path string, con
 	return err
 }
 
-// Materialise copies the skill into the user's workspace, where commands find it, unless there is a copy. It does nothing for the
-// installation's own skill, which commands find elsewhere.
+// Materialise copies the skill into the user's workspace, where commands find it, unless there is a
+// copy. It does nothing for the installation's own skill, which commands find elsewhere.
 func (l *Library) Materialise(ctx context.Context, o Owner, skillID string) error {
 	if isGlobal(skillID) {
 		return o.check()
@@ -240,8 +246,9 @@ func (l *Library) materialise(ctx context.Context, o Owner, skillID string) erro
 	return failed(tree.ErrChanged, "the skill "+skillID)
 }
 
-// putCopy puts a copy of a version into the workspace. It reports false if a copy exists already, or if the pointer names another version
-// afterwards: then the other node looked for a copy before ours existed, and ours is removed again.
+// putCopy puts a copy of a version into the workspace. It reports false if a copy exists already,
+// or if the pointer names another version afterwards: then the other node looked for a copy before
+// ours existed, and ours is removed again.
 func (l *Library) putCopy(ctx context.Context, o Owner, skillID, digest string) (bool, error) {
 	staged, err := l.stageCopy(ctx, o, skillID, digest)
 	if err != nil {
@@ -265,7 +272,8 @@ func (l *Library) putCopy(ctx context.Context, o Owner, skillID, digest string) 
 		return true, nil
 	}
 	if taken := work.TakeBack(staged, skillPath(skillID)); taken != nil {
-		l.Log.WarnContext(ctx, "a copy of a skill that was replaced meanwhile cannot be removed", "agent", o.AgentID, "user", o.UserID, "skill", skillID, "error", taken)
+		l.Log.WarnContext(ctx, "a copy of a skill that was replaced meanwhile cannot be removed", "agent", o.AgentID, "user", o.UserID,
+			"skill", skillID, "error", taken)
 	}
 	return false, err
 }

@@ -126,8 +126,8 @@ func TestPathsLeadingOutAreRefused(t *testing.T) {
 	}
 }
 
-// TestCollidingNames: an edit makes no second spelling of a name, in a skill or in the workspace; files that a command
-// made in two spellings can be edited.
+// TestCollidingNames: an edit makes no second spelling of a name, in a skill or in the workspace;
+// files that a command made in two spellings can be edited.
 func TestCollidingNames(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

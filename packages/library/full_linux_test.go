@@ -18,7 +18,8 @@ import (
 	"secbox/packages/library"
 )
 
-// setUpOnSmallDisk is setUp with the workspace on its own disk of a few MiB. The database is elsewhere, so that only files run out of space.
+// setUpOnSmallDisk is setUp with the workspace on its own disk of a few MiB. The database is
+// elsewhere, so that only files run out of space.
 func setUpOnSmallDisk(t *testing.T, mib int) (f *fixture, disk string) {
 	t.Helper()
 	base := t.TempDir()
@@ -55,8 +56,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestDiskFull fills the disk at several points of every change: afterwards all is as before, without leftovers, the error says so, and once
-// there is space the same change succeeds.
+// TestDiskFull fills the disk at several points of every change: afterwards all is as before,
+// without leftovers, the error says so, and once there is space the same change succeeds.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	skill := func(mark string) tree {
@@ -222,7 +223,8 @@ func TestDiskFullDuringUpload(t *testing.T) {
 	}
 }
 
-// TestUploadWithoutSpace is refused before a byte of it is written, also when only the room that is kept for others would hold it.
+// TestUploadWithoutSpace is refused before a byte of it is written, also when only the room that is
+// kept for others would hold it.
 func TestUploadWithoutSpace(t *testing.T) {
 	t.Parallel()
 	f, _ := setUpOnSmallDisk(t, 4)

@@ -11,14 +11,16 @@ import (
 	"secbox/workspace/tree"
 )
 
-// The installation has its own skill, skill-creator. It is the same for all users of all agents, is read like a version that they are
-// pinned to, and cannot be changed. Before each command, work/skills/skill-creator becomes a link to it. A file or folder under another spelling of that
+// The installation has its own skill, skill-creator. It is the same for all users of all agents, is
+// read like a version that they are pinned to, and cannot be changed. Before each command,
+// work/skills/skill-creator becomes a link to it. A file or folder under another spelling of that
 // name is one like any other for commands, and this package ignores it.
 
 // GlobalRoot is its directory in the containers of workspaces.
 const GlobalRoot = workspace.ToolTarget
 
-// isGlobal reports whether the id is that of the installation's own skill. Other spellings of the name are no skill at all.
+// isGlobal reports whether the id is that of the installation's own skill. Other spellings of the
+// name are no skill at all.
 func isGlobal(skillID string) bool { return skillID == archive.ReservedID }
 
 // openGlobal opens the installation's own skill.
@@ -30,8 +32,8 @@ func (l *Library) openGlobal() (*tree.Tree, error) {
 	return tool.Tree()
 }
 
-// GlobalDigest returns the digest of the installation's own skill, which is constant while the server runs. fault.UnknownSkill when there is
-// none.
+// GlobalDigest returns the digest of the installation's own skill, which is constant while the
+// server runs. fault.UnknownSkill when there is none.
 func (l *Library) GlobalDigest() (string, error) {
 	if tool := l.Versions.Tool(); tool != nil {
 		return tool.Digest(), nil
@@ -45,7 +47,8 @@ func (l *Library) listGlobal(ctx context.Context) (one Listed, ok bool) {
 	if tool == nil {
 		return Listed{}, false
 	}
-	one = Listed{SkillID: archive.ReservedID, Name: archive.ReservedID, Description: metadata.NoDescription, Status: Unchanged, Digest: tool.Digest()}
+	one = Listed{SkillID: archive.ReservedID, Name: archive.ReservedID, Description: metadata.NoDescription, Status: Unchanged,
+		Digest: tool.Digest()}
 	t, err := tool.Tree()
 	if err != nil {
 		l.Log.ErrorContext(ctx, "the installation's own skill cannot be read", "skill", one.SkillID, "error", err)
@@ -66,7 +69,8 @@ func (l *Library) withGlobal(ctx context.Context, list []Listed) []Listed {
 	return slices.Insert(list, at, one)
 }
 
-// shadowsGlobal reports whether a path below work/ is, or is in, a file or folder with the name of the installation's skill.
+// shadowsGlobal reports whether a path below work/ is, or is in, a file or folder with the name of
+// the installation's skill.
 func shadowsGlobal(file string) bool {
 	rest, ok := strings.CutPrefix(file, skillsDir+"/")
 	name, _, _ := strings.Cut(rest, "/")

@@ -47,7 +47,8 @@ func TestInstallationSkill(t *testing.T) {
 	}
 	one := f.listed(bob, global)
 	digest, err := f.GlobalDigest()
-	if one.Status != library.Unchanged || one.BaselineChanged || one.Name != global || !strings.Contains(one.Description, "packs skills") || one.Digest != digest || err != nil {
+	if one.Status != library.Unchanged || one.BaselineChanged || one.Name != global || !strings.Contains(one.Description, "packs skills") ||
+		one.Digest != digest || err != nil {
 		t.Errorf("it is listed as %+v, its digest is %s, %v", one, digest, err)
 	}
 	all := f.everything(bob, global)
@@ -104,8 +105,8 @@ func TestWithoutATool(t *testing.T) {
 	}
 }
 
-// TestNameOfTheInstallationsSkill checks that a file at work/skills/skill-creator, or another spelling of it, neither changes the skill nor
-// becomes one, and is not touched.
+// TestNameOfTheInstallationsSkill checks that a file at work/skills/skill-creator, or another
+// spelling of it, neither changes the skill nor becomes one, and is not touched.
 func TestNameOfTheInstallationsSkill(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"skill-creator", "Skill-Creator", "SKILL-CREATOR", "\uff53kill-creator", "s" + kelvin + "ill-creator", "\u017fkill-creator"} {

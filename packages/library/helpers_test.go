@@ -101,7 +101,8 @@ func setUpIn(t testing.TB, base, databaseURL string) *fixture {
 	return f
 }
 
-// another returns a library of another node, on the same workspace and database. It shares no lock and no memory with the first.
+// another returns a library of another node, on the same workspace and database. It shares no lock
+// and no memory with the first.
 func (f *fixture) another() *library.Library {
 	space := openSpace(f.t, f.root)
 	l, err := library.New(library.Config{
@@ -140,7 +141,8 @@ func zipped(id string, files tree) ([]byte, error) {
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		// Stored: compressing costs more than the rest of most tests. Package archive tests compressed files.
+		// Stored: compressing costs more than the rest of most tests. Package archive tests
+		// compressed files.
 		w, err := z.CreateHeader(&zip.FileHeader{Name: id + "/" + name, Method: zip.Store})
 		if err != nil {
 			return nil, err

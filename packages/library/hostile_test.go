@@ -148,8 +148,9 @@ func TestLinksInThePlaceOfDirectories(t *testing.T) {
 	}
 }
 
-// TestDirectorySwappedForLink exchanges a directory of the copy for a link out and back, concurrently: edits go into the directory or are
-// refused, and reads never return anything from outside.
+// TestDirectorySwappedForLink exchanges a directory of the copy for a link out and back,
+// concurrently: edits go into the directory or are refused, and reads never return anything from
+// outside.
 func TestDirectorySwappedForLink(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -284,7 +285,8 @@ func TestTerabyteHole(t *testing.T) {
 	}
 }
 
-// TestDirectoryAndFileConfused: the answers say what is at the path, and do not speak of links alone.
+// TestDirectoryAndFileConfused: the answers say what is at the path, and do not speak of links
+// alone.
 func TestDirectoryAndFileConfused(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -292,5 +294,6 @@ func TestDirectoryAndFileConfused(t *testing.T) {
 	_, err := f.SandboxRead(t.Context(), alice, "dir")
 	wantFault(t, err, fault.PathRefused, "dir is a directory")
 	wantFault(t, f.SandboxEdit(t.Context(), alice, "dir", []byte("x"), nil), fault.PathRefused, "dir is a directory")
-	wantFault(t, f.SandboxEdit(t.Context(), alice, "dir/file/below", []byte("x"), nil), fault.PathRefused, "a file or something special is in the place of a directory")
+	wantFault(t, f.SandboxEdit(t.Context(), alice, "dir/file/below", []byte("x"), nil), fault.PathRefused,
+		"a file or something special is in the place of a directory")
 }

@@ -12,8 +12,9 @@ import (
 	"secbox/workspace/tree"
 )
 
-// DropIdleCopies removes copies of skills from workspaces that were not used for idleFor, until ctx ends: each copy that equals the version
-// that the user's pointer names, byte for byte. It is made again when it is needed. Errors of one workspace are logged.
+// DropIdleCopies removes copies of skills from workspaces that were not used for idleFor, until ctx
+// ends: each copy that equals the version that the user's pointer names, byte for byte. It is made
+// again when it is needed. Errors of one workspace are logged.
 func (l *Library) DropIdleCopies(ctx context.Context, idleFor time.Duration) error {
 	return l.Workspace.Workspaces(func(p *workspace.Project) error {
 		if err := context.Cause(ctx); err != nil {
@@ -49,10 +50,12 @@ func (l *Library) dropStoredCopies(ctx context.Context, p *workspace.Project, wo
 	return nil
 }
 
-// dropStoredCopy compares a copy with the stored version, moves it to where no command can reach it, and compares it again before it is
-// removed. Editors and other requests of this process are locked out; a command, or an upload on another node, is noticed. All files are
-// read: neither sizes nor times nor caches decide.
-func (l *Library) dropStoredCopy(ctx context.Context, o Owner, p *workspace.Project, skillID string, work *tree.Tree, unused func() bool) error {
+// dropStoredCopy compares a copy with the stored version, moves it to where no command can reach
+// it, and compares it again before it is removed. Editors and other requests of this process are
+// locked out; a command, or an upload on another node, is noticed. All files are read: neither
+// sizes nor times nor caches decide.
+func (l *Library) dropStoredCopy(ctx context.Context, o Owner, p *workspace.Project, skillID string, work *tree.Tree,
+	unused func() bool) error {
 	release, err := l.lock(ctx, o, skillID)
 	if err != nil {
 		return err
@@ -85,7 +88,8 @@ func (l *Library) dropStoredCopy(ctx context.Context, o Owner, p *workspace.Proj
 	return nil
 }
 
-// ignoreInvalidCopy returns nil for the errors of an entry that is not a copy of a skill. Such an entry stays.
+// ignoreInvalidCopy returns nil for the errors of an entry that is not a copy of a skill. Such an
+// entry stays.
 func ignoreInvalidCopy(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || tree.IsRefused(err) || errors.Is(err, tree.ErrTooLarge) {
 		return nil

@@ -173,8 +173,8 @@ func TestCopiesOfLostVersionsStay(t *testing.T) {
 	}
 }
 
-// TestDroppedWhileInUse has 32 clients of two nodes read and edit eight workspaces from which both nodes drop copies all the time. Every
-// successful edit is kept.
+// TestDroppedWhileInUse has 32 clients of two nodes read and edit eight workspaces from which both
+// nodes drop copies all the time. Every successful edit is kept.
 func TestDroppedWhileInUse(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)

@@ -25,7 +25,8 @@ import (
 	"secbox/workspace"
 )
 
-// victimOf makes the test binary a process that changes skills below this directory until it is killed.
+// victimOf makes the test binary a process that changes skills below this directory until it is
+// killed.
 const victimOf = "SECBOX_LIBRARY_VICTIM_OF"
 
 // numbered is a skill whose files all contain the same number.
@@ -72,8 +73,8 @@ func victim(base string) {
 	}
 }
 
-// TestKilledAtAnyPoint kills a process at any point of a change: afterwards there is the old skill or the new one, or, between a deletion and
-// the next upload, none.
+// TestKilledAtAnyPoint kills a process at any point of a change: afterwards there is the old skill
+// or the new one, or, between a deletion and the next upload, none.
 func TestKilledAtAnyPoint(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

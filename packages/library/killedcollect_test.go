@@ -21,7 +21,8 @@ import (
 	"secbox/workspace"
 )
 
-// collectorOf and repairerOf make the test binary a process that does that below a directory until it is killed.
+// collectorOf and repairerOf make the test binary a process that does that below a directory until
+// it is killed.
 const (
 	collectorOf = "SECBOX_LIBRARY_COLLECTOR_OF"
 	repairerOf  = "SECBOX_LIBRARY_REPAIRER_OF"
@@ -80,8 +81,8 @@ func repairer(base string) error {
 	select {} // until it is killed
 }
 
-// TestKilledCollecting kills a collection at any point: all users can read the versions of their pointers, and the next collection restores
-// versions that are named.
+// TestKilledCollecting kills a collection at any point: all users can read the versions of their
+// pointers, and the next collection restores versions that are named.
 func TestKilledCollecting(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
@@ -103,7 +104,8 @@ func TestKilledCollecting(t *testing.T) {
 	}
 }
 
-// TestKilledRepairing: wherever a repair was killed, the next one does the rest, and then everything can be read.
+// TestKilledRepairing: wherever a repair was killed, the next one does the rest, and then
+// everything can be read.
 func TestKilledRepairing(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

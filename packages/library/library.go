@@ -59,8 +59,8 @@ type Config struct {
 	Now       func() time.Time // nil: time.Now
 	Limits    archive.Limits   // of uploads and promotions; the zero value: archive.DefaultLimits
 
-	// Changed is called after each upload, edit, deletion, promotion and sync, whether or not it succeeded; may be nil. Commands change
-	// skills without it.
+	// Changed is called after each upload, edit, deletion, promotion and sync, whether or not it
+	// succeeded; may be nil. Commands change skills without it.
 	Changed func(Owner, Scope)
 
 	// The space that an upload must leave free on the workspace's disk.
@@ -117,7 +117,8 @@ func checkIDs(o Owner, skillID string) error {
 	return archive.CheckID(skillID)
 }
 
-// checkIDsForReading is checkIDs for reads: the installation's own skill is allowed, and other spellings of its name are unknown.
+// checkIDsForReading is checkIDs for reads: the installation's own skill is allowed, and other
+// spellings of its name are unknown.
 func checkIDsForReading(o Owner, skillID string) error {
 	err := checkIDs(o, skillID)
 	switch {
@@ -133,7 +134,8 @@ func unknownSkill(skillID string) error {
 	return fault.New(fault.UnknownSkill, "there is no skill %q; list the skills to see which exist", skillID)
 }
 
-// failed gives file system errors a code. The argument what names the object, as in "the skill's copy".
+// failed gives file system errors a code. The argument what names the object, as in "the skill's
+// copy".
 func failed(err error, what string) error {
 	var known *fault.Error
 	switch {
@@ -142,13 +144,16 @@ func failed(err error, what string) error {
 	case errors.As(err, &known), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return err
 	case errors.Is(err, tree.ErrNotDir):
-		return fault.Wrap(fault.PathRefused, err, "%s: a link, a file or something special is in the place of a directory; links are never followed: remove it, or use another path", what)
+		return fault.Wrap(fault.PathRefused, err, "%s: a link, a file or something special is in the place of a directory; links are "+
+			"never followed: remove it, or use another path", what)
 	case tree.IsRefused(err):
-		return fault.Wrap(fault.PathRefused, err, "%s is a directory, a link or something special, and no plain file; links are never followed: use another path, or remove it", what)
+		return fault.Wrap(fault.PathRefused, err, "%s is a directory, a link or something special, and no plain file; links are never "+
+			"followed: use another path, or remove it", what)
 	case errors.Is(err, tree.ErrTooLarge):
 		return fault.Wrap(fault.TreeTooLarge, err, "%s holds too many files or bytes, or too deep directories: remove unneeded ones", what)
 	case errors.Is(err, tree.ErrChanged):
-		return fault.Wrap(fault.SkillChanged, err, "%s was changed meanwhile by another request or a command, and nothing was done: check it and try again", what)
+		return fault.Wrap(fault.SkillChanged, err,
+			"%s was changed meanwhile by another request or a command, and nothing was done: check it and try again", what)
 	case diskspace.IsFull(err):
 		return fault.Wrap(fault.DiskFull, err, "the workspace's disk has no room: free some space or inodes")
 	}
@@ -216,7 +221,9 @@ func (l *Library) version(o Owner, skillID, digest string) (*tree.Tree, error) {
 		}
 	}
 	if err != nil {
-		return nil, fault.Wrap(fault.Internal, err, "the files of skill %q, version %.12s, are gone from the server: upload the skill again", skillID, digest)
+		return nil,
+			fault.Wrap(fault.Internal, err, "the files of skill %q, version %.12s, are gone from the server: upload the skill again",
+				skillID, digest)
 	}
 	return t, nil
 }
@@ -226,7 +233,8 @@ func (l *Library) lock(ctx context.Context, o Owner, skillID string) (release fu
 	return l.locks.Take(ctx, o.ProjectID()+"/"+skillID)
 }
 
-// pointer returns the user's pointer to a skill. If there is none, it first pins the user to all baselines of the agent.
+// pointer returns the user's pointer to a skill. If there is none, it first pins the user to all
+// baselines of the agent.
 func (l *Library) pointer(ctx context.Context, o Owner, skillID string) (skills.Pointer, bool, error) {
 	row, ok, err := l.Registry.Get(ctx, o.key(skillID))
 	if ok || err != nil {
@@ -258,8 +266,8 @@ func (l *Library) open(ctx context.Context, o Owner, skillID string) (t *tree.Tr
 	return t, false, err
 }
 
-// withSkill calls f with the user's skill. Readers hold no lock, and a replaced copy is removed file by file: if the tree is not the current
-// copy any more afterwards, f is called again.
+// withSkill calls f with the user's skill. Readers hold no lock, and a replaced copy is removed
+// file by file: if the tree is not the current copy any more afterwards, f is called again.
 func (l *Library) withSkill(ctx context.Context, o Owner, skillID string, f func(*tree.Tree) error) error {
 	for range tries {
 		t, isCopy, err := l.open(ctx, o, skillID)

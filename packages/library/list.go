@@ -31,14 +31,16 @@ type Listed struct {
 	Status      Status
 	// BaselineChanged says that the baseline is not the one that the user's version derives from.
 	BaselineChanged bool
-	// Digest is the user's version; empty if the copy cannot be a version, for example because of a link in it.
+	// Digest is the user's version; empty if the copy cannot be a version, for example because of a
+	// link in it.
 	Digest string
 	// Warning says what of its name and description cannot be read; see metadata.About.
 	Warning string
 }
 
-// List returns the user's skills by id. It reads no files that have not changed since the last call, and for skills without a copy it does
-// not access the disk. A copy that cannot be read does not hide the others: it is MODIFIED, without a digest.
+// List returns the user's skills by id. It reads no files that have not changed since the last
+// call, and for skills without a copy it does not access the disk. A copy that cannot be read does
+// not hide the others: it is MODIFIED, without a digest.
 func (l *Library) List(ctx context.Context, o Owner) ([]Listed, error) {
 	all, err := l.all(ctx, o, !l.viewing)
 	if err != nil {
@@ -79,7 +81,8 @@ func (s *userSkills) close() {
 	}
 }
 
-// all finds the user's skills, and pins the user to all baselines of the agent. With unnest it completes interrupted calls of unnest.
+// all finds the user's skills, and pins the user to all baselines of the agent. With unnest it
+// completes interrupted calls of unnest.
 func (l *Library) all(ctx context.Context, o Owner, unnest bool) (s *userSkills, err error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -112,7 +115,8 @@ func (l *Library) all(ctx context.Context, o Owner, unnest bool) (s *userSkills,
 	return s, nil
 }
 
-// inParallel calls f with 0 to n-1, as many at once as there are processors. It returns the first error.
+// inParallel calls f with 0 to n-1, as many at once as there are processors. It returns the first
+// error.
 func inParallel(n int, f func(int) error) error {
 	var group errgroup.Group
 	group.SetLimit(runtime.GOMAXPROCS(0))

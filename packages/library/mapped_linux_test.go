@@ -12,8 +12,8 @@ import (
 	"secbox/packages/library"
 )
 
-// mapped is a command that holds a shared map of a file in alice's copy, and has written to it: as long as the page stays dirty, its next
-// writes do not change the file's times.
+// mapped is a command that holds a shared map of a file in alice's copy, and has written to it: as
+// long as the page stays dirty, its next writes do not change the file's times.
 type mapped struct {
 	t    *testing.T
 	page []byte
@@ -40,8 +40,8 @@ func (f *fixture) mapFile(id, path string) mapped {
 	return mapped{t, page}
 }
 
-// TestMappedWriteIsSeen: a write through a memory map does not change the file's times; reads, lists and promotions see it
-// nevertheless.
+// TestMappedWriteIsSeen: a write through a memory map does not change the file's times; reads,
+// lists and promotions see it nevertheless.
 func TestMappedWriteIsSeen(t *testing.T) {
 	t.Parallel()
 	const was, evil = "print('was')\n", "print('bad')\n"
@@ -54,7 +54,8 @@ func TestMappedWriteIsSeen(t *testing.T) {
 		},
 		"promotion": func(t *testing.T, f *fixture) {
 			p := f.promote(alice, "demo", false)
-			if got := f.content(library.Owner{AgentID: alice.AgentID, UserID: "carol"}, "demo", "main.py"); got != evil || p.Digest != f.listed(alice, "demo").Digest {
+			if got := f.content(library.Owner{AgentID: alice.AgentID, UserID: "carol"}, "demo", "main.py"); got != evil ||
+				p.Digest != f.listed(alice, "demo").Digest {
 				t.Errorf("the baseline has %q", got)
 			}
 		},
@@ -94,7 +95,8 @@ func TestMappedWriteIsSeen(t *testing.T) {
 	})
 }
 
-// TestStatDataFromBeforeCommand: a command that changes nothing makes no file to be read again, neither while it runs nor later.
+// TestStatDataFromBeforeCommand: a command that changes nothing makes no file to be read again,
+// neither while it runs nor later.
 func TestStatDataFromBeforeCommand(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

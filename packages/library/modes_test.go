@@ -80,7 +80,8 @@ var (
 	oddOnes = modesOf{"run.sh": 0o644, "tool.py": 0o755}
 )
 
-// TestUploadsKeepTheirModes: the executable bit is content. Nobody else's upload of the same contents decides it, before or after.
+// TestUploadsKeepTheirModes: the executable bit is content. Nobody else's upload of the same
+// contents decides it, before or after.
 func TestUploadsKeepTheirModes(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -187,7 +188,8 @@ func TestPatchTakesModes(t *testing.T) {
 	}
 }
 
-// uploadOlder stores a baseline as it was before modes counted, with a digest of its contents, which bob has, too.
+// uploadOlder stores a baseline as it was before modes counted, with a digest of its contents,
+// which bob has, too.
 func (f *fixture) uploadOlder(modes modesOf) (digest string) {
 	f.t.Helper()
 	now := f.uploadModes(alice, library.Baseline, modes).Digest
@@ -214,7 +216,8 @@ func (f *fixture) uploadOlder(modes modesOf) (digest string) {
 	return older
 }
 
-// TestOlderVersionsKeepTheirDigests: a version from before modes counted has a digest of its contents, whatever modes it has on disk.
+// TestOlderVersionsKeepTheirDigests: a version from before modes counted has a digest of its
+// contents, whatever modes it has on disk.
 func TestOlderVersionsKeepTheirDigests(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -256,7 +259,8 @@ func TestOlderVersionsKeepTheirDigests(t *testing.T) {
 			}
 		}
 
-		// When the older version was collected and another node has stored the usual modes under its digest, other modes have their own.
+		// When the older version was collected and another node has stored the usual modes under
+		// its digest, other modes have their own.
 		version := filepath.Join(f.root, "agents", alice.AgentID, "skills", "script", older)
 		must(t, os.RemoveAll(version))
 		must(t, os.CopyFS(version, os.DirFS(f.copyDir(bob, "script"))))

@@ -40,9 +40,10 @@ func (l *Library) known(agentID, skillID, digest string) string {
 	return n.digest
 }
 
-// named returns the digest that names a tree among the versions of an agent's skill; empty if the tree cannot be a version. It is the digest
-// of the tree, except beside versions that were stored before modes counted, under a skills.DigestOfContents: a tree that is equal to one of
-// them, modes included, has its name, and a tree with other modes must not have it.
+// named returns the digest that names a tree among the versions of an agent's skill; empty if the
+// tree cannot be a version. It is the digest of the tree, except beside versions that were stored
+// before modes counted, under a skills.DigestOfContents: a tree that is equal to one of them, modes
+// included, has its name, and a tree with other modes must not have it.
 func (l *Library) named(ctx context.Context, agentID, skillID string, c content.Content) (string, error) {
 	if c.Invalid != "" {
 		return "", nil

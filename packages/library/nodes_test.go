@@ -27,7 +27,8 @@ func onBoth(t *testing.T, run func(*fixture)) {
 	}
 }
 
-// TestNamesAlikeOnTwoNodes: of two names that some systems take for one, two nodes set at most one, however they meet.
+// TestNamesAlikeOnTwoNodes: of two names that some systems take for one, two nodes set at most one,
+// however they meet.
 func TestNamesAlikeOnTwoNodes(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(f *fixture) {
@@ -71,7 +72,8 @@ func TestNamesAlikeOnTwoNodes(t *testing.T) {
 	})
 }
 
-// TestClaimedName checks that a caller that finds a rival's claim on the name gives up, in uploads and promotions.
+// TestClaimedName checks that a caller that finds a rival's claim on the name gives up, in uploads
+// and promotions.
 func TestClaimedName(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -97,7 +99,8 @@ func TestClaimedName(t *testing.T) {
 	f.upload(alice, library.Baseline, "other", demo)
 }
 
-// TestSyncBesideAnUpload: a user's upload on one node that was answered is not lost by a sync on another.
+// TestSyncBesideAnUpload: a user's upload on one node that was answered is not lost by a sync on
+// another.
 func TestSyncBesideAnUpload(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(f *fixture) {

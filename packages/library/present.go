@@ -16,12 +16,14 @@ import (
 	"secbox/workspace/tree"
 )
 
-// MaterialiseAll copies every skill of the user that has no copy into the workspace, where commands find them, and pins the user to new
-// baselines first. A skill that cannot be copied is logged and left out: a command may be what repairs it. toolDir is where commands find the
-// installation's own skill; a link to it has the skill's place among the others.
+// MaterialiseAll copies every skill of the user that has no copy into the workspace, where commands
+// find them, and pins the user to new baselines first. A skill that cannot be copied is logged and
+// left out: a command may be what repairs it. toolDir is where commands find the installation's own
+// skill; a link to it has the skill's place among the others.
 //
-// It is called before every command. When nothing was missing within the last second, and neither a pointer nor work/skills/ has changed since,
-// it costs one stat. All other calls look at every skill: an interrupted call, or copies that a command has removed, need no special care. So a
+// It is called before every command. When nothing was missing within the last second, and neither a
+// pointer nor work/skills/ has changed since, it costs one stat. All other calls look at every
+// skill: an interrupted call, or copies that a command has removed, need no special care. So a
 // change of pointers on another node is noticed after a second at most.
 func (l *Library) MaterialiseAll(ctx context.Context, o Owner, toolDir string) error {
 	if err := o.check(); err != nil {
@@ -55,8 +57,8 @@ func (c placed) holds(now placed) bool {
 const (
 	// recheck is how long a complete workspace is taken for complete, whatever other nodes do.
 	recheck = time.Second
-	// settle is the age of the last change of work/skills/ from which on its stat data is trusted: longer than a tick of any file system's
-	// clock.
+	// settle is the age of the last change of work/skills/ from which on its stat data is trusted:
+	// longer than a tick of any file system's clock.
 	settle = 2 * time.Second
 	// maxComplete bounds the workspaces that are known to be complete, at about 300 bytes each.
 	maxComplete = 10_000
@@ -68,7 +70,8 @@ type countedRegistry struct {
 	moves *atomic.Uint64
 }
 
-func (r countedRegistry) Set(ctx context.Context, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState) (skills.Pointer, error) {
+func (r countedRegistry) Set(ctx context.Context, key skills.PointerKey, saw *skills.PointerState,
+	want skills.PointerState) (skills.Pointer, error) {
 	defer r.moves.Add(1)
 	return r.Registry.Set(ctx, key, saw, want)
 }
@@ -132,20 +135,22 @@ func (l *Library) materialiseAll(ctx context.Context, o Owner, toolDir string) (
 			if fault.Is(err, fault.PathRefused) { // a command can cause it at will
 				level = slog.LevelDebug
 			}
-			l.Log.Log(ctx, level, "a skill was not copied into the workspace", "agent", o.AgentID, "user", o.UserID, "skill", missing[n], "error", err)
+			l.Log.Log(ctx, level, "a skill was not copied into the workspace", "agent", o.AgentID, "user", o.UserID, "skill", missing[n],
+				"error", err)
 		}
 		return context.Cause(ctx)
 	}); err != nil {
 		return false, err
 	}
 	if err := l.linkTool(o, toolDir, have.copies); err != nil {
-		l.Log.DebugContext(ctx, "the installation's own skill has no link in the workspace", "agent", o.AgentID, "user", o.UserID, "error", err)
+		l.Log.DebugContext(ctx, "the installation's own skill has no link in the workspace", "agent", o.AgentID, "user", o.UserID, "error",
+			err)
 	}
 	return len(missing) == 0, nil
 }
 
-// freeCopies moves aside what is in the place of work/skills/ and is no directory: by a link, the next
-// command would run what another one has put where it leads as the installation's own skill.
+// freeCopies moves aside what is in the place of work/skills/ and is no directory: by a link, the
+// next command would run what another one has put where it leads as the installation's own skill.
 func (l *Library) freeCopies(o Owner) error {
 	work, err := l.work(o)
 	if work == nil || err != nil {
@@ -155,11 +160,13 @@ func (l *Library) freeCopies(o Owner) error {
 	return work.MoveAside(skillsDir)
 }
 
-// ToolLink is the path below work/ where commands find the installation's own skill among the others.
+// ToolLink is the path below work/ where commands find the installation's own skill among the
+// others.
 const ToolLink = skillsDir + "/" + archive.ReservedID
 
-// linkTool makes ToolLink a link to the installation's own skill: commands must not run what another one has put in its place, which is moved
-// aside. copies is work/skills/; nil when there was none.
+// linkTool makes ToolLink a link to the installation's own skill: commands must not run what
+// another one has put in its place, which is moved aside. copies is work/skills/; nil when there
+// was none.
 func (l *Library) linkTool(o Owner, toolDir string, copies *tree.Tree) error {
 	if l.Versions.Tool() == nil {
 		return nil
@@ -177,7 +184,8 @@ func (l *Library) linkTool(o Owner, toolDir string, copies *tree.Tree) error {
 	return work.Link(toolDir, ToolLink)
 }
 
-// withoutCopy reports whether a clean path below work/ is a file of a skill that has no copy, nor anything else in its place.
+// withoutCopy reports whether a clean path below work/ is a file of a skill that has no copy, nor
+// anything else in its place.
 func withoutCopy(work *tree.Tree, path string) (skillID, below string, ok bool) {
 	skillID, below, ok = inSkill(path)
 	if !ok || archive.CheckID(skillID) != nil {
@@ -190,7 +198,8 @@ func withoutCopy(work *tree.Tree, path string) (skillID, below string, ok bool) 
 	return skillID, below, errors.Is(err, fs.ErrNotExist)
 }
 
-// storedFiles lists the files of the user's skills without copies, with their paths below work/, at most as many as bounds allow beside have.
+// storedFiles lists the files of the user's skills without copies, with their paths below work/, at
+// most as many as bounds allow beside have.
 func (l *Library) storedFiles(ctx context.Context, o Owner, work *tree.Tree, have int) ([]string, error) {
 	var list []string
 	all, err := l.all(ctx, o, false)

@@ -30,7 +30,8 @@ func (f *fixture) sandboxFiles(o library.Owner) []string {
 	return list
 }
 
-// TestInheritedSkillsAreThere: a skill that was never touched is among a user's files, and is on disk before the first command.
+// TestInheritedSkillsAreThere: a skill that was never touched is among a user's files, and is on
+// disk before the first command.
 func TestInheritedSkillsAreThere(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -45,7 +46,8 @@ func TestInheritedSkillsAreThere(t *testing.T) {
 		if got, err := f.SandboxRead(t.Context(), bob, "skills/one/lib/x.py"); err != nil || string(got) != "1\n2\n" {
 			t.Errorf("read %q, %v", got, err)
 		}
-		if got, err := f.SandboxReadLines(t.Context(), bob, "skills/one/lib/x.py", library.LineRange{Start: 2, End: 9}); err != nil || !slices.Equal(got, []string{"2"}) {
+		if got, err := f.SandboxReadLines(t.Context(), bob, "skills/one/lib/x.py", library.LineRange{Start: 2, End: 9}); err != nil ||
+			!slices.Equal(got, []string{"2"}) {
 			t.Errorf("lines %q, %v", got, err)
 		}
 		for _, path := range []string{"skills/one/none", "skills/none/x", "skills/one"} {
@@ -71,7 +73,8 @@ func TestInheritedSkillsAreThere(t *testing.T) {
 	f.nothingStaged()
 }
 
-// TestCopiesFollowThePins: a new baseline is copied, a deleted skill is not, a removed copy comes back, and the user's edits stay.
+// TestCopiesFollowThePins: a new baseline is copied, a deleted skill is not, a removed copy comes
+// back, and the user's edits stay.
 func TestCopiesFollowThePins(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -105,7 +108,8 @@ func TestCopiesFollowThePins(t *testing.T) {
 	}
 }
 
-// TestFirstCommandsAtOnce: the first commands on two nodes, and one that is interrupted, find all skills whole.
+// TestFirstCommandsAtOnce: the first commands on two nodes, and one that is interrupted, find all
+// skills whole.
 func TestFirstCommandsAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -197,7 +201,8 @@ func TestBrokenSkillsDoNotStopCommands(t *testing.T) {
 	}
 }
 
-// TestToolIsAmongTheSkills: commands find the installation's own skill where the others are, whatever was put there.
+// TestToolIsAmongTheSkills: commands find the installation's own skill where the others are,
+// whatever was put there.
 func TestToolIsAmongTheSkills(t *testing.T) {
 	t.Parallel()
 	f := withTool(t)

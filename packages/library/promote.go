@@ -22,10 +22,12 @@ type Promoted struct {
 	Previous string // the baseline before; empty: none
 }
 
-// Promote makes the user's version of a skill the agent's baseline. It must be MODIFIED or NEW: fault.SkillConflict otherwise. When the
-// baseline is not the base of the user's version, others' changes would be lost: fault.SkillMoved, unless force is set. Concurrent writes of
-// execs or edits are in the new baseline completely or not at all, and stay in the user's copy. Other users keep their versions and see
-// OUT_OF_SYNC. If digests of reviewed versions are given, the user's version must be one of them: fault.PreconditionFailed.
+// Promote makes the user's version of a skill the agent's baseline. It must be MODIFIED or NEW:
+// fault.SkillConflict otherwise. When the baseline is not the base of the user's version, others'
+// changes would be lost: fault.SkillMoved, unless force is set. Concurrent writes of execs or edits
+// are in the new baseline completely or not at all, and stay in the user's copy. Other users keep
+// their versions and see OUT_OF_SYNC. If digests of reviewed versions are given, the user's version
+// must be one of them: fault.PreconditionFailed.
 func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bool, reviewed ...string) (Promoted, error) {
 	defer l.Changed(o, Baseline)
 	if err := checkIDs(o, skillID); err != nil {
@@ -54,7 +56,8 @@ func (l *Library) Promote(ctx context.Context, o Owner, skillID string, force bo
 	}
 	if len(reviewed) > 0 && !slices.Contains(reviewed, p.digest) {
 		return Promoted{}, fault.New(fault.PreconditionFailed,
-			"the skill %q has changed since the review, to version %s: review its diff, and send the ETag of that as If-Match", skillID, p.digest)
+			"the skill %q has changed since the review, to version %s: review its diff, and send the ETag of that as If-Match", skillID,
+			p.digest)
 	}
 	return p.publish(ctx)
 }
@@ -136,8 +139,8 @@ func (p *promotion) publish(ctx context.Context) (Promoted, error) {
 		if err != nil {
 			return Promoted{}, err
 		}
-		// The baseline is the user's version now. After a crash here, List finds them equal and says UNCHANGED. If another node has set the
-		// user's pointer meanwhile, its state stays.
+		// The baseline is the user's version now. After a crash here, List finds them equal and
+		// says UNCHANGED. If another node has set the user's pointer meanwhile, its state stays.
 		_, err = p.l.swap(ctx, p.o.key(p.skillID), p.saw, skills.PointerState{Digest: p.digest, BaseDigest: p.digest})
 		if fault.Is(err, fault.SkillMoved) {
 			err = nil
@@ -148,10 +151,12 @@ func (p *promotion) publish(ctx context.Context) (Promoted, error) {
 
 func baselineMoved(skillID string) error {
 	return fault.New(fault.SkillMoved,
-		"the baseline of %q has changed since the user's version was based on it: sync the skill first, or force the promotion (force=true), which drops the other changes", skillID)
+		"the baseline of %q has changed since the user's version was based on it: sync the skill first, or force the promotion "+
+			"(force=true), which drops the other changes", skillID)
 }
 
-// capture copies a user's copy of a skill as of one moment: it repeats until the result equals a previous listing of the files.
+// capture copies a user's copy of a skill as of one moment: it repeats until the result equals a
+// previous listing of the files.
 func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *tree.Tree, to *tree.Staged) (content.Content, error) {
 	for range tries {
 		before, err := l.read(ctx, from)
@@ -162,7 +167,8 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *tr
 			return content.Content{}, err
 		}
 		if before.Invalid != "" {
-			return content.Content{}, fault.New(fault.SkillConflict, "the skill %q cannot be copied: %s; remove or rename it", skillID, before.Invalid)
+			return content.Content{}, fault.New(fault.SkillConflict, "the skill %q cannot be copied: %s; remove or rename it", skillID,
+				before.Invalid)
 		}
 		if err := l.checkRoomFor(uint64(before.Bytes()), uint64(len(before.Files))); err != nil {
 			return content.Content{}, err
@@ -194,7 +200,8 @@ func (l *Library) capture(ctx context.Context, o Owner, skillID string, from *tr
 	return content.Content{}, tree.ErrChanged
 }
 
-// movedAway reports whether an error means that a file was replaced or removed after it was listed, as by an edit.
+// movedAway reports whether an error means that a file was replaced or removed after it was listed,
+// as by an edit.
 func movedAway(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && (errors.Is(err, tree.ErrChanged) || errors.Is(err, fs.ErrNotExist) || tree.IsRefused(err))
 }
@@ -208,7 +215,8 @@ func (l *Library) contentsOf(ctx context.Context, staged *tree.Staged) (content.
 	return l.read(ctx, t)
 }
 
-// checkSkill applies the rules for uploads: a baseline must be one that could have been uploaded, so that it can be taken elsewhere.
+// checkSkill applies the rules for uploads: a baseline must be one that could have been uploaded,
+// so that it can be taken elsewhere.
 func (l *Library) checkSkill(c content.Content) error {
 	refuse := func(format string, args ...any) error {
 		return fault.New(fault.SkillConflict, "the skill cannot be a version: "+format, args...)

@@ -109,7 +109,8 @@ func TestCopiesNeedSpace(t *testing.T) {
 	f.nothingStaged()
 }
 
-// TestSkillWithoutBaseline: users who have it keep it as their own, and it can become the baseline again.
+// TestSkillWithoutBaseline: users who have it keep it as their own, and it can become the baseline
+// again.
 func TestSkillWithoutBaseline(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -22,8 +22,9 @@ const MaxFileBytes = 10 << 20
 // MaxLinesBytes bounds files whose lines are read or replaced.
 const MaxLinesBytes = 500 << 20
 
-// Files lists the regular files of the user's version of a skill, in byte order of their paths, which are relative and have slashes. Links
-// and special files, which commands may have made, are left out: they cannot be read either.
+// Files lists the regular files of the user's version of a skill, in byte order of their paths,
+// which are relative and have slashes. Links and special files, which commands may have made, are
+// left out: they cannot be read either.
 func (l *Library) Files(ctx context.Context, o Owner, skillID string) ([]string, error) {
 	if err := checkIDsForReading(o, skillID); err != nil {
 		return nil, err
@@ -57,8 +58,9 @@ func (l *Library) Read(ctx context.Context, o Owner, skillID, path string) (cont
 	return content, err
 }
 
-// ReadLines returns lines of a file of the user's version of a skill, without their line breaks; lines after the end are left out. The file
-// may have MaxLinesBytes, and the lines together MaxFileBytes. Only these lines are held in memory, and nothing after them is read.
+// ReadLines returns lines of a file of the user's version of a skill, without their line breaks;
+// lines after the end are left out. The file may have MaxLinesBytes, and the lines together
+// MaxFileBytes. Only these lines are held in memory, and nothing after them is read.
 func (l *Library) ReadLines(ctx context.Context, o Owner, skillID, path string, r LineRange) (some []string, err error) {
 	err = l.inSkillFile(ctx, o, skillID, path, func(t *tree.Tree, path string) (err error) {
 		some, err = readLines(ctx, t, path, r)
@@ -113,7 +115,8 @@ func readLines(ctx context.Context, t *tree.Tree, path string, r LineRange) ([]s
 	}
 	defer f.Close()
 	if fi.Size() > MaxLinesBytes {
-		return nil, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d whose lines can be read: use a command", path, fi.Size(), int64(MaxLinesBytes))
+		return nil, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d whose lines can be read: use a command", path,
+			fi.Size(), int64(MaxLinesBytes))
 	}
 	turn, err := admission.Begin(ctx)
 	if err != nil {
@@ -138,7 +141,8 @@ func readFile(t *tree.Tree, path string) ([]byte, fs.FileInfo, error) {
 		}
 	}
 	if max(fi.Size(), int64(len(content))) > MaxFileBytes {
-		return nil, nil, fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that can be read at once: read it by lines, download it, or use a command",
+		return nil, nil, fault.New(fault.FileTooLarge,
+			"%q has %d bytes, more than the %d that can be read at once: read it by lines, download it, or use a command",
 			path, fi.Size(), MaxFileBytes)
 	}
 	return content, fi, nil

@@ -16,7 +16,8 @@ import (
 	"secbox/skills"
 )
 
-// repair repairs, checks that a dry run before had said the same and changed nothing, and that a second run finds nothing.
+// repair repairs, checks that a dry run before had said the same and changed nothing, and that a
+// second run finds nothing.
 func (f *fixture) repair(want ...string) repair.Report {
 	f.t.Helper()
 	before, disk := f.rows(), f.disk()

@@ -5,11 +5,13 @@ import (
 	"secbox/workspace/diskspace"
 )
 
-// blockBytes is the block size of common file systems: files take their size rounded up to it, and directories one block.
+// blockBytes is the block size of common file systems: files take their size rounded up to it, and
+// directories one block.
 const blockBytes = 4096
 
-// checkRoom refuses skills that do not fit on the disk unpacked, before anything is written, so that the space reserved for execs stays
-// free. It is a forecast, as others write at the same time; writes fail on a disk that is full after all.
+// checkRoom refuses skills that do not fit on the disk unpacked, before anything is written, so
+// that the space reserved for execs stays free. It is a forecast, as others write at the same time;
+// writes fail on a disk that is full after all.
 func (l *Library) checkRoom(all []*archive.Archive) error {
 	var size, entries uint64
 	for _, a := range all {

@@ -12,8 +12,9 @@ import (
 	"secbox/workspace/tree"
 )
 
-// SandboxFiles lists the regular files in the user's work/, in byte order of their paths, with the user's skills, whether or not they have
-// been copied there. fault.TreeTooLarge when there are more than 10,000 entries, or more than 64 levels of directories.
+// SandboxFiles lists the regular files in the user's work/, in byte order of their paths, with the
+// user's skills, whether or not they have been copied there. fault.TreeTooLarge when there are more
+// than 10,000 entries, or more than 64 levels of directories.
 func (l *Library) SandboxFiles(ctx context.Context, o Owner) ([]string, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -40,7 +41,8 @@ func (l *Library) SandboxFiles(ctx context.Context, o Owner) ([]string, error) {
 	return slices.DeleteFunc(slices.Compact(list), shadowsGlobal), nil
 }
 
-// SandboxRead returns a file in the user's work/, of at most MaxFileBytes. Paths below skills/skill-creator/ lead to the installation's skill.
+// SandboxRead returns a file in the user's work/, of at most MaxFileBytes. Paths below
+// skills/skill-creator/ lead to the installation's skill.
 func (l *Library) SandboxRead(ctx context.Context, o Owner, path string) (content []byte, err error) {
 	err = l.inSandbox(ctx, o, path, func(t *tree.Tree, path string) (err error) {
 		content, _, err = readFile(t, path)
@@ -58,7 +60,8 @@ func (l *Library) SandboxReadLines(ctx context.Context, o Owner, path string, r 
 	return some, err
 }
 
-// inSandbox calls f with the tree that a path in the user's work/ leads into, and the path in that tree.
+// inSandbox calls f with the tree that a path in the user's work/ leads into, and the path in that
+// tree.
 func (l *Library) inSandbox(ctx context.Context, o Owner, path string, f func(*tree.Tree, string) error) error {
 	if err := o.check(); err != nil {
 		return err
@@ -88,8 +91,8 @@ func (l *Library) inSandbox(ctx context.Context, o Owner, path string, f func(*t
 	return f(work, path)
 }
 
-// SandboxEdit writes a file in the user's work/, as Edit does in a skill. For a file of a skill it first makes the user's copy: a copy with
-// this one file would hide all the others.
+// SandboxEdit writes a file in the user's work/, as Edit does in a skill. For a file of a skill it
+// first makes the user's copy: a copy with this one file would hide all the others.
 func (l *Library) SandboxEdit(ctx context.Context, o Owner, file string, content []byte, r *LineRange) (d Digests, err error) {
 	file, err = checkSandboxFile(o, file)
 	if err != nil {
@@ -179,8 +182,9 @@ func (l *Library) makeWork(o Owner) (*tree.Tree, error) {
 	return p.Work()
 }
 
-// Download writes the user's version of a skill to w, as a ZIP archive that can be uploaded again. fault.SkillConflict when an archive cannot
-// hold it, for example because of a link. Nothing is written to w on errors about the skill.
+// Download writes the user's version of a skill to w, as a ZIP archive that can be uploaded again.
+// fault.SkillConflict when an archive cannot hold it, for example because of a link. Nothing is
+// written to w on errors about the skill.
 func (l *Library) Download(ctx context.Context, o Owner, skillID string, w io.Writer) error {
 	if err := checkIDsForReading(o, skillID); err != nil {
 		return err
@@ -193,7 +197,8 @@ func (l *Library) Download(ctx context.Context, o Owner, skillID string, w io.Wr
 	return archive.Pack(ctx, w, t.FS(), skillID)
 }
 
-// snapshot returns a tree that does not change while a slow client downloads it: the version itself, or a copy of the user's copy.
+// snapshot returns a tree that does not change while a slow client downloads it: the version
+// itself, or a copy of the user's copy.
 func (l *Library) snapshot(ctx context.Context, o Owner, skillID string) (*tree.Tree, func(), error) {
 	done, err := l.lock(ctx, o, skillID)
 	if err != nil {

@@ -26,7 +26,8 @@ func (l *Library) complete(ctx context.Context, o Owner, one *Listed, row, basel
 			one.describe(l, t)
 			t.Close()
 		} else {
-			l.Log.WarnContext(ctx, "a version of a skill is missing", "agent", o.AgentID, "skill", one.SkillID, "digest", row.Digest, "error", err)
+			l.Log.WarnContext(ctx, "a version of a skill is missing", "agent", o.AgentID, "skill", one.SkillID, "digest", row.Digest,
+				"error", err)
 		}
 	}
 	one.Status, one.BaselineChanged = statusOf(one.Digest, row.BaseDigest, baseline.Digest)
@@ -47,7 +48,8 @@ func (l *Library) readCopy(ctx context.Context, o Owner, one *Listed, in *tree.T
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	l.Log.InfoContext(ctx, "a user's copy of a skill cannot be read", "agent", o.AgentID, "user", o.UserID, "skill", one.SkillID, "error", err)
+	l.Log.InfoContext(ctx, "a user's copy of a skill cannot be read", "agent", o.AgentID, "user", o.UserID, "skill", one.SkillID, "error",
+		err)
 	return nil
 }
 
@@ -84,8 +86,8 @@ func (l *Library) tryCopy(ctx context.Context, o Owner, one *Listed, in *tree.Tr
 	return false, err
 }
 
-// statusOf compares the user's digest with its base and the present baseline; each may be empty. A skill whose baseline was deleted is the
-// user's own.
+// statusOf compares the user's digest with its base and the present baseline; each may be empty. A
+// skill whose baseline was deleted is the user's own.
 func statusOf(has, base, baseline string) (s Status, baselineChanged bool) {
 	switch {
 	case has != "" && has == baseline: // even if they became equal independently
@@ -144,5 +146,6 @@ func copyNames(copies *tree.Tree) (map[string]bool, error) {
 	return names, nil
 }
 
-// maxAbout bounds the cached names and descriptions, which take at most 5 KB each and usually 200 bytes.
+// maxAbout bounds the cached names and descriptions, which take at most 5 KB each and usually 200
+// bytes.
 const maxAbout = 10_000

@@ -24,7 +24,8 @@ type Opened struct {
 	Modified time.Time
 }
 
-// SandboxOpen opens a file of at most MaxStreamBytes in the user's work/, as SandboxRead finds it. The caller must close it.
+// SandboxOpen opens a file of at most MaxStreamBytes in the user's work/, as SandboxRead finds it.
+// The caller must close it.
 func (l *Library) SandboxOpen(ctx context.Context, o Owner, path string) (opened Opened, err error) {
 	err = l.inSandbox(ctx, o, path, func(t *tree.Tree, path string) error {
 		if opened.ReadSeekCloser != nil { // of a copy that was replaced
@@ -39,7 +40,8 @@ func (l *Library) SandboxOpen(ctx context.Context, o Owner, path string) (opened
 		return nil
 	})
 	if err == nil && opened.Size > MaxStreamBytes {
-		err = fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that can be sent: use a command", path, opened.Size, int64(MaxStreamBytes))
+		err = fault.New(fault.FileTooLarge, "%q has %d bytes, more than the %d that can be sent: use a command", path, opened.Size,
+			int64(MaxStreamBytes))
 	}
 	if err != nil && opened.ReadSeekCloser != nil {
 		opened.Close()
@@ -50,10 +52,12 @@ func (l *Library) SandboxOpen(ctx context.Context, o Owner, path string) (opened
 // Absent is the digest of a file that does not exist.
 const Absent = "absent"
 
-// Digests are the SHA-256 of a file's content before and after a change, in hexadecimal. Before is Absent if there was no file. Empty: not known.
+// Digests are the SHA-256 of a file's content before and after a change, in hexadecimal. Before is
+// Absent if there was no file. Empty: not known.
 type Digests struct{ Before, After string }
 
-// digestNow returns the digest of a file, Absent if there is none, and an empty string if it cannot be read.
+// digestNow returns the digest of a file, Absent if there is none, and an empty string if it cannot
+// be read.
 func digestNow(ctx context.Context, t *tree.Tree, path string) string {
 	f, fi, err := t.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -74,8 +78,9 @@ func digestNow(ctx context.Context, t *tree.Tree, path string) string {
 // roomBytes is how much is written between two checks of the free space, in bytes.
 const roomBytes = 8 << 20
 
-// SandboxWrite replaces a file in the user's work/ with the content of r, where SandboxEdit may write. Nothing is changed if r fails. size is
-// how many bytes r has, -1 if unknown. If was is not empty, the present content must have that SHA-256, in hexadecimal, or be Absent:
+// SandboxWrite replaces a file in the user's work/ with the content of r, where SandboxEdit may
+// write. Nothing is changed if r fails. size is how many bytes r has, -1 if unknown. If was is not
+// empty, the present content must have that SHA-256, in hexadecimal, or be Absent:
 // fault.FileChanged. Of the Digests it sets Before.
 func (l *Library) SandboxWrite(ctx context.Context, o Owner, file string, r io.Reader, size int64, was string) (d Digests, err error) {
 	file, err = checkSandboxFile(o, file)
@@ -90,7 +95,8 @@ func (l *Library) SandboxWrite(ctx context.Context, o Owner, file string, r io.R
 		return d, err
 	}
 	defer work.Close()
-	// Refuse a hopeless path before reading the content. The file of a skill may exist in the stored version only.
+	// Refuse a hopeless path before reading the content. The file of a skill may exist in the
+	// stored version only.
 	if _, _, isSkill := inSkill(file); !isSkill {
 		if _, err := present(ctx, work, file, was); err != nil {
 			return d, failed(err, file)
@@ -131,8 +137,8 @@ func (l *Library) SandboxWrite(ctx context.Context, o Owner, file string, r io.R
 	return d, err
 }
 
-// present checks that the content of a file has the digest was, and returns the stat data for tree.Place. Without a digest, the file must
-// be one that can be replaced.
+// present checks that the content of a file has the digest was, and returns the stat data for
+// tree.Place. Without a digest, the file must be one that can be replaced.
 func present(ctx context.Context, t *tree.Tree, path, was string) (fs.FileInfo, error) {
 	fi, err := t.Lstat(path)
 	absent := errors.Is(err, fs.ErrNotExist)

@@ -22,10 +22,11 @@ type Synced struct {
 	Conflicts []string // files that both sides have changed; the user's stay
 }
 
-// Sync updates the user's version of a skill to the baseline, file by file: changes of the baseline are applied, changes of the user stay,
-// and a file that both have changed stays the user's and is listed as a conflict. With force, the baseline replaces the user's version, even
-// a deleted one. It is all or nothing. fault.SkillConflict when there is no baseline, when the user has deleted the skill, or when the copy
-// cannot be a version.
+// Sync updates the user's version of a skill to the baseline, file by file: changes of the baseline
+// are applied, changes of the user stay, and a file that both have changed stays the user's and is
+// listed as a conflict. With force, the baseline replaces the user's version, even a deleted one.
+// It is all or nothing. fault.SkillConflict when there is no baseline, when the user has deleted
+// the skill, or when the copy cannot be a version.
 func (l *Library) Sync(ctx context.Context, o Owner, skillID string, force bool) (Synced, error) {
 	defer l.Changed(o, Overlay)
 	if err := checkIDs(o, skillID); err != nil {
@@ -45,8 +46,8 @@ func (l *Library) Sync(ctx context.Context, o Owner, skillID string, force bool)
 	return Synced{}, failed(tree.ErrChanged, "the skill "+skillID)
 }
 
-// syncOnce syncs with the present pointers; again means that another node has moved the user's pointer before anything of the user's was
-// lost, and the sync must start again.
+// syncOnce syncs with the present pointers; again means that another node has moved the user's
+// pointer before anything of the user's was lost, and the sync must start again.
 func (l *Library) syncOnce(ctx context.Context, o Owner, skillID string, force bool) (synced Synced, again bool, err error) {
 	row, ok, err := l.pointer(ctx, o, skillID)
 	if err != nil {
@@ -68,9 +69,12 @@ func (l *Library) syncOnce(ctx context.Context, o Owner, skillID string, force b
 	case !official && gone:
 		return Synced{}, false, unknownSkill(skillID)
 	case !official:
-		return Synced{}, false, fault.New(fault.SkillConflict, "the agent has no baseline of %q, so there is nothing to sync with: keep the skill as the user's own, delete it, or promote it", skillID)
+		return Synced{}, false, fault.New(fault.SkillConflict,
+			"the agent has no baseline of %q, so there is nothing to sync with: keep the skill as the user's own, delete it, or promote it",
+			skillID)
 	case gone && !force:
-		return Synced{}, false, fault.New(fault.SkillConflict, "the skill %q was deleted in this workspace: force the sync to get the baseline", skillID)
+		return Synced{}, false, fault.New(fault.SkillConflict,
+			"the skill %q was deleted in this workspace: force the sync to get the baseline", skillID)
 	}
 	if !force && (here || row.Digest != row.BaseDigest) {
 		done, err := l.merge(ctx, o, skillID, row, ok, baseline.Digest)
@@ -79,9 +83,10 @@ func (l *Library) syncOnce(ctx context.Context, o Owner, skillID string, force b
 	return l.takeBaseline(ctx, o, skillID, row, ok, baseline.Digest, force)
 }
 
-// takeBaseline replaces the user's version. As with an upload, the copy comes before the pointer. The pointer moves only if its state is
-// still the one that was read: otherwise an upload on another node would be lost silently, or its copy would get a base that is too new. Then
-// the sync starts again, and without force it merges that upload.
+// takeBaseline replaces the user's version. As with an upload, the copy comes before the pointer.
+// The pointer moves only if its state is still the one that was read: otherwise an upload on
+// another node would be lost silently, or its copy would get a base that is too new. Then the sync
+// starts again, and without force it merges that upload.
 func (l *Library) takeBaseline(
 	ctx context.Context, o Owner, skillID string, row skills.Pointer, ok bool, baseline string, force bool,
 ) (synced Synced, again bool, err error) {
@@ -112,7 +117,8 @@ func (l *Library) takeBaseline(
 		return done, false, err
 	}
 	defer copied.Close()
-	// The copy is the user's, of the version that the pointer named before. If the pointer has moved again, the other node's state stays.
+	// The copy is the user's, of the version that the pointer named before. If the pointer has
+	// moved again, the other node's state stays.
 	if _, err := l.swap(ctx, o.key(skillID), &taken, row.PointerState); err != nil && !fault.Is(err, fault.SkillMoved) {
 		return Synced{}, false, err
 	}
@@ -174,9 +180,11 @@ func (l *Library) stored(ctx context.Context, o Owner, skillID, digest string) (
 	return c, failed(err, "the version")
 }
 
-// merge applies the baseline's changes. After that, the pointer moves only if its state is still the one that was read. A pointer that another
-// node has moved meanwhile stays: either an upload has replaced the copy, or the other node has merged the same copy. Its base is at worst
-// older than ours, which means needless conflicts; ours could be newer than the copy that is there now, and hide changes of others.
+// merge applies the baseline's changes. After that, the pointer moves only if its state is still
+// the one that was read. A pointer that another node has moved meanwhile stays: either an upload
+// has replaced the copy, or the other node has merged the same copy. Its base is at worst older
+// than ours, which means needless conflicts; ours could be newer than the copy that is there now,
+// and hide changes of others.
 func (l *Library) merge(ctx context.Context, o Owner, skillID string, row skills.Pointer, ok bool, baseline string) (Synced, error) {
 	if err := l.materialise(ctx, o, skillID); err != nil {
 		return Synced{}, err
@@ -210,8 +218,10 @@ func (l *Library) merge(ctx context.Context, o Owner, skillID string, row skills
 	return Synced{}, failed(last, "the skill "+skillID)
 }
 
-// mergeOnce makes the merged tree beside the copy and exchanges the two; again means that the copy has changed meanwhile, and stays.
-func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, theirs map[string]skills.File, baseline string) (done Synced, again bool, err error) {
+// mergeOnce makes the merged tree beside the copy and exchanges the two; again means that the copy
+// has changed meanwhile, and stays.
+func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, theirs map[string]skills.File,
+	baseline string) (done Synced, again bool, err error) {
 	copied, err := l.openCopy(o, skillID)
 	if err != nil {
 		return Synced{}, false, err
@@ -225,7 +235,8 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 		return Synced{}, movedAway(ctx, err), err
 	}
 	if before.Invalid != "" {
-		return Synced{}, false, fault.New(fault.SkillConflict, "the skill %q cannot be merged: %s; remove or rename it, or force the sync", skillID, before.Invalid)
+		return Synced{}, false, fault.New(fault.SkillConflict, "the skill %q cannot be merged: %s; remove or rename it, or force the sync",
+			skillID, before.Invalid)
 	}
 	keep, take, done := threeWay(before.ByPath(), base, theirs)
 	done.Baseline = baseline
@@ -274,8 +285,10 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 	return done, false, err
 }
 
-// carryOver finds late writes in the replaced copy, repeats them in the new one, and returns their paths, as the user should review them.
-func (l *Library) carryOver(ctx context.Context, old *tree.Tree, before content.Content, work *tree.Tree, skillID string) (late []string, err error) {
+// carryOver finds late writes in the replaced copy, repeats them in the new one, and returns their
+// paths, as the user should review them.
+func (l *Library) carryOver(ctx context.Context, old *tree.Tree, before content.Content, work *tree.Tree, skillID string) (late []string,
+	err error) {
 	var now content.Content
 	for range tries {
 		if now, err = l.read(ctx, old); !movedAway(ctx, err) {
@@ -316,8 +329,9 @@ func writeAs(work *tree.Tree, path string, content []byte, executable bool) erro
 	return work.Place(c, path, nil)
 }
 
-// threeWay decides about each file: keep has those of mine that stay, take those of theirs that are taken. Two files whose names some systems
-// do not distinguish, or a file in the place of a directory, are a conflict like two contents of one file.
+// threeWay decides about each file: keep has those of mine that stay, take those of theirs that are
+// taken. Two files whose names some systems do not distinguish, or a file in the place of a
+// directory, are a conflict like two contents of one file.
 func threeWay(mine, base, theirs map[string]skills.File) (keep, take map[string]bool, done Synced) {
 	keep, take = map[string]bool{}, map[string]bool{}
 	done = Synced{Updated: []string{}, Removed: []string{}, Conflicts: []string{}}

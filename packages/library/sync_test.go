@@ -146,7 +146,8 @@ func TestRefusedSyncs(t *testing.T) {
 	f.nothingStaged()
 }
 
-// TestSyncsLoseNoEdits: while baselines come one after the other and two nodes sync, every edit stays.
+// TestSyncsLoseNoEdits: while baselines come one after the other and two nodes sync, every edit
+// stays.
 func TestSyncsLoseNoEdits(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

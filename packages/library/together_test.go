@@ -14,9 +14,10 @@ import (
 	"secbox/sandbox/sandboxtest"
 )
 
-// TestManyAtOnce has 32 clients upload, edit, read, list and promote one skill, on two nodes. Every successful edit is in the user's copy
-// afterwards, unless an upload of that user replaced it; every successful promotion was a baseline, and none was lost without SkillMoved; no
-// reader saw anything incomplete.
+// TestManyAtOnce has 32 clients upload, edit, read, list and promote one skill, on two nodes. Every
+// successful edit is in the user's copy afterwards, unless an upload of that user replaced it;
+// every successful promotion was a baseline, and none was lost without SkillMoved; no reader saw
+// anything incomplete.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, url := range map[string]func(testing.TB) string{
@@ -111,7 +112,8 @@ func manyAtOnce(t *testing.T, f *fixture) {
 	f.nothingStaged()
 }
 
-// TestLinesEditedAtOnce edits each line of a file by its own editor, on two nodes and by both routes. No edit is lost or refused.
+// TestLinesEditedAtOnce edits each line of a file by its own editor, on two nodes and by both
+// routes. No edit is lost or refused.
 func TestLinesEditedAtOnce(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -148,7 +150,8 @@ func TestLinesEditedAtOnce(t *testing.T) {
 	}
 }
 
-// TestReadsDuringEdits: an edit replaces a file by a new one, and readers get either the old or the new content.
+// TestReadsDuringEdits: an edit replaces a file by a new one, and readers get either the old or the
+// new content.
 func TestReadsDuringEdits(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -13,9 +13,10 @@ import (
 	"secbox/workspace/tree"
 )
 
-// Tools returns the user's packages with a manifest.json, by id: the valid ones, and the broken ones with their problems. A copy in the
-// workspace comes before the version that the user is pinned to. Packages are cached by digest, so a call costs as much as List. Packages that
-// exceed maxListed are broken.
+// Tools returns the user's packages with a manifest.json, by id: the valid ones, and the broken
+// ones with their problems. A copy in the workspace comes before the version that the user is
+// pinned to. Packages are cached by digest, so a call costs as much as List. Packages that exceed
+// maxListed are broken.
 func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills.Broken, error) {
 	all, err := l.all(ctx, o, false)
 	if err != nil {
@@ -56,9 +57,10 @@ func (l *Library) Tools(ctx context.Context, o Owner) ([]*skills.Skill, []skills
 	return tools, bad, nil
 }
 
-// Tool returns one package, ready to run: its folder, with exactly the content of its digest, is in the inputs of the workspace, and later
-// changes of the copy do not affect it. fault.UnknownSkill when there is no such package, or it has no manifest.json, or is broken;
-// fault.SkillChanged when it changes faster than it can be copied.
+// Tool returns one package, ready to run: its folder, with exactly the content of its digest, is in
+// the inputs of the workspace, and later changes of the copy do not affect it. fault.UnknownSkill
+// when there is no such package, or it has no manifest.json, or is broken; fault.SkillChanged when
+// it changes faster than it can be copied.
 func (l *Library) Tool(ctx context.Context, o Owner, skillID string) (*skills.Skill, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -76,8 +78,10 @@ func (l *Library) Tool(ctx context.Context, o Owner, skillID string) (*skills.Sk
 			return nil, fault.New(fault.UnknownSkill,
 				"the package %q is broken: %s; GET /skills?broken=true&agent_id=…&user_id=… lists its problems", skillID, sentence(p))
 		case one.skill == nil:
-			return nil, fault.New(fault.UnknownSkill, "the package %q has no %s: it can be read, and commands can run in it, but it cannot be invoked",
-				skillID, skills.ManifestFile)
+			return nil,
+				fault.New(fault.UnknownSkill,
+					"the package %q has no %s: it can be read, and commands can run in it, but it cannot be invoked",
+					skillID, skills.ManifestFile)
 		}
 		p, err := l.Workspace.Project(o.ProjectID())
 		if err == nil {
@@ -93,8 +97,8 @@ func (l *Library) Tool(ctx context.Context, o Owner, skillID string) (*skills.Sk
 	}
 }
 
-// ToolVersion is Tool for the version with this digest: the user's own copy, or a stored version that is not removed yet. fault.UnknownSkill when
-// there is none.
+// ToolVersion is Tool for the version with this digest: the user's own copy, or a stored version
+// that is not removed yet. fault.UnknownSkill when there is none.
 func (l *Library) ToolVersion(ctx context.Context, o Owner, skillID, digest string) (*skills.Skill, error) {
 	if one, err := l.Tool(ctx, o, skillID); err == nil && one.Digest == digest {
 		return one, nil
@@ -161,7 +165,8 @@ func (l *Library) toolInVersion(ctx context.Context, o Owner, skillID, digest st
 	return one.from(files), err
 }
 
-// toolInCopy loads the user's copy; fs.ErrNotExist when there is none. It repeats if the copy is replaced meanwhile.
+// toolInCopy loads the user's copy; fs.ErrNotExist when there is none. It repeats if the copy is
+// replaced meanwhile.
 func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *tree.Tree) (one toolState, err error) {
 	key := o.ProjectID() + "/" + skillID
 	files := reopened(func() (*tree.Tree, error) { return l.openCopy(o, skillID) })
@@ -187,13 +192,14 @@ func (l *Library) toolInCopy(ctx context.Context, o Owner, skillID string, in *t
 	return toolState{}, failed(tree.ErrChanged, "the skill "+skillID)
 }
 
-// changing reports whether an error means that the files changed meanwhile. A file that cannot be opened as one was replaced after it was
-// listed, as by an edit.
+// changing reports whether an error means that the files changed meanwhile. A file that cannot be
+// opened as one was replaced after it was listed, as by an edit.
 func changing(err error) bool {
 	return errors.Is(err, skills.ErrChanged) || errors.Is(err, tree.ErrChanged) || tree.IsRefused(err)
 }
 
-// load loads a package. key is the tree's in the cache of files, and digest names a stored version; empty for a copy.
+// load loads a package. key is the tree's in the cache of files, and digest names a stored version;
+// empty for a copy.
 func (l *Library) load(ctx context.Context, o Owner, key, skillID, digest string, t *tree.Tree) (toolState, error) {
 	if _, err := t.Lstat(skills.ManifestFile); errors.Is(err, fs.ErrNotExist) {
 		return toolState{}, nil // most packages are for reading, not calling
@@ -201,7 +207,8 @@ func (l *Library) load(ctx context.Context, o Owner, key, skillID, digest string
 	c, err := l.files.Read(ctx, key, t, skills.MaxPackageBytes)
 	switch {
 	case errors.Is(err, tree.ErrTooLarge):
-		return broken("holds more than %d MiB, or too many files, to be copied for every project that invokes it", skills.MaxPackageBytes>>20), nil
+		return broken("holds more than %d MiB, or too many files, to be copied for every project that invokes it",
+			skills.MaxPackageBytes>>20), nil
 	case err != nil:
 		return toolState{}, err
 	case c.Invalid != "":

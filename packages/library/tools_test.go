@@ -104,15 +104,17 @@ func TestToolIsUsersVersion(t *testing.T) {
 	f.nothingStaged()
 }
 
-// A tool that an edit or a command broke is listed as broken, with the reason; others are not affected.
+// A tool that an edit or a command broke is listed as broken, with the reason; others are not
+// affected.
 func TestBrokenTool(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		spoil  func(t *testing.T, dir string)
 		reason string
 	}{
-		"the entrypoint removed": {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "run.sh"))) }, "manifest.json/runtime/entrypoint/1 names ./run.sh"},
-		"a link":                 {func(t *testing.T, dir string) { must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "x"))) }, `"x" is a link`},
+		"the entrypoint removed": {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "run.sh"))) },
+			"manifest.json/runtime/entrypoint/1 names ./run.sh"},
+		"a link": {func(t *testing.T, dir string) { must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "x"))) }, `"x" is a link`},
 		"the manifest a link": {func(t *testing.T, dir string) {
 			must(t, os.Remove(filepath.Join(dir, "manifest.json")))
 			must(t, os.Symlink("../../../../../../outside/secret", filepath.Join(dir, "manifest.json")))

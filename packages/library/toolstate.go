@@ -8,7 +8,8 @@ import (
 	"secbox/workspace/tree"
 )
 
-// toolState is a package as a tool: valid with a skill, broken with problems, or no tool with neither.
+// toolState is a package as a tool: valid with a skill, broken with problems, or no tool with
+// neither.
 type toolState struct {
 	skill    *skills.Skill
 	problems []skills.Problem
@@ -26,8 +27,8 @@ func (s toolState) from(files fs.FS) toolState {
 	return s
 }
 
-// weight estimates the memory that it takes, in bytes; the manifest is held several times. Compiled schemas do not count, as they are kept
-// only while they are in use.
+// weight estimates the memory that it takes, in bytes; the manifest is held several times. Compiled
+// schemas do not count, as they are kept only while they are in use.
 func (s toolState) weight() int {
 	w := 500 + 300*len(s.problems)
 	if s.skill != nil {
@@ -36,14 +37,15 @@ func (s toolState) weight() int {
 	return w
 }
 
-// maxCached bounds the packages in the cache, and maxListed one list of a user's tools, in bytes of memory. A usual package takes about
-// 20 KB.
+// maxCached bounds the packages in the cache, and maxListed one list of a user's tools, in bytes of
+// memory. A usual package takes about 20 KB.
 const (
 	maxCached = 64 << 20
 	maxListed = 64 << 20
 )
 
-// reopened opens a tree again for each file, so that skills hold no descriptors. It returns nil when there is no such tree.
+// reopened opens a tree again for each file, so that skills hold no descriptors. It returns nil
+// when there is no such tree.
 type reopened func() (*tree.Tree, error)
 
 // Open implements fs.FS.

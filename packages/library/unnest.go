@@ -9,10 +9,12 @@ import (
 	"secbox/workspace/tree"
 )
 
-// A command may leave a skill in a folder with its own name, A/A/, for example by unzipping it in the wrong place. As uploads do, List turns
-// A/A/ into A/ before it reads the skill, but only while no exec runs in the workspace: a script that has just made A/A/ and is about to put a
-// file beside it must find its paths. Execs of other nodes are not seen, and one may start just then; they lose nothing, because directories
-// are renamed, not copied. A folder that is in use, or in which the outer folder holds more than the inner one, stays until the next List.
+// A command may leave a skill in a folder with its own name, A/A/, for example by unzipping it in
+// the wrong place. As uploads do, List turns A/A/ into A/ before it reads the skill, but only while
+// no exec runs in the workspace: a script that has just made A/A/ and is about to put a file beside
+// it must find its paths. Execs of other nodes are not seen, and one may start just then; they lose
+// nothing, because directories are renamed, not copied. A folder that is in use, or in which the
+// outer folder holds more than the inner one, stays until the next List.
 
 // isNested reports whether all files of a copy are in a folder with the skill's name.
 func isNested(c content.Content, skillID string) bool {
@@ -38,7 +40,8 @@ func (l *Library) unnest(ctx context.Context, o Owner, skillID string, in *tree.
 	for range tree.ListingBounds.Depth {
 		flat, err := in.Unnest(skillID)
 		if err != nil {
-			l.Log.WarnContext(ctx, "a skill stays in a folder with its own name", "agent", o.AgentID, "user", o.UserID, "skill", skillID, "error", err)
+			l.Log.WarnContext(ctx, "a skill stays in a folder with its own name", "agent", o.AgentID, "user", o.UserID, "skill", skillID,
+				"error", err)
 		}
 		if !flat || err != nil {
 			break
@@ -48,7 +51,8 @@ func (l *Library) unnest(ctx context.Context, o Owner, skillID string, in *tree.
 	return done
 }
 
-// finishUnnest completes interrupted calls of unnest. It reports whether there were any among the names in a directory of copies.
+// finishUnnest completes interrupted calls of unnest. It reports whether there were any among the
+// names in a directory of copies.
 func (l *Library) finishUnnest(ctx context.Context, o Owner, dir *tree.Tree, names map[string]bool) (done bool) {
 	for name := range names {
 		if !tree.IsUnnested(name) {
@@ -63,7 +67,8 @@ func (l *Library) finishUnnest(ctx context.Context, o Owner, dir *tree.Tree, nam
 			return done
 		}
 		if err := dir.FinishUnnest(name); err != nil {
-			l.Log.WarnContext(ctx, "an interrupted move of a skill cannot be completed", "agent", o.AgentID, "user", o.UserID, "name", name, "error", err)
+			l.Log.WarnContext(ctx, "an interrupted move of a skill cannot be completed", "agent", o.AgentID, "user", o.UserID, "name", name,
+				"error", err)
 		}
 		done = true
 		release()

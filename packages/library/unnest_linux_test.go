@@ -10,7 +10,8 @@ import (
 	"secbox/packages/library"
 )
 
-// TestListUnnests checks that List moves a skill out of a folder with its own name, but not while an exec runs.
+// TestListUnnests checks that List moves a skill out of a folder with its own name, but not while
+// an exec runs.
 func TestListUnnests(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -28,12 +28,15 @@ type Uploaded struct {
 	Warning string // what its users will miss; see metadata.About
 }
 
-// UploadSome makes the picked skills of a ZIP archive the agent's baselines or the user's own versions. Each replaces the previous one as a whole;
-// versions that users are pinned to stay. All are unpacked and checked before the first is stored, and then stored one after the other. An error means
-// that nothing has changed, but for DatabaseUnavailable, after which the upload may have succeeded and can be repeated, and of several skills those
-// that the message names. Errors are those of archive.OpenSome and Unpack, fault.SkillConflict for a name that differs only by case or Unicode form
-// from another skill's, and fault.InvalidRequest.
-func (l *Library) UploadSome(ctx context.Context, o Owner, scope Scope, filename string, pick archive.Pick, zip io.ReaderAt, size int64) ([]Uploaded, error) {
+// UploadSome makes the picked skills of a ZIP archive the agent's baselines or the user's own
+// versions. Each replaces the previous one as a whole; versions that users are pinned to stay. All
+// are unpacked and checked before the first is stored, and then stored one after the other. An
+// error means that nothing has changed, but for DatabaseUnavailable, after which the upload may
+// have succeeded and can be repeated, and of several skills those that the message names. Errors
+// are those of archive.OpenSome and Unpack, fault.SkillConflict for a name that differs only by
+// case or Unicode form from another skill's, and fault.InvalidRequest.
+func (l *Library) UploadSome(ctx context.Context, o Owner, scope Scope, filename string, pick archive.Pick, zip io.ReaderAt,
+	size int64) ([]Uploaded, error) {
 	defer l.Changed(o, scope)
 	if err := o.check(); err != nil {
 		return nil, err
@@ -142,9 +145,10 @@ func unpack(ctx context.Context, agent *versions.Agent, packed *archive.Archive)
 	return staged, nil
 }
 
-// claim prevents two names that some systems do not distinguish from getting their pointers at the same time; release it after setting the
-// pointer. Within the process it is a lock, and between nodes a claim on disk: a node that finds a rival's claim gives up. A rival without a
-// claim has set its pointer, so the pointers are checked after the claims.
+// claim prevents two names that some systems do not distinguish from getting their pointers at the
+// same time; release it after setting the pointer. Within the process it is a lock, and between
+// nodes a claim on disk: a node that finds a rival's claim gives up. A rival without a claim has
+// set its pointer, so the pointers are checked after the claims.
 func (l *Library) claim(ctx context.Context, agent *versions.Agent, o Owner, scope Scope, skillID string) (release func(), err error) {
 	fold := pathadapter.FoldName(skillID)
 	unlock, err := l.locks.Take(ctx, o.AgentID+"/"+fold)
@@ -159,7 +163,8 @@ func (l *Library) claim(ctx context.Context, agent *versions.Agent, o Owner, sco
 	release = func() { withdraw(); unlock() }
 	if rival {
 		err = fault.New(fault.SkillConflict,
-			"another request is storing a skill whose name some systems do not distinguish from %q: list the skills, and try again or use another name", skillID)
+			"another request is storing a skill whose name some systems do not distinguish from %q: list the skills, and try again or "+
+				"use another name", skillID)
 	} else {
 		err = l.checkSpelling(ctx, agent, o, scope, skillID)
 	}
@@ -241,7 +246,8 @@ func (l *Library) commit(ctx context.Context, agent *versions.Agent, staged *tre
 	})
 }
 
-// set sets a pointer unconditionally. Each lost compare-and-swap means that another caller succeeded, so it terminates.
+// set sets a pointer unconditionally. Each lost compare-and-swap means that another caller
+// succeeded, so it terminates.
 func (l *Library) set(ctx context.Context, key skills.PointerKey, want skills.PointerState) (skills.Pointer, error) {
 	for {
 		row, ok, err := l.Registry.Get(ctx, key)
@@ -255,8 +261,10 @@ func (l *Library) set(ctx context.Context, key skills.PointerKey, want skills.Po
 	}
 }
 
-// swap moves a pointer, and restores the versions that it names now if they are retired; see Collect.
-func (l *Library) swap(ctx context.Context, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState) (skills.Pointer, error) {
+// swap moves a pointer, and restores the versions that it names now if they are retired; see
+// Collect.
+func (l *Library) swap(ctx context.Context, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState) (skills.Pointer,
+	error) {
 	row, err := l.Registry.Set(ctx, key, saw, want)
 	if err != nil {
 		return row, err
@@ -274,8 +282,9 @@ func (l *Library) swap(ctx context.Context, key skills.PointerKey, saw *skills.P
 	return row, nil
 }
 
-// overlay gives the user their own version. It replaces a copy in the workspace before it moves the pointer: a crash in between leaves the
-// new skill with a base that is too old, not the old skill with a base that is too new.
+// overlay gives the user their own version. It replaces a copy in the workspace before it moves the
+// pointer: a crash in between leaves the new skill with a base that is too old, not the old skill
+// with a base that is too new.
 func (l *Library) overlay(ctx context.Context, o Owner, skillID, digest string) error {
 	release, err := l.lock(ctx, o, skillID)
 	if err != nil {
@@ -297,14 +306,15 @@ func (l *Library) overlay(ctx context.Context, o Owner, skillID, digest string) 
 		return err
 	}
 	if !replaced {
-		// Another node may have made a copy of the previous version. It checks the pointer after that, and we look for a copy after setting
-		// the pointer: one of us sees the other.
+		// Another node may have made a copy of the previous version. It checks the pointer after
+		// that, and we look for a copy after setting the pointer: one of us sees the other.
 		_, err = l.replaceCopy(ctx, o, skillID, digest)
 	}
 	return err
 }
 
-// replaceCopy replaces the user's copy, if there is one, or anything else in its place, by a version.
+// replaceCopy replaces the user's copy, if there is one, or anything else in its place, by a
+// version.
 func (l *Library) replaceCopy(ctx context.Context, o Owner, skillID, digest string) (replaced bool, err error) {
 	work, err := l.work(o)
 	if work == nil || err != nil {

@@ -113,8 +113,8 @@ func TestSkillWithoutDescription(t *testing.T) {
 	}
 }
 
-// TestSkillMDInSubfolder is a file like any other: edits of other files, promotion, sync and a download that is uploaded again
-// take it, and edits write it.
+// TestSkillMDInSubfolder is a file like any other: edits of other files, promotion, sync and a
+// download that is uploaded again take it, and edits write it.
 func TestSkillMDInSubfolder(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -258,7 +258,8 @@ func TestDashesDoNotMixOwners(t *testing.T) {
 	}
 }
 
-// collecting is a registry that removes a version after the first pointer to it is set, as a collection does if the version counts as old.
+// collecting is a registry that removes a version after the first pointer to it is set, as a
+// collection does if the version counts as old.
 type collecting struct {
 	skills.Registry
 	versions string // where they lie
@@ -271,7 +272,8 @@ func (c collecting) Set(ctx context.Context, key skills.PointerKey, saw *skills.
 	return row, err
 }
 
-// TestUploadDuringCollection stores the version again, even if its own staged tree was the collected one.
+// TestUploadDuringCollection stores the version again, even if its own staged tree was the
+// collected one.
 func TestUploadDuringCollection(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

@@ -14,9 +14,10 @@ import (
 	"secbox/workspace/tree"
 )
 
-// View shows the skills of a user to readers who are not the user: what the user's own next request would find. It changes nothing. In particular,
-// it does not pin the user to the agent's baselines, so that a look does not decide which version a user gets. Its methods are those of Library.
-// It is safe for concurrent use.
+// View shows the skills of a user to readers who are not the user: what the user's own next request
+// would find. It changes nothing. In particular, it does not pin the user to the agent's baselines,
+// so that a look does not decide which version a user gets. Its methods are those of Library. It is
+// safe for concurrent use.
 type View struct{ l *Library }
 
 // View returns a view of the library's skills.
@@ -59,8 +60,8 @@ func (v View) Download(ctx context.Context, o Owner, skillID string, w io.Writer
 	return v.l.Download(ctx, o, skillID, w)
 }
 
-// Pointers returns a user's pointer to a skill, and the agent's baseline of it; nil where there is none. The pointer of a user without one yet is the
-// baseline's, with zero times.
+// Pointers returns a user's pointer to a skill, and the agent's baseline of it; nil where there is
+// none. The pointer of a user without one yet is the baseline's, with zero times.
 func (v View) Pointers(ctx context.Context, o Owner, skillID string) (mine, baseline *skills.Pointer, err error) {
 	if err := checkIDsForReading(o, skillID); err != nil {
 		return nil, nil, err
@@ -122,7 +123,8 @@ func (v View) inBaseline(ctx context.Context, agentID, skillID string, f func(sk
 		return err
 	}
 	if !ok || row.Digest == "" {
-		return fault.New(fault.UnknownSkill, "the agent %s has no baseline of a skill %q; list its baselines to see which exist", agentID, skillID)
+		return fault.New(fault.UnknownSkill, "the agent %s has no baseline of a skill %q; list its baselines to see which exist", agentID,
+			skillID)
 	}
 	t, err := v.l.version(o, skillID, row.Digest)
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"secbox/skills"
 )
 
-// TestViewShowsWhatTheUserWouldFind: a view of each user is what the user's own requests find, and it pins nobody.
+// TestViewShowsWhatTheUserWouldFind: a view of each user is what the user's own requests find, and
+// it pins nobody.
 func TestViewShowsWhatTheUserWouldFind(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -39,7 +40,8 @@ func TestViewShowsWhatTheUserWouldFind(t *testing.T) {
 			if _, err := view.Read(t.Context(), o, one.SkillID, "SKILL.md"); err != nil {
 				t.Error(err)
 			}
-			if text, digest, err := view.Diff(t.Context(), o, one.SkillID); err != nil || digest != one.Digest || (text != "") != (one.Status == library.Modified || one.Status == library.NewSkill) {
+			if text, digest, err := view.Diff(t.Context(), o, one.SkillID); err != nil || digest != one.Digest ||
+				(text != "") != (one.Status == library.Modified || one.Status == library.NewSkill) {
 				t.Errorf("diff of %s: %q, %v", one.SkillID, text, err)
 			}
 			var zip bytes.Buffer
@@ -63,7 +65,8 @@ func TestViewShowsWhatTheUserWouldFind(t *testing.T) {
 	}
 }
 
-// TestViewFollowsBaselines: before the first request of a user, a view shows the present baseline; after it, the one that the user is pinned to.
+// TestViewFollowsBaselines: before the first request of a user, a view shows the present baseline;
+// after it, the one that the user is pinned to.
 func TestViewFollowsBaselines(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -130,7 +133,8 @@ func TestViewPages(t *testing.T) {
 	}
 	for i, change := range []func() error{
 		func() error {
-			_, err := library.Unpinned(f.registry).Set(t.Context(), skills.PointerKey{AgentID: "agent001", SkillID: "x"}, nil, skills.PointerState{Digest: digest})
+			_, err := library.Unpinned(f.registry).Set(t.Context(), skills.PointerKey{AgentID: "agent001", SkillID: "x"}, nil,
+				skills.PointerState{Digest: digest})
 			return err
 		},
 		func() error {
@@ -143,7 +147,8 @@ func TestViewPages(t *testing.T) {
 	}
 }
 
-// TestBaselineOfAnAgent: a look at a baseline shows the agent's files, not those that a user has changed, and refuses paths that lead out of it.
+// TestBaselineOfAnAgent: a look at a baseline shows the agent's files, not those that a user has
+// changed, and refuses paths that lead out of it.
 func TestBaselineOfAnAgent(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)

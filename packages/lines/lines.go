@@ -1,7 +1,9 @@
-// Package lines reads and replaces ranges of lines in a text, in memory or from a reader. It must not know files or paths.
+// Package lines reads and replaces ranges of lines in a text, in memory or from a reader. It must
+// not know files or paths.
 //
-// A line ends with LF or CRLF; the last one may end with the text. So "a\nb\n" and "a\nb" have two lines, "\n" has one and "" has none. A byte
-// order mark is not part of the first line. Lines are counted from 1, and a range includes its end.
+// A line ends with LF or CRLF; the last one may end with the text. So "a\nb\n" and "a\nb" have two
+// lines, "\n" has one and "" has none. A byte order mark is not part of the first line. Lines are
+// counted from 1, and a range includes its end.
 package lines
 
 import (
@@ -13,18 +15,22 @@ import (
 	"secbox/fault"
 )
 
-// maxBytes bounds the content whose lines can be edited in memory, before and after: the limit of a request's body.
+// maxBytes bounds the content whose lines can be edited in memory, before and after: the limit of a
+// request's body.
 const maxBytes = 32 << 20
 
 // mark is UTF-8's byte order mark.
 const mark = "\uFEFF"
 
-// Replace replaces the lines start to end by with. With start and end after the last line it appends. An empty with removes the lines; a
-// line break at the end of with ends its last line and makes no other.
+// Replace replaces the lines start to end by with. With start and end after the last line it
+// appends. An empty with removes the lines; a line break at the end of with ends its last line and
+// makes no other.
 //
-// The other lines stay as they are, byte for byte, except that appending ends a last line that had no line break. The new lines get the
-// line breaks of the text: in a text with both kinds the more frequent one, and in a text with none those of with. A text whose last line has
-// no line break still has none when that line is replaced or lines are appended. An empty text becomes with, unchanged.
+// The other lines stay as they are, byte for byte, except that appending ends a last line that had
+// no line break. The new lines get the line breaks of the text: in a text with both kinds the more
+// frequent one, and in a text with none those of with. A text whose last line has no line break
+// still has none when that line is replaced or lines are appended. An empty text becomes with,
+// unchanged.
 //
 // Errors: fault.InvalidRequest, naming the field start, end, path or body.
 func Replace(content []byte, start, end int, with string) ([]byte, error) {
@@ -44,8 +50,9 @@ func Replace(content []byte, start, end int, with string) ([]byte, error) {
 	return result, nil
 }
 
-// Slice returns the lines start to end without their line breaks. Lines after the last one are left out, so that a reader can go on page by
-// page until there are none. The result is never nil without an error, which is fault.InvalidRequest, naming the field start, end or path.
+// Slice returns the lines start to end without their line breaks. Lines after the last one are left
+// out, so that a reader can go on page by page until there are none. The result is never nil
+// without an error, which is fault.InvalidRequest, naming the field start, end or path.
 func Slice(content []byte, start, end int) ([]string, error) {
 	if err := check(content); err != nil {
 		return nil, err
@@ -56,7 +63,8 @@ func Slice(content []byte, start, end int) ([]string, error) {
 // check refuses content that has no lines, or is too long.
 func check(content []byte) error {
 	if len(content) > maxBytes {
-		return fault.BadField("path", "the file has %d bytes, more than the %d whose lines can be read or edited; download it, or use a command",
+		return fault.BadField("path",
+			"the file has %d bytes, more than the %d whose lines can be read or edited; download it, or use a command",
 			len(content), maxBytes)
 	}
 	if !utf8.Valid(content) {
@@ -87,8 +95,9 @@ func beyond(start, end, n int) error {
 	return fault.BadField("end", "is %d, but %s", end, lines)
 }
 
-// restyle gives every line of with the line break. If open, the last line gets none, unless it is empty and would not be a line then.
-// Carriage returns before a line break, or at the end, belong to a line break that an editor has damaged.
+// restyle gives every line of with the line break. If open, the last line gets none, unless it is
+// empty and would not be a line then. Carriage returns before a line break, or at the end, belong
+// to a line break that an editor has damaged.
 func restyle(with, lineBreak string, open bool) string {
 	var b strings.Builder
 	for line := range strings.Lines(with) {

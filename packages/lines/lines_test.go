@@ -222,8 +222,8 @@ func checkEdit(content string, start, end int, with string) error {
 		return fmt.Errorf("lines outside the range changed: %q is not %q … %q", result, keptHead, keptTail)
 	}
 
-	// The lines are those before, the new ones, those after. A carriage return that was the file's last character may become a part of
-	// the line break that an append puts there.
+	// The lines are those before, the new ones, those after. A carriage return that was the file's
+	// last character may become a part of the line break that an append puts there.
 	want := append([]string{}, before[:start-1]...)
 	for _, line := range all(strings.TrimLeft(with, "\uFEFF")) {
 		want = append(want, strings.TrimRight(line, "\r"))

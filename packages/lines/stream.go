@@ -17,7 +17,8 @@ type Change struct {
 	Text     string
 }
 
-// Find reads a file piece by piece and returns the change that Replace would make to it. Errors are those of Replace and of r.
+// Find reads a file piece by piece and returns the change that Replace would make to it. Errors are
+// those of Replace and of r.
 func Find(r io.Reader, start, end int, with string) (Change, error) {
 	if !utf8.ValidString(with) {
 		return Change{}, fault.BadField("body", "is not UTF-8; lines can only be replaced by text")
@@ -74,8 +75,9 @@ func Break(text []byte) string {
 	return moreFrequent(crlf, bytes.Count(text, []byte("\n"))-crlf)
 }
 
-// Unix returns a program without a byte order mark, and with line breaks \n if all are \r\n, as editors on Windows write it: bash takes the \r for
-// a part of words. A text with both kinds keeps them, since a \r in it may be meant.
+// Unix returns a program without a byte order mark, and with line breaks \n if all are \r\n, as
+// editors on Windows write it: bash takes the \r for a part of words. A text with both kinds keeps
+// them, since a \r in it may be meant.
 func Unix(program string) string {
 	program = strings.TrimPrefix(program, mark)
 	if crlf := strings.Count(program, "\r\n"); crlf == strings.Count(program, "\n") {
@@ -151,7 +153,8 @@ func survey(r io.Reader, start, end int) (s surveyed, err error) {
 	return s, nil
 }
 
-var errNoText = fault.BadField("path", "the file is not UTF-8 text, so it has no lines; leave out start and end to read or replace it as a whole")
+var errNoText = fault.BadField("path",
+	"the file is not UTF-8 text, so it has no lines; leave out start and end to read or replace it as a whole")
 
 // validator checks for UTF-8 in a text that is read in pieces.
 type validator struct{ tail []byte }
@@ -184,8 +187,8 @@ func (v *validator) add(piece []byte) bool {
 
 func (v *validator) done() bool { return len(v.tail) == 0 }
 
-// Read returns the lines start to end, as Slice does, and reads no further. Together they may have most bytes: fault.FileTooLarge otherwise.
-// Only the returned lines must be UTF-8.
+// Read returns the lines start to end, as Slice does, and reads no further. Together they may have
+// most bytes: fault.FileTooLarge otherwise. Only the returned lines must be UTF-8.
 func Read(r io.Reader, start, end int, most int64) ([]string, error) {
 	if err := checkRange(start, end); err != nil {
 		return nil, err
@@ -200,7 +203,8 @@ func Read(r io.Reader, start, end int, most int64) ([]string, error) {
 		piece, err := in.ReadSlice('\n')
 		if n >= start {
 			if most -= int64(len(piece)); most < 0 {
-				return nil, fault.New(fault.FileTooLarge, "the lines have more bytes than are read at once; ask for fewer lines, or use a command")
+				return nil, fault.New(fault.FileTooLarge,
+					"the lines have more bytes than are read at once; ask for fewer lines, or use a command")
 			}
 			line = append(line, piece...)
 		}
@@ -212,7 +216,9 @@ func Read(r io.Reader, start, end int, most int64) ([]string, error) {
 		}
 		if n >= start && (err == nil || len(line) > 0) {
 			if !utf8.Valid(line) {
-				return nil, fault.BadField("path", "the lines are no UTF-8 text, so they cannot be shown; download the file, or look at it with a command")
+				return nil,
+					fault.BadField("path",
+						"the lines are no UTF-8 text, so they cannot be shown; download the file, or look at it with a command")
 			}
 			if bare, broken := bytes.CutSuffix(line, []byte("\n")); broken {
 				line = bytes.TrimSuffix(bare, []byte("\r"))

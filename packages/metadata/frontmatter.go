@@ -8,8 +8,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// split splits a Markdown text into the YAML between a first line "---" and the next line "---" or "...", and the rest. Lines above it that are
-// empty do not count. Without an end there is no front matter: then the first line is a rule.
+// split splits a Markdown text into the YAML between a first line "---" and the next line "---" or
+// "...", and the rest. Lines above it that are empty do not count. Without an end there is no front
+// matter: then the first line is a rule.
 func split(text string) (matter, body string) {
 	first, rest, _ := strings.Cut(afterBlank(text), "\n")
 	if strings.TrimRight(first, " \t") != "---" {
@@ -47,8 +48,8 @@ type matter struct {
 	broken  bool              // it is no YAML mapping, and has no entries that can be read
 }
 
-// frontMatter reads the texts of front matter. YAML that is not valid as a whole, as people write it with colons or tabs in a value, is read
-// entry by entry.
+// frontMatter reads the texts of front matter. YAML that is not valid as a whole, as people write
+// it with colons or tabs in a value, is read entry by entry.
 func frontMatter(text string) matter {
 	m := matter{values: map[string]string{}}
 	entries := entriesOf(text)
@@ -79,8 +80,9 @@ func frontMatter(text string) matter {
 	return m
 }
 
-// yamlTexts returns the texts of a YAML mapping by their keys in lower case; of two, the one that was in lower case. A value that is no text is
-// empty. It reads the parsed nodes without decoding them, so that aliases are never expanded.
+// yamlTexts returns the texts of a YAML mapping by their keys in lower case; of two, the one that
+// was in lower case. A value that is no text is empty. It reads the parsed nodes without decoding
+// them, so that aliases are never expanded.
 func yamlTexts(text string) (found map[string]string, ok bool) {
 	if strings.TrimSpace(text) == "" {
 		return nil, true
@@ -119,10 +121,12 @@ func textOf(node *yaml.Node) string {
 	return node.Value
 }
 
-// entryStart is the key of an entry and its colon. As people write it, the colon may be a full-width one, and no space is needed behind that of keys.
+// entryStart is the key of an entry and its colon. As people write it, the colon may be a
+// full-width one, and no space is needed behind that of keys.
 var entryStart = regexp.MustCompile(`^["']?(?:([A-Za-z][A-Za-z0-9_-]*)["']?[ \t]*(?::[ \t\n]|:$|：)|((?i:name|description|role))["']?[ \t]*:)`)
 
-// entriesOf returns the first entry of each of keys: its line, and those below that are neither an entry's nor a comment.
+// entriesOf returns the first entry of each of keys: its line, and those below that are neither an
+// entry's nor a comment.
 func entriesOf(text string) map[string]string {
 	found := map[string]string{}
 	in, begin, at := "", 0, 0
@@ -154,8 +158,8 @@ func valueOf(entry string) string {
 	return entry[len(strings.TrimRight(entryStart.FindString(entry), " \t\n")):]
 }
 
-// plainText returns the value of an entry that is no valid YAML, if it can only be the text that it looks like: it does not begin with a
-// character that begins something else in YAML.
+// plainText returns the value of an entry that is no valid YAML, if it can only be the text that it
+// looks like: it does not begin with a character that begins something else in YAML.
 func plainText(entry string) (string, bool) {
 	value := valueOf(entry)
 	first, _, _ := strings.Cut(value, "\n")
@@ -166,8 +170,8 @@ func plainText(entry string) (string, bool) {
 	return strings.TrimSpace(text), true
 }
 
-// commentOf returns the part of an entry's first line that YAML takes as a comment, but that people write as a part of the text: it begins with
-// a # directly before a character, as in "fixes #12".
+// commentOf returns the part of an entry's first line that YAML takes as a comment, but that people
+// write as a part of the text: it begins with a # directly before a character, as in "fixes #12".
 func commentOf(entry string) string {
 	value := valueOf(entry)
 	first, _, _ := strings.Cut(strings.ReplaceAll(value, "\t", " "), "\n")

@@ -1,7 +1,8 @@
-// Package metadata finds a skill's name and description, for lists that people and models read. It must not know anything else about skills.
+// Package metadata finds a skill's name and description, for lists that people and models read. It
+// must not know anything else about skills.
 //
-// The files come from untrusted users, so everything is bounded and nothing is an error: text that cannot be understood is skipped with a warning,
-// and the last resort is the name of the folder.
+// The files come from untrusted users, so everything is bounded and nothing is an error: text that
+// cannot be understood is skipped with a warning, and the last resort is the name of the folder.
 package metadata
 
 import (
@@ -21,7 +22,8 @@ import (
 // NoDescription is the description of a skill that has none.
 const NoDescription = "No description available."
 
-// Files are the files in a skill's root that describe it, the first one that exists first. Front matter counts in the first two.
+// Files are the files in a skill's root that describe it, the first one that exists first. Front
+// matter counts in the first two.
 var Files = [...]string{"SKILL.md", "skill.md", "README.md"}
 
 // Bounds of what Describe reads, and of its results.
@@ -31,17 +33,19 @@ const (
 	MaxDescriptionRunes = 1024
 )
 
-// About is what a skill or an agent says of itself. Name and Description are one line of valid UTF-8 without control characters, not empty, and
-// bounded, and so is Role, which may be empty.
+// About is what a skill or an agent says of itself. Name and Description are one line of valid
+// UTF-8 without control characters, not empty, and bounded, and so is Role, which may be empty.
 type About struct {
 	Name, Description, Role string
 	// Warning says what could not be read, and what to do about it; empty if all is well.
 	Warning string
 }
 
-// Describe returns what the skill in fsys, whose folder has the given name, says of itself. It uses the front matter of SKILL.md, else of
-// skill.md; without a name there, the first "# heading" of SKILL.md, skill.md or README.md, in this order. It opens regular files only, and
-// skips links, FIFOs and folders if fsys can tell (fs.ReadLinkFS); fsys must handle files that are replaced meanwhile.
+// Describe returns what the skill in fsys, whose folder has the given name, says of itself. It uses
+// the front matter of SKILL.md, else of skill.md; without a name there, the first "# heading" of
+// SKILL.md, skill.md or README.md, in this order. It opens regular files only, and skips links,
+// FIFOs and folders if fsys can tell (fs.ReadLinkFS); fsys must handle files that are replaced
+// meanwhile.
 func Describe(fsys fs.FS, folder string) About {
 	var r reading
 	for i, file := range Files {
@@ -52,9 +56,10 @@ func Describe(fsys fs.FS, folder string) About {
 	return r.about(folder)
 }
 
-// DescribeFile returns what a skill or an agent says of itself in one Markdown file, of which it uses MaxFileBytes. file is its name, for the
-// warning, and because the front matter of a skill's README.md does not count. Like Describe, it falls back to the first heading and to the name
-// of the folder.
+// DescribeFile returns what a skill or an agent says of itself in one Markdown file, of which it
+// uses MaxFileBytes. file is its name, for the warning, and because the front matter of a skill's
+// README.md does not count. Like Describe, it falls back to the first heading and to the name of
+// the folder.
 func DescribeFile(content []byte, file, folder string) About {
 	var r reading
 	r.file(file, content[:min(len(content), MaxFileBytes)], file != Files[2])
@@ -83,7 +88,8 @@ func (r *reading) file(file string, content []byte, front bool) {
 	if front && r.front.Name == "" && r.front.Description == "" {
 		m := frontMatter(matter)
 		r.front = About{
-			Name: clean(m.values["name"], MaxNameRunes), Description: clean(m.values["description"], MaxDescriptionRunes), Role: clean(m.values["role"], MaxDescriptionRunes),
+			Name: clean(m.values["name"], MaxNameRunes), Description: clean(m.values["description"], MaxDescriptionRunes),
+			Role: clean(m.values["role"], MaxDescriptionRunes),
 		}
 		if m.broken {
 			r.warn("%s: the front matter cannot be read: write name: and description: at the beginning of its lines", file)
@@ -128,7 +134,8 @@ func (r *reading) about(folder string) About {
 	return a
 }
 
-// plain returns a text with LF as line break, without a byte order mark. Invalid bytes are U+FFFD; whole reports that there are none. A text in UTF-16 with a mark is converted.
+// plain returns a text with LF as line break, without a byte order mark. Invalid bytes are U+FFFD;
+// whole reports that there are none. A text in UTF-16 with a mark is converted.
 func plain(content []byte) (text string, whole bool) {
 	for mark, order := range map[string]binary.ByteOrder{"\xff\xfe": binary.LittleEndian, "\xfe\xff": binary.BigEndian} {
 		if rest, ok := bytes.CutPrefix(content, []byte(mark)); ok {
@@ -180,7 +187,8 @@ func read(fsys fs.FS, file string) ([]byte, bool) {
 	return content, true
 }
 
-// firstHeading returns the first heading of the first level outside of code blocks, in which # begins a comment.
+// firstHeading returns the first heading of the first level outside of code blocks, in which #
+// begins a comment.
 func firstHeading(body string) string {
 	fence := ""
 	for line := range strings.Lines(body) {
@@ -210,8 +218,8 @@ func firstHeading(body string) string {
 	return ""
 }
 
-// clean makes one line of an untrusted text: white space and control characters become single spaces, invisible characters are removed,
-// invalid UTF-8 becomes U+FFFD, and long texts are cut.
+// clean makes one line of an untrusted text: white space and control characters become single
+// spaces, invisible characters are removed, invalid UTF-8 becomes U+FFFD, and long texts are cut.
 func clean(s string, maxRunes int) string {
 	var b strings.Builder
 	runes, gap := 0, false
@@ -246,8 +254,8 @@ func cut(s string) string {
 	return strings.TrimRight(s[:len(s)-size], " ") + "…"
 }
 
-// invisible reports whether a character makes a text look like another one: direction marks and overrides, byte order marks, tags. Joiners
-// are allowed: Persian and emoji need them.
+// invisible reports whether a character makes a text look like another one: direction marks and
+// overrides, byte order marks, tags. Joiners are allowed: Persian and emoji need them.
 func invisible(r rune) bool {
 	switch {
 	case r == 0x061C, r == 0x200E, r == 0x200F, r >= 0x202A && r <= 0x202E, r >= 0x2066 && r <= 0x2069:

@@ -31,14 +31,15 @@ func TestDescribe(t *testing.T) {
 		files             []string
 		name, description string
 	}{
-		"front matter":            {[]string{"SKILL.md", "---\nname: 天气查询技能\ndescription: 提供全球实时天气查询服务\n---\n# Weather\n"}, "天气查询技能", "提供全球实时天气查询服务"},
-		"CRLF and a mark":         {[]string{"SKILL.md", "\uFEFF---\r\nname: a\r\ndescription: b\r\n---\r\n"}, "a", "b"},
-		"ended by dots":           {[]string{"SKILL.md", "---  \nname: a\n...\n# h"}, "a", none},
-		"ended by the file":       {[]string{"SKILL.md", "---\nname: a\n---"}, "a", none},
-		"quoted":                  {[]string{"SKILL.md", "---\nname: \"a: b\"\ndescription: 'it''s'\n---\n"}, "a: b", "it's"},
-		"several lines":           {[]string{"SKILL.md", "---\ndescription: |\n  one\n  two\n\n  three\nname: >\n  x\n  y\n---\n"}, "x y", "one two three"},
-		"a description only":      {[]string{"SKILL.md", "---\ndescription: d\n---\ntext\n# Heading\n"}, "Heading", "d"},
-		"other keys":              {[]string{"SKILL.md", "---\nlicense: MIT\nmetadata: {name: no, description: no}\nallowed-tools: [a, b]\n---\n# H"}, "H", none},
+		"front matter":       {[]string{"SKILL.md", "---\nname: 天气查询技能\ndescription: 提供全球实时天气查询服务\n---\n# Weather\n"}, "天气查询技能", "提供全球实时天气查询服务"},
+		"CRLF and a mark":    {[]string{"SKILL.md", "\uFEFF---\r\nname: a\r\ndescription: b\r\n---\r\n"}, "a", "b"},
+		"ended by dots":      {[]string{"SKILL.md", "---  \nname: a\n...\n# h"}, "a", none},
+		"ended by the file":  {[]string{"SKILL.md", "---\nname: a\n---"}, "a", none},
+		"quoted":             {[]string{"SKILL.md", "---\nname: \"a: b\"\ndescription: 'it''s'\n---\n"}, "a: b", "it's"},
+		"several lines":      {[]string{"SKILL.md", "---\ndescription: |\n  one\n  two\n\n  three\nname: >\n  x\n  y\n---\n"}, "x y", "one two three"},
+		"a description only": {[]string{"SKILL.md", "---\ndescription: d\n---\ntext\n# Heading\n"}, "Heading", "d"},
+		"other keys": {[]string{"SKILL.md", "---\nlicense: MIT\nmetadata: {name: no, description: no}\nallowed-tools: [a, b]\n---\n# H"}, "H",
+			none},
 		"an alias of a string":    {[]string{"SKILL.md", "---\nx: &x hello\nname: *x\n---\n"}, "hello", none},
 		"a heading":               {[]string{"SKILL.md", "some text\n\n# The Title #\n# another"}, "The Title", none},
 		"a heading with a sharp":  {[]string{"SKILL.md", "# C#\n"}, "C#", none},
@@ -81,19 +82,23 @@ func TestDescribe(t *testing.T) {
 		"joiners stay":                     {[]string{"SKILL.md", "# 👩\u200D💻 می\u200Cخواهم"}, "👩\u200D💻 می\u200Cخواهم", none},
 		"a name too long":                  {[]string{"SKILL.md", "# " + strings.Repeat("技", 200)}, strings.Repeat("技", 127) + "…", none},
 		"a name just as long as it may be": {[]string{"SKILL.md", "# " + strings.Repeat("技", 128)}, strings.Repeat("技", 128), none},
-		"a description too long":           {[]string{"SKILL.md", "---\nname: a\ndescription: " + strings.Repeat("x", 60000) + "\n---\n"}, "a", strings.Repeat("x", 1023) + "…"},
-		"front matter past the bound":      {[]string{"SKILL.md", "---\nx: " + strings.Repeat("x", metadata.MaxFileBytes) + "\nname: a\n---\n"}, "folder", none},
-		"a heading past the bound":         {[]string{"SKILL.md", strings.Repeat("x\n", metadata.MaxFileBytes/2) + "# Late"}, "folder", none},
-		"a folder called SKILL.md":         {[]string{"SKILL.md/x", "", "README.md", "# Readme"}, "Readme", none},
-		"another name's case":              {[]string{"Skill.md", "# no", "readme.md", "# no"}, "folder", none},
-		"in a folder below":                {[]string{"a/SKILL.md", "# no"}, "folder", none},
+		"a description too long": {[]string{"SKILL.md", "---\nname: a\ndescription: " + strings.Repeat("x", 60000) + "\n---\n"}, "a",
+			strings.Repeat("x", 1023) + "…"},
+		"front matter past the bound": {[]string{"SKILL.md", "---\nx: " + strings.Repeat("x", metadata.MaxFileBytes) + "\nname: a\n---\n"}, "folder",
+			none},
+		"a heading past the bound": {[]string{"SKILL.md", strings.Repeat("x\n", metadata.MaxFileBytes/2) + "# Late"}, "folder", none},
+		"a folder called SKILL.md": {[]string{"SKILL.md/x", "", "README.md", "# Readme"}, "Readme", none},
+		"another name's case":      {[]string{"Skill.md", "# no", "readme.md", "# no"}, "folder", none},
+		"in a folder below":        {[]string{"a/SKILL.md", "# no"}, "folder", none},
 	} {
 		got := metadata.Describe(folder(c.files...), "folder")
 		if got.Name != c.name || got.Description != c.description {
 			t.Errorf("%s: %q, %q; want %q, %q", name, got.Name, got.Description, c.name, c.description)
 		}
-		// A SKILL.md without front matter may do without a description; the source document has one.
-		complete := len(c.files) > 0 && c.files[0] == "SKILL.md" && c.files[1] != "" && len(c.files[1]) < metadata.MaxFileBytes && !strings.Contains(c.files[1], "---")
+		// A SKILL.md without front matter may do without a description; the source document has
+		// one.
+		complete := len(c.files) > 0 && c.files[0] == "SKILL.md" && c.files[1] != "" && len(c.files[1]) < metadata.MaxFileBytes && !strings.Contains(c.files[1],
+			"---")
 		if warns := got.Warning != ""; got.Description == none && warns == complete {
 			t.Errorf("%s: the warning is %q", name, got.Warning)
 		}
@@ -106,14 +111,16 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestFrontMatterAsPeopleWriteIt: a value that is no YAML hides neither itself nor the others, and what is not read is said.
+// TestFrontMatterAsPeopleWriteIt: a value that is no YAML hides neither itself nor the others, and
+// what is not read is said.
 func TestFrontMatterAsPeopleWriteIt(t *testing.T) {
 	t.Parallel()
 	const none = metadata.NoDescription
 	for name, c := range map[string]struct {
 		text, name, description, says string // says: what the warning must hold; empty: there is none
 	}{
-		"a colon":              {"name: my-skill\ndescription: Use when: the user asks for a table\nlicense: MIT\n", "my-skill", "Use when: the user asks for a table", ""},
+		"a colon": {"name: my-skill\ndescription: Use when: the user asks for a table\nlicense: MIT\n", "my-skill",
+			"Use when: the user asks for a table", ""},
 		"two colons":           {"name: a\ndescription: Steps: read: write\n", "a", "Steps: read: write", ""},
 		"an at sign":           {"name: a\ndescription: @docs writer\n", "a", "@docs writer", ""},
 		"a backtick":           {"name: a\ndescription: `git` helper: fast\n", "a", "`git` helper: fast", ""},
@@ -175,7 +182,8 @@ func TestFrontMatterAsPeopleWriteIt(t *testing.T) {
 	}
 }
 
-// TestBombsCostNothing: sizes that double with each line are refused or passed over; that the test ends is what it says.
+// TestBombsCostNothing: sizes that double with each line are refused or passed over; that the test
+// ends is what it says.
 func TestBombsCostNothing(t *testing.T) {
 	t.Parallel()
 	laughs := "a0: &a0 lol\n"
@@ -261,7 +269,8 @@ func describes(files fstest.MapFS, folder string) error {
 func TestAnySkillHasAName(t *testing.T) {
 	t.Parallel()
 	piece := rapid.SampledFrom([]string{
-		"---\n", "name: ", "description: ", "# ", "\n", "```\n", "|\n", "  a\n", "\x00", "\u202e", "\xff", "x", "技", "*a", "&a ", "[", "{", "\"", "...\n", "\r", " ",
+		"---\n", "name: ", "description: ", "# ", "\n", "```\n", "|\n", "  a\n", "\x00", "\u202e", "\xff", "x", "技", "*a", "&a ", "[", "{", "\"", "...\n", "\r",
+		" ",
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		files := fstest.MapFS{}

@@ -10,11 +10,13 @@ import (
 	"secbox/packages/versions"
 )
 
-// Grace is the minimal age of a version before it is retired, and the time from then until its removal; see library.Collect.
+// Grace is the minimal age of a version before it is retired, and the time from then until its
+// removal; see library.Collect.
 const Grace = time.Hour
 
-// Collect removes the versions that are not current any more. It works as library.Collect does: a version that no entry names is first put out
-// of reach by a rename, and removed Grace later if still no entry names it. Publish looks for the version of its entry after it has stored the
+// Collect removes the versions that are not current any more. It works as library.Collect does: a
+// version that no entry names is first put out of reach by a rename, and removed Grace later if
+// still no entry names it. Publish looks for the version of its entry after it has stored the
 // entry, and puts a retired one back.
 func (r *Registry) Collect(ctx context.Context) error {
 	var errs []error

@@ -102,7 +102,8 @@ func start(t *testing.T) *fixture {
 	return startOver(t, users, none.New(none.Config{Directories: sandboxtest.PerUser(users), Environ: os.Environ()}))
 }
 
-// startOver makes a registry over any sandbox, which it closes. users has the directories of its users.
+// startOver makes a registry over any sandbox, which it closes. users has the directories of its
+// users.
 func startOver(t *testing.T, users string, over sandbox.Backend) *fixture {
 	base := t.TempDir()
 	f := &fixture{t: t, root: filepath.Join(base, "ws"), users: users, now: time.Now(), s: &flaky{Backend: over}}

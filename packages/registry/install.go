@@ -20,12 +20,13 @@ import (
 // undoTime is how long an interrupted installation may take to remove its files.
 const undoTime = time.Minute
 
-// Install installs the current version of an entry into the user's sandbox. fault.AlreadyInstalled when the skill or agent is there, or is
-// being installed by another request; fault.UnknownEntry.
+// Install installs the current version of an entry into the user's sandbox. fault.AlreadyInstalled
+// when the skill or agent is there, or is being installed by another request; fault.UnknownEntry.
 //
-// A reader who looks for SKILL.md first sees all files of a skill or none: it is written last. After an error the files are removed again. If
-// that fails as well, or this process ends, the part without SKILL.md stays until the next installation, which replaces it: the store knows
-// that it comes from here. Files that the user has put there are never replaced.
+// A reader who looks for SKILL.md first sees all files of a skill or none: it is written last.
+// After an error the files are removed again. If that fails as well, or this process ends, the part
+// without SKILL.md stays until the next installation, which replaces it: the store knows that it
+// comes from here. Files that the user has put there are never replaced.
 func (r *Registry) Install(ctx context.Context, req Request) (Entry, error) {
 	e, err := r.Entry(ctx, req.Kind, req.Name)
 	if err != nil {
@@ -62,7 +63,8 @@ func (r *Registry) Install(ctx context.Context, req Request) (Entry, error) {
 		return Entry{}, err
 	}
 
-	now := Install{Owner: req.Owner, Kind: req.Kind, Name: req.Name, ID: r.NewID(), State: Installing, Version: e.Version, Digest: e.Digest, ChangedAt: r.Now()}
+	now := Install{Owner: req.Owner, Kind: req.Kind, Name: req.Name, ID: r.NewID(), State: Installing, Version: e.Version, Digest: e.Digest,
+		ChangedAt: r.Now()}
 	if ok, err := r.Store.SetInstall(ctx, saw, now, r.event(req, e.Version, e.Digest, InstallBegun)); err != nil {
 		return Entry{}, err
 	} else if !ok {
@@ -76,7 +78,8 @@ func (r *Registry) Install(ctx context.Context, req Request) (Entry, error) {
 	return e, r.finish(ctx, req, now, Installed, InstallDone)
 }
 
-// executables returns the executable files of a version, with all programs: older versions were stored without modes.
+// executables returns the executable files of a version, with all programs: older versions were
+// stored without modes.
 func executables(ctx context.Context, t *tree.Tree) (map[string]bool, error) {
 	c, err := content.Read(ctx, t, MaxBytes)
 	if err != nil {
@@ -124,12 +127,14 @@ func (r *Registry) finish(ctx context.Context, req Request, now Install, state S
 	end.State, end.ChangedAt = state, r.Now()
 	ok, err := r.Store.SetInstall(ctx, &now, end, r.event(req, now.Version, now.Digest, action))
 	if err == nil && !ok {
-		err = fault.New(fault.OutcomeUnknown, "another request has changed %s %q meanwhile; list the user's skills and agents", req.Kind, req.Name)
+		err = fault.New(fault.OutcomeUnknown, "another request has changed %s %q meanwhile; list the user's skills and agents", req.Kind,
+			req.Name)
 	}
 	return err
 }
 
-// lookBeforeInstall returns the last installation, if any, and whether a part of it is left in the sandbox.
+// lookBeforeInstall returns the last installation, if any, and whether a part of it is left in the
+// sandbox.
 func (r *Registry) lookBeforeInstall(ctx context.Context, req Request) (saw *Install, leftover bool, err error) {
 	last, ok, err := r.Store.Install(ctx, req.Owner, req.Kind, req.Name)
 	if err != nil {
@@ -167,7 +172,8 @@ func (r *Registry) alike(ctx context.Context, req Request) error {
 	name := pathadapter.FoldName(path.Base(req.path()))
 	for _, e := range beside {
 		if pathadapter.FoldName(e.Name) == name {
-			return alreadyInstalled(req, fmt.Sprintf("there is %q, and some systems do not distinguish the two names; remove it first", e.Name))
+			return alreadyInstalled(req, fmt.Sprintf("there is %q, and some systems do not distinguish the two names; remove it first",
+				e.Name))
 		}
 	}
 	return step("stat", err)
@@ -194,9 +200,10 @@ func alreadyInstalled(req Request, why string) error {
 	return fault.New(fault.AlreadyInstalled, "%s %q already installed: %s", req.Kind, req.Name, why)
 }
 
-// Uninstall removes an installed skill or agent, with all later changes to it. It removes no other files: fault.UnknownEntry when the registry
-// has not installed it for this user, or it is not there. SKILL.md goes first. Uninstall may be repeated after an error; of two at once, the
-// second one ends the removal, and the first one's outcome is fault.OutcomeUnknown.
+// Uninstall removes an installed skill or agent, with all later changes to it. It removes no other
+// files: fault.UnknownEntry when the registry has not installed it for this user, or it is not
+// there. SKILL.md goes first. Uninstall may be repeated after an error; of two at once, the second
+// one ends the removal, and the first one's outcome is fault.OutcomeUnknown.
 func (r *Registry) Uninstall(ctx context.Context, req Request) error {
 	if err := CheckName(req.Kind, req.Name); err != nil {
 		return err
@@ -231,7 +238,8 @@ func (r *Registry) Uninstall(ctx context.Context, req Request) error {
 		}
 	}
 	now := last
-	now.ID, now.State, now.ChangedAt = r.NewID(), Removing, r.Now() // a removal before it, which may still be at work, must not end this one
+	// a removal before it, which may still be at work, must not end this one
+	now.ID, now.State, now.ChangedAt = r.NewID(), Removing, r.Now()
 	if ok, err = r.Store.SetInstall(ctx, &last, now, r.event(req, last.Version, last.Digest, UninstallBegun)); err != nil {
 		return err
 	} else if !ok {
@@ -239,7 +247,8 @@ func (r *Registry) Uninstall(ctx context.Context, req Request) error {
 	}
 	defer r.Changed(req.user())
 	err = r.Sandboxes.Remove(ctx, req.file(), req.user())
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrInvalid) { // not there, or the user has put a directory there
+	// not there, or the user has put a directory there
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrExist) || errors.Is(err, fs.ErrInvalid) {
 		err = nil
 	}
 	if err == nil {
@@ -258,5 +267,6 @@ func (r *Registry) Uninstall(ctx context.Context, req Request) error {
 }
 
 func notInstalled(req Request) error {
-	return fault.New(fault.UnknownEntry, "%s %q not found among those that were installed from the registry; remove your own files yourself", req.Kind, req.Name)
+	return fault.New(fault.UnknownEntry,
+		"%s %q not found among those that were installed from the registry; remove your own files yourself", req.Kind, req.Name)
 }

@@ -11,7 +11,8 @@ import (
 	"secbox/sandbox"
 )
 
-// TestSecondInstallationAtOnce: while files are written, the skill is not there for a reader, and is there for a second installation.
+// TestSecondInstallationAtOnce: while files are written, the skill is not there for a reader, and
+// is there for a second installation.
 func TestSecondInstallationAtOnce(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -39,7 +40,8 @@ func (f *fixture) publishTwoFiles() {
 	f.publish(skill(ann, "s"))
 }
 
-// TestFailedInstallationLeavesNothing (004 l474–485): an error is "mkdir: …" or "write: …", and the files are removed.
+// TestFailedInstallationLeavesNothing (004 l474–485): an error is "mkdir: …" or "write: …", and the
+// files are removed.
 func TestFailedInstallationLeavesNothing(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -52,7 +54,8 @@ func TestFailedInstallationLeavesNothing(t *testing.T) {
 	}
 	f.s.fails.Store(nil)
 	f.install(skill(bob, "s"))
-	if got, want := f.actions(catalog.Skill, "s"), "ann published, bob install_begun, bob install_failed, bob install_begun, bob install_failed, bob install_begun, bob installed"; got != want {
+	if got, want := f.actions(catalog.Skill, "s"),
+		"ann published, bob install_begun, bob install_failed, bob install_begun, bob install_failed, bob install_begun, bob installed"; got != want {
 		t.Errorf("on record: %s", got)
 	}
 }
@@ -65,7 +68,8 @@ func (f *fixture) isPartial(want bool) {
 	}
 }
 
-// TestCrashBetweenTwoWrites: the next installation replaces the files of a crashed one, and never the user's own.
+// TestCrashBetweenTwoWrites: the next installation replaces the files of a crashed one, and never
+// the user's own.
 func TestCrashBetweenTwoWrites(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -86,7 +90,8 @@ func TestCrashBetweenTwoWrites(t *testing.T) {
 	}
 	crashed := last
 	crashed.State = registry.Installing
-	if ok, err := f.store.SetInstall(t.Context(), &last, crashed, registry.Event{ID: "x", RequestedBy: "token", Digest: "-", At: f.clock()}); !ok || err != nil {
+	if ok, err := f.store.SetInstall(t.Context(), &last, crashed, registry.Event{ID: "x", RequestedBy: "token", Digest: "-", At: f.clock()}); !ok ||
+		err != nil {
 		t.Fatal(ok, err)
 	}
 	f.isPartial(true)
@@ -102,7 +107,8 @@ func TestCrashBetweenTwoWrites(t *testing.T) {
 	f.isPartial(false)
 }
 
-// TestInterruptedRemoval: SKILL.md goes first, and the removal can be repeated, or followed by an installation.
+// TestInterruptedRemoval: SKILL.md goes first, and the removal can be repeated, or followed by an
+// installation.
 func TestInterruptedRemoval(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -161,7 +167,8 @@ func TestTwoRemovalsAtOnce(t *testing.T) {
 	f.holds(bob, "skills/s/SKILL.md", "# S")
 }
 
-// TestOwnFilesAfterFailedInstallation: what the user puts in the place of a failed installation is not removed; what the installation left is.
+// TestOwnFilesAfterFailedInstallation: what the user puts in the place of a failed installation is
+// not removed; what the installation left is.
 func TestOwnFilesAfterFailedInstallation(t *testing.T) {
 	t.Parallel()
 	f := start(t)

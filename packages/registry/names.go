@@ -12,16 +12,19 @@ import (
 	"secbox/pathadapter"
 )
 
-// scripts have letters that look like no ASCII character. Of other scripts, such as Cyrillic, whole words can look like English ones.
+// scripts have letters that look like no ASCII character. Of other scripts, such as Cyrillic, whole
+// words can look like English ones.
 var scripts = []*unicode.RangeTable{unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Bopomofo, unicode.Hangul}
 
-// lookalikes are characters of names that checkNew allows, each with the one that it looks like (Unicode TR39, confusables.txt).
+// lookalikes are characters of names that checkNew allows, each with the one that it looks like
+// (Unicode TR39, confusables.txt).
 var lookalikes = strings.NewReplacer(
 	"0", "o", "O", "o", "1", "l", "I", "l", "rn", "m",
 	"ロ", "口", "ニ", "二", "カ", "力", "タ", "夕", "ト", "卜", "エ", "工", "ハ", "八", "へ", "ヘ", "チ", "千", "ー", "一",
 )
 
-// look returns the same text for names that look alike, by their compatibility form (NFKC), without accents.
+// look returns the same text for names that look alike, by their compatibility form (NFKC), without
+// accents.
 func look(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Mn, r) {
@@ -37,7 +40,8 @@ func alike(a, b string) bool {
 	return look(a) == look(b) || pathadapter.FoldName(a) == pathadapter.FoldName(b)
 }
 
-// ofService returns the service's own skill or agent whose name is like another one; empty if there is none.
+// ofService returns the service's own skill or agent whose name is like another one; empty if there
+// is none.
 func (r *Registry) ofService(kind catalog.Kind, name string) string {
 	for _, own := range r.Global(kind) {
 		if alike(own, name) {
@@ -47,8 +51,9 @@ func (r *Registry) ofService(kind catalog.Kind, name string) string {
 	return ""
 }
 
-// checkNew refuses a new name that programs may take for an option, or people for another name: fault.InvalidRequest, fault.NameTaken. It reads all
-// names; of two requests at once that take new names, it may let both have look-alikes.
+// checkNew refuses a new name that programs may take for an option, or people for another name:
+// fault.InvalidRequest, fault.NameTaken. It reads all names; of two requests at once that take new
+// names, it may let both have look-alikes.
 func (r *Registry) checkNew(ctx context.Context, kind catalog.Kind, name string) error {
 	switch composed := norm.NFKC.String(name); {
 	case strings.HasPrefix(composed, "-"):
@@ -58,7 +63,8 @@ func (r *Registry) checkNew(ctx context.Context, kind catalog.Kind, name string)
 	}
 	for _, c := range norm.NFKD.String(name) {
 		if c >= 0x80 && !unicode.Is(unicode.Mn, c) && !unicode.In(c, scripts...) && c != 'ー' {
-			return fault.BadField("name", "has %q, which could pass for another character; use ASCII, accents, or Chinese, Japanese and Korean letters", c)
+			return fault.BadField("name",
+				"has %q, which could pass for another character; use ASCII, accents, or Chinese, Japanese and Korean letters", c)
 		}
 	}
 	const page = 500

@@ -15,15 +15,18 @@ import (
 	"secbox/workspace/tree"
 )
 
-// Publish publishes a skill or an agent of the user under its name. A name belongs to the author who published it first; for others it, and what looks
-// like it, is fault.NameTaken. Names like those of the service's own are fault.ReservedSkill. Publishing other content makes the next version, the same
-// content changes nothing. Installations keep the version that they have. fault.UnknownEntry when there is no such skill or agent.
+// Publish publishes a skill or an agent of the user under its name. A name belongs to the author
+// who published it first; for others it, and what looks like it, is fault.NameTaken. Names like
+// those of the service's own are fault.ReservedSkill. Publishing other content makes the next
+// version, the same content changes nothing. Installations keep the version that they have.
+// fault.UnknownEntry when there is no such skill or agent.
 func (r *Registry) Publish(ctx context.Context, req Request) (Entry, error) {
 	if err := CheckName(req.Kind, req.Name); err != nil {
 		return Entry{}, err
 	}
 	if own := r.ofService(req.Kind, req.Name); own != "" {
-		return Entry{}, fault.New(fault.ReservedSkill, "%q is or looks like the name of the service's own %s %s: use another name", req.Name, req.Kind, own)
+		return Entry{}, fault.New(fault.ReservedSkill, "%q is or looks like the name of the service's own %s %s: use another name",
+			req.Name, req.Kind, own)
 	}
 	leave, err := r.enter(ctx, req.RequestedBy)
 	if err != nil {
@@ -105,7 +108,8 @@ func (r *Registry) mayPublish(ctx context.Context, req Request) (cur Entry, foun
 	return Entry{}, false, err
 }
 
-// copyOut copies the skill or agent to publish into a directory. kept has the executable files of the version before.
+// copyOut copies the skill or agent to publish into a directory. kept has the executable files of
+// the version before.
 func (r *Registry) copyOut(ctx context.Context, req Request, to *os.Root, kept map[string]bool) error {
 	_, err := r.Sandboxes.Stat(ctx, req.file(), req.user())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -126,7 +130,8 @@ func (r *Registry) copyOut(ctx context.Context, req Request, to *os.Root, kept m
 	return step("read "+string(req.Kind), err)
 }
 
-// executablesOf returns the executable files of an entry's version; none if it cannot be read, which does not hinder the next one.
+// executablesOf returns the executable files of an entry's version; none if it cannot be read,
+// which does not hinder the next one.
 func (r *Registry) executablesOf(ctx context.Context, place *versions.Agent, e Entry) map[string]bool {
 	t, err := r.open(place, e)
 	if err != nil {
@@ -155,7 +160,8 @@ func (r *Registry) describe(ctx context.Context, req Request, staged *tree.Stage
 	if c.Invalid != "" {
 		return Entry{}, fault.New(fault.SkillConflict, "%s %q cannot be published: %s", req.Kind, req.Name, c.Invalid)
 	}
-	e := Entry{Kind: req.Kind, Name: req.Name, Digest: c.Digest, Files: len(c.Files), Bytes: c.Bytes(), Author: req.Owner, RequestedBy: req.RequestedBy}
+	e := Entry{Kind: req.Kind, Name: req.Name, Digest: c.Digest, Files: len(c.Files), Bytes: c.Bytes(), Author: req.Owner,
+		RequestedBy: req.RequestedBy}
 	if req.Kind == catalog.Skill {
 		e.Description = metadata.Describe(t.FS(), req.Name).Description
 		return e, nil
@@ -172,7 +178,8 @@ func intact(ctx context.Context, digest string) func(*tree.Tree) bool {
 	}
 }
 
-// keep puts the version of an entry back in its place, if a collection has retired it before the entry named it; see Collect.
+// keep puts the version of an entry back in its place, if a collection has retired it before the
+// entry named it; see Collect.
 func (r *Registry) keep(place *versions.Agent, e Entry) error {
 	t, err := r.open(place, e)
 	if err == nil {
@@ -189,7 +196,8 @@ func (r *Registry) open(place *versions.Agent, e Entry) (*tree.Tree, error) {
 			return t, step("read cache", err)
 		}
 		if ok, err := place.Restore(e.Name, e.Digest); err != nil || !ok {
-			return nil, fault.Wrap(fault.Internal, errors.Join(fs.ErrNotExist, err), "read cache: the files of %s %q, version %d, are gone from the server: publish it again", e.Kind, e.Name, e.Version)
+			return nil, fault.Wrap(fault.Internal, errors.Join(fs.ErrNotExist, err),
+				"read cache: the files of %s %q, version %d, are gone from the server: publish it again", e.Kind, e.Name, e.Version)
 		}
 	}
 	return nil, fault.New(fault.Internal, "read cache: the files of %s %q cannot be opened; try again", e.Kind, e.Name)

@@ -51,7 +51,8 @@ const (
 	copyTime     = 10 * time.Minute // for copying a skill
 	maxDepth     = 16
 
-	// InstallTimeout is the age from which on an unfinished installation is one whose process has ended.
+	// InstallTimeout is the age from which on an unfinished installation is one whose process has
+	// ended.
 	InstallTimeout = 15 * time.Minute
 )
 
@@ -63,7 +64,8 @@ const (
 	queuedPerToken = 16
 )
 
-// Registry is safe for concurrent use, by any number of nodes on one workspace root and one database. It needs no Close.
+// Registry is safe for concurrent use, by any number of nodes on one workspace root and one
+// database. It needs no Close.
 type Registry struct {
 	Config
 	gate *admission.Gate
@@ -91,7 +93,8 @@ func New(cfg Config) (*Registry, error) {
 	}
 	now := cfg.Now
 	cfg.Now = func() time.Time { return now().UTC().Truncate(time.Microsecond) } // as both databases keep it
-	return &Registry{Config: cfg, gate: admission.NewShared(atOnce, queued, admission.Share{AtOnce: atOncePerToken, Queue: queuedPerToken})}, nil
+	return &Registry{Config: cfg, gate: admission.NewShared(atOnce, queued,
+		admission.Share{AtOnce: atOncePerToken, Queue: queuedPerToken})}, nil
 }
 
 // Request is an action of a user on an entry.
@@ -113,8 +116,9 @@ func (r Request) file() string { return r.Kind.File(r.Name) }
 // event returns a record of an action.
 func (r *Registry) event(req Request, version int, digest string, action Action) Event {
 	return Event{
-		ID: r.NewID(), Kind: req.Kind, Name: req.Name, Version: version, Digest: digest, Action: action, By: req.Owner, RequestedBy: req.RequestedBy,
-		At: r.Now(),
+		ID: r.NewID(), Kind: req.Kind, Name: req.Name, Version: version, Digest: digest, Action: action, By: req.Owner,
+		RequestedBy: req.RequestedBy,
+		At:          r.Now(),
 	}
 }
 
@@ -124,7 +128,8 @@ func (r *Registry) enter(ctx context.Context, token string) (leave func(), err e
 	if t == nil {
 		e := fault.New(fault.SkillsBusy, "server limit reached: too many skills are being published or installed; try again later")
 		if overShare {
-			e = fault.New(fault.SkillsBusy, "token limit reached: too many skills are being published or installed with this token; try again later")
+			e = fault.New(fault.SkillsBusy,
+				"token limit reached: too many skills are being published or installed with this token; try again later")
 		}
 		e.RetryAfter = 5 * time.Second
 		return nil, e
@@ -136,7 +141,8 @@ func (r *Registry) enter(ctx context.Context, token string) (leave func(), err e
 	return t.Leave, nil
 }
 
-// CheckName refuses names that cannot be those of a skill or an agent on all systems: fault.InvalidRequest, fault.ReservedSkill.
+// CheckName refuses names that cannot be those of a skill or an agent on all systems:
+// fault.InvalidRequest, fault.ReservedSkill.
 func CheckName(kind catalog.Kind, name string) error {
 	if err := checkKind(kind); err != nil {
 		return err
@@ -158,8 +164,8 @@ func checkKind(kind catalog.Kind) error {
 	return nil
 }
 
-// Installed returns the installation of an entry in a user's workspace; false if there is none, or the user has removed it. The user may have changed
-// its files since.
+// Installed returns the installation of an entry in a user's workspace; false if there is none, or
+// the user has removed it. The user may have changed its files since.
 func (r *Registry) Installed(ctx context.Context, o Owner, kind catalog.Kind, name string) (Install, bool, error) {
 	if CheckName(kind, name) != nil {
 		return Install{}, false, nil
@@ -168,8 +174,8 @@ func (r *Registry) Installed(ctx context.Context, o Owner, kind catalog.Kind, na
 	return i, ok && i.State == Installed, err
 }
 
-// Partial reports whether a user's skill is being installed or removed, or such a change failed: its directory may have some of its files, and then no
-// SKILL.md.
+// Partial reports whether a user's skill is being installed or removed, or such a change failed:
+// its directory may have some of its files, and then no SKILL.md.
 func (r *Registry) Partial(ctx context.Context, user sandbox.User, name string) (bool, error) {
 	if CheckName(catalog.Skill, name) != nil {
 		return false, nil
@@ -196,8 +202,9 @@ const (
 	maxWordBytes = 100
 )
 
-// Search returns a page of entries by name whose names or descriptions hold all words of a text; an empty text: all entries. after is the last
-// name of the page before, empty for the first page. Fewer than limit entries are the last page.
+// Search returns a page of entries by name whose names or descriptions hold all words of a text; an
+// empty text: all entries. after is the last name of the page before, empty for the first page.
+// Fewer than limit entries are the last page.
 func (r *Registry) Search(ctx context.Context, kind catalog.Kind, text string, by Owner, after string, limit int) ([]Entry, error) {
 	if err := checkKind(kind); err != nil {
 		return nil, err
@@ -222,7 +229,8 @@ func (r *Registry) Events(ctx context.Context, kind catalog.Kind, name string, a
 	return r.Store.Events(ctx, kind, name, after, limit)
 }
 
-// Withdraw removes an entry of the author. Installations stay. fault.UnknownEntry, and fault.NameTaken for the entry of another author.
+// Withdraw removes an entry of the author. Installations stay. fault.UnknownEntry, and
+// fault.NameTaken for the entry of another author.
 func (r *Registry) Withdraw(ctx context.Context, req Request) error {
 	for {
 		e, err := r.Entry(ctx, req.Kind, req.Name)
@@ -240,6 +248,7 @@ func (r *Registry) Withdraw(ctx context.Context, req Request) error {
 }
 
 func taken(e Entry) error {
-	return fault.New(fault.NameTaken, "%s %q belongs to the user %s of the agent %s, who published it first: use another name, or ask its author",
+	return fault.New(fault.NameTaken,
+		"%s %q belongs to the user %s of the agent %s, who published it first: use another name, or ask its author",
 		e.Kind, e.Name, e.Author.UserID, e.Author.AgentID)
 }

@@ -20,7 +20,8 @@ import (
 	"secbox/sandbox"
 )
 
-// TestSkillFromAuthorToUser (004 l252, l253, l258, l263, l264, l450–461): publish from a user's workspace, install into another's, uninstall.
+// TestSkillFromAuthorToUser (004 l252, l253, l258, l263, l264, l450–461): publish from a user's
+// workspace, install into another's, uninstall.
 func TestSkillFromAuthorToUser(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -62,7 +63,8 @@ func TestSkillFromAuthorToUser(t *testing.T) {
 	f.absent(bob, "skills/csv")
 	fails(t, "a second removal", f.Uninstall(t.Context(), skill(bob, "csv")), fault.UnknownEntry, `skill "csv" not found`)
 	f.install(skill(bob, "csv"))
-	if got, want := f.actions(catalog.Skill, "csv"), "ann published, bob install_begun, bob installed, bob uninstall_begun, bob uninstalled, bob install_begun, bob installed"; got != want {
+	if got, want := f.actions(catalog.Skill, "csv"),
+		"ann published, bob install_begun, bob installed, bob uninstall_begun, bob uninstalled, bob install_begun, bob installed"; got != want {
 		t.Errorf("on record: %s\nwant       %s", got, want)
 	}
 	publisher, installer := sandbox.User{AgentID: "a", ID: "ann"}, sandbox.User{AgentID: "a", ID: "bob"}
@@ -109,7 +111,8 @@ func TestNotFound(t *testing.T) {
 	fails(t, "install", err, fault.UnknownEntry, `skill "csv" not found`)
 }
 
-// TestServicesNamesAreReserved (004 l271, l518–532, but that publishing them is refused): neither the names of the service's own skills nor what looks like them can be published.
+// TestServicesNamesAreReserved (004 l271, l518–532, but that publishing them is refused): neither
+// the names of the service's own skills nor what looks like them can be published.
 func TestServicesNamesAreReserved(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -130,7 +133,8 @@ func TestServicesNamesAreReserved(t *testing.T) {
 	fails(t, "install", err, fault.AlreadyInstalled, `skill "shell.run" already installed`)
 }
 
-// TestNewNames: a new name is no option, and looks like no other one. Entries of before stay, with their next versions.
+// TestNewNames: a new name is no option, and looks like no other one. Entries of before stay, with
+// their next versions.
 func TestNewNames(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -145,9 +149,11 @@ func TestNewNames(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]fault.Code{
-		"-rf": fault.InvalidRequest, "－rf": fault.InvalidRequest, "ﬁle": fault.InvalidRequest, "ｆｉｌｅ": fault.InvalidRequest, "рау": fault.InvalidRequest, "tοp": fault.InvalidRequest,
+		"-rf": fault.InvalidRequest, "－rf": fault.InvalidRequest, "ﬁle": fault.InvalidRequest, "ｆｉｌｅ": fault.InvalidRequest, "рау": fault.InvalidRequest,
+		"tοp": fault.InvalidRequest,
 		"tıp": fault.InvalidRequest, "a–b": fault.InvalidRequest, "x🦆": fault.InvalidRequest,
-		"csv-report_l.0": fault.NameTaken, "csv-report_I.0": fault.NameTaken, "CSV-Report_1.o": fault.NameTaken, "rnodern": fault.NameTaken, "cafe": fault.NameTaken, "デ一タ": fault.NameTaken,
+		"csv-report_l.0": fault.NameTaken, "csv-report_I.0": fault.NameTaken, "CSV-Report_1.o": fault.NameTaken, "rnodern": fault.NameTaken,
+		"cafe": fault.NameTaken, "デ一タ": fault.NameTaken,
 		"TOTAL": fault.NameTaken, "Tota1": fault.NameTaken,
 	} {
 		if err := publish(bob, name); !fault.Is(err, want) {
@@ -157,7 +163,8 @@ func TestNewNames(t *testing.T) {
 	if err := publish(bob, "total sum"); err != nil {
 		t.Error(err)
 	}
-	old := registry.Entry{Kind: catalog.Skill, Name: "-рау", Version: 1, Digest: strings.Repeat("0", 64), Author: ann, FirstPublishedAt: f.clock(), PublishedAt: f.clock()}
+	old := registry.Entry{Kind: catalog.Skill, Name: "-рау", Version: 1, Digest: strings.Repeat("0", 64), Author: ann, FirstPublishedAt: f.clock(),
+		PublishedAt: f.clock()}
 	event := registry.Event{ID: "old", Kind: old.Kind, Name: old.Name, Version: 1, Digest: old.Digest, Action: registry.Published, By: ann, At: f.clock()}
 	if ok, err := f.store.Publish(t.Context(), 0, old, event); !ok || err != nil {
 		t.Fatal(ok, err)
@@ -181,7 +188,8 @@ func (w windows) ReadDir(ctx context.Context, path string, user sandbox.User) ([
 	return list, err
 }
 
-// TestWindowsKeepsExecutableBits: a version that is published from Windows has the executable bits of the version before.
+// TestWindowsKeepsExecutableBits: a version that is published from Windows has the executable bits
+// of the version before.
 func TestWindowsKeepsExecutableBits(t *testing.T) {
 	t.Parallel()
 	f := start(t)
@@ -218,7 +226,8 @@ func TestVersions(t *testing.T) {
 	}
 	f.plant(ann, "skills/s/SKILL.md", "# Two")
 	second := f.publish(skill(ann, "s"))
-	if second.Version != 2 || second.Digest == first.Digest || !second.FirstPublishedAt.Equal(first.FirstPublishedAt) || !second.PublishedAt.After(first.PublishedAt) {
+	if second.Version != 2 || second.Digest == first.Digest || !second.FirstPublishedAt.Equal(first.FirstPublishedAt) ||
+		!second.PublishedAt.After(first.PublishedAt) {
 		t.Errorf("%+v then %+v", first, second)
 	}
 	f.holds(bob, "skills/s/SKILL.md", "# One")
@@ -229,7 +238,8 @@ func TestVersions(t *testing.T) {
 	f.holds(bob, "skills/s/SKILL.md", "# Two")
 }
 
-// TestNamesBelongToTheirAuthor: another author's publication is refused, also under a name that differs by case only.
+// TestNamesBelongToTheirAuthor: another author's publication is refused, also under a name that
+// differs by case only.
 func TestNamesBelongToTheirAuthor(t *testing.T) {
 	t.Parallel()
 	f := start(t)

@@ -41,7 +41,8 @@ func onMachines(t *testing.T, dirs map[string]string) *remote.Hub {
 			t.Fatal(err)
 		}
 		m, err := machine.New(machine.Config{
-			Server: web.URL, Token: user, Workspace: dir, Name: "laptop", Allow: []string{machine.AllowWrite}, Version: "test", Log: slog.New(slog.DiscardHandler),
+			Server: web.URL, Token: user, Workspace: dir, Name: "laptop", Allow: []string{machine.AllowWrite}, Version: "test",
+			Log: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -1,5 +1,6 @@
-// Package registry publishes skills and agents of one user for all others, and installs them into the others' workspaces. Content is kept on
-// this side, in versions named by their digest; users' files are reached through their sandbox. The package must not know HTTP or SQL.
+// Package registry publishes skills and agents of one user for all others, and installs them into
+// the others' workspaces. Content is kept on this side, in versions named by their digest; users'
+// files are reached through their sandbox. The package must not know HTTP or SQL.
 package registry
 
 import (
@@ -95,22 +96,24 @@ type Cursor struct {
 	ID string
 }
 
-// Store is the database of a registry; store/sqlite and store/postgres implement it and pass store/storetest. All methods are safe for
-// concurrent use, by any number of nodes. Each is one transaction, durable when it returns nil: a change is stored with its event or not at
-// all. When the database does not answer, the error is fault.DatabaseUnavailable. A token that makes too many changes gets fault.TooManyChanges; see
-// admin.Limits.
+// Store is the database of a registry; store/sqlite and store/postgres implement it and pass
+// store/storetest. All methods are safe for concurrent use, by any number of nodes. Each is one
+// transaction, durable when it returns nil: a change is stored with its event or not at all. When
+// the database does not answer, the error is fault.DatabaseUnavailable. A token that makes too many
+// changes gets fault.TooManyChanges; see admin.Limits.
 type Store interface {
 	// Entry returns the entry of a name, or of one that some systems do not distinguish from it.
 	Entry(ctx context.Context, kind catalog.Kind, name string) (Entry, bool, error)
 
-	// Entries returns at most limit entries after a name (empty: from the first one), by the bytes of their names; never nil.
+	// Entries returns at most limit entries after a name (empty: from the first one), by the bytes
+	// of their names; never nil.
 	Entries(ctx context.Context, q Query, after string, limit int) ([]Entry, error)
 
 	// Count returns the number of entries of an author.
 	Count(ctx context.Context, author Owner) (int, error)
 
-	// Publish stores an entry in place of version saw, or with 0 as the first version of a name. False: the current version is another one,
-	// and nothing has changed.
+	// Publish stores an entry in place of version saw, or with 0 as the first version of a name.
+	// False: the current version is another one, and nothing has changed.
 	Publish(ctx context.Context, saw int, e Entry, record Event) (bool, error)
 
 	// Withdraw removes an entry if saw is its version; false otherwise.
@@ -119,10 +122,11 @@ type Store interface {
 	// Install returns the last installation of an entry by a user.
 	Install(ctx context.Context, o Owner, kind catalog.Kind, name string) (Install, bool, error)
 
-	// SetInstall stores an installation in place of saw, of which it compares ID and State; nil: none. False: the stored one is another, and
-	// nothing has changed.
+	// SetInstall stores an installation in place of saw, of which it compares ID and State; nil:
+	// none. False: the stored one is another, and nothing has changed.
 	SetInstall(ctx context.Context, saw *Install, want Install, record Event) (bool, error)
 
-	// Events returns at most limit events about a name, newest first, after the cursor (nil: from the newest); never nil.
+	// Events returns at most limit events about a name, newest first, after the cursor (nil: from
+	// the newest); never nil.
 	Events(ctx context.Context, kind catalog.Kind, name string, after *Cursor, limit int) ([]Event, error)
 }

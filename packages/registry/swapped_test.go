@@ -20,7 +20,8 @@ import (
 	"secbox/sandbox/sandboxtest"
 )
 
-// swap exchanges a directory with a link out of the workspace all the time, until the test ends or the returned function is called.
+// swap exchanges a directory with a link out of the workspace all the time, until the test ends or
+// the returned function is called.
 func swap(t *testing.T, at, out string) (stop func()) {
 	t.Helper()
 	if err := os.Symlink(out, at+"-evil"); err != nil {

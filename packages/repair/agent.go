@@ -21,7 +21,8 @@ import (
 	"secbox/workspace/tree"
 )
 
-// agentRepair repairs one agent, step by step. Rows are read in pages and not kept, so its memory grows with the versions only.
+// agentRepair repairs one agent, step by step. Rows are read in pages and not kept, so its memory
+// grows with the versions only.
 type agentRepair struct {
 	*repair
 	id  string
@@ -221,7 +222,8 @@ func (a *agentRepair) available(ctx context.Context, skillID, digest string) (bo
 	return true, nil
 }
 
-// candidate returns the best version for a baseline: the newest that was one before, else the newest that is not some user's own.
+// candidate returns the best version for a baseline: the newest that was one before, else the
+// newest that is not some user's own.
 func (a *agentRepair) candidate(ctx context.Context, skillID string) (found, bool, error) {
 	var all []found
 	for at, v := range a.stored {

@@ -37,7 +37,8 @@ func (a *agentRepair) repairBaselines(ctx context.Context) error {
 		}
 		want := skills.PointerState{Digest: v.Digest}
 		a.baselines[skillID] = want
-		why := "the baseline " + short(state.Digest) + " is gone from the disk: it is version " + short(v.Digest) + " now, stored " + storedAt(v)
+		why := "the baseline " + short(state.Digest) + " is gone from the disk: it is version " + short(v.Digest) + " now, stored " +
+			storedAt(v)
 		if err := a.point(ctx, Pointed, a.key(skillID), &state, want, why); err != nil {
 			return err
 		}
@@ -47,8 +48,8 @@ func (a *agentRepair) repairBaselines(ctx context.Context) error {
 
 func storedAt(v found) string { return v.At.UTC().Format("2006-01-02 15:04:05") + " UTC" }
 
-// adopt makes the newest version of a skill without any pointer its baseline. A skill with a pointer, even an empty one, is in the table,
-// and lacks a baseline on purpose.
+// adopt makes the newest version of a skill without any pointer its baseline. A skill with a
+// pointer, even an empty one, is in the table, and lacks a baseline on purpose.
 func (a *agentRepair) adopt(ctx context.Context) error {
 	lost := map[string]bool{}
 	for at, v := range a.stored {
@@ -138,8 +139,9 @@ func (a *agentRepair) repairUser(ctx context.Context, row skills.Pointer, digest
 	return a.point(ctx, Pointed, row.PointerKey, &row.PointerState, want, why)
 }
 
-// repairCopies makes pointers for copies that have a baseline but no pointer. Otherwise the next access would pin the user to the present
-// baseline, as if the copy derived from it, and a promotion would lose the baseline's changes.
+// repairCopies makes pointers for copies that have a baseline but no pointer. Otherwise the next
+// access would pin the user to the present baseline, as if the copy derived from it, and a
+// promotion would lose the baseline's changes.
 func (a *agentRepair) repairCopies(ctx context.Context) error {
 	if len(a.baselines) == 0 {
 		return nil

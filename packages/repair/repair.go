@@ -1,5 +1,5 @@
-// Package repair makes the registry of skills and the versions on disk agree again after one of the two was restored to an earlier state,
-// lost, or damaged. It must not know HTTP, containers or SQL.
+// Package repair makes the registry of skills and the versions on disk agree again after one of the
+// two was restored to an earlier state, lost, or damaged. It must not know HTTP, containers or SQL.
 package repair
 
 import (
@@ -86,16 +86,19 @@ func (r Report) Count(kinds ...Kind) (n int) {
 // Changes returns the number of changes, made or, in a dry run, needed.
 func (r Report) Changes() int { return len(r.Lines) - r.Count(Failed, Noticed) }
 
-// Run reads every version and compares it with its digest. Other entries in the place of versions go into quarantine. A pointer to
-// a version that is missing or damaged changes: a baseline to the version that was a baseline before, else to the newest that is not some
-// user's own; a user's to the baseline. A skill with versions but no pointers at all gets the newest as its baseline: the table was lost.
-// Copies in workspaces are never changed; if the version that a copy derives from is unknown, its base is cleared, so that the next sync
-// reports conflicts instead of losing changes.
+// Run reads every version and compares it with its digest. Other entries in the place of versions
+// go into quarantine. A pointer to a version that is missing or damaged changes: a baseline to the
+// version that was a baseline before, else to the newest that is not some user's own; a user's to
+// the baseline. A skill with versions but no pointers at all gets the newest as its baseline: the
+// table was lost. Copies in workspaces are never changed; if the version that a copy derives from
+// is unknown, its base is cleared, so that the next sync reports conflicts instead of losing
+// changes.
 //
-// No node may run meanwhile: an upload before its pointer is set looks like a lost table. Still, every change is a rename or a
-// compare-and-swap, in an order that an interruption leaves findable for the next run. A run that finds nothing changes nothing. If pointers
-// name versions and the disk has none at all, the wrong disk is probably mounted: Run fails unless AllLost is set. Workspaces are only opened
-// where a pointer is in doubt, and unpacked for that.
+// No node may run meanwhile: an upload before its pointer is set looks like a lost table. Still,
+// every change is a rename or a compare-and-swap, in an order that an interruption leaves findable
+// for the next run. A run that finds nothing changes nothing. If pointers name versions and the
+// disk has none at all, the wrong disk is probably mounted: Run fails unless AllLost is set.
+// Workspaces are only opened where a pointer is in doubt, and unpacked for that.
 func Run(ctx context.Context, cfg Config, opts Options) (Report, error) {
 	r := repair{Config: cfg, opts: opts, report: Report{DryRun: opts.DryRun, Lines: []Line{}}}
 	ids, err := r.agents(ctx)
@@ -104,7 +107,8 @@ func Run(ctx context.Context, cfg Config, opts Options) (Report, error) {
 	}
 	if r.total == 0 && r.pointed && !opts.AllLost {
 		return r.report, fault.New(fault.InvalidSettings,
-			"the registry names versions of skills, but %s/agents has none: is the right workspace root mounted? If all versions are lost, say so with --all-lost",
+			"the registry names versions of skills, but %s/agents has none: is the right workspace root mounted? If all versions are "+
+				"lost, say so with --all-lost",
 			r.Workspace.Root())
 	}
 	for _, id := range ids {
@@ -192,7 +196,8 @@ func (r *repair) agent(ctx context.Context, id string) error {
 	r.report.Agents++
 	if workspace.CheckPart("agent_id", id) != nil {
 		if ids, err := r.Versions.AgentIDs(); err == nil && slices.Contains(ids, id) {
-			r.say(Noticed, skills.PointerKey{AgentID: content.Legible(id)}, "agents/%s is ignored: no agent can have this id", content.Legible(id))
+			r.say(Noticed, skills.PointerKey{AgentID: content.Legible(id)}, "agents/%s is ignored: no agent can have this id",
+				content.Legible(id))
 		}
 		return r.rows(ctx, id, func(row skills.Pointer) error {
 			r.report.Pointers++
@@ -211,7 +216,8 @@ func (r *repair) agent(ctx context.Context, id string) error {
 		repair: r, id: id, dir: agent, stored: map[skills.Version]found{}, baselines: map[string]skills.PointerState{},
 		named: map[string]bool{}, asBase: map[skills.Version]bool{}, asOwn: map[skills.Version]bool{},
 	}
-	for _, step := range []func(context.Context) error{a.readDisk, a.readRows, a.repairBaselines, a.adopt, a.repairUsers, a.repairCopies, a.finish} {
+	for _, step := range []func(context.Context) error{a.readDisk, a.readRows, a.repairBaselines, a.adopt, a.repairUsers, a.repairCopies,
+		a.finish} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -220,7 +226,8 @@ func (r *repair) agent(ctx context.Context, id string) error {
 }
 
 // point changes a pointer and reports the reason.
-func (r *repair) point(ctx context.Context, kind Kind, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState, why string) error {
+func (r *repair) point(ctx context.Context, kind Kind, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState,
+	why string) error {
 	if !r.opts.DryRun {
 		if _, err := r.Registry.Set(ctx, key, saw, want); err != nil {
 			return r.pointerMoved(key, err)

@@ -18,8 +18,9 @@ const (
 	registryDir = "registry"
 )
 
-// Agent is the directory of an agent, agents/<agentId>/, with the versions of its skills, skills/<skillId>/<digest>/. Containers do not see
-// it. Agent holds no descriptor and is safe for concurrent use.
+// Agent is the directory of an agent, agents/<agentId>/, with the versions of its skills,
+// skills/<skillId>/<digest>/. Containers do not see it. Agent holds no descriptor and is safe for
+// concurrent use.
 type Agent struct {
 	store *Store
 	top   string // agentsDir or registryDir
@@ -61,8 +62,9 @@ func (s *Store) openTop(name string) (*os.Root, error) {
 	return dir, nil
 }
 
-// Agent returns the agent with this id, and makes its directory if it is missing. Errors: fault.InvalidRequest for the id,
-// fault.ProjectNameConflict when it differs from another's only by case, fault.DiskFull.
+// Agent returns the agent with this id, and makes its directory if it is missing. Errors:
+// fault.InvalidRequest for the id, fault.ProjectNameConflict when it differs from another's only by
+// case, fault.DiskFull.
 func (s *Store) Agent(id string) (*Agent, error) {
 	if err := workspace.CheckPart("agent_id", id); err != nil {
 		return nil, err
@@ -82,7 +84,8 @@ func (s *Store) Agent(id string) (*Agent, error) {
 	return s.agent(agentsDir, id), nil
 }
 
-// Registry returns the place of the versions that users have published, registry/<kind>/. It works as that of an agent does.
+// Registry returns the place of the versions that users have published, registry/<kind>/. It works
+// as that of an agent does.
 func (s *Store) Registry(kind string) (*Agent, error) {
 	top, err := s.openTop(registryDir)
 	if err != nil {
@@ -156,9 +159,11 @@ func (a *Agent) stage(root *os.Root) (*tree.Staged, error) {
 	return s, err
 }
 
-// Commit makes a staged tree the version skills/<skillId>/<digest>/. All its files are on disk before the rename, and the name is on disk
-// when Commit returns: the pointer in the database survives a power failure, and an incomplete version would be taken for the complete one,
-// also by later uploads of the same content. If the version exists already, intact reports whether it has its digest; then it stays.
+// Commit makes a staged tree the version skills/<skillId>/<digest>/. All its files are on disk
+// before the rename, and the name is on disk when Commit returns: the pointer in the database
+// survives a power failure, and an incomplete version would be taken for the complete one, also by
+// later uploads of the same content. If the version exists already, intact reports whether it has
+// its digest; then it stays.
 func (a *Agent) Commit(s *tree.Staged, skillID, digest string, intact func(*tree.Tree) bool) error {
 	if !tree.IsDigest(digest) || pathadapter.NameFault(skillID) != "" {
 		return fault.New(fault.Internal, "%q of %q is no valid name of a version", tree.CutName(digest, 80), tree.CutName(skillID, 80))

@@ -10,9 +10,11 @@ import (
 	"secbox/workspace/tree"
 )
 
-// Claim announces to all nodes that the caller is about to use this spelling of a name that folds to fold, until release is called. rival
-// reports that another caller is about to use another spelling. The claim is made before the others' are read, so at least one of two
-// concurrent callers sees the other, and perhaps both do. After a crash, the claim is swept when it is an hour old.
+// Claim announces to all nodes that the caller is about to use this spelling of a name that folds
+// to fold, until release is called. rival reports that another caller is about to use another
+// spelling. The claim is made before the others' are read, so at least one of two concurrent
+// callers sees the other, and perhaps both do. After a crash, the claim is swept when it is an hour
+// old.
 func (a *Agent) Claim(fold, spelling string) (rival bool, release func(), err error) {
 	root, err := a.open()
 	if err != nil {

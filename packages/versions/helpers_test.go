@@ -78,7 +78,8 @@ func setUp(t testing.TB) *fixture {
 
 func TestAsAnOrdinaryUser(t *testing.T) { treetest.AsUser(t, "^$", "TestDamagedToolIsRestored") }
 
-// TestAgentsArePrivate: no other user of the host reaches agents/, also where an earlier version has made it.
+// TestAgentsArePrivate: no other user of the host reaches agents/, also where an earlier version
+// has made it.
 func TestAgentsArePrivate(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

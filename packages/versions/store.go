@@ -1,6 +1,7 @@
-// Package versions keeps the versions of agents' skills, agents/<agent_id>/skills/<skill_id>/<digest>/, and the installation's own skill,
-// tools/skill-creator/<digest>/, below the workspace root. A version is immutable. The package knows directories and digests; it must not
-// know users, pointers or the registry.
+// Package versions keeps the versions of agents' skills,
+// agents/<agent_id>/skills/<skill_id>/<digest>/, and the installation's own skill,
+// tools/skill-creator/<digest>/, below the workspace root. A version is immutable. The package
+// knows directories and digests; it must not know users, pointers or the registry.
 package versions
 
 import (

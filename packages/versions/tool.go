@@ -19,8 +19,9 @@ const (
 	toolName = "skill-creator"
 )
 
-// Tool is the installation's own skill: tools/skill-creator/<digest>/ below the workspace root, where docker can mount it and no name of a
-// project, agent or skill leads. It is safe for concurrent use.
+// Tool is the installation's own skill: tools/skill-creator/<digest>/ below the workspace root,
+// where docker can mount it and no name of a project, agent or skill leads. It is safe for
+// concurrent use.
 type Tool struct {
 	store  *Store
 	folder workspace.Folder
@@ -31,9 +32,9 @@ type Tool struct {
 	seen fs.FileInfo // <digest>/ when its content was last checked
 }
 
-// InstallTool makes sure that the tool is complete in its place, and that all execs of workspaces mount it. An existing directory is
-// compared byte by byte, and replaced if it differs. Several nodes may do this at once. Other digests belong to nodes of other versions, and
-// stay.
+// InstallTool makes sure that the tool is complete in its place, and that all execs of workspaces
+// mount it. An existing directory is compared byte by byte, and replaced if it differs. Several
+// nodes may do this at once. Other digests belong to nodes of other versions, and stay.
 func (s *Store) InstallTool(f workspace.Folder) error {
 	if !tree.IsDigest(f.Digest) {
 		return fault.New(fault.Internal, "%q is no digest", tree.CutName(f.Digest, 80))
@@ -63,8 +64,8 @@ func (s *Store) InstallTool(f workspace.Folder) error {
 	return nil
 }
 
-// install checks the tool and puts it in its place if needed. A concurrent repair may replace ours by an equal one, so the result is checked
-// again.
+// install checks the tool and puts it in its place if needed. A concurrent repair may replace ours
+// by an equal one, so the result is checked again.
 func (t *Tool) install() error {
 	fi, err := t.examine(true)
 	for n := 0; err != nil && n < installTries; n++ {
@@ -113,8 +114,8 @@ func (t *Tool) put() error {
 	return tree.SyncDir(t.dir)
 }
 
-// examine compares the tool on disk with its folder, and returns the stat data of its directory. With legibly it also checks that a
-// container's user can read it.
+// examine compares the tool on disk with its folder, and returns the stat data of its directory.
+// With legibly it also checks that a container's user can read it.
 func (t *Tool) examine(legibly bool) (fs.FileInfo, error) {
 	root, fi, err := tree.OpenDir(t.dir, t.folder.Digest)
 	if err != nil {
@@ -164,8 +165,9 @@ func (t *Tool) examine(legibly bool) (fs.FileInfo, error) {
 	return fi, err
 }
 
-// Check makes sure that the path that docker resolves leads through real directories to the tool, and returns the tool's directory. One that
-// another node has repaired meanwhile is accepted if it has the same content.
+// Check makes sure that the path that docker resolves leads through real directories to the tool,
+// and returns the tool's directory. One that another node has repaired meanwhile is accepted if it
+// has the same content.
 func (t *Tool) Check() (fs.FileInfo, error) {
 	tools := filepath.Join(t.store.workspace.Root(), toolsDir)
 	for path, is := range map[string]fs.FileInfo{tools: nil, filepath.Join(tools, toolName): t.info} {
@@ -188,7 +190,8 @@ func (t *Tool) Check() (fs.FileInfo, error) {
 }
 
 func (t *Tool) swapped(err error) error {
-	return tree.Failed(err, "%s/%s in the workspace root was changed and is not used: restart core-api, which restores it", toolsDir, toolName)
+	return tree.Failed(err, "%s/%s in the workspace root was changed and is not used: restart core-api, which restores it", toolsDir,
+		toolName)
 }
 
 // Mount returns the mount for execs of workspaces.

@@ -22,7 +22,8 @@ var toolFiles = map[string]string{"SKILL.md": "# Tool\n", "run.py": "print(1)\n"
 
 const toolDir = "tools/skill-creator/"
 
-// tool is a folder as InstallTool takes it. Its digest is none of its content: that is not for workspace to know.
+// tool is a folder as InstallTool takes it. Its digest is none of its content: that is not for
+// workspace to know.
 func tool() workspace.Folder {
 	sum := func(s string) string { h := sha256.Sum256([]byte(s)); return hex.EncodeToString(h[:]) }
 	tree := fstest.MapFS{}
@@ -104,8 +105,8 @@ func TestToolMountedOnlyIntoWorkspaces(t *testing.T) {
 	}
 }
 
-// TestDamagedToolIsRestored puts other entries in the tool's place: after the start, the tool is complete and alone there. The target of a link
-// is not touched.
+// TestDamagedToolIsRestored puts other entries in the tool's place: after the start, the tool is
+// complete and alone there. The target of a link is not touched.
 func TestDamagedToolIsRestored(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(t *testing.T, f *fixture, dir string){
@@ -179,8 +180,9 @@ func workspaceOf(t *testing.T, w node) *workspace.Project {
 	return p
 }
 
-// TestReplacedToolIsNotMounted replaces a directory on the path to the tool while core-api runs: no exec of a workspace starts, no warm
-// container is used, and nothing is read. Other projects continue.
+// TestReplacedToolIsNotMounted replaces a directory on the path to the tool while core-api runs: no
+// exec of a workspace starts, no warm container is used, and nothing is read. Other projects
+// continue.
 func TestReplacedToolIsNotMounted(t *testing.T) {
 	t.Parallel()
 	steps := []string{"tools", "tools/skill-creator", toolDir + tool().Digest}
@@ -239,7 +241,8 @@ func TestReplacedToolIsNotMounted(t *testing.T) {
 	}
 }
 
-// TestToolPathIsTaken has a link or file where the tool's directories should be: the start fails with a remedy.
+// TestToolPathIsTaken has a link or file where the tool's directories should be: the start fails
+// with a remedy.
 func TestToolPathIsTaken(t *testing.T) {
 	t.Parallel()
 	for _, step := range []string{"tools", "tools/skill-creator"} {
@@ -261,7 +264,8 @@ func TestToolPathIsTaken(t *testing.T) {
 	}
 }
 
-// TestManyNodesInstallTheToolAtOnce, over something damaged: each of them can use it afterwards, and it is whole.
+// TestManyNodesInstallTheToolAtOnce, over something damaged: each of them can use it afterwards,
+// and it is whole.
 func TestManyNodesInstallTheToolAtOnce(t *testing.T) {
 	t.Parallel()
 	for range 5 {

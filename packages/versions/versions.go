@@ -16,10 +16,12 @@ import (
 )
 
 const (
-	// retiredDir holds retired versions before their removal, as <skillId>/<digest>-<time>, in nanoseconds since 1970. Until then they can be
-	// put back, and readers that have them open can continue.
+	// retiredDir holds retired versions before their removal, as <skillId>/<digest>-<time>, in
+	// nanoseconds since 1970. Until then they can be put back, and readers that have them open can
+	// continue.
 	retiredDir = ".unused"
-	// quarantineDir holds invalid entries that a repair has moved away, as <time of the repair>/<original path>.
+	// quarantineDir holds invalid entries that a repair has moved away, as <time of the
+	// repair>/<original path>.
 	quarantineDir = ".quarantine"
 )
 
@@ -70,8 +72,8 @@ type Stored struct {
 	name    string // below .unused
 }
 
-// Versions returns the versions of a skill that are in their place, and the other names in its directory, both sorted. A skill without a
-// directory has none.
+// Versions returns the versions of a skill that are in their place, and the other names in its
+// directory, both sorted. A skill without a directory has none.
 func (a *Agent) Versions(skillID string) (versions []Stored, others []string, err error) {
 	return a.versions(skillsDir, skillID)
 }
@@ -153,8 +155,9 @@ func (a *Agent) descend(steps ...string) (*os.Root, error) {
 	return dir, nil
 }
 
-// Retire makes a version unreachable by its digest; readers that have it open can continue. A missing version is not an error. The name of a
-// retired version is unique, so that a decision about it cannot affect a later one.
+// Retire makes a version unreachable by its digest; readers that have it open can continue. A
+// missing version is not an error. The name of a retired version is unique, so that a decision
+// about it cannot affect a later one.
 func (a *Agent) Retire(v Stored, now time.Time) error {
 	from, err := a.descend(skillsDir, v.SkillID)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -219,8 +222,8 @@ func (a *Agent) lstat(steps ...string) (fs.FileInfo, error) {
 	return dir.Lstat(steps[last])
 }
 
-// into calls put with a directory of the agent, which it makes if it is missing. Empty directories are removed concurrently, so a directory
-// that is removed before put has finished is made again.
+// into calls put with a directory of the agent, which it makes if it is missing. Empty directories
+// are removed concurrently, so a directory that is removed before put has finished is made again.
 func (a *Agent) into(put func(*os.Root) error, steps ...string) (err error) {
 	for range 8 {
 		root, e := a.open()
@@ -253,8 +256,8 @@ func (a *Agent) leadsTo(dir *os.Root, steps ...string) bool {
 	return err == nil && os.SameFile(is, fi)
 }
 
-// Drop removes a retired version. It first renames it to a place from which it cannot be restored, so that Restore gets it complete or not at
-// all.
+// Drop removes a retired version. It first renames it to a place from which it cannot be restored,
+// so that Restore gets it complete or not at all.
 func (a *Agent) Drop(ctx context.Context, v Stored) (dropped bool, err error) {
 	from, err := a.descend(retiredDir, v.SkillID)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -282,7 +285,8 @@ func (a *Agent) Drop(ctx context.Context, v Stored) (dropped bool, err error) {
 	return true, nil
 }
 
-// Tidy removes a batch of stale entries in .staging, and the directories of these skills if they are empty.
+// Tidy removes a batch of stale entries in .staging, and the directories of these skills if they
+// are empty.
 func (a *Agent) Tidy(skillIDs []string) error {
 	root, err := a.open()
 	if err != nil {
@@ -324,8 +328,8 @@ func (a *Agent) HasSkill(name string) bool {
 	return err == nil && fi.IsDir()
 }
 
-// Quarantine moves skills/<path>, of any type, to a directory named for this time, below which it keeps its path. It returns the new path
-// below the agent's directory.
+// Quarantine moves skills/<path>, of any type, to a directory named for this time, below which it
+// keeps its path. It returns the new path below the agent's directory.
 func (a *Agent) Quarantine(now time.Time, path ...string) (to string, err error) {
 	steps := append([]string{skillsDir}, path...)
 	last := len(steps) - 1

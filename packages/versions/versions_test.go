@@ -24,8 +24,8 @@ func putVersion(t *testing.T, root, digest string) {
 	}
 }
 
-// TestDecisionHoldsForOneRetirement checks that a version that was retired, restored, and retired again by another node is only removed by a
-// decision about its second retirement.
+// TestDecisionHoldsForOneRetirement checks that a version that was retired, restored, and retired
+// again by another node is only removed by a decision about its second retirement.
 func TestDecisionHoldsForOneRetirement(t *testing.T) {
 	t.Parallel()
 	f := setUp(t)
@@ -83,7 +83,8 @@ func TestDecisionHoldsForOneRetirement(t *testing.T) {
 	if names, err := agent.SkillNames(); err != nil || len(names) != 0 {
 		t.Errorf("left are %v, %v", names, err)
 	}
-	// A version whose skill's directory was removed meanwhile is stored all the same: directories are made again.
+	// A version whose skill's directory was removed meanwhile is stored all the same: directories
+	// are made again.
 	putVersion(t, root, digest)
 	again := away(time.Unix(4, 5))
 	if err := os.RemoveAll(filepath.Join(root, "agents", "a", "skills")); err != nil {

@@ -1,9 +1,11 @@
-// Package diskwatch kills jobs that fill the workspace's disk: every job whose project grows by more than a bound while it runs and, when the disk
-// is nearly full, the job that wrote most.
+// Package diskwatch kills jobs that fill the workspace's disk: every job whose project grows by
+// more than a bound while it runs and, when the disk is nearly full, the job that wrote most.
 //
-// A job's growth is the growth of its project's directories plus the unlinked files that its processes hold open, which sandbox-init reports. Jobs of
-// one project that run at the same time share one bound. If a job hides some of its files, it is charged with the free space that the disk has lost
-// without a visible cause. The package does not know how a job runs or dies: it calls Writer.Kill.
+// A job's growth is the growth of its project's directories plus the unlinked files that its
+// processes hold open, which sandbox-init reports. Jobs of one project that run at the same time
+// share one bound. If a job hides some of its files, it is charged with the free space that the
+// disk has lost without a visible cause. The package does not know how a job runs or dies: it calls
+// Writer.Kill.
 package diskwatch
 
 import (
@@ -51,7 +53,8 @@ type Writer struct {
 	Kill    func(error) // called at most once, with an *Exceeded, and never after End; must not block
 }
 
-// Open holds sandbox-init's reports about the unlinked open files of one container. It is safe for concurrent use.
+// Open holds sandbox-init's reports about the unlinked open files of one container. It is safe for
+// concurrent use.
 type Open struct {
 	mu     sync.Mutex
 	bytes  int64
@@ -72,7 +75,8 @@ func (o *Open) get() int64 {
 	return o.bytes
 }
 
-// hides reports whether there may be more than was reported: a job can starve sandbox-init until it reports no more.
+// hides reports whether there may be more than was reported: a job can starve sandbox-init until it
+// reports no more.
 func (o *Open) hides(begun time.Time) bool {
 	const silence = 5 * time.Second
 	o.mu.Lock()
@@ -102,7 +106,8 @@ type Watcher struct {
 	reportTime time.Duration // from then until a job is blamed
 }
 
-// reportTime is how long sandbox-init may take to report: it scans every 250 ms, and less often when there are many open files.
+// reportTime is how long sandbox-init may take to report: it scans every 250 ms, and less often
+// when there are many open files.
 const reportTime = time.Second
 
 // New returns a watcher. It needs no Close: it works only while there are jobs.
@@ -138,7 +143,8 @@ type Watch struct {
 	ended   bool
 }
 
-// Begin starts to watch a job that is about to start. The caller must call Start when it does, and End.
+// Begin starts to watch a job that is about to start. The caller must call Start when it does, and
+// End.
 func (w *Watcher) Begin(writer Writer) *Watch {
 	free, err := w.disk.Free()
 	if err != nil {
@@ -154,14 +160,16 @@ func (w *Watcher) Begin(writer Writer) *Watch {
 		go p.run()
 	}
 	w.number++
-	x := &Watch{Writer: writer, w: w, project: p, number: w.number, begun: time.Now(), scanned: make(chan struct{}), free: free.Bytes, seen: w.seen}
+	x := &Watch{Writer: writer, w: w, project: p, number: w.number, begun: time.Now(), scanned: make(chan struct{}), free: free.Bytes,
+		seen: w.seen}
 	p.watches = append(p.watches, x)
 	p.urgent = true
 	p.wakeUp()
 	return x
 }
 
-// Start reports that the job's command runs. Before it, only other jobs of the project write, and this one is not killed for them.
+// Start reports that the job's command runs. Before it, only other jobs of the project write, and
+// this one is not killed for them.
 func (x *Watch) Start() {
 	x.w.mu.Lock()
 	defer x.w.mu.Unlock()
@@ -171,8 +179,8 @@ func (x *Watch) Start() {
 	}
 }
 
-// Ready waits for the first scan before the job starts, but at most for timeout: measuring a large project takes long. The job's
-// growth until that scan ends is not counted.
+// Ready waits for the first scan before the job starts, but at most for timeout: measuring a large
+// project takes long. The job's growth until that scan ends is not counted.
 func (x *Watch) Ready(timeout time.Duration) {
 	select {
 	case <-x.scanned:
@@ -180,7 +188,8 @@ func (x *Watch) Ready(timeout time.Duration) {
 	}
 }
 
-// End ends the watch. Afterwards this package no longer reads the job's artifacts. It may be called twice.
+// End ends the watch. Afterwards this package no longer reads the job's artifacts. It may be called
+// twice.
 func (x *Watch) End() {
 	x.w.mu.Lock()
 	if !x.ended {

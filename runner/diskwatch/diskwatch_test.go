@@ -169,7 +169,8 @@ func TestUnlinkedFilesCount(t *testing.T) {
 	b.are(map[*job]string{g: "101 of them in removed files", i: ""})
 }
 
-// TestJobsOfOneProjectShareABound: two that each stay below it are over it together; one of another project is not theirs.
+// TestJobsOfOneProjectShareABound: two that each stay below it are over it together; one of another
+// project is not theirs.
 func TestJobsOfOneProjectShareABound(t *testing.T) {
 	b := newBench(t, Limits{GrowthMaxBytes: 100})
 	p, q := &fakeProject{id: "p", artifacts: map[string]tree.Usage{}}, &fakeProject{id: "q"}
@@ -208,7 +209,8 @@ func TestFullDiskKillsTheLargestWriter(t *testing.T) {
 	b.are(map[*job]string{i: ""}) // something else fills the disk
 }
 
-// TestNoKillBeforeAllReports: a job with a little on the disk does not die for one whose report is on its way.
+// TestNoKillBeforeAllReports: a job with a little on the disk does not die for one whose report is
+// on its way.
 func TestNoKillBeforeAllReports(t *testing.T) {
 	b := newBench(t, Limits{FreeMinBytes: 100 * mib})
 	b.w.reportTime = time.Hour
@@ -234,7 +236,8 @@ func TestNoFreeInodes(t *testing.T) {
 	b.are(map[*job]string{few: "", many: "disk_free_min_inodes"})
 }
 
-// TestHiddenFilesAreChargedWithTheLoss: lost space that no visible growth explains is charged to the newest job that hides files.
+// TestHiddenFilesAreChargedWithTheLoss: lost space that no visible growth explains is charged to
+// the newest job that hides files.
 func TestHiddenFilesAreChargedWithTheLoss(t *testing.T) {
 	b := newBench(t, Limits{GrowthMaxBytes: 100 * mib})
 	p, q := &fakeProject{id: "p"}, &fakeProject{id: "q"}
@@ -282,7 +285,8 @@ func TestWaysToHide(t *testing.T) {
 	}
 }
 
-// TestUnlinkedFilesOfEndedJob: the bytes of a job that has ended explain no loss that comes after it.
+// TestUnlinkedFilesOfEndedJob: the bytes of a job that has ended explain no loss that comes after
+// it.
 func TestUnlinkedFilesOfEndedJob(t *testing.T) {
 	b := newBench(t, Limits{GrowthMaxBytes: 100 * mib})
 	p, q := &fakeProject{id: "p"}, &fakeProject{id: "q"}
@@ -325,7 +329,8 @@ func TestOnlyStartedJobsAreBlamed(t *testing.T) {
 	b.are(map[*job]string{waiting: "disk_growth_max_bytes"})
 }
 
-// TestScansRunByThemselves: the project of a new job is scanned, and a job that grows is killed, without further calls.
+// TestScansRunByThemselves: the project of a new job is scanned, and a job that grows is killed,
+// without further calls.
 func TestScansRunByThemselves(t *testing.T) {
 	t.Parallel()
 	w := New(&fakeDisk{bytes: 1 << 40, inodes: 1 << 40}, Limits{GrowthMaxBytes: 100}, slog.New(slog.DiscardHandler))

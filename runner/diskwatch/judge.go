@@ -43,7 +43,8 @@ func (x *Watch) grown(counts func(part) bool) (g growth) {
 		if of.kind == unlinked {
 			g.unlinked += usage.Bytes
 		}
-		// An unreadable directory proves no growth: a job may exchange one during the scan, or remove its own rights.
+		// An unreadable directory proves no growth: a job may exchange one during the scan, or
+		// remove its own rights.
 		if (usage.Cut == tree.CutEntries || usage.Cut == tree.CutDepth) && base.Cut != usage.Cut && g.cut != tree.CutEntries {
 			g.cut = usage.Cut
 		}
@@ -54,7 +55,8 @@ func (x *Watch) grown(counts func(part) bool) (g growth) {
 // own is the growth that only this job can have caused.
 func (x *Watch) own() growth { return x.grown(x.owns) }
 
-// shared is the growth that this job may have caused: its project's growth, without the growth that killed jobs caused.
+// shared is the growth that this job may have caused: its project's growth, without the growth that
+// killed jobs caused.
 func (x *Watch) shared() growth {
 	return x.grown(func(of part) bool {
 		for _, other := range x.project.watches {
@@ -77,7 +79,8 @@ func (g growth) against(limit Limits) string {
 		return fmt.Sprintf("killed: the project's files on the disk grew by %d bytes%s; at most %d are allowed (sandbox.disk_growth_max_bytes)",
 			g.bytes, nameless, limit.GrowthMaxBytes)
 	case limit.GrowthMaxEntries > 0 && g.entries > limit.GrowthMaxEntries:
-		return fmt.Sprintf("killed: the project's files and directories on the disk grew by %d, at most %d are allowed (sandbox.disk_growth_max_entries)",
+		return fmt.Sprintf("killed: the project's files and directories on the disk grew by %d, at most %d are allowed "+
+			"(sandbox.disk_growth_max_entries)",
 			g.entries, limit.GrowthMaxEntries)
 	case limit.GrowthMaxBytes <= 0 && limit.GrowthMaxEntries <= 0: // no bound that a tree could hide from
 		return ""
@@ -97,8 +100,8 @@ func (x *Watch) kill(why string) {
 	}
 }
 
-// judge kills the jobs of a project that grew too much: the job that alone did it, or else all jobs that may have taken part. Watcher.mu
-// is held.
+// judge kills the jobs of a project that grew too much: the job that alone did it, or else all jobs
+// that may have taken part. Watcher.mu is held.
 func (p *project) judge() {
 	limit := p.w.limits
 	for _, x := range p.started() {
@@ -124,8 +127,9 @@ const (
 	leastEntries = 100
 )
 
-// relieve kills one job when too little space is free: in the project that grew most, the job that wrote most by itself, then the
-// newest. It kills another job only after that has died and new scans of all projects show that it did not help. Watcher.mu is held.
+// relieve kills one job when too little space is free: in the project that grew most, the job that
+// wrote most by itself, then the newest. It kills another job only after that has died and new
+// scans of all projects show that it did not help. Watcher.mu is held.
 func (w *Watcher) relieve(free diskspace.Space) {
 	limit, bytes, inodes := w.limits, free.Bytes, free.Inodes
 	if bytes >= limit.FreeMinBytes && inodes >= limit.FreeMinInodes {
@@ -141,12 +145,14 @@ func (w *Watcher) relieve(free diskspace.Space) {
 	}
 	size := func(g growth) int64 { return g.bytes }
 	least := max(leastBytes, int64(limit.FreeMinBytes/64))
-	left := fmt.Sprintf("only %d bytes are free on the workspace's disk, %d are kept free (sandbox.disk_free_min_bytes)", bytes, limit.FreeMinBytes)
+	left := fmt.Sprintf("only %d bytes are free on the workspace's disk, %d are kept free (sandbox.disk_free_min_bytes)", bytes,
+		limit.FreeMinBytes)
 	ofBytes := bytes < limit.FreeMinBytes
 	if !ofBytes {
 		size = func(g growth) int64 { return g.entries }
 		least = max(leastEntries, int64(limit.FreeMinInodes/64))
-		left = fmt.Sprintf("only %d inodes are free on the workspace's disk, %d are kept free (sandbox.disk_free_min_inodes)", inodes, limit.FreeMinInodes)
+		left = fmt.Sprintf("only %d inodes are free on the workspace's disk, %d are kept free (sandbox.disk_free_min_inodes)", inodes,
+			limit.FreeMinInodes)
 	}
 	blame := func(x *Watch) int64 {
 		if ofBytes {
@@ -167,7 +173,8 @@ func (w *Watcher) relieve(free diskspace.Space) {
 		return // something else fills the disk
 	}
 	victim := slices.MaxFunc(worst.started(), func(a, b *Watch) int {
-		return cmp.Or(cmp.Compare(min(blame(a), least), min(blame(b), least)), cmp.Compare(size(a.own()), size(b.own())), cmp.Compare(a.number, b.number))
+		return cmp.Or(cmp.Compare(min(blame(a), least), min(blame(b), least)), cmp.Compare(size(a.own()), size(b.own())),
+			cmp.Compare(a.number, b.number))
 	})
 	victim.kill(fmt.Sprintf("killed: %s, and of all projects with running jobs this one grew most, by %d", left, most))
 }
@@ -181,8 +188,8 @@ func (w *Watcher) renew() {
 	}
 }
 
-// settled reports whether all projects were scanned since renew, containers had time to report, and killed jobs have ended.
-// Watcher.mu is held.
+// settled reports whether all projects were scanned since renew, containers had time to report, and
+// killed jobs have ended. Watcher.mu is held.
 func (w *Watcher) settled() bool {
 	if time.Since(w.renewed) < w.reportTime {
 		return false
@@ -215,8 +222,8 @@ func (x *Watch) hides() string {
 	return ""
 }
 
-// unseen is the free space lost since the job began that visible growth does not explain; 0 if the job hides nothing. Watcher.mu is
-// held.
+// unseen is the free space lost since the job began that visible growth does not explain; 0 if the
+// job hides nothing. Watcher.mu is held.
 func (x *Watch) unseen(free uint64) int64 {
 	if x.free == 0 || x.hides() == "" {
 		return 0
@@ -224,8 +231,8 @@ func (x *Watch) unseen(free uint64) int64 {
 	return int64(x.free) - int64(free) - (x.w.seen - x.seen)
 }
 
-// findHidden kills the newest of the jobs that hide files when more free space is lost than a project may grow by and visible growth
-// does not explain it. Watcher.mu is held.
+// findHidden kills the newest of the jobs that hide files when more free space is lost than a
+// project may grow by and visible growth does not explain it. Watcher.mu is held.
 func (w *Watcher) findHidden(free uint64) {
 	if w.limits.GrowthMaxBytes <= 0 {
 		return
@@ -249,7 +256,8 @@ func (w *Watcher) findHidden(free uint64) {
 		w.renew()
 	case w.settled():
 		newest.kill(fmt.Sprintf(
-			"killed: the workspace's disk lost %d bytes that no visible file explains, while %s; at most %d are allowed (sandbox.disk_growth_max_bytes)",
+			"killed: the workspace's disk lost %d bytes that no visible file explains, while %s; at most %d are allowed "+
+				"(sandbox.disk_growth_max_bytes)",
 			newest.unseen(free), newest.hides(), w.limits.GrowthMaxBytes))
 	}
 }

@@ -17,7 +17,8 @@ const (
 	changesKept  = 1024                   // newest changes that are kept for callers that have all before
 	changesReads = 2                      // callers that read older events at once
 
-	// changesPatience is how long events wait for one with a lower seq, whose transaction has not ended. Those of core-api end within seconds.
+	// changesPatience is how long events wait for one with a lower seq, whose transaction has not
+	// ended. Those of core-api end within seconds.
 	changesPatience = 10 * time.Second
 )
 
@@ -33,7 +34,8 @@ type Change struct {
 	Text   []byte       // as Changes was told to write it; for all callers
 }
 
-// Changes are the changes of all execs. While callers follow them, one goroutine reads them for all. It is safe for concurrent use.
+// Changes are the changes of all execs. While callers follow them, one goroutine reads them for
+// all. It is safe for concurrent use.
 type Changes struct {
 	store ChangeStore
 	text  func(audit.Record) []byte
@@ -61,8 +63,8 @@ type Follower struct {
 	at      int64
 }
 
-// Follow begins to follow changes after the one with a seq; with a negative one, from now on: every change whose record is not visible yet comes. The caller must
-// call Close.
+// Follow begins to follow changes after the one with a seq; with a negative one, from now on: every
+// change whose record is not visible yet comes. The caller must call Close.
 func (c *Changes) Follow(ctx context.Context, after int64) (*Follower, error) {
 	f := &Follower{changes: c, wake: make(chan struct{}, 1), at: after}
 	c.mu.Lock()
@@ -110,7 +112,8 @@ func (f *Follower) Changed() <-chan struct{} { return f.wake }
 // At is the seq up to which Next has returned all changes.
 func (f *Follower) At() int64 { return f.at }
 
-// Next returns the changes after At, and none when there are no more now. more is set when there may be some. The changes must not be changed.
+// Next returns the changes after At, and none when there are no more now. more is set when there
+// may be some. The changes must not be changed.
 func (f *Follower) Next(ctx context.Context) (changes []Change, more bool, err error) {
 	c := f.changes
 	c.mu.Lock()
@@ -141,7 +144,8 @@ func (f *Follower) Next(ctx context.Context) (changes []Change, more bool, err e
 	return c.changesOf(slices.DeleteFunc(page.Events, func(e audit.Event) bool { return e.Seq > end })), true, nil
 }
 
-// changesOf returns the changes that events are. The beginning of an exec that runs at once, or ends at once, is one change.
+// changesOf returns the changes that events are. The beginning of an exec that runs at once, or
+// ends at once, is one change.
 func (c *Changes) changesOf(events []audit.Event) []Change {
 	changes := make([]Change, 0, len(events))
 	for _, e := range events {
@@ -149,7 +153,8 @@ func (c *Changes) changesOf(events []audit.Event) []Change {
 		if json.Unmarshal(e.Data, &rec) != nil || e.Kind == audit.EventCreated && rec.Status != audit.Queued {
 			continue
 		}
-		rec.Args, rec.EnvKeys, rec.EnvHMACs, rec.Inputs, rec.PolicySnapshot, rec.LargeLists, rec.Unreadable = nil, nil, nil, nil, nil, nil, nil
+		rec.Args, rec.EnvKeys, rec.EnvHMACs, rec.Inputs, rec.PolicySnapshot, rec.LargeLists, rec.Unreadable = nil, nil, nil, nil, nil, nil,
+			nil
 		changes = append(changes, Change{Seq: e.Seq, Record: rec, Text: c.text(rec)})
 	}
 	return changes
@@ -187,7 +192,8 @@ func (c *Changes) run(ctx context.Context, before <-chan struct{}, done chan<- s
 	}
 }
 
-// changeReader reads events in the order of their seq, none before all with a lower seq are visible or never will be.
+// changeReader reads events in the order of their seq, none before all with a lower seq are visible
+// or never will be.
 type changeReader struct {
 	changes *Changes
 	begun   bool
@@ -231,7 +237,8 @@ func (r *changeReader) read(ctx context.Context) (more bool, err error) {
 	return n == changesPage, nil
 }
 
-// mark finds out up to where events are settled, or will be when all transactions in progress have ended.
+// mark finds out up to where events are settled, or will be when all transactions in progress have
+// ended.
 func (r *changeReader) mark(ctx context.Context) error {
 	now, err := r.changes.store.Changes(ctx, 0, 0)
 	if err != nil {
@@ -251,8 +258,8 @@ func (r *changeReader) settle(oldest int64) {
 	}
 }
 
-// add adds events, after which no event with at most a seq comes any longer, and wakes the callers. After the end of ctx it does nothing: another goroutine
-// may have begun.
+// add adds events, after which no event with at most a seq comes any longer, and wakes the callers.
+// After the end of ctx it does nothing: another goroutine may have begun.
 func (c *Changes) add(ctx context.Context, end int64, events []audit.Event) {
 	changes := c.changesOf(events)
 	c.mu.Lock()

@@ -15,7 +15,8 @@ import (
 	"secbox/runner/follow"
 )
 
-// eventLog is a database of events, with transactions: their events have a seq before they are visible.
+// eventLog is a database of events, with transactions: their events have a seq before they are
+// visible.
 type eventLog struct {
 	mu     sync.Mutex
 	events map[int64]audit.Event
@@ -135,7 +136,8 @@ func newChanges(l *eventLog) *follow.Changes {
 	return follow.NewChanges(l, func(r audit.Record) []byte { return []byte(strings.TrimPrefix(r.ExecID, "exec ") + string(r.Status)) })
 }
 
-// TestChanges: callers get each change once and in the order of its seq, although transactions end in another one.
+// TestChanges: callers get each change once and in the order of its seq, although transactions end
+// in another one.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -181,7 +183,8 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestChangesBegin: a caller that begins now waits for transactions in progress, whose rows a list does not show yet.
+// TestChangesBegin: a caller that begins now waits for transactions in progress, whose rows a list
+// does not show yet.
 func TestChangesBegin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -233,7 +236,8 @@ func TestChangesBegin(t *testing.T) {
 	})
 }
 
-// TestChangesOfManyAndSlowCallers: however many callers there are, new events are read once. A caller that is far behind reads them itself, and misses none.
+// TestChangesOfManyAndSlowCallers: however many callers there are, new events are read once. A
+// caller that is far behind reads them itself, and misses none.
 func TestChangesOfManyAndSlowCallers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -163,8 +163,9 @@ func (f *feed) newest(stream int, p []byte, at int64) (n int, known bool, err er
 	return n, true, err
 }
 
-// Read reads a stream from an offset on until p is full. Its error is io.EOF if there is no more: of an exec that has ended, or until Changed. Another error
-// says why the output cannot be read, which was written.
+// Read reads a stream from an offset on until p is full. Its error is io.EOF if there is no more:
+// of an exec that has ended, or until Changed. Another error says why the output cannot be read,
+// which was written.
 func (w *Watch) Read(ctx context.Context, stream int, p []byte, at int64) (n int, err error) {
 	for n < len(p) && err == nil {
 		var more int

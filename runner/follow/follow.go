@@ -1,5 +1,7 @@
-// Package follow lets callers follow an exec from any place of its output: its row, each new piece of its output, and its end. However many callers follow
-// an exec, one goroutine reads its row and its new output for all of them. The package must not know HTTP, nor the form in which callers show the exec.
+// Package follow lets callers follow an exec from any place of its output: its row, each new piece
+// of its output, and its end. However many callers follow an exec, one goroutine reads its row and
+// its new output for all of them. The package must not know HTTP, nor the form in which callers
+// show the exec.
 package follow
 
 import (
@@ -15,19 +17,22 @@ import (
 
 // Runner is where execs run; see runner.Runner. It is safe for concurrent use.
 type Runner interface {
-	// Follow waits until the progress of an exec differs from seen; it returns the zero value at once for an exec that is not here.
+	// Follow waits until the progress of an exec differs from seen; it returns the zero value at
+	// once for an exec that is not here.
 	Follow(ctx context.Context, execID string, seen runner.Progress) (runner.Progress, error)
 
 	// Await returns a channel that is closed when an exec is here. The caller must call leave.
 	Await(execID string) (here <-chan struct{}, leave func())
 
-	// OpenOutput opens the kept part of "stdout" or "stderr" and returns its size in bytes: what was kept until now of an exec that is here.
+	// OpenOutput opens the kept part of "stdout" or "stderr" and returns its size in bytes: what
+	// was kept until now of an exec that is here.
 	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)
 }
 
 // History reads records; see audit.Log.
 type History interface {
-	// Newer returns a record that was read before as it is now, without reading the whole row if its status is the same; fault.UnknownExec if there is none.
+	// Newer returns a record that was read before as it is now, without reading the whole row if
+	// its status is the same; fault.UnknownExec if there is none.
 	Newer(ctx context.Context, r audit.Record) (audit.Record, error)
 }
 

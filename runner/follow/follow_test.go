@@ -170,7 +170,8 @@ func (r *reader) reads(stdout, stderr string) {
 
 func ended(s follow.State) bool { return s.Ended }
 
-// TestFollow: callers that begin anywhere get each byte once, and the end after all of it; they share one reader.
+// TestFollow: callers that begin anywhere get each byte once, and the end after all of it; they
+// share one reader.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	n := newNode(audit.Queued)
@@ -247,7 +248,8 @@ func TestFollowLostOutput(t *testing.T) {
 	}
 }
 
-// TestFollowGone: a caller learns that the record was removed. A caller that leaves stops the reader, though the job goes on.
+// TestFollowGone: a caller learns that the record was removed. A caller that leaves stops the
+// reader, though the job goes on.
 func TestFollowGone(t *testing.T) {
 	t.Parallel()
 	n := newNode(audit.Queued)

@@ -1,6 +1,8 @@
-// Package inputstore keeps the contents of execs' inputs for replays and downloads, by their digest, below the workspace root. Each token has its own
-// contents: the bound of a token counts what it has brought, and a token cannot find out what others have. Contents are compared with their
-// digest when they are read, and damaged ones are replaced when they come again. The package must not know execs or databases.
+// Package inputstore keeps the contents of execs' inputs for replays and downloads, by their
+// digest, below the workspace root. Each token has its own contents: the bound of a token counts
+// what it has brought, and a token cannot find out what others have. Contents are compared with
+// their digest when they are read, and damaged ones are replaced when they come again. The package
+// must not know execs or databases.
 package inputstore
 
 import (
@@ -42,8 +44,8 @@ type Config struct {
 	Logger           *slog.Logger
 }
 
-// Store is the store of a workspace root. It is safe for concurrent use, also by several nodes; a node learns at each Measure what the others
-// have added.
+// Store is the store of a workspace root. It is safe for concurrent use, also by several nodes; a
+// node learns at each Measure what the others have added.
 type Store struct {
 	cfg Config
 	dir *os.Root
@@ -82,8 +84,9 @@ func Open(cfg Config) (*Store, error) {
 // Close closes the store. Nothing else may run.
 func (s *Store) Close() error { return s.dir.Close() }
 
-// Keep keeps the contents of one exec's inputs for a token: all of them or, with the reason, not all. Those that are in the store already are
-// shared. Nothing is synced: after a loss of power, Get finds out what is missing.
+// Keep keeps the contents of one exec's inputs for a token: all of them or, with the reason, not
+// all. Those that are in the store already are shared. Nothing is synced: after a loss of power,
+// Get finds out what is missing.
 func (s *Store) Keep(token string, contents []Content) audit.InputsKept {
 	if s.cfg.MaxBytes == 0 {
 		return audit.KeptOff
@@ -205,11 +208,12 @@ func (s *Store) write(dir *os.Root, c Content) (added bool, err error) {
 	return err == nil, err
 }
 
-// Get returns the kept content of an input of an exec of the token. fault.NotReplayable if the store does not have it, fault.ArtifactAltered
-// if it was changed on the disk.
+// Get returns the kept content of an input of an exec of the token. fault.NotReplayable if the
+// store does not have it, fault.ArtifactAltered if it was changed on the disk.
 func (s *Store) Get(token string, in audit.Input) ([]byte, error) {
 	gone := func(err error) error {
-		return fault.Wrap(fault.NotReplayable, err, "the content of the input %q is not kept any more: send the request again with its inputs", tree.CutName(in.Path, 255))
+		return fault.Wrap(fault.NotReplayable, err,
+			"the content of the input %q is not kept any more: send the request again with its inputs", tree.CutName(in.Path, 255))
 	}
 	if !tree.IsDigest(in.SHA256) {
 		return nil, gone(errors.New("no digest"))
@@ -223,7 +227,8 @@ func (s *Store) Get(token string, in audit.Input) ([]byte, error) {
 	}
 	defer dir.Close()
 	altered := func(err error) error {
-		return fault.Wrap(fault.ArtifactAltered, err, "the kept copy of the input %q was changed on the disk, so it is not used: restore %s/%s/%s from a backup, or send the request again with its inputs",
+		return fault.Wrap(fault.ArtifactAltered, err, "the kept copy of the input %q was changed on the disk, so it is not used: restore "+
+			"%s/%s/%s from a backup, or send the request again with its inputs",
 			tree.CutName(in.Path, 255), dirName, tokenDir(token), place(in.SHA256))
 	}
 	f, err := open(dir, in.SHA256)
@@ -247,7 +252,8 @@ func (s *Store) Get(token string, in audit.Input) ([]byte, error) {
 	return content, nil
 }
 
-// Kept reports for each input of execs of the token whether the store has a content of its digest and size, which Get compares further.
+// Kept reports for each input of execs of the token whether the store has a content of its digest
+// and size, which Get compares further.
 func (s *Store) Kept(ctx context.Context, token string, inputs []audit.Input) ([]bool, error) {
 	kept := make([]bool, len(inputs))
 	if len(inputs) == 0 {

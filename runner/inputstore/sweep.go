@@ -11,17 +11,20 @@ import (
 	"secbox/workspace/tree"
 )
 
-// grace is how long a content is kept after its last use though no ended exec names it: longer than any job runs.
+// grace is how long a content is kept after its last use though no ended exec names it: longer than
+// any job runs.
 const grace = 7 * 24 * time.Hour
 
-// Named calls each with the inputs of every exec that may still be replayed, by its token. An error means that not all were named.
+// Named calls each with the inputs of every exec that may still be replayed, by its token. An error
+// means that not all were named.
 type Named func(ctx context.Context, each func(token, digest string)) error
 
-// Measure finds out how much is in the store, also by other nodes, and removes what a crash has left half written.
+// Measure finds out how much is in the store, also by other nodes, and removes what a crash has
+// left half written.
 func (s *Store) Measure(ctx context.Context) error { return s.measure(ctx, func(string, time.Time) {}) }
 
-// Sweep removes the contents that were not used for a week and that no exec names. It asks named only if there are old contents. After an
-// error, it has removed none.
+// Sweep removes the contents that were not used for a week and that no exec names. It asks named
+// only if there are old contents. After an error, it has removed none.
 func (s *Store) Sweep(ctx context.Context, named Named) (removed int, err error) {
 	old := map[string]bool{} // by path
 	limit := s.cfg.Now().Add(-grace)

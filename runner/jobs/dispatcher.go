@@ -26,14 +26,16 @@ func (b Notifier) Notify() {
 
 // Runner runs execs whose jobs were taken.
 type Runner interface {
-	// Place takes a place for one exec; nil if none is free. The Runner calls Notify when one may be free again, and when the share of a token may be.
+	// Place takes a place for one exec; nil if none is free. The Runner calls Notify when one may
+	// be free again, and when the share of a token may be.
 	Place() Place
 
 	// MayRun reports whether the token has places left.
 	MayRun(token string) bool
 
-	// RunQueued runs an exec to its closed row. It may leave the place before it returns; the caller does afterwards. later says that nothing ran, and that the row waits as before: the engine, the disk or the node cannot
-	// run execs now.
+	// RunQueued runs an exec to its closed row. It may leave the place before it returns; the
+	// caller does afterwards. later says that nothing ran, and that the row waits as before: the
+	// engine, the disk or the node cannot run execs now.
 	RunQueued(t Taken, p Place) (later bool)
 
 	// Expire ends the row of an exec that has waited too long.
@@ -42,7 +44,8 @@ type Runner interface {
 
 // Place is a place for an exec.
 type Place interface {
-	// WorkFor counts the place towards the share of a token. It is called before RunQueued, and not for a place that is not used.
+	// WorkFor counts the place towards the share of a token. It is called before RunQueued, and not
+	// for a place that is not used.
 	WorkFor(token string)
 	// Leave gives the place back. Safe to call twice.
 	Leave()
@@ -57,7 +60,8 @@ type Config struct {
 	Poll     time.Duration // between two polls of the database without a notification
 	Logger   *slog.Logger
 
-	// Ended returns the execs of this node that have ended, though the database does not have their ends yet. Their jobs must not wait again.
+	// Ended returns the execs of this node that have ended, though the database does not have their
+	// ends yet. Their jobs must not wait again.
 	Ended func() []string
 }
 
@@ -65,12 +69,14 @@ const (
 	pause      = time.Second // after a job that cannot run now, and between two searches for expired ones
 	expireMost = 100         // jobs taken to be ended at once
 
-	// recheck is the time between two returns of jobs that this node has taken and does not have in hand: a statement whose answer was lost may be
-	// committed after the return that followed it, and an exec whose row could not be read may be readable by now.
+	// recheck is the time between two returns of jobs that this node has taken and does not have in
+	// hand: a statement whose answer was lost may be committed after the return that followed it,
+	// and an exec whose row could not be read may be readable by now.
 	recheck = time.Minute
 )
 
-// Dispatcher runs the jobs of the database on this node. Tokens take turns: jobs of one token, whatever their priority, delay another token's jobs by at most a turn.
+// Dispatcher runs the jobs of the database on this node. Tokens take turns: jobs of one token,
+// whatever their priority, delay another token's jobs by at most a turn.
 type Dispatcher struct {
 	cfg     Config
 	running sync.WaitGroup
@@ -92,9 +98,10 @@ func New(cfg Config) *Dispatcher {
 	return &Dispatcher{cfg: cfg, inHand: map[string]int{}, unsure: true}
 }
 
-// Run runs jobs until ctx ends. Execs that run then go on: Wait waits for them. Before it takes jobs, and whenever an answer of the store was lost, it returns
-// to the queue the jobs that are assigned to this node but not in hand, such as jobs of an earlier process. Only Run takes jobs, so none is being taken
-// meanwhile.
+// Run runs jobs until ctx ends. Execs that run then go on: Wait waits for them. Before it takes
+// jobs, and whenever an answer of the store was lost, it returns to the queue the jobs that are
+// assigned to this node but not in hand, such as jobs of an earlier process. Only Run takes jobs,
+// so none is being taken meanwhile.
 func (d *Dispatcher) Run(ctx context.Context) {
 	poll := time.NewTicker(d.cfg.Poll)
 	defer poll.Stop()
@@ -160,7 +167,8 @@ func (d *Dispatcher) hold(execID string) {
 	d.inHand[execID]++
 }
 
-// drop is called when a job is no longer in hand; lost says that the database may still have it as taken.
+// drop is called when a job is no longer in hand; lost says that the database may still have it as
+// taken.
 func (d *Dispatcher) drop(execID string, lost bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -250,7 +258,8 @@ func (d *Dispatcher) runOne(ctx context.Context, taken Taken, place Place) {
 	time.AfterFunc(pause, d.cfg.Notifier.Notify)
 	err := d.cfg.Store.Return(ctx, d.cfg.Node, taken.ExecID)
 	if err != nil {
-		d.cfg.Logger.Error("an exec that cannot run now is not given back; trying again when the database answers", "exec", taken.ExecID, "error", err)
+		d.cfg.Logger.Error("an exec that cannot run now is not given back; trying again when the database answers", "exec", taken.ExecID,
+			"error", err)
 	}
 	d.drop(taken.ExecID, err != nil)
 }

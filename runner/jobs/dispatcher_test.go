@@ -338,7 +338,8 @@ func TestExpiredAndDown(t *testing.T) {
 	})
 }
 
-// TestJobsOfAnEarlierProcess: jobs that were taken and not started run, except for a job that has ended.
+// TestJobsOfAnEarlierProcess: jobs that were taken and not started run, except for a job that has
+// ended.
 func TestJobsOfAnEarlierProcess(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -353,7 +354,8 @@ func TestJobsOfAnEarlierProcess(t *testing.T) {
 	})
 }
 
-// TestLostAnswers: jobs that the store has taken for this node, which does not know of it, are returned when the store answers again.
+// TestLostAnswers: jobs that the store has taken for this node, which does not know of it, are
+// returned when the store answers again.
 func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -375,7 +377,8 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
-// TestLateCommit: a job that the store takes for this node after the return that followed the lost answer waits again, too.
+// TestLateCommit: a job that the store takes for this node after the return that followed the lost
+// answer waits again, too.
 func TestLateCommit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -390,7 +393,8 @@ func TestLateCommit(t *testing.T) {
 	})
 }
 
-// TestReturnFails: an exec that cannot run now, and is not given back, runs when the store answers again.
+// TestReturnFails: an exec that cannot run now, and is not given back, runs when the store answers
+// again.
 func TestReturnFails(t *testing.T) {
 	t.Parallel()
 	for _, f := range []*fakes{{breaks: true}, {unreturned: 1}} {

@@ -1,6 +1,7 @@
-// Package lifecycle takes a command from its open row to its closed one, for execs (package runner) and for commands in sandboxes (package
-// sandbox/record): it knows which commands are in progress on this node, cancels them, drains them when the node shuts down, and closes their
-// rows. It does not know where a command runs or how its outcome is determined.
+// Package lifecycle takes a command from its open row to its closed one, for execs (package runner)
+// and for commands in sandboxes (package sandbox/record): it knows which commands are in progress
+// on this node, cancels them, drains them when the node shuts down, and closes their rows. It does
+// not know where a command runs or how its outcome is determined.
 package lifecycle
 
 import (
@@ -18,14 +19,16 @@ import (
 	"secbox/policy"
 )
 
-// Log is the part of the audit log that the life cycle uses. Open must be durable before it returns; Close must not return before the record is
-// durable in the database or, when spooled is true, in the spool. All are safe for concurrent use.
+// Log is the part of the audit log that the life cycle uses. Open must be durable before it
+// returns; Close must not return before the record is durable in the database or, when spooled is
+// true, in the spool. All are safe for concurrent use.
 type Log interface {
 	Open(ctx context.Context, r audit.Record) (taken *audit.Record, err error)
 	Close(ctx context.Context, r *audit.Record) (spooled bool, err error)
 	Get(ctx context.Context, execID string) (audit.Record, error)
 
-	// Refuse puts a request that never started on record; see audit.Log. There is no row when recorded is false.
+	// Refuse puts a request that never started on record; see audit.Log. There is no row when
+	// recorded is false.
 	Refuse(ctx context.Context, r audit.Record) (taken *audit.Record, recorded bool, err error)
 }
 
@@ -82,10 +85,12 @@ func New(cfg Config) *Commands {
 // Now is the time in UTC, in microseconds as the databases keep it.
 func (c *Commands) Now() time.Time { return c.cfg.Now().UTC().Truncate(time.Microsecond) }
 
-// Begin registers a command, so that it can be canceled and waited for, and returns its context, which ends with parent, Cancel and Drain.
-// The caller must call End, after the row is closed. An error of admit, which sees all commands in progress and may be nil, refuses the
-// command. fault.ShuttingDown after Drain, and the error of Pause until its resume.
-func (c *Commands) Begin(parent context.Context, cmd Command, admit func(inProgress map[string]*Command) error) (context.Context, *Command, error) {
+// Begin registers a command, so that it can be canceled and waited for, and returns its context,
+// which ends with parent, Cancel and Drain. The caller must call End, after the row is closed. An
+// error of admit, which sees all commands in progress and may be nil, refuses the command.
+// fault.ShuttingDown after Drain, and the error of Pause until its resume.
+func (c *Commands) Begin(parent context.Context, cmd Command, admit func(inProgress map[string]*Command) error) (context.Context, *Command,
+	error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.accepts(); err != nil {
@@ -127,7 +132,8 @@ func (c *Commands) accepts() error {
 	return nil
 }
 
-// Pause refuses new commands with an error until resume is called. With several, they are refused until the last one has resumed.
+// Pause refuses new commands with an error until resume is called. With several, they are refused
+// until the last one has resumed.
 func (c *Commands) Pause(why *fault.Error) (resume func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,7 +146,8 @@ func (c *Commands) Pause(why *fault.Error) (resume func()) {
 	})
 }
 
-// Lose kills the commands in progress, because other nodes have ended their rows, and returns when all have ended. Call it after Pause.
+// Lose kills the commands in progress, because other nodes have ended their rows, and returns when
+// all have ended. Call it after Pause.
 func (c *Commands) Lose() {
 	c.kill(errLost)
 	c.idle.Wait()
@@ -173,7 +180,8 @@ func (c *Commands) End(cmd *Command) {
 // Kill ends the command's context with a cause.
 func (cmd *Command) Kill(cause error) { cmd.cancel(cause) }
 
-// Cancel asks for the end of a command, by the actor of the context, and returns at once; false when it is not in progress on this node.
+// Cancel asks for the end of a command, by the actor of the context, and returns at once; false
+// when it is not in progress on this node.
 func (c *Commands) Cancel(ctx context.Context, execID string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +192,8 @@ func (c *Commands) Cancel(ctx context.Context, execID string) bool {
 	return cmd != nil
 }
 
-// Ended returns a channel that is closed when the command has ended; nil when it is not in progress on this node.
+// Ended returns a channel that is closed when the command has ended; nil when it is not in progress
+// on this node.
 func (c *Commands) Ended(execID string) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +209,8 @@ type awaited struct {
 	waiting int
 }
 
-// Await returns a channel that is closed when the command begins on this node; at once if it is in progress. The caller must call leave.
+// Await returns a channel that is closed when the command begins on this node; at once if it is in
+// progress. The caller must call leave.
 func (c *Commands) Await(execID string) (began <-chan struct{}, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +240,8 @@ func (c *Commands) Running() int {
 	return len(c.inProgress)
 }
 
-// Drain refuses new commands, lets the commands in progress end until ctx does, kills the rest, and returns when all have ended. Safe to call twice.
+// Drain refuses new commands, lets the commands in progress end until ctx does, kills the rest, and
+// returns when all have ended. Safe to call twice.
 func (c *Commands) Drain(ctx context.Context) {
 	c.mu.Lock()
 	c.draining = true
@@ -257,7 +268,8 @@ func CanceledBy(ctx context.Context) string {
 	return "canceled by request"
 }
 
-// Killed says why the context of a command ended: by Drain, by Lose, by Cancel, or, when reason is empty, for another cause.
+// Killed says why the context of a command ended: by Drain, by Lose, by Cancel, or, when reason is
+// empty, for another cause.
 func Killed(ctx context.Context) (status audit.Status, reason audit.Reason, detail string) {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, errShutdown) {
@@ -272,8 +284,8 @@ func Killed(ctx context.Context) (status audit.Status, reason audit.Reason, deta
 	return audit.Canceled, "", ""
 }
 
-// NewRecord completes the record of a request before anything has happened. EnvKeys may be in any order and repeat; a snapshot without
-// fields stands for no policy.
+// NewRecord completes the record of a request before anything has happened. EnvKeys may be in any
+// order and repeat; a snapshot without fields stands for no policy.
 func (c *Commands) NewRecord(request audit.Record, snapshot policy.Snapshot) (audit.Record, error) {
 	r := request
 	if snapshot.Fields != nil {
@@ -298,7 +310,8 @@ func (c *Commands) NewRecord(request audit.Record, snapshot policy.Snapshot) (au
 	return r, nil
 }
 
-// Close closes the row of a command, durably, and tells the observer. r becomes the row if another node had ended it, or runs it. An error names the exec.
+// Close closes the row of a command, durably, and tells the observer. r becomes the row if another
+// node had ended it, or runs it. An error names the exec.
 func (c *Commands) Close(ctx context.Context, r *audit.Record) (spooled bool, err error) {
 	r.DurationMS = r.Duration().Milliseconds()
 	if spooled, err = c.cfg.Log.Close(context.WithoutCancel(ctx), r); err != nil {
@@ -312,8 +325,8 @@ func (c *Commands) Close(ctx context.Context, r *audit.Record) (spooled bool, er
 	return spooled, nil
 }
 
-// Refuse puts a request that never started on record and tells the observer, unless another exec holds its idempotency key: that one is
-// taken.
+// Refuse puts a request that never started on record and tells the observer, unless another exec
+// holds its idempotency key: that one is taken.
 func (c *Commands) Refuse(ctx context.Context, r audit.Record) (taken *audit.Record, recorded bool, err error) {
 	r.EndedAt = r.CreatedAt
 	taken, recorded, err = c.cfg.Log.Refuse(context.WithoutCancel(ctx), r)

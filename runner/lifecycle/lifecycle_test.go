@@ -46,7 +46,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestLose: a node that has lost its lease kills what it runs, and takes new commands only when all that paused it have resumed.
+// TestLose: a node that has lost its lease kills what it runs, and takes new commands only when all
+// that paused it have resumed.
 func TestLose(t *testing.T) {
 	t.Parallel()
 	c := newCommands(nil)
@@ -206,7 +207,8 @@ func TestRecord(t *testing.T) {
 	t.Parallel()
 	c := newCommands(closing{})
 	r, err := c.NewRecord(audit.Record{ExecID: "1", EnvKeys: []string{"B", "A", "B"}}, policy.Snapshot{SettingsDigest: "d"})
-	if err != nil || len(r.EnvKeys) != 2 || r.EnvKeys[0] != "A" || r.Args == nil || r.Inputs == nil || r.NodeID != "n" || r.SettingsDigest != "d" || r.PolicySnapshot != nil {
+	if err != nil || len(r.EnvKeys) != 2 || r.EnvKeys[0] != "A" || r.Args == nil || r.Inputs == nil || r.NodeID != "n" || r.SettingsDigest != "d" ||
+		r.PolicySnapshot != nil {
 		t.Errorf("%+v %v", r, err)
 	}
 	r.StartedAt, r.EndedAt = r.CreatedAt, r.CreatedAt.Add(1500*time.Millisecond)

@@ -1,5 +1,6 @@
-// Package output keeps what commands write while they run, and lets others follow it: the beginning in memory and, when there is more, all that is to
-// be kept in files. It must not know where commands run, nor what becomes of their output.
+// Package output keeps what commands write while they run, and lets others follow it: the beginning
+// in memory and, when there is more, all that is to be kept in files. It must not know where
+// commands run, nor what becomes of their output.
 package output
 
 import (
@@ -17,15 +18,17 @@ import (
 // InlineBytes is how much of a stream is kept in memory.
 const InlineBytes = 64 << 10
 
-// Capture keeps the output of one command: the first InlineBytes of each stream in memory and, when there is more, all of it in a file.
+// Capture keeps the output of one command: the first InlineBytes of each stream in memory and, when
+// there is more, all of it in a file.
 type Capture struct {
 	Stdout *Stream
 	Stderr *Stream
 	grown  *signal // more is kept
 }
 
-// New returns a Capture that keeps at most so many bytes of each stream. It makes no file before it needs one: path.stdout and path.stderr, in a
-// directory that the command cannot write to. Streams of at most InlineBytes have none.
+// New returns a Capture that keeps at most so many bytes of each stream. It makes no file before it
+// needs one: path.stdout and path.stderr, in a directory that the command cannot write to. Streams
+// of at most InlineBytes have none.
 func New(path string, maxStdout, maxStderr int64) *Capture {
 	grown := &signal{}
 	return &Capture{
@@ -47,7 +50,8 @@ func (c *Capture) Remove() {
 	}
 }
 
-// Failed returns why output could not be written to the files; nil if it could. No one may write meanwhile.
+// Failed returns why output could not be written to the files; nil if it could. No one may write
+// meanwhile.
 func (c *Capture) Failed() error { return errors.Join(c.Stdout.failed, c.Stderr.failed) }
 
 // stream returns a stream by its name.
@@ -58,7 +62,8 @@ func (c *Capture) stream(name string) *Stream {
 	return c.Stdout
 }
 
-// Stream is one of the outputs: its first limit bytes are kept, without the beginning of a character that the limit cuts; the rest is counted.
+// Stream is one of the outputs: its first limit bytes are kept, without the beginning of a
+// character that the limit cuts; the rest is counted.
 type Stream struct {
 	path  string
 	limit int64
@@ -172,7 +177,8 @@ func (s section) Close() error {
 	return s.of.Close()
 }
 
-// End reports whether less was kept than the command wrote, which may have counted its output itself. No one may write afterwards.
+// End reports whether less was kept than the command wrote, which may have counted its output
+// itself. No one may write afterwards.
 func (s *Stream) End(total int64) (truncated bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +191,8 @@ func (s *Stream) End(total int64) (truncated bool) {
 	return truncated
 }
 
-// halfCharacter returns how many bytes at the end of the kept output are the beginning of a character; s.mu is held.
+// halfCharacter returns how many bytes at the end of the kept output are the beginning of a
+// character; s.mu is held.
 func (s *Stream) halfCharacter() int64 {
 	tail := make([]byte, min(s.kept, utf8.UTFMax))
 	from := s.kept - int64(len(tail))

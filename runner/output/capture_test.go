@@ -31,7 +31,8 @@ func TestCaptureKeepsTheBeginning(t *testing.T) {
 	c.Remove()
 }
 
-// TestCaptureMovesToAFile writes more than InlineBytes, in chunks of all sizes, with a reader in the middle.
+// TestCaptureMovesToAFile writes more than InlineBytes, in chunks of all sizes, with a reader in
+// the middle.
 func TestCaptureMovesToAFile(t *testing.T) {
 	t.Parallel()
 	whole := make([]byte, 3*InlineBytes+17)
@@ -78,8 +79,8 @@ func TestCaptureMovesToAFile(t *testing.T) {
 	}
 }
 
-// TestCutOutputEndsWithAWholeCharacter cuts texts, and bytes that only look like one, in memory, at its bound and in a file. Output that is kept
-// whole stays as it is.
+// TestCutOutputEndsWithAWholeCharacter cuts texts, and bytes that only look like one, in memory, at
+// its bound and in a file. Output that is kept whole stays as it is.
 func TestCutOutputEndsWithAWholeCharacter(t *testing.T) {
 	t.Parallel()
 	for _, before := range []int{0, 1, InlineBytes - 4, InlineBytes - 1, InlineBytes, 2 * InlineBytes} {
@@ -108,7 +109,8 @@ func TestCutOutputEndsWithAWholeCharacter(t *testing.T) {
 			want := whole[:before+c.kept]
 			content, err := io.ReadAll(s.Stdout.Reader())
 			if err != nil || !bytes.Equal(content, want) || truncated != (len(want) < len(whole)) || s.Stdout.Kept() != int64(len(want)) {
-				t.Errorf("%d bytes and %q, limit %d: %q of %d bytes, truncated %v, %v", before, c.after, c.limit, content[max(0, len(content)-9):], len(content), truncated, err)
+				t.Errorf("%d bytes and %q, limit %d: %q of %d bytes, truncated %v, %v", before, c.after, c.limit, content[max(0, len(content)-9):],
+					len(content), truncated, err)
 			}
 			if inline := s.Stdout.Inline(); !bytes.Equal(inline, want[:min(len(want), InlineBytes)]) {
 				t.Errorf("%d bytes and %q, limit %d: %d bytes are inline", before, c.after, c.limit, len(inline))
@@ -118,7 +120,8 @@ func TestCutOutputEndsWithAWholeCharacter(t *testing.T) {
 	}
 }
 
-// TestCaptureWithoutRoom cannot make its file: the part in memory is kept, and the output counts as truncated.
+// TestCaptureWithoutRoom cannot make its file: the part in memory is kept, and the output counts as
+// truncated.
 func TestCaptureWithoutRoom(t *testing.T) {
 	t.Parallel()
 	c := New(filepath.Join(t.TempDir(), "missing", "id"), 1<<20, 0)

@@ -9,7 +9,8 @@ import (
 	"secbox/runner/lifecycle"
 )
 
-// Progress is how far a command is on this node. The zero value means that this node does not run the command, or that its row is closed.
+// Progress is how far a command is on this node. The zero value means that this node does not run
+// the command, or that its row is closed.
 type Progress struct {
 	Here    bool  // it waits for its turn, runs, or is being recorded
 	Started bool  // its row is running, and its job has begun or is about to
@@ -37,8 +38,8 @@ func Of(commands *lifecycle.Commands) *Running {
 	return &Running{commands: commands, captures: map[string]*running{}}
 }
 
-// Add makes the output of a command readable and tells its followers that it has started, until remove. Callers that followed the command can read
-// the output for some time after that.
+// Add makes the output of a command readable and tells its followers that it has started, until
+// remove. Callers that followed the command can read the output for some time after that.
 func (r *Running) Add(execID string, c *Capture, after time.Duration) (remove func()) {
 	one := &running{Capture: c}
 	r.mu.Lock()
@@ -74,9 +75,10 @@ func (r *Running) of(execID string, follow bool) *Capture {
 	return one.Capture
 }
 
-// Follow waits until the progress of a command differs from what the caller has seen, and returns it. It returns at once for a command that is not
-// here: the row says whether it has ended. It fails only with ctx. Callers that read at intervals lose nothing: each change is compared
-// with seen, not delivered.
+// Follow waits until the progress of a command differs from what the caller has seen, and returns
+// it. It returns at once for a command that is not here: the row says whether it has ended. It
+// fails only with ctx. Callers that read at intervals lose nothing: each change is compared with
+// seen, not delivered.
 func (r *Running) Follow(ctx context.Context, execID string, seen Progress) (Progress, error) {
 	for {
 		started := r.started.next()
@@ -104,7 +106,8 @@ func (r *Running) Follow(ctx context.Context, execID string, seen Progress) (Pro
 	}
 }
 
-// Open opens what a command has written to "stdout" or "stderr" so far, and returns its size in bytes; nil for a command without output here.
+// Open opens what a command has written to "stdout" or "stderr" so far, and returns its size in
+// bytes; nil for a command without output here.
 func (r *Running) Open(execID, stream string) (io.ReadSeekCloser, int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,13 +122,15 @@ func (r *Running) Open(execID, stream string) (io.ReadSeekCloser, int64) {
 	return reader, size
 }
 
-// signal wakes all who wait for a change. The zero value is ready, and costs nothing while no one waits.
+// signal wakes all who wait for a change. The zero value is ready, and costs nothing while no one
+// waits.
 type signal struct {
 	mu      sync.Mutex
 	waiting chan struct{} // nil: no one waits
 }
 
-// next returns a channel that the next wake closes. What is read after next is not older than the wake before.
+// next returns a channel that the next wake closes. What is read after next is not older than the
+// wake before.
 func (s *signal) next() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,8 @@ import (
 	"secbox/runner/lifecycle"
 )
 
-// TestOutputLingersForFollowers: those who followed a command can read its last words for a while. What no one followed is gone at once.
+// TestOutputLingersForFollowers: those who followed a command can read its last words for a while.
+// What no one followed is gone at once.
 func TestOutputLingersForFollowers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,8 @@ type Policy struct {
 	Networks  []netip.Prefix // addresses that are not public, and may be dialled all the same
 }
 
-// WithoutQuery cuts the query from an address, also from a stored address, to show it: a query often has a password.
+// WithoutQuery cuts the query from an address, also from a stored address, to show it: a query
+// often has a password.
 func WithoutQuery(url string) string {
 	url, _, _ = strings.Cut(strings.TrimPrefix(url, sealedPrefix), "?")
 	return url
@@ -32,7 +33,8 @@ func WithoutQuery(url string) string {
 // On reports whether webhooks are on.
 func (p Policy) On() bool { return len(p.Allow) > 0 }
 
-// Check returns the host of a callback_url and its port, in the only spelling that they have here. Its error names what is wrong, and never repeats the URL.
+// Check returns the host of a callback_url and its port, in the only spelling that they have here.
+// Its error names what is wrong, and never repeats the URL.
 func (p Policy) Check(text string) (host string, err error) {
 	const field = "callback_url"
 	u, err := url.Parse(text)
@@ -67,8 +69,9 @@ func (p Policy) Check(text string) (host string, err error) {
 
 var defaultPorts = map[string]string{"https": "443", "http": "80"}
 
-// hostOf returns the host and the port of an address in the only spelling that they have here: in lower case, IPv6 without brackets and as short as
-// possible, a port without leading zeros and also where it is the scheme's.
+// hostOf returns the host and the port of an address in the only spelling that they have here: in
+// lower case, IPv6 without brackets and as short as possible, a port without leading zeros and also
+// where it is the scheme's.
 func hostOf(u *url.URL) (name, port string, err error) {
 	port = u.Port()
 	if port == "" {
@@ -88,7 +91,8 @@ func canonicalName(name string) string {
 	return strings.ToLower(name)
 }
 
-// countedHost is the host of a stored delivery as Check returns it. Older versions stored it as the client had spelled it.
+// countedHost is the host of a stored delivery as Check returns it. Older versions stored it as the
+// client had spelled it.
 func countedHost(d Delivery) string {
 	u, err := url.Parse(WithoutQuery(d.URL))
 	if err != nil {
@@ -101,7 +105,8 @@ func countedHost(d Delivery) string {
 	return net.JoinHostPort(name, port)
 }
 
-// storedHosts returns the spellings of hosts in stored deliveries: as Check returns them, and without a scheme's default port, as older versions stored them.
+// storedHosts returns the spellings of hosts in stored deliveries: as Check returns them, and
+// without a scheme's default port, as older versions stored them.
 func storedHosts(hosts []string) (all []string) {
 	for _, host := range hosts {
 		all = append(all, host)
@@ -123,7 +128,8 @@ func splitPattern(pattern string) (host, port string) {
 	return canonicalName(host), port
 }
 
-// matches reports whether a pattern allows a host. One without a port allows the port of the scheme.
+// matches reports whether a pattern allows a host. One without a port allows the port of the
+// scheme.
 func matches(pattern, name, port, scheme string) bool {
 	host, want := splitPattern(pattern)
 	if want == "" {
@@ -138,11 +144,12 @@ func matches(pattern, name, port, scheme string) bool {
 	return name == host
 }
 
-// notPublic are the networks within 0.0.0.0/0 and 2000::/3 that are no addresses of the internet's hosts (IANA's special-purpose registries). 6to4
-// and Teredo lead to any IPv4 address.
+// notPublic are the networks within 0.0.0.0/0 and 2000::/3 that are no addresses of the internet's
+// hosts (IANA's special-purpose registries). 6to4 and Teredo lead to any IPv4 address.
 var notPublic = func() (networks []netip.Prefix) {
 	for _, text := range []string{
-		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16",
+		"0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24",
+		"192.88.99.0/24", "192.168.0.0/16",
 		"198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
 		"2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20",
 	} {
@@ -151,8 +158,8 @@ var notPublic = func() (networks []netip.Prefix) {
 	return networks
 }()
 
-// publicV6 are all addresses of IPv6 that hosts of the internet have. Outside are loopback, private, link-local and multicast addresses, addresses that are
-// mapped from IPv4, and NAT64.
+// publicV6 are all addresses of IPv6 that hosts of the internet have. Outside are loopback,
+// private, link-local and multicast addresses, addresses that are mapped from IPv4, and NAT64.
 var publicV6 = netip.MustParsePrefix("2000::/3")
 
 var errNotPublic = errors.New("the host has an address that is not public, and that the setting webhooks.allow_networks does not have")
@@ -178,7 +185,8 @@ func (p Policy) dials(addr netip.Addr) error {
 	return nil
 }
 
-// control is net.Dialer.Control: it checks the address that the name resolved to, immediately before the connection.
+// control is net.Dialer.Control: it checks the address that the name resolved to, immediately
+// before the connection.
 func (p Policy) control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {

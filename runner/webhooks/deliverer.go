@@ -28,7 +28,8 @@ const (
 
 // pauses are the times between tries: 24 hours in all, with jitter of a tenth.
 var pauses = []time.Duration{
-	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour, 8 * time.Hour, 8 * time.Hour,
+	5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 4 * time.Hour,
+	8 * time.Hour, 8 * time.Hour,
 }
 
 // pause is the time before the try after so many; false: there is none. The jitter is from 0 to 1.
@@ -55,7 +56,8 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// Deliverer makes the deliveries that are due. Tokens and hosts take turns, so that a host that does not answer delays no other.
+// Deliverer makes the deliveries that are due. Tokens and hosts take turns, so that a host that
+// does not answer delays no other.
 type Deliverer struct {
 	cfg    Config
 	client *http.Client
@@ -71,12 +73,14 @@ func NewDeliverer(cfg Config) *Deliverer {
 	return &Deliverer{cfg: cfg, client: newClient(cfg.Policy, cfg.TLS), turns: newTurns(), freed: make(chan struct{}, 1)}
 }
 
-// Counts are numbers since the start: tries that delivered, tries that did not, and deliveries that were given up.
+// Counts are numbers since the start: tries that delivered, tries that did not, and deliveries that
+// were given up.
 func (d *Deliverer) Counts() (delivered, refused, gaveUp int64) {
 	return d.delivered.Load(), d.refused.Load(), d.gaveUp.Load()
 }
 
-// Run makes deliveries until ctx ends. Tries in progress end with it, and come again after their leases.
+// Run makes deliveries until ctx ends. Tries in progress end with it, and come again after their
+// leases.
 func (d *Deliverer) Run(ctx context.Context) {
 	look, forget := time.NewTicker(poll), time.NewTicker(forgetEvery)
 	defer look.Stop()
@@ -107,7 +111,8 @@ func (d *Deliverer) Run(ctx context.Context) {
 	}
 }
 
-// fill begins tries while there are places and deliveries for them. It looks for new ones if due is set.
+// fill begins tries while there are places and deliveries for them. It looks for new ones if due is
+// set.
 func (d *Deliverer) fill(ctx context.Context, due bool) error {
 	if due {
 		tokens, err := d.cfg.Store.Tokens(ctx)
@@ -192,7 +197,8 @@ func (d *Deliverer) count(state State) {
 	}
 }
 
-// request makes the request of a delivery. The settings may have changed since the delivery was stored.
+// request makes the request of a delivery. The settings may have changed since the delivery was
+// stored.
 func (d *Deliverer) request(ctx context.Context, taken Delivery, at time.Time) (status int, err error) {
 	url, err := d.cfg.Secrets.openQuery(taken.ExecID, taken.URL)
 	if err != nil {

@@ -74,7 +74,8 @@ func (m *memory) Take(_ context.Context, token string, except []string, lease ti
 	defer m.mu.Unlock()
 	var first *Delivery
 	for _, d := range m.all {
-		if d.State == Due && d.RequestedBy == token && !slices.Contains(except, d.Host) && !d.NextAt.After(time.Now()) && (first == nil || d.NextAt.Before(first.NextAt)) {
+		if d.State == Due && d.RequestedBy == token && !slices.Contains(except, d.Host) && !d.NextAt.After(time.Now()) && (first == nil ||
+			d.NextAt.Before(first.NextAt)) {
 			first = d
 		}
 	}
@@ -149,7 +150,8 @@ func deliverer(t *testing.T, m *memory, p Policy) (*Deliverer, string) {
 		t.Fatal(err)
 	}
 	return NewDeliverer(Config{
-		Policy: p, Store: m, Secrets: secrets, Records: m, Body: func(r audit.Record) []byte { return []byte(`{"exec":"` + r.ExecID + `"}`) }, Logger: slog.New(slog.DiscardHandler),
+		Policy: p, Store: m, Secrets: secrets, Records: m, Body: func(r audit.Record) []byte { return []byte(`{"exec":"` + r.ExecID + `"}`) },
+		Logger: slog.New(slog.DiscardHandler),
 	}), secret
 }
 
@@ -167,7 +169,8 @@ func run(t *testing.T, d *Deliverer) (stop func()) {
 	}
 }
 
-// TestDeliveriesAreSigned: a service verifies a delivery with the library of Standard Webhooks, with the new secret and, after a rotation, the old one.
+// TestDeliveriesAreSigned: a service verifies a delivery with the library of Standard Webhooks,
+// with the new secret and, after a rotation, the old one.
 func TestDeliveriesAreSigned(t *testing.T) {
 	t.Parallel()
 	type got struct {
@@ -222,7 +225,8 @@ func TestDeliveriesAreSigned(t *testing.T) {
 	}
 }
 
-// TestHostileServices: however a service answers, the request ends, is followed nowhere, and its error is ours.
+// TestHostileServices: however a service answers, the request ends, is followed nowhere, and its
+// error is ours.
 func TestHostileServices(t *testing.T) {
 	t.Parallel()
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect is followed") }))
@@ -290,13 +294,14 @@ func TestHostileServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = closed.Close()
-	if _, err := send(t.Context(), newClient(allowing(), nil), "http://"+closed.Addr().String(), http.Header{}, nil); err == nil || !strings.Contains(err.Error(), "no connection") {
+	if _, err := send(t.Context(), newClient(allowing(), nil), "http://"+closed.Addr().String(), http.Header{}, nil); err == nil ||
+		!strings.Contains(err.Error(), "no connection") {
 		t.Error(err)
 	}
 }
 
-// TestNamesThatChange: the address of a name is checked at each connection, so a name that led to an allowed address when the exec was posted, and leads to this
-// machine now, is not called.
+// TestNamesThatChange: the address of a name is checked at each connection, so a name that led to
+// an allowed address when the exec was posted, and leads to this machine now, is not called.
 func TestNamesThatChange(t *testing.T) {
 	t.Parallel()
 	var called atomic.Int64
@@ -310,7 +315,8 @@ func TestNamesThatChange(t *testing.T) {
 	if _, err := p.Check("http://a.example:" + port); err != nil {
 		t.Fatal(err)
 	}
-	names := nameServer(t, []netip.Addr{netip.MustParseAddr("127.0.0.1")}, []netip.Addr{netip.MustParseAddr("127.0.0.2")}, []netip.Addr{netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.1")})
+	names := nameServer(t, []netip.Addr{netip.MustParseAddr("127.0.0.1")}, []netip.Addr{netip.MustParseAddr("127.0.0.2")},
+		[]netip.Addr{netip.MustParseAddr("127.0.0.2"), netip.MustParseAddr("127.0.0.1")})
 	dialer := newDialer(p)
 	dialer.Resolver = names
 	client := newClient(p, nil)
@@ -353,7 +359,8 @@ func nameServer(t *testing.T, answers ...[]netip.Addr) *net.Resolver {
 			m.Response, m.Additionals = true, nil
 			if q.Type == dnsmessage.TypeA {
 				for _, addr := range answers[min(next, len(answers)-1)] {
-					m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}, Body: &dnsmessage.AResource{A: addr.As4()}})
+					m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
+						Body: &dnsmessage.AResource{A: addr.As4()}})
 				}
 				next++
 			}
@@ -384,7 +391,8 @@ func answer(status int) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Body: http.NoBody, Header: http.Header{}}, nil
 }
 
-// TestTriesAreRepeatedForADay: the pauses grow, each request has the same id, and then the delivery is given up. A 410 ends it at once.
+// TestTriesAreRepeatedForADay: the pauses grow, each request has the same id, and then the delivery
+// is given up. A 410 ends it at once.
 func TestTriesAreRepeatedForADay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -437,8 +445,9 @@ func TestTriesAreRepeatedForADay(t *testing.T) {
 	})
 }
 
-// hanging is a http.RoundTripper of services that do not answer, except those that live, and counts requests at once: all, by host, by token and by both. The path
-// of an address is the token that has it.
+// hanging is a http.RoundTripper of services that do not answer, except those that live, and counts
+// requests at once: all, by host, by token and by both. The path of an address is the token that
+// has it.
 type hanging struct {
 	live func(*http.Request) bool
 
@@ -470,8 +479,9 @@ func (h *hanging) count(keys []string, n int) {
 	}
 }
 
-// TestDeadHostsDelayNoOthers: hosts that do not answer have hundreds of deliveries, and deliveries to another host of the same token are made at once. Only if there are so
-// many such hosts that the token has no place left, they wait for the first one.
+// TestDeadHostsDelayNoOthers: hosts that do not answer have hundreds of deliveries, and deliveries
+// to another host of the same token are made at once. Only if there are so many such hosts that the
+// token has no place left, they wait for the first one.
 func TestDeadHostsDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	for hosts, after := range map[int]time.Duration{3: time.Second, 30: sendTimeout + poll} {
@@ -501,8 +511,9 @@ func TestDeadHostsDelayNoOthers(t *testing.T) {
 	}
 }
 
-// TestTokensDelayNoOthers: one token has a thousand deliveries to services that do not answer, and deliveries of other tokens are made at once, whether they are due
-// at the same time or later, also if the services are on the same host.
+// TestTokensDelayNoOthers: one token has a thousand deliveries to services that do not answer, and
+// deliveries of other tokens are made at once, whether they are due at the same time or later, also
+// if the services are on the same host.
 func TestTokensDelayNoOthers(t *testing.T) {
 	t.Parallel()
 	for name, dead := range map[string]func(i int) string{
@@ -565,7 +576,8 @@ func TestTokensDelayNoOthers(t *testing.T) {
 	}
 }
 
-// TestDiesInTheMiddle: a node that dies during a try leaves the delivery to others, after the lease and with the same id.
+// TestDiesInTheMiddle: a node that dies during a try leaves the delivery to others, after the lease
+// and with the same id.
 func TestDiesInTheMiddle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,11 +15,12 @@ type Registry struct {
 	Limits  Limits
 }
 
-// NoCallback is the callback_url of a request without a webhook, although its token has a default address.
+// NoCallback is the callback_url of a request without a webhook, although its token has a default
+// address.
 const NoCallback = "none"
 
-// Resolve returns the address for the webhook of a request's exec: the callback_url of the request, else the default address of its token, else "". It
-// fails if the address is not allowed.
+// Resolve returns the address for the webhook of a request's exec: the callback_url of the request,
+// else the default address of its token, else "". It fails if the address is not allowed.
 func (r Registry) Resolve(ctx context.Context, requestedBy, url string) (string, error) {
 	switch {
 	case url == NoCallback, url == "" && !r.Policy.On():
@@ -36,7 +37,8 @@ func (r Registry) Resolve(ctx context.Context, requestedBy, url string) (string,
 		_, err = r.Policy.Check(url)
 	}
 	if err != nil {
-		return "", fault.BadField("callback_url", "is missing, and the token's default address is refused now: %s; set another one with PUT /webhooks/default, or send %q", fault.From(err).Message, NoCallback)
+		return "", fault.BadField("callback_url", "is missing, and the token's default address is refused now: %s; set another one with "+
+			"PUT /webhooks/default, or send %q", fault.From(err).Message, NoCallback)
 	}
 	return url, nil
 }
@@ -79,12 +81,14 @@ func (r Registry) SetDefault(ctx context.Context, requestedBy, url string) error
 	return r.Store.SetDefault(ctx, requestedBy, r.Secrets.sealQuery(requestedBy, url), host)
 }
 
-// Default returns the default address of a token, to be shown without its query; empty if it has none.
+// Default returns the default address of a token, to be shown without its query; empty if it has
+// none.
 func (r Registry) Default(ctx context.Context, requestedBy string) (string, error) {
 	return r.Store.Default(ctx, requestedBy)
 }
 
-// NewSecret makes a secret for a token and returns it; replaced is set if it had one. It is not shown again. fault.InvalidRequest while webhooks are off.
+// NewSecret makes a secret for a token and returns it; replaced is set if it had one. It is not
+// shown again. fault.InvalidRequest while webhooks are off.
 func (r Registry) NewSecret(ctx context.Context, requestedBy string) (secret string, replaced bool, err error) {
 	if !r.Policy.On() {
 		return "", false, fault.New(fault.InvalidRequest, "webhooks are off; the setting webhooks.allow names the hosts that they may call")
@@ -101,7 +105,8 @@ func (r Registry) Register(ctx context.Context, execID, requestedBy, url string)
 	if err != nil {
 		return err
 	}
-	return r.Store.Register(ctx, Delivery{ExecID: execID, RequestedBy: requestedBy, Host: host, URL: r.Secrets.sealQuery(execID, url), State: Open}, r.Limits)
+	return r.Store.Register(ctx, Delivery{ExecID: execID, RequestedBy: requestedBy, Host: host, URL: r.Secrets.sealQuery(execID, url),
+		State: Open}, r.Limits)
 }
 
 // Forget removes the callback of an exec that got no row.

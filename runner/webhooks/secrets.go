@@ -22,10 +22,12 @@ const (
 	secretPurpose = "webhook secret" // of the key that seals secrets
 	queryPurpose  = "webhook query"  // of the key that seals queries of addresses
 
-	// sealedPrefix begins a stored address whose query is sealed. Nodes of versions that cannot open it refuse to call it.
+	// sealedPrefix begins a stored address whose query is sealed. Nodes of versions that cannot
+	// open it refuse to call it.
 	sealedPrefix = "sealed:"
 
-	// KeepSecret is how long requests are signed with the previous secret, too, after a new one was made.
+	// KeepSecret is how long requests are signed with the previous secret, too, after a new one was
+	// made.
 	KeepSecret = 24 * time.Hour
 )
 
@@ -46,7 +48,8 @@ func (s Secrets) create(ctx context.Context, requestedBy string) (string, error)
 	return secret, nil
 }
 
-// sealQuery returns an address as it is stored for an exec or a token: its query is sealed, since it often has a password.
+// sealQuery returns an address as it is stored for an exec or a token: its query is sealed, since
+// it often has a password.
 func (s Secrets) sealQuery(name, url string) string {
 	address, query, has := strings.Cut(url, "?")
 	if !has {
@@ -55,7 +58,8 @@ func (s Secrets) sealQuery(name, url string) string {
 	return sealedPrefix + address + "?" + base64.RawURLEncoding.EncodeToString(s.Key.Seal(queryPurpose, name+" "+address, []byte(query)))
 }
 
-// openQuery returns the address that sealQuery stored, or an older version with its query in clear text.
+// openQuery returns the address that sealQuery stored, or an older version with its query in clear
+// text.
 func (s Secrets) openQuery(name, stored string) (string, error) {
 	url, is := strings.CutPrefix(stored, sealedPrefix)
 	if !is {
@@ -78,7 +82,8 @@ func (s Secrets) exist(ctx context.Context, requestedBy string) (bool, error) {
 	return len(sealed) > 0, err
 }
 
-// sign sets the headers of Standard Webhooks, with a signature by each secret of a token that is valid.
+// sign sets the headers of Standard Webhooks, with a signature by each secret of a token that is
+// valid.
 func (s Secrets) sign(ctx context.Context, requestedBy, id string, at time.Time, body []byte, header http.Header) error {
 	all, err := s.Store.Secrets(ctx, requestedBy)
 	if err != nil {
@@ -91,7 +96,8 @@ func (s Secrets) sign(ctx context.Context, requestedBy, id string, at time.Time,
 			continue // the operator has changed the key; the token needs a new secret
 		}
 		if err != nil {
-			return fault.Wrap(fault.Internal, err, "the webhook secret was damaged in the database; make a new one with POST /webhooks/secret")
+			return fault.Wrap(fault.Internal, err,
+				"the webhook secret was damaged in the database; make a new one with POST /webhooks/secret")
 		}
 		hook, err := standardwebhooks.NewWebhook(string(secret))
 		if err != nil {
@@ -104,7 +110,8 @@ func (s Secrets) sign(ctx context.Context, requestedBy, id string, at time.Time,
 		signatures = append(signatures, signature)
 	}
 	if len(signatures) == 0 {
-		return fault.New(fault.InvalidRequest, "the token has no webhook secret that this node can open; make one with POST /webhooks/secret")
+		return fault.New(fault.InvalidRequest,
+			"the token has no webhook secret that this node can open; make one with POST /webhooks/secret")
 	}
 	header.Set(standardwebhooks.HeaderWebhookID, id)
 	header.Set(standardwebhooks.HeaderWebhookTimestamp, strconv.FormatInt(at.Unix(), 10))

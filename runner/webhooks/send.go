@@ -22,19 +22,23 @@ const (
 	idleTimeout    = 30 * time.Second
 )
 
-// newDialer makes a dialer that checks each address immediately before its connection, after the name was resolved.
+// newDialer makes a dialer that checks each address immediately before its connection, after the
+// name was resolved.
 func newDialer(p Policy) *net.Dialer {
 	return &net.Dialer{Timeout: dialTimeout, Control: p.control}
 }
 
-// newClient makes a client that follows no redirect, uses no proxy, and dials only addresses that the policy has.
+// newClient makes a client that follows no redirect, uses no proxy, and dials only addresses that
+// the policy has.
 func newClient(p Policy, roots *tls.Config) *http.Client {
 	return &http.Client{
 		Timeout:       sendTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport: &http.Transport{
-			Proxy: nil, DialContext: newDialer(p).DialContext, TLSClientConfig: roots, TLSHandshakeTimeout: dialTimeout, DisableCompression: true,
-			MaxConnsPerHost: perHost, MaxIdleConns: atOnce, MaxIdleConnsPerHost: 1, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: maxHeaderBytes,
+			Proxy: nil, DialContext: newDialer(p).DialContext, TLSClientConfig: roots, TLSHandshakeTimeout: dialTimeout,
+			DisableCompression: true,
+			MaxConnsPerHost:    perHost, MaxIdleConns: atOnce, MaxIdleConnsPerHost: 1, IdleConnTimeout: idleTimeout,
+			MaxResponseHeaderBytes: maxHeaderBytes,
 		},
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// Bounds of the tries that a node makes at once. No token has all of them, nor all of a host, so that one whose services do not answer delays no other.
+// Bounds of the tries that a node makes at once. No token has all of them, nor all of a host, so
+// that one whose services do not answer delays no other.
 const (
 	atOnce       = 128
 	perToken     = 64
@@ -14,8 +15,9 @@ const (
 	perTokenHost = 3
 )
 
-// turns decides whose delivery is tried next. The token with the fewest tries in progress comes first, and of several the one whose turn was longest ago. Of
-// its hosts, those that it does not call now come first. It is safe for concurrent use.
+// turns decides whose delivery is tried next. The token with the fewest tries in progress comes
+// first, and of several the one whose turn was longest ago. Of its hosts, those that it does not
+// call now come first. It is safe for concurrent use.
 type turns struct {
 	mu     sync.Mutex
 	due    map[string][]string // tokens with due deliveries, each with the only hosts that these may have; nil: any
@@ -53,7 +55,8 @@ func (t *turns) setDue(tokens []string) {
 	})
 }
 
-// next returns the token whose turn it is, and the hosts that are not to be called for it now; false: no try may begin.
+// next returns the token whose turn it is, and the hosts that are not to be called for it now;
+// false: no try may begin.
 func (t *turns) next() (token string, except []string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,7 +81,8 @@ func (t *turns) next() (token string, except []string, ok bool) {
 	return token, except, ok
 }
 
-// occupied returns the hosts that have no place for a token, and the hosts that it calls already, in all spellings of stored deliveries.
+// occupied returns the hosts that have no place for a token, and the hosts that it calls already,
+// in all spellings of stored deliveries.
 func (t *turns) occupied(token string) (full, busy []string) {
 	for host, tokens := range t.hosts {
 		all := 0

@@ -16,13 +16,15 @@ func TestPageHasTheBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("at most %d requests at once, %d of them for one token; and %d to one host, %d of them for one token.", atOnce, perToken, perHost, perTokenHost)
+	want := fmt.Sprintf("at most %d requests at once, %d of them for one token; and %d to one host, %d of them for one token.", atOnce, perToken, perHost,
+		perTokenHost)
 	if !strings.Contains(strings.Join(strings.Fields(string(page)), " "), want) {
 		t.Errorf("the page does not say: %s", want)
 	}
 }
 
-// TestTurns: of tokens that all have more to do than there is room for, each gets as much of the node, and of a host, as the others.
+// TestTurns: of tokens that all have more to do than there is room for, each gets as much of the
+// node, and of a host, as the others.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	for _, tokens := range []int{1, 2, 3, 4, 40} {
@@ -99,11 +101,13 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestOneHostInAllSpellings: deliveries to one host count together, also those that an older version stored as the client had spelled their host.
+// TestOneHostInAllSpellings: deliveries to one host count together, also those that an older
+// version stored as the client had spelled their host.
 func TestOneHostInAllSpellings(t *testing.T) {
 	t.Parallel()
 	var stored []Delivery
-	for _, url := range []string{"https://hooks.test/1", "https://hooks.test:443/2", sealedPrefix + "https://HOOKS.test/3?sealed", "https://hooks.test:0443/4"} {
+	for _, url := range []string{"https://hooks.test/1", "https://hooks.test:443/2", sealedPrefix + "https://HOOKS.test/3?sealed",
+		"https://hooks.test:0443/4"} {
 		u, err := neturl.Parse(WithoutQuery(url))
 		if err != nil {
 			t.Fatal(err)

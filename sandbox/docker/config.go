@@ -13,14 +13,15 @@ import (
 	"secbox/workspace"
 )
 
-// Container describes the containers to start. It is asked for before every command: a running container that differs is replaced as soon as
-// none of its commands runs.
+// Container describes the containers to start. It is asked for before every command: a running
+// container that differs is replaced as soon as none of its commands runs.
 type Container struct {
 	Image   string // by name; resolved before every command
 	Limits  policy.ContainerLimits
 	User    string // "uid:gid", the owner of work/ and the home
 	Runtime string // the OCI runtime by the engine's name for it; empty: the engine's default
-	// ReadOnly mounts Root read-only, for a policy whose fs.write leaves it out. File operations still write.
+	// ReadOnly mounts Root read-only, for a policy whose fs.write leaves it out. File operations
+	// still write.
 	ReadOnly   bool
 	Refused    error         // why the policy lets no command see a workspace; nil: it does
 	MaxTimeout time.Duration // the longest timeout of a command; 0: no bound

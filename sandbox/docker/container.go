@@ -12,7 +12,8 @@ import (
 	"secbox/workspace"
 )
 
-// userContainer is a user's running container. It holds the user's directory open, so that work/ stays where it is mounted.
+// userContainer is a user's running container. It holds the user's directory open, so that work/
+// stays where it is mounted.
 type userContainer struct {
 	owner    *userEntry
 	resident *engine.Resident
@@ -31,8 +32,8 @@ type userContainer struct {
 	idle     *time.Timer
 }
 
-// acquire returns a container that takes a command, and starts one if none runs or the running one does not fit. The caller must release
-// it.
+// acquire returns a container that takes a command, and starts one if none runs or the running one
+// does not fit. The caller must release it.
 func (s *Sandbox) acquire(ctx context.Context, u *userEntry) (*userContainer, error) {
 	wanted := s.cfg.Container()
 	if wanted.Refused != nil {
@@ -71,8 +72,8 @@ func (s *Sandbox) acquire(ctx context.Context, u *userEntry) (*userContainer, er
 	return c, nil
 }
 
-// hold takes the running container if it fits: it is alive, its mounted directories still exist, and it is as wanted, or busy. nil: none
-// fits.
+// hold takes the running container if it fits: it is alive, its mounted directories still exist,
+// and it is as wanted, or busy. nil: none fits.
 func (s *Sandbox) hold(u *userEntry, wanted Container, image engine.Image) (*userContainer, error) {
 	s.mu.Lock()
 	c := u.container
@@ -195,7 +196,8 @@ func (s *Sandbox) start(ctx context.Context, u *userEntry, wanted Container, ima
 	if c.home, err = c.project.Home(); err != nil {
 		return nil, err
 	}
-	mounts := []engine.Mount{{Source: c.dir.Mount, Target: sandbox.Root, ReadOnly: wanted.ReadOnly}, {Source: c.home.Mount, Target: HomePath}}
+	mounts := []engine.Mount{{Source: c.dir.Mount, Target: sandbox.Root, ReadOnly: wanted.ReadOnly},
+		{Source: c.home.Mount, Target: HomePath}}
 	for _, r := range s.cfg.ReadOnlyRoots {
 		mounts = append(mounts, engine.Mount{Source: r.Mount, Target: r.Path, ReadOnly: true})
 	}
@@ -212,8 +214,9 @@ func (s *Sandbox) start(ctx context.Context, u *userEntry, wanted Container, ima
 	return c, err
 }
 
-// reserve makes room for one more container of a token. If there is none, it stops the idle container that was used least recently: one of
-// the token's if the token has reached its limit, else any.
+// reserve makes room for one more container of a token. If there is none, it stops the idle
+// container that was used least recently: one of the token's if the token has reached its limit,
+// else any.
 func (s *Sandbox) reserve(token string) error {
 	for {
 		s.mu.Lock()
@@ -242,10 +245,12 @@ func (s *Sandbox) reserve(token string) error {
 		case oldest != nil:
 			s.end(oldest)
 		case atLimit:
-			return sandbox.Busy("token limit reached: %d sandboxes that this token has started are in use; try again when one is idle (the setting sandboxes.max_containers_per_token raises the limit)",
+			return sandbox.Busy("token limit reached: %d sandboxes that this token has started are in use; try again when one is idle "+
+				"(the setting sandboxes.max_containers_per_token raises the limit)",
 				s.cfg.MaxPerToken)
 		default:
-			return sandbox.Busy("%d sandboxes are in use, which is the most on this node; try again when one is idle (the setting sandboxes.max_containers raises the limit)", s.cfg.Max)
+			return sandbox.Busy("%d sandboxes are in use, which is the most on this node; try again when one is idle (the setting "+
+				"sandboxes.max_containers raises the limit)", s.cfg.Max)
 		}
 	}
 }

@@ -75,7 +75,8 @@ func TestFileOperationsStartNoContainer(t *testing.T) {
 	}
 }
 
-// TestTwoUsers: users do not see each other's files, homes or processes. Concurrent first calls of one user share a container.
+// TestTwoUsers: users do not see each other's files, homes or processes. Concurrent first calls of
+// one user share a container.
 func TestTwoUsers(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
@@ -97,7 +98,8 @@ func TestTwoUsers(t *testing.T) {
 	s.prints("cat ~/file", "secret\n")
 }
 
-// TestFlags compares a sandbox's container with an exec's container: docker inspect shows the same but for the mounts.
+// TestFlags compares a sandbox's container with an exec's container: docker inspect shows the same
+// but for the mounts.
 func TestFlags(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
@@ -162,7 +164,8 @@ func TestKilledContainerIsReplaced(t *testing.T) {
 	s.prints("echo again", "again\n")
 }
 
-// TestPausedContainerIsReplaced: a paused container delays neither the end of canceled commands nor the next commands.
+// TestPausedContainerIsReplaced: a paused container delays neither the end of canceled commands nor
+// the next commands.
 func TestPausedContainerIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
@@ -269,7 +272,8 @@ func TestContainerLimits(t *testing.T) {
 	greedy.User = users[0]
 	busy.Go(func() { _, _ = s.ExecTo(of(ctx, "greedy"), greedy, up, nil) })
 	<-up.Seen
-	if _, err := s.Exec(of(t.Context(), "greedy"), spec); !fault.Is(err, fault.SandboxBusy) || !strings.Contains(err.Error(), "sandboxes.max_containers_per_token") {
+	if _, err := s.Exec(of(t.Context(), "greedy"), spec); !fault.Is(err, fault.SandboxBusy) ||
+		!strings.Contains(err.Error(), "sandboxes.max_containers_per_token") {
 		t.Errorf("a second container of one token: %v", err)
 	}
 	if _, err := s.Exec(of(t.Context(), "modest"), spec); err != nil {
@@ -308,7 +312,8 @@ func TestDiskWatch(t *testing.T) {
 	}
 }
 
-// TestOlderInitIsRefused: an image whose sandbox-init speaks an older protocol is refused by its hello.
+// TestOlderInitIsRefused: an image whose sandbox-init speaks an older protocol is refused by its
+// hello.
 func TestOlderInitIsRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)
@@ -322,8 +327,8 @@ USER 1000:1000`)
 	}
 }
 
-// TestImageChange: a busy container stays when the policy names another image, and the next command after it gets a container of that image
-// with the same home.
+// TestImageChange: a busy container stays when the policy names another image, and the next command
+// after it gets a container of that image with the same home.
 func TestImageChange(t *testing.T) {
 	t.Parallel()
 	s := open(t, nil)

@@ -78,7 +78,8 @@ func openFor(t testing.TB, change func(*docker.Config)) *space {
 		Image: enginetest.Image, User: "1000:1000", Limits: policy.ContainerLimits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32, ShmMB: 64},
 	})
 	cfg := docker.Config{
-		Directories: files.Workspaces{Workspace: s.workspace}, Workspace: s.workspace, Engine: cold, Images: engine.NewImages(cli, enginetest.Image, "secbox-test-init", time.Now),
+		Directories: files.Workspaces{Workspace: s.workspace}, Workspace: s.workspace, Engine: cold,
+		Images:    engine.NewImages(cli, enginetest.Image, "secbox-test-init", time.Now),
 		Container: func() docker.Container { return *s.container.Load() }, ReadOnlyRoots: []sandbox.ReadOnlyRoot{s.tools}, Log: log,
 		Disk: diskwatch.New(s.workspace, diskwatch.Limits{}, log),
 	}

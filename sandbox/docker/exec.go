@@ -20,13 +20,15 @@ import (
 	"secbox/sandbox/search"
 )
 
-// diskKill is the cause of a command's end when the disk watcher kills it. The result reports it, not an error.
+// diskKill is the cause of a command's end when the disk watcher kills it. The result reports it,
+// not an error.
 type diskKill struct{ error }
 
 // firstScan is how long a command waits for the first scan of the disk before it starts.
 const firstScan = 10 * time.Millisecond
 
-// startTries is how many containers are tried for a command. A container that ends before it gets the command was ended from outside.
+// startTries is how many containers are tried for a command. A container that ends before it gets
+// the command was ended from outside.
 const startTries = 3
 
 // Exec runs a command in the user's container.
@@ -71,8 +73,10 @@ func (b *begunReader) Read(p []byte) (int, error) {
 	return b.r.Read(p)
 }
 
-// exec runs the command once. retry: its container ended before it got the command, and another container can be started.
-func (s *Sandbox) exec(ctx context.Context, u *userEntry, spec sandbox.ExecSpec, stdout, stderr io.Writer) (_ *sandbox.ExecResult, retry bool, _ error) {
+// exec runs the command once. retry: its container ended before it got the command, and another
+// container can be started.
+func (s *Sandbox) exec(ctx context.Context, u *userEntry, spec sandbox.ExecSpec, stdout, stderr io.Writer) (_ *sandbox.ExecResult,
+	retry bool, _ error) {
 	c, err := s.acquire(ctx, u)
 	if err != nil {
 		return nil, false, err
@@ -131,8 +135,8 @@ func lost(ctx, within context.Context, spec sandbox.ExecSpec, err error) (*sandb
 		"the sandbox's container ended while the command ran: %s; the next command gets another container", fault.From(lost.Err).Message))
 }
 
-// dir returns where a command starts, as its container sees it. Directories on this machine are checked here; one in the home is left to
-// init, which reports a missing directory in any case.
+// dir returns where a command starts, as its container sees it. Directories on this machine are
+// checked here; one in the home is left to init, which reports a missing directory in any case.
 func (s *Sandbox) dir(ctx context.Context, c *userContainer, dir string) (string, error) {
 	if dir == HomePath || strings.HasPrefix(dir, HomePath+"/") {
 		below, err := sandbox.Clean("chdir", dir, HomePath)
@@ -176,18 +180,22 @@ func (c *userContainer) result(within context.Context, spec sandbox.ExecSpec, ex
 	case exit.Killed && errors.As(context.Cause(within), &kill):
 		r.Detail, r.DiskLimit = kill.Error(), true
 	case exit.NoRoom:
-		r.Detail = fmt.Sprintf("not started: the sandbox's commands have %d processes, which is the most (policy pids)", c.wanted.Limits.PIDs)
+		r.Detail = fmt.Sprintf("not started: the sandbox's commands have %d processes, which is the most (policy pids)",
+			c.wanted.Limits.PIDs)
 	case exit.StartError != "":
 		r.Detail = "not started: " + exit.StartError
 	case exit.Outside:
 		r.Detail = "killed from outside: another command of this sandbox, or its host, killed the process that ran it"
 	case exit.Signal == 9 && exit.OOMKills > 0:
 		r.OOMKilled = true
-		r.Detail = fmt.Sprintf("killed for memory: all commands of this sandbox together have %d MB (policy memory_mb)", c.wanted.Limits.MemoryMB)
+		r.Detail = fmt.Sprintf("killed for memory: all commands of this sandbox together have %d MB (policy memory_mb)",
+			c.wanted.Limits.MemoryMB)
 	case exit.Signal == 7 && c.wanted.Limits.ShmMB >= c.wanted.Limits.MemoryMB: // /dev/shm is never full
-		r.Detail = fmt.Sprintf("ended by SIGBUS: /tmp was full at %d MB (policy tmp_mb), or a file that it had mapped was cut", c.wanted.Limits.TmpMB)
+		r.Detail = fmt.Sprintf("ended by SIGBUS: /tmp was full at %d MB (policy tmp_mb), or a file that it had mapped was cut",
+			c.wanted.Limits.TmpMB)
 	case exit.Signal == 7:
-		r.Detail = fmt.Sprintf("ended by SIGBUS: /dev/shm was full at %d MB (policy shm_mb), or /tmp at %d MB (policy tmp_mb), or a file that it had mapped was cut",
+		r.Detail = fmt.Sprintf("ended by SIGBUS: /dev/shm was full at %d MB (policy shm_mb), or /tmp at %d MB (policy tmp_mb), or a file "+
+			"that it had mapped was cut",
 			c.wanted.Limits.ShmMB, c.wanted.Limits.TmpMB)
 	case exit.Signal == 9:
 		r.Detail = "killed by a signal of its caller, or from within the sandbox"
@@ -198,7 +206,8 @@ func (c *userContainer) result(within context.Context, spec sandbox.ExecSpec, ex
 	return r
 }
 
-// output limits a caller's writer: it gets at most left bytes, even if the container sends more, and is not called after an error.
+// output limits a caller's writer: it gets at most left bytes, even if the container sends more,
+// and is not called after an error.
 type output struct {
 	w    io.Writer
 	left int64

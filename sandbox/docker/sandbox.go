@@ -11,11 +11,12 @@ import (
 // HomePath is the user's home in containers, and HOME.
 const HomePath = "/home/sandbox"
 
-// homeBin is where pip and others install a user's programs. It is last in PATH, so that no program there can replace one of the image, on
-// which restricted commands rely.
+// homeBin is where pip and others install a user's programs. It is last in PATH, so that no program
+// there can replace one of the image, on which restricted commands rely.
 const homeBin = HomePath + "/.local/bin"
 
-// shell runs the lines of commands with Shell; every allowed image has it, because execs of kind shell need it too.
+// shell runs the lines of commands with Shell; every allowed image has it, because execs of kind
+// shell need it too.
 const shell = "/bin/bash"
 
 // Sandbox implements sandbox.Backend.
@@ -63,7 +64,8 @@ func New(cfg Config) *Sandbox {
 
 func (s *Sandbox) files(dir *sandbox.Directory) *files.Files {
 	return files.New(files.Config{
-		Root: dir.Root, UID: dir.UID, GID: dir.GID, ReadOnly: s.cfg.ReadOnlyRoots, Room: s.cfg.Disk.Room, Now: s.cfg.Now, LockEdits: dir.LockEdits,
+		Root: dir.Root, UID: dir.UID, GID: dir.GID, ReadOnly: s.cfg.ReadOnlyRoots, Room: s.cfg.Disk.Room, Now: s.cfg.Now,
+		LockEdits: dir.LockEdits,
 	})
 }
 

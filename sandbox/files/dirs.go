@@ -15,8 +15,8 @@ import (
 	"secbox/workspace/tree"
 )
 
-// Temporary files are named tempPrefix, 26 letters and digits, tempSuffix. ReadDir does not list them, and removes files older than
-// leftoverAge, which a crash has left.
+// Temporary files are named tempPrefix, 26 letters and digits, tempSuffix. ReadDir does not list
+// them, and removes files older than leftoverAge, which a crash has left.
 const (
 	tempPrefix  = ".secbox-"
 	tempSuffix  = ".part"
@@ -98,7 +98,8 @@ func listNames(ctx context.Context, dir *os.Root, name string) ([]string, error)
 		batch, err := list.Readdirnames(nameBatch)
 		names = append(names, batch...)
 		if len(names) > sandbox.MaxDirEntries {
-			return nil, fault.New(fault.TreeTooLarge, "%s has more than %d names, the most that can be listed", cut(name), sandbox.MaxDirEntries)
+			return nil, fault.New(fault.TreeTooLarge, "%s has more than %d names, the most that can be listed", cut(name),
+				sandbox.MaxDirEntries)
 		}
 		if errors.Is(err, io.EOF) {
 			return names, nil
@@ -117,7 +118,8 @@ func (f *Files) sweep(dir *os.Root, name string, fi fs.FileInfo) bool {
 	return f.cfg.Now().Sub(fi.ModTime()) > leftoverAge && dir.Remove(name) == nil
 }
 
-// MkdirAll makes a directory and its missing parents, with the permission bits of perm regardless of the umask.
+// MkdirAll makes a directory and its missing parents, with the permission bits of perm regardless
+// of the umask.
 func (f *Files) MkdirAll(ctx context.Context, name string, perm fs.FileMode) error {
 	const op = "mkdir"
 	p, err := f.locateToChange(ctx, op, name)
@@ -143,7 +145,8 @@ func (f *Files) MkdirAll(ctx context.Context, name string, perm fs.FileMode) err
 	return nil
 }
 
-// mkdirAll descends step by step with an open handle, so that a directory exchanged for a link cannot lead elsewhere.
+// mkdirAll descends step by step with an open handle, so that a directory exchanged for a link
+// cannot lead elsewhere.
 func (f *Files) mkdirAll(ctx context.Context, p location, perm fs.FileMode) error {
 	dir, err := openDir(p.root, ".")
 	if err != nil {
@@ -168,7 +171,8 @@ func (f *Files) mkdirAll(ctx context.Context, p location, perm fs.FileMode) erro
 	return nil
 }
 
-// enter opens a directory in dir, making it if it is missing. way is its path from the root, for following a link.
+// enter opens a directory in dir, making it if it is missing. way is its path from the root, for
+// following a link.
 func (f *Files) enter(root, dir *os.Root, way, name string, perm fs.FileMode) (*os.Root, error) {
 	fi, err := dir.Lstat(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -226,8 +230,8 @@ func (f *Files) Remove(ctx context.Context, name string) error {
 	return f.failed(op, name, err)
 }
 
-// sweepAll removes old temporary files from a directory that could not be removed because it is not empty, and reports whether there were
-// any.
+// sweepAll removes old temporary files from a directory that could not be removed because it is not
+// empty, and reports whether there were any.
 func (f *Files) sweepAll(ctx context.Context, p location) (swept bool) {
 	if fi, err := p.root.Lstat(p.below); err != nil || !fi.IsDir() {
 		return false
@@ -246,8 +250,8 @@ func (f *Files) sweepAll(ctx context.Context, p location) (swept bool) {
 	return swept
 }
 
-// RemoveAll removes a tree, however deep and regardless of the modes of its directories. Only links on the way to it are followed. When ctx
-// ends, a part of the tree is left.
+// RemoveAll removes a tree, however deep and regardless of the modes of its directories. Only links
+// on the way to it are followed. When ctx ends, a part of the tree is left.
 func (f *Files) RemoveAll(ctx context.Context, name string) error {
 	const op = "removeall"
 	p, err := f.locateToChange(ctx, op, name)

@@ -23,7 +23,8 @@ func escapeError(root *os.Root) error {
 	return err
 }
 
-// failed converts an error of the file system to an error that package sandbox promises. The system's text is dropped: it names another path.
+// failed converts an error of the file system to an error that package sandbox promises. The
+// system's text is dropped: it names another path.
 func (f *Files) failed(op, name string, err error) error {
 	var known *fault.Error
 	switch {
@@ -54,7 +55,8 @@ func (f *Files) failed(op, name string, err error) error {
 }
 
 func tooLarge(name string) error {
-	return fault.New(fault.FileTooLarge, "%s is larger than %d MiB, the most that can be read or written", cut(name), sandbox.MaxFileBytes>>20)
+	return fault.New(fault.FileTooLarge, "%s is larger than %d MiB, the most that can be read or written", cut(name),
+		sandbox.MaxFileBytes>>20)
 }
 
 // ended returns the error of ctx together with its cause, nil if ctx has not ended.

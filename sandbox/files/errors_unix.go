@@ -11,7 +11,8 @@ import (
 // openSafely keeps an open from blocking at a FIFO, and from making a terminal the controlling one.
 const openSafely = unix.O_NONBLOCK | unix.O_NOCTTY
 
-// isIrregular reports errors of a directory, a socket, a device without a driver, or a FIFO without a reader.
+// isIrregular reports errors of a directory, a socket, a device without a driver, or a FIFO without
+// a reader.
 func isIrregular(err error) bool { return errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENXIO) }
 
 func isNotDir(err error) bool { return errors.Is(err, unix.ENOTDIR) }

@@ -17,20 +17,24 @@ import (
 // Config configures Files.
 type Config struct {
 	Root *os.Root // the directory of sandbox.Root; the caller closes it
-	// UID and GID own new files if they are not negative and the process may set them; -1: files stay with this process's user.
+	// UID and GID own new files if they are not negative and the process may set them; -1: files
+	// stay with this process's user.
 	UID, GID int
 	ReadOnly []sandbox.ReadOnlyRoot
-	// Room is called before and during writes, and returns fault.DiskFull if the disk has too little room; nil: not checked.
+	// Room is called before and during writes, and returns fault.DiskFull if the disk has too
+	// little room; nil: not checked.
 	Room func() error
 	// Windows refuses names that are special on Windows; always set there.
 	Windows bool
-	// LockEdits makes the caller the only one who replaces files of Root until release is called; nil: a lock of these Files alone.
+	// LockEdits makes the caller the only one who replaces files of Root until release is called;
+	// nil: a lock of these Files alone.
 	LockEdits func(ctx context.Context) (release func(), err error)
 	// Now is the clock for the age of temporary files; nil: time.Now.
 	Now func() time.Time
 }
 
-// Files implements the file operations of one sandbox. It keeps nothing open and is safe for concurrent use.
+// Files implements the file operations of one sandbox. It keeps nothing open and is safe for
+// concurrent use.
 type Files struct {
 	cfg     Config
 	clean   func(op, name, root string) (string, error)
@@ -110,8 +114,9 @@ func (f *Files) locateToChange(ctx context.Context, op, name string) (location, 
 	return p, err
 }
 
-// Dir checks that a command can start in a directory, and returns the read-only root that it is in, zero for sandbox.Root, and the path below
-// the root ("." or with slashes). Empty means sandbox.Root. The directory may still change before the command starts.
+// Dir checks that a command can start in a directory, and returns the read-only root that it is in,
+// zero for sandbox.Root, and the path below the root ("." or with slashes). Empty means
+// sandbox.Root. The directory may still change before the command starts.
 func (f *Files) Dir(ctx context.Context, name string) (shared sandbox.ReadOnlyRoot, below string, err error) {
 	const op = "chdir"
 	if name == "" {
@@ -132,8 +137,8 @@ func (f *Files) Dir(ctx context.Context, name string) (shared sandbox.ReadOnlyRo
 	return p.shared, p.below, nil
 }
 
-// openDir opens a directory below a root, following links inside. The "/." makes the system open it as a directory: a plain OpenRoot would
-// block at a FIFO in its place.
+// openDir opens a directory below a root, following links inside. The "/." makes the system open it
+// as a directory: a plain OpenRoot would block at a FIFO in its place.
 func openDir(root *os.Root, below string) (*os.Root, error) { return root.OpenRoot(below + "/.") }
 
 // split splits a path below a root before its last name.
@@ -144,7 +149,8 @@ func split(below string) (dir, name string) {
 	return ".", below
 }
 
-// modeOf returns the mode of a file; on Windows without permissions, because files there have no executable bit.
+// modeOf returns the mode of a file; on Windows without permissions, because files there have no
+// executable bit.
 func modeOf(fi fs.FileInfo) fs.FileMode {
 	if runtime.GOOS == "windows" {
 		return fi.Mode() &^ fs.ModePerm

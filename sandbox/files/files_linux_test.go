@@ -18,7 +18,8 @@ import (
 	"secbox/sandbox/files"
 )
 
-// TestOwnerOfNewFiles: new files and directories belong to the user of the containers, and existing ones keep their owner.
+// TestOwnerOfNewFiles: new files and directories belong to the user of the containers, and existing
+// ones keep their owner.
 func TestOwnerOfNewFiles(t *testing.T) {
 	t.Parallel()
 	asRoot(t)
@@ -178,7 +179,8 @@ func TestTooManyNames(t *testing.T) {
 	}
 }
 
-// TestDeepTree removes a tree 20,000 directories deep, which exceeds every path and recursion limit.
+// TestDeepTree removes a tree 20,000 directories deep, which exceeds every path and recursion
+// limit.
 func TestDeepTree(t *testing.T) {
 	t.Parallel()
 	f := inMemory(t)
@@ -198,7 +200,8 @@ func TestDeepTree(t *testing.T) {
 	}
 }
 
-// TestFileSwappedForFIFO exchanges a file and a FIFO all the time: an open that has checked the file must not block at the FIFO.
+// TestFileSwappedForFIFO exchanges a file and a FIFO all the time: an open that has checked the
+// file must not block at the FIFO.
 func TestFileSwappedForFIFO(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

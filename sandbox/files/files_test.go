@@ -138,7 +138,8 @@ func TestPendingContent(t *testing.T) {
 	}
 }
 
-// TestDirectoryAppearsBeforeCommit: a directory that was made at the path meanwhile stays, and Commit fails.
+// TestDirectoryAppearsBeforeCommit: a directory that was made at the path meanwhile stays, and
+// Commit fails.
 func TestDirectoryAppearsBeforeCommit(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -8,8 +8,9 @@ import (
 	"secbox/sandbox"
 )
 
-// Ops implements the file operations of a sandbox whose files are on this machine. The function calls f with the user's Files; it adds the
-// sandbox's own admission and keeps the workspace open meanwhile.
+// Ops implements the file operations of a sandbox whose files are on this machine. The function
+// calls f with the user's Files; it adds the sandbox's own admission and keeps the workspace open
+// meanwhile.
 type Ops func(ctx context.Context, user sandbox.User, f func(context.Context, *Files) error) error
 
 // get calls f and returns its value.

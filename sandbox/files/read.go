@@ -13,10 +13,12 @@ import (
 // pieceBytes is how much is read or written between two checks of the context.
 const pieceBytes = 256 << 10
 
-// piece returns a buffer for content of this size, or a piece of it. One byte more lets a read see the end at once.
+// piece returns a buffer for content of this size, or a piece of it. One byte more lets a read see
+// the end at once.
 func piece(size int64) []byte { return make([]byte, min(max(size+1, 512), pieceBytes)) }
 
-// Open opens a regular file for reading, without blocking. It has at most sandbox.MaxFileBytes, and may grow.
+// Open opens a regular file for reading, without blocking. It has at most sandbox.MaxFileBytes, and
+// may grow.
 func (f *Files) Open(ctx context.Context, name string) (*os.File, *sandbox.FileInfo, error) {
 	return f.open(ctx, "open", name)
 }
@@ -38,8 +40,8 @@ func (f *Files) open(ctx context.Context, op, name string) (*os.File, *sandbox.F
 	return file, describe(name, fi), nil
 }
 
-// openRegular checks the file before it opens it, because opening some devices has effects, and afterwards, because the file may have been
-// exchanged.
+// openRegular checks the file before it opens it, because opening some devices has effects, and
+// afterwards, because the file may have been exchanged.
 func openRegular(root *os.Root, below string) (*os.File, fs.FileInfo, error) {
 	fi, err := root.Stat(below)
 	if err != nil {
@@ -88,14 +90,16 @@ func (f *Files) read(ctx context.Context, name string, w io.Writer, size func(in
 	}
 	defer file.Close()
 	size(info.Size)
-	n, err := copyPieces(ctx, w, io.LimitReader(file, sandbox.MaxFileBytes+1), piece(info.Size), func(err error) error { return f.failed(op, name, err) })
+	n, err := copyPieces(ctx, w, io.LimitReader(file, sandbox.MaxFileBytes+1), piece(info.Size),
+		func(err error) error { return f.failed(op, name, err) })
 	if err == nil && n > sandbox.MaxFileBytes { // it grew meanwhile
 		err = tooLarge(name)
 	}
 	return n, err
 }
 
-// copyPieces copies until the end of r, or until ctx ends. Errors of r go through failed, errors of w are returned as they are.
+// copyPieces copies until the end of r, or until ctx ends. Errors of r go through failed, errors of
+// w are returned as they are.
 func copyPieces(ctx context.Context, w io.Writer, r io.Reader, buf []byte, failed func(error) error) (n int64, err error) {
 	for {
 		if err := ended(ctx); err != nil {

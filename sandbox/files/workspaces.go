@@ -21,6 +21,7 @@ func (w Workspaces) Open(_ context.Context, user sandbox.User) (*sandbox.Directo
 		return nil, err
 	}
 	return &sandbox.Directory{
-		Root: work.Dir, Path: work.Path, Mount: work.Mount, UID: work.UID, GID: work.GID, LockEdits: work.LockEdits, Intact: work.Intact, Close: work.Close,
+		Root: work.Dir, Path: work.Path, Mount: work.Mount, UID: work.UID, GID: work.GID, LockEdits: work.LockEdits, Intact: work.Intact,
+		Close: work.Close,
 	}, nil
 }

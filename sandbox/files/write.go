@@ -33,8 +33,8 @@ func (f *Files) WriteFile(ctx context.Context, name string, data []byte, perm fs
 // newFileMode has the permission bits of a file that ReplaceFile makes.
 const newFileMode = 0o644
 
-// ReplaceFile replaces a file's content with r's if the SHA-256 of the present content is was, in hexadecimal, or makes the file if was
-// is sandbox.Absent; else fault.FileChanged.
+// ReplaceFile replaces a file's content with r's if the SHA-256 of the present content is was, in
+// hexadecimal, or makes the file if was is sandbox.Absent; else fault.FileChanged.
 func (f *Files) ReplaceFile(ctx context.Context, name string, r io.Reader, was string) (int64, error) {
 	return f.write(ctx, name, r, piece(pieceBytes), newFileMode, was)
 }
@@ -61,11 +61,11 @@ func (f *Files) write(ctx context.Context, name string, r io.Reader, buf []byte,
 	return n, nil
 }
 
-// Pending is new content of a file, invisible under the file's name before Commit. One goroutine at a time may use it. It must be
-// discarded, after Commit too.
+// Pending is new content of a file, invisible under the file's name before Commit. One goroutine at
+// a time may use it. It must be discarded, after Commit too.
 type Pending struct {
-	// Was is the SHA-256, in hexadecimal, that the present content must have for Commit, or sandbox.Absent; else Commit returns
-	// fault.FileChanged. Empty: no condition.
+	// Was is the SHA-256, in hexadecimal, that the present content must have for Commit, or
+	// sandbox.Absent; else Commit returns fault.FileChanged. Empty: no condition.
 	Was string
 
 	files *Files
@@ -84,8 +84,9 @@ type Pending struct {
 // errDone is the error for using a Pending after its end.
 var errDone = errors.New("files: the content was committed or discarded")
 
-// Create begins new content of a file. A new file gets the permission bits of perm, regardless of the umask; an existing one keeps its own.
-// A link to a file inside is followed, a link that leads out is fs.ErrPermission.
+// Create begins new content of a file. A new file gets the permission bits of perm, regardless of
+// the umask; an existing one keeps its own. A link to a file inside is followed, a link that leads
+// out is fs.ErrPermission.
 func (f *Files) Create(ctx context.Context, name string, perm fs.FileMode) (*Pending, error) {
 	const op = "write"
 	at, err := f.locateToChange(ctx, op, name)
@@ -106,7 +107,8 @@ func (f *Files) Create(ctx context.Context, name string, perm fs.FileMode) (*Pen
 	return p, nil
 }
 
-// find opens the file's directory. It reads links one by one, and resolves each target from the root again, so that none leads out.
+// find opens the file's directory. It reads links one by one, and resolves each target from the
+// root again, so that none leads out.
 func (p *Pending) find(root *os.Root, below string) error {
 	for range maxLinks {
 		above, base := split(below)
@@ -161,7 +163,8 @@ func (f *Files) follow(above, target string) (string, error) {
 	return below, nil
 }
 
-// mayWrite returns an error if this process may not write to the file: a rename would ignore the file's mode.
+// mayWrite returns an error if this process may not write to the file: a rename would ignore the
+// file's mode.
 func mayWrite(dir *os.Root, base string) error {
 	file, err := dir.OpenFile(base, os.O_WRONLY|openSafely, 0)
 	if err == nil {
@@ -200,7 +203,8 @@ func (f *Files) room() error {
 // Size returns how many bytes were written.
 func (p *Pending) Size() int64 { return p.size }
 
-// Write appends to the content. More than sandbox.MaxFileBytes in all is fault.FileTooLarge. After an error, later writes fail too.
+// Write appends to the content. More than sandbox.MaxFileBytes in all is fault.FileTooLarge. After
+// an error, later writes fail too.
 func (p *Pending) Write(data []byte) (int, error) {
 	if p.err != nil {
 		return 0, p.err
@@ -221,8 +225,8 @@ func (p *Pending) Write(data []byte) (int, error) {
 	return n, p.err
 }
 
-// Commit renames the content into the file's place. Content that replaces other content is synced first, so that a crash leaves one or the
-// other.
+// Commit renames the content into the file's place. Content that replaces other content is synced
+// first, so that a crash leaves one or the other.
 func (p *Pending) Commit(ctx context.Context) error {
 	if p.err != nil {
 		return p.err
@@ -244,7 +248,8 @@ func (p *Pending) Commit(ctx context.Context) error {
 	return err
 }
 
-// replace renames the content as the only editor. Commands take no lock: the file must still be the file that was read.
+// replace renames the content as the only editor. Commands take no lock: the file must still be the
+// file that was read.
 func (p *Pending) replace(ctx context.Context) error {
 	release, err := p.files.cfg.LockEdits(ctx)
 	if err != nil {
@@ -273,7 +278,8 @@ func (p *Pending) replace(ctx context.Context) error {
 	return p.dir.Rename(p.temp, p.base)
 }
 
-// compare checks the digest of the file to be replaced, and describes the file as it was before reading.
+// compare checks the digest of the file to be replaced, and describes the file as it was before
+// reading.
 func (p *Pending) compare(ctx context.Context) (fs.FileInfo, error) {
 	file, fi, err := openRegular(p.dir, p.base)
 	if err != nil {

@@ -1,7 +1,9 @@
-// Package none is the sandbox without confinement: commands run on this machine as the user that core-api runs as. It is off unless the
-// settings allow it by name. File operations stay in the user's workspace; only the machine bounds commands.
+// Package none is the sandbox without confinement: commands run on this machine as the user that
+// core-api runs as. It is off unless the settings allow it by name. File operations stay in the
+// user's workspace; only the machine bounds commands.
 //
-// The package knows workspaces as sandbox.Directories, and must not know settings, audit rows or HTTP.
+// The package knows workspaces as sandbox.Directories, and must not know settings, audit rows or
+// HTTP.
 package none
 
 import (
@@ -23,8 +25,9 @@ type Config struct {
 	Environ     []string     // of core-api; commands get the part that sandbox.Inherited allows
 	Room        func() error // fault.DiskFull when the disk has too little room to write; nil: not checked
 
-	// Commands and Calls bound how many commands and how many file operations run at once, for all users together. Eight times as many
-	// wait; more are fault.SandboxBusy. 0: DefaultCommands, DefaultCalls.
+	// Commands and Calls bound how many commands and how many file operations run at once, for all
+	// users together. Eight times as many wait; more are fault.SandboxBusy. 0: DefaultCommands,
+	// DefaultCalls.
 	Commands, Calls int
 
 	MaxTimeout time.Duration // the longest timeout of a command; 0: no bound
@@ -69,8 +72,10 @@ func New(cfg Config) *Sandbox {
 	return s
 }
 
-// do runs f in the user's workspace as soon as the gate admits it. f's context also ends when the sandbox is closed for the user.
-func (s *Sandbox) do(ctx context.Context, user sandbox.User, gate *admission.Gate, f func(context.Context, *sandbox.Directory) error) error {
+// do runs f in the user's workspace as soon as the gate admits it. f's context also ends when the
+// sandbox is closed for the user.
+func (s *Sandbox) do(ctx context.Context, user sandbox.User, gate *admission.Gate,
+	f func(context.Context, *sandbox.Directory) error) error {
 	return s.active.Do(ctx, user, func(ctx context.Context) error {
 		ticket := gate.Enter()
 		if ticket == nil {
@@ -116,5 +121,6 @@ func (s *Sandbox) Locate(ctx context.Context, user sandbox.User) (sandbox.Locati
 }
 
 func (s *Sandbox) files(dir *sandbox.Directory) *files.Files {
-	return files.New(files.Config{Root: dir.Root, UID: dir.UID, GID: dir.GID, ReadOnly: s.cfg.ReadOnly, Room: s.cfg.Room, LockEdits: dir.LockEdits})
+	return files.New(files.Config{Root: dir.Root, UID: dir.UID, GID: dir.GID, ReadOnly: s.cfg.ReadOnly, Room: s.cfg.Room,
+		LockEdits: dir.LockEdits})
 }

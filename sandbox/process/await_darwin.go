@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// awaitExit waits until a child has exited, without reaping it. waitid does not serve: here it also returns for a stopped process.
+// awaitExit waits until a child has exited, without reaping it. waitid does not serve: here it also
+// returns for a stopped process.
 func awaitExit(pid int) {
 	kq, err := unix.Kqueue()
 	if err != nil {

@@ -71,7 +71,8 @@ func runnable(path string, env []string) (string, error) {
 	return "", errNotFound
 }
 
-// variable returns the value of an environment variable; on Windows the case of names does not count.
+// variable returns the value of an environment variable; on Windows the case of names does not
+// count.
 func variable(env []string, name string) string {
 	for _, kv := range slices.Backward(env) {
 		if key, value, _ := strings.Cut(kv, "="); sameName(key, name) {

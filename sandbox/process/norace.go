@@ -2,5 +2,6 @@
 
 package process
 
-// helperEnviron are the variables of workers and searches: none. It is not nil, which would mean the variables of this process.
+// helperEnviron are the variables of workers and searches: none. It is not nil, which would mean
+// the variables of this process.
 var helperEnviron = []string{}

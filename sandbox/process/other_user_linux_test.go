@@ -23,7 +23,8 @@ import (
 // unprivileged is the uid of a user without privileges.
 const unprivileged = 65534
 
-// TestCommandThatBecomesRoot: a command that becomes root, as through sudo, and cannot be killed is given up.
+// TestCommandThatBecomesRoot: a command that becomes root, as through sudo, and cannot be killed is
+// given up.
 func TestCommandThatBecomesRoot(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -92,7 +93,8 @@ func (f first) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// runUnprivileged runs, as an unprivileged user, commands that become root, and reports wrong results.
+// runUnprivileged runs, as an unprivileged user, commands that become root, and reports wrong
+// results.
 func runUnprivileged(kind, become string) (code int) {
 	var mu sync.Mutex
 	fail := func(what string, args ...any) {

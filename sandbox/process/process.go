@@ -24,15 +24,18 @@ type Spec struct {
 	Stdin   io.Reader // its whole standard input; nil: none. An error ends it like io.EOF
 	Timeout time.Duration
 
-	// The command gets SIGTERM policy.KillGrace before Timeout, on Windows Ctrl-Break, and has timed out then, however it ends. On Linux, all that it
-	// started has the time up to Timeout; elsewhere it is killed when the main process has ended.
+	// The command gets SIGTERM policy.KillGrace before Timeout, on Windows Ctrl-Break, and has
+	// timed out then, however it ends. On Linux, all that it started has the time up to Timeout;
+	// elsewhere it is killed when the main process has ended.
 
-	// Signals are sent to the command's process group while it runs: SIGHUP, SIGINT, SIGTERM, SIGKILL; others are dropped. On Windows SIGINT is
-	// Ctrl-Break, and the others kill the command. May be nil.
+	// Signals are sent to the command's process group while it runs: SIGHUP, SIGINT, SIGTERM,
+	// SIGKILL; others are dropped. On Windows SIGINT is Ctrl-Break, and the others kill the
+	// command. May be nil.
 	Signals <-chan syscall.Signal
 
-	// Stdout and Stderr receive the output while the command runs, up to MaxStdout and MaxStderr bytes; the rest is counted and dropped. Each
-	// is called by one goroutine at a time, and never after Run has returned. Nil drops all. A slow writer slows the command. A writer that fails
+	// Stdout and Stderr receive the output while the command runs, up to MaxStdout and MaxStderr
+	// bytes; the rest is counted and dropped. Each is called by one goroutine at a time, and never
+	// after Run has returned. Nil drops all. A slow writer slows the command. A writer that fails
 	// is not called again.
 	Stdout, Stderr       io.Writer
 	MaxStdout, MaxStderr int64
@@ -69,11 +72,12 @@ type Processes struct {
 	killTimeout time.Duration // from the kill of a command to its death
 }
 
-// killTimeout is long, because killing thousands of processes takes a while on a busy machine. A process that survives it does not end by
-// being killed.
+// killTimeout is long, because killing thousands of processes takes a while on a busy machine. A
+// process that survives it does not end by being killed.
 const killTimeout = time.Minute
 
-// ownProgram returns the path of this program: on Linux it is valid even if the file was replaced by a new version.
+// ownProgram returns the path of this program: on Linux it is valid even if the file was replaced
+// by a new version.
 func ownProgram() string {
 	if runtime.GOOS == "linux" {
 		return "/proc/self/exe" // also the worker's program
@@ -100,10 +104,11 @@ func (p *Processes) Close() error {
 	return nil
 }
 
-// Run runs a command to its end, and no process of it is alive when Run returns. A nonzero exit code is a result, and so are a timeout and
-// a missing program. A missing Dir is ErrNoDir. Run does not wait for a Read of Stdin
-// that is under way when the command has ended. When ctx ends, the command is killed and the error wraps ctx's. A process that cannot be
-// killed lives on: a Detail or fault.OutcomeUnknown says so.
+// Run runs a command to its end, and no process of it is alive when Run returns. A nonzero exit
+// code is a result, and so are a timeout and a missing program. A missing Dir is ErrNoDir. Run does
+// not wait for a Read of Stdin that is under way when the command has ended. When ctx ends, the
+// command is killed and the error wraps ctx's. A process that cannot be killed lives on: a Detail
+// or fault.OutcomeUnknown says so.
 func (p *Processes) Run(ctx context.Context, spec Spec) (*Result, error) {
 	if err := ended(ctx); err != nil {
 		return nil, err
@@ -145,10 +150,12 @@ func noRoom(err error) error {
 // detailSurvivor is the detail of a command that left a process of another user.
 const detailSurvivor = "a process that the command started runs as another user and lives on, because the user of the commands may not kill it"
 
-// cannotBeKilled is the error of a command that survives being killed; why is the reason to kill it, nil for its timeout.
+// cannotBeKilled is the error of a command that survives being killed; why is the reason to kill
+// it, nil for its timeout.
 func cannotBeKilled(why error) error {
 	return fault.Wrap(fault.OutcomeUnknown, why,
-		"the command cannot be killed and may still run, because a part of it runs as another user or hangs in the kernel; end it by hand on that machine")
+		"the command cannot be killed and may still run, because a part of it runs as another user or hangs in the kernel; end it by "+
+			"hand on that machine")
 }
 
 var errClosing = fault.New(fault.ShuttingDown, "commands are no longer run")

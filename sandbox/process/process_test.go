@@ -247,7 +247,8 @@ func TestWorkersAreReused(t *testing.T) {
 	}
 }
 
-// TestKilledWorker: after a command has killed its worker, the outcome is unknown, and the next command gets another worker.
+// TestKilledWorker: after a command has killed its worker, the outcome is unknown, and the next
+// command gets another worker.
 func TestKilledWorker(t *testing.T) {
 	t.Parallel()
 	p := process.New()
@@ -282,7 +283,8 @@ func TestStoppedWorker(t *testing.T) {
 	}
 }
 
-// TestWorkersDieWithProgram kills a program with a running command, which has also stopped its worker.
+// TestWorkersDieWithProgram kills a program with a running command, which has also stopped its
+// worker.
 func TestWorkersDieWithProgram(t *testing.T) {
 	t.Parallel()
 	mark := "96" + strconv.Itoa(os.Getpid()) + ".5"
@@ -331,12 +333,13 @@ func BenchmarkOSExec(b *testing.B) {
 	}
 }
 
-// TestNoTerminal: a command has its own session, so that a program that asks for a password fails instead of being stopped, and does not
-// ask at this program's terminal.
+// TestNoTerminal: a command has its own session, so that a program that asks for a password fails
+// instead of being stopped, and does not ask at this program's terminal.
 func TestNoTerminal(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, p *process.Processes) {
-		if _, out, _ := run(t, p, sh(t, `cut -d' ' -f6 /proc/$$/stat; echo $$`)); len(strings.Fields(out)) != 2 || strings.Fields(out)[0] != strings.Fields(out)[1] {
+		if _, out, _ := run(t, p, sh(t, `cut -d' ' -f6 /proc/$$/stat; echo $$`)); len(strings.Fields(out)) != 2 ||
+			strings.Fields(out)[0] != strings.Fields(out)[1] {
 			t.Errorf("its session and itself: %q", out)
 		}
 	})

@@ -8,8 +8,8 @@ import (
 	"secbox/sandbox/search"
 )
 
-// Main searches and does not return, if this process was started to do that. It keeps inherited file descriptors from commands. A program with
-// Processes must call it first.
+// Main searches and does not return, if this process was started to do that. It keeps inherited
+// file descriptors from commands. A program with Processes must call it first.
 func Main() {
 	closeOnExec()
 	search.Main()

@@ -112,7 +112,8 @@ func verdict(state *os.ProcessState) (code int, detail string) {
 	return state.ExitCode(), ""
 }
 
-// notStarted returns the result of a command that never ran, or an error if the machine is at fault.
+// notStarted returns the result of a command that never ran, or an error if the machine is at
+// fault.
 func notStarted(program string, err error) (*Result, error) {
 	switch {
 	case isNoRoom(err):

@@ -107,7 +107,8 @@ func newPump(to io.Writer, most int64) (*pump, *os.File, error) {
 	return &pump{from: r, to: to, left: most}, w, nil
 }
 
-// lastWait is how long to wait for the end of a stream after the command's death: an escaped process may hold the pipe open.
+// lastWait is how long to wait for the end of a stream after the command's death: an escaped
+// process may hold the pipe open.
 const lastWait = time.Second
 
 func (p *pump) run() {

@@ -29,8 +29,8 @@ func closeListedOnExec(dir string) {
 	}
 }
 
-// tree is a command with its descendants: its process group and the processes that descend from it. macOS offers no more; on Linux tree is
-// only used by tests.
+// tree is a command with its descendants: its process group and the processes that descend from it.
+// macOS offers no more; on Linux tree is only used by tests.
 type tree struct {
 	cmd    *exec.Cmd
 	mu     sync.Mutex

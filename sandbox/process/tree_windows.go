@@ -84,7 +84,8 @@ func (t *tree) admit(pid uint32) error {
 	return resume(pid)
 }
 
-// resume resumes a suspended process. os/exec closes the handle of its only thread, so that one must be looked up.
+// resume resumes a suspended process. os/exec closes the handle of its only thread, so that one
+// must be looked up.
 func resume(pid uint32) error {
 	snapshot, err := windows.CreateToolhelp32Snapshot(windows.TH32CS_SNAPTHREAD, 0)
 	if err != nil {
@@ -116,8 +117,9 @@ func (t *tree) kill() {
 	}
 }
 
-// signal sends Ctrl-Break for SIGINT, to the command's process group, and kills the tree for others: Windows has no more signals. A command that
-// shares no console with this program gets no Ctrl-Break.
+// signal sends Ctrl-Break for SIGINT, to the command's process group, and kills the tree for
+// others: Windows has no more signals. A command that shares no console with this program gets no
+// Ctrl-Break.
 func (t *tree) signal(s syscall.Signal) {
 	if s != syscall.SIGINT {
 		t.kill()
@@ -133,7 +135,8 @@ func (t *tree) signal(s syscall.Signal) {
 // terminate asks the command's process group to end, by Ctrl-Break.
 func (t *tree) terminate() { t.signal(syscall.SIGINT) }
 
-// wait waits for the main process, calls itself, kills the rest of the tree, and waits until it is gone.
+// wait waits for the main process, calls itself, kills the rest of the tree, and waits until it is
+// gone.
 func (t *tree) wait(itself func()) *os.ProcessState {
 	_ = t.cmd.Wait()
 	itself()
@@ -156,7 +159,8 @@ type accounting struct {
 func (t *tree) awaitEmpty() {
 	for {
 		var now accounting
-		err := windows.QueryInformationJobObject(t.job, windows.JobObjectBasicAccountingInformation, uintptr(unsafe.Pointer(&now)), uint32(unsafe.Sizeof(now)), nil)
+		err := windows.QueryInformationJobObject(t.job, windows.JobObjectBasicAccountingInformation, uintptr(unsafe.Pointer(&now)),
+			uint32(unsafe.Sizeof(now)), nil)
 		if err != nil || now.activeProcesses == 0 {
 			return
 		}

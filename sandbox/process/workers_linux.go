@@ -30,7 +30,8 @@ const workerName = "secbox-worker"
 // hasMain is set by Main: without it, a worker would run the whole program again.
 var hasMain atomic.Bool
 
-// Main serves as a worker or searches, and does not return, if this process was started to do that. A program with Processes must call it first.
+// Main serves as a worker or searches, and does not return, if this process was started to do that.
+// A program with Processes must call it first.
 func Main() {
 	closeOnExec()
 	search.Main()
@@ -38,9 +39,11 @@ func Main() {
 		hasMain.Store(true)
 		return
 	}
-	// The starter handles these signals and closes our standard input to end us; other ones come from commands. Use Notify, not Ignore:
-	// children inherit ignored signals. Without SIGPIPE, writing to a closed pipe is an error.
-	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM, unix.SIGPIPE)
+	// The starter handles these signals and closes our standard input to end us; other ones come
+	// from commands. Use Notify, not Ignore: children inherit ignored signals. Without SIGPIPE,
+	// writing to a closed pipe is an error.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGALRM,
+		unix.SIGPIPE)
 	os.Exit(worker.Serve(os.Stdin, os.Stdout, worker.Options{OfferToOOM: true, Hardened: true}))
 }
 
@@ -112,7 +115,8 @@ func (ws *workers) start() (_ *workerProcess, err error) {
 	defer theirOut.Close()
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{workerName}, Env: helperEnviron, Dir: "/", Stdin: theirIn, Stdout: theirOut,
-		// Setsid keeps a terminal's Ctrl-C away. When we die, SIGCONT wakes it, if a command has stopped it, to see the end of its input.
+		// Setsid keeps a terminal's Ctrl-C away. When we die, SIGCONT wakes it, if a command has
+		// stopped it, to see the end of its input.
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGCONT},
 	}
 	if err := cmd.Start(); err != nil {
@@ -172,7 +176,8 @@ func (ws *workers) dismissOld() {
 	}
 }
 
-// close ends all workers, also workers that are given back during the call, and waits for them. take must not be called any more.
+// close ends all workers, also workers that are given back during the call, and waits for them.
+// take must not be called any more.
 func (ws *workers) close() {
 	ws.mu.Lock()
 	ws.closed = true
@@ -219,7 +224,8 @@ func (p *Processes) runHere(ctx context.Context, spec Spec) (*Result, error) {
 	}
 	if err != nil {
 		_ = w.process.Kill()
-		return nil, fault.Wrap(fault.OutcomeUnknown, err, "the process that ran the command has died, and it is unknown how far the command came")
+		return nil, fault.Wrap(fault.OutcomeUnknown, err,
+			"the process that ran the command has died, and it is unknown how far the command came")
 	}
 	if exit.Left {
 		w.dismiss()
@@ -269,14 +275,15 @@ func resultOf(program string, exit initproto.Exit) (*Result, error) {
 	return r, nil
 }
 
-// resumeTime is how long a worker may be late before it gets SIGCONT: a command of the same user may have stopped it.
+// resumeTime is how long a worker may be late before it gets SIGCONT: a command of the same user
+// may have stopped it.
 const resumeTime = time.Second
 
 // errGivenUp is the error of a worker whose command survives being killed.
 var errGivenUp = errors.New("the command cannot be killed")
 
-// serve runs a command in a worker, and kills it if it must end early. After an error the worker is useless; why is the reason if the
-// command was killed.
+// serve runs a command in a worker, and kills it if it must end early. After an error the worker is
+// useless; why is the reason if the command was killed.
 func (p *Processes) serve(ctx context.Context, w *workerProcess, job []byte, spec Spec) (exit initproto.Exit, why, err error) {
 	over, sent := make(chan struct{}), make(chan struct{})
 	var watch sync.WaitGroup

@@ -21,9 +21,11 @@ type finder interface {
 	Find(ctx context.Context, user sandbox.User) (sandbox.Location, error)
 }
 
-// Change implements sandbox.Changer: do runs only after the row is open, and Change returns only after it is closed. The row has the tool as its
-// command, and as arguments the path and the change's Args. A change that Cancel or Drain ends is over when do returns.
-func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(context.Context, sandbox.Location) (sandbox.Digests, error)) (execID string, err error) {
+// Change implements sandbox.Changer: do runs only after the row is open, and Change returns only
+// after it is closed. The row has the tool as its command, and as arguments the path and the
+// change's Args. A change that Cancel or Drain ends is over when do returns.
+func (r *Recorder) Change(caller context.Context, c sandbox.Change,
+	do func(context.Context, sandbox.Location) (sandbox.Digests, error)) (execID string, err error) {
 	execID = r.cfg.NewID()
 	var record audit.Record
 	caller, span := r.cfg.Tracer.Start(caller, "file change")
@@ -39,8 +41,10 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 	}
 	from, of := sandbox.RequestOf(ctx), traces.Of(ctx)
 	record, err = r.commands.NewRecord(audit.Record{
-		ExecID: execID, Kind: audit.KindChange, ProjectID: c.User.ProjectID(), ConversationID: from.ConversationID, AgentID: c.User.AgentID, UserID: c.User.ID,
-		TaskID: from.TaskID, RequestedBy: from.RequestedBy, Cmd: c.Tool, Args: append([]string{c.Path}, c.Args...), Cwd: sandbox.Root, Backend: at.Backend, Runner: at.User.Runner,
+		ExecID: execID, Kind: audit.KindChange, ProjectID: c.User.ProjectID(), ConversationID: from.ConversationID, AgentID: c.User.AgentID,
+		UserID: c.User.ID,
+		TaskID: from.TaskID, RequestedBy: from.RequestedBy, Cmd: c.Tool, Args: append([]string{c.Path}, c.Args...), Cwd: sandbox.Root,
+		Backend: at.Backend, Runner: at.User.Runner,
 		SHA256Before: c.Before, SHA256After: c.After, TraceID: of.Trace, SpanID: of.Span,
 	}, policy.Snapshot{})
 	if err != nil {
@@ -59,7 +63,8 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 	if err != nil {
 		record.Status, record.ErrorReason, record.Detail = changeVerdict(ctx, err)
 		if record.ErrorReason == audit.ShuttingDown {
-			err = fault.Wrap(fault.ShuttingDown, err, "the file was not changed because this node is shutting down; try another one, or again shortly")
+			err = fault.Wrap(fault.ShuttingDown, err,
+				"the file was not changed because this node is shutting down; try another one, or again shortly")
 		}
 	}
 	if digests.Sent > 0 {
@@ -74,8 +79,9 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change, do func(cont
 	return execID, withID(err, execID)
 }
 
-// changeVerdict judges a change that failed. Unlike a command, a change can be refused for what its file is, and its content can be cut off: then do
-// returns fault.InvalidRequest around io.ErrUnexpectedEOF.
+// changeVerdict judges a change that failed. Unlike a command, a change can be refused for what its
+// file is, and its content can be cut off: then do returns fault.InvalidRequest around
+// io.ErrUnexpectedEOF.
 func changeVerdict(ctx context.Context, err error) (audit.Status, audit.Reason, string) {
 	message := fault.From(err).Message
 	code := fault.CodeOf(err)
@@ -93,7 +99,8 @@ func changeVerdict(ctx context.Context, err error) (audit.Status, audit.Reason, 
 		return audit.Errored, audit.DiskLimit, message
 	case fault.UpstreamFailed: // nothing was changed
 		return audit.Errored, audit.StartFailed, message
-	case fault.PreconditionFailed, fault.FileTooLarge, fault.UnknownFile, fault.InputConflict, fault.SkillConflict, fault.ReservedSkill, fault.UnknownSkill:
+	case fault.PreconditionFailed, fault.FileTooLarge, fault.UnknownFile, fault.InputConflict, fault.SkillConflict, fault.ReservedSkill,
+		fault.UnknownSkill:
 		return audit.Rejected, audit.InputRefused, message
 	}
 	return verdictOnError(ctx, err)

@@ -17,7 +17,8 @@ import (
 	"secbox/sandbox/record"
 )
 
-// TestChangeIsOnRecord: the row is open before the file changes, and has who, path and digests, and no content.
+// TestChangeIsOnRecord: the row is open before the file changes, and has who, path and digests, and
+// no content.
 func TestChangeIsOnRecord(t *testing.T) {
 	t.Parallel()
 	for name, store := range map[string]func(*testing.T) audit.Store{"sqlite": onSQLite, "postgres": onPostgres} {
@@ -26,9 +27,11 @@ func TestChangeIsOnRecord(t *testing.T) {
 			var told []sandbox.Change
 			f := setUp(t, store(t), func(c *record.Config) { c.Changed = func(c sandbox.Change) { told = append(told, c) } })
 			ctx := sandbox.WithRequest(t.Context(), sandbox.Request{RequestedBy: "token"})
-			c := sandbox.Change{User: user, Tool: "files.write", Path: sandbox.Root + "/a.txt", Digests: sandbox.Digests{Before: sandbox.Absent, After: "434728"}}
+			c := sandbox.Change{User: user, Tool: "files.write", Path: sandbox.Root + "/a.txt",
+				Digests: sandbox.Digests{Before: sandbox.Absent, After: "434728"}}
 			id, err := f.Change(ctx, c, func(ctx context.Context, at sandbox.Location) (sandbox.Digests, error) {
-				if row := f.only(); row.Status != audit.Running || !slices.Equal(row.Args, []string{c.Path}) || row.SHA256Before != c.Before || row.SHA256After != c.After {
+				if row := f.only(); row.Status != audit.Running || !slices.Equal(row.Args, []string{c.Path}) || row.SHA256Before != c.Before ||
+					row.SHA256After != c.After {
 					t.Errorf("before the change: %+v", row)
 				}
 				_, err := f.ReplaceFile(ctx, c.Path, strings.NewReader("hunter2"), c.Before, at.User)
@@ -41,7 +44,9 @@ func TestChangeIsOnRecord(t *testing.T) {
 				t.Errorf("told of %+v", told)
 			}
 			row := f.only()
-			if row.ExecID != id || row.Kind != audit.KindChange || row.SHA256Before != sandbox.Absent || row.SHA256After != "f52fbd" || row.Status != audit.Succeeded || row.Cmd != "files.write" || row.RequestedBy != "token" || row.UserID != "user" || row.ProjectID != "agent~user" ||
+			if row.ExecID != id || row.Kind != audit.KindChange || row.SHA256Before != sandbox.Absent || row.SHA256After != "f52fbd" ||
+				row.Status != audit.Succeeded || row.Cmd != "files.write" || row.RequestedBy != "token" || row.UserID != "user" ||
+				row.ProjectID != "agent~user" ||
 				row.Backend != sandbox.None || row.ExitCode != nil || row.EndedAt.IsZero() {
 				t.Errorf("%+v", row)
 			}
@@ -89,7 +94,8 @@ func TestFailedChangeIsOnRecord(t *testing.T) {
 				t.Errorf("%s %v", id, err)
 			}
 			row := f.only()
-			if row.Status != c.status || row.ErrorReason != c.reason || row.Detail == "" || row.SHA256Before != "3" || row.SHA256After != "2" || row.EndedAt.IsZero() {
+			if row.Status != c.status || row.ErrorReason != c.reason || row.Detail == "" || row.SHA256Before != "3" || row.SHA256After != "2" ||
+				row.EndedAt.IsZero() {
 				t.Errorf("%+v", row)
 			}
 		})
@@ -101,9 +107,10 @@ func TestSentBytesAreOnRecord(t *testing.T) {
 	t.Parallel()
 	for detail, failed := range map[string]error{"3 bytes were sent": nil, "of Feishu; 3 bytes were sent": fault.New(fault.UpstreamFailed, "of Feishu")} {
 		f := setUp(t, onSQLite(t))
-		_, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "feishu.upload", Path: sandbox.Root + "/a.txt"}, func(context.Context, sandbox.Location) (sandbox.Digests, error) {
-			return sandbox.Digests{Before: "ba7816", Sent: 3}, failed
-		})
+		_, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "feishu.upload", Path: sandbox.Root + "/a.txt"},
+			func(context.Context, sandbox.Location) (sandbox.Digests, error) {
+				return sandbox.Digests{Before: "ba7816", Sent: 3}, failed
+			})
 		if fault.CodeOf(err) != fault.CodeOf(failed) {
 			t.Error(err)
 		}
@@ -113,23 +120,26 @@ func TestSentBytesAreOnRecord(t *testing.T) {
 	}
 }
 
-// TestCanceledChange: a change that is canceled by the id of its row ends as canceled, whatever error that causes.
+// TestCanceledChange: a change that is canceled by the id of its row ends as canceled, whatever
+// error that causes.
 func TestCanceledChange(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t))
-	_, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "uploadSandboxFile", Path: sandbox.Root + "/a.txt"}, func(ctx context.Context, _ sandbox.Location) (sandbox.Digests, error) {
-		if !f.Cancel(t.Context(), f.only().ExecID) {
-			t.Error("the change is not in progress")
-		}
-		<-ctx.Done()
-		return sandbox.Digests{}, fault.Wrap(fault.InvalidRequest, io.ErrUnexpectedEOF, "cut off")
-	})
+	_, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "uploadSandboxFile", Path: sandbox.Root + "/a.txt"},
+		func(ctx context.Context, _ sandbox.Location) (sandbox.Digests, error) {
+			if !f.Cancel(t.Context(), f.only().ExecID) {
+				t.Error("the change is not in progress")
+			}
+			<-ctx.Done()
+			return sandbox.Digests{}, fault.Wrap(fault.InvalidRequest, io.ErrUnexpectedEOF, "cut off")
+		})
 	if row := f.only(); err == nil || row.Status != audit.Canceled || row.ErrorReason != audit.ReasonCanceled || row.Detail != "canceled by request" {
 		t.Errorf("%v %+v", err, row)
 	}
 }
 
-// TestTransferIsOnRecord: with where the content comes from, because the digests are not known before. A refusal of the other service is a failure.
+// TestTransferIsOnRecord: with where the content comes from, because the digests are not known
+// before. A refusal of the other service is a failure.
 func TestTransferIsOnRecord(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t))
@@ -138,7 +148,8 @@ func TestTransferIsOnRecord(t *testing.T) {
 		return sandbox.Digests{}, fault.New(fault.UpstreamFailed, "refused with code 1")
 	})
 	row := f.only()
-	if !fault.Is(err, fault.UpstreamFailed) || !slices.Equal(row.Args, []string{c.Path, "from", "om_1"}) || !row.Status.Final() || row.Status == audit.Succeeded || row.Detail != "refused with code 1" {
+	if !fault.Is(err, fault.UpstreamFailed) || !slices.Equal(row.Args, []string{c.Path, "from", "om_1"}) || !row.Status.Final() ||
+		row.Status == audit.Succeeded || row.Detail != "refused with code 1" {
 		t.Errorf("%v %+v", err, row)
 	}
 }
@@ -147,10 +158,11 @@ func TestTransferIsOnRecord(t *testing.T) {
 func TestNoChangeWithoutARow(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t), func(c *record.Config) { c.Log = noLog{c.Log} })
-	_, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "files.write", Path: sandbox.Root + "/a.txt"}, func(context.Context, sandbox.Location) (sandbox.Digests, error) {
-		t.Error("it was changed")
-		return sandbox.Digests{}, nil
-	})
+	_, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "files.write", Path: sandbox.Root + "/a.txt"},
+		func(context.Context, sandbox.Location) (sandbox.Digests, error) {
+			t.Error("it was changed")
+			return sandbox.Digests{}, nil
+		})
 	if !errors.Is(err, errNoLog) {
 		t.Error(err)
 	}

@@ -63,14 +63,16 @@ func (r *Recorder) run(caller context.Context, spec sandbox.ExecSpec, stdout, st
 	return c.end(ctx, res, err)
 }
 
-// show lets others read the beginning of the output, in memory, until the returned function is called.
+// show lets others read the beginning of the output, in memory, until the returned function is
+// called.
 func (c *command) show() (hide func()) {
 	shown := output.New("", output.InlineBytes, output.InlineBytes)
 	c.stdout.shown, c.stderr.shown = shown.Stdout, shown.Stderr
 	return c.outputs.Add(c.record.ExecID, shown, lingering)
 }
 
-// limit sets the timeout and the output limits of the command: the spec's, up to the policy's ceilings.
+// limit sets the timeout and the output limits of the command: the spec's, up to the policy's
+// ceilings.
 func (c *command) limit(ctx context.Context) (err error) {
 	_, span := c.cfg.Tracer.Start(ctx, "policy")
 	defer span.Done(&err)
@@ -126,7 +128,8 @@ func (c *command) locate(ctx context.Context) (err error) {
 	return err
 }
 
-// refuse puts a command on record that can run nowhere, because the request was in order. It returns the error for the caller.
+// refuse puts a command on record that can run nowhere, because the request was in order. It
+// returns the error for the caller.
 func (c *command) refuse(ctx context.Context, err error) error {
 	record, e := c.newRecord(ctx)
 	if e != nil {
@@ -138,7 +141,8 @@ func (c *command) refuse(ctx context.Context, err error) error {
 		return e
 	}
 	if record.ErrorReason == audit.ShuttingDown {
-		e := fault.Wrap(fault.ShuttingDown, err, "the command was not started because this node is shutting down; try another one, or again shortly")
+		e := fault.Wrap(fault.ShuttingDown, err,
+			"the command was not started because this node is shutting down; try another one, or again shortly")
 		e.RetryAfter = 5 * time.Second
 		err = e
 	}
@@ -159,7 +163,8 @@ func (c *command) newRecord(ctx context.Context) (audit.Record, error) {
 	return c.commands.NewRecord(request, c.enforced(backend))
 }
 
-// enforced is the part of the policy that is enforced where the command runs; the whole policy when it can run nowhere.
+// enforced is the part of the policy that is enforced where the command runs; the whole policy when
+// it can run nowhere.
 func (c *command) enforced(backend string) policy.Snapshot {
 	at := c.location
 	switch {
@@ -232,7 +237,8 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// callerError is the error of an ended command for the caller; nil when it has a result, as after Cancel.
+// callerError is the error of an ended command for the caller; nil when it has a result, as after
+// Cancel.
 func (c *command) callerError(ctx context.Context, err error) error {
 	r := c.record
 	switch {
@@ -241,9 +247,11 @@ func (c *command) callerError(ctx context.Context, err error) error {
 	case fault.Is(err, fault.ShuttingDown):
 		err = fault.Wrap(fault.ShuttingDown, err, "the command was %s; check its effects before you try again", r.Detail)
 	case r.ErrorReason == audit.ShuttingDown && ctx.Err() != nil:
-		err = fault.Wrap(fault.ShuttingDown, err, "the command was killed because this node is shutting down; check its effects before you try again")
+		err = fault.Wrap(fault.ShuttingDown, err,
+			"the command was killed because this node is shutting down; check its effects before you try again")
 	case r.ErrorReason == audit.NodeLost && ctx.Err() != nil:
-		err = fault.Wrap(fault.ShuttingDown, err, "the command was killed because this node had lost its lease on the database; check its effects before you try again")
+		err = fault.Wrap(fault.ShuttingDown, err,
+			"the command was killed because this node had lost its lease on the database; check its effects before you try again")
 	case fault.Is(err, fault.Internal) && r.ErrorReason == audit.InternalError:
 		c.cfg.Logger.Error("a command in a sandbox failed", "exec", r.ExecID, "error", err)
 	}

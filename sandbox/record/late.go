@@ -10,10 +10,11 @@ import (
 	"secbox/sandbox"
 )
 
-// Late takes the result of a command whose row was ended as lost because its outcome was unknown. The row is corrected, and both ends stay in
-// its history. Rows that are not lost, or belong to another user or another of their machines, are left alone: a runner reports only its own
-// commands. A row that is still open is waited for, for a short time: the machine may be back before the row is ended as lost. Late may be
-// called again, and must be after an error.
+// Late takes the result of a command whose row was ended as lost because its outcome was unknown.
+// The row is corrected, and both ends stay in its history. Rows that are not lost, or belong to
+// another user or another of their machines, are left alone: a runner reports only its own
+// commands. A row that is still open is waited for, for a short time: the machine may be back
+// before the row is ended as lost. Late may be called again, and must be after an error.
 func (r *Recorder) Late(ctx context.Context, user sandbox.User, execID string, result sandbox.ExecResult) error {
 	record, err := r.cfg.Log.Get(ctx, execID)
 	if err != nil {
@@ -56,7 +57,8 @@ func (r *Recorder) Late(ctx context.Context, user sandbox.User, execID string, r
 	return nil
 }
 
-// lateTimeout is how long a late result waits for its row to be closed, which may take some seconds when the database is slow.
+// lateTimeout is how long a late result waits for its row to be closed, which may take some seconds
+// when the database is slow.
 const lateTimeout = 15 * time.Second
 
 // awaitEnd waits for the end of a command that runs on this node, and returns its row.

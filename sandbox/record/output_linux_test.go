@@ -57,7 +57,8 @@ func TestOutputIsShownWhileACommandRuns(t *testing.T) {
 	for _, streamed := range []bool{false, true} {
 		id, ended := uuid.Must(uuid.NewV7()).String(), make(chan *sandbox.ExecResult)
 		release := filepath.Join(f.dir, "go"+id)
-		spec := sandbox.ExecSpec{ExecID: id, User: user, Shell: true, Command: "echo ab; until [ -e go" + id + " ]; do sleep 0.01; done; echo -n c; echo -n warn >&2"}
+		spec := sandbox.ExecSpec{ExecID: id, User: user, Shell: true,
+			Command: "echo ab; until [ -e go" + id + " ]; do sleep 0.01; done; echo -n c; echo -n warn >&2"}
 		var stdout, stderr bytes.Buffer
 		go func() {
 			var res *sandbox.ExecResult
@@ -115,7 +116,8 @@ func TestOutputIsShownWhileACommandRuns(t *testing.T) {
 	}
 }
 
-// TestShownOutputIsBounded: only the beginning of each stream is shown, and the caller gets all of it. What no one followed is gone at once.
+// TestShownOutputIsBounded: only the beginning of each stream is shown, and the caller gets all of
+// it. What no one followed is gone at once.
 func TestShownOutputIsBounded(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t))
@@ -123,7 +125,8 @@ func TestShownOutputIsBounded(t *testing.T) {
 	id, ended := uuid.Must(uuid.NewV7()).String(), make(chan *sandbox.ExecResult)
 	all := &gate{passed: make(chan struct{}), open: make(chan struct{}), after: size}
 	go func() {
-		res, err := f.ExecTo(t.Context(), sandbox.ExecSpec{ExecID: id, User: user, Command: "head", Args: []string{"-c", "196608", "/dev/zero"}}, all, io.Discard)
+		res, err := f.ExecTo(t.Context(), sandbox.ExecSpec{ExecID: id, User: user, Command: "head", Args: []string{"-c", "196608", "/dev/zero"}}, all,
+			io.Discard)
 		if err != nil {
 			t.Error(err)
 		}

@@ -1,7 +1,7 @@
-// Package record puts every command of a sandbox on record: a command runs only after its row is open, and its result is returned only after
-// the row is closed durably. A Recorder wraps another sandbox, in most cases the router; file operations pass through, except for changes that
-// a tool makes by Change. The package must not
-// know HTTP, SQL or Docker.
+// Package record puts every command of a sandbox on record: a command runs only after its row is
+// open, and its result is returned only after the row is closed durably. A Recorder wraps another
+// sandbox, in most cases the router; file operations pass through, except for changes that a tool
+// makes by Change. The package must not know HTTP, SQL or Docker.
 package record
 
 import (
@@ -34,11 +34,13 @@ type Config struct {
 	Observer lifecycle.Observer // may be nil
 	Tracer   *traces.Tracer     // may be nil
 
-	// Enter is called with the location of a command before it begins, and leave when its row is closed: the workspace is in use in between.
-	// An error of Enter ends the command before it begins. May be nil.
+	// Enter is called with the location of a command before it begins, and leave when its row is
+	// closed: the workspace is in use in between. An error of Enter ends the command before it
+	// begins. May be nil.
 	Enter func(ctx context.Context, l sandbox.Location) (leave func(), err error)
 
-	// Changed is called after each change of a file, made or not, before Change returns. May be nil.
+	// Changed is called after each change of a file, made or not, before Change returns. May be
+	// nil.
 	Changed func(c sandbox.Change)
 
 	MaxPerUser int // commands of one user at once; 0: 64. Further ones are fault.SandboxBusy and have no row
@@ -66,8 +68,9 @@ func New(cfg Config) *Recorder {
 	return &Recorder{Backend: cfg.Sandbox, cfg: cfg, commands: commands, outputs: output.Of(commands)}
 }
 
-// Exec implements sandbox.Sandbox. A command that Cancel has ended has a result, too: its ExitCode is -1, Detail names the reason, and its
-// output until then is there. A command that was killed because this node shuts down is fault.ShuttingDown.
+// Exec implements sandbox.Sandbox. A command that Cancel has ended has a result, too: its ExitCode
+// is -1, Detail names the reason, and its output until then is there. A command that was killed
+// because this node shuts down is fault.ShuttingDown.
 func (r *Recorder) Exec(ctx context.Context, spec sandbox.ExecSpec) (*sandbox.ExecResult, error) {
 	return r.run(ctx, spec, &stream{keep: true}, &stream{keep: true})
 }
@@ -80,29 +83,31 @@ func (r *Recorder) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, st
 // begin registers a command, within the limits of its user, its token and the node.
 func (r *Recorder) begin(ctx context.Context, execID, userID string) (context.Context, *lifecycle.Command, error) {
 	token := sandbox.RequestOf(ctx).RequestedBy
-	return r.commands.Begin(ctx, lifecycle.Command{ExecID: execID, User: userID, Token: token}, func(inProgress map[string]*lifecycle.Command) error {
-		ofUser, ofToken := 0, 0
-		for _, c := range inProgress {
-			if c.User == userID {
-				ofUser++
+	return r.commands.Begin(ctx, lifecycle.Command{ExecID: execID, User: userID, Token: token},
+		func(inProgress map[string]*lifecycle.Command) error {
+			ofUser, ofToken := 0, 0
+			for _, c := range inProgress {
+				if c.User == userID {
+					ofUser++
+				}
+				if c.Token == token {
+					ofToken++
+				}
 			}
-			if c.Token == token {
-				ofToken++
+			switch {
+			case len(inProgress) >= r.cfg.Max:
+				return sandbox.Busy("%d commands run in sandboxes already; try again shortly", len(inProgress))
+			case token != "" && token != sandbox.Tokenless && ofToken >= max(1, r.cfg.Max*3/4):
+				return sandbox.Busy("%d commands of this token run already; try again shortly", ofToken)
+			case ofUser >= r.cfg.MaxPerUser:
+				return sandbox.Busy("%d commands of this user run already; try again shortly", ofUser)
 			}
-		}
-		switch {
-		case len(inProgress) >= r.cfg.Max:
-			return sandbox.Busy("%d commands run in sandboxes already; try again shortly", len(inProgress))
-		case token != "" && token != sandbox.Tokenless && ofToken >= max(1, r.cfg.Max*3/4):
-			return sandbox.Busy("%d commands of this token run already; try again shortly", ofToken)
-		case ofUser >= r.cfg.MaxPerUser:
-			return sandbox.Busy("%d commands of this user run already; try again shortly", ofUser)
-		}
-		return nil
-	})
+			return nil
+		})
 }
 
-// Cancel asks for the end of a command, by the actor of the context, and returns at once; false when it does not run on this node.
+// Cancel asks for the end of a command, by the actor of the context, and returns at once; false
+// when it does not run on this node.
 func (r *Recorder) Cancel(ctx context.Context, execID string) bool {
 	return r.commands.Cancel(ctx, execID)
 }
@@ -110,14 +115,15 @@ func (r *Recorder) Cancel(ctx context.Context, execID string) bool {
 // lingering is how long a follower of a command can read its output after its end.
 const lingering = time.Second
 
-// Follow waits until the progress of a command differs from seen; see output.Running. Only the first output.InlineBytes of each stream are kept, only while the
-// command runs, and only if its caller takes the output.
+// Follow waits until the progress of a command differs from seen; see output.Running. Only the
+// first output.InlineBytes of each stream are kept, only while the command runs, and only if its
+// caller takes the output.
 func (r *Recorder) Follow(ctx context.Context, execID string, seen output.Progress) (output.Progress, error) {
 	return r.outputs.Follow(ctx, execID, seen)
 }
 
-// OpenOutput opens what a command has written to "stdout" or "stderr" so far, as far as it is kept, and returns its size in bytes; nil for a command that does
-// not run here.
+// OpenOutput opens what a command has written to "stdout" or "stderr" so far, as far as it is kept,
+// and returns its size in bytes; nil for a command that does not run here.
 func (r *Recorder) OpenOutput(execID, stream string) (io.ReadSeekCloser, int64) {
 	return r.outputs.Open(execID, stream)
 }
@@ -128,11 +134,12 @@ func (r *Recorder) Running() int { return r.commands.Running() }
 // Pause refuses new commands with an error until resume is called. File operations go on.
 func (r *Recorder) Pause(why *fault.Error) (resume func()) { return r.commands.Pause(why) }
 
-// Lose kills the commands in progress, because other nodes have ended their rows, and returns when all have ended. Call it after Pause.
+// Lose kills the commands in progress, because other nodes have ended their rows, and returns when
+// all have ended. Call it after Pause.
 func (r *Recorder) Lose() { r.commands.Lose() }
 
-// Drain refuses new commands, lets the running ones end until ctx does, kills the rest, and returns when every row is closed. File operations
-// go on until Close. Safe to call twice.
+// Drain refuses new commands, lets the running ones end until ctx does, kills the rest, and returns
+// when every row is closed. File operations go on until Close. Safe to call twice.
 func (r *Recorder) Drain(ctx context.Context) { r.commands.Drain(ctx) }
 
 // Close implements sandbox.Sandbox. It kills the running commands and closes their rows first.

@@ -88,7 +88,8 @@ func setUp(t *testing.T, store audit.Store, change ...func(*record.Config)) *fix
 	t.Helper()
 	f := &fixture{t: t, dir: t.TempDir(), tools: sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: t.TempDir()}, ended: &endings{}}
 	var err error
-	if f.log, err = audit.NewLog(audit.Config{Store: store, Dir: filepath.Join(t.TempDir(), "spool"), NodeID: "n", Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if f.log, err = audit.NewLog(audit.Config{Store: store, Dir: filepath.Join(t.TempDir(), "spool"), NodeID: "n",
+		Logger: slog.New(slog.DiscardHandler)}); err != nil {
 		t.Fatal(err)
 	}
 	resolver, err := policy.New(policy.Config{SettingsDigest: "sha256:s"})
@@ -96,8 +97,9 @@ func setUp(t *testing.T, store audit.Store, change ...func(*record.Config)) *fix
 		t.Fatal(err)
 	}
 	cfg := record.Config{
-		Sandbox: none.New(none.Config{Directories: sandboxtest.Directory(f.dir), ReadOnly: []sandbox.ReadOnlyRoot{f.tools}, Environ: slices.Concat(os.Environ(), sandboxtest.Planted)}),
-		Log:     f.log, Policy: resolver, Host: func() policy.Host { return policy.Host{} }, NodeID: "n", Key: hmackey.New([]byte("key")), Now: time.Now,
+		Sandbox: none.New(none.Config{Directories: sandboxtest.Directory(f.dir), ReadOnly: []sandbox.ReadOnlyRoot{f.tools},
+			Environ: slices.Concat(os.Environ(), sandboxtest.Planted)}),
+		Log: f.log, Policy: resolver, Host: func() policy.Host { return policy.Host{} }, NodeID: "n", Key: hmackey.New([]byte("key")), Now: time.Now,
 		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Logger: slog.New(slog.DiscardHandler), Observer: f.ended,
 	}
 	for _, c := range change {
@@ -177,7 +179,8 @@ func TestRowOfACommand(t *testing.T) {
 			if !reflect.DeepEqual(row, want) {
 				t.Errorf("row\n%+v\nwant\n%+v", row, want)
 			}
-			if hmackey.KeyOf(row.RequestDigest) == "" || row.EndedAt.Before(row.StartedAt) || row.StartedAt.IsZero() || row.DurationMS != row.EndedAt.Sub(row.StartedAt).Milliseconds() {
+			if hmackey.KeyOf(row.RequestDigest) == "" || row.EndedAt.Before(row.StartedAt) || row.StartedAt.IsZero() ||
+				row.DurationMS != row.EndedAt.Sub(row.StartedAt).Milliseconds() {
 				t.Errorf("digest %q, from %v to %v, %d ms", row.RequestDigest, row.StartedAt, row.EndedAt, row.DurationMS)
 			}
 			events, err := f.log.Events(t.Context(), row.ExecID)
@@ -238,9 +241,10 @@ func TestVerdicts(t *testing.T) {
 		reason audit.Reason
 		began  bool
 	}{
-		"well":                      {scripted{result: &sandbox.ExecResult{}}, audit.Succeeded, "", true},
-		"time is up":                {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true}}, audit.Timeout, audit.ReasonTimeout, true},
-		"ended after SIGTERM":       {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true, Ended: new(3)}}, audit.Timeout, audit.ReasonTimeout, true},
+		"well":       {scripted{result: &sandbox.ExecResult{}}, audit.Succeeded, "", true},
+		"time is up": {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true}}, audit.Timeout, audit.ReasonTimeout, true},
+		"ended after SIGTERM": {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true, Ended: new(3)}}, audit.Timeout, audit.ReasonTimeout,
+			true},
 		"for memory":                {scripted{result: &sandbox.ExecResult{ExitCode: 137, OOMKilled: true}}, audit.OOMKilled, audit.OOM, true},
 		"for the disk":              {scripted{result: &sandbox.ExecResult{ExitCode: 137, DiskLimit: true}}, audit.Failed, audit.DiskLimit, true},
 		"outcome unknown":           {scripted{err: fault.New(fault.OutcomeUnknown, "gone")}, audit.Lost, audit.OutcomeUnknown, true},
@@ -265,7 +269,8 @@ func TestVerdicts(t *testing.T) {
 			f := setUp(t, onSQLite(t), func(cfg *record.Config) { c.s.Backend, cfg.Sandbox = cfg.Sandbox, &c.s })
 			res, err := f.Exec(t.Context(), sandbox.ExecSpec{Command: "true", User: user})
 			row := f.only()
-			if row.Status != c.status || row.ErrorReason != c.reason || row.Backend != sandbox.Remote || row.Runner != "laptop" || row.StartedAt.IsZero() == c.began || row.EndedAt.IsZero() {
+			if row.Status != c.status || row.ErrorReason != c.reason || row.Backend != sandbox.Remote || row.Runner != "laptop" ||
+				row.StartedAt.IsZero() == c.began || row.EndedAt.IsZero() {
 				t.Errorf("row %+v", row)
 			}
 			if c.s.result != nil && c.s.result.Ended != nil {
@@ -334,7 +339,8 @@ func (s starting) Locate(ctx context.Context, user sandbox.User) (sandbox.Locati
 	return sandbox.Location{Backend: sandbox.Docker, User: user}, ctx.Err()
 }
 
-// TestShutdownWhileContainerStarts: the caller gets the error of a node that shuts down, as for a running command.
+// TestShutdownWhileContainerStarts: the caller gets the error of a node that shuts down, as for a
+// running command.
 func TestShutdownWhileContainerStarts(t *testing.T) {
 	t.Parallel()
 	s := starting{began: make(chan struct{})}
@@ -428,14 +434,16 @@ func TestLateCorrectsOwnRowsOnly(t *testing.T) {
 			if row.Status != audit.Failed || row.ExitCode == nil || *row.ExitCode != 4 || row.StdoutBytes != 5 || row.ErrorReason != audit.NonzeroExit {
 				t.Errorf("corrected to %+v", row)
 			}
-			if got := f.kinds(lost.ExecID); !slices.Equal(got, []audit.EventKind{audit.EventCreated, audit.EventStarted, audit.EventEnded, audit.EventCorrected}) {
+			if got := f.kinds(lost.ExecID); !slices.Equal(got,
+				[]audit.EventKind{audit.EventCreated, audit.EventStarted, audit.EventEnded, audit.EventCorrected}) {
 				t.Errorf("events %v", got)
 			}
 		})
 	}
 }
 
-// TestLateOfKilledCommand: a machine kills a command whose caller has left, which is not a failure of the command.
+// TestLateOfKilledCommand: a machine kills a command whose caller has left, which is not a failure
+// of the command.
 func TestLateOfKilledCommand(t *testing.T) {
 	t.Parallel()
 	s := vanished()
@@ -446,7 +454,8 @@ func TestLateOfKilledCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	row := f.only()
-	if row.Status != audit.Canceled || row.ErrorReason != audit.ReasonCanceled || row.ExitCode == nil || *row.ExitCode != 137 || row.Detail != result.Detail || row.StdoutBytes != 6 {
+	if row.Status != audit.Canceled || row.ErrorReason != audit.ReasonCanceled || row.ExitCode == nil || *row.ExitCode != 137 || row.Detail != result.Detail ||
+		row.StdoutBytes != 6 {
 		t.Errorf("corrected to %+v", row)
 	}
 }
@@ -514,7 +523,8 @@ func TestCallerGivesUp(t *testing.T) {
 	}
 }
 
-// TestDrain: running commands get time and are then killed; every row is closed before Drain returns.
+// TestDrain: running commands get time and are then killed; every row is closed before Drain
+// returns.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	f := setUp(t, onSQLite(t))
@@ -576,7 +586,8 @@ func TestMaxPerUser(t *testing.T) {
 	}
 }
 
-// TestEnter: it is called with the location before a command begins, and leave after its row is closed.
+// TestEnter: it is called with the location before a command begins, and leave after its row is
+// closed.
 func TestEnter(t *testing.T) {
 	t.Parallel()
 	var f *fixture

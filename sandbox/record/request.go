@@ -15,12 +15,13 @@ import (
 	"secbox/sandbox"
 )
 
-// requestRecord is the part of a command's record that its caller determines. It has the names of variables but not their values, and nothing
-// of standard input.
+// requestRecord is the part of a command's record that its caller determines. It has the names of
+// variables but not their values, and nothing of standard input.
 func requestRecord(ctx context.Context, key hmackey.Key, spec sandbox.ExecSpec, shell string) audit.Record {
 	from, span := sandbox.RequestOf(ctx), traces.Of(ctx)
 	r := audit.Record{
-		ExecID: spec.ExecID, ProjectID: spec.User.ProjectID(), ConversationID: from.ConversationID, AgentID: spec.User.AgentID, UserID: spec.User.ID,
+		ExecID: spec.ExecID, ProjectID: spec.User.ProjectID(), ConversationID: from.ConversationID, AgentID: spec.User.AgentID,
+		UserID:  spec.User.ID,
 		SkillID: from.SkillID, TaskID: from.TaskID, RequestedBy: from.RequestedBy, RequestDigest: key.Request(digest(spec)),
 		Cmd: spec.Command, Args: spec.Args, Cwd: spec.Dir,
 	}
@@ -50,7 +51,8 @@ func requestRecord(ctx context.Context, key hmackey.Key, spec sandbox.ExecSpec, 
 	return r
 }
 
-// traced returns the environment of a command that knows its span, unless its caller has set the variable. The record has what the caller set.
+// traced returns the environment of a command that knows its span, unless its caller has set the
+// variable. The record has what the caller set.
 func traced(env []string, span traces.ID) []string {
 	set := func(kv string) bool { return strings.HasPrefix(kv, traces.Variable+"=") }
 	if span == (traces.ID{}) || slices.ContainsFunc(env, set) {
@@ -76,7 +78,8 @@ func digest(spec sandbox.ExecSpec) string {
 		Stdin   []byte   `json:"stdin"`
 		Timeout int64    `json:"timeout_ms"`
 	}{
-		spec.User.AgentID, spec.User.ID, []byte(spec.Command), bytesOf(args), spec.Shell, []byte(spec.Dir), bytesOf(spec.Env), []byte(spec.Stdin),
+		spec.User.AgentID, spec.User.ID, []byte(spec.Command), bytesOf(args), spec.Shell, []byte(spec.Dir), bytesOf(spec.Env),
+		[]byte(spec.Stdin),
 		spec.Timeout.Milliseconds(),
 	})
 	sum := sha256.Sum256(canonical)

@@ -8,7 +8,8 @@ import (
 	"secbox/runner/output"
 )
 
-// stream counts one of the outputs of a command, shows its beginning, and keeps it or passes it on. Its methods must not be called at the same time.
+// stream counts one of the outputs of a command, shows its beginning, and keeps it or passes it on.
+// Its methods must not be called at the same time.
 type stream struct {
 	keep  bool           // the output, up to the limit
 	to    io.Writer      // gets the output; may be nil
@@ -39,7 +40,8 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// end is called when the command has ended. It reports whether output beyond the limit was dropped, and cuts the rest at a character.
+// end is called when the command has ended. It reports whether output beyond the limit was dropped,
+// and cuts the rest at a character.
 func (s *stream) end(written int64) (truncated bool) {
 	s.shown.End(written)
 	if truncated = written > s.limit; truncated {

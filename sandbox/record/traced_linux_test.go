@@ -10,7 +10,8 @@ import (
 	"secbox/sandbox/record"
 )
 
-// TestCommandKnowsItsSpan: a command of a request with a trace has it in its environment and on record, and its caller's own variable wins.
+// TestCommandKnowsItsSpan: a command of a request with a trace has it in its environment and on
+// record, and its caller's own variable wins.
 func TestCommandKnowsItsSpan(t *testing.T) {
 	t.Parallel()
 	const sent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -34,20 +35,23 @@ func TestCommandKnowsItsSpan(t *testing.T) {
 	}
 }
 
-// TestSpansOfACommand: a command has a span for each stage, and nothing that it was given or wrote is in one. So has a change of a file.
+// TestSpansOfACommand: a command has a span for each stage, and nothing that it was given or wrote
+// is in one. So has a change of a file.
 func TestSpansOfACommand(t *testing.T) {
 	t.Parallel()
 	c := otlptest.Start(t)
 	tracer, flush := c.Tracer(t)
 	f := setUp(t, onSQLite(t), func(cfg *record.Config) { cfg.Tracer = tracer })
 	res, err := f.Exec(t.Context(), sandbox.ExecSpec{
-		Command: `printf %s "$TRACEPARENT"; echo s3cret-output >&2; exit 4 # s3cret-argument`, Shell: true, Env: []string{"s3cret-name=s3cret-value"}, Stdin: "s3cret-stdin", User: user,
+		Command: `printf %s "$TRACEPARENT"; echo s3cret-output >&2; exit 4 # s3cret-argument`, Shell: true, Env: []string{"s3cret-name=s3cret-value"},
+		Stdin: "s3cret-stdin", User: user,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	row := f.only()
-	if _, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "edit", Path: "s3cret-file"}, func(context.Context, sandbox.Location) (sandbox.Digests, error) { return sandbox.Digests{}, nil }); err != nil {
+	if _, err := f.Change(t.Context(), sandbox.Change{User: user, Tool: "edit", Path: "s3cret-file"},
+		func(context.Context, sandbox.Location) (sandbox.Digests, error) { return sandbox.Digests{}, nil }); err != nil {
 		t.Fatal(err)
 	}
 	flush()
@@ -61,7 +65,8 @@ func TestSpansOfACommand(t *testing.T) {
 			t.Errorf("%s: %+v", stage, s)
 		}
 	}
-	if row.TraceID != command.Trace || row.SpanID != command.ID || res.Stdout != "00-"+command.Trace+"-"+command.ID+"-01" || command.Error != "nonzero_exit" || command.Attributes["secbox.exec.id"] != row.ExecID ||
+	if row.TraceID != command.Trace || row.SpanID != command.ID || res.Stdout != "00-"+command.Trace+"-"+command.ID+"-01" || command.Error != "nonzero_exit" ||
+		command.Attributes["secbox.exec.id"] != row.ExecID ||
 		command.Attributes["secbox.backend"] != sandbox.None || command.Attributes["secbox.stderr.bytes"] != int64(14) {
 		t.Errorf("%+v, on record %s %s, %q", command, row.TraceID, row.SpanID, res.Stdout)
 	}

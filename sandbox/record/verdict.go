@@ -56,7 +56,8 @@ func exitCode(res *sandbox.ExecResult) *int {
 	return &code
 }
 
-// verdictOnError judges a command without a result. An unknown outcome comes before the reason for a kill, and that before the error.
+// verdictOnError judges a command without a result. An unknown outcome comes before the reason for
+// a kill, and that before the error.
 func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason, string) {
 	message := fault.From(err).Message
 	path, isPath := errors.AsType[*fs.PathError](err)
@@ -73,7 +74,8 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 		return audit.Canceled, audit.ReasonCanceled, "canceled because its caller gave up"
 	}
 	if fault.Is(err, fault.ShuttingDown) { // of the user's sandbox only: when this node shuts down, ctx ends
-		return audit.Canceled, audit.ReasonCanceled, "canceled because the user's sandbox was closed, as when the user is moved to another backend, or the node that has the user's machine ends"
+		return audit.Canceled, audit.ReasonCanceled, "canceled because the user's sandbox was closed, as when the user is moved to " +
+			"another backend, or the node that has the user's machine ends"
 	}
 	if isPath {
 		return audit.Rejected, audit.InputRefused, message
@@ -98,7 +100,8 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 	}
 }
 
-// neverStarted reports whether the command certainly did not start. It is false for engine_unavailable, which can happen later as well.
+// neverStarted reports whether the command certainly did not start. It is false for
+// engine_unavailable, which can happen later as well.
 func neverStarted(r audit.Record) bool {
 	switch r.ErrorReason {
 	case audit.RunnerOffline, audit.RunnerRefused, audit.ImageMissing, audit.StartFailed:
@@ -107,7 +110,8 @@ func neverStarted(r audit.Record) bool {
 	return r.Status == audit.Rejected
 }
 
-// withID adds the id of the row to an error. Errors that wrap a fault, such as errors of files and contexts, stay as they are.
+// withID adds the id of the row to an error. Errors that wrap a fault, such as errors of files and
+// contexts, stay as they are.
 func withID(err error, execID string) error {
 	e, ok := err.(*fault.Error) //nolint:errorlint // only the outermost error can be replaced without losing its wrappers
 	if !ok {

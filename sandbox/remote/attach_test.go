@@ -11,7 +11,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// TestIsAliveEndsWithHub: isAlive waits for aliveTimeout at most, and not at all when the hub closes.
+// TestIsAliveEndsWithHub: isAlive waits for aliveTimeout at most, and not at all when the hub
+// closes.
 func TestIsAliveEndsWithHub(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -29,8 +30,8 @@ func TestIsAliveEndsWithHub(t *testing.T) {
 	})
 }
 
-// TestAttachWaitsForFormerReader: output is passed on without the lock, so a former link must be read to its end before the offsets are
-// sent.
+// TestAttachWaitsForFormerReader: output is passed on without the lock, so a former link must be
+// read to its end before the offsets are sent.
 func TestAttachWaitsForFormerReader(t *testing.T) {
 	t.Parallel()
 	h := NewHub(Config{})
@@ -56,7 +57,8 @@ func TestAttachWaitsForFormerReader(t *testing.T) {
 	}
 }
 
-// TestInputIsWithdrawn: a runner that reads nothing does not keep the input of commands that are over in memory.
+// TestInputIsWithdrawn: a runner that reads nothing does not keep the input of commands that are
+// over in memory.
 func TestInputIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -51,7 +51,8 @@ func (l *link) awaitArrival(bytes int) {
 	l.busy.Store(int64(time.Since(l.start)) + int64(bytes)*int64(time.Second)/slowestBytes)
 }
 
-// pong measures the round trip of the last ping. A late or unexpected pong only shows that the runner is alive.
+// pong measures the round trip of the last ping. A late or unexpected pong only shows that the
+// runner is alive.
 func (l *link) pong(id string) {
 	if n, err := strconv.ParseUint(id, 10, 64); err == nil && l.longPing <= n && n <= l.ping {
 		l.busy.Store(0)
@@ -69,8 +70,8 @@ func (l *link) pong(id string) {
 // aliveTimeout is how long a runner has to answer a ping when another runner wants its name.
 const aliveTimeout = 5 * time.Second
 
-// isAlive reports whether the runner answers a ping. A runner that sends anything counts, since it may be too busy for a pong. When the hub
-// closes, isAlive returns false at once.
+// isAlive reports whether the runner answers a ping. A runner that sends anything counts, since it
+// may be too busy for a pong. When the hub closes, isAlive returns false at once.
 func (l *link) isAlive() bool {
 	echo := make(chan struct{})
 	since := time.Since(l.start)

@@ -24,7 +24,8 @@ func (h *Hub) Close() error {
 	return nil
 }
 
-// CloseForUser cancels the user's requests and waits briefly for the runners to answer. The runners stay connected.
+// CloseForUser cancels the user's requests and waits briefly for the runners to answer. The runners
+// stay connected.
 func (h *Hub) CloseForUser(user sandbox.User) error {
 	closed := fault.New(fault.ShuttingDown, "the user's sandbox was closed, and its requests were canceled")
 	h.cancelAll(func(k key) bool { return k.user == user.ID && (user.Runner == "" || user.Runner == k.name) }, user.Holds, closed)

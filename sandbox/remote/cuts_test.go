@@ -88,8 +88,8 @@ func (p *proxy) cut() {
 	}
 }
 
-// TestCutsWhileClientsWork cuts the connection at random while four clients work. Each call returns its answer or an error that is true,
-// and no command runs twice.
+// TestCutsWhileClientsWork cuts the connection at random while four clients work. Each call returns
+// its answer or an error that is true, and no command runs twice.
 func TestCutsWhileClientsWork(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -136,7 +136,8 @@ func TestCutsWhileClientsWork(t *testing.T) {
 	await(t, "all processes to be gone", func() bool { return sandboxtest.HostProcesses(marker) == 0 })
 }
 
-// TestProcessOverCuts talks with a command while the connection is cut: every line arrives once, in both directions, and so does the signal.
+// TestProcessOverCuts talks with a command while the connection is cut: every line arrives once, in
+// both directions, and so does the signal.
 func TestProcessOverCuts(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -231,7 +232,8 @@ func (c *cutClient) one(i int) {
 	}
 }
 
-// compare checks a file after a write: it is whole or missing, and it is there if the write succeeded.
+// compare checks a file after a write: it is whole or missing, and it is there if the write
+// succeeded.
 func (c *cutClient) compare(path string, want []byte, written error) {
 	onDisk, err := os.ReadFile(filepath.Join(c.dir, strings.TrimPrefix(path, sandbox.Root)))
 	if (written == nil || err == nil) && !bytes.Equal(onDisk, want) {

@@ -10,8 +10,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// TestDigests: a runner that can is asked for a GMAC in both directions. An older runner gets no name of a digest, because an unknown field
-// would end its link. The digest is compared.
+// TestDigests: a runner that can is asked for a GMAC in both directions. An older runner gets no
+// name of a digest, because an unknown field would end its link. The digest is compared.
 func TestDigests(t *testing.T) {
 	t.Parallel()
 	data := content(5 << 20)

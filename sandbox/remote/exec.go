@@ -29,8 +29,8 @@ type sink interface {
 	io.StringWriter
 }
 
-// take counts n bytes that begin at an offset, and returns how many of them are known already. A gap, or more than was asked for, is a
-// protocol error.
+// take counts n bytes that begin at an offset, and returns how many of them are known already. A
+// gap, or more than was asked for, is a protocol error.
 func (s *stream) take(offset, n int64) (skip int64, err error) {
 	switch {
 	case offset > s.got:
@@ -43,7 +43,8 @@ func (s *stream) take(offset, n int64) (skip int64, err error) {
 	return skip, nil
 }
 
-// cut returns the part of a text, which begins at an offset, that was asked for. A runner that does not know max_stdout sends everything.
+// cut returns the part of a text, which begins at an offset, that was asked for. A runner that does
+// not know max_stdout sends everything.
 func (s *stream) cut(text string, offset int64) string {
 	return text[:min(int64(len(text)), max(0, s.most-offset))]
 }
@@ -82,8 +83,8 @@ func (h *Hub) Exec(ctx context.Context, spec sandbox.ExecSpec) (*sandbox.ExecRes
 	return result, nil
 }
 
-// ExecTo is Exec with the output going to the writers as it arrives. A slow writer does not slow the command: a spool keeps the output, at
-// most as much as the spec lets the command give back.
+// ExecTo is Exec with the output going to the writers as it arrives. A slow writer does not slow
+// the command: a spool keeps the output, at most as much as the spec lets the command give back.
 func (h *Hub) ExecTo(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr io.Writer) (*sandbox.ExecResult, error) {
 	out, errs := newSpool(stdout), newSpool(stderr)
 	result, err := h.exec(ctx, spec, out, errs)
@@ -105,7 +106,9 @@ func (h *Hub) exec(ctx context.Context, spec sandbox.ExecSpec, stdout, stderr si
 			return nil, err
 		}
 		if !slices.Contains(hello.Can, wire.CanInput) {
-			return nil, fault.New(fault.Unsupported, "the runner %q cannot give a running command input or signals; update secbox on that machine", hello.Name)
+			return nil,
+				fault.New(fault.Unsupported, "the runner %q cannot give a running command input or signals; update secbox on that machine",
+					hello.Name)
 		}
 		in = newInput()
 	}
@@ -143,14 +146,17 @@ func (h *Hub) execMessage(spec sandbox.ExecSpec) (*wire.Exec, error) {
 	}
 	switch {
 	case len(spec.Args) > wire.MaxArgs:
-		return nil, fault.BadField("args", "has %d arguments, more than the %d that are sent to a user's machine", len(spec.Args), wire.MaxArgs)
+		return nil, fault.BadField("args", "has %d arguments, more than the %d that are sent to a user's machine", len(spec.Args),
+			wire.MaxArgs)
 	case len(spec.Env) > wire.MaxEnv:
-		return nil, fault.BadField("env", "has %d variables, more than the %d that are sent to a user's machine", len(spec.Env), wire.MaxEnv)
+		return nil, fault.BadField("env", "has %d variables, more than the %d that are sent to a user's machine", len(spec.Env),
+			wire.MaxEnv)
 	case spec.ExecID != "" && !wire.ValidID(spec.ExecID):
 		return nil, fault.BadField("exec_id", "must be 1 to %d letters, digits, dots, underscores, dashes", wire.MaxID)
 	}
 	body := &wire.Exec{
-		Command: spec.Command, Shell: spec.Shell, Dir: spec.Dir, Env: spec.Env, Timeout: spec.TimeoutWithin(maxTimeout).Seconds(), UserID: spec.User.ID,
+		Command: spec.Command, Shell: spec.Shell, Dir: spec.Dir, Env: spec.Env, Timeout: spec.TimeoutWithin(maxTimeout).Seconds(),
+		UserID:    spec.User.ID,
 		MaxStdout: sandbox.OutputBound(spec.MaxStdout), MaxStderr: sandbox.OutputBound(spec.MaxStderr),
 	}
 	if !spec.Shell {

@@ -32,23 +32,28 @@ type Config struct {
 	Stall          time.Duration // how long a transfer waits for the next byte; default DefaultStall
 	RequestTimeout time.Duration // of a file operation, and of a command beyond its own timeout; default 5 min
 
-	// Valid checks a token: an error with fault.TokenRevoked, fault.Unauthenticated, fault.UnknownToken or fault.Forbidden closes its links;
-	// any other is logged, and the token is checked again. Called for each link every second, or every heartbeat if that is shorter.
+	// Valid checks a token: an error with fault.TokenRevoked, fault.Unauthenticated,
+	// fault.UnknownToken or fault.Forbidden closes its links; any other is logged, and the token is
+	// checked again. Called for each link every second, or every heartbeat if that is shorter.
 	Valid func(ctx context.Context, tokenID string) error
 
-	// Late takes the result of a command whose caller no longer waits, under the id of its request, with the user and their runner. After an
-	// error the runner sends the result again on its next link, unless the error is fault.UnknownExec. The result does not contain output that
-	// arrived before.
+	// Late takes the result of a command whose caller no longer waits, under the id of its request,
+	// with the user and their runner. After an error the runner sends the result again on its next
+	// link, unless the error is fault.UnknownExec. The result does not contain output that arrived
+	// before.
 	Late func(ctx context.Context, user sandbox.User, execID string, result sandbox.ExecResult) error
 
-	// Elsewhere returns a connection to the node that has the runner of this name as a machine, for a runner that has dialled this node; nil: no
-	// other node has it. That node serves the link then, as ServeRelayed. Called for runners that are no machine here.
+	// Elsewhere returns a connection to the node that has the runner of this name as a machine, for
+	// a runner that has dialled this node; nil: no other node has it. That node serves the link
+	// then, as ServeRelayed. Called for runners that are no machine here.
 	Elsewhere func(ctx context.Context, caller Caller, name string) *websocket.Conn
 
-	// TransferTag is what ids of transfers begin with, in hexadecimal, at most 16 digits: other nodes know by it where to pass them on to.
+	// TransferTag is what ids of transfers begin with, in hexadecimal, at most 16 digits: other
+	// nodes know by it where to pass them on to.
 	TransferTag string
 
-	// ReadOnlyRoots are paths that other sandboxes show beside Root. Users' machines do not have them: fault.Unsupported.
+	// ReadOnlyRoots are paths that other sandboxes show beside Root. Users' machines do not have
+	// them: fault.Unsupported.
 	ReadOnlyRoots []string
 }
 
@@ -82,7 +87,8 @@ const cancelGrace = 10 * time.Second
 // maxRunners is how many runners one user may connect.
 const maxRunners = 64
 
-// Caller is the owner of the token of a runner's request. The caller of ServeLink and ServeTransfer must have checked it.
+// Caller is the owner of the token of a runner's request. The caller of ServeLink and ServeTransfer
+// must have checked it.
 type Caller struct {
 	TokenID string
 	UserID  string
@@ -219,7 +225,8 @@ func (h *Hub) pick(user sandbox.User) (*machine, error) {
 
 // Ambiguous is the error of a call that is for one of several runners.
 func Ambiguous(names []string) error {
-	return fault.BadField("runner", "several machines are connected: %s; choose one of them as the sandbox's runner", strings.Join(slices.Sorted(slices.Values(names)), ", "))
+	return fault.BadField("runner", "several machines are connected: %s; choose one of them as the sandbox's runner",
+		strings.Join(slices.Sorted(slices.Values(names)), ", "))
 }
 
 // helloOf returns the hello of the machine that a call is for.

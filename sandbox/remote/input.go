@@ -7,8 +7,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// input is the standard input and the signals of a command: what the runner has not acknowledged, to be sent again on another link. Guarded by
-// Hub.mu.
+// input is the standard input and the signals of a command: what the runner has not acknowledged,
+// to be sent again on another link. Guarded by Hub.mu.
 type input struct {
 	acked   int64  // bytes that the runner has passed on
 	data    []byte // sent after them, at most wire.StdinWindow
@@ -20,7 +20,8 @@ type input struct {
 
 func newInput() *input { return &input{room: make(chan struct{})} }
 
-// feed starts to send what r returns, and the signals, until they end or the request is over. A Read may go on after that.
+// feed starts to send what r returns, and the signals, until they end or the request is over. A
+// Read may go on after that.
 func (h *Hub) feed(req *request, r io.Reader, signals <-chan syscall.Signal) {
 	if signals != nil {
 		go h.passSignals(req, signals)
@@ -87,7 +88,8 @@ func (h *Hub) sendSignal(req *request, name string) bool {
 	return true
 }
 
-// awaitRoom waits until there is room in the window; false when the request is over. h.mu is held, and unlocked while it waits.
+// awaitRoom waits until there is room in the window; false when the request is over. h.mu is held,
+// and unlocked while it waits.
 func (h *Hub) awaitRoom(req *request, enough func() bool) bool {
 	for !req.over && !enough() {
 		room := req.input.room
@@ -106,7 +108,8 @@ func (l *link) sendAgain(req *request) {
 	in := req.input
 	for at := 0; at < len(in.data) || at == 0 && in.ended; at += wire.MaxOutput {
 		to := min(len(in.data), at+wire.MaxOutput)
-		l.sendInput(req, wire.TypeStdin, &wire.Stdin{Offset: in.acked + int64(at), Data: in.data[at:to], End: in.ended && to == len(in.data)})
+		l.sendInput(req, wire.TypeStdin, &wire.Stdin{Offset: in.acked + int64(at), Data: in.data[at:to],
+			End: in.ended && to == len(in.data)})
 	}
 	for i, name := range in.signals {
 		l.sendInput(req, wire.TypeSignal, &wire.Signal{Number: in.taken + int64(i) + 1, Signal: name})

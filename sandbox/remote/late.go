@@ -23,7 +23,8 @@ func (r lateResult) size() int {
 	return len(r.result.Stdout) + len(r.result.Stderr) + len(r.result.Detail)
 }
 
-// lateQueue holds results while Config.Late runs: it may wait for a database, and the reader of the link must not.
+// lateQueue holds results while Config.Late runs: it may wait for a database, and the reader of the
+// link must not.
 type lateQueue struct {
 	results chan lateResult
 	bytes   int // guarded by Hub.mu

@@ -29,7 +29,8 @@ const (
 	longFrame    = 64 << 10         // bytes; a larger frame counts as long
 )
 
-// link is one WebSocket of a runner. It has four goroutines: one reads (serve), one writes, one sends pings, one checks the token.
+// link is one WebSocket of a runner. It has four goroutines: one reads (serve), one writes, one
+// sends pings, one checks the token.
 type link struct {
 	hub       *Hub
 	caller    Caller
@@ -72,7 +73,8 @@ type item struct {
 	ping  uint64   // number of the ping in the frame
 }
 
-// ServeLink answers GET /ws: it hijacks the connection for a runner of the caller's user, and returns when the link has ended.
+// ServeLink answers GET /ws: it hijacks the connection for a runner of the caller's user, and
+// returns when the link has ended.
 func (h *Hub) ServeLink(w http.ResponseWriter, r *http.Request, caller Caller) {
 	h.serveLink(w, r, caller, false)
 }
@@ -104,14 +106,15 @@ func (h *Hub) serveLink(w http.ResponseWriter, r *http.Request, caller Caller, r
 	ctx, cut := context.WithCancel(context.Background())
 	defer cut()
 	l := &link{
-		hub: h, caller: caller, conn: conn, tcp: hijacked.conn, ctx: ctx, cut: cut, readDone: make(chan struct{}), closeSent: make(chan struct{}),
-		start: time.Now(), wake: make(chan struct{}, 1), late: &lateQueue{results: make(chan lateResult, maxLate)},
+		hub: h, caller: caller, conn: conn, tcp: hijacked.conn, ctx: ctx, cut: cut, readDone: make(chan struct{}),
+		closeSent: make(chan struct{}),
+		start:     time.Now(), wake: make(chan struct{}, 1), late: &lateQueue{results: make(chan lateResult, maxLate)},
 	}
 	l.serve(r.RemoteAddr, relayed)
 }
 
-// hijacked remembers the hijacked connection. Closing it also ends a closing handshake, which otherwise waits for the rest of a frame that
-// was begun.
+// hijacked remembers the hijacked connection. Closing it also ends a closing handshake, which
+// otherwise waits for the rest of a frame that was begun.
 type hijacked struct {
 	http.ResponseWriter
 	conn net.Conn
@@ -164,7 +167,8 @@ func (l *link) serve(remote string, relayed bool) {
 	}
 	l.conn.SetReadLimit(wire.MaxMessage)
 	log = log.With("runner", hello.Name)
-	log.Info("runner connected", "version", hello.Version, "os", hello.OS, "arch", hello.Arch, "allow", hello.Allow, "held", len(hello.Held))
+	log.Info("runner connected", "version", hello.Version, "os", hello.OS, "arch", hello.Arch, "allow", hello.Allow, "held",
+		len(hello.Held))
 	for _, run := range []func(){l.write, l.beat, l.watchToken, l.recordLate} {
 		h.work.Go(run)
 	}
@@ -222,7 +226,8 @@ func (l *link) greet() (*wire.Hello, []byte, *closing) {
 		return nil, nil, &closing{wire.StatusVersion, fmt.Sprintf("update secbox on this machine: it speaks protocol %d, the server %d",
 			hello.Protocol, wire.Version)}
 	case hello.Protocol > wire.Version:
-		return nil, nil, &closing{wire.StatusVersion, fmt.Sprintf("update core-api: it speaks protocol %d, this runner %d", wire.Version, hello.Protocol)}
+		return nil, nil, &closing{wire.StatusVersion,
+			fmt.Sprintf("update core-api: it speaks protocol %d, this runner %d", wire.Version, hello.Protocol)}
 	}
 	if err := l.hub.cfg.Valid(ctx, l.caller.TokenID); isRevoked(err) { // it may have been revoked since the request was authenticated
 		return nil, nil, &closing{wire.StatusRevoked, "the runner's token was revoked"}
@@ -288,7 +293,8 @@ func (l *link) send(it item) {
 	}
 }
 
-// withdraw removes a request and its input from the queue, so that a runner that reads nothing does not keep them in memory. Hub.mu is held.
+// withdraw removes a request and its input from the queue, so that a runner that reads nothing does
+// not keep them in memory. Hub.mu is held.
 func (l *link) withdraw(req *request) {
 	l.out = slices.DeleteFunc(l.out, func(it item) bool { return it.req == req })
 }

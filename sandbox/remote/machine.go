@@ -11,8 +11,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// machine is one session of a runner: it begins with the first link, and ends when there is neither a link nor a pending request, or when
-// another session connects. Guarded by Hub.mu.
+// machine is one session of a runner: it begins with the first link, and ends when there is neither
+// a link nor a pending request, or when another session connects. Guarded by Hub.mu.
 type machine struct {
 	key     key
 	session string
@@ -28,9 +28,10 @@ type machine struct {
 	grace     *time.Timer         // runs while disconnected
 }
 
-// attach gives a link to the machine of its hello, and queues the first messages: the welcome, and the requests that the runner never
-// received. If the machine has a link already, or its former link is still being read, attach returns that one: the caller must end it,
-// wait for it, and try again. A refusal together with a former link only holds if the former link is alive.
+// attach gives a link to the machine of its hello, and queues the first messages: the welcome, and
+// the requests that the runner never received. If the machine has a link already, or its former
+// link is still being read, attach returns that one: the caller must end it, wait for it, and try
+// again. A refusal together with a former link only holds if the former link is alive.
 func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,7 +64,8 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 	l.machine, l.since = m, h.cfg.Now()
 	expects, again, stop := h.resume(m, hello.Held)
 	l.sendBody("", wire.TypeWelcome, &wire.Welcome{
-		Protocol: wire.Version, UserID: k.user, Version: h.cfg.Version, HeartbeatMS: max(1, h.cfg.Heartbeat.Milliseconds()), Expects: expects,
+		Protocol: wire.Version, UserID: k.user, Version: h.cfg.Version, HeartbeatMS: max(1, h.cfg.Heartbeat.Milliseconds()),
+		Expects: expects,
 	})
 	for _, id := range stop {
 		l.sendBody(id, wire.TypeCancel, nil)
@@ -79,8 +81,9 @@ func (h *Hub) attach(l *link, hello *wire.Hello) (former *link, refusal *closing
 	return nil, nil
 }
 
-// resume compares the pending requests with the requests that the runner holds. It returns what to expect of the runner, which requests to send
-// again, and which of the expected to cancel again, because the first cancel may have been lost with the link.
+// resume compares the pending requests with the requests that the runner holds. It returns what to
+// expect of the runner, which requests to send again, and which of the expected to cancel again,
+// because the first cancel may have been lost with the link.
 func (h *Hub) resume(m *machine, held []string) (expects []wire.Expected, again []*request, stop []string) {
 	holds := make(map[string]struct{}, len(held))
 	for _, id := range held {
@@ -129,7 +132,8 @@ func (h *Hub) runnersOf(user string) int {
 	return n
 }
 
-// detach takes a link from its machine. Unsent requests fail; sent ones wait for the runner, unless it cannot come back. h.mu is held.
+// detach takes a link from its machine. Unsent requests fail; sent ones wait for the runner, unless
+// it cannot come back. h.mu is held.
 func (h *Hub) detach(l *link) {
 	m := l.machine
 	if m == nil || m.link != l {
@@ -206,6 +210,7 @@ func (m *machine) lossError(req *request, why string) error {
 	case !req.changes():
 		return fault.New(fault.RunnerOffline, "%s %s before it answered; nothing was changed there", m.title(), why)
 	}
-	return fault.New(fault.OutcomeUnknown, "%s %s while it handled this request, which may be done in part or whole; check there before you try again",
+	return fault.New(fault.OutcomeUnknown,
+		"%s %s while it handled this request, which may be done in part or whole; check there before you try again",
 		m.title(), why)
 }

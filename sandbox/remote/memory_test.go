@@ -12,7 +12,8 @@ import (
 	"secbox/sandbox/remote"
 )
 
-// fakeTime runs a test with a fake clock. Its servers must come from serveInMemory: sockets do not let the clock advance.
+// fakeTime runs a test with a fake clock. Its servers must come from serveInMemory: sockets do not
+// let the clock advance.
 func fakeTime(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()

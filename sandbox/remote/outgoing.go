@@ -48,14 +48,15 @@ func (h *Hub) ReplaceFile(ctx context.Context, path string, r io.Reader, was str
 		needed, body = wire.CanCreate, &wire.Path{Path: path, Perm: 0o644, IfAbsent: true}
 	}
 	if !slices.Contains(hello.Can, needed) {
-		return 0, fault.New(fault.Unsupported, "the runner %q cannot compare a file before it writes; update secbox on that machine", hello.Name)
+		return 0, fault.New(fault.Unsupported, "the runner %q cannot compare a file before it writes; update secbox on that machine",
+			hello.Name)
 	}
 	return h.writeFrom(ctx, body, r, user)
 }
 
-// WriteFileFrom streams a file to the user's machine. After a break the runner asks for the rest. A reader that is also an io.ReaderAt and
-// an io.Seeker can continue anywhere; of others the last 16 MiB are kept, and if the runner needs earlier content, the call fails and the
-// file is as it was.
+// WriteFileFrom streams a file to the user's machine. After a break the runner asks for the rest. A
+// reader that is also an io.ReaderAt and an io.Seeker can continue anywhere; of others the last 16
+// MiB are kept, and if the runner needs earlier content, the call fails and the file is as it was.
 func (h *Hub) WriteFileFrom(ctx context.Context, path string, r io.Reader, perm fs.FileMode, user sandbox.User) (int64, error) {
 	return h.writeFrom(ctx, &wire.Path{Path: path, Perm: uint32(perm.Perm())}, r, user)
 }
@@ -96,7 +97,8 @@ func (t *transfer) serveGet(w http.ResponseWriter, r *http.Request, tr *transfer
 	}
 	if from > out.hashed || !out.replay.seek(from) {
 		t.fail(fault.New(fault.RunnerOffline,
-			"the connection to %s broke, and the rest of the content cannot be read again; the file is unchanged, try again", t.req.m.title()), false)
+			"the connection to %s broke, and the rest of the content cannot be read again; the file is unchanged, try again",
+			t.req.m.title()), false)
 		http.Error(w, "the content at this offset is not available", http.StatusRequestedRangeNotSatisfiable)
 		return
 	}

@@ -86,7 +86,8 @@ func TestWriteLargeFile(t *testing.T) {
 	}
 }
 
-// TestReplayBeyondWindow: a call fails, and the file is unchanged, if the runner needs content that is no longer kept.
+// TestReplayBeyondWindow: a call fails, and the file is unchanged, if the runner needs content that
+// is no longer kept.
 func TestReplayBeyondWindow(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -144,8 +145,8 @@ func TestRunnerSkipsContent(t *testing.T) {
 	r.expectClosed(wire.StatusProtocol)
 }
 
-// TestOlderRunnerCannotReplace: a runner without CanCompare gets no if_sha256, and one without CanCreate no if_absent, because an
-// unknown field would end its link.
+// TestOlderRunnerCannotReplace: a runner without CanCompare gets no if_sha256, and one without
+// CanCreate no if_absent, because an unknown field would end its link.
 func TestOlderRunnerCannotReplace(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

@@ -16,16 +16,18 @@ const (
 	// maxWaiting is how many requests wait for one runner; more are fault.SandboxBusy.
 	maxWaiting = 4096
 
-	// permitBytes is the frame size that one of the wire.MaxInFlight permits covers: a larger request takes several, so that all requests in
-	// flight together hold at most 64 MiB here, and on the runner.
+	// permitBytes is the frame size that one of the wire.MaxInFlight permits covers: a larger
+	// request takes several, so that all requests in flight together hold at most 64 MiB here, and
+	// on the runner.
 	permitBytes = 64 << 10
 
-	// maxWanted is how many permits the waiting requests may need together: 512 MiB of requests for one runner.
+	// maxWanted is how many permits the waiting requests may need together: 512 MiB of requests for
+	// one runner.
 	maxWanted = 8 * wire.MaxInFlight
 )
 
-// permits bound the requests that a runner handles at once: a weighted semaphore with a bounded queue. All but the semaphore is guarded by
-// Hub.mu.
+// permits bound the requests that a runner handles at once: a weighted semaphore with a bounded
+// queue. All but the semaphore is guarded by Hub.mu.
 type permits struct {
 	*semaphore.Weighted
 	waiting map[*waiter]bool

@@ -11,7 +11,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// TestWaitingBytesAreBounded: waiting requests are bounded by their bytes, not only by their number.
+// TestWaitingBytesAreBounded: waiting requests are bounded by their bytes, not only by their
+// number.
 func TestWaitingBytesAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -32,7 +32,8 @@ func (s *server) lose(r *raw) {
 	s.gone()
 }
 
-// synced returns when the hub has read what the runner has sent. The runner must not have unread messages.
+// synced returns when the hub has read what the runner has sent. The runner must not have unread
+// messages.
 func (s *server) synced(r *raw) {
 	s.t.Helper()
 	stat := begin(func() (*sandbox.FileInfo, error) { return s.Stat(s.t.Context(), "/workspace", user) })
@@ -226,7 +227,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestRequestTimeoutOfCommand: a command killed for its request's timeout has an unknown outcome; it was not "never started".
+// TestRequestTimeoutOfCommand: a command killed for its request's timeout has an unknown outcome;
+// it was not "never started".
 func TestRequestTimeoutOfCommand(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *remote.Config) { c.RequestTimeout = 50 * time.Millisecond })
@@ -242,7 +244,8 @@ func TestRequestTimeoutOfCommand(t *testing.T) {
 	}
 }
 
-// TestCancelIsRepeated: a cancel that was lost with the link is sent again, and a canceled command that was never received is not sent.
+// TestCancelIsRepeated: a cancel that was lost with the link is sent again, and a canceled command
+// that was never received is not sent.
 func TestCancelIsRepeated(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -306,7 +309,8 @@ func TestLateResults(t *testing.T) {
 		t.Fatal(m)
 	}
 	got := <-s.late
-	if got.id != "lost" || got.result.ExitCode != 7 || !got.result.Canceled || got.result.StdoutBytes != 17 || got.user.ID != "u" || got.user.Runner != "laptop" {
+	if got.id != "lost" || got.result.ExitCode != 7 || !got.result.Canceled || got.result.StdoutBytes != 17 || got.user.ID != "u" ||
+		got.user.Runner != "laptop" {
 		t.Fatalf("%+v", got)
 	}
 	r.send("of-another-node", wire.TypeExecResult, &wire.ExecResult{})

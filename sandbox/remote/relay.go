@@ -13,8 +13,9 @@ import (
 // relayStall is how long a message may take through a relay, beyond what slowestBytes allows.
 const relayStall = 30 * time.Second
 
-// relay passes messages between a runner and the node that has its machine, until one side ends the link. That node sends the pings, checks the
-// token and judges the messages. The ends of a link pass through, too, so that a runner sees one server.
+// relay passes messages between a runner and the node that has its machine, until one side ends the
+// link. That node sends the pings, checks the token and judges the messages. The ends of a link
+// pass through, too, so that a runner sees one server.
 func (l *link) relay(home *websocket.Conn, hello []byte) {
 	home.SetReadLimit(wire.MaxMessage)
 	l.conn.SetReadLimit(wire.MaxMessage)

@@ -12,7 +12,8 @@ import (
 // replayBytes is how much of a reader without Seek is kept.
 const replayBytes = 16 << 20
 
-// aheadPieces is how many pieces are read while the runner does not take them, so that reading and sending overlap.
+// aheadPieces is how many pieces are read while the runner does not take them, so that reading and
+// sending overlap.
 const aheadPieces = 2
 
 // replay reads a reader in pieces and keeps the last ones, so that they can be read again.
@@ -131,7 +132,8 @@ func (p *replay) fetch() error {
 	return nil
 }
 
-// readAhead starts a goroutine that uses the reader from now on, and reads some pieces more than were fetched.
+// readAhead starts a goroutine that uses the reader from now on, and reads some pieces more than
+// were fetched.
 func (p *replay) readAhead() {
 	if p.ahead != nil || p.ended || p.failed != nil {
 		return
@@ -167,7 +169,8 @@ func (p *replay) stopReading() {
 	p.ahead = nil
 }
 
-// next returns the next piece and its offset; io.EOF after the last. The piece is valid until the following call.
+// next returns the next piece and its offset; io.EOF after the last. The piece is valid until the
+// following call.
 func (p *replay) next() (int64, []byte, error) {
 	p.readAhead()
 	if p.at == len(p.kept) {

@@ -52,10 +52,12 @@ type call struct {
 	transfer *transfer // of read_file and write_file, if needed
 }
 
-// changes reports whether the request changes something on the runner: without an answer the outcome is unknown.
+// changes reports whether the request changes something on the runner: without an answer the
+// outcome is unknown.
 func (c call) changes() bool { return c.op.Needs() != "" }
 
-// do makes a request: it waits for permits, queues the message, and waits for the answer. The request is over when do returns.
+// do makes a request: it waits for permits, queues the message, and waits for the answer. The
+// request is over when do returns.
 func (h *Hub) do(ctx context.Context, c call) (*request, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -78,8 +80,9 @@ func (h *Hub) do(ctx context.Context, c call) (*request, error) {
 	h.mu.Unlock()
 	if req.frame, err = wire.Encode(req.id, c.op, c.body); err != nil {
 		if errors.Is(err, wire.ErrTooLong) {
-			return nil, fault.BadField("stdin", "the command, its variables and its input together exceed the %d bytes of a message to a runner",
-				wire.MaxMessage)
+			return nil,
+				fault.BadField("stdin", "the command, its variables and its input together exceed the %d bytes of a message to a runner",
+					wire.MaxMessage)
 		}
 		return nil, err
 	}
@@ -138,7 +141,8 @@ func (h *Hub) mayQueue(req *request) error {
 	return nil
 }
 
-// await waits for the answer. When ctx ends first, it cancels the request and waits for the runner to report how far it came.
+// await waits for the answer. When ctx ends first, it cancels the request and waits for the runner
+// to report how far it came.
 func (h *Hub) await(ctx context.Context, req *request) error {
 	timer := time.NewTimer(req.timeout)
 	defer timer.Stop()
@@ -173,7 +177,8 @@ func (h *Hub) await(ctx context.Context, req *request) error {
 	result, ran := req.answer.(*wire.ExecResult)
 	switch {
 	case ran && result.Canceled && fault.Is(cause, fault.RunnerOffline): // whose code says that nothing was done
-		return fault.Wrap(fault.OutcomeUnknown, cause, "%s, and then killed the command, which may be done in part", fault.From(cause).Message)
+		return fault.Wrap(fault.OutcomeUnknown, cause, "%s, and then killed the command, which may be done in part",
+			fault.From(cause).Message)
 	case errors.Is(req.err, errCanceled), ran && result.Canceled:
 		return cause
 	case fault.Is(req.err, fault.OutcomeUnknown) && !errors.Is(req.err, cause):
@@ -185,7 +190,8 @@ func (h *Hub) await(ctx context.Context, req *request) error {
 // errCanceled is in the chain when the runner gave up a request and did nothing.
 var errCanceled = errors.New("canceled")
 
-// cancel tells the runner to give the request up, and reports whether to wait for its answer; if not, the request is over.
+// cancel tells the runner to give the request up, and reports whether to wait for its answer; if
+// not, the request is over.
 func (h *Hub) cancel(req *request, cause error) (wait bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -212,13 +218,15 @@ func (h *Hub) cancel(req *request, cause error) (wait bool) {
 	return true
 }
 
-// abandon ends a request that the runner still holds. Its permits are returned when the runner answers. h.mu is held.
+// abandon ends a request that the runner still holds. Its permits are returned when the runner
+// answers. h.mu is held.
 func (h *Hub) abandon(req *request, cause error) {
 	if req.over {
 		return
 	}
 	if req.changes() {
-		cause = fault.Wrap(fault.OutcomeUnknown, cause, "%s was told to stop and has not answered: the request may be done in part or whole", req.m.title())
+		cause = fault.Wrap(fault.OutcomeUnknown, cause,
+			"%s was told to stop and has not answered: the request may be done in part or whole", req.m.title())
 	}
 	req.m.abandoned[req.id] = req.permits
 	req.permits = 0

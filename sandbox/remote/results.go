@@ -14,8 +14,8 @@ func (l *link) handle(m wire.Message) error {
 	if flush == nil || err != nil {
 		return err
 	}
-	// Output is passed on without the lock, because it may go to a file. The sink has no other writer: a link has one reader, which starts
-	// only after its predecessor's has ended.
+	// Output is passed on without the lock, because it may go to a file. The sink has no other
+	// writer: a link has one reader, which starts only after its predecessor's has ended.
 	if err := flush(); err != nil {
 		return err
 	}
@@ -125,7 +125,8 @@ func (l *link) result(req *request, m wire.Message) error {
 // ack acknowledges a result.
 func (l *link) ack(id string) { l.sendBody(id, wire.TypeAck, nil) }
 
-// lateResult takes the answer to a request whose caller has left. A command's result is acknowledged after it is recorded.
+// lateResult takes the answer to a request whose caller has left. A command's result is
+// acknowledged after it is recorded.
 func (l *link) lateResult(m wire.Message) error {
 	if !l.machine.hasID(m.ID) {
 		return protocolError("%s for an unknown request", m.Type)

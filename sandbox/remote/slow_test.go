@@ -20,7 +20,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// TestManyRequestsAtOnce: more requests than a runner takes at once wait, and each gets its own answer.
+// TestManyRequestsAtOnce: more requests than a runner takes at once wait, and each gets its own
+// answer.
 func TestManyRequestsAtOnce(t *testing.T) {
 	t.Parallel()
 	const many = wire.MaxInFlight + 200
@@ -73,7 +74,8 @@ func TestManyRequestsAtOnce(t *testing.T) {
 	}
 }
 
-// TestSlowOutputReader: a caller that does not take a command's output delays neither the command nor other calls, and gets all of it.
+// TestSlowOutputReader: a caller that does not take a command's output delays neither the command
+// nor other calls, and gets all of it.
 func TestSlowOutputReader(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -143,7 +145,8 @@ func TestOutputOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestContextEndsSlowReader: when ctx ends while the caller's writer blocks, ExecTo returns as soon as the writer does.
+// TestContextEndsSlowReader: when ctx ends while the caller's writer blocks, ExecTo returns as soon
+// as the writer does.
 func TestContextEndsSlowReader(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -193,7 +196,8 @@ func TestRunnerDoesNotRead(t *testing.T) {
 	r.cut()
 }
 
-// TestRunnerDoesNotReadMemory: abandoned requests are not kept in memory for a runner that reads nothing.
+// TestRunnerDoesNotReadMemory: abandoned requests are not kept in memory for a runner that reads
+// nothing.
 func TestRunnerDoesNotReadMemory(t *testing.T) {
 	s := serve(t, func(c *remote.Config) { c.Grace = 50 * time.Millisecond }) // not parallel: it measures memory
 	r := s.laptop()
@@ -246,7 +250,8 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 	r.cut()
 }
 
-// TestServerTimeoutsEndNoLink: the HTTP server's timeouts are for requests of clients, and end neither a link nor a transfer.
+// TestServerTimeoutsEndNoLink: the HTTP server's timeouts are for requests of clients, and end
+// neither a link nor a transfer.
 func TestServerTimeoutsEndNoLink(t *testing.T) { fakeTime(t, testServerTimeouts) }
 
 func testServerTimeouts(t *testing.T) {
@@ -295,8 +300,8 @@ func testServerTimeouts(t *testing.T) {
 	}
 }
 
-// TestSilenceAfterLongMessage: a runner falls silent after it has received 4 MiB, which would take longer on a slow line. Its link is closed
-// as soon as any other.
+// TestSilenceAfterLongMessage: a runner falls silent after it has received 4 MiB, which would take
+// longer on a slow line. Its link is closed as soon as any other.
 func TestSilenceAfterLongMessage(t *testing.T) { fakeTime(t, testSilenceAfterLongMessage) }
 
 func testSilenceAfterLongMessage(t *testing.T) {

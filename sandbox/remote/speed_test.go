@@ -87,7 +87,8 @@ func BenchmarkLargeWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkPlainRead and BenchmarkPlainWrite measure plain HTTP with the same content on the same machine.
+// BenchmarkPlainRead and BenchmarkPlainWrite measure plain HTTP with the same content on the same
+// machine.
 func BenchmarkPlainRead(b *testing.B) {
 	path := filepath.Join(b.TempDir(), "large")
 	if err := os.WriteFile(path, make([]byte, large), 0o644); err != nil {

@@ -8,11 +8,12 @@ import (
 	"secbox/fault"
 )
 
-// spoolMemory is how much output of a command waits for its writer in memory, in bytes; the rest waits in a file.
+// spoolMemory is how much output of a command waits for its writer in memory, in bytes; the rest
+// waits in a file.
 const spoolMemory = 256 << 10
 
-// spool decouples the reader of a link, which must not block, from a caller's writer, which may be slow. Its size is bounded by the output
-// that the spec lets the command give back.
+// spool decouples the reader of a link, which must not block, from a caller's writer, which may be
+// slow. Its size is bounded by the output that the spec lets the command give back.
 type spool struct {
 	w    io.Writer
 	done chan struct{} // closed when the writer's goroutine has ended
@@ -119,10 +120,12 @@ func (s *spool) next(buf []byte) ([]byte, bool) {
 	}
 }
 
-// lostOutput is the error of a command whose output could not be kept. It must be OutcomeUnknown: other codes say that nothing was run.
+// lostOutput is the error of a command whose output could not be kept. It must be OutcomeUnknown:
+// other codes say that nothing was run.
 func lostOutput(err error) error {
 	return fault.Wrap(fault.OutcomeUnknown, err,
-		"the command has run, but core-api could not keep its output in its directory for temporary files; check its effects before you run it again")
+		"the command has run, but core-api could not keep its output in its directory for temporary files; check its effects before you "+
+			"run it again")
 }
 
 func (s *spool) discard() {
@@ -133,7 +136,8 @@ func (s *spool) discard() {
 	}
 }
 
-// finish waits until the writer has got everything, after a cancel as well: what came before it is output of the command.
+// finish waits until the writer has got everything, after a cancel as well: what came before it is
+// output of the command.
 func (s *spool) finish() error {
 	s.mu.Lock()
 	s.closed = true

@@ -18,8 +18,9 @@ import (
 // transferBuffer is how much content is read and written at once, in bytes.
 const transferBuffer = 256 << 10
 
-// transfer is the large content of one request, in one direction. The runner makes an HTTP request for it, and a new request after a break.
-// One is served at a time; a new one replaces the one before.
+// transfer is the large content of one request, in one direction. The runner makes an HTTP request
+// for it, and a new request after a break. One is served at a time; a new one replaces the one
+// before.
 type transfer struct {
 	hub      *Hub
 	id       string
@@ -136,7 +137,8 @@ func (t *transfer) stop() {
 	}
 }
 
-// close stops the transfer and waits for the current request: the caller's reader or writer is not used afterwards.
+// close stops the transfer and waits for the current request: the caller's reader or writer is not
+// used afterwards.
 func (t *transfer) close() {
 	t.stop()
 	t.turn <- struct{}{}
@@ -160,8 +162,8 @@ func (tr *transferRequest) interrupt() {
 	_ = tr.rc.SetWriteDeadline(time.Unix(1, 0))
 }
 
-// extend sets a deadline in the future, unless the request was interrupted. It checks that afterwards, so that the new deadline cannot undo
-// an interrupt.
+// extend sets a deadline in the future, unless the request was interrupted. It checks that
+// afterwards, so that the new deadline cannot undo an interrupt.
 func (tr *transferRequest) extend(setDeadline func(time.Time) error, stall time.Duration) error {
 	_ = setDeadline(time.Now().Add(stall))
 	if tr.interrupted.Load() {
@@ -170,8 +172,9 @@ func (tr *transferRequest) extend(setDeadline func(time.Time) error, stall time.
 	return nil
 }
 
-// fail ends the transfer's request with an error of this side, and tells the runner to give it up. After a violation of the protocol the
-// link is closed too. Called by the current request, which can still answer.
+// fail ends the transfer's request with an error of this side, and tells the runner to give it up.
+// After a violation of the protocol the link is closed too. Called by the current request, which
+// can still answer.
 func (t *transfer) fail(err error, violation bool) {
 	t.mu.Lock()
 	t.current = nil // it ends by itself

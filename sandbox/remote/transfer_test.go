@@ -299,7 +299,8 @@ func TestTransferAuthorization(t *testing.T) {
 	}
 }
 
-// TestFailingWriterEndsTransfer: the error of the caller's writer is returned, and the runner gets a cancel.
+// TestFailingWriterEndsTransfer: the error of the caller's writer is returned, and the runner gets
+// a cancel.
 func TestFailingWriterEndsTransfer(t *testing.T) {
 	t.Parallel()
 	s := serve(t)

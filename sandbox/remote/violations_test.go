@@ -51,7 +51,8 @@ func TestInvalidFirstMessage(t *testing.T) {
 	}
 }
 
-// TestProtocolViolations: each violation, with a command and a list in flight, closes the link, and the requests end as after any break.
+// TestProtocolViolations: each violation, with a command and a list in flight, closes the link, and
+// the requests end as after any break.
 func TestProtocolViolations(t *testing.T) {
 	t.Parallel()
 	for name, lie := range map[string]func(r *raw, exec, list string){
@@ -117,8 +118,8 @@ func (r *raw) output(id string, offset int64, data string) {
 	r.send(id, wire.TypeOutput, &wire.Output{Stream: "stdout", Offset: offset, Data: []byte(data)})
 }
 
-// TestDuplicateName: a name is listed once. It is no violation: names that are not UTF-8 may become equal in JSON, and a file may be renamed while
-// the runner reads its directory.
+// TestDuplicateName: a name is listed once. It is no violation: names that are not UTF-8 may become
+// equal in JSON, and a file may be renamed while the runner reads its directory.
 func TestDuplicateName(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -373,7 +374,8 @@ func TestCloseEndsLinksAndCalls(t *testing.T) {
 	}
 }
 
-// TestCloseDoesNotWaitForSilentRunners: neither for one without a hello, nor for one whose name another one wants.
+// TestCloseDoesNotWaitForSilentRunners: neither for one without a hello, nor for one whose name
+// another one wants.
 func TestCloseDoesNotWaitForSilentRunners(t *testing.T) {
 	fakeTime(t, testCloseDoesNotWaitForSilentRunners)
 }

@@ -124,7 +124,8 @@ func stdin(b *bench) {
 	}
 }
 
-// Planted is part of the environment in which a fixture's program must be started: no command may see it.
+// Planted is part of the environment in which a fixture's program must be started: no command may
+// see it.
 var Planted = []string{
 	"KUBERNETES_SERVICE_HOST=planted", "SERVICE_TOKEN=planted", "SECRET_KEY=planted", "secret_lower=planted",
 	"CORE_API_ADMIN_TOKEN=planted", "SECBOX_TOKEN=planted", "DATABASE_URL=planted",

@@ -15,7 +15,8 @@ var copyCases = []testCase{
 	{name: "CopyThereAndBack", run: copyThereAndBack},
 }
 
-// copyThereAndBack: l38, l39 and l303–323. A tree with links is walked and copied to this side, and back to the sandbox without links.
+// copyThereAndBack: l38, l39 and l303–323. A tree with links is walked and copied to this side, and
+// back to the sandbox without links.
 func copyThereAndBack(b *bench) {
 	source, isSource := b.s.(sandbox.Source)
 	target, isTarget := b.s.(sandbox.Target)
@@ -25,7 +26,8 @@ func copyThereAndBack(b *bench) {
 	for _, dir := range []string{"from", "from/bin", "from/a", "from/a/b", "beside"} {
 		b.plantDir(dir)
 	}
-	for name, content := range map[string]string{"from/SKILL.md": "text", "from/bin/run": "#!/bin/sh\n", "from/a/b/c": "", "beside/y": "yy"} {
+	for name, content := range map[string]string{"from/SKILL.md": "text", "from/bin/run": "#!/bin/sh\n", "from/a/b/c": "",
+		"beside/y": "yy"} {
 		b.plant(name, content)
 	}
 	b.must(os.Chmod(filepath.Join(b.host, "from/bin/run"), 0o755))
@@ -57,7 +59,8 @@ func copyThereAndBack(b *bench) {
 		at := filepath.Join(b.host, "back", name)
 		got, err := os.ReadFile(at)
 		fi, statErr := os.Lstat(at)
-		if err != nil || statErr != nil || string(got) != content || !fi.Mode().IsRegular() || (fi.Mode()&0o100 != 0) != (name == "bin/run") {
+		if err != nil || statErr != nil || string(got) != content || !fi.Mode().IsRegular() ||
+			(fi.Mode()&0o100 != 0) != (name == "bin/run") {
 			b.Errorf("%s: %q %v %v %v", name, got, err, fi, statErr)
 		}
 	}

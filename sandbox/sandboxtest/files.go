@@ -41,7 +41,8 @@ func writtenIsRead(b *bench) {
 		every[i] = byte(i)
 	}
 	for name, content := range map[string][]byte{
-		"empty": {}, "text": []byte("hello\n"), "binary": every, "large": bytes.Repeat(every, 20_000), "wörld": []byte("ü"), " a b ": {1}, "-x": {2},
+		"empty": {}, "text": []byte("hello\n"), "binary": every, "large": bytes.Repeat(every, 20_000), "wörld": []byte("ü"), " a b ": {1},
+		"-x": {2},
 	} {
 		b.must(b.s.WriteFile(b.ctx, b.at(name), content, 0o644, b.user))
 		got, err := b.s.ReadFile(b.ctx, b.at(name), b.user)
@@ -112,7 +113,8 @@ func pathsThatAreNone(b *bench) {
 
 func pathsOutside(b *bench) {
 	for _, path := range []string{
-		"/", "/etc/passwd", "/workspaces/x", "/workspace/../etc/passwd", b.dir + "/../../etc/passwd", b.at("x/.."), "/proc/self/environ", "/..",
+		"/", "/etc/passwd", "/workspaces/x", "/workspace/../etc/passwd", b.dir + "/../../etc/passwd", b.at("x/.."), "/proc/self/environ",
+		"/..",
 	} {
 		b.each(path, func(method string, err error) {
 			if err == nil {
@@ -323,7 +325,8 @@ func removeAll(b *bench) {
 	b.plantDir("kept")
 	b.plant("kept/file", "x")
 	b.plant("alone", "x")
-	b.shell("mkdir -p tree/a/b/c && echo x > tree/a/file && ln -s ../kept tree/link && mkdir tree/closed && echo x > tree/closed/f && chmod 000 tree/closed")
+	b.shell("mkdir -p tree/a/b/c && echo x > tree/a/file && ln -s ../kept tree/link && mkdir tree/closed && echo x > tree/closed/f && " +
+		"chmod 000 tree/closed")
 	b.must(b.s.RemoveAll(b.ctx, b.at("tree"), b.user))
 	b.must(b.s.RemoveAll(b.ctx, b.at("tree"), b.user))
 	b.must(b.s.RemoveAll(b.ctx, b.at("alone"), b.user))

@@ -104,7 +104,8 @@ func linksOutside(b *bench) {
 	b.untouched(out)
 }
 
-// linksSwapped exchanges a directory and a file with links out all the time, while calls go through them.
+// linksSwapped exchanges a directory and a file with links out all the time, while calls go through
+// them.
 func linksSwapped(b *bench) {
 	out := b.outside()
 	b.plantDir("real")
@@ -123,7 +124,8 @@ func linksSwapped(b *bench) {
 			}
 			// RENAME_EXCHANGE: the names always exist.
 			for one, other := range map[string]string{"real": "evil", "file": "evil-file"} {
-				err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(b.host, one), unix.AT_FDCWD, filepath.Join(b.host, other), unix.RENAME_EXCHANGE)
+				err := unix.Renameat2(unix.AT_FDCWD, filepath.Join(b.host, one), unix.AT_FDCWD, filepath.Join(b.host, other),
+					unix.RENAME_EXCHANGE)
 				if err != nil && !errors.Is(err, fs.ErrNotExist) { // a call removes the file
 					b.Error(err)
 					return

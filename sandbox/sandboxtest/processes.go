@@ -182,7 +182,8 @@ func inputThatNeverComes(b *bench) {
 
 // inputThatIsNotRead: the writer waits, and is released by the command's end.
 func inputThatIsNotRead(b *bench) {
-	for _, line := range []string{"until [ -e go ]; do sleep 0.01; done; exit 4", "exec 0<&-; until [ -e go ]; do sleep 0.01; done; exit 4"} {
+	for _, line := range []string{"until [ -e go ]; do sleep 0.01; done; exit 4",
+		"exec 0<&-; until [ -e go ]; do sleep 0.01; done; exit 4"} {
 		_ = os.Remove(b.host + "/go")
 		p := b.start(line)
 		wrote := make(chan error, 1)
@@ -202,7 +203,8 @@ func inputThatIsNotRead(b *bench) {
 
 func inputThatFails(b *bench) {
 	spec := b.line("cat; exit 6")
-	spec.StdinFrom = io.MultiReader(strings.NewReader("before"), readerFunc(func([]byte) (int, error) { return 0, errors.New("the source broke") }))
+	spec.StdinFrom = io.MultiReader(strings.NewReader("before"),
+		readerFunc(func([]byte) (int, error) { return 0, errors.New("the source broke") }))
 	if r, err := b.s.Exec(b.ctx, spec); err != nil || r.ExitCode != 6 || r.Stdout != "before" {
 		b.Errorf("%+v %v", r, err)
 	}

@@ -60,7 +60,8 @@ func replaced(b *bench) {
 	}
 }
 
-// replacedAtOnce: many goroutines read a file, add a letter, and replace the file: no letter is lost.
+// replacedAtOnce: many goroutines read a file, add a letter, and replace the file: no letter is
+// lost.
 func replacedAtOnce(b *bench) {
 	const letters = "abcdefghijkl"
 	s := b.s.(sandbox.Replacer)

@@ -40,7 +40,8 @@ func bothWays(b *bench) {
 		b.Fatalf("%d bytes written: %v", n, err)
 	}
 	b.mode("large", 0o640)
-	if n, err = b.streamer().ReadFileTo(b.ctx, b.at("large"), got, b.user); err != nil || n != size || !bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
+	if n, err = b.streamer().ReadFileTo(b.ctx, b.at("large"), got, b.user); err != nil || n != size ||
+		!bytes.Equal(sent.Sum(nil), got.Sum(nil)) {
 		b.Fatalf("%d bytes read: %v", n, err)
 	}
 	for _, content := range []string{"", "small"} {
@@ -66,7 +67,8 @@ func failingStream(b *bench) {
 	b.plant("file", "old")
 	broken := errors.New("the source broke")
 	for _, size := range []int64{0, 10, 6 << 20} {
-		source := io.MultiReader(io.LimitReader(rand.NewChaCha8([32]byte{2}), size), readerFunc(func([]byte) (int, error) { return 0, broken }))
+		source := io.MultiReader(io.LimitReader(rand.NewChaCha8([32]byte{2}), size),
+			readerFunc(func([]byte) (int, error) { return 0, broken }))
 		if _, err := b.streamer().WriteFileFrom(b.ctx, b.at("file"), source, 0o644, b.user); !errors.Is(err, broken) {
 			b.Errorf("after %d bytes: %v", size, err)
 		}
@@ -160,7 +162,8 @@ func slowWriter(b *bench) {
 	b.none(mark)
 }
 
-// outputBeforeCancel: what a command wrote before it is killed is delivered, even when the writer has not taken it yet.
+// outputBeforeCancel: what a command wrote before it is killed is delivered, even when the writer
+// has not taken it yet.
 func outputBeforeCancel(b *bench) {
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
@@ -190,7 +193,8 @@ func failingOutput(b *bench) {
 	if err != nil || r.ExitCode != 2 || calls != 1 || errs.String() != "end\n" || r.StdoutBytes != 1_000_000 {
 		b.Errorf("%d calls, %q, %+v %v", calls, errs.String(), r, err)
 	}
-	if r, err = b.streamer().ExecTo(b.ctx, b.line("head -c 1000000 /dev/zero; exit 2"), nil, nil); err != nil || r.ExitCode != 2 || r.StdoutBytes != 1_000_000 {
+	if r, err = b.streamer().ExecTo(b.ctx, b.line("head -c 1000000 /dev/zero; exit 2"), nil, nil); err != nil || r.ExitCode != 2 ||
+		r.StdoutBytes != 1_000_000 {
 		b.Errorf("%+v %v", r, err)
 	}
 }

@@ -1,7 +1,8 @@
 //go:build linux
 
-// Package sandboxtest is the conformance suite of sandbox.Sandbox, which none, docker, remote, the router and the recorder pass. It must not
-// know how a sandbox is implemented: it sees the Fixture only.
+// Package sandboxtest is the conformance suite of sandbox.Sandbox, which none, docker, remote, the
+// router and the recorder pass. It must not know how a sandbox is implemented: it sees the Fixture
+// only.
 //
 //	func TestSandbox(t *testing.T) {
 //		sandboxtest.Run(t, func(t *testing.T) sandboxtest.Fixture { … })
@@ -23,35 +24,42 @@ import (
 	"secbox/sandbox"
 )
 
-// Fixture is a fresh sandbox with an empty workspace. Its resources end with the test that it was made for.
+// Fixture is a fresh sandbox with an empty workspace. Its resources end with the test that it was
+// made for.
 type Fixture struct {
 	Sandbox sandbox.Sandbox
 	User    sandbox.User
 
-	// Dir is the directory of sandbox.Root on this machine: the suite plants links and FIFOs in it and checks files.
+	// Dir is the directory of sandbox.Root on this machine: the suite plants links and FIFOs in it
+	// and checks files.
 	Dir string
-	// Owner is the uid whose files the sandbox's commands can change; planted files get it. 0: the suite's own.
+	// Owner is the uid whose files the sandbox's commands can change; planted files get it. 0: the
+	// suite's own.
 	Owner int
 
 	// ReadOnly is a read-only root of the sandbox; zero: it supports none.
 	ReadOnly sandbox.ReadOnlyRoot
 
-	// Decorator says that the sandbox only passes calls on to another sandbox, which the suite tests elsewhere: costly cases that prove properties
-	// of a backend are left out.
+	// Decorator says that the sandbox only passes calls on to another sandbox, which the suite
+	// tests elsewhere: costly cases that prove properties of a backend are left out.
 	Decorator bool
 
-	// LimitElsewhere says that another sandbox enforces sandbox.MaxFileBytes, and the suite tests it elsewhere: AStreamOverTheLimit is left out, which
-	// costs 25 seconds of CPU time through a network under the race detector.
+	// LimitElsewhere says that another sandbox enforces sandbox.MaxFileBytes, and the suite tests
+	// it elsewhere: AStreamOverTheLimit is left out, which costs 25 seconds of CPU time through a
+	// network under the race detector.
 	LimitElsewhere bool
 
-	// WorkspaceElsewhere says that commands do not see the workspace at sandbox.Root, only where sandbox.WorkspaceVariable says.
+	// WorkspaceElsewhere says that commands do not see the workspace at sandbox.Root, only where
+	// sandbox.WorkspaceVariable says.
 	WorkspaceElsewhere bool
 
-	// Processes counts live processes with a marker in their arguments; nil: HostProcesses, which also sees processes in containers.
+	// Processes counts live processes with a marker in their arguments; nil: HostProcesses, which
+	// also sees processes in containers.
 	Processes func(marker string) int
 }
 
-// Run runs the suite. newFixture is called once for each group of cases, which share it; groups run in parallel.
+// Run runs the suite. newFixture is called once for each group of cases, which share it; groups run
+// in parallel.
 func Run(t *testing.T, newFixture func(t *testing.T) Fixture) {
 	for _, g := range []struct {
 		name  string

@@ -23,8 +23,8 @@ var treeCases = []testCase{
 	{name: "EndlessOutput", run: endlessOutput, backend: true},
 }
 
-// ways are lines that try to leave a process behind, with MARK among its arguments. None grows without end, in case a sandbox fails to kill
-// it.
+// ways are lines that try to leave a process behind, with MARK among its arguments. None grows
+// without end, in case a sandbox fails to kill it.
 var ways = map[string]string{
 	"child":           `sleep MARK &`,
 	"many children":   `for i in 1 2 3 4 5 6 7 8 9 10; do sleep MARK & done`,
@@ -38,7 +38,8 @@ var ways = map[string]string{
 	"grandchildren":   `sh -c 'sh -c "sleep MARK & sleep MARK" & sleep MARK' &`,
 	"a pipe's end":    `(setsid sleep MARK | cat &)`,
 	"its own session": `setsid sh -c '(setsid sleep MARK &); sleep MARK' &`,
-	// Each process starts the next one and ends: killing by pid comes too late. 3,000 are as good as endless.
+	// Each process starts the next one and ends: killing by pid comes too late. 3,000 are as good
+	// as endless.
 	"what runs on": `printf '[ $2 = 0 ] || sh "$0" $1 $(($2-1)) & exit' > relay; sh relay MARK 3000 &`,
 }
 

@@ -10,8 +10,10 @@ import (
 // maxGlob is the longest pattern for names, in bytes.
 const maxGlob = 1000
 
-// compileGlob compiles a pattern for paths. * and ? match within a name, ** any number of directories, [a-z] and [!a-z] a character, {a,b} either.
-// A pattern without a slash matches the last name of a path, in any directory; others match the whole path below the directory that is searched.
+// compileGlob compiles a pattern for paths. * and ? match within a name, ** any number of
+// directories, [a-z] and [!a-z] a character, {a,b} either. A pattern without a slash matches the
+// last name of a path, in any directory; others match the whole path below the directory that is
+// searched.
 func compileGlob(pattern string) (*regexp.Regexp, error) {
 	if len(pattern) > maxGlob {
 		return nil, fmt.Errorf("the glob has more than %d bytes", maxGlob)

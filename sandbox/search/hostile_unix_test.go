@@ -46,7 +46,8 @@ func TestOnlyRegularFilesWithinAreOpened(t *testing.T) {
 	}
 }
 
-// TestDirectoriesExchangedForLinks: a search never leaves its directory, even if directories become links while it runs.
+// TestDirectoriesExchangedForLinks: a search never leaves its directory, even if directories become
+// links while it runs.
 func TestDirectoriesExchangedForLinks(t *testing.T) {
 	t.Parallel()
 	outside, dir := t.TempDir(), t.TempDir()
@@ -140,7 +141,8 @@ func TestManyEntries(t *testing.T) {
 	if len(found) != 10 || summary.Files != files || summary.Entries != files {
 		t.Errorf("%d %+v", len(found), summary)
 	}
-	if found, summary = run(t, dir, Request{Glob: "*", Mode: Files, Limit: 10, maxEntries: 5000}); len(found) > 10 || !strings.Contains(summary.Stopped, "more than 5000 files") || summary.Entries > 7000 {
+	if found, summary = run(t, dir, Request{Glob: "*", Mode: Files, Limit: 10, maxEntries: 5000}); len(found) > 10 ||
+		!strings.Contains(summary.Stopped, "more than 5000 files") || summary.Entries > 7000 {
 		t.Errorf("%d %+v", len(found), summary)
 	}
 	stopped, summary, err := Run(dir, Request{Path: ".", Glob: "*", Mode: Files, Limit: 10, TimeoutMS: -1000})

@@ -34,7 +34,8 @@ func newMatcher(pattern string, ignoreCase bool) (*matcher, error) {
 	if err != nil {
 		var wrong *syntax.Error
 		if errors.As(err, &wrong) {
-			return nil, fmt.Errorf("the pattern is no regular expression: %s in %q; write a \\ before characters that are meant literally", wrong.Code, wrong.Expr)
+			return nil, fmt.Errorf("the pattern is no regular expression: %s in %q; write a \\ before characters that are meant literally",
+				wrong.Code, wrong.Expr)
 		}
 		return nil, err
 	}
@@ -87,7 +88,8 @@ func required(re *syntax.Regexp) (literal string, fold bool) {
 	return literal, fold
 }
 
-// plainFold returns the longest part of a text whose other case differs only in ASCII letters, in lower case. k and s have further forms.
+// plainFold returns the longest part of a text whose other case differs only in ASCII letters, in
+// lower case. k and s have further forms.
 func plainFold(text string) (longest string) {
 	for part := range strings.FieldsFuncSeq(strings.ToLower(text), func(r rune) bool { return r >= 0x80 || r == 'k' || r == 's' }) {
 		if len(part) > len(longest) {
@@ -97,8 +99,8 @@ func plainFold(text string) (longest string) {
 	return longest
 }
 
-// next returns the first line from a position on that matches: where it begins, where it ends, without the end of line, and where the match
-// begins. start is -1 when there is none.
+// next returns the first line from a position on that matches: where it begins, where it ends,
+// without the end of line, and where the match begins. start is -1 when there is none.
 func (m *matcher) next(b *block, from int) (start, end, at int) {
 	buf := b.text
 	for from < len(buf) {
@@ -154,8 +156,8 @@ func rarest(text string) (at int) {
 	return at
 }
 
-// index returns the position of the literal, from a position on; -1: there is none. Looking for one rare byte is several times as fast as
-// bytes.Index, which looks for the first one.
+// index returns the position of the literal, from a position on; -1: there is none. Looking for one
+// rare byte is several times as fast as bytes.Index, which looks for the first one.
 func (m *matcher) index(in []byte, from int) int {
 	for at, misses := from+m.rare, 0; at < len(in); misses++ {
 		if misses > 16 && misses > (at-from)/64 { // it is not that rare here

@@ -14,7 +14,8 @@ import (
 // openSafely keeps the open of a FIFO, which may have taken a file's place, from waiting.
 const openSafely = unix.O_NONBLOCK
 
-// open opens a file of the directory. It makes three system calls, where os.File makes six: a search opens many files.
+// open opens a file of the directory. It makes three system calls, where os.File makes six: a
+// search opens many files.
 func (d *shared) open(name string) (openFile, error) {
 	if d.file == nil {
 		return openBelow(d.Root, name)
@@ -31,7 +32,8 @@ func (d *shared) open(name string) (openFile, error) {
 	return openFile{descriptor(fd), uint32(st.Mode)&unix.S_IFMT == unix.S_IFREG, st.Size, time.Unix(st.Mtim.Unix())}, nil
 }
 
-// openNames opens a directory to read its names and their types. A file of os.Root would also stat each of them.
+// openNames opens a directory to read its names and their types. A file of os.Root would also stat
+// each of them.
 func openNames(dir *os.Root, name string) (*os.File, error) {
 	file, err := dir.Open(".")
 	if err != nil {

@@ -48,8 +48,9 @@ var (
 	markBE   = []byte("\xfe\xff")
 )
 
-// scan returns the lines of a file that are to be shown, and how many match; errBinary for a binary file. UTF-16 with a byte order mark is searched
-// as UTF-8. It reads no more than size bytes: the file may grow.
+// scan returns the lines of a file that are to be shown, and how many match; errBinary for a binary
+// file. UTF-16 with a byte order mark is searched as UTF-8. It reads no more than size bytes: the
+// file may grow.
 func (s *scanner) scan(file io.Reader, size int64) ([]Line, int, error) {
 	if len(s.buf) < bufferBytes {
 		need := int(min(size+1, bufferBytes))

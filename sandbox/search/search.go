@@ -1,9 +1,11 @@
-// Package search finds files by their names and content. It is a program within other programs: core-api, secbox and sandbox-init serve as it when
-// their first argument is Verb, so that a search runs where the files are, with the same rules in every sandbox and on every system. Backends start
-// it for a command named Command.
+// Package search finds files by their names and content. It is a program within other programs:
+// core-api, secbox and sandbox-init serve as it when their first argument is Verb, so that a search
+// runs where the files are, with the same rules in every sandbox and on every system. Backends
+// start it for a command named Command.
 //
-// A search never follows links, opens only regular files, and stays below its working directory even if directories are exchanged meanwhile. Its
-// time, memory and output are bounded. The package imports nothing of this module, because sandbox-init is in every container.
+// A search never follows links, opens only regular files, and stays below its working directory
+// even if directories are exchanged meanwhile. Its time, memory and output are bounded. The package
+// imports nothing of this module, because sandbox-init is in every container.
 package search
 
 import (
@@ -15,17 +17,21 @@ import (
 	"time"
 )
 
-// Command is the command of a sandbox.ExecSpec that searches. Its only argument is a Request as JSON; its output has a Message as JSON in each line.
+// Command is the command of a sandbox.ExecSpec that searches. Its only argument is a Request as
+// JSON; its output has a Message as JSON in each line.
 const Command = "secbox-search"
 
-// Verb is the first argument of a program that is to search. The second argument is the argument of Command.
+// Verb is the first argument of a program that is to search. The second argument is the argument of
+// Command.
 const Verb = "search"
 
 // Request is what to search for.
 type Request struct {
-	Path       string `json:"path"`                  // the file or directory to search, relative to the working directory; "." is that itself
-	Glob       string `json:"glob,omitempty"`        // only files whose names match, see compileGlob; empty: all
-	Pattern    string `json:"pattern,omitempty"`     // a regular expression (RE2), matched line by line; empty: files are found by name only
+	// the file or directory to search, relative to the working directory; "." is that itself
+	Path string `json:"path"`
+	Glob string `json:"glob,omitempty"` // only files whose names match, see compileGlob; empty: all
+	// a regular expression (RE2), matched line by line; empty: files are found by name only
+	Pattern    string `json:"pattern,omitempty"`
 	IgnoreCase bool   `json:"ignore_case,omitempty"` // in Pattern
 	Mode       string `json:"mode,omitempty"`        // what to tell of files that match Pattern
 	Before     int    `json:"before,omitempty"`      // lines of context in mode Content
@@ -78,16 +84,19 @@ type Line struct {
 
 // Summary tells about the whole search.
 type Summary struct {
-	Files      int    `json:"files"`                // that were found, in the answer or not
-	Matches    int    `json:"matches,omitempty"`    // lines that match
-	Entries    int    `json:"entries"`              // names that were looked at
-	Unreadable int    `json:"unreadable,omitempty"` // files and directories that could not be opened
-	Binary     int    `json:"binary,omitempty"`     // files that were not searched for Pattern: they are binary, or UTF-16 without a byte order mark
-	Stopped    string `json:"stopped,omitempty"`    // why the search ended early
-	Error      string `json:"error,omitempty"`      // why there was no search
+	Files      int `json:"files"`                // that were found, in the answer or not
+	Matches    int `json:"matches,omitempty"`    // lines that match
+	Entries    int `json:"entries"`              // names that were looked at
+	Unreadable int `json:"unreadable,omitempty"` // files and directories that could not be opened
+	// files that were not searched for Pattern: they are binary, or UTF-16 without a byte order
+	// mark
+	Binary  int    `json:"binary,omitempty"`
+	Stopped string `json:"stopped,omitempty"` // why the search ended early
+	Error   string `json:"error,omitempty"`   // why there was no search
 }
 
-// Main searches and does not return, if this process was started to do that. A program that is started with Verb must call it first.
+// Main searches and does not return, if this process was started to do that. A program that is
+// started with Verb must call it first.
 func Main() {
 	if len(os.Args) == 3 && os.Args[1] == Verb {
 		os.Exit(serve(os.Args[2], os.Stdout))

@@ -105,7 +105,8 @@ func TestGlob(t *testing.T) {
 	}
 }
 
-// TestMarks: a byte order mark is not part of the first line, and UTF-16 that begins with one is searched. Other files with a NUL are counted.
+// TestMarks: a byte order mark is not part of the first line, and UTF-16 that begins with one is
+// searched. Other files with a NUL are counted.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -217,7 +218,8 @@ func TestMatchesAsLineByLine(t *testing.T) {
 			have = append(have, fmt.Sprintf("%d%s%s", l.Number, mark, l.Text))
 		}
 		if got != count || !slices.Equal(have, want) {
-			t.Fatalf("%q (fold %v, before %d, after %d) in %q with a buffer of %d: %d %q, want %d %q", pattern, fold, before, after, text, len(s.buf), got, have, count, want)
+			t.Fatalf("%q (fold %v, before %d, after %d) in %q with a buffer of %d: %d %q, want %d %q", pattern, fold, before, after, text, len(s.buf), got,
+				have, count, want)
 		}
 	}
 }
@@ -292,7 +294,8 @@ func TestLongLinesAreCut(t *testing.T) {
 	}
 }
 
-// TestTimeWithinAFile: a pattern over many lines that matches nowhere does not search past the deadline.
+// TestTimeWithinAFile: a pattern over many lines that matches nowhere does not search past the
+// deadline.
 func TestTimeWithinAFile(t *testing.T) {
 	t.Parallel()
 	m, err := newMatcher(`(a|\n)*[bc]`, false)

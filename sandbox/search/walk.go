@@ -160,8 +160,8 @@ func (w *walk) push(t task) {
 	w.wake.Signal()
 }
 
-// pushNames is push for names, unless there are enough tasks for all workers: then it runs this one, so that the names of a huge directory are
-// not all in memory.
+// pushNames is push for names, unless there are enough tasks for all workers: then it runs this
+// one, so that the names of a huge directory are not all in memory.
 func (w *walk) pushNames(s *scanner, t task) {
 	w.mu.Lock()
 	enough := len(w.stack) > maxStack

@@ -1,6 +1,7 @@
-// Typecheck checks the types of this module for another system: typecheck GOOS/GOARCH PACKAGE…. Of the named packages, which patterns of
-// go list may be, it checks the tests too, of all others the code only. It reads sources and compiles nothing: for one system that takes
-// 10 s of CPU time, and go list -export, which compiles every package and its dependencies anew, takes 120 s.
+// Typecheck checks the types of this module for another system: typecheck GOOS/GOARCH PACKAGE…. Of
+// the named packages, which patterns of go list may be, it checks the tests too, of all others the
+// code only. It reads sources and compiles nothing: for one system that takes 10 s of CPU time, and
+// go list -export, which compiles every package and its dependencies anew, takes 120 s.
 package main
 
 import (
@@ -24,8 +25,9 @@ func run(args []string) error {
 	}
 	system, arch, _ := strings.Cut(args[0], "/")
 	config := packages.Config{
-		Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps | packages.NeedTypes | packages.NeedTypesSizes | packages.NeedSyntax,
-		Env:  append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0"),
+		Mode: packages.NeedName | packages.NeedImports | packages.NeedDeps | packages.NeedTypes |
+			packages.NeedTypesSizes | packages.NeedSyntax,
+		Env: append(os.Environ(), "GOOS="+system, "GOARCH="+arch, "CGO_ENABLED=0"),
 	}
 	if err := check(config, "./..."); err != nil {
 		return err

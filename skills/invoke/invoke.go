@@ -1,7 +1,9 @@
-// Package invoke runs a skill as an exec: it validates the inputs before anything starts, and the outputs before the row is closed.
+// Package invoke runs a skill as an exec: it validates the inputs before anything starts, and the
+// outputs before the row is closed.
 //
-// The input is at $SKILL_INPUT, the output is expected at $SKILL_OUTPUT, and the skill's own folder is at $SKILL_DIR, read-only. The package
-// must not know HTTP or MCP; api and mcpserver both call it.
+// The input is at $SKILL_INPUT, the output is expected at $SKILL_OUTPUT, and the skill's own folder
+// is at $SKILL_DIR, read-only. The package must not know HTTP or MCP; api and mcpserver both call
+// it.
 package invoke
 
 import (
@@ -32,8 +34,9 @@ type Catalog interface {
 
 // Packages has the skills in users' packages; see library.Library.
 type Packages interface {
-	// Tool returns a skill of the workspace with this project id, ready to run: its folder is in the project's inputs. Errors:
-	// fault.UnknownSkill, also for projects that are not workspaces, and fault.SkillChanged.
+	// Tool returns a skill of the workspace with this project id, ready to run: its folder is in
+	// the project's inputs. Errors: fault.UnknownSkill, also for projects that are not workspaces,
+	// and fault.SkillChanged.
 	Tool(ctx context.Context, projectID, skillID string) (*skills.Skill, error)
 }
 
@@ -56,7 +59,8 @@ type Request struct {
 	IdempotencyKey string
 	Digest         string // sha256 of the request as it was sent
 
-	// OnOpen gets the exec's id after its row is opened and before it runs, so that the caller can watch or cancel it. Nil: not called.
+	// OnOpen gets the exec's id after its row is opened and before it runs, so that the caller can
+	// watch or cancel it. Nil: not called.
 	OnOpen func(execID string)
 
 	OnReplay func(execID string) // see runner.Request; may be nil
@@ -84,9 +88,9 @@ func (i *Invoker) WithPackages(packages Packages) *Invoker {
 	return &Invoker{i.catalog, packages, i.runner}
 }
 
-// Invoke runs a skill to its closed row and returns its result, with any exit code. A *fault.Error means that the skill did not run:
-// fault.UnknownSkill, fault.InvalidInputs, fault.SkillChanged, or an error of runner.Run. The end of ctx ends only the validation of the
-// inputs.
+// Invoke runs a skill to its closed row and returns its result, with any exit code. A *fault.Error
+// means that the skill did not run: fault.UnknownSkill, fault.InvalidInputs, fault.SkillChanged, or
+// an error of runner.Run. The end of ctx ends only the validation of the inputs.
 func (i *Invoker) Invoke(ctx context.Context, req Request) (Result, error) {
 	for try := 1; ; try++ {
 		skill, err := i.find(ctx, req)
@@ -132,7 +136,8 @@ func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) 
 		ProjectID: req.ProjectID, ConversationID: req.ConversationID, AgentID: req.AgentID, UserID: req.UserID, SkillID: skill.ID(),
 		TaskID: req.TaskID, Command: runner.Command{Name: argv[0], Args: argv[1:]}, Inputs: req.Files, Overrides: req.Overrides,
 		Skill: RunnerSkill(skill, req.Inputs), Queue: req.Queue,
-		OnOpen: req.OnOpen, OnReplay: req.OnReplay, CallbackURL: req.CallbackURL, RequestedBy: req.RequestedBy, IdempotencyKey: req.IdempotencyKey, Digest: req.Digest,
+		OnOpen: req.OnOpen, OnReplay: req.OnReplay, CallbackURL: req.CallbackURL, RequestedBy: req.RequestedBy,
+		IdempotencyKey: req.IdempotencyKey, Digest: req.Digest,
 	})
 	if err != nil {
 		return Result{}, inCallersWords(err)
@@ -140,8 +145,8 @@ func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) 
 	return Result{Exec: res, Skill: skill, Outputs: res.Output}, nil
 }
 
-// commandOf returns the manifest's entrypoint as the container runs it. Python runs isolated from work/: otherwise it would import, say, a
-// json.py that an earlier exec has written there.
+// commandOf returns the manifest's entrypoint as the container runs it. Python runs isolated from
+// work/: otherwise it would import, say, a json.py that an earlier exec has written there.
 func commandOf(skill *skills.Skill) []string {
 	entrypoint := skill.Manifest.Runtime.Entrypoint
 	dir := runner.SkillDir(skill.Digest)
@@ -168,16 +173,19 @@ func RunnerSkill(skill *skills.Skill, input []byte) *runner.Skill {
 	}
 }
 
-// FolderOf returns a skill's folder for a workspace. Its programs are executable, also those whose authors have forgotten the mode.
+// FolderOf returns a skill's folder for a workspace. Its programs are executable, also those whose
+// authors have forgotten the mode.
 func FolderOf(skill *skills.Skill) workspace.Folder {
 	f := workspace.Folder{Digest: skill.Digest, FS: skill.FS(), Files: make([]workspace.FolderFile, len(skill.Files))}
 	for n, file := range skill.Files {
-		f.Files[n] = workspace.FolderFile{Path: file.Path, Size: file.Size, SHA256: file.SHA256, Executable: file.Executable || file.Program}
+		f.Files[n] = workspace.FolderFile{Path: file.Path, Size: file.Size, SHA256: file.SHA256, Executable: file.Executable ||
+			file.Program}
 	}
 	return f
 }
 
-// inCallersWords renames fields of the exec to those of the invoke, where an exec's inputs are called files.
+// inCallersWords renames fields of the exec to those of the invoke, where an exec's inputs are
+// called files.
 func inCallersWords(err error) error {
 	const theirs, ours = "inputs[", "files["
 	e := *fault.From(err)

@@ -99,7 +99,8 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestSkillReplacedUnderAnInvoke checks that an invoke begins again when the skill has changed, no matter which caller has noticed it first.
+// TestSkillReplacedUnderAnInvoke checks that an invoke begins again when the skill has changed, no
+// matter which caller has noticed it first.
 func TestSkillReplacedUnderAnInvoke(t *testing.T) {
 	t.Parallel()
 	changed := fault.New(fault.SkillChanged, "changed")
@@ -145,7 +146,8 @@ func TestSkillReplacedUnderAnInvoke(t *testing.T) {
 	}
 }
 
-// TestErrorsInTheCallersWords checks that an exec's inputs are called files, and that invalid inputs never reach the runner.
+// TestErrorsInTheCallersWords checks that an exec's inputs are called files, and that invalid
+// inputs never reach the runner.
 func TestErrorsInTheCallersWords(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

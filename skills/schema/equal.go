@@ -46,7 +46,8 @@ func (e *evaluation) equal(a, b any) bool {
 	return a == b // nil or a boolean
 }
 
-// unique reports whether no two items are equal. The seed of the hash is random, so that a client cannot construct collisions.
+// unique reports whether no two items are equal. The seed of the hash is random, so that a client
+// cannot construct collisions.
 func (e *evaluation) unique(list []any) bool {
 	var h maphash.Hash
 	known := make(map[uint64][]int, len(list))

@@ -10,8 +10,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// evaluation is one validation of a value by a compiled schema. Each step is paid in advance from its budget, and it ends when its context
-// does. It needs little memory: it keeps nothing of values that fit, and explains no more than a report holds.
+// evaluation is one validation of a value by a compiled schema. Each step is paid in advance from
+// its budget, and it ends when its context does. It needs little memory: it keeps nothing of values
+// that fit, and explains no more than a report holds.
 type evaluation struct {
 	ctx      context.Context
 	programs map[string]int // instructions, by pattern
@@ -39,8 +40,8 @@ const (
 // errStopped is the panic that ends an evaluation early.
 var errStopped = errors.New("too much work")
 
-// run applies the schema with a new budget; done reports whether the budget sufficed. r collects the findings; nil: only the verdict is
-// wanted.
+// run applies the schema with a new budget; done reports whether the budget sufficed. r collects
+// the findings; nil: only the verdict is wanted.
 func (e *evaluation) run(s *jsonschema.Schema, value any, r *report) (fits, done bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -83,7 +84,8 @@ type application struct {
 	path      []string // of v, for the report
 }
 
-// apply reports whether the value fits the schema, and if so adds the parts that the schema evaluated to the set.
+// apply reports whether the value fits the schema, and if so adds the parts that the schema
+// evaluated to the set.
 func (e *evaluation) apply(s *jsonschema.Schema, v any, to *partSet, r *report, path []string) bool {
 	if r.full() {
 		return false
@@ -129,7 +131,8 @@ func (a *application) fits(to *partSet) bool {
 // keywordGroups are evaluated in this order: unevaluated needs the results of the others.
 const keywordGroups = 9
 
-// keywords is a switch, not a list of functions: indirect calls would move every application to the heap.
+// keywords is a switch, not a list of functions: indirect calls would move every application to the
+// heap.
 func (a *application) keywords(group int) bool {
 	switch group {
 	case 0:
@@ -181,7 +184,8 @@ func (a *application) fail(keyword ...string) bool {
 	return false
 }
 
-// match costs the instructions of the program times the bytes of the text. A long match ends with the context.
+// match costs the instructions of the program times the bytes of the text. A long match ends with
+// the context.
 func (e *evaluation) match(re *regexp.Regexp, text string) bool {
 	const long = 1 << 22
 	program := e.programs[re.String()]

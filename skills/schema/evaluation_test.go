@@ -10,7 +10,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// FuzzEvaluation compares verdicts with those of the library, for schemas and values made from the fuzzer's numbers.
+// FuzzEvaluation compares verdicts with those of the library, for schemas and values made from the
+// fuzzer's numbers.
 func FuzzEvaluation(f *testing.F) {
 	for n := range uint64(100) {
 		f.Add(n)
@@ -65,7 +66,8 @@ func asTheLibrary(t *testing.T, schema string, values ...string) {
 	}
 }
 
-// TestUnevaluated compares verdicts that depend on the parts of a value that other schemas have evaluated.
+// TestUnevaluated compares verdicts that depend on the parts of a value that other schemas have
+// evaluated.
 func TestUnevaluated(t *testing.T) {
 	t.Parallel()
 	const a, b = `{"properties":{"a":true}}`, `{"properties":{"b":true}}`

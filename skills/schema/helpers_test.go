@@ -53,7 +53,8 @@ func mustCompile(t testing.TB, schema string) *Schema {
 	return s
 }
 
-// explain validates a JSON text and returns one sentence per finding, as in "value.a: must be a string".
+// explain validates a JSON text and returns one sentence per finding, as in "value.a: must be a
+// string".
 func explain(ctx context.Context, s *Schema, text string) ([]string, error) {
 	value, unread := Parse([]byte(text))
 	if unread != nil {

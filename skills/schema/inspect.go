@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// The keywords of JSON Schema that hold schemas: one, a list of them, or an object of them by name. The library looks for schemas nowhere
-// else.
+// The keywords of JSON Schema that hold schemas: one, a list of them, or an object of them by name.
+// The library looks for schemas nowhere else.
 var (
 	holdsSchema = []string{
 		"additionalProperties", "unevaluatedProperties", "items", "additionalItems", "unevaluatedItems", "contains", "propertyNames",
@@ -24,12 +24,14 @@ var (
 // refKeywords hold references.
 var refKeywords = []string{"$ref", "$dynamicRef", "$recursiveRef"}
 
-// inspect finds what this package refuses although JSON Schema allows it: references to anything but a schema of the same document, another
-// base for them, another dialect, and more of anything than can be compiled in reasonable time and memory. It returns the size of each
-// pattern's program.
+// inspect finds what this package refuses although JSON Schema allows it: references to anything
+// but a schema of the same document, another base for them, another dialect, and more of anything
+// than can be compiled in reasonable time and memory. It returns the size of each pattern's
+// program.
 //
-// It changes the document into an equivalent one that is cheap to compile: each reference becomes the JSON pointer of its target, in the
-// library's own spelling, and anchors are removed. The library would compile a target again for every other spelling.
+// It changes the document into an equivalent one that is cheap to compile: each reference becomes
+// the JSON pointer of its target, in the library's own spelling, and anchors are removed. The
+// library would compile a target again for every other spelling.
 func inspect(doc any) (programs map[string]int, found []Finding) {
 	i := inspector{schemas: map[string]bool{}, anchors: map[string]string{}, programs: map[string]int{}}
 	i.schema(doc, nil)
@@ -87,7 +89,9 @@ func (i *inspector) schema(value any, path []string) {
 		i.found = append(i.found, Finding{Reason: fmt.Sprintf("has more than %d subschemas", maxSubschemas)})
 		return
 	case i.locations > maxLocations:
-		i.found = append(i.found, Finding{Reason: fmt.Sprintf("has subschemas whose JSON pointers take more than %d bytes together; use shorter names", maxLocations)})
+		i.found = append(i.found,
+			Finding{Reason: fmt.Sprintf("has subschemas whose JSON pointers take more than %d bytes together; use shorter names",
+				maxLocations)})
 		return
 	}
 	schema, ok := value.(map[string]any)
@@ -141,7 +145,8 @@ func (i *inspector) anchor(schema map[string]any, path []string, here string) {
 	}
 }
 
-// resolve checks the target of a reference. There is only one document, so a dynamic reference has the same target as a static one.
+// resolve checks the target of a reference. There is only one document, so a dynamic reference has
+// the same target as a static one.
 func (i *inspector) resolve(r reference) {
 	ref, _ := r.in[r.keyword].(string)
 	target := "#"
@@ -157,13 +162,15 @@ func (i *inspector) resolve(r reference) {
 		target = i.anchors[plain]
 	}
 	if !i.schemas[target] {
-		i.add(r.path, r.keyword, "leads to no schema: it can name a place of the document where a schema is, as in #/$defs/item, or an $anchor")
+		i.add(r.path, r.keyword,
+			"leads to no schema: it can name a place of the document where a schema is, as in #/$defs/item, or an $anchor")
 		return
 	}
 	r.in[r.keyword] = target
 }
 
-// names checks a list of names. The library searches it for repetitions, in quadratic time if it holds anything else.
+// names checks a list of names. The library searches it for repetitions, in quadratic time if it
+// holds anything else.
 func (i *inspector) names(value any, path []string, keyword string) {
 	const few = 50
 	list, _ := value.([]any)
@@ -191,13 +198,16 @@ func (i *inspector) pattern(path []string, keyword, p string) {
 	i.program += size
 	switch {
 	case size > maxProgram:
-		i.add(path, keyword, "is a pattern that compiles to more than %d instructions; use smaller counts, and maxLength for a length", maxProgram)
+		i.add(path, keyword, "is a pattern that compiles to more than %d instructions; use smaller counts, and maxLength for a length",
+			maxProgram)
 	case i.program > maxPrograms:
-		i.add(path, keyword, "is where the patterns of the schema compile to more than %d instructions together; use smaller counts, and maxLength for lengths", maxPrograms)
+		i.add(path, keyword, "is where the patterns of the schema compile to more than %d instructions together; use smaller counts, and "+
+			"maxLength for lengths", maxPrograms)
 	}
 }
 
-// programSize estimates how many instructions package regexp makes of an expression. A class of many ranges counts as several.
+// programSize estimates how many instructions package regexp makes of an expression. A class of
+// many ranges counts as several.
 func programSize(re *syntax.Regexp) int {
 	size := 1
 	switch re.Op {

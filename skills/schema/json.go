@@ -15,21 +15,23 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Bounds of a JSON text. They are checked on the tokens, before anything recursive or allocating reads the text.
+// Bounds of a JSON text. They are checked on the tokens, before anything recursive or allocating
+// reads the text.
 const (
 	maxDepth  = 64      // of nested objects and lists
 	maxValues = 200_000 // validation keeps something for each wrong value
 	maxDigits = 1000    // characters of one number
 )
 
-// Finding is one thing that is wrong with a JSON text. It holds no values of the text, which may be secrets.
+// Finding is one thing that is wrong with a JSON text. It holds no values of the text, which may be
+// secrets.
 type Finding struct {
 	Path   []string // the tokens of a JSON pointer
 	Reason string   // goes on after the name of the place: "must be a string"
 }
 
-// Parse reads one JSON text: valid UTF-8, no name twice in an object, nothing after the value, within fixed bounds. Numbers become
-// json.Number.
+// Parse reads one JSON text: valid UTF-8, no name twice in an object, nothing after the value,
+// within fixed bounds. Numbers become json.Number.
 func Parse(raw []byte) (any, *Finding) {
 	dec := jsontext.NewDecoder(bytes.NewReader(raw))
 	for values := 0; ; values++ {
@@ -55,7 +57,8 @@ func Parse(raw []byte) (any, *Finding) {
 		}
 		if dec.StackDepth() == 0 {
 			if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
-				return nil, &Finding{Reason: fmt.Sprintf("must be one JSON value; there is something after it, at byte %d", dec.InputOffset())}
+				return nil, &Finding{Reason: fmt.Sprintf("must be one JSON value; there is something after it, at byte %d",
+					dec.InputOffset())}
 			}
 			break
 		}
@@ -84,8 +87,8 @@ func syntaxFinding(err error, first bool) *Finding {
 	return &Finding{Reason: "is no JSON: it ends too early"}
 }
 
-// numberFault says why a number is refused: it must be near some float64, since programs will read it into one, and exact calculation with
-// it must not need much memory.
+// numberFault says why a number is refused: it must be near some float64, since programs will read
+// it into one, and exact calculation with it must not need much memory.
 func numberFault(text string) string {
 	if len(text) > maxDigits {
 		return fmt.Sprintf("is a number of more than %d characters", maxDigits)
@@ -127,7 +130,8 @@ func unescape(token string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
 }
 
-// Clip cuts an untrusted text to 120 bytes, so that it cannot fill a report, and makes it valid UTF-8.
+// Clip cuts an untrusted text to 120 bytes, so that it cannot fill a report, and makes it valid
+// UTF-8.
 func Clip(s string) string { return clipTo(s, 120) }
 
 func clipTo(s string, most int) string {

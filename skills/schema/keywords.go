@@ -78,7 +78,8 @@ func (a *application) text() bool {
 	return fits
 }
 
-// The library's bounds are -1 where there is none, and another negative number where they are too large for an int.
+// The library's bounds are -1 where there is none, and another negative number where they are too
+// large for an int.
 func (a *application) atLeast(keyword string, bound, n int) bool {
 	return bound == -1 || bound >= 0 && n >= bound || a.fail(keyword)
 }
@@ -149,7 +150,8 @@ func (a *application) object() bool {
 	return fits
 }
 
-// names iterates over an object's names, sorted if there is a report: a full report then holds the first ones.
+// names iterates over an object's names, sorted if there is a report: a full report then holds the
+// first ones.
 func names[T any](a *application, object map[string]T) iter.Seq[string] {
 	if a.r == nil {
 		return maps.Keys(object)

@@ -17,7 +17,8 @@ const MeantRule = `An optional argument may be null, which leaves it out. Where 
 //   - null for an optional property whose type is not null leaves it out;
 //   - text whose JSON has the wanted type, which is not string, is that value;
 //   - an integer written as 5.0 or 5e0 becomes 5, which more programs read;
-//   - an additional property "description" of the arguments, which the schema does not allow, is left out.
+//   - an additional property "description" of the arguments, which the schema does not allow, is
+//     left out.
 func Meant(arguments, doc any) (any, bool) {
 	value, changed := meant(arguments, doc)
 	object, isObject := value.(map[string]any)

@@ -24,7 +24,8 @@ func MeantText(arguments []byte, doc any) (text []byte, value any, wrong *Findin
 	return rewritten(arguments, before, value), value, nil
 }
 
-// rewritten returns the text of a value that Meant has changed, made of the text of the value before.
+// rewritten returns the text of a value that Meant has changed, made of the text of the value
+// before.
 func rewritten(text []byte, before, after any) []byte {
 	if reflect.DeepEqual(before, after) {
 		return text

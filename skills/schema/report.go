@@ -11,11 +11,13 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// maxFindings is the capacity of a report: more than a person reads, but enough to say how many there are.
+// maxFindings is the capacity of a report: more than a person reads, but enough to say how many
+// there are.
 const maxFindings = 1000
 
-// report collects the findings about a value, for a reader who may not have seen the schema. It never repeats the value, which may be a
-// secret. Sentences stay short even if the schema holds long values.
+// report collects the findings about a value, for a reader who may not have seen the schema. It
+// never repeats the value, which may be a secret. Sentences stay short even if the schema holds
+// long values.
 type report struct {
 	doc   any // the schema as it was written
 	most  int // findings
@@ -39,7 +41,8 @@ func (r *report) add(path []string, format string, args ...any) {
 	}
 }
 
-// sortFindings orders findings by path and drops repetitions. The evaluation walks Go maps, whose order is random.
+// sortFindings orders findings by path and drops repetitions. The evaluation walks Go maps, whose
+// order is random.
 func sortFindings(found []Finding) []Finding {
 	slices.SortFunc(found, func(a, b Finding) int {
 		if c := slices.Compare(a.Path, b.Path); c != 0 {
@@ -148,7 +151,8 @@ func (r *report) unknownProperty(a *application, name string) {
 	r.add(append(slices.Clip(a.path), name), "is not known; %s", hint)
 }
 
-// schemaFindings explains why a schema does not compile. The reader is its author, so the library's words serve.
+// schemaFindings explains why a schema does not compile. The reader is its author, so the library's
+// words serve.
 func schemaFindings(err error) []Finding {
 	var invalid *jsonschema.ValidationError
 	var loop jsonschema.InfiniteLoopError
@@ -160,7 +164,8 @@ func schemaFindings(err error) []Finding {
 		collectLeaves(invalid, &found)
 		return sortFindings(found)
 	case errors.As(err, &loop):
-		return []Finding{{Reason: "refers to itself without end: " + Clip(strings.TrimPrefix(loop.Error(), "jsonschema: infinite loop "+schemaURL))}}
+		return []Finding{{Reason: "refers to itself without end: " +
+			Clip(strings.TrimPrefix(loop.Error(), "jsonschema: infinite loop "+schemaURL))}}
 	}
 	text := err.Error()
 	if _, after, ok := strings.Cut(text, "compilation failed: "); ok {
@@ -169,7 +174,8 @@ func schemaFindings(err error) []Finding {
 	return []Finding{{Reason: "is no valid JSON Schema: " + Clip(strings.ReplaceAll(text, schemaURL, ""))}}
 }
 
-// collectLeaves adds the leaves of the tree of errors; of an anyOf, only those of the first alternative.
+// collectLeaves adds the leaves of the tree of errors; of an anyOf, only those of the first
+// alternative.
 func collectLeaves(e *jsonschema.ValidationError, found *[]Finding) {
 	causes := e.Causes
 	if strings.HasSuffix(e.AbsoluteKeywordLocation, "/anyOf") && len(causes) > 1 {

@@ -7,8 +7,9 @@ import (
 	"secbox/fault"
 )
 
-// scheduler shares the processors among long validations. Each works for a slice of its budget and then lets the one go on that has waited
-// longest, so that a shorter validation does not wait for the end of a longer one.
+// scheduler shares the processors among long validations. Each works for a slice of its budget and
+// then lets the one go on that has waited longest, so that a shorter validation does not wait for
+// the end of a longer one.
 type scheduler struct {
 	admitted chan struct{} // holds one element per long validation: each keeps its value in memory
 	running  chan struct{} // holds one element per long validation that is working
@@ -24,10 +25,12 @@ const maxLong = 32
 // processScheduler is shared by all schemas of the process.
 var processScheduler = newScheduler(maxLong, runtime.GOMAXPROCS(0))
 
-// freeSlices is the part of its budget that a validation spends before it counts as long: about 10 ms, which is more than most need.
+// freeSlices is the part of its budget that a validation spends before it counts as long: about 10
+// ms, which is more than most need.
 const freeSlices = 16
 
-// nextSlice waits for the evaluation's turn, once it is long. It reports false when the evaluation must end.
+// nextSlice waits for the evaluation's turn, once it is long. It reports false when the evaluation
+// must end.
 func (e *evaluation) nextSlice() bool {
 	switch {
 	case e.refused || e.ctx.Err() != nil:

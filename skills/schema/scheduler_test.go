@@ -11,7 +11,8 @@ import (
 	"secbox/fault"
 )
 
-// slow returns a schema and a value whose validation takes that many slices. A match of fewer than 40 is not long.
+// slow returns a schema and a value whose validation takes that many slices. A match of fewer than
+// 40 is not long.
 func slow(t *testing.T, scheduler *scheduler, slices int) (*Schema, string) {
 	t.Helper()
 	s := mustCompile(t, `{"type":"object","properties":{"s":{"pattern":"^(?:.{0,50})*$"}}}`)
@@ -28,8 +29,8 @@ func (c *compiled) sliceBytes() int {
 	return 0
 }
 
-// TestLongValidationsTakeTurns checks that long validations queue, end with their contexts and are limited in number, and that short ones
-// do not queue.
+// TestLongValidationsTakeTurns checks that long validations queue, end with their contexts and are
+// limited in number, and that short ones do not queue.
 func TestLongValidationsTakeTurns(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +71,8 @@ func TestLongValidationsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestLongValidationDoesNotBlockOthers checks that the shorter of two validations ends first although it began second.
+// TestLongValidationDoesNotBlockOthers checks that the shorter of two validations ends first
+// although it began second.
 func TestLongValidationDoesNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

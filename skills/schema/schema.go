@@ -1,6 +1,7 @@
-// Package schema validates JSON by JSON Schema 2020-12 within fixed bounds of time and memory: both the schema and the value come from
-// untrusted users. It explains errors in short sentences, never repeats the value and never fetches anything. It must not know
-// skills, or the API that the values come from.
+// Package schema validates JSON by JSON Schema 2020-12 within fixed bounds of time and memory: both
+// the schema and the value come from untrusted users. It explains errors in short sentences, never
+// repeats the value and never fetches anything. It must not know skills, or the API that the values
+// come from.
 package schema
 
 import (
@@ -17,7 +18,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// Bounds of a schema and of one validation. Without them, a few lines of a schema could ask for any amount of work and memory.
+// Bounds of a schema and of one validation. Without them, a few lines of a schema could ask for any
+// amount of work and memory.
 const (
 	maxSubschemas = 2000    // compiling takes quadratic time
 	maxLocations  = 1 << 20 // bytes of the JSON pointers of all subschemas
@@ -27,13 +29,14 @@ const (
 
 	maxSchemaFindings = 50
 
-	// maxWork is the budget of one validation, in units of a few nanoseconds. Matching a pattern costs its instructions times the bytes of
-	// the text.
+	// maxWork is the budget of one validation, in units of a few nanoseconds. Matching a pattern
+	// costs its instructions times the bytes of the text.
 	maxWork = 1_000_000_000
 	timeout = 10 * time.Second // of one validation, in case the budget lasts longer
 )
 
-// schemaURL is the base address that the library needs to resolve references within a schema. It is never fetched.
+// schemaURL is the base address that the library needs to resolve references within a schema. It is
+// never fetched.
 const schemaURL = "mem:schema"
 
 // dialect is the only supported one. MCP uses the same.
@@ -41,15 +44,16 @@ const dialect = "https://json-schema.org/draft/2020-12/schema"
 
 // Schema is a checked schema. It is safe for concurrent use.
 //
-// The jsonschema library checks and compiles the schema, but an evaluation does the validation: the library can be neither bounded nor
-// interrupted, and allocates an error text for each wrong value.
+// The jsonschema library checks and compiles the schema, but an evaluation does the validation: the
+// library can be neither bounded nor interrupted, and allocates an error text for each wrong value.
 type Schema struct {
 	raw       []byte
 	work      int64      // the budget of one validation
 	scheduler *scheduler // nil: validations never queue
 
 	mu sync.Mutex
-	// cached is weak, and compiled again when needed: there are many schemas, and a compiled one can be much larger than its text.
+	// cached is weak, and compiled again when needed: there are many schemas, and a compiled one
+	// can be much larger than its text.
 	cached weak.Pointer[compiled]
 }
 
@@ -68,8 +72,8 @@ func Compile(raw []byte) (*Schema, []Finding) {
 	return &Schema{raw: raw, work: maxWork, scheduler: processScheduler, cached: weak.Make(c)}, nil
 }
 
-// CompileOwn is Compile for a schema that is part of the program. Its validations need little work, never queue, and so never fail because
-// the server is busy.
+// CompileOwn is Compile for a schema that is part of the program. Its validations need little work,
+// never queue, and so never fail because the server is busy.
 func CompileOwn(raw []byte) (*Schema, []Finding) {
 	s, found := Compile(raw)
 	if s != nil {
@@ -136,8 +140,9 @@ func compileInspected(doc any) (schema *jsonschema.Schema, err error) {
 	return compiler.Compile(schemaURL)
 }
 
-// Validate returns the findings about a value from Parse, in order; nil when it is valid. The error is the cause of ctx's end, which ends
-// the validation, or fault.ServerBusy when too many long validations are in progress.
+// Validate returns the findings about a value from Parse, in order; nil when it is valid. The error
+// is the cause of ctx's end, which ends the validation, or fault.ServerBusy when too many long
+// validations are in progress.
 func (s *Schema) Validate(ctx context.Context, value any) ([]Finding, error) {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// sentence explains why a keyword refuses a value. said is the keyword's value, parent the schema that holds it.
+// sentence explains why a keyword refuses a value. said is the keyword's value, parent the schema
+// that holds it.
 func sentence(keyword string, said any, parent map[string]any, value any) string {
 	switch keyword {
 	case "type":
@@ -110,7 +111,8 @@ func brief(v any) string {
 	return Clip(string(b))
 }
 
-// abridged drops most of the text that Clip would cut: it keeps at most room values, and the beginnings of texts.
+// abridged drops most of the text that Clip would cut: it keeps at most room values, and the
+// beginnings of texts.
 func abridged(v any, room *int) any {
 	const most = 200
 	switch v := v.(type) {

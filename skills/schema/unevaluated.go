@@ -32,8 +32,8 @@ func (a *application) unevaluated() bool {
 	return fits
 }
 
-// partSet is a set of properties of one object, or of items of one list: those that some schema has evaluated. All methods but the has
-// methods may be called on nil.
+// partSet is a set of properties of one object, or of items of one list: those that some schema has
+// evaluated. All methods but the has methods may be called on nil.
 type partSet struct {
 	indexes map[string]int // of an object's properties
 	bits    []uint64

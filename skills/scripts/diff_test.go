@@ -89,7 +89,8 @@ git init -q crlf; cd crlf; git config core.autocrlf true; printf 'x\n' > x; git 
 mkdir typed; cd typed; git init -q .; echo x > x; git add x; git commit -qm x; rm x; ln -s /etc/passwd x; cd ..
 `)
 	for path, want := range map[string][]string{
-		"app": {"unmerged n.txt +1 -9"}, "tree": {"modified gone +1 -1"}, "long": {"modified x +1 -1"}, "packed": {"modified x +1 -1"}, "crlf": nil, "fresh": nil,
+		"app": {"unmerged n.txt +1 -9"}, "tree": {"modified gone +1 -1"}, "long": {"modified x +1 -1"}, "packed": {"modified x +1 -1"}, "crlf": nil,
+		"fresh": nil,
 		"typed": {"type_changed x +1 -1"},
 	} {
 		out := r.uses("git.diff", object{"path": path})
@@ -256,7 +257,8 @@ func TestDiffALot(t *testing.T) {
 	r := inRow(t, `git init -q .; mkdir many; seq 1 6000 | sed 's,^,many/,' | xargs touch; seq 1 200000 > n; git add -A; git -c user.name=a -c user.email=a@example.org commit -qm x
 for f in many/*; do echo x > $f; done; seq 2 200001 | sed s/1/x/ > n; printf '%600000s' x > long; git add -N long`)
 	out := r.uses("git.diff", object{"paths": []string{"n"}, "max_bytes": 5000})
-	if diff := out.str("diff"); out.at("truncated") != true || len(diff) > 5000 || len(diff) < 4900 || !strings.HasSuffix(diff, "\n") || len(out.list("files")) != 1 {
+	if diff := out.str("diff"); out.at("truncated") != true || len(diff) > 5000 || len(diff) < 4900 || !strings.HasSuffix(diff, "\n") ||
+		len(out.list("files")) != 1 {
 		t.Errorf("%d bytes: %.200q", len(out.str("diff")), out)
 	}
 	out = r.uses("git.diff", object{"paths": []string{"n"}, "max_bytes": 524288})

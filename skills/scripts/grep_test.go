@@ -132,7 +132,8 @@ mkdir -p wide; seq 1 3000 | sed 's,^,wide/,' | xargs touch
 		case "latin":
 			same(t, "latin", text, "a \ufffd needle \ufffd")
 		case "long":
-			if m.num("line") == 1 && (len([]rune(text)) != 1002 || !strings.HasPrefix(text, "…xxx") || !strings.Contains(text, "xneedley") || !strings.HasSuffix(text, "yyy…")) {
+			if m.num("line") == 1 && (len([]rune(text)) != 1002 || !strings.HasPrefix(text, "…xxx") || !strings.Contains(text, "xneedley") ||
+				!strings.HasSuffix(text, "yyy…")) {
 				t.Errorf("a long line: %d %.40s", len(text), text)
 			}
 		}
@@ -181,5 +182,6 @@ func TestGrepRefuses(t *testing.T) {
 			t.Errorf("%.20q: outputs %v", pattern, a["outputs"])
 		}
 	}
-	same(t, "an empty work/", inRow(t, "").uses("text.grep", object{"pattern": "x"}), object{"matches": []object{}, "files_searched": 0, "files_skipped": 0, "truncated": false})
+	same(t, "an empty work/", inRow(t, "").uses("text.grep", object{"pattern": "x"}),
+		object{"matches": []object{}, "files_searched": 0, "files_skipped": 0, "truncated": false})
 }

@@ -43,7 +43,8 @@ func TestPack(t *testing.T) {
 mkdir -p src/build/x src/empty 'ünï'; printf a > src/a.py; printf b > src/b.pyc; printf '#!' > src/run; chmod 755 src/run; printf c > src/build/x/c
 printf ü > 'ünï/ÿ ÿ.txt'; printf secret > src/.hidden; : > src/nothing; chmod 600 src/a.py
 `)
-	const a, b, c, hidden, nothing, run = "a.py -rw-r--r-- a", "b.pyc -rw-r--r-- b", "build/x/c -rw-r--r-- c", ".hidden -rw-r--r-- secret", "nothing -rw-r--r--", "run -rwxr-xr-x #!"
+	const a, b, c, hidden, nothing, run = "a.py -rw-r--r-- a", "b.pyc -rw-r--r-- b", "build/x/c -rw-r--r-- c", ".hidden -rw-r--r-- secret",
+		"nothing -rw-r--r--", "run -rwxr-xr-x #!"
 	const build, x, empty = "build/ drwxr-xr-x", "build/x/ drwxr-xr-x", "empty/ drwxr-xr-x"
 	for name, c := range map[string]struct {
 		inputs  object
@@ -70,7 +71,8 @@ printf ü > 'ünï/ÿ ÿ.txt'; printf secret > src/.hidden; : > src/nothing; chm
 				return
 			}
 			got := r.with(t).use("archive.pack", c.inputs)
-			if got.str("exec.status") != "succeeded" || got.str("outputs.archive") != c.archive || got.num("outputs.files") != float64(c.files) || got.num("outputs.skipped_total") != 0 {
+			if got.str("exec.status") != "succeeded" || got.str("outputs.archive") != c.archive || got.num("outputs.files") != float64(c.files) ||
+				got.num("outputs.skipped_total") != 0 {
 				t.Fatalf("%v", got)
 			}
 			entries, _ := unpack(t, got)
@@ -109,7 +111,8 @@ python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("socket")'; echo x
 	for _, skipped := range got.list("outputs.skipped") {
 		reasons[skipped.str("path")] = skipped.str("reason")
 	}
-	const link, none, slash = "a link, which is not followed", "neither a file nor a folder", "its name has a backslash, which some programs take for a folder's slash"
+	const link, none, slash = "a link, which is not followed", "neither a file nor a folder",
+		"its name has a backslash, which some programs take for a folder's slash"
 	same(t, "skipped", reasons, map[string]string{
 		"fifo": none, "socket": none, "link": link, "up": link, "broken": link, `back\slash`: slash, `..\..\evil`: slash, "bad\ufffd": "its name is not UTF-8",
 	})
@@ -147,7 +150,8 @@ func TestPackALot(t *testing.T) {
 func TestPackRefuses(t *testing.T) {
 	t.Parallel()
 	for _, name := range []any{
-		"", ".zip", "a.tar", "a.zip/b", "../a.zip", "/a.zip", "a/b.zip", `a\b.zip`, "a\x00.zip", "a\n.zip", "-a.zip", "c:a.zip", strings.Repeat("x", 60) + ".zip", 7, nil,
+		"", ".zip", "a.tar", "a.zip/b", "../a.zip", "/a.zip", "a/b.zip", `a\b.zip`, "a\x00.zip", "a\n.zip", "-a.zip", "c:a.zip",
+		strings.Repeat("x", 60) + ".zip", 7, nil,
 	} {
 		refusesInputs(t, "archive.pack", object{"name": name}, "inputs.name")
 	}

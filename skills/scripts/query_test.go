@@ -10,7 +10,8 @@ import (
 // TestQuery runs jq programs over data and files with every option.
 func TestQuery(t *testing.T) {
 	t.Parallel()
-	r := inRow(t, `printf '{"n":1}\n{"n":2}\n[3]' > lines.json; printf 'a b\nc\n' > text.txt; mkdir -p 'ünï'; printf '"gr\xc3\xbc\xff"' > 'ünï/ÿ.json'; : > empty.json`)
+	r := inRow(t,
+		`printf '{"n":1}\n{"n":2}\n[3]' > lines.json; printf 'a b\nc\n' > text.txt; mkdir -p 'ünï'; printf '"gr\xc3\xbc\xff"' > 'ünï/ÿ.json'; : > empty.json`)
 	deep := any("end")
 	for range 50 {
 		deep = []any{deep}
@@ -97,7 +98,8 @@ func TestQueryFails(t *testing.T) {
 func TestQueryALot(t *testing.T) {
 	t.Parallel()
 	r := inRow(t, "")
-	for filter, n := range map[string]int{"repeat(1)": 100000, `range(1000000) | "` + strings.Repeat("x", 998) + `\(. % 10)"`: 2092, `"x" * 3000000`: 0, "range(100001)": 100000} {
+	for filter, n := range map[string]int{"repeat(1)": 100000, `range(1000000) | "` + strings.Repeat("x", 998) + `\(. % 10)"`: 2092, `"x" * 3000000`: 0,
+		"range(100001)": 100000} {
 		out := r.uses("json.query", object{"filter": filter, "null_input": true})
 		results, _ := out["results"].([]any)
 		if len(results) != n || out.at("truncated") != true {

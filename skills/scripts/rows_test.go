@@ -147,7 +147,8 @@ func (r *row) use(id string, inputs object) object {
 	}
 
 	e := map[string]any{
-		"status": "succeeded", "error_reason": "", "exit_code": float64(code), "stdout": r.named(stdout.String()), "stderr": r.named(stderr.String()), "artifacts": []any{},
+		"status": "succeeded", "error_reason": "", "exit_code": float64(code), "stdout": r.named(stdout.String()), "stderr": r.named(stderr.String()),
+		"artifacts": []any{},
 	}
 	result := object{"exec": e, "left": left}
 	switch outputs, err := r.output(skill, output); {

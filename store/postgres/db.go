@@ -1,8 +1,10 @@
-// Package postgres stores audit records, tokens and the pointers of skills in PostgreSQL 13 or later, for any number of nodes. It is one
-// of the two packages that import a database driver; it knows SQL and not the meaning of records.
+// Package postgres stores audit records, tokens and the pointers of skills in PostgreSQL 13 or
+// later, for any number of nodes. It is one of the two packages that import a database driver; it
+// knows SQL and not the meaning of records.
 //
-// Every method but Pin, Revoke and those of retention is one statement, often with several parts in a WITH, and so one round trip; behind a
-// connection pooler, a list takes three. Passwords never get into errors.
+// Every method but Pin, Revoke and those of retention is one statement, often with several parts in
+// a WITH, and so one round trip; behind a connection pooler, a list takes three. Passwords never
+// get into errors.
 package postgres
 
 import (
@@ -51,9 +53,10 @@ type DB struct {
 	limits *admin.Limits
 }
 
-// Open connects and migrates. It fails with fault.InvalidSettings for a URL that cannot be parsed, and with fault.DatabaseUnavailable for a
-// server that cannot be reached, refuses or does not answer within some seconds. Behind a connection pooler, the DB needs
-// nothing that belongs to a session of the server but notifications, see Carrier.
+// Open connects and migrates. It fails with fault.InvalidSettings for a URL that cannot be parsed,
+// and with fault.DatabaseUnavailable for a server that cannot be reached, refuses or does not
+// answer within some seconds. Behind a connection pooler, the DB needs nothing that belongs to a
+// session of the server but notifications, see Carrier.
 func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	cfg, err := pgxpool.ParseConfig(databaseURL)
 	if err != nil {
@@ -65,7 +68,8 @@ func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "secbox"
 	}
-	db := &DB{reads: make(permits, max(1, cfg.MaxConns-1)), lists: make(permits, max(1, cfg.MaxConns/2)), watch: &row.Watch{}, limits: admin.NewLimits()}
+	db := &DB{reads: make(permits, max(1, cfg.MaxConns-1)), lists: make(permits, max(1, cfg.MaxConns/2)), watch: &row.Watch{},
+		limits: admin.NewLimits()}
 	if err := db.reach(ctx, cfg.ConnConfig); err != nil {
 		return nil, err
 	}
@@ -96,7 +100,8 @@ func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	return db, nil
 }
 
-// reach connects once, so that a server that is down is noticed before the migration, and looks for a connection pooler.
+// reach connects once, so that a server that is down is noticed before the migration, and looks for
+// a connection pooler.
 func (db *DB) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	return db.call(ctx, func(ctx context.Context) (err error) {
 		db.pooled, err = behindPooler(ctx, cfg)
@@ -104,7 +109,8 @@ func (db *DB) reach(ctx context.Context, cfg *pgx.ConnConfig) error {
 	})
 }
 
-// badURL is the error of an invalid URL. It repeats neither the URL nor the parser's message, since both may contain the password.
+// badURL is the error of an invalid URL. It repeats neither the URL nor the parser's message, since
+// both may contain the password.
 func badURL(err error) error {
 	bad := fault.New(fault.InvalidSettings,
 		"database_url: not a valid PostgreSQL URL; write it like postgres://user:password@host:5432/database?sslmode=require")
@@ -135,7 +141,8 @@ func (db *DB) Jobs() jobs.Store {
 
 // Nodes returns the store of nodes.
 func (db *DB) Nodes() nodes.Store {
-	return row.Nodes{Database: db.statements(), Tx: func(ctx context.Context, fn func(row.Run, func(string) ([]string, error)) error) error {
+	return row.Nodes{Database: db.statements(), Tx: func(ctx context.Context,
+		fn func(row.Run, func(string) ([]string, error)) error) error {
 		return db.inTx(ctx, func(run row.Run) error {
 			return fn(run, func(nodeID string) ([]string, error) { return loseOpen(ctx, run, nodeID, nil) })
 		})
@@ -171,7 +178,8 @@ func (db *DB) statements() row.Database {
 		},
 		NewID:   func(*row.Params) string { return newID },
 		Settled: "CASE WHEN s.mark_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN s.mark_seq ELSE 0 END",
-		// The xmax of a snapshot would not do as NextTx: transactions at or above it may be in progress, with a seq that they have taken.
+		// The xmax of a snapshot would not do as NextTx: transactions at or above it may be in
+		// progress, with a seq that they have taken.
 		OldestTx: "pg_snapshot_xmin(pg_current_snapshot())::text::bigint", NextTx: "pg_current_xact_id()::text::bigint",
 		Later:  "greatest",
 		Hour:   "date_trunc('hour', created_at, 'UTC')",
@@ -249,7 +257,8 @@ func (db *DB) both(ctx context.Context, change string, args []any, then func(fir
 	return changed && err == nil, err
 }
 
-// call runs fn within bounded time, and once more when the connection was dead before anything was sent over it.
+// call runs fn within bounded time, and once more when the connection was dead before anything was
+// sent over it.
 func (db *DB) call(ctx context.Context, fn func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -319,8 +328,9 @@ func scanAll(rows pgx.Rows, each func(row.Scan) error) error {
 	return rows.Err()
 }
 
-// list is read with a permit to list, and with QueryExecModeCacheDescribe, which plans a list for the actual values. A prepared statement
-// would finally get a generic plan, for a task_id of average frequency. A batch, as alone sends it to a pooler, could not choose the mode.
+// list is read with a permit to list, and with QueryExecModeCacheDescribe, which plans a list for
+// the actual values. A prepared statement would finally get a generic plan, for a task_id of
+// average frequency. A batch, as alone sends it to a pooler, could not choose the mode.
 func (db *DB) list(ctx context.Context, each func(row.Scan) error, statement string, args ...any) error {
 	args = append([]any{pgx.QueryExecModeCacheDescribe}, args...)
 	if db.pooled {

@@ -20,15 +20,24 @@ func interpretError(err error) error { return row.Interpret(err, unavailable) }
 // https://www.postgresql.org/docs/current/errcodes-appendix.html
 var (
 	byCode = map[string]string{
-		"08P01": "the connection pooler at database_url refused; its log has the cause, such as a limit or an unknown parameter",    // protocol_violation
-		"25006": "the database is read-only; is database_url a standby?",                                                            // read_only_sql_transaction
-		"53100": "the database server's disk is full; make room there",                                                              // disk_full
-		"53300": "the database server takes no more connections; raise max_connections there or set pool_max_conns in database_url", // too_many_connections
-		"57014": "the database did not answer in time; try again",                                                                   // query_canceled: statement_timeout
-		"55P03": "the database is busy with another transaction; try again",                                                         // lock_not_available
-		"40001": "the database is busy with another transaction; try again",                                                         // serialization_failure
-		"40P01": "the database is busy with another transaction; try again",                                                         // deadlock_detected
-		"3D000": "the database that database_url names does not exist; create it",                                                   // invalid_catalog_name
+		// protocol_violation
+		"08P01": "the connection pooler at database_url refused; its log has the cause, such as a limit or an unknown parameter",
+		// read_only_sql_transaction
+		"25006": "the database is read-only; is database_url a standby?",
+		// disk_full
+		"53100": "the database server's disk is full; make room there",
+		// too_many_connections
+		"53300": "the database server takes no more connections; raise max_connections there or set pool_max_conns in database_url",
+		// query_canceled: statement_timeout
+		"57014": "the database did not answer in time; try again",
+		// lock_not_available
+		"55P03": "the database is busy with another transaction; try again",
+		// serialization_failure
+		"40001": "the database is busy with another transaction; try again",
+		// deadlock_detected
+		"40P01": "the database is busy with another transaction; try again",
+		// invalid_catalog_name
+		"3D000": "the database that database_url names does not exist; create it",
 	}
 	byClass = map[string]string{
 		"28": "the database server refused the login; check user and password in database_url", // invalid authorization

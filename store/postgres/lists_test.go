@@ -13,11 +13,13 @@ import (
 	"secbox/fault"
 )
 
-// waitForLocks waits until at least so many statements of the database wait for locks, and most if they come soon.
+// waitForLocks waits until at least so many statements of the database wait for locks, and most if
+// they come soon.
 func waitForLocks(t *testing.T, on pgx.Tx, least, most int) {
 	t.Helper()
 	for waiting, since := 0, time.Now(); waiting < least || waiting < most && time.Since(since) < 200*time.Millisecond; { // more may still be about to come
-		if err := on.QueryRow(t.Context(), "SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&waiting); err != nil {
+		if err := on.QueryRow(t.Context(),
+			"SELECT count(*) FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())").Scan(&waiting); err != nil {
 			t.Fatal(err)
 		}
 	}

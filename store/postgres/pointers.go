@@ -12,10 +12,11 @@ import (
 const newID = "overlay(lpad(to_hex(floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint), 12, '0')" +
 	" || '-7' placing '-' from 9 for 0) || substr(gen_random_uuid()::text, 16)"
 
-// The two statements of insertPins. The advisory lock orders pins of the same user and agent, so that one of them is the first; 1931 only
-// distinguishes these locks from others. FOR SHARE keeps the baselines from being moved until the pins are committed; it waits for one that
-// is being moved and reads it again, so that no user is pinned to a version that garbage collection has found unused. ON CONFLICT is for a
-// concurrent Set of the same user.
+// The two statements of insertPins. The advisory lock orders pins of the same user and agent, so
+// that one of them is the first; 1931 only distinguishes these locks from others. FOR SHARE keeps
+// the baselines from being moved until the pins are committed; it waits for one that is being moved
+// and reads it again, so that no user is pinned to a version that garbage collection has found
+// unused. ON CONFLICT is for a concurrent Set of the same user.
 const (
 	lockPins = "SELECT pg_advisory_xact_lock(1931, hashtext($1 || '/' || $2))"
 
@@ -25,8 +26,8 @@ const (
 		" SELECT " + row.HasPointers + ", (SELECT count(*) FROM ins)"
 )
 
-// insertPins inserts for row.Pointers. It sends both statements in one round trip, which the server runs as one transaction; the second sees
-// all commits from before the first got its lock.
+// insertPins inserts for row.Pointers. It sends both statements in one round trip, which the server
+// runs as one transaction; the second sees all commits from before the first got its lock.
 func (db *DB) insertPins(ctx context.Context, agentID, userID string) (had bool, added int, err error) {
 	err = db.call(ctx, func(ctx context.Context) error {
 		batch := db.batch()

@@ -11,8 +11,9 @@ import (
 	"secbox/skills"
 )
 
-// TestPinWaitsForRunningMove: a baseline has been moved by a transaction that is not committed yet. A user who is pinned now must
-// not be pinned to the version before: once the move is committed, garbage collection may find it out of use.
+// TestPinWaitsForRunningMove: a baseline has been moved by a transaction that is not committed yet.
+// A user who is pinned now must not be pinned to the version before: once the move is committed,
+// garbage collection may find it out of use.
 func TestPinWaitsForRunningMove(t *testing.T) {
 	t.Parallel()
 	url := cluster.Migrated(t)
@@ -48,7 +49,8 @@ func TestPinWaitsForRunningMove(t *testing.T) {
 		done <- outcome{pinned, err}
 	}()
 	for waiting := false; !waiting; { // until the pin waits for the mover, which must come before the pin's own time is up
-		if err := mover.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))").Scan(&waiting); err != nil {
+		if err := mover.QueryRow(ctx,
+			"SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid)))").Scan(&waiting); err != nil {
 			t.Fatal(err)
 		}
 		select {

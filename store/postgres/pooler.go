@@ -12,10 +12,10 @@ import (
 	"secbox/fault"
 )
 
-// A connection pooler such as PgBouncer may run each transaction of a connection in another session of
-// the server. What belongs to a session is then lost, or reaches other clients: prepared statements,
-// settings, locks. So behind a pooler nothing lives longer than a transaction, whatever the pooler
-// pools: its administrator may change that while this program runs.
+// A connection pooler such as PgBouncer may run each transaction of a connection in another session
+// of the server. What belongs to a session is then lost, or reaches other clients: prepared
+// statements, settings, locks. So behind a pooler nothing lives longer than a transaction, whatever
+// the pooler pools: its administrator may change that while this program runs.
 
 // The server's own timeouts, in case this process cannot stop a statement: a little less than
 // callTimeout.
@@ -30,18 +30,19 @@ var (
 )
 
 // settings is the query that configures a session or, if local, the transaction in which it runs.
-// Timeouts; commits that survive a crash (a stricter synchronous_commit than "on" is kept); UTC, since
-// events have times as text. Bitmap scans are off because they lose the order of an index: for the
-// fifty execs of a task the planner would read them unordered and sort, which is right for fifty execs
-// and wrong for a million. Nothing else here is large enough to need them. Materialized joins are off
-// because without statistics, as after a restore, the planner would join each event of a page with the
-// whole transparency log. Statements are not compiled (jit): the planner overestimates those with a
-// limit, and compiling takes a second where running takes milliseconds.
+// Timeouts; commits that survive a crash (a stricter synchronous_commit than "on" is kept); UTC,
+// since events have times as text. Bitmap scans are off because they lose the order of an index:
+// for the fifty execs of a task the planner would read them unordered and sort, which is right for
+// fifty execs and wrong for a million. Nothing else here is large enough to need them. Materialized
+// joins are off because without statistics, as after a restore, the planner would join each event
+// of a page with the whole transparency log. Statements are not compiled (jit): the planner
+// overestimates those with a limit, and compiling takes a second where running takes milliseconds.
 func settings(local bool) string {
 	set := func(name, value string) string {
 		return "set_config('" + name + "', '" + value + "', " + strconv.FormatBool(local) + ")"
 	}
-	return "SELECT " + set("statement_timeout", statementTimeout) + ", " + set("idle_in_transaction_session_timeout", idleInTxTimeout) + ", " +
+	return "SELECT " + set("statement_timeout", statementTimeout) + ", " + set("idle_in_transaction_session_timeout", idleInTxTimeout) +
+		", " +
 		set("enable_bitmapscan", "off") + ", " + set("enable_material", "off") + ", " + set("jit", "off") + ", " + set("TimeZone", "UTC") +
 		", CASE WHEN current_setting('synchronous_commit') = 'off' THEN " + set("synchronous_commit", "on") + " END"
 }
@@ -51,7 +52,8 @@ func setUp(ctx context.Context, conn *pgx.Conn) error {
 	done, err := conn.Exec(ctx, sessionSettings+" WHERE pg_backend_pid()::bigint = $1", pgx.QueryExecModeExec, int64(conn.PgConn().PID()))
 	if err == nil && done.RowsAffected() == 0 {
 		return fault.New(fault.DatabaseUnavailable,
-			"a connection pooler answers at database_url, and did not when this core-api started; restart it, so that it uses the pooler as one")
+			"a connection pooler answers at database_url, and did not when this core-api started; restart it, so that it uses the pooler "+
+				"as one")
 	}
 	return err
 }
@@ -73,9 +75,9 @@ func (db *DB) batch() *pgx.Batch {
 	return batch
 }
 
-// behindPooler reports whether a connection pooler answers. A server tells its clients the id of its
-// process, for canceling statements. A pooler tells an id of its own, since the process changes. It
-// fails with fault.InvalidSettings for a pooler that has no transactions.
+// behindPooler reports whether a connection pooler answers. A server tells its clients the id of
+// its process, for canceling statements. A pooler tells an id of its own, since the process
+// changes. It fails with fault.InvalidSettings for a pooler that has no transactions.
 func behindPooler(ctx context.Context, cfg *pgx.ConnConfig) (bool, error) {
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
@@ -86,7 +88,8 @@ func behindPooler(ctx context.Context, cfg *pgx.ConnConfig) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == strconv.FormatUint(uint64(conn.PgConn().PID()), 10) {
+	if len(results) == 1 && len(results[0].Rows) == 1 && string(results[0].Rows[0][0]) == strconv.FormatUint(uint64(conn.PgConn().PID()),
+		10) {
 		return false, nil
 	}
 	if _, err = conn.Exec(ctx, "BEGIN"); err == nil {

@@ -33,7 +33,8 @@ func careless(t *testing.T, url string) string {
 	return name
 }
 
-// TestManyExecsThroughPooler: nodes that start at once migrate, and the rows of 100 execs at once are written and closed.
+// TestManyExecsThroughPooler: nodes that start at once migrate, and the rows of 100 execs at once
+// are written and closed.
 func TestManyExecsThroughPooler(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []string{"session", "transaction"} {
@@ -89,7 +90,8 @@ func TestManyExecsThroughPooler(t *testing.T) {
 	}
 }
 
-// TestSettingsHold: the settings hold for statements of each kind, directly and through poolers, and do not reach other clients of a pooler.
+// TestSettingsHold: the settings hold for statements of each kind, directly and through poolers,
+// and do not reach other clients of a pooler.
 func TestSettingsHold(t *testing.T) {
 	t.Parallel()
 	for mode, through := range map[string]func(string) string{
@@ -135,7 +137,8 @@ func TestSettingsHold(t *testing.T) {
 	}
 }
 
-// TestAnyEncoding: a server that was made with the locale C, as Debian's image makes it, has databases without an encoding.
+// TestAnyEncoding: a server that was made with the locale C, as Debian's image makes it, has
+// databases without an encoding.
 func TestAnyEncoding(t *testing.T) {
 	t.Parallel()
 	address := cluster.Database(t)
@@ -233,7 +236,8 @@ func TestPoolerRefuses(t *testing.T) {
 	}
 }
 
-// TestPoolerAppears: a pooler that takes the server's address while the program runs is not used as if it were the server.
+// TestPoolerAppears: a pooler that takes the server's address while the program runs is not used as
+// if it were the server.
 func TestPoolerAppears(t *testing.T) {
 	t.Parallel()
 	own := pgtest.New(t)

@@ -34,7 +34,8 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// runSuite runs the suite with databases that are reached at the address that through makes of theirs.
+// runSuite runs the suite with databases that are reached at the address that through makes of
+// theirs.
 func runSuite(t *testing.T, through func(url string) string) {
 	storetest.Run(t, func(t *testing.T) storetest.Fixture {
 		url := cluster.Migrated(t)

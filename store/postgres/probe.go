@@ -13,7 +13,8 @@ import (
 	"secbox/store/internal/row"
 )
 
-// Load writes many rows quickly, without events, and updates the planner's statistics: for measuring only.
+// Load writes many rows quickly, without events, and updates the planner's statistics: for
+// measuring only.
 func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 	next, stop := iter.Pull(rows)
 	defer stop()
@@ -40,8 +41,9 @@ func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 // loadBatch is how many execs LoadHistories writes in one transaction.
 const loadBatch = 20_000
 
-// LoadHistories writes many execs, and their events, which have the times of their records, and updates the planner's statistics: for measuring only. The first
-// execs get no events. Meanwhile the lists have no indexes; creating them at the end is several times faster than updating them.
+// LoadHistories writes many execs, and their events, which have the times of their records, and
+// updates the planner's statistics: for measuring only. The first execs get no events. Meanwhile
+// the lists have no indexes; creating them at the end is several times faster than updating them.
 func (db *DB) LoadHistories(ctx context.Context, withoutEvents int, execs iter.Seq2[audit.Record, audit.Record]) error {
 	indexes, err := db.dropIndexes(ctx)
 	if err != nil {
@@ -74,7 +76,8 @@ func (db *DB) LoadHistories(ctx context.Context, withoutEvents int, execs iter.S
 // settle creates indexes, and leaves the tables as autovacuum leaves them behind inserts.
 func (db *DB) settle(ctx context.Context, indexes []string) error {
 	return db.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
-		if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET maintenance_work_mem = '256MB'"); err != nil { // these take longer than a statement may
+		// these take longer than a statement may
+		if _, err := conn.Exec(ctx, "SET statement_timeout = 0; SET maintenance_work_mem = '256MB'"); err != nil {
 			return err
 		}
 		defer conn.Conn().Close(ctx)
@@ -87,7 +90,8 @@ func (db *DB) settle(ctx context.Context, indexes []string) error {
 	})
 }
 
-// dropIndexes removes the indexes of sandbox_execs but its primary key, and returns the statements that create them again.
+// dropIndexes removes the indexes of sandbox_execs but its primary key, and returns the statements
+// that create them again.
 func (db *DB) dropIndexes(ctx context.Context) (again []string, err error) {
 	var drop []string
 	err = db.run(ctx, func(scan row.Scan) error {
@@ -95,7 +99,8 @@ func (db *DB) dropIndexes(ctx context.Context) (again []string, err error) {
 		err := scan(&name, &statement)
 		drop, again = append(drop, name), append(again, statement)
 		return err
-	}, "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 'sandbox_execs'::regclass AND NOT indisprimary")
+	}, "SELECT indexrelid::regclass::text, pg_get_indexdef(indexrelid) FROM pg_index WHERE indrelid = 'sandbox_execs'::regclass AND NOT "+
+		"indisprimary")
 	if err == nil {
 		err = db.run(ctx, nil, "DROP INDEX "+strings.Join(drop, ", "))
 	}
@@ -105,7 +110,9 @@ func (db *DB) dropIndexes(ctx context.Context) (again []string, err error) {
 // loadHistories writes execs by the values of their columns.
 func (db *DB) loadHistories(ctx context.Context, opened, ended [][]any) error {
 	return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0; CREATE TEMP TABLE opened (LIKE sandbox_execs) ON COMMIT DROP"); err != nil {
+		if _,
+			err := tx.Exec(ctx,
+			"SET LOCAL statement_timeout = 0; CREATE TEMP TABLE opened (LIKE sandbox_execs) ON COMMIT DROP"); err != nil {
 			return err
 		}
 		for table, values := range map[string][][]any{"opened": opened, "sandbox_execs": ended} {
@@ -118,7 +125,8 @@ func (db *DB) loadHistories(ctx context.Context, opened, ended [][]any) error {
 		}
 		_, err := tx.Exec(ctx, "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)"+
 			" SELECT o.exec_id, k.kind, k.at, o.node_id, k.data::text FROM opened o JOIN sandbox_execs e USING (exec_id), LATERAL (VALUES"+
-			" (1, 'created', o.created_at, to_jsonb(o)), (2, 'started', o.started_at, to_jsonb(o)), (3, 'ended', e.ended_at, to_jsonb(e))) AS k (n, kind, at, data)"+
+			" (1, 'created', o.created_at, to_jsonb(o)), (2, 'started', o.started_at, to_jsonb(o)), (3, 'ended', e.ended_at, "+
+			"to_jsonb(e))) AS k (n, kind, at, data)"+
 			" WHERE k.kind <> 'started' OR o.status = 'running' ORDER BY o.exec_id, k.n")
 		return err
 	})
@@ -167,14 +175,16 @@ func (db *DB) Explain(ctx context.Context, statement string, args []any) (plan s
 	return plan, err
 }
 
-// ExplainAtBest returns two plans of a statement, which does not run: for its parameters, and for any. The planner avoids scans of tables and sorts at any
-// cost, so those that are left need another index.
+// ExplainAtBest returns two plans of a statement, which does not run: for its parameters, and for
+// any. The planner avoids scans of tables and sorts at any cost, so those that are left need
+// another index.
 func (db *DB) ExplainAtBest(ctx context.Context, statement string, args []any) (plans []string, err error) {
 	const name = "explained"
 	err = db.call(ctx, func(ctx context.Context) error {
 		plans = nil
 		return pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {
+			if _, err := tx.Exec(ctx, "SET LOCAL enable_seqscan = off; SET LOCAL enable_sort = off; SET LOCAL enable_hashjoin = off; SET "+
+				"LOCAL enable_mergejoin = off; SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {
 				return err
 			}
 			prepared, err := tx.Prepare(ctx, name, statement)

@@ -15,8 +15,8 @@ import (
 
 // records implements audit.Store.
 //
-// The statement that changes a row also inserts the event, from the changed row, so both are one transaction and the event holds exactly
-// the row at that time.
+// The statement that changes a row also inserts the event, from the changed row, so both are one
+// transaction and the event holds exactly the row at that time.
 type records struct {
 	row.Records
 	db *DB
@@ -24,11 +24,13 @@ type records struct {
 
 // The statements that write. They are constant, so that pgx keeps them prepared.
 var (
-	// insertExec inserts a row and its events, or nothing when the key is taken. Its last parameter is the kinds of the events.
+	// insertExec inserts a row and its events, or nothing when the key is taken. Its last parameter
+	// is the kinds of the events.
 	insertExec = "WITH ins AS (INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.InsertParams + ")" +
 		" ON CONFLICT (requested_by, idempotency_key) WHERE idempotency_key <> '' DO NOTHING RETURNING *)," +
 		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
-		" SELECT ins.exec_id, k.kind, statement_timestamp(), ins.node_id, CASE k.kind WHEN 'created' THEN to_jsonb(ins)::text ELSE " + brief("ins") + " END" +
+		" SELECT ins.exec_id, k.kind, statement_timestamp(), ins.node_id, CASE k.kind WHEN 'created' THEN to_jsonb(ins)::text ELSE " +
+		brief("ins") + " END" +
 		" FROM ins, unnest($" + strconv.Itoa(len(row.Columns())+1) + "::text[]) WITH ORDINALITY AS k (kind, n) ORDER BY k.n)" +
 		" SELECT count(*) FROM ins"
 
@@ -43,14 +45,15 @@ var (
 	endOrCorrect = end("(status IN ('queued', 'running') OR " + row.Correctable + ")")
 )
 
-// end is the statement that ends a row that meets the condition. It locks the row before it reads the status, so that of two
-// endings that arrive together the second sees the first.
+// end is the statement that ends a row that meets the condition. It locks the row before it reads
+// the status, so that of two endings that arrive together the second sees the first.
 func end(condition string) string {
 	return "WITH cur AS (SELECT exec_id, status, " + condition + " AS ends FROM sandbox_execs WHERE exec_id = $1 FOR UPDATE)," +
 		" up AS (UPDATE sandbox_execs AS e SET " + row.CloseSet +
 		" FROM cur WHERE e.exec_id = cur.exec_id AND cur.ends AND e." + row.CloseOwn + " RETURNING e.*)," + deleteJobs +
 		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
-		" SELECT up.exec_id, CASE cur.status WHEN 'lost' THEN 'corrected' ELSE 'ended' END, statement_timestamp(), up.node_id, " + brief("up") +
+		" SELECT up.exec_id, CASE cur.status WHEN 'lost' THEN 'corrected' ELSE 'ended' END, statement_timestamp(), up.node_id, " +
+		brief("up") +
 		" FROM up JOIN cur USING (exec_id))" +
 		" SELECT coalesce((SELECT status FROM up), status) FROM cur"
 }
@@ -58,10 +61,13 @@ func end(condition string) string {
 // deleteJobs deletes the jobs of the rows of up.
 const deleteJobs = " gone AS (DELETE FROM sandbox_exec_jobs AS j USING up WHERE up.async AND j.exec_id = up.exec_id),"
 
-// brief is the text of audit.Record.Brief of a row: its large lists are empty, and their descriptions say so.
+// brief is the text of audit.Record.Brief of a row: its large lists are empty, and their
+// descriptions say so.
 func brief(row string) string {
-	return "(CASE WHEN " + row + ".large_lists = '{}' THEN to_jsonb(" + row + ") ELSE (SELECT to_jsonb(" + row + ") || jsonb_object_agg(l.key, '[]'::jsonb)" +
-		" || jsonb_build_object('large_lists', jsonb_object_agg(l.key, l.value || '{\"kept\": 0}')) FROM jsonb_each(" + row + ".large_lists) AS l) END)::text"
+	return "(CASE WHEN " + row + ".large_lists = '{}' THEN to_jsonb(" + row + ") ELSE (SELECT to_jsonb(" + row +
+		") || jsonb_object_agg(l.key, '[]'::jsonb)" +
+		" || jsonb_build_object('large_lists', jsonb_object_agg(l.key, l.value || '{\"kept\": 0}')) FROM jsonb_each(" + row +
+		".large_lists) AS l) END)::text"
 }
 
 // Open implements audit.Store.
@@ -109,7 +115,8 @@ func (s records) Enqueue(ctx context.Context, r audit.Record, job audit.Job, lim
 	return s.holder(ctx, r)
 }
 
-// holder returns the exec that has the key of a record that was not inserted. It has committed: ON CONFLICT waited for it.
+// holder returns the exec that has the key of a record that was not inserted. It has committed: ON
+// CONFLICT waited for it.
 func (s records) holder(ctx context.Context, r audit.Record) (*audit.Record, error) {
 	holder, err := s.OfKey(ctx, r.RequestedBy, r.IdempotencyKey)
 	switch {
@@ -154,8 +161,8 @@ func (s records) Close(ctx context.Context, r audit.Record) (audit.Status, error
 	return status, err
 }
 
-// LoseOpen implements audit.Store. The database's clock may be behind the one that wrote created_at and started_at, and an exec must not
-// end before its start.
+// LoseOpen implements audit.Store. The database's clock may be behind the one that wrote created_at
+// and started_at, and an exec must not end before its start.
 func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) ([]string, error) {
 	return loseOpen(ctx, s.Write, nodeID, except)
 }
@@ -176,8 +183,8 @@ func loseOpen(ctx context.Context, run row.Run, nodeID string, except []string) 
 		row.Text(nodeID), except, row.LostDetail)
 }
 
-// Ping implements audit.Store. It inserts a row and rolls back, so that a probe every second neither flushes the disk nor blocks other
-// nodes.
+// Ping implements audit.Store. It inserts a row and rolls back, so that a probe every second
+// neither flushes the disk nor blocks other nodes.
 func (s records) Ping(ctx context.Context) error {
 	return s.db.call(ctx, func(ctx context.Context) error {
 		undo := errors.New("only a probe")

@@ -82,17 +82,19 @@ func TestOpenRefusesInBoundedTime(t *testing.T) {
 			with(t, good, func(u *url.URL, _ url.Values) { u.User = url.UserPassword("postgres", secret) }), fault.DatabaseUnavailable, "refused the login",
 		},
 		"an unknown user": {
-			with(t, good, func(u *url.URL, _ url.Values) { u.User = url.UserPassword("none-"+secret[:3], secret) }), fault.DatabaseUnavailable, "refused the login",
+			with(t, good, func(u *url.URL, _ url.Values) { u.User = url.UserPassword("none-"+secret[:3], secret) }), fault.DatabaseUnavailable,
+			"refused the login",
 		},
 		"no such database": {
 			with(t, good, func(u *url.URL, _ url.Values) { u.Path = "/absent" }), fault.DatabaseUnavailable, "does not exist",
 		},
-		"a bad port":           {"postgres://u:" + secret + "@h:port/db", fault.InvalidSettings, "postgres://"},
-		"a bad escape":         {"postgres://u:" + secret + "%zz@h/db", fault.InvalidSettings, "postgres://"},
-		"a bad sslmode":        {"postgres://u:" + secret + "@h/db?sslmode=" + "sometimes", fault.InvalidSettings, "postgres://"},
-		"a space":              {"postgres://u:" + secret + " x@h/db", fault.InvalidSettings, "postgres://"},
-		"a bad pool size":      {"postgres://u:" + secret + "@h/db?pool_max_conns=many", fault.InvalidSettings, "postgres://"},
-		"a missing root":       {"postgres://u:" + secret + "@h/db?sslmode=verify-full&sslrootcert=/nonexistent/ca.pem", fault.InvalidSettings, "/nonexistent/ca.pem"},
+		"a bad port":      {"postgres://u:" + secret + "@h:port/db", fault.InvalidSettings, "postgres://"},
+		"a bad escape":    {"postgres://u:" + secret + "%zz@h/db", fault.InvalidSettings, "postgres://"},
+		"a bad sslmode":   {"postgres://u:" + secret + "@h/db?sslmode=" + "sometimes", fault.InvalidSettings, "postgres://"},
+		"a space":         {"postgres://u:" + secret + " x@h/db", fault.InvalidSettings, "postgres://"},
+		"a bad pool size": {"postgres://u:" + secret + "@h/db?pool_max_conns=many", fault.InvalidSettings, "postgres://"},
+		"a missing root": {"postgres://u:" + secret + "@h/db?sslmode=verify-full&sslrootcert=/nonexistent/ca.pem", fault.InvalidSettings,
+			"/nonexistent/ca.pem"},
 		"the password as user": {"postgres://" + secret + "%zz:" + secret + "@h/db", fault.InvalidSettings, "postgres://"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,9 +17,11 @@ import (
 	"secbox/runner/jobs"
 )
 
-// River carries the news that an exec waits from the node that was asked to a node that has a place. A job of River is such a ring, inserted in the
-// transaction of the row. It names no exec: which one is next is decided when a node takes it, by priority and in turns, and the row decides who runs it.
-// So a ring that comes twice, or late after the death of its node, does no harm, and one that is lost is made up for by polling.
+// River carries the news that an exec waits from the node that was asked to a node that has a
+// place. A job of River is such a ring, inserted in the transaction of the row. It names no exec:
+// which one is next is decided when a node takes it, by priority and in turns, and the row decides
+// who runs it. So a ring that comes twice, or late after the death of its node, does no harm, and
+// one that is lost is made up for by polling.
 
 // ring is the arguments of a job of River.
 type ring struct{}
@@ -34,9 +36,11 @@ const (
 	fetchCooldown = time.Millisecond
 	fetchHeard    = time.Second            // notifications arrive; a fetch costs this process and the database a millisecond of CPU time
 	fetchUnheard  = 100 * time.Millisecond // they do not
-	ringTime      = 30 * time.Second       // how long a node without a free place keeps a ring from others; River rescues no job without a limit
-	riverKeeps    = time.Minute            // jobs that have ended, and those of a node that died
-	riverConns    = 3                      // beside the one that listens
+	// how long a node without a free place keeps a ring from others; River rescues no job without a
+	// limit
+	ringTime      = 30 * time.Second
+	riverKeeps    = time.Minute // jobs that have ended, and those of a node that died
+	riverConns    = 3           // beside the one that listens
 	riverStop     = 5 * time.Second
 	carryRetry    = 2 * time.Second
 	notifyTimeout = 2 * time.Second
@@ -105,7 +109,8 @@ func (c carrier) carry(ctx context.Context, answer func(context.Context), log *s
 	poll := fetchHeard
 	if !heard {
 		poll = fetchUnheard
-		log.Warn("the database's notifications do not arrive, as behind a pooler that pools transactions: asynchronous execs are found by polling; " +
+		log.Warn("the database's notifications do not arrive, as behind a pooler that pools transactions: asynchronous execs are found " +
+			"by polling; " +
 			"let the pooler pool sessions, or name the server itself in database_url")
 	}
 	workers := river.NewWorkers()
@@ -134,7 +139,8 @@ type listener struct {
 	answer func(context.Context)
 }
 
-// Work implements river.Worker. A ring that ringTime or the end of this node interrupts is heard by another.
+// Work implements river.Worker. A ring that ringTime or the end of this node interrupts is heard by
+// another.
 func (l *listener) Work(ctx context.Context, _ *river.Job[ring]) error {
 	l.answer(ctx)
 	if ctx.Err() != nil {
@@ -167,7 +173,8 @@ func notifies(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	return err == nil, nil //nolint:nilerr // none came in time
 }
 
-// quiet logs what River says only for debugging: a database that does not answer is reported elsewhere.
+// quiet logs what River says only for debugging: a database that does not answer is reported
+// elsewhere.
 type quiet struct{ slog.Handler }
 
 // Enabled implements slog.Handler.

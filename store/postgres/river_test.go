@@ -19,7 +19,8 @@ func enqueue(t *testing.T, db *postgres.DB, id string, limit int) error {
 	t.Helper()
 	_, err := db.Audit().Enqueue(t.Context(), audit.Record{
 		ExecID: id, Status: audit.Queued, CreatedAt: time.Now(), RequestedBy: "tok", Async: true, Priority: audit.Normal,
-	}, audit.Job{ExpiresAt: time.Now().Add(time.Hour), Sealed: []byte{1}}, audit.JobLimits{Waiting: limit, WaitingPerToken: limit, Bytes: 1 << 20, BytesPerToken: 1 << 20})
+	}, audit.Job{ExpiresAt: time.Now().Add(time.Hour), Sealed: []byte{1}},
+		audit.JobLimits{Waiting: limit, WaitingPerToken: limit, Bytes: 1 << 20, BytesPerToken: 1 << 20})
 	return err
 }
 
@@ -55,7 +56,8 @@ func carry(t *testing.T, db *postgres.DB, answer func(context.Context)) *logged 
 	return log
 }
 
-// TestCarry: a ring is heard by a node that is not busy with another, and none is inserted for an exec that was refused.
+// TestCarry: a ring is heard by a node that is not busy with another, and none is inserted for an
+// exec that was refused.
 func TestCarry(t *testing.T) {
 	t.Parallel()
 	address := cluster.Migrated(t)

@@ -18,7 +18,8 @@ func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (bo
 	}
 	args := row.Params(s.InsertArgs(t, h))
 	statement := "WITH ins AS (" + row.InsertToken + " ON CONFLICT (hash) DO NOTHING RETURNING id, name, created_at)," +
-		" old AS (UPDATE tokens SET revoked_at = ins.created_at FROM ins WHERE tokens.name = ins.name AND tokens.revoked_at IS NULL RETURNING tokens.id)," +
+		" old AS (UPDATE tokens SET revoked_at = ins.created_at FROM ins WHERE tokens.name = ins.name AND tokens.revoked_at IS NULL " +
+		"RETURNING tokens.id)," +
 		" made AS (" + s.InsertEvent(&args, event, "") + " FROM ins)," +
 		" replaced AS (" + s.InsertEvent(&args, replaced, "old.id") + " FROM old)" +
 		" SELECT count(*) FROM ins"

@@ -10,15 +10,19 @@ import (
 // logStore implements translog.Store.
 type logStore struct{ row.LogReader }
 
-// extendLog changes the state of the log if it is still the one of $1 to $3, and inserts the entries and tiles. The mark is renewed when the floor has
-// reached it, and when it is of another cluster, from which the database was copied: transactions have other ids there.
-const extendLog = "WITH up AS (UPDATE audit_log SET size = size + cardinality($9::bigint[]), root = $4, checkpoint = $5, signed_at = statement_timestamp()," +
+// extendLog changes the state of the log if it is still the one of $1 to $3, and inserts the
+// entries and tiles. The mark is renewed when the floor has reached it, and when it is of another
+// cluster, from which the database was copied: transactions have other ids there.
+const extendLog = "WITH up AS (UPDATE audit_log SET size = size + cardinality($9::bigint[]), root = $4, checkpoint = $5, signed_at = " +
+	"statement_timestamp()," +
 	" verifier_key = $6, holder = $7, fence = fence + CASE WHEN holder = $7 THEN 0 ELSE 1 END," +
 	" lease_until = statement_timestamp() + $8 * interval '1 microsecond'" +
-	" WHERE size = $1 AND root = $2 AND fence = $3 AND (holder = $7 OR lease_until < statement_timestamp() OR lease_until > statement_timestamp() + $20 * interval '1 microsecond') AND verifier_key IN ('', $6) RETURNING 1)," +
+	" WHERE size = $1 AND root = $2 AND fence = $3 AND (holder = $7 OR lease_until < statement_timestamp() OR lease_until > " +
+	"statement_timestamp() + $20 * interval '1 microsecond') AND verifier_key IN ('', $6) RETURNING 1)," +
 	" src AS (UPDATE audit_log_sources AS s SET floor_seq = f.floor," +
 	" mark_seq = CASE WHEN f.floor >= s.mark_seq OR s.mark_xid >= pg_snapshot_xmax(pg_current_snapshot()) THEN f.last ELSE s.mark_seq END," +
-	" mark_xid = CASE WHEN f.floor >= s.mark_seq OR s.mark_xid >= pg_snapshot_xmax(pg_current_snapshot()) THEN pg_current_xact_id() ELSE s.mark_xid END" +
+	" mark_xid = CASE WHEN f.floor >= s.mark_seq OR s.mark_xid >= pg_snapshot_xmax(pg_current_snapshot()) THEN pg_current_xact_id() ELSE " +
+	"s.mark_xid END" +
 	" FROM up, unnest($13::text[], $14::bigint[], $18::bigint[]) AS f (source, floor, last) WHERE s.source = f.source)," +
 	" ent AS (INSERT INTO audit_log_entries (idx, source, event_seq, salt, entry, logged_at)" +
 	" SELECT $1 + e.n - 1, e.source, e.seq, e.salt, e.entry, $12 FROM up," +
@@ -45,7 +49,9 @@ func (s logStore) Append(ctx context.Context, a translog.Append) (bool, error) {
 	for _, t := range a.Tiles {
 		levels, numbers, hashes = append(levels, int32(t.Level)), append(numbers, t.N), append(hashes, t.Hashes)
 	}
-	done, _, err := row.One(ctx, s.Write, row.Value[int], extendLog, a.Old.Size, a.Old.Root[:], a.Old.Fence, a.Root[:], a.Checkpoint, a.VerifierKey,
-		a.Holder, a.Lease.Microseconds(), seqs, salts, entries, a.LoggedAt, raised, floors, levels, numbers, hashes, lasts, sources, translog.MaxLease.Microseconds())
+	done, _, err := row.One(ctx, s.Write, row.Value[int], extendLog, a.Old.Size, a.Old.Root[:], a.Old.Fence, a.Root[:], a.Checkpoint,
+		a.VerifierKey,
+		a.Holder, a.Lease.Microseconds(), seqs, salts, entries, a.LoggedAt, raised, floors, levels, numbers, hashes, lasts, sources,
+		translog.MaxLease.Microseconds())
 	return err == nil && done == 1, err
 }

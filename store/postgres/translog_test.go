@@ -14,8 +14,8 @@ import (
 	"secbox/store/storetest/planprobe"
 )
 
-// TestLateCommitsAreLogged commits events in another order than that of their seq. The log must get each of them, and remember up to which seq it
-// has all.
+// TestLateCommitsAreLogged commits events in another order than that of their seq. The log must get
+// each of them, and remember up to which seq it has all.
 func TestLateCommitsAreLogged(t *testing.T) {
 	t.Parallel()
 	url := cluster.Migrated(t)
@@ -61,7 +61,8 @@ func TestLateCommitsAreLogged(t *testing.T) {
 		t.Fatal(err)
 	}
 	var seq int64
-	if err := late.QueryRow(t.Context(), "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) VALUES ('late', 'created', now(), 'n', '{}') RETURNING seq").Scan(&seq); err != nil {
+	if err := late.QueryRow(t.Context(),
+		"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) VALUES ('late', 'created', now(), 'n', '{}') RETURNING seq").Scan(&seq); err != nil {
 		t.Fatal(err)
 	}
 	for range 5 { // later seqs, committed and logged before
@@ -77,7 +78,8 @@ func TestLateCommitsAreLogged(t *testing.T) {
 	if events, err := store.History(t.Context(), "late"); err != nil || len(events) != 1 || events[0].Index != 6 {
 		t.Errorf("%+v, %v", events, err)
 	}
-	// Other tests have transactions in the same cluster, so the floor may follow after some more events.
+	// Other tests have transactions in the same cluster, so the floor may follow after some more
+	// events.
 	for floor := int64(0); floor <= seq; {
 		write()
 		floor = step(1)
@@ -87,7 +89,8 @@ func TestLateCommitsAreLogged(t *testing.T) {
 	}
 }
 
-// TestOldestOfChanges: until a transaction in progress has ended, which may make an earlier event visible, Oldest is below Next.
+// TestOldestOfChanges: until a transaction in progress has ended, which may make an earlier event
+// visible, Oldest is below Next.
 func TestOldestOfChanges(t *testing.T) {
 	t.Parallel()
 	url := cluster.Migrated(t)

@@ -1,7 +1,9 @@
-// Package sqlite stores audit records, tokens and the pointers of skills in an embedded SQLite file, for one node. It is one of the two
-// packages that import a database driver; it knows SQL and not the meaning of records.
+// Package sqlite stores audit records, tokens and the pointers of skills in an embedded SQLite
+// file, for one node. It is one of the two packages that import a database driver; it knows SQL and
+// not the meaning of records.
 //
-// The file must be on a local disk: WAL needs shared memory and file locks that network and 9p file systems do not have.
+// The file must be on a local disk: WAL needs shared memory and file locks that network and 9p file
+// systems do not have.
 package sqlite
 
 import (
@@ -35,8 +37,8 @@ import (
 )
 
 const (
-	// busyTimeout is how long a statement waits while another process holds the file's write lock; only a backup or an
-	// administrator's shell should.
+	// busyTimeout is how long a statement waits while another process holds the file's write lock;
+	// only a backup or an administrator's shell should.
 	busyTimeout = "3000" // milliseconds
 
 	// callTimeout bounds every method, with its wait for the one writing connection.
@@ -60,21 +62,24 @@ type DB struct {
 	closed atomic.Bool // database/sql has no typed error for it
 }
 
-// Open opens or creates the database file, readable by its owner only, and migrates it. It fails with fault.DatabaseUnavailable when the
-// file cannot be used, or when another process holds its lock for some seconds.
+// Open opens or creates the database file, readable by its owner only, and migrates it. It fails
+// with fault.DatabaseUnavailable when the file cannot be used, or when another process holds its
+// lock for some seconds.
 func Open(ctx context.Context, path string) (*DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, interpretError(err)
 	}
-	// SQLite would create it with the umask's mode; the -wal and -shm files take the mode of this one.
+	// SQLite would create it with the umask's mode; the -wal and -shm files take the mode of this
+	// one.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, interpretError(err)
 	}
 	f.Close()
 
-	// synchronous=FULL flushes the WAL at each commit, so that it survives a power failure. IMMEDIATE is for migrations.
+	// synchronous=FULL flushes the WAL at each commit, so that it survives a power failure.
+	// IMMEDIATE is for migrations.
 	write, err := connect(path, 1, url.Values{
 		"_journal_mode": {"WAL"}, "_synchronous": {"FULL"}, "_txlock": {"immediate"},
 		"_pragma": {"wal_autocheckpoint(0)", "journal_size_limit(" + walLimit + ")"},
@@ -96,8 +101,9 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	return db, nil
 }
 
-// migrate flushes nothing to the disk at each of its commits, as synchronous=FULL would. Each flush may take long on a busy disk. After a power
-// failure the database is as some migration left it, and the next start applies the others; the first commit afterwards flushes all of them.
+// migrate flushes nothing to the disk at each of its commits, as synchronous=FULL would. Each flush
+// may take long on a busy disk. After a power failure the database is as some migration left it,
+// and the next start applies the others; the first commit afterwards flushes all of them.
 func migrate(ctx context.Context, write *sql.DB, path string) error {
 	if _, err := write.ExecContext(ctx, "PRAGMA synchronous = NORMAL"); err != nil {
 		return err
@@ -126,7 +132,8 @@ func connect(path string, n int, options url.Values) (*sql.DB, error) {
 	return pool, nil
 }
 
-// Close waits for running calls and closes the file; the last connection copies the WAL into it and removes the WAL. Safe to call twice.
+// Close waits for running calls and closes the file; the last connection copies the WAL into it and
+// removes the WAL. Safe to call twice.
 func (db *DB) Close() error {
 	db.closed.Store(true)
 	readErr := db.read.Close() // first, so that the writing connection is the last and has the WAL to itself
@@ -147,7 +154,8 @@ func (db *DB) Jobs() jobs.Store { return row.Jobs{Database: db.statements()} }
 
 // Nodes returns the store of nodes.
 func (db *DB) Nodes() nodes.Store {
-	return row.Nodes{Database: db.statements(), Tx: func(ctx context.Context, fn func(row.Run, func(string) ([]string, error)) error) error {
+	return row.Nodes{Database: db.statements(), Tx: func(ctx context.Context,
+		fn func(row.Run, func(string) ([]string, error)) error) error {
 		return db.inTx(ctx, func(tx tx) error {
 			return fn(tx.each, func(nodeID string) ([]string, error) {
 				return records{row.Records{Database: db.statements()}, db}.loseOpen(ctx, tx, nodeID, nil)

@@ -44,7 +44,8 @@ func (db *DB) Panic(ctx context.Context, value any) error {
 	})
 }
 
-// HoldList is a list that takes long: it tells entered when it has a connection, and keeps it until release is closed.
+// HoldList is a list that takes long: it tells entered when it has a connection, and keeps it until
+// release is closed.
 func (db *DB) HoldList(ctx context.Context, entered chan<- struct{}, release <-chan struct{}) error {
 	return db.query(ctx, func(func(...any) error) error {
 		entered <- struct{}{}

@@ -15,8 +15,9 @@ import (
 // loadBatch is how many rows Load writes in one transaction.
 const loadBatch = 20_000
 
-// Load writes many rows quickly, without events: for measuring only. Meanwhile nothing is flushed to the disk and the lists have no
-// indexes; creating them at the end is several times faster than updating them.
+// Load writes many rows quickly, without events: for measuring only. Meanwhile nothing is flushed
+// to the disk and the lists have no indexes; creating them at the end is several times faster than
+// updating them.
 func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 	return db.load(ctx, func(yield func(*audit.Record, audit.Record) bool) {
 		for r := range rows {
@@ -27,7 +28,8 @@ func (db *DB) Load(ctx context.Context, rows iter.Seq[audit.Record]) error {
 	})
 }
 
-// LoadHistories writes many execs as Load writes rows, and their events, which have the times of their records; the first ones get none.
+// LoadHistories writes many execs as Load writes rows, and their events, which have the times of
+// their records; the first ones get none.
 func (db *DB) LoadHistories(ctx context.Context, withoutEvents int, execs iter.Seq2[audit.Record, audit.Record]) error {
 	return db.load(ctx, func(yield func(*audit.Record, audit.Record) bool) {
 		n := 0
@@ -53,13 +55,17 @@ func load(ctx context.Context, conn *sql.Conn, execs iter.Seq2[*audit.Record, au
 	if err != nil {
 		return err
 	}
-	// The rows are ours, and as they must be. Creating an index reads the whole table: mapped, without a copy of each page.
-	if _, err := conn.ExecContext(ctx, "PRAGMA synchronous = OFF; PRAGMA cache_size = -65536; PRAGMA ignore_check_constraints = ON"); err != nil { // KiB
+	// The rows are ours, and as they must be. Creating an index reads the whole table: mapped,
+	// without a copy of each page. KiB
+	if _,
+		err := conn.ExecContext(ctx,
+		"PRAGMA synchronous = OFF; PRAGMA cache_size = -65536; PRAGMA ignore_check_constraints = ON"); err != nil {
 		return err
 	}
 	defer func() {
 		back := "PRAGMA wal_checkpoint(TRUNCATE); PRAGMA mmap_size = 17179869184;" + strings.Join(indexes, ";") +
-			"; PRAGMA mmap_size = 0; PRAGMA synchronous = FULL; PRAGMA cache_size = -2000; PRAGMA ignore_check_constraints = OFF; PRAGMA wal_checkpoint(TRUNCATE)"
+			"; PRAGMA mmap_size = 0; PRAGMA synchronous = FULL; PRAGMA cache_size = -2000; PRAGMA ignore_check_constraints = OFF; PRAGMA " +
+			"wal_checkpoint(TRUNCATE)"
 		_, backErr := conn.ExecContext(context.WithoutCancel(ctx), back)
 		err = errors.Join(err, backErr)
 	}()
@@ -84,10 +90,13 @@ func load(ctx context.Context, conn *sql.Conn, execs iter.Seq2[*audit.Record, au
 	return nil
 }
 
-// dropIndexes removes the indexes of sandbox_execs that have a name, and returns the statements that create them again.
+// dropIndexes removes the indexes of sandbox_execs that have a name, and returns the statements
+// that create them again.
 func dropIndexes(ctx context.Context, conn *sql.Conn) (again []string, err error) {
 	var drop []string
-	rows, err := conn.QueryContext(ctx, "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'sandbox_execs' AND sql IS NOT NULL")
+	rows,
+		err := conn.QueryContext(ctx,
+		"SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'sandbox_execs' AND sql IS NOT NULL")
 	err = every(rows, err, func(scan row.Scan) error {
 		var name, statement string
 		err := scan(&name, &statement)

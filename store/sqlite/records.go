@@ -82,7 +82,8 @@ func (s records) insert(ctx context.Context, r audit.Record, values []any, then 
 	return taken, nil
 }
 
-// append adds one or two events with the record; only the first event of a record has its large lists.
+// append adds one or two events with the record; only the first event of a record has its large
+// lists.
 func (s records) append(tx tx, r audit.Record, kinds ...string) error {
 	brief, err := row.EventData(r.Brief())
 	if err != nil {
@@ -181,7 +182,8 @@ func (s records) LoseOpen(ctx context.Context, nodeID string, except []string) (
 func (s records) loseOpen(ctx context.Context, tx tx, nodeID string, except []string) ([]string, error) {
 	lost, now := []string{}, s.db.clock()
 	open, err := row.All(ctx, tx.each, row.ScanRecord, row.SelectExecs+" WHERE node_id = $1 AND status IN ('queued', 'running')"+
-		" AND exec_id NOT IN (SELECT value FROM json_each($2)) ORDER BY created_at, exec_id", row.Text(nodeID), s.Set(append([]string{}, except...)))
+		" AND exec_id NOT IN (SELECT value FROM json_each($2)) ORDER BY created_at, exec_id", row.Text(nodeID),
+		s.Set(append([]string{}, except...)))
 	if err != nil {
 		return nil, err
 	}
@@ -201,8 +203,8 @@ func (s records) loseOpen(ctx context.Context, tx tx, nodeID string, except []st
 	return lost, nil
 }
 
-// Ping implements audit.Store. It takes the write lock and changes a row, but commits nothing, so that a probe every second does not flush
-// the disk every second.
+// Ping implements audit.Store. It takes the write lock and changes a row, but commits nothing, so
+// that a probe every second does not flush the disk every second.
 func (s records) Ping(ctx context.Context) error {
 	undo := errors.New("only a probe")
 	err := s.db.inTx(ctx, func(tx tx) error {

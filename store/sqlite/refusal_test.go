@@ -61,7 +61,8 @@ func TestOpenRefusesInBoundedTime(t *testing.T) {
 	}
 }
 
-// lock holds the write lock of a database as another process would, until release is called or the test ends.
+// lock holds the write lock of a database as another process would, until release is called or the
+// test ends.
 func lock(t *testing.T, path string) (release func()) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())

@@ -24,7 +24,8 @@ func open(t *testing.T, path string) *sqlite.DB {
 	return db
 }
 
-// shell is a connection past our package, with the driver's defaults, as an administrator's shell would have.
+// shell is a connection past our package, with the driver's defaults, as an administrator's shell
+// would have.
 func shell(t *testing.T, path string) *sql.DB {
 	t.Helper()
 	dsn := url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(path), "/"), RawQuery: "_busy_timeout=5000"}

@@ -25,7 +25,8 @@ func (s tokenTable) Seed(ctx context.Context, t tokens.Token, h tokens.Hash) (cr
 			return err
 		}
 		created = true
-		old, err := row.All(ctx, tx.each, row.Value[string], "UPDATE tokens SET revoked_at = $1 WHERE name = $2 AND id <> $3 AND revoked_at IS NULL RETURNING id",
+		old, err := row.All(ctx, tx.each, row.Value[string],
+			"UPDATE tokens SET revoked_at = $1 WHERE name = $2 AND id <> $3 AND revoked_at IS NULL RETURNING id",
 			encodeTime(t.CreatedAt), t.Name, t.ID)
 		if err != nil {
 			return err

@@ -12,18 +12,20 @@ import (
 	"secbox/store/internal/row"
 )
 
-// maxBatch is the most transactions in one commit: enough for all requests that a server admits at once, and few enough that the first
-// does not wait long for the last.
+// maxBatch is the most transactions in one commit: enough for all requests that a server admits at
+// once, and few enough that the first does not wait long for the last.
 const maxBatch = 32
 
-// writer is the one connection that writes: SQLite has one writer anyway, and waiting here is cheaper than SQLITE_BUSY.
+// writer is the one connection that writes: SQLite has one writer anyway, and waiting here is
+// cheaper than SQLITE_BUSY.
 //
-// The caller that gets the write lock writes for all that wait: their transactions share one commit and its flush of the disk, so that 16
-// concurrent callers do not wait for 16 flushes. Each transaction is a savepoint: one that is refused rolls back only its own changes. A
-// single caller gets the lock at once, and its transaction needs no savepoint.
+// The caller that gets the write lock writes for all that wait: their transactions share one commit
+// and its flush of the disk, so that 16 concurrent callers do not wait for 16 flushes. Each
+// transaction is a savepoint: one that is refused rolls back only its own changes. A single caller
+// gets the lock at once, and its transaction needs no savepoint.
 //
-// Statements are never interrupted. A caller whose context ends before its turn withdraws without having written anything; later it waits
-// for the outcome, which takes a moment.
+// Statements are never interrupted. A caller whose context ends before its turn withdraws without
+// having written anything; later it waits for the outcome, which takes a moment.
 type writer struct {
 	pool      *sql.DB // of the one connection
 	watch     *row.Watch
@@ -146,8 +148,8 @@ func (w *writer) write(batch []*job) {
 	}
 }
 
-// runOne runs one job in the batch's transaction. An error means that the whole transaction is lost: SQLite rolls it back when the disk is
-// full or fails.
+// runOne runs one job in the batch's transaction. An error means that the whole transaction is
+// lost: SQLite rolls it back when the disk is full or fails.
 func (w *writer) runOne(j *job, alone bool) error {
 	if alone {
 		j.work(tx{w})
@@ -173,8 +175,9 @@ func (j *job) work(tx tx) {
 	j.err = j.do(tx)
 }
 
-// begin takes SQLite's write lock now, since waiting for it is not possible later in a transaction. A connection that cannot begin although
-// no other process has the lock is replaced, because its state is unknown.
+// begin takes SQLite's write lock now, since waiting for it is not possible later in a transaction.
+// A connection that cannot begin although no other process has the lock is replaced, because its
+// state is unknown.
 func (w *writer) begin() error {
 	if err := w.connect(); err != nil {
 		return err
@@ -200,7 +203,8 @@ func (w *writer) connect() (err error) {
 	return err
 }
 
-// rollback ends a failed transaction. Its error is ignored: often SQLite has rolled back already, and the next begin finds other problems.
+// rollback ends a failed transaction. Its error is ignored: often SQLite has rolled back already,
+// and the next begin finds other problems.
 func (w *writer) rollback() { _ = w.exec("ROLLBACK") }
 
 func (w *writer) discard() {
@@ -251,8 +255,9 @@ func (w *writer) exec(statement string, args ...any) error {
 
 // tx is a running transaction. It must not be used after the function that got it has returned.
 //
-// Every statement is prepared once and kept, since parsing and planning cost more than running. So their texts must be constant.
-// Statements run without a context, for which the driver would start a goroutine each.
+// Every statement is prepared once and kept, since parsing and planning cost more than running. So
+// their texts must be constant. Statements run without a context, for which the driver would start
+// a goroutine each.
 type tx struct{ w *writer }
 
 func (t tx) prepare(statement string) (*sql.Stmt, error) {

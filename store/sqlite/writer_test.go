@@ -41,8 +41,8 @@ func await(t *testing.T, condition func() bool) {
 	}
 }
 
-// commits counts the commits in a WAL: the frames whose header says how large the database is after them.
-// https://www.sqlite.org/fileformat2.html#the_write_ahead_log
+// commits counts the commits in a WAL: the frames whose header says how large the database is after
+// them. https://www.sqlite.org/fileformat2.html#the_write_ahead_log
 func commits(t *testing.T, path string) int {
 	t.Helper()
 	wal, err := os.ReadFile(path + "-wal")

@@ -84,7 +84,8 @@ func slowest(t *testing.T, f Fixture) {
 		}
 	}
 	rows, err := s.Slowest(t.Context(), base, base.Add(time.Hour), "t2", 1, 1)
-	if err != nil || len(rows) != 1 || !rows[0].CreatedAt.Equal(base.Add(time.Second)) || rows[0].Status != audit.Succeeded || rows[0].SkillID != "a.b" || rows[0].DurationMS != 5 {
+	if err != nil || len(rows) != 1 || !rows[0].CreatedAt.Equal(base.Add(time.Second)) || rows[0].Status != audit.Succeeded ||
+		rows[0].SkillID != "a.b" || rows[0].DurationMS != 5 {
 		t.Errorf("%+v, %v", rows, err)
 	}
 }

@@ -93,7 +93,8 @@ func adminLists(t *testing.T, f Fixture) {
 		t.Error(err)
 	}
 	for want, filter := range map[int]admin.Filter{
-		1: {Kind: admin.NodeStarted}, 5: {Actor: "alice"}, 3: {Subject: "exec0", Kind: admin.Download, Actor: "alice"}, 2: {Subject: "exec1", Since: all[0].At},
+		1: {Kind: admin.NodeStarted}, 5: {Actor: "alice"}, 3: {Subject: "exec0", Kind: admin.Download, Actor: "alice"},
+		2: {Subject: "exec1", Since: all[0].At},
 		0: {Subject: "exec1", Until: all[0].At}, 7: {Since: all[0].At, Until: time.Now().Add(time.Hour)},
 	} {
 		if got := adminEvents(t, s, filter); len(got) != want {
@@ -156,8 +157,9 @@ func adminOdd(t *testing.T, f Fixture) {
 		t.Errorf("found %d by a long subject", len(got))
 	}
 	for name, e := range map[string]admin.Event{
-		"an unknown kind": {Kind: "x", Data: "{}"}, "a long subject": {Kind: admin.Export, Subject: long, Data: "{}"}, "an odd actor": {Kind: admin.Export, Actor: admin.Actor{Name: odd}, Data: "{}"},
-		"large data": {Kind: admin.Export, Data: `{"x":"` + strings.Repeat("x", admin.MaxData) + `"}`},
+		"an unknown kind": {Kind: "x", Data: "{}"}, "a long subject": {Kind: admin.Export, Subject: long, Data: "{}"},
+		"an odd actor": {Kind: admin.Export, Actor: admin.Actor{Name: odd}, Data: "{}"},
+		"large data":   {Kind: admin.Export, Data: `{"x":"` + strings.Repeat("x", admin.MaxData) + `"}`},
 	} {
 		if err := s.Record(t.Context(), e); !fault.Is(err, fault.Internal) {
 			t.Errorf("%s: %v", name, err)
@@ -174,7 +176,8 @@ func adminImmutable(t *testing.T, f Fixture) {
 	if f.Kind() == "postgres" {
 		statements = append(statements, "TRUNCATE admin_events")
 	} else {
-		statements = append(statements, "INSERT OR REPLACE INTO admin_events SELECT * FROM admin_events", "UPDATE OR REPLACE admin_events SET seq = 9")
+		statements = append(statements, "INSERT OR REPLACE INTO admin_events SELECT * FROM admin_events",
+			"UPDATE OR REPLACE admin_events SET seq = 9")
 	}
 	for _, statement := range statements {
 		if _, err := f.SQL(statement); err == nil {
@@ -251,7 +254,8 @@ func changeEvents(t *testing.T, f Fixture) {
 		t.Error(err)
 	}
 	remote := sandbox.Choice{UserID: "u", Backend: sandbox.Remote, Runner: "r", UpdatedAt: base}
-	for _, c := range []sandbox.Choice{{UserID: "u", Backend: sandbox.Docker, UpdatedAt: base}, remote, remote} { // the last one changes nothing
+	// the last one changes nothing
+	for _, c := range []sandbox.Choice{{UserID: "u", Backend: sandbox.Docker, UpdatedAt: base}, remote, remote} {
 		if err := f.Sandboxes().Choose(ctx, c); err != nil {
 			t.Error(err)
 		}
@@ -346,9 +350,12 @@ func logBoth(t *testing.T, f Fixture) {
 		t.Errorf("the log has %d entries, want %d", got, want)
 	}
 	for statement, want := range map[string]string{
-		"SELECT CAST(count(*) AS text) FROM admin_events AS e WHERE (SELECT count(*) FROM audit_log_entries AS l WHERE l.source = 'admin' AND l.event_seq = e.seq) <> 1":       "0",
-		"SELECT CAST(count(*) AS text) FROM sandbox_exec_events AS e WHERE (SELECT count(*) FROM audit_log_entries AS l WHERE l.source = 'exec' AND l.event_seq = e.seq) <> 1": "0",
-		"SELECT CAST(count(*) AS text) FROM audit_log_entries AS a, audit_log_entries AS b WHERE a.source = b.source AND a.idx < b.idx AND a.event_seq > b.event_seq":          "0",
+		"SELECT CAST(count(*) AS text) FROM admin_events AS e WHERE (SELECT count(*) FROM audit_log_entries AS l WHERE l.source = " +
+			"'admin' AND l.event_seq = e.seq) <> 1": "0",
+		"SELECT CAST(count(*) AS text) FROM sandbox_exec_events AS e WHERE (SELECT count(*) FROM audit_log_entries AS l WHERE l.source = " +
+			"'exec' AND l.event_seq = e.seq) <> 1": "0",
+		"SELECT CAST(count(*) AS text) FROM audit_log_entries AS a, audit_log_entries AS b WHERE a.source = b.source AND a.idx < b.idx " +
+			"AND a.event_seq > b.event_seq": "0",
 	} {
 		if got, err := f.SQL(statement); err != nil || got != want {
 			t.Errorf("%s: %q, %v", statement, got, err)
@@ -361,7 +368,8 @@ func logBoth(t *testing.T, f Fixture) {
 			t.Fatal(err)
 		}
 		result, err := proof.CheckAdmin(data, key)
-		if d := result.Event; err != nil || !proof.IsAdmin(data) || d.Seq != e.Seq || d.Kind != e.Kind || d.Actor != e.Actor || d.Subject != e.Subject || d.Data != e.Data ||
+		if d := result.Event; err != nil || !proof.IsAdmin(data) || d.Seq != e.Seq || d.Kind != e.Kind || d.Actor != e.Actor ||
+			d.Subject != e.Subject || d.Data != e.Data ||
 			!d.At.Equal(e.At) || d.NodeID != e.NodeID || d.LoggedAt.IsZero() || result.Origin != origin {
 			t.Errorf("%+v, %v; want %+v", result, err, e)
 		}

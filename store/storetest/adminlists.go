@@ -20,7 +20,8 @@ func adminPlans(t *testing.T, f Fixture) {
 		series, at = "generate_series(1, %d) AS s(n)", "to_timestamp(n)"
 	}
 	statements := []string{"INSERT INTO admin_events (at, node_id, actor_type, actor_id, actor_name, kind, subject, data) SELECT " + at +
-		", 'n1', 'token', 't' || (n % 10), 'ci', CASE WHEN n % 50 = 0 THEN 'export' ELSE 'download' END, 'exec' || n, '{}' FROM " + fmt.Sprintf(series, rows)}
+		", 'n1', 'token', 't' || (n % 10), 'ci', CASE WHEN n % 50 = 0 THEN 'export' ELSE 'download' END, 'exec' || n, '{}' FROM " +
+		fmt.Sprintf(series, rows)}
 	if f.Kind() == "postgres" { // core-api's SQLite runs without statistics
 		statements = append(statements, "ANALYZE admin_events")
 	}
@@ -53,13 +54,16 @@ func adminPlans(t *testing.T, f Fixture) {
 	}
 }
 
-// adminDamaged puts a value of another type into every column of an event. The event and all others are still read; one without a time is in no list.
+// adminDamaged puts a value of another type into every column of an event. The event and all others
+// are still read; one without a time is in no list.
 func adminDamaged(t *testing.T, f Fixture) {
 	for i := range 3 {
 		mustRecord(t, f.AdminEvents(), asAlice(t), admin.Download, fmt.Sprint("exec", i), map[string]any{"what": "stdout"})
 	}
 	columns := []string{"node_id", "actor_type", "actor_id", "actor_name", "kind", "subject", "data"}
-	value, statements := "x'ff00'", []string{"CREATE TABLE copy AS SELECT * FROM admin_events", "DROP TABLE admin_events", "ALTER TABLE copy RENAME TO admin_events"} // without types
+	// without types
+	value, statements := "x'ff00'", []string{"CREATE TABLE copy AS SELECT * FROM admin_events", "DROP TABLE admin_events",
+		"ALTER TABLE copy RENAME TO admin_events"}
 	if f.Kind() == "postgres" {
 		value, statements = "NULL", []string{"ALTER TABLE admin_events DISABLE TRIGGER ALL"}
 		for _, column := range append([]string{"at"}, columns...) {
@@ -77,12 +81,14 @@ func adminDamaged(t *testing.T, f Fixture) {
 	damage(strings.Join(columns, " = "+value+", ") + " = " + value)
 	got := adminEvents(t, f.AdminEvents(), admin.Filter{})
 	slices.Sort(columns)
-	if len(got) != 3 || !slices.Equal(slices.Sorted(maps.Keys(got[1].Unreadable)), columns) || got[1].Data != "{}" || got[1].Subject != "" || got[0].Unreadable != nil || got[2].Unreadable != nil {
+	if len(got) != 3 || !slices.Equal(slices.Sorted(maps.Keys(got[1].Unreadable)), columns) || got[1].Data != "{}" ||
+		got[1].Subject != "" || got[0].Unreadable != nil || got[2].Unreadable != nil {
 		t.Fatalf("%+v", got)
 	}
 	for _, data := range []string{"'[1]'", "'{'", "''"} {
 		damage("data = " + data)
-		if got := adminEvents(t, f.AdminEvents(), admin.Filter{}); len(got) != 3 || got[1].Data != "{}" || got[1].Unreadable["data"] != strings.Trim(data, "'") {
+		if got := adminEvents(t, f.AdminEvents(), admin.Filter{}); len(got) != 3 || got[1].Data != "{}" ||
+			got[1].Unreadable["data"] != strings.Trim(data, "'") {
 			t.Errorf("%s: %+v", data, got)
 		}
 	}

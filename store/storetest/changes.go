@@ -9,7 +9,8 @@ import (
 	"secbox/audit"
 )
 
-// changes: the events of all execs come once and in order, from any place on, in pages that are bounded.
+// changes: the events of all execs come once and in order, from any place on, in pages that are
+// bounded.
 func changes(t *testing.T, f Fixture) {
 	s := f.Audit()
 	read := func(after int64, limit int) audit.Changes {
@@ -33,7 +34,8 @@ func changes(t *testing.T, f Fixture) {
 	if _, err := s.Close(t.Context(), runs); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{waits.ExecID + " created queued", runs.ExecID + " created running", runs.ExecID + " started running", waits.ExecID + " started running", runs.ExecID + " ended succeeded"}
+	want := []string{waits.ExecID + " created queued", runs.ExecID + " created running", runs.ExecID + " started running",
+		waits.ExecID + " started running", runs.ExecID + " ended succeeded"}
 	for _, limit := range []int{1, 2, 5, 100} {
 		var got []string
 		at := int64(0)

@@ -51,14 +51,16 @@ func choiceRace(t *testing.T, f Fixture) {
 	for i := range 8 {
 		all.Go(func() {
 			name := fmt.Sprint(i)
-			if err := s.Choose(t.Context(), sandbox.Choice{UserID: "u", Backend: "b" + name, Runner: "r" + name, UpdatedAt: base.Add(time.Duration(i) * time.Second)}); err != nil {
+			if err := s.Choose(t.Context(), sandbox.Choice{UserID: "u", Backend: "b" + name, Runner: "r" + name,
+				UpdatedAt: base.Add(time.Duration(i) * time.Second)}); err != nil {
 				t.Error(err)
 			}
 		})
 	}
 	all.Wait()
 	got, ok, err := s.Choice(t.Context(), "u")
-	if err != nil || !ok || len(got.Backend) != 2 || got.Runner != "r"+got.Backend[1:] || fmt.Sprint(int(got.UpdatedAt.Sub(base).Seconds())) != got.Backend[1:] {
+	if err != nil || !ok || len(got.Backend) != 2 || got.Runner != "r"+got.Backend[1:] ||
+		fmt.Sprint(int(got.UpdatedAt.Sub(base).Seconds())) != got.Backend[1:] {
 		t.Errorf("%+v, %v, %v", got, ok, err)
 	}
 }

@@ -13,19 +13,22 @@ import (
 	"secbox/store/internal/row"
 )
 
-// damagedCells puts a value of another type into every column of a row. The row and all others are still read, and a verification names each column.
+// damagedCells puts a value of another type into every column of a row. The row and all others are
+// still read, and a verification names each column.
 func damagedCells(t *testing.T, f Fixture) {
 	e := newEvidence(t, f)
 	e.unprotect(t)
 	damaged := slices.Clone(row.Columns()[1:]) // all but exec_id
 	if e.Kind() == "sqlite" {
 		// A table without types and constraints.
-		for _, statement := range []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs", "DROP TABLE sandbox_execs", "ALTER TABLE copy RENAME TO sandbox_execs"} {
+		for _, statement := range []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs", "DROP TABLE sandbox_execs",
+			"ALTER TABLE copy RENAME TO sandbox_execs"} {
 			e.mustSQL(t, statement)
 		}
 		e.mustSQL(t, "CREATE TABLE kept AS SELECT * FROM sandbox_execs")
 	} else {
-		e.mustSQL(t, "CREATE TABLE kept AS SELECT * FROM sandbox_execs; DO $$ DECLARE c text; BEGIN FOR c IN SELECT column_name FROM information_schema.columns"+
+		e.mustSQL(t, "CREATE TABLE kept AS SELECT * FROM sandbox_execs; DO $$ DECLARE c text; BEGIN FOR c IN SELECT column_name FROM "+
+			"information_schema.columns"+
 			" WHERE table_name = 'sandbox_execs' AND is_nullable = 'NO' AND column_name <> 'exec_id' LOOP"+
 			" EXECUTE 'ALTER TABLE sandbox_execs ALTER COLUMN ' || c || ' DROP NOT NULL'; END LOOP; END $$")
 	}
@@ -55,7 +58,8 @@ func damagedCells(t *testing.T, f Fixture) {
 			t.Errorf("%s: %q", damaged[i], line)
 		}
 	}
-	if of, _, _ := e.verify(t, verify.Options{Project: "demo", Since: base}); !slices.Equal(of, lines) { // project and time by the first event
+	// project and time by the first event
+	if of, _, _ := e.verify(t, verify.Options{Project: "demo", Since: base}); !slices.Equal(of, lines) {
 		t.Errorf("of a project: %q", of)
 	}
 	if e.Kind() == "postgres" {
@@ -74,7 +78,8 @@ func damagedCells(t *testing.T, f Fixture) {
 
 	e.mustSQL(t, "UPDATE sandbox_execs SET created_at = (SELECT created_at FROM kept WHERE kept.exec_id = sandbox_execs.exec_id)")
 	mustBeListed(t, e.Audit(), e.plain, e.queued, e.large, e.open)
-	for _, statement := range map[string][]string{"sqlite": {"9223372036854775807", "-9223372036854775807", "'tomorrow'", "NULL"}, "postgres": {"'-infinity'", "'294000-01-01'"}}[e.Kind()] {
+	for _, statement := range map[string][]string{"sqlite": {"9223372036854775807", "-9223372036854775807", "'tomorrow'", "NULL"},
+		"postgres": {"'-infinity'", "'294000-01-01'"}}[e.Kind()] {
 		e.mustSQL(t, fmt.Sprintf("UPDATE sandbox_execs SET created_at = %s WHERE exec_id = '%s'", statement, e.plain))
 		mustBeListed(t, e.Audit(), e.queued, e.large, e.open)
 	}

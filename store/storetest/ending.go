@@ -23,7 +23,8 @@ func start(t *testing.T, f Fixture) {
 	r := queued()
 	mustOpen(t, s, r)
 	going := in(r, func(r *audit.Record) {
-		r.Status, r.StartedAt, r.NodeID, r.ImageID, r.Warm, r.Attached, r.Detail = audit.Running, base.Add(time.Second), "n7", "sha256:bb", true, true, "from the queue"
+		r.Status, r.StartedAt, r.NodeID, r.ImageID, r.Warm, r.Attached, r.Detail = audit.Running, base.Add(time.Second), "n7", "sha256:bb",
+			true, true, "from the queue"
 	})
 	// Start must set only the fields that are new at the start.
 	ok, err := s.Start(t.Context(), in(going, func(r *audit.Record) { r.ProjectID, r.Cmd, r.StdoutBytes = "other", "other", 99 }))
@@ -105,7 +106,8 @@ func closing(t *testing.T, f Fixture) {
 	given := in(want, func(r *audit.Record) { // all that is settled at the opening
 		r.ProjectID, r.TaskID, r.ConversationID, r.AgentID, r.UserID, r.SkillID, r.SkillDigest = "x", "x", "x", "x", "x", "x", "x"
 		r.Image, r.Cmd, r.Args, r.Cwd, r.EnvKeys, r.Inputs, r.PolicySnapshot = "x", "x", nil, "x", nil, nil, nil
-		r.CreatedAt, r.Backend, r.Runner, r.RequestedBy, r.RequestDigest, r.IdempotencyKey, r.SettingsDigest = base.Add(time.Hour), "x", "x", "x", "x", "x", "x"
+		r.CreatedAt, r.Backend, r.Runner, r.RequestedBy, r.RequestDigest, r.IdempotencyKey, r.SettingsDigest = base.Add(time.Hour), "x",
+			"x", "x", "x", "x", "x"
 	})
 	if _, err := s.Close(t.Context(), given); err != nil {
 		t.Fatal(err)
@@ -278,7 +280,8 @@ func losing(t *testing.T, f Fixture) {
 	}
 	for _, r := range []audit.Record{running, waiting} {
 		got := mustGet(t, s, r.ExecID)
-		if got.Status != audit.Lost || got.ErrorReason != audit.NodeLost || got.Detail == "" || got.ExitCode != nil || got.EndedAt.IsZero() {
+		if got.Status != audit.Lost || got.ErrorReason != audit.NodeLost || got.Detail == "" || got.ExitCode != nil ||
+			got.EndedAt.IsZero() {
 			t.Errorf("lost: %+v", got)
 		}
 		duration := int64(0)
@@ -323,7 +326,8 @@ func losingRace(t *testing.T, f Fixture) {
 		got := mustGet(t, s, r.ExecID)
 		same(t, "the result", got, ended(r))
 		all := kinds(t, s, r.ExecID) // the result came first, or it corrects the loss
-		if last := all[len(all)-1]; len(all) == 3 && last != audit.EventEnded || len(all) == 4 && last != audit.EventCorrected || len(all) > 4 {
+		if last := all[len(all)-1]; len(all) == 3 && last != audit.EventEnded || len(all) == 4 && last != audit.EventCorrected ||
+			len(all) > 4 {
 			t.Fatalf("events %v", all)
 		}
 		same(t, "the last event", inEvent(t, mustEvents(t, s, r.ExecID)[len(all)-1]), got)

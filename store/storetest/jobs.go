@@ -79,7 +79,8 @@ func jobRoundTrip(t *testing.T, f Fixture) {
 		t.Errorf("%d wait since %v, %v", n, oldest, err)
 	}
 	taken := mustTake(t, f.Jobs(), "n1")
-	if taken == nil || taken.ExecID != r.ExecID || taken.RequestedBy != "tok" || !taken.ExpiresAt.Equal(farAway) || !bytes.Equal(taken.Sealed, aJob().Sealed) {
+	if taken == nil || taken.ExecID != r.ExecID || taken.RequestedBy != "tok" || !taken.ExpiresAt.Equal(farAway) ||
+		!bytes.Equal(taken.Sealed, aJob().Sealed) {
 		t.Fatalf("%+v", taken)
 	}
 	if again := mustTake(t, f.Jobs(), "n2"); again != nil {
@@ -109,12 +110,14 @@ func jobRoundTrip(t *testing.T, f Fixture) {
 	if _, err := f.Audit().Enqueue(t.Context(), r, aJob(), roomy); !fault.Is(err, fault.Internal) {
 		t.Errorf("an id that exists: %v", err)
 	}
-	holder, err := f.Audit().Enqueue(t.Context(), waiting("tok", audit.Low, func(r *audit.Record) { r.IdempotencyKey = "key" }), aJob(), audit.JobLimits{})
+	holder, err := f.Audit().Enqueue(t.Context(), waiting("tok", audit.Low, func(r *audit.Record) { r.IdempotencyKey = "key" }), aJob(),
+		audit.JobLimits{})
 	if err != nil || holder == nil {
 		t.Fatalf("a key that is taken, beside full limits: %+v, %v", holder, err)
 	}
 	same(t, "holder", *holder, keyed)
-	if _, err := f.Audit().Enqueue(t.Context(), waiting("tok", audit.Low, func(r *audit.Record) { r.Status = "odd" }), aJob(), roomy); !fault.Is(err, fault.Internal) {
+	if _, err := f.Audit().Enqueue(t.Context(), waiting("tok", audit.Low, func(r *audit.Record) { r.Status = "odd" }), aJob(),
+		roomy); !fault.Is(err, fault.Internal) {
 		t.Errorf("an odd status: %v", err)
 	}
 	wantJobs(t, f, "of refused ones", 1, 1)
@@ -184,7 +187,8 @@ func jobRace(t *testing.T, f Fixture) {
 func jobLimits(t *testing.T, f Fixture) {
 	limits := audit.JobLimits{Waiting: 3, WaitingPerToken: 2, Bytes: 100, BytesPerToken: 100}
 	enqueue := func(token string, size int) error {
-		_, err := f.Audit().Enqueue(t.Context(), waiting(token, audit.Normal), audit.Job{ExpiresAt: farAway, Sealed: make([]byte, size)}, limits)
+		_, err := f.Audit().Enqueue(t.Context(), waiting(token, audit.Normal), audit.Job{ExpiresAt: farAway, Sealed: make([]byte, size)},
+			limits)
 		return err
 	}
 	refused := func(what string, err error, setting string) {
@@ -275,7 +279,8 @@ func jobReturned(t *testing.T, f Fixture) {
 	s := f.Jobs()
 	var execs []audit.Record
 	for i := range 4 {
-		execs = append(execs, mustEnqueue(t, f, waiting("a", audit.Normal, func(r *audit.Record) { r.CreatedAt = base.Add(time.Duration(i) * time.Second) })))
+		execs = append(execs, mustEnqueue(t, f, waiting("a", audit.Normal,
+			func(r *audit.Record) { r.CreatedAt = base.Add(time.Duration(i) * time.Second) })))
 		node := "n1"
 		if i == 3 {
 			node = "n2"
@@ -346,11 +351,13 @@ func jobExpires(t *testing.T, f Fixture) {
 func jobPlans(t *testing.T, f Fixture) {
 	numbers, at, sealed := "SELECT generate_series(1, 10000) AS n", "timestamptz '2026-01-01' + n * interval '1 second'", "'123'::bytea"
 	if f.Kind() == "sqlite" {
-		numbers, at = "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 10000) SELECT n FROM s", "1767225600000000 + n * 1000000"
+		numbers, at = "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 10000) SELECT n FROM s",
+			"1767225600000000 + n * 1000000"
 		sealed = "x'010203'"
 	}
 	if _, err := f.SQL("INSERT INTO sandbox_exec_jobs (exec_id, rank, requested_by, queued_at, expires_at, size, sealed)" +
-		" SELECT 'e' || n, n % 3, 'token-' || (n % 1000), " + at + ", " + at + ", 3, " + sealed + " FROM (" + numbers + ") AS numbers"); err != nil {
+		" SELECT 'e' || n, n % 3, 'token-' || (n % 1000), " + at + ", " + at + ", 3, " + sealed + " FROM (" + numbers +
+		") AS numbers"); err != nil {
 		t.Fatal(err)
 	}
 	tokens, err := planprobe.Explained(t.Context(), f.Database, row.JobTokens, []any{"token-77"})
@@ -378,13 +385,15 @@ func jobPlans(t *testing.T, f Fixture) {
 	for _, c := range []struct {
 		plan  planprobe.Plan
 		index string
-	}{{tokens, "sandbox_exec_jobs_turns"}, {next, "sandbox_exec_jobs_turns"}, {expired, "sandbox_exec_jobs_expiry"}, {returned, "sandbox_exec_jobs_taken"}} {
+	}{{tokens, "sandbox_exec_jobs_turns"}, {next, "sandbox_exec_jobs_turns"}, {expired, "sandbox_exec_jobs_expiry"},
+		{returned, "sandbox_exec_jobs_taken"}} {
 		if p := c.plan; p.Sorts || p.Scans || !slices.Contains(p.Indexes, c.index) || p.Buffers > planprobe.MaxJobBuffers {
 			t.Errorf("jobs are not found by the index %s:\n%s", c.index, p.Text)
 		}
 	}
 	wantJobs(t, f, "filled", 10_000, 10_000)
-	if taken := mustTakeAfter(t, f.Jobs(), "n1", "token-998", anyToken); taken == nil || taken.RequestedBy != "token-999" || taken.ExecID != "e999" {
+	if taken := mustTakeAfter(t, f.Jobs(), "n1", "token-998", anyToken); taken == nil || taken.RequestedBy != "token-999" ||
+		taken.ExecID != "e999" {
 		t.Errorf("%+v", taken)
 	}
 }

@@ -15,9 +15,11 @@ import (
 	"secbox/sandbox"
 )
 
-// unlimited are the kinds of events without a change of a client in this suite: those of nodes, of commands and of reads, and the ends of changes.
+// unlimited are the kinds of events without a change of a client in this suite: those of nodes, of
+// commands and of reads, and the ends of changes.
 var unlimited = []admin.Kind{
-	admin.NodeStarted, admin.NodeEnded, admin.NodeLost, admin.ExecsRemoved, admin.RetentionRun, admin.WorkspaceRemoved, admin.SkillsRepair, admin.SchemaMigrated, admin.LogKeyReplaced,
+	admin.NodeStarted, admin.NodeEnded, admin.NodeLost, admin.ExecsRemoved, admin.RetentionRun, admin.WorkspaceRemoved, admin.SkillsRepair,
+	admin.SchemaMigrated, admin.LogKeyReplaced,
 	admin.DownloadsOmitted, admin.ExportsOmitted, admin.ChangesRefused, admin.Download, admin.Export,
 	admin.TokenRevoked, admin.BaselineDeleted, admin.HoldRemoved, admin.SignedOut, admin.NodeForgotten,
 }
@@ -109,8 +111,8 @@ func changesOf(t *testing.T, f Fixture) map[admin.Kind][]func(context.Context) e
 	}
 }
 
-// changesAreLimited: beyond the limits of its actor, no change of any kind is made, and none leaves an event. Another actor's is, and so is one of
-// a node.
+// changesAreLimited: beyond the limits of its actor, no change of any kind is made, and none leaves
+// an event. Another actor's is, and so is one of a node.
 func changesAreLimited(t *testing.T, f Fixture) {
 	changes := changesOf(t, f)
 	for _, kind := range append(admin.Kinds(), admin.RegistryChanged) {
@@ -119,7 +121,8 @@ func changesAreLimited(t *testing.T, f Fixture) {
 		}
 	}
 	written := func(by string) string {
-		rows, err := f.SQL("SELECT (SELECT count(*) FROM admin_events WHERE actor_id = '" + by + "') + (SELECT count(*) FROM registry_events)")
+		rows, err := f.SQL("SELECT (SELECT count(*) FROM admin_events WHERE actor_id = '" + by +
+			"') + (SELECT count(*) FROM registry_events)")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,7 +242,8 @@ func endsAreNotLimited(t *testing.T, f Fixture) {
 	}
 }
 
-// refusalsAreCounted: what had no event is counted by one event of the node for each client and kind, once.
+// refusalsAreCounted: what had no event is counted by one event of the node for each client and
+// kind, once.
 func refusalsAreCounted(t *testing.T, f Fixture) {
 	now := base
 	f.Limits().Now = func() time.Time { return now }
@@ -266,8 +270,10 @@ func refusalsAreCounted(t *testing.T, f Fixture) {
 		return fmt.Sprintf(`%s node/n1@n1 alice {"count":%d,"first":"%s"%s,"last":"%s"}`, kind, n, first, of, last)
 	}
 	want := []string{
-		count(admin.ChangesRefused, 1, `,"kind":"backend_chosen"`, first), count(admin.ChangesRefused, 1, `,"kind":"registry_changed"`, first),
-		count(admin.ChangesRefused, 3, `,"kind":"signed_in"`, last), count(admin.DownloadsOmitted, 1, "", first), count(admin.ExportsOmitted, 1, "", first),
+		count(admin.ChangesRefused, 1, `,"kind":"backend_chosen"`, first),
+		count(admin.ChangesRefused, 1, `,"kind":"registry_changed"`, first),
+		count(admin.ChangesRefused, 3, `,"kind":"signed_in"`, last), count(admin.DownloadsOmitted, 1, "", first),
+		count(admin.ExportsOmitted, 1, "", first),
 	}
 	for range 2 { // the second time, there is nothing to count
 		if got := lines(); !slices.Equal(got, want) {

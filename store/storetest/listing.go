@@ -155,7 +155,8 @@ func pagingEqualTimes(t *testing.T, f Fixture) {
 	}
 }
 
-// variants are records that differ from record() in one field each, and the filter that finds only that one.
+// variants are records that differ from record() in one field each, and the filter that finds only
+// that one.
 func variants() map[string]struct {
 	change func(*audit.Record)
 	filter audit.Filter
@@ -180,15 +181,16 @@ func variants() map[string]struct {
 		"status":       {func(r *audit.Record) { r.Status = audit.OOMKilled }, audit.Filter{Statuses: []audit.Status{audit.OOMKilled}}},
 		"agent":        {func(r *audit.Record) { r.AgentID = "a2" }, audit.Filter{AgentID: "a2"}},
 		"reason":       {func(r *audit.Record) { r.ErrorReason = audit.DiskLimit }, audit.Filter{ErrorReason: audit.DiskLimit}},
-		"statuses":     {func(r *audit.Record) { r.Status = audit.Lost }, audit.Filter{Statuses: []audit.Status{audit.Lost, audit.Queued, audit.Canceled}}},
-		"exit code":    {func(r *audit.Record) { r.ExitCode = new(7) }, audit.Filter{ExitCodeNot: new(0)}},
-		"requester":    {func(r *audit.Record) { r.RequestedBy = "loopback" }, audit.Filter{RequestedBy: "loopback"}},
-		"id":           {func(r *audit.Record) { r.ExecID = "e9" }, audit.Filter{ExecIDs: []string{"none", "e9"}}},
-		"since":        {func(r *audit.Record) { r.CreatedAt = base.Add(time.Hour) }, audit.Filter{Since: base.Add(time.Hour)}},
-		"until":        {func(r *audit.Record) { r.CreatedAt = base.Add(-time.Hour) }, audit.Filter{Until: base}},
-		"projects":     {func(r *audit.Record) { r.ProjectID = "p9" }, audit.Filter{Projects: []string{"none", "p9"}}},
-		"agents":       {func(r *audit.Record) { r.AgentID = "a9" }, audit.Filter{Agents: []string{"a9", "none"}}},
-		"users":        {func(r *audit.Record) { r.UserID = "u9" }, audit.Filter{Users: []string{"u9"}}},
+		"statuses": {func(r *audit.Record) { r.Status = audit.Lost },
+			audit.Filter{Statuses: []audit.Status{audit.Lost, audit.Queued, audit.Canceled}}},
+		"exit code": {func(r *audit.Record) { r.ExitCode = new(7) }, audit.Filter{ExitCodeNot: new(0)}},
+		"requester": {func(r *audit.Record) { r.RequestedBy = "loopback" }, audit.Filter{RequestedBy: "loopback"}},
+		"id":        {func(r *audit.Record) { r.ExecID = "e9" }, audit.Filter{ExecIDs: []string{"none", "e9"}}},
+		"since":     {func(r *audit.Record) { r.CreatedAt = base.Add(time.Hour) }, audit.Filter{Since: base.Add(time.Hour)}},
+		"until":     {func(r *audit.Record) { r.CreatedAt = base.Add(-time.Hour) }, audit.Filter{Until: base}},
+		"projects":  {func(r *audit.Record) { r.ProjectID = "p9" }, audit.Filter{Projects: []string{"none", "p9"}}},
+		"agents":    {func(r *audit.Record) { r.AgentID = "a9" }, audit.Filter{Agents: []string{"a9", "none"}}},
+		"users":     {func(r *audit.Record) { r.UserID = "u9" }, audit.Filter{Users: []string{"u9"}}},
 	}
 }
 
@@ -239,29 +241,35 @@ func filters(t *testing.T, f Fixture) {
 	}
 	merged.Summary = true
 	light, _, err := s.List(t.Context(), merged, nil, 1)
-	if err != nil || len(light) != 1 || len(light[0].Args)+len(light[0].EnvKeys)+len(light[0].Inputs) > 0 || light[0].PolicySnapshot != nil || light[0].Cmd == "" {
+	if err != nil || len(light) != 1 || len(light[0].Args)+len(light[0].EnvKeys)+len(light[0].Inputs) > 0 ||
+		light[0].PolicySnapshot != nil || light[0].Cmd == "" {
 		t.Errorf("a summary: %+v, %v", light, err)
 	}
 	merged.Summary, merged.Commands = false, true
 	light, _, err = s.List(t.Context(), merged, nil, 1)
-	if err != nil || len(light) != 1 || len(light[0].Args) == 0 || len(light[0].EnvKeys)+len(light[0].Inputs) > 0 || light[0].PolicySnapshot != nil || light[0].Cmd == "" {
+	if err != nil || len(light) != 1 || len(light[0].Args) == 0 || len(light[0].EnvKeys)+len(light[0].Inputs) > 0 ||
+		light[0].PolicySnapshot != nil || light[0].Cmd == "" {
 		t.Errorf("a command: %+v, %v", light, err)
 	}
 
-	// Two filters of different variants find nothing; all that one record has, together, finds the record.
+	// Two filters of different variants find nothing; all that one record has, together, finds the
+	// record.
 	if got := pages(t, s, audit.Filter{TaskID: "T1", SkillID: "a.b"}, 5); len(got) != 0 {
 		t.Errorf("task and skill of different records: %v", got)
 	}
 	together := in(record(), func(r *audit.Record) {
-		r.TaskID, r.ProjectID, r.ConversationID, r.SkillID, r.SkillDigest, r.UserID, r.AgentID, r.RequestedBy = "T", "P~U", "C", "S", "D", "U", "P", "R"
+		r.TaskID, r.ProjectID, r.ConversationID, r.SkillID, r.SkillDigest, r.UserID, r.AgentID, r.RequestedBy = "T", "P~U", "C", "S", "D",
+			"U", "P", "R"
 		r.Status, r.CreatedAt = audit.Timeout, base.Add(24*time.Hour)
 		r.Backend, r.Runner, r.Kind = audit.BackendNone, "M", audit.KindChange
 		r.ReplayOf, r.TraceID, r.InputsKept = "O", "7c", audit.Kept
 	})
 	mustOpen(t, s, together)
 	full := audit.Filter{
-		TaskID: "T", ProjectID: "P~U", ConversationID: "C", SkillID: "S", SkillDigest: "D", UserID: "U", Statuses: []audit.Status{audit.Timeout}, Since: together.CreatedAt,
-		Until: together.CreatedAt.Add(time.Microsecond), RequestedBy: "R", Backend: audit.BackendNone, Runner: "M", Kind: audit.KindChange, Projects: []string{"P~U"}, Agents: []string{"P"}, Users: []string{"U"},
+		TaskID: "T", ProjectID: "P~U", ConversationID: "C", SkillID: "S", SkillDigest: "D", UserID: "U",
+		Statuses: []audit.Status{audit.Timeout}, Since: together.CreatedAt,
+		Until: together.CreatedAt.Add(time.Microsecond), RequestedBy: "R", Backend: audit.BackendNone, Runner: "M", Kind: audit.KindChange,
+		Projects: []string{"P~U"}, Agents: []string{"P"}, Users: []string{"U"},
 		ReplayOf: "O", TraceID: "7c", InputsKept: true,
 	}
 	if got := pages(t, s, full, 5); !slices.Equal(got, []string{together.ExecID}) {
@@ -290,11 +298,14 @@ func filters(t *testing.T, f Fixture) {
 
 	// Every pair of the filters that the record passes.
 	pairs := []func(*audit.Filter){
-		func(f *audit.Filter) { f.TaskID = "T" }, func(f *audit.Filter) { f.ProjectID = "P~U" }, func(f *audit.Filter) { f.ConversationID = "C" },
-		func(f *audit.Filter) { f.SkillID = "S" }, func(f *audit.Filter) { f.SkillDigest = "D" }, func(f *audit.Filter) { f.UserID = "U" }, func(f *audit.Filter) { f.Statuses = []audit.Status{audit.Timeout} },
+		func(f *audit.Filter) { f.TaskID = "T" }, func(f *audit.Filter) { f.ProjectID = "P~U" },
+		func(f *audit.Filter) { f.ConversationID = "C" },
+		func(f *audit.Filter) { f.SkillID = "S" }, func(f *audit.Filter) { f.SkillDigest = "D" }, func(f *audit.Filter) { f.UserID = "U" },
+		func(f *audit.Filter) { f.Statuses = []audit.Status{audit.Timeout} },
 		func(f *audit.Filter) { f.Backend = audit.BackendNone }, func(f *audit.Filter) { f.Runner = "M" },
 		func(f *audit.Filter) { f.RequestedBy = "R" }, func(f *audit.Filter) { f.Agents = []string{"P", "x"} },
-		func(f *audit.Filter) { f.ReplayOf = "O" }, func(f *audit.Filter) { f.TraceID = "7c" }, func(f *audit.Filter) { f.InputsKept = true },
+		func(f *audit.Filter) { f.ReplayOf = "O" }, func(f *audit.Filter) { f.TraceID = "7c" },
+		func(f *audit.Filter) { f.InputsKept = true },
 	}
 	for i := range pairs {
 		for j := range i {
@@ -336,7 +347,8 @@ func scopes(t *testing.T, f Fixture) {
 		{"one agent", audit.Filter{Agents: []string{"a"}}, []string{"a~u", "a~v", "demo, a u"}},
 		{"one user", audit.Filter{Users: []string{"u"}}, []string{"a~u", "b~u", "demo, a u"}},
 		{"agent and user", audit.Filter{Agents: []string{"a"}, Users: []string{"u"}}, []string{"a~u", "demo, a u"}},
-		{"all three", audit.Filter{Projects: []string{"demo", "b~u"}, Agents: []string{"a", "b"}, Users: []string{"u"}}, []string{"b~u", "demo, a u"}},
+		{"all three", audit.Filter{Projects: []string{"demo", "b~u"}, Agents: []string{"a", "b"}, Users: []string{"u"}},
+			[]string{"b~u", "demo, a u"}},
 		{"scope and filter", audit.Filter{Projects: []string{"demo", "a~u"}, ProjectID: "a~v"}, nil},
 		{"an empty name", audit.Filter{Agents: []string{""}}, []string{"demo, no user"}},
 		{"a part of a name", audit.Filter{Projects: []string{"a", "u", "a~", "demo,"}}, nil},
@@ -386,7 +398,8 @@ func outlines(t *testing.T, f Fixture) {
 	s := f.Audit()
 	at := func(d time.Duration, status audit.Status, reason audit.Reason, token, skill, backend string, ms int64) audit.Outline {
 		r := in(record(), func(r *audit.Record) {
-			r.CreatedAt, r.Status, r.ErrorReason, r.RequestedBy, r.SkillID, r.Backend, r.DurationMS = base.Add(d), status, reason, token, skill, backend, ms
+			r.CreatedAt, r.Status, r.ErrorReason, r.RequestedBy, r.SkillID, r.Backend, r.DurationMS = base.Add(d), status, reason, token,
+				skill, backend, ms
 		})
 		mustOpen(t, s, r)
 		return audit.Outline{Status: status, ErrorReason: reason, RequestedBy: token, SkillID: skill, Backend: backend, DurationMS: ms}
@@ -415,8 +428,8 @@ func outlines(t *testing.T, f Fixture) {
 	}
 }
 
-// planRows is how many rows the lists are planned for: in every run, enough for PostgreSQL's planner to use the indexes, and more with
-// SECBOX_SOAK=1 (`make soak`).
+// planRows is how many rows the lists are planned for: in every run, enough for PostgreSQL's
+// planner to use the indexes, and more with SECBOX_SOAK=1 (`make soak`).
 func planRows() int {
 	if os.Getenv("SECBOX_SOAK") == "1" {
 		return 50_000
@@ -462,7 +475,8 @@ func plans(t *testing.T, f Fixture) {
 			t.Errorf("token %q: %v", token, err)
 		}
 	}
-	if _, err := f.SQL("INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, 'created', created_at, node_id, '{}' FROM sandbox_execs"); err != nil {
+	if _, err := f.SQL("INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, 'created', created_at, " +
+		"node_id, '{}' FROM sandbox_execs"); err != nil {
 		t.Fatal(err)
 	}
 	if err := planprobe.Changes(t.Context(), f.Database, int64(planRows/2), 256); err != nil {
@@ -492,22 +506,23 @@ func plans(t *testing.T, f Fixture) {
 		"a common status":   {audit.Filter{Statuses: []audit.Status{audit.Succeeded}}, ""},
 		"a rare status":     {audit.Filter{Statuses: []audit.Status{audit.Timeout}}, "sandbox_execs_status"},
 		"several statuses":  {audit.Filter{Statuses: []audit.Status{audit.Timeout, audit.Lost, audit.Failed}}, "sandbox_execs_status"},
-		"a task's statuses": {audit.Filter{TaskID: middle.TaskID, Statuses: []audit.Status{audit.Timeout, audit.Failed}}, "sandbox_execs_task"},
-		"agent_id":          {audit.Filter{AgentID: middle.AgentID}, "sandbox_execs_agent"},
-		"error_reason":      {audit.Filter{ErrorReason: audit.ReasonTimeout}, "sandbox_execs_reason"},
-		"failed commands":   {audit.Filter{ExitCodeNot: new(0)}, "sandbox_execs_exit"},
-		"a summary":         {audit.Filter{TaskID: middle.TaskID, Summary: true}, "sandbox_execs_task"},
-		"no such status":    {audit.Filter{Statuses: []audit.Status{audit.Lost}}, "sandbox_execs_status"},
-		"no such task":      {audit.Filter{TaskID: "none"}, "sandbox_execs_task"},
-		"requested_by":      {audit.Filter{RequestedBy: middle.RequestedBy}, ""},
-		"a machine":         {audit.Filter{Runner: "laptop"}, "sandbox_execs_runner"},
-		"elsewhere":         {audit.Filter{Backend: audit.BackendRemote}, "sandbox_execs_backend"},
-		"in docker":         {audit.Filter{Backend: audit.BackendDocker}, ""},
-		"a machine's user":  {audit.Filter{Runner: "laptop", UserID: middle.UserID}, ""},
-		"since and until":   {audit.Filter{Since: middle.CreatedAt, Until: middle.CreatedAt.Add(time.Hour)}, "sandbox_execs_newest"},
-		"task and status":   {audit.Filter{TaskID: middle.TaskID, Statuses: []audit.Status{audit.Succeeded}}, "sandbox_execs_task"},
-		"a worker's task":   {audit.Filter{TaskID: middle.TaskID, RequestedBy: middle.RequestedBy}, "sandbox_execs_task"},
-		"a scoped project":  {audit.Filter{ProjectID: middle.ProjectID, Projects: []string{middle.ProjectID}}, "sandbox_execs_project"},
+		"a task's statuses": {audit.Filter{TaskID: middle.TaskID, Statuses: []audit.Status{audit.Timeout, audit.Failed}},
+			"sandbox_execs_task"},
+		"agent_id":         {audit.Filter{AgentID: middle.AgentID}, "sandbox_execs_agent"},
+		"error_reason":     {audit.Filter{ErrorReason: audit.ReasonTimeout}, "sandbox_execs_reason"},
+		"failed commands":  {audit.Filter{ExitCodeNot: new(0)}, "sandbox_execs_exit"},
+		"a summary":        {audit.Filter{TaskID: middle.TaskID, Summary: true}, "sandbox_execs_task"},
+		"no such status":   {audit.Filter{Statuses: []audit.Status{audit.Lost}}, "sandbox_execs_status"},
+		"no such task":     {audit.Filter{TaskID: "none"}, "sandbox_execs_task"},
+		"requested_by":     {audit.Filter{RequestedBy: middle.RequestedBy}, ""},
+		"a machine":        {audit.Filter{Runner: "laptop"}, "sandbox_execs_runner"},
+		"elsewhere":        {audit.Filter{Backend: audit.BackendRemote}, "sandbox_execs_backend"},
+		"in docker":        {audit.Filter{Backend: audit.BackendDocker}, ""},
+		"a machine's user": {audit.Filter{Runner: "laptop", UserID: middle.UserID}, ""},
+		"since and until":  {audit.Filter{Since: middle.CreatedAt, Until: middle.CreatedAt.Add(time.Hour)}, "sandbox_execs_newest"},
+		"task and status":  {audit.Filter{TaskID: middle.TaskID, Statuses: []audit.Status{audit.Succeeded}}, "sandbox_execs_task"},
+		"a worker's task":  {audit.Filter{TaskID: middle.TaskID, RequestedBy: middle.RequestedBy}, "sandbox_execs_task"},
+		"a scoped project": {audit.Filter{ProjectID: middle.ProjectID, Projects: []string{middle.ProjectID}}, "sandbox_execs_project"},
 	} {
 		for page, after := range map[string]*audit.Cursor{"first page": nil, "a page in the middle": at, "oldest first": at} {
 			c.filter.OldestFirst = page == "oldest first"
@@ -528,12 +543,15 @@ func plans(t *testing.T, f Fixture) {
 		filter audit.Filter
 		index  string
 	}{
-		"a token's rare status":   {audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Timeout}}, "sandbox_execs_status"},
-		"a token's rare statuses": {audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Timeout, audit.Lost}}, "sandbox_execs_status"},
-		"a token's common status": {audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Succeeded}}, "sandbox_execs_requested_by"},
-		"a token's changes":       {audit.Filter{RequestedBy: middle.RequestedBy, Kind: audit.KindChange}, "sandbox_execs_changes"},
-		"an agent's rare reason":  {audit.Filter{AgentID: middle.AgentID, ErrorReason: audit.ReasonTimeout}, "sandbox_execs_reason"},
-		"an unknown token's":      {audit.Filter{AgentID: middle.AgentID, RequestedBy: "none"}, "sandbox_execs_requested_by"},
+		"a token's rare status": {audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Timeout}},
+			"sandbox_execs_status"},
+		"a token's rare statuses": {audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Timeout, audit.Lost}},
+			"sandbox_execs_status"},
+		"a token's common status": {audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Succeeded}},
+			"sandbox_execs_requested_by"},
+		"a token's changes":      {audit.Filter{RequestedBy: middle.RequestedBy, Kind: audit.KindChange}, "sandbox_execs_changes"},
+		"an agent's rare reason": {audit.Filter{AgentID: middle.AgentID, ErrorReason: audit.ReasonTimeout}, "sandbox_execs_reason"},
+		"an unknown token's":     {audit.Filter{AgentID: middle.AgentID, RequestedBy: "none"}, "sandbox_execs_requested_by"},
 	} {
 		for _, c.filter.OldestFirst = range []bool{false, true} {
 			grows(t, f, map[string]bool{}, fmt.Sprintf("%s, oldest first %v", name, c.filter.OldestFirst), c.filter, nil)
@@ -559,9 +577,12 @@ func pairPlans(t *testing.T, f Fixture) {
 	}
 	middle := planprobe.Exec(rows/2, rows)
 	values := map[string][]string{
-		"task_id": {middle.TaskID}, "project_id": {middle.ProjectID}, "conversation_id": {middle.ConversationID}, "skill_id": {middle.SkillID}, "skill_digest": {middle.SkillDigest},
-		"user_id": {middle.UserID}, "agent_id": {middle.AgentID}, "backend": {audit.BackendDocker, audit.BackendRemote}, "runner": {"laptop"}, "replay_of": {"replayed-3"}, "requested_by": {middle.RequestedBy},
-		"trace_id": {planprobe.TraceID(3)}, "error_reason": {"timeout"}, "exit_code_ne": {"0", "1"}, "status": {"failed", "timeout,lost"}, "kind": {"change", "all"}, "view": {"summary"},
+		"task_id": {middle.TaskID}, "project_id": {middle.ProjectID}, "conversation_id": {middle.ConversationID},
+		"skill_id": {middle.SkillID}, "skill_digest": {middle.SkillDigest},
+		"user_id": {middle.UserID}, "agent_id": {middle.AgentID}, "backend": {audit.BackendDocker, audit.BackendRemote},
+		"runner": {"laptop"}, "replay_of": {"replayed-3"}, "requested_by": {middle.RequestedBy},
+		"trace_id": {planprobe.TraceID(3)}, "error_reason": {"timeout"}, "exit_code_ne": {"0", "1"}, "status": {"failed", "timeout,lost"},
+		"kind": {"change", "all"}, "view": {"summary"},
 		"since": {middle.CreatedAt.Format(time.RFC3339)}, "until": {middle.CreatedAt.Format(time.RFC3339)},
 	}
 	var chosen [][2]string

@@ -40,7 +40,8 @@ func (s faulty) Tile(ctx context.Context, level int, n int64) ([]byte, error) {
 	return s.Store.Tile(ctx, level, n)
 }
 
-// logFaults lets each reading and each change of a step fail, among them changes in the middle of the transaction.
+// logFaults lets each reading and each change of a step fail, among them changes in the middle of
+// the transaction.
 func logFaults(t *testing.T, f Fixture) {
 	file, key := logKey(t)
 	s := f.TransparencyLog()
@@ -66,7 +67,8 @@ func logFaults(t *testing.T, f Fixture) {
 			t.Errorf("%s: %d, %v", what, n, err)
 		}
 		after, err := s.State(t.Context())
-		if err != nil && what != "State" || after.Size != before.Size || after.Root != before.Root || after.Checkpoint != before.Checkpoint {
+		if err != nil && what != "State" || after.Size != before.Size || after.Root != before.Root ||
+			after.Checkpoint != before.Checkpoint {
 			t.Errorf("%s: %d entries and then %d, %v", what, before.Size, after.Size, err)
 		}
 	}
@@ -103,7 +105,8 @@ func logFaults(t *testing.T, f Fixture) {
 	checkLogged(t, f)
 }
 
-// overtaken is a store that another sequencer changes between the reading and the append of this one.
+// overtaken is a store that another sequencer changes between the reading and the append of this
+// one.
 type overtaken struct {
 	translog.Store
 	by func()
@@ -140,7 +143,8 @@ func logOvertaken(t *testing.T, f Fixture) {
 	checkLogged(t, f)
 }
 
-// leasedFor is a store in which a lease lasts too long, as if the database's clock had been set back since.
+// leasedFor is a store in which a lease lasts too long, as if the database's clock had been set
+// back since.
 type leasedFor struct {
 	translog.Store
 	lease time.Duration

@@ -14,14 +14,16 @@ import (
 	"secbox/audit/translog/witness"
 )
 
-// watch compares the log with the witness and the directory, as a server does at its start, and then has the newest checkpoint cosigned and
-// anchored. It returns why the log must stop, if it must.
+// watch compares the log with the witness and the directory, as a server does at its start, and
+// then has the newest checkpoint cosigned and anchored. It returns why the log must stop, if it
+// must.
 func watch(t *testing.T, f Fixture, keyFile, dir string, setting checkpoint.Witness) *translog.Conflict {
 	t.Helper()
 	l := translog.Log{Store: f.TransparencyLog(), Events: f.AdminEvents()}
 	keys := translog.NewKeys(func(bool) (translog.Key, error) { return translog.ReadKey(keyFile, origin) })
 	q := sequencer(t, l.Store, "n1", keyFile)
-	anchor := translog.NewAnchor(translog.AnchorConfig{Log: l, Origin: origin, Dir: dir, Every: 1, Verifier: keys.Verifier, Conflict: q.Halt, Logger: discard})
+	anchor := translog.NewAnchor(translog.AnchorConfig{Log: l, Origin: origin, Dir: dir, Every: 1, Verifier: keys.Verifier,
+		Conflict: q.Halt, Logger: discard})
 	anchor.Step(t.Context(), true)
 	byAnchor := q.Halted()
 	q = sequencer(t, l.Store, "n1", keyFile)

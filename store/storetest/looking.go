@@ -8,7 +8,8 @@ import (
 	"secbox/store/storetest/planprobe"
 )
 
-// looking: lists with conditions that few or no records have together end after a bounded number of them, and have all records in the end.
+// looking: lists with conditions that few or no records have together end after a bounded number of
+// them, and have all records in the end.
 func looking(t *testing.T, f Fixture) {
 	const n = 3000
 	if err := planprobe.Fill(t.Context(), f.Database, n); err != nil {
@@ -85,7 +86,8 @@ func looking(t *testing.T, f Fixture) {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
 	newest := all[slices.IndexFunc(all, func(r audit.Record) bool { return r.Kind != audit.KindChange })]
-	if got := rows[0]; got.ExecID != newest.ExecID || got.Cmd != newest.Cmd || !slices.Equal(got.Args, newest.Args) || got.CreatedAt.IsZero() || got.ProjectID != "" || got.Status != "" {
+	if got := rows[0]; got.ExecID != newest.ExecID || got.Cmd != newest.Cmd || !slices.Equal(got.Args, newest.Args) ||
+		got.CreatedAt.IsZero() || got.ProjectID != "" || got.Status != "" {
 		t.Errorf("only commands: %+v", got)
 	}
 }

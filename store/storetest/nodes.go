@@ -14,14 +14,16 @@ import (
 
 func mustJoin(t *testing.T, f Fixture, id string) int64 {
 	t.Helper()
-	epoch, err := f.Nodes().Join(t.Context(), nodes.Node{NodeID: id, Name: "host", Version: "1.0", Address: "http://" + id + ":8003", StartedAt: base}, time.Hour)
+	epoch, err := f.Nodes().Join(t.Context(), nodes.Node{NodeID: id, Name: "host", Version: "1.0", Address: "http://" + id + ":8003",
+		StartedAt: base}, time.Hour)
 	if err != nil {
 		t.Fatalf("Join(%s): %v", id, err)
 	}
 	return epoch
 }
 
-// silence moves the lease of a node, or of a node without one the last sign of it, two hours into the past.
+// silence moves the lease of a node, or of a node without one the last sign of it, two hours into
+// the past.
 func silence(t *testing.T, f Fixture, id string) {
 	back := "7200000000"
 	if f.Kind() == "postgres" {
@@ -68,13 +70,15 @@ func leases(t *testing.T, f Fixture) {
 		t.Fatalf("List = %+v, %v", all, err)
 	}
 	n := all[0]
-	if n.Draining || n.Epoch != 3 || n.State() != nodes.StateLive || n.LeaseUntil.Sub(n.SeenAt).Round(time.Second) != time.Hour || n.Address != "http://n1:8003" || n.Name != "host" || n.Version != "1.0" || !n.StartedAt.Equal(base) {
+	if n.Draining || n.Epoch != 3 || n.State() != nodes.StateLive || n.LeaseUntil.Sub(n.SeenAt).Round(time.Second) != time.Hour ||
+		n.Address != "http://n1:8003" || n.Name != "host" || n.Version != "1.0" || !n.StartedAt.Equal(base) {
 		t.Errorf("the node: %+v", n)
 	}
 	if err := s.Leave(t.Context(), "n1", 3); err != nil {
 		t.Fatal(err)
 	}
-	if all, err = s.List(t.Context(), time.Minute); err != nil || len(all) != 1 || !all[0].LeaseUntil.IsZero() || all[0].State() != nodes.StateRetired {
+	if all, err = s.List(t.Context(), time.Minute); err != nil || len(all) != 1 || !all[0].LeaseUntil.IsZero() ||
+		all[0].State() != nodes.StateRetired {
 		t.Errorf("after its end: %+v, %v", all, err)
 	}
 }
@@ -100,7 +104,8 @@ func nodesSeen(t *testing.T, f Fixture) {
 	}
 }
 
-// otherKeys: a node does not join while another one with a lease has another key. Nodes whose lease has ended, and those that have recorded no key, do not count.
+// otherKeys: a node does not join while another one with a lease has another key. Nodes whose lease
+// has ended, and those that have recorded no key, do not count.
 func otherKeys(t *testing.T, f Fixture) {
 	join := func(id, key string) error {
 		_, err := f.Nodes().Join(t.Context(), nodes.Node{NodeID: id, Name: "host-" + id, StartedAt: base, KeyCheck: key}, time.Hour)
@@ -114,7 +119,8 @@ func otherKeys(t *testing.T, f Fixture) {
 	}
 	refused := func(id, key, by string) {
 		t.Helper()
-		if err := join(id, key); !fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), by+` ("host-`+by+`")`) || !strings.Contains(err.Error(), "copy") {
+		if err := join(id, key); !fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), by+` ("host-`+by+`")`) ||
+			!strings.Contains(err.Error(), "copy") {
 			t.Errorf("%s with the key %q: %v", id, key, err)
 		}
 	}
@@ -249,7 +255,8 @@ func draining(t *testing.T, f Fixture) {
 			t.Errorf("open execs: %+v", all)
 		}
 	}
-	if n, err := s.Get(t.Context(), "n1"); err != nil || n.NodeID != "n1" || n.Address != "http://n1:8003" || n.State() != nodes.StateDraining {
+	if n, err := s.Get(t.Context(), "n1"); err != nil || n.NodeID != "n1" || n.Address != "http://n1:8003" ||
+		n.State() != nodes.StateDraining {
 		t.Errorf("Get = %+v, %v", n, err)
 	}
 	if _, err := s.Get(t.Context(), "n3"); !fault.Is(err, fault.UnknownNode) {

@@ -27,7 +27,8 @@ func roundTrip(t *testing.T, f Fixture) {
 	}
 	same(t, "List", list[0], r)
 
-	bare := audit.Record{ExecID: newID(), Status: audit.Queued, CreatedAt: base, Args: []string{}, EnvKeys: []string{}, EnvHMACs: []string{}, Inputs: []audit.Input{}}
+	bare := audit.Record{ExecID: newID(), Status: audit.Queued, CreatedAt: base, Args: []string{}, EnvKeys: []string{},
+		EnvHMACs: []string{}, Inputs: []audit.Input{}}
 	mustOpen(t, s, bare)
 	bare.Kind = audit.KindExec
 	same(t, "a bare record", mustGet(t, s, bare.ExecID), bare)
@@ -92,7 +93,8 @@ func oddStrings(t *testing.T, f Fixture) {
 		}
 	}
 
-	for _, raw := range []string{`{"a": "\u0000"}`, `{"\u0000": 1}`, `{"a": "\ud800"}`, `"\udc00\ud800"`, "\"\xff\"", `{"a": "\ud83d\ude00 \u00e9"}`} {
+	for _, raw := range []string{`{"a": "\u0000"}`, `{"\u0000": 1}`, `{"a": "\ud800"}`, `"\udc00\ud800"`, "\"\xff\"",
+		`{"a": "\ud83d\ude00 \u00e9"}`} {
 		r := record()
 		r.PolicySnapshot = json.RawMessage(raw)
 		mustOpen(t, s, r)
@@ -250,7 +252,9 @@ func openingRefused(t *testing.T, f Fixture) {
 	}
 	longest := strings.Repeat("\U0001F600", 128) // 512 bytes that do not compress into an index entry by luck
 	mustOpen(t, s, in(record(), func(r *audit.Record) {
-		r.ProjectID, r.TaskID, r.ConversationID, r.SkillID, r.SkillDigest, r.AgentID, r.UserID, r.RequestedBy, r.IdempotencyKey, r.NodeID, r.Runner, r.ReplayOf, r.TraceID = longest, longest, longest, longest, longest, longest, longest, longest, longest, longest, longest, longest, longest
+		r.ProjectID, r.TaskID, r.ConversationID, r.SkillID, r.SkillDigest, r.AgentID, r.UserID, r.RequestedBy, r.IdempotencyKey, r.NodeID,
+			r.Runner, r.ReplayOf, r.TraceID = longest, longest, longest, longest, longest, longest, longest, longest, longest, longest,
+			longest, longest, longest
 	}))
 	if list, _, err := s.List(t.Context(), audit.Filter{}, nil, 100); err != nil || len(list) != 1 {
 		t.Errorf("%d rows, %v; want only the one that was right", len(list), err)

@@ -43,7 +43,8 @@ func peopleSignIn(t *testing.T, f Fixture) {
 		t.Fatal(err)
 	}
 	stored := known(t, s, p.ID)
-	if want := (sessions.Person{ID: p.ID, Name: p.Name, Role: p.Role, FirstAt: stored.FirstAt, SeenAt: stored.FirstAt, Sessions: 1}); stored != want || stored.FirstAt.IsZero() {
+	if want := (sessions.Person{ID: p.ID, Name: p.Name, Role: p.Role, FirstAt: stored.FirstAt, SeenAt: stored.FirstAt,
+		Sessions: 1}); stored != want || stored.FirstAt.IsZero() {
 		t.Errorf("stored %+v", stored)
 	}
 	if got, err := s.Token(t.Context(), sessionHash(1)); err != nil || !reflect.DeepEqual(got, stored.Caller()) {
@@ -55,13 +56,15 @@ func peopleSignIn(t *testing.T, f Fixture) {
 		t.Fatal(err)
 	}
 	again := known(t, s, p.ID)
-	if again.Role != tokens.Admin || again.Name == stored.Name || !again.FirstAt.Equal(stored.FirstAt) || again.SeenAt.Before(stored.SeenAt) || again.Sessions != 2 {
+	if again.Role != tokens.Admin || again.Name == stored.Name || !again.FirstAt.Equal(stored.FirstAt) ||
+		again.SeenAt.Before(stored.SeenAt) || again.Sessions != 2 {
 		t.Errorf("after another sign-in: %+v", again)
 	}
 	if got, err := s.Token(t.Context(), sessionHash(1)); err != nil || got.Role != tokens.Admin {
 		t.Errorf("the first session has the role %s, %v", got.Role, err)
 	}
-	if names, err := f.Tokens().Names(t.Context(), []string{p.ID, "none"}); err != nil || !reflect.DeepEqual(names, map[string]string{p.ID: again.Name}) {
+	if names, err := f.Tokens().Names(t.Context(), []string{p.ID, "none"}); err != nil ||
+		!reflect.DeepEqual(names, map[string]string{p.ID: again.Name}) {
 		t.Errorf("names %v, %v", names, err)
 	}
 	if any, err := f.Tokens().Any(t.Context()); err != nil || any {
@@ -146,7 +149,8 @@ func peopleListed(t *testing.T, f Fixture) {
 		}
 	}
 	// Two of them at the same time.
-	if _, err := f.SQL("UPDATE console_people SET first_at = (SELECT max(first_at) FROM console_people WHERE name = 'Person 2') WHERE name = 'Person 1' RETURNING 1"); err != nil {
+	if _, err := f.SQL("UPDATE console_people SET first_at = (SELECT max(first_at) FROM console_people WHERE name = 'Person 2') WHERE " +
+		"name = 'Person 1' RETURNING 1"); err != nil {
 		t.Fatal(err)
 	}
 	var got []string

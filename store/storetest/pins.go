@@ -58,7 +58,8 @@ func pinFirst(t *testing.T, f Fixture) {
 		t.Error("a second access changes pins")
 	}
 
-	// A baseline that comes later is pinned at the next access; one that moved is not, that is the user's choice.
+	// A baseline that comes later is pinned at the next access; one that moved is not, that is the
+	// user's choice.
 	one := version(1)
 	mustSet(t, s, baseline("skill-000"), &one, version(1000))
 	mustSet(t, s, baseline("a new one"), nil, version(1001))
@@ -148,8 +149,9 @@ func pinRace(t *testing.T, f Fixture) {
 	}
 }
 
-// pinWhileMoving moves a baseline repeatedly while users are pinned. After each move a garbage collector lists the versions in use; no user
-// may be pinned afterwards to a version that was not in the list.
+// pinWhileMoving moves a baseline repeatedly while users are pinned. After each move a garbage
+// collector lists the versions in use; no user may be pinned afterwards to a version that was not
+// in the list.
 func pinWhileMoving(t *testing.T, f Fixture) {
 	s := f.Skills()
 	const moves, users = 60, 120
@@ -199,7 +201,8 @@ func pinWhileMoving(t *testing.T, f Fixture) {
 	}
 }
 
-// pointerRace is 32 callers who all saw the same: in each round exactly one of them moves the pointer, and it says what that one said.
+// pointerRace is 32 callers who all saw the same: in each round exactly one of them moves the
+// pointer, and it says what that one said.
 func pointerRace(t *testing.T, f Fixture) {
 	nodes := []skills.Registry{f.Skills(), f.Reopen(t).Skills()}
 	const callers, rounds = 32, 12
@@ -246,7 +249,8 @@ func pointerRace(t *testing.T, f Fixture) {
 	}
 }
 
-// pointerCounterRace counts up by read and compare-and-swap, from many callers: every success is one step, and no step is lost.
+// pointerCounterRace counts up by read and compare-and-swap, from many callers: every success is
+// one step, and no step is lost.
 func pointerCounterRace(t *testing.T, f Fixture) {
 	nodes := []skills.Registry{f.Skills(), f.Reopen(t).Skills()}
 	const callers, steps = 8, 12
@@ -267,7 +271,8 @@ func pointerCounterRace(t *testing.T, f Fixture) {
 					t.Error(err)
 					return
 				}
-				switch _, err := s.Set(t.Context(), key, &p.PointerState, skills.PointerState{Digest: digest(n + 1), BaseDigest: p.Digest}); {
+				switch _, err := s.Set(t.Context(), key, &p.PointerState,
+					skills.PointerState{Digest: digest(n + 1), BaseDigest: p.Digest}); {
 				case err == nil:
 					done++
 				case !fault.Is(err, fault.SkillMoved):
@@ -281,7 +286,8 @@ func pointerCounterRace(t *testing.T, f Fixture) {
 	says(t, nodes[0], key, &skills.PointerState{Digest: digest(callers * steps), BaseDigest: digest(callers*steps - 1)})
 }
 
-// pointerRemoveRace creates and removes one pointer concurrently: successful creations minus successful removals must be left.
+// pointerRemoveRace creates and removes one pointer concurrently: successful creations minus
+// successful removals must be left.
 func pointerRemoveRace(t *testing.T, f Fixture) {
 	s := f.Skills()
 	for _, key := range []skills.PointerKey{baseline("s"), overlay("s", "u")} {

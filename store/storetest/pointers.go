@@ -97,7 +97,8 @@ func pointerRoundTrip(t *testing.T, f Fixture) {
 
 	first := mustSet(t, s, baseline("s"), nil, version(1))
 	freshID(t, first.ID)
-	if first.PointerKey != baseline("s") || first.PointerState != version(1) || first.CreatedAt.IsZero() || first.UpdatedAt != first.CreatedAt ||
+	if first.PointerKey != baseline("s") || first.PointerState != version(1) || first.CreatedAt.IsZero() ||
+		first.UpdatedAt != first.CreatedAt ||
 		first.CreatedAt.Location() != time.UTC || first.CreatedAt.Nanosecond()%1000 != 0 {
 		t.Errorf("made %+v", first)
 	}
@@ -105,7 +106,8 @@ func pointerRoundTrip(t *testing.T, f Fixture) {
 		t.Errorf("read %+v, made %+v", got, first)
 	}
 	moved := mustSet(t, s, baseline("s"), &first.PointerState, version(2))
-	if moved.ID != first.ID || moved.CreatedAt != first.CreatedAt || moved.UpdatedAt.Before(first.UpdatedAt) || moved.PointerState != version(2) {
+	if moved.ID != first.ID || moved.CreatedAt != first.CreatedAt || moved.UpdatedAt.Before(first.UpdatedAt) ||
+		moved.PointerState != version(2) {
 		t.Errorf("moved %+v to %+v", first, moved)
 	}
 
@@ -150,14 +152,17 @@ func pointerIDs(t *testing.T, f Fixture) {
 	s := f.Skills()
 	ids := []string{
 		"s", "S", "a--b", "天气查询技能", "погода", "😀", "ß", "ss", "é", "e\u0301", "ﬁ", "İ", "%", "_", "a b", " a", "a ", "a\nb", "\t",
-		"O'Brien", `"quoted"`, "`; DROP TABLE agent_skill_registry; --", `back\slash`, "/", "..", "~", "$1", "{}", "null", "NULL", "\ufffd", "\uffff", "-",
-		strings.Repeat("x", 200), strings.Repeat("x", 199) + "y", strings.Repeat("技", 66) + "ab", strings.Repeat("z", skills.MaxPointerIDBytes),
+		"O'Brien", `"quoted"`, "`; DROP TABLE agent_skill_registry; --", `back\slash`, "/", "..", "~", "$1", "{}", "null", "NULL", "\ufffd",
+		"\uffff", "-",
+		strings.Repeat("x", 200), strings.Repeat("x", 199) + "y", strings.Repeat("技", 66) + "ab",
+		strings.Repeat("z", skills.MaxPointerIDBytes),
 	}
 	n := 0
 	keys := map[skills.PointerKey]skills.PointerState{}
 	for _, id := range ids {
 		for _, k := range []skills.PointerKey{
-			{AgentID: "a", SkillID: id}, {AgentID: "a", SkillID: id, UserID: "u"}, {AgentID: "a", SkillID: "s", UserID: id}, {AgentID: id, SkillID: "s"},
+			{AgentID: "a", SkillID: id}, {AgentID: "a", SkillID: id, UserID: "u"}, {AgentID: "a", SkillID: "s", UserID: id},
+			{AgentID: id, SkillID: "s"},
 		} {
 			if _, known := keys[k]; known {
 				continue // the plain "s" comes from several sides
@@ -188,9 +193,11 @@ func pointerIDs(t *testing.T, f Fixture) {
 func pointerRefused(t *testing.T, f Fixture) {
 	s := f.Skills()
 	ctx := t.Context()
-	for name, id := range map[string]string{"empty": "", "NUL": "a\x00b", "no UTF-8": "a\xff", "256 bytes": strings.Repeat("x", 256), "300 characters": strings.Repeat("技", 300)} {
+	for name, id := range map[string]string{"empty": "", "NUL": "a\x00b", "no UTF-8": "a\xff", "256 bytes": strings.Repeat("x", 256),
+		"300 characters": strings.Repeat("技", 300)} {
 		for field, k := range map[string]skills.PointerKey{
-			"agent_id": {AgentID: id, SkillID: "s"}, "skill_id": {AgentID: "a", SkillID: id}, "user_id": {AgentID: "a", SkillID: "s", UserID: id},
+			"agent_id": {AgentID: id, SkillID: "s"}, "skill_id": {AgentID: "a", SkillID: id},
+			"user_id": {AgentID: "a", SkillID: "s", UserID: id},
 		} {
 			calls := map[string]error{}
 			if field != "user_id" || id != "" { // that is the baseline
@@ -230,9 +237,11 @@ func pointerRefused(t *testing.T, f Fixture) {
 		want skills.PointerState
 	}{
 		"a prefix": {overlay("s", "u"), bad}, "upper case": {overlay("s", "u"), skills.PointerState{Digest: strings.Repeat("A", 64)}},
-		"short": {overlay("s", "u"), skills.PointerState{Digest: digest(1)[1:]}}, "long": {overlay("s", "u"), skills.PointerState{BaseDigest: digest(1) + "0"}},
-		"a line break": {overlay("s", "u"), skills.PointerState{BaseDigest: digest(1)[1:] + "\n"}},
-		"no baseline":  {baseline("s"), skills.PointerState{}}, "a baseline on a base": {baseline("s"), skills.PointerState{Digest: digest(1), BaseDigest: digest(2)}},
+		"short":                {overlay("s", "u"), skills.PointerState{Digest: digest(1)[1:]}},
+		"long":                 {overlay("s", "u"), skills.PointerState{BaseDigest: digest(1) + "0"}},
+		"a line break":         {overlay("s", "u"), skills.PointerState{BaseDigest: digest(1)[1:] + "\n"}},
+		"no baseline":          {baseline("s"), skills.PointerState{}},
+		"a baseline on a base": {baseline("s"), skills.PointerState{Digest: digest(1), BaseDigest: digest(2)}},
 	} {
 		for _, saw := range []*skills.PointerState{nil, {Digest: digest(1)}} {
 			if _, err := s.Set(ctx, c.key, saw, c.want); !fault.Is(err, fault.Internal) {
@@ -286,7 +295,8 @@ func pointerCompareAndSwap(t *testing.T, f Fixture) {
 	key := overlay("s", "u")
 	moved := func(what string, err error) {
 		t.Helper()
-		if !fault.Is(err, fault.SkillMoved) || fault.HTTPStatus(fault.CodeOf(err)) != 409 || !strings.Contains(fault.From(err).Message, `"s"`) {
+		if !fault.Is(err, fault.SkillMoved) || fault.HTTPStatus(fault.CodeOf(err)) != 409 ||
+			!strings.Contains(fault.From(err).Message, `"s"`) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -304,8 +314,10 @@ func pointerCompareAndSwap(t *testing.T, f Fixture) {
 	mustSet(t, s, baseline("s"), nil, version(7)) // another row of the same skill
 	mustSet(t, s, overlay("s", "v"), nil, state)
 	for what, saw := range map[string]*skills.PointerState{
-		"seen absent": nil, "another digest": {Digest: digest(3), BaseDigest: digest(1)}, "another base": {Digest: digest(2), BaseDigest: digest(3)},
-		"no base": {Digest: digest(2)}, "no digest": {BaseDigest: digest(1)}, "nothing": {}, "the other way round": {Digest: digest(1), BaseDigest: digest(2)},
+		"seen absent": nil, "another digest": {Digest: digest(3), BaseDigest: digest(1)},
+		"another base": {Digest: digest(2), BaseDigest: digest(3)},
+		"no base":      {Digest: digest(2)}, "no digest": {BaseDigest: digest(1)}, "nothing": {},
+		"the other way round": {Digest: digest(1), BaseDigest: digest(2)},
 	} {
 		moved(what, set(saw, version(9)))
 		moved(what+", to the same", set(saw, state))

@@ -18,7 +18,8 @@ var author = registry.Owner{AgentID: "a", UserID: "u"}
 
 func entry(name string, version int) registry.Entry {
 	return registry.Entry{
-		Kind: catalog.Skill, Name: name, Version: version, Digest: digest(version), Description: "Counts things in " + name, Files: 3, Bytes: 1 << 40,
+		Kind: catalog.Skill, Name: name, Version: version, Digest: digest(version), Description: "Counts things in " + name, Files: 3,
+		Bytes:  1 << 40,
 		Author: author, RequestedBy: "token", FirstPublishedAt: base, PublishedAt: base.Add(time.Duration(version) * time.Second),
 	}
 }
@@ -26,7 +27,8 @@ func entry(name string, version int) registry.Entry {
 // about is an event about an entry.
 func about(e registry.Entry, action registry.Action) registry.Event {
 	return registry.Event{
-		ID: newID(), Kind: e.Kind, Name: e.Name, Version: e.Version, Digest: e.Digest, Action: action, By: e.Author, RequestedBy: e.RequestedBy, At: e.PublishedAt,
+		ID: newID(), Kind: e.Kind, Name: e.Name, Version: e.Version, Digest: e.Digest, Action: action, By: e.Author,
+		RequestedBy: e.RequestedBy, At: e.PublishedAt,
 	}
 }
 
@@ -195,7 +197,8 @@ func entryRefused(t *testing.T, f Fixture) {
 	} {
 		bad := entry("s", 1)
 		change(&bad)
-		if ok, err := s.Publish(t.Context(), 0, bad, about(bad, registry.Published)); ok || !fault.Is(err, fault.InvalidRequest) && !fault.Is(err, fault.Internal) {
+		if ok, err := s.Publish(t.Context(), 0, bad, about(bad, registry.Published)); ok ||
+			!fault.Is(err, fault.InvalidRequest) && !fault.Is(err, fault.Internal) {
 			t.Errorf("%s: %v %v", name, ok, err)
 		}
 	}
@@ -203,7 +206,8 @@ func entryRefused(t *testing.T, f Fixture) {
 }
 
 func install(id string, state registry.State) registry.Install {
-	return registry.Install{Owner: author, Kind: catalog.Skill, Name: "s", ID: id, State: state, Version: 1, Digest: digest(1), ChangedAt: base}
+	return registry.Install{Owner: author, Kind: catalog.Skill, Name: "s", ID: id, State: state, Version: 1, Digest: digest(1),
+		ChangedAt: base}
 }
 
 func installStates(t *testing.T, f Fixture) {

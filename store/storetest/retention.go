@@ -117,7 +117,8 @@ func retentionRemoves(t *testing.T, f Fixture) {
 	if err := s.Dequeue(t.Context(), []string{old.ExecID}); err != nil {
 		t.Error(err)
 	}
-	if state, err := s.State(t.Context()); err != nil || state.Queued != 0 || !state.Running || state.Done != (retention.Done{Records: 1, Artifacts: 1}) {
+	if state, err := s.State(t.Context()); err != nil || state.Queued != 0 || !state.Running ||
+		state.Done != (retention.Done{Records: 1, Artifacts: 1}) {
 		t.Errorf("%+v, %v", state, err)
 	}
 	// The key is free again, and the exec's neighbor is untouched.
@@ -156,11 +157,13 @@ func retentionKeeps(t *testing.T, f Fixture) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		on, err := s.HoldsOn(t.Context(), retention.HoldSubject{ProjectID: held.ProjectID, UserID: held.UserID, TaskID: held.TaskID, ExecID: held.ExecID}, 2)
+		on, err := s.HoldsOn(t.Context(), retention.HoldSubject{ProjectID: held.ProjectID, UserID: held.UserID, TaskID: held.TaskID,
+			ExecID: held.ExecID}, 2)
 		if err != nil || len(on) != 1 || on[0] != hold {
 			t.Errorf("holds on an exec that a hold by %s names: %+v, %v", kind, on, err)
 		}
-		if n, err := s.Covered(t.Context(), []retention.Hold{hold, {Kind: kind, Value: "none"}}, 5); err != nil || !slices.Equal(n, []int{1, 0}) {
+		if n, err := s.Covered(t.Context(), []retention.Hold{hold, {Kind: kind, Value: "none"}}, 5); err != nil ||
+			!slices.Equal(n, []int{1, 0}) {
 			t.Errorf("a hold by %s covers %d, %v", kind, n, err)
 		}
 	}
@@ -239,14 +242,19 @@ func retentionTriggers(t *testing.T, f Fixture) {
 	}
 	of := " WHERE exec_id = '" + kept.ExecID + "'"
 	statements := []string{
-		"DELETE FROM sandbox_execs" + of, "DELETE FROM sandbox_exec_events" + of, "DELETE FROM sandbox_exec_events", "DELETE FROM sandbox_execs",
-		"UPDATE audit_log_entries SET salt = NULL", "UPDATE audit_tombstones SET rule = 'x'", "DELETE FROM audit_tombstones", "DELETE FROM audit_tombstone_events",
-		"UPDATE audit_tombstone_events SET exec_id = 'x'", "DELETE FROM audit_holds", "UPDATE audit_holds SET value = 'x'", "UPDATE audit_holds SET removed_by = 'x'",
+		"DELETE FROM sandbox_execs" + of, "DELETE FROM sandbox_exec_events" + of, "DELETE FROM sandbox_exec_events",
+		"DELETE FROM sandbox_execs",
+		"UPDATE audit_log_entries SET salt = NULL", "UPDATE audit_tombstones SET rule = 'x'", "DELETE FROM audit_tombstones",
+		"DELETE FROM audit_tombstone_events",
+		"UPDATE audit_tombstone_events SET exec_id = 'x'", "DELETE FROM audit_holds", "UPDATE audit_holds SET value = 'x'",
+		"UPDATE audit_holds SET removed_by = 'x'",
 	}
 	if f.Kind() == "postgres" {
-		statements = append(statements, "TRUNCATE audit_tombstones", "TRUNCATE audit_tombstone_events", "TRUNCATE audit_holds", "TRUNCATE sandbox_execs")
+		statements = append(statements, "TRUNCATE audit_tombstones", "TRUNCATE audit_tombstone_events", "TRUNCATE audit_holds",
+			"TRUNCATE sandbox_execs")
 	} else {
-		statements = append(statements, "INSERT OR REPLACE INTO audit_tombstones SELECT * FROM audit_tombstones", "INSERT OR REPLACE INTO audit_holds SELECT * FROM audit_holds",
+		statements = append(statements, "INSERT OR REPLACE INTO audit_tombstones SELECT * FROM audit_tombstones",
+			"INSERT OR REPLACE INTO audit_holds SELECT * FROM audit_holds",
 			"INSERT OR REPLACE INTO audit_tombstone_events SELECT * FROM audit_tombstone_events")
 	}
 	for _, statement := range statements {
@@ -264,7 +272,8 @@ func retentionTriggers(t *testing.T, f Fixture) {
 		}
 	}
 	events, err := f.AdminEvents().List(t.Context(), admin.Filter{Subject: hold.ID}, nil, 10)
-	if err != nil || len(events) != 2 || events[0].Kind != admin.HoldRemoved || events[1].Kind != admin.HoldAdded || !strings.Contains(events[1].Data, "a trial") {
+	if err != nil || len(events) != 2 || events[0].Kind != admin.HoldRemoved || events[1].Kind != admin.HoldAdded ||
+		!strings.Contains(events[1].Data, "a trial") {
 		t.Errorf("%+v, %v", events, err)
 	}
 	if _, err := f.SQL("UPDATE audit_holds SET removed_at = NULL"); err == nil {
@@ -282,7 +291,8 @@ func retentionLease(t *testing.T, f Fixture) {
 	if begun, err := s.Begin(t.Context(), "other", time.Minute, 0); begun || err != nil {
 		t.Errorf("beside a run: %v, %v", begun, err)
 	}
-	if _, err := s.Remove(t.Context(), expired(retention.Records), []string{r.ExecID}, "other", time.Minute); !errors.Is(err, retention.ErrLeaseLost) {
+	if _, err := s.Remove(t.Context(), expired(retention.Records), []string{r.ExecID}, "other", time.Minute); !errors.Is(err,
+		retention.ErrLeaseLost) {
 		t.Errorf("removal without the lease: %v", err)
 	}
 	if err := s.End(t.Context(), "other", retention.Done{Projects: 9, Held: 9}); err != nil {
@@ -292,11 +302,13 @@ func retentionLease(t *testing.T, f Fixture) {
 		t.Error(err)
 	}
 	state, err := s.State(t.Context())
-	if err != nil || state.Running || state.Done != (retention.Done{Held: 2, Projects: 3, Altered: 1}) || state.EndedAt.IsZero() || state.BeganAt.IsZero() ||
+	if err != nil || state.Running || state.Done != (retention.Done{Held: 2, Projects: 3, Altered: 1}) || state.EndedAt.IsZero() ||
+		state.BeganAt.IsZero() ||
 		state.NewestAt.IsZero() || time.Since(state.Now).Abs() > time.Hour {
 		t.Errorf("%+v, %v", state, err)
 	}
-	if _, err := s.Remove(t.Context(), expired(retention.Records), []string{r.ExecID}, "run", time.Minute); !errors.Is(err, retention.ErrLeaseLost) {
+	if _, err := s.Remove(t.Context(), expired(retention.Records), []string{r.ExecID}, "run", time.Minute); !errors.Is(err,
+		retention.ErrLeaseLost) {
 		t.Errorf("removal after the end: %v", err)
 	}
 	if begun, err := s.Begin(t.Context(), "other", time.Minute, time.Hour); begun || err != nil {
@@ -306,7 +318,8 @@ func retentionLease(t *testing.T, f Fixture) {
 		t.Errorf("after a run: %v, %v", begun, err)
 	}
 	beginRun(t, s) // the lease of the other one has lapsed
-	if _, err := s.Remove(t.Context(), expired(retention.Records), []string{r.ExecID}, "other", time.Minute); !errors.Is(err, retention.ErrLeaseLost) {
+	if _, err := s.Remove(t.Context(), expired(retention.Records), []string{r.ExecID}, "other", time.Minute); !errors.Is(err,
+		retention.ErrLeaseLost) {
 		t.Errorf("removal after another run has begun: %v", err)
 	}
 	mustGet(t, f.Audit(), r.ExecID)
@@ -319,7 +332,8 @@ func retentionLease(t *testing.T, f Fixture) {
 		t.Error(err)
 	}
 	events, err := f.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.RetentionRun}, nil, 10)
-	if err != nil || len(events) != 3 || events[0].Subject != "ended" || !strings.Contains(events[0].Data, `"records":1`) || events[1].Subject != "killed" ||
+	if err != nil || len(events) != 3 || events[0].Subject != "ended" || !strings.Contains(events[0].Data, `"records":1`) ||
+		events[1].Subject != "killed" ||
 		!strings.Contains(events[1].Data, `"artifacts":1`) || !strings.Contains(events[2].Data, `"projects":3`) {
 		t.Errorf("%+v, %v", events, err)
 	}
@@ -442,14 +456,16 @@ func retentionProjects(t *testing.T, f Fixture) {
 	if due("ann", base.Add(time.Hour)) {
 		t.Error("while an exec runs")
 	}
-	for _, bad := range []retention.Hold{{Kind: "agent", Value: "x\n"}, {Kind: retention.HoldExec, Value: newID(), Reason: "a trial"}, {Kind: retention.HoldUser, Value: " ann", Reason: "a trial"}} {
+	for _, bad := range []retention.Hold{{Kind: "agent", Value: "x\n"}, {Kind: retention.HoldExec, Value: newID(), Reason: "a trial"},
+		{Kind: retention.HoldUser, Value: " ann", Reason: "a trial"}} {
 		bad.ID = newID()
 		if _, err := s.AddHold(t.Context(), bad); !fault.Is(err, fault.InvalidRequest) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
 	mustOpen(t, f.Audit(), in(record(), func(r *audit.Record) { r.UserID = " ann" }))
-	if _, err := s.AddHold(t.Context(), retention.Hold{ID: newID(), Kind: retention.HoldUser, Value: " ann", Reason: "a trial"}); err != nil {
+	if _, err := s.AddHold(t.Context(), retention.Hold{ID: newID(), Kind: retention.HoldUser, Value: " ann",
+		Reason: "a trial"}); err != nil {
 		t.Errorf("a user whose id begins with a space: %v", err)
 	}
 }

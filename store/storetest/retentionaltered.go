@@ -32,7 +32,8 @@ func retentionAltered(t *testing.T, f Fixture) {
 			f.mustSQL(t, "ALTER TABLE "+table+" DISABLE TRIGGER USER")
 		}
 	} else {
-		for _, trigger := range []string{"sandbox_exec_events_no_update", "sandbox_exec_events_no_delete", "audit_log_entries_no_update", "audit_log_entries_keep_salt"} {
+		for _, trigger := range []string{"sandbox_exec_events_no_update", "sandbox_exec_events_no_delete", "audit_log_entries_no_update",
+			"audit_log_entries_keep_salt"} {
 			f.mustSQL(t, "DROP TRIGGER "+trigger)
 		}
 	}
@@ -93,7 +94,8 @@ func retentionAltered(t *testing.T, f Fixture) {
 	logAll(t, sequencer(t, f.TransparencyLog(), "n1", file))
 	q := expired(retention.Records)
 	q.Before = base.Add(time.Hour)
-	if judged, err := s.Remove(t.Context(), q, []string{behind}, "run", time.Minute); err != nil || len(judged.Due)+len(judged.Altered) != 0 {
+	if judged, err := s.Remove(t.Context(), q, []string{behind}, "run", time.Minute); err != nil ||
+		len(judged.Due)+len(judged.Altered) != 0 {
 		t.Errorf("%+v, %v", judged, err)
 	}
 }

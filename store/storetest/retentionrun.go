@@ -73,14 +73,16 @@ func (s later) State(ctx context.Context) (retention.State, error) {
 	return state, err
 }
 
-// retentionRuns: a run removes all that is due, and one that is killed leaves what the next one completes.
+// retentionRuns: a run removes all that is due, and one that is killed leaves what the next one
+// completes.
 func retentionRuns(t *testing.T, f Fixture) {
 	s := later{f.Retention(), 100}
 	keyFile, _ := logKey(t)
 	files := &fakeFiles{left: map[string]bool{}, broken: map[string]bool{}}
 	runner := func(records, artifacts int64) *retention.Runner {
 		return retention.New(retention.Config{
-			Store: s, Files: files, Holder: "n1", Logger: discard, RecordDays: records, ArtifactDays: artifacts, Spooled: func() []string { return nil },
+			Store: s, Files: files, Holder: "n1", Logger: discard, RecordDays: records, ArtifactDays: artifacts,
+			Spooled: func() []string { return nil },
 		})
 	}
 	now := time.Now().UTC().Truncate(time.Microsecond)
@@ -102,10 +104,12 @@ func retentionRuns(t *testing.T, f Fixture) {
 	add(50, unchanged)
 	add(1, func(r *audit.Record) { r.ProjectID = "other" })
 	long := now.AddDate(-1, 0, 0)
-	f.mustSQL(t, "UPDATE sandbox_execs SET created_at = "+f.literal(long)+", started_at = "+f.literal(long)+", ended_at = "+f.literal(long)+" WHERE exec_id = '"+backdated+"'")
+	f.mustSQL(t, "UPDATE sandbox_execs SET created_at = "+f.literal(long)+", started_at = "+f.literal(long)+", ended_at = "+f.literal(long)+
+		" WHERE exec_id = '"+backdated+"'")
 	old, held, middle, young := ids[:40], ids[40], ids[41], ids[42]
 	logAll(t, sequencer(t, f.TransparencyLog(), "n1", keyFile))
-	if _, err := s.AddHold(t.Context(), retention.Hold{ID: newID(), Kind: retention.HoldTask, Value: "kept", Reason: "a trial"}); err != nil {
+	if _, err := s.AddHold(t.Context(), retention.Hold{ID: newID(), Kind: retention.HoldTask, Value: "kept",
+		Reason: "a trial"}); err != nil {
 		t.Fatal(err)
 	}
 	if done, err := runner(0, 0).Once(t.Context(), false); err != nil || done != (retention.Done{}) {
@@ -113,7 +117,8 @@ func retentionRuns(t *testing.T, f Fixture) {
 	}
 
 	plans, err := runner(90, 30).DryRun(t.Context())
-	if err != nil || len(plans) != 3 || plans[1].Due != 1 || plans[1].Held != 0 || plans[0].Due != 40 || plans[0].Held != 1 || plans[0].Altered != 1 || plans[1].Altered != 0 || plans[0].Bytes <= 40*3 ||
+	if err != nil || len(plans) != 3 || plans[1].Due != 1 || plans[1].Held != 0 || plans[0].Due != 40 || plans[0].Held != 1 ||
+		plans[0].Altered != 1 || plans[1].Altered != 0 || plans[0].Bytes <= 40*3 ||
 		plans[2].Rule != retention.UnusedInputs || plans[2].Due != 0 {
 		t.Errorf("%+v, %v", plans, err)
 	}
@@ -133,10 +138,12 @@ func retentionRuns(t *testing.T, f Fixture) {
 
 	files.broken[old[3]] = true
 	done, err := runner(90, 30).Once(t.Context(), false)
-	if err == nil || fault.From(err).Message != errBroken.Message || done.Records == 0 || done.Artifacts != 1 || done.Held != 1 || done.Altered != 1 || done.Projects != 0 {
+	if err == nil || fault.From(err).Message != errBroken.Message || done.Records == 0 || done.Artifacts != 1 || done.Held != 1 ||
+		done.Altered != 1 || done.Projects != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if left := slices.Sorted(maps.Keys(files.left)); !slices.Equal(left, slices.Sorted(slices.Values([]string{old[3], held, young, backdated}))) {
+	if left := slices.Sorted(maps.Keys(files.left)); !slices.Equal(left,
+		slices.Sorted(slices.Values([]string{old[3], held, young, backdated}))) {
 		t.Errorf("artifacts are left of %v", left)
 	}
 	for _, id := range ids {
@@ -145,12 +152,14 @@ func retentionRuns(t *testing.T, f Fixture) {
 		}
 	}
 	tombs, err := s.Tombstones(t.Context(), []string{middle})
-	if err != nil || len(tombs) != 1 || tombs[0].Part != retention.Artifacts || tombs[0].Rule != "audit.artifacts_retention_days" || tombs[0].Days != 30 {
+	if err != nil || len(tombs) != 1 || tombs[0].Part != retention.Artifacts || tombs[0].Rule != "audit.artifacts_retention_days" ||
+		tombs[0].Days != 30 {
 		t.Errorf("%+v, %v", tombs, err)
 	}
 
 	files.broken = nil
-	if done, err = runner(90, 30).Once(t.Context(), false); !fault.Is(err, fault.InvalidProof) || done.Records+done.Artifacts != 0 || files.left[old[3]] {
+	if done, err = runner(90, 30).Once(t.Context(), false); !fault.Is(err, fault.InvalidProof) || done.Records+done.Artifacts != 0 ||
+		files.left[old[3]] {
 		t.Errorf("once more: %+v, %v", done, err)
 	}
 	if state, err := s.State(t.Context()); err != nil || state.Queued != 0 || state.Running || state.Done.Altered != 1 {
@@ -158,7 +167,8 @@ func retentionRuns(t *testing.T, f Fixture) {
 	}
 }
 
-// retentionClockStops: a run refuses a clock that may be wrong, until an operator says that it is right.
+// retentionClockStops: a run refuses a clock that may be wrong, until an operator says that it is
+// right.
 func retentionClockStops(t *testing.T, f Fixture) {
 	files := &fakeFiles{}
 	runner := retention.New(retention.Config{
@@ -195,7 +205,8 @@ func retentionClockStops(t *testing.T, f Fixture) {
 	if f.Kind() == "postgres" {
 		when = "now() + interval '1 day'"
 	}
-	f.mustSQL(t, "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) VALUES ('x', 'ended', CAST("+when+" AS "+map[string]string{"sqlite": "INTEGER", "postgres": "timestamptz"}[f.Kind()]+"), 'n', '{}')")
+	f.mustSQL(t, "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) VALUES ('x', 'ended', CAST("+when+" AS "+
+		map[string]string{"sqlite": "INTEGER", "postgres": "timestamptz"}[f.Kind()]+"), 'n', '{}')")
 	if err := once(false); !fault.Is(err, fault.InvalidSettings) {
 		t.Errorf("events of the future: %v", err)
 	}

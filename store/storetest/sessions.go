@@ -99,7 +99,8 @@ func sessionsBounded(t *testing.T, f Fixture) {
 			t.Fatal(err)
 		}
 	}
-	if n, err := f.SQL("SELECT count(*) FROM console_sessions WHERE token_id = '" + tok.ID + "'"); err != nil || n != fmt.Sprint(sessions.MaxPerToken) {
+	if n, err := f.SQL("SELECT count(*) FROM console_sessions WHERE token_id = '" + tok.ID + "'"); err != nil ||
+		n != fmt.Sprint(sessions.MaxPerToken) {
 		t.Errorf("a token has %s sessions, %v", n, err)
 	}
 	for _, n := range []int{-1, 2, sessions.MaxPerToken + 1} {
@@ -111,9 +112,11 @@ func sessionsBounded(t *testing.T, f Fixture) {
 		t.Errorf("the oldest session: %v", err)
 	}
 	fill := map[string]string{
-		"sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < %d) INSERT INTO console_sessions SELECT CAST('x'||i AS BLOB), '%s', " +
+		"sqlite": "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < %d) INSERT INTO console_sessions SELECT " +
+			"CAST('x'||i AS BLOB), '%s', " +
 			"(SELECT max(begun_at) FROM console_sessions) FROM n RETURNING 1",
-		"postgres": "INSERT INTO console_sessions SELECT convert_to('x'||i, 'UTF8'), '%[2]s', statement_timestamp() FROM generate_series(1, %[1]d) i RETURNING 1",
+		"postgres": "INSERT INTO console_sessions SELECT convert_to('x'||i, 'UTF8'), '%[2]s', statement_timestamp() FROM " +
+			"generate_series(1, %[1]d) i RETURNING 1",
 	}
 	if _, err := f.SQL(fmt.Sprintf(fill[f.Kind()], sessions.Max, "crowd")); err != nil {
 		t.Fatal(err)

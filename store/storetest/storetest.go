@@ -1,9 +1,11 @@
-// Package storetest is what every database must do for audit, tokens, skills and sandbox: each sentence of audit.Store, tokens.Store,
-// skills.Registry and sandbox.Choices is a case here. An implementation joins with Run and a function that makes a fresh database.
+// Package storetest is what every database must do for audit, tokens, skills and sandbox: each
+// sentence of audit.Store, tokens.Store, skills.Registry and sandbox.Choices is a case here. An
+// implementation joins with Run and a function that makes a fresh database.
 //
-// To test a program whose database refuses: stop a PostgreSQL cluster with pgtest's Stop, and go on with
-// Start; or hold BEGIN EXCLUSIVE on the SQLite file from another connection, and end it with ROLLBACK. Writes are then refused with
-// fault.DatabaseUnavailable within some seconds. SQLite's readers do not notice.
+// To test a program whose database refuses: stop a PostgreSQL cluster with pgtest's Stop, and go on
+// with Start; or hold BEGIN EXCLUSIVE on the SQLite file from another connection, and end it with
+// ROLLBACK. Writes are then refused with fault.DatabaseUnavailable within some seconds. SQLite's
+// readers do not notice.
 package storetest
 
 import (
@@ -53,7 +55,8 @@ type Database interface {
 // Fixture is one fresh, migrated database.
 type Fixture struct {
 	Database
-	// SQL runs one statement as an administrator would, past this program, and returns the one value it answers with, if any.
+	// SQL runs one statement as an administrator would, past this program, and returns the one
+	// value it answers with, if any.
 	SQL func(statement string) (string, error)
 	// Reopen opens the same database once more, as a second process would.
 	Reopen func(t *testing.T) Database
@@ -238,19 +241,23 @@ func newID() string { return fmt.Sprintf("0195%012d", counter.Add(1)) }
 // record is a running exec with every field set that is known at the opening.
 func record() audit.Record {
 	return filled(0, audit.Record{
-		ExecID: newID(), Kind: audit.KindExec, ProjectID: "demo", TaskID: "t1", ConversationID: "c1", AgentID: "a1", UserID: "u1", SkillID: "shell.run",
+		ExecID: newID(), Kind: audit.KindExec, ProjectID: "demo", TaskID: "t1", ConversationID: "c1", AgentID: "a1", UserID: "u1",
+		SkillID:     "shell.run",
 		SkillDigest: "5d1e",
-		Image:       "sandbox:1", ImageID: "sha256:aa", Cmd: "bash", Args: []string{"-lc", "echo \"hi\" && exit 3 # ü 漢 😀 <&>\n\t\\u0041"}, Cwd: "/workspace/work",
+		Image:       "sandbox:1", ImageID: "sha256:aa", Cmd: "bash", Args: []string{"-lc", "echo \"hi\" && exit 3 # ü 漢 😀 <&>\n\t\\u0041"},
+		Cwd:     "/workspace/work",
 		EnvKeys: []string{"A", "B"}, Inputs: []audit.Input{{Path: "main.py", Size: 8, SHA256: "00ff"}},
 		PolicySnapshot: json.RawMessage(`{"fields": {"timeout_ms": {"value": 5000, "layer": "request"}}, "settings_digest": "d"}`),
 		Status:         audit.Running, CreatedAt: base, StartedAt: base.Add(time.Millisecond),
-		ArtifactsPath: "projects/demo/artifacts/x", NodeID: "n1", Backend: audit.BackendDocker, Runner: "laptop", Warm: false, RequestedBy: "tok", RequestDigest: "rd",
+		ArtifactsPath: "projects/demo/artifacts/x", NodeID: "n1", Backend: audit.BackendDocker, Runner: "laptop", Warm: false,
+		RequestedBy: "tok", RequestDigest: "rd",
 		SettingsDigest: "sd", ReplayOf: "0194", EnvHMACs: []string{"0a", "0b"}, HMACSalt: "salt", StdinHMAC: "0c", StdinBytes: 1 << 33,
 		Async: true, Priority: audit.Low, TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", SpanID: "00f067aa0ba902b7",
 	})
 }
 
-// filled sets the empty numbers and texts of the columns with this use, so that a new column makes its way through the database, too.
+// filled sets the empty numbers and texts of the columns with this use, so that a new column makes
+// its way through the database, too.
 func filled(use audit.Use, r audit.Record) audit.Record {
 	for i, c := range audit.Columns {
 		if c.Use&(audit.MayChange|audit.Clears) != use {

@@ -123,7 +123,8 @@ func tokenSeed(t *testing.T, f Fixture) {
 		tok     tokens.Token
 		hash    tokens.Hash
 		created bool
-	}{{first, firstHash, true}, {first, firstHash, false}, {second, secondHash, true}, {third, firstHash, false}, {third, secondHash, false}} {
+	}{{first, firstHash, true}, {first, firstHash, false}, {second, secondHash, true}, {third, firstHash, false},
+		{third, secondHash, false}} {
 		created, err := s.Seed(t.Context(), c.tok, c.hash)
 		if err != nil || created != c.created {
 			t.Fatalf("seeding %d = %v, %v", i, created, err)
@@ -184,7 +185,8 @@ func tokenAny(t *testing.T, f Fixture) {
 func tokenService(t *testing.T, f Fixture) {
 	now := base
 	service := tokens.NewService(f.Tokens(), func() time.Time { return now })
-	made, secret, err := service.Create(t.Context(), tokens.Spec{Name: "ci", Role: tokens.Worker, Projects: []string{"b", "a", "b"}, Agents: []string{"x"}})
+	made, secret, err := service.Create(t.Context(),
+		tokens.Spec{Name: "ci", Role: tokens.Worker, Projects: []string{"b", "a", "b"}, Agents: []string{"x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +202,8 @@ func tokenService(t *testing.T, f Fixture) {
 	if count, err := f.SQL(find); err != nil || count != "0" {
 		t.Errorf("the secret is in the table: %q, %v", count, err)
 	}
-	for _, wrong := range []string{"", "sbx_", secret + "x", secret[:len(secret)-1], strings.ToUpper(secret), "\x00", strings.Repeat("x", 100_000)} {
+	for _, wrong := range []string{"", "sbx_", secret + "x", secret[:len(secret)-1], strings.ToUpper(secret), "\x00",
+		strings.Repeat("x", 100_000)} {
 		if _, err := service.Verify(t.Context(), wrong); !fault.Is(err, fault.Unauthenticated) {
 			t.Errorf("Verify(%.20q): %v", wrong, err)
 		}
@@ -227,7 +230,8 @@ func tokenService(t *testing.T, f Fixture) {
 			t.Fatal(err)
 		}
 	}
-	if tok, err := service.Verify(t.Context(), "a-second-admin-secret"); err != nil || tok.Role != tokens.Admin || tok.Name != tokens.SeedName {
+	if tok, err := service.Verify(t.Context(), "a-second-admin-secret"); err != nil || tok.Role != tokens.Admin ||
+		tok.Name != tokens.SeedName {
 		t.Errorf("the seeded one: %+v, %v", tok, err)
 	}
 	if _, err := service.Verify(t.Context(), "a-first-admin-secret"); !fault.Is(err, fault.TokenRevoked) {
@@ -295,7 +299,8 @@ func tokenUsable(t *testing.T, f Fixture) {
 	}
 	admin, hash := token("admin", tokens.Admin)
 	mustCreate(t, s, admin, hash)
-	if !usable("", tokens.Worker, tokens.Admin) || usable("", tokens.Worker, tokens.Auditor) || usable(admin.ID, tokens.Admin) || !usable("none", tokens.Admin) || usable("") {
+	if !usable("", tokens.Worker, tokens.Admin) || usable("", tokens.Worker, tokens.Auditor) || usable(admin.ID, tokens.Admin) ||
+		!usable("none", tokens.Admin) || usable("") {
 		t.Error("one admin's token")
 	}
 	if _, err := s.Revoke(t.Context(), admin.ID, base); err != nil {

@@ -102,7 +102,8 @@ func logOfEvents(t *testing.T, f Fixture) {
 			t.Errorf("lag before: %+v, %v", lag, err)
 		}
 		logAll(t, q)
-		if lag, err := l.Lag(t.Context(), time.Now()); err != nil || lag.Events != 0 || lag.Age != 0 || lag.Size != int64(450*(i+1)) || lag.SignedAt.IsZero() {
+		if lag, err := l.Lag(t.Context(), time.Now()); err != nil || lag.Events != 0 || lag.Age != 0 || lag.Size != int64(450*(i+1)) ||
+			lag.SignedAt.IsZero() {
 			t.Errorf("lag after: %+v, %v", lag, err)
 		}
 	}
@@ -120,11 +121,13 @@ func logOfEvents(t *testing.T, f Fixture) {
 		if err != nil || len(result.Events) != 3 || result.Record.ExecID != id || result.Size != 1350 {
 			t.Errorf("%s: %+v, %v", id, result, err)
 		}
-		if standing, err := l.Standing(t.Context(), r); err != nil || standing.Index != result.Events[2].Index || len(standing.Differences) > 0 {
+		if standing, err := l.Standing(t.Context(), r); err != nil || standing.Index != result.Events[2].Index ||
+			len(standing.Differences) > 0 {
 			t.Errorf("%s: %+v, %v", id, standing, err)
 		}
 		r.ExitCode = new(7)
-		if standing, err := l.Standing(t.Context(), r); err != nil || len(standing.Differences) != 1 || standing.Differences[0].What != "exit_code" {
+		if standing, err := l.Standing(t.Context(), r); err != nil || len(standing.Differences) != 1 ||
+			standing.Differences[0].What != "exit_code" {
 			t.Errorf("%s with another exit code: %+v, %v", id, standing, err)
 		}
 		if events, err := logtest.VerifyProof(key, data); err != nil || len(events) != 3 {
@@ -153,7 +156,8 @@ func logOfEvents(t *testing.T, f Fixture) {
 			t.Errorf("the independent verifier accepts another %s", part)
 		}
 	}
-	for _, path := range []string{"0/005", "0/005.p/71", "0/999", "1/000.p/6", "9/000", "entries/005.p/71", "data/000", "0/000.p/0", "0/0", "-1/000", "x/000", "", "0/000/../001"} {
+	for _, path := range []string{"0/005", "0/005.p/71", "0/999", "1/000.p/6", "9/000", "entries/005.p/71", "data/000", "0/000.p/0", "0/0",
+		"-1/000", "x/000", "", "0/000/../001"} {
 		if _, err := l.Tile(t.Context(), path); !fault.Is(err, fault.UnknownFile) {
 			t.Errorf("tile %q: %v", path, err)
 		}
@@ -237,19 +241,22 @@ func logAttest(t *testing.T, f Fixture) {
 	if _, err := f.SQL("UPDATE sandbox_execs SET manifest_digest = 'forged'"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Attest(t.Context(), mustGet(t, s, r.ExecID), nil); !fault.Is(err, fault.InvalidProof) || !strings.Contains(err.Error(), "manifest_digest") {
+	if _, err := l.Attest(t.Context(), mustGet(t, s, r.ExecID), nil); !fault.Is(err, fault.InvalidProof) ||
+		!strings.Contains(err.Error(), "manifest_digest") {
 		t.Errorf("an altered record: %v", err)
 	}
 }
 
-// logStanding: an exec whose row, events and entries were all changed alike is not what the signed tree says.
+// logStanding: an exec whose row, events and entries were all changed alike is not what the signed
+// tree says.
 func logStanding(t *testing.T, f Fixture) {
 	e := newEvidence(t, f)
 	l := translog.Log{Store: f.TransparencyLog()}
 	wants := func(what, says string, unsigned bool) {
 		t.Helper()
 		standing, err := l.Standing(t.Context(), mustGet(t, f.Audit(), e.plain))
-		if found := fmt.Sprint(standing.Differences); err != nil || (standing.Unsigned != nil) != unsigned || (len(standing.Differences) > 0) != (says != "") || !strings.Contains(found, says) {
+		if found := fmt.Sprint(standing.Differences); err != nil || (standing.Unsigned != nil) != unsigned ||
+			(len(standing.Differences) > 0) != (says != "") || !strings.Contains(found, says) {
 			t.Errorf("%s: %+v, %v", what, standing, err)
 		}
 	}
@@ -307,7 +314,8 @@ func logLargeLists(t *testing.T, f Fixture) {
 		if _, err := l.Prove(t.Context(), mustGet(t, s, r.ExecID)); !fault.Is(err, fault.NotLogged) {
 			t.Errorf("a proof %s: %v", what, err)
 		}
-		if standing, err := l.Standing(t.Context(), mustGet(t, s, r.ExecID)); err != nil || standing.Index != -1 || len(standing.Differences) > 0 {
+		if standing, err := l.Standing(t.Context(), mustGet(t, s, r.ExecID)); err != nil || standing.Index != -1 ||
+			len(standing.Differences) > 0 {
 			t.Errorf("%s: %+v, %v", what, standing, err)
 		}
 	}
@@ -362,7 +370,8 @@ func logOdd(t *testing.T, f Fixture) {
 	}
 }
 
-// logRace runs sequencers that all believe that the lease is theirs, beside execs. The log must have each event once.
+// logRace runs sequencers that all believe that the lease is theirs, beside execs. The log must
+// have each event once.
 func logRace(t *testing.T, f Fixture) {
 	file, key := logKey(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -424,9 +433,11 @@ func logRace(t *testing.T, f Fixture) {
 func checkLogged(t *testing.T, f Fixture) {
 	t.Helper()
 	for statement, want := range map[string]string{
-		"SELECT CAST(count(*) AS text) FROM sandbox_exec_events AS e WHERE NOT EXISTS (SELECT 1 FROM audit_log_entries AS l WHERE l.event_seq = e.seq)": "0",
-		"SELECT CAST(count(*) AS text) FROM audit_log_entries AS l WHERE NOT EXISTS (SELECT 1 FROM sandbox_exec_events AS e WHERE l.event_seq = e.seq)": "0",
-		"SELECT CAST(count(*) - count(DISTINCT event_seq) AS text) FROM audit_log_entries":                                                              "0",
+		"SELECT CAST(count(*) AS text) FROM sandbox_exec_events AS e WHERE NOT EXISTS (SELECT 1 FROM audit_log_entries AS l WHERE " +
+			"l.event_seq = e.seq)": "0",
+		"SELECT CAST(count(*) AS text) FROM audit_log_entries AS l WHERE NOT EXISTS (SELECT 1 FROM sandbox_exec_events AS e WHERE " +
+			"l.event_seq = e.seq)": "0",
+		"SELECT CAST(count(*) - count(DISTINCT event_seq) AS text) FROM audit_log_entries": "0",
 	} {
 		if got, err := f.SQL(statement); err != nil || got != want {
 			t.Errorf("%s: %q, %v", statement, got, err)
@@ -434,7 +445,8 @@ func checkLogged(t *testing.T, f Fixture) {
 	}
 }
 
-// unleased is a store whose lease is always free to the one who asks, as it looks to a process that was stopped for longer than its lease.
+// unleased is a store whose lease is always free to the one who asks, as it looks to a process that
+// was stopped for longer than its lease.
 type unleased struct{ translog.Store }
 
 func (s unleased) State(ctx context.Context) (translog.State, error) {
@@ -457,8 +469,11 @@ func logAppend(t *testing.T, f Fixture) {
 	}
 	change := func(old translog.State, holder string, seq int64) translog.Append {
 		return translog.Append{
-			Old: old, Floors: translog.Floors{translog.Execs: seq}, Entries: []translog.Entry{{Source: translog.Execs, Seq: seq, Salt: make([]byte, 32), Hash: [32]byte{byte(seq)}}}, LoggedAt: base,
-			Tiles: []translog.Tile{{Level: 0, N: 0, Hashes: make([]byte, 32*seq)}}, Root: [32]byte{byte(seq)}, Checkpoint: fmt.Sprint("c", seq), VerifierKey: "k",
+			Old: old, Floors: translog.Floors{translog.Execs: seq},
+			Entries:  []translog.Entry{{Source: translog.Execs, Seq: seq, Salt: make([]byte, 32), Hash: [32]byte{byte(seq)}}},
+			LoggedAt: base,
+			Tiles:    []translog.Tile{{Level: 0, N: 0, Hashes: make([]byte, 32*seq)}}, Root: [32]byte{byte(seq)},
+			Checkpoint: fmt.Sprint("c", seq), VerifierKey: "k",
 			Holder: holder, Lease: translog.MaxLease / 2,
 		}
 	}
@@ -471,7 +486,8 @@ func logAppend(t *testing.T, f Fixture) {
 	try("the first", change(empty, "n1", 1), true)
 	try("the first once more", change(empty, "n1", 1), false)
 	one, err := s.State(t.Context())
-	if err != nil || one.Size != 1 || one.Root != [32]byte{1} || one.Checkpoint != "c1" || one.VerifierKey != "k" || one.Holder != "n1" || one.Fence != 1 || !one.Leased ||
+	if err != nil || one.Size != 1 || one.Root != [32]byte{1} || one.Checkpoint != "c1" || one.VerifierKey != "k" || one.Holder != "n1" ||
+		one.Fence != 1 || !one.Leased ||
 		one.SignedAt.IsZero() {
 		t.Fatalf("after the first: %+v, %v", one, err)
 	}
@@ -520,13 +536,16 @@ func immutableEntries(t *testing.T, f Fixture) {
 	mustOpen(t, f.Audit(), record())
 	logAll(t, sequencer(t, f.TransparencyLog(), "n1", file))
 	statements := []string{
-		"UPDATE audit_log_entries SET entry = salt", "UPDATE audit_log_entries SET event_seq = event_seq + 10", "UPDATE audit_log_entries SET idx = idx + 10",
-		"UPDATE audit_log_entries SET salt = entry", "UPDATE audit_log_entries SET salt = NULL", "UPDATE audit_log_entries SET salt = NULL, entry = salt", "DELETE FROM audit_log_entries",
+		"UPDATE audit_log_entries SET entry = salt", "UPDATE audit_log_entries SET event_seq = event_seq + 10",
+		"UPDATE audit_log_entries SET idx = idx + 10",
+		"UPDATE audit_log_entries SET salt = entry", "UPDATE audit_log_entries SET salt = NULL",
+		"UPDATE audit_log_entries SET salt = NULL, entry = salt", "DELETE FROM audit_log_entries",
 	}
 	if f.Kind() == "postgres" {
 		statements = append(statements, "TRUNCATE audit_log_entries")
 	} else {
-		statements = append(statements, "INSERT OR REPLACE INTO audit_log_entries SELECT * FROM audit_log_entries", "UPDATE OR REPLACE audit_log_entries SET idx = 0 WHERE idx = 1")
+		statements = append(statements, "INSERT OR REPLACE INTO audit_log_entries SELECT * FROM audit_log_entries",
+			"UPDATE OR REPLACE audit_log_entries SET idx = 0 WHERE idx = 1")
 	}
 	for _, statement := range statements {
 		if _, err := f.SQL(statement); err == nil {
@@ -575,7 +594,8 @@ func logAltered(t *testing.T, f Fixture) {
 		t.Errorf("another node may have the key: %d, %v", n, err)
 	}
 	late := translog.NewSequencer(translog.SequencerConfig{
-		Store: f.TransparencyLog(), Origin: origin, Holder: "n1", Logger: discard, Now: func() time.Time { return time.Now().Add(time.Minute) },
+		Store: f.TransparencyLog(), Origin: origin, Holder: "n1", Logger: discard,
+		Now: func() time.Time { return time.Now().Add(time.Minute) },
 		Key: func(bool) (translog.Key, error) { return translog.ReadKey(other, origin) },
 	})
 	if n, err := late.Step(t.Context()); n != 0 || !fault.Is(err, fault.InvalidSettings) {

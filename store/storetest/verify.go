@@ -65,10 +65,13 @@ func newEvidence(t *testing.T, f Fixture) evidence {
 func (e evidence) unprotect(t *testing.T) {
 	t.Helper()
 	if e.Kind() == "postgres" {
-		e.mustSQL(t, "ALTER TABLE sandbox_execs DISABLE TRIGGER ALL; ALTER TABLE sandbox_exec_events DISABLE TRIGGER ALL; ALTER TABLE audit_log_entries DISABLE TRIGGER ALL; ALTER TABLE admin_events DISABLE TRIGGER ALL; ALTER TABLE audit_holds DISABLE TRIGGER ALL")
+		e.mustSQL(t, "ALTER TABLE sandbox_execs DISABLE TRIGGER ALL; ALTER TABLE sandbox_exec_events DISABLE TRIGGER ALL; ALTER TABLE "+
+			"audit_log_entries DISABLE TRIGGER ALL; ALTER TABLE admin_events DISABLE TRIGGER ALL; ALTER TABLE audit_holds DISABLE "+
+			"TRIGGER ALL")
 		return
 	}
-	names, err := e.SQL("SELECT group_concat(name) FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ('sandbox_execs', 'sandbox_exec_events', 'audit_log_entries', 'admin_events', 'audit_holds')")
+	names, err := e.SQL("SELECT group_concat(name) FROM sqlite_master WHERE type = 'trigger' AND tbl_name IN ('sandbox_execs', " +
+		"'sandbox_exec_events', 'audit_log_entries', 'admin_events', 'audit_holds')")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +98,8 @@ func (e evidence) verify(t *testing.T, o verify.Options) ([]string, verify.Summa
 	return lines, sum, kept
 }
 
-// verifyHonest finds nothing in a database that is only used, whole or from where the run before ended.
+// verifyHonest finds nothing in a database that is only used, whole or from where the run before
+// ended.
 func verifyHonest(t *testing.T, f Fixture) {
 	e := newEvidence(t, f)
 	lines, sum, kept := e.verify(t, verify.Options{})
@@ -111,7 +115,8 @@ func verifyHonest(t *testing.T, f Fixture) {
 			}
 		}
 	}
-	if lines, sum, again := e.verify(t, verify.Options{Kept: kept, NewOnly: true}); len(lines) > 0 || sum.Pending < 128 || sum.From != 12 || again == nil {
+	if lines, sum, again := e.verify(t, verify.Options{Kept: kept, NewOnly: true}); len(lines) > 0 || sum.Pending < 128 || sum.From != 12 ||
+		again == nil {
 		t.Errorf("before they are in the log: %q, %+v", lines, sum)
 	}
 	if lines, sum, _ := e.verify(t, verify.Options{}); len(lines) > 0 || sum.Execs != 304 || sum.Pending != 750 {
@@ -122,17 +127,21 @@ func verifyHonest(t *testing.T, f Fixture) {
 	}
 	logAll(t, sequencer(t, f.TransparencyLog(), "n1", e.keyFile))
 	lines, sum, newer := e.verify(t, verify.Options{Kept: kept, NewOnly: true})
-	if len(lines) > 0 || sum.From != 12 || sum.Entries != 751 || sum.Execs < 301 || newer == nil || newer.Size != 763 || newer.Execs != 304 || newer.FullAt != kept.FullAt {
+	if len(lines) > 0 || sum.From != 12 || sum.Entries != 751 || sum.Execs < 301 || newer == nil || newer.Size != 763 ||
+		newer.Execs != 304 || newer.FullAt != kept.FullAt {
 		t.Errorf("from the kept checkpoint: %q, %+v", lines, sum)
 	}
-	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer}); len(lines) > 0 || sum.Entries != 763 || sum.Execs != 304 || sum.LeftOut != nil || kept == nil {
+	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer}); len(lines) > 0 || sum.Entries != 763 || sum.Execs != 304 ||
+		sum.LeftOut != nil || kept == nil {
 		t.Errorf("all: %q, %+v", lines, sum)
 	}
 	withHolds()(t, e, nil)
-	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, NewOnly: true}); len(lines) > 0 || sum.Holds != 2 || sum.Entries != 3 || kept == nil {
+	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, NewOnly: true}); len(lines) > 0 || sum.Holds != 2 || sum.Entries != 3 ||
+		kept == nil {
 		t.Errorf("with holds: %q, %+v", lines, sum)
 	}
-	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, NewOnly: true, Project: "no such project"}); len(lines) > 0 || sum.Execs != 0 || kept != nil {
+	if lines, sum, kept := e.verify(t, verify.Options{Kept: newer, NewOnly: true, Project: "no such project"}); len(lines) > 0 ||
+		sum.Execs != 0 || kept != nil {
 		t.Errorf("another project: %q, %+v", lines, sum)
 	}
 }
@@ -153,7 +162,8 @@ func verifyRetention(t *testing.T, f Fixture) {
 		t.Fatal(err)
 	}
 	logAll(t, q)
-	for name, o := range map[string]verify.Options{"all": {Kept: before}, "from the kept checkpoint": {Kept: before, NewOnly: true}, "of a project": {Project: "none"}} {
+	for name, o := range map[string]verify.Options{"all": {Kept: before}, "from the kept checkpoint": {Kept: before, NewOnly: true},
+		"of a project": {Project: "none"}} {
 		if lines, _, _ := e.verify(t, o); len(lines) > 0 {
 			t.Errorf("%s, after the run: %q", name, lines)
 		}
@@ -177,17 +187,21 @@ func verifyRetention(t *testing.T, f Fixture) {
 	record(admin.ExecsRemoved, map[string]any{"part": "all"})
 	record(admin.RetentionRun, map[string]int{"records": 5})
 	e.unprotect(t)
-	e.mustSQL(t, "INSERT INTO audit_tombstone_events (event_seq, exec_id) SELECT seq, exec_id FROM sandbox_exec_events WHERE exec_id = '"+e.open+"'")
+	e.mustSQL(t, "INSERT INTO audit_tombstone_events (event_seq, exec_id) SELECT seq, exec_id FROM sandbox_exec_events WHERE exec_id = '"+
+		e.open+"'")
 	e.mustSQL(t, "DELETE FROM sandbox_exec_events WHERE exec_id = '"+e.open+"'")
 	e.mustSQL(t, "DELETE FROM sandbox_execs WHERE exec_id = '"+e.open+"'")
 	logAll(t, q)
 	lines, _, _ := e.verify(t, verify.Options{})
 	for _, says := range []string{
-		"exec " + e.queued + ": entry 4: expected its event, or one that says that it was removed, found another one beside administrative event ",
-		"exec " + e.queued + ": entry 1: expected its event, or one that says that it was removed, found another one beside administrative event ",
+		"exec " + e.queued +
+			": entry 4: expected its event, or one that says that it was removed, found another one beside administrative event ",
+		"exec " + e.queued +
+			": entry 1: expected its event, or one that says that it was removed, found another one beside administrative event ",
 		"exec " + e.queued + ": administrative event 6 (execs_removed): expected entries before its own, found entry 100",
 		`log: administrative event 7 (execs_removed): expected a rule of retention and what it removed, found {"part":"all"}`,
-		"log: administrative event 8 (retention_run): expected 3 records and the artifacts of 0 execs, as the events before it say, found 5 and 0",
+		"log: administrative event 8 (retention_run): expected 3 records and the artifacts of 0 execs, as the events before it say, " +
+			"found 5 and 0",
 		"log: entries 10 to 11: expected 2 events, found none",
 	} {
 		if !strings.Contains(strings.Join(lines, "\n"), says) {
@@ -199,7 +213,8 @@ func verifyRetention(t *testing.T, f Fixture) {
 	}
 }
 
-// attack changes a database past this program. Its statements are for both databases, or for one in sqlite or postgres.
+// attack changes a database past this program. Its statements are for both databases, or for one in
+// sqlite or postgres.
 type attack struct {
 	name       string
 	statements []string
@@ -219,16 +234,21 @@ func event(id, kind string) string {
 // insertBefore inserts administrative events with numbers that no event has.
 func insertBefore(at, option string) string {
 	return "INSERT INTO admin_events (seq, at, node_id, actor_type, actor_id, actor_name, kind, subject, data) " + option +
-		" SELECT seq, " + at + ", 'n1', 'command', '', 'root', 'token_revoked', 't', '{}' FROM (SELECT -9223372036854775808 AS seq UNION ALL SELECT -5 UNION ALL SELECT -4 UNION ALL SELECT 0) AS numbers"
+		" SELECT seq, " + at + ", 'n1', 'command', '', 'root', 'token_revoked', 't', '{}' FROM (SELECT -9223372036854775808 AS seq UNION " +
+		"ALL SELECT -5 UNION ALL SELECT -4 UNION ALL SELECT 0) AS numbers"
 }
 
 func attacks() []attack {
 	return []attack{
-		{name: "a column of a row", statements: []string{"UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = 'PLAIN'"}, says: []string{"exec PLAIN: exit_code: expected "}},
-		{name: "a large list of a row", statements: []string{`UPDATE sandbox_execs SET args = '["y"]' WHERE exec_id = 'LARGE'`}, says: []string{"exec LARGE: args: expected "}},
-		{name: "the row of an open exec", statements: []string{"UPDATE sandbox_execs SET cmd = 'evil' WHERE exec_id = 'OPEN'"}, says: []string{`exec OPEN: cmd: expected "bash", found "evil"`}},
+		{name: "a column of a row", statements: []string{"UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = 'PLAIN'"},
+			says: []string{"exec PLAIN: exit_code: expected "}},
+		{name: "a large list of a row", statements: []string{`UPDATE sandbox_execs SET args = '["y"]' WHERE exec_id = 'LARGE'`},
+			says: []string{"exec LARGE: args: expected "}},
+		{name: "the row of an open exec", statements: []string{"UPDATE sandbox_execs SET cmd = 'evil' WHERE exec_id = 'OPEN'"},
+			says: []string{`exec OPEN: cmd: expected "bash", found "evil"`}},
 		{
-			name: "the row of an open exec, before its end is written from it", statements: []string{"UPDATE sandbox_execs SET cmd = 'evil' WHERE exec_id = 'OPEN'"},
+			name:       "the row of an open exec, before its end is written from it",
+			statements: []string{"UPDATE sandbox_execs SET cmd = 'evil' WHERE exec_id = 'OPEN'"},
 			run: func(t *testing.T, e evidence, _ *verify.Kept) verify.Options {
 				if _, err := e.Audit().Close(t.Context(), ended(mustGet(t, e.Audit(), e.open))); err != nil {
 					t.Fatal(err)
@@ -238,89 +258,122 @@ func attacks() []attack {
 			},
 			says: []string{"exec OPEN: history: expected possible events, found event 3 changes cmd"},
 		},
-		{name: "a row that is hostile to terminals", statements: []string{"UPDATE sandbox_execs SET detail = 'x' || CHR(27) || '[2J' || CHR(10) || 'exec y: no difference' WHERE exec_id = 'PLAIN'"}, says: []string{`exec PLAIN: detail: expected `}},
-		{name: "an event", statements: []string{"UPDATE sandbox_exec_events SET node_id = 'other' WHERE seq = " + event("QUEUED", "started")}, says: []string{"exec QUEUED: event 5 (started): expected entry 4, "}},
+		{name: "a row that is hostile to terminals",
+			statements: []string{"UPDATE sandbox_execs SET detail = 'x' || CHR(27) || '[2J' || CHR(10) || 'exec y: no difference' WHERE " +
+				"exec_id = 'PLAIN'"}, says: []string{`exec PLAIN: detail: expected `}},
+		{name: "an event", statements: []string{"UPDATE sandbox_exec_events SET node_id = 'other' WHERE seq = " + event("QUEUED",
+			"started")}, says: []string{"exec QUEUED: event 5 (started): expected entry 4, "}},
 		{
 			name: "an event and its row", statements: []string{
 				"UPDATE sandbox_exec_events SET data = replace(data, '\"cwd\"', '\"cwe\"') WHERE seq = " + event("PLAIN", "ended"),
 			}, says: []string{"exec PLAIN: event 3 (ended): expected entry 2, "},
 		},
 		{
-			name: "an event is no JSON", statements: []string{"UPDATE sandbox_exec_events SET data = '{' WHERE seq = " + event("PLAIN", "ended")},
-			says: []string{"exec PLAIN: event 3 (ended): expected entry 2, ", "exec PLAIN: history: expected possible events, found the record of event 3 cannot be read"},
+			name: "an event is no JSON", statements: []string{"UPDATE sandbox_exec_events SET data = '{' WHERE seq = " + event("PLAIN",
+				"ended")},
+			says: []string{"exec PLAIN: event 3 (ended): expected entry 2, ",
+				"exec PLAIN: history: expected possible events, found the record of event 3 cannot be read"},
 		},
 		{
-			name: "lists of a row are null, and have other members", statements: []string{`UPDATE sandbox_execs SET env_keys = 'null', inputs = '[{"path": "main.py", "size": 8, "sha256": "00ff", "x": 1}]' WHERE exec_id = 'PLAIN'`},
-			says: []string{`exec PLAIN: env_keys: expected ["A","B"], found null, which is not a value`, "exec PLAIN: inputs: expected "},
+			name:       "lists of a row are null, and have other members",
+			statements: []string{`UPDATE sandbox_execs SET env_keys = 'null', inputs = '[{"path": "main.py", "size": 8, "sha256": "00ff", "x": 1}]' WHERE exec_id = 'PLAIN'`},
+			says: []string{`exec PLAIN: env_keys: expected ["A","B"], found null, which is not a value`,
+				"exec PLAIN: inputs: expected "},
 		},
-		{name: "a row is deleted", statements: []string{"DELETE FROM sandbox_execs WHERE exec_id = 'QUEUED'"}, says: []string{"exec QUEUED: row: expected the row of 3 events, found none"}},
-		{name: "an event is deleted", statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("QUEUED", "started")}, says: []string{"exec QUEUED: history: ", "log: entry 4: expected 1 event, found none"}},
-		{name: "the last event is deleted", statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")}, says: []string{"exec PLAIN: status: expected ", "log: entry 2: "}},
+		{name: "a row is deleted", statements: []string{"DELETE FROM sandbox_execs WHERE exec_id = 'QUEUED'"},
+			says: []string{"exec QUEUED: row: expected the row of 3 events, found none"}},
+		{name: "an event is deleted", statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("QUEUED", "started")},
+			says: []string{"exec QUEUED: history: ", "log: entry 4: expected 1 event, found none"}},
+		{name: "the last event is deleted", statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
+			says: []string{"exec PLAIN: status: expected ", "log: entry 2: "}},
 		{
-			name: "an exec is deleted", statements: []string{"DELETE FROM sandbox_execs WHERE exec_id = 'PLAIN'", "DELETE FROM sandbox_exec_events WHERE exec_id = 'PLAIN'"},
+			name: "an exec is deleted", statements: []string{"DELETE FROM sandbox_execs WHERE exec_id = 'PLAIN'",
+				"DELETE FROM sandbox_exec_events WHERE exec_id = 'PLAIN'"},
 			says: []string{"log: entries 0 to 2: expected 3 events, found none"},
 		},
 		{
-			name: "an event is inserted", statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
+			name: "an event is inserted", statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) " +
+				"SELECT exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
 			says: []string{"exec PLAIN: history: "},
 		},
 		{
-			name:       "an event is inserted that the log does not have yet",
-			statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
+			name: "an event is inserted that the log does not have yet",
+			statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, " +
+				"data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
 			run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options {
 				return verify.Options{Kept: kept, NewOnly: true}
 			},
 			says: []string{"exec PLAIN: history: "},
 		},
 		{
-			name:       "the log is stopped",
-			statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
-			sqlite:     []string{"UPDATE sandbox_exec_events SET at = 1 WHERE seq > 12", "UPDATE audit_log SET signed_at = 1"},
-			postgres:   []string{"UPDATE sandbox_exec_events SET at = '2020-01-01' WHERE seq > 12", "UPDATE audit_log SET signed_at = '2020-01-01'"},
+			name: "the log is stopped",
+			statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, " +
+				"data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
+			sqlite: []string{"UPDATE sandbox_exec_events SET at = 1 WHERE seq > 12", "UPDATE audit_log SET signed_at = 1"},
+			postgres: []string{"UPDATE sandbox_exec_events SET at = '2020-01-01' WHERE seq > 12",
+				"UPDATE audit_log SET signed_at = '2020-01-01'"},
 			run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options {
 				return verify.Options{Kept: kept, NewOnly: true}
 			},
 			says: []string{"exec PLAIN: event "},
 		},
 		{
-			name: "a row is inserted", statements: []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'", "UPDATE copy SET exec_id = 'new', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy"},
+			name: "a row is inserted", statements: []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'",
+				"UPDATE copy SET exec_id = 'new', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy"},
 			says: []string{"exec new: events: expected at least one, found none"},
 		},
 		{
-			name: "a row without an id is inserted", statements: []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'", "UPDATE copy SET exec_id = '', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy"},
+			name: "a row without an id is inserted",
+			statements: []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'",
+				"UPDATE copy SET exec_id = '', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy"},
 			says: []string{"log: events: expected at least one, found none"},
 		},
 		{
 			name: "administrative events are inserted before the first", says: []string{
-				"log: administrative event -9223372036854775808: expected an entry in the log, found none", "log: administrative event -5: expected an entry in the log, found none",
-				"log: administrative event -4: expected an entry in the log, found none", "log: administrative event 0: expected an entry in the log, found none",
+				"log: administrative event -9223372036854775808: expected an entry in the log, found none",
+				"log: administrative event -5: expected an entry in the log, found none",
+				"log: administrative event -4: expected an entry in the log, found none",
+				"log: administrative event 0: expected an entry in the log, found none",
 			},
 			sqlite:   []string{insertBefore("1", "")},
 			postgres: []string{insertBefore("now()", "OVERRIDING SYSTEM VALUE")},
 		},
 		{
 			name: "two events are swapped", statements: []string{
-				"CREATE TABLE copy AS SELECT seq, data FROM sandbox_exec_events WHERE seq IN (" + event("PLAIN", "ended") + ", " + event("QUEUED", "ended") + ")",
-				"UPDATE sandbox_exec_events SET data = (SELECT data FROM copy WHERE copy.seq <> sandbox_exec_events.seq) WHERE seq IN (SELECT seq FROM copy)",
+				"CREATE TABLE copy AS SELECT seq, data FROM sandbox_exec_events WHERE seq IN (" + event("PLAIN", "ended") + ", " +
+					event("QUEUED", "ended") + ")",
+				"UPDATE sandbox_exec_events SET data = (SELECT data FROM copy WHERE copy.seq <> sandbox_exec_events.seq) WHERE seq IN " +
+					"(SELECT seq FROM copy)",
 			}, says: []string{"exec PLAIN: event 3 (ended)", "exec QUEUED: event "},
 		},
 		{
 			name: "the log is truncated", statements: []string{"DELETE FROM audit_log_entries WHERE idx >= 9"},
 			postgres: []string{"UPDATE audit_log_sources SET floor_seq = 12"}, // as it is after a next append
-			says:     []string{"log: entries 0 to 11: expected 12 entries, found missing", "exec LARGE: event 10 (corrected): expected an entry in the log, found none", "exec OPEN: event 11 (created): ", "exec OPEN: event 12 (started): "},
+			says: []string{"log: entries 0 to 11: expected 12 entries, found missing",
+				"exec LARGE: event 10 (corrected): expected an entry in the log, found none", "exec OPEN: event 11 (created): ",
+				"exec OPEN: event 12 (started): "},
 		},
-		{name: "an entry", sqlite: []string{"UPDATE audit_log_entries SET entry = zeroblob(32) WHERE idx = 1"}, postgres: []string{"UPDATE audit_log_entries SET entry = decode(repeat('00', 32), 'hex') WHERE idx = 1"}, says: []string{"exec PLAIN: entry 1: ", "log: root of the log: "}},
-		{name: "a salt", sqlite: []string{"UPDATE audit_log_entries SET salt = zeroblob(32) WHERE idx = 1"}, postgres: []string{"UPDATE audit_log_entries SET salt = decode(repeat('00', 32), 'hex') WHERE idx = 1"}, says: []string{"exec PLAIN: event 2 (started): expected entry 1"}},
-		{name: "a salt is removed", statements: []string{"UPDATE audit_log_entries SET salt = NULL WHERE idx = 1"}, says: []string{"exec PLAIN: event 2 (started): expected a salt of 32 bytes"}},
+		{name: "an entry", sqlite: []string{"UPDATE audit_log_entries SET entry = zeroblob(32) WHERE idx = 1"},
+			postgres: []string{"UPDATE audit_log_entries SET entry = decode(repeat('00', 32), 'hex') WHERE idx = 1"},
+			says:     []string{"exec PLAIN: entry 1: ", "log: root of the log: "}},
+		{name: "a salt", sqlite: []string{"UPDATE audit_log_entries SET salt = zeroblob(32) WHERE idx = 1"},
+			postgres: []string{"UPDATE audit_log_entries SET salt = decode(repeat('00', 32), 'hex') WHERE idx = 1"},
+			says:     []string{"exec PLAIN: event 2 (started): expected entry 1"}},
+		{name: "a salt is removed", statements: []string{"UPDATE audit_log_entries SET salt = NULL WHERE idx = 1"},
+			says: []string{"exec PLAIN: event 2 (started): expected a salt of 32 bytes"}},
 		{
-			name: "entries are swapped", statements: []string{"UPDATE audit_log_entries SET event_seq = 100 WHERE idx = 1", "UPDATE audit_log_entries SET event_seq = 2 WHERE idx = 2", "UPDATE audit_log_entries SET event_seq = 3 WHERE idx = 1"},
+			name: "entries are swapped", statements: []string{"UPDATE audit_log_entries SET event_seq = 100 WHERE idx = 1",
+				"UPDATE audit_log_entries SET event_seq = 2 WHERE idx = 2", "UPDATE audit_log_entries SET event_seq = 3 WHERE idx = 1"},
 			says: []string{"exec PLAIN: event 2 (started): expected entry 2", "exec PLAIN: event 3 (ended): expected entry 1"},
 		},
 		{
-			name: "a tile", sqlite: []string{"UPDATE audit_log_tiles SET hashes = CAST(zeroblob(32) || substr(hashes, 33) AS BLOB)"}, postgres: []string{"UPDATE audit_log_tiles SET hashes = decode(repeat('00', 32), 'hex') || substr(hashes, 33)"},
-			says: []string{"exec PLAIN: hash of entry 0 in its tile: "},
+			name: "a tile", sqlite: []string{"UPDATE audit_log_tiles SET hashes = CAST(zeroblob(32) || substr(hashes, 33) AS BLOB)"},
+			postgres: []string{"UPDATE audit_log_tiles SET hashes = decode(repeat('00', 32), 'hex') || substr(hashes, 33)"},
+			says:     []string{"exec PLAIN: hash of entry 0 in its tile: "},
 		},
-		{name: "the root", sqlite: []string{"UPDATE audit_log SET checkpoint = replace(checkpoint, substr(checkpoint, 17, 4), 'AAAA')"}, postgres: []string{"UPDATE audit_log SET checkpoint = replace(checkpoint, substr(checkpoint, 17, 4), 'AAAA')"}, says: []string{"log: checkpoint: expected a signature of "}},
+		{name: "the root", sqlite: []string{"UPDATE audit_log SET checkpoint = replace(checkpoint, substr(checkpoint, 17, 4), 'AAAA')"},
+			postgres: []string{"UPDATE audit_log SET checkpoint = replace(checkpoint, substr(checkpoint, 17, 4), 'AAAA')"},
+			says:     []string{"log: checkpoint: expected a signature of "}},
 		{
 			name: "another key", run: func(t *testing.T, _ evidence, _ *verify.Kept) verify.Options {
 				_, other := logKey(t)
@@ -328,7 +381,8 @@ func attacks() []attack {
 			}, says: []string{"log: checkpoint: expected a signature of "},
 		},
 		{
-			name: "the log is rebuilt with another key", statements: emptyLog, run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
+			name: "the log is rebuilt with another key", statements: emptyLog,
+			run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
 				file := filepath.Join(t.TempDir(), "kept.json")
 				if err := verify.WriteKept(file, kept); err != nil {
 					t.Fatal(err)
@@ -341,7 +395,8 @@ func attacks() []attack {
 				}
 				return verify.Options{Kept: before, NewOnly: true, Key: key}
 			}, says: []string{
-				"log: key: expected the one under which the log was verified before, secbox/test+", "log: tree: expected one that extends the verified log of 12 entries",
+				"log: key: expected the one under which the log was verified before, secbox/test+",
+				"log: tree: expected one that extends the verified log of 12 entries",
 			},
 		},
 		{
@@ -353,34 +408,40 @@ func attacks() []attack {
 			says: []string{"log: hold h1: removed_at: expected nothing: there is no hold_removed, found 20"},
 		},
 		{
-			name: "a hold is of another project", run: withHolds("UPDATE audit_holds SET value = 'other', added_by = 'bob' WHERE id = 'h1'"),
+			name: "a hold is of another project",
+			run:  withHolds("UPDATE audit_holds SET value = 'other', added_by = 'bob' WHERE id = 'h1'"),
 			says: []string{"log: hold h1: value: expected demo, found other", "log: hold h1: added_by: expected alice, found bob"},
 		},
 		{
 			name: "a hold is added, and one that was removed holds again", run: withHolds(
-				"INSERT INTO audit_holds (id, kind, value, reason, added_at, added_by) SELECT 'h3', kind, value, reason, added_at, added_by FROM audit_holds WHERE id = 'h1'",
+				"INSERT INTO audit_holds (id, kind, value, reason, added_at, added_by) SELECT 'h3', kind, value, reason, added_at, "+
+					"added_by FROM audit_holds WHERE id = 'h1'",
 				"UPDATE audit_holds SET removed_at = NULL WHERE id = 'h2'"),
 			says: []string{"log: hold h3: events: expected a hold_added of this row, found none", "log: hold h2: removed_at: expected 20"},
 		},
 		{
-			name: "a hold goes with its event", run: withHolds("DELETE FROM audit_holds WHERE id = 'h1'", "DELETE FROM admin_events WHERE subject = 'h1'"),
+			name: "a hold goes with its event", run: withHolds("DELETE FROM audit_holds WHERE id = 'h1'",
+				"DELETE FROM admin_events WHERE subject = 'h1'"),
 			says: []string{"log: entry 12: expected 1 event, found none"},
 		},
 		{
-			name: "the log is rebuilt with the same key", statements: emptyLog, run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
+			name: "the log is rebuilt with the same key", statements: emptyLog,
+			run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
 				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
 				return verify.Options{Kept: kept, NewOnly: true}
 			}, says: []string{"log: tree: expected one that extends the verified log of 12 entries"},
 		},
 		{
-			name: "the log is rolled back", statements: append(emptyLog, "DELETE FROM sandbox_exec_events WHERE seq > 3", "DELETE FROM sandbox_execs WHERE exec_id <> 'PLAIN'"),
+			name: "the log is rolled back", statements: append(emptyLog, "DELETE FROM sandbox_exec_events WHERE seq > 3",
+				"DELETE FROM sandbox_execs WHERE exec_id <> 'PLAIN'"),
 			run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
 				logAll(t, sequencer(t, e.TransparencyLog(), "n1", e.keyFile))
 				return verify.Options{Kept: kept, NewOnly: true}
 			}, says: []string{"log: tree: expected at least the verified one: 12 entries"},
 		},
 		{
-			name: "the state of the log is deleted", statements: []string{"DELETE FROM audit_log", "UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = 'PLAIN'"},
+			name: "the state of the log is deleted", statements: []string{"DELETE FROM audit_log",
+				"UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = 'PLAIN'"},
 			run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
 				var out strings.Builder
 				x := export.Exporter{Records: e.Audit(), Log: translog.Log{Store: e.TransparencyLog()}, Events: e.AdminEvents()}
@@ -390,7 +451,8 @@ func attacks() []attack {
 				}
 				return verify.Options{Kept: kept, NewOnly: true}
 			},
-			says: []string{"log: state: expected a checkpoint and a size of the log, found none", "log: tree: expected at least the verified one: 12 entries", "exec PLAIN: exit_code: expected "},
+			says: []string{"log: state: expected a checkpoint and a size of the log, found none",
+				"log: tree: expected at least the verified one: 12 entries", "exec PLAIN: exit_code: expected "},
 		},
 		{name: "the log is emptied", statements: emptyLog, run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options {
 			return verify.Options{Kept: kept, NewOnly: true}
@@ -403,7 +465,8 @@ func withHolds(statements ...string) func(*testing.T, evidence, *verify.Kept) ve
 	return func(t *testing.T, e evidence, _ *verify.Kept) verify.Options {
 		ctx := asAlice(t)
 		for _, id := range []string{"h1", "h2"} {
-			if _, err := e.Retention().AddHold(ctx, retention.Hold{ID: id, Kind: retention.HoldProject, Value: "demo", Reason: "a trial", AddedBy: "alice"}); err != nil {
+			if _, err := e.Retention().AddHold(ctx, retention.Hold{ID: id, Kind: retention.HoldProject, Value: "demo", Reason: "a trial",
+				AddedBy: "alice"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -418,7 +481,8 @@ func withHolds(statements ...string) func(*testing.T, evidence, *verify.Kept) ve
 
 var emptyLog = []string{
 	"DELETE FROM audit_log_entries", "DELETE FROM audit_log_tiles", "UPDATE audit_log_sources SET floor_seq = 0",
-	"UPDATE audit_log SET size = 0, checkpoint = '', verifier_key = '', signed_at = NULL, root = (SELECT salt FROM (SELECT root AS salt FROM audit_log) AS x)",
+	"UPDATE audit_log SET size = 0, checkpoint = '', verifier_key = '', signed_at = NULL, root = (SELECT salt FROM (SELECT root AS salt " +
+		"FROM audit_log) AS x)",
 }
 
 // verifyAttacks restores the database after each attack.
@@ -430,7 +494,8 @@ func verifyAttacks(t *testing.T, f Fixture) {
 	}
 	e.unprotect(t)
 	var restore []string
-	for _, table := range []string{"sandbox_execs", "sandbox_exec_events", "audit_log", "audit_log_sources", "audit_log_entries", "audit_log_tiles", "admin_events", "audit_holds"} {
+	for _, table := range []string{"sandbox_execs", "sandbox_exec_events", "audit_log", "audit_log_sources", "audit_log_entries",
+		"audit_log_tiles", "admin_events", "audit_holds"} {
 		e.mustSQL(t, "CREATE TABLE kept_"+table+" AS SELECT * FROM "+table)
 		insert := "INSERT INTO " + table
 		if e.Kind() == "postgres" {
@@ -441,7 +506,8 @@ func verifyAttacks(t *testing.T, f Fixture) {
 	names := strings.NewReplacer("PLAIN", e.plain, "QUEUED", e.queued, "LARGE", e.large, "OPEN", e.open)
 	for _, a := range attacks() {
 		t.Run(a.name, func(t *testing.T) {
-			e.all(t, append(append([]string{}, a.statements...), map[string][]string{"sqlite": a.sqlite, "postgres": a.postgres}[e.Kind()]...), names)
+			e.all(t, append(append([]string{}, a.statements...),
+				map[string][]string{"sqlite": a.sqlite, "postgres": a.postgres}[e.Kind()]...), names)
 			var o verify.Options
 			if a.run != nil {
 				o = a.run(t, e, kept)
@@ -459,7 +525,8 @@ func verifyAttacks(t *testing.T, f Fixture) {
 				if strings.ContainsAny(line, "\x1b\n") {
 					t.Errorf("%q is not safe", line)
 				}
-				if !a.others && !strings.HasPrefix(line, "log: ") && !strings.Contains(names.Replace(fmt.Sprint(a.says)), strings.SplitN(line, ":", 2)[0]) {
+				if !a.others && !strings.HasPrefix(line, "log: ") && !strings.Contains(names.Replace(fmt.Sprint(a.says)),
+					strings.SplitN(line, ":", 2)[0]) {
 					t.Errorf("another exec is named: %s", line)
 				}
 			}

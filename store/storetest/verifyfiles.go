@@ -48,7 +48,8 @@ func write(t *testing.T, file, content string) {
 	}
 }
 
-// leave publishes the artifacts a.txt and b.txt of an exec, and returns the digest of their manifest.
+// leave publishes the artifacts a.txt and b.txt of an exec, and returns the digest of their
+// manifest.
 func (f files) leave(t *testing.T, execID string) string {
 	t.Helper()
 	if err := f.project.NewArtifacts(execID); err != nil {
@@ -126,29 +127,36 @@ func verifyArtifacts(t *testing.T, f Fixture) {
 		change, undo func()
 		says         []string
 	}{
-		{"changed", func() { write(t, path(one, "a.txt"), "b.txt") }, func() { write(t, path(one, "a.txt"), "a.txt") }, []string{`exec ONE: artifact "a.txt": expected the size 5 and the SHA-256 `}},
-		{"added", func() { write(t, path(one, "c.txt"), "c") }, func() { os.Remove(path(one, "c.txt")) }, []string{`exec ONE: artifact "c.txt": expected no such file, found one that the manifest does not have`}},
+		{"changed", func() { write(t, path(one, "a.txt"), "b.txt") }, func() { write(t, path(one, "a.txt"), "a.txt") },
+			[]string{`exec ONE: artifact "a.txt": expected the size 5 and the SHA-256 `}},
+		{"added", func() { write(t, path(one, "c.txt"), "c") }, func() { os.Remove(path(one, "c.txt")) },
+			[]string{`exec ONE: artifact "c.txt": expected no such file, found one that the manifest does not have`}},
 		{
 			"removed", func() { os.Remove(path(one, "a.txt")) }, func() { write(t, path(one, "a.txt"), "a.txt") },
-			[]string{`exec ONE: artifact "a.txt": expected the size 5 and the SHA-256 ` + digestOf([]byte("a.txt"))[len("sha256:"):] + ", found none"},
+			[]string{`exec ONE: artifact "a.txt": expected the size 5 and the SHA-256 ` + digestOf([]byte("a.txt"))[len("sha256:"):] +
+				", found none"},
 		},
 		{
 			"swapped", func() { swap(path(one, "a.txt"), path(one, "b.txt")) }, func() { swap(path(one, "a.txt"), path(one, "b.txt")) },
 			[]string{`exec ONE: artifact "a.txt": expected `, `exec ONE: artifact "b.txt": expected `},
 		},
 		{
-			"swapped with those of another exec", func() { swap(path(one, ""), path(two, "")) }, func() { swap(path(one, ""), path(two, "")) },
-			[]string{"exec ONE: manifest.json: expected " + execs[0].ManifestDigest, "exec TWO: manifest.json: expected " + execs[1].ManifestDigest},
+			"swapped with those of another exec", func() { swap(path(one, ""), path(two, "")) },
+			func() { swap(path(one, ""), path(two, "")) },
+			[]string{"exec ONE: manifest.json: expected " + execs[0].ManifestDigest,
+				"exec TWO: manifest.json: expected " + execs[1].ManifestDigest},
 		},
 		{
-			"the manifest", func() { write(t, path(one, workspace.ManifestName), other) }, func() { write(t, path(one, workspace.ManifestName), manifest) },
+			"the manifest", func() { write(t, path(one, workspace.ManifestName), other) },
+			func() { write(t, path(one, workspace.ManifestName), manifest) },
 			[]string{"exec ONE: manifest.json: expected " + execs[0].ManifestDigest},
 		},
 		{
 			"the manifest with its row and an artifact, last since it stays", func() {
 				write(t, path(one, workspace.ManifestName), other)
 				rename(path(one, "a.txt"), path(one, "aa.txt"))
-				e.mustSQL(t, fmt.Sprintf("UPDATE sandbox_execs SET manifest_digest = '%s' WHERE exec_id = '%s'", digestOf([]byte(other)), one))
+				e.mustSQL(t, fmt.Sprintf("UPDATE sandbox_execs SET manifest_digest = '%s' WHERE exec_id = '%s'", digestOf([]byte(other)),
+					one))
 			}, func() {},
 			[]string{fmt.Sprintf("exec ONE: manifest_digest: expected %q, found %q", execs[0].ManifestDigest, digestOf([]byte(other)))},
 		},

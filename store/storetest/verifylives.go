@@ -26,8 +26,8 @@ func (s *refusing) Close(ctx context.Context, r audit.Record) (audit.Status, err
 	return s.Store.Close(ctx, r)
 }
 
-// verifyLives finds nothing in execs that came through the spool, were lost, were corrected by their machine, wait without a node, or were removed by
-// retention.
+// verifyLives finds nothing in execs that came through the spool, were lost, were corrected by
+// their machine, wait without a node, or were removed by retention.
 func verifyLives(t *testing.T, f Fixture) {
 	e, left := newEvidence(t, f), newFiles(t)
 	store := &refusing{Store: e.Audit(), down: true}

@@ -81,7 +81,8 @@ func mustTakeWebhook(t *testing.T, f Fixture, token string, except ...string) *w
 	return d
 }
 
-// webhookDue: each way in which an exec ends makes its delivery due in the same transaction, and once.
+// webhookDue: each way in which an exec ends makes its delivery due in the same transaction, and
+// once.
 func webhookDue(t *testing.T, f Fixture) {
 	s := f.Audit()
 	opened := func(r audit.Record) audit.Record {
@@ -164,7 +165,8 @@ func webhookDue(t *testing.T, f Fixture) {
 	}
 }
 
-// webhookTaken: a delivery belongs to the node that has taken it until its lease ends, then to another, and only the last one stores how it went.
+// webhookTaken: a delivery belongs to the node that has taken it until its lease ends, then to
+// another, and only the last one stores how it went.
 func webhookTaken(t *testing.T, f Fixture) {
 	s := f.Webhooks()
 	wantTokens := func(what string, want ...string) {
@@ -194,7 +196,8 @@ func webhookTaken(t *testing.T, f Fixture) {
 	if one.ExecID != want.ExecID {
 		one, two = two, one
 	}
-	if one.ExecID != want.ExecID || one.URL != want.URL || one.RequestedBy != "tok" || one.Attempts != 1 || one.State != webhooks.Due || len(one.Tries) != 0 {
+	if one.ExecID != want.ExecID || one.URL != want.URL || one.RequestedBy != "tok" || one.Attempts != 1 || one.State != webhooks.Due ||
+		len(one.Tries) != 0 {
 		t.Errorf("%+v", one)
 	}
 	wantTokens("during the leases", "zoe")
@@ -218,7 +221,8 @@ func webhookTaken(t *testing.T, f Fixture) {
 		t.Fatal(err)
 	}
 	got, err := s.Delivery(t.Context(), again.ExecID)
-	if err != nil || got.State != webhooks.Due || got.Attempts != 2 || got.URL != now.URL || !slices.Equal(got.Tries, now.Tries) || got.NextAt.IsZero() {
+	if err != nil || got.State != webhooks.Due || got.Attempts != 2 || got.URL != now.URL || !slices.Equal(got.Tries, now.Tries) ||
+		got.NextAt.IsZero() {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if left := mustTakeWebhook(t, f, "tok"); left == nil || left.ExecID == again.ExecID {
@@ -270,7 +274,8 @@ func webhookRace(t *testing.T, f Fixture) {
 func webhookBounds(t *testing.T, f Fixture) {
 	s := f.Webhooks()
 	register := func(execID, token string) error {
-		return s.Register(t.Context(), webhooks.Delivery{ExecID: execID, RequestedBy: token, Host: "a.example", URL: "https://a.example"}, webhooks.Limits{Waiting: 3, WaitingPerToken: 2})
+		return s.Register(t.Context(), webhooks.Delivery{ExecID: execID, RequestedBy: token, Host: "a.example", URL: "https://a.example"},
+			webhooks.Limits{Waiting: 3, WaitingPerToken: 2})
 	}
 	refused := func(what string, err error) {
 		t.Helper()
@@ -320,7 +325,8 @@ func webhookRemoved(t *testing.T, f Fixture) {
 	wantState(t, f, "kept", other.ExecID, webhooks.Due)
 }
 
-// webhookSecrets: the secret before the last one stays valid for a time, and each new one is an event.
+// webhookSecrets: the secret before the last one stays valid for a time, and each new one is an
+// event.
 func webhookSecrets(t *testing.T, f Fixture) {
 	s := f.Webhooks()
 	want := func(what, token string, secrets ...string) {
@@ -344,7 +350,8 @@ func webhookSecrets(t *testing.T, f Fixture) {
 	want("the second", "tok", "two", "one")
 	set("three", -time.Second)
 	want("the third, and none before it", "tok", "three")
-	for _, c := range []struct{ token, url, want string }{{"nobody", "https://a.example/", ""}, {"tok", "https://a.example/?key=1", "https://a.example/?key=1"}, {"other", "", ""}, {"tok", "", ""}} {
+	for _, c := range []struct{ token, url, want string }{{"nobody", "https://a.example/", ""},
+		{"tok", "https://a.example/?key=1", "https://a.example/?key=1"}, {"other", "", ""}, {"tok", "", ""}} {
 		if err := f.Webhooks().SetDefault(t.Context(), c.token, c.url, "a.example"); err != nil {
 			t.Fatal(err)
 		}
@@ -365,10 +372,12 @@ func webhookSecrets(t *testing.T, f Fixture) {
 func webhookPlans(t *testing.T, f Fixture) {
 	numbers, at := "SELECT generate_series(1, 10000) AS n", "timestamptz '2026-01-01' + n * interval '1 second'"
 	if f.Kind() == "sqlite" {
-		numbers, at = "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 10000) SELECT n FROM s", "1767225600000000 + n * 1000000"
+		numbers, at = "WITH RECURSIVE s (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM s WHERE n < 10000) SELECT n FROM s",
+			"1767225600000000 + n * 1000000"
 	}
 	f.mustSQL(t, "INSERT INTO webhook_deliveries (exec_id, requested_by, host, url, state, created_at, next_at)"+
-		" SELECT 'e' || n, 'token-' || (n % 7), 'h' || (n % 5), 'https://h', CASE WHEN n % 2 = 0 THEN 'due' WHEN n % 3 = 0 THEN 'open' ELSE 'delivered' END, "+at+", "+at+" FROM ("+numbers+") AS numbers")
+		" SELECT 'e' || n, 'token-' || (n % 7), 'h' || (n % 5), 'https://h', CASE WHEN n % 2 = 0 THEN 'due' WHEN n % 3 = 0 THEN 'open' "+
+		"ELSE 'delivered' END, "+at+", "+at+" FROM ("+numbers+") AS numbers")
 	if f.Kind() == "postgres" {
 		f.mustSQL(t, "ANALYZE webhook_deliveries")
 	}
@@ -384,7 +393,8 @@ func webhookPlans(t *testing.T, f Fixture) {
 		}},
 		{"webhook_deliveries_open", false, func() error { return f.Webhooks().ForgetOld(t.Context(), 100*365*24*time.Hour) }},
 		{"webhook_deliveries_token", true, func() error {
-			return f.Webhooks().Register(t.Context(), webhooks.Delivery{ExecID: "e", RequestedBy: "token-1"}, webhooks.Limits{Waiting: 1 << 20, WaitingPerToken: 1 << 20})
+			return f.Webhooks().Register(t.Context(), webhooks.Delivery{ExecID: "e", RequestedBy: "token-1"},
+				webhooks.Limits{Waiting: 1 << 20, WaitingPerToken: 1 << 20})
 		}},
 	} {
 		statements, err := planprobe.Watched(f.Database, c.call)

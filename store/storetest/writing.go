@@ -11,9 +11,10 @@ import (
 	"secbox/store/storetest/planprobe"
 )
 
-// MeasureWriting measures what an exec costs its database: its opening and its closing, alone, alone after a pause, and with 16 execs
-// at once. Beside the mean that testing prints, it reports the 50th and the 95th percentile in microseconds. The pause is what a
-// quiet server has between two execs: the processor's caches have been used for something else since.
+// MeasureWriting measures what an exec costs its database: its opening and its closing, alone,
+// alone after a pause, and with 16 execs at once. Beside the mean that testing prints, it reports
+// the 50th and the 95th percentile in microseconds. The pause is what a quiet server has between
+// two execs: the processor's caches have been used for something else since.
 //
 // What it finds depends on the disk below TMPDIR: on tmpfs a flush costs nothing.
 func MeasureWriting(b *testing.B, db Database) {

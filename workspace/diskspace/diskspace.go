@@ -1,5 +1,5 @@
-// Package diskspace measures free space on disks and refuses writes that would leave too little. It knows neither the files nor
-// which job fills a disk; see diskwatch for that.
+// Package diskspace measures free space on disks and refuses writes that would leave too little. It
+// knows neither the files nor which job fills a disk; see diskwatch for that.
 package diskspace
 
 import (
@@ -31,8 +31,8 @@ func StateDir(minBytes uint64, remedy string) Reserve {
 	return Reserve{Space: Space{Bytes: minBytes}, Disk: "the state directory's disk", Remedy: remedy}
 }
 
-// Check returns fault.DiskFull if a write of needed would leave less than the reserve free. It is a forecast,
-// since others write at the same time.
+// Check returns fault.DiskFull if a write of needed would leave less than the reserve free. It is a
+// forecast, since others write at the same time.
 func (r Reserve) Check(free, needed Space) error {
 	for _, x := range []struct {
 		unit                   string

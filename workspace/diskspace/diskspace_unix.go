@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Free returns the space that an ordinary user may still take on the file system of a path. Inodes are math.MaxUint64 where that does
-// not count them.
+// Free returns the space that an ordinary user may still take on the file system of a path. Inodes
+// are math.MaxUint64 where that does not count them.
 func Free(path string) (Space, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Free returns the space that this user may still take on the volume of a path. Windows does not count inodes.
+// Free returns the space that this user may still take on the volume of a path. Windows does not
+// count inodes.
 func Free(path string) (Space, error) {
 	p, err := windows.UTF16PtrFromString(path)
 	if err != nil {

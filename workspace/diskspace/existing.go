@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 )
 
-// Existing returns a directory or, if it does not exist, its nearest parent that does: a new directory will be on its disk. An error means
-// that the returned path cannot be looked up or is no directory.
+// Existing returns a directory or, if it does not exist, its nearest parent that does: a new
+// directory will be on its disk. An error means that the returned path cannot be looked up or is no
+// directory.
 func Existing(dir string) (string, error) {
 	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
 		info, err := os.Stat(at)

@@ -11,9 +11,10 @@ import (
 	"secbox/workspace/tree"
 )
 
-// A pack is a tar archive compressed with zstd, in the order of a walk; the first entry is the top directory, named ".". Any tar program can
-// unpack it, except for sparse files, of which only the data between the holes is stored. Records at the beginning and the end show that a
-// pack is complete.
+// A pack is a tar archive compressed with zstd, in the order of a walk; the first entry is the top
+// directory, named ".". Any tar program can unpack it, except for sparse files, of which only the
+// data between the holes is stored. Records at the beginning and the end show that a pack is
+// complete.
 const (
 	packVersion   = "1"
 	recordVersion = "SECBOX.version"
@@ -38,7 +39,8 @@ func damaged(format string, args ...any) error {
 // extent is a piece of a file between holes.
 type extent struct{ offset, length int64 }
 
-// parseExtents reads the extents of a file, which must be in order, within its size, and take as many bytes as are stored.
+// parseExtents reads the extents of a file, which must be in order, within its size, and take as
+// many bytes as are stored.
 func parseExtents(text, size string, stored int64) (list []extent, total int64, err error) {
 	total, err = strconv.ParseInt(size, 10, 64)
 	if err != nil || total < 0 {

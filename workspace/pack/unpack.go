@@ -18,8 +18,8 @@ import (
 // packWindow is the compression window, in bytes: the memory that reading needs.
 const packWindow = 8 << 20
 
-// Unpack makes a directory with this name in parent that holds the tree in the pack. Errors are ErrDamaged, or those of from and of
-// the file system; a part of the tree may be there then.
+// Unpack makes a directory with this name in parent that holds the tree in the pack. Errors are
+// ErrDamaged, or those of from and of the file system; a part of the tree may be there then.
 func Unpack(from io.Reader, parent *os.Root, name string) error {
 	in := &source{from: from}
 	u := unpacker{parent: parent, name: name}
@@ -66,8 +66,8 @@ func writing(err error) error {
 	return &diskError{err}
 }
 
-// unpacker checks the entries of a pack and writes a tree that no other process can reach yet. Since its content is hostile, it opens
-// each directory by itself.
+// unpacker checks the entries of a pack and writes a tree that no other process can reach yet.
+// Since its content is hostile, it opens each directory by itself.
 type unpacker struct {
 	tar     *tar.Reader
 	entries int64
@@ -83,7 +83,8 @@ type unpackLevel struct {
 	dir  *os.Root
 }
 
-// madeDir is a directory that gets its mode and time when the tree is complete, so that neither gets in the way of its content.
+// madeDir is a directory that gets its mode and time when the tree is complete, so that neither
+// gets in the way of its content.
 type madeDir struct {
 	path     string
 	mode     fs.FileMode
@@ -274,7 +275,8 @@ func (u *unpacker) hardlink(h *tar.Header) error {
 	return twice(top.Link(h.Linkname, h.Name), h)
 }
 
-// finish sets the modes, owners and times of directories, innermost first. No link is in the way: each was made as a directory.
+// finish sets the modes, owners and times of directories, innermost first. No link is in the way:
+// each was made as a directory.
 func (u *unpacker) finish() error {
 	for i := len(u.made) - 1; i >= 0; i-- {
 		d := u.made[i]

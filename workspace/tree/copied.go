@@ -8,9 +8,10 @@ import (
 	"runtime"
 )
 
-// LooksCopied reports whether the tree is, apart from contents and times, a copy that CopyFrom would make of another: the same files
-// and directories with the sizes, permissions and owner of a copy, no hard links, and nothing else. If the contents are equal too,
-// the copy can be made again without a loss.
+// LooksCopied reports whether the tree is, apart from contents and times, a copy that CopyFrom
+// would make of another: the same files and directories with the sizes, permissions and owner of a
+// copy, no hard links, and nothing else. If the contents are equal too, the copy can be made again
+// without a loss.
 func (t *Tree) LooksCopied(ctx context.Context, from *Tree, b Bounds, owner Owner) (bool, error) {
 	type looks struct {
 		mode fs.FileMode
@@ -53,14 +54,14 @@ func PlainMode(executable bool) fs.FileMode {
 	return 0o644
 }
 
-// IsProgram reports whether a file whose first four bytes are head can be started without naming an interpreter: it begins with #! or is
-// an ELF binary.
+// IsProgram reports whether a file whose first four bytes are head can be started without naming an
+// interpreter: it begins with #! or is an ELF binary.
 func IsProgram(head []byte) bool {
 	return bytes.HasPrefix(head, []byte("#!")) || bytes.HasPrefix(head, []byte("\x7fELF"))
 }
 
-// IsExecutable reports whether a file, which is a program or not, is executable: by its mode, or by its content on Windows, where files have no
-// such mode.
+// IsExecutable reports whether a file, which is a program or not, is executable: by its mode, or by
+// its content on Windows, where files have no such mode.
 func IsExecutable(fi fs.FileInfo, program bool) bool {
 	if runtime.GOOS == "windows" {
 		return program

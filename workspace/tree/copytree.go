@@ -6,9 +6,10 @@ import (
 	"os"
 )
 
-// CopyFrom copies the directories and regular files of a tree that pick accepts; a nil pick accepts all. It shares blocks where the
-// file system can. Files become 0644 or 0755, directories 0755, and all get the owner of the Staged. A link or special file is an
-// error that names it. Empty directories are copied only when pick is nil.
+// CopyFrom copies the directories and regular files of a tree that pick accepts; a nil pick accepts
+// all. It shares blocks where the file system can. Files become 0644 or 0755, directories 0755, and
+// all get the owner of the Staged. A link or special file is an error that names it. Empty
+// directories are copied only when pick is nil.
 func (s *Staged) CopyFrom(ctx context.Context, from *Tree, b Bounds, pick func(path string) bool) error {
 	c := copier{to: s.Root, owner: s.owner}
 	defer c.close()
@@ -43,7 +44,8 @@ func (c *copier) close() {
 	c.last, c.path = nil, ""
 }
 
-// into opens the directory with this path and makes it if necessary. No other process can reach the staged tree.
+// into opens the directory with this path and makes it if necessary. No other process can reach the
+// staged tree.
 func (c *copier) into(path string) (*os.Root, error) {
 	switch path {
 	case ".":

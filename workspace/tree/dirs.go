@@ -18,7 +18,8 @@ var (
 	ErrSwapped = errors.New("was exchanged while it was being opened")
 )
 
-// OpenDir opens the directory name (one component) of parent. It never follows a link, not even a link that is put there meanwhile.
+// OpenDir opens the directory name (one component) of parent. It never follows a link, not even a
+// link that is put there meanwhile.
 func OpenDir(parent *os.Root, name string) (*os.Root, fs.FileInfo, error) {
 	before, err := parent.Lstat(name)
 	if err != nil {
@@ -27,7 +28,8 @@ func OpenDir(parent *os.Root, name string) (*os.Root, fs.FileInfo, error) {
 	if !before.IsDir() {
 		return nil, nil, fmt.Errorf("%q %w", name, ErrNotDir)
 	}
-	// With "/." the name itself is opened as a directory: a plain OpenRoot would block on a FIFO put in its place.
+	// With "/." the name itself is opened as a directory: a plain OpenRoot would block on a FIFO
+	// put in its place.
 	dir, err := parent.OpenRoot(name + "/.")
 	if err != nil {
 		return nil, nil, ifSwapped(name, err)
@@ -43,8 +45,9 @@ func OpenDir(parent *os.Root, name string) (*os.Root, fs.FileInfo, error) {
 	return dir, after, nil
 }
 
-// ifSwapped converts the errors that opening a directory has only if something else took its place after the Lstat: a file, or a link,
-// whose refusal by os.Root is no error of the system. On Windows a file gives the same error as a missing directory, and counts as one.
+// ifSwapped converts the errors that opening a directory has only if something else took its place
+// after the Lstat: a file, or a link, whose refusal by os.Root is no error of the system. On
+// Windows a file gives the same error as a missing directory, and counts as one.
 func ifSwapped(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -68,8 +71,9 @@ func MakeDir(parent *os.Root, name string) error {
 	return UndoUmask(parent, name)
 }
 
-// KeepPrivate lets only root into a directory, if this process is root. Containers are not affected: the engine resolves the sources
-// of their mounts. Errors are ignored, since some file systems have neither owners nor modes.
+// KeepPrivate lets only root into a directory, if this process is root. Containers are not
+// affected: the engine resolves the sources of their mounts. Errors are ignored, since some file
+// systems have neither owners nor modes.
 func KeepPrivate(parent *os.Root, name string) {
 	if os.Geteuid() != 0 {
 		return
@@ -86,8 +90,8 @@ func KeepPrivate(parent *os.Root, name string) {
 	}
 }
 
-// UndoUmask sets mode 0755 on a new directory if the umask took some of it. Otherwise it changes nothing: some file systems, such as
-// a Windows drive under WSL, refuse every chmod and need none.
+// UndoUmask sets mode 0755 on a new directory if the umask took some of it. Otherwise it changes
+// nothing: some file systems, such as a Windows drive under WSL, refuse every chmod and need none.
 func UndoUmask(parent *os.Root, name string) error {
 	fi, err := parent.Lstat(name)
 	if err != nil || fi.Mode().Perm()&0o755 == 0o755 {
@@ -124,8 +128,9 @@ func RealDir(root *os.Root, steps ...string) error {
 // errFound ends a walk over names.
 var errFound = errors.New("found")
 
-// OtherSpelling looks in the directory path below root for a name that some systems treat as equal to one of names, differing by
-// case or Unicode form. The keys of names are folded. found is "" when there is none, or no such directory.
+// OtherSpelling looks in the directory path below root for a name that some systems treat as equal
+// to one of names, differing by case or Unicode form. The keys of names are folded. found is ""
+// when there is none, or no such directory.
 func OtherSpelling(root *os.Root, path string, names map[string]string) (name, found string, err error) {
 	err = EachNameIn(root, path, func(n string) error {
 		if mine, ok := names[pathadapter.FoldName(n)]; ok && mine != n {
@@ -140,7 +145,8 @@ func OtherSpelling(root *os.Root, path string, names map[string]string) (name, f
 	return name, found, err
 }
 
-// NameBatch is how many names are read from a directory at once, which bounds the memory for large directories.
+// NameBatch is how many names are read from a directory at once, which bounds the memory for large
+// directories.
 const NameBatch = 1024
 
 // EachName calls f with every name in dir, unsorted.

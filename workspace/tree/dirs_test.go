@@ -19,7 +19,8 @@ func openTemp(t *testing.T) (string, *os.Root) {
 	return dir, root
 }
 
-// TestDirectorySwappedWhileOpened gives OpenDir's second step what a command can put in the place of a directory after the first.
+// TestDirectorySwappedWhileOpened gives OpenDir's second step what a command can put in the place
+// of a directory after the first.
 func TestDirectorySwappedWhileOpened(t *testing.T) {
 	t.Parallel()
 	dir, root := openTemp(t)

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// FileStat is the stat data of a file. A file with the same FileStat has the same content, if its last change was older than a tick
-// of the file system's clock and no process had it mapped (Tree.Still) when the FileStat was taken: a command can reset Modified,
-// but not Changed.
+// FileStat is the stat data of a file. A file with the same FileStat has the same content, if its
+// last change was older than a tick of the file system's clock and no process had it mapped
+// (Tree.Still) when the FileStat was taken: a command can reset Modified, but not Changed.
 type FileStat struct {
 	Size     int64 // bytes
 	Modified int64 // Unix time, nanoseconds

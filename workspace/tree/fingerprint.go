@@ -6,9 +6,11 @@ import (
 	"time"
 )
 
-// Fingerprint is the stat data of a whole tree, as a walk saw it. While the tree matches its fingerprint, it has the same content, provided
-// that its last change was older than a tick of the file system's clock and no command worked in it (Tree.Still) when the fingerprint was
-// taken: adding, removing or renaming a file changes its directory's times. One goroutine fills a Fingerprint; then it never changes.
+// Fingerprint is the stat data of a whole tree, as a walk saw it. While the tree matches its
+// fingerprint, it has the same content, provided that its last change was older than a tick of the
+// file system's clock and no command worked in it (Tree.Still) when the fingerprint was taken:
+// adding, removing or renaming a file changes its directory's times. One goroutine fills a
+// Fingerprint; then it never changes.
 type Fingerprint struct {
 	entries  []fingerprinted // the top first, then in the order of the walk
 	newest   time.Time
@@ -43,8 +45,9 @@ func (f *Fingerprint) Add(e Entry) {
 // Newest is the time of the last change of anything in the tree.
 func (f *Fingerprint) Newest() time.Time { return f.newest }
 
-// Matches reports whether the directory with this name, one component, still has the stat data of a fingerprint; nil matches nothing. It
-// reads no directory, so it costs a few system calls for a directory and one for a file.
+// Matches reports whether the directory with this name, one component, still has the stat data of a
+// fingerprint; nil matches nothing. It reads no directory, so it costs a few system calls for a
+// directory and one for a file.
 func (t *Tree) Matches(name string, f *Fingerprint) bool {
 	if f == nil || !f.complete {
 		return false

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestFingerprints: after any change, also with size and modification time put back, the tree does not match its fingerprint.
+// TestFingerprints: after any change, also with size and modification time put back, the tree does
+// not match its fingerprint.
 func TestFingerprints(t *testing.T) {
 	t.Parallel()
 	putBack := func(path string, change func() error) error {

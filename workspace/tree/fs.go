@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// FS returns the tree as an fs.FS with fs.ReadLinkFS and fs.ReadDirFS, under the same rules: links are not followed, opens do not
-// block. A directory with more than 20,000 entries is an error. It works while the tree is open.
+// FS returns the tree as an fs.FS with fs.ReadLinkFS and fs.ReadDirFS, under the same rules: links
+// are not followed, opens do not block. A directory with more than 20,000 entries is an error. It
+// works while the tree is open.
 func (t *Tree) FS() fs.FS { return treeFS{t} }
 
 type treeFS struct{ tree *Tree }

@@ -6,7 +6,8 @@ import (
 	"syscall"
 )
 
-// MountedError reports that something is mounted below a tree that must be on one mount. It is syscall.EXDEV.
+// MountedError reports that something is mounted below a tree that must be on one mount. It is
+// syscall.EXDEV.
 type MountedError struct{ Path string } // below the tree, as far as it is known
 
 func (e *MountedError) Error() string {
@@ -16,7 +17,8 @@ func (e *MountedError) Error() string {
 // Unwrap returns syscall.EXDEV.
 func (*MountedError) Unwrap() error { return syscall.EXDEV }
 
-// CheckMount returns a MountedError if something is mounted at the directory name (one component) of dir.
+// CheckMount returns a MountedError if something is mounted at the directory name (one component)
+// of dir.
 func CheckMount(dir *os.Root, name string) error {
 	other, err := otherMount(dir, name)
 	if err == nil && other {

@@ -12,7 +12,8 @@ import (
 	"secbox/workspace/tree/treetest"
 )
 
-// TestRemovalSparesMounts: what is mounted below a tree, at any depth and even from the same file system, stays.
+// TestRemovalSparesMounts: what is mounted below a tree, at any depth and even from the same file
+// system, stays.
 func TestRemovalSparesMounts(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"x", "x/a", "x/a/b", "x/a/b/c/d/e"} {
@@ -51,7 +52,8 @@ func TestRemovalSparesMounts(t *testing.T) {
 	}
 }
 
-// TestRemovalSparesMountedFiles: a file on which another one is mounted stays, and so does the other one.
+// TestRemovalSparesMountedFiles: a file on which another one is mounted stays, and so does the
+// other one.
 func TestRemovalSparesMountedFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// OpenRegular opens a regular file (one component) of dir for reading: no link, no FIFO, and nothing that takes its place meanwhile.
+// OpenRegular opens a regular file (one component) of dir for reading: no link, no FIFO, and
+// nothing that takes its place meanwhile.
 func OpenRegular(dir *os.Root, name string) (*os.File, fs.FileInfo, error) {
 	before, err := dir.Lstat(name)
 	if err != nil {

@@ -35,8 +35,8 @@ func rename2(from *os.Root, old string, to *os.Root, name string, flags uint) er
 	})
 }
 
-// Flush writes the whole file system of dir to the disk: one call, where syncing a thousand files would take a thousand disk
-// flushes.
+// Flush writes the whole file system of dir to the disk: one call, where syncing a thousand files
+// would take a thousand disk flushes.
 func Flush(dir *os.Root) error {
 	f, err := dir.Open(".")
 	if err != nil {
@@ -60,7 +60,8 @@ func (c *cloner) copy(to, from *os.File) error {
 	return err
 }
 
-// Births returns the times at which directories were made, in nanoseconds; 0 where the file system does not know.
+// Births returns the times at which directories were made, in nanoseconds; 0 where the file system
+// does not know.
 func Births(root *os.Root, names []string) []int64 {
 	times := make([]int64, len(names))
 	top, err := root.Open(".")
@@ -83,8 +84,8 @@ func changeTime(st *syscall.Stat_t) int64 { return st.Ctim.Nano() }
 // FlushTakesAll reports that Flush writes a whole file system.
 const FlushTakesAll = true
 
-// plainAttributes returns errNotCarried for a file or directory with extended attributes, such as an access list. SELinux labels are
-// ignored: the system sets them again.
+// plainAttributes returns errNotCarried for a file or directory with extended attributes, such as
+// an access list. SELinux labels are ignored: the system sets them again.
 func plainAttributes(f *os.File) error {
 	size, err := unix.Flistxattr(int(f.Fd()), nil)
 	if err != nil || size == 0 {
@@ -105,8 +106,9 @@ func plainAttributes(f *os.File) error {
 	return nil
 }
 
-// otherMount reports whether the entry name of dir is the root of another mount than dir's mount. A bind mount of the same file system is another
-// mount, too; only a kernel before 5.8 does not tell them apart.
+// otherMount reports whether the entry name of dir is the root of another mount than dir's mount. A
+// bind mount of the same file system is another mount, too; only a kernel before 5.8 does not tell
+// them apart.
 func otherMount(dir *os.Root, name string) (bool, error) {
 	top, err := dir.Open(".")
 	if err != nil {
@@ -115,7 +117,8 @@ func otherMount(dir *os.Root, name string) (bool, error) {
 	defer top.Close()
 	var parent, entry unix.Statx_t
 	const flags = unix.AT_SYMLINK_NOFOLLOW | unix.AT_NO_AUTOMOUNT | unix.AT_STATX_DONT_SYNC
-	err = errors.Join(unix.Statx(int(top.Fd()), ".", flags, unix.STATX_MNT_ID, &parent), unix.Statx(int(top.Fd()), name, flags, unix.STATX_MNT_ID, &entry))
+	err = errors.Join(unix.Statx(int(top.Fd()), ".", flags, unix.STATX_MNT_ID, &parent),
+		unix.Statx(int(top.Fd()), name, flags, unix.STATX_MNT_ID, &entry))
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // by an old kernel or a container's filter of system calls
 		return otherDevice(dir, name)
 	}

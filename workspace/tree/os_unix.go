@@ -16,7 +16,8 @@ const OpenSafely = unix.O_NONBLOCK | unix.O_NOFOLLOW
 // FileID identifies a file that may have several names.
 type FileID struct{ dev, ino uint64 }
 
-// OnDisk returns the bytes that a file takes on the disk and, when it has more than one name, its identity.
+// OnDisk returns the bytes that a file takes on the disk and, when it has more than one name, its
+// identity.
 func OnDisk(fi fs.FileInfo) (bytes int64, id FileID, linked bool) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -31,7 +32,8 @@ func BelongsTo(fi fs.FileInfo, uid int) bool {
 	return !ok || int(st.Uid) == uid
 }
 
-// RenameInto renames from one directory to another by their handles, so that no path can be exchanged meanwhile.
+// RenameInto renames from one directory to another by their handles, so that no path can be
+// exchanged meanwhile.
 func RenameInto(from *os.Root, old string, to *os.Root, name string) error {
 	return betweenHandles(from, to, old, name, func(oldDir, newDir int) error { return unix.Renameat(oldDir, old, newDir, name) })
 }

@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 )
 
-// OpenSafely is empty: Windows has no FIFOs in directories, and the opened file is compared with its Lstat.
+// OpenSafely is empty: Windows has no FIFOs in directories, and the opened file is compared with
+// its Lstat.
 const OpenSafely = 0
 
 // FileID identifies a file that may have several names.
@@ -18,8 +19,9 @@ func OnDisk(fi fs.FileInfo) (bytes int64, id FileID, linked bool) { return fi.Si
 // BelongsTo is true: files are not given to other users here.
 func BelongsTo(fs.FileInfo, int) bool { return true }
 
-// RenameInto renames by path, in a directory above both: Windows offers nothing else, and no container writes to these directories as itself.
-// Unlike os.Rename, Root.Rename also replaces a file that is open.
+// RenameInto renames by path, in a directory above both: Windows offers nothing else, and no
+// container writes to these directories as itself. Unlike os.Rename, Root.Rename also replaces a
+// file that is open.
 func RenameInto(from *os.Root, old string, to *os.Root, name string) error {
 	above := from.Name()
 	down, err := filepath.Rel(above, to.Name())
@@ -56,5 +58,6 @@ func sameMode(a, b fs.FileMode) bool {
 	return a.IsDir() == b.IsDir() && a.Type() == b.Type() && b.Perm()&0o200 != 0
 }
 
-// otherMount is false: a folder with a volume in it is no directory for Lstat, and is never entered.
+// otherMount is false: a folder with a volume in it is no directory for Lstat, and is never
+// entered.
 func otherMount(*os.Root, string) (bool, error) { return false, nil }

@@ -4,7 +4,8 @@ import (
 	"os"
 )
 
-// Owner is the user and group that new files get, if this process is root. UID -1: files keep this process's user.
+// Owner is the user and group that new files get, if this process is root. UID -1: files keep this
+// process's user.
 type Owner struct{ UID, GID int }
 
 // gives reports whether files are given to another user.
@@ -31,8 +32,8 @@ func (o Owner) MakeDir(root *os.Root, name string) error {
 	return err
 }
 
-// GiveBack gives an existing directory back to the owner and lets the owner enter it: a job may have removed its own rights, and a
-// directory restored from a backup may belong to another user.
+// GiveBack gives an existing directory back to the owner and lets the owner enter it: a job may
+// have removed its own rights, and a directory restored from a backup may belong to another user.
 func (o Owner) GiveBack(root *os.Root, name string) error {
 	fi, err := root.Lstat(name)
 	if err != nil {

@@ -17,10 +17,12 @@ const (
 	maxShown     = 512 // bytes of a path in a message
 )
 
-// CleanPath returns the path below a directory that s means, with slashes. The error completes a sentence that begins with the
-// field's name; top is the directory's name in it. Empty and "." components are dropped. Refused are absolute paths, "..",
-// backslashes, colons and other characters that Windows cannot have, control characters, reserved names, components that end in a
-// dot or a space, invalid UTF-8, more than 4096 bytes, components of more than 255, and more than 64 components.
+// CleanPath returns the path below a directory that s means, with slashes. The error completes a
+// sentence that begins with the field's name; top is the directory's name in it. Empty and "."
+// components are dropped. Refused are absolute paths, "..", backslashes, colons and other
+// characters that Windows cannot have, control characters, reserved names, components that end in a
+// dot or a space, invalid UTF-8, more than 4096 bytes, components of more than 255, and more than
+// 64 components.
 func CleanPath(s, top string) (string, error) {
 	switch {
 	case s == "":

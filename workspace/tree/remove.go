@@ -10,13 +10,16 @@ import (
 	"strconv"
 )
 
-// hoistBacklog is how many hoisted directories are remembered; others are found by reading the top directory again.
+// hoistBacklog is how many hoisted directories are remembered; others are found by reading the top
+// directory again.
 const hoistBacklog = 4096
 
-// RemoveTree removes the entry name (one component) of parent, of any kind, and follows no link; removed counts the entries removed.
-// It needs three handles and no recursion at any depth: directories two levels down are hoisted, by a rename, to the level below the
-// top, until every directory there is flat. It stops when ctx ends; the rest then stays under name, and so does what cannot be
-// removed, with an error. A directory on which something is mounted is not entered: MountedError. A missing name is not an error.
+// RemoveTree removes the entry name (one component) of parent, of any kind, and follows no link;
+// removed counts the entries removed. It needs three handles and no recursion at any depth:
+// directories two levels down are hoisted, by a rename, to the level below the top, until every
+// directory there is flat. It stops when ctx ends; the rest then stays under name, and so does what
+// cannot be removed, with an error. A directory on which something is mounted is not entered:
+// MountedError. A missing name is not an error.
 func RemoveTree(ctx context.Context, parent *os.Root, name string) (removed int64, err error) {
 	err = parent.Remove(name)
 	if err == nil {
@@ -70,7 +73,8 @@ func (r *remover) tree(parent *os.Root, name string, cause error) error {
 	return r.remove(parent, name)
 }
 
-// flatten removes one child of the top directory. Its subdirectories that are not empty are hoisted; their new names are returned.
+// flatten removes one child of the top directory. Its subdirectories that are not empty are
+// hoisted; their new names are returned.
 func (r *remover) flatten(child string) (hoisted []string, err error) {
 	if err := context.Cause(r.ctx); err != nil {
 		return nil, err
@@ -159,7 +163,8 @@ func openForRemoval(parent *os.Root, name string, cause error) (*os.Root, error)
 	return dir, err
 }
 
-// removableDir returns the stat of a directory that could not be removed; anything else, and one on which something is mounted, is an error.
+// removableDir returns the stat of a directory that could not be removed; anything else, and one on
+// which something is mounted, is an error.
 func removableDir(parent *os.Root, name string, cause error) (fs.FileInfo, error) {
 	fi, err := parent.Lstat(name)
 	if err != nil {
@@ -183,7 +188,8 @@ func MakeUsable(parent *os.Root, name string, fi fs.FileInfo) error {
 	return parent.Chmod(name, fi.Mode().Perm()|needed)
 }
 
-// untilEmpty calls f with the names in dir, in batches, until there are none. f must remove or move away each of them.
+// untilEmpty calls f with the names in dir, in batches, until there are none. f must remove or move
+// away each of them.
 func untilEmpty(dir *os.Root, f func(names []string) error) error {
 	list, err := dir.Open(".")
 	if err != nil {

@@ -7,8 +7,9 @@ import (
 	"os"
 )
 
-// Staged is a directory under construction, on the same file system as its destination and invisible to containers. The caller must
-// discard it; a tree that was renamed to its destination stays there. After a crash the directory is removed when it is an hour old.
+// Staged is a directory under construction, on the same file system as its destination and
+// invisible to containers. The caller must discard it; a tree that was renamed to its destination
+// stays there. After a crash the directory is removed when it is an hour old.
 type Staged struct {
 	Root   *os.Root
 	parent *os.Root
@@ -17,8 +18,8 @@ type Staged struct {
 	owner  Owner  // of copied files
 }
 
-// NewStaged makes an empty directory below parent and, unless there is an error, takes ownership of parent. Files copied into it get
-// the owner.
+// NewStaged makes an empty directory below parent and, unless there is an error, takes ownership of
+// parent. Files copied into it get the owner.
 func NewStaged(parent *os.Root, name string, owner Owner) (*Staged, error) {
 	if err := MakeDir(parent, name); err != nil {
 		return nil, err
@@ -39,8 +40,8 @@ func (s *Staged) Tree() (*Tree, error) {
 	return &Tree{root: root}, err
 }
 
-// Discard removes the staged directory, unless it was put in place, and the directory that it replaced. It may be called more than
-// once.
+// Discard removes the staged directory, unless it was put in place, and the directory that it
+// replaced. It may be called more than once.
 func (s *Staged) Discard() {
 	if s.parent == nil {
 		return
@@ -67,7 +68,8 @@ func (s *Staged) Empty(ctx context.Context) error {
 	})
 }
 
-// Install moves the staged directory to this name in dir, durably, and replaces a directory that has the name.
+// Install moves the staged directory to this name in dir, durably, and replaces a directory that
+// has the name.
 func (s *Staged) Install(dir *os.Root, name, tempName string) error {
 	if err := Flush(s.Root); err != nil {
 		return err
@@ -88,8 +90,8 @@ func (s *Staged) Install(dir *os.Root, name, tempName string) error {
 	return SyncDir(dir)
 }
 
-// Put moves the staged directory, which is on the same host, to a path in the tree and makes the directories above. fs.ErrExist when
-// the path is taken.
+// Put moves the staged directory, which is on the same host, to a path in the tree and makes the
+// directories above. fs.ErrExist when the path is taken.
 func (t *Tree) Put(s *Staged, path string) error {
 	dir, name, err := t.destination(s, path)
 	if err != nil {
@@ -99,9 +101,10 @@ func (t *Tree) Put(s *Staged, path string) error {
 	return RenameNew(s.parent, s.name, dir, name)
 }
 
-// Replace moves the staged directory to a path in the tree. The directory that was there takes its place in staging and is discarded
-// with it; open handles on it still work. If old is not nil, it must be the directory at the path; else nothing changes and the
-// error is ErrChanged. Where the file system can exchange names, other processes see one of the two at every moment.
+// Replace moves the staged directory to a path in the tree. The directory that was there takes its
+// place in staging and is discarded with it; open handles on it still work. If old is not nil, it
+// must be the directory at the path; else nothing changes and the error is ErrChanged. Where the
+// file system can exchange names, other processes see one of the two at every moment.
 func (t *Tree) Replace(s *Staged, path string, old *Tree) error {
 	dir, name, err := t.destination(s, path)
 	if err != nil {
@@ -155,7 +158,8 @@ func (t *Tree) isAt(dir *os.Root, name string) bool {
 	return err == nil && t.Is(fi)
 }
 
-// Take moves the entry at a path out of the tree into the staging of s, atomically. fs.ErrNotExist when there is none.
+// Take moves the entry at a path out of the tree into the staging of s, atomically. fs.ErrNotExist
+// when there is none.
 func (t *Tree) Take(s *Staged, path string) error {
 	above, name := SplitPath(path)
 	dir, err := t.descend(above)
@@ -167,7 +171,8 @@ func (t *Tree) Take(s *Staged, path string) error {
 	return RenameNew(dir, name, s.parent, s.swap)
 }
 
-// Return undoes Take. If there is something at the path again, the entry goes beside it, under a name that begins with a dot.
+// Return undoes Take. If there is something at the path again, the entry goes beside it, under a
+// name that begins with a dot.
 func (t *Tree) Return(s *Staged, path string) error {
 	dir, name, err := t.destination(s, path)
 	if err != nil {

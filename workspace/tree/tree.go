@@ -20,16 +20,18 @@ var ErrChanged = errors.New("was changed meanwhile")
 // ErrNotRegular reports an attempt to open something else as a regular file.
 var ErrNotRegular = errors.New("is a link, a directory or something special")
 
-// IsRefused reports whether an error means that a path has something other than a plain file or directory on it, most likely a link.
-// Nothing was followed, opened or changed.
+// IsRefused reports whether an error means that a path has something other than a plain file or
+// directory on it, most likely a link. Nothing was followed, opened or changed.
 func IsRefused(err error) bool {
 	return errors.Is(err, ErrNotDir) || errors.Is(err, ErrNotRegular) || errors.Is(err, ErrSwapped)
 }
 
-// Tree is a directory in which other programs may write: a project's work/, a folder in it, or a stored version of a skill. Paths
-// are clean (see CleanPath) and relative to it. Every directory on the way is opened by itself, so that no link is followed; only
-// regular files are opened, without blocking. A Tree holds a handle and must be closed; files opened from it live on. It is safe for
-// concurrent use. Errors wrap the file system's errors, ErrTooLarge or ErrChanged, or satisfy IsRefused.
+// Tree is a directory in which other programs may write: a project's work/, a folder in it, or a
+// stored version of a skill. Paths are clean (see CleanPath) and relative to it. Every directory on
+// the way is opened by itself, so that no link is followed; only regular files are opened, without
+// blocking. A Tree holds a handle and must be closed; files opened from it live on. It is safe for
+// concurrent use. Errors wrap the file system's errors, ErrTooLarge or ErrChanged, or satisfy
+// IsRefused.
 type Tree struct {
 	root *os.Root
 	host Host // nil: the tree is for reading
@@ -37,7 +39,8 @@ type Tree struct {
 
 // Host is the project around a tree that can be changed. Its methods are safe for concurrent use.
 type Host interface {
-	// Staging opens the directory, on the same file system, in which new files are written before their rename.
+	// Staging opens the directory, on the same file system, in which new files are written before
+	// their rename.
 	Staging() (*os.Root, error)
 	// TempName returns a name that no other process uses.
 	TempName() string
@@ -62,10 +65,11 @@ func New(root *os.Root) *Tree { return &Tree{root: root} }
 // NewIn returns a tree that can be changed. It takes ownership of root.
 func NewIn(root *os.Root, host Host) *Tree { return &Tree{root: root, host: host} }
 
-// Still starts watching for commands. The returned function reports whether no command of this process has run in the tree's project
-// since then. A process that has mapped a file can write to it without changing its times while the page is dirty; a later mapping
-// changes them at its first write. So stat data proves that a file is unchanged only if no command was running when the data was
-// taken.
+// Still starts watching for commands. The returned function reports whether no command of this
+// process has run in the tree's project since then. A process that has mapped a file can write to
+// it without changing its times while the page is dirty; a later mapping changes them at its first
+// write. So stat data proves that a file is unchanged only if no command was running when the data
+// was taken.
 func (t *Tree) Still() func() bool {
 	if t.host == nil { // no command can write there
 		return func() bool { return true }
@@ -73,9 +77,10 @@ func (t *Tree) Still() func() bool {
 	return t.host.Still()
 }
 
-// LockEdits makes the caller the only editor of the project's work/ among all processes until release is called. Commands take no
-// lock: Write notices their changes by comparing stat data. It fails with ctx's error, with fault.SandboxBusy when another node keeps the lock for
-// minutes, or with the file system's error.
+// LockEdits makes the caller the only editor of the project's work/ among all processes until
+// release is called. Commands take no lock: Write notices their changes by comparing stat data. It
+// fails with ctx's error, with fault.SandboxBusy when another node keeps the lock for minutes, or
+// with the file system's error.
 func (t *Tree) LockEdits(ctx context.Context) (release func(), err error) {
 	if t.host == nil {
 		return nil, fs.ErrPermission
@@ -124,7 +129,8 @@ func (t *Tree) descend(path string) (*os.Root, error) {
 	return dir, nil
 }
 
-// enterDir opens a directory, also when its owner, who may be this process's user, has removed its own rights.
+// enterDir opens a directory, also when its owner, who may be this process's user, has removed its
+// own rights.
 func enterDir(parent *os.Root, name string) (*os.Root, error) {
 	dir, _, err := OpenDir(parent, name)
 	for try := 1; try < triesToOpen && errors.Is(err, ErrSwapped); try++ { // by an upload, of another copy
@@ -186,7 +192,8 @@ type Bounds struct {
 	Entries int
 	Depth   int // directories below the tree's own, and the most handles that a walk holds
 
-	// SkipReplaced leaves out a directory in whose place something else is put before it is opened, instead of failing.
+	// SkipReplaced leaves out a directory in whose place something else is put before it is opened,
+	// instead of failing.
 	SkipReplaced bool
 }
 
@@ -218,8 +225,9 @@ func (t *Tree) Top() (Entry, error) {
 	return Entry{Path: ".", Info: fi, dir: t.root}, err
 }
 
-// Walk calls visit with everything below the tree: a directory before its content, names in byte order. Entries that disappear
-// meanwhile are skipped; if the tree itself disappears, the error is ErrChanged. Walk stops at the first error.
+// Walk calls visit with everything below the tree: a directory before its content, names in byte
+// order. Entries that disappear meanwhile are skipped; if the tree itself disappears, the error is
+// ErrChanged. Walk stops at the first error.
 func (t *Tree) Walk(ctx context.Context, b Bounds, visit func(Entry) error) error {
 	w := treeWalk{ctx: ctx, bounds: b, visit: visit}
 	err := w.directory(t.root, "", 0)

@@ -7,17 +7,19 @@ import (
 	"strings"
 )
 
-// UnnestedMark is part of the temporary name that a directory has while it changes places with its parent; the final name comes
-// before it.
+// UnnestedMark is part of the temporary name that a directory has while it changes places with its
+// parent; the final name comes before it.
 const UnnestedMark = ".unnested-"
 
-// Unnest turns A/A into A: if the directory name (one component) contains only a non-empty directory of the same name, the inner one
-// replaces the outer one. It removes one level and reports whether it did. Directories are renamed, not copied, so programs that
-// work in them are not disturbed.
+// Unnest turns A/A into A: if the directory name (one component) contains only a non-empty
+// directory of the same name, the inner one replaces the outer one. It removes one level and
+// reports whether it did. Directories are renamed, not copied, so programs that work in them are
+// not disturbed.
 //
-// The inner directory gets a temporary name beside the outer one, the two names are exchanged, and the empty outer one is removed.
-// After a crash in between, both are beside each other, and FinishUnnest completes the move. Files that appear in the outer
-// directory meanwhile stay in it, under the temporary name. Links are never followed, and if a name turns out to be another file,
+// The inner directory gets a temporary name beside the outer one, the two names are exchanged, and
+// the empty outer one is removed. After a crash in between, both are beside each other, and
+// FinishUnnest completes the move. Files that appear in the outer directory meanwhile stay in it,
+// under the temporary name. Links are never followed, and if a name turns out to be another file,
 // the move is undone. Nothing is done where the file system cannot exchange names.
 func (t *Tree) Unnest(name string) (bool, error) {
 	if t.host == nil {
@@ -68,8 +70,8 @@ func (t *Tree) exchangeNames(beside, name string, seen fs.FileInfo) error {
 	return nil
 }
 
-// FinishUnnest completes an interrupted Unnest: a directory with a temporary name gets its final name if that is free or an empty
-// directory. Otherwise both stay.
+// FinishUnnest completes an interrupted Unnest: a directory with a temporary name gets its final
+// name if that is free or an empty directory. Otherwise both stay.
 func (t *Tree) FinishUnnest(beside string) error {
 	name, _, ok := strings.Cut(beside, UnnestedMark)
 	if !ok || name == "" || t.host == nil {
@@ -106,7 +108,8 @@ func (t *Tree) FinishUnnest(beside string) error {
 // IsUnnested reports whether name is a temporary name of Unnest.
 func IsUnnested(name string) bool { return strings.Contains(name, UnnestedMark) }
 
-// onlyName returns the name in a directory with one entry, "" for an empty directory, and "/" for more.
+// onlyName returns the name in a directory with one entry, "" for an empty directory, and "/" for
+// more.
 func onlyName(dir *os.Root) (string, error) {
 	only := ""
 	stop := errors.New("more than one")

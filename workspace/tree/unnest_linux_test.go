@@ -122,9 +122,10 @@ func TestFinishUnnest(t *testing.T) {
 		after  []string
 	}{
 		"the inner one beside an empty outer one": {[]string{"A/", beside + "/", beside + "/x/"}, []string{"A/", "A/x/"}},
-		"no outer one":                        {[]string{beside + "/", beside + "/x/"}, []string{"A/", "A/x/"}},
-		"an outer one that has got something": {[]string{"A/", "A/y/", beside + "/x/"}, []string{"A" + tree.UnnestedMark + "/", "A" + tree.UnnestedMark + "/x/", "A/", "A/y/"}},
-		"nothing in it":                       {[]string{"A/", beside + "/"}, []string{"A" + tree.UnnestedMark + "/", "A/"}},
+		"no outer one": {[]string{beside + "/", beside + "/x/"}, []string{"A/", "A/x/"}},
+		"an outer one that has got something": {[]string{"A/", "A/y/", beside + "/x/"},
+			[]string{"A" + tree.UnnestedMark + "/", "A" + tree.UnnestedMark + "/x/", "A/", "A/y/"}},
+		"nothing in it": {[]string{"A/", beside + "/"}, []string{"A" + tree.UnnestedMark + "/", "A/"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -142,8 +143,8 @@ func TestFinishUnnest(t *testing.T) {
 	}
 }
 
-// TestUnnestInARace: a job exchanges the folders for links to elsewhere and adds files all the time. Nothing outside is touched, and no file
-// is lost.
+// TestUnnestInARace: a job exchanges the folders for links to elsewhere and adds files all the
+// time. Nothing outside is touched, and no file is lost.
 func TestUnnestInARace(t *testing.T) {
 	t.Parallel()
 	work, outside := t.TempDir(), t.TempDir()

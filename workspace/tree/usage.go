@@ -34,8 +34,9 @@ type Usage struct {
 	Cut     Cut   // CutNone: the figures are complete
 }
 
-// Measure adds up the directory with this name while jobs may be changing it: it follows no link and ignores entries that vanish. It
-// stops after about so many entries, or soon after ctx ends, which is not an error. A missing directory is empty.
+// Measure adds up the directory with this name while jobs may be changing it: it follows no link
+// and ignores entries that vanish. It stops after about so many entries, or soon after ctx ends,
+// which is not an error. A missing directory is empty.
 func Measure(ctx context.Context, parent *os.Root, name string, entries int64) Usage {
 	g := gauge{ctx: ctx, entries: entries, seen: map[FileID]bool{}}
 	g.tree(parent, name, 0)

@@ -11,7 +11,8 @@ import (
 	"secbox/workspace/tree"
 )
 
-// TestWalkOfReplacedDirectory: a listing leaves out a directory that is something else when it is opened; other walks fail.
+// TestWalkOfReplacedDirectory: a listing leaves out a directory that is something else when it is
+// opened; other walks fail.
 func TestWalkOfReplacedDirectory(t *testing.T) {
 	t.Parallel()
 	for name, replace := range map[string]func(path string) error{

@@ -12,9 +12,10 @@ import (
 	"secbox/pathadapter"
 )
 
-// Write replaces or creates a file atomically and durably: readers see the old or the new content, also after a crash. New files and
-// directories get the host's owner, a replaced file keeps its permissions, and its other hard links keep the old content. If seen is
-// not nil, the file must still have that stat data; else nothing changes and the error is ErrChanged.
+// Write replaces or creates a file atomically and durably: readers see the old or the new content,
+// also after a crash. New files and directories get the host's owner, a replaced file keeps its
+// permissions, and its other hard links keep the old content. If seen is not nil, the file must
+// still have that stat data; else nothing changes and the error is ErrChanged.
 func (t *Tree) Write(path string, content []byte, seen fs.FileInfo) error {
 	return t.WriteBy(path, seen, func(w io.Writer) error {
 		_, err := w.Write(content)
@@ -35,8 +36,8 @@ func (t *Tree) WriteBy(path string, seen fs.FileInfo, put func(io.Writer) error)
 	return t.Place(c, path, seen)
 }
 
-// Content is the new content of a file, which has no path in the tree before Place. One goroutine at a time may use it. It must be
-// discarded, after Place too.
+// Content is the new content of a file, which has no path in the tree before Place. One goroutine
+// at a time may use it. It must be discarded, after Place too.
 type Content struct {
 	*os.File
 	Mode    fs.FileMode // 0: of the file that it replaces, or 0644
@@ -70,7 +71,8 @@ func (c *Content) Discard() {
 	c.staging.Close()
 }
 
-// Place makes c the content of a file, as Write does, and ends the writing of c. With seen Absent, there must be no file.
+// Place makes c the content of a file, as Write does, and ends the writing of c. With seen Absent,
+// there must be no file.
 func (t *Tree) Place(c *Content, path string, seen fs.FileInfo) error {
 	above, name := SplitPath(path)
 	dir, err := t.makeDirs(c.staging, above)
@@ -110,7 +112,8 @@ func (t *Tree) Place(c *Content, path string, seen fs.FileInfo) error {
 	return ifGone(err)
 }
 
-// ifGone converts the error about a directory that was opened or made, and that another program has removed since.
+// ifGone converts the error about a directory that was opened or made, and that another program has
+// removed since.
 func ifGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %w", ErrChanged, err)
@@ -118,7 +121,8 @@ func ifGone(err error) error {
 	return err
 }
 
-// Link makes a link, or replaces one. Anything else at the path is moved aside, to a name beside it that begins with a dot. The target is not checked: this package follows no link.
+// Link makes a link, or replaces one. Anything else at the path is moved aside, to a name beside it
+// that begins with a dot. The target is not checked: this package follows no link.
 func (t *Tree) Link(target, path string) error {
 	if t.host == nil {
 		return fs.ErrPermission
@@ -154,8 +158,8 @@ func (t *Tree) Link(target, path string) error {
 	return err
 }
 
-// MoveAside renames what is in the place of a directory at the root of the tree, to a name beside it
-// that begins with a dot. It leaves a directory, and what does not exist.
+// MoveAside renames what is in the place of a directory at the root of the tree, to a name beside
+// it that begins with a dot. It leaves a directory, and what does not exist.
 func (t *Tree) MoveAside(name string) error {
 	if t.host == nil {
 		return fs.ErrPermission
@@ -188,11 +192,13 @@ func (t *Tree) checkSpelling(dir *os.Root, name string) error {
 	if err != nil || other == "" {
 		return err
 	}
-	return fault.BadField("path", "has the new name %q beside %q, and some systems take both for the same name: use that spelling or another name",
+	return fault.BadField("path",
+		"has the new name %q beside %q, and some systems take both for the same name: use that spelling or another name",
 		CutName(name, 256), CutName(other, 256))
 }
 
-// modeAt returns the permissions of the file to be replaced, which must have the stat data seen, if not nil.
+// modeAt returns the permissions of the file to be replaced, which must have the stat data seen, if
+// not nil.
 func modeAt(dir *os.Root, name string, seen fs.FileInfo) (fs.FileMode, error) {
 	fi, err := dir.Lstat(name)
 	switch {
@@ -212,7 +218,8 @@ func modeAt(dir *os.Root, name string, seen fs.FileInfo) (fs.FileMode, error) {
 	return fi.Mode().Perm(), nil
 }
 
-// makeDirs opens a directory in the tree and makes missing directories on the way. A new directory gets its owner before its name.
+// makeDirs opens a directory in the tree and makes missing directories on the way. A new directory
+// gets its owner before its name.
 func (t *Tree) makeDirs(staging *os.Root, path string) (*os.Root, error) {
 	dir, err := t.root.OpenRoot(".")
 	if err != nil || path == "." {

@@ -1,4 +1,5 @@
-// Package ssetest reads server-sent events in tests, more strictly than browsers: what the HTML standard lets a client ignore is an error.
+// Package ssetest reads server-sent events in tests, more strictly than browsers: what the HTML
+// standard lets a client ignore is an error.
 package ssetest
 
 import (

@@ -1,5 +1,6 @@
-// Package checkpoint reads the signed checkpoints of a transparency log (C2SP tlog-checkpoint), compares them by their trees, and keeps them
-// in files that only grow. golang.org/x/mod/sumdb computes the trees and signatures. The package knows neither networks nor databases.
+// Package checkpoint reads the signed checkpoints of a transparency log (C2SP tlog-checkpoint),
+// compares them by their trees, and keeps them in files that only grow. golang.org/x/mod/sumdb
+// computes the trees and signatures. The package knows neither networks nor databases.
 package checkpoint
 
 import (
@@ -16,7 +17,8 @@ import (
 // MaxBytes is the size of the largest checkpoint that is read, with its signatures.
 const MaxBytes = 64 << 10
 
-// maxText is the size of the largest text that is signed. A checkpoint of core-api has three short lines.
+// maxText is the size of the largest text that is signed. A checkpoint of core-api has three short
+// lines.
 const maxText = 1 << 10
 
 // MaxSize is beyond the size of any log, and keeps indexes of hashes from overflowing.
@@ -48,8 +50,9 @@ var (
 	ErrSignature = errors.New("its signature does not verify")
 )
 
-// Open verifies a checkpoint of the log with this key, whose origin is the key's name. Signatures of cosigners are verified too, and other
-// signatures are dropped. A signature of a cosigner may be missing, and must not be wrong.
+// Open verifies a checkpoint of the log with this key, whose origin is the key's name. Signatures
+// of cosigners are verified too, and other signatures are dropped. A signature of a cosigner may be
+// missing, and must not be wrong.
 func Open(signed []byte, key note.Verifier, cosigners ...note.Verifier) (Checkpoint, error) {
 	c, _, err := parse(signed)
 	if err != nil {
@@ -87,7 +90,8 @@ func parse(signed []byte) (Checkpoint, *note.Note, error) {
 	if _, err := point.Unmarshal([]byte(text)); err != nil {
 		return Checkpoint{}, nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	if len(point.Hash) != tlog.HashSize || point.Size > MaxSize || len(text) > maxText || !strings.HasPrefix(text, string(point.Marshal())) {
+	if len(point.Hash) != tlog.HashSize || point.Size > MaxSize || len(text) > maxText ||
+		!strings.HasPrefix(text, string(point.Marshal())) {
 		return Checkpoint{}, nil, fmt.Errorf("%w: its size or root is not in the form of C2SP tlog-checkpoint", ErrFormat)
 	}
 	return Checkpoint{Origin: point.Origin, Tree: tlog.Tree{N: int64(point.Size), Hash: tlog.Hash(point.Hash)}}, unverified.Note, nil
@@ -115,8 +119,9 @@ var (
 	ErrHashes  = errors.New("the log's hashes do not match its signed root")
 )
 
-// Extends checks that the tree next begins with the entries of the tree before, which may be the same tree. tiles are next's tiles. It fails
-// with ErrSmaller, ErrForked or ErrHashes, and with the error of the tiles if they cannot be read.
+// Extends checks that the tree next begins with the entries of the tree before, which may be the
+// same tree. tiles are next's tiles. It fails with ErrSmaller, ErrForked or ErrHashes, and with the
+// error of the tiles if they cannot be read.
 func Extends(before, next tlog.Tree, tiles tlog.TileReader) error {
 	switch {
 	case next.N < before.N:

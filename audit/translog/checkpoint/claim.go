@@ -8,13 +8,15 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// Claim is a checkpoint that says which key has signed it. Nothing verifies the signature, since the key is not known.
+// Claim is a checkpoint that says which key has signed it. Nothing verifies the signature, since
+// the key is not known.
 type Claim struct {
 	Checkpoint        // with the one signature
 	KeyID      string // as KeyID
 }
 
-// KeyID returns the name and the hash of a public key in the format of note.NewVerifier: all that a signature tells of its key.
+// KeyID returns the name and the hash of a public key in the format of note.NewVerifier: all that a
+// signature tells of its key.
 func KeyID(key string) string {
 	name, rest, _ := strings.Cut(key, "+")
 	hash, _, _ := strings.Cut(rest, "+")
@@ -32,8 +34,9 @@ func IDOf(key note.Verifier) string {
 // signatureBytes is the size of an Ed25519 signature in a note, with the hash of its key.
 const signatureBytes = 4 + 64
 
-// OfOther reads a checkpoint of the log with this origin, or of any log if it is empty, that a key of the log's name, and not the one with this
-// id, is said to have signed. An id that is empty is of no key.
+// OfOther reads a checkpoint of the log with this origin, or of any log if it is empty, that a key
+// of the log's name, and not the one with this id, is said to have signed. An id that is empty is
+// of no key.
 func OfOther(signed []byte, origin, keyID string) (Claim, bool) {
 	c, n, err := parse(signed)
 	if origin == "" {

@@ -11,9 +11,10 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// File is an open file of checkpoints. Its records are notes with an empty line after each, so that it can be read with any editor, and a
-// file with a single note is one too. A record that a crash or a full disk has cut short stays in the file, and is skipped: the file may be
-// on a volume that allows appending only.
+// File is an open file of checkpoints. Its records are notes with an empty line after each, so that
+// it can be read with any editor, and a file with a single note is one too. A record that a crash
+// or a full disk has cut short stays in the file, and is skipped: the file may be on a volume that
+// allows appending only.
 type File interface {
 	io.ReaderAt
 	io.Writer // at the end
@@ -43,7 +44,8 @@ func Append(f File, size int64, c Checkpoint) error {
 // tail is how much of a file Last reads. It has many records.
 const tail = 4 * MaxBytes
 
-// Last returns the last checkpoint of the log with this key in a file with size bytes. found is false if there is none.
+// Last returns the last checkpoint of the log with this key in a file with size bytes. found is
+// false if there is none.
 func Last(f io.ReaderAt, size int64, key note.Verifier, cosigners ...note.Verifier) (c Checkpoint, found bool, err error) {
 	end, err := endOf(f, size)
 	if err != nil {
@@ -58,7 +60,8 @@ func Last(f io.ReaderAt, size int64, key note.Verifier, cosigners ...note.Verifi
 	return c, found, nil
 }
 
-// LastOfOther returns the last checkpoint of the log with this origin that another key is said to have signed.
+// LastOfOther returns the last checkpoint of the log with this origin that another key is said to
+// have signed.
 func LastOfOther(f io.ReaderAt, size int64, origin, keyID string) (c Claim, found bool, err error) {
 	end, err := endOf(f, size)
 	if err != nil {
@@ -84,7 +87,8 @@ func endOf(f io.ReaderAt, size int64) (io.Reader, error) {
 	return bytes.NewReader(data), nil
 }
 
-// All returns the checkpoints of the log with this key in a file, and at its end the error of the file, if any. Other records are skipped.
+// All returns the checkpoints of the log with this key in a file, and at its end the error of the
+// file, if any. Other records are skipped.
 func All(f io.Reader, key note.Verifier, cosigners ...note.Verifier) iter.Seq2[Checkpoint, error] {
 	return func(yield func(Checkpoint, error) bool) {
 		for signed, err := range notes(f) {
@@ -99,7 +103,8 @@ func All(f io.Reader, key note.Verifier, cosigners ...note.Verifier) iter.Seq2[C
 	}
 }
 
-// notes finds the notes of a file: a paragraph before a paragraph whose lines are signatures. It needs memory for one.
+// notes finds the notes of a file: a paragraph before a paragraph whose lines are signatures. It
+// needs memory for one.
 func notes(f io.Reader) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		paragraphs := newParagraphs(f)

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// paragraphs reads the texts between empty lines. It cuts texts that are longer than a checkpoint can be.
+// paragraphs reads the texts between empty lines. It cuts texts that are longer than a checkpoint
+// can be.
 type paragraphs struct{ lines *bufio.Reader }
 
 func newParagraphs(r io.Reader) paragraphs { return paragraphs{bufio.NewReaderSize(r, MaxBytes)} }

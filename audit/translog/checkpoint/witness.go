@@ -21,11 +21,13 @@ type Witness struct {
 func ParseWitness(text string) (Witness, error) {
 	fields := strings.Fields(text)
 	if len(fields) != 2 {
-		return Witness{}, fault.New(fault.InvalidSettings, "a witness is its public key and its address, such as: example.com/w1+12345678+… http://10.0.0.5:8010")
+		return Witness{}, fault.New(fault.InvalidSettings,
+			"a witness is its public key and its address, such as: example.com/w1+12345678+… http://10.0.0.5:8010")
 	}
 	u, err := url.Parse(fields[1])
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "http" && u.Scheme != "https" {
-		return Witness{}, fault.New(fault.InvalidSettings, "a witness has an address without user, query or fragment, such as http://10.0.0.5:8010")
+		return Witness{}, fault.New(fault.InvalidSettings,
+			"a witness has an address without user, query or fragment, such as http://10.0.0.5:8010")
 	}
 	key, err := CosignerKey(fields[0])
 	if err != nil {
@@ -42,7 +44,8 @@ func CosignerKey(text string) (note.Verifier, error) {
 		err = fmt.Errorf("its hash does not match")
 	}
 	if err != nil {
-		return nil, fault.Wrap(fault.InvalidSettings, err, "the public key of a witness is damaged, or none: a key for cosignatures has the form name+hash+base64; `secbox audit witness` prints its own at its start")
+		return nil, fault.Wrap(fault.InvalidSettings, err, "the public key of a witness is damaged, or none: a key for cosignatures has "+
+			"the form name+hash+base64; `secbox audit witness` prints its own at its start")
 	}
 	return w.Key, nil
 }

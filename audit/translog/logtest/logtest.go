@@ -1,5 +1,5 @@
-// Package logtest verifies a transparency log and its proofs for tests, as a client that is not ours would: with the libraries of
-// transparency-dev, and none of the code that makes the log.
+// Package logtest verifies a transparency log and its proofs for tests, as a client that is not
+// ours would: with the libraries of transparency-dev, and none of the code that makes the log.
 package logtest
 
 import (
@@ -15,8 +15,8 @@ import (
 
 const width = 256 // hashes of a full tile
 
-// Verify reads a log in the layout of C2SP tlog-tiles by get, whose paths are checkpoint and tile/…, and recomputes its tree from its entries. It
-// returns the entries.
+// Verify reads a log in the layout of C2SP tlog-tiles by get, whose paths are checkpoint and
+// tile/…, and recomputes its tree from its entries. It returns the entries.
 func Verify(key string, get func(path string) ([]byte, error)) ([][]byte, error) {
 	signed, err := get("checkpoint")
 	if err != nil {
@@ -48,7 +48,8 @@ func Verify(key string, get func(path string) ([]byte, error)) ([][]byte, error)
 		return nil, err
 	}
 	if uint64(len(entries)) != point.Size || !bytes.Equal(root, point.Hash) {
-		return nil, fmt.Errorf("%d entries have the root %x, and the checkpoint is of %d with %x", len(entries), root, point.Size, point.Hash)
+		return nil, fmt.Errorf("%d entries have the root %x, and the checkpoint is of %d with %x", len(entries), root, point.Size,
+			point.Hash)
 	}
 	for l := 0; len(level) > 0; l++ {
 		var above [][]byte
@@ -108,7 +109,8 @@ func rootOf(leafHashes [][]byte) ([]byte, error) {
 	return tree.GetRootHash(nil)
 }
 
-// Consistent reports an error unless the tree of one log's checkpoint begins with the entries of another's.
+// Consistent reports an error unless the tree of one log's checkpoint begins with the entries of
+// another's.
 func Consistent(key string, signed []byte, entries [][]byte) error {
 	point, err := open(key, signed)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/transparency-dev/merkle/rfc6962"
 )
 
-// VerifyProof verifies the file that proves an exec or an administrative event: the signature of the checkpoint, and each event's inclusion, by its salt
-// and its bytes. It returns the events.
+// VerifyProof verifies the file that proves an exec or an administrative event: the signature of
+// the checkpoint, and each event's inclusion, by its salt and its bytes. It returns the events.
 func VerifyProof(key string, file []byte) ([]json.RawMessage, error) {
 	whole, err := members(file, "format")
 	if err != nil {
@@ -58,7 +58,8 @@ func VerifyProof(key string, file []byte) ([]json.RawMessage, error) {
 	return events, nil
 }
 
-// members returns the members of an object, which must include names. Names match exactly, unlike the fields of structs.
+// members returns the members of an object, which must include names. Names match exactly, unlike
+// the fields of structs.
 func members(object []byte, names ...string) (map[string]json.RawMessage, error) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(object, &all); err != nil {

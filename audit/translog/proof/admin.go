@@ -27,7 +27,8 @@ type AdminDocument struct {
 	LoggedAt time.Time // by the clock of the node that put it into the log
 }
 
-// Canonical returns the bytes that are hashed: a JSON object with its members in the order of RFC 8785, in which Data stands unchanged.
+// Canonical returns the bytes that are hashed: a JSON object with its members in the order of RFC
+// 8785, in which Data stands unchanged.
 func (d AdminDocument) Canonical() []byte {
 	b := make([]byte, 0, len(d.Data)+len(d.Subject)+len(d.Actor.ID)+len(d.Actor.Name)+len(d.NodeID)+320)
 	b = appendText(append(b, `{"actor_id":`...), d.Actor.ID)
@@ -67,7 +68,8 @@ func ParseAdmin(canonical string) (AdminDocument, error) {
 		return AdminDocument{}, fmt.Errorf("it has the type %q, not %q", whole.Shorten(raw.Type), typeAdminEvent)
 	}
 	d := AdminDocument{
-		Seq: raw.Seq, At: raw.At, NodeID: raw.NodeID, Actor: admin.Actor{Type: raw.ActorType, ID: raw.ActorID, Name: raw.ActorName}, Kind: raw.Kind,
+		Seq: raw.Seq, At: raw.At, NodeID: raw.NodeID, Actor: admin.Actor{Type: raw.ActorType, ID: raw.ActorID, Name: raw.ActorName},
+		Kind:    raw.Kind,
 		Subject: raw.Subject, Data: string(raw.Data), LoggedAt: raw.LoggedAt,
 	}
 	if string(d.Canonical()) != canonical {

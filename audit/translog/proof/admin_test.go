@@ -8,7 +8,8 @@ import (
 	"secbox/fault"
 )
 
-// TestAdminDocumentsAreReadBack: a changed byte is refused or says something else, and never the same.
+// TestAdminDocumentsAreReadBack: a changed byte is refused or says something else, and never the
+// same.
 func TestAdminDocumentsAreReadBack(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 4, 5, 6, 7, 123456000, time.UTC)
@@ -16,7 +17,8 @@ func TestAdminDocumentsAreReadBack(t *testing.T) {
 		Seq: 7, At: at, NodeID: "n\u2028<&>", Actor: admin.Actor{Type: admin.ByToken, ID: "\"\\", Name: "😀\ufffd"}, Kind: admin.Export, Subject: "jsonl",
 		Data: `{"b":1,"a":"\u003c"}`, LoggedAt: at.Add(time.Second),
 	}
-	const want = `{"actor_id":"\"\\","actor_name":"😀` + "\ufffd" + `","actor_type":"token","at":"2026-03-04T05:06:07.123456Z","data":{"b":1,"a":"\u003c"},"kind":"export",` +
+	const want = `{"actor_id":"\"\\","actor_name":"😀` + "\ufffd" +
+		`","actor_type":"token","at":"2026-03-04T05:06:07.123456Z","data":{"b":1,"a":"\u003c"},"kind":"export",` +
 		`"logged_at":"2026-03-04T05:06:08.123456Z","node_id":"n` + "\u2028" + `<&>","seq":7,"subject":"jsonl","type":"secbox/admin-event@v1"}`
 	canonical := string(d.Canonical())
 	if canonical != want {
@@ -54,7 +56,8 @@ func TestCheckAdminRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"nothing": nil, "the proof of an exec": exec, "the event of an exec": disguised, "too much": make([]byte, MaxBytes+1)} {
+	for name, data := range map[string][]byte{"nothing": nil, "the proof of an exec": exec, "the event of an exec": disguised,
+		"too much": make([]byte, MaxBytes+1)} {
 		if _, err := CheckAdmin(data, key); !fault.Is(err, fault.InvalidProof) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -17,7 +17,8 @@ import (
 	"secbox/internal/whole"
 )
 
-// Types of an attestation. The statement is written by the specification of in-toto v1: the library of in-toto needs Protocol Buffers for it.
+// Types of an attestation. The statement is written by the specification of in-toto v1: the library
+// of in-toto needs Protocol Buffers for it.
 const (
 	payloadType   = "application/vnd.in-toto+json"
 	statementType = "https://in-toto.io/Statement/v1"
@@ -26,7 +27,8 @@ const (
 	PredicateType = "urn:secbox:exec-record:v1"
 )
 
-// manifestFile is the subject that stands for the files of core-api: their digests are in it, and its own is in the record.
+// manifestFile is the subject that stands for the files of core-api: their digests are in it, and
+// its own is in the record.
 const manifestFile = "manifest.json"
 
 // Subject is a file that an exec left.
@@ -44,7 +46,8 @@ func NewSubject(name, sha256 string) Subject {
 	return s
 }
 
-// manifestSubject returns the subject of the manifest. in-toto's digests have no prefix, and records' digests have one.
+// manifestSubject returns the subject of the manifest. in-toto's digests have no prefix, and
+// records' digests have one.
 func manifestSubject(r audit.Record) Subject {
 	return NewSubject(manifestFile, strings.TrimPrefix(r.ManifestDigest, "sha256:"))
 }
@@ -57,11 +60,12 @@ type statement struct {
 	Predicate     jsontext.Value `json:"predicate"`
 }
 
-// Attest returns a DSSE envelope with an in-toto statement about an exec that has a manifest. Its subjects are the manifest and the artifacts, its
-// predicate is the record. The caller has checked that the record is what the log says.
+// Attest returns a DSSE envelope with an in-toto statement about an exec that has a manifest. Its
+// subjects are the manifest and the artifacts, its predicate is the record. The caller has checked
+// that the record is what the log says.
 //
-// The envelope is signed with the log's key. What DSSE signs begins with DSSEv1, and a checkpoint with the name of a log, so that neither
-// passes for the other.
+// The envelope is signed with the log's key. What DSSE signs begins with DSSEv1, and a checkpoint
+// with the name of a log, so that neither passes for the other.
 func Attest(signer note.Signer, r audit.Record, artifacts []Subject) ([]byte, error) {
 	record, err := json.Marshal(inUTC(r))
 	if err != nil {
@@ -98,8 +102,8 @@ type Attestation struct {
 	Subjects []Subject
 }
 
-// CheckAttestation verifies an attestation with the log's public key, as Check does a proof. It fails with fault.InvalidProof, and with
-// fault.InvalidRequest for a key that is none.
+// CheckAttestation verifies an attestation with the log's public key, as Check does a proof. It
+// fails with fault.InvalidProof, and with fault.InvalidRequest for a key that is none.
 func CheckAttestation(file []byte, key string) (Attestation, error) {
 	verifier, err := newVerifier(key)
 	if err != nil {
@@ -115,7 +119,8 @@ func CheckAttestation(file []byte, key string) (Attestation, error) {
 		return Attestation{}, refuse(err, "the statement cannot be read: %v", err)
 	}
 	if s.Type != statementType || s.PredicateType != PredicateType {
-		return Attestation{}, refuse(nil, "the statement is a %q with a %q, and this program knows only %q with %q", whole.Shorten(s.Type), whole.Shorten(s.PredicateType), statementType, PredicateType)
+		return Attestation{}, refuse(nil, "the statement is a %q with a %q, and this program knows only %q with %q", whole.Shorten(s.Type),
+			whole.Shorten(s.PredicateType), statementType, PredicateType)
 	}
 	if err := jsonv2.Unmarshal(s.Predicate, &a.Record); err != nil {
 		return Attestation{}, refuse(err, "the record cannot be read: %v", err)

@@ -30,7 +30,8 @@ func attest(t testing.TB) (file []byte, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := audit.Record{ExecID: "e1", Kind: audit.KindExec, Cmd: "bash", Args: []string{"-lc", "echo <b>"}, Status: audit.Failed, ExitCode: new(3), CreatedAt: time.Unix(1, 0), ManifestDigest: "sha256:" + strings.Repeat("aa", 32)}
+	r := audit.Record{ExecID: "e1", Kind: audit.KindExec, Cmd: "bash", Args: []string{"-lc", "echo <b>"}, Status: audit.Failed, ExitCode: new(3),
+		CreatedAt: time.Unix(1, 0), ManifestDigest: "sha256:" + strings.Repeat("aa", 32)}
 	file, err = Attest(signer, r, []Subject{NewSubject("out/=a.txt", strings.Repeat("bb", 32))})
 	if err != nil {
 		t.Fatal(err)
@@ -53,14 +54,16 @@ func TestAttestation(t *testing.T) {
 	if _, err := CheckAttestation(file, "key"); !fault.Is(err, fault.InvalidRequest) {
 		t.Errorf("no key: %v", err)
 	}
-	for name, text := range map[string]string{"nothing": "", "no envelope": "{}", "a proof": string(read(t, "sqlite.json")), "too large": `"` + strings.Repeat("x", MaxBytes)} {
+	for name, text := range map[string]string{"nothing": "", "no envelope": "{}", "a proof": string(read(t, "sqlite.json")),
+		"too large": `"` + strings.Repeat("x", MaxBytes)} {
 		if _, err := CheckAttestation([]byte(text), key); !fault.Is(err, fault.InvalidProof) || IsAttestation([]byte(text)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestIndependentVerifierOfAttestations: the library of secure-systems-lab accepts the envelope with the bare Ed25519 key, and refuses a changed one.
+// TestIndependentVerifierOfAttestations: the library of secure-systems-lab accepts the envelope
+// with the bare Ed25519 key, and refuses a changed one.
 func TestIndependentVerifierOfAttestations(t *testing.T) {
 	t.Parallel()
 	file, key := attest(t)
@@ -88,7 +91,8 @@ func TestIndependentVerifierOfAttestations(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s map[string]any
-	if err := json.Unmarshal(body, &s); err != nil || s["_type"] != "https://in-toto.io/Statement/v1" || s["predicateType"] != "urn:secbox:exec-record:v1" || len(s["subject"].([]any)) != 2 {
+	if err := json.Unmarshal(body, &s); err != nil || s["_type"] != "https://in-toto.io/Statement/v1" || s["predicateType"] != "urn:secbox:exec-record:v1" ||
+		len(s["subject"].([]any)) != 2 {
 		t.Errorf("%v, %v", s, err)
 	}
 	envelope.Payload = base64.StdEncoding.EncodeToString(bytes.Replace(body, []byte(`"exit_code":3`), []byte(`"exit_code":0`), 1))
@@ -117,7 +121,8 @@ func TestOneChangedBitOfAnAttestation(t *testing.T) {
 	}
 }
 
-// TestStatementsOfOthers: a statement that the key has signed for another purpose is no attestation of an exec.
+// TestStatementsOfOthers: a statement that the key has signed for another purpose is no attestation
+// of an exec.
 func TestStatementsOfOthers(t *testing.T) {
 	t.Parallel()
 	private, key, err := note.GenerateKey(nil, "secbox/test")

@@ -33,7 +33,8 @@ type Result struct {
 	Cosigned []Cosignature // of the witnesses that Check was given
 }
 
-// Cosignature is a witness's word that it had seen no larger checkpoint at this time, and that this one extended all before.
+// Cosignature is a witness's word that it had seen no larger checkpoint at this time, and that this
+// one extended all before.
 type Cosignature struct {
 	Witness string
 	At      time.Time // by the witness's clock, in seconds
@@ -47,10 +48,11 @@ type Logged struct {
 	LoggedAt time.Time // from then on the log holds it
 }
 
-// Check verifies a file: the checkpoint's signature by the key, each event's place in the log, and each column of the record against what
-// the events say. The key is in the format of `core-api audit key`. Each of the witnesses, given by their public keys, must have cosigned the
-// checkpoint. It fails with fault.InvalidProof, whose Fields are the columns that
-// differ, and with fault.InvalidRequest for a key that is none.
+// Check verifies a file: the checkpoint's signature by the key, each event's place in the log, and
+// each column of the record against what the events say. The key is in the format of `core-api
+// audit key`. Each of the witnesses, given by their public keys, must have cosigned the checkpoint.
+// It fails with fault.InvalidProof, whose Fields are the columns that differ, and with
+// fault.InvalidRequest for a key that is none.
 func Check(data []byte, key string, witnesses ...string) (Result, error) {
 	verifier, err := newVerifier(key)
 	if err != nil {
@@ -79,7 +81,8 @@ func Check(data []byte, key string, witnesses ...string) (Result, error) {
 			return Result{}, refuse(nil, "event %d: its proof is for another checkpoint than the first event's", i+1)
 		}
 		signed, result.Size, result.Root = at.checkpoint, at.size, at.root
-		documents, result.Events = append(documents, d), append(result.Events, Logged{Index: at.index, Kind: d.Kind, At: d.At, LoggedAt: d.LoggedAt})
+		documents, result.Events = append(documents, d),
+			append(result.Events, Logged{Index: at.index, Kind: d.Kind, At: d.At, LoggedAt: d.LoggedAt})
 	}
 	indexes := make([]int64, len(documents))
 	for i, e := range result.Events {
@@ -123,7 +126,8 @@ func cosignatures(signed []byte, key note.Verifier, witnesses []string) ([]Cosig
 		}
 		i := slices.IndexFunc(point.Sigs, func(s note.Signature) bool { return s.Name == witness.Name() && s.Hash == witness.KeyHash() })
 		if i < 0 {
-			return nil, refuse(nil, "the checkpoint of %d entries is not cosigned by the witness %s; get the proof again in a second, or ask the operator whether core-api asks this witness", point.Tree.N, witness.Name())
+			return nil, refuse(nil, "the checkpoint of %d entries is not cosigned by the witness %s; get the proof again in a second, or "+
+				"ask the operator whether core-api asks this witness", point.Tree.N, witness.Name())
 		}
 		at, err := cosignature.CoSigV1Timestamp(point.Sigs[i])
 		if err != nil {
@@ -178,7 +182,8 @@ func (e Event) check(verifier note.Verifier) (place, error) {
 
 // checkRecord compares the file's record with the events.
 func (f File) checkRecord(history History, result *Result) error {
-	// Strictly, as the file: names that differ only in case, or come twice, would show other readers another record.
+	// Strictly, as the file: names that differ only in case, or come twice, would show other
+	// readers another record.
 	if err := json.Unmarshal(f.Record, &result.Record, json.RejectUnknownMembers(true)); err != nil {
 		return refuse(err, "the record cannot be read, perhaps because this program is older than the server: %v", err)
 	}

@@ -17,7 +17,8 @@ import (
 	"secbox/fault"
 )
 
-// read returns a file of testdata: proofs of both databases, and the key of their logs. Later versions must accept them.
+// read returns a file of testdata: proofs of both databases, and the key of their logs. Later
+// versions must accept them.
 func read(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name))
@@ -58,14 +59,16 @@ func TestCheckAcceptsProofs(t *testing.T) {
 		for _, e := range result.Events {
 			kinds = append(kinds, e.Kind)
 		}
-		if !slices.Equal(kinds, []audit.EventKind{audit.EventCreated, audit.EventStarted, audit.EventEnded, audit.EventCorrected}) || result.Origin != "secbox/test" ||
+		if !slices.Equal(kinds, []audit.EventKind{audit.EventCreated, audit.EventStarted, audit.EventEnded, audit.EventCorrected}) ||
+			result.Origin != "secbox/test" ||
 			result.Size != 19 || result.Record.Status != audit.Failed || !slices.Equal(result.Unproven, newer(t, read(t, name))) {
 			t.Errorf("%s: %+v", name, result)
 		}
 	}
 }
 
-// TestOneChangedBit changes every thirteenth byte of a file, and with SECBOX_SOAK=1 each. What is still accepted must say the same.
+// TestOneChangedBit changes every thirteenth byte of a file, and with SECBOX_SOAK=1 each. What is
+// still accepted must say the same.
 func TestOneChangedBit(t *testing.T) {
 	t.Parallel()
 	step := 13 // odd, so that each bit gets its turn
@@ -188,17 +191,23 @@ func TestCheckRefuses(t *testing.T) {
 		"swapped events":          {change(func(f *File) { f.Events[1], f.Events[2] = f.Events[2], f.Events[1] }), key, fault.InvalidProof, "does not follow"},
 		"an event twice":          {change(func(f *File) { f.Events = append(f.Events, f.Events[3]) }), key, fault.InvalidProof, "does not follow"},
 		"a foreign event":         {change(func(f *File) { f.Events[3] = other.Events[3] }), key, fault.InvalidProof, "another checkpoint"},
-		"a swapped proof":         {change(func(f *File) { f.Events[3].TLogProof = f.Events[2].TLogProof }), key, fault.InvalidProof, "does not have this event"},
-		"another event":           {change(func(f *File) { f.Events[0].Event = strings.Replace(f.Events[0].Event, "demo", "dem0", 1) }), key, fault.InvalidProof, "does not have this event"},
-		"another salt":            {change(func(f *File) { f.Events[0].Salt[0]++ }), key, fault.InvalidProof, "does not have this event"},
-		"a short salt":            {change(func(f *File) { f.Events[0].Salt = f.Events[0].Salt[1:] }), key, fault.InvalidProof, "salt has 31 bytes"},
+		"a swapped proof": {change(func(f *File) { f.Events[3].TLogProof = f.Events[2].TLogProof }), key, fault.InvalidProof,
+			"does not have this event"},
+		"another event": {change(func(f *File) { f.Events[0].Event = strings.Replace(f.Events[0].Event, "demo", "dem0", 1) }), key,
+			fault.InvalidProof, "does not have this event"},
+		"another salt": {change(func(f *File) { f.Events[0].Salt[0]++ }), key, fault.InvalidProof, "does not have this event"},
+		"a short salt": {change(func(f *File) { f.Events[0].Salt = f.Events[0].Salt[1:] }), key, fault.InvalidProof, "salt has 31 bytes"},
 		"a salt that takes a byte": {change(func(f *File) {
 			f.Events[0].Salt, f.Events[0].Event = append(f.Events[0].Salt, f.Events[0].Event[0]), f.Events[0].Event[1:]
 		}), key, fault.InvalidProof, "salt has 33 bytes"},
-		"an unknown member":        {bytes.Replace(read(t, "sqlite.json"), []byte(`"format"`), []byte(`"more": 1, "format"`), 1), key, fault.InvalidProof, "more"},
-		"a member twice":           {bytes.Replace(read(t, "sqlite.json"), []byte(`"format"`), []byte(`"exec_id": "x", "format"`), 1), key, fault.InvalidProof, "duplicate"},
-		"an unknown column":        {bytes.Replace(read(t, "sqlite.json"), []byte(`"kind": "exec"`), []byte(`"kind": "exec", "later": 1`), 1), key, fault.InvalidProof, "older than the server"},
-		"a column in capitals too": {bytes.Replace(read(t, "sqlite.json"), []byte(`"kind": "exec"`), []byte(`"kind": "change", "KIND": "exec"`), 1), key, fault.InvalidProof, "older than the server"},
+		"an unknown member": {bytes.Replace(read(t, "sqlite.json"), []byte(`"format"`), []byte(`"more": 1, "format"`), 1), key, fault.InvalidProof,
+			"more"},
+		"a member twice": {bytes.Replace(read(t, "sqlite.json"), []byte(`"format"`), []byte(`"exec_id": "x", "format"`), 1), key, fault.InvalidProof,
+			"duplicate"},
+		"an unknown column": {bytes.Replace(read(t, "sqlite.json"), []byte(`"kind": "exec"`), []byte(`"kind": "exec", "later": 1`), 1), key,
+			fault.InvalidProof, "older than the server"},
+		"a column in capitals too": {bytes.Replace(read(t, "sqlite.json"), []byte(`"kind": "exec"`), []byte(`"kind": "change", "KIND": "exec"`), 1), key,
+			fault.InvalidProof, "older than the server"},
 	} {
 		result, err := Check(tc.data, tc.key)
 		if !fault.Is(err, tc.code) || !strings.Contains(fault.From(err).Message, tc.says) {
@@ -218,7 +227,8 @@ func TestColumnsNewerThanEvents(t *testing.T) {
 	differences, unproven, err := history.Compare(audit.Record{
 		ExecID: "e", Status: audit.Running, Kind: audit.KindChange, SHA256After: "aa", Args: []string{}, EnvKeys: []string{}, Inputs: []audit.Input{},
 	})
-	if err != nil || len(differences) > 0 || !slices.Contains(unproven, "kind") || !slices.Contains(unproven, "sha256_after") || slices.Contains(unproven, "ended_at") {
+	if err != nil || len(differences) > 0 || !slices.Contains(unproven, "kind") || !slices.Contains(unproven, "sha256_after") ||
+		slices.Contains(unproven, "ended_at") {
 		t.Errorf("%v, %v, %v", differences, unproven, err)
 	}
 	if differences, _, _ := history.Compare(audit.Record{ExecID: "e", Status: audit.Failed}); len(differences) == 0 {
@@ -238,7 +248,8 @@ func TestDocumentIsCanonical(t *testing.T) {
 				t.Errorf("%v: %s", err, e.Event)
 			}
 			for _, other := range []string{
-				" " + e.Event, strings.Replace(e.Event, `,"seq":`, `, "seq":`, 1), strings.Replace(e.Event, `"seq":`, `"seq":0`, 1), strings.Replace(e.Event, `{"at"`, `{"seq":1,"at"`, 1),
+				" " + e.Event, strings.Replace(e.Event, `,"seq":`, `, "seq":`, 1), strings.Replace(e.Event, `"seq":`, `"seq":0`, 1),
+				strings.Replace(e.Event, `{"at"`, `{"seq":1,"at"`, 1),
 				strings.Replace(e.Event, `Z","exec_id"`, `+00:00","exec_id"`, 1), strings.Replace(e.Event, `@v1"}`, `@v2"}`, 1),
 			} {
 				if _, err := ParseDocument(other); err == nil {

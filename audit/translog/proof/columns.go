@@ -23,12 +23,14 @@ var columnAt = func() map[string]int {
 	return all
 }()
 
-// columns are the values of a record's columns as JSON, in the order of audit.Columns; nil for columns that the record does not have.
+// columns are the values of a record's columns as JSON, in the order of audit.Columns; nil for
+// columns that the record does not have.
 type columns []column
 
 type column jsontext.Value
 
-// readColumns reads the JSON of a record without decoding its values, which is many times faster. It ignores unknown columns.
+// readColumns reads the JSON of a record without decoding its values, which is many times faster.
+// It ignores unknown columns.
 func readColumns(record string) (columns, error) {
 	all := make(columns, len(audit.Columns))
 	text := []byte(record)
@@ -69,7 +71,8 @@ func (c columns) text(name string) audit.Status {
 	return audit.Status(s)
 }
 
-// equals reports whether the column is certainly the JSON of a field of a record, to which field points.
+// equals reports whether the column is certainly the JSON of a field of a record, to which field
+// points.
 func (c column) equals(field any) bool {
 	v := reflect.ValueOf(field).Elem()
 	if c == nil {

@@ -82,7 +82,8 @@ func encoded(r audit.Record) map[string]json.RawMessage {
 	return all
 }
 
-// sameJSON compares values by their meaning: the databases may order the members of a policy snapshot differently.
+// sameJSON compares values by their meaning: the databases may order the members of a policy
+// snapshot differently.
 func sameJSON(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) || sameButForSpace(a, b) {
 		return true
@@ -92,7 +93,8 @@ func sameJSON(a, b json.RawMessage) bool {
 	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
 }
 
-// sameButForSpace reports whether two values have the same text but for space beside punctuation. It is many times faster than decoding both.
+// sameButForSpace reports whether two values have the same text but for space beside punctuation.
+// It is many times faster than decoding both.
 func sameButForSpace(a, b []byte) bool {
 	quoted, last := false, byte(',')
 	for {

@@ -14,10 +14,12 @@ import (
 	"secbox/internal/whole"
 )
 
-// TypeExecEvent is the type of the documents of events of execs. Each form of a document has its own type.
+// TypeExecEvent is the type of the documents of events of execs. Each form of a document has its
+// own type.
 const TypeExecEvent = "secbox/exec-event@v1"
 
-// micros is the format of times in documents: UTC with microseconds, the precision of both databases.
+// micros is the format of times in documents: UTC with microseconds, the precision of both
+// databases.
 const micros = "2006-01-02T15:04:05.000000Z"
 
 // SaltSize is the length of salts in bytes.
@@ -34,7 +36,8 @@ type Document struct {
 	Record   string    // JSON: the record after the event, byte for byte as the database stores it
 }
 
-// Canonical returns the bytes that are hashed: a JSON object with its members in the order of RFC 8785, in which Record stands unchanged.
+// Canonical returns the bytes that are hashed: a JSON object with its members in the order of RFC
+// 8785, in which Record stands unchanged.
 func (d Document) Canonical() []byte {
 	return d.AppendCanonical(make([]byte, 0, len(d.Record)+len(d.ExecID)+len(d.NodeID)+256))
 }
@@ -84,7 +87,8 @@ func ParseDocument(canonical string) (Document, error) {
 	if raw.Type != TypeExecEvent {
 		return Document{}, fmt.Errorf("it has the type %q, and this program knows only %q", whole.Shorten(raw.Type), TypeExecEvent)
 	}
-	d := Document{Seq: raw.Seq, ExecID: raw.ExecID, Kind: raw.Kind, At: raw.At, NodeID: raw.NodeID, LoggedAt: raw.LoggedAt, Record: string(raw.Record)}
+	d := Document{Seq: raw.Seq, ExecID: raw.ExecID, Kind: raw.Kind, At: raw.At, NodeID: raw.NodeID, LoggedAt: raw.LoggedAt,
+		Record: string(raw.Record)}
 	if string(d.Canonical()) != canonical {
 		return Document{}, fmt.Errorf("it is not in canonical form")
 	}

@@ -1,5 +1,6 @@
-// Package proof is the form of the log's entries, and of the file that proves an exec. Check verifies such a file with nothing but the
-// log's public key. The package knows neither databases nor the network; package translog makes the log and the files.
+// Package proof is the form of the log's entries, and of the file that proves an exec. Check
+// verifies such a file with nothing but the log's public key. The package knows neither databases
+// nor the network; package translog makes the log and the files.
 package proof
 
 import (
@@ -17,7 +18,8 @@ import (
 // Format is the version of the file's form.
 const Format = "secbox/exec-proof@v1"
 
-// MaxBytes is the size of the largest file that Check reads. Events have bounds, so that files of execs are much smaller.
+// MaxBytes is the size of the largest file that Check reads. Events have bounds, so that files of
+// execs are much smaller.
 const MaxBytes = 16 << 20
 
 // File proves the events of one exec. All proofs in it are for the same checkpoint.

@@ -37,8 +37,9 @@ func NewHistory(documents []Document) (History, error) {
 // histories are the kinds of events that an exec can have.
 var histories = regexp.MustCompile(`^ created( started)?( ended( corrected)?)?$`)
 
-// Check refuses events that cannot be the history of the exec: of another exec, in another order than in the log, of impossible kinds, or with
-// another value of a column that never changes. indexes are the events' indexes in the log.
+// Check refuses events that cannot be the history of the exec: of another exec, in another order
+// than in the log, of impossible kinds, or with another value of a column that never changes.
+// indexes are the events' indexes in the log.
 func (h History) Check(execID string, indexes []int64) error {
 	kinds := ""
 	for i, d := range h.documents {
@@ -59,8 +60,8 @@ func (h History) Check(execID string, indexes []int64) error {
 	return h.checkFixed()
 }
 
-// checkKinds compares the kinds with the status of the records. The opening of a running or refused exec writes two events, and only a lost exec
-// is corrected.
+// checkKinds compares the kinds with the status of the records. The opening of a running or refused
+// exec writes two events, and only a lost exec is corrected.
 func (h History) checkKinds() error {
 	for i, d := range h.documents {
 		status := h.columns[i].text("status")
@@ -72,8 +73,10 @@ func (h History) checkKinds() error {
 		case d.Kind == audit.EventCreated && status == audit.Running && next != audit.EventStarted,
 			d.Kind == audit.EventCreated && status != audit.Queued && status.Final() && next != audit.EventEnded,
 			d.Kind == audit.EventCreated && next == audit.EventEnded && h.columns[i+1].has("started_at"):
-			return fmt.Errorf("event %d is %q with the status %q, and the event that must follow it is missing", i+1, d.Kind, whole.Shorten(string(status)))
-		case d.Kind == audit.EventStarted && status != audit.Running, (d.Kind == audit.EventEnded || d.Kind == audit.EventCorrected) && !status.Final(),
+			return fmt.Errorf("event %d is %q with the status %q, and the event that must follow it is missing", i+1, d.Kind,
+				whole.Shorten(string(status)))
+		case d.Kind == audit.EventStarted && status != audit.Running,
+			(d.Kind == audit.EventEnded || d.Kind == audit.EventCorrected) && !status.Final(),
 			next == audit.EventCorrected && status != audit.Lost:
 			return fmt.Errorf("event %d is %q with the status %q, which cannot be", i+1, d.Kind, whole.Shorten(string(status)))
 		}
@@ -95,7 +98,8 @@ func (h History) checkFixed() error {
 				continue
 			}
 			if !sameJSON(json.RawMessage(first[c]), json.RawMessage(later[c])) {
-				return fmt.Errorf("event %d changes %s, which never changes: expected %s, found %s", i+1, info.Name, whole.Shorten(string(first[c])), whole.Shorten(string(later[c])))
+				return fmt.Errorf("event %d changes %s, which never changes: expected %s, found %s", i+1, info.Name,
+					whole.Shorten(string(first[c])), whole.Shorten(string(later[c])))
 			}
 		}
 		if !brief {
@@ -108,7 +112,8 @@ func (h History) checkFixed() error {
 	return nil
 }
 
-// checkLists compares the lists of an event with the first event's lists. Only the first event has the large lists.
+// checkLists compares the lists of an event with the first event's lists. Only the first event has
+// the large lists.
 func (h History) checkLists(i int) error {
 	first, err := h.documents[0].Decode()
 	if err != nil {
@@ -118,15 +123,17 @@ func (h History) checkLists(i int) error {
 	if err != nil {
 		return fmt.Errorf("the record of event %d cannot be read: %w", i+1, err)
 	}
-	if brief := first.Brief(); !maps.Equal(brief.LargeLists, later.LargeLists) || !slices.Equal(brief.Args, later.Args) || !slices.Equal(brief.EnvKeys, later.EnvKeys) ||
+	if brief := first.Brief(); !maps.Equal(brief.LargeLists, later.LargeLists) || !slices.Equal(brief.Args, later.Args) ||
+		!slices.Equal(brief.EnvKeys, later.EnvKeys) ||
 		!slices.Equal(brief.EnvHMACs, later.EnvHMACs) || !slices.Equal(brief.Inputs, later.Inputs) {
 		return fmt.Errorf("event %d has other lists than event 1", i+1)
 	}
 	return nil
 }
 
-// Compare compares the columns of a row with the events. The last event has all columns, except for large lists, which only the first one has.
-// unproven are the columns that did not exist when the last event was written. Both are in the order of names.
+// Compare compares the columns of a row with the events. The last event has all columns, except for
+// large lists, which only the first one has. unproven are the columns that did not exist when the
+// last event was written. Both are in the order of names.
 func (h History) Compare(row audit.Record) (differences []Difference, unproven []string, err error) {
 	last := h.columns[len(h.columns)-1]
 	same := len(row.Unreadable) == 0

@@ -47,8 +47,8 @@ func adminProof(t *testing.T) (file []byte, key string) {
 	return file, key
 }
 
-// TestIndependentVerifier verifies our files with code that is not ours, and the same files with each bit changed, or some bits of a larger file. What is still
-// accepted must say the same.
+// TestIndependentVerifier verifies our files with code that is not ours, and the same files with
+// each bit changed, or some bits of a larger file. What is still accepted must say the same.
 func TestIndependentVerifier(t *testing.T) {
 	t.Parallel()
 	small, smallKey := adminProof(t)

@@ -14,7 +14,8 @@ import (
 
 // HoldSource is a Source that also has the holds of retention.
 type HoldSource interface {
-	// Holds returns all holds, also removed holds, and the administrative events of holds in the order of their seq, as they were at one moment.
+	// Holds returns all holds, also removed holds, and the administrative events of holds in the
+	// order of their seq, as they were at one moment.
 	Holds(ctx context.Context) ([]Hold, []proof.AdminDocument, error)
 }
 
@@ -27,7 +28,8 @@ type Hold struct {
 	Unreadable map[string]string // as in audit.Record
 }
 
-// holdDelay is the longest time between a change of a hold and its event, which are one transaction.
+// holdDelay is the longest time between a change of a hold and its event, which are one
+// transaction.
 const holdDelay = time.Minute
 
 // compareHolds compares the holds with their events, which were compared with the log before.
@@ -85,7 +87,8 @@ func (r *run) compareHold(h Hold, e proof.AdminDocument) {
 		r.reportHold(h.ID, adminName(e.Seq), "JSON", e.Data)
 		return
 	}
-	for _, c := range []struct{ name, expected, found string }{{"kind", data.Kind, h.Kind}, {"value", data.Value, h.Value}, {"reason", data.Reason, h.Reason}} {
+	for _, c := range []struct{ name, expected, found string }{{"kind", data.Kind, h.Kind}, {"value", data.Value, h.Value},
+		{"reason", data.Reason, h.Reason}} {
 		if c.expected != c.found {
 			r.reportHold(h.ID, c.name, c.expected, c.found)
 		}

@@ -19,7 +19,8 @@ import (
 	"secbox/fault"
 )
 
-// Kept is what a run verified: a checkpoint, and the hashes that prove that a later log extends its log.
+// Kept is what a run verified: a checkpoint, and the hashes that prove that a later log extends its
+// log.
 type Kept struct {
 	Checkpoint string   `json:"checkpoint"` // signed
 	Size       int64    `json:"-"`
@@ -39,15 +40,16 @@ func (k *Kept) describe() string {
 
 // keep returns what this run verified.
 func (r *run) keep() *Kept {
-	k := &Kept{Checkpoint: r.checkpoint, Size: r.size, Nodes: r.tree.nodes.Hashes(), Tiles: r.tree.tiles, root: r.root, Execs: r.begun, FullAt: r.begunAt}
+	k := &Kept{Checkpoint: r.checkpoint, Size: r.size, Nodes: r.tree.nodes.Hashes(), Tiles: r.tree.tiles, root: r.root, Execs: r.begun,
+		FullAt: r.begunAt}
 	if left := r.sum.LeftOut; left != nil {
 		k.Execs, k.FullAt = k.Execs+left.Execs, left.FullAt
 	}
 	return k
 }
 
-// ReadKept reads a file of WriteKept; nil if there is none. It fails if the file is damaged. If another key has signed it, Run reports that as a
-// difference.
+// ReadKept reads a file of WriteKept; nil if there is none. It fails if the file is damaged. If
+// another key has signed it, Run reports that as a difference.
 func ReadKept(path, key string) (*Kept, error) {
 	verifier, err := newVerifier(key)
 	if err != nil {
@@ -65,7 +67,8 @@ func ReadKept(path, key string) (*Kept, error) {
 		err = k.check(verifier)
 	}
 	if err != nil {
-		return nil, fault.Wrap(fault.InvalidRequest, err, "cannot use %s, which has what was verified before: %s; keep it for the auditors, move it away, and verify everything",
+		return nil, fault.Wrap(fault.InvalidRequest, err,
+			"cannot use %s, which has what was verified before: %s; keep it for the auditors, move it away, and verify everything",
 			path, err)
 	}
 	return &k, nil

@@ -69,7 +69,8 @@ type older struct {
 }
 
 func (r *run) older(ctx context.Context) *older {
-	return &older{hashes: tlog.TileHashReader(tlog.Tree{N: r.size, Hash: r.root}, &tileReader{ctx: ctx, source: r.source, cache: map[tlog.Tile][]byte{}})}
+	return &older{hashes: tlog.TileHashReader(tlog.Tree{N: r.size, Hash: r.root},
+		&tileReader{ctx: ctx, source: r.source, cache: map[tlog.Tile][]byte{}})}
 }
 
 func (o *older) at(index int64) (tlog.Hash, error) {
@@ -82,7 +83,8 @@ func (o *older) at(index int64) (tlog.Hash, error) {
 	return hashes[0], nil
 }
 
-// tileReader implements tlog.TileReader with a small cache, since an exec with new entries has its older entries close together.
+// tileReader implements tlog.TileReader with a small cache, since an exec with new entries has its
+// older entries close together.
 type tileReader struct {
 	ctx    context.Context // of one Run
 	source Source

@@ -64,7 +64,8 @@ func (p Printer) Begin(o Options) {
 	case left == nil:
 		fmt.Fprintln(p.Out, "Left out: nothing; there is no earlier run that this one can continue.")
 	default:
-		fmt.Fprintf(p.Out, "Left out: %s and %s with their artifacts, unless they have new entries. Changes to them since they were compared, the first at %s, are not found; run without --new-only to compare everything.\n",
+		fmt.Fprintf(p.Out, "Left out: %s and %s with their artifacts, unless they have new entries. Changes to them since they were "+
+			"compared, the first at %s, are not found; run without --new-only to compare everything.\n",
 			many(left.Entries, "entry"), many(left.Execs, "exec"), formatTime(left.FullAt))
 	}
 }

@@ -27,7 +27,8 @@ const (
 // maxConflicts bounds the entries that differ from their tile and are attributed to their exec.
 const maxConflicts = 10_000
 
-// readCheckpoint reads and checks the checkpoint. One that is not signed by the key is a difference, and its log is compared nevertheless.
+// readCheckpoint reads and checks the checkpoint. One that is not signed by the key is a
+// difference, and its log is compared nevertheless.
 func (r *run) readCheckpoint(ctx context.Context) error {
 	verifier, err := newVerifier(r.o.Key)
 	if err != nil {
@@ -35,8 +36,9 @@ func (r *run) readCheckpoint(ctx context.Context) error {
 	}
 	r.origin = verifier.Name()
 	if r.o.Kept != nil && r.o.Kept.otherKey != "" {
-		r.report(Difference{What: "key", Expected: "the one under which the log was verified before, " + r.o.Kept.otherKey, Found: checkpoint.IDOf(verifier) +
-			": the log was rebuilt under another key, unless an operator replaced it (log_key_replaced) or this key is another log's"})
+		r.report(Difference{What: "key", Expected: "the one under which the log was verified before, " + r.o.Kept.otherKey,
+			Found: checkpoint.IDOf(verifier) +
+				": the log was rebuilt under another key, unless an operator replaced it (log_key_replaced) or this key is another log's"})
 	}
 	r.checkpoint, err = r.source.Checkpoint(ctx)
 	if fault.Is(err, fault.NotLogged) {
@@ -63,7 +65,8 @@ func (r *run) readCheckpoint(ctx context.Context) error {
 		}
 	}
 	if len(point.Hash) != tlog.HashSize || point.Size > maxSize {
-		r.report(Difference{What: "checkpoint", Expected: "a root of 32 bytes and a possible size", Found: fmt.Sprintf("%s and the size %d", many(int64(len(point.Hash)), "byte"), point.Size)})
+		r.report(Difference{What: "checkpoint", Expected: "a root of 32 bytes and a possible size",
+			Found: fmt.Sprintf("%s and the size %d", many(int64(len(point.Hash)), "byte"), point.Size)})
 		point = &log.Checkpoint{Hash: make([]byte, tlog.HashSize)}
 	}
 	r.size, r.root = int64(point.Size), tlog.Hash(point.Hash)
@@ -79,7 +82,8 @@ func newVerifier(key string) (note.Verifier, error) {
 	return verifier, err
 }
 
-// maxSize is above the size of any log, and bounds the memory that a hostile checkpoint can cost to 32 MiB.
+// maxSize is above the size of any log, and bounds the memory that a hostile checkpoint can cost to
+// 32 MiB.
 const maxSize = 1 << 28
 
 // tree is the hashes of the log that are needed to extend it.
@@ -90,7 +94,8 @@ type tree struct {
 
 var factory = &compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}
 
-// readLog recomputes the tree from the entries, and compares it with the tiles, the root, and what was verified before.
+// readLog recomputes the tree from the entries, and compares it with the tiles, the root, and what
+// was verified before.
 func (r *run) readLog(ctx context.Context) error {
 	if left := r.o.LeftOut(); left != nil && left.Entries <= r.size {
 		if ok, err := r.readEntries(ctx, r.o.Kept); ok || err != nil {
@@ -106,8 +111,8 @@ func (r *run) describe() string {
 	return fmt.Sprintf("%s with the root %s", many(r.size, "entry"), r.root)
 }
 
-// readEntries reads the entries from the end of the kept log on, or all entries if from is nil. If from is not nil and the root differs from the
-// checkpoint's, it returns false and reports nothing.
+// readEntries reads the entries from the end of the kept log on, or all entries if from is nil. If
+// from is not nil and the root differs from the checkpoint's, it returns false and reports nothing.
 func (r *run) readEntries(ctx context.Context, from *Kept) (bool, error) {
 	var err error
 	base := int64(0)
@@ -165,7 +170,8 @@ func (r *run) readEntries(ctx context.Context, from *Kept) (bool, error) {
 		r.report(d)
 	}
 	if r.o.Kept != nil && r.size < r.o.Kept.Size {
-		r.report(Difference{What: "tree", Expected: "at least the verified one: " + r.o.Kept.describe(), Found: "a log of " + r.describe() + ", so it was cut or rolled back"})
+		r.report(Difference{What: "tree", Expected: "at least the verified one: " + r.o.Kept.describe(),
+			Found: "a log of " + r.describe() + ", so it was cut or rolled back"})
 	}
 	return true, r.leaves.flush()
 }
@@ -218,7 +224,8 @@ func tilePath(t tlog.Tile) string {
 	return path
 }
 
-// addPart adds the entries from base on to the tree. Where they are missing, it takes the hashes of the tile.
+// addPart adds the entries from base on to the tree. Where they are missing, it takes the hashes of
+// the tile.
 func (r *run) addPart(ctx context.Context, p part, base int64) (found []Difference, err error) {
 	name := entriesFrom(p.first, p.first+int64(p.width))
 	if p.entries == nil {
@@ -238,7 +245,8 @@ func (r *run) addPart(ctx context.Context, p part, base int64) (found []Differen
 		}
 		if p.tile != nil && leaf != inTile {
 			if len(r.conflicts) == maxConflicts {
-				found = append(found, Difference{What: fmt.Sprintf("entry %d", index), Expected: "the hash of its tile, " + inTile.String(), Found: leaf.String()})
+				found = append(found, Difference{What: fmt.Sprintf("entry %d", index), Expected: "the hash of its tile, " + inTile.String(),
+					Found: leaf.String()})
 			} else {
 				r.conflicts[index] = inTile
 			}
@@ -261,7 +269,8 @@ func (r *run) addPart(ctx context.Context, p part, base int64) (found []Differen
 				return nil, err
 			}
 			if tlog.Hash(root) != kept.root {
-				found = append(found, Difference{What: "tree", Expected: "one that extends the verified log of " + kept.describe(), Found: fmt.Sprintf("the root %s of its first %s, so it was rebuilt", encode(root), many(kept.Size, "entry"))})
+				found = append(found, Difference{What: "tree", Expected: "one that extends the verified log of " + kept.describe(),
+					Found: fmt.Sprintf("the root %s of its first %s, so it was rebuilt", encode(root), many(kept.Size, "entry"))})
 			}
 		}
 	}
@@ -290,7 +299,8 @@ func (t *tree) add(level int, hash []byte) {
 	t.tiles[level] = append(t.tiles[level], hash...)
 }
 
-// compareTiles compares the tiles above the lowest level that have become full with the stored tiles; at the end, the last tiles, too.
+// compareTiles compares the tiles above the lowest level that have become full with the stored
+// tiles; at the end, the last tiles, too.
 func (r *run) compareTiles(ctx context.Context, end bool) (found []Difference) {
 	for level := range r.tree.tiles {
 		hashes := r.tree.tiles[level]

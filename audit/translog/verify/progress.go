@@ -10,7 +10,8 @@ import (
 // progressInterval is the time between two lines of progress.
 const progressInterval = time.Second
 
-// Progress returns a function for Options.Progress that reports on w if that is a terminal; nil if not.
+// Progress returns a function for Options.Progress that reports on w if that is a terminal; nil if
+// not.
 func Progress(w io.Writer) func(Summary) {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -25,6 +26,7 @@ func Progress(w io.Writer) func(Summary) {
 			return
 		}
 		last = time.Now()
-		fmt.Fprintf(w, "%d of %d entries read; %d events and %d execs compared, %s\n", s.From+s.Entries, s.Size, s.Events, s.Execs, many(s.Differences, "difference"))
+		fmt.Fprintf(w, "%d of %d entries read; %d events and %d execs compared, %s\n", s.From+s.Entries, s.Size, s.Events, s.Execs,
+			many(s.Differences, "difference"))
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"secbox/audit/translog/proof"
 )
 
-// removal is what an administrative event says about retention. An entry whose document is missing must be named by a removal that is in the log.
+// removal is what an administrative event says about retention. An entry whose document is missing
+// must be named by a removal that is in the log.
 type removal struct {
 	seq, index int64 // index is -1 for an event that the verified log does not have
 	kind       admin.Kind
@@ -60,7 +61,8 @@ func compareAdmin(r *run, s Subject, f *findings) {
 				Days    int64              `json:"days"`
 				Entries map[string][]int64 `json:"entries"`
 			}
-			if err := jsonv2.Unmarshal([]byte(e.Data), &data); err != nil || data.Part != partRecord && data.Part != partArtifacts || data.Days <= 0 || e.Subject == "" {
+			if err := jsonv2.Unmarshal([]byte(e.Data), &data); err != nil || data.Part != partRecord && data.Part != partArtifacts ||
+				data.Days <= 0 || e.Subject == "" {
 				f.add("", got.name(), "a rule of retention and what it removed", e.Data)
 				continue
 			}
@@ -79,7 +81,8 @@ func compareAdmin(r *run, s Subject, f *findings) {
 
 func (e removal) name() string { return fmt.Sprintf("%s (%s)", adminName(e.seq), e.kind) }
 
-// addRemoval notes which entries need no document, and compares the runs' counts. Removals come in the order of the log.
+// addRemoval notes which entries need no document, and compares the runs' counts. Removals come in
+// the order of the log.
 func (r *run) addRemoval(e removal) {
 	switch {
 	case e.index < 0:
@@ -87,7 +90,8 @@ func (r *run) addRemoval(e removal) {
 	case e.kind == admin.RetentionRun:
 		if since := r.removals.since; r.removals.begun && since != e.counted {
 			r.report(Difference{
-				What: e.name(), Expected: fmt.Sprintf("%s and the artifacts of %s, as the events before it say", many(since.Records, "record"), many(since.Artifacts, "exec")),
+				What: e.name(), Expected: fmt.Sprintf("%s and the artifacts of %s, as the events before it say",
+					many(since.Records, "record"), many(since.Artifacts, "exec")),
 				Found: fmt.Sprintf("%d and %d", e.counted.Records, e.counted.Artifacts),
 			})
 		}
@@ -112,7 +116,8 @@ func (r *run) cover(e removal, execID string, index int64) {
 		r.report(Difference{ExecID: execID, What: e.name(), Expected: "entries before its own", Found: fmt.Sprintf("entry %d", index)})
 	case index >= r.leaves.base:
 		if r.see(index) {
-			r.report(Difference{ExecID: execID, What: fmt.Sprintf("entry %d", index), Expected: "its event, or one that says that it was removed", Found: "another one beside " + e.name()})
+			r.report(Difference{ExecID: execID, What: fmt.Sprintf("entry %d", index),
+				Expected: "its event, or one that says that it was removed", Found: "another one beside " + e.name()})
 			return
 		}
 		r.sum.Removed++
@@ -135,7 +140,8 @@ func (r *run) claim(e removal) {
 	}
 }
 
-// unsettled reports whether an entry has no document, and an event that the verified log does not have says that it was removed.
+// unsettled reports whether an entry has no document, and an event that the verified log does not
+// have says that it was removed.
 func (r *run) unsettled() bool {
 	end := r.size - r.leaves.base
 	for at := int64(0); r.removals.claimed != nil && at < end; at++ {
@@ -152,8 +158,8 @@ const (
 	settleAttempts = 40
 )
 
-// settle waits until the log has the removals of execs that retention removed during this run, and believes them if the log extends the verified one.
-// The entries of others have no document.
+// settle waits until the log has the removals of execs that retention removed during this run, and
+// believes them if the log extends the verified one. The entries of others have no document.
 func (r *run) settle(ctx context.Context) error {
 	for range settleAttempts {
 		if !r.unsettled() {
@@ -171,9 +177,11 @@ func (r *run) settle(ctx context.Context) error {
 	return nil
 }
 
-// settleOnce reads what the log has got since. It returns false if that does not extend the verified log.
+// settleOnce reads what the log has got since. It returns false if that does not extend the
+// verified log.
 func (r *run) settleOnce(ctx context.Context) (extends bool, err error) {
-	later := &run{source: r.source, size: -1, o: Options{Key: r.o.Key, Kept: r.keep(), NewOnly: true, TempDir: r.o.TempDir, Report: func(Difference) {}}}
+	later := &run{source: r.source, size: -1, o: Options{Key: r.o.Key, Kept: r.keep(), NewOnly: true, TempDir: r.o.TempDir,
+		Report: func(Difference) {}}}
 	defer later.leaves.close()
 	if err := later.readCheckpoint(ctx); err != nil || later.size <= r.size {
 		return later.size == r.size, err

@@ -21,8 +21,8 @@ const (
 	batchBytes = 1 << 20
 )
 
-// rules compare the documents of a subject with each other and with its row, by source. Documents of a source without a rule are only compared
-// with their entries.
+// rules compare the documents of a subject with each other and with its row, by source. Documents
+// of a source without a rule are only compared with their entries.
 var rules = map[string]func(r *run, s Subject, f *findings){
 	SourceExec:  compareExec,
 	SourceAdmin: compareAdmin,
@@ -40,7 +40,8 @@ func (f *findings) add(execID, what, expected, found string) {
 	f.differences = append(f.differences, Difference{ExecID: execID, What: what, Expected: expected, Found: found})
 }
 
-// readSubjects compares all subjects, or only subjects with new entries. Results come in the order of subjects.
+// readSubjects compares all subjects, or only subjects with new entries. Results come in the order
+// of subjects.
 func (r *run) readSubjects(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -113,8 +114,9 @@ func (r *run) produce(ctx context.Context, batches chan<- []Subject) error {
 
 // Bounds of the evidence of a whole run, for a server that sends without end.
 const (
-	// maxTimes is how often a run over new entries may get the document of one entry. An exec with a new entry comes with all its events, at
-	// most four, and it comes again for each of them that is new.
+	// maxTimes is how often a run over new entries may get the document of one entry. An exec with
+	// a new entry comes with all its events, at most four, and it comes again for each of them that
+	// is new.
 	maxTimes = 4
 
 	maxUnlogged   = 10_000_000 // documents that the log does not have yet; after an upgrade, an older version's documents
@@ -137,9 +139,11 @@ type producer struct {
 func (p *producer) add(ctx context.Context, s Subject) error {
 	switch last := p.last; {
 	case s.Source != SourceExec && s.Source != SourceAdmin:
-		return fault.New(fault.InvalidProof, "the evidence has the unknown source %s; use a secbox of the server's version", Printable(s.Source))
+		return fault.New(fault.InvalidProof, "the evidence has the unknown source %s; use a secbox of the server's version",
+			Printable(s.Source))
 	case p.whole && (s.Source == last.Source && s.Key <= last.Key || s.Source == SourceExec && last.Source == SourceAdmin):
-		return fault.New(fault.InvalidProof, "the evidence is not in order: %s %s comes after %s %s", s.Source, Printable(s.Key), last.Source, Printable(last.Key))
+		return fault.New(fault.InvalidProof, "the evidence is not in order: %s %s comes after %s %s", s.Source, Printable(s.Key),
+			last.Source, Printable(last.Key))
 	}
 	p.last = Subject{Source: s.Source, Key: s.Key}
 	size := s.size()
@@ -173,8 +177,8 @@ func (p *producer) send(ctx context.Context) error {
 	}
 }
 
-// follows reports whether a page comes after another. empty is how many pages in a row had no subjects: of whole evidence, whose subjects ascend,
-// only the first of a source can be empty.
+// follows reports whether a page comes after another. empty is how many pages in a row had no
+// subjects: of whole evidence, whose subjects ascend, only the first of a source can be empty.
 func (p *producer) follows(at, next string, empty int) bool {
 	if p.whole {
 		return empty <= maxEmptyPages
@@ -247,7 +251,8 @@ func (r *run) compare(ctx context.Context, older *older, subjects []Subject) (fi
 	return f, nil
 }
 
-// wanted reports whether a subject is in the selection by its row, or by its first event: one of the two may have been changed.
+// wanted reports whether a subject is in the selection by its row, or by its first event: one of
+// the two may have been changed.
 func (r *run) wanted(s Subject) bool {
 	if !r.o.narrowed() || s.Source == SourceAdmin || s.Row != nil && r.selects(*s.Row) {
 		return true
@@ -338,7 +343,8 @@ func (*run) compareConflict(execID, name string, index int64, f *findings, docum
 	}
 }
 
-// CompareExec compares the events of one exec with each other and with its row, as Run does for all. It compares no event with its entry.
+// CompareExec compares the events of one exec with each other and with its row, as Run does for
+// all. It compares no event with its entry.
 func CompareExec(s Subject) []Difference {
 	var f findings
 	compareExec(nil, s, &f)

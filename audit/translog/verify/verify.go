@@ -1,8 +1,10 @@
-// Package verify recomputes a transparency log and compares all evidence of an installation with it: the checkpoint's signature, tiles and
-// entries, every event with its entry, and every row with its events. It believes nothing that it reads except the log's public key, so that the
-// evidence may come from a database or from a core-api over HTTP. The package knows neither.
+// Package verify recomputes a transparency log and compares all evidence of an installation with
+// it: the checkpoint's signature, tiles and entries, every event with its entry, and every row with
+// its events. It believes nothing that it reads except the log's public key, so that the evidence
+// may come from a database or from a core-api over HTTP. The package knows neither.
 //
-// Memory is constant but for one bit for each entry; the hashes of the entries are in a temporary file.
+// Memory is constant but for one bit for each entry; the hashes of the entries are in a temporary
+// file.
 package verify
 
 import (
@@ -18,24 +20,28 @@ import (
 	"secbox/audit/translog/proof"
 )
 
-// Source is the evidence of an installation. It may change meanwhile: a subject is as it was at one moment, and all that the log had at the time of
-// Checkpoint is in the subjects of later calls.
+// Source is the evidence of an installation. It may change meanwhile: a subject is as it was at one
+// moment, and all that the log had at the time of Checkpoint is in the subjects of later calls.
 type Source interface {
-	// Checkpoint returns the newest signed checkpoint; fault.NotLogged for an empty log, and ErrNoState if the database has lost what it knows about the log.
+	// Checkpoint returns the newest signed checkpoint; fault.NotLogged for an empty log, and
+	// ErrNoState if the database has lost what it knows about the log.
 	Checkpoint(ctx context.Context) (string, error)
 
-	// Tile returns a resource of C2SP tlog-tiles by its path below tile/; fault.UnknownFile if there is none.
+	// Tile returns a resource of C2SP tlog-tiles by its path below tile/; fault.UnknownFile if
+	// there is none.
 	Tile(ctx context.Context, path string) ([]byte, error)
 
-	// Subjects calls each for some subjects, execs first and then SourceAdmin, both in ascending order of their keys, and returns the place where the next call begins; "" at the end. at
-	// is such a place, "" for all subjects, or From.
+	// Subjects calls each for some subjects, execs first and then SourceAdmin, both in ascending
+	// order of their keys, and returns the place where the next call begins; "" at the end. at is
+	// such a place, "" for all subjects, or From.
 	Subjects(ctx context.Context, at string, each func(Subject) error) (next string, err error)
 }
 
 // ErrNoState means that the database has neither the log's checkpoint nor its size any more.
 var ErrNoState = errors.New("the log has no state")
 
-// From is the place at which Source.Subjects returns only subjects with an entry from the index on. The order of subjects is not defined, and they may come twice.
+// From is the place at which Source.Subjects returns only subjects with an entry from the index on.
+// The order of subjects is not defined, and they may come twice.
 func From(index int64) string { return FromPrefix + strconv.FormatInt(index, 10) }
 
 // FromPrefix begins the places of From.
@@ -78,7 +84,8 @@ type Options struct {
 	Since   time.Time // only execs created since; zero: all
 	Project string    // only execs of this project; empty: all
 
-	// Artifacts compares the artifacts of an ended exec with its row, and returns how many files it compared; nil: they are not compared.
+	// Artifacts compares the artifacts of an ended exec with its row, and returns how many files it
+	// compared; nil: they are not compared.
 	Artifacts func(ctx context.Context, r audit.Record, report func(what, expected, found string)) (files int, err error)
 
 	TempDir  string           // for a file with 32 bytes for each entry; empty: os.TempDir
@@ -86,8 +93,9 @@ type Options struct {
 	Progress func(Summary)    // the same; nil: none
 }
 
-// LeftOut is what a run does not compare because earlier runs did: the entries, and the execs that they begin unless an exec has newer entries, too. A
-// change to them after that comparison is not found.
+// LeftOut is what a run does not compare because earlier runs did: the entries, and the execs that
+// they begin unless an exec has newer entries, too. A change to them after that comparison is not
+// found.
 type LeftOut struct {
 	Entries int64     `json:"entries"`
 	Execs   int64     `json:"execs"`
@@ -137,8 +145,9 @@ type Summary struct {
 	LeftOut *LeftOut `json:"left_out,omitempty"` // nil: everything else was compared
 }
 
-// Run verifies the evidence. Differences are no error: an error means that it could not check. It returns what to keep for the next run; nil after
-// differences, and after a run that looked only at some execs.
+// Run verifies the evidence. Differences are no error: an error means that it could not check. It
+// returns what to keep for the next run; nil after differences, and after a run that looked only at
+// some execs.
 func Run(ctx context.Context, source Source, o Options) (Summary, *Kept, error) {
 	r := &run{source: source, o: o, size: -1, begunAt: time.Now().UTC().Truncate(time.Second)}
 	r.sum.Artifacts, r.sum.Only, r.sum.Project = o.Artifacts != nil, o.narrowed(), o.Project
@@ -199,8 +208,8 @@ func (r *run) progress() {
 	}
 }
 
-// inOrder runs the functions of next on all processors, and passes their results to use in the order of next. next returns nil at the end. It runs
-// on one goroutine, use on the caller's.
+// inOrder runs the functions of next on all processors, and passes their results to use in the
+// order of next. next returns nil at the end. It runs on one goroutine, use on the caller's.
 func inOrder[T any](ctx context.Context, next func(context.Context) (func(context.Context) (T, error), error), use func(T) error) error {
 	type outcome struct {
 		value T

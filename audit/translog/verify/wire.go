@@ -15,7 +15,8 @@ import (
 	"secbox/audit/translog/proof"
 )
 
-// The JSON Lines of GET /audit/log/documents: subjects, and at last the place where the next page begins.
+// The JSON Lines of GET /audit/log/documents: subjects, and at last the place where the next page
+// begins.
 type (
 	wireSubject struct {
 		Source    string        `json:"source"`
@@ -57,14 +58,17 @@ func AppendEnd(b []byte, next string) []byte {
 const (
 	MaxCheckpoint = 64 << 10                        // with cosignatures
 	MaxTile       = tileWidth * (2 + tlog.HashSize) // of entries, each after its length in two bytes
-	MaxPage       = 64 << 20                        // 4 MiB of rows and 4 MiB of events, in which JSON within JSON may take six times as much
-	maxLine       = 8 << 20                         // a record has at most some 300 KiB, and its first event the same
+	// 4 MiB of rows and 4 MiB of events, in which JSON within JSON may take six times as much
+	MaxPage = 64 << 20
+	maxLine = 8 << 20 // a record has at most some 300 KiB, and its first event the same
 )
 
-// maxPage bounds the subjects and documents of a page. A page of core-api has at most 2048 documents, and a row or an administrative event for each.
+// maxPage bounds the subjects and documents of a page. A page of core-api has at most 2048
+// documents, and a row or an administrative event for each.
 const maxPage = 5 * 1024
 
-// ReadSubjects reads a page and calls each for its subjects. It fails if the page has no last line, or more subjects than a page can have.
+// ReadSubjects reads a page and calls each for its subjects. It fails if the page has no last line,
+// or more subjects than a page can have.
 func ReadSubjects(r io.Reader, each func(Subject) error) (next string, err error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), maxLine)
@@ -114,7 +118,8 @@ func (w wireSubject) subject() (Subject, error) {
 	return s, nil
 }
 
-// wireDocuments is read up to the bound of a page: the shortest document takes 2 bytes in a line, and more than 60 in memory.
+// wireDocuments is read up to the bound of a page: the shortest document takes 2 bytes in a line,
+// and more than 60 in memory.
 type wireDocuments []wireDocument
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.

@@ -23,9 +23,10 @@ type Compared struct {
 	Newest [2]checkpoint.Checkpoint
 }
 
-// Compare compares the checkpoints that two witnesses have kept of the log with this key. It fails with a *Finding if the log has shown them
-// different trees. Checkpoints of different sizes can be compared only with the log's tiles: with get, the last of both are compared with the
-// log's present checkpoint.
+// Compare compares the checkpoints that two witnesses have kept of the log with this key. It fails
+// with a *Finding if the log has shown them different trees. Checkpoints of different sizes can be
+// compared only with the log's tiles: with get, the last of both are compared with the log's
+// present checkpoint.
 func Compare(ctx context.Context, key string, one, two io.Reader, get Get) (Compared, error) {
 	var out Compared
 	verifier, err := sumdb.NewVerifier(strings.TrimSpace(key))
@@ -98,11 +99,13 @@ func split(a, b checkpoint.Checkpoint, why error) *Finding {
 	return &Finding{Kind: kindOf(why), Reason: why.Error(), Kept: a.Signed, Shown: b.Signed}
 }
 
-// maxUnordered is the size of the largest file whose checkpoints are sorted, in bytes. Such a file is evidence, or was put together by hand.
+// maxUnordered is the size of the largest file whose checkpoints are sorted, in bytes. Such a file
+// is evidence, or was put together by hand.
 const maxUnordered = 1 << 20
 
-// inOrder returns the checkpoints of a file by their sizes, and an error if the sizes do not grow in a large file. It fails with a *Finding if
-// two of the same size differ, or if a small file has one of this log that another key is said to have signed.
+// inOrder returns the checkpoints of a file by their sizes, and an error if the sizes do not grow
+// in a large file. It fails with a *Finding if two of the same size differ, or if a small file has
+// one of this log that another key is said to have signed.
 func inOrder(f io.Reader, key sumdb.Verifier) iter.Seq2[checkpoint.Checkpoint, error] {
 	return func(yield func(checkpoint.Checkpoint, error) bool) {
 		head, err := io.ReadAll(io.LimitReader(f, maxUnordered))
@@ -125,7 +128,8 @@ func inOrder(f io.Reader, key sumdb.Verifier) iter.Seq2[checkpoint.Checkpoint, e
 			case c.Tree.N == before.Tree.N:
 				err = split(before, c, checkpoint.ErrForked)
 			case c.Tree.N < before.Tree.N:
-				err = fault.New(fault.InvalidRequest, "the checkpoints are not in the order of their sizes, as a witness keeps them: %s after %s", c, before)
+				err = fault.New(fault.InvalidRequest,
+					"the checkpoints are not in the order of their sizes, as a witness keeps them: %s after %s", c, before)
 			}
 			before = c
 			if !yield(c, err) || err != nil {

@@ -64,7 +64,8 @@ func (f *Finding) Text() string {
 	if kept == "" {
 		kept = "(none)\n"
 	}
-	return fmt.Sprintf("%s: %s\n\nThe checkpoint that was kept:\n\n%s\nThe checkpoint that is shown now:\n\n%s", f.Kind, f.Reason, kept, f.Shown)
+	return fmt.Sprintf("%s: %s\n\nThe checkpoint that was kept:\n\n%s\nThe checkpoint that is shown now:\n\n%s", f.Kind, f.Reason, kept,
+		f.Shown)
 }
 
 // Printable is Text for a terminal.
@@ -98,7 +99,8 @@ func (w *Witness) find(kind Kind, why error, kept checkpoint.Checkpoint, shown s
 // maxEvidence is more than a file of evidence has, in bytes: two checkpoints.
 const maxEvidence = 4 * checkpoint.MaxBytes
 
-// openEvidence finds what an earlier process has found, since a restart settles nothing. Of several findings it takes the last one.
+// openEvidence finds what an earlier process has found, since a restart settles nothing. Of several
+// findings it takes the last one.
 func (w *Witness) openEvidence() error {
 	dir := filepath.Join(w.cfg.Dir, evidenceDir)
 	files, err := os.ReadDir(dir)
@@ -127,7 +129,8 @@ func (w *Witness) openEvidence() error {
 	return nil
 }
 
-// Found returns what was found, now or by an earlier process whose evidence is still in the directory; nil if nothing was.
+// Found returns what was found, now or by an earlier process whose evidence is still in the
+// directory; nil if nothing was.
 func (w *Witness) Found() *Finding {
 	w.mu.Lock()
 	defer w.mu.Unlock()

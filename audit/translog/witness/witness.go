@@ -1,6 +1,7 @@
-// Package witness follows the transparency log of a core-api on an auditor's machine: it checks that each checkpoint extends the one before,
-// keeps them, and cosigns them (C2SP tlog-witness, tlog-cosignature). A log that was cut, rolled back, rebuilt or shown differently is a
-// Finding, with both checkpoints. The package knows neither databases nor how the log is reached.
+// Package witness follows the transparency log of a core-api on an auditor's machine: it checks
+// that each checkpoint extends the one before, keeps them, and cosigns them (C2SP tlog-witness,
+// tlog-cosignature). A log that was cut, rolled back, rebuilt or shown differently is a Finding,
+// with both checkpoints. The package knows neither databases nor how the log is reached.
 package witness
 
 import (
@@ -39,8 +40,8 @@ const (
 	maxPause     = time.Minute     // between two looks, after failures
 )
 
-// Get reads a resource of the log by its path below /audit/log/. It fails with fault.NotLogged for an empty log, and reads no more than limit
-// bytes.
+// Get reads a resource of the log by its path below /audit/log/. It fails with fault.NotLogged for
+// an empty log, and reads no more than limit bytes.
 type Get func(ctx context.Context, path string, limit int64) ([]byte, error)
 
 // Config configures a Witness.
@@ -70,7 +71,8 @@ type Witness struct {
 	found  *Finding
 }
 
-// Open opens or makes the directory of a witness. It fails with fault.StateDirInUse while another process has it.
+// Open opens or makes the directory of a witness. It fails with fault.StateDirInUse while another
+// process has it.
 func Open(cfg Config) (_ *Witness, err error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -154,7 +156,8 @@ func (w *Witness) openKept() (err error) {
 	case err != nil:
 		return unusable(w.cfg.Dir, err)
 	case !found && w.size > 0:
-		return fault.New(fault.InvalidRequest, "%s has no checkpoint of the log %s with this key; give the key of the log that this witness follows, or another --dir", path, w.key.Name())
+		return fault.New(fault.InvalidRequest, "%s has no checkpoint of the log %s with this key; give the key of the log that this "+
+			"witness follows, or another --dir", path, w.key.Name())
 	}
 	w.latest = latest
 	return nil
@@ -186,8 +189,8 @@ func (w *Witness) Latest() checkpoint.Checkpoint {
 	return w.latest
 }
 
-// Check looks at the log once. It fails with a *Finding if the log is not the log that was seen before, and if the evidence of an earlier
-// finding is still in the directory.
+// Check looks at the log once. It fails with a *Finding if the log is not the log that was seen
+// before, and if the evidence of an earlier finding is still in the directory.
 func (w *Witness) Check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -202,8 +205,8 @@ func (w *Witness) Check(ctx context.Context) error {
 	return w.orFound(w.examine(ctx, shown, before))
 }
 
-// Follow looks at the log until ctx ends. It returns a *Finding, also the finding of an earlier process. Failures are logged when they come, change
-// and go.
+// Follow looks at the log until ctx ends. It returns a *Finding, also the finding of an earlier
+// process. Failures are logged when they come, change and go.
 func (w *Witness) Follow(ctx context.Context, every time.Duration) error {
 	var failing error
 	var doubted []byte // not compared yet: the log may not show the tiles that it needs
@@ -240,14 +243,16 @@ func (w *Witness) Follow(ctx context.Context, every time.Duration) error {
 	}
 }
 
-// recheck checks a checkpoint that came with a wrong proof, which any client can send, against the tiles of the log.
+// recheck checks a checkpoint that came with a wrong proof, which any client can send, against the
+// tiles of the log.
 func (w *Witness) recheck(ctx context.Context, shown []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	return w.examine(ctx, shown, checkpoint.Checkpoint{})
 }
 
-// examine checks a checkpoint that the log has shown after the witness had kept the one before, and keeps it.
+// examine checks a checkpoint that the log has shown after the witness had kept the one before, and
+// keeps it.
 func (w *Witness) examine(ctx context.Context, shown []byte, before checkpoint.Checkpoint) error {
 	next, err := checkpoint.Open(shown, w.key)
 	switch {
@@ -275,7 +280,8 @@ func (w *Witness) examine(ctx context.Context, shown []byte, before checkpoint.C
 	}
 }
 
-// keepAfter keeps a checkpoint that extends the latest one, unless it is no larger. It returns false if another checkpoint was kept meanwhile.
+// keepAfter keeps a checkpoint that extends the latest one, unless it is no larger. It returns
+// false if another checkpoint was kept meanwhile.
 func (w *Witness) keepAfter(latest, next checkpoint.Checkpoint) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

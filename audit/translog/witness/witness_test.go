@@ -193,7 +193,8 @@ func TestFollowOutlivesFailures(t *testing.T) {
 	}
 }
 
-// TestEachCauseIsNamed: a witness that cannot check says so once for each change of the cause. After a restart it still knows what was found.
+// TestEachCauseIsNamed: a witness that cannot check says so once for each change of the cause.
+// After a restart it still knows what was found.
 func TestEachCauseIsNamed(t *testing.T) {
 	t.Parallel()
 	l := newLog(t, "secbox/a").grow(t, 3, "e")
@@ -228,7 +229,8 @@ func TestEachCauseIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if err := w.Follow(ctx, time.Millisecond); !errors.As(err, &finding) || finding.Kind != witness.Cut || !strings.Contains(finding.Text(), "cut: ") || !strings.Contains(err.Error(), finding.File) {
+	if err := w.Follow(ctx, time.Millisecond); !errors.As(err, &finding) || finding.Kind != witness.Cut || !strings.Contains(finding.Text(), "cut: ") ||
+		!strings.Contains(err.Error(), finding.File) {
 		t.Errorf("%v", err)
 	}
 	if n, m := strings.Count(said.String(), `reason="the token`), strings.Count(said.String(), "reason=away"); n != 1 || m != 1 {

@@ -1,4 +1,5 @@
-// Package dockerclitest makes fake docker binaries, for tests of failures that a real engine does not produce on demand.
+// Package dockerclitest makes fake docker binaries, for tests of failures that a real engine does
+// not produce on demand.
 package dockerclitest
 
 import (
@@ -24,7 +25,8 @@ func Script(t testing.TB, script string) *dockercli.CLI {
 func Program(t testing.TB, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "docker")
-	// A process that is forked meanwhile would hold the file open for writing, and the system does not execute such a file.
+	// A process that is forked meanwhile would hold the file open for writing, and the system does
+	// not execute such a file.
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {

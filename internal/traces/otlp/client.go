@@ -17,7 +17,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// client sends spans over HTTP. The client of OpenTelemetry does too, but brings gRPC into the program, 5 MB of it.
+// client sends spans over HTTP. The client of OpenTelemetry does too, but brings gRPC into the
+// program, 5 MB of it.
 type client struct {
 	endpoint string
 	headers  map[string]string
@@ -45,7 +46,8 @@ func (c *client) Start(context.Context) error { return nil }
 // Stop implements otlptrace.Client.
 func (c *client) Stop(context.Context) error { return nil }
 
-// UploadTraces implements otlptrace.Client. It logs its errors itself, and returns none: OpenTelemetry would print them.
+// UploadTraces implements otlptrace.Client. It logs its errors itself, and returns none:
+// OpenTelemetry would print them.
 func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
 	n := 0
 	for _, ofResource := range spans {
@@ -121,7 +123,8 @@ func (c *client) warn(n int, err error) {
 	defer c.mu.Unlock()
 	c.lost += n
 	if now := time.Now(); now.Sub(c.warned) >= warnEvery {
-		c.log.Warn("the collector of traces takes no spans; check traces.endpoint, and that the collector runs", "endpoint", c.endpoint, "lost", c.lost, "error", err)
+		c.log.Warn("the collector of traces takes no spans; check traces.endpoint, and that the collector runs", "endpoint", c.endpoint,
+			"lost", c.lost, "error", err)
 		c.warned, c.lost = now, 0
 	}
 }

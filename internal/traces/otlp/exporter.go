@@ -1,5 +1,6 @@
-// Package otlp exports spans to a collector by the OpenTelemetry Protocol over HTTP. Nothing waits for it: spans that the collector does not take in
-// time are dropped and counted. The package must not know what spans are about.
+// Package otlp exports spans to a collector by the OpenTelemetry Protocol over HTTP. Nothing waits
+// for it: spans that the collector does not take in time are dropped and counted. The package must
+// not know what spans are about.
 package otlp
 
 import (
@@ -29,7 +30,8 @@ const (
 type Config struct {
 	Endpoint string            // http or https; /v1/traces is added
 	Headers  map[string]string // of each request; may be nil
-	// Ratio is the share of the traces that begin here and are exported, from 0 to 1. Of other traces, the client decides.
+	// Ratio is the share of the traces that begin here and are exported, from 0 to 1. Of other
+	// traces, the client decides.
 	Ratio   float64
 	Service string // the name of this service
 	Version string
@@ -51,7 +53,8 @@ func New(cfg Config) *Exporter {
 	e := &Exporter{client: newClient(cfg), idle: make(chan struct{})}
 	e.processor = counted{
 		trace.NewBatchSpanProcessor(last{otlptrace.NewUnstarted(e.client), e.idle},
-			trace.WithMaxQueueSize(maxWaiting), trace.WithMaxExportBatchSize(maxBatch), trace.WithBatchTimeout(every), trace.WithExportTimeout(timeout)),
+			trace.WithMaxQueueSize(maxWaiting), trace.WithMaxExportBatchSize(maxBatch), trace.WithBatchTimeout(every),
+			trace.WithExportTimeout(timeout)),
 		&e.ended,
 	}
 	limits := trace.NewSpanLimits()
@@ -60,7 +63,8 @@ func New(cfg Config) *Exporter {
 		trace.WithSampler(trace.ParentBased(trace.TraceIDRatioBased(cfg.Ratio))),
 		trace.WithRawSpanLimits(limits),
 		trace.WithResource(resource.NewSchemaless(
-			attribute.String("service.name", cfg.Service), attribute.String("service.version", cfg.Version), attribute.String("service.instance.id", cfg.Node),
+			attribute.String("service.name", cfg.Service), attribute.String("service.version", cfg.Version),
+			attribute.String("service.instance.id", cfg.Node),
 		)),
 		trace.WithSpanProcessor(e.processor),
 	)
@@ -73,7 +77,8 @@ func (e *Exporter) Tracer() *traces.Tracer { return traces.New(e.provider) }
 // Spans returns how many spans have ended until now, and how many of them the collector has taken.
 func (e *Exporter) Spans() (ended, sent int64) { return e.ended.Load(), e.client.sent.Load() }
 
-// Close sends the spans that wait, until ctx ends, and drops the others. Spans that end later are dropped.
+// Close sends the spans that wait, until ctx ends, and drops the others. Spans that end later are
+// dropped.
 func (e *Exporter) Close(ctx context.Context) {
 	_ = e.processor.Shutdown(ctx) // it fails only with ctx
 	e.client.stop()
@@ -81,7 +86,8 @@ func (e *Exporter) Close(ctx context.Context) {
 	e.client.http.CloseIdleConnections()
 }
 
-// last tells when the processor is done, for which its Shutdown does not wait after the end of its context.
+// last tells when the processor is done, for which its Shutdown does not wait after the end of its
+// context.
 type last struct {
 	trace.SpanExporter
 	idle chan struct{}
@@ -109,8 +115,9 @@ func newClient(cfg Config) *client {
 	c := &client{
 		endpoint: cfg.Endpoint, headers: cfg.Headers, log: cfg.Logger, pauses: []time.Duration{time.Second, 3 * time.Second},
 		http: &http.Client{
-			Transport:     http.DefaultTransport.(*http.Transport).Clone(),
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, // another address must not get the headers
+			Transport: http.DefaultTransport.(*http.Transport).Clone(),
+			// another address must not get the headers
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
 	c.running, c.stop = context.WithCancel(context.Background())

@@ -45,11 +45,13 @@ func TestSpansReachTheCollector(t *testing.T) {
 		t.Fatalf("%+v", spans)
 	}
 	s, r := spans[0], spans[1]
-	if r.Trace != parent.Trace || r.Parent != parent.Span || r.ID != id.Span || r.Error != "" || s.Trace != parent.Trace || s.Parent != r.ID || s.Error != "some_code" {
+	if r.Trace != parent.Trace || r.Parent != parent.Span || r.ID != id.Span || r.Error != "" || s.Trace != parent.Trace || s.Parent != r.ID ||
+		s.Error != "some_code" {
 		t.Errorf("%+v", spans)
 	}
 	text, _ := s.Attributes["text"].(string)
-	if !strings.HasPrefix(text, "abéé") || len(text) > 255 || s.Attributes["number"] != int64(7) || s.Attributes["truth"] != true || s.Attributes["error.type"] != "some_code" || len(s.Name) > 255 {
+	if !strings.HasPrefix(text, "abéé") || len(text) > 255 || s.Attributes["number"] != int64(7) || s.Attributes["truth"] != true ||
+		s.Attributes["error.type"] != "some_code" || len(s.Name) > 255 {
 		t.Errorf("%q %v", s.Name, s.Attributes)
 	}
 	if got := c.Resource(); got["service.name"] != "core-api" || got["service.version"] != "1" || got["service.instance.id"] != "node-1" {
@@ -63,7 +65,8 @@ func TestSpansReachTheCollector(t *testing.T) {
 	}
 }
 
-// TestSampling: the client's decision counts, and otherwise the ratio. What is not exported is passed on all the same.
+// TestSampling: the client's decision counts, and otherwise the ratio. What is not exported is
+// passed on all the same.
 func TestSampling(t *testing.T) {
 	t.Parallel()
 	c := otlptest.Start(t)
@@ -73,7 +76,8 @@ func TestSampling(t *testing.T) {
 	for _, sent := range []string{"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-5bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00", ""} {
 		id, _ := traces.Parse(sent)
 		ctx, span := e.Tracer().Start(traces.With(t.Context(), id), "root")
-		if now := traces.Of(ctx); now.Span == id.Span || now.Sampled != id.Sampled || sent != "" && now.Trace != id.Trace || now.Trace == "" || span.Recording() != id.Sampled {
+		if now := traces.Of(ctx); now.Span == id.Span || now.Sampled != id.Sampled || sent != "" && now.Trace != id.Trace || now.Trace == "" ||
+			span.Recording() != id.Sampled {
 			t.Errorf("%s: %s, recorded %v", sent, now, span.Recording())
 		}
 		span.End("")
@@ -84,7 +88,8 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// TestCollectorAway: spans are dropped and counted, no caller waits for the collector, and the log has one warning.
+// TestCollectorAway: spans are dropped and counted, no caller waits for the collector, and the log
+// has one warning.
 func TestCollectorAway(t *testing.T) {
 	t.Parallel()
 	held, release := make(chan struct{}, 1), make(chan struct{})

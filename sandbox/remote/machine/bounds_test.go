@@ -17,7 +17,8 @@ import (
 func idleMachine(t *testing.T) *Machine {
 	t.Helper()
 	m, err := New(Config{
-		Server: "ws://localhost:1", Token: "x", Workspace: t.TempDir(), Name: "laptop", Version: "1", Allow: []string{AllowExec}, Log: slog.New(slog.DiscardHandler),
+		Server: "ws://localhost:1", Token: "x", Workspace: t.TempDir(), Name: "laptop", Version: "1", Allow: []string{AllowExec},
+		Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +37,8 @@ func taken(t *testing.T) *request {
 	return r
 }
 
-// TestListsInMemoryAreBounded: a core-api that takes no answers cannot make a runner hold as many lists as it may send requests.
+// TestListsInMemoryAreBounded: a core-api that takes no answers cannot make a runner hold as many
+// lists as it may send requests.
 func TestListsInMemoryAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,7 +70,8 @@ func TestListsInMemoryAreBounded(t *testing.T) {
 	})
 }
 
-// TestQueuedCommandOnFullDisk: a command is refused if there is no room for output when it starts, not when it was requested.
+// TestQueuedCommandOnFullDisk: a command is refused if there is no room for output when it starts,
+// not when it was requested.
 func TestQueuedCommandOnFullDisk(t *testing.T) {
 	t.Parallel()
 	m := idleMachine(t)

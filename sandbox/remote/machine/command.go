@@ -19,7 +19,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// A little output waits for more before it is sent: most commands end sooner, and then need one message each way.
+// A little output waits for more before it is sent: most commands end sooner, and then need one
+// message each way.
 const (
 	flushAfter = 20 * time.Millisecond
 	flushBytes = wire.MaxOutput / 2
@@ -27,7 +28,8 @@ const (
 	flushAnswer = time.Millisecond
 )
 
-// killedCode is the exit code of a command that was killed because its result is no longer wanted, as in a shell.
+// killedCode is the exit code of a command that was killed because its result is no longer wanted,
+// as in a shell.
 const killedCode = 137
 
 // exec runs a command. Its output is kept until core-api has the result.
@@ -77,10 +79,12 @@ func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 		flush.after = flushAnswer
 	}
 	m.journal.setOutput(r, stdout, stderr)
-	m.log.Info("command", "id", r.id, "program", program(spec), "bytes", len(strings.Join(append([]string{spec.Command}, spec.Args...), " ")), "dir", shorten(spec.Dir))
+	m.log.Info("command", "id", r.id, "program", program(spec), "bytes",
+		len(strings.Join(append([]string{spec.Command}, spec.Args...), " ")), "dir", shorten(spec.Dir))
 	since := time.Now()
 	result, err := m.processes.Run(r.ctx, process.Spec{
-		Argv: argv, Dir: filepath.Join(m.path, filepath.FromSlash(below)), Env: slices.Concat(sandbox.Inherited(os.Environ()), own, spec.Env),
+		Argv: argv, Dir: filepath.Join(m.path, filepath.FromSlash(below)),
+		Env:   slices.Concat(sandbox.Inherited(os.Environ()), own, spec.Env),
 		Stdin: stdin, Signals: signals, Timeout: timeout,
 		Stdout: stdout, Stderr: stderr, MaxStdout: stdout.limit, MaxStderr: stderr.limit,
 	})
@@ -96,7 +100,8 @@ func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 		m.log.Info("command ended", "id", r.id, "exit_code", result.ExitCode, "timed_out", result.TimedOut, "took", took)
 	case r.ctx.Err() != nil:
 		cause := context.Cause(r.ctx)
-		a.result = wire.ExecResult{ExitCode: killedCode, Canceled: !errors.Is(cause, errStopped), Detail: "the command was killed: " + cause.Error()}
+		a.result = wire.ExecResult{ExitCode: killedCode, Canceled: !errors.Is(cause, errStopped),
+			Detail: "the command was killed: " + cause.Error()}
 		if fault.Is(err, fault.OutcomeUnknown) { // a part of it lives on
 			a.result.Detail = fault.From(err).Message
 		}
@@ -142,7 +147,8 @@ func (a *execAnswer) rest(e *wire.ExecResult, o *output, sent, written int64) (r
 	return string(o.read(sent, restBytes)), sent, all
 }
 
-// flusher announces output: much of it at once, a little after a short while. Safe for concurrent use.
+// flusher announces output: much of it at once, a little after a short while. Safe for concurrent
+// use.
 type flusher struct {
 	send  func()
 	after time.Duration // how long a little output waits

@@ -84,7 +84,8 @@ func TestLongOutput(t *testing.T) {
 	spec.MaxStdout, spec.MaxStderr = 100_000, 5
 	l.send("2", wire.TypeExec, spec)
 	o = l.result("2")
-	if e := o.exec(t); !bytes.Equal(o.stdout, want.Bytes()[:100_000]) || string(o.stderr) != "1\n2\n3" || e.StdoutBytes != int64(want.Len()) || e.StderrBytes != 21 {
+	if e := o.exec(t); !bytes.Equal(o.stdout, want.Bytes()[:100_000]) || string(o.stderr) != "1\n2\n3" || e.StdoutBytes != int64(want.Len()) ||
+		e.StderrBytes != 21 {
 		t.Errorf("%d bytes, %q, %+v", len(o.stdout), o.stderr, e)
 	}
 }
@@ -282,8 +283,8 @@ func TestMaxInFlight(t *testing.T) {
 	}
 }
 
-// TestSlowReader reads nothing while a command writes more than all buffers hold: the command still ends, and a short result overtakes the
-// long one when something is read.
+// TestSlowReader reads nothing while a command writes more than all buffers hold: the command still
+// ends, and a short result overtakes the long one when something is read.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	_, r, l := both(t)

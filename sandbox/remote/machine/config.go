@@ -35,8 +35,9 @@ type Config struct {
 	Windows   bool     // refuse names that are special on Windows; always set there
 	Log       *slog.Logger
 
-	// Backoff returns how long to wait after a failed attempt to connect or to transfer; attempt counts from 0 since the last success. nil:
-	// 200 ms, doubled each time up to 15 s, minus a random part.
+	// Backoff returns how long to wait after a failed attempt to connect or to transfer; attempt
+	// counts from 0 since the last success. nil: 200 ms, doubled each time up to 15 s, minus a
+	// random part.
 	Backoff func(attempt int) time.Duration
 }
 
@@ -54,13 +55,16 @@ func (c Config) base() (*url.URL, error) {
 	case "wss", "https":
 		u.Scheme = "https"
 	default:
-		return nil, fault.New(fault.InvalidRequest, "--server %q must begin with wss://, ws://, https:// or http://, like %s", c.Server, exampleServer)
+		return nil, fault.New(fault.InvalidRequest, "--server %q must begin with wss://, ws://, https:// or http://, like %s", c.Server,
+			exampleServer)
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fault.New(fault.InvalidRequest, "--server takes an address without user, query or fragment, like %s", exampleServer)
 	}
 	if u.Scheme == "http" && !c.Insecure && !IsLoopback(u.Hostname()) {
-		return nil, fault.New(fault.InvalidRequest, "the token would go to %s in plain text, where others can read it; use wss://, or --insecure if the network is safe", u.Host)
+		return nil,
+			fault.New(fault.InvalidRequest, "the token would go to %s in plain text, where others can read it; use wss://, or --insecure "+
+				"if the network is safe", u.Host)
 	}
 	// Users may give the address of the link itself.
 	u.Path = strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(u.Path, "/"), wire.LinkPath), "/")
@@ -86,13 +90,15 @@ func (c Config) workspace() (*os.Root, string, error) {
 		path, err = filepath.EvalSymlinks(path)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", fault.New(fault.InvalidRequest, "the workspace %s does not exist; make it first: mkdir -p %q", c.Workspace, c.Workspace)
+		return nil, "", fault.New(fault.InvalidRequest, "the workspace %s does not exist; make it first: mkdir -p %q", c.Workspace,
+			c.Workspace)
 	}
 	if err != nil {
 		return nil, "", fault.Wrap(fault.InvalidRequest, err, "cannot open the workspace %s: %s", c.Workspace, reason(err))
 	}
 	if path == filepath.VolumeName(path)+string(filepath.Separator) {
-		return nil, "", fault.New(fault.InvalidRequest, "the workspace must not be %s, which is the whole machine; make a directory for it", path)
+		return nil, "", fault.New(fault.InvalidRequest, "the workspace must not be %s, which is the whole machine; make a directory for it",
+			path)
 	}
 	if fi, err := os.Stat(path); err == nil && !fi.IsDir() {
 		return nil, "", fault.New(fault.InvalidRequest, "the workspace %s is not a directory", c.Workspace)
@@ -130,7 +136,8 @@ func (c Config) name() (string, error) {
 	if c.Name != "" {
 		if !sandbox.ValidRunnerName(c.Name) {
 			return "", fault.New(fault.InvalidRequest,
-				"--name %.80q is invalid: use 1 to %d letters, digits, dots, underscores and dashes, a letter or digit first", c.Name, sandbox.MaxRunnerName)
+				"--name %.80q is invalid: use 1 to %d letters, digits, dots, underscores and dashes, a letter or digit first", c.Name,
+				sandbox.MaxRunnerName)
 		}
 		return c.Name, nil
 	}
@@ -168,7 +175,8 @@ func (c Config) allow() ([]string, error) {
 		case AllowExec, AllowWrite:
 			allow = append(allow, a)
 		default:
-			return nil, fault.New(fault.InvalidRequest, "--allow %.80q is unknown; use %s, %s, or both separated by a comma", a, AllowExec, AllowWrite)
+			return nil, fault.New(fault.InvalidRequest, "--allow %.80q is unknown; use %s, %s, or both separated by a comma", a, AllowExec,
+				AllowWrite)
 		}
 	}
 	slices.Sort(allow)

@@ -43,7 +43,8 @@ type versionError struct{ theirs int }
 
 func (o versionError) Error() string {
 	if o.theirs > wire.Version {
-		return fmt.Sprintf("core-api speaks version %d of the runners' protocol, this secbox version %d: update secbox on this machine", o.theirs, wire.Version)
+		return fmt.Sprintf("core-api speaks version %d of the runners' protocol, this secbox version %d: update secbox on this machine",
+			o.theirs, wire.Version)
 	}
 	return fmt.Sprintf("core-api speaks version %d of the runners' protocol, this secbox version %d: update core-api, or use an older secbox", o.theirs, wire.Version)
 }
@@ -72,7 +73,8 @@ func (l *link) dial(ctx context.Context, again bool) linkEnd {
 	return m.endOnDialError(err, again)
 }
 
-// newClient returns an HTTP client that wraps its connections. It follows no redirects, because the token is for one server only.
+// newClient returns an HTTP client that wraps its connections. It follows no redirects, because the
+// token is for one server only.
 func newClient(wrap func(net.Conn) net.Conn, transport *http.Transport) *http.Client {
 	transport.Proxy = http.ProxyFromEnvironment
 	transport.TLSHandshakeTimeout = dialTimeout
@@ -97,7 +99,8 @@ func (m *Machine) endOnDialError(err error, again bool) linkEnd {
 	at := m.server
 	switch {
 	case errors.As(err, &untrusted):
-		err = fault.Wrap(fault.RunnerOffline, err, "the certificate of %s is not trusted here (%s); have it signed by an authority that this machine trusts, or %s",
+		err = fault.Wrap(fault.RunnerOffline, err,
+			"the certificate of %s is not trusted here (%s); have it signed by an authority that this machine trusts, or %s",
 			at, wire.Cleaned(rootCause(err).Error()), trustAdvice()) // the certificate is untrusted text
 		return linkEnd{err: plainError{err}, final: !again}
 	case errors.As(err, &record):
@@ -146,15 +149,18 @@ func (m *Machine) endOnStatus(resp *http.Response, again bool) linkEnd {
 	case status == http.StatusUnauthorized && problem.Code == fault.TokenRevoked:
 		return finalEnd(fault.TokenRevoked, "core-api at %s: %s", at, detail)
 	case status == http.StatusUnauthorized:
-		return finalEnd(fault.Unauthenticated, "core-api at %s: %s; core-api makes a token with: core-api token create --role runner --user NAME", at, detail)
+		return finalEnd(fault.Unauthenticated,
+			"core-api at %s: %s; core-api makes a token with: core-api token create --role runner --user NAME", at, detail)
 	case status == http.StatusForbidden:
 		return finalEnd(fault.Forbidden, "core-api at %s: %s", at, detail)
 	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout || status >= 500 || again:
 		return linkEnd{err: fmt.Errorf("core-api at %s answered %d: %s", at, status, detail)}
 	case status >= 300 && status < 400:
-		return finalEnd(fault.RunnerOffline, "%s redirects (%d), and the token is not sent there; give the address of core-api itself with --server", at, status)
+		return finalEnd(fault.RunnerOffline,
+			"%s redirects (%d), and the token is not sent there; give the address of core-api itself with --server", at, status)
 	}
-	return finalEnd(fault.RunnerOffline, "%s is not a core-api that takes runners: it answered %d %s; give the address of core-api with --server", at, status, detail)
+	return finalEnd(fault.RunnerOffline,
+		"%s is not a core-api that takes runners: it answered %d %s; give the address of core-api with --server", at, status, detail)
 }
 
 // endOnClose is the end of a link that was opened.
@@ -173,11 +179,14 @@ func (l *link) endOnClose(err error, again bool) linkEnd {
 	why := wire.Cleaned(closed.Reason)
 	switch closed.Code {
 	case wire.StatusRevoked:
-		return finalEnd(fault.TokenRevoked, "core-api at %s has revoked the token, or changed its permissions (%s); ask for a new one", at, why)
+		return finalEnd(fault.TokenRevoked, "core-api at %s has revoked the token, or changed its permissions (%s); ask for a new one", at,
+			why)
 	case wire.StatusVersion:
-		return finalEnd(fault.RunnerProtocol, "core-api at %s speaks another version of the runners' protocol than this secbox, which speaks %d: %s", at, wire.Version, why)
+		return finalEnd(fault.RunnerProtocol,
+			"core-api at %s speaks another version of the runners' protocol than this secbox, which speaks %d: %s", at, wire.Version, why)
 	case wire.StatusNameInUse:
-		e := finalEnd(fault.RunnerNameInUse, "another runner of this user is connected as %s; give this one another --name, or stop the other", l.m.name)
+		e := finalEnd(fault.RunnerNameInUse,
+			"another runner of this user is connected as %s; give this one another --name, or stop the other", l.m.name)
 		e.final = !again // core-api may still think that our former link is alive
 		return e
 	case wire.StatusProtocol:

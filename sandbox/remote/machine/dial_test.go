@@ -17,7 +17,8 @@ import (
 	"secbox/fault"
 )
 
-// TestCertificateTextIsCleaned: the names in a certificate cannot send control characters to the user's terminal.
+// TestCertificateTextIsCleaned: the names in a certificate cannot send control characters to the
+// user's terminal.
 func TestCertificateTextIsCleaned(t *testing.T) {
 	t.Parallel()
 	public, key, err := ed25519.GenerateKey(rand.Reader)

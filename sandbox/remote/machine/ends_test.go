@@ -17,7 +17,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// TestGarbageEndsTheLink: an invalid message ends the link with a reason, and the runner dials again.
+// TestGarbageEndsTheLink: an invalid message ends the link with a reason, and the runner dials
+// again.
 func TestGarbageEndsTheLink(t *testing.T) {
 	t.Parallel()
 	for name, send := range map[string]func(l *serverLink){

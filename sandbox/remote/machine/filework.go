@@ -15,7 +15,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// file handles a request about files. release, if not nil, frees the memory of the answer, also after an error.
+// file handles a request about files. release, if not nil, frees the memory of the answer, also
+// after an error.
 func (m *Machine) file(r *request, t wire.Type, p *wire.Path) (a answer, release func(), err error) {
 	gate := m.changes
 	switch t {
@@ -91,7 +92,8 @@ func (m *Machine) readFile(r *request, p *wire.Path, leave func()) (answer, func
 // sendLarge sends a file over HTTP.
 func (m *Machine) sendLarge(ctx context.Context, p *wire.Path, f *os.File, size int64) (answer, func(), error) {
 	if p.Transfer == "" {
-		return nil, nil, fault.New(fault.FileTooLarge, "the file is larger than %d MiB, and core-api named no transfer for it", wire.InlineBytes>>20)
+		return nil, nil, fault.New(fault.FileTooLarge, "the file is larger than %d MiB, and core-api named no transfer for it",
+			wire.InlineBytes>>20)
 	}
 	digest, err := m.upload(ctx, p, f, size)
 	if err != nil {
@@ -125,8 +127,8 @@ func (m *Machine) receiveFile(ctx context.Context, p *wire.Path) error {
 	return pending.Commit(ctx)
 }
 
-// readDir answers with the names in a directory. It keeps its turn until there is memory for them, so that other requests do not read
-// theirs in the meantime.
+// readDir answers with the names in a directory. It keeps its turn until there is memory for them,
+// so that other requests do not read theirs in the meantime.
 func (m *Machine) readDir(r *request, p *wire.Path) (answer, func(), error) {
 	entries, err := m.files.ReadDir(r.ctx, p.Path)
 	if err != nil {
@@ -140,7 +142,8 @@ func (m *Machine) readDir(r *request, p *wire.Path) (answer, func(), error) {
 	return list, func() { m.reading.Release(held) }, nil
 }
 
-// Estimates for a list of names: the memory of an entry beside its name, and the bytes of one message, on the high side.
+// Estimates for a list of names: the memory of an entry beside its name, and the bytes of one
+// message, on the high side.
 const (
 	entryInMemory = 48
 	partBytes     = 1 << 20

@@ -9,7 +9,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// input is the standard input and the signals of a command while it runs, as core-api sends them. Safe for concurrent use.
+// input is the standard input and the signals of a command while it runs, as core-api sends them.
+// Safe for concurrent use.
 type input struct {
 	took    func() // called without the lock when there is something to acknowledge
 	signals chan syscall.Signal
@@ -130,7 +131,8 @@ func (j *journal) input(m wire.Message) error {
 	return r.input.take(m.Body)
 }
 
-// ack returns the acknowledgment of input, if there is something to acknowledge. r is a copy of the journal's request.
+// ack returns the acknowledgment of input, if there is something to acknowledge. r is a copy of the
+// journal's request.
 func (r *request) ack() *frame {
 	if r.input == nil || r.answer != nil {
 		return nil

@@ -18,8 +18,9 @@ var (
 	errStopped    = errors.New("the runner was stopped on its machine")
 )
 
-// journal keeps the requests of a session across links: every request without an acknowledged result, and the ids of older requests. It also decides
-// what to send next; one link at a time calls pop. Safe for concurrent use.
+// journal keeps the requests of a session across links: every request without an acknowledged
+// result, and the ids of older requests. It also decides what to send next; one link at a time
+// calls pop. Safe for concurrent use.
 type journal struct {
 	seed maphash.Seed
 	wake chan struct{} // has an element when something may be ready
@@ -57,8 +58,8 @@ type request struct {
 
 // answer is a result in one message or several.
 type answer interface {
-	// message returns a part of the result; more reports whether there are others after it. sent is how much output of the two streams was
-	// sent, -1 if core-api does not want it.
+	// message returns a part of the result; more reports whether there are others after it. sent is
+	// how much output of the two streams was sent, -1 if core-api does not want it.
 	message(part int, sent [2]int64) (t wire.Type, body any, more bool)
 }
 
@@ -173,8 +174,8 @@ func (j *journal) enqueue(r *request) {
 	}
 }
 
-// pop returns the next message for the present link; nil: there is none. Requests take turns, one message each, so that long output does
-// not delay the others.
+// pop returns the next message for the present link; nil: there is none. Requests take turns, one
+// message each, so that long output does not delay the others.
 func (j *journal) pop() *frame {
 	for {
 		j.mu.Lock()
@@ -219,8 +220,8 @@ type frame struct {
 	more  bool // the request has more to send already
 }
 
-// frame returns the request's next message: a piece of output, or a part of the result once the rest of the output fits into it. r is a
-// copy of the journal's request.
+// frame returns the request's next message: a piece of output, or a part of the result once the
+// rest of the output fits into it. r is a copy of the journal's request.
 func (r request) frame() *frame {
 	if r.late {
 		r.sent = [2]int64{-1, -1}
@@ -247,7 +248,8 @@ func (r *request) piece() *frame {
 		if len(data) == 0 {
 			continue
 		}
-		f := &frame{id: r.id, typ: wire.TypeOutput, body: &wire.Output{Stream: name, Offset: r.sent[i], Data: data}, sent: r.sent, acked: r.acked, part: r.part}
+		f := &frame{id: r.id, typ: wire.TypeOutput, body: &wire.Output{Stream: name, Offset: r.sent[i], Data: data}, sent: r.sent,
+			acked: r.acked, part: r.part}
 		f.sent[i] += int64(len(data))
 		f.more = r.answer != nil || r.unsent(0, f.sent) > 0 || r.unsent(1, f.sent) > 0
 		return f
@@ -255,7 +257,8 @@ func (r *request) piece() *frame {
 	return nil
 }
 
-// restBytes is how much of each stream goes into the result, so that a short command needs one message each way.
+// restBytes is how much of each stream goes into the result, so that a short command needs one
+// message each way.
 const restBytes = wire.MaxOutput
 
 var streams = []string{wire.Stdout, wire.Stderr}
@@ -277,7 +280,8 @@ func (j *journal) heldIDs() []string {
 	return slices.Sorted(maps.Keys(j.held))
 }
 
-// attach starts a new link: expects is what core-api waits for, and how much output it has. Other requests are canceled, and answered once.
+// attach starts a new link: expects is what core-api waits for, and how much output it has. Other
+// requests are canceled, and answered once.
 func (j *journal) attach(expects []wire.Expected) (resumed, unexpected int) {
 	waits := make(map[string]wire.Expected, len(expects))
 	for _, e := range expects {
@@ -353,7 +357,8 @@ func (j *journal) forget(r *request) {
 	}
 }
 
-// forgetLate forgets the results that core-api did not wait for, and reports whether there were any.
+// forgetLate forgets the results that core-api did not wait for, and reports whether there were
+// any.
 func (j *journal) forgetLate() bool {
 	found := false
 	for _, r := range j.held {

@@ -126,7 +126,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestOutputIsKept: output is in memory up to the bound, then in files that are unlinked, on Windows when the output is dropped.
+// TestOutputIsKept: output is in memory up to the bound, then in files that are unlinked, on
+// Windows when the output is dropped.
 func TestOutputIsKept(t *testing.T) {
 	t.Parallel()
 	k := &outputStore{log: slog.New(slog.DiscardHandler)}
@@ -207,7 +208,8 @@ func TestOutputOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestOutputDirectoryIsRemoved: a runner survives the system's clean-up of directories for temporary files.
+// TestOutputDirectoryIsRemoved: a runner survives the system's clean-up of directories for
+// temporary files.
 func TestOutputDirectoryIsRemoved(t *testing.T) {
 	t.Parallel()
 	k := &outputStore{log: slog.New(slog.DiscardHandler)}

@@ -32,7 +32,8 @@ const (
 	slowestHeartbeat = time.Minute
 )
 
-// monitoredConn is a connection that records when it last received bytes, and whose writes time out.
+// monitoredConn is a connection that records when it last received bytes, and whose writes time
+// out.
 type monitoredConn struct {
 	net.Conn
 	start        time.Time
@@ -103,7 +104,8 @@ func (m *Machine) link(ctx context.Context, again bool) linkEnd {
 	return e
 }
 
-// serve reads, writes and watches until one of them fails or ctx ends; then it delivers the last results.
+// serve reads, writes and watches until one of them fails or ctx ends; then it delivers the last
+// results.
 func (l *link) serve(ctx context.Context, heartbeat time.Duration) error {
 	// Reads must outlive ctx: the results of killed commands are acknowledged.
 	linked, give := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -229,7 +231,8 @@ func (l *link) write(ctx context.Context) error {
 			data, err := wire.Encode(f.id, f.typ, f.body)
 			if err != nil {
 				l.m.log.Error("a result cannot be put into a message", "id", f.id, "error", err)
-				data, err = wire.Encode(f.id, wire.TypeError, &wire.Error{Code: wire.CodeFailed, Message: "the result cannot be put into a message"})
+				data, err = wire.Encode(f.id, wire.TypeError,
+					&wire.Error{Code: wire.CodeFailed, Message: "the result cannot be put into a message"})
 			}
 			if err == nil {
 				err = l.conn.Write(ctx, websocket.MessageText, data)

@@ -30,8 +30,9 @@ const (
 	transfersAtOnce = 4
 )
 
-// Bounds of the content in memory, in bytes: of files that were read, until core-api has them; of content to write, until it is written; of
-// commands' input, until the command ends. Each is larger than any single message.
+// Bounds of the content in memory, in bytes: of files that were read, until core-api has them; of
+// content to write, until it is written; of commands' input, until the command ends. Each is larger
+// than any single message.
 const (
 	memoryForReading = 16 << 20
 	memoryForWriting = 16 << 20
@@ -93,16 +94,18 @@ func New(cfg Config) (*Machine, error) {
 	session := make([]byte, 16)
 	_, _ = rand.Read(session) // never fails
 	m := &Machine{
-		server: server, token: cfg.Token, name: name, version: cfg.Version, allow: allow, shell: process.Shell(), log: cfg.Log, refusals: &refusals{log: cfg.Log},
-		session: hex.EncodeToString(session),
-		root:    root, path: path, files: files.New(files.Config{Root: root, UID: -1, GID: -1, Windows: cfg.Windows}),
+		server: server, token: cfg.Token, name: name, version: cfg.Version, allow: allow, shell: process.Shell(), log: cfg.Log,
+		refusals: &refusals{log: cfg.Log},
+		session:  hex.EncodeToString(session),
+		root:     root, path: path, files: files.New(files.Config{Root: root, UID: -1, GID: -1, Windows: cfg.Windows}),
 		journal: newJournal(), outputs: &outputStore{log: cfg.Log}, processes: process.New(), backoff: cfg.Backoff,
 		commands:  admission.New(commandsAtOnce, wire.MaxInFlight),
 		reads:     admission.New(readsAtOnce, wire.MaxInFlight),
 		changes:   admission.New(changesAtOnce, wire.MaxInFlight),
 		lists:     admission.New(listsAtOnce, wire.MaxInFlight),
 		transfers: admission.New(transfersAtOnce, wire.MaxInFlight),
-		reading:   semaphore.NewWeighted(memoryForReading), writing: semaphore.NewWeighted(memoryForWriting), input: semaphore.NewWeighted(memoryForInput),
+		reading:   semaphore.NewWeighted(memoryForReading), writing: semaphore.NewWeighted(memoryForWriting),
+		input: semaphore.NewWeighted(memoryForInput),
 	}
 	if m.backoff == nil {
 		m.backoff = backoff
@@ -112,7 +115,8 @@ func New(cfg Config) (*Machine, error) {
 	return m, nil
 }
 
-// Run serves until ctx ends, which is not an error, or until it cannot go on: an error with a fault code. When it returns, no command is alive.
+// Run serves until ctx ends, which is not an error, or until it cannot go on: an error with a fault
+// code. When it returns, no command is alive.
 func (m *Machine) Run(ctx context.Context) error {
 	defer m.root.Close()
 	var end context.CancelFunc
@@ -166,8 +170,8 @@ const (
 	goodLink            = 10 * time.Second // a link that lasted this long resets the pause
 )
 
-// backoff doubles the pause with every attempt, and subtracts a random part, so that the runners of a restarted core-api do not all come at
-// once.
+// backoff doubles the pause with every attempt, and subtracts a random part, so that the runners of
+// a restarted core-api do not all come at once.
 func backoff(attempt int) time.Duration {
 	pause := longestPause
 	if attempt < 10 {

@@ -19,7 +19,8 @@ func TestRunnerServes(t *testing.T) {
 	t.Parallel()
 	_, r, l := both(t)
 	h := l.hello
-	if h.Protocol != wire.Version || h.Name != "laptop" || h.Version != "1.2.3" || h.Shell == "" || strings.Join(h.Allow, ",") != "exec,write" || len(h.Held) > 0 {
+	if h.Protocol != wire.Version || h.Name != "laptop" || h.Version != "1.2.3" || h.Shell == "" || strings.Join(h.Allow, ",") != "exec,write" ||
+		len(h.Held) > 0 {
 		t.Errorf("%+v", h)
 	}
 	r.write("a.txt", "hello")
@@ -221,7 +222,8 @@ func TestWindowsNames(t *testing.T) {
 	}
 }
 
-// TestLinkSwappedDuringCall exchanges a directory and a link out all the time, while files are read and written through it.
+// TestLinkSwappedDuringCall exchanges a directory and a link out all the time, while files are read
+// and written through it.
 func TestLinkSwappedDuringCall(t *testing.T) {
 	t.Parallel()
 	_, r, l := both(t)

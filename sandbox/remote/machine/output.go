@@ -15,7 +15,8 @@ const (
 	diskForOutput   = 2 << 30  // beyond this no command is started; running ones are bounded by their own limits
 )
 
-// outputStore keeps commands' output: in memory up to a bound, then in files that only this process can reach. Safe for concurrent use.
+// outputStore keeps commands' output: in memory up to a bound, then in files that only this process
+// can reach. Safe for concurrent use.
 type outputStore struct {
 	log *slog.Logger
 
@@ -91,7 +92,8 @@ func (k *outputStore) close() {
 	k.dir = ""
 }
 
-// output is one stream of one command: its first bytes are kept, all are counted. One goroutine writes, any may read.
+// output is one stream of one command: its first bytes are kept, all are counted. One goroutine
+// writes, any may read.
 type output struct {
 	store *outputStore
 	limit int64           // bytes to keep
@@ -183,14 +185,16 @@ func (o *output) fail(err error) {
 	o.store.log.Warn("cannot keep more output of a command: the rest is counted and dropped", "error", err)
 }
 
-// sizes returns how many bytes were written, how many are kept, and whether the disk is why fewer than the limit are kept.
+// sizes returns how many bytes were written, how many are kept, and whether the disk is why fewer
+// than the limit are kept.
 func (o *output) sizes() (total, kept int64, broken bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.total, o.kept, o.broken
 }
 
-// read returns at most limit kept bytes from an offset on. Bytes that cannot be read back count as never kept.
+// read returns at most limit kept bytes from an offset on. Bytes that cannot be read back count as
+// never kept.
 func (o *output) read(offset, limit int64) []byte {
 	o.mu.Lock()
 	defer o.mu.Unlock()

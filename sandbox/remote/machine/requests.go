@@ -70,8 +70,8 @@ func (l *link) take(ctx context.Context, msg wire.Message, data []byte) error {
 	return nil
 }
 
-// reserve reserves memory for a request's content. Content to write waits for memory, because writes end by themselves; a command's input
-// does not, because commands may take long.
+// reserve reserves memory for a request's content. Content to write waits for memory, because
+// writes end by themselves; a command's input does not, because commands may take long.
 func (m *Machine) reserve(ctx context.Context, msg wire.Message) (release func(), busy string, err error) {
 	switch body := msg.Body.(type) {
 	case *wire.Path:
@@ -96,7 +96,8 @@ func (m *Machine) reserve(ctx context.Context, msg wire.Message) (release func()
 	return func() {}, "", nil
 }
 
-// refuse answers a request that was not taken. If the answer is lost with the link, the request comes again.
+// refuse answers a request that was not taken. If the answer is lost with the link, the request
+// comes again.
 func (l *link) refuse(ctx context.Context, msg wire.Message, code, why string) error {
 	l.m.refusals.warn("refused", "id", msg.ID, "request", msg.Type, "why", why)
 	return l.sendControl(ctx, msg.ID, wire.TypeError, &wire.Error{Code: code, Message: why})
@@ -125,7 +126,8 @@ func (m *Machine) perform(r *request, msg wire.Message) (a answer, release func(
 	release()
 	reply := wireError(r, err)
 	if reply.Code == wire.CodePermission {
-		m.refusals.warn("refused", "id", r.id, "request", msg.Type, "path", shorten(body.Path), "why", "it leads out of the workspace, or this user lacks the permission")
+		m.refusals.warn("refused", "id", r.id, "request", msg.Type, "path", shorten(body.Path), "why",
+			"it leads out of the workspace, or this user lacks the permission")
 	}
 	return singleMessage{wire.TypeError, reply}, func() {}
 }
@@ -145,7 +147,8 @@ func (m *Machine) notAllowed(msg wire.Message) *wire.Error {
 	}
 }
 
-// isSearch reports whether a request only searches files, which is reading: the command is this program, and gets nothing but what to search for.
+// isSearch reports whether a request only searches files, which is reading: the command is this
+// program, and gets nothing but what to search for.
 func isSearch(body any) bool {
 	spec, ok := body.(*wire.Exec)
 	return ok && spec.Command == search.Command && !spec.Shell && len(spec.Args) == 1 && spec.Stdin == "" && !spec.Input
@@ -209,7 +212,8 @@ func shorten(s string) string {
 // refusalsPerSecond is how many refusals are logged per second.
 const refusalsPerSecond = 50
 
-// refusals logs refused requests, up to a rate, so that core-api cannot fill the user's disk with them.
+// refusals logs refused requests, up to a rate, so that core-api cannot fill the user's disk with
+// them.
 type refusals struct {
 	log *slog.Logger
 

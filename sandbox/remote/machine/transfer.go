@@ -53,7 +53,8 @@ func (c *timeoutConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// ReadFrom is what the transport calls to send a body without TLS: it reads and hashes the next piece while one goes out.
+// ReadFrom is what the transport calls to send a body without TLS: it reads and hashes the next
+// piece while one goes out.
 func (c *timeoutConn) ReadFrom(r io.Reader) (sent int64, err error) {
 	err = pipeline(r, func() {}, func(piece []byte) error {
 		n, err := c.Write(piece)
@@ -66,8 +67,8 @@ func (c *timeoutConn) ReadFrom(r io.Reader) (sent int64, err error) {
 // buffers are the buffers of pipeline.
 var buffers = sync.Pool{New: func() any { return new([transferBuffer]byte) }}
 
-// pipeline reads r to its end and passes each piece to use while it reads the next one. It has stopped reading when it returns; after an
-// error of use, stop must make a pending read return.
+// pipeline reads r to its end and passes each piece to use while it reads the next one. It has
+// stopped reading when it returns; after an error of use, stop must make a pending read return.
 func pipeline(r io.Reader, stop func(), use func(piece []byte) error) error {
 	type piece struct {
 		buf *[transferBuffer]byte
@@ -113,8 +114,9 @@ func pipeline(r io.Reader, stop func(), use func(piece []byte) error) error {
 	return failed
 }
 
-// retryTransfer repeats attempt until the transfer is complete, impossible, or canceled. Each attempt ends with its link, and the next one
-// waits for a new link, so that none hangs on a dead connection.
+// retryTransfer repeats attempt until the transfer is complete, impossible, or canceled. Each
+// attempt ends with its link, and the next one waits for a new link, so that none hangs on a dead
+// connection.
 func (m *Machine) retryTransfer(ctx context.Context, attempt func(ctx context.Context) error) error {
 	leave, err := admit(ctx, m.transfers)
 	if err != nil {
@@ -160,7 +162,8 @@ func (m *Machine) request(ctx context.Context, method, transfer string, body io.
 	return req, nil
 }
 
-// refusedTransfer returns the error for an unexpected response; a transferError if a retry makes no sense.
+// refusedTransfer returns the error for an unexpected response; a transferError if a retry makes no
+// sense.
 func refusedTransfer(resp *http.Response) error {
 	status := resp.StatusCode
 	switch {
@@ -257,8 +260,8 @@ func (m *Machine) put(ctx context.Context, transfer string, src *fileSource, off
 	return nil
 }
 
-// fileSource is a file's content, sent from any offset and hashed once: bytes that are sent again were hashed before, so that the digest of
-// a file that changes meanwhile does not match.
+// fileSource is a file's content, sent from any offset and hashed once: bytes that are sent again
+// were hashed before, so that the digest of a file that changes meanwhile does not match.
 type fileSource struct {
 	file   io.ReaderAt
 	size   int64
@@ -355,7 +358,8 @@ func (m *Machine) download(ctx context.Context, p *wire.Path, into *files.Pendin
 	})
 }
 
-// copyBody copies a body into a file and its hash. Errors of the body may be retried, errors of the file not.
+// copyBody copies a body into a file and its hash. Errors of the body may be retried, errors of the
+// file not.
 func copyBody(body io.ReadCloser, into *files.Pending, sum hash.Hash) error {
 	return pipeline(io.TeeReader(body, sum), func() { body.Close() }, func(piece []byte) error {
 		if _, err := into.Write(piece); err != nil {

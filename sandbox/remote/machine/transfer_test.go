@@ -173,7 +173,8 @@ func TestReadTransferFails(t *testing.T) {
 	}
 }
 
-// TestFileChangesDuringRead: the digest does not match the bytes of a file that changed meanwhile, so that no mixture is accepted.
+// TestFileChangesDuringRead: the digest does not match the bytes of a file that changed meanwhile,
+// so that no mixture is accepted.
 func TestFileChangesDuringRead(t *testing.T) {
 	t.Parallel()
 	s, r, l := both(t)
@@ -343,7 +344,8 @@ func TestCanceledTransfer(t *testing.T) {
 	}
 }
 
-// TestTransferOverDeadConnection: a transfer continues on a new connection if its own hangs as the link does.
+// TestTransferOverDeadConnection: a transfer continues on a new connection if its own hangs as the
+// link does.
 func TestTransferOverDeadConnection(t *testing.T) {
 	t.Parallel()
 	s, r, l := both(t)

@@ -22,7 +22,8 @@ import (
 	"secbox/sandbox"
 )
 
-// effects is the file in the runner's workspace to which every command appends its name each time it runs.
+// effects is the file in the runner's workspace to which every command appends its name each time
+// it runs.
 const effects = "effects"
 
 // client makes calls across the network while it is cut, and checks each answer.
@@ -84,7 +85,8 @@ func (c *client) now(what string) {
 	c.doing = what
 }
 
-// command runs a command that appends to effects, prints enough to fill several messages, and starts a process that would stay.
+// command runs a command that appends to effects, prints enough to fill several messages, and
+// starts a process that would stay.
 func (c *client) command(ctx context.Context, name string, takes time.Duration) {
 	line := fmt.Sprintf("echo %s >> %s; setsid sleep %s & seq 1 20000; sleep %.3f; echo done %s", name, effects, c.marker, takes.Seconds(), name)
 	r, err := c.s.Exec(ctx, sandbox.ExecSpec{Shell: true, Command: line, User: user, ExecID: name})
@@ -166,7 +168,8 @@ func (c *client) directory(name string) {
 	}
 }
 
-// landed checks a file after a write: it is whole or missing, and which of the two agrees with the answer.
+// landed checks a file after a write: it is whole or missing, and which of the two agrees with the
+// answer.
 func (c *client) landed(name string, want []byte, written error) {
 	got, err := os.ReadFile(filepath.Join(c.dir, name))
 	switch {
@@ -179,7 +182,8 @@ func (c *client) landed(name string, want []byte, written error) {
 	}
 }
 
-// note counts an outcome. Any error but the expected typed ones fails the test; a file may be missing if one of before failed.
+// note counts an outcome. Any error but the expected typed ones fails the test; a file may be
+// missing if one of before failed.
 func (c *client) note(ctx context.Context, name string, err error, before ...error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,8 +22,8 @@ const (
 	thereName    = "there"
 )
 
-// namespace is the network namespace of one locked thread, of the processes started on it and of the sockets made on it. It has no name
-// and disappears with them, however the test ends.
+// namespace is the network namespace of one locked thread, of the processes started on it and of
+// the sockets made on it. It has no name and disappears with them, however the test ends.
 type namespace struct {
 	work chan func()
 	gone sync.WaitGroup

@@ -29,8 +29,8 @@ const (
 // newMarker returns an argument for sleep that no other process has.
 func newMarker() string { return fmt.Sprintf("98%d.%d", os.Getpid(), rand.IntN(1_000_000_000)) }
 
-// TestPartitionWhileClientsWork cuts the network at random while four clients work: for less time than it takes to notice, for longer, and
-// sometimes for longer than requests wait for a runner.
+// TestPartitionWhileClientsWork cuts the network at random while four clients work: for less time
+// than it takes to notice, for longer, and sometimes for longer than requests wait for a runner.
 func TestPartitionWhileClientsWork(t *testing.T) {
 	t.Parallel()
 	n, dir, marker := newNetwork(t), t.TempDir(), newMarker()
@@ -87,8 +87,9 @@ func TestPartitionWhileClientsWork(t *testing.T) {
 	judge(t, dir, all)
 }
 
-// TestPartitionWhileRunnerIsKilled kills the runner while commands run and the network is cut. When another runner of that name connects,
-// the commands' outcome is unknown at once, none of their processes lives, and none is run again.
+// TestPartitionWhileRunnerIsKilled kills the runner while commands run and the network is cut. When
+// another runner of that name connects, the commands' outcome is unknown at once, none of their
+// processes lives, and none is run again.
 func TestPartitionWhileRunnerIsKilled(t *testing.T) {
 	t.Parallel()
 	n, dir, marker := newNetwork(t), t.TempDir(), newMarker()

@@ -25,7 +25,8 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// asRunner, as the first argument, runs this program as a runner; the server's address and the workspace follow.
+// asRunner, as the first argument, runs this program as a runner; the server's address and the
+// workspace follow.
 const asRunner = "as-runner"
 
 const token = "a-token-of-the-test"

@@ -9,7 +9,8 @@ import (
 	"secbox/sandbox"
 )
 
-// BenchmarkNodes compares calls of a machine through the node that has it, calls through another node, and calls of a runner whose link is relayed.
+// BenchmarkNodes compares calls of a machine through the node that has it, calls through another
+// node, and calls of a runner whose link is relayed.
 func BenchmarkNodes(b *testing.B) {
 	c := newCluster(b)
 	home, other := c.node("a"), c.node("b")

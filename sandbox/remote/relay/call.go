@@ -20,8 +20,9 @@ import (
 	"secbox/sandbox/remote/wire"
 )
 
-// A call is a WebSocket between two nodes. The caller sends the call, then frames until it has the answer. Both sides send binary messages: the first byte is
-// the kind. Content flows by credit, so that a cancel is never behind it.
+// A call is a WebSocket between two nodes. The caller sends the call, then frames until it has the
+// answer. Both sides send binary messages: the first byte is the kind. Content flows by credit, so
+// that a cancel is never behind it.
 const (
 	// From the caller.
 	kindContent = 'd' // a piece of the content, at most maxPiece bytes
@@ -123,7 +124,9 @@ func (m *Machines) callIn(ctx context.Context, nodeID string, c call, s streams)
 		return nil, fault.Wrap(fault.Internal, err, "cannot encode the call of another node")
 	}
 	if message.Len() > maxCall {
-		return nil, fault.BadField("stdin", "the command, its variables and its input together exceed the %d bytes of a message to a runner", wire.MaxMessage)
+		return nil,
+			fault.BadField("stdin", "the command, its variables and its input together exceed the %d bytes of a message to a runner",
+				wire.MaxMessage)
 	}
 	conn, err := m.dial(ctx, nodeID, callPath)
 	if err != nil {
@@ -145,9 +148,11 @@ func (m *Machines) callIn(ctx context.Context, nodeID string, c call, s streams)
 			err = errors.Join(ctx.Err(), err)
 		}
 		if !c.changes() {
-			return fault.Wrap(fault.RunnerOffline, err, "node %s, which the user's machine is connected to, has not answered; nothing was changed", nodeID)
+			return fault.Wrap(fault.RunnerOffline, err,
+				"node %s, which the user's machine is connected to, has not answered; nothing was changed", nodeID)
 		}
-		return fault.Wrap(fault.OutcomeUnknown, err, "node %s, which the user's machine is connected to, has not answered; the request may be done in part or whole, check there before you try again", nodeID)
+		return fault.Wrap(fault.OutcomeUnknown, err, "node %s, which the user's machine is connected to, has not answered; the request "+
+			"may be done in part or whole, check there before you try again", nodeID)
 	}
 	sent, stop := context.WithTimeout(live, sendTimeout(message.Len()))
 	err = conn.Write(sent, websocket.MessageBinary, message.Bytes())

@@ -72,7 +72,8 @@ func (f *failure) err(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	default: // the other node gave up without being asked to
-		return fault.New(fault.OutcomeUnknown, "the node that the user's machine is connected to gave the request up; check there before you try again")
+		return fault.New(fault.OutcomeUnknown,
+			"the node that the user's machine is connected to gave the request up; check there before you try again")
 	}
 	if f.Path != nil {
 		return &fs.PathError{Op: f.Path.Op, Path: f.Path.Path, Err: err}

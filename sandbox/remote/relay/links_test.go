@@ -25,7 +25,8 @@ import (
 	"secbox/sandbox/remote/relay"
 )
 
-// neighbor is the node "b" as the node "a" reaches it in memory, so that a test can have a fake clock.
+// neighbor is the node "b" as the node "a" reaches it in memory, so that a test can have a fake
+// clock.
 type neighbor struct {
 	relay.Peers
 	serve http.Handler  // of what a asks for, but for the list of machines
@@ -97,7 +98,8 @@ func (n *neighbor) machines(t *testing.T, id string) *relay.Machines {
 	return m
 }
 
-// TestCancelWhileContentWaits: a call is given up some time after its cancel, also if the other node takes no message, and so not the cancel.
+// TestCancelWhileContentWaits: a call is given up some time after its cancel, also if the other
+// node takes no message, and so not the cancel.
 func TestCancelWhileContentWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -160,11 +162,13 @@ func (d *slowDatabase) Others(ctx context.Context) ([]string, error) {
 	return nil, nil
 }
 
-// TestOneRoundAnswersAll: calls that wait while the nodes are asked take the answer, and do not ask one after the other.
+// TestOneRoundAnswersAll: calls that wait while the nodes are asked take the answer, and do not ask
+// one after the other.
 func TestOneRoundAnswersAll(t *testing.T) {
 	t.Parallel()
 	d := &slowDatabase{calls: 100, all: make(chan struct{})}
-	a := relay.New(relay.Config{NodeID: "a", Peers: d, OnRecord: func(context.Context, string, string, sandbox.User) error { return nil }, Config: remote.Config{Now: d.Now}})
+	a := relay.New(relay.Config{NodeID: "a", Peers: d, OnRecord: func(context.Context, string, string, sandbox.User) error { return nil },
+		Config: remote.Config{Now: d.Now}})
 	var all sync.WaitGroup
 	for range d.calls {
 		all.Go(func() { a.Runners(t.Context()) })

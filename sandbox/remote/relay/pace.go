@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// pacedWriter writes the answer to a runner whose transfer is passed on. A runner that reads nothing for the time of stall is cut off.
+// pacedWriter writes the answer to a runner whose transfer is passed on. A runner that reads
+// nothing for the time of stall is cut off.
 type pacedWriter struct {
 	http.ResponseWriter
 	conn  *http.ResponseController

@@ -1,13 +1,17 @@
-// Package relay makes the machines of users that are connected to any node of the installation one sandbox on each of them.
+// Package relay makes the machines of users that are connected to any node of the installation one
+// sandbox on each of them.
 //
-// The node that a runner connects to first owns its machine: the requests under way, and what the runner has to do when it comes back (package
-// remote). When another node gets a request for the machine, it calls the owner. When the runner dials another node, for instance through a load balancer,
-// that node passes the link and the transfers on to the owner, until the owner ends or lets go of the machine. So no two live nodes ever own
-// one machine, and what package remote promises holds with several nodes, too.
+// The node that a runner connects to first owns its machine: the requests under way, and what the
+// runner has to do when it comes back (package remote). When another node gets a request for the
+// machine, it calls the owner. When the runner dials another node, for instance through a load
+// balancer, that node passes the link and the transfers on to the owner, until the owner ends or
+// lets go of the machine. So no two live nodes ever own one machine, and what package remote
+// promises holds with several nodes, too.
 //
-// A node asks the others which machines they own; no database stores it. An answer is at most a second old, unless a node is too busy to answer. A node
-// that ends takes its machines with it.
-// Rows, policies and permissions stay with the node that got the request. The package must not know them.
+// A node asks the others which machines they own; no database stores it. An answer is at most a
+// second old, unless a node is too busy to answer. A node that ends takes its machines with it.
+// Rows, policies and permissions stay with the node that got the request. The package must not know
+// them.
 package relay
 
 import (
@@ -36,7 +40,8 @@ import (
 
 // Peers are the other nodes; see peer.Peers.
 type Peers interface {
-	// URL returns where Transport reaches another node; Sender the node that asks this one. fault.NodeUnreachable.
+	// URL returns where Transport reaches another node; Sender the node that asks this one.
+	// fault.NodeUnreachable.
 	URL(ctx context.Context, nodeID, uri string) (string, error)
 	Sender(r *http.Request) (nodeID string, err error)
 
@@ -56,7 +61,8 @@ type Config struct {
 	NodeID string // of this node
 	Peers  Peers  // nil: there is one node
 
-	// OnRecord returns an error unless the row of a command is open on the node that asks this one to run it. Required with Peers.
+	// OnRecord returns an error unless the row of a command is open on the node that asks this one
+	// to run it. Required with Peers.
 	OnRecord func(ctx context.Context, execID, nodeID string, user sandbox.User) error
 }
 
@@ -88,7 +94,8 @@ var _ sandbox.Backend = (*Machines)(nil)
 
 // New makes Machines without machines.
 func New(cfg Config) *Machines {
-	m := &Machines{self: cfg.NodeID, peers: cfg.Peers, onRecord: cfg.OnRecord, log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)), stall: cmp.Or(cfg.Stall, remote.DefaultStall), mute: map[string]time.Time{}, lists: map[string][]remote.RunnerInfo{}}
+	m := &Machines{self: cfg.NodeID, peers: cfg.Peers, onRecord: cfg.OnRecord, log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)),
+		stall: cmp.Or(cfg.Stall, remote.DefaultStall), mute: map[string]time.Time{}, lists: map[string][]remote.RunnerInfo{}}
 	if m.now = cfg.Now; m.now == nil {
 		m.now = time.Now
 	}
@@ -108,8 +115,9 @@ const (
 	maxList    = 64 << 20        // bytes of an answer
 )
 
-// known returns the machines of other nodes as they were at most maxAge ago. Those of a node that is too busy to answer are as they were before: they are
-// forgotten when its lease has ended, or when nothing listens at its address.
+// known returns the machines of other nodes as they were at most maxAge ago. Those of a node that
+// is too busy to answer are as they were before: they are forgotten when its lease has ended, or
+// when nothing listens at its address.
 func (m *Machines) known(ctx context.Context, maxAge time.Duration) []remote.RunnerInfo {
 	if m.peers == nil {
 		return nil
@@ -205,8 +213,8 @@ func (m *Machines) Runners(ctx context.Context) []remote.RunnerInfo {
 // Here returns how many machines are connected to this node.
 func (m *Machines) Here() int { return len(m.hub.Runners()) }
 
-// find returns the machine that a call is for, if it is one of another node, and the user with its name. Otherwise the call is for the hub, which
-// may find none.
+// find returns the machine that a call is for, if it is one of another node, and the user with its
+// name. Otherwise the call is for the hub, which may find none.
 func (m *Machines) find(ctx context.Context, user sandbox.User) (*remote.RunnerInfo, sandbox.User, error) {
 	if err := m.outbound.Check(ctx); err != nil || m.peers == nil {
 		return nil, user, err
@@ -273,8 +281,10 @@ func (m *Machines) GetShell(ctx context.Context, user sandbox.User) (string, err
 // Name implements sandbox.Sandbox.
 func (m *Machines) Name() string { return m.hub.Name() }
 
-// do makes a call where the user's machine is: here if this node owns it, else there, which calls the owner.
-func do[T any](ctx context.Context, m *Machines, user sandbox.User, here func(sandbox.User) (T, error), there call, content io.Reader, get func(*answer) T) (T, error) {
+// do makes a call where the user's machine is: here if this node owns it, else there, which calls
+// the owner.
+func do[T any](ctx context.Context, m *Machines, user sandbox.User, here func(sandbox.User) (T, error), there call, content io.Reader,
+	get func(*answer) T) (T, error) {
 	var none T
 	other, user, err := m.find(ctx, user)
 	if err != nil {
@@ -293,7 +303,8 @@ func do[T any](ctx context.Context, m *Machines, user sandbox.User, here func(sa
 
 // change is do for methods that return only an error.
 func (m *Machines) change(ctx context.Context, user sandbox.User, here func(sandbox.User) error, there call) error {
-	_, err := do(ctx, m, user, func(u sandbox.User) (struct{}, error) { return struct{}{}, here(u) }, there, nil, func(*answer) struct{} { return struct{}{} })
+	_, err := do(ctx, m, user, func(u sandbox.User) (struct{}, error) { return struct{}{}, here(u) }, there, nil,
+		func(*answer) struct{} { return struct{}{} })
 	return err
 }
 
@@ -412,7 +423,8 @@ func (m *Machines) ReadDir(ctx context.Context, path string, user sandbox.User) 
 
 // MkdirAll implements sandbox.Sandbox.
 func (m *Machines) MkdirAll(ctx context.Context, path string, perm fs.FileMode, user sandbox.User) error {
-	return m.change(ctx, user, func(u sandbox.User) error { return m.hub.MkdirAll(ctx, path, perm, u) }, call{Op: opMkdirAll, Path: path, Perm: perm})
+	return m.change(ctx, user, func(u sandbox.User) error { return m.hub.MkdirAll(ctx, path, perm, u) },
+		call{Op: opMkdirAll, Path: path, Perm: perm})
 }
 
 // Remove implements sandbox.Sandbox.
@@ -425,7 +437,8 @@ func (m *Machines) RemoveAll(ctx context.Context, path string, user sandbox.User
 	return m.change(ctx, user, func(u sandbox.User) error { return m.hub.RemoveAll(ctx, path, u) }, call{Op: opRemoveAll, Path: path})
 }
 
-// CloseForUser cancels the user's requests, on whichever nodes the user's machines are, and waits for them.
+// CloseForUser cancels the user's requests, on whichever nodes the user's machines are, and waits
+// for them.
 func (m *Machines) CloseForUser(user sandbox.User) error {
 	errs := []error{m.hub.CloseForUser(user)}
 	asked := map[string]bool{}
@@ -458,7 +471,8 @@ func (m *Machines) Close() error {
 
 // notThere is the error of a call that did not reach the node that has the machine.
 func notThere(nodeID string, err error) error {
-	e := fault.Wrap(fault.RunnerOffline, err, "node %s, which the user's machine is connected to, cannot be reached; nothing was done", nodeID)
+	e := fault.Wrap(fault.RunnerOffline, err, "node %s, which the user's machine is connected to, cannot be reached; nothing was done",
+		nodeID)
 	e.RetryAfter = 5 * time.Second
 	return e
 }

@@ -140,7 +140,8 @@ func (c *cluster) node(id string, change ...func(*remote.Config)) *node {
 
 // peer makes the channels of a node.
 func (c *cluster) peer(id, key string) *peer.Peers {
-	p := peer.New(peer.Config{Self: id, Epoch: func() int64 { return 1 }, Key: hmackey.New([]byte(key)), Nodes: c, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	p := peer.New(peer.Config{Self: id, Epoch: func() int64 { return 1 }, Key: hmackey.New([]byte(key)), Nodes: c, Now: time.Now,
+		Logger: slog.New(slog.DiscardHandler)})
 	c.t.Cleanup(p.Close)
 	return p
 }
@@ -161,7 +162,8 @@ func (c *cluster) run(address, dir, name string) {
 	c.t.Helper()
 	m, err := machine.New(machine.Config{
 		Server: address, Token: "token/u", Workspace: dir, Name: name, Allow: []string{machine.AllowExec, machine.AllowWrite}, Version: "test",
-		Log: slog.New(slog.NewTextHandler(c.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})), Backoff: func(int) time.Duration { return 20 * time.Millisecond },
+		Log:     slog.New(slog.NewTextHandler(c.t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Backoff: func(int) time.Duration { return 20 * time.Millisecond },
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -199,7 +201,8 @@ func TestSandbox(t *testing.T) {
 	})
 }
 
-// TestRunnerMoves: a runner that dials another node keeps its commands; that node passes its link and its transfers on.
+// TestRunnerMoves: a runner that dials another node keeps its commands; that node passes its link
+// and its transfers on.
 func TestRunnerMoves(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -217,7 +220,8 @@ func TestRunnerMoves(t *testing.T) {
 	results := make(chan ended, 2)
 	for _, from := range []*node{a, third} {
 		go func() {
-			result, err := from.ExecTo(t.Context(), sandbox.ExecSpec{Command: "echo before; while [ ! -e go ]; do sleep 0.02; done; echo after", Shell: true, User: user}, &out, nil)
+			result, err := from.ExecTo(t.Context(), sandbox.ExecSpec{Command: "echo before; while [ ! -e go ]; do sleep 0.02; done; echo after", Shell: true,
+				User: user}, &out, nil)
 			results <- ended{result, err}
 		}()
 	}
@@ -324,7 +328,8 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// TestNames: of two machines on different nodes, a call must name one, and two runners cannot have one name.
+// TestNames: of two machines on different nodes, a call must name one, and two runners cannot have
+// one name.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -332,7 +337,8 @@ func TestNames(t *testing.T) {
 	laptop, desk := t.TempDir(), t.TempDir()
 	c.run(a.url, laptop, "laptop")
 	await(t, "the first runner", func() bool { return a.Here() == 1 })
-	second, err := machine.New(machine.Config{Server: b.url, Token: "token/u", Workspace: desk, Name: "laptop", Version: "test", Log: slog.New(slog.DiscardHandler)})
+	second, err := machine.New(machine.Config{Server: b.url, Token: "token/u", Workspace: desk, Name: "laptop", Version: "test",
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +374,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestStrangers: only live nodes with the installation's key are answered, and only commands that are on record run.
+// TestStrangers: only live nodes with the installation's key are answered, and only commands that
+// are on record run.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -390,7 +397,8 @@ func TestStrangers(t *testing.T) {
 	if status, err := ask(c.peer("b", "key")); err != nil || status != "200 OK" {
 		t.Fatal(status, err)
 	}
-	for name, p := range map[string]*peer.Peers{"another key": c.peer("b", "other key"), "a node without a lease": c.peer("gone", "key"), "a node that is not in the database": c.peer("never", "key")} {
+	for name, p := range map[string]*peer.Peers{"another key": c.peer("b", "other key"), "a node without a lease": c.peer("gone", "key"),
+		"a node that is not in the database": c.peer("never", "key")} {
 		if status, err := ask(p); err == nil {
 			t.Errorf("%s: %s", name, status)
 		}
@@ -441,7 +449,8 @@ func (l *leases) end(nodeID string) {
 	}
 }
 
-// TestCallerRetired: a command that a node runs for another one ends when that one is retired, although it is still connected.
+// TestCallerRetired: a command that a node runs for another one ends when that one is retired,
+// although it is still connected.
 func TestCallerRetired(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -468,7 +477,8 @@ func TestCallerRetired(t *testing.T) {
 	}
 }
 
-// TestStuckRunner: a transfer that is passed on ends when the runner neither takes nor sends anything.
+// TestStuckRunner: a transfer that is passed on ends when the runner neither takes nor sends
+// anything.
 func TestStuckRunner(t *testing.T) {
 	t.Parallel()
 	for name, one := range map[string]struct {

@@ -84,7 +84,8 @@ func (m *Machines) elsewhere(ctx context.Context, caller remote.Caller, name str
 		if err == nil {
 			return conn
 		}
-		m.log.Warn("the node that has a runner's machine does not answer; the runner's commands there are lost", "node", other.NodeID, "user", caller.UserID, "runner", name, "error", err)
+		m.log.Warn("the node that has a runner's machine does not answer; the runner's commands there are lost", "node", other.NodeID,
+			"user", caller.UserID, "runner", name, "error", err)
 	}
 	return nil
 }
@@ -258,7 +259,8 @@ type served struct {
 	closed bool
 }
 
-// receive handles the caller's messages to the end of the call. When the caller has left, the call is canceled.
+// receive handles the caller's messages to the end of the call. When the caller has left, the call
+// is canceled.
 func (s *served) receive() {
 	defer s.cancel()
 	for {

@@ -33,7 +33,8 @@ func (h *Hello) check(Type) error {
 	case !isHex(h.Session, 32):
 		return protocolErrorf("hello: the session must be 32 hexadecimal digits")
 	case !sandbox.ValidRunnerName(h.Name):
-		return protocolErrorf("hello: the name must be 1 to %d letters, digits, dots, underscores and dashes, a letter or digit first", sandbox.MaxRunnerName)
+		return protocolErrorf("hello: the name must be 1 to %d letters, digits, dots, underscores and dashes, a letter or digit first",
+			sandbox.MaxRunnerName)
 	case !isWord(h.Version) || !isWord(h.OS) || !isWord(h.Arch) || !isWord(h.Shell):
 		return protocolErrorf("hello: version, os, arch and shell must be 1 to %d printable bytes", MaxWordBytes)
 	case len(h.Allow) > 2 || len(h.Allow) == 2 && h.Allow[0] == h.Allow[1]:
@@ -284,7 +285,8 @@ func isHex(s string, digits int) bool { return len(s) == digits && isOf(s, "0123
 
 // isWord reports whether s can be shown in a log and a table.
 func isWord(s string) bool {
-	return s != "" && len(s) <= MaxWordBytes && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+	return s != "" && len(s) <= MaxWordBytes && utf8.ValidString(s) && !strings.ContainsFunc(s,
+		func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 func isFileName(s string) bool {

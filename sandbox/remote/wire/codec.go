@@ -9,11 +9,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// ErrProtocol is in the chain of every error about a message of the other side. The text around it explains the error, and quotes at most a
-// few bytes.
+// ErrProtocol is in the chain of every error about a message of the other side. The text around it
+// explains the error, and quotes at most a few bytes.
 var ErrProtocol = errors.New("invalid message")
 
-// Message is one decoded message. Body is a pointer to the struct of its type, nil for types without one.
+// Message is one decoded message. Body is a pointer to the struct of its type, nil for types
+// without one.
 type Message struct {
 	ID   string // empty for hello and welcome
 	Type Type
@@ -32,8 +33,8 @@ type nothing struct{}
 
 func (*nothing) check(Type) error { return nil }
 
-// Encode encodes a message. body is nil or a pointer to the struct of t; invalid UTF-8 in its texts is replaced, so that the name of a file
-// cannot break the link. The caller owns the result.
+// Encode encodes a message. body is nil or a pointer to the struct of t; invalid UTF-8 in its texts
+// is replaced, so that the name of a file cannot break the link. The caller owns the result.
 func Encode(id string, t Type, body any) ([]byte, error) {
 	var frame any
 	if k, ok := kinds[t]; ok {
@@ -55,11 +56,12 @@ func Encode(id string, t Type, body any) ([]byte, error) {
 // ErrTooLong is in the chain when a message would exceed MaxMessage bytes.
 var ErrTooLong = errors.New("the message is too long")
 
-// FromRunner decodes a message of a runner. Every error wraps ErrProtocol. Of a hello of another version only Protocol is set, so that the
-// runner can be told which side to update.
+// FromRunner decodes a message of a runner. Every error wraps ErrProtocol. Of a hello of another
+// version only Protocol is set, so that the runner can be told which side to update.
 func FromRunner(data []byte) (Message, error) { return decode(data, runner) }
 
-// FromServer decodes a message of core-api. Every error wraps ErrProtocol. Of a welcome of another version only Protocol is set.
+// FromServer decodes a message of core-api. Every error wraps ErrProtocol. Of a welcome of another
+// version only Protocol is set.
 func FromServer(data []byte) (Message, error) { return decode(data, server) }
 
 func decode(data []byte, from sender) (Message, error) {
@@ -74,13 +76,14 @@ func decode(data []byte, from sender) (Message, error) {
 	return k.decode(data, t)
 }
 
-// typeOf reads the type, and checks that there is an id if the type needs one. Our own messages have both first, so it reads a few bytes of a
-// long message; others are scanned twice.
+// typeOf reads the type, and checks that there is an id if the type needs one. Our own messages
+// have both first, so it reads a few bytes of a long message; others are scanned twice.
 func typeOf(data []byte) (Type, error) {
 	if len(data) > MaxMessage {
 		return "", protocolErrorf("the message has %d bytes, more than %d", len(data), MaxMessage)
 	}
-	d := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true)) // unpack refuses them; checking here would keep every name
+	// unpack refuses them; checking here would keep every name
+	d := jsontext.NewDecoder(bytes.NewBuffer(data), jsontext.AllowDuplicateNames(true))
 	if tok, err := d.ReadToken(); err != nil || tok.Kind() != '{' {
 		return "", protocolErrorf("the message is not a JSON object")
 	}
@@ -129,15 +132,16 @@ func text(d *jsontext.Decoder) (string, error) {
 	return s, nil
 }
 
-// strict rejects unknown members and overlong lists. The package itself rejects duplicate members, other spellings of names, and invalid
-// UTF-8.
+// strict rejects unknown members and overlong lists. The package itself rejects duplicate members,
+// other spellings of names, and invalid UTF-8.
 var strict = json.JoinOptions(json.RejectUnknownMembers(true), json.WithUnmarshalers(json.JoinUnmarshalers(
 	json.UnmarshalFromFunc(list[DirEntry](MaxEntries)),
 	json.UnmarshalFromFunc(list[Expected](MaxHeld)),
 	json.UnmarshalFromFunc(list[string](MaxArgs)), // the longest bound; check has the bound of each list
 )))
 
-// list decodes a list and stops at one element too many: a message of empty elements would need a multiple of its size in memory.
+// list decodes a list and stops at one element too many: a message of empty elements would need a
+// multiple of its size in memory.
 func list[T any](most int) func(*jsontext.Decoder, *[]T) error {
 	return func(d *jsontext.Decoder, all *[]T) error {
 		if d.PeekKind() != '[' {

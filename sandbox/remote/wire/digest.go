@@ -9,7 +9,8 @@ import (
 	"hash"
 )
 
-// DigestGMAC is a value of Path.Digest. It detects damage as surely as SHA-256, and takes a fifth of its processor time.
+// DigestGMAC is a value of Path.Digest. It detects damage as surely as SHA-256, and takes a fifth
+// of its processor time.
 const DigestGMAC = "gmac"
 
 // NewDigest returns the hash of the content of p's transfer. Its sum has 32 bytes.
@@ -29,7 +30,8 @@ func (p *Path) NewDigest() hash.Hash {
 // gmacBlock is how many bytes have a tag of their own.
 const gmacBlock = 16 << 10
 
-// gmac is the SHA-256 of the GMACs of all blocks of the content. Their nonces are the blocks' numbers.
+// gmac is the SHA-256 of the GMACs of all blocks of the content. Their nonces are the blocks'
+// numbers.
 type gmac struct {
 	mac   cipher.AEAD
 	tags  hash.Hash

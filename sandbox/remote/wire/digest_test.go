@@ -68,7 +68,8 @@ func TestGMAC(t *testing.T) {
 	}
 }
 
-// TestGMACOfDamage: every changed, missing, added or moved byte makes another digest, and so does another transfer.
+// TestGMACOfDamage: every changed, missing, added or moved byte makes another digest, and so does
+// another transfer.
 func TestGMACOfDamage(t *testing.T) {
 	t.Parallel()
 	sum := func(p wire.Path, content []byte) string {

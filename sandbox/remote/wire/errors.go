@@ -41,8 +41,8 @@ var files = []struct {
 	{CodeInvalid, fs.ErrInvalid},
 }
 
-// ErrorOf returns the message for a runner's error. Its text is for the user: a fault's sentence, or the system's error without the path,
-// which core-api knows and the runner spells differently.
+// ErrorOf returns the message for a runner's error. Its text is for the user: a fault's sentence,
+// or the system's error without the path, which core-api knows and the runner spells differently.
 func ErrorOf(err error) Error {
 	f, isFault := errors.AsType[*fault.Error](err)
 	if isFault {
@@ -71,7 +71,8 @@ func ErrorOf(err error) Error {
 	return Error{Code: CodeFailed, Message: Cleaned(err.Error())}
 }
 
-// Err converts a runner's answer to the error of a sandbox. op and path are the request's. An unknown code counts as CodeFailed.
+// Err converts a runner's answer to the error of a sandbox. op and path are the request's. An
+// unknown code counts as CodeFailed.
 func (e Error) Err(op, path string) error {
 	message := Cleaned(e.Message)
 	for _, c := range files {
@@ -89,7 +90,8 @@ func (e Error) Err(op, path string) error {
 	}
 	switch e.Code {
 	case CodeTransfer:
-		return fault.New(fault.RunnerOffline, "the content of %s did not arrive whole (%s); nothing was changed, try again", shown(path), message)
+		return fault.New(fault.RunnerOffline, "the content of %s did not arrive whole (%s); nothing was changed, try again", shown(path),
+			message)
 	case CodeCanceled:
 		return fault.New(fault.RunnerOffline, "the user's machine ended the request: %s", message)
 	case CodeIDReused:
@@ -102,7 +104,8 @@ func (e Error) Err(op, path string) error {
 	return &fs.PathError{Op: op, Path: path, Err: err}
 }
 
-// Cleaned makes untrusted text safe to show: valid UTF-8 in one line, without control characters, at most MaxErrorMessage bytes.
+// Cleaned makes untrusted text safe to show: valid UTF-8 in one line, without control characters,
+// at most MaxErrorMessage bytes.
 func Cleaned(s string) string {
 	if len(s) > 4*MaxErrorMessage {
 		s = s[:4*MaxErrorMessage]

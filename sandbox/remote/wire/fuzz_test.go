@@ -40,7 +40,8 @@ func seed(f *testing.F, s sample) {
 	f.Add(data)
 }
 
-// decodesOrRefuses checks that a decoder returns a protocol error, or a message that encodes and decodes to the same.
+// decodesOrRefuses checks that a decoder returns a protocol error, or a message that encodes and
+// decodes to the same.
 func decodesOrRefuses(t *testing.T, data []byte, decode func([]byte) (wire.Message, error)) {
 	m, err := decode(data)
 	if err != nil {

@@ -63,7 +63,8 @@ var kinds = map[Type]kind{
 // Result returns the type of a request's result, if that is not an error.
 func (t Type) Result() Type { return kinds[t].result }
 
-// Needs returns what a runner must allow for a request: AllowExec or AllowWrite if the request changes something, else nothing.
+// Needs returns what a runner must allow for a request: AllowExec or AllowWrite if the request
+// changes something, else nothing.
 func (t Type) Needs() string { return kinds[t].needs }
 
 // message is the kind of messages with the body T.
@@ -90,7 +91,8 @@ func request[T any, P checker[T]](result Type, needs string) kind {
 	return k
 }
 
-// greeting is the kind of a hello or a welcome. Of another version of the protocol it decodes only the number, for the body that other makes.
+// greeting is the kind of a hello or a welcome. Of another version of the protocol it decodes only
+// the number, for the body that other makes.
 func greeting[T any, P checker[T]](from sender, other func(version int) *T) kind {
 	k := message[T, P](from, none)
 	decode := k.decode

@@ -2,7 +2,8 @@ package wire
 
 import "time"
 
-// Version is the version of the protocol. Both sides must have the same; the older one is told to update.
+// Version is the version of the protocol. Both sides must have the same; the older one is told to
+// update.
 const Version = 1
 
 // Paths and headers of the requests that a runner makes.
@@ -87,7 +88,8 @@ type Hello struct {
 	Can      []string `json:"can,omitempty"`  // features beyond the first version: CanCompare, CanCreate, CanInput, CanGMAC
 }
 
-// CanCompare in Hello.Can means that the runner accepts Path.IfSHA256, and serializes its writes of one file.
+// CanCompare in Hello.Can means that the runner accepts Path.IfSHA256, and serializes its writes of
+// one file.
 const CanCompare = "if_sha256"
 
 // CanCreate in Hello.Can means that the runner accepts Path.IfAbsent.
@@ -150,7 +152,8 @@ type InputAck struct {
 	Signals int64 `json:"signals"` // number of the last signal
 }
 
-// Path requests read_file, stat, read_dir, remove, remove_all; with Perm mkdir_all; with Data or Transfer write_file.
+// Path requests read_file, stat, read_dir, remove, remove_all; with Perm mkdir_all; with Data or
+// Transfer write_file.
 type Path struct {
 	Path     string `json:"path"`
 	UserID   string `json:"user_id"`
@@ -169,7 +172,8 @@ type Output struct {
 	Data   []byte `json:"data"` // base64, at most MaxOutput bytes
 }
 
-// ExecResult is the result of a command. Stdout and Stderr are the output after the last output message.
+// ExecResult is the result of a command. Stdout and Stderr are the output after the last output
+// message.
 type ExecResult struct {
 	Stdout      string `json:"stdout"`
 	Stderr      string `json:"stderr"`
@@ -201,7 +205,8 @@ type FileInfo struct {
 	IsDir   bool      `json:"is_dir"`
 }
 
-// DirEntries lists a directory. A list that is too long for one message comes in several, all but the last with More.
+// DirEntries lists a directory. A list that is too long for one message comes in several, all but
+// the last with More.
 type DirEntries struct {
 	Entries []DirEntry `json:"entries"`
 	More    bool       `json:"more,omitempty"`

@@ -155,7 +155,8 @@ func TestInvalidMessages(t *testing.T) {
 	}
 }
 
-// TestOtherVersion: of a greeting of an unknown version only the version is read, to say which side to update.
+// TestOtherVersion: of a greeting of an unknown version only the version is read, to say which side
+// to update.
 func TestOtherVersion(t *testing.T) {
 	t.Parallel()
 	m, err := wire.FromRunner([]byte(`{"type":"hello","protocol":2,"colour":"blue","session":7}`))
@@ -253,8 +254,8 @@ func TestErrorsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestDecodeMemory: decoding takes little more memory than the message has bytes, also for lists of empty elements and millions of names.
-// Not parallel, because it measures allocations.
+// TestDecodeMemory: decoding takes little more memory than the message has bytes, also for lists of
+// empty elements and millions of names. Not parallel, because it measures allocations.
 func TestDecodeMemory(t *testing.T) {
 	many := func(before string, one func(int) string, after string) string {
 		var b strings.Builder

@@ -20,8 +20,8 @@ func (r *ExecResult) SetOutput(stdout, stderr string) {
 	r.Encoding = encodeTexts(&r.Stdout, &r.Stderr)
 }
 
-// encodeTexts makes texts that JSON can carry: it leaves them, or encodes all of them in base64 if one is not UTF-8 or would grow more by
-// escaping.
+// encodeTexts makes texts that JSON can carry: it leaves them, or encodes all of them in base64 if
+// one is not UTF-8 or would grow more by escaping.
 func encodeTexts(texts ...*string) string {
 	plain := true
 	for _, t := range texts {

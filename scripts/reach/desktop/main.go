@@ -1,5 +1,6 @@
-// Command desktop stands for Docker Desktop in the tests of reach.sh: desktop ADDRESS SOCKET DRIVE. It passes an engine's API on, and turns
-// the sources of bind mounts, which are Windows paths, into directories of a Wine prefix's drive C.
+// Command desktop stands for Docker Desktop in the tests of reach.sh: desktop ADDRESS SOCKET DRIVE.
+// It passes an engine's API on, and turns the sources of bind mounts, which are Windows paths, into
+// directories of a Wine prefix's drive C.
 package main
 
 import (
@@ -53,7 +54,8 @@ func named(resp *http.Response) error {
 	if !strings.HasSuffix(resp.Request.URL.Path, "/info") {
 		return nil
 	}
-	return replaceBody(&resp.Body, &resp.ContentLength, resp.Header, func(info map[string]any) { info["OperatingSystem"] = "Docker Desktop" })
+	return replaceBody(&resp.Body, &resp.ContentLength, resp.Header,
+		func(info map[string]any) { info["OperatingSystem"] = "Docker Desktop" })
 }
 
 // replaceBody changes a body that is a JSON object.
@@ -97,7 +99,8 @@ func (d desktop) mounts(config map[string]any) {
 	}
 }
 
-// spelled are the ways to write a path on drive C: C:\a\b, C:/a/b, /c/a/b, /run/desktop/mnt/host/c/a/b, and WSL's /mnt/c/a/b.
+// spelled are the ways to write a path on drive C: C:\a\b, C:/a/b, /c/a/b,
+// /run/desktop/mnt/host/c/a/b, and WSL's /mnt/c/a/b.
 var spelled = regexp.MustCompile(`^(?i:c:[\\/]|/c/|/run/desktop/mnt/host/c/|/mnt/c/|/host_mnt/c/)`)
 
 func (d desktop) source(path string) string {

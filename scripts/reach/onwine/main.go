@@ -1,8 +1,9 @@
 //go:build linux
 
-// Command onwine runs a Windows program by Wine as if it were one of Linux: under the name core-api it runs core-api.exe beside it. Paths on the
-// prefix's drive C, in arguments and in the program's variables, become Windows paths; SIGTERM and SIGINT become Ctrl-C; and the program is killed
-// when onwine is.
+// Command onwine runs a Windows program by Wine as if it were one of Linux: under the name core-api
+// it runs core-api.exe beside it. Paths on the prefix's drive C, in arguments and in the program's
+// variables, become Windows paths; SIGTERM and SIGINT become Ctrl-C; and the program is killed when
+// onwine is.
 package main
 
 import (
@@ -57,7 +58,8 @@ func run() (code int, err error) {
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 
-	// Ctrl-C is a key of a terminal: what stays in the foreground has one, other commands read what they are given.
+	// Ctrl-C is a key of a terminal: what stays in the foreground has one, other commands read what
+	// they are given.
 	cmd.Stdin = os.Stdin
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -82,8 +84,8 @@ func run() (code int, err error) {
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// onTCP turns the URL of a PostgreSQL with a Unix socket into one of this process, which passes connections on: Wine has no such sockets. Other values
-// stay.
+// onTCP turns the URL of a PostgreSQL with a Unix socket into one of this process, which passes
+// connections on: Wine has no such sockets. Other values stay.
 func onTCP(value string) (string, error) {
 	u, err := url.Parse(value)
 	if err != nil || u.Scheme != "postgres" || u.Query().Get("host") == "" {
@@ -132,7 +134,8 @@ func openTerminal() (keyboard, terminal *os.File, err error) {
 	return keyboard, terminal, err
 }
 
-// onDrive turns /…/drive_c/a/b into C:\a\b, also behind a flag's =, and leaves other words as they are.
+// onDrive turns /…/drive_c/a/b into C:\a\b, also behind a flag's =, and leaves other words as they
+// are.
 func onDrive(drive, word string) string {
 	before, path, found := strings.Cut(word, drive)
 	if !found || before != "" && !strings.HasSuffix(before, "=") || path != "" && path[0] != '/' {

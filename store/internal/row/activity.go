@@ -7,7 +7,8 @@ import (
 	"secbox/audit"
 )
 
-// created returns the condition of execs that were created in a time, by a token if requestedBy is not empty.
+// created returns the condition of execs that were created in a time, by a token if requestedBy is
+// not empty.
 func (db Database) created(args *Params, since, until time.Time, requestedBy string) string {
 	where := " FROM sandbox_execs WHERE kind = 'exec' AND created_at >= " + args.Add(db.EncodeTime(roundUp(since))) +
 		" AND created_at < " + args.Add(db.EncodeTime(roundUp(until)))
@@ -18,14 +19,16 @@ func (db Database) created(args *Params, since, until time.Time, requestedBy str
 	return where
 }
 
-// HoursQuery returns the statement of Hours and its parameters. The index of the newest covers all its columns.
+// HoursQuery returns the statement of Hours and its parameters. The index of the newest covers all
+// its columns.
 func (db Database) HoursQuery(since, until time.Time, requestedBy string) (string, []any) {
 	var args Params
 	return "SELECT " + db.Hour + " AS hour, status, error_reason, count(*)" + db.created(&args, since, until, requestedBy) +
 		" GROUP BY hour, status, error_reason", args
 }
 
-// SlowestQuery returns the statement of Slowest and its parameters. The index of the newest covers all its columns.
+// SlowestQuery returns the statement of Slowest and its parameters. The index of the newest covers
+// all its columns.
 func (db Database) SlowestQuery(since, until time.Time, requestedBy string, most, limit int) (string, []any) {
 	var args Params
 	const columns = "exec_id, created_at, status, skill_id, duration_ms"

@@ -16,7 +16,8 @@ var adminNames = strings.Split(adminColumns, ", ")
 
 const adminColumns = "at, node_id, actor_type, actor_id, actor_name, kind, subject, data"
 
-// Permitted is an event within the limits of its actor. Only permit makes one, so that no event is inserted past the limits.
+// Permitted is an event within the limits of its actor. Only permit makes one, so that no event is
+// inserted past the limits.
 type Permitted struct{ event admin.Event }
 
 // permit returns fault.TooManyChanges for an event beyond the limits of its actor.
@@ -33,8 +34,10 @@ func (db Database) event(ctx context.Context, kind admin.Kind, subject string, d
 	return db.permit(e)
 }
 
-// withEvent is Recorded with an event of admin.New. Beyond the limits, the statement does not run. One that returns no row does not count.
-func (db Database) withEvent(ctx context.Context, each func(Scan) error, kind admin.Kind, subject string, data any, statement string, args ...any) error {
+// withEvent is Recorded with an event of admin.New. Beyond the limits, the statement does not run.
+// One that returns no row does not count.
+func (db Database) withEvent(ctx context.Context, each func(Scan) error, kind admin.Kind, subject string, data any, statement string,
+	args ...any) error {
 	e, err := db.event(ctx, kind, subject, data)
 	if err != nil {
 		return err
@@ -59,8 +62,8 @@ func (db Database) recordIn(ctx context.Context, run Run, e Permitted) error {
 	return run(ctx, nil, db.InsertEvent(&args, e, ""), args...)
 }
 
-// InsertEvent returns the start of a statement that inserts the event once for each row of a FROM, which the caller may add. subject is an
-// expression, or empty for the event's own subject.
+// InsertEvent returns the start of a statement that inserts the event once for each row of a FROM,
+// which the caller may add. subject is an expression, or empty for the event's own subject.
 func (db Database) InsertEvent(args *Params, permitted Permitted, subject string) string {
 	e := permitted.event
 	values := []string{db.Now(args)}
@@ -92,10 +95,12 @@ func (db AdminEvents) Record(ctx context.Context, e admin.Event) error {
 
 const selectEvents = "SELECT seq, " + adminColumns + " FROM admin_events"
 
-// scanAdminEvent never fails for a value that its column cannot have: one damaged event must not hide the others.
+// scanAdminEvent never fails for a value that its column cannot have: one damaged event must not
+// hide the others.
 func scanAdminEvent(scan Scan) (e admin.Event, err error) {
 	dest := []any{&e.Seq}
-	for i, field := range []any{&e.At, &e.NodeID, (*string)(&e.Actor.Type), &e.Actor.ID, &e.Actor.Name, (*string)(&e.Kind), &e.Subject, (*jsonObject)(&e.Data)} {
+	for i, field := range []any{&e.At, &e.NodeID, (*string)(&e.Actor.Type), &e.Actor.ID, &e.Actor.Name, (*string)(&e.Kind), &e.Subject,
+		(*jsonObject)(&e.Data)} {
 		dest = append(dest, &cell{name: adminNames[i], field: field, unreadable: &e.Unreadable})
 	}
 	err = scan(dest...)
@@ -125,7 +130,8 @@ func (db AdminEvents) List(ctx context.Context, f admin.Filter, after *admin.Cur
 	return All(ctx, db.Database.List, scanAdminEvent, statement, args...)
 }
 
-// EventsQuery returns the statement of a list of administrative events and its parameters: keyset paging, newest first.
+// EventsQuery returns the statement of a list of administrative events and its parameters: keyset
+// paging, newest first.
 func (db Database) EventsQuery(f admin.Filter, after *admin.Cursor, limit int) (string, []any) {
 	var where []string
 	var args Params
@@ -138,7 +144,8 @@ func (db Database) EventsQuery(f admin.Filter, after *admin.Cursor, limit int) (
 		}
 		where = append(where, eq.column+" = "+args.Add(Text(eq.value)))
 	}
-	// A damaged time is in no list, like a damaged created_at of a record. The cursor is a bound already.
+	// A damaged time is in no list, like a damaged created_at of a record. The cursor is a bound
+	// already.
 	where = append(where, "at >= "+args.Add(db.EncodeTime(roundUp(f.Since))))
 	if until := f.Until; after == nil || !until.IsZero() {
 		if until.IsZero() {

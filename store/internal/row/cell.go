@@ -13,8 +13,8 @@ import (
 	"secbox/audit"
 )
 
-// cell scans a column into a field. It never fails: a value that the field cannot have leaves the field empty, and is noted. One damaged value must
-// hide neither its row nor the rows after it.
+// cell scans a column into a field. It never fails: a value that the field cannot have leaves the
+// field empty, and is noted. One damaged value must hide neither its row nor the rows after it.
 type cell struct {
 	name       string
 	field      any
@@ -35,7 +35,8 @@ func (c *cell) Scan(value any) error {
 	return nil
 }
 
-// ScanBytes is Scan for drivers that have text and JSON as bytes of their own. It makes fewer copies.
+// ScanBytes is Scan for drivers that have text and JSON as bytes of their own. It makes fewer
+// copies.
 func (c *cell) ScanBytes(value []byte) error {
 	if value == nil {
 		return c.Scan(nil)

@@ -15,7 +15,8 @@ type Choices struct{ Database }
 
 // Choice implements sandbox.Choices.
 func (db Choices) Choice(ctx context.Context, userID string) (sandbox.Choice, bool, error) {
-	return One(ctx, db.Query, scanChoice, "SELECT user_id, backend, runner, updated_at FROM sandbox_choices WHERE user_id = $1", Text(userID))
+	return One(ctx, db.Query, scanChoice, "SELECT user_id, backend, runner, updated_at FROM sandbox_choices WHERE user_id = $1",
+		Text(userID))
 }
 
 func scanChoice(scan Scan) (sandbox.Choice, error) {
@@ -33,13 +34,15 @@ func (db Choices) Choose(ctx context.Context, c sandbox.Choice) error {
 	if c.Runner != "" {
 		data["runner"] = c.Runner
 	}
-	return db.withEvent(ctx, nil, admin.BackendChosen, c.UserID, data, "INSERT INTO sandbox_choices (user_id, backend, runner, updated_at) VALUES ($1, $2, $3, $4)"+
-		" ON CONFLICT (user_id) DO UPDATE SET backend = excluded.backend, runner = excluded.runner, updated_at = excluded.updated_at"+
-		" WHERE sandbox_choices.backend <> excluded.backend OR sandbox_choices.runner <> excluded.runner RETURNING user_id",
+	return db.withEvent(ctx, nil, admin.BackendChosen, c.UserID, data,
+		"INSERT INTO sandbox_choices (user_id, backend, runner, updated_at) VALUES ($1, $2, $3, $4)"+
+			" ON CONFLICT (user_id) DO UPDATE SET backend = excluded.backend, runner = excluded.runner, updated_at = excluded.updated_at"+
+			" WHERE sandbox_choices.backend <> excluded.backend OR sandbox_choices.runner <> excluded.runner RETURNING user_id",
 		c.UserID, c.Backend, c.Runner, db.stored(c.UpdatedAt))
 }
 
-// checkChoice refuses texts that the databases would change. It does not check whether the backend exists.
+// checkChoice refuses texts that the databases would change. It does not check whether the backend
+// exists.
 func checkChoice(c sandbox.Choice) error {
 	for _, part := range []struct {
 		field, value string

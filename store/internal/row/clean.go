@@ -12,8 +12,9 @@ import (
 	"secbox/fault"
 )
 
-// PostgreSQL stores neither NUL nor invalid UTF-8, and its jsonb neither escaped NULs nor halves of surrogate pairs. Records with them must
-// not be lost, and must be the same in both databases. So both store a NUL as the visible ␀ (U+2400), and invalid sequences as U+FFFD.
+// PostgreSQL stores neither NUL nor invalid UTF-8, and its jsonb neither escaped NULs nor halves of
+// surrogate pairs. Records with them must not be lost, and must be the same in both databases. So
+// both store a NUL as the visible ␀ (U+2400), and invalid sequences as U+FFFD.
 
 // Text makes a string storable.
 func Text(s string) string {
@@ -23,8 +24,8 @@ func Text(s string) string {
 	return strings.ReplaceAll(s, "\x00", "\u2400")
 }
 
-// clean makes every text of a record storable and cuts its times to the microseconds that are kept. It fails only on a policy
-// snapshot that is no JSON.
+// clean makes every text of a record storable and cuts its times to the microseconds that are kept.
+// It fails only on a policy snapshot that is no JSON.
 func clean(all []column) error {
 	for _, c := range all {
 		switch f := c.field.(type) {
@@ -60,7 +61,8 @@ func Texts(values []string) []string {
 	return cleaned
 }
 
-// cleanJSON makes a JSON document storable as jsonb. It does not change a document without \u escapes.
+// cleanJSON makes a JSON document storable as jsonb. It does not change a document without \u
+// escapes.
 func cleanJSON(raw json.RawMessage) (json.RawMessage, error) {
 	if len(raw) == 0 {
 		return nil, nil

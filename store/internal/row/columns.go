@@ -27,16 +27,19 @@ func columns(r *audit.Record) []column {
 	return all
 }
 
-// The parts of SQL statements that name columns. In the assignments $1 is the exec_id, and the values follow.
+// The parts of SQL statements that name columns. In the assignments $1 is the exec_id, and the
+// values follow.
 var (
-	ColumnList     = strings.Join(Columns(), ", ") // in the order of ScanRecord
-	InsertParams   = insertParams()                // "$1, $2, …", one for each column
-	StartSet       = assignments(audit.OnStart)    // what Start sets beside the status
-	CloseSet       = assignments(audit.OnClose)
-	CloseOwn       = "node_id IN ('', " + nodeParam(audit.OnClose) + ")" // the condition that the row has no node yet or that of the closed record
-	Correctable    = "status = 'lost'"                                   // the condition that a result may arrive after the end
-	StartLeased    = leased(nodeParam(audit.OnStart))                    // the condition that the lease of the record's node was not retired
-	summaryColumns = withoutLarge()                                      // ColumnList with empty values for the large columns
+	ColumnList   = strings.Join(Columns(), ", ") // in the order of ScanRecord
+	InsertParams = insertParams()                // "$1, $2, …", one for each column
+	StartSet     = assignments(audit.OnStart)    // what Start sets beside the status
+	CloseSet     = assignments(audit.OnClose)
+	// the condition that the row has no node yet or that of the closed record
+	CloseOwn    = "node_id IN ('', " + nodeParam(audit.OnClose) + ")"
+	Correctable = "status = 'lost'" // the condition that a result may arrive after the end
+	// the condition that the lease of the record's node was not retired
+	StartLeased    = leased(nodeParam(audit.OnStart))
+	summaryColumns = withoutLarge() // ColumnList with empty values for the large columns
 	commandColumns = withoutLarge("args", "large_lists")
 	onlyCommands   = strings.Join(commandNames, ", ")
 )
@@ -116,7 +119,8 @@ func StartArgs(r audit.Record, encodeTime TimeEncoder) (audit.Record, []any, err
 	return args(r, audit.OnStart, encodeTime)
 }
 
-// CloseArgs cleans and checks a record that has ended, and returns it with its exec_id and the values of CloseSet.
+// CloseArgs cleans and checks a record that has ended, and returns it with its exec_id and the
+// values of CloseSet.
 func CloseArgs(r audit.Record, encodeTime TimeEncoder) (audit.Record, []any, error) {
 	return args(r, audit.OnClose, encodeTime)
 }

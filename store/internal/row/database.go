@@ -8,7 +8,8 @@ import (
 	"secbox/audit/admin"
 )
 
-// Database is how the statements of this package run in a database, and the parts of them that differ between the two.
+// Database is how the statements of this package run in a database, and the parts of them that
+// differ between the two.
 type Database struct {
 	// Query runs a statement that only reads. Its text is constant, so that it is prepared once.
 	Query Run
@@ -16,22 +17,25 @@ type Database struct {
 	List Run
 	// Write runs a statement of constant text in a durable transaction of its own.
 	Write Run
-	// Recorded is Write for a statement with RETURNING. In the same transaction it inserts the event, if a row was returned.
+	// Recorded is Write for a statement with RETURNING. In the same transaction it inserts the
+	// event, if a row was returned.
 	Recorded func(ctx context.Context, each func(Scan) error, e Permitted, statement string, args ...any) error
 	// Limits are those of all events that clients cause.
 	Limits *admin.Limits
-	// Snapshot calls fn with a function that runs queries of constant text, all of which see the database as it is at one moment. Few run at once.
+	// Snapshot calls fn with a function that runs queries of constant text, all of which see the
+	// database as it is at one moment. Few run at once.
 	Snapshot func(ctx context.Context, fn func(query Run) error) error
 	// Duplicate reports whether an error of Write means that a unique column has the value already.
 	Duplicate func(err error) bool
 
 	EncodeTime TimeEncoder
-	// The time of the database's clock, now and some time ago, and another UUIDv7 at each evaluation. Values that they need become parameters.
+	// The time of the database's clock, now and some time ago, and another UUIDv7 at each
+	// evaluation. Values that they need become parameters.
 	Now   func(*Params) string
 	Ago   func(*Params, time.Duration) string
 	NewID func(*Params) string
-	// Settled is a seq of a table of events: no event with at most this seq becomes visible later. e is the event that is read, and s its source of
-	// the transparency log.
+	// Settled is a seq of a table of events: no event with at most this seq becomes visible later.
+	// e is the event that is read, and s its source of the transparency log.
 	Settled string
 	// OldestTx and NextTx are Oldest and Next of audit.Changes.
 	OldestTx, NextTx string
@@ -44,14 +48,16 @@ type Database struct {
 	Set func([]string) any
 	// Hidden is a column in a condition for which no index is to be read.
 	Hidden func(column string) string
-	// Leading: the database has no statistics, so it has one plan for all parameters of a statement.
+	// Leading: the database has no statistics, so it has one plan for all parameters of a
+	// statement.
 	Leading bool
 }
 
 // Scan reads the columns of a row into dest.
 type Scan = func(dest ...any) error
 
-// Run runs a statement and calls each for each row of its result, which is valid until each returns. Its errors have a fault.Code.
+// Run runs a statement and calls each for each row of its result, which is valid until each
+// returns. Its errors have a fault.Code.
 type Run = func(ctx context.Context, each func(Scan) error, statement string, args ...any) error
 
 // All runs a statement and returns its rows; never nil without an error.

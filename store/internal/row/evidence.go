@@ -25,7 +25,8 @@ func (db LogReader) ExecPage(ctx context.Context, after string) (page translog.E
 		if after == "" {
 			above = " >= $1" // an inserted id may be empty
 		}
-		rows, cut, err := someOf(ctx, query, pageExecs, newRecordScanner().next, audit.Record.Size, SelectExecs+" WHERE exec_id"+above+" ORDER BY exec_id LIMIT $2", after, pageExecs)
+		rows, cut, err := someOf(ctx, query, pageExecs, newRecordScanner().next, audit.Record.Size,
+			SelectExecs+" WHERE exec_id"+above+" ORDER BY exec_id LIMIT $2", after, pageExecs)
 		if err != nil {
 			return err
 		}
@@ -53,13 +54,16 @@ func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.
 	err = db.Snapshot(ctx, func(query Run) error {
 		page.NextIndex = min(end, from+pageExecs)
 		// Without the expression, PostgreSQL might read all entries of the source by their index.
-		ids, err := All(ctx, query, Value[string], "SELECT DISTINCT e.exec_id FROM audit_log_entries AS l JOIN sandbox_exec_events AS e ON e.seq = l.event_seq"+
-			" WHERE l.source || '' = "+execEvents.quoted()+" AND l.idx >= $1 AND l.idx < $2", from, page.NextIndex)
+		ids,
+			err := All(ctx, query, Value[string],
+			"SELECT DISTINCT e.exec_id FROM audit_log_entries AS l JOIN sandbox_exec_events AS e ON e.seq = l.event_seq"+
+				" WHERE l.source || '' = "+execEvents.quoted()+" AND l.idx >= $1 AND l.idx < $2", from, page.NextIndex)
 		if err != nil {
 			return err
 		}
 		behind := func(s source) string {
-			return " WHERE e.seq > (SELECT floor_seq FROM audit_log_sources WHERE source = " + s.quoted() + ") AND " + s.notLogged() + " ORDER BY e.seq LIMIT $1"
+			return " WHERE e.seq > (SELECT floor_seq FROM audit_log_sources WHERE source = " + s.quoted() + ") AND " + s.notLogged() +
+				" ORDER BY e.seq LIMIT $1"
 		}
 		if page.NextIndex == end {
 			waiting, err := All(ctx, query, Value[string], "SELECT e.exec_id FROM sandbox_exec_events AS e"+behind(execEvents), pageBehind)
@@ -111,7 +115,8 @@ func (db LogReader) AdminPage(ctx context.Context, from int64) (page translog.Ev
 	err = db.Snapshot(ctx, func(query Run) error {
 		var cut bool
 		page.NextSeq = math.MinInt64
-		page.Admin, cut, err = someOf(ctx, query, pageEvents, adminEvents.scanLogged(), eventSize, adminEvents.selectLogged()+" WHERE e.seq >= $1 ORDER BY e.seq LIMIT $2", from, pageEvents)
+		page.Admin, cut, err = someOf(ctx, query, pageEvents, adminEvents.scanLogged(), eventSize,
+			adminEvents.selectLogged()+" WHERE e.seq >= $1 ORDER BY e.seq LIMIT $2", from, pageEvents)
 		if err != nil {
 			return err
 		}
@@ -156,7 +161,8 @@ func (db LogReader) Holds(ctx context.Context) (holds []translog.Hold, events []
 }
 
 // someOf is All that ends after most rows, or pageBytes. cut reports that there may be more.
-func someOf[T any](ctx context.Context, query Run, most int, read func(Scan) (T, error), size func(T) int, statement string, args ...any) (items []T, cut bool, err error) {
+func someOf[T any](ctx context.Context, query Run, most int, read func(Scan) (T, error), size func(T) int, statement string,
+	args ...any) (items []T, cut bool, err error) {
 	bytes := 0
 	err = query(ctx, func(scan Scan) error {
 		item, err := read(scan)
@@ -177,8 +183,8 @@ func someOf[T any](ctx context.Context, query Run, most int, read func(Scan) (T,
 
 func eventSize(e translog.Event) int { return len(e.Data) }
 
-// completeExecs returns the events without those of the last exec, which may have more, and the last id of the rest. It keeps the exec if there
-// is no other.
+// completeExecs returns the events without those of the last exec, which may have more, and the
+// last id of the rest. It keeps the exec if there is no other.
 func completeExecs(events []translog.Event) (last string, complete []translog.Event) {
 	end := len(events)
 	for end > 0 && events[end-1].ExecID == events[len(events)-1].ExecID {

@@ -46,20 +46,23 @@ func (db Retention) AddHold(ctx context.Context, h retention.Hold) (added retent
 		if err != nil {
 			return err
 		}
-		return db.record(ctx, run, admin.HoldAdded, added.ID, map[string]any{"kind": added.Kind, "value": added.Value, "reason": added.Reason})
+		return db.record(ctx, run, admin.HoldAdded, added.ID,
+			map[string]any{"kind": added.Kind, "value": added.Value, "reason": added.Reason})
 	})
 	return added, err
 }
 
 // heldColumns have what holds name. Indexes of tasks and users lack empty ones.
 var heldColumns = map[retention.HoldKind]string{
-	retention.HoldProject: "project_id = $1", retention.HoldUser: "user_id <> '' AND user_id = $1", retention.HoldTask: "task_id <> '' AND task_id = $1", retention.HoldExec: "exec_id = $1",
+	retention.HoldProject: "project_id = $1", retention.HoldUser: "user_id <> '' AND user_id = $1",
+	retention.HoldTask: "task_id <> '' AND task_id = $1", retention.HoldExec: "exec_id = $1",
 }
 
 // countHeld returns how many execs a hold names, counting no further than most.
 func countHeld(ctx context.Context, run Run, h retention.Hold, most int) (int, error) {
 	scan := func(scan Scan) (n int, err error) { return n, scan(&n) }
-	n, _, err := One(ctx, run, scan, "SELECT count(*) FROM (SELECT 1 FROM sandbox_execs WHERE "+heldColumns[h.Kind]+" LIMIT $2) AS held", h.Value, most)
+	n, _, err := One(ctx, run, scan, "SELECT count(*) FROM (SELECT 1 FROM sandbox_execs WHERE "+heldColumns[h.Kind]+" LIMIT $2) AS held",
+		h.Value, most)
 	return n, err
 }
 
@@ -77,7 +80,8 @@ func (db Retention) Covered(ctx context.Context, holds []retention.Hold, most in
 
 // HoldsOn implements retention.Store.
 func (db Retention) HoldsOn(ctx context.Context, exec retention.HoldSubject, limit int) ([]retention.Hold, error) {
-	return All(ctx, db.Query, scanHold, "SELECT "+holdColumns+" FROM audit_holds WHERE removed_at IS NULL AND (kind = 'project' AND value = $1 OR kind = 'user' AND value = $2"+
+	return All(ctx, db.Query, scanHold, "SELECT "+holdColumns+
+		" FROM audit_holds WHERE removed_at IS NULL AND (kind = 'project' AND value = $1 OR kind = 'user' AND value = $2"+
 		" OR kind = 'task' AND value = $3 OR kind = 'exec' AND value = $4) ORDER BY added_at, id LIMIT $5",
 		Text(exec.ProjectID), Text(exec.UserID), Text(exec.TaskID), Text(exec.ExecID), limit)
 }
@@ -86,7 +90,8 @@ func (db Retention) HoldsOn(ctx context.Context, exec retention.HoldSubject, lim
 func (db Retention) RemoveHold(ctx context.Context, id, by string) (removed retention.Hold, err error) {
 	err = db.Tx(ctx, func(run Run) error {
 		args := Params{Text(id), Text(by)}
-		end := "UPDATE audit_holds SET removed_by = $2, removed_at = " + db.Now(&args) + " WHERE id = $1 AND removed_at IS NULL RETURNING " + holdColumns
+		end := "UPDATE audit_holds SET removed_by = $2, removed_at = " + db.Now(&args) +
+			" WHERE id = $1 AND removed_at IS NULL RETURNING " + holdColumns
 		var found bool
 		removed, found, err = One(ctx, run, scanHold, end, args...)
 		if err == nil && !found {
@@ -102,6 +107,7 @@ func (db Retention) RemoveHold(ctx context.Context, id, by string) (removed rete
 
 // Holds implements retention.Store.
 func (db Retention) Holds(ctx context.Context, after retention.HoldCursor, limit int) ([]retention.Hold, error) {
-	return All(ctx, db.Query, scanHold, "SELECT "+holdColumns+" FROM audit_holds WHERE removed_at IS NULL AND (added_at, id) > ($1, $2) ORDER BY added_at, id LIMIT $3",
+	return All(ctx, db.Query, scanHold, "SELECT "+holdColumns+
+		" FROM audit_holds WHERE removed_at IS NULL AND (added_at, id) > ($1, $2) ORDER BY added_at, id LIMIT $3",
 		db.stored(after.AddedAt), Text(after.ID), limit)
 }

@@ -28,13 +28,17 @@ const (
 )
 
 const (
-	insertJob = "INSERT INTO sandbox_exec_jobs (exec_id, rank, requested_by, queued_at, expires_at, size, sealed) VALUES ($1, $2, $3, $4, $5, $6, $7)"
+	insertJob = "INSERT INTO sandbox_exec_jobs (exec_id, rank, requested_by, queued_at, expires_at, size, sealed) VALUES ($1, $2, $3, " +
+		"$4, $5, $6, $7)"
 
-	countJobs = "SELECT count(*) FILTER (WHERE taken_by = ''), count(*) FILTER (WHERE taken_by = '' AND requested_by = $1), CAST(coalesce(sum(size), 0) AS bigint)," +
+	countJobs = "SELECT count(*) FILTER (WHERE taken_by = ''), count(*) FILTER (WHERE taken_by = '' AND requested_by = $1), " +
+		"CAST(coalesce(sum(size), 0) AS bigint)," +
 		" CAST(coalesce(sum(size) FILTER (WHERE requested_by = $1), 0) AS bigint) FROM sandbox_exec_jobs"
 
-	// JobTokens finds the tokens after one whose jobs wait. It jumps in the index from one to the next.
-	JobTokens = "WITH RECURSIVE heads (token) AS (SELECT (SELECT requested_by FROM sandbox_exec_jobs WHERE taken_by = '' AND requested_by > $1 ORDER BY requested_by LIMIT 1)" +
+	// JobTokens finds the tokens after one whose jobs wait. It jumps in the index from one to the
+	// next.
+	JobTokens = "WITH RECURSIVE heads (token) AS (SELECT (SELECT requested_by FROM sandbox_exec_jobs WHERE taken_by = '' AND " +
+		"requested_by > $1 ORDER BY requested_by LIMIT 1)" +
 		" UNION ALL SELECT (SELECT j.requested_by FROM sandbox_exec_jobs AS j WHERE j.taken_by = '' AND j.requested_by > heads.token" +
 		" ORDER BY j.requested_by LIMIT 1) FROM heads WHERE heads.token IS NOT NULL)" +
 		" SELECT token FROM heads WHERE token IS NOT NULL LIMIT 20"
@@ -53,7 +57,8 @@ type Jobs struct {
 
 // InsertJob inserts the job of a record that the same transaction has inserted.
 func (db Database) InsertJob(ctx context.Context, run Run, r audit.Record, job audit.Job, limits audit.JobLimits) error {
-	err := run(ctx, nil, insertJob, r.ExecID, rank(r.Priority), r.RequestedBy, db.EncodeTime(r.CreatedAt), db.stored(job.ExpiresAt), int64(len(job.Sealed)), job.Sealed)
+	err := run(ctx, nil, insertJob, r.ExecID, rank(r.Priority), r.RequestedBy, db.EncodeTime(r.CreatedAt), db.stored(job.ExpiresAt),
+		int64(len(job.Sealed)), job.Sealed)
 	if err != nil {
 		return err
 	}
@@ -85,8 +90,9 @@ func (db Jobs) Take(ctx context.Context, node, after string, mayRun func(token s
 		i := slices.IndexFunc(tokens, mayRun)
 		switch {
 		case i >= 0:
-			taken, found, err := One(ctx, db.Write, scanTaken, "UPDATE sandbox_exec_jobs SET taken_by = $2 WHERE taken_by = '' AND exec_id = ("+NextJob+db.Lock+")"+
-				" RETURNING exec_id, requested_by, expires_at, sealed", tokens[i], Text(node))
+			taken, found, err := One(ctx, db.Write, scanTaken,
+				"UPDATE sandbox_exec_jobs SET taken_by = $2 WHERE taken_by = '' AND exec_id = ("+NextJob+db.Lock+")"+
+					" RETURNING exec_id, requested_by, expires_at, sealed", tokens[i], Text(node))
 			if err != nil {
 				return nil, err
 			}
@@ -114,22 +120,26 @@ func scanTaken(scan Scan) (t jobs.Taken, err error) {
 func (db Jobs) TakeExpired(ctx context.Context, node string, most int) ([]string, error) {
 	args := Params{Text(node), int64(most)}
 	return All(ctx, db.Write, Value[string], "UPDATE sandbox_exec_jobs SET taken_by = $1 WHERE taken_by = '' AND exec_id IN ("+
-		"SELECT exec_id FROM sandbox_exec_jobs WHERE taken_by = '' AND expires_at <= "+db.Now(&args)+" ORDER BY expires_at, exec_id LIMIT $2"+db.Lock+") RETURNING exec_id", args...)
+		"SELECT exec_id FROM sandbox_exec_jobs WHERE taken_by = '' AND expires_at <= "+db.Now(&args)+
+		" ORDER BY expires_at, exec_id LIMIT $2"+db.Lock+") RETURNING exec_id", args...)
 }
 
 // Return implements jobs.Store.
 func (db Jobs) Return(ctx context.Context, node, execID string) error {
-	return db.Write(ctx, nil, "UPDATE sandbox_exec_jobs SET taken_by = '' WHERE exec_id = $1 AND taken_by = $2"+queuedOnly, execID, Text(node))
+	return db.Write(ctx, nil, "UPDATE sandbox_exec_jobs SET taken_by = '' WHERE exec_id = $1 AND taken_by = $2"+queuedOnly, execID,
+		Text(node))
 }
 
 // ReturnAll implements jobs.Store.
 func (db Jobs) ReturnAll(ctx context.Context, node string, except []string) (int, error) {
-	returned, err := All(ctx, db.Write, Value[string], returnTaken+" AND NOT exec_id"+db.In("$2")+" RETURNING exec_id", Text(node), db.Set(Texts(except)))
+	returned, err := All(ctx, db.Write, Value[string], returnTaken+" AND NOT exec_id"+db.In("$2")+" RETURNING exec_id", Text(node),
+		db.Set(Texts(except)))
 	return len(returned), err
 }
 
 const (
-	// queuedOnly is the condition that the row of a job has not started. It is no EXISTS, so that no plan begins with all rows that are queued.
+	// queuedOnly is the condition that the row of a job has not started. It is no EXISTS, so that
+	// no plan begins with all rows that are queued.
 	queuedOnly = " AND (SELECT e.status FROM sandbox_execs AS e WHERE e.exec_id = sandbox_exec_jobs.exec_id) = 'queued'"
 
 	// returnTaken gives the jobs back that the node $1 has taken.

@@ -61,16 +61,18 @@ func statuses(f audit.Filter) []string {
 	return out
 }
 
-// plain reports whether all rows that a filter wants are next to each other in the index of the newest, but for their kind, which that index has.
+// plain reports whether all rows that a filter wants are next to each other in the index of the
+// newest, but for their kind, which that index has.
 func plain(f audit.Filter) bool {
 	return len(equalities(f)) == 0 && len(f.Statuses) < 2 && f.Kind != audit.KindChange && !f.InputsKept && f.ExitCodeNot == nil &&
 		f.Projects == nil && f.Agents == nil && f.Users == nil
 }
 
-// lead returns the condition by whose index a list is read: the rarest one in the part of the history that the list is about to read. Else a list of a token
-// with many execs would look at each of them to find the few that failed. The condition with the fewest rows is the rarest, or if all have more than most, the
-// one whose most-th row is the farthest. None of the rows up to there may be what the other conditions want, so the list ends there; end is zero if it has
-// no such end.
+// lead returns the condition by whose index a list is read: the rarest one in the part of the
+// history that the list is about to read. Else a list of a token with many execs would look at each
+// of them to find the few that failed. The condition with the fewest rows is the rarest, or if all
+// have more than most, the one whose most-th row is the farthest. None of the rows up to there may
+// be what the other conditions want, so the list ends there; end is zero if it has no such end.
 func (db Database) lead(ctx context.Context, f audit.Filter, after *audit.Cursor, most int) (best condition, end time.Time, err error) {
 	if f.ExecIDs != nil || plain(f) {
 		return condition{}, time.Time{}, nil
@@ -106,9 +108,11 @@ func (db Database) lead(ctx context.Context, f audit.Filter, after *audit.Cursor
 	return best, end, nil
 }
 
-// nearest counts the rows with a condition, at most one more than most, and returns the time of the last one. For several values it shares most among them, and
-// returns the nearest such time if there is one.
-func (db Database) nearest(ctx context.Context, c condition, since, until time.Time, oldestFirst bool, most int) (n int, last time.Time, err error) {
+// nearest counts the rows with a condition, at most one more than most, and returns the time of the
+// last one. For several values it shares most among them, and returns the nearest such time if
+// there is one.
+func (db Database) nearest(ctx context.Context, c condition, since, until time.Time, oldestFirst bool, most int) (n int, last time.Time,
+	err error) {
 	farthest, order := "min", " DESC"
 	if oldestFirst {
 		farthest, order = "max", ""
@@ -136,7 +140,8 @@ func (db Database) nearest(ctx context.Context, c condition, since, until time.T
 		var rows int
 		var at time.Time
 		_, _, err := One(ctx, run, func(scan Scan) (struct{}, error) { return struct{}{}, scan(&rows, timeInto{&at}) },
-			statement+"created_at >= "+from+" AND created_at < "+to+" ORDER BY created_at"+order+", exec_id"+order+" LIMIT "+limit+") AS nearest", args...)
+			statement+"created_at >= "+from+" AND created_at < "+to+" ORDER BY created_at"+order+", exec_id"+order+" LIMIT "+limit+
+				") AS nearest", args...)
 		if err != nil {
 			return 0, time.Time{}, err
 		}

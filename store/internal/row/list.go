@@ -8,8 +8,9 @@ import (
 	"secbox/audit"
 )
 
-// ListQuery returns the statement of a list and its parameters: keyset paging in the order of the filter. The list is read by the index of lead, one of
-// conditions(f), or of the newest if that is the zero value. The other conditions are hidden from the planner.
+// ListQuery returns the statement of a list and its parameters: keyset paging in the order of the
+// filter. The list is read by the index of lead, one of conditions(f), or of the newest if that is
+// the zero value. The other conditions are hidden from the planner.
 func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int, lead condition) (string, []any) {
 	var where []string
 	var args Params
@@ -58,7 +59,8 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int, lea
 	if f.OldestFirst {
 		order, comes = "", ">"
 	}
-	// A damaged created_at is in no list: no cursor can have it, so the page after it would be another one. The cursor is a bound already.
+	// A damaged created_at is in no list: no cursor can have it, so the page after it would be
+	// another one. The cursor is a bound already.
 	if until := f.Until; after == nil || f.OldestFirst || !until.IsZero() {
 		if until.IsZero() {
 			until = lastTime
@@ -136,14 +138,16 @@ func equalities(f audit.Filter) []equality {
 	}, func(eq equality) bool { return eq.value == "" })
 }
 
-// OutlinesQuery returns the statement of Outlines and its parameters. The index of the newest covers all its columns.
+// OutlinesQuery returns the statement of Outlines and its parameters. The index of the newest
+// covers all its columns.
 func (db Database) OutlinesQuery(since, until time.Time, most int) (string, []any) {
 	return "SELECT status, error_reason, requested_by, skill_id, backend, duration_ms FROM sandbox_execs" +
 			" WHERE kind = 'exec' AND created_at >= $1 AND created_at < $2 ORDER BY created_at DESC, exec_id DESC LIMIT $3",
 		[]any{db.EncodeTime(roundUp(since)), db.EncodeTime(roundUp(until)), int64(most)}
 }
 
-// roundUp returns the first microsecond that is not before t. Rows have whole microseconds, so it compares like t.
+// roundUp returns the first microsecond that is not before t. Rows have whole microseconds, so it
+// compares like t.
 func roundUp(t time.Time) time.Time {
 	down := t.UTC().Truncate(time.Microsecond)
 	if down.Before(t) {

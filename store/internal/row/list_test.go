@@ -16,7 +16,8 @@ func TestStatementHasNoCallerData(t *testing.T) {
 	t.Parallel()
 	const evil = "'; DROP TABLE sandbox_execs; --"
 	f := audit.Filter{
-		TaskID: evil, ProjectID: evil, ConversationID: evil, SkillID: evil, UserID: evil, Statuses: []audit.Status{evil}, AgentID: evil, ErrorReason: evil, ExitCodeNot: new(7), RequestedBy: evil, Backend: evil, Runner: evil,
+		TaskID: evil, ProjectID: evil, ConversationID: evil, SkillID: evil, UserID: evil, Statuses: []audit.Status{evil}, AgentID: evil, ErrorReason: evil,
+		ExitCodeNot: new(7), RequestedBy: evil, Backend: evil, Runner: evil,
 		Since: time.Unix(1, 0), Until: time.Unix(2, 0), Projects: []string{evil}, Agents: []string{evil}, Users: []string{evil},
 	}
 	var statement string

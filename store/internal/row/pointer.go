@@ -13,7 +13,8 @@ import (
 // Pointers implements skills.Registry.
 type Pointers struct {
 	Database
-	// InsertPins pins user $2 of agent $1 to the baselines FromUnpinned, and returns whether the user had any pointer before.
+	// InsertPins pins user $2 of agent $1 to the baselines FromUnpinned, and returns whether the
+	// user had any pointer before.
 	InsertPins func(ctx context.Context, agentID, userID string) (had bool, added int, err error)
 }
 
@@ -22,8 +23,8 @@ const PointerColumns = "id, agent_id, skill_id, user_id, digest, base_digest, cr
 
 const selectPointers = "SELECT " + PointerColumns + " FROM agent_skill_registry WHERE "
 
-// at is the condition for the row of a key. It is one of two constant texts, since the index of the baselines has only rows whose user is
-// null.
+// at is the condition for the row of a key. It is one of two constant texts, since the index of the
+// baselines has only rows whose user is null.
 func at(k skills.PointerKey, args *Params) string {
 	where := "agent_id = " + args.Add(k.AgentID) + " AND skill_id = " + args.Add(k.SkillID)
 	if k.UserID == "" {
@@ -34,7 +35,8 @@ func at(k skills.PointerKey, args *Params) string {
 
 // unchanged is the condition that a row has the state that was read.
 func unchanged(saw skills.PointerState, args *Params) string {
-	return "digest IS NOT DISTINCT FROM " + args.Add(orNull(saw.Digest)) + " AND base_digest IS NOT DISTINCT FROM " + args.Add(orNull(saw.BaseDigest))
+	return "digest IS NOT DISTINCT FROM " + args.Add(orNull(saw.Digest)) + " AND base_digest IS NOT DISTINCT FROM " +
+		args.Add(orNull(saw.BaseDigest))
 }
 
 // Get implements skills.Registry.
@@ -47,9 +49,10 @@ func (db Pointers) Get(ctx context.Context, key skills.PointerKey) (skills.Point
 	return One(ctx, db.Query, scanPointer, selectPointers+where, args...)
 }
 
-// Set implements skills.Registry. In PostgreSQL, an update that waits for another one of the same row checks the row again after that one
-// has committed.
-func (db Pointers) Set(ctx context.Context, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState) (skills.Pointer, error) {
+// Set implements skills.Registry. In PostgreSQL, an update that waits for another one of the same
+// row checks the row again after that one has committed.
+func (db Pointers) Set(ctx context.Context, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState) (skills.Pointer,
+	error) {
 	if err := cmp.Or(checkPointer(key), checkState(key, want)); err != nil {
 		return skills.Pointer{}, err
 	}
@@ -59,10 +62,12 @@ func (db Pointers) Set(ctx context.Context, key skills.PointerKey, saw *skills.P
 		values := args.Add(key.AgentID) + ", " + args.Add(key.SkillID) + ", " + args.Add(orNull(key.UserID)) + ", " +
 			args.Add(orNull(want.Digest)) + ", " + args.Add(orNull(want.BaseDigest))
 		id, now := db.NewID(&args), db.Now(&args)
-		statement = "INSERT INTO agent_skill_registry (" + PointerColumns + ") VALUES (" + id + ", " + values + ", " + now + ", " + now + ")" +
+		statement = "INSERT INTO agent_skill_registry (" + PointerColumns + ") VALUES (" + id + ", " + values + ", " + now + ", " + now +
+			")" +
 			" ON CONFLICT DO NOTHING RETURNING " + PointerColumns
 	} else {
-		statement = "UPDATE agent_skill_registry SET digest = " + args.Add(orNull(want.Digest)) + ", base_digest = " + args.Add(orNull(want.BaseDigest)) +
+		statement = "UPDATE agent_skill_registry SET digest = " + args.Add(orNull(want.Digest)) + ", base_digest = " +
+			args.Add(orNull(want.BaseDigest)) +
 			", updated_at = " + db.Later + "(updated_at, " + db.Now(&args) + ")" +
 			" WHERE " + at(key, &args) + " AND " + unchanged(*saw, &args) + " RETURNING " + PointerColumns
 	}

@@ -9,7 +9,8 @@ import (
 	"secbox/skills"
 )
 
-// checkPointer refuses keys that cannot be stored unchanged: cleaning them could make two of them equal.
+// checkPointer refuses keys that cannot be stored unchanged: cleaning them could make two of them
+// equal.
 func checkPointer(k skills.PointerKey) error {
 	err := cmp.Or(checkID("agent_id", k.AgentID), checkID("skill_id", k.SkillID))
 	if err == nil && k.UserID != "" {
@@ -38,7 +39,8 @@ func checkCursor(field, s string) error {
 	return nil
 }
 
-// checkPage checks the parameters of a page of an agent: each of the two texts after which it starts may be empty.
+// checkPage checks the parameters of a page of an agent: each of the two texts after which it
+// starts may be empty.
 func checkPage(agentID, after, andAfter string) error {
 	return cmp.Or(checkID("agent_id", agentID), checkCursor("after", after), checkCursor("after", andAfter))
 }

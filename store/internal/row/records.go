@@ -9,7 +9,8 @@ import (
 	"secbox/fault"
 )
 
-// Records implements the methods of audit.Store that are one statement with the same text in both databases.
+// Records implements the methods of audit.Store that are one statement with the same text in both
+// databases.
 type Records struct{ Database }
 
 // SelectExecs selects records for ScanRecord.
@@ -67,7 +68,8 @@ func (db Records) List(ctx context.Context, f audit.Filter, after *audit.Cursor,
 var errEnough = errors.New("the caller has enough records")
 
 // Walk implements audit.Store.
-func (db Records) Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int, each func(audit.Record) bool) (next *audit.Cursor, err error) {
+func (db Records) Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int,
+	each func(audit.Record) bool) (next *audit.Cursor, err error) {
 	if limit <= 0 {
 		return nil, nil
 	}
@@ -124,11 +126,13 @@ func (db Records) Events(ctx context.Context, execID string) ([]audit.Event, err
 // changesBytes bounds the records of the events that Changes returns.
 const changesBytes = 4 << 20
 
-// Changes implements audit.Store. A transaction gets its number before its event gets a seq: it changes the row first.
+// Changes implements audit.Store. A transaction gets its number before its event gets a seq: it
+// changes the row first.
 func (db Records) Changes(ctx context.Context, after int64, limit int) (audit.Changes, error) {
 	var c audit.Changes
 	if limit <= 0 {
-		err := db.Query(ctx, func(scan Scan) error { return scan(&c.Newest, &c.Oldest, &c.Next) }, "SELECT (SELECT coalesce(max(seq), 0) FROM sandbox_exec_events), "+db.OldestTx+", "+db.NextTx)
+		err := db.Query(ctx, func(scan Scan) error { return scan(&c.Newest, &c.Oldest, &c.Next) },
+			"SELECT (SELECT coalesce(max(seq), 0) FROM sandbox_exec_events), "+db.OldestTx+", "+db.NextTx)
 		return c, err
 	}
 	bytes, enough := 0, false
@@ -139,7 +143,8 @@ func (db Records) Changes(ctx context.Context, after int64, limit int) (audit.Ch
 		e, err := scanEvent(func(dest ...any) error { return scan(append(dest, &c.Oldest)...) })
 		c.Events, c.Newest, bytes = append(c.Events, e), e.Seq, bytes+len(e.Data)
 		return err
-	}, "SELECT seq, exec_id, kind, at, node_id, data, "+db.OldestTx+" FROM sandbox_exec_events WHERE seq > $1 ORDER BY seq LIMIT $2", after, limit)
+	}, "SELECT seq, exec_id, kind, at, node_id, data, "+db.OldestTx+" FROM sandbox_exec_events WHERE seq > $1 ORDER BY seq LIMIT $2", after,
+		limit)
 	if enough {
 		err = nil
 	}

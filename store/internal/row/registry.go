@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	entryColumns   = "kind, name, fold, text, version, digest, description, files, bytes, agent_id, user_id, requested_by, first_published_at, published_at"
+	entryColumns = "kind, name, fold, text, version, digest, description, files, bytes, agent_id, user_id, requested_by, " +
+		"first_published_at, published_at"
 	installColumns = "agent_id, user_id, kind, name, id, state, version, digest, changed_at"
 	eventColumns   = "id, kind, name, version, digest, action, agent_id, user_id, requested_by, at"
 )
@@ -22,8 +23,9 @@ const (
 type Registry struct {
 	Database
 
-	// Both runs two statements in one durable transaction, the second only if the first changes a row, and reports whether it did. The second
-	// inserts what it selects; then returns its text, with parameters numbered from first.
+	// Both runs two statements in one durable transaction, the second only if the first changes a
+	// row, and reports whether it did. The second inserts what it selects; then returns its text,
+	// with parameters numbered from first.
 	Both func(ctx context.Context, change string, args []any, then func(first int) string, thenArgs []any) (changed bool, err error)
 }
 
@@ -36,8 +38,9 @@ func insertEvent(first int) string {
 	return "INSERT INTO registry_events (" + eventColumns + ") SELECT " + strings.Join(values, ", ")
 }
 
-// change makes a change and inserts its event: fault.TooManyChanges beyond the limits of the token that asks, unless it ends
-// what was begun. The event names the token; the context of a tool's call need not.
+// change makes a change and inserts its event: fault.TooManyChanges beyond the limits of the token
+// that asks, unless it ends what was begun. The event names the token; the context of a tool's call
+// need not.
 func (db Registry) change(ctx context.Context, e registry.Event, statement string, args ...any) (changed bool, err error) {
 	if by := admin.Caller(e.RequestedBy, ""); !e.Action.Ends() {
 		if err := db.Limits.Permit(by, admin.RegistryChanged); err != nil {
@@ -50,14 +53,16 @@ func (db Registry) change(ctx context.Context, e registry.Event, statement strin
 		}()
 	}
 	return db.Both(ctx, statement, args, insertEvent, []any{
-		e.ID, string(e.Kind), Text(e.Name), int64(e.Version), e.Digest, string(e.Action), Text(e.By.AgentID), Text(e.By.UserID), Text(e.RequestedBy),
+		e.ID, string(e.Kind), Text(e.Name), int64(e.Version), e.Digest, string(e.Action), Text(e.By.AgentID), Text(e.By.UserID),
+		Text(e.RequestedBy),
 		db.stored(e.At),
 	})
 }
 
 // Entry implements registry.Store.
 func (db Registry) Entry(ctx context.Context, kind catalog.Kind, name string) (registry.Entry, bool, error) {
-	return One(ctx, db.Query, scanEntry, "SELECT "+entryColumns+" FROM registry_entries WHERE kind = $1 AND fold = $2", string(kind), Text(pathadapter.FoldName(name)))
+	return One(ctx, db.Query, scanEntry, "SELECT "+entryColumns+" FROM registry_entries WHERE kind = $1 AND fold = $2", string(kind),
+		Text(pathadapter.FoldName(name)))
 }
 
 // Entries implements registry.Store.
@@ -69,7 +74,8 @@ func (db Registry) Entries(ctx context.Context, q registry.Query, after string, 
 // EntriesQuery returns the statement of Entries and its parameters.
 func (db Database) EntriesQuery(q registry.Query, after string, limit int) (string, []any) {
 	var args Params
-	statement := "SELECT " + entryColumns + " FROM registry_entries WHERE kind = " + args.Add(string(q.Kind)) + " AND name > " + args.Add(Text(after))
+	statement := "SELECT " + entryColumns + " FROM registry_entries WHERE kind = " + args.Add(string(q.Kind)) + " AND name > " +
+		args.Add(Text(after))
 	for _, word := range q.Words {
 		statement += " AND text LIKE " + args.Add("%"+likeEscaper.Replace(strings.ToLower(Text(word)))+"%") + ` ESCAPE '\'`
 	}
@@ -83,7 +89,8 @@ var likeEscaper = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`)
 
 // Count implements registry.Store.
 func (db Registry) Count(ctx context.Context, author registry.Owner) (int, error) {
-	n, _, err := One(ctx, db.Query, Value[int], "SELECT count(*) FROM registry_entries WHERE agent_id = $1 AND user_id = $2", Text(author.AgentID), Text(author.UserID))
+	n, _, err := One(ctx, db.Query, Value[int], "SELECT count(*) FROM registry_entries WHERE agent_id = $1 AND user_id = $2",
+		Text(author.AgentID), Text(author.UserID))
 	return n, err
 }
 
@@ -93,7 +100,8 @@ func (db Registry) Publish(ctx context.Context, saw int, e registry.Entry, recor
 		return false, err
 	}
 	args := []any{
-		string(e.Kind), e.Name, pathadapter.FoldName(e.Name), strings.ToLower(e.Name + "\n" + Text(e.Description)), int64(e.Version), e.Digest,
+		string(e.Kind), e.Name, pathadapter.FoldName(e.Name), strings.ToLower(e.Name + "\n" + Text(e.Description)), int64(e.Version),
+		e.Digest,
 		Text(e.Description), int64(e.Files), e.Bytes, Text(e.Author.AgentID), Text(e.Author.UserID), Text(e.RequestedBy),
 		db.stored(e.FirstPublishedAt), db.stored(e.PublishedAt),
 	}
@@ -101,19 +109,24 @@ func (db Registry) Publish(ctx context.Context, saw int, e registry.Entry, recor
 		return db.change(ctx, record, "INSERT INTO registry_entries ("+entryColumns+
 			") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) ON CONFLICT DO NOTHING", args...)
 	}
-	return db.change(ctx, record, "UPDATE registry_entries SET fold = $3, text = $4, version = $5, digest = $6, description = $7, files = $8, bytes = $9,"+
-		" agent_id = $10, user_id = $11, requested_by = $12, first_published_at = $13, published_at = $14 WHERE kind = $1 AND name = $2 AND version = $15",
+	return db.change(ctx, record,
+		"UPDATE registry_entries SET fold = $3, text = $4, version = $5, digest = $6, description = $7, files = $8, bytes = $9,"+
+			" agent_id = $10, user_id = $11, requested_by = $12, first_published_at = $13, published_at = $14 WHERE kind = $1 AND name = "+
+			"$2 "+
+			"AND version = $15",
 		append(args, int64(saw))...)
 }
 
 // Withdraw implements registry.Store.
 func (db Registry) Withdraw(ctx context.Context, kind catalog.Kind, name string, saw int, record registry.Event) (bool, error) {
-	return db.change(ctx, record, "DELETE FROM registry_entries WHERE kind = $1 AND name = $2 AND version = $3", string(kind), Text(name), int64(saw))
+	return db.change(ctx, record, "DELETE FROM registry_entries WHERE kind = $1 AND name = $2 AND version = $3", string(kind), Text(name),
+		int64(saw))
 }
 
 // Install implements registry.Store.
 func (db Registry) Install(ctx context.Context, o registry.Owner, kind catalog.Kind, name string) (registry.Install, bool, error) {
-	return One(ctx, db.Query, scanInstall, "SELECT "+installColumns+" FROM registry_installs WHERE agent_id = $1 AND user_id = $2 AND kind = $3 AND name = $4",
+	return One(ctx, db.Query, scanInstall, "SELECT "+installColumns+
+		" FROM registry_installs WHERE agent_id = $1 AND user_id = $2 AND kind = $3 AND name = $4",
 		Text(o.AgentID), Text(o.UserID), string(kind), Text(name))
 }
 
@@ -123,18 +136,22 @@ func (db Registry) SetInstall(ctx context.Context, saw *registry.Install, want r
 		return false, err
 	}
 	args := []any{
-		Text(want.Owner.AgentID), Text(want.Owner.UserID), string(want.Kind), want.Name, want.ID, string(want.State), int64(want.Version), want.Digest,
+		Text(want.Owner.AgentID), Text(want.Owner.UserID), string(want.Kind), want.Name, want.ID, string(want.State), int64(want.Version),
+		want.Digest,
 		db.stored(want.ChangedAt),
 	}
 	if saw == nil {
-		return db.change(ctx, record, "INSERT INTO registry_installs ("+installColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING", args...)
+		return db.change(ctx, record, "INSERT INTO registry_installs ("+installColumns+
+			") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING", args...)
 	}
 	return db.change(ctx, record, "UPDATE registry_installs SET id = $5, state = $6, version = $7, digest = $8, changed_at = $9"+
-		" WHERE agent_id = $1 AND user_id = $2 AND kind = $3 AND name = $4 AND id = $10 AND state = $11", append(args, saw.ID, string(saw.State))...)
+		" WHERE agent_id = $1 AND user_id = $2 AND kind = $3 AND name = $4 AND id = $10 AND state = $11",
+		append(args, saw.ID, string(saw.State))...)
 }
 
 // Events implements registry.Store.
-func (db Registry) Events(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) ([]registry.Event, error) {
+func (db Registry) Events(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) ([]registry.Event,
+	error) {
 	statement, args := db.RegistryEventsQuery(kind, name, after, limit)
 	return All(ctx, db.List, scanRegistryEvent, statement, args...)
 }
@@ -142,7 +159,8 @@ func (db Registry) Events(ctx context.Context, kind catalog.Kind, name string, a
 // RegistryEventsQuery returns the statement of Events and its parameters.
 func (db Database) RegistryEventsQuery(kind catalog.Kind, name string, after *registry.Cursor, limit int) (string, []any) {
 	var args Params
-	statement := "SELECT " + eventColumns + " FROM registry_events WHERE kind = " + args.Add(string(kind)) + " AND name = " + args.Add(Text(name))
+	statement := "SELECT " + eventColumns + " FROM registry_events WHERE kind = " + args.Add(string(kind)) + " AND name = " +
+		args.Add(Text(name))
 	if after != nil {
 		statement += " AND (at, id) < (" + args.Add(db.stored(after.At)) + ", " + args.Add(Text(after.ID)) + ")"
 	}
@@ -151,18 +169,21 @@ func (db Database) RegistryEventsQuery(kind catalog.Kind, name string, after *re
 
 func scanEntry(scan Scan) (e registry.Entry, err error) {
 	var fold, text string
-	err = scan((*string)(&e.Kind), &e.Name, &fold, &text, &e.Version, &e.Digest, &e.Description, &e.Files, &e.Bytes, &e.Author.AgentID, &e.Author.UserID,
+	err = scan((*string)(&e.Kind), &e.Name, &fold, &text, &e.Version, &e.Digest, &e.Description, &e.Files, &e.Bytes, &e.Author.AgentID,
+		&e.Author.UserID,
 		&e.RequestedBy, timeInto{&e.FirstPublishedAt}, timeInto{&e.PublishedAt})
 	return e, err
 }
 
 func scanInstall(scan Scan) (i registry.Install, err error) {
-	err = scan(&i.Owner.AgentID, &i.Owner.UserID, (*string)(&i.Kind), &i.Name, &i.ID, (*string)(&i.State), &i.Version, &i.Digest, timeInto{&i.ChangedAt})
+	err = scan(&i.Owner.AgentID, &i.Owner.UserID, (*string)(&i.Kind), &i.Name, &i.ID, (*string)(&i.State), &i.Version, &i.Digest,
+		timeInto{&i.ChangedAt})
 	return i, err
 }
 
 func scanRegistryEvent(scan Scan) (e registry.Event, err error) {
-	err = scan(&e.ID, (*string)(&e.Kind), &e.Name, &e.Version, &e.Digest, (*string)(&e.Action), &e.By.AgentID, &e.By.UserID, &e.RequestedBy, timeInto{&e.At})
+	err = scan(&e.ID, (*string)(&e.Kind), &e.Name, &e.Version, &e.Digest, (*string)(&e.Action), &e.By.AgentID, &e.By.UserID, &e.RequestedBy,
+		timeInto{&e.At})
 	return e, err
 }
 

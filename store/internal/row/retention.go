@@ -16,11 +16,13 @@ type Retention struct {
 	Database
 	// Tx runs fn in one durable transaction; the statements must be constant texts.
 	Tx func(ctx context.Context, fn func(run Run) error) error
-	// Lock is the end of a query that keeps the rows of e from changing until the transaction ends, and leaves out locked ones.
+	// Lock is the end of a query that keeps the rows of e from changing until the transaction ends,
+	// and leaves out locked ones.
 	Lock string
 }
 
-// held is the condition that a hold names an exec; the arguments are the columns with what a hold can name.
+// held is the condition that a hold names an exec; the arguments are the columns with what a hold
+// can name.
 func held(exec, project, user, task string) string {
 	hold := func(kind, column string) string {
 		return "EXISTS (SELECT 1 FROM audit_holds AS h WHERE h.removed_at IS NULL AND h.kind = '" + kind + "' AND h.value = " + column + ")"
@@ -31,20 +33,24 @@ func held(exec, project, user, task string) string {
 var heldExec = held("e.exec_id", "e.project_id", "e.user_id", "e.task_id")
 
 var (
-	artifactsGone = "(e.artifacts_path = '' OR EXISTS (SELECT 1 FROM audit_tombstones AS g WHERE g.exec_id = e.exec_id AND g.part = 'artifacts'))"
+	artifactsGone = "(e.artifacts_path = '' OR EXISTS (SELECT 1 FROM audit_tombstones AS g WHERE g.exec_id = e.exec_id AND g.part = " +
+		"'artifacts'))"
 
 	unlogged = "EXISTS (SELECT 1 FROM sandbox_exec_events AS v WHERE v.exec_id = e.exec_id AND" +
 		" (SELECT l.idx FROM audit_log_entries AS l WHERE l.source = " + execEvents.quoted() + " AND l.event_seq = v.seq) IS NULL)"
 )
 
-// verdict is the retention.Verdict of e by its row; $1 and $2 are Query.Before and Query.LostBefore. also is a condition that it is gone.
+// verdict is the retention.Verdict of e by its row; $1 and $2 are Query.Before and
+// Query.LostBefore. also is a condition that it is gone.
 func verdict(part retention.Part, also string) string {
 	gone := "false"
 	if part == retention.Artifacts {
 		gone = artifactsGone + also
 	}
-	return "CASE WHEN e.status IN ('queued', 'running') OR e.ended_at IS NULL THEN 'open' WHEN " + gone + " THEN 'gone' WHEN e.ended_at >= $1 THEN 'young'" +
-		" WHEN e.status = 'lost' AND e.ended_at >= $2 THEN 'lost' WHEN " + heldExec + " THEN 'held' WHEN " + unlogged + " THEN 'unlogged' ELSE 'due' END"
+	return "CASE WHEN e.status IN ('queued', 'running') OR e.ended_at IS NULL THEN 'open' WHEN " + gone +
+		" THEN 'gone' WHEN e.ended_at >= $1 THEN 'young'" +
+		" WHEN e.status = 'lost' AND e.ended_at >= $2 THEN 'lost' WHEN " + heldExec + " THEN 'held' WHEN " + unlogged +
+		" THEN 'unlogged' ELSE 'due' END"
 }
 
 // size is the size of what a rule removes of e.
@@ -61,10 +67,12 @@ func (db Retention) State(ctx context.Context) (retention.State, error) {
 	var args Params
 	now := db.Now(&args)
 	s, found, err := One(ctx, db.Query, func(scan Scan) (s retention.State, err error) {
-		err = scan(timeInto{&s.Now}, timeInto{&s.ClockAt}, &s.Running, &s.Holder, timeInto{&s.BeganAt}, timeInto{&s.EndedAt}, &s.Done.Records, &s.Done.Artifacts, &s.Done.Projects, &s.Done.Held, &s.Done.Altered,
+		err = scan(timeInto{&s.Now}, timeInto{&s.ClockAt}, &s.Running, &s.Holder, timeInto{&s.BeganAt}, timeInto{&s.EndedAt},
+			&s.Done.Records, &s.Done.Artifacts, &s.Done.Projects, &s.Done.Held, &s.Done.Altered,
 			timeInto{&s.NewestAt}, &s.Queued, &s.Holds)
 		return s, err
-	}, "SELECT "+now+", clock_at, holder <> '' AND lease_until >= "+now+", CASE WHEN lease_until >= "+now+" THEN holder ELSE '' END, began_at, ended_at, "+doneColumns+","+
+	}, "SELECT "+now+", clock_at, holder <> '' AND lease_until >= "+now+", CASE WHEN lease_until >= "+now+
+		" THEN holder ELSE '' END, began_at, ended_at, "+doneColumns+","+
 		" (SELECT at FROM sandbox_exec_events ORDER BY seq DESC LIMIT 1), (SELECT count(*) FROM audit_removals),"+
 		" (SELECT count(*) FROM audit_holds WHERE removed_at IS NULL) FROM audit_retention", args...)
 	if err == nil && !found {
@@ -77,7 +85,8 @@ func (db Retention) State(ctx context.Context) (retention.State, error) {
 func (db Retention) Tick(ctx context.Context, gap time.Duration, accept bool) error {
 	var args Params
 	now, first := db.Now(&args), db.Ago(&args, gap)
-	statement := "UPDATE audit_retention SET clock_at = " + now + " WHERE clock_at IS NULL OR " + args.Add(accept) + " OR clock_at <= " + now + " AND clock_at >= " + first
+	statement := "UPDATE audit_retention SET clock_at = " + now + " WHERE clock_at IS NULL OR " + args.Add(accept) + " OR clock_at <= " +
+		now + " AND clock_at >= " + first
 	return db.Write(ctx, nil, statement, args...)
 }
 
@@ -90,8 +99,10 @@ func (db Retention) Begin(ctx context.Context, holder string, lease, every time.
 		begun = false
 		args := Params{Text(holder)}
 		now, until, last := db.Now(&args), db.Ago(&args, -lease), db.Ago(&args, every)
-		free := " WHERE (holder IN ('', $1) OR lease_until < " + now + ") AND (began_at IS NULL OR began_at <= " + last + " OR began_at > " + now + ")"
-		begin := "UPDATE audit_retention SET holder = $1, lease_until = " + until + ", began_at = " + now + ", records = 0, artifacts = 0, projects = 0, held = 0, altered = 0" + free + " RETURNING 1"
+		free := " WHERE (holder IN ('', $1) OR lease_until < " + now + ") AND (began_at IS NULL OR began_at <= " + last +
+			" OR began_at > " + now + ")"
+		begin := "UPDATE audit_retention SET holder = $1, lease_until = " + until + ", began_at = " + now +
+			", records = 0, artifacts = 0, projects = 0, held = 0, altered = 0" + free + " RETURNING 1"
 		killed, _, err := One(ctx, run, scanDone, "SELECT "+doneColumns+" FROM audit_retention WHERE holder <> ''")
 		if err != nil {
 			return err
@@ -124,7 +135,8 @@ func (db Retention) End(ctx context.Context, holder string, d retention.Done) er
 	return db.Tx(ctx, func(run Run) error {
 		args := Params{Text(holder), d.Projects, d.Held, d.Altered}
 		now := db.Now(&args)
-		end := "UPDATE audit_retention SET holder = '', lease_until = " + now + ", ended_at = " + now + ", projects = $2, held = $3, altered = $4 WHERE holder = $1 RETURNING " + doneColumns
+		end := "UPDATE audit_retention SET holder = '', lease_until = " + now + ", ended_at = " + now +
+			", projects = $2, held = $3, altered = $4 WHERE holder = $1 RETURNING " + doneColumns
 		done, mine, err := One(ctx, run, scanDone, end, args...)
 		if err != nil || !mine {
 			return err
@@ -133,7 +145,8 @@ func (db Retention) End(ctx context.Context, holder string, d retention.Done) er
 	})
 }
 
-// lockRetention makes transactions of Begin, Remove and AddHold wait for each other. Renew waits, too, and so ends after the run that took the lease.
+// lockRetention makes transactions of Begin, Remove and AddHold wait for each other. Renew waits,
+// too, and so ends after the run that took the lease.
 const lockRetention = "UPDATE audit_retention SET holder = holder"
 
 const doneColumns = "records, artifacts, projects, held, altered"
@@ -148,7 +161,9 @@ func (db Retention) recordRun(ctx context.Context, run Run, how string, done ret
 	if done.Records+done.Artifacts+done.Projects == 0 {
 		return nil
 	}
-	return db.record(ctx, run, admin.RetentionRun, how, map[string]any{"records": done.Records, "artifacts": done.Artifacts, "projects": done.Projects, "held": done.Held, "altered": done.Altered})
+	return db.record(ctx, run, admin.RetentionRun, how,
+		map[string]any{"records": done.Records, "artifacts": done.Artifacts, "projects": done.Projects, "held": done.Held,
+			"altered": done.Altered})
 }
 
 // record inserts an administrative event.
@@ -189,7 +204,8 @@ func (db Retention) Judge(ctx context.Context, q retention.Query, execIDs []stri
 
 // judge is Judge within a transaction. lock is the end of the query for the rows.
 func (db Retention) judge(ctx context.Context, run Run, q retention.Query, execIDs []string, lock string) (j retention.Judged, err error) {
-	due, err := All(ctx, run, Value[string], "SELECT e.exec_id FROM sandbox_execs AS e WHERE e.exec_id"+db.In("$3")+" AND "+verdict(q.Part, "")+" = 'due'"+lock,
+	due, err := All(ctx, run, Value[string], "SELECT e.exec_id FROM sandbox_execs AS e WHERE e.exec_id"+db.In("$3")+" AND "+verdict(q.Part,
+		"")+" = 'due'"+lock,
 		db.stored(q.Before), db.stored(q.LostBefore), db.Set(Texts(execIDs)))
 	if err != nil || len(due) == 0 {
 		return j, err
@@ -206,8 +222,12 @@ func (db Retention) judge(ctx context.Context, run Run, q retention.Query, execI
 		err := scan(append(execEvents.scan(&e), &e.Index, &e.Salt, timeInto{&e.LoggedAt}, &entry)...)
 		entries[e.ExecID] = append(entries[e.ExecID], bytes.Clone(entry))
 		return e, err
-	}, "SELECT "+execEvents.columns+", coalesce(l.idx, -1), l.salt, l.logged_at, l.entry FROM sandbox_exec_events AS e LEFT JOIN audit_log_entries AS l"+
-		" ON l.source = "+execEvents.quoted()+" AND l.event_seq = e.seq WHERE e.exec_id"+db.In("$1")+" ORDER BY e.exec_id, e.seq LIMIT $2", db.Set(due), mostEvents*len(due))
+	},
+		"SELECT "+execEvents.columns+
+			", coalesce(l.idx, -1), l.salt, l.logged_at, l.entry FROM sandbox_exec_events AS e LEFT JOIN audit_log_entries AS l"+
+			" ON l.source = "+execEvents.quoted()+" AND l.event_seq = e.seq WHERE e.exec_id"+db.In("$1")+
+			" ORDER BY e.exec_id, e.seq LIMIT $2",
+		db.Set(due), mostEvents*len(due))
 	if err != nil {
 		return j, err
 	}
@@ -223,11 +243,14 @@ func (db Retention) judge(ctx context.Context, run Run, q retention.Query, execI
 	return j, nil
 }
 
-// mostEvents is how many events are read for each exec; it has at most four. One with more could only keep others of its batch from being removed.
+// mostEvents is how many events are read for each exec; it has at most four. One with more could
+// only keep others of its batch from being removed.
 const mostEvents = 16
 
-// Remove implements retention.Store. The first statement makes transactions of AddHold wait, so that a hold is before or after all of it.
-func (db Retention) Remove(ctx context.Context, q retention.Query, execIDs []string, holder string, lease time.Duration) (j retention.Judged, err error) {
+// Remove implements retention.Store. The first statement makes transactions of AddHold wait, so
+// that a hold is before or after all of it.
+func (db Retention) Remove(ctx context.Context, q retention.Query, execIDs []string, holder string,
+	lease time.Duration) (j retention.Judged, err error) {
 	err = db.Tx(ctx, func(run Run) error {
 		args := Params{Text(holder)}
 		_, mine, err := One(ctx, run, Value[int], db.extend(&args, lease), args...)
@@ -263,15 +286,19 @@ func (db Retention) remove(ctx context.Context, run Run, q retention.Query, exec
 		args      Params
 	}
 	steps := []step{
-		{"INSERT INTO audit_removals (exec_id, project_id, queued_at) SELECT e.exec_id, e.project_id, " + queued + " FROM sandbox_execs AS e" + these +
+		{"INSERT INTO audit_removals (exec_id, project_id, queued_at) SELECT e.exec_id, e.project_id, " + queued +
+			" FROM sandbox_execs AS e" + these +
 			" AND NOT " + artifactsGone + " ON CONFLICT (exec_id) DO NOTHING", queue},
 		{"INSERT INTO audit_tombstones (exec_id, part, project_id, requested_by, rule, days, events, removed_at)" +
-			" SELECT e.exec_id, $2, e.project_id, e.requested_by, $3, CAST($4 AS bigint), " + events + ", " + buried + " FROM sandbox_execs AS e" + these, tomb},
+			" SELECT e.exec_id, $2, e.project_id, e.requested_by, $3, CAST($4 AS bigint), " + events + ", " + buried +
+			" FROM sandbox_execs AS e" + these, tomb},
 	}
 	if q.Part == retention.Records {
 		steps = append(steps,
-			step{"INSERT INTO audit_tombstone_events (event_seq, exec_id) SELECT e.seq, e.exec_id FROM sandbox_exec_events AS e" + these, Params{ids}},
-			step{"UPDATE audit_log_entries SET salt = NULL WHERE source = " + execEvents.quoted() + " AND event_seq IN (SELECT e.seq FROM sandbox_exec_events AS e" + these + ")", Params{ids}},
+			step{"INSERT INTO audit_tombstone_events (event_seq, exec_id) SELECT e.seq, e.exec_id FROM sandbox_exec_events AS e" + these,
+				Params{ids}},
+			step{"UPDATE audit_log_entries SET salt = NULL WHERE source = " + execEvents.quoted() +
+				" AND event_seq IN (SELECT e.seq FROM sandbox_exec_events AS e" + these + ")", Params{ids}},
 			step{"DELETE FROM sandbox_exec_events AS e" + these, Params{ids}},
 			step{"DELETE FROM sandbox_execs AS e" + these, Params{ids}})
 	}
@@ -301,7 +328,8 @@ func (db Retention) recordRemoval(ctx context.Context, run Run, q retention.Quer
 			err := scan(&id, &index)
 			entries[id] = append(entries[id], index)
 			return err
-		}, "SELECT e.exec_id, l.idx FROM sandbox_exec_events AS e JOIN audit_log_entries AS l ON l.source = "+execEvents.quoted()+" AND l.event_seq = e.seq"+
+		}, "SELECT e.exec_id, l.idx FROM sandbox_exec_events AS e JOIN audit_log_entries AS l ON l.source = "+execEvents.quoted()+
+			" AND l.event_seq = e.seq"+
 			" WHERE e.exec_id"+db.In("$1")+" ORDER BY l.idx", db.Set(execIDs))
 		if err != nil {
 			return err
@@ -325,12 +353,13 @@ func (db Retention) Dequeue(ctx context.Context, execIDs []string) error {
 	return db.Write(ctx, nil, "DELETE FROM audit_removals WHERE exec_id"+db.In("$1"), db.Set(Texts(execIDs)))
 }
 
-// ProjectDue implements retention.Store. An empty string behind a column keeps an index from being used that has more rows of the project than the
-// condition beside it.
+// ProjectDue implements retention.Store. An empty string behind a column keeps an index from being
+// used that has more rows of the project than the condition beside it.
 func (db Retention) ProjectDue(ctx context.Context, projectID, userID string, before time.Time) (bool, error) {
 	rows := func(from string) string { return "EXISTS (SELECT 1 FROM " + from + ")" }
 	holdsOf := func(kind, column, project string) string {
-		return rows("audit_holds AS h JOIN sandbox_execs AS e ON e." + column + " = h.value AND e." + column + " <> '' WHERE h.removed_at IS NULL AND h.kind = '" + kind + "' AND " + project + " = $1")
+		return rows("audit_holds AS h JOIN sandbox_execs AS e ON e." + column + " = h.value AND e." + column +
+			" <> '' WHERE h.removed_at IS NULL AND h.kind = '" + kind + "' AND " + project + " = $1")
 	}
 	due, _, err := One(ctx, db.Query, Value[bool], "SELECT NOT ("+
 		rows("sandbox_execs WHERE project_id = $1 AND created_at >= $2")+

@@ -1,5 +1,6 @@
-// Package row is the common part of both databases: the columns of an audit record, the conversion of their values, and the methods that
-// are one statement with the same text. Its SQL ($1, RETURNING, ON CONFLICT) works in both; it knows neither driver.
+// Package row is the common part of both databases: the columns of an audit record, the conversion
+// of their values, and the methods that are one statement with the same text. Its SQL ($1,
+// RETURNING, ON CONFLICT) works in both; it knows neither driver.
 package row
 
 import (
@@ -11,7 +12,8 @@ import (
 	"secbox/fault"
 )
 
-// scanEvent reads one row of seq, exec_id, kind, at, node_id, data. The data has the form of audit.Record from both databases.
+// scanEvent reads one row of seq, exec_id, kind, at, node_id, data. The data has the form of
+// audit.Record from both databases.
 func scanEvent(scan Scan) (audit.Event, error) {
 	var e audit.Event
 	var stored audit.Record
@@ -48,11 +50,12 @@ func OpeningEvents(s audit.Status) []string {
 	return []string{string(audit.EventCreated)}
 }
 
-// MaxKey is the longest key, in bytes, that a record may have in a column with an index: PostgreSQL refuses an index entry of more
-// than 2,704 bytes, and two keys share one.
+// MaxKey is the longest key, in bytes, that a record may have in a column with an index: PostgreSQL
+// refuses an index entry of more than 2,704 bytes, and two keys share one.
 const MaxKey = 512
 
-// check refuses an invalid record. The fields of a request were checked before, except for their length.
+// check refuses an invalid record. The fields of a request were checked before, except for their
+// length.
 func check(r *audit.Record, all []column, ended bool) error {
 	for _, c := range all {
 		if c.Use&audit.Key != 0 && len(*c.field.(*string)) > MaxKey {
@@ -78,7 +81,8 @@ func check(r *audit.Record, all []column, ended bool) error {
 // LostDetail is the detail of a row that LoseOpen ended.
 const LostDetail = "the node that ran this exec ended before the exec did; whether its command finished is not known"
 
-// Lose ends an open record as lost, at a time of the database's clock, which may be behind the clock that started the exec.
+// Lose ends an open record as lost, at a time of the database's clock, which may be behind the
+// clock that started the exec.
 func Lose(r audit.Record, now time.Time) audit.Record {
 	r.Status, r.ErrorReason, r.Detail = audit.Lost, audit.NodeLost, LostDetail
 	r.EndedAt = now

@@ -10,7 +10,8 @@ import (
 	"secbox/store/internal/row"
 )
 
-// TestEveryValueIsItsColumns sets one field at a time and sees that only its column's value changes.
+// TestEveryValueIsItsColumns sets one field at a time and sees that only its column's value
+// changes.
 func TestEveryValueIsItsColumns(t *testing.T) {
 	t.Parallel()
 	valid := audit.Record{ExecID: "e", Status: audit.Running, CreatedAt: time.Unix(2, 0)}

@@ -9,7 +9,8 @@ import (
 	jsonv2 "github.com/go-json-experiment/json"
 )
 
-// timeInto scans a time from either database: timestamptz as time.Time, microseconds since 1970 as int64, NULL as the zero time.
+// timeInto scans a time from either database: timestamptz as time.Time, microseconds since 1970 as
+// int64, NULL as the zero time.
 type timeInto struct{ dest *time.Time }
 
 // Scan implements sql.Scanner.
@@ -30,7 +31,8 @@ func (t timeInto) Scan(value any) error {
 // jsonInto scans a JSON column into any destination of json.Unmarshal.
 type jsonInto struct{ dest any }
 
-// Scan implements sql.Scanner. A raw message is not parsed: the database has checked that it is JSON.
+// Scan implements sql.Scanner. A raw message is not parsed: the database has checked that it is
+// JSON.
 func (j jsonInto) Scan(value any) error {
 	var text []byte
 	switch v := value.(type) {

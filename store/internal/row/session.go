@@ -9,7 +9,8 @@ import (
 	"secbox/fault"
 )
 
-// Sessions implements sessions.Store. Tx runs statements of constant text in one durable transaction.
+// Sessions implements sessions.Store. Tx runs statements of constant text in one durable
+// transaction.
 type Sessions struct {
 	Database
 	Tx func(ctx context.Context, fn func(run Run) error) error
@@ -43,7 +44,8 @@ func (db Sessions) BeginPerson(ctx context.Context, h sessions.Hash, p sessions.
 		args := Params{Text(p.ID), Text(p.Name), string(p.Role)}
 		now := db.Now(&args)
 		err := run(ctx, nil, "INSERT INTO console_people (id, name, role, first_at, seen_at) VALUES ($1, $2, $3, "+now+", "+now+") "+
-			"ON CONFLICT (id) DO UPDATE SET name = excluded.name, role = excluded.role, seen_at = excluded.seen_at WHERE console_people.blocked_at IS NULL", args...)
+			"ON CONFLICT (id) DO UPDATE SET name = excluded.name, role = excluded.role, seen_at = excluded.seen_at WHERE "+
+			"console_people.blocked_at IS NULL", args...)
 		if err != nil {
 			return err
 		}
@@ -58,14 +60,15 @@ func (db Sessions) BeginPerson(ctx context.Context, h sessions.Hash, p sessions.
 	})
 }
 
-// insert inserts a session of the token or person with an id, if a row of the table has it, and removes sessions that are too old or too many. from ends
-// with the comparison of the id.
+// insert inserts a session of the token or person with an id, if a row of the table has it, and
+// removes sessions that are too old or too many. from ends with the comparison of the id.
 func (db Sessions) insert(ctx context.Context, run Run, h sessions.Hash, id, from string) (valid bool, err error) {
 	var args Params
 	if err := run(ctx, nil, "DELETE FROM console_sessions WHERE begun_at <= "+db.Ago(&args, sessions.Lifetime), args...); err != nil {
 		return false, err
 	}
-	err = run(ctx, nil, "DELETE FROM console_sessions WHERE token_id = $1 AND hash NOT IN (SELECT hash FROM console_sessions WHERE token_id = $1 ORDER BY begun_at DESC, hash LIMIT $2)",
+	err = run(ctx, nil, "DELETE FROM console_sessions WHERE token_id = $1 AND hash NOT IN (SELECT hash FROM console_sessions WHERE "+
+		"token_id = $1 ORDER BY begun_at DESC, hash LIMIT $2)",
 		id, sessions.MaxPerToken-1)
 	if err != nil {
 		return false, err
@@ -75,7 +78,8 @@ func (db Sessions) insert(ctx context.Context, run Run, h sessions.Hash, id, fro
 		return false, err
 	}
 	if all >= sessions.Max {
-		return false, fault.New(fault.ServerBusy, "%d browsers are signed in, which is the limit; sign out elsewhere, or try again later", all)
+		return false, fault.New(fault.ServerBusy, "%d browsers are signed in, which is the limit; sign out elsewhere, or try again later",
+			all)
 	}
 	args = Params{h[:]}
 	_, valid, err = One(ctx, run, Value[string], "INSERT INTO console_sessions (hash, token_id, begun_at) SELECT $1, id, "+db.Now(&args)+
@@ -100,7 +104,8 @@ func (db Sessions) Token(ctx context.Context, h sessions.Hash) (tokens.Token, er
 
 // End implements sessions.Store.
 func (db Sessions) End(ctx context.Context, h sessions.Hash, tokenID string) error {
-	return db.withEvent(ctx, nil, admin.SignedOut, tokenID, nil, "DELETE FROM console_sessions WHERE hash = $1 AND token_id = $2 RETURNING token_id", h[:], Text(tokenID))
+	return db.withEvent(ctx, nil, admin.SignedOut, tokenID, nil,
+		"DELETE FROM console_sessions WHERE hash = $1 AND token_id = $2 RETURNING token_id", h[:], Text(tokenID))
 }
 
 // EndAll implements sessions.Store.
@@ -121,7 +126,8 @@ func (db Sessions) EndAll(ctx context.Context, id, reason string) error {
 const personColumns = "id, name, role, first_at, seen_at, blocked_at"
 
 func readPerson(scan Scan, more ...any) (p sessions.Person, err error) {
-	err = scan(append([]any{&p.ID, &p.Name, (*string)(&p.Role), timeInto{&p.FirstAt}, timeInto{&p.SeenAt}, timeInto{&p.BlockedAt}}, more...)...)
+	err = scan(append([]any{&p.ID, &p.Name, (*string)(&p.Role), timeInto{&p.FirstAt}, timeInto{&p.SeenAt}, timeInto{&p.BlockedAt}},
+		more...)...)
 	return p, err
 }
 
@@ -143,7 +149,9 @@ func (db Sessions) People(ctx context.Context, after string, limit int) ([]sessi
 // PeopleQuery is the query of sessions.Store.People.
 func (db Sessions) PeopleQuery(after string, limit int) (string, []any) {
 	var args Params
-	statement := "SELECT " + personColumns + ", (SELECT count(*) FROM console_sessions s WHERE s.token_id = console_people.id AND s.begun_at > " + db.Ago(&args, sessions.Lifetime) +
+	statement := "SELECT " + personColumns +
+		", (SELECT count(*) FROM console_sessions s WHERE s.token_id = console_people.id AND s.begun_at > " + db.Ago(&args,
+		sessions.Lifetime) +
 		") FROM console_people"
 	if after != "" {
 		statement += " WHERE (first_at, id) < (SELECT first_at, id FROM console_people WHERE id = " + args.Add(Text(after)) + ")"
@@ -167,7 +175,8 @@ func (db Sessions) Block(ctx context.Context, id string, blocked bool) error {
 		if blocked {
 			to = db.Now(&args)
 		}
-		_, changed, err := One(ctx, run, Value[string], "UPDATE console_people SET blocked_at = "+to+" WHERE id = $1 AND blocked_at IS "+was+" RETURNING id", args...)
+		_, changed, err := One(ctx, run, Value[string],
+			"UPDATE console_people SET blocked_at = "+to+" WHERE id = $1 AND blocked_at IS "+was+" RETURNING id", args...)
 		if err != nil {
 			return err
 		}

@@ -106,17 +106,20 @@ func (db Tokens) Usable(ctx context.Context, roles []tokens.Role, apart string) 
 	for i, r := range roles {
 		names[i] = string(r)
 	}
-	usable, _, err := One(ctx, db.Query, Value[bool], "SELECT EXISTS (SELECT 1 FROM tokens WHERE revoked_at IS NULL AND role"+db.In("$1")+" AND id <> $2)", db.Set(names), Text(apart))
+	usable, _, err := One(ctx, db.Query, Value[bool],
+		"SELECT EXISTS (SELECT 1 FROM tokens WHERE revoked_at IS NULL AND role"+db.In("$1")+" AND id <> $2)", db.Set(names), Text(apart))
 	return usable, err
 }
 
-// Revoke implements tokens.Store. A token's name and role never change, so that the event can be made before.
+// Revoke implements tokens.Store. A token's name and role never change, so that the event can be
+// made before.
 func (db Tokens) Revoke(ctx context.Context, id string, at time.Time) (tokens.Token, error) {
 	t, err := db.ByID(ctx, id)
 	if err != nil {
 		return tokens.Token{}, err
 	}
-	err = db.withEvent(ctx, nil, admin.TokenRevoked, t.ID, tokenData(t), "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING id", Text(id), db.stored(at))
+	err = db.withEvent(ctx, nil, admin.TokenRevoked, t.ID, tokenData(t),
+		"UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING id", Text(id), db.stored(at))
 	if err != nil {
 		return tokens.Token{}, err
 	}
@@ -137,7 +140,8 @@ func tokenData(t tokens.Token) map[string]any {
 	return data
 }
 
-// SeedEvents returns the event of a seeded token, and that of each token of the same name that it replaces, whose subject is to be set.
+// SeedEvents returns the event of a seeded token, and that of each token of the same name that it
+// replaces, whose subject is to be set.
 func (db Tokens) SeedEvents(ctx context.Context, t tokens.Token) (created, replaced Permitted, err error) {
 	if created, err = db.event(ctx, admin.TokenCreated, t.ID, tokenData(t)); err != nil {
 		return created, replaced, err
@@ -182,7 +186,8 @@ func (db Tokens) Names(ctx context.Context, ids []string) (map[string]string, er
 		err := scan(&id, &name)
 		names[id] = name
 		return err
-	}, "SELECT id, name FROM tokens WHERE id"+db.In("$1")+" UNION ALL SELECT id, name FROM console_people WHERE id"+db.In("$1"), db.Set(Texts(ids)))
+	}, "SELECT id, name FROM tokens WHERE id"+db.In("$1")+" UNION ALL SELECT id, name FROM console_people WHERE id"+db.In("$1"),
+		db.Set(Texts(ids)))
 	if err != nil {
 		return nil, err
 	}

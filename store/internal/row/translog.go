@@ -21,7 +21,8 @@ type source struct {
 	limit   int // of a batch; 0: none
 }
 
-// sources are in the order in which Unlogged reads them. Administrative events are few; their limit keeps a flood of them from delaying those of execs.
+// sources are in the order in which Unlogged reads them. Administrative events are few; their limit
+// keeps a flood of them from delaying those of execs.
 var sources = []source{adminEvents, execEvents}
 
 var (
@@ -29,7 +30,8 @@ var (
 		name: translog.Admin, table: "admin_events", limit: 64,
 		columns: "e.seq, e.kind, e.at, e.node_id, e.data, e.actor_type, e.actor_id, e.actor_name, e.subject",
 		scan: func(e *translog.Event) []any {
-			return []any{&e.Seq, &e.Kind, timeInto{&e.At}, &e.NodeID, &e.Data, (*string)(&e.Actor.Type), &e.Actor.ID, &e.Actor.Name, &e.Subject}
+			return []any{&e.Seq, &e.Kind, timeInto{&e.At}, &e.NodeID, &e.Data, (*string)(&e.Actor.Type), &e.Actor.ID, &e.Actor.Name,
+				&e.Subject}
 		},
 	}
 	execEvents = source{
@@ -44,8 +46,8 @@ var (
 // quoted returns the name as a constant of a statement.
 func (s source) quoted() string { return "'" + string(s.name) + "'" }
 
-// notLogged is the condition of events above a floor that the log does not have. It is not NOT EXISTS, which PostgreSQL might plan as a join with the
-// whole log.
+// notLogged is the condition of events above a floor that the log does not have. It is not NOT
+// EXISTS, which PostgreSQL might plan as a join with the whole log.
 func (s source) notLogged() string {
 	return "(SELECT l.idx FROM audit_log_entries AS l WHERE l.source = " + s.quoted() + " AND l.event_seq = e.seq) IS NULL"
 }
@@ -56,8 +58,8 @@ func (s source) selectLogged() string {
 		" LEFT JOIN audit_log_entries AS l ON l.source = " + s.quoted() + " AND l.event_seq = e.seq"
 }
 
-// scanLogged returns a function that reads rows of selectLogged. It leaves a value empty that its column cannot have, so that the event is another one
-// than the log has.
+// scanLogged returns a function that reads rows of selectLogged. It leaves a value empty that its
+// column cannot have, so that the event is another one than the log has.
 func (s source) scanLogged() func(Scan) (translog.Event, error) {
 	var e translog.Event
 	var unreadable map[string]string
@@ -86,7 +88,8 @@ func (db LogReader) State(ctx context.Context) (translog.State, error) {
 	var s translog.State
 	floors := translog.Floors{}
 	var args Params
-	statement := "SELECT l.size, l.root, l.checkpoint, l.signed_at, l.verifier_key, l.holder, l.fence, l.lease_until BETWEEN " + db.Now(&args) + " AND " + db.Ago(&args, -translog.MaxLease) + ", s.source, s.floor_seq" +
+	statement := "SELECT l.size, l.root, l.checkpoint, l.signed_at, l.verifier_key, l.holder, l.fence, l.lease_until BETWEEN " +
+		db.Now(&args) + " AND " + db.Ago(&args, -translog.MaxLease) + ", s.source, s.floor_seq" +
 		" FROM audit_log AS l, audit_log_sources AS s"
 	err := db.Query(ctx, func(scan Scan) error {
 		var root []byte
@@ -100,7 +103,8 @@ func (db LogReader) State(ctx context.Context) (translog.State, error) {
 	s.Floors = floors
 	for _, source := range sources {
 		if _, ok := floors[source.name]; err == nil && !ok {
-			err = fault.Wrap(fault.Internal, translog.ErrNoState, "the database has lost the state of its transparency log; restore audit_log and audit_log_sources from a backup")
+			err = fault.Wrap(fault.Internal, translog.ErrNoState,
+				"the database has lost the state of its transparency log; restore audit_log and audit_log_sources from a backup")
 		}
 	}
 	return s, err
@@ -185,7 +189,8 @@ func (db LogReader) Lacking(ctx context.Context, after, until int64, limit int) 
 	return All(ctx, db.Query, func(scan Scan) (e translog.Event, err error) {
 		err = scan(&e.Seq, &e.ExecID)
 		return e, err
-	}, "SELECT e.seq, e.exec_id FROM sandbox_exec_events AS e WHERE e.seq > $1 AND e.seq <= $2 AND "+execEvents.notLogged()+" ORDER BY e.seq LIMIT $3", after, until, limit)
+	}, "SELECT e.seq, e.exec_id FROM sandbox_exec_events AS e WHERE e.seq > $1 AND e.seq <= $2 AND "+execEvents.notLogged()+
+		" ORDER BY e.seq LIMIT $3", after, until, limit)
 }
 
 // Behind implements translog.Store.
@@ -194,7 +199,8 @@ func (db LogReader) Behind(ctx context.Context, most int) (n int, oldest time.Ti
 		var more int
 		var at time.Time
 		err := db.Query(ctx, func(scan Scan) error { return scan(&more, timeInto{&at}) },
-			"SELECT count(*), min(at) FROM (SELECT e.at FROM "+s.table+" AS e WHERE e.seq > (SELECT floor_seq FROM audit_log_sources WHERE source = "+s.quoted()+")"+
+			"SELECT count(*), min(at) FROM (SELECT e.at FROM "+s.table+
+				" AS e WHERE e.seq > (SELECT floor_seq FROM audit_log_sources WHERE source = "+s.quoted()+")"+
 				" AND "+s.notLogged()+" ORDER BY e.seq LIMIT $1) AS waiting", most-n)
 		if err != nil {
 			return n, oldest, err

@@ -31,10 +31,14 @@ func (db Webhooks) Register(ctx context.Context, d webhooks.Delivery, limits web
 	args := Params{Text(d.ExecID), Text(d.RequestedBy), Text(d.Host), Text(d.URL), int64(limits.WaitingPerToken), int64(limits.Waiting)}
 	now := db.Now(&args)
 	const waiting = "(SELECT count(*) FROM webhook_deliveries WHERE state IN ('open', 'due')"
-	_, stored, err := One(ctx, db.Write, Value[string], "INSERT INTO webhook_deliveries (exec_id, requested_by, host, url, state, created_at, next_at)"+
-		" SELECT $1, $2, $3, $4, 'open', "+now+", "+now+" WHERE "+waiting+" AND requested_by = $2) < $5 AND "+waiting+") < $6 RETURNING exec_id", args...)
+	_, stored, err := One(ctx, db.Write, Value[string],
+		"INSERT INTO webhook_deliveries (exec_id, requested_by, host, url, state, created_at, next_at)"+
+			" SELECT $1, $2, $3, $4, 'open', "+now+", "+now+" WHERE "+waiting+" AND requested_by = $2) < $5 AND "+waiting+
+			") < $6 RETURNING exec_id", args...)
 	if err == nil && !stored {
-		e := fault.New(fault.QueueFull, "%d webhooks of this token, or %d of all tokens, were not delivered yet; try again later, or leave callback_url out", limits.WaitingPerToken, limits.Waiting)
+		e := fault.New(fault.QueueFull,
+			"%d webhooks of this token, or %d of all tokens, were not delivered yet; try again later, or leave callback_url out",
+			limits.WaitingPerToken, limits.Waiting)
 		e.RetryAfter = 5 * time.Second
 		err = e
 	}
@@ -59,8 +63,10 @@ func (db Webhooks) ForgetOld(ctx context.Context, age time.Duration) error {
 func (db Webhooks) Tokens(ctx context.Context) ([]string, error) {
 	var args Params
 	statement := "WITH RECURSIVE heads (token) AS (SELECT (SELECT min(requested_by) FROM webhook_deliveries WHERE state = 'due')" +
-		" UNION ALL SELECT (SELECT min(d.requested_by) FROM webhook_deliveries AS d WHERE d.state = 'due' AND d.requested_by > heads.token) FROM heads WHERE heads.token IS NOT NULL)" +
-		" SELECT token FROM heads WHERE token IS NOT NULL AND (SELECT min(d.next_at) FROM webhook_deliveries AS d WHERE d.state = 'due' AND d.requested_by = heads.token) <= " + db.Now(&args)
+		" UNION ALL SELECT (SELECT min(d.requested_by) FROM webhook_deliveries AS d WHERE d.state = 'due' AND d.requested_by > " +
+		"heads.token) FROM heads WHERE heads.token IS NOT NULL)" +
+		" SELECT token FROM heads WHERE token IS NOT NULL AND (SELECT min(d.next_at) FROM webhook_deliveries AS d WHERE d.state = 'due' " +
+		"AND d.requested_by = heads.token) <= " + db.Now(&args)
 	return All(ctx, db.Query, Value[string], statement, args...)
 }
 
@@ -69,7 +75,8 @@ func (db Webhooks) Take(ctx context.Context, requestedBy string, except []string
 	args := Params{Text(requestedBy), db.Set(Texts(except))}
 	until, now := db.Ago(&args, -lease), db.Now(&args)
 	d, found, err := One(ctx, db.Write, scanDelivery, "UPDATE webhook_deliveries SET attempts = attempts + 1, next_at = "+until+
-		" WHERE state = 'due' AND exec_id = (SELECT exec_id FROM webhook_deliveries WHERE state = 'due' AND requested_by = $1 AND next_at <= "+now+
+		" WHERE state = 'due' AND exec_id = (SELECT exec_id FROM webhook_deliveries WHERE state = 'due' AND requested_by = $1 AND "+
+		"next_at <= "+now+
 		" AND NOT "+db.Hidden("host")+db.In("$2")+" ORDER BY next_at, exec_id LIMIT 1"+db.Lock+") RETURNING "+deliveryColumns, args...)
 	if err != nil || !found {
 		return nil, err
@@ -84,7 +91,8 @@ func (db Webhooks) Finish(ctx context.Context, d webhooks.Delivery, delay time.D
 		return fault.Wrap(fault.Internal, err, "the tries of a webhook cannot be stored")
 	}
 	args := Params{Text(d.ExecID), int64(d.Attempts), string(d.State), Text(string(tries)), Text(d.URL)}
-	return db.Write(ctx, nil, "UPDATE webhook_deliveries SET state = $3, tries = $4, url = $5, next_at = "+db.Ago(&args, -delay)+" WHERE exec_id = $1 AND attempts = $2 AND state = 'due'", args...)
+	return db.Write(ctx, nil, "UPDATE webhook_deliveries SET state = $3, tries = $4, url = $5, next_at = "+db.Ago(&args, -delay)+
+		" WHERE exec_id = $1 AND attempts = $2 AND state = 'due'", args...)
 }
 
 // Delivery implements webhooks.Store.
@@ -105,7 +113,8 @@ func (db Webhooks) Waiting(ctx context.Context) (int, error) {
 // SetSecret implements webhooks.Store.
 func (db Webhooks) SetSecret(ctx context.Context, requestedBy string, sealed []byte, keep time.Duration) error {
 	args := Params{Text(requestedBy), sealed}
-	return db.withEvent(ctx, nil, admin.WebhookSecret, requestedBy, nil, "INSERT INTO webhook_secrets (requested_by, sealed) VALUES ($1, $2) ON CONFLICT (requested_by) DO UPDATE SET sealed = excluded.sealed,"+
+	return db.withEvent(ctx, nil, admin.WebhookSecret, requestedBy, nil, "INSERT INTO webhook_secrets (requested_by, sealed) VALUES ($1, "+
+		"$2) ON CONFLICT (requested_by) DO UPDATE SET sealed = excluded.sealed,"+
 		" previous = webhook_secrets.sealed, previous_until = "+db.Ago(&args, -keep)+" RETURNING requested_by", args...)
 }
 
@@ -114,12 +123,15 @@ func (db Webhooks) Secrets(ctx context.Context, requestedBy string) ([][]byte, e
 	args := Params{Text(requestedBy)}
 	now := db.Now(&args)
 	return All(ctx, db.Query, Value[[]byte], "SELECT sealed FROM (SELECT 1 AS n, sealed FROM webhook_secrets WHERE requested_by = $1"+
-		" UNION ALL SELECT 2, previous FROM webhook_secrets WHERE requested_by = $1 AND previous IS NOT NULL AND previous_until > "+now+") AS s ORDER BY n", args...)
+		" UNION ALL SELECT 2, previous FROM webhook_secrets WHERE requested_by = $1 AND previous IS NOT NULL AND previous_until > "+now+
+		") AS s ORDER BY n", args...)
 }
 
 // SetDefault implements webhooks.Store.
 func (db Webhooks) SetDefault(ctx context.Context, requestedBy, url, host string) error {
-	return db.withEvent(ctx, nil, admin.WebhookDefault, requestedBy, map[string]string{"host": host}, "UPDATE webhook_secrets SET callback_url = $2 WHERE requested_by = $1 AND callback_url <> $2 RETURNING requested_by", Text(requestedBy), Text(url))
+	return db.withEvent(ctx, nil, admin.WebhookDefault, requestedBy, map[string]string{"host": host},
+		"UPDATE webhook_secrets SET callback_url = $2 WHERE requested_by = $1 AND callback_url <> $2 RETURNING requested_by",
+		Text(requestedBy), Text(url))
 }
 
 // Default implements webhooks.Store.

@@ -1,8 +1,9 @@
 //go:build unix
 
-// Package pgcluster starts temporary PostgreSQL clusters for tests and measurements: real servers from this machine's binaries, in a
-// temporary folder, on a Unix socket only, with a password. They end with the process that started them. They do not sync, so nothing in
-// them survives a power failure.
+// Package pgcluster starts temporary PostgreSQL clusters for tests and measurements: real servers
+// from this machine's binaries, in a temporary folder, on a Unix socket only, with a password. They
+// end with the process that started them. They do not sync, so nothing in them survives a power
+// failure.
 package pgcluster
 
 import (
@@ -38,7 +39,8 @@ const (
 	timeout   = 60 * time.Second // for the server to start or stop on a busy machine
 )
 
-// Cluster is one PostgreSQL server. Its methods are safe for concurrent use, except Stop, Resume and Remove.
+// Cluster is one PostgreSQL server. Its methods are safe for concurrent use, except Stop, Resume
+// and Remove.
 type Cluster struct {
 	bin       string // folder of the binaries
 	dir       string // data/, sock/, log, pw
@@ -55,8 +57,8 @@ type Cluster struct {
 	lease  io.Closer // the server runs while it is open
 }
 
-// Start starts a cluster; Remove ends it. Its files are in a new folder below dir, or below the system's temporary folder when dir is
-// empty or too deep for a socket.
+// Start starts a cluster; Remove ends it. Its files are in a new folder below dir, or below the
+// system's temporary folder when dir is empty or too deep for a socket.
 func Start(dir string) (*Cluster, error) {
 	bin, err := binaries()
 	if err != nil {
@@ -78,13 +80,14 @@ func Start(dir string) (*Cluster, error) {
 	return c, nil
 }
 
-// Database creates an empty database and returns its URL, with the password. It lives as long as the cluster.
+// Database creates an empty database and returns its URL, with the password. It lives as long as
+// the cluster.
 func (c *Cluster) Database() (string, error) {
 	return c.create(fmt.Sprintf("test_%d", c.databases.Add(1)), "template1")
 }
 
-// Copy creates a copy of a database that fill has filled in the first call, and returns its URL. Like a new database it lives as long as
-// the cluster.
+// Copy creates a copy of a database that fill has filled in the first call, and returns its URL.
+// Like a new database it lives as long as the cluster.
 func (c *Cluster) Copy(fill func(url string) error) (string, error) {
 	const original = "original"
 	c.original.once.Do(func() {
@@ -118,9 +121,9 @@ func (c *Cluster) URL(database string) string {
 // Password is the superuser's, for tests that search for leaks of it.
 func (c *Cluster) Password() string { return c.password }
 
-// SQL runs statements as the superuser over a connection of its own, and returns a line for each row,
-// with | between the columns. When the server refuses them, the error is set and the output has the
-// server's message.
+// SQL runs statements as the superuser over a connection of its own, and returns a line for each
+// row, with | between the columns. When the server refuses them, the error is set and the output
+// has the server's message.
 func (c *Cluster) SQL(database, statements string) (string, error) {
 	ctx := context.Background()
 	conn, err := pgconn.Connect(ctx, c.URL(database))
@@ -145,7 +148,8 @@ func (c *Cluster) dataDir() string   { return filepath.Join(c.dir, "data") }
 func (c *Cluster) socketDir() string { return filepath.Join(c.dir, "sock") }
 func (c *Cluster) logFile() string   { return filepath.Join(c.dir, "log") }
 
-// shallow returns the folder, or /tmp if a socket below it would exceed the system's limit of about 100 bytes.
+// shallow returns the folder, or /tmp if a socket below it would exceed the system's limit of about
+// 100 bytes.
 func shallow(dir string) string {
 	if dir == "" {
 		dir = os.TempDir()
@@ -156,7 +160,8 @@ func shallow(dir string) string {
 	return "/tmp"
 }
 
-// initialise creates the data directory. PostgreSQL refuses to run as root, so root uses the user of the Debian package.
+// initialise creates the data directory. PostgreSQL refuses to run as root, so root uses the user
+// of the Debian package.
 func (c *Cluster) initialise() error {
 	if os.Geteuid() == 0 {
 		u, err := user.Lookup("postgres")
@@ -201,8 +206,9 @@ func (c *Cluster) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// supervisor runs the server while its standard input is open: until we close it or die. $1: postgres, $2: data, $3: sockets, $4: log;
-// $0: the cluster's folder, which it removes unless it was told to stop.
+// supervisor runs the server while its standard input is open: until we close it or die. $1:
+// postgres, $2: data, $3: sockets, $4: log; $0: the cluster's folder, which it removes unless it
+// was told to stop.
 const supervisor = `
 trap '' INT TERM HUP
 "$1" -D "$2" -k "$3" -c listen_addresses= -c port=5432 -c fsync=off -c full_page_writes=off -c max_connections=200 \
@@ -250,7 +256,8 @@ func (c *Cluster) Resume() error {
 	}
 }
 
-// Stop ends the server at once, as a crash would, and waits for it. Connections break, data stays. Safe to call twice.
+// Stop ends the server at once, as a crash would, and waits for it. Connections break, data stays.
+// Safe to call twice.
 func (c *Cluster) Stop() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

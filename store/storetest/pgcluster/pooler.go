@@ -21,9 +21,9 @@ type Pooler struct {
 	end func() error
 }
 
-// poolerSettings let the next transaction of a client run in another session whenever one is free, so
-// that tests notice state that belongs to a session. Idle sessions end soon, since each database has
-// its own. The verbs are the server's sockets, the pooler's folder (twice) and the mode.
+// poolerSettings let the next transaction of a client run in another session whenever one is free,
+// so that tests notice state that belongs to a session. Idle sessions end soon, since each database
+// has its own. The verbs are the server's sockets, the pooler's folder (twice) and the mode.
 const poolerSettings = `[databases]
 * = host=%s port=5432
 [pgbouncer]
@@ -38,7 +38,8 @@ server_idle_timeout = 5
 max_client_conn = 1000
 `
 
-// poolerSupervisor runs the pooler $0 with the settings $1 and the log $2 while its standard input is open.
+// poolerSupervisor runs the pooler $0 with the settings $1 and the log $2 while its standard input
+// is open.
 const poolerSupervisor = `
 trap '' INT TERM HUP
 "$0" "$1" >>"$2" 2>&1 </dev/null &

@@ -1,6 +1,7 @@
 //go:build unix
 
-// Package pgtest provides tests with temporary PostgreSQL clusters, see package pgcluster; errors fail the test.
+// Package pgtest provides tests with temporary PostgreSQL clusters, see package pgcluster; errors
+// fail the test.
 package pgtest
 
 import (
@@ -16,8 +17,9 @@ import (
 // Cluster is one PostgreSQL server. Its methods are safe for concurrent use, except Stop and Start.
 type Cluster struct{ core *pgcluster.Cluster }
 
-// Main runs a package's tests with one cluster for all of them and returns the exit code for os.Exit. The cluster is stopped and removed
-// afterwards. Without server binaries it prints the remedy and fails.
+// Main runs a package's tests with one cluster for all of them and returns the exit code for
+// os.Exit. The cluster is stopped and removed afterwards. Without server binaries it prints the
+// remedy and fails.
 func Main(m *testing.M, cluster **Cluster) int {
 	core, err := pgcluster.Start("")
 	if err != nil {
@@ -48,7 +50,8 @@ func New(t testing.TB) *Cluster {
 	return &Cluster{core}
 }
 
-// Database creates an empty database and returns its URL, with the password. It lives as long as the cluster.
+// Database creates an empty database and returns its URL, with the password. It lives as long as
+// the cluster.
 func (c *Cluster) Database(t testing.TB) string {
 	t.Helper()
 	url, err := c.core.Database()
@@ -74,8 +77,8 @@ func (c *Cluster) Migrated(t testing.TB) string {
 	return url
 }
 
-// Pooler starts a PgBouncer with a pool_mode for one test. through changes the URL of a database, so
-// that it leads through the pooler.
+// Pooler starts a PgBouncer with a pool_mode for one test. through changes the URL of a database,
+// so that it leads through the pooler.
 func (c *Cluster) Pooler(t testing.TB, mode string) (through func(url string) string) {
 	t.Helper()
 	pooler, err := c.core.Pooler(mode)
@@ -112,7 +115,8 @@ func (c *Cluster) SQL(t testing.TB, database, statements string) string {
 	return out
 }
 
-// TrySQL is SQL for statements that may be refused: then the error is set and the output has the server's message.
+// TrySQL is SQL for statements that may be refused: then the error is set and the output has the
+// server's message.
 func (c *Cluster) TrySQL(database, statements string) (string, error) {
 	return c.core.SQL(database, statements)
 }

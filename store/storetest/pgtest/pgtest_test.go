@@ -43,7 +43,8 @@ func TestStopKeepsTheData(t *testing.T) {
 	}
 }
 
-// TestKilledTestLeavesNothing kills a process that holds a cluster and sees the server and its folder go.
+// TestKilledTestLeavesNothing kills a process that holds a cluster and sees the server and its
+// folder go.
 func TestKilledTestLeavesNothing(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(childEnv) != "" {

@@ -23,7 +23,8 @@ type Growth struct {
 	Text  string   // the plan's steps, one per line
 }
 
-// Watched returns the statements that a database runs during a call, each text once. Transactions' own are left out.
+// Watched returns the statements that a database runs during a call, each text once. Transactions'
+// own are left out.
 func Watched(db Database, call func() error) ([]Statement, error) {
 	var mu sync.Mutex
 	var out []Statement
@@ -43,8 +44,9 @@ func Watched(db Database, call func() error) ([]Statement, error) {
 	return out, err
 }
 
-// AtBest returns how the time of a statement grows in the plans in which the database does its best to read no whole table, and not to sort. A table that is
-// read in the order of an index up to a limit is not read from end to end.
+// AtBest returns how the time of a statement grows in the plans in which the database does its best
+// to read no whole table, and not to sort. A table that is read in the order of an index up to a
+// limit is not read from end to end.
 func AtBest(ctx context.Context, db Database, s Statement) (g Growth, err error) {
 	plans, err := db.ExplainAtBest(ctx, s.Text, s.Args)
 	if err != nil {
@@ -69,7 +71,8 @@ func AtBest(ctx context.Context, db Database, s Statement) (g Growth, err error)
 }
 
 // lazy are the nodes that read no more rows than are asked of them.
-var lazy = []string{"Limit", "Append", "Merge Append", "Nested Loop", "Subquery Scan", "Result", "LockRows", "Index Scan", "Index Only Scan", "ProjectSet"}
+var lazy = []string{"Limit", "Append", "Merge Append", "Nested Loop", "Subquery Scan", "Result", "LockRows", "Index Scan",
+	"Index Only Scan", "ProjectSet"}
 
 func growthPostgres(text string) (g Growth, err error) {
 	var explained []struct{ Plan node }
@@ -83,7 +86,8 @@ func growthPostgres(text string) (g Growth, err error) {
 		switch {
 		case strings.Contains(n.Type, "Sort"):
 			g.Sorts = true
-		case n.Type == "Seq Scan", n.Type == "Index Scan" && n.Cond == "" && !limited, n.Type == "Index Only Scan" && n.Cond == "" && !limited:
+		case n.Type == "Seq Scan", n.Type == "Index Scan" && n.Cond == "" && !limited,
+			n.Type == "Index Only Scan" && n.Cond == "" && !limited:
 			g.Whole = append(g.Whole, n.Table)
 		}
 		for _, below := range n.Plans {

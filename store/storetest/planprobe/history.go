@@ -15,14 +15,16 @@ import (
 // historySpan is the time that the execs of Histories cover.
 const historySpan = 60 * 24 * time.Hour
 
-// The tokens of Histories: of ten thousand execs MostBy has nine thousand, FewBy has one, and four others share the rest.
+// The tokens of Histories: of ten thousand execs MostBy has nine thousand, FewBy has one, and four
+// others share the rest.
 const (
 	MostBy = "token-most"
 	FewBy  = "token-few"
 )
 
-// Histories generates n execs of the 60 days before a time, as they were opened and as they ended: of 1,000 projects, 200 users, 30 skills and
-// all statuses, with commands of 20 to 400 bytes. The same arguments give the same execs.
+// Histories generates n execs of the 60 days before a time, as they were opened and as they ended:
+// of 1,000 projects, 200 users, 30 skills and all statuses, with commands of 20 to 400 bytes. The
+// same arguments give the same execs.
 func Histories(n int, until time.Time) iter.Seq2[audit.Record, audit.Record] {
 	return func(yield func(opened, ended audit.Record) bool) {
 		for i := range n {
@@ -33,7 +35,8 @@ func Histories(n int, until time.Time) iter.Seq2[audit.Record, audit.Record] {
 	}
 }
 
-// endings are what the execs of Histories come to, with the share of each in a thousand. Those without an exit code have nil.
+// endings are what the execs of Histories come to, with the share of each in a thousand. Those
+// without an exit code have nil.
 var endings = []struct {
 	share    int
 	status   audit.Status
@@ -66,7 +69,8 @@ var compactSnapshot = func() json.RawMessage {
 func history(i, n int, until time.Time) (opened, ended audit.Record) {
 	mixed := int(uint64(i) * 0x9e3779b97f4a7c15 >> 40) // so that neighbours differ
 	opened = Exec(i, max(n, ExecsPerTask))
-	opened.CreatedAt = until.UTC().Truncate(time.Second).Add(-historySpan + historySpan/time.Duration(n)*time.Duration(i)).Truncate(time.Microsecond)
+	opened.CreatedAt = until.UTC().Truncate(time.Second).Add(-historySpan +
+		historySpan/time.Duration(n)*time.Duration(i)).Truncate(time.Microsecond)
 	opened.ExecID, opened.Kind = execID(opened.CreatedAt, i), ""
 	opened.ProjectID, opened.UserID = fmt.Sprintf("project-%03d", mixed%1000), fmt.Sprintf("user-%03d", mixed%200)
 	opened.SkillID, opened.SkillDigest = "", ""
@@ -122,7 +126,8 @@ func history(i, n int, until time.Time) (opened, ended audit.Record) {
 	return opened, ended
 }
 
-// FillHistories loads Histories(n, until) into an empty database. The newest logged of them get their events.
+// FillHistories loads Histories(n, until) into an empty database. The newest logged of them get
+// their events.
 func FillHistories(ctx context.Context, db Database, n, logged int, until time.Time) error {
 	return db.LoadHistories(ctx, n-logged, Histories(n, until))
 }

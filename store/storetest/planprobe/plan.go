@@ -13,7 +13,8 @@ import (
 	"secbox/audit"
 )
 
-// MaxBuffers is the most pages that PostgreSQL may touch for a list of 50: one per row, since they are far apart, and those of the index.
+// MaxBuffers is the most pages that PostgreSQL may touch for a list of 50: one per row, since they
+// are far apart, and those of the index.
 const MaxBuffers = 100
 
 // Plan is a database's plan of a list.
@@ -98,10 +99,12 @@ func Outlines(ctx context.Context, db Database, since, until time.Time, most int
 	return p, nil
 }
 
-// MaxJobBuffers is how many pages PostgreSQL may touch to find the tokens whose jobs wait, twenty at a time, or the next job of one.
+// MaxJobBuffers is how many pages PostgreSQL may touch to find the tokens whose jobs wait, twenty
+// at a time, or the next job of one.
 const MaxJobBuffers = 100
 
-// Activity checks that counts of hours and the slowest execs are read from the index of the newest alone. Both sort what they group.
+// Activity checks that counts of hours and the slowest execs are read from the index of the newest
+// alone. Both sort what they group.
 func Activity(ctx context.Context, db Database, since, until time.Time, requestedBy string) error {
 	for _, call := range []func() error{
 		func() error { return db.Audit().Hours(ctx, since, until, requestedBy, func(audit.HourCount) {}) },
@@ -121,7 +124,8 @@ func Activity(ctx context.Context, db Database, since, until time.Time, requeste
 	return nil
 }
 
-// Changes checks that a page of the events of all execs is read in order by their seq, and that nothing before it is read.
+// Changes checks that a page of the events of all execs is read in order by their seq, and that
+// nothing before it is read.
 func Changes(ctx context.Context, db Database, after int64, limit int) error {
 	p, err := Of(ctx, db, func() error {
 		_, err := db.Audit().Changes(ctx, after, limit)
@@ -150,8 +154,8 @@ func parse(db Database, text string) (Plan, error) {
 	return Plan{}, fmt.Errorf("plans of a %s cannot be read", db.Kind())
 }
 
-// ListByTask checks the claim of the bench: listing the 50 execs of one task is an index scan without a sort that touches at most
-// MaxBuffers pages.
+// ListByTask checks the claim of the bench: listing the 50 execs of one task is an index scan
+// without a sort that touches at most MaxBuffers pages.
 func ListByTask(ctx context.Context, db Database, taskID string) (Plan, error) {
 	p, err := List(ctx, db, audit.Filter{TaskID: taskID}, nil, ExecsPerTask)
 	if err != nil {
@@ -213,7 +217,8 @@ func parsePostgres(text string) (Plan, error) {
 	return p, nil
 }
 
-// parseSQLite reads steps such as "SEARCH sandbox_execs USING INDEX sandbox_execs_task (task_id=?)".
+// parseSQLite reads steps such as "SEARCH sandbox_execs USING INDEX sandbox_execs_task
+// (task_id=?)".
 func parseSQLite(text string) Plan {
 	p := Plan{Text: text, Buffers: -1, Rows: -1}
 	var made []string // subqueries, which are no tables

@@ -1,6 +1,8 @@
-// Package planprobe checks what statements cost by the plans of the databases. A list of execs, of administrative events or of the registry must read
-// one index in its order, sort nothing, and touch few pages, for any number of rows. No statement at all may read a table from end to end that grows
-// with use. Tests and the bench program use it. It imports no driver; a database that can be probed implements Database.
+// Package planprobe checks what statements cost by the plans of the databases. A list of execs, of
+// administrative events or of the registry must read one index in its order, sort nothing, and
+// touch few pages, for any number of rows. No statement at all may read a table from end to end
+// that grows with use. Tests and the bench program use it. It imports no driver; a database that
+// can be probed implements Database.
 package planprobe
 
 import (
@@ -20,22 +22,25 @@ type Database interface {
 	Kind() string // "sqlite" or "postgres"
 	Audit() audit.Store
 	Load(ctx context.Context, rows iter.Seq[audit.Record]) error
-	// LoadHistories loads execs as they were opened, and as they ended. The first ones get no events.
+	// LoadHistories loads execs as they were opened, and as they ended. The first ones get no
+	// events.
 	LoadHistories(ctx context.Context, withoutEvents int, execs iter.Seq2[audit.Record, audit.Record]) error
 
 	// Watch calls see with each statement that runs, until stop is called. Calls may be concurrent.
 	Watch(see func(statement string, args []any)) (stop func())
 	// Explain returns the plan of a query, which PostgreSQL runs.
 	Explain(ctx context.Context, statement string, args []any) (string, error)
-	// ExplainAtBest returns plans of a statement, which does not run, in which PostgreSQL avoids reading whole tables and sorting at any cost.
+	// ExplainAtBest returns plans of a statement, which does not run, in which PostgreSQL avoids
+	// reading whole tables and sorting at any cost.
 	ExplainAtBest(ctx context.Context, statement string, args []any) ([]string, error)
 }
 
 // ExecsPerTask is the number of generated execs of one task: one page of a list.
 const ExecsPerTask = 50
 
-// Execs generates n records like those of a busy installation: the execs of one task are far apart, most have succeeded, and they share few
-// projects, users and skills. The same n gives the same records.
+// Execs generates n records like those of a busy installation: the execs of one task are far apart,
+// most have succeeded, and they share few projects, users and skills. The same n gives the same
+// records.
 func Execs(n int) iter.Seq[audit.Record] {
 	return func(yield func(audit.Record) bool) {
 		for i := range n {
@@ -59,8 +64,10 @@ func Exec(i, n int) audit.Record {
 	code := 0
 	r := audit.Record{
 		ExecID:    execID(created, i),
-		ProjectID: fmt.Sprintf("project-%03d", i%101), TaskID: TaskID(i % Tasks(n)), ConversationID: fmt.Sprintf("conversation-%05d", i%(Tasks(n)/3+1)),
-		AgentID: fmt.Sprintf("agent-%02d", i%7), UserID: fmt.Sprintf("user-%04d", i%499), SkillID: fmt.Sprintf("skill.number%d", i%23),
+		ProjectID: fmt.Sprintf("project-%03d", i%101), TaskID: TaskID(i % Tasks(n)),
+		ConversationID: fmt.Sprintf("conversation-%05d", i%(Tasks(n)/3+1)),
+		AgentID:        fmt.Sprintf("agent-%02d", i%7), UserID: fmt.Sprintf("user-%04d", i%499),
+		SkillID:     fmt.Sprintf("skill.number%d", i%23),
 		SkillDigest: fmt.Sprintf("%064x", i%211),
 		Image:       "secbox-sandbox:latest", ImageID: "sha256:" + strings.Repeat("ab", 32), Cmd: "bash",
 		Args: []string{"-lc", fmt.Sprintf("python3 /workspace/inputs/main.py --round %d && ls -l /workspace/artifacts", i)},

@@ -1,4 +1,5 @@
-// Package sqlitetest provides tests with migrated SQLite databases: it migrates one and copies it, which takes a fraction of the time.
+// Package sqlitetest provides tests with migrated SQLite databases: it migrates one and copies it,
+// which takes a fraction of the time.
 package sqlitetest
 
 import (

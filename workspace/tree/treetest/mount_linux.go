@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bind mounts a file or directory at another one, which exists, until unmount is called or the test ends; the mount may have been moved by renames
-// within dir. It needs root, as CI has it.
+// Bind mounts a file or directory at another one, which exists, until unmount is called or the test
+// ends; the mount may have been moved by renames within dir. It needs root, as CI has it.
 func Bind(t *testing.T, from, at, dir string) (unmount func()) {
 	t.Helper()
 	Must(t, unix.Mount(from, at, "", unix.MS_BIND, ""))

@@ -67,8 +67,9 @@ func (c *EndsAfter) Err() error {
 	return nil
 }
 
-// InMemory returns a temporary directory for trees of 100,000 entries, on a tmpfs where there is one: after so many are removed from an
-// ext4, making a file takes a thousand times as long for half a minute.
+// InMemory returns a temporary directory for trees of 100,000 entries, on a tmpfs where there is
+// one: after so many are removed from an ext4, making a file takes a thousand times as long for
+// half a minute.
 func InMemory(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "tree")
@@ -86,7 +87,8 @@ func Sparse(t testing.TB, path string, size int64) {
 	Must(t, os.Truncate(path, size))
 }
 
-// Nest makes n directories inside each other, with a file in the last one. It goes by handles, since paths do not reach that deep.
+// Nest makes n directories inside each other, with a file in the last one. It goes by handles,
+// since paths do not reach that deep.
 func Nest(t testing.TB, dir string, n int) {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)

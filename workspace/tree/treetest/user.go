@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// AsUser runs the package's other tests, but for those that skip matches, once more as uid 1000, since root is let through where a mode of
-// 0000 stops others. The test named passing must be among them. Without root, the tests have run as an ordinary user already.
+// AsUser runs the package's other tests, but for those that skip matches, once more as uid 1000,
+// since root is let through where a mode of 0000 stops others. The test named passing must be among
+// them. Without root, the tests have run as an ordinary user already.
 func AsUser(t *testing.T, skip, passing string) {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -61,9 +61,11 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Tracer returns a tracer whose spans go to the collector, and flush, which ends it and waits for them.
+// Tracer returns a tracer whose spans go to the collector, and flush, which ends it and waits for
+// them.
 func (c *Collector) Tracer(t testing.TB) (tracer *traces.Tracer, flush func()) {
-	e := otlp.New(otlp.Config{Endpoint: c.URL, Ratio: 1, Service: "test", Version: "1", Node: "n", Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	e := otlp.New(otlp.Config{Endpoint: c.URL, Ratio: 1, Service: "test", Version: "1", Node: "n",
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	flush = func() { e.Close(context.WithoutCancel(t.Context())) }
 	t.Cleanup(flush)
 	return e.Tracer(), flush
@@ -104,7 +106,8 @@ func (c *Collector) take(r *http.Request) error {
 
 func spanOf(s *tracepb.Span) Span {
 	out := Span{
-		Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId), Parent: hex.EncodeToString(s.ParentSpanId), Name: s.Name, Kind: s.Kind,
+		Trace: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId), Parent: hex.EncodeToString(s.ParentSpanId), Name: s.Name,
+		Kind:  s.Kind,
 		Start: time.Unix(0, int64(s.StartTimeUnixNano)), End: time.Unix(0, int64(s.EndTimeUnixNano)), Attributes: map[string]any{},
 	}
 	if s.Status.GetCode() == tracepb.Status_STATUS_CODE_ERROR {
