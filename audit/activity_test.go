@@ -134,7 +134,7 @@ func TestActivityAsksForNewestHours(t *testing.T) {
 
 // TestActivityDoesNotWait checks that callers wait a moment for what is not known at all, and not
 // for what is known; that queries run one after the other, however many callers there are; and that
-// those of a new caller come before the older hours of another.
+// the queries of a new caller come before the older hours of another.
 func TestActivityDoesNotWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -36,7 +36,8 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
-// TestTraceID: an id that no exec can have is refused, and capital letters are those of the id.
+// TestTraceID checks that the filter refuses an id that no exec can have, and reads capital letters
+// as small ones.
 func TestTraceID(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

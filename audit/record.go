@@ -111,8 +111,9 @@ type Input struct {
 // ModeExecutable is the mode of an executable input.
 const ModeExecutable = "0755"
 
-// InputsKept says whether the contents of an exec's inputs were kept for a replay; empty for an
-// exec without inputs, one whose end is not known, and those of older versions. The list is closed.
+// InputsKept says whether the contents of an exec's inputs were kept for a replay. It is empty for
+// an exec without inputs, for an exec whose end is not known, and for execs of older versions. The
+// list is closed.
 type InputsKept string
 
 // The values of InputsKept.
@@ -176,13 +177,13 @@ type Record struct {
 	ReplayOf string `json:"replay_of" row:"key"` // the exec that this one runs again
 	// keyed digests of the values of EnvKeys, in their order; see package hmackey
 	EnvHMACs   []string   `json:"env_hmacs" row:"large,brief"`
-	HMACSalt   string     `json:"hmac_salt"`   // of EnvHMACs and StdinHMAC; a replay has that of its first exec
+	HMACSalt   string     `json:"hmac_salt"`   // of EnvHMACs and StdinHMAC; a replay has the salt of its first exec
 	StdinHMAC  string     `json:"stdin_hmac"`  // keyed digest of standard input; empty if there was none
 	StdinBytes int64      `json:"stdin_bytes"` // of standard input
 	InputsKept InputsKept `json:"inputs_kept" row:"close"`
 
-	// The span of a distributed trace, in hexadecimal: that of the exec, or the request's while
-	// this service exports no spans; empty for none.
+	// The span of a distributed trace, in hexadecimal: the span of the exec, or the span of the
+	// request while this service exports no spans; empty for none.
 	TraceID string `json:"trace_id" row:"key"`
 	SpanID  string `json:"span_id"`
 

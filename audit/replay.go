@@ -11,9 +11,9 @@ import (
 )
 
 // Recover updates the database after this node's last end: it replays the spool and then ends the
-// node's open rows as lost, except those whose results it could not write yet, and those of damaged
-// files. It returns the lost ids. Call it before anything runs, and after the node's containers are
-// gone. After fault.DatabaseUnavailable, when no row was ended, call it again.
+// node's open rows as lost, except the rows whose results it could not write yet, and the rows of
+// damaged files. It returns the lost ids. Call it before anything runs, and after the node's
+// containers are gone. After fault.DatabaseUnavailable, when no row was ended, call it again.
 func (l *Log) Recover(ctx context.Context) (lost []string, err error) {
 	l.tryNow()
 	l.report(ctx, l.replay(ctx)) // results that the database does not take wait on

@@ -39,9 +39,9 @@ type Stats struct {
 	P95MS int64
 }
 
-// Stats counts the execs created between two times; only those of one token when requestedBy is not
-// empty. It reads the newest records of all tokens up to a bound. A result that the database does
-// not have yet is counted as running.
+// Stats counts the execs created between two times. When requestedBy is not empty, it counts only
+// the execs of that token. It reads the newest records of all tokens up to a bound. A result that
+// the database does not have yet is counted as running.
 func (l *Log) Stats(ctx context.Context, since, until time.Time, requestedBy string) (Stats, error) {
 	s := Stats{
 		Complete: true,

@@ -64,7 +64,7 @@ type Store interface {
 	Outlines(ctx context.Context, since, until time.Time, most int, each func(Outline)) error
 
 	// Hours calls each for the execs created at since or later and before until, counted by hour,
-	// status and error_reason, in no order. An empty requestedBy means those of all tokens. The
+	// status and error_reason, in no order. An empty requestedBy means the execs of all tokens. The
 	// function must not call the store.
 	Hours(ctx context.Context, since, until time.Time, requestedBy string, each func(HourCount)) error
 

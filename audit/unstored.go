@@ -74,8 +74,8 @@ func (l *Log) Spooled(execID string) bool {
 	return ok
 }
 
-// SpooledIDs returns the execs whose results the database does not have yet, also those of damaged
-// files.
+// SpooledIDs returns the execs whose results the database does not have yet, also the execs of
+// damaged files.
 func (l *Log) SpooledIDs() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package skills defines skills: folders with a SKILL.md and a manifest.json, the contract of a
-// tool. It loads the built-in skills and those of the operator's folder into a Catalog, reports
-// broken ones, and validates the inputs and outputs of skills. SkillsProvider is a client for agent
-// workers.
+// tool. It loads the built-in skills and the skills of the operator's folder into a Catalog,
+// reports broken ones, and validates the inputs and outputs of skills. SkillsProvider is a client
+// for agent workers.
 //
 // The folder builtin holds the skills of this repository, in _shared the files that several of them
 // have, and the schema of manifests, _schema/manifest.schema.json. All are embedded.

@@ -11,7 +11,7 @@ import (
 )
 
 // TestEverySkillIsEmbeddedAndValid reads the folder itself, so that a new skill cannot be
-// forgotten, and compares its digest with that of the embedded one.
+// forgotten, and compares the digest of each skill with the digest of the embedded one.
 func TestEverySkillIsEmbeddedAndValid(t *testing.T) {
 	t.Parallel()
 	now := open(t, "").Now()

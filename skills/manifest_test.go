@@ -10,7 +10,7 @@ import (
 	"secbox/skills/schema"
 )
 
-// problemsOf reads a manifest as that of the folder text.demo.
+// problemsOf reads a manifest as the manifest of the folder text.demo.
 func problemsOf(raw string) []Problem {
 	_, _, _, problems := readManifest([]byte(raw), "text.demo")
 	return firstProblems(problems)

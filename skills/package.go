@@ -17,7 +17,7 @@ const MaxPackageBytes = maxBytes
 
 // LoadPackage checks a package with a manifest.json by the rules that the catalog applies to a
 // folder, except that hidden files belong to it. files are all its files, by path; fsys is the
-// package's tree, of which only manifest.json and SKILL.md are read. Exactly one of skill and
+// package's tree; LoadPackage reads only manifest.json and SKILL.md in it. Exactly one of skill and
 // problems is set. The error wraps ErrChanged when these files are not what files says.
 func LoadPackage(id string, files []File, fsys fs.FS) (skill *Skill, problems []Problem, err error) {
 	l := loader{skill: &Skill{Source: Package, Files: files, Digest: Digest(files)}}

@@ -47,7 +47,7 @@ func WithHTTPClient(c *http.Client) ProviderOption {
 }
 
 // OverPlainHTTP allows sending the token over http:// to another machine. Use it only on a private
-// network, such as that of the containers of one compose file.
+// network, such as the network of the containers of one compose file.
 func OverPlainHTTP() ProviderOption {
 	return func(p *SkillsProvider) { p.plainHTTP = true }
 }
@@ -188,10 +188,11 @@ type ToolArtifact struct {
 // the time in the queue plus the skill's time-out. args is a JSON object: a json.RawMessage is sent
 // as it is, other values as encoding/json writes them, and nil as {}.
 //
-// Errors are those of POST /skills/{id}/invoke, such as fault.UnknownSkill, fault.InvalidInputs
-// with the invalid fields, fault.PolicyDenied, and fault.QueueFull with RetryAfter. The end of ctx
-// or of the connection does not stop an exec that runs already: find it by its TaskID, get its
-// result by its IdempotencyKey, or end it with POST /sandbox/execs/{exec_id}/cancel.
+// Errors are the errors of POST /skills/{id}/invoke, such as fault.UnknownSkill,
+// fault.InvalidInputs with the invalid fields, fault.PolicyDenied, and fault.QueueFull with
+// RetryAfter. The end of ctx or of the connection does not stop an exec that runs already: find it
+// by its TaskID, get its result by its IdempotencyKey, or end it with
+// POST /sandbox/execs/{exec_id}/cancel.
 func (p *SkillsProvider) Invoke(ctx context.Context, tool string, args any, call ToolCall) (ToolResult, error) {
 	id, ok := skillOfTool(tool)
 	if !ok || !toolID.MatchString(id) { // it becomes part of the URL

@@ -107,7 +107,7 @@ type Registry interface {
 	// pointers.
 	Agents(ctx context.Context, afterAgentID string, limit int) ([]string, error)
 
-	// Rows returns all pointers of an agent, the baselines first and then those of the users, by
-	// user id and skill id. The agent of after is ignored.
+	// Rows returns all pointers of an agent, the baselines first and then the pointers of the
+	// users, by user id and skill id. The agent of after is ignored.
 	Rows(ctx context.Context, agentID string, after PointerKey, limit int) ([]Pointer, error)
 }

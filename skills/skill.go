@@ -82,7 +82,7 @@ type Broken struct {
 // two folders have the same text. The first line is "secbox skill 2" if a program is not
 // executable, or another file is; see DigestOfContents. Directories count only by their files;
 // owners, times and the rest of the modes do not count. The digest of a package includes its hidden
-// files, that of a folder in the catalog does not.
+// files; the digest of a folder in the catalog does not.
 func Digest(files []File) string {
 	for _, f := range files {
 		if f.Executable != f.Program {

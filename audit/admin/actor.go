@@ -35,7 +35,7 @@ func Caller(id, name string) Actor {
 	return Actor{Type: ByToken, ID: id, Name: name}
 }
 
-// Calls reports whether the actor is that of a request, whose id records have.
+// Calls reports whether the actor made a request. Records have the id of such an actor.
 func (a Actor) Calls() bool { return a.Type == ByToken || a.Type == ByPerson }
 
 // String names the actor in a sentence: the type, the name, and the id if it is another.

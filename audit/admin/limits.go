@@ -19,7 +19,7 @@ const RegistryChanged Kind = "registry_changed"
 // a KiB a day.
 var bulk = quota.Rate{Burst: 600, PerMinute: 60}
 
-// rates are those of kinds whose rate is not quota.Default.
+// rates holds the rates of the kinds whose rate is not quota.Default.
 var rates = map[Kind]quota.Rate{BaselinePromoted: bulk, BackendChosen: bulk, TokenCreated: bulk, HoldAdded: bulk, RegistryChanged: bulk}
 
 // reads are the kinds of what costs a client nothing, with the kinds of the events that count those

@@ -54,8 +54,8 @@ func TestLimitsOfTime(t *testing.T) {
 	}
 }
 
-// TestWhoIsLimited: every actor but commands and nodes, for every kind of which each event is a
-// change of its own.
+// TestWhoIsLimited checks that every actor but commands and nodes is limited, for every kind but
+// the ends of changes.
 func TestWhoIsLimited(t *testing.T) {
 	t.Parallel()
 	l := admin.NewLimits()

@@ -19,7 +19,7 @@ const (
 // micros is the format of times: UTC with microseconds.
 const micros = "2006-01-02T15:04:05.000000Z"
 
-// csvRecords writes CSV by RFC 4180 with a header. The columns are those of a record, and
+// csvRecords writes CSV by RFC 4180 with a header. The columns are the fields of a record, and
 // unreadable; lists and objects are JSON. Every record has the same number of fields.
 //
 // encoding/csv is not used: it writes CRLF, which RFC 4180 asks for, only if it may also change

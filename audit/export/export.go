@@ -98,8 +98,8 @@ type encoder interface {
 }
 
 // Write writes the records that were created before now and match the query. It reads the first
-// page before it writes anything. When it fails afterwards, the output has no end. Its errors are
-// those of the records, the log and the events, and of w. The context names the actor.
+// page before it writes anything. When it fails afterwards, the output has no end. It returns the
+// errors of the records, the log, the events and w. The context names the actor.
 func (x Exporter) Write(ctx context.Context, w io.Writer, q Query) (counts Counts, err error) {
 	recorded := false
 	out := &output{w: w, digest: sha256.New()}

@@ -73,9 +73,8 @@ func (k Key) Request(digest string) string {
 	return prefix + k.id + ":" + k.sum("request", digest)
 }
 
-// Compare reports whether a recorded digest is that of the request with this SHA-256. It does not
-// know for a digest that another key made. Plain digests of older versions are compared as they
-// are.
+// Compare reports whether a recorded digest is the digest of the request with this SHA-256. It does
+// not know if another key made the digest. It compares plain digests of older versions as they are.
 func (k Key) Compare(recorded, digest string) (equal, known bool) {
 	if !strings.HasPrefix(recorded, prefix) {
 		return recorded == digest, true

@@ -51,7 +51,8 @@ func TestSeal(t *testing.T) {
 	}
 }
 
-// TestSign: a signature is that of one key, purpose and text, and no key of another purpose.
+// TestSign checks that the same key, purpose and text make the same signature, and that another
+// key, purpose or text makes another one.
 func TestSign(t *testing.T) {
 	t.Parallel()
 	k := hmackey.New(bytes.Repeat([]byte{1}, 32))

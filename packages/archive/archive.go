@@ -65,8 +65,8 @@ func Open(ctx context.Context, zip io.ReaderAt, size int64, filename string, lim
 
 // OpenSome reads and checks the table of contents of the archive in zip, and returns the picked
 // skills, by path. filename is the client's name for the file, needed when the archive has no top
-// folder. The memory used is bounded. Errors are those of Unpack, fault.SeveralSkills, which names
-// the skills, and fault.InvalidRequest for path.
+// folder. The memory used is bounded. Errors are the errors of Unpack, fault.SeveralSkills, which
+// names the skills, and fault.InvalidRequest for path.
 func OpenSome(ctx context.Context, zip io.ReaderAt, size int64, filename string, pick Pick, lim Limits) ([]*Archive, error) {
 	if err := ended(ctx); err != nil {
 		return nil, err

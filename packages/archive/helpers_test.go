@@ -27,7 +27,7 @@ type raw struct {
 	extra   string // in both headers
 	packed  string // instead of what data packs to
 
-	local, central func(b []byte) // change the header, of which b begins with the fixed part
+	local, central func(b []byte) // change the header; b begins with its fixed part
 }
 
 // ending is what follows and surrounds the entries.

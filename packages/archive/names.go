@@ -122,7 +122,7 @@ func partFault(part string) string {
 		return why
 	}
 	for _, r := range part {
-		if unicode.IsControl(r) { // NameFault checks those of ASCII
+		if unicode.IsControl(r) { // NameFault checks the control characters of ASCII
 			return "holds a control character"
 		}
 	}

@@ -138,8 +138,9 @@ func New(cfg Config) *Store {
 
 // Of returns the catalog of a user. It reads the user's own skills and agents if the kept catalog
 // is too old, once for all callers that wait for it. When they cannot be read, it returns the
-// service's alone, and Problems says why. The error is that of ctx, fault.DatabaseUnavailable, or
-// fault.SandboxBusy when too many catalogs are being read. The caller must not change the Catalog.
+// service's alone, and Problems says why. The error is the error of ctx, fault.DatabaseUnavailable,
+// or fault.SandboxBusy when too many catalogs are being read. The caller must not change the
+// Catalog.
 func (s *Store) Of(ctx context.Context, user sandbox.User) (*Catalog, error) {
 	where, err := s.cfg.Sandboxes.Chosen(ctx, user.ID)
 	if err != nil {

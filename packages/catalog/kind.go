@@ -1,5 +1,5 @@
-// Package catalog lists the skills and agents of a user: those of the service, and those in the
-// user's own workspace, wherever that is. It must not know HTTP, SQL or the registry.
+// Package catalog lists the skills and agents of a user. The service has some, and the user's own
+// workspace, wherever it is, has others. It must not know HTTP, SQL or the registry.
 package catalog
 
 import (

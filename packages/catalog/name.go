@@ -10,8 +10,8 @@ import (
 // MaxNameBytes is the length of the longest name of a skill or an agent.
 const MaxNameBytes = 200
 
-// NameFault says why a name in a user's workspace cannot be that of a skill or an agent; empty: it
-// can.
+// NameFault says why a name in a user's workspace cannot name a skill or an agent. It returns an
+// empty string if the name can.
 func NameFault(name string) string {
 	switch {
 	case name == "" || name == "." || name == "..":

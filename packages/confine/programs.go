@@ -11,7 +11,7 @@ type grammar struct {
 	flags  string   // options without a value
 	rest   string   // options whose value, if any, is attached
 	values string   // options with a value, attached or the next argument, that is not a program
-	lax    string   // those of values that may hold a single slash, as awk's separator
+	lax    string   // the options in values whose value may hold a single slash, as awk's separator
 	code   string   // options whose value is a program
 	long   []string // long options: "name" without a value, "name=" with an attached one
 	inline bool     // the first operand is the program, unless there was a code option

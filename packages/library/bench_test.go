@@ -39,7 +39,7 @@ func BenchmarkMaterialise(b *testing.B) {
 	}
 }
 
-// BenchmarkList lists 500 skills of which the user has copies of all, of half, or of none.
+// BenchmarkList lists 500 skills. The user has copies of all of them, of half, or of none.
 func BenchmarkList(b *testing.B) {
 	for _, copies := range []int{0, 250, 500} {
 		b.Run(fmt.Sprintf("copies=%d", copies), func(b *testing.B) {

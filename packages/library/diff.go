@@ -26,8 +26,8 @@ const (
 )
 
 // Diff compares the user's version of a skill with its base, or a skill of the user's own with
-// nothing, as a unified diff for patch -p1. Binary and large files are only named. The digest is
-// that of the user's version, and empty if the copy cannot be a version.
+// nothing, as a unified diff for patch -p1. Binary and large files are only named. The digest
+// identifies the user's version. It is empty if the copy cannot be a version.
 func (l *Library) Diff(ctx context.Context, o Owner, skillID string) (text, digest string, err error) {
 	if err := checkIDsForReading(o, skillID); err != nil {
 		return "", "", err

@@ -19,8 +19,8 @@ import (
 // GlobalRoot is its directory in the containers of workspaces.
 const GlobalRoot = workspace.ToolTarget
 
-// isGlobal reports whether the id is that of the installation's own skill. Other spellings of the
-// name are no skill at all.
+// isGlobal reports whether the id names the installation's own skill. Other spellings of the name
+// are no skill at all.
 func isGlobal(skillID string) bool { return skillID == archive.ReservedID }
 
 // openGlobal opens the installation's own skill.

@@ -79,7 +79,7 @@ type Library struct {
 	moves  atomic.Uint64        // of pointers, by this Library
 	placed *digestCache[placed] // by project and MaterialiseAll's toolDir
 
-	viewing bool // it is that of a View
+	viewing bool // this Library belongs to a View
 }
 
 // New returns a Library.

@@ -329,9 +329,9 @@ func writeAs(work *tree.Tree, path string, content []byte, executable bool) erro
 	return work.Place(c, path, nil)
 }
 
-// threeWay decides about each file: keep has those of mine that stay, take those of theirs that are
-// taken. Two files whose names some systems do not distinguish, or a file in the place of a
-// directory, are a conflict like two contents of one file.
+// threeWay decides about each file: keep has the files of mine that stay, and take has the files of
+// theirs that replace or join them. Two files whose names some systems do not distinguish, or a
+// file in the place of a directory, are a conflict like two contents of one file.
 func threeWay(mine, base, theirs map[string]skills.File) (keep, take map[string]bool, done Synced) {
 	keep, take = map[string]bool{}, map[string]bool{}
 	done = Synced{Updated: []string{}, Removed: []string{}, Conflicts: []string{}}

@@ -31,10 +31,10 @@ type Uploaded struct {
 // UploadSome makes the picked skills of a ZIP archive the agent's baselines or the user's own
 // versions. Each replaces the previous one as a whole; versions that users are pinned to stay. All
 // are unpacked and checked before the first is stored, and then stored one after the other. An
-// error means that nothing has changed, but for DatabaseUnavailable, after which the upload may
-// have succeeded and can be repeated, and of several skills those that the message names. Errors
-// are those of archive.OpenSome and Unpack, fault.SkillConflict for a name that differs only by
-// case or Unicode form from another skill's, and fault.InvalidRequest.
+// error means that nothing has changed, with two exceptions. After DatabaseUnavailable, the upload
+// may have succeeded, and can be repeated. If skills were stored before the error, its message
+// names them. Errors are the errors of archive.OpenSome and Unpack, fault.SkillConflict for a name
+// that differs only by case or Unicode form from another skill's name, and fault.InvalidRequest.
 func (l *Library) UploadSome(ctx context.Context, o Owner, scope Scope, filename string, pick archive.Pick, zip io.ReaderAt,
 	size int64) ([]Uploaded, error) {
 	defer l.Changed(o, scope)

@@ -16,8 +16,8 @@ import (
 
 // View shows the skills of a user to readers who are not the user: what the user's own next request
 // would find. It changes nothing. In particular, it does not pin the user to the agent's baselines,
-// so that a look does not decide which version a user gets. Its methods are those of Library. It is
-// safe for concurrent use.
+// so that a look does not decide which version a user gets. Its methods are methods of Library. It
+// is safe for concurrent use.
 type View struct{ l *Library }
 
 // View returns a view of the library's skills.

@@ -27,10 +27,10 @@ const mark = "\uFEFF"
 // makes no other.
 //
 // The other lines stay as they are, byte for byte, except that appending ends a last line that had
-// no line break. The new lines get the line breaks of the text: in a text with both kinds the more
-// frequent one, and in a text with none those of with. A text whose last line has no line break
-// still has none when that line is replaced or lines are appended. An empty text becomes with,
-// unchanged.
+// no line break. The new lines get the line breaks of the text. In a text with both kinds, they get
+// the more frequent one. In a text without line breaks, they keep the line breaks of with. A text
+// whose last line has no line break still has none when that line is replaced or lines are
+// appended. An empty text becomes with, unchanged.
 //
 // Errors: fault.InvalidRequest, naming the field start, end, path or body.
 func Replace(content []byte, start, end int, with string) ([]byte, error) {

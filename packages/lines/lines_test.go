@@ -208,7 +208,7 @@ func checkEdit(content string, start, end int, with string) error {
 		return nil
 	}
 
-	// The bytes before and after the range are those of the file.
+	// The bytes before and after the range are the bytes of the file.
 	rawBefore := strings.SplitAfter(content, "\n")
 	keptHead := strings.Join(rawBefore[:min(start-1, len(rawBefore))], "")
 	keptTail := ""

@@ -17,8 +17,8 @@ type Change struct {
 	Text     string
 }
 
-// Find reads a file piece by piece and returns the change that Replace would make to it. Errors are
-// those of Replace and of r.
+// Find reads a file piece by piece and returns the change that Replace would make to it. It returns
+// the errors of Replace and of r.
 func Find(r io.Reader, start, end int, with string) (Change, error) {
 	if !utf8.ValidString(with) {
 		return Change{}, fault.BadField("body", "is not UTF-8; lines can only be replaced by text")

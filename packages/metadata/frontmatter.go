@@ -122,7 +122,7 @@ func textOf(node *yaml.Node) string {
 }
 
 // entryStart is the key of an entry and its colon. As people write it, the colon may be a
-// full-width one, and no space is needed behind that of keys.
+// full-width one, and the colon after one of keys needs no space behind it.
 var entryStart = regexp.MustCompile(`^["']?(?:([A-Za-z][A-Za-z0-9_-]*)["']?[ \t]*(?::[ \t\n]|:$|：)|((?i:name|description|role))["']?[ \t]*:)`)
 
 // entriesOf returns the first entry of each of keys: its line, and those below that are neither an

@@ -56,10 +56,10 @@ func Describe(fsys fs.FS, folder string) About {
 	return r.about(folder)
 }
 
-// DescribeFile returns what a skill or an agent says of itself in one Markdown file, of which it
-// uses MaxFileBytes. file is its name, for the warning, and because the front matter of a skill's
-// README.md does not count. Like Describe, it falls back to the first heading and to the name of
-// the folder.
+// DescribeFile returns what a skill or an agent says of itself in one Markdown file. It uses the
+// first MaxFileBytes of the file. file is its name, for the warning, and because the front matter
+// of a skill's README.md does not count. Like Describe, it falls back to the first heading and to
+// the name of the folder.
 func DescribeFile(content []byte, file, folder string) About {
 	var r reading
 	r.file(file, content[:min(len(content), MaxFileBytes)], file != Files[2])
@@ -75,7 +75,7 @@ type reading struct {
 	warnings []string
 }
 
-// file reads a file, of which the front matter counts or does not.
+// file reads a file. front says whether its front matter counts.
 func (r *reading) file(file string, content []byte, front bool) {
 	text, whole := plain(content)
 	if r.first == "" {

@@ -10,8 +10,8 @@ import (
 	"secbox/workspace/tree"
 )
 
-// step names the step in which an error happened, such as "read cache", and gives it a code. Paths
-// of sandboxes are shown, those of this machine are not. It returns nil for nil.
+// step names the step in which an error happened, such as "read cache", and gives it a code. It
+// shows paths of sandboxes, and hides paths of this machine. It returns nil for nil.
 func step(doing string, err error) error {
 	var known *fault.Error
 	var copied *sandbox.CopyError

@@ -16,10 +16,10 @@ import (
 )
 
 // Publish publishes a skill or an agent of the user under its name. A name belongs to the author
-// who published it first; for others it, and what looks like it, is fault.NameTaken. Names like
-// those of the service's own are fault.ReservedSkill. Publishing other content makes the next
-// version, the same content changes nothing. Installations keep the version that they have.
-// fault.UnknownEntry when there is no such skill or agent.
+// who published it first; for others it, and what looks like it, is fault.NameTaken. Names like the
+// names of the service's own skills and agents are fault.ReservedSkill. Publishing other content
+// makes the next version, the same content changes nothing. Installations keep the version that
+// they have. fault.UnknownEntry when there is no such skill or agent.
 func (r *Registry) Publish(ctx context.Context, req Request) (Entry, error) {
 	if err := CheckName(req.Kind, req.Name); err != nil {
 		return Entry{}, err

@@ -141,7 +141,7 @@ func (r *Registry) enter(ctx context.Context, token string) (leave func(), err e
 	return t.Leave, nil
 }
 
-// CheckName refuses names that cannot be those of a skill or an agent on all systems:
+// CheckName refuses names that a skill or an agent cannot have on all systems:
 // fault.InvalidRequest, fault.ReservedSkill.
 func CheckName(kind catalog.Kind, name string) error {
 	if err := checkKind(kind); err != nil {

@@ -122,8 +122,9 @@ type Store interface {
 	// Install returns the last installation of an entry by a user.
 	Install(ctx context.Context, o Owner, kind catalog.Kind, name string) (Install, bool, error)
 
-	// SetInstall stores an installation in place of saw, of which it compares ID and State; nil:
-	// none. False: the stored one is another, and nothing has changed.
+	// SetInstall stores want in place of saw, or of no installation if saw is nil. It compares the
+	// ID and State of saw with the stored installation. If they differ, it returns false and
+	// changes nothing.
 	SetInstall(ctx context.Context, saw *Install, want Install, record Event) (bool, error)
 
 	// Events returns at most limit events about a name, newest first, after the cursor (nil: from

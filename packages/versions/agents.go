@@ -85,7 +85,7 @@ func (s *Store) Agent(id string) (*Agent, error) {
 }
 
 // Registry returns the place of the versions that users have published, registry/<kind>/. It works
-// as that of an agent does.
+// like the place of an agent.
 func (s *Store) Registry(kind string) (*Agent, error) {
 	top, err := s.openTop(registryDir)
 	if err != nil {

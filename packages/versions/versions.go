@@ -322,7 +322,7 @@ func (a *Agent) OpenRetired(v Stored) (*tree.Tree, error) {
 	return tree.New(root).Dir(retiredDir + "/" + v.SkillID + "/" + v.name)
 }
 
-// HasSkill reports whether the name is that of a directory of versions.
+// HasSkill reports whether a directory of versions has the name.
 func (a *Agent) HasSkill(name string) bool {
 	fi, err := a.lstat(skillsDir, name)
 	return err == nil && fi.IsDir()

@@ -184,8 +184,8 @@ func FolderOf(skill *skills.Skill) workspace.Folder {
 	return f
 }
 
-// inCallersWords renames fields of the exec to those of the invoke, where an exec's inputs are
-// called files.
+// inCallersWords renames fields of the exec to fields of the invoke: the inputs of an exec are the
+// files of an invoke.
 func inCallersWords(err error) error {
 	const theirs, ours = "inputs[", "files["
 	e := *fault.From(err)

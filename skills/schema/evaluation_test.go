@@ -10,8 +10,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// FuzzEvaluation compares verdicts with those of the library, for schemas and values made from the
-// fuzzer's numbers.
+// FuzzEvaluation compares verdicts with the verdicts of the library, for schemas and values made
+// from the fuzzer's numbers.
 func FuzzEvaluation(f *testing.F) {
 	for n := range uint64(100) {
 		f.Add(n)

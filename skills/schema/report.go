@@ -174,8 +174,8 @@ func schemaFindings(err error) []Finding {
 	return []Finding{{Reason: "is no valid JSON Schema: " + Clip(strings.ReplaceAll(text, schemaURL, ""))}}
 }
 
-// collectLeaves adds the leaves of the tree of errors; of an anyOf, only those of the first
-// alternative.
+// collectLeaves adds the leaves of the tree of errors. Of an anyOf, it adds only the leaves of the
+// first alternative.
 func collectLeaves(e *jsonschema.ValidationError, found *[]Finding) {
 	causes := e.Causes
 	if strings.HasSuffix(e.AbsoluteKeywordLocation, "/anyOf") && len(causes) > 1 {

@@ -2,9 +2,9 @@
 // later, for any number of nodes. It is one of the two packages that import a database driver; it
 // knows SQL and not the meaning of records.
 //
-// Every method but Pin, Revoke and those of retention is one statement, often with several parts in
-// a WITH, and so one round trip; behind a connection pooler, a list takes three. Passwords never
-// get into errors.
+// Every method but Pin, Revoke and the methods of retention is one statement, often with several
+// parts in a WITH, and so one round trip; behind a connection pooler, a list takes three. Passwords
+// never get into errors.
 package postgres
 
 import (
@@ -46,8 +46,8 @@ type DB struct {
 	pool   *pgxpool.Pool
 	pooled bool // a connection pooler answers at the address
 	rings  *river.Client[pgx.Tx]
-	reads  permits // all connections but one, so that a write, such as that of an exec's row, never waits for readers
-	lists  permits // of reads: half of the connections, so that a look-up, such as that of a token, never waits for lists
+	reads  permits // all connections but one, so that a write, such as an exec's row, never waits for readers
+	lists  permits // of reads: half of the connections, so that looking up a token never waits for lists
 	watch  *row.Watch
 
 	limits *admin.Limits

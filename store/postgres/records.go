@@ -46,7 +46,7 @@ var (
 )
 
 // end is the statement that ends a row that meets the condition. It locks the row before it reads
-// the status, so that of two endings that arrive together the second sees the first.
+// the status. So when two endings arrive together, the second sees the first.
 func end(condition string) string {
 	return "WITH cur AS (SELECT exec_id, status, " + condition + " AS ends FROM sandbox_execs WHERE exec_id = $1 FOR UPDATE)," +
 		" up AS (UPDATE sandbox_execs AS e SET " + row.CloseSet +

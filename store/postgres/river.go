@@ -39,7 +39,7 @@ const (
 	// how long a node without a free place keeps a ring from others; River rescues no job without a
 	// limit
 	ringTime      = 30 * time.Second
-	riverKeeps    = time.Minute // jobs that have ended, and those of a node that died
+	riverKeeps    = time.Minute // jobs that have ended, and jobs of a node that died
 	riverConns    = 3           // beside the one that listens
 	riverStop     = 5 * time.Second
 	carryRetry    = 2 * time.Second

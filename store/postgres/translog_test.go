@@ -14,8 +14,8 @@ import (
 	"secbox/store/storetest/planprobe"
 )
 
-// TestLateCommitsAreLogged commits events in another order than that of their seq. The log must get
-// each of them, and remember up to which seq it has all.
+// TestLateCommitsAreLogged commits events in another order than the order of their seq. The log
+// must get each of them, and remember up to which seq it has all.
 func TestLateCommitsAreLogged(t *testing.T) {
 	t.Parallel()
 	url := cluster.Migrated(t)

@@ -45,7 +45,7 @@ const (
 	callTimeout = 5 * time.Second
 
 	readers = 4           // connections beside the one that writes
-	listers = readers / 2 // of them for lists, so that a look-up, such as that of a token, never waits for lists
+	listers = readers / 2 // of them for lists, so that looking up a token never waits for lists
 )
 
 // DB is an open database. Its methods are safe for concurrent use.

@@ -15,8 +15,8 @@ import (
 	"secbox/sandbox"
 )
 
-// unlimited are the kinds of events without a change of a client in this suite: those of nodes, of
-// commands and of reads, and the ends of changes.
+// unlimited has the kinds of events without a change of a client in this suite: the events of
+// nodes, of commands and of reads, and the ends of changes.
 var unlimited = []admin.Kind{
 	admin.NodeStarted, admin.NodeEnded, admin.NodeLost, admin.ExecsRemoved, admin.RetentionRun, admin.WorkspaceRemoved, admin.SkillsRepair,
 	admin.SchemaMigrated, admin.LogKeyReplaced,

@@ -34,7 +34,7 @@ var (
 	InsertParams = insertParams()                // "$1, $2, …", one for each column
 	StartSet     = assignments(audit.OnStart)    // what Start sets beside the status
 	CloseSet     = assignments(audit.OnClose)
-	// the condition that the row has no node yet or that of the closed record
+	// the condition that the row has no node yet, or the node of the closed record
 	CloseOwn    = "node_id IN ('', " + nodeParam(audit.OnClose) + ")"
 	Correctable = "status = 'lost'" // the condition that a result may arrive after the end
 	// the condition that the lease of the record's node was not retired

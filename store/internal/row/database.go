@@ -20,10 +20,10 @@ type Database struct {
 	// Recorded is Write for a statement with RETURNING. In the same transaction it inserts the
 	// event, if a row was returned.
 	Recorded func(ctx context.Context, each func(Scan) error, e Permitted, statement string, args ...any) error
-	// Limits are those of all events that clients cause.
+	// Limits limits all events that clients cause.
 	Limits *admin.Limits
-	// Snapshot calls fn with a function that runs queries of constant text, all of which see the
-	// database as it is at one moment. Few run at once.
+	// Snapshot calls fn with a function that runs queries of constant text. All of them see the
+	// database as it is at one moment. Few calls run at once.
 	Snapshot func(ctx context.Context, fn func(query Run) error) error
 	// Duplicate reports whether an error of Write means that a unique column has the value already.
 	Duplicate func(err error) bool

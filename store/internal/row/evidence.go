@@ -82,7 +82,9 @@ func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.
 		if err != nil {
 			return err
 		}
-		if cut { // an exec has more events than can be; those of the next ones are missing in this page, and found by a whole verification
+		// An exec has more events than can be. This page lacks the events of the next execs, and
+		// a whole verification finds them.
+		if cut {
 			_, events = completeExecs(events)
 		}
 		page.Execs = merge(rows, events)
@@ -183,8 +185,8 @@ func someOf[T any](ctx context.Context, query Run, most int, read func(Scan) (T,
 
 func eventSize(e translog.Event) int { return len(e.Data) }
 
-// completeExecs returns the events without those of the last exec, which may have more, and the
-// last id of the rest. It keeps the exec if there is no other.
+// completeExecs returns the events of all execs but the last one, which may have more, and the id
+// of the last exec that it kept. It keeps the last exec if there is no other.
 func completeExecs(events []translog.Event) (last string, complete []translog.Event) {
 	end := len(events)
 	for end > 0 && events[end-1].ExecID == events[len(events)-1].ExecID {

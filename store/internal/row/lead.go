@@ -24,7 +24,7 @@ type condition struct {
 	values []string // the column has one of them; nil: is has no parameter
 }
 
-// conditions returns those of a filter.
+// conditions returns the conditions of a filter.
 func conditions(f audit.Filter) (all []condition) {
 	for _, eq := range equalities(f) {
 		if eq.scattered {
@@ -156,7 +156,7 @@ func (db Database) nearest(ctx context.Context, c condition, since, until time.T
 	return n, last, nil
 }
 
-// Ids before and after those of all execs of a time.
+// Ids before and after the ids of all execs of a time.
 const (
 	firstID = "00000000-0000-0000-0000-000000000000"
 	lastID  = "ffffffff-ffff-ffff-ffff-ffffffffffff"

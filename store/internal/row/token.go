@@ -140,8 +140,8 @@ func tokenData(t tokens.Token) map[string]any {
 	return data
 }
 
-// SeedEvents returns the event of a seeded token, and that of each token of the same name that it
-// replaces, whose subject is to be set.
+// SeedEvents returns the event of a seeded token, and the event of each token of the same name that
+// it replaces. The caller sets the subject of replaced.
 func (db Tokens) SeedEvents(ctx context.Context, t tokens.Token) (created, replaced Permitted, err error) {
 	if created, err = db.event(ctx, admin.TokenCreated, t.ID, tokenData(t)); err != nil {
 		return created, replaced, err

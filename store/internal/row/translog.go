@@ -22,7 +22,7 @@ type source struct {
 }
 
 // sources are in the order in which Unlogged reads them. Administrative events are few; their limit
-// keeps a flood of them from delaying those of execs.
+// keeps a flood of them from delaying the events of execs.
 var sources = []source{adminEvents, execEvents}
 
 var (

@@ -13,8 +13,8 @@ import (
 	"secbox/audit"
 )
 
-// MaxBuffers is the most pages that PostgreSQL may touch for a list of 50: one per row, since they
-// are far apart, and those of the index.
+// MaxBuffers is the most pages that PostgreSQL may touch for a list of 50: one page per row, since
+// the rows are far apart, and the pages of the index.
 const MaxBuffers = 100
 
 // Plan is a database's plan of a list.
@@ -194,7 +194,7 @@ func parsePostgres(text string) (Plan, error) {
 	if len(explained) != 1 {
 		return Plan{}, fmt.Errorf("not one plan: %s", text)
 	}
-	top := explained[0].Plan // its counts include those of the nodes below
+	top := explained[0].Plan // its counts include the counts of the nodes below
 	p := Plan{Buffers: top.Hit + top.Read, Rows: int64(top.Rows)}
 	var walk func(n node, indent string)
 	walk = func(n node, indent string) {

@@ -38,9 +38,9 @@ type Database interface {
 // ExecsPerTask is the number of generated execs of one task: one page of a list.
 const ExecsPerTask = 50
 
-// Execs generates n records like those of a busy installation: the execs of one task are far apart,
-// most have succeeded, and they share few projects, users and skills. The same n gives the same
-// records.
+// Execs generates n records like the records of a busy installation: the execs of one task are far
+// apart, most have succeeded, and they share few projects, users and skills. The same n gives the
+// same records.
 func Execs(n int) iter.Seq[audit.Record] {
 	return func(yield func(audit.Record) bool) {
 		for i := range n {
