@@ -66,8 +66,8 @@ func queueing(async bool, priority audit.Priority, timeoutMS *int64, refuse refu
 	return q
 }
 
-// accepted is the answer to an asynchronous request: its record, and the headers of RunExec, which
-// are also those of InvokeSkill.
+// accepted returns the answer to an asynchronous request: its record, and the headers of RunExec,
+// which InvokeSkill also sends.
 func (s *Server) accepted(ctx context.Context, res runner.Result) (wire.ExecRecord, wire.RunExec202ResponseHeaders, error) {
 	headers := wire.RunExec202ResponseHeaders{Location: new("/sandbox/execs/" + res.Record.ExecID), PreferenceApplied: new(respondAsync)}
 	if res.Replayed {

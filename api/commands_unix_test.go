@@ -203,8 +203,8 @@ func TestRemoteCommandSeesEdits(t *testing.T) {
 	}
 }
 
-// TestCommandOfAgentNamedBackend: the routes of such an agent have one step more than those of the
-// choice.
+// TestCommandOfAgentNamedBackend: the routes of such an agent have one step more than the routes
+// that choose a backend.
 func TestCommandOfAgentNamedBackend(t *testing.T) {
 	t.Parallel()
 	f := start(t)

@@ -106,7 +106,7 @@ type execStream struct {
 	status audit.Status // as sent
 
 	run      *run // that began the exec; nil for a client that only follows it
-	replayed bool // the exec is that of an earlier request
+	replayed bool // an earlier request began the exec
 }
 
 // serve sends events until the exec has ended, or the stream must end.

@@ -145,8 +145,8 @@ func TestEventsOfQueuedExecs(t *testing.T) {
 	<-second
 }
 
-// TestEventsOfExecsElsewhere: a client of an exec that this node does not run gets its states by
-// its row: those of another node, and of one that was lost.
+// TestEventsOfExecsElsewhere: a client of an exec that this node does not run gets its states from
+// its row, whether another node runs the exec or has lost it.
 func TestEventsOfExecsElsewhere(t *testing.T) {
 	t.Parallel()
 	f := start(t)

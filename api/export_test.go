@@ -108,8 +108,8 @@ func (f exportsFunc) Write(ctx context.Context, w io.Writer, q export.Query) (ex
 	return f(ctx, w, q)
 }
 
-// TestExportsAreBounded: a token has 2 exports at once, those of pages among them, and their end
-// makes room for others. The end of a client ends its export.
+// TestExportsAreBounded: a token has 2 exports at once, and the exports of pages count. An export
+// that ends makes room for another. A client that leaves ends its export.
 func TestExportsAreBounded(t *testing.T) {
 	t.Parallel()
 	entered, left, ofPage := make(chan struct{}), make(chan error), make(chan error, 1)

@@ -185,7 +185,7 @@ func TestConditionalUpload(t *testing.T) {
 		for _, header := range []map[string]string{{"Content-Encoding": "gzip"}, {"Content-Type": "multipart/form-data; boundary=x"}} {
 			f.put("f", one, header).refused(t, fault.UnsupportedMedia)
 		}
-		// Another digest than that of what arrived, in one piece and in several.
+		// The header's digest is not the digest of what arrived, in one piece and in several.
 		for _, content := range [][]byte{[]byte("small"), noise(6 << 20)} {
 			f.put("f", content, map[string]string{"Repr-Digest": digest}).refused(t, fault.InvalidRequest, "Repr-Digest")
 			f.put("new", content, map[string]string{"Repr-Digest": digest}).refused(t, fault.InvalidRequest, "Repr-Digest")
@@ -312,7 +312,7 @@ func TestDownloadOfAShrinkingFile(t *testing.T) {
 	}
 }
 
-// TestDownloadsAreLimited: large downloads count with those of skills.
+// TestDownloadsAreLimited: large downloads count with the downloads of skills.
 func TestDownloadsAreLimited(t *testing.T) {
 	t.Parallel()
 	f := start(t, func(c *api.Config) { c.Bounds.Downloads, c.Bounds.DownloadsPerToken = 1, 1 })

@@ -130,9 +130,9 @@ func (s *Server) limited(op contract.Operation, c echo.Context, next echo.Handle
 }
 
 // stillValid returns a function that verifies the token of a request again, at most once in
-// transferInterval, counted from when it was verified, or zero, from the first call: an answer in
-// one piece is sent. Its only errors are those of a token that is no longer valid. It is not safe
-// for concurrent use.
+// transferInterval. The interval begins at verified. If verified is zero, it begins at the first
+// call, because an answer in one piece is sent by then. The function fails only if the token is no
+// longer valid. It is not safe for concurrent use.
 func (s *Server) stillValid(op contract.Operation, r *http.Request, verified time.Time) func() error {
 	every := min(transferInterval, s.cfg.TokenInterval)
 	var next time.Time
@@ -155,8 +155,8 @@ func (s *Server) stillValid(op contract.Operation, r *http.Request, verified tim
 	}
 }
 
-// verifyAgain verifies the token of a request as it is now, or was within a time before. Its only
-// errors are those of a token that is no longer valid.
+// verifyAgain verifies the token of a request as it is now, or was within a time before. It fails
+// only if the token is no longer valid.
 func (s *Server) verifyAgain(r *http.Request, now time.Time, within time.Duration) error {
 	err := s.checks.Do(r.Context(), callFrom(r.Context()).caller.ID, now, within, func(ctx context.Context) error {
 		_, err := s.gate.Authenticate(r.WithContext(ctx))
@@ -176,8 +176,8 @@ func noLongerValid(err error) bool {
 }
 
 // beginDeadlines sets the deadlines of the connection for a request whose operation is not known
-// yet. It removes those of the request before, and limits the wait for a body that no handler
-// reads.
+// yet. It removes the deadlines of the request before, and limits the wait for a body that no
+// handler reads.
 func (s *Server) beginDeadlines(w http.ResponseWriter, r *http.Request) {
 	conn := http.NewResponseController(w)
 	_ = conn.SetWriteDeadline(time.Time{})

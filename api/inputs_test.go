@@ -21,7 +21,7 @@ import (
 	"secbox/replay"
 )
 
-// keptInputs has the contents of inputs by digest, those of all tokens.
+// keptInputs has the contents of all tokens' inputs by digest.
 type keptInputs map[string]string
 
 // add keeps a content, and returns the input.
@@ -133,8 +133,8 @@ func TestInputDownloads(t *testing.T) {
 	}
 }
 
-// TestInputsAreForThoseWhoMaySee: a worker gets those of its own execs, an auditor all of them on
-// record.
+// TestInputsAreForThoseWhoMaySee: a worker gets the inputs of its own execs. An auditor gets all
+// inputs, and each of its downloads is on record.
 func TestInputsAreForThoseWhoMaySee(t *testing.T) {
 	t.Parallel()
 	f, kept := startWithInputs(t)

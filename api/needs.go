@@ -134,7 +134,7 @@ type AdminEvents interface {
 
 // Downloads records downloads of files of other clients' execs; see admin.Downloads.
 type Downloads interface {
-	// Record must succeed before the first byte is sent. The actor is that of ctx.
+	// Record must succeed before the first byte is sent. It takes the actor from ctx.
 	Record(ctx context.Context, execID, what, path string) error
 }
 
@@ -233,8 +233,8 @@ type Catalog interface {
 }
 
 // Registry has the skills and agents that users publish for each other; see registry.Registry.
-// Errors are UnknownEntry, NameTaken, AlreadyInstalled, InvalidRequest, ReservedSkill, and those of
-// the sandbox.
+// Errors are UnknownEntry, NameTaken, AlreadyInstalled, InvalidRequest, ReservedSkill, and the
+// errors of the sandbox.
 type Registry interface {
 	Search(ctx context.Context, kind catalog.Kind, text string, by registry.Owner, after string, limit int) ([]registry.Entry, error)
 	Entry(ctx context.Context, kind catalog.Kind, name string) (registry.Entry, error)
@@ -245,7 +245,7 @@ type Registry interface {
 	Uninstall(ctx context.Context, req registry.Request) error
 }
 
-// Sandboxes are the users' sandboxes, with a record of every command. Errors are those of package
+// Sandboxes are the users' sandboxes, with a record of every command. Errors come from package
 // sandbox.
 type Sandboxes interface {
 	sandbox.Backend
@@ -277,8 +277,8 @@ type Peers interface {
 	// fault.NodeUnreachable if that cannot be verified.
 	From(r *http.Request) (nodeID string, err error)
 
-	// Other reports whether an id is that of another node, and Reaches whether requests can be
-	// forwarded to it now.
+	// Other reports whether an id belongs to another node, and Reaches whether requests can be
+	// forwarded to that node now.
 	Other(nodeID string) bool
 	Reaches(ctx context.Context, nodeID string) bool
 

@@ -86,8 +86,8 @@ func startWithPeer(t *testing.T) (f *fixture, p *fakePeers, execID, secret strin
 	return f, p, rec.ExecID, secret
 }
 
-// TestForwarded: requests about an exec of another node are forwarded there, those of callers who
-// may not see it, and those that node has forwarded, are not.
+// TestForwarded: requests about an exec of another node are forwarded there. Requests of callers
+// who may not see it are not, nor are requests that the other node has forwarded.
 func TestForwarded(t *testing.T) {
 	t.Parallel()
 	f, p, id, secret := startWithPeer(t)

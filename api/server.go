@@ -43,7 +43,7 @@ var loadContract = sync.OnceValues(func() (*contract.Contract, error) { return c
 // Needs are what a Server cannot do without.
 type Needs struct {
 	Runner          Runner
-	Live            *follow.Execs // those of Runner
+	Live            *follow.Execs // the execs of Runner
 	Changes         follow.ChangeStore
 	Webhooks        Webhooks
 	History         History

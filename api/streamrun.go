@@ -23,7 +23,7 @@ type run struct {
 // opened is an exec that has a row.
 type opened struct {
 	execID   string
-	replayed bool // it is that of an earlier request with the same Idempotency-Key
+	replayed bool // an earlier request with the same Idempotency-Key began it
 }
 
 // beginner runs an exec to its end, and calls open when the exec has a row.

@@ -32,7 +32,7 @@ func (c *crowded) List(ctx context.Context, f audit.Filter, after *audit.Cursor,
 	return c.History.List(ctx, f, after, limit)
 }
 
-// TestListsTakeTurns: many lists of one token leave room for those of another.
+// TestListsTakeTurns: many lists of one token leave room for the lists of another token.
 func TestListsTakeTurns(t *testing.T) {
 	t.Parallel()
 	const lists, atOnce = 12, 4

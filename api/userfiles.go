@@ -12,7 +12,7 @@ import (
 
 // userFiles are the plain files of a user's workspace. Paths are relative to the workspace and
 // unchecked. Errors are UnknownFile, PathRefused, InvalidRequest, FileTooLarge, TreeTooLarge, and
-// those of the backend.
+// the errors of the backend.
 type userFiles interface {
 	SandboxFiles(ctx context.Context, o library.Owner) ([]string, error)
 	SandboxRead(ctx context.Context, o library.Owner, path string) ([]byte, error)

@@ -235,8 +235,8 @@ func TestSilentExec(t *testing.T) {
 	says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), []string{"Nothing was written, neither"}, []string{"Standard error Nothing"})
 }
 
-// TestCutOutput: output of which the policy kept a part says so before its text, on each page and
-// for each download.
+// TestCutOutput: if the policy kept only a part of an output, each page says so before the text,
+// and so does each download link.
 func TestCutOutput(t *testing.T) {
 	t.Parallel()
 	f := newFake().fill(1)

@@ -22,7 +22,7 @@ func (f *fakeApp) addFile(path, content string) {
 	f.content[path] = content
 }
 
-// fakeFiles has the artifacts of an application, which are those of all its execs.
+// fakeFiles has the artifacts of an application. All its execs have the same artifacts.
 type fakeFiles struct{ app *fakeApp }
 
 func (f fakeFiles) List() runner.ArtifactList {

@@ -194,7 +194,7 @@ func TestLiveCutOutput(t *testing.T) {
 			}
 		}
 	}
-	// The colour is that of the beginning for one who has "began\n\x1b[31mred ".
+	// A client that has "began\n\x1b[31mred " goes on with the colour of the beginning.
 	if html := v.watch(id, "15-0").until("€ &lt;b&gt;\n⟨U+202E⟩\uFFFD.", "")["stdout"]; !strings.HasPrefix(html, `<span class="t-f1">€`) {
 		t.Errorf("going on within red text: %q", html)
 	}

@@ -292,8 +292,8 @@ func assetsOf(t *testing.T, v *visitor) []string {
 	return paths
 }
 
-// TestFormsOfOthers is against CSRF: no form of another site, without its token, or with that of
-// another session, does anything.
+// TestFormsOfOthers is against CSRF: a form does nothing if it comes from another site, has no
+// token, or has the token of another session.
 func TestFormsOfOthers(t *testing.T) {
 	t.Parallel()
 	app := closedApp()

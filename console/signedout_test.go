@@ -11,7 +11,7 @@ import (
 )
 
 // TestSignOutAtProvider: the page after the sign-out of a person leads to the provider's sign-out,
-// if there is one; that of a token leads to none.
+// if there is one. The page after the sign-out of a token leads to none.
 func TestSignOutAtProvider(t *testing.T) {
 	t.Parallel()
 	f, provider := signOnApp()

@@ -63,8 +63,8 @@ func (c *Console) identify(req *request) error {
 const sessionInterval = time.Second
 
 // stillSignedIn returns a function that verifies the session again while an answer is sent, at most
-// once in sessionInterval. Its only errors are those of a session that is no longer valid. It is
-// not safe for concurrent use.
+// once in sessionInterval. The function fails only if the session is no longer valid. It is not
+// safe for concurrent use.
 func (c *Console) stillSignedIn(req *request) func() error {
 	next := c.cfg.Now().Add(sessionInterval)
 	return func() error {

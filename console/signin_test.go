@@ -386,7 +386,7 @@ func TestSeveralSessionCookies(t *testing.T) {
 }
 
 // TestFormFields: a form refuses a field that it does not have, such as a misspelt limit of a
-// token, and one of which the first value would win.
+// token. It also refuses a field with two values, because the first value would win.
 func TestFormFields(t *testing.T) {
 	t.Parallel()
 	app := closedApp()

@@ -1,5 +1,6 @@
-// Package decode reads what clients send: JSON bodies, of which every unknown, repeated or null
-// field is refused with its path, and plain text. It must not know routes or what a field means.
+// Package decode reads what clients send: JSON bodies and plain text. It refuses every unknown,
+// repeated or null field of a JSON body, and names the field's path. It must not know routes or
+// what a field means.
 package decode
 
 import (

@@ -31,8 +31,9 @@ func NewChecks() *Checks {
 	return &Checks{permits: make(chan struct{}, checksAtOnce), last: map[string]*checked{}}
 }
 
-// Do returns the result of verify for a key. It is that of a call that began at most a time ago, or
-// begins now; the error is that of ctx when it ends before. now is the time of the caller's clock.
+// Do returns the result of verify for a key. It shares a call that began less than within ago, or
+// begins one. If ctx ends first, Do returns the error of ctx. now is the time of the caller's
+// clock.
 func (c *Checks) Do(ctx context.Context, key string, now time.Time, within time.Duration, verify func(context.Context) error) error {
 	c.mu.Lock()
 	last := c.last[key]

@@ -223,8 +223,8 @@ func (u *Receiver) formFailed(err error) error {
 	return fault.New(fault.InvalidRequest, "the form is malformed or was cut off: send all of it again")
 }
 
-// countingWriter counts bytes before it writes them. It keeps its error apart from those of the
-// connection.
+// countingWriter counts bytes before it writes them. It keeps its error apart from the errors of
+// the connection.
 type countingWriter struct {
 	io.Writer
 	reservation *inflight.Reservation

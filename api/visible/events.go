@@ -19,7 +19,7 @@ import (
 // EventParams are the parameters of ParseEvents.
 var EventParams = []string{"kind", "actor", "subject", "since", "until", "cursor"}
 
-// EventQuery is a page of the administrative events, all of which auditors and admins may read.
+// EventQuery is a page of the administrative events. Auditors and admins may read all events.
 type EventQuery struct {
 	Filter admin.Filter
 	After  *admin.Cursor // nil: the first page

@@ -43,7 +43,7 @@ type Tokens interface {
 
 // Downloads records downloads of files of other clients' execs; see admin.Downloads.
 type Downloads interface {
-	// Record must succeed before the first byte is sent. The actor is that of ctx.
+	// Record must succeed before the first byte is sent. It takes the actor from ctx.
 	Record(ctx context.Context, execID, what, path string) error
 }
 
@@ -104,8 +104,8 @@ func (e Execs) Search(ctx context.Context, caller tokens.Token, f audit.Filter, 
 	return e.Commands.Search(ctx, f, after, most, each)
 }
 
-// Own narrows a filter to what the caller may see: a worker only its own execs. False: the filter
-// wants those of another token.
+// Own narrows a filter to what the caller may see: a worker only its own execs. It returns false if
+// the filter wants the execs of another token.
 func Own(caller tokens.Token, f *audit.Filter) bool {
 	if caller.Role != tokens.Worker {
 		return true
@@ -131,7 +131,7 @@ func (e Execs) Recent(ctx context.Context, caller tokens.Token, n int) (audit.Re
 // them.
 const Near = 100
 
-// lists is how many lists Neighbour reads, each of which looks at a bounded number of records.
+// lists is how many lists Neighbour reads. It looks at a bounded number of records in each.
 const lists = 5
 
 // Neighbour returns the id of the exec before another one in its project, or after it, of those

@@ -118,8 +118,8 @@ func (s Skills) List(ctx context.Context, caller tokens.Token, agentID, userID s
 }
 
 // Baselines returns at most limit baselines of an agent, by skill, after one of them. Auditors and
-// admins read those of every agent, an agent-admin those of its agents; for others they are among
-// the packages of a user.
+// admins read the baselines of every agent, an agent-admin the baselines of its own agents. Others
+// find them among the packages of a user.
 func (s Skills) Baselines(ctx context.Context, caller tokens.Token, agentID, after string, limit int) ([]skills.Pointer, error) {
 	if err := checkBaselines(caller, agentID); err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func whole(text func(int64) string) func(float64) string {
 
 func mib(n float64) string { return ui.Bytes(int64(n) << 20) }
 
-// measured makes a resource of which every record has a measurement.
+// measured makes a resource that has a measurement in every record.
 func measured(name string, text func(int64) string, used func(audit.Record) int64) resource {
 	return resource{name: name, most: whole(text), text: text, used: func(rec audit.Record, limit float64) (*int64, float64) {
 		return new(used(rec)), limit
