@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// requirements are those of the document 004 (the sandbox as the provider of tools) on tools,
-// catalog, registry, long results, Feishu and MCP servers, by its lines. Comments of tests name
-// those that they prove, such as 004 l36, l350–363.
+// requirements are what the document 004 (the sandbox as the provider of tools) requires of tools,
+// catalog, registry, long results, Feishu and MCP servers, by its lines. Comments of tests name the
+// lines that they prove, such as 004 l36, l350–363.
 var requirements = map[string]string{
 	"l11":      "files, commands, skills and agents of a user who chose remote are on the user's machine",
 	"l23":      "MCP servers are started where the user's sandbox is",

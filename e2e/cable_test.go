@@ -89,7 +89,7 @@ func (c *cable) pass(to, from net.Conn, fromServer bool) {
 	}
 }
 
-// springs pulls the cable if the bytes are those of the trap, which disarms it.
+// springs pulls the cable if the bytes contain the bytes of the trap. That disarms the trap.
 func (c *cable) springs(p []byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -225,7 +225,7 @@ func brief(rows []object) (out []string) {
 func (c *chaosCluster) leavesNothing() {
 	t := c.t
 	t.Helper()
-	eventually(t, "River has no jobs", func() bool { // it gives those of a killed node to another after a minute
+	eventually(t, "River has no jobs", func() bool { // it gives the jobs of a killed node to another after a minute
 		return c.postgres.SQL(t, c.database, "SELECT count(*) FROM river_job WHERE state NOT IN ('completed', 'cancelled', 'discarded')") == "0"
 	})
 	ids := make([]string, len(c.nodes))

@@ -24,8 +24,9 @@ import (
 const dayFiles = 20_000
 
 // TestAgentsDay: with the official client, an agent finds and fixes a bug in a large repository, in
-// a container and on the user's own machine (004 l11). In the middle a connection is cut: that of
-// the user's machine, whose command and change go on without it, or that of the client.
+// a container and on the user's own machine (004 l11). In the middle a connection is cut: either
+// the connection of the user's machine, whose command and change go on without it, or the
+// connection of the client.
 func TestAgentsDay(t *testing.T) {
 	t.Parallel()
 	modules := mcpClients(t)
@@ -244,7 +245,7 @@ func (d *day) checkRows(seen object, token string) {
 	}
 }
 
-// checkReport downloads the report, whose digest is that of the tool's answer.
+// checkReport downloads the report. Its digest must be the digest in the tool's answer.
 func (d *day) checkReport(seen object) {
 	a := d.send(http.MethodGet, "/v1/sandbox/"+d.user+"/ag/file?path=shop-repo/reports/cart.md", nil)
 	sum := sha256.Sum256(a.Body)

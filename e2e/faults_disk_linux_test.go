@@ -13,8 +13,8 @@ import (
 	"secbox/store/storetest/pgtest"
 )
 
-// onSmallWorkspace boots a server whose workspace is a disk of few MiB of which keep MiB are to
-// stay free.
+// onSmallWorkspace boots a server whose workspace is a disk of mib MiB. The server must leave
+// keep MiB of it free.
 func onSmallWorkspace(t *testing.T, mib, keep int, more ...func(*settings.Settings)) (*testServer, *smallDisk) {
 	t.Helper()
 	dir := t.TempDir()

@@ -88,8 +88,8 @@ func TestNodeKilled(t *testing.T) {
 	}
 	p.works("demo")
 
-	// Its result turns up after all. It corrects the row, and its history keeps the loss, of which
-	// a client may have been told.
+	// Its result turns up after all. It corrects the row. The history keeps the loss, because a
+	// client may have been told about it.
 	p.kill()
 	p.inDatabase(func(ctx context.Context, db audit.Store) {
 		var err error

@@ -19,7 +19,7 @@ import (
 	"secbox/settings"
 )
 
-// slots are the containers that wait, by name: those of the node that have no row.
+// slots returns the names of the containers that wait: the node's containers without a row.
 func (s *testServer) slots() (names []string) {
 	s.t.Helper()
 	known := map[string]bool{}

@@ -92,8 +92,8 @@ func startWith(t testing.TB, dir string, environ []string, more ...func(*setting
 	}
 }
 
-// settingsIn are the settings of a server on these directories, of which no container waits before
-// the first request.
+// settingsIn returns the settings of a server on these directories. No container waits before the
+// first request.
 func settingsIn(t testing.TB, dir string, more ...func(*settings.Settings)) settings.Settings {
 	t.Helper()
 	s, err := settings.Load("", os.Environ(), settings.Overrides{

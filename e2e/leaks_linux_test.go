@@ -19,7 +19,7 @@ import (
 	"secbox/settings"
 )
 
-// TestCloseLeavesNothing starts and closes servers, some of which cannot start, and counts
+// TestCloseLeavesNothing starts and closes servers, also servers that cannot start, and counts
 // goroutines and open files before and after. It is not parallel: the goroutines of other tests
 // would be counted too.
 func TestCloseLeavesNothing(t *testing.T) { //nolint:paralleltest // see above

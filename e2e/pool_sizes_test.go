@@ -98,7 +98,7 @@ func TestCommandsOfAnySize(t *testing.T) {
 	}
 }
 
-// escaped is an environment of which JSON makes six times as much: n variables of 120 KiB, all of
+// escaped returns an environment that is six times as large in JSON: n variables of 120 KiB, all of
 // control characters.
 func escaped(n int) object {
 	env := object{}

@@ -226,7 +226,7 @@ func (s *cpuShare) hold(pid int) {
 	}
 }
 
-// remove removes the group, and those of the same name that an engine made for its containers.
+// remove removes the group, and the groups of the same name that an engine made for its containers.
 func (s *cpuShare) remove() {
 	groups, err := filepath.Glob(filepath.Join(cgroups, "*", s.name))
 	if err != nil {

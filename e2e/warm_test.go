@@ -62,7 +62,7 @@ func onWaiting(t *testing.T, test func(t *testing.T, s *testServer)) {
 	})
 }
 
-// settings are those of a server that serves so.
+// settings changes s for a server that serves so.
 func (how serving) settings(s *settings.Settings) {
 	if how == cold {
 		s.Pool.Max = 0
@@ -287,8 +287,8 @@ func (s *testServer) waiting() int {
 	return int(report.num("idle") + report.num("starting"))
 }
 
-// onlyWaiting waits until a project's artifacts/ has the directories of execs that are on record,
-// and those of containers that wait. A directory of an exec that never ran is neither.
+// onlyWaiting waits until a project's artifacts/ has only the directories of execs on record and
+// the directories of containers that wait. The directory of an exec that never ran must go.
 func (s *testServer) onlyWaiting(project string) {
 	s.t.Helper()
 	var stray []string

@@ -42,9 +42,9 @@ var build = sync.OnceValue(func() (err error) {
 	return nil
 })
 
-// demo runs a demo; programs in the folder replace those of the same name. It returns the output.
-// With visit, the demo has a terminal, and visit is called with the exec's address when it waits
-// for Enter.
+// demo runs a demo; programs in the folder replace programs of the same name. It returns the
+// output. With visit, the demo has a terminal, and visit is called with the exec's address when it
+// waits for Enter.
 func demo(t *testing.T, script, standIns string, visit func(link string)) (said string, ok bool) {
 	t.Helper()
 	tmp := t.TempDir()

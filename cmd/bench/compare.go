@@ -38,7 +38,7 @@ type stat int
 
 const (
 	p50    stat = iota
-	p95         // a ratio in this form is that of both sides' p95
+	p95         // a ratio in this form divides one side's p95 by the other's
 	paired      // the median of the rounds' ratios: steadier than the ratio of medians when the machine's load changes
 )
 

@@ -20,7 +20,7 @@ func judged(url string, j job) side {
 	})}
 }
 
-// judge runs a job through the REST interface of a go-judge. Its limits are near those of our
+// judge runs a job through the REST interface of a go-judge. Its limits are near the limits of our
 // execs.
 func (c *client) judge(ctx context.Context, directory string, j job) error {
 	// Paths in the file system of go-judge's containers: the host's own /usr and /bin.

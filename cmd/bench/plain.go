@@ -26,7 +26,7 @@ import (
 type plainDocker struct {
 	bench  *bench
 	flags  []string       // of one exec, from its meta.json, without bind mounts and --runtime
-	mounts []engine.Mount // of that exec; not those of its container, which are empty if it waited for any project
+	mounts []engine.Mount // of that exec; its container's mounts are empty if it waited for any project
 	node   string         // label of the containers in place of a node's id; as long as one
 	dir    string         // for directories of projects
 	n      atomic.Int64
@@ -132,7 +132,7 @@ func plainArgs(flags []string, mounts []engine.Mount, id, node string, job ...st
 // dockerFlag is a flag of a docker argv whose value has a part, and the value that it is to have.
 type dockerFlag struct{ name, part, value string }
 
-// withFlags changes flags, each of which args must have once.
+// withFlags changes flags. args must have each flag once.
 func withFlags(args []string, flags ...dockerFlag) ([]string, error) {
 	out := slices.Clone(args)
 	for _, f := range flags {

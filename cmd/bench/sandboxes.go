@@ -267,8 +267,8 @@ func useFiles(ctx context.Context, s sandbox.Backend, n int) (done int, err erro
 	return done, nil
 }
 
-// children are those of some processes: the live ones, and the page faults of those that have
-// ended. No program runs without page faults.
+// children are the child processes of some processes: the live children, and the page faults of the
+// ended children. No program runs without page faults.
 type children struct {
 	live   map[int]bool
 	faults map[int]int64

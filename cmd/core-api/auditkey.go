@@ -112,8 +112,8 @@ func (c *command) replaceKey(ctx context.Context, db store.Database, origin stri
 	return err
 }
 
-// recorded returns the event that says that this key replaced that of the checkpoint; its Seq is 0
-// if there is none.
+// recorded returns the event that says that this key replaced the key of the checkpoint. Its Seq is
+// 0 if there is no such event.
 func recorded(ctx context.Context, db store.Database, former checkpoint.Claim, key translog.Key) (admin.Event, error) {
 	const most = 100 // a key is replaced by few
 	events, err := db.AdminEvents().List(ctx, admin.Filter{Kind: admin.LogKeyReplaced, Subject: former.KeyID}, nil, most)

@@ -88,7 +88,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// peopleOf returns the people of the installation, also those of a former provider.
+// peopleOf returns the people of the installation, also the people of a former provider.
 func peopleOf(db store.Database) *sessions.Service {
 	return sessions.New(db.Sessions(), tokens.NewService(db.Tokens(), time.Now), time.Now)
 }

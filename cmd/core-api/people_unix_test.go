@@ -15,7 +15,7 @@ import (
 	"secbox/store"
 )
 
-// signedIn makes an installation of which these people have a session each.
+// signedIn makes an installation in which each of these people has a session.
 func signedIn(t *testing.T, people ...sessions.Person) (state string, db store.Database) {
 	t.Helper()
 	state = filepath.Join(t.TempDir(), "state")

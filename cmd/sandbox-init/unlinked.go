@@ -29,8 +29,8 @@ const (
 	unlinkedRepeat     = time.Second // an unchanged report is repeated: without reports, core-api assumes that the job hides files
 )
 
-// The directories whose file systems hold the project, in an exec's container and in that of a
-// sandbox.
+// The directories whose file systems hold the project: in the container of an exec, and in the
+// container of a sandbox.
 var (
 	execDirs    = []string{"/workspace/work", "/workspace/artifacts"}
 	sandboxDirs = []string{"/workspace", "/home/sandbox"}

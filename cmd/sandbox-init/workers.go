@@ -45,8 +45,8 @@ type workerProcess struct {
 	died   chan struct{} // closed when it was reaped
 }
 
-// limits are the rlimits of a process, which its commands inherit. A command may lower those of
-// every process of its user, ours included, and they cannot be raised again.
+// limits are the rlimits of a process, which its commands inherit. A command may lower the rlimits
+// of every process of its user, ours included, and nothing can raise them again.
 type limits [unix.RLIMIT_RTTIME + 1]unix.Rlimit
 
 func limitsOf(pid int) (l limits) {

@@ -140,8 +140,8 @@ func (e *endpoint) refusal(resp *http.Response) error {
 // address returns the server's address for messages.
 func (e *endpoint) address() string { return e.url.Scheme + "://" + e.url.Host }
 
-// read passes on the messages of a response: one, or a stream, of which an event may have an id,
-// and no message.
+// read passes on the messages of a response: one message, or a stream of events. An event may have
+// an id and no message.
 func (e *endpoint) read(resp *http.Response, each func(id string, raw []byte)) error {
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	switch kind {
