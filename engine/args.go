@@ -91,7 +91,7 @@ func limitArgs(l policy.ContainerLimits) []string {
 	return []string{"--pids-limit", strconv.FormatInt(l.PIDs, 10), "--memory", memory, "--memory-swap", memory, "--cpus", cpus(l.CPUCores)}
 }
 
-// fixed is the limits without those of limitArgs: the ones that a running container keeps.
+// fixed returns the limits that a running container keeps: all but the limits in limitArgs.
 func fixed(l policy.ContainerLimits) policy.ContainerLimits {
 	l.PIDs, l.MemoryMB, l.CPUCores = 0, 0, 0
 	return l

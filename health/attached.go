@@ -41,7 +41,7 @@ func (d *Doctor) attachedProbes(ctx context.Context, image engine.Image, s envir
 	return append(inputs.judge(d.runIn(ctx, first, inputs)), probes...), ""
 }
 
-// neighbour is the project beside that of the other probes.
+// neighbour returns a second project, beside the project of the other probes.
 func (d *Doctor) neighbour() string { return d.project + "-neighbour" }
 
 var errNotAttached = errors.New("no container waited, though two had been ready")

@@ -12,7 +12,7 @@ import (
 	"secbox/engine"
 )
 
-// attachedExperiments are those of containers that serve any project.
+// attachedExperiments returns the experiments for containers that serve any project.
 func attachedExperiments(s environment) []experiment {
 	return []experiment{attachedMounts(s), neighbours(s)}
 }

@@ -44,7 +44,7 @@ func askInfo(ctx context.Context, cli *dockercli.CLI) (engineInfo, error) {
 	return info, nil
 }
 
-// podmanProblems are those of podman's service in the engine's place.
+// podmanProblems returns the problems with podman as the engine.
 func (c *Checker) podmanProblems(i engineInfo) []Problem {
 	problem := func(reason, remedy string) []Problem {
 		return []Problem{{Check: "podman", Reason: reason, Remedy: remedy, code: fault.EngineUnavailable}}

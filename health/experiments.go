@@ -23,7 +23,7 @@ type environment struct {
 	readOnlyRootfs bool
 	dockerRoot     string
 	nonce          string
-	neighbour      string   // a project beside that of the probes
+	neighbour      string   // a second project, beside the project of the probes
 	targets        []string // host:port that no job may reach
 }
 

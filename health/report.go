@@ -22,7 +22,7 @@ const (
 	Unavailable Status = "unavailable" // an exec could not run
 )
 
-// Report is the health of a node. Its JSON names are those of HealthReport in the HTTP contract.
+// Report is the health of a node. Its JSON has the names of HealthReport in the HTTP contract.
 type Report struct {
 	Status              Status    `json:"status"`
 	Version             string    `json:"version"`

@@ -31,9 +31,9 @@ func (p Person) Caller() tokens.Token {
 	return tokens.Token{ID: p.ID, Name: p.Name, Role: p.Role, CreatedAt: p.FirstAt, RevokedAt: p.BlockedAt}
 }
 
-// Trust makes the sessions of people valid whose ids are of this issuer. Those of others are not,
-// so that they end when single sign-on is turned off or moves to another provider. It must be
-// called before all other methods.
+// Trust makes valid the sessions of people whose ids are of this issuer. The sessions of people of
+// other issuers are invalid, so they end when single sign-on is turned off or moves to another
+// provider. Trust must be called before all other methods.
 func (s *Service) Trust(issuer string) *Service {
 	s.issuer = issuer
 	return s
