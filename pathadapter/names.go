@@ -9,9 +9,9 @@ import (
 const MaxNameBytes = 255
 
 // NameFault returns why a single name (one component, no separators) is not accepted by every
-// system, as the rest of a sentence that begins with the name; "" when it is fine. Most rules are
-// those of Windows, which drops trailing dots and spaces, so that ".. " climbs, and opens a device
-// for CON in any directory.
+// system, as the rest of a sentence that begins with the name; "" when it is fine. Most rules come
+// from Windows. It drops trailing dots and spaces, so ".. " climbs, and it opens a device for CON
+// in any directory.
 func NameFault(name string) string {
 	switch {
 	case name == "":

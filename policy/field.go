@@ -21,8 +21,8 @@ type field interface {
 	base(r *Resolver, host Host, s *Snapshot)
 	// apply sets the value of a later layer, or returns the violation and changes nothing.
 	apply(l *Layer, layer string, s *Snapshot) *fault.Field
-	// replaces reports whether the value of a later layer replaces that of an earlier one;
-	// otherwise it narrows it.
+	// replaces reports whether a later layer's value replaces an earlier layer's value. If not, the
+	// later value narrows the earlier one.
 	replaces() bool
 	// get is the field's value.
 	get(v *Values) any
@@ -37,11 +37,11 @@ type scope int
 
 const (
 	anywhere  scope = iota // commands of execs and of sandboxes, wherever they run
-	container              // those that run in a container
-	execOnly               // those of execs
+	container              // commands that run in a container
+	execOnly               // commands of execs
 )
 
-// common is what fields share: V is the type of the value, C that of the ceiling.
+// common is what fields share: V is the type of the value, C the type of the ceiling.
 type common[V, C any] struct {
 	public string // the name
 	doc    string // its meaning as a setting, with its unit

@@ -15,7 +15,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// leaves are the fields of a struct, with those of embedded structs instead of the structs.
+// leaves returns the fields of a struct. It replaces each embedded struct by its fields.
 func leaves(typ reflect.Type) []reflect.StructField {
 	return slices.DeleteFunc(reflect.VisibleFields(typ), func(f reflect.StructField) bool { return f.Anonymous })
 }

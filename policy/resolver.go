@@ -12,7 +12,7 @@ import (
 type Config struct {
 	Settings       Layer    // the settings layer
 	Ceiling        Limits   // nil fields: the default ceilings
-	Images         []string // the images that a layer may ask for; empty: only the default one and that of Settings
+	Images         []string // the images that a layer may ask for; empty: only the default image and the image of Settings
 	Runtime        string   // the OCI runtime by the engine's name for it; empty: the engine's default
 	SettingsDigest string   // goes into every snapshot as it is
 }
@@ -112,7 +112,8 @@ func (s *Snapshot) settle() {
 // Resolve merges the layers. Manifest is nil when no skill is involved. Where a later layer
 // replaces an earlier one, only the last that asks is compared with the ceiling.
 //
-// The snapshot is always complete: a field whose value was refused keeps that of the layers before.
+// The snapshot is always complete: a field keeps the value of the layers before if a layer's value
+// was refused.
 // Errors are fault.InvalidRequest for values that are invalid under any policy (fields
 // policy_overrides.<name> or manifest.<name>), else fault.PolicyDenied with every violation, each
 // field by its public name.

@@ -14,8 +14,8 @@ const (
 	LayerRequest  = "request"
 )
 
-// LayerBackend is the source of a value that is not the policy's but that of the container in which
-// a sandbox's command runs.
+// LayerBackend is the source of a value that comes from the container in which a sandbox's command
+// runs, and not from the policy.
 const LayerBackend = "backend"
 
 // Field says where one value of a snapshot came from.

@@ -43,7 +43,7 @@ type Skills interface {
 	// if it is gone.
 	Version(ctx context.Context, projectID, skillID, digest string) (*skills.Skill, error)
 
-	// GlobalDigest is that of the installation's own skill.
+	// GlobalDigest returns the digest of the installation's own skill.
 	GlobalDigest() (string, error)
 }
 
@@ -275,7 +275,7 @@ func Variables(r audit.Record) []string {
 	return nil
 }
 
-// ofSkill reports whether the input is that of an invoke. Requests cannot name such a path.
+// ofSkill reports whether the input belongs to an invoke. Requests cannot name such a path.
 func ofSkill(in audit.Input) bool { return strings.HasPrefix(in.Path, workspace.SkillInputs+"/") }
 
 func invoked(r audit.Record) bool { return slices.ContainsFunc(r.Inputs, ofSkill) }

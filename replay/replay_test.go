@@ -320,7 +320,7 @@ func TestDifferences(t *testing.T) {
 	f.wants(points, map[string]replay.Equal{"stdout": replay.No, "artifacts/n.txt": replay.No, "exit_code": replay.Yes, "work": replay.Unknown,
 		"inputs": replay.Yes})
 
-	// Outputs over the limit, of which the beginning is the same.
+	// Outputs over the limit that begin the same.
 	long := f.exec(shell("echo 1234567890", func(r *runner.Request) { r.Overrides.MaxStdoutBytes = new(int64(4)) }))
 	_, points = f.again(replay.Request{First: long})
 	f.wants(points, map[string]replay.Equal{"stdout": replay.Unknown, "stderr": replay.Yes})
