@@ -82,8 +82,8 @@ func (s *Server) sweepContainers(ctx context.Context) {
 	}
 }
 
-// sweep removes containers without an owner: those of an earlier process of this node, or of an
-// engine that failed.
+// sweep removes containers without an owner: containers that an earlier process of this node left,
+// or an engine that failed.
 func (s *Server) sweep(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()

@@ -51,7 +51,7 @@ func (s *Server) makePeers(context.Context) error {
 	return nil
 }
 
-// epoch is that of this node's lease; 0 before it has one.
+// epoch returns the epoch of this node's lease; 0 before the node has a lease.
 func (s *Server) epoch() int64 {
 	if s.member == nil {
 		return 0

@@ -30,8 +30,8 @@ func (r runs) Follow(ctx context.Context, execID string, seen runner.Progress) (
 	return r.sandboxes.Follow(ctx, execID, seen)
 }
 
-// OpenOutput opens the output of an exec, and the beginning of that of a command in a sandbox while
-// it runs.
+// OpenOutput opens the output of an exec. While a command runs in a sandbox, it opens the beginning
+// of the command's output.
 func (r runs) OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
 	if !rec.Status.Final() {
 		if out, size := r.sandboxes.OpenOutput(rec.ExecID, stream); out != nil {

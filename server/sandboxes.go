@@ -193,7 +193,7 @@ func missing(err error) error {
 	return err
 }
 
-// catalogSkills are the skills that agents can read: those of the catalog, and skill-creator.
+// catalogSkills are the skills that agents can read: the catalog's skills, and skill-creator.
 type catalogSkills struct {
 	catalog *skills.Catalog
 	creator fs.FS

@@ -50,9 +50,9 @@ func (d *Deps) openBase(parent, node string) (base *attach.Base, because string)
 	return nil, because
 }
 
-// Share starts a pool with two containers of a spec that wait for any project, as those of a server
-// would, around cold, which it closes. Nil, and the reason with the remedy, where they cannot. It
-// takes some seconds.
+// Share starts a pool around cold, with two containers of a spec. Like a server's containers, they
+// wait for any project. The pool closes cold. Share returns nil, and the reason with the remedy,
+// where containers cannot wait for any project. It takes some seconds.
 func (d *Deps) Share(ctx context.Context, cold *engine.Cold, node string, spec engine.Spec, log *slog.Logger) (*engine.Pool, string) {
 	if d.settings.Pool.Max == 0 {
 		return nil, engine.PoolOff

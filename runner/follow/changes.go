@@ -17,8 +17,8 @@ const (
 	changesKept  = 1024                   // newest changes that are kept for callers that have all before
 	changesReads = 2                      // callers that read older events at once
 
-	// changesPatience is how long events wait for one with a lower seq, whose transaction has not
-	// ended. Those of core-api end within seconds.
+	// changesPatience is how long events wait for an event with a lower seq, whose transaction has
+	// not ended. The transactions of core-api end within seconds.
 	changesPatience = 10 * time.Second
 )
 

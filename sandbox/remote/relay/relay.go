@@ -115,9 +115,9 @@ const (
 	maxList    = 64 << 20        // bytes of an answer
 )
 
-// known returns the machines of other nodes as they were at most maxAge ago. Those of a node that
-// is too busy to answer are as they were before: they are forgotten when its lease has ended, or
-// when nothing listens at its address.
+// known returns the machines of other nodes as they were at most maxAge ago. If a node is too busy
+// to answer, known returns the last known machines of the node. It forgets them when the node's
+// lease has ended, or when nothing listens at the node's address.
 func (m *Machines) known(ctx context.Context, maxAge time.Duration) []remote.RunnerInfo {
 	if m.peers == nil {
 		return nil

@@ -226,7 +226,7 @@ type Error struct {
 	Message string `json:"message"` // for the user; at most 1,000 bytes are used
 }
 
-// The codes of Error. Those of files are the system's names.
+// The codes of Error. Codes for errors of files are the system's names.
 const (
 	CodeNotExist   = "ENOENT"
 	CodePermission = "EACCES"
