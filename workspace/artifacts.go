@@ -215,7 +215,7 @@ func (a *Artifacts) open(ctx context.Context, entry ManifestEntry) (io.ReadSeekC
 }
 
 // altered wraps an error about a file that was changed after it was collected. Other errors, such
-// as those of the disk, keep their meaning.
+// as the disk's errors, keep their meaning.
 func (a *Artifacts) altered(name string, err error) error {
 	proof := "the manifest has its size and SHA-256"
 	if name == ManifestName {

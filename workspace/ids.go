@@ -76,9 +76,10 @@ func CheckPart(field, s string) error {
 }
 
 // MakeNamed makes a directory for an id in a request, unless it exists. In errors, field is the id
-// and what the thing, such as "an agent". It looks for rivals, whose names differ only by case,
-// after it has made the directory, so that of two nodes that do this at once both see the other:
-// fault.ProjectNameConflict. On a case-blind file system an existing directory may be a rival too.
+// and what the thing, such as "an agent". A rival is a directory whose name differs only by case:
+// fault.ProjectNameConflict. MakeNamed looks for rivals after it has made the directory, so when
+// two nodes do this at once, each sees the other's directory. On a case-blind file system an
+// existing directory may be a rival too.
 func MakeNamed(parent *os.Root, id, field, what string, caseBlind bool) error {
 	_, noun, _ := strings.Cut(what, " ")
 	err := parent.Mkdir(id, 0o755)

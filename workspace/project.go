@@ -183,7 +183,7 @@ type Access struct{ Inputs, Work, Artifacts Level }
 // FullAccess is the access without restrictions by a policy.
 var FullAccess = Access{Inputs: ReadOnly, Work: ReadWrite, Artifacts: ReadWrite}
 
-// Mount is one bind mount. Its fields are those of engine.Mount, so that it can be converted.
+// Mount is one bind mount. It has the fields of engine.Mount, so that it can be converted.
 type Mount struct {
 	Source   string `json:"source"` // as docker takes it
 	Target   string `json:"target"`

@@ -12,9 +12,8 @@ import (
 )
 
 // A pack is a tar archive compressed with zstd, in the order of a walk; the first entry is the top
-// directory, named ".". Any tar program can unpack it, except for sparse files, of which only the
-// data between the holes is stored. Records at the beginning and the end show that a pack is
-// complete.
+// directory, named ".". Any tar program can unpack it, except for sparse files: a pack stores only
+// their data between the holes. Records at the beginning and the end show that a pack is complete.
 const (
 	packVersion   = "1"
 	recordVersion = "SECBOX.version"

@@ -18,8 +18,8 @@ import (
 // packWindow is the compression window, in bytes: the memory that reading needs.
 const packWindow = 8 << 20
 
-// Unpack makes a directory with this name in parent that holds the tree in the pack. Errors are
-// ErrDamaged, or those of from and of the file system; a part of the tree may be there then.
+// Unpack makes a directory with this name in parent that holds the tree in the pack. It returns
+// ErrDamaged, or an error of from or of the file system. A part of the tree may be there then.
 func Unpack(from io.Reader, parent *os.Root, name string) error {
 	in := &source{from: from}
 	u := unpacker{parent: parent, name: name}
