@@ -68,11 +68,15 @@ func plain(f audit.Filter) bool {
 		f.Projects == nil && f.Agents == nil && f.Users == nil
 }
 
-// lead returns the condition by whose index a list is read: the rarest one in the part of the
-// history that the list is about to read. Else a list of a token with many execs would look at each
-// of them to find the few that failed. The condition with the fewest rows is the rarest, or if all
-// have more than most, the one whose most-th row is the farthest. None of the rows up to there may
-// be what the other conditions want, so the list ends there; end is zero if it has no such end.
+// lead chooses the condition whose index a list reads: the rarest condition in the part of the
+// history that the list is about to read. Without it, a list of the failed execs of a busy token
+// would read all of the token's execs to find the few that failed.
+//
+// The rarest condition is the one with the fewest rows. If every condition has more than most rows,
+// it is the condition whose index reaches farthest into the history in that many rows.
+//
+// end bounds how far a filtered list may read: the list stops at that time, even if no row so far
+// meets the other conditions. A zero end means no bound.
 func (db Database) lead(ctx context.Context, f audit.Filter, after *audit.Cursor, most int) (best condition, end time.Time, err error) {
 	if f.ExecIDs != nil || plain(f) {
 		return condition{}, time.Time{}, nil
