@@ -43,8 +43,8 @@ func (s *Server) withConsole(next http.Handler) http.Handler {
 	})
 }
 
-// Door is what the request of a page passes of what gateOf is for a route: limits, log and metrics.
-// It belongs to one request.
+// Door applies the gate's checks to a request for a console page, as gateOf does for a route of the
+// API: the caller's limits, the log and the metrics. A Door belongs to one request.
 type Door struct {
 	server *Server
 	call   *call
@@ -79,8 +79,8 @@ func (d Door) Forward(w http.ResponseWriter, r *http.Request, nodeID string) err
 	return d.server.forward(d.call, w, r, nodeID)
 }
 
-// Relay goes on with a stream of events as another node has it after the event with an id. The
-// header was sent. passed is not set if that node sent nothing.
+// Relay resumes an event stream from another node after the given event id. The caller has sent the
+// header. passed reports whether the other node sent any part of the stream.
 func (d Door) Relay(w http.ResponseWriter, r *http.Request, nodeID, lastEventID string) (passed bool) {
 	return d.server.relay(d.call, w, r, nodeID, lastEventID)
 }

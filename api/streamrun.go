@@ -11,7 +11,32 @@ import (
 	"secbox/runner"
 )
 
-// run is an exec that a request began, and whose events are its answer.
+// run is an exec that a request began, and whose events are its answer. The answer passes through
+// these states:
+//
+//	 waiting ------- the run fails -----------> refused    the answer is the error
+//	    |
+//	    | the exec is queued or runs,
+//	    | or the run has its result
+//	    v
+//	following ------ client gone, record -----> cut off    no more events
+//	    |   ^        removed, server closes
+//	    |   |
+//	    |   | the run has opened another exec
+//	    v   |
+//	 settling        the exec has ended; the run's result is still to come
+//	    |
+//	    | the run has its result
+//	    v
+//	  ended          the "end" event was sent
+//
+// execStream.begin is the waiting state, execStream.serve sends the events of the states below it,
+// and run.other is the settling state. An exec that the run opens while the answer is waiting
+// replaces the exec before it. If the run fails while the answer is following, and the exec has no
+// end on record, the answer goes straight to ended, and the "end" event has the error.
+//
+// The run continues in every state. The request is in progress until the run has its result; if the
+// run has panicked, the request panics, too.
 type run struct {
 	opened chan opened   // gets each exec that has a row: another one when an invoke is tried again, because the skill was replaced
 	done   chan struct{} // closed when there is a result
