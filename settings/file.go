@@ -74,29 +74,29 @@ func (f *fileReader) walk(prefix string, mapping *yaml.Node) {
 		row, known := f.rows[path]
 		switch {
 		case key.Kind != yaml.ScalarNode:
-			f.wrong(whole.Shorten(prefix+"?"), key, "a key must be plain text")
+			f.problemf(whole.Shorten(prefix+"?"), key, "a key must be plain text")
 		case known:
 			f.leaf(row, key, value)
 		case !f.groups[path]:
-			f.wrong(whole.Shorten(path), key, "there is no such setting; did you mean %s?", suggest.Nearest(path, f.keys))
+			f.problemf(whole.Shorten(path), key, "there is no such setting; did you mean %s?", suggest.Nearest(path, f.keys))
 		case value.Kind == yaml.MappingNode:
 			f.walk(path+".", value)
 		case value.Kind == yaml.ScalarNode && value.Tag == "!!null":
 			// an empty section sets nothing
 		default:
-			f.wrong(path, key, "is a section: put its settings under it, such as %s", under(f.keys, path+".")[0])
+			f.problemf(path, key, "is a section: put its settings under it, such as %s", under(f.keys, path+".")[0])
 		}
 	}
 }
 
 func (f *fileReader) leaf(row setting, key, value *yaml.Node) {
 	if row.envOnly {
-		f.wrong(row.key, key, "must not be in a file; remove it, create a new one, since this one was written down, and set the "+
+		f.problemf(row.key, key, "must not be in a file; remove it, create a new one, since this one was written down, and set the "+
 			"environment variable %s", row.env[0])
 		return
 	}
 	if line, again := f.seen[row.key]; again {
-		f.wrong(row.key, key, "is set in line %d already; keep one of the two", line)
+		f.problemf(row.key, key, "is set in line %d already; keep one of the two", line)
 		return
 	}
 	f.seen[row.key] = key.Line
@@ -112,10 +112,10 @@ func (f *fileReader) leaf(row setting, key, value *yaml.Node) {
 	}
 	if !fits(row.typ, value) || value.Decode(into.Interface()) != nil {
 		if row.typ == reflect.TypeFor[Secret]() {
-			f.wrong(row.key, key, "must be text in quotes")
+			f.problemf(row.key, key, "must be text in quotes")
 			return
 		}
-		f.wrong(row.key, key, "must be %s, not %s", want(row.typ), yamlText(value))
+		f.problemf(row.key, key, "must be %s, not %s", want(row.typ), yamlText(value))
 		return
 	}
 	row.in(f.into).Set(into.Elem())
@@ -152,8 +152,8 @@ func fits(typ reflect.Type, n *yaml.Node) bool {
 // at is the place of a node.
 func (f *fileReader) at(n *yaml.Node) string { return fmt.Sprintf("line %d of %s", n.Line, f.name) }
 
-// wrong reports an error of a key with its line.
-func (f *fileReader) wrong(key string, n *yaml.Node, format string, args ...any) {
+// problemf reports an error of a key with its line.
+func (f *fileReader) problemf(key string, n *yaml.Node, format string, args ...any) {
 	if key == "" {
 		key = `""`
 	}

@@ -150,10 +150,10 @@ func (f *fileReader) mcpServers(key string, value *yaml.Node) (all MCPServers, o
 				v, known := fields[field]
 				switch {
 				case !known:
-					f.wrong(at+"."+whole.Shorten(field), n, "there is no such setting; did you mean %s?",
+					f.problemf(at+"."+whole.Shorten(field), n, "there is no such setting; did you mean %s?",
 						suggest.Nearest(field, slices.Sorted(maps.Keys(fields))))
 				case !fits(v.Type(), n) || n.Decode(v.Addr().Interface()) != nil:
-					f.wrong(at+"."+field, n, "must be %s, not %s", want(v.Type()), yamlText(n))
+					f.problemf(at+"."+field, n, "must be %s, not %s", want(v.Type()), yamlText(n))
 				default:
 					return
 				}
@@ -172,7 +172,7 @@ func (f *fileReader) entries(key string, n *yaml.Node, ok *bool, do func(name st
 		n = n.Alias
 	}
 	if n.Kind != yaml.MappingNode {
-		f.wrong(key, n, "must be a section, not %s", yamlText(n))
+		f.problemf(key, n, "must be a section, not %s", yamlText(n))
 		*ok = false
 		return
 	}
@@ -180,7 +180,7 @@ func (f *fileReader) entries(key string, n *yaml.Node, ok *bool, do func(name st
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
 		if name.Kind != yaml.ScalarNode || seen[name.Value] {
-			f.wrong(whole.Shorten(key+"."+name.Value), name, "must be a name that is there once; write \"*\" in quotes")
+			f.problemf(whole.Shorten(key+"."+name.Value), name, "must be a name that is there once; write \"*\" in quotes")
 			*ok = false
 			continue
 		}

@@ -23,9 +23,9 @@ var lookalikes = strings.NewReplacer(
 	"ロ", "口", "ニ", "二", "カ", "力", "タ", "夕", "ト", "卜", "エ", "工", "ハ", "八", "へ", "ヘ", "チ", "千", "ー", "一",
 )
 
-// look returns the same text for names that look alike, by their compatibility form (NFKC), without
-// accents.
-func look(name string) string {
+// skeleton returns the same text for names that look alike (Unicode TR39): their compatibility form
+// (NFKC) without accents.
+func skeleton(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Mn, r) {
 			return -1
@@ -37,7 +37,7 @@ func look(name string) string {
 
 // alike reports whether people or systems may take two names for one.
 func alike(a, b string) bool {
-	return look(a) == look(b) || pathadapter.FoldName(a) == pathadapter.FoldName(b)
+	return skeleton(a) == skeleton(b) || pathadapter.FoldName(a) == pathadapter.FoldName(b)
 }
 
 // ofService returns the service's own skill or agent whose name is like another one; empty if there

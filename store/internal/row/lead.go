@@ -7,15 +7,15 @@ import (
 	"secbox/audit"
 )
 
-// Bounds of the rows that a list looks at. Each takes some 10 µs.
+// Bounds of the rows that a list reads. Each takes some 10 µs.
 const (
-	lookPerItem = 20
-	leastLook   = 200
-	mostLook    = 1000
+	scanPerItem = 20
+	leastScan   = 200
+	mostScan    = 1000
 )
 
-// look is how many rows a list of at most limit items looks at.
-func look(limit int) int { return max(min(max(lookPerItem*limit, leastLook), mostLook), 2*limit) }
+// scanLimit is how many rows a list of at most limit items may read.
+func scanLimit(limit int) int { return max(min(max(scanPerItem*limit, leastScan), mostScan), 2*limit) }
 
 // condition is a condition of a filter whose rows an index has in the order of lists.
 type condition struct {

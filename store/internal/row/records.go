@@ -73,7 +73,7 @@ func (db Records) Walk(ctx context.Context, f audit.Filter, after *audit.Cursor,
 	if limit <= 0 {
 		return nil, nil
 	}
-	lead, end, err := db.lead(ctx, f, after, look(limit))
+	lead, end, err := db.lead(ctx, f, after, scanLimit(limit))
 	if err != nil {
 		return nil, err
 	}
