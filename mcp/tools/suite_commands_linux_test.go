@@ -13,8 +13,8 @@ import (
 	"secbox/sandbox"
 )
 
-// cdResolves: paths are paths in the sandbox, and relative ones begin at its current directory (004
-// l370–385, l558–572).
+// cdResolves: paths are paths in the sandbox, and relative ones begin at its current directory
+// (004 l370–385, l558–572).
 func cdResolves(b *bench) {
 	b.plant("sub/dir/a.txt", "a\n")
 	r := b.do("files.cd", object{"path": "sub"})

@@ -221,7 +221,7 @@ func TestRunnerMoves(t *testing.T) {
 	for _, from := range []*node{a, third} {
 		go func() {
 			result, err := from.ExecTo(t.Context(), sandbox.ExecSpec{Command: "echo before; while [ ! -e go ]; do sleep 0.02; done; echo after", Shell: true,
-				User: user}, &out, nil)
+				User: user, Timeout: 10 * time.Minute}, &out, nil)
 			results <- ended{result, err}
 		}()
 	}
