@@ -32,7 +32,7 @@ func unzip(t *testing.T, archive string) map[string]string {
 }
 
 // TestArtifactsAsZip: all artifacts in one attachment, on record once, under names that stay in the
-// directory of whoever unpacks them.
+// directory into which a user unpacks them.
 func TestArtifactsAsZip(t *testing.T) {
 	t.Parallel()
 	f := fullApp()

@@ -86,8 +86,8 @@ func TestSkillPage(t *testing.T) {
 	}
 }
 
-// TestSkillRoles: whoever may read the catalog by the contract may read its pages. Only those who
-// may list execs see the execs of a skill.
+// TestSkillRoles: a caller that may read the catalog by the contract may read its pages. Only those
+// who may list execs see the execs of a skill.
 func TestSkillRoles(t *testing.T) {
 	t.Parallel()
 	f := closedApp()
