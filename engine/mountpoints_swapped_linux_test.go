@@ -74,6 +74,7 @@ func TestTakenBeforeItStarted(t *testing.T) {
 			}
 			slot, err := p.pool.Acquire(t.Context(), wanted)
 			must(t, err)
+			slot.Mounts() // decided: attached now, or in Run
 			switch {
 			case !slot.Warm():
 				slot.Discard()
