@@ -54,7 +54,8 @@ func (s *Server) ListAdminEvents(ctx context.Context, in wire.ListAdminEventsReq
 
 // GetAdminEventProof sends the proof of an administrative event.
 func (s *Server) GetAdminEventProof(ctx context.Context, in wire.GetAdminEventProofRequestObject) (wire.GetAdminEventProofResponseObject,
-	error) {
+	error,
+) {
 	id, err := strconv.ParseInt(in.EventID, 10, 64)
 	if err != nil || strconv.FormatInt(id, 10) != in.EventID {
 		return nil, fault.New(fault.UnknownEvent, "there is no event %s", problem.Clip(in.EventID))

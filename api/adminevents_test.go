@@ -191,8 +191,10 @@ func TestAdminEventPages(t *testing.T) {
 	for _, query := range []string{"cursor=x", "cursor=" + strings.Repeat("A", 512), "cursor=eyJhdCI6IngifQ"} {
 		f.get("/audit/events?"+query).wants(t, fault.InvalidCursor, "cursor")
 	}
-	for _, query := range []string{"kind=x", "limit=0", "limit=501", "since=x", "until=x", "actor=%00", "subject=%ff", "subject=" + strings.Repeat("x", 513),
-		"x=1", "kind=export&kind=export"} {
+	for _, query := range []string{
+		"kind=x", "limit=0", "limit=501", "since=x", "until=x", "actor=%00", "subject=%ff", "subject=" + strings.Repeat("x", 513),
+		"x=1", "kind=export&kind=export",
+	} {
 		field, _, _ := strings.Cut(query, "=")
 		f.do(request{path: "/audit/events?" + query}).wants(t, fault.InvalidRequest, field)
 	}
@@ -232,8 +234,10 @@ func TestDamagedAdminEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	for _, statement := range []string{"DROP TRIGGER admin_events_no_update",
-		`UPDATE admin_events SET data = '[1]', actor_name = CAST(x'ff41' AS TEXT) WHERE subject = 'csv'`} {
+	for _, statement := range []string{
+		"DROP TRIGGER admin_events_no_update",
+		`UPDATE admin_events SET data = '[1]', actor_name = CAST(x'ff41' AS TEXT) WHERE subject = 'csv'`,
+	} {
 		if _, err := file.Exec(statement); err != nil {
 			t.Fatal(err)
 		}

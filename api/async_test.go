@@ -35,8 +35,10 @@ func TestRespondAsync(t *testing.T) {
 		"/sandbox/execs":           `{"project_id": "demo", "priority": "high", "queue_timeout_ms": 5000, ` + aCommand + `}`,
 		"/skills/shell.run/invoke": `{"project_id": "demo", "priority": "high", "queue_timeout_ms": 5000, "inputs": {"script": "true"}}`,
 	} {
-		request := request{method: "POST", path: path, body: body,
-			header: map[string]string{"Prefer": "wait=10, Respond-Async; x=1", "Idempotency-Key": "k " + path}}
+		request := request{
+			method: "POST", path: path, body: body,
+			header: map[string]string{"Prefer": "wait=10, Respond-Async; x=1", "Idempotency-Key": "k " + path},
+		}
 		r := f.do(request)
 		got := decodeAs[wire.ExecRecord](t, r, 202)
 		if got.Status != audit.Queued || !got.Async || got.Priority != audit.High || r.Header.Get("Location") != "/sandbox/execs/"+got.ExecID ||

@@ -44,8 +44,10 @@ func TestLoopbackNeedsNoTokenUntilOneExists(t *testing.T) {
 func TestBadTokenOnLoopback(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	for _, header := range []string{"Bearer nonsense", "Bearer ", "Bearer", "Basic YTpi", "nonsense", "Bearer a b", "bearer\tx", "Token x",
-		"Bearer " + strings.Repeat("x", 9000)} {
+	for _, header := range []string{
+		"Bearer nonsense", "Bearer ", "Bearer", "Basic YTpi", "nonsense", "Bearer a b", "bearer\tx", "Token x",
+		"Bearer " + strings.Repeat("x", 9000),
+	} {
 		f.do(request{path: "/sandbox/execs", header: map[string]string{"Authorization": header}}).wants(t, fault.Unauthenticated)
 	}
 	_, secret := f.token(tokens.Spec{Role: tokens.Admin})
@@ -319,8 +321,10 @@ func TestWorkerScope(t *testing.T) {
 		if strings.HasPrefix(body, `"task_ref"`) {
 			body = `"skill_id": ""`
 		}
-		if r := f.do(request{method: "POST", path: "/sandbox/policy/resolve", body: `{` + body + `}`,
-			token: tc.secret}); (r.StatusCode == 200) != (tc.fields == nil) {
+		if r := f.do(request{
+			method: "POST", path: "/sandbox/policy/resolve", body: `{` + body + `}`,
+			token: tc.secret,
+		}); (r.StatusCode == 200) != (tc.fields == nil) {
 			t.Errorf("resolve %s %s: %d", tc.who, tc.body, r.StatusCode)
 		}
 	}

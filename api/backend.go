@@ -12,7 +12,8 @@ import (
 
 // GetSandboxBackend reports which sandbox a user has.
 func (s *Server) GetSandboxBackend(ctx context.Context, in wire.GetSandboxBackendRequestObject) (wire.GetSandboxBackendResponseObject,
-	error) {
+	error,
+) {
 	if err := gate.CheckUser(callFrom(ctx).caller, in.UserID); err != nil {
 		return nil, err
 	}
@@ -22,7 +23,8 @@ func (s *Server) GetSandboxBackend(ctx context.Context, in wire.GetSandboxBacken
 
 // SetSandboxBackend chooses the sandbox of a user.
 func (s *Server) SetSandboxBackend(ctx context.Context, in wire.SetSandboxBackendRequestObject) (wire.SetSandboxBackendResponseObject,
-	error) {
+	error,
+) {
 	caller := callFrom(ctx).caller
 	if err := gate.CheckUser(caller, in.UserID); err != nil {
 		return nil, err

@@ -53,12 +53,18 @@ func TestBadBodies(t *testing.T) {
 		"unknown field":             {`{"projekt": 1}`, fault.InvalidRequest, []string{"projekt"}, "no such field"},
 		"unknown field, other case": {`{"Project_id": "demo"}`, fault.InvalidRequest, []string{"Project_id"}, "no such field; did you mean project_id?"},
 		"field of another object":   {`{"project_id": "demo", "command": "bash"}`, fault.InvalidRequest, []string{"command"}, "did you mean exec.command?"},
-		"field of the policy": {`{"project_id": "demo", "timeout_ms": 1000}`, fault.InvalidRequest, []string{"timeout_ms"},
-			"did you mean policy_overrides.timeout_ms?"},
+		"field of the policy": {
+			`{"project_id": "demo", "timeout_ms": 1000}`, fault.InvalidRequest,
+			[]string{"timeout_ms"},
+			"did you mean policy_overrides.timeout_ms?",
+		},
 		"field of the body":    {exec(`{"script": "true", "user_id": "u"}`), fault.InvalidRequest, []string{"exec.user_id"}, "did you mean user_id?"},
 		"unknown field inside": {exec(`{"foo": 1}`), fault.InvalidRequest, []string{"exec.foo"}, "no such field"},
-		"unknown field in a list": {withInputs(`[{"path": "a", "content": ""}, {"foo": 1}]`), fault.InvalidRequest, []string{"inputs[1].foo"},
-			"no such field"},
+		"unknown field in a list": {
+			withInputs(`[{"path": "a", "content": ""}, {"foo": 1}]`), fault.InvalidRequest,
+			[]string{"inputs[1].foo"},
+			"no such field",
+		},
 		"unknown field in task_ref":    {`{"task_ref": {"id": "t"}}`, fault.InvalidRequest, []string{"task_ref.id"}, ""},
 		"unknown override":             {withOverrides(`{"mem": 1}`), fault.InvalidRequest, []string{"policy_overrides.mem"}, ""},
 		"unknown nested override":      {withOverrides(`{"net": {"ports": []}}`), fault.InvalidRequest, []string{"policy_overrides.net.ports"}, ""},
@@ -80,14 +86,26 @@ func TestBadBodies(t *testing.T) {
 		"an input null":                {withInputs(`[null]`), fault.InvalidRequest, []string{"inputs[0]"}, "null"},
 		"content null":                 {withInputs(`[{"path": "a", "content": null}]`), fault.InvalidRequest, []string{"inputs[0].content"}, "null"},
 		"content missing":              {withInputs(`[{"path": "a"}]`), fault.InvalidRequest, []string{"inputs[0].content"}, "missing"},
-		"path missing or empty": {withInputs(`[{"path": "", "content": ""}, {"content": ""}]`), fault.InvalidRequest,
-			[]string{"inputs[0].path", "inputs[1].path"}, "missing"},
-		"unknown encoding": {withInputs(`[{"path": "a", "content": "", "encoding": "hex"}]`), fault.InvalidRequest, []string{"inputs[0].encoding"},
-			"utf-8 and base64"},
-		"unknown mode": {withInputs(`[{"path": "a", "content": "", "mode": "4755"}]`), fault.InvalidRequest, []string{"inputs[0].mode"},
-			"must be 0644, or 0755"},
-		"a mode as a number": {withInputs(`[{"path": "a", "content": "", "mode": 755}]`), fault.InvalidRequest, []string{"inputs[0].mode"},
-			"a string is expected"},
+		"path missing or empty": {
+			withInputs(`[{"path": "", "content": ""}, {"content": ""}]`), fault.InvalidRequest,
+			[]string{"inputs[0].path", "inputs[1].path"},
+			"missing",
+		},
+		"unknown encoding": {
+			withInputs(`[{"path": "a", "content": "", "encoding": "hex"}]`), fault.InvalidRequest,
+			[]string{"inputs[0].encoding"},
+			"utf-8 and base64",
+		},
+		"unknown mode": {
+			withInputs(`[{"path": "a", "content": "", "mode": "4755"}]`), fault.InvalidRequest,
+			[]string{"inputs[0].mode"},
+			"must be 0644, or 0755",
+		},
+		"a mode as a number": {
+			withInputs(`[{"path": "a", "content": "", "mode": 755}]`), fault.InvalidRequest,
+			[]string{"inputs[0].mode"},
+			"a string is expected",
+		},
 		"bad base64":                {withInputs(`[{"path": "a", "content": "aGk", "encoding": "base64"}, {"path": "b", "content": "_-8=", "encoding": "base64"}]`), fault.InvalidRequest, []string{"inputs[0].content", "inputs[1].content"}, "base64"},
 		"kind missing":              {exec(`{"command": "bash"}`), fault.InvalidRequest, []string{"exec.kind"}, "missing"},
 		"kind unknown":              {exec(`{"kind": "perl", "command": "perl"}`), fault.InvalidRequest, []string{"exec.kind"}, "shell and python"},
@@ -99,30 +117,51 @@ func TestBadBodies(t *testing.T) {
 		"script and code":           {exec(`{"script": "true", "code": "1"}`), fault.InvalidRequest, []string{"exec"}, "give one of them"},
 		"script of the other kind":  {exec(`{"script": "true", "kind": "python"}`), fault.InvalidRequest, []string{"exec.kind"}, "leave exec.kind out"},
 		"an empty script":           {exec(`{"script": ""}`), fault.InvalidRequest, []string{"exec"}, "missing"},
-		"a long script": {exec(`{"script": "` + strings.Repeat("x", 128<<10) + `"}`), fault.InvalidRequest, []string{"exec.script"},
-			"input file"},
+		"a long script": {
+			exec(`{"script": "` + strings.Repeat("x", 128<<10) + `"}`), fault.InvalidRequest,
+			[]string{"exec.script"},
+			"input file",
+		},
 		"code with a NUL": {exec(`{"code": "\u0000"}`), fault.InvalidRequest, []string{"exec.code"}, "NUL"},
-		"beyond int64": {withOverrides(`{"timeout_ms": 9223372036854775808}`), fault.InvalidRequest, []string{"policy_overrides.timeout_ms"},
-			"out of range"},
-		"far beyond int64": {withOverrides(`{"memory_mb": -1` + strings.Repeat("0", 400) + `}`), fault.InvalidRequest,
-			[]string{"policy_overrides.memory_mb"}, "out of range"},
+		"beyond int64": {
+			withOverrides(`{"timeout_ms": 9223372036854775808}`), fault.InvalidRequest,
+			[]string{"policy_overrides.timeout_ms"},
+			"out of range",
+		},
+		"far beyond int64": {
+			withOverrides(`{"memory_mb": -1` + strings.Repeat("0", 400) + `}`), fault.InvalidRequest,
+			[]string{"policy_overrides.memory_mb"},
+			"out of range",
+		},
 		"beyond float64":              {withOverrides(`{"cpu_cores": 1e999}`), fault.InvalidRequest, []string{"policy_overrides.cpu_cores"}, "out of range"},
 		"too large a whole number":    {withOverrides(`{"timeout_ms": 1e300}`), fault.InvalidRequest, []string{"policy_overrides.timeout_ms"}, "whole number"},
 		"UTF-16":                      {"\xff\xfe{\x00}\x00", fault.InvalidJSON, nil, "send it as UTF-8"},
 		"a fraction of a millisecond": {withOverrides(`{"timeout_ms": 0.5}`), fault.InvalidRequest, []string{"policy_overrides.timeout_ms"}, "whole number"},
 		"an exponent":                 {withOverrides(`{"pids": 1e-3}`), fault.InvalidRequest, []string{"policy_overrides.pids"}, "whole number"},
 		"a number as a string":        {withOverrides(`{"tmp_mb": "64"}`), fault.InvalidRequest, []string{"policy_overrides.tmp_mb"}, "not a string"},
-		"a number as true": {withOverrides(`{"max_stdout_bytes": true}`), fault.InvalidRequest, []string{"policy_overrides.max_stdout_bytes"},
-			"not true"},
+		"a number as true": {
+			withOverrides(`{"max_stdout_bytes": true}`), fault.InvalidRequest,
+			[]string{"policy_overrides.max_stdout_bytes"},
+			"not true",
+		},
 		"an override null":   {withOverrides(`{"timeout_ms": null}`), fault.InvalidRequest, []string{"policy_overrides.timeout_ms"}, "null"},
 		"net.mode no string": {withOverrides(`{"net.mode": true}`), fault.InvalidRequest, []string{"policy_overrides.net.mode"}, "a string"},
-		"net.mode twice": {withOverrides(`{"net.mode": "none", "net": {"mode": "none"}}`), fault.InvalidRequest,
-			[]string{"policy_overrides.net.mode"}, "twice"},
-		"fs twice": {withOverrides(`{"fs.read": [], "fs.write": [], "fs": {"read": [], "write": []}}`), fault.InvalidRequest,
-			[]string{"policy_overrides.fs.read", "policy_overrides.fs.write"}, "twice"},
+		"net.mode twice": {
+			withOverrides(`{"net.mode": "none", "net": {"mode": "none"}}`), fault.InvalidRequest,
+			[]string{"policy_overrides.net.mode"},
+			"twice",
+		},
+		"fs twice": {
+			withOverrides(`{"fs.read": [], "fs.write": [], "fs": {"read": [], "write": []}}`), fault.InvalidRequest,
+			[]string{"policy_overrides.fs.read", "policy_overrides.fs.write"},
+			"twice",
+		},
 		"fs.read null": {withOverrides(`{"fs.read": null}`), fault.InvalidRequest, []string{"policy_overrides.fs.read"}, "null"},
-		"several at once": {`{"exec": {}, "inputs": [{"path": "", "content": "", "encoding": "x"}]}`, fault.InvalidRequest,
-			[]string{"exec", "inputs[0].encoding", "inputs[0].path"}, "and 2 more"},
+		"several at once": {
+			`{"exec": {}, "inputs": [{"path": "", "content": "", "encoding": "x"}]}`, fault.InvalidRequest,
+			[]string{"exec", "inputs[0].encoding", "inputs[0].path"},
+			"and 2 more",
+		},
 		"a name of a megabyte": {`{"` + strings.Repeat("x", 1<<20) + `": 1}`, fault.InvalidRequest, []string{strings.Repeat("x", 200) + "…"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -361,8 +400,10 @@ func TestUnknownExecs(t *testing.T) {
 func TestUnknownRoutesAndMethods(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	for _, path := range []string{"/x", "/sandbox", "/sandbox/execs/", "/docs/", "//docs", "/sandbox/execs//stdout", "/sandbox/execs/a/artifacts/",
-		"/sandbox/execs/a/b/c", "/../etc/passwd", "/SANDBOX/execs"} {
+	for _, path := range []string{
+		"/x", "/sandbox", "/sandbox/execs/", "/docs/", "//docs", "/sandbox/execs//stdout", "/sandbox/execs/a/artifacts/",
+		"/sandbox/execs/a/b/c", "/../etc/passwd", "/SANDBOX/execs",
+	} {
 		f.get(path).wants(t, fault.NotFound)
 	}
 	for _, r := range []request{

@@ -29,7 +29,8 @@ func (g gated) pass(what string) {
 }
 
 func (g gated) UploadSome(ctx context.Context, o library.Owner, scope library.Scope, name string, pick archive.Pick, zip io.ReaderAt,
-	size int64) ([]library.Uploaded, error) {
+	size int64,
+) ([]library.Uploaded, error) {
 	g.pass(o.UserID)
 	return g.Library.UploadSome(ctx, o, scope, name, pick, zip, size)
 }

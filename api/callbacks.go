@@ -14,14 +14,16 @@ import (
 
 // GetWebhookDefault sends the default address of the caller's token.
 func (s *Server) GetWebhookDefault(ctx context.Context, _ wire.GetWebhookDefaultRequestObject) (wire.GetWebhookDefaultResponseObject,
-	error) {
+	error,
+) {
 	url, err := s.cfg.Webhooks.Default(ctx, callFrom(ctx).caller.ID)
 	return wire.GetWebhookDefault200JSONResponse{CallbackURL: new(webhooks.WithoutQuery(url))}, err
 }
 
 // SetWebhookDefault sets the default address of the caller's token.
 func (s *Server) SetWebhookDefault(ctx context.Context, in wire.SetWebhookDefaultRequestObject) (wire.SetWebhookDefaultResponseObject,
-	error) {
+	error,
+) {
 	if in.Body.CallbackURL == nil {
 		return nil, fault.BadField("callback_url", "is missing; an empty one ends the default address")
 	}
@@ -60,8 +62,10 @@ func (s *Server) GetCallback(ctx context.Context, in wire.GetCallbackRequestObje
 	out.URL = webhooks.WithoutQuery(d.URL)
 	out.State, out.Attempts, out.NextAt = wire.CallbackState(d.Now()), int64(d.Attempts), timestamp(d.NextAt)
 	for _, try := range d.Tries {
-		out.Tries = append(out.Tries, wire.CallbackTry{At: visible.Timestamp(try.At), StatusCode: int64(try.Status), Error: try.Error,
-			DurationMS: try.MS})
+		out.Tries = append(out.Tries, wire.CallbackTry{
+			At: visible.Timestamp(try.At), StatusCode: int64(try.Status), Error: try.Error,
+			DurationMS: try.MS,
+		})
 	}
 	return out, nil
 }

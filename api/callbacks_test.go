@@ -57,8 +57,10 @@ func TestCallbackURL(t *testing.T) {
 		if now := f.runner.seen(); len(now) != len(seen)+1 || now[len(seen)].Digest == seen[len(seen)-1].Digest {
 			t.Errorf("%s: the digest of the request is the same with another callback_url", path)
 		}
-		for _, bad := range []string{"https://other.test/", "http://hooks.example.com/", "https://u:p@hooks.example.com/", "hooks.example.com",
-			"https://127.0.0.1/"} {
+		for _, bad := range []string{
+			"https://other.test/", "http://hooks.example.com/", "https://u:p@hooks.example.com/", "hooks.example.com",
+			"https://127.0.0.1/",
+		} {
 			f.do(request{method: "POST", path: path, body: strings.Replace(body, url, bad, 1), token: secret}).wants(t, fault.InvalidRequest, "callback_url")
 		}
 	}
@@ -206,8 +208,10 @@ func TestCallbackOfExec(t *testing.T) {
 	f.runner.run = f.runner.queue
 	_, secret := f.token(tokens.Spec{Role: tokens.Worker})
 	_, other := f.token(tokens.Spec{Role: tokens.Worker})
-	post := request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "demo", ` + aCommand + `}`, token: secret,
-		header: map[string]string{"Prefer": "respond-async"}}
+	post := request{
+		method: "POST", path: "/sandbox/execs", body: `{"project_id": "demo", ` + aCommand + `}`, token: secret,
+		header: map[string]string{"Prefer": "respond-async"},
+	}
 	rec := decodeAs[wire.ExecRecord](t, f.do(post), 202)
 	get := request{path: "/sandbox/execs/" + rec.ExecID + "/callback", token: secret}
 	wants := func(what string, state wire.CallbackState) wire.Callback {

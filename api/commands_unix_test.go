@@ -50,8 +50,10 @@ func TestSandboxCommandIsRecorded(t *testing.T) {
 	}
 
 	f.runner.maxStdout = 2000
-	long := data[wire.V1Output](t, f.do(request{method: "POST", path: inSandbox + "bash", body: `["-c", "printf %2001d 0; printf %3000d 0 >&2"]`,
-		token: secret}))
+	long := data[wire.V1Output](t, f.do(request{
+		method: "POST", path: inSandbox + "bash", body: `["-c", "printf %2001d 0; printf %3000d 0 >&2"]`,
+		token: secret,
+	}))
 	if !long.StdoutTruncated || long.StderrTruncated || len(long.Stdout) != 2000 || len(long.Stderror) != 3000 {
 		t.Errorf("%d and %d bytes, truncated %v and %v", len(long.Stdout), len(long.Stderror), long.StdoutTruncated, long.StderrTruncated)
 	}

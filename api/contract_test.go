@@ -91,8 +91,10 @@ func TestEveryOperationHasRolesAndOneRoute(t *testing.T) {
 		}
 	}
 	for name, change := range map[string][2]string{
-		"no roles": {"x-roles: [public]\n      security: []\n      responses:\n        \"200\":\n          description: The process answers.",
-			"security: []\n      responses:\n        \"200\":\n          description: The process answers."},
+		"no roles": {
+			"x-roles: [public]\n      security: []\n      responses:\n        \"200\":\n          description: The process answers.",
+			"security: []\n      responses:\n        \"200\":\n          description: The process answers.",
+		},
 		"empty roles":    {"x-roles: [auditor, admin]", "x-roles: []"},
 		"unknown role":   {"x-roles: [auditor, admin]", "x-roles: [auditor, root]"},
 		"public and not": {"x-roles: [auditor, admin]", "x-roles: [public, admin]"},

@@ -41,8 +41,10 @@ func TestFrontDoor(t *testing.T) {
 			}
 		}
 	}
-	for _, accept := range []string{"", "*/*", "application/json", "text/*", "text/html;q=0", "text/html;q=0.5, application/json", "text/html;q=nonsense",
-		"texthtml;;,"} {
+	for _, accept := range []string{
+		"", "*/*", "application/json", "text/*", "text/html;q=0", "text/html;q=0.5, application/json", "text/html;q=nonsense",
+		"texthtml;;,",
+	} {
 		if r := f.do(request{method: "HEAD", path: "/", header: map[string]string{"Accept": accept}}); r.StatusCode != 200 ||
 			r.Header.Get("Content-Type") != "application/json" || len(r.body) > 0 {
 			t.Errorf("HEAD of a program, Accept %q: %d, %s", accept, r.StatusCode, r.Header.Get("Content-Type"))
@@ -80,8 +82,10 @@ func TestNotFoundPage(t *testing.T) {
 		}
 	}
 	// Every client gets the refusals of routes as problem documents.
-	if r := f.do(request{path: "/sandbox/execs/nonsense",
-		header: map[string]string{"Accept": browser}}); r.Header.Get("Content-Type") != "application/problem+json" {
+	if r := f.do(request{
+		path:   "/sandbox/execs/nonsense",
+		header: map[string]string{"Accept": browser},
+	}); r.Header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("%d %s", r.StatusCode, r.Header.Get("Content-Type"))
 	}
 }

@@ -88,7 +88,8 @@ func (d Door) Relay(w http.ResponseWriter, r *http.Request, nodeID, lastEventID 
 // Enter counts a request against the limits of its caller until leave is called: fault.ServerBusy.
 // valid is called while the answer is sent.
 func (d Door) Enter(w http.ResponseWriter, r *http.Request, route string, caller tokens.Token, valid func() error) (http.ResponseWriter,
-	*http.Request, func(), error) {
+	*http.Request, func(), error,
+) {
 	s, rest := d.server, d.server.cfg.Bounds.Rest
 	d.call.route, d.call.caller = route, caller
 	var err error

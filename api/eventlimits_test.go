@@ -51,8 +51,10 @@ func TestManyChanges(t *testing.T) {
 	f.count()
 	before := len(f.told(other, admin.ChangesRefused))
 
-	changes := map[admin.Kind]func(user, token string) reply{admin.BaselinePromoted: upload, admin.BackendChosen: choose, admin.RegistryChanged: install,
-		admin.HoldAdded: hold}
+	changes := map[admin.Kind]func(user, token string) reply{
+		admin.BaselinePromoted: upload, admin.BackendChosen: choose, admin.RegistryChanged: install,
+		admin.HoldAdded: hold,
+	}
 	for kind, change := range changes {
 		r := change("bob", secret)
 		if !strings.Contains(string(r.body), string(fault.TooManyChanges)) || r.StatusCode != 429 || r.Header.Get("Retry-After") != "1" {

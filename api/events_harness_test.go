@@ -137,8 +137,10 @@ func (f *liveFixture) begin(secret, script, more string) (execID string, ended <
 	}
 	done := make(chan reply, 1)
 	go func() {
-		done <- f.do(request{method: "POST", path: "/sandbox/execs", token: secret,
-			body: `{"project_id": "demo", "exec": {"script": "` + script + `"}` + more + `}`})
+		done <- f.do(request{
+			method: "POST", path: "/sandbox/execs", token: secret,
+			body: `{"project_id": "demo", "exec": {"script": "` + script + `"}` + more + `}`,
+		})
 	}()
 	for {
 		for _, row := range list() {

@@ -80,8 +80,10 @@ func TestExecEvents(t *testing.T) {
 	}
 	f.do(request{path: "/sandbox/execs/" + strings.Repeat("0", 36) + "/events", token: secret}).wants(t, fault.UnknownExec)
 	f.do(request{path: path, token: foreign}).wants(t, fault.UnknownExec)
-	for _, bad := range []string{"x", "1", "1-2-3", "-1-0", "1-", "01-0", "+1-0", "1-0-END", "1-0-end-end", "18446744073709551616-0",
-		strings.Repeat("9", 60000)} {
+	for _, bad := range []string{
+		"x", "1", "1-2-3", "-1-0", "1-", "01-0", "+1-0", "1-0-END", "1-0-end-end", "18446744073709551616-0",
+		strings.Repeat("9", 60000),
+	} {
 		f.do(request{path: path, token: secret, header: map[string]string{"Last-Event-ID": bad}}).wants(t, fault.InvalidRequest, "Last-Event-ID")
 	}
 }
@@ -168,14 +170,16 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 	f := startLive(t, 1, func(cfg *api.Config) { cfg.Bounds.Rest = time.Millisecond })
 	id, ended := f.begin("", "listen", `, "policy_overrides": {"max_stdout_bytes": 16000000}`)
 	lazy := *f.fixture
-	lazy.client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+	lazy.client = &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, network, address)
 			if err == nil {
 				err = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 			}
 			return conn, err
-		}}}
+		},
+	}}
 	slow := lazy.follow(id, "", "")
 	slow.next()
 	text := strings.Repeat("0123456789abcde\n", 1<<15)
@@ -309,8 +313,10 @@ func TestStreamedRuns(t *testing.T) {
 		if key != "" {
 			header["Idempotency-Key"] = key
 		}
-		return f.open(request{method: "POST", path: "/sandbox/execs", token: secret, header: header,
-			body: `{"project_id": "demo", "stream": true, "exec": {"script": "` + script + `"}` + more + `}`})
+		return f.open(request{
+			method: "POST", path: "/sandbox/execs", token: secret, header: header,
+			body: `{"project_id": "demo", "stream": true, "exec": {"script": "` + script + `"}` + more + `}`,
+		})
 	}
 	e := run("listen; echo x > ../artifacts/a.txt", "k", "")
 	if name := e.next(); name != "status" || e.last.Status != audit.Running || e.last.ExecID == "" {
@@ -341,8 +347,10 @@ func TestStreamedRuns(t *testing.T) {
 	if stored := run("listen; echo x > ../artifacts/a.txt", "k", ""); stored.end().ExecID != id || stored.got[0] != "onetwo" {
 		t.Errorf("the stored result: %+v", stored)
 	}
-	same := f.do(request{method: "POST", path: "/sandbox/execs", token: secret, header: map[string]string{"Idempotency-Key": "k"},
-		body: `{"project_id": "demo", "exec": {"script": "listen; echo x > ../artifacts/a.txt"}}`})
+	same := f.do(request{
+		method: "POST", path: "/sandbox/execs", token: secret, header: map[string]string{"Idempotency-Key": "k"},
+		body: `{"project_id": "demo", "exec": {"script": "listen; echo x > ../artifacts/a.txt"}}`,
+	})
 	if r := decodeAs[wire.ExecResult](t, same, 200); r.ExecID != id || r.Stdout != "onetwo" || same.Header.Get("Idempotency-Replayed") != "true" {
 		t.Errorf("without stream: %s", same.body)
 	}
@@ -365,8 +373,10 @@ func TestStreamedRuns(t *testing.T) {
 		"inputs[0].path")
 	f.do(request{method: "POST", path: "/skills/no.such/invoke", token: secret, body: `{"project_id": "p", "stream": true}`}).wants(t, fault.UnknownSkill,
 		"skill_id")
-	f.do(request{method: "POST", path: "/skills/no.such/invoke", token: secret, header: map[string]string{"Prefer": "respond-async"},
-		body: `{"project_id": "p", "stream": true}`}).wants(t, fault.InvalidRequest, "stream")
+	f.do(request{
+		method: "POST", path: "/skills/no.such/invoke", token: secret, header: map[string]string{"Prefer": "respond-async"},
+		body: `{"project_id": "p", "stream": true}`,
+	}).wants(t, fault.InvalidRequest, "stream")
 }
 
 // TestStreamedRunOutlivesItsClient: an exec goes on when the client of its stream has gone.
@@ -392,8 +402,10 @@ func TestStreamedRunThatFails(t *testing.T) {
 	f := startLive(t, 1)
 	_, first := f.begin("", "listen", "")
 	must(t, os.MkdirAll(filepath.Join(f.execRoot, "projects/p/inputs/dir"), 0o755))
-	e := f.open(request{method: "POST", path: "/sandbox/execs",
-		body: `{"project_id": "p", "stream": true, "exec": {"script": "true"}, "inputs": [{"path": "dir", "content": ""}]}`})
+	e := f.open(request{
+		method: "POST", path: "/sandbox/execs",
+		body: `{"project_id": "p", "stream": true, "exec": {"script": "true"}, "inputs": [{"path": "dir", "content": ""}]}`,
+	})
 	if e.next(); e.last.Status != audit.Queued {
 		t.Errorf("it begins with %+v", e.last)
 	}

@@ -70,7 +70,8 @@ const subjectPrice = 1 << 10
 
 // GetExecAttestation sends the attestation of an exec.
 func (s *Server) GetExecAttestation(ctx context.Context, in wire.GetExecAttestationRequestObject) (wire.GetExecAttestationResponseObject,
-	error) {
+	error,
+) {
 	rec, err := s.record(ctx, in.ExecID)
 	if err != nil {
 		return nil, err

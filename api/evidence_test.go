@@ -70,8 +70,10 @@ func TestTransparencyLogIsReadWithStandardTools(t *testing.T) {
 	if events, err := logtest.VerifyProof(key, r.body); err != nil || len(events) < 2 {
 		t.Errorf("the independent verifier: %d events, %v", len(events), err)
 	}
-	if again := f.do(request{path: "/sandbox/execs/" + last.ExecID + "/proof",
-		header: map[string]string{"If-None-Match": r.Header.Get("ETag")}}); again.StatusCode != 304 {
+	if again := f.do(request{
+		path:   "/sandbox/execs/" + last.ExecID + "/proof",
+		header: map[string]string{"If-None-Match": r.Header.Get("ETag")},
+	}); again.StatusCode != 304 {
 		t.Errorf("If-None-Match: %d", again.StatusCode)
 	}
 	for _, path := range []string{"0/999", "0/000.p/0", "entries/001.p/255", "7/000", "0/%2e%2e/000", "0/000/", strings.Repeat("x", 10_000)} {
@@ -171,8 +173,10 @@ func TestEvidenceIsVerifiedOverHTTP(t *testing.T) {
 		says   string // of the only difference, or of the error
 	}{
 		"honest": {func(page string) string { return page }, ""},
-		"a row": {func(page string) string { return strings.Replace(page, `"cwd":"`, `"cwd":"x`, 1) },
-			"exec " + first.ExecID + ": cwd: expected "},
+		"a row": {
+			func(page string) string { return strings.Replace(page, `"cwd":"`, `"cwd":"x`, 1) },
+			"exec " + first.ExecID + ": cwd: expected ",
+		},
 		"an exec that is hidden":         {func(page string) string { return page[strings.Index(page, "\n")+1:] }, "events, found none"},
 		"a page that breaks off":         {func(page string) string { return page[:len(page)/2] }, "unexpected EOF"},
 		"a page without its last line":   {func(page string) string { return page[:strings.LastIndex(page[:len(page)-1], "\n")+1] }, "cut off"},
@@ -186,8 +190,10 @@ func TestEvidenceIsVerifiedOverHTTP(t *testing.T) {
 			}
 			return page
 		}}
-		_, kept, err := verify.Run(t.Context(), e, verify.Options{Key: key, TempDir: t.TempDir(),
-			Report: func(d verify.Difference) { lines = append(lines, d.String()) }})
+		_, kept, err := verify.Run(t.Context(), e, verify.Options{
+			Key: key, TempDir: t.TempDir(),
+			Report: func(d verify.Difference) { lines = append(lines, d.String()) },
+		})
 		if err != nil {
 			lines = append(lines, err.Error())
 		}

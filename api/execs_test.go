@@ -45,8 +45,12 @@ func TestRun(t *testing.T) {
 			Kind: "python", Name: "python", Args: []string{"-c", "print(1)"}, Cwd: "/workspace/work",
 			Env: map[string]string{"K": "V", "1": "x"}, Stdin: []byte("in"),
 		},
-		Inputs: []runner.Input{{Path: "a.txt", Content: []byte("hi")}, {Path: "b", Content: []byte{}}, {Path: "c", Content: []byte("x")},
-			{Path: "d", Content: []byte("#!/bin/sh"), Executable: true}},
+		Inputs: []runner.Input{
+			{Path: "a.txt", Content: []byte("hi")},
+			{Path: "b", Content: []byte{}},
+			{Path: "c", Content: []byte("x")},
+			{Path: "d", Content: []byte("#!/bin/sh"), Executable: true},
+		},
 		Overrides: policy.Layer{
 			Limits: policy.Limits{
 				TimeoutMS: new(int64(5000)),
@@ -94,8 +98,10 @@ func TestShortForms(t *testing.T) {
 func TestBodiesOfOtherWriters(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	for _, body := range []string{"\xef\xbb\xbf" + withOverrides(`{"timeout_ms": 5000}`), withOverrides(`{"timeout_ms": 5000.0}`),
-		withOverrides(`{"timeout_ms": 5e3}`)} {
+	for _, body := range []string{
+		"\xef\xbb\xbf" + withOverrides(`{"timeout_ms": 5000}`), withOverrides(`{"timeout_ms": 5000.0}`),
+		withOverrides(`{"timeout_ms": 5e3}`),
+	} {
 		if r := f.post("/sandbox/execs", body); r.StatusCode != 200 {
 			t.Errorf("%q: %d %s", body, r.StatusCode, r.body)
 		} else if seen := f.runner.seen(); *seen[len(seen)-1].Overrides.TimeoutMS != 5000 {
@@ -143,10 +149,14 @@ func TestRunnerErrors(t *testing.T) {
 		"policy":   {denied, fault.PolicyDenied, []string{"policy_overrides.memory_mb"}, nil},
 		"queue":    {fmt.Errorf("admission: %w", full), fault.QueueFull, nil, map[string]string{"Retry-After": "2"}},
 		"bad path": {fault.BadField("inputs[0].path", "is absolute"), fault.InvalidRequest, []string{"inputs[0].path"}, nil},
-		"engine": {fault.Wrap(fault.EngineUnavailable, errors.New("dial unix"), "the engine does not answer"), fault.EngineUnavailable, nil,
-			map[string]string{"Retry-After": "5"}},
-		"database": {fault.New(fault.DatabaseUnavailable, "the database does not answer"), fault.DatabaseUnavailable, nil,
-			map[string]string{"Retry-After": "5"}},
+		"engine": {
+			fault.Wrap(fault.EngineUnavailable, errors.New("dial unix"), "the engine does not answer"), fault.EngineUnavailable, nil,
+			map[string]string{"Retry-After": "5"},
+		},
+		"database": {
+			fault.New(fault.DatabaseUnavailable, "the database does not answer"), fault.DatabaseUnavailable, nil,
+			map[string]string{"Retry-After": "5"},
+		},
 		"disk":         {fault.New(fault.DiskFull, "no room"), fault.DiskFull, nil, map[string]string{"Retry-After": ""}},
 		"conflict":     {fault.New(fault.InputInUse, "in use"), fault.InputInUse, nil, nil},
 		"image":        {fault.New(fault.ImageMissing, "no image"), fault.ImageMissing, nil, nil},

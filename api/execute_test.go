@@ -134,16 +134,26 @@ func TestOutcomesOfRestrictedCommands(t *testing.T) {
 		want   wire.V1Output
 		fails  fault.Code
 	}{
-		"an exit code": {status: audit.Failed, reason: audit.NonzeroExit, code: new(3), detail: "exit code 3", stderr: "no\n",
-			want: wire.V1Output{ExitCode: 3, Stderror: "no\n"}},
-		"no such program": {status: audit.Failed, reason: audit.StartFailed, code: new(127), detail: "could not be started",
-			want: wire.V1Output{ExitCode: 127, Stderror: "could not be started\n"}},
-		"time is up": {status: audit.Timeout, reason: audit.ReasonTimeout, code: new(137), detail: "killed after 5 minutes", stderr: "work",
-			want: wire.V1Output{ExitCode: -1, Stderror: "work\nkilled after 5 minutes\n"}},
-		"canceled": {status: audit.Canceled, reason: audit.ReasonCanceled, detail: "canceled by request",
-			want: wire.V1Output{ExitCode: -1, Stderror: "canceled by request\n"}},
-		"out of memory": {status: audit.OOMKilled, reason: audit.OOM, code: new(137), detail: "memory_mb", stderr: "a\n",
-			want: wire.V1Output{ExitCode: 137, Stderror: "a\nmemory_mb\n"}},
+		"an exit code": {
+			status: audit.Failed, reason: audit.NonzeroExit, code: new(3), detail: "exit code 3", stderr: "no\n",
+			want: wire.V1Output{ExitCode: 3, Stderror: "no\n"},
+		},
+		"no such program": {
+			status: audit.Failed, reason: audit.StartFailed, code: new(127), detail: "could not be started",
+			want: wire.V1Output{ExitCode: 127, Stderror: "could not be started\n"},
+		},
+		"time is up": {
+			status: audit.Timeout, reason: audit.ReasonTimeout, code: new(137), detail: "killed after 5 minutes", stderr: "work",
+			want: wire.V1Output{ExitCode: -1, Stderror: "work\nkilled after 5 minutes\n"},
+		},
+		"canceled": {
+			status: audit.Canceled, reason: audit.ReasonCanceled, detail: "canceled by request",
+			want: wire.V1Output{ExitCode: -1, Stderror: "canceled by request\n"},
+		},
+		"out of memory": {
+			status: audit.OOMKilled, reason: audit.OOM, code: new(137), detail: "memory_mb", stderr: "a\n",
+			want: wire.V1Output{ExitCode: 137, Stderror: "a\nmemory_mb\n"},
+		},
 		"the engine failed": {status: audit.Errored, reason: audit.ContainerLost, detail: "the container is gone", fails: fault.EngineUnavailable},
 	} {
 		f.runner.run = func(_ context.Context, req runner.Request) (runner.Result, error) {
@@ -174,8 +184,10 @@ func TestOutcomesOfRestrictedCommands(t *testing.T) {
 		t.Errorf("%d bytes of output, %q", len(got.Stdout), got.Stderror)
 	}
 
-	for _, code := range []fault.Code{fault.QueueFull, fault.ImageMissing, fault.EngineUnavailable, fault.DatabaseUnavailable, fault.DiskFull,
-		fault.ShuttingDown, fault.PolicyDenied} {
+	for _, code := range []fault.Code{
+		fault.QueueFull, fault.ImageMissing, fault.EngineUnavailable, fault.DatabaseUnavailable, fault.DiskFull,
+		fault.ShuttingDown, fault.PolicyDenied,
+	} {
 		f.runner.run = func(context.Context, runner.Request) (runner.Result, error) {
 			return runner.Result{}, fault.New(code, "no")
 		}

@@ -28,7 +28,8 @@ const filePath = "/v1/sandbox/{userId}/{agentId}/file"
 // DownloadSandboxFile sends a file of a user's workspace as it is. A file that SandboxRead returns
 // is read first, so that its entity tag is known; a larger one is sent while it is read.
 func (s *Server) DownloadSandboxFile(ctx context.Context, in wire.DownloadSandboxFileRequestObject) (wire.DownloadSandboxFileResponseObject,
-	error) {
+	error,
+) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -89,7 +90,8 @@ func (d *download) Close() error {
 
 // UploadSandboxFile writes a file of a user's workspace from the body, whatever its bytes.
 func (s *Server) UploadSandboxFile(ctx context.Context, in wire.UploadSandboxFileRequestObject) (wire.UploadSandboxFileResponseObject,
-	error) {
+	error,
+) {
 	o, err := owner(ctx, in.UserID, in.AgentID)
 	if err != nil {
 		return nil, err
@@ -139,8 +141,10 @@ func (s *Server) UploadSandboxFile(ctx context.Context, in wire.UploadSandboxFil
 	if err != nil {
 		return nil, err
 	}
-	out := wire.UploadSandboxFile200JSONResponse{Body: wire.V1WrittenAnswer{Status: envelopeSuccess,
-		Data: wire.V1Written{Size: body.size, Sha256: digest}}}
+	out := wire.UploadSandboxFile200JSONResponse{Body: wire.V1WrittenAnswer{
+		Status: envelopeSuccess,
+		Data:   wire.V1Written{Size: body.size, Sha256: digest},
+	}}
 	out.Headers.ETag, out.Headers.XExecID = new(content.ETagOf(digest)), &execID
 	return out, nil
 }

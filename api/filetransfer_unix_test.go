@@ -36,8 +36,10 @@ func TestTransferOfHostilePaths(t *testing.T) {
 			"..", "../x", "a/../../x", "/etc/passwd", "a%5Cb", "a%00b", ".", "dir", "dir/", "out", "up/x", "abs/secret", "dev", "loop", "fifo",
 			strings.Repeat("x", 300),
 		} {
-			for _, r := range []reply{f.get(transfer + path), f.put(path, "overwritten", nil),
-				f.put(path, "overwritten", map[string]string{"If-None-Match": "*"})} {
+			for _, r := range []reply{
+				f.get(transfer + path), f.put(path, "overwritten", nil),
+				f.put(path, "overwritten", map[string]string{"If-None-Match": "*"}),
+			} {
 				if r.StatusCode < 400 || r.StatusCode >= 500 || strings.Contains(string(r.body), "hunter2") || strings.Contains(string(r.body), dir) {
 					t.Errorf("%s %.20s: %d %s", r.Request.Method, path, r.StatusCode, r.body)
 				}

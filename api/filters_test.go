@@ -85,8 +85,10 @@ func TestAuditFilters(t *testing.T) {
 			t.Errorf("a worker, %s: %d, %d items; want %d", query, status, len(body.Items), want)
 		}
 	}
-	for _, query := range []string{"status=failed,", "status=,failed", "status=none", "exit_code_ne=x", "exit_code_ne=1e3", "view=tiny", "kind=x",
-		"kind=exec,change", "since=7x", "since=d", "since=-1d", "since=99999d", "until=0h", "since=7dd"} {
+	for _, query := range []string{
+		"status=failed,", "status=,failed", "status=none", "exit_code_ne=x", "exit_code_ne=1e3", "view=tiny", "kind=x",
+		"kind=exec,change", "since=7x", "since=d", "since=-1d", "since=99999d", "until=0h", "since=7dd",
+	} {
 		if status, _ := f.list(auditor, query); status != http.StatusBadRequest {
 			t.Errorf("%s: %d", query, status)
 		}

@@ -96,8 +96,10 @@ func TestFollowExecs(t *testing.T) {
 	}
 	f.do(request{path: "/sandbox/execs/events?status=no&limit=3", token: auditor}).wants(t, fault.InvalidRequest, "limit")
 	f.do(request{path: "/sandbox/execs/events?status=no", token: auditor}).wants(t, fault.InvalidRequest, "status")
-	if r := f.do(request{path: "/sandbox/execs/events", token: auditor,
-		header: map[string]string{"Last-Event-ID": "9223372036854775807"}}); r.StatusCode != 200 || strings.Contains(string(r.body), "event:") {
+	if r := f.do(request{
+		path: "/sandbox/execs/events", token: auditor,
+		header: map[string]string{"Last-Event-ID": "9223372036854775807"},
+	}); r.StatusCode != 200 || strings.Contains(string(r.body), "event:") {
 		t.Errorf("an id of the future: %d %s", r.StatusCode, r.body)
 	}
 	if r := f.do(request{method: "HEAD", path: "/sandbox/execs/events", token: auditor}); r.StatusCode != 200 {

@@ -138,18 +138,25 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 		t.Fatal(err)
 	}
 	ts := httptest.NewUnstartedServer(nil)
-	cfg := api.Config{Needs: api.Needs{
-		Runner: f.runner, Live: follow.New(f.runner, f.history), Changes: db.Audit(),
-		Webhooks: webhooks.Registry{Policy: webhooks.Policy{Allow: []string{"*.example.com"}}, Store: db.Webhooks(),
-			Secrets: webhooks.Secrets{Store: db.Webhooks(), Key: hmackey.New([]byte("key"))}, Limits: webhooks.Limits{Waiting: 9, WaitingPerToken: 9}},
-		History: f.history, TransparencyLog: translog.Log{Store: db.TransparencyLog(),
-			Key: func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") }}, Retention: db.Retention(),
-		Exports: export.Exporter{Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Limits: db.Limits(),
-			Patience: time.Millisecond},
-		AdminEvents: db.AdminEvents(), Downloads: admin.Downloads{Store: db.AdminEvents(), Limits: db.Limits()},
-		Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Replayer: replay.New(f.runner, keptInputs{}, nil),
-		Tokens: f.tokens, Library: f.packages, View: f.packages.View(), Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads,
-	},
+	cfg := api.Config{
+		Needs: api.Needs{
+			Runner: f.runner, Live: follow.New(f.runner, f.history), Changes: db.Audit(),
+			Webhooks: webhooks.Registry{
+				Policy: webhooks.Policy{Allow: []string{"*.example.com"}}, Store: db.Webhooks(),
+				Secrets: webhooks.Secrets{Store: db.Webhooks(), Key: hmackey.New([]byte("key"))}, Limits: webhooks.Limits{Waiting: 9, WaitingPerToken: 9},
+			},
+			History: f.history, TransparencyLog: translog.Log{
+				Store: db.TransparencyLog(),
+				Key:   func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") },
+			}, Retention: db.Retention(),
+			Exports: export.Exporter{
+				Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Limits: db.Limits(),
+				Patience: time.Millisecond,
+			},
+			AdminEvents: db.AdminEvents(), Downloads: admin.Downloads{Store: db.AdminEvents(), Limits: db.Limits()},
+			Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Replayer: replay.New(f.runner, keptInputs{}, nil),
+			Tokens: f.tokens, Library: f.packages, View: f.packages.View(), Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads,
+		},
 		ListenAddr: ts.Listener.Addr().String(), Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	for _, c := range change {

@@ -20,8 +20,10 @@ func (s *Server) ListInputs(ctx context.Context, in wire.ListInputsRequestObject
 	if err != nil {
 		return nil, s.execs.UnlessRemoved(ctx, rec, err)
 	}
-	out := wire.ListInputs200JSONResponse{ExecID: rec.ExecID, Items: make([]wire.ExecInput, len(list.Items)), TotalBytes: list.TotalBytes,
-		Truncated: list.Truncated}
+	out := wire.ListInputs200JSONResponse{
+		ExecID: rec.ExecID, Items: make([]wire.ExecInput, len(list.Items)), TotalBytes: list.TotalBytes,
+		Truncated: list.Truncated,
+	}
 	for i, item := range list.Items {
 		out.Items[i] = wire.ExecInput{Path: item.Path, Size: item.Size, SHA256: item.SHA256, Mode: item.Mode, Kept: item.Kept}
 	}

@@ -89,8 +89,10 @@ func TestInputDownloads(t *testing.T) {
 				!strings.HasPrefix(r.Header.Get("Content-Security-Policy"), "sandbox") {
 				t.Errorf("%q: %v", item.Path, r.Header)
 			}
-			if again := f.do(request{path: base + "/" + path,
-				header: map[string]string{"If-None-Match": r.Header.Get("ETag")}}); again.StatusCode != http.StatusNotModified {
+			if again := f.do(request{
+				path:   base + "/" + path,
+				header: map[string]string{"If-None-Match": r.Header.Get("ETag")},
+			}); again.StatusCode != http.StatusNotModified {
 				t.Errorf("%q: If-None-Match: %d", item.Path, again.StatusCode)
 			}
 		}
@@ -103,8 +105,10 @@ func TestInputDownloads(t *testing.T) {
 	if r := f.do(request{method: "HEAD", path: base + "/main.py"}); r.StatusCode != 200 || len(r.body) > 0 || r.ContentLength != 8 {
 		t.Errorf("HEAD: %d, %d bytes", r.StatusCode, r.ContentLength)
 	}
-	for _, path := range []string{"none", "../main.py", "..%2fmain.py", "/main.py", "%2fmain.py", "./main.py", "main.py/", "main.py%00", "MAIN.PY", "a/b",
-		"%ff", "main%252Epy", strings.Repeat("a/", 2500)} {
+	for _, path := range []string{
+		"none", "../main.py", "..%2fmain.py", "/main.py", "%2fmain.py", "./main.py", "main.py/", "main.py%00", "MAIN.PY", "a/b",
+		"%ff", "main%252Epy", strings.Repeat("a/", 2500),
+	} {
 		req, _ := http.NewRequestWithContext(t.Context(), "GET", f.url, nil)
 		req.URL.Opaque = base + "/" + path // no client cleans it
 		resp, err := http.DefaultClient.Do(req)

@@ -165,7 +165,8 @@ func (b boundedLibrary) UploadSome(
 }
 
 func (b boundedLibrary) Promote(ctx context.Context, o library.Owner, skillID string, force bool, reviewed ...string) (library.Promoted,
-	error) {
+	error,
+) {
 	return queued(ctx, b.work, func() (library.Promoted, error) { return b.libraryWrites.Promote(ctx, o, skillID, force, reviewed...) })
 }
 

@@ -116,16 +116,22 @@ func TestRefusalsOfPages(t *testing.T) {
 		code   fault.Code
 		want   string
 	}{
-		"host": {func(r *http.Request) { r.Host = "evil.example<b>" }, fault.ForeignHost,
-			"use localhost, or add the name to the setting http.allowed_hosts"},
+		"host": {
+			func(r *http.Request) { r.Host = "evil.example<b>" }, fault.ForeignHost,
+			"use localhost, or add the name to the setting http.allowed_hosts",
+		},
 		"origin": {func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, fault.ForeignOrigin, "answers only its own pages"},
 		"site":   {func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, fault.ForeignOrigin, "type the address into the browser"},
-		"cookies": {func(r *http.Request) { r.Header.Set("Cookie", "a="+strings.Repeat("x", api.MaxHeaderBytes)) }, fault.HeadersTooLarge,
-			"remove cookies of this host"},
+		"cookies": {
+			func(r *http.Request) { r.Header.Set("Cookie", "a="+strings.Repeat("x", api.MaxHeaderBytes)) }, fault.HeadersTooLarge,
+			"remove cookies of this host",
+		},
 		"address": {func(r *http.Request) { r.RequestURI += "?text=" + strings.Repeat("x", api.MaxHeaderBytes) }, fault.HeadersTooLarge, "shorten the address"},
 	} {
-		for path, page := range map[string]bool{"/": true, "/console": true, "/console/history": true, "/console/assets/app.css": true, "/consoles": false,
-			"/docs": false, "/sandbox/execs": false} {
+		for path, page := range map[string]bool{
+			"/": true, "/console": true, "/console/history": true, "/console/assets/app.css": true, "/consoles": false,
+			"/docs": false, "/sandbox/execs": false,
+		} {
 			for accept, html := range map[string]bool{browser: true, "": false, "*/*": false, "application/json": false} {
 				r := httptest.NewRequest("GET", path, nil)
 				r.Host, r.RemoteAddr = "localhost", "127.0.0.1:1"
@@ -178,12 +184,16 @@ func TestLinksToTheConsole(t *testing.T) {
 		"fetch":  {"GET", "cors", "empty", "https://evil.example", false},
 		"script": {"GET", "no-cors", "script", "", false}, "prefetch": {"GET", "no-cors", "empty", "", false}, "old browser": {"GET", "", "", "", false},
 	} {
-		for path, console := range map[string]bool{"/console": true, "/console/history": true, "/console/audit/export/file": true, "/": true, "/docs": false,
-			"/sandbox/execs": false, "/openapi.json": false} {
+		for path, console := range map[string]bool{
+			"/console": true, "/console/history": true, "/console/audit/export/file": true, "/": true, "/docs": false,
+			"/sandbox/execs": false, "/openapi.json": false,
+		} {
 			r := httptest.NewRequest(c.method, path, nil)
 			r.Host, r.RemoteAddr = "localhost", "127.0.0.1:1"
-			for header, value := range map[string]string{"Accept": "text/html", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": c.mode,
-				"Sec-Fetch-Dest": c.dest, "Origin": c.origin} {
+			for header, value := range map[string]string{
+				"Accept": "text/html", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": c.mode,
+				"Sec-Fetch-Dest": c.dest, "Origin": c.origin,
+			} {
 				if value != "" {
 					r.Header.Set(header, value)
 				}
@@ -208,8 +218,13 @@ func TestAllowedHosts(t *testing.T) {
 		f    *fixture
 		host string
 		want int
-	}{{anyHost, "evil.example", 200}, {oneHost, "core.example", 200}, {oneHost, "core.example:8003", 200}, {oneHost, "evil.example", 403},
-		{oneHost, "localhost", 403}} {
+	}{
+		{anyHost, "evil.example", 200},
+		{oneHost, "core.example", 200},
+		{oneHost, "core.example:8003", 200},
+		{oneHost, "evil.example", 403},
+		{oneHost, "localhost", 403},
+	} {
 		r := tc.f.do(request{path: "/healthz", host: tc.host, header: map[string]string{"Origin": "https://core.example"}})
 		if r.StatusCode != tc.want {
 			t.Errorf("Host %s: %d, want %d", tc.host, r.StatusCode, tc.want)

@@ -54,8 +54,10 @@ func TestSkillFromUploadToDownload(t *testing.T) {
 			t.Errorf("%s: %q, want %q", query, got["content"], want)
 		}
 	}
-	edit := f.do(request{method: "PUT", path: base + "/edit?path=main.py&start=1&end=2", body: "import json",
-		header: map[string]string{"Content-Type": "text/plain"}})
+	edit := f.do(request{
+		method: "PUT", path: base + "/edit?path=main.py&start=1&end=2", body: "import json",
+		header: map[string]string{"Content-Type": "text/plain"},
+	})
 	if got := data[string](t, edit); got != "Skill file updated successfully." {
 		t.Error(got)
 	}
@@ -334,8 +336,10 @@ func TestEscapingPaths(t *testing.T) {
 			t.Errorf("%s: %d %s", r.path, code.StatusCode, code.body)
 		}
 	}
-	for _, owner := range []string{"..%2F/ag", "u/..", "a~b/ag", "u/a~b", "u%00/ag", "-u/ag", "u/" + strings.Repeat("a", 64), "ü/ag", "u%2Fx/ag", "CON/ag",
-		"u./ag"} {
+	for _, owner := range []string{
+		"..%2F/ag", "u/..", "a~b/ag", "u/a~b", "u%00/ag", "-u/ag", "u/" + strings.Repeat("a", 64), "ü/ag", "u%2Fx/ag", "CON/ag",
+		"u./ag",
+	} {
 		for _, path := range []string{"/v1/skills/" + owner + "/list", "/v1/sandbox/" + owner + "/files"} {
 			if r := f.get(path); r.StatusCode != 400 && r.StatusCode != 404 || !strings.HasPrefix(string(r.body), `{"status":"error"`) {
 				t.Errorf("%s: %d %s", path, r.StatusCode, r.body)
@@ -488,8 +492,10 @@ func TestEditIgnoresContentType(t *testing.T) {
 	if got := data[[]string](t, f.get("/v1/sandbox/u/ag/files")); !slices.Equal(got, []string{"a/b.txt"}) {
 		t.Errorf("files %q", got)
 	}
-	data[string](t, f.do(request{method: "PUT", path: edit + "&start=2&end=2", body: "second\nthird\n",
-		header: map[string]string{"Content-Type": "text/plain"}}))
+	data[string](t, f.do(request{
+		method: "PUT", path: edit + "&start=2&end=2", body: "second\nthird\n",
+		header: map[string]string{"Content-Type": "text/plain"},
+	}))
 	if got := data[map[string]string](t, f.get(content)); got["content"] != "a=b&c=%20+d&path=x.txt\r\nsecond\r\nthird" {
 		t.Errorf("after the edit of a line: %q", got)
 	}

@@ -37,8 +37,10 @@ func (s *Server) GetCatalog(ctx context.Context, in wire.GetCatalogRequestObject
 	if err := callFrom(ctx).reserve(int64(2 * size)); err != nil {
 		return nil, err
 	}
-	out := wire.V1CatalogData{Entries: make([]wire.V1CatalogEntry, len(found.Entries)),
-		Problems: make([]wire.V1CatalogProblem, len(found.Problems)), ReadAt: visible.Timestamp(found.ReadAt)}
+	out := wire.V1CatalogData{
+		Entries:  make([]wire.V1CatalogEntry, len(found.Entries)),
+		Problems: make([]wire.V1CatalogProblem, len(found.Problems)), ReadAt: visible.Timestamp(found.ReadAt),
+	}
 	for i, e := range found.Entries {
 		out.Entries[i] = wire.V1CatalogEntry{
 			Kind: string(e.Kind), Name: e.Name, Title: e.Title, Description: e.Description, Role: e.Role, Global: e.Global, Path: e.Path,
@@ -90,7 +92,8 @@ func (s *Server) GetRegistryEntry(ctx context.Context, in wire.GetRegistryEntryR
 
 // ListRegistryEvents lists who has published, installed and uninstalled a skill or an agent.
 func (s *Server) ListRegistryEvents(ctx context.Context, in wire.ListRegistryEventsRequestObject) (wire.ListRegistryEventsResponseObject,
-	error) {
+	error,
+) {
 	limit, err := pageLimit(in.Params.Limit)
 	if err != nil {
 		return nil, err
@@ -123,21 +126,24 @@ func (s *Server) ListRegistryEvents(ctx context.Context, in wire.ListRegistryEve
 
 // PublishToRegistry publishes a user's skill or agent.
 func (s *Server) PublishToRegistry(ctx context.Context, in wire.PublishToRegistryRequestObject) (wire.PublishToRegistryResponseObject,
-	error) {
+	error,
+) {
 	e, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, s.cfg.Registry.Publish)
 	return wire.PublishToRegistry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
 }
 
 // InstallFromRegistry installs a published skill or agent for a user.
 func (s *Server) InstallFromRegistry(ctx context.Context, in wire.InstallFromRegistryRequestObject) (wire.InstallFromRegistryResponseObject,
-	error) {
+	error,
+) {
 	e, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, s.cfg.Registry.Install)
 	return wire.InstallFromRegistry200JSONResponse{Status: envelopeSuccess, Data: registryEntry(e)}, err
 }
 
 // WithdrawFromRegistry removes an entry of its author.
 func (s *Server) WithdrawFromRegistry(ctx context.Context,
-	in wire.WithdrawFromRegistryRequestObject) (wire.WithdrawFromRegistryResponseObject, error) {
+	in wire.WithdrawFromRegistryRequestObject,
+) (wire.WithdrawFromRegistryResponseObject, error) {
 	_, err := inRegistry(ctx, in.UserID, in.AgentID, in.Kind, in.Name, func(ctx context.Context, req registry.Request) (struct{}, error) {
 		return struct{}{}, s.cfg.Registry.Withdraw(ctx, req)
 	})
@@ -155,7 +161,8 @@ func (s *Server) Uninstall(ctx context.Context, in wire.UninstallRequestObject) 
 
 // inRegistry calls f for a user in the caller's scope.
 func inRegistry[T any](ctx context.Context, userID, agentID, kind, name string, f func(context.Context, registry.Request) (T, error)) (T,
-	error) {
+	error,
+) {
 	o, err := owner(ctx, userID, agentID)
 	if err != nil {
 		var none T

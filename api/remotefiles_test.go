@@ -136,8 +136,10 @@ func TestRemotePaths(t *testing.T) {
 	f.get("/v1/sandbox/u/ag/content?path=large").refused(t, fault.FileTooLarge)
 
 	// Commands: on their machine no absolute path means anything.
-	for args, field := range map[string]string{`["/workspace/file"]`: "args[0]", `["-n", "--x=/workspace/file"]`: "args[1]",
-		`["/opt/skill-creator/SKILL.md"]`: "args[0]", `["/etc/passwd"]`: "args[0]"} {
+	for args, field := range map[string]string{
+		`["/workspace/file"]`: "args[0]", `["-n", "--x=/workspace/file"]`: "args[1]",
+		`["/opt/skill-creator/SKILL.md"]`: "args[0]", `["/etc/passwd"]`: "args[0]",
+	} {
 		message := f.post(inSandbox+"cat", args).refused(t, fault.PathRefused, field)
 		if !strings.Contains(message, "relative") {
 			t.Errorf("%q does not say what to write instead", message)

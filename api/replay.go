@@ -17,8 +17,10 @@ func (s *Server) ReplayExec(ctx context.Context, in wire.ReplayExecRequestObject
 		return nil, err
 	}
 	caller := callFrom(ctx).caller
-	q := replay.Request{First: first, Env: in.Body.Env, Stdin: []byte(in.Body.Stdin), RequestedBy: caller.ID,
-		Reserve: callFrom(ctx).reserve}
+	q := replay.Request{
+		First: first, Env: in.Body.Env, Stdin: []byte(in.Body.Stdin), RequestedBy: caller.ID,
+		Reserve: callFrom(ctx).reserve,
+	}
 	var bad fault.Fields
 	q.IdempotencyKey = checkedKey(in.Params.IdempotencyKey, bad.Add)
 	if err := bad.Err(); err != nil {
@@ -32,8 +34,10 @@ func (s *Server) ReplayExec(ctx context.Context, in wire.ReplayExecRequestObject
 		return nil, err
 	}
 	out := wire.ReplayExec200JSONResponse{Body: wire.ReplayResult{
-		Exec: execResult(res.Exec), Comparison: wire.Comparison{First: first.ExecID, Second: res.Exec.Record.ExecID,
-			Points: notNil(res.Comparison)},
+		Exec: execResult(res.Exec), Comparison: wire.Comparison{
+			First: first.ExecID, Second: res.Exec.Record.ExecID,
+			Points: notNil(res.Comparison),
+		},
 	}}
 	if res.Outputs != nil {
 		out.Body.Outputs = &res.Outputs

@@ -44,6 +44,8 @@ func (s *Server) RemoveHold(ctx context.Context, in wire.RemoveHoldRequestObject
 }
 
 func hold(h retention.Hold) wire.Hold {
-	return wire.Hold{ID: h.ID, Kind: string(h.Kind), Value: h.Value, Reason: h.Reason, AddedAt: visible.Timestamp(h.AddedAt.UTC()),
-		AddedBy: h.AddedBy}
+	return wire.Hold{
+		ID: h.ID, Kind: string(h.Kind), Value: h.Value, Reason: h.Reason, AddedAt: visible.Timestamp(h.AddedAt.UTC()),
+		AddedBy: h.AddedBy,
+	}
 }

@@ -123,8 +123,10 @@ type dialledIn struct {
 
 func (d *dialledIn) Connected(context.Context) []wire.ConnectedRunner {
 	runner := func(user, name string) wire.ConnectedRunner {
-		return wire.ConnectedRunner{UserID: user, Name: name, Version: "1", Os: "linux", Arch: "amd64", Allow: []string{"exec"},
-			ConnectedSince: visible.Timestamp(time.Unix(1, 0).UTC())}
+		return wire.ConnectedRunner{
+			UserID: user, Name: name, Version: "1", Os: "linux", Arch: "amd64", Allow: []string{"exec"},
+			ConnectedSince: visible.Timestamp(time.Unix(1, 0).UTC()),
+		}
 	}
 	return []wire.ConnectedRunner{runner("u", "laptop"), runner("v", "desk")}
 }

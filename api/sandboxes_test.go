@@ -21,8 +21,10 @@ const (
 func TestAbsolutePathsWithoutAContainer(t *testing.T) {
 	t.Parallel()
 	f := start(t)
-	for args, field := range map[string]string{`["/workspace/file"]`: "args[0]", `["-n", "--x=/workspace/file"]`: "args[1]",
-		`["/opt/skill-creator/SKILL.md"]`: "args[0]", `["/etc/passwd"]`: "args[0]", `["x", "../y"]`: "args[1]"} {
+	for args, field := range map[string]string{
+		`["/workspace/file"]`: "args[0]", `["-n", "--x=/workspace/file"]`: "args[1]",
+		`["/opt/skill-creator/SKILL.md"]`: "args[0]", `["/etc/passwd"]`: "args[0]", `["x", "../y"]`: "args[1]",
+	} {
 		message := f.post(inSandbox+"cat", args).refused(t, fault.PathRefused, field)
 		if !strings.Contains(message, "not in a container") || !strings.Contains(message, "relative") || strings.Contains(message, "below") {
 			t.Errorf("%q does not say what to write instead", message)
@@ -127,8 +129,12 @@ func TestOnlyRunnersConnect(t *testing.T) {
 	f := start(t, func(c *api.Config) { c.Runners = machines })
 	_, runner := f.token(tokens.Spec{Role: tokens.Runner, UserID: "u"})
 	_, admin := f.token(tokens.Spec{Role: tokens.Admin})
-	for _, r := range []request{{path: "/ws"}, {path: "/ws/transfers/abc"}, {method: "PUT", path: "/ws/transfers/abc", body: "x"},
-		{method: "HEAD", path: "/ws/transfers/abc"}} {
+	for _, r := range []request{
+		{path: "/ws"},
+		{path: "/ws/transfers/abc"},
+		{method: "PUT", path: "/ws/transfers/abc", body: "x"},
+		{method: "HEAD", path: "/ws/transfers/abc"},
+	} {
 		r.token = runner
 		if got := f.do(r); got.StatusCode != 503 {
 			t.Errorf("%s %s: %d %s", r.method, r.path, got.StatusCode, got.body)

@@ -163,7 +163,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if err := cfg.Needs.check(); err != nil {
+	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	b := cfg.Bounds.withDefaults(cfg.MaxBodyBytes)

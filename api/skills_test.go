@@ -274,8 +274,10 @@ func TestInvokeScope(t *testing.T) {
 	} {
 		f.do(request{method: "POST", path: "/skills/shell.run/invoke", body: body, token: secret}).wants(t, fault.Forbidden, fields...)
 	}
-	if r := f.do(request{method: "POST", path: "/skills/shell.run/invoke", body: `{"project_id": "mine", "user_id": "u1", "inputs": {"script": "true"}}`,
-		token: secret}); r.StatusCode != 200 {
+	if r := f.do(request{
+		method: "POST", path: "/skills/shell.run/invoke", body: `{"project_id": "mine", "user_id": "u1", "inputs": {"script": "true"}}`,
+		token: secret,
+	}); r.StatusCode != 200 {
 		t.Errorf("%d %s", r.StatusCode, r.body)
 	}
 	if seen := f.runner.seen(); len(seen) != 1 || seen[0].ProjectID != "mine" {
@@ -332,8 +334,10 @@ func TestMCPAuthentication(t *testing.T) {
 	if len(asked) > 0 {
 		t.Fatalf("reached it: %v", asked)
 	}
-	if r := f.do(request{method: "POST", path: "/mcp", body: io.MultiReader(strings.NewReader(strings.Repeat(" ", 5000))),
-		token: secret}); r.StatusCode != 400 {
+	if r := f.do(request{
+		method: "POST", path: "/mcp", body: io.MultiReader(strings.NewReader(strings.Repeat(" ", 5000))),
+		token: secret,
+	}); r.StatusCode != 400 {
 		t.Errorf("a body without a length and beyond the limit: %d", r.StatusCode)
 	}
 	if r := send("POST", "?names=underscore&project_id=demo", `{"a":1}`, secret); r.StatusCode != 202 {
@@ -342,8 +346,10 @@ func TestMCPAuthentication(t *testing.T) {
 	if r := send("DELETE", "", "", secret); r.StatusCode != 204 {
 		t.Errorf("%d", r.StatusCode)
 	}
-	if want := []string{"POST " + id + "            ", "POST " + id + ` {"a":1} names=underscore&project_id=demo`,
-		"DELETE " + id + "  "}; fmt.Sprint(asked) != fmt.Sprint(want) {
+	if want := []string{
+		"POST " + id + "            ", "POST " + id + ` {"a":1} names=underscore&project_id=demo`,
+		"DELETE " + id + "  ",
+	}; fmt.Sprint(asked) != fmt.Sprint(want) {
 		t.Errorf("asked %q, want %q", asked, want)
 	}
 

@@ -30,8 +30,10 @@ func TestStatsAndNames(t *testing.T) {
 	by := func(id, skill string, ms int64) string {
 		return f.record(func(r *audit.Record) { r.RequestedBy, r.SkillID, r.DurationMS = id, skill, ms }).ExecID
 	}
-	execs := map[string]string{by(annID, "a.b", 40): "ann's worker", by(annID, "", 20): "ann's worker", by(benID, "a.b", 10): "ben's worker",
-		by("loopback", "", 30): "", by("gone", "c.d", 50): ""}
+	execs := map[string]string{
+		by(annID, "a.b", 40): "ann's worker", by(annID, "", 20): "ann's worker", by(benID, "a.b", 10): "ben's worker",
+		by("loopback", "", 30): "", by("gone", "c.d", 50): "",
+	}
 	f.record(func(r *audit.Record) { r.RequestedBy, r.CreatedAt = annID, r.CreatedAt.Add(-25*time.Hour) })
 
 	ask := func(secret, path string) reply { return f.do(request{path: path, token: secret}) }

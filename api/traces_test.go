@@ -27,8 +27,10 @@ func TestRequestsTrace(t *testing.T) {
 		"00-" + trace + "-" + span + "-01", "", "00-" + strings.Repeat("0", 32) + "-" + span + "-01", "00-" + trace, strings.Repeat("00-", 10_000),
 		"ff-" + trace + "-" + span + "-01", "\xff\xfe",
 	} {
-		reply := f.do(request{method: "POST", path: "/sandbox/execs", body: `{"project_id": "p", "exec": {"script": "true"}}`, token: secret,
-			header: map[string]string{"traceparent": header}})
+		reply := f.do(request{
+			method: "POST", path: "/sandbox/execs", body: `{"project_id": "p", "exec": {"script": "true"}}`, token: secret,
+			header: map[string]string{"traceparent": header},
+		})
 		if reply.StatusCode != http.StatusOK {
 			t.Errorf("%.60q: %d %s", header, reply.StatusCode, reply.body)
 		}
@@ -57,8 +59,10 @@ func TestSpanOfARequest(t *testing.T) {
 	_, secret := f.token(tokens.Spec{Role: tokens.Worker})
 	sent := map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 	var ran wire.ExecResult
-	reply := f.do(request{method: "POST", path: "/sandbox/execs",
-		body: `{"project_id": "p", "exec": {"script": "echo s3cret-script", "env": {"A": "s3cret-value"}}}`, token: secret, header: sent})
+	reply := f.do(request{
+		method: "POST", path: "/sandbox/execs",
+		body: `{"project_id": "p", "exec": {"script": "echo s3cret-script", "env": {"A": "s3cret-value"}}}`, token: secret, header: sent,
+	})
 	if err := json.Unmarshal(reply.body, &ran); err != nil {
 		t.Fatal(err)
 	}
@@ -80,8 +84,10 @@ func TestSpanOfARequest(t *testing.T) {
 			t.Errorf("%+v, on record %s %s", s, row.TraceID, row.SpanID)
 		}
 	}
-	want := map[string]int64{"POST /sandbox/execs": 200, "GET /sandbox/execs/{exec_id}/artifacts/{path}": 404, "GET /audit/log/checkpoint": 403,
-		"GET /sandbox/execs/{exec_id}": 200}
+	want := map[string]int64{
+		"POST /sandbox/execs": 200, "GET /sandbox/execs/{exec_id}/artifacts/{path}": 404, "GET /audit/log/checkpoint": 403,
+		"GET /sandbox/execs/{exec_id}": 200,
+	}
 	if !maps.Equal(names, want) {
 		t.Errorf("%v, want %v", names, want)
 	}

@@ -56,11 +56,14 @@ func (s *Server) remoteFiles(ctx context.Context, user sandbox.User) userFiles {
 // and the digests that it returns, also beside an error, are in the row when changeFile returns.
 // known are those from the request. changeFile returns the id of the row.
 func (s *Server) changeFile(ctx context.Context, o library.Owner, operation, path string, known sandbox.Digests,
-	do func(context.Context, userFiles) (library.Digests, error)) (execID string, err error) {
+	do func(context.Context, userFiles) (library.Digests, error),
+) (execID string, err error) {
 	call := callFrom(ctx)
 	ctx = sandbox.WithRequest(ctx, sandbox.Request{RequestedBy: call.caller.ID})
-	change := sandbox.Change{User: sandbox.User{AgentID: o.AgentID, ID: o.UserID}, Tool: operation, Path: sandbox.Root + "/" + path,
-		Digests: known}
+	change := sandbox.Change{
+		User: sandbox.User{AgentID: o.AgentID, ID: o.UserID}, Tool: operation, Path: sandbox.Root + "/" + path,
+		Digests: known,
+	}
 	execID, err = s.cfg.Sandboxes.Change(ctx, change, func(ctx context.Context, at sandbox.Location) (sandbox.Digests, error) {
 		if call.body != nil {
 			defer call.body.EndWith(ctx)()

@@ -93,7 +93,8 @@ func (s *Server) edit(ctx context.Context, start, end *string) (lines *library.L
 
 // contentAnswer reads a whole file or, if r is not zero, the lines of r that the file has.
 func (c *call) contentAnswer(r library.LineRange, whole func() ([]byte, error),
-	lines func(library.LineRange) ([]string, error)) (wire.V1ContentAnswer, error) {
+	lines func(library.LineRange) ([]string, error),
+) (wire.V1ContentAnswer, error) {
 	answer := wire.V1ContentAnswer{Status: envelopeSuccess}
 	if r != (library.LineRange{}) {
 		list, err := lines(library.LineRange{Start: cmp.Or(r.Start, 1), End: cmp.Or(r.End, math.MaxInt32)})

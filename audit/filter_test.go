@@ -26,8 +26,10 @@ func TestParseTime(t *testing.T) {
 			t.Errorf("%q: %s, %v", text, got, bad.Err())
 		}
 	}
-	for text, hint := range map[string]bool{"tomorrow": false, "2026-02-30": false, "0000-01-01": false, "2026-11-18 01:02:03": false,
-		"2026-11-18T01:02:03 ": false, "2026-11-18T01:02:03 01:00": true} {
+	for text, hint := range map[string]bool{
+		"tomorrow": false, "2026-02-30": false, "0000-01-01": false, "2026-11-18 01:02:03": false,
+		"2026-11-18T01:02:03 ": false, "2026-11-18T01:02:03 01:00": true,
+	} {
 		var bad fault.Fields
 		audit.ParseTime("since", text, now, &bad)
 		if err := bad.Err(); err == nil || !strings.Contains(err.Error(), "must be a date like") || strings.Contains(err.Error(), "%2B") != hint {

@@ -34,8 +34,10 @@ var databases = map[string]func(t *testing.T) database{"sqlite": onSQLite}
 func onSQLite(t *testing.T) database {
 	dir := t.TempDir()
 	db := openDatabase(t, "", dir)
-	other, err := sql.Open("sqlite", (&url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(filepath.Join(dir, store.File)), "/"),
-		RawQuery: "_txlock=exclusive"}).String())
+	other, err := sql.Open("sqlite", (&url.URL{
+		Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(filepath.Join(dir, store.File)), "/"),
+		RawQuery: "_txlock=exclusive",
+	}).String())
 	if err != nil {
 		t.Fatal(err)
 	}

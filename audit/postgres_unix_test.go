@@ -26,8 +26,10 @@ func init() {
 		{"a revoked right", "REVOKE UPDATE ON sandbox_execs FROM app", "GRANT UPDATE ON sandbox_execs TO app"},
 		{"a renamed column", "ALTER TABLE sandbox_execs RENAME COLUMN detail TO other", "ALTER TABLE sandbox_execs RENAME COLUMN other TO detail"},
 		{"a renamed table", "ALTER TABLE sandbox_exec_events RENAME TO other", "ALTER TABLE other RENAME TO sandbox_exec_events"},
-		{"a column without room", "ALTER TABLE sandbox_execs ADD CHECK (stdout_bytes < 42) NOT VALID",
-			"ALTER TABLE sandbox_execs DROP CONSTRAINT sandbox_execs_stdout_bytes_check"},
+		{
+			"a column without room", "ALTER TABLE sandbox_execs ADD CHECK (stdout_bytes < 42) NOT VALID",
+			"ALTER TABLE sandbox_execs DROP CONSTRAINT sandbox_execs_stdout_bytes_check",
+		},
 	}
 }
 

@@ -11,8 +11,10 @@ import (
 
 func TestStats(t *testing.T) {
 	t.Parallel()
-	l, err := audit.NewLog(audit.Config{Store: openDatabase(t, "", t.TempDir()).Audit(), Dir: filepath.Join(t.TempDir(), "spool"), Logger: discard,
-		StatsRows: 22})
+	l, err := audit.NewLog(audit.Config{
+		Store: openDatabase(t, "", t.TempDir()).Audit(), Dir: filepath.Join(t.TempDir(), "spool"), Logger: discard,
+		StatsRows: 22,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -254,8 +254,10 @@ func TestManyArtifacts(t *testing.T) {
 		f.addFile("file-"+strconv.Itoa(1000+i), "x")
 	}
 	v := newVisitor(t, f.serve(t))
-	for path, want := range map[string][2]int{"": {0, 30}, "/artifacts?from=200": {200, 300}, "/artifacts?from=400": {400, 450},
-		"/artifacts?from=450": {450, 450}} {
+	for path, want := range map[string][2]int{
+		"": {0, 30}, "/artifacts?from=200": {200, 300}, "/artifacts?from=400": {400, 450},
+		"/artifacts?from=450": {450, 450},
+	} {
 		_, page := v.get("/console/execs/" + execID(2) + path)
 		for i := range 450 {
 			if shown := strings.Contains(page, "/artifacts/file-"+strconv.Itoa(1000+i)+`"`); shown != (i >= want[0] && i < want[1]) {
@@ -475,8 +477,10 @@ func TestArtifactsOverRealCore(t *testing.T) {
 	if ok, err := store.Begin(t.Context(), "run", time.Minute, 0); err != nil || !ok {
 		t.Fatal(ok, err)
 	}
-	gone, err := store.Remove(t.Context(), retention.Query{Part: retention.Artifacts, Rule: "audit.artifacts_retention_days", Days: 7,
-		Before: time.Now().Add(time.Hour), LostBefore: time.Now().Add(time.Hour)}, []string{id}, "run", time.Minute)
+	gone, err := store.Remove(t.Context(), retention.Query{
+		Part: retention.Artifacts, Rule: "audit.artifacts_retention_days", Days: 7,
+		Before: time.Now().Add(time.Hour), LostBefore: time.Now().Add(time.Hour),
+	}, []string{id}, "run", time.Minute)
 	if err != nil || len(gone.Due) != 1 {
 		t.Fatal(gone, err)
 	}

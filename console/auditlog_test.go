@@ -30,20 +30,30 @@ func TestAuditLogStates(t *testing.T) {
 		want   []string
 		not    string
 	}{
-		"signing": {func(*fakeApp) {}, []string{">signing<", "1,200", "secbox/test, example.com/w1", "3 events, the first 400 ms old", "/mnt/anchor",
-			"does not answer", "not asked yet"}, "Signing is stopped"},
-		"stopped": {func(f *fakeApp) {
-			f.report.AuditLog.Halted, f.report.AuditLog.Problem, f.report.AuditLog.AnchorProblem = "the database was rolled back",
-				"the database was rolled back", "the database was rolled back"
-			f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "the database was rolled back", Remedy: "restore the newest one"},
-				{Check: "skills", Reason: "a skill is broken"}}
-		}, []string{">stopped<", "Signing is stopped.", "the database was rolled back", "What to do: restore the newest one", "has another log"},
-			"a skill is broken"},
+		"signing": {func(*fakeApp) {}, []string{
+			">signing<", "1,200", "secbox/test, example.com/w1", "3 events, the first 400 ms old", "/mnt/anchor",
+			"does not answer", "not asked yet",
+		}, "Signing is stopped"},
+		"stopped": {
+			func(f *fakeApp) {
+				f.report.AuditLog.Halted, f.report.AuditLog.Problem, f.report.AuditLog.AnchorProblem = "the database was rolled back",
+					"the database was rolled back", "the database was rolled back"
+				f.report.Problems = []health.Problem{
+					{Check: "audit_log", Reason: "the database was rolled back", Remedy: "restore the newest one"},
+					{Check: "skills", Reason: "a skill is broken"},
+				}
+			},
+			[]string{">stopped<", "Signing is stopped.", "the database was rolled back", "What to do: restore the newest one", "has another log"},
+			"a skill is broken",
+		},
 		"behind": {func(f *fakeApp) {
 			f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "the transparency log lacks 9 events", Remedy: "wait"}}
 		}, []string{">with problems<", "lacks 9 events"}, "Signing is stopped"},
-		"without a key": {func(f *fakeApp) { f.report.AuditLog.Problem = "this node has no key" }, []string{">with problems<", "this node has no key"},
-			"Signing is stopped"},
+		"without a key": {
+			func(f *fakeApp) { f.report.AuditLog.Problem = "this node has no key" },
+			[]string{">with problems<", "this node has no key"},
+			"Signing is stopped",
+		},
 		"lost": {func(f *fakeApp) {
 			f.audit.lost = fault.Wrap(fault.Internal, translog.ErrNoState, "the database has lost the state of its transparency log")
 		}, []string{">lost<", "the database has lost the state"}, "Newest checkpoint"},
@@ -118,8 +128,10 @@ func TestEventPages(t *testing.T) {
 			t.Errorf("no link to %s", link)
 		}
 	}
-	for _, text := range []string{"<dt>parameters.project_id</dt><dd>demo</dd>", "<dd>addr, audit.anchor_dir</dd>", "2 execs", "unreadable",
-		"<dt>bytes</dt><dd>900</dd>"} {
+	for _, text := range []string{
+		"<dt>parameters.project_id</dt><dd>demo</dd>", "<dd>addr, audit.anchor_dir</dd>", "2 execs", "unreadable",
+		"<dt>bytes</dt><dd>900</dd>",
+	} {
 		if !strings.Contains(strings.NewReplacer("\n", "", "\t", "", "> <", "><").Replace(page), text) {
 			t.Errorf("no %s", text)
 		}
@@ -180,8 +192,10 @@ func TestHoldForms(t *testing.T) {
 	if resp.StatusCode != http.StatusBadRequest || len(f.audit.holds) != 0 || strings.Count(page, `aria-invalid="true"`) != 2 {
 		t.Fatalf("%d: %s", resp.StatusCode, page)
 	}
-	for _, want := range []string{`value="&#34;&gt;&lt;script&gt;"`, `aria-describedby="p-kind"`, `id="p-kind">must be project, user, task or exec`,
-		`id="p-reason">is missing: say why`, "The hold was not placed", "<h1>Holds</h1>"} {
+	for _, want := range []string{
+		`value="&#34;&gt;&lt;script&gt;"`, `aria-describedby="p-kind"`, `id="p-kind">must be project, user, task or exec`,
+		`id="p-reason">is missing: say why`, "The hold was not placed", "<h1>Holds</h1>",
+	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %s", want)
 		}
@@ -271,8 +285,10 @@ func TestHoldPages(t *testing.T) {
 		return u.Query().Get(name)
 	}
 	unbound := visible.EncodeCursor(audit.Cursor{CreatedAt: clock, ExecID: execID(1)}, "") // of GET /sandbox/execs
-	for _, query := range []string{"cursor=x", "cursor=" + of(ofHistory, "cursor"), "cursor=" + unbound, "cursor=" + of(older[1], "released"), "released=x",
-		"released=" + of(newer[1], "cursor")} {
+	for _, query := range []string{
+		"cursor=x", "cursor=" + of(ofHistory, "cursor"), "cursor=" + unbound, "cursor=" + of(older[1], "released"), "released=x",
+		"released=" + of(newer[1], "cursor"),
+	} {
 		if resp, page := v.get("/console/audit/holds?" + query); resp.StatusCode != http.StatusBadRequest || !strings.Contains(page, "invalid_cursor") {
 			t.Errorf("the place of another list, %s: %d", query, resp.StatusCode)
 		}
@@ -288,10 +304,15 @@ func TestRetentionStates(t *testing.T) {
 		not    string
 	}{
 		"off": {retention.Report{}, []string{">off<", "for ever", "as long as their record", "There was no run yet", "--dry-run"}, "Next run"},
-		"on": {fullApp().audit.report, []string{"with a problem", "an exec is not as the transparency log says", "365 days", "30 days", "52 in force",
-			"Last run", "Next run", "the files of 2 removed execs"}, "On the node"},
-		"running": {retention.Report{Enabled: true, RecordDays: 1, State: retention.State{Running: true, Holder: "node-7", BeganAt: clock}},
-			[]string{">running<", "Run that goes on", "node-7"}, ">Ended<"},
+		"on": {fullApp().audit.report, []string{
+			"with a problem", "an exec is not as the transparency log says", "365 days", "30 days", "52 in force",
+			"Last run", "Next run", "the files of 2 removed execs",
+		}, "On the node"},
+		"running": {
+			retention.Report{Enabled: true, RecordDays: 1, State: retention.State{Running: true, Holder: "node-7", BeganAt: clock}},
+			[]string{">running<", "Run that goes on", "node-7"},
+			">Ended<",
+		},
 	} {
 		f := fullApp()
 		f.audit.report = c.report

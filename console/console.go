@@ -69,8 +69,10 @@ func New(cfg Config) (*Console, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Console{cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), echo: echo.New(), live: newLiveExecs(),
-		checks: inflight.NewChecks()}
+	c := &Console{
+		cfg: cfg, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), echo: echo.New(), live: newLiveExecs(),
+		checks: inflight.NewChecks(),
+	}
 	c.echo.HideBanner, c.echo.HidePort = true, true
 	c.echo.Logger.SetOutput(io.Discard) // this module logs through slog
 	c.echo.HTTPErrorHandler = c.showError

@@ -33,8 +33,15 @@ func TestLinksOfOtherSites(t *testing.T) {
 			for _, site := range []string{"cross-site", "same-site"} {
 				for _, c := range []struct {
 					mode, dest, method string
-				}{{"navigate", "document", "GET"}, {"navigate", "iframe", "GET"}, {"navigate", "document", "HEAD"}, {"no-cors", "image", "GET"},
-					{"cors", "empty", "GET"}, {"websocket", "websocket", "GET"}, {"", "", "GET"}} {
+				}{
+					{"navigate", "document", "GET"},
+					{"navigate", "iframe", "GET"},
+					{"navigate", "document", "HEAD"},
+					{"no-cors", "image", "GET"},
+					{"cors", "empty", "GET"},
+					{"websocket", "websocket", "GET"},
+					{"", "", "GET"},
+				} {
 					req, err := http.NewRequestWithContext(t.Context(), c.method, v.url+path, nil)
 					must(t, err)
 					req.Header.Set("Sec-Fetch-Site", site)

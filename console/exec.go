@@ -26,8 +26,10 @@ func (c *Console) exec(req *request) (ui.Page, error) {
 	if err := req.door.Reserve(4 * int64(rec.Size())); err != nil {
 		return ui.Page{}, err
 	}
-	p := view.ExecPage{Record: rec, Spooled: c.cfg.Events.Spooled(rec.ExecID), Live: !rec.Status.Final() || req.query.Has("shown"),
-		Policy: view.Policy(rec), Limits: view.Limits(rec)}
+	p := view.ExecPage{
+		Record: rec, Spooled: c.cfg.Events.Spooled(rec.ExecID), Live: !rec.Status.Final() || req.query.Has("shown"),
+		Policy: view.Policy(rec), Limits: view.Limits(rec),
+	}
 	p.Canceling = !rec.Status.Final() && req.query.Has("canceling")
 	p.MayCancel = !rec.Status.Final() && !p.Canceling && req.may(workers)
 	names, err := c.cfg.Execs.Names(req.ctx(), req.caller, rec.RequestedBy)

@@ -69,13 +69,17 @@ func TestFalsifiedExec(t *testing.T) {
 	says(t, page(), []string{"does not have the newest event yet"}, []string{"is not what its events"})
 	_, err = c.log.Step(t.Context())
 	must(t, err)
-	proven := []string{"has every event of this exec, the newest as entry", "and the record is what they say", "the tree that the newest checkpoint signs",
-		"secbox audit check " + id + ".proof.json --key log.pub", "core-api audit key"}
+	proven := []string{
+		"has every event of this exec, the newest as entry", "and the record is what they say", "the tree that the newest checkpoint signs",
+		"secbox audit check " + id + ".proof.json --key log.pub", "core-api audit key",
+	}
 	says(t, page(), proven, []string{"was changed, and not by core-api"})
 	change("UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = ?", id)
 	falsified := page()
-	says(t, falsified, []string{"was changed, and not by core-api: exit_code: expected 0, found 7",
-		"The database is not as the log says: exit_code: expected 0, found 7"}, []string{"has every event"})
+	says(t, falsified, []string{
+		"was changed, and not by core-api: exit_code: expected 0, found 7",
+		"The database is not as the log says: exit_code: expected 0, found 7",
+	}, []string{"has every event"})
 	if strings.Index(falsified, "exit_code: expected 0") > strings.Index(falsified, `id="command"`) {
 		t.Error("the warning is not at the top")
 	}
@@ -122,16 +126,24 @@ func TestChangePage(t *testing.T) {
 	}{
 		"an edit": {
 			func(r *audit.Record) { r.SHA256Before, r.SHA256After = before, after },
-			[]string{"What changed", "Action files.edit", "Path /workspace/a.txt", "SHA-256 before " + before[:15], "SHA-256 after " + after[:15],
-				"A change of a file has no policy"},
+			[]string{
+				"What changed", "Action files.edit", "Path /workspace/a.txt", "SHA-256 before " + before[:15], "SHA-256 after " + after[:15],
+				"A change of a file has no policy",
+			},
 			nil,
 		},
 		"a new file": {func(r *audit.Record) { r.SHA256Before, r.SHA256After = "absent", after }, []string{"SHA-256 before no file"}, nil},
 		"not known":  {func(r *audit.Record) { r.SHA256After = after }, []string{"SHA-256 before not known"}, nil},
-		"an upload": {func(r *audit.Record) { r.Cmd, r.SHA256Before = "feishu.upload", before }, []string{"SHA-256 of what was sent " + before[:15]},
-			[]string{"SHA-256 before"}},
-		"was refused": {func(r *audit.Record) { r.Status, r.SHA256After, r.StartedAt = audit.Rejected, after, time.Time{} },
-			[]string{"What was to change", "SHA-256 asked for"}, []string{"SHA-256 after"}},
+		"an upload": {
+			func(r *audit.Record) { r.Cmd, r.SHA256Before = "feishu.upload", before },
+			[]string{"SHA-256 of what was sent " + before[:15]},
+			[]string{"SHA-256 before"},
+		},
+		"was refused": {
+			func(r *audit.Record) { r.Status, r.SHA256After, r.StartedAt = audit.Rejected, after, time.Time{} },
+			[]string{"What was to change", "SHA-256 asked for"},
+			[]string{"SHA-256 after"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,8 +172,10 @@ func TestLostExec(t *testing.T) {
 	rec := &f.records[0]
 	rec.Status, rec.ErrorReason, rec.ExitCode, rec.StdoutBytes, rec.DurationMS, rec.PolicySnapshot = audit.Lost, audit.NodeLost, nil, 0, 0, defaultPolicy()
 	page := get(t, f.serve(t)+"/console/execs/"+execID(1))
-	says(t, page, []string{"It is not known what the command wrote", "It is not known whether the job left artifacts", "Time not known 1 min 00 s –",
-		"Memory not known", "Ran not known"},
+	says(t, page, []string{
+		"It is not known what the command wrote", "It is not known whether the job left artifacts", "Time not known 1 min 00 s –",
+		"Memory not known", "Ran not known",
+	},
 		[]string{"Nothing was written", "left no artifacts", "Time 0 ms", "0 %", "within the limit"})
 }
 
@@ -203,8 +217,10 @@ func TestWebhookOfExec(t *testing.T) {
 	f := fullApp()
 	server := f.serve(t)
 	says(t, get(t, server+"/console/execs/"+execID(2)),
-		[]string{"Webhook Address https://hooks.example.com/secbox State due: it is repeated", "Next try", "Tries 2", "500 Internal Server Error 12 ms",
-			`<b>no answer</b>`, "15.0 s"}, []string{"hunter2"})
+		[]string{
+			"Webhook Address https://hooks.example.com/secbox State due: it is repeated", "Next try", "Tries 2", "500 Internal Server Error 12 ms",
+			`<b>no answer</b>`, "15.0 s",
+		}, []string{"hunter2"})
 	says(t, get(t, server+"/console/execs/"+execID(4)), nil, []string{"Webhook"})
 	f.callback.Attempts++ // one that has not ended
 	says(t, get(t, server+"/console/execs/"+execID(2)), []string{"being sent", "Tries 3"}, []string{"Next try"})
@@ -222,8 +238,10 @@ func TestUnmeasured(t *testing.T) {
 	f.records[0].PolicySnapshot, f.records[1].PolicySnapshot = defaultPolicy(), defaultPolicy()
 	f.records[1].Status, f.records[1].ErrorReason = audit.Failed, audit.PIDsLimit
 	server := f.serve(t)
-	says(t, get(t, server+"/console/execs/"+execID(2)), []string{"CPU not measured 1 core", "Processes not measured 256", "/tmp not measured 256 MiB",
-		"The command itself ran from 0 ms to 1.0 s after"}, nil)
+	says(t, get(t, server+"/console/execs/"+execID(2)), []string{
+		"CPU not measured 1 core", "Processes not measured 256", "/tmp not measured 256 MiB",
+		"The command itself ran from 0 ms to 1.0 s after",
+	}, nil)
 	says(t, get(t, server+"/console/execs/"+execID(1)), []string{"Processes at the limit 256"}, nil)
 }
 
@@ -264,8 +282,10 @@ func TestRefusedExec(t *testing.T) {
 	rec.Status, rec.ErrorReason, rec.Detail, rec.PolicySnapshot = audit.Rejected, audit.PolicyDenied, fault.From(refusal).Message, text
 	rec.ExitCode, rec.StartedAt, rec.StdoutBytes, rec.DurationMS, rec.Backend = nil, time.Time{}, 0, 0, ""
 	page := get(t, f.serve(t)+"/console/execs/"+execID(1))
-	says(t, page, []string{"What was to run", "no command was started", "refused: the request asked for 1099511627776", "refused: the skill asked for 1048576",
-		"nothing ran under it"},
+	says(t, page, []string{
+		"What was to run", "no command was started", "refused: the request asked for 1099511627776", "refused: the skill asked for 1048576",
+		"nothing ran under it",
+	},
 		[]string{"What ran", "Standard output", "Artifacts File", "Resources", "Nothing was written", "left no artifacts", "Backend"})
 }
 
@@ -288,8 +308,10 @@ func TestReplayVerdict(t *testing.T) {
 	f.replayer.points = []replay.Point{{What: "status", Equal: replay.Yes}, {What: "stdout", Equal: replay.No}, {What: "work", Equal: replay.Unknown}}
 	server := f.serve(t)
 	page := get(t, server+"/console/execs/"+execID(2))
-	says(t, page, []string{"It came out the same in 1 of 3 points; different: standard output; not known: other files in work/.",
-		"timeout_ms 60000 (1 min 00 s) default as in the first exec", "memory_mb 600 skill as in the first exec"}, []string{"manifest"})
+	says(t, page, []string{
+		"It came out the same in 1 of 3 points; different: standard output; not known: other files in work/.",
+		"timeout_ms 60000 (1 min 00 s) default as in the first exec", "memory_mb 600 skill as in the first exec",
+	}, []string{"manifest"})
 	if strings.Index(page, "It came out") > strings.Index(page, `id="command"`) {
 		t.Error("the verdict is not at the top")
 	}

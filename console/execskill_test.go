@@ -28,8 +28,10 @@ func TestExecLeadsToItsSkill(t *testing.T) {
 		"an id without a version": {skill: "shell.run", project: "demo", has: []string{catalogued, all}},
 		"a package":               {skill: "own", digest: "abc", project: "ag~ann", has: []string{pack + `ag/ann/own"`, all, version}},
 		"the folder of a package": {skill: "own", project: "ag~ann", cwd: "/workspace/work/skills/own", has: []string{pack + `ag/ann/own"`, all}},
-		"a package named like a skill": {skill: "shell.run", project: "ag~ann", cwd: "/workspace/work/skills/shell.run",
-			has: []string{catalogued, pack + `ag/ann/shell.run"`, all}},
+		"a package named like a skill": {
+			skill: "shell.run", project: "ag~ann", cwd: "/workspace/work/skills/shell.run",
+			has: []string{catalogued, pack + `ag/ann/shell.run"`, all},
+		},
 		"a package of another user": {skill: "own", digest: "abc", project: "ag~ann", users: []string{"bob"}, has: []string{all, version}},
 		"a skill that is gone":      {skill: "gone.skill", digest: "abc", project: "demo", has: []string{all, version}},
 		"an odd workspace":          {skill: "own", digest: "abc", project: "../a~<b>", has: []string{all, version}},

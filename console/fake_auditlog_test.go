@@ -131,22 +131,29 @@ func (f fakeRetention) Report(context.Context) (retention.Report, error) {
 
 // event returns an administrative event.
 func event(n int, kind admin.Kind, subject, data string) admin.Event {
-	return admin.Event{Seq: int64(n), At: clock.Add(time.Duration(n) * time.Second), NodeID: "node",
-		Actor: admin.Actor{Type: admin.ByToken, ID: "t1", Name: "Ada"}, Kind: kind, Subject: subject, Data: data}
+	return admin.Event{
+		Seq: int64(n), At: clock.Add(time.Duration(n) * time.Second), NodeID: "node",
+		Actor: admin.Actor{Type: admin.ByToken, ID: "t1", Name: "Ada"}, Kind: kind, Subject: subject, Data: data,
+	}
 }
 
 // fullAudit gives the application something on every page of the audit log.
 func (f *fakeApp) fullAudit() {
 	f.report.AuditLog = health.AuditLog{
 		Entries: 1200, BehindEvents: 3, BehindMS: 400, AnchorDir: "/mnt/anchor", AnchoredEntries: 1180,
-		Witnesses: []health.AuditWitness{{Name: "example.com/w1", Entries: 1199}, {Name: "example.com/w2", Problem: "does not answer", ProblemFor: time.Hour},
-			{Name: "example.com/w3"}},
+		Witnesses: []health.AuditWitness{
+			{Name: "example.com/w1", Entries: 1199},
+			{Name: "example.com/w2", Problem: "does not answer", ProblemFor: time.Hour},
+			{Name: "example.com/w3"},
+		},
 	}
 	f.audit.state = translog.State{Size: 1200, SignedAt: clock, VerifierKey: "secbox/test+12345678+AbCd", Holder: "node"}
 	f.audit.checkpoint = "secbox/test\n1200\nAAAA\n\n— secbox/test YWJj\n— example.com/w1 YWJj\n"
 	f.audit.report = retention.Report{
-		State: retention.State{BeganAt: clock, EndedAt: clock.Add(time.Minute), Done: retention.Done{Records: 12, Artifacts: 3, Held: 1}, Queued: 2,
-			Holds: 52},
+		State: retention.State{
+			BeganAt: clock, EndedAt: clock.Add(time.Minute), Done: retention.Done{Records: 12, Artifacts: 3, Held: 1}, Queued: 2,
+			Holds: 52,
+		},
 		Enabled: true, RecordDays: 365, ArtifactDays: 30, Next: clock.Add(time.Hour), Problem: "an exec is not as the transparency log says",
 	}
 	removed := `{"part":"record","days":30,"entries":{"` + execID(1) + `":[1,2],"` + execID(2) + `":[3]}}`

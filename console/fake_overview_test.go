@@ -32,8 +32,10 @@ func busyMonth(now time.Time) audit.Recent {
 		}
 	}
 	for i, status := range []audit.Status{audit.Succeeded, audit.Failed, audit.Canceled} {
-		out.Slowest = append(out.Slowest, audit.SlowExec{ExecID: execID(10 + i), CreatedAt: now.Add(-time.Hour), Status: status, SkillID: "shell.run",
-			DurationMS: int64(100_000 - i)})
+		out.Slowest = append(out.Slowest, audit.SlowExec{
+			ExecID: execID(10 + i), CreatedAt: now.Add(-time.Hour), Status: status, SkillID: "shell.run",
+			DurationMS: int64(100_000 - i),
+		})
 	}
 	out.Slowest[2].SkillID, out.Slowest[2].Cmd, out.Slowest[2].Args = "", "bash", []string{"-lc", "sleep 99"}
 	return out

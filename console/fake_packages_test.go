@@ -112,8 +112,10 @@ func (f *fakeApp) fillPackages() {
 		{SkillID: "new", Name: "New", Description: "The user's own.", Status: library.NewSkill, Warning: "SKILL.md is not UTF-8"},
 	}
 	slices.SortFunc(p.listed, func(a, b library.Listed) int { return strings.Compare(a.SkillID, b.SkillID) })
-	p.baselines = []skills.Pointer{{PointerKey: skills.PointerKey{AgentID: "ag", SkillID: "own"}, PointerState: skills.PointerState{Digest: digest("2")},
-		CreatedAt: clock, UpdatedAt: clock}}
+	p.baselines = []skills.Pointer{{
+		PointerKey: skills.PointerKey{AgentID: "ag", SkillID: "own"}, PointerState: skills.PointerState{Digest: digest("2")},
+		CreatedAt: clock, UpdatedAt: clock,
+	}}
 	p.mine = skills.Pointer{PointerState: skills.PointerState{Digest: digest("1"), BaseDigest: digest("3")}, CreatedAt: clock, UpdatedAt: clock}
 	p.files = map[string]string{"SKILL.md": "# Own\n", "main.py": "print('hi')\n", "logo.png": "\x89PNG\x00\xff", "manifest.json": "{}", "empty": ""}
 	p.diff = "--- a/main.py\n+++ b/main.py\n@@ -1 +1 @@\n-print('old')\n+print('hi')\nBinary files a/logo.png and b/logo.png differ\n"
@@ -122,10 +124,14 @@ func (f *fakeApp) fillPackages() {
 // changed adds two changes of the baseline own to the audit log.
 func (f *fakeApp) changed() *fakeApp {
 	f.audit.events = append(f.audit.events,
-		admin.Event{Seq: 2, At: clock, Actor: admin.Actor{Type: admin.ByToken, ID: "t2", Name: "Grace"}, Kind: admin.BaselinePromoted, Subject: "ag/own",
-			Data: `{"digest":"` + strings.Repeat("2", 64) + `","replaced_digest":"` + strings.Repeat("3", 64) + `"}`},
-		admin.Event{Seq: 1, At: clock, Actor: admin.Actor{Type: admin.ByToken, ID: "t1", Name: "Ada"}, Kind: admin.BaselinePromoted, Subject: "ag/own",
-			Data: `{"digest":"` + strings.Repeat("3", 64) + `"}`})
+		admin.Event{
+			Seq: 2, At: clock, Actor: admin.Actor{Type: admin.ByToken, ID: "t2", Name: "Grace"}, Kind: admin.BaselinePromoted, Subject: "ag/own",
+			Data: `{"digest":"` + strings.Repeat("2", 64) + `","replaced_digest":"` + strings.Repeat("3", 64) + `"}`,
+		},
+		admin.Event{
+			Seq: 1, At: clock, Actor: admin.Actor{Type: admin.ByToken, ID: "t1", Name: "Ada"}, Kind: admin.BaselinePromoted, Subject: "ag/own",
+			Data: `{"digest":"` + strings.Repeat("3", 64) + `"}`,
+		})
 	return f
 }
 

@@ -59,15 +59,21 @@ func (f *fakeRegistry) Events(_ context.Context, _ catalog.Kind, name string, af
 func (f *fakeApp) fillRegistry() {
 	author := registry.Owner{AgentID: "ag", UserID: "ann"}
 	r := &f.skills.published
-	r.entries = []registry.Entry{{Kind: catalog.Skill, Name: "csv-report", Version: 2, Digest: strings.Repeat("9", 64), Description: "Makes a report.",
-		Files: 2, Bytes: 1536, Author: author, FirstPublishedAt: clock, PublishedAt: clock}}
+	r.entries = []registry.Entry{{
+		Kind: catalog.Skill, Name: "csv-report", Version: 2, Digest: strings.Repeat("9", 64), Description: "Makes a report.",
+		Files: 2, Bytes: 1536, Author: author, FirstPublishedAt: clock, PublishedAt: clock,
+	}}
 	for i := range 60 {
-		r.events = append(r.events, registry.Event{ID: execID(1000 - i), Kind: catalog.Skill, Name: "csv-report", Version: 1, Digest: strings.Repeat("8", 64),
-			Action: registry.InstallDone, By: registry.Owner{AgentID: "ag", UserID: "bob"}, RequestedBy: "t", At: clock})
+		r.events = append(r.events, registry.Event{
+			ID: execID(1000 - i), Kind: catalog.Skill, Name: "csv-report", Version: 1, Digest: strings.Repeat("8", 64),
+			Action: registry.InstallDone, By: registry.Owner{AgentID: "ag", UserID: "bob"}, RequestedBy: "t", At: clock,
+		})
 	}
 	r.events[59].Action, r.events[59].By = registry.Published, author
-	r.installs = []registry.Install{{Owner: author, Kind: catalog.Skill, Name: "own", State: registry.Installed, Version: 3, Digest: strings.Repeat("8", 64),
-		ChangedAt: clock}}
+	r.installs = []registry.Install{{
+		Owner: author, Kind: catalog.Skill, Name: "own", State: registry.Installed, Version: 3, Digest: strings.Repeat("8", 64),
+		ChangedAt: clock,
+	}}
 }
 
 // hostileRegistry makes every text of the registry s, but not the name that addresses of tests

@@ -46,16 +46,22 @@ func skill(id, source, inputs string) *skills.Skill {
 	return &skills.Skill{
 		Manifest: skills.Manifest{
 			SchemaVersion: "1", ID: id, Name: "Run a script", Description: "Runs a bash script in work/ and says how it ended.",
-			Interface: skills.Interface{Inputs: json.RawMessage(inputs),
-				Outputs: json.RawMessage(`{"type": "object", "properties": {"exit_code": {"type": "integer"}}}`)},
+			Interface: skills.Interface{
+				Inputs:  json.RawMessage(inputs),
+				Outputs: json.RawMessage(`{"type": "object", "properties": {"exit_code": {"type": "integer"}}}`),
+			},
 			Runtime: skills.Runtime{Kind: "docker", Entrypoint: []string{"python3", "./run.py"}},
-			Permissions: skills.Permissions{FS: skills.FSPermissions{Read: []string{"inputs/**"}, Write: []string{"artifacts/**"}},
-				Net: skills.NetPermissions{Mode: "none"}},
+			Permissions: skills.Permissions{
+				FS:  skills.FSPermissions{Read: []string{"inputs/**"}, Write: []string{"artifacts/**"}},
+				Net: skills.NetPermissions{Mode: "none"},
+			},
 			Limits: policy.Limits{TimeoutMS: new(int64(20000))},
 		},
 		Raw: json.RawMessage(`{}`), Readme: "# Run a script\n\nRuns it.\n", Source: source, Digest: strings.Repeat("c", 64),
-		Files: []skills.File{{Path: "SKILL.md", Size: 27, SHA256: strings.Repeat("d", 64)},
-			{Path: "run.py", Size: 100, SHA256: strings.Repeat("e", 64), Executable: true}},
+		Files: []skills.File{
+			{Path: "SKILL.md", Size: 27, SHA256: strings.Repeat("d", 64)},
+			{Path: "run.py", Size: 100, SHA256: strings.Repeat("e", 64), Executable: true},
+		},
 	}
 }
 
@@ -68,12 +74,16 @@ const shellInputs = `{"type": "object", "properties": {
 
 // fillSkills gives the application three skills and a broken one.
 func (f *fakeApp) fillSkills() {
-	f.skills.usable = []*skills.Skill{skill("shell.run", skills.BuiltIn, shellInputs), skill("text.count", skills.SkillsDir, `{"type": "object"}`),
-		skill("text.greet", skills.Package, `{"type": "object"}`)}
+	f.skills.usable = []*skills.Skill{
+		skill("shell.run", skills.BuiltIn, shellInputs), skill("text.count", skills.SkillsDir, `{"type": "object"}`),
+		skill("text.greet", skills.Package, `{"type": "object"}`),
+	}
 	f.fillPackages()
 	f.fillRegistry()
-	f.skills.broken = []skills.Broken{{Folder: "text.broken", Source: skills.SkillsDir,
-		Problems: []skills.Problem{{File: skills.ManifestFile, Pointer: "/runtime/kind", Reason: "must be docker"}}}}
+	f.skills.broken = []skills.Broken{{
+		Folder: "text.broken", Source: skills.SkillsDir,
+		Problems: []skills.Problem{{File: skills.ManifestFile, Pointer: "/runtime/kind", Reason: "must be docker"}},
+	}}
 }
 
 // hostileSkills makes every text of the skills s.

@@ -75,8 +75,10 @@ type fakeApp struct {
 
 // newFake returns an application whose caller is an admin.
 func newFake() *fakeApp {
-	f := &fakeApp{caller: tokens.Token{ID: "t", Name: "Ada", Role: tokens.Admin}, standing: translog.Standing{Index: 1234}, output: map[string][]byte{},
-		sessions: &fakeSessions{byToken: map[string]tokens.Token{}, open: map[string]tokens.Token{}}}
+	f := &fakeApp{
+		caller: tokens.Token{ID: "t", Name: "Ada", Role: tokens.Admin}, standing: translog.Standing{Index: 1234}, output: map[string][]byte{},
+		sessions: &fakeSessions{byToken: map[string]tokens.Token{}, open: map[string]tokens.Token{}},
+	}
 	f.sessions.app = f
 	return f
 }
@@ -84,9 +86,11 @@ func newFake() *fakeApp {
 // serve starts a console over the application.
 func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
-	pages, err := console.New(console.Config{Execs: f, Events: f, Callbacks: f, Runner: f, Live: follow.New(f, followed{f}), Proofs: f, Replayer: &f.replayer,
+	pages, err := console.New(console.Config{
+		Execs: f, Events: f, Callbacks: f, Runner: f, Live: follow.New(f, followed{f}), Proofs: f, Replayer: &f.replayer,
 		Nodes: fakeNodes{f}, Health: f, Pool: f, Runners: f, AdminEvents: fakeAdminEvents{f}, Registry: &f.skills.published, Holds: f.holds(),
-		Retention: fakeRetention{f}, Sessions: f.sessions, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now})
+		Retention: fakeRetention{f}, Sessions: f.sessions, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +176,8 @@ func (f *fakeApp) List(_ context.Context, _ tokens.Token, filter audit.Filter, a
 
 // Search ignores filters, too.
 func (f *fakeApp) Search(ctx context.Context, caller tokens.Token, filter audit.Filter, after *audit.Cursor, most int,
-	each func(audit.Record) bool) (*audit.Cursor, error) {
+	each func(audit.Record) bool,
+) (*audit.Cursor, error) {
 	rows, next, err := f.List(ctx, caller, filter, after, most)
 	for _, rec := range rows {
 		if !each(rec) {

@@ -122,8 +122,10 @@ func (c *Console) downloadOutput(req *request, w http.ResponseWriter) error {
 	if err != nil {
 		return c.cfg.Execs.UnlessRemoved(req.ctx(), rec, err)
 	}
-	return c.serveFile(req, w, rec, name, "", content.File{Content: f, Type: "text/plain; charset=utf-8",
-		SaveAs: rec.ExecID + "." + name + ".txt"})
+	return c.serveFile(req, w, rec, name, "", content.File{
+		Content: f, Type: "text/plain; charset=utf-8",
+		SaveAs: rec.ExecID + "." + name + ".txt",
+	})
 }
 
 // showFile shows a file in a frame of its own, if it is an image or text. The page has nothing of
@@ -183,8 +185,10 @@ func (c *Console) viewFile(kind fileSource) func(*request, http.ResponseWriter) 
 	}
 }
 
-var artifactKind = fileSource{FileKind: view.FileKind{Files: "artifacts", Show: "show", View: "view"}, what: "artifact", title: "Artifact",
-	open: (*Console).openArtifact}
+var artifactKind = fileSource{
+	FileKind: view.FileKind{Files: "artifacts", Show: "show", View: "view"}, what: "artifact", title: "Artifact",
+	open: (*Console).openArtifact,
+}
 
 // openArtifact opens an artifact. Only paths of the exec's manifest are known.
 func (c *Console) openArtifact(req *request, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
@@ -204,8 +208,10 @@ func (c *Console) artifactsOf(ctx context.Context, rec audit.Record, from, rows 
 	}
 	defer all.Close()
 	list := all.List()
-	out := view.FileList{Kind: artifactKind.FileKind, ExecID: rec.ExecID, From: from, All: len(list.Items), Total: list.TotalBytes,
-		Truncated: list.Truncated, NotKept: list.NotKept, NotKeptCount: list.NotKeptCount}
+	out := view.FileList{
+		Kind: artifactKind.FileKind, ExecID: rec.ExecID, From: from, All: len(list.Items), Total: list.TotalBytes,
+		Truncated: list.Truncated, NotKept: list.NotKept, NotKeptCount: list.NotKeptCount,
+	}
 	for _, item := range list.Items[min(from, out.All):min(from+rows, out.All)] {
 		out.Rows = append(out.Rows, view.FileRow{Artifact: item, Kept: true})
 	}
@@ -264,8 +270,10 @@ func (c *Console) downloadArtifacts(req *request, w http.ResponseWriter) error {
 		func() error { return visible.WriteArtifacts(req.ctx(), w, all, rec) })
 }
 
-var inputKind = fileSource{FileKind: view.FileKind{Files: "inputs", Show: "show-input", View: "view-input"}, what: "input", title: "Input",
-	open: (*Console).openInput}
+var inputKind = fileSource{
+	FileKind: view.FileKind{Files: "inputs", Show: "show-input", View: "view-input"}, what: "input", title: "Input",
+	open: (*Console).openInput,
+}
 
 // openInput opens the kept content of an input, which is in memory.
 func (c *Console) openInput(req *request, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error) {
@@ -279,8 +287,10 @@ func (c *Console) inputsOf(req *request, rec audit.Record, from, rows int) (view
 	if err != nil {
 		return view.FileList{}, c.cfg.Execs.UnlessRemoved(req.ctx(), rec, err)
 	}
-	out := view.FileList{Kind: inputKind.FileKind, ExecID: rec.ExecID, From: from, All: list.All, Total: list.TotalBytes,
-		Truncated: list.Truncated}
+	out := view.FileList{
+		Kind: inputKind.FileKind, ExecID: rec.ExecID, From: from, All: list.All, Total: list.TotalBytes,
+		Truncated: list.Truncated,
+	}
 	for _, in := range list.Items {
 		out.Rows = append(out.Rows, view.FileRow{Artifact: runner.Artifact{Path: in.Path, Size: in.Size, SHA256: in.SHA256}, Kept: in.Kept})
 	}

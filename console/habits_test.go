@@ -149,8 +149,10 @@ func TestTimesWithScript(t *testing.T) {
 	if first.Text != "3 min ago" || first.Title != "2026-11-23 18:31:00.000000 Asia/Tokyo\n2026-11-23 09:31:00.000000 UTC" {
 		t.Errorf("%+v", first)
 	}
-	for at, want := range map[string]string{"-4000": "just now", "-10000": "in 10 s", "7300000": "2 h ago", "90000000": "1 day ago", "180000000": "2 days ago",
-		"9000000000": "2026-11-23 18:31:00"} {
+	for at, want := range map[string]string{
+		"-4000": "just now", "-10000": "in 10 s", "7300000": "2 h ago", "90000000": "1 day ago", "180000000": "2 days ago",
+		"9000000000": "2026-11-23 18:31:00",
+	} {
 		b.do(chromedp.Evaluate[chromedp.Void](`window.testNow = Date.parse("2026-11-23T09:31:00Z") + ` + at +
 			`; document.dispatchEvent(new Event("visibilitychange"))`))
 		if got := look(); got.Text != want || got.Left != first.Left {

@@ -24,8 +24,10 @@ const (
 )
 
 // filters are the parameters of the history that audit.ParseFilter takes.
-var filters = []string{"status", "project_id", "user_id", "agent_id", "task_id", "conversation_id", "trace_id", "skill_id", "skill_digest",
-	"error_reason", "backend", "requested_by", "kind", "since", "until"}
+var filters = []string{
+	"status", "project_id", "user_id", "agent_id", "task_id", "conversation_id", "trace_id", "skill_id", "skill_digest",
+	"error_reason", "backend", "requested_by", "kind", "since", "until",
+}
 
 // historyQuery are the parameters of the history: the filters, the text to search in commands, the
 // columns, and the place of the page.
@@ -66,8 +68,10 @@ func (c *Console) readHistory(req *request, only ...audit.Status) (view.HistoryP
 		f.Statuses, f.Commands = only, false // pages of refusals show them
 	}
 	text := searchText(req.query, &bad)
-	out := view.HistoryPage{Query: req.query, Columns: view.Columns(req.query.Get("columns"), &bad),
-		Pager: view.Pager{Here: req.here().With("cursor", "")}}
+	out := view.HistoryPage{
+		Query: req.query, Columns: view.Columns(req.query.Get("columns"), &bad),
+		Pager: view.Pager{Here: req.here().With("cursor", "")},
+	}
 	if out.HasDefaultColumns() { // as the form sends them
 		req.query.Del("columns")
 		out.Here = out.Here.With("columns", "")
@@ -129,7 +133,8 @@ func reserve(req *request, rows []audit.Record) error {
 // search adds the rows whose command has the text, which is in lower case, in any case. It reads
 // maxSearched execs at most, and returns the place where the next search begins; nil at the end.
 func (c *Console) search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, text string,
-	out *view.HistoryPage) (*audit.Cursor, error) {
+	out *view.HistoryPage,
+) (*audit.Cursor, error) {
 	found := audit.Filter{ExecIDs: []string{}, Commands: f.Commands}
 	next, err := c.cfg.Execs.Search(ctx, caller, f, after, maxSearched, func(rec audit.Record) bool {
 		if len(found.ExecIDs) == view.HistoryRows {
@@ -158,8 +163,10 @@ func hasText(rec audit.Record, lower string) bool {
 
 // refusedQuery are the parameters of the refused requests: the parameters of the history without
 // status.
-var refusedQuery = []string{"project_id", "user_id", "agent_id", "task_id", "skill_id", "error_reason", "requested_by", "since", "until",
-	"cursor"}
+var refusedQuery = []string{
+	"project_id", "user_id", "agent_id", "task_id", "skill_id", "error_reason", "requested_by", "since", "until",
+	"cursor",
+}
 
 // refused lists the requests that were refused and put on record, newest first.
 func (c *Console) refused(req *request) (ui.Page, error) {

@@ -30,8 +30,10 @@ func (c *Console) holds(req *request) (ui.Page, error) {
 // readHolds reads the page that the address asks for; a form's has no parameters.
 func (c *Console) readHolds(req *request) (view.HoldsPage, error) {
 	cursor, here := req.query.Get("cursor"), ui.Link("audit", "holds").WithAll(req.query)
-	p := view.HoldsPage{MayHold: req.may(admins), Pager: view.Pager{First: cursor == "", Here: ui.Link("audit", "holds")},
-		Form: view.HoldForm{ID: uuid.Must(uuid.NewV7()).String()}}
+	p := view.HoldsPage{
+		MayHold: req.may(admins), Pager: view.Pager{First: cursor == "", Here: ui.Link("audit", "holds")},
+		Form: view.HoldForm{ID: uuid.Must(uuid.NewV7()).String()},
+	}
 	var next string
 	var err error
 	if p.Rows, next, err = c.cfg.Holds.List(req.ctx(), cursor, holdRows); err != nil {
@@ -78,8 +80,10 @@ func (c *Console) readReleased(req *request, here ui.Address) (view.ReleasedHold
 
 // addHold places a hold. A refusal comes back with the form as it was sent.
 func (c *Console) addHold(req *request) (ui.Address, error) {
-	asked := view.HoldForm{ID: req.form.Get("id"), Kind: req.form.Get("kind"), Value: strings.Trim(req.form.Get("value"), " "),
-		Reason: strings.TrimSpace(req.form.Get("reason"))}
+	asked := view.HoldForm{
+		ID: req.form.Get("id"), Kind: req.form.Get("kind"), Value: strings.Trim(req.form.Get("value"), " "),
+		Reason: strings.TrimSpace(req.form.Get("reason")),
+	}
 	_, err := c.cfg.Holds.Add(req.ctx(), req.caller,
 		retention.Hold{ID: asked.ID, Kind: retention.HoldKind(asked.Kind), Value: asked.Value, Reason: asked.Reason})
 	if fault.Is(err, fault.InvalidRequest) && view.FieldReason(fault.From(err), "id") == "" {

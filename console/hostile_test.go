@@ -56,13 +56,17 @@ func hostileApp(s string) *fakeApp {
 		f.tokens[i].Name, f.tokens[i].Projects, f.tokens[i].UserID = s, []string{s, s}, s
 	}
 	f.records[57].ErrorReason, f.records[57].Detail = audit.PolicyDenied, "timeout_ms: "+s+" is above"
-	f.records[57].PolicySnapshot, _ = json.Marshal(map[string]any{"fields": map[string]any{"timeout_ms": map[string]any{"value": s, "ceiling": s,
-		"ceiling_from": s}}})
+	f.records[57].PolicySnapshot, _ = json.Marshal(map[string]any{"fields": map[string]any{"timeout_ms": map[string]any{
+		"value": s, "ceiling": s,
+		"ceiling_from": s,
+	}}})
 	f.recent = func(int) audit.Recent { return hostileMonth(time.Now(), s) }
 	f.machines = []remote.RunnerInfo{{UserID: s, Name: s, Version: s, OS: s, Arch: s, Allow: []string{s}, NodeID: s}}
 	f.nodes = []nodes.Node{{NodeID: s, Version: s}}
-	f.report = health.Report{Status: health.Degraded, NodeID: s, Version: s, DockerVersion: s, WorkspaceRootNative: s,
-		Problems: []health.Problem{{Check: s, Reason: s, Remedy: s}}}
+	f.report = health.Report{
+		Status: health.Degraded, NodeID: s, Version: s, DockerVersion: s, WorkspaceRootNative: s,
+		Problems: []health.Problem{{Check: s, Reason: s, Remedy: s}},
+	}
 	f.report.AuditLog = health.AuditLog{Halted: s, Problem: s, Witnesses: []health.AuditWitness{{Name: s}}}
 	f.pool.NotShared = s
 	f.hostileSkills(s)
@@ -100,11 +104,13 @@ func TestHostileContent(t *testing.T) {
 	b := open(t, "")
 	for _, s := range []string{strings.Join(hostile[:7], " "), strings.Join(hostile[7:14], " "), hostile[14]} {
 		b.url = hostileApp(s).serve(t)
-		for _, path := range []string{"/console/history?columns=status,command,reason,project,user,agent,task,conversation,skill,token,backend,node,image",
+		for _, path := range []string{
+			"/console/history?columns=status,command,reason,project,user,agent,task,conversation,skill,token,backend,node,image",
 			"/console/execs/" + execID(2), "/console/refused", "/console/runners", "/console/people", "/console/tokens", "/console/audit",
 			"/console/audit/events", "/console/audit/holds", "/console/audit/retention", "/console/skills", "/console/skills/shell.run",
 			"/console/packages?agent_id=ag&user_id=ann", "/console/packages/ag/ann/own", "/console/packages/ag/ann/own/file?path=main.py",
-			"/console/packages/ag/ann/own/diff", "/console/registry", "/console/registry/skills/csv-report", "/console/overview"} {
+			"/console/packages/ag/ann/own/diff", "/console/registry", "/console/registry/skills/csv-report", "/console/overview",
+		} {
 			b.visit(path)
 			drawn := 0
 			switch path {
@@ -124,9 +130,11 @@ func TestHostileContent(t *testing.T) {
 				Forms: [...document.forms].filter(f => new URL(f.action).origin != location.origin).length, H1: [...document.querySelectorAll("h1")].map(h => h.innerText).join("|"),
 				Wide: document.documentElement.scrollWidth > innerWidth})`)
 			if got.Hacked || got.Scripts != 2 || got.Odd != drawn || got.Forms != 0 || got.Wide ||
-				!slices.Contains([]string{"History", "Exec " + execID(2), "Refused", "Runners and nodes", "People", "Tokens", "Audit log",
+				!slices.Contains([]string{
+					"History", "Exec " + execID(2), "Refused", "Runners and nodes", "People", "Tokens", "Audit log",
 					"Administrative events", "Holds", "Retention", "Skills", "shell.run", "Packages", "own", "main.py", "Changes", "Registry", "csv-report",
-					"Overview"}, got.H1) {
+					"Overview",
+				}, got.H1) {
 				t.Errorf("%.40q, %s: %+v", s, path, got)
 			}
 		}

@@ -43,8 +43,10 @@ func TestInputsOfExec(t *testing.T) {
 	}
 	f.downloads = nil
 	for _, file := range []struct{ path, content, shown string }{
-		{"page.html", "<script>0</script>", "text/plain; charset=utf-8"}, {"a/one.png", onePixel, "image/png"},
-		{`a "b" #1?.svg`, "<svg onload='0'/>", "text/plain; charset=utf-8"}, {"tool.exe", "MZ\x00", ""},
+		{"page.html", "<script>0</script>", "text/plain; charset=utf-8"},
+		{"a/one.png", onePixel, "image/png"},
+		{`a "b" #1?.svg`, "<svg onload='0'/>", "text/plain; charset=utf-8"},
+		{"tool.exe", "MZ\x00", ""},
 	} {
 		f.downloads = nil
 		path := (&url.URL{Path: file.path}).EscapedPath()
@@ -128,8 +130,10 @@ func TestInputsOverRealCore(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
 	worker, other := c.token("worker", tokens.Worker), c.token("other", tokens.Worker)
-	id := c.post(worker, map[string]any{"project_id": "demo", "exec": map[string]any{"script": "cat /workspace/inputs/sub/in.txt"},
-		"inputs": []any{map[string]any{"path": "sub/in.txt", "content": "0123456789"}}})
+	id := c.post(worker, map[string]any{
+		"project_id": "demo", "exec": map[string]any{"script": "cat /workspace/inputs/sub/in.txt"},
+		"inputs": []any{map[string]any{"path": "sub/in.txt", "content": "0123456789"}},
+	})
 	base := "/console/execs/" + id
 	v := newVisitor(t, c.url)
 	v.signIn(worker)

@@ -210,10 +210,14 @@ func TestOverviewLive(t *testing.T) {
 		want   []string
 		not    string
 	}{
-		{"", audit.Recent{Complete: true}, []string{`hx-get="/console/overview"`, `hx-trigger="every 5s"`, "Each bar is an hour", "No exec has ended",
-			`live=off`}, "still counting"},
-		{"?span=month", audit.Recent{Uncounted: 700}, []string{`hx-get="/console/overview?span=month"`, `hx-trigger="every 1s"`, "Still missing: 700 hours.",
-			"still being looked for"}, "Each bar"},
+		{"", audit.Recent{Complete: true}, []string{
+			`hx-get="/console/overview"`, `hx-trigger="every 5s"`, "Each bar is an hour", "No exec has ended",
+			`live=off`,
+		}, "still counting"},
+		{"?span=month", audit.Recent{Uncounted: 700}, []string{
+			`hx-get="/console/overview?span=month"`, `hx-trigger="every 1s"`, "Still missing: 700 hours.",
+			"still being looked for",
+		}, "Each bar"},
 		{"?span=week&live=off", audit.Recent{Complete: true}, []string{`href="/console/overview?span=week"`, "Go on", "Each bar is 3 hours"}, "hx-trigger"},
 	} {
 		page := get(t, overviewApp(c.recent).serve(t)+"/console/overview"+c.path)
@@ -304,11 +308,15 @@ func TestOverviewOfStoppedLog(t *testing.T) {
 	f := fullApp()
 	f.report.AuditLog.Halted, f.report.AuditLog.Problem, f.report.AuditLog.HaltedRemedy = "it was rolled back", "it was rolled back",
 		"restore the newest database"
-	f.report.Problems = []health.Problem{{Check: "audit_log", Reason: "it was rolled back", Remedy: "restore the newest database"},
-		{Check: "skills", Reason: "a skill is broken"}}
+	f.report.Problems = []health.Problem{
+		{Check: "audit_log", Reason: "it was rolled back", Remedy: "restore the newest database"},
+		{Check: "skills", Reason: "a skill is broken"},
+	}
 	page := get(t, f.serve(t)+"/console/overview")
-	says(t, page, []string{"Signing is stopped. it was rolled back What to do: restore the newest database. See the audit log",
-		"2 problems audit_log : signing is stopped, see above skills : a skill is broken"}, []string{"Halted"})
+	says(t, page, []string{
+		"Signing is stopped. it was rolled back What to do: restore the newest database. See the audit log",
+		"2 problems audit_log : signing is stopped, see above skills : a skill is broken",
+	}, []string{"Halted"})
 	if strings.Count(page, "it was rolled back") != 1 || strings.Index(page, "rolled back") > strings.Index(page, `id="execs"`) {
 		t.Error("that the log is stopped is said twice, or late")
 	}
@@ -367,8 +375,10 @@ func TestOverviewOverRealCore(t *testing.T) {
 		v := newVisitor(t, c.url)
 		v.signIn(r.secret)
 		page := complete(v)
-		for _, want := range []string{fmt.Sprintf("<b>%d</b> in 24 hours", r.all), fmt.Sprintf("<b>%d</b> Failed", r.bad),
-			fmt.Sprintf(`nonzero_exit</a></td><td class="num">%d</td>`, r.failures)} {
+		for _, want := range []string{
+			fmt.Sprintf("<b>%d</b> in 24 hours", r.all), fmt.Sprintf("<b>%d</b> Failed", r.bad),
+			fmt.Sprintf(`nonzero_exit</a></td><td class="num">%d</td>`, r.failures),
+		} {
 			if !strings.Contains(page, want) {
 				t.Errorf("%d execs: no %s", r.all, want)
 			}

@@ -30,8 +30,10 @@ const (
 
 // packages lists the packages of a user, or leads to them.
 func (c *Console) packages(req *request) (ui.Page, error) {
-	p := view.PackagesPage{Agent: req.query.Get("agent_id"), User: req.query.Get("user_id"),
-		Pager: view.Pager{Here: req.here().With("cursor", "")}}
+	p := view.PackagesPage{
+		Agent: req.query.Get("agent_id"), User: req.query.Get("user_id"),
+		Pager: view.Pager{Here: req.here().With("cursor", "")},
+	}
 	p.All = req.may(auditors)
 	p.SeesAgent = req.caller.Role != tokens.Worker
 	after, err := parseNameCursor(req.query.Get("cursor"), p.Here.String())
@@ -137,8 +139,10 @@ func (c *Console) onePackage(req *request) (ui.Page, error) {
 		}
 		p.Runs.Version = p.Listed.Digest
 	}
-	return ui.Page{Title: p.Listed.SkillID, Crumbs: view.PackageCrumbs(p.Agent, p.User), Badge: view.PackageStatus(p.Listed.Status),
-		Actions: view.PackageActions(p), Body: view.Package(p)}, nil
+	return ui.Page{
+		Title: p.Listed.SkillID, Crumbs: view.PackageCrumbs(p.Agent, p.User), Badge: view.PackageStatus(p.Listed.Status),
+		Actions: view.PackageActions(p), Body: view.Package(p),
+	}, nil
 }
 
 // changesOf reads who changed the baseline of a package, newest first.

@@ -125,8 +125,10 @@ func fullApp() *fakeApp {
 	refused.Detail = "timeout_ms: 9000000 is above the ceiling of 1800000; ask for at most that"
 	refused.PolicySnapshot = ended.PolicySnapshot
 	f.recent = func(int) audit.Recent { return busyMonth(time.Now()) }
-	f.machines = []remote.RunnerInfo{{UserID: "ada", Name: "laptop", Version: "0.1.0", OS: "linux", Arch: "amd64", Allow: []string{"exec"},
-		ConnectedSince: clock, HeardAt: clock, Latency: time.Millisecond, InFlight: 2}}
+	f.machines = []remote.RunnerInfo{{
+		UserID: "ada", Name: "laptop", Version: "0.1.0", OS: "linux", Arch: "amd64", Allow: []string{"exec"},
+		ConnectedSince: clock, HeardAt: clock, Latency: time.Millisecond, InFlight: 2,
+	}}
 	leased := nodes.Node{Version: "test", StartedAt: clock, SeenAt: clock, ReadAt: clock, Epoch: 1, LeaseUntil: clock.Add(time.Minute), Running: 2, Queued: 1}
 	draining, silent, retired := leased, leased, leased
 	draining.Draining, silent.LeaseUntil, retired.LeaseUntil = true, clock, time.Time{}
@@ -137,25 +139,32 @@ func fullApp() *fakeApp {
 		WorkspaceFree: &diskspace.Space{Bytes: 1 << 38},
 		Problems:      []health.Problem{{Check: "skills", Reason: "a skill is broken", Remedy: "repair it"}},
 	}
-	f.report.AuditLog = health.AuditLog{Entries: 2_976_933, SignedAt: clock, BehindEvents: 3, BehindMS: 400, AnchoredEntries: 2_976_000,
-		Witnesses: []health.AuditWitness{{Name: "w.example", Entries: 2_976_900}}}
-	f.pool = engine.PoolStats{Max: 4, Waiting: 2, Starting: 1, Hits: 1200, Misses: 3, NotShared: engine.NotKnownYet + "no container has waited",
-		MemoryLow: true}
+	f.report.AuditLog = health.AuditLog{
+		Entries: 2_976_933, SignedAt: clock, BehindEvents: 3, BehindMS: 400, AnchoredEntries: 2_976_000,
+		Witnesses: []health.AuditWitness{{Name: "w.example", Entries: 2_976_900}},
+	}
+	f.pool = engine.PoolStats{
+		Max: 4, Waiting: 2, Starting: 1, Hits: 1200, Misses: 3, NotShared: engine.NotKnownYet + "no container has waited",
+		MemoryLow: true,
+	}
 	ended.ReplayOf, ended.Kind, ended.StdinBytes = execID(4), audit.KindExec, 5
 	f.replayer.points = []replay.Point{
 		{What: "status", Equal: replay.Yes, First: "succeeded", Second: "succeeded"},
 		{What: "stdout", Equal: replay.No, First: strings.Repeat("a", 64), Second: strings.Repeat("b", 64), Why: "they wrote something else"},
 		{What: "work", Equal: replay.Unknown, Why: "its former state is not kept"},
 	}
-	f.callback = &webhooks.Delivery{State: webhooks.Due, URL: "https://hooks.example.com/secbox?key=hunter2", Attempts: 2, NextAt: clock.Add(time.Minute),
+	f.callback = &webhooks.Delivery{
+		State: webhooks.Due, URL: "https://hooks.example.com/secbox?key=hunter2", Attempts: 2, NextAt: clock.Add(time.Minute),
 		Tries: []webhooks.Try{
 			{At: clock, Status: 500, MS: 12}, {At: clock.Add(time.Second), Error: `<b>no answer</b>\u202e`, MS: 15_000},
-		}}
+		},
+	}
 	f.addFile("report.html", "<h1>Report</h1>")
 	f.addFile("plots/one.png", onePixel)
 	f.addFile("data.bin", "\x00\x01")
 	f.notKept = runner.ArtifactList{Truncated: true, LeftOut: runner.LeftOut{NotKeptCount: 1402, NotKept: []runner.NotKept{
-		{Path: "large.bin", Size: 73 << 20, Why: "it did not fit"}, {Path: `dir/name\xff`, Why: "its name is not UTF-8"},
+		{Path: "large.bin", Size: 73 << 20, Why: "it did not fit"},
+		{Path: `dir/name\xff`, Why: "its name is not UTF-8"},
 		{Path: "latest", Why: "a symbolic link"},
 	}}}
 	f.output["stdout"] = []byte("\x1b[31mred\x1b[0m \x1b[1;44mbold on blue\x1b[0m\rprogress\n" + strings.Repeat("line\n", 40_000))

@@ -23,8 +23,10 @@ func (c *Console) people(req *request) (ui.Page, error) {
 	if err != nil {
 		return ui.Page{}, err
 	}
-	p := view.PeoplePage{Rows: rows, Own: req.caller.ID, Pager: view.Pager{First: after == "", Here: ui.Link("people")},
-		SignOn: c.cfg.SignOn != nil}
+	p := view.PeoplePage{
+		Rows: rows, Own: req.caller.ID, Pager: view.Pager{First: after == "", Here: ui.Link("people")},
+		SignOn: c.cfg.SignOn != nil,
+	}
 	if len(rows) > peopleRows {
 		p.Rows = rows[:peopleRows]
 		p.SetNext("after", rows[peopleRows-1].ID)

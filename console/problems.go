@@ -61,8 +61,10 @@ func (c *Console) showProblem(err error, req *request) {
 	if errors.As(err, new(oldForm)) {
 		title = "The form is too old"
 	}
-	page := ui.Page{Title: title, Body: view.Problem(problem, c.withoutQuery(req, problem), c.section(req)),
-		Status: fault.HTTPStatus(problem.Code)}
+	page := ui.Page{
+		Title: title, Body: view.Problem(problem, c.withoutQuery(req, problem), c.section(req)),
+		Status: fault.HTTPStatus(problem.Code),
+	}
 	if refused, ok := errors.AsType[refusedForm](err); ok {
 		page = refused.page
 	}

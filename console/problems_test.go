@@ -24,8 +24,13 @@ func TestLostPages(t *testing.T) {
 		for _, asked := range []struct {
 			method, path string
 			status       int
-		}{{"GET", "/console/nothing", 404}, {"GET", "/console/execs/x/y/z", 404}, {"GET", "/console/tokens/t1/revoke", 405}, {"PUT", "/console/history", 405},
-			{"DELETE", "/console", 405}} {
+		}{
+			{"GET", "/console/nothing", 404},
+			{"GET", "/console/execs/x/y/z", 404},
+			{"GET", "/console/tokens/t1/revoke", 405},
+			{"PUT", "/console/history", 405},
+			{"DELETE", "/console", 405},
+		} {
 			req, err := http.NewRequestWithContext(t.Context(), asked.method, v.url+asked.path, nil)
 			must(t, err)
 			resp, page := v.do(req)
@@ -66,8 +71,10 @@ func TestRemediesArePages(t *testing.T) {
 	}
 	auditor := newVisitor(t, closedApp().serve(t))
 	auditor.signIn("secret-auditor")
-	for path, want := range map[string]string{"/console/audit/holds": "the role auditor may not do this; allowed are: admin",
-		"/console/execs/" + execID(1) + "/cancel": "may not do this"} {
+	for path, want := range map[string]string{
+		"/console/audit/holds":                    "the role auditor may not do this; allowed are: admin",
+		"/console/execs/" + execID(1) + "/cancel": "may not do this",
+	} {
 		if resp, page := auditor.post("/console/audit/holds", path, url.Values{}); resp.StatusCode != http.StatusForbidden || !strings.Contains(page, want) ||
 			strings.Contains(page, "open this") {
 			t.Errorf("%s: %d: %s", path, resp.StatusCode, page)

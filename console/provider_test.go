@@ -152,8 +152,10 @@ func TestSignInAtRealProvider(t *testing.T) {
 			t.Errorf("%s comes to %s", name, at)
 		}
 	}
-	want := []string{"signed_in by Grace <b> (grace@idp.example)", "signed_out by Grace <b> (grace@idp.example)", "signed_in by Ada <b> (ada@idp.example)",
-		"person_blocked by Ada <b> (ada@idp.example)", "signed_out by Ada <b> (ada@idp.example)"}
+	want := []string{
+		"signed_in by Grace <b> (grace@idp.example)", "signed_out by Grace <b> (grace@idp.example)", "signed_in by Ada <b> (ada@idp.example)",
+		"person_blocked by Ada <b> (ada@idp.example)", "signed_out by Ada <b> (ada@idp.example)",
+	}
 	if got := slices.DeleteFunc(c.events(), func(e string) bool { return strings.Contains(e, "token_created") }); !slices.Equal(got, want) &&
 		!slices.Equal(slices.DeleteFunc(got, func(e string) bool { return strings.HasPrefix(e, "download") }), want) {
 		t.Errorf("events %q", got)
@@ -208,8 +210,10 @@ func TestAnswersOfRealProvider(t *testing.T) {
 	}
 	refused, err := url.Parse(begin(other))
 	must(t, err)
-	q := url.Values{"state": {refused.Query().Get("state")}, "error": {"access_denied"},
-		"error_description": {`<script>hacked=1</script>` + "\u202e" + strings.Repeat("x", 5000)}}
+	q := url.Values{
+		"state": {refused.Query().Get("state")}, "error": {"access_denied"},
+		"error_description": {`<script>hacked=1</script>` + "\u202e" + strings.Repeat("x", 5000)},
+	}
 	if resp, page := arrive(other, c.url+callback+"?"+q.Encode()); resp.StatusCode != http.StatusUnauthorized ||
 		!strings.Contains(page, "refused the sign-in: access_denied: &lt;script&gt;") || strings.ContainsRune(page, '\u202e') || len(page) > 8000 {
 		t.Errorf("a refusal: %d, %s", resp.StatusCode, page)

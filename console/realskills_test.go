@@ -51,8 +51,10 @@ func TestSkillsOverRealFiles(t *testing.T) {
 
 	var archive bytes.Buffer
 	w := zip.NewWriter(&archive)
-	for name, content := range map[string]string{"weather/SKILL.md": "---\nname: <i>Weather</i>\ndescription: Says how it is.\n---\n",
-		"weather/main.py": "print('old')\n", "weather/logo.png": "\x89PNG\x00"} {
+	for name, content := range map[string]string{
+		"weather/SKILL.md": "---\nname: <i>Weather</i>\ndescription: Says how it is.\n---\n",
+		"weather/main.py":  "print('old')\n", "weather/logo.png": "\x89PNG\x00",
+	} {
 		file, err := w.Create(name)
 		must(t, err)
 		_, err = io.WriteString(file, content)
@@ -71,8 +73,10 @@ func TestSkillsOverRealFiles(t *testing.T) {
 	f.skills.real = &visible.Skills{Catalog: catalog, Library: packages.View(), View: packages.View()}
 	url := f.serve(t)
 	for path, want := range map[string][]string{
-		"/console/skills": {`href="/console/skills/text.grep"`, "text.broken", "manifest.json#/name",
-			"core-api skills lint"},
+		"/console/skills": {
+			`href="/console/skills/text.grep"`, "text.broken", "manifest.json#/name",
+			"core-api skills lint",
+		},
 		"/console/skills?agent_id=ag&user_id=bob":                 {`href="/console/skills/text.grep"`},
 		"/console/skills/text.grep":                               {"<code>pattern</code>", "<code>matches[].line</code>", "python3 -B ./grep.py", "grep.py"},
 		"/console/skills/text.broken":                             {"is broken"},

@@ -14,8 +14,10 @@ import (
 // refuse requests an exec for a user with more time than policy allows.
 func (c *core) refuse(secret, user string) {
 	c.t.Helper()
-	body, err := json.Marshal(map[string]any{"project_id": "demo", "user_id": user, "exec": map[string]any{"script": "true"},
-		"policy_overrides": map[string]any{"timeout_ms": 9_000_000_000}})
+	body, err := json.Marshal(map[string]any{
+		"project_id": "demo", "user_id": user, "exec": map[string]any{"script": "true"},
+		"policy_overrides": map[string]any{"timeout_ms": 9_000_000_000},
+	})
 	must(c.t, err)
 	req, err := http.NewRequestWithContext(c.t.Context(), "POST", c.url+"/sandbox/execs", strings.NewReader(string(body)))
 	must(c.t, err)
@@ -59,8 +61,10 @@ func TestRefusedOverRealCore(t *testing.T) {
 			t.Errorf("the cursor for %s: %d", path, resp.StatusCode)
 		}
 	}
-	for path, want := range map[string]int{"user_id=bob": 1, "user_id=nobody": 0, "error_reason=policy_denied&user_id=bob": 1, "error_reason=forbidden": 0,
-		"project_id=demo&user_id=ada": 50} {
+	for path, want := range map[string]int{
+		"user_id=bob": 1, "user_id=nobody": 0, "error_reason=policy_denied&user_id=bob": 1, "error_reason=forbidden": 0,
+		"project_id=demo&user_id=ada": 50,
+	} {
 		if _, page := v.get("/console/refused?" + path); len(execLinks(page)) != want {
 			t.Errorf("%s: %d rows, want %d", path, len(execLinks(page)), want)
 		}

@@ -30,8 +30,10 @@ func entryKind(text string) catalog.Kind {
 
 // registry lists or searches the published skills or agents, by name.
 func (c *Console) registry(req *request) (ui.Page, error) {
-	p := view.RegistryPage{Kind: req.query.Get("kind"), Words: req.query.Get("query"),
-		Pager: view.Pager{Here: req.here().With("cursor", "")}}
+	p := view.RegistryPage{
+		Kind: req.query.Get("kind"), Words: req.query.Get("query"),
+		Pager: view.Pager{Here: req.here().With("cursor", "")},
+	}
 	if p.Kind == "" {
 		p.Kind = view.RegistryKinds[0]
 	}

@@ -29,8 +29,10 @@ func TestRegistry(t *testing.T) {
 			strings.Contains(page, "has withdrawn it") != sees {
 			t.Errorf("%s: a withdrawn skill: %d", role, resp.StatusCode)
 		}
-		for path, status := range map[string]int{"/console/registry/skills/none": 404, "/console/registry/x/csv-report": 404,
-			"/console/registry?cursor=x": 400} {
+		for path, status := range map[string]int{
+			"/console/registry/skills/none": 404, "/console/registry/x/csv-report": 404,
+			"/console/registry?cursor=x": 400,
+		} {
 			if resp, _ := v.get(path); resp.StatusCode != status {
 				t.Errorf("%s, %s: %d", role, path, resp.StatusCode)
 			}

@@ -78,8 +78,10 @@ func TestCurlRepeatsTheHistory(t *testing.T) {
 	secret := c.token("auditor", tokens.Auditor)
 	v := newVisitor(t, c.url)
 	v.signIn(secret)
-	for _, path := range []string{"/console/history", "older", "/console/history?status=failed", "/console/history?text=exit&status=failed",
-		"/console/refused?error_reason=policy_denied&user_id=nobody"} {
+	for _, path := range []string{
+		"/console/history", "older", "/console/history?status=failed", "/console/history?text=exit&status=failed",
+		"/console/refused?error_reason=policy_denied&user_id=nobody",
+	} {
 		if path == "older" {
 			_, page := v.get("/console/history")
 			path = html.UnescapeString(regexpOlder.FindStringSubmatch(page)[1])
@@ -107,8 +109,10 @@ func TestCurlRepeatsOtherPages(t *testing.T) {
 		t.Errorf("%s prints %s", command, got)
 	}
 	hold := shell(t, "curl -sS '"+c.url+"/audit/holds' -H 'Content-Type: application/json' -d '{\"kind\": \"exec\", \"value\": \""+id+"\", \"reason\": \"x\"}'")
-	for path, want := range map[string]string{"/console/audit/events?kind=hold_added": `"kind":"hold_added"`, "/console/audit/holds": `"value":"` + id + `"`,
-		"/console/skills": `"items":[`} {
+	for path, want := range map[string]string{
+		"/console/audit/events?kind=hold_added": `"kind":"hold_added"`, "/console/audit/holds": `"value":"` + id + `"`,
+		"/console/skills": `"items":[`,
+	} {
 		_, page = v.get(path)
 		command := curlOn(t, page)
 		if got := shell(t, command); !strings.Contains(got, want) {

@@ -200,8 +200,10 @@ func (c *Console) render(req *request, page ui.Page) error {
 
 // html returns a page in its frame.
 func (c *Console) html(req *request, page ui.Page) (string, error) {
-	frame := ui.Frame{Page: page, Nav: c.navigation(req), Caller: req.caller.Name, Role: string(req.caller.Role),
-		SignOut: req.session != "", Version: c.cfg.Version}
+	frame := ui.Frame{
+		Page: page, Nav: c.navigation(req), Caller: req.caller.Name, Role: string(req.caller.Role),
+		SignOut: req.session != "", Version: c.cfg.Version,
+	}
 	var b bytes.Buffer
 	ctx := context.WithoutCancel(req.ctx()) // net/http ends the context of a request whose body stalls, and the client still reads why
 	if err := admission.Do(ctx, func() error { return ui.Document(frame).Render(ui.WithCSRF(ctx, req.csrf()), &b) }); err != nil {

@@ -66,8 +66,10 @@ func (c *Console) table() []route {
 		{path: "/history/newer", roles: readers, query: newerQuery, serve: c.newer},
 		{path: "/history/export", roles: auditors, query: historyExportQuery, serve: c.exportHistory},
 		{path: "/refused", nav: "Refused", roles: readers, query: refusedQuery, page: c.refused},
-		{path: "/skills", nav: "Skills", covers: []string{"/packages", "/baselines", "/registry"}, roles: skillReaders, query: skillsQuery,
-			page: c.skills},
+		{
+			path: "/skills", nav: "Skills", covers: []string{"/packages", "/baselines", "/registry"}, roles: skillReaders,
+			query: skillsQuery, page: c.skills,
+		},
 		{path: "/skills/:id", roles: skillReaders, query: []string{"agent_id", "user_id"}, page: c.skill},
 		{path: "/packages", roles: skillReaders, query: []string{"agent_id", "user_id", "cursor"}, page: c.packages},
 		{path: "/packages/:agent/:user/:skill", roles: skillReaders, page: c.onePackage},
@@ -110,8 +112,10 @@ func (c *Console) table() []route {
 		{path: "/people", nav: c.navIfSignOn("People"), roles: admins, query: []string{"after"}, page: c.people},
 		{path: "/people/block", roles: admins, fields: []string{"id", "unblock"}, form: c.blockPerson},
 		{path: "/tokens", nav: "Tokens", roles: admins, query: []string{"revoked", "before"}, page: c.tokens},
-		{path: "/tokens", roles: admins, fields: []string{"id", "name", "role", "projects", "agents", "users", "user_id"},
-			answer: c.createToken},
+		{
+			path: "/tokens", roles: admins, fields: []string{"id", "name", "role", "projects", "agents", "users", "user_id"},
+			answer: c.createToken,
+		},
 		{path: "/tokens/:id", roles: admins, page: c.token},
 		{path: "/tokens/:id/revoke", roles: admins, form: c.revokeToken},
 	}

@@ -43,8 +43,10 @@ func TestRunnersRefresh(t *testing.T) {
 	var later atomic.Bool
 	f.connected = func() []remote.RunnerInfo {
 		machines := slices.Clone(f.machines)
-		machines = append(machines, remote.RunnerInfo{UserID: "bob", Name: strings.Repeat("desk", 12), Version: "0.1.0", OS: "linux", Arch: "arm64",
-			ConnectedSince: clock, HeardAt: clock, Latency: time.Millisecond})
+		machines = append(machines, remote.RunnerInfo{
+			UserID: "bob", Name: strings.Repeat("desk", 12), Version: "0.1.0", OS: "linux", Arch: "arm64",
+			ConnectedSince: clock, HeardAt: clock, Latency: time.Millisecond,
+		})
 		if later.Load() {
 			machines[1].Latency, machines[1].InFlight, machines[1].HeardAt = 12345*time.Millisecond, 1234, clock.Add(time.Hour)
 		}

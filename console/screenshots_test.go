@@ -181,8 +181,10 @@ func pictureApp(t *testing.T) *fakeApp {
 		}
 	}
 	for i, skill := range []string{"report.quarterly", "data.clean", "report.quarterly", "", "shell.run"} {
-		recent.Slowest = append(recent.Slowest, audit.SlowExec{ExecID: execID(10 + i), CreatedAt: now.Add(-time.Duration(i*i+1) * time.Hour),
-			Status: audit.Succeeded, SkillID: skill, DurationMS: int64(512_300 / (i + 1)), Cmd: "bash", Args: []string{"-lc", "python train.py --epochs 40"}})
+		recent.Slowest = append(recent.Slowest, audit.SlowExec{
+			ExecID: execID(10 + i), CreatedAt: now.Add(-time.Duration(i*i+1) * time.Hour),
+			Status: audit.Succeeded, SkillID: skill, DurationMS: int64(512_300 / (i + 1)), Cmd: "bash", Args: []string{"-lc", "python train.py --epochs 40"},
+		})
 	}
 	f.recent = func(int) audit.Recent { return recent }
 
@@ -202,8 +204,11 @@ func pictureApp(t *testing.T) *fakeApp {
 	f.output["stdout"], f.output["stderr"] = []byte("1204 rows, total 981223\n"), nil
 	f.files, f.content, f.notKept = nil, nil, runner.ArtifactList{}
 	f.addFile("summary.json", `{"rows": 1204, "total": 981223}`)
-	f.events = []audit.Event{{Kind: audit.EventCreated, At: shown.CreatedAt, NodeID: "node"}, {Kind: audit.EventStarted, At: shown.StartedAt, NodeID: "node"},
-		{Kind: audit.EventEnded, At: shown.EndedAt, NodeID: "node"}}
+	f.events = []audit.Event{
+		{Kind: audit.EventCreated, At: shown.CreatedAt, NodeID: "node"},
+		{Kind: audit.EventStarted, At: shown.StartedAt, NodeID: "node"},
+		{Kind: audit.EventEnded, At: shown.EndedAt, NodeID: "node"},
+	}
 	f.report.Status, f.report.Problems = health.OK, nil
 	f.report.AuditLog.SignedAt = now.Add(-12 * time.Second)
 	f.pool.MemoryLow, f.pool.NotShared, f.pool.Shared = false, "", true

@@ -187,8 +187,10 @@ func (c *Console) signInPage(req *request) (ui.Page, error) {
 // refuseSignIn returns the error of a sign-in, which is shown on its page.
 func (c *Console) refuseSignIn(err error, next string) error {
 	problem := fault.From(err)
-	return refusedForm{err, ui.Page{Title: "Sign in", Body: view.SignIn(next, "", c.providerName(), problem),
-		Status: fault.HTTPStatus(problem.Code)}}
+	return refusedForm{err, ui.Page{
+		Title: "Sign in", Body: view.SignIn(next, "", c.providerName(), problem),
+		Status: fault.HTTPStatus(problem.Code),
+	}}
 }
 
 // signIn exchanges a token for a session, which always has a new secret: one that was there before

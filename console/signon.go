@@ -62,8 +62,10 @@ func (c *Console) beginSignOn(req *request, w http.ResponseWriter) error {
 	if len(to) > maxPendingNext {
 		to = ""
 	}
-	req.setPending(strings.Join([]string{secret, strconv.FormatInt(c.cfg.Now().Unix(), 10),
-		base64.RawURLEncoding.EncodeToString([]byte(to))}, "."))
+	req.setPending(strings.Join([]string{
+		secret, strconv.FormatInt(c.cfg.Now().Unix(), 10),
+		base64.RawURLEncoding.EncodeToString([]byte(to)),
+	}, "."))
 	http.Redirect(w, req.Request(), address, http.StatusSeeOther)
 	return nil
 }

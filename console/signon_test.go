@@ -162,8 +162,10 @@ func TestSignOnLeadsNowhereElse(t *testing.T) {
 	t.Parallel()
 	f, _ := signOnApp()
 	server := f.serve(t)
-	for _, next := range []string{"https://evil.example/", "//evil.example", "/\\evil.example", "/console@evil.example", "javascript:alert(1)",
-		"/console/../../evil", "/console//evil.example", "/console;url=//evil.example", "/console\"><script>", strings.Repeat("/console", 500)} {
+	for _, next := range []string{
+		"https://evil.example/", "//evil.example", "/\\evil.example", "/console@evil.example", "javascript:alert(1)",
+		"/console/../../evil", "/console//evil.example", "/console;url=//evil.example", "/console\"><script>", strings.Repeat("/console", 500),
+	} {
 		v := newVisitor(t, server)
 		resp, _ := v.get("/console/sign-in/oidc?next=" + url.QueryEscape(next))
 		parts := strings.Split(cookie(t, resp, "secbox_oidc").Value, ".")
@@ -185,8 +187,10 @@ func TestSignOnIsPage(t *testing.T) {
 	t.Parallel()
 	f, provider := signOnApp()
 	v := newVisitor(t, f.serve(t))
-	for dest, status := range map[string]int{"iframe": http.StatusForbidden, "image": http.StatusForbidden, "empty": http.StatusForbidden,
-		"document": http.StatusSeeOther} {
+	for dest, status := range map[string]int{
+		"iframe": http.StatusForbidden, "image": http.StatusForbidden, "empty": http.StatusForbidden,
+		"document": http.StatusSeeOther,
+	} {
 		provider.secret = ""
 		req, _ := http.NewRequestWithContext(t.Context(), "GET", v.url+"/console/sign-in/oidc", nil)
 		req.Header.Set("Sec-Fetch-Dest", dest)
@@ -269,8 +273,10 @@ func TestPagesOfPeople(t *testing.T) {
 	f := fullApp()
 	f.people = nil
 	for i := range 150 {
-		f.people = append(f.people, sessions.Person{ID: sessions.PersonID("https://idp.example", fmt.Sprint(i)), Name: fmt.Sprint(i), FirstAt: clock,
-			SeenAt: clock})
+		f.people = append(f.people, sessions.Person{
+			ID: sessions.PersonID("https://idp.example", fmt.Sprint(i)), Name: fmt.Sprint(i), FirstAt: clock,
+			SeenAt: clock,
+		})
 	}
 	server := f.serve(t)
 	first := get(t, server+"/console/people")

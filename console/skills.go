@@ -105,8 +105,10 @@ func (c *Console) skill(req *request) (ui.Page, error) {
 	if err := req.door.Reserve(8*int64(len(s.Raw)) + 4*int64(min(len(s.Readme), view.MaxText)) + 512*int64(len(s.Files))); err != nil {
 		return ui.Page{}, err
 	}
-	p := view.SkillPage{Skill: s, Inputs: view.NewParameters(s.Manifest.Interface.Inputs),
-		Outputs: view.NewParameters(s.Manifest.Interface.Outputs), Readme: view.NewExcerpt(s.Readme)}
+	p := view.SkillPage{
+		Skill: s, Inputs: view.NewParameters(s.Manifest.Interface.Inputs),
+		Outputs: view.NewParameters(s.Manifest.Interface.Outputs), Readme: view.NewExcerpt(s.Readme),
+	}
 	if s.Source == skills.Package {
 		p.Agent, p.User = req.query.Get("agent_id"), req.query.Get("user_id")
 	}

@@ -16,8 +16,10 @@ func TestSkillsCatalog(t *testing.T) {
 	t.Parallel()
 	url := fullApp().serve(t)
 	all := get(t, url+"/console/skills")
-	for _, want := range []string{`href="/console/skills/shell.run"`, "Run a script", "built-in", "skills_dir", "manifest.json#/runtime/kind", "must be docker",
-		"core-api skills lint", "cccccccccccccccc…"} {
+	for _, want := range []string{
+		`href="/console/skills/shell.run"`, "Run a script", "built-in", "skills_dir", "manifest.json#/runtime/kind", "must be docker",
+		"core-api skills lint", "cccccccccccccccc…",
+	} {
 		if !strings.Contains(all, want) {
 			t.Errorf("the catalog lacks %q", want)
 		}
@@ -38,8 +40,10 @@ func TestSkillsPages(t *testing.T) {
 	f := newFake()
 	for i := range 250 {
 		f.skills.usable = append(f.skills.usable, skill(fmt.Sprintf("a.s%03d", i), skills.BuiltIn, "{}"))
-		f.skills.broken = append(f.skills.broken, skills.Broken{Folder: fmt.Sprintf("a.s%03d", i), Source: skills.SkillsDir,
-			Problems: []skills.Problem{{Reason: "is broken"}}})
+		f.skills.broken = append(f.skills.broken, skills.Broken{
+			Folder: fmt.Sprintf("a.s%03d", i), Source: skills.SkillsDir,
+			Problems: []skills.Problem{{Reason: "is broken"}},
+		})
 	}
 	url := f.serve(t)
 	next := regexp.MustCompile(`rel="next" href="([^"]*)"`)

@@ -23,8 +23,10 @@ func (c *Console) tokens(req *request) (ui.Page, error) {
 // readTokens reads the page that the address asks for; a form's has no parameters.
 func (c *Console) readTokens(req *request) (view.TokensPage, error) {
 	before := req.query.Get("before")
-	p := view.TokensPage{Form: view.TokenForm{ID: uuid.Must(uuid.NewV7()).String()}, Revoked: req.query.Get("revoked") == "1",
-		Pager: view.Pager{First: before == "", Here: req.here().With("before", "")}}
+	p := view.TokensPage{
+		Form: view.TokenForm{ID: uuid.Must(uuid.NewV7()).String()}, Revoked: req.query.Get("revoked") == "1",
+		Pager: view.Pager{First: before == "", Here: req.here().With("before", "")},
+	}
 	if revoked := req.query.Get("revoked"); revoked != "" && revoked != "1" {
 		return p, fault.BadField("revoked", "must be 1, which shows revoked tokens, too, or be left out")
 	}
@@ -73,8 +75,10 @@ func (c *Console) createToken(req *request) (ui.Page, error) {
 	}
 	if err != nil {
 		if t, unknown := c.findToken(req, asked.ID); unknown == nil { // the form was sent again, such as by a reload
-			return ui.Page{Title: "The token exists already", Crumbs: view.TokenCrumbs(), Body: view.TokenExists(t),
-				Status: http.StatusConflict}, nil
+			return ui.Page{
+				Title: "The token exists already", Crumbs: view.TokenCrumbs(), Body: view.TokenExists(t),
+				Status: http.StatusConflict,
+			}, nil
 		}
 	}
 	return ui.Page{Title: "New token", Crumbs: view.TokenCrumbs(), Body: view.NewToken(made, secret)}, err

@@ -78,12 +78,16 @@ func TestTokens(t *testing.T) {
 		{name: "none", method: "GET", path: exec + "/stdout", status: 401, code: "unauthenticated"},
 		{name: "none", method: "GET", path: "/metrics", status: 401, code: "unauthenticated"},
 		{name: "none", method: "GET", path: "/healthz", status: 200},
-		{name: "unknown", secret: "sbx_" + strings.Repeat("A", 43), method: "POST", path: "/sandbox/execs", body: post("mine"), status: 401,
-			code: "unauthenticated"},
+		{
+			name: "unknown", secret: "sbx_" + strings.Repeat("A", 43), method: "POST", path: "/sandbox/execs", body: post("mine"), status: 401,
+			code: "unauthenticated",
+		},
 		{name: "cut short", secret: admin[:len(admin)-1], method: "POST", path: "/sandbox/execs", body: post("mine"), status: 401, code: "unauthenticated"},
 		{name: "too long", secret: strings.Repeat("x", 5000), method: "GET", path: "/sandbox/execs", status: 401, code: "unauthenticated"},
-		{name: "another scheme", header: []string{"Authorization", "Basic " + admin}, method: "GET", path: "/sandbox/execs", status: 401,
-			code: "unauthenticated"},
+		{
+			name: "another scheme", header: []string{"Authorization", "Basic " + admin}, method: "GET", path: "/sandbox/execs", status: 401,
+			code: "unauthenticated",
+		},
 		{name: "no secret", header: []string{"Authorization", "Bearer "}, method: "GET", path: "/sandbox/execs", status: 401, code: "unauthenticated"},
 		{name: "the id instead of the secret", secret: workerID, method: "GET", path: "/sandbox/execs", status: 401, code: "unauthenticated"},
 		{name: "revoked", secret: revoked, method: "POST", path: "/sandbox/execs", body: post("mine"), status: 401, code: "token_revoked"},
@@ -99,22 +103,38 @@ func TestTokens(t *testing.T) {
 		{name: "runner", secret: runner, method: "POST", path: "/sandbox/execs", body: post("agent~user"), status: 403, code: "forbidden"},
 		{name: "runner", secret: runner, method: "GET", path: "/sandbox/health", status: 403, code: "forbidden"},
 
-		{name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("never"), status: 403, code: "forbidden",
-			field: "project_id"},
-		{name: "worker of a project, by conversation", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("", "conversation_id", "never"),
-			status: 403, code: "forbidden", field: "conversation_id"},
-		{name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("mine~user"), status: 403, code: "forbidden",
-			field: "project_id"},
-		{name: "worker of a project, in other case", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("MINE"), status: 403,
-			code: "forbidden", field: "project_id"},
-		{name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/policy/resolve", body: object{"project_id": "never"}, status: 403,
-			code: "forbidden", field: "project_id"},
-		{name: "worker of a user", secret: ofUser, method: "POST", path: "/sandbox/execs", body: post("agent~other"), status: 403, code: "forbidden",
-			field: "user_id"},
-		{name: "worker of a user", secret: ofUser, method: "POST", path: "/sandbox/execs", body: post("other~user"), status: 403, code: "forbidden",
-			field: "project_id"},
-		{name: "worker of a user, in a plain project", secret: ofUser, method: "POST", path: "/sandbox/execs", body: post("mine", "user_id", "user"),
-			status: 403, code: "forbidden", field: "project_id"},
+		{
+			name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("never"), status: 403, code: "forbidden",
+			field: "project_id",
+		},
+		{
+			name: "worker of a project, by conversation", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("", "conversation_id", "never"),
+			status: 403, code: "forbidden", field: "conversation_id",
+		},
+		{
+			name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("mine~user"), status: 403, code: "forbidden",
+			field: "project_id",
+		},
+		{
+			name: "worker of a project, in other case", secret: ofProject, method: "POST", path: "/sandbox/execs", body: post("MINE"), status: 403,
+			code: "forbidden", field: "project_id",
+		},
+		{
+			name: "worker of a project", secret: ofProject, method: "POST", path: "/sandbox/policy/resolve", body: object{"project_id": "never"}, status: 403,
+			code: "forbidden", field: "project_id",
+		},
+		{
+			name: "worker of a user", secret: ofUser, method: "POST", path: "/sandbox/execs", body: post("agent~other"), status: 403, code: "forbidden",
+			field: "user_id",
+		},
+		{
+			name: "worker of a user", secret: ofUser, method: "POST", path: "/sandbox/execs", body: post("other~user"), status: 403, code: "forbidden",
+			field: "project_id",
+		},
+		{
+			name: "worker of a user, in a plain project", secret: ofUser, method: "POST", path: "/sandbox/execs", body: post("mine", "user_id", "user"),
+			status: 403, code: "forbidden", field: "project_id",
+		},
 
 		{name: "another worker", secret: other, method: "GET", path: exec, status: 404, code: "unknown_exec"},
 		{name: "another worker", secret: other, method: "GET", path: exec + "/artifacts", status: 404, code: "unknown_exec"},
@@ -222,8 +242,10 @@ func TestForeignPages(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := s.under(t)
 			s.refused(403, c.code, shell("never", "true"), c.header...)
-			for _, path := range []string{"/sandbox/execs", "/sandbox/execs/" + id, "/sandbox/health", "/healthz", "/metrics", "/docs", "/openapi.yaml",
-				"/nothing"} {
+			for _, path := range []string{
+				"/sandbox/execs", "/sandbox/execs/" + id, "/sandbox/health", "/healthz", "/metrics", "/docs", "/openapi.yaml",
+				"/nothing",
+			} {
 				if a := s.send(http.MethodGet, path, nil, c.header...); a.Code != 403 || a.json(t).str("code") != c.code ||
 					a.Header.Get("Access-Control-Allow-Origin") != "" {
 					t.Errorf("%s: %d %s", path, a.Code, a.Body)

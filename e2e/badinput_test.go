@@ -105,8 +105,10 @@ func badProjects() []badInput {
 			status: 409, code: "project_name_conflict", fields: []string{"project_id"},
 		},
 	)
-	for field, value := range map[string]any{"user_id": "someone-else", "conversation_id": "new\nline",
-		"task_ref": object{"task_id": strings.Repeat("t", 256)}} {
+	for field, value := range map[string]any{
+		"user_id": "someone-else", "conversation_id": "new\nline",
+		"task_ref": object{"task_id": strings.Repeat("t", 256)},
+	} {
 		o := change(field, value)
 		if o["project_id"] = "agent~user"; field != "user_id" {
 			o["project_id"] = "never"
@@ -188,8 +190,10 @@ func badCommands() []badInput {
 	}
 	return append(
 		cases,
-		badInput{name: "a value with a NUL", body: change("exec.env", object{"K": "a\x00b"}), status: 400, code: "invalid_request",
-			fields: []string{"exec.env.K"}},
+		badInput{
+			name: "a value with a NUL", body: change("exec.env", object{"K": "a\x00b"}), status: 400, code: "invalid_request",
+			fields: []string{"exec.env.K"},
+		},
 		badInput{
 			name: "a value beyond what Linux takes", body: change("exec.env", object{"K": strings.Repeat("v", 128<<10)}),
 			status: 400, code: "invalid_request", fields: []string{"exec.env.K"},
@@ -220,8 +224,10 @@ func badJSON() []badInput {
 	cases := []badInput{
 		{name: "unknown field", body: raw(`"policy": {}`), status: 400, code: "invalid_request", fields: []string{"policy"}},
 		{name: "unknown field of exec", body: change("exec.privileged", true), status: 400, code: "invalid_request", fields: []string{"exec.privileged"}},
-		{name: "unknown field of an input", body: raw(`"inputs": [{"path": "a", "content": "", "mode": 511}]`), status: 400, code: "invalid_request",
-			fields: []string{"inputs[0].mode"}},
+		{
+			name: "unknown field of an input", body: raw(`"inputs": [{"path": "a", "content": "", "mode": 511}]`), status: 400, code: "invalid_request",
+			fields: []string{"inputs[0].mode"},
+		},
 		{name: "unknown override", body: override("privileged", "true"), status: 400, code: "invalid_request", fields: []string{"policy_overrides.privileged"}},
 		{name: "a field in other case", body: raw(`"User_ID": "x"`), status: 400, code: "invalid_request", fields: []string{"User_ID"}},
 		{name: "a field twice", body: raw(`"project_id": "other"`), status: 400, code: "invalid_request", fields: []string{"project_id"}},
@@ -229,16 +235,24 @@ func badJSON() []badInput {
 		{name: "a string for a list", body: change("exec.args", "-lc true"), status: 400, code: "invalid_request", fields: []string{"exec.args"}},
 		{name: "a number for a string", body: change("project_id", 7), status: 400, code: "invalid_request", fields: []string{"project_id"}},
 		{name: "a list for an object", body: change("exec", []string{"true"}), status: 400, code: "invalid_request", fields: []string{"exec"}},
-		{name: "bad base64", body: raw(`"inputs": [{"path": "a", "content": "?", "encoding": "base64"}]`), status: 400, code: "invalid_request",
-			fields: []string{"inputs[0].content"}},
-		{name: "unknown encoding", body: raw(`"inputs": [{"path": "a", "content": "", "encoding": "utf-16"}]`), status: 400, code: "invalid_request",
-			fields: []string{"inputs[0].encoding"}},
+		{
+			name: "bad base64", body: raw(`"inputs": [{"path": "a", "content": "?", "encoding": "base64"}]`), status: 400, code: "invalid_request",
+			fields: []string{"inputs[0].content"},
+		},
+		{
+			name: "unknown encoding", body: raw(`"inputs": [{"path": "a", "content": "", "encoding": "utf-16"}]`), status: 400, code: "invalid_request",
+			fields: []string{"inputs[0].encoding"},
+		},
 		{name: "no content", body: raw(`"inputs": [{"path": "a"}]`), status: 400, code: "invalid_request", fields: []string{"inputs[0].content"}},
 		{name: "not JSON", body: raw("x")[:40], header: []string{"Content-Type", "text/plain"}, status: 415, code: "unsupported_media"},
-		{name: "a key of 256 bytes", body: shell("never", "true"), header: []string{"Idempotency-Key", strings.Repeat("k", 256)}, status: 400,
-			code: "invalid_request", fields: []string{"Idempotency-Key"}},
-		{name: "a key that is not ASCII", body: shell("never", "true"), header: []string{"Idempotency-Key", "ü"}, status: 400, code: "invalid_request",
-			fields: []string{"Idempotency-Key"}},
+		{
+			name: "a key of 256 bytes", body: shell("never", "true"), header: []string{"Idempotency-Key", strings.Repeat("k", 256)}, status: 400,
+			code: "invalid_request", fields: []string{"Idempotency-Key"},
+		},
+		{
+			name: "a key that is not ASCII", body: shell("never", "true"), header: []string{"Idempotency-Key", "ü"}, status: 400, code: "invalid_request",
+			fields: []string{"Idempotency-Key"},
+		},
 		{name: "an empty object", body: "{}", status: 400, code: "invalid_request", fields: []string{"exec"}},
 		{name: "a list as body", body: "[]", status: 400, code: "invalid_request"},
 	}

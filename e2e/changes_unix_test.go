@@ -16,8 +16,10 @@ func TestUploadWhenTheNodeIsKilled(t *testing.T) {
 	const user, list = "/v1/sandbox/ann/ag", "/sandbox/execs?kind=change&project_id=ag~ann"
 	p := serve(t, dir, "CORE_API_POOL_MAX=0")
 	p.send(http.MethodPut, user+"/edit?path=f", "old").done(t)
-	p.get(list).list("items")[0].wants(t, object{"kind": "change", "cmd": "editSandboxFile", "status": "succeeded", "backend": "docker",
-		"sha256_before": "absent"})
+	p.get(list).list("items")[0].wants(t, object{
+		"kind": "change", "cmd": "editSandboxFile", "status": "succeeded", "backend": "docker",
+		"sha256_before": "absent",
+	})
 
 	body, more := io.Pipe()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, p.url+user+"/file?path=f", body)

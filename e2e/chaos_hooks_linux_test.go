@@ -35,8 +35,10 @@ func newChaosHooks(t *testing.T) *chaosHooks {
 
 // environ allows the nodes to call the service.
 func (h *chaosHooks) environ() []string {
-	return []string{"CORE_API_WEBHOOKS_ALLOW=" + strings.TrimPrefix(h.server.URL, "http://"), "CORE_API_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8",
-		"CORE_API_WEBHOOKS_ALLOW_HTTP=true"}
+	return []string{
+		"CORE_API_WEBHOOKS_ALLOW=" + strings.TrimPrefix(h.server.URL, "http://"), "CORE_API_WEBHOOKS_ALLOW_NETWORKS=127.0.0.0/8",
+		"CORE_API_WEBHOOKS_ALLOW_HTTP=true",
+	}
 }
 
 // begin gets the secret from a node.

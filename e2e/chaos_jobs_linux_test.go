@@ -19,8 +19,10 @@ import (
 )
 
 // chaosKinds are the kinds of requests.
-var chaosKinds = []string{"sync", "sync with a key", "async", "async with a key", "stream", "followed", "canceled", "invoke", "async invoke", "webhook",
-	"async webhook"}
+var chaosKinds = []string{
+	"sync", "sync with a key", "async", "async with a key", "stream", "followed", "canceled", "invoke", "async invoke", "webhook",
+	"async webhook",
+}
 
 // chaosJob is one request, as its client saw it.
 type chaosJob struct {
@@ -52,8 +54,10 @@ type chaosLoad struct {
 // work makes one request after another.
 func (l *chaosLoad) work(ctx context.Context, worker int) {
 	for i := 0; ctx.Err() == nil; i++ {
-		j := &chaosJob{mark: fmt.Sprintf("w%dn%d", worker, i), kind: chaosKinds[(worker+i)%len(chaosKinds)], project: fmt.Sprintf("chaos%d", rand.IntN(8)),
-			pause: time.Duration(rand.IntN(1500)) * time.Millisecond}
+		j := &chaosJob{
+			mark: fmt.Sprintf("w%dn%d", worker, i), kind: chaosKinds[(worker+i)%len(chaosKinds)], project: fmt.Sprintf("chaos%d", rand.IntN(8)),
+			pause: time.Duration(rand.IntN(1500)) * time.Millisecond,
+		}
 		l.mu.Lock()
 		l.jobs = append(l.jobs, j)
 		l.mu.Unlock()

@@ -46,8 +46,10 @@ func TestAgentsDay(t *testing.T) {
 				through.url = s.url
 			}
 			id, secret := d.newToken(tokens.Spec{Role: tokens.Worker, Users: []string{user}})
-			seen := d.works([]string{"NODE_PATH=" + modules, "MCP_URL=" + through.url, "MCP_TOKEN=" + secret, "PROJECT=ag~" + user,
-				fmt.Sprint("FILES=", dayFiles)})
+			seen := d.works([]string{
+				"NODE_PATH=" + modules, "MCP_URL=" + through.url, "MCP_TOKEN=" + secret, "PROJECT=ag~" + user,
+				fmt.Sprint("FILES=", dayFiles),
+			})
 			d.checkAnswers(seen)
 			d.checkRows(seen, id)
 			d.checkReport(seen)

@@ -103,8 +103,10 @@ func TestEvidenceThatWasAltered(t *testing.T) {
 
 	// A manifest that goes with the changed file does not help.
 	alter("manifest.json", strings.ReplaceAll(string(manifest.Body), sum([]byte("good\n")), sum([]byte("evil\n"))))
-	for _, path := range []string{"/manifest", "/meta", "/stdout", "/stderr", "/artifacts", "/artifacts?format=zip", "/artifacts/hi.txt",
-		"/artifacts/d/other"} {
+	for _, path := range []string{
+		"/manifest", "/meta", "/stdout", "/stderr", "/artifacts", "/artifacts?format=zip", "/artifacts/hi.txt",
+		"/artifacts/d/other",
+	} {
 		altered("manifest.json", http.MethodGet, base+path)
 	}
 }

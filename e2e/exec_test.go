@@ -183,8 +183,12 @@ f = open("/dev/shm/f", "w+b")
 f.truncate(32 << 20)
 mmap.mmap(f.fileno(), 0)[:] = b"x" * (32 << 20)'`, object{"shm_mb": 16}, "failed", "bus_error", 135.0, "policy_overrides.shm_mb",
 		},
-		{"pids", "for i in $(seq 100); do sleep 5 & done; wait", object{"pids": 32, "timeout_ms": 20000}, "failed", "pids_limit", 254.0,
-			"policy_overrides.pids"},
+		{
+			"pids", "for i in $(seq 100); do sleep 5 & done; wait",
+			object{"pids": 32, "timeout_ms": 20000},
+			"failed", "pids_limit", 254.0,
+			"policy_overrides.pids",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

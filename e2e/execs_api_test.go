@@ -218,8 +218,10 @@ func TestCancelAndQueue(t *testing.T) {
 		t.Errorf("%d %s", a.Code, a.Body)
 	}
 	result := queued.result()
-	result.wants(t, object{"status": "canceled", "error_reason": "canceled", "exit_code": nil, "stdout": "", "started_at": nil, "duration_ms": 0,
-		"exec_id": queuedID})
+	result.wants(t, object{
+		"status": "canceled", "error_reason": "canceled", "exit_code": nil, "stdout": "", "started_at": nil, "duration_ms": 0,
+		"exec_id": queuedID,
+	})
 	if list := s.get("/sandbox/execs/" + queuedID + "/artifacts"); len(list.list("items")) != 0 {
 		t.Errorf("%v", list)
 	}

@@ -21,8 +21,10 @@ func growthThatHides(t *testing.T, how serving) {
 		c.Sandbox.DiskGrowthMaxBytes, c.Sandbox.DiskGrowthMaxEntries = 16<<20, 1000
 	}).serving(how)
 	for _, c := range []struct{ name, script, says string }{
-		{"beside a file without a name",
-			"exec 3> big; rm big; head -c 10M /dev/zero >&3; for i in $(seq 20); do head -c 1M /dev/zero > part$i; done; sleep 1000", "disk_growth_max_bytes"},
+		{
+			"beside a file without a name",
+			"exec 3> big; rm big; head -c 10M /dev/zero >&3; for i in $(seq 20); do head -c 1M /dev/zero > part$i; done; sleep 1000", "disk_growth_max_bytes",
+		},
 		{"many files far below", "mkdir -p a/b/c; cd a/b/c; seq 2000 | xargs touch; sleep 1000", "disk_growth_max_entries"},
 		{"many links", python("for i in range(2000): os.symlink('x', str(i))\nos.execlp('sleep', 'sleep', '1000')"), "disk_growth_max_entries"},
 		{"very deep", "mkdir -p $(printf 'd/%.0s' $(seq 300)); sleep 1000", "nested deeper"},

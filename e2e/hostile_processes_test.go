@@ -115,8 +115,10 @@ See 'docker run --help'." >&2; exit 125`,
 			name: "a PATH of its own", env: object{"PATH": "/workspace/work"}, script: "echo $PATH", status: "succeeded", exit: 0.0, has: "/workspace/work",
 		},
 		{
-			name: "variables that steer bash", env: object{"BASH_ENV": "/workspace/work/x", "ENV": "x", "SHELLOPTS": "x",
-				"BASH_FUNC_echo%%": "() { builtin echo hijacked; }", "PS4": "$(id)"},
+			name: "variables that steer bash", env: object{
+				"BASH_ENV": "/workspace/work/x", "ENV": "x", "SHELLOPTS": "x",
+				"BASH_FUNC_echo%%": "() { builtin echo hijacked; }", "PS4": "$(id)",
+			},
 			script: "builtin echo ran", status: "succeeded", exit: 0.0, has: "ran",
 		},
 		{

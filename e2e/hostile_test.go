@@ -202,8 +202,10 @@ open("file", "w").write("content"); os.link("file", "hard"); os.mkdir("d"); os.l
 				"to-file": "file", "fifo": "fifo", "socket": "socket", "file": "file", "hard": "file", "d/hard": "file", "d/up": "symlink",
 			}},
 			check: func(_ *testing.T, s *testServer, result object) {
-				for _, path := range []string{"etc/passwd", "self/file", "d/up/file", "state/secbox.db", "loop1/x", "fifo/x", "passwd/", "/file", "./file",
-					"d/../file", "d"} {
+				for _, path := range []string{
+					"etc/passwd", "self/file", "d/up/file", "state/secbox.db", "loop1/x", "fifo/x", "passwd/", "/file", "./file",
+					"d/../file", "d",
+				} {
 					s.noArtifact(path, s.artifact(result.str("exec_id"), url.PathEscape(path)))
 				}
 			},

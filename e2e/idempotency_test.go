@@ -79,8 +79,10 @@ func TestOneKeyOneExec(t *testing.T) {
 
 	// Another request under the key, and the same one written otherwise.
 	other := shell("demo", "true", "inputs", []object{{"path": "in.txt", "content": "x"}})
-	for name, body := range map[string]any{"another script": other, "another policy": withOverride(request, "pids", 100),
-		"another task": without(request, "task_ref")} {
+	for name, body := range map[string]any{
+		"another script": other, "another policy": withOverride(request, "pids", 100),
+		"another task": without(request, "task_ref"),
+	} {
 		problem := s.refused(http.StatusConflict, "idempotency_mismatch", body, "Idempotency-Key", "twenty at once")
 		if problem.str("exec_id") != id {
 			t.Errorf("%s: %v", name, problem)

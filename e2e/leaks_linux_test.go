@@ -84,8 +84,10 @@ func TestCloseLeavesNothing(t *testing.T) { //nolint:paralleltest // see above
 		code   fault.Code
 	}{
 		"the port is in use": {func(s *settings.Settings) { s.Addr = taken.Addr().String() }, fault.InvalidSettings},
-		"no such address": {func(s *settings.Settings) { s.Addr = "192.0.2.1:0"; s.AdminToken = "a-secret-of-some-length" },
-			fault.InvalidSettings},
+		"no such address": {
+			func(s *settings.Settings) { s.Addr = "192.0.2.1:0"; s.AdminToken = "a-secret-of-some-length" },
+			fault.InvalidSettings,
+		},
 		"open to others without a token": {func(s *settings.Settings) { s.Addr = "0.0.0.0:0" }, fault.InvalidSettings},
 		"no docker":                      {func(s *settings.Settings) { s.Sandbox.DockerPath = "/no/such/docker" }, fault.EngineUnavailable},
 		"the workspace root is a file":   {func(s *settings.Settings) { s.Sandbox.WorkspaceRoot = file }, fault.InvalidSettings},
@@ -102,8 +104,10 @@ func TestCloseLeavesNothing(t *testing.T) { //nolint:paralleltest // see above
 		"the database file is a folder":  {func(s *settings.Settings) { makeDir(t, s.StateDir, "secbox.db") }, fault.DatabaseUnavailable},
 		"the node's id is damaged":       {func(s *settings.Settings) { makeDir(t, s.StateDir, "node_id") }, fault.InvalidSettings},
 		"the spool is no folder":         {func(s *settings.Settings) { makeFile(t, s.StateDir, "spool") }, fault.Internal},
-		"a database URL without a server": {func(s *settings.Settings) { s.DatabaseURL = "postgres://nobody@127.0.0.1:1/x?connect_timeout=1" },
-			fault.DatabaseUnavailable},
+		"a database URL without a server": {
+			func(s *settings.Settings) { s.DatabaseURL = "postgres://nobody@127.0.0.1:1/x?connect_timeout=1" },
+			fault.DatabaseUnavailable,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

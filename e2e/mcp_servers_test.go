@@ -48,7 +48,8 @@ func TestMCPServersRunInTheUsersSandbox(t *testing.T) { // 004 l11, 23, 337–33
 
 	changes := make(chan struct{}, 100)
 	session := s.mcpClient("?project_id=ag~mia", &mcp.ClientOptions{ToolListChangedHandler: func(context.Context,
-		*mcp.ToolListChangedRequest) {
+		*mcp.ToolListChangedRequest,
+	) {
 		changes <- struct{}{}
 	}})
 	offered := func() (found bool) {

@@ -18,8 +18,10 @@ func TestNamesOfOtherSystems(t *testing.T) {
 	t.Parallel()
 	s := shared(t)
 	const project = "names-of-other-systems"
-	names := []string{"a:b", "con", "aux.txt", "trailing.", "trailing ", "Case", "case", "q?*", `back\slash`,
-		strings.Repeat("a-directory-of-thirty-letters/", 11) + "file"}
+	names := []string{
+		"a:b", "con", "aux.txt", "trailing.", "trailing ", "Case", "case", "q?*", `back\slash`,
+		strings.Repeat("a-directory-of-thirty-letters/", 11) + "file",
+	}
 	script := ""
 	for i, name := range names {
 		for _, dir := range []string{"/workspace/work/", "/workspace/artifacts/"} {

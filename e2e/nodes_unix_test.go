@@ -307,8 +307,10 @@ func TestDeadNode(t *testing.T) {
 	seen.ends()
 	other.follow(id, seen.LastID).until("end", `"status":"lost"`)
 	eventually(t, "the exec of the dead node is lost", func() bool { return other.get("/sandbox/execs/"+id).str("status") == "lost" })
-	other.get("/sandbox/execs/"+id).wants(t, object{"error_reason": "node_lost",
-		"detail": "the node that ran this exec ended before the exec did; whether its command finished is not known"})
+	other.get("/sandbox/execs/"+id).wants(t, object{
+		"error_reason": "node_lost",
+		"detail":       "the node that ran this exec ended before the exec did; whether its command finished is not known",
+	})
 	if got := c.kinds(id); got != "created started ended" {
 		t.Errorf("events: %s", got)
 	}

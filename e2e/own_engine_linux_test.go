@@ -191,8 +191,10 @@ func (e *ownEngine) loadImage(programs ...string) {
 		e.t.Fatalf("%s is not on the machine's engine: %v; run `make setup`", policy.DefaultImage, err)
 	}
 	programs = append([]string{"bash", "sleep", "cat", "touch"}, programs...)
-	pack := exec.Command("docker", slices.Concat([]string{"run", "--rm", "--network=none", "--entrypoint", "bash", policy.DefaultImage, "-c", fewPrograms,
-		"pack"}, programs)...)
+	pack := exec.Command("docker", slices.Concat([]string{
+		"run", "--rm", "--network=none", "--entrypoint", "bash", policy.DefaultImage, "-c", fewPrograms,
+		"pack",
+	}, programs)...)
 	unpack := exec.Command("docker", "import", "--change", "LABEL secbox.sandbox-init="+strings.TrimSpace(string(label)),
 		"--change", "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "-", policy.DefaultImage)
 	unpack.Env = e.environ()

@@ -98,8 +98,10 @@ func TestWaitingContainerPaused(t *testing.T) {
 	}
 	result := s.exec(shell("demo", "cat /workspace/inputs/in; echo kept > kept; echo made > /workspace/artifacts/made; touch /workspace/inputs/x",
 		"inputs", []object{{"path": "in", "content": "given"}}))
-	result.wants(t, object{"status": "failed", "exit_code": 1, "stdout": "given",
-		"stderr": "touch: cannot touch '/workspace/inputs/x': Read-only file system\n"})
+	result.wants(t, object{
+		"status": "failed", "exit_code": 1, "stdout": "given",
+		"stderr": "touch: cannot touch '/workspace/inputs/x': Read-only file system\n",
+	})
 	if a := s.artifact(result.str("exec_id"), "made"); string(a.Body) != "made\n" {
 		t.Errorf("%d %s", a.Code, a.Body)
 	}

@@ -78,15 +78,28 @@ func TestCommandsOfAnySize(t *testing.T) {
 	// Bash itself takes seconds for tens of thousands of variables or arguments.
 	for name, request := range map[string]object{
 		"the longest script": shell("demo", "echo ran #"+strings.Repeat("x", 128<<10-1-len("echo ran #"))),
-		"the longest variable, every byte escaped": {"project_id": "demo",
-			"exec": object{"kind": "shell", "command": "bash", "args": []string{"-lc", "echo ran"},
-				"env": object{"K": strings.Repeat("\x01", 128<<10-3), "M": strings.Repeat("<", 128<<10-3)}}},
-		"many small variables and arguments": {"project_id": "demo",
-			"exec": object{"kind": "shell", "command": "bash", "args": append([]string{"-lc", "echo ran"}, manyArgs(10_000, 1)...), "env": many(5_000, 2)}},
-		"all there is room for": {"project_id": "demo",
-			"exec": object{"kind": "shell", "command": "bash", "args": []string{"-lc", "echo ran"}, "env": escaped(12)}},
-		"a standard input of 8 MB": {"project_id": "demo",
-			"exec": object{"kind": "shell", "command": "bash", "args": []string{"-lc", "wc -c >&2; echo ran"}, "stdin": strings.Repeat("x", 8<<20)}},
+		"the longest variable, every byte escaped": {
+			"project_id": "demo",
+			"exec": object{
+				"kind": "shell", "command": "bash", "args": []string{"-lc", "echo ran"},
+				"env": object{"K": strings.Repeat("\x01", 128<<10-3), "M": strings.Repeat("<", 128<<10-3)},
+			},
+		},
+		"many small variables and arguments": {
+			"project_id": "demo",
+			"exec": object{
+				"kind": "shell", "command": "bash", "args": append([]string{"-lc", "echo ran"}, manyArgs(10_000, 1)...),
+				"env": many(5_000, 2),
+			},
+		},
+		"all there is room for": {
+			"project_id": "demo",
+			"exec":       object{"kind": "shell", "command": "bash", "args": []string{"-lc", "echo ran"}, "env": escaped(12)},
+		},
+		"a standard input of 8 MB": {
+			"project_id": "demo",
+			"exec":       object{"kind": "shell", "command": "bash", "args": []string{"-lc", "wc -c >&2; echo ran"}, "stdin": strings.Repeat("x", 8<<20)},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := s.under(t) // cold or warm, as it happens; the largest both ways

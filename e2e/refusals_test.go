@@ -84,17 +84,31 @@ func (s *testServer) recordsWhatIsRefused(auditor string) {
 		code       string
 		record     object
 	}{
-		{"an exec", "/sandbox/execs", shell("other", "true", "task_ref", object{"task_id": "t"}), "forbidden",
-			object{"project_id": "other", "cmd": "bash", "task_id": "t"}},
+		{
+			"an exec", "/sandbox/execs", shell("other", "true", "task_ref", object{"task_id": "t"}), "forbidden",
+			object{"project_id": "other", "cmd": "bash", "task_id": "t"},
+		},
 		{"an invoke", "/skills/shell.run/invoke", object{"project_id": "ag~bob", "inputs": object{"script": "true"}}, "forbidden", object{
 			"project_id": "ag~bob", "skill_id": "shell.run", "agent_id": "ag", "user_id": "bob",
 		}},
-		{"another's skill", "/v1/skills/bob/ag/tool/execute?command=ls", []string{"-l"}, "forbidden",
-			object{"project_id": "ag~bob", "skill_id": "tool", "cmd": "ls", "user_id": "bob"}},
-		{"a path out of a skill", skill + "?command=cat", []string{"../other/SKILL.md"}, "path_refused",
-			object{"project_id": "ag~alice", "skill_id": "tool", "cmd": "cat"}},
-		{"a path out of the sandbox", sandbox + "?command=cat", []string{"/etc/passwd"}, "path_refused",
-			object{"project_id": "ag~alice", "skill_id": "", "cmd": "cat"}},
+		{
+			"another's skill", "/v1/skills/bob/ag/tool/execute?command=ls",
+			[]string{"-l"},
+			"forbidden",
+			object{"project_id": "ag~bob", "skill_id": "tool", "cmd": "ls", "user_id": "bob"},
+		},
+		{
+			"a path out of a skill", skill + "?command=cat",
+			[]string{"../other/SKILL.md"},
+			"path_refused",
+			object{"project_id": "ag~alice", "skill_id": "tool", "cmd": "cat"},
+		},
+		{
+			"a path out of the sandbox", sandbox + "?command=cat",
+			[]string{"/etc/passwd"},
+			"path_refused",
+			object{"project_id": "ag~alice", "skill_id": "", "cmd": "cat"},
+		},
 	} {
 		answer := alice.send(http.MethodPost, c.path, c.body)
 		if !strings.Contains(string(answer.Body), c.code) {

@@ -122,8 +122,10 @@ func TestCatalogIsFresh(t *testing.T) {
 		t.Fatal(mcpText(got))
 	}
 	has("ann", "after a tool", "base: Three.", "mine: Mine.")
-	if got := tool(t, session, "files.edit", map[string]any{"path": "skills/mine/SKILL.md",
-		"edits": []any{map[string]any{"old": "Mine.", "new": "My own."}}}); got.IsError {
+	if got := tool(t, session, "files.edit", map[string]any{
+		"path":  "skills/mine/SKILL.md",
+		"edits": []any{map[string]any{"old": "Mine.", "new": "My own."}},
+	}); got.IsError {
 		t.Fatal(mcpText(got))
 	}
 	has("ann", "after a tool's edit", "base: Three.", "mine: My own.")

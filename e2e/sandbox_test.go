@@ -23,8 +23,10 @@ import (
 func (s *testServer) dialIn(user, name, dir string, allow ...string) (id string, ended <-chan error) {
 	s.t.Helper()
 	id, secret := s.newToken(tokens.Spec{Role: tokens.Runner, UserID: user})
-	m, err := machine.New(machine.Config{Server: s.url, Token: secret, Workspace: dir, Name: name, Allow: allow, Version: "test",
-		Log: slog.New(slog.NewTextHandler(testLog{s.t}, nil))})
+	m, err := machine.New(machine.Config{
+		Server: s.url, Token: secret, Workspace: dir, Name: name, Allow: allow, Version: "test",
+		Log: slog.New(slog.NewTextHandler(testLog{s.t}, nil)),
+	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -195,8 +197,10 @@ func TestDockerSandbox(t *testing.T) {
 		t.Errorf("made %q", got)
 	}
 	row := s.get("/sandbox/execs/" + first.str("exec_id"))
-	row.wants(t, object{"backend": "docker", "runner": "", "status": "failed", "image": "secbox-sandbox:latest", "cmd": "bash", "cwd": "/workspace",
-		"agent_id": "ag", "user_id": "u"})
+	row.wants(t, object{
+		"backend": "docker", "runner": "", "status": "failed", "image": "secbox-sandbox:latest", "cmd": "bash", "cwd": "/workspace",
+		"agent_id": "ag", "user_id": "u",
+	})
 	if !strings.HasPrefix(row.str("image_id"), "sha256:") {
 		t.Errorf("image id %q", row.str("image_id"))
 	}

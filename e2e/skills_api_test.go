@@ -70,8 +70,10 @@ func TestSkillOverHTTP(t *testing.T) {
 		t.Errorf("resolve of an unknown skill: %d", a.Code)
 	}
 	numbers := string(s.send(http.MethodGet, "/metrics", nil).Body)
-	for _, want := range []string{`secbox_skill_invokes_total{skill="shell.run",status="failed"} 1`, fmt.Sprintf("secbox_skills_loaded %d", len(list)),
-		"secbox_skills_broken 0"} {
+	for _, want := range []string{
+		`secbox_skill_invokes_total{skill="shell.run",status="failed"} 1`, fmt.Sprintf("secbox_skills_loaded %d", len(list)),
+		"secbox_skills_broken 0",
+	} {
 		if !strings.Contains(numbers, want) {
 			t.Errorf("metrics lack %s", want)
 		}
@@ -153,8 +155,10 @@ func TestRefusedInvokes(t *testing.T) {
 		s.refusedInvoke("shell.run", object{"project_id": "demo", "inputs": script, "files": []object{{"path": path, "content": ""}}}, 400, "invalid_request",
 			"files[0].path")
 	}
-	s.refusedInvoke("shell.run", object{"project_id": "demo", "inputs": script,
-		"files": []object{{"path": "a", "content": "1"}, {"path": "a", "content": "2"}}},
+	s.refusedInvoke("shell.run", object{
+		"project_id": "demo", "inputs": script,
+		"files": []object{{"path": "a", "content": "1"}, {"path": "a", "content": "2"}},
+	},
 		400, "invalid_request", "files[1].path")
 	for _, skill := range []string{"no.such", "shell", "skill.shell.run", "SHELL.RUN"} {
 		s.refusedInvoke(skill, object{"project_id": "demo", "inputs": script}, 404, "unknown_skill", "skill_id")

@@ -283,8 +283,10 @@ func TestManifestIsALayer(t *testing.T) {
 			t.Errorf("%s: %d %v", field, code, p)
 		}
 	}
-	if code, p := problem("trial.modest", object{"project_id": "demo",
-		"policy_overrides": object{"fs.write": []string{"work/**", "artifacts/**"}}}); code != http.StatusForbidden {
+	if code, p := problem("trial.modest", object{
+		"project_id":       "demo",
+		"policy_overrides": object{"fs.write": []string{"work/**", "artifacts/**"}},
+	}); code != http.StatusForbidden {
 		t.Errorf("more than the manifest grants: %d %v", code, p)
 	}
 	a := s.invoke("trial.nosuch", object{"project_id": "demo"})

@@ -80,10 +80,16 @@ func TestSkillsProvider(t *testing.T) {
 		"no inputs":              {"skill.shell.run", nil, skills.ToolCall{ProjectID: "mine"}, fault.InvalidInputs, "inputs.script"},
 		"an unknown skill":       {"skill.no.such", nil, skills.ToolCall{ProjectID: "mine"}, fault.UnknownSkill, "skill_id"},
 		"another's project":      {"skill.shell.run", script, skills.ToolCall{ProjectID: "theirs"}, fault.Forbidden, "project_id"},
-		"a path that escapes": {"skill.shell.run", script, skills.ToolCall{ProjectID: "mine", Files: []skills.ToolFile{{Path: "../x"}}},
-			fault.InvalidRequest, "files[0].path"},
-		"beyond the ceiling": {"skill.shell.run", script,
-			skills.ToolCall{ProjectID: "mine", Policy: policy.Layer{Limits: policy.Limits{MemoryMB: new(int64(1 << 20))}}}, fault.PolicyDenied, "memory_mb"},
+		"a path that escapes": {
+			"skill.shell.run", script,
+			skills.ToolCall{ProjectID: "mine", Files: []skills.ToolFile{{Path: "../x"}}},
+			fault.InvalidRequest, "files[0].path",
+		},
+		"beyond the ceiling": {
+			"skill.shell.run", script,
+			skills.ToolCall{ProjectID: "mine", Policy: policy.Layer{Limits: policy.Limits{MemoryMB: new(int64(1 << 20))}}},
+			fault.PolicyDenied, "memory_mb",
+		},
 		"another request": {tool.Name, map[string]int{"n": 1}, call, fault.IdempotencyMismatch, ""},
 	} {
 		_, err := p.Invoke(t.Context(), c.tool, c.args, c.call)

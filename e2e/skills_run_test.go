@@ -184,8 +184,10 @@ jq -n 1; git --version >/dev/null; python3 -I -c 'import json, os; print(sorted(
 	},
 	"text.grep": {
 		inputs: object{"pattern": "needle", "fixed": true, "glob": "[!g]*"},
-		want: map[string]string{"matches": "[map[line:1 path:hay.txt text:needle in the hay]]", "files_skipped": "4", "truncated": "false",
-			"exec.status": "succeeded"},
+		want: map[string]string{
+			"matches": "[map[line:1 path:hay.txt text:needle in the hay]]", "files_skipped": "4", "truncated": "false",
+			"exec.status": "succeeded",
+		},
 		refused: object{"pattern": "x", "path": "../inputs"}, field: "inputs.path",
 		much: object{"pattern": ".", "max_matches": 1}, cut: []string{"outputs.truncated"},
 	},
@@ -309,8 +311,10 @@ func TestSkillsShareContainers(t *testing.T) {
 	t.Parallel()
 	s := start(t) // counts all the containers that wait
 	s.lay("demo", "git init -q repo; echo '{}' > a.data")
-	for skill, inputs := range map[string]object{"shell.run": {"script": ":"}, "python.run": {"code": "pass"}, "text.grep": {"pattern": "x"},
-		"archive.pack": {}} {
+	for skill, inputs := range map[string]object{
+		"shell.run": {"script": ":"}, "python.run": {"code": "pass"}, "text.grep": {"pattern": "x"},
+		"archive.pack": {},
+	} {
 		s.uses("demo", skill, inputs)
 	}
 	kinds := 2

@@ -23,8 +23,10 @@ func TestTraces(t *testing.T) {
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
 	const parent = "00-" + trace + "-00f067aa0ba902b7-01"
 
-	secrets := []string{"s3cret-script", "s3cret-value", "s3cret-stdin", "s3cret-input", "s3cret-name", "s3cret-output", "s3cret-artifact", "s3cret-argument",
-		s.token}
+	secrets := []string{
+		"s3cret-script", "s3cret-value", "s3cret-stdin", "s3cret-input", "s3cret-name", "s3cret-output", "s3cret-artifact", "s3cret-argument",
+		s.token,
+	}
 	request := shell("traced", "echo $TRACEPARENT; echo s3cret-output >&2; touch /workspace/artifacts/s3cret-artifact # s3cret-script", "inputs",
 		[]object{{"path": "s3cret-name", "content": "s3cret-input"}})
 	request["exec"].(object)["env"], request["exec"].(object)["stdin"] = object{"A": "s3cret-value"}, "s3cret-stdin"
@@ -77,8 +79,10 @@ func TestTraces(t *testing.T) {
 			t.Errorf("the job has %q, its span is %s", ran.str("stdout"), id)
 		}
 	}
-	for name, want := range map[string]int{"exec": 3, "queued exec": 1, "queue": 1, "sandbox command": 2, "tools/call skill.shell.run": 1, "job": 5,
-		"collection": 3, "close": 5, "start": 3} {
+	for name, want := range map[string]int{
+		"exec": 3, "queued exec": 1, "queue": 1, "sandbox command": 2, "tools/call skill.shell.run": 1, "job": 5,
+		"collection": 3, "close": 5, "start": 3,
+	} {
 		if names[name] != want {
 			t.Errorf("%d spans %q, want %d", names[name], name, want)
 		}

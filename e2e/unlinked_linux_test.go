@@ -26,18 +26,24 @@ func TestGrowthWithoutAName(t *testing.T) {
 	s.exec(shell(projectFor("below what is too deep"), "mkdir -p "+deep))
 	cases := []struct{ name, script, says string }{
 		{"a descriptor", python(unlinked + "os.write(f, bytes(40 << 20))" + wait), "removed files that are still open"},
-		{"a file that never had a name", python("import time\nos.write(os.open('/workspace/work', os.O_RDWR | os.O_TMPFILE), bytes(40 << 20))" + wait),
-			"still open"},
+		{
+			"a file that never had a name", python("import time\nos.write(os.open('/workspace/work', os.O_RDWR | os.O_TMPFILE), bytes(40 << 20))" + wait),
+			"still open",
+		},
 		{"a child that was left", "exec 3> big; rm big; (setsid bash -c 'head -c 40M /dev/zero >&3; sleep 1000' &); exec 3>&-; sleep 1000", "still open"},
-		{"programs that run", python("import subprocess, time\nos.chdir('/workspace/work')\nfor _ in range(3):\n" +
-			"    subprocess.run('cp /bin/sleep s; head -c 10M /dev/zero >> s', shell=True); subprocess.Popen(['./s', '1000']); os.unlink('s')" + wait),
-			"still open"},
+		{
+			"programs that run", python("import subprocess, time\nos.chdir('/workspace/work')\nfor _ in range(3):\n" +
+				"    subprocess.run('cp /bin/sleep s; head -c 10M /dev/zero >> s', shell=True); subprocess.Popen(['./s', '1000']); os.unlink('s')" + wait),
+			"still open",
+		},
 		{"below what is too deep", "cd " + deep + "; head -c 40M /dev/zero > big; sleep 1000", "measured (depth)"},
 		{"the memory map alone", python(unlinked + mapped + "os.close(f); ctypes.memset(m, 1, 40 << 20)" + wait), "hides its open files"},
 		{"the way through a socket", python(unlinked + mapped + "a, b = socket.socketpair(); socket.send_fds(a, [b'x'], [f]); os.close(f)\n" + throughMap +
 			wait), "hides its open files"},
-		{"a process that cannot be looked into", python("import ctypes\nctypes.CDLL(None).prctl(4, 0)\n" + unlinked + "os.write(f, bytes(40 << 20))" + wait),
-			"hides its open files"},
+		{
+			"a process that cannot be looked into", python("import ctypes\nctypes.CDLL(None).prctl(4, 0)\n" + unlinked + "os.write(f, bytes(40 << 20))" + wait),
+			"hides its open files",
+		},
 	}
 	jobs := make([]*later, len(cases))
 	post := func(i int) {

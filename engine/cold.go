@@ -106,8 +106,10 @@ func (c *Cold) allocate(ctx context.Context, spec Spec) (allocation, error) {
 	if err != nil {
 		return allocation{}, err
 	}
-	return allocation{engine: c, execID: execID, mounts: mounts,
-		args: runArgs(c.cfg.Identity, c.cfg.Options, spec, execID, mounts.Mounts, nil)}, nil
+	return allocation{
+		engine: c, execID: execID, mounts: mounts,
+		args: runArgs(c.cfg.Identity, c.cfg.Options, spec, execID, mounts.Mounts, nil),
+	}, nil
 }
 
 func (a *allocation) ExecID() string  { return a.execID }

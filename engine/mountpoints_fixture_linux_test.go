@@ -49,8 +49,10 @@ func (b *safeBuffer) has(text string) bool {
 
 func newAnyPooled(t *testing.T) *anyPooled {
 	t.Helper()
-	p := &anyPooled{pooled: &pooled{t: t}, root: filepath.Join(t.TempDir(), "ws"), base: filepath.Join(t.TempDir(), "private"), gate: t.TempDir(),
-		log: &safeBuffer{}}
+	p := &anyPooled{
+		pooled: &pooled{t: t}, root: filepath.Join(t.TempDir(), "ws"), base: filepath.Join(t.TempDir(), "private"), gate: t.TempDir(),
+		log: &safeBuffer{},
+	}
 	script, err := filepath.Abs("testdata/docker.sh")
 	must(t, err)
 	must(t, os.Symlink(script, filepath.Join(p.gate, "docker")))

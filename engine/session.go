@@ -347,8 +347,10 @@ func (s *session) lost(err error) *RunError {
 	// the container shows which one ended.
 	for _, e := range []error{said, removed.lastErr()} {
 		if fault.Is(e, fault.EngineUnavailable) {
-			return &RunError{Started: true, Dead: gone,
-				Err: fault.Wrap(fault.EngineUnavailable, e, "the Docker engine went away while the job ran")}
+			return &RunError{
+				Started: true, Dead: gone,
+				Err: fault.Wrap(fault.EngineUnavailable, e, "the Docker engine went away while the job ran"),
+			}
 		}
 	}
 	if said == nil {

@@ -42,8 +42,10 @@ func TestEngineThatDoesNotSeeMounts(t *testing.T) {
 	if s := pool.Stats(); s.Shared || s.Ready != 0 || !strings.Contains(s.NotShared, "the engine does not see the mounts of this machine") {
 		t.Errorf("%+v", s)
 	}
-	if ran := f.RunSpec(t.Context(), f.Spec(), engine.Job{Argv: []string{"echo", "hi"}, Cwd: "/workspace/work", Timeout: time.Minute,
-		MaxStdout: 10}); ran.Err != nil || ran.Stdout != "hi\n" {
+	if ran := f.RunSpec(t.Context(), f.Spec(), engine.Job{
+		Argv: []string{"echo", "hi"}, Cwd: "/workspace/work", Timeout: time.Minute,
+		MaxStdout: 10,
+	}); ran.Err != nil || ran.Stdout != "hi\n" {
 		t.Errorf("%+v", ran)
 	}
 }

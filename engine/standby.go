@@ -138,8 +138,10 @@ func (c *Cold) StartStandby(ctx context.Context, spec Spec, base *attach.Base, e
 		return nil, err
 	}
 	session.points = points
-	a := &standby{allocation: allocation, session: session, greeted: make(chan struct{}), activity: make(chan struct{}),
-		answer: make(chan struct{}, 1)}
+	a := &standby{
+		allocation: allocation, session: session, greeted: make(chan struct{}), activity: make(chan struct{}),
+		answer: make(chan struct{}, 1),
+	}
 	c.teardown.Go(func() { a.watch(events) })
 	return a, nil
 }

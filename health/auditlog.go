@@ -43,8 +43,10 @@ func auditWatchProblems(log AuditLog) []Problem {
 		p = append(p, Problem{Check: "audit_log", Reason: log.Halted, Remedy: log.HaltedRemedy})
 	}
 	if log.AnchorProblem != "" && log.Halted == "" {
-		p = append(p, Problem{Check: "audit_anchor", Reason: log.AnchorProblem,
-			Remedy: "execs and the log go on; until it is repaired, a rollback of the database may go unnoticed"})
+		p = append(p, Problem{
+			Check: "audit_anchor", Reason: log.AnchorProblem,
+			Remedy: "execs and the log go on; until it is repaired, a rollback of the database may go unnoticed",
+		})
 	}
 	for _, w := range log.Witnesses {
 		if w.Problem != "" && w.ProblemFor >= auditLogLate && log.Halted == "" {
@@ -62,8 +64,10 @@ func auditWatchProblems(log AuditLog) []Problem {
 func auditLogProblems(s survey) []Problem {
 	switch late := time.Duration(s.auditLog.BehindMS) * time.Millisecond; {
 	case s.auditLogErr != nil && s.databaseErr == nil:
-		return []Problem{{Check: "audit_log", Reason: "the transparency log cannot be read", Remedy: "look into the server's log",
-			err: s.auditLogErr}}
+		return []Problem{{
+			Check: "audit_log", Reason: "the transparency log cannot be read", Remedy: "look into the server's log",
+			err: s.auditLogErr,
+		}}
 	case s.auditLogErr != nil || late < auditLogLate || s.auditLog.Halted != "":
 		return nil
 	default:

@@ -76,8 +76,10 @@ func TestReportMatchesContract(t *testing.T) {
 	if err := yaml.Unmarshal(content, &contract); err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]any{"HealthReport": Report{}, "HealthProblem": Problem{}, "HealthSkills": Skills{}, "HealthAuditLog": AuditLog{},
-		"HealthRetention": Retention{BeganAt: new(time.Time), NextAt: new(time.Time)}, "HealthAuditWitness": AuditWitness{}} {
+	for name, value := range map[string]any{
+		"HealthReport": Report{}, "HealthProblem": Problem{}, "HealthSkills": Skills{}, "HealthAuditLog": AuditLog{},
+		"HealthRetention": Retention{BeganAt: new(time.Time), NextAt: new(time.Time)}, "HealthAuditWitness": AuditWitness{},
+	} {
 		wire, err := json.Marshal(value)
 		if err != nil {
 			t.Fatal(err)
@@ -105,11 +107,15 @@ func TestLostAuditLogIsAProblem(t *testing.T) {
 		want []string
 	}{
 		"as it should be": {AuditLog{Witnesses: []AuditWitness{{Name: "w", Entries: 3}}}, nil},
-		"halted": {AuditLog{Halted: "rolled back", HaltedRemedy: "restore", AnchorProblem: "rolled back", Witnesses: late},
-			[]string{"audit_log: rolled back: restore"}},
+		"halted": {
+			AuditLog{Halted: "rolled back", HaltedRemedy: "restore", AnchorProblem: "rolled back", Witnesses: late},
+			[]string{"audit_log: rolled back: restore"},
+		},
 		"no anchor": {AuditLog{AnchorProblem: "full; make room"}, []string{"audit_anchor: full; make room: "}},
-		"a witness away": {AuditLog{Entries: 9, Witnesses: late},
-			[]string{"audit_witness: the witness w does not answer; the log has 9 entries, and it has cosigned 3: "}},
+		"a witness away": {
+			AuditLog{Entries: 9, Witnesses: late},
+			[]string{"audit_witness: the witness w does not answer; the log has 9 entries, and it has cosigned 3: "},
+		},
 		"a witness away for a second": {AuditLog{Witnesses: []AuditWitness{{Problem: "x", ProblemFor: time.Second}}}, nil},
 	} {
 		problems := auditWatchProblems(tc.log)
@@ -159,8 +165,10 @@ func (o onlyImages) Resolve(_ context.Context, ref string) (engine.Image, error)
 	if slices.Contains(o, ref) {
 		return engine.Image{}, nil
 	}
-	return engine.Image{}, &fault.Error{Code: fault.ImageMissing, Message: "none",
-		Fields: []fault.Field{{Field: "image", Reason: "the engine does not hold " + ref}}}
+	return engine.Image{}, &fault.Error{
+		Code: fault.ImageMissing, Message: "none",
+		Fields: []fault.Field{{Field: "image", Reason: "the engine does not hold " + ref}},
+	}
 }
 
 // TestProblems breaks one thing at a time; everything else, the engine too, is real or well.
@@ -176,14 +184,22 @@ func TestProblems(t *testing.T) {
 	}{
 		{"nothing", func(*testing.T, *Config) {}, "", OK, "", ""},
 		{"the engine is down", func(t *testing.T, c *Config) { c.CLI = deadCLI(t) }, "engine", Unavailable, fault.EngineUnavailable, "systemctl start docker"},
-		{"the engine is down on Windows", func(t *testing.T, c *Config) { c.CLI, c.RuntimeMode = deadCLI(t), "windows" }, "engine", Unavailable,
-			fault.EngineUnavailable, "start Docker Desktop"},
-		{"the engine is down in a container", func(t *testing.T, c *Config) { c.CLI, c.RuntimeMode = deadCLI(t), "container" }, "engine", Unavailable,
-			fault.EngineUnavailable, "socket is mounted"},
-		{"docker speaks nonsense", func(t *testing.T, c *Config) { c.CLI = dockerclitest.Script(t, "echo hello") }, "engine", Unavailable,
-			fault.EngineUnavailable, "cannot report"},
-		{"docker answers null", func(t *testing.T, c *Config) { c.CLI = dockerclitest.Script(t, "echo null") }, "engine", Unavailable, fault.EngineUnavailable,
-			"does not answer"},
+		{
+			"the engine is down on Windows", func(t *testing.T, c *Config) { c.CLI, c.RuntimeMode = deadCLI(t), "windows" }, "engine", Unavailable,
+			fault.EngineUnavailable, "start Docker Desktop",
+		},
+		{
+			"the engine is down in a container", func(t *testing.T, c *Config) { c.CLI, c.RuntimeMode = deadCLI(t), "container" }, "engine", Unavailable,
+			fault.EngineUnavailable, "socket is mounted",
+		},
+		{
+			"docker speaks nonsense", func(t *testing.T, c *Config) { c.CLI = dockerclitest.Script(t, "echo hello") }, "engine", Unavailable,
+			fault.EngineUnavailable, "cannot report",
+		},
+		{
+			"docker answers null", func(t *testing.T, c *Config) { c.CLI = dockerclitest.Script(t, "echo null") }, "engine", Unavailable,
+			fault.EngineUnavailable, "does not answer",
+		},
 		{"an old CLI exits 0 without an engine", func(t *testing.T, c *Config) {
 			c.CLI = dockerclitest.Script(t, `echo '{"ServerErrors":["Cannot connect to the Docker daemon"]}'`)
 		}, "engine", Unavailable, fault.EngineUnavailable, "does not answer"},
@@ -191,8 +207,10 @@ func TestProblems(t *testing.T) {
 		{"Windows containers", func(t *testing.T, c *Config) {
 			c.CLI = dockerclitest.Script(t, `echo '{"ServerVersion":"28.0.0","OSType":"windows","NCPU":4}'`)
 		}, "engine", Unavailable, fault.EngineUnavailable, "Linux containers"},
-		{"no image", func(_ *testing.T, c *Config) { c.Images = fakeImages{fault.New(fault.ImageMissing, "none")} }, "image", Unavailable, fault.ImageMissing,
-			"make setup"},
+		{
+			"no image", func(_ *testing.T, c *Config) { c.Images = fakeImages{fault.New(fault.ImageMissing, "none")} }, "image", Unavailable,
+			fault.ImageMissing, "make setup",
+		},
 		{"the image of the settings is missing", func(_ *testing.T, c *Config) {
 			c.Images, c.Image, c.Allowed = onlyImages{policy.DefaultImage}, "nope:1", []string{policy.DefaultImage}
 		}, "image", Unavailable, fault.ImageMissing, "does not hold nope:1; execs that name no image run in nope:1, by sandbox.policy.image"},
@@ -202,8 +220,10 @@ func TestProblems(t *testing.T) {
 		{"the state dir is not made yet", func(_ *testing.T, c *Config) {
 			c.StateDir, c.NotCreated, c.Database = c.StateDir+"/not/yet", true, nil
 		}, "state_dir", Degraded, "", "core-api serve"},
-		{"no answer about the image", func(_ *testing.T, c *Config) { c.Images = fakeImages{errBad} }, "image", Unavailable, fault.EngineUnavailable,
-			"docker image inspect"},
+		{
+			"no answer about the image", func(_ *testing.T, c *Config) { c.Images = fakeImages{errBad} }, "image", Unavailable, fault.EngineUnavailable,
+			"docker image inspect",
+		},
 		{"sqlite fails", func(_ *testing.T, c *Config) {
 			c.Database = pinger(func(context.Context) error { return errBad })
 		}, "database", Unavailable, fault.DatabaseUnavailable, "state dir"},
@@ -213,15 +233,23 @@ func TestProblems(t *testing.T) {
 		{"the workspace cannot be written", func(_ *testing.T, c *Config) {
 			c.Workspace = fakeDisk{bytes: 1 << 40, inodes: 1 << 40, writeErr: os.ErrPermission}
 		}, "workspace", Unavailable, fault.Internal, "cannot be written"},
-		{"the workspace's disk is full", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{writeErr: fault.New(fault.DiskFull, "full")} }, "workspace",
-			Unavailable, fault.DiskFull, "full disk"},
-		{"too few bytes", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 255 << 20, inodes: 1 << 40} }, "workspace", Unavailable, fault.DiskFull,
-			"255.0 MiB"},
-		{"too few inodes", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 1 << 40, inodes: 9_999} }, "workspace", Unavailable, fault.DiskFull,
-			"9999 inodes"},
+		{
+			"the workspace's disk is full", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{writeErr: fault.New(fault.DiskFull, "full")} }, "workspace",
+			Unavailable, fault.DiskFull, "full disk",
+		},
+		{
+			"too few bytes", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 255 << 20, inodes: 1 << 40} }, "workspace", Unavailable,
+			fault.DiskFull, "255.0 MiB",
+		},
+		{
+			"too few inodes", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 1 << 40, inodes: 9_999} }, "workspace", Unavailable, fault.DiskFull,
+			"9999 inodes",
+		},
 		{"few bytes", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 1<<30 - 1, inodes: 1 << 40} }, "workspace", Degraded, "", "has only"},
-		{"few bytes and no inodes", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 1<<30 - 1, inodes: 1} }, "workspace", Unavailable,
-			fault.DiskFull, "1 inodes"},
+		{
+			"few bytes and no inodes", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 1<<30 - 1, inodes: 1} }, "workspace", Unavailable,
+			fault.DiskFull, "1 inodes",
+		},
 		{"just enough", func(_ *testing.T, c *Config) { c.Workspace = fakeDisk{bytes: 1 << 30, inodes: 40_000} }, "", OK, "", ""},
 		{"the state dir is gone", func(_ *testing.T, c *Config) { c.StateDir += "/gone" }, "state_dir", Unavailable, fault.Internal, "--state-dir"},
 		{"the state dir is on a network", func(_ *testing.T, c *Config) {
@@ -539,8 +567,10 @@ func TestSpoolProblems(t *testing.T) {
 			"the results of 3 execs, the first of them 1h0m0s old; until it has them, their rows are as they were before. It did not take 2, among them exec " +
 				"e1: no room. 1 of them are in memory only",
 		}},
-		"damaged": {survey{spool: audit.Unstored{Damaged: 1, DamagedFile: "x.json"}},
-			[]string{"1 files of the audit spool hold no record that can be read, among them \"x.json\""}},
+		"damaged": {
+			survey{spool: audit.Unstored{Damaged: 1, DamagedFile: "x.json"}},
+			[]string{"1 files of the audit spool hold no record that can be read, among them \"x.json\""},
+		},
 		"unreadable": {survey{spoolErr: errBad}, []string{"cannot be read"}},
 	} {
 		problems := spoolProblems(tc.survey, func() time.Time { return now })
@@ -584,10 +614,14 @@ func TestLateAuditLogIsAProblem(t *testing.T) {
 		want   string
 	}{
 		"in time": {survey{auditLog: AuditLog{BehindEvents: 5, BehindMS: 29_999}}, ""},
-		"late": {survey{auditLog: AuditLog{BehindEvents: 5, BehindMS: 90_000}},
-			"the transparency log lacks 5 events, the first of them 1m30s old"},
-		"late for a reason": {survey{auditLog: AuditLog{BehindEvents: 5, BehindMS: 90_000, Problem: "no key"}},
-			"the transparency log lacks 5 events, the first of them 1m30s old: no key"},
+		"late": {
+			survey{auditLog: AuditLog{BehindEvents: 5, BehindMS: 90_000}},
+			"the transparency log lacks 5 events, the first of them 1m30s old",
+		},
+		"late for a reason": {
+			survey{auditLog: AuditLog{BehindEvents: 5, BehindMS: 90_000, Problem: "no key"}},
+			"the transparency log lacks 5 events, the first of them 1m30s old: no key",
+		},
 		"unreadable":              {survey{auditLogErr: errBad}, "the transparency log cannot be read"},
 		"with the whole database": {survey{auditLogErr: errBad, databaseErr: errBad}, ""},
 	} {

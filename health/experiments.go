@@ -95,8 +95,10 @@ const notTried = "not tried"
 func (e experiment) skip() []Probe {
 	var probes []Probe
 	for _, c := range e.checks {
-		probes = append(probes, Probe{Name: c.name, Expected: c.expected, Seen: notTried,
-			Remedy: "correct the problems above, then run the doctor again"})
+		probes = append(probes, Probe{
+			Name: c.name, Expected: c.expected, Seen: notTried,
+			Remedy: "correct the problems above, then run the doctor again",
+		})
 	}
 	return probes
 }

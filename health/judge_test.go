@@ -109,11 +109,17 @@ func TestJudges(t *testing.T) {
 			stdout:       `{"given":"n0nce","replaced":"EROFS","inputs_read_only":true,"writes":{"inputs":"EROFS","work":"done","artifacts":"done"}}`,
 			artifactsErr: errors.New("gone"),
 		}, false, "not measured: gone"},
-		{"artifacts",
-			outcome{stdout: `{"given":"n0nce","replaced":"EROFS","inputs_read_only":true,"writes":{"inputs":"EROFS","work":"done","artifacts":"done"}}`}, false,
-			"does not arrive"},
-		{"inputs", outcome{stdout: `{"given":"n0nce","replaced":"done","inputs_read_only":true,"writes":{"inputs":"EROFS","work":"done","artifacts":"done"}}`},
-			false, "can write"},
+		{
+			"artifacts",
+			outcome{stdout: `{"given":"n0nce","replaced":"EROFS","inputs_read_only":true,"writes":{"inputs":"EROFS","work":"done","artifacts":"done"}}`},
+			false,
+			"does not arrive",
+		},
+		{
+			"inputs",
+			outcome{stdout: `{"given":"n0nce","replaced":"done","inputs_read_only":true,"writes":{"inputs":"EROFS","work":"done","artifacts":"done"}}`},
+			false, "can write",
+		},
 	}
 	for _, tc := range cases {
 		found := false

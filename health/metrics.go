@@ -27,8 +27,10 @@ func newGauges() []gauge {
 		{describe("engine_up", "1 when the Docker engine answers."), yes(func(s survey) bool { return s.engineErr == nil })},
 		{describe("image_present", "1 when the engine holds the image of execs that name none."), yes(survey.imagePresent)},
 		{describe("database_up", "1 when the database answers."), yes(func(s survey) bool { return s.databaseErr == nil })},
-		{describe("workspace_writable", "1 when a file could be made in the workspace."),
-			yes(func(s survey) bool { return s.rootErr == nil })},
+		{
+			describe("workspace_writable", "1 when a file could be made in the workspace."),
+			yes(func(s survey) bool { return s.rootErr == nil }),
+		},
 		{
 			describe("workspace_free_bytes", "Free bytes on the workspace's file system."),
 			func(s survey) (float64, bool) { return float64(s.root.bytes), s.root.known },

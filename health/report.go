@@ -183,8 +183,10 @@ func (c *Checker) databaseProblem(err error) Problem {
 }
 
 func (c *Checker) engineProblem(err error) Problem {
-	p := Problem{Check: "engine", Reason: "the Docker engine does not answer", Remedy: c.startEngine(), code: fault.EngineUnavailable,
-		err: err}
+	p := Problem{
+		Check: "engine", Reason: "the Docker engine does not answer", Remedy: c.startEngine(), code: fault.EngineUnavailable,
+		err: err,
+	}
 	switch {
 	case c.cfg.CLI == nil:
 		p.Reason, p.Remedy = "the docker CLI was not found", "install Docker, or set sandbox.docker_path to the docker binary"
@@ -296,8 +298,10 @@ func (c *Checker) room(d disk) (reason string, bad bool) {
 }
 
 func diskProblem(check, what, setting string, err error) Problem {
-	p := Problem{Check: check, Reason: what + " cannot be written", err: err, code: fault.Internal,
-		Remedy: "check its owner and its mode, or choose another with " + setting}
+	p := Problem{
+		Check: check, Reason: what + " cannot be written", err: err, code: fault.Internal,
+		Remedy: "check its owner and its mode, or choose another with " + setting,
+	}
 	switch {
 	case fault.Is(err, fault.DiskFull) || diskspace.IsFull(err):
 		p.Reason, p.Remedy, p.code = what+" is on a full disk", "make room there", fault.DiskFull

@@ -28,8 +28,10 @@ type Retention struct {
 func retentionProblems(s survey) []Problem {
 	switch {
 	case s.retentionErr != nil && s.databaseErr == nil:
-		return []Problem{{Check: "retention", Reason: "the state of retention cannot be read", Remedy: "look into the server's log",
-			err: s.retentionErr}}
+		return []Problem{{
+			Check: "retention", Reason: "the state of retention cannot be read", Remedy: "look into the server's log",
+			err: s.retentionErr,
+		}}
 	case s.retentionErr != nil || s.retention.Problem == "":
 		return nil
 	}

@@ -29,8 +29,10 @@ func spoolOf(u audit.Unstored, now func() time.Time) Spool {
 func spoolProblems(s survey, now func() time.Time) []Problem {
 	const check = "audit_spool"
 	if s.spoolErr != nil {
-		return []Problem{{Check: check, Reason: "the audit spool in the state dir cannot be read",
-			Remedy: "check the owner and the mode of the state dir", err: s.spoolErr}}
+		return []Problem{{
+			Check: check, Reason: "the audit spool in the state dir cannot be read",
+			Remedy: "check the owner and the mode of the state dir", err: s.spoolErr,
+		}}
 	}
 	var p []Problem
 	u := s.spool

@@ -134,8 +134,10 @@ func TestComposeUp(t *testing.T) {
 
 	job := map[string]any{
 		"project_id": "composed",
-		"exec": map[string]any{"kind": "shell", "command": "bash",
-			"args": []string{"-lc", "cat /workspace/inputs/in.txt && cp /workspace/inputs/in.txt /workspace/artifacts/out.txt"}},
+		"exec": map[string]any{
+			"kind": "shell", "command": "bash",
+			"args": []string{"-lc", "cat /workspace/inputs/in.txt && cp /workspace/inputs/in.txt /workspace/artifacts/out.txt"},
+		},
 		"inputs": []map[string]any{{"path": "in.txt", "content": "through both names"}},
 	}
 	status, body := request(t, http.MethodPost, "http://"+address+"/sandbox/execs", d.token, job)

@@ -296,8 +296,10 @@ func adapters(t testing.TB) []pathadapter.Adapter {
 
 func TestReservedNames(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"CON", "con", "Prn", "AUX", "nul", "NUL.txt", "con.tar.gz", "nul .log", "COM1", "com9.x", "LPT0", "lpt¹", "COM²", "conin$",
-		"CONOUT$", "clock$"} {
+	for _, name := range []string{
+		"CON", "con", "Prn", "AUX", "nul", "NUL.txt", "con.tar.gz", "nul .log", "COM1", "com9.x", "LPT0", "lpt¹", "COM²", "conin$",
+		"CONOUT$", "clock$",
+	} {
 		if !pathadapter.ReservedName(name) {
 			t.Errorf("%q is not reserved", name)
 		}

@@ -76,12 +76,30 @@ var fieldCases = []fieldCase{
 	{"pids", int64(256), int64(4096), int64(16), int64(4096), int64(math.MaxInt64), []any{int64(0), int64(-1), int64(15)}},
 	{"tmp_mb", int64(256), int64(4096), int64(1), int64(4096), int64(4097), []any{int64(0), int64(-1)}},
 	{"shm_mb", int64(1024), int64(8192), int64(64), int64(8192), int64(8193), []any{int64(0), int64(-1)}},
-	{"image", "secbox-sandbox:latest", []string{"secbox-sandbox:latest", "a:1", "b:2"}, "a:1", "b:2", "evil:1",
-		[]any{"", "--privileged", "a b", "a\nb", strings.Repeat("a", 600)}},
-	{"fs.read", []string{"inputs/**", "work/**", "artifacts/**"}, []string{"inputs/**", "work/**", "artifacts/**"}, []string{"inputs/**", "work/**"},
-		[]string{}, nil, []any{[]string{"/etc/**"}, []string{"inputs/../**"}, []string{""}, []string{"inputs/*"}, []string{"inputs/a/**"}}},
-	{"fs.write", []string{"work/**", "artifacts/**"}, []string{"work/**", "artifacts/**"}, []string{"artifacts/**"}, []string{}, []string{"inputs/**"},
-		[]any{[]string{"inputs"}, []string{"../**"}}},
+	{
+		"image", "secbox-sandbox:latest",
+		[]string{"secbox-sandbox:latest", "a:1", "b:2"},
+		"a:1", "b:2", "evil:1",
+		[]any{"", "--privileged", "a b", "a\nb", strings.Repeat("a", 600)},
+	},
+	{
+		"fs.read",
+		[]string{"inputs/**", "work/**", "artifacts/**"},
+		[]string{"inputs/**", "work/**", "artifacts/**"},
+		[]string{"inputs/**", "work/**"},
+		[]string{},
+		nil,
+		[]any{[]string{"/etc/**"}, []string{"inputs/../**"}, []string{""}, []string{"inputs/*"}, []string{"inputs/a/**"}},
+	},
+	{
+		"fs.write",
+		[]string{"work/**", "artifacts/**"},
+		[]string{"work/**", "artifacts/**"},
+		[]string{"artifacts/**"},
+		[]string{},
+		[]string{"inputs/**"},
+		[]any{[]string{"inputs"}, []string{"../**"}},
+	},
 }
 
 func resolver(t *testing.T, cfg policy.Config) *policy.Resolver {
@@ -285,8 +303,10 @@ func TestEveryViolationInEveryLayer(t *testing.T) {
 // counts.
 func TestResultWithinCeiling(t *testing.T) {
 	t.Parallel()
-	r := resolver(t, policy.Config{Settings: policy.Layer{Limits: policy.Limits{MemoryMB: ptr(int64(512))}}, Ceiling: policy.Limits{MemoryMB: ptr(int64(700))},
-		Images: imagesAB})
+	r := resolver(t, policy.Config{
+		Settings: policy.Layer{Limits: policy.Limits{MemoryMB: ptr(int64(512))}}, Ceiling: policy.Limits{MemoryMB: ptr(int64(700))},
+		Images: imagesAB,
+	})
 	manifest := &policy.Layer{Limits: policy.Limits{MemoryMB: ptr(int64(1024)), CPUCores: ptr(0.5)}, Image: ptr("foreign:1")}
 	own := policy.Layer{Limits: policy.Limits{MemoryMB: ptr(int64(300))}, Image: ptr(policy.DefaultImage)}
 	s, err := r.Resolve(manifest, own, policy.Host{})
@@ -350,8 +370,10 @@ func TestAllViolationsComeAtOnce(t *testing.T) {
 	r := resolver(t, policy.Config{})
 	s, err := r.Resolve(
 		&policy.Layer{Limits: policy.Limits{MemoryMB: ptr(int64(9000)), PIDs: ptr(int64(32))}},
-		policy.Layer{Limits: policy.Limits{TimeoutMS: ptr(int64(1 << 40)), CPUCores: ptr(0.5)}, NetMode: ptr("host"), FSWrite: []string{"inputs/**", "work/**"},
-			Image: ptr("evil")},
+		policy.Layer{
+			Limits: policy.Limits{TimeoutMS: ptr(int64(1 << 40)), CPUCores: ptr(0.5)}, NetMode: ptr("host"), FSWrite: []string{"inputs/**", "work/**"},
+			Image: ptr("evil"),
+		},
 		policy.Host{})
 	var got []string
 	for _, f := range fault.From(err).Fields {
@@ -378,14 +400,22 @@ func TestSettingsThatCannotBe(t *testing.T) {
 		want []string
 	}{
 		"ceiling under the default": {policy.Config{Ceiling: policy.Limits{TimeoutMS: ptr(int64(30000))}}, []string{"sandbox.policy_ceiling.timeout_ms"}},
-		"value over the set ceiling": {policy.Config{Settings: policy.Layer{Limits: policy.Limits{MemoryMB: ptr(int64(600))}},
-			Ceiling: policy.Limits{MemoryMB: ptr(int64(512))}}, []string{"sandbox.policy.memory_mb"}},
-		"value over the default ceiling": {policy.Config{Settings: policy.Layer{Limits: policy.Limits{CPUCores: ptr(4.5)}}},
-			[]string{"sandbox.policy.cpu_cores"}},
-		"ceiling not positive": {policy.Config{Ceiling: policy.Limits{PIDs: ptr(int64(0)), CPUCores: ptr(math.NaN())}},
-			[]string{"sandbox.policy_ceiling.cpu_cores", "sandbox.policy_ceiling.pids"}},
-		"ceiling beyond reason": {policy.Config{Ceiling: policy.Limits{MemoryMB: ptr(int64(math.MaxInt64)), TimeoutMS: ptr(int64(math.MaxInt64))}},
-			[]string{"sandbox.policy_ceiling.timeout_ms", "sandbox.policy_ceiling.memory_mb"}},
+		"value over the set ceiling": {policy.Config{
+			Settings: policy.Layer{Limits: policy.Limits{MemoryMB: ptr(int64(600))}},
+			Ceiling:  policy.Limits{MemoryMB: ptr(int64(512))},
+		}, []string{"sandbox.policy.memory_mb"}},
+		"value over the default ceiling": {
+			policy.Config{Settings: policy.Layer{Limits: policy.Limits{CPUCores: ptr(4.5)}}},
+			[]string{"sandbox.policy.cpu_cores"},
+		},
+		"ceiling not positive": {
+			policy.Config{Ceiling: policy.Limits{PIDs: ptr(int64(0)), CPUCores: ptr(math.NaN())}},
+			[]string{"sandbox.policy_ceiling.cpu_cores", "sandbox.policy_ceiling.pids"},
+		},
+		"ceiling beyond reason": {
+			policy.Config{Ceiling: policy.Limits{MemoryMB: ptr(int64(math.MaxInt64)), TimeoutMS: ptr(int64(math.MaxInt64))}},
+			[]string{"sandbox.policy_ceiling.timeout_ms", "sandbox.policy_ceiling.memory_mb"},
+		},
 		"image not on the list":          {policy.Config{Settings: policy.Layer{Image: ptr("c:3")}, Images: imagesAB}, []string{"sandbox.policy.image"}},
 		"a list with no reference in it": {policy.Config{Images: []string{"a:1", "-v", ""}}, []string{"sandbox.images[1]", "sandbox.images[2]"}},
 		"write to the inputs":            {policy.Config{Settings: policy.Layer{FSWrite: []string{"inputs/**"}}}, []string{"sandbox.policy.fs.write"}},
@@ -444,8 +474,10 @@ func TestHostBoundsCPUAndMemory(t *testing.T) {
 		want) || s.Values.CPUCores != 2 {
 		t.Errorf("cpu_cores %+v", s.Fields["cpu_cores"])
 	}
-	if want := (policy.Field{Value: int64(512), Layer: "default", Ceiling: int64(512), CeilingFrom: "host",
-		ClampedFrom: int64(1024)}); !reflect.DeepEqual(s.Fields["memory_mb"], want) || s.Values.MemoryMB != 512 {
+	if want := (policy.Field{
+		Value: int64(512), Layer: "default", Ceiling: int64(512), CeilingFrom: "host",
+		ClampedFrom: int64(1024),
+	}); !reflect.DeepEqual(s.Fields["memory_mb"], want) || s.Values.MemoryMB != 512 {
 		t.Errorf("memory_mb %+v", s.Fields["memory_mb"])
 	}
 	if f := s.Fields["pids"]; f.CeilingFrom != "default" {
@@ -491,8 +523,12 @@ func TestMounts(t *testing.T) {
 			policy.Layer{FSRead: []string{"work/**"}, FSWrite: none},
 			"inputs:none,work:ro,artifacts:none",
 		},
-		{"doubles and order do not matter", policy.Layer{FSRead: []string{"work/**", "inputs/**", "work/**"}, FSWrite: none}, policy.Layer{},
-			"inputs:ro,work:ro,artifacts:none"},
+		{
+			"doubles and order do not matter",
+			policy.Layer{FSRead: []string{"work/**", "inputs/**", "work/**"}, FSWrite: none},
+			policy.Layer{},
+			"inputs:ro,work:ro,artifacts:none",
+		},
 	} {
 		s, err := resolver(t, policy.Config{}).Resolve(&c.manifest, c.request, policy.Host{})
 		if err != nil {

@@ -317,8 +317,10 @@ func drawLayer(t *rapid.T, who string) policy.Layer {
 
 // drawConfig makes settings that are mostly valid, so that the merge is reached.
 func drawConfig(t *rapid.T) policy.Config {
-	cfg := policy.Config{SettingsDigest: "sha256:0", Settings: drawLayer(t, "settings"),
-		Images: rapid.SliceOfN(rapid.SampledFrom([]string{"a:1", "b:2"}), 0, 3).Draw(t, "images")}
+	cfg := policy.Config{
+		SettingsDigest: "sha256:0", Settings: drawLayer(t, "settings"),
+		Images: rapid.SliceOfN(rapid.SampledFrom([]string{"a:1", "b:2"}), 0, 3).Draw(t, "images"),
+	}
 	cfg.Ceiling = policy.Limits{
 		TimeoutMS: maybe(t, "ceiling.timeout", rapid.Int64Range(60000, 1<<32)),
 		MemoryMB:  maybe(t, "ceiling.memory", rapid.Int64Range(1024, 1<<20)),
@@ -364,8 +366,10 @@ func modest(cfg policy.Config, manifest *policy.Layer, request policy.Layer, hos
 }
 
 func drawHost(t *rapid.T) policy.Host {
-	return policy.Host{CPUs: rapid.SampledFrom([]int{0, 0, 1, 2, 8, 64, -1}).Draw(t, "cpus"),
-		MemoryMB: rapid.SampledFrom([]int64{0, 0, 8, 100, 1024, 4000, 1 << 20, -5}).Draw(t, "memory")}
+	return policy.Host{
+		CPUs:     rapid.SampledFrom([]int{0, 0, 1, 2, 8, 64, -1}).Draw(t, "cpus"),
+		MemoryMB: rapid.SampledFrom([]int64{0, 0, 8, 100, 1024, 4000, 1 << 20, -5}).Draw(t, "memory"),
+	}
 }
 
 func TestEveryMergeKeepsItsPromises(t *testing.T) {

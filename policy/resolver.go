@@ -81,8 +81,10 @@ func (r *Resolver) allow(images []string) []fault.Field {
 	case len(images) == 0:
 		add(*own)
 	case !slices.Contains(r.allowed, *own):
-		bad = append(bad, fault.Field{Field: settingsPrefix + FieldImage,
-			Reason: *own + " is not on the list in sandbox.images; add it there"})
+		bad = append(bad, fault.Field{
+			Field:  settingsPrefix + FieldImage,
+			Reason: *own + " is not on the list in sandbox.images; add it there",
+		})
 	}
 	return bad
 }

@@ -74,8 +74,12 @@ func TestSnapshotsFromBeforeTheRuntime(t *testing.T) {
 	if got, err := again(nil); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v\n%+v\n%+v", err, got, want)
 	}
-	for _, broken := range []any{map[string]any{}, map[string]any{"value": 1, "ceiling": "", "layer": "default", "ceiling_from": "default"},
-		map[string]any{"value": "crun"}, "crun"} {
+	for _, broken := range []any{
+		map[string]any{},
+		map[string]any{"value": 1, "ceiling": "", "layer": "default", "ceiling_from": "default"},
+		map[string]any{"value": "crun"},
+		"crun",
+	} {
 		if got, err := again(broken); err == nil {
 			t.Errorf("%v was taken for a runtime: %+v", broken, got.Fields["runtime"])
 		}

@@ -69,7 +69,8 @@ func (r *Replayer) known(ctx context.Context, record audit.Record, reserve Reser
 // fault.ArtifactAltered if the copy was changed on the disk, and the errors of reserve. The caller
 // closes it.
 func (r *Replayer) OpenInput(ctx context.Context, record audit.Record, path string, reserve Reserve) (io.ReadSeekCloser, audit.Input,
-	error) {
+	error,
+) {
 	record, truncated, err := r.known(ctx, record, reserve)
 	if err != nil {
 		return nil, audit.Input{}, err

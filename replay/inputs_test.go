@@ -89,8 +89,10 @@ func TestInputs(t *testing.T) {
 	if list := f.list(first, 0, 10); list.Items[0].Kept || !list.Items[1].Kept || list.Items[2].Kept {
 		t.Errorf("%+v", list)
 	}
-	for kept, why := range map[audit.InputsKept]string{audit.KeptOff: "audit.inputs_max_mb", audit.KeptShare: "audit.inputs_max_mb_per_token",
-		"": "no copy was made"} {
+	for kept, why := range map[audit.InputsKept]string{
+		audit.KeptOff: "audit.inputs_max_mb", audit.KeptShare: "audit.inputs_max_mb_per_token",
+		"": "no copy was made",
+	} {
 		first.InputsKept = kept
 		f.notOpened(first, "d/in.txt", fault.InputNotKept, why)
 	}

@@ -102,8 +102,10 @@ func TestMemoryIsCounted(t *testing.T) {
 	f := setUp(t)
 	first := f.exec(shell("for i in 1 2 3 4 5 6 7 8 9; do echo $i > /workspace/artifacts/$i; done", func(r *runner.Request) {
 		for i := range 500 {
-			r.Inputs = append(r.Inputs, runner.Input{Path: fmt.Sprintf("directory-%03d/%s", i, strings.Repeat("n", 50)),
-				Content: []byte(strings.Repeat("x", 1000*(i%10)))})
+			r.Inputs = append(r.Inputs, runner.Input{
+				Path:    fmt.Sprintf("directory-%03d/%s", i, strings.Repeat("n", 50)),
+				Content: []byte(strings.Repeat("x", 1000*(i%10))),
+			})
 		}
 	}))
 	if l := first.LargeLists["inputs"]; l.Kept >= l.Count {

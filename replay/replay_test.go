@@ -153,8 +153,10 @@ func (v versions) Version(_ context.Context, _, skillID, digest string) (*skills
 func (versions) GlobalDigest() (string, error) { return "global", nil }
 
 func shell(script string, change ...func(*runner.Request)) runner.Request {
-	req := runner.Request{ProjectID: "p", RequestedBy: "token-1", Digest: script,
-		Command: runner.Command{Kind: runner.KindShell, Name: "bash", Args: []string{"-lc", script}}}
+	req := runner.Request{
+		ProjectID: "p", RequestedBy: "token-1", Digest: script,
+		Command: runner.Command{Kind: runner.KindShell, Name: "bash", Args: []string{"-lc", script}},
+	}
 	for _, c := range change {
 		c(&req)
 	}
@@ -280,8 +282,10 @@ func TestReplay(t *testing.T) {
 
 	// A replay of a replay, with other values. Equal values in another exec do not show.
 	_, points = f.again(replay.Request{First: second, Env: map[string]string{"SECRET": "hunter3"}})
-	f.wants(points, map[string]replay.Equal{"env.SECRET": replay.No, "stdin": replay.No, "artifacts/a.txt": replay.No, "artifacts/b.txt": replay.Yes,
-		"exit_code": replay.Yes, "inputs": replay.Yes})
+	f.wants(points, map[string]replay.Equal{
+		"env.SECRET": replay.No, "stdin": replay.No, "artifacts/a.txt": replay.No, "artifacts/b.txt": replay.Yes,
+		"exit_code": replay.Yes, "inputs": replay.Yes,
+	})
 	_, points = f.again(replay.Request{First: second, Stdin: []byte("other input")})
 	f.wants(points, map[string]replay.Equal{"env.SECRET": replay.No, "stdin": replay.No})
 	other := f.exec(shell(script, env("SECRET", "hunter2"), stdin("some input")))
@@ -306,8 +310,10 @@ func TestCodeInFile(t *testing.T) {
 		}
 		var points map[string]replay.Point
 		record, points = f.again(replay.Request{First: record})
-		f.wants(points, map[string]replay.Equal{"status": replay.Yes, "exit_code": replay.Yes, "stdout": replay.Yes, "stderr": replay.Yes,
-			"command": replay.Yes})
+		f.wants(points, map[string]replay.Equal{
+			"status": replay.Yes, "exit_code": replay.Yes, "stdout": replay.Yes, "stderr": replay.Yes,
+			"command": replay.Yes,
+		})
 	}
 }
 
@@ -317,8 +323,10 @@ func TestDifferences(t *testing.T) {
 	f := setUp(t)
 	first := f.exec(shell(`echo x >> n; cat n; cat n >&2; cat n > /workspace/artifacts/n.txt`))
 	_, points := f.again(replay.Request{First: first})
-	f.wants(points, map[string]replay.Equal{"stdout": replay.No, "artifacts/n.txt": replay.No, "exit_code": replay.Yes, "work": replay.Unknown,
-		"inputs": replay.Yes})
+	f.wants(points, map[string]replay.Equal{
+		"stdout": replay.No, "artifacts/n.txt": replay.No, "exit_code": replay.Yes, "work": replay.Unknown,
+		"inputs": replay.Yes,
+	})
 
 	// Outputs over the limit that begin the same.
 	long := f.exec(shell("echo 1234567890", func(r *runner.Request) { r.Overrides.MaxStdoutBytes = new(int64(4)) }))
@@ -463,8 +471,10 @@ func TestLostExec(t *testing.T) {
 	f.start()
 	go func() { <-f.held; f.runner.Cancel(context.Background(), f.newest()) }()
 	_, points := f.again(replay.Request{First: lost})
-	f.wants(points, map[string]replay.Equal{"status": replay.Unknown, "exit_code": replay.Unknown, "stdout": replay.Unknown, "artifacts": replay.Unknown,
-		"inputs": replay.Yes})
+	f.wants(points, map[string]replay.Equal{
+		"status": replay.Unknown, "exit_code": replay.Unknown, "stdout": replay.Unknown, "artifacts": replay.Unknown,
+		"inputs": replay.Yes,
+	})
 }
 
 func (f *fixture) newest() string {
@@ -492,8 +502,10 @@ func TestSkill(t *testing.T) {
 	f.must(err)
 	first := f.row(res.Record.ExecID)
 	second, points := f.again(replay.Request{First: first})
-	f.wants(points, map[string]replay.Equal{"skill": replay.Yes, "inputs": replay.Yes, "command": replay.Yes, "policy": replay.Yes,
-		"artifacts/skill_output.json": replay.Yes})
+	f.wants(points, map[string]replay.Equal{
+		"skill": replay.Yes, "inputs": replay.Yes, "command": replay.Yes, "policy": replay.Yes,
+		"artifacts/skill_output.json": replay.Yes,
+	})
 	if second.SkillDigest != skill.Digest || second.ErrorReason != audit.InvalidOutput { // the skill's own schema refuses it
 		t.Errorf("%+v", second)
 	}

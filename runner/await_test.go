@@ -49,8 +49,10 @@ type waiter struct {
 }
 
 func wait(t *testing.T, timeout time.Duration, status audit.Status, here bool) (w *waiter, end func()) {
-	w = &waiter{Runner: &Runner{commands: lifecycle.New(lifecycle.Config{})}, log: &rows{record: audit.Record{ExecID: "id", Status: status}},
-		ends: make(chan audit.Record)}
+	w = &waiter{
+		Runner: &Runner{commands: lifecycle.New(lifecycle.Config{})}, log: &rows{record: audit.Record{ExecID: "id", Status: status}},
+		ends: make(chan audit.Record),
+	}
 	w.cfg.Log = w.log
 	if here {
 		_, command, err := w.commands.Begin(t.Context(), lifecycle.Command{ExecID: "id"}, nil)

@@ -54,12 +54,18 @@ func TestNotKeptArtifacts(t *testing.T) {
 	}
 	for _, want := range []runner.NotKept{
 		{Path: "b\u202egpj.exe", Size: 2000, Reason: "over_limit", Why: "it did not fit into max_artifacts_bytes_total"},
-		{Path: `bad\xff\n`, Size: 1, Reason: "name_not_utf8",
-			Why: `its name is not UTF-8, and its bytes as %XX give a name that is taken or too long; \x and two digits stand for a byte`},
-		{Path: `dir\xfe`, Reason: "name_not_utf8",
-			Why: `its name is not UTF-8, and its bytes as %XX give a name that is taken or too long; \x and two digits stand for a byte`},
-		{Path: "a-link", Reason: "symlink",
-			Why: "a symbolic link, which leads to no regular file of this project that the job could read, or on too long a way: copy the file instead"},
+		{
+			Path: `bad\xff\n`, Size: 1, Reason: "name_not_utf8",
+			Why: `its name is not UTF-8, and its bytes as %XX give a name that is taken or too long; \x and two digits stand for a byte`,
+		},
+		{
+			Path: `dir\xfe`, Reason: "name_not_utf8",
+			Why: `its name is not UTF-8, and its bytes as %XX give a name that is taken or too long; \x and two digits stand for a byte`,
+		},
+		{
+			Path: "a-link", Reason: "symlink",
+			Why: "a symbolic link, which leads to no regular file of this project that the job could read, or on too long a way: copy the file instead",
+		},
 		{Path: "fifo23", Reason: "fifo", Why: "a named pipe (FIFO): only regular files are kept"},
 	} {
 		if !slices.Contains(list.NotKept, want) {

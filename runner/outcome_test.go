@@ -37,29 +37,47 @@ func TestStatusOfExit(t *testing.T) {
 	}{
 		"success":   {script: "echo hi", status: audit.Succeeded},
 		"exit code": {script: "exit 3", status: audit.Failed, reason: audit.NonzeroExit, code: 3, detail: "exit code 3"},
-		"125 is the job's": {script: "echo 'docker: Error response from daemon: x' >&2; exit 125", status: audit.Failed, reason: audit.NonzeroExit,
-			code: 125},
+		"125 is the job's": {
+			script: "echo 'docker: Error response from daemon: x' >&2; exit 125", status: audit.Failed, reason: audit.NonzeroExit,
+			code: 125,
+		},
 		"signal":           {script: "kill -TERM $$", status: audit.Failed, reason: audit.NonzeroExit, code: 143, detail: "signal 15"},
 		"killed by itself": {script: "kill -KILL $$", status: audit.Failed, reason: audit.NonzeroExit, code: 137, detail: "signal 9"},
-		"timeout": {script: "sleep 1000", status: audit.Timeout, reason: audit.ReasonTimeout, code: 137,
-			detail: "timeout_ms=20; raise policy_overrides.timeout_ms"},
+		"timeout": {
+			script: "sleep 1000", status: audit.Timeout, reason: audit.ReasonTimeout, code: 137,
+			detail: "timeout_ms=20; raise policy_overrides.timeout_ms",
+		},
 		"out of memory":  {with: exits(memengine.OutOfMemory()), status: audit.OOMKilled, reason: audit.OOM, code: 137, detail: "memory_mb"},
 		"OOM of a child": {with: exits(oomOfChild), status: audit.Succeeded, detail: "2 of its processes were killed for memory"},
-		"failure after OOM": {with: exits(engine.Exit{Code: 1, OOMKills: 1}), status: audit.Failed, reason: audit.NonzeroExit, code: 1,
-			detail: "exit code 1; 1 of its processes"},
-		"pids": {with: exits(engine.Exit{Code: 254, PIDsMax: 7}), status: audit.Failed, reason: audit.PIDsLimit, code: 254,
-			detail: "7 forks were refused at pids="},
-		"bus error": {with: exits(engine.Exit{Code: 135, Signal: 7}), status: audit.Failed, reason: audit.BusError, code: 135,
-			detail: "ended by SIGBUS: /tmp was full at tmp_mb="},
-		"bus error in a shell": {with: exits(engine.Exit{Code: 135}), status: audit.Failed, reason: audit.BusError, code: 135,
-			detail: "; raise policy_overrides.tmp_mb (ceiling "},
-		"full shared memory": {with: exits(engine.Exit{Code: 135, Signal: 7}), status: audit.Failed, reason: audit.BusError, code: 135,
-			detail: "/dev/shm was full at shm_mb=16, or /tmp at tmp_mb="},
+		"failure after OOM": {
+			with: exits(engine.Exit{Code: 1, OOMKills: 1}), status: audit.Failed, reason: audit.NonzeroExit, code: 1,
+			detail: "exit code 1; 1 of its processes",
+		},
+		"pids": {
+			with: exits(engine.Exit{Code: 254, PIDsMax: 7}), status: audit.Failed, reason: audit.PIDsLimit, code: 254,
+			detail: "7 forks were refused at pids=",
+		},
+		"bus error": {
+			with: exits(engine.Exit{Code: 135, Signal: 7}), status: audit.Failed, reason: audit.BusError, code: 135,
+			detail: "ended by SIGBUS: /tmp was full at tmp_mb=",
+		},
+		"bus error in a shell": {
+			with: exits(engine.Exit{Code: 135}), status: audit.Failed, reason: audit.BusError, code: 135,
+			detail: "; raise policy_overrides.tmp_mb (ceiling ",
+		},
+		"full shared memory": {
+			with: exits(engine.Exit{Code: 135, Signal: 7}), status: audit.Failed, reason: audit.BusError, code: 135,
+			detail: "/dev/shm was full at shm_mb=16, or /tmp at tmp_mb=",
+		},
 		"pids but success": {with: exits(engine.Exit{PIDsMax: 7}), status: audit.Succeeded, detail: "7 forks were refused at pids="},
-		"command not started": {with: exits(engine.Exit{Code: 127, StartError: "bash: not found"}), status: audit.Failed, reason: audit.StartFailed, code: 127,
-			detail: "bash: not found"},
-		"container lost": {with: lost(&engine.RunError{Started: true, Dead: true, Err: internal}), status: audit.Errored, reason: audit.ContainerLost,
-			code: -1, detail: "it vanished"},
+		"command not started": {
+			with: exits(engine.Exit{Code: 127, StartError: "bash: not found"}), status: audit.Failed, reason: audit.StartFailed, code: 127,
+			detail: "bash: not found",
+		},
+		"container lost": {
+			with: lost(&engine.RunError{Started: true, Dead: true, Err: internal}), status: audit.Errored, reason: audit.ContainerLost,
+			code: -1, detail: "it vanished",
+		},
 		"engine lost": {
 			with:   lost(&engine.RunError{Started: true, Dead: true, Err: fault.New(fault.EngineUnavailable, "the engine went away")}),
 			status: audit.Errored, reason: audit.EngineUnavailable, code: -1, detail: "the engine went away",
@@ -68,8 +86,10 @@ func TestStatusOfExit(t *testing.T) {
 			with:   lost(&engine.RunError{Started: true, Err: internal}),
 			status: audit.Errored, reason: audit.ContainerLost, code: -1, detail: "its artifacts were not collected",
 		},
-		"artifacts lost": {script: "echo printed; break", status: audit.Errored, reason: audit.ArtifactsLost,
-			detail: "output and metadata could not be written"},
+		"artifacts lost": {
+			script: "echo printed; break", status: audit.Errored, reason: audit.ArtifactsLost,
+			detail: "output and metadata could not be written",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -162,11 +182,15 @@ func TestNothingRan(t *testing.T) {
 			with: func(f *fixture) { f.images.Fail(policy.DefaultImage, unavailable) }, code: fault.EngineUnavailable, status: audit.Errored,
 			reason: audit.EngineUnavailable,
 		},
-		"engine away at the start": {with: start(unavailable), code: fault.EngineUnavailable, status: audit.Errored, reason: audit.EngineUnavailable,
-			told: true},
+		"engine away at the start": {
+			with: start(unavailable), code: fault.EngineUnavailable, status: audit.Errored, reason: audit.EngineUnavailable,
+			told: true,
+		},
 		"image gone at the start": {with: start(noImage), code: fault.ImageMissing, status: audit.Errored, reason: audit.ImageMissing, told: true},
-		"start failed": {with: start(fault.New(fault.Internal, "no container")), code: fault.Internal, status: audit.Errored,
-			reason: audit.StartFailed, told: true},
+		"start failed": {
+			with: start(fault.New(fault.Internal, "no container")), code: fault.Internal, status: audit.Errored,
+			reason: audit.StartFailed, told: true,
+		},
 		"engine away before there is a slot": {
 			with: func(f *fixture) { f.options.Acquire = func(engine.Spec) error { return unavailable } }, code: fault.EngineUnavailable,
 		},
@@ -295,8 +319,10 @@ func TestEnvironmentStaysOut(t *testing.T) {
 	}
 	row, err := json.Marshal(f.row(result.Record.ExecID))
 	must(t, err)
-	for name, text := range map[string]string{"row": string(row), "meta.json": f.published(result.Record, runner.MetaFile),
-		"manifest": f.published(result.Record, runner.ManifestFile)} {
+	for name, text := range map[string]string{
+		"row": string(row), "meta.json": f.published(result.Record, runner.MetaFile),
+		"manifest": f.published(result.Record, runner.ManifestFile),
+	} {
 		if strings.Contains(text, "s3cret") {
 			t.Errorf("%s has a value: %s", name, text)
 		}
@@ -349,8 +375,10 @@ func TestSkillOutput(t *testing.T) {
 		"reads its input": {script: "cat $SKILL_INPUT > $SKILL_OUTPUT", status: audit.Succeeded, output: "7\n"},
 		"invalid":         {script: "echo x > $SKILL_OUTPUT", status: audit.Failed, reason: audit.InvalidOutput, detail: "is no number"},
 		"missing":         {script: "true", status: audit.Failed, reason: audit.InvalidOutput, detail: "left no skill_output.json"},
-		"a directory": {script: "mkdir $SKILL_OUTPUT; echo x > $SKILL_OUTPUT/x", status: audit.Failed, reason: audit.InvalidOutput,
-			detail: "skill_output.json"},
+		"a directory": {
+			script: "mkdir $SKILL_OUTPUT; echo x > $SKILL_OUTPUT/x", status: audit.Failed, reason: audit.InvalidOutput,
+			detail: "skill_output.json",
+		},
 		"too large":          {script: "cat > $SKILL_OUTPUT", status: audit.Failed, reason: audit.InvalidOutput, detail: "bytes"},
 		"valid of a failed":  {script: "echo 7 > $SKILL_OUTPUT; exit 3", status: audit.Failed, reason: audit.NonzeroExit, output: "7\n"},
 		"invalid of a fail":  {script: "echo x > $SKILL_OUTPUT; exit 3", status: audit.Failed, reason: audit.NonzeroExit},

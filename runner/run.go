@@ -131,7 +131,8 @@ func (r *Runner) Refuse(ctx context.Context, req Request, why error) error {
 // refuse puts a request that never started on record and returns the error, with the record's id
 // when there is a record.
 func (r *Runner) refuse(ctx context.Context, req Request, snapshot policy.Snapshot, status audit.Status, reason audit.Reason,
-	why error) error {
+	why error,
+) error {
 	e := *fault.From(why)
 	record, err := r.newRecord(req, snapshot, r.cfg.NewID())
 	if err != nil {

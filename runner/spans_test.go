@@ -38,8 +38,10 @@ func TestSpansOfAnExec(t *testing.T) {
 	c, on, stop := tracing(t)
 	f := setUp(t, on)
 	request, _ := traces.Parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
-	secrets := []string{"s3cret-argument", "s3cret-name", "s3cret-value", "s3cret-stdin", "s3cret-input", "s3cret-file", "s3cret-key", "s3cret-artifact",
-		"s3cret-output"}
+	secrets := []string{
+		"s3cret-argument", "s3cret-name", "s3cret-value", "s3cret-stdin", "s3cret-input", "s3cret-file", "s3cret-key", "s3cret-artifact",
+		"s3cret-output",
+	}
 	script := "cat > /workspace/artifacts/s3cret-artifact; echo s3cret-output; echo s3cret-output >&2; echo $TRACEPARENT > /workspace/artifacts/span; echo " +
 		"s3cret-argument > /workspace/work/x; exit 3"
 	result, err := f.Run(traces.With(t.Context(), request),
@@ -72,8 +74,16 @@ func TestSpansOfAnExec(t *testing.T) {
 	if exec.Parent != request.Span || result.Record.TraceID != request.Trace || result.Record.SpanID != exec.ID {
 		t.Errorf("%+v, on record %s %s", exec, result.Record.TraceID, result.Record.SpanID)
 	}
-	for _, pair := range [][2]string{{"policy", "admission"}, {"admission", "image"}, {"image", "container"}, {"container", "open"}, {"open", "inputs"},
-		{"inputs", "start"}, {"start", "job"}, {"collection", "close"}} {
+	for _, pair := range [][2]string{
+		{"policy", "admission"},
+		{"admission", "image"},
+		{"image", "container"},
+		{"container", "open"},
+		{"open", "inputs"},
+		{"inputs", "start"},
+		{"start", "job"},
+		{"collection", "close"},
+	} {
 		if a, b := spans[pair[0]][0], spans[pair[1]][0]; b.Start.Add(tick).Before(a.End) {
 			t.Errorf("%s begins before the end of %s", pair[1], pair[0])
 		}

@@ -122,8 +122,10 @@ func TestPythonArgs(t *testing.T) {
 
 // FuzzCwd: an accepted path is under one of the three directories and is its own shortest form.
 func FuzzCwd(f *testing.F) {
-	for _, seed := range []string{"", "/workspace/work", "/workspace/work/../inputs/a", "/workspace/workx", "work", "/workspace/work/a/../../..",
-		"/workspace//work/./a/"} {
+	for _, seed := range []string{
+		"", "/workspace/work", "/workspace/work/../inputs/a", "/workspace/workx", "work", "/workspace/work/a/../../..",
+		"/workspace//work/./a/",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, cwd string) {

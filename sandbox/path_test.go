@@ -90,8 +90,10 @@ func TestCleanWindows(t *testing.T) {
 
 // FuzzClean checks both functions against the properties that the rest of the program relies on.
 func FuzzClean(f *testing.F) {
-	for _, name := range []string{"/workspace", "/workspace/a/../b", "//workspace/./a//", "/workspace/CON", "/workspace/a:b", "/workspace/x.", "a", "", "/",
-		"/workspace/\x00"} {
+	for _, name := range []string{
+		"/workspace", "/workspace/a/../b", "//workspace/./a//", "/workspace/CON", "/workspace/a:b", "/workspace/x.", "a", "", "/",
+		"/workspace/\x00",
+	} {
 		f.Add(name)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

@@ -109,8 +109,11 @@ func TestWalkDirIsBounded(t *testing.T) {
 		"no name": {endless{entries: []sandbox.DirEntry{{}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
 		"NUL":     {endless{entries: []sandbox.DirEntry{{Name: "a\x00"}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
 		"itself":  {endless{entries: []sandbox.DirEntry{{Name: ".", IsDir: true}}}, sandbox.DefaultWalkBounds, fault.RunnerProtocol},
-		"both ends": {endless{entries: []sandbox.DirEntry{{Name: "d", IsDir: true}, {Name: "e", IsDir: true}}}, sandbox.WalkBounds{Entries: 50, Depth: 64},
-			fault.TreeTooLarge},
+		"both ends": {
+			endless{entries: []sandbox.DirEntry{{Name: "d", IsDir: true}, {Name: "e", IsDir: true}}},
+			sandbox.WalkBounds{Entries: 50, Depth: 64},
+			fault.TreeTooLarge,
+		},
 	} {
 		err := sandbox.WalkDir(t.Context(), c.s, sandbox.Root, walker, c.bounds, func(string, sandbox.DirEntry) error { return nil })
 		if !fault.Is(err, c.code) {
@@ -196,18 +199,30 @@ func TestCopyFromRefuses(t *testing.T) {
 		"a link to a FIFO": {func(at string) error {
 			return errors.Join(syscall.Mkfifo(at+"-pipe", 0o644), os.Symlink("bad-pipe", at))
 		}, func(err error) bool { return errors.Is(err, fs.ErrInvalid) }},
-		"a link to /etc/passwd": {func(at string) error { return os.Symlink("/etc/passwd", at) },
-			func(err error) bool { return errors.Is(err, fs.ErrPermission) }},
-		"a link to /etc": {func(at string) error { return os.Symlink("/etc", at) },
-			func(err error) bool { return errors.Is(err, fs.ErrPermission) }},
-		"a link out of the workspace": {func(at string) error { return os.Symlink("../../..", at) },
-			func(err error) bool { return errors.Is(err, fs.ErrPermission) }},
-		"a link to nothing": {func(at string) error { return os.Symlink("nothing", at) },
-			func(err error) bool { return errors.Is(err, fs.ErrNotExist) }},
-		"a link to a directory above": {func(at string) error { return os.Symlink(".", at) },
-			func(err error) bool { return fault.Is(err, fault.TreeTooLarge) || errors.Is(err, fs.ErrInvalid) }},
-		"a file of more than the bound": {func(at string) error { return os.WriteFile(at, make([]byte, 1<<20+1), 0o644) },
-			func(err error) bool { return fault.Is(err, fault.TreeTooLarge) }},
+		"a link to /etc/passwd": {
+			func(at string) error { return os.Symlink("/etc/passwd", at) },
+			func(err error) bool { return errors.Is(err, fs.ErrPermission) },
+		},
+		"a link to /etc": {
+			func(at string) error { return os.Symlink("/etc", at) },
+			func(err error) bool { return errors.Is(err, fs.ErrPermission) },
+		},
+		"a link out of the workspace": {
+			func(at string) error { return os.Symlink("../../..", at) },
+			func(err error) bool { return errors.Is(err, fs.ErrPermission) },
+		},
+		"a link to nothing": {
+			func(at string) error { return os.Symlink("nothing", at) },
+			func(err error) bool { return errors.Is(err, fs.ErrNotExist) },
+		},
+		"a link to a directory above": {
+			func(at string) error { return os.Symlink(".", at) },
+			func(err error) bool { return fault.Is(err, fault.TreeTooLarge) || errors.Is(err, fs.ErrInvalid) },
+		},
+		"a file of more than the bound": {
+			func(at string) error { return os.WriteFile(at, make([]byte, 1<<20+1), 0o644) },
+			func(err error) bool { return fault.Is(err, fault.TreeTooLarge) },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

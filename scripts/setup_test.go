@@ -30,8 +30,10 @@ func bare(t *testing.T) *machine {
 	t.Helper()
 	m := &machine{t: t, dir: t.TempDir(), goal: "test"}
 	m.bin = filepath.Join(m.dir, "bin-of-the-machine")
-	for _, d := range []string{m.bin, "scripts", "images", "bin", "sbin", "postgresql/15/bin", "postgresql-common", "e2e/testdata/mcpclient",
-		"console/testdata/browser", "scripts/interop"} {
+	for _, d := range []string{
+		m.bin, "scripts", "images", "bin", "sbin", "postgresql/15/bin", "postgresql-common", "e2e/testdata/mcpclient",
+		"console/testdata/browser", "scripts/interop",
+	} {
 		if !filepath.IsAbs(d) {
 			d = filepath.Join(m.dir, d)
 		}
@@ -39,8 +41,10 @@ func bare(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	for _, pattern := range []string{"../scripts/*.sh", "../images/*.sh", "../images/*.Dockerfile", "../go.mod", "../e2e/testdata/mcpclient/*.json",
-		"../console/testdata/browser/*.json", "../scripts/interop/*.json"} {
+	for _, pattern := range []string{
+		"../scripts/*.sh", "../images/*.sh", "../images/*.Dockerfile", "../go.mod", "../e2e/testdata/mcpclient/*.json",
+		"../console/testdata/browser/*.json", "../scripts/interop/*.json",
+	} {
 		files, err := filepath.Glob(pattern)
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %v", pattern, err)
@@ -240,8 +244,10 @@ func TestBareDebian(t *testing.T) {
 	}
 	got := m.installed()
 	slices.Sort(got)
-	if want := []string{"chromium", "crun", "docker.io", "iproute2", "iptables", "jq", "nodejs", "npm", "pgbouncer", "postgresql", "postgresql-common",
-		"zip"}; !slices.Equal(got, want) {
+	if want := []string{
+		"chromium", "crun", "docker.io", "iproute2", "iptables", "jq", "nodejs", "npm", "pgbouncer", "postgresql", "postgresql-common",
+		"zip",
+	}; !slices.Equal(got, want) {
 		t.Errorf("installed %q, want %q", got, want)
 	}
 	if want := []string{"--add-runtime crun=" + filepath.Join(m.bin, "crun")}; !slices.Equal(m.asked("dockerd"), want) {

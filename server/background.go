@@ -38,8 +38,10 @@ func (s *Server) startBackground(context.Context) error {
 		func() { s.retention.Run(ctx) },
 		func() { s.deps.skills.Watch(ctx, skillsInterval) },
 		func() {
-			s.deps.Images.Watch(ctx, engine.WatchConfig{Log: s.log,
-				Changed: func(before, _ engine.Image) { s.engine.DropImage(before.ID) }})
+			s.deps.Images.Watch(ctx, engine.WatchConfig{
+				Log:     s.log,
+				Changed: func(before, _ engine.Image) { s.engine.DropImage(before.ID) },
+			})
 		},
 		func() { s.removeOldVolumes(ctx) },
 		func() { s.sweepContainers(ctx) },

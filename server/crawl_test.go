@@ -65,8 +65,10 @@ func startCrawl(t *testing.T, database string) *crawl {
 	t.Helper()
 	dir := t.TempDir()
 	environ := []string{"PATH=" + os.Getenv("PATH"), "DOCKER_HOST=unix:///nonexistent.sock"}
-	cfg, err := settings.Load("", environ, settings.Overrides{Addr: "127.0.0.1:0", StateDir: filepath.Join(dir, "state"),
-		WorkspaceRoot: filepath.Join(dir, "workspace"), DatabaseURL: database})
+	cfg, err := settings.Load("", environ, settings.Overrides{
+		Addr: "127.0.0.1:0", StateDir: filepath.Join(dir, "state"),
+		WorkspaceRoot: filepath.Join(dir, "workspace"), DatabaseURL: database,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,14 +122,20 @@ func (c *crawl) fill(db store.Database) error {
 		return err
 	}
 	const hold = "0192f0c1-0000-7000-8000-000000000001"
-	if _, err := db.Retention().AddHold(ctx, retention.Hold{ID: hold, Kind: retention.HoldProject, Value: "project-001", Reason: "a case",
-		AddedBy: "the-admin"}); err != nil {
+	if _, err := db.Retention().AddHold(ctx, retention.Hold{
+		ID: hold, Kind: retention.HoldProject, Value: "project-001", Reason: "a case",
+		AddedBy: "the-admin",
+	}); err != nil {
 		return err
 	}
-	entry := registry.Entry{Kind: catalog.Skill, Name: "csv", Version: 1, Digest: strings.Repeat("ab", 32), Description: "Reads tables.",
-		Author: registry.Owner{AgentID: "ag", UserID: "ann"}, PublishedAt: now, FirstPublishedAt: now}
-	event := registry.Event{ID: "0192f0c1-0000-7000-8000-000000000002", Kind: catalog.Skill, Name: "csv", Version: 1, Digest: entry.Digest,
-		Action: registry.Published, By: entry.Author, RequestedBy: planprobe.MostBy, At: now}
+	entry := registry.Entry{
+		Kind: catalog.Skill, Name: "csv", Version: 1, Digest: strings.Repeat("ab", 32), Description: "Reads tables.",
+		Author: registry.Owner{AgentID: "ag", UserID: "ann"}, PublishedAt: now, FirstPublishedAt: now,
+	}
+	event := registry.Event{
+		ID: "0192f0c1-0000-7000-8000-000000000002", Kind: catalog.Skill, Name: "csv", Version: 1, Digest: entry.Digest,
+		Action: registry.Published, By: entry.Author, RequestedBy: planprobe.MostBy, At: now,
+	}
 	if _, err := db.Registry().Publish(ctx, 0, entry, event); err != nil {
 		return err
 	}

@@ -115,8 +115,10 @@ func (d *Deps) NewEngine(identity engine.Identity, dir string, log *slog.Logger)
 		}
 	}
 	return engine.NewCold(engine.Config{
-		CLI: d.cli, Identity: identity, Options: engine.Options{ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, Seccomp: seccomp,
-			Podman: d.podman}, NewID: NewID, Log: log,
+		CLI: d.cli, Identity: identity, Options: engine.Options{
+			ReadOnlyRootfs: d.settings.Sandbox.ReadOnlyRootfs, Seccomp: seccomp,
+			Podman: d.podman,
+		}, NewID: NewID, Log: log,
 	}), nil
 }
 
@@ -161,7 +163,8 @@ func (d *Deps) defaultSpec(ctx context.Context, host policy.Host) (engine.Spec, 
 // too, and auditLog and retained when no server runs.
 func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(context.Context) (health.AuditLog, error),
 	retained func(context.Context) (health.Retention, error), spool func() (audit.Unstored, error), nodeID string,
-	log *slog.Logger) *health.Checker {
+	log *slog.Logger,
+) *health.Checker {
 	return health.New(health.Config{
 		CLI: d.cli, Images: d.Images, Image: d.image,
 		Allowed:   slices.DeleteFunc(d.policy.Images(), func(ref string) bool { return ref == d.image }),

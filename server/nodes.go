@@ -23,8 +23,10 @@ func (s *Server) join(ctx context.Context) error {
 	s.member = nodes.NewMember(nodes.Config{
 		Store: s.db.Nodes(), Lease: time.Duration(s.settings.Node.LeaseSeconds) * time.Second, Fence: s.fence, Drain: s.obeyDrain,
 		Retired: s.notifier.Notify, Logger: s.log,
-		Node: nodes.Node{NodeID: s.state.NodeID(), Name: name, Version: Version, Address: s.nodeAddress(), StartedAt: time.Now(),
-			KeyCheck: s.key.Check()},
+		Node: nodes.Node{
+			NodeID: s.state.NodeID(), Name: name, Version: Version, Address: s.nodeAddress(), StartedAt: time.Now(),
+			KeyCheck: s.key.Check(),
+		},
 	})
 	return s.member.Join(ctx)
 }
@@ -45,8 +47,10 @@ func (s *Server) nodeAddress() string {
 // makePeers makes the channels to other nodes. shutdown closes them.
 func (s *Server) makePeers(context.Context) error {
 	if s.db.Kind() == "postgres" {
-		s.peers = peer.New(peer.Config{Self: s.state.NodeID(), Epoch: s.epoch, Key: s.key, Nodes: s.db.Nodes(), Now: time.Now,
-			Logger: s.log})
+		s.peers = peer.New(peer.Config{
+			Self: s.state.NodeID(), Epoch: s.epoch, Key: s.key, Nodes: s.db.Nodes(), Now: time.Now,
+			Logger: s.log,
+		})
 	}
 	return nil
 }

@@ -23,8 +23,10 @@ var bounded = []struct{ statement, why string }{
 	{"SELECT EXISTS (SELECT 1 FROM tokens WHERE role <> 'runner')", "it ends at the first row"},
 	{"DELETE FROM console_sessions WHERE token_id = $1 AND hash NOT IN", "a token has few sessions"},
 	{"SELECT count(*) FROM console_sessions", "sessions.Max"},
-	{" AS hour, status, error_reason, count(*) FROM sandbox_execs WHERE kind = 'exec' AND created_at >= ",
-		"audit.Activity asks for some hours at a time, beside the pages"},
+	{
+		" AS hour, status, error_reason, count(*) FROM sandbox_execs WHERE kind = 'exec' AND created_at >= ",
+		"audit.Activity asks for some hours at a time, beside the pages",
+	},
 	{"SELECT exec_id, created_at, status, skill_id, duration_ms FROM (SELECT", "it sorts the newest"},
 	{"exec_id IN (SELECT value FROM json_each(", "it sorts one page"},
 	{"WITH RECURSIVE b (agent_id) AS", "it sorts one page"},

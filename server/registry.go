@@ -57,8 +57,10 @@ func (s *Server) keptSkills(ctx context.Context, user sandbox.User) (all []catal
 	list, err := s.library.List(ctx, library.Owner{AgentID: user.AgentID, UserID: user.ID})
 	for _, one := range list {
 		if one.SkillID != archive.ReservedID { // it is the service's
-			all = append(all, catalog.Entry{Kind: catalog.Skill, Name: one.SkillID, Title: one.Name, Description: one.Description,
-				Warning: one.Warning})
+			all = append(all, catalog.Entry{
+				Kind: catalog.Skill, Name: one.SkillID, Title: one.Name, Description: one.Description,
+				Warning: one.Warning,
+			})
 		}
 	}
 	return all, err
@@ -68,8 +70,10 @@ func (s *Server) keptSkills(ctx context.Context, user sandbox.User) (all []catal
 func globalEntries(now *skills.Snapshot) []catalog.Entry {
 	var all []catalog.Entry
 	for _, skill := range now.Skills() {
-		all = append(all, catalog.Entry{Kind: catalog.Skill, Name: skill.ID(), Title: skill.Manifest.Name,
-			Description: skill.Manifest.Description})
+		all = append(all, catalog.Entry{
+			Kind: catalog.Skill, Name: skill.ID(), Title: skill.Manifest.Name,
+			Description: skill.Manifest.Description,
+		})
 	}
 	return all
 }

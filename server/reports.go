@@ -39,10 +39,14 @@ func (h healthReports) Report(ctx context.Context) wire.HealthReport {
 		DockerVersion: r.DockerVersion, DockerContext: r.DockerContext, EngineRuntime: r.EngineRuntime, CgroupVersion: r.CgroupVersion,
 		ContainerUser: r.ContainerUser, ImagePresent: r.ImagePresent, Database: r.Database,
 		PoolShared: pool.Shared, PoolNotSharedBecause: pool.NotShared,
-		AuditLog: wire.HealthAuditLog{Entries: r.AuditLog.Entries, BehindEvents: r.AuditLog.BehindEvents, BehindMS: r.AuditLog.BehindMS,
-			AnchoredEntries: r.AuditLog.AnchoredEntries, Witnesses: []wire.HealthAuditWitness{}},
-		AuditSpool: wire.HealthAuditSpool{Results: r.AuditSpool.Results, Refused: r.AuditSpool.Refused, InMemory: r.AuditSpool.InMemory,
-			DamagedFiles: r.AuditSpool.Damaged, OldestMS: r.AuditSpool.OldestMS},
+		AuditLog: wire.HealthAuditLog{
+			Entries: r.AuditLog.Entries, BehindEvents: r.AuditLog.BehindEvents, BehindMS: r.AuditLog.BehindMS,
+			AnchoredEntries: r.AuditLog.AnchoredEntries, Witnesses: []wire.HealthAuditWitness{},
+		},
+		AuditSpool: wire.HealthAuditSpool{
+			Results: r.AuditSpool.Results, Refused: r.AuditSpool.Refused, InMemory: r.AuditSpool.InMemory,
+			DamagedFiles: r.AuditSpool.Damaged, OldestMS: r.AuditSpool.OldestMS,
+		},
 		Retention: wire.HealthRetention{
 			Enabled: r.Retention.Enabled, Running: r.Retention.Running, BeganAt: (*visible.Timestamp)(r.Retention.BeganAt),
 			Records: r.Retention.Records, Artifacts: r.Retention.Artifacts,

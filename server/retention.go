@@ -20,7 +20,8 @@ func (s *Server) makeRetention(context.Context) error {
 
 // NewRetention returns the runs of the settings.
 func NewRetention(cfg settings.Settings, db store.Database, files *workspace.Workspace, holder string, spooled func() []string,
-	log *slog.Logger) *retention.Runner {
+	log *slog.Logger,
+) *retention.Runner {
 	return retention.New(retention.Config{
 		Store: db.Retention(), Events: db.AdminEvents(), Files: files, Holder: holder, Logger: log, Spooled: spooled,
 		RecordDays: cfg.Audit.RetentionDays, ArtifactDays: cfg.Audit.ArtifactsRetentionDays, WorkspaceHours: cfg.Sandbox.WorkspaceTTLHours,

@@ -47,8 +47,10 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	if err != nil {
 		return nil, err
 	}
-	readOnly := []sandbox.ReadOnlyRoot{{Path: workspace.ToolTarget, Link: sandbox.Root + "/" + library.ToolLink, Dir: tool.Path,
-		Mount: tool.Mount}}
+	readOnly := []sandbox.ReadOnlyRoot{{
+		Path: workspace.ToolTarget, Link: sandbox.Root + "/" + library.ToolLink, Dir: tool.Path,
+		Mount: tool.Mount,
+	}}
 	all := &sandboxes{}
 	connected := relay.Config{NodeID: s.state.NodeID(), Config: remote.Config{
 		Log: s.log, Now: time.Now, Version: Version, Heartbeat: seconds(cfg.HeartbeatSeconds), Grace: seconds(cfg.RunnerGraceSeconds),
@@ -71,12 +73,16 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 		all.machines,
 	}
 	if cfg.None {
-		backends = append(backends, none.New(none.Config{Directories: withSkills{s, tool.Path}, ReadOnly: readOnly, Environ: s.environ,
-			Room: s.disk.Room}))
+		backends = append(backends, none.New(none.Config{
+			Directories: withSkills{s, tool.Path}, ReadOnly: readOnly, Environ: s.environ,
+			Room: s.disk.Room,
+		}))
 		s.log.Warn("the sandbox backend none is allowed: users who choose it run commands on this machine, as the user that runs core-api")
 	}
-	if all.router, err = sandbox.NewRouter(sandbox.RouterConfig{Backends: backends, Default: cfg.Backend,
-		Choices: s.db.Sandboxes()}); err != nil {
+	if all.router, err = sandbox.NewRouter(sandbox.RouterConfig{
+		Backends: backends, Default: cfg.Backend,
+		Choices: s.db.Sandboxes(),
+	}); err != nil {
 		return nil, err
 	}
 	all.Recorder = record.New(record.Config{

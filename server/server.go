@@ -123,8 +123,10 @@ type Server struct {
 // Start returns once the server answers requests. If a step fails, Start closes everything that
 // earlier steps opened.
 func Start(ctx context.Context, cfg settings.Settings, environ []string, log *slog.Logger) (_ *Server, err error) {
-	s := &Server{DrainTimeout: drainTimeout, settings: cfg, environ: environ, log: log, stop: func() {}, stopJobs: func() {},
-		notifier: jobs.NewNotifier()}
+	s := &Server{
+		DrainTimeout: drainTimeout, settings: cfg, environ: environ, log: log, stop: func() {}, stopJobs: func() {},
+		notifier: jobs.NewNotifier(),
+	}
 	for _, step := range []func(context.Context) error{
 		s.findDeps,
 		s.lockStateDir,

@@ -334,8 +334,10 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	runs := runs{s.runner, s.sandboxes.Recorder}
 	live := follow.New(followed{runs}, s.audit)
 	s.pages, err = console.New(console.Config{
-		Execs: visible.Execs{History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads(),
-			Activity: s.activity, Commands: s.audit},
+		Execs: visible.Execs{
+			History: s.audit, Tombstones: s.db.Retention(), Tokens: s.tokens, Downloads: s.downloads(),
+			Activity: s.activity, Commands: s.audit,
+		},
 		Events: s.audit, Callbacks: s.db.Webhooks(), Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence,
 		Nodes: s.db.Nodes(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.machines,
 		AdminEvents: s.db.AdminEvents(), Registry: s.published, Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,

@@ -34,8 +34,10 @@ func (s *Server) makeTracer(context.Context) error {
 		of   func(ended, sent int64) int64
 	}{
 		"secbox_trace_spans_ended_total": {"Spans that ended and are to be exported.", func(ended, _ int64) int64 { return ended }},
-		"secbox_trace_spans_sent_total": {"Spans that the collector has taken. The others wait for the next request, or were dropped.",
-			func(_, sent int64) int64 { return sent }},
+		"secbox_trace_spans_sent_total": {
+			"Spans that the collector has taken. The others wait for the next request, or were dropped.",
+			func(_, sent int64) int64 { return sent },
+		},
 	} {
 		s.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: c.help},
 			func() float64 { return float64(c.of(s.spans.Spans())) }))

@@ -34,7 +34,8 @@ func (s *Server) openTransparencyLog(ctx context.Context) (err error) {
 }
 
 func newTransparencyLog(ctx context.Context, cfg settings.Settings, db store.Database, holder string, log *slog.Logger) (t transparencyLog,
-	err error) {
+	err error,
+) {
 	installation, err := db.Audit().InstallationID(ctx)
 	if err != nil {
 		return t, err
@@ -50,8 +51,10 @@ func newTransparencyLog(ctx context.Context, cfg settings.Settings, db store.Dat
 	origin := translog.Origin(installation)
 	keys := translog.NewKeys(func(begun bool) (translog.Key, error) { return LogKey(cfg, origin, begun) })
 	t.Log = translog.Log{Store: db.TransparencyLog(), Key: keys.Held, Events: db.AdminEvents()}
-	t.sequencer = translog.NewSequencer(translog.SequencerConfig{Store: t.Store, Origin: origin, Holder: holder, Logger: log,
-		Key: keys.Reload})
+	t.sequencer = translog.NewSequencer(translog.SequencerConfig{
+		Store: t.Store, Origin: origin, Holder: holder, Logger: log,
+		Key: keys.Reload,
+	})
 	t.Cosigner = translog.NewCosigner(translog.CosignerConfig{
 		Log: t.Log, Origin: origin, Witnesses: witnesses, Verifier: keys.Verifier, Conflict: t.sequencer.Halt, Logger: log,
 	})

@@ -47,10 +47,14 @@ func (s *Server) deliverWebhooks(ctx context.Context) {
 		of   func(delivered, refused, gaveUp int64) int64
 	}{
 		"secbox_webhooks_delivered_total": {"Webhooks that services have taken from this node.", func(n, _, _ int64) int64 { return n }},
-		"secbox_webhook_tries_failed_total": {"Requests of webhooks of this node that were not taken.",
-			func(_, n, _ int64) int64 { return n }},
-		"secbox_webhooks_given_up_total": {"Webhooks that this node has given up, after their last try or a 410.",
-			func(_, _, n int64) int64 { return n }},
+		"secbox_webhook_tries_failed_total": {
+			"Requests of webhooks of this node that were not taken.",
+			func(_, n, _ int64) int64 { return n },
+		},
+		"secbox_webhooks_given_up_total": {
+			"Webhooks that this node has given up, after their last try or a 410.",
+			func(_, _, n int64) int64 { return n },
+		},
 	} {
 		s.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: c.help},
 			func() float64 { return float64(c.of(d.Counts())) }))

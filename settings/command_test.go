@@ -42,12 +42,24 @@ func TestCommandReachesTheSameInstallation(t *testing.T) {
 		"file":            {plain, nil, Overrides{}, "core-api token list --config " + plain + " --state-dir " + state},
 		"URL in the file": {withURL, nil, Overrides{}, "core-api token list --config '" + withURL + "'"},
 		"URL in a flag":   {"", nil, Overrides{StateDir: state, DatabaseURL: url}, setting("postgres://u:PASSWORD@db/secbox") + "core-api token list"},
-		"URL in a variable": {"", []string{"CORE_API_STATE_DIR=" + state, "DATABASE_URL=" + url}, Overrides{},
-			setting("postgres://u:PASSWORD@db/secbox") + "core-api token list"},
-		"URL over the file": {withURL, []string{"DATABASE_URL=postgres://v@db/other"}, Overrides{},
-			setting("postgres://v@db/other") + "core-api token list --config '" + withURL + "'"},
-		"file without a URL": {plain, []string{"DATABASE_URL=postgres://v@db/other"}, Overrides{},
-			setting("postgres://v@db/other") + "core-api token list --config " + plain},
+		"URL in a variable": {
+			"",
+			[]string{"CORE_API_STATE_DIR=" + state, "DATABASE_URL=" + url},
+			Overrides{},
+			setting("postgres://u:PASSWORD@db/secbox") + "core-api token list",
+		},
+		"URL over the file": {
+			withURL,
+			[]string{"DATABASE_URL=postgres://v@db/other"},
+			Overrides{},
+			setting("postgres://v@db/other") + "core-api token list --config '" + withURL + "'",
+		},
+		"file without a URL": {
+			plain,
+			[]string{"DATABASE_URL=postgres://v@db/other"},
+			Overrides{},
+			setting("postgres://v@db/other") + "core-api token list --config " + plain,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

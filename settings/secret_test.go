@@ -57,8 +57,10 @@ func TestSecretsDoNotShow(t *testing.T) {
 // A URL that cannot be taken apart is not shown in parts.
 func TestMalformedURLIsHidden(t *testing.T) {
 	t.Parallel()
-	for _, url := range []Secret{"host=h password=hunter2", "postgres://u:hunter2%zz@h", "postgres:hunter2", "postgres://h/db?password=hunter2;x=%zz",
-		"hunter2", "//u:hunter2@h"} {
+	for _, url := range []Secret{
+		"host=h password=hunter2", "postgres://u:hunter2%zz@h", "postgres:hunter2", "postgres://h/db?password=hunter2;x=%zz",
+		"hunter2", "//u:hunter2@h",
+	} {
 		if got := withoutPassword(url); strings.Contains(got, "hunter2") {
 			t.Errorf("%s is shown as %s", string(url), got)
 		}

@@ -49,8 +49,10 @@ func TestBrokenFolders(t *testing.T) {
 		"a SKILL.md of 10 MiB":      {demo().with(ReadmeFile, big(10<<20)), ReadmeFile, "is larger than 1048576 bytes"},
 		"an entrypoint not there":   {demo().without("run.sh"), ManifestFile, "names ./run.sh, which is no regular file"},
 		"an entrypoint that is dir": {demo().without("run.sh").with("run.sh/x", ""), ManifestFile, "names ./run.sh, which is no regular file"},
-		"too deep": {demo().with(strings.Repeat("d/", 16)+"x", ""), strings.TrimSuffix(strings.Repeat("d/", 16), "/"),
-			"is deeper than 16 levels"},
+		"too deep": {
+			demo().with(strings.Repeat("d/", 16)+"x", ""), strings.TrimSuffix(strings.Repeat("d/", 16), "/"),
+			"is deeper than 16 levels",
+		},
 		"too many files":       {many(2000, "f%d"), "", "holds more than 2000 files"},
 		"too many directories": {many(2001, "d%d/"), "", "holds more than 2000 directories"},
 		"too many names":       {many(10_001, ".hidden%d"), ".", "holds more than 10000 entries"},

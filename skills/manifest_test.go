@@ -200,13 +200,17 @@ func TestManifestsWithInvalidJSON(t *testing.T) {
 		"null":            {"null", "", "must be an object, not null"},
 		"a name twice":    {strings.Replace(good, `"name"`, `"id": "x.y", "name"`, 1), "/id", "is given more than once"},
 		"twice by escape": {strings.Replace(good, `"name"`, `"\u0069d": "x.y", "name"`, 1), "/id", "is given more than once"},
-		"twice far below": {strings.Replace(good, `"type": "string", "desc`, `"type": "string", "type": "integer", "desc`, 1),
-			"/interface/inputs/properties/text/type", "is given more than once"},
+		"twice far below": {
+			strings.Replace(good, `"type": "string", "desc`, `"type": "string", "type": "integer", "desc`, 1),
+			"/interface/inputs/properties/text/type", "is given more than once",
+		},
 		"not UTF-8":      {strings.Replace(good, "Demo", "D\xffmo", 1), "/name", "is not valid UTF-8"},
 		"half an escape": {strings.Replace(good, "Demo", `\ud800`, 1), "", ""},
 		"a BOM":          {"\ufeff" + good, "", "is no JSON at byte"},
-		"nested": {strings.Replace(good, `"Demo"`, strings.Repeat("[", 100_000)+strings.Repeat("]", 100_000), 1), "/name" + strings.Repeat("/0", 63),
-			"is nested deeper than 64 levels"},
+		"nested": {
+			strings.Replace(good, `"Demo"`, strings.Repeat("[", 100_000)+strings.Repeat("]", 100_000), 1), "/name" + strings.Repeat("/0", 63),
+			"is nested deeper than 64 levels",
+		},
 		"nested, open": {strings.Repeat(`{"a":`, 1_000_00), strings.Repeat("/a", 64), "is nested deeper than 64 levels"},
 		"many values":  {"[" + strings.Repeat("1,", 200_000) + "1]", "/199999", "values"},
 	} {

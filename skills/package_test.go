@@ -37,22 +37,28 @@ func TestLoadPackage(t *testing.T) {
 		"a good one":                  {demo(), "", "", ""},
 		"a hidden file belongs to it": {demo().with(".data/x", "x").with(ManifestFile, strings.Replace(good, "./run.sh", "./.data/x", 1)), "", "", ""},
 		"an entrypoint that is gone":  {demo().without("run.sh"), ManifestFile, "/runtime/entrypoint/1", "no regular file"},
-		"another id than the folder's": {demo().with(ManifestFile, strings.Replace(good, "text.demo", "text.other", 1)), ManifestFile, "/id",
-			"must be equal"},
+		"another id than the folder's": {
+			demo().with(ManifestFile, strings.Replace(good, "text.demo", "text.other", 1)), ManifestFile, "/id",
+			"must be equal",
+		},
 		"a manifest that is no JSON":  {demo().with(ManifestFile, "{"), ManifestFile, "", ""},
 		"a manifest of 10 MiB":        {demo().with(ManifestFile, strings.Repeat(" ", 10<<20)), ManifestFile, "", "larger than"},
 		"a manifest that is no file":  {demo().without(ManifestFile), ManifestFile, "", "no regular file"},
 		"no SKILL.md":                 {demo().without(ReadmeFile), ReadmeFile, "", "does not exist"},
 		"an empty SKILL.md":           {demo().with(ReadmeFile, ""), ReadmeFile, "", "is empty"},
 		"a SKILL.md that is no UTF-8": {demo().with(ReadmeFile, "\xff"), ReadmeFile, "", "UTF-8"},
-		"another kind of runtime": {demo().with(ManifestFile, strings.Replace(good, `"docker"`, `"podman"`, 1)), ManifestFile, "/runtime/kind",
-			"docker"},
+		"another kind of runtime": {
+			demo().with(ManifestFile, strings.Replace(good, `"docker"`, `"podman"`, 1)), ManifestFile, "/runtime/kind",
+			"docker",
+		},
 		"two names that differ by case":   {demo().with("A/x", "").with("a/y", ""), "a", "", "only by case"},
 		"a path of more than 16 levels":   {demo().with(deep, ""), deep, "", "deeper"},
 		"a path of more than 1,024 bytes": {demo().with(strings.Repeat("x", 1025), ""), strings.Repeat("x", 120) + "…", "", "bytes"},
-		"a schema that leads out of itself": {demo().with(ManifestFile,
-			strings.Replace(good, `"type": "string", "description": "What to say."`, `"$ref": "http://x/y"`, 1)), ManifestFile,
-			"/interface/inputs/properties/text/$ref", "leads out"},
+		"a schema that leads out of itself": {
+			demo().with(ManifestFile,
+				strings.Replace(good, `"type": "string", "description": "What to say."`, `"$ref": "http://x/y"`, 1)), ManifestFile,
+			"/interface/inputs/properties/text/$ref", "leads out",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

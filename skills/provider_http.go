@@ -32,7 +32,8 @@ type response struct {
 
 // send makes one request and reads the response. It escapes the parts of the path.
 func (p *SkillsProvider) send(ctx context.Context, method string, path []string, query url.Values, body []byte,
-	header http.Header) (response, error) {
+	header http.Header,
+) (response, error) {
 	escaped := make([]string, len(path))
 	for i, part := range path {
 		escaped[i] = url.PathEscape(part)

@@ -231,8 +231,10 @@ func TestForUser(t *testing.T) {
 func TestUnknownToolNames(t *testing.T) {
 	t.Parallel()
 	p := server(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("asked for %s", r.URL) })
-	for _, tool := range []string{"", "skill.", "shell.run", "skill...", "skill.../..", "skill.a/b", "skill.%2e%2e", "skill.a.b?x=1", "skill.A.b", "skill_",
-		"Read"} {
+	for _, tool := range []string{
+		"", "skill.", "shell.run", "skill...", "skill.../..", "skill.a/b", "skill.%2e%2e", "skill.a.b?x=1", "skill.A.b", "skill_",
+		"Read",
+	} {
 		if _, err := p.Invoke(t.Context(), tool, nil, skills.ToolCall{}); !fault.Is(err, fault.UnknownSkill) {
 			t.Errorf("%q: %v", tool, err)
 		}

@@ -100,18 +100,26 @@ func TestInvalidInputs(t *testing.T) {
 		{`{"code":"x","fixed":{"a":2}}`, []string{`inputs.fixed: must be {"a":1}`}},
 		{`{"code":"x","name":"SECRET"}`, []string{"inputs.name: must match the pattern ^[a-z]+$: Lower-case letters."}},
 		{`{"code":"x","list":[]}`, []string{"inputs.list: must not be empty"}},
-		{`{"code":"x","list":[{"x":true},{"x":false},{"x":true},{"x":"secret"}]}`,
-			[]string{"inputs.list: must have at most 3 items", "inputs.list: must not hold the same item twice",
-				"inputs.list[3].x: must be true or false, not a string"}},
+		{
+			`{"code":"x","list":[{"x":true},{"x":false},{"x":true},{"x":"secret"}]}`,
+			[]string{
+				"inputs.list: must have at most 3 items", "inputs.list: must not hold the same item twice",
+				"inputs.list[3].x: must be true or false, not a string",
+			},
+		},
 		{`{"code":"x","list":[{}]}`, []string{"inputs.list[0].x: is missing"}},
 		{`{"code":"x","pair":["a",null,"secret"]}`, []string{"inputs.pair[2]: is not known; leave it out"}},
 		{`{"code":"x","either":5}`, []string{"inputs.either: must be a string or null, not a number"}},
-		{`{"code":"x","any":5}`,
-			[]string{"inputs.any: fits none of the forms it can have: must be a string, not a number; or must be an object, not a number"}},
+		{
+			`{"code":"x","any":5}`,
+			[]string{"inputs.any: fits none of the forms it can have: must be a string, not a number; or must be an object, not a number"},
+		},
 		{`{"code":"x","any":{}}`, []string{"inputs.any: fits none of the forms it can have: must be a string, not an object; or id is missing"}},
 		{`{"code":"x","one":7}`, []string{"inputs.one: fits more than one of the forms"}},
-		{`{"code":"x","one":2.5}`,
-			[]string{"inputs.one: fits none of the forms it can have: must be a whole number, not one with a fraction; or must be at least 5"}},
+		{
+			`{"code":"x","one":2.5}`,
+			[]string{"inputs.one: fits none of the forms it can have: must be a whole number, not one with a fraction; or must be at least 5"},
+		},
 		{`{"code":"x","not":"secret"}`, []string{"inputs.not: has a form that the schema excludes"}},
 		{`{"code":"x","map":{}}`, []string{"inputs.map: must have at least 1 property"}},
 		{`{"code":"x","map":{"a":1,"b":1,"c":1}}`, []string{"inputs.map: must have at most 2 properties"}},
@@ -135,8 +143,10 @@ func TestInvalidInputs(t *testing.T) {
 		{`{'code':"x"}`, []string{"inputs: is no JSON at byte"}},
 		{`null`, []string{"inputs: must be an object, not null"}},
 		{`"secret"`, []string{"inputs: must be an object, not a string"}},
-		{`{"code":` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + `}`,
-			[]string{"inputs.code" + strings.Repeat("[0]", 63) + ": is nested deeper than 64 levels"}},
+		{
+			`{"code":` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + `}`,
+			[]string{"inputs.code" + strings.Repeat("[0]", 63) + ": is nested deeper than 64 levels"},
+		},
 		{`{"code":` + strings.Repeat("9", 2000) + `}`, []string{"inputs.code: is a number of more than 1000 characters"}},
 	} {
 		t.Run(fmt.Sprintf("%.60s", c.inputs), func(t *testing.T) {

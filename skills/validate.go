@@ -28,8 +28,10 @@ var compiledManifestSchema = sync.OnceValue(func() *schema.Schema {
 func readManifest(raw []byte, folder string) (m *Manifest, inputs, outputs *schema.Schema, problems []Problem) {
 	report := func(prefix []string, found ...schema.Finding) {
 		for _, f := range found {
-			problems = append(problems, Problem{File: ManifestFile, Pointer: schema.Pointer(slices.Concat(prefix, f.Path)),
-				Reason: f.Reason})
+			problems = append(problems, Problem{
+				File: ManifestFile, Pointer: schema.Pointer(slices.Concat(prefix, f.Path)),
+				Reason: f.Reason,
+			})
 		}
 	}
 	doc, unread := schema.Parse(raw)

@@ -60,7 +60,8 @@ func (p *Project) Artifacts(execID, digest string, reserve Reserve) (*Artifacts,
 // Artifacts.Open, and reads no list of artifacts for that. Execs of early versions list only the
 // manifest: the entry's SHA256 is then empty, and the file is not checked.
 func (p *Project) OpenPublished(ctx context.Context, execID, digest, name string, reserve Reserve) (io.ReadSeekCloser, ManifestEntry,
-	error) {
+	error,
+) {
 	a, err := p.newArtifacts(execID, reserve)
 	if err != nil {
 		return nil, ManifestEntry{}, err

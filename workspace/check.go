@@ -16,7 +16,8 @@ import (
 // manifest, and returns how many files it compared. Errors are about the disk, or mean that there
 // are no artifacts at all: fault.UnknownArtifact.
 func (p *Project) CheckArtifacts(ctx context.Context, execID, digest string, report func(what, expected, found string)) (files int,
-	err error) {
+	err error,
+) {
 	a, err := p.Artifacts(execID, digest, nil)
 	if fault.Is(err, fault.ArtifactAltered) || fault.Is(err, fault.Internal) || fault.Is(err, fault.ProjectDamaged) {
 		report(ManifestName, digest, found(err))

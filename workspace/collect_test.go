@@ -136,8 +136,10 @@ func TestLinksAndSpecialFiles(t *testing.T) {
 	for _, name := range []string{"real", "inside", "inwork", "absolute", "twice", "input", "throughdir"} {
 		want[name] = workspace.KindFile
 	}
-	for _, name := range []string{"passwd", "up", "loop", "a", "b", "dir", "root", "self", "fifolink", "onhost", "private", "behind", "out", "workdir",
-		"others", "dangling"} {
+	for _, name := range []string{
+		"passwd", "up", "loop", "a", "b", "dir", "root", "self", "fifolink", "onhost", "private", "behind", "out", "workdir",
+		"others", "dangling",
+	} {
 		want[name] = workspace.KindSymlink
 	}
 	if os.Geteuid() != 0 { // the job's user is core-api's, and may read them
@@ -315,8 +317,11 @@ func TestOversizedFilesAreOmitted(t *testing.T) {
 	write(t, f.left+"/g", "12")
 	m := f.collect(t, 10)
 	wantFiles(t, m, file("a", "1234"), file("d/e", "1234"), file("g", "12"))
-	want := []workspace.OmittedEntry{{Path: "b-sparse", Size: 10 << 30, Reason: "over_limit"}, {Path: "c", Size: 8, Reason: "over_limit"},
-		{Path: "f", Size: 4, Reason: "over_limit"}}
+	want := []workspace.OmittedEntry{
+		{Path: "b-sparse", Size: 10 << 30, Reason: "over_limit"},
+		{Path: "c", Size: 8, Reason: "over_limit"},
+		{Path: "f", Size: 4, Reason: "over_limit"},
+	}
 	if !reflect.DeepEqual(m.Omitted, want) || m.OmittedCount != 3 || !m.Truncated {
 		t.Errorf("got %+v", m)
 	}
@@ -346,8 +351,10 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	write(t, f.left+"/"+strings.Repeat("\xff", 100), "x")
 	m := f.collect(t, plenty)
 	wantFiles(t, m, file("bad%FF\n", "x"), file("dir%FE/inner", "x"), file("good", "x"), file("taken%FF", "x"))
-	want := []workspace.OmittedEntry{{Path: `taken\xff`, Size: 1, Reason: "name_not_utf8"},
-		{Path: strings.Repeat(`\xff`, 100), Size: 1, Reason: "name_not_utf8"}}
+	want := []workspace.OmittedEntry{
+		{Path: `taken\xff`, Size: 1, Reason: "name_not_utf8"},
+		{Path: strings.Repeat(`\xff`, 100), Size: 1, Reason: "name_not_utf8"},
+	}
 	if !reflect.DeepEqual(m.Omitted, want) || m.OmittedCount != 2 || m.Truncated {
 		t.Errorf("got %+v", m.Omitted)
 	}

@@ -55,8 +55,10 @@ func TestPutInputs(t *testing.T) {
 		workspace.Input{Path: "run", Content: []byte("x"), Executable: true})
 	release, err := f.project.PutInputs(execID, inputs)
 	must(t, err)
-	for path, mode := range map[string]fs.FileMode{"main.py": 0o644, "data": fs.ModeDir | 0o755, "data/deep": fs.ModeDir | 0o755, "data/deep/x.csv": 0o644,
-		"run": 0o755} {
+	for path, mode := range map[string]fs.FileMode{
+		"main.py": 0o644, "data": fs.ModeDir | 0o755, "data/deep": fs.ModeDir | 0o755, "data/deep/x.csv": 0o644,
+		"run": 0o755,
+	} {
 		fi, err := os.Lstat(filepath.Join(f.dir, "inputs", path))
 		must(t, err)
 		if fi.Mode() != mode {

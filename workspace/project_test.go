@@ -181,8 +181,10 @@ func TestMountsUseDockerForm(t *testing.T) {
 // nothing, the next exec gets no mounts, and Project fails too if it checks that step.
 func TestPathReplacedBetweenExecs(t *testing.T) {
 	t.Parallel()
-	for _, step := range []string{"projects", "projects/demo", "projects/demo/inputs", "projects/demo/work", "projects/demo/artifacts",
-		"projects/demo/artifacts/" + execID} {
+	for _, step := range []string{
+		"projects", "projects/demo", "projects/demo/inputs", "projects/demo/work", "projects/demo/artifacts",
+		"projects/demo/artifacts/" + execID,
+	} {
 		for kind, place := range map[string]func(t *testing.T, f *fixture, path string){
 			"link outside": func(t *testing.T, f *fixture, path string) { must(t, os.Symlink(f.outside, path)) },
 			"link to the old one": func(t *testing.T, f *fixture, path string) {

@@ -66,7 +66,8 @@ func (w *Workspace) RemoveUnused(ctx context.Context, projectID string, before t
 // home, and inputs; artifacts are not of the workspace but of execs. It returns the size of what it
 // removed or, if dry, would remove, and whether there was anything.
 func (w *Workspace) RemoveWorkspace(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, found bool,
-	err error) {
+	err error,
+) {
 	p, err := w.Existing(projectID)
 	if err != nil {
 		return 0, false, err

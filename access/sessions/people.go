@@ -51,7 +51,8 @@ func (s *Service) foreign(caller tokens.Token) bool {
 // a failure of the client, except when the provider or the database does not answer, or the server
 // has too much to do.
 func (s *Service) BeginPerson(ctx context.Context, address string, identify func(context.Context) (Person, error)) (session string,
-	caller tokens.Token, err error) {
+	caller tokens.Token, err error,
+) {
 	if err := s.failures.check(address); err != nil {
 		return "", tokens.Token{}, err
 	}

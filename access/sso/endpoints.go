@@ -76,8 +76,10 @@ func (p *Provider) read(ctx context.Context) (*endpoints, error) {
 		return nil, err
 	}
 	at := provider.Endpoint()
-	for name, address := range map[string]string{"authorization_endpoint": at.AuthURL, "token_endpoint": at.TokenURL,
-		"jwks_uri": more.Keys} {
+	for name, address := range map[string]string{
+		"authorization_endpoint": at.AuthURL, "token_endpoint": at.TokenURL,
+		"jwks_uri": more.Keys,
+	} {
 		if u, err := url.Parse(address); err != nil || u.Host == "" || !private(u) {
 			return nil, fmt.Errorf("the %s %q is not https", name, cut(address, 100))
 		}

@@ -73,8 +73,10 @@ func TestRefusedAnswers(t *testing.T) {
 		"no code":          {secret, answer(asked, "code", ""), "no code"},
 		"two codes":        {secret, url.Values{"code": {"x", "y"}, "state": asked["state"]}, "no code"},
 		"an endless code":  {secret, answer(asked, "code", strings.Repeat("x", 9000)), "no code"},
-		"a refusal": {secret, answer(asked, "error", "access_denied", "error_description", "you\x00 <script>\nmay "+strings.Repeat("not ", 1000)),
-			"refused the sign-in: access_denied: you\x00 <script> may not"},
+		"a refusal": {
+			secret, answer(asked, "error", "access_denied", "error_description", "you\x00 <script>\nmay "+strings.Repeat("not ", 1000)),
+			"refused the sign-in: access_denied: you\x00 <script> may not",
+		},
 		"a foreign refusal": {secret, url.Values{"error": {"buy this"}}, "not to the last sign-in"},
 	} {
 		_, err := b.p.Finish(t.Context(), c.secret, c.answer)
@@ -127,8 +129,10 @@ func TestRefusedTokens(t *testing.T) {
 		"an empty signature":          {func() { b.raw = unsigned("RS256") }, fault.UpstreamFailed},
 		"no token":                    {func() { b.raw = "." }, fault.UpstreamFailed},
 		"signed by another's key":     {func() { b.raw = sign(t, jose.RS256, makeKey(), "1", b.claims) }, fault.UpstreamFailed},
-		"signed with the client's key": {func() { b.raw = sign(t, jose.HS256, []byte("client-secret-of-secbox-and-more"), "1", b.claims) },
-			fault.UpstreamFailed},
+		"signed with the client's key": {
+			func() { b.raw = sign(t, jose.HS256, []byte("client-secret-of-secbox-and-more"), "1", b.claims) },
+			fault.UpstreamFailed,
+		},
 		"signed with the public key": {func() {
 			b.raw = sign(t, jose.HS256, b.key.N.Bytes(), "1", b.claims)
 		}, fault.UpstreamFailed},
@@ -301,8 +305,10 @@ func TestBadEndpoints(t *testing.T) {
 
 func TestBadSettings(t *testing.T) {
 	t.Parallel()
-	good := sso.Config{Issuer: "https://idp.example/realm", ClientID: "a", ClientSecret: "b", RedirectURL: "https://core.example" + sso.CallbackPath,
-		GroupsClaim: "groups", WorkerGroups: []string{"w"}}
+	good := sso.Config{
+		Issuer: "https://idp.example/realm", ClientID: "a", ClientSecret: "b", RedirectURL: "https://core.example" + sso.CallbackPath,
+		GroupsClaim: "groups", WorkerGroups: []string{"w"},
+	}
 	if p, err := sso.New(good); err != nil || p.Name() != "idp.example" || p.Origin() != "https://core.example" {
 		t.Fatal(err)
 	}
@@ -314,9 +320,11 @@ func TestBadSettings(t *testing.T) {
 		"console.oidc.groups_claim":           func(c *sso.Config, _ string) { c.GroupsClaim = "" },
 		"console.oidc.admin_groups":           func(c *sso.Config, _ string) { c.WorkerGroups = nil },
 	} {
-		for _, bad := range []string{"", "idp.example", "http://idp.example" + sso.CallbackPath, "http://192.0.2.1" + sso.CallbackPath,
+		for _, bad := range []string{
+			"", "idp.example", "http://idp.example" + sso.CallbackPath, "http://192.0.2.1" + sso.CallbackPath,
 			"https://u:p@idp.example" + sso.CallbackPath, "ftp://idp.example" + sso.CallbackPath, "https://core.example" + sso.CallbackPath + "?x",
-			"https://core.example" + sso.CallbackPath + "#x"} {
+			"https://core.example" + sso.CallbackPath + "#x",
+		} {
 			cfg := good
 			change(&cfg, bad)
 			if _, err := sso.New(cfg); !fault.Is(err, fault.InvalidSettings) || !strings.Contains(err.Error(), want) {

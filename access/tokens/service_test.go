@@ -94,8 +94,10 @@ func TestSpecsThatAreWrong(t *testing.T) {
 		"a name with a space around":   {Spec{Name: " a", Role: Worker}, []string{"name"}},
 		"an odd role":                  {Spec{Name: "a", Role: "root", UserID: "u", Projects: []string{"p"}}, []string{"role"}},
 		"a role in other case":         {Spec{Name: "a", Role: "Admin"}, []string{"role"}},
-		"an admin with a scope": {Spec{Name: "a", Role: Admin, Projects: []string{"p"}, Agents: []string{"a"}, Users: []string{"u"}},
-			[]string{"projects", "agents", "users"}},
+		"an admin with a scope": {
+			Spec{Name: "a", Role: Admin, Projects: []string{"p"}, Agents: []string{"a"}, Users: []string{"u"}},
+			[]string{"projects", "agents", "users"},
+		},
 		"an auditor with a scope":    {Spec{Name: "a", Role: Auditor, Projects: []string{"p"}}, []string{"projects"}},
 		"a runner with a scope":      {Spec{Name: "a", Role: Runner, UserID: "u", Users: []string{"u"}}, []string{"users"}},
 		"a runner without a user":    {Spec{Name: "a", Role: Runner}, []string{"user_id"}},
@@ -105,8 +107,10 @@ func TestSpecsThatAreWrong(t *testing.T) {
 		"an agent-admin of no agent": {Spec{Name: "a", Role: AgentAdmin}, []string{"agents"}},
 		"an agent-admin of projects": {Spec{Name: "a", Role: AgentAdmin, Agents: []string{"a"}, Projects: []string{"p"}}, []string{"projects"}},
 		"odd ids": {
-			Spec{Name: "a", Role: Worker, Projects: []string{"ok", "a/b", "..", "a~b~c", "~u", "a~", ""}, Agents: []string{"a~b"},
-				Users: []string{"ok", strings.Repeat("u", 64)}},
+			Spec{
+				Name: "a", Role: Worker, Projects: []string{"ok", "a/b", "..", "a~b~c", "~u", "a~", ""}, Agents: []string{"a~b"},
+				Users: []string{"ok", strings.Repeat("u", 64)},
+			},
 			[]string{"projects[1]", "projects[2]", "projects[3]", "projects[4]", "projects[5]", "projects[6]", "agents[0]", "users[1]"},
 		},
 		"too many": {Spec{Name: "a", Role: Worker, Projects: many}, []string{"projects"}},

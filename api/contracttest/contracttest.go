@@ -119,7 +119,8 @@ func answersJSON(r *http.Request, resp *http.Response) bool {
 // check validates the exchange. sent is the body of a request in JSON, and got the body of an
 // answer in JSON; they are nil for other bodies.
 func (tr *transport) check(r *http.Request, route *routers.Route, params map[string]string, sent []byte, resp *http.Response,
-	got []byte) error {
+	got []byte,
+) error {
 	if resp.StatusCode >= 400 && resp.StatusCode != http.StatusPreconditionFailed && resp.Header.Get("Content-Type") == "" {
 		return errors.New("an error without a content type")
 	}

@@ -35,8 +35,10 @@ func TestMismatchesAreReported(t *testing.T) {
 		"good HEAD":    {"HEAD", "/healthz", "", 200, jsonType, `{"status":"ok"}`, false},
 		"good problem": {"GET", id, "", 404, problemType, problem, false},
 		"good bytes":   {"GET", id + "/artifacts/a/b/c", "", 200, "application/octet-stream", "\xff", false},
-		"good refusal": {"POST", "/sandbox/execs", `{"x":1}`, 400, problemType,
-			strings.ReplaceAll(strings.ReplaceAll(problem, "404", "400"), "unknown_exec", "invalid_request"), false},
+		"good refusal": {
+			"POST", "/sandbox/execs", `{"x":1}`, 400, problemType,
+			strings.ReplaceAll(strings.ReplaceAll(problem, "404", "400"), "unknown_exec", "invalid_request"), false,
+		},
 		"unknown path, refused":   {"GET", "/x", "", 404, problemType, problem, false},
 		"unknown path, served":    {"GET", "/x", "", 200, jsonType, `{}`, true},
 		"unknown path, plain":     {"GET", "/x", "", 404, "text/plain", `404 page not found`, true},

@@ -98,8 +98,10 @@ func (g *Gate) WithoutToken(r *http.Request) (tokens.Token, error) {
 	if !g.hosts.loopback || !fromLoopback(r) || g.proxied {
 		return tokens.Token{}, needed
 	}
-	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Server",
-		"X-Real-Ip", "Via"} {
+	for _, header := range []string{
+		"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Server",
+		"X-Real-Ip", "Via",
+	} {
 		if len(r.Header.Values(header)) > 0 {
 			return tokens.Token{}, needed
 		}

@@ -23,8 +23,10 @@ func CheckProject(t tokens.Token, project, conversation, user string) error {
 		return nil
 	}
 	if len(t.Users) > 0 && !strings.Contains(project, "~") && !slices.Contains(t.Projects, project) {
-		return OutOfScope(fault.Field{Field: field,
-			Reason: "the token is limited to users and may use only their workspaces: <agentId>~<userId>"})
+		return OutOfScope(fault.Field{
+			Field:  field,
+			Reason: "the token is limited to users and may use only their workspaces: <agentId>~<userId>",
+		})
 	}
 	return outOfScope(project, "", user, []scopePart{
 		{field, "project", tokens.Token{Projects: t.Projects}},

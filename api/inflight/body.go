@@ -42,8 +42,10 @@ type Body struct {
 // NewBody wraps r.Body. A nil memory leaves the body uncounted. rest is how long the client may
 // pause beside minRate. An error of valid, which is called after each piece, ends the body.
 func NewBody(w http.ResponseWriter, r *http.Request, memory *Reservation, valid func() error, isJSON bool, rest time.Duration) *Body {
-	b := &Body{ReadCloser: r.Body, conn: http.NewResponseController(w), header: w.Header(), pace: newPace(rest), memory: memory,
-		valid: valid}
+	b := &Body{
+		ReadCloser: r.Body, conn: http.NewResponseController(w), header: w.Header(), pace: newPace(rest), memory: memory,
+		valid: valid,
+	}
 	if isJSON {
 		b.json = &jsonPrice{}
 	}

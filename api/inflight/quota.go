@@ -49,8 +49,10 @@ type Quota struct {
 
 // NewQuota refuses with fault.SkillsBusy. noun is what it counts, for messages: "uploads".
 func NewQuota(noun string, total, perToken Share) *Quota {
-	return &Quota{noun: noun, code: fault.SkillsBusy, total: total, perToken: perToken, tokenRemedy: "wait for those and try again",
-		byToken: map[string]Share{}}
+	return &Quota{
+		noun: noun, code: fault.SkillsBusy, total: total, perToken: perToken, tokenRemedy: "wait for those and try again",
+		byToken: map[string]Share{},
+	}
 }
 
 // NewCount bounds how many requests of a sort run at once. It refuses with fault.ServerBusy.

@@ -12,8 +12,10 @@ import (
 
 // FuzzSandboxPath checks that every path is either refused with a message or below the workspace.
 func FuzzSandboxPath(f *testing.F) {
-	for _, path := range []string{"notes.txt", "a/b.txt", "./a", "a//b", "", ".", "..", "a/..", "/etc/passwd", "a\\b", "a\x00", "a/", "...", "a/../b",
-		strings.Repeat("x", 300)} {
+	for _, path := range []string{
+		"notes.txt", "a/b.txt", "./a", "a//b", "", ".", "..", "a/..", "/etc/passwd", "a\\b", "a\x00", "a/", "...", "a/../b",
+		strings.Repeat("x", 300),
+	} {
 		f.Add(path)
 	}
 	f.Fuzz(func(t *testing.T, name string) {

@@ -179,7 +179,8 @@ const editTries = 8
 // the other. Lines are replaced only if the file still has the content that they were read from,
 // provided that the machine can compare.
 func (f Files) SandboxEdit(ctx context.Context, o library.Owner, name string, content []byte, some *library.LineRange) (d library.Digests,
-	err error) {
+	err error,
+) {
 	full, err := sandboxPath(name)
 	if err != nil {
 		return d, err
@@ -244,7 +245,8 @@ func (f Files) write(ctx context.Context, full string, content []byte) error {
 
 // editLines tries once to replace lines. fault.FileChanged if the file changed meanwhile.
 func (f Files) editLines(ctx context.Context, o library.Owner, name, full string, with []byte, some library.LineRange) (d library.Digests,
-	err error) {
+	err error,
+) {
 	old, err := f.SandboxRead(ctx, o, name)
 	if err != nil {
 		return d, err

@@ -151,7 +151,8 @@ func (s *skipper) Write(p []byte) (int, error) {
 // hexadecimal, or be library.Absent: fault.FileChanged. The machine checks its disk. Of the Digests
 // it sets Before.
 func (f Files) SandboxWrite(ctx context.Context, _ library.Owner, name string, r io.Reader, _ int64, was string) (d library.Digests,
-	err error) {
+	err error,
+) {
 	full, err := sandboxPath(name)
 	if err != nil {
 		return d, err

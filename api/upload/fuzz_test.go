@@ -30,8 +30,10 @@ func FuzzForm(f *testing.F) {
 	}
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, body []byte) {
-		u, err := Open(Config{Dir: filepath.Join(dir, "u"), MaxBytes: 1000,
-			Quota: inflight.NewQuota("uploads", inflight.Share{Requests: 9, Bytes: 1 << 20}, inflight.Share{Requests: 9, Bytes: 1 << 20})})
+		u, err := Open(Config{
+			Dir: filepath.Join(dir, "u"), MaxBytes: 1000,
+			Quota: inflight.NewQuota("uploads", inflight.Share{Requests: 9, Bytes: 1 << 20}, inflight.Share{Requests: 9, Bytes: 1 << 20}),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,8 @@ func WriteArtifacts(ctx context.Context, w io.Writer, all runner.Artifacts, rec 
 }
 
 func addArtifact(ctx context.Context, turn *admission.Turn, archive *zip.Writer, all runner.Artifacts, rec audit.Record,
-	path string) error {
+	path string,
+) error {
 	in, artifact, err := all.Open(ctx, path)
 	if err != nil {
 		return err

@@ -88,7 +88,8 @@ func (e Execs) Get(ctx context.Context, caller tokens.Token, execID string) (aud
 
 // List returns the records of History.List that the caller may see: a worker only its own.
 func (e Execs) List(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, limit int) ([]audit.Record,
-	*audit.Cursor, error) {
+	*audit.Cursor, error,
+) {
 	if !Own(caller, &f) {
 		return nil, nil, nil
 	}
@@ -97,7 +98,8 @@ func (e Execs) List(ctx context.Context, caller tokens.Token, f audit.Filter, af
 
 // Search calls each for records of Commands.Search that the caller may see.
 func (e Execs) Search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, most int,
-	each func(audit.Record) bool) (next *audit.Cursor, err error) {
+	each func(audit.Record) bool,
+) (next *audit.Cursor, err error) {
 	if !Own(caller, &f) {
 		return nil, nil
 	}

@@ -60,8 +60,10 @@ func TestWhoIsLimited(t *testing.T) {
 	t.Parallel()
 	l := admin.NewLimits()
 	for _, kind := range append(admin.Kinds(), admin.RegistryChanged) {
-		for by, want := range map[admin.ActorType]bool{admin.ByToken: true, admin.ByPerson: true, admin.ByUnknown: true, admin.ByCommand: false,
-			admin.ByNode: false} {
+		for by, want := range map[admin.ActorType]bool{
+			admin.ByToken: true, admin.ByPerson: true, admin.ByUnknown: true, admin.ByCommand: false,
+			admin.ByNode: false,
+		} {
 			limited := false
 			for range 2000 {
 				limited = limited || !l.Take(admin.Actor{Type: by, ID: string(by)}, kind)

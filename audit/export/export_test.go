@@ -196,8 +196,10 @@ func TestLinesAreTheRecords(t *testing.T) {
 	lines := newJSONL()
 	r := planprobe.Exec(0, 1)
 	full := r.PolicySnapshot
-	for _, snapshot := range []string{string(full), string(full), ``, string(full), `{"a": "\u003c/ü", "b": [1.50, 1e3, null]}`, `null`, `{}`,
-		`{"policy_snapshot": null}`, `{}`} {
+	for _, snapshot := range []string{
+		string(full), string(full), ``, string(full), `{"a": "\u003c/ü", "b": [1.50, 1e3, null]}`, `null`, `{}`,
+		`{"policy_snapshot": null}`, `{}`,
+	} {
 		if r.PolicySnapshot = nil; snapshot != "" {
 			r.PolicySnapshot = []byte(snapshot)
 		}

@@ -113,8 +113,13 @@ func TestSchemaRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	schema := compiled(t, "1.1.0")
-	for _, change := range [][2]string{{`"status_id":`, `"status_idx":`}, {`"type_uid":10`, `"type_uid":20`}, {`"severity_id":1`, `"severity_id":77`},
-		{`"device":`, `"unmapped":`}, {`"time":`, `"time":"x","start_time":`}} {
+	for _, change := range [][2]string{
+		{`"status_id":`, `"status_idx":`},
+		{`"type_uid":10`, `"type_uid":20`},
+		{`"severity_id":1`, `"severity_id":77`},
+		{`"device":`, `"unmapped":`},
+		{`"time":`, `"time":"x","start_time":`},
+	} {
 		changed := strings.Replace(string(out), change[0], change[1], 1)
 		var event any
 		if err := json.Unmarshal([]byte(changed), &event); err != nil || changed == string(out) {

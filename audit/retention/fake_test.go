@@ -47,8 +47,10 @@ func (db *database) now() time.Time { return time.Now().Add(db.skew) }
 func (db *database) State(context.Context) (retention.State, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	return retention.State{Now: db.now(), ClockAt: db.clockAt, NewestAt: db.newest, Queued: int64(len(db.queue)), Running: db.holder != "", BeganAt: db.begun,
-		Done: db.ended}, nil
+	return retention.State{
+		Now: db.now(), ClockAt: db.clockAt, NewestAt: db.newest, Queued: int64(len(db.queue)), Running: db.holder != "", BeganAt: db.begun,
+		Done: db.ended,
+	}, nil
 }
 
 func (db *database) Tick(_ context.Context, gap time.Duration, accept bool) error {

@@ -234,8 +234,10 @@ func TestAnchorRefuses(t *testing.T) {
 		}, "cannot use"},
 		"a directory": {func(dir string) error { return os.Mkdir(filepath.Join(dir, anchorFile), 0o700) }, "cannot use"},
 		"a pipe":      {func(dir string) error { return syscall.Mkfifo(filepath.Join(dir, anchorFile), 0o600) }, "no regular file"},
-		"something else": {func(dir string) error { return os.WriteFile(filepath.Join(dir, anchorFile), []byte("hello\n"), 0o600) },
-			"no checkpoint of this log"},
+		"something else": {
+			func(dir string) error { return os.WriteFile(filepath.Join(dir, anchorFile), []byte("hello\n"), 0o600) },
+			"no checkpoint of this log",
+		},
 	} {
 		dir := filepath.Join(t.TempDir(), "anchor")
 		if err := errors.Join(os.Mkdir(dir, 0o700), tc.make(dir)); err != nil {

@@ -66,8 +66,10 @@ func (in *installation) cosign(witnesses ...testWitness) *translog.Cosigner {
 	for _, w := range witnesses {
 		all = append(all, w.setting)
 	}
-	c := translog.NewCosigner(translog.CosignerConfig{Log: in.log, Origin: origin, Witnesses: all, Verifier: in.verifier, Conflict: in.q.Halt,
-		Logger: slog.New(slog.DiscardHandler)})
+	c := translog.NewCosigner(translog.CosignerConfig{
+		Log: in.log, Origin: origin, Witnesses: all, Verifier: in.verifier, Conflict: in.q.Halt,
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	in.log.Cosigner = c
 	ctx, stop := context.WithCancel(context.Background())
 	ended, ready := make(chan struct{}), make(chan struct{})

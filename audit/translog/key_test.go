@@ -53,8 +53,10 @@ func TestDamagedKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, damaged := range []string{"", "\n", "PRIVATE+KEY", string(text[:len(text)-8]), strings.Replace(string(text), "secbox/x", "secbox/y", 1),
-		strings.ToLower(string(text))} {
+	for _, damaged := range []string{
+		"", "\n", "PRIVATE+KEY", string(text[:len(text)-8]), strings.Replace(string(text), "secbox/x", "secbox/y", 1),
+		strings.ToLower(string(text)),
+	} {
 		if err := os.WriteFile(path, []byte(damaged), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -193,8 +193,10 @@ func (s *Sequencer) step(ctx context.Context) (n int, more bool, err error) {
 	if err != nil || !appended {
 		return 0, false, err
 	}
-	s.newest = checkpoint.Checkpoint{Origin: s.cfg.Origin, Tree: tlog.Tree{N: state.Size + int64(len(found.Events)), Hash: change.Root},
-		Signed: change.Checkpoint}
+	s.newest = checkpoint.Checkpoint{
+		Origin: s.cfg.Origin, Tree: tlog.Tree{N: state.Size + int64(len(found.Events)), Hash: change.Root},
+		Signed: change.Checkpoint,
+	}
 	return len(found.Events), found.More, nil
 }
 

@@ -42,8 +42,10 @@ func (l Log) Standing(ctx context.Context, row audit.Record) (Standing, error) {
 		key, s.Unsigned = l.Key()
 	}
 	if s.Unsigned == nil && key.check(state) != nil {
-		s.Differences = append(s.Differences, Difference{What: "checkpoint", Expected: "a signature of " + key.Verifier,
-			Found: "another one, or of another size or root"})
+		s.Differences = append(s.Differences, Difference{
+			What: "checkpoint", Expected: "a signature of " + key.Verifier,
+			Found: "another one, or of another size or root",
+		})
 	}
 	subject := verify.Subject{Source: string(Execs), Key: row.ExecID, Row: &row}
 	all := len(events) > 0
@@ -75,8 +77,10 @@ func (l Log) compareEntry(ctx context.Context, hashes tlog.HashReader, d verify.
 	if err != nil {
 		return nil, err
 	}
-	found := Difference{ExecID: d.Event.ExecID, What: fmt.Sprintf("event %d (%s)", d.Seq, d.Event.Kind),
-		Expected: fmt.Sprintf("that of entry %d of the log", d.Index), Found: "another one"}
+	found := Difference{
+		ExecID: d.Event.ExecID, What: fmt.Sprintf("event %d (%s)", d.Seq, d.Event.Kind),
+		Expected: fmt.Sprintf("that of entry %d of the log", d.Index), Found: "another one",
+	}
 	if len(d.Salt) != proof.SaltSize || len(entries) == 0 {
 		found.Found = "one without an entry"
 		return []Difference{found}, nil

@@ -133,8 +133,10 @@ func (e Event) overdue(state State, now time.Time) bool {
 }
 
 func (e Event) document() *proof.Document {
-	return &proof.Document{Seq: e.Seq, ExecID: e.ExecID, Kind: audit.EventKind(e.Kind), At: e.At, NodeID: e.NodeID, LoggedAt: e.LoggedAt,
-		Record: e.Data}
+	return &proof.Document{
+		Seq: e.Seq, ExecID: e.ExecID, Kind: audit.EventKind(e.Kind), At: e.At, NodeID: e.NodeID, LoggedAt: e.LoggedAt,
+		Record: e.Data,
+	}
 }
 
 // Holds implements verify.HoldSource.

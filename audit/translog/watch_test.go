@@ -82,8 +82,10 @@ func (in *installation) exec(n int, what string) audit.Record {
 	var r audit.Record
 	for range n {
 		in.execs++
-		r = audit.Record{ExecID: fmt.Sprintf("%s%d", what, in.execs), Status: audit.Running, CreatedAt: time.Now(), StartedAt: time.Now(), ProjectID: "p",
-			Kind: audit.KindExec}
+		r = audit.Record{
+			ExecID: fmt.Sprintf("%s%d", what, in.execs), Status: audit.Running, CreatedAt: time.Now(), StartedAt: time.Now(), ProjectID: "p",
+			Kind: audit.KindExec,
+		}
 		if _, err := in.db.Audit().Open(in.t.Context(), r); err != nil {
 			in.t.Fatal(err)
 		}

@@ -95,8 +95,10 @@ func (s *table) set(change func()) {
 }
 
 func member(s nodes.Store, id string, fence func(context.Context) func()) *nodes.Member {
-	return nodes.NewMember(nodes.Config{Store: s, Node: nodes.Node{NodeID: id}, Lease: 15 * time.Second, Fence: fence, Retired: func() {},
-		Logger: slog.New(slog.DiscardHandler)})
+	return nodes.NewMember(nodes.Config{
+		Store: s, Node: nodes.Node{NodeID: id}, Lease: 15 * time.Second, Fence: fence, Retired: func() {},
+		Logger: slog.New(slog.DiscardHandler),
+	})
 }
 
 func run(t *testing.T, m *nodes.Member) (stop func()) {

@@ -98,8 +98,10 @@ func removeHopByHop(h http.Header) {
 			h.Del(strings.TrimSpace(name))
 		}
 	}
-	for _, name := range []string{"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te",
-		"Trailer", "Transfer-Encoding", "Upgrade"} {
+	for _, name := range []string{
+		"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te",
+		"Trailer", "Transfer-Encoding", "Upgrade",
+	} {
 		h.Del(name)
 	}
 }

@@ -142,8 +142,10 @@ func (f *fixture) peers(self string, key byte) *Peers {
 
 // peersAt makes a node under a lease.
 func (f *fixture) peersAt(self string, key byte, epoch int64) *Peers {
-	p := New(Config{Self: self, Epoch: func() int64 { return epoch }, Key: hmackey.New(bytes.Repeat([]byte{key}, 32)), Nodes: f.rows, Now: time.Now,
-		Logger: slog.New(slog.DiscardHandler)})
+	p := New(Config{
+		Self: self, Epoch: func() int64 { return epoch }, Key: hmackey.New(bytes.Repeat([]byte{key}, 32)), Nodes: f.rows, Now: time.Now,
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	p.watchEvery = 10 * time.Millisecond
 	f.t.Cleanup(p.Close)
 	return p

@@ -225,15 +225,18 @@ func (b *bench) warm(ctx context.Context, xs []*subject) error {
 // paced measures arrivals at an even pace: the refill behind an exec, and what docker run leaves to
 // the engine, go on between turns.
 func (b *bench) paced(ctx context.Context, xs []*subject, section, title string, projects func(job int) func() string,
-	goJudge string) error {
+	goJudge string,
+) error {
 	for i, c := range []struct {
 		job
 		p50, p95 float64
 	}{{nothing, 1. / 20, 1. / 10}, {pythonPrint, 1. / 10, 0}} {
 		what := fmt.Sprintf("%s: %s, whole HTTP round trip, a turn every %v", title, c.name, b.pace)
 		sides := []side{ours(ms, execTurn(projects(i), c.job)), dockerRun(c.job)}
-		rows := []row{{what: what + ", p50", other: 1, form: part, bound: c.p50},
-			{what: what + ", p95", other: 1, stat: p95, form: part, bound: c.p95}}
+		rows := []row{
+			{what: what + ", p50", other: 1, form: part, bound: c.p50},
+			{what: what + ", p95", other: 1, stat: p95, form: part, bound: c.p95},
+		}
 		if goJudge != "" {
 			sides = append(sides, judged(goJudge, c.job))
 			rows = append(rows, row{what: what + ", p50", other: 2, form: times, bound: 0.8})
@@ -281,8 +284,10 @@ func (b *bench) uneven(ctx context.Context, xs []*subject) error {
 		if err := b.compare(ctx, comparison{
 			section: "uneven", title: what, subjects: xs, sides: []side{ours(ms, arrivals.then(calm)), block}, rounds: blocks,
 			least: leastRounds,
-			rows: []row{{what: what + ", p50", other: 1, form: part, bound: c.p50},
-				{what: what + ", p95", other: 1, stat: p95, form: part, bound: c.p95}},
+			rows: []row{
+				{what: what + ", p50", other: 1, form: part, bound: c.p50},
+				{what: what + ", p95", other: 1, stat: p95, form: part, bound: c.p95},
+			},
 		}); err != nil {
 			return err
 		}
@@ -336,8 +341,10 @@ func (b *bench) bursts(ctx context.Context) error {
 		what := fmt.Sprintf("%[1]d at once, of %[1]d new projects, %[1]d containers waiting, last answer", b.burst)
 		return b.compare(ctx, comparison{
 			section: "burst", title: what, subjects: xs, rounds: b.rounds, least: leastRounds,
-			sides: []side{ours(ms, execs), {name: fmt.Sprintf("docker run, %d at once", burstRuns), unit: ms,
-				turn: plainRuns(b.burst, burstRuns)}},
+			sides: []side{ours(ms, execs), {
+				name: fmt.Sprintf("docker run, %d at once", burstRuns), unit: ms,
+				turn: plainRuns(b.burst, burstRuns),
+			}},
 			rows: []row{{what: what + ", p50", other: 1, form: part, bound: 1. / 8}},
 		})
 	})

@@ -15,7 +15,8 @@ import (
 func judged(url string, j job) side {
 	goJudge, directory := newClient(strings.TrimSuffix(url, "/")), fresh("first")
 	return side{name: "go-judge", unit: ms, turn: timed(func(ctx context.Context,
-		_ *subject) error {
+		_ *subject,
+	) error {
 		return goJudge.judge(ctx, directory(), j)
 	})}
 }
@@ -28,7 +29,8 @@ func (c *client) judge(ctx context.Context, directory string, j job) error {
 	body := map[string]any{"cmd": []any{map[string]any{
 		"args": append([]string{program}, j.args...), "env": []string{"PATH=/usr/bin:/bin"},
 		"files": []any{
-			map[string]any{"content": ""}, map[string]any{"name": "stdout", "max": 10 << 10},
+			map[string]any{"content": ""},
+			map[string]any{"name": "stdout", "max": 10 << 10},
 			map[string]any{"name": "stderr", "max": 10 << 10},
 		},
 		"copyIn":   map[string]any{directory + "/empty": map[string]any{"content": ""}}, // makes the directory

@@ -201,7 +201,8 @@ func (p *packages) uploads(ctx context.Context) error {
 	return p.compare(ctx, comparison{
 		section: "packages", title: title, subjects: p.subjects, rounds: p.fewer(), least: leastRounds,
 		sides: []side{
-			ours(ms, upload.after(settle(p.dir))), {name: "unzip", unit: ms, turn: unzip(false)},
+			ours(ms, upload.after(settle(p.dir))),
+			{name: "unzip", unit: ms, turn: unzip(false)},
 			{name: "unzip, sync -f", unit: ms, turn: unzip(true)},
 		},
 		rows: []row{
@@ -231,8 +232,10 @@ func (p *packages) copies(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	l, err := library.New(library.Config{Workspace: w, Versions: versions.New(w), Registry: db.Skills(),
-		Log: slog.New(slog.DiscardHandler)})
+	l, err := library.New(library.Config{
+		Workspace: w, Versions: versions.New(w), Registry: db.Skills(),
+		Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		return err
 	}

@@ -131,8 +131,10 @@ func (r row) measure(sides []Summary) Target {
 
 // fact is a target of one number that no side measured.
 func fact(what string, u unit, value, most float64) Target {
-	return Target{What: what, CoreAPI: u.format(value), Measured: u.format(value), Value: value, Wanted: "≤ " + u.format(most),
-		Reached: value <= most}
+	return Target{
+		What: what, CoreAPI: u.format(value), Measured: u.format(value), Value: value, Wanted: "≤ " + u.format(most),
+		Reached: value <= most,
+	}
 }
 
 // unit is the unit of a side's values.

@@ -83,8 +83,10 @@ func (b *bench) sandboxes(ctx context.Context) (err error) {
 	title := fmt.Sprintf("the same, %d at once", sandboxAtOnce)
 	if err := b.compare(ctx, comparison{
 		section: "sandboxes", title: title, rounds: b.rounds, least: leastRounds,
-		sides: []side{{name: "core-api", unit: perSecond, turn: rates(isTrue)},
-			{name: "docker exec", unit: perSecond, turn: rates(plainTrue)}},
+		sides: []side{
+			{name: "core-api", unit: perSecond, turn: rates(isTrue)},
+			{name: "docker exec", unit: perSecond, turn: rates(plainTrue)},
+		},
 		rows: []row{{what: title, other: 1, stat: paired, form: times, bound: 10, least: true}},
 		note: func(out *Comparison) {
 			var operations int
@@ -206,7 +208,8 @@ func equalArgs(args []string, name string) ([]string, error) {
 // countStarts works on files of the sandbox and counts the processes that this starts: children of
 // this process and of the container's first one, and events of the engine about the container.
 func (b *bench) countStarts(ctx context.Context, s sandbox.Backend, c container,
-	isTrue func(context.Context, *subject) error) (operations int, starts int64, err error) {
+	isTrue func(context.Context, *subject) error,
+) (operations int, starts int64, err error) {
 	if err := isTrue(ctx, nil); err != nil { // all workers have started
 		return 0, 0, err
 	}

@@ -76,8 +76,10 @@ func (b *bench) invokes(ctx context.Context) error {
 		return b.compare(ctx, comparison{
 			section: "skills", title: fmt.Sprintf("a catalog of %d skills", b.skills), subjects: xs, rounds: b.pairs, least: 5,
 			sides: []side{get("GET /skills", func() string { return "/skills" }), {name: "load", unit: ms, turn: load}},
-			rows: []row{{what: "load of the catalog, p50", ours: 1, other: 1, bound: 1000},
-				{what: "GET /skills of the catalog, p50", bound: 5}},
+			rows: []row{
+				{what: "load of the catalog, p50", ours: 1, other: 1, bound: 1000},
+				{what: "GET /skills of the catalog, p50", bound: 5},
+			},
 		})
 	})
 }
@@ -102,8 +104,10 @@ func (x *subject) invoke(ctx context.Context, project string) ([]float64, error)
 func (x *subject) callTool(ctx context.Context, session *mcp.ClientSession, project string) ([]float64, error) {
 	r := result{Status: "succeeded"}
 	err := x.timed(&r, func() error {
-		answer, err := session.CallTool(ctx, &mcp.CallToolParams{Name: skills.ToolName(benchSkill),
-			Arguments: map[string]any{"n": 1, "project_id": project}})
+		answer, err := session.CallTool(ctx, &mcp.CallToolParams{
+			Name:      skills.ToolName(benchSkill),
+			Arguments: map[string]any{"n": 1, "project_id": project},
+		})
 		if err != nil {
 			return err
 		}

@@ -35,8 +35,17 @@ func TestAdminCommandsCreateNoStateDir(t *testing.T) {
 	root := t.TempDir()
 	typo := filepath.Join(root, "typo")
 	for _, args := range [][]string{
-		{"token", "list"}, {"token", "revoke", "tok_1"}, {"people", "list"}, {"people", "block", "oidc:x"}, {"people", "unblock", "oidc:x"}, {"node", "list"},
-		{"node", "drain", "n"}, {"node", "forget", "n"}, {"audit", "key"}, {"skills", "repair"}, {"skills", "repair", "--dry-run"},
+		{"token", "list"},
+		{"token", "revoke", "tok_1"},
+		{"people", "list"},
+		{"people", "block", "oidc:x"},
+		{"people", "unblock", "oidc:x"},
+		{"node", "list"},
+		{"node", "drain", "n"},
+		{"node", "forget", "n"},
+		{"audit", "key"},
+		{"skills", "repair"},
+		{"skills", "repair", "--dry-run"},
 	} {
 		code, stdout, stderr := coreAPI(t, append(args, "--state-dir", typo, "--workspace-root", filepath.Join(root, "workspace"))...)
 		if code != 2 || stdout != "" || !strings.Contains(stderr, typo) || !strings.Contains(stderr, "--config") {

@@ -41,8 +41,10 @@ func TestSpoolCommands(t *testing.T) {
 	now := time.Now().UTC().Truncate(time.Microsecond)
 	var execs []audit.Record
 	for range 2 {
-		r := audit.Record{ExecID: uuid.Must(uuid.NewV7()).String(), Kind: audit.KindExec, ProjectID: "demo", Status: audit.Running, CreatedAt: now,
-			StartedAt: now, NodeID: "n1", Backend: "docker"}
+		r := audit.Record{
+			ExecID: uuid.Must(uuid.NewV7()).String(), Kind: audit.KindExec, ProjectID: "demo", Status: audit.Running, CreatedAt: now,
+			StartedAt: now, NodeID: "n1", Backend: "docker",
+		}
 		if _, err := db.Audit().Open(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}

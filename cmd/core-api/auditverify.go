@@ -58,7 +58,8 @@ The exit code is 0 without a difference, 1 with some, and 2 if it could not chec
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := c.withDatabase(cmd.Context(), func(s settings.Settings,
-				db store.Database) error {
+				db store.Database,
+			) error {
 				return c.verify(cmd.Context(), s, db, o)
 			})
 			if known := exitCode(0); err == nil || errors.As(err, &known) {
@@ -144,7 +145,8 @@ func verifierKey(ctx context.Context, s settings.Settings, db store.Database, gi
 
 // checkArtifacts compares the artifacts of an exec, unless retention has removed them.
 func checkArtifacts(ctx context.Context, deps *server.Deps, db store.Database, r audit.Record,
-	report func(what, expected, found string)) (int, error) {
+	report func(what, expected, found string),
+) (int, error) {
 	if r.ManifestDigest == "" {
 		return 0, nil
 	}
@@ -185,8 +187,10 @@ const removalTakes = 5 * time.Second
 // saysRemoved reports whether an administrative event says what the tombstone of an exec's
 // artifacts says. Verify compares the event with the log.
 func saysRemoved(ctx context.Context, events admin.Store, stone retention.Tombstone) (bool, error) {
-	f := admin.Filter{Kind: admin.ExecsRemoved, Subject: stone.Rule, Since: stone.RemovedAt.Add(-removalTakes),
-		Until: stone.RemovedAt.Add(removalTakes)}
+	f := admin.Filter{
+		Kind: admin.ExecsRemoved, Subject: stone.Rule, Since: stone.RemovedAt.Add(-removalTakes),
+		Until: stone.RemovedAt.Add(removalTakes),
+	}
 	const page = 100
 	for after := (*admin.Cursor)(nil); ; {
 		some, err := events.List(ctx, f, after, page)

@@ -118,7 +118,8 @@ func allPeople(ctx context.Context, s *sessions.Service) ([]personRow, error) {
 }
 
 func (c *command) peopleChange(use, short string, change func(*sessions.Service, context.Context, string) error,
-	done string) *cobra.Command {
+	done string,
+) *cobra.Command {
 	return &cobra.Command{
 		Use:     use + " ID",
 		Short:   short,

@@ -38,26 +38,50 @@ func TestStartErrorsHaveRemedies(t *testing.T) {
 		code    int
 		says    []string
 	}{
-		"port in use": {[]string{"--addr", taken.Addr().String()}, nil, 2,
-			[]string{taken.Addr().String() + ": address already in use", "choose another --addr"}},
-		"an address of others": {[]string{"--addr", "192.0.2.1:8003"}, []string{"CORE_API_ADMIN_TOKEN=0123456789abcdef"}, 2,
-			[]string{"cannot assign requested address", "no such address"}},
+		"port in use": {
+			[]string{"--addr", taken.Addr().String()},
+			nil, 2,
+			[]string{taken.Addr().String() + ": address already in use", "choose another --addr"},
+		},
+		"an address of others": {
+			[]string{"--addr", "192.0.2.1:8003"},
+			[]string{"CORE_API_ADMIN_TOKEN=0123456789abcdef"},
+			2,
+			[]string{"cannot assign requested address", "no such address"},
+		},
 		"no port":        {[]string{"--addr", "127.0.0.1"}, nil, 2, []string{"host:port", "set by --addr"}},
 		"open to others": {[]string{"--addr", "0.0.0.0:0"}, nil, 2, []string{"core-api token create --role admin --state-dir " + dir}},
-		"workspace root below a file": {[]string{"--workspace-root", file + "/root"}, nil, 2,
-			[]string{"sandbox.workspace_root: " + file + "/root cannot be reached: not a directory", "set by --workspace-root"}},
-		"state dir below a file": {[]string{"--state-dir", file + "/state"}, nil, 2,
-			[]string{"state_dir: " + file + "/state cannot be reached: not a directory", "set by --state-dir"}},
-		"state dir that is a file": {[]string{"--state-dir", file}, nil, 2,
-			[]string{"state_dir " + file, "not a directory", "choose another with --state-dir"}},
+		"workspace root below a file": {
+			[]string{"--workspace-root", file + "/root"},
+			nil, 2,
+			[]string{"sandbox.workspace_root: " + file + "/root cannot be reached: not a directory", "set by --workspace-root"},
+		},
+		"state dir below a file": {
+			[]string{"--state-dir", file + "/state"},
+			nil, 2,
+			[]string{"state_dir: " + file + "/state cannot be reached: not a directory", "set by --state-dir"},
+		},
+		"state dir that is a file": {
+			[]string{"--state-dir", file},
+			nil, 2,
+			[]string{"state_dir " + file, "not a directory", "choose another with --state-dir"},
+		},
 		"state dir held":            {[]string{"--state-dir", held.Path()}, nil, 5, []string{"another core-api holds", "--state-dir"}},
 		"unknown key":               {[]string{"--config", file}, nil, 2, []string{"line 1 of settings.yaml", "did you mean sandbox.max_concurrent_execs?"}},
 		"no settings file":          {[]string{"--config", file + "x"}, nil, 2, []string{"there is no such file", "--config"}},
 		"settings file is a folder": {[]string{"--config", dir}, nil, 2, []string{"is a directory", "--config"}},
-		"database URL of another": {nil, []string{"DATABASE_URL=mysql://u:hunter2@h/d"}, 2,
-			[]string{"postgres://user:password@host:5432/name", "set by DATABASE_URL"}},
-		"no docker": {nil, []string{"CORE_API_SANDBOX_DOCKER_PATH=/nope/docker"}, 7,
-			[]string{"/nope/docker", "install Docker", "sandbox.docker_path"}},
+		"database URL of another": {
+			nil,
+			[]string{"DATABASE_URL=mysql://u:hunter2@h/d"},
+			2,
+			[]string{"postgres://user:password@host:5432/name", "set by DATABASE_URL"},
+		},
+		"no docker": {
+			nil,
+			[]string{"CORE_API_SANDBOX_DOCKER_PATH=/nope/docker"},
+			7,
+			[]string{"/nope/docker", "install Docker", "sandbox.docker_path"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

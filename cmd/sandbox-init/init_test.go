@@ -189,10 +189,14 @@ func TestServeEndOfLease(t *testing.T) {
 		"unknown id":              {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeKill, 77, nil)...), 2, exitLease},
 		"the same id twice":       {append(slices.Clone(both), start(2)...), 0, exitProtocol},
 		"a grant for nothing":     {append(slices.Clone(both), grant...), 0, exitProtocol},
-		"too much stdin": {append(slices.Clone(both), bytes.Repeat(initproto.AppendID(nil, initproto.TypeStdin, 1, []byte("x")), 1000)...), 0,
-			exitProtocol},
-		"many signals": {append(slices.Clone(both), bytes.Repeat(initproto.AppendID(nil, initproto.TypeSignal, 2, []byte{15}), 1000)...), 0,
-			exitLease},
+		"too much stdin": {
+			append(slices.Clone(both), bytes.Repeat(initproto.AppendID(nil, initproto.TypeStdin, 1, []byte("x")), 1000)...), 0,
+			exitProtocol,
+		},
+		"many signals": {
+			append(slices.Clone(both), bytes.Repeat(initproto.AppendID(nil, initproto.TypeSignal, 2, []byte{15}), 1000)...), 0,
+			exitLease,
+		},
 		"a signal for nothing":    {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeSignal, 77, []byte{9})...), 2, exitLease},
 		"a signal of no command":  {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeSignal, 1, []byte{19})...), 0, exitProtocol},
 		"a signal without number": {append(slices.Clone(both), initproto.AppendID(nil, initproto.TypeSignal, 1, nil)...), 0, exitProtocol},

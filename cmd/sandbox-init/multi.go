@@ -230,8 +230,10 @@ func (m *multiServer) run(c *command) initproto.Exit {
 	}
 	w, err := m.pool.take()
 	if err != nil {
-		return initproto.Exit{Code: 126, StartError: "no process to run it in: " + err.Error(), NoRoom: errors.Is(err, unix.EAGAIN),
-			Spent: m.alone()}
+		return initproto.Exit{
+			Code: 126, StartError: "no process to run it in: " + err.Error(), NoRoom: errors.Is(err, unix.EAGAIN),
+			Spent: m.alone(),
+		}
 	}
 	job, err := initproto.AppendJSON(nil, initproto.TypeJob, c.spec)
 	if err != nil {

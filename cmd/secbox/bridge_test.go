@@ -208,8 +208,10 @@ func newHostOf(t *testing.T, secbox func(ctx context.Context, stdin io.Reader, s
 	t.Helper()
 	fromHost, toBox := io.Pipe()
 	fromBox, toHost := io.Pipe()
-	h := &host{t: t, toBox: toBox, ended: make(chan int, 1), stderr: &lockedBuffer{}, changed: make(chan struct{}, 100),
-		reports: make(chan *mcp.ProgressNotificationParams, 100)}
+	h := &host{
+		t: t, toBox: toBox, ended: make(chan int, 1), stderr: &lockedBuffer{}, changed: make(chan struct{}, 100),
+		reports: make(chan *mcp.ProgressNotificationParams, 100),
+	}
 	go func() {
 		h.ended <- secbox(context.WithoutCancel(t.Context()), fromHost, toHost, h.stderr)
 		toHost.Close()

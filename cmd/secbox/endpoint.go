@@ -158,8 +158,10 @@ func (e *endpoint) read(resp *http.Response, each func(id string, raw []byte)) e
 	if resp.StatusCode == http.StatusAccepted || resp.StatusCode == http.StatusNoContent {
 		return nil
 	}
-	return refused{status: resp.StatusCode,
-		text: fmt.Sprintf("%s is not a core-api: it answered with %q; give the address of core-api with --server", e.address(), kind)}
+	return refused{
+		status: resp.StatusCode,
+		text:   fmt.Sprintf("%s is not a core-api: it answered with %q; give the address of core-api with --server", e.address(), kind),
+	}
 }
 
 // request returns a request without a body for a path of core-api, which may have a query.

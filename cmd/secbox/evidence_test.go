@@ -164,8 +164,10 @@ func TestAuditVerifyOfAHostileServer(t *testing.T) {
 			}
 			fmt.Fprintf(w, `{"next":%q}`+"\n", map[bool]string{true: strconv.Itoa(n + 2000)}[n < 12_000])
 		}, 1, "14001 differences, of which the last 4001 are not printed: the log has 2 entries"},
-		"too many documents": {"/audit/log/documents", page(`{"source":"admin","key":"1","documents":[` + strings.Repeat("{},", 2_000_000) + `{}]}` + "\n"), 2,
-			"more than 5120 subjects and documents"},
+		"too many documents": {
+			"/audit/log/documents", page(`{"source":"admin","key":"1","documents":[` + strings.Repeat("{},", 2_000_000) + `{}]}` + "\n"), 2,
+			"more than 5120 subjects and documents",
+		},
 		"a giant record": {"/audit/log/documents", page(`{"source":"exec","key":"1","row":{"args":[` + strings.Repeat(`"",`, 1_000_000) +
 			`""]},"documents":[]}` + "\n"), 2, "more than a log of 2 entries can have"},
 		"pages in a circle": {"/audit/log/documents", func(w http.ResponseWriter, r *http.Request) {
@@ -177,11 +179,15 @@ func TestAuditVerifyOfAHostileServer(t *testing.T) {
 		"the same page again": {"/audit/log/documents", func(w http.ResponseWriter, r *http.Request) {
 			fmt.Fprint(w, pending("admin", "1"), `{"next":"`+r.FormValue("at")+`a"}`+"\n")
 		}, 2, "not in order: admin 1 comes after admin 1"},
-		"a document that is said to be removed": {"/audit/log/documents",
+		"a document that is said to be removed": {
+			"/audit/log/documents",
 			page(`{"source":"admin","key":"1","documents":[{"seq":1,"index":0,"removed":true}]}` + "\n" + `{"next":""}`), 1,
-			"event 1: expected a salt of 32 bytes"},
-		"another source": {"/audit/log/documents",
-			page(`{"source":"removed","key":"1","documents":[{"seq":1,"index":0,"removed":true}]}` + "\n"), 2, "unknown source removed"},
+			"event 1: expected a salt of 32 bytes",
+		},
+		"another source": {
+			"/audit/log/documents",
+			page(`{"source":"removed","key":"1","documents":[{"seq":1,"index":0,"removed":true}]}` + "\n"), 2, "unknown source removed",
+		},
 		"a member twice": {"/audit/log/documents", page(`{"source":"admin","key":"1","documents":[],"key":"2"}` + "\n"), 2, "duplicate"},
 		"an error that is hostile to terminals": {"/audit/log/checkpoint", func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusForbidden)
@@ -224,8 +230,12 @@ func TestAuditVerifyGoesOnFromItsPlace(t *testing.T) {
 		arg  string
 		code int
 		says string
-	}{{"--since=7d", 0, "0 differences"}, {"--since=7x", 2, `--since "7x" must be a date like 2026-11-21`},
-		{"--json=false", 0, "0 differences: the log has 2 entries"}, {"--new-only", 2, "does not go on after from:2"}} {
+	}{
+		{"--since=7d", 0, "0 differences"},
+		{"--since=7x", 2, `--since "7x" must be a date like 2026-11-21`},
+		{"--json=false", 0, "0 differences: the log has 2 entries"},
+		{"--new-only", 2, "does not go on after from:2"},
+	} {
 		var stdout, stderr bytes.Buffer
 		code := run(t.Context(), []string{"audit", "verify", "--server", web.URL, "--key", l.key, "--dir", dir, c.arg}, environment(), nil, &stdout, &stderr)
 		if code != c.code || !strings.Contains(stdout.String()+stderr.String(), c.says) {
@@ -285,8 +295,10 @@ func TestExecsRemovedDuringAVerification(t *testing.T) {
 	t.Parallel()
 	for _, logged := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newSmallLog(t, proof.AdminDocument{Kind: admin.ExecsRemoved, Subject: "audit.retention_days",
-				Data: `{"part":"record","days":7,"entries":{"x":[0]}}`})
+			l := newSmallLog(t, proof.AdminDocument{
+				Kind: admin.ExecsRemoved, Subject: "audit.retention_days",
+				Data: `{"part":"record","days":7,"entries":{"x":[0]}}`,
+			})
 			l.lists = func(at string) []verify.Document { // the first document was removed
 				removal := l.events[2]
 				if at == verify.From(2) {
@@ -298,15 +310,19 @@ func TestExecsRemovedDuringAVerification(t *testing.T) {
 			if logged {
 				time.AfterFunc(2*time.Second, func() { l.shown.Store(3) })
 			}
-			e := newEvidence(&endpoint{url: &url.URL{Scheme: "http", Host: "127.0.0.1:1"},
+			e := newEvidence(&endpoint{
+				url: &url.URL{Scheme: "http", Host: "127.0.0.1:1"},
 				client: &http.Client{Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 					w := httptest.NewRecorder()
 					l.ServeHTTP(w, r)
 					return w.Result(), nil
-				})}})
+				})},
+			})
 			var lines []string
-			sum, kept, err := verify.Run(t.Context(), e, verify.Options{Key: l.key, TempDir: t.TempDir(),
-				Report: func(d verify.Difference) { lines = append(lines, d.String()) }})
+			sum, kept, err := verify.Run(t.Context(), e, verify.Options{
+				Key: l.key, TempDir: t.TempDir(),
+				Report: func(d verify.Difference) { lines = append(lines, d.String()) },
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -47,7 +47,8 @@ wherever that is: on the server, or on the machine that ` + "`secbox runner`" + 
 
 	entry := func(use, short, method, action, done string) *cobra.Command {
 		example := "  secbox registry " + use + " weather --user bob --agent agent001"
-		return &cobra.Command{Use: use + " NAME", Short: short, Example: example, Args: cobra.ExactArgs(1),
+		return &cobra.Command{
+			Use: use + " NAME", Short: short, Example: example, Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				if err := o.needUser(); err != nil {
 					return err
@@ -75,7 +76,8 @@ wherever that is: on the server, or on the machine that ` + "`secbox runner`" + 
 				}
 				fmt.Fprintf(cmd.OutOrStdout(), "%s %s version %d %.12s\n", done, args[0], entry.Version, entry.Digest)
 				return nil
-			}}
+			},
+		}
 	}
 	cmd.AddCommand(
 		&cobra.Command{

@@ -63,8 +63,10 @@ func TestRegistryCommands(t *testing.T) {
 		{"install a/b --agents", "installed a/b version 3 98ea6e4f216f\n", "", 0, "POST /v1/registry/u/a/agents/a%2Fb/install"},
 		{"uninstall csv", "uninstalled csv\n", "", 0, "DELETE /v1/registry/u/a/skills/csv/install"},
 		{"withdraw csv", "withdrawn csv\n", "", 0, "DELETE /v1/registry/u/a/skills/csv/publish"},
-		{"list", "skill  csv       global  Reads tables.\nagent  reviewer  own     Reviews.\n", `not listed: "/workspace/skills": start secbox runner`, 0,
-			"GET /v1/catalog/u/a"},
+		{
+			"list", "skill  csv       global  Reads tables.\nagent  reviewer  own     Reviews.\n", `not listed: "/workspace/skills": start secbox runner`, 0,
+			"GET /v1/catalog/u/a",
+		},
 		{"list --agents", "agent  reviewer  own  Reviews.\n", `agent "reviewer": reviewer.md is not UTF-8`, 0, "GET /v1/catalog/u/a"},
 		{"publish taken", "", `skill "taken" belongs to the user ann`, fault.ExitCode(fault.NameTaken), "POST /v1/registry/u/a/skills/taken/publish"},
 		{"publish page", "", "is not a core-api", 2, "POST /v1/registry/u/a/skills/page/publish"},

@@ -38,10 +38,14 @@ func textCell(value func(audit.Record) string) func(audit.Record, map[string]str
 // allColumns are in the order in which they are shown. The time, which leads to the exec, is always
 // there.
 var allColumns = []Column{
-	{Name: "status", Label: "Status", Initial: true,
-		Cell: func(rec audit.Record, _ map[string]string) templ.Component { return ui.Status(rec.Status) }},
-	{Name: "command", Label: "Command", Class: "cut", Initial: true,
-		Cell: func(rec audit.Record, _ map[string]string) templ.Component { return commandCell(rec) }},
+	{
+		Name: "status", Label: "Status", Initial: true,
+		Cell: func(rec audit.Record, _ map[string]string) templ.Component { return ui.Status(rec.Status) },
+	},
+	{
+		Name: "command", Label: "Command", Class: "cut", Initial: true,
+		Cell: func(rec audit.Record, _ map[string]string) templ.Component { return commandCell(rec) },
+	},
 	{Name: "reason", Label: "Reason", Initial: true, Cell: textCell(func(r audit.Record) string { return string(r.ErrorReason) })},
 	{Name: "exit", Label: "Exit", Class: "num", Cell: textCell(exitCode)},
 	{Name: "duration", Label: "Duration", Class: "num nowrap", Initial: true, Cell: textCell(func(r audit.Record) string {
@@ -62,8 +66,10 @@ var allColumns = []Column{
 	{Name: "backend", Label: "Backend", Cell: textCell(func(r audit.Record) string { return r.Backend })},
 	{Name: "node", Label: "Node", Cell: textCell(func(r audit.Record) string { return r.NodeID })},
 	{Name: "image", Label: "Image", Cell: textCell(func(r audit.Record) string { return r.Image })},
-	{Name: "output", Label: "Output", Class: "num nowrap",
-		Cell: textCell(func(r audit.Record) string { return ui.Bytes(r.StdoutBytes + r.StderrBytes) })},
+	{
+		Name: "output", Label: "Output", Class: "num nowrap",
+		Cell: textCell(func(r audit.Record) string { return ui.Bytes(r.StdoutBytes + r.StderrBytes) }),
+	},
 }
 
 // Columns returns the columns of a comma-separated list of names, the initial ones for an empty

@@ -28,8 +28,10 @@ func Policy(rec audit.Record) []PolicyField {
 	}
 	var out []PolicyField
 	for name, f := range fieldsOnRecord(rec) {
-		field := PolicyField{Name: name, Value: plain(f.Value), Layer: layerName(f.Layer), Ceiling: plain(f.Ceiling), From: f.CeilingFrom,
-			Refused: refused[name]}
+		field := PolicyField{
+			Name: name, Value: plain(f.Value), Layer: layerName(f.Layer), Ceiling: plain(f.Ceiling), From: f.CeilingFrom,
+			Refused: refused[name],
+		}
 		if f.ClampedFrom != nil {
 			field.Clamped = plain(f.ClampedFrom)
 		}
@@ -119,8 +121,10 @@ func inUnits(name, value string) string {
 }
 
 // refusals are the reasons of records with the status rejected.
-var refusals = []string{string(audit.PolicyDenied), string(audit.Forbidden), string(audit.PathRefused), string(audit.InputRefused),
-	string(audit.RefusalsOmitted)}
+var refusals = []string{
+	string(audit.PolicyDenied), string(audit.Forbidden), string(audit.PathRefused), string(audit.InputRefused),
+	string(audit.RefusalsOmitted),
+}
 
 // Violation is a field of the policy for which a request was refused.
 type Violation struct {

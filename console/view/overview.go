@@ -139,7 +139,8 @@ type OverviewPage struct {
 func TopReasons(execs map[string]int64) []ReasonCount {
 	delete(execs, "")
 	names := slices.SortedFunc(maps.Keys(execs), func(a,
-		b string) int {
+		b string,
+	) int {
 		return cmp.Or(cmp.Compare(execs[b], execs[a]), cmp.Compare(a, b))
 	})
 	var out []ReasonCount

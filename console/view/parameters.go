@@ -84,8 +84,10 @@ func (p *Parameters) add(path string, schema json.RawMessage, required bool) {
 		p.Partial = true
 		return
 	}
-	p.List = append(p.List, Parameter{Path: path, Kind: kindOf(schema), Required: required, About: text(keyword(schema, "description")),
-		Rules: rulesOf(schema)})
+	p.List = append(p.List, Parameter{
+		Path: path, Kind: kindOf(schema), Required: required, About: text(keyword(schema, "description")),
+		Rules: rulesOf(schema),
+	})
 }
 
 // kindOf returns the type of a value in words.
@@ -110,8 +112,10 @@ func kindOf(schema json.RawMessage) string {
 }
 
 // shownApart are the keywords that are no rules, or are shown elsewhere.
-var shownApart = []string{"type", "description", "title", "properties", "required", "additionalProperties", "items", "$schema", "$comment",
-	"$defs", "definitions"}
+var shownApart = []string{
+	"type", "description", "title", "properties", "required", "additionalProperties", "items", "$schema", "$comment",
+	"$defs", "definitions",
+}
 
 // units are the keywords of bounds, and what they count.
 var units = map[string]string{

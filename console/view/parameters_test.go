@@ -8,8 +8,10 @@ import (
 // FuzzParameters: any schema is explained within bounds, and its example is JSON.
 func FuzzParameters(f *testing.F) {
 	const nested = `{"type": "object", "properties": {"args": {"type": "array", "items": {"type": "string"}, "maxItems": 10}, "mode": {"enum": ["a", 1]}}, "required": ["args"]}`
-	for _, seed := range []string{"", "true", "false", "{}", nested, `{"properties": []}`,
-		`{"items": {"items": {"items": {"items": {"items": {"items": {"properties": {"a": 1}}}}}}}}`, `{"type": "string", "const": "😀` + "\u202e" + `"}`} {
+	for _, seed := range []string{
+		"", "true", "false", "{}", nested, `{"properties": []}`,
+		`{"items": {"items": {"items": {"items": {"items": {"items": {"properties": {"a": 1}}}}}}}}`, `{"type": "string", "const": "😀` + "\u202e" + `"}`,
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

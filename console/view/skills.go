@@ -20,8 +20,11 @@ const (
 )
 
 // skillTabs are the pages about skills.
-var skillTabs = []ui.NavItem{{Label: "Catalog", To: ui.Link("skills")}, {Label: "Packages", To: ui.Link("packages")},
-	{Label: "Registry", To: ui.Link("registry")}}
+var skillTabs = []ui.NavItem{
+	{Label: "Catalog", To: ui.Link("skills")},
+	{Label: "Packages", To: ui.Link("packages")},
+	{Label: "Registry", To: ui.Link("registry")},
+}
 
 // SkillSources are the choices of the filter of the catalog.
 var SkillSources = []string{skills.BuiltIn, skills.SkillsDir, skills.Package}

@@ -43,8 +43,10 @@ func RunContract(t *testing.T, mk func(t *testing.T) engine.Engine) {
 	for name, check := range contract {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &Fixture{t: t, Engine: mk(t), Image: engine.Image{Ref: Image, ID: "sha256:" + strings.Repeat("0", 64)}, Dir: projectDir(t),
-				User: "1000:1000"}
+			f := &Fixture{
+				t: t, Engine: mk(t), Image: engine.Image{Ref: Image, ID: "sha256:" + strings.Repeat("0", 64)}, Dir: projectDir(t),
+				User: "1000:1000",
+			}
 			t.Cleanup(f.closeTwice)
 			check(t, f)
 		})
@@ -65,8 +67,10 @@ func reportsExit(t *testing.T, f *Fixture) {
 		{name: "the last command's code", script: "false", want: engine.Exit{Code: 1}},
 		{name: "signal", script: "kill -TERM $$", want: engine.Exit{Code: 128 + 15, Signal: 15}},
 		{name: "environment", script: `echo -n "$K"`, stdout: "v=1", job: func(j *engine.Job) { j.Env = map[string]string{"K": "v=1"} }},
-		{name: "makes the working directory", script: "pwd", stdout: "/workspace/work/a/b\n",
-			job: func(j *engine.Job) { j.Cwd = "/workspace/work/a/b" }},
+		{
+			name: "makes the working directory", script: "pwd", stdout: "/workspace/work/a/b\n",
+			job: func(j *engine.Job) { j.Cwd = "/workspace/work/a/b" },
+		},
 		{name: "command not found", job: func(j *engine.Job) { j.Argv = []string{"no-such-command"} }, want: engine.Exit{Code: 127}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

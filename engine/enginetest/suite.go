@@ -79,25 +79,37 @@ func jobs(t *testing.T, f *Fixture) {
 			j.Env = map[string]string{"PATH": "/workspace/work/planted"}
 		}},
 		{name: "NULs and broken UTF-8", script: `printf 'a\0b\377c'`, stdout: "a\x00b\xffc"},
-		{name: "what looks like the engine", script: "echo 'docker: Error response from daemon: no such image.' >&2; exit 125", code: 125,
-			stderr: "Error response"},
-		{name: "what looks like frames", script: `printf 'x\0\0\0\2{}h\0\0\0\15secbox-init/2x\0\0\0\002{}'; exit 7`, code: 7,
-			has: "secbox-init/2"},
-		{name: "cannot write to init",
-			script: `for f in $(seq 0 32); do (printf 'x\0\0\0\2{}' > /proc/1/fd/$f) 2>/dev/null && echo wrote $f; done; ls /proc/1/fd 2>/dev/null; echo tried; exit 3`, code: 3, stdout: "tried\n"},
+		{
+			name: "what looks like the engine", script: "echo 'docker: Error response from daemon: no such image.' >&2; exit 125", code: 125,
+			stderr: "Error response",
+		},
+		{
+			name: "what looks like frames", script: `printf 'x\0\0\0\2{}h\0\0\0\15secbox-init/2x\0\0\0\002{}'; exit 7`, code: 7,
+			has: "secbox-init/2",
+		},
+		{
+			name:   "cannot write to init",
+			script: `for f in $(seq 0 32); do (printf 'x\0\0\0\2{}' > /proc/1/fd/$f) 2>/dev/null && echo wrote $f; done; ls /proc/1/fd 2>/dev/null; echo tried; exit 3`, code: 3, stdout: "tried\n",
+		},
 		{name: "cannot read init", script: "for f in environ mem maps auxv; do head -c1 /proc/1/$f 2>/dev/null | grep -q . && echo read " +
 			"$f; done; echo tried; exit 4", code: 4, stdout: "tried\n"},
-		{name: "every signal to init", script: "for i in $(seq 1 64); do kill -$i 1 2>/dev/null; done; sleep 0.2; echo alive",
-			has: "alive\n"},
+		{
+			name: "every signal to init", script: "for i in $(seq 1 64); do kill -$i 1 2>/dev/null; done; sleep 0.2; echo alive",
+			has: "alive\n",
+		},
 		{name: "every queued signal to init", script: queueSignals + "; sleep 0.2; echo alive", has: "alive\n"},
-		{name: "double fork ends with it", script: "(setsid bash -c 'while :; do sleep 1; done' >/dev/null 2>&1 &) ; echo left",
-			stdout: "left\n"},
+		{
+			name: "double fork ends with it", script: "(setsid bash -c 'while :; do sleep 1; done' >/dev/null 2>&1 &) ; echo left",
+			stdout: "left\n",
+		},
 		{name: "closes its outputs and stays", script: "exec >&- 2>&-; sleep 0.3; exit 9", code: 9},
 		{name: "a child keeps the pipe", script: "sleep 1000 & echo done", stdout: "done\n"},
 		{name: "zombies are reaped", script: "for i in $(seq 50); do (sleep 0.01 &) ; done; sleep 0.5; ps 2>/dev/null; grep -l " +
 			"'^State:.Z' /proc/[0-9]*/status 2>/dev/null | wc -l", has: "0\n"},
-		{name: "its own host name", script: `python3 -c 'import socket; print(socket.gethostbyname(socket.gethostname()))'`,
-			stdout: "127.0.0.1\n"},
+		{
+			name: "its own host name", script: `python3 -c 'import socket; print(socket.gethostbyname(socket.gethostname()))'`,
+			stdout: "127.0.0.1\n",
+		},
 		{name: "no name server of the host", script: "cat /etc/resolv.conf", stdout: "nameserver 192.0.2.1\n"},
 		{name: "cwd cannot be made", job: func(j *engine.Job) { j.Cwd = "/workspace/inputs/new" }, code: 126},
 	} {

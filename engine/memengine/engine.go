@@ -154,8 +154,10 @@ func (s *slot) Run(ctx context.Context, job engine.Job, stdout, stderr io.Writer
 	case errors.As(err, &lost):
 		return engine.Exit{}, lost
 	case err != nil:
-		return engine.Exit{}, &engine.RunError{Started: true, Dead: true,
-			Err: fault.Wrap(fault.Internal, err, "the container ended without a report")}
+		return engine.Exit{}, &engine.RunError{
+			Started: true, Dead: true,
+			Err: fault.Wrap(fault.Internal, err, "the container ended without a report"),
+		}
 	}
 	if exit.Signal == sigkill {
 		exit.TimedOut = context.Cause(ctx) == errDeadline //nolint:errorlint // it is never wrapped

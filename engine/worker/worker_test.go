@@ -299,11 +299,15 @@ func TestSIGTERMBeforeTheDeadline(t *testing.T) {
 			script: `sh -c 'trap "sleep 0.1; echo saved; exit" TERM; echo up; while :; do sleep 0.01; done'; true`, code: 143, signal: 15,
 			stdout: "up\nsaved\n", timeout: 600_000,
 		},
-		"its own exit code": {script: `trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.01; done`, code: 3, stdout: "up\nsaved\n",
-			timeout: 600_000},
+		"its own exit code": {
+			script: `trap 'echo saved; exit 3' TERM; echo up; while :; do sleep 0.01; done`, code: 3, stdout: "up\nsaved\n",
+			timeout: 600_000,
+		},
 		"success": {script: `trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done`, stdout: "up\n", timeout: 600_000},
-		"stopped": {script: `trap 'echo saved; exit 0' TERM; echo up; kill -STOP $$; while :; do sleep 0.01; done`, stdout: "up\nsaved\n",
-			timeout: 600_000},
+		"stopped": {
+			script: `trap 'echo saved; exit 0' TERM; echo up; kill -STOP $$; while :; do sleep 0.01; done`, stdout: "up\nsaved\n",
+			timeout: 600_000,
+		},
 		"deaf":         {script: `trap '' TERM; echo up; sleep 1000.1; echo late`, code: 137, signal: 9, stdout: "up\n"},
 		"a deaf child": {script: `(trap '' TERM; echo up; exec sleep 1000.1) & wait`, code: 143, signal: 15, stdout: "up\n"},
 	} {

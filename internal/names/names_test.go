@@ -8,8 +8,10 @@ import (
 
 func TestShownPathsAreFound(t *testing.T) {
 	t.Parallel()
-	files := []string{"caf\xe9.txt", "d\xff", "d\xff/100%E9", "d\xff/\xe9\xff é", "100%E9", "both\xe9", "both%E9", "%e9", "\xc3\xa9", "%C3%A9x", "5%\xff",
-		"%41\xff"}
+	files := []string{
+		"caf\xe9.txt", "d\xff", "d\xff/100%E9", "d\xff/\xe9\xff é", "100%E9", "both\xe9", "both%E9", "%e9", "\xc3\xa9", "%C3%A9x", "5%\xff",
+		"%41\xff",
+	}
 	exists := func(path string) bool { return slices.Contains(files, path) }
 	for _, file := range files {
 		want := file

@@ -147,7 +147,8 @@ func (c *Client) callDrive(ctx context.Context, data any, request func(context.C
 // exchange sends a request until it is not refused for its token (once more) or its frequency. With
 // stream, a successful answer is a file: the caller must close its body.
 func (c *Client) exchange(ctx context.Context, request func(context.Context) (*http.Request, error), stream bool) (*http.Response, answer,
-	error) {
+	error,
+) {
 	token, err := c.accessToken(ctx, "")
 	if err != nil {
 		return nil, answer{}, err

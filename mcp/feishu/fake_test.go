@@ -58,8 +58,10 @@ type driveUpload struct {
 
 func newFake(t *testing.T) *fake {
 	t.Helper()
-	f := &fake{t: t, expire: 7200, valid: map[string]bool{}, resources: map[string]func(http.ResponseWriter){}, files: map[string][]byte{},
-		uuids: map[string]bool{}}
+	f := &fake{
+		t: t, expire: 7200, valid: map[string]bool{}, resources: map[string]func(http.ResponseWriter){}, files: map[string][]byte{},
+		uuids: map[string]bool{},
+	}
 	server := httptest.NewServer(http.HandlerFunc(f.serve))
 	client, err := New(Config{BaseURL: server.URL, AppID: testID, AppSecret: testSecret})
 	if err != nil {

@@ -302,8 +302,10 @@ type body struct {
 func startBody(ctx context.Context, file content, before, after []byte) *body {
 	ctx, cancel := context.WithCancel(ctx)
 	r, w := io.Pipe()
-	b := &body{Reader: io.MultiReader(bytes.NewReader(before), r, bytes.NewReader(after)), pipe: r, cancel: cancel,
-		done: make(chan struct{})}
+	b := &body{
+		Reader: io.MultiReader(bytes.NewReader(before), r, bytes.NewReader(after)), pipe: r, cancel: cancel,
+		done: make(chan struct{}),
+	}
 	go func() {
 		defer close(b.done)
 		b.err = file.copyTo(ctx, w)

@@ -57,7 +57,8 @@ func (s *Server) toolHandler(skillID string, inputSchema json.RawMessage, added 
 }
 
 func invokeRequest(who caller, skillID string, inputSchema json.RawMessage, added []string, req *mcp.CallToolRequest) (invoke.Request,
-	error) {
+	error,
+) {
 	options, inputs, err := splitArguments(meantBy(req.Params.Arguments, inputSchema), added)
 	if err != nil {
 		return invoke.Request{}, err

@@ -148,8 +148,10 @@ func TestToolErrors(t *testing.T) {
 		arguments any
 		want      []string
 	}{
-		"a failed exec": {map[string]any{"text": "fail"},
-			[]string{"ended as failed", "reason nonzero_exit", "exit code 3", "the command exited with 3"}},
+		"a failed exec": {
+			map[string]any{"text": "fail"},
+			[]string{"ended as failed", "reason nonzero_exit", "exit code 3", "the command exited with 3"},
+		},
 		"a time-out":           {map[string]any{"text": "slow"}, []string{"ended as timeout", "raise timeout_ms"}},
 		"denied by policy":     {map[string]any{"text": "denied"}, []string{"policy_denied", "memory_mb", "ceiling", "denied-exec"}},
 		"a fault of ours":      {map[string]any{"text": "broken"}, []string{"internal"}},

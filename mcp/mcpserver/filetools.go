@@ -18,8 +18,10 @@ func (s *Server) addFileTools(to *toolSet, offered []*tools.Tool, project string
 		destructive := !tool.ReadOnly
 		to.offer(&mcp.Tool{
 			Name: tool.Name, Title: tool.Title, Description: tool.Description, InputSchema: tool.Schema,
-			Annotations: &mcp.ToolAnnotations{Title: tool.Title, ReadOnlyHint: tool.ReadOnly, DestructiveHint: &destructive,
-				OpenWorldHint: &tool.OpenWorld},
+			Annotations: &mcp.ToolAnnotations{
+				Title: tool.Title, ReadOnlyHint: tool.ReadOnly, DestructiveHint: &destructive,
+				OpenWorldHint: &tool.OpenWorld,
+			},
 		}, s.fileToolHandler(tool, project))
 	}
 }

@@ -50,8 +50,10 @@ func FuzzSplitProject(f *testing.F) {
 // FuzzParseURI checks that parseURI is the reverse of uriOf.
 func FuzzParseURI(f *testing.F) {
 	const id = "exec://0199c0de-0000-7000-8000-000000000001"
-	for _, seed := range []string{"", "exec://", id, id + "/", id + "/a", id + "/a%20b/%C3%BC", id + "/%2e%2e/x", id + "/%00", id + "/%ff", id + "/a?b",
-		"file:///etc/passwd"} {
+	for _, seed := range []string{
+		"", "exec://", id, id + "/", id + "/a", id + "/a%20b/%C3%BC", id + "/%2e%2e/x", id + "/%00", id + "/%ff", id + "/a?b",
+		"file:///etc/passwd",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, uri string) {

@@ -112,8 +112,10 @@ func (f *fixture) addSkill(id, inputs string, write ...string) {
 		"schema_version": "1", "id": id, "name": "Name of " + id, "description": "Says what " + id + " does.",
 		"interface": map[string]any{"inputs": json.RawMessage(inputs), "outputs": map[string]any{"type": "object"}},
 		"runtime":   map[string]any{"kind": "docker", "entrypoint": []string{"bash", "./run.sh"}},
-		"permissions": map[string]any{"fs": map[string]any{"read": []string{"inputs/**", "work/**"}, "write": append([]string{"artifacts/**"}, write...)},
-			"net": map[string]any{"mode": "none"}},
+		"permissions": map[string]any{
+			"fs":  map[string]any{"read": []string{"inputs/**", "work/**"}, "write": append([]string{"artifacts/**"}, write...)},
+			"net": map[string]any{"mode": "none"},
+		},
 		"limits": map[string]any{},
 	})
 	if err != nil {

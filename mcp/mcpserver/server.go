@@ -135,8 +135,10 @@ func New(cfg Config) (*Server, error) {
 		func(r *http.Request) *mcp.Server { return r.Context().Value(serverKey{}).(*mcp.Server) },
 		// The HTTP server has checked the Host header; the SDK's check knows only loopback. It has
 		// also limited the body.
-		&mcp.StreamableHTTPOptions{DisableLocalhostProtection: true, MaxRequestBodyBytes: -1, Logger: s.sdkLogger(),
-			EventStore: &events{sessions: map[string]*sessionEvents{}}},
+		&mcp.StreamableHTTPOptions{
+			DisableLocalhostProtection: true, MaxRequestBodyBytes: -1, Logger: s.sdkLogger(),
+			EventStore: &events{sessions: map[string]*sessionEvents{}},
+		},
 	)
 	s.handler = auth.RequireBearerToken(tokenInfo, &auth.RequireBearerTokenOptions{AllowMissingExpiration: true})(sdk)
 	if cfg.Servers != nil {

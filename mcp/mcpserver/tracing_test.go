@@ -44,8 +44,10 @@ func TestCallsTrace(t *testing.T) {
 			})
 			session := f.connect("worker", "", nil)
 			for meta, want := range map[any]string{first: first, second: second, "00-broken": "", 7: ""} {
-				_, err := session.CallTool(t.Context(), &mcp.CallToolParams{Meta: mcp.Meta{"traceparent": meta}, Name: tool,
-					Arguments: map[string]any{"text": "s3cret-argument"}})
+				_, err := session.CallTool(t.Context(), &mcp.CallToolParams{
+					Meta: mcp.Meta{"traceparent": meta}, Name: tool,
+					Arguments: map[string]any{"text": "s3cret-argument"},
+				})
 				if err != nil {
 					t.Fatal(err)
 				}

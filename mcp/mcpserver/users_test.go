@@ -92,11 +92,17 @@ func TestSessionHasOnlyItsUsersTools(t *testing.T) {
 		token, query string
 		has, hasNot  []string
 	}{
-		"alice by the address": {"worker", "?project_id=ag~alice",
-			[]string{"skill_text_alices", "skill_text_both", "skill_test_echo", "skill_shell_run"}, nil},
+		"alice by the address": {
+			"worker", "?project_id=ag~alice",
+			[]string{"skill_text_alices", "skill_text_both", "skill_test_echo", "skill_shell_run"},
+			nil,
+		},
 		"alice by the token's project": {"ofAlice", "", []string{"skill_text_alices", "skill_text_both"}, nil},
-		"alice with dots": {"worker", "?project_id=ag~alice&names=dotted", []string{"skill.text.alices", "skill.shell.run"},
-			[]string{"skill_text_alices"}},
+		"alice with dots": {
+			"worker", "?project_id=ag~alice&names=dotted",
+			[]string{"skill.text.alices", "skill.shell.run"},
+			[]string{"skill_text_alices"},
+		},
 		"bob":                             {"ofBob", "?project_id=ag~bob", []string{"skill_text_both", "skill_shell_run"}, []string{"skill_text_alices"}},
 		"no user":                         {"worker", "", []string{"skill_shell_run"}, []string{"skill_text_alices", "skill_text_both"}},
 		"a plain project":                 {"worker", "?project_id=demo", []string{"skill_shell_run"}, []string{"skill_text_alices", "skill_text_both"}},
@@ -127,7 +133,8 @@ func TestSessionIsNotifiedOnlyOfItsUsersChanges(t *testing.T) {
 	listen := func(name, query string) *mcp.ClientSession {
 		heard[name] = make(chan struct{}, 100)
 		return f.connect("worker", query, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context,
-			*mcp.ToolListChangedRequest) {
+			*mcp.ToolListChangedRequest,
+		) {
 			heard[name] <- struct{}{}
 		}})
 	}

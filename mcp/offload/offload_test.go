@@ -220,8 +220,10 @@ func TestOldestResultsMakeRoom(t *testing.T) {
 func TestOpenRemovesLeftovers(t *testing.T) {
 	t.Parallel()
 	dir, elsewhere := t.TempDir(), t.TempDir()
-	for name, content := range map[string]string{filepath.Join(dir, "LEFT"): "x", filepath.Join(dir, "sub/deep/file"): "x",
-		filepath.Join(elsewhere, "stays"): "x"} {
+	for name, content := range map[string]string{
+		filepath.Join(dir, "LEFT"): "x", filepath.Join(dir, "sub/deep/file"): "x",
+		filepath.Join(elsewhere, "stays"): "x",
+	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 			t.Fatal(err)
 		}

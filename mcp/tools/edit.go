@@ -82,7 +82,8 @@ func (s *Session) Edit(ctx context.Context, p EditParams) (*Result, error) {
 // text, the digest of the old one, and how many replacements were made. Four times the reserved
 // bytes are counted as memory already.
 func edited(ctx context.Context, text []byte, edits []Replacement, file string, reserved int) (_ []byte, before string, replaced int,
-	err error) {
+	err error,
+) {
 	turn, err := admission.Begin(ctx)
 	if err != nil {
 		return nil, "", 0, err

@@ -55,8 +55,10 @@ func (s *Session) FeishuDownload(ctx context.Context, p FeishuDownloadParams) (*
 		return nil, err
 	}
 	var got feishu.Downloaded
-	change := sandbox.Change{User: s.user, Tool: feishuDownloadTool, Path: full,
-		Args: []string{"from", from.MessageID, from.FileKey, from.FileToken}}
+	change := sandbox.Change{
+		User: s.user, Tool: feishuDownloadTool, Path: full,
+		Args: []string{"from", from.MessageID, from.FileKey, from.FileToken},
+	}
 	execID, err := s.record(ctx, change, func(ctx context.Context, user sandbox.User) (_ sandbox.Digests, err error) {
 		got, err = s.feishu.Download(ctx, from, s.sandbox, full, user)
 		return sandbox.Digests{After: got.SHA256}, err

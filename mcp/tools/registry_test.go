@@ -68,8 +68,10 @@ func registryTool(t *testing.T, s *tools.Session, name, arguments string) (*tool
 // TestRegistryTools calls the registry with the session's user, and shows its answers.
 func TestRegistryTools(t *testing.T) {
 	t.Parallel()
-	f := &fakeRegistry{found: []registry.Entry{{Name: "csv", Version: 2, Files: 3, Description: strings.Repeat("long ", 100),
-		Author: registry.Owner{UserID: "ann"}}}}
+	f := &fakeRegistry{found: []registry.Entry{{
+		Name: "csv", Version: 2, Files: 3, Description: strings.Repeat("long ", 100),
+		Author: registry.Owner{UserID: "ann"},
+	}}}
 	s := tools.NewSession(nil, sandbox.User{AgentID: "a", ID: "u"}, nil).WithRegistry(f, f)
 	owner := registry.Owner{AgentID: "a", UserID: "u"}
 	for _, c := range []struct {
@@ -78,10 +80,14 @@ func TestRegistryTools(t *testing.T) {
 	}{
 		{"search", `{"query": "csv"}`, `csv (version 2, 3 files, by ann): long`, registry.Request{Kind: catalog.Skill, Name: "csv"}},
 		{"search", `{"kind": "agent", "after": "x"}`, `csv`, registry.Request{Kind: catalog.Agent, Name: "x"}},
-		{"install", `{"name": "csv"}`, "installed at /workspace/skills/csv",
-			registry.Request{Owner: owner, Kind: catalog.Skill, Name: "csv", RequestedBy: "token"}},
-		{"publish", `{"name": "r", "kind": "agent"}`, "is published: version 2, 3 files",
-			registry.Request{Owner: owner, Kind: catalog.Agent, Name: "r", RequestedBy: "token"}},
+		{
+			"install", `{"name": "csv"}`, "installed at /workspace/skills/csv",
+			registry.Request{Owner: owner, Kind: catalog.Skill, Name: "csv", RequestedBy: "token"},
+		},
+		{
+			"publish", `{"name": "r", "kind": "agent"}`, "is published: version 2, 3 files",
+			registry.Request{Owner: owner, Kind: catalog.Agent, Name: "r", RequestedBy: "token"},
+		},
 		{"uninstall", `{"name": "csv"}`, "is uninstalled", registry.Request{Owner: owner, Kind: catalog.Skill, Name: "csv", RequestedBy: "token"}},
 		{"list", `{}`, "of the installation", registry.Request{}},
 	} {

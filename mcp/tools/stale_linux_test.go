@@ -89,8 +89,10 @@ func TestKeptResultsEverywhere(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for file, says := range map[string]string{"changed": "has changed since it was read", "removed": "was removed since it was read",
-				"a fifo": "cannot be compared with what was read; perhaps it has changed"} {
+			for file, says := range map[string]string{
+				"changed": "has changed since it was read", "removed": "was removed since it was read",
+				"a fifo": "cannot be compared with what was read; perhaps it has changed",
+			} {
 				// before offload.stale is asked
 				if r := mustCall(t, session, "offload.read", map[string]any{"id": ids[file]}); !strings.HasSuffix(r.Text,
 					"\n(/workspace/"+file+" "+says+")\n") {

@@ -270,8 +270,11 @@ func TestEditRefusesGrowth(t *testing.T) { // not parallel: it measures memory
 	}
 	var asked []int64
 	ctx := WithCaller(t.Context(), Caller{Reserve: func(n int64) error { asked = append(asked, n); return nil }})
-	r, err := s.Edit(ctx, EditParams{Path: "f", Edits: []Replacement{{Old: "x", New: "yy", All: true}, {Old: "yy", New: "y", All: true},
-		{Old: "y", New: "abc", All: true}}})
+	r, err := s.Edit(ctx, EditParams{Path: "f", Edits: []Replacement{
+		{Old: "x", New: "yy", All: true},
+		{Old: "yy", New: "y", All: true},
+		{Old: "y", New: "abc", All: true},
+	}})
 	if err != nil || f.file != strings.Repeat("abc", 100_000) || !slices.Equal(asked, []int64{400_000, 400_000, 400_000}) {
 		t.Errorf("%v %v, reserved %d", r, err, asked)
 	}

@@ -113,10 +113,12 @@ func (s *Session) Upload(ctx context.Context, p UploadParams) (*Result, error) {
 		return nil, err
 	}
 	if p.Data == nil {
-		return &Result{Meta: map[string]any{"path": full, "http_path": at},
+		return &Result{
+			Meta: map[string]any{"path": full, "http_path": at},
 			Text: fmt.Sprintf("upload: PUT %s with the content as the body, up to %d bytes.\n"+
 				"Repr-Digest: sha-256=:…: has it checked, If-Match: \"sha256:…\" replaces only that content, If-None-Match: * makes only a "+
-				"new file.\n", at, int64(sandbox.MaxFileBytes))}, nil
+				"new file.\n", at, int64(sandbox.MaxFileBytes)),
+		}, nil
 	}
 	if base64.StdEncoding.DecodedLen(len(*p.Data)) > maxInlineBytes+2 {
 		return nil, fault.New(fault.FileTooLarge, "data has more than the %d bytes that an argument may have; upload it with PUT %s",

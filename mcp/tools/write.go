@@ -94,7 +94,8 @@ func (s *Session) replace(ctx context.Context, tool, full string, content []byte
 
 // record makes a change that is on record, if the sandbox has one.
 func (s *Session) record(ctx context.Context, c sandbox.Change,
-	do func(context.Context, sandbox.User) (sandbox.Digests, error)) (execID string, err error) {
+	do func(context.Context, sandbox.User) (sandbox.Digests, error),
+) (execID string, err error) {
 	if r, ok := s.sandbox.(sandbox.Changer); ok {
 		return r.Change(ctx, c, func(ctx context.Context, at sandbox.Location) (sandbox.Digests, error) { return do(ctx, at.User) })
 	}

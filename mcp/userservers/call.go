@@ -33,7 +33,8 @@ const (
 
 // call calls a tool of a server.
 func (m *Manager) call(ctx context.Context, def *Server, user sandbox.User, tool string, arguments []byte,
-	report func(string)) (*tools.Result, error) {
+	report func(string),
+) (*tools.Result, error) {
 	began := m.cfg.Now()
 	result, execID, err := m.ask(ctx, def, user, tool, arguments, report)
 	outcome := Answered
@@ -57,7 +58,8 @@ func (m *Manager) call(ctx context.Context, def *Server, user sandbox.User, tool
 }
 
 func (m *Manager) ask(ctx context.Context, def *Server, user sandbox.User, tool string, arguments []byte,
-	report func(string)) (_ *tools.Result, execID string, err error) {
+	report func(string),
+) (_ *tools.Result, execID string, err error) {
 	if err := tools.Reserve(ctx, callPrice); err != nil {
 		return nil, "", err
 	}

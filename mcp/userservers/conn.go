@@ -53,8 +53,10 @@ func newTransport(p *sandbox.Process, output int64, patience time.Duration, brok
 
 // Connect implements mcp.Transport.
 func (t *transport) Connect(ctx context.Context) (mcp.Connection, error) {
-	pipes := &mcp.IOTransport{Reader: &messagesOnly{from: countedReader{t}, noise: &t.noise}, Writer: t.process.Stdin,
-		MaxLineLength: maxMessage}
+	pipes := &mcp.IOTransport{
+		Reader: &messagesOnly{from: countedReader{t}, noise: &t.noise}, Writer: t.process.Stdin,
+		MaxLineLength: maxMessage,
+	}
 	c, err := pipes.Connect(ctx)
 	if err != nil {
 		return nil, err

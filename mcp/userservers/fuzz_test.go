@@ -21,8 +21,10 @@ type says struct {
 
 func (s says) ExecTo(_ context.Context, spec sandbox.ExecSpec, stdout, _ io.Writer) (*sandbox.ExecResult, error) {
 	lines := bufio.NewReader(spec.StdinFrom)
-	for _, answer := range []string{`{"jsonrpc":"2.0","id":1,"result":` + initialized + `}`, "", `{"jsonrpc":"2.0","id":2,"result":` + oneTool + `}`,
-		string(s.answer)} {
+	for _, answer := range []string{
+		`{"jsonrpc":"2.0","id":1,"result":` + initialized + `}`, "", `{"jsonrpc":"2.0","id":2,"result":` + oneTool + `}`,
+		string(s.answer),
+	} {
 		if _, err := lines.ReadBytes('\n'); err != nil {
 			return &sandbox.ExecResult{}, nil
 		}

@@ -179,8 +179,10 @@ func TestHostileLists(t *testing.T) { // 004 l11
 			if !slices.Equal(names, []string{"srv.a_b", "srv.ok", "srv.status"}) || f.tool("srv.ok").Description != `fine\x1b[2J` {
 				t.Errorf("%q", names)
 			}
-			for _, word := range []string{`"a.b": another tool has this name`, `"a\x00b": its name must be`, `"../x": `, `"with space": `,
-				`"` + strings.Repeat("n", 65) + `": `, `"": `} {
+			for _, word := range []string{
+				`"a.b": another tool has this name`, `"a\x00b": its name must be`, `"../x": `, `"with space": `,
+				`"` + strings.Repeat("n", 65) + `": `, `"": `,
+			} {
 				if says := f.tool("srv.status").Description; !strings.Contains(says, word) {
 					t.Errorf("%s is not in %s", word, says)
 				}

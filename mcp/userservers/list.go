@@ -106,8 +106,10 @@ func (o *offer) add(one *mcp.Tool) {
 		leave("the list has more than %d KiB", maxListBytes>>10)
 		return
 	}
-	t := tools.Tool{Name: o.def.Name + "." + one.Name, Title: shortText(one.Title, maxTitle),
-		Description: shortText(one.Description, maxDescription), OpenWorld: true}
+	t := tools.Tool{
+		Name: o.def.Name + "." + one.Name, Title: shortText(one.Title, maxTitle),
+		Description: shortText(one.Description, maxDescription), OpenWorld: true,
+	}
 	if hints := one.Annotations; hints != nil {
 		t.ReadOnly = hints.ReadOnlyHint
 		if t.Title == "" {

@@ -37,11 +37,15 @@ func TestMessagesOnly(t *testing.T) {
 		{"[INFO] a\n{\"level\": 1}\n[{}]\n[" + message + "]\n", "[" + message + "]\n", "[INFO] a\n{\"level\": 1}\n[{}]\n"},
 		{"« à »\n" + message + "\n", message + "\n", "« à »\n"},
 		{long + "\n" + message + "\n", long + "\n" + message + "\n", ""},
-		{strings.Repeat(message+"\n"+strings.Repeat("n", maxNoise/2)+"\n", 5), strings.Repeat(message+"\n", 5),
-			strings.Repeat(strings.Repeat("n", maxNoise/2)+"\n", 5)},
+		{
+			strings.Repeat(message+"\n"+strings.Repeat("n", maxNoise/2)+"\n", 5), strings.Repeat(message+"\n", 5),
+			strings.Repeat(strings.Repeat("n", maxNoise/2)+"\n", 5),
+		},
 	} {
-		for name, from := range map[string]io.Reader{"at once": strings.NewReader(c.written),
-			"byte by byte": iotest.OneByteReader(strings.NewReader(c.written))} {
+		for name, from := range map[string]io.Reader{
+			"at once":      strings.NewReader(c.written),
+			"byte by byte": iotest.OneByteReader(strings.NewReader(c.written)),
+		} {
 			var noise bytes.Buffer
 			got, err := io.ReadAll(&messagesOnly{from: from, noise: &noise})
 			if err != nil || string(got) != c.messages || noise.String() != c.dropped {
@@ -49,8 +53,10 @@ func TestMessagesOnly(t *testing.T) {
 			}
 		}
 	}
-	got, err := io.ReadAll(&messagesOnly{from: io.MultiReader(strings.NewReader(message+"\n"), strings.NewReader(strings.Repeat("\n", 2*maxNoise))),
-		noise: io.Discard})
+	got, err := io.ReadAll(&messagesOnly{
+		from:  io.MultiReader(strings.NewReader(message+"\n"), strings.NewReader(strings.Repeat("\n", 2*maxNoise))),
+		noise: io.Discard,
+	})
 	if err == nil || string(got) != message+"\n" {
 		t.Errorf("noise without end: %q, %v", got, err)
 	}

@@ -56,8 +56,10 @@ func serveGood() {
 		return nil, nil, fmt.Errorf("no such city")
 	})
 	mcp.AddTool(server, &mcp.Tool{Name: "wait"}, func(ctx context.Context, req *mcp.CallToolRequest, in text) (*mcp.CallToolResult, any, error) {
-		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: req.Params.GetProgressToken(), Progress: 1, Total: 2,
-			Message: "half"})
+		_ = req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+			ProgressToken: req.Params.GetProgressToken(), Progress: 1, Total: 2,
+			Message: "half",
+		})
 		<-ctx.Done()
 		return nil, nil, os.WriteFile(in.Text, []byte("canceled"), 0o644)
 	})

@@ -40,19 +40,29 @@ func TestLimits(t *testing.T) {
 		"too much together":         {numbered("demo/%d", 3, raw{data: zeros(1 << 20)}), "more than the 3 MiB that a skill may have"},
 		"a megabyte of zeros":       {[]raw{{name: "demo/a", data: zeros(ratioFloor - len("# Demo\n")), deflate: true}}, ""},
 		"a bomb in one entry":       {[]raw{{name: "demo/a", data: zeros(2 << 20), deflate: true}}, `"demo/a" unpacks to more than 100 times its size`},
-		"a bomb in many entries": {numbered("demo/%d", 4, raw{data: zeros(500 << 10), deflate: true}),
-			"the archive unpacks to more than 100 times its size"},
+		"a bomb in many entries": {
+			numbered("demo/%d", 4, raw{data: zeros(500 << 10), deflate: true}),
+			"the archive unpacks to more than 100 times its size",
+		},
 		"a bomb in a bomb": {[]raw{{name: "demo/a.zip", data: string(makeZip(ending{}, raw{name: "b", data: zeros(2 << 20), deflate: true}))}}, ""},
-		"a bomb that hides in flate": {[]raw{{name: "demo/a", data: zeros(1 << 20), deflate: true, central: put32(24, 10), local: put32(22, 10)}},
-			"unpacks to more than the 10 bytes it promises, as a bomb does"},
-		"less than promised": {[]raw{{name: "demo/a", data: zeros(1000), deflate: true, central: put32(24, 1001), local: put32(22, 1001)}},
-			"is damaged"},
+		"a bomb that hides in flate": {
+			[]raw{{name: "demo/a", data: zeros(1 << 20), deflate: true, central: put32(24, 10), local: put32(22, 10)}},
+			"unpacks to more than the 10 bytes it promises, as a bomb does",
+		},
+		"less than promised": {
+			[]raw{{name: "demo/a", data: zeros(1000), deflate: true, central: put32(24, 1001), local: put32(22, 1001)}},
+			"is damaged",
+		},
 		"empty, and something comes": {[]raw{{name: "demo/a", data: "xxx", deflate: true, central: put32(24, 0), local: put32(22, 0)}}, "promises"},
 		"stored, two sizes":          {[]raw{{name: "demo/a", data: "xxx", central: put32(24, 1<<20)}}, "gives two different sizes"},
-		"sizes near the end of all": {[]raw{{name: "demo/a", extra: field(extraZip64, strings.Repeat("\xff", 7)+"\x7f"+strings.Repeat("\xff", 7)+"\x7f"),
-			central: func(b []byte) { put32(20, 1<<32-1)(b); put32(24, 1<<32-1)(b) }}}, "damaged"},
-		"a terabyte, so it says": {[]raw{{name: "demo/a", deflate: true, data: "x", extra: field(extraZip64, "\x00\x00\x00\x00\x00\x01\x00\x00"),
-			central: put32(24, 1<<32-1)}}, "more than the 2 MiB"},
+		"sizes near the end of all": {[]raw{{
+			name: "demo/a", extra: field(extraZip64, strings.Repeat("\xff", 7)+"\x7f"+strings.Repeat("\xff", 7)+"\x7f"),
+			central: func(b []byte) { put32(20, 1<<32-1)(b); put32(24, 1<<32-1)(b) },
+		}}, "damaged"},
+		"a terabyte, so it says": {[]raw{{
+			name: "demo/a", deflate: true, data: "x", extra: field(extraZip64, "\x00\x00\x00\x00\x00\x01\x00\x00"),
+			central: put32(24, 1<<32-1),
+		}}, "more than the 2 MiB"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

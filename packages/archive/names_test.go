@@ -53,8 +53,10 @@ func TestNamesAsTheyAreRead(t *testing.T) {
 			{name: "demo/lib/a"},
 		}, "lib/ lib/a"},
 		"what Windows leaves": {[]raw{{name: "demo/Thumbs.db", data: "x"}, {name: "demo/lib/thumbs.DB"}}, ""},
-		"what only looks like it": {[]raw{{name: "demo/__macosx/a"}, {name: "demo/.DS_Store/a"}, {name: "demo/_.a"}},
-			".DS_Store/ .DS_Store/a _.a __macosx/ __macosx/a"},
+		"what only looks like it": {
+			[]raw{{name: "demo/__macosx/a"}, {name: "demo/.DS_Store/a"}, {name: "demo/_.a"}},
+			".DS_Store/ .DS_Store/a _.a __macosx/ __macosx/a",
+		},
 		"forms that stay their own":  {[]raw{{name: "demo/cafe\u0301"}}, "cafe\u0301"},
 		"zeros at an extra's end":    {[]raw{{name: "demo/a", extra: "\x00\x00\x00\x00\x00"}}, "a"},
 		"times and owners, for Unix": {[]raw{{name: "demo/a", extra: field(extraUnix, strings.Repeat("\x00", 12))}}, "a"},

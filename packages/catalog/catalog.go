@@ -263,8 +263,10 @@ func (s *Store) withGlobal(own *Catalog) *Catalog {
 		if !taken[key{e.Kind, e.Name}] {
 			all.Entries = append(all.Entries, e)
 		} else if len(all.Problems) < maxProblems {
-			all.Problems = append(all.Problems, Problem{Path: e.Path, Code: fault.SkillConflict,
-				Reason: "the service has a " + string(e.Kind) + " of this name, which is used instead; rename this one"})
+			all.Problems = append(all.Problems, Problem{
+				Path: e.Path, Code: fault.SkillConflict,
+				Reason: "the service has a " + string(e.Kind) + " of this name, which is used instead; rename this one",
+			})
 		}
 	}
 	return all

@@ -67,11 +67,15 @@ func TestSkillsAndAgents(t *testing.T) {
 		{Kind: catalog.Skill, Name: "shell.run", Title: "Shell", Description: "Runs a command.", Global: true},
 		{Kind: catalog.Skill, Name: "csv", Title: "CSV", Description: "Reads tables.", Path: "/workspace/skills/csv/SKILL.md"},
 		{Kind: catalog.Skill, Name: "lower", Title: "Lower", Description: "Works: too", Path: "/workspace/skills/lower/skill.md"},
-		{Kind: catalog.Skill, Name: "notes", Title: "Notes", Description: "No description available.", Path: "/workspace/skills/notes/README.md",
-			Warning: undescribed},
+		{
+			Kind: catalog.Skill, Name: "notes", Title: "Notes", Description: "No description available.", Path: "/workspace/skills/notes/README.md",
+			Warning: undescribed,
+		},
 		{Kind: catalog.Skill, Name: "tools", Title: "tools", Description: "No description available.", Path: "/workspace/skills/tools", Warning: undescribed},
-		{Kind: catalog.Agent, Name: "reviewer", Title: "Reviewer", Description: "Reviews code.", Role: "senior engineer",
-			Path: "/workspace/agents/reviewer.md"},
+		{
+			Kind: catalog.Agent, Name: "reviewer", Title: "Reviewer", Description: "Reviews code.", Role: "senior engineer",
+			Path: "/workspace/agents/reviewer.md",
+		},
 	}
 	if !slices.Equal(c.Entries, want) {
 		t.Errorf("%+v", c.Entries)
@@ -343,8 +347,10 @@ func TestHostileFiles(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	for _, name := range []string{"new\nline/SKILL.md", "\xff/SKILL.md", strings.Repeat("n", 201) + "/SKILL.md", "fifo/SKILL.md", "leads-out/SKILL.md",
-		"etc/SKILL.md", "dir/SKILL.md", "shell.run/SKILL.md"} {
+	for _, name := range []string{
+		"new\nline/SKILL.md", "\xff/SKILL.md", strings.Repeat("n", 201) + "/SKILL.md", "fifo/SKILL.md", "leads-out/SKILL.md",
+		"etc/SKILL.md", "dir/SKILL.md", "shell.run/SKILL.md",
+	} {
 		if !at[name] {
 			t.Errorf("no problem for %.40q in %q", name, slices.Sorted(maps.Keys(at)))
 		}

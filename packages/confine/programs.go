@@ -22,8 +22,10 @@ func grammars(command string) (grammar, bool) {
 	case "sed":
 		return grammar{
 			flags: "nrEsuz", rest: "i", code: "e", inline: true,
-			long: []string{"quiet", "silent", "regexp-extended", "null-data", "separate", "unbuffered", "posix", "debug", "sandbox",
-				"in-place", "in-place="},
+			long: []string{
+				"quiet", "silent", "regexp-extended", "null-data", "separate", "unbuffered", "posix", "debug", "sandbox",
+				"in-place", "in-place=",
+			},
 		}, true
 	case "awk":
 		return grammar{values: "Fv", lax: "F", inline: true}, true

@@ -36,7 +36,8 @@ func Read(ctx context.Context, t *tree.Tree, most int64) (Content, error) {
 
 // walk reads a tree. It does not read files that known returns, and passes the others to hashed.
 func walk(ctx context.Context, t *tree.Tree, most int64, known func(tree.Entry) (skills.File, bool),
-	hashed func(tree.Entry, skills.File)) (Content, error) {
+	hashed func(tree.Entry, skills.File),
+) (Content, error) {
 	var c Content
 	buffer := make([]byte, 64<<10)
 	err := t.Walk(ctx, Bounds, func(e tree.Entry) error {

@@ -263,9 +263,11 @@ func manifests(t *testing.T) map[string]string {
 		"write all":             strings.Replace(manifest, `["artifacts/**"]`, `["artifacts/**", "work/**"]`, 1),
 		"write not read":        strings.Replace(strings.Replace(manifest, `, "work/**"`, "", 1), `["artifacts/**"]`, `["artifacts/**", "work/**"]`, 1),
 	}
-	for _, pattern := range []string{`a(?=b)`, `(?!a)`, `(a)\\1`, `(?P<n>a)`, `a++`, `[`, `\\d+`, `\\p{L}`, `(?i)a`, `\\Z`, `a{1001}`, `a{1,2}{3}`, `(?:a|b)*?`,
+	for _, pattern := range []string{
+		`a(?=b)`, `(?!a)`, `(a)\\1`, `(?P<n>a)`, `a++`, `[`, `\\d+`, `\\p{L}`, `(?i)a`, `\\Z`, `a{1001}`, `a{1,2}{3}`, `(?:a|b)*?`,
 		`\\u00e4`, `\\x41`, `[[:alpha:]]`, `(?<n>a)`, `\\h`, `\\cA`, `a{,3}`, `\\/`, `\\-`, `[\\w-]`, `\\A`, `\\b`, `[\\b]`, `[^\\]]*`, `\\ä`, `\\ `, `(?x)a b`,
-		`(?:a{40}){40}`, `a{40}b{40}`, `(a{10}){10}`, `((a{10}){11}){10}`, `a{1001,}`, `\\x4`, `(?a)x`, `(?-i)x`, `\\Qa\\E`} {
+		`(?:a{40}){40}`, `a{40}b{40}`, `(a{10}){10}`, `((a{10}){11}){10}`, `a{1001,}`, `\\x4`, `(?a)x`, `(?-i)x`, `\\Qa\\E`,
+	} {
 		all["pattern "+pattern] = strings.Replace(manifest, `"^a+$"`, `"`+pattern+`"`, 1)
 	}
 	var document any

@@ -47,8 +47,10 @@ func (l *Library) listGlobal(ctx context.Context) (one Listed, ok bool) {
 	if tool == nil {
 		return Listed{}, false
 	}
-	one = Listed{SkillID: archive.ReservedID, Name: archive.ReservedID, Description: metadata.NoDescription, Status: Unchanged,
-		Digest: tool.Digest()}
+	one = Listed{
+		SkillID: archive.ReservedID, Name: archive.ReservedID, Description: metadata.NoDescription, Status: Unchanged,
+		Digest: tool.Digest(),
+	}
 	t, err := tool.Tree()
 	if err != nil {
 		l.Log.ErrorContext(ctx, "the installation's own skill cannot be read", "skill", one.SkillID, "error", err)

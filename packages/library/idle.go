@@ -55,7 +55,8 @@ func (l *Library) dropStoredCopies(ctx context.Context, p *workspace.Project, wo
 // locked out; a command, or an upload on another node, is noticed. All files are read: neither
 // sizes nor times nor caches decide.
 func (l *Library) dropStoredCopy(ctx context.Context, o Owner, p *workspace.Project, skillID string, work *tree.Tree,
-	unused func() bool) error {
+	unused func() bool,
+) error {
 	release, err := l.lock(ctx, o, skillID)
 	if err != nil {
 		return err

@@ -71,7 +71,8 @@ type countedRegistry struct {
 }
 
 func (r countedRegistry) Set(ctx context.Context, key skills.PointerKey, saw *skills.PointerState,
-	want skills.PointerState) (skills.Pointer, error) {
+	want skills.PointerState,
+) (skills.Pointer, error) {
 	defer r.moves.Add(1)
 	return r.Registry.Set(ctx, key, saw, want)
 }

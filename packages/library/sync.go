@@ -221,7 +221,8 @@ func (l *Library) merge(ctx context.Context, o Owner, skillID string, row skills
 // mergeOnce makes the merged tree beside the copy and exchanges the two; again means that the copy
 // has changed meanwhile, and stays.
 func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, theirs map[string]skills.File,
-	baseline string) (done Synced, again bool, err error) {
+	baseline string,
+) (done Synced, again bool, err error) {
 	copied, err := l.openCopy(o, skillID)
 	if err != nil {
 		return Synced{}, false, err
@@ -288,7 +289,8 @@ func (l *Library) mergeOnce(ctx context.Context, o Owner, skillID string, base, 
 // carryOver finds late writes in the replaced copy, repeats them in the new one, and returns their
 // paths, as the user should review them.
 func (l *Library) carryOver(ctx context.Context, old *tree.Tree, before content.Content, work *tree.Tree, skillID string) (late []string,
-	err error) {
+	err error,
+) {
 	var now content.Content
 	for range tries {
 		if now, err = l.read(ctx, old); !movedAway(ctx, err) {

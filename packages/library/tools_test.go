@@ -112,8 +112,10 @@ func TestBrokenTool(t *testing.T) {
 		spoil  func(t *testing.T, dir string)
 		reason string
 	}{
-		"the entrypoint removed": {func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "run.sh"))) },
-			"manifest.json/runtime/entrypoint/1 names ./run.sh"},
+		"the entrypoint removed": {
+			func(t *testing.T, dir string) { must(t, os.Remove(filepath.Join(dir, "run.sh"))) },
+			"manifest.json/runtime/entrypoint/1 names ./run.sh",
+		},
 		"a link": {func(t *testing.T, dir string) { must(t, os.Symlink("/etc/passwd", filepath.Join(dir, "x"))) }, `"x" is a link`},
 		"the manifest a link": {func(t *testing.T, dir string) {
 			must(t, os.Remove(filepath.Join(dir, "manifest.json")))

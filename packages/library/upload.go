@@ -36,7 +36,8 @@ type Uploaded struct {
 // names them. Errors are the errors of archive.OpenSome and Unpack, fault.SkillConflict for a name
 // that differs only by case or Unicode form from another skill's name, and fault.InvalidRequest.
 func (l *Library) UploadSome(ctx context.Context, o Owner, scope Scope, filename string, pick archive.Pick, zip io.ReaderAt,
-	size int64) ([]Uploaded, error) {
+	size int64,
+) ([]Uploaded, error) {
 	defer l.Changed(o, scope)
 	if err := o.check(); err != nil {
 		return nil, err
@@ -264,7 +265,8 @@ func (l *Library) set(ctx context.Context, key skills.PointerKey, want skills.Po
 // swap moves a pointer, and restores the versions that it names now if they are retired; see
 // Collect.
 func (l *Library) swap(ctx context.Context, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState) (skills.Pointer,
-	error) {
+	error,
+) {
 	row, err := l.Registry.Set(ctx, key, saw, want)
 	if err != nil {
 		return row, err

@@ -21,8 +21,10 @@ func TestFindInPieces(t *testing.T) {
 		long := strings.Repeat("x", 64<<10-3+n) // the buffer's end moves over what follows
 		content := "\uFEFF" + long + "\r\n天气" + long + "\r\nb\n" + long
 		for start, want := range map[int]string{1: long, 2: "天气" + long, 3: "b"} {
-			for _, r := range []io.Reader{strings.NewReader(content), iotest.HalfReader(strings.NewReader(content)),
-				iotest.DataErrReader(strings.NewReader(content))} {
+			for _, r := range []io.Reader{
+				strings.NewReader(content), iotest.HalfReader(strings.NewReader(content)),
+				iotest.DataErrReader(strings.NewReader(content)),
+			} {
 				c, err := lines.Find(r, start, start, "new")
 				if err != nil || strings.TrimRight(content[c.From:c.To], "\r\n") != want || c.Text != "new\r\n" {
 					t.Fatalf("line %d of a file with %d bytes: %d to %d, %q, %v", start, len(content), c.From, c.To, c.Text, err)

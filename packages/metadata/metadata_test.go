@@ -38,8 +38,11 @@ func TestDescribe(t *testing.T) {
 		"quoted":             {[]string{"SKILL.md", "---\nname: \"a: b\"\ndescription: 'it''s'\n---\n"}, "a: b", "it's"},
 		"several lines":      {[]string{"SKILL.md", "---\ndescription: |\n  one\n  two\n\n  three\nname: >\n  x\n  y\n---\n"}, "x y", "one two three"},
 		"a description only": {[]string{"SKILL.md", "---\ndescription: d\n---\ntext\n# Heading\n"}, "Heading", "d"},
-		"other keys": {[]string{"SKILL.md", "---\nlicense: MIT\nmetadata: {name: no, description: no}\nallowed-tools: [a, b]\n---\n# H"}, "H",
-			none},
+		"other keys": {
+			[]string{"SKILL.md", "---\nlicense: MIT\nmetadata: {name: no, description: no}\nallowed-tools: [a, b]\n---\n# H"},
+			"H",
+			none,
+		},
 		"an alias of a string":    {[]string{"SKILL.md", "---\nx: &x hello\nname: *x\n---\n"}, "hello", none},
 		"a heading":               {[]string{"SKILL.md", "some text\n\n# The Title #\n# another"}, "The Title", none},
 		"a heading with a sharp":  {[]string{"SKILL.md", "# C#\n"}, "C#", none},
@@ -82,10 +85,16 @@ func TestDescribe(t *testing.T) {
 		"joiners stay":                     {[]string{"SKILL.md", "# 👩\u200D💻 می\u200Cخواهم"}, "👩\u200D💻 می\u200Cخواهم", none},
 		"a name too long":                  {[]string{"SKILL.md", "# " + strings.Repeat("技", 200)}, strings.Repeat("技", 127) + "…", none},
 		"a name just as long as it may be": {[]string{"SKILL.md", "# " + strings.Repeat("技", 128)}, strings.Repeat("技", 128), none},
-		"a description too long": {[]string{"SKILL.md", "---\nname: a\ndescription: " + strings.Repeat("x", 60000) + "\n---\n"}, "a",
-			strings.Repeat("x", 1023) + "…"},
-		"front matter past the bound": {[]string{"SKILL.md", "---\nx: " + strings.Repeat("x", metadata.MaxFileBytes) + "\nname: a\n---\n"}, "folder",
-			none},
+		"a description too long": {
+			[]string{"SKILL.md", "---\nname: a\ndescription: " + strings.Repeat("x", 60000) + "\n---\n"},
+			"a",
+			strings.Repeat("x", 1023) + "…",
+		},
+		"front matter past the bound": {
+			[]string{"SKILL.md", "---\nx: " + strings.Repeat("x", metadata.MaxFileBytes) + "\nname: a\n---\n"},
+			"folder",
+			none,
+		},
 		"a heading past the bound": {[]string{"SKILL.md", strings.Repeat("x\n", metadata.MaxFileBytes/2) + "# Late"}, "folder", none},
 		"a folder called SKILL.md": {[]string{"SKILL.md/x", "", "README.md", "# Readme"}, "Readme", none},
 		"another name's case":      {[]string{"Skill.md", "# no", "readme.md", "# no"}, "folder", none},
@@ -119,8 +128,10 @@ func TestFrontMatterAsPeopleWriteIt(t *testing.T) {
 	for name, c := range map[string]struct {
 		text, name, description, says string // says: what the warning must hold; empty: there is none
 	}{
-		"a colon": {"name: my-skill\ndescription: Use when: the user asks for a table\nlicense: MIT\n", "my-skill",
-			"Use when: the user asks for a table", ""},
+		"a colon": {
+			"name: my-skill\ndescription: Use when: the user asks for a table\nlicense: MIT\n", "my-skill",
+			"Use when: the user asks for a table", "",
+		},
 		"two colons":           {"name: a\ndescription: Steps: read: write\n", "a", "Steps: read: write", ""},
 		"an at sign":           {"name: a\ndescription: @docs writer\n", "a", "@docs writer", ""},
 		"a backtick":           {"name: a\ndescription: `git` helper: fast\n", "a", "`git` helper: fast", ""},

@@ -92,8 +92,10 @@ func TestHostileSkills(t *testing.T) {
 		}, fault.PathRefused, "read skill: "},
 		"a FIFO beside it": {func(dir string) error { return syscall.Mkfifo(dir+"/pipe", 0o644) }, fault.PathRefused, "read skill: "},
 		"a link to etc":    {func(dir string) error { return os.Symlink("/etc", dir+"/etc") }, fault.PathRefused, "read skill: "},
-		"a link to passwd": {func(dir string) error { return os.Symlink("../../../../../../etc/passwd", dir+"/p") }, fault.PathRefused,
-			"read skill: "},
+		"a link to passwd": {
+			func(dir string) error { return os.Symlink("../../../../../../etc/passwd", dir+"/p") }, fault.PathRefused,
+			"read skill: ",
+		},
 		"a link to nothing":         {func(dir string) error { return os.Symlink("nothing", dir+"/n") }, fault.UnknownFile, "read skill: "},
 		"a name with control bytes": {func(dir string) error { return os.WriteFile(dir+"/a\nb", nil, 0o644) }, fault.SkillConflict, `skill "s`},
 		"a sparse file of 1 TiB": {func(dir string) error {

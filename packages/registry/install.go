@@ -63,8 +63,10 @@ func (r *Registry) Install(ctx context.Context, req Request) (Entry, error) {
 		return Entry{}, err
 	}
 
-	now := Install{Owner: req.Owner, Kind: req.Kind, Name: req.Name, ID: r.NewID(), State: Installing, Version: e.Version, Digest: e.Digest,
-		ChangedAt: r.Now()}
+	now := Install{
+		Owner: req.Owner, Kind: req.Kind, Name: req.Name, ID: r.NewID(), State: Installing, Version: e.Version, Digest: e.Digest,
+		ChangedAt: r.Now(),
+	}
 	if ok, err := r.Store.SetInstall(ctx, saw, now, r.event(req, e.Version, e.Digest, InstallBegun)); err != nil {
 		return Entry{}, err
 	} else if !ok {

@@ -160,8 +160,10 @@ func (r *Registry) describe(ctx context.Context, req Request, staged *tree.Stage
 	if c.Invalid != "" {
 		return Entry{}, fault.New(fault.SkillConflict, "%s %q cannot be published: %s", req.Kind, req.Name, c.Invalid)
 	}
-	e := Entry{Kind: req.Kind, Name: req.Name, Digest: c.Digest, Files: len(c.Files), Bytes: c.Bytes(), Author: req.Owner,
-		RequestedBy: req.RequestedBy}
+	e := Entry{
+		Kind: req.Kind, Name: req.Name, Digest: c.Digest, Files: len(c.Files), Bytes: c.Bytes(), Author: req.Owner,
+		RequestedBy: req.RequestedBy,
+	}
 	if req.Kind == catalog.Skill {
 		e.Description = metadata.Describe(t.FS(), req.Name).Description
 		return e, nil

@@ -163,8 +163,10 @@ func TestNewNames(t *testing.T) {
 	if err := publish(bob, "total sum"); err != nil {
 		t.Error(err)
 	}
-	old := registry.Entry{Kind: catalog.Skill, Name: "-рау", Version: 1, Digest: strings.Repeat("0", 64), Author: ann, FirstPublishedAt: f.clock(),
-		PublishedAt: f.clock()}
+	old := registry.Entry{
+		Kind: catalog.Skill, Name: "-рау", Version: 1, Digest: strings.Repeat("0", 64), Author: ann, FirstPublishedAt: f.clock(),
+		PublishedAt: f.clock(),
+	}
 	event := registry.Event{ID: "old", Kind: old.Kind, Name: old.Name, Version: 1, Digest: old.Digest, Action: registry.Published, By: ann, At: f.clock()}
 	if ok, err := f.store.Publish(t.Context(), 0, old, event); !ok || err != nil {
 		t.Fatal(ok, err)

@@ -216,8 +216,10 @@ func (r *repair) agent(ctx context.Context, id string) error {
 		repair: r, id: id, dir: agent, stored: map[skills.Version]found{}, baselines: map[string]skills.PointerState{},
 		named: map[string]bool{}, asBase: map[skills.Version]bool{}, asOwn: map[skills.Version]bool{},
 	}
-	for _, step := range []func(context.Context) error{a.readDisk, a.readRows, a.repairBaselines, a.adopt, a.repairUsers, a.repairCopies,
-		a.finish} {
+	for _, step := range []func(context.Context) error{
+		a.readDisk, a.readRows, a.repairBaselines, a.adopt, a.repairUsers, a.repairCopies,
+		a.finish,
+	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -227,7 +229,8 @@ func (r *repair) agent(ctx context.Context, id string) error {
 
 // point changes a pointer and reports the reason.
 func (r *repair) point(ctx context.Context, kind Kind, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState,
-	why string) error {
+	why string,
+) error {
 	if !r.opts.DryRun {
 		if _, err := r.Registry.Set(ctx, key, saw, want); err != nil {
 			return r.pointerMoved(key, err)

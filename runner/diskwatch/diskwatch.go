@@ -160,8 +160,10 @@ func (w *Watcher) Begin(writer Writer) *Watch {
 		go p.run()
 	}
 	w.number++
-	x := &Watch{Writer: writer, w: w, project: p, number: w.number, begun: time.Now(), scanned: make(chan struct{}), free: free.Bytes,
-		seen: w.seen}
+	x := &Watch{
+		Writer: writer, w: w, project: p, number: w.number, begun: time.Now(), scanned: make(chan struct{}), free: free.Bytes,
+		seen: w.seen,
+	}
 	p.watches = append(p.watches, x)
 	p.urgent = true
 	p.wakeUp()

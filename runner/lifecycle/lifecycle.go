@@ -90,7 +90,8 @@ func (c *Commands) Now() time.Time { return c.cfg.Now().UTC().Truncate(time.Micr
 // error of admit, which sees all commands in progress and may be nil, refuses the command.
 // fault.ShuttingDown after Drain, and the error of Pause until its resume.
 func (c *Commands) Begin(parent context.Context, cmd Command, admit func(inProgress map[string]*Command) error) (context.Context, *Command,
-	error) {
+	error,
+) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.accepts(); err != nil {

@@ -92,8 +92,10 @@ func TestOnlyPublicAddressesAreDialled(t *testing.T) {
 			t.Errorf("%s: %v", addr, err)
 		}
 	}
-	for addr, allowed := range map[string]bool{"10.1.2.3": true, "10.2.0.1": false, "fd00:1::7": true, "fd00:2::7": false, "127.0.0.1": true,
-		"127.0.0.2": false, "::ffff:10.1.2.3": false} {
+	for addr, allowed := range map[string]bool{
+		"10.1.2.3": true, "10.2.0.1": false, "fd00:1::7": true, "fd00:2::7": false, "127.0.0.1": true,
+		"127.0.0.2": false, "::ffff:10.1.2.3": false,
+	} {
 		if err := open.dials(netip.MustParseAddr(addr)); (err == nil) != allowed {
 			t.Errorf("with networks, %s: %v", addr, err)
 		}

@@ -359,8 +359,10 @@ func nameServer(t *testing.T, answers ...[]netip.Addr) *net.Resolver {
 			m.Response, m.Additionals = true, nil
 			if q.Type == dnsmessage.TypeA {
 				for _, addr := range answers[min(next, len(answers)-1)] {
-					m.Answers = append(m.Answers, dnsmessage.Resource{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
-						Body: &dnsmessage.AResource{A: addr.As4()}})
+					m.Answers = append(m.Answers, dnsmessage.Resource{
+						Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
+						Body:   &dnsmessage.AResource{A: addr.As4()},
+					})
 				}
 				next++
 			}

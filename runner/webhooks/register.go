@@ -105,8 +105,10 @@ func (r Registry) Register(ctx context.Context, execID, requestedBy, url string)
 	if err != nil {
 		return err
 	}
-	return r.Store.Register(ctx, Delivery{ExecID: execID, RequestedBy: requestedBy, Host: host, URL: r.Secrets.sealQuery(execID, url),
-		State: Open}, r.Limits)
+	return r.Store.Register(ctx, Delivery{
+		ExecID: execID, RequestedBy: requestedBy, Host: host, URL: r.Secrets.sealQuery(execID, url),
+		State: Open,
+	}, r.Limits)
 }
 
 // Forget removes the callback of an exec that got no row.

@@ -13,8 +13,10 @@ import (
 func TestQueriesAreSealed(t *testing.T) {
 	t.Parallel()
 	s, other := Secrets{Key: hmackey.New([]byte("key"))}, Secrets{Key: hmackey.New([]byte("other"))}
-	for _, url := range []string{"", "https://a.example", "https://a.example/x?key=hunter2", "https://a.example/?", "https://a.example/?a=?&b=ü",
-		"https://a.example/?" + strings.Repeat("x", MaxURL)} {
+	for _, url := range []string{
+		"", "https://a.example", "https://a.example/x?key=hunter2", "https://a.example/?", "https://a.example/?a=?&b=ü",
+		"https://a.example/?" + strings.Repeat("x", MaxURL),
+	} {
 		stored := s.sealQuery("e1", url)
 		if got, err := s.openQuery("e1", stored); got != url || err != nil {
 			t.Errorf("%.60q: %.60q, %v", url, got, err)

@@ -106,8 +106,10 @@ func TestTurns(t *testing.T) {
 func TestOneHostInAllSpellings(t *testing.T) {
 	t.Parallel()
 	var stored []Delivery
-	for _, url := range []string{"https://hooks.test/1", "https://hooks.test:443/2", sealedPrefix + "https://HOOKS.test/3?sealed",
-		"https://hooks.test:0443/4"} {
+	for _, url := range []string{
+		"https://hooks.test/1", "https://hooks.test:443/2", sealedPrefix + "https://HOOKS.test/3?sealed",
+		"https://hooks.test:0443/4",
+	} {
 		u, err := neturl.Parse(WithoutQuery(url))
 		if err != nil {
 			t.Fatal(err)

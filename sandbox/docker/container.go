@@ -196,8 +196,10 @@ func (s *Sandbox) start(ctx context.Context, u *userEntry, wanted Container, ima
 	if c.home, err = c.project.Home(); err != nil {
 		return nil, err
 	}
-	mounts := []engine.Mount{{Source: c.dir.Mount, Target: sandbox.Root, ReadOnly: wanted.ReadOnly},
-		{Source: c.home.Mount, Target: HomePath}}
+	mounts := []engine.Mount{
+		{Source: c.dir.Mount, Target: sandbox.Root, ReadOnly: wanted.ReadOnly},
+		{Source: c.home.Mount, Target: HomePath},
+	}
 	for _, r := range s.cfg.ReadOnlyRoots {
 		mounts = append(mounts, engine.Mount{Source: r.Mount, Target: r.Path, ReadOnly: true})
 	}

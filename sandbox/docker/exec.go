@@ -76,7 +76,8 @@ func (b *begunReader) Read(p []byte) (int, error) {
 // exec runs the command once. retry: its container ended before it got the command, and another
 // container can be started.
 func (s *Sandbox) exec(ctx context.Context, u *userEntry, spec sandbox.ExecSpec, stdout, stderr io.Writer) (_ *sandbox.ExecResult,
-	retry bool, _ error) {
+	retry bool, _ error,
+) {
 	c, err := s.acquire(ctx, u)
 	if err != nil {
 		return nil, false, err

@@ -75,7 +75,8 @@ func New(cfg Config) *Sandbox {
 // do runs f in the user's workspace as soon as the gate admits it. f's context also ends when the
 // sandbox is closed for the user.
 func (s *Sandbox) do(ctx context.Context, user sandbox.User, gate *admission.Gate,
-	f func(context.Context, *sandbox.Directory) error) error {
+	f func(context.Context, *sandbox.Directory) error,
+) error {
 	return s.active.Do(ctx, user, func(ctx context.Context) error {
 		ticket := gate.Enter()
 		if ticket == nil {
@@ -121,6 +122,8 @@ func (s *Sandbox) Locate(ctx context.Context, user sandbox.User) (sandbox.Locati
 }
 
 func (s *Sandbox) files(dir *sandbox.Directory) *files.Files {
-	return files.New(files.Config{Root: dir.Root, UID: dir.UID, GID: dir.GID, ReadOnly: s.cfg.ReadOnly, Room: s.cfg.Room,
-		LockEdits: dir.LockEdits})
+	return files.New(files.Config{
+		Root: dir.Root, UID: dir.UID, GID: dir.GID, ReadOnly: s.cfg.ReadOnly, Room: s.cfg.Room,
+		LockEdits: dir.LockEdits,
+	})
 }

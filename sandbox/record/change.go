@@ -25,7 +25,8 @@ type finder interface {
 // after it is closed. The row has the tool as its command, and as arguments the path and the
 // change's Args. A change that Cancel or Drain ends is over when do returns.
 func (r *Recorder) Change(caller context.Context, c sandbox.Change,
-	do func(context.Context, sandbox.Location) (sandbox.Digests, error)) (execID string, err error) {
+	do func(context.Context, sandbox.Location) (sandbox.Digests, error),
+) (execID string, err error) {
 	execID = r.cfg.NewID()
 	var record audit.Record
 	caller, span := r.cfg.Tracer.Start(caller, "file change")

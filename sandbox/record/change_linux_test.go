@@ -27,8 +27,10 @@ func TestChangeIsOnRecord(t *testing.T) {
 			var told []sandbox.Change
 			f := setUp(t, store(t), func(c *record.Config) { c.Changed = func(c sandbox.Change) { told = append(told, c) } })
 			ctx := sandbox.WithRequest(t.Context(), sandbox.Request{RequestedBy: "token"})
-			c := sandbox.Change{User: user, Tool: "files.write", Path: sandbox.Root + "/a.txt",
-				Digests: sandbox.Digests{Before: sandbox.Absent, After: "434728"}}
+			c := sandbox.Change{
+				User: user, Tool: "files.write", Path: sandbox.Root + "/a.txt",
+				Digests: sandbox.Digests{Before: sandbox.Absent, After: "434728"},
+			}
 			id, err := f.Change(ctx, c, func(ctx context.Context, at sandbox.Location) (sandbox.Digests, error) {
 				if row := f.only(); row.Status != audit.Running || !slices.Equal(row.Args, []string{c.Path}) || row.SHA256Before != c.Before ||
 					row.SHA256After != c.After {

@@ -57,8 +57,10 @@ func TestOutputIsShownWhileACommandRuns(t *testing.T) {
 	for _, streamed := range []bool{false, true} {
 		id, ended := uuid.Must(uuid.NewV7()).String(), make(chan *sandbox.ExecResult)
 		release := filepath.Join(f.dir, "go"+id)
-		spec := sandbox.ExecSpec{ExecID: id, User: user, Shell: true,
-			Command: "echo ab; until [ -e go" + id + " ]; do sleep 0.01; done; echo -n c; echo -n warn >&2"}
+		spec := sandbox.ExecSpec{
+			ExecID: id, User: user, Shell: true,
+			Command: "echo ab; until [ -e go" + id + " ]; do sleep 0.01; done; echo -n c; echo -n warn >&2",
+		}
 		var stdout, stderr bytes.Buffer
 		go func() {
 			var res *sandbox.ExecResult

@@ -88,8 +88,10 @@ func setUp(t *testing.T, store audit.Store, change ...func(*record.Config)) *fix
 	t.Helper()
 	f := &fixture{t: t, dir: t.TempDir(), tools: sandbox.ReadOnlyRoot{Path: "/opt/tools", Dir: t.TempDir()}, ended: &endings{}}
 	var err error
-	if f.log, err = audit.NewLog(audit.Config{Store: store, Dir: filepath.Join(t.TempDir(), "spool"), NodeID: "n",
-		Logger: slog.New(slog.DiscardHandler)}); err != nil {
+	if f.log, err = audit.NewLog(audit.Config{
+		Store: store, Dir: filepath.Join(t.TempDir(), "spool"), NodeID: "n",
+		Logger: slog.New(slog.DiscardHandler),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	resolver, err := policy.New(policy.Config{SettingsDigest: "sha256:s"})
@@ -97,8 +99,10 @@ func setUp(t *testing.T, store audit.Store, change ...func(*record.Config)) *fix
 		t.Fatal(err)
 	}
 	cfg := record.Config{
-		Sandbox: none.New(none.Config{Directories: sandboxtest.Directory(f.dir), ReadOnly: []sandbox.ReadOnlyRoot{f.tools},
-			Environ: slices.Concat(os.Environ(), sandboxtest.Planted)}),
+		Sandbox: none.New(none.Config{
+			Directories: sandboxtest.Directory(f.dir), ReadOnly: []sandbox.ReadOnlyRoot{f.tools},
+			Environ: slices.Concat(os.Environ(), sandboxtest.Planted),
+		}),
 		Log: f.log, Policy: resolver, Host: func() policy.Host { return policy.Host{} }, NodeID: "n", Key: hmackey.New([]byte("key")), Now: time.Now,
 		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Logger: slog.New(slog.DiscardHandler), Observer: f.ended,
 	}
@@ -243,8 +247,11 @@ func TestVerdicts(t *testing.T) {
 	}{
 		"well":       {scripted{result: &sandbox.ExecResult{}}, audit.Succeeded, "", true},
 		"time is up": {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true}}, audit.Timeout, audit.ReasonTimeout, true},
-		"ended after SIGTERM": {scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true, Ended: new(3)}}, audit.Timeout, audit.ReasonTimeout,
-			true},
+		"ended after SIGTERM": {
+			scripted{result: &sandbox.ExecResult{ExitCode: -1, TimedOut: true, Ended: new(3)}},
+			audit.Timeout, audit.ReasonTimeout,
+			true,
+		},
 		"for memory":                {scripted{result: &sandbox.ExecResult{ExitCode: 137, OOMKilled: true}}, audit.OOMKilled, audit.OOM, true},
 		"for the disk":              {scripted{result: &sandbox.ExecResult{ExitCode: 137, DiskLimit: true}}, audit.Failed, audit.DiskLimit, true},
 		"outcome unknown":           {scripted{err: fault.New(fault.OutcomeUnknown, "gone")}, audit.Lost, audit.OutcomeUnknown, true},

@@ -108,8 +108,10 @@ func (l *link) sendAgain(req *request) {
 	in := req.input
 	for at := 0; at < len(in.data) || at == 0 && in.ended; at += wire.MaxOutput {
 		to := min(len(in.data), at+wire.MaxOutput)
-		l.sendInput(req, wire.TypeStdin, &wire.Stdin{Offset: in.acked + int64(at), Data: in.data[at:to],
-			End: in.ended && to == len(in.data)})
+		l.sendInput(req, wire.TypeStdin, &wire.Stdin{
+			Offset: in.acked + int64(at), Data: in.data[at:to],
+			End: in.ended && to == len(in.data),
+		})
 	}
 	for i, name := range in.signals {
 		l.sendInput(req, wire.TypeSignal, &wire.Signal{Number: in.taken + int64(i) + 1, Signal: name})

@@ -226,8 +226,10 @@ func (l *link) greet() (*wire.Hello, []byte, *closing) {
 		return nil, nil, &closing{wire.StatusVersion, fmt.Sprintf("update secbox on this machine: it speaks protocol %d, the server %d",
 			hello.Protocol, wire.Version)}
 	case hello.Protocol > wire.Version:
-		return nil, nil, &closing{wire.StatusVersion,
-			fmt.Sprintf("update core-api: it speaks protocol %d, this runner %d", wire.Version, hello.Protocol)}
+		return nil, nil, &closing{
+			wire.StatusVersion,
+			fmt.Sprintf("update core-api: it speaks protocol %d, this runner %d", wire.Version, hello.Protocol),
+		}
 	}
 	if err := l.hub.cfg.Valid(ctx, l.caller.TokenID); isRevoked(err) { // it may have been revoked since the request was authenticated
 		return nil, nil, &closing{wire.StatusRevoked, "the runner's token was revoked"}

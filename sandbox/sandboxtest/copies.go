@@ -26,8 +26,10 @@ func copyThereAndBack(b *bench) {
 	for _, dir := range []string{"from", "from/bin", "from/a", "from/a/b", "beside"} {
 		b.plantDir(dir)
 	}
-	for name, content := range map[string]string{"from/SKILL.md": "text", "from/bin/run": "#!/bin/sh\n", "from/a/b/c": "",
-		"beside/y": "yy"} {
+	for name, content := range map[string]string{
+		"from/SKILL.md": "text", "from/bin/run": "#!/bin/sh\n", "from/a/b/c": "",
+		"beside/y": "yy",
+	} {
 		b.plant(name, content)
 	}
 	b.must(os.Chmod(filepath.Join(b.host, "from/bin/run"), 0o755))

@@ -182,8 +182,10 @@ func inputThatNeverComes(b *bench) {
 
 // inputThatIsNotRead: the writer waits, and is released by the command's end.
 func inputThatIsNotRead(b *bench) {
-	for _, line := range []string{"until [ -e go ]; do sleep 0.01; done; exit 4",
-		"exec 0<&-; until [ -e go ]; do sleep 0.01; done; exit 4"} {
+	for _, line := range []string{
+		"until [ -e go ]; do sleep 0.01; done; exit 4",
+		"exec 0<&-; until [ -e go ]; do sleep 0.01; done; exit 4",
+	} {
 		_ = os.Remove(b.host + "/go")
 		p := b.start(line)
 		wrote := make(chan error, 1)

@@ -39,8 +39,10 @@ func TestNothingIsFetched(t *testing.T) {
 		"$ref in a property":   {`{"type":"object","properties":{"a/b":{"$ref":"URL"}}}`, top + "/properties/a~1b/$ref"},
 		"$ref in a definition": {`{"type":"object","$defs":{"x":{"items":{"$ref":"URL"}}}}`, top + "/$defs/x/items/$ref"},
 		"$ref in allOf":        {`{"type":"object","allOf":[{"if":{"not":{"$ref":"FILE"}}}]}`, top + "/allOf/0/if/not/$ref"},
-		"$ref in contentSchema": {`{"type":"object","properties":{"x":{"contentMediaType":"application/json","contentSchema":{"$ref":"URL"}}}}`,
-			top + "/properties/x/contentSchema/$ref"},
+		"$ref in contentSchema": {
+			`{"type":"object","properties":{"x":{"contentMediaType":"application/json","contentSchema":{"$ref":"URL"}}}}`,
+			top + "/properties/x/contentSchema/$ref",
+		},
 		"$ref in old keywords":        {`{"type":"object","definitions":{"x":{"$ref":"URL"}},"dependencies":{"y":{"$ref":"URL"}}}`, ""},
 		"$ref by a detour":            {`{"type":"object","$ref":"#/default","default":{"$ref":"URL"}}`, top + "/$ref"},
 		"$ref by a detour to a file":  {`{"type":"object","$ref":"#/examples/0","examples":[{"$ref":"FILE"}]}`, top + "/$ref"},
@@ -153,28 +155,42 @@ func TestSchemasThatAreTooLarge(t *testing.T) {
 		lists = append(lists, fmt.Sprintf(`[%d]`, n))
 	}
 	for name, c := range map[string]struct{ schema, where, says string }{
-		"a program": {`{"type":"object","properties":{"a":{"pattern":` + bomb + `}}}`, top + "/properties/a/pattern",
-			"compiles to more than 10000 instructions"},
-		"nested repeats": {`{"type":"object","properties":{"a":{"pattern":"(?:(?:(?:a{9}){9}){9}b?){1}` + strings.Repeat("(?:c{31}){31}", 11) + `"}}}`,
-			top + "/properties/a/pattern", "compiles to more than 10000 instructions"},
-		"classes of many ranges": {`{"type":"object","properties":{"a":{"pattern":"\\pL{999}"}}}`, top + "/properties/a/pattern",
-			"compiles to more than 10000 instructions"},
+		"a program": {
+			`{"type":"object","properties":{"a":{"pattern":` + bomb + `}}}`, top + "/properties/a/pattern",
+			"compiles to more than 10000 instructions",
+		},
+		"nested repeats": {
+			`{"type":"object","properties":{"a":{"pattern":"(?:(?:(?:a{9}){9}){9}b?){1}` + strings.Repeat("(?:c{31}){31}", 11) + `"}}}`,
+			top + "/properties/a/pattern", "compiles to more than 10000 instructions",
+		},
+		"classes of many ranges": {
+			`{"type":"object","properties":{"a":{"pattern":"\\pL{999}"}}}`, top + "/properties/a/pattern",
+			"compiles to more than 10000 instructions",
+		},
 		"a program of a name": {`{"type":"object","patternProperties":{` + bomb + `:{}}}`, "", "compiles to more than 10000 instructions"},
-		"many programs": {`{"type":"object","properties":{` + strings.Join(many, ",") + `}}`, top + "/properties/p493/pattern",
-			"instructions together"},
+		"many programs": {
+			`{"type":"object","properties":{` + strings.Join(many, ",") + `}}`, top + "/properties/p493/pattern",
+			"instructions together",
+		},
 		"beside its schemas": {`{"type":"object","$ref":"#/x","x":{"properties":{"a":{"pattern":` + bomb + `}}}}`, top + "/$ref", "leads to no schema"},
 		"beside, escaped":    {`{"type":"object","$ref":"#%2Fx~1y","x/y":{"pattern":` + bomb + `}}`, top + "/$ref", "leads to no schema"},
 		"within a list":      {`{"type":"object","$ref":"#/enum/0","enum":[{"pattern":` + bomb + `}]}`, top + "/$ref", "leads to no schema"},
 		"within a const":     {`{"type":"object","$dynamicRef":"#/const","const":{"pattern":` + bomb + `}}`, top + "/$dynamicRef", "leads to no schema"},
 		"a bad escape":       {`{"type":"object","$ref":"#/%zz"}`, top + "/$ref", "leads to no schema"},
 		"an older reference": {`{"type":"object","$recursiveRef":"#"}`, top + "/$recursiveRef", "belongs to an older dialect"},
-		"two anchors": {`{"type":"object","$defs":{"a":{"$anchor":"x"},"b":{"$dynamicAnchor":"x"}}}`, top + "/$defs/b/$dynamicAnchor",
-			"is the name of another schema too"},
-		"long pointers": {`{"type":"object","$defs":{"` + long + `":{"$defs":{` + strings.Join(deep, ",") + `}}}}`, top,
-			"JSON pointers take more than"},
+		"two anchors": {
+			`{"type":"object","$defs":{"a":{"$anchor":"x"},"b":{"$dynamicAnchor":"x"}}}`, top + "/$defs/b/$dynamicAnchor",
+			"is the name of another schema too",
+		},
+		"long pointers": {
+			`{"type":"object","$defs":{"` + long + `":{"$defs":{` + strings.Join(deep, ",") + `}}}}`, top,
+			"JSON pointers take more than",
+		},
 		"lists of no names": {`{"type":"object","required":[` + strings.Join(lists, ",") + `]}`, top + "/required", "must hold names only"},
-		"lists of no names, too": {`{"type":"object","dependentRequired":{"a":[` + strings.Join(lists, ",") + `]}}`, top + "/dependentRequired/a",
-			"must hold names only"},
+		"lists of no names, too": {
+			`{"type":"object","dependentRequired":{"a":[` + strings.Join(lists, ",") + `]}}`, top + "/dependentRequired/a",
+			"must hold names only",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -229,8 +245,10 @@ func TestSchemasThatAskForTooMuchWork(t *testing.T) {
 	}
 	digits := `{"a":[` + strings.Repeat("0."+strings.Repeat("7", 997)+",", 1000) + `7]}`
 	for name, c := range map[string]struct{ schema, inputs, says string }{
-		"doubling in place": {`{"type":"object","$ref":"#/$defs/d0","$defs":{` + strings.Join(doubling, ",") + `,"d40":{"minProperties":0}}}`, `{}`,
-			tooMuchWork},
+		"doubling in place": {
+			`{"type":"object","$ref":"#/$defs/d0","$defs":{` + strings.Join(doubling, ",") + `,"d40":{"minProperties":0}}}`, `{}`,
+			tooMuchWork,
+		},
 		"doubling each level":   {`{"type":"object","$ref":"#/$defs/n","$defs":{"n":{"anyOf":[{"properties":{"c":{"$ref":"#/$defs/n"}},"required":["x"]},{"properties":{"c":{"$ref":"#/$defs/n"}},"required":["y"]}]}}}`, deep, tooMuchWork},
 		"a long text":           {`{"type":"object","properties":{"a":{"pattern":"(?:.{0,900}){1}\\d$"}}}`, text, tooMuchWork},
 		"a long name":           {`{"type":"object","patternProperties":{"(?:.{0,900}){1}\\d$":true}}`, `{"` + text[6:4_000_000] + `":1}`, tooMuchWork},

@@ -98,8 +98,10 @@ func TestQueryFails(t *testing.T) {
 func TestQueryALot(t *testing.T) {
 	t.Parallel()
 	r := inRow(t, "")
-	for filter, n := range map[string]int{"repeat(1)": 100000, `range(1000000) | "` + strings.Repeat("x", 998) + `\(. % 10)"`: 2092, `"x" * 3000000`: 0,
-		"range(100001)": 100000} {
+	for filter, n := range map[string]int{
+		"repeat(1)": 100000, `range(1000000) | "` + strings.Repeat("x", 998) + `\(. % 10)"`: 2092, `"x" * 3000000`: 0,
+		"range(100001)": 100000,
+	} {
 		out := r.uses("json.query", object{"filter": filter, "null_input": true})
 		results, _ := out["results"].([]any)
 		if len(results) != n || out.at("truncated") != true {

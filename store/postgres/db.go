@@ -68,8 +68,10 @@ func Open(ctx context.Context, databaseURL string) (*DB, error) {
 	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
 		cfg.ConnConfig.RuntimeParams["application_name"] = "secbox"
 	}
-	db := &DB{reads: make(permits, max(1, cfg.MaxConns-1)), lists: make(permits, max(1, cfg.MaxConns/2)), watch: &row.Watch{},
-		limits: admin.NewLimits()}
+	db := &DB{
+		reads: make(permits, max(1, cfg.MaxConns-1)), lists: make(permits, max(1, cfg.MaxConns/2)), watch: &row.Watch{},
+		limits: admin.NewLimits(),
+	}
 	if err := db.reach(ctx, cfg.ConnConfig); err != nil {
 		return nil, err
 	}
@@ -142,7 +144,8 @@ func (db *DB) Jobs() jobs.Store {
 // Nodes returns the store of nodes.
 func (db *DB) Nodes() nodes.Store {
 	return row.Nodes{Database: db.statements(), Tx: func(ctx context.Context,
-		fn func(row.Run, func(string) ([]string, error)) error) error {
+		fn func(row.Run, func(string) ([]string, error)) error,
+	) error {
 		return db.inTx(ctx, func(run row.Run) error {
 			return fn(run, func(nodeID string) ([]string, error) { return loseOpen(ctx, run, nodeID, nil) })
 		})

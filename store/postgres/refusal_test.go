@@ -93,8 +93,10 @@ func TestOpenRefusesInBoundedTime(t *testing.T) {
 		"a bad sslmode":   {"postgres://u:" + secret + "@h/db?sslmode=" + "sometimes", fault.InvalidSettings, "postgres://"},
 		"a space":         {"postgres://u:" + secret + " x@h/db", fault.InvalidSettings, "postgres://"},
 		"a bad pool size": {"postgres://u:" + secret + "@h/db?pool_max_conns=many", fault.InvalidSettings, "postgres://"},
-		"a missing root": {"postgres://u:" + secret + "@h/db?sslmode=verify-full&sslrootcert=/nonexistent/ca.pem", fault.InvalidSettings,
-			"/nonexistent/ca.pem"},
+		"a missing root": {
+			"postgres://u:" + secret + "@h/db?sslmode=verify-full&sslrootcert=/nonexistent/ca.pem", fault.InvalidSettings,
+			"/nonexistent/ca.pem",
+		},
 		"the password as user": {"postgres://" + secret + "%zz:" + secret + "@h/db", fault.InvalidSettings, "postgres://"},
 	} {
 		t.Run(name, func(t *testing.T) {

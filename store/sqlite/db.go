@@ -155,7 +155,8 @@ func (db *DB) Jobs() jobs.Store { return row.Jobs{Database: db.statements()} }
 // Nodes returns the store of nodes.
 func (db *DB) Nodes() nodes.Store {
 	return row.Nodes{Database: db.statements(), Tx: func(ctx context.Context,
-		fn func(row.Run, func(string) ([]string, error)) error) error {
+		fn func(row.Run, func(string) ([]string, error)) error,
+	) error {
 		return db.inTx(ctx, func(tx tx) error {
 			return fn(tx.each, func(nodeID string) ([]string, error) {
 				return records{row.Records{Database: db.statements()}, db}.loseOpen(ctx, tx, nodeID, nil)

@@ -62,8 +62,10 @@ func adminDamaged(t *testing.T, f Fixture) {
 	}
 	columns := []string{"node_id", "actor_type", "actor_id", "actor_name", "kind", "subject", "data"}
 	// without types
-	value, statements := "x'ff00'", []string{"CREATE TABLE copy AS SELECT * FROM admin_events", "DROP TABLE admin_events",
-		"ALTER TABLE copy RENAME TO admin_events"}
+	value, statements := "x'ff00'", []string{
+		"CREATE TABLE copy AS SELECT * FROM admin_events", "DROP TABLE admin_events",
+		"ALTER TABLE copy RENAME TO admin_events",
+	}
 	if f.Kind() == "postgres" {
 		value, statements = "NULL", []string{"ALTER TABLE admin_events DISABLE TRIGGER ALL"}
 		for _, column := range append([]string{"at"}, columns...) {

@@ -34,8 +34,10 @@ func changes(t *testing.T, f Fixture) {
 	if _, err := s.Close(t.Context(), runs); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{waits.ExecID + " created queued", runs.ExecID + " created running", runs.ExecID + " started running",
-		waits.ExecID + " started running", runs.ExecID + " ended succeeded"}
+	want := []string{
+		waits.ExecID + " created queued", runs.ExecID + " created running", runs.ExecID + " started running",
+		waits.ExecID + " started running", runs.ExecID + " ended succeeded",
+	}
 	for _, limit := range []int{1, 2, 5, 100} {
 		var got []string
 		at := int64(0)

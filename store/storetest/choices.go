@@ -51,8 +51,10 @@ func choiceRace(t *testing.T, f Fixture) {
 	for i := range 8 {
 		all.Go(func() {
 			name := fmt.Sprint(i)
-			if err := s.Choose(t.Context(), sandbox.Choice{UserID: "u", Backend: "b" + name, Runner: "r" + name,
-				UpdatedAt: base.Add(time.Duration(i) * time.Second)}); err != nil {
+			if err := s.Choose(t.Context(), sandbox.Choice{
+				UserID: "u", Backend: "b" + name, Runner: "r" + name,
+				UpdatedAt: base.Add(time.Duration(i) * time.Second),
+			}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -21,8 +21,10 @@ func damagedCells(t *testing.T, f Fixture) {
 	damaged := slices.Clone(row.Columns()[1:]) // all but exec_id
 	if e.Kind() == "sqlite" {
 		// A table without types and constraints.
-		for _, statement := range []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs", "DROP TABLE sandbox_execs",
-			"ALTER TABLE copy RENAME TO sandbox_execs"} {
+		for _, statement := range []string{
+			"CREATE TABLE copy AS SELECT * FROM sandbox_execs", "DROP TABLE sandbox_execs",
+			"ALTER TABLE copy RENAME TO sandbox_execs",
+		} {
 			e.mustSQL(t, statement)
 		}
 		e.mustSQL(t, "CREATE TABLE kept AS SELECT * FROM sandbox_execs")
@@ -78,8 +80,10 @@ func damagedCells(t *testing.T, f Fixture) {
 
 	e.mustSQL(t, "UPDATE sandbox_execs SET created_at = (SELECT created_at FROM kept WHERE kept.exec_id = sandbox_execs.exec_id)")
 	mustBeListed(t, e.Audit(), e.plain, e.queued, e.large, e.open)
-	for _, statement := range map[string][]string{"sqlite": {"9223372036854775807", "-9223372036854775807", "'tomorrow'", "NULL"},
-		"postgres": {"'-infinity'", "'294000-01-01'"}}[e.Kind()] {
+	for _, statement := range map[string][]string{
+		"sqlite":   {"9223372036854775807", "-9223372036854775807", "'tomorrow'", "NULL"},
+		"postgres": {"'-infinity'", "'294000-01-01'"},
+	}[e.Kind()] {
 		e.mustSQL(t, fmt.Sprintf("UPDATE sandbox_execs SET created_at = %s WHERE exec_id = '%s'", statement, e.plain))
 		mustBeListed(t, e.Audit(), e.queued, e.large, e.open)
 	}

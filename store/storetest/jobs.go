@@ -385,8 +385,12 @@ func jobPlans(t *testing.T, f Fixture) {
 	for _, c := range []struct {
 		plan  planprobe.Plan
 		index string
-	}{{tokens, "sandbox_exec_jobs_turns"}, {next, "sandbox_exec_jobs_turns"}, {expired, "sandbox_exec_jobs_expiry"},
-		{returned, "sandbox_exec_jobs_taken"}} {
+	}{
+		{tokens, "sandbox_exec_jobs_turns"},
+		{next, "sandbox_exec_jobs_turns"},
+		{expired, "sandbox_exec_jobs_expiry"},
+		{returned, "sandbox_exec_jobs_taken"},
+	} {
 		if p := c.plan; p.Sorts || p.Scans || !slices.Contains(p.Indexes, c.index) || p.Buffers > planprobe.MaxJobBuffers {
 			t.Errorf("jobs are not found by the index %s:\n%s", c.index, p.Text)
 		}

@@ -181,8 +181,10 @@ func variants() map[string]struct {
 		"status":       {func(r *audit.Record) { r.Status = audit.OOMKilled }, audit.Filter{Statuses: []audit.Status{audit.OOMKilled}}},
 		"agent":        {func(r *audit.Record) { r.AgentID = "a2" }, audit.Filter{AgentID: "a2"}},
 		"reason":       {func(r *audit.Record) { r.ErrorReason = audit.DiskLimit }, audit.Filter{ErrorReason: audit.DiskLimit}},
-		"statuses": {func(r *audit.Record) { r.Status = audit.Lost },
-			audit.Filter{Statuses: []audit.Status{audit.Lost, audit.Queued, audit.Canceled}}},
+		"statuses": {
+			func(r *audit.Record) { r.Status = audit.Lost },
+			audit.Filter{Statuses: []audit.Status{audit.Lost, audit.Queued, audit.Canceled}},
+		},
 		"exit code": {func(r *audit.Record) { r.ExitCode = new(7) }, audit.Filter{ExitCodeNot: new(0)}},
 		"requester": {func(r *audit.Record) { r.RequestedBy = "loopback" }, audit.Filter{RequestedBy: "loopback"}},
 		"id":        {func(r *audit.Record) { r.ExecID = "e9" }, audit.Filter{ExecIDs: []string{"none", "e9"}}},
@@ -347,8 +349,11 @@ func scopes(t *testing.T, f Fixture) {
 		{"one agent", audit.Filter{Agents: []string{"a"}}, []string{"a~u", "a~v", "demo, a u"}},
 		{"one user", audit.Filter{Users: []string{"u"}}, []string{"a~u", "b~u", "demo, a u"}},
 		{"agent and user", audit.Filter{Agents: []string{"a"}, Users: []string{"u"}}, []string{"a~u", "demo, a u"}},
-		{"all three", audit.Filter{Projects: []string{"demo", "b~u"}, Agents: []string{"a", "b"}, Users: []string{"u"}},
-			[]string{"b~u", "demo, a u"}},
+		{
+			"all three",
+			audit.Filter{Projects: []string{"demo", "b~u"}, Agents: []string{"a", "b"}, Users: []string{"u"}},
+			[]string{"b~u", "demo, a u"},
+		},
 		{"scope and filter", audit.Filter{Projects: []string{"demo", "a~u"}, ProjectID: "a~v"}, nil},
 		{"an empty name", audit.Filter{Agents: []string{""}}, []string{"demo, no user"}},
 		{"a part of a name", audit.Filter{Projects: []string{"a", "u", "a~", "demo,"}}, nil},
@@ -506,8 +511,10 @@ func plans(t *testing.T, f Fixture) {
 		"a common status":   {audit.Filter{Statuses: []audit.Status{audit.Succeeded}}, ""},
 		"a rare status":     {audit.Filter{Statuses: []audit.Status{audit.Timeout}}, "sandbox_execs_status"},
 		"several statuses":  {audit.Filter{Statuses: []audit.Status{audit.Timeout, audit.Lost, audit.Failed}}, "sandbox_execs_status"},
-		"a task's statuses": {audit.Filter{TaskID: middle.TaskID, Statuses: []audit.Status{audit.Timeout, audit.Failed}},
-			"sandbox_execs_task"},
+		"a task's statuses": {
+			audit.Filter{TaskID: middle.TaskID, Statuses: []audit.Status{audit.Timeout, audit.Failed}},
+			"sandbox_execs_task",
+		},
 		"agent_id":         {audit.Filter{AgentID: middle.AgentID}, "sandbox_execs_agent"},
 		"error_reason":     {audit.Filter{ErrorReason: audit.ReasonTimeout}, "sandbox_execs_reason"},
 		"failed commands":  {audit.Filter{ExitCodeNot: new(0)}, "sandbox_execs_exit"},
@@ -543,12 +550,18 @@ func plans(t *testing.T, f Fixture) {
 		filter audit.Filter
 		index  string
 	}{
-		"a token's rare status": {audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Timeout}},
-			"sandbox_execs_status"},
-		"a token's rare statuses": {audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Timeout, audit.Lost}},
-			"sandbox_execs_status"},
-		"a token's common status": {audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Succeeded}},
-			"sandbox_execs_requested_by"},
+		"a token's rare status": {
+			audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Timeout}},
+			"sandbox_execs_status",
+		},
+		"a token's rare statuses": {
+			audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Timeout, audit.Lost}},
+			"sandbox_execs_status",
+		},
+		"a token's common status": {
+			audit.Filter{RequestedBy: middle.RequestedBy, Statuses: []audit.Status{audit.Succeeded}},
+			"sandbox_execs_requested_by",
+		},
 		"a token's changes":      {audit.Filter{RequestedBy: middle.RequestedBy, Kind: audit.KindChange}, "sandbox_execs_changes"},
 		"an agent's rare reason": {audit.Filter{AgentID: middle.AgentID, ErrorReason: audit.ReasonTimeout}, "sandbox_execs_reason"},
 		"an unknown token's":     {audit.Filter{AgentID: middle.AgentID, RequestedBy: "none"}, "sandbox_execs_requested_by"},

@@ -22,8 +22,10 @@ func watch(t *testing.T, f Fixture, keyFile, dir string, setting checkpoint.Witn
 	l := translog.Log{Store: f.TransparencyLog(), Events: f.AdminEvents()}
 	keys := translog.NewKeys(func(bool) (translog.Key, error) { return translog.ReadKey(keyFile, origin) })
 	q := sequencer(t, l.Store, "n1", keyFile)
-	anchor := translog.NewAnchor(translog.AnchorConfig{Log: l, Origin: origin, Dir: dir, Every: 1, Verifier: keys.Verifier,
-		Conflict: q.Halt, Logger: discard})
+	anchor := translog.NewAnchor(translog.AnchorConfig{
+		Log: l, Origin: origin, Dir: dir, Every: 1, Verifier: keys.Verifier,
+		Conflict: q.Halt, Logger: discard,
+	})
 	anchor.Step(t.Context(), true)
 	byAnchor := q.Halted()
 	q = sequencer(t, l.Store, "n1", keyFile)

@@ -14,8 +14,10 @@ import (
 
 func mustJoin(t *testing.T, f Fixture, id string) int64 {
 	t.Helper()
-	epoch, err := f.Nodes().Join(t.Context(), nodes.Node{NodeID: id, Name: "host", Version: "1.0", Address: "http://" + id + ":8003",
-		StartedAt: base}, time.Hour)
+	epoch, err := f.Nodes().Join(t.Context(), nodes.Node{
+		NodeID: id, Name: "host", Version: "1.0", Address: "http://" + id + ":8003",
+		StartedAt: base,
+	}, time.Hour)
 	if err != nil {
 		t.Fatalf("Join(%s): %v", id, err)
 	}

@@ -27,8 +27,10 @@ func roundTrip(t *testing.T, f Fixture) {
 	}
 	same(t, "List", list[0], r)
 
-	bare := audit.Record{ExecID: newID(), Status: audit.Queued, CreatedAt: base, Args: []string{}, EnvKeys: []string{},
-		EnvHMACs: []string{}, Inputs: []audit.Input{}}
+	bare := audit.Record{
+		ExecID: newID(), Status: audit.Queued, CreatedAt: base, Args: []string{}, EnvKeys: []string{},
+		EnvHMACs: []string{}, Inputs: []audit.Input{},
+	}
 	mustOpen(t, s, bare)
 	bare.Kind = audit.KindExec
 	same(t, "a bare record", mustGet(t, s, bare.ExecID), bare)
@@ -93,8 +95,10 @@ func oddStrings(t *testing.T, f Fixture) {
 		}
 	}
 
-	for _, raw := range []string{`{"a": "\u0000"}`, `{"\u0000": 1}`, `{"a": "\ud800"}`, `"\udc00\ud800"`, "\"\xff\"",
-		`{"a": "\ud83d\ude00 \u00e9"}`} {
+	for _, raw := range []string{
+		`{"a": "\u0000"}`, `{"\u0000": 1}`, `{"a": "\ud800"}`, `"\udc00\ud800"`, "\"\xff\"",
+		`{"a": "\ud83d\ude00 \u00e9"}`,
+	} {
 		r := record()
 		r.PolicySnapshot = json.RawMessage(raw)
 		mustOpen(t, s, r)

@@ -43,8 +43,10 @@ func peopleSignIn(t *testing.T, f Fixture) {
 		t.Fatal(err)
 	}
 	stored := known(t, s, p.ID)
-	if want := (sessions.Person{ID: p.ID, Name: p.Name, Role: p.Role, FirstAt: stored.FirstAt, SeenAt: stored.FirstAt,
-		Sessions: 1}); stored != want || stored.FirstAt.IsZero() {
+	if want := (sessions.Person{
+		ID: p.ID, Name: p.Name, Role: p.Role, FirstAt: stored.FirstAt, SeenAt: stored.FirstAt,
+		Sessions: 1,
+	}); stored != want || stored.FirstAt.IsZero() {
 		t.Errorf("stored %+v", stored)
 	}
 	if got, err := s.Token(t.Context(), sessionHash(1)); err != nil || !reflect.DeepEqual(got, stored.Caller()) {

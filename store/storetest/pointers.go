@@ -161,7 +161,9 @@ func pointerIDs(t *testing.T, f Fixture) {
 	keys := map[skills.PointerKey]skills.PointerState{}
 	for _, id := range ids {
 		for _, k := range []skills.PointerKey{
-			{AgentID: "a", SkillID: id}, {AgentID: "a", SkillID: id, UserID: "u"}, {AgentID: "a", SkillID: "s", UserID: id},
+			{AgentID: "a", SkillID: id},
+			{AgentID: "a", SkillID: id, UserID: "u"},
+			{AgentID: "a", SkillID: "s", UserID: id},
 			{AgentID: id, SkillID: "s"},
 		} {
 			if _, known := keys[k]; known {
@@ -193,8 +195,10 @@ func pointerIDs(t *testing.T, f Fixture) {
 func pointerRefused(t *testing.T, f Fixture) {
 	s := f.Skills()
 	ctx := t.Context()
-	for name, id := range map[string]string{"empty": "", "NUL": "a\x00b", "no UTF-8": "a\xff", "256 bytes": strings.Repeat("x", 256),
-		"300 characters": strings.Repeat("技", 300)} {
+	for name, id := range map[string]string{
+		"empty": "", "NUL": "a\x00b", "no UTF-8": "a\xff", "256 bytes": strings.Repeat("x", 256),
+		"300 characters": strings.Repeat("技", 300),
+	} {
 		for field, k := range map[string]skills.PointerKey{
 			"agent_id": {AgentID: id, SkillID: "s"}, "skill_id": {AgentID: "a", SkillID: id},
 			"user_id": {AgentID: "a", SkillID: "s", UserID: id},

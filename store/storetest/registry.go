@@ -206,8 +206,10 @@ func entryRefused(t *testing.T, f Fixture) {
 }
 
 func install(id string, state registry.State) registry.Install {
-	return registry.Install{Owner: author, Kind: catalog.Skill, Name: "s", ID: id, State: state, Version: 1, Digest: digest(1),
-		ChangedAt: base}
+	return registry.Install{
+		Owner: author, Kind: catalog.Skill, Name: "s", ID: id, State: state, Version: 1, Digest: digest(1),
+		ChangedAt: base,
+	}
 }
 
 func installStates(t *testing.T, f Fixture) {

@@ -50,8 +50,11 @@ func registryPlans(t *testing.T, f Fixture) {
 		"words":                {registry.Query{Kind: catalog.Skill, Words: []string{"n-00", "things"}}, "n-00001", "registry_entries"},
 		"an author's":          {registry.Query{Kind: catalog.Skill, By: author}, "", "registry_entries_author"},
 		"an author's, paged":   {registry.Query{Kind: catalog.Agent, By: author}, "n-03000", "registry_entries_author"},
-		"without entries": {registry.Query{Kind: catalog.Agent, By: registry.Owner{AgentID: "a", UserID: "none"}}, "",
-			"registry_entries_author"},
+		"without entries": {
+			registry.Query{Kind: catalog.Agent, By: registry.Owner{AgentID: "a", UserID: "none"}},
+			"",
+			"registry_entries_author",
+		},
 	} {
 		p, err := planprobe.Of(t.Context(), f.Database, func() error {
 			_, err := f.Registry().Entries(t.Context(), c.query, c.after, 50)
@@ -64,8 +67,10 @@ func registryPlans(t *testing.T, f Fixture) {
 			t.Errorf("%s: %v, walks %v:\n%s", name, err, p.Indexes, p.Text)
 		}
 	}
-	for name, after := range map[string]*registry.Cursor{"first page": nil,
-		"a page in the middle": {At: time.Unix(3000, 0), ID: "e03000"}} {
+	for name, after := range map[string]*registry.Cursor{
+		"first page":           nil,
+		"a page in the middle": {At: time.Unix(3000, 0), ID: "e03000"},
+	} {
 		p, err := planprobe.Of(t.Context(), f.Database, func() error {
 			_, err := f.Registry().Events(t.Context(), catalog.Skill, "n-00001", after, 50)
 			return err

@@ -157,8 +157,10 @@ func retentionKeeps(t *testing.T, f Fixture) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		on, err := s.HoldsOn(t.Context(), retention.HoldSubject{ProjectID: held.ProjectID, UserID: held.UserID, TaskID: held.TaskID,
-			ExecID: held.ExecID}, 2)
+		on, err := s.HoldsOn(t.Context(), retention.HoldSubject{
+			ProjectID: held.ProjectID, UserID: held.UserID, TaskID: held.TaskID,
+			ExecID: held.ExecID,
+		}, 2)
 		if err != nil || len(on) != 1 || on[0] != hold {
 			t.Errorf("holds on an exec that a hold by %s names: %+v, %v", kind, on, err)
 		}
@@ -456,16 +458,21 @@ func retentionProjects(t *testing.T, f Fixture) {
 	if due("ann", base.Add(time.Hour)) {
 		t.Error("while an exec runs")
 	}
-	for _, bad := range []retention.Hold{{Kind: "agent", Value: "x\n"}, {Kind: retention.HoldExec, Value: newID(), Reason: "a trial"},
-		{Kind: retention.HoldUser, Value: " ann", Reason: "a trial"}} {
+	for _, bad := range []retention.Hold{
+		{Kind: "agent", Value: "x\n"},
+		{Kind: retention.HoldExec, Value: newID(), Reason: "a trial"},
+		{Kind: retention.HoldUser, Value: " ann", Reason: "a trial"},
+	} {
 		bad.ID = newID()
 		if _, err := s.AddHold(t.Context(), bad); !fault.Is(err, fault.InvalidRequest) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
 	mustOpen(t, f.Audit(), in(record(), func(r *audit.Record) { r.UserID = " ann" }))
-	if _, err := s.AddHold(t.Context(), retention.Hold{ID: newID(), Kind: retention.HoldUser, Value: " ann",
-		Reason: "a trial"}); err != nil {
+	if _, err := s.AddHold(t.Context(), retention.Hold{
+		ID: newID(), Kind: retention.HoldUser, Value: " ann",
+		Reason: "a trial",
+	}); err != nil {
 		t.Errorf("a user whose id begins with a space: %v", err)
 	}
 }

@@ -32,8 +32,10 @@ func retentionAltered(t *testing.T, f Fixture) {
 			f.mustSQL(t, "ALTER TABLE "+table+" DISABLE TRIGGER USER")
 		}
 	} else {
-		for _, trigger := range []string{"sandbox_exec_events_no_update", "sandbox_exec_events_no_delete", "audit_log_entries_no_update",
-			"audit_log_entries_keep_salt"} {
+		for _, trigger := range []string{
+			"sandbox_exec_events_no_update", "sandbox_exec_events_no_delete", "audit_log_entries_no_update",
+			"audit_log_entries_keep_salt",
+		} {
 			f.mustSQL(t, "DROP TRIGGER "+trigger)
 		}
 	}

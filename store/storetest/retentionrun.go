@@ -108,8 +108,10 @@ func retentionRuns(t *testing.T, f Fixture) {
 		" WHERE exec_id = '"+backdated+"'")
 	old, held, middle, young := ids[:40], ids[40], ids[41], ids[42]
 	logAll(t, sequencer(t, f.TransparencyLog(), "n1", keyFile))
-	if _, err := s.AddHold(t.Context(), retention.Hold{ID: newID(), Kind: retention.HoldTask, Value: "kept",
-		Reason: "a trial"}); err != nil {
+	if _, err := s.AddHold(t.Context(), retention.Hold{
+		ID: newID(), Kind: retention.HoldTask, Value: "kept",
+		Reason: "a trial",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if done, err := runner(0, 0).Once(t.Context(), false); err != nil || done != (retention.Done{}) {

@@ -123,8 +123,13 @@ func tokenSeed(t *testing.T, f Fixture) {
 		tok     tokens.Token
 		hash    tokens.Hash
 		created bool
-	}{{first, firstHash, true}, {first, firstHash, false}, {second, secondHash, true}, {third, firstHash, false},
-		{third, secondHash, false}} {
+	}{
+		{first, firstHash, true},
+		{first, firstHash, false},
+		{second, secondHash, true},
+		{third, firstHash, false},
+		{third, secondHash, false},
+	} {
 		created, err := s.Seed(t.Context(), c.tok, c.hash)
 		if err != nil || created != c.created {
 			t.Fatalf("seeding %d = %v, %v", i, created, err)
@@ -202,8 +207,10 @@ func tokenService(t *testing.T, f Fixture) {
 	if count, err := f.SQL(find); err != nil || count != "0" {
 		t.Errorf("the secret is in the table: %q, %v", count, err)
 	}
-	for _, wrong := range []string{"", "sbx_", secret + "x", secret[:len(secret)-1], strings.ToUpper(secret), "\x00",
-		strings.Repeat("x", 100_000)} {
+	for _, wrong := range []string{
+		"", "sbx_", secret + "x", secret[:len(secret)-1], strings.ToUpper(secret), "\x00",
+		strings.Repeat("x", 100_000),
+	} {
 		if _, err := service.Verify(t.Context(), wrong); !fault.Is(err, fault.Unauthenticated) {
 			t.Errorf("Verify(%.20q): %v", wrong, err)
 		}

@@ -156,8 +156,10 @@ func logOfEvents(t *testing.T, f Fixture) {
 			t.Errorf("the independent verifier accepts another %s", part)
 		}
 	}
-	for _, path := range []string{"0/005", "0/005.p/71", "0/999", "1/000.p/6", "9/000", "entries/005.p/71", "data/000", "0/000.p/0", "0/0",
-		"-1/000", "x/000", "", "0/000/../001"} {
+	for _, path := range []string{
+		"0/005", "0/005.p/71", "0/999", "1/000.p/6", "9/000", "entries/005.p/71", "data/000", "0/000.p/0", "0/0",
+		"-1/000", "x/000", "", "0/000/../001",
+	} {
 		if _, err := l.Tile(t.Context(), path); !fault.Is(err, fault.UnknownFile) {
 			t.Errorf("tile %q: %v", path, err)
 		}

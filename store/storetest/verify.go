@@ -162,8 +162,10 @@ func verifyRetention(t *testing.T, f Fixture) {
 		t.Fatal(err)
 	}
 	logAll(t, q)
-	for name, o := range map[string]verify.Options{"all": {Kept: before}, "from the kept checkpoint": {Kept: before, NewOnly: true},
-		"of a project": {Project: "none"}} {
+	for name, o := range map[string]verify.Options{
+		"all": {Kept: before}, "from the kept checkpoint": {Kept: before, NewOnly: true},
+		"of a project": {Project: "none"},
+	} {
 		if lines, _, _ := e.verify(t, o); len(lines) > 0 {
 			t.Errorf("%s, after the run: %q", name, lines)
 		}
@@ -240,12 +242,18 @@ func insertBefore(at, option string) string {
 
 func attacks() []attack {
 	return []attack{
-		{name: "a column of a row", statements: []string{"UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = 'PLAIN'"},
-			says: []string{"exec PLAIN: exit_code: expected "}},
-		{name: "a large list of a row", statements: []string{`UPDATE sandbox_execs SET args = '["y"]' WHERE exec_id = 'LARGE'`},
-			says: []string{"exec LARGE: args: expected "}},
-		{name: "the row of an open exec", statements: []string{"UPDATE sandbox_execs SET cmd = 'evil' WHERE exec_id = 'OPEN'"},
-			says: []string{`exec OPEN: cmd: expected "bash", found "evil"`}},
+		{
+			name: "a column of a row", statements: []string{"UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = 'PLAIN'"},
+			says: []string{"exec PLAIN: exit_code: expected "},
+		},
+		{
+			name: "a large list of a row", statements: []string{`UPDATE sandbox_execs SET args = '["y"]' WHERE exec_id = 'LARGE'`},
+			says: []string{"exec LARGE: args: expected "},
+		},
+		{
+			name: "the row of an open exec", statements: []string{"UPDATE sandbox_execs SET cmd = 'evil' WHERE exec_id = 'OPEN'"},
+			says: []string{`exec OPEN: cmd: expected "bash", found "evil"`},
+		},
 		{
 			name:       "the row of an open exec, before its end is written from it",
 			statements: []string{"UPDATE sandbox_execs SET cmd = 'evil' WHERE exec_id = 'OPEN'"},
@@ -258,9 +266,11 @@ func attacks() []attack {
 			},
 			says: []string{"exec OPEN: history: expected possible events, found event 3 changes cmd"},
 		},
-		{name: "a row that is hostile to terminals",
+		{
+			name: "a row that is hostile to terminals",
 			statements: []string{"UPDATE sandbox_execs SET detail = 'x' || CHR(27) || '[2J' || CHR(10) || 'exec y: no difference' WHERE " +
-				"exec_id = 'PLAIN'"}, says: []string{`exec PLAIN: detail: expected `}},
+				"exec_id = 'PLAIN'"}, says: []string{`exec PLAIN: detail: expected `},
+		},
 		{name: "an event", statements: []string{"UPDATE sandbox_exec_events SET node_id = 'other' WHERE seq = " + event("QUEUED",
 			"started")}, says: []string{"exec QUEUED: event 5 (started): expected entry 4, "}},
 		{
@@ -271,24 +281,37 @@ func attacks() []attack {
 		{
 			name: "an event is no JSON", statements: []string{"UPDATE sandbox_exec_events SET data = '{' WHERE seq = " + event("PLAIN",
 				"ended")},
-			says: []string{"exec PLAIN: event 3 (ended): expected entry 2, ",
-				"exec PLAIN: history: expected possible events, found the record of event 3 cannot be read"},
+			says: []string{
+				"exec PLAIN: event 3 (ended): expected entry 2, ",
+				"exec PLAIN: history: expected possible events, found the record of event 3 cannot be read",
+			},
 		},
 		{
 			name:       "lists of a row are null, and have other members",
 			statements: []string{`UPDATE sandbox_execs SET env_keys = 'null', inputs = '[{"path": "main.py", "size": 8, "sha256": "00ff", "x": 1}]' WHERE exec_id = 'PLAIN'`},
-			says: []string{`exec PLAIN: env_keys: expected ["A","B"], found null, which is not a value`,
-				"exec PLAIN: inputs: expected "},
+			says: []string{
+				`exec PLAIN: env_keys: expected ["A","B"], found null, which is not a value`,
+				"exec PLAIN: inputs: expected ",
+			},
 		},
-		{name: "a row is deleted", statements: []string{"DELETE FROM sandbox_execs WHERE exec_id = 'QUEUED'"},
-			says: []string{"exec QUEUED: row: expected the row of 3 events, found none"}},
-		{name: "an event is deleted", statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("QUEUED", "started")},
-			says: []string{"exec QUEUED: history: ", "log: entry 4: expected 1 event, found none"}},
-		{name: "the last event is deleted", statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
-			says: []string{"exec PLAIN: status: expected ", "log: entry 2: "}},
 		{
-			name: "an exec is deleted", statements: []string{"DELETE FROM sandbox_execs WHERE exec_id = 'PLAIN'",
-				"DELETE FROM sandbox_exec_events WHERE exec_id = 'PLAIN'"},
+			name: "a row is deleted", statements: []string{"DELETE FROM sandbox_execs WHERE exec_id = 'QUEUED'"},
+			says: []string{"exec QUEUED: row: expected the row of 3 events, found none"},
+		},
+		{
+			name: "an event is deleted", statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("QUEUED", "started")},
+			says: []string{"exec QUEUED: history: ", "log: entry 4: expected 1 event, found none"},
+		},
+		{
+			name:       "the last event is deleted",
+			statements: []string{"DELETE FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
+			says:       []string{"exec PLAIN: status: expected ", "log: entry 2: "},
+		},
+		{
+			name: "an exec is deleted", statements: []string{
+				"DELETE FROM sandbox_execs WHERE exec_id = 'PLAIN'",
+				"DELETE FROM sandbox_exec_events WHERE exec_id = 'PLAIN'",
+			},
 			says: []string{"log: entries 0 to 2: expected 3 events, found none"},
 		},
 		{
@@ -310,22 +333,28 @@ func attacks() []attack {
 			statements: []string{"INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) SELECT exec_id, kind, at, node_id, " +
 				"data FROM sandbox_exec_events WHERE seq = " + event("PLAIN", "ended")},
 			sqlite: []string{"UPDATE sandbox_exec_events SET at = 1 WHERE seq > 12", "UPDATE audit_log SET signed_at = 1"},
-			postgres: []string{"UPDATE sandbox_exec_events SET at = '2020-01-01' WHERE seq > 12",
-				"UPDATE audit_log SET signed_at = '2020-01-01'"},
+			postgres: []string{
+				"UPDATE sandbox_exec_events SET at = '2020-01-01' WHERE seq > 12",
+				"UPDATE audit_log SET signed_at = '2020-01-01'",
+			},
 			run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options {
 				return verify.Options{Kept: kept, NewOnly: true}
 			},
 			says: []string{"exec PLAIN: event "},
 		},
 		{
-			name: "a row is inserted", statements: []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'",
-				"UPDATE copy SET exec_id = 'new', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy"},
+			name: "a row is inserted", statements: []string{
+				"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'",
+				"UPDATE copy SET exec_id = 'new', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy",
+			},
 			says: []string{"exec new: events: expected at least one, found none"},
 		},
 		{
 			name: "a row without an id is inserted",
-			statements: []string{"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'",
-				"UPDATE copy SET exec_id = '', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy"},
+			statements: []string{
+				"CREATE TABLE copy AS SELECT * FROM sandbox_execs WHERE exec_id = 'PLAIN'",
+				"UPDATE copy SET exec_id = '', idempotency_key = ''", "INSERT INTO sandbox_execs SELECT * FROM copy",
+			},
 			says: []string{"log: events: expected at least one, found none"},
 		},
 		{
@@ -349,21 +378,31 @@ func attacks() []attack {
 		{
 			name: "the log is truncated", statements: []string{"DELETE FROM audit_log_entries WHERE idx >= 9"},
 			postgres: []string{"UPDATE audit_log_sources SET floor_seq = 12"}, // as it is after a next append
-			says: []string{"log: entries 0 to 11: expected 12 entries, found missing",
+			says: []string{
+				"log: entries 0 to 11: expected 12 entries, found missing",
 				"exec LARGE: event 10 (corrected): expected an entry in the log, found none", "exec OPEN: event 11 (created): ",
-				"exec OPEN: event 12 (started): "},
+				"exec OPEN: event 12 (started): ",
+			},
 		},
-		{name: "an entry", sqlite: []string{"UPDATE audit_log_entries SET entry = zeroblob(32) WHERE idx = 1"},
-			postgres: []string{"UPDATE audit_log_entries SET entry = decode(repeat('00', 32), 'hex') WHERE idx = 1"},
-			says:     []string{"exec PLAIN: entry 1: ", "log: root of the log: "}},
-		{name: "a salt", sqlite: []string{"UPDATE audit_log_entries SET salt = zeroblob(32) WHERE idx = 1"},
-			postgres: []string{"UPDATE audit_log_entries SET salt = decode(repeat('00', 32), 'hex') WHERE idx = 1"},
-			says:     []string{"exec PLAIN: event 2 (started): expected entry 1"}},
-		{name: "a salt is removed", statements: []string{"UPDATE audit_log_entries SET salt = NULL WHERE idx = 1"},
-			says: []string{"exec PLAIN: event 2 (started): expected a salt of 32 bytes"}},
 		{
-			name: "entries are swapped", statements: []string{"UPDATE audit_log_entries SET event_seq = 100 WHERE idx = 1",
-				"UPDATE audit_log_entries SET event_seq = 2 WHERE idx = 2", "UPDATE audit_log_entries SET event_seq = 3 WHERE idx = 1"},
+			name: "an entry", sqlite: []string{"UPDATE audit_log_entries SET entry = zeroblob(32) WHERE idx = 1"},
+			postgres: []string{"UPDATE audit_log_entries SET entry = decode(repeat('00', 32), 'hex') WHERE idx = 1"},
+			says:     []string{"exec PLAIN: entry 1: ", "log: root of the log: "},
+		},
+		{
+			name: "a salt", sqlite: []string{"UPDATE audit_log_entries SET salt = zeroblob(32) WHERE idx = 1"},
+			postgres: []string{"UPDATE audit_log_entries SET salt = decode(repeat('00', 32), 'hex') WHERE idx = 1"},
+			says:     []string{"exec PLAIN: event 2 (started): expected entry 1"},
+		},
+		{
+			name: "a salt is removed", statements: []string{"UPDATE audit_log_entries SET salt = NULL WHERE idx = 1"},
+			says: []string{"exec PLAIN: event 2 (started): expected a salt of 32 bytes"},
+		},
+		{
+			name: "entries are swapped", statements: []string{
+				"UPDATE audit_log_entries SET event_seq = 100 WHERE idx = 1",
+				"UPDATE audit_log_entries SET event_seq = 2 WHERE idx = 2", "UPDATE audit_log_entries SET event_seq = 3 WHERE idx = 1",
+			},
 			says: []string{"exec PLAIN: event 2 (started): expected entry 2", "exec PLAIN: event 3 (ended): expected entry 1"},
 		},
 		{
@@ -371,9 +410,11 @@ func attacks() []attack {
 			postgres: []string{"UPDATE audit_log_tiles SET hashes = decode(repeat('00', 32), 'hex') || substr(hashes, 33)"},
 			says:     []string{"exec PLAIN: hash of entry 0 in its tile: "},
 		},
-		{name: "the root", sqlite: []string{"UPDATE audit_log SET checkpoint = replace(checkpoint, substr(checkpoint, 17, 4), 'AAAA')"},
+		{
+			name: "the root", sqlite: []string{"UPDATE audit_log SET checkpoint = replace(checkpoint, substr(checkpoint, 17, 4), 'AAAA')"},
 			postgres: []string{"UPDATE audit_log SET checkpoint = replace(checkpoint, substr(checkpoint, 17, 4), 'AAAA')"},
-			says:     []string{"log: checkpoint: expected a signature of "}},
+			says:     []string{"log: checkpoint: expected a signature of "},
+		},
 		{
 			name: "another key", run: func(t *testing.T, _ evidence, _ *verify.Kept) verify.Options {
 				_, other := logKey(t)
@@ -440,8 +481,10 @@ func attacks() []attack {
 			}, says: []string{"log: tree: expected at least the verified one: 12 entries"},
 		},
 		{
-			name: "the state of the log is deleted", statements: []string{"DELETE FROM audit_log",
-				"UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = 'PLAIN'"},
+			name: "the state of the log is deleted", statements: []string{
+				"DELETE FROM audit_log",
+				"UPDATE sandbox_execs SET exit_code = 7 WHERE exec_id = 'PLAIN'",
+			},
 			run: func(t *testing.T, e evidence, kept *verify.Kept) verify.Options {
 				var out strings.Builder
 				x := export.Exporter{Records: e.Audit(), Log: translog.Log{Store: e.TransparencyLog()}, Events: e.AdminEvents()}
@@ -451,8 +494,10 @@ func attacks() []attack {
 				}
 				return verify.Options{Kept: kept, NewOnly: true}
 			},
-			says: []string{"log: state: expected a checkpoint and a size of the log, found none",
-				"log: tree: expected at least the verified one: 12 entries", "exec PLAIN: exit_code: expected "},
+			says: []string{
+				"log: state: expected a checkpoint and a size of the log, found none",
+				"log: tree: expected at least the verified one: 12 entries", "exec PLAIN: exit_code: expected ",
+			},
 		},
 		{name: "the log is emptied", statements: emptyLog, run: func(_ *testing.T, _ evidence, kept *verify.Kept) verify.Options {
 			return verify.Options{Kept: kept, NewOnly: true}
@@ -465,8 +510,10 @@ func withHolds(statements ...string) func(*testing.T, evidence, *verify.Kept) ve
 	return func(t *testing.T, e evidence, _ *verify.Kept) verify.Options {
 		ctx := asAlice(t)
 		for _, id := range []string{"h1", "h2"} {
-			if _, err := e.Retention().AddHold(ctx, retention.Hold{ID: id, Kind: retention.HoldProject, Value: "demo", Reason: "a trial",
-				AddedBy: "alice"}); err != nil {
+			if _, err := e.Retention().AddHold(ctx, retention.Hold{
+				ID: id, Kind: retention.HoldProject, Value: "demo", Reason: "a trial",
+				AddedBy: "alice",
+			}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -494,8 +541,10 @@ func verifyAttacks(t *testing.T, f Fixture) {
 	}
 	e.unprotect(t)
 	var restore []string
-	for _, table := range []string{"sandbox_execs", "sandbox_exec_events", "audit_log", "audit_log_sources", "audit_log_entries",
-		"audit_log_tiles", "admin_events", "audit_holds"} {
+	for _, table := range []string{
+		"sandbox_execs", "sandbox_exec_events", "audit_log", "audit_log_sources", "audit_log_entries",
+		"audit_log_tiles", "admin_events", "audit_holds",
+	} {
 		e.mustSQL(t, "CREATE TABLE kept_"+table+" AS SELECT * FROM "+table)
 		insert := "INSERT INTO " + table
 		if e.Kind() == "postgres" {

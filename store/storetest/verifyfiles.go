@@ -127,10 +127,14 @@ func verifyArtifacts(t *testing.T, f Fixture) {
 		change, undo func()
 		says         []string
 	}{
-		{"changed", func() { write(t, path(one, "a.txt"), "b.txt") }, func() { write(t, path(one, "a.txt"), "a.txt") },
-			[]string{`exec ONE: artifact "a.txt": expected the size 5 and the SHA-256 `}},
-		{"added", func() { write(t, path(one, "c.txt"), "c") }, func() { os.Remove(path(one, "c.txt")) },
-			[]string{`exec ONE: artifact "c.txt": expected no such file, found one that the manifest does not have`}},
+		{
+			"changed", func() { write(t, path(one, "a.txt"), "b.txt") }, func() { write(t, path(one, "a.txt"), "a.txt") },
+			[]string{`exec ONE: artifact "a.txt": expected the size 5 and the SHA-256 `},
+		},
+		{
+			"added", func() { write(t, path(one, "c.txt"), "c") }, func() { os.Remove(path(one, "c.txt")) },
+			[]string{`exec ONE: artifact "c.txt": expected no such file, found one that the manifest does not have`},
+		},
 		{
 			"removed", func() { os.Remove(path(one, "a.txt")) }, func() { write(t, path(one, "a.txt"), "a.txt") },
 			[]string{`exec ONE: artifact "a.txt": expected the size 5 and the SHA-256 ` + digestOf([]byte("a.txt"))[len("sha256:"):] +
@@ -143,8 +147,10 @@ func verifyArtifacts(t *testing.T, f Fixture) {
 		{
 			"swapped with those of another exec", func() { swap(path(one, ""), path(two, "")) },
 			func() { swap(path(one, ""), path(two, "")) },
-			[]string{"exec ONE: manifest.json: expected " + execs[0].ManifestDigest,
-				"exec TWO: manifest.json: expected " + execs[1].ManifestDigest},
+			[]string{
+				"exec ONE: manifest.json: expected " + execs[0].ManifestDigest,
+				"exec TWO: manifest.json: expected " + execs[1].ManifestDigest,
+			},
 		},
 		{
 			"the manifest", func() { write(t, path(one, workspace.ManifestName), other) },

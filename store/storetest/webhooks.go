@@ -350,8 +350,12 @@ func webhookSecrets(t *testing.T, f Fixture) {
 	want("the second", "tok", "two", "one")
 	set("three", -time.Second)
 	want("the third, and none before it", "tok", "three")
-	for _, c := range []struct{ token, url, want string }{{"nobody", "https://a.example/", ""},
-		{"tok", "https://a.example/?key=1", "https://a.example/?key=1"}, {"other", "", ""}, {"tok", "", ""}} {
+	for _, c := range []struct{ token, url, want string }{
+		{"nobody", "https://a.example/", ""},
+		{"tok", "https://a.example/?key=1", "https://a.example/?key=1"},
+		{"other", "", ""},
+		{"tok", "", ""},
+	} {
 		if err := f.Webhooks().SetDefault(t.Context(), c.token, c.url, "a.example"); err != nil {
 			t.Fatal(err)
 		}

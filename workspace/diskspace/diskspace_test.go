@@ -19,8 +19,11 @@ func TestReserve(t *testing.T) {
 		"enough":          {free: diskspace.Space{Bytes: 100, Inodes: 10}},
 		"enough for more": {diskspace.Space{Bytes: 105, Inodes: 11}, diskspace.Space{Bytes: 5, Inodes: 1}, ""},
 		"bytes":           {free: diskspace.Space{Bytes: 99, Inodes: 10}, want: "99 bytes free, and 100 stay reserved"},
-		"inodes": {diskspace.Space{Bytes: 105, Inodes: 10}, diskspace.Space{Bytes: 5, Inodes: 1},
-			"10 inodes free, 1 are needed, and 10 stay reserved"},
+		"inodes": {
+			diskspace.Space{Bytes: 105, Inodes: 10},
+			diskspace.Space{Bytes: 5, Inodes: 1},
+			"10 inodes free, 1 are needed, and 10 stay reserved",
+		},
 		"more than all":      {diskspace.Space{Bytes: 105, Inodes: 10}, diskspace.Space{Bytes: math.MaxUint64}, "105 bytes free"},
 		"inodes not counted": {diskspace.Space{Bytes: 100, Inodes: math.MaxUint64}, diskspace.Space{Inodes: 1 << 40}, ""},
 	} {

@@ -123,8 +123,10 @@ func TestFinishUnnest(t *testing.T) {
 	}{
 		"the inner one beside an empty outer one": {[]string{"A/", beside + "/", beside + "/x/"}, []string{"A/", "A/x/"}},
 		"no outer one": {[]string{beside + "/", beside + "/x/"}, []string{"A/", "A/x/"}},
-		"an outer one that has got something": {[]string{"A/", "A/y/", beside + "/x/"},
-			[]string{"A" + tree.UnnestedMark + "/", "A" + tree.UnnestedMark + "/x/", "A/", "A/y/"}},
+		"an outer one that has got something": {
+			[]string{"A/", "A/y/", beside + "/x/"},
+			[]string{"A" + tree.UnnestedMark + "/", "A" + tree.UnnestedMark + "/x/", "A/", "A/y/"},
+		},
 		"nothing in it": {[]string{"A/", beside + "/"}, []string{"A" + tree.UnnestedMark + "/", "A/"}},
 	} {
 		t.Run(name, func(t *testing.T) {

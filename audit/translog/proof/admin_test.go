@@ -56,8 +56,10 @@ func TestCheckAdminRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"nothing": nil, "the proof of an exec": exec, "the event of an exec": disguised,
-		"too much": make([]byte, MaxBytes+1)} {
+	for name, data := range map[string][]byte{
+		"nothing": nil, "the proof of an exec": exec, "the event of an exec": disguised,
+		"too much": make([]byte, MaxBytes+1),
+	} {
 		if _, err := CheckAdmin(data, key); !fault.Is(err, fault.InvalidProof) {
 			t.Errorf("%s: %v", name, err)
 		}

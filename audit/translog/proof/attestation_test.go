@@ -30,8 +30,10 @@ func attest(t testing.TB) (file []byte, key string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := audit.Record{ExecID: "e1", Kind: audit.KindExec, Cmd: "bash", Args: []string{"-lc", "echo <b>"}, Status: audit.Failed, ExitCode: new(3),
-		CreatedAt: time.Unix(1, 0), ManifestDigest: "sha256:" + strings.Repeat("aa", 32)}
+	r := audit.Record{
+		ExecID: "e1", Kind: audit.KindExec, Cmd: "bash", Args: []string{"-lc", "echo <b>"}, Status: audit.Failed, ExitCode: new(3),
+		CreatedAt: time.Unix(1, 0), ManifestDigest: "sha256:" + strings.Repeat("aa", 32),
+	}
 	file, err = Attest(signer, r, []Subject{NewSubject("out/=a.txt", strings.Repeat("bb", 32))})
 	if err != nil {
 		t.Fatal(err)
@@ -54,8 +56,10 @@ func TestAttestation(t *testing.T) {
 	if _, err := CheckAttestation(file, "key"); !fault.Is(err, fault.InvalidRequest) {
 		t.Errorf("no key: %v", err)
 	}
-	for name, text := range map[string]string{"nothing": "", "no envelope": "{}", "a proof": string(read(t, "sqlite.json")),
-		"too large": `"` + strings.Repeat("x", MaxBytes)} {
+	for name, text := range map[string]string{
+		"nothing": "", "no envelope": "{}", "a proof": string(read(t, "sqlite.json")),
+		"too large": `"` + strings.Repeat("x", MaxBytes),
+	} {
 		if _, err := CheckAttestation([]byte(text), key); !fault.Is(err, fault.InvalidProof) || IsAttestation([]byte(text)) {
 			t.Errorf("%s: %v", name, err)
 		}

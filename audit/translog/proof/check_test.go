@@ -191,23 +191,35 @@ func TestCheckRefuses(t *testing.T) {
 		"swapped events":          {change(func(f *File) { f.Events[1], f.Events[2] = f.Events[2], f.Events[1] }), key, fault.InvalidProof, "does not follow"},
 		"an event twice":          {change(func(f *File) { f.Events = append(f.Events, f.Events[3]) }), key, fault.InvalidProof, "does not follow"},
 		"a foreign event":         {change(func(f *File) { f.Events[3] = other.Events[3] }), key, fault.InvalidProof, "another checkpoint"},
-		"a swapped proof": {change(func(f *File) { f.Events[3].TLogProof = f.Events[2].TLogProof }), key, fault.InvalidProof,
-			"does not have this event"},
-		"another event": {change(func(f *File) { f.Events[0].Event = strings.Replace(f.Events[0].Event, "demo", "dem0", 1) }), key,
-			fault.InvalidProof, "does not have this event"},
+		"a swapped proof": {
+			change(func(f *File) { f.Events[3].TLogProof = f.Events[2].TLogProof }), key, fault.InvalidProof,
+			"does not have this event",
+		},
+		"another event": {
+			change(func(f *File) { f.Events[0].Event = strings.Replace(f.Events[0].Event, "demo", "dem0", 1) }), key,
+			fault.InvalidProof, "does not have this event",
+		},
 		"another salt": {change(func(f *File) { f.Events[0].Salt[0]++ }), key, fault.InvalidProof, "does not have this event"},
 		"a short salt": {change(func(f *File) { f.Events[0].Salt = f.Events[0].Salt[1:] }), key, fault.InvalidProof, "salt has 31 bytes"},
 		"a salt that takes a byte": {change(func(f *File) {
 			f.Events[0].Salt, f.Events[0].Event = append(f.Events[0].Salt, f.Events[0].Event[0]), f.Events[0].Event[1:]
 		}), key, fault.InvalidProof, "salt has 33 bytes"},
-		"an unknown member": {bytes.Replace(read(t, "sqlite.json"), []byte(`"format"`), []byte(`"more": 1, "format"`), 1), key, fault.InvalidProof,
-			"more"},
-		"a member twice": {bytes.Replace(read(t, "sqlite.json"), []byte(`"format"`), []byte(`"exec_id": "x", "format"`), 1), key, fault.InvalidProof,
-			"duplicate"},
-		"an unknown column": {bytes.Replace(read(t, "sqlite.json"), []byte(`"kind": "exec"`), []byte(`"kind": "exec", "later": 1`), 1), key,
-			fault.InvalidProof, "older than the server"},
-		"a column in capitals too": {bytes.Replace(read(t, "sqlite.json"), []byte(`"kind": "exec"`), []byte(`"kind": "change", "KIND": "exec"`), 1), key,
-			fault.InvalidProof, "older than the server"},
+		"an unknown member": {
+			bytes.Replace(read(t, "sqlite.json"), []byte(`"format"`), []byte(`"more": 1, "format"`), 1), key, fault.InvalidProof,
+			"more",
+		},
+		"a member twice": {
+			bytes.Replace(read(t, "sqlite.json"), []byte(`"format"`), []byte(`"exec_id": "x", "format"`), 1), key, fault.InvalidProof,
+			"duplicate",
+		},
+		"an unknown column": {
+			bytes.Replace(read(t, "sqlite.json"), []byte(`"kind": "exec"`), []byte(`"kind": "exec", "later": 1`), 1), key,
+			fault.InvalidProof, "older than the server",
+		},
+		"a column in capitals too": {
+			bytes.Replace(read(t, "sqlite.json"), []byte(`"kind": "exec"`), []byte(`"kind": "change", "KIND": "exec"`), 1), key,
+			fault.InvalidProof, "older than the server",
+		},
 	} {
 		result, err := Check(tc.data, tc.key)
 		if !fault.Is(err, tc.code) || !strings.Contains(fault.From(err).Message, tc.says) {

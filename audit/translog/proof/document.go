@@ -87,8 +87,10 @@ func ParseDocument(canonical string) (Document, error) {
 	if raw.Type != TypeExecEvent {
 		return Document{}, fmt.Errorf("it has the type %q, and this program knows only %q", whole.Shorten(raw.Type), TypeExecEvent)
 	}
-	d := Document{Seq: raw.Seq, ExecID: raw.ExecID, Kind: raw.Kind, At: raw.At, NodeID: raw.NodeID, LoggedAt: raw.LoggedAt,
-		Record: string(raw.Record)}
+	d := Document{
+		Seq: raw.Seq, ExecID: raw.ExecID, Kind: raw.Kind, At: raw.At, NodeID: raw.NodeID, LoggedAt: raw.LoggedAt,
+		Record: string(raw.Record),
+	}
 	if string(d.Canonical()) != canonical {
 		return Document{}, fmt.Errorf("it is not in canonical form")
 	}

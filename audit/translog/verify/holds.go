@@ -87,8 +87,11 @@ func (r *run) compareHold(h Hold, e proof.AdminDocument) {
 		r.reportHold(h.ID, adminName(e.Seq), "JSON", e.Data)
 		return
 	}
-	for _, c := range []struct{ name, expected, found string }{{"kind", data.Kind, h.Kind}, {"value", data.Value, h.Value},
-		{"reason", data.Reason, h.Reason}} {
+	for _, c := range []struct{ name, expected, found string }{
+		{"kind", data.Kind, h.Kind},
+		{"value", data.Value, h.Value},
+		{"reason", data.Reason, h.Reason},
+	} {
 		if c.expected != c.found {
 			r.reportHold(h.ID, c.name, c.expected, c.found)
 		}

@@ -40,8 +40,10 @@ func (k *Kept) describe() string {
 
 // keep returns what this run verified.
 func (r *run) keep() *Kept {
-	k := &Kept{Checkpoint: r.checkpoint, Size: r.size, Nodes: r.tree.nodes.Hashes(), Tiles: r.tree.tiles, root: r.root, Execs: r.begun,
-		FullAt: r.begunAt}
+	k := &Kept{
+		Checkpoint: r.checkpoint, Size: r.size, Nodes: r.tree.nodes.Hashes(), Tiles: r.tree.tiles, root: r.root, Execs: r.begun,
+		FullAt: r.begunAt,
+	}
 	if left := r.sum.LeftOut; left != nil {
 		k.Execs, k.FullAt = k.Execs+left.Execs, left.FullAt
 	}

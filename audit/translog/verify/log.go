@@ -36,9 +36,11 @@ func (r *run) readCheckpoint(ctx context.Context) error {
 	}
 	r.origin = verifier.Name()
 	if r.o.Kept != nil && r.o.Kept.otherKey != "" {
-		r.report(Difference{What: "key", Expected: "the one under which the log was verified before, " + r.o.Kept.otherKey,
+		r.report(Difference{
+			What: "key", Expected: "the one under which the log was verified before, " + r.o.Kept.otherKey,
 			Found: checkpoint.IDOf(verifier) +
-				": the log was rebuilt under another key, unless an operator replaced it (log_key_replaced) or this key is another log's"})
+				": the log was rebuilt under another key, unless an operator replaced it (log_key_replaced) or this key is another log's",
+		})
 	}
 	r.checkpoint, err = r.source.Checkpoint(ctx)
 	if fault.Is(err, fault.NotLogged) {
@@ -65,8 +67,10 @@ func (r *run) readCheckpoint(ctx context.Context) error {
 		}
 	}
 	if len(point.Hash) != tlog.HashSize || point.Size > maxSize {
-		r.report(Difference{What: "checkpoint", Expected: "a root of 32 bytes and a possible size",
-			Found: fmt.Sprintf("%s and the size %d", many(int64(len(point.Hash)), "byte"), point.Size)})
+		r.report(Difference{
+			What: "checkpoint", Expected: "a root of 32 bytes and a possible size",
+			Found: fmt.Sprintf("%s and the size %d", many(int64(len(point.Hash)), "byte"), point.Size),
+		})
 		point = &log.Checkpoint{Hash: make([]byte, tlog.HashSize)}
 	}
 	r.size, r.root = int64(point.Size), tlog.Hash(point.Hash)
@@ -170,8 +174,10 @@ func (r *run) readEntries(ctx context.Context, from *Kept) (bool, error) {
 		r.report(d)
 	}
 	if r.o.Kept != nil && r.size < r.o.Kept.Size {
-		r.report(Difference{What: "tree", Expected: "at least the verified one: " + r.o.Kept.describe(),
-			Found: "a log of " + r.describe() + ", so it was cut or rolled back"})
+		r.report(Difference{
+			What: "tree", Expected: "at least the verified one: " + r.o.Kept.describe(),
+			Found: "a log of " + r.describe() + ", so it was cut or rolled back",
+		})
 	}
 	return true, r.leaves.flush()
 }
@@ -245,8 +251,10 @@ func (r *run) addPart(ctx context.Context, p part, base int64) (found []Differen
 		}
 		if p.tile != nil && leaf != inTile {
 			if len(r.conflicts) == maxConflicts {
-				found = append(found, Difference{What: fmt.Sprintf("entry %d", index), Expected: "the hash of its tile, " + inTile.String(),
-					Found: leaf.String()})
+				found = append(found, Difference{
+					What: fmt.Sprintf("entry %d", index), Expected: "the hash of its tile, " + inTile.String(),
+					Found: leaf.String(),
+				})
 			} else {
 				r.conflicts[index] = inTile
 			}
@@ -269,8 +277,10 @@ func (r *run) addPart(ctx context.Context, p part, base int64) (found []Differen
 				return nil, err
 			}
 			if tlog.Hash(root) != kept.root {
-				found = append(found, Difference{What: "tree", Expected: "one that extends the verified log of " + kept.describe(),
-					Found: fmt.Sprintf("the root %s of its first %s, so it was rebuilt", encode(root), many(kept.Size, "entry"))})
+				found = append(found, Difference{
+					What: "tree", Expected: "one that extends the verified log of " + kept.describe(),
+					Found: fmt.Sprintf("the root %s of its first %s, so it was rebuilt", encode(root), many(kept.Size, "entry")),
+				})
 			}
 		}
 	}

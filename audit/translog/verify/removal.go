@@ -116,8 +116,10 @@ func (r *run) cover(e removal, execID string, index int64) {
 		r.report(Difference{ExecID: execID, What: e.name(), Expected: "entries before its own", Found: fmt.Sprintf("entry %d", index)})
 	case index >= r.leaves.base:
 		if r.see(index) {
-			r.report(Difference{ExecID: execID, What: fmt.Sprintf("entry %d", index),
-				Expected: "its event, or one that says that it was removed", Found: "another one beside " + e.name()})
+			r.report(Difference{
+				ExecID: execID, What: fmt.Sprintf("entry %d", index),
+				Expected: "its event, or one that says that it was removed", Found: "another one beside " + e.name(),
+			})
 			return
 		}
 		r.sum.Removed++
@@ -180,8 +182,10 @@ func (r *run) settle(ctx context.Context) error {
 // settleOnce reads what the log has got since. It returns false if that does not extend the
 // verified log.
 func (r *run) settleOnce(ctx context.Context) (extends bool, err error) {
-	later := &run{source: r.source, size: -1, o: Options{Key: r.o.Key, Kept: r.keep(), NewOnly: true, TempDir: r.o.TempDir,
-		Report: func(Difference) {}}}
+	later := &run{source: r.source, size: -1, o: Options{
+		Key: r.o.Key, Kept: r.keep(), NewOnly: true, TempDir: r.o.TempDir,
+		Report: func(Difference) {},
+	}}
 	defer later.leaves.close()
 	if err := later.readCheckpoint(ctx); err != nil || later.size <= r.size {
 		return later.size == r.size, err

@@ -39,10 +39,14 @@ func TestCompare(t *testing.T) {
 		"a log of another key":      {one: file(l, 5), two: file(l, 5), get: newLog(t, "secbox/a").grow(t, 9, "e").get(t), common: 1, kind: witness.OtherKey},
 		"checkpoints of no other":   {one: file(l, 5), two: file(newLog(t, "secbox/a").grow(t, 9, "e"), 5), says: "has no checkpoint of the log"},
 		"a small file in any order": {one: file(l, 5, 4, 5), two: file(l, 4, 5, 9), common: 2},
-		"evidence of a split": {one: bytes.NewReader(append(l.at(t, 30), append([]byte("\nand\n\n"), split.at(t, 30)...)...)), two: file(l, 5),
-			kind: witness.Forked},
-		"evidence of another key": {one: bytes.NewReader(append(l.at(t, 5), append([]byte("\nand\n\n"), other.at(t, 9)...)...)), two: file(l, 5), common: 1,
-			kind: witness.OtherKey},
+		"evidence of a split": {
+			one: bytes.NewReader(append(l.at(t, 30), append([]byte("\nand\n\n"), split.at(t, 30)...)...)), two: file(l, 5),
+			kind: witness.Forked,
+		},
+		"evidence of another key": {
+			one: bytes.NewReader(append(l.at(t, 5), append([]byte("\nand\n\n"), other.at(t, 9)...)...)), two: file(l, 5), common: 1,
+			kind: witness.OtherKey,
+		},
 		"a large file out of order": {one: bytes.NewReader(append(bytes.Repeat([]byte("x\n\n"), 1<<20),
 			append(l.at(t, 5), append([]byte("\n"), l.at(t, 4)...)...)...)), two: file(l, 5, 9), common: 1, says: "not in the order"},
 	} {

@@ -100,8 +100,10 @@ func (m *Machine) exec(r *request, spec *wire.Exec) (answer, func()) {
 		m.log.Info("command ended", "id", r.id, "exit_code", result.ExitCode, "timed_out", result.TimedOut, "took", took)
 	case r.ctx.Err() != nil:
 		cause := context.Cause(r.ctx)
-		a.result = wire.ExecResult{ExitCode: killedCode, Canceled: !errors.Is(cause, errStopped),
-			Detail: "the command was killed: " + cause.Error()}
+		a.result = wire.ExecResult{
+			ExitCode: killedCode, Canceled: !errors.Is(cause, errStopped),
+			Detail: "the command was killed: " + cause.Error(),
+		}
 		if fault.Is(err, fault.OutcomeUnknown) { // a part of it lives on
 			a.result.Detail = fault.From(err).Message
 		}

@@ -248,8 +248,10 @@ func (r *request) piece() *frame {
 		if len(data) == 0 {
 			continue
 		}
-		f := &frame{id: r.id, typ: wire.TypeOutput, body: &wire.Output{Stream: name, Offset: r.sent[i], Data: data}, sent: r.sent,
-			acked: r.acked, part: r.part}
+		f := &frame{
+			id: r.id, typ: wire.TypeOutput, body: &wire.Output{Stream: name, Offset: r.sent[i], Data: data}, sent: r.sent,
+			acked: r.acked, part: r.part,
+		}
 		f.sent[i] += int64(len(data))
 		f.more = r.answer != nil || r.unsent(0, f.sent) > 0 || r.unsent(1, f.sent) > 0
 		return f

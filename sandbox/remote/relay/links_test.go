@@ -167,8 +167,10 @@ func (d *slowDatabase) Others(ctx context.Context) ([]string, error) {
 func TestOneRoundAnswersAll(t *testing.T) {
 	t.Parallel()
 	d := &slowDatabase{calls: 100, all: make(chan struct{})}
-	a := relay.New(relay.Config{NodeID: "a", Peers: d, OnRecord: func(context.Context, string, string, sandbox.User) error { return nil },
-		Config: remote.Config{Now: d.Now}})
+	a := relay.New(relay.Config{
+		NodeID: "a", Peers: d, OnRecord: func(context.Context, string, string, sandbox.User) error { return nil },
+		Config: remote.Config{Now: d.Now},
+	})
 	var all sync.WaitGroup
 	for range d.calls {
 		all.Go(func() { a.Runners(t.Context()) })

@@ -94,8 +94,10 @@ var _ sandbox.Backend = (*Machines)(nil)
 
 // New makes Machines without machines.
 func New(cfg Config) *Machines {
-	m := &Machines{self: cfg.NodeID, peers: cfg.Peers, onRecord: cfg.OnRecord, log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)),
-		stall: cmp.Or(cfg.Stall, remote.DefaultStall), mute: map[string]time.Time{}, lists: map[string][]remote.RunnerInfo{}}
+	m := &Machines{
+		self: cfg.NodeID, peers: cfg.Peers, onRecord: cfg.OnRecord, log: cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)),
+		stall: cmp.Or(cfg.Stall, remote.DefaultStall), mute: map[string]time.Time{}, lists: map[string][]remote.RunnerInfo{},
+	}
 	if m.now = cfg.Now; m.now == nil {
 		m.now = time.Now
 	}
@@ -284,7 +286,8 @@ func (m *Machines) Name() string { return m.hub.Name() }
 // do makes a call where the user's machine is: here if this node owns it, else there, which calls
 // the owner.
 func do[T any](ctx context.Context, m *Machines, user sandbox.User, here func(sandbox.User) (T, error), there call, content io.Reader,
-	get func(*answer) T) (T, error) {
+	get func(*answer) T,
+) (T, error) {
 	var none T
 	other, user, err := m.find(ctx, user)
 	if err != nil {

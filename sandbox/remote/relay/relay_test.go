@@ -140,8 +140,10 @@ func (c *cluster) node(id string, change ...func(*remote.Config)) *node {
 
 // peer makes the channels of a node.
 func (c *cluster) peer(id, key string) *peer.Peers {
-	p := peer.New(peer.Config{Self: id, Epoch: func() int64 { return 1 }, Key: hmackey.New([]byte(key)), Nodes: c, Now: time.Now,
-		Logger: slog.New(slog.DiscardHandler)})
+	p := peer.New(peer.Config{
+		Self: id, Epoch: func() int64 { return 1 }, Key: hmackey.New([]byte(key)), Nodes: c, Now: time.Now,
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	c.t.Cleanup(p.Close)
 	return p
 }
@@ -220,8 +222,10 @@ func TestRunnerMoves(t *testing.T) {
 	results := make(chan ended, 2)
 	for _, from := range []*node{a, third} {
 		go func() {
-			result, err := from.ExecTo(t.Context(), sandbox.ExecSpec{Command: "echo before; while [ ! -e go ]; do sleep 0.02; done; echo after", Shell: true,
-				User: user, Timeout: 10 * time.Minute}, &out, nil)
+			result, err := from.ExecTo(t.Context(), sandbox.ExecSpec{
+				Command: "echo before; while [ ! -e go ]; do sleep 0.02; done; echo after", Shell: true,
+				User: user, Timeout: 10 * time.Minute,
+			}, &out, nil)
 			results <- ended{result, err}
 		}()
 	}
@@ -337,8 +341,10 @@ func TestNames(t *testing.T) {
 	laptop, desk := t.TempDir(), t.TempDir()
 	c.run(a.url, laptop, "laptop")
 	await(t, "the first runner", func() bool { return a.Here() == 1 })
-	second, err := machine.New(machine.Config{Server: b.url, Token: "token/u", Workspace: desk, Name: "laptop", Version: "test",
-		Log: slog.New(slog.DiscardHandler)})
+	second, err := machine.New(machine.Config{
+		Server: b.url, Token: "token/u", Workspace: desk, Name: "laptop", Version: "test",
+		Log: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -397,8 +403,10 @@ func TestStrangers(t *testing.T) {
 	if status, err := ask(c.peer("b", "key")); err != nil || status != "200 OK" {
 		t.Fatal(status, err)
 	}
-	for name, p := range map[string]*peer.Peers{"another key": c.peer("b", "other key"), "a node without a lease": c.peer("gone", "key"),
-		"a node that is not in the database": c.peer("never", "key")} {
+	for name, p := range map[string]*peer.Peers{
+		"another key": c.peer("b", "other key"), "a node without a lease": c.peer("gone", "key"),
+		"a node that is not in the database": c.peer("never", "key"),
+	} {
 		if status, err := ask(p); err == nil {
 			t.Errorf("%s: %s", name, status)
 		}

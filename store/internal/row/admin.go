@@ -37,7 +37,8 @@ func (db Database) event(ctx context.Context, kind admin.Kind, subject string, d
 // withEvent is Recorded with an event of admin.New. Beyond the limits, the statement does not run.
 // One that returns no row does not count.
 func (db Database) withEvent(ctx context.Context, each func(Scan) error, kind admin.Kind, subject string, data any, statement string,
-	args ...any) error {
+	args ...any,
+) error {
 	e, err := db.event(ctx, kind, subject, data)
 	if err != nil {
 		return err
@@ -99,8 +100,10 @@ const selectEvents = "SELECT seq, " + adminColumns + " FROM admin_events"
 // hide the others.
 func scanAdminEvent(scan Scan) (e admin.Event, err error) {
 	dest := []any{&e.Seq}
-	for i, field := range []any{&e.At, &e.NodeID, (*string)(&e.Actor.Type), &e.Actor.ID, &e.Actor.Name, (*string)(&e.Kind), &e.Subject,
-		(*jsonObject)(&e.Data)} {
+	for i, field := range []any{
+		&e.At, &e.NodeID, (*string)(&e.Actor.Type), &e.Actor.ID, &e.Actor.Name, (*string)(&e.Kind), &e.Subject,
+		(*jsonObject)(&e.Data),
+	} {
 		dest = append(dest, &cell{name: adminNames[i], field: field, unreadable: &e.Unreadable})
 	}
 	err = scan(dest...)

@@ -164,7 +164,8 @@ func (db LogReader) Holds(ctx context.Context) (holds []translog.Hold, events []
 
 // someOf is All that ends after most rows, or pageBytes. cut reports that there may be more.
 func someOf[T any](ctx context.Context, query Run, most int, read func(Scan) (T, error), size func(T) int, statement string,
-	args ...any) (items []T, cut bool, err error) {
+	args ...any,
+) (items []T, cut bool, err error) {
 	bytes := 0
 	err = query(ctx, func(scan Scan) error {
 		item, err := read(scan)

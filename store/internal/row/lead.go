@@ -116,7 +116,8 @@ func (db Database) lead(ctx context.Context, f audit.Filter, after *audit.Cursor
 // last one. For several values it shares most among them, and returns the nearest such time if
 // there is one.
 func (db Database) nearest(ctx context.Context, c condition, since, until time.Time, oldestFirst bool, most int) (n int, last time.Time,
-	err error) {
+	err error,
+) {
 	farthest, order := "min", " DESC"
 	if oldestFirst {
 		farthest, order = "max", ""

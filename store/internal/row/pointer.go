@@ -52,7 +52,8 @@ func (db Pointers) Get(ctx context.Context, key skills.PointerKey) (skills.Point
 // Set implements skills.Registry. In PostgreSQL, an update that waits for another one of the same
 // row checks the row again after that one has committed.
 func (db Pointers) Set(ctx context.Context, key skills.PointerKey, saw *skills.PointerState, want skills.PointerState) (skills.Pointer,
-	error) {
+	error,
+) {
 	if err := cmp.Or(checkPointer(key), checkState(key, want)); err != nil {
 		return skills.Pointer{}, err
 	}

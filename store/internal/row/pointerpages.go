@@ -9,7 +9,8 @@ import (
 
 // page runs the query of a page unless its parameters are refused or it is to be empty.
 func page[T any](ctx context.Context, db Pointers, refused error, limit int, read func(Scan) (T, error), statement string,
-	args ...any) ([]T, error) {
+	args ...any,
+) ([]T, error) {
 	switch {
 	case refused != nil:
 		return nil, refused

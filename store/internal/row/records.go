@@ -69,7 +69,8 @@ var errEnough = errors.New("the caller has enough records")
 
 // Walk implements audit.Store.
 func (db Records) Walk(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int,
-	each func(audit.Record) bool) (next *audit.Cursor, err error) {
+	each func(audit.Record) bool,
+) (next *audit.Cursor, err error) {
 	if limit <= 0 {
 		return nil, nil
 	}

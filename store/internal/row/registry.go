@@ -151,7 +151,8 @@ func (db Registry) SetInstall(ctx context.Context, saw *registry.Install, want r
 
 // Events implements registry.Store.
 func (db Registry) Events(ctx context.Context, kind catalog.Kind, name string, after *registry.Cursor, limit int) ([]registry.Event,
-	error) {
+	error,
+) {
 	statement, args := db.RegistryEventsQuery(kind, name, after, limit)
 	return All(ctx, db.List, scanRegistryEvent, statement, args...)
 }

@@ -162,8 +162,10 @@ func (db Retention) recordRun(ctx context.Context, run Run, how string, done ret
 		return nil
 	}
 	return db.record(ctx, run, admin.RetentionRun, how,
-		map[string]any{"records": done.Records, "artifacts": done.Artifacts, "projects": done.Projects, "held": done.Held,
-			"altered": done.Altered})
+		map[string]any{
+			"records": done.Records, "artifacts": done.Artifacts, "projects": done.Projects, "held": done.Held,
+			"altered": done.Altered,
+		})
 }
 
 // record inserts an administrative event.
@@ -250,7 +252,8 @@ const mostEvents = 16
 // Remove implements retention.Store. The first statement makes transactions of AddHold wait, so
 // that a hold is before or after all of it.
 func (db Retention) Remove(ctx context.Context, q retention.Query, execIDs []string, holder string,
-	lease time.Duration) (j retention.Judged, err error) {
+	lease time.Duration,
+) (j retention.Judged, err error) {
 	err = db.Tx(ctx, func(run Run) error {
 		args := Params{Text(holder)}
 		_, mine, err := One(ctx, run, Value[int], db.extend(&args, lease), args...)
@@ -295,8 +298,10 @@ func (db Retention) remove(ctx context.Context, run Run, q retention.Query, exec
 	}
 	if q.Part == retention.Records {
 		steps = append(steps,
-			step{"INSERT INTO audit_tombstone_events (event_seq, exec_id) SELECT e.seq, e.exec_id FROM sandbox_exec_events AS e" + these,
-				Params{ids}},
+			step{
+				"INSERT INTO audit_tombstone_events (event_seq, exec_id) SELECT e.seq, e.exec_id FROM sandbox_exec_events AS e" + these,
+				Params{ids},
+			},
 			step{"UPDATE audit_log_entries SET salt = NULL WHERE source = " + execEvents.quoted() +
 				" AND event_seq IN (SELECT e.seq FROM sandbox_exec_events AS e" + these + ")", Params{ids}},
 			step{"DELETE FROM sandbox_exec_events AS e" + these, Params{ids}},

@@ -30,8 +30,12 @@ var (
 		name: translog.Admin, table: "admin_events", limit: 64,
 		columns: "e.seq, e.kind, e.at, e.node_id, e.data, e.actor_type, e.actor_id, e.actor_name, e.subject",
 		scan: func(e *translog.Event) []any {
-			return []any{&e.Seq, &e.Kind, timeInto{&e.At}, &e.NodeID, &e.Data, (*string)(&e.Actor.Type), &e.Actor.ID, &e.Actor.Name,
-				&e.Subject}
+			return []any{
+				&e.Seq, &e.Kind,
+				timeInto{&e.At},
+				&e.NodeID, &e.Data, (*string)(&e.Actor.Type), &e.Actor.ID, &e.Actor.Name,
+				&e.Subject,
+			}
 		},
 	}
 	execEvents = source{

@@ -71,8 +71,10 @@ func AtBest(ctx context.Context, db Database, s Statement) (g Growth, err error)
 }
 
 // lazy are the nodes that read no more rows than are asked of them.
-var lazy = []string{"Limit", "Append", "Merge Append", "Nested Loop", "Subquery Scan", "Result", "LockRows", "Index Scan",
-	"Index Only Scan", "ProjectSet"}
+var lazy = []string{
+	"Limit", "Append", "Merge Append", "Nested Loop", "Subquery Scan", "Result", "LockRows", "Index Scan",
+	"Index Only Scan", "ProjectSet",
+}
 
 func growthPostgres(text string) (g Growth, err error) {
 	var explained []struct{ Plan node }

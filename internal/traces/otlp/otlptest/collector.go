@@ -64,8 +64,10 @@ func (c *Collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Tracer returns a tracer whose spans go to the collector, and flush, which ends it and waits for
 // them.
 func (c *Collector) Tracer(t testing.TB) (tracer *traces.Tracer, flush func()) {
-	e := otlp.New(otlp.Config{Endpoint: c.URL, Ratio: 1, Service: "test", Version: "1", Node: "n",
-		Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	e := otlp.New(otlp.Config{
+		Endpoint: c.URL, Ratio: 1, Service: "test", Version: "1", Node: "n",
+		Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
 	flush = func() { e.Close(context.WithoutCancel(t.Context())) }
 	t.Cleanup(flush)
 	return e.Tracer(), flush
