@@ -81,7 +81,9 @@ type Dispatcher struct {
 	cfg     Config
 	running sync.WaitGroup
 	count   atomic.Int64 // of execs that run
-	paused  atomic.Int64 // no job is taken before; Unix time in nanoseconds
+
+	taking sync.Mutex // held while a job is taken
+	paused time.Time  // no job is taken before
 
 	mu     sync.Mutex
 	looked chan struct{}  // closed after the next look for jobs; nil: no one waits for it
@@ -111,7 +113,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	defer again.Stop()
 	for ctx.Err() == nil {
 		sure := !d.isUnsure() || d.report(ctx, d.returnAll(ctx))
-		if sure && time.Now().UnixNano() >= d.paused.Load() {
+		if sure {
 			d.report(ctx, d.fill(ctx))
 		}
 		select {
@@ -220,7 +222,7 @@ func (d *Dispatcher) hasLooked(full bool) {
 	}
 }
 
-// fill runs jobs while there are places.
+// fill runs jobs while there are places, and until one of them cannot run now.
 func (d *Dispatcher) fill(ctx context.Context) error {
 	for ctx.Err() == nil {
 		place := d.cfg.Runner.Place()
@@ -228,9 +230,10 @@ func (d *Dispatcher) fill(ctx context.Context) error {
 			d.hasLooked(true)
 			return nil
 		}
-		taken, err := d.cfg.Store.Take(ctx, d.cfg.Node, d.last, d.cfg.Runner.MayRun)
-		if err != nil {
-			d.setUnsure()
+		taken, paused, err := d.take(ctx)
+		if paused {
+			place.Leave()
+			return nil
 		}
 		if taken == nil {
 			d.last = ""
@@ -246,6 +249,28 @@ func (d *Dispatcher) fill(ctx context.Context) error {
 	return nil
 }
 
+// take takes the job that is next, except in a pause.
+func (d *Dispatcher) take(ctx context.Context) (taken *Taken, paused bool, err error) {
+	d.taking.Lock()
+	defer d.taking.Unlock()
+	if time.Now().Before(d.paused) {
+		return nil, true, nil
+	}
+	taken, err = d.cfg.Store.Take(ctx, d.cfg.Node, d.last, d.cfg.Runner.MayRun)
+	if err != nil {
+		d.setUnsure()
+	}
+	return taken, false, err
+}
+
+// pauseTaking begins a pause. A job that is returned afterwards is not taken before it ends.
+func (d *Dispatcher) pauseTaking() {
+	d.taking.Lock()
+	defer d.taking.Unlock()
+	d.paused = time.Now().Add(pause)
+	time.AfterFunc(pause, d.cfg.Notifier.Notify)
+}
+
 func (d *Dispatcher) runOne(ctx context.Context, taken Taken, place Place) {
 	d.count.Add(1)
 	defer d.count.Add(-1)
@@ -254,8 +279,7 @@ func (d *Dispatcher) runOne(ctx context.Context, taken Taken, place Place) {
 		d.drop(taken.ExecID, false)
 		return
 	}
-	d.paused.Store(time.Now().Add(pause).UnixNano())
-	time.AfterFunc(pause, d.cfg.Notifier.Notify)
+	d.pauseTaking()
 	err := d.cfg.Store.Return(ctx, d.cfg.Node, taken.ExecID)
 	if err != nil {
 		d.cfg.Logger.Error("an exec that cannot run now is not given back; trying again when the database answers", "exec", taken.ExecID,
