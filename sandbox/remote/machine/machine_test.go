@@ -328,7 +328,7 @@ func TestNotAllowed(t *testing.T) {
 			}
 			r.write("sought", "content")
 			l.send("search", wire.TypeExec, searching(func(*wire.Exec) {}))
-			if o := l.result("search"); !strings.Contains(fmt.Sprint(o.body), `"files":1`) {
+			if o := l.result("search"); !strings.Contains(fmt.Sprintf("%+v %s", o.body, o.stdout), `"files":1`) {
 				t.Errorf("%+v", o.body)
 			}
 			if c.granted[wire.TypeExec] {
