@@ -13,7 +13,7 @@
 //   - inputstore: keeps the contents of inputs by digest, for replays and downloads
 //   - diskwatch: kills the jobs that fill the workspace's disk
 //   - jobs: takes asynchronous execs from the database when this node has a free place
-//   - webhooks: tells clients' services that execs have ended
+//   - webhooks: tells clients' services that execs have ended; api.CallbackBody makes the body
 //
 // The room must not know HTTP routes or SQL, and never starts docker itself.
 package runner

@@ -3,7 +3,7 @@
 // databases implement it. Read in this order:
 //
 //   - storetest: what every database must do: the common suite
-//   - internal/row: the columns, and the statements with the same text in both databases
+//   - internal/row: the statements with the same text in both databases, from audit.Columns
 //   - sqlite: the embedded database, for one node
 //   - postgres: PostgreSQL, for any number of nodes
 //   - storetest/pgtest: only tests: PostgreSQL clusters that end with a test

@@ -1,7 +1,8 @@
 // Package tools has the tools with which an agent works on a user's files: it reads, writes, edits
 // and finds files, and runs commands, wherever the user's sandbox is. Each tool is a Go function
 // over sandbox.Backend with a typed parameter struct, from which the JSON Schema of its arguments
-// is derived and enforced. Results are bounded, because a model reads them.
+// is derived and enforced. Results are bounded, because a model reads them. Read tool.go, which has
+// the table of tools, then one tool, such as read.go; registry.go has the tools of packages.
 //
 // Paths are the sandbox's own, on every backend: they are never converted to paths of a machine.
 // The package must not know HTTP or MCP.
