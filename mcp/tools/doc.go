@@ -4,6 +4,9 @@
 // is derived and enforced. Results are bounded, because a model reads them. Read tool.go, which has
 // the table of tools, then one tool, such as read.go; registry.go has the tools of packages.
 //
+// Start with tool.go, the list of all tools, then session.go and one tool, read.go. registry.go has
+// the tools for the registry of skills.
+//
 // Paths are the sandbox's own, on every backend: they are never converted to paths of a machine.
 // The package must not know HTTP or MCP.
 package tools
