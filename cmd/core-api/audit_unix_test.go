@@ -213,7 +213,7 @@ func TestAuditExport(t *testing.T) {
 		t.Errorf("a file that exists: %d %q", code, stderr)
 	}
 	if code, _, stderr = coreAPI(t, "audit", "export", "--state-dir", state, "--format", "xml", "--kind", "x"); code != 2 ||
-		!strings.Contains(stderr, "jsonl, csv or ocsf") && !strings.Contains(stderr, "exec, change or all") {
+		!strings.Contains(stderr, "jsonl, csv or ocsf") || !strings.Contains(stderr, "exec, change or all") {
 		t.Errorf("wrong parameters: %d %q", code, stderr)
 	}
 }
