@@ -32,7 +32,8 @@ var notRun = map[string]string{
 	"README.md: make demo     # sets the machine up, shows a real exec and a refused one, and ends with a link to the exec's page":         "scripts/demo_test.go runs the demo; the server of this test is that of make run",
 	"CONTRIBUTING.md: make setup     # installs what is missing: Go modules, Docker engine, PostgreSQL, PgBouncer, the sandbox image":      "sets machines up; continuous integration runs these",
 	"deployment.md: sudo make install         # sets the machine up like make demo; core-api and secbox go into /usr/local/bin (PREFIX=…)": "writes to /usr/local",
-	"platforms.md: systemctl enable --now podman.socket":                                                                                   "needs podman; the part podman of make test-reach does this",
+
+	"platforms.md: systemctl enable --now podman.socket":                                                                                                    "needs podman; the part podman of make test-reach does this",
 	"platforms.md: go build ./cmd/core-api":                                                                                                                 "makes a program of Windows",
 	"deployment.md: sudo systemctl enable --now core-api":                                                                                                   "needs systemd",
 	"deployment.md: export SECBOX_WORKSPACE=/srv/secbox":                                                                                                    "images/compose_test.go runs it on an engine of its own",
