@@ -48,11 +48,15 @@ func watchIdle(ctx context.Context, l *library.Library, after time.Duration, log
 	}
 }
 
-// unpackAll unpacks every workspace that is packed. One that is used before is unpacked then.
+// unpackAll unpacks every workspace that is packed, and completes removals of workspaces that a
+// process has not. A workspace that is used before is unpacked then.
 func unpackAll(ctx context.Context, w *workspace.Workspace, log *slog.Logger) {
 	err := w.Workspaces(func(p *workspace.Project) error {
 		if err := p.Unpack(ctx); err != nil && ctx.Err() == nil {
 			log.Error("the packed files of a workspace were not brought back; its next use tries it again", "project", p.ID(), "error", err)
+		}
+		if err := p.RemoveRest(ctx); err != nil && ctx.Err() == nil {
+			log.Error("the rest of a removed workspace stays on the disk; retention tries it again", "project", p.ID(), "error", err)
 		}
 		return context.Cause(ctx)
 	})

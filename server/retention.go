@@ -23,7 +23,7 @@ func NewRetention(cfg settings.Settings, db store.Database, files *workspace.Wor
 	log *slog.Logger,
 ) *retention.Runner {
 	return retention.New(retention.Config{
-		Store: db.Retention(), Events: db.AdminEvents(), Files: files, Holder: holder, Logger: log, Spooled: spooled,
+		Store: db.Retention(), Files: files, Holder: holder, Logger: log, Spooled: spooled,
 		RecordDays: cfg.Audit.RetentionDays, ArtifactDays: cfg.Audit.ArtifactsRetentionDays, WorkspaceHours: cfg.Sandbox.WorkspaceTTLHours,
 	})
 }

@@ -67,9 +67,13 @@ func TestMountsAreNotRemovedWithWorkspaces(t *testing.T) {
 	must(t, os.MkdirAll(f.work+"/a/mounted", 0o755))
 	treetest.Bind(t, outside, f.work+"/a/mounted", f.work)
 	f.later(3 * day)
-	if _, _, err := f.RemoveWorkspace(deadline(t), idleID, f.now().Add(-day), false); !fault.Is(err, fault.ProjectDamaged) ||
-		!strings.Contains(fault.From(err).Message, "unmount it") {
-		t.Error(err)
+	records := 0
+	commit := func(int64) (bool, error) { records++; return true, nil }
+	for range 2 { // the second time, only the rest is there
+		if _, _, err := f.RemoveWorkspace(deadline(t), idleID, f.now().Add(-day), commit); !fault.Is(err, fault.ProjectDamaged) ||
+			!strings.Contains(fault.From(err).Message, `mounted at ".idle/gone-`) || !strings.Contains(fault.From(err).Message, "unmount it") {
+			t.Error(err)
+		}
 	}
 	moved, err := filepath.Glob(f.dir + "/.idle/gone-*/a/mounted")
 	must(t, err)
@@ -78,6 +82,29 @@ func TestMountsAreNotRemovedWithWorkspaces(t *testing.T) {
 	}
 	if len(moved) != 1 || read(t, outside+"/kept") != "kept" {
 		t.Error("a file of the mount was removed")
+	}
+	if _, found, err := f.RemoveWorkspace(deadline(t), idleID, f.now().Add(-day), commit); err != nil || found || records != 1 {
+		t.Errorf("the rest: %v, %v, on record %d times", found, err, records)
+	}
+	if rest, err := filepath.Glob(f.dir + "/.idle/gone-*"); err != nil || len(rest) != 0 {
+		t.Errorf("%v, %v", rest, err)
+	}
+}
+
+// TestMountedWorkspacesStay: where work/ itself, the home or inputs are mounted, nothing is removed or
+// on record.
+func TestMountedWorkspacesStay(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"work", ".home", "inputs"} {
+		f := setUpIdle(t)
+		write(t, f.work+"/file", "kept")
+		must(t, os.MkdirAll(f.dir+"/"+name, 0o755))
+		treetest.Bind(t, f.dir+"/"+name, f.dir+"/"+name, f.dir)
+		f.later(3 * day)
+		_, found, err := f.RemoveWorkspace(deadline(t), idleID, f.now().Add(-day), func(int64) (bool, error) { t.Error("on record"); return true, nil })
+		if !fault.Is(err, fault.ProjectDamaged) || found || read(t, f.work+"/file") != "kept" {
+			t.Errorf("%s: %v, %v", name, found, err)
+		}
 	}
 }
 

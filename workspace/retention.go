@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"secbox/fault"
+	"secbox/internal/lockfile"
 	"secbox/workspace/tree"
 )
 
@@ -62,11 +63,17 @@ func (w *Workspace) RemoveUnused(ctx context.Context, projectID string, before t
 	return bytes, wrapFailed(err, "unused files of project %s cannot be removed", projectID)
 }
 
+// gonePrefix begins names in .idle: files of a workspace whose removal is on record.
+const gonePrefix = "gone-"
+
 // RemoveWorkspace removes a user's workspace that was not used at or after the time: work/, the
-// home, and inputs; artifacts are not of the workspace but of execs. It returns the size of what it
-// removed or, if dry, would remove, and whether there was anything.
-func (w *Workspace) RemoveWorkspace(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, found bool,
-	err error,
+// home, and inputs; artifacts are not of the workspace but of execs. It calls commit with the size
+// of the files, in bytes, before the first of them is lost; if commit returns false or an error, or
+// if the workspace is used meanwhile, all of them stay. Without commit it removes nothing. It
+// returns the size of what it removed or would remove, and whether there was anything. What an
+// earlier call has left after its commit is removed, too, and not counted.
+func (w *Workspace) RemoveWorkspace(ctx context.Context, projectID string, before time.Time, commit func(bytes int64) (bool, error)) (
+	bytes int64, found bool, err error,
 ) {
 	p, err := w.Existing(projectID)
 	if err != nil {
@@ -80,67 +87,132 @@ func (w *Workspace) RemoveWorkspace(ctx context.Context, projectID string, befor
 	idle, used, err := p.unusedSince(before)
 	if err == nil && idle != nil {
 		defer idle.Close()
-		bytes, found, err = p.removeFiles(ctx, root, idle, used, dry)
-		if err == nil && (dry || p.stillUnused(idle, used)) {
-			var inputs int64
-			inputs, err = p.removeInputs(ctx, root, before, dry)
-			bytes, found = bytes+inputs, found || inputs > 0
+		bytes, found = measureWorkspace(ctx, root, idle)
+		if commit != nil {
+			if found {
+				found, err = p.moveAway(root, idle, used, func() (bool, error) { return commit(bytes) })
+			}
+			err = errors.Join(err, removeGone(ctx, idle))
 		}
 	}
 	return bytes, found, wrapFailed(err, "the workspace %s cannot be removed", projectID)
 }
 
-// removeFiles removes work/, the home and packs of older versions. It moves work/ and the home to
-// .idle first, and back if the workspace is used meanwhile.
-func (p *Project) removeFiles(ctx context.Context, root, idle *os.Root, used time.Time, dry bool) (bytes int64, found bool, err error) {
-	count := func(dir *os.Root, name string) {
-		found = true
-		bytes += tree.Measure(ctx, dir, name, tree.MaxUsageEntries).Bytes
-	}
-	moved := map[string]string{}
-	for _, name := range []string{workDir, homesDir} {
-		if !isThere(root, name) {
-			continue
-		}
-		count(root, name)
-		if to := "gone-" + p.w.TempName(); err == nil && !dry {
-			if err = tree.RenameNew(root, name, idle, to); err == nil {
-				moved[to] = name
-			}
-		}
-	}
-	if err == nil && !p.stillUnused(idle, used) {
-		found, bytes, err = false, 0, errBusy
-	}
+// RemoveRest removes what a process has left of workspaces whose removal it recorded, before it
+// died.
+func (p *Project) RemoveRest(ctx context.Context) error {
+	root, err := p.open()
 	if err != nil {
-		for to, name := range moved {
-			if e := tree.RenameNew(idle, to, root, name); e != nil { // it stays in .idle, and is removed with the next use
-				err = e
-			}
+		return err
+	}
+	defer root.Close()
+	idle, _, err := tree.OpenDir(root, idleDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		defer idle.Close()
+		err = removeGone(ctx, idle)
+	}
+	return wrapFailed(err, "the rest of the workspace %s cannot be removed", p.id)
+}
+
+// measureWorkspace returns the size of a workspace, and whether there is anything of it.
+func measureWorkspace(ctx context.Context, root, idle *os.Root) (bytes int64, found bool) {
+	count := func(dir *os.Root, name string) {
+		usage := tree.Measure(ctx, dir, name, tree.MaxUsageEntries)
+		bytes, found = bytes+usage.Bytes, found || name != inputsDir || usage.Entries > 0
+	}
+	for _, name := range []string{workDir, homesDir, inputsDir} {
+		if isThere(root, name) {
+			count(root, name)
 		}
-		if errors.Is(err, errBusy) {
+	}
+	for _, name := range ofWorkspace(idle) {
+		count(idle, name)
+	}
+	return bytes, found
+}
+
+// ofWorkspace returns the names of packs of older versions, and of other files of the workspace, in
+// .idle.
+func ofWorkspace(idle *os.Root) (names []string) {
+	_ = tree.EachName(idle, func(name string) error {
+		if name != usedFile && name != editFile && !strings.HasPrefix(name, gonePrefix) {
+			names = append(names, name)
+		}
+		return nil
+	})
+	return names
+}
+
+// moveAway gives all files of a workspace names that begin with gonePrefix, and reports whether it
+// did. It hides work/ first, where Unpack finds it: requests that come now wait for the lock, and
+// find work/ in its place again, or missing. So they do after a crash before the commit.
+func (p *Project) moveAway(root, idle *os.Root, used time.Time, commit func() (bool, error)) (bool, error) {
+	for _, name := range []string{workDir, homesDir, inputsDir} {
+		if err := tree.CheckMount(root, name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+	}
+	lock, err := idle.OpenFile(usedFile, os.O_RDWR, 0o600)
+	if err != nil {
+		return false, err
+	}
+	defer lockfile.Close(lock)
+	if err := lockfile.Try(lock); err != nil {
+		if errors.Is(err, lockfile.ErrLocked) { // a pack is being unpacked
 			err = nil
 		}
-		return 0, false, err
+		return false, err
 	}
-	err = tree.EachName(idle, func(name string) error {
-		if name == usedFile || name == editFile {
-			return nil
+	if isThere(root, workDir) {
+		if isThere(idle, workDir) {
+			_ = p.setAside(idle)
 		}
-		if moved[name] == "" {
-			count(idle, name)
+		if err := tree.RenameNew(root, workDir, idle, workDir); err != nil {
+			return false, err
 		}
-		if dry {
+	}
+	ok := p.stillUnused(idle, used)
+	if ok {
+		ok, err = commit()
+	}
+	if !ok || err != nil {
+		if isThere(idle, workDir) {
+			err = errors.Join(err, tree.RenameNew(idle, workDir, root, workDir))
+		}
+		return false, err
+	}
+	moveOut := func(dir *os.Root, name string) {
+		if e := tree.RenameNew(dir, name, idle, gonePrefix+p.w.TempName()); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+	}
+	for _, name := range ofWorkspace(idle) {
+		moveOut(idle, name)
+	}
+	moveOut(root, homesDir)
+	moveOut(root, inputsDir)
+	return true, errors.Join(err, tree.SyncDir(root), tree.SyncDir(idle))
+}
+
+// removeGone removes what moveAway moved. It goes on after an error.
+func removeGone(ctx context.Context, idle *os.Root) error {
+	var failed error
+	err := tree.EachName(idle, func(name string) error {
+		if !strings.HasPrefix(name, gonePrefix) {
 			return nil
 		}
 		_, err := tree.RemoveTree(ctx, idle, name)
-		return err
+		if mount, is := errors.AsType[*tree.MountedError](err); is {
+			mount.Path = idleDir + "/" + mount.Path
+		}
+		failed = errors.Join(failed, err)
+		return context.Cause(ctx)
 	})
-	return bytes, found, err
+	return errors.Join(failed, err)
 }
-
-// errBusy reports a workspace that is used again.
-var errBusy = errors.New("the workspace is in use")
 
 // removeInputs removes the files below inputs/ that were last written before the time, and empty
 // directories. What is mounted there stays, and is an error. Skills' folders, which have names that

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"secbox/workspace"
+	"secbox/workspace/tree"
 	"secbox/workspace/tree/treetest"
 )
 
@@ -105,13 +106,20 @@ func TestRemoveWorkspace(t *testing.T) {
 	f := setUpIdle(t)
 	remove := func(id string, age time.Duration, dry bool) (int64, bool) {
 		t.Helper()
-		bytes, found, err := f.RemoveWorkspace(t.Context(), id, f.now().Add(-age), dry)
-		must(t, err)
+		recorded := int64(-1)
+		commit := func(bytes int64) (bool, error) { recorded = bytes; return true, nil }
+		if dry {
+			commit = nil
+		}
+		bytes, found, err := f.RemoveWorkspace(t.Context(), id, f.now().Add(-age), commit)
+		if must(t, err); !dry && found != (recorded == bytes) {
+			t.Errorf("%d bytes were removed, and %d are on record", bytes, recorded)
+		}
 		return bytes, found
 	}
 	_, err := f.existing().Home()
 	must(t, err)
-	files := []string{f.work + "/file", f.dir + "/.home/home/tool", f.dir + "/.idle/pack.tar.zst"}
+	files := []string{f.work + "/file", f.dir + "/.home/home/tool", f.dir + "/inputs/in", f.dir + "/.idle/pack.tar.zst"}
 	for _, path := range files {
 		write(t, path, "12345")
 	}
@@ -131,13 +139,13 @@ func TestRemoveWorkspace(t *testing.T) {
 		t.Error("a command's end is no use")
 	}
 	f.later(day + 2*time.Minute)
-	if bytes, found := remove(idleID, day, true); bytes < 15 || !found {
+	if bytes, found := remove(idleID, day, true); bytes < 20 || !found {
 		t.Errorf("a dry run finds %d bytes, %v", bytes, found)
 	}
 	for _, path := range files {
 		read(t, path)
 	}
-	if bytes, found := remove(idleID, day, false); bytes < 15 || !found {
+	if bytes, found := remove(idleID, day, false); bytes < 20 || !found {
 		t.Errorf("%d bytes, %v", bytes, found)
 	}
 	for _, path := range append(files, f.work, f.dir+"/.home") {
@@ -159,5 +167,80 @@ func TestRemoveWorkspace(t *testing.T) {
 	f.later(9 * day)
 	if _, found := remove("demo", day, false); found {
 		t.Error("a project that is no user's workspace is removed")
+	}
+}
+
+// TestRemoveWorkspaceCalledOff: nothing is lost, nor on record, when a hold or a use comes meanwhile, and
+// requests wait until it is decided.
+func TestRemoveWorkspaceCalledOff(t *testing.T) {
+	t.Parallel()
+	f := setUpIdle(t)
+	other := f.another()
+	write(t, f.work+"/file", "12345")
+	write(t, f.dir+"/.home/home/tool", "12345")
+	failed := errors.New("the database does not answer")
+	for range 3 {
+		f.later(2 * day)
+		used := make(chan error, 1)
+		bytes, found, err := f.RemoveWorkspace(t.Context(), idleID, f.now().Add(-day), func(int64) (bool, error) {
+			go func() {
+				p, err := other.Existing(idleID)
+				if err == nil {
+					var work *tree.Tree
+					if work, err = p.Work(); err == nil {
+						_, err = work.Lstat("file")
+						err = errors.Join(err, work.Close())
+					}
+				}
+				used <- err
+			}()
+			select {
+			case err := <-used:
+				t.Errorf("a request does not wait: %v", err)
+			case <-time.After(50 * time.Millisecond):
+			}
+			return false, failed
+		})
+		if !errors.Is(err, failed) || found {
+			t.Errorf("%d bytes, %v, %v", bytes, found, err)
+		}
+		must(t, <-used)
+		if read(t, f.work+"/file") != "12345" || read(t, f.dir+"/.home/home/tool") != "12345" {
+			t.Error("files are lost")
+		}
+	}
+}
+
+// TestRemoveWorkspaceInterrupted: after a crash before the record, work/ is back with the next use;
+// after a crash behind it, the rest goes without a second record.
+func TestRemoveWorkspaceInterrupted(t *testing.T) {
+	t.Parallel()
+	f := setUpIdle(t)
+	write(t, f.work+"/file", "12345")
+	must(t, os.Rename(f.work, f.dir+"/.idle/work"))
+	f.project()
+	if read(t, f.work+"/file") != "12345" {
+		t.Error("work/ is not back")
+	}
+	fill(t, f.work, 200)
+	f.later(2 * day)
+	records := 0
+	commit := func(int64) (bool, error) { records++; return true, nil }
+	ends := &treetest.EndsAfter{Context: t.Context(), Looks: 1000}
+	_, found, err := f.RemoveWorkspace(ends, idleID, f.now().Add(-day), func(bytes int64) (bool, error) {
+		ends.Looks = 50
+		return commit(bytes)
+	})
+	if !errors.Is(err, context.DeadlineExceeded) || !found {
+		t.Fatalf("a removal without time: %v, %v", found, err)
+	}
+	gone(t, f.work)
+	f.project() // it is used again
+	if _, found, err := f.RemoveWorkspace(t.Context(), idleID, f.now().Add(-day), commit); err != nil || found {
+		t.Errorf("%v, %v", found, err)
+	}
+	must(t, f.existing().RemoveRest(t.Context()))
+	if rest, err := filepath.Glob(f.dir + "/.idle/gone-*"); err != nil || len(rest) != 0 || records != 1 {
+		t.Errorf("%v is left, %v; on record %d times", rest, err, records)
 	}
 }

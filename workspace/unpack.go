@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"secbox/fault"
 	"secbox/internal/lockfile"
@@ -24,7 +25,8 @@ import (
 //	                              are set aside under a name that begins with left-, for an administrator
 //	.home/saved.tar.zst           the packed home, unless there is a home
 //
-// All other files are leftovers of interrupted steps.
+// All other files are leftovers of interrupted steps, or of a workspace that is removed: moveAway also
+// hides work/ as .idle/work until the removal is on record.
 const (
 	packFile   = "pack.tar.zst"
 	wakingFile = "waking.tar.zst"
@@ -142,10 +144,11 @@ func (p *Project) setAside(idle *os.Root) error {
 		p.id, names)
 }
 
-// removeLeftovers removes everything in .idle except its own files and what was set aside.
+// removeLeftovers removes everything in .idle except its own files, what was set aside, and what
+// RemoveWorkspace removes.
 func (p *Project) removeLeftovers(ctx context.Context, idle *os.Root) error {
 	return tree.EachName(idle, func(name string) error {
-		if name == usedFile || name == editFile || len(name) > len(leftPrefix) && name[:len(leftPrefix)] == leftPrefix {
+		if name == usedFile || name == editFile || strings.HasPrefix(name, leftPrefix) || strings.HasPrefix(name, gonePrefix) {
 			return nil
 		}
 		_, err := tree.RemoveTree(ctx, idle, name)

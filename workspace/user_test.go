@@ -10,5 +10,5 @@ import (
 
 func TestAsAnOrdinaryUser(t *testing.T) {
 	treetest.AsUser(t,
-		"^Test(HundredThousandFiles|ThousandsOfNestedDirectories|PathRoomIsBounded|GrowthWhileTheTreeIsChanged|ManyDirectoriesCountToo|RetentionSparesMounts|MountsAreNotRemovedWithWorkspaces|NoRoomToUnpack|MountsAreNotCollected)$", "TestModeZeroEntriesAreCollected")
+		"^Test(HundredThousandFiles|ThousandsOfNestedDirectories|PathRoomIsBounded|GrowthWhileTheTreeIsChanged|ManyDirectoriesCountToo|RetentionSparesMounts|MountsAreNotRemovedWithWorkspaces|MountedWorkspacesStay|NoRoomToUnpack|MountsAreNotCollected)$", "TestModeZeroEntriesAreCollected")
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"secbox/audit/admin"
 	"secbox/audit/retention"
 )
 
@@ -32,6 +31,10 @@ type database struct {
 	largest int // batch
 	renew   func() error
 	removed func(id string) // called after each removal
+
+	recorded []retention.Workspace // removed ones
+	refuse   error                 // of their record; nil: none
+	held     string                // the workspace that is held once a run has begun
 }
 
 type exec struct {
@@ -189,13 +192,25 @@ func (db *database) ProjectDue(_ context.Context, project, _ string, before time
 	return true, nil
 }
 
+func (db *database) RemoveWorkspace(ctx context.Context, w retention.Workspace, holder string, lease time.Duration) (bool, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if err := cmp.Or(db.refuse, db.extend(holder, lease)); err != nil {
+		return false, err
+	}
+	due, err := db.ProjectDue(ctx, w.ProjectID, w.UserID, w.Before)
+	if due = due && w.ProjectID != db.held; due {
+		db.recorded = append(db.recorded, w)
+	}
+	return due, err
+}
+
 // files are the projects' files.
 type files struct {
-	remove   func(ctx context.Context, execID string) error // nil: at once
-	gone     []string                                       // execs whose artifacts were removed
-	unused   map[string]int64                               // by project
-	removing func(projectID string)                         // is called before a workspace is removed; nil: not
-	idle     map[string]int64                               // the workspaces of users that were not used for long, and their sizes
+	remove func(ctx context.Context, execID string) error // nil: at once
+	gone   []string                                       // execs whose artifacts were removed
+	unused map[string]int64                               // by project
+	idle   map[string]int64                               // the workspaces of users that were not used for long, and their sizes
 }
 
 func (f *files) RemoveArtifacts(ctx context.Context, _, execID string) error {
@@ -230,27 +245,14 @@ func (f *files) RemoveUnused(_ context.Context, projectID string, _ time.Time, d
 	return bytes, nil
 }
 
-func (f *files) RemoveWorkspace(_ context.Context, projectID string, before time.Time, dry bool) (int64, bool, error) {
+func (f *files) RemoveWorkspace(_ context.Context, projectID string, _ time.Time, commit func(int64) (bool, error)) (int64, bool, error) {
 	bytes, found := f.idle[projectID]
-	if f.removing != nil && !dry {
-		f.removing(projectID)
+	if !found || commit == nil {
+		return bytes, found, nil
 	}
-	if found && !dry {
+	removed, err := commit(bytes)
+	if removed {
 		delete(f.idle, projectID)
 	}
-	return bytes, found, nil
-}
-
-// events is an admin.Store that only records.
-type events struct {
-	admin.Store
-	fail error
-	list []admin.Event
-}
-
-func (e *events) Record(_ context.Context, event admin.Event) error {
-	if e.fail == nil {
-		e.list = append(e.list, event)
-	}
-	return e.fail
+	return bytes, removed, err
 }

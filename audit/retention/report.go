@@ -62,8 +62,8 @@ func (r *Runner) DryRun(ctx context.Context) ([]Plan, error) {
 	for _, rule := range files {
 		plans = append(plans, Plan{Rule: rule.name, Days: rule.days, Hours: rule.hours, Before: rule.before})
 	}
-	err = r.due(ctx, files, 0, func(i int, project string) error {
-		bytes, found, err := files[i].remove(ctx, project, files[i].before, true)
+	err = r.due(ctx, files, 0, func(i int, project, user string) error {
+		bytes, found, err := files[i].remove(ctx, project, user, files[i].before, true)
 		if found {
 			plans[first+i].Due++
 			plans[first+i].Bytes += bytes

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"secbox/audit/admin"
 	"secbox/fault"
 )
 
@@ -62,14 +61,16 @@ type Files interface {
 	RemoveUnused(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, err error)
 
 	// RemoveWorkspace does the same for work/, the home and the inputs of a user's workspace that
-	// was not used at or after the time. found reports whether there was anything.
-	RemoveWorkspace(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, found bool, err error)
+	// was not used at or after the time. It calls commit with their size before anything is lost,
+	// and keeps everything if commit returns false or an error; without commit it removes nothing.
+	// found reports whether there was anything.
+	RemoveWorkspace(ctx context.Context, projectID string, before time.Time, commit func(bytes int64) (bool, error)) (bytes int64, found bool,
+		err error)
 }
 
 // Config configures a Runner.
 type Config struct {
 	Store  Store
-	Events admin.Store
 	Files  Files
 	Holder string // unique among running processes
 	Logger *slog.Logger
@@ -162,7 +163,7 @@ type fileRule struct {
 	days, hours int64
 	before      time.Time
 	users       bool // only users' workspaces
-	remove      func(ctx context.Context, projectID string, before time.Time, dry bool) (bytes int64, found bool, err error)
+	remove      func(ctx context.Context, projectID, userID string, before time.Time, dry bool) (bytes int64, found bool, err error)
 }
 
 // fileRules returns the rules about files: unused inputs go with the artifacts, and users'
@@ -172,7 +173,7 @@ func (r *Runner) fileRules(now time.Time) (rules []fileRule) {
 		last := of[len(of)-1]
 		rules = append(rules, fileRule{
 			name: UnusedInputs, days: last.Days, before: last.Before,
-			remove: func(ctx context.Context, projectID string, before time.Time, dry bool) (int64, bool, error) {
+			remove: func(ctx context.Context, projectID, _ string, before time.Time, dry bool) (int64, bool, error) {
 				bytes, err := r.cfg.Files.RemoveUnused(ctx, projectID, before, dry)
 				return bytes, bytes > 0, err
 			},
@@ -188,21 +189,22 @@ func (r *Runner) fileRules(now time.Time) (rules []fileRule) {
 }
 
 // removeWorkspace records the removal of a workspace before it removes anything.
-func (r *Runner) removeWorkspace(ctx context.Context, projectID string, before time.Time, dry bool) (int64, bool, error) {
-	bytes, found, err := r.cfg.Files.RemoveWorkspace(ctx, projectID, before, true)
-	if dry || !found || err != nil {
-		return bytes, found, err
+func (r *Runner) removeWorkspace(ctx context.Context, projectID, userID string, before time.Time, dry bool) (int64, bool, error) {
+	commit := func(bytes int64) (bool, error) {
+		w := Workspace{ProjectID: projectID, UserID: userID, Before: before, Hours: r.cfg.WorkspaceHours, Bytes: bytes}
+		return r.cfg.Store.RemoveWorkspace(ctx, w, r.cfg.Holder, Lease)
 	}
-	data := map[string]any{"rule": UnusedWorkspaces, "hours": r.cfg.WorkspaceHours, "bytes": bytes}
-	if err := admin.Record(ctx, r.cfg.Events, admin.WorkspaceRemoved, projectID, data); err != nil {
-		return 0, false, err
+	if dry {
+		commit = nil
 	}
-	return r.cfg.Files.RemoveWorkspace(ctx, projectID, before, false)
+	return r.cfg.Files.RemoveWorkspace(ctx, projectID, before, commit)
 }
 
 // due calls visit with each project, and each rule about files that may remove some of it, and
 // pauses after each project.
-func (r *Runner) due(ctx context.Context, rules []fileRule, pause time.Duration, visit func(rule int, projectID string) error) error {
+func (r *Runner) due(ctx context.Context, rules []fileRule, pause time.Duration,
+	visit func(rule int, projectID, userID string) error,
+) error {
 	if len(rules) == 0 {
 		return nil
 	}
@@ -213,7 +215,7 @@ func (r *Runner) due(ctx context.Context, rules []fileRule, pause time.Duration,
 			}
 			due, err := r.cfg.Store.ProjectDue(ctx, project, user, rule.before)
 			if err == nil && due {
-				err = visit(i, project)
+				err = visit(i, project, user)
 			}
 			if err != nil {
 				return err
@@ -465,8 +467,11 @@ func (r *run) files(ctx context.Context) error {
 
 // projects removes files of projects that have no exec, and no hold, since the time of a rule.
 func (r *run) projects(ctx context.Context, rules []fileRule) error {
-	return r.due(ctx, rules, time.Second/perSecond, func(i int, project string) error {
-		_, found, err := rules[i].remove(ctx, project, rules[i].before, false)
+	return r.due(ctx, rules, time.Second/perSecond, func(i int, project, user string) error {
+		_, found, err := rules[i].remove(ctx, project, user, rules[i].before, false)
+		if errors.Is(err, ErrLeaseLost) {
+			return err
+		}
 		if err != nil && ctx.Err() == nil {
 			r.fail("unused files of a project stay on the disk", err, "project", project)
 		}

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"secbox/audit/admin"
 	"secbox/audit/retention"
 	"secbox/fault"
 )
@@ -295,32 +294,30 @@ func TestFilesAreTriedAgain(t *testing.T) {
 }
 
 // TestUnusedWorkspaces: a workspace goes once its removal is on record, and not while an exec of it
-// is young or held.
+// is young or held, nor when a hold comes during the run.
 func TestUnusedWorkspaces(t *testing.T) {
 	inBubble(t, func(in *installation) {
-		record := &events{fail: errors.New("the database does not answer")}
-		in.cfg.RecordDays, in.cfg.WorkspaceHours, in.cfg.Events = 0, 48, record
-		in.disk.idle = map[string]int64{"a~old": 7, "a~young": 8, "a~held": 9}
+		in.db.refuse, in.db.held = errors.New("the database does not answer"), "a~held-now"
+		in.cfg.RecordDays, in.cfg.WorkspaceHours = 0, 48
+		in.disk.idle = map[string]int64{"a~old": 7, "a~young": 8, "a~held": 9, "a~held-now": 1}
 		in.add(3*day, func(x *exec) { x.project = "a~old" })
 		in.add(day, func(x *exec) { x.project = "a~young" })
 		in.add(3*day, func(x *exec) { x.project, x.verdict = "a~held", retention.Held })
 		plans, err := retention.New(in.cfg).DryRun(in.t.Context())
-		if err != nil || len(plans) != 1 || plans[0].Rule != retention.UnusedWorkspaces || plans[0].Hours != 48 || plans[0].Due != 1 || plans[0].Bytes != 7 {
+		if err != nil || len(plans) != 1 || plans[0].Rule != retention.UnusedWorkspaces || plans[0].Hours != 48 || plans[0].Due != 2 || plans[0].Bytes != 8 {
 			in.t.Errorf("%+v, %v", plans, err)
 		}
-		if done, err := in.once(false); err == nil || done.Projects != 0 || len(in.disk.idle) != 3 {
+		if done, err := in.once(false); err == nil || done.Projects != 0 || len(in.disk.idle) != 4 {
 			in.t.Errorf("without a record: %+v, %v, and %v are left", done, err, in.disk.idle)
 		}
-		record.fail = nil
-		in.disk.removing = func(projectID string) {
-			if len(record.list) != 1 || record.list[0].Kind != admin.WorkspaceRemoved || record.list[0].Subject != projectID ||
-				record.list[0].Data != `{"bytes":7,"hours":48,"rule":"sandbox.workspace_ttl_hours"}` {
-				in.t.Errorf("before the removal of %s, on record are %+v", projectID, record.list)
-			}
-		}
+		in.db.refuse = nil
 		done := in.mustOnce()
-		if _, is := in.disk.idle["a~old"]; is || done.Projects != 1 || len(in.disk.idle) != 2 || len(record.list) != 1 {
-			in.t.Errorf("%+v, and %v are left", done, in.disk.idle)
+		want := []retention.Workspace{{ProjectID: "a~old", UserID: "user", Hours: 48, Bytes: 7}}
+		for i := range in.db.recorded {
+			in.db.recorded[i].Before = time.Time{}
+		}
+		if _, is := in.disk.idle["a~old"]; is || done.Projects != 1 || len(in.disk.idle) != 3 || !slices.Equal(in.db.recorded, want) {
+			in.t.Errorf("%+v, %+v, and %v are left", done, in.db.recorded, in.disk.idle)
 		}
 	})
 }

@@ -55,6 +55,11 @@ type Store interface {
 	// or is held, and neither is the project or its user.
 	ProjectDue(ctx context.Context, projectID, userID string, before time.Time) (bool, error)
 
+	// RemoveWorkspace records the removal of a user's workspace and returns true, if ProjectDue is
+	// true in the same durable transaction. A hold is added before or after all of it. The lease is
+	// extended as by Remove.
+	RemoveWorkspace(ctx context.Context, w Workspace, holder string, lease time.Duration) (bool, error)
+
 	// Tombstones returns the tombstones of the execs.
 	Tombstones(ctx context.Context, execIDs []string) ([]Tombstone, error)
 
@@ -77,6 +82,14 @@ type Store interface {
 	// Holds returns at most limit holds that have not been removed, oldest first, after one of
 	// them.
 	Holds(ctx context.Context, after HoldCursor, limit int) ([]Hold, error)
+}
+
+// Workspace is a user's workspace that is to be removed by the rule UnusedWorkspaces.
+type Workspace struct {
+	ProjectID, UserID string
+	Before            time.Time // it was not used at or after
+	Hours             int64     // the value of the rule
+	Bytes             int64     // of its files
 }
 
 // HoldSubject is what holds can name of an exec.

@@ -437,6 +437,18 @@ func retentionProjects(t *testing.T, f Fixture) {
 		}
 		return is
 	}
+	if begun, err := s.Begin(t.Context(), "n1", time.Minute, 0); err != nil || !begun {
+		t.Fatal(begun, err)
+	}
+	removed := func() bool {
+		t.Helper()
+		w := retention.Workspace{ProjectID: "a1~ann", UserID: "ann", Before: base.Add(time.Hour), Hours: 48, Bytes: 7}
+		is, err := s.RemoveWorkspace(t.Context(), w, "n1", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
 	if late := base.Add(time.Hour); due("ann", base) || !due("ann", late) || !due("", late) {
 		t.Error("the exec's age does not matter")
 	}
@@ -447,15 +459,26 @@ func retentionProjects(t *testing.T, f Fixture) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if due("ann", base.Add(time.Hour)) {
+		if due("ann", base.Add(time.Hour)) || removed() {
 			t.Errorf("in spite of a hold by %s", kind)
 		}
 		if _, err := s.RemoveHold(t.Context(), h.ID, "tok"); err != nil {
 			t.Fatal(err)
 		}
 	}
+	if !removed() {
+		t.Error("its removal is not on record")
+	}
+	events, err := f.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.WorkspaceRemoved}, nil, 10)
+	if err != nil || len(events) != 1 || events[0].Subject != "a1~ann" ||
+		events[0].Data != `{"bytes":7,"hours":48,"rule":"sandbox.workspace_ttl_hours"}` {
+		t.Errorf("on record are %+v, %v", events, err)
+	}
+	if _, err := s.RemoveWorkspace(t.Context(), retention.Workspace{}, "n2", time.Minute); !errors.Is(err, retention.ErrLeaseLost) {
+		t.Errorf("without the lease: %v", err)
+	}
 	mustOpen(t, f.Audit(), in(record(), func(r *audit.Record) { r.ProjectID = "a1~ann" }))
-	if due("ann", base.Add(time.Hour)) {
+	if due("ann", base.Add(time.Hour)) || removed() {
 		t.Error("while an exec runs")
 	}
 	for _, bad := range []retention.Hold{

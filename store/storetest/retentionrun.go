@@ -57,7 +57,7 @@ func (f *fakeFiles) RemoveUnused(_ context.Context, projectID string, _ time.Tim
 	return 5, nil
 }
 
-func (f *fakeFiles) RemoveWorkspace(context.Context, string, time.Time, bool) (int64, bool, error) {
+func (f *fakeFiles) RemoveWorkspace(context.Context, string, time.Time, func(int64) (bool, error)) (int64, bool, error) {
 	return 0, false, nil
 }
 

@@ -361,12 +361,36 @@ func (db Retention) Dequeue(ctx context.Context, execIDs []string) error {
 // ProjectDue implements retention.Store. An empty string behind a column keeps an index from being
 // used that has more rows of the project than the condition beside it.
 func (db Retention) ProjectDue(ctx context.Context, projectID, userID string, before time.Time) (bool, error) {
+	return db.projectDue(ctx, db.Query, projectID, userID, before)
+}
+
+// RemoveWorkspace implements retention.Store. The first statement is as in Remove.
+func (db Retention) RemoveWorkspace(ctx context.Context, w retention.Workspace, holder string, lease time.Duration) (due bool, err error) {
+	err = db.Tx(ctx, func(run Run) error {
+		args := Params{Text(holder)}
+		_, mine, err := One(ctx, run, Value[int], db.extend(&args, lease), args...)
+		if err != nil {
+			return err
+		}
+		if !mine {
+			return retention.ErrLeaseLost
+		}
+		if due, err = db.projectDue(ctx, run, w.ProjectID, w.UserID, w.Before); err != nil || !due {
+			return err
+		}
+		return db.record(ctx, run, admin.WorkspaceRemoved, w.ProjectID,
+			map[string]any{"rule": retention.UnusedWorkspaces, "hours": w.Hours, "bytes": w.Bytes})
+	})
+	return due && err == nil, err
+}
+
+func (db Retention) projectDue(ctx context.Context, run Run, projectID, userID string, before time.Time) (bool, error) {
 	rows := func(from string) string { return "EXISTS (SELECT 1 FROM " + from + ")" }
 	holdsOf := func(kind, column, project string) string {
 		return rows("audit_holds AS h JOIN sandbox_execs AS e ON e." + column + " = h.value AND e." + column +
 			" <> '' WHERE h.removed_at IS NULL AND h.kind = '" + kind + "' AND " + project + " = $1")
 	}
-	due, _, err := One(ctx, db.Query, Value[bool], "SELECT NOT ("+
+	due, _, err := One(ctx, run, Value[bool], "SELECT NOT ("+
 		rows("sandbox_execs WHERE project_id = $1 AND created_at >= $2")+
 		" OR "+rows("sandbox_execs WHERE status = 'queued' AND project_id || '' = $1")+
 		" OR "+rows("sandbox_execs WHERE status = 'running' AND project_id || '' = $1")+
