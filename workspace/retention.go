@@ -129,6 +129,11 @@ func measureWorkspace(ctx context.Context, root, idle *os.Root) (bytes int64, fo
 		}
 	}
 	for _, name := range ofWorkspace(idle) {
+		if fi, err := idle.Lstat(name); err == nil && !fi.IsDir() { // a pack
+			size, _, _ := tree.OnDisk(fi)
+			bytes, found = bytes+size, true
+			continue
+		}
 		count(idle, name)
 	}
 	return bytes, found

@@ -157,6 +157,11 @@ func TestRemoveWorkspace(t *testing.T) {
 	if _, found := remove(idleID, day, false); found {
 		t.Error("it is removed twice")
 	}
+	write(t, f.dir+"/.idle/pack.tar.zst", "12345")
+	if bytes, found := remove(idleID, day, true); bytes == 0 || !found {
+		t.Errorf("a dry run finds %d bytes of a pack, %v", bytes, found)
+	}
+	must(t, os.Remove(f.dir+"/.idle/pack.tar.zst"))
 	f.project()
 	if entries, err := os.ReadDir(f.work); err != nil || len(entries) != 0 {
 		t.Errorf("the next use finds %v, %v", entries, err)
