@@ -313,6 +313,11 @@ func TestRetentionStates(t *testing.T) {
 			[]string{">running<", "Run that goes on", "node-7"},
 			">Ended<",
 		},
+		"workspaces": {
+			retention.Report{Enabled: true, WorkspaceHours: 48},
+			[]string{"Users’ workspaces", "48 hours after their last use", "sandbox.workspace_ttl_hours"},
+			"Nothing is removed",
+		},
 	} {
 		f := fullApp()
 		f.audit.report = c.report

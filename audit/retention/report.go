@@ -110,6 +110,8 @@ type Report struct {
 	// The settings, in days; 0 keeps records for ever, and artifacts as long as their record.
 	RecordDays, ArtifactDays int64
 
+	WorkspaceHours int64 // without use, after which a user's workspace is removed; 0: never
+
 	Problem string    // empty: none
 	Next    time.Time // when the next look is due
 	Totals  Done      // of all runs of this process
@@ -120,7 +122,10 @@ func (r *Runner) Report(ctx context.Context) (Report, error) {
 	state, err := r.cfg.Store.State(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := Report{State: state, Enabled: r.enabled(), RecordDays: r.cfg.RecordDays, ArtifactDays: r.cfg.ArtifactDays, Totals: r.totals}
+	out := Report{
+		State: state, Enabled: r.enabled(), RecordDays: r.cfg.RecordDays, ArtifactDays: r.cfg.ArtifactDays,
+		WorkspaceHours: r.cfg.WorkspaceHours, Totals: r.totals,
+	}
 	if out.Enabled {
 		out.Next = r.next
 		if earliest := state.BeganAt.Add(interval); !state.BeganAt.IsZero() && earliest.After(out.Next) {

@@ -104,3 +104,11 @@ func kept(days int64, otherwise string) string {
 	}
 	return fmt.Sprintf("%s days after the exec’s end", ui.Count(days))
 }
+
+// keptUnused says when workspaces are removed.
+func keptUnused(hours int64) string {
+	if hours == 0 {
+		return "for ever"
+	}
+	return several(hours, "hour") + " after their last use"
+}
