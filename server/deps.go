@@ -81,6 +81,17 @@ func (d *Deps) OpenWorkspace() (err error) {
 	return err
 }
 
+// OpenExistingWorkspace is OpenWorkspace for commands beside a server: it refuses a root without
+// projects, in which all files of the installation would seem to be gone.
+func (d *Deps) OpenExistingWorkspace() error {
+	root := d.adapter.NativeRoot()
+	if _, err := os.Stat(filepath.Join(root, "projects")); errors.Is(err, fs.ErrNotExist) {
+		return fault.Wrap(fault.InvalidSettings, err,
+			"there are no projects in the workspace root %s: no core-api has run on it. Give the server's --workspace-root or --config", root)
+	}
+	return d.OpenWorkspace()
+}
+
 // OpenSkills loads the catalog. The operator's folder must exist; a broken skill in it does not
 // affect the others.
 func (d *Deps) OpenSkills(log *slog.Logger) (err error) {

@@ -100,7 +100,7 @@ func (c *command) verify(ctx context.Context, s settings.Settings, db store.Data
 		if err != nil {
 			return err
 		}
-		if err := deps.OpenWorkspace(); err != nil {
+		if err := deps.OpenExistingWorkspace(); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, deps.Workspace.Close()) }()

@@ -80,7 +80,7 @@ func (c *command) withRetention(ctx context.Context, f func(*retention.Runner) e
 		if err != nil {
 			return err
 		}
-		if err := deps.OpenWorkspace(); err != nil {
+		if err := deps.OpenExistingWorkspace(); err != nil {
 			return err
 		}
 		// Results in the spool of a server belong to rows that are open or lost in the database.

@@ -78,6 +78,32 @@ func left(t *testing.T, workspace string) int {
 	return len(entries)
 }
 
+// TestRetentionNeedsTheWorkspace: with another workspace root than the server's, nothing is removed and
+// nothing is made. The records would go, and their artifacts stay for ever.
+func TestRetentionNeedsTheWorkspace(t *testing.T) {
+	t.Parallel()
+	state, workspace, root := filepath.Join(t.TempDir(), "state"), t.TempDir(), t.TempDir()
+	oldExecs(t, state, workspace, 2)
+	file := filepath.Join(t.TempDir(), "core-api.yaml")
+	if err := os.WriteFile(file, []byte("audit: {retention_days: 90}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"--config", file, "--state-dir", state, "--workspace-root"}
+	for _, command := range []string{"audit retention --dry-run", "audit retention run", "audit verify --artifacts"} {
+		code, out, stderr := coreAPI(t, append(strings.Fields(command), append(args, filepath.Join(root, "typo"))...)...)
+		if code != 2 || out != "" || !strings.Contains(stderr, "Give the server's --workspace-root") {
+			t.Errorf("%s: %d %q %q", command, code, out, stderr)
+		}
+	}
+	if made, err := os.ReadDir(root); err != nil || len(made) != 0 {
+		t.Errorf("made %v, %v", made, err)
+	}
+	code, out, stderr := coreAPI(t, append(strings.Fields("audit retention run"), append(args, workspace)...)...)
+	if code != 0 || !strings.Contains(out, "Removed 2 records") || left(t, workspace) != 0 {
+		t.Errorf("%d %q %q", code, out, stderr)
+	}
+}
+
 // TestRetention: the commands say what they would remove, what they remove and what they keep.
 func TestRetention(t *testing.T) {
 	t.Parallel()
