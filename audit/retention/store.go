@@ -52,7 +52,8 @@ type Store interface {
 	Dequeue(ctx context.Context, execIDs []string) error
 
 	// ProjectDue reports whether no exec of the project is open, was created at or after the time,
-	// or is held, and neither is the project or its user.
+	// or is held, and neither is the project or its user. Execs that were refused, perhaps to
+	// callers who may not use the project, keep it only if they are held.
 	ProjectDue(ctx context.Context, projectID, userID string, before time.Time) (bool, error)
 
 	// RemoveWorkspace records the removal of a user's workspace and returns true, if ProjectDue is

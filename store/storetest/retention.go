@@ -449,6 +449,9 @@ func retentionProjects(t *testing.T, f Fixture) {
 		}
 		return is
 	}
+	mustOpen(t, f.Audit(), in(record(), func(r *audit.Record) { // by another user's token
+		r.ProjectID, r.Status, r.CreatedAt, r.EndedAt = "a1~ann", audit.Rejected, base.Add(2*time.Hour), base.Add(2*time.Hour)
+	}))
 	if late := base.Add(time.Hour); due("ann", base) || !due("ann", late) || !due("", late) {
 		t.Error("the exec's age does not matter")
 	}

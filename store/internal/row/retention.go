@@ -391,7 +391,7 @@ func (db Retention) projectDue(ctx context.Context, run Run, projectID, userID s
 			" <> '' WHERE h.removed_at IS NULL AND h.kind = '" + kind + "' AND " + project + " = $1")
 	}
 	due, _, err := One(ctx, run, Value[bool], "SELECT NOT ("+
-		rows("sandbox_execs WHERE project_id = $1 AND created_at >= $2")+
+		rows("sandbox_execs WHERE project_id = $1 AND created_at >= $2 AND status <> 'rejected'")+
 		" OR "+rows("sandbox_execs WHERE status = 'queued' AND project_id || '' = $1")+
 		" OR "+rows("sandbox_execs WHERE status = 'running' AND project_id || '' = $1")+
 		" OR "+rows("audit_holds WHERE removed_at IS NULL AND kind = 'project' AND value = $1")+
