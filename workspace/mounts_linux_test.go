@@ -91,8 +91,8 @@ func TestMountsAreNotRemovedWithWorkspaces(t *testing.T) {
 	}
 }
 
-// TestMountedWorkspacesStay: where work/ itself, the home or inputs are mounted, nothing is removed or
-// on record.
+// TestMountedWorkspacesStay: where work/ itself, the home or inputs are mounted, nothing is
+// removed or on record.
 func TestMountedWorkspacesStay(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"work", ".home", "inputs"} {

@@ -175,8 +175,8 @@ func TestRemoveWorkspace(t *testing.T) {
 	}
 }
 
-// TestRemoveWorkspaceCalledOff: nothing is lost, nor on record, when a hold or a use comes meanwhile, and
-// requests wait until it is decided.
+// TestRemoveWorkspaceCalledOff: nothing is lost, nor on record, when a hold or a use comes
+// meanwhile, and requests wait until it is decided.
 func TestRemoveWorkspaceCalledOff(t *testing.T) {
 	t.Parallel()
 	f := setUpIdle(t)

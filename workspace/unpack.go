@@ -25,8 +25,8 @@ import (
 //	                              are set aside under a name that begins with left-, for an administrator
 //	.home/saved.tar.zst           the packed home, unless there is a home
 //
-// All other files are leftovers of interrupted steps, or of a workspace that is removed: moveAway also
-// hides work/ as .idle/work until the removal is on record.
+// All other files are leftovers of interrupted steps, or of a workspace that is removed: moveAway
+// also hides work/ as .idle/work until the removal is on record.
 const (
 	packFile   = "pack.tar.zst"
 	wakingFile = "waking.tar.zst"

@@ -64,8 +64,8 @@ type Files interface {
 	// was not used at or after the time. It calls commit with their size before anything is lost,
 	// and keeps everything if commit returns false or an error; without commit it removes nothing.
 	// found reports whether there was anything.
-	RemoveWorkspace(ctx context.Context, projectID string, before time.Time, commit func(bytes int64) (bool, error)) (bytes int64, found bool,
-		err error)
+	RemoveWorkspace(ctx context.Context, projectID string, before time.Time,
+		commit func(bytes int64) (bool, error)) (bytes int64, found bool, err error)
 }
 
 // Config configures a Runner.

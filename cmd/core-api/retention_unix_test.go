@@ -78,8 +78,8 @@ func left(t *testing.T, workspace string) int {
 	return len(entries)
 }
 
-// TestRetentionNeedsTheWorkspace: with another workspace root than the server's, nothing is removed and
-// nothing is made. The records would go, and their artifacts stay for ever.
+// TestRetentionNeedsTheWorkspace: with another workspace root than the server's, nothing is removed
+// and nothing is made. The records would go, and their artifacts stay for ever.
 func TestRetentionNeedsTheWorkspace(t *testing.T) {
 	t.Parallel()
 	state, workspace, root := filepath.Join(t.TempDir(), "state"), t.TempDir(), t.TempDir()

@@ -328,7 +328,7 @@ func Retention(p RetentionPage) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = ui.TextFact("Projects cleared of unused files, and workspaces", ui.Count(p.Done.Projects)).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = ui.TextFact("Projects and workspaces cleared", ui.Count(p.Done.Projects)).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
