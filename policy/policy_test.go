@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"secbox/fault"
 	"secbox/policy"
 )
@@ -21,7 +23,7 @@ func leaves(typ reflect.Type) []reflect.StructField {
 }
 
 // set puts a value into the layer's field of that public name.
-func set(t *testing.T, l *policy.Layer, name string, value any) {
+func set(t rapid.TB, l *policy.Layer, name string, value any) {
 	t.Helper()
 	v := reflect.ValueOf(l).Elem()
 	for _, f := range leaves(v.Type()) {
@@ -608,12 +610,17 @@ func TestStoredSnapshots(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	t.Parallel()
 	defaults := policy.Defaults()
-	for i, d := range policy.Describe() {
+	for _, d := range policy.Describe() {
 		if d.Name == policy.FieldRuntime {
 			continue
 		}
+		i := slices.IndexFunc(fieldCases, func(c fieldCase) bool { return c.name == d.Name })
+		if i < 0 {
+			t.Errorf("fieldCases lacks %s", d.Name)
+			continue
+		}
 		c := fieldCases[i]
-		if d.Name != c.name || !reflect.DeepEqual(d.Default, c.def) || !reflect.DeepEqual(valueOf(t, defaults, c.name), c.def) {
+		if !reflect.DeepEqual(d.Default, c.def) || !reflect.DeepEqual(valueOf(t, defaults, c.name), c.def) {
 			t.Errorf("%s: default %v, want %v", c.name, d.Default, c.def)
 		}
 		if _, list := c.ceiling.([]string); d.Ceiling != nil && d.Ceiling != c.ceiling || d.Ceiling == nil && !list && c.name != policy.FieldNetMode {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -283,9 +284,6 @@ func around(edges ...int64) *rapid.Generator[int64] {
 }
 
 func drawList(t *rapid.T, label string) []string {
-	if !rapid.Bool().Draw(t, label+"?") {
-		return nil
-	}
 	all := []string{"inputs/**", "work/**", "artifacts/**"}
 	if rapid.IntRange(0, 9).Draw(t, label+" strange") == 0 {
 		all = append(all, "/etc/**")
@@ -293,26 +291,33 @@ func drawList(t *rapid.T, label string) []string {
 	return append([]string{}, rapid.SliceOfN(rapid.SampledFrom(all), 0, 4).Draw(t, label)...)
 }
 
+// drawLayer draws every field of fieldCases, which has all that a layer may ask for.
 func drawLayer(t *rapid.T, who string) policy.Layer {
-	return policy.Layer{
-		Limits: policy.Limits{
-			TimeoutMS:              maybe(t, who+".timeout", around(1, 60000, 1800000)),
-			KillGraceMS:            maybe(t, who+".grace", around(0, 2000, 60000)),
-			MaxStdoutBytes:         maybe(t, who+".stdout", around(1, 1<<20, 16<<20)),
-			MaxStderrBytes:         maybe(t, who+".stderr", around(1, 1<<20, 16<<20)),
-			MaxArtifactsBytesTotal: maybe(t, who+".artifacts", around(1, 50<<20, 1<<30)),
-			MemoryMB:               maybe(t, who+".memory", around(16, 1024, 8192)),
-			CPUCores: maybe(t, who+".cpu", rapid.OneOf(rapid.Float64Range(0.01, 5), rapid.SampledFrom([]float64{0.01, 1, 2, 4}),
-				rapid.Float64())),
-			PIDs:  maybe(t, who+".pids", around(16, 256, 4096)),
-			TmpMB: maybe(t, who+".tmp", around(1, 256, 4096)),
-			ShmMB: maybe(t, who+".shm", around(1, 1024, 8192)),
-		},
-		NetMode: maybe(t, who+".net", rapid.SampledFrom([]string{"none", "none", "none", "host", ""})),
-		Image:   maybe(t, who+".image", rapid.SampledFrom([]string{policy.DefaultImage, "a:1", "b:2", "evil:1", "-x"})),
-		FSRead:  drawList(t, who+".read"),
-		FSWrite: drawList(t, who+".write"),
+	var l policy.Layer
+	for _, c := range fieldCases {
+		label := who + "." + c.name
+		if !rapid.Bool().Draw(t, label+"?") {
+			continue
+		}
+		var value any
+		switch def := c.def.(type) {
+		case int64:
+			least := int64(math.MinInt64)
+			for _, n := range c.invalid {
+				least = max(least, n.(int64)+1)
+			}
+			value = around(least, def, c.ceiling.(int64)).Draw(t, label)
+		case float64:
+			value = rapid.OneOf(rapid.Float64Range(c.good.(float64), c.ceiling.(float64)+1),
+				rapid.SampledFrom([]float64{c.good.(float64), def, c.ceiling.(float64)}), rapid.Float64()).Draw(t, label)
+		case string:
+			value = rapid.SampledFrom([]any{def, c.good, c.other, c.above, c.invalid[0]}).Draw(t, label)
+		default:
+			value = drawList(t, label)
+		}
+		set(t, &l, c.name, value)
 	}
+	return l
 }
 
 // drawConfig makes settings that are mostly valid, so that the merge is reached.

@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"encoding/json"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -86,37 +87,60 @@ func TestSnapshotsFromBeforeTheRuntime(t *testing.T) {
 	}
 }
 
+// first is the fields that every stored snapshot has.
+var first = []string{
+	"net.mode", "timeout_ms", "max_stdout_bytes", "max_stderr_bytes", "max_artifacts_bytes_total", "memory_mb", "cpu_cores", "pids", "tmp_mb",
+	"image", "fs.read", "fs.write",
+}
+
+// before is each field that was added later, and what was in force before.
+var before = map[string]any{"kill_grace_ms": int64(0), "shm_mb": int64(64), "runtime": ""}
+
 // Snapshots from before a field was added say what was in force then, and claim it only where it
 // was enforced.
 func TestSnapshotsFromBeforeAField(t *testing.T) {
 	t.Parallel()
 	s, _ := resolver(t, policy.Config{}).Resolve(nil, policy.Layer{}, policy.Host{})
-	for name, c := range map[string]struct {
-		stored policy.Snapshot
-		shm    any
-	}{
-		"of an exec":                   {s, int64(64)},
-		"of a sandbox's container":     {s.AsEnforced(&policy.Container{ContainerLimits: s.Values.ContainerLimits, Image: s.Values.Image}), int64(64)},
-		"of a sandbox on some machine": {s.AsEnforced(nil), nil},
-	} {
-		data, err := json.Marshal(c.stored)
-		if err != nil {
-			t.Fatal(err)
+	for _, name := range policy.Names() {
+		if slices.Contains(first, name) {
+			continue
 		}
-		var old map[string]any
-		if err := json.Unmarshal(data, &old); err != nil {
-			t.Fatal(err)
+		was, ok := before[name]
+		if !ok {
+			t.Errorf("%s: write `later: true` and, for a number, `was` into its entry in fields.go: "+
+				"the value that was in force before there was the field; then add the field and the value to before", name)
+			continue
 		}
-		delete(old["fields"].(map[string]any), "shm_mb")
-		if list, ok := old["not_enforced"].([]any); ok {
-			old["not_enforced"] = slices.DeleteFunc(list, func(v any) bool { return v == "shm_mb" })
-		}
-		if data, err = json.Marshal(old); err != nil {
-			t.Fatal(err)
-		}
-		got, err := policy.ParseSnapshot(data)
-		if err != nil || got.Fields["shm_mb"].Value != c.shm || slices.Contains(got.NotEnforced, "shm_mb") != (c.shm == nil) {
-			t.Errorf("%s: %v, %+v, not enforced %v", name, err, got.Fields["shm_mb"], got.NotEnforced)
+		for where, stored := range map[string]policy.Snapshot{
+			"an exec":                   s,
+			"a sandbox's container":     s.AsEnforced(&policy.Container{ContainerLimits: s.Values.ContainerLimits, Image: s.Values.Image}),
+			"a sandbox on some machine": s.AsEnforced(nil),
+		} {
+			want := was
+			if slices.Contains(stored.NotEnforced, name) {
+				want = nil
+			}
+			got, err := policy.ParseSnapshot(storedBefore(t, stored, name))
+			if err != nil || got.Fields[name].Value != want || slices.Contains(got.NotEnforced, name) != (want == nil) {
+				t.Errorf("%s of %s: %v, %+v, not enforced %v; want %v, so `later` or `was` in fields.go is missing or wrong", name, where, err,
+					got.Fields[name], got.NotEnforced, want)
+			}
+			if bad := policy.Check(got.Values.Layer(), ""); err == nil && where == "an exec" && len(bad) > 0 {
+				t.Errorf("a replay from before %s asks for a value that is refused; `was` in fields.go is what was in force then: %+v", name, bad)
+			}
 		}
 	}
+}
+
+// storedBefore is a stored snapshot from before there was the field.
+func storedBefore(t *testing.T, s policy.Snapshot, name string) []byte {
+	t.Helper()
+	s.Fields = maps.Clone(s.Fields)
+	delete(s.Fields, name)
+	s.NotEnforced = slices.DeleteFunc(slices.Clone(s.NotEnforced), func(n string) bool { return n == name })
+	data, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
 }
