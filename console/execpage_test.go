@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"secbox/access/tokens"
 	"secbox/audit"
 	"secbox/audit/retention"
+	"secbox/console/view"
 	"secbox/fault"
 	"secbox/health"
 	"secbox/policy"
@@ -243,6 +245,20 @@ func TestUnmeasured(t *testing.T) {
 		"The command itself ran from 0 ms to 1.0 s after",
 	}, nil)
 	says(t, get(t, server+"/console/execs/"+execID(1)), []string{"Processes at the limit 256"}, nil)
+}
+
+// TestLimitsHaveNames: a limit has a name for readers and its unit, not the policy's name.
+func TestLimitsHaveNames(t *testing.T) {
+	t.Parallel()
+	limits := view.Limits(audit.Record{Status: audit.Running, PolicySnapshot: defaultPolicy()})
+	for _, d := range policy.Describe() {
+		if slices.ContainsFunc(limits, func(l view.Limit) bool { return l.Name == d.Name }) {
+			t.Errorf("limited in console/view/execlimits.go lacks %s", d.Name)
+		}
+	}
+	if len(limits) == 0 {
+		t.Error("no limits")
+	}
 }
 
 // TestSilentExec: one that wrote nothing has one panel instead of two empty ones.

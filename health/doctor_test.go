@@ -11,6 +11,7 @@ import (
 
 	"secbox/engine"
 	"secbox/engine/initproto"
+	"secbox/policy"
 )
 
 // without drops the flags of an argv, each with its value when that is a separate argument.
@@ -174,6 +175,27 @@ func (d *Doctor) probe(t *testing.T, name string, image engine.Image) Probe {
 	}
 	t.Fatalf("no experiment answers %q", name)
 	return Probe{}
+}
+
+// TestEveryLimitIsProbed looks for each limit of the policy in what the probes expect.
+func TestEveryLimitIsProbed(t *testing.T) {
+	t.Parallel()
+	expected := ""
+	for _, e := range experiments(standard()) {
+		for _, c := range e.checks {
+			expected += c.expected + "\n"
+		}
+	}
+	unprobed := []string{
+		policy.FieldKillGraceMS,    // ends no job
+		policy.FieldMaxStderrBytes, // cut by the same code as standard output
+		policy.FieldMaxArtifacts,   // kept by core-api, not by the engine
+	}
+	for _, d := range policy.Describe() {
+		if d.Ceiling != nil && strings.Contains(expected, d.Name+"=") == slices.Contains(unprobed, d.Name) {
+			t.Errorf("%s: add a probe to health/limits.go that exceeds it and expects \"%s=\", or the reason to unprobed", d.Name, d.Name)
+		}
+	}
 }
 
 func TestGateways(t *testing.T) {
