@@ -126,14 +126,14 @@ type specOf engine.Spec
 func (s specOf) Spec() engine.Spec { return engine.Spec(s) }
 
 func (s specOf) limited(l policy.ContainerLimits) engine.Spec {
-	s.Limits = l
+	s.Limits = enginetest.Limits(l)
 	return engine.Spec(s)
 }
 
 func (p *anyPool) spec(project string) specOf {
 	return specOf{
 		ProjectID: project, ImageID: p.image.Load().(string), User: "1000:1000", Prepare: nowhere,
-		Limits: policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 128},
+		Limits: enginetest.Limits(policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 128}),
 	}
 }
 

@@ -141,7 +141,7 @@ else cat memory/memory.limit_in_bytes memory/memory.memsw.limit_in_bytes pids/pi
 		eventually(t, "four containers with the usual limits", func() bool {
 			return slices.ContainsFunc(pool.Stats().Keys, func(k engine.PoolKey) bool { return k.Limits == spec.Limits && k.Waiting == 4 })
 		})
-		spec.Limits = limits
+		spec.Limits = enginetest.Limits(limits)
 		slot, err := pool.Acquire(t.Context(), spec)
 		if err != nil || !slot.Warm() || !slot.Attached() {
 			t.Fatal(err, slot)

@@ -223,7 +223,7 @@ func TestPrepareErrorAffectsOneProject(t *testing.T) {
 // ones that docker changes.
 func TestEveryLimitIsEnforced(t *testing.T) {
 	t.Parallel()
-	base := policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 64}
+	base := enginetest.Limits(policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 64})
 	for i := range reflect.TypeFor[policy.ContainerLimits]().NumField() {
 		other := base
 		field := reflect.ValueOf(&other).Elem().Field(i)

@@ -28,7 +28,7 @@ func resident(t *testing.T) (*engine.Resident, *engine.Cold, *enginetest.Fixture
 	})
 	r, err := cold.StartResident(t.Context(), engine.ResidentSpec{
 		ProjectID: "resident", ImageRef: f.Image.Ref, ImageID: f.Image.ID, InitVolume: f.Image.InitVolume, User: f.User,
-		Limits:   policy.ContainerLimits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32, ShmMB: 64},
+		Limits:   enginetest.Limits(policy.ContainerLimits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32, ShmMB: 64}),
 		Mounts:   []engine.Mount{{Source: filepath.Join(f.Dir, "work"), Target: "/workspace"}},
 		PathTail: "/workspace/bin",
 	})

@@ -103,9 +103,12 @@ func (e experiment) skip() []Probe {
 	return probes
 }
 
-// smallLimits are enough for most probes; a limit that is probed differs a lot from them.
+// smallLimits are enough for most probes; a limit that is probed differs a lot from them. Other
+// limits have the policy's default.
 func smallLimits() policy.ContainerLimits {
-	return policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 16, ShmMB: 64}
+	l := policy.Defaults().ContainerLimits
+	l.MemoryMB, l.PIDs, l.TmpMB, l.ShmMB = 128, 64, 16, 64
+	return l
 }
 
 // jobTimeout is the deadline of a probe's job. Most jobs need milliseconds, and seconds on a busy

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -194,8 +195,19 @@ func (f *Fixture) Spec() engine.Spec {
 func SpecOf(image engine.Image) engine.Spec {
 	return engine.Spec{
 		ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume, User: "1000:1000",
-		Limits: policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 128},
+		Limits: Limits(policy.ContainerLimits{MemoryMB: 128, CPUCores: 1, PIDs: 64, TmpMB: 32, ShmMB: 128}),
 	}
+}
+
+// Limits returns the limits with the policy's default for each that is zero.
+func Limits(l policy.ContainerLimits) policy.ContainerLimits {
+	limits, defaults := reflect.ValueOf(&l).Elem(), reflect.ValueOf(policy.Defaults().ContainerLimits)
+	for i := range limits.NumField() {
+		if limits.Field(i).IsZero() {
+			limits.Field(i).Set(defaults.Field(i))
+		}
+	}
+	return l
 }
 
 // MountSet is these mounts, as Prepare returns them.

@@ -98,7 +98,8 @@ func inDocker(t testing.TB) place {
 		NewID: uuid.NewString, Log: log,
 	})
 	container := docker.Container{
-		Image: enginetest.Image, User: "1000:1000", Limits: policy.ContainerLimits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32, ShmMB: 64},
+		Image: enginetest.Image, User: "1000:1000",
+		Limits: enginetest.Limits(policy.ContainerLimits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32, ShmMB: 64}),
 	}
 	s := docker.New(docker.Config{
 		Directories: files.Workspaces{Workspace: space}, Workspace: space, Engine: cold,

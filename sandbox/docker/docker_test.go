@@ -75,7 +75,8 @@ func openFor(t testing.TB, change func(*docker.Config)) *space {
 		NewID: func() string { return uuid.Must(uuid.NewV7()).String() }, Log: log,
 	})
 	s.container.Store(&docker.Container{
-		Image: enginetest.Image, User: "1000:1000", Limits: policy.ContainerLimits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32, ShmMB: 64},
+		Image: enginetest.Image, User: "1000:1000",
+		Limits: enginetest.Limits(policy.ContainerLimits{MemoryMB: 256, CPUCores: 2, PIDs: 128, TmpMB: 32, ShmMB: 64}),
 	})
 	cfg := docker.Config{
 		Directories: files.Workspaces{Workspace: s.workspace}, Workspace: s.workspace, Engine: cold,
