@@ -1,8 +1,9 @@
 // Command secbox is the user's program, a client of a core-api on this or another machine. secbox
 // mcp is an MCP server over stdio for desktop hosts; secbox runner serves a directory of this
 // machine as its user's sandbox; secbox registry publishes and installs skills; secbox audit
-// verifies proofs of execs and follows the transparency log. The package only parses flags and
-// passes MCP messages: all else belongs to sandbox/remote/machine.
+// verifies proofs of execs and follows the transparency log. The package parses flags, makes
+// requests, passes MCP messages and prints; a runner's work belongs to sandbox/remote/machine, and
+// the checks of proofs to audit/translog.
 package main
 
 import (
