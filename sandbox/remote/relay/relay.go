@@ -113,8 +113,9 @@ const (
 	freshFor   = time.Second            // how long an answer about other nodes' machines is believed
 	missFor    = 100 * time.Millisecond // the same, if a machine is not in it
 	askTimeout = time.Second
-	muteFor    = 3 * time.Second // a node that has not answered is not asked again
-	maxList    = 64 << 20        // bytes of an answer
+	firstWait  = 10 * time.Second // askTimeout of the first question, which begins with a TLS handshake
+	muteFor    = 3 * time.Second  // a node that has not answered is not asked again
+	maxList    = 64 << 20         // bytes of an answer
 )
 
 // known returns the machines of other nodes as they were at most maxAge ago. If a node is too busy
@@ -131,7 +132,7 @@ func (m *Machines) known(ctx context.Context, maxAge time.Duration) []remote.Run
 		return m.others
 	}
 	m.asked = m.now()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout) // others wait for it, too
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), firstWait) // others wait for it, too
 	defer cancel()
 	nodes, err := m.peers.Others(ctx)
 	if err != nil {
@@ -145,7 +146,15 @@ func (m *Machines) known(ctx context.Context, maxAge time.Duration) []remote.Run
 	lists, errs := make([][]remote.RunnerInfo, len(nodes)), make([]error, len(nodes))
 	var asking sync.WaitGroup
 	for i, id := range nodes {
-		asking.Go(func() { lists[i], errs[i] = m.list(ctx, id) })
+		timeout := firstWait
+		if _, asked := m.lists[id]; asked {
+			timeout = askTimeout
+		}
+		asking.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, timeout)
+			defer cancel()
+			lists[i], errs[i] = m.list(ctx, id)
+		})
 	}
 	asking.Wait()
 	for i, id := range nodes {
@@ -155,6 +164,8 @@ func (m *Machines) known(ctx context.Context, maxAge time.Duration) []remote.Run
 			continue
 		case errors.Is(errs[i], syscall.ECONNREFUSED):
 			delete(m.lists, id)
+		default:
+			m.lists[id] = m.lists[id] // asked, even if it has never answered
 		}
 		m.log.Warn("a node does not say which runners it has", "node", id, "error", errs[i])
 		m.mute[id] = m.now()

@@ -348,7 +348,9 @@ func TestNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := second.Run(t.Context()); !fault.Is(err, fault.RunnerNameInUse) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := second.Run(ctx); !fault.Is(err, fault.RunnerNameInUse) {
 		t.Errorf("a second runner of the name: %v", err)
 	}
 	if a.Here() != 1 || b.Here() != 0 {
