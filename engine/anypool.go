@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"time"
+
+	"secbox/policy"
 )
 
 // sharing is what a pool knows about containers for any project.
@@ -54,6 +56,9 @@ func (p *Pool) shares(spec Spec) bool {
 // when there is none.
 func (p *Pool) takeAny(ctx context.Context, spec Spec) *pooled {
 	k := anyKeyOf(spec)
+	if spec.Serve && !p.changesLimits() {
+		return nil
+	}
 	slot := p.take(k)
 	if slot == nil {
 		slot = p.takeSimilar(k)
@@ -62,13 +67,25 @@ func (p *Pool) takeAny(ctx context.Context, spec Spec) *pooled {
 		return nil
 	}
 	slot.requestAnswer() // the answer comes meanwhile
-	if slot.from.key.limits == k.limits {
-		slot.assign(ctx, spec, nil)
-	} else {
-		slot.assign(ctx, spec, p.limitsRefused)
-	}
+	slot.assign(ctx, spec, p.limitChange(slot.from.key.limits, k.limits, spec.Serve), p.limitsRefused)
 	return slot
 }
+
+// limitChange is how the limits of a container become the limits of a spec. One that is to serve
+// gets more pids than an exec: 30 ms later, if it is known that the engine does that, and its init
+// has enough until then.
+func (p *Pool) limitChange(from, to policy.ContainerLimits, serve bool) limitChange {
+	switch {
+	case from == to && !serve:
+		return keepLimits
+	case from == to && p.cold.changes.Load() && to.PIDs >= servePIDs:
+		return changeLater
+	}
+	return changeFirst
+}
+
+// servePIDs are the pids of an init that serves, with its first workers and a few commands.
+const servePIDs = 128
 
 // takeSimilar takes a ready container whose limits can be changed to the limits of k. It takes from
 // the bucket with the most containers to spare, which keeps more than half of what it wants.
@@ -76,7 +93,7 @@ func (p *Pool) takeSimilar(k key) *pooled {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.cfg.Now()
-	if within(p.sharing.limitAt.Sub(now), limitRetry) {
+	if p.limitsFixed(now) {
 		return nil
 	}
 	var from *bucket
@@ -103,6 +120,15 @@ func (s *bucket) readyOnes() (n int) {
 		}
 	}
 	return n
+}
+
+// limitsFixed reports whether the engine has refused to change limits lately; p.mu is held.
+func (p *Pool) limitsFixed(now time.Time) bool { return within(p.sharing.limitAt.Sub(now), limitRetry) }
+
+func (p *Pool) changesLimits() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.limitsFixed(p.cfg.Now())
 }
 
 // limitRetry is how long no limits are changed after the engine refused it.

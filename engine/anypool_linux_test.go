@@ -28,7 +28,7 @@ import (
 // and report exit code 7 when they get a job. It has no engine if there is a file "away"; it shows
 // no mounts if there is "blind", and changes no limits if there is "fixed", which it finds out only
 // after the container's end if there is "late". Those that wait do not notice the end of their
-// lease if there is "frozen". It notes its calls.
+// lease if there is "frozen". They serve many jobs unless there is "old". It notes its calls.
 const anyScript = `cd %s
 echo "$*" >> calls
 case $1 in
@@ -39,8 +39,21 @@ run)
 		type=bind,source=*,target=/workspace,*) point=${arg#*source=}; point=${point%%%%,*} ;;
 	esac; done
 	echo $$ > "$name"
-	printf 'h\000\000\000\015secbox-init/2'
-	[ $(head -c 11 | wc -c) = 11 ] || { [ -e frozen ] || exit 0; exec sleep 1000; }
+	case "$*" in
+		*--serve*) printf 'h\000\000\000\016secbox-serve/2'; exec cat > /dev/null ;;
+		*) printf 'h\000\000\000\015secbox-init/2' ;;
+	esac
+	type=$(head -c 1)
+	[ "$type" != R ] || type=$(head -c 10 | tail -c 1)
+	case $type in
+	S)
+		[ ! -e old ] || exit 2
+		head -c 4 > /dev/null
+		printf 'h\000\000\000\016secbox-serve/2'
+		exec cat > /dev/null ;;
+	J) ;;
+	*) [ -e frozen ] || exit 0; exec sleep 1000 ;;
+	esac
 	[ -e blind ] || ! mountpoint -q "$point/work" || mkdir "$point/work/made"
 	printf 'x\000\000\000\012{"code":7}'
 	exec cat > /dev/null ;;

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"secbox/engine/initproto"
 	"secbox/policy"
 )
 
@@ -36,6 +37,7 @@ func containerName(execID string) string { return "secbox-" + execID }
 // numbers that policy has bounded, ids whose alphabet was checked, and mount sources that workspace
 // built. With points, the container is for any project.
 func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, points *mountPoints) []string {
+	limits := limitsOf(spec)
 	args := append([]string{
 		"run", "-i", "--rm", "--sig-proxy=false",
 		"--name", containerName(execID),
@@ -54,7 +56,7 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 		"--stop-signal=SIGKILL", // init ignores all others, and an engine that shuts down would wait ten seconds for each container
 		"--pull=never",
 		"--entrypoint", InitPath,
-	}, limitArgs(spec.Limits)...)
+	}, limitArgs(limits)...)
 	if spec.ProjectID != "" {
 		args = append(args, "--label", LabelProject+"="+spec.ProjectID)
 	}
@@ -82,7 +84,19 @@ func runArgs(id Identity, o Options, spec Spec, execID string, mounts []Mount, p
 	if spec.InitVolume != "" {
 		args = append(args, "--mount", "type=volume,source="+spec.InitVolume+",target="+initDir+",readonly,volume-nocopy")
 	}
-	return append(args, spec.ImageID)
+	args = append(args, spec.ImageID)
+	if spec.Serve {
+		args = append(args, "--serve", initproto.ServeVersion)
+	}
+	return args
+}
+
+// limitsOf returns the limits of a container itself.
+func limitsOf(spec Spec) policy.ContainerLimits {
+	if spec.Serve {
+		spec.Limits.PIDs += residentPIDs
+	}
+	return spec.Limits
 }
 
 // limitArgs are the limits that docker can change while a container runs.

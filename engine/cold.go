@@ -13,6 +13,7 @@ import (
 
 	"secbox/engine/dockercli"
 	"secbox/fault"
+	"secbox/policy"
 )
 
 // Options are settings that apply to all containers.
@@ -51,6 +52,8 @@ type Cold struct {
 
 	mu     sync.Mutex
 	sweeps int // how many more are needed
+
+	changes atomic.Bool // the engine has changed the limits of a container that runs
 
 	held sync.Map // names of the containers that Sweep must not remove, each from before it exists until it is gone
 }
@@ -94,7 +97,8 @@ type allocation struct {
 	execID   string
 	mounts   MountSet
 	args     []string
-	attached bool // mounts were, to a container for any project
+	limits   policy.ContainerLimits // that a Resident's jobs know
+	attached bool                   // mounts were, to a container for any project
 }
 
 func (c *Cold) allocate(ctx context.Context, spec Spec) (allocation, error) {
@@ -108,7 +112,7 @@ func (c *Cold) allocate(ctx context.Context, spec Spec) (allocation, error) {
 	}
 	return allocation{
 		engine: c, execID: execID, mounts: mounts,
-		args: runArgs(c.cfg.Identity, c.cfg.Options, spec, execID, mounts.Mounts, nil),
+		args: runArgs(c.cfg.Identity, c.cfg.Options, spec, execID, mounts.Mounts, nil), limits: limitsOf(spec),
 	}, nil
 }
 
@@ -133,6 +137,19 @@ func (s *coldSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 		return Exit{}, &RunError{Dead: true, Err: err}
 	}
 	return session.run(ctx, job, stdout, stderr)
+}
+
+func (s *coldSlot) Serve(ctx context.Context, reports Reports) (*Resident, error) {
+	r, err := s.engine.startResident(ctx, s.execID, s.args)
+	if err != nil {
+		return nil, err
+	}
+	return s.keep(r, reports), nil
+}
+
+// keep begins the life of a slot's Resident.
+func (a *allocation) keep(s *session, reports Reports) *Resident {
+	return a.engine.resident(s, a.args, ResidentSpec{Limits: a.limits, asSlot: true, Reports: reports})
 }
 
 // Close waits until every container that was started is gone. Callers end their execs first.

@@ -114,6 +114,11 @@
 // except for the mounts and the pids: the workers that run the commands, at most 544 threads, are
 // added to the policy's number. Sweep does not remove it.
 //
+// A slot becomes one if Spec.Serve asked for that. A container that has waited gets a serve frame
+// instead of a job, and the larger number of pids by `docker update`. That takes 30 ms, so it
+// serves meanwhile, unless it has fewer pids than init needs, or it is not known whether the engine
+// can do that. An older init ends at the frame, and a new container replaces it.
+//
 // # When this process dies
 //
 // The standard input of a container is its lease: the container ends when it closes, and the kernel

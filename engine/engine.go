@@ -46,6 +46,15 @@ type Slot interface {
 	Discard()
 }
 
+// Keeper is a slot whose container can stay and run many jobs.
+type Keeper interface {
+	Slot
+
+	// Serve is called instead of Run, and returns when the container can take jobs; the end of ctx
+	// ends the start. Errors are as Run's. The caller must call Stop.
+	Serve(ctx context.Context, reports Reports) (*Resident, error)
+}
+
 // Spec is all that determines a container except its exec. Warm containers are keyed by it.
 type Spec struct {
 	ExecID    string // empty: the engine allocates one
@@ -60,6 +69,8 @@ type Spec struct {
 	Access     string // identifies the mounts and their modes
 	// Targets are the targets of all mounts outside /workspace.
 	Targets []string
+	// Serve asks for a slot that is a Keeper, for Keeper.Serve.
+	Serve bool
 
 	// Prepare makes the directories of the exec and returns what to mount. It is called with the
 	// slot's exec id, once, or again when what it returned was dropped. For a container that is
@@ -124,8 +135,29 @@ type Job struct {
 	// OnUnlinked is called with the disk space of files that were removed while the container's
 	// processes use them: when it has changed, and every second, unless the job keeps sandbox-init
 	// from running. It must not block. Nil: sandbox-init does not measure it. A Resident's Run
-	// ignores it: see ResidentSpec.
+	// ignores it: see Reports.
 	OnUnlinked func(Unlinked)
+	// OnUsage is called with what the container uses, about twice a second, unless sandbox-init is
+	// too old or the kernel does not count. It must not block. Nil: sandbox-init does not measure
+	// it. A Resident's Run ignores it: see Reports.
+	OnUsage func(Usage)
+}
+
+// Reports are what a container that stays tells of all its jobs together. Its functions must not
+// block; nil: sandbox-init does not measure it.
+type Reports struct {
+	// OnUnlinked is like a Job's. It is called while jobs run, and once with zero at the end.
+	OnUnlinked func(Unlinked)
+	// OnUsage is like a Job's, but is called every two seconds, and every half minute while no job
+	// runs. Its times begin with the container.
+	OnUsage func(Usage)
+}
+
+// Usage is what all processes of a container use.
+type Usage struct {
+	CPU         time.Duration // since the job began
+	Elapsed     time.Duration // since the job began
+	MemoryBytes int64         // now
 }
 
 // Unlinked is the disk space of files of the project that are in use after their last name was
@@ -149,6 +181,8 @@ type Exit struct {
 	UserCPU     time.Duration
 	SystemCPU   time.Duration
 	MaxRSSBytes int64 // of the largest process
+
+	Note string // for people: what else has ended with the job, of a slot that serves several
 
 	// For commands of a Resident only.
 	NoDir   bool // not started: the working directory does not exist

@@ -190,16 +190,19 @@ func (p *Pool) Acquire(ctx context.Context, spec Spec) (Slot, error) {
 // miss returns a cold slot.
 func (p *Pool) miss(ctx context.Context, spec Spec) (Slot, error) {
 	p.addMisses(1)
-	slot, err := p.cold.Acquire(ctx, spec)
+	allocation, err := p.cold.allocate(ctx, spec)
 	if err != nil {
 		p.addMisses(-1)
 		return nil, err
 	}
-	return &missSlot{Slot: slot, pool: p, spec: spec}, nil
+	return &missSlot{coldSlot: &coldSlot{allocation}, pool: p, spec: spec}, nil
 }
 
 // takeOwn returns a container that waited for the spec's project; nil when there is none.
 func (p *Pool) takeOwn(spec Spec) *pooled {
+	if spec.Serve && !p.changesLimits() {
+		return nil
+	}
 	for {
 		slot := p.take(keyOf(spec))
 		if slot == nil {
@@ -207,6 +210,9 @@ func (p *Pool) takeOwn(spec Spec) *pooled {
 		}
 		if slot.mounts.intact() {
 			slot.requestAnswer()
+			if spec.Serve {
+				slot.enlarge(spec, p.limitChange(spec.Limits, spec.Limits, true), p.limitsRefused)
+			}
 			return slot
 		}
 		slot.Discard()
@@ -284,7 +290,7 @@ func (p *Pool) bucket(spec Spec) *bucket {
 		if len(p.buckets) >= mostBuckets(p.max) {
 			p.forgetEmpty()
 		}
-		spec.ExecID = ""
+		spec.ExecID, spec.Serve = "", false
 		s = &bucket{key: k, any: shared, spec: spec}
 		p.buckets[k] = s
 	}

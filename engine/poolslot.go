@@ -23,14 +23,11 @@ func (s *warmSlot) Warm() bool     { return !s.refused && s.pooled.Warm() }
 func (s *warmSlot) Attached() bool { return !s.refused && s.pooled.Attached() }
 
 func (s *warmSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
-	if err := s.awaitAssignment(); err != nil {
-		s.refused = true
-		s.pool.putBack(s.pooled)
-		return Exit{}, &RunError{Dead: true, Err: fault.From(err)}
+	if err := s.begin(); err != nil {
+		return Exit{}, err
 	}
 	s.pool.addRunning(1)
 	defer s.pool.addRunning(-1)
-	s.pool.use(s.spec, s.pooled)
 	exit, err := s.standby.Run(ctx, job, stdout, stderr)
 	if s.attachFailed {
 		s.pool.addUnattached()
@@ -38,9 +35,32 @@ func (s *warmSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	return exit, err
 }
 
+// Serve implements Keeper. It is no running job: the container does nothing most of the time.
+func (s *warmSlot) Serve(ctx context.Context, reports Reports) (*Resident, error) {
+	if err := s.begin(); err != nil {
+		return nil, err
+	}
+	r, err := s.standby.Serve(ctx, reports)
+	if s.attachFailed {
+		s.pool.addUnattached()
+	}
+	return r, err
+}
+
+// begin notes that the container is used, unless its directories could not be prepared.
+func (s *warmSlot) begin() error {
+	if err := s.awaitAssignment(); err != nil {
+		s.refused = true
+		s.pool.putBack(s.pooled)
+		return &RunError{Dead: true, Err: fault.From(err)}
+	}
+	s.pool.use(s.spec, s.pooled)
+	return nil
+}
+
 // missSlot is a cold slot, whose start has priority over refills.
 type missSlot struct {
-	Slot
+	*coldSlot
 	pool    *Pool
 	spec    Spec
 	once    sync.Once
@@ -60,7 +80,7 @@ func (s *missSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 			onStart()
 		}
 	}
-	exit, err := s.Slot.Run(ctx, job, stdout, stderr)
+	exit, err := s.coldSlot.Run(ctx, job, stdout, stderr)
 	s.started()
 	if s.running {
 		s.pool.addRunning(-1)
@@ -68,7 +88,14 @@ func (s *missSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	return exit, err
 }
 
+// Serve implements Keeper.
+func (s *missSlot) Serve(ctx context.Context, reports Reports) (*Resident, error) {
+	defer s.started()
+	s.pool.use(s.spec, nil)
+	return s.coldSlot.Serve(ctx, reports)
+}
+
 func (s *missSlot) Discard() {
-	s.Slot.Discard()
+	s.coldSlot.Discard()
 	s.started()
 }

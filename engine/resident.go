@@ -26,9 +26,11 @@ type ResidentSpec struct {
 	Mounts     []Mount
 	// PathTail is a list of directories that is appended to the image's PATH.
 	PathTail string
-	// OnUnlinked is like a Job's, for all commands together. It is called while commands run, and
-	// once with zero at the end.
-	OnUnlinked func(Unlinked)
+	Reports
+
+	// asSlot starts a job as in a slot: a missing Cwd is made, and Argv[0] is looked up in the
+	// image's PATH.
+	asSlot bool
 }
 
 // MaxResidentCommands is how many commands a resident runs at once.
@@ -51,6 +53,7 @@ const (
 type Resident struct {
 	session  *session
 	spec     ResidentSpec
+	args     []string
 	stopOnce sync.Once
 
 	done chan struct{} // closed when it serves no more commands
@@ -82,33 +85,51 @@ type outputChunk struct {
 // StartResident starts a container and returns when its sandbox-init has said hello; the end of ctx
 // ends the start. Errors are as Slot.Run's. The caller must call Stop.
 func (c *Cold) StartResident(ctx context.Context, spec ResidentSpec) (*Resident, error) {
-	id := "sandbox-" + c.cfg.NewID()
-	spec.Limits.PIDs += residentPIDs
-	args := append(runArgs(c.cfg.Identity, c.cfg.Options, Spec{
+	of := Spec{
 		ProjectID: spec.ProjectID, ImageID: spec.ImageID, InitVolume: spec.InitVolume, Limits: spec.Limits, User: spec.User,
-		Runtime: spec.Runtime,
-	}, id, spec.Mounts, nil), "--serve", initproto.ServeVersion)
+		Runtime: spec.Runtime, Serve: true,
+	}
+	spec.Limits = limitsOf(of)
+	id := "sandbox-" + c.cfg.NewID()
+	args := runArgs(c.cfg.Identity, c.cfg.Options, of, id, spec.Mounts, nil)
+	s, err := c.startResident(ctx, id, args)
+	if err != nil {
+		return nil, err
+	}
+	return c.resident(s, args, spec), nil
+}
+
+// startResident starts a container that serves.
+func (c *Cold) startResident(ctx context.Context, id string, args []string) (*session, error) {
 	if err := c.mayStart(ctx); err != nil {
-		return nil, fault.Wrap(fault.Internal, err, "ended before the container was started")
+		return nil, &RunError{Dead: true, Err: fault.Wrap(fault.Internal, err, "ended before the container was started")}
 	}
 	s, err := startSession(c, containerName(id), args, initproto.FromServe, initproto.MagicServe)
 	if err != nil {
 		c.started()
-		return nil, err
+		return nil, &RunError{Dead: true, Err: err}
 	}
 	if err := s.greet(ctx); err != nil {
 		s.release()
-		return nil, err
+		return nil, &RunError{Dead: true, Err: err}
 	}
+	return s, nil
+}
+
+// resident begins the life of the Resident of a container that serves.
+func (c *Cold) resident(s *session, args []string, spec ResidentSpec) *Resident {
 	r := &Resident{
-		session: s, spec: spec, done: make(chan struct{}), gone: make(chan struct{}), commands: map[uint32]*residentCommand{},
+		session: s, spec: spec, args: args, done: make(chan struct{}), gone: make(chan struct{}), commands: map[uint32]*residentCommand{},
 	}
 	c.teardown.Go(r.live)
-	return r, nil
+	return r
 }
 
 // Name is the name of the container.
 func (r *Resident) Name() string { return r.session.name }
+
+// Args returns the docker argv, for the record.
+func (r *Resident) Args() []string { return r.args }
 
 // Limits returns the container's limits: PIDs includes residentPIDs.
 func (r *Resident) Limits() policy.ContainerLimits { return r.spec.Limits }
@@ -147,6 +168,7 @@ func (r *Resident) live() {
 	} else {
 		lost = r.session.lost(err)
 	}
+	r.session.points.detach()
 	r.session.release()
 	close(r.gone)
 	for _, c := range commands {
@@ -166,8 +188,8 @@ func (r *Resident) listen() error {
 		if err != nil {
 			return err
 		}
-		if t == initproto.TypeUnlinked && id == 0 {
-			if err := unlinked(r.spec.OnUnlinked, payload); err != nil {
+		if id == 0 {
+			if err := r.handleReport(t, payload); err != nil {
 				return err
 			}
 			continue
@@ -178,6 +200,18 @@ func (r *Resident) listen() error {
 		if c == nil || !r.handleFrame(c, t, payload) {
 			return initproto.ErrProtocol // there are no frames about a command after its exit
 		}
+	}
+}
+
+// handleReport handles a frame about all commands.
+func (r *Resident) handleReport(t initproto.Type, payload []byte) error {
+	switch t {
+	case initproto.TypeUnlinked:
+		return unlinked(r.spec.OnUnlinked, payload)
+	case initproto.TypeUsage:
+		return usage(r.spec.OnUsage, payload)
+	default:
+		return initproto.ErrProtocol
 	}
 }
 
@@ -216,7 +250,8 @@ func (r *Resident) finish(c *residentCommand, exit Exit, err error) {
 }
 
 // Run runs one command and returns when no process of it is alive. The job's Cwd must exist:
-// Exit.NoDir. Argv[0] is looked up in the job's PATH. It writes output one call at a time, none
+// Exit.NoDir. Argv[0] is looked up in the job's PATH. Both are otherwise with
+// Keeper.Serve. It writes output one call at a time, none
 // after the return; a slow writer slows this command only. When ctx ends, the command is killed,
 // and Exit.Killed is true. fault.SandboxBusy: not started, too many run. Any other error is a
 // *RunError and ends the resident.
@@ -243,9 +278,9 @@ func (r *Resident) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	r.commands[c.id] = c
 	r.mu.Unlock()
 
-	job.OnUnlinked, job.CPUCores = r.spec.OnUnlinked, r.spec.Limits.CPUCores
+	job.OnUnlinked, job.OnUsage, job.CPUCores = r.spec.OnUnlinked, r.spec.OnUsage, r.spec.Limits.CPUCores
 	wire := wireJob(job)
-	wire.CwdMustExist, wire.OwnPath, wire.PathTail = true, true, r.spec.PathTail
+	wire.CwdMustExist, wire.OwnPath, wire.PathTail = !r.spec.asSlot, !r.spec.asSlot, r.spec.PathTail
 	frame, err := initproto.AppendIDJSON(nil, initproto.TypeStart, c.id, wire)
 	if err != nil || len(frame) > initproto.MaxJob {
 		r.mu.Lock()

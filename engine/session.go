@@ -110,6 +110,27 @@ func (s *session) greet(ctx context.Context) error {
 	return nil
 }
 
+// promote makes an init that waits for its job serve many commands. activity is closed when another
+// goroutine has stopped reading from the container. Nothing has run after an error, which an init
+// that is too old causes, too.
+func (s *session) promote(ctx context.Context, activity <-chan struct{}) error {
+	stop := s.guard(ctx, killGrace)
+	defer stop()
+	if err := s.send(initproto.Append(nil, initproto.TypeServe, nil)); err != nil {
+		return err
+	}
+	<-activity
+	s.frames, s.magic = initproto.NewReader(s.in, initproto.FromServe), initproto.MagicServe
+	t, payload, err := s.frames.Next()
+	if err == nil && (t != initproto.TypeHello || string(payload) != s.magic) {
+		err = initproto.ErrProtocol
+	}
+	if stop() && err == nil { // a hello may come just then
+		err = initproto.ErrProtocol
+	}
+	return err
+}
+
 // linger is how long a container stays after its job's end. Only its sandbox-init is left, which
 // waits for its lease to end. An immediate teardown by the engine would slow the answer, which
 // takes some 3 ms from here.
@@ -202,6 +223,10 @@ func (s *session) listen(job Job, stdout, stderr io.Writer, feed *initproto.Feed
 			if err := unlinked(job.OnUnlinked, payload); err != nil {
 				return Exit{}, err
 			}
+		case initproto.TypeUsage:
+			if err := usage(job.OnUsage, payload); err != nil {
+				return Exit{}, err
+			}
 		default:
 			return Exit{}, initproto.ErrProtocol
 		}
@@ -216,6 +241,21 @@ func unlinked(to func(Unlinked), payload []byte) error {
 	}
 	if err == nil {
 		to(Unlinked(u))
+	}
+	return err
+}
+
+// usage is unlinked for a report of what the container uses.
+func usage(to func(Usage), payload []byte) error {
+	u, err := initproto.DecodeUsage(payload)
+	if err == nil && to == nil {
+		err = initproto.ErrProtocol
+	}
+	if err == nil {
+		to(Usage{
+			CPU: time.Duration(u.CPUUS) * time.Microsecond, Elapsed: time.Duration(u.ElapsedUS) * time.Microsecond,
+			MemoryBytes: u.MemoryBytes,
+		})
 	}
 	return err
 }
@@ -381,7 +421,8 @@ func wireJob(job Job) initproto.Job {
 	return initproto.Job{
 		Argv: job.Argv, Env: env, Cwd: job.Cwd, TimeoutMS: job.Timeout.Milliseconds(), GraceMS: job.Grace.Milliseconds(),
 		MaxStdout: job.MaxStdout, MaxStderr: job.MaxStderr, ReportUnlinked: job.OnUnlinked != nil,
-		CPUs: int64(math.Ceil(job.CPUCores)), CodeFile: job.CodeFile,
+		ReportUsage: job.OnUsage != nil,
+		CPUs:        int64(math.Ceil(job.CPUCores)), CodeFile: job.CodeFile,
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // standby is a container that was started before there was a job for it. It serves one job, or
-// none.
+// none, or becomes a Resident.
 //
 // # States
 //
@@ -92,6 +92,8 @@ type assignment struct {
 	attachInRun bool       // Run attaches the directories
 	cold        []string   // docker argv of a container that replaces it
 	limits      chan error // the result of changeLimits; nil: it was not called
+	limitsLater bool       // the container can serve before that
+	refused     func(error)
 }
 
 type standbyState int
@@ -158,11 +160,11 @@ func (c *Cold) allocateShared(spec Spec, base *attach.Base) (allocation, *mountP
 
 // assign assigns a container that was taken, and that any project can use, to an exec. It returns
 // at once: the exec's directories are prepared and attached while the exec's row is opened, and
-// awaitAssignment waits for them. If limitsRefused is not nil, the container's limits are changed
-// to the limits of spec; limitsRefused is called if the engine does not.
-func (a *standby) assign(ctx context.Context, spec Spec, limitsRefused func(error)) {
+// awaitAssignment waits for them. change says whether the container's limits are changed to the
+// limits of spec; refused is called if the engine does not.
+func (a *standby) assign(ctx context.Context, spec Spec, change limitChange, refused func(error)) {
 	spec.ExecID = cmp.Or(spec.ExecID, a.execID)
-	to := &assignment{done: make(chan struct{})}
+	to := &assignment{done: make(chan struct{}), limitsLater: change == changeLater, refused: refused}
 	a.execID, a.attached, a.assignment = spec.ExecID, true, to
 	a.engine.teardown.Go(func() {
 		defer close(to.done)
@@ -171,9 +173,9 @@ func (a *standby) assign(ctx context.Context, spec Spec, limitsRefused func(erro
 			to.err = err
 			return
 		}
-		a.mounts, to.cold = exec.mounts, exec.args
-		if limitsRefused != nil {
-			to.limits = a.changeLimits(spec, limitsRefused)
+		a.mounts, a.limits, to.cold = exec.mounts, exec.limits, exec.args
+		if change != keepLimits {
+			to.limits = a.changeLimits(spec, refused)
 		}
 		select {
 		case <-a.greeted:
@@ -183,6 +185,26 @@ func (a *standby) assign(ctx context.Context, spec Spec, limitsRefused func(erro
 		}
 	})
 }
+
+// enlarge changes the limits of a container that was taken, and that waited for its project, to the
+// limits of one that serves.
+func (a *standby) enlarge(spec Spec, change limitChange, refused func(error)) {
+	a.assignment = &assignment{
+		done: make(chan struct{}), limitsLater: change == changeLater, refused: refused,
+		cold: runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, a.execID, a.mounts.Mounts, nil),
+	}
+	a.limits, a.assignment.limits = limitsOf(spec), a.changeLimits(spec, refused)
+	close(a.assignment.done)
+}
+
+// limitChange is whether and when a container gets other limits than it was started with.
+type limitChange int
+
+const (
+	keepLimits  limitChange = iota
+	changeFirst             // before it is used
+	changeLater             // it can serve meanwhile
+)
 
 // awaitAssignment waits for the goroutine of assign and returns Prepare's error. After an error the
 // caller must give the container back or discard it. It returns nil if assign was not called.
@@ -224,15 +246,22 @@ func (a *standby) unassign() bool {
 // channel with the result. If it fails, Run replaces the container. It calls failed unless the
 // owner has ended the container.
 func (a *standby) changeLimits(spec Spec, failed func(error)) chan error {
-	spec.ProjectID = ""
-	a.args = runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, strings.TrimPrefix(a.session.name, containerName("")), nil,
+	spec.Limits, spec.Serve = limitsOf(spec), false
+	mounts := a.mounts.Mounts
+	if a.session.points != nil {
+		spec.ProjectID, mounts = "", nil
+	}
+	a.args = runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, strings.TrimPrefix(a.session.name, containerName("")), mounts,
 		a.session.points)
 	result := make(chan error, 1)
 	a.engine.teardown.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limitTimeout)
 		defer cancel()
 		err := a.engine.cfg.CLI.Update(ctx, a.session.name, limitArgs(spec.Limits)...)
-		if err != nil && a.is(taken) { // else the container was ended meanwhile
+		switch {
+		case err == nil:
+			a.engine.changes.Store(true)
+		case a.is(taken): // else the container was ended meanwhile
 			failed(err)
 		}
 		result <- err
@@ -438,9 +467,62 @@ func (a *standby) end() {
 }
 
 func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
+	replacement, err := a.prepare(ctx)
+	switch {
+	case err != nil:
+		return Exit{}, &RunError{Dead: true, Err: err}
+	case replacement != nil:
+		return replacement.Run(ctx, job, stdout, stderr)
+	}
+	return a.session.serve(ctx, job, stdout, stderr, a.activity)
+}
+
+// Serve implements Keeper.
+func (a *standby) Serve(ctx context.Context, reports Reports) (*Resident, error) {
+	replacement, err := a.prepare(ctx)
+	if err == nil && replacement == nil {
+		failed := a.session.promote(ctx, a.activity)
+		if failed == nil {
+			r := a.keep(a.session, reports)
+			a.followLimits(r)
+			return r, nil
+		}
+		a.session.log.Warn("a container that waited for a job does not serve many; a new one replaces it", "container", a.session.name,
+			"error", failed)
+		a.session.points.detach()
+		replacement, err = a.replacement()
+	}
+	if err != nil {
+		return nil, &RunError{Dead: true, Err: err}
+	}
+	return replacement.Serve(ctx, reports)
+}
+
+// followLimits ends a container that serves when it does not get its limits.
+func (a *standby) followLimits(r *Resident) {
+	to := a.assignment
+	if to == nil || to.limits == nil || !to.limitsLater {
+		return
+	}
+	a.engine.teardown.Go(func() {
+		err := <-to.limits
+		select {
+		case <-r.Done():
+		default:
+			if err != nil {
+				to.refused(err)
+				r.Stop()
+			}
+		}
+	})
+}
+
+// prepare makes the container ready to get its job, after which it is finished, or returns a slot
+// that replaces it.
+func (a *standby) prepare(ctx context.Context) (replacement *coldSlot, err error) {
 	if err := a.awaitAssignment(); err != nil {
 		a.Discard()
-		return Exit{}, &RunError{Dead: true, Err: err}
+		return nil, err
 	}
 	select {
 	case <-a.greeted:
@@ -449,23 +531,23 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 	if a.frozen(ctx) {
 		a.session.log.Warn("a container that waited for a job does not answer; a new one replaces it",
 			"container", a.session.name, "patience", a.engine.cfg.AnswerTimeout)
-		return a.replace(ctx, job, stdout, stderr)
+		return a.replacement()
 	}
 	to := a.assignment
-	if to != nil && to.limits != nil && <-to.limits != nil {
-		return a.replace(ctx, job, stdout, stderr)
+	if to != nil && to.limits != nil && !to.limitsLater && <-to.limits != nil {
+		return a.replacement()
 	}
 	if ctx.Err() != nil { // before the job was sent: nothing of it has run
 		a.Discard()
-		return Exit{}, &RunError{Dead: true, Err: fault.Wrap(fault.Internal, context.Cause(ctx), "killed before it started")}
+		return nil, fault.Wrap(fault.Internal, context.Cause(ctx), "killed before it started")
 	}
 	if a.startErr != nil {
-		return Exit{}, &RunError{Dead: true, Err: a.startErr}
+		return nil, a.startErr
 	}
 	select {
 	case <-a.activity: // it ended while it was taken
 		defer a.session.release()
-		return Exit{}, &RunError{Dead: true, Err: a.session.neverStarted(ctx, io.EOF)}
+		return nil, a.session.neverStarted(ctx, io.EOF)
 	default:
 	}
 	if to != nil && to.attachInRun {
@@ -473,16 +555,16 @@ func (a *standby) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (E
 			a.attachFailed = true
 			a.session.log.Warn("the project's directories cannot be attached to a container; a new one replaces it", "container",
 				a.session.name, "error", err)
-			return a.replace(ctx, job, stdout, stderr)
+			return a.replacement()
 		}
 	}
 	a.move(taken, finished) // from here on it may have seen the job
-	return a.session.serve(ctx, job, stdout, stderr, a.activity)
+	return nil, nil
 }
 
-// replace removes a container and runs the job in a new one with the same mounts, which must still
-// be the prepared ones. The job was not sent yet, so nothing of it has run.
-func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer) (Exit, error) {
+// replacement removes a container and returns a slot for a new one with the same mounts, which must
+// still be the prepared ones. The job was not sent yet, so nothing of it has run.
+func (a *standby) replacement() (*coldSlot, error) {
 	a.move(taken, finished)
 	a.replaced = true
 	if a.assignment != nil {
@@ -494,11 +576,11 @@ func (a *standby) replace(ctx context.Context, job Job, stdout, stderr io.Writer
 	<-a.activity
 	a.session.release()
 	if !gone { // its name is not free
-		return Exit{}, &RunError{Dead: true, Err: noAnswer(removed.lastErr())}
+		return nil, noAnswer(removed.lastErr())
 	}
 	if !a.mounts.intact() {
-		return Exit{}, &RunError{Dead: true, Err: fault.New(fault.ProjectDamaged,
-			"a directory of the project was removed or replaced while the exec was starting: run it again")}
+		return nil, fault.New(fault.ProjectDamaged,
+			"a directory of the project was removed or replaced while the exec was starting: run it again")
 	}
-	return (&coldSlot{a.allocation}).Run(ctx, job, stdout, stderr)
+	return &coldSlot{a.allocation}, nil
 }

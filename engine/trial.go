@@ -201,7 +201,7 @@ func (p *Pool) seesAttached(ctx context.Context) (runtime string, err error) {
 			},
 		}, nil
 	}
-	container.assign(ctx, spec, nil)
+	container.assign(ctx, spec, keepLimits, nil)
 	if err := container.awaitAssignment(); err != nil {
 		container.Discard()
 		return "", err

@@ -58,7 +58,9 @@ var (
 	ProjectNameConflict = code("project_name_conflict", http.StatusConflict, 5, "The project's name conflicts with another project")
 	// a link or a file is in the place of one of the project's directories
 	ProjectDamaged = code("project_damaged", http.StatusConflict, 5, "Something else is in the place of a project's directory")
-	InputInUse     = code("input_in_use", http.StatusConflict, 5, "A running exec uses this input")
+	// execs or sessions run in the project, or it is held
+	ProjectInUse = code("project_in_use", http.StatusConflict, 5, "The project is in use")
+	InputInUse   = code("input_in_use", http.StatusConflict, 5, "A running exec uses this input")
 	// a file where a directory is needed, or the reverse
 	InputConflict       = code("input_conflict", http.StatusConflict, 5, "The input conflicts with an existing file")
 	ExecEnded           = code("exec_ended", http.StatusConflict, 5, "The exec has ended")
@@ -94,6 +96,11 @@ var (
 	ImageMissing       = code("image_missing", http.StatusUnprocessableEntity, 6, "The engine does not hold the image")
 	RangeUnsatisfiable = code("range_unsatisfiable", http.StatusRequestedRangeNotSatisfiable, 2, "The range is beyond the end")
 	QueueFull          = code("queue_full", http.StatusTooManyRequests, 7, "Too many execs are waiting")
+	// too many sessions, or too many execs in one
+	SessionLimit   = code("session_limit", http.StatusTooManyRequests, 7, "Too many sessions run, or too many execs in one")
+	UnknownContext = code("unknown_context", http.StatusNotFound, 4, "The session has no such context")
+	// no exec can run in it any more
+	SessionEnded = code("session_ended", http.StatusConflict, 5, "The session has ended")
 	// too many uploads, downloads or copies of skills at once
 	SkillsBusy = code("skills_busy", http.StatusServiceUnavailable, 7, "Too many skills are being moved at once")
 	// running requests use all the memory, or all the time for validations

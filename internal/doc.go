@@ -13,6 +13,7 @@
 //   - suggest: the word that a user may have meant
 //   - names: shows paths that are not UTF-8 as text
 //   - whole: cuts texts between characters
+//   - icon: the icon of the product for browsers
 //   - buildinfo: what a program was built from
 //
 // The room must not know any other room but fault.

@@ -160,6 +160,41 @@ func TestAnswersRehearse(t *testing.T) {
 	_ = cmd.Wait()
 }
 
+// TestReportsUsage: init says what the container uses while the job runs, if the job asks for it.
+func TestReportsUsage(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Fatal("making a PID namespace needs root; run the tests as root")
+	}
+	cmd, stdin, _, frames := greeted(t, initproto.FromInit, initproto.Magic, build(t))
+	job, err := initproto.AppendJSON(nil, initproto.TypeJob, initproto.Job{Argv: []string{"cat"}, Cwd: t.TempDir(), ReportUsage: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = stdin.Write(job)
+	for range 2 {
+		kind, payload, err := frames.Next()
+		if err != nil || kind != initproto.TypeUsage {
+			t.Fatalf("%q %q %v", kind, payload, err)
+		}
+		if u, err := initproto.DecodeUsage(payload); err != nil || u.ElapsedUS == 0 || u.MemoryBytes == 0 {
+			t.Errorf("%+v %v", u, err)
+		}
+	}
+	_, _ = stdin.Write(initproto.Append(nil, initproto.TypeStdinEnd, nil))
+	kind := initproto.TypeUsage
+	for kind == initproto.TypeUsage {
+		if kind, _, err = frames.Next(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kind != initproto.TypeExit {
+		t.Errorf("after the reports comes %q", kind)
+	}
+	_ = stdin.Close()
+	_ = cmd.Wait()
+}
+
 // TestServeEndOfLease is TestEndOfLease with --serve.
 func TestServeEndOfLease(t *testing.T) {
 	t.Parallel()

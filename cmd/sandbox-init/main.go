@@ -6,7 +6,8 @@
 //
 // With --serve it is PID 1 of a long-lived container that runs many commands at once, each in a
 // worker (engine/worker), which is this program with --worker. Commands may run it to search for
-// files (sandbox/search).
+// files (sandbox/search), core-api has it run as a command for file operations (sandbox/inside),
+// and jobs with a terminal run below it (initproto.TerminalVerb).
 //
 // It shares its uid with the job, so it must protect itself: it is not dumpable, so that the job
 // cannot access its descriptors and memory; and every signal has its default disposition, because
@@ -15,10 +16,12 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 
 	"secbox/engine/initproto"
+	"secbox/sandbox/inside"
 	"secbox/sandbox/search"
 )
 
@@ -42,8 +45,12 @@ func main() {
 		return
 	}
 	search.Main()
+	inside.Main()
 	if len(os.Args) > 1 && os.Args[1] == workerFlag {
 		os.Exit(runWorker())
+	}
+	if len(os.Args) > 3 && os.Args[1] == initproto.TerminalVerb {
+		os.Exit(runTerminal(os.Args[2], os.Args[3:]))
 	}
 	// KillAll is kill(-1); in the host's PID namespace it would kill all processes of the machine.
 	if os.Getpid() != 1 {
@@ -59,7 +66,7 @@ func main() {
 		if len(os.Args) > 2 && os.Args[2] == initproto.ServeVersion {
 			hello = initproto.MagicServe
 		}
-		os.Exit(serveMany(os.Stdin, os.Stdout, hello))
+		os.Exit(serveMany(bufio.NewReaderSize(os.Stdin, initproto.MaxChunk), os.Stdout, hello))
 	}
 	prepareThreads()
 	os.Exit(serve(os.Stdin, os.Stdout))

@@ -18,7 +18,7 @@ import (
 
 const (
 	serveProcessors = 2
-	serveThreads    = 15 // for frames in and out, reaping, starting workers, counters, /proc and unlinked files
+	serveThreads    = 16 // for frames in and out, reaping, starting workers, counters, usage, /proc and unlinked files
 
 	// workerGrace is how long a worker may take after its command's deadline or a kill. It needs
 	// milliseconds, unless a command has stopped it.
@@ -36,9 +36,13 @@ type multiServer struct {
 	counting sync.Mutex // one reading of the counters at a time, so that it needs one thread
 	cgroup   counterFiles
 
+	used *meters
+
 	mu       sync.Mutex
 	commands map[uint32]*command
-	watching bool // for unlinked files
+	watching bool  // for unlinked files
+	metering bool  // what the container uses
+	started  int64 // commands
 }
 
 // command is a running command.
@@ -56,13 +60,13 @@ type command struct {
 }
 
 // serveMany says hello and serves until the lease ends; it returns init's exit code.
-func serveMany(in io.Reader, out io.Writer, hello string) int {
+func serveMany(in *bufio.Reader, out io.Writer, hello string) int {
 	worker.PrepareThreads(serveProcessors, serveThreads)
 	program, err := workerProgram()
 	if err != nil {
 		return exitNotInit
 	}
-	m := &multiServer{pool: newWorkerPool(program), cgroup: openCounters(), w: out, commands: map[uint32]*command{}}
+	m := &multiServer{pool: newWorkerPool(program), cgroup: openCounters(), used: openMeters(), w: out, commands: map[uint32]*command{}}
 	go m.pool.reap()
 	if m.write(initproto.Append(nil, initproto.TypeHello, []byte(hello))) != nil {
 		return exitLease
@@ -74,7 +78,7 @@ func serveMany(in io.Reader, out io.Writer, hello string) int {
 			}
 		}
 	}()
-	frames := initproto.NewReader(bufio.NewReaderSize(in, initproto.MaxChunk), initproto.ToServe)
+	frames := initproto.NewReader(in, initproto.ToServe)
 	for {
 		t, payload, err := frames.Next()
 		if errors.Is(err, initproto.ErrProtocol) {
@@ -177,9 +181,15 @@ func (m *multiServer) start(id uint32, spec initproto.Job) {
 	m.commands[id] = c
 	watch := spec.ReportUnlinked && !m.watching
 	m.watching = m.watching || watch
+	meter := spec.ReportUsage && !m.metering
+	m.metering = m.metering || meter
+	m.started++
 	m.mu.Unlock()
 	if watch {
 		go m.watchUnlinked()
+	}
+	if meter {
+		go m.reportUsage()
 	}
 	go func() {
 		before := m.counters()
@@ -208,6 +218,25 @@ func (m *multiServer) watchUnlinked() {
 		m.watching = len(m.commands) > 0 || now != initproto.Unlinked{} // open files end with their commands
 		return m.watching
 	})
+}
+
+// reportUsage reports what the container uses until its end.
+func (m *multiServer) reportUsage() {
+	time.Sleep(usagePause)
+	seen, pauses := int64(0), 0
+	for m.used.count() {
+		m.mu.Lock()
+		busy := len(m.commands) > 0 || m.started > seen
+		seen = m.started
+		m.mu.Unlock()
+		if pauses++; busy || pauses >= idlePauses {
+			pauses = 0
+			if frame, err := initproto.AppendIDJSON(nil, initproto.TypeUsage, 0, m.used.read()); err == nil && m.write(frame) != nil {
+				return
+			}
+		}
+		time.Sleep(servingPause)
+	}
 }
 
 func (m *multiServer) counters() counters {

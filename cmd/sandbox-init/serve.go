@@ -19,7 +19,8 @@ func serve(in io.Reader, out io.Writer) int {
 	if err := l.Send(initproto.TypeHello, []byte(initproto.Magic)); err != nil {
 		return exitLease
 	}
-	frames := initproto.NewReader(bufio.NewReaderSize(in, initproto.MaxChunk), initproto.ToInit)
+	buffered := bufio.NewReaderSize(in, initproto.MaxChunk)
+	frames := initproto.NewReader(buffered, initproto.ToInit)
 	var rehearsing rehearsal
 	t, payload, err := frames.Next()
 	for asked := false; err == nil && t == initproto.TypeRehearse; asked = true {
@@ -31,6 +32,9 @@ func serve(in io.Reader, out io.Writer) int {
 		t, payload, err = frames.Next()
 	}
 	rehearsing.end()
+	if err == nil && t == initproto.TypeServe {
+		return serveMany(buffered, out, initproto.MagicServe)
+	}
 	cgroup := openCounters()
 	before := cgroup.read()
 	if err != nil {
@@ -44,6 +48,10 @@ func serve(in io.Reader, out io.Writer) int {
 		return exitProtocol
 	}
 
+	var used *meters
+	if spec.ReportUsage {
+		used = openMeters()
+	}
 	j, err := worker.Start(spec, l, worker.Options{Alone: true, OfferToOOM: true})
 	if err != nil {
 		if l.SendExit(worker.Refusal(err)) != nil {
@@ -62,12 +70,23 @@ func serve(in io.Reader, out io.Writer) int {
 		worker.KillAll()
 		os.Exit(code)
 	}()
-	watch := &unlinkedWatch{send: func(u initproto.Unlinked) { _ = l.SendJSON(initproto.TypeUnlinked, u) }}
+	var reporting reports
 	if spec.ReportUnlinked {
-		go watch.run(newOpenFiles(execDirs, nil))
+		go newOpenFiles(execDirs, nil).watch(func(now initproto.Unlinked, due bool) (more bool) {
+			return reporting.send(func() {
+				if due {
+					_ = l.SendJSON(initproto.TypeUnlinked, now)
+				}
+			})
+		})
+	}
+	if used != nil {
+		go used.watch(func(now initproto.Usage) (more bool) {
+			return reporting.send(func() { _ = l.SendJSON(initproto.TypeUsage, now) })
+		})
 	}
 	exit := j.Wait()
-	watch.stop()
+	reporting.stop()
 	counted := cgroup.read().since(before)
 	exit.OOMKills, exit.PIDsMax = counted.oomKills, counted.pidsMax
 	reported.Store(true)

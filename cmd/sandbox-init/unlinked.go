@@ -30,37 +30,33 @@ const (
 )
 
 // The directories whose file systems hold the project: in the container of an exec, and in the
-// container of a sandbox.
+// container of a sandbox or a session.
 var (
 	execDirs    = []string{"/workspace/work", "/workspace/artifacts"}
-	sandboxDirs = []string{"/workspace", "/home/sandbox"}
+	sandboxDirs = append([]string{"/workspace", "/home/sandbox"}, execDirs...)
 )
 
-// unlinkedWatch reports unlinked files while one job runs.
-type unlinkedWatch struct {
-	send func(initproto.Unlinked)
-
+// reports are the reports that are sent while one job runs.
+type reports struct {
 	mu      sync.Mutex
 	stopped bool
 }
 
-// run scans and reports until stop.
-func (w *unlinkedWatch) run(files *openFiles) {
-	files.watch(func(now initproto.Unlinked, due bool) (more bool) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if due && !w.stopped {
-			w.send(now)
-		}
-		return !w.stopped
-	})
+// send calls f unless stop was called, which it reports.
+func (r *reports) send(f func()) (more bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.stopped {
+		f()
+	}
+	return !r.stopped
 }
 
-// stop keeps run from sending more reports. It does not wait for a scan.
-func (w *unlinkedWatch) stop() {
-	w.mu.Lock()
-	w.stopped = true
-	w.mu.Unlock()
+// stop ends the reports. It does not wait for a measurement.
+func (r *reports) stop() {
+	r.mu.Lock()
+	r.stopped = true
+	r.mu.Unlock()
 }
 
 // lastReport is the last report that was sent.

@@ -107,11 +107,26 @@ func (c *workerPool) take() (*workerProcess, error) {
 			continue
 		}
 		c.mu.Unlock()
+		_ = unix.Kill(w.pid, unix.SIGCONT) // a command may have stopped it
 		return w, nil
 	}
 	c.mu.Unlock()
-	return c.start()
+	var w *workerProcess
+	var err error
+	for range startTries {
+		if w, err = c.start(); !errors.Is(err, errNoHello) {
+			break
+		}
+	}
+	return w, err
 }
+
+// startTries is how many workers are started for a command: another command can kill one before it
+// says hello.
+const startTries = 3
+
+// errNoHello is the error of a worker that ended before its hello.
+var errNoHello = errors.New("a worker did not start")
 
 // put takes back a worker whose command has ended.
 func (c *workerPool) put(w *workerProcess) {
@@ -164,7 +179,7 @@ func (c *workerPool) start() (*workerProcess, error) {
 	if err != nil || t != initproto.TypeHello || string(hello) != initproto.MagicWorker {
 		w.kill()
 		c.strays()
-		return nil, fmt.Errorf("a worker did not start: %w", unix.EAGAIN) // the kernel refused it threads, or a command killed it
+		return nil, fmt.Errorf("%w: %w", errNoHello, unix.EAGAIN) // the kernel refused it threads, or a command killed it
 	}
 	return w, nil
 }

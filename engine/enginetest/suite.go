@@ -44,6 +44,7 @@ func (w Where) Run(t *testing.T, mk Maker) {
 		"SlotsAreFresh":             slotsAreFresh,
 		"ReadOnlyAndMissingMounts":  readOnlyAndMissingMounts,
 		"NothingOfTheJobIsInTheCLI": nothingOfTheJobIsInTheCLI,
+		"KeptContainer":             keptContainer,
 	}
 	maps.Copy(cases, contract)
 	for name, check := range cases {
@@ -495,4 +496,46 @@ func nothingOfTheJobIsInTheCLI(t *testing.T, f *Fixture) {
 	}
 	cancel()
 	<-done
+}
+
+// keptContainer: a container that stays has the limits, the directories and the hardening of any
+// other, and nothing of it is left.
+func keptContainer(t *testing.T, f *Fixture) {
+	spec := f.Spec()
+	spec.Serve = true
+	slot, err := f.Engine.Acquire(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := slot.(engine.Keeper).Serve(t.Context(), engine.Reports{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(script string) string {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		if exit, err := r.Run(t.Context(), Shell(script), &stdout, &stderr); err != nil || exit.Code != 0 {
+			t.Errorf("%+v %v: %s", exit, err, stderr.String())
+		}
+		return stdout.String()
+	}
+	run("echo one > /workspace/work/kept; echo two > /tmp/kept; sleep 1000 > /dev/null 2>&1 &")
+	if got := run("cat /workspace/work/kept /tmp/kept; pgrep sleep || echo none; grep -c . /proc/net/dev"); got != "one\ntwo\nnone\n3\n" {
+		t.Errorf("the second job: %q", got)
+	}
+	if on, err := os.ReadFile(filepath.Join(f.Dir, "work", "kept")); err != nil || string(on) != "one\n" {
+		t.Errorf("on the disk: %q %v", on, err)
+	}
+	// Init and its workers have pids of their own.
+	const readLimit = "cat /sys/fs/cgroup/pids.max /sys/fs/cgroup/pids/pids.max 2> /dev/null || :"
+	for limit := ""; limit != strconv.FormatInt(r.Limits().PIDs, 10); limit = strings.TrimSpace(run(readLimit)) {
+	}
+	if args := strings.Join(slot.Args(), " "); !strings.Contains(args, "--pids-limit "+strconv.FormatInt(r.Limits().PIDs, 10)) ||
+		r.Limits().PIDs <= spec.Limits.PIDs {
+		t.Errorf("%s", args)
+	}
+	r.Stop()
+	if _, err := r.Run(t.Context(), Shell("true"), &bytes.Buffer{}, &bytes.Buffer{}); err == nil {
+		t.Error("a job runs after the end")
+	}
 }

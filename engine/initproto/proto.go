@@ -1,8 +1,10 @@
 // Package initproto is the protocol between core-api and the sandbox-init inside a container:
 // frames over init's standard input and output. It must not know what runs in the container.
 //
-//	core-api -> init:  rehearse*  job  stdin* stdin-end  [kill]   closing the stream is the end of the lease: everything dies
-//	init -> core-api:  hello  ready*  (stdout | stderr | credit | unlinked)*  exit
+//	core-api -> init:  rehearse*  (job  stdin* stdin-end  [kill] | serve …)
+//	init -> core-api:  hello  ready*  ((stdout | stderr | credit | unlinked | usage)*  exit | …)
+//
+// Closing the stream ends the lease: everything dies.
 //
 // A frame is one byte of type, four bytes of payload length (big endian), and the payload. The
 // first frame of init is always hello with the magic, so that output of an engine cannot be taken
@@ -32,7 +34,9 @@
 //
 // # Many at once
 //
-// sandbox-init --serve runs many commands at the same time; see serve.go.
+// sandbox-init --serve runs many commands at the same time; see serve.go. An init that waits for
+// its job becomes one when it gets serve instead: its next frame is the hello of that protocol. An
+// older init ends.
 package initproto
 
 import (
@@ -49,7 +53,8 @@ type Type byte
 // The frames. Upper-case ones go to init, lower-case ones come from it.
 const (
 	TypeRehearse Type = 'R' // prepare for a job; no payload. Each but the first requests a ready. Ignored after the job
-	TypeJob      Type = 'J' // JSON Job; exactly one
+	TypeJob      Type = 'J' // JSON Job; exactly one, or a serve
+	TypeServe    Type = 'S' // become an init that serves many commands; no payload. Afterwards, this type is TypeStart
 	TypeStdin    Type = 'I' // a chunk of the job's standard input, at most MaxChunk bytes
 	TypeStdinEnd Type = 'E' // the job's standard input ends here; no payload
 	TypeKill     Type = 'K' // kill the job and report; no payload
@@ -65,6 +70,9 @@ const (
 	// TypeUnlinked is a JSON Unlinked, sent when it has changed and about once a second, if the job
 	// requests it.
 	TypeUnlinked Type = 'u'
+	// TypeUsage is a JSON Usage, sent about twice a second, if the job requests it. An init that
+	// serves many jobs sends it with the id 0 and at longer intervals, from the first such job on.
+	TypeUsage Type = 'm'
 )
 
 // Magic is the payload of hello: the protocol and its version. Workers and inits that serve many
@@ -88,6 +96,7 @@ const (
 	MaxJob      = 16 << 20 // argv and environment: execve takes 2 MiB by default, JSON may escape each byte to six
 	MaxExit     = 64 << 10
 	MaxUnlinked = 256
+	MaxUsage    = 256
 	StdinWindow = 4 // chunks in flight to init
 )
 
@@ -109,6 +118,9 @@ type Job struct {
 
 	// ReportUnlinked requests Unlinked frames. Older inits send none.
 	ReportUnlinked bool `json:"report_unlinked,omitempty"`
+
+	// ReportUsage requests Usage frames. Older inits send none.
+	ReportUsage bool `json:"report_usage,omitempty"`
 
 	// CodeFile is a file for Argv of the form PROGRAM -c CODE ARG…: CODE is written to it, and
 	// PROGRAM CodeFile ARG… runs, with Cwd first in PYTHONPATH, where -c has it. Older inits run
@@ -155,10 +167,17 @@ type Unlinked struct {
 	Hidden bool `json:"hidden,omitempty"`
 }
 
+// Usage is what all processes of the container use.
+type Usage struct {
+	CPUUS       int64 `json:"cpu_us"`       // CPU time since the job began, microseconds
+	ElapsedUS   int64 `json:"elapsed_us"`   // since the job began
+	MemoryBytes int64 `json:"memory_bytes"` // now, without cached files that are not in use
+}
+
 // Direction is the sender and the receiver of frames.
 type Direction int
 
-// The directions, two for each of the three conversations.
+// The directions, two for each of the three conversations, and what a terminal reads.
 const (
 	ToInit Direction = iota
 	FromInit
@@ -166,14 +185,15 @@ const (
 	FromWorker
 	ToServe
 	FromServe
+	ToTerminal
 )
 
 // limits are the largest payloads, in bytes, of the types of frames that each direction has.
 var limits = [...]map[Type]int{
-	ToInit: {TypeRehearse: 0, TypeJob: MaxJob, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0},
+	ToInit: {TypeRehearse: 0, TypeJob: MaxJob, TypeServe: 0, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0},
 	FromInit: {
 		TypeHello: len(Magic), TypeReady: 0, TypeStdout: MaxChunk, TypeStderr: MaxChunk, TypeCredit: 0, TypeExit: MaxExit,
-		TypeUnlinked: MaxUnlinked,
+		TypeUnlinked: MaxUnlinked, TypeUsage: MaxUsage,
 	},
 	ToWorker:   {TypeJob: MaxJob, TypeStdin: MaxChunk, TypeStdinEnd: 0, TypeKill: 0, TypeSignal: 1},
 	FromWorker: {TypeHello: len(MagicWorker), TypeStdout: MaxChunk, TypeStderr: MaxChunk, TypeCredit: 0, TypeExit: MaxExit},
@@ -183,8 +203,9 @@ var limits = [...]map[Type]int{
 	},
 	FromServe: {
 		TypeHello: len(MagicServe), TypeStdout: idLen + MaxChunk, TypeStderr: idLen + MaxChunk, TypeCredit: idLen, TypeBusy: idLen,
-		TypeExit: idLen + MaxExit, TypeUnlinked: idLen + MaxUnlinked,
+		TypeExit: idLen + MaxExit, TypeUnlinked: idLen + MaxUnlinked, TypeUsage: idLen + MaxUsage,
 	},
+	ToTerminal: {TypeStdin: MaxChunk, TypeResize: resizeLen, TypeSignal: 1},
 }
 
 // Reader reads frames of one direction. It is not safe for concurrent use.
@@ -313,6 +334,18 @@ func DecodeUnlinked(payload []byte) (Unlinked, error) {
 	}
 	if u.Bytes < 0 {
 		return Unlinked{}, fmt.Errorf("%w: unlinked files of a negative size", ErrProtocol)
+	}
+	return u, nil
+}
+
+// DecodeUsage decodes a usage frame's payload and refuses impossible numbers.
+func DecodeUsage(payload []byte) (Usage, error) {
+	var u Usage
+	if err := json.Unmarshal(payload, &u); err != nil {
+		return Usage{}, fmt.Errorf("%w: usage: %w", ErrProtocol, err)
+	}
+	if u.CPUUS < 0 || u.CPUUS > maxCPU || u.ElapsedUS < 0 || u.ElapsedUS > maxCPU || u.MemoryBytes < 0 {
+		return Usage{}, fmt.Errorf("%w: usage with impossible numbers", ErrProtocol)
 	}
 	return u, nil
 }

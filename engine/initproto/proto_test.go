@@ -87,6 +87,11 @@ func TestDecodeRefusesImpossibleValues(t *testing.T) {
 			t.Errorf("exit %s: %v", exit, err)
 		}
 	}
+	for _, usage := range []string{``, `[]`, `{"cpu_us":-1}`, `{"elapsed_us":-1}`, `{"memory_bytes":-1}`, `{"cpu_us":9000000000000000000}`} {
+		if _, err := initproto.DecodeUsage([]byte(usage)); !errors.Is(err, initproto.ErrProtocol) {
+			t.Errorf("usage %s: %v", usage, err)
+		}
+	}
 	for _, unlinked := range []string{``, `[]`, `{"bytes":-1}`, `{"bytes":"1"}`} {
 		if _, err := initproto.DecodeUnlinked([]byte(unlinked)); !errors.Is(err, initproto.ErrProtocol) {
 			t.Errorf("unlinked %s: %v", unlinked, err)

@@ -17,7 +17,8 @@ func KillAll() { _ = unix.Kill(-1, unix.SIGKILL) }
 // KillChildren kills the children of this process except those for which exempt is true, and
 // returns how many there were. Each is killed with its whole process group, at once: a command that
 // only starts processes would do so faster than they can be killed one by one. Groups belong to one
-// command, since Start begins a session.
+// command, since Start begins a session. A process that traces one of them is killed, too: the
+// kernel keeps a traced process as a zombie until its tracer waits for it.
 func KillChildren(exempt func(pid int) bool) int {
 	n := 0
 	killed := map[int]bool{unix.Getpgrp(): true}
@@ -30,9 +31,21 @@ func KillChildren(exempt func(pid int) bool) int {
 			_ = unix.Kill(-group, unix.SIGKILL)
 		}
 		_ = unix.Kill(pid, unix.SIGKILL)
+		killTracer(pid, exempt)
 		n++
 	}
 	return n
+}
+
+// killTracer kills the process that traces another one by ptrace, if there is one. It is this
+// process, or an exempt one, if the traced process wanted to be traced by its parent.
+func killTracer(pid int, exempt func(pid int) bool) {
+	status, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	_, after, _ := strings.Cut(string(status), "\nTracerPid:\t")
+	line, _, _ := strings.Cut(after, "\n")
+	if tracer, _ := strconv.Atoi(line); tracer > 1 && tracer != os.Getpid() && (exempt == nil || !exempt(tracer)) {
+		_ = unix.Kill(tracer, unix.SIGKILL)
+	}
 }
 
 // Children lists the children of this process, zombies included. It may miss some while processes

@@ -287,6 +287,9 @@ func (c *Command) kill(cause int32) {
 	default:
 		_ = unix.Kill(c.main, unix.SIGKILL)
 	}
+	if !c.o.Alone && !c.reaped {
+		killTracer(c.main, nil)
+	}
 }
 
 // mainReaped keeps kill from using a process id that may have been reused.
@@ -318,6 +321,10 @@ func (c *Command) Wait() initproto.Exit {
 		}
 		if err != nil { // ECHILD, which cannot happen before the main process was reaped
 			break
+		}
+		if status.Stopped() { // it traces itself, and nobody would continue it
+			_ = unix.Kill(pid, unix.SIGKILL)
+			continue
 		}
 		used.add(&rusage)
 		if pid == c.main {

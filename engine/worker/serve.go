@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"io"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -142,6 +143,9 @@ func (w *server) start(spec initproto.Job) bool {
 	w.set(c)
 	go func() {
 		exit := c.Wait()
+		if spec.CodeFile != "" {
+			_ = os.Remove(spec.CodeFile) // it would fill /tmp, which stays
+		}
 		w.set(nil) // before the report, which the next job may follow at once
 		_ = w.link.SendExit(exit)
 	}()

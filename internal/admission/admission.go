@@ -21,6 +21,7 @@ type Gate struct {
 	turns   uint64             // callers admitted so far
 
 	background     int // callers from the background at work
+	idle           int // of them, for no client yet
 	mostBackground int
 	freed          func() // never nil
 }
@@ -73,6 +74,7 @@ func (g *Gate) EnterBackground() *Ticket {
 	}
 	g.give(g.client(""))
 	g.background++
+	g.idle++
 	return &Ticket{g: g, background: true, idle: true}
 }
 
@@ -89,6 +91,9 @@ func (t *Ticket) WorkFor(name string) {
 	defer t.g.mu.Unlock()
 	t.g.clients[t.name].running--
 	t.g.forget(t.name)
+	if t.idle {
+		t.g.idle--
+	}
 	t.name, t.idle = name, false
 	c := t.g.client(name)
 	c.running++
@@ -194,6 +199,9 @@ func (t *Ticket) leave() {
 	if t.background {
 		g.background--
 	}
+	if t.idle {
+		g.idle--
+	}
 	next := -1
 	for i, w := range g.waiting {
 		if g.mayRun(w.name) && (next < 0 || g.clients[w.name].turn < g.clients[g.waiting[next].name].turn) {
@@ -211,9 +219,10 @@ func (t *Ticket) leave() {
 	close(w.turn)
 }
 
-// Load returns how many wait and how many more could work.
+// Load returns how many wait and how many more could work. A place of the background that has no
+// client is free.
 func (g *Gate) Load() (waiting, free int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return len(g.waiting), g.free
+	return len(g.waiting), g.free + g.idle
 }

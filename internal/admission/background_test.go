@@ -17,7 +17,15 @@ func TestBackground(t *testing.T) {
 	if a == nil || b == nil || g.EnterBackground() != nil {
 		t.Fatalf("%v, %v and a third", a, b)
 	}
+	free := func(want int) {
+		t.Helper()
+		if _, got := g.Load(); got != want {
+			t.Errorf("%d places are free, want %d", got, want)
+		}
+	}
+	free(3)
 	a.WorkFor("a")
+	free(2)
 	if g.MayRun("a") || !g.MayRun("b") {
 		t.Error("the share of a is used up, and that of b is not")
 	}
@@ -26,7 +34,9 @@ func TestBackground(t *testing.T) {
 	if waits == nil || !waits.MustWait() || other == nil || other.MustWait() {
 		t.Errorf("a second caller of a must wait, another client need not: %v, %v", waits, other)
 	}
+	free(1)
 	b.Leave()
+	free(1)
 	if freed != 0 {
 		t.Error("a place that was not used is told of")
 	}

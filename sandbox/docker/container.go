@@ -206,7 +206,7 @@ func (s *Sandbox) start(ctx context.Context, u *userEntry, wanted Container, ima
 	c.resident, err = s.cfg.Engine.StartResident(ctx, engine.ResidentSpec{
 		ProjectID: u.id, ImageRef: image.Ref, ImageID: image.ID, InitVolume: image.InitVolume,
 		Limits: wanted.Limits, User: wanted.User, Runtime: wanted.Runtime, Mounts: mounts, PathTail: homeBin,
-		OnUnlinked: func(u engine.Unlinked) { c.unlinked.Set(u.Bytes, u.Hidden) },
+		Reports: engine.Reports{OnUnlinked: func(u engine.Unlinked) { c.unlinked.Set(u.Bytes, u.Hidden) }},
 	})
 	if err == nil {
 		s.cfg.Log.Info("started a sandbox container", "project", u.id, "container", c.resident.Name(), "image", image.ID)
