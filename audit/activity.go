@@ -45,9 +45,11 @@ type SlowExec struct {
 	SkillID    string
 	DurationMS int64
 
-	// Cmd and Args are what ran, cut after 1,000 bytes. Store.Slowest leaves them out.
-	Cmd  string
-	Args []string
+	// Cmd and Args are what ran, and Request what a skill was asked, each cut after 1,000 bytes.
+	// Store.Slowest leaves them out.
+	Cmd     string
+	Args    []string
+	Request string
 }
 
 // Recent is what an Activity knows.
@@ -231,6 +233,7 @@ func (a *Activity) askSlowest(ctx context.Context, of *activityOf, token string)
 			return err
 		}
 		slowest[i].Cmd, slowest[i].Args = beginning(r, slowestCommand)
+		slowest[i].Request = RequestText([]byte(r.Request), slowestCommand)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

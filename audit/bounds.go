@@ -156,7 +156,7 @@ func (r Record) Brief() Record {
 
 // Size is the approximate size of a record in bytes.
 func (r Record) Size() int {
-	n := 1<<10 + len(r.PolicySnapshot) + len(r.Cmd) + len(r.Cwd) + len(r.Detail)
+	n := 1<<10 + len(r.PolicySnapshot) + len(r.Cmd) + len(r.Cwd) + len(r.Detail) + len(r.Request)
 	for _, s := range r.Args {
 		n += len(s)
 	}

@@ -229,17 +229,24 @@ func TestRefusalsBeyondTheRateAreCounted(t *testing.T) {
 	}
 	free = 50 << 20
 	run(t, l)() // its end writes the counts
-	counted := map[string]string{}
+	counted := map[string]int64{}
 	rows, _, err := l.List(t.Context(), audit.Filter{Statuses: []audit.Status{audit.Rejected}}, nil, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range rows {
 		if r.ErrorReason == audit.RefusalsOmitted {
-			counted[r.RequestedBy], _, _ = strings.Cut(r.Detail, " of this token")
+			counted[r.RequestedBy] = audit.UnrecordedRefusals(r.ErrorReason, r.Detail)
+			for _, other := range []string{"", "1" + r.Detail[1:] + " x", "-" + r.Detail, "0" + r.Detail, "9999999999999" + r.Detail} {
+				if n := audit.UnrecordedRefusals(r.ErrorReason, other); n != 1 {
+					t.Errorf("%q counts %d", other, n)
+				}
+			}
+		} else if n := audit.UnrecordedRefusals(r.ErrorReason, "10 refused requests of this token"); n != 0 {
+			t.Errorf("a row of its own counts %d", n)
 		}
 	}
-	if want := map[string]string{"a": "10 refused requests", "b": "4 refused requests"}; !maps.Equal(counted, want) || len(rows) != 9 {
+	if want := map[string]int64{"a": 10, "b": 4}; !maps.Equal(counted, want) || len(rows) != 9 {
 		t.Errorf("%d rows, counted %v, want %v", len(rows), counted, want)
 	}
 }

@@ -14,7 +14,8 @@
 //   - translog/verify: recomputes a log and compares all evidence with it
 //   - translog/witness: follows the log on an auditor's machine
 //   - translog/logtest: only tests: verifies a log with other people's libraries
-//   - export: records as JSON Lines, CSV and OCSF
+//   - report: what happened in a span of time, and the check of a bundle that proves it
+//   - export: records as JSON Lines, CSV and OCSF, and bundles of reports
 //   - retention: removes what the rules no longer keep, and respects holds
 //
 // The room must not know SQL, Docker or the HTTP API, nor how a command runs.

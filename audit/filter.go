@@ -33,13 +33,14 @@ func FilterParams() []FilterParam {
 		{"runner", "only commands that ran on users' machines with this name"},
 		{"replay_of", "only execs that ran this exec again"},
 		{"trace_id", "only execs of this distributed trace"},
+		{"session_id", "only this session and the execs in it"},
 		{"requested_by", "only execs that the token with this id requested"},
 		{"error_reason", "only execs that failed for this reason"},
 		{"exit_code_ne", "only execs with an exit code other than this one"},
 		{"status", "only execs with this status, or with one of several separated by commas"},
 		{"kind", "exec (the default), change or all"},
 		{"view", "full (the default) or summary, without args, env_keys, env_hmacs, inputs and policy_snapshot"},
-		{"since", "only execs created at or after this time: RFC 3339, or a duration before now such as 90m, 24h or 7d"},
+		{"since", "only execs created at or after this time: RFC 3339, today (UTC), or a duration before now such as 90m, 24h or 7d"},
 		{"until", "only execs created before this time: RFC 3339, or a duration before now"},
 	}
 }
@@ -49,7 +50,7 @@ func FilterParams() []FilterParam {
 func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields) Filter {
 	label := func(name string) string {
 		s := get(name)
-		if len(s) > maxParam || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		if !IsParam(s) {
 			bad.Add(name, "must be at most %d bytes of UTF-8 without control characters", maxParam)
 		}
 		return s
@@ -60,6 +61,7 @@ func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields)
 		UserID:      label("user_id"), AgentID: label("agent_id"), Backend: label("backend"), Runner: label("runner"),
 		ReplayOf:    label("replay_of"),
 		TraceID:     strings.ToLower(get("trace_id")),
+		SessionID:   label("session_id"),
 		ErrorReason: Reason(label("error_reason")), RequestedBy: label("requested_by"),
 		Since: ParseTime("since", get("since"), now, bad), Until: ParseTime("until", get("until"), now, bad),
 	}
@@ -105,6 +107,12 @@ func ParseFilter(get func(name string) string, now time.Time, bad *fault.Fields)
 	return f
 }
 
+// IsParam reports whether a text can be a parameter of ParseFilter: the value of a record that is
+// longer, or has control characters, cannot be filtered by.
+func IsParam(s string) bool {
+	return len(s) <= maxParam && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f })
+}
+
 // Matches reports whether a list with the filter would have the record. The order and the parts of
 // the records do not matter.
 func (f Filter) Matches(r Record) bool {
@@ -120,6 +128,7 @@ func (f Filter) Matches(r Record) bool {
 		{f.Runner, r.Runner},
 		{f.ReplayOf, r.ReplayOf},
 		{f.TraceID, r.TraceID},
+		{f.SessionID, r.SessionID},
 		{string(f.Kind), string(cmp.Or(r.Kind, KindExec))},
 		{string(f.ErrorReason), string(r.ErrorReason)},
 		{f.RequestedBy, r.RequestedBy},
@@ -137,6 +146,7 @@ func (f Filter) Matches(r Record) bool {
 		}
 	}
 	return (len(f.Statuses) == 0 || slices.Contains(f.Statuses, r.Status)) && (!f.InputsKept || r.InputsKept == Kept) &&
+		(!f.Sessions || r.IsSession()) &&
 		(f.ExitCodeNot == nil || r.ExitCode != nil && *r.ExitCode != *f.ExitCodeNot) &&
 		!r.CreatedAt.Before(f.Since) && (f.Until.IsZero() || r.CreatedAt.Before(f.Until))
 }
@@ -144,8 +154,11 @@ func (f Filter) Matches(r Record) bool {
 // dateOnly is a date, the beginning of its day in UTC.
 const dateOnly = "2006-01-02"
 
-// ParseTime parses a time in RFC 3339, a date, or a duration before now. It returns the zero time
-// for an empty text.
+// Today is the text for the beginning of the current day in UTC.
+const Today = "today"
+
+// ParseTime parses a time in RFC 3339, a date, Today, or a duration before now. It returns the zero
+// time for an empty text only: it means that there is no bound, and no text of the year 1 may.
 func ParseTime(field, text string, now time.Time, bad *fault.Fields) time.Time {
 	if text == "" {
 		return time.Time{}
@@ -153,18 +166,21 @@ func ParseTime(field, text string, now time.Time, bad *fault.Fields) time.Time {
 	if ago, ok := duration(text); ok {
 		return now.UTC().Add(-ago)
 	}
+	if text == Today {
+		return now.UTC().Truncate(24 * time.Hour)
+	}
 	layout := time.RFC3339Nano
 	if len(text) == len(dateOnly) {
 		layout = dateOnly
 	}
 	t, err := time.Parse(layout, text)
-	if err != nil || t.Year() < 1 || t.Year() > 9999 {
+	if err != nil || t.Year() <= 1 || t.Year() > 9999 {
 		hint := ""
 		if strings.Count(text, ":") == 3 && strings.Contains(text, " ") { // of the offset
 			hint = " (in a URL, write + as %2B)"
 		}
-		bad.Add(field, "must be a date like 2026-11-21, its beginning in UTC; an RFC 3339 time like 2026-11-21T06:50:31Z%s; or a "+
-			"duration before now like 90m, 24h or 7d, of 1 to 9999 s, m, h or d", hint)
+		bad.Add(field, "must be a date like 2026-11-21 or today, its beginning in UTC; an RFC 3339 time like 2026-11-21T06:50:31Z%s; "+
+			"or a duration before now like 90m, 24h or 7d, of 1 to 9999 s, m, h or d", hint)
 	}
 	return t.UTC()
 }

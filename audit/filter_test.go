@@ -19,6 +19,7 @@ func TestParseTime(t *testing.T) {
 		"2026-11-18":                time.Date(2026, 11, 18, 0, 0, 0, 0, time.UTC),
 		"2026-11-18T01:02:03+01:00": time.Date(2026, 11, 18, 0, 2, 3, 0, time.UTC),
 		"2026-11-18T01:02:03.5Z":    time.Date(2026, 11, 18, 1, 2, 3, 500_000_000, time.UTC),
+		"today":                     time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC),
 		"7d":                        now.AddDate(0, 0, -7),
 	} {
 		var bad fault.Fields
@@ -27,7 +28,7 @@ func TestParseTime(t *testing.T) {
 		}
 	}
 	for text, hint := range map[string]bool{
-		"tomorrow": false, "2026-02-30": false, "0000-01-01": false, "2026-11-18 01:02:03": false,
+		"tomorrow": false, "Today": false, "2026-02-30": false, "0000-01-01": false, "0001-01-01T00:00:00Z": false, "2026-11-18 01:02:03": false,
 		"2026-11-18T01:02:03 ": false, "2026-11-18T01:02:03 01:00": true,
 	} {
 		var bad fault.Fields

@@ -260,6 +260,7 @@ func (l *Log) newest(r Record) Record {
 		return r
 	}
 	if ending, ok := l.ending(r.ExecID); ok {
+		ending.Request = r.Request // the spool does not have it
 		return ending
 	}
 	return r
@@ -295,8 +296,8 @@ func (l *Log) List(ctx context.Context, f Filter, after *Cursor, limit int) (ite
 	return items, nil, nil
 }
 
-// Search calls each for at most most records of a filter, in its order, with nothing but exec_id,
-// created_at, cmd and args, until each returns false. next is where to go on, before the record
+// Search calls each for at most most records of a filter, in its order, with nothing but what
+// OnlyCommands names, until each returns false. next is where to go on, before the record
 // that each refused; nil at the end. The function must not call the log.
 func (l *Log) Search(ctx context.Context, f Filter, after *Cursor, most int, each func(Record) bool) (next *Cursor, err error) {
 	f.OnlyCommands = true

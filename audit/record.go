@@ -62,6 +62,9 @@ const (
 	ShuttingDown      Reason = "shutting_down"
 	QueueTimeout      Reason = "queue_timeout" // an asynchronous exec waited too long, and never ran
 	TokenRevoked      Reason = "token_revoked" // the token of an asynchronous exec was revoked while it waited; it never ran
+	SessionIdle       Reason = "session_idle"  // a session had no exec for its idle_ms
+	SessionExpired    Reason = "session_expired"
+	SessionEnded      Reason = "session_ended" // the session of an exec ended while it ran; see the session's own reason
 	InternalError     Reason = "internal_error"
 
 	// Of commands in sandboxes.
@@ -192,11 +195,23 @@ type Record struct {
 	// that were expected.
 	SHA256Before string `json:"sha256_before" row:"close"`
 	SHA256After  string `json:"sha256_after" row:"close"`
+	SizeAfter    *int64 `json:"size_after" row:"close"` // of the content with SHA256After, in bytes; nil: not known
 
 	// An asynchronous exec has no NodeID until a node starts it, and its job waits sealed in the
 	// database until it ends.
 	Async    bool     `json:"async"`
 	Priority Priority `json:"priority"`
+
+	// SessionID is the exec whose container this one has run in, or this exec itself if its
+	// container stays for others: a session. SessionSeq is the place among the session's execs,
+	// from 1; 0 for the session itself.
+	SessionID  string `json:"session_id" row:"key"`
+	SessionSeq int64  `json:"session_seq"`
+	Context    string `json:"context"` // the session's interpreter that ran the command; empty: a process of its own
+
+	// TTYRecord is what the recording of the exec's terminal has: RecordAll or RecordOutput; empty
+	// if the command had no terminal.
+	TTYRecord string `json:"tty_record"`
 
 	// LargeLists describes the large ones of args, env_keys, env_hmacs and inputs, which events do
 	// not repeat; nil when there is none.
@@ -206,7 +221,21 @@ type Record struct {
 	// by column; nil when there is none. Only a change of the database past this program leaves
 	// such a value. The field of the column is empty.
 	Unreadable map[string]string `json:"unreadable,omitempty" row:"-"`
+
+	// Request is what the caller of a skill asked: the arguments as RequestText has them; empty if
+	// the settings keep no inputs, and in summaries. It is in a table of its own, and neither in
+	// events nor in proofs, which have the digest of the whole input. It goes with the record.
+	Request string `json:"-" row:"-"`
 }
+
+// What the recording of a terminal has.
+const (
+	RecordAll    = "all"    // what was shown and what was typed
+	RecordOutput = "output" // what was shown; what was typed only where the terminal has echoed it
+)
+
+// IsSession reports whether the exec's container stays for others.
+func (r Record) IsSession() bool { return r.SessionID != "" && r.SessionID == r.ExecID }
 
 // Duration is from start to end; zero when either is not known.
 func (r Record) Duration() time.Duration {
@@ -245,7 +274,9 @@ type Filter struct {
 
 	ReplayOf   string
 	TraceID    string
-	InputsKept bool // only execs whose inputs were kept
+	SessionID  string // the session and the execs in it
+	Sessions   bool   // only sessions
+	InputsKept bool   // only execs whose inputs were kept
 
 	Kind         Kind
 	Statuses     []Status // any of these
@@ -260,10 +291,13 @@ type Filter struct {
 	Users       []string // only these users; nil: all
 
 	OldestFirst bool // the order of the list; cursors continue in it
-	Summary     bool // the records come without args, env_keys, env_hmacs, inputs, policy_snapshot and large_lists
-	Commands    bool // the records come without what Summary leaves out, except args and large_lists
+	Summary     bool // the records come without args, env_keys, env_hmacs, inputs, policy_snapshot, large_lists and the request
+	Commands    bool // the records come without what Summary leaves out, except args, large_lists and the request
 
-	OnlyCommands bool // the records have exec_id, created_at, cmd and args, and nothing else
+	// the records have what a search looks at, and nothing else: exec_id, created_at, ids, cmd,
+	// args, request, image, error_reason, detail
+	OnlyCommands bool
+	OnlyCallers  bool // the records have what a report needs, and nothing else: who, for whom, the outcome and its reason
 }
 
 // Cursor is the position after which a list continues: the key of the last item. Lists are in order

@@ -14,6 +14,14 @@ type Denied struct {
 	Layer  string // that asked, LayerManifest or LayerRequest; empty for messages of older versions that do not tell
 }
 
+// DeniedFields returns the public names of the fields that ParseDenied finds.
+func DeniedFields(message string) (names []string) {
+	for _, d := range ParseDenied(message) {
+		names = append(names, d.Field)
+	}
+	return names
+}
+
 // ParseDenied returns the violations in the message of a fault.PolicyDenied of Resolve, in the
 // message's order: records have no more than the message. It returns nil for any other text. Values
 // come from requests, so a value may imitate a further violation: show the message, too.

@@ -33,6 +33,9 @@ func TestParseDenied(t *testing.T) {
 		if len(got) != len(e.Fields) {
 			t.Fatalf("%q: %+v", e.Message, got)
 		}
+		if names := DeniedFields(e.Message); len(names) != len(got) || names[0] != got[0].Field {
+			t.Errorf("the fields %q", names)
+		}
 		for i, f := range e.Fields {
 			if got[i].Layer != layer || got[i].Field != f.Field || got[i].Reason != f.Reason || strings.Trim(got[i].Asked, `"`) != fmt.Sprint(f.Asked) {
 				t.Errorf("%+v instead of %+v", got[i], f)

@@ -32,6 +32,7 @@ type numeric interface {
 	settle(s *Snapshot)       // sets a default that follows other fields, which are final
 	before(s *Snapshot)       // sets the value from before the field was added
 	askedValue(l *Limits) any // nil: not asked for
+	lowerCeiling(s *Snapshot) // to the value
 }
 
 func (n number[T]) defaultCeiling() any { return n.ceiling }
@@ -128,6 +129,12 @@ func (n number[T]) settle(s *Snapshot) {
 	if f := s.Fields[n.public]; n.follows != nil && f.Layer == LayerDefault {
 		n.set(s, min(n.follows(s.Values), f.Ceiling.(T)), f)
 	}
+}
+
+func (n number[T]) lowerCeiling(s *Snapshot) {
+	f := s.Fields[n.public]
+	f.Ceiling, f.CeilingFrom = *n.value(&s.Values), CeilingSession
+	s.Fields[n.public] = f
 }
 
 func (n number[T]) before(s *Snapshot) { n.set(s, n.was, s.Fields[n.public]) }

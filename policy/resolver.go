@@ -148,9 +148,13 @@ func (r *Resolver) Resolve(manifest *Layer, request Layer, host Host) (Snapshot,
 	case len(bad) > 0:
 		return s, &fault.Error{Code: fault.InvalidRequest, Message: sentence("fields of the policy make no sense", bad), Fields: bad}
 	case len(denied) > 0:
-		return s, &fault.Error{Code: fault.PolicyDenied, Message: sentence("fields are not allowed by the policy", denied), Fields: denied}
+		return s, refusal(denied)
 	}
 	return s, nil
+}
+
+func refusal(denied []fault.Field) error {
+	return &fault.Error{Code: fault.PolicyDenied, Message: sentence("fields are not allowed by the policy", denied), Fields: denied}
 }
 
 // sentence is the message for a list of fields; what describes several.

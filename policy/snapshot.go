@@ -2,8 +2,8 @@ package policy
 
 import "reflect"
 
-// CeilingHost is the source of a ceiling that the machine sets; the other sources are LayerDefault
-// and LayerSettings.
+// CeilingHost is the source of a ceiling that the machine sets; the other sources are LayerDefault,
+// LayerSettings and CeilingSession.
 const CeilingHost = "host"
 
 // The names of the layers, in the order in which they apply.
@@ -25,7 +25,7 @@ type Field struct {
 	// Ceiling is the most that any layer may ask for: a number, a list of images or patterns, or
 	// the only allowed word.
 	Ceiling any `json:"ceiling"`
-	// CeilingFrom is what set the ceiling: "settings", "default" or "host".
+	// CeilingFrom is what set the ceiling: "settings", "default", "host" or "session".
 	CeilingFrom string `json:"ceiling_from"`
 	// ClampedFrom is the value of the default or settings layer when the host is too small for it,
 	// else nil. Only the host clamps: a ceiling below the settings' own value is refused when the

@@ -7,11 +7,13 @@ import (
 
 	"secbox/access/sessions"
 	"secbox/access/tokens"
+	"secbox/access/views"
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/retention"
 	"secbox/audit/translog"
 	"secbox/cluster/nodes"
+	"secbox/cluster/samples"
 	"secbox/fault"
 	"secbox/packages/registry"
 	"secbox/runner/jobs"
@@ -30,6 +32,7 @@ type Database interface {
 	Audit() audit.Store
 	Jobs() jobs.Store
 	Nodes() nodes.Store
+	Samples() samples.Store
 	Webhooks() webhooks.Store
 	Carrier() jobs.Carrier // nil: the database is for one node
 	Tokens() tokens.Store
@@ -41,6 +44,7 @@ type Database interface {
 	Limits() *admin.Limits // of the events that all these stores insert
 	Retention() retention.Store
 	Sessions() sessions.Store
+	Views() views.Store
 	Kind() string // "sqlite" or "postgres"
 	Close() error // waits for running calls; safe to call twice
 }

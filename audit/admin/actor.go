@@ -20,9 +20,12 @@ const (
 // Actor is who acts.
 type Actor struct {
 	Type ActorType `json:"type"`
-	ID   string    `json:"id"`   // of the token, person or node; "core-api" for a command
+	ID   string    `json:"id"`   // of the token, person or node; CommandID for a command
 	Name string    `json:"name"` // of the token or person, or the user of the operating system who runs the command
 }
+
+// CommandID is the id of the actor of a command.
+const CommandID = "core-api"
 
 // PersonPrefix begins the ids of people who signed in by OIDC: no token's id has a colon.
 const PersonPrefix = "oidc:"

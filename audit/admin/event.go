@@ -41,13 +41,15 @@ const (
 	BaselineDeleted  Kind = "baseline_deleted"  // agent/skill
 	BackendChosen    Kind = "backend_chosen"    // user
 	Export           Kind = "export"            // format of the export
-	Download         Kind = "download"          // id of the exec
+	Download         Kind = "download"          // id of the exec, or Searched
 	DownloadsOmitted Kind = "downloads_omitted" // id of the token whose downloads were too many for an event each
 	ExportsOmitted   Kind = "exports_omitted"   // id of the token whose exports were too many for events each
 	ChangesRefused   Kind = "changes_refused"   // id of the token whose changes were too many
 	ExecsRemoved     Kind = "execs_removed"     // the rule of retention by which they were
 	RetentionRun     Kind = "retention_run"     // "ended", or "killed" for one whose process died
 	WorkspaceRemoved Kind = "workspace_removed" // id of the user's workspace, which was not used for long
+	SessionExtended  Kind = "session_extended"  // id of the session of execs
+	ProjectRemoved   Kind = "project_removed"   // id of the project, whose files were removed by request
 	HoldAdded        Kind = "hold_added"        // id of the hold
 	HoldRemoved      Kind = "hold_removed"      // id of the hold
 	SignedIn         Kind = "signed_in"         // id of the token or person
@@ -66,8 +68,8 @@ func Kinds() []Kind {
 	return []Kind{
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted,
 		BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted, ChangesRefused,
-		ExecsRemoved, RetentionRun, WorkspaceRemoved, HoldAdded, HoldRemoved, SignedIn, SignedOut, PersonBlocked, PersonUnblocked,
-		WebhookSecret, WebhookDefault, SkillsRepair, SchemaMigrated, LogKeyReplaced,
+		ExecsRemoved, RetentionRun, WorkspaceRemoved, ProjectRemoved, SessionExtended, HoldAdded, HoldRemoved, SignedIn, SignedOut,
+		PersonBlocked, PersonUnblocked, WebhookSecret, WebhookDefault, SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }
 

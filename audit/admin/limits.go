@@ -20,7 +20,9 @@ const RegistryChanged Kind = "registry_changed"
 var bulk = quota.Rate{Burst: 600, PerMinute: 60}
 
 // rates holds the rates of the kinds whose rate is not quota.Default.
-var rates = map[Kind]quota.Rate{BaselinePromoted: bulk, BackendChosen: bulk, TokenCreated: bulk, HoldAdded: bulk, RegistryChanged: bulk}
+var rates = map[Kind]quota.Rate{
+	BaselinePromoted: bulk, BackendChosen: bulk, TokenCreated: bulk, HoldAdded: bulk, SessionExtended: bulk, RegistryChanged: bulk,
+}
 
 // reads are the kinds of what costs a client nothing, with the kinds of the events that count those
 // without an event.
@@ -137,6 +139,18 @@ func countOne(ctx context.Context, store Store, kind Kind, client string, n quot
 type Downloads struct {
 	Store  Store
 	Limits *Limits
+}
+
+// Searched is the subject of the event of a search in output.
+const Searched = "search"
+
+// RecordSearch records that the actor of the context is shown lines of the output of execs that
+// have the text: the streams by the ids of the execs. If it fails, none may be sent.
+func (d Downloads) RecordSearch(ctx context.Context, text string, execs map[string][]string) error {
+	if !d.Limits.Take(ActorOf(ctx), Download) {
+		return nil
+	}
+	return Record(ctx, d.Store, Download, Searched, map[string]any{"what": Searched, "text": text, "execs": execs})
 }
 
 // Record records that the actor of the context downloads the exec's file; what is stdout, stderr,

@@ -36,11 +36,12 @@ func Record(ctx context.Context, s Store, kind Kind, subject string, data any) e
 
 // Filter selects events; the zero value selects all.
 type Filter struct {
-	Kind    Kind
-	Actor   string // its id
-	Subject string
-	Since   time.Time // inclusive
-	Until   time.Time // exclusive
+	Kind      Kind
+	Actor     string // its id
+	ActorName string // no index has it: set Actor, too
+	Subject   string
+	Since     time.Time // inclusive
+	Until     time.Time // exclusive
 }
 
 // Cursor is the place of an event in lists.

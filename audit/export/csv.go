@@ -19,8 +19,8 @@ const (
 // micros is the format of times: UTC with microseconds.
 const micros = "2006-01-02T15:04:05.000000Z"
 
-// csvRecords writes CSV by RFC 4180 with a header. The columns are the fields of a record, and
-// unreadable; lists and objects are JSON. Every record has the same number of fields.
+// csvRecords writes CSV by RFC 4180 with a header. The columns are the fields of a record,
+// unreadable, and request; lists and objects are JSON. Every record has the same number of fields.
 //
 // encoding/csv is not used: it writes CRLF, which RFC 4180 asks for, only if it may also change
 // line breaks inside of fields.
@@ -30,7 +30,7 @@ func (csvRecords) begin(b []byte) []byte {
 	for i, c := range audit.Columns {
 		b = append(separator(b, i), c.Name...)
 	}
-	return append(b, ",unreadable\r\n"...)
+	return append(b, ",unreadable,request\r\n"...)
 }
 
 func (csvRecords) record(b []byte, r audit.Record) ([]byte, error) {
@@ -64,7 +64,7 @@ func (csvRecords) record(b []byte, r audit.Record) ([]byte, error) {
 		}
 	}
 	b, err := appendJSON(append(b, ','), r.Unreadable)
-	return append(b, "\r\n"...), err
+	return append(appendCell(append(b, ','), r.Request), "\r\n"...), err
 }
 
 func appendJSON(b []byte, v any) ([]byte, error) {
@@ -92,7 +92,7 @@ func sparse(b []byte, cells map[string]string) []byte {
 	for i, c := range audit.Columns {
 		b = appendCell(separator(b, i), cells[c.Name])
 	}
-	return append(b, ",\r\n"...)
+	return append(b, ",,\r\n"...)
 }
 
 func separator(b []byte, i int) []byte {

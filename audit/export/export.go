@@ -240,9 +240,13 @@ func (x Exporter) record(ctx context.Context, q Query, state string, c Counts, o
 	if state == complete {
 		data["sha256"] = hex.EncodeToString(out.digest.Sum(nil))
 	}
-	e, err := admin.New(ctx, admin.Export, q.Format.Name, data)
+	return recordExport(ctx, x.Events, q.Format.Name, data)
+}
+
+func recordExport(ctx context.Context, events Events, subject string, data map[string]any) error {
+	e, err := admin.New(ctx, admin.Export, subject, data)
 	if err == nil {
-		err = x.Events.Record(ctx, e)
+		err = events.Record(ctx, e)
 	}
 	return err
 }

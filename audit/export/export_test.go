@@ -205,8 +205,13 @@ func TestLinesAreTheRecords(t *testing.T) {
 		}
 		r.Cmd, r.Args = `"policy_snapshot":null`, []string{`{"policy_snapshot":null}`, ""}
 		r.LargeLists = map[string]audit.LargeList{"args": {}, "policy_snapshot": {}}
+		r.Request = snapshot
 		got, err := lines.record([]byte("before"), r)
 		want, wrong := jsonv2.Marshal(&r, jsonv2.Deterministic(true))
+		if snapshot != "" {
+			asked, _ := jsonv2.Marshal(snapshot)
+			want = append(bytes.TrimSuffix(want, []byte("}")), `,"request":`+string(asked)+"}"...)
+		}
 		if err != nil || wrong != nil || string(got) != "before"+string(want)+"\n" {
 			t.Errorf("%v, %v\n%s\nwant\n%s", err, wrong, got, want)
 		}
@@ -227,7 +232,7 @@ func TestCSVIsSafeAndReadsBack(t *testing.T) {
 	m.lacking = []string{m.all[2].ExecID}
 	for i, text := range odd {
 		m.all[0].Detail, m.all[0].Cmd = text, odd[(i+1)%len(odd)]
-		m.all[0].Priority, m.all[0].InputsKept = audit.Low, audit.Kept
+		m.all[0].Priority, m.all[0].InputsKept, m.all[0].Request = audit.Low, audit.Kept, text
 		out, _ := m.export(t, "csv")
 		if !strings.HasSuffix(out, "\r\n") {
 			t.Fatal("no CRLF at the end")
@@ -252,7 +257,7 @@ func TestCSVIsSafeAndReadsBack(t *testing.T) {
 		for name, want := range map[string]string{
 			"detail": text, "cmd": odd[(i+1)%len(odd)], "exit_code": "0", "kind": "change", "created_at": m.all[0].CreatedAt.Format(micros),
 			"stdout_truncated": "false",
-			"priority":         "low", "inputs_kept": "kept", "unreadable": "{}",
+			"priority":         "low", "inputs_kept": "kept", "unreadable": "{}", "request": text,
 		} {
 			if got := cell(1, name); got != want {
 				t.Errorf("%s: %q, want %q", name, got, want)
@@ -280,7 +285,7 @@ func TestColumnsAreTheRecords(t *testing.T) {
 	t.Parallel()
 	r := planprobe.Exec(0, 1)
 	r.LargeLists = map[string]audit.LargeList{"args": {Count: 1}}
-	r.Unreadable = map[string]string{"cmd": "1"}
+	r.Unreadable, r.Request = map[string]string{"cmd": "1"}, "{}"
 	text, err := newJSONL().record(nil, r)
 	if err != nil {
 		t.Fatal(err)

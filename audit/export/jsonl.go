@@ -17,11 +17,17 @@ const (
 	typeNotLogged = "secbox/audit-export-not-logged@v1"
 )
 
-// jsonLines writes a line for each record, as its events and proofs have it.
+// jsonLines writes a line for each record, as its events and proofs have it, with its request.
 type jsonLines struct {
 	line *bytes.Buffer
 	json *jsontext.Encoder
 	last *snapshot
+}
+
+// withRequest is a record with its request, which the record's own JSON does not have.
+type withRequest struct {
+	*audit.Record
+	Request string `json:"request,omitempty"`
 }
 
 // snapshot is the last policy snapshot, which many records share, as the database has it and as a
@@ -48,7 +54,7 @@ func (j jsonLines) begin(b []byte) []byte { return b }
 func (j jsonLines) record(b []byte, r audit.Record) ([]byte, error) {
 	r.Kind = kind(r)
 	if len(r.PolicySnapshot) == 0 {
-		return j.append(b, &r)
+		return j.append(b, withRequest{&r, r.Request})
 	}
 	if !bytes.Equal(r.PolicySnapshot, j.last.from) {
 		text, err := j.append(nil, r.PolicySnapshot)
@@ -59,7 +65,7 @@ func (j jsonLines) record(b []byte, r audit.Record) ([]byte, error) {
 	}
 	r.PolicySnapshot = nil
 	begin := len(b)
-	b, err := j.append(b, &r)
+	b, err := j.append(b, withRequest{&r, r.Request})
 	if err != nil {
 		return b, err
 	}

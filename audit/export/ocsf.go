@@ -113,7 +113,7 @@ type (
 		VendorName string `json:"vendor_name"`
 	}
 	ocsfRecord struct {
-		Record *audit.Record `json:"record"`
+		Record withRequest `json:"record"`
 	}
 )
 
@@ -130,7 +130,7 @@ func (o ocsfEvents) record(b []byte, r audit.Record) ([]byte, error) {
 		ActionID: 1, DispositionID: 1, ExitCode: r.ExitCode, // allowed
 		Actor:    &ocsfActor{ocsfNamed{UID: r.RequestedBy, Name: r.UserID}},
 		Device:   &ocsfDevice{TypeID: server, UID: r.NodeID, Name: r.NodeID},
-		Metadata: o.metadata(), Unmapped: ocsfRecord{&r},
+		Metadata: o.metadata(), Unmapped: ocsfRecord{withRequest{&r, r.Request}},
 	}
 	e.Metadata.UID, e.Metadata.CorrelationUID = r.ExecID, r.TaskID
 	e.Metadata.Profiles = []string{"container", "host", "security_control"}

@@ -192,6 +192,10 @@ func (db *database) ProjectDue(_ context.Context, project, _ string, before time
 	return true, nil
 }
 
+func (db *database) RemoveProject(context.Context, string, string, int64) (bool, error) {
+	return false, nil
+}
+
 func (db *database) RemoveWorkspace(ctx context.Context, w retention.Workspace, holder string, lease time.Duration) (bool, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()

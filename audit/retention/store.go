@@ -61,6 +61,11 @@ type Store interface {
 	// extended as by Remove.
 	RemoveWorkspace(ctx context.Context, w Workspace, holder string, lease time.Duration) (bool, error)
 
+	// RemoveProject records the removal of a project's files by request and returns true, if no
+	// exec of the project is open, and neither the project, its user nor one of its execs is held,
+	// in the same durable transaction.
+	RemoveProject(ctx context.Context, projectID, userID string, bytes int64) (bool, error)
+
 	// Tombstones returns the tombstones of the execs.
 	Tombstones(ctx context.Context, execIDs []string) ([]Tombstone, error)
 

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	cosignature "github.com/transparency-dev/formats/note"
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -58,7 +59,8 @@ type peer struct {
 	line     string                // its signature
 	size     int64                 // that the witness has, as far as known
 	problem  error                 // of the last attempt
-	since    time.Time             // of the first attempt with a problem
+	at       time.Time             // when it was cosigned
+	since    time.Time             // of the first attempt with a problem, or of the first cosignature without one
 	failures int
 	again    time.Time // not before
 	compared bool      // its checkpoint was compared with the database
@@ -66,10 +68,12 @@ type peer struct {
 
 // WitnessStatus is what a witness has cosigned.
 type WitnessStatus struct {
-	Name    string
-	Entries int64     // of the newest cosigned checkpoint since the start of this process
-	Problem error     // of the last attempt
-	Since   time.Time // of the first attempt with a problem
+	Name       string
+	Entries    int64     // of the newest cosigned checkpoint since the start of this process
+	Root       string    // of the same
+	CosignedAt time.Time // when that arrived
+	Problem    error     // of the last attempt
+	Since      time.Time // of the first attempt with a problem, or of the first cosignature without one; zero: not asked yet
 }
 
 // NewCosigner returns a Cosigner. It does nothing until Run.
@@ -90,7 +94,12 @@ func (c *Cosigner) Status() []WitnessStatus {
 	all := make([]WitnessStatus, len(c.peers))
 	for i, p := range c.peers {
 		p.mu.Lock()
-		all[i] = WitnessStatus{Name: p.Key.Name(), Entries: p.cosigned.Tree.N, Problem: p.problem, Since: p.since}
+		all[i] = WitnessStatus{
+			Name: p.Key.Name(), Entries: p.cosigned.Tree.N, CosignedAt: p.at, Problem: p.problem, Since: p.since,
+		}
+		if p.line != "" {
+			all[i].Root = p.cosigned.Tree.Hash.String()
+		}
 		p.mu.Unlock()
 	}
 	return all
@@ -205,9 +214,12 @@ func (c *Cosigner) attempt(ctx context.Context, p *peer, newest *checkpoint.Chec
 		p.again = c.cfg.Now().Add(min(cosignPause<<min(p.failures, 8), cosignMaxPause))
 		return
 	}
+	if p.failures > 0 || p.since.IsZero() && line != "" {
+		p.since = c.cfg.Now()
+	}
 	p.failures = 0
 	if line != "" {
-		p.cosigned, p.line = *newest, line
+		p.cosigned, p.line, p.at = *newest, line, c.cfg.Now()
 	}
 }
 
@@ -299,6 +311,53 @@ func (c *Cosigner) Best(entries int64) (best checkpoint.Checkpoint, found bool) 
 	}
 	best.Signed = c.Add(best.Signed)
 	return best, found
+}
+
+// witnessed tells of each witness, in the order of the settings, whether it has cosigned the entry.
+func (c *Cosigner) witnessed(index int64) []Witnessed {
+	proves, _ := c.Best(index + 1) // what Log.newest proves it with
+	all := make([]Witnessed, len(c.peers))
+	for i, p := range c.peers {
+		p.mu.Lock()
+		all[i] = Witnessed{Name: p.Key.Name(), Has: p.cosigned.Tree.N > index, Entries: p.cosigned.Tree.N}
+		if p.line != "" {
+			all[i].At, _ = p.time() // it was verified
+			if all[i].Has && p.cosigned.Text() == textOf(proves.Signed) {
+				all[i].Key = p.Public
+			}
+		}
+		p.mu.Unlock()
+	}
+	return all
+}
+
+// time returns the time in the newest cosignature.
+func (p *peer) time() (time.Time, error) {
+	n, err := note.Open([]byte(p.cosigned.Text()+"\n"+p.line), note.VerifierList(p.Key))
+	if err != nil {
+		return time.Time{}, err
+	}
+	at, err := cosignature.CoSigV1Timestamp(n.Sigs[0])
+	return at.UTC(), err
+}
+
+// await waits until a witness has cosigned a checkpoint with at least this many entries, but no
+// longer than patience.
+func (c *Cosigner) await(ctx context.Context, entries int64, patience time.Duration) error {
+	if c == nil || len(c.peers) == 0 {
+		return nil
+	}
+	for until := time.Now().Add(patience); time.Now().Before(until); {
+		if _, found := c.Best(entries); found {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(coverPoll):
+		}
+	}
+	return nil
 }
 
 // textOf returns what is signed.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,7 +141,7 @@ func TestCosigning(t *testing.T) {
 		t.Error(err)
 	}
 	for _, s := range c.Status() {
-		if s.Entries != 406 || s.Problem != nil {
+		if s.Entries != 406 || s.Problem != nil || s.Root != one.Latest().Tree.Hash.String() || s.Since.IsZero() || s.CosignedAt.Before(s.Since) {
 			t.Errorf("%+v", s)
 		}
 	}
@@ -155,6 +156,23 @@ func TestCosigning(t *testing.T) {
 	result, err := proof.Check(file, in.key.Verifier, one.Verifier(), two.Verifier())
 	if err != nil || len(result.Cosigned) != 2 || result.Cosigned[0].At.IsZero() {
 		t.Errorf("%+v, %v", result.Cosigned, err)
+	}
+	if len(result.Unchecked) != 0 {
+		t.Errorf("unchecked: %q", result.Unchecked)
+	}
+	if result, err := proof.Check(file, in.key.Verifier, two.Verifier(), two.Verifier()); err != nil || !slices.Equal(result.Unchecked, []string{"w/1"}) {
+		t.Errorf("with one key: unchecked %q, %v", result.Unchecked, err)
+	}
+	standing, err := in.log.Standing(t.Context(), record)
+	if err != nil || len(standing.Witnesses) != 2 {
+		t.Fatalf("%+v, %v", standing, err)
+	}
+	for i, w := range standing.Witnesses {
+		want := translog.Witnessed{Name: result.Cosigned[i].Witness, Has: true, Entries: 406, At: result.Cosigned[i].At}
+		want.Key = []testWitness{one, two}[i].Verifier()
+		if w != want {
+			t.Errorf("%+v, want %+v", w, want)
+		}
 	}
 	other := witnessOf(t, in, "w/3", nil)
 	if _, err := proof.Check(file, in.key.Verifier, other.Verifier()); !fault.Is(err, fault.InvalidProof) || !strings.Contains(err.Error(), "w/3") {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
@@ -20,8 +21,20 @@ type Difference = verify.Difference
 // Standing is how the row of an exec and its events stand to the log.
 type Standing struct {
 	Index       int64        // in the log, of the newest event; -1: the log does not have all events yet
+	LoggedAt    time.Time    // since when the log has the newest event
+	Witnesses   []Witnessed  // in the order of the settings
 	Differences []Difference // as a verification reports them; they mean that the database was changed
 	Unsigned    error        // why the checkpoint's signature could not be verified: this node has no key; nil: it was
+}
+
+// Witnessed tells whether a witness has cosigned a checkpoint with the newest event, as far as this
+// node knows: since its start.
+type Witnessed struct {
+	Name    string
+	Has     bool
+	Entries int64     // of the newest checkpoint that it has cosigned
+	At      time.Time // of that cosignature, by the witness's clock; zero: none is known
+	Key     string    // the public key; empty: a proof has no cosignature of the witness now
 }
 
 // Standing compares a row with the exec's events, these with their entries, and the entries with
@@ -56,7 +69,9 @@ func (l Log) Standing(ctx context.Context, row audit.Record) (Standing, error) {
 			all = false
 			continue
 		}
-		s.Index = max(s.Index, e.Index)
+		if e.Index > s.Index {
+			s.Index, s.LoggedAt = e.Index, e.LoggedAt
+		}
 		found, err := l.compareEntry(ctx, hashes, d)
 		if err != nil {
 			return Standing{}, err
@@ -65,9 +80,19 @@ func (l Log) Standing(ctx context.Context, row audit.Record) (Standing, error) {
 	}
 	if !all {
 		s.Index = -1
+	} else if l.Cosigner != nil {
+		s.Witnesses = l.Cosigner.witnessed(s.Index)
 	}
 	s.Differences = append(s.Differences, verify.CompareExec(subject)...)
 	return s, nil
+}
+
+// otherEvent is the difference of an event that does not have the hash of its entry.
+func otherEvent(execID, kind string, seq, index int64) Difference {
+	return Difference{
+		ExecID: execID, What: fmt.Sprintf("event %d (%s)", seq, kind), Expected: fmt.Sprintf("the event of entry %d of the log", index),
+		Found: "another one",
+	}
 }
 
 // compareEntry returns a difference if an event does not have the hash of its entry, or the tree
@@ -77,10 +102,7 @@ func (l Log) compareEntry(ctx context.Context, hashes tlog.HashReader, d verify.
 	if err != nil {
 		return nil, err
 	}
-	found := Difference{
-		ExecID: d.Event.ExecID, What: fmt.Sprintf("event %d (%s)", d.Seq, d.Event.Kind),
-		Expected: fmt.Sprintf("that of entry %d of the log", d.Index), Found: "another one",
-	}
+	found := otherEvent(d.Event.ExecID, string(d.Event.Kind), d.Seq, d.Index)
 	if len(d.Salt) != proof.SaltSize || len(entries) == 0 {
 		found.Found = "one without an entry"
 		return []Difference{found}, nil

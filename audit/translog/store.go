@@ -37,6 +37,13 @@ type Store interface {
 	// Entries returns at most limit entries in the order of their index, from one on.
 	Entries(ctx context.Context, from int64, limit int) ([][sha256.Size]byte, error)
 
+	// LoggedAt returns when an entry was made; the zero time for one that the log does not have.
+	LoggedAt(ctx context.Context, index int64) (time.Time, error)
+
+	// Kept returns the first and the last of the entries from an index on and before another that
+	// have not lost their event; -1 if there is none.
+	Kept(ctx context.Context, from, end int64) (first, last int64, err error)
+
 	// History returns the events of an exec with their entries, oldest first.
 	History(ctx context.Context, execID string) ([]Event, error)
 

@@ -21,11 +21,13 @@ import (
 
 	"secbox/access/sessions"
 	"secbox/access/tokens"
+	"secbox/access/views"
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/retention"
 	"secbox/audit/translog"
 	"secbox/cluster/nodes"
+	"secbox/cluster/samples"
 	"secbox/fault"
 	"secbox/migrations"
 	"secbox/packages/registry"
@@ -152,6 +154,11 @@ func (db *DB) Nodes() nodes.Store {
 	}}
 }
 
+// Samples returns the store of the nodes' numbers.
+func (db *DB) Samples() samples.Store {
+	return row.Samples{Database: db.statements(), Tx: db.inTx}
+}
+
 // Webhooks returns the store of webhooks.
 func (db *DB) Webhooks() webhooks.Store {
 	return row.Webhooks{Database: db.statements(), Lock: " FOR UPDATE SKIP LOCKED"}
@@ -180,6 +187,7 @@ func (db *DB) statements() row.Database {
 			return "statement_timestamp() - " + args.Add(d.Microseconds()) + " * interval '1 microsecond'"
 		},
 		NewID:   func(*row.Params) string { return newID },
+		Minute:  func(*row.Params) string { return "floor(extract(epoch FROM statement_timestamp()) / 60)::bigint" },
 		Settled: "CASE WHEN s.mark_xid <= pg_snapshot_xmin(pg_current_snapshot()) THEN s.mark_seq ELSE 0 END",
 		// The xmax of a snapshot would not do as NextTx: transactions at or above it may be in
 		// progress, with a seq that they have taken.
@@ -224,6 +232,9 @@ func (db *DB) TransparencyLog() translog.Store {
 func (db *DB) Retention() retention.Store {
 	return row.Retention{Database: db.statements(), Lock: " FOR UPDATE OF e SKIP LOCKED", Tx: db.inTx}
 }
+
+// Views returns the store of saved views.
+func (db *DB) Views() views.Store { return row.Views{Database: db.statements()} }
 
 // Sessions returns the store of browsers' sessions.
 func (db *DB) Sessions() sessions.Store {

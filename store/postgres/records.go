@@ -22,16 +22,20 @@ type records struct {
 	db *DB
 }
 
+var requestParam = strconv.Itoa(len(row.Columns())+2) + "::text"
+
 // The statements that write. They are constant, so that pgx keeps them prepared.
 var (
-	// insertExec inserts a row and its events, or nothing when the key is taken. Its last parameter
-	// is the kinds of the events.
+	// insertExec inserts a row with its request and its events, or nothing when the key is taken.
+	// Its last parameters are the kinds of the events and the request.
 	insertExec = "WITH ins AS (INSERT INTO sandbox_execs (" + row.ColumnList + ") VALUES (" + row.InsertParams + ")" +
 		" ON CONFLICT (requested_by, idempotency_key) WHERE idempotency_key <> '' DO NOTHING RETURNING *)," +
 		" ev AS (INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data)" +
 		" SELECT ins.exec_id, k.kind, statement_timestamp(), ins.node_id, CASE k.kind WHEN 'created' THEN to_jsonb(ins)::text ELSE " +
 		brief("ins") + " END" +
-		" FROM ins, unnest($" + strconv.Itoa(len(row.Columns())+1) + "::text[]) WITH ORDINALITY AS k (kind, n) ORDER BY k.n)" +
+		" FROM ins, unnest($" + strconv.Itoa(len(row.Columns())+1) + "::text[]) WITH ORDINALITY AS k (kind, n) ORDER BY k.n)," +
+		" asked AS (INSERT INTO sandbox_exec_requests (exec_id, request) SELECT exec_id, $" + requestParam + " FROM ins WHERE $" +
+		requestParam + " <> '')" +
 		" SELECT count(*) FROM ins"
 
 	startQueued = "WITH up AS (UPDATE sandbox_execs SET status = 'running', " + row.StartSet +
@@ -76,7 +80,7 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	if err != nil {
 		return nil, err
 	}
-	inserted, _, err := row.One(ctx, s.Write, row.Value[int], insertExec, append(values, row.OpeningEvents(r.Status))...)
+	inserted, _, err := row.One(ctx, s.Write, row.Value[int], insertExec, append(values, row.OpeningEvents(r.Status), r.Request)...)
 	if duplicate(err) {
 		return nil, usedTwice(err)
 	}
@@ -96,7 +100,7 @@ func (s records) Enqueue(ctx context.Context, r audit.Record, job audit.Job, lim
 	inserted := 0
 	err = s.db.tx(ctx, func(ctx context.Context, tx pgx.Tx, run row.Run) error {
 		var err error
-		inserted, _, err = row.One(ctx, run, row.Value[int], insertExec, append(values, row.OpeningEvents(r.Status))...)
+		inserted, _, err = row.One(ctx, run, row.Value[int], insertExec, append(values, row.OpeningEvents(r.Status), r.Request)...)
 		if err != nil || inserted == 0 {
 			return err
 		}

@@ -21,11 +21,13 @@ import (
 
 	"secbox/access/sessions"
 	"secbox/access/tokens"
+	"secbox/access/views"
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/retention"
 	"secbox/audit/translog"
 	"secbox/cluster/nodes"
+	"secbox/cluster/samples"
 	"secbox/fault"
 	"secbox/migrations"
 	"secbox/packages/registry"
@@ -165,6 +167,13 @@ func (db *DB) Nodes() nodes.Store {
 	}}
 }
 
+// Samples returns the store of the nodes' numbers.
+func (db *DB) Samples() samples.Store {
+	return row.Samples{Database: db.statements(), Tx: func(ctx context.Context, fn func(row.Run) error) error {
+		return db.inTx(ctx, func(tx tx) error { return fn(tx.each) })
+	}}
+}
+
 // Webhooks returns the store of webhooks.
 func (db *DB) Webhooks() webhooks.Store { return row.Webhooks{Database: db.statements()} }
 
@@ -195,6 +204,7 @@ func (db *DB) statements() row.Database {
 		Now:        func(args *row.Params) string { return args.Add(encodeTime(db.clock())) },
 		Ago:        func(args *row.Params, d time.Duration) string { return args.Add(encodeTime(db.clock().Add(-d))) },
 		NewID:      db.newID,
+		Minute:     func(args *row.Params) string { return args.Add(db.clock().Unix() / 60) },
 		Settled:    "e.seq", // transactions commit in the order of their events
 		OldestTx:   "0",
 		NextTx:     "0",
@@ -271,6 +281,9 @@ func (db *DB) Retention() retention.Store {
 		return db.inTx(ctx, func(tx tx) error { return fn(tx.each) })
 	}}
 }
+
+// Views returns the store of saved views.
+func (db *DB) Views() views.Store { return row.Views{Database: db.statements()} }
 
 // Sessions returns the store of browsers' sessions.
 func (db *DB) Sessions() sessions.Store {

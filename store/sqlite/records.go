@@ -22,6 +22,8 @@ var (
 )
 
 const (
+	insertRequest = "INSERT INTO sandbox_exec_requests (exec_id, request) VALUES ($1, $2)"
+
 	insertEvent = "INSERT INTO sandbox_exec_events (exec_id, kind, at, node_id, data) VALUES ($1, $2, $3, $4, $5)"
 	insertTwo   = insertEvent + ", ($1, $6, $3, $4, $7)"
 )
@@ -67,6 +69,9 @@ func (s records) insert(ctx context.Context, r audit.Record, values []any, then 
 		_, err := tx.exec(insertExec, values...)
 		if duplicate(err) {
 			return fault.Wrap(fault.Internal, err, "an exec with this id exists already")
+		}
+		if err == nil && r.Request != "" {
+			_, err = tx.exec(insertRequest, r.ExecID, r.Request)
 		}
 		if err == nil {
 			err = s.append(tx, r, row.OpeningEvents(r.Status)...)

@@ -93,7 +93,7 @@ func adminLists(t *testing.T, f Fixture) {
 		t.Error(err)
 	}
 	for want, filter := range map[int]admin.Filter{
-		1: {Kind: admin.NodeStarted}, 5: {Actor: "alice"}, 3: {Subject: "exec0", Kind: admin.Download, Actor: "alice"},
+		1: {Kind: admin.NodeStarted}, 5: {Actor: "alice", ActorName: "Alice"}, 3: {Subject: "exec0", Kind: admin.Download, Actor: "alice"},
 		2: {Subject: "exec1", Since: all[0].At},
 		0: {Subject: "exec1", Until: all[0].At}, 7: {Since: all[0].At, Until: time.Now().Add(time.Hour)},
 	} {
@@ -101,7 +101,9 @@ func adminLists(t *testing.T, f Fixture) {
 			t.Errorf("%+v: %d events, want %d", filter, len(got), want)
 		}
 	}
-	for _, filter := range []admin.Filter{{Actor: "Alice"}, {Subject: "\x00"}, {Subject: strings.Repeat("x", 1<<20)}, {Kind: "x"}} {
+	for _, filter := range []admin.Filter{
+		{Actor: "Alice"}, {Actor: "alice", ActorName: "Bob"}, {Subject: "\x00"}, {Subject: strings.Repeat("x", 1<<20)}, {Kind: "x"},
+	} {
 		if got := adminEvents(t, s, filter); len(got) != 0 {
 			t.Errorf("%.40v: %d events", filter, len(got))
 		}

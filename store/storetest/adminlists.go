@@ -34,7 +34,7 @@ func adminPlans(t *testing.T, f Fixture) {
 	for index, filters := range map[string][]admin.Filter{
 		"admin_events_newest":  {{}, {Since: time.Unix(1, 0), Until: time.Unix(5000, 0)}},
 		"admin_events_kind":    {{Kind: admin.Export}, {Kind: admin.Export, Since: time.Unix(1, 0)}},
-		"admin_events_actor":   {{Actor: "t3"}, {Actor: "none"}},
+		"admin_events_actor":   {{Actor: "t3"}, {Actor: "none"}, {Actor: "t3", ActorName: "ci"}},
 		"admin_events_subject": {{Subject: "exec7"}, {Subject: "exec7", Actor: "t7", Kind: admin.Download}},
 	} {
 		for _, filter := range filters {

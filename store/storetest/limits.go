@@ -18,7 +18,8 @@ import (
 // unlimited has the kinds of events without a change of a client in this suite: the events of
 // nodes, of commands and of reads, and the ends of changes.
 var unlimited = []admin.Kind{
-	admin.NodeStarted, admin.NodeEnded, admin.NodeLost, admin.ExecsRemoved, admin.RetentionRun, admin.WorkspaceRemoved, admin.SkillsRepair,
+	admin.NodeStarted, admin.NodeEnded, admin.NodeLost, admin.ExecsRemoved, admin.RetentionRun, admin.WorkspaceRemoved,
+	admin.ProjectRemoved, admin.SkillsRepair,
 	admin.SchemaMigrated, admin.LogKeyReplaced,
 	admin.DownloadsOmitted, admin.ExportsOmitted, admin.ChangesRefused, admin.Download, admin.Export,
 	admin.TokenRevoked, admin.BaselineDeleted, admin.HoldRemoved, admin.SignedOut, admin.NodeForgotten,
@@ -79,6 +80,9 @@ func changesOf(t *testing.T, f Fixture) map[admin.Kind][]func(context.Context) e
 		}},
 		admin.BackendChosen: {func(ctx context.Context) error {
 			return f.Sandboxes().Choose(ctx, sandbox.Choice{UserID: next(), Backend: sandbox.Docker, UpdatedAt: base})
+		}},
+		admin.SessionExtended: {func(ctx context.Context) error {
+			return admin.Record(ctx, f.AdminEvents(), admin.SessionExtended, next(), nil)
 		}},
 		admin.HoldAdded: {func(ctx context.Context) error {
 			_, err := f.Retention().AddHold(ctx, retention.Hold{ID: newID(), Kind: retention.HoldProject, Value: next(), Reason: "a trial"})

@@ -87,7 +87,8 @@ func looking(t *testing.T, f Fixture) {
 	}
 	newest := all[slices.IndexFunc(all, func(r audit.Record) bool { return r.Kind != audit.KindChange })]
 	if got := rows[0]; got.ExecID != newest.ExecID || got.Cmd != newest.Cmd || !slices.Equal(got.Args, newest.Args) ||
-		got.CreatedAt.IsZero() || got.ProjectID != "" || got.Status != "" {
+		got.CreatedAt.IsZero() || got.ProjectID != newest.ProjectID || got.UserID != newest.UserID || got.TaskID != newest.TaskID ||
+		got.ErrorReason != newest.ErrorReason || got.Detail != newest.Detail || got.Status != "" || got.PolicySnapshot != nil {
 		t.Errorf("only commands: %+v", got)
 	}
 }

@@ -480,7 +480,29 @@ func retentionProjects(t *testing.T, f Fixture) {
 	if _, err := s.RemoveWorkspace(t.Context(), retention.Workspace{}, "n2", time.Minute); !errors.Is(err, retention.ErrLeaseLost) {
 		t.Errorf("without the lease: %v", err)
 	}
+	byRequest := func() bool {
+		t.Helper()
+		is, err := s.RemoveProject(t.Context(), "a1~ann", "ann", 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return is
+	}
+	held, err := s.AddHold(t.Context(), retention.Hold{ID: newID(), Kind: retention.HoldUser, Value: "ann", Reason: "a trial"})
+	if err != nil || byRequest() {
+		t.Error("by request, in spite of a hold", err)
+	}
+	if _, err := s.RemoveHold(t.Context(), held.ID, "tok"); err != nil || !byRequest() {
+		t.Error("not by request", err)
+	}
+	events, err = f.AdminEvents().List(t.Context(), admin.Filter{Kind: admin.ProjectRemoved}, nil, 10)
+	if err != nil || len(events) != 1 || events[0].Subject != "a1~ann" || events[0].Data != `{"bytes":7}` {
+		t.Errorf("on record are %+v, %v", events, err)
+	}
 	mustOpen(t, f.Audit(), in(record(), func(r *audit.Record) { r.ProjectID = "a1~ann" }))
+	if byRequest() {
+		t.Error("by request, while an exec runs")
+	}
 	if due("ann", base.Add(time.Hour)) || removed() {
 		t.Error("while an exec runs")
 	}

@@ -20,11 +20,13 @@ import (
 
 	"secbox/access/sessions"
 	"secbox/access/tokens"
+	"secbox/access/views"
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/retention"
 	"secbox/audit/translog"
 	"secbox/cluster/nodes"
+	"secbox/cluster/samples"
 	"secbox/packages/registry"
 	"secbox/runner/jobs"
 	"secbox/runner/webhooks"
@@ -39,6 +41,7 @@ type Database interface {
 	Audit() audit.Store
 	Jobs() jobs.Store
 	Nodes() nodes.Store
+	Samples() samples.Store
 	Webhooks() webhooks.Store
 	Tokens() tokens.Store
 	Skills() skills.Registry
@@ -49,6 +52,7 @@ type Database interface {
 	Limits() *admin.Limits
 	Retention() retention.Store
 	Sessions() sessions.Store
+	Views() views.Store
 	Close() error
 }
 
@@ -74,6 +78,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"times are UTC with microseconds", times},
 		{"the opening writes the events of its status", openingEvents},
 		{"only the first event repeats large lists", largeLists},
+		{"an exec has its request until it is removed", requests},
 		{"an opening that is wrong writes nothing", openingRefused},
 		{"an exec id is never used twice", idUsedTwice},
 		{"an idempotency key belongs to one requester", idempotency},
@@ -112,6 +117,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"a checkpoint covers the events, or names their execs", logCover},
 		{"a record that was altered is not attested", logAttest},
 		{"an exec is compared with the signed tree", logStanding},
+		{"a report is what the log says of a span", reports},
 		{"an exec with large lists and a correction is proven", logLargeLists},
 		{"odd texts are proven as they are stored", logOdd},
 		{"sequencers that all hold the lease do not fork the log", logRace},
@@ -150,6 +156,9 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"people sign in with their role", peopleSignIn},
 		{"people are blocked", peopleBlocked},
 		{"people are listed in pages", peopleListed},
+		{"views are their owner's", viewsOfOwners},
+		{"views are bounded", viewsBounded},
+		{"views go with their token and their person", viewsEnd},
 		{"a run of retention refuses a clock that jumped", retentionClockStops},
 		{"files of a project stay for its execs and holds", retentionProjects},
 		{"a verification finds nothing in an honest database", verifyHonest},
@@ -164,6 +173,9 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"only a node with a lease is drained", draining},
 		{"only a node without a lease is forgotten", forgetting},
 		{"nodes are those that were seen lately", nodesSeen},
+		{"samples of nodes come back, one a minute", samplesOfNodes},
+		{"samples are bounded in time, also when the clock is set back", samplesBounded},
+		{"samples are of a bounded number of nodes", samplesOfManyNodes},
 		{"a node whose lease has ended is retired", retiring},
 		{"of concurrent retirings one ends the execs", retiringRace},
 		{"a retired node starts nothing", retiredStarts},

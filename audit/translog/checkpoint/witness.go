@@ -13,8 +13,9 @@ import (
 
 // Witness is a witness that is asked for cosignatures (C2SP tlog-witness).
 type Witness struct {
-	Key note.Verifier // its name names the witness
-	URL *url.URL      // the prefix of its routes
+	Key    note.Verifier // its name names the witness
+	Public string        // the text of Key
+	URL    *url.URL      // the prefix of its routes
 }
 
 // ParseWitness reads a witness in the form "KEY URL".
@@ -33,7 +34,7 @@ func ParseWitness(text string) (Witness, error) {
 	if err != nil {
 		return Witness{}, err
 	}
-	return Witness{Key: key, URL: u}, nil
+	return Witness{Key: key, Public: fields[0], URL: u}, nil
 }
 
 // CosignerKey reads the public key of a witness.

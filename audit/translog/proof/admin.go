@@ -113,12 +113,12 @@ type AdminResult struct {
 	Index  int64  // of the event
 	Event  AdminDocument
 
-	Cosigned []Cosignature // of the witnesses that CheckAdmin was given
+	Cosignatures
 }
 
 // CheckAdmin is Check for an AdminFile.
 func CheckAdmin(data []byte, key string, witnesses ...string) (AdminResult, error) {
-	verifier, err := newVerifier(key)
+	verifier, err := NewVerifier(key)
 	if err != nil {
 		return AdminResult{}, err
 	}
@@ -134,9 +134,9 @@ func CheckAdmin(data []byte, key string, witnesses ...string) (AdminResult, erro
 	if err != nil {
 		return AdminResult{}, refuse(err, "%v", err)
 	}
-	cosigned, err := cosignatures(at.checkpoint, verifier, witnesses)
+	cosigned, err := CheckCosignatures(at.checkpoint, verifier, witnesses)
 	if err != nil {
 		return AdminResult{}, err
 	}
-	return AdminResult{Origin: verifier.Name(), Size: at.size, Root: at.root, Index: at.index, Event: d, Cosigned: cosigned}, nil
+	return AdminResult{Origin: verifier.Name(), Size: at.size, Root: at.root, Index: at.index, Event: d, Cosignatures: cosigned}, nil
 }

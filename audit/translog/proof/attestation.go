@@ -75,6 +75,11 @@ func Attest(signer note.Signer, r audit.Record, artifacts []Subject) ([]byte, er
 	if err != nil {
 		return nil, err
 	}
+	return SignEnvelope(signer, payloadType, body)
+}
+
+// SignEnvelope returns a line with a DSSE envelope of a payload, signed with the log's key.
+func SignEnvelope(signer note.Signer, payloadType string, body []byte) ([]byte, error) {
 	envelopes, err := dsse.NewEnvelopeSigner(logSigner{signer})
 	if err != nil {
 		return nil, err
@@ -105,11 +110,11 @@ type Attestation struct {
 // CheckAttestation verifies an attestation with the log's public key, as Check does a proof. It
 // fails with fault.InvalidProof, and with fault.InvalidRequest for a key that is none.
 func CheckAttestation(file []byte, key string) (Attestation, error) {
-	verifier, err := newVerifier(key)
+	verifier, err := NewVerifier(key)
 	if err != nil {
 		return Attestation{}, err
 	}
-	body, err := openEnvelope(file, verifier)
+	body, err := OpenEnvelope(file, payloadType, verifier)
 	if err != nil {
 		return Attestation{}, refuse(err, "the file is no attestation that the key %s has signed: %v", verifier.Name(), err)
 	}
@@ -132,8 +137,8 @@ func CheckAttestation(file []byte, key string) (Attestation, error) {
 	return a, nil
 }
 
-// openEnvelope returns the payload of an envelope that the key has signed.
-func openEnvelope(file []byte, verifier note.Verifier) ([]byte, error) {
+// OpenEnvelope returns the payload of a DSSE envelope that the key has signed.
+func OpenEnvelope(file []byte, payloadType string, verifier note.Verifier) ([]byte, error) {
 	if len(file) > MaxBytes {
 		return nil, fmt.Errorf("it is larger than %d bytes", MaxBytes)
 	}

@@ -30,7 +30,13 @@ type Result struct {
 
 	Unproven []string // columns of the record that are newer than its last event
 
-	Cosigned []Cosignature // of the witnesses that Check was given
+	Cosignatures
+}
+
+// Cosignatures are the signatures of a checkpoint beside the log's.
+type Cosignatures struct {
+	Cosigned  []Cosignature // of the witnesses whose keys were given
+	Unchecked []string      // names that the others claim, which nothing has verified
 }
 
 // Cosignature is a witness's word that it had seen no larger checkpoint at this time, and that this
@@ -54,7 +60,7 @@ type Logged struct {
 // It fails with fault.InvalidProof, whose Fields are the columns that differ, and with
 // fault.InvalidRequest for a key that is none.
 func Check(data []byte, key string, witnesses ...string) (Result, error) {
-	verifier, err := newVerifier(key)
+	verifier, err := NewVerifier(key)
 	if err != nil {
 		return Result{}, err
 	}
@@ -98,13 +104,15 @@ func Check(data []byte, key string, witnesses ...string) (Result, error) {
 	if err := f.checkRecord(history, &result); err != nil {
 		return Result{}, err
 	}
-	if result.Cosigned, err = cosignatures(signed, verifier, witnesses); err != nil {
+	result.Cosignatures, err = CheckCosignatures(signed, verifier, witnesses)
+	if err != nil {
 		return Result{}, err
 	}
 	return result, nil
 }
 
-func newVerifier(key string) (note.Verifier, error) {
+// NewVerifier reads the public key of a log: fault.InvalidRequest.
+func NewVerifier(key string) (note.Verifier, error) {
 	verifier, err := note.NewVerifier(strings.TrimSpace(key))
 	if err != nil {
 		return nil, fault.Wrap(fault.InvalidRequest, err, "the key is not the public key of a log; `core-api audit key` prints it")
@@ -112,28 +120,38 @@ func newVerifier(key string) (note.Verifier, error) {
 	return verifier, nil
 }
 
-// cosignatures verifies that each of the witnesses has cosigned the checkpoint.
-func cosignatures(signed []byte, key note.Verifier, witnesses []string) ([]Cosignature, error) {
-	var all []Cosignature
+// CheckCosignatures verifies that each of the witnesses has cosigned the checkpoint.
+func CheckCosignatures(signed []byte, key note.Verifier, witnesses []string) (all Cosignatures, err error) {
+	known := []note.Verifier{key}
 	for _, text := range witnesses {
 		witness, err := checkpoint.CosignerKey(text)
 		if err != nil {
-			return nil, fault.Wrap(fault.InvalidRequest, err, "%s", fault.From(err).Message)
+			return all, fault.Wrap(fault.InvalidRequest, err, "%s", fault.From(err).Message)
 		}
 		point, err := checkpoint.Open(signed, key, witness)
 		if err != nil {
-			return nil, refuse(err, "the checkpoint: %v", err)
+			return all, refuse(err, "the checkpoint: %v", err)
 		}
 		i := slices.IndexFunc(point.Sigs, func(s note.Signature) bool { return s.Name == witness.Name() && s.Hash == witness.KeyHash() })
 		if i < 0 {
-			return nil, refuse(nil, "the checkpoint of %d entries is not cosigned by the witness %s; get the proof again in a second, or "+
+			return all, refuse(nil, "the checkpoint of %d entries is not cosigned by the witness %s; get the proof again in a second, or "+
 				"ask the operator whether core-api asks this witness", point.Tree.N, witness.Name())
 		}
 		at, err := cosignature.CoSigV1Timestamp(point.Sigs[i])
 		if err != nil {
-			return nil, refuse(err, "the cosignature of the witness %s has no time", witness.Name())
+			return all, refuse(err, "the cosignature of the witness %s has no time", witness.Name())
 		}
-		all = append(all, Cosignature{Witness: witness.Name(), At: at.UTC()})
+		all.Cosigned = append(all.Cosigned, Cosignature{Witness: witness.Name(), At: at.UTC()})
+		if !slices.ContainsFunc(known, func(k note.Verifier) bool { return checkpoint.IDOf(k) == checkpoint.IDOf(witness) }) {
+			known = append(known, witness)
+		}
+	}
+	n, err := note.Open(signed, note.VerifierList(known...))
+	if err != nil {
+		return all, refuse(err, "the checkpoint: %v", err)
+	}
+	for _, s := range n.UnverifiedSigs {
+		all.Unchecked = append(all.Unchecked, s.Name)
 	}
 	return all, nil
 }

@@ -138,7 +138,12 @@ func (db AdminEvents) List(ctx context.Context, f admin.Filter, after *admin.Cur
 func (db Database) EventsQuery(f admin.Filter, after *admin.Cursor, limit int) (string, []any) {
 	var where []string
 	var args Params
-	for _, eq := range []struct{ column, value string }{{"subject", f.Subject}, {"actor_id", f.Actor}, {"kind", string(f.Kind)}} {
+	for _, eq := range []struct{ column, value string }{
+		{"subject", f.Subject},
+		{"actor_id", f.Actor},
+		{"kind", string(f.Kind)},
+		{"actor_name", f.ActorName},
+	} {
 		if eq.value == "" {
 			continue
 		}

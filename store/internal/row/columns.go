@@ -39,13 +39,27 @@ var (
 	Correctable = "status = 'lost'" // the condition that a result may arrive after the end
 	// the condition that the lease of the record's node was not retired
 	StartLeased    = leased(nodeParam(audit.OnStart))
-	summaryColumns = withoutLarge() // ColumnList with empty values for the large columns
-	commandColumns = withoutLarge("args", "large_lists")
-	onlyCommands   = strings.Join(commandNames, ", ")
+	summaryColumns = withoutLarge() + ", '' AS request" // askedColumns with empty values for the large ones
+	commandColumns = withoutLarge("args", "large_lists") + ", " + request
+	onlyCommands   = strings.Join(commandNames, ", ") + ", " + request
+	askedColumns   = ColumnList + ", " + request // in the order of newAskedScanner
+	onlyCallers    = strings.Join(callerNames, ", ")
 )
 
-// commandNames are the columns that a search in commands needs.
-var commandNames = []string{"exec_id", "created_at", "cmd", "args"}
+// request is Record.Request of a row of sandbox_execs. Only skills have one.
+const request = "CASE WHEN skill_id = '' THEN '' ELSE coalesce((SELECT q.request FROM sandbox_exec_requests AS q" +
+	" WHERE q.exec_id = sandbox_execs.exec_id), '') END AS request"
+
+// commandNames are the columns that a search needs.
+var commandNames = []string{
+	"exec_id", "created_at", "cmd", "args", "project_id", "user_id", "agent_id", "task_id", "conversation_id", "skill_id", "image",
+	"error_reason", "detail",
+}
+
+// callerNames are the columns that a report needs.
+var callerNames = []string{
+	"exec_id", "created_at", "kind", "project_id", "agent_id", "user_id", "skill_id", "requested_by", "status", "error_reason", "detail",
+}
 
 // Columns is the names of all columns, in the order of ScanRecord.
 func Columns() []string {
@@ -129,6 +143,7 @@ func CloseArgs(r audit.Record, encodeTime TimeEncoder) (audit.Record, []any, err
 func args(r audit.Record, set audit.Use, encodeTime TimeEncoder) (audit.Record, []any, error) {
 	r.Kind = cmp.Or(r.Kind, audit.KindExec)
 	all := columns(&r)
+	r.Request = Text(r.Request)
 	err := clean(all)
 	if err == nil {
 		err = check(&r, all, set == audit.OnClose)
@@ -204,6 +219,13 @@ func ScanRecord(scan Scan) (audit.Record, error) { return newRecordScanner().nex
 type recordScanner struct {
 	r    *audit.Record
 	dest []any // points into r
+}
+
+// newAskedScanner is newRecordScanner for rows that have the request behind the columns.
+func newAskedScanner(only ...string) recordScanner {
+	s := newRecordScanner(only...)
+	s.dest = append(s.dest, &cell{name: "request", field: &s.r.Request, unreadable: &s.r.Unreadable})
+	return s
 }
 
 // newRecordScanner is for rows with all columns, or with those named.

@@ -34,6 +34,8 @@ type Database struct {
 	Now   func(*Params) string
 	Ago   func(*Params, time.Duration) string
 	NewID func(*Params) string
+	// Minute is the time of the database's clock in minutes since 1970.
+	Minute func(*Params) string
 	// Settled is a seq of a table of events: no event with at most this seq becomes visible later.
 	// e is the event that is read, and s its source of the transparency log.
 	Settled string

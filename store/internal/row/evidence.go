@@ -1,6 +1,7 @@
 package row
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -56,11 +57,13 @@ func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.
 		// Without the expression, PostgreSQL might read all entries of the source by their index.
 		ids,
 			err := All(ctx, query, Value[string],
-			"SELECT DISTINCT e.exec_id FROM audit_log_entries AS l JOIN sandbox_exec_events AS e ON e.seq = l.event_seq"+
+			"SELECT e.exec_id FROM audit_log_entries AS l JOIN sandbox_exec_events AS e ON e.seq = l.event_seq"+
 				" WHERE l.source || '' = "+execEvents.quoted()+" AND l.idx >= $1 AND l.idx < $2", from, page.NextIndex)
 		if err != nil {
 			return err
 		}
+		slices.Sort(ids)
+		ids = slices.Compact(ids)
 		behind := func(s source) string {
 			return " WHERE e.seq > (SELECT floor_seq FROM audit_log_sources WHERE source = " + s.quoted() + ") AND " + s.notLogged() +
 				" ORDER BY e.seq LIMIT $1"
@@ -88,9 +91,13 @@ func (db LogReader) Logged(ctx context.Context, from, end int64) (page translog.
 			_, events = completeExecs(events)
 		}
 		page.Execs = merge(rows, events)
-		if page.Admin, err = adminEvents.logged(ctx, query, "l.idx >= $1 AND l.idx < $2", from, page.NextIndex); err != nil {
+		page.Admin, err = All(ctx, query, adminEvents.scanLogged(), "SELECT "+adminEvents.columns+", l.logged_at, l.idx, l.salt"+
+			" FROM audit_log_entries AS l JOIN admin_events AS e ON e.seq = l.event_seq WHERE l.source || '' = "+adminEvents.quoted()+
+			" AND l.idx >= $1 AND l.idx < $2 ORDER BY l.idx", from, page.NextIndex)
+		if err != nil {
 			return err
 		}
+		slices.SortFunc(page.Admin, func(a, b translog.Event) int { return cmp.Compare(a.Seq, b.Seq) })
 		if page.NextIndex == end {
 			waiting, err := All(ctx, query, adminEvents.scanLogged(), adminEvents.selectLogged()+behind(adminEvents), pageBehind)
 			if err != nil {

@@ -43,6 +43,9 @@ func conditions(f audit.Filter) (all []condition) {
 	if f.Kind == audit.KindChange {
 		all = append(all, condition{column: "kind", is: "kind = 'change'"})
 	}
+	if f.Sessions {
+		all = append(all, condition{column: "sessions", is: ofSessions})
+	}
 	if f.InputsKept {
 		all = append(all, condition{column: "inputs_kept", is: "inputs_kept = 'kept'"})
 	}
@@ -51,6 +54,9 @@ func conditions(f audit.Filter) (all []condition) {
 	}
 	return all
 }
+
+// ofSessions is the condition of the partial index of sessions.
+const ofSessions = "session_id = exec_id"
 
 // statuses returns the statuses of a filter as text.
 func statuses(f audit.Filter) []string {
@@ -64,8 +70,8 @@ func statuses(f audit.Filter) []string {
 // plain reports whether all rows that a filter wants are next to each other in the index of the
 // newest, but for their kind, which that index has.
 func plain(f audit.Filter) bool {
-	return len(equalities(f)) == 0 && len(f.Statuses) < 2 && f.Kind != audit.KindChange && !f.InputsKept && f.ExitCodeNot == nil &&
-		f.Projects == nil && f.Agents == nil && f.Users == nil
+	return len(equalities(f)) == 0 && len(f.Statuses) < 2 && f.Kind != audit.KindChange && !f.Sessions && !f.InputsKept &&
+		f.ExitCodeNot == nil && f.Projects == nil && f.Agents == nil && f.Users == nil
 }
 
 // lead chooses the condition whose index a list reads: the rarest condition in the part of the

@@ -38,6 +38,9 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int, lea
 	case f.Kind != "" && f.Kind != audit.KindChange:
 		where = append(where, "kind = "+param(string(f.Kind))) // no index has only these
 	}
+	if f.Sessions && lead.is != ofSessions {
+		where = append(where, db.Hidden("session_id")+" = exec_id")
+	}
 	if f.InputsKept && lead.column != "inputs_kept" {
 		where = append(where, db.Hidden("inputs_kept")+" = 'kept'")
 	}
@@ -76,10 +79,12 @@ func (db Database) ListQuery(f audit.Filter, after *audit.Cursor, limit int, lea
 		where = append(where, "(created_at, exec_id) "+comes+" ("+param(db.EncodeTime(at))+", "+param(Text(after.ExecID))+")")
 	}
 
-	columns := ColumnList
+	columns := askedColumns
 	switch {
 	case f.OnlyCommands:
 		columns = onlyCommands
+	case f.OnlyCallers:
+		columns = onlyCallers
 	case f.Summary:
 		columns = summaryColumns
 	case f.Commands:
@@ -123,6 +128,7 @@ func equalities(f audit.Filter) []equality {
 	return slices.DeleteFunc([]equality{
 		{column: "replay_of", value: f.ReplayOf, partial: "replay_of <> ''"},
 		{column: "trace_id", value: f.TraceID, partial: "trace_id <> ''"},
+		{column: "session_id", value: f.SessionID, partial: "session_id <> ''"},
 		{column: "task_id", value: f.TaskID, partial: "task_id <> ''"},
 		{column: "conversation_id", value: f.ConversationID, partial: "conversation_id <> ''"},
 		{column: "project_id", value: f.ProjectID},

@@ -16,9 +16,12 @@ type Records struct{ Database }
 // SelectExecs selects records for ScanRecord.
 var SelectExecs = "SELECT " + ColumnList + " FROM sandbox_execs"
 
+// selectAsked selects records with their requests for newAskedScanner.
+var selectAsked = "SELECT " + askedColumns + " FROM sandbox_execs"
+
 // Get implements audit.Store.
 func (db Records) Get(ctx context.Context, execID string) (audit.Record, error) {
-	r, found, err := One(ctx, db.Query, ScanRecord, SelectExecs+" WHERE exec_id = $1", Text(execID))
+	r, found, err := One(ctx, db.Query, newAskedScanner().next, selectAsked+" WHERE exec_id = $1", Text(execID))
 	if err == nil && !found {
 		err = UnknownExec(execID)
 	}
@@ -80,9 +83,12 @@ func (db Records) Walk(ctx context.Context, f audit.Filter, after *audit.Cursor,
 	}
 	f, next = upTo(f, end)
 	statement, args := db.ListQuery(f, after, limit, lead)
-	records, n := newRecordScanner(), 0
-	if f.OnlyCommands {
-		records = newRecordScanner(commandNames...)
+	records, n := newAskedScanner(), 0
+	switch {
+	case f.OnlyCommands:
+		records = newAskedScanner(commandNames...)
+	case f.OnlyCallers:
+		records = newRecordScanner(callerNames...)
 	}
 	err = db.Database.List(ctx, func(scan Scan) error {
 		r, err := records.next(scan)

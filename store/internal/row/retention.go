@@ -384,6 +384,21 @@ func (db Retention) RemoveWorkspace(ctx context.Context, w retention.Workspace, 
 	return due && err == nil, err
 }
 
+// RemoveProject implements retention.Store.
+func (db Retention) RemoveProject(ctx context.Context, projectID, userID string, bytes int64) (due bool, err error) {
+	never := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) // no exec is too young
+	err = db.Tx(ctx, func(run Run) error {
+		if err := run(ctx, nil, lockRetention); err != nil { // a hold comes before or after
+			return err
+		}
+		if due, err = db.projectDue(ctx, run, projectID, userID, never); err != nil || !due {
+			return err
+		}
+		return db.record(ctx, run, admin.ProjectRemoved, projectID, map[string]any{"bytes": bytes})
+	})
+	return due && err == nil, err
+}
+
 func (db Retention) projectDue(ctx context.Context, run Run, projectID, userID string, before time.Time) (bool, error) {
 	rows := func(from string) string { return "EXISTS (SELECT 1 FROM " + from + ")" }
 	holdsOf := func(kind, column, project string) string {

@@ -22,6 +22,9 @@ func TestEveryValueIsItsColumns(t *testing.T) {
 	record := reflect.TypeFor[audit.Record]()
 	one := 1
 	for i := range record.NumField() {
+		if record.Field(i).Tag.Get("row") == "-" { // no column
+			continue
+		}
 		r := valid
 		field := reflect.ValueOf(&r).Elem().Field(i)
 		switch field.Interface().(type) {
@@ -45,8 +48,6 @@ func TestEveryValueIsItsColumns(t *testing.T) {
 			field.SetInt(7)
 		case audit.Status:
 			field.SetString(string(audit.Lost))
-		case map[string]string: // Unreadable, which is no column
-			continue
 		default:
 			field.SetString("x")
 		}

@@ -51,7 +51,7 @@ func (db Sessions) BeginPerson(ctx context.Context, h sessions.Hash, p sessions.
 		}
 		valid, err := db.insert(ctx, run, h, Text(p.ID), "console_people WHERE blocked_at IS NULL AND id = ")
 		if err == nil && !valid {
-			err = fault.New(fault.Forbidden, "An administrator of core-api has blocked you here. Ask an administrator to let you in again.")
+			err = fault.New(fault.Forbidden, "An administrator has blocked you here. Ask an administrator to let you in again.")
 		}
 		if err != nil {
 			return err

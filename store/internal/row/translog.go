@@ -165,6 +165,21 @@ func (db LogReader) Entries(ctx context.Context, from int64, limit int) ([][sha2
 	}, "SELECT entry FROM audit_log_entries WHERE idx >= $1 AND idx < $2 ORDER BY idx", from, from+int64(limit))
 }
 
+// LoggedAt implements translog.Store.
+func (db LogReader) LoggedAt(ctx context.Context, index int64) (at time.Time, err error) {
+	err = db.Query(ctx, func(scan Scan) error { return scan(timeInto{&at}) },
+		"SELECT logged_at FROM audit_log_entries WHERE idx = $1", index)
+	return at, err
+}
+
+// Kept implements translog.Store.
+func (db LogReader) Kept(ctx context.Context, from, end int64) (first, last int64, err error) {
+	err = db.Query(ctx, func(scan Scan) error { return scan(&first, &last) },
+		"SELECT coalesce(min(idx), -1), coalesce(max(idx), -1) FROM audit_log_entries"+
+			" WHERE idx >= $1 AND idx < $2 AND salt IS NOT NULL", from, end)
+	return first, last, err
+}
+
 // History implements translog.Store.
 func (db LogReader) History(ctx context.Context, execID string) ([]translog.Event, error) {
 	return execEvents.logged(ctx, db.Query, "e.exec_id = $1", Text(execID))

@@ -173,6 +173,10 @@ func ListByTask(ctx context.Context, db Database, taskID string) (Plan, error) {
 	return p, nil
 }
 
+// requests is a table from which lists read the request of each skill's exec by its key, beside the
+// plan of the list.
+const requests = "sandbox_exec_requests"
+
 // node is one node of PostgreSQL's plan.
 type node struct {
 	Type  string  `json:"Node Type"`
@@ -198,6 +202,10 @@ func parsePostgres(text string) (Plan, error) {
 	p := Plan{Buffers: top.Hit + top.Read, Rows: int64(top.Rows)}
 	var walk func(n node, indent string)
 	walk = func(n node, indent string) {
+		if n.Table == requests {
+			p.Buffers -= n.Hit + n.Read
+			return
+		}
 		p.Text += fmt.Sprintf("%s%s %s (rows %g, pages %d, cost %g)\n", indent, n.Type, n.Index, n.Rows, n.Hit+n.Read, n.Cost)
 		p.Covered = p.Covered || n.Type == "Index Only Scan"
 		switch {
@@ -228,6 +236,7 @@ func parseSQLite(text string) Plan {
 		switch {
 		case strings.Contains(step, "TEMP B-TREE"):
 			p.Sorts = true
+		case strings.Contains(step, requests+"_1 (exec_id=?)"):
 		case strings.Contains(step, "json_each"), strings.HasPrefix(step, "SCAN CONSTANT ROW"): // the list in a scope filter, and no table
 		case len(words) > 1 && (words[0] == "CO-ROUTINE" || words[0] == "MATERIALIZE"):
 			made = append(made, words[1])

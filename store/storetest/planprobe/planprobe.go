@@ -89,6 +89,12 @@ func Exec(i, n int) audit.Record {
 	if i%60 == 0 {
 		r.TraceID, r.SpanID = TraceID(i/60%11), fmt.Sprintf("%016x", i)
 	}
+	switch { // sessions, and execs in them
+	case i%700 == 0:
+		r.SessionID = r.ExecID
+	case i%70 == 0:
+		r.SessionID, r.SessionSeq = SessionID(i/700%11), int64(i/70)
+	}
 	if i%503 == 0 {
 		r.Backend, r.Runner = audit.BackendRemote, "laptop"
 	}
@@ -107,6 +113,9 @@ func Exec(i, n int) audit.Record {
 
 // TraceID is the n-th of the traces of Exec.
 func TraceID(n int) string { return fmt.Sprintf("%032x", 1+n) }
+
+// SessionID is the n-th session of Exec. No session has a row.
+func SessionID(n int) string { return fmt.Sprintf("session-%d", n) }
 
 // snapshot is as large as a real policy snapshot.
 const snapshot = `{"fields": {

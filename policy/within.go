@@ -1,0 +1,74 @@
+package policy
+
+import (
+	"fmt"
+	"maps"
+
+	"secbox/fault"
+)
+
+// CeilingSession is the source of a ceiling that is the value of an exec's session.
+const CeilingSession = "session"
+
+// Within is the policy of an exec that runs in a container with the policy s. The request may lower
+// what bounds a single command: time, output, artifacts. It cannot change what the container has.
+// Its errors are like the errors of Resolve.
+func (s Snapshot) Within(request Layer) (Snapshot, error) {
+	out := s
+	out.Fields = maps.Clone(s.Fields)
+	if bad := Check(request, "policy_overrides."); len(bad) > 0 {
+		return out, &fault.Error{Code: fault.InvalidRequest, Message: sentence("fields of the policy make no sense", bad), Fields: bad}
+	}
+	var denied []fault.Field
+	for _, f := range fields {
+		n, isNumber := f.(numeric)
+		if isNumber && f.bounds() != container {
+			n.lowerCeiling(&out)
+			if v := f.apply(&request, LayerRequest, &out); v != nil {
+				v.Reason = fmt.Sprintf("%v is more than the %v of the session; leave it out, or start a session with more", v.Asked, v.Ceiling)
+				denied = append(denied, *v)
+			}
+			continue
+		}
+		if asked := request.asked(f); asked != nil && asked != s.Fields[f.name()].Value {
+			denied = append(denied, fault.Field{
+				Field: f.name(), Asked: asked, Ceiling: s.Fields[f.name()].Value, Layer: LayerRequest,
+				Reason: "belongs to the session's container; leave it out, or start a session with it",
+			})
+		}
+	}
+	if len(denied) > 0 {
+		return out, refusal(denied)
+	}
+	return out, nil
+}
+
+// ForLife is the policy of an exec that may run as long as its session, for so many milliseconds.
+func (s Snapshot) ForLife(ms int64) Snapshot {
+	s.Fields = maps.Clone(s.Fields)
+	s.Values.TimeoutMS = ms
+	s.Fields[FieldTimeoutMS] = Field{Value: ms, Layer: LayerBackend, Ceiling: ms, CeilingFrom: CeilingSession}
+	return s
+}
+
+// asked is the value that a layer asks for of a field that bounds a container; nil: none. A list is
+// a string, so that it can be compared with nothing but nil.
+func (l *Layer) asked(f field) any {
+	switch f := f.(type) {
+	case numeric:
+		return f.askedValue(&l.Limits)
+	case netMode:
+		if l.NetMode != nil {
+			return *l.NetMode
+		}
+	case image:
+		if l.Image != nil {
+			return *l.Image
+		}
+	case fsList:
+		if list := *f.asked(l); list != nil {
+			return fmt.Sprint(list)
+		}
+	}
+	return nil
+}

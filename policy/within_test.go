@@ -1,0 +1,101 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"testing"
+
+	"secbox/fault"
+	"secbox/policy"
+)
+
+// TestWithin asks for each field alone: what bounds a command may become less, what a container has
+// may not change.
+func TestWithin(t *testing.T) {
+	session, err := resolver(t, policy.Config{Images: []string{"tools:1"}}).Resolve(nil, policy.Layer{Limits: policy.Limits{
+		TimeoutMS: ptr[int64](20_000), MemoryMB: ptr[int64](300),
+	}}, policy.Host{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _ := json.Marshal(session)
+	less := policy.Layer{Limits: policy.Limits{
+		TimeoutMS: ptr[int64](5), KillGraceMS: ptr[int64](1), MaxStdoutBytes: ptr[int64](2), MaxStderrBytes: ptr[int64](3),
+		MaxArtifactsBytesTotal: ptr[int64](4),
+	}}
+	narrowed, err := session.Within(less)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := narrowed.Values; v.TimeoutMS != 5 || v.KillGraceMS != 1 || v.MaxStdoutBytes != 2 || v.MaxStderrBytes != 3 || v.MaxArtifactsBytesTotal != 4 ||
+		v.MemoryMB != 300 {
+		t.Errorf("%+v", v)
+	}
+	if f := narrowed.Fields["timeout_ms"]; f != (policy.Field{Value: int64(5), Layer: "request", Ceiling: int64(20_000), CeilingFrom: "session"}) {
+		t.Errorf("%+v", f)
+	}
+	if f := narrowed.Fields["memory_mb"]; !reflect.DeepEqual(f, session.Fields["memory_mb"]) {
+		t.Errorf("%+v", f)
+	}
+	if after, _ := json.Marshal(session); string(after) != string(before) {
+		t.Error("the session's own snapshot has changed")
+	}
+	stored, _ := json.Marshal(narrowed)
+	if again, err := policy.ParseSnapshot(stored); err != nil || !reflect.DeepEqual(again, narrowed) {
+		t.Errorf("%v: stored as %s", err, stored)
+	}
+
+	same := policy.Layer{Limits: policy.Limits{MemoryMB: ptr[int64](300), TimeoutMS: ptr[int64](20_000)}, NetMode: ptr("none")}
+	if _, err := session.Within(same); err != nil {
+		t.Errorf("its own values: %v", err)
+	}
+	for field, l := range map[string]policy.Layer{
+		"timeout_ms": {Limits: policy.Limits{TimeoutMS: ptr[int64](20_001)}},
+		"memory_mb":  {Limits: policy.Limits{MemoryMB: ptr[int64](299)}},
+		"pids":       {Limits: policy.Limits{PIDs: ptr[int64](50)}},
+		"image":      {Image: ptr("tools:1")},
+		"fs.read":    {FSRead: []string{"inputs/**"}},
+		"fs.write":   {FSWrite: []string{}},
+	} {
+		_, err := session.Within(l)
+		if e := fault.From(err); e.Code != fault.PolicyDenied || len(e.Fields) != 1 || e.Fields[0].Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	_, err = session.Within(policy.Layer{Limits: policy.Limits{TimeoutMS: ptr[int64](-1)}, FSRead: []string{"x"}})
+	var bad []string
+	for _, f := range fault.From(err).Fields {
+		bad = append(bad, f.Field)
+	}
+	if !fault.Is(err, fault.InvalidRequest) || !slices.Equal(bad, []string{"policy_overrides.timeout_ms", "policy_overrides.fs.read"}) {
+		t.Errorf("%v: %v", bad, err)
+	}
+}
+
+// TestWithinKnowsEveryField: a request for another value than the session's is refused, whatever
+// the field.
+func TestWithinKnowsEveryField(t *testing.T) {
+	r := resolver(t, policy.Config{Images: []string{"tools:1"}})
+	session, err := r.Resolve(nil, policy.Layer{Limits: policy.Limits{
+		TimeoutMS: ptr[int64](20_000), KillGraceMS: ptr[int64](1), MaxStdoutBytes: ptr[int64](2), MaxStderrBytes: ptr[int64](3),
+		MaxArtifactsBytesTotal: ptr[int64](4), MemoryMB: ptr[int64](300), CPUCores: ptr(0.5), PIDs: ptr[int64](50), TmpMB: ptr[int64](20),
+		ShmMB: ptr[int64](30),
+	}, Image: ptr("tools:1"), FSRead: []string{"inputs/**"}, FSWrite: []string{"work/**"}}, policy.Host{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = session.Within(policy.Defaults().Layer())
+	var denied, want []string
+	for _, f := range fault.From(err).Fields {
+		denied = append(denied, f.Field)
+	}
+	for _, f := range policy.Describe() {
+		if f.Name != policy.FieldNetMode && f.Name != policy.FieldRuntime { // which have one value, or none in a request
+			want = append(want, f.Name)
+		}
+	}
+	if !slices.Equal(denied, want) {
+		t.Errorf("refused: %v\nall:     %v", denied, want)
+	}
+}
