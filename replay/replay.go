@@ -152,6 +152,11 @@ func check(first audit.Record) (policy.Snapshot, error) {
 		return policy.Snapshot{}, refuse("the record of exec %s was damaged in the database: run core-api audit verify", first.ExecID)
 	case first.Kind == audit.KindChange:
 		return policy.Snapshot{}, refuse("%s is a change of a file, not an exec", first.ExecID)
+	case first.SessionID != "":
+		return policy.Snapshot{}, refuse("exec %s ran in a session, with the files and the state that others left there: run it in a session again",
+			first.ExecID)
+	case first.TTYRecord != "":
+		return policy.Snapshot{}, refuse("exec %s ran in a terminal, with what was typed: run it in a terminal again", first.ExecID)
 	case !first.Status.Final():
 		return policy.Snapshot{}, refuse("exec %s is %s; replay it when it has ended", first.ExecID, first.Status)
 	case first.Status == audit.Rejected || len(first.PolicySnapshot) == 0:

@@ -353,6 +353,8 @@ func TestNotReplayable(t *testing.T) {
 		"was damaged":          func(r *audit.Record) { r.Unreadable = map[string]string{"args": "{}"} },
 		"is running":           func(r *audit.Record) { r.Status = audit.Running },
 		"was refused":          func(r *audit.Record) { r.Status = audit.Rejected },
+		"ran in a session":     func(r *audit.Record) { r.SessionID = "another" },
+		"ran in a terminal":    func(r *audit.Record) { r.TTYRecord = audit.RecordOutput },
 		"change of a file":     func(r *audit.Record) { r.Kind = audit.KindChange },
 		"user's sandbox":       func(r *audit.Record) { r.Backend = "remote" },
 		"before its command":   func(r *audit.Record) { r.ArtifactsPath, r.StartedAt = "", time.Time{} },

@@ -7,8 +7,10 @@
 // Start with exec.go, the life of an exec told in order, then run.go, validate.go and async.go.
 // Then read:
 //
+//   - session: containers that stay for several execs, and interpreters in them
 //   - lifecycle: a command from its open row to its closed one; also for sandbox/record
 //   - output: keeps the output of commands while they run, and wakes its readers
+//   - terminal: keeps the terminals of execs while they run, and records them
 //   - follow: one reader of an exec's row and output for all who follow it
 //   - inputstore: keeps the contents of inputs by digest, for replays and downloads
 //   - diskwatch: kills the jobs that fill the workspace's disk

@@ -18,6 +18,7 @@ import (
 	"secbox/runner/inputstore"
 	"secbox/runner/lifecycle"
 	"secbox/runner/output"
+	"secbox/runner/session"
 	"secbox/workspace"
 )
 
@@ -26,23 +27,33 @@ type exec struct {
 	*Runner
 	req      Request
 	snapshot policy.Snapshot
-	ticket   *admission.Ticket
+	ticket   *admission.Ticket // nil: it needs no place
 
 	image    engine.Image
 	slot     engine.Slot
+	used     session.Samples // by the container of a session
 	project  *workspace.Project
 	endUse   func() // ends the use of the project by the command; nil before acquire
 	record   audit.Record
 	taken    *audit.Record // the exec that holds the idempotency key already
 	command  *lifecycle.Command
 	ctx      context.Context  // of command
-	watch    *diskwatch.Watch // nil before startWatch
+	watch    *diskwatch.Watch // nil before startWatch, and in a session
 	unlinked *diskwatch.Open
 }
+
+func (x *exec) mustWait() bool { return x.ticket != nil && x.ticket.MustWait() }
 
 // resolveImage finds the image id. A missing image and a missing engine are put on record: the
 // request was in order.
 func (x *exec) resolveImage(ctx context.Context) error {
+	if x.req.SessionID != "" {
+		if state, running := x.sessions.State(x.req.SessionID); running {
+			x.image = state.Image
+			return nil
+		}
+		return session.Ended(x.req.SessionID)
+	}
 	image, err := x.findImage(ctx)
 	switch fault.CodeOf(err) {
 	case "":
@@ -86,7 +97,7 @@ func (x *exec) openRunning(ctx context.Context) error {
 		x.slot.Discard()
 		return err
 	}
-	record.Status = audit.Running
+	record.Status, record.SessionSeq = audit.Running, x.record.SessionSeq
 	x.addSlot(&record)
 	return x.open(ctx, record)
 }
@@ -138,12 +149,21 @@ func (x *exec) acquire(ctx context.Context, execID string) (err error) {
 			return err
 		}
 	}
-	x.slot, err = x.cfg.Engine.Acquire(ctx, engine.Spec{
+	if x.req.SessionID != "" {
+		x.slot, x.record.SessionSeq, err = x.sessions.Enter(x.req.SessionID, x.cfg.NewID(), x.req.Command.interpreter(), project)
+		return err
+	}
+	spec := engine.Spec{
 		ExecID: execID, ProjectID: x.req.ProjectID, ImageRef: x.image.Ref, ImageID: x.image.ID, InitVolume: x.image.InitVolume,
 		Limits: v.ContainerLimits,
 		User:   x.cfg.User, Runtime: v.Runtime, Access: modes.String(),
 		Targets: project.Targets(), Prepare: x.prepareFor(project, accessOf(modes)),
-	})
+	}
+	if x.req.session != nil {
+		x.slot, err = x.sessions.Hold(ctx, spec, x.terms(), func(why error) { x.command.Kill(why) })
+		return err
+	}
+	x.slot, err = x.cfg.Engine.Acquire(ctx, spec)
 	return err
 }
 
@@ -213,7 +233,7 @@ func (x *exec) open(ctx context.Context, record audit.Record) error {
 
 // run goes from the open row to the closed one.
 func (x *exec) run(ctx context.Context) (Result, error) {
-	if x.ticket.MustWait() {
+	if x.mustWait() {
 		if err := x.wait(ctx); err != nil {
 			return x.closeUnrun(ctx, err, nil)
 		}
@@ -311,10 +331,14 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	v := x.snapshot.Values
 	c := output.New(filepath.Join(x.captureDir, x.record.ExecID), v.MaxStdoutBytes, v.MaxStderrBytes)
 	defer c.Remove()
+	term := x.openTerminal()
+	defer term.close()
 	defer x.outputs.Add(x.record.ExecID, c, 0)()
 
 	kept := x.keepInputs()
-	x.watch.Ready(measureTimeout)
+	if x.watch != nil {
+		x.watch.Ready(measureTimeout)
+	}
 	command := x.req.Command
 	argv, codeFile := append([]string{command.Name}, command.Args...), ""
 	if (command.Kind == KindPython || command.CodeInFile) && command.Args[0] == CodeFile {
@@ -322,7 +346,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	}
 	_, start := x.cfg.Tracer.Start(ctx, "start")
 	var job traces.Span
-	exit, err := x.slot.Run(x.ctx, engine.Job{
+	of := engine.Job{
 		Argv: argv, CodeFile: codeFile, Env: traced(command.Env, x.req.Trace), Cwd: command.Cwd, Stdin: bytes.NewReader(command.Stdin),
 		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, Grace: time.Duration(min(v.KillGraceMS, v.TimeoutMS/2)) * time.Millisecond,
 		MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes, CPUCores: v.CPUCores,
@@ -330,11 +354,20 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 			x.record.StartedAt = x.commands.Now()
 			start.End("")
 			_, job = x.cfg.Tracer.Start(ctx, "job")
-			x.watch.Start()
+			if x.watch != nil {
+				x.watch.Start()
+			}
+			if x.req.session != nil {
+				close(x.req.session.started)
+			}
 			go x.pendingDirs.remove(x.record.ExecID) // the exec has its row and its directory; the client does not wait for this
 		},
 		OnUnlinked: func(u engine.Unlinked) { x.unlinked.Set(u.Bytes, u.Hidden) },
-	}, c.Stdout, c.Stderr)
+		OnUsage:    func(u engine.Usage) { c.Use(u.CPU, u.Elapsed, u.MemoryBytes) },
+	}
+	term.takes(&of)
+	exit, err := x.slot.Run(x.ctx, of, term.shows(c.Stdout), c.Stderr)
+	term.end(&exit, c)
 	ended := x.commands.Now() // stopWatch may wait for a measurement
 	x.record.Warm, x.record.Attached = x.slot.Warm(), x.slot.Attached()
 	x.stopWatch()
@@ -357,7 +390,11 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	result := Result{Stdout: text(c.Stdout.Inline()), Stderr: text(c.Stderr.Inline())}
 	result.StdoutCut, result.StderrCut = c.Stdout.Kept() > InlineBytes, c.Stderr.Kept() > InlineBytes
 	if lost == nil || lost.Dead {
-		result.Artifacts, result.LeftOut, result.Output = x.collectResults(ctx, c)
+		result.Artifacts, result.LeftOut, result.Output = x.collectResults(ctx, c, x.recorded(term))
+		result.Results = shownResults(x.project, x.record, result.Artifacts)
+		if text := detailOfResults(x.record, result.Artifacts); text != "" {
+			x.record.Detail = join(x.record.Detail, text)
+		}
 	} else {
 		x.artifactsLost("the container's death could not be confirmed, so its artifacts were not collected", lost.Err)
 	}
@@ -425,6 +462,10 @@ func (x *exec) close(ctx context.Context, result Result) (_ Result, err error) {
 
 // startWatch watches the disk until stopWatch, and kills the job when a limit is exceeded.
 func (x *exec) startWatch() {
+	if !x.req.fresh() {
+		x.unlinked = &diskwatch.Open{}
+		return // while execs run in a session, it is watched: see terms
+	}
 	x.unlinked = &diskwatch.Open{}
 	x.watch = x.cfg.Disk.Begin(diskwatch.Writer{Project: x.project, ExecID: x.slot.ExecID(), Open: x.unlinked, Kill: x.command.Kill})
 }

@@ -12,6 +12,7 @@ import (
 	"secbox/runner/diskwatch"
 	"secbox/runner/lifecycle"
 	"secbox/runner/output"
+	"secbox/runner/session"
 )
 
 // setOutcome completes the record of a job that has ended.
@@ -21,12 +22,16 @@ func (x *exec) setOutcome(exit engine.Exit, runErr error, c *output.Capture) {
 		record.Status, record.ErrorReason, record.Detail = verdictOnLoss(x.ctx, runErr)
 		exit.StdoutBytes, exit.StderrBytes = c.Stdout.Seen(), c.Stderr.Seen()
 	} else {
-		code := exit.Code
-		record.ExitCode = &code
-		if exit.StartError == "" {
+		if x.req.session == nil { // which has no command
+			record.ExitCode = &exit.Code
+		}
+		if exit.StartError == "" && x.req.session == nil && x.req.Command.Context == "" { // else it is not known
 			record.CPUUS, record.MaxRSSBytes = new((exit.UserCPU + exit.SystemCPU).Microseconds()), new(exit.MaxRSSBytes)
 		}
 		record.Status, record.ErrorReason, record.Detail = x.verdict(exit)
+		if exit.Note != "" {
+			record.Detail = join(record.Detail, exit.Note)
+		}
 	}
 	record.OOMEvents = exit.OOMKills
 	record.StdoutBytes, record.StderrBytes = max(exit.StdoutBytes, c.Stdout.Seen()), max(exit.StderrBytes, c.Stderr.Seen())
@@ -42,6 +47,9 @@ func (x *exec) setOutcome(exit engine.Exit, runErr error, c *output.Capture) {
 func (x *exec) verdict(exit engine.Exit) (audit.Status, audit.Reason, string) {
 	v := x.snapshot.Values
 	switch {
+	case exit.TimedOut && exit.Signal == 2 && x.req.Command.Context != "":
+		return audit.Timeout, audit.ReasonTimeout, fmt.Sprintf("interrupted, kill_grace_ms=%d before timeout_ms=%d; raise %s",
+			min(v.KillGraceMS, v.TimeoutMS/2), v.TimeoutMS, x.raise("timeout_ms"))
 	case exit.TimedOut && exit.Signal != 9:
 		return audit.Timeout, audit.ReasonTimeout, fmt.Sprintf("ended after its SIGTERM, kill_grace_ms=%d before timeout_ms=%d; raise %s",
 			min(v.KillGraceMS, v.TimeoutMS/2), v.TimeoutMS, x.raise("timeout_ms"))
@@ -97,6 +105,9 @@ func (x *exec) forksRefused(exit engine.Exit) string {
 
 // raise names a field and its ceiling, for messages that end in "raise …".
 func (x *exec) raise(field string) string {
+	if f := x.snapshot.Fields[field]; x.req.SessionID != "" && (f.CeilingFrom != policy.CeilingSession || f.Value == f.Ceiling) {
+		return fmt.Sprintf("policy_overrides.%s of the session", field)
+	}
 	return fmt.Sprintf("policy_overrides.%s (ceiling %v)", field, x.snapshot.Fields[field].Ceiling)
 }
 
@@ -108,6 +119,12 @@ func verdictOnKill(ctx context.Context) (audit.Status, audit.Reason, string) {
 	}
 	if errors.Is(context.Cause(ctx), errExpired) {
 		return audit.Canceled, audit.QueueTimeout, errExpired.Error()
+	}
+	if errors.Is(context.Cause(ctx), session.ErrIdle) {
+		return audit.Canceled, audit.SessionIdle, session.ErrIdle.Error()
+	}
+	if errors.Is(context.Cause(ctx), session.ErrExpired) {
+		return audit.Canceled, audit.SessionExpired, session.ErrExpired.Error()
 	}
 	if errors.Is(context.Cause(ctx), errRevoked) {
 		return audit.Canceled, audit.TokenRevoked, errRevoked.Error()
@@ -129,6 +146,9 @@ func verdictOnLoss(ctx context.Context, err error) (audit.Status, audit.Reason, 
 	if fault.Is(err, fault.EngineUnavailable) {
 		return audit.Errored, audit.EngineUnavailable, fault.From(err).Message
 	}
+	if fault.Is(err, fault.SessionEnded) {
+		return audit.Errored, audit.SessionEnded, fault.From(err).Message
+	}
 	return audit.Errored, audit.ContainerLost, fault.From(err).Message
 }
 
@@ -147,6 +167,8 @@ func verdictOnStart(ctx context.Context, err error) (audit.Status, audit.Reason,
 		return audit.Errored, audit.EngineUnavailable, e.Message
 	case fault.ImageMissing:
 		return audit.Errored, audit.ImageMissing, e.Message
+	case fault.SessionEnded:
+		return audit.Errored, audit.SessionEnded, e.Message
 	case fault.InputInUse, fault.InputConflict, fault.InvalidRequest:
 		return audit.Rejected, audit.InputRefused, e.Message
 	default:

@@ -387,7 +387,7 @@ func TestSkillOutput(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := setUp(t)
+			f := setUp(t, func(f *fixture) { f.cfg.KeepRequests = c.script != "exit 3" })
 			skill := &runner.Skill{Input: []byte("7\n"), MaxOutput: 1000, Accept: accept}
 			if c.accept != nil {
 				skill.Accept = c.accept
@@ -403,7 +403,7 @@ func TestSkillOutput(t *testing.T) {
 				t.Errorf("%s %s %q, output %q", r.Status, r.ErrorReason, r.Detail, result.Output)
 			}
 			if row := f.row(r.ExecID); row.Status != r.Status || row.ErrorReason != r.ErrorReason || row.SkillID != "a.skill" ||
-				row.SkillDigest != skill.Folder.Digest {
+				row.SkillDigest != skill.Folder.Digest || (row.Request == "7\n") != f.cfg.KeepRequests {
 				t.Errorf("row %+v", row)
 			}
 			if c.accept != nil {

@@ -71,6 +71,11 @@ func (r *Runner) readBack(ctx context.Context, req Request, result *Result) erro
 	if err := Reserve(ctx, bytes); err != nil {
 		return err
 	}
+	if result.Record.Context != "" {
+		if project, err := r.cfg.Workspace.Existing(result.Record.ProjectID); err == nil {
+			result.Results = shownResults(project, result.Record, result.Artifacts)
+		}
+	}
 	result.Output, err = r.outputOf(ctx, req.Skill, left)
 	return err
 }
@@ -256,8 +261,8 @@ type inMemory struct{ *bytes.Reader }
 
 func (inMemory) Close() error { return nil }
 
-// OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json of an exec that has ended,
-// under the rules of Artifacts.Open.
+// OpenPublished opens a file of core-api, such as stdout.txt or manifest.json, of an exec that has
+// ended, under the rules of Artifacts.Open.
 func (r *Runner) OpenPublished(ctx context.Context, record audit.Record, name string) (io.ReadSeekCloser, Artifact, error) {
 	project, err := r.ended(record)
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"secbox/internal/traces"
 	"secbox/policy"
 	"secbox/runner/output"
+	"secbox/runner/session"
+	"secbox/runner/terminal"
 	"secbox/workspace"
 )
 
@@ -49,12 +51,23 @@ type Request struct {
 	// context.
 	Trace traces.ID
 
+	// SessionID is the session in whose container the exec runs; empty: it gets a fresh one. Its
+	// project and image are the session's.
+	SessionID string
+	// Background lets an exec in a session run as long as the session.
+	Background bool
+
 	CallbackURL string // told when the exec has ended; empty: none. Config.Callbacks has accepted it.
 
 	RequestedBy    string // the token's id, or "loopback"
 	IdempotencyKey string
 	Digest         string // sha256 of the request as it was sent: requests under one IdempotencyKey must have the same
+
+	session *holding // not nil for the exec that is a session; StartSession sets it
 }
+
+// fresh reports whether the exec needs a fresh container for a job.
+func (r Request) fresh() bool { return r.SessionID == "" && r.session == nil }
 
 // CodeFile is the first argument of a KindPython command whose code, the second one, runs as a file
 // of that name: multiprocessing, inspect and tracebacks need one. No module can be imported by its
@@ -70,9 +83,30 @@ type Command struct {
 	Env   map[string]string
 	Stdin []byte
 
+	// Context is the name of the interpreter of the session in which the code of a KindPython or
+	// KindShell command runs, with the state that earlier execs have left; empty: none.
+	Context string
+
+	// Terminal is the terminal that the command runs in; nil: none.
+	Terminal *Terminal
+
 	// CodeInFile makes a KindArgv command with CodeFile and code as Args run as the KindPython
 	// command that it repeats.
 	CodeInFile bool
+}
+
+// Terminal is a terminal that a request asks for.
+type Terminal struct {
+	terminal.Size
+	Record string // audit.RecordAll or audit.RecordOutput; empty: RecordAll
+}
+
+// interpreter is the interpreter that the command names.
+func (c Command) interpreter() session.Context {
+	if c.Context == "" {
+		return session.Context{}
+	}
+	return session.Context{Kind: c.Kind, Name: c.Context}
 }
 
 // Tokenless is the RequestedBy of a request that needed no token, as in package sandbox.
@@ -97,6 +131,7 @@ type Result struct {
 	Artifacts []Artifact
 	LeftOut          // what is not among Artifacts
 	Output    []byte // of a skill: as its Accept returned it; nil when there is none or it is invalid
+	Results   []byte // of a command with a Context: the list in session.ResultsFile as JSON; nil when there is none
 }
 
 // InlineBytes is how much of each stream an answer carries.

@@ -25,9 +25,12 @@ const (
 // lost. On a slow and busy disk, 60,000 nested directories take almost a minute.
 const collectTimeout = 2 * time.Minute
 
-// collectResults collects the artifacts of a dead container and publishes output, manifest and
-// metadata beside them. It completes x.record. output is the valid output of a skill, or nil.
-func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Artifact, out LeftOut, output []byte) {
+// collectResults collects the artifacts of a dead container and publishes output, manifest,
+// metadata and what was recorded beside them. It completes x.record. output is the valid output of
+// a skill, or nil.
+func (x *exec) collectResults(ctx context.Context, c *output.Capture, recorded []workspace.File) (left []Artifact, out LeftOut,
+	output []byte,
+) {
 	ctx, span := x.cfg.Tracer.Start(ctx, "collection")
 	defer func() {
 		switch reason := x.record.ErrorReason; reason {
@@ -39,8 +42,11 @@ func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Ar
 	}()
 	ctx, cancel := context.WithTimeout(ctx, collectTimeout)
 	defer cancel()
-	manifest, err := x.project.Collect(ctx, x.record.ExecID, x.snapshot.Values.MaxArtifactsBytesTotal,
-		accessOf(x.snapshot.Values.MountModes()))
+	collect := x.project.Collect
+	if x.req.SessionID != "" {
+		collect = x.project.CollectBeside
+	}
+	manifest, err := collect(ctx, x.record.ExecID, x.snapshot.Values.MaxArtifactsBytesTotal, accessOf(x.snapshot.Values.MountModes()))
 	if err != nil {
 		// The artifacts that were found until then are kept, and the output as well.
 		x.artifactsLost("not all artifacts could be collected", err)
@@ -58,7 +64,7 @@ func (x *exec) collectResults(ctx context.Context, c *output.Capture) (left []Ar
 		}
 	}
 	x.record.ArtifactsBytes = manifest.TotalBytes
-	if err := x.publish(c, manifest); err != nil {
+	if err := x.publish(c, manifest, recorded); err != nil {
 		x.artifactsLost("output and metadata could not be written to the workspace", err)
 	}
 	return artifactsOf(manifest), omittedOf(manifest), output
@@ -88,7 +94,7 @@ func (x *exec) artifactsLost(what string, err error) {
 
 // publish writes the output, the metadata and the manifest, which lists these files as well. The
 // row gets the manifest's digest, which covers all of them.
-func (x *exec) publish(c *output.Capture, manifest workspace.Manifest) error {
+func (x *exec) publish(c *output.Capture, manifest workspace.Manifest, recorded []workspace.File) error {
 	var meta bytes.Buffer
 	encoder := json.NewEncoder(&meta)
 	encoder.SetEscapeHTML(false) // for people: scripts are full of > and &
@@ -96,11 +102,11 @@ func (x *exec) publish(c *output.Capture, manifest workspace.Manifest) error {
 	if err := encoder.Encode(x.meta()); err != nil {
 		return err
 	}
-	files := []workspace.File{
-		{Name: workspace.StdoutName, Content: c.Stdout.Reader()},
-		{Name: workspace.StderrName, Content: c.Stderr.Reader()},
-		{Name: MetaFile, Content: bytes.NewReader(meta.Bytes())},
-	}
+	files := append(recorded,
+		workspace.File{Name: workspace.StdoutName, Content: c.Stdout.Reader()},
+		workspace.File{Name: workspace.StderrName, Content: c.Stderr.Reader()},
+		workspace.File{Name: MetaFile, Content: bytes.NewReader(meta.Bytes())},
+	)
 	for _, f := range files {
 		entry, err := workspace.Describe(f)
 		if err != nil {

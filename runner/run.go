@@ -14,6 +14,7 @@ import (
 	"secbox/internal/traces"
 	"secbox/policy"
 	"secbox/runner/lifecycle"
+	"secbox/runner/session"
 	"secbox/workspace"
 )
 
@@ -25,6 +26,11 @@ func (r *Runner) Run(client context.Context, req Request) (res Result, err error
 	ctx, span := r.cfg.Tracer.Start(context.WithoutCancel(client), "exec")
 	defer func() { lifecycle.EndSpan(span, res.Record, err) }()
 	req.Trace = traces.Of(ctx)
+	if req.SessionID != "" && req.IdempotencyKey != "" { // its session may have ended since
+		if res, repeated, err := r.Repeat(client, req); repeated || err != nil {
+			return res, err
+		}
+	}
 	req, snapshot, err := r.resolve(ctx, req)
 	if err != nil {
 		if fault.Is(err, fault.PolicyDenied) {
@@ -38,18 +44,18 @@ func (r *Runner) Run(client context.Context, req Request) (res Result, err error
 	if req.Queue != nil {
 		return r.submit(ctx, req, snapshot)
 	}
-	ticket, err := r.admit(ctx, req.RequestedBy)
-	if err != nil {
-		return Result{}, err
+	x := &exec{Runner: r, req: req, snapshot: snapshot}
+	if req.fresh() {
+		if x.ticket, err = r.admit(ctx, req.RequestedBy); err != nil {
+			return Result{}, err
+		}
+		defer x.ticket.Leave()
 	}
-	defer ticket.Leave()
-
-	x := &exec{Runner: r, req: req, snapshot: snapshot, ticket: ticket}
 	defer x.release()
 	if err := x.resolveImage(ctx); err != nil {
 		return Result{}, err
 	}
-	if ticket.MustWait() {
+	if x.mustWait() {
 		err = x.openQueued(ctx)
 	} else {
 		err = x.openRunning(ctx)
@@ -57,8 +63,12 @@ func (r *Runner) Run(client context.Context, req Request) (res Result, err error
 	switch {
 	case err != nil:
 		return Result{}, err
+	case x.taken != nil && req.session != nil:
+		return Result{Record: *x.taken, Replayed: true}, r.sameRequest(*x.taken, req)
 	case x.taken != nil:
-		ticket.Leave() // the wait for another exec's end must not hold a place
+		if x.ticket != nil {
+			x.ticket.Leave() // the wait for another exec's end must not hold a place
+		}
 		return r.replay(client, req, *x.taken)
 	}
 	defer r.commands.End(x.command)
@@ -70,6 +80,16 @@ func (r *Runner) resolve(ctx context.Context, req Request) (_ Request, snapshot 
 	_, span := r.cfg.Tracer.Start(ctx, "policy")
 	defer span.Done(&err)
 	if req, err = normalise(req); err != nil {
+		return req, snapshot, err
+	}
+	if req.SessionID != "" {
+		state, running := r.sessions.State(req.SessionID)
+		if !running || state.ProjectID != req.ProjectID {
+			return req, snapshot, session.Ended(req.SessionID)
+		}
+		if snapshot, err = state.Snapshot.Within(req.Overrides); err == nil && req.Background {
+			snapshot = snapshot.ForLife(max(1, state.ExpiresAt.Sub(r.cfg.Now()).Milliseconds()))
+		}
 		return req, snapshot, err
 	}
 	manifest, err := r.manifestLayer(req)
@@ -174,7 +194,19 @@ func (r *Runner) newRecord(req Request, snapshot policy.Snapshot, execID string)
 		EnvKeys: slices.Sorted(maps.Keys(req.Command.Env)), Inputs: digests(allInputs(req)), Backend: audit.BackendDocker,
 		RequestedBy: req.RequestedBy, RequestDigest: r.cfg.Key.Request(req.Digest), IdempotencyKey: req.IdempotencyKey,
 		ReplayOf: req.ReplayOf,
-		TraceID:  req.Trace.Trace, SpanID: req.Trace.Span,
+		TraceID:  req.Trace.Trace, SpanID: req.Trace.Span, SessionID: req.SessionID,
+	}
+	if req.session != nil {
+		record.SessionID = execID
+	}
+	if record.Context = req.Command.Context; record.Context != "" {
+		record.Cwd = "" // where earlier execs have left it
+	}
+	if t := req.Command.Terminal; t != nil {
+		record.TTYRecord = cmp.Or(t.Record, audit.RecordAll)
+	}
+	if req.Skill != nil && r.cfg.KeepRequests {
+		record.Request = audit.RequestText(req.Skill.Input, audit.MostRequest)
 	}
 	r.addHMACs(&record, req)
 	return r.commands.NewRecord(record, snapshot)

@@ -18,6 +18,8 @@ import (
 	"secbox/runner/inputstore"
 	"secbox/runner/lifecycle"
 	"secbox/runner/output"
+	"secbox/runner/session"
+	"secbox/runner/terminal"
 	"secbox/workspace"
 	"secbox/workspace/diskspace"
 )
@@ -56,13 +58,15 @@ type Callbacks interface {
 
 // Config configures a Runner. All fields are required unless they say otherwise.
 type Config struct {
-	Log       Log
-	Engine    engine.Engine
-	Images    Images
-	Policy    *policy.Resolver
-	Skills    Skills // may be nil: then no skill is known
-	Inputs    Inputs // may be nil: then none are kept
-	Workspace *workspace.Workspace
+	Log    Log
+	Engine engine.Engine
+	Images Images
+	Policy *policy.Resolver
+	Skills Skills // may be nil: then no skill is known
+	Inputs Inputs // may be nil: then none are kept
+	// KeepRequests keeps the arguments of skills in the records of their execs, see audit.Record.
+	KeepRequests bool
+	Workspace    *workspace.Workspace
 	// Ready is called before an exec that may see the project's work/, to put files there that the
 	// exec expects. May be nil.
 	Ready    func(ctx context.Context, projectID string) error
@@ -72,8 +76,10 @@ type Config struct {
 	Key      hmackey.Key // of the digests of requests and of secret values
 	User     string      // "uid:gid" of every container
 	Disk     *diskwatch.Watcher
-	Slots    int // execs at once
-	Queue    int // execs that may wait
+	Sessions *session.Set  // may be nil: then there are none
+	MaxTTL   time.Duration // of a session
+	Slots    int           // execs at once, without those in sessions
+	Queue    int           // execs that may wait
 	// Each is how many of them may be of one token; zero: all but one of Slots, and three quarters
 	// of Queue. Requests without a token have no such bound.
 	Each  admission.Share
@@ -96,8 +102,11 @@ type Runner struct {
 	pendingDirs *pendingDirs
 	captureDir  string
 
-	outputs *output.Running
-	ends    ends // of asynchronous execs
+	sessions *session.Set // never nil
+
+	outputs   *output.Running
+	terminals terminal.Set
+	ends      ends // of asynchronous execs
 }
 
 // New makes a runner and removes what an earlier process left of its captures.
@@ -125,6 +134,9 @@ func New(cfg Config) (*Runner, error) {
 		admission: admission.NewShared(cfg.Slots, cfg.Queue, cfg.Each),
 		commands:  lifecycle.New(lifecycle.Config{Log: cfg.Log, NodeID: cfg.NodeID, Now: cfg.Now, Observer: cfg.Observer}),
 	}
+	if r.sessions = cfg.Sessions; r.sessions == nil {
+		r.sessions = session.New(session.Config{Now: cfg.Now, NewID: cfg.NewID})
+	}
 	r.outputs = output.Of(r.commands)
 	r.admission.AllowBackground(cfg.Async.Places, cfg.Async.Notifier.Notify)
 	return r, nil
@@ -142,6 +154,12 @@ func (r *Runner) Load() (running, waiting int) {
 	waiting, free := r.admission.Load()
 	return r.cfg.Slots - free, waiting
 }
+
+// Sessions returns how many sessions run or start on this node.
+func (r *Runner) Sessions() int { return r.sessions.Count() }
+
+// SessionTotals counts what has happened to sessions of this node.
+func (r *Runner) SessionTotals() session.Totals { return r.sessions.Totals() }
 
 // Cancel asks for an exec's end, by the actor of the context, and returns at once.
 // fault.UnknownExec when there is none, fault.ExecEnded when it has ended.
@@ -180,10 +198,17 @@ func (r *Runner) Resolve(_ context.Context, req Request) (policy.Snapshot, error
 // Pause refuses new execs with an error until resume is called.
 func (r *Runner) Pause(why *fault.Error) (resume func()) { return r.commands.Pause(why) }
 
+// EndSessions ends each session as soon as no exec runs in it, and refuses execs in all, until
+// resume is called.
+func (r *Runner) EndSessions() (resume func()) { return r.sessions.Drain(lifecycle.ErrDrained) }
+
 // Lose kills the execs in progress, because other nodes have ended their rows, and returns when all
 // have ended. Call it after Pause.
 func (r *Runner) Lose() { r.commands.Lose() }
 
 // Drain refuses new execs, lets the running ones end until ctx does, kills the rest, and returns
-// when every row is closed. Safe to call twice.
-func (r *Runner) Drain(ctx context.Context) { r.commands.Drain(ctx) }
+// when every row is closed. Sessions end when no exec runs in them. Safe to call twice.
+func (r *Runner) Drain(ctx context.Context) {
+	r.sessions.Drain(lifecycle.ErrShutdown)
+	r.commands.Drain(ctx)
+}

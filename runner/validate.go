@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"secbox/audit"
+	"secbox/engine/initproto"
 	"secbox/fault"
 	"secbox/workspace"
 )
@@ -58,6 +59,8 @@ func normalise(req Request) (Request, error) {
 	}
 	bad.owner(&req)
 	bad.command(req)
+	bad.context(req)
+	bad.terminal(req)
 	bad.env(req.Command.Env)
 	if cwd, err := req.Command.cleanCwd(); err != nil {
 		bad.Add("exec.cwd", "%s", err)
@@ -142,6 +145,43 @@ func (p *problems) command(req Request) {
 	}
 	if len(c.Stdin) > maxStdin {
 		p.Add("exec.stdin", "has %d bytes, at most %d are allowed: use an input file", len(c.Stdin), maxStdin)
+	}
+}
+
+// context checks the command of an interpreter.
+func (p *problems) context(req Request) {
+	c := req.Command
+	switch {
+	case c.Context == "":
+	case req.SessionID == "":
+		p.Add("exec.context", "needs a session_id; contexts are a session's")
+	case req.Background:
+		p.Add("exec.context", "cannot be combined with background; the execs of a context take turns")
+	case len(c.Args) != 2 || c.Args[0] != "-c" && c.Args[0] != "-lc" && c.Args[0] != CodeFile:
+		p.Add("exec.context", "needs exec.code or exec.script alone")
+	case c.Cwd != "" || len(c.Env) > 0 || len(c.Stdin) > 0:
+		p.Add("exec.context", "cannot be combined with cwd, env and stdin, which a context keeps; set them in the code")
+	}
+	p.label("exec.context", c.Context)
+}
+
+func (p *problems) terminal(req Request) {
+	c := req.Command
+	switch {
+	case c.Terminal == nil:
+		return
+	case c.Context != "":
+		p.Add("exec.tty", "cannot be combined with context, whose interpreter has no terminal")
+	case len(c.Stdin) > 0:
+		p.Add("exec.tty", "cannot be combined with stdin; type it into the terminal")
+	}
+	if !c.Terminal.Valid() {
+		p.Add("exec.tty", "must have cols and rows from 1 to %d", initproto.MaxTerminal)
+	}
+	switch c.Terminal.Record {
+	case "", audit.RecordAll, audit.RecordOutput:
+	default:
+		p.Add("exec.tty_record", "must be %s or %s", audit.RecordAll, audit.RecordOutput)
 	}
 }
 

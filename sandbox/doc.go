@@ -40,6 +40,9 @@
 //   - remote/relay: machines that are connected to other nodes
 //   - remote/partition: only tests: a link whose network is cut
 //   - files: file operations on a hostile directory of this machine
+//   - places: the files of projects on this machine, and of sessions in their containers
+//   - places/placestest: only tests: stands in for the containers
+//   - inside: does file operations in a session's container, as a program
 //   - process: runs commands and leaves no process alive
 //   - search: finds files by name and content, where the files are
 //   - record: puts every command on record; a decorator around the router

@@ -63,6 +63,8 @@ type DirEntry struct {
 	IsDir bool
 	Size  int64 // bytes, of a regular file; else 0
 	Mode  fs.FileMode
+
+	ModTime time.Time // zero: not known
 }
 
 // Sandbox is a place where users' files are and commands run. Implementations are safe for
@@ -162,6 +164,7 @@ type Changer interface {
 // Change is a change of one file, or a transfer to another service.
 type Change struct {
 	User User
+	In   Place  // zero: the sandbox of User
 	Tool string // the name of the tool or, over HTTP, of the operation
 	Path string
 	Args []string // of a transfer: where the content comes from, or goes to
@@ -169,11 +172,15 @@ type Change struct {
 	Digests // as far as they are known, or expected, before the change
 }
 
+// Place is a project or a session on this side, whose files are changed.
+type Place struct{ ProjectID, SessionID, ConversationID, TaskID string }
+
 // Digests are the SHA-256 of a file's content before and after a change, in hexadecimal. Empty: not
 // known. Before may be Absent. Before of an upload is the digest of the Sent bytes. A failed upload
 // may have sent fewer bytes than the file has.
 type Digests struct {
 	Before, After string
+	Size          int64 // of the content with the digest After, in bytes; -1: not known
 	Sent          int64 // bytes that left for another service
 }
 

@@ -23,6 +23,7 @@ import (
 var (
 	uidGid     = regexp.MustCompile(`^[0-9]{1,10}:[0-9]{1,10}$`)
 	volumeName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,127}$`) // Docker's own rule
+	module     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}(\.[A-Za-z_][A-Za-z0-9_]{0,63}){0,7}$`)
 	hostName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
 )
 
@@ -239,6 +240,16 @@ func (s Sandbox) check(p *problems) {
 		"0 is the default: half of sandbox.max_queued_async")
 	between(p, "sandbox.reserved_execs", int64(s.ReservedExecs), -1, max(0, int64(s.MaxConcurrentExecs)-1),
 		"at least one of sandbox.max_concurrent_execs is for asynchronous execs; -1 is a quarter of them")
+	between(p, "sandbox.sessions.max", int64(s.Sessions.Max), 0, 10_000, "each takes a container")
+	between(p, "sandbox.sessions.max_per_token", int64(s.Sessions.MaxPerToken), 0, max(0, int64(s.Sessions.Max)),
+		"0 is the default: a quarter of sandbox.sessions.max")
+	between(p, "sandbox.sessions.max_execs", int64(s.Sessions.MaxExecs), 1, 64, "a container runs no more")
+	for i, name := range s.Sessions.WarmImports {
+		if !module.MatchString(name) {
+			p.addf(fmt.Sprintf("sandbox.sessions.warm_imports[%d]", i), "%q is no name of a module of Python", name)
+		}
+	}
+	between(p, "sandbox.sessions.max_ttl_seconds", int64(s.Sessions.MaxTTLSeconds), 60, 30*24*3600, "seconds, at most 30 days")
 	if d := s.DockerPath; d != "" && !filepath.IsAbs(d) && strings.ContainsAny(d, `/\`) {
 		p.addf("sandbox.docker_path", "%q is relative; give the whole path, or a bare name to look up on PATH", whole.Shorten(d))
 	}

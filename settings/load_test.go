@@ -133,6 +133,11 @@ var samples = map[string][3]string{
 
 	"sandbox.max_concurrent_execs_per_token": {"1", "2", ""},
 	"sandbox.max_queued_execs_per_token":     {"1", "2", ""},
+	"sandbox.sessions.max":                   {"0", "1", ""},
+	"sandbox.sessions.warm_imports":          {"json", "csv,xml.dom", ""},
+	"sandbox.sessions.max_per_token":         {"1", "2", ""},
+	"sandbox.sessions.max_execs":             {"1", "2", ""},
+	"sandbox.sessions.max_ttl_seconds":       {"60", "61", ""},
 	"sandbox.max_queued_async":               {"1", "2", ""},
 	"sandbox.max_queued_async_mb":            {"1", "2", ""},
 	"sandbox.max_queued_per_token":           {"1", "2", ""},
@@ -270,7 +275,8 @@ func TestDescribe(t *testing.T) {
 		if d.Doc == "" || !strings.HasSuffix(d.Doc, ".") || len(d.Doc) > 200 {
 			t.Errorf("%s: documentation %q", d.Env, d.Doc)
 		}
-		if d.Default == "" && d.Key != "http.allowed_hosts" && d.Key != "http.trusted_proxies" && d.Key != "sandbox.images" {
+		if d.Default == "" && d.Key != "http.allowed_hosts" && d.Key != "http.trusted_proxies" && d.Key != "sandbox.images" &&
+			d.Key != "sandbox.sessions.warm_imports" {
 			t.Errorf("%s: no default is told", d.Env)
 		}
 	}
@@ -466,6 +472,8 @@ func TestErrors(t *testing.T) {
 		{name: "beyond int64", file: "sandbox: {policy: {pids: 99999999999999999999}}", field: "sandbox.policy.pids", says: []string{"a whole number"}},
 		{name: "a number for text", file: "addr: 8003", field: "addr", says: []string{"must be text"}},
 		{name: "text for a switch", file: "sandbox: {read_only_rootfs: 'yes'}", field: "sandbox.read_only_rootfs", says: []string{"true or false"}},
+		{name: "no module", file: "sandbox: {sessions: {warm_imports: ['os; exit()']}}", field: "sandbox.sessions.warm_imports[0]",
+			says: []string{"no name of a module"}},
 		{name: "one word for a list", file: "sandbox: {images: a:1}", field: "sandbox.images", says: []string{"must be a list"}},
 		{name: "numbers in a list", file: "sandbox: {images: [1]}", field: "sandbox.images", says: []string{"must be a list"}},
 		{name: "a section for a value", file: "addr: {host: a}", field: "addr", says: []string{"must be text, not a section"}},

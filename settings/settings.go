@@ -67,6 +67,8 @@ type Sandbox struct {
 	MaxQueuedPerToken          int `yaml:"max_queued_per_token" default:"half" doc:"Asynchronous execs of one token that may wait; further ones get 429. 0 is the default."`
 	ReservedExecs              int `yaml:"reserved_execs" doc:"Of max_concurrent_execs, those that asynchronous execs leave to other requests. -1: a quarter, rounded up, and none of a single one."`
 
+	Sessions Sessions `yaml:"sessions"`
+
 	Policy            policy.Layer  `yaml:"policy"`
 	PolicyCeiling     policy.Limits `yaml:"policy_ceiling"`
 	Images            []string      `yaml:"images" doc:"Images that a skill or a request may use beside secbox-sandbox:latest."`
@@ -84,6 +86,15 @@ type Sandbox struct {
 	DiskFreeMinInodes    int64 `yaml:"disk_free_min_inodes" doc:"Free inodes of the workspace's disk below which the job that has created most files is killed. 0 turns the check off."`
 	DiskGrowthMaxBytes   int64 `yaml:"disk_growth_max_bytes" doc:"Bytes by which a project may grow while a job runs before the job is killed: work, home, artifacts of running jobs, and removed files that are still open."`
 	DiskGrowthMaxEntries int64 `yaml:"disk_growth_max_entries" doc:"Files and directories by which a project may grow while a job runs before the job is killed. It is also killed above 250,000 in one of them."`
+}
+
+// Sessions is about containers that stay for several execs.
+type Sessions struct {
+	Max           int      `yaml:"max" doc:"Sessions on this node at once; further ones get 429. Each takes some 16 MiB without an exec."`
+	WarmImports   []string `yaml:"warm_imports" doc:"Modules that a session's first Python imports before its first cell. It starts with the session, if that has 256 MiB of memory."`
+	MaxPerToken   int      `yaml:"max_per_token" default:"a quarter" doc:"Sessions of one token at once. Requests without a token have no limit. 0 is the default."`
+	MaxExecs      int      `yaml:"max_execs" doc:"Execs that run in one session at once; further ones get 429."`
+	MaxTTLSeconds int      `yaml:"max_ttl_seconds" doc:"Seconds that a session may last."`
 }
 
 // SeccompOfEngine is the value of Sandbox.Seccomp for the engine's own profile.
@@ -218,6 +229,7 @@ func Default() Settings {
 			MaxQueuedAsync:     5000,
 			MaxQueuedAsyncMB:   1024,
 			ReservedExecs:      -1,
+			Sessions:           Sessions{Max: 100, MaxExecs: 8, MaxTTLSeconds: 24 * 3600},
 			Seccomp:            "secbox",
 			ReadOnlyRootfs:     true,
 			InitVolume:         "secbox-sandbox-init",

@@ -56,7 +56,7 @@ func (p *Project) Artifacts(execID, digest string, reserve Reserve) (*Artifacts,
 	return a, nil
 }
 
-// OpenPublished opens stdout.txt, stderr.txt, manifest.json or meta.json of an exec like
+// OpenPublished opens a file of core-api, such as stdout.txt or manifest.json, of an exec like
 // Artifacts.Open, and reads no list of artifacts for that. Execs of early versions list only the
 // manifest: the entry's SHA256 is then empty, and the file is not checked.
 func (p *Project) OpenPublished(ctx context.Context, execID, digest, name string, reserve Reserve) (io.ReadSeekCloser, ManifestEntry,
@@ -177,7 +177,7 @@ func (a *Artifacts) Open(ctx context.Context, name string) (io.ReadSeekCloser, M
 	return f, a.Manifest.Files[i], err
 }
 
-// OpenPublished opens stdout.txt, stderr.txt or meta.json like Project.OpenPublished.
+// OpenPublished opens a file of core-api other than manifest.json like Project.OpenPublished.
 func (a *Artifacts) OpenPublished(ctx context.Context, name string) (io.ReadSeekCloser, ManifestEntry, error) {
 	if len(a.Manifest.Published) == 0 && slices.Contains(publishedNames, name) {
 		f, fi, err := a.dir.Open(name)

@@ -35,6 +35,10 @@ const emptySHA256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b785
 // only regular files are opened. When ctx ends or a file cannot be read or removed, the error comes
 // with an incomplete manifest.
 func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64, access Access) (Manifest, error) {
+	return p.collect(ctx, execID, maxBytes, access, false)
+}
+
+func (p *Project) collect(ctx context.Context, execID string, maxBytes int64, access Access, beside bool) (Manifest, error) {
 	m := Manifest{ExecID: execID}
 	dir, err := p.artifacts(execID)
 	if err != nil {
@@ -44,8 +48,12 @@ func (p *Project) Collect(ctx context.Context, execID string, maxBytes int64, ac
 	p.takeOver(dir)
 	c := collector{
 		ctx: ctx, manifest: &m, maxBytes: maxBytes, room: tree.MaxEntries, pathRoom: MaxPathBytes, own: p.ownsArtifacts(),
-		fresh: p.w.TempName,
-		links: newLinks(p, dir, access),
+		beside: beside,
+		fresh:  p.w.TempName,
+		links:  newLinks(p, dir, access),
+	}
+	if beside {
+		c.links.below = execID
 	}
 	defer c.links.close()
 	names, err := c.list(dir, "")
@@ -85,6 +93,7 @@ type collector struct {
 	pathRoom int // bytes of paths that may still be listed
 	buffer   []byte
 	own      bool          // kept files become root's
+	beside   bool          // processes may have the files open
 	fresh    func() string // makes names of temporary files
 	links    *links
 }
@@ -197,6 +206,11 @@ func (c *collector) leaf(dir *os.Root, at place, shown, name string, fi fs.FileI
 		}
 		if entry.SHA256, err = c.take(dir, name, fi); err != nil {
 			return err
+		}
+		if c.beside { // the copy may be shorter
+			if fi, err = dir.Lstat(name); err != nil {
+				return err
+			}
 		}
 		entry.Kind, entry.Size = KindFile, fi.Size()
 		c.manifest.TotalBytes += fi.Size()
@@ -360,7 +374,7 @@ func (c *collector) take(dir *os.Root, name string, fi fs.FileInfo) (string, err
 	if err := setMode(dir, name, fi, 0o400); err != nil {
 		return "", err
 	}
-	if linked {
+	if linked || c.beside {
 		return c.copy(dir, name, fi)
 	}
 	return c.hash(dir, name, fi, io.Discard)
@@ -384,7 +398,8 @@ func (c *collector) copy(dir *os.Root, name string, fi fs.FileInfo) (string, err
 }
 
 // hash reads a regular file that is still the one that fi describes, and copies it to w. A change
-// of size meanwhile is an error: the container is dead, so another program of the host is writing.
+// of size meanwhile is an error, unless processes may have the file open: the container is dead, so
+// another program of the host is writing.
 func (c *collector) hash(dir *os.Root, name string, fi fs.FileInfo, w io.Writer) (string, error) {
 	size := fi.Size()
 	if size == 0 {
@@ -397,6 +412,10 @@ func (c *collector) hash(dir *os.Root, name string, fi fs.FileInfo, w io.Writer)
 	defer f.Close()
 	if c.buffer == nil {
 		c.buffer = make([]byte, 64<<10)
+	}
+	if c.beside {
+		_, sum, err := hashed(c.ctx, w, io.LimitReader(f, size), c.buffer)
+		return sum, err
 	}
 	read, sum, err := hashed(c.ctx, w, io.LimitReader(f, size+1), c.buffer) // one byte more than there should be shows that the file grew
 	if err == nil && read != size {

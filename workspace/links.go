@@ -26,6 +26,7 @@ type links struct {
 	top     *os.Root              // the exec's artifacts
 	renamed map[string]string     // what the walk has renamed below top: the new name by the path on the disk with the old one
 	steps   int                   // directories that may still be passed
+	below   string                // the exec's directory in the container's artifacts/; empty: it is artifacts/
 }
 
 func newLinks(p *Project, artifacts *os.Root, a Access) *links {
@@ -51,7 +52,7 @@ const (
 // does. It returns nil if there is none that the job could read, or the way is too long. directory
 // is the link's own, with a slash at the end.
 func (l *links) find(ctx context.Context, directory, target string) (*os.File, fs.FileInfo, error) {
-	at := strings.Split(containerRoot+artifactsDir+"/"+directory, "/") // a directory without links, of names
+	at := strings.Split(containerRoot+artifactsDir+"/"+l.below+"/"+directory, "/") // a directory without links, of names
 	at = slices.DeleteFunc(at, func(name string) bool { return name == "" })
 	left := components(&at, target)
 	for hops := 0; len(left) > 0; {
@@ -68,6 +69,12 @@ func (l *links) find(ctx context.Context, directory, target string) (*os.File, f
 			continue
 		case len(at) < 2:
 			return nil, nil, nil
+		case l.below != "" && len(at) == 2 && at[1] == artifactsDir:
+			if name != l.below {
+				return nil, nil, nil // another exec's
+			}
+			at = append(at, name)
+			continue
 		}
 		if l.steps -= len(at); l.steps < 0 || len(at) > tree.MaxDepth {
 			return nil, nil, nil
@@ -76,10 +83,14 @@ func (l *links) find(ctx context.Context, directory, target string) (*os.File, f
 		if err = cmp.Or(context.Cause(ctx), err); err != nil {
 			return nil, nil, err
 		}
-		below := strings.Join(append(slices.Clone(at[2:]), name), "/")
+		above := at[2:]
+		if l.below != "" && at[1] == artifactsDir {
+			above = at[3:]
+		}
+		below := strings.Join(append(slices.Clone(above), name), "/")
 		if now := l.renamed[below]; now != "" && at[1] == artifactsDir {
 			name = now
-			below = strings.Join(append(slices.Clone(at[2:]), name), "/")
+			below = strings.Join(append(slices.Clone(above), name), "/")
 		}
 		fi, err := dir.Lstat(below)
 		switch {

@@ -77,8 +77,8 @@ type Manifest struct {
 	Omitted      []OmittedEntry  `json:"omitted"`     // the first 1,000
 	OmittedCount int64           `json:"omitted_count"`
 
-	// Published lists the files of core-api: stdout.txt, stderr.txt and meta.json. Manifests of
-	// early versions have none.
+	// Published lists the files of core-api: stdout.txt, stderr.txt, meta.json, terminal.cast of
+	// an exec with a terminal, and usage.json of a session. Manifests of early versions have none.
 	Published []ManifestEntry `json:"published,omitempty"`
 
 	// Limits are the reasons of Truncated, as Collect found them: OmitOverLimit, OmitTooMany,

@@ -21,9 +21,11 @@ const (
 	StderrName   = "stderr.txt"
 	ManifestName = "manifest.json"
 	MetaName     = "meta.json"
+	CastName     = "terminal.cast" // of an exec with a terminal
+	UsageName    = "usage.json"    // of a session
 )
 
-var publishedNames = []string{StdoutName, StderrName, ManifestName, MetaName}
+var publishedNames = []string{StdoutName, StderrName, ManifestName, MetaName, CastName, UsageName}
 
 // artifacts opens an exec's directory. It restores the rights of the owner, who may be this
 // process's user, in case the job removed them.
@@ -70,7 +72,7 @@ func (p *Project) HasArtifacts(execID string) (bool, error) {
 
 // File is a file of core-api to be published.
 type File struct {
-	Name    string // StdoutName, StderrName, ManifestName or MetaName
+	Name    string // one of core-api's
 	Content io.ReadSeeker
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,6 +46,26 @@ func (w *Workspace) Projects(visit func(projectID, userID string) error) error {
 		_, user, _ := SplitWorkspaceID(id)
 		return visit(id, user)
 	})
+}
+
+// ProjectIDs returns the first most projects after an id, in the order of their bytes, for which
+// may is true, and whether there are more.
+func (w *Workspace) ProjectIDs(after string, most int, may func(projectID string) bool) (ids []string, more bool, err error) {
+	first := func() {
+		slices.Sort(ids)
+		more = more || len(ids) > most
+		ids = ids[:min(len(ids), most)]
+	}
+	err = w.Projects(func(id, _ string) error {
+		if id > after && may(id) {
+			if ids = append(ids, id); len(ids) > 2*most+1000 {
+				first()
+			}
+		}
+		return nil
+	})
+	first()
+	return ids, more, wrapFailed(err, "the projects cannot be listed")
 }
 
 // RemoveUnused removes the inputs of a project that were written before the time, except those in
@@ -96,6 +117,35 @@ func (w *Workspace) RemoveWorkspace(ctx context.Context, projectID string, befor
 		}
 	}
 	return bytes, found, wrapFailed(err, "the workspace %s cannot be removed", projectID)
+}
+
+// RemoveProject removes work/, the home and the inputs of any project, used or not, as
+// RemoveWorkspace does. found is false without an error if commit returned false, a command of this
+// process runs in the project, or there was nothing.
+func (w *Workspace) RemoveProject(ctx context.Context, projectID string, commit func(bytes int64) (bool, error)) (
+	bytes int64, found bool, err error,
+) {
+	p, err := w.Existing(projectID)
+	if err != nil {
+		return 0, false, err
+	}
+	root, err := p.open()
+	if err != nil {
+		return 0, false, err
+	}
+	defer root.Close()
+	idle, err := p.openIdle()
+	if err == nil {
+		defer idle.Close()
+		var used fs.FileInfo
+		if used, err = idle.Lstat(usedFile); err == nil {
+			if bytes, found = measureWorkspace(ctx, root, idle); found {
+				found, err = p.moveAway(root, idle, used.ModTime(), func() (bool, error) { return commit(bytes) })
+			}
+			err = errors.Join(err, removeGone(ctx, idle))
+		}
+	}
+	return bytes, found, wrapFailed(err, "the files of project %s cannot be removed", projectID)
 }
 
 // RemoveRest removes what a process has left of workspaces whose removal it recorded, before it

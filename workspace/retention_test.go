@@ -5,6 +5,7 @@ package workspace_test
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -247,5 +248,48 @@ func TestRemoveWorkspaceInterrupted(t *testing.T) {
 	must(t, f.existing().RemoveRest(t.Context()))
 	if rest, err := filepath.Glob(f.dir + "/.idle/gone-*"); err != nil || len(rest) != 0 || records != 1 {
 		t.Errorf("%v is left, %v; on record %d times", rest, err, records)
+	}
+}
+
+// TestRemoveProject: the files of any project go, unless it is in use; artifacts stay. After a
+// crash before the record, work/ is back with the next use.
+func TestRemoveProject(t *testing.T) {
+	t.Parallel()
+	f := setUp(t)
+	id := f.project.ID()
+	write(t, f.dir+"/work/file", "12345")
+	write(t, f.dir+"/inputs/file", "12345")
+	records := 0
+	remove := func(commits bool) (bytes int64, found bool) {
+		t.Helper()
+		bytes, found, err := f.RemoveProject(t.Context(), id, func(int64) (bool, error) { records++; return commits, nil })
+		must(t, err)
+		return bytes, found
+	}
+	end := f.project.BeginExec()
+	if _, found := remove(true); found || records != 0 {
+		t.Error("removed while a command runs")
+	}
+	end()
+	if _, found := remove(false); found || read(t, f.dir+"/work/file") != "12345" {
+		t.Error("removed without a record")
+	}
+	must(t, os.Rename(f.dir+"/work", f.dir+"/.idle/work")) // as a crash leaves it
+	if _, err := f.Project(id); err != nil || read(t, f.dir+"/work/file") != "12345" {
+		t.Errorf("work/ is not back: %v", err)
+	}
+	if bytes, found := remove(true); !found || bytes <= 0 || records != 2 {
+		t.Errorf("%d bytes, found %v, %d records", bytes, found, records)
+	}
+	gone(t, f.dir+"/work")
+	gone(t, f.dir+"/inputs")
+	if _, err := os.Stat(f.left); err != nil {
+		t.Error(err)
+	}
+	if _, found := remove(true); found || records != 2 {
+		t.Error("removed twice")
+	}
+	if _, _, err := f.RemoveProject(t.Context(), "missing", nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
 	}
 }

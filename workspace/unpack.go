@@ -36,12 +36,9 @@ const (
 )
 
 // Unpack brings work/ and the home of a user's workspace back, if an older core-api has packed
-// them. After an error the packs are as before: fault.DiskFull when there is no room, and
-// fault.Internal when a pack is damaged.
+// them, and work/ of any project that was not removed after all. After an error the packs are as
+// before: fault.DiskFull when there is no room, and fault.Internal when a pack is damaged.
 func (p *Project) Unpack(ctx context.Context) error {
-	if !p.ofUser() {
-		return nil
-	}
 	root, err := p.open()
 	if err != nil {
 		return err

@@ -21,6 +21,21 @@ func (p *Project) workUsage(ctx context.Context, entries int64) (tree.Usage, err
 	return tree.Measure(ctx, root, workDir, entries), nil
 }
 
+// FilesUsage measures work/ and the inputs in the same way; after about so many entries it is cut.
+func (p *Project) FilesUsage(ctx context.Context, entries int64) (tree.Usage, error) {
+	all, err := p.workUsage(ctx, entries)
+	if err != nil || all.Cut != tree.CutNone {
+		return all, err
+	}
+	root, err := p.open()
+	if err != nil {
+		return all, err
+	}
+	defer root.Close()
+	inputs := tree.Measure(ctx, root, inputsDir, entries-all.Entries)
+	return tree.Usage{Bytes: all.Bytes + inputs.Bytes, Entries: all.Entries + inputs.Entries, Cut: inputs.Cut}, nil
+}
+
 // ArtifactsUsage measures artifacts/<exec_id>/, which may be missing, in the same way.
 func (p *Project) ArtifactsUsage(ctx context.Context, execID string) (tree.Usage, error) {
 	if err := checkExecID(execID); err != nil {

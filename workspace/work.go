@@ -16,6 +16,12 @@ func (p *Project) Work() (*tree.Tree, error) {
 	return tree.NewIn(work, host{p}), nil
 }
 
+// Inputs opens the project's inputs/, for reading.
+func (p *Project) Inputs() (*os.Root, error) {
+	p.mark()
+	return p.openPart(inputsDir)
+}
+
 // Stage makes an empty directory for something that will be put into the project's work/.
 func (p *Project) Stage() (*tree.Staged, error) {
 	staging, err := host{p}.Staging()

@@ -95,6 +95,9 @@ func (f *feed) run(ctx context.Context) {
 				f.change(func() { f.state.Record, f.state.Started = rec, now.Started })
 			}
 		}
+		if now.Usage != seen.Usage {
+			f.change(func() { f.state.Usage = now.Usage })
+		}
 		f.read(ctx, rec)
 		seen = now
 		f.wait(ctx, rec.ExecID, now.Here, pause)
@@ -190,7 +193,7 @@ func (w *Watch) read(ctx context.Context, stream int, p []byte, at int64) (int, 
 		if err != nil {
 			return 0, err
 		}
-		*out = output{content: content, size: size}
+		*out = openOutput{content: content, size: size}
 		if at >= size && w.feed != nil && state.Ended {
 			return 0, fault.New(fault.UnknownArtifact, "the rest of the exec's %s was not kept", Streams[stream])
 		}
@@ -212,6 +215,6 @@ func (w *Watch) read(ctx context.Context, stream int, p []byte, at int64) (int, 
 func (w *Watch) close(stream int) {
 	if out := &w.open[stream]; out.content != nil {
 		_ = out.content.Close()
-		*out = output{}
+		*out = openOutput{}
 	}
 }

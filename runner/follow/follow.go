@@ -13,6 +13,7 @@ import (
 
 	"secbox/audit"
 	"secbox/runner"
+	"secbox/runner/output"
 )
 
 // Runner is where execs run; see runner.Runner. It is safe for concurrent use.
@@ -78,10 +79,11 @@ func New(runner Runner, history History) *Execs {
 // State is what is known of an exec.
 type State struct {
 	Record   audit.Record
-	Started  bool  // its job has begun, or is about to, on this node
-	Ended    bool  // Record is final, and the output is complete
-	Gone     error // its record was removed, or is unknown, while it was followed: nothing more comes
-	Watchers int   // callers that follow it
+	Started  bool         // its job has begun, or is about to, on this node
+	Usage    output.Usage // of a job that runs on this node
+	Ended    bool         // Record is final, and the output is complete
+	Gone     error        // its record was removed, or is unknown, while it was followed: nothing more comes
+	Watchers int          // callers that follow it
 }
 
 // Watch is one caller that follows an exec. Its methods must not be called at the same time.
@@ -90,12 +92,12 @@ type Watch struct {
 	feed  *feed // nil: the exec had ended before
 	ended State // if feed is nil
 	wake  chan struct{}
-	open  [2]output
+	open  [2]openOutput
 	notes notes // if feed is nil
 }
 
-// output is an open stream of output.
-type output struct {
+// openOutput is an open stream of output.
+type openOutput struct {
 	content  io.ReadSeekCloser // nil: not open
 	size, at int64
 }

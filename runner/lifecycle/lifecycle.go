@@ -72,10 +72,13 @@ type canceled struct{ detail string }
 
 func (c canceled) Error() string { return c.detail }
 
-var (
-	errShutdown = errors.New("the node shuts down")
-	errLost     = errors.New("the node has lost its lease")
-)
+var errLost = errors.New("the node has lost its lease")
+
+// ErrShutdown is the cause with which Drain kills commands.
+var ErrShutdown = errors.New("the node shuts down")
+
+// ErrDrained is the cause of the end of what no operator wants to wait for on a drained node.
+var ErrDrained = errors.New("the node was drained")
 
 // New makes an empty set of commands.
 func New(cfg Config) *Commands {
@@ -257,7 +260,7 @@ func (c *Commands) Drain(ctx context.Context) {
 		return
 	case <-ctx.Done():
 	}
-	c.kill(errShutdown)
+	c.kill(ErrShutdown)
 	<-ended
 }
 
@@ -273,8 +276,11 @@ func CanceledBy(ctx context.Context) string {
 // empty, for another cause.
 func Killed(ctx context.Context) (status audit.Status, reason audit.Reason, detail string) {
 	cause := context.Cause(ctx)
-	if errors.Is(cause, errShutdown) {
+	if errors.Is(cause, ErrShutdown) {
 		return audit.Canceled, audit.ShuttingDown, "killed because core-api was shutting down"
+	}
+	if errors.Is(cause, ErrDrained) {
+		return audit.Canceled, audit.ShuttingDown, "ended because the node was drained"
 	}
 	if errors.Is(cause, errLost) {
 		return audit.Lost, audit.NodeLost, "killed because the node had lost its lease; it may have run to its end before"

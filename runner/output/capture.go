@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"secbox/internal/whole"
@@ -23,7 +24,37 @@ const InlineBytes = 64 << 10
 type Capture struct {
 	Stdout *Stream
 	Stderr *Stream
-	grown  *signal // more is kept
+	grown  *signal // more is kept, or used
+
+	mu    sync.Mutex
+	usage Usage
+}
+
+// Usage is what a command uses while it runs; zero: it is not measured.
+type Usage struct {
+	CPU         time.Duration // until now
+	Elapsed     time.Duration // since its start, when it was measured
+	Cores       float64       // processors in use since the measurement before
+	MemoryBytes int64         // now
+}
+
+// Use notes what the command uses now. It is for those who follow the command, and kept nowhere
+// else.
+func (c *Capture) Use(cpu, elapsed time.Duration, memoryBytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := Usage{CPU: cpu, Elapsed: elapsed, MemoryBytes: memoryBytes}
+	if span := elapsed - c.usage.Elapsed; span > 0 {
+		now.Cores = max(0, float64(cpu-c.usage.CPU)/float64(span))
+	}
+	c.usage = now
+	c.grown.wake()
+}
+
+func (c *Capture) used() Usage {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.usage
 }
 
 // New returns a Capture that keeps at most so many bytes of each stream. It makes no file before it

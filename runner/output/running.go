@@ -16,6 +16,7 @@ type Progress struct {
 	Started bool  // its row is running, and its job has begun or is about to
 	Stdout  int64 // bytes kept so far, which can be read
 	Stderr  int64
+	Usage   Usage
 }
 
 // Running is the output of the commands that run now. It is safe for concurrent use.
@@ -90,6 +91,7 @@ func (r *Running) Follow(ctx context.Context, execID string, seen Progress) (Pro
 		if c := r.of(execID, true); c != nil {
 			printed, started = c.grown.next(), nil
 			now.Started, now.Stdout, now.Stderr = true, c.Stdout.Kept(), c.Stderr.Kept()
+			now.Usage = c.used()
 		} else if seen.Started { // its row was closed a moment ago
 			now = seen
 		}

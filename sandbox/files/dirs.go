@@ -78,7 +78,7 @@ func (f *Files) ReadDir(ctx context.Context, name string) ([]sandbox.DirEntry, e
 			}
 			continue
 		}
-		entry := sandbox.DirEntry{Name: one, IsDir: fi.IsDir(), Mode: modeOf(fi)}
+		entry := sandbox.DirEntry{Name: one, IsDir: fi.IsDir(), Mode: modeOf(fi), ModTime: fi.ModTime()}
 		if fi.Mode().IsRegular() {
 			entry.Size = fi.Size()
 		}
@@ -248,6 +248,39 @@ func (f *Files) sweepAll(ctx context.Context, p location) (swept bool) {
 		}
 	}
 	return swept
+}
+
+// Move gives a file, a link or a directory another name. Without replace, a file of that name is
+// fs.ErrExist.
+func (f *Files) Move(ctx context.Context, name, to string, replace bool) error {
+	const op = "move"
+	from, err := f.locateToChange(ctx, op, name)
+	if err != nil {
+		return err
+	}
+	into, err := f.locateToChange(ctx, op, to)
+	if err != nil {
+		return err
+	}
+	if from.below == "." || into.below == "." {
+		return sandbox.Refused(op, name)
+	}
+	if replace {
+		return f.failed(op, name, from.root.Rename(from.below, into.below))
+	}
+	above, base := split(from.below)
+	dir, err := openDir(from.root, above)
+	if err != nil {
+		return f.failed(op, name, err)
+	}
+	defer dir.Close()
+	above, newBase := split(into.below)
+	newDir, err := openDir(into.root, above)
+	if err != nil {
+		return f.failed(op, to, err)
+	}
+	defer newDir.Close()
+	return f.failed(op, name, tree.RenameNew(dir, base, newDir, newBase))
 }
 
 // RemoveAll removes a tree, however deep and regardless of the modes of its directories. Only links

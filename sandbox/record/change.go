@@ -31,22 +31,25 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change,
 	var record audit.Record
 	caller, span := r.cfg.Tracer.Start(caller, "file change")
 	defer func() { lifecycle.EndSpan(span, record, err) }()
-	ctx, registered, err := r.begin(caller, execID, c.User.ID)
+	ctx, registered, err := r.begin(caller, execID, cmp.Or(c.In.ProjectID, c.User.ID))
 	if err != nil {
 		return "", err
 	}
 	defer r.commands.End(registered)
-	at, err := r.find(ctx, c.User)
-	if err != nil {
-		return "", err
+	at := sandbox.Location{Backend: sandbox.Docker, User: c.User}
+	if c.In == (sandbox.Place{}) {
+		if at, err = r.find(ctx, c.User); err != nil {
+			return "", err
+		}
 	}
 	from, of := sandbox.RequestOf(ctx), traces.Of(ctx)
 	record, err = r.commands.NewRecord(audit.Record{
-		ExecID: execID, Kind: audit.KindChange, ProjectID: c.User.ProjectID(), ConversationID: from.ConversationID, AgentID: c.User.AgentID,
-		UserID: c.User.ID,
-		TaskID: from.TaskID, RequestedBy: from.RequestedBy, Cmd: c.Tool, Args: append([]string{c.Path}, c.Args...), Cwd: sandbox.Root,
+		ExecID: execID, Kind: audit.KindChange, ProjectID: cmp.Or(c.In.ProjectID, c.User.ProjectID()),
+		SessionID: c.In.SessionID, ConversationID: cmp.Or(c.In.ConversationID, from.ConversationID),
+		AgentID: c.User.AgentID, UserID: c.User.ID, TaskID: cmp.Or(c.In.TaskID, from.TaskID), RequestedBy: from.RequestedBy,
+		Cmd: c.Tool, Args: append([]string{c.Path}, c.Args...), Cwd: sandbox.Root,
 		Backend: at.Backend, Runner: at.User.Runner,
-		SHA256Before: c.Before, SHA256After: c.After, TraceID: of.Trace, SpanID: of.Span,
+		SHA256Before: c.Before, SHA256After: c.After, SizeAfter: sizeAfter(c.Digests), TraceID: of.Trace, SpanID: of.Span,
 	}, policy.Snapshot{})
 	if err != nil {
 		return "", err
@@ -60,7 +63,11 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change,
 		r.cfg.Changed(c)
 	}
 	record.EndedAt, record.Status = later(r.commands.Now(), record.CreatedAt), audit.Succeeded
-	record.SHA256Before, record.SHA256After = cmp.Or(digests.Before, c.Before), cmp.Or(digests.After, c.After)
+	record.SHA256Before = cmp.Or(digests.Before, c.Before)
+	if digests.After != "" {
+		c.After, c.Size = digests.After, digests.Size
+	}
+	record.SHA256After, record.SizeAfter = c.After, sizeAfter(c.Digests)
 	if err != nil {
 		record.Status, record.ErrorReason, record.Detail = changeVerdict(ctx, err)
 		if record.ErrorReason == audit.ShuttingDown {
@@ -78,6 +85,14 @@ func (r *Recorder) Change(caller context.Context, c sandbox.Change,
 		return execID, e
 	}
 	return execID, withID(err, execID)
+}
+
+// sizeAfter is the size of the new content; nil if it is not known.
+func sizeAfter(d sandbox.Digests) *int64 {
+	if d.After == "" || d.Size < 0 {
+		return nil
+	}
+	return &d.Size
 }
 
 // changeVerdict judges a change that failed. Unlike a command, a change can be refused for what its

@@ -37,7 +37,7 @@ func TestChangeIsOnRecord(t *testing.T) {
 					t.Errorf("before the change: %+v", row)
 				}
 				_, err := f.ReplaceFile(ctx, c.Path, strings.NewReader("hunter2"), c.Before, at.User)
-				return sandbox.Digests{After: "f52fbd"}, err
+				return sandbox.Digests{After: "f52fbd", Size: 7}, err
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -47,6 +47,7 @@ func TestChangeIsOnRecord(t *testing.T) {
 			}
 			row := f.only()
 			if row.ExecID != id || row.Kind != audit.KindChange || row.SHA256Before != sandbox.Absent || row.SHA256After != "f52fbd" ||
+				row.SizeAfter == nil || *row.SizeAfter != 7 ||
 				row.Status != audit.Succeeded || row.Cmd != "files.write" || row.RequestedBy != "token" || row.UserID != "user" ||
 				row.ProjectID != "agent~user" ||
 				row.Backend != sandbox.None || row.ExitCode != nil || row.EndedAt.IsZero() {
