@@ -136,6 +136,10 @@ func (noDownloads) Record(context.Context, string, string, string) error {
 	return fault.New(fault.DatabaseUnavailable, "the database does not answer")
 }
 
+func (d noDownloads) RecordSearch(ctx context.Context, _ string, _ map[string][]string) error {
+	return d.Record(ctx, "", "", "")
+}
+
 // TestNoDownloadWithoutEvent: what the database does not record is not sent.
 func TestNoDownloadWithoutEvent(t *testing.T) {
 	t.Parallel()

@@ -20,6 +20,7 @@ import (
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/retention"
+	"secbox/sandbox/places/placestest"
 )
 
 // TestSandboxCommandIsRecorded checks the record and the answer.
@@ -101,7 +102,7 @@ func TestChoiceEndsRunningCommands(t *testing.T) {
 func TestExamplesOfDocsWork(t *testing.T) {
 	t.Parallel()
 	f, kept := startWithInputs(t, func(c *api.Config) { c.Runners = &dialledIn{} })
-	f.runner.files = map[string]string{"hi.txt": "hi\n"}
+	f.runner.files, f.runner.inside = map[string]string{"hi.txt": "hi\n"}, placestest.Here{Dir: t.TempDir()}
 	doc, err := openapi3.NewLoader().LoadFromData(api.Contract())
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +120,7 @@ func TestExamplesOfDocsWork(t *testing.T) {
 	}
 
 	commands := examples(string(f.get("/docs").body))
-	protocols := []string{"mcpSend", "mcpListen", "mcpEnd", "runnerLink", "runnerTransferOffset", "runnerTransferSend", "runnerTransferFetch"}
+	protocols := []string{"mcpSend", "mcpListen", "mcpEnd", "runnerLink", "runnerTransferOffset", "runnerTransferSend", "runnerTransferFetch", "execTerminal"}
 	for id := range good {
 		if commands[id] == "" && !slices.Contains(protocols, id) {
 			t.Errorf("%s has no example", id)
@@ -132,8 +133,9 @@ func TestExamplesOfDocsWork(t *testing.T) {
 	}
 	// Examples that make things run first, and those that remove them last. No real exec has left a
 	// manifest or a policy.
-	first := []string{"uploadSkill", "editSkillFile", "editSandboxFile", "publishToRegistry", "installFromRegistry"}
-	last := []string{"uninstall", "withdrawFromRegistry", "deletePackage", "removeHold", "followExecs"}
+	first := []string{"uploadSkill", "editSkillFile", "editSandboxFile", "publishToRegistry", "installFromRegistry", "writeProjectFile", "writeSessionFile"}
+	last := []string{"moveProjectFile", "moveSessionFile",
+		"removeProject", "uninstall", "withdrawFromRegistry", "deletePackage", "removeHold", "followExecs", "watchSessionFiles"}
 	f.inWork("1001", "agent001", "skills/csv-report/SKILL.md", "# CSV")
 	elsewhere := slices.Concat(first, last, []string{"getManifest", "getMeta", "replayExec", "getComparison"})
 	order := slices.Concat(first, slices.DeleteFunc(slices.Sorted(maps.Keys(commands)), func(id string) bool {
@@ -142,6 +144,8 @@ func TestExamplesOfDocsWork(t *testing.T) {
 	execID := f.record(func(r *audit.Record) {
 		r.ManifestDigest, r.Inputs = strings.Repeat("ab", 32), []audit.Input{kept.add("main.py", "print(1)")}
 	}).ExecID
+	sessionID := f.session().ExecID
+	f.runner.published = map[string]string{"terminal.cast": "{}"}
 	if err := admin.Record(t.Context(), f.db.AdminEvents(), admin.Export, "jsonl", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +175,7 @@ func TestExamplesOfDocsWork(t *testing.T) {
 		if id != "uploadSkill" {
 			cmd.Dir = downloads // curl overwrites nothing
 		}
-		cmd.Env = append(os.Environ(), "EXEC_ID="+execID)
+		cmd.Env = append(os.Environ(), "EXEC_ID="+execID, "SESSION_ID="+sessionID)
 		out, err := cmd.CombinedOutput()
 		if status := string(out[max(0, len(out)-3):]); err != nil || !slices.Contains(good[id], status) {
 			t.Errorf("%s: %v, want %v\n%s\n%.400s", id, err, good[id], command, out)

@@ -12,6 +12,7 @@ import (
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/export"
+	"secbox/audit/report"
 )
 
 // Console answers the requests for /console and below: web pages, whose callers it identifies
@@ -118,6 +119,12 @@ func (d Door) Reserve(bytes int64) error { return d.call.reserve(bytes) }
 // the same bounds: fault.ServerBusy.
 func (d Door) Export(w http.ResponseWriter, r *http.Request, q export.Query) error {
 	return d.server.sendExport(w, r, d.call, q)
+}
+
+// ExportReport answers a request with the bundle of a report, after Enter, within the bounds of
+// exports: fault.ServerBusy.
+func (d Door) ExportReport(w http.ResponseWriter, r *http.Request, span report.Span) error {
+	return d.server.sendReport(w, r, d.call, span)
 }
 
 // Skills returns what callers may read of skills, after Enter, within the limits of the API.

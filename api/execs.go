@@ -18,13 +18,31 @@ import (
 const (
 	defaultLimit = 50
 	maxLimit     = 500
+
+	listedRequest = 1 << 10 // bytes of the request of each
 )
 
 // RunExec runs one exec. If the client hangs up, only its wait for an earlier exec with the same
 // Idempotency-Key ends.
 func (s *Server) RunExec(ctx context.Context, in wire.RunExecRequestObject) (wire.RunExecResponseObject, error) {
 	async := prefersAsync(in.Params.Prefer)
-	req, err := execRequest(*in.Body, async, in.Params.IdempotencyKey, callFrom(ctx).caller)
+	if in.Body.SessionID != "" {
+		session, err := s.session(ctx, in.Body.SessionID)
+		if err != nil {
+			return nil, err
+		}
+		if node := s.away(callFrom(ctx), session); node != "" {
+			return nil, callFrom(ctx).answer(s.forwardedJSON(callFrom(ctx), node, in.Body))
+		}
+		if err := enterSession(in.Body, session); err != nil {
+			return nil, err
+		}
+	} else if in.Body.Background {
+		return nil, fault.BadField("background", "needs a session_id: the exec ends with its session")
+	}
+	tty := in.Body.Exec.TTY != nil
+	unawaited := tty || in.Body.SessionID != "" && (async || in.Body.Background)
+	req, err := execRequest(*in.Body, async && !unawaited, in.Params.IdempotencyKey, callFrom(ctx).caller)
 	if err != nil {
 		return nil, s.cfg.Runner.Refuse(ctx, req, err)
 	}
@@ -32,6 +50,10 @@ func (s *Server) RunExec(ctx context.Context, in wire.RunExecRequestObject) (wir
 		return nil, err
 	}
 	stream := in.Body.Stream
+	if stream && unawaited {
+		return nil, fault.BadField("stream", "cannot be combined with background, exec.tty and Prefer: respond-async; follow the exec by "+
+			"GET /sandbox/execs/{exec_id}/events")
+	}
 	*in.Body = wire.ExecRequest{}                          // req has the contents; do not keep them twice while the exec runs
 	if body := callFrom(ctx).body; body != nil && !async { // what waits is sealed in the memory of the decoder
 		body.Decoded()
@@ -42,11 +64,16 @@ func (s *Server) RunExec(ctx context.Context, in wire.RunExecRequestObject) (wir
 			return s.cfg.Runner.Run(ctx, req)
 		}))
 	}
-	res, err := s.cfg.Runner.Run(ctx, req)
+	var res runner.Result
+	if unawaited {
+		res, err = s.begin(ctx, req)
+	} else {
+		res, err = s.cfg.Runner.Run(ctx, req)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if async {
+	if async || unawaited {
 		record, headers, err := s.accepted(ctx, res)
 		return wire.RunExec202JSONResponse{Body: record, Headers: headers}, err
 	}
@@ -90,6 +117,7 @@ func (s *Server) ListExecs(ctx context.Context, in wire.ListExecsRequestObject) 
 		return nil, err
 	}
 	for i, rec := range recs {
+		rec.Request = audit.RequestText([]byte(rec.Request), listedRequest)
 		out.Items[i] = execRecord(rec, names)
 		out.Items[i].ArtifactsRemovedAt = timestamp(removed[rec.ExecID])
 	}

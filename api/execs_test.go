@@ -295,6 +295,30 @@ func TestGetExec(t *testing.T) {
 	}
 }
 
+// TestRequestOfSkill: a record has the request, a list its beginning, and an export all of it.
+func TestRequestOfSkill(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	long := `{"script":"` + strings.Repeat("x", 3000) + `"}`
+	asked, other := f.record(func(r *audit.Record) { r.SkillID, r.Request = "shell.run", long }), f.record(nil)
+	if got := decodeAs[wire.ExecRecord](t, f.get("/sandbox/execs/"+asked.ExecID), 200); got.Request == nil || *got.Request != long {
+		t.Errorf("%+v", got)
+	}
+	if got := decodeAs[wire.ExecRecord](t, f.get("/sandbox/execs/"+other.ExecID), 200); got.Request != nil {
+		t.Errorf("an exec without a request: %q", *got.Request)
+	}
+	list := decodeAs[wire.ExecList](t, f.get("/sandbox/execs?skill_id=shell.run"), 200)
+	if got := *list.Items[0].Request; len(got) > 1<<10 || !json.Valid([]byte(got)) || !strings.HasPrefix(got, `{"script":"xxx`) {
+		t.Errorf("in a list: %q", got)
+	}
+	if list := decodeAs[wire.ExecList](t, f.get("/sandbox/execs?skill_id=shell.run&view=summary"), 200); list.Items[0].Request != nil {
+		t.Errorf("in a summary: %q", *list.Items[0].Request)
+	}
+	if out := string(f.get("/audit/export?skill_id=shell.run").body); !strings.Contains(out, `"request":"{\"script\":\"xxx`) {
+		t.Errorf("in an export: %.3000s", out)
+	}
+}
+
 func TestRecordWithoutPolicy(t *testing.T) {
 	t.Parallel()
 	f := start(t)

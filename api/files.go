@@ -45,18 +45,25 @@ func (s *Server) output(ctx context.Context, execID, stream string) error {
 
 // GetManifest sends manifest.json as it was published.
 func (s *Server) GetManifest(ctx context.Context, in wire.GetManifestRequestObject) (wire.GetManifestResponseObject, error) {
-	return nil, s.published(ctx, in.ExecID, runner.ManifestFile)
+	return nil, s.published(ctx, in.ExecID, runner.ManifestFile, jsonType)
 }
 
 // GetMeta sends meta.json as it was published.
 func (s *Server) GetMeta(ctx context.Context, in wire.GetMetaRequestObject) (wire.GetMetaResponseObject, error) {
-	return nil, s.published(ctx, in.ExecID, runner.MetaFile)
+	return nil, s.published(ctx, in.ExecID, runner.MetaFile, jsonType)
 }
 
-func (s *Server) published(ctx context.Context, execID, name string) error {
+// GetCast sends the recording of a terminal.
+func (s *Server) GetCast(ctx context.Context, in wire.GetCastRequestObject) (wire.GetCastResponseObject, error) {
+	return nil, s.published(ctx, in.ExecID, runner.CastFile, castType)
+}
+
+const castType = "application/x-asciicast"
+
+func (s *Server) published(ctx context.Context, execID, name, kind string) error {
 	return s.file(ctx, execID, name, "", func(rec audit.Record) (content.File, error) {
 		in, file, err := s.cfg.Runner.OpenPublished(ctx, rec, name)
-		return content.File{Content: in, Type: jsonType, SHA256: file.SHA256, Whole: true}, err // part of a JSON document is not JSON
+		return content.File{Content: in, Type: kind, SHA256: file.SHA256, Whole: true}, err // part of a JSON document is not JSON
 	})
 }
 

@@ -22,8 +22,12 @@ import (
 	"secbox/sandbox"
 )
 
-// filePath has the routes for files of any content, up to library.MaxStreamBytes.
-const filePath = "/v1/sandbox/{userId}/{agentId}/file"
+// Routes for files of any content, up to library.MaxStreamBytes: a user's, and the end of a
+// session's and a project's.
+const (
+	filePath    = "/v1/sandbox/{userId}/{agentId}/file"
+	contentPath = "/files/content"
+)
 
 // DownloadSandboxFile sends a file of a user's workspace as it is. A file that SandboxRead returns
 // is read first, so that its entity tag is known; a larger one is sent while it is read.
@@ -38,30 +42,39 @@ func (s *Server) DownloadSandboxFile(ctx context.Context, in wire.DownloadSandbo
 	if err != nil {
 		return nil, err
 	}
-	call := callFrom(ctx)
-	f := content.File{Type: "application/octet-stream", SaveAs: path.Base(in.Params.Path)}
-	small, err := files.SandboxRead(ctx, o, in.Params.Path)
-	switch {
-	case err == nil:
-		if err := call.reserve(int64(len(small))); err != nil {
+	return nil, s.sendFile(ctx, path.Base(in.Params.Path), func() ([]byte, error) {
+		small, err := files.SandboxRead(ctx, o, in.Params.Path)
+		if err != nil {
 			return nil, err
 		}
+		return small, callFrom(ctx).reserve(int64(len(small)))
+	}, func() (library.Opened, error) { return files.SandboxOpen(ctx, o, in.Params.Path) })
+}
+
+// sendFile answers with a file: with what read returns or, if that is fault.FileTooLarge, with what
+// open opens, while it is read.
+func (s *Server) sendFile(ctx context.Context, name string, read func() ([]byte, error), open func() (library.Opened, error)) error {
+	call := callFrom(ctx)
+	f := content.File{Type: "application/octet-stream", SaveAs: name}
+	small, err := read()
+	switch {
+	case err == nil:
 		f.Content, f.SHA256 = inMemory{bytes.NewReader(small)}, hash(small)
 	case fault.Is(err, fault.FileTooLarge):
 		share, err := s.downloads.Enter(call.caller.ID, 0)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		opened, err := files.SandboxOpen(ctx, o, in.Params.Path)
+		opened, err := open()
 		if err != nil {
 			share.Leave()
-			return nil, err
+			return err
 		}
 		f.Content, f.Modified, f.Digest = &download{opened, share, time.Now().Add(s.cfg.Bounds.Download)}, opened.Modified, true
 	default:
-		return nil, err
+		return err
 	}
-	return nil, call.answer(func(w http.ResponseWriter) error { return f.Serve(w, call.request) })
+	return call.answer(func(w http.ResponseWriter) error { return f.Serve(w, call.request) })
 }
 
 // inMemory is content without resources.
@@ -96,63 +109,96 @@ func (s *Server) UploadSandboxFile(ctx context.Context, in wire.UploadSandboxFil
 	if err != nil {
 		return nil, err
 	}
-	call := callFrom(ctx)
-	if err := decode.CheckBytes(call.request); err != nil {
-		return nil, err
-	}
-	was, err := condition(in.Params)
+	up, ctx, err := s.receive(ctx, in.Params.IfMatch, in.Params.IfNoneMatch, in.Body)
 	if err != nil {
 		return nil, err
 	}
-	want, err := content.RequestDigest(call.request.Header)
-	if err != nil {
-		return nil, err
-	}
-	length := call.request.ContentLength
-	if length > library.MaxStreamBytes {
-		return nil, errUploadTooLarge
-	}
-	counted, leave, err := s.uploads.Count(in.Body, call.caller.ID, length)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	tooLong := fault.New(fault.BodyTooSlow,
-		"the upload took longer than %v, and nothing was written; send a smaller file, or over a faster connection", s.cfg.Bounds.Download)
-	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Bounds.Download, tooLong)
-	defer cancel()
-	body := &checkedBody{ctx: ctx, r: counted, sum: sha256.New(), want: want}
-	digest := ""
-	execID, err := s.changeFile(ctx, o, "uploadSandboxFile", in.Params.Path, sandbox.Digests{Before: was, After: want},
+	defer up.end()
+	execID, err := s.changeFile(ctx, o, "uploadSandboxFile", in.Params.Path, up.known(),
 		func(ctx context.Context, files userFiles) (library.Digests, error) {
-			digests, err := files.SandboxWrite(ctx, o, in.Params.Path, body, length, was)
-			if was != "" && fault.Is(err, fault.FileChanged) {
-				err = fault.Wrap(fault.PreconditionFailed, err, "%s", fault.From(err).Message)
-			}
-			if errors.Is(err, context.DeadlineExceeded) && fault.CodeOf(err) == fault.Internal && errors.Is(context.Cause(ctx), tooLong) {
-				err = tooLong // a user's machine has given up
-			}
-			if err == nil {
-				digest = hex.EncodeToString(body.sum.Sum(nil))
-				digests.After = digest
-			}
-			return digests, err
+			digests, err := files.SandboxWrite(ctx, o, in.Params.Path, up.body, up.size, up.was)
+			return up.digests(ctx, digests.Before, err)
 		})
 	if err != nil {
 		return nil, err
 	}
-	out := wire.UploadSandboxFile200JSONResponse{Body: wire.V1WrittenAnswer{
-		Status: envelopeSuccess,
-		Data:   wire.V1Written{Size: body.size, Sha256: digest},
-	}}
-	out.Headers.ETag, out.Headers.XExecID = new(content.ETagOf(digest)), &execID
+	out := wire.UploadSandboxFile200JSONResponse{Body: wire.V1WrittenAnswer{Status: envelopeSuccess, Data: up.written()}}
+	out.Headers.ETag, out.Headers.XExecID = new(content.ETagOf(up.digest)), &execID
 	return out, nil
+}
+
+// received is the content of a file that is being uploaded.
+type received struct {
+	body    *checkedBody
+	size    int64  // of the body, as declared; -1: not known
+	was     string // see condition
+	digest  string // of the whole content; empty: it was not written
+	tooLong error
+	end     func() // to be called
+}
+
+// receive begins an upload, whose context it returns.
+func (s *Server) receive(ctx context.Context, match, noneMatch *string, in io.Reader) (*received, context.Context, error) {
+	call := callFrom(ctx)
+	if err := decode.CheckBytes(call.request); err != nil {
+		return nil, nil, err
+	}
+	was, err := condition(match, noneMatch)
+	if err != nil {
+		return nil, nil, err
+	}
+	want, err := content.RequestDigest(call.request.Header)
+	if err != nil {
+		return nil, nil, err
+	}
+	length := call.request.ContentLength
+	if length > library.MaxStreamBytes {
+		return nil, nil, errUploadTooLarge
+	}
+	counted, leave, err := s.uploads.Count(in, call.caller.ID, length)
+	if err != nil {
+		return nil, nil, err
+	}
+	tooLong := fault.New(fault.BodyTooSlow,
+		"the upload took longer than %v, and nothing was written; send a smaller file, or over a faster connection", s.cfg.Bounds.Download)
+	ctx, cancel := context.WithTimeoutCause(ctx, s.cfg.Bounds.Download, tooLong)
+	return &received{
+		body: &checkedBody{ctx: ctx, r: counted, sum: sha256.New(), want: want}, size: length, was: was, tooLong: tooLong,
+		end: func() {
+			cancel()
+			leave()
+		},
+	}, ctx, nil
+}
+
+// known are the digests from the request.
+func (up *received) known() sandbox.Digests {
+	return sandbox.Digests{Before: up.was, After: up.body.want, Size: up.size}
+}
+
+// digests are those for the record, after the content was written or err was the reason why not.
+func (up *received) digests(ctx context.Context, before string, err error) (library.Digests, error) {
+	if up.was != "" && fault.Is(err, fault.FileChanged) {
+		err = fault.Wrap(fault.PreconditionFailed, err, "%s", fault.From(err).Message)
+	}
+	if errors.Is(err, context.DeadlineExceeded) && fault.CodeOf(err) == fault.Internal && errors.Is(context.Cause(ctx), up.tooLong) {
+		err = up.tooLong // a user's machine has given up
+	}
+	if err != nil {
+		return library.Digests{Before: before}, err
+	}
+	up.digest = hex.EncodeToString(up.body.sum.Sum(nil))
+	return library.Digests{Before: before, After: up.digest, Size: up.body.size}, nil
+}
+
+func (up *received) written() wire.V1Written {
+	return wire.V1Written{Size: up.body.size, Sha256: up.digest}
 }
 
 // condition returns the digest that the file must have now, library.Absent if there must be none,
 // or an empty string.
-func condition(p wire.UploadSandboxFileParams) (string, error) {
-	match, none := value(p.IfMatch), value(p.IfNoneMatch)
+func condition(ifMatch, ifNoneMatch *string) (string, error) {
+	match, none := value(ifMatch), value(ifNoneMatch)
 	switch {
 	case none != "" && match != "":
 		return "", fault.BadField("If-None-Match", "contradicts If-Match; give one of them")

@@ -29,7 +29,7 @@ const (
 // the token and its role, the query's parameters, and the limits of requests in progress.
 func (s *Server) gateOf(op contract.Operation) echo.MiddlewareFunc {
 	name := op.Method + " " + op.Path
-	streams := op.Path == linkPath || op.Path == transferPath || op.Path == mcpPath // MCP's messages have spans of their own
+	streams := slices.Contains([]string{linkPath, transferPath, ttyPath, mcpPath}, op.Path) // MCP's messages have spans of their own
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
 			call := callFrom(c.Request().Context())
@@ -111,14 +111,14 @@ func (s *Server) limited(op contract.Operation, c echo.Context, next echo.Handle
 		return err
 	}
 	defer call.memory.Leave()
-	if op.Path != mcpPath { // its streams do not end
+	if op.Path != mcpPath && op.Path != ttyPath { // their streams do not end
 		c.Response().Writer = inflight.NewWriter(c.Response().Writer, call.memory, s.stillValid(op, r, time.Time{}), rest)
 	}
 	if r.Body == nil || r.Body == http.NoBody {
 		return next(c)
 	}
 	memory := call.memory
-	if op.Takes(formType) || op.Path == filePath { // goes to disk, within the quota of uploads
+	if op.Takes(formType) || op.Path == filePath || strings.HasSuffix(op.Path, contentPath) { // goes to disk, within the quota of uploads
 		memory = nil
 	}
 	body := inflight.NewBody(c.Response().Writer, r, memory, s.stillValid(op, r, time.Now()), op.Takes(jsonType), rest)

@@ -43,7 +43,10 @@ import (
 	"secbox/replay"
 	"secbox/runner"
 	"secbox/runner/follow"
+	"secbox/runner/session"
+	"secbox/runner/terminal"
 	"secbox/runner/webhooks"
+	"secbox/sandbox/places/placestest"
 	"secbox/skills"
 	"secbox/skills/invoke"
 	"secbox/store/sqlite"
@@ -153,9 +156,17 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 				Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Limits: db.Limits(),
 				Patience: time.Millisecond,
 			},
+			Reports: export.Reports{
+				Records: db.Audit(), Events: db.AdminEvents(), Limits: db.Limits(), Patience: time.Millisecond, Denied: policy.DeniedFields,
+				Log: translog.Log{
+					Store: db.TransparencyLog(),
+					Key:   func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") },
+				},
+			},
 			AdminEvents: db.AdminEvents(), Downloads: admin.Downloads{Store: db.AdminEvents(), Limits: db.Limits()},
 			Health: f.health, Pool: fakePool{}, Skills: f.skills, Invoker: invoke.New(f.skills, f.runner), Replayer: replay.New(f.runner, keptInputs{}, nil),
-			Tokens: f.tokens, Library: f.packages, View: f.packages.View(), Sandboxes: f.sandboxes, Catalog: listed, Registry: published, UploadDir: f.uploads,
+			Tokens: f.tokens, Library: f.packages, View: f.packages.View(), Sandboxes: f.sandboxes, Projects: projects{files},
+			Catalog: listed, Registry: published, UploadDir: f.uploads,
 		},
 		ListenAddr: ts.Listener.Addr().String(), Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -316,8 +327,12 @@ func decodeAs[T any](t *testing.T, r reply, status int) T {
 
 // fakeRunner stands where the Docker engine would be. It keeps real rows.
 type fakeRunner struct {
-	store audit.Store
-	run   func(ctx context.Context, req runner.Request) (runner.Result, error)
+	inside placestest.Here
+	store  audit.Store
+	run    func(ctx context.Context, req runner.Request) (runner.Result, error)
+
+	ended    chan struct{}      // closed when execs that WaitEnd waits for have ended
+	terminal *terminal.Terminal // nil: the exec has ended
 
 	waiting func() // called by WaitEnd when it begins to wait; may be nil
 
@@ -357,7 +372,10 @@ func (r *fakeRunner) WaitEnd(ctx context.Context, rec audit.Record) (audit.Recor
 	if r.waiting != nil {
 		r.waiting()
 	}
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-r.ended:
+	}
 	return r.store.Get(context.WithoutCancel(ctx), rec.ExecID)
 }
 
@@ -565,3 +583,42 @@ func (b *syncBuffer) String() string {
 }
 
 const aCommand = `"exec": {"kind": "shell", "command": "bash", "args": ["-lc", "true"]}`
+
+// StartSession keeps the row of a session.
+func (r *fakeRunner) StartSession(ctx context.Context, req runner.SessionRequest) (audit.Record, bool, error) {
+	rec := newRecord(req.Request)
+	rec.SessionID = rec.ExecID
+	taken, err := r.store.Open(ctx, rec)
+	if taken != nil {
+		return *taken, true, err
+	}
+	return rec, false, err
+}
+
+// Session knows no running one.
+func (r *fakeRunner) Session(id string) (session.State, error) {
+	return session.State{}, session.Ended(id)
+}
+
+// ExtendSession extends nothing.
+func (r *fakeRunner) ExtendSession(_ string, _, _ time.Duration, record func() error) error {
+	return record()
+}
+
+// Inside returns the same for any session.
+func (r *fakeRunner) Inside(string) session.Inside { return r.inside }
+
+// SessionUsage returns one sample.
+func (r *fakeRunner) SessionUsage(_ context.Context, rec audit.Record) (session.Samples, error) {
+	return session.Samples{Samples: []session.Sample{{At: rec.CreatedAt, CPUUS: 5, MemoryBytes: 9}}}, nil
+}
+
+// EndContext knows one.
+func (r *fakeRunner) EndContext(_, name string) bool { return name == "main" }
+
+func (r *fakeRunner) Terminal(_ context.Context, rec audit.Record) (*terminal.Terminal, error) {
+	if r.terminal == nil {
+		return nil, fault.New(fault.ExecEnded, "exec %s has ended", rec.ExecID)
+	}
+	return r.terminal, nil
+}

@@ -13,6 +13,7 @@ import (
 	"secbox/audit"
 	"secbox/audit/admin"
 	"secbox/audit/export"
+	"secbox/audit/report"
 	"secbox/audit/retention"
 	"secbox/audit/translog/proof"
 	"secbox/audit/translog/verify"
@@ -23,8 +24,11 @@ import (
 	"secbox/policy"
 	"secbox/replay"
 	"secbox/runner"
+	"secbox/runner/session"
+	"secbox/runner/terminal"
 	"secbox/runner/webhooks"
 	"secbox/sandbox"
+	"secbox/sandbox/places"
 	"secbox/skills/invoke"
 )
 
@@ -46,9 +50,33 @@ type Runner interface {
 	// fault.UnknownExec, fault.ExecEnded.
 	Cancel(ctx context.Context, execID string) error
 
+	// StartSession starts a session, and returns its record when execs can run in it; replayed is
+	// set if an earlier request with the same key has started it. fault.SessionLimit, and the
+	// errors of Run.
+	StartSession(ctx context.Context, req runner.SessionRequest) (rec audit.Record, replayed bool, err error)
+
+	// Session returns a session that runs on this node; fault.SessionEnded.
+	Session(id string) (session.State, error)
+
+	// ExtendSession sets the times of a session that runs on this node, from now on; zero leaves
+	// one as it is. record is called when the times are allowed, and nothing is set after its
+	// error. fault.SessionEnded.
+	ExtendSession(id string, idle, ttl time.Duration, record func() error) error
+
+	// EndContext ends an interpreter of a session that runs on this node; false if there is none.
+	EndContext(id, name string) bool
+
+	// Inside returns the means to start programs of sandbox-init in a session.
+	Inside(id string) session.Inside
+	SessionUsage(ctx context.Context, rec audit.Record) (session.Samples, error)
+
 	// WaitEnd returns the record of an exec when it has ended, or, without an error, as it is when
 	// ctx ends.
 	WaitEnd(ctx context.Context, rec audit.Record) (audit.Record, error)
+
+	// Terminal waits until the command of an exec on this node has its terminal, and returns it.
+	// fault.ExecEnded; fault.InvalidRequest if it has none.
+	Terminal(ctx context.Context, rec audit.Record) (*terminal.Terminal, error)
 
 	// Resolve returns the policy that Run would apply.
 	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
@@ -57,8 +85,8 @@ type Runner interface {
 	// closes them.
 	Artifacts(ctx context.Context, rec audit.Record) (runner.Artifacts, error)
 
-	// OpenPublished opens manifest.json or meta.json; fault.UnknownArtifact if the exec has none,
-	// fault.ArtifactAltered if it does not match the record. The caller closes it.
+	// OpenPublished opens manifest.json, meta.json or terminal.cast; fault.UnknownArtifact if the
+	// exec has none, fault.ArtifactAltered if it does not match the record. The caller closes it.
 	OpenPublished(ctx context.Context, rec audit.Record, name string) (io.ReadSeekCloser, runner.Artifact, error)
 
 	// OpenOutput opens the captured part of "stdout" or "stderr", and returns its size. The caller
@@ -130,12 +158,7 @@ type TransparencyLog interface {
 // AdminEvents reads administrative events; see admin.Store.
 type AdminEvents interface {
 	List(ctx context.Context, f admin.Filter, after *admin.Cursor, limit int) ([]admin.Event, error)
-}
-
-// Downloads records downloads of files of other clients' execs; see admin.Downloads.
-type Downloads interface {
-	// Record must succeed before the first byte is sent. It takes the actor from ctx.
-	Record(ctx context.Context, execID, what, path string) error
+	Record(ctx context.Context, e admin.Event) error
 }
 
 // Exports writes audit records; see export.Exporter.
@@ -143,6 +166,16 @@ type Exports interface {
 	// Write writes the records that match, and the checkpoint that covers them. It may fail before
 	// the first byte is written.
 	Write(ctx context.Context, w io.Writer, q export.Query) (export.Counts, error)
+}
+
+// Reports answers what happened in a span of time; see export.Reports.
+type Reports interface {
+	// Read counts at most most of the newest records of the span.
+	Read(ctx context.Context, span report.Span, most int) (report.Answer, error)
+
+	// WriteBundle writes the report with its evidence. It may fail before the first byte is
+	// written: fault.NotLogged, and fault.InvalidRequest for a span with too many entries.
+	WriteBundle(ctx context.Context, w io.Writer, span report.Span) error
 }
 
 // Retention tells what was removed by the rules of the settings, and has the holds that stop them.
@@ -259,6 +292,28 @@ type Sandboxes interface {
 
 	// Backends returns the names of the enabled backends.
 	Backends() []string
+}
+
+// Projects are the projects on the disk.
+type Projects interface {
+	// Files returns the files of a project, which it makes if there is none and create is set;
+	// fault.UnknownFile, and the errors of workspace.Project.
+	Files(projectID string, create bool) (places.Files, error)
+
+	// List returns the first limit projects after an id, in the order of their ids, for which may
+	// is true, and whether there are more.
+	List(ctx context.Context, after string, limit int, may func(projectID string) bool) (list []Project, more bool, err error)
+
+	// Remove removes the files of a project on record, by the actor of the context, and returns how
+	// many bytes they took; fault.UnknownFile, fault.ProjectInUse.
+	Remove(ctx context.Context, projectID string) (bytes int64, err error)
+}
+
+// Project describes a project on the disk.
+type Project struct {
+	ID     string
+	Bytes  *int64    // of work/ and the inputs on the disk; nil: not measured, or not to the end
+	UsedAt time.Time // when its newest exec, session or change of a file was requested; zero: none is on record
 }
 
 // Runners are users' machines.

@@ -56,6 +56,11 @@ func (s *Server) GetDocsScript(ctx context.Context, _ wire.GetDocsScriptRequestO
 	return nil, callFrom(ctx).answerPage(s.docs.Script, nil)
 }
 
+// GetDocsIcon sends the icon of the page.
+func (s *Server) GetDocsIcon(ctx context.Context, _ wire.GetDocsIconRequestObject) (wire.GetDocsIconResponseObject, error) {
+	return nil, callFrom(ctx).answerPage(s.docs.Icon, nil)
+}
+
 // GetLiveness reports that the process answers.
 func (s *Server) GetLiveness(context.Context, wire.GetLivenessRequestObject) (wire.GetLivenessResponseObject, error) {
 	return wire.GetLiveness200JSONResponse{Status: "ok"}, nil

@@ -95,11 +95,12 @@ func TestDocsPage(t *testing.T) {
 	for _, m := range regexp.MustCompile(`href="([^"]+)"`).FindAllStringSubmatch(page, -1) {
 		if target, ok := strings.CutPrefix(m[1], "#"); ok && !ids[target] {
 			t.Errorf("a link to #%s leads nowhere", target)
-		} else if !ok && m[1] != "/openapi.yaml" && m[1] != "/openapi.json" {
+		} else if !ok && m[1] != "/openapi.yaml" && m[1] != "/openapi.json" && m[1] != "/docs/icon.svg" {
 			t.Errorf("a link to %s", m[1])
 		}
 	}
 	page = strings.Replace(page, `<script src="/docs/script.js" defer></script>`, "", 1)
+	page = strings.Replace(page, `<link rel="icon" type="image/svg+xml" href="/docs/icon.svg">`, "", 1)
 	for _, loads := range []string{"<script", "<link", "<img", "src=", "@import", "url(", "style=", "onclick", "ZgotmplZ"} {
 		if strings.Contains(page, loads) {
 			t.Errorf("the page has %s", loads)
@@ -117,6 +118,10 @@ func TestDocsPage(t *testing.T) {
 	}
 	if script := f.get("/docs/script.js"); script.StatusCode != 200 || !strings.HasPrefix(script.Header.Get("Content-Type"), "text/javascript") {
 		t.Errorf("the script: %d %s", script.StatusCode, script.Header.Get("Content-Type"))
+	}
+	if icon := f.get("/docs/icon.svg"); icon.StatusCode != 200 || icon.Header.Get("Content-Type") != "image/svg+xml" ||
+		!strings.Contains(csp, "img-src 'self'") {
+		t.Errorf("the icon: %d %v", icon.StatusCode, icon.Header)
 	}
 	if !strings.Contains(page, "curl -sS &#34;"+f.url+"/sandbox/execs&#34;") {
 		t.Error("the example does not go to this server")

@@ -1,7 +1,10 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"io"
 	"net/http"
 	"time"
 
@@ -71,6 +74,19 @@ func (s *Server) forwarded(call *call, nodeID string) raw {
 	return func(w http.ResponseWriter) error {
 		r := call.request.Clone(call.request.Context())
 		r.Body, r.ContentLength = http.NoBody, 0
+		return s.forward(call, w, r, nodeID)
+	}
+}
+
+// forwardedJSON is forward for an operation whose body was decoded.
+func (s *Server) forwardedJSON(call *call, nodeID string, body any) raw {
+	return func(w http.ResponseWriter) error {
+		content, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		r := call.request.Clone(call.request.Context())
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(content)), int64(len(content))
 		return s.forward(call, w, r, nodeID)
 	}
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"reflect"
 	"slices"
@@ -27,6 +28,9 @@ func execResult(res runner.Result) wire.ExecResult {
 	}
 	if rec.ArtifactsPath != "" {
 		out.StdoutPath, out.StderrPath = rec.ArtifactsPath+"/stdout.txt", rec.ArtifactsPath+"/stderr.txt"
+	}
+	if res.Results != nil {
+		out.Results = new(json.RawMessage(res.Results))
 	}
 	if res.Spooled {
 		out.Audit = "spooled"
@@ -61,6 +65,9 @@ func execRecord(rec audit.Record, names map[string]string) wire.ExecRecord {
 	}
 	if len(rec.Unreadable) > 0 {
 		out.Unreadable = &rec.Unreadable
+	}
+	if rec.Request != "" {
+		out.Request = &rec.Request
 	}
 	return out
 }

@@ -34,11 +34,17 @@ func execRequest(body wire.ExecRequest, async bool, idempotencyKey *string, call
 		ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, SkillID: body.SkillID, Image: body.Image,
 		Command: runner.Command{
 			Kind: body.Exec.Kind, Name: body.Exec.Command, Args: body.Exec.Args, Cwd: body.Exec.Cwd, Env: body.Exec.Env,
-			Stdin: []byte(body.Exec.Stdin),
+			Stdin: []byte(body.Exec.Stdin), Context: body.Exec.Context,
 		},
-		CallbackURL: body.CallbackURL, RequestedBy: caller.ID,
+		CallbackURL: body.CallbackURL, RequestedBy: caller.ID, SessionID: body.SessionID,
+		Background: body.Background,
 	}
 	body.TaskRef.Into(&req.TaskID, &req.ConversationID, refuse)
+	if size := body.Exec.TTY; size != nil {
+		req.Command.Terminal = &runner.Terminal{Size: *size, Record: body.Exec.TTYRecord}
+	} else if body.Exec.TTYRecord != "" {
+		refuse("exec.tty_record", "needs exec.tty")
+	}
 
 	if !shortForm(body.Exec, &req.Command, refuse) {
 		checkCommand(body.Exec, refuse)
@@ -241,10 +247,15 @@ func digest(req runner.Request, skillInputs []byte) string {
 		Priority     audit.Priority    `json:"priority,omitempty"` // that it is asynchronous makes no other request
 		QueueTimeout int64             `json:"queue_timeout_ms,omitempty"`
 		CallbackURL  string            `json:"callback_url,omitempty"`
+		Session      string            `json:"session_id,omitempty"`
+		Context      string            `json:"context,omitempty"`
+		Background   bool              `json:"background,omitempty"`
+		Terminal     *runner.Terminal  `json:"terminal,omitempty"`
 	}{
 		Project: req.ProjectID, Conversation: req.ConversationID, User: req.UserID, Skill: req.SkillID, Task: req.TaskID, Image: req.Image,
 		Kind: req.Command.Kind, Command: req.Command.Name, Args: append([]string{}, req.Command.Args...), Cwd: req.Command.Cwd,
 		Env: req.Command.Env, Stdin: hash(req.Command.Stdin), Inputs: []input{}, CallbackURL: req.CallbackURL,
+		Session: req.SessionID, Context: req.Command.Context, Background: req.Background, Terminal: req.Command.Terminal,
 		Overrides: overrides{Layer: req.Overrides, FSRead: req.Overrides.FSRead, FSWrite: req.Overrides.FSWrite},
 	}
 	if args := canonical.Args; req.Command.Kind == runner.KindPython && len(args) > 0 && args[0] == runner.CodeFile {

@@ -17,6 +17,7 @@ const (
 	mcpPath      = "/mcp"
 	linkPath     = "/ws" // the link of a user's machine
 	transferPath = "/ws/transfers/{id}"
+	ttyPath      = "/sandbox/execs/{exec_id}/tty"
 )
 
 // register adds every route to e, behind the gate of its operation. It fails if openapi.yaml and
@@ -31,7 +32,9 @@ func (s *Server) register(e *echo.Echo) error {
 	}
 	wire.RegisterHandlersWithOptions(router{e}, wire.NewStrictHandler(s, []wire.StrictMiddlewareFunc{s.inTurn, writeRaw}),
 		wire.RegisterHandlersOptions{OperationMiddlewares: gates})
-	protocols := map[string]echo.HandlerFunc{mcpPath: s.serveMCP, linkPath: s.serveLink, transferPath: s.serveTransfer}
+	protocols := map[string]echo.HandlerFunc{
+		mcpPath: s.serveMCP, linkPath: s.serveLink, transferPath: s.serveTransfer, ttyPath: s.serveTerminal,
+	}
 	for _, op := range s.contract.Operations {
 		if serve := protocols[op.Path]; serve != nil {
 			e.Add(op.Method, echoPath(op.Path), serve, gates[op.ID]...)

@@ -20,6 +20,7 @@ import (
 	"secbox/policy"
 	"secbox/sandbox"
 	"secbox/sandbox/files"
+	"secbox/sandbox/inside"
 	"secbox/sandbox/none"
 	"secbox/sandbox/process"
 	"secbox/sandbox/record"
@@ -30,6 +31,7 @@ import (
 
 func TestMain(m *testing.M) {
 	process.Main()
+	inside.Main()
 	os.Exit(m.Run())
 }
 

@@ -49,8 +49,9 @@ type Needs struct {
 	History         History
 	TransparencyLog TransparencyLog
 	Exports         Exports
+	Reports         Reports
 	AdminEvents     AdminEvents
-	Downloads       Downloads
+	Downloads       visible.Downloads
 	Retention       Retention
 	Health          Health
 	Pool            Pool
@@ -61,6 +62,7 @@ type Needs struct {
 	Library         Library
 	View            visible.View // of the Library
 	Sandboxes       Sandboxes
+	Projects        Projects
 	Catalog         Catalog
 	Registry        Registry
 	UploadDir       string // a directory that belongs to the Server; New empties it
@@ -192,7 +194,7 @@ func New(cfg Config) (*Server, error) {
 	if s.contract, err = loadContract(); err != nil {
 		return nil, err
 	}
-	if s.docs, err = docs.New(s.contract, cfg.ListenAddr, mcpPath, linkPath, transferPath); err != nil {
+	if s.docs, err = docs.New(s.contract, cfg.ListenAddr, mcpPath, linkPath, transferPath, ttyPath); err != nil {
 		return nil, err
 	}
 	if s.metrics, err = newMetrics(cfg.Metrics, s.memory); err != nil {

@@ -207,6 +207,9 @@ func (r *run) complete(end *wire.ExecState) {
 		return
 	}
 	end.Artifacts = new(notNil(r.result.Artifacts))
+	if r.result.Results != nil {
+		end.Results = new(json.RawMessage(r.result.Results))
+	}
 	end.Omitted, end.OmittedCount = new(notNil(r.result.NotKept)), new(r.result.NotKeptCount)
 	if r.result.Output != nil {
 		end.Outputs = new(json.RawMessage(r.result.Output))

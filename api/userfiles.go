@@ -73,7 +73,7 @@ func (s *Server) changeFile(ctx context.Context, o library.Owner, operation, pat
 			files = s.remoteFiles(ctx, at.User)
 		}
 		digests, err := do(ctx, files)
-		return sandbox.Digests{Before: digests.Before, After: digests.After}, err
+		return sandbox.Digests{Before: digests.Before, After: digests.After, Size: digests.Size}, err
 	})
 	return execID, remotefiles.Fault(err)
 }

@@ -27,6 +27,9 @@ type AuditWitness struct {
 	Name    string `json:"name"`
 	Entries int64  `json:"entries"` // of the newest checkpoint that it has cosigned since this process started
 
+	Root       string        `json:"-"` // of that checkpoint
+	CosignedAt time.Time     `json:"-"` // when it did
+	Since      time.Time     `json:"-"` // from when on it has cosigned, or has not
 	Problem    string        `json:"-"` // of the last attempt
 	ProblemFor time.Duration `json:"-"`
 }

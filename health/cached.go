@@ -8,8 +8,12 @@ import (
 	"time"
 )
 
-// errTimeout reports that a check did not answer in time.
-var errTimeout = errors.New("no answer in time")
+// errTimeout reports that a check did not answer in time, and errNotYet that it has not answered
+// yet.
+var (
+	errTimeout = errors.New("no answer in time")
+	errNotYet  = errors.New("no answer yet")
+)
 
 // failureAge is how long a failure is cached at most: a repair is seen soon, and many callers still
 // cause one check.
@@ -30,6 +34,7 @@ type cached[T any] struct {
 	err     error
 	at      time.Time     // of the last answer; zero: none yet
 	asking  chan struct{} // closed when the running check ends; nil: none runs
+	askedAt time.Time     // when it began
 	failing bool          // the last log line reported a failure
 }
 
@@ -39,8 +44,11 @@ func (l *cached[T]) get(ctx context.Context, maxAge time.Duration) (T, error) {
 	return l.soon(ctx, maxAge, 0)
 }
 
+// neverWait is a staleAge.
+const neverWait time.Duration = -1
+
 // soon is get, except that it does not wait for the check while there is an answer that is too old
-// by at most staleAge.
+// by at most staleAge. With neverWait, it does not wait at all: see known.
 func (l *cached[T]) soon(ctx context.Context, maxAge, staleAge time.Duration) (T, error) {
 	l.mu.Lock()
 	if l.fresh(maxAge) {
@@ -50,8 +58,12 @@ func (l *cached[T]) soon(ctx context.Context, maxAge, staleAge time.Duration) (T
 	answered := l.asking
 	if answered == nil {
 		answered = make(chan struct{})
-		l.asking = answered
+		l.asking, l.askedAt = answered, l.now()
 		go l.refresh(answered)
+	}
+	if staleAge == neverWait {
+		defer l.mu.Unlock()
+		return l.known()
 	}
 	if age := l.now().Sub(l.at); staleAge > 0 && !l.at.IsZero() && age >= 0 && age <= maxAge+staleAge {
 		defer l.mu.Unlock()
@@ -73,6 +85,19 @@ func (l *cached[T]) soon(ctx context.Context, maxAge, staleAge time.Duration) (T
 	case <-ctx.Done():
 		return none, ctx.Err()
 	}
+}
+
+// known returns the last answer, however old; errTimeout while a check takes too long, and
+// errNotYet before the first answer. It needs mu.
+func (l *cached[T]) known() (answer T, err error) {
+	switch {
+	case l.asking != nil && l.now().Sub(l.askedAt) > l.timeout:
+		l.note(errTimeout)
+		return answer, errTimeout
+	case l.at.IsZero():
+		return answer, errNotYet
+	}
+	return l.answer, l.err
 }
 
 // fresh needs mu. A clock that was set back makes every answer old.

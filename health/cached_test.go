@@ -65,6 +65,44 @@ func TestOldAnswer(t *testing.T) {
 	})
 }
 
+// TestNeverWait: a caller that never waits gets the last answer, however old, and the check runs
+// for the next one; a check that hangs is a failure, not the last answer.
+func TestNeverWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		var takes atomic.Int64
+		l := newCached(func(context.Context) (int, error) {
+			asked++
+			n := asked
+			time.Sleep(time.Duration(takes.Load()))
+			return n, nil
+		})
+		for i, step := range []struct {
+			wait, takes time.Duration
+			want        int
+			err         error
+		}{
+			{0, time.Second, 0, errNotYet},
+			{500 * time.Millisecond, time.Second, 0, errNotYet},
+			{time.Second, time.Second, 1, nil},
+			{time.Hour, time.Second, 1, nil},
+			{2 * time.Second, time.Minute, 2, nil},
+			{time.Hour, time.Minute, 2, nil}, // its check takes long
+			{time.Second, time.Minute, 2, nil},
+			{2 * time.Second, time.Minute, 0, errTimeout},
+			{time.Minute, time.Minute, 3, nil},
+		} {
+			time.Sleep(step.wait)
+			takes.Store(int64(step.takes))
+			begin := time.Now()
+			if got, err := l.soon(t.Context(), 5*time.Second, neverWait); got != step.want || !errors.Is(err, step.err) || time.Since(begin) != 0 {
+				t.Errorf("step %d: %d, %v, in %s", i, got, err, time.Since(begin))
+			}
+		}
+	})
+}
+
 func TestFailureExpiresSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

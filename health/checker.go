@@ -259,6 +259,14 @@ type survey struct {
 // imagePresent ignores a cached answer when the engine does not answer.
 func (s survey) imagePresent() bool { return s.engineErr == nil && s.imageErr == nil }
 
+// errs is the errors of all checks.
+func (s survey) errs() []error {
+	return []error{
+		s.engineErr, s.imageErr, s.allowedErr, s.databaseErr, s.rootErr, s.stateErr, s.stateFSErr, s.auditLogErr,
+		s.retentionErr, s.spoolErr,
+	}
+}
+
 // survey runs all checks at once.
 func (c *Checker) survey(ctx context.Context, maxAge, staleAge time.Duration) survey {
 	s := survey{logReported: c.cfg.AuditLog != nil, retentionReported: c.cfg.Retention != nil, spoolReported: c.cfg.Spool != nil}

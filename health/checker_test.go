@@ -596,6 +596,21 @@ func TestReportWithoutProblems(t *testing.T) {
 	}
 }
 
+// TestKnown: pages learn the health without waiting, and that it is not known yet.
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	c := New(Config{
+		Workspace: Failing{errBad}, Database: pinger(alive), StateDir: t.TempDir(), ContainerUser: standardUser, Now: time.Now, Logger: quiet(),
+	})
+	if r := c.Known(t.Context()); r.Status != "" || len(r.Problems) > 0 {
+		t.Errorf("before the first answers: %+v", r)
+	}
+	c.Warm(t.Context())
+	if r := c.Known(t.Context()); r.Status != Unavailable || len(r.Problems) < 2 || r.Problems[0].Remedy == "" {
+		t.Errorf("afterwards: %+v", r)
+	}
+}
+
 func TestFailing(t *testing.T) {
 	t.Parallel()
 	f := Failing{errBad}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strconv"
 
 	"secbox/fault"
@@ -74,6 +75,16 @@ func (c *Checker) Report(ctx context.Context) Report { return c.report(c.survey(
 // answered within 15 seconds, or 6 for the log, and repeats them meanwhile.
 func (c *Checker) Latest(ctx context.Context) Report {
 	return c.report(c.survey(ctx, reportAge, recentAge))
+}
+
+// Known is Report for every page: it never waits. It repeats checks whose answer is older than five
+// seconds, for its next caller. Its Status is empty until each check has answered once.
+func (c *Checker) Known(ctx context.Context) Report {
+	s := c.survey(ctx, readyAge, neverWait)
+	if slices.Contains(s.errs(), errNotYet) {
+		return Report{}
+	}
+	return c.report(s)
 }
 
 func (c *Checker) report(s survey) Report {

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -17,6 +18,7 @@ import (
 type Page struct {
 	contentType string
 	body        string
+	gzipped     string // empty: the page is sent as it is
 	etag        string
 	csp         string
 }
@@ -27,14 +29,31 @@ func NewPage(contentType string, body []byte, csp string) Page {
 	return Page{contentType: contentType, body: string(body), etag: `"` + hex.EncodeToString(sum[:16]) + `"`, csp: csp}
 }
 
+// Compressed returns the page as one that clients get compressed if they accept that. The work is
+// done once, here.
+func (p Page) Compressed() Page {
+	p.gzipped = string(Gzip([]byte(p.body)))
+	return p
+}
+
 // Serve answers r with the page, or with 304 if the client has it.
 func (p Page) Serve(w http.ResponseWriter, r *http.Request) error {
 	p.setHeader(w, "no-cache")
 	w.Header().Set("ETag", p.etag)
+	body := p.body
+	if p.gzipped != "" {
+		w.Header().Add("Vary", "Accept-Encoding")
+		if AcceptsGzip(r.Header) {
+			body = p.gzipped
+			w.Header().Set("Content-Encoding", "gzip")
+			w.Header().Set("Content-Length", strconv.Itoa(len(body))) // http.ServeContent leaves it out
+			w.Header().Set("ETag", strings.TrimSuffix(p.etag, `"`)+`-gzip"`)
+		}
+	}
 	r = r.Clone(r.Context())
 	r.Header.Del("Range") // pages are small: send them whole
 	r.Header.Del("If-Match")
-	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(p.body))
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(body))
 	return nil
 }
 

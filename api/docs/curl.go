@@ -19,6 +19,9 @@ func curl(op contract.Operation, base string, token bool) string {
 		name, example := p.Get("name").Text(), p.Get("example").Text()
 		switch p.Get("in").Text() {
 		case "path":
+			if name == "session_id" {
+				example = "$SESSION_ID"
+			}
 			if name == "exec_id" {
 				example = "$EXEC_ID"
 			}

@@ -1,6 +1,6 @@
 // Package docs makes the pages that describe the API from openapi.yaml: the page at /docs with its
-// script, the published document itself, and the page for browsers on an unknown route. It must not
-// know handlers.
+// script and icon, the published document itself, and the page for browsers on an unknown route. It
+// must not know handlers.
 package docs
 
 import (
@@ -17,6 +17,7 @@ import (
 	"secbox/api/contract"
 	"secbox/api/problem"
 	"secbox/fault"
+	"secbox/internal/icon"
 )
 
 //go:embed page.html.tmpl
@@ -40,6 +41,7 @@ type Pages struct {
 	Tokenless  func() (content.Page, error) // /docs for a caller that needs no token
 	Token      func() (content.Page, error) // /docs for every other caller
 	Script     content.Page
+	Icon       content.Page
 	NotFound   content.Page
 
 	title string
@@ -59,13 +61,14 @@ func New(c *contract.Contract, listenAddr string, noExample ...string) (*Pages, 
 	return &Pages{
 		YAML: sync.OnceValues(func() (content.Page, error) {
 			text, err := c.Published().YAML()
-			return content.NewPage("application/yaml; charset=utf-8", text, problem.CSP), err
+			return content.NewPage("application/yaml; charset=utf-8", text, problem.CSP).Compressed(), err
 		}),
 		JSON: sync.OnceValues(func() (content.Page, error) {
-			return content.NewPage("application/json", []byte(c.Published().JSON()+"\n"), problem.CSP), nil
+			return content.NewPage("application/json", []byte(c.Published().JSON()+"\n"), problem.CSP).Compressed(), nil
 		}),
 		Tokenless: docs(true), Token: docs(false),
-		Script:   content.NewPage("text/javascript; charset=utf-8", script, problem.CSP),
+		Script:   content.NewPage("text/javascript; charset=utf-8", script, problem.CSP).Compressed(),
+		Icon:     content.NewPage("image/svg+xml", icon.SVG, problem.CSP),
 		NotFound: notFound, title: title,
 	}, nil
 }
@@ -101,7 +104,8 @@ func docsPage(c *contract.Contract, base string, open bool, noExample []string) 
 	for _, code := range c.Doc.Get("components", "schemas", "ErrorCode", "enum").Strings() {
 		m.Codes = append(m.Codes, errorCode{fault.Code(code), fault.HTTPStatus(fault.Code(code)), fault.Title(fault.Code(code))})
 	}
-	return htmlPage(pageTemplate, m, "; script-src 'self'")
+	page, err := htmlPage(pageTemplate, m, "; script-src 'self'; img-src 'self'")
+	return page.Compressed(), err
 }
 
 // htmlPage executes a template. The page's Content-Security-Policy allows the style sheet and what

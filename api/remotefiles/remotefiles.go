@@ -191,7 +191,7 @@ func (f Files) SandboxEdit(ctx context.Context, o library.Owner, name string, co
 	}
 	defer release()
 	if some == nil {
-		d.Before, d.After = f.digestNow(ctx, full), digestOf(content)
+		d.Before, d.After, d.Size = f.digestNow(ctx, full), digestOf(content), int64(len(content))
 		return d, Fault(f.write(ctx, full, content))
 	}
 	for range editTries {
@@ -258,7 +258,7 @@ func (f Files) editLines(ctx context.Context, o library.Owner, name, full string
 	if err := checkSize(content); err != nil {
 		return d, err
 	}
-	d.Before, d.After = digestOf(old), digestOf(content)
+	d.Before, d.After, d.Size = digestOf(old), digestOf(content), int64(len(content))
 	_, err = f.Sandbox.ReplaceFile(ctx, full, bytes.NewReader(content), d.Before, f.User)
 	if fault.Is(err, fault.Unsupported) {
 		err = f.Sandbox.WriteFile(ctx, full, content, 0o644, f.User)

@@ -45,6 +45,9 @@ type Tokens interface {
 type Downloads interface {
 	// Record must succeed before the first byte is sent. It takes the actor from ctx.
 	Record(ctx context.Context, execID, what, path string) error
+
+	// RecordSearch must succeed before lines of output are sent: the streams by the ids of execs.
+	RecordSearch(ctx context.Context, text string, execs map[string][]string) error
 }
 
 // Activity counts execs by hour; see audit.Activity. Its counts are of one token when requestedBy
@@ -223,6 +226,23 @@ func (e Execs) RecordDownload(ctx context.Context, caller tokens.Token, rec audi
 		return nil
 	}
 	return e.Downloads.Record(ctx, rec.ExecID, what, path)
+}
+
+// RecordSearch records that the caller is shown lines of output that have the text: of the streams
+// of these execs, by their ids. If it fails, nothing may be sent.
+func (e Execs) RecordSearch(ctx context.Context, caller tokens.Token, text string, execs []audit.Record,
+	streams map[string][]string,
+) error {
+	others := map[string][]string{}
+	for _, rec := range execs {
+		if caller.ID != rec.RequestedBy && len(streams[rec.ExecID]) > 0 {
+			others[rec.ExecID] = streams[rec.ExecID]
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return e.Downloads.RecordSearch(ctx, text, others)
 }
 
 // canonicalID returns an exec id in the form that records have, or false if s is not an exec id.

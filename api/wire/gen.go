@@ -12,14 +12,17 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
+	"time"
 
 	"secbox/api/decode"
 	"secbox/api/visible"
 	"secbox/audit"
+	"secbox/audit/report"
 	"secbox/fault"
 	"secbox/packages/library"
 	"secbox/replay"
 	"secbox/runner"
+	"secbox/runner/terminal"
 	"secbox/skills"
 
 	"github.com/labstack/echo/v4"
@@ -270,6 +273,256 @@ type ArtifactList struct {
 	Truncated bool `json:"truncated"`
 }
 
+// AuditReport What happened in a span of time. The same facts give the same report.
+type AuditReport = report.Report
+
+// AuditReportAnswer A report about the newest records of a span.
+type AuditReportAnswer = report.Answer
+
+// AuditReportEvents Administrative events of one kind.
+type AuditReportEvents struct {
+	// Area What they are about: `tokens`, `settings`, `skills`, `holds`, `log`, `removal`, `reading`, `sessions`, `nodes` or `other`. The start of a node is about `settings` if they were changed.
+	//
+	// Example: tokens
+	Area string `json:"area"`
+
+	// Count How many.
+	//
+	// Example: 1
+	Count int64 `json:"count"`
+
+	// Examples The newest ones, at most 5.
+	Examples []struct {
+		// Actor Who acted.
+		Actor AdminActor `json:"actor"`
+
+		// At When it happened.
+		//
+		// Example: 2026-11-20T07:00:00Z
+		At time.Time `json:"at"`
+
+		// Data Its details, unless they are long.
+		//
+		// Example: {"name":"ci"}
+		Data *map[string]interface{} `json:"data,omitempty"`
+
+		// Seq The id of the event.
+		//
+		// Example: 7
+		Seq int64 `json:"seq"`
+
+		// Subject What it happened to.
+		//
+		// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+		Subject string `json:"subject"`
+	} `json:"examples"`
+
+	// Kind One of the values of `kind` of `GET /audit/events`.
+	//
+	// Example: token_created
+	Kind string `json:"kind"`
+}
+
+// AuditReportGaps Entries of the log whose event a bundle does not have. Only bundles have some.
+type AuditReportGaps struct {
+	// First The first of the latter, at most 5.
+	First []int64 `json:"first"`
+
+	// Removed Entries whose event was removed, as an event of retention says.
+	//
+	// Example: 0
+	Removed int64 `json:"removed"`
+
+	// Unknown Entries whose event is missing, and nothing says why.
+	//
+	// Example: 0
+	Unknown int64 `json:"unknown"`
+}
+
+// AuditReportRefused Refusals for one reason.
+type AuditReportRefused struct {
+	// Count How many records.
+	//
+	// Example: 4
+	Count int64 `json:"count"`
+
+	// Examples The newest one with each message, of the 5 newest messages.
+	Examples []struct {
+		// At When.
+		//
+		// Example: 2026-11-20T07:00:00Z
+		At time.Time `json:"at"`
+
+		// ExecID Its id.
+		//
+		// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+		ExecID string `json:"exec_id"`
+
+		// Message Why.
+		//
+		// Example: memory_mb: 99999999 is above the ceiling of 8192
+		Message string `json:"message"`
+
+		// ProjectID The project.
+		//
+		// Example: demo
+		ProjectID string `json:"project_id"`
+
+		// Records How many records of the reason have such a message.
+		//
+		// Example: 3
+		Records int64 `json:"records"`
+
+		// RequestedBy The token's id.
+		//
+		// Example: loopback
+		RequestedBy string `json:"requested_by"`
+	} `json:"examples"`
+
+	// Messages How many different messages they have. Messages that differ only in words with a digit count as one.
+	//
+	// Example: 2
+	Messages int64 `json:"messages"`
+
+	// Reason The `error_reason`.
+	//
+	// Example: policy_denied
+	Reason string `json:"reason"`
+
+	// RefusedRequests How many requests were refused, also those without records; absent for none. A record with the reason `refusals_omitted` stands for several.
+	//
+	// Example: 165
+	RefusedRequests *AuditReportRequests `json:"refused_requests,omitempty"`
+
+	// Unrecorded How many of `refused_requests` have no records of their own, as the records with the reason `refusals_omitted` say; absent for none.
+	//
+	// Example: 161
+	Unrecorded *AuditReportUnrecorded `json:"unrecorded,omitempty"`
+}
+
+// AuditReportRemoved What one rule of retention removed.
+type AuditReportRemoved struct {
+	// Count How many execs or workspaces.
+	//
+	// Example: 12
+	Count int64 `json:"count"`
+
+	// Named Some of them, at most 5.
+	Named []string `json:"named"`
+
+	// Part `record`, `artifacts` or `workspace`.
+	//
+	// Example: record
+	Part string `json:"part"`
+
+	// Rule The setting.
+	//
+	// Example: audit.retention_days
+	Rule string `json:"rule"`
+}
+
+// AuditReportRequests How many requests were refused, also those without records; absent for none. A record with the reason `refusals_omitted` stands for several.
+//
+// Example: 165
+type AuditReportRequests = int64
+
+// AuditReportUnrecorded How many of `refused_requests` have no records of their own, as the records with the reason `refusals_omitted` say; absent for none.
+//
+// Example: 161
+type AuditReportUnrecorded = int64
+
+// AuditReportWho What one caller ran for one user.
+type AuditReportWho struct {
+	// AgentID The agent.
+	//
+	// Example: helper
+	AgentID string `json:"agent_id"`
+
+	// ByStatus By `status`.
+	//
+	// Example: {"succeeded":12}
+	ByStatus map[string]int `json:"by_status"`
+
+	// Count How many.
+	//
+	// Example: 12
+	Count int64 `json:"count"`
+
+	// Kind `exec` or `change`.
+	//
+	// Example: exec
+	Kind string `json:"kind"`
+
+	// ProjectID The project.
+	//
+	// Example: demo
+	ProjectID string `json:"project_id"`
+
+	// RefusedRequests How many requests were refused, also those without records; absent for none. A record with the reason `refusals_omitted` stands for several.
+	//
+	// Example: 165
+	RefusedRequests *AuditReportRequests `json:"refused_requests,omitempty"`
+
+	// RequestedBy The token's id; `loopback` if none was needed.
+	//
+	// Example: loopback
+	RequestedBy string `json:"requested_by"`
+
+	// SkillID The skill.
+	//
+	// Example: shell.run
+	SkillID string `json:"skill_id"`
+
+	// Unrecorded How many of `refused_requests` have no records of their own, as the records with the reason `refusals_omitted` say; absent for none.
+	//
+	// Example: 161
+	Unrecorded *AuditReportUnrecorded `json:"unrecorded,omitempty"`
+
+	// UserID The user.
+	//
+	// Example: ada
+	UserID string `json:"user_id"`
+}
+
+// AuditUnproven What the log cannot show.
+type AuditUnproven struct {
+	// Altered Differences between the database and the log.
+	//
+	// Example: 0
+	Altered int64 `json:"altered"`
+
+	// Differences The first of them, at most 100.
+	Differences []struct {
+		// ExecID The exec.
+		//
+		// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+		ExecID *string `json:"exec_id,omitempty"`
+
+		// Expected What the log says.
+		//
+		// Example: 3
+		Expected string `json:"expected"`
+
+		// Found What the database says.
+		//
+		// Example: 0
+		Found string `json:"found"`
+
+		// What The column, event or entry.
+		//
+		// Example: exit_code
+		What string `json:"what"`
+	} `json:"differences"`
+
+	// NotLogged Events that the log does not have yet, also of before the span; 10,000 are counted.
+	//
+	// Example: 0
+	NotLogged int64 `json:"not_logged"`
+
+	// Waiting In a bundle, some execs that have such events.
+	Waiting []string `json:"waiting"`
+}
+
 // BackendChoice A choice of a user's backend.
 type BackendChoice struct {
 	// Backend docker; remote; or none, if allowed.
@@ -359,6 +612,19 @@ type CancelAccepted struct {
 	Status ExecStatus `json:"status"`
 }
 
+// CellResult A value that a cell of Python showed.
+type CellResult struct {
+	// Data Its forms by media type: texts, base64 of `image/png`, and the value of `application/json`. They are the job's: show HTML and SVG only in a sandbox.
+	//
+	// Example: {"text/plain":"2"}
+	Data map[string]interface{} `json:"data"`
+
+	// Files The artifacts with its large forms, by media type.
+	//
+	// Example: {"image/png":"result-1.png"}
+	Files *map[string]string `json:"files,omitempty"`
+}
+
 // Command The command, in exactly one of three forms: `script`; or `code`; or `kind`, `command` and `args`. The first two are short for the third, which
 // is what the record shows. A byte order mark at the beginning of `script` or `code` is left out, and if all line ends are `\r\n`, as editors on
 // Windows write them, they become `\n`: bash takes a `\r` for a part of words. `args` are passed on as they are.
@@ -377,6 +643,14 @@ type Command struct {
 	//
 	// Example: bash
 	Command string `json:"command,omitempty"`
+
+	// Context Of an exec in a session: the name of an interpreter that stays, in which `code` or `script` runs: variables, imports, functions and the working directory are there for the next exec. The first
+	// exec with a name starts it. The value of the last expression of `code`, and what it gives to `display()`, are the answer's `results`. Code that is interrupted at its timeout keeps the state; where it cannot be
+	// interrupted, the context ends, and `detail` says so.
+	//
+	//
+	// Example: main
+	Context string `json:"context,omitempty"`
 
 	// Cwd The working directory, under /workspace/work, /workspace/inputs or /workspace/artifacts; created if missing. Default: /workspace/work.
 	//
@@ -402,6 +676,18 @@ type Command struct {
 	//
 	// Example: line 1
 	Stdin string `json:"stdin,omitempty"`
+
+	// TTY Runs the command in a terminal of this size. The answer is 202 with the record as soon as the exec is on record, as with `background`; the terminal itself is `GET /sandbox/execs/{exec_id}/tty`. When
+	// the exec has ended, `GET /sandbox/execs/{exec_id}/cast` has its recording.
+	//
+	//
+	// Example: {"cols":80,"rows":24}
+	TTY *terminal.Size `json:"tty,omitempty"`
+
+	// TTYRecord What the recording of the terminal has: what was shown and typed, or, with `output`, only what was shown. Default: all.
+	//
+	// Example: output
+	TTYRecord string `json:"tty_record,omitempty"`
 }
 
 // Comparison An exec and its replay, point by point.
@@ -540,7 +826,8 @@ type ErrorCode = fault.Code
 // change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 // `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
 // not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
-// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of sessions: `session_idle` and `session_expired` ended a session; `session_ended`: the session of the exec
+// ended while it ran. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 // have run, and its end is not known.
 //
 // Example:
@@ -817,6 +1104,11 @@ type ExecRecord struct {
 	// Example: bash
 	Cmd string `json:"cmd"`
 
+	// Context The session's interpreter that ran the command, with the state that earlier execs had left; empty if it had a process of its own.
+	//
+	// Example:
+	Context string `json:"context"`
+
 	// ConversationID The caller's conversation.
 	//
 	// Example: c1
@@ -869,7 +1161,8 @@ type ExecRecord struct {
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
 	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
-	// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+	// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of sessions: `session_idle` and `session_expired` ended a session; `session_ended`: the session of the exec
+	// ended while it ran. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 	// have run, and its end is not known.
 	//
 	//
@@ -962,6 +1255,11 @@ type ExecRecord struct {
 	// Example:
 	ReplayOf string `json:"replay_of"`
 
+	// Request What the caller of a skill asked: the arguments, as JSON; absent if they are not on record (`audit.inputs_max_mb` is 0, the exec is of an older version, or it is no invoke of a skill). Of more than 8 KiB, and in lists of more than 1 KiB, long texts are cut and end with a note, and what finds no room is left out; the whole arguments are the input below `.skill/.in/`, whose digest is in `inputs`. This text is not in events and proofs.
+	//
+	// Example: {"code":"print(1)"}
+	Request *string `json:"request,omitempty"`
+
 	// RequestDigest The keyed digest of the canonical request, `hmac-sha256:KEY_ID:HMAC`; spacing and order of names do not change it. Older versions recorded its plain SHA-256.
 	//
 	// Example: hmac-sha256:4f1c09ab:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855
@@ -982,6 +1280,16 @@ type ExecRecord struct {
 	// Example:
 	Runner string `json:"runner"`
 
+	// SessionID The session in which the exec ran; the `exec_id` itself if the exec is a session; else empty.
+	//
+	// Example:
+	SessionID string `json:"session_id"`
+
+	// SessionSeq The exec's place among the execs of its session, from 1; else 0.
+	//
+	// Example: 0
+	SessionSeq int64 `json:"session_seq"`
+
 	// SettingsDigest The SHA-256 of the settings at that time.
 	//
 	// Example: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
@@ -996,6 +1304,9 @@ type ExecRecord struct {
 	//
 	// Example:
 	SHA256Before string `json:"sha256_before"`
+
+	// SizeAfter Of a change: the size of the content with the digest `sha256_after`, in bytes; `null` if it is not known, as in changes of older versions.
+	SizeAfter *int64 `json:"size_after"`
 
 	// SkillDigest The version of the skill: the digest of its files. Only an exec whose files cannot change while it runs has one: an invoke, and a command in `skill-creator`. It is empty for a command in a user's copy of a skill, which may change while the command runs, and for an exec that only names a skill.
 	//
@@ -1065,6 +1376,11 @@ type ExecRecord struct {
 	// Example: 4bf92f3577b34da6a3ce929d0e0e4736
 	TraceID string `json:"trace_id"`
 
+	// TTYRecord What the recording of the command's terminal has: `all`, or `output` without what was typed; empty if the command had no terminal.
+	//
+	// Example:
+	TTYRecord string `json:"tty_record"`
+
 	// Unreadable The beginnings of values that do not have the type of their column, by column; absent if there are none. Such a value was not written by core-api, and the record has an empty one in its place. `core-api audit verify` says what the log has. A record with an unreadable `created_at` is in no list.
 	//
 	// Example: {"args":"{\"0\": \"-lc\"}"}
@@ -1083,6 +1399,12 @@ type ExecRecord struct {
 
 // ExecRequest One command to run once. An empty string means the same as an absent field.
 type ExecRequest struct {
+	// Background Of an exec in a session: answer 202 as soon as the command runs, and let it run as long as the session: a server, or a watch. Its record, events and output are read, and it is canceled, like any exec.
+	//
+	//
+	// Example: false
+	Background bool `json:"background,omitempty"`
+
 	// CallbackURL Where to tell that the exec has ended, by a signed POST with its state (`exec.ended`): an address of a host that the setting `webhooks.allow` has. It is repeated for a day until the
 	// service answers 2xx. The token needs a secret, see `POST /webhooks/secret`. Without a `callback_url` the exec is told at the token's default address, see
 	// `PUT /webhooks/default`; `none` is nowhere.
@@ -1131,6 +1453,14 @@ type ExecRequest struct {
 	//
 	// Example: 600000
 	QueueTimeoutMS *int64 `json:"queue_timeout_ms,omitempty"`
+
+	// SessionID The session in whose container the command runs. Its project and image are the session's, and `policy_overrides` may only lower `timeout_ms`,
+	// `kill_grace_ms` and the bounds of output and artifacts. Its directory for artifacts is /workspace/artifacts/<exec_id>, which the variable
+	// `SECBOX_ARTIFACTS` has. With `Prefer: respond-async`, it answers 202 as soon as the command runs. `skill_id` is refused.
+	//
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	SessionID string `json:"session_id,omitempty"`
 
 	// SkillID A skill of the catalog. The limits and permissions of its manifest become the policy's third layer; the command is that of this request. To run the skill itself, invoke it.
 	//
@@ -1198,7 +1528,8 @@ type ExecResult struct {
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
 	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
-	// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+	// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of sessions: `session_idle` and `session_expired` ended a session; `session_ended`: the session of the exec
+	// ended while it ran. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 	// have run, and its end is not known.
 	//
 	//
@@ -1227,6 +1558,9 @@ type ExecResult struct {
 	//
 	// Example: demo
 	ProjectID string `json:"project_id"`
+
+	// Results Only of an exec with a `context` of Python that showed values: their forms, by media type. `image/png` is base64; a form of more than 64 KiB is the artifact that `files` names.
+	Results *json.RawMessage `json:"results,omitempty"`
 
 	// StartedAt When the command started in its container; `null` while the exec is queued or running, if the command never started, and if it is `lost`: its node never recorded it.
 	//
@@ -1339,7 +1673,8 @@ type ExecState struct {
 	// change conflicts with a file), `image_missing`, `refusals_omitted` (the record counts further refusals). Of the service: `engine_unavailable`,
 	// `start_failed`, `container_lost` (another program removed the container), `artifacts_lost` (the command ended, but its artifacts or output could
 	// not be read), `node_lost`, `shutting_down`, `queue_timeout` (an asynchronous exec waited too long and did not run),
-	// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
+	// `token_revoked` (its token was revoked while it waited, and it did not run), `internal_error`. Of sessions: `session_idle` and `session_expired` ended a session; `session_ended`: the session of the exec
+	// ended while it ran. Of a user's machine: `runner_offline`, `runner_refused`. `outcome_unknown`: it may
 	// have run, and its end is not known.
 	//
 	//
@@ -1381,6 +1716,9 @@ type ExecState struct {
 	//
 	// Example: loopback
 	RequestedBy string `json:"requested_by"`
+
+	// Results Only in `end` of an answer to `stream: true`: as in the result of an exec.
+	Results *json.RawMessage `json:"results,omitempty"`
 
 	// SkillID The skill it belongs to.
 	//
@@ -1489,6 +1827,99 @@ type ExecStats struct {
 //
 // Example: succeeded
 type ExecStatus = audit.Status
+
+// FileEntry A name in a directory.
+type FileEntry struct {
+	// Name Its name; a byte that is not UTF-8 is `%` and two digits.
+	//
+	// Example: notes.txt
+	Name string `json:"name"`
+
+	// Type What it is; a link is not followed.
+	//
+	// Example: file
+	Type string `json:"type"`
+
+	// Size Bytes of a regular file; else 0.
+	//
+	// Example: 11
+	Size int64 `json:"size"`
+
+	// Mode The permission bits as an octal number.
+	//
+	// Example: 0644
+	Mode string `json:"mode"`
+
+	// ModifiedAt When it was changed.
+	//
+	// Example: 2026-11-21T06:50:31.101120Z
+	ModifiedAt *visible.Timestamp `json:"modified_at"`
+}
+
+// FileEvent The data of an event of a watched directory.
+type FileEvent struct {
+	// Path The absolute path; empty for an `overflow` of unknown files.
+	//
+	// Example: /workspace/work/a.txt
+	Path string `json:"path"`
+
+	// Directory Whether it is a directory.
+	//
+	// Example: false
+	Directory bool `json:"directory"`
+}
+
+// FileListing A file and, if it is a directory, what is in it.
+type FileListing struct {
+	// Path As requested.
+	//
+	// Example: /workspace/work
+	Path string `json:"path"`
+
+	// Type `link` only for one that leads nowhere. `other`: a device, a FIFO or a socket.
+	//
+	// Example: directory
+	Type string `json:"type"`
+
+	// Size Bytes of a regular file; else 0.
+	//
+	// Example: 0
+	Size int64 `json:"size"`
+
+	// Mode The permission bits as an octal number.
+	//
+	// Example: 0755
+	Mode string `json:"mode"`
+
+	// ModifiedAt When it was changed.
+	//
+	// Example: 2026-11-21T06:50:31.101120Z
+	ModifiedAt *visible.Timestamp `json:"modified_at"`
+
+	// Entries What is in a directory, in the order of the names.
+	Entries []FileEntry `json:"entries"`
+
+	// NextCursor The cursor of the next page; `null` on the last one. Opaque.
+	NextCursor *string `json:"next_cursor"`
+}
+
+// FileMove A move.
+type FileMove struct {
+	// Path The absolute path of the file.
+	//
+	// Example: /workspace/work/a.txt
+	Path string `json:"path"`
+
+	// Replace A file at the new path is replaced.
+	//
+	// Example: false
+	Replace bool `json:"replace,omitempty"`
+
+	// To Its new path.
+	//
+	// Example: /workspace/work/b.txt
+	To string `json:"to"`
+}
 
 // HealthAuditLog The transparency log.
 type HealthAuditLog struct {
@@ -2255,6 +2686,95 @@ type PoolSpread struct {
 	P95 float64 `json:"p95"`
 }
 
+// Process A process in a session's container.
+type Process struct {
+	// Command Its arguments, with a space between them; at most 256 bytes.
+	//
+	// Example: python3 -m http.server
+	Command string `json:"command"`
+
+	// CPUUS The CPU time that it has used, in microseconds.
+	//
+	// Example: 120000
+	CPUUS int64 `json:"cpu_us"`
+
+	// MemoryBytes Its memory, resident.
+	//
+	// Example: 9437184
+	MemoryBytes int64 `json:"memory_bytes"`
+
+	// ParentPID The id of the process that it belongs to.
+	//
+	// Example: 7
+	ParentPID int `json:"parent_pid"`
+
+	// PID Its id in the container.
+	//
+	// Example: 42
+	PID int `json:"pid"`
+
+	// StartedAt When it was started.
+	//
+	// Example: 2026-11-21T06:50:31.101120Z
+	StartedAt *visible.Timestamp `json:"started_at"`
+
+	// State Its state, as `ps` shows it.
+	//
+	// Example: S
+	State string `json:"state"`
+}
+
+// ProcessList The processes of a session.
+type ProcessList struct {
+	// Items In the order of their ids.
+	Items []Process `json:"items"`
+
+	// More There are more than these.
+	//
+	// Example: false
+	More bool `json:"more"`
+}
+
+// Project A project.
+type Project struct {
+	// ProjectID Its id.
+	//
+	// Example: demo
+	ProjectID string `json:"project_id"`
+
+	// Bytes What work/ and the inputs take on the disk; `null`: not measured.
+	//
+	// Example: 4096
+	Bytes *int64 `json:"bytes"`
+
+	// UsedAt When its newest exec, session or change of a file was requested; `null`: none is on record.
+	//
+	// Example: 2026-11-21T06:50:31.101120Z
+	UsedAt *visible.Timestamp `json:"used_at"`
+}
+
+// ProjectList One page of projects.
+type ProjectList struct {
+	// Items The projects.
+	Items []Project `json:"items"`
+
+	// NextCursor The cursor of the next page; `null` on the last one. Opaque.
+	NextCursor *string `json:"next_cursor"`
+}
+
+// ProjectRemoved What was removed of a project.
+type ProjectRemoved struct {
+	// ProjectID Its id.
+	//
+	// Example: demo
+	ProjectID string `json:"project_id"`
+
+	// Bytes What its files took on the disk.
+	//
+	// Example: 4096
+	Bytes int64 `json:"bytes"`
+}
+
 // RecordInput One input file, by digest.
 type RecordInput = audit.Input
 
@@ -2322,6 +2842,233 @@ type ServiceInfo struct {
 	//
 	// Example: core-api
 	Service string `json:"service"`
+}
+
+// Session A session.
+type Session struct {
+	// AgentID The agent of its workspace.
+	//
+	// Example:
+	AgentID string `json:"agent_id"`
+
+	// Contexts Its interpreters that stay; empty where `expires_at` is `null`.
+	Contexts []SessionContext `json:"contexts"`
+
+	// ConversationID The caller's conversation.
+	//
+	// Example: c1
+	ConversationID string `json:"conversation_id"`
+
+	// CreatedAt When its record was created.
+	//
+	// Example: 2026-11-21T06:50:31.101120Z
+	CreatedAt *visible.Timestamp `json:"created_at"`
+
+	// Detail A sentence for people.
+	//
+	// Example:
+	Detail string `json:"detail"`
+
+	// EndReason Why it ended; empty while it runs. `deleted`: by a request; `idle`, `expired`: see `idle_ms` and `ttl_ms`; `disk`: the project grew too much, or the disk
+	// is full; `engine`: the engine does not answer, or the container ended or did not start; `refused`: it did not start, because the request was refused.
+	//
+	//
+	// Example:
+	EndReason string `json:"end_reason"`
+
+	// EndedAt When it ended.
+	EndedAt *visible.Timestamp `json:"ended_at"`
+
+	// Execs Execs in it so far; `null` as `expires_at`.
+	//
+	// Example: 3
+	Execs *int64 `json:"execs"`
+
+	// ExecsRunning Execs that run in it now; `null` as `expires_at`.
+	//
+	// Example: 0
+	ExecsRunning *int `json:"execs_running"`
+
+	// ExpiresAt When it ends at the latest; `null` if it has ended, or runs on another node than the one that answers.
+	//
+	// Example: 2026-11-21T07:50:31.101120Z
+	ExpiresAt *visible.Timestamp `json:"expires_at"`
+
+	// IdleExpiresAt When it ends unless an exec begins; `null` as `expires_at`, and while an exec runs.
+	//
+	// Example: 2026-11-21T07:00:31.101120Z
+	IdleExpiresAt *visible.Timestamp `json:"idle_expires_at"`
+
+	// IdleMS As requested.
+	//
+	// Example: 600000
+	IdleMS int64 `json:"idle_ms"`
+
+	// Image Its image.
+	//
+	// Example: secbox-sandbox:latest
+	Image string `json:"image"`
+
+	// ImageID The image's id.
+	//
+	// Example: sha256:0b4d6f7c
+	ImageID string `json:"image_id"`
+
+	// Name Its name for people.
+	//
+	// Example: analysis
+	Name string `json:"name"`
+
+	// NodeID The node on which it runs.
+	//
+	// Example: node-1
+	NodeID string `json:"node_id"`
+
+	// PolicySnapshot The policy of its container; `null` if it was refused before there was one.
+	PolicySnapshot *json.RawMessage `json:"policy_snapshot"`
+
+	// ProjectID Its project.
+	//
+	// Example: demo
+	ProjectID string `json:"project_id"`
+
+	// RequestedBy The id of the token that started it; `loopback` if none was needed.
+	//
+	// Example: loopback
+	RequestedBy string `json:"requested_by"`
+
+	// SessionID The session's id, and the `exec_id` of its record.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	SessionID string `json:"session_id"`
+
+	// Status `running` until its record is closed.
+	//
+	// Example: running
+	Status string `json:"status"`
+
+	// TaskID The caller's task.
+	//
+	// Example: t1
+	TaskID string `json:"task_id"`
+
+	// TTLMS As requested.
+	//
+	// Example: 3600000
+	TTLMS int64 `json:"ttl_ms"`
+
+	// UserID The user on whose behalf it runs.
+	//
+	// Example: u1
+	UserID string `json:"user_id"`
+}
+
+// SessionContext An interpreter of a session.
+type SessionContext struct {
+	// Execs Execs in it so far.
+	//
+	// Example: 2
+	Execs int64 `json:"execs"`
+
+	// Kind What it runs.
+	//
+	// Example: python
+	Kind string `json:"kind"`
+
+	// Name Its name.
+	//
+	// Example: main
+	Name string `json:"name"`
+
+	// StartedAt When it was started.
+	//
+	// Example: 2026-11-21T06:51:31.101120Z
+	StartedAt *visible.Timestamp `json:"started_at"`
+}
+
+// SessionExtension When a session is to end.
+type SessionExtension struct {
+	// IdleMS Milliseconds without an exec after which it ends, from now on.
+	//
+	// Example: 600000
+	IdleMS *int64 `json:"idle_ms,omitempty"`
+
+	// TTLMS Milliseconds from now after which it ends. From its start, it may run no longer than `sandbox.sessions.max_ttl_seconds`.
+	//
+	// Example: 1800000
+	TTLMS *int64 `json:"ttl_ms,omitempty"`
+}
+
+// SessionList One page of sessions.
+type SessionList struct {
+	// Items The sessions, newest first.
+	Items []Session `json:"items"`
+
+	// NextCursor The cursor of the next page; `null` on the last one. Opaque.
+	NextCursor *string `json:"next_cursor"`
+}
+
+// SessionRequest A session to start.
+type SessionRequest struct {
+	// CallbackURL Where to tell that the session has ended, as for an exec.
+	//
+	// Example: https://hooks.example.com/secbox
+	CallbackURL string `json:"callback_url,omitempty"`
+
+	// ConversationID The conversation of the session, for finding it later.
+	//
+	// Example: c1
+	ConversationID string `json:"conversation_id,omitempty"`
+
+	// Env Environment variables of all its execs, whose own replace them. Names as for an exec; values are never stored.
+	//
+	// Example: {"GREETING":"hello"}
+	Env map[string]string `json:"env,omitempty"`
+
+	// IdleMS Milliseconds without an exec after which it ends. Default: ten minutes, or `ttl_ms` if that is less.
+	//
+	// Example: 600000
+	IdleMS *int64 `json:"idle_ms,omitempty"`
+
+	// Image One of the images that the settings allow. Default: the policy's.
+	//
+	// Example: secbox-sandbox:latest
+	Image string `json:"image,omitempty"`
+
+	// Name A name for people.
+	//
+	// Example: analysis
+	Name string `json:"name,omitempty"`
+
+	// PolicyOverrides Values for this request instead of the defaults, up to the ceilings of the settings. The dotted names may also be nested: `{"net": {"mode":
+	// "none"}}`; giving both is refused.
+	PolicyOverrides *PolicyOverrides `json:"policy_overrides,omitempty"`
+
+	// ProjectID The project whose inputs/ and work/ the container mounts, as for an exec. Default: `conversation_id`.
+	//
+	// Example: demo
+	ProjectID string `json:"project_id,omitempty"`
+
+	// TaskRef The caller's own reference to the exec: an object, or only the task's id.
+	//
+	// Example: {"task_id":"t1"}
+	TaskRef *TaskRef `json:"task_ref,omitempty"`
+
+	// TTLMS Milliseconds after which it ends, at most `sandbox.sessions.max_ttl_seconds`. Default: an hour.
+	//
+	// Example: 3600000
+	TTLMS *int64 `json:"ttl_ms,omitempty"`
+
+	// UserID The user on whose behalf it runs. In a workspace, it is the user of the workspace and may be left out.
+	//
+	// Example: u1
+	UserID string `json:"user_id,omitempty"`
+}
+
+// SessionUsage What a session used.
+type SessionUsage struct {
+	// Samples In the order of time.
+	Samples []UsageSample `json:"samples"`
 }
 
 // Skill A tool with declared inputs and outputs, from its manifest.json.
@@ -2528,6 +3275,24 @@ type TokenCount struct {
 	//
 	// Example:
 	RequestedByName string `json:"requested_by_name"`
+}
+
+// UsageSample What a session's container used.
+type UsageSample struct {
+	// At When.
+	//
+	// Example: 2026-11-21T06:50:31.101120Z
+	At *visible.Timestamp `json:"at"`
+
+	// CPUUS CPU time since the container's start, in microseconds.
+	//
+	// Example: 120000
+	CPUUS int64 `json:"cpu_us"`
+
+	// MemoryBytes The most memory since the sample before, without cached files that are not in use.
+	//
+	// Example: 9437184
+	MemoryBytes int64 `json:"memory_bytes"`
 }
 
 // V1Backend A choice, and the available backends.
@@ -3085,6 +3850,12 @@ type WebhookSecret struct {
 // ExecID defines model for ExecID.
 type ExecID = string
 
+// FileIfMatch defines model for FileIfMatch.
+type FileIfMatch = string
+
+// FileIfNoneMatch defines model for FileIfNoneMatch.
+type FileIfNoneMatch = string
+
 // FilterAgentID defines model for FilterAgentID.
 type FilterAgentID = string
 
@@ -3114,6 +3885,9 @@ type FilterRequestedBy = string
 
 // FilterRunner defines model for FilterRunner.
 type FilterRunner = string
+
+// FilterSessionID defines model for FilterSessionID.
+type FilterSessionID = string
 
 // FilterSince defines model for FilterSince.
 type FilterSince = string
@@ -3148,6 +3922,15 @@ type IfMatch = string
 // Prefer defines model for Prefer.
 type Prefer = string
 
+// ProjectDirectory defines model for ProjectDirectory.
+type ProjectDirectory = string
+
+// ProjectFile defines model for ProjectFile.
+type ProjectFile = string
+
+// ProjectID defines model for ProjectID.
+type ProjectID = string
+
 // Range defines model for Range.
 type Range = string
 
@@ -3156,6 +3939,24 @@ type RegistryKind = string
 
 // RegistryName defines model for RegistryName.
 type RegistryName = string
+
+// ReportSince defines model for ReportSince.
+type ReportSince = string
+
+// ReportUntil defines model for ReportUntil.
+type ReportUntil = string
+
+// ReprDigest defines model for ReprDigest.
+type ReprDigest = string
+
+// SessionDirectory defines model for SessionDirectory.
+type SessionDirectory = string
+
+// SessionFile defines model for SessionFile.
+type SessionFile = string
+
+// SessionID defines model for SessionID.
+type SessionID = string
 
 // SkillID defines model for SkillID.
 type SkillID = string
@@ -3190,6 +3991,9 @@ type V1Start = string
 // V1UserID defines model for V1UserID.
 type V1UserID = string
 
+// WantReprDigest defines model for WantReprDigest.
+type WantReprDigest = string
+
 // ListAdminEventsParams defines parameters for ListAdminEvents.
 type ListAdminEventsParams struct {
 	// Kind Only events of this kind.
@@ -3201,10 +4005,10 @@ type ListAdminEventsParams struct {
 	// Subject Only events about this subject, whose meaning depends on the kind: a token, a node, an exec, `agent/skill`, a user.
 	Subject *string `form:"subject,omitempty" json:"subject,omitempty"`
 
-	// Since Only events at or after this time: RFC 3339, a date in UTC, or a duration before now such as `90m`, `24h` or `7d`.
+	// Since Only events at or after this time: RFC 3339, a date or `today` in UTC, or a duration before now such as `90m`, `24h` or `7d`.
 	Since *string `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only events before this time: RFC 3339, a date in UTC, or a duration before now.
+	// Until Only events before this time: RFC 3339, a date or `today` in UTC, or a duration before now.
 	Until *string `form:"until,omitempty" json:"until,omitempty"`
 
 	// Limit The maximum number of items; the default is 50.
@@ -3252,6 +4056,9 @@ type ExportAuditParams struct {
 	// TraceID Only execs of this distributed trace, 32 hexadecimal digits.
 	TraceID *FilterTraceID `form:"trace_id,omitempty" json:"trace_id,omitempty"`
 
+	// SessionID Only this session and the execs in it.
+	SessionID *FilterSessionID `form:"session_id,omitempty" json:"session_id,omitempty"`
+
 	// AgentID Only execs of this agent.
 	AgentID *FilterAgentID `form:"agent_id,omitempty" json:"agent_id,omitempty"`
 
@@ -3273,10 +4080,10 @@ type ExportAuditParams struct {
 	// View `summary` leaves `args`, `env_keys`, `env_hmacs` and `inputs` empty and `policy_snapshot` `null`, for smaller answers; `full` is the default.
 	View *FilterView `form:"view,omitempty" json:"view,omitempty"`
 
-	// Since Only execs created at or after this time: RFC 3339, a date in UTC, or a duration before now such as `90m`, `24h` or `7d`.
+	// Since Only execs created at or after this time: RFC 3339, a date or `today` in UTC, or a duration before now such as `90m`, `24h` or `7d`.
 	Since *FilterSince `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only execs created before this time: RFC 3339, a date in UTC, or a duration before now.
+	// Until Only execs created before this time: RFC 3339, a date or `today` in UTC, or a duration before now.
 	Until *FilterUntil `form:"until,omitempty" json:"until,omitempty"`
 }
 
@@ -3293,6 +4100,24 @@ type ListHoldsParams struct {
 type GetLogDocumentsParams struct {
 	// At The `next` of the page before; `from:INDEX` for only the execs that have entries from this index on. Without it, the first page.
 	At *string `form:"at,omitempty" json:"at,omitempty"`
+}
+
+// GetAuditReportParams defines parameters for GetAuditReport.
+type GetAuditReportParams struct {
+	// Since The begin of the span: RFC 3339, a date in UTC, or a duration before now such as `90m`, `24h` or `7d`; the default is 24 hours before `until`.
+	Since *ReportSince `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until The end of the span, which it does not have: RFC 3339, a date in UTC, or a duration before now; the default is now.
+	Until *ReportUntil `form:"until,omitempty" json:"until,omitempty"`
+}
+
+// ExportAuditReportParams defines parameters for ExportAuditReport.
+type ExportAuditReportParams struct {
+	// Since The begin of the span: RFC 3339, a date in UTC, or a duration before now such as `90m`, `24h` or `7d`; the default is 24 hours before `until`.
+	Since *ReportSince `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until The end of the span, which it does not have: RFC 3339, a date in UTC, or a duration before now; the default is now.
+	Until *ReportUntil `form:"until,omitempty" json:"until,omitempty"`
 }
 
 // ListExecsParams defines parameters for ListExecs.
@@ -3327,6 +4152,9 @@ type ListExecsParams struct {
 	// TraceID Only execs of this distributed trace, 32 hexadecimal digits.
 	TraceID *FilterTraceID `form:"trace_id,omitempty" json:"trace_id,omitempty"`
 
+	// SessionID Only this session and the execs in it.
+	SessionID *FilterSessionID `form:"session_id,omitempty" json:"session_id,omitempty"`
+
 	// AgentID Only execs of this agent.
 	AgentID *FilterAgentID `form:"agent_id,omitempty" json:"agent_id,omitempty"`
 
@@ -3348,10 +4176,10 @@ type ListExecsParams struct {
 	// View `summary` leaves `args`, `env_keys`, `env_hmacs` and `inputs` empty and `policy_snapshot` `null`, for smaller answers; `full` is the default.
 	View *FilterView `form:"view,omitempty" json:"view,omitempty"`
 
-	// Since Only execs created at or after this time: RFC 3339, a date in UTC, or a duration before now such as `90m`, `24h` or `7d`.
+	// Since Only execs created at or after this time: RFC 3339, a date or `today` in UTC, or a duration before now such as `90m`, `24h` or `7d`.
 	Since *FilterSince `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only execs created before this time: RFC 3339, a date in UTC, or a duration before now.
+	// Until Only execs created before this time: RFC 3339, a date or `today` in UTC, or a duration before now.
 	Until *FilterUntil `form:"until,omitempty" json:"until,omitempty"`
 
 	// Limit The maximum number of items; the default is 50.
@@ -3402,6 +4230,9 @@ type FollowExecsParams struct {
 	// TraceID Only execs of this distributed trace, 32 hexadecimal digits.
 	TraceID *FilterTraceID `form:"trace_id,omitempty" json:"trace_id,omitempty"`
 
+	// SessionID Only this session and the execs in it.
+	SessionID *FilterSessionID `form:"session_id,omitempty" json:"session_id,omitempty"`
+
 	// AgentID Only execs of this agent.
 	AgentID *FilterAgentID `form:"agent_id,omitempty" json:"agent_id,omitempty"`
 
@@ -3420,10 +4251,10 @@ type FollowExecsParams struct {
 	// Kind `exec` for commands, which is the default; `change` for changes of files; `all` for both.
 	Kind *FilterKind `form:"kind,omitempty" json:"kind,omitempty"`
 
-	// Since Only execs created at or after this time: RFC 3339, a date in UTC, or a duration before now such as `90m`, `24h` or `7d`.
+	// Since Only execs created at or after this time: RFC 3339, a date or `today` in UTC, or a duration before now such as `90m`, `24h` or `7d`.
 	Since *FilterSince `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only execs created before this time: RFC 3339, a date in UTC, or a duration before now.
+	// Until Only execs created before this time: RFC 3339, a date or `today` in UTC, or a duration before now.
 	Until *FilterUntil `form:"until,omitempty" json:"until,omitempty"`
 
 	// LastEventID The `id` of the last event that the client has; without it, the stream begins now.
@@ -3441,6 +4272,12 @@ type DownloadArtifactParams struct {
 	// Range One byte range; a list of several is ignored, and the whole is sent.
 	Range *Range `json:"Range,omitempty"`
 
+	// IfMatch The ETag that the file must have, in double quotes; else 412.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+}
+
+// GetCastParams defines parameters for GetCast.
+type GetCastParams struct {
 	// IfMatch The ETag that the file must have, in double quotes; else 412.
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 }
@@ -3499,12 +4336,189 @@ type WaitExecParams struct {
 	TimeoutMS *string `form:"timeout_ms,omitempty" json:"timeout_ms,omitempty"`
 }
 
+// ListProjectsParams defines parameters for ListProjects.
+type ListProjectsParams struct {
+	// Limit The maximum number of items; the default is 50.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the previous page.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// RemoveProjectFileParams defines parameters for RemoveProjectFile.
+type RemoveProjectFileParams struct {
+	// Path The absolute path, as jobs see it, below /workspace/work.
+	Path ProjectDirectory `form:"path" json:"path"`
+
+	// Recursive `true` or `false`, the default.
+	Recursive *string `form:"recursive,omitempty" json:"recursive,omitempty"`
+}
+
+// ListProjectFilesParams defines parameters for ListProjectFiles.
+type ListProjectFilesParams struct {
+	// Path The absolute path, as jobs see it: below /workspace/work or, for reading, /workspace/inputs.
+	Path ProjectFile `form:"path" json:"path"`
+
+	// Limit The maximum number of entries; the default is 200.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the previous page.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ReadProjectFileParams defines parameters for ReadProjectFile.
+type ReadProjectFileParams struct {
+	// Path The absolute path, as jobs see it: below /workspace/work or, for reading, /workspace/inputs.
+	Path ProjectFile `form:"path" json:"path"`
+
+	// Range One byte range; a list of several is ignored, and the whole is sent.
+	Range *Range `json:"Range,omitempty"`
+
+	// IfMatch The ETag that the file must have, in double quotes; else 412.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+
+	// WantReprDigest RFC 9530. `sha-256=1` asks for the digest of a file of more than 10 MiB, which a whole download then has as a trailer.
+	WantReprDigest *WantReprDigest `json:"Want-Repr-Digest,omitempty"`
+}
+
+// WriteProjectFileParams defines parameters for WriteProjectFile.
+type WriteProjectFileParams struct {
+	// Path The absolute path, as jobs see it: below /workspace/work or, for reading, /workspace/inputs.
+	Path ProjectFile `form:"path" json:"path"`
+
+	// IfMatch The `ETag` of the content to replace; else 412.
+	IfMatch *FileIfMatch `json:"If-Match,omitempty"`
+
+	// IfNoneMatch Only `*`: the file must not exist.
+	IfNoneMatch *FileIfNoneMatch `json:"If-None-Match,omitempty"`
+
+	// ReprDigest The SHA-256 of the content in base64 (RFC 9530). Other algorithms are ignored.
+	ReprDigest *ReprDigest `json:"Repr-Digest,omitempty"`
+}
+
+// MakeProjectDirectoryParams defines parameters for MakeProjectDirectory.
+type MakeProjectDirectoryParams struct {
+	// Path The absolute path, as jobs see it, below /workspace/work.
+	Path ProjectDirectory `form:"path" json:"path"`
+}
+
+// ListSessionsParams defines parameters for ListSessions.
+type ListSessionsParams struct {
+	// TaskID Only execs of this task.
+	TaskID *FilterTaskID `form:"task_id,omitempty" json:"task_id,omitempty"`
+
+	// ProjectID Only execs of this project, or of this workspace `<agentId>~<userId>`.
+	ProjectID *FilterProjectID `form:"project_id,omitempty" json:"project_id,omitempty"`
+
+	// ConversationID Only execs of this conversation.
+	ConversationID *FilterConversationID `form:"conversation_id,omitempty" json:"conversation_id,omitempty"`
+
+	// UserID Only execs of this user.
+	UserID *FilterUserID `form:"user_id,omitempty" json:"user_id,omitempty"`
+
+	// AgentID Only execs of this agent.
+	AgentID *FilterAgentID `form:"agent_id,omitempty" json:"agent_id,omitempty"`
+
+	// RequestedBy Only execs that the token with this id requested.
+	RequestedBy *FilterRequestedBy `form:"requested_by,omitempty" json:"requested_by,omitempty"`
+
+	// ErrorReason Only execs that failed for this reason.
+	ErrorReason *FilterErrorReason `form:"error_reason,omitempty" json:"error_reason,omitempty"`
+
+	// Status Only execs with this status, or with one of several separated by commas.
+	Status *FilterStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// Since Only execs created at or after this time: RFC 3339, a date or `today` in UTC, or a duration before now such as `90m`, `24h` or `7d`.
+	Since *FilterSince `form:"since,omitempty" json:"since,omitempty"`
+
+	// Until Only execs created before this time: RFC 3339, a date or `today` in UTC, or a duration before now.
+	Until *FilterUntil `form:"until,omitempty" json:"until,omitempty"`
+
+	// Limit The maximum number of items; the default is 50.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the previous page.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// StartSessionParams defines parameters for StartSession.
+type StartSessionParams struct {
+	// IdempotencyKey Any 1 to 255 printable ASCII characters, unique per request and token.
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+}
+
+// RemoveSessionFileParams defines parameters for RemoveSessionFile.
+type RemoveSessionFileParams struct {
+	// Path The absolute path in the session.
+	Path SessionDirectory `form:"path" json:"path"`
+
+	// Recursive `true` or `false`, the default.
+	Recursive *string `form:"recursive,omitempty" json:"recursive,omitempty"`
+}
+
+// ListSessionFilesParams defines parameters for ListSessionFiles.
+type ListSessionFilesParams struct {
+	// Path The absolute path in the session.
+	Path SessionFile `form:"path" json:"path"`
+
+	// Limit The maximum number of entries; the default is 200.
+	Limit *string `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the previous page.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+}
+
+// ReadSessionFileParams defines parameters for ReadSessionFile.
+type ReadSessionFileParams struct {
+	// Path The absolute path in the session.
+	Path SessionFile `form:"path" json:"path"`
+
+	// Range One byte range; a list of several is ignored, and the whole is sent.
+	Range *Range `json:"Range,omitempty"`
+
+	// IfMatch The ETag that the file must have, in double quotes; else 412.
+	IfMatch *IfMatch `json:"If-Match,omitempty"`
+
+	// WantReprDigest RFC 9530. `sha-256=1` asks for the digest of a file of more than 10 MiB, which a whole download then has as a trailer.
+	WantReprDigest *WantReprDigest `json:"Want-Repr-Digest,omitempty"`
+}
+
+// WriteSessionFileParams defines parameters for WriteSessionFile.
+type WriteSessionFileParams struct {
+	// Path The absolute path in the session.
+	Path SessionFile `form:"path" json:"path"`
+
+	// IfMatch The `ETag` of the content to replace; else 412.
+	IfMatch *FileIfMatch `json:"If-Match,omitempty"`
+
+	// IfNoneMatch Only `*`: the file must not exist.
+	IfNoneMatch *FileIfNoneMatch `json:"If-None-Match,omitempty"`
+
+	// ReprDigest The SHA-256 of the content in base64 (RFC 9530). Other algorithms are ignored.
+	ReprDigest *ReprDigest `json:"Repr-Digest,omitempty"`
+}
+
+// MakeSessionDirectoryParams defines parameters for MakeSessionDirectory.
+type MakeSessionDirectoryParams struct {
+	// Path The absolute path in the session.
+	Path SessionDirectory `form:"path" json:"path"`
+}
+
+// WatchSessionFilesParams defines parameters for WatchSessionFiles.
+type WatchSessionFilesParams struct {
+	// Path The absolute path of the directory.
+	Path string `form:"path" json:"path"`
+
+	// Recursive `true` or `false`, the default.
+	Recursive *string `form:"recursive,omitempty" json:"recursive,omitempty"`
+}
+
 // ExecStatsParams defines parameters for ExecStats.
 type ExecStatsParams struct {
-	// Since Only execs created at or after this time: RFC 3339, a date in UTC, or a duration before now such as `90m`, `24h` or `7d`; the default is 24 hours before `until`.
+	// Since Only execs created at or after this time: RFC 3339, a date or `today` in UTC, or a duration before now such as `90m`, `24h` or `7d`; the default is 24 hours before `until`.
 	Since *string `form:"since,omitempty" json:"since,omitempty"`
 
-	// Until Only execs created before this time: RFC 3339, a date in UTC, or a duration before now; the default is now.
+	// Until Only execs created before this time: RFC 3339, a date or `today` in UTC, or a duration before now; the default is now.
 	Until *string `form:"until,omitempty" json:"until,omitempty"`
 }
 
@@ -3604,7 +4618,7 @@ type DownloadSandboxFileParams struct {
 	IfMatch *IfMatch `json:"If-Match,omitempty"`
 
 	// WantReprDigest RFC 9530. `sha-256=1` asks for the digest of a file of more than 10 MiB, which a whole download then has as a trailer.
-	WantReprDigest *string `json:"Want-Repr-Digest,omitempty"`
+	WantReprDigest *WantReprDigest `json:"Want-Repr-Digest,omitempty"`
 }
 
 // UploadSandboxFileParams defines parameters for UploadSandboxFile.
@@ -3612,14 +4626,14 @@ type UploadSandboxFileParams struct {
 	// Path The file, relative to the workspace, with slashes.
 	Path V1Path `form:"path" json:"path"`
 
-	// IfMatch The `ETag` of the content to replace.
-	IfMatch *string `json:"If-Match,omitempty"`
+	// IfMatch The `ETag` of the content to replace; else 412.
+	IfMatch *FileIfMatch `json:"If-Match,omitempty"`
 
 	// IfNoneMatch Only `*`: the file must not exist.
-	IfNoneMatch *string `json:"If-None-Match,omitempty"`
+	IfNoneMatch *FileIfNoneMatch `json:"If-None-Match,omitempty"`
 
 	// ReprDigest The SHA-256 of the content in base64 (RFC 9530). Other algorithms are ignored.
-	ReprDigest *string `json:"Repr-Digest,omitempty"`
+	ReprDigest *ReprDigest `json:"Repr-Digest,omitempty"`
 }
 
 // UploadSkillParams defines parameters for UploadSkill.
@@ -3699,6 +4713,18 @@ type ReplayExecJSONRequestBody = ReplayRequest
 
 // ResolvePolicyJSONRequestBody defines body for ResolvePolicy for application/json ContentType.
 type ResolvePolicyJSONRequestBody = PolicyResolveRequest
+
+// MoveProjectFileJSONRequestBody defines body for MoveProjectFile for application/json ContentType.
+type MoveProjectFileJSONRequestBody = FileMove
+
+// StartSessionJSONRequestBody defines body for StartSession for application/json ContentType.
+type StartSessionJSONRequestBody = SessionRequest
+
+// ExtendSessionJSONRequestBody defines body for ExtendSession for application/json ContentType.
+type ExtendSessionJSONRequestBody = SessionExtension
+
+// MoveSessionFileJSONRequestBody defines body for MoveSessionFile for application/json ContentType.
+type MoveSessionFileJSONRequestBody = FileMove
 
 // InvokeSkillJSONRequestBody defines body for InvokeSkill for application/json ContentType.
 type InvokeSkillJSONRequestBody = InvokeRequest
@@ -3859,9 +4885,18 @@ type ServerInterface interface {
 	// GetLogTile A tile of the transparency log
 	// (GET /audit/log/tile/{path})
 	GetLogTile(ctx echo.Context, path string) error
+	// GetAuditReport What happened in a span of time: who ran what, what was refused, changed and removed
+	// (GET /audit/report)
+	GetAuditReport(ctx echo.Context, params GetAuditReportParams) error
+	// ExportAuditReport The report of a span of time with its evidence, signed
+	// (GET /audit/report/bundle)
+	ExportAuditReport(ctx echo.Context, params ExportAuditReportParams) error
 	// GetDocs This document as a page to read
 	// (GET /docs)
 	GetDocs(ctx echo.Context) error
+	// GetDocsIcon The icon of that page
+	// (GET /docs/icon.svg)
+	GetDocsIcon(ctx echo.Context) error
 	// GetDocsScript The script of that page
 	// (GET /docs/script.js)
 	GetDocsScript(ctx echo.Context) error
@@ -3910,6 +4945,9 @@ type ServerInterface interface {
 	// CancelExec Kill a queued or running exec
 	// (POST /sandbox/execs/{exec_id}/cancel)
 	CancelExec(ctx echo.Context, execID ExecID) error
+	// GetCast The recording of an exec's terminal
+	// (GET /sandbox/execs/{exec_id}/cast)
+	GetCast(ctx echo.Context, execID ExecID, params GetCastParams) error
 	// GetComparison Compare a replay with its first exec
 	// (GET /sandbox/execs/{exec_id}/comparison)
 	GetComparison(ctx echo.Context, execID ExecID) error
@@ -3952,6 +4990,75 @@ type ServerInterface interface {
 	// GetPool The containers of this node that wait for a job
 	// (GET /sandbox/pool)
 	GetPool(ctx echo.Context) error
+	// ListProjects List projects
+	// (GET /sandbox/projects)
+	ListProjects(ctx echo.Context, params ListProjectsParams) error
+	// RemoveProject Remove a project's files
+	// (DELETE /sandbox/projects/{project_id})
+	RemoveProject(ctx echo.Context, projectID ProjectID) error
+	// RemoveProjectFile Remove a file or a directory of a project
+	// (DELETE /sandbox/projects/{project_id}/files)
+	RemoveProjectFile(ctx echo.Context, projectID ProjectID, params RemoveProjectFileParams) error
+	// ListProjectFiles Describe a file of a project, and list a directory
+	// (GET /sandbox/projects/{project_id}/files)
+	ListProjectFiles(ctx echo.Context, projectID ProjectID, params ListProjectFilesParams) error
+	// ReadProjectFile Download a file of a project
+	// (GET /sandbox/projects/{project_id}/files/content)
+	ReadProjectFile(ctx echo.Context, projectID ProjectID, params ReadProjectFileParams) error
+	// WriteProjectFile Write a file of a project
+	// (PUT /sandbox/projects/{project_id}/files/content)
+	WriteProjectFile(ctx echo.Context, projectID ProjectID, params WriteProjectFileParams) error
+	// MakeProjectDirectory Make a directory of a project
+	// (PUT /sandbox/projects/{project_id}/files/directory)
+	MakeProjectDirectory(ctx echo.Context, projectID ProjectID, params MakeProjectDirectoryParams) error
+	// MoveProjectFile Move a file or a directory of a project
+	// (POST /sandbox/projects/{project_id}/files/move)
+	MoveProjectFile(ctx echo.Context, projectID ProjectID) error
+	// ListSessions List sessions, newest first
+	// (GET /sandbox/sessions)
+	ListSessions(ctx echo.Context, params ListSessionsParams) error
+	// StartSession Start a session
+	// (POST /sandbox/sessions)
+	StartSession(ctx echo.Context, params StartSessionParams) error
+	// EndSession End a session
+	// (DELETE /sandbox/sessions/{session_id})
+	EndSession(ctx echo.Context, sessionID SessionID) error
+	// GetSession A session
+	// (GET /sandbox/sessions/{session_id})
+	GetSession(ctx echo.Context, sessionID SessionID) error
+	// EndContext End an interpreter of a session
+	// (DELETE /sandbox/sessions/{session_id}/contexts/{name})
+	EndContext(ctx echo.Context, sessionID SessionID, name string) error
+	// ExtendSession Give a session more or less time
+	// (POST /sandbox/sessions/{session_id}/extend)
+	ExtendSession(ctx echo.Context, sessionID SessionID) error
+	// RemoveSessionFile Remove a file or a directory of a session
+	// (DELETE /sandbox/sessions/{session_id}/files)
+	RemoveSessionFile(ctx echo.Context, sessionID SessionID, params RemoveSessionFileParams) error
+	// ListSessionFiles Describe a file of a session, and list a directory
+	// (GET /sandbox/sessions/{session_id}/files)
+	ListSessionFiles(ctx echo.Context, sessionID SessionID, params ListSessionFilesParams) error
+	// ReadSessionFile Download a file of a session
+	// (GET /sandbox/sessions/{session_id}/files/content)
+	ReadSessionFile(ctx echo.Context, sessionID SessionID, params ReadSessionFileParams) error
+	// WriteSessionFile Write a file of a session
+	// (PUT /sandbox/sessions/{session_id}/files/content)
+	WriteSessionFile(ctx echo.Context, sessionID SessionID, params WriteSessionFileParams) error
+	// MakeSessionDirectory Make a directory of a session
+	// (PUT /sandbox/sessions/{session_id}/files/directory)
+	MakeSessionDirectory(ctx echo.Context, sessionID SessionID, params MakeSessionDirectoryParams) error
+	// MoveSessionFile Move a file or a directory of a session
+	// (POST /sandbox/sessions/{session_id}/files/move)
+	MoveSessionFile(ctx echo.Context, sessionID SessionID) error
+	// WatchSessionFiles Follow changes in a directory of a session: server-sent events
+	// (GET /sandbox/sessions/{session_id}/files/watch)
+	WatchSessionFiles(ctx echo.Context, sessionID SessionID, params WatchSessionFilesParams) error
+	// ListSessionProcesses List the processes of a session
+	// (GET /sandbox/sessions/{session_id}/processes)
+	ListSessionProcesses(ctx echo.Context, sessionID SessionID) error
+	// GetSessionUsage What a session uses, over its life
+	// (GET /sandbox/sessions/{session_id}/usage)
+	GetSessionUsage(ctx echo.Context, sessionID SessionID) error
 	// ExecStats Count execs by outcome, token and skill
 	// (GET /sandbox/stats)
 	ExecStats(ctx echo.Context, params ExecStatsParams) error
@@ -4239,6 +5346,13 @@ func (w *ServerInterfaceWrapper) ExportAudit(ctx echo.Context) error {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter trace_id: %s", err))
 	}
 
+	// ------------- Optional query parameter "session_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "session_id", ctx.QueryParams(), &params.SessionID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
 	// ------------- Optional query parameter "agent_id" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "agent_id", ctx.QueryParams(), &params.AgentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
@@ -4400,12 +5514,71 @@ func (w *ServerInterfaceWrapper) GetLogTile(ctx echo.Context) error {
 	return err
 }
 
+// GetAuditReport converts echo context to params.
+func (w *ServerInterfaceWrapper) GetAuditReport(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetAuditReportParams
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", ctx.QueryParams(), &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter until: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetAuditReport(ctx, params)
+	return err
+}
+
+// ExportAuditReport converts echo context to params.
+func (w *ServerInterfaceWrapper) ExportAuditReport(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ExportAuditReportParams
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", ctx.QueryParams(), &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter until: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ExportAuditReport(ctx, params)
+	return err
+}
+
 // GetDocs converts echo context to params.
 func (w *ServerInterfaceWrapper) GetDocs(ctx echo.Context) error {
 	var err error
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetDocs(ctx)
+	return err
+}
+
+// GetDocsIcon converts echo context to params.
+func (w *ServerInterfaceWrapper) GetDocsIcon(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetDocsIcon(ctx)
 	return err
 }
 
@@ -4546,6 +5719,13 @@ func (w *ServerInterfaceWrapper) ListExecs(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "trace_id", ctx.QueryParams(), &params.TraceID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter trace_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "session_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "session_id", ctx.QueryParams(), &params.SessionID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
 	}
 
 	// ------------- Optional query parameter "agent_id" -------------
@@ -4748,6 +5928,13 @@ func (w *ServerInterfaceWrapper) FollowExecs(ctx echo.Context) error {
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "trace_id", ctx.QueryParams(), &params.TraceID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
 	if err != nil {
 		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter trace_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "session_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "session_id", ctx.QueryParams(), &params.SessionID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
 	}
 
 	// ------------- Optional query parameter "agent_id" -------------
@@ -4973,6 +6160,42 @@ func (w *ServerInterfaceWrapper) CancelExec(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.CancelExec(ctx, execID)
+	return err
+}
+
+// GetCast converts echo context to params.
+func (w *ServerInterfaceWrapper) GetCast(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params GetCastParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetCast(ctx, execID, params)
 	return err
 }
 
@@ -5363,6 +6586,819 @@ func (w *ServerInterfaceWrapper) GetPool(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetPool(ctx)
+	return err
+}
+
+// ListProjects converts echo context to params.
+func (w *ServerInterfaceWrapper) ListProjects(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListProjectsParams
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", ctx.QueryParams(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListProjects(ctx, params)
+	return err
+}
+
+// RemoveProject converts echo context to params.
+func (w *ServerInterfaceWrapper) RemoveProject(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "project_id" -------------
+	var projectID ProjectID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "project_id", ctx.Param("project_id"), &projectID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter project_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RemoveProject(ctx, projectID)
+	return err
+}
+
+// RemoveProjectFile converts echo context to params.
+func (w *ServerInterfaceWrapper) RemoveProjectFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "project_id" -------------
+	var projectID ProjectID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "project_id", ctx.Param("project_id"), &projectID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter project_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RemoveProjectFileParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// ------------- Optional query parameter "recursive" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "recursive", ctx.QueryParams(), &params.Recursive, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter recursive: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RemoveProjectFile(ctx, projectID, params)
+	return err
+}
+
+// ListProjectFiles converts echo context to params.
+func (w *ServerInterfaceWrapper) ListProjectFiles(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "project_id" -------------
+	var projectID ProjectID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "project_id", ctx.Param("project_id"), &projectID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter project_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListProjectFilesParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", ctx.QueryParams(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListProjectFiles(ctx, projectID, params)
+	return err
+}
+
+// ReadProjectFile converts echo context to params.
+func (w *ServerInterfaceWrapper) ReadProjectFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "project_id" -------------
+	var projectID ProjectID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "project_id", ctx.Param("project_id"), &projectID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter project_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ReadProjectFileParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Range" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Range")]; found {
+		var Range Range
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Range, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Range", valueList[0], &Range, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Range: %s", err))
+		}
+
+		params.Range = &Range
+	}
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
+	// ------------- Optional header parameter "Want-Repr-Digest" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Want-Repr-Digest")]; found {
+		var WantReprDigest WantReprDigest
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Want-Repr-Digest, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Want-Repr-Digest", valueList[0], &WantReprDigest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Want-Repr-Digest: %s", err))
+		}
+
+		params.WantReprDigest = &WantReprDigest
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReadProjectFile(ctx, projectID, params)
+	return err
+}
+
+// WriteProjectFile converts echo context to params.
+func (w *ServerInterfaceWrapper) WriteProjectFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "project_id" -------------
+	var projectID ProjectID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "project_id", ctx.Param("project_id"), &projectID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter project_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params WriteProjectFileParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch FileIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch FileIfNoneMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-None-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-None-Match: %s", err))
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+	}
+	// ------------- Optional header parameter "Repr-Digest" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Repr-Digest")]; found {
+		var ReprDigest ReprDigest
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Repr-Digest, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Repr-Digest", valueList[0], &ReprDigest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Repr-Digest: %s", err))
+		}
+
+		params.ReprDigest = &ReprDigest
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.WriteProjectFile(ctx, projectID, params)
+	return err
+}
+
+// MakeProjectDirectory converts echo context to params.
+func (w *ServerInterfaceWrapper) MakeProjectDirectory(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "project_id" -------------
+	var projectID ProjectID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "project_id", ctx.Param("project_id"), &projectID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter project_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params MakeProjectDirectoryParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.MakeProjectDirectory(ctx, projectID, params)
+	return err
+}
+
+// MoveProjectFile converts echo context to params.
+func (w *ServerInterfaceWrapper) MoveProjectFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "project_id" -------------
+	var projectID ProjectID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "project_id", ctx.Param("project_id"), &projectID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter project_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.MoveProjectFile(ctx, projectID)
+	return err
+}
+
+// ListSessions converts echo context to params.
+func (w *ServerInterfaceWrapper) ListSessions(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListSessionsParams
+	// ------------- Optional query parameter "task_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "task_id", ctx.QueryParams(), &params.TaskID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter task_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "project_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "project_id", ctx.QueryParams(), &params.ProjectID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter project_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "conversation_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "conversation_id", ctx.QueryParams(), &params.ConversationID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter conversation_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "user_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "user_id", ctx.QueryParams(), &params.UserID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter user_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "agent_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "agent_id", ctx.QueryParams(), &params.AgentID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter agent_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "requested_by" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "requested_by", ctx.QueryParams(), &params.RequestedBy, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter requested_by: %s", err))
+	}
+
+	// ------------- Optional query parameter "error_reason" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "error_reason", ctx.QueryParams(), &params.ErrorReason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter error_reason: %s", err))
+	}
+
+	// ------------- Optional query parameter "status" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "status", ctx.QueryParams(), &params.Status, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter status: %s", err))
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", ctx.QueryParams(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter since: %s", err))
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", ctx.QueryParams(), &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter until: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", ctx.QueryParams(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListSessions(ctx, params)
+	return err
+}
+
+// StartSession converts echo context to params.
+func (w *ServerInterfaceWrapper) StartSession(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params StartSessionParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Idempotency-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.StartSession(ctx, params)
+	return err
+}
+
+// EndSession converts echo context to params.
+func (w *ServerInterfaceWrapper) EndSession(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.EndSession(ctx, sessionID)
+	return err
+}
+
+// GetSession converts echo context to params.
+func (w *ServerInterfaceWrapper) GetSession(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetSession(ctx, sessionID)
+	return err
+}
+
+// EndContext converts echo context to params.
+func (w *ServerInterfaceWrapper) EndContext(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// ------------- Path parameter "name" -------------
+	var name string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.EndContext(ctx, sessionID, name)
+	return err
+}
+
+// ExtendSession converts echo context to params.
+func (w *ServerInterfaceWrapper) ExtendSession(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ExtendSession(ctx, sessionID)
+	return err
+}
+
+// RemoveSessionFile converts echo context to params.
+func (w *ServerInterfaceWrapper) RemoveSessionFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RemoveSessionFileParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// ------------- Optional query parameter "recursive" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "recursive", ctx.QueryParams(), &params.Recursive, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter recursive: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RemoveSessionFile(ctx, sessionID, params)
+	return err
+}
+
+// ListSessionFiles converts echo context to params.
+func (w *ServerInterfaceWrapper) ListSessionFiles(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListSessionFilesParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", ctx.QueryParams(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter limit: %s", err))
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", ctx.QueryParams(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter cursor: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListSessionFiles(ctx, sessionID, params)
+	return err
+}
+
+// ReadSessionFile converts echo context to params.
+func (w *ServerInterfaceWrapper) ReadSessionFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ReadSessionFileParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Range" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Range")]; found {
+		var Range Range
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Range, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Range", valueList[0], &Range, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Range: %s", err))
+		}
+
+		params.Range = &Range
+	}
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
+	// ------------- Optional header parameter "Want-Repr-Digest" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Want-Repr-Digest")]; found {
+		var WantReprDigest WantReprDigest
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Want-Repr-Digest, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Want-Repr-Digest", valueList[0], &WantReprDigest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Want-Repr-Digest: %s", err))
+		}
+
+		params.WantReprDigest = &WantReprDigest
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ReadSessionFile(ctx, sessionID, params)
+	return err
+}
+
+// WriteSessionFile converts echo context to params.
+func (w *ServerInterfaceWrapper) WriteSessionFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params WriteSessionFileParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch FileIfMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-Match: %s", err))
+		}
+
+		params.IfMatch = &IfMatch
+	}
+	// ------------- Optional header parameter "If-None-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
+		var IfNoneMatch FileIfNoneMatch
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-None-Match, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-None-Match", valueList[0], &IfNoneMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter If-None-Match: %s", err))
+		}
+
+		params.IfNoneMatch = &IfNoneMatch
+	}
+	// ------------- Optional header parameter "Repr-Digest" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Repr-Digest")]; found {
+		var ReprDigest ReprDigest
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Repr-Digest, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Repr-Digest", valueList[0], &ReprDigest, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Repr-Digest: %s", err))
+		}
+
+		params.ReprDigest = &ReprDigest
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.WriteSessionFile(ctx, sessionID, params)
+	return err
+}
+
+// MakeSessionDirectory converts echo context to params.
+func (w *ServerInterfaceWrapper) MakeSessionDirectory(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params MakeSessionDirectoryParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.MakeSessionDirectory(ctx, sessionID, params)
+	return err
+}
+
+// MoveSessionFile converts echo context to params.
+func (w *ServerInterfaceWrapper) MoveSessionFile(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.MoveSessionFile(ctx, sessionID)
+	return err
+}
+
+// WatchSessionFiles converts echo context to params.
+func (w *ServerInterfaceWrapper) WatchSessionFiles(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params WatchSessionFilesParams
+	// ------------- Required query parameter "path" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "path", ctx.QueryParams(), &params.Path, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter path: %s", err))
+	}
+
+	// ------------- Optional query parameter "recursive" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "recursive", ctx.QueryParams(), &params.Recursive, runtime.BindQueryParameterOptions{Type: "boolean", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter recursive: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.WatchSessionFiles(ctx, sessionID, params)
+	return err
+}
+
+// ListSessionProcesses converts echo context to params.
+func (w *ServerInterfaceWrapper) ListSessionProcesses(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListSessionProcesses(ctx, sessionID)
+	return err
+}
+
+// GetSessionUsage converts echo context to params.
+func (w *ServerInterfaceWrapper) GetSessionUsage(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "session_id" -------------
+	var sessionID SessionID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "session_id", ctx.Param("session_id"), &sessionID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter session_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetSessionUsage(ctx, sessionID)
 	return err
 }
 
@@ -6013,7 +8049,7 @@ func (w *ServerInterfaceWrapper) DownloadSandboxFile(ctx echo.Context) error {
 	}
 	// ------------- Optional header parameter "Want-Repr-Digest" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("Want-Repr-Digest")]; found {
-		var WantReprDigest string
+		var WantReprDigest WantReprDigest
 		n := len(valueList)
 		if n != 1 {
 			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Want-Repr-Digest, got %d", n))
@@ -6063,7 +8099,7 @@ func (w *ServerInterfaceWrapper) UploadSandboxFile(ctx echo.Context) error {
 	headers := ctx.Request().Header
 	// ------------- Optional header parameter "If-Match" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
-		var IfMatch string
+		var IfMatch FileIfMatch
 		n := len(valueList)
 		if n != 1 {
 			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-Match, got %d", n))
@@ -6078,7 +8114,7 @@ func (w *ServerInterfaceWrapper) UploadSandboxFile(ctx echo.Context) error {
 	}
 	// ------------- Optional header parameter "If-None-Match" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("If-None-Match")]; found {
-		var IfNoneMatch string
+		var IfNoneMatch FileIfNoneMatch
 		n := len(valueList)
 		if n != 1 {
 			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for If-None-Match, got %d", n))
@@ -6093,7 +8129,7 @@ func (w *ServerInterfaceWrapper) UploadSandboxFile(ctx echo.Context) error {
 	}
 	// ------------- Optional header parameter "Repr-Digest" -------------
 	if valueList, found := headers[http.CanonicalHeaderKey("Repr-Digest")]; found {
-		var ReprDigest string
+		var ReprDigest ReprDigest
 		n := len(valueList)
 		if n != 1 {
 			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Repr-Digest, got %d", n))
@@ -6702,7 +8738,10 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/audit/log/checkpoint", wrapper.GetLogCheckpoint, options.OperationMiddlewares["getLogCheckpoint"]...)
 	router.GET(options.BaseURL+"/audit/log/documents", wrapper.GetLogDocuments, options.OperationMiddlewares["getLogDocuments"]...)
 	router.GET(options.BaseURL+"/audit/log/tile/:path", wrapper.GetLogTile, options.OperationMiddlewares["getLogTile"]...)
+	router.GET(options.BaseURL+"/audit/report", wrapper.GetAuditReport, options.OperationMiddlewares["getAuditReport"]...)
+	router.GET(options.BaseURL+"/audit/report/bundle", wrapper.ExportAuditReport, options.OperationMiddlewares["exportAuditReport"]...)
 	router.GET(options.BaseURL+"/docs", wrapper.GetDocs, options.OperationMiddlewares["getDocs"]...)
+	router.GET(options.BaseURL+"/docs/icon.svg", wrapper.GetDocsIcon, options.OperationMiddlewares["getDocsIcon"]...)
 	router.GET(options.BaseURL+"/docs/script.js", wrapper.GetDocsScript, options.OperationMiddlewares["getDocsScript"]...)
 	router.GET(options.BaseURL+"/healthz", wrapper.GetLiveness, options.OperationMiddlewares["getLiveness"]...)
 	router.GET(options.BaseURL+"/metrics", wrapper.GetMetrics, options.OperationMiddlewares["getMetrics"]...)
@@ -6718,6 +8757,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/attestation", wrapper.GetExecAttestation, options.OperationMiddlewares["getExecAttestation"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/callback", wrapper.GetCallback, options.OperationMiddlewares["getCallback"]...)
 	router.POST(options.BaseURL+"/sandbox/execs/:exec_id/cancel", wrapper.CancelExec, options.OperationMiddlewares["cancelExec"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/cast", wrapper.GetCast, options.OperationMiddlewares["getCast"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/comparison", wrapper.GetComparison, options.OperationMiddlewares["getComparison"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/events", wrapper.GetExecEvents, options.OperationMiddlewares["getExecEvents"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/inputs", wrapper.ListInputs, options.OperationMiddlewares["listInputs"]...)
@@ -6733,6 +8773,29 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/health", wrapper.GetHealth, options.OperationMiddlewares["getHealth"]...)
 	router.POST(options.BaseURL+"/sandbox/policy/resolve", wrapper.ResolvePolicy, options.OperationMiddlewares["resolvePolicy"]...)
 	router.GET(options.BaseURL+"/sandbox/pool", wrapper.GetPool, options.OperationMiddlewares["getPool"]...)
+	router.GET(options.BaseURL+"/sandbox/projects", wrapper.ListProjects, options.OperationMiddlewares["listProjects"]...)
+	router.DELETE(options.BaseURL+"/sandbox/projects/:project_id", wrapper.RemoveProject, options.OperationMiddlewares["removeProject"]...)
+	router.DELETE(options.BaseURL+"/sandbox/projects/:project_id/files", wrapper.RemoveProjectFile, options.OperationMiddlewares["removeProjectFile"]...)
+	router.GET(options.BaseURL+"/sandbox/projects/:project_id/files", wrapper.ListProjectFiles, options.OperationMiddlewares["listProjectFiles"]...)
+	router.GET(options.BaseURL+"/sandbox/projects/:project_id/files/content", wrapper.ReadProjectFile, options.OperationMiddlewares["readProjectFile"]...)
+	router.PUT(options.BaseURL+"/sandbox/projects/:project_id/files/content", wrapper.WriteProjectFile, options.OperationMiddlewares["writeProjectFile"]...)
+	router.PUT(options.BaseURL+"/sandbox/projects/:project_id/files/directory", wrapper.MakeProjectDirectory, options.OperationMiddlewares["makeProjectDirectory"]...)
+	router.POST(options.BaseURL+"/sandbox/projects/:project_id/files/move", wrapper.MoveProjectFile, options.OperationMiddlewares["moveProjectFile"]...)
+	router.GET(options.BaseURL+"/sandbox/sessions", wrapper.ListSessions, options.OperationMiddlewares["listSessions"]...)
+	router.POST(options.BaseURL+"/sandbox/sessions", wrapper.StartSession, options.OperationMiddlewares["startSession"]...)
+	router.DELETE(options.BaseURL+"/sandbox/sessions/:session_id", wrapper.EndSession, options.OperationMiddlewares["endSession"]...)
+	router.GET(options.BaseURL+"/sandbox/sessions/:session_id", wrapper.GetSession, options.OperationMiddlewares["getSession"]...)
+	router.DELETE(options.BaseURL+"/sandbox/sessions/:session_id/contexts/:name", wrapper.EndContext, options.OperationMiddlewares["endContext"]...)
+	router.POST(options.BaseURL+"/sandbox/sessions/:session_id/extend", wrapper.ExtendSession, options.OperationMiddlewares["extendSession"]...)
+	router.DELETE(options.BaseURL+"/sandbox/sessions/:session_id/files", wrapper.RemoveSessionFile, options.OperationMiddlewares["removeSessionFile"]...)
+	router.GET(options.BaseURL+"/sandbox/sessions/:session_id/files", wrapper.ListSessionFiles, options.OperationMiddlewares["listSessionFiles"]...)
+	router.GET(options.BaseURL+"/sandbox/sessions/:session_id/files/content", wrapper.ReadSessionFile, options.OperationMiddlewares["readSessionFile"]...)
+	router.PUT(options.BaseURL+"/sandbox/sessions/:session_id/files/content", wrapper.WriteSessionFile, options.OperationMiddlewares["writeSessionFile"]...)
+	router.PUT(options.BaseURL+"/sandbox/sessions/:session_id/files/directory", wrapper.MakeSessionDirectory, options.OperationMiddlewares["makeSessionDirectory"]...)
+	router.POST(options.BaseURL+"/sandbox/sessions/:session_id/files/move", wrapper.MoveSessionFile, options.OperationMiddlewares["moveSessionFile"]...)
+	router.GET(options.BaseURL+"/sandbox/sessions/:session_id/files/watch", wrapper.WatchSessionFiles, options.OperationMiddlewares["watchSessionFiles"]...)
+	router.GET(options.BaseURL+"/sandbox/sessions/:session_id/processes", wrapper.ListSessionProcesses, options.OperationMiddlewares["listSessionProcesses"]...)
+	router.GET(options.BaseURL+"/sandbox/sessions/:session_id/usage", wrapper.GetSessionUsage, options.OperationMiddlewares["getSessionUsage"]...)
 	router.GET(options.BaseURL+"/sandbox/stats", wrapper.ExecStats, options.OperationMiddlewares["execStats"]...)
 	router.GET(options.BaseURL+"/skills", wrapper.ListSkills, options.OperationMiddlewares["listSkills"]...)
 	router.GET(options.BaseURL+"/skills/:id", wrapper.GetSkill, options.OperationMiddlewares["getSkill"]...)
@@ -6775,6 +8838,13 @@ type ExecEventStreamTextEventStreamResponse struct {
 	Body io.Reader
 
 	ContentLength int64
+}
+
+type FileChangedResponseHeaders struct {
+	XExecID *string
+}
+type FileChangedResponse struct {
+	Headers FileChangedResponseHeaders
 }
 
 type OutputResponse struct {
@@ -7010,6 +9080,52 @@ func (response GetLogTile200Response) VisitGetLogTileResponse(w http.ResponseWri
 	return nil
 }
 
+type GetAuditReportRequestObject struct {
+	Params GetAuditReportParams
+}
+
+type GetAuditReportResponseObject interface {
+	VisitGetAuditReportResponse(w http.ResponseWriter) error
+}
+
+type GetAuditReport200JSONResponse AuditReportAnswer
+
+func (response GetAuditReport200JSONResponse) VisitGetAuditReportResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ExportAuditReportRequestObject struct {
+	Params ExportAuditReportParams
+}
+
+type ExportAuditReportResponseObject interface {
+	VisitExportAuditReportResponse(w http.ResponseWriter) error
+}
+
+type ExportAuditReport200ResponseHeaders struct {
+	ContentDisposition *string
+}
+
+type ExportAuditReport200Response struct {
+	Headers ExportAuditReport200ResponseHeaders
+}
+
+func (response ExportAuditReport200Response) VisitExportAuditReportResponse(w http.ResponseWriter) error {
+	if response.Headers.ContentDisposition != nil {
+		w.Header().Set("Content-Disposition", fmt.Sprint(*response.Headers.ContentDisposition))
+	}
+	w.WriteHeader(200)
+	return nil
+}
+
 type GetDocsRequestObject struct {
 }
 
@@ -7021,6 +9137,21 @@ type GetDocs200Response struct {
 }
 
 func (response GetDocs200Response) VisitGetDocsResponse(w http.ResponseWriter) error {
+	w.WriteHeader(200)
+	return nil
+}
+
+type GetDocsIconRequestObject struct {
+}
+
+type GetDocsIconResponseObject interface {
+	VisitGetDocsIconResponse(w http.ResponseWriter) error
+}
+
+type GetDocsIcon200Response struct {
+}
+
+func (response GetDocsIcon200Response) VisitGetDocsIconResponse(w http.ResponseWriter) error {
 	w.WriteHeader(200)
 	return nil
 }
@@ -7500,6 +9631,31 @@ func (response CancelExec202JSONResponse) VisitCancelExecResponse(w http.Respons
 	return err
 }
 
+type GetCastRequestObject struct {
+	ExecID ExecID `json:"exec_id"`
+	Params GetCastParams
+}
+
+type GetCastResponseObject interface {
+	VisitGetCastResponse(w http.ResponseWriter) error
+}
+
+type GetCast200ResponseHeaders struct {
+	ETag *string
+}
+
+type GetCast200Response struct {
+	Headers GetCast200ResponseHeaders
+}
+
+func (response GetCast200Response) VisitGetCastResponse(w http.ResponseWriter) error {
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	w.WriteHeader(200)
+	return nil
+}
+
 type GetComparisonRequestObject struct {
 	ExecID ExecID `json:"exec_id"`
 }
@@ -7887,6 +10043,593 @@ type GetPoolResponseObject interface {
 type GetPool200JSONResponse PoolReport
 
 func (response GetPool200JSONResponse) VisitGetPoolResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListProjectsRequestObject struct {
+	Params ListProjectsParams
+}
+
+type ListProjectsResponseObject interface {
+	VisitListProjectsResponse(w http.ResponseWriter) error
+}
+
+type ListProjects200JSONResponse ProjectList
+
+func (response ListProjects200JSONResponse) VisitListProjectsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveProjectRequestObject struct {
+	ProjectID ProjectID `json:"project_id"`
+}
+
+type RemoveProjectResponseObject interface {
+	VisitRemoveProjectResponse(w http.ResponseWriter) error
+}
+
+type RemoveProject200JSONResponse ProjectRemoved
+
+func (response RemoveProject200JSONResponse) VisitRemoveProjectResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveProjectFileRequestObject struct {
+	ProjectID ProjectID `json:"project_id"`
+	Params    RemoveProjectFileParams
+}
+
+type RemoveProjectFileResponseObject interface {
+	VisitRemoveProjectFileResponse(w http.ResponseWriter) error
+}
+
+type RemoveProjectFile204Response = FileChangedResponse
+
+func (response RemoveProjectFile204Response) VisitRemoveProjectFileResponse(w http.ResponseWriter) error {
+	if response.Headers.XExecID != nil {
+		w.Header().Set("X-Exec-Id", fmt.Sprint(*response.Headers.XExecID))
+	}
+	w.WriteHeader(204)
+	return nil
+}
+
+type ListProjectFilesRequestObject struct {
+	ProjectID ProjectID `json:"project_id"`
+	Params    ListProjectFilesParams
+}
+
+type ListProjectFilesResponseObject interface {
+	VisitListProjectFilesResponse(w http.ResponseWriter) error
+}
+
+type ListProjectFiles200JSONResponse FileListing
+
+func (response ListProjectFiles200JSONResponse) VisitListProjectFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadProjectFileRequestObject struct {
+	ProjectID ProjectID `json:"project_id"`
+	Params    ReadProjectFileParams
+}
+
+type ReadProjectFileResponseObject interface {
+	VisitReadProjectFileResponse(w http.ResponseWriter) error
+}
+
+type ReadProjectFile200ResponseHeaders struct {
+	ContentDisposition *string
+	ETag               *string
+	ReprDigest         *string
+}
+
+type ReadProjectFile200Response struct {
+	Headers ReadProjectFile200ResponseHeaders
+}
+
+func (response ReadProjectFile200Response) VisitReadProjectFileResponse(w http.ResponseWriter) error {
+	if response.Headers.ContentDisposition != nil {
+		w.Header().Set("Content-Disposition", fmt.Sprint(*response.Headers.ContentDisposition))
+	}
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	if response.Headers.ReprDigest != nil {
+		w.Header().Set("Repr-Digest", fmt.Sprint(*response.Headers.ReprDigest))
+	}
+	w.WriteHeader(200)
+	return nil
+}
+
+type WriteProjectFileRequestObject struct {
+	ProjectID   ProjectID `json:"project_id"`
+	Params      WriteProjectFileParams
+	ContentType string
+	Body        io.Reader
+}
+
+type WriteProjectFileResponseObject interface {
+	VisitWriteProjectFileResponse(w http.ResponseWriter) error
+}
+
+type WriteProjectFile200ResponseHeaders struct {
+	ETag    *string
+	XExecID *string
+}
+
+type WriteProjectFile200JSONResponse struct {
+	Body    V1Written
+	Headers WriteProjectFile200ResponseHeaders
+}
+
+func (response WriteProjectFile200JSONResponse) VisitWriteProjectFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	if response.Headers.XExecID != nil {
+		w.Header().Set("X-Exec-Id", fmt.Sprint(*response.Headers.XExecID))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type MakeProjectDirectoryRequestObject struct {
+	ProjectID ProjectID `json:"project_id"`
+	Params    MakeProjectDirectoryParams
+}
+
+type MakeProjectDirectoryResponseObject interface {
+	VisitMakeProjectDirectoryResponse(w http.ResponseWriter) error
+}
+
+type MakeProjectDirectory204Response = FileChangedResponse
+
+func (response MakeProjectDirectory204Response) VisitMakeProjectDirectoryResponse(w http.ResponseWriter) error {
+	if response.Headers.XExecID != nil {
+		w.Header().Set("X-Exec-Id", fmt.Sprint(*response.Headers.XExecID))
+	}
+	w.WriteHeader(204)
+	return nil
+}
+
+type MoveProjectFileRequestObject struct {
+	ProjectID ProjectID `json:"project_id"`
+	Body      *MoveProjectFileJSONRequestBody
+}
+
+type MoveProjectFileResponseObject interface {
+	VisitMoveProjectFileResponse(w http.ResponseWriter) error
+}
+
+type MoveProjectFile204Response = FileChangedResponse
+
+func (response MoveProjectFile204Response) VisitMoveProjectFileResponse(w http.ResponseWriter) error {
+	if response.Headers.XExecID != nil {
+		w.Header().Set("X-Exec-Id", fmt.Sprint(*response.Headers.XExecID))
+	}
+	w.WriteHeader(204)
+	return nil
+}
+
+type ListSessionsRequestObject struct {
+	Params ListSessionsParams
+}
+
+type ListSessionsResponseObject interface {
+	VisitListSessionsResponse(w http.ResponseWriter) error
+}
+
+type ListSessions200JSONResponse SessionList
+
+func (response ListSessions200JSONResponse) VisitListSessionsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type StartSessionRequestObject struct {
+	Params StartSessionParams
+	Body   *StartSessionJSONRequestBody
+}
+
+type StartSessionResponseObject interface {
+	VisitStartSessionResponse(w http.ResponseWriter) error
+}
+
+type StartSession201ResponseHeaders struct {
+	IdempotencyReplayed *string
+	Location            *string
+}
+
+type StartSession201JSONResponse struct {
+	Body    Session
+	Headers StartSession201ResponseHeaders
+}
+
+func (response StartSession201JSONResponse) VisitStartSessionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.IdempotencyReplayed != nil {
+		w.Header().Set("Idempotency-Replayed", fmt.Sprint(*response.Headers.IdempotencyReplayed))
+	}
+	if response.Headers.Location != nil {
+		w.Header().Set("Location", fmt.Sprint(*response.Headers.Location))
+	}
+	w.WriteHeader(201)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EndSessionRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+}
+
+type EndSessionResponseObject interface {
+	VisitEndSessionResponse(w http.ResponseWriter) error
+}
+
+type EndSession202JSONResponse CancelAccepted
+
+func (response EndSession202JSONResponse) VisitEndSessionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(202)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSessionRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+}
+
+type GetSessionResponseObject interface {
+	VisitGetSessionResponse(w http.ResponseWriter) error
+}
+
+type GetSession200JSONResponse Session
+
+func (response GetSession200JSONResponse) VisitGetSessionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type EndContextRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+	Name      string    `json:"name"`
+}
+
+type EndContextResponseObject interface {
+	VisitEndContextResponse(w http.ResponseWriter) error
+}
+
+type EndContext204Response struct {
+}
+
+func (response EndContext204Response) VisitEndContextResponse(w http.ResponseWriter) error {
+	w.WriteHeader(204)
+	return nil
+}
+
+type ExtendSessionRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+	Body      *ExtendSessionJSONRequestBody
+}
+
+type ExtendSessionResponseObject interface {
+	VisitExtendSessionResponse(w http.ResponseWriter) error
+}
+
+type ExtendSession200JSONResponse Session
+
+func (response ExtendSession200JSONResponse) VisitExtendSessionResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type RemoveSessionFileRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+	Params    RemoveSessionFileParams
+}
+
+type RemoveSessionFileResponseObject interface {
+	VisitRemoveSessionFileResponse(w http.ResponseWriter) error
+}
+
+type RemoveSessionFile204Response = FileChangedResponse
+
+func (response RemoveSessionFile204Response) VisitRemoveSessionFileResponse(w http.ResponseWriter) error {
+	if response.Headers.XExecID != nil {
+		w.Header().Set("X-Exec-Id", fmt.Sprint(*response.Headers.XExecID))
+	}
+	w.WriteHeader(204)
+	return nil
+}
+
+type ListSessionFilesRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+	Params    ListSessionFilesParams
+}
+
+type ListSessionFilesResponseObject interface {
+	VisitListSessionFilesResponse(w http.ResponseWriter) error
+}
+
+type ListSessionFiles200JSONResponse FileListing
+
+func (response ListSessionFiles200JSONResponse) VisitListSessionFilesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ReadSessionFileRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+	Params    ReadSessionFileParams
+}
+
+type ReadSessionFileResponseObject interface {
+	VisitReadSessionFileResponse(w http.ResponseWriter) error
+}
+
+type ReadSessionFile200ResponseHeaders struct {
+	ContentDisposition *string
+	ETag               *string
+	ReprDigest         *string
+}
+
+type ReadSessionFile200Response struct {
+	Headers ReadSessionFile200ResponseHeaders
+}
+
+func (response ReadSessionFile200Response) VisitReadSessionFileResponse(w http.ResponseWriter) error {
+	if response.Headers.ContentDisposition != nil {
+		w.Header().Set("Content-Disposition", fmt.Sprint(*response.Headers.ContentDisposition))
+	}
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	if response.Headers.ReprDigest != nil {
+		w.Header().Set("Repr-Digest", fmt.Sprint(*response.Headers.ReprDigest))
+	}
+	w.WriteHeader(200)
+	return nil
+}
+
+type WriteSessionFileRequestObject struct {
+	SessionID   SessionID `json:"session_id"`
+	Params      WriteSessionFileParams
+	ContentType string
+	Body        io.Reader
+}
+
+type WriteSessionFileResponseObject interface {
+	VisitWriteSessionFileResponse(w http.ResponseWriter) error
+}
+
+type WriteSessionFile200ResponseHeaders struct {
+	ETag    *string
+	XExecID *string
+}
+
+type WriteSessionFile200JSONResponse struct {
+	Body    V1Written
+	Headers WriteSessionFile200ResponseHeaders
+}
+
+func (response WriteSessionFile200JSONResponse) VisitWriteSessionFileResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response.Body); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if response.Headers.ETag != nil {
+		w.Header().Set("ETag", fmt.Sprint(*response.Headers.ETag))
+	}
+	if response.Headers.XExecID != nil {
+		w.Header().Set("X-Exec-Id", fmt.Sprint(*response.Headers.XExecID))
+	}
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type MakeSessionDirectoryRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+	Params    MakeSessionDirectoryParams
+}
+
+type MakeSessionDirectoryResponseObject interface {
+	VisitMakeSessionDirectoryResponse(w http.ResponseWriter) error
+}
+
+type MakeSessionDirectory204Response = FileChangedResponse
+
+func (response MakeSessionDirectory204Response) VisitMakeSessionDirectoryResponse(w http.ResponseWriter) error {
+	if response.Headers.XExecID != nil {
+		w.Header().Set("X-Exec-Id", fmt.Sprint(*response.Headers.XExecID))
+	}
+	w.WriteHeader(204)
+	return nil
+}
+
+type MoveSessionFileRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+	Body      *MoveSessionFileJSONRequestBody
+}
+
+type MoveSessionFileResponseObject interface {
+	VisitMoveSessionFileResponse(w http.ResponseWriter) error
+}
+
+type MoveSessionFile204Response = FileChangedResponse
+
+func (response MoveSessionFile204Response) VisitMoveSessionFileResponse(w http.ResponseWriter) error {
+	if response.Headers.XExecID != nil {
+		w.Header().Set("X-Exec-Id", fmt.Sprint(*response.Headers.XExecID))
+	}
+	w.WriteHeader(204)
+	return nil
+}
+
+type WatchSessionFilesRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+	Params    WatchSessionFilesParams
+}
+
+type WatchSessionFilesResponseObject interface {
+	VisitWatchSessionFilesResponse(w http.ResponseWriter) error
+}
+
+type WatchSessionFiles200TextEventStreamResponse struct {
+	Body          io.Reader
+	ContentLength int64
+}
+
+func (response WatchSessionFiles200TextEventStreamResponse) VisitWatchSessionFilesResponse(w http.ResponseWriter) error {
+
+	w.Header().Set("Content-Type", "text/event-stream")
+	if response.ContentLength != 0 {
+		w.Header().Set("Content-Length", fmt.Sprint(response.ContentLength))
+	}
+	w.WriteHeader(200)
+
+	if closer, ok := response.Body.(io.ReadCloser); ok {
+		defer closer.Close()
+	}
+	flusher, ok := w.(http.Flusher)
+	if !ok {
+		// If w doesn't support flushing, fall back to io.Copy.
+		_, err := io.Copy(w, response.Body)
+		return err
+	}
+	// text/event-stream messages are typically small; use a
+	// modest buffer and flush after each chunk so clients see
+	// events immediately instead of waiting on OS buffering.
+	buf := make([]byte, 4096)
+	for {
+		n, err := response.Body.Read(buf)
+		if n > 0 {
+			if _, writeErr := w.Write(buf[:n]); writeErr != nil {
+				return writeErr
+			}
+			flusher.Flush()
+		}
+		if err != nil {
+			if err == io.EOF {
+				return nil
+			}
+			return err
+		}
+	}
+}
+
+type ListSessionProcessesRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+}
+
+type ListSessionProcessesResponseObject interface {
+	VisitListSessionProcessesResponse(w http.ResponseWriter) error
+}
+
+type ListSessionProcesses200JSONResponse ProcessList
+
+func (response ListSessionProcesses200JSONResponse) VisitListSessionProcessesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetSessionUsageRequestObject struct {
+	SessionID SessionID `json:"session_id"`
+}
+
+type GetSessionUsageResponseObject interface {
+	VisitGetSessionUsageResponse(w http.ResponseWriter) error
+}
+
+type GetSessionUsage200JSONResponse SessionUsage
+
+func (response GetSessionUsage200JSONResponse) VisitGetSessionUsageResponse(w http.ResponseWriter) error {
 
 	var buf bytes.Buffer
 	if err := json.NewEncoder(&buf).Encode(response); err != nil {
@@ -8942,9 +11685,18 @@ type StrictServerInterface interface {
 	// GetLogTile A tile of the transparency log
 	// (GET /audit/log/tile/{path})
 	GetLogTile(ctx context.Context, request GetLogTileRequestObject) (GetLogTileResponseObject, error)
+	// GetAuditReport What happened in a span of time: who ran what, what was refused, changed and removed
+	// (GET /audit/report)
+	GetAuditReport(ctx context.Context, request GetAuditReportRequestObject) (GetAuditReportResponseObject, error)
+	// ExportAuditReport The report of a span of time with its evidence, signed
+	// (GET /audit/report/bundle)
+	ExportAuditReport(ctx context.Context, request ExportAuditReportRequestObject) (ExportAuditReportResponseObject, error)
 	// GetDocs This document as a page to read
 	// (GET /docs)
 	GetDocs(ctx context.Context, request GetDocsRequestObject) (GetDocsResponseObject, error)
+	// GetDocsIcon The icon of that page
+	// (GET /docs/icon.svg)
+	GetDocsIcon(ctx context.Context, request GetDocsIconRequestObject) (GetDocsIconResponseObject, error)
 	// GetDocsScript The script of that page
 	// (GET /docs/script.js)
 	GetDocsScript(ctx context.Context, request GetDocsScriptRequestObject) (GetDocsScriptResponseObject, error)
@@ -8993,6 +11745,9 @@ type StrictServerInterface interface {
 	// CancelExec Kill a queued or running exec
 	// (POST /sandbox/execs/{exec_id}/cancel)
 	CancelExec(ctx context.Context, request CancelExecRequestObject) (CancelExecResponseObject, error)
+	// GetCast The recording of an exec's terminal
+	// (GET /sandbox/execs/{exec_id}/cast)
+	GetCast(ctx context.Context, request GetCastRequestObject) (GetCastResponseObject, error)
 	// GetComparison Compare a replay with its first exec
 	// (GET /sandbox/execs/{exec_id}/comparison)
 	GetComparison(ctx context.Context, request GetComparisonRequestObject) (GetComparisonResponseObject, error)
@@ -9035,6 +11790,75 @@ type StrictServerInterface interface {
 	// GetPool The containers of this node that wait for a job
 	// (GET /sandbox/pool)
 	GetPool(ctx context.Context, request GetPoolRequestObject) (GetPoolResponseObject, error)
+	// ListProjects List projects
+	// (GET /sandbox/projects)
+	ListProjects(ctx context.Context, request ListProjectsRequestObject) (ListProjectsResponseObject, error)
+	// RemoveProject Remove a project's files
+	// (DELETE /sandbox/projects/{project_id})
+	RemoveProject(ctx context.Context, request RemoveProjectRequestObject) (RemoveProjectResponseObject, error)
+	// RemoveProjectFile Remove a file or a directory of a project
+	// (DELETE /sandbox/projects/{project_id}/files)
+	RemoveProjectFile(ctx context.Context, request RemoveProjectFileRequestObject) (RemoveProjectFileResponseObject, error)
+	// ListProjectFiles Describe a file of a project, and list a directory
+	// (GET /sandbox/projects/{project_id}/files)
+	ListProjectFiles(ctx context.Context, request ListProjectFilesRequestObject) (ListProjectFilesResponseObject, error)
+	// ReadProjectFile Download a file of a project
+	// (GET /sandbox/projects/{project_id}/files/content)
+	ReadProjectFile(ctx context.Context, request ReadProjectFileRequestObject) (ReadProjectFileResponseObject, error)
+	// WriteProjectFile Write a file of a project
+	// (PUT /sandbox/projects/{project_id}/files/content)
+	WriteProjectFile(ctx context.Context, request WriteProjectFileRequestObject) (WriteProjectFileResponseObject, error)
+	// MakeProjectDirectory Make a directory of a project
+	// (PUT /sandbox/projects/{project_id}/files/directory)
+	MakeProjectDirectory(ctx context.Context, request MakeProjectDirectoryRequestObject) (MakeProjectDirectoryResponseObject, error)
+	// MoveProjectFile Move a file or a directory of a project
+	// (POST /sandbox/projects/{project_id}/files/move)
+	MoveProjectFile(ctx context.Context, request MoveProjectFileRequestObject) (MoveProjectFileResponseObject, error)
+	// ListSessions List sessions, newest first
+	// (GET /sandbox/sessions)
+	ListSessions(ctx context.Context, request ListSessionsRequestObject) (ListSessionsResponseObject, error)
+	// StartSession Start a session
+	// (POST /sandbox/sessions)
+	StartSession(ctx context.Context, request StartSessionRequestObject) (StartSessionResponseObject, error)
+	// EndSession End a session
+	// (DELETE /sandbox/sessions/{session_id})
+	EndSession(ctx context.Context, request EndSessionRequestObject) (EndSessionResponseObject, error)
+	// GetSession A session
+	// (GET /sandbox/sessions/{session_id})
+	GetSession(ctx context.Context, request GetSessionRequestObject) (GetSessionResponseObject, error)
+	// EndContext End an interpreter of a session
+	// (DELETE /sandbox/sessions/{session_id}/contexts/{name})
+	EndContext(ctx context.Context, request EndContextRequestObject) (EndContextResponseObject, error)
+	// ExtendSession Give a session more or less time
+	// (POST /sandbox/sessions/{session_id}/extend)
+	ExtendSession(ctx context.Context, request ExtendSessionRequestObject) (ExtendSessionResponseObject, error)
+	// RemoveSessionFile Remove a file or a directory of a session
+	// (DELETE /sandbox/sessions/{session_id}/files)
+	RemoveSessionFile(ctx context.Context, request RemoveSessionFileRequestObject) (RemoveSessionFileResponseObject, error)
+	// ListSessionFiles Describe a file of a session, and list a directory
+	// (GET /sandbox/sessions/{session_id}/files)
+	ListSessionFiles(ctx context.Context, request ListSessionFilesRequestObject) (ListSessionFilesResponseObject, error)
+	// ReadSessionFile Download a file of a session
+	// (GET /sandbox/sessions/{session_id}/files/content)
+	ReadSessionFile(ctx context.Context, request ReadSessionFileRequestObject) (ReadSessionFileResponseObject, error)
+	// WriteSessionFile Write a file of a session
+	// (PUT /sandbox/sessions/{session_id}/files/content)
+	WriteSessionFile(ctx context.Context, request WriteSessionFileRequestObject) (WriteSessionFileResponseObject, error)
+	// MakeSessionDirectory Make a directory of a session
+	// (PUT /sandbox/sessions/{session_id}/files/directory)
+	MakeSessionDirectory(ctx context.Context, request MakeSessionDirectoryRequestObject) (MakeSessionDirectoryResponseObject, error)
+	// MoveSessionFile Move a file or a directory of a session
+	// (POST /sandbox/sessions/{session_id}/files/move)
+	MoveSessionFile(ctx context.Context, request MoveSessionFileRequestObject) (MoveSessionFileResponseObject, error)
+	// WatchSessionFiles Follow changes in a directory of a session: server-sent events
+	// (GET /sandbox/sessions/{session_id}/files/watch)
+	WatchSessionFiles(ctx context.Context, request WatchSessionFilesRequestObject) (WatchSessionFilesResponseObject, error)
+	// ListSessionProcesses List the processes of a session
+	// (GET /sandbox/sessions/{session_id}/processes)
+	ListSessionProcesses(ctx context.Context, request ListSessionProcessesRequestObject) (ListSessionProcessesResponseObject, error)
+	// GetSessionUsage What a session uses, over its life
+	// (GET /sandbox/sessions/{session_id}/usage)
+	GetSessionUsage(ctx context.Context, request GetSessionUsageRequestObject) (GetSessionUsageResponseObject, error)
 	// ExecStats Count execs by outcome, token and skill
 	// (GET /sandbox/stats)
 	ExecStats(ctx context.Context, request ExecStatsRequestObject) (ExecStatsResponseObject, error)
@@ -9421,6 +12245,56 @@ func (sh *strictHandler) GetLogTile(ctx echo.Context, path string) error {
 	return nil
 }
 
+// GetAuditReport operation middleware
+func (sh *strictHandler) GetAuditReport(ctx echo.Context, params GetAuditReportParams) error {
+	var request GetAuditReportRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetAuditReport(ctx.Request().Context(), request.(GetAuditReportRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetAuditReport")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetAuditReportResponseObject); ok {
+		return validResponse.VisitGetAuditReportResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ExportAuditReport operation middleware
+func (sh *strictHandler) ExportAuditReport(ctx echo.Context, params ExportAuditReportParams) error {
+	var request ExportAuditReportRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ExportAuditReport(ctx.Request().Context(), request.(ExportAuditReportRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExportAuditReport")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ExportAuditReportResponseObject); ok {
+		return validResponse.VisitExportAuditReportResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetDocs operation middleware
 func (sh *strictHandler) GetDocs(ctx echo.Context) error {
 	var request GetDocsRequestObject
@@ -9438,6 +12312,29 @@ func (sh *strictHandler) GetDocs(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetDocsResponseObject); ok {
 		return validResponse.VisitGetDocsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetDocsIcon operation middleware
+func (sh *strictHandler) GetDocsIcon(ctx echo.Context) error {
+	var request GetDocsIconRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetDocsIcon(ctx.Request().Context(), request.(GetDocsIconRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetDocsIcon")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetDocsIconResponseObject); ok {
+		return validResponse.VisitGetDocsIconResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}
@@ -9856,6 +12753,32 @@ func (sh *strictHandler) CancelExec(ctx echo.Context, execID ExecID) error {
 	return nil
 }
 
+// GetCast operation middleware
+func (sh *strictHandler) GetCast(ctx echo.Context, execID ExecID, params GetCastParams) error {
+	var request GetCastRequestObject
+
+	request.ExecID = execID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetCast(ctx.Request().Context(), request.(GetCastRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetCast")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetCastResponseObject); ok {
+		return validResponse.VisitGetCastResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // GetComparison operation middleware
 func (sh *strictHandler) GetComparison(ctx echo.Context, execID ExecID) error {
 	var request GetComparisonRequestObject
@@ -10249,6 +13172,691 @@ func (sh *strictHandler) GetPool(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetPoolResponseObject); ok {
 		return validResponse.VisitGetPoolResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListProjects operation middleware
+func (sh *strictHandler) ListProjects(ctx echo.Context, params ListProjectsParams) error {
+	var request ListProjectsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListProjects(ctx.Request().Context(), request.(ListProjectsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListProjects")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListProjectsResponseObject); ok {
+		return validResponse.VisitListProjectsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RemoveProject operation middleware
+func (sh *strictHandler) RemoveProject(ctx echo.Context, projectID ProjectID) error {
+	var request RemoveProjectRequestObject
+
+	request.ProjectID = projectID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RemoveProject(ctx.Request().Context(), request.(RemoveProjectRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RemoveProject")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RemoveProjectResponseObject); ok {
+		return validResponse.VisitRemoveProjectResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RemoveProjectFile operation middleware
+func (sh *strictHandler) RemoveProjectFile(ctx echo.Context, projectID ProjectID, params RemoveProjectFileParams) error {
+	var request RemoveProjectFileRequestObject
+
+	request.ProjectID = projectID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RemoveProjectFile(ctx.Request().Context(), request.(RemoveProjectFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RemoveProjectFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RemoveProjectFileResponseObject); ok {
+		return validResponse.VisitRemoveProjectFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListProjectFiles operation middleware
+func (sh *strictHandler) ListProjectFiles(ctx echo.Context, projectID ProjectID, params ListProjectFilesParams) error {
+	var request ListProjectFilesRequestObject
+
+	request.ProjectID = projectID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListProjectFiles(ctx.Request().Context(), request.(ListProjectFilesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListProjectFiles")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListProjectFilesResponseObject); ok {
+		return validResponse.VisitListProjectFilesResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReadProjectFile operation middleware
+func (sh *strictHandler) ReadProjectFile(ctx echo.Context, projectID ProjectID, params ReadProjectFileParams) error {
+	var request ReadProjectFileRequestObject
+
+	request.ProjectID = projectID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReadProjectFile(ctx.Request().Context(), request.(ReadProjectFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReadProjectFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReadProjectFileResponseObject); ok {
+		return validResponse.VisitReadProjectFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// WriteProjectFile operation middleware
+func (sh *strictHandler) WriteProjectFile(ctx echo.Context, projectID ProjectID, params WriteProjectFileParams) error {
+	var request WriteProjectFileRequestObject
+
+	request.ProjectID = projectID
+	request.Params = params
+	request.ContentType = ctx.Request().Header.Get("Content-Type")
+
+	request.Body = ctx.Request().Body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.WriteProjectFile(ctx.Request().Context(), request.(WriteProjectFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "WriteProjectFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(WriteProjectFileResponseObject); ok {
+		return validResponse.VisitWriteProjectFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// MakeProjectDirectory operation middleware
+func (sh *strictHandler) MakeProjectDirectory(ctx echo.Context, projectID ProjectID, params MakeProjectDirectoryParams) error {
+	var request MakeProjectDirectoryRequestObject
+
+	request.ProjectID = projectID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.MakeProjectDirectory(ctx.Request().Context(), request.(MakeProjectDirectoryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "MakeProjectDirectory")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(MakeProjectDirectoryResponseObject); ok {
+		return validResponse.VisitMakeProjectDirectoryResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// MoveProjectFile operation middleware
+func (sh *strictHandler) MoveProjectFile(ctx echo.Context, projectID ProjectID) error {
+	var request MoveProjectFileRequestObject
+
+	request.ProjectID = projectID
+
+	var body MoveProjectFileJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.MoveProjectFile(ctx.Request().Context(), request.(MoveProjectFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "MoveProjectFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(MoveProjectFileResponseObject); ok {
+		return validResponse.VisitMoveProjectFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListSessions operation middleware
+func (sh *strictHandler) ListSessions(ctx echo.Context, params ListSessionsParams) error {
+	var request ListSessionsRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSessions(ctx.Request().Context(), request.(ListSessionsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSessions")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListSessionsResponseObject); ok {
+		return validResponse.VisitListSessionsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// StartSession operation middleware
+func (sh *strictHandler) StartSession(ctx echo.Context, params StartSessionParams) error {
+	var request StartSessionRequestObject
+
+	request.Params = params
+
+	var body StartSessionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.StartSession(ctx.Request().Context(), request.(StartSessionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "StartSession")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(StartSessionResponseObject); ok {
+		return validResponse.VisitStartSessionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// EndSession operation middleware
+func (sh *strictHandler) EndSession(ctx echo.Context, sessionID SessionID) error {
+	var request EndSessionRequestObject
+
+	request.SessionID = sessionID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.EndSession(ctx.Request().Context(), request.(EndSessionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "EndSession")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(EndSessionResponseObject); ok {
+		return validResponse.VisitEndSessionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetSession operation middleware
+func (sh *strictHandler) GetSession(ctx echo.Context, sessionID SessionID) error {
+	var request GetSessionRequestObject
+
+	request.SessionID = sessionID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSession(ctx.Request().Context(), request.(GetSessionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSession")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetSessionResponseObject); ok {
+		return validResponse.VisitGetSessionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// EndContext operation middleware
+func (sh *strictHandler) EndContext(ctx echo.Context, sessionID SessionID, name string) error {
+	var request EndContextRequestObject
+
+	request.SessionID = sessionID
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.EndContext(ctx.Request().Context(), request.(EndContextRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "EndContext")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(EndContextResponseObject); ok {
+		return validResponse.VisitEndContextResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ExtendSession operation middleware
+func (sh *strictHandler) ExtendSession(ctx echo.Context, sessionID SessionID) error {
+	var request ExtendSessionRequestObject
+
+	request.SessionID = sessionID
+
+	var body ExtendSessionJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ExtendSession(ctx.Request().Context(), request.(ExtendSessionRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ExtendSession")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ExtendSessionResponseObject); ok {
+		return validResponse.VisitExtendSessionResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// RemoveSessionFile operation middleware
+func (sh *strictHandler) RemoveSessionFile(ctx echo.Context, sessionID SessionID, params RemoveSessionFileParams) error {
+	var request RemoveSessionFileRequestObject
+
+	request.SessionID = sessionID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RemoveSessionFile(ctx.Request().Context(), request.(RemoveSessionFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RemoveSessionFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RemoveSessionFileResponseObject); ok {
+		return validResponse.VisitRemoveSessionFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListSessionFiles operation middleware
+func (sh *strictHandler) ListSessionFiles(ctx echo.Context, sessionID SessionID, params ListSessionFilesParams) error {
+	var request ListSessionFilesRequestObject
+
+	request.SessionID = sessionID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSessionFiles(ctx.Request().Context(), request.(ListSessionFilesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSessionFiles")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListSessionFilesResponseObject); ok {
+		return validResponse.VisitListSessionFilesResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ReadSessionFile operation middleware
+func (sh *strictHandler) ReadSessionFile(ctx echo.Context, sessionID SessionID, params ReadSessionFileParams) error {
+	var request ReadSessionFileRequestObject
+
+	request.SessionID = sessionID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ReadSessionFile(ctx.Request().Context(), request.(ReadSessionFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ReadSessionFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ReadSessionFileResponseObject); ok {
+		return validResponse.VisitReadSessionFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// WriteSessionFile operation middleware
+func (sh *strictHandler) WriteSessionFile(ctx echo.Context, sessionID SessionID, params WriteSessionFileParams) error {
+	var request WriteSessionFileRequestObject
+
+	request.SessionID = sessionID
+	request.Params = params
+	request.ContentType = ctx.Request().Header.Get("Content-Type")
+
+	request.Body = ctx.Request().Body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.WriteSessionFile(ctx.Request().Context(), request.(WriteSessionFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "WriteSessionFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(WriteSessionFileResponseObject); ok {
+		return validResponse.VisitWriteSessionFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// MakeSessionDirectory operation middleware
+func (sh *strictHandler) MakeSessionDirectory(ctx echo.Context, sessionID SessionID, params MakeSessionDirectoryParams) error {
+	var request MakeSessionDirectoryRequestObject
+
+	request.SessionID = sessionID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.MakeSessionDirectory(ctx.Request().Context(), request.(MakeSessionDirectoryRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "MakeSessionDirectory")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(MakeSessionDirectoryResponseObject); ok {
+		return validResponse.VisitMakeSessionDirectoryResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// MoveSessionFile operation middleware
+func (sh *strictHandler) MoveSessionFile(ctx echo.Context, sessionID SessionID) error {
+	var request MoveSessionFileRequestObject
+
+	request.SessionID = sessionID
+
+	var body MoveSessionFileJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.MoveSessionFile(ctx.Request().Context(), request.(MoveSessionFileRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "MoveSessionFile")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(MoveSessionFileResponseObject); ok {
+		return validResponse.VisitMoveSessionFileResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// WatchSessionFiles operation middleware
+func (sh *strictHandler) WatchSessionFiles(ctx echo.Context, sessionID SessionID, params WatchSessionFilesParams) error {
+	var request WatchSessionFilesRequestObject
+
+	request.SessionID = sessionID
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.WatchSessionFiles(ctx.Request().Context(), request.(WatchSessionFilesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "WatchSessionFiles")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(WatchSessionFilesResponseObject); ok {
+		return validResponse.VisitWatchSessionFilesResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListSessionProcesses operation middleware
+func (sh *strictHandler) ListSessionProcesses(ctx echo.Context, sessionID SessionID) error {
+	var request ListSessionProcessesRequestObject
+
+	request.SessionID = sessionID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListSessionProcesses(ctx.Request().Context(), request.(ListSessionProcessesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListSessionProcesses")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListSessionProcessesResponseObject); ok {
+		return validResponse.VisitListSessionProcessesResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetSessionUsage operation middleware
+func (sh *strictHandler) GetSessionUsage(ctx echo.Context, sessionID SessionID) error {
+	var request GetSessionUsageRequestObject
+
+	request.SessionID = sessionID
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetSessionUsage(ctx.Request().Context(), request.(GetSessionUsageRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetSessionUsage")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetSessionUsageResponseObject); ok {
+		return validResponse.VisitGetSessionUsageResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -57,7 +57,7 @@ func (l *Library) edit(content []byte, r *LineRange, d *Digests) change {
 	if r == nil {
 		return change{write: func(ctx context.Context, t *tree.Tree, path string) error {
 			sum := sha256.Sum256(content)
-			*d = Digests{Before: digestNow(ctx, t, path), After: hex.EncodeToString(sum[:])}
+			*d = Digests{Before: digestNow(ctx, t, path), After: hex.EncodeToString(sum[:]), Size: int64(len(content))}
 			return t.Write(path, content, nil)
 		}}
 	}
@@ -200,7 +200,7 @@ func (l *Library) writeLines(ctx context.Context, t *tree.Tree, path string, con
 		}
 		return old.Close() // Windows may not replace an open file
 	})
-	*d = Digests{Before: hex.EncodeToString(before.Sum(nil)), After: hex.EncodeToString(after.Sum(nil))}
+	*d = Digests{Before: hex.EncodeToString(before.Sum(nil)), After: hex.EncodeToString(after.Sum(nil)), Size: becomes}
 	return err
 }
 

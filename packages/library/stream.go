@@ -53,8 +53,12 @@ func (l *Library) SandboxOpen(ctx context.Context, o Owner, path string) (opened
 const Absent = "absent"
 
 // Digests are the SHA-256 of a file's content before and after a change, in hexadecimal. Before is
-// Absent if there was no file. Empty: not known.
-type Digests struct{ Before, After string }
+// Absent if there was no file. Empty: not known. Size is the size of the content with the digest
+// After, in bytes.
+type Digests struct {
+	Before, After string
+	Size          int64
+}
 
 // digestNow returns the digest of a file, Absent if there is none, and an empty string if it cannot
 // be read.
