@@ -34,26 +34,40 @@ func (s *Server) toolHandler(skillID string, inputSchema json.RawMessage, added 
 			refused := runner.Request{ProjectID: r.ProjectID, SkillID: r.SkillID, RequestedBy: r.RequestedBy}
 			return s.failure(ctx, s.cfg.Runner.Refuse(ctx, refused, err)), nil
 		}
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		c := &call{server: s, cancel: cancel, opened: make(chan struct{}), ended: make(chan struct{})}
-		defer s.sessions.begin(req.Session.ID(), c)()
-		stopWatching := context.AfterFunc(ctx, func() { c.kill(context.WithoutCancel(ctx)) })
-		defer stopWatching()
-		r.OnOpen = func(execID string) { c.open(ctx, execID) }
-
-		var reporting sync.WaitGroup
-		if token := req.Params.GetProgressToken(); token != nil {
-			reporting.Go(func() { c.report(ctx, req.Session, token) })
-		}
-		result, err := s.cfg.Invoker.Invoke(ctx, r)
-		close(c.ended)
-		reporting.Wait() // no progress after the result
-		if err != nil {
-			return s.failure(ctx, err), nil
-		}
-		return s.success(ctx, result), nil
+		return s.watched(ctx, req, func(ctx context.Context, onOpen func(execID string)) (*mcp.CallToolResult, error) {
+			r.OnOpen = onOpen
+			result, err := s.cfg.Invoker.Invoke(ctx, r)
+			if err != nil {
+				return nil, err
+			}
+			return s.success(ctx, result), nil
+		}), nil
 	}
+}
+
+// watched runs the exec of a call, which ends with the call and its session, and reports its
+// progress.
+func (s *Server) watched(ctx context.Context, req *mcp.CallToolRequest,
+	run func(ctx context.Context, onOpen func(execID string)) (*mcp.CallToolResult, error),
+) *mcp.CallToolResult {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c := &call{server: s, cancel: cancel, opened: make(chan struct{}), ended: make(chan struct{})}
+	defer s.sessions.begin(req.Session.ID(), c)()
+	stopWatching := context.AfterFunc(ctx, func() { c.kill(context.WithoutCancel(ctx)) })
+	defer stopWatching()
+
+	var reporting sync.WaitGroup
+	if token := req.Params.GetProgressToken(); token != nil {
+		reporting.Go(func() { c.report(ctx, req.Session, token) })
+	}
+	result, err := run(ctx, func(execID string) { c.open(ctx, execID) })
+	close(c.ended)
+	reporting.Wait() // no progress after the result
+	if err != nil {
+		return s.failure(ctx, err)
+	}
+	return result
 }
 
 func invokeRequest(who caller, skillID string, inputSchema json.RawMessage, added []string, req *mcp.CallToolRequest) (invoke.Request,

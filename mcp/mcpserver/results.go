@@ -2,9 +2,12 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -13,6 +16,7 @@ import (
 	"secbox/audit"
 	"secbox/fault"
 	"secbox/runner"
+	runnersession "secbox/runner/session"
 	"secbox/skills/invoke"
 )
 
@@ -35,6 +39,10 @@ const (
 	maxStdout  = 8 << 10
 	maxStderr  = 3 << 10
 	maxLinks   = 2 << 10 // of artifacts' names
+
+	maxShown       = 8 << 10 // of the texts among the results of a cell
+	resultOverhead = 64      // that each result takes of them
+	maxImages      = 2 << 20 // of their images, which are beside the 32 KiB
 )
 
 // success converts the result of an exec with any status.
@@ -92,7 +100,7 @@ func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResu
 	}
 	left, names := 0, 0
 	for _, a := range r.Exec.Artifacts {
-		if a.Path == runner.SkillOutputFile {
+		if a.Path == runner.SkillOutputFile || a.Path == runnersession.ResultsFile && r.Exec.Results != nil {
 			continue // in the result already
 		}
 		uri := uriOf(rec.ExecID, a.Path)
@@ -107,6 +115,88 @@ func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResu
 		add(&mcp.TextContent{Text: fmt.Sprintf("%d more artifacts: GET /sandbox/execs/%s/artifacts lists all of them", left, rec.ExecID)})
 	}
 	return result
+}
+
+// formsOfText are the forms of a result that are shown as text, the first that it has.
+var formsOfText = []string{"text/markdown", "text/plain", "application/json", "text/html", "image/svg+xml"}
+
+const formOfImage = "image/png"
+
+// shownResults are the results of a cell. Each is shown as an image, if it has one, or as text.
+// What they say is the job's own.
+func (s *Server) shownResults(ctx context.Context, who caller, r runner.Result) (shown []mcp.Content) {
+	var results []struct {
+		Data  map[string]json.RawMessage
+		Files map[string]string // artifacts
+	}
+	if json.Unmarshal(r.Results, &results) != nil {
+		return nil // it is an artifact
+	}
+	texts, images := maxShown, int64(maxImages)
+	for i, one := range results {
+		image := s.imageOf(ctx, who, r.Record, one.Data[formOfImage], one.Files[formOfImage], &images)
+		text := ""
+		if image == nil {
+			text = textOfForms(one.Data)
+			if file := one.Files[formOfImage]; file != "" {
+				text += "\n(the image is the resource " + uriOf(r.Record.ExecID, file) + ")"
+			}
+		}
+		if texts -= resultOverhead; texts < len(text) {
+			text = headAndTail(text, max(0, texts)) + fmt.Sprintf("\n(results from %d on, of %d, are cut; the resource %s has all of them)", i+1,
+				len(results), uriOf(r.Record.ExecID, runnersession.ResultsFile))
+			return append(shown, &mcp.TextContent{Text: text, Meta: mcp.Meta{metaStream: "results"}})
+		}
+		texts -= len(text)
+		if image != nil {
+			shown = append(shown, &mcp.ImageContent{Data: image, MIMEType: formOfImage})
+		} else {
+			shown = append(shown, &mcp.TextContent{Text: text, Meta: mcp.Meta{metaStream: "results"}})
+		}
+	}
+	return shown
+}
+
+// textOfForms returns the form of a result that is shown as text; "" if it has none.
+func textOfForms(data map[string]json.RawMessage) (text string) {
+	for _, form := range formsOfText {
+		if raw, ok := data[form]; ok {
+			if json.Unmarshal(raw, &text) != nil {
+				text = string(raw)
+			}
+			break
+		}
+	}
+	return text
+}
+
+// imageOf returns an image of a result, which is in it or a file, and takes its bytes from room;
+// nil if there is none, or no room.
+func (s *Server) imageOf(ctx context.Context, who caller, rec audit.Record, data json.RawMessage, file string, room *int64) []byte {
+	var image []byte
+	if file == "" {
+		if len(data) == 0 || json.Unmarshal(data, &image) != nil {
+			return nil
+		}
+	} else if left, err := s.cfg.Runner.Artifacts(counted(ctx, who), rec); err == nil {
+		defer left.Close()
+		in, item, err := left.Open(ctx, file)
+		if err != nil {
+			return nil
+		}
+		defer in.Close()
+		if item.Size > *room || who.reserve((contentPrice+encodedPrice)*item.Size) != nil {
+			return nil
+		}
+		if image, err = io.ReadAll(io.LimitReader(in, item.Size)); err != nil {
+			return nil
+		}
+	}
+	if int64(len(image)) > *room || http.DetectContentType(image) != formOfImage {
+		return nil
+	}
+	*room -= int64(len(image))
+	return image
 }
 
 // describe describes the end of an exec.

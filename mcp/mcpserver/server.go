@@ -75,8 +75,10 @@ type Config struct {
 	// Servers are the MCP servers in users' sandboxes; nil: none. Its OnChange is used once. It
 	// needs Packages and Tools.
 	Servers UserServers
-	History History
-	Runner  Runner
+	// Sandboxes runs commands in sessions of the sandbox; nil: there are none.
+	Sandboxes SandboxSessions
+	History   History
+	Runner    Runner
 	// Downloads must be set.
 	Downloads Downloads
 	Version   string // of the program
@@ -151,6 +153,9 @@ func New(cfg Config) (*Server, error) {
 }
 
 func (s *Server) newProtocolServer(instructions string) *mcp.Server {
+	if s.cfg.Sandboxes != nil {
+		instructions += sessionInstructions
+	}
 	server := mcp.NewServer(&mcp.Implementation{Name: "secbox", Title: "secbox", Version: s.cfg.Version}, &mcp.ServerOptions{
 		Instructions: instructions,
 		Logger:       s.sdkLogger(),
@@ -178,6 +183,10 @@ const instructions = `Each tool whose name begins with skill_ runs one skill in 
 	`and puts it on record. Calls with the same project_id share the files of that project: what one call leaves in /workspace/work, ` +
 	`the next one finds; files for you go to /workspace/artifacts and come back as links to resources exec://{exec_id}/{path}. ` +
 	`A call that fails says why, with the exec's id and, where a limit was hit, which one.`
+
+// sessionInstructions are for servers with sessions of the sandbox.
+const sessionInstructions = ` session_run and session_python share one container that stays while you work: ` +
+	`files in /tmp, processes, and the variables of a Python.`
 
 // workspaceInstructions are for sessions that have the tools of package tools, too.
 const workspaceInstructions = instructions +
@@ -316,14 +325,17 @@ func (s *Server) allServers() []*mcp.Server {
 	return append(s.users.servers(), s.tools.server)
 }
 
-// closeSession ends one session.
-func (s *Server) closeSession(id string) {
+// closeSession ends one session, and the sandbox session that began with it.
+func (s *Server) closeSession(one *session) {
 	for _, server := range s.allServers() {
 		for session := range server.Sessions() {
-			if session.ID() == id {
+			if session.ID() == one.id {
 				_ = session.Close()
-				return
 			}
 		}
 	}
+	s.sessions.mu.Lock()
+	h := one.held
+	s.sessions.mu.Unlock()
+	s.release(h)
 }

@@ -21,7 +21,7 @@ const sessionHeader = "Mcp-Session-Id"
 type sessions struct {
 	max         int
 	maxPerToken int
-	end         func(id string) // called without the lock
+	end         func(*session) // called without the lock
 
 	mu      sync.Mutex
 	byID    map[string]*session
@@ -31,15 +31,17 @@ type sessions struct {
 }
 
 type session struct {
+	id      string
 	token   string // the id of its only token
 	project string // ?project_id= of the address that opened it, its only one
 	busy    int
 	used    time.Time // when it was last busy
 	calls   map[*call]struct{}
 	tools   *tools.Session // nil: not used yet
+	held    *held          // nil: no sandbox session
 }
 
-func newSessions(limit int, end func(id string)) *sessions {
+func newSessions(limit int, end func(*session)) *sessions {
 	return &sessions{max: limit, maxPerToken: max(1, limit*3/4), end: end, byID: map[string]*session{}, opening: map[string]int{}}
 }
 
@@ -102,17 +104,17 @@ func (s *sessions) enter(r *http.Request, token, project string) (*use, error) {
 	if err != nil {
 		return nil, err
 	}
-	if victim != "" {
+	if victim != nil {
 		s.end(victim)
 	}
 	u.opens = token
 	return u, nil
 }
 
-// makeRoom removes an idle session if a limit leaves no room for one more of token, and returns its
-// id for end. A token at its own limit loses one of its own, otherwise the token with the most
+// makeRoom removes an idle session if a limit leaves no room for one more of token, and returns it
+// for end. A token at its own limit loses one of its own, otherwise the token with the most
 // sessions loses one. fault.QueueFull if all are busy.
-func (s *sessions) makeRoom(token string) (victim string, err error) {
+func (s *sessions) makeRoom(token string) (victim *session, err error) {
 	held, all := map[string]int{}, len(s.byID)
 	for _, one := range s.byID {
 		held[one.token]++
@@ -126,27 +128,26 @@ func (s *sessions) makeRoom(token string) (victim string, err error) {
 	}
 	full := token != runner.Tokenless && own >= s.maxPerToken
 	if !full && all < s.max {
-		return "", nil
+		return nil, nil
 	}
-	for id, one := range s.byID {
+	for _, one := range s.byID {
 		if one.busy > 0 || full && one.token != token {
 			continue
 		}
-		best := s.byID[victim]
-		if best == nil || held[one.token] > held[best.token] || held[one.token] == held[best.token] && one.used.Before(best.used) {
-			victim = id
+		if victim == nil || held[one.token] > held[victim.token] || held[one.token] == held[victim.token] && one.used.Before(victim.used) {
+			victim = one
 		}
 	}
-	if victim == "" {
+	if victim == nil {
 		e := fault.New(fault.QueueFull, "server limit reached: all %d MCP sessions are in use; end one, or try again later", s.max)
 		if full {
 			e = fault.New(fault.QueueFull, "token limit reached: all %d MCP sessions of this token are in use; end one, or try again later",
 				s.maxPerToken)
 		}
 		e.RetryAfter = 30 * time.Second
-		return "", e
+		return nil, e
 	}
-	s.remove(victim)
+	s.remove(victim.id)
 	return victim, nil
 }
 
@@ -165,7 +166,7 @@ func (u *use) opened(header http.Header) {
 	}
 	u.of.mu.Lock()
 	defer u.of.mu.Unlock()
-	u.session = &session{token: u.opens, project: u.project, busy: 1, calls: map[*call]struct{}{}}
+	u.session = &session{id: id, token: u.opens, project: u.project, busy: 1, calls: map[*call]struct{}{}}
 	u.of.byID[id] = u.session
 	u.of.doneOpening(u.opens)
 	u.opens = ""
@@ -176,7 +177,6 @@ func (u *use) leave() {
 		u.of.posts.Done()
 	}
 	u.of.mu.Lock()
-	defer u.of.mu.Unlock()
 	if u.opens != "" {
 		u.of.doneOpening(u.opens)
 	}
@@ -186,6 +186,10 @@ func (u *use) leave() {
 	}
 	if u.ends != "" {
 		u.of.remove(u.ends)
+	}
+	u.of.mu.Unlock()
+	if u.ends != "" {
+		u.of.end(u.session)
 	}
 }
 
@@ -233,6 +237,20 @@ func (s *sessions) toolsOf(id string, begin func() *tools.Session) *tools.Sessio
 	return one.tools
 }
 
+// heldBy returns the sandbox sessions of a session.
+func (s *sessions) heldBy(id string) *held {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	one := s.byID[id]
+	if one == nil { // it has just ended
+		return &held{over: true}
+	}
+	if one.held == nil {
+		one.held = &held{}
+	}
+	return one.held
+}
+
 // expire ends idle sessions until ctx ends.
 func (s *sessions) expire(ctx context.Context, idle time.Duration) {
 	ticker := time.NewTicker(max(idle/20, time.Second))
@@ -242,23 +260,23 @@ func (s *sessions) expire(ctx context.Context, idle time.Duration) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			for _, id := range s.expired(now.Add(-idle)) {
-				s.end(id)
+			for _, one := range s.expired(now.Add(-idle)) {
+				s.end(one)
 			}
 		}
 	}
 }
 
-func (s *sessions) expired(before time.Time) (ids []string) {
+func (s *sessions) expired(before time.Time) (ended []*session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, one := range s.byID {
 		if one.busy == 0 && one.used.Before(before) {
 			s.remove(id)
-			ids = append(ids, id)
+			ended = append(ended, one)
 		}
 	}
-	return ids
+	return ended
 }
 
 // close refuses new requests. answered is closed when all requests with messages have left.

@@ -26,6 +26,7 @@ type toolSet struct {
 func (s *Server) newToolSet(instructions string) *toolSet {
 	t := &toolSet{server: s.newProtocolServer(instructions), digests: map[string]string{}}
 	t.server.AddReceivingMiddleware(t.spell)
+	s.addSessionTools(t)
 	return t
 }
 

@@ -40,6 +40,9 @@ func (e *externalTools) init(s *Server, u *user, others []*tools.Tool) {
 	for _, one := range others {
 		e.taken[skills.PlainName(one.Name)] = true
 	}
+	for _, one := range sessionTools {
+		e.taken[skills.PlainName(one.Name)] = true
+	}
 	e.sync(s, u)
 	u.tools.server.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {

@@ -61,7 +61,7 @@ func (s *Session) FeishuDownload(ctx context.Context, p FeishuDownloadParams) (*
 	}
 	execID, err := s.record(ctx, change, func(ctx context.Context, user sandbox.User) (_ sandbox.Digests, err error) {
 		got, err = s.feishu.Download(ctx, from, s.sandbox, full, user)
-		return sandbox.Digests{After: got.SHA256}, err
+		return sandbox.Digests{After: got.SHA256, Size: got.Bytes}, err
 	})
 	if err != nil {
 		return nil, s.explain(ctx, full, err)

@@ -99,8 +99,8 @@ func TestFeishuTools(t *testing.T) {
 		t.Errorf("%q %q %v", r.Text, kept, err)
 	}
 	if want := []string{
-		"feishu.upload /workspace/out/report.txt [to  ou_1] {" + reportSHA256 + "  8}",
-		"feishu.download /workspace/out/new/copy.txt [from om_1 file_1 ] { " + reportSHA256 + " 0}",
+		"feishu.upload /workspace/out/report.txt [to  ou_1] {" + reportSHA256 + "  0 8}",
+		"feishu.download /workspace/out/new/copy.txt [from om_1 file_1 ] { " + reportSHA256 + " 8 0}",
 	}; !slices.Equal(box.changes[1:], want) ||
 		r.Meta["exec_id"] != "an-id" {
 		t.Errorf("on record: %q, %v", box.changes, r.Meta)

@@ -24,9 +24,8 @@ type Tool struct {
 	ReadOnly    bool            // it changes neither files nor the machine
 	OpenWorld   bool            // it uses services beyond this one and the user's sandbox
 
-	check *schema.Schema // nil: the other program checks the arguments
-	doc   any            // of check
-	call  func(ctx context.Context, s *Session, arguments []byte) (*Result, error)
+	arguments
+	call func(ctx context.Context, s *Session, arguments []byte) (*Result, error)
 }
 
 // Result is what a tool answers with. The model reads Text, and sees Image.
@@ -67,6 +66,27 @@ var All = []*Tool{
 
 // define makes a Tool of a function. It panics if P has no schema, which a test of any tool finds.
 func define[P any](name, title, description string, readOnly bool, f func(*Session, context.Context, P) (*Result, error)) *Tool {
+	params := ParamsOf[P](name)
+	return &Tool{
+		Name: name, Title: title, Description: description, Schema: params.Schema, ReadOnly: readOnly, arguments: params.arguments,
+		call: func(ctx context.Context, s *Session, arguments []byte) (*Result, error) {
+			p, err := decode[P](arguments)
+			if err != nil {
+				return nil, err
+			}
+			return f(s, ctx, p)
+		},
+	}
+}
+
+// Params are the parameters of a tool, which are the fields of P.
+type Params[P any] struct {
+	Schema json.RawMessage // of the arguments, JSON Schema 2020-12
+	arguments
+}
+
+// ParamsOf derives the schema of a tool's parameters. It panics if P has none.
+func ParamsOf[P any](tool string) Params[P] {
 	derived, err := jsonschema.For[P](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
 		reflect.TypeFor[catalog.Kind](): {Type: "string", Enum: []any{catalog.Skill, catalog.Agent}},
 	}})
@@ -81,19 +101,53 @@ func define[P any](name, title, description string, readOnly bool, f func(*Sessi
 	}
 	check, found := schema.CompileOwn(text)
 	if found != nil {
-		panic(fmt.Sprint(name, found))
+		panic(fmt.Sprint(tool, found))
 	}
-	return &Tool{
-		Name: name, Title: title, Description: description, Schema: text, ReadOnly: readOnly, check: check, doc: check.Doc(),
-		call: func(ctx context.Context, s *Session, arguments []byte) (*Result, error) {
-			var p P
-			if err := json.Unmarshal(arguments, &p); err != nil { // such as 1e30 for an int, which the schema accepts
-				return nil, fault.Wrap(fault.InvalidInputs, err,
-					"an argument has a number that is too large for the tool; use one of up to 64 bits")
-			}
-			return f(s, ctx, p)
-		},
+	return Params[P]{text, arguments{check, check.Doc()}}
+}
+
+// Read returns the arguments of a call, taken and checked as Tool.Call does.
+func (p Params[P]) Read(ctx context.Context, sent json.RawMessage) (P, error) {
+	checked, err := p.read(ctx, sent)
+	if err != nil {
+		var none P
+		return none, err
 	}
+	return decode[P](checked)
+}
+
+func decode[P any](arguments []byte) (p P, err error) {
+	if err := json.Unmarshal(arguments, &p); err != nil { // such as 1e30 for an int, which the schema accepts
+		return p, fault.Wrap(fault.InvalidInputs, err, "an argument has a number that is too large for the tool; use one of up to 64 bits")
+	}
+	return p, nil
+}
+
+// arguments checks the arguments of calls.
+type arguments struct {
+	check *schema.Schema // nil: the other program checks the arguments
+	doc   any            // of check
+}
+
+// read takes arguments as schema.MeantText does, and checks them.
+func (a arguments) read(ctx context.Context, sent json.RawMessage) (json.RawMessage, error) {
+	if len(bytes.TrimSpace(sent)) == 0 || string(bytes.TrimSpace(sent)) == "null" {
+		sent = json.RawMessage("{}")
+	}
+	taken, value, wrong := schema.MeantText(sent, a.doc)
+	if wrong != nil {
+		return nil, invalid(nil, *wrong)
+	}
+	if a.check != nil {
+		found, err := a.check.Validate(ctx, value)
+		if err != nil {
+			return nil, err
+		}
+		if found != nil {
+			return nil, invalid(value, found...)
+		}
+	}
+	return taken, nil
 }
 
 // singleTypes makes the types of a derived schema single ones: many hosts accept no lists of types.
@@ -117,23 +171,11 @@ func singleTypes(s *jsonschema.Schema) {
 // fault code or wraps ctx's error. After an error, nothing was changed, unless it is
 // fault.OutcomeUnknown.
 func (t *Tool) Call(ctx context.Context, s *Session, arguments json.RawMessage) (*Result, error) {
-	if len(bytes.TrimSpace(arguments)) == 0 || string(bytes.TrimSpace(arguments)) == "null" {
-		arguments = json.RawMessage("{}")
+	checked, err := t.read(ctx, arguments)
+	if err != nil {
+		return nil, err
 	}
-	arguments, value, wrong := schema.MeantText(arguments, t.doc)
-	if wrong != nil {
-		return nil, invalid(nil, *wrong)
-	}
-	if t.check != nil {
-		found, err := t.check.Validate(ctx, value)
-		if err != nil {
-			return nil, err
-		}
-		if found != nil {
-			return nil, invalid(value, found...)
-		}
-	}
-	result, err := t.call(ctx, s, arguments)
+	result, err := t.call(ctx, s, checked)
 	if err == nil {
 		s.keep(t.Name, result)
 	}

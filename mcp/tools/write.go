@@ -63,7 +63,10 @@ func (s *Session) create(ctx context.Context, tool, full string, content []byte)
 // sandbox.Absent. The change is on record, if the sandbox has one.
 func (s *Session) replace(ctx context.Context, tool, full string, content []byte, before, text string) (*Result, error) {
 	after := digestOf(content)
-	change := sandbox.Change{User: s.user, Tool: tool, Path: full, Digests: sandbox.Digests{Before: before, After: after}}
+	change := sandbox.Change{
+		User: s.user, Tool: tool, Path: full,
+		Digests: sandbox.Digests{Before: before, After: after, Size: int64(len(content))},
+	}
 	execID, err := s.record(ctx, change, func(ctx context.Context, user sandbox.User) (sandbox.Digests, error) {
 		_, err := s.sandbox.ReplaceFile(ctx, full, bytes.NewReader(content), before, user)
 		if fault.Is(err, fault.Unsupported) { // an older runner, which cannot compare
