@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 
@@ -16,6 +17,7 @@ import (
 	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/audit/admin"
+	"secbox/audit/report"
 	"secbox/audit/retention"
 	"secbox/audit/translog"
 	"secbox/fault"
@@ -122,7 +124,7 @@ func TestEventPages(t *testing.T) {
 	}
 	for _, link := range []string{
 		"/console/execs/" + execID(2), "/console/tokens/t1", "/console/audit/events?actor=t1", "/console/audit/events?subject=" + execID(9),
-		"/console/audit/retention", "/console/runners", "/console/execs/" + execID(1),
+		"/console/audit/retention", "/console/operations", "/console/execs/" + execID(1),
 	} {
 		if !strings.Contains(page, `href="`+link+`"`) {
 			t.Errorf("no link to %s", link)
@@ -479,5 +481,218 @@ func TestHoldsWithBrowser(t *testing.T) {
 	b.do(chromedp.Click("tbody summary"), chromedp.WaitVisible("tbody button.danger"), chromedp.Click("tbody button.danger"), chromedp.WaitVisible(".empty"))
 	if text := b.text(); len(f.audit.holds) != 0 || !strings.Contains(text, "No holds") {
 		t.Errorf("%+v: %s", f.audit.holds, text)
+	}
+}
+
+// TestReportPage: a link leads to a list that has what the number counts and nothing else, what was
+// not counted is said, and the file is of the same span.
+func TestReportPage(t *testing.T) {
+	t.Parallel()
+	f := fullApp()
+	f.now = func() time.Time { return clock.Add(time.Hour) }
+	v := newVisitor(t, f.serve(t))
+	_, page := v.get("/console/audit/report?since=2h&until=30m")
+	span := "since=" + url.QueryEscape(clock.Add(-time.Hour).Format(time.RFC3339Nano)) + "&amp;until=" +
+		url.QueryEscape(clock.Add(30*time.Minute).Format(time.RFC3339Nano))
+	counted := strings.Replace(span, url.QueryEscape(clock.Add(-time.Hour).Format(time.RFC3339Nano)), url.QueryEscape(clock.Format(time.RFC3339Nano)), 1)
+	for _, want := range []string{
+		"/console/audit/report/file?" + span + `"`, "/console/refused?error_reason=policy_denied&amp;" + counted + `"`,
+		"/console/audit/events?kind=token_created&amp;" + counted + `"`, "There is more than was counted.", "at least 57 execs", "expected 3, found 0",
+		"/console/audit/events?kind=execs_removed&amp;" + strings.Replace(counted, "until", "subject=audit.retention_days&amp;until", 1) + `"`,
+		"does not have 3 events yet", "and found the differences above.",
+		`/console/history?kind=all&amp;requested_by=t&amp;` + counted + `">Ada</a>`, `/console/history?kind=all&amp;requested_by=t&amp;` + counted + `">60</a>`,
+		`>56</span>`, "user_id=ada\">3 changes</a>", "1 rejected</a>,", "<code>timeout_ms</code>", "since=today", "core-api audit key",
+		"is above the ceiling of 1800000", "addr, audit.anchor_dir", "1 workspace",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if resp, file := v.get("/console/audit/report/file?since=2h"); file != "since "+clock.Add(-time.Hour).Format(time.RFC3339)+"\n" ||
+		!strings.Contains(resp.Header.Get("Content-Disposition"), "audit-report.jsonl") {
+		t.Errorf("%q, %v", file, resp.Header)
+	}
+	if resp, page := v.get("/console/audit/report?since=x&until=9999-01-01"); resp.StatusCode != http.StatusBadRequest ||
+		!strings.Contains(page, `aria-invalid="true"`) || strings.Contains(page, "Who ran what") {
+		t.Errorf("a wrong time: %d", resp.StatusCode)
+	}
+	if resp, _ := v.get("/console/audit/report/file?since=1h&until=2h"); resp.Header.Get("Location") != "/console/audit/report?since=1h&until=2h" {
+		t.Errorf("a file of no span: %d", resp.StatusCode)
+	}
+	*f.audit.unproven = report.Unproven{}
+	f.records, f.audit.events = nil, nil
+	if _, page := v.get("/console/audit/report"); !strings.Contains(page, "Nothing was run.") || !strings.Contains(page, "Nothing changed.") ||
+		!strings.Contains(page, "No request was refused.") ||
+		!strings.Contains(page, "compared only the newest 64 entries of the transparency log "+
+			"until the end of this time with the database, and found no difference") {
+		t.Error("the report of a time without anything")
+	}
+	f.audit.unproven = nil
+	if resp, _ := v.get("/console/audit/report"); resp.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("without a database: %d", resp.StatusCode)
+	}
+	f.caller.Role = tokens.Worker
+	for _, path := range []string{"", "/file"} {
+		if resp, _ := newVisitor(t, f.serve(t)).get("/console/audit/report" + path); resp.StatusCode != http.StatusForbidden {
+			t.Errorf("as a worker: %d", resp.StatusCode)
+		}
+	}
+}
+
+// omissions are four refused requests of a token; three records count others without rows.
+func omissions(token string) (list []audit.Record) {
+	for i, detail := range []string{
+		"161 refused requests of this token from 2026-11-23T11:00:00Z to 2026-11-23T11:00:59Z have no rows: a token gets 60 such rows at once, and 10 a minute",
+		"1079 refused requests of this token from 2026-11-23T12:00:00Z to 2026-11-23T12:00:59Z have no rows: a token gets 60 such rows at once, and 10 a minute",
+		"something else", "",
+	} {
+		list = append(list, audit.Record{
+			ExecID: execID(i + 1), Kind: audit.KindExec, Status: audit.Rejected, ErrorReason: audit.RefusalsOmitted, Detail: detail, RequestedBy: token,
+			CreatedAt: clock.Add(-time.Duration(i) * time.Second), Args: []string{}, EnvKeys: []string{},
+		})
+	}
+	list[3].ErrorReason, list[3].Detail, list[3].ProjectID = audit.Forbidden, "no", "demo"
+	return list
+}
+
+// TestRefusedRequestsWithoutRows: the report and the list of refused requests say how many requests
+// have no rows of their own, and who sent them.
+func TestRefusedRequestsWithoutRows(t *testing.T) {
+	t.Parallel()
+	f := fullApp()
+	f.records = omissions("t")
+	for i := range 6 {
+		r := f.records[3]
+		r.ExecID, r.Detail = execID(10+i), strings.Repeat("x", i+1)
+		f.records = append(f.records, r)
+	}
+	f.records[4].Detail = f.records[3].Detail
+	v := newVisitor(t, f.serve(t))
+	_, page := v.get("/console/audit/report")
+	for _, want := range []string{
+		"<p>1,248 refused requests, 1,241 of them without rows of their own.</p>", ": 1,248 refused requests, 1,241 of them without rows of their own</span>",
+		`1,241 <span class="note">without rows of their own, counted by <a href="/console/refused?error_reason=refusals_omitted&amp;`, ">3 rows</a>",
+		`<td class="num" data-label="Rows with it">2</td>`, "and 1 older message",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	if _, page := v.get("/console/refused"); !strings.Contains(page, "1,241 further refused requests have no rows.") {
+		t.Error("the list does not say what its rows count")
+	}
+	f.records = f.records[3:]
+	if _, page := v.get("/console/refused"); strings.Contains(page, "have no rows") {
+		t.Error("the rows that are listed count no others")
+	}
+}
+
+// TestProofMark: the title of an exec says how it stands to the log, and who has witnessed that.
+func TestProofMark(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		standing translog.Standing
+		want     []string
+		not      string
+	}{
+		"proven": {
+			translog.Standing{Index: 7, LoggedAt: clock, Witnesses: []translog.Witnessed{
+				{Name: "example.com/w1", Has: true, Entries: 2216, At: clock.Add(time.Hour), Key: "example.com/w1+1234abcd+AbCd"},
+				{Name: "example.com/w2"},
+			}},
+			[]string{
+				">in the log<", "since", "witnessed by 1 of 2", `title="cosigned by example.com/w1"`, "for a log of 2,216 entries",
+				clock.Add(time.Hour).UTC().Format("2006-01-02 15:04:05"), "--key log.pub --witness-key example.com/w1+1234abcd+AbCd<",
+			},
+			"not in the log",
+		},
+		"without witnesses": {translog.Standing{Index: 7, LoggedAt: clock}, []string{">in the log<", "no witness is asked"}, "witnessed by"},
+		"not witnessed": {
+			translog.Standing{Index: 7, LoggedAt: clock, Witnesses: []translog.Witnessed{{Name: "w"}}},
+			[]string{"witnessed by 0 of 1", "no witness has cosigned it since"},
+			"--witness-key",
+		},
+		"not yet": {translog.Standing{Index: -1}, []string{">not in the log yet<"}, "witnessed by"},
+		"altered": {
+			translog.Standing{Index: 7, LoggedAt: clock, Differences: []translog.Difference{{What: "exit_code"}}},
+			[]string{">altered<"},
+			">in the log<",
+		},
+	} {
+		f := fullApp()
+		f.standing = c.standing
+		page := get(t, f.serve(t)+"/console/execs/"+execID(2))
+		for _, want := range c.want {
+			if !strings.Contains(page, want) {
+				t.Errorf("%s: no %q", name, want)
+			}
+		}
+		if strings.Contains(page, c.not) {
+			t.Errorf("%s: there is %q", name, c.not)
+		}
+	}
+}
+
+// TestEventsByName: the filters take the words that the list shows. A name that several have lists
+// the events of all, each of them once, and leads to the list of each.
+func TestEventsByName(t *testing.T) {
+	t.Parallel()
+	c := startCore(t)
+	v := newVisitor(t, c.url)
+	v.signIn(c.token("audra", tokens.Auditor))
+	ids := []string{}
+	for i, by := range []admin.Actor{
+		{Type: admin.ByCommand, ID: admin.CommandID, Name: "root"},
+		{Type: admin.ByCommand, ID: admin.CommandID, Name: "ops"},
+	} {
+		for range 2 {
+			tok, _, err := c.tokens.Create(admin.By(t.Context(), by), tokens.Spec{Name: fmt.Sprint("ci", i), Role: tokens.Worker})
+			must(t, err)
+			ids = append(ids, tok.ID)
+		}
+	}
+	must(t, admin.Record(admin.By(t.Context(), admin.Caller(ids[0], "ci0")), c.db.AdminEvents(), admin.Export, "csv", nil))
+	for path, want := range map[string]int{
+		"actor=root": 2, "actor=ops": 2, "actor=core-api": 4, "actor=audra": 1, "actor=ci0": 1, "actor=" + ids[0]: 1, "actor=nobody": 0,
+		"subject=ci0": 2, "subject=ci1": 2, "subject=audra": 2, "subject=" + ids[3]: 1, "subject=csv": 1, "subject=nobody": 0,
+		"actor=root&subject=ci0": 2, "actor=root&subject=ci1": 0, "actor=audra&subject=audra": 1, "actor=ci0&kind=export": 1,
+	} {
+		_, page := v.get("/console/audit/events?" + path)
+		if n := strings.Count(page, "Proof of event"); n != want || strings.Contains(page, "No event matches") != (want == 0) {
+			t.Errorf("%s: %d events, want %d", path, n, want)
+		}
+		// the API knows no names
+		if ofIDs := strings.Contains(path, ids[0]) || strings.Contains(path, ids[3]); ofIDs && !strings.Contains(page, "Repeat with curl") ||
+			want > 0 && strings.Contains(path, "ci") && strings.Contains(page, "Repeat with curl") {
+			t.Errorf("%s: the command for curl", path)
+		}
+	}
+	_, page := v.get("/console/audit/events?subject=ci0")
+	for _, id := range ids[:2] {
+		if !strings.Contains(page, "token ci0 (…"+id[len(id)-4:]+`): <a href="/console/audit/events?subject=`+id+`"`) {
+			t.Errorf("no list of %s alone", id)
+		}
+	}
+}
+
+// TestSearchEventHasNoPage: the event of a search in output is about no single exec.
+func TestSearchEventHasNoPage(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.audit.events = []admin.Event{event(1, admin.Download, admin.Searched, "{}")}
+	if page := get(t, f.serve(t)+"/console/audit/events"); strings.Contains(page, "/console/execs/search") || !strings.Contains(page, ">search<") {
+		t.Error("the subject of a search is a link, or missing")
+	}
+}
+
+// TestWitnessesFit: on a laptop's screen, no column of the table of witnesses is hidden.
+func TestWitnessesFit(t *testing.T) {
+	f := fullApp()
+	f.report.AuditLog.Witnesses[0].Entries = 2_976_933
+	b := open(t, f.serve(t))
+	b.do(chromedp.EmulateViewport(1366, 768))
+	b.visit("/console/audit")
+	if hidden := eval[int](b, `(e => e.scrollWidth - e.clientWidth)(document.querySelector("#witnesses .scroll"))`); hidden > 0 {
+		t.Errorf("%d pixels of the table are hidden", hidden)
 	}
 }

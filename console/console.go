@@ -5,6 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,16 +31,19 @@ type Config struct {
 	Replayer Replayer
 
 	Nodes   Nodes
+	Samples Samples
 	Health  Health
 	Pool    Pool
 	Runners Runners
 
 	AdminEvents AdminEvents
+	Reports     Reports
 	Registry    Registry
 	Holds       Holds
 	Retention   Retention
 
 	Sessions Sessions
+	Views    Views
 	Tokens   Tokens
 	SignOn   SignOn // nil: only tokens sign in
 
@@ -57,14 +62,27 @@ type Console struct {
 	checks *inflight.Checks // of sessions, while long answers are sent
 }
 
+// optional are the fields that a Config may lack.
+var optional = []string{"SignOn", "Logger", "Now"}
+
+// check returns an error that names the fields that are missing.
+func (cfg Config) check() error {
+	var missing []string
+	for field, value := range reflect.ValueOf(cfg).Fields() {
+		if value.IsZero() && !slices.Contains(optional, field.Name) {
+			missing = append(missing, field.Name)
+		}
+	}
+	if len(missing) > 0 {
+		return fault.New(fault.Internal, "console.New lacks %s", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
 // New makes a Console.
 func New(cfg Config) (*Console, error) {
-	if cfg.Execs == nil || cfg.Events == nil || cfg.Runner == nil || cfg.Live == nil || cfg.Proofs == nil || cfg.Replayer == nil ||
-		cfg.Sessions == nil || cfg.Tokens == nil || cfg.Version == "" ||
-		cfg.Nodes == nil || cfg.Health == nil || cfg.Pool == nil || cfg.Runners == nil ||
-		cfg.AdminEvents == nil || cfg.Registry == nil || cfg.Holds == nil || cfg.Retention == nil {
-		return nil, fault.New(fault.Internal, "console.New needs Execs, Events, a Runner, Live, Proofs, a Replayer, Sessions, Tokens, "+
-			"Nodes, Health, a Pool, Runners, AdminEvents, Registry, Holds, Retention and a Version")
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now

@@ -138,11 +138,12 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 	t.Cleanup(func() { stop(); <-ended }) // before the database is closed
 	pages, err := console.New(console.Config{
 		Execs:  visible.Execs{History: history, Tombstones: db.Retention(), Tokens: c.tokens, Downloads: downloads, Activity: activity, Commands: history},
-		Events: history, Callbacks: db.Webhooks(), Runner: runs, Live: live, Replayer: replayer, Proofs: evidence, Nodes: db.Nodes(), Health: newFake(),
-		Pool: newFake(), Runners: newFake(),
+		Events: history, Callbacks: db.Webhooks(), Runner: runs, Live: live, Replayer: replayer, Proofs: evidence, Nodes: db.Nodes(),
+		Samples: db.Samples(), Health: newFake(), Pool: newFake(), Runners: newFake(),
+		Reports:  export.Reports{Log: evidence, Records: db.Audit(), Events: db.AdminEvents(), Patience: time.Millisecond},
 		Registry: struct{ console.Registry }{}, AdminEvents: db.AdminEvents(), Holds: visible.Holds{Store: db.Retention()},
 		Retention: retention.New(retention.Config{Store: db.Retention(), RecordDays: 30}),
-		Sessions:  signIns, SignOn: provider, Tokens: c.tokens, Version: "test", Logger: quiet,
+		Sessions:  signIns, Views: db.Views(), SignOn: provider, Tokens: c.tokens, Version: "test", Logger: quiet,
 		Now: func() time.Time { return time.Now().Add(time.Duration(c.later.Load())) },
 	})
 	must(t, err)
@@ -152,9 +153,11 @@ func startCoreWith(t *testing.T, signOn func(url string) *sso.Provider, more ...
 		Needs: api.Needs{
 			Runner: runs, Live: live, Changes: db.Audit(), Webhooks: webhooks.Registry{}, History: history, TransparencyLog: evidence,
 			Retention: db.Retention(), Exports: export.Exporter{Records: db.Audit(), Log: evidence, Events: db.AdminEvents(), Patience: time.Millisecond},
+			Reports:     export.Reports{Log: evidence, Records: db.Audit(), Events: db.AdminEvents(), Patience: time.Millisecond},
 			AdminEvents: db.AdminEvents(), Downloads: downloads,
 			Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{}, Skills: catalog, Invoker: struct{ api.Invoker }{}, Replayer: replayer, Tokens: c.tokens,
-			Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{}, Catalog: struct{ api.Catalog }{},
+			Library: struct{ api.Library }{}, View: struct{ visible.View }{}, Sandboxes: struct{ api.Sandboxes }{},
+			Projects: struct{ api.Projects }{}, Catalog: struct{ api.Catalog }{},
 			Registry:  struct{ api.Registry }{},
 			UploadDir: filepath.Join(dir, "uploads"),
 		},

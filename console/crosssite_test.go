@@ -76,11 +76,12 @@ func TestLinksOfOtherSites(t *testing.T) {
 var isPage = func() map[string]bool {
 	pages := map[string]bool{}
 	for _, path := range []string{
-		"", "/sign-in", "/overview", "/history", "/refused", "/skills", "/skills/:id", "/packages", "/packages/:agent/:user/:skill",
+		"", "/sign-in", "/overview", "/history", "/sessions", "/refused", "/skills", "/skills/:id", "/packages", "/packages/:agent/:user/:skill",
 		"/packages/:agent/:user/:skill/file", "/packages/:agent/:user/:skill/diff", "/baselines/:agent/:skill", "/baselines/:agent/:skill/file",
-		"/registry", "/registry/:kind/:name", "/runners", "/execs/:id", "/execs/:id/output/:stream", "/execs/:id/artifacts", "/execs/:id/show/*",
-		"/execs/:id/inputs", "/execs/:id/show-input/*", "/audit", "/audit/events", "/audit/holds", "/audit/retention", "/audit/export",
-		"/people", "/tokens", "/tokens/:id",
+		"/registry", "/registry/:kind/:name", "/runners", "/operations", "/execs/:id", "/execs/:id/output/:stream", "/execs/:id/artifacts",
+		"/execs/:id/show/*", "/execs/:id/inputs", "/execs/:id/show-input/*", "/execs/:id/differences", "/audit", "/audit/report",
+		"/audit/events", "/audit/holds", "/audit/retention",
+		"/audit/export", "/people", "/tokens", "/tokens/:id",
 	} {
 		pages["/console"+path] = true
 	}
@@ -114,7 +115,7 @@ func TestSharedLinksInBrowser(t *testing.T) {
 			b.do(chromedp.Navigate(site), chromedp.Click(link))
 		}
 		for link, want := range map[string][2]string{
-			"#exec": {"/console/execs/" + id, "Exec " + id}, "#list": {"/console/history?status=succeeded&columns=status&columns=exit", "History"},
+			"#exec": {"/console/execs/" + id, "echo hi"}, "#list": {"/console/history?status=succeeded&columns=status&columns=exit", "History"},
 			"#start": {"/console/overview", "Overview"},
 		} {
 			follow(link)

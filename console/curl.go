@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -24,8 +25,18 @@ func repeat(req *request, p *view.HistoryPage, after *audit.Cursor, only []audit
 	}
 	if len(only) > 0 {
 		asked.Set("status", strings.Join(ui.Strings(only), ","))
+		asked.Set("kind", cmp.Or(asked.Get("kind"), "all"))
+	}
+	exact := strings.TrimSpace(asked.Get("text"))
+	if p.Search.Exact == "task" {
+		asked.Del("text")
+		asked.Set("task_id", exact)
 	}
 	p.MayExport, p.Export = req.may(auditors), ui.Link("history", "export").WithAll(asked)
+	if p.Search.Exact == "exec" {
+		p.Curl = req.curl(inAPI(nil, "sandbox", "execs", p.Rows[0].ExecID))
+		return
+	}
 	asked.Del("text") // the API does not search
 	asked.Set("limit", strconv.Itoa(view.HistoryRows))
 	if after != nil {

@@ -28,10 +28,10 @@ func (c *Console) exec(req *request) (ui.Page, error) {
 	}
 	p := view.ExecPage{
 		Record: rec, Spooled: c.cfg.Events.Spooled(rec.ExecID), Live: !rec.Status.Final() || req.query.Has("shown"),
-		Policy: view.Policy(rec), Limits: view.Limits(rec),
+		Policy: view.Policy(rec), Limits: view.Limits(rec), Now: c.cfg.Now(),
 	}
 	p.Canceling = !rec.Status.Final() && req.query.Has("canceling")
-	p.MayCancel = !rec.Status.Final() && !p.Canceling && req.may(workers)
+	p.MayCancel = !rec.Status.Final() && req.may(workers)
 	names, err := c.cfg.Execs.Names(req.ctx(), req.caller, rec.RequestedBy)
 	if err != nil {
 		return ui.Page{}, err
@@ -53,6 +53,9 @@ func (c *Console) exec(req *request) (ui.Page, error) {
 	if p.After, err = c.cfg.Execs.Neighbour(req.ctx(), req.caller, rec, true); err != nil {
 		return ui.Page{}, err
 	}
+	if p.Session, err = c.sessionPart(req, rec); err != nil {
+		return ui.Page{}, err
+	}
 	if p.Output, err = c.outputs(req, rec); err != nil {
 		return ui.Page{}, err
 	}
@@ -65,6 +68,7 @@ func (c *Console) exec(req *request) (ui.Page, error) {
 	p.Policy = view.WithReplayedLayers(p.Policy, p.Replay.First)
 	p.Artifacts = c.artifactsPart(req.ctx(), rec, removed[rec.ExecID])
 	p.Inputs = c.inputsPart(req, rec)
+	p.Versions = c.versionsOf(req, rec)
 	p.Proof = c.proofOf(req, rec)
 	if req.may(auditors) {
 		if p.Holds, err = c.cfg.Holds.On(req.ctx(), rec, view.HeldRows); err != nil {
@@ -73,9 +77,13 @@ func (c *Console) exec(req *request) (ui.Page, error) {
 		p.MayHold = req.may(admins)
 	}
 	p.Curl = req.curl(inAPI(nil, "sandbox", "execs", rec.ExecID))
+	list := ui.Crumb{Label: "History", To: ui.Link("history")}
+	if p.Session != nil {
+		list = ui.Crumb{Label: "Sessions", To: ui.Link("sessions")}
+	}
 	page := ui.Page{
-		Title: "Exec " + rec.ExecID, Crumbs: []ui.Crumb{{Label: "History", To: ui.Link("history")}}, Badge: view.ExecBadge(p),
-		Actions: view.ExecActions(p), Body: view.Exec(p), Live: !rec.Status.Final(),
+		Title: view.PageTitle(rec), Crumbs: []ui.Crumb{list}, Badge: view.ExecBadge(p),
+		Actions: view.ExecActions(p), Body: view.Exec(p), Live: !rec.Status.Final(), Cast: rec.TTYRecord != "",
 	}
 	return page, nil
 }
@@ -184,6 +192,7 @@ func (c *Console) proofOf(req *request, rec audit.Record) view.ProofState {
 		p.Problem = reason(err)
 		return p
 	}
+	p.LoggedAt, p.Witnesses = standing.LoggedAt, standing.Witnesses
 	p.Index, p.Pending, p.Differences, p.Unsigned = standing.Index, standing.Index < 0, standing.Differences, standing.Unsigned != nil
 	if p.Pending {
 		for _, problem := range c.cfg.Health.Latest(req.ctx()).Problems {

@@ -88,7 +88,7 @@ func TestFalsifiedExec(t *testing.T) {
 	change("DROP TRIGGER sandbox_exec_events_no_update")
 	change("DROP TRIGGER sandbox_exec_events_no_delete")
 	change("UPDATE sandbox_exec_events SET data = replace(data, '\"exit_code\":0', '\"exit_code\":7') WHERE exec_id = ?", id)
-	says(t, page(), []string{"(ended): expected that of entry", "found another one"}, []string{"has every event"})
+	says(t, page(), []string{"(ended): expected the event of entry", "found another one"}, []string{"has every event"})
 	change("DELETE FROM sandbox_exec_events WHERE exec_id = ?", id)
 	says(t, page(), []string{"events: expected at least one, found none"}, []string{"has every event"})
 }
@@ -129,22 +129,27 @@ func TestChangePage(t *testing.T) {
 		"an edit": {
 			func(r *audit.Record) { r.SHA256Before, r.SHA256After = before, after },
 			[]string{
-				"What changed", "Action files.edit", "Path /workspace/a.txt", "SHA-256 before " + before[:15], "SHA-256 after " + after[:15],
-				"A change of a file has no policy",
+				"What changed", "Action changed the file (files.edit)", "Path /workspace/a.txt", "SHA-256 before " + before[:15],
+				"SHA-256 after " + after[:15], "Version before no other change of the file is on record",
+				"Version after no other change of the file is on record",
 			},
-			nil,
+			[]string{"Size after"},
 		},
-		"a new file": {func(r *audit.Record) { r.SHA256Before, r.SHA256After = "absent", after }, []string{"SHA-256 before no file"}, nil},
-		"not known":  {func(r *audit.Record) { r.SHA256After = after }, []string{"SHA-256 before not known"}, nil},
+		"a new file": {
+			func(r *audit.Record) { r.SHA256Before, r.SHA256After, r.SizeAfter = "absent", after, new(int64(2000)) },
+			[]string{"Action made the file (files.edit)", "SHA-256 before no file", "Size after 2 KiB (2,000 B)"},
+			[]string{"Version before"},
+		},
+		"not known": {func(r *audit.Record) { r.SHA256After = after }, []string{"SHA-256 before not known"}, nil},
 		"an upload": {
 			func(r *audit.Record) { r.Cmd, r.SHA256Before = "feishu.upload", before },
-			[]string{"SHA-256 of what was sent " + before[:15]},
-			[]string{"SHA-256 before"},
+			[]string{"SHA-256 of what was sent " + before[:15], "Action sent the file to Feishu"},
+			[]string{"SHA-256 before", "Version after"},
 		},
 		"was refused": {
 			func(r *audit.Record) { r.Status, r.SHA256After, r.StartedAt = audit.Rejected, after, time.Time{} },
-			[]string{"What was to change", "SHA-256 asked for"},
-			[]string{"SHA-256 after"},
+			[]string{"What was to change", "SHA-256 asked for", "Action was to change the file, and did not"},
+			[]string{"SHA-256 after", "Version after", "no command was started"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +159,7 @@ func TestChangePage(t *testing.T) {
 			r.Kind, r.Cmd, r.Args, r.PolicySnapshot, r.Status = audit.KindChange, "files.edit", []string{"/workspace/a.txt"}, nil, audit.Succeeded
 			c.change(r)
 			says(t, get(t, f.serve(t)+"/console/execs/"+execID(1)), c.want,
-				append(c.not, "was refused before", "No policy is on record", "Nothing was written"))
+				append(c.not, "was refused before", "policy is on record", "Nothing was written", "Interpreter", "no input files", "Resources", "not an exec"))
 		})
 	}
 }
@@ -242,9 +247,26 @@ func TestUnmeasured(t *testing.T) {
 	server := f.serve(t)
 	says(t, get(t, server+"/console/execs/"+execID(2)), []string{
 		"CPU not measured 1 core", "Processes not measured 256", "/tmp not measured 256 MiB",
-		"The command itself ran from 0 ms to 1.0 s after",
+		"The command itself ran 1.0 s, from 0 ms after “created” on.",
 	}, nil)
 	says(t, get(t, server+"/console/execs/"+execID(1)), []string{"Processes at the limit 256"}, nil)
+}
+
+// TestOmittedRefusals: a row that counts refused requests names no command, and its page has none.
+func TestOmittedRefusals(t *testing.T) {
+	t.Parallel()
+	f := newFake().fill(1)
+	r := &f.records[0]
+	r.Status, r.ErrorReason, r.Cmd, r.Args, r.PolicySnapshot = audit.Rejected, audit.RefusalsOmitted, "", nil, nil
+	r.Detail = "7 refused requests of this token have no rows"
+	server := f.serve(t)
+	for _, path := range []string{"/console/execs/" + execID(1), "/console/history"} {
+		page := get(t, server+path)
+		says(t, page, []string{"refusals without rows"}, []string{"''", "What was to run"})
+		if strings.Contains(page, `"#command"`) {
+			t.Errorf("%s leads to a command", path)
+		}
+	}
 }
 
 // TestLimitsHaveNames: a limit has a name for readers and its unit, not the policy's name.
@@ -299,10 +321,17 @@ func TestRefusedExec(t *testing.T) {
 	rec.ExitCode, rec.StartedAt, rec.StdoutBytes, rec.DurationMS, rec.Backend = nil, time.Time{}, 0, 0, ""
 	page := get(t, f.serve(t)+"/console/execs/"+execID(1))
 	says(t, page, []string{
-		"What was to run", "no command was started", "refused: the request asked for 1099511627776", "refused: the skill asked for 1048576",
+		"What was to run", "no command was started", "refused: the request asked for 305419 h 53 min (1099511627776)",
+		"refused: the skill asked for 1 TiB (1048576)",
 		"nothing ran under it",
 	},
 		[]string{"What ran", "Standard output", "Artifacts File", "Resources", "Nothing was written", "left no artifacts", "Backend"})
+
+	_, refusal = resolver.Resolve(nil, policy.Layer{Image: new("evil:latest")}, policy.Host{})
+	rec.Image, rec.Detail = "secbox-sandbox:latest", fault.From(refusal).Message
+	server := f.serve(t)
+	says(t, get(t, server+"/console/execs/"+execID(1)), []string{"Image evil:latest (refused)"}, []string{"Image secbox-sandbox:latest"})
+	says(t, get(t, server+"/console/history?columns=image"), []string{"evil:latest (refused)"}, []string{"secbox-sandbox:latest"})
 }
 
 // TestReplayVerdict: the page of a replay begins with the outcome of the comparison, and its policy
@@ -326,7 +355,7 @@ func TestReplayVerdict(t *testing.T) {
 	page := get(t, server+"/console/execs/"+execID(2))
 	says(t, page, []string{
 		"It came out the same in 1 of 3 points; different: standard output; not known: other files in work/.",
-		"timeout_ms 60000 (1 min 00 s) default as in the first exec", "memory_mb 600 skill as in the first exec",
+		"timeout_ms 1 min 00 s (60000) default as in the first exec", "memory_mb 600 MiB skill as in the first exec",
 	}, []string{"manifest"})
 	if strings.Index(page, "It came out") > strings.Index(page, `id="command"`) {
 		t.Error("the verdict is not at the top")
@@ -351,10 +380,10 @@ func TestCancelAsks(t *testing.T) {
 		t.Fatalf("%d, %q", resp.StatusCode, f.canceled)
 	}
 	_, body = v.get(resp.Header.Get("Location"))
-	says(t, body, []string{"You have asked for the end of this exec. It ends in a moment; until then it is running."}, []string{"Cancel…"})
+	says(t, body, []string{"The end of this exec was asked for. It comes in a moment; until then the exec is running.", "Cancel…"}, nil)
 	f.records[0].Status = audit.Canceled
 	_, body = v.get(resp.Header.Get("Location"))
-	says(t, body, nil, []string{"You have asked"})
+	says(t, body, nil, []string{"was asked for", "Cancel…"})
 }
 
 // TestRequestedBy: the requester leads to its other execs.

@@ -22,7 +22,7 @@ func (f *fakeApp) addFile(path, content string) {
 	f.content[path] = content
 }
 
-// fakeFiles has the artifacts of an application. All its execs have the same artifacts.
+// fakeFiles has the artifacts of an application.
 type fakeFiles struct{ app *fakeApp }
 
 func (f fakeFiles) List() runner.ArtifactList {

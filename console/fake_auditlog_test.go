@@ -16,6 +16,7 @@ import (
 	"secbox/api/visible"
 	"secbox/audit/admin"
 	"secbox/audit/export"
+	"secbox/audit/report"
 	"secbox/audit/retention"
 	"secbox/audit/translog"
 	"secbox/fault"
@@ -32,6 +33,7 @@ type fakeAudit struct {
 	holdErr    error
 	report     retention.Report
 	exports    []export.Query
+	unproven   *report.Unproven // nil: no report can be made
 }
 
 func (f *fakeApp) State(context.Context) (translog.State, error) { return f.audit.state, f.audit.lost }
@@ -66,7 +68,8 @@ type fakeAdminEvents struct{ *fakeApp }
 func (f fakeAdminEvents) List(_ context.Context, filter admin.Filter, after *admin.Cursor, limit int) ([]admin.Event, error) {
 	var out []admin.Event
 	for _, e := range f.audit.events {
-		if (filter.Kind == "" || e.Kind == filter.Kind) && (filter.Actor == "" || e.Actor.ID == filter.Actor) && (filter.Subject == "" ||
+		if (filter.Kind == "" || e.Kind == filter.Kind) && (filter.Actor == "" || e.Actor.ID == filter.Actor) &&
+			(filter.ActorName == "" || e.Actor.Name == filter.ActorName) && (filter.Subject == "" ||
 			e.Subject == filter.Subject) &&
 			(after == nil || e.Seq < after.Seq) && len(out) < limit {
 			out = append(out, e)
@@ -123,6 +126,36 @@ func (f fakeHoldStore) RemoveHold(_ context.Context, id, _ string) (retention.Ho
 	return retention.Hold{}, fault.New(fault.UnknownHold, "there is no hold %q, or it was removed before", id)
 }
 
+func (d openDoor) ExportReport(w http.ResponseWriter, r *http.Request, span report.Span) error {
+	return content.ServeStream(w, r, "application/x-ndjson", "audit-report.jsonl", func() error {
+		_, err := io.WriteString(w, "since "+span.Since.Format(time.RFC3339)+"\n")
+		return err
+	})
+}
+
+// fakeReports reports about the records and events of a fakeApp.
+type fakeReports struct{ *fakeApp }
+
+func (f fakeReports) Read(_ context.Context, span report.Span, most int) (report.Answer, error) {
+	if f.audit.unproven == nil {
+		return report.Answer{}, fault.New(fault.DatabaseUnavailable, "the database does not answer")
+	}
+	b := report.NewBuilder(report.Span{Since: time.Time{}, Until: span.Until.AddDate(1, 0, 0)})
+	for _, r := range f.records[:min(most, len(f.records))] {
+		b.Exec(report.ExecOf(r))
+	}
+	for _, e := range f.audit.events {
+		b.Event(e)
+	}
+	b.Event(event(50, admin.WorkspaceRemoved, "ag~ann", `{"rule":"sandbox.workspace_ttl_hours","hours":9}`))
+	a := report.Answer{
+		Report: b.Report(), CountedSince: clock, EventsSince: clock, Unproven: *f.audit.unproven, Compared: 64,
+		Denied: map[string]int64{"timeout_ms": 1}, Exports: 1,
+	}
+	a.Report.Span = span
+	return a, nil
+}
+
 type fakeRetention struct{ *fakeApp }
 
 func (f fakeRetention) Report(context.Context) (retention.Report, error) {
@@ -142,7 +175,7 @@ func (f *fakeApp) fullAudit() {
 	f.report.AuditLog = health.AuditLog{
 		Entries: 1200, BehindEvents: 3, BehindMS: 400, AnchorDir: "/mnt/anchor", AnchoredEntries: 1180,
 		Witnesses: []health.AuditWitness{
-			{Name: "example.com/w1", Entries: 1199},
+			{Name: "example.com/w1", Entries: 1199, Root: "1vHbWEWqzQ1+fPBzkvQvVvWWPm2aPWBGuFW0b9m6q4s=", CosignedAt: clock, Since: clock.Add(-time.Hour)},
 			{Name: "example.com/w2", Problem: "does not answer", ProblemFor: time.Hour},
 			{Name: "example.com/w3"},
 		},
@@ -176,6 +209,9 @@ func (f *fakeApp) fullAudit() {
 	for n := 60; n > 0; n-- {
 		f.audit.events = append(f.audit.events, event(n, admin.SignedIn, "t1", `{"address":"127.0.0.1"}`))
 	}
+	f.audit.unproven = &report.Unproven{
+		NotLogged: 3, Altered: 1, Differences: []report.Difference{{ExecID: execID(2), What: "exit_code", Expected: "3", Found: "0"}},
+	}
 	for n := range 52 {
 		f.audit.holds = append(f.audit.holds, retention.Hold{
 			ID: execID(n + 1), Kind: retention.HoldKinds[n%4], Value: fmt.Sprint("value-", n+1), Reason: "case 2026-17",
@@ -200,6 +236,7 @@ func (f *fakeApp) hostileAudit(s string) {
 		e.Data = `{"what":` + text + `,"list":[` + text + `],"deep":{` + text + `:{` + text + `:` + text + `}},"entries":{` + text + `:[1]}}`
 		e.Unreadable = map[string]string{s: s}
 	}
+	f.audit.unproven = &report.Unproven{Altered: 1, Differences: []report.Difference{{ExecID: s, What: s, Expected: s, Found: s}}}
 	for i := range f.audit.holds {
 		h := &f.audit.holds[i]
 		h.Value, h.Reason, h.AddedBy = s, s, s

@@ -38,7 +38,10 @@ func (f followed) Newer(ctx context.Context, r audit.Record) (audit.Record, erro
 }
 
 // printed is what the command listen prints. An empty one ends it.
-type printed struct{ stdout, stderr string }
+type printed struct {
+	stdout, stderr string
+	used           engine.Usage // zero: it does not say
+}
 
 // listen is a command of memengine.Shell that prints what it is told.
 func listen(prints <-chan printed) memengine.Command {
@@ -51,6 +54,9 @@ func listen(prints <-chan printed) memengine.Command {
 			case text := <-prints:
 				if text == (printed{}) {
 					return 0, nil, nil
+				}
+				if text.used != (engine.Usage{}) {
+					p.Job.OnUsage(text.used)
 				}
 				_, _ = io.WriteString(p.Stdout, text.stdout)
 				_, _ = io.WriteString(p.Stderr, text.stderr)

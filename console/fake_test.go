@@ -3,6 +3,7 @@ package console_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,17 +16,21 @@ import (
 
 	"secbox/access/sessions"
 	"secbox/access/tokens"
+	"secbox/access/views"
 	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/audit/translog"
 	"secbox/cluster/nodes"
+	"secbox/cluster/samples"
 	"secbox/console"
 	"secbox/engine"
 	"secbox/fault"
 	"secbox/health"
 	"secbox/runner"
 	"secbox/runner/follow"
+	"secbox/runner/session"
 	"secbox/runner/webhooks"
+	"secbox/sandbox/inside"
 	"secbox/sandbox/remote"
 )
 
@@ -38,15 +43,20 @@ type fakeApp struct {
 	files    []runner.Artifact
 	notKept  runner.ArtifactList // without Items
 	content  map[string]string   // of files, by path
+	first    *fakeApp            // has the files of execID(4), which execID(2) of fullApp replays; nil: the same ones
 	replayer fakeReplayer
 	callback *webhooks.Delivery // of execID(2)
+	cast     string             // the recording of every terminal
 	caller   tokens.Token
 	prove    error
 	standing translog.Standing
 	secure   bool // the browser comes by TLS
 
 	nodes    []nodes.Node
+	day      samples.Day
+	latest   map[string]samples.Sample // by node
 	report   health.Report
+	known    func() health.Report // nil: report
 	pool     engine.PoolStats
 	machines []remote.RunnerInfo
 
@@ -59,6 +69,8 @@ type fakeApp struct {
 	stalled bool // the bodies of requests stop, and net/http has ended their contexts
 
 	sessions *fakeSessions
+	boxes    map[string]session.State // that run on this node
+	views    fakeViews
 	people   []sessions.Person
 	blocked  []string // ids; "not " before one is the end of its block
 	signOn   console.SignOn
@@ -78,6 +90,7 @@ func newFake() *fakeApp {
 	f := &fakeApp{
 		caller: tokens.Token{ID: "t", Name: "Ada", Role: tokens.Admin}, standing: translog.Standing{Index: 1234}, output: map[string][]byte{},
 		sessions: &fakeSessions{byToken: map[string]tokens.Token{}, open: map[string]tokens.Token{}},
+		views:    fakeViews{of: map[string][]views.View{}},
 	}
 	f.sessions.app = f
 	return f
@@ -88,8 +101,9 @@ func (f *fakeApp) serve(t *testing.T) string {
 	t.Helper()
 	pages, err := console.New(console.Config{
 		Execs: f, Events: f, Callbacks: f, Runner: f, Live: follow.New(f, followed{f}), Proofs: f, Replayer: &f.replayer,
-		Nodes: fakeNodes{f}, Health: f, Pool: f, Runners: f, AdminEvents: fakeAdminEvents{f}, Registry: &f.skills.published, Holds: f.holds(),
-		Retention: fakeRetention{f}, Sessions: f.sessions, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now,
+		Nodes: fakeNodes{f}, Samples: fakeSamples{f}, Health: f, Pool: f, Runners: f,
+		AdminEvents: fakeAdminEvents{f}, Reports: fakeReports{f}, Registry: &f.skills.published, Holds: f.holds(),
+		Retention: fakeRetention{f}, Sessions: f.sessions, Views: &f.views, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -152,15 +166,16 @@ func (f *fakeApp) Get(_ context.Context, _ tokens.Token, execID string) (audit.R
 	return audit.Record{}, fault.New(fault.UnknownExec, "there is no exec %s that you may see", execID)
 }
 
-// List ignores filters but ExecIDs.
+// List ignores filters but ExecIDs, TaskID and one for changes.
 func (f *fakeApp) List(_ context.Context, _ tokens.Token, filter audit.Filter, after *audit.Cursor, limit int) ([]audit.Record, *audit.Cursor, error) {
 	if f.barren && after == nil {
 		return nil, &audit.Cursor{CreatedAt: f.records[0].CreatedAt, ExecID: f.records[0].ExecID}, nil
 	}
-	rows := slices.Clone(f.records)
-	if filter.ExecIDs != nil {
-		rows = slices.DeleteFunc(rows, func(r audit.Record) bool { return !slices.Contains(filter.ExecIDs, r.ExecID) })
+	ids := audit.Filter{ExecIDs: filter.ExecIDs, TaskID: filter.TaskID, SessionID: filter.SessionID, Sessions: filter.Sessions}
+	if filter.Kind == audit.KindChange {
+		ids.Kind = filter.Kind
 	}
+	rows := slices.DeleteFunc(slices.Clone(f.records), func(r audit.Record) bool { return !ids.Matches(r) })
 	if filter.OldestFirst {
 		slices.Reverse(rows)
 	}
@@ -172,6 +187,55 @@ func (f *fakeApp) List(_ context.Context, _ tokens.Token, filter audit.Filter, a
 	}
 	last := rows[limit-1]
 	return rows[:limit], &audit.Cursor{CreatedAt: last.CreatedAt, ExecID: last.ExecID}, nil
+}
+
+// fillSessions makes execID(20) a session of this node with two execs, and execID(23) one that has
+// ended.
+func (f *fakeApp) fillSessions(name, inContext string) {
+	running, ended := &f.records[40], &f.records[37]
+	for _, r := range []*audit.Record{running, ended} {
+		r.SessionID, r.Cmd, r.Args = r.ExecID, runner.SessionCommand, runner.SessionTerms{Name: name, Idle: time.Minute, TTL: time.Hour}.Arguments()
+	}
+	running.Status, running.ExitCode, running.EndedAt = audit.Running, nil, time.Time{}
+	ended.Status, ended.ErrorReason = audit.Canceled, audit.SessionIdle
+	for i, r := range []*audit.Record{&f.records[39], &f.records[38]} {
+		r.SessionID, r.SessionSeq, r.Context, r.CPUUS, r.MaxRSSBytes = running.ExecID, int64(i+1), inContext, new(int64(5000)), new(int64(9<<20))
+	}
+	f.boxes = map[string]session.State{running.ExecID: {
+		ID: running.ExecID, Running: 1, Execs: 2, ExpiresAt: clock.Add(time.Hour), IdleExpiresAt: clock.Add(time.Minute),
+		Contexts: []session.ContextState{{Context: session.Context{Kind: inContext, Name: inContext}, Cells: 2, StartedAt: clock}},
+	}}
+}
+
+// Session implements console.Runner.
+func (f *fakeApp) Session(id string) (session.State, error) {
+	if state, ok := f.boxes[id]; ok {
+		return state, nil
+	}
+	return session.State{}, session.Ended(id)
+}
+
+// Inside implements console.Runner.
+func (f *fakeApp) Inside(string) session.Inside { return fakeInside{} }
+
+// fakeInside is a session whose processes include a hostile one.
+type fakeInside struct{ session.Inside }
+
+func (fakeInside) Watch(_ context.Context, _ engine.Job, stdout io.Writer) (engine.Exit, error) {
+	err := json.NewEncoder(stdout).Encode(inside.Answer{Processes: []inside.Process{
+		{PID: 42, Parent: -7, Command: []byte("sleep\x1b[2J <b>1000</b> \xff"), State: "S", CPUUS: -1, MemoryBytes: 5 << 20, StartedAt: clock},
+	}})
+	return engine.Exit{}, err
+}
+
+// SessionUsage implements console.Runner.
+func (f *fakeApp) SessionUsage(_ context.Context, rec audit.Record) (s session.Samples, err error) {
+	for i := range 3 {
+		s.Samples = append(s.Samples, session.Sample{
+			At: rec.StartedAt.Add(time.Duration(i) * time.Second), CPUUS: int64(i*i) * 250_000, MemoryBytes: int64(3-i) << 20,
+		})
+	}
+	return s, err
 }
 
 // Search ignores filters, too.
@@ -203,6 +267,13 @@ func (f *fakeApp) RecordDownload(_ context.Context, _ tokens.Token, rec audit.Re
 	return nil
 }
 
+func (f *fakeApp) RecordSearch(_ context.Context, _ tokens.Token, text string, _ []audit.Record, streams map[string][]string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.downloads = append(f.downloads, fmt.Sprint("search ", text, " ", streams))
+	return nil
+}
+
 func (f *fakeApp) Spooled(string) bool { return f.spooled }
 
 func (f *fakeApp) Events(context.Context, string) ([]audit.Event, error) { return f.events, nil }
@@ -212,13 +283,20 @@ func (f *fakeApp) Cancel(_ context.Context, execID string) error {
 	return nil
 }
 
-func (f *fakeApp) Artifacts(context.Context, audit.Record) (runner.Artifacts, error) {
+func (f *fakeApp) Artifacts(_ context.Context, rec audit.Record) (runner.Artifacts, error) {
+	if rec.ExecID == execID(4) && f.first != nil {
+		return fakeFiles{f.first}, nil
+	}
 	return fakeFiles{f}, nil
 }
 
 func (f *fakeApp) OpenOutput(_ context.Context, _ audit.Record, stream string) (io.ReadSeekCloser, int64, error) {
 	b := f.output[stream]
 	return readSeekCloser{bytes.NewReader(b)}, int64(len(b)), nil
+}
+
+func (f *fakeApp) OpenPublished(_ context.Context, _ audit.Record, name string) (io.ReadSeekCloser, runner.Artifact, error) {
+	return readSeekCloser{bytes.NewReader([]byte(f.cast))}, runner.Artifact{Path: name, Size: int64(len(f.cast))}, nil
 }
 
 func (f *fakeApp) Standing(context.Context, audit.Record) (translog.Standing, error) {
@@ -281,6 +359,21 @@ type fakeNodes struct{ *fakeApp }
 func (f fakeNodes) List(context.Context, time.Duration) ([]nodes.Node, error) { return f.nodes, nil }
 func (f *fakeApp) Latest(context.Context) health.Report                       { return f.report }
 func (f *fakeApp) Stats() engine.PoolStats                                    { return f.pool }
+
+func (f *fakeApp) Known(context.Context) health.Report {
+	if f.known != nil {
+		return f.known()
+	}
+	return f.report
+}
+
+// fakeSamples are the numbers of the nodes of a fakeApp. All had the same day.
+type fakeSamples struct{ *fakeApp }
+
+func (f fakeSamples) Day(context.Context, string) (samples.Day, error) { return f.day, nil }
+func (f fakeSamples) Latest(context.Context) (map[string]samples.Sample, error) {
+	return f.latest, nil
+}
 
 func (f *fakeApp) Runners(context.Context) []remote.RunnerInfo {
 	if f.connected != nil {

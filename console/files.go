@@ -17,14 +17,14 @@ import (
 	"secbox/console/ui"
 	"secbox/console/view"
 	"secbox/fault"
+	"secbox/internal/admission"
 	"secbox/runner"
 )
 
 // fileSource opens the files of a kind.
 type fileSource struct {
 	view.FileKind
-	what  string // in the event of a download
-	title string // of the page of a file
+	what string // in the event of a download
 
 	// open opens a file, whose content has the digest on record. The caller closes it.
 	open func(c *Console, req *request, rec audit.Record, path string) (io.ReadSeekCloser, runner.Artifact, error)
@@ -128,8 +128,23 @@ func (c *Console) downloadOutput(req *request, w http.ResponseWriter) error {
 	})
 }
 
-// showFile shows a file in a frame of its own, if it is an image or text. The page has nothing of
-// the content itself.
+// downloadCast sends the recording of a terminal, to be saved or for the player.
+func (c *Console) downloadCast(req *request, w http.ResponseWriter) error {
+	rec, err := c.execOf(req)
+	if err != nil {
+		return err
+	}
+	f, info, err := c.cfg.Runner.OpenPublished(req.ctx(), rec, runner.CastFile)
+	if err != nil {
+		return c.cfg.Execs.UnlessRemoved(req.ctx(), rec, err)
+	}
+	return c.serveFile(req, w, rec, runner.CastFile, "", content.File{
+		Content: f, Type: "application/x-asciicast", SaveAs: rec.ExecID + ".cast", SHA256: info.SHA256,
+	})
+}
+
+// showFile shows a file in a frame of its own, if it is an image, PDF or text. The page has nothing
+// of the content itself.
 func (c *Console) showFile(kind fileSource) func(*request) (ui.Page, error) {
 	return func(req *request) (ui.Page, error) {
 		f, p, err := c.previewFile(req, kind)
@@ -137,12 +152,18 @@ func (c *Console) showFile(kind fileSource) func(*request) (ui.Page, error) {
 			return ui.Page{}, err
 		}
 		f.content.Close()
-		shown := view.FilePage{Artifact: f.Artifact, Kind: kind.FileKind, ExecID: f.rec.ExecID, Preview: p}
-		return ui.Page{Title: kind.title, Crumbs: view.ExecCrumbs(f.rec), Actions: view.FileActions(shown), Body: view.File(shown)}, nil
+		shown := view.FilePage{
+			Artifact: f.Artifact, Kind: kind.FileKind, ExecID: f.rec.ExecID, Preview: p, AsText: req.query.Has("as"),
+		}
+		title := ui.Cut(path.Base(f.Path), 80)
+		return ui.Page{Title: title, Crumbs: view.ExecCrumbs(f.rec), Actions: view.FileActions(shown), Body: view.File(shown)}, nil
 	}
 }
 
 func (c *Console) previewFile(req *request, kind fileSource) (file, view.Preview, error) {
+	if as := req.query.Get("as"); as != "" && as != "text" {
+		return file{}, view.Preview{}, fault.BadField("as", "must be text or left out")
+	}
 	f, err := c.openFile(req, kind)
 	if err != nil {
 		return f, view.Preview{}, err
@@ -159,8 +180,13 @@ func (c *Console) previewFile(req *request, kind fileSource) (file, view.Preview
 // images and text.
 const viewCSP = "sandbox; default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 
-// viewFile sends an image or the beginning of a text for the frame of its page. A browser that
-// opens the address itself runs nothing either. Content of any other kind is not sent.
+// pdfCSP is viewCSP for a PDF. Browsers have no viewer in a sandbox. Theirs runs in a process of
+// its own, gives a PDF nothing of the page around it, and decides about scripts in it.
+const pdfCSP = "default-src 'none'; object-src 'self'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+
+// viewFile sends an image, a PDF, or the beginning of a text or its rendering for the frame of its
+// page. A browser that opens the address itself runs nothing either. Content of any other kind is
+// not sent.
 func (c *Console) viewFile(kind fileSource) func(*request, http.ResponseWriter) error {
 	return func(req *request, w http.ResponseWriter) error {
 		f, p, err := c.previewFile(req, kind)
@@ -171,22 +197,37 @@ func (c *Console) viewFile(kind fileSource) func(*request, http.ResponseWriter) 
 			return c.serveFile(req, w, f.rec, kind.what, f.Path,
 				content.File{Content: f.content, Type: p.Image, CSP: viewCSP, SHA256: f.SHA256})
 		}
+		if p.PDF {
+			return c.serveFile(req, w, f.rec, kind.what, f.Path,
+				content.File{Content: f.content, Type: "application/pdf", CSP: pdfCSP, SHA256: f.SHA256})
+		}
 		f.content.Close()
 		if p.Text == nil {
 			http.Redirect(w, req.Request(), view.FileLink(f.rec.ExecID, kind.Show, f.Path).String(), http.StatusSeeOther)
 			return nil
 		}
+		shown, media := p.Text, "text/plain; charset=utf-8"
+		if !req.query.Has("as") {
+			err = admission.Do(req.ctx(), func() error {
+				if document, ok := render(p); ok {
+					shown, media = document, "text/html; charset=utf-8"
+				}
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
 		text := struct {
 			io.ReadSeeker
 			io.Closer
-		}{bytes.NewReader(p.Text), io.NopCloser(nil)}
-		return c.serveFile(req, w, f.rec, kind.what, f.Path,
-			content.File{Content: text, Type: "text/plain; charset=utf-8", CSP: viewCSP, Whole: true})
+		}{bytes.NewReader(shown), io.NopCloser(nil)}
+		return c.serveFile(req, w, f.rec, kind.what, f.Path, content.File{Content: text, Type: media, CSP: viewCSP, Whole: true})
 	}
 }
 
 var artifactKind = fileSource{
-	FileKind: view.FileKind{Files: "artifacts", Show: "show", View: "view"}, what: "artifact", title: "Artifact",
+	FileKind: view.FileKind{Files: "artifacts", Show: "show", View: "view"}, what: "artifact",
 	open: (*Console).openArtifact,
 }
 
@@ -220,14 +261,15 @@ func (c *Console) artifactsOf(ctx context.Context, rec audit.Record, from, rows 
 
 // artifactsPart returns the first artifacts of an exec for its page, or why they are not known.
 func (c *Console) artifactsPart(ctx context.Context, rec audit.Record, removedAt time.Time) view.FileList {
+	if !rec.Status.Final() {
+		return view.FileList{Why: "Artifacts can be read here when the exec has ended."}
+	}
 	out, err := c.artifactsOf(ctx, rec, 0, fileRowsOfExec)
 	if err != nil {
 		out.Problem = reason(err)
 	}
-	out.RemovedAt = removedAt
+	out.RemovedAt, out.InPlace = removedAt, true
 	switch {
-	case !rec.Status.Final():
-		out.Why = "They can be read here when the exec has ended."
 	case view.EndUnknown(rec):
 		out.Why = "It is not known whether the job left artifacts: none were kept."
 	case rec.ErrorReason == audit.ArtifactsLost:
@@ -271,7 +313,7 @@ func (c *Console) downloadArtifacts(req *request, w http.ResponseWriter) error {
 }
 
 var inputKind = fileSource{
-	FileKind: view.FileKind{Files: "inputs", Show: "show-input", View: "view-input"}, what: "input", title: "Input",
+	FileKind: view.FileKind{Files: "inputs", Show: "show-input", View: "view-input"}, what: "input",
 	open: (*Console).openInput,
 }
 
@@ -303,6 +345,7 @@ func (c *Console) inputsPart(req *request, rec audit.Record) view.FileList {
 	if err != nil {
 		out.Problem = reason(err)
 	}
+	out.InPlace = true
 	return out
 }
 

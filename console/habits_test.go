@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
@@ -89,9 +91,18 @@ func TestKeys(t *testing.T) {
 	if at := run(b, chromedp.Location()); at != b.url+row(50) {
 		t.Errorf("Enter leads to %s", at)
 	}
+	b.visit("/console/history")
+	b.keys("/ech")
+	b.do(chromedp.KeyEvent("o\r"))
+	b.until(`document.activeElement.id === "results" && location.search === "?text=echo"`)
+	if outline := eval[string](b, `getComputedStyle(document.activeElement).outlineStyle`); outline == "none" {
+		t.Error("the focus of the results is not to be seen")
+	}
+	b.keys("j")
+	b.focuses("Enter and j", row(1))
 	for path, want := range map[string]string{"/console/overview": "run-" + execID(60), /* not in the closed table */
 		"/console/refused": "/console/execs/" + execID(60), "/console/runners": "runner-1e7e4e133da41290", /* of ada */
-		"/console/tokens": "/console/tokens/t3"} {
+		"/console/operations": "node-545ea538461003ef" /* node */, "/console/tokens": "/console/tokens/t3"} {
 		b.visit(path)
 		b.keys("j")
 		b.focuses("j on "+path, want)
@@ -146,11 +157,11 @@ func TestTimesWithScript(t *testing.T) {
 			`(t => ({Text: t.textContent, Title: t.title, Tip: getComputedStyle(t, "::after").content, Left: t.closest("tr").children[1].getBoundingClientRect().left}))(document.querySelector("tbody time"))`)
 	}
 	first := look()
-	if first.Text != "3 min ago" || first.Title != "2026-11-23 18:31:00.000000 Asia/Tokyo\n2026-11-23 09:31:00.000000 UTC" {
+	if first.Text != "3 minutes ago" || first.Title != "2026-11-23 18:31:00.000000 Asia/Tokyo\n2026-11-23 09:31:00.000000 UTC" {
 		t.Errorf("%+v", first)
 	}
 	for at, want := range map[string]string{
-		"-4000": "just now", "-10000": "in 10 s", "7300000": "2 h ago", "90000000": "1 day ago", "180000000": "2 days ago",
+		"-4000": "just now", "-10000": "in 10 seconds", "70000": "1 minute ago", "7300000": "2 hours ago", "90000000": "1 day ago", "180000000": "2 days ago",
 		"9000000000": "2026-11-23 18:31:00",
 	} {
 		b.do(chromedp.Evaluate[chromedp.Void](`window.testNow = Date.parse("2026-11-23T09:31:00Z") + ` + at +
@@ -179,17 +190,31 @@ func TestTimesWithScript(t *testing.T) {
 			b.visit("/console/history")
 		}
 	}
+	type own struct{ Zone, Since string }
+	if got := eval[own](b, `(f => { f.value = "2026-11-23T14:30"; f.dispatchEvent(new Event("change", {bubbles: true}));
+		return {Zone: document.querySelector("[data-zone]").textContent,
+			Since: document.querySelector("#f-since").value}; })(document.querySelector("#own-since"))`); got !=
+		(own{"Asia/Tokyo", "2026-11-23T14:30:00+09:00"}) {
+		t.Errorf("own times: %+v", got)
+	}
 	b.visit("/console/execs/" + execID(2))
-	if got := eval[string](b, `document.querySelector("#timeline time").textContent`); got != "2026-11-23 18:30:00" {
+	if got := eval[string](b, `document.querySelector("#timeline time").textContent`); got != "2026-11-23 18:30:00 +09:00" {
 		t.Errorf("the timeline: %s", got)
 	}
 }
 
-// TestNoLayoutShift: what the script changes does not move a page.
+// TestNoLayoutShift: neither what the script changes nor what arrives later moves a page. The pages
+// come slowly, so that Chromium could paint a part of them.
 func TestNoLayoutShift(t *testing.T) {
 	b := open(t, fullApp().serve(t))
 	b.do(chromedp.EmulateViewport(1280, 3000))
-	for _, path := range []string{"/console/history", "/console/execs/" + execID(2), "/console/runners", "/console/tokens"} {
+	slow := cdp.Command[network.OverrideNetworkStateParams, cdp.Empty]{Method: "Network.emulateNetworkConditions"} // of Chromium before 150
+	call(b, slow, network.OverrideNetworkStateParams{DownloadThroughput: 400_000, UploadThroughput: -1})
+	for _, path := range []string{
+		"/console/overview", "/console/history", "/console/refused", "/console/execs/" + execID(2), "/console/runners",
+		"/console/operations", "/console/audit/report",
+		"/console/tokens",
+	} {
 		b.visit(path)
 		shift := eval[struct {
 			Sum   float64
@@ -255,7 +280,7 @@ func TestRefusedFilters(t *testing.T) {
 	for path, want := range map[string][]string{
 		"/console/history?since=%22yesterday%22&status=nosuch&kind=odd&columns=none&text=" + strings.Repeat("x", 201): {
 			`value="&#34;yesterday&#34;"`, `aria-describedby="p-since"`, `id="p-since">must be a date like`, `id="p-status">must be a comma-separated`,
-			`<option value="nosuch" selected>`,
+			`value="nosuch" checked`,
 			`id="p-kind">must be`, `<option value="odd" selected>`, `id="p-text">must be at most 200 bytes`, `id="p-columns">&#34;none&#34; is no column`,
 			"<details open",
 		},

@@ -1,15 +1,12 @@
 package console
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
-	"secbox/access/tokens"
 	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/audit/export"
@@ -18,59 +15,63 @@ import (
 	"secbox/fault"
 )
 
-const (
-	maxSearched = 1000 // execs that one page of a search reads at most
-	maxSearch   = 200  // bytes of the text
-)
-
 // filters are the parameters of the history that audit.ParseFilter takes.
 var filters = []string{
-	"status", "project_id", "user_id", "agent_id", "task_id", "conversation_id", "trace_id", "skill_id", "skill_digest",
+	"status", "project_id", "user_id", "agent_id", "task_id", "conversation_id", "trace_id", "session_id", "skill_id",
+	"skill_digest",
 	"error_reason", "backend", "requested_by", "kind", "since", "until",
 }
 
-// historyQuery are the parameters of the history: the filters, the text to search in commands, the
-// columns, and the place of the page.
-var historyQuery = append(slices.Clone(filters), "text", "columns", "cursor")
+// listQuery are the parameters that say what the history lists: the filters, the text to search,
+// whether to search in output, and the columns.
+var listQuery = append(slices.Clone(filters), "text", "output", "columns")
+
+// historyQuery are the parameters of the history.
+var historyQuery = append(slices.Clone(listQuery), "cursor")
 
 // history lists execs, newest first.
 func (c *Console) history(req *request) (ui.Page, error) {
 	page, err := c.readHistory(req)
+	if err := c.readViews(req, &page); err != nil {
+		return ui.Page{}, err
+	}
 	return withRefusal(ui.Page{Title: "History", Body: view.History(page)}, err)
 }
 
-// filter returns the execs that the address asks for. What is malformed goes to bad.
-func (c *Console) filter(req *request, bad *fault.Fields) audit.Filter {
+// filter returns the execs that the parameters ask for. What is malformed goes to bad.
+func (c *Console) filter(query url.Values, bad *fault.Fields) audit.Filter {
 	return audit.ParseFilter(func(name string) string {
 		if slices.Contains(filters, name) {
-			return req.query.Get(name)
+			return query.Get(name)
 		}
 		return ""
 	}, c.cfg.Now(), bad)
 }
 
-// searchText returns the text to search in commands, in lower case. A text that is too long or
-// malformed goes to bad.
-func searchText(query url.Values, bad *fault.Fields) string {
-	text := query.Get("text")
-	if len(text) > maxSearch || !utf8.ValidString(text) || strings.Contains(text, "\x00") {
-		bad.Add("text", "must be at most %d bytes of UTF-8 without NUL", maxSearch)
-	}
-	return strings.ToLower(text)
-}
-
 // readHistory reads the page that the address asks for; only the statuses given, if any.
 func (c *Console) readHistory(req *request, only ...audit.Status) (view.HistoryPage, error) {
 	var bad fault.Fields
-	f := c.filter(req, &bad)
+	f := c.filter(req.query, &bad)
 	f.Commands = true // pages need no policies
+	here := ui.Link("history")
 	if len(only) > 0 {
-		f.Statuses, f.Commands = only, false // pages of refusals show them
+		f.Statuses, f.Commands, here = only, false, ui.Link("refused") // which shows policies
+		if req.query.Get("kind") == "" {
+			f.Kind = "" // changes are refused, too
+		}
 	}
 	text := searchText(req.query, &bad)
+	if text == "" {
+		req.query.Del("output") // the form sends it without a text, too
+	}
+	callers, err := c.requesters(req, &f)
+	if err != nil {
+		return view.HistoryPage{Query: req.query}, err
+	}
 	out := view.HistoryPage{
-		Query: req.query, Columns: view.Columns(req.query.Get("columns"), &bad),
-		Pager: view.Pager{Here: req.here().With("cursor", "")},
+		Query: req.query, Search: view.Search{Text: text, Output: req.query.Has("output")},
+		Columns: view.Columns(req.query.Get("columns"), &bad),
+		Pager:   view.Pager{Here: here.WithAll(req.query).With("cursor", "")},
 	}
 	if out.HasDefaultColumns() { // as the form sends them
 		req.query.Del("columns")
@@ -85,16 +86,25 @@ func (c *Console) readHistory(req *request, only ...audit.Status) (view.HistoryP
 		return out, err
 	}
 	out.First = after == nil
-	repeat(req, &out, after, only)
+	for _, caller := range callers {
+		out.Callers = append(out.Callers, ui.NavItem{Label: caller.label, To: out.Here.With("requested_by", caller.id)})
+	}
+	out.Unnamed = len(callers) == 0 && isName(f.RequestedBy) && req.may(auditors)
 	var next *audit.Cursor
 	if text == "" {
 		out.Rows, next, err = c.cfg.Execs.List(req.ctx(), req.caller, f, after, view.HistoryRows)
 	} else {
-		next, err = c.search(req.ctx(), req.caller, f, after, text, &out)
+		next, err = c.search(req, f, after, &out)
 	}
 	if err != nil {
 		return out, err
 	}
+	if len(only) == 0 && f.Kind == audit.KindExec && out.MayMissChanges() {
+		if out.Changes, err = c.changesMatch(req, f, out.Search); err != nil {
+			return out, err
+		}
+	}
+	repeat(req, &out, after, only)
 	if err := reserve(req, out.Rows); err != nil {
 		return out, err
 	}
@@ -108,6 +118,22 @@ func (c *Console) readHistory(req *request, only ...audit.Status) (view.HistoryP
 	out.Newer = c.newerOf(out)
 	out.Listed = true
 	return out, nil
+}
+
+// requesters puts the id of the one token or person with a name in place of the name, in the filter
+// and in the query. It returns them if there are several. Workers see their own requests
+// only, so they learn of no other token.
+func (c *Console) requesters(req *request, f *audit.Filter) ([]namedCaller, error) {
+	if !req.may(auditors) {
+		return nil, nil
+	}
+	callers, err := c.callersNamed(req.ctx(), f.RequestedBy)
+	if len(callers) == 1 {
+		f.RequestedBy = callers[0].id
+		req.query.Set("requested_by", f.RequestedBy)
+		return nil, err
+	}
+	return callers, err
 }
 
 // tokenNames returns the names of the tokens of rows, by id.
@@ -130,41 +156,10 @@ func reserve(req *request, rows []audit.Record) error {
 	return req.door.Reserve(size)
 }
 
-// search adds the rows whose command has the text, which is in lower case, in any case. It reads
-// maxSearched execs at most, and returns the place where the next search begins; nil at the end.
-func (c *Console) search(ctx context.Context, caller tokens.Token, f audit.Filter, after *audit.Cursor, text string,
-	out *view.HistoryPage,
-) (*audit.Cursor, error) {
-	found := audit.Filter{ExecIDs: []string{}, Commands: f.Commands}
-	next, err := c.cfg.Execs.Search(ctx, caller, f, after, maxSearched, func(rec audit.Record) bool {
-		if len(found.ExecIDs) == view.HistoryRows {
-			return false
-		}
-		out.Searched++
-		if hasText(rec, text) {
-			found.ExecIDs = append(found.ExecIDs, rec.ExecID)
-		}
-		return true
-	})
-	if err != nil || len(found.ExecIDs) == 0 {
-		return next, err
-	}
-	rows, cut, err := c.cfg.Execs.List(ctx, caller, found, nil, view.HistoryRows)
-	if out.Rows = rows; cut != nil { // the rows are large
-		next = cut
-	}
-	return next, err
-}
-
-func hasText(rec audit.Record, lower string) bool {
-	return strings.Contains(strings.ToLower(rec.Cmd), lower) ||
-		slices.ContainsFunc(rec.Args, func(arg string) bool { return strings.Contains(strings.ToLower(arg), lower) })
-}
-
 // refusedQuery are the parameters of the refused requests: the parameters of the history without
-// status.
+// status. Without kind, the page lists refused execs and changes.
 var refusedQuery = []string{
-	"project_id", "user_id", "agent_id", "task_id", "skill_id", "error_reason", "requested_by", "since", "until",
+	"project_id", "user_id", "agent_id", "task_id", "skill_id", "error_reason", "requested_by", "kind", "since", "until",
 	"cursor",
 }
 
@@ -196,8 +191,9 @@ func (c *Console) exportHistory(req *request, w http.ResponseWriter) error {
 		return req.Redirect(http.StatusSeeOther, list.String())
 	}
 	if text != "" {
-		q.Asked["text"] = text
-		q.Only = func(rec audit.Record) bool { return hasText(rec, text) }
+		lower := strings.ToLower(text)
+		q.Asked["text"] = lower
+		q.Only = func(rec audit.Record) bool { return hasText(rec, lower) }
 	}
 	return req.door.Export(w, req.Request(), q)
 }
@@ -223,7 +219,7 @@ func (c *Console) newer(req *request, w http.ResponseWriter) error {
 	if n, err := strconv.Atoi(seen); req.query.Has("seen") && (err != nil || n < 0 || n > view.MaxNewer+1 || strconv.Itoa(n) != seen) {
 		bad.Add("seen", "must be a number from 0 to %d: how many new execs the page shows already", view.MaxNewer+1)
 	}
-	f := c.filter(req, &bad)
+	f := c.filter(req.query, &bad)
 	if err := bad.Err(); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package console_test
 
 import (
 	"encoding/json"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,8 +10,11 @@ import (
 	"time"
 	"unicode"
 
+	"secbox/access/views"
 	"secbox/audit"
 	"secbox/cluster/nodes"
+	"secbox/cluster/samples"
+	"secbox/console/view"
 	"secbox/health"
 	"secbox/replay"
 	"secbox/runner"
@@ -43,6 +47,7 @@ var hostile = []string{
 func hostileApp(s string) *fakeApp {
 	f := fullApp()
 	f.caller.Name = s
+	f.views.of["t"] = []views.View{{Name: s, Query: s}, {Name: s + " ", Query: "text=" + url.QueryEscape(s)}}
 	for i := range f.records {
 		r := &f.records[i]
 		r.ProjectID, r.TaskID, r.ConversationID, r.AgentID, r.UserID, r.SkillID, r.SkillDigest = s, s, s, s, s, s, s
@@ -50,7 +55,10 @@ func hostileApp(s string) *fakeApp {
 		r.Inputs = []audit.Input{{Path: s, Size: 1, SHA256: s}}
 		r.ErrorReason, r.Detail, r.NodeID, r.Backend, r.Runner, r.RequestedBy, r.IdempotencyKey = audit.Reason(s), s, s, s, s, s, s
 		r.ReplayOf, r.InputsKept = s, audit.InputsKept(s)
+		asked, _ := json.Marshal(map[string]any{"code": s, "n" + s: s, "list": []string{s}})
+		r.Request = string(asked)
 	}
+	f.fillSessions(s, s)
 	f.records[58].Backend = "docker" // else it cannot be replayed, and has no form
 	for i := range f.tokens {
 		f.tokens[i].Name, f.tokens[i].Projects, f.tokens[i].UserID = s, []string{s, s}, s
@@ -62,12 +70,13 @@ func hostileApp(s string) *fakeApp {
 	}}})
 	f.recent = func(int) audit.Recent { return hostileMonth(time.Now(), s) }
 	f.machines = []remote.RunnerInfo{{UserID: s, Name: s, Version: s, OS: s, Arch: s, Allow: []string{s}, NodeID: s}}
-	f.nodes = []nodes.Node{{NodeID: s, Version: s}}
+	f.nodes = []nodes.Node{{NodeID: s, Version: s}, {NodeID: "other"}}
+	f.latest = map[string]samples.Sample{"other": {Health: samples.Health{Status: s, Problems: []samples.Problem{{Check: s, Reason: s, Remedy: s}}}}}
 	f.report = health.Report{
 		Status: health.Degraded, NodeID: s, Version: s, DockerVersion: s, WorkspaceRootNative: s,
 		Problems: []health.Problem{{Check: s, Reason: s, Remedy: s}},
 	}
-	f.report.AuditLog = health.AuditLog{Halted: s, Problem: s, Witnesses: []health.AuditWitness{{Name: s}}}
+	f.report.AuditLog = health.AuditLog{Halted: s, Problem: s, Witnesses: []health.AuditWitness{{Name: s, Root: s, Problem: s}}}
 	f.pool.NotShared = s
 	f.hostileSkills(s)
 	f.hostileAudit(s)
@@ -103,13 +112,15 @@ func TestHostileContent(t *testing.T) {
 	}
 	b := open(t, "")
 	for _, s := range []string{strings.Join(hostile[:7], " "), strings.Join(hostile[7:14], " "), hostile[14]} {
-		b.url = hostileApp(s).serve(t)
+		app := hostileApp(s)
+		b.url = app.serve(t)
+		ofExec := strings.Join(strings.Fields(view.PageTitle(app.records[58])), " ")
 		for _, path := range []string{
 			"/console/history?columns=status,command,reason,project,user,agent,task,conversation,skill,token,backend,node,image",
 			"/console/execs/" + execID(2), "/console/refused", "/console/runners", "/console/people", "/console/tokens", "/console/audit",
 			"/console/audit/events", "/console/audit/holds", "/console/audit/retention", "/console/skills", "/console/skills/shell.run",
 			"/console/packages?agent_id=ag&user_id=ann", "/console/packages/ag/ann/own", "/console/packages/ag/ann/own/file?path=main.py",
-			"/console/packages/ag/ann/own/diff", "/console/registry", "/console/registry/skills/csv-report", "/console/overview",
+			"/console/packages/ag/ann/own/diff", "/console/registry", "/console/registry/skills/csv-report", "/console/overview", "/console/operations",
 		} {
 			b.visit(path)
 			drawn := 0
@@ -118,6 +129,8 @@ func TestHostileContent(t *testing.T) {
 				drawn = 2 // its chart, and the part that refreshes itself
 			case "/console/runners":
 				drawn = 1 // the part that refreshes itself
+			case "/console/operations":
+				drawn = 1 + numbersOfBusyDay
 			}
 			got := eval[struct {
 				Hacked  bool
@@ -131,9 +144,9 @@ func TestHostileContent(t *testing.T) {
 				Wide: document.documentElement.scrollWidth > innerWidth})`)
 			if got.Hacked || got.Scripts != 2 || got.Odd != drawn || got.Forms != 0 || got.Wide ||
 				!slices.Contains([]string{
-					"History", "Exec " + execID(2), "Refused", "Runners and nodes", "People", "Tokens", "Audit log",
+					"History", ofExec, "Refused", "Runners", "People", "Tokens", "Audit log",
 					"Administrative events", "Holds", "Retention", "Skills", "shell.run", "Packages", "own", "main.py", "Changes", "Registry", "csv-report",
-					"Overview",
+					"Overview", "Operations",
 				}, got.H1) {
 				t.Errorf("%.40q, %s: %+v", s, path, got)
 			}

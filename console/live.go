@@ -18,6 +18,7 @@ import (
 	"secbox/fault"
 	"secbox/internal/admission"
 	"secbox/runner/follow"
+	"secbox/runner/output"
 )
 
 // The page of an exec that has not ended takes server-sent events from execs/:id/live: its status,
@@ -303,6 +304,7 @@ type viewer struct {
 	at        follow.Offsets
 	now       [2]*ui.Terminal // nil: not known
 	state     audit.Status    // as sent
+	usage     output.Usage    // as sent
 	pending   []byte          // what write keeps for the next event
 	done      bool
 }
@@ -313,6 +315,12 @@ func (x *viewer) send() error {
 	if s := now.Record.Status; s != x.state && !s.Final() {
 		x.state = s
 		if err := x.out.Event("status", "", []byte(s)); err != nil {
+			return err
+		}
+	}
+	if now.Usage != x.usage {
+		x.usage = now.Usage
+		if err := x.out.Event("usage", "", view.LiveUsage(now.Record, now.Usage)); err != nil {
 			return err
 		}
 	}

@@ -421,6 +421,13 @@ func TestLivePage(t *testing.T) {
 		c.prints <- printed{stdout: fmt.Sprintf("line %d\n", i)}
 	}
 	b.until(`document.querySelector("#stdout pre").textContent.endsWith("line 59\n")`)
+	c.prints <- printed{used: engine.Usage{CPU: 1500 * time.Millisecond, Elapsed: 2 * time.Second, MemoryBytes: 300 << 20}}
+	used := `[...document.querySelectorAll("#resources tr[data-usage]")].map(r => r.innerText.replace(/\s+/g, " ").trim()).join("|")`
+	b.until(used + `.includes("now")`)
+	if got := eval[string](b, used); got != "Memory 300 MiB now 1 GiB 29 %|CPU 0.75 now, 1.5 s in all 1 core 75 %" {
+		t.Errorf("the exec uses %q", got)
+	}
+	b.until(`/ \d+ s until now, at most \d+ s left/.test(" " + document.querySelector("[data-counts]").textContent)`)
 	parts := `[".head h1", "#command", "#stdout", "#stdout pre", "#stderr"].map(s => s + " " + document.querySelector(s).getBoundingClientRect().top).join()`
 	before := eval[string](b, `document.querySelector("#stdout pre").scrollTop > 0 ? `+parts+` : "not at the end"`)
 	if moved := eval[[]string](b, "moved"); len(moved) > 0 {
@@ -461,11 +468,11 @@ func TestLiveCancel(t *testing.T) {
 	}()
 	b := open(t, c.url)
 	b.visit("/console/execs/" + <-began)
-	b.do(chromedp.Click("#cancel summary"), chromedp.Click("#cancel button"), chromedp.WaitVisible("#canceling"), chromedp.WaitNotPresent("#cancel"))
+	b.do(chromedp.Click("#cancel summary"), chromedp.Click("#cancel button"), chromedp.WaitVisible("#canceling"))
 	b.until(`document.activeElement.id === "canceling"`)
 	close(die)
 	<-ended
-	b.do(chromedp.WaitVisible(".head .badge.warn"), chromedp.WaitNotPresent("#canceling"))
+	b.do(chromedp.WaitVisible(".head .badge.warn"), chromedp.WaitNotPresent("#canceling"), chromedp.WaitNotPresent("#cancel"))
 	if at := eval[string](b, "document.activeElement.id"); at != "main" {
 		t.Errorf("the focus is at %q", at)
 	}

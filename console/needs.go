@@ -9,11 +9,14 @@ import (
 
 	"secbox/access/sessions"
 	"secbox/access/tokens"
+	"secbox/access/views"
 	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/audit/export"
+	"secbox/audit/report"
 	"secbox/audit/translog"
 	"secbox/cluster/nodes"
+	"secbox/cluster/samples"
 	"secbox/engine"
 	"secbox/health"
 	"secbox/packages/catalog"
@@ -21,6 +24,7 @@ import (
 	"secbox/policy"
 	"secbox/replay"
 	"secbox/runner"
+	"secbox/runner/session"
 	"secbox/runner/webhooks"
 	"secbox/sandbox/remote"
 )
@@ -49,6 +53,10 @@ type Door interface {
 	// Export answers a request with all records that match, after Enter, as GET /audit/export does
 	// and within the same bounds: fault.ServerBusy. A HEAD request gets the header only.
 	Export(w http.ResponseWriter, r *http.Request, q export.Query) error
+
+	// ExportReport answers a request with the bundle of a report, after Enter, within the bounds of
+	// Export.
+	ExportReport(w http.ResponseWriter, r *http.Request, span report.Span) error
 
 	// Turn waits until it is the caller's turn to have a page made, after Enter. leave must be
 	// called before the page is sent: fault.ServerBusy.
@@ -99,6 +107,18 @@ type Sessions interface {
 	// context. fault.NotFound.
 	Block(ctx context.Context, id string) error
 	Unblock(ctx context.Context, id string) error
+}
+
+// Views keeps the views of the history that each token or person has saved; see views.Store.
+type Views interface {
+	// List returns the views of an owner by name.
+	List(ctx context.Context, owner string) ([]views.View, error)
+
+	// Save replaces the owner's view of this name; fault.InvalidRequest names the fields.
+	Save(ctx context.Context, owner string, v views.View) error
+
+	// Remove does nothing when there is no such view.
+	Remove(ctx context.Context, owner, name string) error
 }
 
 // SignOn asks an OIDC provider who signs in; see sso.Provider.
@@ -152,6 +172,7 @@ type Execs interface {
 	ArtifactsRemoved(ctx context.Context, execIDs ...string) (map[string]time.Time, error)
 	UnlessRemoved(ctx context.Context, rec audit.Record, err error) error
 	RecordDownload(ctx context.Context, caller tokens.Token, rec audit.Record, what, path string) error
+	RecordSearch(ctx context.Context, caller tokens.Token, text string, execs []audit.Record, streams map[string][]string) error
 }
 
 // Callbacks has the webhooks of execs; see webhooks.Store.
@@ -174,11 +195,19 @@ type Runner interface {
 	Cancel(ctx context.Context, execID string) error
 	Artifacts(ctx context.Context, rec audit.Record) (runner.Artifacts, error)
 	OpenOutput(ctx context.Context, rec audit.Record, stream string) (io.ReadSeekCloser, int64, error)
+	OpenPublished(ctx context.Context, rec audit.Record, name string) (io.ReadSeekCloser, runner.Artifact, error)
 	Resolve(ctx context.Context, req runner.Request) (policy.Snapshot, error)
 
 	// Follow waits until the progress of an exec differs from seen; it returns the zero value for
 	// an exec that this node does not run.
 	Follow(ctx context.Context, execID string, seen runner.Progress) (runner.Progress, error)
+
+	// Session returns a session that runs on this node; fault.SessionEnded.
+	Session(id string) (session.State, error)
+	Inside(id string) session.Inside
+
+	// SessionUsage returns what the container of a session used; none if that is not known.
+	SessionUsage(ctx context.Context, rec audit.Record) (session.Samples, error)
 
 	// Refuse records a request that is refused, and returns the error with the record's id.
 	Refuse(ctx context.Context, req runner.Request, why error) error
@@ -219,8 +248,17 @@ type Nodes interface {
 	List(ctx context.Context, within time.Duration) ([]nodes.Node, error)
 }
 
+// Samples has the numbers of the nodes of the last day; see samples.Store.
+type Samples interface {
+	Day(ctx context.Context, nodeID string) (samples.Day, error)
+	Latest(ctx context.Context) (map[string]samples.Sample, error)
+}
+
 // Health checks this node; see health.Checker.
 type Health interface {
+	// Known never waits. Its Status is empty while the health is not known yet.
+	Known(ctx context.Context) health.Report
+
 	// Latest never fails: a check that fails is one of its problems. It may be some seconds old.
 	Latest(ctx context.Context) health.Report
 }

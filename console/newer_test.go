@@ -70,12 +70,14 @@ func TestNewerExecsInBrowser(t *testing.T) {
 	b.do(chromedp.WaitVisible("#newer time"))
 	top := eval[float64](b, `document.querySelector("#results table").getBoundingClientRect().top`)
 	f.fillNewer()
+	b.do(chromedp.Focus("#newer a"))
 	// The page asks every twenty seconds; the test does not wait for them.
 	if every := eval[string](b,
 		`(n => { htmx.ajax("GET", n.getAttribute("hx-get"), {target: n, swap: n.getAttribute("hx-swap")}); return n.getAttribute("hx-trigger"); })(document.querySelector("#newer"))`); every != "every 20s" {
 		t.Errorf("the page asks %q", every)
 	}
 	b.until(`document.querySelector("#newer").textContent.includes("1 new exec.")`)
+	b.until(`document.activeElement.closest("#newer")`) // the focus stays where it is
 	if now := eval[float64](b, `document.querySelector("#results table").getBoundingClientRect().top`); now != top {
 		t.Errorf("the table moved from %v to %v", top, now)
 	}

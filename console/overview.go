@@ -62,6 +62,7 @@ func (c *Console) readOverview(req *request, p *view.OverviewPage) (err error) {
 			failed[string(h.ErrorReason)] += h.Execs
 		}
 	}
+	p.Omitting = refused[string(audit.RefusalsOmitted)]
 	p.Refused, p.Failed = view.TopReasons(refused), view.TopReasons(failed)
 
 	open := audit.Filter{Statuses: []audit.Status{audit.Queued, audit.Running}}

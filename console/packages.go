@@ -122,7 +122,8 @@ func (c *Console) onePackage(req *request) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	p.IsTool = slices.Contains(p.Files, skills.ManifestFile)
-	if p.Entry, err = c.cfg.Registry.Entry(req.ctx(), catalog.Skill, p.Listed.SkillID); err != nil && !fault.Is(err, fault.UnknownEntry) {
+	if p.Entry, err = c.cfg.Registry.Entry(req.ctx(), catalog.Skill, p.Listed.SkillID); err != nil && !fault.Is(err, fault.UnknownEntry) &&
+		!fault.Is(err, fault.ReservedSkill) { // the service's own skills are no entries
 		return ui.Page{}, err
 	}
 	if p.Installed, _, err = c.cfg.Registry.Installed(req.ctx(), registry.Owner(o), catalog.Skill, p.Listed.SkillID); err != nil {
@@ -208,26 +209,7 @@ func (c *Console) packageDiff(req *request) (ui.Page, error) {
 		return ui.Page{}, err
 	}
 	d := view.DiffPage{Digest: digest}
-	shown := view.NewExcerpt(text)
-	d.Cut = shown.Cut
-	for line := range strings.Lines(shown.Text) {
-		if len(d.Lines) == diffLines {
-			d.Cut = true
-			break
-		}
-		one := view.DiffLine{Text: strings.TrimSuffix(line, "\n")}
-		switch {
-		case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"), strings.HasPrefix(line, "Binary files"):
-			one.Class = "t-bold"
-		case strings.HasPrefix(line, "+"):
-			one.Class = "t-f2"
-		case strings.HasPrefix(line, "-"):
-			one.Class = "t-f1"
-		case strings.HasPrefix(line, "@@"):
-			one.Class = "t-dim"
-		}
-		d.Lines = append(d.Lines, one)
-	}
+	d.Lines, d.Cut = diffLinesOf(text)
 	crumbs := append(view.PackageCrumbs(p.Agent, p.User), ui.Crumb{Label: p.Listed.SkillID, To: p.Link()})
 	return ui.Page{Title: "Changes", Crumbs: crumbs, Body: view.Diff(d)}, nil
 }

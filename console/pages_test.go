@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"secbox/access/tokens"
+	"secbox/access/views"
 	"secbox/audit"
 	"secbox/cluster/nodes"
 	"secbox/engine"
@@ -30,19 +31,38 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"overview of a month", "/console/overview?span=month&live=off"},
 	{"history", "/console/history"},
 	{"history with a search", "/console/history?text=echo&status=succeeded&columns=status,command,token,node"},
+	{"history with filters", "/console/history?status=failed,lost&project_id=demo&user_id=ada&since=today&until=2030-01-01T00:00:00Z&requested_by=t"},
+	{"history with a search in output", "/console/history?text=e&output=on"},
+	{"history of an exec", "/console/history?text=" + execID(2)},
+	{"history of a task", "/console/history?text=task-1"},
 	{"history without a match", "/console/history?text=nothing-has-this"},
+	{"sessions", "/console/sessions"},
+	{"sessions with filters", "/console/sessions?state=running&project_id=demo&user_id=ada&requested_by=t&since=today&live=off"},
+	{"session", "/console/execs/" + execID(20)},
+	{"ended session", "/console/execs/" + execID(23)},
+	{"exec of a session", "/console/execs/" + execID(21)},
 	{"refused", "/console/refused"},
 	{"refused without a match", "/console/refused?project_id=nothing-has-this"},
-	{"runners and nodes", "/console/runners"},
+	{"runners", "/console/runners"},
 	{"runners of a user", "/console/runners?user_id=nobody"},
+	{"operations", "/console/operations"},
+	{"operations with the day of another node", "/console/operations?node=second&live=off"},
 	{"exec", "/console/execs/" + execID(2)},
 	{"running exec", "/console/execs/" + execID(1)},
+	{"exec with a terminal", "/console/execs/" + execID(5)},
+	{"change", "/console/execs/" + execID(10)},
 	{"output", "/console/execs/" + execID(2) + "/output/stdout?from=65536"},
 	{"artifacts", "/console/execs/" + execID(2) + "/artifacts"},
 	{"no artifacts", "/console/execs/" + execID(2) + "/artifacts?from=1000"},
 	{"artifact of text", "/console/execs/" + execID(2) + "/show/report.html"},
 	{"artifact of an image", "/console/execs/" + execID(2) + "/show/plots/one.png"},
 	{"artifact without a preview", "/console/execs/" + execID(2) + "/show/data.bin"},
+	{"artifact with a rendering", "/console/execs/" + execID(2) + "/show/notes.md"},
+	{"artifact with a rendering, as text", "/console/execs/" + execID(2) + "/show/table.csv?as=text"},
+	{"artifact in a viewer", "/console/execs/" + execID(2) + "/show/report.pdf"},
+	{"files of a replay", "/console/execs/" + execID(2) + "/differences"},
+	{"difference of a file", "/console/execs/" + execID(2) + "/differences?of=artifacts/report.html"},
+	{"difference of a file without lines", "/console/execs/" + execID(2) + "/differences?of=artifacts/data.bin"},
 	{"inputs", "/console/execs/" + execID(2) + "/inputs"},
 	{"no inputs", "/console/execs/" + execID(2) + "/inputs?from=1000"},
 	{"input of text", "/console/execs/" + execID(2) + "/show-input/src/main.py"},
@@ -75,6 +95,8 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"token", "/console/tokens/t1"},
 	{"revoked token", "/console/tokens/t2"},
 	{"audit log", "/console/audit"},
+	{"report", "/console/audit/report"},
+	{"report of a wrong time", "/console/audit/report?since=x"},
 	{"events", "/console/audit/events?actor=t1"},
 	{"events without a match", "/console/audit/events?subject=nothing-has-this"},
 	{"holds", "/console/audit/holds"},
@@ -118,12 +140,20 @@ func fullApp() *fakeApp {
 	ended.InputsKept = audit.Kept
 	ended.EnvKeys = []string{"LANG", "TZ"}
 	ended.SkillID, ended.TaskID, ended.AgentID = "shell.run", "task-1", "agent-1"
+	ended.Request = `{"script":"set -e\nmake report","args":["--all","two words"],"stdin":"a\nb","n":2}`
+	for _, n := range []int{49, 50, 51} { // execID(10) is between two others
+		r := &f.records[n]
+		r.Kind, r.Cmd, r.Args, r.PolicySnapshot, r.Status = audit.KindChange, "files.edit", []string{"/workspace/notes/a.txt"}, nil, audit.Succeeded
+		r.SHA256Before, r.SHA256After, r.SizeAfter = strings.Repeat("1b", 32), strings.Repeat("2a", 32), new(int64(70_000))
+	}
 	ended.PolicySnapshot, ended.ArtifactsPath = defaultPolicy(), "projects/demo/artifacts/x"
 	ended.StdoutBytes = 200_000
-	refused := &f.records[57] // execID(3)
+	f.records[55].TTYRecord = audit.RecordOutput // execID(5)
+	refused := &f.records[57]                    // execID(3)
 	refused.Status, refused.ErrorReason, refused.ExitCode = audit.Rejected, audit.PolicyDenied, nil
 	refused.Detail = "timeout_ms: 9000000 is above the ceiling of 1800000; ask for at most that"
 	refused.PolicySnapshot = ended.PolicySnapshot
+	f.fillSessions("analysis", "main")
 	f.recent = func(int) audit.Recent { return busyMonth(time.Now()) }
 	f.machines = []remote.RunnerInfo{{
 		UserID: "ada", Name: "laptop", Version: "0.1.0", OS: "linux", Arch: "amd64", Allow: []string{"exec"},
@@ -134,6 +164,7 @@ func fullApp() *fakeApp {
 	draining.Draining, silent.LeaseUntil, retired.LeaseUntil = true, clock, time.Time{}
 	leased.NodeID, draining.NodeID, silent.NodeID, retired.NodeID = "node", "second", "third", "fourth"
 	f.nodes = []nodes.Node{leased, draining, silent, retired}
+	f.fillDay(busyDay)
 	f.report = health.Report{
 		Status: health.Degraded, NodeID: "node", Version: "test", DockerVersion: "20.10.24", Database: "sqlite", WorkspaceRootNative: "/srv/workspace",
 		WorkspaceFree: &diskspace.Space{Bytes: 1 << 38},
@@ -162,6 +193,13 @@ func fullApp() *fakeApp {
 	f.addFile("report.html", "<h1>Report</h1>")
 	f.addFile("plots/one.png", onePixel)
 	f.addFile("data.bin", "\x00\x01")
+	f.addFile("notes.md", "# Notes\n\n- [x] a [link](https://example.com) and <b>HTML</b>\n\n| a | b |\n|---|---|\n| 1 | 2 |\n")
+	f.addFile("table.csv", "name,amount\n\"a, b\",1\n")
+	f.addFile("report.pdf", "%PDF-1.4\n")
+	f.first = &fakeApp{}
+	f.first.addFile("report.html", "<h1>Report</h1>\n<p>of before")
+	f.first.addFile("data.bin", "\x00\x02")
+	f.first.addFile("table.csv", f.content["table.csv"])
 	f.notKept = runner.ArtifactList{Truncated: true, LeftOut: runner.LeftOut{NotKeptCount: 1402, NotKept: []runner.NotKept{
 		{Path: "large.bin", Size: 73 << 20, Why: "it did not fit"},
 		{Path: `dir/name\xff`, Why: "its name is not UTF-8"},
@@ -174,6 +212,7 @@ func fullApp() *fakeApp {
 		{ID: "t3", Name: "Laptop", Role: tokens.Runner, UserID: "ada", CreatedAt: clock},
 	}
 	f.output["stderr"] = []byte("warning\n")
+	f.views.of["t"] = []views.View{{Name: "failed today", Query: "since=today&status=failed"}, {Name: "All columns", Query: "columns=status%2Cnode"}}
 	f.fillSkills()
 	f.fullAudit()
 	return f.fillPeople("Ada Lovelace (ada@idp.example)")

@@ -23,6 +23,7 @@ const (
 	imageMost  = 16 << 20 // bytes of an image that is shown
 	pixelsMost = 40e6     // of an image that is shown: a browser takes 4 bytes for each
 	headMost   = 1 << 20  // bytes of an image that are read to find its size
+	pdfMost    = 64 << 20 // bytes of a PDF that is shown
 )
 
 // imageKind is a format of images. Formats that can have scripts are none of them: SVG is shown as
@@ -43,14 +44,23 @@ var imageKinds = map[string]imageKind{
 
 var jpegKind = imageKind{"JPEG image", "image/jpeg", jpeg.DecodeConfig}
 
-// previewOf finds out how a file is shown: an image whose name and content agree, or UTF-8 text.
-// The offset of the file is 0 after it.
+// previewOf finds out how a file is shown: an image or PDF whose name and content agree, or UTF-8
+// text, some of whose formats have a rendering. The offset of the file is 0 after it.
 func previewOf(name string, size int64, f io.ReadSeeker, reserve func(int64) error) (view.Preview, error) {
 	p, err := func() (view.Preview, error) {
-		if kind, ok := imageKinds[strings.ToLower(path.Ext(name))]; ok {
+		ext := strings.ToLower(path.Ext(name))
+		if kind, ok := imageKinds[ext]; ok {
 			return kind.preview(size, io.LimitReader(f, headMost))
 		}
-		return textPreview(size, f, reserve)
+		if ext == ".pdf" {
+			return pdfPreview(size, f)
+		}
+		p, err := textPreview(size, f, reserve)
+		if format, ok := textFormats[ext]; ok && err == nil && len(p.Raw) > 0 && size <= format.most {
+			p.Format, p.Kind = ext, format.name
+			err = reserve(renderPrice * int64(len(p.Raw)))
+		}
+		return p, err
 	}()
 	_, seekErr := f.Seek(0, io.SeekStart)
 	return p, cmp.Or(err, seekErr)
@@ -77,7 +87,7 @@ func (k imageKind) preview(size int64, r io.Reader) (view.Preview, error) {
 	case in.err != nil:
 		return view.Preview{}, in.err
 	case err != nil:
-		return view.Preview{Why: "Its name is that of a " + k.name + ", and its content is not."}, nil
+		return view.Preview{Why: "Its name says " + k.name + ", but its content is no " + k.name + "."}, nil
 	case size > imageMost:
 		return view.Preview{Why: "Images of more than " + ui.Bytes(imageMost) + " are not shown."}, nil
 	case config.Width < 1 || config.Height < 1 || int64(config.Width)*int64(config.Height) > pixelsMost:
@@ -85,6 +95,20 @@ func (k imageKind) preview(size int64, r io.Reader) (view.Preview, error) {
 			config.Height, int64(pixelsMost/1e6))}, nil
 	}
 	return view.Preview{Kind: fmt.Sprintf("%s, %d × %d", k.name, config.Width, config.Height), Image: k.media, Size: config}, nil
+}
+
+// pdfPreview is a preview of a PDF, which the browser's own viewer shows.
+func pdfPreview(size int64, r io.Reader) (view.Preview, error) {
+	head := make([]byte, len("%PDF-"))
+	switch n, err := io.ReadFull(r, head); {
+	case err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF):
+		return view.Preview{}, err
+	case string(head[:n]) != "%PDF-":
+		return view.Preview{Why: "Its name says PDF, but its content is no PDF."}, nil
+	case size > pdfMost:
+		return view.Preview{Why: "PDFs of more than " + ui.Bytes(pdfMost) + " are not shown."}, nil
+	}
+	return view.Preview{Kind: "PDF", PDF: true}, nil
 }
 
 // textPreview is a preview of a file that is UTF-8 without NUL, as far as it is shown.
@@ -101,8 +125,9 @@ func textPreview(size int64, r io.Reader, reserve func(int64) error) (view.Previ
 		text = view.TrimIncomplete(text)
 	}
 	if bytes.IndexByte(text, 0) >= 0 || !utf8.Valid(text) {
-		return view.Preview{Why: "It is neither UTF-8 text nor a PNG, JPEG, GIF or WebP image."}, nil
+		return view.Preview{Why: "It is neither UTF-8 text nor a PNG, JPEG, GIF or WebP image or PDF."}, nil
 	}
+	p.Raw = text
 	p.Text = append([]byte{}, ui.Visible(string(text))...)
 	return p, nil
 }

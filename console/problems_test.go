@@ -105,10 +105,10 @@ func TestWrongParameters(t *testing.T) {
 		"/console/overview?span=year":                listed("span", "must be day, week or month"),
 		"/console/history?columns=xx":                beside("columns", "&#34;xx&#34; is no column; choose among status, command"),
 		"/console/history?columns=status&columns=xx": beside("columns", "&#34;xx&#34; is no column"),
-		"/console/history?since=100000d": beside("since", "must be a date like 2026-11-21, its beginning in UTC; an RFC 3339 time like "+
+		"/console/history?since=100000d": beside("since", "must be a date like 2026-11-21 or today, its beginning in UTC; an RFC 3339 time like "+
 			"2026-11-21T06:50:31Z; or a duration before now like 90m, 24h or 7d, of 1 to 9999 s, m, h or d"),
 		"/console/history?until=2026-11-21T06:50:31 ": beside("until",
-			"must be a date like 2026-11-21, its beginning in UTC; an RFC 3339 time like 2026-11-21T06:50:31Z; or a duration"),
+			"must be a date like 2026-11-21 or today, its beginning in UTC; an RFC 3339 time like 2026-11-21T06:50:31Z; or a duration"),
 		"/console/audit/export?since=100000d":        beside("since", "must be a date like 2026-11-21"),
 		"/console/audit/events?kind=x&since=100000d": beside("since", "must be a date like 2026-11-21"),
 		"/console/refused?since=x":                   beside("since", "must be a date like 2026-11-21"),

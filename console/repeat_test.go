@@ -97,7 +97,7 @@ func TestCurlRepeatsTheHistory(t *testing.T) {
 	}
 }
 
-// TestCurlRepeatsOtherPages: the commands of an exec's page and of the runners get what they show.
+// TestCurlRepeatsOtherPages: the commands of an exec's page and of others get what they show.
 func TestCurlRepeatsOtherPages(t *testing.T) {
 	t.Parallel()
 	c := startCore(t)
@@ -119,9 +119,11 @@ func TestCurlRepeatsOtherPages(t *testing.T) {
 			t.Errorf("%s prints %s, after %s", command, got, hold)
 		}
 	}
-	_, page = v.get("/console/runners")
-	if command := curlOn(t, page); strings.Count(command, "'"+c.url+"/") != 3 {
-		t.Errorf("runners: %s", command)
+	for path, addresses := range map[string]int{"/console/runners": 1, "/console/operations": 2} {
+		_, page = v.get(path)
+		if command := curlOn(t, page); strings.Count(command, "'"+c.url+"/") != addresses {
+			t.Errorf("%s: %s", path, command)
+		}
 	}
 }
 

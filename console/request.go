@@ -202,7 +202,7 @@ func (c *Console) render(req *request, page ui.Page) error {
 func (c *Console) html(req *request, page ui.Page) (string, error) {
 	frame := ui.Frame{
 		Page: page, Nav: c.navigation(req), Caller: req.caller.Name, Role: string(req.caller.Role),
-		SignOut: req.session != "", Version: c.cfg.Version,
+		SignOut: req.session != "", Version: c.cfg.Version, Banner: c.banner(req),
 	}
 	var b bytes.Buffer
 	ctx := context.WithoutCancel(req.ctx()) // net/http ends the context of a request whose body stalls, and the client still reads why

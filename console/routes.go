@@ -49,6 +49,8 @@ var (
 	auditors = []tokens.Role{tokens.Auditor, tokens.Admin}
 	workers  = []tokens.Role{tokens.Worker, tokens.Admin}
 	admins   = []tokens.Role{tokens.Admin}
+
+	healthReaders = []tokens.Role{tokens.Worker, tokens.Auditor, tokens.AgentAdmin, tokens.Admin} // see the banner
 )
 
 // table lists every page, in the order of the navigation. PagesUnderTest in pages_test.go has an
@@ -63,8 +65,11 @@ func (c *Console) table() []route {
 		{path: "/sign-out", roles: tokens.Roles(), form: c.signOut},
 		{path: "/overview", nav: "Overview", roles: readers, query: []string{"span", "live"}, page: c.overview},
 		{path: "/history", nav: "History", covers: []string{"/execs"}, roles: readers, query: historyQuery, page: c.history},
+		{path: "/history/views", roles: readers, fields: []string{"name", "query"}, form: c.saveView},
+		{path: "/history/views/remove", roles: readers, fields: []string{"name", "query"}, form: c.removeView},
 		{path: "/history/newer", roles: readers, query: newerQuery, serve: c.newer},
 		{path: "/history/export", roles: auditors, query: historyExportQuery, serve: c.exportHistory},
+		{path: "/sessions", nav: "Sessions", roles: readers, query: sessionsQuery, page: c.sessions},
 		{path: "/refused", nav: "Refused", roles: readers, query: refusedQuery, page: c.refused},
 		{
 			path: "/skills", nav: "Skills", covers: []string{"/packages", "/baselines", "/registry"}, roles: skillReaders,
@@ -81,24 +86,29 @@ func (c *Console) table() []route {
 		{path: "/registry", roles: skillReaders, query: []string{"kind", "query", "cursor"}, page: c.registry},
 		{path: "/registry/:kind/:name", roles: skillReaders, query: []string{"cursor"}, page: c.entry},
 		{path: "/runners", nav: "Runners", roles: auditors, query: []string{"user_id", "live"}, page: c.runners},
+		{path: "/operations", nav: "Operations", roles: auditors, query: []string{"node", "live"}, page: c.operations},
 		{path: "/execs", roles: readers, serve: c.toHistory},
 		{path: "/execs/:id", roles: readers, query: []string{"shown", "canceling"}, page: c.exec},
 		{path: "/execs/:id/live", roles: readers, query: []string{"from"}, serve: c.streamLive},
 		{path: "/execs/:id/output/:stream", roles: readers, onNode: true, query: []string{"from"}, page: c.outputPage},
 		{path: "/execs/:id/output/:stream/file", roles: readers, onNode: true, serve: c.downloadOutput},
+		{path: "/execs/:id/cast", roles: readers, serve: c.downloadCast},
 		{path: "/execs/:id/artifacts", roles: readers, query: []string{"from"}, page: c.artifactsPage},
 		{path: "/execs/:id/artifacts.zip", roles: readers, serve: c.downloadArtifacts},
 		{path: "/execs/:id/artifacts/*", roles: readers, serve: c.downloadFile(artifactKind)},
-		{path: "/execs/:id/show/*", roles: readers, page: c.showFile(artifactKind)},
-		{path: "/execs/:id/view/*", roles: readers, serve: c.viewFile(artifactKind)},
+		{path: "/execs/:id/show/*", roles: readers, query: []string{"as"}, page: c.showFile(artifactKind)},
+		{path: "/execs/:id/view/*", roles: readers, query: []string{"as"}, serve: c.viewFile(artifactKind)},
 		{path: "/execs/:id/inputs", roles: readers, query: []string{"from"}, page: c.inputsPage},
 		{path: "/execs/:id/inputs/*", roles: readers, serve: c.downloadFile(inputKind)},
-		{path: "/execs/:id/show-input/*", roles: readers, page: c.showFile(inputKind)},
-		{path: "/execs/:id/view-input/*", roles: readers, serve: c.viewFile(inputKind)},
+		{path: "/execs/:id/show-input/*", roles: readers, query: []string{"as"}, page: c.showFile(inputKind)},
+		{path: "/execs/:id/view-input/*", roles: readers, query: []string{"as"}, serve: c.viewFile(inputKind)},
+		{path: "/execs/:id/differences", roles: readers, query: []string{"of"}, page: c.differences},
 		{path: "/execs/:id/proof", roles: readers, serve: c.downloadProof},
 		{path: "/execs/:id/cancel", roles: workers, onNode: true, form: c.cancel},
 		{path: "/execs/:id/replay", roles: workers, fields: []string{"key", "stdin", "env.*"}, form: c.replay},
 		{path: "/audit", nav: "Audit log", roles: auditors, page: c.auditLog},
+		{path: "/audit/report", roles: auditors, query: reportQuery, page: c.auditReport},
+		{path: "/audit/report/file", roles: auditors, query: reportQuery, serve: c.downloadReport},
 		{path: "/audit/checkpoint", roles: auditors, serve: c.downloadCheckpoint},
 		{path: "/audit/key", roles: auditors, serve: c.downloadKey},
 		{path: "/audit/events", roles: auditors, query: visible.EventParams, page: c.events},

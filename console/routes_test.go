@@ -28,22 +28,27 @@ var operations = map[string][]string{
 	"GET /console/overview":                      {"listExecs", "execStats"},
 	"GET /console/history":                       {"listExecs"},
 	"GET /console/history/newer":                 {"listExecs"},
+	"POST /console/history/views":                {"listExecs"},
+	"POST /console/history/views/remove":         {"listExecs"},
 	"GET /console/execs":                         {"listExecs"},
 	"GET /console/history/export":                {"exportAudit"},
 	"GET /console/refused":                       {"listExecs"},
-	"GET /console/runners":                       {"listRunners", "getPool", "getHealth"},
+	"GET /console/sessions":                      {"listSessions"},
+	"GET /console/operations":                    {"getPool", "getHealth"},
 	"GET /console/execs/:id":                     {"getExec"},
 	"GET /console/execs/:id/output/:stream":      {"getStdout", "getStderr"},
 	"GET /console/execs/:id/output/:stream/file": {"getStdout", "getStderr"},
 	"GET /console/execs/:id/artifacts":           {"listArtifacts"},
 	"GET /console/execs/:id/artifacts/*":         {"downloadArtifact"},
 	"GET /console/execs/:id/artifacts.zip":       {"listArtifacts"},
+	"GET /console/execs/:id/differences":         {"getComparison", "downloadArtifact"},
 	"GET /console/execs/:id/show/*":              {"downloadArtifact"},
 	"GET /console/execs/:id/view/*":              {"downloadArtifact"},
 	"GET /console/execs/:id/inputs":              {"listInputs"},
 	"GET /console/execs/:id/inputs/*":            {"downloadInput"},
 	"GET /console/execs/:id/show-input/*":        {"downloadInput"},
 	"GET /console/execs/:id/view-input/*":        {"downloadInput"},
+	"GET /console/execs/:id/cast":                {"getCast"},
 	"GET /console/execs/:id/proof":               {"getExecProof"},
 	"GET /console/execs/:id/live":                {"getStdout", "getStderr"},
 	"POST /console/execs/:id/cancel":             {"cancelExec"},
@@ -52,6 +57,8 @@ var operations = map[string][]string{
 	"POST /console/execs/:id/replay":             {"replayExec"},
 
 	"GET /console/audit":                    {"getLogCheckpoint", "getHealth"},
+	"GET /console/audit/report":             {"getAuditReport"},
+	"GET /console/audit/report/file":        {"exportAuditReport"},
 	"GET /console/audit/checkpoint":         {"getLogCheckpoint"},
 	"GET /console/audit/key":                {"getLogCheckpoint"},
 	"GET /console/audit/events":             {"listAdminEvents"},
@@ -83,6 +90,7 @@ var ownRoles = map[string][]tokens.Role{
 	"POST /console/sign-out":             tokens.Roles(),
 	"GET /console/sign-in/oidc":          nil,
 	"GET /console/sign-in/oidc/callback": nil,
+	"GET /console/runners":               {tokens.Auditor, tokens.Admin}, // the machines of all users; listRunners has the machines of a scope
 	"GET /console/people":                {tokens.Admin},
 	"POST /console/people/block":         {tokens.Admin},
 	"GET /console/tokens":                {tokens.Admin},
@@ -95,6 +103,7 @@ var ownRoles = map[string][]tokens.Role{
 var otherAddresses = map[string]string{
 	"GET /console/packages/:agent/:user/:skill/download": "/console/packages/ag/ann/own/download",
 	"GET /console":                               "/console",
+	"GET /console/execs/:id/cast":                "/console/execs/" + execID(5) + "/cast",
 	"GET /console/execs/:id/proof":               "/console/execs/" + execID(2) + "/proof",
 	"GET /console/history/newer":                 "/console/history/newer",
 	"GET /console/execs":                         "/console/execs",
@@ -109,6 +118,8 @@ var otherAddresses = map[string]string{
 	"POST /console/execs/:id/cancel":             "/console/execs/" + execID(1) + "/cancel",
 	"POST /console/execs/:id/replay":             "/console/execs/" + execID(2) + "/replay",
 	"GET /console/history/export":                "/console/history/export",
+	"POST /console/history/views":                "/console/history/views",
+	"POST /console/history/views/remove":         "/console/history/views/remove",
 	"POST /console/sign-in":                      "/console/sign-in",
 	"POST /console/sign-out":                     "/console/sign-out",
 	"GET /console/sign-in/oidc":                  "/console/sign-in/oidc",
@@ -117,6 +128,7 @@ var otherAddresses = map[string]string{
 	"POST /console/tokens":                       "/console/tokens",
 	"POST /console/tokens/:id/revoke":            "/console/tokens/t1/revoke",
 
+	"GET /console/audit/report/file":        "/console/audit/report/file",
 	"GET /console/audit/checkpoint":         "/console/audit/checkpoint",
 	"GET /console/audit/key":                "/console/audit/key",
 	"GET /console/audit/events/:id/proof":   "/console/audit/events/99/proof",
@@ -485,5 +497,5 @@ func TestFramed(t *testing.T) {
 func (f *fakeApp) changes() string {
 	f.sessions.mu.Lock()
 	defer f.sessions.mu.Unlock()
-	return fmt.Sprint(f.canceled, f.tokens, f.downloads, len(f.replayer.asked), f.audit.holds, f.blocked)
+	return fmt.Sprint(f.canceled, f.tokens, f.downloads, len(f.replayer.asked), f.audit.holds, f.blocked, f.views.of)
 }

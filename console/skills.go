@@ -75,8 +75,8 @@ func (c *Console) catalog(req *request) (*skills.Snapshot, error) {
 		}
 		return nil
 	}
-	if text := req.query.Get("text"); len(text) > maxSearch {
-		return nil, fault.BadField("text", "must be at most %d bytes", maxSearch)
+	if text := req.query.Get("text"); len(text) > view.MaxSearch {
+		return nil, fault.BadField("text", "must be at most %d bytes", view.MaxSearch)
 	}
 	return req.door.Skills().Of(req.ctx(), req.caller, param("agent_id"), param("user_id"))
 }

@@ -4,8 +4,6 @@
 package assets
 
 import (
-	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -15,6 +13,9 @@ import (
 	"path"
 	"strings"
 	"sync"
+
+	"secbox/api/content"
+	"secbox/internal/icon"
 )
 
 // Prefix is the beginning of every asset's path.
@@ -24,8 +25,8 @@ const Prefix = "/console/assets/"
 var static embed.FS
 
 type asset struct {
-	content, gzipped []byte
-	contentType      string
+	text, gzipped []byte
+	contentType   string
 }
 
 // all has the assets by the names in their paths, and these by their file names.
@@ -40,32 +41,28 @@ var load = sync.OnceValue(func() all {
 		panic(err) // the directory is embedded
 	}
 	a := all{map[string]asset{}, map[string]string{}}
-	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+	add := func(file, contentType string, text []byte) {
+		sum := sha256.Sum256(text)
+		base, ext, _ := strings.Cut(file, ".")
+		name := base + "." + hex.EncodeToString(sum[:6]) + "." + ext
+		a.byName[name], a.names[file] = asset{text, content.Gzip(text), contentType}, name
+	}
+	add("icon.svg", "image/svg+xml", icon.SVG)
+	types := map[string]string{".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 	entries, _ := fs.ReadDir(files, ".")
 	for _, entry := range entries {
 		contentType, ok := types[path.Ext(entry.Name())]
 		if !ok {
 			continue
 		}
-		content, err := fs.ReadFile(files, entry.Name())
+		text, err := fs.ReadFile(files, entry.Name())
 		if err != nil {
 			panic(err)
 		}
-		sum := sha256.Sum256(content)
-		base, ext, _ := strings.Cut(entry.Name(), ".")
-		name := base + "." + hex.EncodeToString(sum[:6]) + "." + ext
-		a.byName[name], a.names[entry.Name()] = asset{content, compress(content), contentType}, name
+		add(entry.Name(), contentType, text)
 	}
 	return a
 })
-
-func compress(content []byte) []byte {
-	var b bytes.Buffer
-	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
-	_, _ = w.Write(content)                               // a Buffer takes everything
-	_ = w.Close()
-	return b.Bytes()
-}
 
 // Path returns the path of a file of static, such as "app.css". It panics for an unknown one: names
 // are constants of templates.
@@ -87,27 +84,15 @@ func Serve(w http.ResponseWriter, r *http.Request, name string) bool {
 	h.Set("Content-Type", a.contentType)
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	h.Set("Vary", "Accept-Encoding")
-	content := a.content
-	if acceptsGzip(r.Header) {
+	body := a.text
+	if content.AcceptsGzip(r.Header) {
 		h.Set("Content-Encoding", "gzip")
-		content = a.gzipped
+		body = a.gzipped
 	}
-	h.Set("Content-Length", fmt.Sprint(len(content)))
+	h.Set("Content-Length", fmt.Sprint(len(body)))
 	w.WriteHeader(http.StatusOK)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(content) // fails only if the client is gone
+		_, _ = w.Write(body) // fails only if the client is gone
 	}
 	return true
-}
-
-// acceptsGzip reports whether Accept-Encoding names gzip without q=0.
-func acceptsGzip(h http.Header) bool {
-	for part := range strings.SplitSeq(strings.Join(h.Values("Accept-Encoding"), ","), ",") {
-		name, params, _ := strings.Cut(part, ";")
-		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
-			q := strings.ReplaceAll(params, " ", "")
-			return strings.Trim(strings.TrimPrefix(q, "q="), "0.") != "" || q == ""
-		}
-	}
-	return false
 }

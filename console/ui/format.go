@@ -52,6 +52,14 @@ func Count(n int64) string {
 // seconds is how times are shown; the script replaces them by local times of the same form.
 const seconds = "2006-01-02 15:04:05"
 
+// shown is a time in UTC, which an exact one says.
+func shown(t time.Time, exactly bool) string {
+	if exactly {
+		return t.UTC().Format(seconds) + " UTC"
+	}
+	return t.UTC().Format(seconds)
+}
+
 // iso is the datetime of a time element.
 func iso(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 

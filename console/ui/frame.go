@@ -21,6 +21,7 @@ type Page struct {
 	Body    templ.Component
 	Status  int  // of the answer; 0: 200
 	Live    bool // the page has the script live.js
+	Cast    bool // the page has the script cast.js
 
 	Problem *fault.Error // why what was asked was refused: shown above Body, with the fields that have no input there; nil: it was not
 }
@@ -39,7 +40,8 @@ type Frame struct {
 	Role    string
 	SignOut bool // there is a session to end
 	Version string
-	CSRF    string // for the forms of the page
+	Banner  templ.Component // above the page; nil: none
+	CSRF    string          // for the forms of the page
 }
 
 // body is the page's content, below the reasons of its Problem that are not beside an input.

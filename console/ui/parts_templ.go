@@ -46,7 +46,7 @@ func Time(t time.Time) templ.Component {
 	})
 }
 
-// ExactTime is a Time that is never shown as how long ago it was, beside other times from which it differs little.
+// ExactTime is a Time with its zone that is never shown as how long ago it was, beside other times from which it differs little.
 func ExactTime(t time.Time) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -157,9 +157,9 @@ func moment(t time.Time, exactly bool) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var7 string
-			templ_7745c5c3_Var7, templ_7745c5c3_Err = templ.JoinStringErrs(t.UTC().Format(seconds))
+			templ_7745c5c3_Var7, templ_7745c5c3_Err = templ.JoinStringErrs(shown(t, exactly))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `ui/parts.templ`, Line: 25, Col: 140}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `ui/parts.templ`, Line: 25, Col: 134}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var7))
 			if templ_7745c5c3_Err != nil {

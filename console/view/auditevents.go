@@ -20,7 +20,8 @@ type EventsPage struct {
 	Pager
 	Query url.Values // the filters
 	Rows  []EventRow
-	Curl  string // gets the same from the API
+	Named []ui.NavItem // what has the name by which the page filters, with the list by its id
+	Curl  string       // gets the same from the API
 }
 
 // Page returns the page with its title.

@@ -13,6 +13,7 @@ import (
 // auditTabs are the pages of the audit log.
 var auditTabs = []ui.NavItem{
 	{Label: "Log", To: ui.Link("audit")},
+	{Label: "Report", To: ui.Link("audit", "report")},
 	{Label: "Events", To: ui.Link("audit", "events")},
 	{Label: "Holds", To: ui.Link("audit", "holds")},
 	{Label: "Retention", To: ui.Link("audit", "retention")},

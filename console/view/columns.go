@@ -10,7 +10,6 @@ import (
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/fault"
-	"secbox/runner"
 )
 
 // Column is a column of the history.
@@ -19,7 +18,7 @@ type Column struct {
 	Label   string
 	Class   string
 	Initial bool // shown unless the address has other columns
-	Cell    func(rec audit.Record, names map[string]string) templ.Component
+	Cell    func(p HistoryPage, rec audit.Record) templ.Component
 }
 
 // inCard is the label beside a cell on a narrow page, where a row is a card; empty for a cell that
@@ -31,8 +30,18 @@ func (c Column) inCard() string {
 	return c.Label
 }
 
-func textCell(value func(audit.Record) string) func(audit.Record, map[string]string) templ.Component {
-	return func(rec audit.Record, _ map[string]string) templ.Component { return ui.Text(value(rec)) }
+// filterCell is a value that leads to the rows with the same value of a parameter.
+func filterCell(param string, value func(audit.Record) string) func(HistoryPage, audit.Record) templ.Component {
+	return func(p HistoryPage, rec audit.Record) templ.Component {
+		return valueCell(p, param, value(rec), value(rec))
+	}
+}
+
+// execCell is a value that leads to a part of the page of the exec.
+func execCell(value func(audit.Record) string, parts ...string) func(HistoryPage, audit.Record) templ.Component {
+	return func(_ HistoryPage, rec audit.Record) templ.Component {
+		return linkCell(ui.Link(append([]string{"execs", rec.ExecID}, parts...)...), value(rec))
+	}
 }
 
 // allColumns are in the order in which they are shown. The time, which leads to the exec, is always
@@ -40,35 +49,49 @@ func textCell(value func(audit.Record) string) func(audit.Record, map[string]str
 var allColumns = []Column{
 	{
 		Name: "status", Label: "Status", Initial: true,
-		Cell: func(rec audit.Record, _ map[string]string) templ.Component { return ui.Status(rec.Status) },
+		Cell: func(p HistoryPage, rec audit.Record) templ.Component { return statusCell(p, rec.Status) },
 	},
 	{
 		Name: "command", Label: "Command", Class: "cut", Initial: true,
-		Cell: func(rec audit.Record, _ map[string]string) templ.Component { return commandCell(rec) },
+		Cell: func(_ HistoryPage, rec audit.Record) templ.Component { return execCommandCell(rec) },
 	},
-	{Name: "reason", Label: "Reason", Initial: true, Cell: textCell(func(r audit.Record) string { return string(r.ErrorReason) })},
-	{Name: "exit", Label: "Exit", Class: "num", Cell: textCell(exitCode)},
-	{Name: "duration", Label: "Duration", Class: "num nowrap", Initial: true, Cell: textCell(func(r audit.Record) string {
+	{
+		Name: "reason", Label: "Reason", Initial: true,
+		Cell: filterCell("error_reason", func(r audit.Record) string { return string(r.ErrorReason) }),
+	},
+	{Name: "exit", Label: "Exit", Class: "num", Cell: execCell(exitCode)},
+	{Name: "duration", Label: "Duration", Class: "num nowrap", Initial: true, Cell: execCell(func(r audit.Record) string {
 		if r.EndedAt.IsZero() || r.StartedAt.IsZero() {
 			return ""
 		}
 		return ui.Duration(r.DurationMS)
 	})},
-	{Name: "project", Label: "Project", Initial: true, Cell: textCell(func(r audit.Record) string { return r.ProjectID })},
-	{Name: "user", Label: "User", Initial: true, Cell: textCell(func(r audit.Record) string { return r.UserID })},
-	{Name: "agent", Label: "Agent", Cell: textCell(func(r audit.Record) string { return r.AgentID })},
-	{Name: "task", Label: "Task", Cell: textCell(func(r audit.Record) string { return r.TaskID })},
-	{Name: "conversation", Label: "Conversation", Cell: textCell(func(r audit.Record) string { return r.ConversationID })},
-	{Name: "skill", Label: "Skill", Initial: true, Cell: textCell(func(r audit.Record) string { return r.SkillID })},
-	{Name: "token", Label: "Requested by", Cell: func(rec audit.Record, names map[string]string) templ.Component {
-		return ui.Text(TokenName(names, rec.RequestedBy))
+	{Name: "project", Label: "Project", Initial: true, Cell: filterCell("project_id", func(r audit.Record) string { return r.ProjectID })},
+	{Name: "token", Label: "Requested by", Initial: true, Cell: func(p HistoryPage, rec audit.Record) templ.Component {
+		return valueCell(p, "requested_by", rec.RequestedBy, TokenName(p.Names, rec.RequestedBy))
 	}},
-	{Name: "backend", Label: "Backend", Cell: textCell(func(r audit.Record) string { return r.Backend })},
-	{Name: "node", Label: "Node", Cell: textCell(func(r audit.Record) string { return r.NodeID })},
-	{Name: "image", Label: "Image", Cell: textCell(func(r audit.Record) string { return r.Image })},
+	{Name: "user", Label: "User", Initial: true, Cell: filterCell("user_id", func(r audit.Record) string { return r.UserID })},
+	{Name: "agent", Label: "Agent", Cell: filterCell("agent_id", func(r audit.Record) string { return r.AgentID })},
+	{Name: "task", Label: "Task", Cell: filterCell("task_id", func(r audit.Record) string { return r.TaskID })},
+	{
+		Name: "conversation", Label: "Conversation",
+		Cell: filterCell("conversation_id", func(r audit.Record) string { return r.ConversationID }),
+	},
+	{Name: "skill", Label: "Skill", Initial: true, Cell: filterCell("skill_id", func(r audit.Record) string { return r.SkillID })},
+	{Name: "backend", Label: "Backend", Cell: filterCell("backend", func(r audit.Record) string { return r.Backend })},
+	{Name: "node", Label: "Node", Cell: func(p HistoryPage, rec audit.Record) templ.Component {
+		if p.MayExport { // auditors and admins, who have the page
+			return linkCell(ui.Link("runners"), rec.NodeID)
+		}
+		return ui.Text(rec.NodeID)
+	}},
+	{Name: "image", Label: "Image", Cell: func(p HistoryPage, rec audit.Record) templ.Component {
+		image, shown := askedImage(rec)
+		return valueCell(p, "text", image, shown)
+	}},
 	{
 		Name: "output", Label: "Output", Class: "num nowrap",
-		Cell: textCell(func(r audit.Record) string { return ui.Bytes(r.StdoutBytes + r.StderrBytes) }),
+		Cell: execCell(func(r audit.Record) string { return ui.Bytes(r.StdoutBytes + r.StderrBytes) }, "output", "stdout"),
 	},
 }
 
@@ -108,38 +131,4 @@ func TokenName(names map[string]string, id string) string {
 		return name
 	}
 	return id
-}
-
-// command returns what ran as one text: the script of a shell or of Python, else the words.
-func command(rec audit.Record) string {
-	if len(rec.Args) == 2 && (rec.Cmd == "bash" && rec.Args[0] == "-lc" ||
-		rec.Cmd == "python" && (rec.Args[0] == "-c" || rec.Args[0] == runner.CodeFile)) {
-		return rec.Args[1]
-	}
-	words := []string{ShellQuote(rec.Cmd)}
-	for _, arg := range rec.Args {
-		words = append(words, ShellQuote(arg))
-	}
-	return strings.Join(words, " ")
-}
-
-// ShellQuote returns a word as a shell of POSIX reads it, in quotes if it needs them.
-func ShellQuote(word string) string {
-	if word != "" && !strings.ContainsAny(word, " \t\n\"'\\$`|&;<>()*?[]{}!#~") {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-}
-
-// kinds returns what a command is run by.
-func interpreter(rec audit.Record) string {
-	switch {
-	case rec.Kind == audit.KindChange:
-		return "change of a file"
-	case rec.Cmd == "bash":
-		return runner.KindShell
-	case rec.Cmd == "python":
-		return runner.KindPython
-	}
-	return ""
 }

@@ -3,12 +3,16 @@ package view
 import (
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"secbox/audit"
 	"secbox/audit/retention"
 	"secbox/audit/translog"
 	"secbox/console/ui"
+	"secbox/policy"
 	"secbox/runner/webhooks"
 )
 
@@ -24,7 +28,9 @@ type ExecPage struct {
 	Output    []Stream
 	Artifacts FileList
 	Inputs    FileList
+	Versions  Versions // of a change
 	Skill     ExecSkill
+	Session   *SessionPart // nil: the exec is none
 	Replay    ExecReplays
 	Proof     ProofState
 	Callback  *webhooks.Delivery // nil: none
@@ -35,6 +41,101 @@ type ExecPage struct {
 	Spooled   bool   // the database does not have its end
 	Live      bool   // it has not ended, or its end completes a live page
 	Curl      string // gets the record from the API
+	Now       time.Time
+}
+
+// section is a part of the page, with the id of its panel.
+type section struct{ id, label string }
+
+// sections returns the parts of the page, in their order.
+func (p ExecPage) sections() []section {
+	ran, exec := ranCommand(p.Record), p.Record.Kind != audit.KindChange
+	all := []struct {
+		section
+		shown bool
+	}{
+		{section{"command", whatTitle(p.Record)}, p.Record.ErrorReason != audit.RefusalsOmitted},
+		{section{"outcome", "Outcome"}, true},
+		{section{"for", "For whom"}, true},
+		{section{"session", "Session"}, p.Session != nil},
+		{section{"terminal", "Terminal"}, p.Record.TTYRecord != ""},
+		{section{"stdout", "Output"}, ran && (p.silent() || p.streamShown("stdout"))},
+		{section{"stderr", "Standard error"}, p.streamShown("stderr")},
+		{section{"timeline", "Timeline"}, true},
+		{section{"resources", "Resources"}, ran && len(p.Limits) > 0},
+		{section{"webhook", "Webhook"}, p.Callback != nil},
+		{section{"comparison", "Comparison"}, p.Replay.Problem != "" || len(p.Replay.Points) > 0},
+		{section{"artifacts", "Artifacts"}, ran && p.Artifacts.hasContent()},
+		{section{"inputs", "Inputs"}, exec && p.Inputs.hasContent()},
+		{section{"policy", "Policy"}, exec && len(p.Policy) > 0},
+		{section{"replay", "Replay"}, exec && (p.Replay.Allowed || p.Replay.Refusal != "" || len(p.Replay.List) > 0)},
+		{section{"proof", "Proof"}, true},
+	}
+	var out []section
+	for _, s := range all {
+		if s.shown {
+			out = append(out, s.section)
+		}
+	}
+	return out
+}
+
+// has reports whether the page has a section.
+func (p ExecPage) has(id string) bool {
+	return slices.ContainsFunc(p.sections(), func(s section) bool { return s.id == id })
+}
+
+// silent reports whether a command that has ended wrote nothing at all.
+func (p ExecPage) silent() bool {
+	return ranCommand(p.Record) && len(p.Output) > 0 && !slices.ContainsFunc(p.Output, func(s Stream) bool { return !s.silent() })
+}
+
+// shownStreams are the streams that have a panel: all unless the exec has ended, and then those
+// that were written to.
+func (p ExecPage) shownStreams() (out []Stream) {
+	for _, s := range p.Output {
+		if ranCommand(p.Record) && !s.silent() {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func (p ExecPage) streamShown(name string) bool {
+	return slices.ContainsFunc(p.shownStreams(), func(s Stream) bool { return s.Name == name })
+}
+
+// begun is when an exec that runs began, as far as that is on record before its end.
+func (p ExecPage) begun() time.Time {
+	if i := slices.IndexFunc(p.Events, func(e audit.Event) bool { return e.Kind == audit.EventStarted }); i >= 0 {
+		return p.Events[i].At
+	}
+	return p.Record.CreatedAt
+}
+
+// timeoutOf is the time limit of an exec; zero if it is not known, and for a session, whose execs
+// have the policy's.
+func timeoutOf(rec audit.Record) time.Duration {
+	snapshot, err := policy.ParseSnapshot(rec.PolicySnapshot)
+	if err != nil || rec.IsSession() {
+		return 0
+	}
+	return time.Duration(snapshot.Values.TimeoutMS) * time.Millisecond
+}
+
+// counted says how long an exec has run, and what is left of most; live.js counts it up.
+func counted(since, most time.Duration) string {
+	whole := func(d time.Duration) string {
+		if d = max(0, d.Truncate(time.Second)); d < time.Minute {
+			return strconv.Itoa(int(d.Seconds())) + " s"
+		}
+		return ui.Duration(d.Milliseconds())
+	}
+	text := whole(since) + " until now"
+	if most > 0 {
+		text += ", at most " + whole(most-since) + " left"
+	}
+	return text
 }
 
 // HeldRows bounds the holds on the page of an exec.
@@ -66,6 +167,8 @@ func (s ExecSkill) execs(sameVersion bool) ui.Address {
 // ProofState is how an exec stands to the transparency log.
 type ProofState struct {
 	Index       int64                 // in the log, of the newest event
+	LoggedAt    time.Time             // since when the log has it
+	Witnesses   []translog.Witnessed  // whether they have cosigned it
 	Pending     bool                  // the log will have it in a moment
 	Stopped     string                // why it will not: no node extends the log; empty: it will
 	MayOpenLog  bool                  // the caller may open the page of the log
@@ -83,9 +186,15 @@ func (p ProofState) until() string {
 	return ""
 }
 
-// checkCommand checks the proof of an exec, in the directory of the downloads.
-func checkCommand(rec audit.Record) string {
-	return "secbox audit check " + ProofFile(rec) + " --key log.pub"
+// checkCommand checks the proof of an exec and its cosignatures, in the directory of the downloads.
+func (p ExecPage) checkCommand() string {
+	command := "secbox audit check " + ProofFile(p.Record) + " --key log.pub"
+	for _, w := range p.Proof.Witnesses {
+		if w.Key != "" {
+			command += " --witness-key " + ShellQuote(w.Key)
+		}
+	}
+	return command
 }
 
 // ProofFile is the name of the file with the proof of an exec.

@@ -1,19 +1,45 @@
 package view
 
 import (
+	"encoding/json"
 	"fmt"
 	"strconv"
 
 	"secbox/audit"
 	"secbox/console/ui"
 	"secbox/policy"
+	"secbox/runner/output"
 )
 
 // Limit is a resource that an exec used, and what it could use.
 type Limit struct {
+	Field            string // of the policy
 	Name, Used, Most string
 	Share            float64 // of the limit, from 0 to 1; negative: not known
 	Unmeasured       bool    // no record has what was used
+	Live             bool    // what is used comes with the events of the page
+}
+
+// LiveUsage is the data of an event with what a running exec uses: by field of the policy, a text
+// for readers and the share of the limit.
+func LiveUsage(rec audit.Record, u output.Usage) []byte {
+	type used struct {
+		Text  string  `json:"text"`
+		Share float64 `json:"share"`
+	}
+	out := map[string]used{}
+	if snapshot, err := policy.ParseSnapshot(rec.PolicySnapshot); err == nil {
+		v := snapshot.Values
+		out[policy.FieldMemoryMB] = used{ui.Bytes(u.MemoryBytes) + " now", min(1, float64(u.MemoryBytes)/float64(max(1, v.MemoryMB<<20)))}
+		out[policy.FieldCPUCores] = used{
+			fmt.Sprintf("%.2f now, %s in all", u.Cores, ui.Duration(u.CPU.Milliseconds())), min(1, u.Cores/max(0.01, v.CPUCores)),
+		}
+	}
+	data, err := json.Marshal(out)
+	if err != nil {
+		panic(err) // it is made of texts and numbers
+	}
+	return data
 }
 
 // resource is how the page shows a limit of the policy.
@@ -84,7 +110,7 @@ func Limits(rec audit.Record) []Limit {
 	}
 	var out []Limit
 	for _, field := range policy.Describe() {
-		if field.Name == policy.FieldKillGraceMS { // no resource
+		if field.Name == policy.FieldKillGraceMS || field.Name == policy.FieldTimeoutMS && rec.IsSession() { // no resource, or an exec's
 			continue
 		}
 		r, ok := limited[field.Name]
@@ -93,20 +119,21 @@ func Limits(rec audit.Record) []Limit {
 		}
 		switch n := snapshot.Fields[field.Name].Value.(type) { // nil: not enforced
 		case int64:
-			out = append(out, r.limit(rec, float64(n)))
+			out = append(out, r.limit(rec, field.Name, float64(n)))
 		case float64:
-			out = append(out, r.limit(rec, n))
+			out = append(out, r.limit(rec, field.Name, n))
 		}
 	}
 	return out
 }
 
-func (r resource) limit(rec audit.Record, most float64) Limit {
-	l := Limit{Name: r.name, Most: r.most(most), Share: -1}
+func (r resource) limit(rec audit.Record, field string, most float64) Limit {
+	l := Limit{Field: field, Name: r.name, Most: r.most(most), Share: -1}
 	switch {
 	case r.used == nil:
 		l.Unmeasured = true
 	case !rec.Status.Final():
+		l.Live = field == policy.FieldMemoryMB || field == policy.FieldCPUCores
 	case EndUnknown(rec):
 		l.Used = "not known"
 	default:

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"sort"
@@ -61,6 +62,19 @@ func layerName(layer string) string {
 	return layer
 }
 
+// byDefault returns the fields that a layer has set, was refused or was lowered, and those with
+// the default.
+func byDefault(fields []PolicyField) (set, others []PolicyField) {
+	for _, f := range fields {
+		if cmp.Or(f.First, f.Layer) == policy.LayerDefault && f.Refused == nil && f.Clamped == "" {
+			others = append(others, f)
+		} else {
+			set = append(set, f)
+		}
+	}
+	return set, others
+}
+
 // WithReplayedLayers adds the layers of the exec that the one with these fields replays. A replay
 // asks for the values of its first exec, so that its own record says only that.
 func WithReplayedLayers(fields []PolicyField, first *audit.Record) []PolicyField {
@@ -102,22 +116,28 @@ func plain(v any) string {
 	return fmt.Sprint(v)
 }
 
-// inUnits returns a policy's number of bytes, MiB or milliseconds in units for readers; empty for
-// other fields, and for a number that needs none.
-func inUnits(name, value string) string {
-	n, err := strconv.ParseInt(value, 10, 64)
-	if err != nil || n < 0 {
-		return ""
-	}
+// inUnits returns a number of a policy's field in units for readers, and the number as the policy
+// has it if the text does not begin with it; text is the value itself where there is no unit.
+func inUnits(name, value string) (text, raw string) {
+	n, err := strconv.ParseFloat(value, 64)
 	switch {
-	case strings.HasSuffix(name, "_ms") && n >= 1000:
-		return ui.Duration(n)
-	case strings.Contains(name, "_bytes") && n >= 1024:
-		return ui.Bytes(n)
-	case strings.HasSuffix(name, "_mb") && n >= 1024 && n < 1<<40:
-		return ui.Bytes(n << 20)
+	case err != nil || strings.Trim(value, "0123456789.") != "" || n >= 1<<53:
+		return value, ""
+	case strings.HasSuffix(name, "_ms"):
+		text = ui.Duration(int64(n))
+	case strings.Contains(name, "_bytes"):
+		text = ui.Bytes(int64(n))
+	case strings.HasSuffix(name, "_mb") && n < 1<<33:
+		text = mib(n)
+	case name == policy.FieldCPUCores:
+		text = cores(n)
+	default:
+		return value, ""
 	}
-	return ""
+	if strings.HasPrefix(text, value+" ") {
+		return text, ""
+	}
+	return text, value
 }
 
 // refusals are the reasons of records with the status rejected.
@@ -149,10 +169,12 @@ func violations(rec audit.Record) []Violation {
 	return out
 }
 
-// ceilingText is the ceiling with the layer that set it.
-func (v Violation) ceilingText() string {
-	if v.Ceiling == "" || v.From == "" {
-		return v.Ceiling
+// askedImage returns the image that was asked for, and the text that says if it was refused.
+func askedImage(rec audit.Record) (image, shown string) {
+	for _, d := range violations(rec) {
+		if d.Field == policy.FieldImage {
+			return d.Asked, ui.Cut(d.Asked, 200) + " (refused)"
+		}
 	}
-	return v.Ceiling + " (" + v.From + ")"
+	return rec.Image, rec.Image
 }

@@ -2,6 +2,7 @@ package view
 
 import (
 	"image"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -45,6 +46,7 @@ type FileList struct {
 	From, All int   // rows begin at from, and there are all
 	Total     int64 // bytes of all
 	Truncated bool  // there were more
+	InPlace   bool  // the page has a place where files are shown, with the id shown
 
 	NotKept      []runner.NotKept // artifacts without a content, and the number of all
 	NotKeptCount int64
@@ -52,6 +54,11 @@ type FileList struct {
 	RemovedAt time.Time
 	Problem   string
 	Why       string // there are none, in a sentence; empty: see the kind
+}
+
+// hasContent reports whether there is more to say of the list than that it is empty.
+func (l FileList) hasContent() bool {
+	return len(l.Rows) > 0 || l.NotKeptCount > 0 || l.Truncated || l.Problem != "" || !l.RemovedAt.IsZero()
 }
 
 func (l FileList) more() bool { return l.From+len(l.Rows) < l.All }
@@ -71,17 +78,32 @@ type FilePage struct {
 	Kind    FileKind
 	ExecID  string
 	Preview Preview
+	AsText  bool // the reader asked for the text of a format that has a rendering
 }
+
+// link is the address of the page, or of the content in its frame.
+func (p FilePage) link(part string, asText bool) ui.Address {
+	to := FileLink(p.ExecID, part, p.Path)
+	if asText {
+		to = to.With("as", "text")
+	}
+	return to
+}
+
+func (p FilePage) frameTitle() string { return "Content of " + ui.Cut(path.Base(p.Path), 200) }
 
 // MaxPreview is how many bytes of a text are shown.
 const MaxPreview = 1 << 20
 
 // Preview is how an artifact is shown.
 type Preview struct {
-	Kind  string       // for readers; empty: it is not shown
-	Image string       // the media type of an image; empty for others
-	Text  []byte       // of a text, with all characters visible; nil for others
-	Cut   bool         // there is more text
-	Size  image.Config // of an image, in pixels
-	Why   string       // it is not shown
+	Kind   string // for readers; empty: it is not shown
+	Image  string // the media type of an image; empty for others
+	PDF    bool
+	Text   []byte       // of a text, with all characters visible; nil for others
+	Raw    []byte       // of a text, as it is
+	Format string       // of a text, the extension of a format that has a rendering; empty: it is shown as text only
+	Cut    bool         // there is more text
+	Size   image.Config // of an image, in pixels
+	Why    string       // it is not shown
 }

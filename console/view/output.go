@@ -32,6 +32,11 @@ func (s Stream) next() int64 {
 // End is where the part ends.
 func (s Stream) End() int64 { return s.From + int64(len(s.Text)) }
 
+// silent reports whether a stream that has ended is empty.
+func (s Stream) silent() bool {
+	return !s.Live && s.Written == 0 && !s.Unstored && !s.Lost && s.Problem == ""
+}
+
 // cut is how many bytes were not kept.
 func (s Stream) cut() int64 {
 	if !s.Done || s.Lost || s.Unstored {
@@ -46,6 +51,14 @@ func (s Stream) Label() string {
 		return "Standard error"
 	}
 	return "Standard output"
+}
+
+// otherStream is the exec's stream beside this one.
+func otherStream(s Stream) Stream {
+	if s.Name == "stderr" {
+		return Stream{Name: "stdout"}
+	}
+	return Stream{Name: "stderr"}
 }
 
 // TrimIncomplete cuts the beginning of a character or a sequence from the end of a text.

@@ -67,10 +67,13 @@ func outcomeIndex(s audit.Status) int {
 	return i
 }
 
+// refusedExecs are the refused requests that the overview counts: it counts no changes of files.
+var refusedExecs = ui.Link("refused").With("kind", string(audit.KindExec))
+
 // execsOf leads to the execs of an outcome since a time.
 func (o Outcome) execsOf(since time.Time) ui.Address {
 	if o.Statuses[0] == audit.Rejected {
-		return ui.Link("refused").With("since", since.Format(time.RFC3339))
+		return refusedExecs.With("since", since.Format(time.RFC3339))
 	}
 	return ui.Link("history").With("status", strings.Join(ui.Strings(o.Statuses), ",")).With("since", since.Format(time.RFC3339))
 }
@@ -129,6 +132,8 @@ type OverviewPage struct {
 	Open    bool // requests need no token
 	Curl    string
 	Now     time.Time
+
+	Omitting int64 // refused rows that each count requests without rows
 
 	Node   bool // the caller may see what follows
 	Health health.Report

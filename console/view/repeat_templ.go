@@ -39,7 +39,7 @@ func takeAway(p HistoryPage) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if p.MayExport && len(p.Rows) > 0 {
+		if p.MayExport && len(p.Rows) > 0 && (!p.Search.Output || p.Search.Exact != "") {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<div class=\"actions\" role=\"group\" aria-label=\"Export of all pages\"><span class=\"note\">Export all pages:</span> ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
@@ -93,8 +93,8 @@ func takeAway(p HistoryPage) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			if p.Query.Get("text") != "" {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<p class=\"note\">The API does not search in commands: the answer has all execs that the search looked at.</p>")
+			if p.Search.Text != "" && p.Search.Exact == "" {
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 7, "<p class=\"note\">The API does not search: the answer has all execs that the search looked at.</p>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -97,7 +97,7 @@ func repairOf(source string) string {
 	case skills.Package:
 		return "Upload a repaired package, or edit its files."
 	}
-	return "This skill is part of the program: install a version of core-api in which it is whole."
+	return "This skill is part of the program: install a version of secbox in which it is whole."
 }
 
 // SkillPage is what is known of one skill.

@@ -902,7 +902,7 @@ func Skill(p SkillPage) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = policyFields(p.Policy).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = policyFields("Policy", p.Policy).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

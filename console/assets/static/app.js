@@ -26,13 +26,19 @@
   const two = (n) => String(n).padStart(2, "0");
   const local = (d) => `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
 
+  // withOffset returns a local time, as a field has it, in RFC 3339.
+  function withOffset(text) {
+    const d = new Date(text), east = -d.getTimezoneOffset(), far = Math.abs(east);
+    return `${local(d).replace(" ", "T")}${east < 0 ? "-" : "+"}${two(Math.trunc(far / 60))}:${two(far % 60)}`;
+  }
+
   // ago returns the distance to now; nothing if it is longer than 30 days.
   function ago(d) {
     const s = Math.trunc((Date.now() - d) / 1000), far = Math.abs(s);
     if (far < 5) return "just now";
-    const [size, unit] = far < 60 ? [1, "s"] : far < 3600 ? [60, "min"] : far < 86400 ? [3600, "h"] : far < 2592000 ? [86400, "day"] : [0];
+    const [size, unit] = far < 60 ? [1, "second"] : far < 3600 ? [60, "minute"] : far < 86400 ? [3600, "hour"] : far < 2592000 ? [86400, "day"] : [0];
     if (!size) return "";
-    const n = Math.trunc(far / size), text = `${n} ${unit}${unit === "day" && n > 1 ? "s" : ""}`;
+    const n = Math.trunc(far / size), text = `${n} ${unit}${n > 1 ? "s" : ""}`;
     return s < 0 ? `in ${text}` : `${text} ago`;
   }
 
@@ -41,9 +47,11 @@
     for (const t of root.querySelectorAll("time[data-utc]")) {
       const d = new Date(t.dateTime);
       if (isNaN(d)) continue;
-      const text = how === "utc" ? t.dataset.utc.slice(0, 19) : how === "ago" && !("exact" in t.dataset) && ago(d) || local(d);
+      const exact = "exact" in t.dataset, utc = how === "utc";
+      let text = utc ? t.dataset.utc.slice(0, 19) : how === "ago" && !exact && ago(d) || local(d);
+      if (exact) text += utc || zone === "UTC" ? " UTC" : ` ${withOffset(d).slice(19)}`;
       if (t.textContent !== text) t.textContent = text;
-      t.title = `${local(d)}${t.dataset.utc.slice(19)} ${zone}\n${t.dataset.utc} UTC`;
+      t.title = zone === "UTC" ? `${t.dataset.utc} UTC` : `${local(d)}${t.dataset.utc.slice(19)} ${zone}\n${t.dataset.utc} UTC`;
     }
   }
 
@@ -113,6 +121,8 @@
       remember("keys", e.target.checked ? "on" : "off");
       describeKeys();
     }
+    const field = byID(e.target.dataset.time);
+    if (field) field.value = e.target.value && withOffset(e.target.value);
     if (e.target.id === "times") {
       remember("times", e.target.value);
       times(document);
@@ -167,11 +177,20 @@
     stale(successful ? "" : xhr.status ? `the server cannot answer (status ${xhr.status})` : "the server does not answer");
   });
 
+  // The head of a table stays at the top if the table need not scroll sideways: then nothing has to be cut.
+  function fit() {
+    for (const s of document.querySelectorAll(".scroll")) s.classList.toggle("fits", s.scrollWidth <= s.clientWidth);
+  }
+  window.addEventListener("resize", fit);
+  document.addEventListener("toggle", fit, true);
+
   function ready(root) {
     times(root);
+    fit();
     for (const b of root.querySelectorAll("button[data-copy]")) b.hidden = !navigator.clipboard;
     for (const x of root.querySelectorAll("[data-script]")) x.hidden = false;
     for (const x of root.querySelectorAll("[data-noscript]")) x.hidden = true;
+    for (const x of root.querySelectorAll("[data-zone]")) x.textContent = zone;
     describeKeys();
   }
   document.addEventListener("DOMContentLoaded", () => {
@@ -181,21 +200,37 @@
     ready(document);
   });
 
-  // A part that is replaced keeps its open details and how far its tables are scrolled, and has local times before it is shown.
-  let opened = [], scrolled = [];
+  // A part that is replaced keeps its open details, how far its tables are scrolled and the focus, and has local times before it is shown. Enter in a
+  // field of the filters leads to the results.
+  let opened = [], scrolled = [], focused = null, entered = false;
+
+  // placeOf returns what has the focus, as a selector and which of its matches it is; null for an element that cannot be found again.
+  function placeOf(e) {
+    const attribute = ["id", "href", "data-copy", "aria-label"].find((name) => e.hasAttribute(name));
+    const fold = e.matches("details[id] > summary") && e.parentNode.id;
+    if (!attribute && !fold) return null;
+    const selector = fold ? `#${CSS.escape(fold)} > summary` : `${e.localName}[${attribute}="${CSS.escape(e.getAttribute(attribute))}"]`;
+    return { selector, at: [...document.querySelectorAll(selector)].indexOf(e) };
+  }
+
   document.addEventListener("htmx:beforeSwap", (e) => {
+    const active = document.activeElement;
     opened = [...e.target.querySelectorAll("details[open][id]")].map((d) => d.id);
-    scrolled = [...e.target.querySelectorAll(".scroll")].map((s) => [s.getAttribute("aria-label"), s.scrollLeft, s === document.activeElement]);
+    scrolled = [...e.target.querySelectorAll(".scroll")].map((s) => [s.getAttribute("aria-label"), s.scrollLeft]);
+    focused = e.target.contains(active) && e.target !== active ? placeOf(active) : null;
+    entered = e.detail.xhr.status < 400 && e.detail.requestConfig.triggeringEvent?.type === "submit" && active.matches("#filters :is(input[type=search], input[type=text])");
   });
   document.addEventListener("htmx:afterSwap", (e) => {
     for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
     const parts = [...document.querySelectorAll(".scroll")];
-    for (const [label, left, focused] of scrolled) {
+    for (const [label, left] of scrolled) {
       const part = parts.find((s) => s.getAttribute("aria-label") === label);
-      if (!part) continue;
-      part.scrollLeft = left;
-      if (focused) part.focus({ preventScroll: true });
+      if (part) part.scrollLeft = left;
     }
     ready(e.target.parentNode || document);
+    const again = entered ? byID("results") : focused && document.querySelectorAll(focused.selector)[focused.at];
+    if (again && again !== document.activeElement) again.focus({ preventScroll: !entered });
+    focused = null;
+    entered = false;
   });
 })();

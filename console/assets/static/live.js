@@ -16,6 +16,34 @@
     if (e) e.textContent = text;
   }
 
+  // count counts the time of the exec up, and what is left of its limit down. The server writes both in the same words.
+  const loaded = new WeakMap();
+  function count() {
+    for (const e of document.querySelectorAll("[data-counts]")) {
+      if (!loaded.has(e)) loaded.set(e, performance.now());
+      const ms = Number(e.dataset.counts) + performance.now() - loaded.get(e), most = Number(e.dataset.most);
+      e.textContent = `${duration(ms)} until now${most ? `, at most ${duration(Math.max(0, most - ms))} left` : ""}`;
+    }
+  }
+  function duration(ms) {
+    const s = Math.trunc(ms / 1000), two = (n) => String(n % 60).padStart(2, "0");
+    if (s < 60) return `${s} s`;
+    return s < 3600 ? `${Math.trunc(s / 60)} min ${two(s)} s` : `${Math.trunc(s / 3600)} h ${two(Math.trunc(s / 60))} min`;
+  }
+  setInterval(() => { if (!document.hidden) count(); }, 1000);
+
+  // use shows what the exec uses now, in the rows of its limits.
+  function use(fields) {
+    for (const [name, { text, share }] of Object.entries(fields)) {
+      const row = document.querySelector(`#resources tr[data-usage="${name}"]`), part = row?.querySelector("meter")?.parentNode;
+      if (!part) continue;
+      row.querySelector("td").textContent = text;
+      part.hidden = false;
+      part.firstElementChild.value = share;
+      part.lastElementChild.textContent = `${Math.round(100 * share)} %`;
+    }
+  }
+
   function append(name, html) {
     const pre = box(name);
     if (!pre) return;
@@ -49,6 +77,7 @@
       if (e.data !== status) refresh();
       status = e.data;
     });
+    source.addEventListener("usage", (e) => use(JSON.parse(e.data)));
     source.addEventListener("end", (e) => {
       ended = true;
       close();
@@ -96,12 +125,14 @@
       old.className = next.className;
       return [old, top];
     });
+    const opened = [...main.querySelectorAll("details[open][id]")].map((d) => d.id);
     const focused = main.contains(document.activeElement);
     const read = [...main.querySelectorAll(".panel[id]")].find((part) => part.getBoundingClientRect().bottom > 0);
     const readAt = read && read.getBoundingClientRect().top;
     main.replaceChildren(...page.childNodes);
     const readNow = read && document.getElementById(read.id);
     if (readNow) window.scrollBy(0, readNow.getBoundingClientRect().top - readAt);
+    for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
     for (const kept of tops) if (kept) kept[0].scrollTop = kept[1];
     if (focused && document.activeElement === document.body) main.focus({ preventScroll: true });
     htmx.process(main);
