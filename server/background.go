@@ -33,6 +33,7 @@ func (s *Server) startBackground(context.Context) error {
 		},
 		func() { s.deliverWebhooks(ctx) },
 		func() { s.activity.Run(ctx) },
+		func() { s.recorder().Run(ctx) },
 		func() { s.db.Limits().Run(ctx, s.db.AdminEvents(), s.log) },
 		func() { s.runTransparencyLog(ctx) },
 		func() { s.retention.Run(ctx) },

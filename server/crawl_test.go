@@ -162,12 +162,13 @@ func (c *crawl) fill(db store.Database) error {
 		"?task_id": {ended.TaskID}, "?project_id": {ended.ProjectID}, "?conversation_id": {ended.ConversationID}, "?skill_id": {"skill.number3"},
 		"?skill_digest": {strings.Repeat("ab", 32)}, "?user_id": {"ann"},
 		"?agent_id": {"ag"}, "?backend": {"remote"}, "?runner": {"laptop"}, "?replay_of": {ended.ExecID}, "?requested_by": {planprobe.MostBy},
-		"?trace_id": {strings.Repeat("a1", 16)}, "?error_reason": {"policy_denied"},
+		"?trace_id": {strings.Repeat("a1", 16)}, "?session_id": {ended.ExecID}, "?error_reason": {"policy_denied"},
 		"?exit_code_ne": {"0"}, "?status": {"failed,timeout"}, "?kind": {"change"}, "?view": {"summary"}, "?since": {day}, "?until": {day},
-		"?text": {"main.py"}, "?columns": {"status,command"},
+		"?text": {"main.py"}, "/console/history?text": {ended.TaskID}, "?output": {"on"}, "?columns": {"status,command"},
 		"?format": {"csv"}, "?ocsf_version": {"1.3.0"}, "?seen": {"0"}, "?span": {"month"}, "?live": {"off"}, "?next": {"/console/history"}, "?ended": {"1"},
-		"?source": {"built-in"}, "?path": {"SKILL.md"}, "?query": {"tables"},
-		"?canceling": {"1"}, "?actor": {"the-admin"}, "?subject": {"the-admin"}, "?value": {"project-001"}, "?revoked": {"1"}, "?after": {person},
+		"?as": {"text"}, "?of": {"stdout"}, "?source": {"built-in"}, "?path": {"SKILL.md"}, "?query": {"tables"},
+		"?canceling": {"1"}, "?actor": {"the-admin"}, "?subject": {"the-admin"}, "?value": {"project-001"}, "?revoked": {"1"},
+		"?after": {person}, "?node": {"another"}, "?state": {"ended"},
 		"/console/audit/events?kind": {"export"}, "/console/audit/holds?kind": {"project"}, "/console/registry?kind": {"skills"},
 	}
 	return nil
@@ -190,7 +191,8 @@ var unanswered = map[string]string{
 
 // ofFiles are routes to files of execs, which the execs here do not have: what is read of the
 // database comes before.
-var ofFiles = regexp.MustCompile(`^/console/execs/[^/]+/(output|stdout|stderr|artifacts|artifacts.zip|inputs|show|view|show-input|view-input|manifest|meta|comparison|attestation)\b`)
+var ofFiles = regexp.MustCompile(`^/console/execs/[^/]+/(output|stdout|stderr|artifacts|artifacts.zip|inputs|show|view|` +
+	`show-input|view-input|manifest|meta|cast|comparison|differences|attestation)\b`)
 
 var placeholder = regexp.MustCompile(`([\w-]+)/(:\w+|\*|\{\w+\})`)
 
@@ -215,15 +217,15 @@ func (c *crawl) paths(route string) []string {
 	return out
 }
 
-// places are parameters whose values come from the pages before.
-var places = []string{"cursor", "before", "newest", "from", "shown", "released"}
+// cursors are parameters whose values come from the pages before.
+var cursors = []string{"cursor", "before", "newest", "from", "shown", "released"}
 
 // queries returns queries of a route without a parameter, with each alone, and with all. An unknown
 // one fails the test.
 func (c *crawl) queries(route string, names []string) []string {
 	out, all := []string{""}, url.Values{}
 	for _, name := range names {
-		if slices.Contains(places, name) || unanswered[route] != "" {
+		if slices.Contains(cursors, name) || unanswered[route] != "" {
 			continue
 		}
 		values := c.values[route+"?"+name]
@@ -271,8 +273,10 @@ func (c *crawl) forms() (all []request) {
 		"/console/execs/:id/cancel": {}, "/console/execs/:id/replay": {"key": {"key of a replay"}},
 		"/console/audit/holds":             {"kind": {"project"}, "value": {"project-002"}, "reason": {"another case"}},
 		"/console/audit/holds/:id/release": {}, "/console/people/block": {"id": c.values["?after"]},
-		"/console/tokens":            {"id": {"0192f0c1-0000-7000-8000-000000000004"}, "name": {"new"}, "role": {"worker"}},
-		"/console/tokens/:id/revoke": {},
+		"/console/tokens":               {"id": {"0192f0c1-0000-7000-8000-000000000004"}, "name": {"new"}, "role": {"worker"}},
+		"/console/tokens/:id/revoke":    {},
+		"/console/history/views":        {"name": {"a view"}, "query": {"status=failed"}},
+		"/console/history/views/remove": {"name": {"a view"}, "query": {"status=failed"}},
 	}
 	for _, r := range console.Routes() {
 		switch form := fields[r.Path]; {
@@ -292,8 +296,8 @@ var (
 	linked     = regexp.MustCompile(`\b(?:href|hx-get)="(/console[^"#]*[?&;](?:cursor|before|newest)=[^"#]*)`)
 )
 
-// unvisited returns routes, and parameters of routes, that never had an answer. Of the places, some
-// need more rows than there are.
+// unvisited returns routes, and parameters of routes, that never had an answer. Of the cursors,
+// some need more rows than there are.
 func (c *crawl) unvisited() (out []string) {
 	for _, r := range append(c.requests(), c.forms()...) {
 		missing := []string{}

@@ -15,12 +15,18 @@ const (
 
 // shortOfMemory reports whether the machine has little free memory. Without /proc it returns false.
 func shortOfMemory() bool {
+	total, available := memory()
+	return total > 0 && available >= 0 && available < max(leastFreeKiB, total/leastFreePart)
+}
+
+// memory returns the machine's memory, and what of it programs can have, in KiB; -1: not known.
+func memory() (total, available int64) {
+	total, available = -1, -1
 	f, err := os.Open("/proc/meminfo")
 	if err != nil {
-		return false
+		return total, available
 	}
 	defer f.Close()
-	total, available := int64(-1), int64(-1)
 	for lines := bufio.NewScanner(f); lines.Scan() && (total < 0 || available < 0); {
 		name, value, _ := strings.Cut(lines.Text(), ":")
 		switch name {
@@ -30,7 +36,7 @@ func shortOfMemory() bool {
 			available = kibibytes(value)
 		}
 	}
-	return total > 0 && available >= 0 && available < max(leastFreeKiB, total/leastFreePart)
+	return total, available
 }
 
 // kibibytes parses "  24576 kB". It returns -1 for anything else.

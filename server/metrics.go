@@ -2,6 +2,7 @@ package server
 
 import (
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,8 +22,12 @@ type metrics struct {
 	duration *prometheus.HistogramVec
 	output   *prometheus.CounterVec
 	invokes  *prometheus.CounterVec
+	sessions *prometheus.CounterVec
+	inside   *prometheus.CounterVec
 	slotAge  prometheus.Histogram
 	refill   prometheus.Histogram
+
+	endedExecs, failedExecs atomic.Int64 // for samples
 }
 
 func newMetrics(registry *prometheus.Registry) *metrics {
@@ -42,6 +47,12 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		invokes: register.NewCounterVec(prometheus.CounterOpts{
 			Name: "secbox_skill_invokes_total", Help: "Invokes of skills, by the status of the exec or the code of the refusal.",
 		}, []string{"skill", "status"}),
+		sessions: register.NewCounterVec(prometheus.CounterOpts{
+			Name: "secbox_sessions_ended_total", Help: "Sessions that ended, by reason.",
+		}, []string{"reason"}),
+		inside: register.NewCounterVec(prometheus.CounterOpts{
+			Name: "secbox_session_execs_total", Help: "Execs in sessions that ended, by status.",
+		}, []string{"status"}),
 		slotAge: register.NewHistogram(prometheus.HistogramOpts{
 			Name: "secbox_pool_slot_age_seconds", Help: "For how long a container had been there when it was given a job.",
 			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800},
@@ -106,6 +117,11 @@ func (c poolCollector) Collect(out chan<- prometheus.Metric) {
 func (m *metrics) watchRunner(r *runner.Runner) {
 	gauge(m.registry, "secbox_execs_running", "Execs that run now.", func() int { running, _ := r.Load(); return running })
 	gauge(m.registry, "secbox_execs_queued", "Execs that wait for a place.", func() int { _, waiting := r.Load(); return waiting })
+	gauge(m.registry, "secbox_sessions", "Sessions that run or start on this node.", r.Sessions)
+	counter(m.registry, "secbox_sessions_started_total", "Sessions whose container has started.",
+		func() int64 { return r.SessionTotals().Started })
+	counter(m.registry, "secbox_session_contexts_lost_total", "Interpreters that ended, neither by request nor with their session.",
+		func() int64 { return r.SessionTotals().ContextsLost })
 }
 
 // gauge registers a gauge whose value is counted when it is read.
@@ -113,10 +129,26 @@ func gauge(registry *prometheus.Registry, name, help string, value func() int) {
 	promauto.With(registry).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 }
 
+// counter registers a counter whose value is read when it is asked for.
+func counter(registry *prometheus.Registry, name, help string, value func() int64) {
+	promauto.With(registry).NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
+}
+
 // Ended implements runner.Observer.
 func (m *metrics) Ended(r audit.Record) {
 	warm := strconv.FormatBool(r.Warm)
 	m.ended.WithLabelValues(string(r.Status), string(r.ErrorReason), warm).Inc()
+	switch {
+	case r.IsSession():
+		m.sessions.WithLabelValues(runner.EndReason(r)).Inc()
+	case r.SessionID != "":
+		m.inside.WithLabelValues(string(r.Status)).Inc()
+	}
+	m.endedExecs.Add(1)
+	switch r.Status {
+	case audit.Failed, audit.Errored, audit.Timeout, audit.OOMKilled, audit.Lost:
+		m.failedExecs.Add(1)
+	}
 	if r.Status != audit.Rejected && !r.StartedAt.IsZero() {
 		m.duration.WithLabelValues(warm).Observe(r.EndedAt.Sub(r.StartedAt).Seconds())
 	}

@@ -129,7 +129,7 @@ func (s *Server) fence(ctx context.Context) (resume func()) {
 }
 
 // obeyDrain refuses new commands while an operator drains this node. What runs goes on, and so does
-// all that is not a command.
+// all that is not a command. Sessions end when no exec runs in them.
 func (s *Server) obeyDrain(draining bool) {
 	if !draining {
 		s.undrain()
@@ -137,10 +137,11 @@ func (s *Server) obeyDrain(draining bool) {
 		s.log.Info("this node is drained no longer: it takes new commands")
 		return
 	}
-	resumeExecs, resumeCommands := s.runner.Pause(errDraining), s.sandboxes.Pause(errDraining)
+	resumeExecs, resumeCommands, resumeSessions := s.runner.Pause(errDraining), s.sandboxes.Pause(errDraining), s.runner.EndSessions()
 	s.undrain = func() {
 		resumeExecs()
 		resumeCommands()
+		resumeSessions()
 	}
 	s.log.Info("this node is drained: it takes no new commands until that is undone, or its next start")
 }

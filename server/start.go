@@ -32,11 +32,13 @@ import (
 	"secbox/mcp/offload"
 	"secbox/packages/creator"
 	"secbox/packages/library"
+	"secbox/policy"
 	"secbox/replay"
 	"secbox/runner"
 	"secbox/runner/diskwatch"
 	"secbox/runner/follow"
 	"secbox/runner/inputstore"
+	"secbox/runner/session"
 	"secbox/settings"
 	"secbox/skills/invoke"
 	"secbox/store"
@@ -242,13 +244,18 @@ func (s *Server) makeRunner(context.Context) (err error) {
 		return err
 	}
 	if s.runner, err = runner.New(runner.Config{
-		Inputs: s.inputs,
-		Log:    s.audit, Engine: s.engine, Images: s.deps.Images, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace,
+		Inputs: s.inputs, KeepRequests: s.settings.Audit.InputsMaxMB > 0,
+		Log: s.audit, Engine: s.engine, Images: s.deps.Images, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace,
 		Ready: s.materialise,
 		Host:  s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), Key: s.key, User: s.deps.User, Disk: s.disk,
 		Slots: cfg.MaxConcurrentExecs, Queue: cfg.MaxQueuedExecs,
-		Each:  admission.Share{AtOnce: cfg.MaxConcurrentExecsPerToken, Queue: cfg.MaxQueuedExecsPerToken},
-		Async: s.async(), Callbacks: s.callbacks(),
+		Each: admission.Share{AtOnce: cfg.MaxConcurrentExecsPerToken, Queue: cfg.MaxQueuedExecsPerToken},
+		Sessions: session.New(session.Config{
+			Engine: s.engine, Max: cfg.Sessions.Max, MaxPerToken: cmp.Or(cfg.Sessions.MaxPerToken, (cfg.Sessions.Max+3)/4),
+			AtOnce: cfg.Sessions.MaxExecs, Imports: cfg.Sessions.WarmImports, Now: time.Now, NewID: NewID,
+		}),
+		MaxTTL: seconds(cfg.Sessions.MaxTTLSeconds),
+		Async:  s.async(), Callbacks: s.callbacks(),
 		Now: time.Now, NewID: NewID, Logger: s.log, Observer: s.metrics, Tracer: s.tracer,
 	}); err != nil {
 		return err
@@ -323,9 +330,13 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	ofUsers := userPackages{s.library, s.deps.skills}
 	invoker := countedInvoker{invoke.New(s.deps.skills, s.runner).WithPackages(ofUsers), s.deps.skills, s.metrics}
 	s.replayer = replay.New(s.runner, s.inputs, skillVersions{ofUsers})
+	var boxes mcpserver.SandboxSessions
+	if cfg.Sandbox.Sessions.Max > 0 {
+		boxes = s.runner
+	}
 	if s.mcp, err = mcpserver.New(mcpserver.Config{
 		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit,
-		Runner: s.runner, Downloads: s.downloads(), Version: Version, Logger: s.log, Tracer: s.tracer,
+		Runner: s.runner, Sandboxes: boxes, Downloads: s.downloads(), Version: Version, Logger: s.log, Tracer: s.tracer,
 		MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
 	}); err != nil {
 		return err
@@ -339,10 +350,11 @@ func (s *Server) makeHandler(context.Context) (err error) {
 			Activity: s.activity, Commands: s.audit,
 		},
 		Events: s.audit, Callbacks: s.db.Webhooks(), Runner: runs, Live: live, Replayer: s.replayer, Proofs: s.evidence,
-		Nodes: s.db.Nodes(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.machines,
+		Nodes: s.db.Nodes(), Samples: s.db.Samples(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.machines,
+		Reports:     s.reports(),
 		AdminEvents: s.db.AdminEvents(), Registry: s.published, Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,
 		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now).Trust(s.settings.Console.OIDC.Issuer), SignOn: s.signOn(),
-		Tokens: s.tokens, Version: Version, Logger: s.log,
+		Views: s.db.Views(), Tokens: s.tokens, Version: Version, Logger: s.log,
 	})
 	if err != nil {
 		return err
@@ -356,10 +368,11 @@ func (s *Server) makeHandler(context.Context) (err error) {
 			Runner: runs, Live: live, Changes: s.db.Audit(), Webhooks: s.callbacks(), History: s.audit, TransparencyLog: s.evidence,
 			Retention:   s.db.Retention(),
 			Exports:     export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limits: s.db.Limits()},
+			Reports:     s.reports(),
 			AdminEvents: s.db.AdminEvents(), Downloads: s.downloads(), Health: healthReports{s.checker, s.engine, s.accepts},
 			Pool:   poolReports{s.engine},
 			Skills: s.deps.skills, Invoker: invoker, Replayer: s.replayer, Tokens: s.tokens, Library: s.library, View: s.library.View(),
-			Sandboxes: s.sandboxes, Catalog: s.catalog, Registry: s.published, UploadDir: filepath.Join(s.state.Path(), "uploads"),
+			Sandboxes: s.sandboxes, Projects: projects{s}, Catalog: s.catalog, Registry: s.published, UploadDir: filepath.Join(s.state.Path(), "uploads"),
 		},
 		Peers: peers, Runners: connectedRunners{s.sandboxes.machines},
 		Console: func(w http.ResponseWriter, r *http.Request, door api.Door) { s.pages.ServeHTTP(w, r, door) },
@@ -372,6 +385,12 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		Logger:       s.log, Metrics: s.registry, Tracer: s.tracer,
 	})
 	return err
+}
+
+func (s *Server) reports() export.Reports {
+	return export.Reports{
+		Log: s.evidence, Records: s.db.Audit(), Events: s.db.AdminEvents(), Limits: s.db.Limits(), Denied: policy.DeniedFields,
+	}
 }
 
 // bounds converts the settings. In api.Bounds, 0 means the default.

@@ -126,7 +126,7 @@ func (t transparencyLog) measure(ctx context.Context) (health.AuditLog, error) {
 		}
 	}
 	for _, w := range t.Cosigner.Status() {
-		peer := health.AuditWitness{Name: w.Name, Entries: w.Entries}
+		peer := health.AuditWitness{Name: w.Name, Entries: w.Entries, Root: w.Root, CosignedAt: w.CosignedAt, Since: w.Since}
 		if w.Problem != nil {
 			peer.Problem, peer.ProblemFor = fault.From(w.Problem).Message, time.Since(w.Since)
 		}

@@ -39,8 +39,8 @@ func (c *client) call(ctx context.Context, method, path string, body, out any) e
 	return json.Unmarshal(answer.Bytes(), out)
 }
 
-// send makes a request and copies the answer; any status but 200 and 202 is an error. A file as the
-// body is sent with its size.
+// send makes a request and copies the answer; any status but 200, 201 and 202 is an error. A file
+// as the body is sent with its size.
 func (c *client) send(ctx context.Context, method, path, contentType string, body io.Reader, into io.Writer) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.url+path, body)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *client) send(ctx context.Context, method, path, contentType string, bod
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusAccepted {
+	if resp.StatusCode > http.StatusAccepted {
 		text, _ := io.ReadAll(resp.Body)
 		return fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, text)
 	}

@@ -203,8 +203,9 @@ func sections() []section {
 		{"burst", (*bench).bursts}, // many at once of as many new projects
 		// an invoke and an MCP call beside the same exec; a large catalog
 		{"skills", (*bench).invokes},
-		{"packages", (*bench).skillPackages}, // beside unzip and cp
-		{"sandboxes", (*bench).sandboxes},    // the docker sandbox beside docker exec
+		{"packages", (*bench).skillPackages},                // beside unzip and cp
+		{"sandboxes", (*bench).sandboxes},                   // the docker sandbox beside docker exec
+		{"sessions", served("sessions", (*bench).sessions)}, // execs in a session beside docker run and docker exec
 	}
 }
 

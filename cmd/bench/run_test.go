@@ -88,7 +88,7 @@ func nothingLeft(t *testing.T, dir string) {
 func TestRun(t *testing.T) {
 	targets := map[string]int{
 		"cold": 1, "cold-throughput": 1, "output": 2, "first": 6, "warm": 4, "uneven": 4, "closed": 1, "burst": 1, "skills": 4,
-		"packages": 8, "sandboxes": 3,
+		"packages": 8, "sandboxes": 3, "sessions": 7,
 	}
 	for _, s := range sections() {
 		t.Run(s.name, func(t *testing.T) {

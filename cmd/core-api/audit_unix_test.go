@@ -281,7 +281,11 @@ func TestAuditVerify(t *testing.T) {
 			t.Errorf("%q: %d %q %q", args, code, out, stderr)
 		}
 	}
-	wants("--artifacts", 0, "0 differences: the log has 3 entries; compared 3 events, 1 exec, 0 files\n")
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "projects"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	wants("--artifacts --workspace-root "+root, 0, "0 differences: the log has 3 entries; compared 3 events, 1 exec, 0 files\n")
 	wants("--since 1h --project other", 0,
 		`0 differences in a part of the execs, without holds: the log has 3 entries; compared 1 event, 0 execs; no artifacts were compared; there is no exec of the project "other"`)
 	pub := filepath.Join(t.TempDir(), "log.pub")

@@ -50,7 +50,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	called, err := cmdline.Execute(admin.By(ctx, admin.Actor{Type: admin.ByCommand, ID: "core-api", Name: osUser()}), root)
+	called, err := cmdline.Execute(admin.By(ctx, admin.Actor{Type: admin.ByCommand, ID: admin.CommandID, Name: osUser()}), root)
 	if err == nil {
 		return 0
 	}

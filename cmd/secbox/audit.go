@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"secbox/audit"
+	"secbox/audit/report"
 	"secbox/audit/translog/proof"
 	"secbox/fault"
 )
@@ -24,9 +26,14 @@ func auditCommand(getenv func(string) string) *cobra.Command {
 	var witnesses []string
 	check := &cobra.Command{
 		Use:   "check FILE --key KEY",
-		Short: "Verify the proof of an exec or of an administrative event, or an attestation, without a network",
-		Long: `Verifies a file of GET /sandbox/execs/{id}/proof with the public key of the log, which the operator of core-api prints with ` + "`core-api audit key`" + `: that each
-event of the exec is in the log, and that the record is what the events say. A file of GET /audit/events/{id}/proof is verified alike. Of GET /sandbox/execs/{id}/attestation it verifies the signature. FILE - is the standard input. Get the key on another way than the file.`,
+		Short: "Verify a proof, an attestation or a report, without a network",
+		Long: `Verifies a file of GET /sandbox/execs/{id}/proof with the public key of the log, which
+the operator of core-api prints with ` + "`core-api audit key`" + `: that each event of the
+exec is in the log, and that the record is what the events say. A file of
+GET /audit/events/{id}/proof is verified alike. Of GET /sandbox/execs/{id}/attestation it
+verifies the signature. Of GET /audit/report/bundle it verifies that the log has each event
+of the file and no others in between, and that the report is what they say. FILE - is the
+standard input. Get the key on another way than the file.`,
 		Example: `  secbox audit check exec.proof.json --key log.pub
   curl -s https://core-api.example.com/sandbox/execs/ID/proof | secbox audit check - --key log.pub`,
 		Args: cobra.ExactArgs(1),
@@ -52,10 +59,7 @@ func checkProof(path, key string, witnesses []string, stdin io.Reader, stdout, s
 		defer file.Close()
 		in = file
 	}
-	data, err := io.ReadAll(io.LimitReader(in, proof.MaxBytes+1))
-	if err != nil {
-		return fault.Wrap(fault.InvalidRequest, err, "cannot read the proof %s: %s", path, fault.Reason(err))
-	}
+	var err error
 	if key, err = proof.ReadKey(key); err != nil {
 		return err
 	}
@@ -63,6 +67,14 @@ func checkProof(path, key string, witnesses []string, stdin io.Reader, stdout, s
 		if witnesses[i], err = proof.ReadKey(witness); err != nil {
 			return err
 		}
+	}
+	file := bufio.NewReader(in)
+	if begin, _ := file.Peek(report.BeginBytes); report.IsBundle(begin) { // an error comes again
+		return checkReport(file, key, witnesses, stdout)
+	}
+	data, err := io.ReadAll(io.LimitReader(file, proof.MaxBytes+1))
+	if err != nil {
+		return fault.Wrap(fault.InvalidRequest, err, "cannot read the proof %s: %s", path, fault.Reason(err))
 	}
 	if proof.IsAdmin(data) {
 		return checkAdminProof(data, key, witnesses, stdout)
@@ -89,16 +101,19 @@ func checkProof(path, key string, witnesses []string, stdin io.Reader, stdout, s
 			e.LoggedAt.Format(time.RFC3339Nano), e.Index)
 	}
 	fmt.Fprintf(out, "checkpoint\t%d entries, root %s\n", result.Size, result.Root)
-	printCosigned(out, result.Cosigned)
+	printCosigned(out, result.Cosignatures)
 	if len(result.Unproven) > 0 {
 		fmt.Fprintf(out, "not proven\t%s\tcolumns that are newer than the last event\n", strings.Join(result.Unproven, ", "))
 	}
 	return out.Flush()
 }
 
-func printCosigned(out io.Writer, all []proof.Cosignature) {
-	for _, c := range all {
+func printCosigned(out io.Writer, all proof.Cosignatures) {
+	for _, c := range all.Cosigned {
 		fmt.Fprintf(out, "cosigned\t%s\tby %s\n", c.At.Format(time.RFC3339), c.Witness)
+	}
+	if len(all.Unchecked) > 0 {
+		fmt.Fprintf(out, "not checked\tcosignatures that claim to be by %q: --witness-key KEY checks one\n", all.Unchecked)
 	}
 }
 
@@ -118,7 +133,7 @@ func checkAdminProof(data []byte, key string, witnesses []string, stdout io.Writ
 	fmt.Fprintf(out, "subject\t%q\n", e.Subject)
 	fmt.Fprintf(out, "data\t%q\n", e.Data)
 	fmt.Fprintf(out, "checkpoint\t%d entries, root %s\n", result.Size, result.Root)
-	printCosigned(out, result.Cosigned)
+	printCosigned(out, result.Cosignatures)
 	return out.Flush()
 }
 

@@ -2,10 +2,15 @@ package main
 
 import (
 	"bytes"
+	"encoding/base64"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"secbox/audit/report"
 )
 
 func TestAuditCheck(t *testing.T) {
@@ -19,11 +24,22 @@ func TestAuditCheck(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const reports = "../../audit/report/testdata/"
+	bundle, err := os.ReadFile(reports + "report.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := os.ReadFile(reports + "report-v2.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	changed := filepath.Join(dir, "changed.json")
 	if err := os.WriteFile(changed, bytes.Replace(good, []byte(`"exit_code": 3`), []byte(`"exit_code": 0`), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	unknown := base64.StdEncoding.EncodeToString(make([]byte, 4+8+64)) // a cosignature with its hash and time
+	cosigned := regexp.MustCompile(`("tlog_proof": "[^"]*)"`).ReplaceAllString(string(good), `$1— example.com/w1 `+unknown+`\n"`)
 	for name, tc := range map[string]struct {
 		args        []string
 		stdin       string
@@ -38,12 +54,63 @@ func TestAuditCheck(t *testing.T) {
 		},
 		"of PostgreSQL":       {[]string{proofs + "postgres.json", "--key", strings.TrimSpace(string(key))}, "", 0, []string{"all 4 events"}, nil},
 		"from standard input": {[]string{"-", "--key", proofs + "log.pub"}, string(good), 0, []string{"all 4 events"}, nil},
-		"a changed column":    {[]string{changed, "--key", proofs + "log.pub"}, "", 6, nil, []string{"exit_code: expected 3, found 0"}},
+		"a cosignature without its key": {
+			[]string{"-", "--key", proofs + "log.pub"},
+			cosigned, 0,
+			[]string{`not checked`, `by ["example.com/w1"]: --witness-key KEY checks one`},
+			nil,
+		},
+		"a changed column": {[]string{changed, "--key", proofs + "log.pub"}, "", 6, nil, []string{"exit_code: expected 3, found 0"}},
 		"an attestation": {
 			[]string{proofs + "attestation.json", "--key", proofs + "attestation.pub"},
 			"", 0,
 			[]string{"the digests of 2 files", `exit code  3`, `"out/=a.txt"`},
 			nil,
+		},
+		"a report": {
+			[]string{reports + "report.jsonl", "--key", reports + "report.pub"},
+			"", 0,
+			[]string{
+				"has all 38 entries", "whose last entry is of 2026-11-29T09:16:12.363671Z", "4 execs, 1 change of files",
+				`"policy_denied"`, `"token_created"`, "removed by retention",
+			},
+			nil,
+		},
+		"a report from standard input": {
+			[]string{"-", "--key", reports + "report.pub"},
+			string(bundle), 0,
+			[]string{"38 entries"},
+			nil,
+		},
+		"a report that was changed": {
+			[]string{"-", "--key", reports + "report.pub"},
+			strings.Replace(string(bundle), "too much", "too mucH", 1), 6, nil,
+			[]string{"secbox: the file was changed: "},
+		},
+		"a report of the second format": {
+			[]string{reports + "report-v2.jsonl", "--key", reports + "report-v2.pub"},
+			"", 0,
+			[]string{
+				"  refused       171 requests, 161 of them without rows of their own", "\nrefused         171 requests, 161 of",
+				`"refusals_omitted"    161 requests without rows of their own`,
+				`by "t1" named "ci"`, `"t1" named "ci"  by "token" "tok" named "Ada"`, `"image: i is not allowed", in 1 row`, "4 other messages",
+			},
+			nil,
+		},
+		"an event of a report that was changed": {
+			[]string{"-", "--key", reports + "report-v2.pub"},
+			strings.Replace(string(second), "image: c is", "image: C is", 1), 6, nil,
+			[]string{"line 8 of the report: the file was changed: this event is not the one that the log has"},
+		},
+		"a report that was cut": {
+			[]string{"-", "--key", reports + "report.pub"},
+			string(bundle[:len(bundle)/2]), 6, nil,
+			[]string{"of the report: the file ends here: it was cut off"},
+		},
+		"a report with another key": {
+			[]string{reports + "report.jsonl", "--key", proofs + "log.pub"},
+			"", 6, nil,
+			[]string{"line 1 of the report: the checkpoint"},
 		},
 		"of another key": {[]string{proofs + "attestation.json", "--key", proofs + "log.pub"}, "", 6, nil, []string{"no attestation that the key"}},
 		"no file": {
@@ -80,6 +147,23 @@ func TestAuditCheck(t *testing.T) {
 			if !strings.Contains(stderr.String(), want) {
 				t.Errorf("%s: no %q in %s", name, want, stderr.String())
 			}
+		}
+	}
+}
+
+// TestCompletenessOfReports: no checkpoint shows what the log got after it.
+func TestCompletenessOfReports(t *testing.T) {
+	t.Parallel()
+	until := time.Date(2026, 3, 4, 13, 0, 0, 0, time.UTC)
+	for want, r := range map[string]report.Result{
+		"yes: ": {Begins: true, Ends: true, Last: until},
+		"as far as the checkpoint goes, whose last entry is of 2026-03-04T12:59:00Z": {Begins: true, Ends: true, Last: until.Add(-time.Minute)},
+		"as far as the checkpoint goes, whose last entry has lost its event":         {Begins: true, Ends: true},
+		"not shown at the end": {Begins: true},
+	} {
+		r.Report.Until = until
+		if got := completeness(r); !strings.HasPrefix(got, want) {
+			t.Errorf("%q, not %q", got, want)
 		}
 	}
 }

@@ -42,10 +42,10 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 		AdminEvents: db.AdminEvents(), Downloads: admin.Downloads{Store: db.AdminEvents(), Limits: db.Limits()}, Retention: db.Retention(),
 		UploadDir: filepath.Join(t.TempDir(), "uploads"),
 		Runner:    struct{ api.Runner }{}, Live: &follow.Execs{}, Changes: db.Audit(), Webhooks: struct{ api.Webhooks }{}, History: struct{ api.History }{},
-		Exports: struct{ api.Exports }{}, Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{},
+		Exports: struct{ api.Exports }{}, Reports: struct{ api.Reports }{}, Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{},
 		Invoker: struct{ api.Invoker }{}, Replayer: struct{ api.Replayer }{}, Library: struct{ api.Library }{}, View: struct{ visible.View }{},
-		Sandboxes: struct{ api.Sandboxes }{},
-		Catalog:   struct{ api.Catalog }{}, Registry: struct{ api.Registry }{}, // never called
+		Sandboxes: struct{ api.Sandboxes }{}, Projects: struct{ api.Projects }{},
+		Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{}, // never called
 	}})
 	if err != nil {
 		t.Fatal(err)
