@@ -21,7 +21,7 @@ import (
 // chaosKinds are the kinds of requests.
 var chaosKinds = []string{
 	"sync", "sync with a key", "async", "async with a key", "stream", "followed", "canceled", "invoke", "async invoke", "webhook",
-	"async webhook",
+	"async webhook", "session", "async in a session",
 }
 
 // chaosJob is one request, as its client saw it.
@@ -76,7 +76,8 @@ func (l *chaosLoad) node() *chaosNode { return l.c.nodes[rand.IntN(len(l.c.nodes
 func (j *chaosJob) printed() string { return "one " + j.mark + "\nümlaut\ntwo " + j.mark + "\n" }
 
 func (j *chaosJob) script() string {
-	return fmt.Sprintf(`echo "start %[1]s" >> /workspace/work/runs; printf 'one %[1]s\nüml'; sleep %.3[2]f; printf 'aut\ntwo %[1]s\n'; echo %[1]s > /workspace/artifacts/mark; echo "done %[1]s" >> /workspace/work/runs`, j.mark, j.pause.Seconds())
+	return fmt.Sprintf(`echo "start %[1]s" >> /workspace/work/runs; printf 'one %[1]s\nüml'; sleep %.3[2]f; printf 'aut\ntwo %[1]s\n'; `+
+		`echo %[1]s > ${SECBOX_ARTIFACTS:-/workspace/artifacts}/mark; echo "done %[1]s" >> /workspace/work/runs`, j.mark, j.pause.Seconds())
 }
 
 func (j *chaosJob) is(words string) bool { return strings.Contains(j.kind, words) }
@@ -88,6 +89,14 @@ func (l *chaosLoad) run(j *chaosJob) {
 	}
 	if j.is("webhook") {
 		body["callback_url"] = l.c.hooks.server.URL + "/hook?of=" + j.mark
+	}
+	if j.is("session") {
+		id := l.startSession(j)
+		if id == "" {
+			return
+		}
+		defer l.endSession(id)
+		body["session_id"] = id
 	}
 	var header []string
 	if j.is("key") {
@@ -122,6 +131,27 @@ func (l *chaosLoad) run(j *chaosJob) {
 		time.Sleep(time.Duration(rand.IntN(1000)) * time.Millisecond)
 		_, _ = l.send(10*time.Second, http.MethodPost, l.node().url()+"/sandbox/execs/"+j.execID+"/cancel", nil)
 	}
+}
+
+// startSession starts a session for a job; it ends soon, whatever becomes of its node. Empty: there
+// is none.
+func (l *chaosLoad) startSession(j *chaosJob) string {
+	a, err := l.send(45*time.Second, http.MethodPost, l.node().url()+"/sandbox/sessions",
+		object{"project_id": j.project, "idle_ms": 10_000, "ttl_ms": 60_000})
+	if err != nil {
+		l.unknown.Add(1)
+		return ""
+	}
+	var o object
+	_ = json.Unmarshal(a.Body, &o)
+	if a.Code != http.StatusCreated {
+		j.code, j.refuse = a.Code, o.str("code")
+	}
+	return o.str("session_id")
+}
+
+func (l *chaosLoad) endSession(id string) {
+	_, _ = l.send(10*time.Second, http.MethodDelete, l.node().url()+"/sandbox/sessions/"+id, nil)
 }
 
 func (l *chaosLoad) answered(j *chaosJob, a answer) {

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -271,6 +272,7 @@ func (l *load) start(p *process) (stop func()) {
 	}
 	client(func(i int) error { return l.sandbox(p, besideUser, i) })
 	client(func(i int) error { return l.sandbox(p, remoteUser, i) })
+	client(func(i int) error { return l.session(p, i) })
 	client(func(i int) error { return l.change(p, i) })
 	client(func(i int) error { return l.audit(p, i) })
 	retention := l.command("audit", "retention", "run", "--accept-clock")
@@ -319,6 +321,48 @@ func (l *load) exec(p *process, project string, i int) error {
 	defer l.mu.Unlock()
 	l.inDocker = append(l.inDocker, o.str("exec_id"))
 	return nil
+}
+
+// session starts a session, runs some execs in it at once, and ends it or leaves it to its
+// idleness.
+func (l *load) session(p *process, i int) error {
+	a, err := p.try(http.MethodPost, "/sandbox/sessions", object{"project_id": "sessions", "idle_ms": 1500})
+	if err != nil {
+		return err
+	}
+	if a.Code != http.StatusCreated {
+		l.t.Errorf("a session: %d %s", a.Code, a.Body)
+		return nil
+	}
+	id := a.json(l.t).str("session_id")
+	var all sync.WaitGroup
+	failed := make([]error, 4)
+	for n := range failed {
+		all.Go(func() {
+			exec := object{"script": "sleep 0.1; echo x > $SECBOX_ARTIFACTS/f; sleep 1000 &"}
+			if n%2 == 1 {
+				exec = object{"context": "main", "code": "n = globals().get('n', 0) + 1\nn"}
+			}
+			a, err := p.try(http.MethodPost, "/sandbox/execs", object{"session_id": id, "exec": exec})
+			if failed[n] = err; err != nil {
+				return
+			}
+			if a.Code != http.StatusOK {
+				l.t.Errorf("an exec in a session: %d %s", a.Code, a.Body)
+				return
+			}
+			o := a.json(l.t)
+			l.heard(o.str("exec_id"), o.str("status"))
+		})
+	}
+	all.Wait()
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	if i%2 == 0 {
+		_, err = p.try(http.MethodDelete, "/sandbox/sessions/"+id, nil)
+	}
+	return err
 }
 
 // sandbox runs a command in a user's sandbox. The connection of the machine breaks under some of

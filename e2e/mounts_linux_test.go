@@ -26,7 +26,8 @@ func mountsOf(node string) (left []string) {
 		}
 	}
 	for _, path := range []string{base, base + ".lock"} {
-		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+		// Below a directory of root's, a user cannot look and has made nothing.
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
 			left = append(left, path)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,6 +66,20 @@ func (p *process) signal(s os.Signal) {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatal(err)
 	}
+}
+
+// freeze stops a process. Its threads stop one after the other, on a busy machine some time after
+// the signal.
+func (p *process) freeze() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	eventually(p.t, "all threads have stopped", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		return err == nil && !slices.ContainsFunc(threads, func(thread string) bool {
+			stat, err := os.ReadFile(thread)
+			return err == nil && !strings.Contains(string(stat), ") T ")
+		})
+	})
 }
 
 // kinds are the kinds of an exec's events.
@@ -193,6 +208,23 @@ func TestOtherNode(t *testing.T) {
 		t.Errorf("the live page: %q", live)
 	}
 
+	there := session{other.testServer, home.startSession("session").id}
+	there.says("echo $HOSTNAME > /tmp/kept; echo $SECBOX_ARTIFACTS | wc -l", "1\n")
+	there.cell("x = 41")
+	there.cell("print(x + 1)").wants(t, object{"stdout": "42\n"})
+	there.state().wants(t, object{"node_id": home.node(), "execs": 3.0})
+	stream := there.try(object{"script": "echo streamed"}, "stream", true)
+	if !strings.Contains(string(stream.Body), "streamed") || !strings.Contains(string(stream.Body), "event: end") {
+		t.Errorf("a stream: %s", stream.Body)
+	}
+	if a := other.as(theirs).send(http.MethodGet, "/sandbox/sessions/"+there.id, nil); a.Code != http.StatusNotFound {
+		t.Errorf("another token: %d %s", a.Code, a.Body)
+	}
+	if a := other.send(http.MethodDelete, "/sandbox/sessions/"+there.id+"/contexts/main", nil); a.Code != http.StatusNoContent {
+		t.Errorf("end of a context: %d %s", a.Code, a.Body)
+	}
+	there.end().wants(t, object{"end_reason": "deleted"})
+
 	other.letGo("held")
 	seen.until("stdout", "after\\n")
 	if a := other.cancel(id); a.Code != http.StatusAccepted {
@@ -252,7 +284,7 @@ func TestFrozenNode(t *testing.T) {
 	})
 	seen := other.follow(heldID, "")
 	seen.until("stdout", "before\\n")
-	frozen.signal(syscall.SIGSTOP)
+	frozen.freeze()
 	if a := other.cancel(heldID); a.Code != http.StatusServiceUnavailable || a.json(t).str("code") != "node_unreachable" || a.Header.Get("Retry-After") == "" {
 		t.Errorf("canceling an exec of a frozen node: %d %s", a.Code, a.Body)
 	}
@@ -298,6 +330,7 @@ func TestDeadNode(t *testing.T) {
 	c := startNodes(t, 2)
 	dead, other := c.nodes[0], c.nodes[1]
 	node := dead.node()
+	lostSession := session{other.testServer, dead.startSession("session").id}
 	running := dead.post(shell("held", "touch started; echo before; sleep 1000"))
 	id := dead.awaitStart("held")
 	seen := other.follow(id, "")
@@ -314,11 +347,15 @@ func TestDeadNode(t *testing.T) {
 	if got := c.kinds(id); got != "created started ended" {
 		t.Errorf("events: %s", got)
 	}
+	lostSession.awaitEnd().wants(t, object{"end_reason": "node_lost"})
+	if a := lostSession.try(object{"script": "true"}); a.Code != http.StatusConflict || a.json(t).str("code") != "session_ended" {
+		t.Errorf("an exec in a lost session: %d %s", a.Code, a.Body)
+	}
 	lost := other.get("/audit/events?kind=node_lost").list("items")
 	if len(lost) != 1 {
 		t.Fatalf("administrative events: %v", lost)
 	}
-	lost[0].wants(t, object{"subject": node, "data": object{"lost": 1.0, "returned": 0.0}})
+	lost[0].wants(t, object{"subject": node, "data": object{"lost": 2.0, "returned": 0.0}})
 	if err := c.db.Nodes().Forget(t.Context(), node); err != nil {
 		t.Error(err)
 	}
@@ -333,6 +370,7 @@ func TestDrainedNode(t *testing.T) {
 	id := drained.node()
 	running := drained.post(shell("held", "touch started; until [ -e end ]; do sleep 0.05; done"))
 	drained.awaitStart("held")
+	kept := drained.startSession("session")
 	ready := func(want int) func() bool {
 		return func() bool { return drained.send(http.MethodGet, "/readyz", nil).Code == want }
 	}
@@ -344,6 +382,7 @@ func TestDrainedNode(t *testing.T) {
 	if refused.Code != http.StatusServiceUnavailable || refused.json(t).str("code") != "draining" || refused.Header.Get("Retry-After") != "5" {
 		t.Errorf("a new exec: %d %s", refused.Code, refused.Body)
 	}
+	kept.awaitEnd().wants(t, object{"end_reason": "server_stopped", "detail": "ended because the node was drained"})
 	for range 4 {
 		job := other.send(http.MethodPost, "/sandbox/execs", shell("jobs", "true"), "Prefer", "respond-async").json(t).str("exec_id")
 		ended := other.get("/sandbox/execs/" + job + "/wait?timeout_ms=60000")
@@ -360,6 +399,7 @@ func TestDrainedNode(t *testing.T) {
 	}
 	eventually(t, "the node takes commands again", ready(http.StatusOK))
 	drained.works("again")
+	drained.startSession("session").says("echo works", "works\n")
 }
 
 // TestRunnerOnOtherNode: commands and files of a user's machine reach it through every node, a
@@ -483,7 +523,7 @@ func TestRunnerOnOtherNode(t *testing.T) {
 
 	// It is frozen.
 	_, unknown := begin(asked, "fifth")
-	next.signal(syscall.SIGSTOP)
+	next.freeze()
 	(<-unknown).refuses(t, 502, "outcome_unknown")
 	home = asked
 	balancer.lead(asked.url)

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -81,14 +82,15 @@ func same(t testing.TB, what string, got, want any) {
 	}
 }
 
-// snapshot is all that one can see of a project's work/ from outside.
+// snapshot is all that one can see of a project's work/ from outside: of what the trap has shut, a
+// user other than root sees mode and time.
 func (s *testServer) snapshot(project string) map[string]string {
 	s.t.Helper()
 	seen := map[string]string{}
 	top := filepath.Join(s.project(project), "work")
 	err := filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return err
+			return unlessShut(err)
 		}
 		fi, err := d.Info()
 		if err != nil {
@@ -99,12 +101,26 @@ func (s *testServer) snapshot(project string) map[string]string {
 			content, err = os.ReadFile(path)
 		}
 		seen[path] = fi.Mode().String() + " " + fi.ModTime().String() + " " + string(content)
-		return err
+		return unlessShut(err)
 	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	if len(seen) < 2 {
+		s.t.Fatalf("%s has nothing to see", top)
+	}
 	return seen
+}
+
+// unlessShut is err, or nil if what is not readable is of mode 0.
+func unlessShut(err error) error {
+	var of *fs.PathError
+	if errors.As(err, &of) && errors.Is(err, fs.ErrPermission) {
+		if fi, statErr := os.Lstat(of.Path); statErr == nil && fi.Mode().Perm() == 0 {
+			return nil
+		}
+	}
+	return err
 }
 
 // workMount is how the exec of an invoke had work/ mounted, by its meta.json.
