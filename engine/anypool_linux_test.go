@@ -27,7 +27,8 @@ import (
 // anyScript is a docker whose containers say hello, make the directory "made" in an attached work,
 // and report exit code 7 when they get a job. It has no engine if there is a file "away"; it shows
 // no mounts if there is "blind", and changes no limits if there is "fixed", which it finds out only
-// after the container's end if there is "late". Those that wait do not notice the end of their
+// after the container's end if there is "late"; a container that serves ends slowly, and its limits
+// are changed only then, if there is "slow". Those that wait do not notice the end of their
 // lease if there is "frozen". They serve many jobs unless there is "old". It notes its calls.
 const anyScript = `cd %s
 echo "$*" >> calls
@@ -50,7 +51,10 @@ run)
 		[ ! -e old ] || exit 2
 		head -c 4 > /dev/null
 		printf 'h\000\000\000\016secbox-serve/2'
-		exec cat > /dev/null ;;
+		cat > /dev/null
+		echo > "$name.ends"
+		[ ! -e slow ] || sleep 0.2
+		exit ;;
 	J) ;;
 	*) [ -e frozen ] || exit 0; exec sleep 1000 ;;
 	esac
@@ -59,6 +63,7 @@ run)
 	exec cat > /dev/null ;;
 update)
 	for name; do :; done
+	while [ -e slow ] && [ ! -e "$name.ends" ]; do sleep 0.01; done
 	while [ -e late ] && kill -0 "$(cat "$name")"; do sleep 0.01; done
 	[ ! -e fixed ] ;;
 rm) kill "$(cat "$4")" || : ;;

@@ -89,3 +89,22 @@ func TestKeptContainerWithoutItsLimits(t *testing.T) {
 		return !slot.Warm()
 	})
 }
+
+// TestLimitsOfAnEndedContainer: a container that ends before its limits are changed does not say
+// that the engine cannot change them.
+func TestLimitsOfAnEndedContainer(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 1)
+	p.wide(1)
+	p.keep("one")
+	p.touch("fixed")
+	p.touch("slow")
+	for range 2 {
+		p.wide(1)
+		slot, r := p.keep("two")
+		if !slot.Warm() {
+			t.Fatal("the engine is taken to have refused it")
+		}
+		r.Stop()
+	}
+}

@@ -151,6 +151,13 @@ func (r *Resident) Stop() {
 	<-r.gone
 }
 
+// ending reports whether Stop was called, or the container has ended.
+func (r *Resident) ending() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stopping || r.over
+}
+
 // live reads frames until the container ends, and then ends all commands.
 func (r *Resident) live() {
 	err := r.listen()

@@ -498,6 +498,10 @@ func (a *standby) Serve(ctx context.Context, reports Reports) (*Resident, error)
 	return replacement.Serve(ctx, reports)
 }
 
+// refusalGrace is how long a container that did not get its limits may take to end for another
+// reason, which is then why.
+const refusalGrace = time.Second
+
 // followLimits ends a container that serves when it does not get its limits.
 func (a *standby) followLimits(r *Resident) {
 	to := a.assignment
@@ -506,13 +510,14 @@ func (a *standby) followLimits(r *Resident) {
 	}
 	a.engine.teardown.Go(func() {
 		err := <-to.limits
+		if err == nil || r.ending() {
+			return
+		}
 		select {
-		case <-r.Done():
-		default:
-			if err != nil {
-				to.refused(err)
-				r.Stop()
-			}
+		case <-r.Done(): // an engine changes nothing of a container that is about to end
+		case <-time.After(refusalGrace):
+			to.refused(err)
+			r.Stop()
 		}
 	})
 }
