@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"sync"
+	"time"
 
 	"secbox/fault"
 )
@@ -35,16 +36,24 @@ func (s *warmSlot) Run(ctx context.Context, job Job, stdout, stderr io.Writer) (
 	return exit, err
 }
 
-// Serve implements Keeper. It is no running job: the container does nothing most of the time.
+// Serve implements Keeper.
 func (s *warmSlot) Serve(ctx context.Context, reports Reports) (*Resident, error) {
 	if err := s.begin(); err != nil {
 		return nil, err
 	}
+	s.pool.addServing()
 	r, err := s.standby.Serve(ctx, reports)
 	if s.attachFailed {
 		s.pool.addUnattached()
 	}
 	return r, err
+}
+
+// addServing counts a container that begins to serve as a running job, as long as one delays
+// refills: its first job comes at once. Later it does nothing most of the time.
+func (p *Pool) addServing() {
+	p.addRunning(1)
+	time.AfterFunc(refillDelay, func() { p.addRunning(-1) })
 }
 
 // begin notes that the container is used, unless its directories could not be prepared.

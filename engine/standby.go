@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -175,7 +176,7 @@ func (a *standby) assign(ctx context.Context, spec Spec, change limitChange, ref
 		}
 		a.mounts, a.limits, to.cold = exec.mounts, exec.limits, exec.args
 		if change != keepLimits {
-			to.limits = a.changeLimits(spec, refused)
+			to.limits = a.changeLimits(spec, change, refused)
 		}
 		select {
 		case <-a.greeted:
@@ -193,7 +194,7 @@ func (a *standby) enlarge(spec Spec, change limitChange, refused func(error)) {
 		done: make(chan struct{}), limitsLater: change == changeLater, refused: refused,
 		cold: runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, a.execID, a.mounts.Mounts, nil),
 	}
-	a.limits, a.assignment.limits = limitsOf(spec), a.changeLimits(spec, refused)
+	a.limits, a.assignment.limits = limitsOf(spec), a.changeLimits(spec, change, refused)
 	close(a.assignment.done)
 }
 
@@ -203,7 +204,7 @@ type limitChange int
 const (
 	keepLimits  limitChange = iota
 	changeFirst             // before it is used
-	changeLater             // it can serve meanwhile
+	changeLater             // it serves meanwhile, and its first job is not slowed by it
 )
 
 // awaitAssignment waits for the goroutine of assign and returns Prepare's error. After an error the
@@ -245,7 +246,7 @@ func (a *standby) unassign() bool {
 // changeLimits changes the limits of a container that is ready to the limits of spec, and returns a
 // channel with the result. If it fails, Run replaces the container. It calls failed unless the
 // owner has ended the container.
-func (a *standby) changeLimits(spec Spec, failed func(error)) chan error {
+func (a *standby) changeLimits(spec Spec, change limitChange, failed func(error)) chan error {
 	spec.Limits, spec.Serve = limitsOf(spec), false
 	mounts := a.mounts.Mounts
 	if a.session.points != nil {
@@ -255,6 +256,14 @@ func (a *standby) changeLimits(spec Spec, failed func(error)) chan error {
 		a.session.points)
 	result := make(chan error, 1)
 	a.engine.teardown.Go(func() {
+		if change == changeLater {
+			select {
+			case <-time.After(refillDelay):
+			case <-a.session.proc.Done():
+				result <- errEnded
+				return
+			}
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), limitTimeout)
 		defer cancel()
 		err := a.engine.cfg.CLI.Update(ctx, a.session.name, limitArgs(spec.Limits)...)
@@ -268,6 +277,8 @@ func (a *standby) changeLimits(spec Spec, failed func(error)) chan error {
 	})
 	return result
 }
+
+var errEnded = errors.New("the container has ended")
 
 // limitTimeout is far more than the 30 ms of a call, and less than a cold start takes on a machine
 // that slow.
