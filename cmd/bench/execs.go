@@ -339,14 +339,17 @@ func (b *bench) bursts(ctx context.Context) error {
 		execs := timed(func(ctx context.Context, x *subject) error { return x.execs(ctx, projects, b.burst, b.burst) }).
 			after(func(ctx context.Context, x *subject) error { return x.fill(ctx, b.burst) }).then(calm)
 		what := fmt.Sprintf("%[1]d at once, of %[1]d new projects, %[1]d containers waiting, last answer", b.burst)
-		return b.compare(ctx, comparison{
+		if err := b.compare(ctx, comparison{
 			section: "burst", title: what, subjects: xs, rounds: b.rounds, least: leastRounds,
 			sides: []side{ours(ms, execs), {
 				name: fmt.Sprintf("docker run, %d at once", burstRuns), unit: ms,
 				turn: plainRuns(b.burst, burstRuns),
 			}},
 			rows: []row{{what: what + ", p50", other: 1, form: part, bound: 1. / 8}},
-		})
+		}); err != nil {
+			return err
+		}
+		return b.sessionBurst(ctx, xs)
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/coder/websocket"
 )
 
 const sessionAtOnce = 8
@@ -103,6 +105,18 @@ func (b *bench) sessions(ctx context.Context, xs []*subject) (err error) {
 	if err := cell(ctx, x); err != nil { // starts its interpreter
 		return err
 	}
+	begin := func(ctx context.Context, x *subject) (err error) {
+		last, err = x.startSession(ctx)
+		return err
+	}
+	firstCell := func(ctx context.Context, _ *subject) error {
+		return last.run(ctx, map[string]any{"context": "main", "code": "1+1"})
+	}
+	end := func(ctx context.Context, _ *subject) error { return errors.Join(last.end(ctx), last.ended(ctx)) }
+	keys, err := s.openTerminal(ctx)
+	if err != nil {
+		return err
+	}
 	exec := "exec in a session: " + nothing.name + ", whole HTTP round trip"
 	if err := b.compare(ctx, comparison{
 		section: "sessions", title: exec, subjects: xs, rounds: b.pairs, least: leastPairs,
@@ -111,6 +125,8 @@ func (b *bench) sessions(ctx context.Context, xs []*subject) (err error) {
 			{name: "docker exec", unit: ms, turn: timed(plainTrue)},
 			{name: "1+1 in a context", unit: ms, turn: timed(cell)},
 			{name: "start, python3 -V, end", unit: ms, turn: timed(whole).then(ended)},
+			{name: "first cell of a session", unit: ms, turn: timed(firstCell).after(begin).then(end)},
+			{name: "keystroke to echo", unit: ms, turn: timed(keys.echo)},
 		},
 		rows: []row{
 			{what: exec + ", p50", other: 1, form: part, bound: 1. / 45},
@@ -118,8 +134,13 @@ func (b *bench) sessions(ctx context.Context, xs []*subject) (err error) {
 			{what: "`1+1` in a context of Python, p50", ours: 3, other: 3, bound: 6},
 			{what: "a session's start, `python3 -V` and end, p50", ours: 4, other: 4, bound: 30},
 			{what: "a session's start, `python3 -V` and end, p95", ours: 4, other: 4, stat: p95, bound: 60},
+			{what: "the first `1+1` of a session, p50", ours: 5, other: 5, bound: 40},
+			{what: "a keystroke to its echo in a terminal, p95", ours: 6, other: 6, stat: p95, bound: 10},
 		},
 	}); err != nil {
+		return err
+	}
+	if err := keys.close(ctx); err != nil { // an exec less that runs in the session
 		return err
 	}
 	rates := func(do func(context.Context, *subject) error) turn {
@@ -136,5 +157,80 @@ func (b *bench) sessions(ctx context.Context, xs []*subject) (err error) {
 			{what: title, other: 1, stat: paired, form: times, bound: 15, least: true},
 			{what: title, bound: 300, least: true},
 		},
+	})
+}
+
+// keyboard is a terminal in which cat runs.
+type keyboard struct {
+	session
+	execID string
+	conn   *websocket.Conn
+}
+
+// openTerminal starts cat in a terminal of the session.
+func (s session) openTerminal(ctx context.Context) (keyboard, error) {
+	var r result
+	err := s.call(ctx, http.MethodPost, "/sandbox/execs", map[string]any{
+		"session_id": s.id, "exec": map[string]any{"script": "echo ready; exec cat", "tty": map[string]any{"cols": 80, "rows": 24}},
+	}, &r)
+	if err != nil {
+		return keyboard{}, err
+	}
+	conn, _, err := websocket.Dial(ctx, s.url+"/sandbox/execs/"+r.ExecID+"/tty", nil)
+	if err != nil {
+		return keyboard{}, err
+	}
+	k := keyboard{s, r.ExecID, conn}
+	return k, k.shows(ctx, "ready")
+}
+
+// shows waits until the terminal shows a text.
+func (k keyboard) shows(ctx context.Context, text string) error {
+	for shown := ""; !strings.Contains(shown, text); {
+		kind, message, err := k.conn.Read(ctx)
+		if err != nil {
+			return err
+		}
+		if kind == websocket.MessageBinary {
+			shown += string(message)
+		}
+	}
+	return nil
+}
+
+// echo presses a key and waits until the terminal shows it.
+func (k keyboard) echo(ctx context.Context, _ *subject) error {
+	if err := k.conn.Write(ctx, websocket.MessageBinary, []byte("x")); err != nil {
+		return err
+	}
+	return k.shows(ctx, "x")
+}
+
+// close ends cat.
+func (k keyboard) close(ctx context.Context) error {
+	_ = k.conn.CloseNow()
+	return errors.Join(k.call(ctx, http.MethodPost, "/sandbox/execs/"+k.execID+"/cancel", nil, nil),
+		k.call(ctx, http.MethodGet, "/sandbox/execs/"+k.execID+"/wait?timeout_ms=60000", nil, nil))
+}
+
+// sessionBurst compares sessions that start, run a command and end, all at once on a pool that has a
+// container for each, with as many docker runs, a few at once: the time to the last answer.
+func (b *bench) sessionBurst(ctx context.Context, xs []*subject) error {
+	sessions := timed(func(ctx context.Context, x *subject) error {
+		return several(ctx, b.burst, b.burst, func(ctx context.Context, _ int) error {
+			s, err := x.startSession(ctx)
+			if err != nil {
+				return err
+			}
+			return errors.Join(s.run(ctx, map[string]any{"script": "python3 -V"}), s.end(ctx))
+		})
+	}).after(func(ctx context.Context, x *subject) error { return x.fill(ctx, b.burst) }).then(calm)
+	what := fmt.Sprintf("%[1]d sessions at once, %[1]d containers waiting: start, `python3 -V`, end, last answer", b.burst)
+	return b.compare(ctx, comparison{
+		section: "burst", title: what, subjects: xs, rounds: b.rounds, least: leastRounds,
+		sides: []side{ours(ms, sessions), {
+			name: fmt.Sprintf("docker run, %d at once", burstRuns), unit: ms, turn: plainRuns(b.burst, burstRuns),
+		}},
+		rows: []row{{what: what + ", p50", other: 1, form: part, bound: 1. / 10}},
 	})
 }
