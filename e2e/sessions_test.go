@@ -465,6 +465,10 @@ func TestSessionContexts(t *testing.T) {
 		},
 		{code: "'x' * 300000; display('y' * 60000, 'y' * 60000, 'y' * 60000, 'y' * 60000, 'y' * 60000)",
 			detail: "more than an answer: read the artifact results.json"},
+		{code: "import os, sys\nos.close(1)\nsys.stdout = sys.stderr = None\nprint('x')", want: object{"stdout": ""}},
+		{code: "print('again')\n1/0", stderr: "ZeroDivisionError", want: object{"status": "failed", "stdout": "again\n"}},
+		{code: "sys.stdout.close(); sys.stderr.close()"},
+		{code: "print('more')\nprint('err', file=sys.stderr)", stderr: "err\n", want: object{"stdout": "more\n"}},
 		{
 			code: "import os\nos.system('echo sub; echo err >&2')\nos._exit(9)", stderr: "err\n", detail: loses,
 			want: object{"status": "failed", "exit_code": 9.0, "stdout": "sub\n"},

@@ -7,6 +7,21 @@ def _secbox():
     marks = [os.dup(1), os.dup(2)]
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)
+    streams = {"stdout": sys.stdout, "stderr": sys.stderr}
+
+    def restore():
+        """Restores output that a cell has closed or removed. What it has put in the place of it stays."""
+        for number, name in enumerate(streams):
+            try:
+                os.fstat(number + 1)
+            except OSError:
+                os.dup2(marks[number], number + 1)
+            stream = getattr(sys, name, None)
+            if stream is None or getattr(stream, "closed", False):
+                if streams[name].closed:
+                    streams[name] = open(number + 1, "w", buffering=1, encoding="utf-8", errors=streams[name].errors, closefd=False)
+                setattr(sys, name, streams[name])
+
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -151,6 +166,7 @@ def _secbox():
                 if status and not isinstance(e.code, int):
                     print(e.code, file=sys.stderr)
             except BaseException as e:
+                restore()
                 status = 130 if isinstance(e, KeyboardInterrupt) else 1
                 trace = e.__traceback__
                 while trace is not None and trace.tb_frame.f_code.co_filename != filename:
@@ -163,6 +179,7 @@ def _secbox():
         except BaseException:
             status = status or 1
             traceback.print_exc()
+        restore()
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
