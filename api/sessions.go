@@ -79,11 +79,19 @@ const maxSessionMS = 365 * 24 * 3600 * 1000 // more than any setting allows
 // ListSessions lists the sessions that the caller may see.
 func (s *Server) ListSessions(ctx context.Context, in wire.ListSessionsRequestObject) (wire.ListSessionsResponseObject, error) {
 	page := wire.ListExecsParams{Limit: in.Params.Limit, Cursor: in.Params.Cursor}
-	filter, after, limit, err := listQuery(callFrom(ctx).request.URL.Query(), page, s.cfg.Now())
+	query := callFrom(ctx).request.URL.Query()
+	ended := query.Get("status") == "ended" // a session's word for all of an exec's
+	if ended {
+		query.Del("status")
+	}
+	filter, after, limit, err := listQuery(query, page, s.cfg.Now())
 	if err != nil {
 		return nil, err
 	}
 	filter.Sessions = true
+	if ended {
+		filter.Statuses = audit.Ended
+	}
 	recs, next, err := s.execs.List(ctx, callFrom(ctx).caller, filter, after, limit)
 	if err != nil {
 		return nil, err

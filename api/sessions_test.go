@@ -41,6 +41,11 @@ func TestSessionsAreSeenByTheirTokens(t *testing.T) {
 			t.Errorf("listed: %v", list.Items)
 		}
 	}
+	for status, n := range map[string]int{"running": 1, "ended": 0} {
+		if list := decodeAs[wire.SessionList](t, f.do(request{path: "/sandbox/sessions?status=" + status, token: mine}), 200); len(list.Items) != n {
+			t.Errorf("%s: %v", status, list.Items)
+		}
+	}
 	inIt := `{"session_id": "` + got.SessionID + `", ` + aCommand + `}`
 	f.do(request{method: "POST", path: "/sandbox/execs", body: inIt, token: other}).wants(t, fault.UnknownExec, "session_id")
 	f.do(request{method: "DELETE", path: path, token: other}).wants(t, fault.UnknownExec, "session_id")

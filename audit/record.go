@@ -2,6 +2,7 @@ package audit
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -23,17 +24,17 @@ const (
 	Lost      Status = "lost"       // its node ended; the outcome is not known
 )
 
+// Statuses are all of them.
+var Statuses = []Status{Queued, Running, Succeeded, Failed, Timeout, OOMKilled, Canceled, Rejected, Errored, Lost}
+
+// Ended are the statuses of execs to which nothing more is expected to happen.
+var Ended = slices.DeleteFunc(slices.Clone(Statuses), func(s Status) bool { return !s.Final() })
+
 // Final reports whether nothing more is expected to happen to the exec.
 func (s Status) Final() bool { return s != Queued && s != Running }
 
 // Valid reports whether s is one of the statuses above.
-func (s Status) Valid() bool {
-	switch s {
-	case Queued, Running, Succeeded, Failed, Timeout, OOMKilled, Canceled, Rejected, Errored, Lost:
-		return true
-	}
-	return false
-}
+func (s Status) Valid() bool { return slices.Contains(Statuses, s) }
 
 // Reason is why an exec did not succeed; empty for one that did. The list is closed.
 type Reason string

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"secbox/api/visible"
@@ -35,8 +34,9 @@ func (c *Console) readSessions(req *request) (view.SessionsPage, error) {
 	switch state := req.query.Get("state"); state {
 	case "":
 	case view.RunningSessions, view.EndedSessions:
-		ended := state == view.EndedSessions
-		f.Statuses = slices.DeleteFunc(slices.Clone(view.Statuses), func(s audit.Status) bool { return s.Final() != ended })
+		if f.Statuses = []audit.Status{audit.Running}; state == view.EndedSessions {
+			f.Statuses = audit.Ended
+		}
 	default:
 		bad.Add("state", "must be %s or %s", view.RunningSessions, view.EndedSessions)
 	}
@@ -82,8 +82,8 @@ func (c *Console) readSessions(req *request) (view.SessionsPage, error) {
 	for _, own := range []string{"live", "state", "cursor"} { // a cursor is of this page's list
 		asked.Del(own)
 	}
-	if len(f.Statuses) > 0 {
-		asked.Set("status", strings.Join(ui.Strings(f.Statuses), ","))
+	if state := req.query.Get("state"); state != "" {
+		asked.Set("status", state)
 	}
 	p.Curl = req.curl(inAPI(asked, "sandbox", "sessions"))
 	p.Listed = true

@@ -25,7 +25,7 @@ func TestSessionsPage(t *testing.T) {
 		t.Error("the page refreshes itself though it is off")
 	}
 	ended := get(t, url+"/console/sessions?state=ended")
-	for _, want := range []string{`<option value="ended" selected>`, "status=succeeded%2Cfailed"} {
+	for _, want := range []string{`<option value="ended" selected>`, "sessions?status=ended"} {
 		if !strings.Contains(ended, want) {
 			t.Errorf("the list lacks %q: %.5000s", want, ended)
 		}

@@ -151,7 +151,7 @@ func (c *Console) runsOf(req *request, skillID, projectID string) (*view.SkillRu
 		return nil, err
 	}
 	out.Counted, out.More = len(rows), next != nil
-	for _, status := range view.Statuses {
+	for _, status := range audit.Statuses {
 		n := 0
 		for _, rec := range rows {
 			if rec.Status == status {

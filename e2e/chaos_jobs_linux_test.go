@@ -95,7 +95,9 @@ func (l *chaosLoad) run(j *chaosJob) {
 		if id == "" {
 			return
 		}
-		defer l.endSession(id)
+		if !j.is("async") { // it would end the exec; the session ends for idleness
+			defer l.endSession(id)
+		}
 		body["session_id"] = id
 	}
 	var header []string

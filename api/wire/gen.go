@@ -4425,8 +4425,8 @@ type ListSessionsParams struct {
 	// ErrorReason Only execs that failed for this reason.
 	ErrorReason *FilterErrorReason `form:"error_reason,omitempty" json:"error_reason,omitempty"`
 
-	// Status Only execs with this status, or with one of several separated by commas.
-	Status *FilterStatus `form:"status,omitempty" json:"status,omitempty"`
+	// Status Only sessions that are `running`, or that have `ended`; or with a status of their execs, or several separated by commas.
+	Status *string `form:"status,omitempty" json:"status,omitempty"`
 
 	// Since Only execs created at or after this time: RFC 3339, a date or `today` in UTC, or a duration before now such as `90m`, `24h` or `7d`.
 	Since *FilterSince `form:"since,omitempty" json:"since,omitempty"`

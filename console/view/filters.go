@@ -193,7 +193,7 @@ func statuses(value string) (known, unknown []string) {
 	for one := range strings.SplitSeq(value, ",") {
 		switch {
 		case one == "":
-		case slices.Contains(Statuses, audit.Status(one)):
+		case audit.Status(one).Valid():
 			known = append(known, one)
 		default:
 			unknown = append(unknown, one)

@@ -495,7 +495,7 @@ func statusChoices(value string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		for _, s := range ui.Strings(Statuses) {
+		for _, s := range ui.Strings(audit.Statuses) {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 39, "<label><input type=\"checkbox\" name=\"status\" value=\"")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
@@ -2276,9 +2276,6 @@ func searched(p HistoryPage) templ.Component {
 		return nil
 	})
 }
-
-// Statuses are the choices of the filter.
-var Statuses = []audit.Status{audit.Queued, audit.Running, audit.Succeeded, audit.Failed, audit.Timeout, audit.OOMKilled, audit.Canceled, audit.Rejected, audit.Errored, audit.Lost}
 
 // moreFilters reports whether a filter is set that is shown only on demand, or columns are chosen. A
 // link to changes of files sets the kind, which the chips and the table show.
