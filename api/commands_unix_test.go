@@ -134,8 +134,10 @@ func TestExamplesOfDocsWork(t *testing.T) {
 	// Examples that make things run first, and those that remove them last. No real exec has left a
 	// manifest or a policy.
 	first := []string{"uploadSkill", "editSkillFile", "editSandboxFile", "publishToRegistry", "installFromRegistry", "writeProjectFile", "writeSessionFile"}
-	last := []string{"moveProjectFile", "moveSessionFile",
-		"removeProject", "uninstall", "withdrawFromRegistry", "deletePackage", "removeHold", "followExecs", "watchSessionFiles"}
+	last := []string{
+		"moveProjectFile", "moveSessionFile",
+		"removeProject", "uninstall", "withdrawFromRegistry", "deletePackage", "removeHold", "followExecs", "watchSessionFiles",
+	}
 	f.inWork("1001", "agent001", "skills/csv-report/SKILL.md", "# CSV")
 	elsewhere := slices.Concat(first, last, []string{"getManifest", "getMeta", "replayExec", "getComparison"})
 	order := slices.Concat(first, slices.DeleteFunc(slices.Sorted(maps.Keys(commands)), func(id string) bool {

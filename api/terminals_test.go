@@ -143,8 +143,14 @@ func TestTerminalRefuses(t *testing.T) {
 		token, query, origin string
 		status               int
 	}{
-		{"", "", "", 401}, {other, "", "", 404}, {mine, "", "", 404}, {auditor, "", "", 403}, {admin, "?offset=-1", "", 400},
-		{admin, "?offset=x", "", 400}, {admin, "?more=1", "", 400}, {admin, "", "https://evil.example", 403},
+		{"", "", "", 401},
+		{other, "", "", 404},
+		{mine, "", "", 404},
+		{auditor, "", "", 403},
+		{admin, "?offset=-1", "", 400},
+		{admin, "?offset=x", "", 400},
+		{admin, "?more=1", "", 400},
+		{admin, "", "https://evil.example", 403},
 	} {
 		header := http.Header{}
 		if c.origin != "" {

@@ -442,8 +442,10 @@ func TestSessionContexts(t *testing.T) {
 			want: object{"status": "timeout"},
 		},
 		{code: "x", results: `[{"data":{"text/plain":"5"}}]`},
-		{code: "import asyncio\nasync def g():\n  await asyncio.sleep(0)\n  return x + 1\ny = await g()\nawait g() + y",
-			results: `[{"data":{"text/plain":"12"}}]`},
+		{
+			code:    "import asyncio\nasync def g():\n  await asyncio.sleep(0)\n  return x + 1\ny = await g()\nawait g() + y",
+			results: `[{"data":{"text/plain":"12"}}]`,
+		},
 		{
 			code: "await asyncio.sleep(60)", stderr: "KeyboardInterrupt", detail: keeps,
 			more: []any{"policy_overrides", short}, want: object{"status": "timeout"},
@@ -463,8 +465,10 @@ func TestSessionContexts(t *testing.T) {
 			stderr:  "ZeroDivisionError",
 			results: `[{"data":{"application/json":{"a":[1]},"text/plain":"J"}}]`,
 		},
-		{code: "'x' * 300000; display('y' * 60000, 'y' * 60000, 'y' * 60000, 'y' * 60000, 'y' * 60000)",
-			detail: "more than an answer: read the artifact results.json"},
+		{
+			code:   "'x' * 300000; display('y' * 60000, 'y' * 60000, 'y' * 60000, 'y' * 60000, 'y' * 60000)",
+			detail: "more than an answer: read the artifact results.json",
+		},
 		{code: "import os, sys\nos.close(1)\nsys.stdout = sys.stderr = None\nprint('x')", want: object{"stdout": ""}},
 		{code: "print('again')\n1/0", stderr: "ZeroDivisionError", want: object{"status": "failed", "stdout": "again\n"}},
 		{code: "sys.stdout.close(); sys.stderr.close()"},

@@ -118,7 +118,8 @@
 // instead of a job, and the larger number of pids by `docker update`. That takes 30 ms, so it
 // serves meanwhile, and 100 ms before that: its first job comes at once. For the same reason it
 // delays refills. But if it has fewer pids than init needs, or it is not known whether the engine
-// can do that, it serves only then. An older init ends at the frame, and a new container replaces it.
+// can do that, it serves only then. An older init ends at the frame, and a new container replaces
+// it.
 //
 // # When this process dies
 //

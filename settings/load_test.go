@@ -472,8 +472,10 @@ func TestErrors(t *testing.T) {
 		{name: "beyond int64", file: "sandbox: {policy: {pids: 99999999999999999999}}", field: "sandbox.policy.pids", says: []string{"a whole number"}},
 		{name: "a number for text", file: "addr: 8003", field: "addr", says: []string{"must be text"}},
 		{name: "text for a switch", file: "sandbox: {read_only_rootfs: 'yes'}", field: "sandbox.read_only_rootfs", says: []string{"true or false"}},
-		{name: "no module", file: "sandbox: {sessions: {warm_imports: ['os; exit()']}}", field: "sandbox.sessions.warm_imports[0]",
-			says: []string{"no name of a module"}},
+		{
+			name: "no module", file: "sandbox: {sessions: {warm_imports: ['os; exit()']}}", field: "sandbox.sessions.warm_imports[0]",
+			says: []string{"no name of a module"},
+		},
 		{name: "one word for a list", file: "sandbox: {images: a:1}", field: "sandbox.images", says: []string{"must be a list"}},
 		{name: "numbers in a list", file: "sandbox: {images: [1]}", field: "sandbox.images", says: []string{"must be a list"}},
 		{name: "a section for a value", file: "addr: {host: a}", field: "addr", says: []string{"must be text, not a section"}},

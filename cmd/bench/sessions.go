@@ -176,7 +176,7 @@ func (s session) openTerminal(ctx context.Context) (keyboard, error) {
 	if err != nil {
 		return keyboard{}, err
 	}
-	conn, _, err := websocket.Dial(ctx, s.url+"/sandbox/execs/"+r.ExecID+"/tty", nil)
+	conn, _, err := websocket.Dial(ctx, s.url+"/sandbox/execs/"+r.ExecID+"/tty", nil) //nolint:bodyclose // Dial closes it
 	if err != nil {
 		return keyboard{}, err
 	}
@@ -213,8 +213,8 @@ func (k keyboard) close(ctx context.Context) error {
 		k.call(ctx, http.MethodGet, "/sandbox/execs/"+k.execID+"/wait?timeout_ms=60000", nil, nil))
 }
 
-// sessionBurst compares sessions that start, run a command and end, all at once on a pool that has a
-// container for each, with as many docker runs, a few at once: the time to the last answer.
+// sessionBurst compares sessions that start, run a command and end, all at once on a pool that has
+// a container for each, with as many docker runs, a few at once: the time to the last answer.
 func (b *bench) sessionBurst(ctx context.Context, xs []*subject) error {
 	sessions := timed(func(ctx context.Context, x *subject) error {
 		return several(ctx, b.burst, b.burst, func(ctx context.Context, _ int) error {

@@ -157,8 +157,10 @@ func (s *Set) Usage(id string) Samples {
 }
 
 func (x *live) state() State {
-	st := State{Terms: x.terms, ID: x.id, ProjectID: x.project, Running: x.running, Execs: x.execs, StartedAt: x.started,
-		ExpiresAt: x.expires}
+	st := State{
+		Terms: x.terms, ID: x.id, ProjectID: x.project, Running: x.running, Execs: x.execs, StartedAt: x.started,
+		ExpiresAt: x.expires,
+	}
 	if x.running+x.inside == 0 {
 		st.IdleExpiresAt = x.idleAt
 	}

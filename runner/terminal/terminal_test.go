@@ -69,8 +69,17 @@ func TestRecording(t *testing.T) {
 	t.Parallel()
 	r := record(t, true, 1<<20)
 	for _, e := range []struct{ kind, data string }{
-		{"o", "a\xe2"}, {"i", "\xf0\x9f"}, {"o", "\x82"}, {"o", "\xac<&>"}, {"i", "\x98\x80"}, {"r", "100x30"}, {"o", "\xff\x1b[31m\"\\\u2028"},
-		{"o", "\x00\r\n"}, {"o", ""}, {"m", "signal: interrupt"}, {"o", "\xe2\x82"},
+		{"o", "a\xe2"},
+		{"i", "\xf0\x9f"},
+		{"o", "\x82"},
+		{"o", "\xac<&>"},
+		{"i", "\x98\x80"},
+		{"r", "100x30"},
+		{"o", "\xff\x1b[31m\"\\\u2028"},
+		{"o", "\x00\r\n"},
+		{"o", ""},
+		{"m", "signal: interrupt"},
+		{"o", "\xe2\x82"},
 	} {
 		r.add(e.kind, []byte(e.data))
 	}

@@ -46,14 +46,14 @@ func bootTime() time.Time {
 	return time.Unix(seconds, 0).UTC()
 }
 
-// The fields of /proc/PID/stat after the name, see proc(5).
+// The fields of /proc/PID/stat after the name, which proc(5) numbers from 3.
 const (
-	stateField   = 3 - 3
-	parentField  = 4 - 3
-	userField    = 14 - 3
-	systemField  = 15 - 3
-	startedField = 22 - 3
-	pagesField   = 24 - 3
+	stateField   = 0
+	parentField  = 1
+	userField    = 11
+	systemField  = 12
+	startedField = 19
+	pagesField   = 21
 )
 
 func describeProcess(id int, booted time.Time) (p Process, ok bool) {
@@ -78,7 +78,7 @@ func describeProcess(id int, booted time.Time) (p Process, ok bool) {
 	}
 	return Process{
 		PID: id, Parent: int(number(parentField)), Command: command[:min(len(command), MaxCommand)], State: fields[stateField],
-		CPUUS:       ((time.Duration(number(userField) + number(systemField))) * clockTick).Microseconds(),
+		CPUUS:       (time.Duration(number(userField)+number(systemField)) * clockTick).Microseconds(),
 		MemoryBytes: number(pagesField) * int64(os.Getpagesize()),
 		StartedAt:   booted.Add(time.Duration(number(startedField)) * clockTick),
 	}, true

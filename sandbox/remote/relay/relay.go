@@ -164,8 +164,8 @@ func (m *Machines) known(ctx context.Context, maxAge time.Duration) []remote.Run
 			continue
 		case errors.Is(errs[i], syscall.ECONNREFUSED):
 			delete(m.lists, id)
-		default:
-			m.lists[id] = m.lists[id] // asked, even if it has never answered
+		case m.lists[id] == nil:
+			m.lists[id] = nil // it was asked
 		}
 		m.log.Warn("a node does not say which runners it has", "node", id, "error", errs[i])
 		m.mute[id] = m.now()
