@@ -223,7 +223,7 @@ type fakeInside struct{ session.Inside }
 
 func (fakeInside) Watch(_ context.Context, _ engine.Job, stdout io.Writer) (engine.Exit, error) {
 	err := json.NewEncoder(stdout).Encode(inside.Answer{Processes: []inside.Process{
-		{PID: 42, Parent: -7, Command: []byte("sleep\x1b[2J <b>1000</b> \xff"), State: "S", CPUUS: -1, MemoryBytes: 5 << 20, StartedAt: clock},
+		{PID: 42, Parent: -7, Command: []byte("sleep\x1b[2J <b>1000</b>"), State: "S", CPUUS: -1, MemoryBytes: 5 << 20, StartedAt: clock},
 	}})
 	return engine.Exit{}, err
 }

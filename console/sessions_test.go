@@ -36,7 +36,7 @@ func TestSessionsPage(t *testing.T) {
 		"Ends without an exec", execID(21), execID(22), "9 MiB",
 		"<title>Memory, at most 3 MiB, last 1 MiB</title>", `<path d="M0.0 1.0L200.0 10.3L400.0 19.7"></path>`,
 		"<title>Processors, at most 0.75, last 0.75</title>", `<path d="M0.0 19.7L200.0 19.7L400.0 1.0"></path>`,
-		">Processes, 1</summary>", "&lt;b&gt;1000&lt;/b&gt; \uFFFD", "5 MiB",
+		">Processes, 1</summary>", "sleep␛[2J &lt;b&gt;1000&lt;/b&gt;</code>", "5 MiB",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
