@@ -26,15 +26,14 @@ func (s *Server) serveTerminal(c echo.Context) error {
 			return fault.BadField("offset", "must be the number of bytes that you have of what the terminal has shown")
 		}
 	}
-	if node := s.away(call, rec); node != "" {
-		return fault.New(fault.NodeUnreachable, "node %s runs exec %s, and terminals are not forwarded; connect to that node's own address", node,
-			rec.ExecID)
-	}
 	share, err := s.streams.Enter(call.caller.ID, 0)
 	if err != nil {
 		return err
 	}
 	defer share.Leave()
+	if node := s.away(call, rec); node != "" {
+		return s.forwardTerminal(c, node)
+	}
 	if err := call.reserve(streamPrice); err != nil {
 		return err
 	}
@@ -65,6 +64,21 @@ func (s *Server) serveTerminal(c echo.Context) error {
 		},
 	}.Serve(c.Response(), c.Request())
 	return nil
+}
+
+// forwardTerminal connects a client with the node that runs an exec, which checks the client's
+// token, until this node shuts down.
+func (s *Server) forwardTerminal(c echo.Context, nodeID string) error {
+	ctx, cancel := context.WithCancel(c.Request().Context())
+	defer cancel()
+	go func() {
+		select {
+		case <-s.closing:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return s.forward(callFrom(ctx), c.Response(), c.Request().WithContext(ctx), nodeID)
 }
 
 // terminalTimeout is how long a client waits for the terminal of an exec that waits for its turn.

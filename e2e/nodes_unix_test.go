@@ -181,7 +181,17 @@ func TestOtherNode(t *testing.T) {
 	if out := other.send(http.MethodGet, path+"/stderr", nil); out.Code != http.StatusOK || len(out.Body) > 0 {
 		t.Errorf("standard error: %d %q", out.Code, out.Body)
 	}
-	for _, of := range []string{"", "/stdout", "/events", "/cancel"} {
+	typed := home.send(http.MethodPost, "/sandbox/execs", object{"project_id": "typed", "exec": object{
+		"script": "echo ready; read -r x; echo got $x", "tty": object{"cols": 80, "rows": 24},
+	}}, "Prefer", "respond-async").json(t).str("exec_id")
+	screen := openTerminal(t, other.url, typed, 0, mine)
+	screen.awaits("ready")
+	screen.enter("hello\r")
+	screen.awaits("got hello")
+	if exec := screen.ends(); exec.str("status") != "succeeded" {
+		t.Errorf("a terminal through the other node: %v", exec)
+	}
+	for _, of := range []string{"", "/stdout", "/events", "/cancel", "/tty"} {
 		method := http.MethodGet
 		if of == "/cancel" {
 			method = http.MethodPost

@@ -22,14 +22,19 @@ type screen struct {
 	seen string // since the last awaits
 }
 
-// openTerminal attaches to an exec's terminal.
 func (s *testServer) openTerminal(t *testing.T, execID string, at int, secret string) *screen {
+	t.Helper()
+	return openTerminal(t, s.url, execID, at, secret)
+}
+
+// openTerminal attaches to an exec's terminal.
+func openTerminal(t *testing.T, url, execID string, at int, secret string) *screen {
 	t.Helper()
 	header := http.Header{}
 	if secret != "" {
 		header.Set("Authorization", "Bearer "+secret)
 	}
-	conn, _, err := websocket.Dial(t.Context(), fmt.Sprintf("%s/sandbox/execs/%s/tty?offset=%d", s.url, execID, at),
+	conn, _, err := websocket.Dial(t.Context(), fmt.Sprintf("%s/sandbox/execs/%s/tty?offset=%d", url, execID, at),
 		&websocket.DialOptions{HTTPHeader: header})
 	if err != nil {
 		t.Fatal(err)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"mime"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"strings"
 	"sync"
 	"time"
@@ -33,20 +35,25 @@ func unreachable(title string, cause error, why string) error {
 // The request must be idempotent. Before anything is written, it fails with fault.NodeUnreachable
 // or the error of reading the request's body. When the other node ends in the middle of an answer,
 // a stream of events ends like any other, so that the client comes again. Any other answer ends
-// with an error, after which the caller must cut the client's connection.
+// with an error, after which the caller must cut the client's connection. A request for a WebSocket
+// is answered with a connection, which lasts as long as both sides, the node's lease, and the
+// request's context.
 func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) error {
 	title := "node " + nodeID + ", which has the exec,"
 	to, err := p.target(r.Context(), nodeID, title)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	go p.watch(ctx, nodeID, cancel)
+	if r.Header.Get("Upgrade") != "" {
+		return p.forwardSocket(w, r.WithContext(ctx), to, title)
+	}
 	body, err := takeBody(r)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	go p.watch(ctx, nodeID, cancel)
 	answer, err := p.transport.RoundTrip(outgoing(r.WithContext(ctx), to, body))
 	if err != nil {
 		if r.Context().Err() == nil && context.Cause(ctx) != nil {
@@ -66,6 +73,23 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) e
 		return nil
 	}
 	return pass(w, answer.Body, false)
+}
+
+// forwardSocket answers a request for a WebSocket with a connection to another node.
+func (p *Peers) forwardSocket(w http.ResponseWriter, r *http.Request, to link, title string) (err error) {
+	proxy := httputil.ReverseProxy{
+		Transport: p.transport,
+		Rewrite: func(asked *httputil.ProxyRequest) {
+			asked.Out.URL.Scheme, asked.Out.URL.Host, asked.Out.Host = "http", to.host(), asked.In.Host
+			if secure := asked.In.Header.Get("X-Forwarded-Proto"); secure != "" {
+				asked.Out.Header.Set("X-Forwarded-Proto", secure)
+			}
+		},
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, cause error) { err = unreachable(title, cause, why(cause)) },
+		ErrorLog:     slog.NewLogLogger(p.cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	proxy.ServeHTTP(w, r)
+	return err
 }
 
 // why says what to do about a node that has not answered.
