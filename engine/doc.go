@@ -130,7 +130,8 @@
 //
 // # Where to read on
 //
-// Read engine.go (the interface), cold.go, pool.go and standby.go. Then the packages:
+// Read engine.go (the interface), cold.go, pool.go, standby.go and assignment.go. Then the
+// packages:
 //
 //   - dockercli: the only package that starts the docker binary
 //   - dockercli/dockerclitest: only tests: fake docker binaries

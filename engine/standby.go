@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -85,18 +82,6 @@ type standby struct {
 	answered int
 }
 
-// assignment is the exec that a container for any project was assigned to. Other fields, and the
-// args and mounts of the allocation, may be read after done was closed.
-type assignment struct {
-	done        chan struct{}
-	err         error      // of Prepare
-	attachInRun bool       // Run attaches the directories
-	cold        []string   // docker argv of a container that replaces it
-	limits      chan error // the result of changeLimits; nil: it was not called
-	limitsLater bool       // the container can serve before that
-	refused     func(error)
-}
-
 type standbyState int
 
 const (
@@ -158,131 +143,6 @@ func (c *Cold) allocateShared(spec Spec, base *attach.Base) (allocation, *mountP
 	}
 	return allocation{engine: c, execID: id, args: runArgs(c.cfg.Identity, c.cfg.Options, spec, id, nil, points)}, points, nil
 }
-
-// assign assigns a container that was taken, and that any project can use, to an exec. It returns
-// at once: the exec's directories are prepared and attached while the exec's row is opened, and
-// awaitAssignment waits for them. change says whether the container's limits are changed to the
-// limits of spec; refused is called if the engine does not.
-func (a *standby) assign(ctx context.Context, spec Spec, change limitChange, refused func(error)) {
-	spec.ExecID = cmp.Or(spec.ExecID, a.execID)
-	to := &assignment{done: make(chan struct{}), limitsLater: change == changeLater, refused: refused}
-	a.execID, a.attached, a.assignment = spec.ExecID, true, to
-	a.engine.teardown.Go(func() {
-		defer close(to.done)
-		exec, err := a.engine.allocate(ctx, spec)
-		if err != nil {
-			to.err = err
-			return
-		}
-		a.mounts, a.limits, to.cold = exec.mounts, exec.limits, exec.args
-		if change != keepLimits {
-			to.limits = a.changeLimits(spec, change, refused)
-		}
-		select {
-		case <-a.greeted:
-			to.attachInRun = a.startErr != nil || a.session.points.attach(exec.mounts) != nil
-		default:
-			to.attachInRun = true
-		}
-	})
-}
-
-// enlarge changes the limits of a container that was taken, and that waited for its project, to the
-// limits of one that serves.
-func (a *standby) enlarge(spec Spec, change limitChange, refused func(error)) {
-	a.assignment = &assignment{
-		done: make(chan struct{}), limitsLater: change == changeLater, refused: refused,
-		cold: runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, a.execID, a.mounts.Mounts, nil),
-	}
-	a.limits, a.assignment.limits = limitsOf(spec), a.changeLimits(spec, change, refused)
-	close(a.assignment.done)
-}
-
-// limitChange is whether and when a container gets other limits than it was started with.
-type limitChange int
-
-const (
-	keepLimits  limitChange = iota
-	changeFirst             // before it is used
-	changeLater             // it serves meanwhile, and its first job is not slowed by it
-)
-
-// awaitAssignment waits for the goroutine of assign and returns Prepare's error. After an error the
-// caller must give the container back or discard it. It returns nil if assign was not called.
-func (a *standby) awaitAssignment() error {
-	if a.assignment == nil {
-		return nil
-	}
-	<-a.assignment.done
-	return a.assignment.err
-}
-
-// Mounts waits for the assignment.
-func (a *standby) Mounts() []Mount {
-	_ = a.awaitAssignment()
-	return a.mounts.Mounts
-}
-
-// Args waits for the assignment, which may change the limits.
-func (a *standby) Args() []string {
-	_ = a.awaitAssignment()
-	return a.args
-}
-
-// unassign undoes assign, so that the container may serve another exec. It gets a new exec id,
-// because the present one may be on record. unassign returns false when the container was given a
-// job, has other limits now, or keeps its directories.
-func (a *standby) unassign() bool {
-	_ = a.awaitAssignment()
-	to := a.assignment
-	if !a.is(taken) || a.session.points == nil || to != nil && to.limits != nil || !a.session.points.detach() {
-		return false
-	}
-	a.mounts.drop()
-	a.execID, a.mounts, a.attached, a.assignment = a.engine.cfg.NewID(), MountSet{}, false, nil
-	return true
-}
-
-// changeLimits changes the limits of a container that is ready to the limits of spec, and returns a
-// channel with the result. If it fails, Run replaces the container. It calls failed unless the
-// owner has ended the container.
-func (a *standby) changeLimits(spec Spec, change limitChange, failed func(error)) chan error {
-	spec.Limits, spec.Serve = limitsOf(spec), false
-	mounts := a.mounts.Mounts
-	if a.session.points != nil {
-		spec.ProjectID, mounts = "", nil
-	}
-	a.args = runArgs(a.engine.cfg.Identity, a.engine.cfg.Options, spec, strings.TrimPrefix(a.session.name, containerName("")), mounts,
-		a.session.points)
-	result := make(chan error, 1)
-	a.engine.teardown.Go(func() {
-		if change == changeLater {
-			select {
-			case <-time.After(refillDelay):
-			case <-a.session.proc.Done():
-				result <- errEnded
-				return
-			}
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), limitTimeout)
-		defer cancel()
-		err := a.engine.cfg.CLI.Update(ctx, a.session.name, limitArgs(spec.Limits)...)
-		switch {
-		case err == nil:
-			a.engine.changes.Store(true)
-		case a.is(taken): // else the container was ended meanwhile
-			failed(err)
-		}
-		result <- err
-	})
-	return result
-}
-
-var errEnded = errors.New("the container has ended")
-
-// limitTimeout is far more than the 30 ms of a call, and less than a cold start takes on a machine
-// that slow.
-const limitTimeout = 2 * time.Second
 
 // prepareError is an error of a spec's Prepare, which is about the project and not the engine.
 type prepareError struct{ error }
@@ -507,30 +367,6 @@ func (a *standby) Serve(ctx context.Context, reports Reports) (*Resident, error)
 		return nil, &RunError{Dead: true, Err: err}
 	}
 	return replacement.Serve(ctx, reports)
-}
-
-// refusalGrace is how long a container that did not get its limits may take to end for another
-// reason, which is then why.
-const refusalGrace = time.Second
-
-// followLimits ends a container that serves when it does not get its limits.
-func (a *standby) followLimits(r *Resident) {
-	to := a.assignment
-	if to == nil || to.limits == nil || !to.limitsLater {
-		return
-	}
-	a.engine.teardown.Go(func() {
-		err := <-to.limits
-		if err == nil || r.ending() {
-			return
-		}
-		select {
-		case <-r.Done(): // an engine changes nothing of a container that is about to end
-		case <-time.After(refusalGrace):
-			to.refused(err)
-			r.Stop()
-		}
-	})
 }
 
 // prepare makes the container ready to get its job, after which it is finished, or returns a slot
