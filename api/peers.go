@@ -91,11 +91,9 @@ func (s *Server) forwardedJSON(call *call, nodeID string, body any) raw {
 	}
 }
 
-// relay goes on with a stream of events as another node has it after the event with an id. The
-// header was sent. passed is not set if that node sent nothing.
-func (s *Server) relay(call *call, w http.ResponseWriter, r *http.Request, nodeID, lastEventID string) (passed bool) {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
+// untilClosing returns a context that also ends when this node shuts down.
+func (s *Server) untilClosing(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		select {
 		case <-s.closing:
@@ -103,6 +101,14 @@ func (s *Server) relay(call *call, w http.ResponseWriter, r *http.Request, nodeI
 		case <-ctx.Done():
 		}
 	}()
+	return ctx, cancel
+}
+
+// relay goes on with a stream of events as another node has it after the event with an id. The
+// header was sent. passed is not set if that node sent nothing.
+func (s *Server) relay(call *call, w http.ResponseWriter, r *http.Request, nodeID, lastEventID string) (passed bool) {
+	ctx, cancel := s.untilClosing(r.Context())
+	defer cancel()
 	out := r.Clone(ctx)
 	out.Header.Set("Last-Event-ID", lastEventID)
 	answer := &relayed{ResponseWriter: w, header: http.Header{}}

@@ -69,15 +69,8 @@ func (s *Server) serveTerminal(c echo.Context) error {
 // forwardTerminal connects a client with the node that runs an exec, which checks the client's
 // token, until this node shuts down.
 func (s *Server) forwardTerminal(c echo.Context, nodeID string) error {
-	ctx, cancel := context.WithCancel(c.Request().Context())
+	ctx, cancel := s.untilClosing(c.Request().Context())
 	defer cancel()
-	go func() {
-		select {
-		case <-s.closing:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	return s.forward(callFrom(ctx), c.Response(), c.Request().WithContext(ctx), nodeID)
 }
 

@@ -636,7 +636,7 @@ func replays(p ExecReplays) templ.Component {
 						return templ_7745c5c3_Err
 					}
 					if p.Record.StdinBytes > 0 {
-						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 53, "<div class=\"field\"><label for=\"replay-stdin\">Standard input, of which the record has the digest only (")
+						templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 53, "<div class=\"field\"><label for=\"replay-stdin\">Standard input; the record has only its digest (")
 						if templ_7745c5c3_Err != nil {
 							return templ_7745c5c3_Err
 						}
