@@ -454,11 +454,12 @@ func TestLivePage(t *testing.T) {
 
 // TestLiveCancel: the button ends the exec, and the page shows that.
 func TestLiveCancel(t *testing.T) {
-	began, die, ended := make(chan string), make(chan struct{}), make(chan struct{})
+	began, ended := make(chan string), make(chan struct{})
+	died, die := context.WithCancel(t.Context()) // a test that failed lets it die, as the server's end waits for it
 	c := startCore(t, map[string]memengine.Command{"resist": func(ctx context.Context, p *memengine.Process) (int, *engine.Exit, error) {
 		began <- p.ExecID
 		<-ctx.Done()
-		<-die // not before the page after the form is there
+		<-died.Done() // not before the page after the form is there
 		died := memengine.Died()
 		return 0, &died, nil
 	}})
@@ -470,7 +471,7 @@ func TestLiveCancel(t *testing.T) {
 	b.visit("/console/execs/" + <-began)
 	b.do(chromedp.Click("#cancel summary"), chromedp.Click("#cancel button"), chromedp.WaitVisible("#canceling"))
 	b.until(`document.activeElement.id === "canceling"`)
-	close(die)
+	die()
 	<-ended
 	b.do(chromedp.WaitVisible(".head .badge.warn"), chromedp.WaitNotPresent("#canceling"), chromedp.WaitNotPresent("#cancel"))
 	if at := eval[string](b, "document.activeElement.id"); at != "main" {

@@ -199,6 +199,10 @@
     for (const o of byID("times").options) if (o.value === "local") o.textContent += ` (${zone})`;
     ready(document);
   });
+  // Chromium forgets autofocus on some pages that come slowly.
+  window.addEventListener("load", () => requestAnimationFrame(() => {
+    if (document.activeElement === document.body) document.querySelector("[autofocus]")?.focus();
+  }));
 
   // A part that is replaced keeps its open details, how far its tables are scrolled and the focus, and has local times before it is shown. Enter in a
   // field of the filters leads to the results.

@@ -101,7 +101,9 @@
   async function refresh() {
     let page;
     try {
-      const answer = await fetch(`${location.pathname}?shown=${at}`);
+      const query = new URLSearchParams(location.search);
+      query.set("shown", at);
+      const answer = await fetch(`${location.pathname}?${query}`);
       if (answer.redirected || answer.status >= 400 && answer.status < 500) { // the session has ended; the exec was removed
         location.reload();
         return;
@@ -126,7 +128,7 @@
       return [old, top];
     });
     const opened = [...main.querySelectorAll("details[open][id]")].map((d) => d.id);
-    const focused = main.contains(document.activeElement);
+    const focused = main.contains(document.activeElement) && (document.activeElement.id || "main");
     const read = [...main.querySelectorAll(".panel[id]")].find((part) => part.getBoundingClientRect().bottom > 0);
     const readAt = read && read.getBoundingClientRect().top;
     main.replaceChildren(...page.childNodes);
@@ -134,7 +136,7 @@
     if (readNow) window.scrollBy(0, readNow.getBoundingClientRect().top - readAt);
     for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
     for (const kept of tops) if (kept) kept[0].scrollTop = kept[1];
-    if (focused && document.activeElement === document.body) main.focus({ preventScroll: true });
+    if (focused && document.activeElement === document.body) (document.getElementById(focused) ?? main).focus({ preventScroll: true });
     htmx.process(main);
     htmx.trigger(main, "htmx:afterSwap"); // app.js makes the new parts ready
     if (!ended) {
