@@ -27,12 +27,11 @@ const (
 func (s *Server) RunExec(ctx context.Context, in wire.RunExecRequestObject) (wire.RunExecResponseObject, error) {
 	async := prefersAsync(in.Params.Prefer)
 	if in.Body.SessionID != "" {
-		session, err := s.session(ctx, in.Body.SessionID)
-		if err != nil {
+		session, away, err := s.sessionHere(ctx, in.Body.SessionID, func(call *call, nodeID string) raw {
+			return s.forwardedJSON(call, nodeID, in.Body)
+		})
+		if away || err != nil {
 			return nil, err
-		}
-		if node := s.away(callFrom(ctx), session); node != "" {
-			return nil, callFrom(ctx).answer(s.forwardedJSON(callFrom(ctx), node, in.Body))
 		}
 		if err := enterSession(in.Body, session); err != nil {
 			return nil, err
@@ -58,15 +57,16 @@ func (s *Server) RunExec(ctx context.Context, in wire.RunExecRequestObject) (wir
 	if body := callFrom(ctx).body; body != nil && !async { // what waits is sealed in the memory of the decoder
 		body.Decoded()
 	}
+	start := func(ctx context.Context, open func(opened)) (runner.Result, error) {
+		req.OnOpen, req.OnReplay = hooks(open)
+		return s.cfg.Runner.Run(ctx, req)
+	}
 	if stream {
-		return nil, callFrom(ctx).answer(s.streamRun(callFrom(ctx), func(ctx context.Context, open func(opened)) (runner.Result, error) {
-			req.OnOpen, req.OnReplay = hooks(open)
-			return s.cfg.Runner.Run(ctx, req)
-		}))
+		return nil, callFrom(ctx).answer(s.streamRun(callFrom(ctx), start))
 	}
 	var res runner.Result
 	if unawaited {
-		res, err = s.begin(ctx, req)
+		res, err = s.begin(ctx, start)
 	} else {
 		res, err = s.cfg.Runner.Run(ctx, req)
 	}

@@ -18,11 +18,27 @@ import (
 // exec that has begun.
 func (s *Server) InvokeSkill(ctx context.Context, in wire.InvokeSkillRequestObject) (wire.InvokeSkillResponseObject, error) {
 	async := prefersAsync(in.Params.Prefer)
-	req, err := invokeRequest(problem.Clip(in.ID), *in.Body, async, in.Params.IdempotencyKey, callFrom(ctx).caller)
+	if in.Body.SessionID != "" {
+		session, away, err := s.sessionHere(ctx, in.Body.SessionID, func(call *call, nodeID string) raw {
+			return s.forwardedJSON(call, nodeID, in.Body)
+		})
+		if away || err != nil {
+			return nil, err
+		}
+		bad := ofSession(&in.Body.SessionID, &in.Body.ProjectID, session)
+		if async && in.Body.Stream {
+			bad.Add("stream", "cannot be combined with Prefer: respond-async; follow the exec by GET /sandbox/execs/{exec_id}/events")
+		}
+		if err := bad.Err(); err != nil {
+			return nil, err
+		}
+	}
+	unawaited := async && in.Body.SessionID != ""
+	req, err := invokeRequest(problem.Clip(in.ID), *in.Body, async && !unawaited, in.Params.IdempotencyKey, callFrom(ctx).caller)
 	if err != nil {
 		return nil, s.cfg.Runner.Refuse(ctx, runner.Request{
 			ProjectID: req.ProjectID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID, TaskID: req.TaskID,
-			Inputs: req.Files, RequestedBy: req.RequestedBy, Digest: req.Digest,
+			Inputs: req.Files, RequestedBy: req.RequestedBy, Digest: req.Digest, SessionID: req.SessionID,
 		}, err)
 	}
 	if req.CallbackURL, err = s.cfg.Webhooks.Resolve(ctx, req.RequestedBy, req.CallbackURL); err != nil {
@@ -30,14 +46,20 @@ func (s *Server) InvokeSkill(ctx context.Context, in wire.InvokeSkillRequestObje
 	}
 	stream := in.Body.Stream
 	*in.Body = wire.InvokeRequest{} // req has the contents; do not keep them twice while the exec runs
-	if stream {
-		return nil, callFrom(ctx).answer(s.streamRun(callFrom(ctx), func(ctx context.Context, open func(opened)) (runner.Result, error) {
-			req.OnOpen, req.OnReplay = hooks(open)
-			res, err := s.cfg.Invoker.Invoke(ctx, req)
-			return res.Exec, err
-		}))
+	start := func(ctx context.Context, open func(opened)) (runner.Result, error) {
+		req.OnOpen, req.OnReplay = hooks(open)
+		res, err := s.cfg.Invoker.Invoke(ctx, req)
+		return res.Exec, err
 	}
-	res, err := s.cfg.Invoker.Invoke(ctx, req)
+	if stream {
+		return nil, callFrom(ctx).answer(s.streamRun(callFrom(ctx), start))
+	}
+	var res invoke.Result
+	if unawaited {
+		res.Exec, err = s.begin(ctx, start)
+	} else {
+		res, err = s.cfg.Invoker.Invoke(ctx, req)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +84,8 @@ func invokeRequest(id string, body wire.InvokeRequest, async bool, idempotencyKe
 	refuse := bad.Add
 	req := invoke.Request{
 		SkillID: id, ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, RequestedBy: caller.ID,
-		Inputs: body.Inputs, Files: inputFiles("files", body.Files, refuse), Overrides: overrides(body.PolicyOverrides, refuse),
+		SessionID: body.SessionID,
+		Inputs:    body.Inputs, Files: inputFiles("files", body.Files, refuse), Overrides: overrides(body.PolicyOverrides, refuse),
 		IdempotencyKey: checkedKey(idempotencyKey, refuse), CallbackURL: body.CallbackURL,
 	}
 	checkStream(body.Stream, async, refuse)
@@ -80,7 +103,7 @@ func invokeRequest(id string, body wire.InvokeRequest, async bool, idempotencyKe
 	}
 	req.Digest = digest(runner.Request{
 		ProjectID: req.ProjectID, ConversationID: req.ConversationID, UserID: req.UserID, SkillID: req.SkillID, TaskID: req.TaskID,
-		Inputs: req.Files, Overrides: req.Overrides, Queue: req.Queue, CallbackURL: req.CallbackURL,
+		Inputs: req.Files, Overrides: req.Overrides, Queue: req.Queue, CallbackURL: req.CallbackURL, SessionID: req.SessionID,
 	}, inputs)
 	return req, gate.CheckProject(caller, req.ProjectID, req.ConversationID, req.UserID)
 }

@@ -42,13 +42,9 @@ func (s *Server) projectPlace(ctx context.Context, id string, create bool) (plac
 // sessionPlace returns a session that the token may see. If another node runs it, away is set, and
 // the answer is the other node's, to a request without a body unless forward says otherwise.
 func (s *Server) sessionPlace(ctx context.Context, id string, forward func(call *call, nodeID string) raw) (p place, away bool, err error) {
-	rec, err := s.session(ctx, id)
-	if err != nil {
-		return place{}, false, err
-	}
-	call := callFrom(ctx)
-	if node := s.away(call, rec); node != "" {
-		return place{}, true, call.answer(forward(call, node))
+	rec, away, err := s.sessionHere(ctx, id, forward)
+	if away || err != nil {
+		return place{}, away, err
 	}
 	return placeOf(places.Session{In: s.cfg.Runner.Inside(rec.ExecID)}, placeOfSession(rec)), false, nil
 }

@@ -116,7 +116,7 @@ func (s *Server) ListSessions(ctx context.Context, in wire.ListSessionsRequestOb
 
 // GetSession sends a session.
 func (s *Server) GetSession(ctx context.Context, in wire.GetSessionRequestObject) (wire.GetSessionResponseObject, error) {
-	rec, away, err := s.sessionHere(ctx, in.SessionID)
+	rec, away, err := s.sessionHere(ctx, in.SessionID, s.forwarded)
 	if away || err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (s *Server) GetSession(ctx context.Context, in wire.GetSessionRequestObject
 
 // EndSession ends a session, and does not wait for its end.
 func (s *Server) EndSession(ctx context.Context, in wire.EndSessionRequestObject) (wire.EndSessionResponseObject, error) {
-	rec, away, err := s.sessionHere(ctx, in.SessionID)
+	rec, away, err := s.sessionHere(ctx, in.SessionID, s.forwarded)
 	if away || err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (s *Server) ExtendSession(ctx context.Context, in wire.ExtendSessionRequest
 	if err := bad.Err(); err != nil {
 		return nil, err
 	}
-	rec, away, err := s.sessionHere(ctx, in.SessionID)
+	rec, away, err := s.sessionHere(ctx, in.SessionID, s.forwarded)
 	if away || err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (s *Server) ExtendSession(ctx context.Context, in wire.ExtendSessionRequest
 
 // EndContext ends an interpreter of a session.
 func (s *Server) EndContext(ctx context.Context, in wire.EndContextRequestObject) (wire.EndContextResponseObject, error) {
-	rec, away, err := s.sessionHere(ctx, in.SessionID)
+	rec, away, err := s.sessionHere(ctx, in.SessionID, s.forwarded)
 	if away || err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func (s *Server) EndContext(ctx context.Context, in wire.EndContextRequestObject
 
 // GetSessionUsage sends what a session used.
 func (s *Server) GetSessionUsage(ctx context.Context, in wire.GetSessionUsageRequestObject) (wire.GetSessionUsageResponseObject, error) {
-	rec, away, err := s.sessionHere(ctx, in.SessionID)
+	rec, away, err := s.sessionHere(ctx, in.SessionID, s.forwarded)
 	if away || err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (s *Server) GetSessionUsage(ctx context.Context, in wire.GetSessionUsageReq
 func (s *Server) ListSessionProcesses(ctx context.Context, in wire.ListSessionProcessesRequestObject) (
 	wire.ListSessionProcessesResponseObject, error,
 ) {
-	rec, away, err := s.sessionHere(ctx, in.SessionID)
+	rec, away, err := s.sessionHere(ctx, in.SessionID, s.forwarded)
 	if away || err != nil {
 		return nil, err
 	}
@@ -225,42 +225,45 @@ func (s *Server) session(ctx context.Context, id string) (audit.Record, error) {
 	return rec, err
 }
 
-// sessionHere returns the record of a session of this node. If another node runs it, away is set,
-// and the answer is the other node's.
-func (s *Server) sessionHere(ctx context.Context, id string) (rec audit.Record, away bool, err error) {
+// sessionHere returns the record of a session of this node that the token may see. If another node
+// runs it, away is set, and the answer is the other node's, to what forward sends it.
+func (s *Server) sessionHere(ctx context.Context, id string, forward func(call *call, nodeID string) raw,
+) (rec audit.Record, away bool, err error) {
 	rec, err = s.session(ctx, id)
 	if err != nil {
 		return rec, false, err
 	}
 	call := callFrom(ctx)
 	if node := s.away(call, rec); node != "" {
-		return rec, true, call.answer(s.forwarded(call, node))
+		return rec, true, call.answer(forward(call, node))
 	}
 	return rec, false, nil
 }
 
 // enterSession completes a request for an exec in a session.
 func enterSession(body *wire.ExecRequest, session audit.Record) error {
-	var bad fault.Fields
-	if body.ProjectID != "" && body.ProjectID != session.ProjectID {
-		bad.Add("project_id", "is not the session's project; leave it out")
-	}
+	bad := ofSession(&body.SessionID, &body.ProjectID, session)
 	if body.SkillID != "" {
 		bad.Add("skill_id", "cannot be combined with session_id; leave one of them out")
 	}
-	body.SessionID, body.ProjectID = session.ExecID, session.ProjectID
 	return bad.Err()
+}
+
+// ofSession sets the fields of a request that are its session's.
+func ofSession(id, projectID *string, session audit.Record) (bad fault.Fields) {
+	if *projectID != "" && *projectID != session.ProjectID {
+		bad.Add("project_id", "is not the session's project; leave it out")
+	}
+	*id, *projectID = session.ExecID, session.ProjectID
+	return bad
 }
 
 // begin runs an exec whose client does not wait for its end, and returns its record as soon as it
 // runs.
-func (s *Server) begin(ctx context.Context, req runner.Request) (runner.Result, error) {
+func (s *Server) begin(ctx context.Context, start func(ctx context.Context, open func(opened)) (runner.Result, error)) (runner.Result, error) {
 	r := &run{opened: make(chan opened, 8), done: make(chan struct{})}
 	go func() {
-		r.start(context.WithoutCancel(ctx), func(ctx context.Context, open func(opened)) (runner.Result, error) {
-			req.OnOpen, req.OnReplay = hooks(open)
-			return s.cfg.Runner.Run(ctx, req)
-		})
+		r.start(context.WithoutCancel(ctx), start)
 		if r.panic != nil {
 			s.log.Error("an exec in the background panicked", "panic", r.panic)
 		}

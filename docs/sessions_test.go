@@ -31,6 +31,7 @@ var sessionTests = map[string][]string{
 	"tools of MCP share a session, which ends with the MCP session":                  {"e2e TestSessionOverMCP", "mcp/mcpserver TestCallsShareASession"},
 	"pages show sessions, contexts, processes, and what one uses":                    {"console TestSessionsPage", "e2e TestSessionBackground"},
 	"what one used over its life is kept, within a bound":                            {"e2e TestSessionBackground", "runner/session TestUsageStaysBounded"},
+	"a skill may run in a session":                                                   {"e2e TestSkillInSession", "policy TestWithinAManifest"},
 	"metrics count sessions":                                                         {"server TestSessionsAreCounted"},
 }
 

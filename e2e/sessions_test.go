@@ -682,3 +682,74 @@ sum(map(int, rows))`})
 	}
 	session{s, id}.awaitEnd().wants(t, object{"end_reason": "deleted", "name": "mcp", "project_id": "session-mcp"})
 }
+
+// TestSkillInSession: a skill whose manifest allows it runs beside the execs of a session, and its
+// output is its own.
+func TestSkillInSession(t *testing.T) {
+	t.Parallel()
+	inSessions := func(m object) {
+		m["runtime"].(object)["session"] = "optional"
+		m["permissions"].(object)["fs"].(object)["write"] = []string{"work/**", "artifacts/**"}
+	}
+	const script = `cat /tmp/left; printf '{"n": %s}' "$(jq .n "$SKILL_INPUT")" >"$SKILL_OUTPUT"`
+	s, _ := withSkills(t, []trialSkill{
+		{id: "trial.both", script: script, change: inSessions, outputs: object{"type": "object", "required": []string{"n"}}},
+		{id: "trial.alone", script: script},
+		{id: "trial.narrow", script: script, change: func(m object) { m["runtime"].(object)["session"] = "optional" }},
+	})
+	in := s.startSession("skill-in-session")
+	in.says("echo left >/tmp/left", "")
+	for n := range 2 {
+		r := s.invoke("trial.both", object{"session_id": in.id, "inputs": object{"n": n}})
+		r.wants(t, object{
+			"exec.status": "succeeded", "exec.stdout": "left\n", "outputs": object{"n": float64(n)},
+		})
+		s.get("/sandbox/execs/"+r.str("exec.exec_id")).wants(t, object{
+			"session_id": in.id, "session_seq": float64(2 + n), "skill_id": "trial.both",
+			"policy_snapshot.fields.timeout_ms": object{
+				"value": 30000.0, "layer": "manifest", "ceiling": 60000.0, "ceiling_from": "session",
+			},
+		})
+	}
+	a, err := s.try(http.MethodPost, "/skills/trial.both/invoke", object{"session_id": in.id, "inputs": object{"n": 3}}, "Prefer", "respond-async")
+	if err != nil || a.Code != http.StatusAccepted {
+		t.Fatalf("%v: %d %s", err, a.Code, a.Body)
+	}
+	id := a.json(t).str("exec_id")
+	eventually(t, "it ends", func() bool { return s.get("/sandbox/execs/"+id).str("status") == "succeeded" })
+	if text := string(s.artifact(id, "skill_output.json").Body); text != `{"n": 3}` {
+		t.Errorf("its output is %q", text)
+	}
+
+	for _, c := range []struct {
+		skill string
+		more  object
+		code  int
+		says  string
+	}{
+		{"trial.alone", nil, http.StatusBadRequest, "runs in a container of its own"},
+		{"trial.narrow", nil, http.StatusForbidden, "the skill wants inputs:ro,work:ro,artifacts:rw, and the session has inputs:ro,work:rw,artifacts:rw"},
+		{"trial.both", object{"project_id": "another"}, http.StatusBadRequest, "is not the session's project"},
+		{"trial.both", object{"session_id": "01a22c6d-3bf4-73bc-b61e-c2deb2075e7f"}, http.StatusNotFound, "no session"},
+		{"trial.both", object{"policy_overrides": object{"memory_mb": 64}}, http.StatusForbidden, "belongs to the session's container"},
+	} {
+		request := object{"session_id": in.id}
+		maps.Copy(request, c.more)
+		if a := s.send(http.MethodPost, "/skills/"+c.skill+"/invoke", request); a.Code != c.code || !strings.Contains(string(a.Body), c.says) {
+			t.Errorf("%s %v: %d %s", c.skill, c.more, a.Code, a.Body)
+		}
+	}
+
+	client := s.mcpClient("?project_id=skill-in-session", nil)
+	result, err := client.CallTool(t.Context(), &mcp.CallToolParams{Name: "skill.trial.both", Arguments: map[string]any{"session_id": in.id, "n": 5}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.IsError || !strings.Contains(mcpText(result), "left") {
+		t.Errorf("%s", mcpText(result))
+	}
+	in.end()
+	if a := s.send(http.MethodPost, "/skills/trial.both/invoke", object{"session_id": in.id}); a.Code != http.StatusConflict {
+		t.Errorf("after its end: %d %s", a.Code, a.Body)
+	}
+}

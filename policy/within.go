@@ -10,10 +10,12 @@ import (
 // CeilingSession is the source of a ceiling that is the value of an exec's session.
 const CeilingSession = "session"
 
-// Within is the policy of an exec that runs in a container with the policy s. The request may lower
-// what bounds a single command: time, output, artifacts. It cannot change what the container has.
-// Its errors are like the errors of Resolve.
-func (s Snapshot) Within(request Layer) (Snapshot, error) {
+// Within is the policy of an exec that runs in a container with the policy s. The manifest of a
+// skill, nil for none, and the request may lower what bounds a single command: time, output,
+// artifacts. They cannot change what the container has: the manifest's image and directories must
+// be the container's, and its memory, processors and processes are. Its errors are like the errors
+// of Resolve.
+func (s Snapshot) Within(manifest *Layer, request Layer) (Snapshot, error) {
 	out := s
 	out.Fields = maps.Clone(s.Fields)
 	if bad := Check(request, "policy_overrides."); len(bad) > 0 {
@@ -24,6 +26,9 @@ func (s Snapshot) Within(request Layer) (Snapshot, error) {
 		n, isNumber := f.(numeric)
 		if isNumber && f.bounds() != container {
 			n.lowerCeiling(&out)
+			if manifest != nil {
+				f.apply(manifest, LayerManifest, &out) // one that asks for more gets what the session has
+			}
 			if v := f.apply(&request, LayerRequest, &out); v != nil {
 				v.Reason = fmt.Sprintf("%v is more than the %v of the session; leave it out, or start a session with more", v.Asked, v.Ceiling)
 				denied = append(denied, *v)
@@ -37,10 +42,33 @@ func (s Snapshot) Within(request Layer) (Snapshot, error) {
 			})
 		}
 	}
+	if manifest != nil {
+		denied = append(denied, s.unfit(manifest)...)
+	}
 	if len(denied) > 0 {
 		return out, refusal(denied)
 	}
 	return out, nil
+}
+
+// unfit returns why a skill with this manifest cannot run in a container with the policy s.
+func (s Snapshot) unfit(manifest *Layer) (denied []fault.Field) {
+	if i := manifest.Image; i != nil && *i != s.Values.Image {
+		denied = append(denied, fault.Field{
+			Field: FieldImage, Asked: *i, Ceiling: s.Values.Image, Layer: LayerManifest,
+			Reason: "is not the image of the session; start a session with the skill's image, or invoke the skill without one",
+		})
+	}
+	asked := s.Values
+	asked.FSRead, asked.FSWrite = canonical(manifest.FSRead), canonical(manifest.FSWrite)
+	if theirs, ours := asked.MountModes(), s.Values.MountModes(); theirs != ours {
+		denied = append(denied, fault.Field{
+			Field: FieldFSWrite, Asked: theirs.String(), Ceiling: ours.String(), Layer: LayerManifest,
+			Reason: fmt.Sprintf("the skill wants %s, and the session has %s; start a session whose policy_overrides have the skill's lists, "+
+				"or invoke the skill without one", theirs, ours),
+		})
+	}
+	return denied
 }
 
 // ForLife is the policy of an exec that may run as long as its session, for so many milliseconds.

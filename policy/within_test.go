@@ -24,7 +24,7 @@ func TestWithin(t *testing.T) {
 		TimeoutMS: ptr[int64](5), KillGraceMS: ptr[int64](1), MaxStdoutBytes: ptr[int64](2), MaxStderrBytes: ptr[int64](3),
 		MaxArtifactsBytesTotal: ptr[int64](4),
 	}}
-	narrowed, err := session.Within(less)
+	narrowed, err := session.Within(nil, less)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func TestWithin(t *testing.T) {
 	}
 
 	same := policy.Layer{Limits: policy.Limits{MemoryMB: ptr[int64](300), TimeoutMS: ptr[int64](20_000)}, NetMode: ptr("none")}
-	if _, err := session.Within(same); err != nil {
+	if _, err := session.Within(nil, same); err != nil {
 		t.Errorf("its own values: %v", err)
 	}
 	for field, l := range map[string]policy.Layer{
@@ -58,12 +58,12 @@ func TestWithin(t *testing.T) {
 		"fs.read":    {FSRead: []string{"inputs/**"}},
 		"fs.write":   {FSWrite: []string{}},
 	} {
-		_, err := session.Within(l)
+		_, err := session.Within(nil, l)
 		if e := fault.From(err); e.Code != fault.PolicyDenied || len(e.Fields) != 1 || e.Fields[0].Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	_, err = session.Within(policy.Layer{Limits: policy.Limits{TimeoutMS: ptr[int64](-1)}, FSRead: []string{"x"}})
+	_, err = session.Within(nil, policy.Layer{Limits: policy.Limits{TimeoutMS: ptr[int64](-1)}, FSRead: []string{"x"}})
 	var bad []string
 	for _, f := range fault.From(err).Fields {
 		bad = append(bad, f.Field)
@@ -85,7 +85,7 @@ func TestWithinKnowsEveryField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = session.Within(policy.Defaults().Layer())
+	_, err = session.Within(nil, policy.Defaults().Layer())
 	var denied, want []string
 	for _, f := range fault.From(err).Fields {
 		denied = append(denied, f.Field)
@@ -97,5 +97,41 @@ func TestWithinKnowsEveryField(t *testing.T) {
 	}
 	if !slices.Equal(denied, want) {
 		t.Errorf("refused: %v\nall:     %v", denied, want)
+	}
+}
+
+// TestWithinAManifest: a skill in a session has less time if its manifest says so, and the
+// session's container, whose image and directories must be the manifest's.
+func TestWithinAManifest(t *testing.T) {
+	session, err := resolver(t, policy.Config{Images: []string{"tools:1"}}).Resolve(nil, policy.Layer{Limits: policy.Limits{
+		TimeoutMS: ptr[int64](20_000), MaxStdoutBytes: ptr[int64](500),
+	}}, policy.Host{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest := policy.Layer{
+		FSRead: []string{"inputs/**"}, FSWrite: []string{"work/**", "artifacts/**"}, NetMode: ptr("none"),
+		Limits: policy.Limits{TimeoutMS: ptr[int64](5000), MaxStdoutBytes: ptr[int64](501), MemoryMB: ptr[int64](16)},
+	}
+	got, err := session.Within(&manifest, policy.Layer{Limits: policy.Limits{KillGraceMS: ptr[int64](7)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := got.Values; v.TimeoutMS != 5000 || v.MaxStdoutBytes != 500 || v.KillGraceMS != 7 || v.MemoryMB != session.Values.MemoryMB {
+		t.Errorf("%+v", v)
+	}
+	if f := got.Fields["timeout_ms"]; f != (policy.Field{Value: int64(5000), Layer: "manifest", Ceiling: int64(20_000), CeilingFrom: "session"}) {
+		t.Errorf("%+v", f)
+	}
+	for field, change := range map[string]func(*policy.Layer){
+		"image":    func(l *policy.Layer) { l.Image = ptr("tools:1") },
+		"fs.write": func(l *policy.Layer) { l.FSWrite = []string{"artifacts/**"} },
+	} {
+		other := manifest
+		change(&other)
+		_, err := session.Within(&other, policy.Layer{})
+		if e := fault.From(err); e.Code != fault.PolicyDenied || len(e.Fields) != 1 || e.Fields[0].Field != field || e.Fields[0].Layer != "manifest" {
+			t.Errorf("%s: %v", field, err)
+		}
 	}
 }

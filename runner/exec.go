@@ -151,6 +151,9 @@ func (x *exec) acquire(ctx context.Context, execID string) (err error) {
 	}
 	if x.req.SessionID != "" {
 		x.slot, x.record.SessionSeq, err = x.sessions.Enter(x.req.SessionID, x.cfg.NewID(), x.req.Command.interpreter(), project)
+		if err == nil && x.req.Skill != nil {
+			x.req.Command.Env[envSkillOutput] = artifactsDir + "/" + x.slot.ExecID() + "/" + SkillOutputFile
+		}
 		return err
 	}
 	spec := engine.Spec{

@@ -87,7 +87,12 @@ func (r *Runner) resolve(ctx context.Context, req Request) (_ Request, snapshot 
 		if !running || state.ProjectID != req.ProjectID {
 			return req, snapshot, session.Ended(req.SessionID)
 		}
-		if snapshot, err = state.Snapshot.Within(req.Overrides); err == nil && req.Background {
+		var manifest *policy.Layer
+		if req.Skill != nil {
+			manifest = &req.Skill.Layer
+		}
+		req = addSkillEnv(req)
+		if snapshot, err = state.Snapshot.Within(manifest, req.Overrides); err == nil && req.Background {
 			snapshot = snapshot.ForLife(max(1, state.ExpiresAt.Sub(r.cfg.Now()).Milliseconds()))
 		}
 		return req, snapshot, err

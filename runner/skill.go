@@ -134,7 +134,9 @@ func (x *exec) acceptOutput(m workspace.Manifest) []byte {
 	}
 	output, err := x.readOutput(m)
 	if err == nil {
-		x.ticket.Leave() // the container is gone; the validation has its own limit for the processors
+		if x.ticket != nil {
+			x.ticket.Leave() // the container is gone; the validation has its own limit for the processors
+		}
 		output, err = skill.Accept(x.ctx, output)
 	}
 	switch {

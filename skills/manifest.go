@@ -38,7 +38,12 @@ type Runtime struct {
 	Image string `json:"image,omitempty"` // empty: the policy decides
 	// Entrypoint is an argv. Elements that begin with "./" name files of the skill's folder.
 	Entrypoint []string `json:"entrypoint"`
+	Session    string   `json:"session,omitempty"` // SessionOptional, or empty: each invoke gets a container of its own
 }
+
+// SessionOptional is the Session of a skill that also runs in the container of a session, beside
+// other execs.
+const SessionOptional = "optional"
 
 // Permissions are requested by the skill; a policy layer can only narrow them.
 type Permissions struct {

@@ -2309,6 +2309,14 @@ type InvokeRequest struct {
 	// Example: 600000
 	QueueTimeoutMS *int64 `json:"queue_timeout_ms,omitempty"`
 
+	// SessionID The session in whose container the skill runs, beside other commands: for skills whose `runtime.session` is `optional`. Its project, image, memory,
+	// processors and processes are the session's; its image, if the manifest names one, and its directories must be those of the session. With
+	// `Prefer: respond-async`, it answers 202 as soon as the skill runs. Left out, the skill gets a container of its own.
+	//
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	SessionID string `json:"session_id,omitempty"`
+
 	// Stream Answer with server-sent events (`text/event-stream`): those of `GET /sandbox/execs/{exec_id}/events`, from the beginning of the exec. The data of
 	// `end` also has the artifacts and the outputs. A request that is refused before the exec begins gets the ordinary answer. A client whose connection was
 	// lost goes on with that route and its last id.
@@ -3239,6 +3247,11 @@ type SkillRuntime struct {
 	//
 	// Example: docker
 	Kind string `json:"kind"`
+
+	// Session `optional` if an invoke may name a session; else each invoke gets a container of its own.
+	//
+	// Example:
+	Session string `json:"session"`
 }
 
 // StreamProblem Only in `end`: why the events do not have all of the output that the command wrote.

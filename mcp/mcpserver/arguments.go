@@ -11,28 +11,32 @@ import (
 )
 
 // Arguments of every tool in addition to the skill's inputs, unless the skill has an input of the
-// same name.
+// same name. The session is one of tools that may run in a session.
 const (
 	argProject = "project_id"
 	argTimeout = "timeout_ms"
+	argSession = "session_id"
 )
 
 var argSchemas = map[string]json.RawMessage{
 	argProject: json.RawMessage(`{"type":"string","description":"The project whose files the call works on. ` +
 		`Leave it out for your usual one; calls with the same project see what the others left in /workspace/work."}`),
 	argTimeout: json.RawMessage(`{"type":"integer","minimum":1,"description":"Milliseconds until the call is killed. Leave it out for the usual limit."}`),
+	argSession: json.RawMessage(`{"type":"string","description":"A session that runs, of session_start: the call runs in its container, beside its commands. ` +
+		`Leave it out for a container of its own."}`),
 }
 
 // callOptions are the values of those arguments.
 type callOptions struct {
 	project   string
+	session   string
 	timeoutMS *int64
 }
 
 // argumentSchema adds the optional arguments above, and what schema.Meant does, to the schema of a
 // skill's inputs. It returns the names of the arguments that it added. Only a schema of an object
 // makes a tool.
-func argumentSchema(inputs json.RawMessage) (arguments json.RawMessage, added []string, err error) {
+func argumentSchema(inputs json.RawMessage, inSessions bool) (arguments json.RawMessage, added []string, err error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(inputs, &object); err != nil {
 		return nil, nil, fmt.Errorf("the schema of the inputs is not an object: %w", err)
@@ -44,7 +48,7 @@ func argumentSchema(inputs json.RawMessage) (arguments json.RawMessage, added []
 		}
 	}
 	for name, one := range argSchemas {
-		if _, taken := properties[name]; !taken {
+		if _, taken := properties[name]; !taken && (inSessions || name != argSession) {
 			added, properties[name] = append(added, name), one
 		}
 	}
@@ -125,14 +129,28 @@ func splitArguments(arguments json.RawMessage, added []string) (o callOptions, i
 			if json.Unmarshal(value, &o.timeoutMS) != nil || o.timeoutMS == nil || *o.timeoutMS < 1 {
 				return callOptions{}, nil, badArgument(name, "must be a whole number of milliseconds, at least 1")
 			}
-		case json.Unmarshal(value, &o.project) != nil || string(value) == "null":
-			return callOptions{}, nil, badArgument(name, "must be a string")
-		case o.project == "":
-			return callOptions{}, nil, badArgument(name, "is empty; leave it out for your usual project")
+		case name == argSession:
+			err = textArgument(name, value, &o.session, "a container of its own")
+		default:
+			err = textArgument(name, value, &o.project, "your usual project")
+		}
+		if err != nil {
+			return callOptions{}, nil, err
 		}
 	}
 	kept.WriteByte('}')
 	return o, kept.Bytes(), nil
+}
+
+// textArgument decodes a string, which is left out for otherwise.
+func textArgument(name string, value json.RawMessage, into *string, otherwise string) error {
+	switch {
+	case json.Unmarshal(value, into) != nil || string(value) == "null":
+		return badArgument(name, "must be a string")
+	case *into == "":
+		return badArgument(name, "is empty; leave it out for "+otherwise)
+	}
+	return nil
 }
 
 func badArgument(name, reason string) error {

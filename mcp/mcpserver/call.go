@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -29,7 +30,7 @@ func (s *Server) toolHandler(skillID string, inputSchema json.RawMessage, added 
 			return s.failure(ctx, err), nil
 		}
 		defer release()
-		r, err := invokeRequest(who, skillID, inputSchema, added, req)
+		r, err := s.invokeRequest(ctx, who, skillID, inputSchema, added, req)
 		if err != nil {
 			refused := runner.Request{ProjectID: r.ProjectID, SkillID: r.SkillID, RequestedBy: r.RequestedBy}
 			return s.failure(ctx, s.cfg.Runner.Refuse(ctx, refused, err)), nil
@@ -38,7 +39,7 @@ func (s *Server) toolHandler(skillID string, inputSchema json.RawMessage, added 
 			r.OnOpen = onOpen
 			result, err := s.cfg.Invoker.Invoke(ctx, r)
 			if err != nil {
-				return nil, err
+				return nil, s.elsewhere(ctx, r.SessionID, err)
 			}
 			return s.success(ctx, result), nil
 		}), nil
@@ -70,12 +71,21 @@ func (s *Server) watched(ctx context.Context, req *mcp.CallToolRequest,
 	return result
 }
 
-func invokeRequest(who caller, skillID string, inputSchema json.RawMessage, added []string, req *mcp.CallToolRequest) (invoke.Request,
-	error,
-) {
+func (s *Server) invokeRequest(ctx context.Context, who caller, skillID string, inputSchema json.RawMessage, added []string,
+	req *mcp.CallToolRequest,
+) (invoke.Request, error) {
 	options, inputs, err := splitArguments(meantBy(req.Params.Arguments, inputSchema), added)
 	if err != nil {
 		return invoke.Request{}, err
+	}
+	if options.session != "" {
+		in, err := s.sandboxSession(ctx, who, options.session)
+		if err != nil {
+			return invoke.Request{}, err
+		}
+		if options.project = cmp.Or(options.project, in.ProjectID); options.project != in.ProjectID {
+			return invoke.Request{}, notTheProject(in)
+		}
 	}
 	project, err := who.projectOf(options.project)
 	if err != nil {
@@ -86,9 +96,12 @@ func invokeRequest(who caller, skillID string, inputSchema json.RawMessage, adde
 	if options.timeoutMS != nil {
 		fmt.Fprintf(sum, "%d ", *options.timeoutMS)
 	}
+	if options.session != "" {
+		fmt.Fprintf(sum, "session %q ", options.session)
+	}
 	sum.Write(inputs)
 	return invoke.Request{
-		SkillID: skillID, ProjectID: project, Inputs: inputs, Overrides: policy.Layer{Limits: policy.Limits{TimeoutMS: options.timeoutMS}},
+		SkillID: skillID, ProjectID: project, SessionID: options.session, Inputs: inputs, Overrides: policy.Layer{Limits: policy.Limits{TimeoutMS: options.timeoutMS}},
 		RequestedBy: who.token.ID, Digest: hex.EncodeToString(sum.Sum(nil)),
 	}, nil
 }

@@ -258,14 +258,13 @@ func (s *Server) inSession(ctx context.Context, who caller, req *mcp.CallToolReq
 	case err != nil:
 		return nil, s.cfg.Runner.Refuse(ctx, of, err)
 	case project != in.ProjectID:
-		return nil, fault.BadField("project_id", "is not the project of session %s, which is %s; leave it out, or start another session",
-			in.ExecID, in.ProjectID)
+		return nil, notTheProject(in)
 	}
 	return s.watched(ctx, req, func(ctx context.Context, onOpen func(execID string)) (*mcp.CallToolResult, error) {
 		of.OnOpen = onOpen
 		res, err := s.cfg.Sandboxes.Run(ctx, of)
 		if err != nil {
-			return nil, inWordsOf(s.elsewhere(ctx, in, err), t.argument)
+			return nil, inWordsOf(s.elsewhere(ctx, in.ExecID, err), t.argument)
 		}
 		result := s.success(ctx, invoke.Result{Exec: res})
 		if note != "" {
@@ -279,12 +278,18 @@ func (s *Server) inSession(ctx context.Context, who caller, req *mcp.CallToolReq
 	}), nil
 }
 
+func notTheProject(in audit.Record) error {
+	return fault.BadField("project_id", "is not the project of session %s, which is %s; leave it out, or start another session",
+		in.ExecID, in.ProjectID)
+}
+
 // elsewhere says that a session runs on another node, if that is why it seems to have ended.
-func (s *Server) elsewhere(ctx context.Context, in audit.Record, err error) error {
+func (s *Server) elsewhere(ctx context.Context, sessionID string, err error) error {
 	if !fault.Is(err, fault.SessionEnded) && !fault.Is(err, fault.ExecEnded) || fault.From(err).ExecID != "" {
 		return err
 	}
-	if now, unread := s.cfg.History.Get(ctx, in.ExecID); unread != nil || now.Status.Final() {
+	in, unread := s.cfg.History.Get(ctx, sessionID)
+	if unread != nil || in.Status.Final() {
 		return err
 	}
 	return fault.Wrap(fault.SessionEnded, err, "session %s runs on the node %s, and this conversation is with another node; start another session, "+
@@ -343,7 +348,7 @@ func (s *Server) endSession(ctx context.Context, who caller, req *mcp.CallToolRe
 		return nil, runnersession.Ended(id)
 	}
 	if err := s.cfg.Runner.Cancel(ctx, id); err != nil {
-		return nil, s.elsewhere(ctx, rec, err)
+		return nil, s.elsewhere(ctx, id, err)
 	}
 	if id == h.current {
 		h.current = ""

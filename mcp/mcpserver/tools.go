@@ -113,7 +113,7 @@ func (t *toolSet) add(s *Server, skill *skills.Skill) (err error) {
 			err = fmt.Errorf("%v", why)
 		}
 	}()
-	inputs, added, err := argumentSchema(skill.Manifest.Interface.Inputs)
+	inputs, added, err := argumentSchema(skill.Manifest.Interface.Inputs, skill.Manifest.Runtime.Session == skills.SessionOptional)
 	if err != nil {
 		return err
 	}

@@ -45,6 +45,7 @@ type Request struct {
 	SkillID        string
 	ProjectID      string // empty: ConversationID
 	ConversationID string
+	SessionID      string // a session of the project; empty: it gets a container of its own
 	AgentID        string
 	UserID         string
 	TaskID         string
@@ -131,9 +132,13 @@ func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) 
 	if err := skill.CheckInputs(ctx, req.Inputs); err != nil {
 		return Result{}, err
 	}
+	if req.SessionID != "" && skill.Manifest.Runtime.Session != skills.SessionOptional {
+		return Result{}, fault.BadField("session_id", "the skill %s runs in a container of its own: its manifest does not have runtime.session "+
+			"%q; leave session_id out", skill.ID(), skills.SessionOptional)
+	}
 	argv := commandOf(skill)
 	res, err := i.runner.Run(ctx, runner.Request{
-		ProjectID: req.ProjectID, ConversationID: req.ConversationID, AgentID: req.AgentID, UserID: req.UserID, SkillID: skill.ID(),
+		ProjectID: req.ProjectID, ConversationID: req.ConversationID, SessionID: req.SessionID, AgentID: req.AgentID, UserID: req.UserID, SkillID: skill.ID(),
 		TaskID: req.TaskID, Command: runner.Command{Name: argv[0], Args: argv[1:]}, Inputs: req.Files, Overrides: req.Overrides,
 		Skill: RunnerSkill(skill, req.Inputs), Queue: req.Queue,
 		OnOpen: req.OnOpen, OnReplay: req.OnReplay, CallbackURL: req.CallbackURL, RequestedBy: req.RequestedBy,
