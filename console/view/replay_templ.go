@@ -643,7 +643,7 @@ func replays(p ExecReplays) templ.Component {
 						var templ_7745c5c3_Var29 string
 						templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.JoinStringErrs(ui.Bytes(p.Record.StdinBytes))
 						if templ_7745c5c3_Err != nil {
-							return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/replay.templ`, Line: 129, Col: 120}
+							return templ.Error{Err: templ_7745c5c3_Err, FileName: `view/replay.templ`, Line: 129, Col: 111}
 						}
 						_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var29))
 						if templ_7745c5c3_Err != nil {
