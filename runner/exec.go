@@ -394,9 +394,9 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	result.StdoutCut, result.StderrCut = c.Stdout.Kept() > InlineBytes, c.Stderr.Kept() > InlineBytes
 	if lost == nil || lost.Dead {
 		result.Artifacts, result.LeftOut, result.Output = x.collectResults(ctx, c, x.recorded(term))
-		result.Results = shownResults(x.project, x.record, result.Artifacts)
-		if text := detailOfResults(x.record, result.Artifacts); text != "" {
-			x.record.Detail = join(x.record.Detail, text)
+		results, note := shownResults(x.project, x.record, result.Artifacts)
+		if result.Results = results; note != "" {
+			x.record.Detail = join(x.record.Detail, note)
 		}
 	} else {
 		x.artifactsLost("the container's death could not be confirmed, so its artifacts were not collected", lost.Err)

@@ -73,7 +73,7 @@ func (r *Runner) readBack(ctx context.Context, req Request, result *Result) erro
 	}
 	if result.Record.Context != "" {
 		if project, err := r.cfg.Workspace.Existing(result.Record.ProjectID); err == nil {
-			result.Results = shownResults(project, result.Record, result.Artifacts)
+			result.Results, _ = shownResults(project, result.Record, result.Artifacts)
 		}
 	}
 	result.Output, err = r.outputOf(ctx, req.Skill, left)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -236,27 +235,20 @@ func (r *Runner) Inside(id string) session.Inside { return r.sessions.Inside(id)
 const mostResults = 256 << 10
 
 // shownResults are the results of a cell of Python, which are among its artifacts; nil if there are
-// none, or too large for an answer.
-func shownResults(project *workspace.Project, record audit.Record, left []Artifact) []byte {
+// none, or none that an answer can have, of which note tells.
+func shownResults(project *workspace.Project, record audit.Record, left []Artifact) (results []byte, note string) {
 	i := slices.IndexFunc(left, func(a Artifact) bool { return a.Path == session.ResultsFile })
-	if record.Context == "" || record.Cmd != KindPython || i < 0 || left[i].Size > mostResults {
-		return nil
+	if record.Context == "" || record.Cmd != KindPython || i < 0 {
+		return nil, ""
+	}
+	if size := left[i].Size; size > mostResults {
+		return nil, fmt.Sprintf("its results have %d bytes, more than an answer: read the artifact %s", size, session.ResultsFile)
 	}
 	content, err := project.ReadCollected(record.ExecID, session.ResultsFile, mostResults)
-	if err != nil || !json.Valid(content) || content[0] != '[' {
-		return nil // it stays an artifact
+	if err != nil || !session.ValidResults(content) {
+		return nil, "its results are none that an answer can have: see the artifact " + session.ResultsFile
 	}
-	return content
-}
-
-// detailOfResults says that there are results which no answer has.
-func detailOfResults(record audit.Record, left []Artifact) string {
-	for _, a := range left {
-		if record.Context != "" && a.Path == session.ResultsFile && a.Size > mostResults {
-			return fmt.Sprintf("its results have %d bytes, more than an answer: read the artifact %s", a.Size, session.ResultsFile)
-		}
-	}
-	return ""
+	return content, ""
 }
 
 // recorded are the files that core-api adds to the artifacts, beside output and metadata.

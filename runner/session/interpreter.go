@@ -33,10 +33,6 @@ const mostContexts = 8
 // mostLost is how many names of ended interpreters a session remembers.
 const mostLost = 64
 
-// ResultsFile is where a cell of Python leaves the values that it shows, among its artifacts: a
-// list of objects with the fields data and files, each by media type.
-const ResultsFile = "results.json"
-
 //go:embed python.py
 var pythonDriver string
 
@@ -117,7 +113,7 @@ func (x *live) start(of Context, env map[string]string, cwd string, imports []st
 		x.of.mu.Lock()
 		if x.ahead == it {
 			x.ahead = nil
-		} else {
+		} else if !it.ended {
 			x.lose(it)
 		}
 		x.contexts = slices.DeleteFunc(x.contexts, func(other *interpreter) bool { return other == it })
@@ -148,20 +144,25 @@ func (x *live) startAhead(memoryMB int64) {
 	}
 }
 
-// EndContext ends an interpreter, and the cell that runs in it; false if there is none.
+// EndContext ends an interpreter, and the cell that runs in it; false if there is none. The name is
+// free at once.
 func (s *Set) EndContext(id, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if x := s.all[id]; x != nil {
-		for _, it := range x.contexts {
-			if it.Name == name {
-				it.ended = true
-				it.kill()
-				return true
-			}
-		}
+	x := s.all[id]
+	if x == nil {
+		return false
 	}
-	return false
+	i := slices.IndexFunc(x.contexts, func(it *interpreter) bool { return it.Name == name })
+	if i < 0 {
+		return false
+	}
+	it := x.contexts[i]
+	x.contexts = slices.Delete(x.contexts, i, i+1)
+	it.ended = true
+	x.lose(it)
+	it.kill()
+	return true
 }
 
 // interruptTime is how long a cell may take to end after an interrupt that no grace of its policy
@@ -210,6 +211,12 @@ func (s *slot) runCell(ctx context.Context, job engine.Job, stdout, stderr io.Wr
 		default:
 		}
 	}
+	defer func() { // an interrupt that comes too late is not for the next cell
+		select {
+		case <-it.signals:
+		default:
+		}
+	}()
 	for ended < 2 {
 		select {
 		case code = <-codes:

@@ -1,7 +1,10 @@
 # Runs cells of Python one after the other, with one set of names. core-api writes each cell to standard input: a nonce, the directory for artifacts and the code, each
 # ended by a NUL. The arguments are modules that it imports before the first cell. At the end of a cell, a mark with the nonce and the exit code goes to standard output and standard error.
 def _secbox():
-    import ast, base64, builtins, json, linecache, os, sys, traceback, types
+    import sys
+    here = sys.path.pop(0)  # of the cells: a file of the project that is called json.py must not take the place of a module here
+    import ast, base64, builtins, json, linecache, os, signal, traceback, types
+    sys.path.insert(0, here)
 
     cells = os.fdopen(os.dup(0), "rb")
     marks = [os.dup(1), os.dup(2)]
@@ -22,6 +25,15 @@ def _secbox():
                     streams[name] = open(number + 1, "w", buffering=1, encoding="utf-8", errors=streams[name].errors, closefd=False)
                 setattr(sys, name, streams[name])
 
+    def flush():
+        status = 0
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except BaseException:
+                status = 1
+        return status
+
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -33,6 +45,9 @@ def _secbox():
     large = 64 << 10  # bytes of one form of a result, beyond which it is a file
     forms = [("text/html", "_repr_html_", "html"), ("text/markdown", "_repr_markdown_", "md"), ("application/json", "_repr_json_", "json"),
              ("image/svg+xml", "_repr_svg_", "svg"), ("image/png", "_repr_png_", "png")]
+
+    def no_json(constant):
+        raise ValueError(constant + " is no JSON")
 
     def put(bundle, media, value, extension):
         if isinstance(value, (bytes, bytearray)):
@@ -49,7 +64,7 @@ def _secbox():
             if media == "text/plain":
                 bundle["data"][media] = content[:1000].decode("utf-8", "replace") + "…"
         elif media == "application/json":
-            bundle["data"][media] = json.loads(content)
+            bundle["data"][media] = json.loads(content, parse_constant=no_json)
         elif media.startswith("image/") and media != "image/svg+xml":
             bundle["data"][media] = base64.b64encode(content).decode()
         else:
@@ -150,7 +165,12 @@ def _secbox():
             pass  # an import of the cell's own tells why
     del sys.argv[1:]
 
-    number = 0
+    # An interrupt that comes when its cell has ended interrupts nothing. Cells have a handler of their own, which they may replace.
+    def idle(*_):
+        pass
+
+    theirs = signal.signal(signal.SIGINT, idle)
+    number, process = 0, os.getpid()
     while True:
         nonce, artifacts, code = read(), read(), read()
         number += 1
@@ -160,6 +180,7 @@ def _secbox():
         status = 0
         try:
             try:
+                signal.signal(signal.SIGINT, theirs)
                 run(code, filename)
             except SystemExit as e:
                 status = 0 if e.code is None else e.code & 255 if isinstance(e.code, int) else 1
@@ -173,18 +194,19 @@ def _secbox():
                     trace = trace.tb_next
                 sys.last_type, sys.last_value, sys.last_traceback, sys.last_exc = type(e), e, trace, e
                 traceback.print_exception(type(e), e, trace)
+            finally:
+                theirs = signal.signal(signal.SIGINT, idle) or signal.default_int_handler
+            if os.getpid() != process:  # a child of the cell that has not ended by itself
+                os._exit(status or flush())
             if shown:
                 with open(os.path.join(artifacts, "results.json"), "w") as f:
                     json.dump(shown, f)
         except BaseException:
+            signal.signal(signal.SIGINT, idle)
             status = status or 1
             traceback.print_exc()
         restore()
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except BaseException:
-                status = status or 1
+        status = status or flush()
         for mark in marks:
             os.write(mark, ("\0%s %d\0" % (nonce, status)).encode())
 
