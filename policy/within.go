@@ -45,6 +45,7 @@ func (s Snapshot) Within(manifest *Layer, request Layer) (Snapshot, error) {
 	if manifest != nil {
 		denied = append(denied, s.unfit(manifest)...)
 	}
+	out.settle()
 	if len(denied) > 0 {
 		return out, refusal(denied)
 	}

@@ -35,6 +35,10 @@ func TestWithin(t *testing.T) {
 	if f := narrowed.Fields["timeout_ms"]; f != (policy.Field{Value: int64(5), Layer: "request", Ceiling: int64(20_000), CeilingFrom: "session"}) {
 		t.Errorf("%+v", f)
 	}
+	short, err := session.Within(nil, policy.Layer{Limits: policy.Limits{TimeoutMS: ptr[int64](3000)}})
+	if err != nil || short.Values.KillGraceMS != 300 {
+		t.Errorf("%v: the grace of 3 s is %d ms", err, short.Values.KillGraceMS)
+	}
 	if f := narrowed.Fields["memory_mb"]; !reflect.DeepEqual(f, session.Fields["memory_mb"]) {
 		t.Errorf("%+v", f)
 	}

@@ -92,8 +92,8 @@ func (r *Runner) resolve(ctx context.Context, req Request) (_ Request, snapshot 
 			manifest = &req.Skill.Layer
 		}
 		req = addSkillEnv(req)
-		if snapshot, err = state.Snapshot.Within(manifest, req.Overrides); err == nil && req.Background {
-			snapshot = snapshot.ForLife(max(1, state.ExpiresAt.Sub(r.cfg.Now()).Milliseconds()))
+		if snapshot, err = state.Snapshot.Within(manifest, req.Overrides); err == nil && req.Background && req.Overrides.Limits.TimeoutMS == nil {
+			snapshot = snapshot.ForLife(max(1, state.StartedAt.Add(r.cfg.MaxTTL).Sub(r.cfg.Now()).Milliseconds())) // the session may be extended
 		}
 		return req, snapshot, err
 	}
