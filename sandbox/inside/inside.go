@@ -88,8 +88,10 @@ func meant(path []byte) string {
 	})
 }
 
-// errKind is the error for a file of the wrong kind, errChanged for one that is not as expected.
+// errKind is the error for a file of the wrong kind, errChanged for one that is not as expected,
+// errPart for a directory that could not be removed whole.
 var (
+	errPart    = errors.New("not removed whole")
 	errKind    = errors.New("wrong kind of file")
 	errChanged = errors.New("changed")
 	errLarge   = errors.New("too large")
@@ -104,6 +106,7 @@ func codeOf(err error) string {
 		code string
 		of   []error
 	}{
+		{Part, []error{errPart}},
 		{Kind, []error{errKind, unix.EISDIR, unix.ENXIO, unix.ENODEV}},
 		{Changed, []error{errChanged}},
 		{Large, []error{errLarge}},
@@ -299,8 +302,13 @@ func (j *job) remove() error {
 	if !j.All {
 		return os.Remove(j.path)
 	}
-	if _, err := os.Lstat(j.path); err != nil {
+	fi, err := os.Lstat(j.path)
+	if err != nil {
 		return err
 	}
-	return os.RemoveAll(j.path)
+	err = os.RemoveAll(j.path)
+	if err != nil && fi.IsDir() {
+		err = errors.Join(errPart, err)
+	}
+	return err
 }

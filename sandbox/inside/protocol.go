@@ -45,7 +45,7 @@ const Absent = "absent"
 
 // Answer is what became of a Request.
 type Answer struct {
-	Code    string  `json:"code,omitempty"` // why nothing was done; empty: all was
+	Code    string  `json:"code,omitempty"` // why nothing was done, or Part; empty: all was
 	File    Entry   `json:"file"`
 	Version string  `json:"version,omitempty"` // of the file's content
 	Entries []Entry `json:"entries,omitempty"`
@@ -89,6 +89,7 @@ const (
 	Large     = "large"   // more than Limit; Answer.File has the size
 	Full      = "full"
 	OtherDisk = "other_disk" // a move between file systems
+	Part      = "part"       // of a directory was removed, perhaps
 	Failed    = "failed"
 )
 

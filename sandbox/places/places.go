@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"path"
 	"time"
 
 	"secbox/fault"
@@ -92,6 +93,27 @@ func digestOf(ctx context.Context, r io.Reader) (string, error) {
 		return "", err
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// unmoved is the error of a move, which names the path that is the cause.
+func unmoved(ctx context.Context, f Files, name, to string, err error) error {
+	at, ok := errors.AsType[*fs.PathError](err)
+	if !ok || !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	exists := func(path string) bool {
+		_, err := f.List(ctx, path, "", 0)
+		return err == nil
+	}
+	switch above := path.Dir(path.Clean(to)); {
+	case errors.Is(err, fs.ErrExist):
+		return &fs.PathError{Op: at.Op, Path: to, Err: fs.ErrExist}
+	case !exists(name):
+		return err
+	case !exists(above):
+		return &fs.PathError{Op: at.Op, Path: above, Err: fs.ErrNotExist}
+	}
+	return &fs.PathError{Op: at.Op, Path: to, Err: fs.ErrExist} // of another kind
 }
 
 func changed(path string) error {

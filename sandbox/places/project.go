@@ -198,9 +198,10 @@ func (p Project) MakeDir(ctx context.Context, name string) error {
 
 // Move implements Files. Both paths are in work/.
 func (p Project) Move(ctx context.Context, name, to string, replace bool) error {
-	return p.in("move", name, true, func(in *files.Files, below string) error {
+	err := p.in("move", name, true, func(in *files.Files, below string) error {
 		return p.in("move", to, true, func(_ *files.Files, target string) error { return in.Move(ctx, below, target, replace) })
 	})
+	return unmoved(ctx, p, name, to, err)
 }
 
 // Remove implements Files.
@@ -211,7 +212,10 @@ func (p Project) Remove(ctx context.Context, name string, all bool) error {
 		case !errors.Is(err, fs.ErrExist):
 			return err
 		case all:
-			return in.RemoveAll(ctx, below)
+			if err = in.RemoveAll(ctx, below); errors.Is(err, fs.ErrPermission) {
+				err = notWhole(name, err)
+			}
+			return err
 		}
 		return notEmpty(name)
 	})

@@ -87,17 +87,25 @@ func (s Session) run(ctx context.Context, r inside.Request, stdin io.Reader, tim
 	case ctx.Err() != nil:
 		return answer, context.Cause(ctx)
 	case failed != nil && !errors.Is(failed, context.Canceled):
+		if lost, ok := errors.AsType[*engine.RunError](failed); ok && lost.Started && changes(r.Op) {
+			failed = fault.Wrap(fault.OutcomeUnknown, failed, "the session ended during the operation on %s, which may be done in part", cut(name))
+		}
 		return answer, failed
 	case !said && exit.Code == notInside:
 		return answer, fault.New(fault.Unsupported, "the sandbox-init of the session's image is too old for file operations; rebuild the image "+
 			"(make images), and start another session")
 	case !said:
-		return answer, fault.New(fault.OutcomeUnknown, "the program for the operation on %s did not answer: it took too long, or was killed by "+
-			"a command of the session, or the session's memory is used up", cut(name))
+		return answer, fault.New(fault.OutcomeUnknown, "the program for the operation %s %s did not answer: it took too long, or was killed by "+
+			"a command of the session, or the session's memory is used up", r.Op, cut(name))
 	case err != nil:
 		return answer, err
 	}
 	return answer, failedAs(answer, r)
+}
+
+// changes reports whether an operation changes files.
+func changes(op string) bool {
+	return slices.Contains([]string{inside.Write, inside.MakeDir, inside.Move, inside.Remove}, op)
 }
 
 // notInside is the exit code of a sandbox-init that does not know inside.Verb.
@@ -125,6 +133,9 @@ func failedAs(a inside.Answer, r inside.Request) error {
 	case "":
 		return nil
 	case inside.Missing:
+		if r.Op == inside.Write || r.Op == inside.MakeDir { // missing directories are made: one above it is a file
+			return as(fs.ErrExist)
+		}
 		return as(fs.ErrNotExist)
 	case inside.Exists:
 		return as(fs.ErrExist)
@@ -134,6 +145,8 @@ func failedAs(a inside.Answer, r inside.Request) error {
 		return as(fs.ErrInvalid)
 	case inside.NotEmpty:
 		return notEmpty(name)
+	case inside.Part:
+		return notWhole(name, as(fs.ErrPermission))
 	case inside.Changed:
 		return changed(name)
 	case inside.Large:
@@ -145,6 +158,12 @@ func failedAs(a inside.Answer, r inside.Request) error {
 			cut(string(r.To)))
 	}
 	return fault.New(fault.InputConflict, "the file system refuses the operation on %s; try it with a command, which says why", cut(name))
+}
+
+// notWhole is the error of a directory of which a part may be removed.
+func notWhole(name string, why error) error {
+	return fault.Wrap(fault.OutcomeUnknown, why, "the directory %s could not be removed whole, and a part of it may be gone: what is left may not be "+
+		"changed by the jobs' user; list it, and remove the rest with a command", cut(name))
 }
 
 func notEmpty(name string) error {
@@ -483,7 +502,7 @@ func (s Session) MakeDir(ctx context.Context, name string) error {
 // Move implements Files.
 func (s Session) Move(ctx context.Context, name, to string, replace bool) error {
 	_, err := s.run(ctx, inside.Request{Op: inside.Move, Path: []byte(name), To: []byte(to), All: replace}, nil, quickTime, 0, nil)
-	return err
+	return unmoved(ctx, s, name, to, err)
 }
 
 // Remove implements Files.

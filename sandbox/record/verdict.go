@@ -89,6 +89,8 @@ func verdictOnError(ctx context.Context, err error) (audit.Status, audit.Reason,
 		return audit.Errored, audit.EngineUnavailable, message
 	case fault.ImageMissing:
 		return audit.Errored, audit.ImageMissing, message
+	case fault.SessionEnded:
+		return audit.Errored, audit.SessionEnded, message
 	case fault.RunnerOffline:
 		return audit.Errored, audit.RunnerOffline, message
 	case fault.RunnerRefused:
