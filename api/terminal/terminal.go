@@ -66,8 +66,7 @@ func (c Client) Serve(w http.ResponseWriter, r *http.Request) {
 	conn.SetReadLimit(terminal.MaxTyped)
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	defer cancel(nil)
-	// The end of a context that is given to conn would break the connection without a close frame.
-	go func() { cancel(c.read(context.WithoutCancel(ctx), conn)) }()
+	go func() { cancel(c.read(ctx, conn)) }()
 	go func() { cancel(c.watch(ctx, conn)) }()
 	err = c.write(ctx, conn)
 	if ctx.Err() != nil {
@@ -166,7 +165,8 @@ func (c Client) watch(ctx context.Context, conn *websocket.Conn) error {
 // read passes on what the client sends.
 func (c Client) read(ctx context.Context, conn *websocket.Conn) error {
 	for {
-		kind, content, err := conn.Read(ctx)
+		// The end of a context that is given to conn would break the connection without a close frame.
+		kind, content, err := conn.Read(context.WithoutCancel(ctx))
 		if err != nil {
 			return err
 		}
