@@ -67,14 +67,14 @@ func sessionTime(field string, ms *int64, bad *fault.Fields) time.Duration {
 	if ms == nil {
 		return 0
 	}
-	if *ms <= 0 || *ms > maxSessionMS {
-		bad.Add(field, "must be a number of milliseconds")
+	if *ms <= 0 {
+		bad.Add(field, "must be a positive number of milliseconds")
 		return 0
 	}
-	return time.Duration(*ms) * time.Millisecond
+	return time.Duration(min(*ms, tooLongMS)) * time.Millisecond
 }
 
-const maxSessionMS = 365 * 24 * 3600 * 1000 // more than any setting allows
+const tooLongMS = 365 * 24 * 3600 * 1000 // for a session, by any setting
 
 // ListSessions lists the sessions that the caller may see.
 func (s *Server) ListSessions(ctx context.Context, in wire.ListSessionsRequestObject) (wire.ListSessionsResponseObject, error) {

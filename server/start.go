@@ -336,8 +336,8 @@ func (s *Server) makeHandler(context.Context) (err error) {
 	}
 	if s.mcp, err = mcpserver.New(mcpserver.Config{
 		Invoker: invoker, Catalog: s.deps.skills, Packages: ofUsers, Tools: s.toolSession, Servers: s.mcpUserServers(), History: s.audit,
-		Runner: s.runner, Sandboxes: boxes, Downloads: s.downloads(), Version: Version, Logger: s.log, Tracer: s.tracer,
-		MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
+		Runner: s.runner, Sandboxes: boxes, Downloads: s.downloads(), Version: Version, NodeID: s.state.NodeID(), Logger: s.log,
+		Tracer: s.tracer, MaxBodyBytes: cfg.HTTP.MaxBodyBytes,
 	}); err != nil {
 		return err
 	}

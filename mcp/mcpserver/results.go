@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -118,7 +119,10 @@ func (s *Server) success(ctx context.Context, r invoke.Result) *mcp.CallToolResu
 }
 
 // formsOfText are the forms of a result that are shown as text, the first that it has.
-var formsOfText = []string{"text/markdown", "text/plain", "application/json", "text/html", "image/svg+xml"}
+var formsOfText = []string{"text/markdown", "text/plain", "application/json"}
+
+// formsOfPage are the forms of a result that are only named.
+var formsOfPage = []string{"text/html", "image/svg+xml"}
 
 const formOfImage = "image/png"
 
@@ -138,6 +142,11 @@ func (s *Server) shownResults(ctx context.Context, who caller, r runner.Result) 
 		text := ""
 		if image == nil {
 			text = textOfForms(one.Data)
+			for _, form := range formsOfPage {
+				if one.Data[form] != nil || one.Files[form] != "" {
+					text += fmt.Sprintf("\n(its %s is in the resource %s)", form, uriOf(r.Record.ExecID, cmp.Or(one.Files[form], runnersession.ResultsFile)))
+				}
+			}
 			if file := one.Files[formOfImage]; file != "" {
 				text += "\n(the image is the resource " + uriOf(r.Record.ExecID, file) + ")"
 			}

@@ -43,6 +43,7 @@ type held struct {
 	mu      sync.Mutex
 	current string // the latest that a call has started; empty: none
 	own     string // started by a call without a session; it ends with the MCP session; empty: none
+	ended   string // by session.end, which the next call is told if it starts another one
 	over    bool   // the MCP session has ended
 }
 
@@ -52,6 +53,7 @@ type sessionStart struct {
 	Image     string            `json:"image,omitempty" jsonschema:"the image of its container; leave it out for the usual one"`
 	Env       map[string]string `json:"env,omitempty" jsonschema:"environment variables of all its commands"`
 	TimeoutMS *int64            `json:"timeout_ms,omitempty" jsonschema:"milliseconds that a command or cell may take; leave it out for the usual limit"`
+	MemoryMB  *int64            `json:"memory_mb,omitempty" jsonschema:"MiB of memory for all it runs; leave it out for the usual limit"`
 	IdleMS    int64             `json:"idle_ms,omitempty" jsonschema:"milliseconds without a command after which it ends; ten minutes if left out"`
 	TTLMS     int64             `json:"ttl_ms,omitempty" jsonschema:"milliseconds after which it ends; an hour if left out"`
 }
@@ -93,7 +95,7 @@ var sessionTools = []sessionTool{
 	defineSessionTool("session.python", "Run a cell of Python",
 		"Runs a cell in a Python that stays: variables and imports are there for the next cell. Shows what is printed, the value of "+
 			"the last expression, what is given to display(), and figures of matplotlib. There are no magics and no network, and "+
-			"input() fails.",
+			"input() fails. Files for you go to os.environ[\"SECBOX_ARTIFACTS\"].",
 		(*Server).pythonInSession),
 	defineSessionTool("session.end", "End a session",
 		"Ends a session with all its processes. What is in the project's /workspace/work stays.", (*Server).endSession),
@@ -169,7 +171,7 @@ func (s *Server) start(ctx context.Context, who caller, p sessionStart) (audit.R
 	of := runner.SessionRequest{
 		Request: runner.Request{
 			Image: p.Image, Command: runner.Command{Kind: runner.KindArgv, Name: runner.SessionCommand, Env: p.Env},
-			Overrides: policy.Layer{Limits: policy.Limits{TimeoutMS: p.TimeoutMS}}, RequestedBy: who.token.ID,
+			Overrides: policy.Layer{Limits: policy.Limits{TimeoutMS: p.TimeoutMS, MemoryMB: p.MemoryMB}}, RequestedBy: who.token.ID,
 		},
 		SessionTerms: runner.SessionTerms{Name: p.Name, Idle: milliseconds(p.IdleMS), TTL: milliseconds(p.TTLMS)},
 	}
@@ -289,7 +291,7 @@ func (s *Server) elsewhere(ctx context.Context, sessionID string, err error) err
 		return err
 	}
 	in, unread := s.cfg.History.Get(ctx, sessionID)
-	if unread != nil || in.Status.Final() {
+	if unread != nil || in.Status.Final() || in.NodeID == s.cfg.NodeID {
 		return err
 	}
 	return fault.Wrap(fault.SessionEnded, err, "session %s runs on the node %s, and this conversation is with another node; start another session, "+
@@ -327,6 +329,10 @@ func (s *Server) heldSession(ctx context.Context, who caller, mcpSession, projec
 		}
 		note = fmt.Sprintf("the session %s has ended (%s), and its state is gone: this ran in another one", id, cmp.Or(rec.Detail, string(rec.ErrorReason)))
 	}
+	if h.ended != "" && note == "" {
+		note = fmt.Sprintf("the session %s was ended, and its state is gone: this ran in another one", h.ended)
+	}
+	h.ended = ""
 	rec, err = s.start(ctx, who, sessionStart{ProjectID: project, Name: ownName})
 	h.current, h.own = rec.ExecID, rec.ExecID
 	return rec, note, err
@@ -336,9 +342,9 @@ func (s *Server) endSession(ctx context.Context, who caller, req *mcp.CallToolRe
 	h := s.sessions.heldBy(req.Session.ID())
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	id := cmp.Or(p.SessionID, h.current)
+	id := cmp.Or(p.SessionID, h.current, h.own)
 	if id == "" {
-		return nil, fault.BadField("session_id", "is missing, and this conversation has started no session; give the id of one")
+		return nil, fault.BadField("session_id", "is missing, and no session of this conversation runs; give the id of one")
 	}
 	rec, err := s.sandboxSession(ctx, who, id)
 	switch {
@@ -349,6 +355,9 @@ func (s *Server) endSession(ctx context.Context, who caller, req *mcp.CallToolRe
 	}
 	if err := s.cfg.Runner.Cancel(ctx, id); err != nil {
 		return nil, s.elsewhere(ctx, id, err)
+	}
+	if id == h.current || id == h.own {
+		h.ended = id
 	}
 	if id == h.current {
 		h.current = ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -213,8 +214,23 @@ func TestAnotherSessionIsNamed(t *testing.T) {
 		t.Errorf("%s", textOf(r))
 	}
 	f.call(one, "session_end", nil)
-	if r := f.call(one, "session_run", map[string]any{"command": "d"}); r.IsError || strings.Contains(textOf(r), "is gone") {
-		t.Errorf("it was ended on purpose: %s", textOf(r))
+	r = f.call(one, "session_run", map[string]any{"command": "d"})
+	if r.IsError || !strings.Contains(textOf(r), "was ended, and its state is gone: this ran in another one") {
+		t.Errorf("%s", textOf(r))
+	}
+
+	// Without an id, the one that a call has started ends after the one that was asked for.
+	own := r.Meta[metaSession]
+	f.call(one, "session_start", nil)
+	f.call(one, "session_end", nil)
+	if r := f.call(one, "session_run", map[string]any{"command": "e"}); r.Meta[metaSession] != own {
+		t.Errorf("%s", textOf(r))
+	}
+	if r := f.call(one, "session_end", nil); r.IsError || r.Meta[metaSession] != own {
+		t.Errorf("%s", textOf(r))
+	}
+	if r := f.call(one, "session_end", nil); !r.IsError || !strings.Contains(textOf(r), "no session of this conversation runs") {
+		t.Errorf("%s", textOf(r))
 	}
 }
 
@@ -312,7 +328,7 @@ func TestResultsOfCells(t *testing.T) {
 		images  int
 	}{
 		{`[{"data": {"text/plain": "12"}}]`, []string{"12"}, 0},
-		{`[{"data": {"text/html": "<b>", "text/plain": "b"}}, {"data": {"application/json": {"a": [1]}}}]`, []string{"b", `{"a": [1]}`}, 0},
+		{`[{"data": {"text/html": "<b>", "text/plain": "b"}}, {"data": {"application/json": {"a": [1]}}}]`, []string{"b\n(its text/html is in the resource URI)", `{"a": [1]}`}, 0},
 		{`[{"data": {"image/png": ` + string(inline) + `, "text/plain": "figure 1"}}]`, nil, 1},
 		{`[{"data": {"image/png": "bm8gaW1hZ2U=", "text/plain": "no image"}}]`, []string{"no image"}, 0},
 		{`[{"data": {"image/png": 5, "text/plain": "no image"}}]`, []string{"no image"}, 0},
@@ -328,7 +344,7 @@ func TestResultsOfCells(t *testing.T) {
 			}
 			continue
 		}
-		if strings.Join(texts, "|") != strings.Join(c.texts, "|") || images != c.images {
+		if resource.ReplaceAllString(strings.Join(texts, "|"), "URI") != strings.Join(c.texts, "|") || images != c.images {
 			t.Errorf("%s: %q and %d images", c.results, texts, images)
 		}
 	}
@@ -343,3 +359,5 @@ func TestResultsOfCells(t *testing.T) {
 		t.Errorf("%d images", images)
 	}
 }
+
+var resource = regexp.MustCompile(`exec://[^/]+/results\.json`)

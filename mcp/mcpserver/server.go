@@ -82,6 +82,7 @@ type Config struct {
 	// Downloads must be set.
 	Downloads Downloads
 	Version   string // of the program
+	NodeID    string // of this node
 	Logger    *slog.Logger
 	Tracer    *traces.Tracer // nil: no spans
 
@@ -186,7 +187,7 @@ const instructions = `Each tool whose name begins with skill_ runs one skill in 
 
 // sessionInstructions are for servers with sessions of the sandbox.
 const sessionInstructions = ` session_run and session_python share one container that stays while you work: ` +
-	`files in /tmp, processes, and the variables of a Python.`
+	`files in /tmp, processes, and the variables of a Python. Their files for you go to the directory in the variable SECBOX_ARTIFACTS.`
 
 // workspaceInstructions are for sessions that have the tools of package tools, too.
 const workspaceInstructions = instructions +
