@@ -45,6 +45,9 @@ func (s *Server) handleError(err error, c echo.Context) {
 		s.docs.NotFound.ServeStatus(c.Response(), r, http.StatusNotFound)
 		return
 	}
+	if gone && e.Code == fault.Internal {
+		e = fault.Wrap(fault.InvalidRequest, err, "the client left, or cut off the request, before its answer: send it again")
+	}
 	problem.Write(c.Response(), r, e)
 }
 

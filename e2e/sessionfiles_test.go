@@ -71,6 +71,13 @@ func TestSessionFiles(t *testing.T) {
 	wants(s.files("PUT", "/content", "/workspace/inputs/x", []byte("x")), 400, "path_refused")
 	wants(s.files("GET", "/content", "/proc/1/environ", nil), 400, "path_refused")
 
+	// A directory of which a part stays: the record does not say that nothing was done.
+	s.says("mkdir -p /tmp/part/stays; touch /tmp/part/a /tmp/part/stays/b; chmod 555 /tmp/part/stays", "")
+	wants(s.send("DELETE", "/sandbox/sessions/"+s.id+"/files?path=/tmp/part&recursive=true", nil), 502, "could not be removed whole")
+	s.says("find /tmp/part -type f; chmod 755 /tmp/part/stays", "/tmp/part/stays/b\n")
+	changes := s.get("/sandbox/execs?session_id=" + s.id + "&kind=change&limit=1").list("items")
+	changes[0].wants(t, object{"status": "lost", "error_reason": "outcome_unknown"})
+
 	// Hostile files.
 	s.says("mkfifo /tmp/fifo; ln -s loop /tmp/loop; ln -s /dev/zero /tmp/zero; truncate -s 600M /workspace/work/huge", "")
 	for _, name := range []string{"/tmp/fifo", "/tmp/zero", "/dev/tty", "/tmp", "/tmp/loop"} {

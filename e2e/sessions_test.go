@@ -426,8 +426,9 @@ func TestSessionContexts(t *testing.T) {
 		{code: "_", results: `[{"data":{"text/plain":"42"}}]`},
 		{code: "x; None", want: object{"stdout": ""}},
 		{code: "x;", want: object{"stdout": ""}},
+		{code: "x  # not quiet;", results: `[{"data":{"text/plain":"41"}}]`},
 		{
-			code: "def f():\n  return 1/0\nf()", stderr: "File \"<cell 6>\", line 2, in f\n    return 1/0\n",
+			code: "def f():\n  return 1/0\nf()", stderr: "File \"<cell 7>\", line 2, in f\n    return 1/0\n",
 			want: object{"status": "failed", "exit_code": 1.0},
 		},
 		{code: "x =", stderr: "SyntaxError", want: object{"status": "failed", "exit_code": 1.0}},
@@ -515,6 +516,10 @@ func TestSessionContexts(t *testing.T) {
 		s.cell(fmt.Sprintf("time.sleep(%f)", 0.197+float64(n)/2000), "policy_overrides", short)
 		s.cell("kept").wants(t, object{"status": "succeeded", "detail": ""})
 	}
+
+	s.cell("import signal\ndef late(*a): raise ValueError('late')\nsignal.signal(signal.SIGALRM, late)\nsignal.setitimer(signal.ITIMER_REAL, .03);")
+	s.says("sleep .1", "")
+	s.cell("kept").wants(t, object{"status": "succeeded", "detail": ""})
 
 	// A shell keeps its directory, variables and functions.
 	shell := func(script string) object { return s.try(object{"context": "sh", "script": script}).json(t) }

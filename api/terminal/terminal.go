@@ -14,6 +14,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -66,8 +67,9 @@ func (c Client) Serve(w http.ResponseWriter, r *http.Request) {
 	conn.SetReadLimit(terminal.MaxTyped)
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(r.Context()))
 	defer cancel(nil)
-	go func() { cancel(c.read(ctx, conn)) }()
-	go func() { cancel(c.watch(ctx, conn)) }()
+	var typing atomic.Int64
+	go func() { cancel(c.read(ctx, conn, &typing)) }()
+	go func() { cancel(c.watch(ctx, conn, &typing)) }()
 	err = c.write(ctx, conn)
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -138,8 +140,12 @@ func (c Client) send(conn *websocket.Conn, kind websocket.MessageType, content [
 	return conn.Write(ctx, kind, content)
 }
 
-// watch ends a connection whose client is gone or may not go on.
-func (c Client) watch(ctx context.Context, conn *websocket.Conn) error {
+// unread is how long a message of a client may wait for a job that reads nothing.
+const unread = 5 * time.Minute
+
+// watch ends a connection whose client is gone or may not go on, or types what nobody reads. While
+// a message of the client waits, since the time typing, nothing reads its answer to a ping.
+func (c Client) watch(ctx context.Context, conn *websocket.Conn, typing *atomic.Int64) error {
 	ticker := time.NewTicker(c.Check)
 	defer ticker.Stop()
 	for {
@@ -153,6 +159,13 @@ func (c Client) watch(ctx context.Context, conn *websocket.Conn) error {
 		if err := c.Valid(); err != nil {
 			return err
 		}
+		if since := typing.Load(); since != 0 {
+			if time.Since(time.UnixMilli(since)) > unread {
+				return fault.New(fault.InvalidRequest, "the command has read nothing of what was typed for %s; come again with the offset, and "+
+					"type nothing, or cancel the exec", unread)
+			}
+			continue
+		}
 		alive, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Stall)
 		err := conn.Ping(alive)
 		cancel()
@@ -162,19 +175,22 @@ func (c Client) watch(ctx context.Context, conn *websocket.Conn) error {
 	}
 }
 
-// read passes on what the client sends.
-func (c Client) read(ctx context.Context, conn *websocket.Conn) error {
+// read passes on what the client sends. typing is since when a message waits, in Unix milliseconds;
+// 0: none does.
+func (c Client) read(ctx context.Context, conn *websocket.Conn, typing *atomic.Int64) error {
 	for {
 		// The end of a context that is given to conn would break the connection without a close frame.
 		kind, content, err := conn.Read(context.WithoutCancel(ctx))
 		if err != nil {
 			return err
 		}
+		typing.Store(time.Now().UnixMilli())
 		if kind == websocket.MessageBinary {
 			err = c.Terminal.Type(ctx, content)
 		} else {
 			err = c.command(ctx, content)
 		}
+		typing.Store(0)
 		if err != nil && !errors.Is(err, terminal.ErrEnded) {
 			return err
 		}

@@ -132,26 +132,37 @@ def _secbox():
             loops[0].run_until_complete(asyncio.gather(task, return_exceptions=True))
             raise
 
+    def quiet(code, last):
+        """Reports whether a semicolon follows the last expression."""
+        line = code.replace("\r\n", "\n").replace("\r", "\n").split("\n")[last.end_lineno - 1]
+        return ";" in line.encode()[last.end_col_offset:].decode().split("#")[0]
+
     def run(code, filename):
         linecache.cache[filename] = (len(code), None, code.splitlines(True), filename)
         tree = ast.parse(code, filename)
         last = tree.body[-1] if tree.body else None
         if isinstance(last, ast.Expr):
             tree.body.pop()
-        quiet = code.rstrip().endswith(";")
         evaluate(compile(tree, filename, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
         if isinstance(last, ast.Expr):
             value = evaluate(compile(ast.Expression(last.value), filename, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
             if value is not None:
                 names["_"] = value
-                if not quiet:
+                if not quiet(code, last):
                     display(value)
         figures()
 
     def read():
-        text = bytearray()
+        text, failed = bytearray(), 0
         while True:
-            byte = cells.read(1)
+            try:
+                byte = cells.read(1)
+            except BaseException:  # of a handler or an alarm that a cell has left
+                traceback.print_exc()
+                failed += 1
+                if failed > 100:
+                    os._exit(1)
+                continue
             if not byte:
                 os._exit(0)
             if byte == b"\0":

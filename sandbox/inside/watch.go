@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -103,6 +105,11 @@ func (w *watcher) event(wd int, mask uint32, name string) error {
 		return nil
 	}
 	path, isDir := filepath.Join(dir, name), mask&unix.IN_ISDIR != 0
+	if unfinished.MatchString(name) {
+		if _, err := os.Lstat(path); err != nil || name[0] == '.' {
+			return nil
+		}
+	}
 	kind := ""
 	switch {
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
@@ -114,10 +121,27 @@ func (w *watcher) event(wd int, mask uint32, name string) error {
 	default:
 		return nil
 	}
+	if mask&unix.IN_MOVED_FROM != 0 && isDir {
+		w.forget(path)
+	}
 	if err := w.send(Event{Kind: kind, Path: []byte(path), Dir: isDir}); err != nil || kind != Created || !isDir {
 		return err
 	}
 	return w.add(path, true)
+}
+
+// unfinished are the names of content that is being written: a file without a name is # and its
+// number.
+var unfinished = regexp.MustCompile(`^(#[0-9]+|\.secbox-.*\.part)$`)
+
+// forget watches a directory that was moved away no longer, and none below it.
+func (w *watcher) forget(path string) {
+	for wd, p := range w.paths {
+		if p == path || strings.HasPrefix(p, path+"/") {
+			_, _ = unix.InotifyRmWatch(w.fd, uint32(wd))
+			delete(w.paths, wd)
+		}
+	}
 }
 
 // add watches a directory below one that is watched. New says that what is in it is an event.

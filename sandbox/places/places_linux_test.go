@@ -204,6 +204,21 @@ func TestMovesAndRemovals(t *testing.T) {
 		if err := f.Move(ctx, f.path+"/missing", f.path+"/x", false); !errors.Is(err, fs.ErrNotExist) {
 			t.Error(err)
 		}
+		f.write(t, "d", "d")
+		for _, c := range []struct{ from, to, names string }{ // the path that is the cause
+			{"missing", "x", "missing"}, {"d", "nope/deep/x", "nope/deep"}, {"d", "dir", "dir"}, {"dir", "d", "d"},
+		} {
+			err := f.Move(ctx, f.path+"/"+c.from, f.path+"/"+c.to, false)
+			if at, ok := errors.AsType[*fs.PathError](err); !ok || at.Path != f.path+"/"+c.names {
+				t.Errorf("%s to %s: %v", c.from, c.to, err)
+			}
+		}
+		_, err := f.Write(ctx, f.path+"/d/under", strings.NewReader("x"), "")
+		for _, err := range []error{err, f.MakeDir(ctx, f.path+"/d/under")} {
+			if !errors.Is(err, fs.ErrExist) {
+				t.Errorf("under a file: %v", err)
+			}
+		}
 		if got := places.Before(ctx, f, f.path+"/dir/below/c"); got != digest("a") {
 			t.Errorf("%q", got)
 		}
@@ -367,6 +382,11 @@ func TestWatch(t *testing.T) {
 				t.Error(err)
 			}
 			f.write(t, "new/deep/c", "x")
+			away := dir + ".away"
+			if err := errors.Join(os.MkdirAll(dir+"/left/deep", 0o755), os.Rename(dir+"/left", away)); err != nil {
+				t.Error(err)
+			}
+			(fixture{dir: away}).write(t, "deep/elsewhere", "x")
 			for _, err := range []error{os.Rename(dir+"/a", dir+"/z"), os.RemoveAll(dir)} {
 				if err != nil {
 					t.Error(err)
@@ -382,6 +402,11 @@ func TestWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := []string{"created /a", "modified /a", "removed /a", "created /z", "created /new", "removed /new", "removed /old", "removed "}
+		for one := range seen {
+			if strings.Contains(one, "elsewhere") {
+				t.Errorf("all %v: %s, which is in a directory that has left", all, one)
+			}
+		}
 		below := []string{"created /old/b", "modified /old/b"}
 		for _, one := range want {
 			if !seen[one] {
