@@ -93,7 +93,8 @@ func (r *Runner) resolve(ctx context.Context, req Request) (_ Request, snapshot 
 		}
 		req = addSkillEnv(req)
 		if snapshot, err = state.Snapshot.Within(manifest, req.Overrides); err == nil && req.Background && req.Overrides.Limits.TimeoutMS == nil {
-			snapshot = snapshot.ForLife(max(1, state.StartedAt.Add(r.cfg.MaxTTL).Sub(r.cfg.Now()).Milliseconds())) // the session may be extended
+			left := state.StartedAt.Add(r.cfg.MaxTTL).Sub(r.cfg.Now()) // the session may be extended
+			snapshot = snapshot.ForLife(max(1, left.Milliseconds()))
 		}
 		return req, snapshot, err
 	}

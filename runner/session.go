@@ -235,7 +235,7 @@ func (r *Runner) Inside(id string) session.Inside { return r.sessions.Inside(id)
 const mostResults = 256 << 10
 
 // shownResults are the results of a cell of Python, which are among its artifacts; nil if there are
-// none, or none that an answer can have, of which note tells.
+// none. A note tells of results that no answer can have.
 func shownResults(project *workspace.Project, record audit.Record, left []Artifact) (results []byte, note string) {
 	i := slices.IndexFunc(left, func(a Artifact) bool { return a.Path == session.ResultsFile })
 	if record.Context == "" || record.Cmd != KindPython || i < 0 {

@@ -2907,7 +2907,7 @@ type Session struct {
 	// Example: 2026-11-21T07:00:31.101120Z
 	IdleExpiresAt *visible.Timestamp `json:"idle_expires_at"`
 
-	// IdleMS As requested.
+	// IdleMS As requested, or as extended while it runs.
 	//
 	// Example: 600000
 	IdleMS int64 `json:"idle_ms"`
@@ -2960,7 +2960,7 @@ type Session struct {
 	// Example: t1
 	TaskID string `json:"task_id"`
 
-	// TTLMS As requested.
+	// TTLMS As requested, or as extended while it runs, from its start.
 	//
 	// Example: 3600000
 	TTLMS int64 `json:"ttl_ms"`

@@ -185,7 +185,7 @@ func noArtifacts(list FileList) string {
 	if list.Why != "" {
 		return list.Why
 	}
-	return "The command left no artifacts. Files that it writes to /workspace/artifacts are kept."
+	return "The command left no artifacts. Files that it writes to /workspace/artifacts, or in a session to $SECBOX_ARTIFACTS, are kept."
 }
 
 // notKept names the artifacts that have no content, each with the reason.

@@ -160,7 +160,7 @@ func failedAs(a inside.Answer, r inside.Request) error {
 	return fault.New(fault.InputConflict, "the file system refuses the operation on %s; try it with a command, which says why", cut(name))
 }
 
-// notWhole is the error of a directory of which a part may be removed.
+// notWhole is the error of a directory that may be removed in part.
 func notWhole(name string, why error) error {
 	return fault.Wrap(fault.OutcomeUnknown, why, "the directory %s could not be removed whole, and a part of it may be gone: what is left may not be "+
 		"changed by the jobs' user; list it, and remove the rest with a command", cut(name))

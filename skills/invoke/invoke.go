@@ -138,9 +138,9 @@ func (i *Invoker) invoke(ctx context.Context, skill *skills.Skill, req Request) 
 	}
 	argv := commandOf(skill)
 	res, err := i.runner.Run(ctx, runner.Request{
-		ProjectID: req.ProjectID, ConversationID: req.ConversationID, SessionID: req.SessionID, AgentID: req.AgentID, UserID: req.UserID,
-		SkillID: skill.ID(), TaskID: req.TaskID, Command: runner.Command{Name: argv[0], Args: argv[1:]}, Inputs: req.Files, Overrides: req.Overrides,
-		Skill: RunnerSkill(skill, req.Inputs), Queue: req.Queue,
+		ProjectID: req.ProjectID, ConversationID: req.ConversationID, SessionID: req.SessionID, AgentID: req.AgentID,
+		UserID: req.UserID, SkillID: skill.ID(), TaskID: req.TaskID, Command: runner.Command{Name: argv[0], Args: argv[1:]},
+		Inputs: req.Files, Overrides: req.Overrides, Skill: RunnerSkill(skill, req.Inputs), Queue: req.Queue,
 		OnOpen: req.OnOpen, OnReplay: req.OnReplay, CallbackURL: req.CallbackURL, RequestedBy: req.RequestedBy,
 		IdempotencyKey: req.IdempotencyKey, Digest: req.Digest,
 	})
