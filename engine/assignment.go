@@ -118,12 +118,11 @@ func (a *standby) changeLimits(spec Spec, change limitChange, failed func(error)
 	result := make(chan error, 1)
 	a.engine.teardown.Go(func() {
 		if change == changeLater {
-			select {
-			case <-time.After(refillDelay):
-			case <-a.session.proc.Done():
+			if !a.waitForLimits() {
 				result <- errEnded
 				return
 			}
+			defer func() { <-a.engine.later }()
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), limitTimeout)
 		defer cancel()
@@ -137,6 +136,24 @@ func (a *standby) changeLimits(spec Spec, change limitChange, failed func(error)
 		result <- err
 	})
 	return result
+}
+
+// waitForLimits waits until no other container gets limits: many sessions that begin at once would
+// slow each other's commands. False: the container has ended. Else the caller receives from later
+// when this one has its limits.
+func (a *standby) waitForLimits() bool {
+	ended := a.session.proc.Done()
+	select {
+	case <-time.After(refillDelay):
+	case <-ended:
+		return false
+	}
+	select {
+	case a.engine.later <- struct{}{}:
+		return true
+	case <-ended:
+		return false
+	}
 }
 
 var errEnded = errors.New("the container has ended")

@@ -53,7 +53,8 @@ type Cold struct {
 	mu     sync.Mutex
 	sweeps int // how many more are needed
 
-	changes atomic.Bool // the engine has changed the limits of a container that runs
+	changes atomic.Bool   // the engine has changed the limits of a container that runs
+	later   chan struct{} // takes the turn of a container that serves before it has its limits
 
 	held sync.Map // names of the containers that Sweep must not remove, each from before it exists until it is gone
 }
@@ -61,7 +62,10 @@ type Cold struct {
 // NewCold makes the engine; it starts nothing yet.
 func NewCold(cfg Config) *Cold {
 	cfg.AnswerTimeout = cmp.Or(cfg.AnswerTimeout, answerTimeout)
-	return &Cold{cfg: cfg, starts: make(chan struct{}, startsAtOnce()), stop: make(chan struct{}), sweeps: sweepsAfterFailure}
+	return &Cold{
+		cfg: cfg, starts: make(chan struct{}, startsAtOnce()), later: make(chan struct{}, 1), stop: make(chan struct{}),
+		sweeps: sweepsAfterFailure,
+	}
 }
 
 // startsAtOnce is how many containers are started at the same time. Two for each core keep all

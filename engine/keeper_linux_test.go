@@ -108,3 +108,38 @@ func TestLimitsOfAnEndedContainer(t *testing.T) {
 		r.Stop()
 	}
 }
+
+// TestLimitsTakeTurns: of containers that serve already, one at a time gets its limits, and one
+// that has ended before its turn gets none.
+func TestLimitsTakeTurns(t *testing.T) {
+	t.Parallel()
+	p := newScriptedAnyPool(t, 2)
+	p.wide(1)
+	p.keep("one")
+	p.touch("slow") // limits are changed when the container ends
+	var kept []*engine.Resident
+	for _, project := range []string{"two", "three"} {
+		p.wide(1)
+		slot, r := p.keep(project)
+		if !slot.Warm() {
+			t.Fatal("it had not waited")
+		}
+		kept = append(kept, r)
+	}
+	eventually(t, "one gets its limits", func() bool { return len(p.calls("update")) == 2 })
+	first, second := kept[0], kept[1]
+	if strings.Contains(p.calls("update")[1], second.Name()) {
+		first, second = second, first
+	}
+	second.Stop()
+	first.Stop()
+	p.remove("slow")
+	p.wide(1)
+	p.keep("four")
+	eventually(t, "the next one gets its limits", func() bool { return len(p.calls("update")) >= 3 })
+	for _, call := range p.calls("update") {
+		if strings.Contains(call, second.Name()) {
+			t.Errorf("one that has ended: %s", call)
+		}
+	}
+}
