@@ -23,7 +23,7 @@ const (
 	workerProcessors = 2
 	workerThreads    = 4
 
-	idleAtStart = 2 // workers that are started before there is a command
+	idleAtStart = 1 // workers that are started before there is a command
 	maxIdle     = 8 // that are kept when there are none
 )
 
