@@ -260,7 +260,8 @@ func ofSession(id, projectID *string, session audit.Record) (bad fault.Fields) {
 
 // begin runs an exec whose client does not wait for its end, and returns its record as soon as it
 // runs.
-func (s *Server) begin(ctx context.Context, start func(ctx context.Context, open func(opened)) (runner.Result, error)) (runner.Result, error) {
+func (s *Server) begin(ctx context.Context, start func(ctx context.Context, open func(opened)) (runner.Result, error),
+) (runner.Result, error) {
 	r := &run{opened: make(chan opened, 8), done: make(chan struct{})}
 	go func() {
 		r.start(context.WithoutCancel(ctx), start)

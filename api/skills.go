@@ -101,7 +101,9 @@ func skillItem(s *skills.Skill) wire.Skill {
 	return wire.Skill{
 		SchemaVersion: m.SchemaVersion, ID: m.ID, Name: m.Name, Description: m.Description, Tool: skills.ToolName(m.ID), Source: s.Source,
 		Digest: s.Digest, ReadOnly: m.ReadOnly(), Interface: wire.SkillInterface{Inputs: m.Interface.Inputs, Outputs: m.Interface.Outputs},
-		Runtime: wire.SkillRuntime{Kind: m.Runtime.Kind, Image: m.Runtime.Image, Entrypoint: notNil(m.Runtime.Entrypoint), Session: m.Runtime.Session},
+		Runtime: wire.SkillRuntime{
+			Kind: m.Runtime.Kind, Image: m.Runtime.Image, Entrypoint: notNil(m.Runtime.Entrypoint), Session: m.Runtime.Session,
+		},
 		Permissions: wire.SkillPermissions{
 			FS:  wire.SkillPermissionsFS{Read: notNil(m.Permissions.FS.Read), Write: notNil(m.Permissions.FS.Write)},
 			Net: wire.SkillPermissionsNet{Mode: m.Permissions.Net.Mode},

@@ -71,7 +71,7 @@ func TestSessionFiles(t *testing.T) {
 	wants(s.files("PUT", "/content", "/workspace/inputs/x", []byte("x")), 400, "path_refused")
 	wants(s.files("GET", "/content", "/proc/1/environ", nil), 400, "path_refused")
 
-	// A directory of which a part stays: the record does not say that nothing was done.
+	// A directory that stays in part: the record does not say that nothing was done.
 	s.says("mkdir -p /tmp/part/stays; touch /tmp/part/a /tmp/part/stays/b; chmod 555 /tmp/part/stays", "")
 	wants(s.send("DELETE", "/sandbox/sessions/"+s.id+"/files?path=/tmp/part&recursive=true", nil), 502, "could not be removed whole")
 	s.says("find /tmp/part -type f; chmod 755 /tmp/part/stays", "/tmp/part/stays/b\n")

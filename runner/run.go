@@ -92,7 +92,8 @@ func (r *Runner) resolve(ctx context.Context, req Request) (_ Request, snapshot 
 			manifest = &req.Skill.Layer
 		}
 		req = addSkillEnv(req)
-		if snapshot, err = state.Snapshot.Within(manifest, req.Overrides); err == nil && req.Background && req.Overrides.Limits.TimeoutMS == nil {
+		snapshot, err = state.Snapshot.Within(manifest, req.Overrides)
+		if err == nil && req.Background && req.Overrides.TimeoutMS == nil {
 			left := state.StartedAt.Add(r.cfg.MaxTTL).Sub(r.cfg.Now()) // the session may be extended
 			snapshot = snapshot.ForLife(max(1, left.Milliseconds()))
 		}

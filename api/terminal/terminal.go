@@ -21,7 +21,6 @@ import (
 	"github.com/coder/websocket"
 
 	"secbox/api/decode"
-	"secbox/engine/initproto"
 	"secbox/fault"
 	"secbox/internal/whole"
 	"secbox/runner/terminal"
@@ -179,7 +178,7 @@ func (c Client) watch(ctx context.Context, conn *websocket.Conn, typing *atomic.
 // 0: none does.
 func (c Client) read(ctx context.Context, conn *websocket.Conn, typing *atomic.Int64) error {
 	for {
-		// The end of a context that is given to conn would break the connection without a close frame.
+		// The end of a context that conn gets would break the connection without a close frame.
 		kind, content, err := conn.Read(context.WithoutCancel(ctx))
 		if err != nil {
 			return err
@@ -211,7 +210,7 @@ func (c Client) command(ctx context.Context, content []byte) error {
 	case m.Type == "resize" && m.Valid():
 		return c.Terminal.Resize(ctx, m.Size)
 	case m.Type == "resize":
-		return fault.New(fault.InvalidRequest, "resize: cols and rows must be from 1 to %d", initproto.MaxTerminal)
+		return fault.New(fault.InvalidRequest, "resize: cols and rows must be from 1 to %d", terminal.MaxSize)
 	case m.Type == "signal" && signals[m.Signal] != 0:
 		return c.Terminal.Signal(ctx, signals[m.Signal])
 	case m.Type == "signal":

@@ -124,12 +124,12 @@ func splitArguments(arguments json.RawMessage, added []string) (o callOptions, i
 			return callOptions{}, nil, badArgument(name, "is given twice")
 		}
 		seen[name] = true
-		switch {
-		case name == argTimeout:
+		switch name {
+		case argTimeout:
 			if json.Unmarshal(value, &o.timeoutMS) != nil || o.timeoutMS == nil || *o.timeoutMS < 1 {
 				return callOptions{}, nil, badArgument(name, "must be a whole number of milliseconds, at least 1")
 			}
-		case name == argSession:
+		case argSession:
 			err = textArgument(name, value, &o.session, "a container of its own")
 		default:
 			err = textArgument(name, value, &o.project, "your usual project")

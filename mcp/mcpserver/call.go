@@ -101,7 +101,8 @@ func (s *Server) invokeRequest(ctx context.Context, who caller, skillID string, 
 	}
 	sum.Write(inputs)
 	return invoke.Request{
-		SkillID: skillID, ProjectID: project, SessionID: options.session, Inputs: inputs, Overrides: policy.Layer{Limits: policy.Limits{TimeoutMS: options.timeoutMS}},
+		SkillID: skillID, ProjectID: project, SessionID: options.session, Inputs: inputs,
+		Overrides:   policy.Layer{Limits: policy.Limits{TimeoutMS: options.timeoutMS}},
 		RequestedBy: who.token.ID, Digest: hex.EncodeToString(sum.Sum(nil)),
 	}, nil
 }

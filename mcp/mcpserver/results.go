@@ -144,7 +144,8 @@ func (s *Server) shownResults(ctx context.Context, who caller, r runner.Result) 
 			text = textOfForms(one.Data)
 			for _, form := range formsOfPage {
 				if one.Data[form] != nil || one.Files[form] != "" {
-					text += fmt.Sprintf("\n(its %s is in the resource %s)", form, uriOf(r.Record.ExecID, cmp.Or(one.Files[form], runnersession.ResultsFile)))
+					in := cmp.Or(one.Files[form], runnersession.ResultsFile)
+					text += fmt.Sprintf("\n(its %s is in the resource %s)", form, uriOf(r.Record.ExecID, in))
 				}
 			}
 			if file := one.Files[formOfImage]; file != "" {

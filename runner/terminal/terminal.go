@@ -20,6 +20,9 @@ const (
 	// MaxTyped is the most bytes that Type takes at once.
 	MaxTyped = 16 << 10
 
+	// MaxSize is the most columns or rows.
+	MaxSize = initproto.MaxTerminal
+
 	queued = 4 // frames that wait for the job
 )
 
