@@ -85,6 +85,9 @@ func (s *Server) forwardedJSON(call *call, nodeID string, body any) raw {
 		if err != nil {
 			return err
 		}
+		if err := call.reserve(int64(len(content))); err != nil {
+			return err
+		}
 		r := call.request.Clone(call.request.Context())
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(content)), int64(len(content))
 		return s.forward(call, w, r, nodeID)

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -223,6 +224,14 @@ func TestOtherNode(t *testing.T) {
 	there.cell("x = 41")
 	there.cell("print(x + 1)").wants(t, object{"stdout": "42\n"})
 	there.state().wants(t, object{"node_id": home.node(), "execs": 3.0})
+	there.cell("s = '"+strings.Repeat("x", 120<<10)+"'; print(len(s))").wants(t, object{"stdout": "122880\n"})
+	large := bytes.Repeat([]byte("0123456789abcdef"), 256<<10)
+	if a := there.files("PUT", "/content", "/tmp/large", large, "Authorization", "Bearer "+there.token); a.Code != http.StatusOK {
+		t.Errorf("a large file: %d %s", a.Code, a.Body)
+	}
+	if a := there.files("GET", "/content", "/tmp/large", nil, "Authorization", "Bearer "+there.token); !bytes.Equal(a.Body, large) {
+		t.Errorf("a large file: %d, %d bytes", a.Code, len(a.Body))
+	}
 	stream := there.try(object{"script": "echo streamed"}, "stream", true)
 	if !strings.Contains(string(stream.Body), "streamed") || !strings.Contains(string(stream.Body), "event: end") {
 		t.Errorf("a stream: %s", stream.Body)

@@ -20,7 +20,7 @@ import (
 
 const (
 	dialTimeout   = 3 * time.Second
-	answerTimeout = 15 * time.Second // until the header of an answer
+	answerTimeout = 15 * time.Second // until the header of the answer to a request that changes nothing
 	retryAfter    = 5 * time.Second
 )
 
@@ -54,8 +54,15 @@ func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) e
 	if err != nil {
 		return err
 	}
-	answer, err := p.transport.RoundTrip(outgoing(r.WithContext(ctx), to, body))
+	transport := p.transport
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		transport = p.patient
+	}
+	answer, err := transport.RoundTrip(outgoing(r.WithContext(ctx), to, body))
 	if err != nil {
+		if failed := body.failed.Load(); failed != nil { // the client's
+			return *failed
+		}
 		if r.Context().Err() == nil && context.Cause(ctx) != nil {
 			err = context.Cause(ctx)
 		}
@@ -106,12 +113,12 @@ func why(err error) string {
 }
 
 // outgoing returns a request for another node.
-func outgoing(r *http.Request, to link, body []byte) *http.Request {
+func outgoing(r *http.Request, to link, body *body) *http.Request {
 	out := r.Clone(r.Context())
 	out.URL.Scheme, out.URL.Host, out.RequestURI = "http", to.host(), ""
 	removeHopByHop(out.Header)
 	out.Header["Idempotency-Key"] = nil // sends none, and lets the transport try again when the other node has closed an idle connection
-	setBody(out, body)
+	body.become(out)
 	return out
 }
 

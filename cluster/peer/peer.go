@@ -21,11 +21,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -34,7 +36,7 @@ import (
 	"secbox/fault"
 )
 
-const maxBody = 64 << 10 // bytes that are forwarded: a form
+const maxFirst = 64 << 10 // bytes of a body with which a request is sent again when an idle connection was closed
 
 // Key signs for a purpose; see hmackey.Key.
 type Key interface {
@@ -62,8 +64,9 @@ type Peers struct {
 	cfg        Config
 	authority  authority
 	transport  *http.Transport
-	freshFor   time.Duration // how long a row of the database is believed
-	watchEvery time.Duration // how often a request that waits for an answer looks whether the node is live
+	patient    *http.Transport // for what may take as long as the node has its lease, such as an exec
+	freshFor   time.Duration   // how long a row of the database is believed
+	watchEvery time.Duration   // how often a request that waits for an answer looks whether the node is live
 	arrivals   *arrivals
 
 	mu       sync.Mutex
@@ -85,6 +88,8 @@ func New(cfg Config) *Peers {
 		DialContext: p.dial, ResponseHeaderTimeout: answerTimeout,
 		MaxIdleConnsPerHost: 16, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
 	}
+	p.patient = p.transport.Clone()
+	p.patient.ResponseHeaderTimeout = 0
 	return p
 }
 
@@ -103,6 +108,7 @@ func (p *Peers) Close() {
 	}
 	_ = p.arrivals.Close()
 	p.transport.CloseIdleConnections()
+	p.patient.CloseIdleConnections()
 	p.serving.Wait()
 }
 
@@ -144,29 +150,47 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// takeBody reads the body of a request and gives it back to it.
-func takeBody(r *http.Request) ([]byte, error) {
+// body is the body of a request that is forwarded.
+type body struct {
+	first  []byte                // all of it, if rest is nil
+	rest   io.Reader             // of the client's connection: the request cannot be sent again
+	size   int64                 // bytes in all; negative: not known
+	failed atomic.Pointer[error] // of reading rest
+}
+
+// takeBody reads the beginning of a request's body.
+func takeBody(r *http.Request) (*body, error) {
 	if r.Body == nil || r.Body == http.NoBody {
-		return nil, nil
+		return &body{}, nil
 	}
-	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	first, err := io.ReadAll(io.LimitReader(r.Body, maxFirst+1))
 	switch {
 	case err != nil:
 		return nil, fault.From(err)
-	case len(body) > maxBody:
-		return nil,
-			fault.New(fault.BodyTooLarge, "the body has more than %d bytes; a request that is forwarded to another node may have as many",
-				maxBody)
+	case len(first) > maxFirst:
+		return &body{first: first, rest: r.Body, size: r.ContentLength}, nil
 	}
-	setBody(r, body)
-	return body, nil
+	return &body{first: first, size: int64(len(first))}, nil
 }
 
-func setBody(r *http.Request, body []byte) {
-	r.ContentLength, r.TransferEncoding = int64(len(body)), nil
+// become makes the body the one of a request.
+func (b *body) become(r *http.Request) {
+	r.ContentLength, r.TransferEncoding = b.size, nil
 	r.Body, r.GetBody = http.NoBody, nil
-	if len(body) > 0 {
-		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	switch {
+	case b.rest != nil:
+		r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(b.first), b))
+	case len(b.first) > 0:
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.first)), nil }
 		r.Body, _ = r.GetBody()
 	}
+}
+
+// Read reads the rest.
+func (b *body) Read(p []byte) (n int, err error) {
+	n, err = b.rest.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		b.failed.Store(&err)
+	}
+	return n, err
 }

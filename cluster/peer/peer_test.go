@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -203,8 +205,34 @@ func TestForward(t *testing.T) {
 	if w.Header().Get("X-Request-Id") != "of b" || w.Header().Get("X-Hop") != "" {
 		t.Errorf("header: %v", w.Header())
 	}
-	if _, err := f.forward("POST", "/", strings.Repeat("x", maxBody+1)); !fault.Is(err, fault.BodyTooLarge) {
-		t.Errorf("a large body: %v", err)
+	for _, size := range []int{maxFirst, maxFirst + 1, 10 << 20} {
+		large := strings.Repeat("x", size)
+		if _, err := f.forward("POST", "/", large); err != nil || f.took != large {
+			t.Errorf("a body of %d bytes: %v, b got %d", size, err, len(f.took))
+		}
+	}
+	cut := httptest.NewRequest("PUT", "http://secbox.example:8003/", io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<20)), iotest.ErrReader(errCut)))
+	if err := f.a.Forward(httptest.NewRecorder(), cut, "b"); !errors.Is(err, errCut) {
+		t.Errorf("a client that leaves: %v", err)
+	}
+}
+
+var errCut = errors.New("cut off")
+
+// TestPatience: what may change something gets its answer however long that takes, as long as the
+// node is live.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, 1, func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(100 * time.Millisecond)
+		fmt.Fprint(w, "done")
+	})
+	f.a.transport.ResponseHeaderTimeout = 10 * time.Millisecond
+	if w, err := f.forward("POST", "/", "x"); err != nil || w.Body.String() != "done" {
+		t.Errorf("%v %s", err, w.Body)
+	}
+	if _, err := f.forward("GET", "/", ""); !fault.Is(err, fault.NodeUnreachable) {
+		t.Errorf("a request that changes nothing: %v", err)
 	}
 }
 
