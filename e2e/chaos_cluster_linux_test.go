@@ -190,11 +190,19 @@ func (n *chaosNode) id() string {
 	return strings.TrimSpace(string(id))
 }
 
-// command runs a command of core-api beside the node, with its settings.
+// command runs a command of core-api beside the node, with its settings; again for half a minute if
+// the database, which may just have been mended, does not answer yet.
 func (n *chaosNode) command(args ...string) string {
-	c := exec.Command(binary(n.c.t), append(args, "--state-dir", filepath.Join(n.dir, "state"), "--workspace-root", filepath.Join(n.dir, "workspace"))...)
-	c.Env = n.cmd.Env
-	out, err := c.CombinedOutput()
+	var out []byte
+	var err error
+	for begun := time.Now(); ; time.Sleep(time.Second) {
+		c := exec.Command(binary(n.c.t), append(args, "--state-dir", filepath.Join(n.dir, "state"), "--workspace-root", filepath.Join(n.dir, "workspace"))...)
+		c.Env = n.cmd.Env
+		out, err = c.CombinedOutput()
+		if c.ProcessState.ExitCode() != 7 || time.Since(begun) > 30*time.Second { // 7: it does not answer
+			break
+		}
+	}
 	if err != nil {
 		n.c.t.Errorf("%v: %v\n%s", args, err, out)
 	}
