@@ -225,6 +225,19 @@ func TestOtherNode(t *testing.T) {
 	there.cell("print(x + 1)").wants(t, object{"stdout": "42\n"})
 	there.state().wants(t, object{"node_id": home.node(), "execs": 3.0})
 	there.cell("s = '"+strings.Repeat("x", 120<<10)+"'; print(len(s))").wants(t, object{"stdout": "122880\n"})
+	var once []string // one key is one exec, whichever node gets it
+	for _, node := range []*testServer{other.testServer, home.testServer} {
+		a, err := node.try(http.MethodPost, "/sandbox/execs", object{"session_id": there.id, "exec": object{"script": "echo once >>/tmp/once"}},
+			"Idempotency-Key", "once "+there.id)
+		if err != nil || a.Code != http.StatusOK {
+			t.Fatalf("%v %d %s", err, a.Code, a.Body)
+		}
+		once = append(once, a.json(t).str("exec_id"))
+	}
+	if once[0] != once[1] {
+		t.Errorf("one key, two execs: %v", once)
+	}
+	there.says("cat /tmp/once", "once\n")
 	large := bytes.Repeat([]byte("0123456789abcdef"), 256<<10)
 	if a := there.files("PUT", "/content", "/tmp/large", large, "Authorization", "Bearer "+there.token); a.Code != http.StatusOK {
 		t.Errorf("a large file: %d %s", a.Code, a.Body)

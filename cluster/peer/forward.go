@@ -32,7 +32,7 @@ func unreachable(title string, cause error, why string) error {
 }
 
 // Forward answers a request with the answer of another node, which passes as the client reads it.
-// The request must be idempotent. Before anything is written, it fails with fault.NodeUnreachable
+// One that is no POST, or has an Idempotency-Key, may be sent again. Before anything is written, it fails with fault.NodeUnreachable
 // or the error of reading the request's body. When the other node ends in the middle of an answer,
 // a stream of events ends like any other, so that the client comes again. Any other answer ends
 // with an error, after which the caller must cut the client's connection. A request for a WebSocket
@@ -117,7 +117,10 @@ func outgoing(r *http.Request, to link, body *body) *http.Request {
 	out := r.Clone(r.Context())
 	out.URL.Scheme, out.URL.Host, out.RequestURI = "http", to.host(), ""
 	removeHopByHop(out.Header)
-	out.Header["Idempotency-Key"] = nil // sends none, and lets the transport try again when the other node has closed an idle connection
+	const key = "Idempotency-Key"
+	if out.Header.Get(key) == "" && r.Method != http.MethodPost {
+		out.Header[key] = nil // sends none, and lets the transport try again when the other node has closed an idle connection
+	}
 	body.become(out)
 	return out
 }
