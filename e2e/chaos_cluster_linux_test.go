@@ -190,19 +190,17 @@ func (n *chaosNode) id() string {
 	return strings.TrimSpace(string(id))
 }
 
-// command runs a command of core-api beside the node, with its settings; again for half a minute if
-// the database, which may just have been mended, does not answer yet.
+// command runs a command of core-api beside the node, with its settings, and again if the database,
+// which may just have been mended, does not answer yet.
 func (n *chaosNode) command(args ...string) string {
 	var out []byte
 	var err error
-	for begun := time.Now(); ; time.Sleep(time.Second) {
+	eventually(n.c.t, "the database answers a command", func() bool {
 		c := exec.Command(binary(n.c.t), append(args, "--state-dir", filepath.Join(n.dir, "state"), "--workspace-root", filepath.Join(n.dir, "workspace"))...)
 		c.Env = n.cmd.Env
 		out, err = c.CombinedOutput()
-		if c.ProcessState.ExitCode() != 7 || time.Since(begun) > 30*time.Second { // 7: it does not answer
-			break
-		}
-	}
+		return c.ProcessState.ExitCode() != 7
+	})
 	if err != nil {
 		n.c.t.Errorf("%v: %v\n%s", args, err, out)
 	}
