@@ -32,12 +32,12 @@ func unreachable(title string, cause error, why string) error {
 }
 
 // Forward answers a request with the answer of another node, which passes as the client reads it.
-// One that is no POST, or has an Idempotency-Key, may be sent again. Before anything is written, it fails with fault.NodeUnreachable
-// or the error of reading the request's body. When the other node ends in the middle of an answer,
-// a stream of events ends like any other, so that the client comes again. Any other answer ends
-// with an error, after which the caller must cut the client's connection. A request for a WebSocket
-// is answered with a connection, which lasts as long as both sides, the node's lease, and the
-// request's context.
+// One that is no POST, or has an Idempotency-Key, may be sent again. Before anything is written, it
+// fails with fault.NodeUnreachable or the error of reading the request's body. When the other node
+// ends in the middle of an answer, a stream of events ends like any other, so that the client comes
+// again. Any other answer ends with an error, after which the caller must cut the client's
+// connection. A request for a WebSocket is answered with a connection, which lasts as long as both
+// sides, the node's lease, and the request's context.
 func (p *Peers) Forward(w http.ResponseWriter, r *http.Request, nodeID string) error {
 	title := "node " + nodeID + ", which has the exec,"
 	to, err := p.target(r.Context(), nodeID, title)
