@@ -39,9 +39,15 @@ func (l *Library) Diff(ctx context.Context, o Owner, skillID string) (text, dige
 	err = l.withSkill(ctx, o, skillID, func(mine *tree.Tree) (err error) {
 		for range tries {
 			if text, digest, err = l.diff(ctx, o, skillID, mine); !movedAway(ctx, err) {
-				break
+				return failed(err, "the skill "+skillID)
 			}
 		}
+		unlock, err := l.lock(ctx, o, skillID) // other requests that edit it wait for this attempt
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		text, digest, err = l.diff(ctx, o, skillID, mine)
 		return failed(err, "the skill "+skillID)
 	})
 	return text, digest, err
