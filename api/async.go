@@ -77,7 +77,7 @@ func (s *Server) accepted(ctx context.Context, res runner.Result) (wire.ExecReco
 	return rec, headers, err
 }
 
-// The wait of WaitExec, in milliseconds.
+// The time of a wait, in milliseconds.
 const (
 	defaultWaitMS = 30_000
 	maxWaitMS     = 300_000
@@ -85,25 +85,34 @@ const (
 
 // WaitExec sends the record of an exec when it has ended, or as it is after a time.
 func (s *Server) WaitExec(ctx context.Context, in wire.WaitExecRequestObject) (wire.WaitExecResponseObject, error) {
-	timeoutMS := defaultWaitMS
-	if text := in.Params.TimeoutMS; text != nil {
-		n, err := strconv.Atoi(*text)
-		if err != nil || n < 0 || n > maxWaitMS {
-			return nil, fault.BadField("timeout_ms", "must be from 0 to %d", maxWaitMS)
-		}
-		timeoutMS = n
+	timeout, err := waitTimeout(in.Params.TimeoutMS)
+	if err != nil {
+		return nil, err
 	}
 	rec, err := s.record(ctx, in.ExecID)
 	if err != nil {
 		return nil, err
 	}
-	if !rec.Status.Final() && timeoutMS > 0 {
-		if rec, err = s.waitEnd(ctx, rec, time.Duration(timeoutMS)*time.Millisecond); err != nil {
+	if !rec.Status.Final() && timeout > 0 {
+		if rec, err = s.waitEnd(ctx, rec, timeout); err != nil {
 			return nil, err
 		}
 	}
 	out, err := s.wholeRecord(ctx, rec)
 	return wire.WaitExec200JSONResponse(out), err
+}
+
+// waitTimeout reads the parameter timeout_ms of a wait.
+func waitTimeout(text *string) (time.Duration, error) {
+	ms := defaultWaitMS
+	if text != nil {
+		n, err := strconv.Atoi(*text)
+		if err != nil || n < 0 || n > maxWaitMS {
+			return 0, fault.BadField("timeout_ms", "must be from 0 to %d", maxWaitMS)
+		}
+		ms = n
+	}
+	return time.Duration(ms) * time.Millisecond, nil
 }
 
 // waitEnd waits for the end of an exec, within the bounds of streams, and for a token that is valid

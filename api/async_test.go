@@ -19,12 +19,15 @@ func (r *fakeRunner) queue(ctx context.Context, req runner.Request) (runner.Resu
 	rec := newRecord(req)
 	rec.Status, rec.StartedAt, rec.NodeID, rec.ArtifactsPath = audit.Queued, time.Time{}, "", ""
 	rec.Async, rec.Priority = true, req.Queue.Priority
-	taken, err := r.store.Enqueue(ctx, rec, audit.Job{ExpiresAt: rec.CreatedAt.Add(time.Hour), Sealed: []byte{1}},
+	out, err := r.store.Enqueue(ctx, []audit.Waiting{{Record: rec, Job: audit.Job{ExpiresAt: rec.CreatedAt.Add(time.Hour), Sealed: []byte{1}}}},
 		audit.JobLimits{Waiting: 9, WaitingPerToken: 9, Bytes: 9, BytesPerToken: 9})
-	if taken != nil {
-		return runner.Result{Record: *taken, Replayed: true}, err
+	if err != nil {
+		return runner.Result{}, err
 	}
-	return runner.Result{Record: rec}, err
+	if taken := out[0].Taken; taken != nil {
+		return runner.Result{Record: *taken, Replayed: true}, nil
+	}
+	return runner.Result{Record: rec}, out[0].Err
 }
 
 func TestRespondAsync(t *testing.T) {

@@ -365,6 +365,14 @@ func (r *fakeRunner) Run(ctx context.Context, req runner.Request) (runner.Result
 	return r.run(ctx, req)
 }
 
+func (r *fakeRunner) RunAll(ctx context.Context, reqs []runner.Request) ([]runner.Outcome, error) {
+	out := make([]runner.Outcome, len(reqs))
+	for i, req := range reqs {
+		out[i].Result, out[i].Err = r.Run(ctx, req)
+	}
+	return out, nil
+}
+
 func (r *fakeRunner) WaitEnd(ctx context.Context, rec audit.Record) (audit.Record, error) {
 	if rec.Status.Final() {
 		return rec, nil

@@ -42,6 +42,10 @@ type Runner interface {
 	// was admitted.
 	Run(ctx context.Context, req runner.Request) (runner.Result, error)
 
+	// RunAll puts asynchronous execs of one token into the queue, in one transaction, and returns
+	// an outcome for each, in their order. After an error none will run.
+	RunAll(ctx context.Context, reqs []runner.Request) ([]runner.Outcome, error)
+
 	// Refuse records a request that is refused with fault.Forbidden or fault.PathRefused, and
 	// returns that error with the record's id. It returns any other error unchanged.
 	Refuse(ctx context.Context, req runner.Request, why error) error
@@ -124,6 +128,9 @@ type History interface {
 	// List returns at most limit records after the cursor (nil: the newest), newest first; fewer if
 	// they are large. next is nil on the last page.
 	List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (items []audit.Record, next *audit.Cursor, err error)
+
+	// Task counts the execs of a task, of one token if requestedBy is not empty.
+	Task(ctx context.Context, taskID, requestedBy string) (audit.Task, error)
 
 	// Stats counts records created in [since, until), of one token if requestedBy is not empty.
 	Stats(ctx context.Context, since, until time.Time, requestedBy string) (audit.Stats, error)

@@ -102,16 +102,34 @@ func (l *Log) Open(ctx context.Context, r Record) (taken *Record, err error) {
 	return l.open(ctx, bounded(r, false), l.store.Open)
 }
 
-// Enqueue writes the row and the job of an asynchronous exec; see Store.Enqueue. When it fails,
-// nothing will run, except that the job of a row that the database wrote without an answer may be
-// taken before Run ends the row.
-func (l *Log) Enqueue(ctx context.Context, r Record, job Job, limits JobLimits) (taken *Record, err error) {
-	if err := l.room(l.cfg.FreeMinBytes + uint64(len(job.Sealed))); err != nil {
+// Enqueue writes the rows and the jobs of asynchronous execs; see Store.Enqueue. When it fails,
+// nothing will run, except that the jobs of rows that the database wrote without an answer may be
+// taken before Run ends the rows.
+func (l *Log) Enqueue(ctx context.Context, execs []Waiting, limits JobLimits) ([]Enqueued, error) {
+	size := uint64(0)
+	execs = slices.Clone(execs)
+	for i := range execs {
+		size += uint64(len(execs[i].Job.Sealed))
+		execs[i].Record = bounded(execs[i].Record, false)
+	}
+	if err := l.room(l.cfg.FreeMinBytes + size); err != nil {
 		return nil, err
 	}
-	return l.open(ctx, bounded(r, false), func(ctx context.Context, r Record) (*Record, error) {
-		return l.store.Enqueue(ctx, r, job, limits)
-	})
+	out, err := l.store.Enqueue(ctx, execs, limits)
+	if err != nil {
+		for _, w := range execs {
+			l.maybeWritten(w.Record.ExecID, err)
+		}
+		return nil, err
+	}
+	for i, e := range out {
+		if e.Taken != nil {
+			if out[i].Taken, err = l.current(ctx, e.Taken); err != nil {
+				out[i].Err = err
+			}
+		}
+	}
+	return out, nil
 }
 
 // room fails when the disk has less than this free.
@@ -129,15 +147,24 @@ func (l *Log) room(least uint64) error {
 func (l *Log) open(ctx context.Context, r Record, open func(context.Context, Record) (*Record, error)) (taken *Record, err error) {
 	taken, err = open(ctx, r)
 	switch {
-	case err != nil && outcomeUnknown(err):
-		l.mu.Lock()
-		l.uncertain[r.ExecID] = time.Now()
-		l.mu.Unlock()
-		l.wake()
+	case err != nil:
+		l.maybeWritten(r.ExecID, err)
 	case taken != nil:
 		return l.current(ctx, taken)
 	}
 	return taken, err
+}
+
+// maybeWritten lets Run end the row of an exec if the error of its opening leaves open whether
+// there is one.
+func (l *Log) maybeWritten(execID string, err error) {
+	if !outcomeUnknown(err) {
+		return
+	}
+	l.mu.Lock()
+	l.uncertain[execID] = time.Now()
+	l.mu.Unlock()
+	l.wake()
 }
 
 // current is a record that was found by its key, with its end. A request may repeat one that failed
@@ -242,6 +269,15 @@ func (l *Log) Newer(ctx context.Context, r Record) (Record, error) {
 		}
 	}
 	return l.Get(ctx, r.ExecID)
+}
+
+// mostOfTask is how many execs of a task are counted.
+const mostOfTask = 100_000
+
+// Task counts the execs of a task; see Store.Task. An end that the database does not have yet does
+// not count.
+func (l *Log) Task(ctx context.Context, taskID, requestedBy string) (Task, error) {
+	return l.store.Task(ctx, taskID, requestedBy, mostOfTask)
 }
 
 // ending is a result that the database does not have yet.

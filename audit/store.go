@@ -18,10 +18,11 @@ type Store interface {
 	// used twice.
 	Open(ctx context.Context, r Record) (taken *Record, err error)
 
-	// Enqueue is Open for the queued record of an asynchronous exec. The same transaction stores
-	// its sealed job, which the transaction that ends the row deletes. fault.QueueFull when the
-	// jobs exceed the limits; concurrent calls may exceed them by one each.
-	Enqueue(ctx context.Context, r Record, job Job, limits JobLimits) (taken *Record, err error)
+	// Enqueue is Open for the queued records of asynchronous execs of one token, all in one
+	// transaction. It also stores their sealed jobs; the transaction that ends a row deletes its
+	// job. The outcomes are in the order of the execs. After an error none was stored. Concurrent
+	// calls may exceed the limits by their execs.
+	Enqueue(ctx context.Context, execs []Waiting, limits JobLimits) ([]Enqueued, error)
 
 	// Start changes a row from queued to running: it sets started_at, node_id, image_id, warm,
 	// attached and detail from r and appends the started event. When the row is no longer queued,
@@ -72,6 +73,10 @@ type Store interface {
 	// longest first.
 	Slowest(ctx context.Context, since, until time.Time, requestedBy string, most, limit int) ([]SlowExec, error)
 
+	// Task counts the execs of a task; of one token if requestedBy is not empty. Of more than most
+	// execs it counts the newest. It leaves out changes of files and sessions.
+	Task(ctx context.Context, taskID, requestedBy string, most int) (Task, error)
+
 	// Events returns the history of an exec, oldest first; empty for an unknown exec.
 	Events(ctx context.Context, execID string) ([]Event, error)
 
@@ -90,11 +95,32 @@ type Store interface {
 	Ping(ctx context.Context) error
 }
 
+// Task are the execs of a task.
+type Task struct {
+	Statuses map[Status]int
+	Unended  string // the newest exec that is queued or running; empty: none is
+}
+
 // Job is what the container of an asynchronous exec needs and its record must not have.
 type Job struct {
 	ExpiresAt time.Time // it must have started by then
 	Sealed    []byte
 }
+
+// Waiting is an asynchronous exec for Store.Enqueue.
+type Waiting struct {
+	Record Record
+	Job    Job
+}
+
+// Enqueued is the outcome of an exec for Store.Enqueue; the zero value: it was stored.
+type Enqueued struct {
+	Taken *Record // the exec that has its idempotency key
+	Err   error   // fault.QueueFull or fault.BodyTooLarge: the jobs would exceed the limits
+}
+
+// Stored reports whether the exec was stored.
+func (e Enqueued) Stored() bool { return e.Taken == nil && e.Err == nil }
 
 // JobLimits bound the jobs of the database.
 type JobLimits struct {

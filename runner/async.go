@@ -2,6 +2,7 @@ package runner
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/gob"
 	"encoding/json"
@@ -63,21 +64,84 @@ type jobSkill struct {
 // sealPurpose is the purpose of the key of jobs.
 const sealPurpose = "exec job"
 
+// Outcome is what became of one request of several: a Result, or why nothing will run.
+type Outcome struct {
+	Result
+	Err error // see Runner.Run
+}
+
+// RunAll puts asynchronous execs of one token into the queue, in one transaction. Each has an
+// outcome as of Run, in the order of the requests. After an error none will run.
+func (r *Runner) RunAll(client context.Context, reqs []Request) (_ []Outcome, err error) {
+	ctx, span := r.cfg.Tracer.Start(context.WithoutCancel(client), "batch")
+	defer span.Done(&err)
+	if err := r.mayRun(); err != nil {
+		return nil, err
+	}
+	outcomes := make([]Outcome, len(reqs))
+	var subs []submission
+	for i, req := range reqs {
+		if err := client.Err(); err != nil { // nothing is stored yet
+			return nil, err
+		}
+		req.Trace = traces.Of(ctx)
+		req, snapshot, err := r.resolved(ctx, req)
+		if err == nil {
+			var s submission
+			if s, err = r.prepare(ctx, req, snapshot); err == nil {
+				s.out = &outcomes[i]
+				subs = append(subs, s)
+			}
+		}
+		outcomes[i].Err = err
+	}
+	return outcomes, r.enqueue(ctx, subs)
+}
+
+// mayRun refuses requests while none may begin.
+func (r *Runner) mayRun() error {
+	if err := r.cfg.Disk.Room(); err != nil {
+		return err
+	}
+	return r.commands.Accepts()
+}
+
 // submit puts an asynchronous exec into the queue, or returns the exec that has its key.
 func (r *Runner) submit(ctx context.Context, req Request, snapshot policy.Snapshot) (Result, error) {
 	if err := r.commands.Accepts(); err != nil {
 		return Result{}, err
 	}
-	x := &exec{Runner: r, req: req, snapshot: snapshot}
-	if err := x.checkImage(ctx); err != nil {
+	s, err := r.prepare(ctx, req, snapshot)
+	if err != nil {
 		return Result{}, err
 	}
+	var out Outcome
+	s.out = &out
+	if err := r.enqueue(ctx, []submission{s}); err != nil {
+		return Result{}, err
+	}
+	return out.Result, out.Err
+}
+
+// submission is an asynchronous exec before it has a row.
+type submission struct {
+	req Request
+	audit.Waiting
+	out *Outcome
+}
+
+// prepare checks an asynchronous exec, and makes its record and its job.
+func (r *Runner) prepare(ctx context.Context, req Request, snapshot policy.Snapshot) (submission, error) {
+	x := &exec{Runner: r, req: req, snapshot: snapshot}
+	if err := x.checkImage(ctx); err != nil {
+		return submission{}, err
+	}
 	if _, err := r.cfg.Workspace.Project(req.ProjectID); err != nil {
-		return Result{}, x.recordDamage(ctx, err)
+		return submission{}, x.recordDamage(ctx, err)
 	}
 	record, err := r.newRecord(req, snapshot, r.cfg.NewID())
 	if err != nil {
-		return Result{}, err
+		return submission{}, err
 	}
 	record.Status, record.NodeID = audit.Queued, ""
 	record.Async, record.Priority = true, req.Queue.Priority
@@ -89,27 +153,48 @@ func (r *Runner) submit(ctx context.Context, req Request, snapshot policy.Snapsh
 		timeout = DefaultQueueTimeout
 	}
 	sealed, err := r.seal(record, req)
+	job := audit.Job{ExpiresAt: record.CreatedAt.Add(timeout), Sealed: sealed}
+	return submission{req: req, Waiting: audit.Waiting{Record: record, Job: job}}, err
+}
+
+// enqueue stores the rows and jobs of execs and sets their outcomes. After an error it stored none.
+func (r *Runner) enqueue(ctx context.Context, subs []submission) error {
+	waiting := make([]audit.Waiting, len(subs))
+	for i, s := range subs {
+		waiting[i] = s.Waiting
+	}
+	var err error
+	registered := 0
+	for ; registered < len(subs) && err == nil; registered++ {
+		err = r.register(ctx, subs[registered].req, waiting[registered].Record.ExecID)
+	}
+	var stored []audit.Enqueued
+	if err == nil {
+		stored, err = r.cfg.Log.Enqueue(ctx, waiting, r.cfg.Async.Limits)
+	}
 	if err != nil {
-		return Result{}, err
+		for _, s := range subs[:registered] {
+			r.forget(ctx, s.req, s.Record.ExecID, err)
+		}
+		return err
 	}
-	if err := r.register(ctx, req, record.ExecID); err != nil {
-		return Result{}, err
+	for i, e := range stored {
+		s := subs[i]
+		switch {
+		case e.Stored():
+			s.out.Record = s.Record
+			if s.req.OnOpen != nil {
+				s.req.OnOpen(s.Record.ExecID)
+			}
+			r.cfg.Async.Notifier.Notify()
+			continue
+		case e.Taken != nil:
+			s.out.Result, s.out.Err = Result{Record: *e.Taken, Replayed: true}, r.sameRequest(*e.Taken, s.req)
+		}
+		s.out.Err = cmp.Or(e.Err, s.out.Err)
+		r.forget(ctx, s.req, s.Record.ExecID, e.Err)
 	}
-	taken, err := r.cfg.Log.Enqueue(ctx, record, audit.Job{ExpiresAt: record.CreatedAt.Add(timeout), Sealed: sealed}, r.cfg.Async.Limits)
-	if err != nil || taken != nil {
-		r.forget(ctx, req, record.ExecID, err)
-	}
-	switch {
-	case err != nil:
-		return Result{}, err
-	case taken != nil:
-		return Result{Record: *taken, Replayed: true}, r.sameRequest(*taken, req)
-	}
-	if req.OnOpen != nil {
-		req.OnOpen(record.ExecID)
-	}
-	r.cfg.Async.Notifier.Notify()
-	return Result{Record: record}, nil
+	return nil
 }
 
 // checkImage refuses an exec whose image is missing now. An engine that does not answer may do so

@@ -31,11 +31,8 @@ func (r *Runner) Run(client context.Context, req Request) (res Result, err error
 			return res, err
 		}
 	}
-	req, snapshot, err := r.resolve(ctx, req)
+	req, snapshot, err := r.resolved(ctx, req)
 	if err != nil {
-		if fault.Is(err, fault.PolicyDenied) {
-			return Result{}, r.refuse(ctx, req, snapshot, audit.Rejected, audit.PolicyDenied, err)
-		}
 		return Result{}, err
 	}
 	if err := r.cfg.Disk.Room(); err != nil {
@@ -73,6 +70,15 @@ func (r *Runner) Run(client context.Context, req Request) (res Result, err error
 	}
 	defer r.commands.End(x.command)
 	return x.run(ctx)
+}
+
+// resolved is resolve, and puts a request that the policy denies on record.
+func (r *Runner) resolved(ctx context.Context, req Request) (Request, policy.Snapshot, error) {
+	req, snapshot, err := r.resolve(ctx, req)
+	if fault.Is(err, fault.PolicyDenied) {
+		err = r.refuse(ctx, req, snapshot, audit.Rejected, audit.PolicyDenied, err)
+	}
+	return req, snapshot, err
 }
 
 // resolve checks a request and determines its policy.

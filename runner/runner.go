@@ -27,8 +27,8 @@ import (
 // Log is what the runner needs of the audit log.
 type Log interface {
 	lifecycle.Log
-	// Enqueue opens the row of an asynchronous exec with its job; see audit.Log.
-	Enqueue(ctx context.Context, r audit.Record, job audit.Job, limits audit.JobLimits) (taken *audit.Record, err error)
+	// Enqueue opens the rows of asynchronous execs with their jobs; see audit.Log.
+	Enqueue(ctx context.Context, execs []audit.Waiting, limits audit.JobLimits) ([]audit.Enqueued, error)
 	// Start moves the row from queued to running; false when it is no longer queued.
 	Start(ctx context.Context, r audit.Record) (bool, error)
 	// Newer returns a record that was read before as it is now; see audit.Log.

@@ -88,11 +88,17 @@ func WriteStatus(w http.ResponseWriter, r *http.Request, e *fault.Error, status 
 	_, _ = w.Write(body) // fails only if the client is gone
 }
 
-func document(requestID string, e *fault.Error, status int) []byte {
-	doc := Document{
-		Type: "/docs#code-" + string(e.Code), Title: fault.Title(e.Code), Status: status, Detail: validUTF8(e.Message),
+// Of returns the document of an error within another answer.
+func Of(e *fault.Error) Document {
+	return Document{
+		Type: "/docs#code-" + string(e.Code), Title: fault.Title(e.Code), Status: fault.HTTPStatus(e.Code), Detail: validUTF8(e.Message),
 		Code: e.Code, Errors: e.Fields, ExecID: e.ExecID, Removed: e.Removed,
 	}
+}
+
+func document(requestID string, e *fault.Error, status int) []byte {
+	doc := Of(e)
+	doc.Status = status
 	if requestID != "" {
 		doc.Instance = "urn:request:" + requestID
 	}

@@ -23,6 +23,7 @@ import (
 type History interface {
 	Get(ctx context.Context, execID string) (audit.Record, error)
 	List(ctx context.Context, f audit.Filter, after *audit.Cursor, limit int) (items []audit.Record, next *audit.Cursor, err error)
+	Task(ctx context.Context, taskID, requestedBy string) (audit.Task, error)
 }
 
 // Commands searches in the commands of records; see audit.Log.
@@ -120,6 +121,20 @@ func Own(caller tokens.Token, f *audit.Filter) bool {
 	}
 	f.RequestedBy = caller.ID
 	return true
+}
+
+// Task counts the execs of a task that the caller may see; fault.UnknownExec if there is none.
+func (e Execs) Task(ctx context.Context, caller tokens.Token, taskID string) (audit.Task, error) {
+	only := ""
+	if caller.Role == tokens.Worker {
+		only = caller.ID
+	}
+	task, err := e.History.Task(ctx, taskID, only)
+	if err == nil && len(task.Statuses) == 0 {
+		err = fault.New(fault.UnknownExec, "there is no exec of the task %q that you may see; requests name it as task_ref.task_id",
+			problem.Clip(taskID))
+	}
+	return task, err
 }
 
 // Recent counts the execs of the newest n hours that the caller may see, and lists the slowest of

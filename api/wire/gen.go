@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"secbox/api/decode"
+	"secbox/api/problem"
 	"secbox/api/visible"
 	"secbox/audit"
 	"secbox/audit/report"
@@ -836,6 +837,49 @@ type ErrorReason = audit.Reason
 // ExecAccepted The record of an exec that waits. It never has the fields of a result, which are here for the types of generated clients: they read `stdout` of
 // either answer, and it is undefined in this one.
 type ExecAccepted = ExecRecord
+
+// ExecBatch What became of the execs of a batch.
+type ExecBatch struct {
+	// Accepted How many execs are on record and will run, or did so for an earlier batch with the same key.
+	//
+	// Example: 1
+	Accepted int `json:"accepted"`
+
+	// Items An item for each exec, in the order of the request.
+	Items []ExecBatchItem `json:"items"`
+
+	// Refused How many will not run.
+	//
+	// Example: 1
+	Refused int `json:"refused"`
+}
+
+// ExecBatchItem What became of one exec of a batch: `exec_id` and `status`, or `error`.
+type ExecBatchItem struct {
+	// Error An error (RFC 9457).
+	Error *ProblemDocument `json:"error,omitempty"`
+
+	// ExecID The exec; absent beside `error`.
+	//
+	// Example: 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+	ExecID string `json:"exec_id,omitempty"`
+
+	// Replayed An earlier batch with the same `Idempotency-Key` has added the exec.
+	//
+	// Example: true
+	Replayed bool `json:"replayed,omitempty"`
+
+	// Status `queued`; of a replayed exec, its status now.
+	//
+	// Example: queued
+	Status audit.Status `json:"status,omitempty"`
+}
+
+// ExecBatchRequest Execs for the queue.
+type ExecBatchRequest struct {
+	// Execs The execs, each as for `POST /sandbox/execs`.
+	Execs []ExecRequest `json:"execs"`
+}
 
 // ExecEvents The data of the events of an exec, by the event's name.
 type ExecEvents struct {
@@ -1828,6 +1872,9 @@ type ExecStats struct {
 // Example: succeeded
 type ExecStatus = audit.Status
 
+// FieldProblem One field and why it was refused.
+type FieldProblem = fault.Field
+
 // FileEntry A name in a directory.
 type FileEntry struct {
 	// Name Its name; a byte that is not UTF-8 is `%` and two digits.
@@ -2694,6 +2741,9 @@ type PoolSpread struct {
 	P95 float64 `json:"p95"`
 }
 
+// ProblemDocument An error (RFC 9457).
+type ProblemDocument = problem.Document
+
 // Process A process in a session's container.
 type Process struct {
 	// Command Its arguments, with a space between them; at most 256 bytes.
@@ -2785,6 +2835,9 @@ type ProjectRemoved struct {
 
 // RecordInput One input file, by digest.
 type RecordInput = audit.Input
+
+// Removal What retention removed of an exec.
+type Removal = fault.Removal
 
 // ReplayRequest The values that the record of the first exec does not have.
 type ReplayRequest struct {
@@ -3271,6 +3324,34 @@ type StreamProblem struct {
 //
 // Example: {"task_id":"t1"}
 type TaskRef = decode.TaskRef
+
+// TaskState The execs of a task by their status.
+type TaskState struct {
+	// Ended No exec of the task is queued or running.
+	//
+	// Example: true
+	Ended bool `json:"ended"`
+
+	// Statuses The number of execs by status.
+	//
+	// Example: {"failed":1,"succeeded":9}
+	Statuses map[audit.Status]int `json:"statuses"`
+
+	// TaskID The task.
+	//
+	// Example: t1
+	TaskID string `json:"task_id"`
+
+	// Total The number of execs.
+	//
+	// Example: 10
+	Total int `json:"total"`
+
+	// Unended How many of them are queued or running.
+	//
+	// Example: 0
+	Unended int `json:"unended"`
+}
 
 // TokenCount The execs of one token.
 type TokenCount struct {
@@ -4211,6 +4292,12 @@ type RunExecParams struct {
 	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
 }
 
+// RunExecsParams defines parameters for RunExecs.
+type RunExecsParams struct {
+	// IdempotencyKey Any 1 to 250 printable ASCII characters, unique per batch and token.
+	IdempotencyKey *string `json:"Idempotency-Key,omitempty"`
+}
+
 // FollowExecsParams defines parameters for FollowExecs.
 type FollowExecsParams struct {
 	// TaskID Only execs of this task.
@@ -4272,6 +4359,15 @@ type FollowExecsParams struct {
 
 	// LastEventID The `id` of the last event that the client has; without it, the stream begins now.
 	LastEventID *string `json:"Last-Event-ID,omitempty"`
+}
+
+// WaitTaskParams defines parameters for WaitTask.
+type WaitTaskParams struct {
+	// TaskID The `task_ref.task_id` of the execs.
+	TaskID string `form:"task_id" json:"task_id"`
+
+	// TimeoutMS How long to wait, in milliseconds.
+	TimeoutMS *string `form:"timeout_ms,omitempty" json:"timeout_ms,omitempty"`
 }
 
 // ListArtifactsParams defines parameters for ListArtifacts.
@@ -4721,6 +4817,9 @@ type AddHoldJSONRequestBody = HoldRequest
 // RunExecJSONRequestBody defines body for RunExec for application/json ContentType.
 type RunExecJSONRequestBody = ExecRequest
 
+// RunExecsJSONRequestBody defines body for RunExecs for application/json ContentType.
+type RunExecsJSONRequestBody = ExecBatchRequest
+
 // ReplayExecJSONRequestBody defines body for ReplayExec for application/json ContentType.
 type ReplayExecJSONRequestBody = ReplayRequest
 
@@ -4937,9 +5036,15 @@ type ServerInterface interface {
 	// RunExec Run a command and wait for its result
 	// (POST /sandbox/execs)
 	RunExec(ctx echo.Context, params RunExecParams) error
+	// RunExecs Put up to 1,000 asynchronous execs into the queue
+	// (POST /sandbox/execs/batch)
+	RunExecs(ctx echo.Context, params RunExecsParams) error
 	// FollowExecs Follow many execs: a server-sent event for each change of a status
 	// (GET /sandbox/execs/events)
 	FollowExecs(ctx echo.Context, params FollowExecsParams) error
+	// WaitTask Wait until all execs of a task have ended
+	// (GET /sandbox/execs/wait)
+	WaitTask(ctx echo.Context, params WaitTaskParams) error
 	// GetExec The audit record of one exec
 	// (GET /sandbox/execs/{exec_id})
 	GetExec(ctx echo.Context, execID ExecID) error
@@ -5867,6 +5972,35 @@ func (w *ServerInterfaceWrapper) RunExec(ctx echo.Context) error {
 	return err
 }
 
+// RunExecs converts echo context to params.
+func (w *ServerInterfaceWrapper) RunExecs(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RunExecsParams
+
+	headers := ctx.Request().Header
+	// ------------- Optional header parameter "Idempotency-Key" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Idempotency-Key")]; found {
+		var IdempotencyKey string
+		n := len(valueList)
+		if n != 1 {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Expected one value for Idempotency-Key, got %d", n))
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Idempotency-Key", valueList[0], &IdempotencyKey, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter Idempotency-Key: %s", err))
+		}
+
+		params.IdempotencyKey = &IdempotencyKey
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.RunExecs(ctx, params)
+	return err
+}
+
 // FollowExecs converts echo context to params.
 func (w *ServerInterfaceWrapper) FollowExecs(ctx echo.Context) error {
 	var err error
@@ -6025,6 +6159,31 @@ func (w *ServerInterfaceWrapper) FollowExecs(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.FollowExecs(ctx, params)
+	return err
+}
+
+// WaitTask converts echo context to params.
+func (w *ServerInterfaceWrapper) WaitTask(ctx echo.Context) error {
+	var err error
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params WaitTaskParams
+	// ------------- Required query parameter "task_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, true, "task_id", ctx.QueryParams(), &params.TaskID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter task_id: %s", err))
+	}
+
+	// ------------- Optional query parameter "timeout_ms" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "timeout_ms", ctx.QueryParams(), &params.TimeoutMS, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter timeout_ms: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.WaitTask(ctx, params)
 	return err
 }
 
@@ -8782,7 +8941,9 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stderr", wrapper.GetStderr, options.OperationMiddlewares["getStderr"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stdout", wrapper.GetStdout, options.OperationMiddlewares["getStdout"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/wait", wrapper.WaitExec, options.OperationMiddlewares["waitExec"]...)
+	router.POST(options.BaseURL+"/sandbox/execs/batch", wrapper.RunExecs, options.OperationMiddlewares["runExecs"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/events", wrapper.FollowExecs, options.OperationMiddlewares["followExecs"]...)
+	router.GET(options.BaseURL+"/sandbox/execs/wait", wrapper.WaitTask, options.OperationMiddlewares["waitTask"]...)
 	router.GET(options.BaseURL+"/sandbox/health", wrapper.GetHealth, options.OperationMiddlewares["getHealth"]...)
 	router.POST(options.BaseURL+"/sandbox/policy/resolve", wrapper.ResolvePolicy, options.OperationMiddlewares["resolvePolicy"]...)
 	router.GET(options.BaseURL+"/sandbox/pool", wrapper.GetPool, options.OperationMiddlewares["getPool"]...)
@@ -9432,6 +9593,29 @@ func (response RunExec202JSONResponse) VisitRunExecResponse(w http.ResponseWrite
 	return err
 }
 
+type RunExecsRequestObject struct {
+	Params RunExecsParams
+	Body   *RunExecsJSONRequestBody
+}
+
+type RunExecsResponseObject interface {
+	VisitRunExecsResponse(w http.ResponseWriter) error
+}
+
+type RunExecs200JSONResponse ExecBatch
+
+func (response RunExecs200JSONResponse) VisitRunExecsResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
 type FollowExecsRequestObject struct {
 	Params FollowExecsParams
 }
@@ -9481,6 +9665,28 @@ func (response FollowExecs200TextEventStreamResponse) VisitFollowExecsResponse(w
 			return err
 		}
 	}
+}
+
+type WaitTaskRequestObject struct {
+	Params WaitTaskParams
+}
+
+type WaitTaskResponseObject interface {
+	VisitWaitTaskResponse(w http.ResponseWriter) error
+}
+
+type WaitTask200JSONResponse TaskState
+
+func (response WaitTask200JSONResponse) VisitWaitTaskResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
 }
 
 type GetExecRequestObject struct {
@@ -11737,9 +11943,15 @@ type StrictServerInterface interface {
 	// RunExec Run a command and wait for its result
 	// (POST /sandbox/execs)
 	RunExec(ctx context.Context, request RunExecRequestObject) (RunExecResponseObject, error)
+	// RunExecs Put up to 1,000 asynchronous execs into the queue
+	// (POST /sandbox/execs/batch)
+	RunExecs(ctx context.Context, request RunExecsRequestObject) (RunExecsResponseObject, error)
 	// FollowExecs Follow many execs: a server-sent event for each change of a status
 	// (GET /sandbox/execs/events)
 	FollowExecs(ctx context.Context, request FollowExecsRequestObject) (FollowExecsResponseObject, error)
+	// WaitTask Wait until all execs of a task have ended
+	// (GET /sandbox/execs/wait)
+	WaitTask(ctx context.Context, request WaitTaskRequestObject) (WaitTaskResponseObject, error)
 	// GetExec The audit record of one exec
 	// (GET /sandbox/execs/{exec_id})
 	GetExec(ctx context.Context, request GetExecRequestObject) (GetExecResponseObject, error)
@@ -12588,6 +12800,54 @@ func (sh *strictHandler) RunExec(ctx echo.Context, params RunExecParams) error {
 	return nil
 }
 
+// RunExecs operation middleware
+func (sh *strictHandler) RunExecs(ctx echo.Context, params RunExecsParams) error {
+	var request RunExecsRequestObject
+
+	request.Params = params
+
+	var body RunExecsJSONRequestBody
+	var err error
+	if binder, ok := ctx.Echo().Binder.(*echo.DefaultBinder); ok {
+		// A request validator built on kin-openapi's openapi3filter with
+		// KeepValidatedValue leaves the value it validated on the body. Bind
+		// that value, matching member names exactly, so the handler receives
+		// what was validated instead of a second, case-insensitive decode.
+		// Otherwise bind only the request body, so that path and query
+		// parameters are not also bound into the body struct.
+		if vb, ok := ctx.Request().Body.(interface{ ValidatedValue() any }); !ok || runtime.BindJSONValue(vb.ValidatedValue(), &body) != nil {
+			err = binder.BindBody(ctx, &body)
+		}
+	} else {
+		// A custom binder is installed on the Echo instance; defer to it
+		// entirely, since echo.Binder does not expose body-only binding and
+		// the binder may do more than decode (for example call ctx.Validate).
+		err = ctx.Bind(&body)
+	}
+	if err != nil {
+		return err
+	}
+	request.Body = &body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.RunExecs(ctx.Request().Context(), request.(RunExecsRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "RunExecs")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(RunExecsResponseObject); ok {
+		return validResponse.VisitRunExecsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
 // FollowExecs operation middleware
 func (sh *strictHandler) FollowExecs(ctx echo.Context, params FollowExecsParams) error {
 	var request FollowExecsRequestObject
@@ -12607,6 +12867,31 @@ func (sh *strictHandler) FollowExecs(ctx echo.Context, params FollowExecsParams)
 		return err
 	} else if validResponse, ok := response.(FollowExecsResponseObject); ok {
 		return validResponse.VisitFollowExecsResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// WaitTask operation middleware
+func (sh *strictHandler) WaitTask(ctx echo.Context, params WaitTaskParams) error {
+	var request WaitTaskRequestObject
+
+	request.Params = params
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.WaitTask(ctx.Request().Context(), request.(WaitTaskRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "WaitTask")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(WaitTaskResponseObject); ok {
+		return validResponse.VisitWaitTaskResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
@@ -80,58 +81,44 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	if err != nil {
 		return nil, err
 	}
-	inserted, _, err := row.One(ctx, s.Write, row.Value[int], insertExec, append(values, row.OpeningEvents(r.Status), r.Request)...)
+	return s.insert(ctx, s.Write, r, values)
+}
+
+// insert inserts a row with its events, or returns the exec that has its key.
+func (s records) insert(ctx context.Context, run row.Run, r audit.Record, values []any) (*audit.Record, error) {
+	inserted, _, err := row.One(ctx, run, row.Value[int], insertExec, append(values, row.OpeningEvents(r.Status), r.Request)...)
 	if duplicate(err) {
 		return nil, usedTwice(err)
 	}
 	if err != nil || inserted == 1 {
 		return nil, err
 	}
-
-	return s.holder(ctx, r)
+	// The holder has committed: ON CONFLICT waited for it.
+	holder, found, err := row.FindHolder(ctx, run, r)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, fault.New(fault.DatabaseUnavailable, "the exec with this idempotency key has just been removed; try again")
+	case holder == nil:
+		return nil, usedTwice(nil)
+	}
+	return holder, nil
 }
 
 // Enqueue implements audit.Store.
-func (s records) Enqueue(ctx context.Context, r audit.Record, job audit.Job, limits audit.JobLimits) (*audit.Record, error) {
-	r, values, err := row.InsertArgs(r, encodeTime)
-	if err != nil {
-		return nil, err
-	}
-	inserted := 0
+func (s records) Enqueue(ctx context.Context, execs []audit.Waiting, limits audit.JobLimits) (out []audit.Enqueued, err error) {
 	err = s.db.tx(ctx, func(ctx context.Context, tx pgx.Tx, run row.Run) error {
-		var err error
-		inserted, _, err = row.One(ctx, run, row.Value[int], insertExec, append(values, row.OpeningEvents(r.Status), r.Request)...)
-		if err != nil || inserted == 0 {
-			return err
-		}
-		if err := s.InsertJob(ctx, run, r, job, limits); err != nil {
+		out, err = s.Database.Enqueue(ctx, run, execs, limits, func(r audit.Record, values []any) (*audit.Record, error) {
+			return s.insert(ctx, run, r, values)
+		})
+		if err != nil || !slices.ContainsFunc(out, audit.Enqueued.Stored) {
 			return err
 		}
 		_, err = s.db.rings.InsertTx(ctx, tx, ring{}, &river.InsertOpts{Queue: ringQueue})
 		return err
 	})
-	if duplicate(err) {
-		return nil, usedTwice(err)
-	}
-	if err != nil || inserted == 1 {
-		return nil, err
-	}
-	return s.holder(ctx, r)
-}
-
-// holder returns the exec that has the key of a record that was not inserted. It has committed: ON
-// CONFLICT waited for it.
-func (s records) holder(ctx context.Context, r audit.Record) (*audit.Record, error) {
-	holder, err := s.OfKey(ctx, r.RequestedBy, r.IdempotencyKey)
-	switch {
-	case err != nil:
-		return nil, err
-	case holder == nil:
-		return nil, fault.New(fault.DatabaseUnavailable, "the exec with this idempotency key has just been removed; try again")
-	case holder.ExecID == r.ExecID:
-		return nil, usedTwice(nil)
-	}
-	return holder, nil
+	return out, err
 }
 
 func usedTwice(cause error) error {

@@ -17,10 +17,13 @@ import (
 // enqueue queues an asynchronous exec.
 func enqueue(t *testing.T, db *postgres.DB, id string, limit int) error {
 	t.Helper()
-	_, err := db.Audit().Enqueue(t.Context(), audit.Record{
-		ExecID: id, Status: audit.Queued, CreatedAt: time.Now(), RequestedBy: "tok", Async: true, Priority: audit.Normal,
-	}, audit.Job{ExpiresAt: time.Now().Add(time.Hour), Sealed: []byte{1}},
-		audit.JobLimits{Waiting: limit, WaitingPerToken: limit, Bytes: 1 << 20, BytesPerToken: 1 << 20})
+	out, err := db.Audit().Enqueue(t.Context(), []audit.Waiting{{
+		Record: audit.Record{ExecID: id, Status: audit.Queued, CreatedAt: time.Now(), RequestedBy: "tok", Async: true, Priority: audit.Normal},
+		Job:    audit.Job{ExpiresAt: time.Now().Add(time.Hour), Sealed: []byte{1}},
+	}}, audit.JobLimits{Waiting: limit, WaitingPerToken: limit, Bytes: 1 << 20, BytesPerToken: 1 << 20})
+	if err == nil {
+		err = out[0].Err
+	}
 	return err
 }
 

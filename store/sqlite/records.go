@@ -40,51 +40,42 @@ func (s records) Open(ctx context.Context, r audit.Record) (*audit.Record, error
 	if err != nil {
 		return nil, err
 	}
-	return s.insert(ctx, r, values, nil)
+	var taken *audit.Record
+	err = s.db.inTx(ctx, func(tx tx) error {
+		taken, err = s.insert(ctx, tx, r, values)
+		return err
+	})
+	return taken, err
 }
 
 // Enqueue implements audit.Store.
-func (s records) Enqueue(ctx context.Context, r audit.Record, job audit.Job, limits audit.JobLimits) (*audit.Record, error) {
-	r, values, err := row.InsertArgs(r, encodeTime)
-	if err != nil {
-		return nil, err
-	}
-	return s.insert(ctx, r, values, func(tx tx) error { return s.InsertJob(ctx, tx.each, r, job, limits) })
-}
-
-// insert inserts a row with its events, unless its key is taken. then may be nil.
-func (s records) insert(ctx context.Context, r audit.Record, values []any, then func(tx) error) (*audit.Record, error) {
-	var taken *audit.Record
-	err := s.db.inTx(ctx, func(tx tx) error {
-		if r.IdempotencyKey != "" {
-			holder, found, err := row.One(ctx, tx.each, row.ScanRecord, row.FindKey, r.RequestedBy, r.IdempotencyKey)
-			if err != nil {
-				return err
-			}
-			if found && holder.ExecID != r.ExecID { // the insert reports an exec_id that exists
-				taken = &holder
-				return nil
-			}
-		}
-		_, err := tx.exec(insertExec, values...)
-		if duplicate(err) {
-			return fault.Wrap(fault.Internal, err, "an exec with this id exists already")
-		}
-		if err == nil && r.Request != "" {
-			_, err = tx.exec(insertRequest, r.ExecID, r.Request)
-		}
-		if err == nil {
-			err = s.append(tx, r, row.OpeningEvents(r.Status)...)
-		}
-		if err == nil && then != nil {
-			err = then(tx)
-		}
+func (s records) Enqueue(ctx context.Context, execs []audit.Waiting, limits audit.JobLimits) (out []audit.Enqueued, err error) {
+	err = s.db.inTx(ctx, func(tx tx) error {
+		out, err = s.Database.Enqueue(ctx, tx.each, execs, limits, func(r audit.Record, values []any) (*audit.Record, error) {
+			return s.insert(ctx, tx, r, values)
+		})
 		return err
 	})
-	if err != nil {
-		return nil, err
+	return out, err
+}
+
+// insert inserts a row with its events, or returns the exec that has its key.
+func (s records) insert(ctx context.Context, tx tx, r audit.Record, values []any) (*audit.Record, error) {
+	// the insert reports an exec_id that exists
+	if taken, _, err := row.FindHolder(ctx, tx.each, r); taken != nil || err != nil {
+		return taken, err
 	}
-	return taken, nil
+	_, err := tx.exec(insertExec, values...)
+	if duplicate(err) {
+		return nil, fault.Wrap(fault.Internal, err, "an exec with this id exists already")
+	}
+	if err == nil && r.Request != "" {
+		_, err = tx.exec(insertRequest, r.ExecID, r.Request)
+	}
+	if err == nil {
+		err = s.append(tx, r, row.OpeningEvents(r.Status)...)
+	}
+	return nil, err
 }
 
 // append adds one or two events with the record; only the first event of a record has its large

@@ -3,6 +3,7 @@ package storetest
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -34,9 +35,19 @@ func aJob() audit.Job { return audit.Job{ExpiresAt: farAway, Sealed: []byte("\x0
 
 var farAway = time.Date(9000, 1, 2, 3, 4, 5, 6000, time.UTC)
 
+// enqueueOne is Enqueue for one exec.
+func enqueueOne(t *testing.T, s audit.Store, r audit.Record, job audit.Job, limits audit.JobLimits) (taken *audit.Record, err error) {
+	t.Helper()
+	out, err := s.Enqueue(t.Context(), []audit.Waiting{{Record: r, Job: job}}, limits)
+	if err != nil {
+		return nil, err
+	}
+	return out[0].Taken, out[0].Err
+}
+
 func mustEnqueue(t *testing.T, f Fixture, r audit.Record) audit.Record {
 	t.Helper()
-	if taken, err := f.Audit().Enqueue(t.Context(), r, aJob(), roomy); err != nil || taken != nil {
+	if taken, err := enqueueOne(t, f.Audit(), r, aJob(), roomy); err != nil || taken != nil {
 		t.Fatalf("Enqueue(%s) = %+v, %v", r.ExecID, taken, err)
 	}
 	return r
@@ -107,16 +118,16 @@ func jobRoundTrip(t *testing.T, f Fixture) {
 
 	// An id that exists, a key that is taken, and a record that is wrong make no job.
 	keyed := mustEnqueue(t, f, waiting("tok", audit.Low, func(r *audit.Record) { r.IdempotencyKey = "key" }))
-	if _, err := f.Audit().Enqueue(t.Context(), r, aJob(), roomy); !fault.Is(err, fault.Internal) {
+	if _, err := enqueueOne(t, f.Audit(), r, aJob(), roomy); !fault.Is(err, fault.Internal) {
 		t.Errorf("an id that exists: %v", err)
 	}
-	holder, err := f.Audit().Enqueue(t.Context(), waiting("tok", audit.Low, func(r *audit.Record) { r.IdempotencyKey = "key" }), aJob(),
+	holder, err := enqueueOne(t, f.Audit(), waiting("tok", audit.Low, func(r *audit.Record) { r.IdempotencyKey = "key" }), aJob(),
 		audit.JobLimits{})
 	if err != nil || holder == nil {
 		t.Fatalf("a key that is taken, beside full limits: %+v, %v", holder, err)
 	}
 	same(t, "holder", *holder, keyed)
-	if _, err := f.Audit().Enqueue(t.Context(), waiting("tok", audit.Low, func(r *audit.Record) { r.Status = "odd" }), aJob(),
+	if _, err := enqueueOne(t, f.Audit(), waiting("tok", audit.Low, func(r *audit.Record) { r.Status = "odd" }), aJob(),
 		roomy); !fault.Is(err, fault.Internal) {
 		t.Errorf("an odd status: %v", err)
 	}
@@ -187,7 +198,7 @@ func jobRace(t *testing.T, f Fixture) {
 func jobLimits(t *testing.T, f Fixture) {
 	limits := audit.JobLimits{Waiting: 3, WaitingPerToken: 2, Bytes: 100, BytesPerToken: 100}
 	enqueue := func(token string, size int) error {
-		_, err := f.Audit().Enqueue(t.Context(), waiting(token, audit.Normal), audit.Job{ExpiresAt: farAway, Sealed: make([]byte, size)},
+		_, err := enqueueOne(t, f.Audit(), waiting(token, audit.Normal), audit.Job{ExpiresAt: farAway, Sealed: make([]byte, size)},
 			limits)
 		return err
 	}
@@ -221,6 +232,79 @@ func jobLimits(t *testing.T, f Fixture) {
 	refused("too large for the token", enqueue("a", 40), "of this token")
 	limits.BytesPerToken = 80
 	accepted(enqueue("a", 40))
+}
+
+// jobBatch: execs that are stored together have outcomes of their own, and none is stored when one
+// cannot be.
+func jobBatch(t *testing.T, f Fixture) {
+	keyed := func(key string) func(*audit.Record) { return func(r *audit.Record) { r.IdempotencyKey = key } }
+	batch := func(records ...audit.Record) []audit.Waiting {
+		var all []audit.Waiting
+		for _, r := range records {
+			all = append(all, audit.Waiting{Record: r, Job: audit.Job{ExpiresAt: farAway, Sealed: []byte("12")}})
+		}
+		return all
+	}
+	holder := mustEnqueue(t, f, waiting("a", audit.Normal, keyed("k/1")))
+	limits := audit.JobLimits{Waiting: 9, WaitingPerToken: 3, Bytes: 100, BytesPerToken: 100}
+	first := batch(waiting("a", audit.Normal, keyed("k/0")), waiting("a", audit.Normal, keyed("k/1")), waiting("a", audit.Low),
+		waiting("a", audit.Low), waiting("a", audit.Normal, keyed("k/1")))
+	out, err := f.Audit().Enqueue(t.Context(), first, limits)
+	if err != nil || len(out) != len(first) {
+		t.Fatalf("%+v, %v", out, err)
+	}
+	for i, e := range out {
+		switch taken := i == 1 || i == 4; {
+		case taken && (e.Taken == nil || e.Taken.ExecID != holder.ExecID || e.Err != nil),
+			i == 3 && !fault.Is(e.Err, fault.QueueFull),
+			!taken && i != 3 && !e.Stored():
+			t.Errorf("exec %d: %+v", i, e)
+		}
+	}
+	wantJobs(t, f, "of a batch with a full queue", 3, 3)
+	if task, err := f.Audit().Task(t.Context(), first[0].Record.TaskID, "", 9); err != nil || task.Statuses[audit.Queued] != 3 {
+		t.Errorf("%+v, %v", task, err)
+	}
+
+	again := waiting("a", audit.Normal)
+	if out, err := f.Audit().Enqueue(t.Context(), batch(again, first[2].Record), roomy); !fault.Is(err, fault.Internal) {
+		t.Errorf("an id that exists: %+v, %v", out, err)
+	}
+	if _, err := f.Audit().Get(t.Context(), again.ExecID); !fault.Is(err, fault.UnknownExec) {
+		t.Errorf("beside an exec that cannot be stored: %v", err)
+	}
+	if out, err := f.Audit().Enqueue(t.Context(), nil, limits); err != nil || len(out) != 0 {
+		t.Errorf("no execs: %+v, %v", out, err)
+	}
+}
+
+// taskCounts: of a task the execs of a token count, and not its changes of files and sessions.
+func taskCounts(t *testing.T, f Fixture) {
+	add := func(by string, status audit.Status, more ...func(*audit.Record)) audit.Record {
+		r := in(record(), func(r *audit.Record) { r.TaskID, r.RequestedBy, r.Status = "many", by, status })
+		for _, change := range more {
+			change(&r)
+		}
+		mustOpen(t, f.Audit(), r)
+		return r
+	}
+	add("a", audit.Running)
+	newest := add("a", audit.Queued)
+	add("b", audit.Running)
+	add("a", audit.Running, func(r *audit.Record) { r.SessionID = r.ExecID })
+	add("a", audit.Running, func(r *audit.Record) { r.SessionID = newest.ExecID })
+	add("a", audit.Running, func(r *audit.Record) { r.TaskID = "" })
+	for by, want := range map[string]map[audit.Status]int{
+		"a": {audit.Running: 2, audit.Queued: 1}, "": {audit.Running: 3, audit.Queued: 1}, "c": {},
+	} {
+		got, err := f.Audit().Task(t.Context(), "many", by, 9)
+		if err != nil || !maps.Equal(got.Statuses, want) || (got.Unended == "") != (by == "c") {
+			t.Errorf("%s: %+v, %v", by, got, err)
+		}
+	}
+	if got, err := f.Audit().Task(t.Context(), "many", "", 1); err != nil || len(got.Statuses) != 1 {
+		t.Errorf("the newest one: %+v, %v", got, err)
+	}
 }
 
 func jobEnds(t *testing.T, f Fixture) {
@@ -324,7 +408,7 @@ func jobExpires(t *testing.T, f Fixture) {
 	s := f.Jobs()
 	enqueue := func(expires time.Time) string {
 		r := waiting("a", audit.Normal)
-		if _, err := f.Audit().Enqueue(t.Context(), r, audit.Job{ExpiresAt: expires, Sealed: []byte{1}}, roomy); err != nil {
+		if _, err := enqueueOne(t, f.Audit(), r, audit.Job{ExpiresAt: expires, Sealed: []byte{1}}, roomy); err != nil {
 			t.Fatal(err)
 		}
 		return r.ExecID

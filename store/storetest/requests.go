@@ -56,7 +56,7 @@ func requests(t *testing.T, f Fixture) {
 	queued := in(record(), func(r *audit.Record) { r.Status, r.Request = audit.Queued, text })
 	job := audit.Job{ExpiresAt: base, Sealed: []byte("x")}
 	limits := audit.JobLimits{Waiting: 9, WaitingPerToken: 9, Bytes: 99, BytesPerToken: 99}
-	if taken, err := s.Enqueue(t.Context(), queued, job, limits); err != nil || taken != nil {
+	if taken, err := enqueueOne(t, s, queued, job, limits); err != nil || taken != nil {
 		t.Fatalf("%+v, %v", taken, err)
 	}
 	if got := mustGet(t, s, queued.ExecID).Request; got != text {

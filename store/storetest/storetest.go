@@ -98,6 +98,8 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"jobs are taken by priority, token and age", jobOrder},
 		{"of concurrent takers exactly one gets a job", jobRace},
 		{"jobs are bounded", jobLimits},
+		{"jobs that are stored together have outcomes of their own", jobBatch},
+		{"the execs of a task are counted", taskCounts},
 		{"a job ends with its exec, which its node ends", jobEnds},
 		{"a job is returned unless its exec has started", jobReturned},
 		{"of ten thousand jobs the next is found by an index", jobPlans},

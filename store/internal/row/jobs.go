@@ -55,25 +55,60 @@ type Jobs struct {
 	Lock string // ends a query for jobs that its statement changes: it skips those that another transaction has locked
 }
 
-// InsertJob inserts the job of a record that the same transaction has inserted.
-func (db Database) InsertJob(ctx context.Context, run Run, r audit.Record, job audit.Job, limits audit.JobLimits) error {
-	err := run(ctx, nil, insertJob, r.ExecID, rank(r.Priority), r.RequestedBy, db.EncodeTime(r.CreatedAt), db.stored(job.ExpiresAt),
-		int64(len(job.Sealed)), job.Sealed)
+// Enqueue inserts the rows and jobs of audit.Store.Enqueue in a transaction. insert inserts a
+// record, whose values are those of its columns, with its events; or it returns the one that has
+// its key.
+func (db Database) Enqueue(ctx context.Context, run Run, execs []audit.Waiting, limits audit.JobLimits,
+	insert func(r audit.Record, values []any) (taken *audit.Record, err error),
+) ([]audit.Enqueued, error) {
+	if len(execs) == 0 {
+		return nil, nil
+	}
+	c, _, err := One(ctx, run, scanJobCounts, countJobs, Text(execs[0].Record.RequestedBy))
+	out := make([]audit.Enqueued, len(execs))
+	for i, w := range execs {
+		if err != nil {
+			return nil, err
+		}
+		out[i], err = db.enqueueOne(ctx, run, w, &c, limits, insert)
+	}
+	return out, err
+}
+
+func (db Database) enqueueOne(ctx context.Context, run Run, w audit.Waiting, c *jobCounts, limits audit.JobLimits,
+	insert func(audit.Record, []any) (*audit.Record, error),
+) (audit.Enqueued, error) {
+	r, values, err := InsertArgs(w.Record, db.EncodeTime)
 	if err != nil {
-		return err
+		return audit.Enqueued{}, err
 	}
-	type counts struct {
-		waiting, ofToken    int
-		bytes, bytesOfToken int64
+	size := int64(len(w.Job.Sealed))
+	next := jobCounts{c.waiting + 1, c.ofToken + 1, c.bytes + size, c.bytesOfToken + size}
+	if refused := limits.Check(size, next.waiting, next.ofToken, next.bytes, next.bytesOfToken); refused != nil {
+		taken, _, err := FindHolder(ctx, run, r) // of an exec that is on record already, the limits do not matter
+		if taken != nil {
+			refused = nil
+		}
+		return audit.Enqueued{Taken: taken, Err: refused}, err
 	}
-	c, _, err := One(ctx, run, func(scan Scan) (c counts, err error) {
-		err = scan(&c.waiting, &c.ofToken, &c.bytes, &c.bytesOfToken)
-		return c, err
-	}, countJobs, r.RequestedBy)
-	if err != nil {
-		return err
+	taken, err := insert(r, values)
+	if err != nil || taken != nil {
+		return audit.Enqueued{Taken: taken}, err
 	}
-	return limits.Check(int64(len(job.Sealed)), c.waiting, c.ofToken, c.bytes, c.bytesOfToken)
+	*c = next
+	return audit.Enqueued{}, run(ctx, nil, insertJob, r.ExecID, rank(r.Priority), r.RequestedBy, db.EncodeTime(r.CreatedAt),
+		db.stored(w.Job.ExpiresAt), size, w.Job.Sealed)
+}
+
+// jobCounts are the columns of countJobs.
+type jobCounts struct {
+	waiting, ofToken    int
+	bytes, bytesOfToken int64
+}
+
+func scanJobCounts(scan Scan) (c jobCounts, err error) {
+	err = scan(&c.waiting, &c.ofToken, &c.bytes, &c.bytesOfToken)
+	return c, err
 }
 
 // raced is how often Take looks again after another node was faster.

@@ -49,6 +49,18 @@ func (db Records) OfKey(ctx context.Context, requestedBy, key string) (*audit.Re
 	return &r, nil
 }
 
+// FindHolder returns another record that has the key of r; nil if none has.
+func FindHolder(ctx context.Context, run Run, r audit.Record) (taken *audit.Record, found bool, err error) {
+	if r.IdempotencyKey == "" {
+		return nil, false, nil
+	}
+	holder, found, err := One(ctx, run, ScanRecord, FindKey, r.RequestedBy, r.IdempotencyKey)
+	if err != nil || !found || holder.ExecID == r.ExecID {
+		return nil, found, err
+	}
+	return &holder, true, nil
+}
+
 // UnknownExec is the error for an exec that the database does not have.
 func UnknownExec(execID string) error {
 	return fault.New(fault.UnknownExec, "there is no exec %q", Text(execID))
@@ -122,6 +134,30 @@ func (db Records) Outlines(ctx context.Context, since, until time.Time, most int
 		}
 		return err
 	}, statement, args...)
+}
+
+// Task implements audit.Store.
+func (db Records) Task(ctx context.Context, taskID, requestedBy string, most int) (audit.Task, error) {
+	task := audit.Task{Statuses: map[audit.Status]int{}}
+	var args Params
+	where := " WHERE task_id <> '' AND task_id = " + args.Add(Text(taskID)) + " AND kind = 'exec' AND session_id <> exec_id"
+	if requestedBy != "" {
+		where += " AND " + db.Hidden("requested_by") + " = " + args.Add(Text(requestedBy))
+	}
+	statement := "SELECT status, count(*), max(exec_id) FROM (SELECT status, exec_id FROM sandbox_execs" + where +
+		" ORDER BY created_at DESC, exec_id DESC LIMIT " + args.Add(int64(most)) + ") AS newest GROUP BY status"
+	err := db.Database.List(ctx, func(scan Scan) error {
+		var status audit.Status
+		var n int
+		var newest string
+		err := scan(&status, &n, &newest)
+		task.Statuses[status] = n
+		if !status.Final() {
+			task.Unended = max(task.Unended, newest) // ids are ordered by time
+		}
+		return err
+	}, statement, args...)
+	return task, err
 }
 
 // Events implements audit.Store.
