@@ -1,4 +1,5 @@
 // Command secbox is the user's program, a client of a core-api on this or another machine. secbox
+// exec runs a command there, and ls, show, logs, artifacts, cancel and wait work on execs; secbox
 // mcp is an MCP server over stdio for desktop hosts; secbox runner serves a directory of this
 // machine as its user's sandbox; secbox registry publishes and installs skills; secbox audit
 // verifies proofs of execs and follows the transparency log. The package parses flags, makes
@@ -59,7 +60,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdin i
 	case err == nil:
 		return 0
 	case checked:
-		fmt.Fprintln(stderr, "secbox:", ended.message)
+		if ended.message != "" {
+			fmt.Fprintln(stderr, "secbox:", ended.message)
+		}
 		return ended.code
 	case known:
 		fmt.Fprintln(stderr, "secbox:", e.Message)
@@ -76,16 +79,24 @@ func newRoot(getenv func(string) string) *cobra.Command {
 		Use:     "secbox",
 		Short:   "The client of secbox: uses a server (core-api) from this machine",
 		Version: version,
-		Example: `  secbox registry search weather
+		Example: `  secbox exec -- python3 -c 'print(6 * 7)'
+  secbox registry search weather
   secbox audit check exec.proof.json --key log.pub`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(mcpCommand(getenv), runnerCommand(getenv), registryCommand(getenv), auditCommand(getenv), &cobra.Command{
-		Use: "version", Short: "Print the version, and from which commit it was built", Example: "  secbox version", Args: cobra.NoArgs,
-		Run: func(cmd *cobra.Command, _ []string) {
-			fmt.Fprintln(cmd.OutOrStdout(), "secbox", buildinfo.Describe(version))
-		},
-	})
+	for _, command := range []func(func(string) string) *cobra.Command{
+		execCommand, lsCommand, showCommand, logsCommand, artifactsCommand, cancelCommand, waitCommand, policyCommand, sessionCommand,
+		skillsCommand, loginCommand,
+	} {
+		root.AddCommand(command(getenv))
+	}
+	root.AddCommand(
+		mcpCommand(getenv), runnerCommand(getenv), registryCommand(getenv), auditCommand(getenv), &cobra.Command{
+			Use: "version", Short: "Print the version, and from which commit it was built", Example: "  secbox version", Args: cobra.NoArgs,
+			Run: func(cmd *cobra.Command, _ []string) {
+				fmt.Fprintln(cmd.OutOrStdout(), "secbox", buildinfo.Describe(version))
+			},
+		})
 	return root
 }

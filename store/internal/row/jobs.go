@@ -55,9 +55,8 @@ type Jobs struct {
 	Lock string // ends a query for jobs that its statement changes: it skips those that another transaction has locked
 }
 
-// Enqueue inserts the rows and jobs of audit.Store.Enqueue in a transaction. insert inserts a
-// record, whose values are those of its columns, with its events; or it returns the one that has
-// its key.
+// Enqueue inserts the rows and jobs of audit.Store.Enqueue in a transaction. insert inserts a row
+// of values with its events, or returns the record that has the key of r.
 func (db Database) Enqueue(ctx context.Context, run Run, execs []audit.Waiting, limits audit.JobLimits,
 	insert func(r audit.Record, values []any) (taken *audit.Record, err error),
 ) ([]audit.Enqueued, error) {

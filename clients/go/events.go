@@ -1,0 +1,166 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// Event is an event of an exec. Data is of stdout and stderr, State of status and end.
+type Event struct {
+	Type  string // status, stdout, stderr, end
+	ID    string // what Follow needs to go on after this event
+	Data  []byte
+	State *State
+}
+
+// maxEvent bounds the line of an event, in bytes.
+const maxEvent = 8 << 20
+
+// Stream runs a command and calls each with its events, as they come. It returns the final state. A
+// connection that breaks is opened again, so that each event comes once. An error of each ends the
+// stream, not the exec.
+func (c *Client) Stream(ctx context.Context, req Request, each func(Event) error) (State, error) {
+	req.Stream = true
+	if req.Key == "" {
+		req.Key = NewKey()
+	}
+	return c.stream(ctx, call{
+		method: http.MethodPost, path: "/sandbox/execs", body: req,
+		header: map[string]string{"Idempotency-Key": req.Key},
+	}, "", each)
+}
+
+// Follow calls each with the events of an exec after the one with the id lastID; empty: all of them.
+func (c *Client) Follow(ctx context.Context, execID, lastID string, each func(Event) error) (State, error) {
+	return c.stream(ctx, call{method: http.MethodGet, path: segments("sandbox", "execs", execID, "events"), header: map[string]string{}},
+		lastID, each)
+}
+
+func (c *Client) stream(ctx context.Context, req call, lastID string, each func(Event) error) (State, error) {
+	var execID string
+	for failed := 0; ; {
+		if lastID != "" {
+			req.header["Last-Event-ID"] = lastID
+		}
+		resp, err := c.send(ctx, req)
+		if err != nil {
+			return State{}, err
+		}
+		var end *State
+		var stop error
+		seen := lastID
+		err = readEvents(resp.Body, func(e Event) error {
+			if lastID = e.ID; e.State != nil {
+				execID = e.State.ExecID
+			}
+			if e.Type == "end" {
+				end = e.State
+			}
+			stop = each(e)
+			return stop
+		})
+		resp.Body.Close()
+		switch {
+		case stop != nil:
+			return State{ExecID: execID}, stop
+		case end != nil:
+			return *end, nil
+		case ctx.Err() != nil:
+			return State{ExecID: execID}, context.Cause(ctx)
+		case resp.StatusCode == http.StatusNoContent: // there is nothing after lastID
+			record, err := c.Exec(ctx, execID)
+			return record.State, err
+		}
+		if seen != lastID {
+			failed = 0
+		}
+		if failed++; failed > 5 {
+			return State{ExecID: execID}, c.unreachable(err, "the stream of events broke again and again")
+		}
+		if execID != "" { // resume; without an event the request is repeated with its key
+			req = call{method: http.MethodGet, path: segments("sandbox", "execs", execID, "events"), header: map[string]string{}}
+		}
+		timer := time.NewTimer(time.Duration(failed) * 100 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// readEvents reads server-sent events to the end of the stream, or to an error of each.
+func readEvents(r io.Reader, each func(Event) error) error {
+	in := bufio.NewReaderSize(r, 64<<10)
+	var e Event
+	var data, line []byte
+	for {
+		piece, err := in.ReadSlice('\n')
+		line = append(line, piece...)
+		if errors.Is(err, bufio.ErrBufferFull) && len(line) <= maxEvent {
+			continue
+		}
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return io.ErrUnexpectedEOF // after the event end the caller does not look
+			}
+			return err
+		}
+		text := bytes.TrimRight(line, "\r\n")
+		name, value, _ := bytes.Cut(text, []byte(":"))
+		value = bytes.TrimPrefix(value, []byte(" "))
+		switch {
+		case len(text) == 0 && len(data) > 0:
+			if err := e.decode(data); err != nil {
+				return err
+			}
+			if err := each(e); err != nil {
+				return err
+			}
+			if e.Type == "end" {
+				return nil
+			}
+			fallthrough
+		case len(text) == 0:
+			e, data = Event{}, data[:0]
+		case string(name) == "event":
+			e.Type = string(value)
+		case string(name) == "id":
+			e.ID = string(value)
+		case string(name) == "data":
+			data = append(data, value...)
+		}
+		line = line[:0]
+	}
+}
+
+func (e *Event) decode(data []byte) error {
+	switch e.Type {
+	case "stdout", "stderr":
+		var piece struct{ Data, Encoding string }
+		if err := json.Unmarshal(data, &piece); err != nil {
+			return err
+		}
+		if piece.Encoding != "base64" {
+			e.Data = []byte(piece.Data)
+			return nil
+		}
+		var err error
+		e.Data, err = base64.StdEncoding.DecodeString(piece.Data)
+		return err
+	case "status", "end":
+		e.State = &State{}
+		if err := json.Unmarshal(data, e.State); err != nil {
+			return fmt.Errorf("an event %s: %w", e.Type, err)
+		}
+	}
+	return nil
+}
