@@ -41,7 +41,7 @@ type Command struct {
 	Record  string            `json:"tty_record,omitempty"`
 }
 
-// Argv returns the command that runs a program with its arguments, none of which a shell interprets.
+// Argv returns the command that runs a program with its arguments. No shell interprets them.
 func Argv(argv ...string) Command {
 	if len(argv) == 0 {
 		return Command{}

@@ -17,10 +17,19 @@ import (
 	"secbox/store/storetest/planprobe"
 )
 
+// lockWriters keeps writers waiting until unlock is called, or until the test has failed: closing
+// the database waits for the lock.
+func lockWriters(t *testing.T, db *sqlite.DB) (unlock func()) {
+	t.Helper()
+	unlock = sync.OnceFunc(db.Lock())
+	t.Cleanup(unlock)
+	return unlock
+}
+
 // queue keeps writers waiting, starts all the calls, and lets them go when each of them waits.
 func queue(t *testing.T, db *sqlite.DB, calls ...func() error) []error {
 	t.Helper()
-	giveBack := db.Lock()
+	giveBack := lockWriters(t, db)
 	outcomes := make([]error, len(calls))
 	var all sync.WaitGroup
 	for i, call := range calls {
@@ -157,20 +166,21 @@ func TestNoCommitWhenAllAreRefused(t *testing.T) {
 func TestManyWait(t *testing.T) {
 	t.Parallel()
 	db := open(t, filepath.Join(t.TempDir(), "secbox.db"))
-	calls := make([]func() error, 100)
+	const calls = 100
+	giveBack := lockWriters(t, db)
+	var all sync.WaitGroup
 	for i := range calls {
-		calls[i] = func() error {
-			_, err := db.Audit().Open(t.Context(), record(fmt.Sprint("r", i)))
-			return err
-		}
+		all.Go(func() {
+			if _, err := db.Audit().Open(t.Context(), record(fmt.Sprint("r", i))); err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+		})
 	}
-	for i, err := range queue(t, db, calls...) {
-		if err != nil {
-			t.Errorf("call %d: %v", i, err)
-		}
-	}
-	if all, _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 500); err != nil || len(all) != len(calls) {
-		t.Errorf("%d rows, %v", len(all), err)
+	await(t, func() bool { return db.Waiting() == calls }) // each gives up after a few seconds, so they do not come one by one
+	giveBack()
+	all.Wait()
+	if rows, _, err := db.Audit().List(t.Context(), audit.Filter{}, nil, 500); err != nil || len(rows) != calls {
+		t.Errorf("%d rows, %v", len(rows), err)
 	}
 }
 
@@ -179,7 +189,7 @@ func TestCanceledWriterWritesNothing(t *testing.T) {
 	db := open(t, filepath.Join(t.TempDir(), "secbox.db"))
 	s := db.Audit()
 	ctx, cancel := context.WithCancel(t.Context())
-	giveBack := db.Lock()
+	giveBack := lockWriters(t, db)
 	gone, stays := make(chan error), make(chan error)
 	go func() { _, err := s.Open(ctx, record("gone")); gone <- err }()
 	await(t, func() bool { return db.Waiting() == 1 })
