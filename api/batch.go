@@ -76,6 +76,7 @@ func (s *Server) batched(ctx context.Context, body wire.ExecRequest, caller toke
 	var bad fault.Fields
 	for name, given := range map[string]bool{
 		"session_id": body.SessionID != "", "background": body.Background, "stream": body.Stream, "exec.tty": body.Exec.TTY != nil,
+		"exec.stdin_stream": body.Exec.StdinStream,
 	} {
 		if given {
 			bad.Add(name, "is not possible in a batch: use POST /sandbox/execs")

@@ -118,6 +118,9 @@ func (s *Server) limited(op contract.Operation, c echo.Context, next echo.Handle
 		return next(c)
 	}
 	memory := call.memory
+	if op.Path == stdinPath {
+		memory, rest = nil, noPace
+	}
 	if op.Takes(formType) || op.Path == filePath || strings.HasSuffix(op.Path, contentPath) { // goes to disk, within the quota of uploads
 		memory = nil
 	}

@@ -327,6 +327,8 @@ func decodeAs[T any](t *testing.T, r reply, status int) T {
 
 // fakeRunner stands where the Docker engine would be. It keeps real rows.
 type fakeRunner struct {
+	stdin func(execID string) (io.WriteCloser, error)
+
 	inside placestest.Here
 	store  audit.Store
 	run    func(ctx context.Context, req runner.Request) (runner.Result, error)
@@ -363,6 +365,10 @@ func (r *fakeRunner) Run(ctx context.Context, req runner.Request) (runner.Result
 	r.requests = append(r.requests, req)
 	r.mu.Unlock()
 	return r.run(ctx, req)
+}
+
+func (r *fakeRunner) Stdin(_ context.Context, rec audit.Record) (io.WriteCloser, error) {
+	return r.stdin(rec.ExecID)
 }
 
 func (r *fakeRunner) RunAll(ctx context.Context, reqs []runner.Request) ([]runner.Outcome, error) {

@@ -46,6 +46,11 @@ type Runner interface {
 	// an outcome for each, in their order. After an error none will run.
 	RunAll(ctx context.Context, reqs []runner.Request) ([]runner.Outcome, error)
 
+	// Stdin waits until an exec on this node takes its standard input, and returns a writer for it,
+	// which the caller must close. Writes fail with fault.ExecEnded when the command has ended.
+	// fault.ExecEnded, fault.InvalidRequest.
+	Stdin(ctx context.Context, rec audit.Record) (io.WriteCloser, error)
+
 	// Refuse records a request that is refused with fault.Forbidden or fault.PathRefused, and
 	// returns that error with the record's id. It returns any other error unchanged.
 	Refuse(ctx context.Context, req runner.Request, why error) error

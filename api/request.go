@@ -34,7 +34,7 @@ func execRequest(body wire.ExecRequest, async bool, idempotencyKey *string, call
 		ProjectID: body.ProjectID, ConversationID: body.ConversationID, UserID: body.UserID, SkillID: body.SkillID, Image: body.Image,
 		Command: runner.Command{
 			Kind: body.Exec.Kind, Name: body.Exec.Command, Args: body.Exec.Args, Cwd: body.Exec.Cwd, Env: body.Exec.Env,
-			Stdin: []byte(body.Exec.Stdin), Context: body.Exec.Context,
+			Stdin: []byte(body.Exec.Stdin), StdinStream: body.Exec.StdinStream, Context: body.Exec.Context,
 		},
 		CallbackURL: body.CallbackURL, RequestedBy: caller.ID, SessionID: body.SessionID,
 		Background: body.Background,
@@ -46,6 +46,9 @@ func execRequest(body wire.ExecRequest, async bool, idempotencyKey *string, call
 		refuse("exec.tty_record", "needs exec.tty")
 	}
 
+	if body.Exec.StdinStream && (body.Exec.Stdin != "" || body.Exec.TTY != nil || body.Exec.Context != "" || async && body.SessionID == "") {
+		refuse("exec.stdin_stream", "cannot be combined with exec.stdin, exec.tty, exec.context, or Prefer: respond-async without a session")
+	}
 	if !shortForm(body.Exec, &req.Command, refuse) {
 		checkCommand(body.Exec, refuse)
 	}
@@ -251,11 +254,13 @@ func digest(req runner.Request, skillInputs []byte) string {
 		Context      string            `json:"context,omitempty"`
 		Background   bool              `json:"background,omitempty"`
 		Terminal     *runner.Terminal  `json:"terminal,omitempty"`
+		StdinStream  bool              `json:"stdin_stream,omitempty"`
 	}{
 		Project: req.ProjectID, Conversation: req.ConversationID, User: req.UserID, Skill: req.SkillID, Task: req.TaskID, Image: req.Image,
 		Kind: req.Command.Kind, Command: req.Command.Name, Args: append([]string{}, req.Command.Args...), Cwd: req.Command.Cwd,
 		Env: req.Command.Env, Stdin: hash(req.Command.Stdin), Inputs: []input{}, CallbackURL: req.CallbackURL,
 		Session: req.SessionID, Context: req.Command.Context, Background: req.Background, Terminal: req.Command.Terminal,
+		StdinStream: req.Command.StdinStream,
 		Overrides: overrides{Layer: req.Overrides, FSRead: req.Overrides.FSRead, FSWrite: req.Overrides.FSWrite},
 	}
 	if args := canonical.Args; req.Command.Kind == runner.KindPython && len(args) > 0 && args[0] == runner.CodeFile {

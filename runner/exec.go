@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"maps"
@@ -336,6 +335,8 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	defer c.Remove()
 	term := x.openTerminal()
 	defer term.close()
+	stdin, endStdin := x.openStdin() // before outputs says that the exec has begun
+	defer endStdin()
 	defer x.outputs.Add(x.record.ExecID, c, 0)()
 
 	kept := x.keepInputs()
@@ -350,7 +351,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	_, start := x.cfg.Tracer.Start(ctx, "start")
 	var job traces.Span
 	of := engine.Job{
-		Argv: argv, CodeFile: codeFile, Env: traced(command.Env, x.req.Trace), Cwd: command.Cwd, Stdin: bytes.NewReader(command.Stdin),
+		Argv: argv, CodeFile: codeFile, Env: traced(command.Env, x.req.Trace), Cwd: command.Cwd, Stdin: stdin,
 		Timeout: time.Duration(v.TimeoutMS) * time.Millisecond, Grace: time.Duration(min(v.KillGraceMS, v.TimeoutMS/2)) * time.Millisecond,
 		MaxStdout: v.MaxStdoutBytes, MaxStderr: v.MaxStderrBytes, CPUCores: v.CPUCores,
 		OnStart: func() {
@@ -371,6 +372,7 @@ func (x *exec) execute(ctx context.Context) (Result, error) {
 	term.takes(&of)
 	exit, err := x.slot.Run(x.ctx, of, term.shows(c.Stdout), c.Stderr)
 	term.end(&exit, c)
+	endStdin()
 	ended := x.commands.Now() // stopWatch may wait for a measurement
 	x.record.Warm, x.record.Attached = x.slot.Warm(), x.slot.Attached()
 	x.stopWatch()

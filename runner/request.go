@@ -83,6 +83,9 @@ type Command struct {
 	Env   map[string]string
 	Stdin []byte
 
+	// StdinStream lets a client send the standard input while the command runs; see Runner.Stdin.
+	StdinStream bool
+
 	// Context is the name of the interpreter of the session in which the code of a KindPython or
 	// KindShell command runs, with the state that earlier execs have left; empty: none.
 	Context string

@@ -228,7 +228,7 @@ func (r *Runner) newRecord(req Request, snapshot policy.Snapshot, execID string)
 // addHMACs sets the keyed digests of what the record must not have.
 func (r *Runner) addHMACs(record *audit.Record, req Request) {
 	c := req.Command
-	if len(c.Env) == 0 && len(c.Stdin) == 0 {
+	if len(c.Env) == 0 && len(c.Stdin) == 0 && !c.StdinStream {
 		return
 	}
 	record.HMACSalt = cmp.Or(req.HMACSalt, hmackey.NewSalt())

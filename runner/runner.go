@@ -106,6 +106,7 @@ type Runner struct {
 
 	outputs   *output.Running
 	terminals terminal.Set
+	stdins    stdinSet
 	ends      ends // of asynchronous execs
 }
 

@@ -678,6 +678,13 @@ type Command struct {
 	// Example: line 1
 	Stdin string `json:"stdin,omitempty"`
 
+	// StdinStream The standard input comes by `PUT /sandbox/execs/{exec_id}/stdin` while the command runs, of any size. The command waits for it. Not with `stdin`, `tty`, `context` and `Prefer: respond-async`
+	// without a session.
+	//
+	//
+	// Example: false
+	StdinStream bool `json:"stdin_stream,omitempty"`
+
 	// TTY Runs the command in a terminal of this size. The answer is 202 with the record as soon as the exec is on record, as with `background`; the terminal itself is `GET /sandbox/execs/{exec_id}/tty`. When
 	// the exec has ended, `GET /sandbox/execs/{exec_id}/cast` has its recording.
 	//
@@ -3307,6 +3314,19 @@ type SkillRuntime struct {
 	Session string `json:"session"`
 }
 
+// StdinSent How much of a standard input was passed on.
+type StdinSent struct {
+	// Bytes Bytes that were passed on to the command.
+	//
+	// Example: 1024
+	Bytes int64 `json:"bytes"`
+
+	// Ended The command ended before it had all of the input.
+	//
+	// Example: false
+	Ended bool `json:"ended"`
+}
+
 // StreamProblem Only in `end`: why the events do not have all of the output that the command wrote.
 type StreamProblem struct {
 	// Code A stable reason to switch on.
@@ -5093,6 +5113,9 @@ type ServerInterface interface {
 	// GetStderr The captured standard error
 	// (GET /sandbox/execs/{exec_id}/stderr)
 	GetStderr(ctx echo.Context, execID ExecID, params GetStderrParams) error
+	// SendStdin Send the standard input of a command that runs
+	// (PUT /sandbox/execs/{exec_id}/stdin)
+	SendStdin(ctx echo.Context, execID ExecID) error
 	// GetStdout The captured standard output
 	// (GET /sandbox/execs/{exec_id}/stdout)
 	GetStdout(ctx echo.Context, execID ExecID, params GetStdoutParams) error
@@ -6655,6 +6678,22 @@ func (w *ServerInterfaceWrapper) GetStderr(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetStderr(ctx, execID, params)
+	return err
+}
+
+// SendStdin converts echo context to params.
+func (w *ServerInterfaceWrapper) SendStdin(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "exec_id" -------------
+	var execID ExecID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "exec_id", ctx.Param("exec_id"), &execID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter exec_id: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.SendStdin(ctx, execID)
 	return err
 }
 
@@ -8939,6 +8978,7 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/proof", wrapper.GetExecProof, options.OperationMiddlewares["getExecProof"]...)
 	router.POST(options.BaseURL+"/sandbox/execs/:exec_id/replay", wrapper.ReplayExec, options.OperationMiddlewares["replayExec"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stderr", wrapper.GetStderr, options.OperationMiddlewares["getStderr"]...)
+	router.PUT(options.BaseURL+"/sandbox/execs/:exec_id/stdin", wrapper.SendStdin, options.OperationMiddlewares["sendStdin"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/stdout", wrapper.GetStdout, options.OperationMiddlewares["getStdout"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/:exec_id/wait", wrapper.WaitExec, options.OperationMiddlewares["waitExec"]...)
 	router.POST(options.BaseURL+"/sandbox/execs/batch", wrapper.RunExecs, options.OperationMiddlewares["runExecs"]...)
@@ -10154,6 +10194,30 @@ type GetStderr200Response = OutputResponse
 func (response GetStderr200Response) VisitGetStderrResponse(w http.ResponseWriter) error {
 	w.WriteHeader(200)
 	return nil
+}
+
+type SendStdinRequestObject struct {
+	ExecID      ExecID `json:"exec_id"`
+	ContentType string
+	Body        io.Reader
+}
+
+type SendStdinResponseObject interface {
+	VisitSendStdinResponse(w http.ResponseWriter) error
+}
+
+type SendStdin200JSONResponse StdinSent
+
+func (response SendStdin200JSONResponse) VisitSendStdinResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
 }
 
 type GetStdoutRequestObject struct {
@@ -12000,6 +12064,9 @@ type StrictServerInterface interface {
 	// GetStderr The captured standard error
 	// (GET /sandbox/execs/{exec_id}/stderr)
 	GetStderr(ctx context.Context, request GetStderrRequestObject) (GetStderrResponseObject, error)
+	// SendStdin Send the standard input of a command that runs
+	// (PUT /sandbox/execs/{exec_id}/stdin)
+	SendStdin(ctx context.Context, request SendStdinRequestObject) (SendStdinResponseObject, error)
 	// GetStdout The captured standard output
 	// (GET /sandbox/execs/{exec_id}/stdout)
 	GetStdout(ctx context.Context, request GetStdoutRequestObject) (GetStdoutResponseObject, error)
@@ -13326,6 +13393,34 @@ func (sh *strictHandler) GetStderr(ctx echo.Context, execID ExecID, params GetSt
 		return err
 	} else if validResponse, ok := response.(GetStderrResponseObject); ok {
 		return validResponse.VisitGetStderrResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// SendStdin operation middleware
+func (sh *strictHandler) SendStdin(ctx echo.Context, execID ExecID) error {
+	var request SendStdinRequestObject
+
+	request.ExecID = execID
+	request.ContentType = ctx.Request().Header.Get("Content-Type")
+
+	request.Body = ctx.Request().Body
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.SendStdin(ctx.Request().Context(), request.(SendStdinRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "SendStdin")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(SendStdinResponseObject); ok {
+		return validResponse.VisitSendStdinResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

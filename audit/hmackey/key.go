@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"hash"
 	"errors"
 	"io/fs"
 	"strings"
@@ -103,8 +104,26 @@ func (k Key) Variable(salt, name, value string) string { return k.sum("env", sal
 
 // Stdin is the keyed digest of standard input. Salt must not contain a NUL.
 func (k Key) Stdin(salt string, content []byte) string {
-	return k.sum("stdin", salt, string(content))[:32]
+	d := k.StdinDigest(salt)
+	d.Write(content)
+	return d.Sum()
 }
+
+// StdinDigest is the digest of Stdin for content that comes in pieces.
+func (k Key) StdinDigest(salt string) Digest {
+	mac := hmac.New(sha256.New, k.secret)
+	mac.Write([]byte("stdin\x00" + salt + "\x00"))
+	return Digest{mac}
+}
+
+// Digest is a keyed digest of the content that was written to it.
+type Digest struct{ mac hash.Hash }
+
+// Write adds content.
+func (d Digest) Write(content []byte) { d.mac.Write(content) }
+
+// Sum returns the digest of the content so far.
+func (d Digest) Sum() string { return hex.EncodeToString(d.mac.Sum(nil))[:32] }
 
 // sum separates its parts by NUL bytes, which only the last one may contain.
 func (k Key) sum(parts ...string) string {

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,7 +26,7 @@ type Config struct {
 	Insecure  bool          // sends the token over plain http to another machine
 	HTTP      *http.Client  // nil: a client with connections of its own; redirects are never followed
 	UserAgent string        // empty: secbox-go
-	Patience  time.Duration // how long a request is repeated while the server is busy or away; 0: 30 seconds, negative: never
+	Patience  time.Duration // how long a request is repeated while the server is busy, or away after an answer; 0: 30 seconds, negative: never
 }
 
 // DefaultServer is the address of a core-api on this machine.
@@ -36,6 +37,8 @@ type Client struct {
 	cfg  Config
 	base *url.URL
 	http *http.Client
+
+	reached atomic.Bool // a core-api has answered before
 }
 
 // New returns a Client. It makes no request.
@@ -178,7 +181,11 @@ func (c *Client) send(ctx context.Context, req call) (*http.Response, error) {
 	for {
 		resp, err := c.sendOnce(ctx, req, body)
 		e, known := errors.AsType[*Error](err)
-		again := known && (e.Status == 0 || e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable)
+		if err == nil || known && e.Status != 0 && e.Code != NotCoreAPI {
+			c.reached.Store(true)
+		}
+		again := known && (e.Status != 0 || c.reached.Load()) && // a wrong address is said at once
+			(e.Status == 0 || e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable)
 		if err == nil || !again || req.once || req.content != nil || ctx.Err() != nil {
 			return resp, err
 		}

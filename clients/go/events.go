@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -32,10 +33,49 @@ func (c *Client) Stream(ctx context.Context, req Request, each func(Event) error
 	if req.Key == "" {
 		req.Key = NewKey()
 	}
+	if in := req.Stdin; in != nil {
+		req.Command.Stream = true
+		return c.streamWith(ctx, req, in, each)
+	}
 	return c.stream(ctx, call{
 		method: http.MethodPost, path: "/sandbox/execs", body: req,
 		header: map[string]string{"Idempotency-Key": req.Key},
 	}, "", each)
+}
+
+// streamWith is Stream with a standard input.
+func (c *Client) streamWith(ctx context.Context, req Request, in io.Reader, each func(Event) error) (State, error) {
+	req.Stdin = nil
+	var once sync.Once
+	sent := make(chan error, 1)
+	state, err := c.Stream(ctx, req, func(e Event) error {
+		if e.State != nil && e.Type == "status" {
+			once.Do(func() { go func() { sent <- c.SendStdin(ctx, e.State.ExecID, in) }() })
+		}
+		return each(e)
+	})
+	select {
+	case failed := <-sent: // why the exec was canceled, or lacks its input
+		if err == nil && failed != nil && state.Status == "canceled" {
+			err = failed
+		}
+	default:
+	}
+	return state, err
+}
+
+// SendStdin sends the standard input of an exec whose command has Stream set, once. An exec that has
+// ended, or had another one, is no error.
+func (c *Client) SendStdin(ctx context.Context, execID string, in io.Reader) error {
+	_, err := c.json(ctx, call{
+		method: http.MethodPut, path: segments("sandbox", "execs", execID, "stdin"), content: in,
+		header: map[string]string{"Content-Type": "application/octet-stream"}, once: true,
+	}, nil)
+	switch CodeOf(err) {
+	case "exec_ended", "invalid_request":
+		return nil
+	}
+	return err
 }
 
 // Follow calls each with the events of an exec after the one with the id lastID; empty: all of them.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"encoding/json"
+	"io"
 	"time"
 )
 
@@ -24,6 +25,10 @@ type Request struct {
 	Stream         bool     `json:"stream,omitempty"` // set by Stream
 
 	Key string `json:"-"` // the Idempotency-Key; empty: a new one
+
+	// Stdin is the standard input, of any size, which Stream sends while the command runs; nil: none. A
+	// Read that blocks may outlive the exec.
+	Stdin io.Reader `json:"-"`
 }
 
 // Command is what a request runs: a Script for bash, Code for Python, or a program with arguments.
@@ -37,6 +42,7 @@ type Command struct {
 	Env     map[string]string `json:"env,omitempty"`
 	Context string            `json:"context,omitempty"` // in a session: the interpreter that keeps its state
 	Stdin   string            `json:"stdin,omitempty"`
+	Stream  bool              `json:"stdin_stream,omitempty"` // set by Stream for Request.Stdin
 	TTY     *TerminalSize     `json:"tty,omitempty"`
 	Record  string            `json:"tty_record,omitempty"`
 }
@@ -46,10 +52,10 @@ func Argv(argv ...string) Command {
 	if len(argv) == 0 {
 		return Command{}
 	}
-	switch argv[0] {
-	case "bash":
+	switch script := len(argv) > 2; {
+	case script && argv[0] == "bash" && (argv[1] == "-c" || argv[1] == "-lc"):
 		return Command{Kind: "shell", Program: "bash", Args: argv[1:]}
-	case "python", "python3":
+	case script && (argv[0] == "python" || argv[0] == "python3") && argv[1] == "-c":
 		return Command{Kind: "python", Program: "python", Args: argv[1:]}
 	}
 	return Command{Kind: "shell", Program: "bash", Args: append([]string{"-c", `exec -- "$0" "$@"`}, argv...)}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -222,11 +224,16 @@ func (o *execOptions) start(cmd *cobra.Command, api *client.Client, args []strin
 
 func (o *execOptions) runOne(cmd *cobra.Command, api *client.Client, args []string) error {
 	req, err := o.request(args)
-	if err == nil {
-		err = o.withStdin(cmd, &req)
-	}
 	if err != nil {
 		return err
+	}
+	if in := o.stdin(cmd); in != nil && o.context == "" {
+		req.Stdin = in
+		if content, whole := head(in); whole { // no second request
+			req.Stdin, req.Command.Stdin = nil, string(content)
+		} else {
+			req.Stdin = io.MultiReader(bytes.NewReader(content), in)
+		}
 	}
 	state, err := o.follow(cmd, api, func(ctx context.Context, each func(client.Event) error) (client.State, error) {
 		return api.Stream(ctx, req, each)
@@ -236,6 +243,22 @@ func (o *execOptions) runOne(cmd *cobra.Command, api *client.Client, args []stri
 	}
 	return o.end(cmd, api, state)
 }
+
+// head reads what a regular file has, if it is short UTF-8; whole says that nothing is left.
+func head(in io.Reader) (content []byte, whole bool) {
+	f, ok := in.(*os.File)
+	if !ok {
+		return nil, false
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() && info.Mode()&os.ModeCharDevice == 0 || info.Size() > shortStdin {
+		return nil, false
+	}
+	content, err := io.ReadAll(io.LimitReader(f, shortStdin))
+	return content, err == nil && len(content) < shortStdin && utf8.Valid(content)
+}
+
+// shortStdin is how much standard input may be sent with the request, in bytes.
+const shortStdin = 64 << 10
 
 // follow shows the events of an exec, and cancels it when the program is interrupted.
 func (o *execOptions) follow(cmd *cobra.Command, api *client.Client,
