@@ -31,7 +31,7 @@ endef
 ON_USERS_MACHINES := ./cmd/secbox ./sandbox ./sandbox/files ./sandbox/process ./sandbox/remote/...
 
 # Packages whose tests need a Docker engine or a browser: make check leaves them to make test.
-NEED_ENGINE := cmd/bench|cmd/core-api|console|engine/dockercli|docs|e2e|engine|health|images|sandbox/docker|scripts|packages/creator
+NEED_ENGINE := clients|cmd/bench|cmd/core-api|console|engine/dockercli|docs|e2e|engine|health|images|sandbox/docker|scripts|packages/creator
 
 PREFIX ?= /usr/local
 TEST_FLAGS ?=
