@@ -153,8 +153,8 @@ fmt: ## Format the Go files with gofumpt
 fuzz: ## Run each fuzz target for FUZZ_TIME (10s)
 	@scripts/fuzz.sh $(FUZZ_TIME)
 
-generate: ## Generate the HTTP types from api/openapi.yaml, and the code of the console's templates
-	go generate ./api ./console
+generate: ## Generate the HTTP types of Go and TypeScript from api/openapi.yaml, and the code of the console's templates
+	go generate ./api ./clients ./console
 
 screenshots: ## Take the pictures of README again, after a change of the console's pages
 	$(NO_CGO) go test -count=1 -run '^TestScreenshots$$' ./console -screenshots

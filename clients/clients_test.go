@@ -5,12 +5,17 @@
 package clients
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
 	"testing"
 
 	"secbox/server"
@@ -19,6 +24,29 @@ import (
 )
 
 const adminToken = "token-of-the-clients-tests"
+
+//go:generate node ../.cache/tsclient/node_modules/openapi-typescript/bin/cli.js ../api/openapi.yaml -o typescript/src/contract.ts
+
+// TestMain removes what compiled has made.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(build.dir)
+	os.Exit(code)
+}
+
+// TestGeneratedTypesAreFresh generates the types of the TypeScript client again.
+func TestGeneratedTypesAreFresh(t *testing.T) {
+	t.Parallel()
+	fresh := filepath.Join(t.TempDir(), "contract.ts")
+	run(t, ".", os.Environ(), "node", filepath.Join(modules(t), "openapi-typescript/bin/cli.js"), "../api/openapi.yaml", "-o", fresh)
+	want, err := os.ReadFile(fresh)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile("typescript/src/contract.ts"); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("typescript/src/contract.ts is older than openapi.yaml: run go generate ./clients (%v)", err)
+	}
+}
 
 // TestClients runs each client's tests against one core-api per database.
 func TestClients(t *testing.T) {
@@ -35,7 +63,16 @@ func TestClients(t *testing.T) {
 			environ := start(t, url, python, typescript)
 			t.Run("python", func(t *testing.T) {
 				t.Parallel()
-				run(t, append(environ, "SECBOX_WEBHOOK_PORT="+python), "python3", "python/test_secbox.py")
+				run(t, ".", append(environ, "SECBOX_WEBHOOK_PORT="+python), "python3", "python/test_secbox.py")
+			})
+			t.Run("typescript", func(t *testing.T) {
+				t.Parallel()
+				dir, dist := t.TempDir(), compiled(t)
+				if err := os.WriteFile(filepath.Join(dir, "data.csv"), []byte("a,b\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				run(t, dir, append(environ, "SECBOX_WEBHOOK_PORT="+typescript), "node", "--no-warnings", "--test",
+					filepath.Join(dist, "test/secbox.test.js"), filepath.Join(dist, "test/readme.js"))
 			})
 		})
 	}
@@ -69,6 +106,68 @@ func start(t *testing.T, database string, ports ...string) []string {
 	return append(os.Environ(), "SECBOX_URL=http://"+app.Addr(), "SECBOX_TOKEN="+adminToken)
 }
 
+// modules is where scripts/setup.sh has put the packages that the TypeScript client needs.
+func modules(t *testing.T) string {
+	t.Helper()
+	lock, err := os.ReadFile("typescript/package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed, err := os.ReadFile("../.cache/tsclient/installed.json")
+	if err != nil || !bytes.Equal(lock, installed) {
+		t.Fatal("the packages of the TypeScript client are not installed; run scripts/setup.sh test")
+	}
+	dir, err := filepath.Abs("../.cache/tsclient/node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// build is the TypeScript client, its tests and its README's examples as JavaScript: made once.
+var build struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+var tsBlock = regexp.MustCompile("(?s)```ts\n(.*?)```")
+
+// compiled returns the directory of the JavaScript.
+func compiled(t *testing.T) string {
+	t.Helper()
+	modules := modules(t)
+	build.once.Do(func() {
+		if build.dir, build.err = os.MkdirTemp("", "secbox-typescript"); build.err != nil {
+			return
+		}
+		page, err := os.ReadFile("typescript/README.md")
+		if err != nil {
+			build.err = err
+			return
+		}
+		var readme strings.Builder
+		for _, block := range tsBlock.FindAllStringSubmatch(string(page), -1) {
+			readme.WriteString(block[1])
+		}
+		examples := strings.NewReplacer(`"secbox"`, `"../src/index.js"`, `"secbox/node"`, `"../src/node.js"`,
+			`"http://127.0.0.1:8003"`, "process.env.SECBOX_URL!").Replace(readme.String())
+		if build.err = errors.Join(os.CopyFS(build.dir, os.DirFS("typescript")), os.Symlink(modules, filepath.Join(build.dir, "node_modules")),
+			os.WriteFile(filepath.Join(build.dir, "test/readme.ts"), []byte(examples), 0o600)); build.err != nil {
+			return
+		}
+		cmd := exec.Command("node", filepath.Join(modules, "typescript/bin/tsc"))
+		cmd.Dir = build.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			build.err = fmt.Errorf("tsc: %w\n%s", err, out)
+		}
+	})
+	if build.err != nil {
+		t.Fatal(build.err)
+	}
+	return filepath.Join(build.dir, "dist")
+}
+
 // freePort returns a port on which nothing listens.
 func freePort(t *testing.T) string {
 	t.Helper()
@@ -80,11 +179,23 @@ func freePort(t *testing.T) string {
 	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
 }
 
-func run(t *testing.T, environ []string, program string, args ...string) {
+func run(t *testing.T, dir string, environ []string, program string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Env = environ
+	cmd.Dir, cmd.Env = dir, environ
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%s %v: %v\n%s", program, args, err, out)
+	}
+}
+
+// TestBrowsersCanLoadTheCore looks for what only Node.js has in the entry for browsers.
+func TestBrowsersCanLoadTheCore(t *testing.T) {
+	t.Parallel()
+	core, err := os.ReadFile("typescript/src/index.ts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := regexp.MustCompile(`"node:|\b(process|Buffer|require|global)\b[.(]`).Find(core); found != nil {
+		t.Errorf("typescript/src/index.ts uses %s, which browsers do not have; put it into node.ts", found)
 	}
 }

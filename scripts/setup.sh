@@ -270,7 +270,8 @@ setup_node() {
 	npm_packages e2e/testdata/mcpclient .cache/mcpclient "the MCP clients of the tests" || return 0
 	npm_packages console/testdata/browser .cache/consoletest "the checkers of the console's pages" || return 0
 	npm_packages scripts/interop .cache/interop "the programs of make interop" || return 0
-	say "Node.js: $(node --version), the MCP clients of the tests, the checkers of pages and the programs of make interop are here"
+	npm_packages clients/typescript .cache/tsclient "the packages of the TypeScript client" || return 0
+	say "Node.js: $(node --version), the MCP clients of the tests, the checkers of pages, the programs of make interop and the packages of the TypeScript client are here"
 }
 
 # The browser in which the tests open the console's pages.
