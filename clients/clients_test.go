@@ -74,6 +74,10 @@ func TestClients(t *testing.T) {
 				run(t, dir, append(environ, "SECBOX_WEBHOOK_PORT="+typescript), "node", "--no-warnings", "--test",
 					filepath.Join(dist, "test/secbox.test.js"), filepath.Join(dist, "test/readme.js"))
 			})
+			t.Run("examples", func(t *testing.T) {
+				t.Parallel()
+				runExamples(t, environ)
+			})
 		})
 	}
 }
@@ -150,10 +154,11 @@ func compiled(t *testing.T) string {
 		for _, block := range tsBlock.FindAllStringSubmatch(string(page), -1) {
 			readme.WriteString(block[1])
 		}
-		examples := strings.NewReplacer(`"secbox"`, `"../src/index.js"`, `"secbox/node"`, `"../src/node.js"`,
-			`"http://127.0.0.1:8003"`, "process.env.SECBOX_URL!").Replace(readme.String())
-		if build.err = errors.Join(os.CopyFS(build.dir, os.DirFS("typescript")), os.Symlink(modules, filepath.Join(build.dir, "node_modules")),
-			os.WriteFile(filepath.Join(build.dir, "test/readme.ts"), []byte(examples), 0o600)); build.err != nil {
+		worker, err := os.ReadFile("../examples/worker.ts")
+		if build.err = errors.Join(err, os.CopyFS(build.dir, os.DirFS("typescript")), os.Symlink(modules, filepath.Join(build.dir, "node_modules")),
+			os.WriteFile(filepath.Join(build.dir, "test/worker.ts"), worker, 0o600),
+			os.WriteFile(filepath.Join(build.dir, "test/readme.ts"),
+				[]byte(strings.ReplaceAll(readme.String(), `"http://127.0.0.1:8003"`, "process.env.SECBOX_URL!")), 0o600)); build.err != nil {
 			return
 		}
 		cmd := exec.Command("node", filepath.Join(modules, "typescript/bin/tsc"))
@@ -179,13 +184,16 @@ func freePort(t *testing.T) string {
 	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
 }
 
-func run(t *testing.T, dir string, environ []string, program string, args ...string) {
+// run runs a program and returns what it has written to standard output.
+func run(t *testing.T, dir string, environ []string, program string, args ...string) string {
 	t.Helper()
+	var out, complaints bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), program, args...)
-	cmd.Dir, cmd.Env = dir, environ
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("%s %v: %v\n%s", program, args, err, out)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = dir, environ, &out, &complaints
+	if err := cmd.Run(); err != nil {
+		t.Errorf("%s %v: %v\n%s%s", program, args, err, &out, &complaints)
 	}
+	return out.String()
 }
 
 // TestBrowsersCanLoadTheCore looks for what only Node.js has in the entry for browsers.
