@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -60,7 +61,8 @@ func TestClients(t *testing.T) {
 				url = pgtest.New(t).Database(t)
 			}
 			python, typescript := freePort(t), freePort(t)
-			environ := start(t, url, python, typescript)
+			coreAPI := start(t, url, python, typescript)
+			environ := slices.Clip(append(os.Environ(), "SECBOX_URL="+coreAPI, "SECBOX_TOKEN="+adminToken))
 			t.Run("python", func(t *testing.T) {
 				t.Parallel()
 				run(t, ".", append(environ, "SECBOX_WEBHOOK_PORT="+python), "python3", "python/test_secbox.py")
@@ -78,13 +80,18 @@ func TestClients(t *testing.T) {
 				t.Parallel()
 				runExamples(t, environ)
 			})
+			if database == "sqlite" {
+				t.Run("browser", func(t *testing.T) {
+					t.Parallel()
+					runInBrowser(t, coreAPI)
+				})
+			}
 		})
 	}
 }
 
-// start starts a core-api whose webhooks may go to the ports, and returns the environment of its
-// clients.
-func start(t *testing.T, database string, ports ...string) []string {
+// start starts a core-api whose webhooks may go to the ports, and returns its address.
+func start(t *testing.T, database string, ports ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	s, err := settings.Load("", os.Environ(), settings.Overrides{
@@ -107,7 +114,7 @@ func start(t *testing.T, database string, ports ...string) []string {
 			t.Error(err)
 		}
 	})
-	return append(os.Environ(), "SECBOX_URL=http://"+app.Addr(), "SECBOX_TOKEN="+adminToken)
+	return "http://" + app.Addr()
 }
 
 // modules is where scripts/setup.sh has put the packages that the TypeScript client needs.

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -18,7 +17,7 @@ func runExamples(t *testing.T, environ []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	environ = append(slices.Clip(environ), "PYTHONPATH="+filepath.Join(examples, "../clients/python"), "PYTHONDONTWRITEBYTECODE=1")
+	environ = append(environ, "PYTHONPATH="+filepath.Join(examples, "../clients/python"), "PYTHONDONTWRITEBYTECODE=1")
 	dir := t.TempDir()
 	write := func(name, content string) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {

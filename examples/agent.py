@@ -50,7 +50,7 @@ def use(session: secbox.Session, tool: str, arguments: dict) -> dict:
 
 
 def agent(client: secbox.Client, task: str) -> Iterator[dict]:
-    messages = [{"role": "user", "content": task}]
+    messages: list[dict] = [{"role": "user", "content": task}]
     with client.start_session(project_id="agent-example", idle_ms=120_000) as session:
         for _ in range(20):  # a model that never answers ends here
             reply = scripted(messages)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import hmac
 import http.server
 import json
 import os
 import re
+import secrets
 import socket
 import tempfile
 import threading
@@ -24,7 +26,7 @@ import secbox
 from secbox import Job
 
 URL, TOKEN = os.environ.get("SECBOX_URL", ""), os.environ.get("SECBOX_TOKEN", "")
-PROJECT = "python"
+PROJECT, RUN = "python", secrets.token_hex(4)  # a server may have been tested before
 
 
 class Real(unittest.TestCase):
@@ -53,7 +55,7 @@ class Real(unittest.TestCase):
             inputs = secbox.input_files(here / "in", below="t1")
             self.assertEqual([one["path"] for one in inputs], ["t1/binary", "t1/tool.sh"])
             script = "cd /workspace/inputs/t1; ./tool.sh; mkdir -p ../../artifacts/d; cp binary ../../artifacts/d/'a %41'; ln -s /etc ../../artifacts/l; exit 3"
-            result = self.client.run(Job(script=script, project_id=PROJECT, inputs=inputs, task_id="py-1", policy={"memory_mb": 128}))
+            result = self.client.run(Job(script=script, project_id=PROJECT, inputs=inputs, task_id="py-1-" + RUN, policy={"memory_mb": 128}))
             self.assertEqual((result.status, result.exit_code, result.stdout), ("failed", 3, "täsk ✓\n"))
             with self.assertRaises(secbox.ExecFailed) as failed:
                 result.check()
@@ -68,8 +70,8 @@ class Real(unittest.TestCase):
             with self.assertRaises(secbox.UnsafePath):
                 self.client.save_artifacts(result.exec_id, here / "out2")
         record = self.client.record(result.exec_id)
-        self.assertEqual((record.status, record.task_id, record.raw["policy_snapshot"]["fields"]["memory_mb"]["value"]), ("failed", "py-1", 128))
-        self.assertEqual([one.exec_id for one in self.client.records(task_id="py-1")], [result.exec_id])
+        self.assertEqual((record.status, record.task_id, record.raw["policy_snapshot"]["fields"]["memory_mb"]["value"]), ("failed", "py-1-" + RUN, 128))
+        self.assertEqual([one.exec_id for one in self.client.records(task_id="py-1-" + RUN)], [result.exec_id])
 
     def test_stream_and_follow(self) -> None:
         job = Job(script=r"echo one; printf 'two\377' >&2; echo x > /workspace/artifacts/f; exit 4", project_id=PROJECT)
@@ -86,8 +88,8 @@ class Real(unittest.TestCase):
         self.assertEqual(list(self.client.follow(end.exec_id, events[-1].id)), [])
 
     def test_submit_wait_cancel(self) -> None:
-        queued = self.client.submit(Job(script="sleep 600", project_id=PROJECT, priority="high"), key="py-" + URL)
-        self.assertEqual(self.client.submit(Job(script="sleep 600", project_id=PROJECT, priority="high"), key="py-" + URL).exec_id, queued.exec_id)
+        queued = self.client.submit(Job(script="sleep 600", project_id=PROJECT, priority="high"), key="py-" + RUN)
+        self.assertEqual(self.client.submit(Job(script="sleep 600", project_id=PROJECT, priority="high"), key="py-" + RUN).exec_id, queued.exec_id)
         with self.assertRaises(secbox.WaitTimeout):
             self.client.wait(queued.exec_id, wait_s=0.05)
         self.client.cancel(queued.exec_id)
@@ -132,12 +134,13 @@ class Real(unittest.TestCase):
         self.assertEqual([one.size for one in files.list("/workspace/work/in")], [3])
 
     def test_batch(self) -> None:
-        jobs = [Job(script="exit 0", project_id=PROJECT, task_id="py-batch"), Job(script="exit 1", project_id=PROJECT, task_id="py-batch"), Job(project_id=PROJECT)]
-        items = self.client.batch(jobs, key="batch-" + URL)
+        task = "py-batch-" + RUN
+        jobs = [Job(script=f"exit {n}", project_id=PROJECT, task_id=task) for n in range(2)] + [Job(project_id=PROJECT)]
+        items = self.client.batch(jobs, key="batch-" + RUN)
         self.assertEqual([one.error is None for one in items], [True, True, False])
         self.assertEqual(items[2].error and items[2].error.code, "invalid_request")
-        self.assertEqual([one.exec_id for one in self.client.batch(jobs, key="batch-" + URL)], [one.exec_id for one in items])
-        done = self.client.wait_task("py-batch")
+        self.assertEqual([one.exec_id for one in self.client.batch(jobs, key="batch-" + RUN)], [one.exec_id for one in items])
+        done = self.client.wait_task(task)
         self.assertEqual((done.total, done.unended, done.statuses), (2, 0, {"succeeded": 1, "failed": 1}))
 
     def test_errors(self) -> None:
@@ -217,7 +220,8 @@ class Real(unittest.TestCase):
         for kind, schema in [(secbox.Result, "ExecResult"), (secbox.State, "ExecState"), (secbox.SessionInfo, "Session"), (secbox.FileInfo, "FileEntry")]:
             own = set(kind.__dataclass_fields__) - {"raw"}
             self.assertLessEqual(own, properties(schema), kind)
-            required = {name for name, one in kind.__dataclass_fields__.items() if name != "raw" and type(one.default_factory).__name__ == "_MISSING_TYPE"}
+            fields = kind.__dataclass_fields__.items()
+            required = {name for name, one in fields if name != "raw" and one.default_factory is dataclasses.MISSING}
             self.assertLessEqual(required, set(schemas[schema]["required"]), kind)
             if schema == "ExecState":
                 self.assertLessEqual(required, set(schemas["ExecRecord"]["required"]), "a record is read as a State")
@@ -462,7 +466,8 @@ class Hostile(unittest.TestCase):
         self.assertNotIn(b"secret-of-tls", proxy.requests[1])
 
     def test_addresses_and_tokens(self) -> None:
-        for url, token in (("ftp://x", ""), ("http://u:p@x", ""), ("http://x?y", ""), ("http://10.0.0.1", "t"), ("http://127.0.0.1", "a\nb"), ("http://127.0.0.1", "ä")):
+        here = "http://127.0.0.1"
+        for url, token in (("ftp://x", ""), ("http://u:p@x", ""), ("http://x?y", ""), ("http://10.0.0.1", "t"), (here, "a\nb"), (here, "ä")):
             with self.assertRaises(ValueError) as refused:
                 secbox.Client(url, token)
             self.assertNotIn("a\nb", str(refused.exception))

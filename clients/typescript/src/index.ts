@@ -141,12 +141,9 @@ class Call {
   }
   async pause(ms: number): Promise<void> {
     if (ms >= this.remaining()) throw new WaitTimeout("the time is over before the next try; what was started goes on");
-    const { signal } = this.options;
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, ms);
-      signal?.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
+    await within(new Promise(() => {}), this, ms).catch((error: unknown) => {
+      if (!(error instanceof Lost)) throw error;
     });
-    signal?.throwIfAborted();
   }
 }
 
@@ -237,7 +234,7 @@ export class Secbox {
   constructor(options: SecboxOptions) {
     const at = new URL(options.url);
     const { token = "" } = options;
-    if (at.protocol !== "http:" && at.protocol !== "https:") throw new TypeError("the address of core-api must begin with http:// or https://");
+    if (!["http:", "https:"].includes(at.protocol)) throw new TypeError("the address of core-api must begin with http:// or https://");
     if (at.username || at.password || at.search || at.hash) {
       throw new TypeError("the address of core-api must have neither a user nor a query; give the token as token");
     }
@@ -269,7 +266,8 @@ export class Secbox {
   /** Runs a job, and yields its events as they come; the last one is end. A lost connection is made again. */
   stream(job: Job, options: KeyOptions = {}): AsyncGenerator<ExecEvent, void, void> {
     const headers = { "Idempotency-Key": options.key ?? crypto.randomUUID(), "Content-Type": "application/json" };
-    return this.#events({ method: "POST", path: "/sandbox/execs", headers, body: JSON.stringify({ ...job, stream: true }) }, "", "", options);
+    const body = JSON.stringify({ ...job, stream: true });
+    return this.#events({ method: "POST", path: "/sandbox/execs", headers, body }, "", "", options);
   }
 
   /** Yields the events of any exec, from the beginning or after the event with this id. */
@@ -327,7 +325,8 @@ export class Secbox {
     const call = new Call(options, defaultWait);
     for (;;) {
       const ms = Math.max(1, Math.floor(Math.min(call.remaining(), maxWait)));
-      const answer = (await this.#json({ method: "GET", path: path + query({ ...of, timeout_ms: ms }), silence: ms + defaultTimeout }, call)) as T;
+      const request = { method: "GET", path: path + query({ ...of, timeout_ms: ms }), silence: ms + defaultTimeout };
+      const answer = (await this.#json(request, call)) as T;
       if (done(answer)) return answer;
     }
   }
@@ -344,7 +343,8 @@ export class Secbox {
   /** Puts up to 1,000 jobs into the queue at once, and returns what became of each, in their order. */
   async batch(jobs: Job[], options: KeyOptions = {}): Promise<BatchItem[]> {
     const header = { "Idempotency-Key": options.key ?? crypto.randomUUID() };
-    const { data } = await this.#client(options, defaultTimeout, true).POST("/sandbox/execs/batch", { params: { header }, body: { execs: jobs } });
+    const request = { params: { header }, body: { execs: jobs } };
+    const { data } = await this.#client(options, defaultTimeout, true).POST("/sandbox/execs/batch", request);
     if (data?.items?.length !== jobs.length) {
       throw new UnexpectedAnswer("the answer of core-api does not have an item for each job; check the server's version");
     }
@@ -423,9 +423,15 @@ export class Secbox {
   }
 
   /** Makes any request, and returns the JSON of its answer. api does so with types. */
-  async request(method: string, path: string, body?: Request_["body"], options: Options & { type?: string; repeat?: boolean } = {}): Promise<unknown> {
-    const headers = { ...(body !== undefined && { "Content-Type": options.type ?? "application/json" }) };
-    return this.#json({ method, path, headers, ...(body !== undefined && { body }), repeat: options.repeat ?? false }, new Call(options, defaultWait));
+  async request(
+    method: string,
+    path: string,
+    body?: Request_["body"],
+    options: Options & { type?: string; repeat?: boolean } = {},
+  ): Promise<unknown> {
+    const { repeat = false, type = "application/json" } = options;
+    const request = body === undefined ? {} : { body, headers: { "Content-Type": type } };
+    return this.#json({ method, path, repeat, ...request }, new Call(options, defaultWait));
   }
 
   async #json(request: Request_, call: Call): Promise<unknown> {
@@ -439,8 +445,8 @@ export class Secbox {
       fetch: async (given: Request) => {
         const call = new Call({ ...options, signal: options.signal ?? given.signal }, timeoutMs);
         const body = given.body === null ? undefined : await given.text();
-        const { method } = given;
-        const request = { method, path: given.url.slice(this.url.length), headers: Object.fromEntries(given.headers), repeat, silence: Infinity };
+        const [path, headers] = [given.url.slice(this.url.length), Object.fromEntries(given.headers)];
+        const request = { method: given.method, path, headers, repeat, silence: Infinity };
         return this.#send({ ...request, ...(body !== undefined && { body }) }, call);
       },
     });
@@ -622,7 +628,9 @@ async function* serverSentEvents(
   let event = { type: "", id: "", data: "" };
   for await (const piece of body) {
     rest += decoder.decode(piece, { stream: true });
-    if (rest.length + event.data.length > maxAnswer) throw new UnexpectedAnswer(`an event has more than ${maxAnswer} bytes; check the address`);
+    if (rest.length + event.data.length > maxAnswer) {
+      throw new UnexpectedAnswer(`an event has more than ${maxAnswer} bytes; check the address`);
+    }
     let begin = 0;
     for (let end = rest.indexOf("\n", searched); end >= 0; end = rest.indexOf("\n", begin)) {
       const line = rest.slice(begin, end).replace(/\r$/, "");
@@ -647,7 +655,9 @@ function toEvent(type: string, id: string, data: string): ExecEvent | undefined 
   if (type === "status" || type === "end") return { type, id, state: value as State };
   const piece = value as Schemas["ExecOutput"];
   const content = piece.encoding === "base64" ? fromBase64(piece.data) : new TextEncoder().encode(piece.data);
-  if (content === undefined) throw new UnexpectedAnswer("an event of core-api has output that cannot be decoded; check the server's version");
+  if (content === undefined) {
+    throw new UnexpectedAnswer("an event of core-api has output that cannot be decoded; check the server's version");
+  }
   return { type: type as "stdout" | "stderr", id, data: content, text: new TextDecoder().decode(content) };
 }
 
@@ -693,7 +703,7 @@ export async function verifyWebhook(
 ): Promise<WebhookEvent> {
   const single = Object.entries(headers).filter((one): one is [string, string] => typeof one[1] === "string");
   const given = headers instanceof Headers ? headers : new Headers(single);
-  const [id, timestamp, signatures] = ["id", "timestamp", "signature"].map((name) => given.get("webhook-" + name) ?? "") as [string, string, string];
+  const [id, timestamp, signatures] = [given.get("webhook-id"), given.get("webhook-timestamp") ?? "", given.get("webhook-signature") ?? ""];
   if (!id || !/^\d{1,12}$/.test(timestamp)) {
     throw new WebhookError("the request has no webhook-id or no webhook-timestamp: it is no webhook of core-api");
   }
@@ -714,7 +724,9 @@ export async function verifyWebhook(
     const key = await crypto.subtle.importKey("raw", raw, { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
     for (const mac of found) if (mac !== undefined && (await crypto.subtle.verify("HMAC", key, mac, message))) signed = true;
   }
-  if (!signed) throw new WebhookError("the webhook has no signature of this secret: core-api did not send it, or the token has another secret");
+  if (!signed) {
+    throw new WebhookError("the webhook has no signature of this secret: core-api did not send it, or the token has another secret");
+  }
   const event = parsed(new TextDecoder().decode(content)) as Partial<WebhookEvent> | null;
   if (typeof event?.type !== "string" || typeof event.data !== "object") {
     throw new WebhookError("the webhook is signed, but no event of core-api that this version knows");

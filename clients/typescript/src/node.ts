@@ -5,7 +5,8 @@ import { constants, openAsBlob } from "node:fs";
 import { lstat, mkdir, open, readFile, readdir, realpath, rename, stat, unlink } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 import { EnvHttpProxyAgent, fetch as undiciFetch } from "undici";
-import { artifactPath, input, SecboxError, UnexpectedAnswer, type Artifact, type Files, type InputFile, type Options, type Secbox } from "./index.js";
+import { artifactPath, input, SecboxError, UnexpectedAnswer } from "./index.js";
+import type { Artifact, Files, InputFile, Options, Secbox } from "./index.js";
 
 /** The name of an artifact leads out of the directory, or cannot be a name on this system. */
 export class UnsafePath extends SecboxError {}
@@ -70,7 +71,8 @@ export async function saveArtifacts(
   await mkdir(directory, { recursive: true });
   const saved: string[] = [];
   for (const [at, one] of found.entries()) {
-    saved.push(await client.download(artifactPath(execId, one.path), (pieces) => write(directory, names[at]!, checked(one, pieces)), options));
+    const save = (pieces: AsyncIterable<Uint8Array>) => write(directory, names[at]!, checked(one, pieces));
+    saved.push(await client.download(artifactPath(execId, one.path), save, options));
   }
   return saved;
 }

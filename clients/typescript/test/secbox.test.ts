@@ -1,7 +1,7 @@
 // Tests of the client: against the core-api at SECBOX_URL, and against servers that answer wrongly.
 
 import assert from "node:assert/strict";
-import { createHmac } from "node:crypto";
+import { createHmac, randomBytes } from "node:crypto";
 import { lstatSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { createServer as createSocketServer, type AddressInfo, type Socket } from "node:net";
@@ -14,6 +14,8 @@ import { Secbox, type ExecEvent, type Job } from "../src/index.js";
 import { downloadFile, inputFiles, nodeFetch, safeParts, saveArtifacts, UnsafePath, uploadFile } from "../src/node.js";
 
 const [url, token, project] = [process.env["SECBOX_URL"] ?? "", process.env["SECBOX_TOKEN"] ?? "", "typescript"];
+const ofRun = (name: string) => `${name}-${run}`; // a server may have been tested before
+const run = randomBytes(4).toString("hex");
 const directories: string[] = [];
 after(() => directories.forEach((one) => rmSync(one, { recursive: true })));
 const directory = () => (directories.push(mkdtempSync(join(tmpdir(), "secbox-"))), directories.at(-1)!);
@@ -40,7 +42,7 @@ describe("a real core-api", { concurrency: true }, () => {
     const inputs = await inputFiles(join(here, "in"), "t1");
     assert.deepEqual(inputs.map((one) => one.path), ["t1/binary", "t1/tool.sh"]);
     const command = "cd /workspace/inputs/t1; ./tool.sh; mkdir -p ../../artifacts/d; cp binary ../../artifacts/d/'a %41'; ln -s /etc ../../artifacts/l; exit 3";
-    const result = await client.run(script(command, { inputs, task_ref: "ts-1", policy_overrides: { memory_mb: 128 } }));
+    const result = await client.run(script(command, { inputs, task_ref: ofRun("ts-1"), policy_overrides: { memory_mb: 128 } }));
     assert.deepEqual([result.status, result.exit_code, result.stdout], ["failed", 3, "täsk ✓\n"]);
     assert.throws(() => secbox.check(result), secbox.ExecFailed);
     const saved = await saveArtifacts(client, result.exec_id, join(here, "out"));
@@ -52,8 +54,8 @@ describe("a real core-api", { concurrency: true }, () => {
     symlinkSync(here, join(here, "out2/d"));
     await assert.rejects(saveArtifacts(client, result.exec_id, join(here, "out2")), UnsafePath);
     const record = await client.record(result.exec_id);
-    assert.deepEqual([record.status, record.task_id], ["failed", "ts-1"]);
-    assert.deepEqual((await all(client.records({ task_id: "ts-1" }))).map((one) => one.exec_id), [result.exec_id]);
+    assert.deepEqual([record.status, record.task_id], ["failed", ofRun("ts-1")]);
+    assert.deepEqual((await all(client.records({ task_id: ofRun("ts-1") }))).map((one) => one.exec_id), [result.exec_id]);
   });
 
   test("stream and follow", async () => {
@@ -71,8 +73,8 @@ describe("a real core-api", { concurrency: true }, () => {
 
   test("submit, wait, cancel", async () => {
     const job = script("sleep 600", { priority: "high" });
-    const queued = await client.submit(job, { key: "ts-" + url });
-    assert.equal((await client.submit(job, { key: "ts-" + url })).exec_id, queued.exec_id);
+    const queued = await client.submit(job, { key: ofRun("ts") });
+    assert.equal((await client.submit(job, { key: ofRun("ts") })).exec_id, queued.exec_id);
     await assert.rejects(client.wait(queued.exec_id, { timeoutMs: 50 }), secbox.WaitTimeout);
     await assert.rejects(client.wait(queued.exec_id, { signal: AbortSignal.abort() }), { name: "AbortError" });
     await client.cancel(queued.exec_id);
@@ -108,10 +110,10 @@ describe("a real core-api", { concurrency: true }, () => {
   });
 
   test("batch", async () => {
-    const jobs = [script("exit 0", { task_ref: "ts-batch" }), script("exit 1", { task_ref: "ts-batch" }), { project_id: project, exec: {} }];
-    const items = await client.batch(jobs, { key: "ts-batch-" + url });
+    const jobs = [script("exit 0", { task_ref: ofRun("ts-batch") }), script("exit 1", { task_ref: ofRun("ts-batch") }), { project_id: project, exec: {} }];
+    const items = await client.batch(jobs, { key: ofRun("ts-batch") });
     assert.deepEqual(items.map((one) => one.error?.code), [undefined, undefined, "invalid_request"]);
-    const done = await client.waitTask("ts-batch");
+    const done = await client.waitTask(ofRun("ts-batch"));
     assert.deepEqual([done.total, done.unended, done.statuses], [2, 0, { succeeded: 1, failed: 1 }]);
   });
 
