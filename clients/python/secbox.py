@@ -626,7 +626,6 @@ class _TLS(http.client.HTTPSConnection):
         self.sock = cast(Any, _Guard(self.sock))
 
 
-
 class _Answer:
     """A successful answer, whose body is read piece by piece."""
 
@@ -828,6 +827,8 @@ class _Http:
             except _Unsent as unsent:
                 call.abort.check()
                 error = ConnectionFailed(f"{self.place} cannot be reached: {unsent}; start core-api, or correct the address")
+                if isinstance(unsent.__cause__, ssl.SSLCertVerificationError):
+                    raise error from unsent.__cause__
             except _BROKEN as lost:
                 call.remaining()
                 error = ConnectionFailed(f"the connection to {self.place} broke: {lost}; what was asked may have been done")
@@ -859,7 +860,7 @@ def _events(answer: _Answer) -> Iterator[tuple[str, str, Any]]:
         name, _, value = line.rstrip(b"\r\n").partition(b":")
         value = value[1:] if value.startswith(b" ") else value
         if name == b"event":
-            kind = value.decode()
+            kind = value.decode("ascii", "replace")
         elif name == b"id":
             event_id = value.decode("ascii", "replace")
         elif name == b"data":

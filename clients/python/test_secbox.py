@@ -13,6 +13,8 @@ import os
 import re
 import secrets
 import socket
+import ssl
+import subprocess
 import tempfile
 import threading
 import time
@@ -259,8 +261,9 @@ def _chdir(d: str) -> Iterator[None]:
 class Fake:
     """A server that answers as a test says: each connection gets the next of the answers, or the last one again."""
 
-    def __init__(self, *answers: bytes | Callable[[socket.socket], None]) -> None:
+    def __init__(self, *answers: bytes | Callable[[socket.socket], None], tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[bytes] = []
+        self._tls = tls
         self._answers = list(answers)
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = "http://127.0.0.1:%d" % self._listener.getsockname()[1]
@@ -274,7 +277,7 @@ class Fake:
                 threading.Thread(target=self._answer, args=(connection, answer), daemon=True).start()
 
     def _answer(self, connection: socket.socket, answer: bytes | Callable[[socket.socket], None]) -> None:
-        with contextlib.suppress(OSError), connection:
+        with contextlib.suppress(OSError), self._tls.wrap_socket(connection, server_side=True) if self._tls else connection as connection:
             head = b""
             while b"\r\n\r\n" not in head:
                 head += connection.recv(1 << 16)
@@ -464,6 +467,27 @@ class Hostile(unittest.TestCase):
             secbox.Client("https://secbox.example", "secret-of-tls", retries=0).run(Job(script="true"))
         self.assertTrue(proxy.requests[1].startswith(b"CONNECT secbox.example:443 HTTP/1."))
         self.assertNotIn(b"secret-of-tls", proxy.requests[1])
+
+    def test_tls(self) -> None:
+        with tempfile.TemporaryDirectory() as d:
+            key, certificate = os.path.join(d, "key"), os.path.join(d, "certificate")
+            words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=secbox -addext subjectAltName=IP:127.0.0.1"
+            subprocess.run(["openssl", *words.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True)
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(certificate, key)
+            trusted = ssl.create_default_context(cafile=certificate)
+        one = {"data": "x" * 10_000, "encoding": "utf-8", "offset": 0}
+        end = {**STATE, "status": "succeeded", "artifacts": []}
+        server = Fake(answer("200 OK", RESULT), events(("stdout", "1-0", one), ("end", "1-0-end", end)), tls=tls)
+        self.addCleanup(server.close)
+        url = server.url.replace("http:", "https:")
+        client = secbox.Client(url, "t", ssl_context=trusted)
+        self.assertEqual(client.run(Job(script="x" * 1_000_000)).exec_id, "e1")
+        self.assertEqual([len(each.data) for each in client.stream(Job(script="true"))], [10_000, 0])
+        with self.assertRaises(secbox.ConnectionFailed) as refused:
+            secbox.Client(url, "secret-of-tls").run(Job(script="true"))
+        self.assertIn("certificate verify failed", str(refused.exception))
+        self.assertEqual(len(server.requests), 2)  # the token did not go to the other one
 
     def test_addresses_and_tokens(self) -> None:
         here = "http://127.0.0.1"
