@@ -62,7 +62,7 @@ func TestClients(t *testing.T) {
 			}
 			python, typescript := freePort(t), freePort(t)
 			coreAPI := start(t, url, python, typescript)
-			environ := slices.Clip(append(os.Environ(), "SECBOX_URL="+coreAPI, "SECBOX_TOKEN="+adminToken))
+			environ := slices.Clip(append(os.Environ(), "SECBOX_SERVER="+coreAPI, "SECBOX_TOKEN="+adminToken))
 			t.Run("python", func(t *testing.T) {
 				t.Parallel()
 				run(t, ".", append(environ, "SECBOX_WEBHOOK_PORT="+python), "python3", "python/test_secbox.py")
@@ -165,7 +165,7 @@ func compiled(t *testing.T) string {
 		if build.err = errors.Join(err, os.CopyFS(build.dir, os.DirFS("typescript")), os.Symlink(modules, filepath.Join(build.dir, "node_modules")),
 			os.WriteFile(filepath.Join(build.dir, "test/worker.ts"), worker, 0o600),
 			os.WriteFile(filepath.Join(build.dir, "test/readme.ts"),
-				[]byte(strings.ReplaceAll(readme.String(), `"http://127.0.0.1:8003"`, "process.env.SECBOX_URL!")), 0o600)); build.err != nil {
+				[]byte(strings.ReplaceAll(readme.String(), `"http://127.0.0.1:8003"`, "process.env.SECBOX_SERVER!")), 0o600)); build.err != nil {
 			return
 		}
 		cmd := exec.Command("node", filepath.Join(modules, "typescript/bin/tsc"))

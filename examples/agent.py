@@ -64,6 +64,6 @@ def agent(client: secbox.Client, task: str) -> Iterator[dict]:
 
 
 if __name__ == "__main__":
-    with secbox.Client(os.environ.get("SECBOX_URL", "http://127.0.0.1:8003"), os.environ.get("SECBOX_TOKEN", "")) as client:
+    with secbox.Client(os.environ.get("SECBOX_SERVER", "http://127.0.0.1:8003"), os.environ.get("SECBOX_TOKEN", "")) as client:
         for message in agent(client, "Add up the sales."):
             print(json.dumps(message))

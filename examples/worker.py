@@ -3,7 +3,7 @@
     PYTHONPATH=clients/python python3 examples/worker.py jobs.db
 
 Each job's key is its row, so a worker that starts again after a crash gets the results of the
-first execs, and no job runs twice. SECBOX_URL and SECBOX_TOKEN name core-api; --once ends the
+first execs, and no job runs twice. SECBOX_SERVER and SECBOX_TOKEN name core-api; --once ends the
 worker when no job is open.
 """
 
@@ -35,7 +35,7 @@ def run(client: secbox.Client, job_id: int, script: str) -> dict:
 
 
 def main(database: str, once: bool) -> None:
-    client = secbox.Client(os.environ.get("SECBOX_URL", "http://127.0.0.1:8003"), os.environ.get("SECBOX_TOKEN", ""))
+    client = secbox.Client(os.environ.get("SECBOX_SERVER", "http://127.0.0.1:8003"), os.environ.get("SECBOX_TOKEN", ""))
     db = sqlite3.connect(database, isolation_level=None)
     db.execute(TABLE)
     db.execute("UPDATE jobs SET status = 'open' WHERE status = 'taken'")  # of a worker that died

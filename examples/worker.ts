@@ -3,7 +3,7 @@
 //   node worker.js jobs.jsonl results.jsonl
 //
 // A job is a line such as {"id": "1", "script": "echo hello"}. Its id is its key, so a worker that starts again after a
-// crash gets the results of the first execs, and no job runs twice. SECBOX_URL and SECBOX_TOKEN name core-api; --once
+// crash gets the results of the first execs, and no job runs twice. SECBOX_SERVER and SECBOX_TOKEN name core-api; --once
 // ends the worker when each job has a result.
 
 import { appendFile, readFile } from "node:fs/promises";
@@ -24,7 +24,7 @@ interface Outcome {
 
 const atOnce = 8;
 const [jobsFile = "jobs.jsonl", resultsFile = "results.jsonl", once] = process.argv.slice(2);
-const client = new Secbox({ url: process.env.SECBOX_URL ?? "http://127.0.0.1:8003", token: process.env.SECBOX_TOKEN ?? "", fetch: nodeFetch() });
+const client = new Secbox({ url: process.env.SECBOX_SERVER ?? "http://127.0.0.1:8003", token: process.env.SECBOX_TOKEN ?? "", fetch: nodeFetch() });
 
 async function lines<T>(file: string): Promise<T[]> {
   const text = await readFile(file, "utf8").catch((error: NodeJS.ErrnoException) => {

@@ -29,7 +29,7 @@ fi
 exec python /workspace/inputs/main.py
 """
 inputs.append(secbox.input_file(program, "main.py"))
-with secbox.Client(os.environ.get("SECBOX_URL", "http://127.0.0.1:8003"), os.environ.get("SECBOX_TOKEN", "")) as client:
+with secbox.Client(os.environ.get("SECBOX_SERVER", "http://127.0.0.1:8003"), os.environ.get("SECBOX_TOKEN", "")) as client:
     result = client.run(secbox.Job(script=script, project_id="offline-packages", inputs=inputs))
 print(result.stdout, end="")
 print(result.stderr, result.detail, end="", file=sys.stderr)

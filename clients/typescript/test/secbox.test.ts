@@ -1,4 +1,4 @@
-// Tests of the client: against the core-api at SECBOX_URL, and against servers that answer wrongly.
+// Tests of the client: against the core-api at SECBOX_SERVER, and against servers that answer wrongly.
 
 import assert from "node:assert/strict";
 import { createHmac, randomBytes } from "node:crypto";
@@ -13,7 +13,7 @@ import * as secbox from "../src/index.js";
 import { Secbox, type ExecEvent, type Job } from "../src/index.js";
 import { downloadFile, inputFiles, nodeFetch, safeParts, saveArtifacts, UnsafePath, uploadFile } from "../src/node.js";
 
-const [url, token, project] = [process.env["SECBOX_URL"] ?? "", process.env["SECBOX_TOKEN"] ?? "", "typescript"];
+const [url, token, project] = [process.env["SECBOX_SERVER"] ?? "", process.env["SECBOX_TOKEN"] ?? "", "typescript"];
 const ofRun = (name: string) => `${name}-${run}`; // a server may have been tested before
 const run = randomBytes(4).toString("hex");
 const directories: string[] = [];
@@ -29,7 +29,7 @@ async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
 }
 
 describe("a real core-api", { concurrency: true }, () => {
-  if (!url) throw new Error("SECBOX_URL is not set: go test ./clients starts a core-api and runs this");
+  if (!url) throw new Error("SECBOX_SERVER is not set: go test ./clients starts a core-api and runs this");
   const client = new Secbox({ url, token, fetch: nodeFetch() });
 
   test("run with files", async () => {
