@@ -161,11 +161,17 @@ func compiled(t *testing.T) string {
 		for _, block := range tsBlock.FindAllStringSubmatch(string(page), -1) {
 			readme.WriteString(block[1])
 		}
-		worker, err := os.ReadFile("../examples/worker.ts")
-		if build.err = errors.Join(err, os.CopyFS(build.dir, os.DirFS("typescript")), os.Symlink(modules, filepath.Join(build.dir, "node_modules")),
-			os.WriteFile(filepath.Join(build.dir, "test/worker.ts"), worker, 0o600),
+		copyTo := func(name, from string) error {
+			content, err := os.ReadFile(from)
+			return errors.Join(err, os.WriteFile(filepath.Join(build.dir, name), content, 0o600))
+		}
+		if build.err = errors.Join(
+			os.CopyFS(filepath.Join(build.dir, "src"), os.DirFS("typescript/src")), os.CopyFS(filepath.Join(build.dir, "test"), os.DirFS("typescript/test")),
+			copyTo("package.json", "typescript/package.json"), copyTo("tsconfig.json", "typescript/tsconfig.json"),
+			copyTo("test/worker.ts", "../examples/worker.ts"), os.Symlink(modules, filepath.Join(build.dir, "node_modules")),
 			os.WriteFile(filepath.Join(build.dir, "test/readme.ts"),
-				[]byte(strings.ReplaceAll(readme.String(), `"http://127.0.0.1:8003"`, "process.env.SECBOX_SERVER!")), 0o600)); build.err != nil {
+				[]byte(strings.ReplaceAll(readme.String(), `"http://127.0.0.1:8003"`, "process.env.SECBOX_SERVER!")), 0o600),
+		); build.err != nil {
 			return
 		}
 		cmd := exec.Command("node", filepath.Join(modules, "typescript/bin/tsc"))

@@ -1,4 +1,4 @@
-// A client of secbox for Node.js 20 and browsers; what needs files or proxies of Node.js is in node.ts.
+// A client of secbox for Node.js 20 and newer, and for browsers; what needs files or proxies of Node.js is in node.ts.
 // Types of requests and answers are generated from the contract, see contract.ts. README.md has an
 // example of each call.
 
@@ -115,7 +115,8 @@ export function check<T extends Result | State | Record>(result: T): T {
 
 const ended = (status: string) => status !== "queued" && status !== "running";
 const media = (response: Response) => (response.headers.get("Content-Type") ?? "").split(";")[0]!.trim();
-const isLoopback = (host: string) => host === "localhost" || host === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(host);
+/** Reports whether a host name, as URL has it, is of this machine. */
+export const isLoopback = (host: string) => host === "localhost" || host === "[::1]" || /^127\.\d+\.\d+\.\d+$/.test(host);
 const backoff = (tries: number) => Math.min(8000, 250 * 2 ** Math.min(tries, 10)) * (0.5 + Math.random() / 2);
 const segments = (...parts: string[]) => parts.map((part) => "/" + encodeURIComponent(part)).join("");
 
@@ -210,11 +211,14 @@ function parsed(text: string): unknown {
   }
 }
 
+/** A body; a function opens a stream for each try. */
+export type Body = string | Uint8Array | (() => ReadableStream<Uint8Array>);
+
 interface Request_ {
   method: string;
   path: string;
   headers?: { [name: string]: string };
-  body?: string | Uint8Array | (() => Promise<Blob>);
+  body?: Body;
   /** It may be repeated when its answer is lost. */
   repeat?: boolean;
   /** Milliseconds between two bytes. */
@@ -426,7 +430,7 @@ export class Secbox {
   async request(
     method: string,
     path: string,
-    body?: Request_["body"],
+    body?: Body,
     options: Options & { type?: string; repeat?: boolean } = {},
   ): Promise<unknown> {
     const { repeat = false, type = "application/json" } = options;
@@ -495,9 +499,9 @@ export class Secbox {
     const controller = new AbortController();
     const headers: { [name: string]: string } = { Accept: "application/json, application/problem+json", ...request.headers };
     if (this.#token) headers["Authorization"] = "Bearer " + this.#token;
-    const body = typeof request.body === "function" ? await request.body() : request.body;
     const init = { method: request.method, headers, redirect: "manual", credentials: "omit", signal: controller.signal } as const;
-    const wanted = this.#fetch(this.url + request.path, { ...init, ...(body !== undefined && { body: body as BodyInit }) });
+    const streamed = typeof request.body === "function" ? { body: request.body(), duplex: "half" } : { body: request.body as BodyInit };
+    const wanted = this.#fetch(this.url + request.path, request.body === undefined ? init : { ...init, ...streamed });
     try {
       return await within(wanted, call, request.silence ?? defaultTimeout);
     } catch (error) {
@@ -603,7 +607,7 @@ export class Files {
     return this.client.read(this.contentPath(path), options);
   }
   /** Writes a file of up to 500 MiB, and makes the directories above it. */
-  async write(path: string, content: string | Uint8Array | (() => Promise<Blob>), options: Options = {}): Promise<void> {
+  async write(path: string, content: Body, options: Options = {}): Promise<void> {
     await this.client.request("PUT", this.contentPath(path), content, { ...options, type: "application/octet-stream" });
   }
   async makeDirectory(path: string): Promise<void> {

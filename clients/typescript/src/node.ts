@@ -1,21 +1,42 @@
 // What needs Node.js: local files, and the proxies of the environment.
 
-import { createHash, randomBytes } from "node:crypto";
-import { constants, openAsBlob } from "node:fs";
+import { createHash, randomBytes, webcrypto } from "node:crypto";
+import { constants, createReadStream } from "node:fs";
 import { lstat, mkdir, open, readFile, readdir, realpath, rename, stat, unlink } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
-import { EnvHttpProxyAgent, fetch as undiciFetch } from "undici";
-import { artifactPath, input, SecboxError, UnexpectedAnswer } from "./index.js";
+import { Readable } from "node:stream";
+import { Agent, fetch as undiciFetch, ProxyAgent } from "undici";
+import { artifactPath, input, isLoopback, SecboxError, UnexpectedAnswer } from "./index.js";
 import type { Artifact, Files, InputFile, Options, Secbox } from "./index.js";
+
+globalThis.crypto ??= webcrypto as Crypto; // Debian 12 has Node.js 18
 
 /** The name of an artifact leads out of the directory, or cannot be a name on this system. */
 export class UnsafePath extends SecboxError {}
 
 /** Returns a fetch for Secbox that uses HTTP_PROXY, HTTPS_PROXY and NO_PROXY, but not for loopback, and waits as long as an exec runs. */
 export function nodeFetch(): (url: string, init: RequestInit) => Promise<Response> {
-  const noProxy = [process.env["no_proxy"] ?? process.env["NO_PROXY"], "localhost", "127.0.0.1", "[::1]"].filter(Boolean).join(",");
-  const dispatcher = new EnvHttpProxyAgent({ noProxy, headersTimeout: 0, bodyTimeout: 0 });
-  return (url, init) => undiciFetch(url, { ...(init as object), dispatcher }) as unknown as Promise<Response>;
+  const bounds = { headersTimeout: 0, bodyTimeout: 0 };
+  const direct = new Agent(bounds);
+  const proxies = new Map<string, ProxyAgent>();
+  const agentFor = (url: string) => {
+    const proxy = proxyFor(new URL(url));
+    if (proxy === "") return direct;
+    const agent = proxies.get(proxy) ?? new ProxyAgent({ uri: proxy, ...bounds });
+    proxies.set(proxy, agent);
+    return agent;
+  };
+  return (url, init) => undiciFetch(url, { ...(init as object), dispatcher: agentFor(url) }) as unknown as Promise<Response>;
+}
+
+/** Returns the proxy that the environment names for an address; empty if there is none. */
+function proxyFor({ protocol, hostname, host }: URL): string {
+  const setting = (name: string) => process.env[name] ?? process.env[name.toUpperCase()] ?? "";
+  const suffixes = setting("no_proxy").split(/[\s,]+/).filter(Boolean).map((one) => one.replace(/^\*?\./, ""));
+  const near = suffixes.some((one) => one === "*" || [hostname, host].some((name) => name === one || name.endsWith("." + one)));
+  if (isLoopback(hostname) || near) return "";
+  const proxy = setting(protocol === "https:" ? "https_proxy" : "http_proxy") || setting("all_proxy");
+  return proxy === "" || proxy.includes("://") ? proxy : "http://" + proxy;
 }
 
 /** Reads a local file for Job.inputs. name is its path below /workspace/inputs; the default is the file's name. */
@@ -119,7 +140,8 @@ async function write(directory: string, parts: string[], pieces: AsyncIterable<U
 
 /** Writes a local file of up to 500 MiB to a session or a project, piece by piece. */
 export async function uploadFile(files: Files, local: string, path: string, options: Options = {}): Promise<void> {
-  await files.write(path, () => openAsBlob(local), options);
+  await stat(local); // an error of the file is no error of the connection
+  await files.write(path, () => Readable.toWeb(createReadStream(local)) as ReadableStream<Uint8Array>, options);
 }
 
 /** Writes a file of a session or a project to a local path, piece by piece. */

@@ -295,9 +295,13 @@ describe("servers that answer wrongly", { concurrency: true }, () => {
   test("proxies of the environment", async () => {
     const proxy = await fake("HTTP/1.1 502 No\r\n\r\n");
     const before = { ...process.env };
-    Object.assign(process.env, { http_proxy: proxy.url, https_proxy: proxy.url, no_proxy: "other.example" });
+    Object.assign(process.env, { http_proxy: proxy.url, https_proxy: proxy.url, no_proxy: "other.example, .secbox.invalid" });
     try {
       const fetch = nodeFetch();
+      for (const url of ["http://other.example:1", "https://a.secbox.invalid"]) { // such names do not exist
+        await assert.rejects(new Secbox({ url, retries: 0, fetch }).run(script("true")), secbox.ConnectionFailed);
+      }
+      assert.equal(proxy.requests.length, 0);
       const far = new Secbox({ url: "https://secbox.example", token: "secret-of-tls", retries: 0, fetch });
       await assert.rejects(far.run(script("true")), secbox.ConnectionFailed);
       assert.match(proxy.requests[0]!, /^CONNECT secbox\.example:443 /);
