@@ -261,7 +261,7 @@ func digest(req runner.Request, skillInputs []byte) string {
 		Env: req.Command.Env, Stdin: hash(req.Command.Stdin), Inputs: []input{}, CallbackURL: req.CallbackURL,
 		Session: req.SessionID, Context: req.Command.Context, Background: req.Background, Terminal: req.Command.Terminal,
 		StdinStream: req.Command.StdinStream,
-		Overrides: overrides{Layer: req.Overrides, FSRead: req.Overrides.FSRead, FSWrite: req.Overrides.FSWrite},
+		Overrides:   overrides{Layer: req.Overrides, FSRead: req.Overrides.FSRead, FSWrite: req.Overrides.FSWrite},
 	}
 	if args := canonical.Args; req.Command.Kind == runner.KindPython && len(args) > 0 && args[0] == runner.CodeFile {
 		args[0] = "-c" // as earlier versions ran exec.code

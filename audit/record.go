@@ -181,7 +181,7 @@ type Record struct {
 	ReplayOf string `json:"replay_of" row:"key"` // the exec that this one runs again
 	// keyed digests of the values of EnvKeys, in their order; see package hmackey
 	EnvHMACs   []string   `json:"env_hmacs" row:"large,brief"`
-	HMACSalt   string     `json:"hmac_salt"`   // of EnvHMACs and StdinHMAC; a replay has the salt of its first exec
+	HMACSalt   string     `json:"hmac_salt"`               // of EnvHMACs and StdinHMAC; a replay has the salt of its first exec
 	StdinHMAC  string     `json:"stdin_hmac" row:"close"`  // keyed digest of standard input; empty if there was none
 	StdinBytes int64      `json:"stdin_bytes" row:"close"` // of standard input
 	InputsKept InputsKept `json:"inputs_kept" row:"close"`

@@ -32,6 +32,9 @@ const adminToken = "token-of-the-clients-tests"
 func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(build.dir)
+	if path, err := secbox(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
 	os.Exit(code)
 }
 
@@ -60,9 +63,17 @@ func TestClients(t *testing.T) {
 			if database == "postgres" {
 				url = pgtest.New(t).Database(t)
 			}
-			python, typescript := freePort(t), freePort(t)
-			coreAPI := start(t, url, python, typescript)
+			python, typescript, ofGo := freePort(t), freePort(t), freePort(t)
+			coreAPI := start(t, url, python, typescript, ofGo)
 			environ := slices.Clip(append(os.Environ(), "SECBOX_SERVER="+coreAPI, "SECBOX_TOKEN="+adminToken))
+			t.Run("go", func(t *testing.T) {
+				t.Parallel()
+				goClient(t, coreAPI, ofGo)
+			})
+			t.Run("secbox", func(t *testing.T) {
+				t.Parallel()
+				command(t, environ)
+			})
 			t.Run("python", func(t *testing.T) {
 				t.Parallel()
 				run(t, ".", append(environ, "SECBOX_WEBHOOK_PORT="+python), "python3", "python/test_secbox.py")

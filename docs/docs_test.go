@@ -233,8 +233,8 @@ func (s server) run(t *testing.T, page string, blocks []block) {
 	for _, b := range blocks {
 		fmt.Fprintf(&script, "%s\nprintf '\\n%s\\n'\n", strings.ReplaceAll(b.text, "127.0.0.1:8003", s.addr), mark)
 	}
-	cmd := exec.Command("bash", "-s")
-	cmd.Dir, cmd.Stdin = dir, strings.NewReader(script.String())
+	cmd := exec.Command("bash", "-c", script.String()) // not on standard input, which secbox exec passes on
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "SECBOX_SERVER=http://"+s.addr, "SECBOX_CONFIG="+filepath.Join(dir, "login.json"))
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -72,7 +72,8 @@ var errStdinEnded = fault.New(fault.ExecEnded, "the exec has ended, and reads no
 
 // Stdin waits until the command of an exec on this node takes its standard input, and returns a
 // writer for it, which the caller must close. Writes wait for the command to read, and fail with
-// fault.ExecEnded when it has ended. fault.InvalidRequest if the exec takes none, or has one already.
+// fault.ExecEnded when it has ended. fault.InvalidRequest if the exec takes none, or has one
+// already.
 func (r *Runner) Stdin(ctx context.Context, rec audit.Record) (io.WriteCloser, error) {
 	for seen := (Progress{}); ; {
 		if s := r.stdins.of(rec.ExecID); s != nil {

@@ -9,8 +9,8 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"hash"
 	"errors"
+	"hash"
 	"io/fs"
 	"strings"
 

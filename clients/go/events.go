@@ -72,7 +72,7 @@ func (c *Client) SendStdin(ctx context.Context, execID string, in io.Reader) err
 		header: map[string]string{"Content-Type": "application/octet-stream"}, once: true,
 	}, nil)
 	switch CodeOf(err) {
-	case "exec_ended", "invalid_request":
+	case "exec_ended", "invalid_request": // or takes none
 		return nil
 	}
 	return err

@@ -135,14 +135,15 @@ func pages[T any](ctx context.Context, c *Client, path string, filter url.Values
 		}
 		for {
 			var page struct {
-				Items []T     `json:"items"`
-				Next  *string `json:"next_cursor"`
+				Items   []T     `json:"items"`
+				Entries []T     `json:"entries"` // of a directory
+				Next    *string `json:"next_cursor"`
 			}
 			if _, err := c.json(ctx, call{method: http.MethodGet, path: path, query: query}, &page); err != nil {
 				yield(*new(T), err)
 				return
 			}
-			for _, item := range page.Items {
+			for _, item := range append(page.Items, page.Entries...) {
 				if !yield(item, nil) {
 					return
 				}

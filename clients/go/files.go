@@ -143,7 +143,7 @@ func (c *Client) saveArtifact(ctx context.Context, execID string, a Artifact, ro
 	return root.Rename(part, name)
 }
 
-// Files are the files of a project or a session: of /workspace/work.
+// Files are the files of a project or a session. Names are absolute, such as /workspace/work/a.txt.
 type Files struct {
 	c    *Client
 	path string

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -24,6 +26,7 @@ const (
 	exitBroken   = 126 // it began, and the server ended it or does not know its end
 	exitCanceled = 130
 	exitOOM      = 137
+	exitPipe     = 141 // the reader of the output has left; as of a shell's command that SIGPIPE ends
 )
 
 type execOptions struct {
@@ -44,7 +47,7 @@ command's standard input. No shell interprets the command: give one, as in bash 
 /workspace/artifacts can be fetched.
 
 Exit codes: the command's own; 124 it took too long; 125 it did not run (refused, or no server); 126 the server ended it, or does not know its end; 130 canceled;
-137 it needed too much memory. The reason is on standard error.
+137 it needed too much memory; 141 the reader of the output left. A wrong flag is 2. The reason is on standard error.
 
 Ctrl-C cancels the command; a second one does not wait for its end.`,
 		Example: `  secbox exec -- python3 -c 'print(6 * 7)'
@@ -264,6 +267,7 @@ const shortStdin = 64 << 10
 func (o *execOptions) follow(cmd *cobra.Command, api *client.Client,
 	stream func(context.Context, func(client.Event) error) (client.State, error),
 ) (client.State, error) {
+	signal.Ignore(syscall.SIGPIPE) // a write fails instead, and the exec is canceled
 	execID := ""
 	each := show(cmd.OutOrStdout(), cmd.ErrOrStderr(), &execID)
 	state, err := stream(cmd.Context(), each)
@@ -271,14 +275,17 @@ func (o *execOptions) follow(cmd *cobra.Command, api *client.Client,
 	if err == nil || execID == "" || !interrupted && !errors.Is(err, errOutput) {
 		return state, err
 	}
-	// Whoever read the output is gone, or the user wants an end.
+	// The reader of the output is gone, or the user wants an end.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 15*time.Second)
 	defer cancel()
 	if err := api.Cancel(ctx, execID); err != nil && client.CodeOf(err) != string(fault.ExecEnded) {
 		return state, fmt.Errorf("exec %s may still run: %w", execID, err)
 	}
+	if !interrupted && errors.Is(err, syscall.EPIPE) {
+		return state, silent(exitPipe)
+	}
 	if !interrupted {
-		return state, exit{exitCanceled, "the output cannot be written (" + err.Error() + "); exec " + execID + " is canceled"}
+		return state, exit{exitCanceled, err.Error() + "; exec " + execID + " is canceled"}
 	}
 	rec, err := api.Wait(ctx, execID)
 	return rec.State, err

@@ -752,6 +752,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/sandbox/execs/{exec_id}/stdin": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Send the standard input of a command that runs
+         * @description The body is the standard input of an exec with `exec.stdin_stream`: it is passed on as it comes, as fast as the command reads, and may pause. The answer comes when the
+         *     command has got all of it, or has ended; `bytes` says how much was passed on. Only the first request for an exec is accepted. If its connection breaks, the exec is
+         *     canceled, so that no command takes a part for the whole. The record has the keyed digest and the length of what was passed on.
+         */
+        put: operations["sendStdin"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/sandbox/execs/{exec_id}/stderr": {
         parameters: {
             query?: never;
@@ -2280,6 +2302,20 @@ export interface components {
             replayed?: boolean;
             error?: components["schemas"]["ProblemDocument"];
         };
+        /** @description How much of a standard input was passed on. */
+        StdinSent: {
+            /**
+             * Format: int64
+             * @description Bytes that were passed on to the command.
+             * @example 1024
+             */
+            bytes: number;
+            /**
+             * @description The command ended before it had all of the input.
+             * @example false
+             */
+            ended: boolean;
+        };
         /** @description The execs of a task by their status. */
         TaskState: {
             /**
@@ -2929,6 +2965,12 @@ export interface components {
              * @example line 1
              */
             stdin?: string;
+            /**
+             * @description The standard input comes by `PUT /sandbox/execs/{exec_id}/stdin` while the command runs, of any size. The command waits for it. Not with `stdin`, `tty`, `context` and `Prefer: respond-async`
+             *     without a session.
+             * @example false
+             */
+            stdin_stream?: boolean;
             /**
              * @description Runs the command in a terminal of this size. The answer is 202 with the record as soon as the exec is on record, as with `background`; the terminal itself is `GET /sandbox/execs/{exec_id}/tty`. When
              *     the exec has ended, `GET /sandbox/execs/{exec_id}/cast` has its recording.
@@ -9955,6 +9997,46 @@ export interface operations {
             410: components["responses"]["Removed"];
             412: components["responses"]["PreconditionFailed"];
             416: components["responses"]["RangeUnsatisfiable"];
+            500: components["responses"]["Internal"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    sendStdin: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The exec's id, a UUID.
+                 * @example 019aa4b6-7c1e-7d35-9a52-0f4f3a1b2c3d
+                 */
+                exec_id: components["parameters"]["ExecID"];
+            };
+            cookie?: never;
+        };
+        /** @description The standard input, with any Content-Type; it may be empty. */
+        requestBody: {
+            content: {
+                "*/*": string;
+            };
+        };
+        responses: {
+            /** @description How much was passed on. */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["StdinSent"];
+                };
+            };
+            400: components["responses"]["BadQuery"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["UnknownExec"];
+            409: components["responses"]["Conflict"];
+            410: components["responses"]["Removed"];
+            415: components["responses"]["UnsupportedMedia"];
             500: components["responses"]["Internal"];
             503: components["responses"]["Unavailable"];
         };
