@@ -384,6 +384,13 @@ def _load(kind: type[T], raw: Any) -> T:
         raise UnexpectedAnswer(f"the answer of core-api is incomplete: {missing}; check the server's version") from None
 
 
+def _field(raw: Any, name: str, kind: type[T]) -> T:
+    value = raw.get(name) if isinstance(raw, dict) else None
+    if not isinstance(value, kind):
+        raise UnexpectedAnswer(f"the answer of core-api lacks {name}; check the address and the server's version")
+    return value
+
+
 # Local files
 
 
@@ -979,7 +986,7 @@ class Client:
                         if kind not in ("status", "stdout", "stderr", "end"):
                             continue
                         event = _event(kind, event_id, data)
-                        failures, last = 0, event_id or last
+                        failures, last = 0 if event.data else failures, event_id or last
                         if event.state is not None:
                             exec_id = event.state.exec_id
                         if kind == "end" and event.state is not None:
@@ -1031,10 +1038,11 @@ class Client:
     def batch(self, jobs: Sequence[Job], *, key: str = "") -> list[BatchItem]:
         """Puts up to 1,000 jobs into the queue at once, and returns what became of each, in their order."""
         answer = self.request("POST", "/sandbox/execs/batch", {"execs": [job.body() for job in jobs]}, key=key or _new_key())
-        items = answer.get("items") if isinstance(answer, dict) else None
-        if not isinstance(items, list) or len(items) != len(jobs):
+        items: list[Any] = _field(answer, "items", list)
+        if len(items) != len(jobs):
             raise UnexpectedAnswer("the answer of core-api does not have an item for each job; check the server's version")
-        return [BatchItem(error=_api_error(one["error"])) if "error" in one else _load(BatchItem, one) for one in items]
+        refusals = [_field(item, "error", dict) if "error" in (item or ()) else None for item in items]
+        return [_load(BatchItem, {**item, "error": _api_error(error)} if error else item) for item, error in zip(items, refusals)]
 
     def record(self, exec_id: str) -> State:
         """Returns the record of an exec; raw has all of it."""
@@ -1048,9 +1056,7 @@ class Client:
         cursor = ""
         while True:
             page = self.request("GET", route + _query(**query, cursor=cursor))
-            if not isinstance(page, dict) or not isinstance(page.get(items), list):
-                raise UnexpectedAnswer("the answer of core-api has no list; check the address")
-            yield from page[items]
+            yield from _field(page, items, list)
             before, cursor = cursor, page.get("next_cursor") or ""
             if not cursor or cursor == before:
                 return
@@ -1064,7 +1070,7 @@ class Client:
     def artifacts(self, exec_id: str) -> list[Artifact]:
         """Lists the files that an exec left."""
         answer = self.request("GET", _quote("sandbox", "execs", exec_id, "artifacts"))
-        return [_load(Artifact, one) for one in answer["items"]]
+        return [_load(Artifact, one) for one in _field(answer, "items", list)]
 
     def read_artifact(self, exec_id: str, path: str, *, max_bytes: int = MAX_ANSWER) -> bytes:
         """Returns the content of an artifact."""
@@ -1145,7 +1151,7 @@ class Client:
 
     def new_webhook_secret(self) -> str:
         """Makes the secret that signs the webhooks of this token. The one before it stays valid for a day."""
-        return str(self.request("POST", "/webhooks/secret")["secret"])
+        return _field(self.request("POST", "/webhooks/secret"), "secret", str)
 
 
 class Session:

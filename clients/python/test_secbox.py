@@ -10,6 +10,7 @@ import hmac
 import http.server
 import json
 import os
+import random
 import re
 import secrets
 import socket
@@ -490,6 +491,36 @@ class Hostile(unittest.TestCase):
             secbox.Client(url, "secret-of-tls").run(Job(script="true"))
         self.assertIn("certificate verify failed", str(refused.exception))
         self.assertEqual(len(server.requests), 2)  # the token did not go to the other one
+
+    def test_mutated_answers_are_typed_errors(self) -> None:
+        piece, end = {"data": "one", "encoding": "utf-8", "offset": 0}, {**STATE, "status": "succeeded", "artifacts": []}
+        whole = [
+            answer("200 OK", {**RESULT, "artifacts": [{"path": "f", "size": 1, "sha256": "0"}]}),
+            answer("200 OK", {"items": [{"path": "f", "size": 1, "sha256": "0"}, {"exec_id": "e1"}, {"error": {"code": "x", "status": 400}}]}),
+            answer("404 No", {"code": "x", "detail": "d", "errors": [{"field": "a", "reason": "b"}]}),
+            events(("status", "0-0", STATE), ("stdout", "3-0", piece), ("end", "e", end)),
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{\"a\":\r\n2\r\n1}\r\n0\r\n\r\n",
+        ]
+        chance = random.Random(17)
+        for _ in range(300):
+            sent = bytearray(chance.choice(whole))
+            for _ in range(chance.choice((1, 1, 3))):
+                at, length = chance.randrange(len(sent)), chance.randrange(20)
+                other = chance.choice((b"null", b"[]", b"{}", b"5", b"1e999", b'"', b"\r\n", b"\n\n", b"\xff", bytes(sent[at : at + length]) * 2, b""))
+                sent[at : at + length * chance.randrange(2)] = other
+            server = Fake(bytes(sent))
+            client = secbox.Client(server.url, timeout=1, retries=0)
+            calls: list[Callable[[], object]] = [
+                lambda: client.run(Job(script="true"), wait_s=1),
+                lambda: list(client.stream(Job(script="true"))),
+                lambda: client.artifacts("e1"),
+                lambda: client.batch([Job(script="true")] * 3),
+                lambda: list(client.records()),
+            ]
+            with contextlib.suppress(secbox.SecboxError), mock.patch.object(secbox, "STREAM_SILENCE", 1.0):
+                chance.choice(calls)()
+            client.close()
+            server.close()
 
     def test_addresses_and_tokens(self) -> None:
         here = "http://127.0.0.1"

@@ -291,7 +291,7 @@ export class Secbox {
         for await (const { type, id, data } of serverSentEvents(pieces(response.body, call, streamSilence))) {
           const event = toEvent(type, id, data);
           if (event === undefined) continue;
-          failures = 0;
+          if ("data" in event) failures = 0;
           last = id || last;
           if ("state" in event) execId = event.state.exec_id;
           if (event.type === "end" && event.state.artifacts === undefined && !["rejected", "error", "lost"].includes(event.state.status)) {
