@@ -6,6 +6,7 @@ package clients
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,9 +19,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"secbox/access/tokens"
 	"secbox/server"
 	"secbox/settings"
+	"secbox/store"
 	"secbox/store/storetest/pgtest"
 )
 
@@ -64,19 +68,22 @@ func TestClients(t *testing.T) {
 				url = pgtest.New(t).Database(t)
 			}
 			python, typescript, ofGo := freePort(t), freePort(t), freePort(t)
-			coreAPI := start(t, url, python, typescript, ofGo)
-			environ := slices.Clip(append(os.Environ(), "SECBOX_SERVER="+coreAPI, "SECBOX_TOKEN="+adminToken))
+			coreAPI, newToken := start(t, url, python, typescript, ofGo)
+			// A token each: a third secret for webhooks ends the first one of its token.
+			environFor := func(client string) []string {
+				return slices.Clip(append(os.Environ(), "SECBOX_SERVER="+coreAPI, "SECBOX_TOKEN="+newToken(client)))
+			}
 			t.Run("go", func(t *testing.T) {
 				t.Parallel()
 				goClient(t, coreAPI, ofGo)
 			})
 			t.Run("secbox", func(t *testing.T) {
 				t.Parallel()
-				command(t, environ)
+				command(t, slices.Clip(append(os.Environ(), "SECBOX_SERVER="+coreAPI, "SECBOX_TOKEN="+adminToken)))
 			})
 			t.Run("python", func(t *testing.T) {
 				t.Parallel()
-				run(t, ".", append(environ, "SECBOX_WEBHOOK_PORT="+python), "python3", "python/test_secbox.py")
+				run(t, ".", append(environFor("python"), "SECBOX_WEBHOOK_PORT="+python), "python3", "python/test_secbox.py")
 			})
 			t.Run("typescript", func(t *testing.T) {
 				t.Parallel()
@@ -84,12 +91,12 @@ func TestClients(t *testing.T) {
 				if err := os.WriteFile(filepath.Join(dir, "data.csv"), []byte("a,b\n"), 0o600); err != nil {
 					t.Fatal(err)
 				}
-				run(t, dir, append(environ, "SECBOX_WEBHOOK_PORT="+typescript), "node", "--no-warnings", "--test",
+				run(t, dir, append(environFor("typescript"), "SECBOX_WEBHOOK_PORT="+typescript), "node", "--no-warnings", "--test",
 					filepath.Join(dist, "test/secbox.test.js"), filepath.Join(dist, "test/readme.js"))
 			})
 			t.Run("examples", func(t *testing.T) {
 				t.Parallel()
-				runExamples(t, environ)
+				runExamples(t, environFor("examples"))
 			})
 			if database == "sqlite" {
 				t.Run("browser", func(t *testing.T) {
@@ -101,8 +108,9 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// start starts a core-api whose webhooks may go to the ports, and returns its address.
-func start(t *testing.T, database string, ports ...string) string {
+// start starts a core-api whose webhooks may go to the ports, and returns its address and a function
+// that makes tokens of workers.
+func start(t *testing.T, database string, ports ...string) (address string, newToken func(name string) string) {
 	t.Helper()
 	dir := t.TempDir()
 	s, err := settings.Load("", os.Environ(), settings.Overrides{
@@ -125,7 +133,18 @@ func start(t *testing.T, database string, ports ...string) string {
 			t.Error(err)
 		}
 	})
-	return "http://" + app.Addr()
+	db, err := store.Open(t.Context(), database, s.StateDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return "http://" + app.Addr(), func(name string) string {
+		_, secret, err := tokens.NewService(db.Tokens(), time.Now).Create(context.Background(), tokens.Spec{Name: name, Role: tokens.Worker})
+		if err != nil {
+			t.Error(err)
+		}
+		return secret
+	}
 }
 
 // modules is where scripts/setup.sh has put the packages that the TypeScript client needs.

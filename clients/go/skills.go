@@ -63,7 +63,8 @@ func (c *Client) Invoke(ctx context.Context, skillID string, in Invocation) (out
 }
 
 // V1 makes a request to a route below /v1/, with content unless that is nil, and returns its data.
-func (c *Client) V1(ctx context.Context, method, path string, query url.Values, contentType string, content io.Reader) (json.RawMessage, error) {
+func (c *Client) V1(ctx context.Context, method, path string, query url.Values, contentType string, content io.Reader,
+) (json.RawMessage, error) {
 	var envelope struct {
 		Data json.RawMessage `json:"data"`
 	}

@@ -26,8 +26,8 @@ type Request struct {
 
 	Key string `json:"-"` // the Idempotency-Key; empty: a new one
 
-	// Stdin is the standard input, of any size, which Stream sends while the command runs; nil: none. A
-	// Read that blocks may outlive the exec.
+	// Stdin is the standard input, of any size, which Stream sends while the command runs; nil:
+	// none. A Read that blocks may outlive the exec.
 	Stdin io.Reader `json:"-"`
 }
 
