@@ -127,6 +127,7 @@ func TestExamplesOfDocsWork(t *testing.T) {
 		}
 	}
 
+	putOwnImage(t, f)
 	dir, downloads := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "weather_skill.zip"), []byte(weather(t)), 0o600); err != nil {
 		t.Fatal(err)

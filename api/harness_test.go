@@ -151,7 +151,7 @@ func start(t *testing.T, change ...func(*api.Config)) *fixture {
 			History: f.history, TransparencyLog: translog.Log{
 				Store: db.TransparencyLog(),
 				Key:   func() (translog.Key, error) { return translog.ReadKey(f.logKey, "secbox/test") },
-			}, Retention: db.Retention(),
+			}, Retention: db.Retention(), Images: db.OwnImages(),
 			Exports: export.Exporter{
 				Records: db.Audit(), Log: translog.Log{Store: db.TransparencyLog()}, Events: db.AdminEvents(), Limits: db.Limits(),
 				Patience: time.Millisecond,

@@ -17,6 +17,7 @@ import (
 	"secbox/audit/retention"
 	"secbox/audit/translog/proof"
 	"secbox/audit/translog/verify"
+	images "secbox/images/catalog"
 	"secbox/packages/archive"
 	"secbox/packages/catalog"
 	"secbox/packages/library"
@@ -188,6 +189,15 @@ type Reports interface {
 	// WriteBundle writes the report with its evidence. It may fail before the first byte is
 	// written: fault.NotLogged, and fault.InvalidRequest for a span with too many entries.
 	WriteBundle(ctx context.Context, w io.Writer, span report.Span) error
+}
+
+// Images is the table of own images; see catalog.Store of the room images.
+type Images interface {
+	// List returns all images by name, without recipe and bill of materials.
+	List(ctx context.Context) ([]images.Image, error)
+
+	// Get returns an image; fault.UnknownImage.
+	Get(ctx context.Context, name string) (images.Image, error)
 }
 
 // Retention tells what was removed by the rules of the settings, and has the holds that stop them.

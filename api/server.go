@@ -53,6 +53,7 @@ type Needs struct {
 	AdminEvents     AdminEvents
 	Downloads       visible.Downloads
 	Retention       Retention
+	Images          Images
 	Health          Health
 	Pool            Pool
 	Skills          visible.Catalog

@@ -152,6 +152,8 @@ func subjectPage(e admin.Event, role tokens.Role) (ui.Address, bool) {
 		return ui.Link("runners").With("user_id", e.Subject), true
 	case admin.ExecsRemoved, admin.RetentionRun, admin.WorkspaceRemoved:
 		return ui.Link("audit", "retention"), true
+	case admin.ImageAllowed, admin.ImageRemoved:
+		return ui.Link("images"), true
 	case admin.ProjectRemoved, admin.HoldAdded, admin.HoldRemoved, admin.BaselinePromoted, admin.BaselineDeleted:
 		return ui.Link("audit", "events").With("subject", e.Subject), e.Subject != ""
 	}

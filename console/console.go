@@ -40,6 +40,7 @@ type Config struct {
 	Reports     Reports
 	Registry    Registry
 	Holds       Holds
+	Images      Images
 	Retention   Retention
 
 	Sessions Sessions

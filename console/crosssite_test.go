@@ -78,7 +78,7 @@ var isPage = func() map[string]bool {
 	for _, path := range []string{
 		"", "/sign-in", "/overview", "/history", "/sessions", "/refused", "/skills", "/skills/:id", "/packages", "/packages/:agent/:user/:skill",
 		"/packages/:agent/:user/:skill/file", "/packages/:agent/:user/:skill/diff", "/baselines/:agent/:skill", "/baselines/:agent/:skill/file",
-		"/registry", "/registry/:kind/:name", "/runners", "/operations", "/execs/:id", "/execs/:id/output/:stream", "/execs/:id/artifacts",
+		"/registry", "/registry/:kind/:name", "/images", "/images/:name", "/runners", "/operations", "/execs/:id", "/execs/:id/output/:stream", "/execs/:id/artifacts",
 		"/execs/:id/show/*", "/execs/:id/inputs", "/execs/:id/show-input/*", "/execs/:id/differences", "/audit", "/audit/report",
 		"/audit/events", "/audit/holds", "/audit/retention",
 		"/audit/export", "/people", "/tokens", "/tokens/:id",

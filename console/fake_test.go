@@ -102,7 +102,7 @@ func (f *fakeApp) serve(t *testing.T) string {
 	pages, err := console.New(console.Config{
 		Execs: f, Events: f, Callbacks: f, Runner: f, Live: follow.New(f, followed{f}), Proofs: f, Replayer: &f.replayer,
 		Nodes: fakeNodes{f}, Samples: fakeSamples{f}, Health: f, Pool: f, Runners: f,
-		AdminEvents: fakeAdminEvents{f}, Reports: fakeReports{f}, Registry: &f.skills.published, Holds: f.holds(),
+		AdminEvents: fakeAdminEvents{f}, Reports: fakeReports{f}, Registry: &f.skills.published, Holds: f.holds(), Images: fakeImages{f},
 		Retention: fakeRetention{f}, Sessions: f.sessions, Views: &f.views, SignOn: f.signOn, Tokens: fakeTokens{f}, Version: "test", Now: f.now,
 	})
 	if err != nil {

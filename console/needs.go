@@ -19,6 +19,7 @@ import (
 	"secbox/cluster/samples"
 	"secbox/engine"
 	"secbox/health"
+	images "secbox/images/catalog"
 	"secbox/packages/catalog"
 	"secbox/packages/registry"
 	"secbox/policy"
@@ -107,6 +108,15 @@ type Sessions interface {
 	// context. fault.NotFound.
 	Block(ctx context.Context, id string) error
 	Unblock(ctx context.Context, id string) error
+}
+
+// Images is the table of own images; see catalog.Store of the room images.
+type Images interface {
+	// List returns all images by name, without recipe and bill of materials.
+	List(ctx context.Context) ([]images.Image, error)
+
+	// Get returns an image; fault.UnknownImage.
+	Get(ctx context.Context, name string) (images.Image, error)
 }
 
 // Views keeps the views of the history that each token or person has saved; see views.Store.

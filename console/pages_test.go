@@ -43,6 +43,8 @@ var pagesUnderTest = []struct{ name, path string }{
 	{"exec of a session", "/console/execs/" + execID(21)},
 	{"refused", "/console/refused"},
 	{"refused without a match", "/console/refused?project_id=nothing-has-this"},
+	{"images", "/console/images"},
+	{"image", "/console/images/data"},
 	{"runners", "/console/runners"},
 	{"runners of a user", "/console/runners?user_id=nobody"},
 	{"operations", "/console/operations"},

@@ -85,6 +85,8 @@ func (c *Console) table() []route {
 		{path: "/baselines/:agent/:skill/file", roles: skillReaders, query: []string{"path"}, page: c.baselineFile},
 		{path: "/registry", roles: skillReaders, query: []string{"kind", "query", "cursor"}, page: c.registry},
 		{path: "/registry/:kind/:name", roles: skillReaders, query: []string{"cursor"}, page: c.entry},
+		{path: "/images", nav: "Images", roles: readers, page: c.images},
+		{path: "/images/:name", roles: readers, page: c.image},
 		{path: "/runners", nav: "Runners", roles: auditors, query: []string{"user_id", "live"}, page: c.runners},
 		{path: "/operations", nav: "Operations", roles: auditors, query: []string{"node", "live"}, page: c.operations},
 		{path: "/execs", roles: readers, serve: c.toHistory},

@@ -90,6 +90,8 @@ var ownRoles = map[string][]tokens.Role{
 	"POST /console/sign-out":             tokens.Roles(),
 	"GET /console/sign-in/oidc":          nil,
 	"GET /console/sign-in/oidc/callback": nil,
+	"GET /console/images":                {tokens.Worker, tokens.Auditor, tokens.Admin},
+	"GET /console/images/:name":          {tokens.Worker, tokens.Auditor, tokens.Admin},
 	"GET /console/runners":               {tokens.Auditor, tokens.Admin}, // the machines of all users; listRunners has the machines of a scope
 	"GET /console/people":                {tokens.Admin},
 	"POST /console/people/block":         {tokens.Admin},

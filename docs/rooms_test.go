@@ -15,7 +15,7 @@ import (
 
 // withoutDoc are the rooms that hold programs, tests or no Go code, so that no doc.go describes
 // them.
-var withoutDoc = []string{"clients", "cmd", "docs", "e2e", "examples", "images", "scripts"}
+var withoutDoc = []string{"clients", "cmd", "docs", "e2e", "examples", "scripts"}
 
 // TestArchitectureNamesEveryRoom compares the lines of the map with the directories.
 func TestArchitectureNamesEveryRoom(t *testing.T) {

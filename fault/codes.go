@@ -94,6 +94,13 @@ var (
 	// the user has, or is getting, a skill or agent of this name
 	AlreadyInstalled   = code("already_installed", http.StatusConflict, 5, "It is installed already")
 	ImageMissing       = code("image_missing", http.StatusUnprocessableEntity, 6, "The engine does not hold the image")
+	// no own image of this name
+	UnknownImage = code("unknown_image", http.StatusNotFound, 4, "There is no such image")
+	// another command builds or has changed the image
+	ImageConflict = code("image_conflict", http.StatusConflict, 5, "The image was changed meanwhile")
+	// it runs as root, has no sandbox-init, or failed a probe
+	ImageUnfit         = code("image_unfit", http.StatusUnprocessableEntity, 6, "The image is not fit for execs")
+	BuildFailed        = code("build_failed", http.StatusUnprocessableEntity, 6, "The image could not be built")
 	RangeUnsatisfiable = code("range_unsatisfiable", http.StatusRequestedRangeNotSatisfiable, 2, "The range is beyond the end")
 	QueueFull          = code("queue_full", http.StatusTooManyRequests, 7, "Too many execs are waiting")
 	// too many sessions, or too many execs in one

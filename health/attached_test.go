@@ -78,7 +78,7 @@ func TestAttachedProbesCanFail(t *testing.T) {
 			if p := find(t, Diagnosis{Probes: probes}, c.probe); p.OK || !strings.Contains(p.Seen, c.seen) || because != "" {
 				t.Errorf("%+v, %q", p, because)
 			}
-			if err := d.cleanUp(); err != nil {
+			if err := d.CleanUp(); err != nil {
 				t.Error(err)
 			}
 			if left, err := os.ReadDir(filepath.Join(ws.Root(), "projects")); err != nil || len(left) != 0 {
@@ -111,7 +111,7 @@ func TestDoctorSaysWhyNothingIsShared(t *testing.T) {
 	if len(probes) != 3 || slices.ContainsFunc(probes, func(p Probe) bool { return p.OK || !strings.Contains(p.Seen, "no container waited") }) {
 		t.Errorf("%+v", probes)
 	}
-	if err := d.cleanUp(); err != nil {
+	if err := d.CleanUp(); err != nil {
 		t.Error(err)
 	}
 }

@@ -38,11 +38,11 @@ type Images interface {
 
 // Config configures a Checker. Fields are required unless they say otherwise.
 type Config struct {
-	CLI      *dockercli.CLI // nil: the docker binary was not found
-	CLIError error          // why CLI is nil; a *fault.Error
-	Images   Images         // nil when CLI is
-	Image    string         // the image of an exec that names none
-	Allowed  []string       // the other images that a skill or a request may name
+	CLI      *dockercli.CLI  // nil: the docker binary was not found
+	CLIError error           // why CLI is nil; a *fault.Error
+	Images   Images          // nil when CLI is
+	Image    string          // the image of an exec that names none
+	Allowed  func() []string // the other images that a skill or a request may name now; nil: none
 
 	Workspace    Workspace
 	Database     Database
@@ -209,7 +209,10 @@ func (c *Checker) askImage(ctx context.Context) (engine.Image, error) {
 
 // askAllowed returns the allowed images that the engine lacks.
 func (c *Checker) askAllowed(ctx context.Context) (missing []string, err error) {
-	for _, ref := range c.cfg.Allowed {
+	if c.cfg.Allowed == nil {
+		return nil, nil
+	}
+	for _, ref := range c.cfg.Allowed() {
 		if c.cfg.Images == nil {
 			return nil, c.noCLI()
 		}

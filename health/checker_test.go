@@ -212,10 +212,10 @@ func TestProblems(t *testing.T) {
 			fault.ImageMissing, "make setup",
 		},
 		{"the image of the settings is missing", func(_ *testing.T, c *Config) {
-			c.Images, c.Image, c.Allowed = onlyImages{policy.DefaultImage}, "nope:1", []string{policy.DefaultImage}
+			c.Images, c.Image, c.Allowed = onlyImages{policy.DefaultImage}, "nope:1", func() []string { return []string{policy.DefaultImage} }
 		}, "image", Unavailable, fault.ImageMissing, "does not hold nope:1; execs that name no image run in nope:1, by sandbox.policy.image"},
 		{"an allowed image is missing", func(_ *testing.T, c *Config) {
-			c.Images, c.Allowed = onlyImages{c.Image, "there:1"}, []string{"there:1", "nope:1"}
+			c.Images, c.Allowed = onlyImages{c.Image, "there:1"}, func() []string { return []string{"there:1", "nope:1"} }
 		}, "images", Degraded, "", "the image nope:1 is allowed"},
 		{"the state dir is not made yet", func(_ *testing.T, c *Config) {
 			c.StateDir, c.NotCreated, c.Database = c.StateDir+"/not/yet", true, nil

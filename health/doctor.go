@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -27,6 +28,8 @@ type DoctorConfig struct {
 	// the Doctor closes; nil, and the reason with the remedy, where containers wait for one project
 	// only. Nil: that is not tried.
 	Share func(context.Context, engine.Spec) (engine.Engine, string)
+	// Project is the name of the temporary project; empty: a random one.
+	Project string
 }
 
 // Doctor proves on the real engine that the limits of a sandbox hold.
@@ -37,7 +40,7 @@ type Doctor struct {
 
 // NewDoctor returns a Doctor.
 func NewDoctor(cfg DoctorConfig) *Doctor {
-	return &Doctor{cfg: cfg, project: "secbox-doctor-" + strings.ToLower(rand.Text())}
+	return &Doctor{cfg: cfg, project: cmp.Or(cfg.Project, "secbox-doctor-"+strings.ToLower(rand.Text()))}
 }
 
 // Probe is the result of one attempt to exceed a limit.
@@ -90,7 +93,7 @@ func (d *Doctor) Run(ctx context.Context) Diagnosis {
 		probes, because = d.attachedProbes(ctx, image, environment)
 		diagnosis.Probes = append(diagnosis.Probes, probes...)
 	}
-	if err := d.cleanUp(); err != nil {
+	if err := d.CleanUp(); err != nil {
 		diagnosis.Probes = append(diagnosis.Probes, Probe{
 			Name: "clean_up", Expected: "the probes' projects are removed", Seen: message(err),
 			Remedy: "remove projects/" + d.project + "* in the workspace root",
@@ -266,8 +269,9 @@ func prepare(project *workspace.Project, execID string, inputs map[string]string
 	return set, nil
 }
 
-// cleanUp removes the probes' projects, also when the doctor was interrupted.
-func (d *Doctor) cleanUp() error {
+// CleanUp removes the probes' projects, also when the doctor was interrupted or another process was
+// killed that had the project.
+func (d *Doctor) CleanUp() error {
 	if d.cfg.Workspace == nil {
 		return nil
 	}

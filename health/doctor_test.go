@@ -152,7 +152,7 @@ func TestEveryProbeCanFail(t *testing.T) {
 			if p.OK || !strings.Contains(p.Seen, tc.seen) || tc.seen == "" && strings.Contains(p.Seen, "not measured") || p.Remedy == "" {
 				t.Errorf("without %s: %+v", tc.what, p)
 			}
-			if err := d.cleanUp(); err != nil {
+			if err := d.CleanUp(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -10,11 +10,15 @@ import (
 
 // Config is the part of the settings that concerns the policy.
 type Config struct {
-	Settings       Layer    // the settings layer
-	Ceiling        Limits   // nil fields: the default ceilings
-	Images         []string // the images that a layer may ask for; empty: only the default image and the image of Settings
-	Runtime        string   // the OCI runtime by the engine's name for it; empty: the engine's default
-	SettingsDigest string   // goes into every snapshot as it is
+	Settings Layer    // the settings layer
+	Ceiling  Limits   // nil fields: the default ceilings
+	Images   []string // the images that a layer may ask for; empty: only the default image and the image of Settings
+	// Own returns the names of further images that a layer may ask for, which may change at any
+	// time. It looks again for a wanted one that it does not know. Nil: there are none. It is
+	// called at each Resolve.
+	Own            func(wanted string) []string
+	Runtime        string // the OCI runtime by the engine's name for it; empty: the engine's default
+	SettingsDigest string // goes into every snapshot as it is
 }
 
 // Resolver makes snapshots. It is safe for concurrent use.
@@ -22,6 +26,7 @@ type Resolver struct {
 	settings Layer
 	ceilings Limits
 	allowed  []string // images, the default one first
+	own      func(wanted string) []string
 	runtime  string
 	digest   string
 }
@@ -34,7 +39,9 @@ const (
 // New checks the settings' part of the policy and makes the Resolver. All errors come back in one
 // fault.InvalidSettings whose fields are the settings' keys.
 func New(cfg Config) (*Resolver, error) {
-	r := &Resolver{settings: cfg.Settings.clone(), ceilings: cfg.Ceiling.clone(), runtime: cfg.Runtime, digest: cfg.SettingsDigest}
+	r := &Resolver{
+		settings: cfg.Settings.clone(), ceilings: cfg.Ceiling.clone(), own: cfg.Own, runtime: cfg.Runtime, digest: cfg.SettingsDigest,
+	}
 	bad := append(Check(r.settings, settingsPrefix), Check(Layer{Limits: r.ceilings}, ceilingPrefix)...)
 	if len(bad) == 0 {
 		// Settings are a later layer than the defaults: they may only narrow a list, and choose
@@ -89,8 +96,33 @@ func (r *Resolver) allow(images []string) []fault.Field {
 	return bad
 }
 
-// Images is the allow-list, the default image first.
-func (r *Resolver) Images() []string { return slices.Clone(r.allowed) }
+// Images is the allow-list, the default image first and own images last.
+func (r *Resolver) Images() []string { return r.withOwn("").allowed }
+
+// withOwn returns a Resolver that allows the images that Own returns now.
+func (r *Resolver) withOwn(wanted string) *Resolver {
+	now := *r
+	now.allowed = slices.Clone(r.allowed)
+	if r.own != nil {
+		for _, name := range r.own(wanted) {
+			if !slices.Contains(now.allowed, name) {
+				now.allowed = append(now.allowed, name)
+			}
+		}
+	}
+	return &now
+}
+
+// wantedImage returns the image that the last of the layers asks for.
+func wantedImage(manifest *Layer, request Layer) string {
+	switch {
+	case request.Image != nil:
+		return *request.Image
+	case manifest != nil && manifest.Image != nil:
+		return *manifest.Image
+	}
+	return ""
+}
 
 // base is the snapshot of the default and settings layers.
 func (r *Resolver) base(host Host) Snapshot {
@@ -120,7 +152,7 @@ func (s *Snapshot) settle() {
 // policy_overrides.<name> or manifest.<name>), else fault.PolicyDenied with every violation, each
 // field by its public name.
 func (r *Resolver) Resolve(manifest *Layer, request Layer, host Host) (Snapshot, error) {
-	s := r.base(host)
+	s := r.withOwn(wantedImage(manifest, request)).base(host)
 	var bad, denied []fault.Field
 	for _, l := range []struct {
 		name, prefix string

@@ -103,7 +103,8 @@ func (i image) apply(l *Layer, layer string, s *Snapshot) *fault.Field {
 	if !slices.Contains(allowed, *l.Image) {
 		return &fault.Field{
 			Field: i.public, Asked: *l.Image, Ceiling: slices.Clone(allowed), Layer: layer,
-			Reason: fmt.Sprintf("%s is not on the list of allowed images; %s one of %s, or have the operator add it to sandbox.images",
+			Reason: fmt.Sprintf("%s is not on the list of allowed images; %s one of %s, or have the operator "+
+				"add it (`core-api image build`, or sandbox.images)",
 				*l.Image, askInstead(layer), strings.Join(allowed, ", ")),
 		}
 	}

@@ -8,10 +8,11 @@ import (
 )
 
 const (
-	skillsInterval  = 2 * time.Second // between two scans of the operator's skills
-	volumesInterval = time.Hour       // between two searches for volumes of an older sandbox-init
-	sweepInterval   = 5 * time.Second // between two sweeps while leftover containers are expected
-	sweepIdle       = 12              // intervals between two sweeps otherwise: an engine that failed may list a container late
+	skillsInterval  = 2 * time.Second  // between two scans of the operator's skills
+	volumesInterval = time.Hour        // between two searches for volumes of an older sandbox-init
+	imagesInterval  = 10 * time.Minute // between two sweeps of own images
+	sweepInterval   = 5 * time.Second  // between two sweeps while leftover containers are expected
+	sweepIdle       = 12               // intervals between two sweeps otherwise: an engine that failed may list a container late
 )
 
 // startBackground starts the work beside requests. shutdown ends it and waits for it.
@@ -45,6 +46,8 @@ func (s *Server) startBackground(context.Context) error {
 			})
 		},
 		func() { s.removeOldVolumes(ctx) },
+		func() { s.deps.Own.Watch(ctx, s.log) },
+		func() { s.sweepImages(ctx) },
 		func() { s.sweepContainers(ctx) },
 		func() { watchIdle(ctx, s.library, idleAfter(s.settings), s.log) },
 		func() { collectVersions(ctx, s.library, collected, s.log) },
@@ -72,6 +75,17 @@ func (s *Server) removeOldVolumes(ctx context.Context) {
 			s.log.Warn("cannot remove volumes of an older sandbox-init; trying again", "error", err)
 		}
 		if !wait(ctx, volumesInterval) {
+			return
+		}
+	}
+}
+
+// sweepImages removes what is left of own images: of commands that were killed, and images that
+// containers used when they were removed.
+func (s *Server) sweepImages(ctx context.Context) {
+	for {
+		s.images.Sweep(ctx)
+		if !wait(ctx, imagesInterval) {
 			return
 		}
 	}

@@ -29,6 +29,7 @@ import (
 	"secbox/audit"
 	"secbox/audit/retention"
 	"secbox/console"
+	images "secbox/images/catalog"
 	"secbox/packages/catalog"
 	"secbox/packages/registry"
 	"secbox/settings"
@@ -140,6 +141,13 @@ func (c *crawl) fill(db store.Database) error {
 		return err
 	}
 
+	imageID := "sha256:" + strings.Repeat("ab", 32)
+	if _, err := db.OwnImages().Put(ctx, images.Image{
+		Name: "data", Ref: images.Ref("data", imageID), ImageID: imageID, Source: images.Imported, BOM: []byte(`{"bomFormat":"CycloneDX","specVersion":"1.6"}`),
+	}, ""); err != nil {
+		return err
+	}
+
 	var ended, opened audit.Record
 	for first, last := range planprobe.Histories(crawledExecs, now) {
 		if last.RequestedBy == planprobe.MostBy && last.ArtifactsPath != "" {
@@ -154,7 +162,7 @@ func (c *crawl) fill(db store.Database) error {
 	day := now.AddDate(0, 0, -20).UTC().Format(time.RFC3339)
 	c.values = map[string][]string{
 		// In paths, by the name, or by the part before it.
-		"execs/": {ended.ExecID, again.ExecID}, "tokens/": {"the-admin", "the-runner"}, "events/": {"1"}, "holds/": {hold}, "skills/": {"own", "shell.run"},
+		"execs/": {ended.ExecID, again.ExecID}, "tokens/": {"the-admin", "the-runner"}, "events/": {"1"}, "holds/": {hold}, "skills/": {"own", "shell.run"}, "images/": {"data"},
 		"packages/": {"ag"}, "registry/": {"skills"},
 		"inputs/": {"in.csv"}, "artifacts/": {"out.txt"}, "show/": {"out.txt"}, "view/": {"out.txt"}, "show-input/": {"in.csv"}, "view-input/": {"in.csv"},
 		"output/": {"stdout"}, "skill": {"own"}, "user": {"ann"}, "name": {"csv"}, "agent": {"ag"},

@@ -17,6 +17,7 @@ import (
 	"secbox/engine/dockercli"
 	"secbox/fault"
 	"secbox/health"
+	"secbox/images/catalog"
 	"secbox/packages/versions"
 	"secbox/pathadapter"
 	"secbox/policy"
@@ -38,6 +39,7 @@ type Deps struct {
 	policy    *policy.Resolver
 	image     string // the default of execs
 	Images    *engine.Images
+	Own       *catalog.Table       // empty until it is opened
 	Workspace *workspace.Workspace // nil until OpenWorkspace
 	versions  *versions.Store      // of the workspace
 	skills    *skills.Catalog      // nil until OpenSkills
@@ -53,7 +55,11 @@ func NewDeps(s settings.Settings, environ []string) (*Deps, error) {
 	if err != nil {
 		return nil, err
 	}
-	resolver, err := policy.New(s.PolicyConfig())
+	images := engine.NewImages(cli, policy.DefaultImage, s.Sandbox.InitVolume, time.Now)
+	own := catalog.NewTable(images, time.Now)
+	rules := s.PolicyConfig()
+	rules.Own = own.Names
+	resolver, err := policy.New(rules)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +73,7 @@ func NewDeps(s settings.Settings, environ []string) (*Deps, error) {
 	return &Deps{
 		settings: s, cli: cli, adapter: adapter, User: sandboxUser(ctx, s, adapter.Mode(), cli, info), podman: info.IsPodman(),
 		policy: resolver, image: snapshot.Values.Image,
-		Images: engine.NewImages(cli, policy.DefaultImage, s.Sandbox.InitVolume, time.Now),
+		Images: images, Own: own,
 	}, nil
 }
 
@@ -161,7 +167,7 @@ func (d *Deps) defaultSpec(ctx context.Context, host policy.Host) (engine.Spec, 
 		return engine.Spec{}, err
 	}
 	v := snapshot.Values
-	image, err := d.Images.Resolve(ctx, v.Image)
+	image, err := d.Own.Resolve(ctx, v.Image)
 	if err != nil {
 		return engine.Spec{}, err
 	}
@@ -177,8 +183,10 @@ func (d *Deps) NewChecker(database health.Database, kind string, auditLog func(c
 	log *slog.Logger,
 ) *health.Checker {
 	return health.New(health.Config{
-		CLI: d.cli, Images: d.Images, Image: d.image,
-		Allowed:   slices.DeleteFunc(d.policy.Images(), func(ref string) bool { return ref == d.image }),
+		CLI: d.cli, Images: d.Own, Image: d.image,
+		Allowed: func() []string {
+			return slices.DeleteFunc(d.policy.Images(), func(ref string) bool { return ref == d.image })
+		},
 		Workspace: d.Workspace, Database: database, DatabaseKind: kind, AuditLog: auditLog, Retention: retained, Spool: spool,
 		StateDir: d.settings.StateDir, NotCreated: errors.Is(NeedDatabase(d.settings), fs.ErrNotExist),
 		CheckStateDir: settings.CheckStateDir, RuntimeMode: string(d.adapter.Mode()),

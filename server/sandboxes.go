@@ -66,7 +66,7 @@ func (s *Server) newSandboxes(observer lifecycle.Observer) (*sandboxes, error) {
 	all.machines = relay.New(connected)
 	backends := []sandbox.Backend{
 		docker.New(docker.Config{
-			Directories: withSkills{s, workspace.ToolTarget}, Workspace: s.workspace, Engine: s.cold, Images: s.deps.Images,
+			Directories: withSkills{s, workspace.ToolTarget}, Workspace: s.workspace, Engine: s.cold, Images: s.deps.Own,
 			Container: s.userContainer, Disk: s.disk, IdleFor: seconds(cfg.IdleSeconds), Max: cfg.MaxContainers,
 			MaxPerToken: cfg.MaxContainersPerToken, ReadOnlyRoots: readOnly, Log: s.log, Now: time.Now,
 		}),

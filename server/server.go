@@ -29,6 +29,7 @@ import (
 	"secbox/console"
 	"secbox/engine"
 	"secbox/health"
+	"secbox/images/builder"
 	"secbox/internal/statedir"
 	"secbox/internal/traces"
 	"secbox/internal/traces/otlp"
@@ -71,6 +72,7 @@ type Server struct {
 	workspace    *workspace.Workspace
 	creator      fs.FS // skill-creator
 	db           store.Database
+	images       *builder.Builder // of own images, to clean up only
 	tokens       *tokens.Service
 	open         bool // requests need no token yet
 	key          hmackey.Key
@@ -133,6 +135,7 @@ func Start(ctx context.Context, cfg settings.Settings, environ []string, log *sl
 		s.openWorkspace,
 		s.loadSkills,
 		s.openDatabase,
+		s.openImages,
 		s.checkTokens,
 		s.openKey,
 		s.openAudit,

@@ -115,6 +115,16 @@ func (s *Server) openDatabase(ctx context.Context) error {
 	}
 }
 
+// openImages reads the table of own images, and removes what commands of this node left that were
+// killed. Nothing to undo.
+func (s *Server) openImages(ctx context.Context) (err error) {
+	if err := s.deps.Own.Open(ctx, s.db.OwnImages()); err != nil {
+		return err
+	}
+	s.images, err = s.deps.imageBuilder(s.db.OwnImages(), nil, nil)
+	return err
+}
+
 // checkTokens creates the admin token of the settings, and refuses to serve other machines while no
 // token exists. Nothing to undo.
 func (s *Server) checkTokens(ctx context.Context) (err error) {
@@ -245,7 +255,7 @@ func (s *Server) makeRunner(context.Context) (err error) {
 	}
 	if s.runner, err = runner.New(runner.Config{
 		Inputs: s.inputs, KeepRequests: s.settings.Audit.InputsMaxMB > 0,
-		Log: s.audit, Engine: s.engine, Images: s.deps.Images, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace,
+		Log: s.audit, Engine: s.engine, Images: s.deps.Own, Policy: s.deps.policy, Skills: s.deps.skills, Workspace: s.workspace,
 		Ready: s.materialise,
 		Host:  s.checker.Host, StateDir: s.state.Path(), NodeID: s.state.NodeID(), Key: s.key, User: s.deps.User, Disk: s.disk,
 		Slots: cfg.MaxConcurrentExecs, Queue: cfg.MaxQueuedExecs,
@@ -353,6 +363,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		Nodes: s.db.Nodes(), Samples: s.db.Samples(), Health: s.checker, Pool: s.engine, Runners: s.sandboxes.machines,
 		Reports:     s.reports(),
 		AdminEvents: s.db.AdminEvents(), Registry: s.published, Holds: visible.Holds{Store: s.db.Retention()}, Retention: s.retention,
+		Images:   s.db.OwnImages(),
 		Sessions: sessions.New(s.db.Sessions(), s.tokens, time.Now).Trust(s.settings.Console.OIDC.Issuer), SignOn: s.signOn(),
 		Views: s.db.Views(), Tokens: s.tokens, Version: Version, Logger: s.log,
 	})
@@ -367,6 +378,7 @@ func (s *Server) makeHandler(context.Context) (err error) {
 		Needs: api.Needs{
 			Runner: runs, Live: live, Changes: s.db.Audit(), Webhooks: s.callbacks(), History: s.audit, TransparencyLog: s.evidence,
 			Retention:   s.db.Retention(),
+			Images:      s.db.OwnImages(),
 			Exports:     export.Exporter{Records: s.db.Audit(), Log: s.evidence, Events: s.db.AdminEvents(), Limits: s.db.Limits()},
 			Reports:     s.reports(),
 			AdminEvents: s.db.AdminEvents(), Downloads: s.downloads(), Health: healthReports{s.checker, s.engine, s.accepts},

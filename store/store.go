@@ -15,6 +15,7 @@ import (
 	"secbox/cluster/nodes"
 	"secbox/cluster/samples"
 	"secbox/fault"
+	"secbox/images/catalog"
 	"secbox/packages/registry"
 	"secbox/runner/jobs"
 	"secbox/runner/webhooks"
@@ -45,6 +46,7 @@ type Database interface {
 	Retention() retention.Store
 	Sessions() sessions.Store
 	Views() views.Store
+	OwnImages() catalog.Store
 	Kind() string // "sqlite" or "postgres"
 	Close() error // waits for running calls; safe to call twice
 }

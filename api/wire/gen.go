@@ -1474,7 +1474,7 @@ type ExecRequest struct {
 	// Windows write them, they become `\n`: bash takes a `\r` for a part of words. `args` are passed on as they are.
 	Exec Command `json:"exec"`
 
-	// Image One of the images that the settings allow. Default: the policy's.
+	// Image One of the images that the settings allow, or the name of an own image. Default: the policy's.
 	//
 	// Example: secbox-sandbox:latest
 	Image string `json:"image,omitempty"`
@@ -2448,6 +2448,75 @@ type ManifestEntry struct {
 // OmittedArtifact An entry among the artifacts of an exec that has no content to download.
 type OmittedArtifact = runner.NotKept
 
+// OwnImage An image of an operator.
+type OwnImage struct {
+	// Base The image that it was built on, or the reference that was pulled; empty: it was imported.
+	//
+	// Example: secbox-sandbox:latest
+	Base string `json:"base"`
+
+	// BaseID The id of the image that it was built on.
+	//
+	// Example: sha256:9b2d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e83f1c0a
+	BaseID *string `json:"base_id,omitempty"`
+
+	// Bom Its bill of materials in the format CycloneDX; only in the answer for one image.
+	//
+	// Example: {"bomFormat":"CycloneDX","components":[{"name":"python3-numpy","purl":"pkg:deb/debian/python3-numpy@1:1.24.2-1+deb12u1?arch=amd64","type":"library","version":"1:1.24.2-1+deb12u1"}],"specVersion":"1.7"}
+	Bom *json.RawMessage `json:"bom,omitempty"`
+
+	// CreatedAt Since when the name is allowed.
+	//
+	// Example: 2026-11-21T06:50:31.101120Z
+	CreatedAt visible.Timestamp `json:"created_at"`
+
+	// ImageID The image's id, which is also in the record of each exec.
+	//
+	// Example: sha256:3f1c0a9b2d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8
+	ImageID string `json:"image_id"`
+
+	// Name What an exec names in `image`.
+	//
+	// Example: data
+	Name string `json:"name"`
+
+	// Packages The number of packages in its bill of materials.
+	//
+	// Example: 212
+	Packages int64 `json:"packages"`
+
+	// Recipe The file that it was built from; only in the answer for one image, and empty if it was not built here.
+	//
+	// Example: apt: [python3-numpy]
+	Recipe *string `json:"recipe,omitempty"`
+
+	// Ref Its tag on the nodes' engines.
+	//
+	// Example: secbox-image-data:3f1c0a9b2d4e
+	Ref string `json:"ref"`
+
+	// SizeBytes Its size with its base.
+	//
+	// Example: 319000000
+	SizeBytes int64 `json:"size_bytes"`
+
+	// Source Where it came from.
+	//
+	// Example: build
+	Source string `json:"source"`
+
+	// UpdatedAt Since when the name stands for this image.
+	//
+	// Example: 2026-11-22T06:50:31.101120Z
+	UpdatedAt visible.Timestamp `json:"updated_at"`
+}
+
+// OwnImageList All own images.
+type OwnImageList struct {
+	// Items By name.
+	Items []OwnImage `json:"items"`
+}
+
 // PolicyField One field of a policy.
 type PolicyField = json.RawMessage
 
@@ -3098,7 +3167,7 @@ type SessionRequest struct {
 	// Example: 600000
 	IdleMS *int64 `json:"idle_ms,omitempty"`
 
-	// Image One of the images that the settings allow. Default: the policy's.
+	// Image One of the images that the settings allow, or the name of an own image. Default: the policy's.
 	//
 	// Example: secbox-sandbox:latest
 	Image string `json:"image,omitempty"`
@@ -5125,6 +5194,12 @@ type ServerInterface interface {
 	// GetHealth Whether an exec could run now, and if not, why
 	// (GET /sandbox/health)
 	GetHealth(ctx echo.Context) error
+	// ListImages The own images that execs may name
+	// (GET /sandbox/images)
+	ListImages(ctx echo.Context) error
+	// GetImage An own image with what is installed in it
+	// (GET /sandbox/images/{name})
+	GetImage(ctx echo.Context, name string) error
 	// ResolvePolicy The policy that an exec would get
 	// (POST /sandbox/policy/resolve)
 	ResolvePolicy(ctx echo.Context) error
@@ -6779,6 +6854,31 @@ func (w *ServerInterfaceWrapper) GetHealth(ctx echo.Context) error {
 
 	// Invoke the callback with all the unmarshaled arguments
 	err = w.Handler.GetHealth(ctx)
+	return err
+}
+
+// ListImages converts echo context to params.
+func (w *ServerInterfaceWrapper) ListImages(ctx echo.Context) error {
+	var err error
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.ListImages(ctx)
+	return err
+}
+
+// GetImage converts echo context to params.
+func (w *ServerInterfaceWrapper) GetImage(ctx echo.Context) error {
+	var err error
+	// ------------- Path parameter "name" -------------
+	var name string
+
+	err = runtime.BindStyledParameterWithOptions("simple", "name", ctx.Param("name"), &name, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: ctx.Request().URL.RawPath == ""})
+	if err != nil {
+		return echo.NewHTTPError(http.StatusBadRequest, fmt.Sprintf("Invalid format for parameter name: %s", err))
+	}
+
+	// Invoke the callback with all the unmarshaled arguments
+	err = w.Handler.GetImage(ctx, name)
 	return err
 }
 
@@ -8985,6 +9085,8 @@ func RegisterHandlersWithOptions(router EchoRouter, si ServerInterface, options 
 	router.GET(options.BaseURL+"/sandbox/execs/events", wrapper.FollowExecs, options.OperationMiddlewares["followExecs"]...)
 	router.GET(options.BaseURL+"/sandbox/execs/wait", wrapper.WaitTask, options.OperationMiddlewares["waitTask"]...)
 	router.GET(options.BaseURL+"/sandbox/health", wrapper.GetHealth, options.OperationMiddlewares["getHealth"]...)
+	router.GET(options.BaseURL+"/sandbox/images", wrapper.ListImages, options.OperationMiddlewares["listImages"]...)
+	router.GET(options.BaseURL+"/sandbox/images/:name", wrapper.GetImage, options.OperationMiddlewares["getImage"]...)
 	router.POST(options.BaseURL+"/sandbox/policy/resolve", wrapper.ResolvePolicy, options.OperationMiddlewares["resolvePolicy"]...)
 	router.GET(options.BaseURL+"/sandbox/pool", wrapper.GetPool, options.OperationMiddlewares["getPool"]...)
 	router.GET(options.BaseURL+"/sandbox/projects", wrapper.ListProjects, options.OperationMiddlewares["listProjects"]...)
@@ -10290,6 +10392,49 @@ func (response GetHealth503JSONResponse) VisitGetHealthResponse(w http.ResponseW
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(503)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type ListImagesRequestObject struct {
+}
+
+type ListImagesResponseObject interface {
+	VisitListImagesResponse(w http.ResponseWriter) error
+}
+
+type ListImages200JSONResponse OwnImageList
+
+func (response ListImages200JSONResponse) VisitListImagesResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
+	_, err := buf.WriteTo(w)
+	return err
+}
+
+type GetImageRequestObject struct {
+	Name string `json:"name"`
+}
+
+type GetImageResponseObject interface {
+	VisitGetImageResponse(w http.ResponseWriter) error
+}
+
+type GetImage200JSONResponse OwnImage
+
+func (response GetImage200JSONResponse) VisitGetImageResponse(w http.ResponseWriter) error {
+
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(response); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(200)
 	_, err := buf.WriteTo(w)
 	return err
 }
@@ -12076,6 +12221,12 @@ type StrictServerInterface interface {
 	// GetHealth Whether an exec could run now, and if not, why
 	// (GET /sandbox/health)
 	GetHealth(ctx context.Context, request GetHealthRequestObject) (GetHealthResponseObject, error)
+	// ListImages The own images that execs may name
+	// (GET /sandbox/images)
+	ListImages(ctx context.Context, request ListImagesRequestObject) (ListImagesResponseObject, error)
+	// GetImage An own image with what is installed in it
+	// (GET /sandbox/images/{name})
+	GetImage(ctx context.Context, request GetImageRequestObject) (GetImageResponseObject, error)
 	// ResolvePolicy The policy that an exec would get
 	// (POST /sandbox/policy/resolve)
 	ResolvePolicy(ctx context.Context, request ResolvePolicyRequestObject) (ResolvePolicyResponseObject, error)
@@ -13496,6 +13647,54 @@ func (sh *strictHandler) GetHealth(ctx echo.Context) error {
 		return err
 	} else if validResponse, ok := response.(GetHealthResponseObject); ok {
 		return validResponse.VisitGetHealthResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// ListImages operation middleware
+func (sh *strictHandler) ListImages(ctx echo.Context) error {
+	var request ListImagesRequestObject
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.ListImages(ctx.Request().Context(), request.(ListImagesRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "ListImages")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(ListImagesResponseObject); ok {
+		return validResponse.VisitListImagesResponse(ctx.Response())
+	} else if response != nil {
+		return fmt.Errorf("unexpected response type: %T", response)
+	}
+	return nil
+}
+
+// GetImage operation middleware
+func (sh *strictHandler) GetImage(ctx echo.Context, name string) error {
+	var request GetImageRequestObject
+
+	request.Name = name
+
+	handler := func(ctx echo.Context, request interface{}) (interface{}, error) {
+		return sh.ssi.GetImage(ctx.Request().Context(), request.(GetImageRequestObject))
+	}
+	for _, middleware := range sh.middlewares {
+		handler = middleware(handler, "GetImage")
+	}
+
+	response, err := handler(ctx, request)
+
+	if err != nil {
+		return err
+	} else if validResponse, ok := response.(GetImageResponseObject); ok {
+		return validResponse.VisitGetImageResponse(ctx.Response())
 	} else if response != nil {
 		return fmt.Errorf("unexpected response type: %T", response)
 	}

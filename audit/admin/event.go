@@ -58,6 +58,8 @@ const (
 	PersonUnblocked  Kind = "person_unblocked"  // id of the person
 	WebhookSecret    Kind = "webhook_secret"    // id of the token that got a new one
 	WebhookDefault   Kind = "webhook_default"   // id of the token whose default address was changed
+	ImageAllowed     Kind = "image_allowed"     // name of the own image
+	ImageRemoved     Kind = "image_removed"     // name of the own image
 	SkillsRepair     Kind = "skills_repair"     // empty: of all skills
 	SchemaMigrated   Kind = "schema_migrated"   // version of the program
 	LogKeyReplaced   Kind = "log_key_replaced"  // name and hash of the former key of the transparency log
@@ -69,7 +71,8 @@ func Kinds() []Kind {
 		TokenCreated, TokenRevoked, NodeStarted, NodeEnded, NodeLost, NodeDrained, NodeUndrained, NodeForgotten, BaselinePromoted,
 		BaselineDeleted, BackendChosen, Export, Download, DownloadsOmitted, ExportsOmitted, ChangesRefused,
 		ExecsRemoved, RetentionRun, WorkspaceRemoved, ProjectRemoved, SessionExtended, HoldAdded, HoldRemoved, SignedIn, SignedOut,
-		PersonBlocked, PersonUnblocked, WebhookSecret, WebhookDefault, SkillsRepair, SchemaMigrated, LogKeyReplaced,
+		PersonBlocked, PersonUnblocked, WebhookSecret, WebhookDefault, ImageAllowed, ImageRemoved,
+		SkillsRepair, SchemaMigrated, LogKeyReplaced,
 	}
 }
 

@@ -31,7 +31,7 @@ var reads = map[Kind]Kind{Download: DownloadsOmitted, Export: ExportsOmitted}
 // ends are the kinds of changes that end what a change within the limits began. So there are no
 // more of them, and they are never refused: a session, or a token that is in the wrong hands, can
 // always be ended.
-var ends = []Kind{SignedOut, TokenRevoked, BaselineDeleted, HoldRemoved, NodeForgotten}
+var ends = []Kind{SignedOut, TokenRevoked, BaselineDeleted, HoldRemoved, NodeForgotten, ImageRemoved}
 
 // Limits limits the events that each client causes on this node, so that a client with many
 // requests cannot fill the disk, nor hide other events: for each kind, it gets so many at once and

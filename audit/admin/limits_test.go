@@ -69,7 +69,8 @@ func TestWhoIsLimited(t *testing.T) {
 				limited = limited || !l.Take(admin.Actor{Type: by, ID: string(by)}, kind)
 			}
 			switch kind {
-			case admin.TokenRevoked, admin.SignedOut, admin.BaselineDeleted, admin.HoldRemoved, admin.NodeForgotten: // as many as there are to end
+			case admin.TokenRevoked, admin.SignedOut, admin.BaselineDeleted, admin.HoldRemoved, admin.NodeForgotten,
+				admin.ImageRemoved: // as many as there are to end
 				want = false
 			}
 			if limited != want {

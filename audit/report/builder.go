@@ -370,7 +370,7 @@ func areaOf(e admin.Event) Area {
 			return Settings
 		}
 		return Nodes
-	case admin.BackendChosen, admin.SchemaMigrated:
+	case admin.BackendChosen, admin.SchemaMigrated, admin.ImageAllowed, admin.ImageRemoved:
 		return Settings
 	case admin.BaselinePromoted, admin.BaselineDeleted, admin.SkillsRepair:
 		return Skills

@@ -1,6 +1,6 @@
 // Command core-api reads the command line and the settings and runs package server. Its other
-// subcommands maintain the same installation: migrate, doctor, token, people, node, settings,
-// skills, audit. It must not know how requests are served.
+// subcommands maintain the same installation: migrate, doctor, token, people, node, image,
+// settings, skills, audit. It must not know how requests are served.
 package main
 
 import (
@@ -131,8 +131,8 @@ func (c *command) root() *cobra.Command {
 		"postgres://… (default: SQLite in the state dir); prefer DATABASE_URL, which process lists do not show")
 	flags.StringVar(&c.overrides.LogLevel, "log-level", "", "debug, info, warn or error")
 	flags.StringVar(&c.overrides.LogFormat, "log-format", "", "text or json")
-	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.peopleCommand(), c.nodeCommand(), c.settingsCommand(),
-		c.doctorCommand(), c.skillsCommand(), c.auditCommand(), &cobra.Command{
+	root.AddCommand(c.serveCommand(), c.migrateCommand(), c.tokenCommand(), c.peopleCommand(), c.nodeCommand(), c.imageCommand(),
+		c.settingsCommand(), c.doctorCommand(), c.skillsCommand(), c.auditCommand(), &cobra.Command{
 			Use: "version", Short: "Print the version and the commit it was built from", Example: "  core-api version", Args: cobra.NoArgs,
 			Run: func(*cobra.Command, []string) { fmt.Fprintln(c.stdout, "core-api", buildinfo.Describe(server.Version)) },
 		})

@@ -90,7 +90,7 @@ func TestSkillsLint(t *testing.T) {
 			[]string{foreign},
 			1,
 			"text.demo/manifest.json#/runtime/image: foreign:1 is not on the list of allowed images; the request or the skill's manifest must ask for one of " +
-				"secbox-sandbox:latest, or have the operator add it to sandbox.images\n" + warning + "1 skill: 1 broken, 1 warning.\n", "",
+				"secbox-sandbox:latest, or have the operator add it (`core-api image build`, or sandbox.images)\n" + warning + "1 skill: 1 broken, 1 warning.\n", "",
 		},
 		"half a manifest": {[]string{cut}, 1, "text.demo/manifest.json: is no JSON: it ends too early\n1 skill: 1 broken, 0 warnings.\n", ""},
 		"no skill":        {[]string{t.TempDir()}, 2, "", "holds neither manifest.json nor SKILL.md"},

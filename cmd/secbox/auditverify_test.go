@@ -45,7 +45,7 @@ func TestAuditVerifyOfCoreAPI(t *testing.T) {
 		Exports: struct{ api.Exports }{}, Reports: struct{ api.Reports }{}, Health: struct{ api.Health }{}, Pool: struct{ api.Pool }{},
 		Invoker: struct{ api.Invoker }{}, Replayer: struct{ api.Replayer }{}, Library: struct{ api.Library }{}, View: struct{ visible.View }{},
 		Sandboxes: struct{ api.Sandboxes }{}, Projects: struct{ api.Projects }{},
-		Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{}, // never called
+		Catalog: struct{ api.Catalog }{}, Registry: struct{ api.Registry }{}, Images: struct{ api.Images }{}, // never called
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -19,8 +19,9 @@ import (
 
 // CLI calls a docker binary. It is safe for concurrent use.
 type CLI struct {
-	path string
-	env  []string
+	path    string
+	env     []string
+	proxies []string // of core-api's environment, for builds only
 }
 
 // passed are the variables of core-api's environment that the docker CLI needs to find its engine;
@@ -45,7 +46,7 @@ func Find(path string, environ []string) (*CLI, error) {
 	for _, name := range names {
 		found, err := exec.LookPath(name)
 		if err == nil {
-			return &CLI{path: found, env: minimal(environ)}, nil
+			return &CLI{path: found, env: minimal(environ), proxies: proxies(environ)}, nil
 		}
 	}
 	return nil, fault.New(fault.EngineUnavailable,

@@ -23,6 +23,8 @@ const (
 	NotStartable      // the container was created, its first process could not be started
 	BadMount          // a bind mount's source does not exist, or the engine does not see its mounts
 	NoResources       // the engine's machine has no room or no memory
+	NoFile            // a container has no such file
+	ImageInUse        // containers use the image
 	NoRuntime         // the engine knows no OCI runtime of that name
 )
 
@@ -49,6 +51,9 @@ var words = []struct {
 	{"no such container", NoContainer},
 	{"is already in use by container", NameTaken},
 	{"is already in progress", Removing},
+	{"could not find the file", NoFile},
+	{"conflict: unable to remove repository reference", ImageInUse}, // by a container of this name
+	{"conflict: unable to delete", ImageInUse},
 	{"bind source path does not exist", BadMount},
 	{"it is not a shared or slave mount", BadMount},
 	{"no space left on device", NoResources},

@@ -29,6 +29,7 @@ import (
 	"secbox/cluster/nodes"
 	"secbox/cluster/samples"
 	"secbox/fault"
+	"secbox/images/catalog"
 	"secbox/migrations"
 	"secbox/packages/registry"
 	"secbox/runner/jobs"
@@ -232,6 +233,9 @@ func (db *DB) TransparencyLog() translog.Store {
 func (db *DB) Retention() retention.Store {
 	return row.Retention{Database: db.statements(), Lock: " FOR UPDATE OF e SKIP LOCKED", Tx: db.inTx}
 }
+
+// OwnImages returns the table of own images.
+func (db *DB) OwnImages() catalog.Store { return row.OwnImages{Database: db.statements()} }
 
 // Views returns the store of saved views.
 func (db *DB) Views() views.Store { return row.Views{Database: db.statements()} }

@@ -29,6 +29,7 @@ import (
 	"secbox/cluster/nodes"
 	"secbox/cluster/samples"
 	"secbox/fault"
+	"secbox/images/catalog"
 	"secbox/migrations"
 	"secbox/packages/registry"
 	"secbox/runner/jobs"
@@ -281,6 +282,9 @@ func (db *DB) Retention() retention.Store {
 		return db.inTx(ctx, func(tx tx) error { return fn(tx.each) })
 	}}
 }
+
+// OwnImages returns the table of own images.
+func (db *DB) OwnImages() catalog.Store { return row.OwnImages{Database: db.statements()} }
 
 // Views returns the store of saved views.
 func (db *DB) Views() views.Store { return row.Views{Database: db.statements()} }

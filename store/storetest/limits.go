@@ -23,6 +23,7 @@ var unlimited = []admin.Kind{
 	admin.SchemaMigrated, admin.LogKeyReplaced,
 	admin.DownloadsOmitted, admin.ExportsOmitted, admin.ChangesRefused, admin.Download, admin.Export,
 	admin.TokenRevoked, admin.BaselineDeleted, admin.HoldRemoved, admin.SignedOut, admin.NodeForgotten,
+	admin.ImageRemoved,
 }
 
 // changesOf returns changes of clients, at least one of each kind: each call changes something.
@@ -107,6 +108,11 @@ func changesOf(t *testing.T, f Fixture) map[admin.Kind][]func(context.Context) e
 		}},
 		admin.WebhookDefault: {func(ctx context.Context) error {
 			return f.Webhooks().SetDefault(ctx, "tok", "https://a.example/"+next(), "a.example")
+		}},
+		admin.ImageAllowed: {func(ctx context.Context) error {
+			n++
+			_, err := f.OwnImages().Put(ctx, ownImage(next(), n), "")
+			return err
 		}},
 		admin.RegistryChanged: {
 			publish(func(ctx context.Context) context.Context { return ctx }),

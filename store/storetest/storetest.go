@@ -27,6 +27,7 @@ import (
 	"secbox/audit/translog"
 	"secbox/cluster/nodes"
 	"secbox/cluster/samples"
+	"secbox/images/catalog"
 	"secbox/packages/registry"
 	"secbox/runner/jobs"
 	"secbox/runner/webhooks"
@@ -53,6 +54,7 @@ type Database interface {
 	Retention() retention.Store
 	Sessions() sessions.Store
 	Views() views.Store
+	OwnImages() catalog.Store
 	Close() error
 }
 
@@ -158,6 +160,9 @@ func Run(t *testing.T, fresh func(t *testing.T) Fixture) {
 		{"people sign in with their role", peopleSignIn},
 		{"people are blocked", peopleBlocked},
 		{"people are listed in pages", peopleListed},
+		{"an own image comes back as it was put, with events", imageRoundTrip},
+		{"own images that cannot be are refused", imageRefused},
+		{"of concurrent versions of an own image one is put", imageRace},
 		{"views are their owner's", viewsOfOwners},
 		{"views are bounded", viewsBounded},
 		{"views go with their token and their person", viewsEnd},
