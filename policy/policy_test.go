@@ -679,3 +679,37 @@ func TestAsEnforced(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnImages: names that come and go are allowed at once, beside the list of the settings.
+func TestOwnImages(t *testing.T) {
+	t.Parallel()
+	var names []string
+	r, err := policy.New(policy.Config{Images: []string{"a:1"}, Own: func(wanted string) []string {
+		if wanted == "data" && names == nil {
+			names = []string{"data"}
+		}
+		return names
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func(image string) error {
+		_, err := r.Resolve(nil, policy.Layer{Image: &image}, policy.Host{})
+		return err
+	}
+	if err := ask("other"); !fault.Is(err, fault.PolicyDenied) {
+		t.Errorf("an unknown name: %v", err)
+	}
+	for _, image := range []string{"data", "a:1", policy.DefaultImage} {
+		if err := ask(image); err != nil {
+			t.Errorf("%s: %v", image, err)
+		}
+	}
+	if got := r.Images(); !slices.Equal(got, []string{policy.DefaultImage, "a:1", "data"}) {
+		t.Errorf("allowed are %q", got)
+	}
+	names = []string{}
+	if err := ask("data"); !fault.Is(err, fault.PolicyDenied) {
+		t.Errorf("after its removal: %v", err)
+	}
+}

@@ -246,6 +246,7 @@ func (o *output) Write(p []byte) (int, error) {
 
 var (
 	colors  = regexp.MustCompile(`\x1b\[[0-9;]*m`)
+	dockers = regexp.MustCompile(`^(The command '|Removing intermediate|--->|Step \d+/\d+ |DEPRECATED: |Install the buildx|https://docs.docker|Sending build)`)
 	telling = regexp.MustCompile(`^(E: |ERROR: |npm (ERR!|error) |sh: |bash: |error: )`)
 )
 
@@ -265,14 +266,17 @@ func (o *output) failure(cause error) error {
 		case line == "":
 		case telling.MatchString(line):
 			said = append(said, line)
-		case !strings.HasPrefix(line, "The command '") && !strings.HasPrefix(line, "Removing intermediate") && !strings.HasPrefix(line, "--->"):
+		case !dockers.MatchString(line):
 			rest = append(rest, line)
 		}
 	}
 	if len(said) == 0 {
 		said = rest
 	}
-	text := strings.Join(said[max(0, len(said)-4):], "; ")
+	if len(said) == 0 {
+		said = []string{"it printed nothing"}
+	}
+	text := strings.TrimSuffix(strings.Join(said[max(0, len(said)-4):], "; "), ".")
 	text = text[:min(len(text), 1500)]
 	if fault.Is(cause, fault.DiskFull) || strings.Contains(strings.ToLower(string(o.last)), "no space left on device") {
 		return fault.Wrap(fault.DiskFull, cause, "the engine's disk is full; free some space on its host, and build the image again")
@@ -333,14 +337,14 @@ func (b *Builder) checkInit(ctx context.Context, j *journal, imageID string) err
 		return err
 	}
 	got, err := b.cfg.CLI.FileDigest(ctx, imageID, engine.InitPath, label(j.Build), maxInit)
-	const remedy = "build it here with `core-api image build`, on this image as the base"
+	const remedy = "an image FROM %s has it, unless a step removed it, and `core-api image build` adds it to any other base"
 	switch {
 	case err != nil:
 		return err
 	case got == "":
-		return fault.New(fault.ImageUnfit, "the image has no sandbox-init (%s); %s", engine.InitPath, remedy)
+		return fault.New(fault.ImageUnfit, "the image has no sandbox-init (%s); "+remedy, engine.InitPath, b.cfg.Own)
 	case got != want:
-		return fault.New(fault.ImageUnfit, "the sandbox-init in the image is not the one of %s; %s", b.cfg.Own, remedy)
+		return fault.New(fault.ImageUnfit, "the sandbox-init in the image is not this installation's; "+remedy, b.cfg.Own)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func readTag(f *os.File) (string, error) {
 		case "manifest.json":
 			var images []struct{ RepoTags []string }
 			if json.NewDecoder(io.LimitReader(archive, maxManifest)).Decode(&images) != nil || len(images) != 1 ||
-				len(images[0].RepoTags) != 1 {
+				len(images[0].RepoTags) != 1 || tag != "" {
 				return "", bad("has not exactly one image with one tag")
 			}
 			tag = images[0].RepoTags[0]

@@ -73,7 +73,7 @@ func (r Recipe) script() string {
 	line("export DEBIAN_FRONTEND=noninteractive")
 	if len(r.Apt) > 0 {
 		line("step=apt")
-		line("apt-get update -qq")
+		line("apt-get -o Acquire::Languages=none update -qq")
 		// A build that is cut short leaves no image, so files need no sync.
 		line("apt-get -o Dpkg::Options::=--force-unsafe-io -o Dpkg::Options::=--force-confold install -qq -y --no-install-recommends "+
 			"-- %s >/dev/null", quoteAll(r.Apt))

@@ -145,7 +145,7 @@ func plain(err error) string {
 	text = strings.Join(strings.Fields(strings.TrimPrefix(text, "unmarshal errors:")), " ")
 	text = unknownKey.ReplaceAllString(text, "there is no key $1; the keys are base, apt, pip, npm, files, run and env")
 	text = goType.ReplaceAllString(text, "that")
-	return string(whole.Shorten(text))
+	return string(whole.End([]byte(text[:min(len(text), 400)])))
 }
 
 var (
